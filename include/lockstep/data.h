@@ -1,0 +1,76 @@
+/* data.h - data sets and the loader that turns them into batches.
+ *
+ * What a batch holds is a pure function of (data, seed, epoch, batch index):
+ * the number of workers and their timing leave no trace. */
+#ifndef LOCKSTEP_DATA_H
+#define LOCKSTEP_DATA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <lockstep/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct lk_dataset lk_dataset;
+
+typedef enum lk_split { LK_SPLIT_TRAIN, LK_SPLIT_TEST } lk_split;
+
+typedef struct lk_dataset_info {
+    const char *name; /* "mnist", "digits", ... */
+    const char *path; /* where it was found; "" for built-in data */
+    size_t count;
+    size_t channels, height, width, classes;
+} lk_dataset_info;
+
+/* Opens a split of a data set by name (a row of the data table) or by folder.
+ * dir, when not NULL, is searched first, then $LOCKSTEP_DATA, ./data, the user's
+ * cache and the system's dataset folder. NOT_FOUND lists where it looked. */
+lk_status lk_dataset_open(const char *name, const char *dir, lk_split split, lk_dataset **out) LK_CHECKED;
+void lk_dataset_destroy(lk_dataset *data);
+/* Borrowed from the data set. */
+const lk_dataset_info *lk_dataset_get_info(const lk_dataset *data);
+/* One sample's bytes in C,H,W order, and its label. */
+lk_status lk_dataset_get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label) LK_CHECKED;
+
+/* Rows of the data table, NULL after the last. */
+typedef struct lk_dataset_row {
+    const char *name;
+    const char *summary;
+} lk_dataset_row;
+const lk_dataset_row *lk_dataset_list(size_t index);
+
+/* One global batch, or the part of it that a rank holds. */
+typedef struct lk_batch {
+    size_t count;
+    const float *x;        /* (N, H, W, C) */
+    const int32_t *labels; /* (N) */
+    const uint32_t *ids;   /* (N), index of each sample in the data set */
+} lk_batch;
+
+typedef struct lk_loader_opts {
+    size_t batch; /* samples a batch, required; the last may be smaller */
+    bool shuffle; /* anew every epoch */
+    uint64_t seed;
+    int workers;         /* threads that prepare batches ahead; 0: in the caller */
+    const char *augment; /* "auto" (the data set's own, training split only), "none", "crop=4,flip" */
+} lk_loader_opts;
+
+typedef struct lk_loader lk_loader;
+
+/* data is borrowed and must outlive the loader. */
+lk_status lk_loader_create(const lk_dataset *data, const lk_loader_opts *opts, lk_loader **out) LK_CHECKED;
+void lk_loader_destroy(lk_loader *loader);
+/* Starts an epoch at a batch (0 for its beginning); abandons one under way. */
+lk_status lk_loader_start(lk_loader *loader, size_t epoch, size_t first_batch) LK_CHECKED;
+/* The next batch, borrowed until the next call; *out is NULL after the last. */
+lk_status lk_loader_next(lk_loader *loader, const lk_batch **out) LK_CHECKED;
+size_t lk_loader_batches(const lk_loader *loader);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

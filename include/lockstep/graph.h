@@ -1,0 +1,87 @@
+/* graph.h - describing a network as a static graph of layers.
+ *
+ * Builders return a node to feed into the next one. They do not return a
+ * status: the first mistake (a kernel larger than its input, say) is kept in
+ * the graph, later calls do nothing, and lk_graph_check or lk_engine_create
+ * reports it. So a network reads top to bottom. */
+#ifndef LOCKSTEP_GRAPH_H
+#define LOCKSTEP_GRAPH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <lockstep/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct lk_graph lk_graph;
+typedef struct lk_node {
+    int index; /* position in the graph; negative after a mistake */
+} lk_node;
+
+lk_status lk_graph_create(lk_graph **out) LK_CHECKED;
+void lk_graph_destroy(lk_graph *graph);
+
+/* The first mistake made while building, or LK_OK for a whole graph: one
+ * input, and one loss as its last node. */
+lk_status lk_graph_check(const lk_graph *graph) LK_CHECKED;
+
+/* Zero means the default in all option structs. */
+typedef struct lk_conv2d_opts {
+    size_t out;    /* output channels, required */
+    size_t kernel; /* square kernel, required */
+    size_t stride; /* default 1 */
+    size_t pad;    /* zeros on each side, default 0 */
+    bool no_bias;
+} lk_conv2d_opts;
+
+typedef struct lk_maxpool2d_opts {
+    size_t kernel; /* required */
+    size_t stride; /* default: kernel */
+    size_t pad;
+} lk_maxpool2d_opts;
+
+/* name is the prefix of the layer's keys in a state dict: "conv1" gives
+ * conv1.weight and conv1.bias. */
+lk_node lk_input(lk_graph *graph, size_t channels, size_t height, size_t width);
+lk_node lk_conv2d(lk_graph *graph, lk_node x, const char *name, lk_conv2d_opts opts);
+lk_node lk_linear(lk_graph *graph, lk_node x, const char *name, size_t out);
+lk_node lk_batchnorm2d(lk_graph *graph, lk_node x, const char *name);
+lk_node lk_relu(lk_graph *graph, lk_node x);
+lk_node lk_maxpool2d(lk_graph *graph, lk_node x, lk_maxpool2d_opts opts);
+lk_node lk_global_avgpool(lk_graph *graph, lk_node x);
+lk_node lk_dropout(lk_graph *graph, lk_node x, double p);
+lk_node lk_flatten(lk_graph *graph, lk_node x);
+lk_node lk_add(lk_graph *graph, lk_node a, lk_node b);
+lk_node lk_log_softmax(lk_graph *graph, lk_node x);
+/* Losses: means over the batch. nll takes log-probabilities, cross_entropy
+ * takes scores. */
+lk_node lk_nll_loss(lk_graph *graph, lk_node x);
+lk_node lk_cross_entropy(lk_graph *graph, lk_node x);
+
+/* What a named model must fit: one sample's shape and the number of classes. */
+typedef struct lk_model_shape {
+    size_t channels, height, width, classes;
+} lk_model_shape;
+
+/* Builds a model of the zoo: "cnn", "mlp", "resnet20", with parameters as in
+ * "cnn:dropout=0". */
+lk_status lk_model_build(const char *spec, lk_model_shape shape, lk_graph **out) LK_CHECKED;
+
+/* Rows of the model table, NULL after the last. */
+typedef struct lk_model_info {
+    const char *name;
+    const char *summary;
+    const char *params; /* "key=default (meaning), ..." or "" */
+} lk_model_info;
+const lk_model_info *lk_model_list(size_t index);
+
+/* Trainable parameters of a graph, counted in elements. */
+size_t lk_graph_parameters(const lk_graph *graph);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,11 @@
+/* lockstep.h - all public headers. */
+#ifndef LOCKSTEP_H
+#define LOCKSTEP_H
+
+#include <lockstep/data.h>
+#include <lockstep/engine.h>
+#include <lockstep/graph.h>
+#include <lockstep/state.h>
+#include <lockstep/status.h>
+
+#endif

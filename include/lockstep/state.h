@@ -1,0 +1,79 @@
+/* state.h - a state dict: named host tensors in a fixed order.
+ *
+ * Names, shapes and element order are PyTorch's (a convolution weight is
+ * O,I,H,W), so a state can be exchanged with it file by file. */
+#ifndef LOCKSTEP_STATE_H
+#define LOCKSTEP_STATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <lockstep/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LK_MAX_DIMS 8
+
+typedef enum lk_dtype {
+    LK_DTYPE_F32,
+    LK_DTYPE_F64,
+    LK_DTYPE_BF16,
+    LK_DTYPE_F16,
+    LK_DTYPE_I64,
+    LK_DTYPE_I32,
+    LK_DTYPE_U8,
+    LK_DTYPE_COUNT
+} lk_dtype;
+
+/* Bytes of one element. */
+size_t lk_dtype_size(lk_dtype dtype);
+/* Short lower-case name: "f32", "i64", ... */
+const char *lk_dtype_name(lk_dtype dtype);
+
+typedef struct lk_entry {
+    char *name;
+    lk_dtype dtype;
+    int ndim;
+    size_t dims[LK_MAX_DIMS];
+    size_t bytes; /* product of dims times element size */
+    void *data;   /* host memory, row-major */
+} lk_entry;
+
+typedef struct lk_state lk_state;
+
+lk_status lk_state_create(lk_state **out) LK_CHECKED;
+void lk_state_destroy(lk_state *state);
+
+/* Appends an entry with zeroed data and returns it for filling. The pointer is
+ * borrowed and valid until the next add. A duplicate name is MISMATCH. */
+lk_status lk_state_add(lk_state *state, const char *name, lk_dtype dtype, int ndim, const size_t *dims,
+                       lk_entry **out) LK_CHECKED;
+
+size_t lk_state_count(const lk_state *state);
+const lk_entry *lk_state_at(const lk_state *state, size_t index);
+/* NULL when there is no such name. */
+const lk_entry *lk_state_find(const lk_state *state, const char *name);
+
+/* A hash of names, types, shapes and bytes, whatever the order of the entries:
+ * a state and its saved and reloaded copy hash alike, on every machine. */
+uint64_t lk_state_hash(const lk_state *state);
+
+/* Reads and writes .safetensors. Saving writes aside, syncs and renames, so
+ * path holds either its old content or the whole new one. */
+lk_status lk_state_save(const lk_state *state, const char *path) LK_CHECKED;
+lk_status lk_state_load(const char *path, lk_state **out) LK_CHECKED;
+
+/* Called once per difference, with one sentence without a newline. */
+typedef void (*lk_difference_fn)(void *arg, const char *key, const char *what);
+
+/* Compares by bits; report may be NULL. Returns the number of keys that differ,
+ * are missing on one side or have another shape or type. */
+size_t lk_state_compare(const lk_state *a, const lk_state *b, lk_difference_fn report, void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

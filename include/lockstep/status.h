@@ -1,0 +1,57 @@
+/* status.h - how every fallible Lockstep call reports.
+ *
+ * A call returns an lk_status; the first code that detects a failure also
+ * writes one sentence for a person (what, where, what to do next), which
+ * lk_error_detail() returns on the same thread until the next failure. */
+#ifndef LOCKSTEP_STATUS_H
+#define LOCKSTEP_STATUS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* X(name, meaning) */
+#define LK_STATUS_LIST(X)                                 \
+    X(OK, "success")                                      \
+    X(USAGE, "impossible argument or option")             \
+    X(NOT_FOUND, "no such file, name or key")             \
+    X(IO, "the operating system failed a file operation") \
+    X(FORMAT, "malformed or unsupported file")            \
+    X(MISMATCH, "two things that must agree do not")      \
+    X(MEMORY, "out of memory")                            \
+    X(NONFINITE, "a loss or gradient is not finite")      \
+    X(UNSUPPORTED, "not available on this machine or build")
+
+typedef enum lk_status {
+#define LK_STATUS_ENUM(name, meaning) LK_STATUS_##name,
+    LK_STATUS_LIST(LK_STATUS_ENUM)
+#undef LK_STATUS_ENUM
+        LK_STATUS_COUNT
+} lk_status;
+
+#define LK_OK LK_STATUS_OK
+
+#if defined(__GNUC__)
+#define LK_CHECKED __attribute__((warn_unused_result))
+#else
+#define LK_CHECKED
+#endif
+
+/* The meaning of a status, never NULL. */
+const char *lk_status_string(lk_status status);
+
+/* The sentence left by this thread's last failure; "" if there was none. */
+const char *lk_error_detail(void);
+
+/* Returns the status of expr to the caller unless it is LK_OK. */
+#define LK_TRY(expr)                \
+    do {                            \
+        lk_status lk_try_ = (expr); \
+        if (lk_try_ != LK_OK)       \
+            return lk_try_;         \
+    } while (0)
+
+#ifdef __cplusplus
+}
+#endif
+#endif

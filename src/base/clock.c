@@ -1,0 +1,40 @@
+/* clock.c - monotonic time, and the age of the process. */
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static double seconds(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double lk__clock(void)
+{
+    return seconds(CLOCK_MONOTONIC);
+}
+
+double lk__since_exec(void)
+{
+    FILE *file = fopen("/proc/self/stat", "r");
+    if (!file)
+        return 0;
+    char line[1024];
+    size_t length = fread(line, 1, sizeof line - 1, file);
+    fclose(file);
+    line[length] = 0;
+    /* The command name may hold spaces; fields are counted from its ')'. The
+     * start time is field 22, the 20th after it. */
+    const char *cursor = strrchr(line, ')');
+    for (int field = 0; cursor && field < 20; field++)
+        cursor = strchr(cursor + 1, ' ');
+    unsigned long long ticks;
+    if (!cursor || sscanf(cursor, "%llu", &ticks) != 1)
+        return 0;
+    double age = seconds(CLOCK_BOOTTIME) - (double)ticks / (double)sysconf(_SC_CLK_TCK);
+    return age > 0 ? age : 0;
+}

@@ -1,0 +1,11 @@
+/* clock.h - monotonic time in seconds. */
+#ifndef LK_BASE_CLOCK_H
+#define LK_BASE_CLOCK_H
+
+double lk__clock(void);
+
+/* Seconds since this process was started, to the kernel's clock tick; used to
+ * tell how long the start took. 0 where it cannot be known. */
+double lk__since_exec(void);
+
+#endif

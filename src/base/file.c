@@ -1,0 +1,327 @@
+/* file.c - reading whole files, plain or gzipped, and writing them untorn.
+ *
+ * Content lands in its final block at once: the block is sized from the file's
+ * size or gzip's trailer and grows only when that was wrong. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/mem.h"
+
+/* Deflate cannot expand by more than this factor. */
+enum { MAX_RATIO = 1032, GZIP_MIN = 18, CHUNK = 1 << 18 };
+
+bool lk__file_exists(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
+}
+
+/* The content under construction; data has room for capacity bytes. */
+typedef struct content {
+    const char *path;
+    uint8_t *data;
+    size_t size, capacity, max;
+} content;
+
+/* Unlike lk__alloc not zeroed, so that pages which are never filled cost nothing. */
+static lk_status reserve(content *c, size_t capacity)
+{
+    if (capacity > SIZE_MAX - LK_ALIGN)
+        return lk__fail_memory(capacity, c->path);
+    uint8_t *data = aligned_alloc(LK_ALIGN, lk__round_up(capacity ? capacity : 1, LK_ALIGN));
+    if (data == NULL)
+        return lk__fail_memory(capacity, c->path);
+    if (c->size > 0)
+        memcpy(data, c->data, c->size);
+    free(c->data);
+    c->data = data;
+    c->capacity = capacity;
+    return LK_OK;
+}
+
+/* Called when the block is full: makes room for one byte at least. One byte
+ * beyond max is allowed for, to see whether the file has it. */
+static lk_status grow(content *c)
+{
+    if (c->size > c->max)
+        return lk__fail(LK_STATUS_FORMAT, "%s: holds more than the %zu bytes that are expected", c->path, c->max);
+    size_t limit = c->max == SIZE_MAX ? SIZE_MAX : c->max + 1;
+    size_t doubled = c->capacity > limit / 2 ? limit : lk__max_size(2 * c->capacity, CHUNK);
+    return reserve(c, lk__min_size(doubled, limit));
+}
+
+/* Up to room bytes of fd, retried when interrupted; 0 at the end. */
+static lk_status read_some(int fd, const char *path, uint8_t *into, size_t room, size_t *got)
+{
+    ssize_t n;
+    do
+        n = read(fd, into, lk__min_size(room, (size_t)1 << 30));
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return lk__fail(errno == EISDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot read %s: %s", path,
+                        strerror(errno));
+    *got = (size_t)n;
+    return LK_OK;
+}
+
+static lk_status read_plain(int fd, content *c)
+{
+    for (;;) {
+        if (c->size == c->capacity)
+            LK_TRY(grow(c));
+        size_t got = 0;
+        LK_TRY(read_some(fd, c->path, c->data + c->size, c->capacity - c->size, &got));
+        if (got == 0)
+            break;
+        c->size += got;
+    }
+    if (c->size > c->max)
+        return grow(c);
+    return LK_OK;
+}
+
+/* A gzip file being inflated; input is a window of CHUNK bytes into it. */
+typedef struct gunzip {
+    int fd;
+    z_stream z;
+    size_t offset; /* of the byte after those in input */
+    uint8_t *input;
+} gunzip;
+
+static lk_status refill(gunzip *g, const char *path)
+{
+    if (g->z.avail_in > 0)
+        return LK_OK;
+    size_t got = 0;
+    LK_TRY(read_some(g->fd, path, g->input, CHUNK, &got));
+    g->offset += got;
+    g->z.next_in = g->input;
+    g->z.avail_in = (uInt)got;
+    return LK_OK;
+}
+
+static lk_status damaged(const gunzip *g, const char *path, const char *why)
+{
+    return lk__fail(LK_STATUS_FORMAT, "%s: damaged gzip data at byte %zu (%s); fetch the file anew", path,
+                    g->offset - g->z.avail_in, why);
+}
+
+/* Inflates one member; input holds at least its first byte. */
+static lk_status inflate_member(gunzip *g, content *c)
+{
+    if (inflateReset(&g->z) != Z_OK)
+        return lk__fail(LK_STATUS_MEMORY, "%s: zlib cannot be reset", c->path);
+    for (;;) {
+        if (c->size == c->capacity)
+            LK_TRY(grow(c));
+        LK_TRY(refill(g, c->path));
+        if (g->z.avail_in == 0)
+            return damaged(g, c->path, "it ends too early");
+        size_t room = lk__min_size(c->capacity - c->size, (size_t)1 << 30);
+        g->z.next_out = c->data + c->size;
+        g->z.avail_out = (uInt)room;
+        int result = inflate(&g->z, Z_NO_FLUSH);
+        c->size += room - g->z.avail_out;
+        if (result == Z_STREAM_END)
+            return LK_OK;
+        if (result != Z_OK && result != Z_BUF_ERROR)
+            return damaged(g, c->path, g->z.msg ? g->z.msg : "it cannot be inflated");
+    }
+}
+
+static lk_status inflate_all(gunzip *g, content *c)
+{
+    do {
+        LK_TRY(inflate_member(g, c));
+        if (c->size > c->max)
+            return grow(c);
+        LK_TRY(refill(g, c->path));
+        if (g->z.avail_in > 0 && g->z.next_in[0] != 0x1f)
+            return damaged(g, c->path, "something follows its end");
+    } while (g->z.avail_in > 0);
+    return LK_OK;
+}
+
+static lk_status read_gzip(int fd, content *c)
+{
+    gunzip g = {.fd = fd};
+    lk_status status;
+    LK_TRY(LK_ALLOC(CHUNK, "gzip input", &g.input));
+    if (inflateInit2(&g.z, 15 + 16) != Z_OK) {
+        status = lk__fail(LK_STATUS_MEMORY, "no memory to inflate %s", c->path);
+        goto free_input;
+    }
+    LK_TRY_GOTO(refill(&g, c->path), end_inflate);
+    status = inflate_all(&g, c);
+end_inflate:
+    inflateEnd(&g.z);
+free_input:
+    lk__free(g.input);
+    return status;
+}
+
+/* The size that content will probably have; never more than the file can hold. */
+static size_t expected_size(int fd, bool gzip, size_t file_size)
+{
+    if (!gzip)
+        return file_size;
+    uint8_t t[4];
+    if (file_size < GZIP_MIN || pread(fd, t, 4, (off_t)file_size - 4) != 4)
+        return CHUNK;
+    size_t claimed = (size_t)t[0] | (size_t)t[1] << 8 | (size_t)t[2] << 16 | (size_t)t[3] << 24;
+    return file_size > SIZE_MAX / MAX_RATIO ? claimed : lk__min_size(claimed, file_size * MAX_RATIO);
+}
+
+static lk_status read_content(int fd, content *c)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return lk__fail(LK_STATUS_IO, "cannot examine %s: %s", c->path, strerror(errno));
+    uint8_t magic[2] = {0};
+    bool gzip = S_ISREG(info.st_mode) && pread(fd, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
+    size_t expected = expected_size(fd, gzip, (size_t)info.st_size);
+    if (c->max != SIZE_MAX)
+        expected = lk__min_size(expected, c->max);
+    /* The byte to spare lets the end be seen without growing. */
+    LK_TRY(reserve(c, expected == SIZE_MAX ? expected : expected + 1));
+    return gzip ? read_gzip(fd, c) : read_plain(fd, c);
+}
+
+lk_status lk__file_read(const char *path, size_t max_bytes, uint8_t **out, size_t *bytes)
+{
+    content c = {.path = path, .max = max_bytes ? max_bytes : SIZE_MAX};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return lk__fail(errno == ENOENT || errno == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot open %s: %s",
+                        path, strerror(errno));
+    lk_status status = read_content(fd, &c);
+    close(fd);
+    if (status != LK_OK) {
+        free(c.data);
+        return status;
+    }
+    *out = c.data;
+    *bytes = c.size;
+    return LK_OK;
+}
+
+struct lk_writer {
+    FILE *file;
+    char *path, *temporary;
+};
+
+static void writer_free(lk_writer *w)
+{
+    lk__free(w->temporary);
+    lk__free(w->path);
+    lk__free(w);
+}
+
+/* Names path.tmp-PID-N, N counting up until no such file exists. */
+static lk_status open_temporary(lk_writer *w, size_t room)
+{
+    static atomic_uint counter;
+    int fd;
+    do {
+        unsigned n = atomic_fetch_add(&counter, 1);
+        snprintf(w->temporary, room, "%s.tmp-%ld-%u", w->path, (long)getpid(), n);
+        fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    } while (fd < 0 && errno == EEXIST);
+    if (fd >= 0)
+        w->file = fdopen(fd, "wb");
+    if (w->file != NULL)
+        return LK_OK;
+    int error = errno;
+    if (fd >= 0) {
+        close(fd);
+        unlink(w->temporary);
+    }
+    return lk__fail(error == ENOENT || error == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO,
+                    "cannot create a file beside %s: %s", w->path, strerror(error));
+}
+
+lk_status lk__writer_open(const char *path, lk_writer **out)
+{
+    /* Renaming over a device or folder would replace it, or fail late. */
+    struct stat info;
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return lk__fail(LK_STATUS_USAGE, "cannot write %s: it is not a regular file; give another path", path);
+    lk_writer *w;
+    lk_status status;
+    size_t length = strlen(path), room = length + 64;
+    LK_TRY(LK_ALLOC(1, "a file writer", &w));
+    LK_TRY_GOTO(LK_ALLOC(length + 1, "a file name", &w->path), free_writer);
+    LK_TRY_GOTO(LK_ALLOC(room, "a file name", &w->temporary), free_writer);
+    memcpy(w->path, path, length + 1);
+    LK_TRY_GOTO(open_temporary(w, room), free_writer);
+    *out = w;
+    return LK_OK;
+free_writer:
+    writer_free(w);
+    return status;
+}
+
+static lk_status write_failed(const lk_writer *w, const char *doing)
+{
+    return lk__fail(LK_STATUS_IO, "cannot %s %s: %s; %s is left as it was", doing, w->temporary, strerror(errno),
+                    w->path);
+}
+
+lk_status lk__writer_write(lk_writer *writer, const void *data, size_t bytes)
+{
+    if (bytes > 0 && fwrite(data, 1, bytes, writer->file) != bytes)
+        return write_failed(writer, "write");
+    return LK_OK;
+}
+
+/* Makes the rename durable; a file system that cannot sync folders is fine. */
+static void sync_folder(lk_writer *w)
+{
+    char *slash = strrchr(w->path, '/');
+    if (slash != NULL)
+        slash[slash == w->path ? 1 : 0] = '\0';
+    int fd = open(slash != NULL ? w->path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    fsync(fd);
+    close(fd);
+}
+
+lk_status lk__writer_commit(lk_writer *writer)
+{
+    lk_status status;
+    if (fflush(writer->file) != 0 || fsync(fileno(writer->file)) != 0) {
+        status = write_failed(writer, "write");
+        lk__writer_abort(writer);
+        return status;
+    }
+    int closed = fclose(writer->file);
+    writer->file = NULL;
+    if (closed != 0 || rename(writer->temporary, writer->path) != 0) {
+        status = write_failed(writer, closed != 0 ? "close" : "rename");
+        lk__writer_abort(writer);
+        return status;
+    }
+    sync_folder(writer);
+    writer_free(writer);
+    return LK_OK;
+}
+
+void lk__writer_abort(lk_writer *writer)
+{
+    if (writer == NULL)
+        return;
+    if (writer->file != NULL)
+        fclose(writer->file);
+    unlink(writer->temporary);
+    writer_free(writer);
+}

@@ -1,0 +1,29 @@
+/* file.h - whole files: read at once, written so that they cannot tear. */
+#ifndef LK_BASE_FILE_H
+#define LK_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* True for anything but a folder that can be seen at path. */
+bool lk__file_exists(const char *path);
+
+/* Reads all of path, through gunzip when it starts with the gzip magic, into a
+ * block that is freed with lk__free. max_bytes bounds the content (after
+ * gunzip), 0 means no bound; more is FORMAT, and so is damaged gzip. A size that
+ * the file merely claims costs address space at most, no memory. */
+lk_status lk__file_read(const char *path, size_t max_bytes, uint8_t **out, size_t *bytes) LK_CHECKED;
+
+/* A file under construction beside its final path. */
+typedef struct lk_writer lk_writer;
+lk_status lk__writer_open(const char *path, lk_writer **out) LK_CHECKED;
+lk_status lk__writer_write(lk_writer *writer, const void *data, size_t bytes) LK_CHECKED;
+/* Syncs, renames over path, syncs the folder; frees the writer either way. */
+lk_status lk__writer_commit(lk_writer *writer) LK_CHECKED;
+/* Removes what was written; safe with NULL. */
+void lk__writer_abort(lk_writer *writer);
+
+#endif

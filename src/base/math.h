@@ -1,0 +1,97 @@
+/* math.h - own elementary functions in float, the same bits on every machine.
+ *
+ * libm's results differ between machines and versions; whatever can reach a
+ * weight uses these. They are built from +, *, fma and integer operations only,
+ * each correctly rounded everywhere; fma is an instruction or an exact call. exp
+ * and log are inline, so that kernels get their own instruction set's, and err
+ * by at most 2 units in the last place. */
+#ifndef LK_BASE_MATH_H
+#define LK_BASE_MATH_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline float lk__bits_to_float(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline uint32_t lk__float_to_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* exp(x): 0 below -104, infinity above 88.73; a NaN stays one.
+ * x = n ln 2 + r with |r| <= ln 2 / 2; the polynomial gives (e^r - 1 - r) / r^2. */
+static inline float lk__expf(float x)
+{
+    if (!(x > -104.0f))
+        return x != x ? x : 0.0f;
+    if (x > 88.73f)
+        return lk__bits_to_float(0x7f800000u);
+    /* Adding 1.5 * 2^23 rounds to a whole number, left in the low bits. */
+    float shifted = __builtin_fmaf(x, 0x1.715476p+0f, 0x1.8p+23f);
+    int32_t n = (int32_t)(lk__float_to_bits(shifted) - 0x4b400000u);
+    float whole = shifted - 0x1.8p+23f;
+    float r = __builtin_fmaf(whole, -0x1.62e4p-1f, x);
+    r = __builtin_fmaf(whole, -0x1.7f7d1cp-20f, r);
+    float p = 0x1.a12652p-13f;
+    p = __builtin_fmaf(p, r, 0x1.6d44b2p-10f);
+    p = __builtin_fmaf(p, r, 0x1.1110ep-7f);
+    p = __builtin_fmaf(p, r, 0x1.5554e8p-5f);
+    p = __builtin_fmaf(p, r, 0x1.555556p-3f);
+    p = __builtin_fmaf(p, r, 0x1p-1f);
+    float value = __builtin_fmaf(r * r, p, r) + 1.0f;
+    /* 2^n in two factors: one alone may not be a normal number. Only the second
+     * product can round. */
+    int32_t half = n / 2;
+    float first = lk__bits_to_float((uint32_t)(half + 127) << 23);
+    float second = lk__bits_to_float((uint32_t)(n - half + 127) << 23);
+    return value * first * second;
+}
+
+/* Natural logarithm of a positive x, subnormals included; -infinity for 0, NaN
+ * for less, and infinity and NaN stay what they are.
+ * x = 2^k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); the polynomial gives
+ * (log(1 + f) - f + f^2 / 2) / f^3. */
+static inline float lk__logf(float x)
+{
+    if (!(x > 0.0f))
+        return lk__bits_to_float(x == 0.0f ? 0xff800000u : 0x7fc00000u);
+    if (x > 0x1.fffffep+127f)
+        return x;
+    int32_t k = 0;
+    if (x < 0x1p-126f) {
+        x *= 0x1p+23f;
+        k = -23;
+    }
+    uint32_t above = lk__float_to_bits(x) - 0x3f3504f3u; /* sqrt(1/2) */
+    /* Exponents of the octaves below 1 wrapped; 128 octaves more make both whole. */
+    k += (int32_t)((above + 0x40000000u) >> 23) - 128;
+    float f = lk__bits_to_float((above & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
+    float p = -0x1.fc06e2p-5f;
+    p = __builtin_fmaf(p, f, 0x1.af581ep-4f);
+    p = __builtin_fmaf(p, f, -0x1.b4116ap-4f);
+    p = __builtin_fmaf(p, f, 0x1.c41b8cp-4f);
+    p = __builtin_fmaf(p, f, -0x1.fdfb82p-4f);
+    p = __builtin_fmaf(p, f, 0x1.249688p-3f);
+    p = __builtin_fmaf(p, f, -0x1.555c54p-3f);
+    p = __builtin_fmaf(p, f, 0x1.9999a8p-3f);
+    p = __builtin_fmaf(p, f, -0x1.fffff2p-3f);
+    p = __builtin_fmaf(p, f, 0x1.555556p-2f);
+    float square = f * f;
+    float y = __builtin_fmaf(square, -0.5f, p * f * square);
+    y = __builtin_fmaf((float)k, 0x1.7f7d1cp-20f, y);
+    return __builtin_fmaf((float)k, 0x1.62e4p-1f, f + y);
+}
+
+/* cos(2 pi t) for t in [0,1], within 1e-6. */
+float lk__cos2pif(float t);
+/* A standard normal number from two random words (Box-Muller). */
+float lk__normal(uint32_t word0, uint32_t word1);
+
+#endif

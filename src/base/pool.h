@@ -1,0 +1,29 @@
+/* pool.h - a fixed set of threads that run index ranges together.
+ *
+ * Which thread runs which task is left to chance; kernels therefore split
+ * outputs among tasks, never the terms of one sum. */
+#ifndef LK_BASE_POOL_H
+#define LK_BASE_POOL_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+typedef struct lk_pool lk_pool;
+
+/* threads counts the caller: 1 starts none. */
+lk_status lk__pool_create(int threads, lk_pool **out) LK_CHECKED;
+void lk__pool_destroy(lk_pool *pool);
+int lk__pool_threads(const lk_pool *pool);
+
+/* Runs task(arg, index, thread) for every index in [0,tasks), each once, on all
+ * threads and the caller, and returns when all are done. thread is in
+ * [0,threads) and no two tasks running at once share it, so it may index
+ * scratch memory. Tasks must not call lk__pool_run of the same pool. */
+typedef void (*lk_task_fn)(void *arg, size_t index, int thread);
+void lk__pool_run(lk_pool *pool, size_t tasks, lk_task_fn task, void *arg);
+
+/* Cores this process may use, at least 1. */
+int lk__cores(void);
+
+#endif

@@ -1,0 +1,208 @@
+/* spec.c - reads "name:key=value,key=value" strings and single numbers.
+ *
+ * All values are checked before the first is stored, so a refused spec leaves
+ * the defaults as they were. */
+#include "base/spec.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_KEYS = 64, MAX_WORD = 64, MAX_NUMBER = 64 };
+
+lk_status lk__spec_name(const char *text, const char *what, char name[LK_SPEC_MAX_NAME])
+{
+    size_t length = strcspn(text, ":");
+    if (length == 0)
+        return lk__fail(LK_STATUS_USAGE, "%s '%s': the name before ':' is missing", what, text);
+    if (length >= LK_SPEC_MAX_NAME)
+        return lk__fail(LK_STATUS_USAGE, "%s: a name of %zu characters is too long (at most %d)", what, length,
+                        LK_SPEC_MAX_NAME - 1);
+    memcpy(name, text, length);
+    name[length] = '\0';
+    return LK_OK;
+}
+
+bool lk__parse_double(const char *text, double *out)
+{
+    if (*text == '\0' || isspace((unsigned char)*text))
+        return false;
+    char *end;
+    double value = strtod(text, &end);
+    if (*end != '\0' || !isfinite(value))
+        return false;
+    *out = value;
+    return true;
+}
+
+bool lk__parse_int(const char *text, long long min, long long max, long long *out)
+{
+    if (*text == '\0' || isspace((unsigned char)*text))
+        return false;
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (*end != '\0' || errno != 0 || value < min || value > max)
+        return false;
+    *out = value;
+    return true;
+}
+
+typedef struct key_list {
+    const lk_spec_key *keys;
+    size_t count;
+} key_list;
+
+static const char *key_name(const void *arg, size_t index)
+{
+    const key_list *list = arg;
+    return index < list->count ? list->keys[index].name : NULL;
+}
+
+/* Same word of the given length, '-' and '_' alike. */
+static bool same_word(const char *a, size_t length, const char *b)
+{
+    for (size_t i = 0; i < length; i++) {
+        char ca = a[i] == '_' ? '-' : a[i], cb = b[i] == '_' ? '-' : b[i];
+        if (ca != cb)
+            return false;
+    }
+    return b[length] == '\0';
+}
+
+static lk_status unknown_key(const char *what, const char *word, size_t length, const key_list *list)
+{
+    char key[MAX_WORD];
+    size_t kept = length < sizeof key ? length : sizeof key - 1;
+    memcpy(key, word, kept);
+    key[kept] = '\0';
+    if (list->count == 0)
+        return lk__fail(LK_STATUS_USAGE, "%s: no parameter '%s' (none can be set here)", what, key);
+    const char *near = lk__nearest(key, key_name, list);
+    if (near != NULL)
+        return lk__fail(LK_STATUS_USAGE, "%s: no parameter '%s'; did you mean '%s'?", what, key, near);
+    char known[256] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        size_t more = strlen(list->keys[i].name);
+        if (used + more + 3 > sizeof known)
+            break;
+        if (i > 0) {
+            memcpy(known + used, ", ", 2);
+            used += 2;
+        }
+        memcpy(known + used, list->keys[i].name, more + 1);
+        used += more;
+    }
+    return lk__fail(LK_STATUS_USAGE, "%s: no parameter '%s' (known: %s)", what, key, known);
+}
+
+/* The value of "key=value" or "key"; item is length characters. */
+static lk_status item_value(const char *what, const lk_spec_key *key, const char *item, size_t length, double *out)
+{
+    const char *equals = memchr(item, '=', length);
+    double value = 1;
+    if (equals != NULL) {
+        char number[MAX_NUMBER];
+        size_t digits = length - (size_t)(equals + 1 - item);
+        bool fits = digits < sizeof number;
+        if (fits) {
+            memcpy(number, equals + 1, digits);
+            number[digits] = '\0';
+        }
+        if (!fits || !lk__parse_double(number, &value))
+            return lk__fail(LK_STATUS_USAGE, "%s: '%.*s' is not a number for '%s' (from %g to %g)", what, (int)digits,
+                            equals + 1, key->name, key->min, key->max);
+    }
+    if (!(value >= key->min && value <= key->max))
+        return lk__fail(LK_STATUS_USAGE, "%s: %s=%g is out of range (from %g to %g)", what, key->name, value, key->min,
+                        key->max);
+    *out = value;
+    return LK_OK;
+}
+
+/* One pass over the items; store says whether values are kept. */
+static lk_status walk(const char *items, const char *what, const key_list *list, bool store)
+{
+    uint64_t seen = 0;
+    for (const char *item = items;; item++) {
+        size_t length = strcspn(item, ",");
+        size_t word = strcspn(item, ",=");
+        if (word == 0)
+            return lk__fail(LK_STATUS_USAGE, "%s: a parameter's name is missing at '%s' (write key=value,key=value)",
+                            what, items);
+        size_t k = 0;
+        while (k < list->count && !same_word(item, word, list->keys[k].name))
+            k++;
+        if (k == list->count)
+            return unknown_key(what, item, word, list);
+        if (seen >> k & 1)
+            return lk__fail(LK_STATUS_USAGE, "%s: parameter '%s' is given twice", what, list->keys[k].name);
+        seen |= (uint64_t)1 << k;
+        double value = 0;
+        LK_TRY(item_value(what, &list->keys[k], item, length, &value));
+        if (store)
+            *list->keys[k].value = value;
+        item += length;
+        if (*item == '\0')
+            return LK_OK;
+    }
+}
+
+lk_status lk__spec_params(const char *text, const char *what, const lk_spec_key *keys, size_t count)
+{
+    assert(count <= MAX_KEYS);
+    const char *colon = strchr(text, ':');
+    if (colon == NULL)
+        return LK_OK;
+    key_list list = {.keys = keys, .count = count};
+    LK_TRY(walk(colon + 1, what, &list, false));
+    return walk(colon + 1, what, &list, true);
+}
+
+/* Edit distance of two words, transposed neighbours counting as one edit; only
+ * the first MAX_WORD - 1 characters are looked at. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t na = strnlen(a, MAX_WORD - 1), nb = strnlen(b, MAX_WORD - 1);
+    unsigned char rows[3][MAX_WORD] = {{0}};
+    for (size_t j = 0; j <= nb; j++)
+        rows[0][j] = (unsigned char)j;
+    for (size_t i = 1; i <= na; i++) {
+        unsigned char *row = rows[i % 3], *up = rows[(i + 2) % 3], *up2 = rows[(i + 1) % 3];
+        row[0] = (unsigned char)i;
+        for (size_t j = 1; j <= nb; j++) {
+            int best = up[j - 1] + !same_word(a + i - 1, 1, (char[]){b[j - 1], '\0'});
+            if (up[j] + 1 < best)
+                best = up[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && up2[j - 2] + 1 < best)
+                best = up2[j - 2] + 1;
+            row[j] = (unsigned char)best;
+        }
+    }
+    return rows[na % 3][nb];
+}
+
+const char *lk__nearest(const char *word, const char *(*next)(const void *arg, size_t index), const void *arg)
+{
+    /* Beyond a third of the word, "did you mean" misleads more than it helps. */
+    size_t limit = strlen(word) / 3 + 1;
+    const char *best = NULL;
+    const char *candidate;
+    for (size_t i = 0; (candidate = next(arg, i)) != NULL; i++) {
+        size_t edits = distance(word, candidate);
+        if (edits <= limit && edits < strlen(word)) {
+            limit = edits == 0 ? 0 : edits - 1;
+            best = candidate;
+            if (edits == 0)
+                break;
+        }
+    }
+    return best;
+}

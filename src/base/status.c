@@ -1,0 +1,43 @@
+/* status.c - status strings and the thread's error detail. */
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { DETAIL_BYTES = 2048 };
+
+static _Thread_local char detail[DETAIL_BYTES];
+
+const char *lk_status_string(lk_status status)
+{
+    static const char *const meanings[] = {
+#define MEANING(name, meaning) [LK_STATUS_##name] = meaning,
+        LK_STATUS_LIST(MEANING)
+#undef MEANING
+    };
+    if ((unsigned)status >= LK_STATUS_COUNT)
+        return "unknown status";
+    return meanings[status];
+}
+
+const char *lk_error_detail(void)
+{
+    return detail;
+}
+
+lk_status lk__fail(lk_status status, const char *format, ...)
+{
+    /* Formatted aside, so that the old detail may be one of the arguments. */
+    char text[DETAIL_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    snprintf(detail, sizeof detail, "%s", text);
+    return status;
+}
+
+lk_status lk__fail_memory(size_t bytes, const char *what)
+{
+    return lk__fail(LK_STATUS_MEMORY, "no memory for %s (%zu bytes)", what, bytes);
+}

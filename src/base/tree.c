@@ -1,0 +1,52 @@
+/* tree.c - the canonical sum tree over shards.
+ *
+ * Left subtrees always hold a power of two of leaves, so while leaves arrive
+ * the stack mirrors the binary digits of their count, as a counter does. Only
+ * the last leaf differs: it closes every open node. */
+#include "base/tree.h"
+
+#include <assert.h>
+#include <stdint.h>
+
+static int popcount(unsigned value)
+{
+    return __builtin_popcount(value);
+}
+
+int lk__tree_merges(int shards, int s)
+{
+    assert(s >= 0 && s < shards && shards <= LK_MAX_SHARDS);
+    if (s + 1 == shards)
+        return popcount((unsigned)s);
+    return __builtin_ctz((unsigned)s + 1);
+}
+
+int lk__tree_depth(int shards, int s)
+{
+    assert(s >= -1 && s < shards && shards <= LK_MAX_SHARDS);
+    return s + 1 == shards ? 1 : popcount((unsigned)s + 1);
+}
+
+int lk__tree_stack(int shards, int s, int *begin)
+{
+    int depth = lk__tree_depth(shards, s);
+    int start = 0;
+    int rest = s + 1;
+    for (int i = 0; i < depth; i++) {
+        begin[i] = start;
+        if (rest == 0)
+            break;
+        int size = 1 << (31 - __builtin_clz((unsigned)rest));
+        start += size;
+        rest -= size;
+    }
+    return depth;
+}
+
+size_t lk__shard_begin(size_t batch, int shards, int s)
+{
+    /* Split so that batch * s cannot overflow. */
+    size_t count = (size_t)shards;
+    size_t index = (size_t)s;
+    return batch / count * index + batch % count * index / count;
+}

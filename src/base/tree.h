@@ -1,0 +1,33 @@
+/* tree.h - the canonical sum tree over shards, as pure arithmetic.
+ *
+ * sum(lo,hi) is the leaf when hi-lo is 1, else sum(lo,mid) + sum(mid,hi) with
+ * mid = lo + the largest power of two below hi-lo. Pushing the leaves from left
+ * to right onto a stack and merging the two topmost entries whenever they are
+ * the two children of one node evaluates the tree with few live partial sums:
+ * at most LK_TREE_MAX_DEPTH. */
+#ifndef LK_BASE_TREE_H
+#define LK_BASE_TREE_H
+
+#include <stddef.h>
+
+/* Shards a run may have, and the deepest stack that they make. */
+#define LK_MAX_SHARDS 4096
+#define LK_TREE_MAX_DEPTH 14
+
+/* How many times the two topmost entries are merged once leaf s of [0,shards)
+ * has been pushed: all stack entries become one when s is the last leaf. */
+int lk__tree_merges(int shards, int s);
+
+/* Entries on the stack after leaf s and its merges; before any leaf there are
+ * none (s = -1). */
+int lk__tree_depth(int shards, int s);
+
+/* First leaf of each stack entry after leaf s, bottom first; begin has room for
+ * LK_TREE_MAX_DEPTH. Entry i ends where entry i+1 begins, the last at s+1. */
+int lk__tree_stack(int shards, int s, int *begin);
+
+/* First sample of shard s when batch samples are cut into shards near-evenly;
+ * s = shards gives batch. */
+size_t lk__shard_begin(size_t batch, int shards, int s);
+
+#endif

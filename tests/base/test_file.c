@@ -1,0 +1,267 @@
+/* test_file.c - reading files plain and gzipped, and writing them untorn. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+
+static char folder[64], path[128];
+
+static int set_up(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/lockstep-test-XXXXXX");
+    if (mkdtemp(folder) == NULL)
+        return -1;
+    snprintf(path, sizeof path, "%s/file", folder);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(folder);
+}
+
+static void assert_detail(const char *part)
+{
+    if (strstr(lk_error_detail(), part) == NULL)
+        fail_msg("detail \"%s\" lacks \"%s\"", lk_error_detail(), part);
+}
+
+/* mode as for gzopen: "wbT" plain, "wb" gzip, "ab" another gzip member. */
+static void put(const char *mode, const uint8_t *data, size_t bytes)
+{
+    gzFile file = gzopen(path, mode);
+    assert_non_null(file);
+    if (bytes > 0)
+        assert_int_equal(gzwrite(file, data, (unsigned)bytes), (int)bytes);
+    assert_int_equal(gzclose(file), Z_OK);
+}
+
+static size_t file_size(void)
+{
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    return (size_t)info.st_size;
+}
+
+static void put_byte(long at, int value)
+{
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, at, at < 0 ? SEEK_END : SEEK_SET), 0);
+    assert_int_equal(fputc(value, file), value);
+    assert_int_equal(fclose(file), 0);
+}
+
+static uint8_t *pattern(size_t bytes)
+{
+    uint8_t *data = malloc(bytes + 1);
+    assert_non_null(data);
+    uint32_t x = 1;
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = (uint8_t)((x = x * 1664525 + 1013904223) >> 30);
+    return data;
+}
+
+static void assert_content(size_t max, const uint8_t *data, size_t bytes)
+{
+    uint8_t *got = NULL;
+    size_t got_bytes = 0;
+    if (lk__file_read(path, max, &got, &got_bytes) != LK_OK)
+        fail_msg("%s", lk_error_detail());
+    assert_int_equal(got_bytes, bytes);
+    assert_memory_equal(got, data, bytes);
+    assert_int_equal((uintptr_t)got % LK_ALIGN, 0);
+    lk__free(got);
+}
+
+static void refuse(size_t max, lk_status status, const char *part)
+{
+    uint8_t *got = NULL;
+    size_t bytes = 12345;
+    assert_int_equal(lk__file_read(path, max, &got, &bytes), status);
+    assert_detail(path);
+    assert_detail(part);
+    assert_null(got);
+    assert_int_equal(bytes, 12345);
+}
+
+static void reads(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 1, 63, 64, 262143, 262144, 262145, 1000000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        uint8_t *data = pattern(sizes[i]);
+        const char *modes[] = {"wbT", "wb"};
+        for (size_t m = 0; m < 2; m++) {
+            put(modes[m], data, sizes[i]);
+            assert_content(0, data, sizes[i]);
+            if (sizes[i] > 0)
+                assert_content(sizes[i], data, sizes[i]);
+            assert_content(sizes[i] + 1, data, sizes[i]);
+            if (sizes[i] > 1)
+                refuse(sizes[i] - 1, LK_STATUS_FORMAT, "more than");
+        }
+        free(data);
+    }
+}
+
+static void members(void **state)
+{
+    (void)state;
+    /* The trailer tells the last member's size only, so the block has to grow. */
+    uint8_t *data = pattern(700000);
+    put("wb", data, 300000);
+    put("ab", data + 300000, 399990);
+    put("ab", data + 699990, 10);
+    assert_content(0, data, 700000);
+    assert_content(700000, data, 700000);
+    refuse(699999, LK_STATUS_FORMAT, "more than");
+    free(data);
+}
+
+static void damage(void **state)
+{
+    (void)state;
+    uint8_t *data = pattern(100000);
+    put("wb", data, 100000);
+    size_t size = file_size();
+    assert_int_equal(truncate(path, (off_t)size - 1), 0);
+    refuse(0, LK_STATUS_FORMAT, "ends too early");
+    assert_int_equal(truncate(path, (off_t)size / 2), 0);
+    refuse(0, LK_STATUS_FORMAT, "ends too early");
+    assert_int_equal(truncate(path, 3), 0);
+    refuse(0, LK_STATUS_FORMAT, "byte 3");
+    put("wb", data, 100000);
+    put_byte(-5, 0xaa); /* in the checksum */
+    refuse(0, LK_STATUS_FORMAT, "data check");
+    put("wb", data, 100000);
+    put_byte(-1, 0xff); /* a length of almost 4 GiB, which must not be believed */
+    refuse(0, LK_STATUS_FORMAT, "length check");
+    put("wb", data, 100000);
+    put_byte((long)size, 'x');
+    refuse(0, LK_STATUS_FORMAT, "something follows");
+    free(data);
+}
+
+static void missing(void **state)
+{
+    (void)state;
+    assert_false(lk__file_exists(path));
+    assert_false(lk__file_exists(folder));
+    refuse(0, LK_STATUS_NOT_FOUND, "No such file");
+    uint8_t *got = NULL;
+    size_t bytes;
+    assert_int_equal(lk__file_read(folder, 0, &got, &bytes), LK_STATUS_NOT_FOUND);
+    assert_detail("directory");
+    put("wbT", (const uint8_t *)"x", 1);
+    assert_true(lk__file_exists(path));
+}
+
+static size_t entries(void)
+{
+    size_t count = 0;
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    while (readdir(dir) != NULL)
+        count++;
+    closedir(dir);
+    return count - 2; /* "." and ".." */
+}
+
+static void writes(void **state)
+{
+    (void)state;
+    uint8_t *data = pattern(100000);
+    put("wbT", (const uint8_t *)"old", 3);
+    lk_writer *writer = NULL;
+    assert_int_equal(lk__writer_open(path, &writer), LK_OK);
+    assert_int_equal(lk__writer_write(writer, data, 10), LK_OK);
+    assert_int_equal(lk__writer_write(writer, data + 10, 99990), LK_OK);
+    assert_int_equal(lk__writer_write(writer, data, 0), LK_OK);
+    assert_content(0, (const uint8_t *)"old", 3);
+    assert_int_equal(lk__writer_commit(writer), LK_OK);
+    assert_content(0, data, 100000);
+    assert_int_equal(entries(), 1);
+    free(data);
+}
+
+static void aborts(void **state)
+{
+    (void)state;
+    put("wbT", (const uint8_t *)"old", 3);
+    lk_writer *one = NULL, *two = NULL;
+    assert_int_equal(lk__writer_open(path, &one), LK_OK);
+    assert_int_equal(lk__writer_open(path, &two), LK_OK);
+    assert_int_equal(lk__writer_write(one, "new", 3), LK_OK);
+    assert_int_equal(entries(), 3);
+    lk__writer_abort(one);
+    lk__writer_abort(two);
+    lk__writer_abort(NULL);
+    assert_int_equal(entries(), 1);
+    assert_content(0, (const uint8_t *)"old", 3);
+}
+
+static void bad_targets(void **state)
+{
+    (void)state;
+    lk_writer *writer = NULL;
+    assert_int_equal(lk__writer_open(folder, &writer), LK_STATUS_USAGE);
+    assert_detail("not a regular file");
+    assert_int_equal(lk__writer_open("/dev/null", &writer), LK_STATUS_USAGE);
+    char below[160];
+    snprintf(below, sizeof below, "%s/none/file", folder);
+    assert_int_equal(lk__writer_open(below, &writer), LK_STATUS_NOT_FOUND);
+    assert_detail(below);
+    assert_null(writer);
+    assert_int_equal(entries(), 0);
+}
+
+/* A commit that fails removes what was written. */
+static void failed_commit(void **state)
+{
+    (void)state;
+    char sub[160], file[192];
+    snprintf(sub, sizeof sub, "%s/sub", folder);
+    snprintf(file, sizeof file, "%s/file", sub);
+    assert_int_equal(mkdir(sub, 0777), 0);
+    lk_writer *writer = NULL;
+    assert_int_equal(lk__writer_open(file, &writer), LK_OK);
+    assert_int_equal(lk__writer_write(writer, "new", 3), LK_OK);
+    /* The final name is taken by a folder with content: rename must fail. */
+    char taken[224];
+    snprintf(taken, sizeof taken, "%s/x", file);
+    assert_int_equal(mkdir(file, 0777), 0);
+    assert_int_equal(mkdir(taken, 0777), 0);
+    assert_int_equal(lk__writer_commit(writer), LK_STATUS_IO);
+    assert_detail("left as it was");
+    assert_int_equal(rmdir(taken), 0);
+    assert_int_equal(rmdir(file), 0);
+    assert_int_equal(rmdir(sub), 0);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(reads),  CASE(members), CASE(damage),      CASE(missing),
+        CASE(writes), CASE(aborts),  CASE(bad_targets), CASE(failed_commit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,127 @@
+/* test_math.c - own exp, log, cos and normal numbers against libm in double. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "base/math.h"
+#include "base/rng.h"
+
+static const double pi = 3.14159265358979323846;
+
+/* Distance in units of the last place of the true result. */
+static double ulps(float got, double want)
+{
+    float near = fabsf((float)want);
+    double unit = (double)nextafterf(near, INFINITY) - (double)near;
+    return fabs((double)got - want) / unit;
+}
+
+/* Every float is a bit pattern; an odd stride visits all exponents and many
+ * mantissas. */
+enum { STRIDE = 1009 };
+
+static void test_exp(void **state)
+{
+    (void)state;
+    double worst = 0;
+    for (uint32_t bits = 0; bits < 0x42d00000u; bits += STRIDE) { /* up to 104 */
+        float x = lk__bits_to_float(bits);
+        if (x < 88.72f)
+            worst = fmax(worst, ulps(lk__expf(x), exp((double)x)));
+        if (x < 103.9f)
+            worst = fmax(worst, ulps(lk__expf(-x), exp(-(double)x)));
+    }
+    assert_true(worst <= 2.0);
+}
+
+static void test_exp_limits(void **state)
+{
+    (void)state;
+    assert_true(lk__expf(0.0f) == 1.0f);
+    assert_true(lk__expf(-0.0f) == 1.0f);
+    assert_true(lk__expf(-104.1f) == 0.0f);
+    assert_true(lk__expf(-INFINITY) == 0.0f);
+    assert_true(isinf(lk__expf(88.74f)));
+    assert_true(isinf(lk__expf(INFINITY)));
+    assert_true(isnan(lk__expf(NAN)));
+}
+
+static void test_log(void **state)
+{
+    (void)state;
+    double worst = 0;
+    for (uint32_t bits = 1; bits < 0x7f800000u; bits += STRIDE) {
+        float x = lk__bits_to_float(bits);
+        worst = fmax(worst, ulps(lk__logf(x), log((double)x)));
+    }
+    /* Around 1, where the result is small. */
+    for (float x = 0.999f; x < 1.001f; x = nextafterf(x, 2.0f))
+        worst = fmax(worst, x == 1.0f ? 0.0 : ulps(lk__logf(x), log((double)x)));
+    assert_true(worst <= 2.0);
+}
+
+static void test_log_limits(void **state)
+{
+    (void)state;
+    assert_true(lk__logf(1.0f) == 0.0f);
+    assert_true(lk__logf(0.0f) == -INFINITY);
+    assert_true(lk__logf(INFINITY) == INFINITY);
+    assert_true(isnan(lk__logf(-1.0f)));
+    assert_true(isnan(lk__logf(NAN)));
+}
+
+static void test_cos2pi(void **state)
+{
+    (void)state;
+    double worst = 0;
+    for (uint32_t i = 0; i <= 1u << 20; i++) {
+        float t = (float)i * 0x1p-20f;
+        worst = fmax(worst, fabs((double)lk__cos2pif(t) - cos(2 * pi * (double)t)));
+    }
+    assert_true(worst < 1e-6);
+    assert_true(lk__cos2pif(0.0f) == 1.0f);
+    assert_true(lk__cos2pif(0.5f) == -1.0f);
+    assert_true(lk__cos2pif(0.25f) == 0.0f);
+}
+
+/* Moments of n normal numbers stray by a few over sqrt(n). */
+static void test_normal(void **state)
+{
+    (void)state;
+    enum { N = 1 << 18 };
+    lk_rng rng = lk__rng(7, LK_RNG_INIT, 0, 0, 0);
+    double sum = 0, square = 0, fourth = 0;
+    for (uint64_t i = 0; i < N; i++) {
+        double z = (double)lk__normal(lk__rng_u32(&rng, 2 * i), lk__rng_u32(&rng, 2 * i + 1));
+        assert_true(fabs(z) < 6.0);
+        sum += z;
+        square += z * z;
+        fourth += z * z * z * z;
+    }
+    assert_true(fabs(sum / N) < 5 * sqrt(1.0 / N));
+    assert_true(fabs(square / N - 1) < 5 * sqrt(2.0 / N));
+    assert_true(fabs(fourth / N - 3) < 5 * sqrt(96.0 / N));
+}
+
+static void test_normal_limits(void **state)
+{
+    (void)state;
+    assert_true(lk__normal(0xffffffffu, 0) == 0.0f);
+    double want = sqrt(2 * 24 * log(2));
+    assert_true(ulps(lk__normal(0, 0), want) <= 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exp),           cmocka_unit_test(test_exp_limits), cmocka_unit_test(test_log),
+        cmocka_unit_test(test_log_limits),    cmocka_unit_test(test_cos2pi),     cmocka_unit_test(test_normal),
+        cmocka_unit_test(test_normal_limits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,103 @@
+/* test_pool.c - the thread pool runs every task once, on threads that do not
+ * share their index. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdatomic.h>
+
+#include "base/pool.h"
+
+enum { MAX_TASKS = 1000, MAX_THREADS = 8 };
+
+typedef struct record {
+    atomic_int runs[MAX_TASKS];
+    atomic_int inside[MAX_THREADS];
+    atomic_int faults; /* cmocka's asserts belong to the main thread */
+    int threads;
+} record;
+
+static void note(void *arg, size_t index, int thread)
+{
+    record *r = arg;
+    if (thread < 0 || thread >= r->threads) {
+        atomic_fetch_add(&r->faults, 1);
+        return;
+    }
+    if (atomic_fetch_add(&r->inside[thread], 1) != 0)
+        atomic_fetch_add(&r->faults, 1);
+    atomic_fetch_add(&r->runs[index], 1);
+    atomic_fetch_sub(&r->inside[thread], 1);
+}
+
+static void check_run(lk_pool *pool, size_t tasks)
+{
+    static record r;
+    for (size_t i = 0; i < MAX_TASKS; i++)
+        atomic_store(&r.runs[i], 0);
+    atomic_store(&r.faults, 0);
+    r.threads = lk__pool_threads(pool);
+    lk__pool_run(pool, tasks, note, &r);
+    assert_int_equal(atomic_load(&r.faults), 0);
+    for (size_t i = 0; i < MAX_TASKS; i++)
+        assert_int_equal(atomic_load(&r.runs[i]), i < tasks);
+}
+
+static void test_each_task_once(void **state)
+{
+    (void)state;
+    const int counts[] = {1, 2, 3, 5, 8};
+    const size_t tasks[] = {0, 1, 2, 3, 7, 64, MAX_TASKS};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        lk_pool *pool;
+        assert_int_equal(lk__pool_create(counts[i], &pool), LK_OK);
+        assert_int_equal(lk__pool_threads(pool), counts[i]);
+        for (size_t k = 0; k < sizeof tasks / sizeof *tasks; k++)
+            check_run(pool, tasks[k]);
+        lk__pool_destroy(pool);
+    }
+}
+
+static void add(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    ((size_t *)arg)[index] += index;
+}
+
+/* Results of a run are visible to the caller and to the next run. */
+static void test_runs_follow_each_other(void **state)
+{
+    (void)state;
+    enum { RUNS = 300, TASKS = 17 };
+    size_t sums[TASKS] = {0};
+    lk_pool *pool;
+    assert_int_equal(lk__pool_create(3, &pool), LK_OK);
+    for (int i = 0; i < RUNS; i++)
+        lk__pool_run(pool, TASKS, add, sums);
+    for (size_t i = 0; i < TASKS; i++)
+        assert_int_equal(sums[i], i * RUNS);
+    lk__pool_destroy(pool);
+}
+
+static void test_idle_pool_ends(void **state)
+{
+    (void)state;
+    lk_pool *pool;
+    assert_int_equal(lk__pool_create(5, &pool), LK_OK);
+    lk__pool_destroy(pool);
+    lk__pool_destroy(NULL);
+    assert_true(lk__cores() >= 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_task_once),
+        cmocka_unit_test(test_runs_follow_each_other),
+        cmocka_unit_test(test_idle_pool_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,138 @@
+/* test_spec.c - option specs: names, parameters, numbers, the nearest word. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "base/spec.h"
+
+static void assert_detail(const char *part)
+{
+    if (strstr(lk_error_detail(), part) == NULL)
+        fail_msg("detail \"%s\" lacks \"%s\"", lk_error_detail(), part);
+}
+
+static void names(void **state)
+{
+    (void)state;
+    char name[LK_SPEC_MAX_NAME];
+    assert_int_equal(lk__spec_name("sgd:momentum=.9", "--optimizer", name), LK_OK);
+    assert_string_equal(name, "sgd");
+    assert_int_equal(lk__spec_name("adam", "--optimizer", name), LK_OK);
+    assert_string_equal(name, "adam");
+    assert_int_equal(lk__spec_name(":lr=1", "--optimizer", name), LK_STATUS_USAGE);
+    assert_detail("--optimizer");
+    char longest[LK_SPEC_MAX_NAME + 1];
+    memset(longest, 'a', LK_SPEC_MAX_NAME);
+    longest[LK_SPEC_MAX_NAME] = '\0';
+    assert_int_equal(lk__spec_name(longest, "--model", name), LK_STATUS_USAGE);
+    assert_int_equal(lk__spec_name(longest + 1, "--model", name), LK_OK);
+    assert_string_equal(name, longest + 1);
+}
+
+typedef struct fixture {
+    double momentum, weight_decay, nesterov;
+    lk_spec_key keys[3];
+} fixture;
+
+static fixture *fresh(void)
+{
+    static fixture f;
+    f = (fixture){.momentum = .5, .weight_decay = .25, .nesterov = 0};
+    f.keys[0] = (lk_spec_key){"momentum", &f.momentum, 0, 1};
+    f.keys[1] = (lk_spec_key){"weight_decay", &f.weight_decay, 0, 10};
+    f.keys[2] = (lk_spec_key){"nesterov", &f.nesterov, 0, 1};
+    return &f;
+}
+
+static void params(void **state)
+{
+    (void)state;
+    fixture *f = fresh();
+    assert_int_equal(lk__spec_params("sgd", "--optimizer", f->keys, 3), LK_OK);
+    assert_true(f->momentum == .5 && f->weight_decay == .25 && f->nesterov == 0);
+    assert_int_equal(lk__spec_params("sgd:nesterov,weight-decay=1e-2,momentum=1", "--optimizer", f->keys, 3), LK_OK);
+    assert_true(f->momentum == 1 && f->weight_decay == 1e-2 && f->nesterov == 1);
+}
+
+static void refuse(const char *text, const char *part)
+{
+    fixture *f = fresh();
+    assert_int_equal(lk__spec_params(text, "--optimizer", f->keys, 3), LK_STATUS_USAGE);
+    assert_detail("--optimizer");
+    assert_detail(part);
+    /* Nothing is stored, not even what came before the mistake. */
+    assert_true(f->momentum == .5 && f->weight_decay == .25 && f->nesterov == 0);
+}
+
+static void bad_params(void **state)
+{
+    (void)state;
+    refuse("sgd:momentun=.9", "did you mean 'momentum'");
+    refuse("sgd:momentum=.9,xyzzy=1", "known: momentum, weight_decay, nesterov");
+    refuse("sgd:momentum=.9,weight_decay=11", "from 0 to 10");
+    refuse("sgd:momentum=-0.1", "from 0 to 1");
+    refuse("sgd:momentum=fast", "'fast' is not a number");
+    refuse("sgd:momentum=", "not a number");
+    refuse("sgd:momentum=.9x", "not a number");
+    refuse("sgd:momentum=nan", "not a number");
+    refuse("sgd:momentum=1,momentum=1", "twice");
+    refuse("sgd:", "missing");
+    refuse("sgd:momentum=1,", "missing");
+    refuse("sgd:=1", "missing");
+    assert_int_equal(lk__spec_params("mlp:a=1", "--model", NULL, 0), LK_STATUS_USAGE);
+    assert_detail("none can be set");
+}
+
+static void numbers(void **state)
+{
+    (void)state;
+    double real = 7;
+    assert_true(lk__parse_double(".5", &real) && real == .5);
+    assert_true(lk__parse_double("-1e-3", &real) && real == -1e-3);
+    const char *not_real[] = {"", " 1", "1 ", "1,5", "inf", "nan", "1e999", "--1"};
+    for (size_t i = 0; i < sizeof not_real / sizeof *not_real; i++)
+        assert_false(lk__parse_double(not_real[i], &real));
+    assert_true(real == -1e-3);
+    long long whole = 7;
+    assert_true(lk__parse_int("-5", -5, 5, &whole) && whole == -5);
+    assert_true(lk__parse_int("9223372036854775807", 0, INT64_MAX, &whole) && whole == INT64_MAX);
+    const char *not_whole[] = {"", " 1", "1.0", "6", "-6", "0x1", "9223372036854775808", "1k"};
+    for (size_t i = 0; i < sizeof not_whole / sizeof *not_whole; i++)
+        assert_false(lk__parse_int(not_whole[i], -5, 5, &whole));
+    assert_true(whole == INT64_MAX);
+}
+
+static const char *word_at(const void *arg, size_t index)
+{
+    const char *const *words = arg;
+    return words[index];
+}
+
+static void nearest(void **state)
+{
+    (void)state;
+    const char *words[] = {"batch-size", "test-batch-size", "epochs", "lr", "seed", NULL};
+    assert_string_equal(lk__nearest("batch_size", word_at, words), "batch-size");
+    assert_string_equal(lk__nearest("bacth-size", word_at, words), "batch-size");
+    assert_string_equal(lk__nearest("epoch", word_at, words), "epochs");
+    assert_null(lk__nearest("test-batch", word_at, words));
+    assert_null(lk__nearest("momentum", word_at, words));
+    assert_null(lk__nearest("x", word_at, words));
+    assert_null(lk__nearest("", word_at, words));
+    const char *none[] = {NULL};
+    assert_null(lk__nearest("lr", word_at, none));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names),   cmocka_unit_test(params),  cmocka_unit_test(bad_params),
+        cmocka_unit_test(numbers), cmocka_unit_test(nearest),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

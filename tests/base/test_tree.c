@@ -1,0 +1,112 @@
+/* test_tree.c - the stack form of the sum tree against its recursive
+ * definition, symbolically: an entry is the interval of leaves it sums, and two
+ * may merge only if the definition splits their union there. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/tree.h"
+
+enum { MAX_SHARDS = 200 };
+
+typedef struct interval {
+    int lo, hi;
+} interval;
+
+/* The definition's split of [lo,hi). */
+static int middle(int lo, int hi)
+{
+    int power = 1;
+    while (power * 2 < hi - lo)
+        power *= 2;
+    return lo + power;
+}
+
+static void check_merge(interval *left, interval right)
+{
+    assert_int_equal(left->hi, right.lo);
+    assert_int_equal(middle(left->lo, right.hi), right.lo);
+    left->hi = right.hi;
+}
+
+static void check_stack(int shards, int s, const interval *stack, int depth)
+{
+    int begin[LK_TREE_MAX_DEPTH];
+    assert_int_equal(lk__tree_depth(shards, s), depth);
+    assert_int_equal(lk__tree_stack(shards, s, begin), depth);
+    for (int i = 0; i < depth; i++)
+        assert_int_equal(begin[i], stack[i].lo);
+    assert_int_equal(stack[depth - 1].hi, s + 1);
+}
+
+static void check_shards(int shards)
+{
+    interval stack[LK_TREE_MAX_DEPTH + 1];
+    int depth = 0;
+    assert_int_equal(lk__tree_depth(shards, -1), 0);
+    for (int s = 0; s < shards; s++) {
+        assert_true(depth < LK_TREE_MAX_DEPTH);
+        stack[depth++] = (interval){s, s + 1};
+        for (int i = lk__tree_merges(shards, s); i > 0; i--) {
+            assert_true(depth >= 2);
+            check_merge(&stack[depth - 2], stack[depth - 1]);
+            depth--;
+        }
+        check_stack(shards, s, stack, depth);
+    }
+    assert_int_equal(depth, 1);
+    assert_int_equal(stack[0].lo, 0);
+    assert_int_equal(stack[0].hi, shards);
+}
+
+static void test_all_shard_counts(void **state)
+{
+    (void)state;
+    for (int shards = 1; shards <= MAX_SHARDS; shards++)
+        check_shards(shards);
+    check_shards(LK_MAX_SHARDS - 1);
+    check_shards(LK_MAX_SHARDS);
+}
+
+/* Merging must also be complete: an entry that could close a node with its
+ * left neighbour has done so, else slots would not be reused in time. */
+static void test_depth_is_small(void **state)
+{
+    (void)state;
+    for (int shards = 1; shards <= MAX_SHARDS; shards++) {
+        int log2 = 0;
+        while (1 << log2 < shards)
+            log2++;
+        for (int s = 0; s < shards; s++)
+            assert_true(lk__tree_depth(shards, s) <= log2 + 1);
+    }
+}
+
+static void test_shard_begin(void **state)
+{
+    (void)state;
+    for (size_t batch = 0; batch < 70; batch++) {
+        for (int shards = 1; shards < 40; shards++) {
+            assert_int_equal(lk__shard_begin(batch, shards, 0), 0);
+            assert_int_equal(lk__shard_begin(batch, shards, shards), batch);
+            for (int s = 0; s < shards; s++) {
+                size_t size = lk__shard_begin(batch, shards, s + 1) - lk__shard_begin(batch, shards, s);
+                size_t least = batch / (size_t)shards;
+                assert_true(size == least || size == least + 1);
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_shard_counts),
+        cmocka_unit_test(test_depth_is_small),
+        cmocka_unit_test(test_shard_begin),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
