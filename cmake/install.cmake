@@ -1,0 +1,14 @@
+# What `make install` installs. The pkg-config file finds its prefix from where
+# it lies, so a build can be installed, packaged or moved anywhere. The library
+# is static, hence its own libraries are in Requires and not in Requires.private.
+set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+file(RELATIVE_PATH LK_PC_TO_PREFIX /prefix/${pc_dir} /prefix)
+string(REGEX REPLACE "/$" "" LK_PC_TO_PREFIX "${LK_PC_TO_PREFIX}")
+configure_file(${CMAKE_CURRENT_LIST_DIR}/lockstep.pc.in ${CMAKE_CURRENT_BINARY_DIR}/lockstep.pc @ONLY)
+
+install(TARGETS lockstep ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET lockstep-cli)
+  install(TARGETS lockstep-cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(DIRECTORY include/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lockstep.pc DESTINATION ${pc_dir})

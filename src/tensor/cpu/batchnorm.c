@@ -1,0 +1,439 @@
+/* batchnorm.c - batch normalisation: statistics per shard, their merging over
+ * the sum tree, and the two passes that apply them.
+ *
+ * Sums over a shard's pixels run in LANES chains, pixel p (counted over samples
+ * and pixels of the shard) in chain p % LANES, folded as a balanced tree. The
+ * chains are part of the result; tiles and vectors are not. */
+#include <string.h>
+
+#include "tensor/cpu/chunks.h"
+#include "tensor/cpu/decls.h"
+
+enum {
+    LANES = 8,  /* chains of a sum */
+    BLOCK = 16, /* channels of a task, a multiple of every V */
+    TILE = 64   /* pixels that stay in cache while vectors of a block pass; a multiple of LANES */
+};
+
+typedef float chains[LANES][BLOCK];
+
+static inline v_f32 load(const float *p, size_t n)
+{
+    return n == V ? v_load(p) : v_load_n(p, n);
+}
+
+static inline void store(float *p, v_f32 x, size_t n)
+{
+    if (n == V)
+        v_store(p, x);
+    else
+        v_store_n(p, x, n);
+}
+
+/* Runs body with l = 0 .. LANES-1 for pixels p + l of a tile; l is a constant
+ * in each copy, so the chains stay in registers. */
+#define FOR_PIXELS(p, pixels, body)                                                           \
+    do {                                                                                      \
+        size_t p = 0;                                                                         \
+        for (; p + LANES <= (pixels); p += LANES) {                                           \
+            _Pragma("GCC unroll 8") for (size_t l = 0; l < LANES; l++) body                   \
+        }                                                                                     \
+        _Pragma("GCC unroll 8") for (size_t l = 0; l < LANES; l++) if (p + l < (pixels)) body \
+    } while (0)
+
+/* n channels (at most V) of a tile. */
+static inline void add_values(const float *x, size_t c, size_t pixels, size_t n, size_t at, chains sums)
+{
+    v_f32 sum[LANES];
+    for (size_t l = 0; l < LANES; l++)
+        sum[l] = v_load(sums[l] + at);
+    FOR_PIXELS(p, pixels, { sum[l] = v_add(sum[l], load(x + (p + l) * c, n)); });
+    for (size_t l = 0; l < LANES; l++)
+        v_store(sums[l] + at, sum[l]);
+}
+
+static inline void add_squares(const float *x, size_t c, size_t pixels, size_t n, size_t at, const float *means,
+                               chains sums)
+{
+    v_f32 sum[LANES], mean = v_load(means + at);
+    for (size_t l = 0; l < LANES; l++)
+        sum[l] = v_load(sums[l] + at);
+    FOR_PIXELS(p, pixels, {
+        v_f32 d = v_sub(load(x + (p + l) * c, n), mean);
+        sum[l] = v_fma(d, d, sum[l]);
+    });
+    for (size_t l = 0; l < LANES; l++)
+        v_store(sums[l] + at, sum[l]);
+}
+
+static void fold_chains(chains sums, float out[BLOCK])
+{
+    for (size_t at = 0; at < BLOCK; at += V) {
+        v_f32 s[LANES];
+        for (size_t l = 0; l < LANES; l++)
+            s[l] = v_load(sums[l] + at);
+        v_f32 low = v_add(v_add(s[0], s[1]), v_add(s[2], s[3]));
+        v_f32 high = v_add(v_add(s[4], s[5]), v_add(s[6], s[7]));
+        v_store(out + at, v_add(low, high));
+    }
+}
+
+/* `width` channels (at most BLOCK) of one shard. */
+typedef struct block {
+    size_t c, pixels, width;
+    const float *x;  // (pixels, c), from the block's first channel
+    const float *dy; // the same, or NULL
+} block;
+
+static void block_values(const block *b, float out[BLOCK])
+{
+    chains sums = {{0}};
+    for (size_t p = 0; p < b->pixels; p += TILE) {
+        size_t pixels = lk__min_size(TILE, b->pixels - p);
+        for (size_t at = 0; at < b->width; at += V) {
+            const float *x = b->x + p * b->c + at;
+            if (b->width - at >= V)
+                add_values(x, b->c, pixels, V, at, sums);
+            else
+                add_values(x, b->c, pixels, b->width - at, at, sums);
+        }
+    }
+    fold_chains(sums, out);
+}
+
+static void block_squares(const block *b, const float means[BLOCK], float out[BLOCK])
+{
+    chains sums = {{0}};
+    for (size_t p = 0; p < b->pixels; p += TILE) {
+        size_t pixels = lk__min_size(TILE, b->pixels - p);
+        for (size_t at = 0; at < b->width; at += V) {
+            const float *x = b->x + p * b->c + at;
+            if (b->width - at >= V)
+                add_squares(x, b->c, pixels, V, at, means, sums);
+            else
+                add_squares(x, b->c, pixels, b->width - at, at, means, sums);
+        }
+    }
+    fold_chains(sums, out);
+}
+
+/* A sum per shard and channel, over x alone or over x and dy. */
+typedef struct reduction {
+    lk_shape shape;
+    const float *x, *dy; // (n, h, w, c)
+    const lk_shards *shards;
+    const lk_moments *moments;
+    size_t blocks; /* of channels */
+    float *out;    // (count, 2, c)
+} reduction;
+
+static block reduction_block(const reduction *r, size_t shard, size_t channel)
+{
+    size_t pixels = r->shape.h * r->shape.w, c = r->shape.c;
+    size_t begin = r->shards->begin[shard], end = r->shards->begin[shard + 1];
+    size_t offset = begin * pixels * c + channel;
+    return (block){.c = c,
+                   .pixels = (end - begin) * pixels,
+                   .width = lk__min_size(BLOCK, c - channel),
+                   .x = r->x + offset,
+                   .dy = r->dy ? r->dy + offset : NULL};
+}
+
+static void stats_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const reduction *r = arg;
+    size_t shard = index / r->blocks, channel = index % r->blocks * BLOCK;
+    block b = reduction_block(r, shard, channel);
+    float mean[BLOCK] = {0}, squares[BLOCK] = {0};
+    if (b.pixels) {
+        block_values(&b, mean);
+        for (size_t i = 0; i < BLOCK; i++)
+            mean[i] /= (float)b.pixels;
+        block_squares(&b, mean, squares);
+    }
+    float *out = r->out + shard * 2 * b.c + channel;
+    memcpy(out, mean, b.width * sizeof *out);
+    memcpy(out + b.c, squares, b.width * sizeof *out);
+}
+
+void LK_KERNEL(batchnorm_stats)(lk_device *dev, const lk_tensor *x, const lk_shards *shards, float *stats)
+{
+    reduction r = {
+        .shape = x->shape, .x = lk__f32(x), .shards = shards, .blocks = (x->shape.c + BLOCK - 1) / BLOCK, .out = stats};
+    lk__pool_run(lk__cpu_pool(dev), (size_t)shards->count * r.blocks, stats_task, &r);
+}
+
+static inline void add_products(const float *x, const float *dy, size_t c, size_t pixels, size_t n, size_t at,
+                                const float *means, const float *scales, chains sums, chains products)
+{
+    v_f32 sum[LANES], product[LANES], mean = v_load(means + at), scale = v_load(scales + at);
+    for (size_t l = 0; l < LANES; l++) {
+        sum[l] = v_load(sums[l] + at);
+        product[l] = v_load(products[l] + at);
+    }
+    FOR_PIXELS(p, pixels, {
+        v_f32 d = load(dy + (p + l) * c, n);
+        v_f32 xhat = v_mul(v_sub(load(x + (p + l) * c, n), mean), scale);
+        sum[l] = v_add(sum[l], d);
+        product[l] = v_fma(d, xhat, product[l]);
+    });
+    for (size_t l = 0; l < LANES; l++) {
+        v_store(sums[l] + at, sum[l]);
+        v_store(products[l] + at, product[l]);
+    }
+}
+
+static void block_products(const block *b, const float means[BLOCK], const float scales[BLOCK], float sum[BLOCK],
+                           float product[BLOCK])
+{
+    chains sums = {{0}}, products = {{0}};
+    for (size_t p = 0; p < b->pixels; p += TILE) {
+        size_t pixels = lk__min_size(TILE, b->pixels - p);
+        for (size_t at = 0; at < b->width; at += V) {
+            const float *x = b->x + p * b->c + at, *dy = b->dy + p * b->c + at;
+            if (b->width - at >= V)
+                add_products(x, dy, b->c, pixels, V, at, means, scales, sums, products);
+            else
+                add_products(x, dy, b->c, pixels, b->width - at, at, means, scales, sums, products);
+        }
+    }
+    fold_chains(sums, sum);
+    fold_chains(products, product);
+}
+
+static size_t group_row(const lk_moments *moments, size_t shard)
+{
+    return moments->groups == 1 ? 0 : shard;
+}
+
+static void sums_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const reduction *r = arg;
+    size_t shard = index / r->blocks, channel = index % r->blocks * BLOCK;
+    block b = reduction_block(r, shard, channel);
+    size_t row = group_row(r->moments, shard) * b.c + channel;
+    float mean[BLOCK] = {0}, scale[BLOCK] = {0}, sum[BLOCK], product[BLOCK];
+    memcpy(mean, r->moments->mean + row, b.width * sizeof *mean);
+    memcpy(scale, r->moments->scale + row, b.width * sizeof *scale);
+    block_products(&b, mean, scale, sum, product);
+    float *out = r->out + shard * 2 * b.c + channel;
+    memcpy(out, sum, b.width * sizeof *out);
+    memcpy(out + b.c, product, b.width * sizeof *out);
+}
+
+void LK_KERNEL(batchnorm_sums)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
+                               const lk_moments *moments, float *sums)
+{
+    reduction r = {.shape = x->shape,
+                   .x = lk__f32(x),
+                   .dy = lk__f32(dy),
+                   .shards = shards,
+                   .moments = moments,
+                   .blocks = (x->shape.c + BLOCK - 1) / BLOCK,
+                   .out = sums};
+    lk__pool_run(lk__cpu_pool(dev), (size_t)shards->count * r.blocks, sums_task, &r);
+}
+
+/* left = left and right together, (mean, M2) entries over so many elements. */
+static void merge_moments(size_t c, size_t left_count, size_t right_count, float *left, const float *right)
+{
+    size_t count = left_count + right_count;
+    if (count == 0) {
+        memset(left, 0, 2 * c * sizeof *left);
+        return;
+    }
+    float share = (float)right_count / (float)count;
+    v_f32 mean_weight = v_set1(share), square_weight = v_set1((float)left_count * share);
+    for (size_t i = 0; i < c; i += V) {
+        size_t n = lk__min_size(V, c - i);
+        v_f32 mean = load(left + i, n), delta = v_sub(load(right + i, n), mean);
+        v_f32 squares = v_add(load(left + c + i, n), load(right + c + i, n));
+        store(left + i, v_fma(delta, mean_weight, mean), n);
+        store(left + c + i, v_fma(v_mul(delta, delta), square_weight, squares), n);
+    }
+}
+
+void LK_KERNEL(batchnorm_fold)(lk_device *dev, size_t c, size_t pixels, const lk_shards *shards, const float *stats,
+                               lk_partials moments)
+{
+    (void)dev;
+    size_t rows[LK_TREE_MAX_DEPTH + 1];
+    int depth = shards->depth;
+    for (int d = 0; d < depth; d++)
+        rows[d] = shards->rows[d];
+    for (int shard = 0; shard < shards->count; shard++) {
+        memcpy(lk__slot(moments, depth), stats + (size_t)shard * 2 * c, 2 * c * sizeof *stats);
+        rows[depth] = shards->begin[shard + 1] - shards->begin[shard];
+        for (int i = 0; i < shards->merges[shard]; i++, depth--) {
+            merge_moments(c, rows[depth - 1] * pixels, rows[depth] * pixels, lk__slot(moments, depth - 1),
+                          lk__slot(moments, depth));
+            rows[depth - 1] += rows[depth];
+        }
+        depth++;
+    }
+}
+
+static void invert(size_t c, const float *squares, float count, float eps, float *scale)
+{
+    for (size_t i = 0; i < c; i += V) {
+        size_t n = lk__min_size(V, c - i);
+        v_f32 variance = v_div(load(squares + i, n), v_set1(count));
+        store(scale + i, v_div(v_set1(1.0f), v_sqrt(v_add(variance, v_set1(eps)))), n);
+    }
+}
+
+void LK_KERNEL(batchnorm_moments)(lk_device *dev, size_t c, size_t pixels, const float *stats, const size_t *rows,
+                                  float eps, lk_moments *moments)
+{
+    (void)dev;
+    for (size_t g = 0; g < (size_t)moments->groups; g++) {
+        const float *entry = stats + g * 2 * c;
+        if (rows[g]) {
+            memcpy(moments->mean + g * c, entry, c * sizeof *entry);
+            invert(c, entry + c, (float)(rows[g] * pixels), eps, moments->scale + g * c);
+        } else {
+            memset(moments->mean + g * c, 0, c * sizeof *entry);
+            memset(moments->scale + g * c, 0, c * sizeof *entry);
+        }
+    }
+}
+
+void LK_KERNEL(batchnorm_running_moments)(lk_device *dev, size_t c, const float *mean, const float *variance, float eps,
+                                          lk_moments *moments)
+{
+    (void)dev;
+    memcpy(moments->mean, mean, c * sizeof *mean);
+    invert(c, variance, 1.0f, eps, moments->scale);
+}
+
+void LK_KERNEL(batchnorm_running_update)(lk_device *dev, size_t c, const float *entry, size_t elements, float momentum,
+                                         float *mean, float *variance)
+{
+    (void)dev;
+    v_f32 fresh = v_set1(momentum), old = v_set1(1.0f - momentum);
+    for (size_t i = 0; i < c; i += V) {
+        size_t n = lk__min_size(V, c - i);
+        if (elements > 0)
+            store(mean + i, v_fma(fresh, load(entry + i, n), v_mul(old, load(mean + i, n))), n);
+        if (elements > 1) {
+            v_f32 unbiased = v_div(load(entry + c + i, n), v_set1((float)(elements - 1)));
+            store(variance + i, v_fma(fresh, unbiased, v_mul(old, load(variance + i, n))), n);
+        }
+    }
+}
+
+/* A pass over all pixels; dy, sums and rows for the gradient alone. */
+typedef struct pass {
+    lk_shape shape;
+    const float *x, *dy; // (n, h, w, c)
+    float *y;            // (n, h, w, c), or dx
+    const lk_shards *shards;
+    const lk_moments *moments;
+    const float *gamma, *beta; // (c)
+    const float *sums;         // (groups, 2, c)
+    const size_t *rows;        // (groups)
+    bool relu;
+    /* Pixels [p, p + pixels) of one group, n channels from i on. */
+    void (*tile)(const struct pass *s, size_t group, size_t p, size_t pixels, size_t i);
+} pass;
+
+static inline void forward_lanes(const pass *s, size_t group, size_t p, size_t pixels, size_t i, size_t n)
+{
+    size_t c = s->shape.c;
+    v_f32 mean = load(s->moments->mean + group * c + i, n), scale = load(s->moments->scale + group * c + i, n);
+    v_f32 gamma = load(s->gamma + i, n), beta = load(s->beta + i, n);
+    const float *x = s->x + p * c + i;
+    float *y = s->y + p * c + i;
+    for (size_t k = 0; k < pixels; k++) {
+        v_f32 value = v_fma(v_mul(v_sub(load(x + k * c, n), mean), scale), gamma, beta);
+        store(y + k * c, s->relu ? v_relu(value) : value, n);
+    }
+}
+
+static void forward_tile(const pass *s, size_t group, size_t p, size_t pixels, size_t i)
+{
+    if (s->shape.c - i >= V)
+        forward_lanes(s, group, p, pixels, i, V);
+    else
+        forward_lanes(s, group, p, pixels, i, s->shape.c - i);
+}
+
+static inline void grad_lanes(const pass *s, size_t group, size_t p, size_t pixels, size_t i, size_t n)
+{
+    size_t c = s->shape.c;
+    v_f32 mean = load(s->moments->mean + group * c + i, n), scale = load(s->moments->scale + group * c + i, n);
+    v_f32 count = v_set1((float)(s->rows[group] * s->shape.h * s->shape.w));
+    const float *sums = s->sums + group * 2 * c + i;
+    v_f32 shift = v_div(load(sums, n), count);
+    v_f32 slope = v_sub(v_zero(), v_div(load(sums + c, n), count));
+    v_f32 factor = v_mul(load(s->gamma + i, n), scale);
+    const float *x = s->x + p * c + i, *dy = s->dy + p * c + i;
+    float *dx = s->y + p * c + i;
+    for (size_t k = 0; k < pixels; k++) {
+        v_f32 xhat = v_mul(v_sub(load(x + k * c, n), mean), scale);
+        v_f32 value = v_fma(xhat, slope, v_sub(load(dy + k * c, n), shift));
+        store(dx + k * c, v_mul(factor, value), n);
+    }
+}
+
+static void grad_tile(const pass *s, size_t group, size_t p, size_t pixels, size_t i)
+{
+    if (s->shape.c - i >= V)
+        grad_lanes(s, group, p, pixels, i, V);
+    else
+        grad_lanes(s, group, p, pixels, i, s->shape.c - i);
+}
+
+/* Pixels of all samples are cut into runs that share a group, runs into tiles. */
+static void pass_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const pass *s = arg;
+    size_t c = s->shape.c, hw = s->shape.h * s->shape.w, groups = (size_t)s->moments->groups;
+    lk_range range = lk__chunk(s->shape.n * hw, lk__chunk_rows(c), index);
+    size_t group = 0;
+    for (size_t p = range.begin; p < range.end;) {
+        while (groups > 1 && s->shards->begin[group + 1] * hw <= p)
+            group++;
+        size_t end = groups > 1 ? lk__min_size(range.end, s->shards->begin[group + 1] * hw) : range.end;
+        size_t pixels = lk__min_size(TILE, end - p);
+        for (size_t i = 0; i < c; i += V)
+            s->tile(s, group, p, pixels, i);
+        p += pixels;
+    }
+}
+
+void LK_KERNEL(batchnorm_forward)(lk_device *dev, const lk_tensor *x, const lk_shards *shards,
+                                  const lk_moments *moments, const float *gamma, const float *beta, bool relu,
+                                  lk_tensor *y)
+{
+    pass s = {.shape = x->shape,
+              .x = lk__f32(x),
+              .y = lk__f32(y),
+              .shards = shards,
+              .moments = moments,
+              .gamma = gamma,
+              .beta = beta,
+              .relu = relu,
+              .tile = forward_tile};
+    lk__run_rows(dev, s.shape.n * s.shape.h * s.shape.w, s.shape.c, pass_task, &s);
+}
+
+void LK_KERNEL(batchnorm_grad_input)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
+                                     const lk_moments *moments, const float *gamma, const float *sums,
+                                     const size_t *rows, lk_tensor *dx)
+{
+    pass s = {.shape = x->shape,
+              .x = lk__f32(x),
+              .dy = lk__f32(dy),
+              .y = lk__f32(dx),
+              .shards = shards,
+              .moments = moments,
+              .gamma = gamma,
+              .sums = sums,
+              .rows = rows,
+              .tile = grad_tile};
+    lk__run_rows(dev, s.shape.n * s.shape.h * s.shape.w, s.shape.c, pass_task, &s);
+}

@@ -1,0 +1,55 @@
+/* conv2d.h - what the sources of the convolution share: boxes of an image that
+ * may stick out of it, and bands of rows that tasks work on. */
+#ifndef LK_TENSOR_CPU_CONV2D_H
+#define LK_TENSOR_CPU_CONV2D_H
+
+#include "base/mem.h"
+#include "tensor/cpu/vec.h"
+#include "tensor/kernels.h"
+
+/* A part of an image in its own coordinates; outside the image are zeros. */
+typedef struct lk_box {
+    ptrdiff_t y, x;
+    size_t h, w;
+} lk_box;
+
+typedef struct lk_view {
+    const float *data; // (h, w, c)
+    size_t row;        /* floats from row to row */
+} lk_view;
+
+#define lk__box_inside LK_KERNEL(box_inside)
+bool lk__box_inside(lk_shape image, lk_box box);
+
+/* The box in place when it lies inside the image and `lanes` divides c, else a
+ * copy in buffer, with c rounded up to a multiple of lanes and zeros for what
+ * does not exist. */
+#define lk__box_view LK_KERNEL(box_view)
+lk_view lk__box_view(const float *image, lk_shape shape, lk_box box, size_t lanes, float *buffer);
+
+/* Rows of a band when `rows` rows are cut evenly into at least `wanted` bands
+ * that each fit into a budget of floats. At least 1. */
+static inline size_t lk__band_rows(size_t rows, size_t row_floats, size_t budget, size_t wanted)
+{
+    size_t fit = lk__max_size(budget / row_floats, 1);
+    size_t bands = lk__min_size(lk__max_size((rows + fit - 1) / fit, wanted), rows);
+    return (rows + bands - 1) / bands;
+}
+
+/* The box of x that output rows [y0, y1) see, all columns. */
+static inline lk_box lk__conv_box(const lk_conv2d_desc *conv, lk_shape y, size_t y0, size_t y1)
+{
+    ptrdiff_t pad = (ptrdiff_t)conv->pad;
+    return (lk_box){(ptrdiff_t)(y0 * conv->stride) - pad, -pad, (y1 - y0 - 1) * conv->stride + conv->kernel,
+                    (y.w - 1) * conv->stride + conv->kernel};
+}
+
+/* Scratch floats of each operation. */
+#define lk__conv_forward_floats LK_KERNEL(conv_forward_floats)
+size_t lk__conv_forward_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads);
+#define lk__conv_input_floats LK_KERNEL(conv_input_floats)
+size_t lk__conv_input_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads);
+#define lk__conv_weight_floats LK_KERNEL(conv_weight_floats)
+size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads);
+
+#endif

@@ -1,0 +1,109 @@
+/* conv2d_forward.c - the convolution as a product without an im2col copy.
+ *
+ * With channels last, a window is `kernel` runs of kernel*c consecutive floats
+ * of the padded image, so the matrix kernel reads windows where they are. A
+ * sum goes over ky, kx, channel. A task is a band of output rows of a sample. */
+#include "tensor/cpu/conv2d.h"
+#include "tensor/cpu/decls.h"
+#include "tensor/cpu/pack.h"
+
+enum { BAND_FLOATS = 64 * 1024, TASKS_A_THREAD = 4 };
+
+typedef struct forward_job {
+    const lk_conv2d_desc *conv;
+    lk_shape x, y;
+    const float *input;  // (n, h, w, i)
+    const float *weight; // (o, i, kh, kw)
+    const float *bias;   // (o) or NULL
+    float *output;       // (n, h, w, o)
+    bool relu;
+    size_t band, bands;
+    float *start;   // (o rounded up to LK_NR)
+    float *panels;  // see lk__panel_width, sum over (kh, kw, i)
+    float *buffers; // one a thread
+    size_t buffer_floats;
+} forward_job;
+
+static size_t window(const forward_job *job)
+{
+    return job->x.c * job->conv->kernel * job->conv->kernel;
+}
+
+/* Sets the sizes in job for wanted bands a sample; returns the scratch floats. */
+static size_t place(forward_job *job, size_t wanted, size_t threads)
+{
+    const lk_conv2d_desc *conv = job->conv;
+    size_t width = ((job->y.w - 1) * conv->stride + conv->kernel) * job->x.c;
+    size_t cols = lk__panels(job->y.c) * LK_NR;
+    job->band = lk__band_rows(job->y.h, width * conv->stride, BAND_FLOATS, wanted);
+    job->bands = (job->y.h + job->band - 1) / job->band;
+    lk_box box = lk__conv_box(conv, job->y, 0, job->band);
+    job->buffer_floats = conv->pad ? lk__round_up(box.h * width, LK_ALIGN) : 0;
+    return lk__round_up(cols, LK_ALIGN) + lk__round_up(cols * window(job), LK_ALIGN) + threads * job->buffer_floats;
+}
+
+size_t lk__conv_forward_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
+{
+    forward_job job = {.conv = conv, .x = x, .y = y};
+    return place(&job, 1, threads);
+}
+
+static void pack_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const forward_job *job = arg;
+    size_t len = window(job), taps = job->conv->kernel * job->conv->kernel, col = index * LK_NR;
+    lk__pack_transposed(job->weight + col * len, len, lk__min_size(job->y.c - col, LK_NR), len, taps,
+                        lk__panel_width(job->y.c, index), job->panels + col * len);
+}
+
+static void forward_task(void *arg, size_t index, int thread)
+{
+    const forward_job *job = arg;
+    const lk_conv2d_desc *conv = job->conv;
+    size_t sample = index / job->bands, y0 = index % job->bands * job->band;
+    size_t y1 = lk__min_size(y0 + job->band, job->y.h);
+    const float *image = job->input + sample * lk__shape_sample(job->x);
+    lk_view view = lk__box_view(image, job->x, lk__conv_box(conv, job->y, y0, y1), 1,
+                                job->buffers + (size_t)thread * job->buffer_floats);
+    lk_gemm gemm = {
+        .ny = y1 - y0,
+        .nx = job->y.w,
+        .a = view.data,
+        .a_y = conv->stride * view.row,
+        .a_x = conv->stride * job->x.c,
+        .runs = conv->kernel,
+        .len = conv->kernel * job->x.c,
+        .run = view.row,
+        .panels = job->panels,
+        .start = job->start,
+        .c = job->output + sample * lk__shape_sample(job->y) + y0 * job->y.w * job->y.c,
+        .c_y = job->y.w * job->y.c,
+        .c_x = job->y.c,
+        .cols = job->y.c,
+        .relu = job->relu,
+    };
+    lk__gemm(&gemm);
+}
+
+void LK_KERNEL(conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const float *w,
+                               const float *b, bool relu, lk_tensor *y, void *scratch)
+{
+    lk_pool *pool = lk__cpu_pool(dev);
+    size_t threads = (size_t)lk__pool_threads(pool), n = x->shape.n;
+    forward_job job = {.conv = conv, .x = x->shape, .y = y->shape, .weight = w, .bias = b, .relu = relu};
+    job.input = lk__f32(x);
+    job.output = lk__f32(y);
+    if (n == 0)
+        return;
+    place(&job, threads == 1 ? 1 : (threads * TASKS_A_THREAD + n - 1) / n, threads);
+    size_t cols = lk__panels(job.y.c) * LK_NR;
+    job.start = scratch;
+    job.panels = job.start + lk__round_up(cols, LK_ALIGN);
+    job.buffers = job.panels + lk__round_up(cols * window(&job), LK_ALIGN);
+    memset(job.start, 0, cols * sizeof *job.start);
+    if (b)
+        memcpy(job.start, b, job.y.c * sizeof *b);
+    lk__pool_run(pool, lk__panels(job.y.c), pack_task, &job);
+    lk__pool_run(pool, n * job.bands, forward_task, &job);
+}

@@ -1,0 +1,185 @@
+/* conv2d_grad_input.c - the gradient of the convolution's input.
+ *
+ * dx is a correlation of dy, with zeros around it, with the flipped weights.
+ * With stride s, input pixels whose padded coordinates leave the same rests
+ * modulo s form a phase: they see the same taps, and the dy under these taps
+ * are neighbours. So each phase is a product like the forward one, whose sums
+ * go over dy's rows, columns and channels in rising order. */
+#include "tensor/cpu/conv2d.h"
+#include "tensor/cpu/decls.h"
+#include "tensor/cpu/pack.h"
+
+enum { BAND_FLOATS = 64 * 1024, TASKS_A_THREAD = 4, PACK_CHANNELS = 8 };
+
+typedef struct input_job {
+    const lk_conv2d_desc *conv;
+    lk_shape x, y;
+    const float *dy;     // (n, h, w, o)
+    const float *weight; // (o, i, kh, kw)
+    float *dx;           // (n, h, w, i)
+    size_t band, bands;
+    float *start;   // zeros
+    float *panels;  // phase by phase
+    float *buffers; // one a thread
+    size_t buffer_floats;
+} input_job;
+
+/* Taps of the kernel, in one direction, that belong to rest r. */
+static size_t taps_of(const lk_conv2d_desc *conv, size_t r)
+{
+    return r < conv->kernel ? (conv->kernel - r + conv->stride - 1) / conv->stride : 0;
+}
+
+/* Taps of all phases before (ry, rx). */
+static size_t taps_before(const lk_conv2d_desc *conv, size_t ry, size_t rx)
+{
+    size_t taps = 0;
+    for (size_t r = 0; r < ry; r++)
+        taps += taps_of(conv, r) * conv->kernel;
+    for (size_t r = 0; r < rx; r++)
+        taps += taps_of(conv, ry) * taps_of(conv, r);
+    return taps;
+}
+
+/* The box of dy that input rows [y0, y1) see, all columns. */
+static lk_box input_box(const lk_conv2d_desc *conv, lk_shape x, size_t y0, size_t y1)
+{
+    size_t s = conv->stride, p = conv->pad, reach = taps_of(conv, 0) - 1;
+    size_t top = (y0 + p) / s, bottom = (y1 - 1 + p) / s, left = p / s, right = (x.w - 1 + p) / s;
+    return (lk_box){(ptrdiff_t)top - (ptrdiff_t)reach, (ptrdiff_t)left - (ptrdiff_t)reach, bottom - top + 1 + reach,
+                    right - left + 1 + reach};
+}
+
+static size_t place(input_job *job, size_t wanted, size_t threads)
+{
+    const lk_conv2d_desc *conv = job->conv;
+    size_t width = input_box(conv, job->x, 0, 1).w * job->y.c;
+    size_t cols = lk__panels(job->x.c) * LK_NR, taps = conv->kernel * conv->kernel;
+    /* A band of whole strides starts each phase at the same place. */
+    size_t steps = (job->x.h + conv->stride - 1) / conv->stride;
+    job->band = lk__band_rows(steps, width, BAND_FLOATS, wanted) * conv->stride;
+    job->bands = (job->x.h + job->band - 1) / job->band;
+    size_t height = job->band / conv->stride + 1 + taps_of(conv, 0);
+    job->buffer_floats = lk__round_up(height * width, LK_ALIGN);
+    return lk__round_up(cols, LK_ALIGN) + lk__round_up(cols * taps * job->y.c, LK_ALIGN) + threads * job->buffer_floats;
+}
+
+size_t lk__conv_input_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
+{
+    input_job job = {.conv = conv, .x = x, .y = y};
+    return place(&job, 1, threads);
+}
+
+/* The panel row of channel o of the tap (ky, kx), in each panel of its phase. */
+static void pack_tap(const input_job *job, size_t o, size_t ky, size_t kx)
+{
+    const lk_conv2d_desc *conv = job->conv;
+    size_t s = conv->stride, taps = conv->kernel * conv->kernel, in = job->x.c, out = job->y.c;
+    size_t ny = taps_of(conv, ky % s), nx = taps_of(conv, kx % s), len = ny * nx * out;
+    size_t row = ((ny - 1 - ky / s) * nx + (nx - 1 - kx / s)) * out + o;
+    float *phase = job->panels + taps_before(conv, ky % s, kx % s) * out * lk__panels(in) * LK_NR;
+    const float *src = job->weight + o * in * taps + ky * conv->kernel + kx;
+    for (size_t panel = 0; panel < lk__panels(in); panel++) {
+        size_t width = lk__panel_width(in, panel), col = panel * LK_NR, cols = lk__min_size(in - col, width);
+        float *dst = phase + col * len + row * width;
+        for (size_t j = 0; j < cols; j++)
+            dst[j] = src[(col + j) * taps];
+        for (size_t j = cols; j < width; j++)
+            dst[j] = 0.0f;
+    }
+}
+
+static void pack_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const input_job *job = arg;
+    size_t end = lk__min_size((index + 1) * PACK_CHANNELS, job->y.c);
+    for (size_t o = index * PACK_CHANNELS; o < end; o++) {
+        for (size_t ky = 0; ky < job->conv->kernel; ky++) {
+            for (size_t kx = 0; kx < job->conv->kernel; kx++)
+                pack_tap(job, o, ky, kx);
+        }
+    }
+}
+
+static void zero_phase(const lk_gemm *gemm)
+{
+    for (size_t y = 0; y < gemm->ny; y++) {
+        for (size_t x = 0; x < gemm->nx; x++)
+            memset(gemm->c + y * gemm->c_y + x * gemm->c_x, 0, gemm->cols * sizeof *gemm->c);
+    }
+}
+
+/* First coordinate at or after `from` whose padded value leaves rest r. */
+static size_t first_of(const lk_conv2d_desc *conv, size_t from, size_t r)
+{
+    return from + (r + conv->stride - (from + conv->pad) % conv->stride) % conv->stride;
+}
+
+/* Input pixels of rows [y0, y1) in phase (ry, rx) of image dx. */
+static void phase(const input_job *job, lk_view view, lk_box box, size_t y0, size_t y1, size_t ry, size_t rx, float *dx)
+{
+    const lk_conv2d_desc *conv = job->conv;
+    size_t s = conv->stride, p = conv->pad, in = job->x.c, out = job->y.c;
+    size_t y = first_of(conv, y0, ry), x = first_of(conv, 0, rx);
+    size_t taps_y = taps_of(conv, ry), taps_x = taps_of(conv, rx);
+    if (y >= y1 || x >= job->x.w)
+        return;
+    lk_gemm gemm = {
+        .ny = (y1 - y + s - 1) / s,
+        .nx = (job->x.w - x + s - 1) / s,
+        .a_y = view.row,
+        .a_x = out,
+        .runs = taps_y,
+        .len = taps_x * out,
+        .run = view.row,
+        .panels = job->panels + taps_before(conv, ry, rx) * out * lk__panels(in) * LK_NR,
+        .start = job->start,
+        .c = dx + (y * job->x.w + x) * in,
+        .c_y = s * job->x.w * in,
+        .c_x = s * in,
+        .cols = in,
+    };
+    if (taps_y == 0 || taps_x == 0) {
+        zero_phase(&gemm);
+        return;
+    }
+    ptrdiff_t top = (ptrdiff_t)((y + p) / s + 1 - taps_y) - box.y, left = (ptrdiff_t)((x + p) / s + 1 - taps_x) - box.x;
+    gemm.a = view.data + (size_t)top * view.row + (size_t)left * out;
+    lk__gemm(&gemm);
+}
+
+static void input_task(void *arg, size_t index, int thread)
+{
+    const input_job *job = arg;
+    size_t sample = index / job->bands, y0 = index % job->bands * job->band;
+    size_t y1 = lk__min_size(y0 + job->band, job->x.h);
+    lk_box box = input_box(job->conv, job->x, y0, y1);
+    lk_view view = lk__box_view(job->dy + sample * lk__shape_sample(job->y), job->y, box, 1,
+                                job->buffers + (size_t)thread * job->buffer_floats);
+    float *dx = job->dx + sample * lk__shape_sample(job->x);
+    for (size_t ry = 0; ry < job->conv->stride; ry++) {
+        for (size_t rx = 0; rx < job->conv->stride; rx++)
+            phase(job, view, box, y0, y1, ry, rx, dx);
+    }
+}
+
+void LK_KERNEL(conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const float *w,
+                                  lk_tensor *dx, void *scratch)
+{
+    lk_pool *pool = lk__cpu_pool(dev);
+    size_t threads = (size_t)lk__pool_threads(pool), n = dx->shape.n;
+    input_job job = {.conv = conv, .x = dx->shape, .y = dy->shape, .weight = w};
+    job.dy = lk__f32(dy);
+    job.dx = lk__f32(dx);
+    if (n == 0)
+        return;
+    place(&job, threads == 1 ? 1 : (threads * TASKS_A_THREAD + n - 1) / n, threads);
+    size_t cols = lk__panels(job.x.c) * LK_NR;
+    job.start = scratch;
+    job.panels = job.start + lk__round_up(cols, LK_ALIGN);
+    job.buffers = job.panels + lk__round_up(cols * conv->kernel * conv->kernel * job.y.c, LK_ALIGN);
+    memset(job.start, 0, cols * sizeof *job.start);
+    lk__pool_run(pool, (job.y.c + PACK_CHANNELS - 1) / PACK_CHANNELS, pack_task, &job);
+    lk__pool_run(pool, n * job.bands, input_task, &job);
+}

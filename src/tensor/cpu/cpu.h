@@ -1,0 +1,34 @@
+/* cpu.h - the CPU device as its kernels see it, and the builds of the kernels. */
+#ifndef LK_TENSOR_CPU_CPU_H
+#define LK_TENSOR_CPU_CPU_H
+
+#include "base/pool.h"
+#include "tensor/device.h"
+
+/* One build of the kernel sources, for one instruction set. */
+typedef struct lk_cpu_build {
+    const char *name;
+    size_t width; /* floats in a vector */
+    const lk_kernels *kernels;
+    /* Runs rounds of independent fused multiply-adds; returns their FLOPs. */
+    double (*peak)(size_t rounds);
+} lk_cpu_build;
+
+typedef struct lk_cpu_device {
+    lk_device base;
+    lk_pool *pool;
+    const lk_cpu_build *build;
+} lk_cpu_device;
+
+static inline lk_pool *lk__cpu_pool(lk_device *dev)
+{
+    return ((lk_cpu_device *)dev)->pool;
+}
+
+/* Builds that this machine can run, the fastest first, NULL after the last. */
+const lk_cpu_build *lk__cpu_build_list(size_t index);
+/* The first of the list, or the one named by `name` or else by the variable
+ * LOCKSTEP_ISA. USAGE lists the builds there are. */
+lk_status lk__cpu_build_select(const char *name, const lk_cpu_build **out) LK_CHECKED;
+
+#endif

@@ -1,0 +1,87 @@
+/* device.c - the CPU as a device: host memory, a thread pool, work done at
+ * once. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tensor/cpu/cpu.h"
+
+static lk_status cpu_open(const lk_device_opts *opts, lk_device **out)
+{
+    lk_cpu_device *cpu;
+    const lk_cpu_build *build;
+    LK_TRY(lk__cpu_build_select(opts->isa, &build));
+    LK_TRY(LK_ALLOC(1, "device", &cpu));
+    lk_status status;
+    LK_TRY_GOTO(lk__pool_create(opts->threads, &cpu->pool), free_device);
+    cpu->base = (lk_device){.type = &lk__cpu_device, .kernels = build->kernels};
+    cpu->build = build;
+    *out = &cpu->base;
+    return LK_OK;
+
+free_device:
+    lk__free(cpu);
+    return status;
+}
+
+static void cpu_close(lk_device *dev)
+{
+    lk_cpu_device *cpu = (lk_cpu_device *)dev;
+    lk__pool_destroy(cpu->pool);
+    lk__free(cpu);
+}
+
+static lk_status cpu_alloc(lk_device *dev, size_t bytes, const char *what, void **out)
+{
+    (void)dev;
+    return lk__alloc(1, bytes, what, out);
+}
+
+static void cpu_free(lk_device *dev, void *block)
+{
+    (void)dev;
+    lk__free(block);
+}
+
+static lk_status cpu_move(lk_device *dev, const void *src, size_t bytes, void *dst)
+{
+    (void)dev;
+    memcpy(dst, src, bytes);
+    return LK_OK;
+}
+
+static lk_status cpu_zero(lk_device *dev, void *dst, size_t bytes)
+{
+    (void)dev;
+    memset(dst, 0, bytes);
+    return LK_OK;
+}
+
+static lk_status cpu_sync(lk_device *dev)
+{
+    (void)dev;
+    return LK_OK;
+}
+
+static void cpu_describe(char *text, size_t bytes)
+{
+    const lk_cpu_build *build;
+    snprintf(text, bytes, "%d cores, kernels:", lk__cores());
+    for (size_t i = 0; (build = lk__cpu_build_list(i)); i++) {
+        size_t used = strlen(text);
+        snprintf(text + used, bytes - used, " %s", build->name);
+    }
+}
+
+const lk_device_type lk__cpu_device = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .upload = cpu_move,
+    .download = cpu_move,
+    .zero = cpu_zero,
+    .sync = cpu_sync,
+    .describe = cpu_describe,
+};

@@ -1,0 +1,199 @@
+/* dropout.c - dropout by the address of each element (base/rng.h).
+ *
+ * Numbers are counted in c, h, w order, memory is in h, w, c order. A block of
+ * philox gives four consecutive elements, so with channels as lanes its four
+ * words are the same channels at four consecutive pixels: vectors of memory as
+ * they stand, provided that every channel begins at a whole block. */
+#include "base/math.h"
+#include "base/rng.h"
+#include "tensor/cpu/chunks.h"
+#include "tensor/cpu/decls.h"
+
+typedef struct work {
+    const lk_dropout_desc *dropout;
+    size_t samples, channels, pixels;
+    size_t units;       /* of work in a sample: see the *_unit functions */
+    uint32_t threshold; /* words below it drop their element */
+    float scale;
+    const float *x; // (samples, pixels, channels)
+    float *y;       // (samples, pixels, channels)
+} work;
+
+typedef struct keys {
+    v_u32 k0[LK_PHILOX_ROUNDS], k1[LK_PHILOX_ROUNDS];
+    v_u32 c1, c2, c3;
+} keys;
+
+static void keys_init(keys *k, const lk_rng *rng)
+{
+    for (uint32_t round = 0; round < LK_PHILOX_ROUNDS; round++) {
+        k->k0[round] = vu_set1(rng->key[0] + round * LK_PHILOX_W0);
+        k->k1[round] = vu_set1(rng->key[1] + round * LK_PHILOX_W1);
+    }
+    k->c1 = vu_set1(rng->counter[1]);
+    k->c2 = vu_set1(rng->counter[2]);
+    k->c3 = vu_set1(rng->counter[3]);
+}
+
+/* lk__rng_block for V blocks at once. */
+static inline void philox(const keys *k, v_u32 blocks, v_u32 out[4])
+{
+    v_u32 m0 = vu_set1(LK_PHILOX_M0), m1 = vu_set1(LK_PHILOX_M1);
+    v_u32 c0 = blocks, c1 = k->c1, c2 = k->c2, c3 = k->c3;
+#pragma GCC unroll 10
+    for (int round = 0; round < LK_PHILOX_ROUNDS; round++) {
+        v_u32 hi0 = vu_mulhi(c0, m0), lo0 = vu_mullo(c0, m0);
+        v_u32 hi1 = vu_mulhi(c2, m1), lo1 = vu_mullo(c2, m1);
+        c0 = vu_xor(vu_xor(hi1, c1), k->k0[round]);
+        c1 = lo1;
+        c2 = vu_xor(vu_xor(hi0, c3), k->k1[round]);
+        c3 = lo0;
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+/* Without a branch, which could not be predicted. */
+static inline float keep(const work *job, uint32_t word, float x)
+{
+    uint32_t mask = 0u - (uint32_t)(word >= job->threshold);
+    return lk__bits_to_float(lk__float_to_bits(x * job->scale) & mask);
+}
+
+static inline void keep_vector(const work *job, v_u32 words, size_t n, const float *x, float *y)
+{
+    v_mask drop = vu_lt(words, vu_set1(job->threshold));
+    v_f32 scale = v_set1(job->scale);
+    if (n == V)
+        v_store(y, v_select(drop, v_zero(), v_mul(v_load(x), scale)));
+    else
+        v_store_n(y, v_select(drop, v_zero(), v_mul(v_load_n(x, n), scale)), n);
+}
+
+/* Elements [begin, begin + 4 * V) of a sample whose two orders agree. */
+static void flat_unit(const work *job, const keys *k, size_t begin, const float *x, float *y)
+{
+    uint32_t blocks[V], words[4][V];
+    for (uint32_t lane = 0; lane < V; lane++)
+        blocks[lane] = (uint32_t)(begin / 4) + lane;
+    v_u32 out[4];
+    philox(k, vu_load(blocks), out);
+    for (int j = 0; j < 4; j++)
+        vu_store(words[j], out[j]);
+    uint32_t ordered[4 * V];
+    for (size_t lane = 0; lane < V; lane++)
+        for (size_t j = 0; j < 4; j++)
+            ordered[4 * lane + j] = words[j][lane];
+    size_t end = lk__min_size(begin + 4 * V, job->channels * job->pixels);
+    for (size_t i = begin; i < end; i += V)
+        keep_vector(job, vu_load(ordered + (i - begin)), lk__min_size(V, end - i), x + i, y + i);
+}
+
+/* Pixels 4 * unit .. 4 * unit + 3 of all channels, which begin at whole blocks. */
+static void aligned_unit(const work *job, const keys *k, size_t unit, const float *x, float *y)
+{
+    size_t c = job->channels, blocks = job->pixels / 4;
+    uint32_t first[V];
+    for (size_t lane = 0; lane < V; lane++)
+        first[lane] = (uint32_t)(lane * blocks);
+    v_u32 lanes = vu_load(first);
+    for (size_t i = 0; i < c; i += V) {
+        v_u32 words[4];
+        philox(k, vu_add(lanes, vu_set1((uint32_t)(i * blocks + unit))), words);
+        size_t n = lk__min_size(V, c - i);
+        for (size_t j = 0; j < 4; j++) {
+            size_t at = (4 * unit + j) * c + i;
+            keep_vector(job, words[j], n, x + at, y + at);
+        }
+    }
+}
+
+/* The same where channels begin inside a block: block `unit` of each channel,
+ * counted from the one its first pixel is in. */
+static void ragged_unit(const work *job, const keys *k, size_t unit, const float *x, float *y)
+{
+    size_t c = job->channels, pixels = job->pixels;
+    for (size_t i = 0; i < c; i += V) {
+        uint32_t blocks[V], words[4][V];
+        for (size_t lane = 0; lane < V; lane++)
+            blocks[lane] = (uint32_t)((i + lane) * pixels / 4 + unit);
+        v_u32 out[4];
+        philox(k, vu_load(blocks), out);
+        for (int j = 0; j < 4; j++)
+            vu_store(words[j], out[j]);
+        for (size_t lane = 0; lane < lk__min_size(V, c - i); lane++) {
+            size_t skip = (i + lane) * pixels % 4;
+            for (size_t j = 0; j < 4; j++) {
+                size_t pixel = 4 * unit + j - skip; /* wraps, and fails the test, before the first */
+                size_t at = pixel * c + i + lane;
+                if (pixel < pixels)
+                    y[at] = keep(job, words[j][lane], x[at]);
+            }
+        }
+    }
+}
+
+static bool is_flat(const work *job)
+{
+    return job->channels == 1 || job->pixels == 1;
+}
+
+static size_t count_units(const work *job)
+{
+    if (is_flat(job))
+        return (job->channels * job->pixels + 4 * V - 1) / (4 * V);
+    return job->pixels % 4 == 0 ? job->pixels / 4 : (job->pixels + 2) / 4 + 1;
+}
+
+/* Units [first, last) of sample n. */
+static void do_sample(const work *job, size_t n, size_t first, size_t last)
+{
+    const lk_dropout_desc *d = job->dropout;
+    lk_rng rng = lk__rng(d->seed, LK_RNG_DROPOUT, d->layer, d->step, d->ids[n]);
+    keys k;
+    keys_init(&k, &rng);
+    const float *x = job->x + n * job->channels * job->pixels;
+    float *y = job->y + n * job->channels * job->pixels;
+    for (size_t unit = first; unit < last; unit++) {
+        if (is_flat(job))
+            flat_unit(job, &k, unit * 4 * V, x, y);
+        else if (job->pixels % 4 == 0)
+            aligned_unit(job, &k, unit, x, y);
+        else
+            ragged_unit(job, &k, unit, x, y);
+    }
+}
+
+static size_t unit_size(const work *job)
+{
+    return is_flat(job) ? 4 * V : 4 * job->channels;
+}
+
+static void dropout_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const work *job = arg;
+    lk_range range = lk__chunk(job->samples * job->units, lk__chunk_rows(unit_size(job)), index);
+    for (size_t i = range.begin; i < range.end;) {
+        size_t first = i % job->units, last = lk__min_size(job->units, first + range.end - i);
+        do_sample(job, i / job->units, first, last);
+        i += last - first;
+    }
+}
+
+void LK_KERNEL(dropout)(lk_device *dev, const lk_dropout_desc *dropout, const lk_tensor *x, lk_tensor *y)
+{
+    lk_shape s = x->shape;
+    work job = {.dropout = dropout,
+                .samples = s.n,
+                .channels = s.c,
+                .pixels = s.h * s.w,
+                .threshold = (uint32_t)((double)dropout->p * 0x1p32),
+                .scale = (float)(1.0 / (1.0 - (double)dropout->p)),
+                .x = lk__f32(x),
+                .y = lk__f32(y)};
+    job.units = count_units(&job);
+    lk__run_rows(dev, job.samples * job.units, unit_size(&job), dropout_task, &job);
+}

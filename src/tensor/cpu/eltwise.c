@@ -1,0 +1,204 @@
+/* eltwise.c - kernels that treat each element alone: ReLU, addition, copies,
+ * the change of order in flatten, and the search for what is not finite. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "tensor/cpu/chunks.h"
+#include "tensor/cpu/decls.h"
+
+/* Operands of one elementwise call; b is unused where there is one input. */
+typedef struct operands {
+    size_t count;
+    const float *a, *b;
+    float *y;
+} operands;
+
+static void relu_forward_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const operands *op = arg;
+    lk_range range = lk__chunk(op->count, LK_CHUNK, index);
+    size_t i = range.begin;
+    for (; i + V <= range.end; i += V)
+        v_store(op->y + i, v_relu(v_load(op->a + i)));
+    if (i < range.end)
+        v_store_n(op->y + i, v_relu(v_load_n(op->a + i, range.end - i)), range.end - i);
+}
+
+void LK_KERNEL(relu_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
+{
+    operands op = {.count = lk__shape_count(x->shape), .a = lk__f32(x), .y = lk__f32(y)};
+    lk__run_chunks(dev, op.count, relu_forward_task, &op);
+}
+
+static inline v_f32 relu_grad(v_f32 y, v_f32 dy)
+{
+    return v_select(v_gt(y, v_zero()), dy, v_zero());
+}
+
+static void relu_grad_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const operands *op = arg;
+    lk_range range = lk__chunk(op->count, LK_CHUNK, index);
+    size_t i = range.begin;
+    for (; i + V <= range.end; i += V)
+        v_store(op->y + i, relu_grad(v_load(op->a + i), v_load(op->b + i)));
+    if (i < range.end) {
+        size_t n = range.end - i;
+        v_store_n(op->y + i, relu_grad(v_load_n(op->a + i, n), v_load_n(op->b + i, n)), n);
+    }
+}
+
+void LK_KERNEL(relu_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx)
+{
+    operands op = {.count = lk__shape_count(y->shape), .a = lk__f32(y), .b = lk__f32(dy), .y = lk__f32(dx)};
+    lk__run_chunks(dev, op.count, relu_grad_task, &op);
+}
+
+static void add_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const operands *op = arg;
+    lk_range range = lk__chunk(op->count, LK_CHUNK, index);
+    size_t i = range.begin;
+    for (; i + V <= range.end; i += V)
+        v_store(op->y + i, v_add(v_load(op->a + i), v_load(op->b + i)));
+    if (i < range.end) {
+        size_t n = range.end - i;
+        v_store_n(op->y + i, v_add(v_load_n(op->a + i, n), v_load_n(op->b + i, n)), n);
+    }
+}
+
+static void add_relu_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const operands *op = arg;
+    lk_range range = lk__chunk(op->count, LK_CHUNK, index);
+    size_t i = range.begin;
+    for (; i + V <= range.end; i += V)
+        v_store(op->y + i, v_relu(v_add(v_load(op->a + i), v_load(op->b + i))));
+    if (i < range.end) {
+        size_t n = range.end - i;
+        v_store_n(op->y + i, v_relu(v_add(v_load_n(op->a + i, n), v_load_n(op->b + i, n))), n);
+    }
+}
+
+void LK_KERNEL(add)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, bool relu, lk_tensor *y)
+{
+    operands op = {.count = lk__shape_count(a->shape), .a = lk__f32(a), .b = lk__f32(b), .y = lk__f32(y)};
+    lk__run_chunks(dev, op.count, relu ? add_relu_task : add_task, &op);
+}
+
+static void copy_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const operands *op = arg;
+    lk_range range = lk__chunk(op->count, LK_CHUNK, index);
+    memcpy(op->y + range.begin, op->a + range.begin, (range.end - range.begin) * sizeof *op->y);
+}
+
+static void copy(lk_device *dev, size_t count, const float *x, float *y)
+{
+    operands op = {.count = count, .a = x, .y = y};
+    lk__run_chunks(dev, count, copy_task, &op);
+}
+
+void LK_KERNEL(copy)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
+{
+    copy(dev, lk__shape_count(x->shape), lk__f32(x), lk__f32(y));
+}
+
+/* One (rows, cols) matrix a sample, to be transposed. */
+typedef struct matrices {
+    size_t count, rows, cols;
+    const float *src; // (count, rows, cols)
+    float *dst;       // (count, cols, rows)
+} matrices;
+
+static void transpose(size_t rows, size_t cols, const float *src, float *dst)
+{
+    size_t whole_rows = rows / V * V, whole_cols = cols / V * V;
+    for (size_t r = 0; r < whole_rows; r += V) {
+        for (size_t c = 0; c < whole_cols; c += V)
+            v_transpose(src + r * cols + c, cols, dst + c * rows + r, rows);
+        for (size_t i = r; i < r + V; i++)
+            for (size_t c = whole_cols; c < cols; c++)
+                dst[c * rows + i] = src[i * cols + c];
+    }
+    for (size_t r = whole_rows; r < rows; r++)
+        for (size_t c = 0; c < cols; c++)
+            dst[c * rows + r] = src[r * cols + c];
+}
+
+static void transpose_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const matrices *m = arg;
+    size_t size = m->rows * m->cols;
+    lk_range range = lk__chunk(m->count, lk__chunk_rows(size), index);
+    for (size_t n = range.begin; n < range.end; n++)
+        transpose(m->rows, m->cols, m->src + n * size, m->dst + n * size);
+}
+
+static void transpose_all(lk_device *dev, matrices m)
+{
+    if (m.rows == 1 || m.cols == 1)
+        copy(dev, m.count * m.rows * m.cols, m.src, m.dst);
+    else
+        lk__run_rows(dev, m.count, m.rows * m.cols, transpose_task, &m);
+}
+
+void LK_KERNEL(flatten_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
+{
+    lk_shape s = x->shape;
+    transpose_all(dev, (matrices){.count = s.n, .rows = s.h * s.w, .cols = s.c, .src = lk__f32(x), .dst = lk__f32(y)});
+}
+
+void LK_KERNEL(flatten_grad_input)(lk_device *dev, const lk_tensor *dy, lk_tensor *dx)
+{
+    lk_shape s = dx->shape;
+    transpose_all(dev,
+                  (matrices){.count = s.n, .rows = s.c, .cols = s.h * s.w, .src = lk__f32(dy), .dst = lk__f32(dx)});
+}
+
+typedef struct search {
+    size_t count;
+    const float *x;
+    atomic_size_t first;
+} search;
+
+/* Sum is over bits: the exponent is all ones in infinities and NaNs alone. */
+static bool any_nonfinite(const float *x, size_t count)
+{
+    uint32_t found = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        found |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return found != 0;
+}
+
+static void search_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    search *s = arg;
+    lk_range range = lk__chunk(s->count, LK_CHUNK, index);
+    if (!any_nonfinite(s->x + range.begin, range.end - range.begin))
+        return;
+    size_t i = range.begin;
+    while (!any_nonfinite(s->x + i, 1))
+        i++;
+    size_t best = atomic_load(&s->first);
+    while (i < best && !atomic_compare_exchange_weak(&s->first, &best, i))
+        ;
+}
+
+void LK_KERNEL(find_nonfinite)(lk_device *dev, size_t count, const float *x, size_t *first)
+{
+    search s = {.count = count, .x = x};
+    atomic_init(&s.first, count);
+    lk__run_chunks(dev, count, search_task, &s);
+    *first = atomic_load(&s.first);
+}

@@ -1,0 +1,277 @@
+/* gemm.c - register tiles of the two matrix kernels, one instance for each
+ * number of rows and vectors so that all accumulators stay in registers.
+ *
+ * Rows that do not fill a tile are done by the next smaller ones. */
+#include "tensor/cpu/gemm.h"
+
+#include "tensor/cpu/decls.h"
+
+/* Floats in a cache line. */
+enum { LINE = LK_ALIGN / sizeof(float) };
+
+typedef struct row_tile {
+    const float *a[LK_MR];
+    float *c[LK_MR];
+    const float *panel;
+    const float *start;
+    size_t last; /* columns of the last vector */
+} row_tile;
+
+typedef void (*rows_fn)(const lk_gemm *gemm, const row_tile *tile);
+typedef void (*outer_fn)(const lk_outer *outer, const float *const *a);
+
+/* clang-format off */
+/* Instances: the number of rows, in falling order. */
+#if defined(LK_VEC_AVX512)
+#define SIZES(X, nv) X(12, nv) X(8, nv) X(4, nv) X(2, nv) X(1, nv)
+#elif defined(LK_VEC_NEON)
+#define SIZES(X, nv) X(8, nv) X(4, nv) X(2, nv) X(1, nv)
+#else
+#define SIZES(X, nv) X(6, nv) X(4, nv) X(2, nv) X(1, nv)
+#endif
+/* clang-format on */
+
+LK_INLINE v_f32 load_last(const float *p, size_t lanes)
+{
+    return lanes == V ? v_load(p) : v_load_n(p, lanes);
+}
+
+LK_INLINE void store_last(float *p, v_f32 x, size_t lanes)
+{
+    if (lanes == V)
+        v_store(p, x);
+    else
+        v_store_n(p, x, lanes);
+}
+
+LK_INLINE void rows_begin(const row_tile *tile, v_f32 (*acc)[2], int mr, int nv)
+{
+    LK_UNROLL for (int i = 0; i < mr; i++)
+    {
+        if (tile->start) {
+            acc[i][0] = v_load(tile->start);
+            acc[i][nv - 1] = v_load(tile->start + (nv - 1) * V);
+            /* So that the stores at the end find their lines. */
+            __builtin_prefetch(tile->c[i], 1);
+            if (nv * V > LINE)
+                __builtin_prefetch(tile->c[i] + V, 1);
+        } else {
+            acc[i][0] = nv > 1 ? v_load(tile->c[i]) : v_zero();
+            acc[i][nv - 1] = load_last(tile->c[i] + (nv - 1) * V, tile->last);
+        }
+    }
+}
+
+LK_INLINE void rows_end(const row_tile *tile, v_f32 (*acc)[2], bool relu, int mr, int nv)
+{
+    size_t last = tile->last;
+    LK_UNROLL for (int i = 0; i < mr; i++)
+    {
+        if (relu) {
+            acc[i][0] = v_relu(acc[i][0]);
+            if (nv > 1)
+                acc[i][1] = v_relu(acc[i][1]);
+        }
+        if (nv > 1)
+            v_store(tile->c[i], acc[i][0]);
+        store_last(tile->c[i] + (nv - 1) * V, acc[i][nv - 1], last);
+    }
+}
+
+LK_INLINE void rows_tile(const lk_gemm *gemm, const row_tile *tile, int mr, int nv)
+{
+    v_f32 acc[LK_MR][2];
+    rows_begin(tile, acc, mr, nv);
+    const float *b = tile->panel;
+    for (size_t run = 0; run < gemm->runs; run++) {
+        const float *a[LK_MR];
+        LK_UNROLL for (int i = 0; i < mr; i++) a[i] = tile->a[i] + run * gemm->run;
+        /* One index for all rows; the panel's end ends the loop. */
+        size_t k = 0;
+        const float *b_end = b + gemm->len / V_REP * (size_t)(V_REP * nv * V);
+        for (; b != b_end; k += V_REP) {
+            v_rep rep[LK_MR];
+#define STEP(lane)                                                                                                     \
+    {                                                                                                                  \
+        v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;                                                        \
+        LK_UNROLL for (int i = 0; i < mr; i++)                                                                         \
+        {                                                                                                              \
+            if (lane == 0)                                                                                             \
+                rep[i] = v_rep_load(a[i] + k);                                                                         \
+            acc[i][0] = v_fma_rep(rep[i], lane, b0, acc[i][0]);                                                        \
+            if (nv > 1)                                                                                                \
+                acc[i][1] = v_fma_rep(rep[i], lane, b1, acc[i][1]);                                                    \
+        }                                                                                                              \
+        b += nv * V;                                                                                                   \
+    }
+            V_REP_EACH(STEP)
+#undef STEP
+        }
+        for (; V_REP > 1 && k < gemm->len; k++) {
+            v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;
+            LK_UNROLL for (int i = 0; i < mr; i++)
+            {
+                v_f32 x = v_set1(a[i][k]);
+                acc[i][0] = v_fma(x, b0, acc[i][0]);
+                if (nv > 1)
+                    acc[i][1] = v_fma(x, b1, acc[i][1]);
+            }
+            b += nv * V;
+        }
+    }
+    rows_end(tile, acc, gemm->relu, mr, nv);
+}
+
+#define ROWS(mr, nv)                                                                                                   \
+    static void rows_##mr##x##nv(const lk_gemm *gemm, const row_tile *tile)                                                \
+    {                                                                                                                  \
+        rows_tile(gemm, tile, mr, nv);                                                                                 \
+    }
+SIZES(ROWS, 1)
+SIZES(ROWS, 2)
+#undef ROWS
+
+static const struct {
+    size_t rows;
+    rows_fn fn[2];
+} rows_table[] = {
+#define ENTRY(mr, nv) {mr, {rows_##mr##x1, rows_##mr##x2}},
+    SIZES(ENTRY, )
+#undef ENTRY
+};
+
+/* Fetches a part of the next panel while this one is at work: tiles read their
+ * panel too fast for it to come from far away. */
+static void prefetch_panel(const lk_gemm *gemm, size_t panel, size_t done, size_t rows)
+{
+    if ((panel + 1) * LK_NR >= gemm->cols)
+        return;
+    size_t floats = gemm->runs * gemm->len * lk__panel_width(gemm->cols, panel + 1), total = gemm->ny * gemm->nx;
+    const float *next = gemm->panels + gemm->runs * gemm->len * (panel + 1) * LK_NR;
+    size_t end = lk__min_size(floats * (done + rows) / total, floats);
+    for (size_t i = floats * done / total; i < end; i += LINE)
+        __builtin_prefetch(next + i, 0, 2);
+}
+
+/* One panel of columns over the whole grid of rows. */
+static void gemm_panel(const lk_gemm *gemm, size_t panel)
+{
+    size_t col = panel * LK_NR;
+    size_t width = lk__panel_width(gemm->cols, panel);
+    row_tile tile = {
+        .panel = gemm->panels + gemm->runs * gemm->len * col,
+        .start = gemm->start ? gemm->start + col : NULL,
+        .last = lk__min_size(gemm->cols - col, width) - (width - V),
+    };
+    size_t total = gemm->ny * gemm->nx, left = total, y = 0, x = 0;
+    for (size_t size = 0; left > 0;) {
+        size_t rows = rows_table[size].rows;
+        if (rows > left) {
+            size++;
+            continue;
+        }
+        for (size_t i = 0; i < rows; i++) {
+            tile.a[i] = gemm->a + y * gemm->a_y + x * gemm->a_x;
+            tile.c[i] = gemm->c + y * gemm->c_y + x * gemm->c_x + col;
+            if (++x == gemm->nx)
+                x = 0, y++;
+        }
+        prefetch_panel(gemm, panel, total - left, rows);
+        rows_table[size].fn[width > V](gemm, &tile);
+        left -= rows;
+    }
+}
+
+void lk__gemm(const lk_gemm *gemm)
+{
+    for (size_t panel = 0; panel < lk__panels(gemm->cols); panel++)
+        gemm_panel(gemm, panel);
+}
+
+LK_INLINE void outer_end(const lk_outer *outer, v_f32 (*acc)[2], int mr, int nv)
+{
+    float *top = outer->top;
+    for (int merge = 0; merge < outer->merges; merge++) {
+        top -= outer->entry;
+        LK_UNROLL for (int i = 0; i < mr; i++)
+        {
+            acc[i][0] = v_add(v_load(top + i * LK_NR), acc[i][0]);
+            if (nv > 1)
+                acc[i][1] = v_add(v_load(top + i * LK_NR + V), acc[i][1]);
+        }
+    }
+    LK_UNROLL for (int i = 0; i < mr; i++)
+    {
+        v_store(top + i * LK_NR, acc[i][0]);
+        if (nv > 1)
+            v_store(top + i * LK_NR + V, acc[i][1]);
+    }
+}
+
+/* packed: the rows' elements are neighbours, so that one pointer will do. */
+LK_INLINE void outer_tile(const lk_outer *outer, const float *const *rows, bool packed, int mr, int nv)
+{
+    v_f32 acc[LK_MR][2];
+    LK_UNROLL for (int i = 0; i < mr; i++)
+    {
+        acc[i][0] = outer->fresh ? v_zero() : v_load(outer->top + i * LK_NR);
+        acc[i][1] = outer->fresh || nv == 1 ? v_zero() : v_load(outer->top + i * LK_NR + V);
+    }
+    for (size_t y = 0; y < outer->ny; y++) {
+        const float *b = outer->b + y * outer->b_y;
+        size_t a_x = outer->a_x, b_x = outer->b_x;
+        const float *a[LK_MR];
+        LK_UNROLL for (int i = 0; i < mr; i++) a[i] = (packed ? rows[0] + i : rows[i]) + y * outer->a_y;
+        for (size_t x = outer->nx, at = 0; x > 0; x--, at += a_x, b += b_x) {
+            v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;
+            LK_UNROLL for (int i = 0; i < mr; i++)
+            {
+                v_f32 value = v_set1(a[i][at]);
+                acc[i][0] = v_fma(value, b0, acc[i][0]);
+                if (nv > 1)
+                    acc[i][1] = v_fma(value, b1, acc[i][1]);
+            }
+        }
+    }
+    outer_end(outer, acc, mr, nv);
+}
+
+#define OUTER(mr, nv)                                                                                                  \
+    static void outer_##mr##x##nv(const lk_outer *outer, const float *const *a)                                        \
+    {                                                                                                                  \
+        bool packed = true;                                                                                            \
+        for (int i = 1; i < mr; i++)                                                                                   \
+            packed = packed && a[i] == a[0] + i;                                                                       \
+        if (packed)                                                                                                    \
+            outer_tile(outer, a, true, mr, nv);                                                                        \
+        else                                                                                                           \
+            outer_tile(outer, a, false, mr, nv);                                                                       \
+    }
+SIZES(OUTER, 1)
+SIZES(OUTER, 2)
+#undef OUTER
+
+static const struct {
+    size_t rows;
+    outer_fn fn[2];
+} outer_table[] = {
+#define ENTRY(mr, nv) {mr, {outer_##mr##x1, outer_##mr##x2}},
+    SIZES(ENTRY, )
+#undef ENTRY
+};
+
+void lk__outer(const lk_outer *outer, size_t rows, const float *const *a)
+{
+    lk_outer part = *outer;
+    for (size_t size = 0; rows > 0;) {
+        size_t count = outer_table[size].rows;
+        if (count > rows) {
+            size++;
+            continue;
+        }
+        outer_table[size].fn[outer->width > V](&part, a);
+        part.top += count * LK_NR;
+        a += count;
+        rows -= count;
+    }
+}

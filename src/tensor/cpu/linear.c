@@ -1,0 +1,137 @@
+/* linear.c - y = x w^T + b and its input gradient: one blocked product.
+ *
+ * A task owns a block of rows and a group of panels. It walks the sum in blocks
+ * that keep packed panels in the second-level cache; the chain of each output
+ * goes on from y. */
+#include "tensor/cpu/decls.h"
+#include "tensor/cpu/linear.h"
+#include "tensor/cpu/pack.h"
+
+enum {
+    BLOCK_K = 512,        /* terms of the sum packed at once */
+    BLOCK_ROWS = 10 * LK_MR, /* rows copied at once */
+    GROUP_PANELS = 512 / V,  /* panels packed at once */
+    LONG_ROW = 1024          /* floats from row to row that make copying them worth it */
+};
+
+typedef struct product {
+    size_t rows, len, cols;
+    const float *a; // (rows, len)
+    const float *w; // (cols, len) if transposed, else (len, cols)
+    bool transposed;
+    const float *bias; // (cols) or NULL
+    bool relu;
+    float *c; // (rows, cols)
+    size_t block_k, group, groups, block_rows;
+    float *scratch;
+    size_t thread_floats;
+} product;
+
+static size_t thread_floats(size_t group)
+{
+    return (size_t)BLOCK_K * group * LK_NR + group * LK_NR + (size_t)BLOCK_ROWS * BLOCK_K;
+}
+
+static void pack_block(const product *p, size_t col, size_t cols, size_t k0, size_t len, float *panels)
+{
+    for (size_t j = 0; j < cols; j += LK_NR) {
+        size_t width = lk__panel_width(cols, j / LK_NR);
+        size_t rest = lk__min_size(cols - j, LK_NR);
+        if (p->transposed)
+            lk__pack_transposed(p->w + (col + j) * p->len + k0, p->len, rest, len, 1, width, panels + len * j);
+        else
+            lk__pack_rows(p->w + k0 * p->cols + col + j, p->cols, rest, len, width, panels + len * j);
+    }
+}
+
+/* A block of rows of A, side by side when they are far apart in memory. */
+static const float *rows_block(const product *p, size_t row, size_t rows, size_t k0, size_t len, size_t *stride,
+                               float *copy)
+{
+    const float *a = p->a + row * p->len + k0;
+    *stride = p->len;
+    if (p->len < LONG_ROW)
+        return a;
+    for (size_t i = 0; i < rows; i++)
+        memcpy(copy + i * len, a + i * p->len, len * sizeof *a);
+    *stride = len;
+    return copy;
+}
+
+static void product_task(void *arg, size_t index, int thread)
+{
+    const product *p = arg;
+    size_t col = index % p->groups * p->group * LK_NR;
+    size_t cols = lk__min_size(p->cols - col, p->group * LK_NR);
+    size_t row0 = index / p->groups * p->block_rows;
+    size_t row1 = lk__min_size(row0 + p->block_rows, p->rows);
+    float *start = p->scratch + (size_t)thread * p->thread_floats;
+    float *panels = start + p->group * LK_NR;
+    float *copy = panels + p->block_k * p->group * LK_NR;
+    memset(start, 0, p->group * LK_NR * sizeof *start);
+    if (p->bias)
+        memcpy(start, p->bias + col, cols * sizeof *start);
+
+    for (size_t k0 = 0; k0 < p->len; k0 += p->block_k) {
+        size_t len = lk__min_size(p->block_k, p->len - k0);
+        pack_block(p, col, cols, k0, len, panels);
+        for (size_t row = row0; row < row1; row += BLOCK_ROWS) {
+            lk_gemm gemm = {.ny = 1, .nx = lk__min_size(BLOCK_ROWS, row1 - row), .runs = 1, .len = len};
+            gemm.a = rows_block(p, row, gemm.nx, k0, len, &gemm.a_x, copy);
+            gemm.panels = panels;
+            gemm.start = k0 == 0 ? start : NULL;
+            gemm.c = p->c + row * p->cols + col;
+            gemm.c_x = p->cols;
+            gemm.cols = cols;
+            gemm.relu = p->relu && k0 + len == p->len;
+            lk__gemm(&gemm);
+        }
+    }
+}
+
+static void run_product(lk_device *dev, product *p)
+{
+    lk_pool *pool = lk__cpu_pool(dev);
+    size_t threads = (size_t)lk__pool_threads(pool);
+    size_t panels = lk__panels(p->cols);
+    if (p->rows == 0)
+        return;
+    size_t blocks = (p->len + BLOCK_K - 1) / BLOCK_K;
+    p->block_k = (p->len + blocks - 1) / blocks;
+    p->group = lk__min_size((panels + threads - 1) / threads, GROUP_PANELS);
+    p->groups = (panels + p->group - 1) / p->group;
+    size_t splits = p->groups < threads ? (threads + p->groups - 1) / p->groups : 1;
+    p->block_rows = lk__round_up((p->rows + splits - 1) / splits, LK_MR);
+    p->thread_floats = thread_floats(p->group);
+    lk__pool_run(pool, p->groups * ((p->rows + p->block_rows - 1) / p->block_rows), product_task, p);
+}
+
+size_t LK_KERNEL(linear_scratch)(lk_device *dev, lk_shape x, lk_shape y)
+{
+    size_t threads = (size_t)lk__pool_threads(lk__cpu_pool(dev));
+    size_t panels = lk__max_size(lk__panels(x.c), lk__panels(y.c));
+    size_t floats = lk__max_size(thread_floats(lk__min_size(panels, GROUP_PANELS)), lk__linear_weight_floats(x.n));
+    return threads * floats * sizeof(float);
+}
+
+void LK_KERNEL(linear_forward)(lk_device *dev, const lk_tensor *x, const float *w, const float *b, bool relu,
+                               lk_tensor *y, void *scratch)
+{
+    product p = {.rows = x->shape.n, .len = x->shape.c, .cols = y->shape.c, .scratch = scratch};
+    p.a = lk__f32(x);
+    p.w = w;
+    p.transposed = true;
+    p.bias = b;
+    p.relu = relu;
+    p.c = lk__f32(y);
+    run_product(dev, &p);
+}
+
+void LK_KERNEL(linear_grad_input)(lk_device *dev, const lk_tensor *dy, const float *w, lk_tensor *dx, void *scratch)
+{
+    product p = {.rows = dy->shape.n, .len = dy->shape.c, .cols = dx->shape.c, .scratch = scratch};
+    p.a = lk__f32(dy);
+    p.w = w;
+    p.c = lk__f32(dx);
+    run_product(dev, &p);
+}

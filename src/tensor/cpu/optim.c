@@ -1,0 +1,96 @@
+/* optim.c - one optimiser step over flat arrays, by PyTorch's rules.
+ *
+ * Elements do not meet, so any range may be stepped by itself. The products and
+ * sums below are fused exactly where v_fma says so. */
+#include "tensor/cpu/chunks.h"
+#include "tensor/cpu/decls.h"
+
+typedef struct step {
+    size_t count;
+    const void *rule; /* lk_sgd, lk_adam or lk_adadelta */
+    const float *grad;
+    float *param;
+    float *state[2];
+} step;
+
+/* The *_vector functions step the n <= V elements from i on; `full` is a
+ * constant where they are called, so that whole vectors do without masks. */
+#define LOAD(p) (full ? v_load((p) + i) : v_load_n((p) + i, n))
+#define STORE(p, x) (full ? v_store((p) + i, (x)) : v_store_n((p) + i, (x), n))
+
+static inline void sgd_vector(const step *s, const lk_sgd *sgd, size_t i, size_t n, bool full)
+{
+    v_f32 p = LOAD(s->param);
+    v_f32 d = v_fma(v_set1(sgd->weight_decay), p, LOAD(s->grad));
+    if (s->state[0]) {
+        v_f32 momentum = v_set1(sgd->momentum), buffer = d;
+        if (!sgd->first)
+            buffer = v_fma(v_set1(1.0f - sgd->dampening), d, v_mul(momentum, LOAD(s->state[0])));
+        STORE(s->state[0], buffer);
+        d = sgd->nesterov ? v_fma(momentum, buffer, d) : buffer;
+    }
+    STORE(s->param, v_fma(v_set1(-sgd->lr), d, p));
+}
+
+static inline void adam_vector(const step *s, const lk_adam *adam, size_t i, size_t n, bool full)
+{
+    v_f32 p = LOAD(s->param), m = LOAD(s->state[0]), v = LOAD(s->state[1]);
+    v_f32 g = v_fma(v_set1(adam->weight_decay), p, LOAD(s->grad));
+    m = v_fma(v_set1(adam->one_minus_beta1), v_sub(g, m), m);
+    v = v_fma(v_mul(v_set1(adam->one_minus_beta2), g), g, v_mul(v_set1(adam->beta2), v));
+    v_f32 root = v_add(v_div(v_sqrt(v), v_set1(adam->root_correction)), v_set1(adam->eps));
+    STORE(s->state[0], m);
+    STORE(s->state[1], v);
+    STORE(s->param, v_fma(v_set1(-adam->step_size), v_div(m, root), p));
+}
+
+static inline void adadelta_vector(const step *s, const lk_adadelta *rule, size_t i, size_t n, bool full)
+{
+    v_f32 p = LOAD(s->param), square = LOAD(s->state[0]), delta = LOAD(s->state[1]);
+    v_f32 rho = v_set1(rule->rho), rest = v_set1(rule->one_minus_rho), eps = v_set1(rule->eps);
+    v_f32 g = v_fma(v_set1(rule->weight_decay), p, LOAD(s->grad));
+    square = v_fma(v_mul(rest, g), g, v_mul(rho, square));
+    v_f32 change = v_mul(v_div(v_sqrt(v_add(delta, eps)), v_sqrt(v_add(square, eps))), g);
+    delta = v_fma(v_mul(rest, change), change, v_mul(rho, delta));
+    STORE(s->state[0], square);
+    STORE(s->state[1], delta);
+    STORE(s->param, v_fma(v_set1(-rule->lr), change, p));
+}
+
+#define DEFINE_TASK(name)                                        \
+    static void name##_task(void *arg, size_t index, int thread) \
+    {                                                            \
+        (void)thread;                                            \
+        const step *s = arg;                                     \
+        lk_range range = lk__chunk(s->count, LK_CHUNK, index);   \
+        size_t i = range.begin;                                  \
+        for (; i + V <= range.end; i += V)                       \
+            name##_vector(s, s->rule, i, V, true);               \
+        if (i < range.end)                                       \
+            name##_vector(s, s->rule, i, range.end - i, false);  \
+    }
+
+DEFINE_TASK(sgd)
+DEFINE_TASK(adam)
+DEFINE_TASK(adadelta)
+
+void LK_KERNEL(sgd_step)(lk_device *dev, const lk_sgd *sgd, size_t count, const float *grad, float *param,
+                         float *buffer)
+{
+    step s = {.count = count, .rule = sgd, .grad = grad, .param = param, .state = {buffer}};
+    lk__run_chunks(dev, count, sgd_task, &s);
+}
+
+void LK_KERNEL(adam_step)(lk_device *dev, const lk_adam *adam, size_t count, const float *grad, float *param, float *m,
+                          float *v)
+{
+    step s = {.count = count, .rule = adam, .grad = grad, .param = param, .state = {m, v}};
+    lk__run_chunks(dev, count, adam_task, &s);
+}
+
+void LK_KERNEL(adadelta_step)(lk_device *dev, const lk_adadelta *adadelta, size_t count, const float *grad,
+                              float *param, float *square, float *delta)
+{
+    step s = {.count = count, .rule = adadelta, .grad = grad, .param = param, .state = {square, delta}};
+    lk__run_chunks(dev, count, adadelta_task, &s);
+}

@@ -1,0 +1,50 @@
+/* pack.c - copies of matrices in the panel order that lk__gemm reads. */
+#include "tensor/cpu/pack.h"
+
+#include "tensor/cpu/decls.h"
+
+/* The panel row of element e. */
+static size_t place(size_t e, size_t len, size_t taps)
+{
+    return taps == 1 ? e : e % taps * (len / taps) + e / taps;
+}
+
+/* V columns of the panel, of which the first `cols` exist. */
+static void pack_vector(const float *src, size_t stride, size_t cols, size_t len, size_t taps, size_t width,
+                        float *panel)
+{
+    float block[V * V];
+    size_t e = 0;
+    for (; cols == V && e + V <= len; e += V) {
+        v_transpose(src + e, stride, block, V);
+        for (size_t i = 0; i < V; i++)
+            v_store(panel + place(e + i, len, taps) * width, v_load(block + i * V));
+    }
+    for (; e < len; e++) {
+        float *row = panel + place(e, len, taps) * width;
+        for (size_t j = 0; j < V; j++)
+            row[j] = j < cols ? src[j * stride + e] : 0.0f;
+    }
+}
+
+void lk__pack_transposed(const float *src, size_t stride, size_t cols, size_t len, size_t taps, size_t width,
+                         float *panel)
+{
+    for (size_t j = 0; j < width; j += V) {
+        size_t rest = cols > j ? lk__min_size(cols - j, V) : 0;
+        pack_vector(src + j * stride, stride, rest, len, taps, width, panel + j);
+    }
+}
+
+void lk__pack_rows(const float *src, size_t stride, size_t cols, size_t len, size_t width, float *panel)
+{
+    for (size_t k = 0; k < len; k++, src += stride, panel += width) {
+        if (cols >= width) {
+            for (size_t j = 0; j < width; j += V)
+                v_store(panel + j, v_load(src + j));
+        } else {
+            memcpy(panel, src, cols * sizeof *src);
+            memset(panel + cols, 0, (width - cols) * sizeof *panel);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+/* pool2d.c - max pooling and global average pooling.
+ *
+ * Channels are lanes. A maximum is the first of the largest values in its
+ * window: later ones replace it only where x > best. */
+#include <string.h>
+
+#include "tensor/cpu/chunks.h"
+#include "tensor/cpu/decls.h"
+
+typedef struct pooling {
+    size_t kernel, stride, pad;
+    lk_shape in, out;
+    const float *src;
+    float *dst;
+    uint8_t *index;           // (n, h, w, c) of out
+    const uint8_t *index_src; // the same, when it is an input
+} pooling;
+
+/* The part of a window that is inside the input, in one dimension: places
+ * [begin, end) of the window, place 0 at input coordinate `at` (it wraps where
+ * negative; at + place does not). */
+typedef struct window {
+    size_t at, begin, end;
+} window;
+
+static window window_of(const pooling *p, size_t out, size_t size)
+{
+    size_t start = out * p->stride; /* in padded coordinates */
+    window w = {.at = start - p->pad, .begin = 0, .end = p->kernel};
+    if (start < p->pad)
+        w.begin = p->pad - start;
+    if (start + p->kernel > size + p->pad)
+        w.end = size + p->pad - start;
+    return w;
+}
+
+static inline v_f32 load(const float *p, size_t n)
+{
+    return n == V ? v_load(p) : v_load_n(p, n);
+}
+
+/* n channels of one output pixel; x is its sample from channel i on. Places are
+ * small whole numbers, exact as floats. */
+static inline void max_lanes(const pooling *p, const float *x, window wy, window wx, size_t n, float *y, uint8_t *index)
+{
+    size_t c = p->in.c, row = p->in.w * c;
+    v_f32 best = load(x + (wy.at + wy.begin) * row + (wx.at + wx.begin) * c, n);
+    v_f32 place = v_set1((float)(wy.begin * p->kernel + wx.begin));
+    for (size_t ky = wy.begin; ky < wy.end; ky++) {
+        for (size_t kx = wx.begin; kx < wx.end; kx++) {
+            v_f32 value = load(x + (wy.at + ky) * row + (wx.at + kx) * c, n);
+            v_mask larger = v_gt(value, best);
+            best = v_select(larger, value, best);
+            place = v_select(larger, v_set1((float)(ky * p->kernel + kx)), place);
+        }
+    }
+    float places[V];
+    v_store(places, place);
+    if (n == V) {
+        v_store(y, best);
+        for (size_t i = 0; i < V; i++)
+            index[i] = (uint8_t)(int32_t)places[i];
+        return;
+    }
+    v_store_n(y, best, n);
+    for (size_t i = 0; i < n; i++)
+        index[i] = (uint8_t)(int32_t)places[i];
+}
+
+/* Output rows are counted over all samples. */
+static void max_row(const pooling *p, size_t row)
+{
+    size_t c = p->in.c, sample = row / p->out.h;
+    const float *x = p->src + sample * lk__shape_sample(p->in);
+    window wy = window_of(p, row % p->out.h, p->in.h);
+    for (size_t ox = 0; ox < p->out.w; ox++) {
+        window wx = window_of(p, ox, p->in.w);
+        size_t at = (row * p->out.w + ox) * c, i = 0;
+        for (; i + V <= c; i += V)
+            max_lanes(p, x + i, wy, wx, V, p->dst + at + i, p->index + at + i);
+        if (i < c)
+            max_lanes(p, x + i, wy, wx, c - i, p->dst + at + i, p->index + at + i);
+    }
+}
+
+static size_t row_cost(const pooling *p)
+{
+    return p->in.w * p->in.c * p->stride;
+}
+
+static void max_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const pooling *p = arg;
+    lk_range rows = lk__chunk(p->out.n * p->out.h, lk__chunk_rows(row_cost(p)), index);
+    for (size_t row = rows.begin; row < rows.end; row++)
+        max_row(p, row);
+}
+
+void LK_KERNEL(maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *x, lk_tensor *y,
+                                uint8_t *index)
+{
+    pooling p = {.kernel = pool->kernel,
+                 .stride = pool->stride,
+                 .pad = pool->pad,
+                 .in = x->shape,
+                 .out = y->shape,
+                 .src = lk__f32(x),
+                 .dst = lk__f32(y),
+                 .index = index};
+    lk__run_rows(dev, p.out.n * p.out.h, row_cost(&p), max_task, &p);
+}
+
+/* Windows that overlap or leave the input: zero a sample, then add output by
+ * output in memory order. */
+static void scatter_sample(const pooling *p, size_t sample)
+{
+    size_t c = p->in.c, size = lk__shape_sample(p->in);
+    float *dx = p->dst + sample * size;
+    memset(dx, 0, size * sizeof *dx);
+    for (size_t o = 0; o < p->out.h * p->out.w; o++) {
+        size_t at = (sample * p->out.h * p->out.w + o) * c;
+        size_t y = o / p->out.w * p->stride - p->pad, x = o % p->out.w * p->stride - p->pad;
+        for (size_t i = 0; i < c; i++) {
+            size_t place = p->index_src[at + i];
+            dx[((y + place / p->kernel) * p->in.w + x + place % p->kernel) * c + i] += p->src[at + i];
+        }
+    }
+}
+
+static void scatter_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const pooling *p = arg;
+    lk_range samples = lk__chunk(p->out.n, lk__chunk_rows(lk__shape_sample(p->in)), index);
+    for (size_t n = samples.begin; n < samples.end; n++)
+        scatter_sample(p, n);
+}
+
+static void place_pixel(size_t c, uint8_t place, const uint8_t *restrict index, const float *restrict dy,
+                        float *restrict dx)
+{
+    for (size_t i = 0; i < c; i++)
+        dx[i] = index[i] == place ? dy[i] : 0.0f;
+}
+
+static void zero(float *p, size_t count)
+{
+    memset(p, 0, count * sizeof *p);
+}
+
+/* Windows that tile the input: every place is written once, row by row. What
+ * lies right of and below the last windows is zero. */
+static void tile_row(const pooling *p, size_t row)
+{
+    size_t c = p->in.c, width = p->in.w * c, k = p->kernel;
+    size_t sample = row / p->out.h, oy = row % p->out.h;
+    float *dx = p->dst + sample * lk__shape_sample(p->in) + oy * k * width;
+    for (size_t ky = 0; ky < k; ky++, dx += width) {
+        for (size_t ox = 0; ox < p->out.w; ox++) {
+            size_t at = (row * p->out.w + ox) * c;
+            for (size_t kx = 0; kx < k; kx++)
+                place_pixel(c, (uint8_t)(ky * k + kx), p->index_src + at, p->src + at, dx + (ox * k + kx) * c);
+        }
+        zero(dx + p->out.w * k * c, width - p->out.w * k * c);
+    }
+    if (oy + 1 == p->out.h)
+        zero(dx, (p->in.h - p->out.h * k) * width);
+}
+
+static void tile_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const pooling *p = arg;
+    lk_range rows = lk__chunk(p->out.n * p->out.h, lk__chunk_rows(row_cost(p)), index);
+    for (size_t row = rows.begin; row < rows.end; row++)
+        tile_row(p, row);
+}
+
+void LK_KERNEL(maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *dy,
+                                   const uint8_t *index, lk_tensor *dx)
+{
+    pooling p = {.kernel = pool->kernel,
+                 .stride = pool->stride,
+                 .pad = pool->pad,
+                 .in = dx->shape,
+                 .out = dy->shape,
+                 .src = lk__f32(dy),
+                 .dst = lk__f32(dx),
+                 .index_src = index};
+    if (p.kernel == p.stride && p.pad == 0)
+        lk__run_rows(dev, p.out.n * p.out.h, row_cost(&p), tile_task, &p);
+    else
+        lk__run_rows(dev, p.out.n, lk__shape_sample(p.in), scatter_task, &p);
+}
+
+/* n channels of a sample's average: one chain over its pixels. */
+static inline v_f32 average(const float *x, size_t c, size_t pixels, size_t n)
+{
+    v_f32 sum = v_zero();
+    for (size_t k = 0; k < pixels; k++)
+        sum = v_add(sum, load(x + k * c, n));
+    return v_div(sum, v_set1((float)pixels));
+}
+
+static void average_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const pooling *p = arg;
+    size_t c = p->in.c, pixels = p->in.h * p->in.w;
+    lk_range samples = lk__chunk(p->in.n, lk__chunk_rows(c * pixels), index);
+    for (size_t n = samples.begin; n < samples.end; n++) {
+        const float *x = p->src + n * c * pixels;
+        float *y = p->dst + n * c;
+        size_t i = 0;
+        for (; i + V <= c; i += V)
+            v_store(y + i, average(x + i, c, pixels, V));
+        if (i < c)
+            v_store_n(y + i, average(x + i, c, pixels, c - i), c - i);
+    }
+}
+
+void LK_KERNEL(global_avgpool_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
+{
+    pooling p = {.in = x->shape, .out = y->shape, .src = lk__f32(x), .dst = lk__f32(y)};
+    lk__run_rows(dev, p.in.n, lk__shape_sample(p.in), average_task, &p);
+}
+
+static void spread_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const pooling *p = arg;
+    size_t c = p->in.c, pixels = p->in.h * p->in.w;
+    v_f32 count = v_set1((float)pixels);
+    lk_range samples = lk__chunk(p->in.n, lk__chunk_rows(c * pixels), index);
+    for (size_t n = samples.begin; n < samples.end; n++) {
+        const float *dy = p->src + n * c;
+        float *dx = p->dst + n * c * pixels;
+        for (size_t i = 0; i < c; i += V) {
+            size_t lanes = lk__min_size(V, c - i);
+            v_store_n(dx + i, v_div(load(dy + i, lanes), count), lanes);
+        }
+        for (size_t k = 1; k < pixels; k++)
+            memcpy(dx + k * c, dx, c * sizeof *dx);
+    }
+}
+
+void LK_KERNEL(global_avgpool_grad_input)(lk_device *dev, const lk_tensor *dy, lk_tensor *dx)
+{
+    pooling p = {.in = dx->shape, .out = dy->shape, .src = lk__f32(dy), .dst = lk__f32(dx)};
+    lk__run_rows(dev, p.in.n, lk__shape_sample(p.in), spread_task, &p);
+}

@@ -1,0 +1,47 @@
+/* rows.c - adding up short rows, one a shard, over the sum tree.
+ *
+ * Large gradients are folded by their own kernels while in cache; this is for
+ * what is small: sums of a BatchNorm, losses. */
+#include <string.h>
+
+#include "tensor/cpu/chunks.h"
+#include "tensor/cpu/decls.h"
+
+typedef struct fold {
+    size_t width, row;
+    const float *leaves; // (count, row)
+    const lk_shards *shards;
+    lk_partials sums;
+} fold;
+
+static void merge(size_t width, float *left, const float *right)
+{
+    size_t i = 0;
+    for (; i + V <= width; i += V)
+        v_store(left + i, v_add(v_load(left + i), v_load(right + i)));
+    if (i < width)
+        v_store_n(left + i, v_add(v_load_n(left + i, width - i), v_load_n(right + i, width - i)), width - i);
+}
+
+static void fold_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const fold *f = arg;
+    lk_range range = lk__chunk(f->width, LK_CHUNK, index);
+    size_t width = range.end - range.begin;
+    int depth = f->shards->depth;
+    for (int shard = 0; shard < f->shards->count; shard++) {
+        const float *leaf = f->leaves + (size_t)shard * f->row + range.begin;
+        memcpy(lk__slot(f->sums, depth) + range.begin, leaf, width * sizeof *leaf);
+        for (int i = 0; i < f->shards->merges[shard]; i++, depth--)
+            merge(width, lk__slot(f->sums, depth - 1) + range.begin, lk__slot(f->sums, depth) + range.begin);
+        depth++;
+    }
+}
+
+void LK_KERNEL(rows_fold)(lk_device *dev, size_t width, const float *leaves, size_t row, const lk_shards *shards,
+                          lk_partials sums)
+{
+    fold f = {.width = width, .row = row, .leaves = leaves, .shards = shards, .sums = sums};
+    lk__run_chunks(dev, width, fold_task, &f);
+}

@@ -1,0 +1,41 @@
+/* table.c - this build's row of the instruction set table. */
+#include "tensor/cpu/decls.h"
+
+#define LK_ISA_STRING2(isa) #isa
+#define LK_ISA_STRING(isa) LK_ISA_STRING2(isa)
+
+static const lk_kernels kernels = {
+#define ENTRY(slot) .slot = LK_KERNEL(slot),
+    LK_KERNEL_LIST(ENTRY)
+#undef ENTRY
+};
+
+/* Sixteen independent chains hide the latency of fma on every core we know. */
+static double peak(size_t rounds)
+{
+    enum { CHAINS = 16 };
+    v_f32 chain[CHAINS];
+    for (int i = 0; i < CHAINS; i++)
+        chain[i] = v_set1((float)i);
+    v_f32 factor = v_set1(0.5f);
+    for (size_t round = 0; round < rounds; round++) {
+#pragma GCC unroll 16
+        for (int i = 0; i < CHAINS; i++)
+            chain[i] = v_fma(chain[i], factor, factor);
+    }
+    v_f32 sum = v_zero();
+    for (int i = 0; i < CHAINS; i++)
+        sum = v_add(sum, chain[i]);
+    float lanes[V];
+    v_store(lanes, sum);
+    /* The sum is finite, so the test holds; the compiler cannot know that. */
+    return lanes[0] < 1e30f ? 2.0 * CHAINS * V * (double)rounds : 0;
+}
+
+extern const lk_cpu_build LK_KERNEL(build);
+const lk_cpu_build LK_KERNEL(build) = {
+    .name = LK_ISA_STRING(LK_ISA),
+    .width = V,
+    .kernels = &kernels,
+    .peak = peak,
+};

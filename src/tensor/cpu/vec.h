@@ -1,0 +1,46 @@
+/* vec.h - the vector operations that CPU kernels are written in.
+ *
+ * Each kernel source is compiled once per instruction set, with LK_ISA naming
+ * it (scalar, neon, avx2, avx512). A vector has V lanes; lanes never interact
+ * except in v_transpose. Every operation is correctly rounded or exact, so all
+ * builds give the same bits as long as each output has one lane of its own.
+ *
+ * v_fma(a, b, c) is a * b + c with one rounding. Comparisons and v_select stand
+ * in for min and max, whose hardware forms disagree on -0.0 and NaN. */
+#ifndef LK_TENSOR_CPU_VEC_H
+#define LK_TENSOR_CPU_VEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LK_ISA_PASTE2(name, isa) lk__##name##_##isa
+#define LK_ISA_PASTE(name, isa) LK_ISA_PASTE2(name, isa)
+/* The name of an exported symbol in this build: LK_KERNEL(conv2d_forward). */
+#define LK_KERNEL(name) LK_ISA_PASTE(name, LK_ISA)
+
+/* Before a loop with a small constant count whose arrays must become registers. */
+#if defined(__clang__)
+#define LK_UNROLL _Pragma("unroll")
+#else
+#define LK_UNROLL _Pragma("GCC unroll 16")
+#endif
+#define LK_INLINE static inline __attribute__((always_inline))
+
+#if defined(LK_VEC_AVX512)
+#include "tensor/cpu/vec_avx512.h"
+#elif defined(LK_VEC_AVX2)
+#include "tensor/cpu/vec_avx2.h"
+#elif defined(LK_VEC_NEON)
+#include "tensor/cpu/vec_neon.h"
+#else
+#include "tensor/cpu/vec_scalar.h"
+#endif
+
+/* x > 0 ? x : 0, lane by lane. */
+static inline v_f32 v_relu(v_f32 x)
+{
+    return v_select(v_gt(x, v_zero()), x, v_zero());
+}
+
+#endif

@@ -1,0 +1,39 @@
+/* device.c - the device table. */
+#include "tensor/device.h"
+
+#include <string.h>
+
+#include "base/spec.h"
+
+static const lk_device_type *const devices[] = {
+    &lk__cpu_device,
+};
+
+enum { DEVICES = sizeof devices / sizeof *devices };
+
+const lk_device_type *lk__device_list(size_t index)
+{
+    return index < DEVICES ? devices[index] : NULL;
+}
+
+lk_status lk__device_open(const char *name, const lk_device_opts *opts, lk_device **out)
+{
+    size_t length = strcspn(name, ":");
+    for (size_t i = 0; i < DEVICES; i++) {
+        if (strlen(devices[i]->name) != length || strncmp(devices[i]->name, name, length) != 0)
+            continue;
+        lk_device_opts chosen = *opts;
+        long long index = 0;
+        if (name[length] && !lk__parse_int(name + length + 1, 0, 65535, &index))
+            return lk__fail(LK_STATUS_USAGE, "device '%s': the part after ':' must be a number", name);
+        chosen.index = (int)index;
+        return devices[i]->open(&chosen, out);
+    }
+    return lk__fail(LK_STATUS_USAGE, "no device '%s' in this build; there is: cpu", name);
+}
+
+void lk__device_close(lk_device *dev)
+{
+    if (dev)
+        dev->type->close(dev);
+}

@@ -1,0 +1,55 @@
+/* device.h - a place that computes: memory, a stream of work, and kernels.
+ *
+ * A device is opened by name from the device table. Its memory may be out of
+ * the host's reach and its work may be asynchronous: layers above move bytes
+ * with upload and download and wait with sync, on the CPU too. */
+#ifndef LK_TENSOR_DEVICE_H
+#define LK_TENSOR_DEVICE_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+#include "tensor/kernels.h"
+
+typedef struct lk_device_opts {
+    int index;       /* the N of "cuda:N" or "cpu:N" */
+    int threads;     /* host threads that kernels may use, at least 1 */
+    const char *isa; /* NULL, or the kernel build to use ("scalar", "avx2", ...) */
+} lk_device_opts;
+
+typedef struct lk_device_type {
+    const char *name;
+    /* Fails with UNSUPPORTED when the machine has no such device. */
+    lk_status (*open)(const lk_device_opts *opts, lk_device **out);
+    /* Waits for work under way. */
+    void (*close)(lk_device *dev);
+    /* Zeroed memory of the device, aligned to LK_ALIGN. May block. */
+    lk_status (*alloc)(lk_device *dev, size_t bytes, const char *what, void **out);
+    void (*free)(lk_device *dev, void *block);
+    /* Ordered with kernels. The host memory may be reused when upload returns,
+     * and is filled when download returns (it blocks). */
+    lk_status (*upload)(lk_device *dev, const void *host, size_t bytes, void *dst);
+    lk_status (*download)(lk_device *dev, const void *src, size_t bytes, void *host);
+    lk_status (*zero)(lk_device *dev, void *dst, size_t bytes);
+    /* Blocks until all work enqueued so far is done; reports its faults. */
+    lk_status (*sync)(lk_device *dev);
+    /* One line for `lockstep info`: what would be opened, "" when nothing. */
+    void (*describe)(char *text, size_t bytes);
+} lk_device_type;
+
+/* Every implementation starts with this. */
+struct lk_device {
+    const lk_device_type *type;
+    const lk_kernels *kernels;
+};
+
+/* "cpu" or "cpu:N". An unknown name lists the known ones. */
+lk_status lk__device_open(const char *name, const lk_device_opts *opts, lk_device **out) LK_CHECKED;
+void lk__device_close(lk_device *dev);
+
+/* Rows of the device table, NULL after the last. */
+const lk_device_type *lk__device_list(size_t index);
+
+extern const lk_device_type lk__cpu_device;
+
+#endif

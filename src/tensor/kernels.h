@@ -1,0 +1,171 @@
+/* kernels.h - the operations a device can do: one struct of function pointers.
+ *
+ * Contract of every slot, unless it says otherwise:
+ * - It enqueues work on the device's stream and may return before it is done;
+ *   slots run in the order of the calls. Faults surface at lk_device sync.
+ * - It allocates nothing. Scratch comes in as `scratch`, of at least the bytes
+ *   that the family's *_scratch slot returned for the same problem with the
+ *   largest n that will be used. Its content does not survive the call.
+ * - Outputs do not overlap inputs unless the comment says "in place".
+ * - Each output element is one sum in a fixed order that depends on the
+ *   problem's shape per sample alone, never on n, threads or vector width.
+ * - Sums over samples go leaf by leaf into partial sums (shards.h).
+ * Tensors of activations are (n, h, w, c) in memory. All slots are required. */
+#ifndef LK_TENSOR_KERNELS_H
+#define LK_TENSOR_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tensor/shards.h"
+#include "tensor/tensor.h"
+
+typedef struct lk_device lk_device;
+
+typedef struct lk_conv2d_desc {
+    size_t kernel, stride, pad;
+} lk_conv2d_desc;
+
+typedef struct lk_pool2d_desc {
+    size_t kernel, stride, pad;
+} lk_pool2d_desc;
+
+/* Where the random numbers of a dropout layer are: base/rng.h, LK_RNG_DROPOUT. */
+typedef struct lk_dropout_desc {
+    float p; /* chance of a zero, in [0,1) */
+    uint64_t seed;
+    uint32_t layer;
+    uint32_t step;
+    const uint32_t *ids; /* (n) sample ids, device memory */
+} lk_dropout_desc;
+
+/* Mean and 1/sqrt(variance + eps) per channel, in one group for all samples or
+ * in one group a shard. */
+typedef struct lk_moments {
+    int groups;   /* 1, or the wave's shard count */
+    float *mean;  /* (groups, c) */
+    float *scale; /* (groups, c) */
+} lk_moments;
+
+/* One optimiser step over elements [begin,end) of flat arrays. Scalars are
+ * already what the element update needs. */
+typedef struct lk_sgd {
+    float lr, momentum, dampening, weight_decay;
+    bool nesterov;
+    bool first; /* momentum buffer starts as the gradient */
+} lk_sgd;
+
+typedef struct lk_adam {
+    float beta1, beta2, one_minus_beta1, one_minus_beta2;
+    float step_size;       /* lr / (1 - beta1^t) */
+    float root_correction; /* sqrt(1 - beta2^t) */
+    float eps, weight_decay;
+} lk_adam;
+
+typedef struct lk_adadelta {
+    float lr, rho, one_minus_rho, eps, weight_decay;
+} lk_adadelta;
+
+typedef struct lk_kernels {
+    /* conv2d: w is (o, i, kh, kw) row-major as in PyTorch. y = conv(x, w) + b,
+     * then max(y, 0) if relu; b may be NULL. */
+    size_t (*conv2d_scratch)(lk_device *dev, const lk_conv2d_desc *conv, lk_shape x, lk_shape y);
+    void (*conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const float *w, const float *b,
+                           bool relu, lk_tensor *y, void *scratch);
+    void (*conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const float *w, lk_tensor *dx,
+                              void *scratch);
+    /* dw in the order of w; db may have slot0 NULL when there is no bias. */
+    void (*conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
+                               const lk_shards *shards, lk_partials dw, lk_partials db, void *scratch);
+
+    /* linear: x (n, i), w (o, i) row-major, y (n, o) = x w^T + b. */
+    size_t (*linear_scratch)(lk_device *dev, lk_shape x, lk_shape y);
+    void (*linear_forward)(lk_device *dev, const lk_tensor *x, const float *w, const float *b, bool relu, lk_tensor *y,
+                           void *scratch);
+    void (*linear_grad_input)(lk_device *dev, const lk_tensor *dy, const float *w, lk_tensor *dx, void *scratch);
+    void (*linear_grad_weight)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
+                               lk_partials dw, lk_partials db, void *scratch);
+
+    /* batchnorm2d. stats: per shard the mean and M2 (sum of squared deviations)
+     * of each channel over its samples and pixels: (count, 2, c). An empty shard
+     * gives zeros. */
+    void (*batchnorm_stats)(lk_device *dev, const lk_tensor *x, const lk_shards *shards, float *stats);
+    /* Folds per-shard stats into partial (mean, M2) entries of 2*c floats, left
+     * child then right child, weighted by rows * pixels (Chan's formula). */
+    void (*batchnorm_fold)(lk_device *dev, size_t c, size_t pixels, const lk_shards *shards, const float *stats,
+                           lk_partials moments);
+    /* From (mean, M2) of `groups` groups with rows[g] samples: moments->mean and
+     * moments->scale. stats is (groups, 2, c); a group without samples gives 0. */
+    void (*batchnorm_moments)(lk_device *dev, size_t c, size_t pixels, const float *stats, const size_t *rows,
+                              float eps, lk_moments *moments);
+    /* The same from running statistics: mean and variance per channel. */
+    void (*batchnorm_running_moments)(lk_device *dev, size_t c, const float *mean, const float *variance, float eps,
+                                      lk_moments *moments);
+    /* running = (1 - momentum) * running + momentum * (mean, unbiased variance
+     * of `elements` values), from a (mean, M2) entry. One element leaves the
+     * variance alone. */
+    void (*batchnorm_running_update)(lk_device *dev, size_t c, const float *entry, size_t elements, float momentum,
+                                     float *mean, float *variance);
+    void (*batchnorm_forward)(lk_device *dev, const lk_tensor *x, const lk_shards *shards, const lk_moments *moments,
+                              const float *gamma, const float *beta, bool relu, lk_tensor *y);
+    /* Per shard the sums of dy and of dy * xhat: (count, 2, c), xhat being
+     * (x - mean) * scale. */
+    void (*batchnorm_sums)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
+                           const lk_moments *moments, float *sums);
+    /* dx from the sums of each group, (groups, 2, c), over rows[g] samples. */
+    void (*batchnorm_grad_input)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
+                                 const lk_moments *moments, const float *gamma, const float *sums, const size_t *rows,
+                                 lk_tensor *dx);
+    /* Folds (count, width) rows, one a shard and `row` floats apart, by plain
+     * addition into partials of width floats. */
+    void (*rows_fold)(lk_device *dev, size_t width, const float *leaves, size_t row, const lk_shards *shards,
+                      lk_partials sums);
+
+    /* y = max(x, 0) as x > 0 ? x : 0; y may be x. */
+    void (*relu_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
+    /* dx = y > 0 ? dy : 0; dx may be dy. */
+    void (*relu_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx);
+    /* y = a + b, then max(y, 0) if relu; y may be a or b. */
+    void (*add)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, bool relu, lk_tensor *y);
+    void (*copy)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
+    /* y = x / (1 - p) or 0, by the logical (c, h, w) element index of each
+     * sample; the gradient is the same function. In place allowed. */
+    void (*dropout)(lk_device *dev, const lk_dropout_desc *dropout, const lk_tensor *x, lk_tensor *y);
+    /* (n, h, w, c) to (n, c*h*w) in c, h, w order, and back. */
+    void (*flatten_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
+    void (*flatten_grad_input)(lk_device *dev, const lk_tensor *dy, lk_tensor *dx);
+
+    /* index: (n, h, w, c) of y, the winner's place in its window, ky*kernel+kx;
+     * the first of equal values wins. Padding never wins. */
+    void (*maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *x, lk_tensor *y, uint8_t *index);
+    void (*maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *dy, const uint8_t *index,
+                               lk_tensor *dx);
+    void (*global_avgpool_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
+    void (*global_avgpool_grad_input)(lk_device *dev, const lk_tensor *dy, lk_tensor *dx);
+
+    void (*log_softmax_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
+    /* y is the forward result. */
+    void (*log_softmax_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx);
+    /* x (n, classes): log-probabilities for nll, scores for cross_entropy.
+     * loss (n) and correct (n, 0 or 1) are per sample. */
+    void (*nll_forward)(lk_device *dev, const lk_tensor *x, const int32_t *labels, float *loss, int32_t *correct);
+    /* dx = scale * d(loss)/dx, per sample. */
+    void (*nll_grad_input)(lk_device *dev, const lk_tensor *x, const int32_t *labels, float scale, lk_tensor *dx);
+    void (*cross_entropy_forward)(lk_device *dev, const lk_tensor *x, const int32_t *labels, float *loss,
+                                  int32_t *correct);
+    void (*cross_entropy_grad_input)(lk_device *dev, const lk_tensor *x, const int32_t *labels, float scale,
+                                     lk_tensor *dx);
+
+    /* PyTorch's update rules over count elements; state arrays are updated in
+     * place. sgd's momentum buffer is NULL when momentum is 0. */
+    void (*sgd_step)(lk_device *dev, const lk_sgd *sgd, size_t count, const float *grad, float *param, float *buffer);
+    void (*adam_step)(lk_device *dev, const lk_adam *adam, size_t count, const float *grad, float *param, float *m,
+                      float *v);
+    void (*adadelta_step)(lk_device *dev, const lk_adadelta *adadelta, size_t count, const float *grad, float *param,
+                          float *square, float *delta);
+
+    /* *first = index of the first element that is not finite, or count. */
+    void (*find_nonfinite)(lk_device *dev, size_t count, const float *x, size_t *first);
+} lk_kernels;
+
+#endif

@@ -1,0 +1,176 @@
+/* state.c - the state dict: an array of named tensors in the order they were
+ * added, with an open-addressing index over the names. Files are not its
+ * business (io/safetensors.c), nor is comparing (io/compare.c). */
+#include <lockstep/state.h>
+
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+
+/* Hash and files take tensor bytes as they lie in memory. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "only little-endian machines are supported");
+
+/* index has a power of two of slots, at least twice the entries; a slot is an
+ * entry's position plus one, or 0 when free. Nothing is ever removed. */
+struct lk_state {
+    lk_entry *entries; /* (capacity) */
+    size_t count, capacity;
+    size_t *index; /* (2 * capacity) */
+};
+
+static const struct {
+    const char *name;
+    size_t size;
+} dtypes[LK_DTYPE_COUNT] = {
+    [LK_DTYPE_F32] = {"f32", 4}, [LK_DTYPE_F64] = {"f64", 8}, [LK_DTYPE_BF16] = {"bf16", 2},
+    [LK_DTYPE_F16] = {"f16", 2}, [LK_DTYPE_I64] = {"i64", 8}, [LK_DTYPE_I32] = {"i32", 4},
+    [LK_DTYPE_U8] = {"u8", 1},
+};
+
+size_t lk_dtype_size(lk_dtype dtype)
+{
+    return (unsigned)dtype < LK_DTYPE_COUNT ? dtypes[dtype].size : 0;
+}
+
+const char *lk_dtype_name(lk_dtype dtype)
+{
+    return (unsigned)dtype < LK_DTYPE_COUNT ? dtypes[dtype].name : "unknown";
+}
+
+lk_status lk_state_create(lk_state **out)
+{
+    return LK_ALLOC(1, "a state dict", out);
+}
+
+void lk_state_destroy(lk_state *state)
+{
+    if (!state)
+        return;
+    for (size_t i = 0; i < state->count; i++) {
+        lk__free(state->entries[i].name);
+        lk__free(state->entries[i].data);
+    }
+    lk__free(state->entries);
+    lk__free(state->index);
+    lk__free(state);
+}
+
+/* The slot that holds name, or the free one where it belongs. The index has
+ * free slots, so the walk ends. */
+static size_t *find_slot(const lk_entry *entries, size_t *index, size_t slots, const char *name)
+{
+    size_t at = (size_t)lk__hash(name, strlen(name), 0) & (slots - 1);
+    while (index[at] && strcmp(entries[index[at] - 1].name, name) != 0)
+        at = (at + 1) & (slots - 1);
+    return &index[at];
+}
+
+static lk_status grow(lk_state *state)
+{
+    size_t capacity = state->capacity ? 2 * state->capacity : 16;
+    lk_entry *entries;
+    size_t *index;
+    lk_status status;
+    LK_TRY(LK_ALLOC(capacity, "the entries of a state dict", &entries));
+    LK_TRY_GOTO(LK_ALLOC(2 * capacity, "the index of a state dict", &index), free_entries);
+    if (state->count)
+        memcpy(entries, state->entries, state->count * sizeof *entries);
+    for (size_t i = 0; i < state->count; i++)
+        *find_slot(entries, index, 2 * capacity, entries[i].name) = i + 1;
+    lk__free(state->entries);
+    lk__free(state->index);
+    state->entries = entries;
+    state->index = index;
+    state->capacity = capacity;
+    return LK_OK;
+free_entries:
+    lk__free(entries);
+    return status;
+}
+
+/* Checks type and shape and computes bytes; an empty dimension makes the
+ * tensor empty however large the others are. */
+static lk_status fill_layout(lk_entry *entry, const char *name, int ndim, const size_t *dims)
+{
+    if ((unsigned)entry->dtype >= LK_DTYPE_COUNT)
+        return lk__fail(LK_STATUS_USAGE, "tensor \"%.200s\" has the unknown type %d", name, (int)entry->dtype);
+    if (ndim < 0 || ndim > LK_MAX_DIMS)
+        return lk__fail(LK_STATUS_USAGE, "tensor \"%.200s\" has %d dimensions, a state dict holds 0 to %d", name, ndim,
+                        LK_MAX_DIMS);
+    entry->ndim = ndim;
+    bool empty = false, overflow = false;
+    size_t bytes = lk_dtype_size(entry->dtype);
+    for (int i = 0; i < ndim; i++) {
+        entry->dims[i] = dims[i];
+        empty |= dims[i] == 0;
+        overflow |= __builtin_mul_overflow(bytes, dims[i], &bytes);
+    }
+    if (overflow && !empty)
+        return lk__fail(LK_STATUS_MEMORY, "tensor \"%.200s\" would be larger than memory can be addressed", name);
+    entry->bytes = empty ? 0 : bytes;
+    return LK_OK;
+}
+
+lk_status lk_state_add(lk_state *state, const char *name, lk_dtype dtype, int ndim, const size_t *dims, lk_entry **out)
+{
+    lk_entry entry = {.dtype = dtype};
+    LK_TRY(fill_layout(&entry, name, ndim, dims));
+    if (lk_state_find(state, name))
+        return lk__fail(LK_STATUS_MISMATCH, "the state dict already has a tensor \"%.200s\"; names must differ", name);
+    if (state->count == state->capacity)
+        LK_TRY(grow(state));
+    size_t length = strlen(name) + 1;
+    LK_TRY(lk__alloc(length, 1, "the name of a tensor", (void **)&entry.name));
+    lk_status status;
+    LK_TRY_GOTO(lk__alloc(entry.bytes, 1, "a tensor of a state dict", &entry.data), free_name);
+    memcpy(entry.name, name, length);
+    state->entries[state->count] = entry;
+    *find_slot(state->entries, state->index, 2 * state->capacity, name) = state->count + 1;
+    *out = &state->entries[state->count++];
+    return LK_OK;
+free_name:
+    lk__free(entry.name);
+    return status;
+}
+
+size_t lk_state_count(const lk_state *state)
+{
+    return state->count;
+}
+
+const lk_entry *lk_state_at(const lk_state *state, size_t index)
+{
+    return index < state->count ? &state->entries[index] : NULL;
+}
+
+const lk_entry *lk_state_find(const lk_state *state, const char *name)
+{
+    if (!state->count)
+        return NULL;
+    size_t position = *find_slot(state->entries, state->index, 2 * state->capacity, name);
+    return position ? &state->entries[position - 1] : NULL;
+}
+
+static uint64_t hash_entry(const lk_entry *entry)
+{
+    uint64_t layout[1 + LK_MAX_DIMS] = {(uint64_t)entry->ndim};
+    for (int i = 0; i < entry->ndim; i++)
+        layout[1 + i] = entry->dims[i];
+    const char *dtype = lk_dtype_name(entry->dtype);
+    uint64_t hash = lk__hash(entry->name, strlen(entry->name) + 1, 0);
+    hash = lk__hash(dtype, strlen(dtype) + 1, hash);
+    hash = lk__hash(layout, (1 + (size_t)entry->ndim) * sizeof *layout, hash);
+    return lk__hash(entry->data, entry->bytes, hash);
+}
+
+/* The entries' hashes are added up, which does not see their order: a file may
+ * hold them in another one than the state that was saved. Each hash includes
+ * the name, so data that change places change the sum. */
+uint64_t lk_state_hash(const lk_state *state)
+{
+    uint64_t parts[2] = {state->count, 0};
+    for (size_t i = 0; i < state->count; i++)
+        parts[1] += hash_entry(&state->entries[i]);
+    return lk__hash(parts, sizeof parts, 0);
+}

@@ -1,0 +1,208 @@
+/* test_eltwise.c - ReLU, addition, copy, flatten and the search for what is not
+ * finite: exact. */
+#include "tensor/everywhere.h"
+
+/* Sizes with and without tails, the last of several chunks. */
+static const size_t sizes[] = {1, 3, 16, 21, 64, 1000, 40003};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+typedef struct vectors {
+    size_t count;
+    const float *a, *b;
+    bool relu, in_place;
+} vectors;
+
+static lk_shape flat(size_t count)
+{
+    return (lk_shape){.n = 1, .c = count, .h = 1, .w = 1};
+}
+
+static lk_tensor input(const float *data, size_t count)
+{
+    return tensor_of((float *)(uintptr_t)data, flat(count));
+}
+
+static void run_relu(lk_device *dev, const void *arg, float *out)
+{
+    const vectors *v = arg;
+    lk_tensor x = input(v->a, v->count), y = tensor_of(out, flat(v->count));
+    if (v->in_place)
+        memcpy(out, v->a, v->count * sizeof *out);
+    dev->kernels->relu_forward(dev, v->in_place ? &y : &x, &y);
+}
+
+static void run_relu_grad(lk_device *dev, const void *arg, float *out)
+{
+    const vectors *v = arg;
+    lk_tensor y = input(v->a, v->count), dy = input(v->b, v->count), dx = tensor_of(out, flat(v->count));
+    if (v->in_place)
+        memcpy(out, v->b, v->count * sizeof *out);
+    dev->kernels->relu_grad_input(dev, &y, v->in_place ? &dx : &dy, &dx);
+}
+
+static void run_add(lk_device *dev, const void *arg, float *out)
+{
+    const vectors *v = arg;
+    lk_tensor a = input(v->a, v->count), b = input(v->b, v->count), y = tensor_of(out, flat(v->count));
+    if (v->in_place)
+        memcpy(out, v->b, v->count * sizeof *out);
+    dev->kernels->add(dev, &a, v->in_place ? &y : &b, v->relu, &y);
+}
+
+static void run_copy(lk_device *dev, const void *arg, float *out)
+{
+    const vectors *v = arg;
+    lk_tensor x = input(v->a, v->count), y = tensor_of(out, flat(v->count));
+    dev->kernels->copy(dev, &x, &y);
+}
+
+typedef float (*element_fn)(const vectors *v, size_t i);
+
+static float relu_element(const vectors *v, size_t i)
+{
+    return v->a[i] > 0 ? v->a[i] : 0.0f;
+}
+
+static float relu_grad_element(const vectors *v, size_t i)
+{
+    return v->a[i] > 0 ? v->b[i] : 0.0f;
+}
+
+static float add_element(const vectors *v, size_t i)
+{
+    float sum = v->a[i] + v->b[i];
+    return v->relu && !(sum > 0) ? 0.0f : sum;
+}
+
+static float copy_element(const vectors *v, size_t i)
+{
+    return v->a[i];
+}
+
+static void check(case_fn run, element_fn element, vectors v)
+{
+    float *got = run_everywhere(run, &v, v.count), *want = new_floats(v.count);
+    for (size_t i = 0; i < v.count; i++)
+        want[i] = element(&v, i);
+    assert_same(got, want, v.count);
+    free(got);
+    free(want);
+}
+
+static void test_elements(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < SIZES; k++) {
+        size_t count = sizes[k];
+        float *a = random_floats(count, 1), *b = random_floats(count, 2);
+        a[0] = -0.0f;
+        b[0] = -0.0f;
+        a[count - 1] = k % 2 ? 0.0f : 0x1p-149f;
+        vectors v = {.count = count, .a = a, .b = b};
+        for (int i = 0; i < 4; i++) {
+            v.relu = i % 2;
+            v.in_place = i / 2;
+            check(run_relu, relu_element, v);
+            check(run_relu_grad, relu_grad_element, v);
+            check(run_add, add_element, v);
+        }
+        check(run_copy, copy_element, v);
+        free(a);
+        free(b);
+    }
+}
+
+typedef struct flattening {
+    lk_shape shape;
+    const float *x;
+} flattening;
+
+static void run_flatten(lk_device *dev, const void *arg, float *out)
+{
+    const flattening *f = arg;
+    lk_tensor x = tensor_of((float *)(uintptr_t)f->x, f->shape);
+    lk_tensor y = tensor_of(out, (lk_shape){f->shape.n, lk__shape_sample(f->shape), 1, 1});
+    dev->kernels->flatten_forward(dev, &x, &y);
+}
+
+/* Back from what forward gave: x again. */
+static void run_flatten_back(lk_device *dev, const void *arg, float *out)
+{
+    const flattening *f = arg;
+    size_t count = lk__shape_count(f->shape);
+    float *between = new_floats(count);
+    run_flatten(dev, arg, between);
+    lk_tensor dy = tensor_of(between, (lk_shape){f->shape.n, lk__shape_sample(f->shape), 1, 1});
+    lk_tensor dx = tensor_of(out, f->shape);
+    dev->kernels->flatten_grad_input(dev, &dy, &dx);
+    free(between);
+}
+
+static void test_flatten(void **state)
+{
+    (void)state;
+    static const lk_shape shapes[] = {{1, 1, 5, 4},  {2, 3, 1, 1},   {3, 10, 5, 3},
+                                      {2, 16, 4, 4}, {1, 21, 7, 19}, {7, 64, 12, 12}};
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+        lk_shape s = shapes[k];
+        size_t count = lk__shape_count(s), pixels = s.h * s.w;
+        float *x = random_floats(count, 3), *want = new_floats(count);
+        for (size_t i = 0; i < count; i++) {
+            size_t c = i % s.c, p = i / s.c % pixels, n = i / s.c / pixels;
+            want[(n * s.c + c) * pixels + p] = x[i];
+        }
+        flattening f = {.shape = s, .x = x};
+        float *got = run_everywhere(run_flatten, &f, count);
+        float *back = run_everywhere(run_flatten_back, &f, count);
+        assert_same(got, want, count);
+        assert_same(back, x, count);
+        free(x);
+        free(want);
+        free(got);
+        free(back);
+    }
+}
+
+static void run_find(lk_device *dev, const void *arg, float *out)
+{
+    const vectors *v = arg;
+    size_t first = 0;
+    dev->kernels->find_nonfinite(dev, v->count, v->a, &first);
+    *out = (float)first; /* exact: below 2^24 */
+}
+
+static void assert_first(const float *x, size_t count, size_t want)
+{
+    vectors v = {.count = count, .a = x};
+    float *got = run_everywhere(run_find, &v, 1);
+    assert_int_equal((size_t)*got, want);
+    free(got);
+}
+
+static void test_find_nonfinite(void **state)
+{
+    (void)state;
+    enum { COUNT = 100001 };
+    float *x = random_floats(COUNT, 4);
+    x[5] = 0x1.fffffep+127f;
+    assert_first(x, COUNT, COUNT);
+    assert_first(x, 0, 0);
+    x[COUNT - 1] = NAN;
+    assert_first(x, COUNT, COUNT - 1);
+    x[70000] = -INFINITY;
+    x[60000] = INFINITY;
+    assert_first(x, COUNT, 60000);
+    x[0] = NAN;
+    assert_first(x, COUNT, 0);
+    free(x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_elements),
+        cmocka_unit_test(test_flatten),
+        cmocka_unit_test(test_find_nonfinite),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

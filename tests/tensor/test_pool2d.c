@@ -1,0 +1,145 @@
+/* test_pool2d.c - max and global average pooling against plain loops. */
+#include "tensor/everywhere.h"
+
+typedef struct pool_case {
+    lk_pool2d_desc pool;
+    lk_shape in;
+    const float *x, *dy;
+} pool_case;
+
+static lk_shape out_shape(const pool_case *p)
+{
+    lk_shape s = p->in;
+    s.h = (p->in.h + 2 * p->pool.pad - p->pool.kernel) / p->pool.stride + 1;
+    s.w = (p->in.w + 2 * p->pool.pad - p->pool.kernel) / p->pool.stride + 1;
+    return s;
+}
+
+/* y, the indices as floats, then dx. */
+static void run_maxpool(lk_device *dev, const void *arg, float *out)
+{
+    const pool_case *p = arg;
+    lk_shape os = out_shape(p);
+    size_t count = lk__shape_count(os);
+    uint8_t *index = malloc(count);
+    assert_non_null(index);
+    lk_tensor x = tensor_of((float *)(uintptr_t)p->x, p->in), y = tensor_of(out, os);
+    lk_tensor dy = tensor_of((float *)(uintptr_t)p->dy, os), dx = tensor_of(out + 2 * count, p->in);
+    dev->kernels->maxpool_forward(dev, &p->pool, &x, &y, index);
+    dev->kernels->maxpool_grad_input(dev, &p->pool, &dy, index, &dx);
+    for (size_t i = 0; i < count; i++)
+        out[count + i] = (float)index[i];
+    free(index);
+}
+
+/* Output element i: the winner's place in the window and in the input. */
+static void find_winner(const pool_case *p, lk_shape os, size_t i, size_t *place, size_t *at)
+{
+    size_t c = i % os.c, ox = i / os.c % os.w, oy = i / os.c / os.w % os.h, n = i / os.c / os.w / os.h;
+    bool found = false;
+    for (size_t k = 0; k < p->pool.kernel * p->pool.kernel; k++) {
+        size_t y = oy * p->pool.stride + k / p->pool.kernel, x = ox * p->pool.stride + k % p->pool.kernel;
+        if (y < p->pool.pad || x < p->pool.pad || y - p->pool.pad >= p->in.h || x - p->pool.pad >= p->in.w)
+            continue;
+        size_t here = ((n * p->in.h + y - p->pool.pad) * p->in.w + x - p->pool.pad) * p->in.c + c;
+        if (!found || p->x[here] > p->x[*at]) {
+            *place = k;
+            *at = here;
+            found = true;
+        }
+    }
+}
+
+static void check_maxpool(lk_pool2d_desc pool, lk_shape in)
+{
+    pool_case p = {.pool = pool, .in = in};
+    lk_shape os = out_shape(&p);
+    size_t inputs = lk__shape_count(in), outputs = lk__shape_count(os);
+    /* Eighths: equal values in a window are common, and all sums are exact. */
+    float *x = random_floats(inputs, 1), *dy = random_floats(outputs, 2);
+    for (size_t i = 0; i < inputs; i++)
+        x[i] = floorf(x[i] * 8) / 8;
+    for (size_t i = 0; i < outputs; i++)
+        dy[i] = floorf(dy[i] * 8) / 8;
+    p.x = x;
+    p.dy = dy;
+    float *want = new_floats(2 * outputs + inputs);
+    for (size_t i = 0; i < outputs; i++) {
+        size_t place = 0, at = 0;
+        find_winner(&p, os, i, &place, &at);
+        want[i] = x[at];
+        want[outputs + i] = (float)place;
+        want[2 * outputs + at] += dy[i];
+    }
+    float *got = run_everywhere(run_maxpool, &p, 2 * outputs + inputs);
+    assert_same(got, want, 2 * outputs + inputs);
+    free(got);
+    free(want);
+    free(x);
+    free(dy);
+}
+
+static void test_maxpool(void **state)
+{
+    (void)state;
+    check_maxpool((lk_pool2d_desc){2, 2, 0}, (lk_shape){3, 64, 24, 24});
+    check_maxpool((lk_pool2d_desc){2, 2, 0}, (lk_shape){2, 3, 7, 9});
+    check_maxpool((lk_pool2d_desc){2, 2, 0}, (lk_shape){1, 21, 8, 5});
+    check_maxpool((lk_pool2d_desc){3, 3, 0}, (lk_shape){2, 10, 11, 9});
+    check_maxpool((lk_pool2d_desc){3, 2, 1}, (lk_shape){2, 16, 9, 8});
+    check_maxpool((lk_pool2d_desc){3, 1, 1}, (lk_shape){5, 21, 16, 15});
+    check_maxpool((lk_pool2d_desc){2, 3, 0}, (lk_shape){1, 3, 8, 8});
+    check_maxpool((lk_pool2d_desc){2, 2, 1}, (lk_shape){1, 1, 6, 6});
+    check_maxpool((lk_pool2d_desc){1, 1, 0}, (lk_shape){1, 10, 3, 3});
+    check_maxpool((lk_pool2d_desc){16, 16, 0}, (lk_shape){1, 3, 16, 16});
+}
+
+static void run_avgpool(lk_device *dev, const void *arg, float *out)
+{
+    const pool_case *p = arg;
+    lk_shape os = {p->in.n, p->in.c, 1, 1};
+    lk_tensor x = tensor_of((float *)(uintptr_t)p->x, p->in), y = tensor_of(out, os);
+    lk_tensor dy = tensor_of((float *)(uintptr_t)p->dy, os), dx = tensor_of(out + lk__shape_count(os), p->in);
+    dev->kernels->global_avgpool_forward(dev, &x, &y);
+    dev->kernels->global_avgpool_grad_input(dev, &dy, &dx);
+}
+
+static void check_avgpool(lk_shape in)
+{
+    size_t inputs = lk__shape_count(in), outputs = in.n * in.c, pixels = in.h * in.w;
+    float *x = random_floats(inputs, 1), *dy = random_floats(outputs, 2);
+    double *y = new_doubles(outputs), *dx = new_doubles(inputs);
+    for (size_t i = 0; i < inputs; i++) {
+        size_t o = i / in.c / pixels * in.c + i % in.c;
+        y[o] += (double)x[i] / (double)pixels;
+        dx[i] = (double)dy[o] / (double)pixels;
+    }
+    pool_case p = {.in = in, .x = x, .dy = dy};
+    float *got = run_everywhere(run_avgpool, &p, outputs + inputs);
+    assert_close(got, y, outputs, 1e-5);
+    assert_close(got + outputs, dx, inputs, 1e-6);
+    free(got);
+    free(x);
+    free(dy);
+    free(y);
+    free(dx);
+}
+
+static void test_avgpool(void **state)
+{
+    (void)state;
+    check_avgpool((lk_shape){1, 3, 1, 1});
+    check_avgpool((lk_shape){9, 64, 8, 8});
+    check_avgpool((lk_shape){2, 10, 7, 5});
+    check_avgpool((lk_shape){3, 21, 3, 3});
+    check_avgpool((lk_shape){30, 16, 9, 9});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_maxpool),
+        cmocka_unit_test(test_avgpool),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,186 @@
+/* test_softmax.c - log-softmax, NLL and cross-entropy against double. */
+#include "tensor/everywhere.h"
+
+typedef struct loss_case {
+    size_t n, classes;
+    const float *x, *dy;
+    const int32_t *labels;
+    float scale;
+} loss_case;
+
+static lk_shape shape_of(const loss_case *l)
+{
+    return (lk_shape){.n = l->n, .c = l->classes, .h = 1, .w = 1};
+}
+
+/* y, dx */
+static void run_log_softmax(lk_device *dev, const void *arg, float *out)
+{
+    const loss_case *l = arg;
+    lk_tensor x = tensor_of((float *)(uintptr_t)l->x, shape_of(l)), y = tensor_of(out, shape_of(l));
+    lk_tensor dy = tensor_of((float *)(uintptr_t)l->dy, shape_of(l));
+    lk_tensor dx = tensor_of(out + l->n * l->classes, shape_of(l));
+    dev->kernels->log_softmax_forward(dev, &x, &y);
+    dev->kernels->log_softmax_grad_input(dev, &y, &dy, &dx);
+}
+
+typedef void (*forward_fn)(lk_device *, const lk_tensor *, const int32_t *, float *, int32_t *);
+typedef void (*grad_fn)(lk_device *, const lk_tensor *, const int32_t *, float, lk_tensor *);
+
+/* dx, loss, correct as floats */
+static void run_loss(lk_device *dev, const loss_case *l, forward_fn forward, grad_fn grad, float *out)
+{
+    lk_tensor x = tensor_of((float *)(uintptr_t)l->x, shape_of(l)), dx = tensor_of(out, shape_of(l));
+    float *loss = out + l->n * l->classes;
+    int32_t *correct = calloc(l->n, sizeof *correct);
+    assert_non_null(correct);
+    forward(dev, &x, l->labels, loss, correct);
+    grad(dev, &x, l->labels, l->scale, &dx);
+    for (size_t i = 0; i < l->n; i++)
+        loss[l->n + i] = (float)correct[i];
+    free(correct);
+}
+
+static void run_nll(lk_device *dev, const void *arg, float *out)
+{
+    run_loss(dev, arg, dev->kernels->nll_forward, dev->kernels->nll_grad_input, out);
+}
+
+static void run_cross_entropy(lk_device *dev, const void *arg, float *out)
+{
+    run_loss(dev, arg, dev->kernels->cross_entropy_forward, dev->kernels->cross_entropy_grad_input, out);
+}
+
+static double log_sum_exp(const float *x, size_t classes)
+{
+    double max = (double)x[0], sum = 0;
+    for (size_t k = 1; k < classes; k++)
+        max = fmax(max, (double)x[k]);
+    for (size_t k = 0; k < classes; k++)
+        sum += exp((double)x[k] - max);
+    return max + log(sum);
+}
+
+static size_t first_largest(const float *x, size_t classes)
+{
+    size_t best = 0;
+    for (size_t k = 1; k < classes; k++)
+        if (x[k] > x[best])
+            best = k;
+    return best;
+}
+
+static void check_log_softmax(const loss_case *l)
+{
+    size_t count = l->n * l->classes;
+    double *y = new_doubles(count), *dx = new_doubles(count);
+    for (size_t i = 0; i < count; i++)
+        y[i] = (double)l->x[i] - log_sum_exp(l->x + i / l->classes * l->classes, l->classes);
+    for (size_t i = 0; i < count; i++) {
+        double sum = 0;
+        for (size_t k = 0; k < l->classes; k++)
+            sum += (double)l->dy[i / l->classes * l->classes + k];
+        dx[i] = (double)l->dy[i] - exp(y[i]) * sum;
+    }
+    float *got = run_everywhere(run_log_softmax, l, 2 * count);
+    assert_close(got, y, count, 1e-6);
+    assert_close(got + count, dx, count, 1e-6);
+    free(got);
+    free(y);
+    free(dx);
+}
+
+static void check_loss(const loss_case *l, bool scores)
+{
+    size_t count = l->n * l->classes;
+    double *dx = new_doubles(count), *loss = new_doubles(l->n);
+    for (size_t n = 0; n < l->n; n++) {
+        const float *x = l->x + n * l->classes;
+        double norm = scores ? log_sum_exp(x, l->classes) : 0;
+        loss[n] = norm - (double)x[l->labels[n]];
+        for (size_t k = 0; k < l->classes; k++) {
+            double share = scores ? exp((double)x[k] - norm) : 0;
+            dx[n * l->classes + k] = (double)l->scale * (share - ((int32_t)k == l->labels[n] ? 1 : 0));
+        }
+    }
+    float *got = run_everywhere(scores ? run_cross_entropy : run_nll, l, count + 2 * l->n);
+    assert_close(got, dx, count, 1e-6);
+    assert_close(got + count, loss, l->n, 1e-6);
+    for (size_t n = 0; n < l->n; n++) {
+        bool correct = first_largest(l->x + n * l->classes, l->classes) == (size_t)l->labels[n];
+        assert_int_equal((int)got[count + l->n + n], correct);
+    }
+    free(got);
+    free(dx);
+    free(loss);
+}
+
+static void check(size_t n, size_t classes)
+{
+    float *x = random_floats(n * classes, 1), *dy = random_floats(n * classes, 2);
+    int32_t *labels = calloc(n, sizeof *labels);
+    assert_non_null(labels);
+    /* Halves, so that a row often has several largest values; one row far from 0. */
+    for (size_t i = 0; i < n * classes; i++)
+        x[i] = floorf(x[i] * 16) / 2 + (i < classes ? 90.0f : 0.0f);
+    for (size_t i = 0; i < n; i++)
+        labels[i] = (int32_t)(i % 3 ? first_largest(x + i * classes, classes) : i % classes);
+    loss_case l = {.n = n, .classes = classes, .x = x, .dy = dy, .labels = labels, .scale = 0.125f};
+    check_log_softmax(&l);
+    check_loss(&l, false);
+    check_loss(&l, true);
+    free(x);
+    free(dy);
+    free(labels);
+}
+
+static void test_losses(void **state)
+{
+    (void)state;
+    check(1, 10);
+    check(64, 10);
+    check(7, 3);
+    check(5, 1000);
+    check(1000, 21);
+    check(4, 1);
+}
+
+/* Scores far apart neither overflow nor give a NaN. */
+static void test_extremes(void **state)
+{
+    (void)state;
+    float x[3] = {1e30f, -1e30f, 0};
+    int32_t label = 0;
+    loss_case l = {.n = 1, .classes = 3, .x = x, .dy = x, .labels = &label, .scale = 1};
+    float *got = run_everywhere(run_cross_entropy, &l, 5);
+    const float want[5] = {0, 0, 0, 0, 1};
+    assert_same(got, want, 5);
+    free(got);
+}
+
+/* A NaN score must reach the loss, where the run looks for it. */
+static void test_nan_reaches_loss(void **state)
+{
+    (void)state;
+    for (size_t at = 0; at < 3; at++) {
+        float x[3] = {1, 2, 3};
+        x[at] = NAN;
+        int32_t label = 0;
+        loss_case l = {.n = 1, .classes = 3, .x = x, .dy = x, .labels = &label, .scale = 1};
+        lk_device *dev = open_device(NULL, 1);
+        float out[5];
+        run_cross_entropy(dev, &l, out);
+        assert_true(isnan(out[3]));
+        lk__device_close(dev);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_nan_reaches_loss),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
