@@ -1,0 +1,208 @@
+/* graph.c - building a graph, and keeping its first mistake. */
+#include "nn/graph.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "nn/op.h"
+
+static const lk_node bad_node = {-1};
+
+lk_status lk_graph_create(lk_graph **out)
+{
+    return LK_ALLOC(1, "graph", out);
+}
+
+void lk_graph_destroy(lk_graph *graph)
+{
+    if (!graph)
+        return;
+    lk__free(graph->layers);
+    lk__free(graph);
+}
+
+lk_status lk__graph_copy(const lk_graph *graph, lk_graph **out)
+{
+    lk_graph *copy;
+    LK_TRY(lk_graph_create(&copy));
+    lk_status status = LK_ALLOC((size_t)graph->count, "graph", &copy->layers);
+    if (status != LK_OK) {
+        lk_graph_destroy(copy);
+        return status;
+    }
+    memcpy(copy->layers, graph->layers, sizeof *graph->layers * (size_t)graph->count);
+    copy->count = copy->room = graph->count;
+    *out = copy;
+    return LK_OK;
+}
+
+static lk_node reject(lk_graph *graph, lk_status status)
+{
+    graph->status = status;
+    snprintf(graph->detail, sizeof graph->detail, "%s", lk_error_detail());
+    return bad_node;
+}
+
+static lk_status grow(lk_graph *graph)
+{
+    if (graph->count < graph->room)
+        return LK_OK;
+    if ((unsigned)graph->count >= LK_RNG_MAX_LAYER)
+        return lk__fail(LK_STATUS_USAGE, "a graph holds at most %u layers", LK_RNG_MAX_LAYER);
+    int room = graph->room ? 2 * graph->room : 32;
+    lk_layer *layers;
+    LK_TRY(LK_ALLOC((size_t)room, "graph", &layers));
+    if (graph->count)
+        memcpy(layers, graph->layers, sizeof *layers * (size_t)graph->count);
+    lk__free(graph->layers);
+    graph->layers = layers;
+    graph->room = room;
+    return LK_OK;
+}
+
+static lk_status check_name(const lk_graph *graph, const char *name)
+{
+    if (!*name || strlen(name) >= LK_MAX_NAME)
+        return lk__fail(LK_STATUS_USAGE, "a layer name must have 1 to %d characters, got '%s'", LK_MAX_NAME - 1, name);
+    for (int i = 0; i < graph->count; i++) {
+        if (strcmp(graph->layers[i].name, name) == 0)
+            return lk__fail(LK_STATUS_USAGE, "two layers are named '%s'", name);
+    }
+    return LK_OK;
+}
+
+static lk_status append(lk_graph *graph, lk_layer *layer, const char *name)
+{
+    LK_TRY(grow(graph));
+    if (graph->count > 0 && graph->layers[graph->count - 1].op->is_loss)
+        return lk__fail(LK_STATUS_USAGE, "layer %d (%s) follows the loss, which must be the last", graph->count,
+                        layer->op->name);
+    if (name) {
+        LK_TRY(check_name(graph, name));
+        snprintf(layer->name, sizeof layer->name, "%s", name);
+    }
+    layer->index = graph->count;
+    LK_TRY(layer->op->infer(graph, layer));
+    graph->layers[graph->count++] = *layer;
+    return LK_OK;
+}
+
+/* Adds a layer; layer holds op and attributes. name may be NULL. */
+static lk_node add_layer(lk_graph *graph, lk_layer layer, const char *name, const lk_node *inputs, int input_count)
+{
+    if (graph->status != LK_OK)
+        return bad_node;
+    for (int i = 0; i < input_count; i++) {
+        if (inputs[i].index < 0 || inputs[i].index >= graph->count)
+            return reject(graph, lk__fail(LK_STATUS_USAGE, "layer %d (%s): input %d is not a node of this graph",
+                                          graph->count, layer.op->name, i));
+        layer.inputs[i] = inputs[i].index;
+    }
+    layer.input_count = input_count;
+    lk_status status = append(graph, &layer, name);
+    if (status != LK_OK)
+        return reject(graph, status);
+    return (lk_node){layer.index};
+}
+
+lk_status lk_graph_check(const lk_graph *graph)
+{
+    if (graph->status != LK_OK)
+        return lk__fail(graph->status, "%s", graph->detail);
+    if (graph->count == 0 || !graph->layers[graph->count - 1].op->is_loss)
+        return lk__fail(LK_STATUS_USAGE, "the graph has no loss as its last node; add lk_cross_entropy or lk_nll_loss");
+    return LK_OK;
+}
+
+lk_node lk_input(lk_graph *graph, size_t channels, size_t height, size_t width)
+{
+    lk_layer layer = {.op = &lk__op_input, .shape = {.n = 1, .c = channels, .h = height, .w = width}};
+    return add_layer(graph, layer, NULL, NULL, 0);
+}
+
+lk_node lk_conv2d(lk_graph *graph, lk_node x, const char *name, lk_conv2d_opts opts)
+{
+    lk_layer layer = {.op = &lk__op_conv2d};
+    layer.attr.out = opts.out;
+    layer.attr.no_bias = opts.no_bias;
+    layer.attr.conv = (lk_conv2d_desc){opts.kernel, opts.stride ? opts.stride : 1, opts.pad};
+    return add_layer(graph, layer, name, &x, 1);
+}
+
+lk_node lk_linear(lk_graph *graph, lk_node x, const char *name, size_t out)
+{
+    lk_layer layer = {.op = &lk__op_linear};
+    layer.attr.out = out;
+    return add_layer(graph, layer, name, &x, 1);
+}
+
+lk_node lk_batchnorm2d(lk_graph *graph, lk_node x, const char *name)
+{
+    return add_layer(graph, (lk_layer){.op = &lk__op_batchnorm2d}, name, &x, 1);
+}
+
+lk_node lk_relu(lk_graph *graph, lk_node x)
+{
+    return add_layer(graph, (lk_layer){.op = &lk__op_relu}, NULL, &x, 1);
+}
+
+lk_node lk_maxpool2d(lk_graph *graph, lk_node x, lk_maxpool2d_opts opts)
+{
+    lk_layer layer = {.op = &lk__op_maxpool2d};
+    layer.attr.pool = (lk_pool2d_desc){opts.kernel, opts.stride ? opts.stride : opts.kernel, opts.pad};
+    return add_layer(graph, layer, NULL, &x, 1);
+}
+
+lk_node lk_global_avgpool(lk_graph *graph, lk_node x)
+{
+    return add_layer(graph, (lk_layer){.op = &lk__op_global_avgpool}, NULL, &x, 1);
+}
+
+lk_node lk_dropout(lk_graph *graph, lk_node x, double p)
+{
+    lk_layer layer = {.op = &lk__op_dropout};
+    layer.attr.p = p;
+    return add_layer(graph, layer, NULL, &x, 1);
+}
+
+lk_node lk_flatten(lk_graph *graph, lk_node x)
+{
+    return add_layer(graph, (lk_layer){.op = &lk__op_flatten}, NULL, &x, 1);
+}
+
+lk_node lk_add(lk_graph *graph, lk_node a, lk_node b)
+{
+    return add_layer(graph, (lk_layer){.op = &lk__op_add}, NULL, (lk_node[]){a, b}, 2);
+}
+
+lk_node lk_log_softmax(lk_graph *graph, lk_node x)
+{
+    return add_layer(graph, (lk_layer){.op = &lk__op_log_softmax}, NULL, &x, 1);
+}
+
+lk_node lk_nll_loss(lk_graph *graph, lk_node x)
+{
+    return add_layer(graph, (lk_layer){.op = &lk__op_nll_loss}, NULL, &x, 1);
+}
+
+lk_node lk_cross_entropy(lk_graph *graph, lk_node x)
+{
+    return add_layer(graph, (lk_layer){.op = &lk__op_cross_entropy}, NULL, &x, 1);
+}
+
+size_t lk_graph_parameters(const lk_graph *graph)
+{
+    size_t total = 0;
+    for (int i = 0; i < graph->count; i++) {
+        for (int slot = 0; slot < graph->layers[i].param_count; slot++)
+            total += lk__slot_count(&graph->layers[i].params[slot]);
+    }
+    return total;
+}
+
+void lk__slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_KEY])
+{
+    snprintf(key, LK_MAX_KEY, "%s.%s", layer->name, suffix);
+}

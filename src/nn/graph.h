@@ -1,0 +1,78 @@
+/* graph.h - the graph as nn sees it: layers in order of building, which is also
+ * an order of execution.
+ *
+ * A layer's index in the graph is its address for random numbers; nothing that
+ * compilation does may change it. */
+#ifndef LK_NN_GRAPH_H
+#define LK_NN_GRAPH_H
+
+#include <lockstep/engine.h>
+#include <lockstep/graph.h>
+
+#include "tensor/kernels.h"
+
+typedef struct lk_op lk_op;
+
+enum { LK_MAX_INPUTS = 2, LK_MAX_PARAMS = 2, LK_MAX_BUFFERS = 2, LK_MAX_NAME = 128 };
+
+typedef enum lk_fill {
+    LK_FILL_FAN, /* uniform in +-1/sqrt(fan_in), PyTorch's default */
+    LK_FILL_ZERO,
+    LK_FILL_ONE
+} lk_fill;
+
+/* A parameter or a buffer: one key of the state dict. */
+typedef struct lk_slot_def {
+    const char *suffix; /* "weight"; the key is "<layer name>.weight" */
+    int ndim;
+    size_t dims[4];
+    lk_fill fill;
+    size_t fan_in; /* for LK_FILL_FAN */
+} lk_slot_def;
+
+typedef struct lk_layer {
+    const lk_op *op;
+    int index;
+    char name[LK_MAX_NAME]; /* "" for layers without parameters */
+    int inputs[LK_MAX_INPUTS];
+    int input_count;
+    lk_shape shape; /* of the output, n = 1 */
+    lk_slot_def params[LK_MAX_PARAMS];
+    int param_count;
+    lk_slot_def buffers[LK_MAX_BUFFERS];
+    int buffer_count;
+    bool counts_batches; /* has num_batches_tracked */
+    bool in_place;       /* y may be x, and dx may be dy */
+    /* What the layer was built with; each op reads its own. */
+    struct {
+        size_t out;
+        bool no_bias;
+        lk_conv2d_desc conv;
+        lk_pool2d_desc pool;
+        double p;
+    } attr;
+} lk_layer;
+
+struct lk_graph {
+    lk_layer *layers;
+    int count, room;
+    lk_status status; /* of the first mistake */
+    char detail[512];
+};
+
+static inline size_t lk__slot_count(const lk_slot_def *def)
+{
+    size_t count = 1;
+    for (int i = 0; i < def->ndim; i++)
+        count *= def->dims[i];
+    return count;
+}
+
+/* Key of a slot: "conv1.weight". */
+enum { LK_MAX_KEY = LK_MAX_NAME + 32 };
+void lk__slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_KEY]);
+
+/* A deep copy. */
+lk_status lk__graph_copy(const lk_graph *graph, lk_graph **out) LK_CHECKED;
+
+#endif

@@ -1,0 +1,88 @@
+/* op.h - what an operation is: one row of functions, called by the plan.
+ *
+ * A row's functions see one layer and one wave of samples. They only enqueue
+ * kernels of the device; they own no memory. */
+#ifndef LK_NN_OP_H
+#define LK_NN_OP_H
+
+#include "nn/graph.h"
+#include "tensor/device.h"
+
+/* One wave of samples on its way through the plan. */
+typedef struct lk_wave {
+    lk_shards shards;
+    lk_shards leaves;       /* those whose parameter gradients are wanted: all, but for a search */
+    size_t n;               /* samples */
+    bool train;             /* or evaluation */
+    lk_bn_mode bn;
+    uint64_t seed;
+    uint32_t step;
+    float grad_scale;       /* 1 / samples of the global batch */
+    size_t step_rows;       /* samples of the step that this rank holds */
+    const uint32_t *ids;    /* (n), device */
+    const int32_t *labels;  /* (n), device */
+    float *loss;            /* (n), device */
+    int32_t *correct;       /* (n), device */
+} lk_wave;
+
+typedef struct lk_call {
+    lk_device *dev;
+    const lk_kernels *k;
+    const lk_layer *layer;
+    const lk_wave *wave;
+    bool relu;                        /* a following ReLU is done by this layer */
+    lk_tensor x[LK_MAX_INPUTS], y;
+    lk_tensor dy;
+    lk_tensor dx[LK_MAX_INPUTS];      /* data NULL where no gradient is wanted */
+    float *param[LK_MAX_PARAMS];
+    lk_partials grad[LK_MAX_PARAMS];
+    float *buffer[LK_MAX_BUFFERS];
+    void *saved;                      /* kept from a wave's forward to its backward */
+    float *carried;                   /* kept from the step's first wave to its last */
+    int shards;                       /* of the run: the room of per-shard arrays */
+    void *scratch;
+} lk_call;
+
+/* What compilation may assume of a row's backward. */
+enum {
+    LK_OP_READS_X = 1,   /* backward reads x */
+    LK_OP_READS_Y = 2,   /* backward reads y */
+    LK_OP_FUSES_RELU = 4 /* forward can apply a following ReLU */
+};
+
+struct lk_op {
+    const char *name;
+    unsigned flags;
+    /* Checks the inputs' shapes and the attributes; sets shape, params,
+     * buffers and in_place of the layer. */
+    lk_status (*infer)(const lk_graph *graph, lk_layer *layer);
+    /* Floats in call->saved and call->carried for n samples and `shards` shards
+     * with `slots` partial sums. NULL: none. */
+    size_t (*saved)(const lk_layer *layer, size_t n, int shards);
+    size_t (*carried)(const lk_layer *layer, int slots);
+    /* Bytes of scratch for n samples. NULL: none. */
+    size_t (*scratch)(lk_device *dev, const lk_layer *layer, lk_shape x, lk_shape y);
+    /* Sums over samples that forward (backward) needs before it can start; they
+     * go to `carried`. NULL: none, the usual case. Under LK_BN_BATCH a row that
+     * has these is a sync point: every sample must have come this far. */
+    void (*forward_sums)(const lk_call *call);
+    void (*backward_sums)(const lk_call *call);
+    void (*forward)(const lk_call *call);
+    /* NULL: the layer passes no gradient (an input). */
+    void (*backward)(const lk_call *call);
+    /* After the step's last backward: what needed the sum over all waves. */
+    void (*finish)(const lk_call *call);
+    bool is_loss;
+};
+
+extern const lk_op lk__op_input, lk__op_conv2d, lk__op_linear, lk__op_batchnorm2d, lk__op_relu, lk__op_maxpool2d,
+    lk__op_global_avgpool, lk__op_dropout, lk__op_flatten, lk__op_add, lk__op_log_softmax, lk__op_nll_loss,
+    lk__op_cross_entropy;
+
+/* The shape of a layer's input number i. */
+static inline lk_shape lk__input_shape(const lk_graph *graph, const lk_layer *layer, int i)
+{
+    return graph->layers[layer->inputs[i]].shape;
+}
+
+#endif

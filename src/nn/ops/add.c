@@ -1,0 +1,36 @@
+/* add.c - the sum of two tensors, as residual connections need it. */
+#include "nn/op.h"
+
+static lk_status infer(const lk_graph *graph, lk_layer *layer)
+{
+    lk_shape a = lk__input_shape(graph, layer, 0);
+    lk_shape b = lk__input_shape(graph, layer, 1);
+    if (a.c != b.c || a.h != b.h || a.w != b.w)
+        return lk__fail(LK_STATUS_USAGE, "layer %d adds %zux%zux%zu and %zux%zux%zu; the shapes must be equal",
+                        layer->index, a.c, a.h, a.w, b.c, b.h, b.w);
+    layer->shape = a;
+    return LK_OK;
+}
+
+static void forward(const lk_call *call)
+{
+    lk_tensor y = call->y;
+    call->k->add(call->dev, &call->x[0], &call->x[1], call->relu, &y);
+}
+
+static void backward(const lk_call *call)
+{
+    for (int i = 0; i < 2; i++) {
+        lk_tensor dx = call->dx[i];
+        if (dx.data && dx.data != call->dy.data)
+            call->k->copy(call->dev, &call->dy, &dx);
+    }
+}
+
+const lk_op lk__op_add = {
+    .name = "add",
+    .flags = LK_OP_FUSES_RELU,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};

@@ -1,0 +1,49 @@
+/* linear.c - a fully connected layer. */
+#include "nn/op.h"
+
+static lk_status infer(const lk_graph *graph, lk_layer *layer)
+{
+    lk_shape x = lk__input_shape(graph, layer, 0);
+    size_t out = layer->attr.out;
+    if (!out)
+        return lk__fail(LK_STATUS_USAGE, "linear layer '%s' needs at least one output", layer->name);
+    if (x.h != 1 || x.w != 1)
+        return lk__fail(LK_STATUS_USAGE, "linear layer '%s' got %zux%zux%zu; put lk_flatten before it", layer->name,
+                        x.c, x.h, x.w);
+    layer->shape = (lk_shape){.n = 1, .c = out, .h = 1, .w = 1};
+    layer->params[0] = (lk_slot_def){"weight", 2, {out, x.c}, LK_FILL_FAN, x.c};
+    layer->params[1] = (lk_slot_def){"bias", 1, {out}, LK_FILL_FAN, x.c};
+    layer->param_count = 2;
+    return LK_OK;
+}
+
+static size_t scratch(lk_device *dev, const lk_layer *layer, lk_shape x, lk_shape y)
+{
+    (void)layer;
+    return dev->kernels->linear_scratch(dev, x, y);
+}
+
+static void forward(const lk_call *call)
+{
+    lk_tensor y = call->y;
+    call->k->linear_forward(call->dev, &call->x[0], call->param[0], call->param[1], call->relu, &y, call->scratch);
+}
+
+static void backward(const lk_call *call)
+{
+    call->k->linear_grad_weight(call->dev, &call->x[0], &call->dy, &call->wave->leaves, call->grad[0], call->grad[1],
+                                call->scratch);
+    if (call->dx[0].data) {
+        lk_tensor dx = call->dx[0];
+        call->k->linear_grad_input(call->dev, &call->dy, call->param[0], &dx, call->scratch);
+    }
+}
+
+const lk_op lk__op_linear = {
+    .name = "linear",
+    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU,
+    .infer = infer,
+    .scratch = scratch,
+    .forward = forward,
+    .backward = backward,
+};

@@ -1,0 +1,293 @@
+/* params.c - laying out, initialising and exchanging parameters. */
+#include "nn/params.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+
+enum { ALIGN_ELEMENTS = LK_ALIGN / sizeof(float) };
+
+static const char batches_suffix[] = "num_batches_tracked";
+
+/* Sets all offsets; returns the elements of the buffer array. */
+static size_t lay_out(lk_params *params)
+{
+    const lk_graph *graph = params->graph;
+    size_t offset = 0;
+    for (int i = graph->count - 1; i >= 0; i--) {
+        const lk_layer *layer = &graph->layers[i];
+        for (int slot = layer->param_count - 1; slot >= 0; slot--) {
+            params->param_offset[i][slot] = offset;
+            offset += lk__round_up(lk__slot_count(&layer->params[slot]), ALIGN_ELEMENTS);
+        }
+    }
+    params->count = offset;
+    size_t buffers = 0;
+    for (int i = 0; i < graph->count; i++) {
+        for (int slot = 0; slot < graph->layers[i].buffer_count; slot++) {
+            params->buffer_offset[i][slot] = buffers;
+            buffers += lk__round_up(lk__slot_count(&graph->layers[i].buffers[slot]), ALIGN_ELEMENTS);
+        }
+    }
+    return buffers;
+}
+
+static lk_status alloc_floats(lk_device *dev, size_t count, const char *what, float **out)
+{
+    return dev->type->alloc(dev, count * sizeof(float), what, (void **)out);
+}
+
+lk_status lk__params_create(const lk_graph *graph, lk_device *dev, int slots, lk_params **out)
+{
+    lk_params *params;
+    LK_TRY(LK_ALLOC(1, "parameters", &params));
+    *params = (lk_params){.graph = graph, .dev = dev, .slots = slots};
+    size_t layers = (size_t)graph->count;
+    lk_status status;
+    LK_TRY_GOTO(LK_ALLOC(layers, "parameter offsets", &params->param_offset), destroy_params);
+    LK_TRY_GOTO(LK_ALLOC(layers, "buffer offsets", &params->buffer_offset), destroy_params);
+    LK_TRY_GOTO(LK_ALLOC(layers, "batch counters", &params->batches), destroy_params);
+    size_t buffers = lay_out(params);
+    LK_TRY_GOTO(alloc_floats(dev, params->count, "parameters", &params->params), destroy_params);
+    LK_TRY_GOTO(alloc_floats(dev, params->count * (size_t)slots, "gradients", &params->grads), destroy_params);
+    LK_TRY_GOTO(alloc_floats(dev, buffers, "buffers", &params->buffers), destroy_params);
+    *out = params;
+    return LK_OK;
+
+destroy_params:
+    lk__params_destroy(params);
+    return status;
+}
+
+void lk__params_destroy(lk_params *params)
+{
+    if (!params)
+        return;
+    params->dev->type->free(params->dev, params->buffers);
+    params->dev->type->free(params->dev, params->grads);
+    params->dev->type->free(params->dev, params->params);
+    lk__free(params->batches);
+    lk__free(params->buffer_offset);
+    lk__free(params->param_offset);
+    lk__free(params);
+}
+
+static void fill(const lk_slot_def *def, const lk_rng *rng, float *values)
+{
+    size_t count = lk__slot_count(def);
+    float bound = def->fill == LK_FILL_FAN ? 1.0f / sqrtf((float)def->fan_in) : 0;
+    for (size_t i = 0; i < count; i += 4) {
+        uint32_t words[4];
+        if (def->fill == LK_FILL_FAN)
+            lk__rng_block(rng, (uint32_t)(i / 4), words);
+        for (size_t j = i; j < i + 4 && j < count; j++) {
+            if (def->fill == LK_FILL_FAN)
+                values[j] = (2.0f * lk__rng_unit(words[j % 4]) - 1.0f) * bound;
+            else
+                values[j] = def->fill == LK_FILL_ONE ? 1.0f : 0.0f;
+        }
+    }
+}
+
+static lk_status init_slot(lk_params *params, const lk_slot_def *def, const lk_rng *rng, float *dst)
+{
+    size_t count = lk__slot_count(def);
+    if (count > LK_RNG_MAX_ELEMENT)
+        return lk__fail(LK_STATUS_USAGE, "a parameter of %zu elements cannot be initialised; %llu is the limit", count,
+                        (unsigned long long)LK_RNG_MAX_ELEMENT);
+    float *values;
+    LK_TRY(LK_ALLOC(count, "initial values", &values));
+    fill(def, rng, values);
+    lk_status status = params->dev->type->upload(params->dev, values, count * sizeof *values, dst);
+    lk__free(values);
+    return status;
+}
+
+lk_status lk__params_init(lk_params *params, uint64_t seed)
+{
+    for (int i = 0; i < params->graph->count; i++) {
+        const lk_layer *layer = &params->graph->layers[i];
+        for (int slot = 0; slot < layer->param_count; slot++) {
+            lk_rng rng = lk__rng(seed, LK_RNG_INIT, (uint32_t)i, 0, (uint32_t)slot);
+            LK_TRY(init_slot(params, &layer->params[slot], &rng, params->params + params->param_offset[i][slot]));
+        }
+        for (int slot = 0; slot < layer->buffer_count; slot++)
+            LK_TRY(init_slot(params, &layer->buffers[slot], NULL, params->buffers + params->buffer_offset[i][slot]));
+        params->batches[i] = 0;
+    }
+    return LK_OK;
+}
+
+/* What a walk over all keys of a graph meets, in PyTorch's order. */
+typedef struct slot_visit {
+    char key[LK_MAX_KEY];
+    lk_dtype dtype;
+    int ndim;
+    const size_t *dims;
+    float *data;      /* device, or NULL for a counter */
+    int64_t *counter; /* host, or NULL */
+} slot_visit;
+
+typedef lk_status (*visit_fn)(const lk_params *params, const slot_visit *visit, void *arg);
+
+static lk_status visit_slot(const lk_params *params, const lk_layer *layer, const lk_slot_def *def, float *data,
+                            visit_fn fn, void *arg)
+{
+    slot_visit visit = {.dtype = LK_DTYPE_F32, .ndim = def->ndim, .dims = def->dims, .data = data};
+    lk__slot_key(layer, def->suffix, visit.key);
+    return fn(params, &visit, arg);
+}
+
+static lk_status visit_layer_params(const lk_params *params, const lk_layer *layer, float *array, visit_fn fn,
+                                    void *arg)
+{
+    for (int slot = 0; slot < layer->param_count; slot++)
+        LK_TRY(visit_slot(params, layer, &layer->params[slot], array + params->param_offset[layer->index][slot], fn,
+                          arg));
+    return LK_OK;
+}
+
+static lk_status visit_all(const lk_params *params, visit_fn fn, void *arg)
+{
+    for (int i = 0; i < params->graph->count; i++) {
+        const lk_layer *layer = &params->graph->layers[i];
+        LK_TRY(visit_layer_params(params, layer, params->params, fn, arg));
+        for (int slot = 0; slot < layer->buffer_count; slot++)
+            LK_TRY(visit_slot(params, layer, &layer->buffers[slot], params->buffers + params->buffer_offset[i][slot],
+                              fn, arg));
+        if (layer->counts_batches) {
+            slot_visit visit = {.dtype = LK_DTYPE_I64, .counter = &params->batches[i]};
+            lk__slot_key(layer, batches_suffix, visit.key);
+            LK_TRY(fn(params, &visit, arg));
+        }
+    }
+    return LK_OK;
+}
+
+static lk_status export_slot(const lk_params *params, const slot_visit *visit, void *arg)
+{
+    lk_entry *entry;
+    LK_TRY(lk_state_add(arg, visit->key, visit->dtype, visit->ndim, visit->dims, &entry));
+    if (visit->counter) {
+        memcpy(entry->data, visit->counter, sizeof *visit->counter);
+        return LK_OK;
+    }
+    return params->dev->type->download(params->dev, visit->data, entry->bytes, entry->data);
+}
+
+lk_status lk__params_export(const lk_params *params, lk_state **out)
+{
+    lk_state *state;
+    LK_TRY(lk_state_create(&state));
+    lk_status status;
+    LK_TRY_GOTO(visit_all(params, export_slot, state), destroy_state);
+    *out = state;
+    return LK_OK;
+
+destroy_state:
+    lk_state_destroy(state);
+    return status;
+}
+
+lk_status lk__params_export_grads(const lk_params *params, lk_state **out)
+{
+    lk_state *state;
+    LK_TRY(lk_state_create(&state));
+    lk_status status;
+    for (int i = 0; i < params->graph->count; i++)
+        LK_TRY_GOTO(visit_layer_params(params, &params->graph->layers[i], params->grads, export_slot, state),
+                    destroy_state);
+    *out = state;
+    return LK_OK;
+
+destroy_state:
+    lk_state_destroy(state);
+    return status;
+}
+
+static void describe_shape(int ndim, const size_t *dims, char *text, size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "(");
+    for (int i = 0; i < ndim && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, i ? ", %zu" : "%zu", dims[i]);
+    if (used < bytes)
+        snprintf(text + used, bytes - used, ")");
+}
+
+/* arg is the state; counts the keys that the graph knows. */
+typedef struct check_arg {
+    const lk_state *state;
+    size_t known;
+} check_arg;
+
+static lk_status check_slot(const lk_params *params, const slot_visit *visit, void *arg)
+{
+    (void)params;
+    check_arg *check = arg;
+    const lk_entry *entry = lk_state_find(check->state, visit->key);
+    if (!entry)
+        return lk__fail(LK_STATUS_MISMATCH, "the state has no key '%s', which the model needs; is it another model's?",
+                        visit->key);
+    if (entry->dtype != visit->dtype || entry->ndim != visit->ndim ||
+        (visit->ndim && memcmp(entry->dims, visit->dims, sizeof *visit->dims * (size_t)visit->ndim) != 0)) {
+        char have[128], want[128];
+        describe_shape(entry->ndim, entry->dims, have, sizeof have);
+        describe_shape(visit->ndim, visit->dims, want, sizeof want);
+        return lk__fail(LK_STATUS_MISMATCH, "key '%s' is %s %s, the model needs %s %s", visit->key,
+                        lk_dtype_name(entry->dtype), have, lk_dtype_name(visit->dtype), want);
+    }
+    check->known++;
+    return LK_OK;
+}
+
+static lk_status find_slot(const lk_params *params, const slot_visit *visit, void *arg)
+{
+    (void)params;
+    return strcmp(visit->key, arg) == 0 ? LK_STATUS_MISMATCH : LK_OK;
+}
+
+static lk_status check_unknown(const lk_params *params, const lk_state *state, size_t known)
+{
+    for (size_t i = 0; known < lk_state_count(state) && i < lk_state_count(state); i++) {
+        char *key = lk_state_at(state, i)->name;
+        if (visit_all(params, find_slot, key) == LK_OK)
+            return lk__fail(LK_STATUS_MISMATCH, "the state has a key '%s' that the model does not know", key);
+    }
+    return LK_OK;
+}
+
+static lk_status import_slot(const lk_params *params, const slot_visit *visit, void *arg)
+{
+    const lk_entry *entry = lk_state_find(arg, visit->key);
+    if (visit->counter) {
+        memcpy(visit->counter, entry->data, sizeof *visit->counter);
+        return LK_OK;
+    }
+    return params->dev->type->upload(params->dev, entry->data, entry->bytes, visit->data);
+}
+
+lk_status lk__params_import(lk_params *params, const lk_state *state)
+{
+    check_arg check = {.state = state};
+    LK_TRY(visit_all(params, check_slot, &check));
+    LK_TRY(check_unknown(params, state, check.known));
+    return visit_all(params, import_slot, (void *)(uintptr_t)state);
+}
+
+void lk__params_key_at(const lk_params *params, size_t offset, char key[LK_MAX_KEY])
+{
+    /* Offsets fall as the layer and slot rise: the first at or below it. */
+    for (int i = 0; i < params->graph->count; i++) {
+        const lk_layer *layer = &params->graph->layers[i];
+        for (int slot = 0; slot < layer->param_count; slot++) {
+            if (params->param_offset[i][slot] <= offset) {
+                lk__slot_key(layer, layer->params[slot].suffix, key);
+                return;
+            }
+        }
+    }
+    snprintf(key, LK_MAX_KEY, "element %zu", offset);
+}

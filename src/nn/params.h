@@ -1,0 +1,42 @@
+/* params.h - a graph's parameters, gradients and buffers on a device.
+ *
+ * Parameters and gradients are two flat arrays with the same offsets, the last
+ * layer first: backward fills them from the front, so a finished prefix can be
+ * reduced and stepped while the rest is still computed. Each tensor is in
+ * PyTorch's element order and starts on a cache line; the gaps stay zero.
+ * Gradients have `slots` copies of the array, the partial sums of shards.h. */
+#ifndef LK_NN_PARAMS_H
+#define LK_NN_PARAMS_H
+
+#include "nn/graph.h"
+#include "tensor/device.h"
+
+typedef struct lk_params {
+    const lk_graph *graph; /* borrowed */
+    lk_device *dev;        /* borrowed */
+    size_t count;          /* elements of params, gaps included */
+    int slots;
+    float *params;  /* (count) */
+    float *grads;   /* (slots, count) */
+    float *buffers; /* flat, in layer order */
+    size_t (*param_offset)[LK_MAX_PARAMS];   /* (layers) */
+    size_t (*buffer_offset)[LK_MAX_BUFFERS]; /* (layers) */
+    int64_t *batches;                        /* (layers) num_batches_tracked */
+} lk_params;
+
+lk_status lk__params_create(const lk_graph *graph, lk_device *dev, int slots, lk_params **out) LK_CHECKED;
+void lk__params_destroy(lk_params *params);
+
+/* Fills parameters and buffers by each slot's rule. */
+lk_status lk__params_init(lk_params *params, uint64_t seed) LK_CHECKED;
+
+/* Copies in PyTorch's key order. The gradients are slot 0. */
+lk_status lk__params_export(const lk_params *params, lk_state **out) LK_CHECKED;
+lk_status lk__params_export_grads(const lk_params *params, lk_state **out) LK_CHECKED;
+/* All keys are checked before any is replaced. */
+lk_status lk__params_import(lk_params *params, const lk_state *state) LK_CHECKED;
+
+/* Key of the parameter that holds element `offset` of the flat array. */
+void lk__params_key_at(const lk_params *params, size_t offset, char key[LK_MAX_KEY]);
+
+#endif

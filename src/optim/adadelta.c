@@ -1,0 +1,30 @@
+/* adadelta.c - Adadelta with PyTorch's learning rate. */
+#include "optim/rule.h"
+
+enum { RHO, EPS, WEIGHT_DECAY };
+
+static size_t states(const double *values)
+{
+    (void)values;
+    return 2;
+}
+
+static void range(lk_optim *optim, const float *grads, float *params, size_t begin, size_t end)
+{
+    const double *values = optim->values;
+    lk_adadelta adadelta = {.lr = (float)optim->lr,
+                            .rho = (float)values[RHO],
+                            .one_minus_rho = (float)(1 - values[RHO]),
+                            .eps = (float)values[EPS],
+                            .weight_decay = (float)values[WEIGHT_DECAY]};
+    optim->dev->kernels->adadelta_step(optim->dev, &adadelta, end - begin, grads + begin, params + begin,
+                                       optim->state[0] + begin, optim->state[1] + begin);
+}
+
+const lk_rule lk__rule_adadelta = {
+    .info = {.name = "adadelta", .summary = "rho=0.9,eps=1e-6,weight_decay=0; learning rate 1"},
+    .lr = 1.0,
+    .params = {[RHO] = {"rho", 0.9, 0, 1}, [EPS] = {"eps", 1e-6, 0, 1}, [WEIGHT_DECAY] = {"weight_decay", 0, 0, 1e6}},
+    .states = states,
+    .range = range,
+};

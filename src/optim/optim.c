@@ -1,0 +1,119 @@
+/* optim.c - the table of optimisers, and what all of them share. */
+#include "optim/optim.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/spec.h"
+#include "optim/rule.h"
+
+static const lk_rule *const rules[] = {
+    &lk__rule_sgd,
+    &lk__rule_adam,
+    &lk__rule_adadelta,
+};
+
+enum { RULES = sizeof rules / sizeof *rules };
+
+static const char option[] = "--optimizer";
+
+const lk_optim_info *lk__optim_list(size_t index)
+{
+    return index < RULES ? &rules[index]->info : NULL;
+}
+
+static const char *rule_name(const void *arg, size_t index)
+{
+    (void)arg;
+    return index < RULES ? rules[index]->info.name : NULL;
+}
+
+static lk_status find_rule(const char *spec, const lk_rule **out)
+{
+    char name[LK_SPEC_MAX_NAME];
+    LK_TRY(lk__spec_name(spec, option, name));
+    for (size_t i = 0; i < RULES; i++) {
+        if (strcmp(rules[i]->info.name, name) == 0) {
+            *out = rules[i];
+            return LK_OK;
+        }
+    }
+    const char *near = lk__nearest(name, rule_name, NULL);
+    return lk__fail(LK_STATUS_USAGE, "%s: no optimiser '%s'; %s%s", option, name,
+                    near ? "did you mean " : "there are sgd, adam and ", near ? near : "adadelta");
+}
+
+static lk_status read_values(const lk_rule *rule, const char *spec, double values[LK_RULE_MAX_PARAMS])
+{
+    lk_spec_key keys[LK_RULE_MAX_PARAMS];
+    size_t count = 0;
+    for (; count < LK_RULE_MAX_PARAMS && rule->params[count].name; count++) {
+        const lk_rule_param *param = &rule->params[count];
+        values[count] = param->value;
+        keys[count] = (lk_spec_key){.name = param->name, .value = &values[count], .min = param->min, .max = param->max};
+    }
+    LK_TRY(lk__spec_params(spec, option, keys, count));
+    return rule->check ? rule->check(values) : LK_OK;
+}
+
+lk_status lk__optim_create(const char *spec, double lr, lk_device *dev, size_t count, lk_optim **out)
+{
+    const lk_rule *rule = NULL;
+    double values[LK_RULE_MAX_PARAMS] = {0};
+    LK_TRY(find_rule(spec, &rule));
+    LK_TRY(read_values(rule, spec, values));
+    if (!isfinite(lr) || lr < 0)
+        return lk__fail(LK_STATUS_USAGE, "--lr: the learning rate %g must be a number not below 0", lr);
+    lk_optim *optim;
+    LK_TRY(LK_ALLOC(1, "optimiser", &optim));
+    *optim = (lk_optim){.rule = rule, .dev = dev, .lr = lr != 0 ? lr : rule->lr, .powers = {1, 1}};
+    memcpy(optim->values, values, sizeof values);
+    lk_status status;
+    for (size_t i = 0; i < rule->states(values); i++)
+        LK_TRY_GOTO(dev->type->alloc(dev, count * sizeof(float), "optimiser state", (void **)&optim->state[i]),
+                    destroy_optim);
+    *out = optim;
+    return LK_OK;
+
+destroy_optim:
+    lk__optim_destroy(optim);
+    return status;
+}
+
+void lk__optim_destroy(lk_optim *optim)
+{
+    if (!optim)
+        return;
+    for (size_t i = 0; i < LK_RULE_MAX_STATES; i++)
+        if (optim->state[i])
+            optim->dev->type->free(optim->dev, optim->state[i]);
+    lk__free(optim);
+}
+
+double lk__optim_lr(const lk_optim *optim)
+{
+    return optim->lr;
+}
+
+void lk__optim_set_lr(lk_optim *optim, double lr)
+{
+    optim->lr = lr;
+}
+
+uint64_t lk__optim_steps(const lk_optim *optim)
+{
+    return optim->steps;
+}
+
+void lk__optim_begin(lk_optim *optim)
+{
+    optim->steps++;
+    if (optim->rule->begin)
+        optim->rule->begin(optim);
+}
+
+void lk__optim_range(lk_optim *optim, const float *grads, float *params, size_t begin, size_t end)
+{
+    optim->rule->range(optim, grads, params, begin, end);
+}

@@ -1,0 +1,45 @@
+/* optim.h - optimisers over flat arrays, and learning-rate schedules.
+ *
+ * An optimiser knows elements, not tensors: it may step any range of the flat
+ * parameter array, so a range can be updated as soon as its gradient is there.
+ * Update rules are PyTorch's. */
+#ifndef LK_OPTIM_OPTIM_H
+#define LK_OPTIM_OPTIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tensor/device.h"
+
+typedef struct lk_optim lk_optim;
+
+/* spec is "sgd", "adam", "adadelta", with parameters as in "sgd:momentum=.9".
+ * lr 0 takes the optimiser's own default. State for count elements is allocated
+ * on dev. */
+lk_status lk__optim_create(const char *spec, double lr, lk_device *dev, size_t count, lk_optim **out) LK_CHECKED;
+void lk__optim_destroy(lk_optim *optim);
+
+double lk__optim_lr(const lk_optim *optim);
+void lk__optim_set_lr(lk_optim *optim, double lr);
+uint64_t lk__optim_steps(const lk_optim *optim);
+
+/* A step is one begin, then any disjoint ranges that cover all elements. */
+void lk__optim_begin(lk_optim *optim);
+void lk__optim_range(lk_optim *optim, const float *grads, float *params, size_t begin, size_t end);
+
+/* Rows of the optimiser table, NULL after the last. */
+typedef struct lk_optim_info {
+    const char *name;
+    const char *summary; /* parameters and their defaults */
+} lk_optim_info;
+const lk_optim_info *lk__optim_list(size_t index);
+
+/* A schedule is a pure function of the epoch (from 0). "constant",
+ * "step:size=1,gamma=.7": lr * gamma^floor(epoch / size). */
+typedef struct lk_schedule lk_schedule;
+lk_status lk__schedule_create(const char *spec, lk_schedule **out) LK_CHECKED;
+void lk__schedule_destroy(lk_schedule *schedule);
+double lk__schedule_lr(const lk_schedule *schedule, double base_lr, size_t epoch);
+const lk_optim_info *lk__schedule_list(size_t index);
+
+#endif

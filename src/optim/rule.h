@@ -1,0 +1,45 @@
+/* rule.h - what an optimiser's own file provides: one row of the table.
+ *
+ * An optimiser is its parameters, the arrays it keeps (one float an element
+ * each) and a call of its kernel. Scalars are computed in double and cast once,
+ * so that they do not depend on how the elements are cut into ranges. */
+#ifndef LK_OPTIM_RULE_H
+#define LK_OPTIM_RULE_H
+
+#include "optim/optim.h"
+
+enum { LK_RULE_MAX_PARAMS = 8, LK_RULE_MAX_STATES = 2 };
+
+typedef struct lk_rule_param {
+    const char *name;
+    double value, min, max; /* the default; the legal range, both ends included */
+} lk_rule_param;
+
+typedef struct lk_rule {
+    lk_optim_info info;
+    double lr;                                /* default */
+    lk_rule_param params[LK_RULE_MAX_PARAMS]; /* name NULL after the last */
+    /* Optional: refuses parameters that do not go together. */
+    lk_status (*check)(const double *values);
+    /* Arrays of state that these parameters need, zeroed before the first step. */
+    size_t (*states)(const double *values);
+    /* Optional: called when a step begins, after `steps` was counted. */
+    void (*begin)(lk_optim *optim);
+    void (*range)(lk_optim *optim, const float *grads, float *params, size_t begin, size_t end);
+} lk_rule;
+
+struct lk_optim {
+    const lk_rule *rule;
+    lk_device *dev;
+    double lr;
+    uint64_t steps;                    /* begun */
+    double values[LK_RULE_MAX_PARAMS]; /* in the order of rule->params */
+    double powers[2];                  /* a rule's own: parameters to the power of steps; 1 before the first */
+    float *state[LK_RULE_MAX_STATES];  // (count) each, NULL where unused
+};
+
+extern const lk_rule lk__rule_sgd;
+extern const lk_rule lk__rule_adam;
+extern const lk_rule lk__rule_adadelta;
+
+#endif

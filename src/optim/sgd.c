@@ -1,0 +1,40 @@
+/* sgd.c - stochastic gradient descent with PyTorch's momentum. */
+#include "optim/rule.h"
+
+enum { MOMENTUM, DAMPENING, WEIGHT_DECAY, NESTEROV };
+
+static lk_status check(const double *values)
+{
+    if (values[NESTEROV] != 0 && (values[MOMENTUM] == 0 || values[DAMPENING] != 0))
+        return lk__fail(LK_STATUS_USAGE, "--optimizer sgd: nesterov needs a momentum above 0 and dampening=0");
+    return LK_OK;
+}
+
+static size_t states(const double *values)
+{
+    return values[MOMENTUM] != 0 ? 1 : 0;
+}
+
+static void range(lk_optim *optim, const float *grads, float *params, size_t begin, size_t end)
+{
+    lk_sgd sgd = {.lr = (float)optim->lr,
+                  .momentum = (float)optim->values[MOMENTUM],
+                  .dampening = (float)optim->values[DAMPENING],
+                  .weight_decay = (float)optim->values[WEIGHT_DECAY],
+                  .nesterov = optim->values[NESTEROV] != 0,
+                  .first = optim->steps == 1};
+    float *buffer = optim->state[0] ? optim->state[0] + begin : NULL;
+    optim->dev->kernels->sgd_step(optim->dev, &sgd, end - begin, grads + begin, params + begin, buffer);
+}
+
+const lk_rule lk__rule_sgd = {
+    .info = {.name = "sgd", .summary = "momentum=0,dampening=0,weight_decay=0,nesterov=0; learning rate 0.01"},
+    .lr = 0.01,
+    .params = {[MOMENTUM] = {"momentum", 0, 0, 1},
+               [DAMPENING] = {"dampening", 0, 0, 1},
+               [WEIGHT_DECAY] = {"weight_decay", 0, 0, 1e6},
+               [NESTEROV] = {"nesterov", 0, 0, 1}},
+    .check = check,
+    .states = states,
+    .range = range,
+};

@@ -1,0 +1,265 @@
+/* test_gradcheck.c - every op's gradients against differences of the loss.
+ *
+ * The derivative is (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h. Its error is
+ *   rounding: 18/12 * d / h, d being the noise of the float32 loss: 2^-20 of a
+ *     loss near 2, sixteen units in its last place;
+ *   truncation: h^4 / 30 * f''''', below the former for the losses here.
+ * With h = 2^-5 that is 2 * 4.6e-5, and TOLERANCE is the sum of both bounds. A
+ * check says something only if gradients are much larger, which is checked too.
+ *
+ * Kinks of ReLU and max pooling are kept out of reach by construction: ReLU
+ * inputs are shifted by +-SHIFT, and pooled values are monotone in well
+ * separated pixels. */
+#include "golden/golden.h"
+
+#define H 0x1p-5f
+#define TOLERANCE 1e-4
+#define SHIFT 2.0f
+
+enum { BATCH = 6, MAX_ELEMENTS = 24 };
+
+static const lk_model_shape wide = {.channels = 2, .height = 6, .width = 6, .classes = 4};
+static const lk_model_shape narrow = {.channels = 1, .height = 6, .width = 6, .classes = 4};
+
+static void head(lk_graph *g, lk_node x)
+{
+    lk_cross_entropy(g, lk_linear(g, lk_flatten(g, x), "fc", wide.classes));
+}
+
+static void build_conv2d(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 3, .kernel = 3, .pad = 1});
+    head(g, lk_conv2d(g, x, "conv2", (lk_conv2d_opts){.out = 4, .kernel = 3, .stride = 2}));
+}
+
+static void build_linear(lk_graph *g, lk_node x)
+{
+    x = lk_linear(g, lk_linear(g, lk_flatten(g, x), "fc1", 7), "fc2", 5);
+    lk_cross_entropy(g, lk_linear(g, x, "fc3", wide.classes));
+}
+
+static void build_nll(lk_graph *g, lk_node x)
+{
+    x = lk_linear(g, lk_flatten(g, x), "fc", wide.classes);
+    lk_nll_loss(g, lk_log_softmax(g, x));
+}
+
+/* Log-probabilities used as scores, so that the gradient which log_softmax
+ * receives is not the one that nll_loss gives. */
+static void build_log_softmax(lk_graph *g, lk_node x)
+{
+    x = lk_log_softmax(g, lk_linear(g, lk_flatten(g, x), "fc1", 7));
+    lk_cross_entropy(g, lk_linear(g, x, "fc2", wide.classes));
+}
+
+static void build_batchnorm(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "large1", (lk_conv2d_opts){.out = 3, .kernel = 3, .no_bias = true});
+    head(g, lk_batchnorm2d(g, x, "bn1"));
+}
+
+static void build_relu(lk_graph *g, lk_node x)
+{
+    x = lk_relu(g, lk_conv2d(g, x, "shift1", (lk_conv2d_opts){.out = 4, .kernel = 3}));
+    x = lk_relu(g, lk_linear(g, lk_flatten(g, x), "shift2", 8));
+    lk_cross_entropy(g, lk_linear(g, x, "fc", wide.classes));
+}
+
+static void build_maxpool(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "pooled", (lk_conv2d_opts){.out = 4, .kernel = 1});
+    head(g, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 2}));
+}
+
+static void build_maxpool_overlap(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "pooled", (lk_conv2d_opts){.out = 4, .kernel = 1});
+    head(g, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 2, .pad = 1}));
+}
+
+static void build_avgpool(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 5, .kernel = 3});
+    head(g, lk_global_avgpool(g, x));
+}
+
+/* The numbers of dropout depend on seed, step, sample and element alone, so the
+ * loss is a smooth function of the parameters. */
+static void build_dropout(lk_graph *g, lk_node x)
+{
+    x = lk_dropout(g, lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 3, .kernel = 3}), 0.25);
+    x = lk_dropout(g, lk_linear(g, lk_flatten(g, x), "fc1", 9), 0.5);
+    lk_cross_entropy(g, lk_linear(g, x, "fc2", wide.classes));
+}
+
+static void build_add(lk_graph *g, lk_node x)
+{
+    lk_conv2d_opts conv = {.out = 3, .kernel = 3, .pad = 1};
+    head(g, lk_add(g, lk_conv2d(g, x, "conv1", conv), lk_conv2d(g, x, "conv2", conv)));
+}
+
+/* A node used twice: its gradient is a sum. */
+static void build_residual(lk_graph *g, lk_node x)
+{
+    lk_conv2d_opts conv = {.out = 4, .kernel = 3, .pad = 1, .no_bias = true};
+    x = lk_relu(g, lk_batchnorm2d(g, lk_conv2d(g, x, "large1", conv), "shift1"));
+    lk_node y = lk_relu(g, lk_batchnorm2d(g, lk_conv2d(g, x, "large2", conv), "shift2"));
+    y = lk_batchnorm2d(g, lk_conv2d(g, y, "large3", conv), "shift3");
+    head(g, lk_relu(g, lk_add(g, y, x)));
+}
+
+typedef struct grad_case {
+    const char *name;
+    void (*build)(lk_graph *graph, lk_node x);
+    const lk_model_shape *shape;
+    lk_bn_mode bn;
+} grad_case;
+
+static const grad_case cases[] = {
+    {"conv2d", build_conv2d, &wide, LK_BN_BATCH},
+    {"linear", build_linear, &wide, LK_BN_BATCH},
+    {"nll", build_nll, &wide, LK_BN_BATCH},
+    {"log_softmax", build_log_softmax, &wide, LK_BN_BATCH},
+    {"batchnorm", build_batchnorm, &wide, LK_BN_BATCH},
+    {"batchnorm, shard by shard", build_batchnorm, &wide, LK_BN_SHARD},
+    {"relu", build_relu, &wide, LK_BN_BATCH},
+    {"maxpool", build_maxpool, &narrow, LK_BN_BATCH},
+    {"maxpool, overlapping", build_maxpool_overlap, &narrow, LK_BN_BATCH},
+    {"global_avgpool", build_avgpool, &wide, LK_BN_BATCH},
+    {"dropout", build_dropout, &wide, LK_BN_BATCH},
+    {"add", build_add, &wide, LK_BN_BATCH},
+    {"residual", build_residual, &wide, LK_BN_BATCH},
+    {"residual, shard by shard", build_residual, &wide, LK_BN_SHARD},
+};
+
+/* Pixels are a permutation of even steps: no two of a sample come near. */
+static golden_batch make_batch(lk_model_shape shape)
+{
+    size_t sample = shape.channels * shape.height * shape.width;
+    golden_batch batch = golden_batch_make(BATCH, shape);
+    for (size_t i = 0; i < BATCH * sample; i++)
+        batch.x[i] = (float)((i % sample * 23 + i / sample * 11) % sample) * 2.0f / (float)sample - 1.0f;
+    for (size_t i = 0; i < BATCH; i++)
+        batch.labels[i] = golden_label("gradcheck", i, (uint32_t)shape.classes);
+    return batch;
+}
+
+static bool starts(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+/* How an entry's first values become those to check at: value * scale, and
+ * shifted up and down in turn.
+ * - A bias before a ReLU shifts every second channel up and the others down; a
+ *   scale of BatchNorm there keeps the signal within that shift.
+ * - What BatchNorm normalises is bent on the scale of its own size, so the
+ *   weights before it are made large against h.
+ * - Weights before a pooling stay off 0, where the order of pixels turns over. */
+static const struct {
+    const char *start, *end;
+    int ndim;
+    float scale, shift;
+} places[] = {
+    {"shift", ".bias", 1, 0.0f, SHIFT},
+    {"shift", ".weight", 1, 0.25f, 0.0f},
+    {"large", ".weight", 4, 4.0f, 0.0f},
+    {"pooled", ".weight", 4, 0.25f, 0.5f},
+};
+
+static void set_entry(const lk_entry *entry)
+{
+    golden_fill_entry(entry);
+    float *values = entry->data;
+    for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
+        if (!starts(entry->name, places[p].start) || !golden_ends(entry->name, places[p].end) ||
+            entry->ndim != places[p].ndim)
+            continue;
+        for (size_t i = 0; i < golden_count(entry); i++)
+            values[i] = values[i] * places[p].scale + (i % 2 ? -places[p].shift : places[p].shift);
+    }
+}
+
+typedef struct check {
+    lk_engine *engine;
+    lk_state *state;
+    const lk_batch *batch;
+} check;
+
+static double loss_with(const check *c, float *value, float x)
+{
+    lk_metrics metrics;
+    float old = *value;
+    *value = x;
+    golden_ok(lk_engine_set_state(c->engine, c->state));
+    golden_ok(lk_engine_gradients(c->engine, c->batch, &metrics));
+    *value = old;
+    return metrics.loss;
+}
+
+static double difference(const check *c, float *value)
+{
+    float x = *value;
+    double near = loss_with(c, value, x + H) - loss_with(c, value, x - H);
+    double far = loss_with(c, value, x + 2 * H) - loss_with(c, value, x - 2 * H);
+    return (8 * near - far) / (12 * (double)H);
+}
+
+static double check_entry(const check *c, const char *name, const lk_entry *grad)
+{
+    const lk_entry *entry = lk_state_find(c->state, grad->name);
+    assert_non_null(entry);
+    float *values = entry->data;
+    size_t count = golden_count(entry), stride = (count + MAX_ELEMENTS - 1) / MAX_ELEMENTS;
+    double largest = 0;
+    for (size_t i = 0; i < count; i += stride) {
+        double ours = golden_at(grad, i), truth = difference(c, &values[i]);
+        largest = fmax(largest, fabs(ours));
+        if (!(fabs(ours - truth) <= TOLERANCE))
+            fail_msg("%s: d loss / d %s[%zu] is %.7f, differences give %.7f", name, grad->name, i, ours, truth);
+    }
+    return largest;
+}
+
+static void run_case(const grad_case *row)
+{
+    lk_graph *graph;
+    golden_ok(lk_graph_create(&graph));
+    row->build(graph, lk_input(graph, row->shape->channels, row->shape->height, row->shape->width));
+    lk_engine_opts opts = {.threads = 1, .batch = BATCH, .shards = 2, .bn = row->bn, .optimizer = "sgd", .seed = 7};
+    golden_batch batch = make_batch(*row->shape);
+    check c = {.batch = &batch.view};
+    golden_ok(lk_engine_create(graph, &opts, &c.engine));
+    lk_graph_destroy(graph);
+    golden_ok(lk_engine_state(c.engine, &c.state));
+    for (size_t i = 0; i < lk_state_count(c.state); i++)
+        set_entry(lk_state_at(c.state, i));
+
+    lk_state *grads;
+    lk_metrics metrics;
+    golden_ok(lk_engine_set_state(c.engine, c.state));
+    golden_ok(lk_engine_gradients(c.engine, &batch.view, &metrics));
+    golden_ok(lk_engine_grads(c.engine, &grads));
+    for (size_t i = 0; i < lk_state_count(grads); i++) {
+        double largest = check_entry(&c, row->name, lk_state_at(grads, i));
+        if (largest < 20 * TOLERANCE)
+            fail_msg("%s: the gradients of %s are too small to tell", row->name, lk_state_at(grads, i)->name);
+    }
+    lk_state_destroy(grads);
+    lk_state_destroy(c.state);
+    lk_engine_destroy(c.engine);
+    golden_batch_free(&batch);
+}
+
+static void test_gradients(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        run_case(&cases[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,125 @@
+/* test_graph.c - building graphs: sizes of the models, and each mistake with
+ * the sentence that names it. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include <lockstep/lockstep.h>
+
+static const lk_model_shape mnist = {1, 28, 28, 10};
+static const lk_model_shape cifar = {3, 32, 32, 10};
+
+static size_t parameters(const char *spec, lk_model_shape shape)
+{
+    lk_graph *graph;
+    assert_int_equal(lk_model_build(spec, shape, &graph), LK_OK);
+    size_t count = lk_graph_parameters(graph);
+    lk_graph_destroy(graph);
+    return count;
+}
+
+static void test_parameter_counts(void **arg)
+{
+    (void)arg;
+    assert_int_equal(parameters("cnn", mnist), 1199882);
+    assert_int_equal(parameters("mlp", mnist), 59210);
+    assert_int_equal(parameters("resnet20", cifar), 272474);
+}
+
+static void expect_detail(lk_status status, lk_status want, const char *words)
+{
+    assert_int_equal(status, want);
+    if (!strstr(lk_error_detail(), words))
+        fail_msg("'%s' does not say '%s'", lk_error_detail(), words);
+}
+
+static void test_unknown_model(void **arg)
+{
+    (void)arg;
+    lk_graph *graph;
+    expect_detail(lk_model_build("resnet2", cifar, &graph), LK_STATUS_USAGE, "resnet20");
+    expect_detail(lk_model_build("cnn:dropuot=0", mnist, &graph), LK_STATUS_USAGE, "dropout");
+    expect_detail(lk_model_build("cnn", (lk_model_shape){1, 3, 3, 10}, &graph), LK_STATUS_USAGE, "conv2");
+}
+
+typedef void (*mistake_fn)(lk_graph *graph);
+
+static void kernel_too_large(lk_graph *graph)
+{
+    lk_conv2d(graph, lk_input(graph, 1, 4, 4), "conv", (lk_conv2d_opts){.out = 1, .kernel = 5});
+}
+
+static void no_flatten(lk_graph *graph)
+{
+    lk_linear(graph, lk_input(graph, 1, 4, 4), "fc", 3);
+}
+
+static void same_name(lk_graph *graph)
+{
+    lk_node x = lk_flatten(graph, lk_input(graph, 1, 4, 4));
+    lk_linear(graph, lk_linear(graph, x, "fc", 3), "fc", 3);
+}
+
+static void unequal_add(lk_graph *graph)
+{
+    lk_node x = lk_input(graph, 1, 4, 4);
+    lk_add(graph, x, lk_maxpool2d(graph, x, (lk_maxpool2d_opts){.kernel = 2}));
+}
+
+static void bad_dropout(lk_graph *graph)
+{
+    lk_dropout(graph, lk_input(graph, 1, 4, 4), 1.0);
+}
+
+static void after_loss(lk_graph *graph)
+{
+    lk_node x = lk_flatten(graph, lk_input(graph, 1, 4, 4));
+    lk_relu(graph, lk_cross_entropy(graph, x));
+}
+
+static void foreign_node(lk_graph *graph)
+{
+    lk_input(graph, 1, 4, 4);
+    lk_relu(graph, (lk_node){17});
+}
+
+static void no_loss(lk_graph *graph)
+{
+    lk_relu(graph, lk_input(graph, 1, 4, 4));
+}
+
+static void test_mistakes(void **arg)
+{
+    (void)arg;
+    static const struct {
+        mistake_fn make;
+        const char *words;
+    } rows[] = {
+        {kernel_too_large, "kernel 5 is larger"}, {no_flatten, "lk_flatten"},       {same_name, "named 'fc'"},
+        {unequal_add, "shapes must be equal"},    {bad_dropout, "[0,1)"},           {after_loss, "follows the loss"},
+        {foreign_node, "not a node"},             {no_loss, "no loss"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        lk_graph *graph;
+        lk_engine *engine;
+        assert_int_equal(lk_graph_create(&graph), LK_OK);
+        rows[i].make(graph);
+        expect_detail(lk_graph_check(graph), LK_STATUS_USAGE, rows[i].words);
+        expect_detail(lk_engine_create(graph, &(lk_engine_opts){.batch = 1}, &engine), LK_STATUS_USAGE, rows[i].words);
+        lk_graph_destroy(graph);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parameter_counts),
+        cmocka_unit_test(test_unknown_model),
+        cmocka_unit_test(test_mistakes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,270 @@
+/* test_optim.c - optimisers over 20 steps against PyTorch's documented rules in
+ * double, ranges against the whole, schedules, and refused specs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "optim/optim.h"
+
+enum { COUNT = 1003, STEPS = 20 };
+
+static lk_device *dev;
+
+static int open_cpu(void **state)
+{
+    (void)state;
+    lk_device_opts opts = {.threads = 2};
+    return lk__device_open("cpu", &opts, &dev) == LK_OK ? 0 : -1;
+}
+
+static int close_cpu(void **state)
+{
+    (void)state;
+    lk__device_close(dev);
+    return 0;
+}
+
+/* Parameters for step 0, gradients for the steps from 1. */
+static void fill(float *x, uint32_t step)
+{
+    lk_rng rng = lk__rng(9, LK_RNG_INIT, 0, step, 0);
+    for (size_t i = 0; i < COUNT; i++)
+        x[i] = 2.0f * lk__rng_unit(lk__rng_u32(&rng, i)) - 1.0f;
+}
+
+/* One element in double: parameter, two states, and the rule's settings. */
+typedef struct element {
+    double p, a, b;
+} element;
+
+typedef struct settings {
+    double lr, momentum, dampening, weight_decay, beta1, beta2, rho, eps;
+    bool nesterov;
+} settings;
+
+typedef void (*rule_fn)(element *e, double g, const settings *s, int step);
+
+static void sgd_rule(element *e, double g, const settings *s, int step)
+{
+    double d = g + s->weight_decay * e->p;
+    if (s->momentum != 0) {
+        e->a = step == 1 ? d : s->momentum * e->a + (1 - s->dampening) * d;
+        d = s->nesterov ? d + s->momentum * e->a : e->a;
+    }
+    e->p -= s->lr * d;
+}
+
+static void adam_rule(element *e, double g, const settings *s, int step)
+{
+    g += s->weight_decay * e->p;
+    e->a = s->beta1 * e->a + (1 - s->beta1) * g;
+    e->b = s->beta2 * e->b + (1 - s->beta2) * g * g;
+    double mean = e->a / (1 - pow(s->beta1, step)), square = e->b / (1 - pow(s->beta2, step));
+    e->p -= s->lr * mean / (sqrt(square) + s->eps);
+}
+
+static void adadelta_rule(element *e, double g, const settings *s, int step)
+{
+    (void)step;
+    g += s->weight_decay * e->p;
+    e->a = s->rho * e->a + (1 - s->rho) * g * g;
+    double change = sqrt(e->b + s->eps) / sqrt(e->a + s->eps) * g;
+    e->b = s->rho * e->b + (1 - s->rho) * change * change;
+    e->p -= s->lr * change;
+}
+
+typedef struct optim_case {
+    const char *spec;
+    double lr; /* as given: 0 for the default */
+    rule_fn rule;
+    settings settings;
+} optim_case;
+
+static const optim_case cases[] = {
+    {"sgd", 0, sgd_rule, {.lr = 0.01}},
+    {"sgd:momentum=.9", 0.1, sgd_rule, {.lr = 0.1, .momentum = 0.9}},
+    {"sgd:momentum=.9,weight_decay=5e-4,nesterov",
+     0.1,
+     sgd_rule,
+     {.lr = 0.1, .momentum = 0.9, .weight_decay = 5e-4, .nesterov = true}},
+    {"sgd:momentum=.8,dampening=.5,weight_decay=.01",
+     0.05,
+     sgd_rule,
+     {.lr = 0.05, .momentum = 0.8, .dampening = 0.5, .weight_decay = 0.01}},
+    {"adam", 0, adam_rule, {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
+    {"adam:beta1=.8,beta2=.99,eps=1e-4,weight_decay=.1",
+     0.02,
+     adam_rule,
+     {.lr = 0.02, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-4, .weight_decay = 0.1}},
+    {"adadelta", 0, adadelta_rule, {.lr = 1.0, .rho = 0.9, .eps = 1e-6}},
+    {"adadelta:rho=.95,eps=1e-5,weight_decay=.01",
+     0.5,
+     adadelta_rule,
+     {.lr = 0.5, .rho = 0.95, .eps = 1e-5, .weight_decay = 0.01}},
+};
+
+/* Twenty steps, each in ranges that end at the given cuts. */
+static void train(const optim_case *c, const size_t *cuts, size_t count, float *params)
+{
+    lk_optim *optim;
+    float grads[COUNT];
+    assert_int_equal(lk__optim_create(c->spec, c->lr, dev, COUNT, &optim), LK_OK);
+    assert_true(lk__optim_lr(optim) == c->settings.lr);
+    fill(params, 0);
+    for (uint32_t step = 1; step <= STEPS; step++) {
+        fill(grads, step);
+        lk__optim_begin(optim);
+        assert_int_equal(lk__optim_steps(optim), step);
+        /* The last range first: order plays no role. */
+        for (size_t i = count; i-- > 0;)
+            lk__optim_range(optim, grads, params, i ? cuts[i - 1] : 0, cuts[i]);
+    }
+    lk__optim_destroy(optim);
+}
+
+static void test_rules(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        float params[COUNT], grads[COUNT];
+        element e[COUNT] = {{0}};
+        train(&cases[k], (const size_t[]){COUNT}, 1, params);
+        fill(grads, 0);
+        for (size_t i = 0; i < COUNT; i++)
+            e[i].p = (double)grads[i];
+        for (uint32_t step = 1; step <= STEPS; step++) {
+            fill(grads, step);
+            for (size_t i = 0; i < COUNT; i++)
+                cases[k].rule(&e[i], (double)grads[i], &cases[k].settings, (int)step);
+        }
+        double largest = 0;
+        for (size_t i = 0; i < COUNT; i++)
+            largest = fmax(largest, fabs(e[i].p));
+        for (size_t i = 0; i < COUNT; i++)
+            assert_true(fabs((double)params[i] - e[i].p) <= 1e-5 * largest);
+    }
+}
+
+static void test_ranges(void **state)
+{
+    (void)state;
+    const size_t cuts[] = {1, 17, 64, 500, 501, COUNT};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        float whole[COUNT], parts[COUNT];
+        train(&cases[k], (const size_t[]){COUNT}, 1, whole);
+        train(&cases[k], cuts, sizeof cuts / sizeof *cuts, parts);
+        assert_memory_equal(whole, parts, sizeof whole);
+    }
+}
+
+static void test_set_lr(void **state)
+{
+    (void)state;
+    lk_optim *optim;
+    assert_int_equal(lk__optim_create("sgd", 0.5, dev, 1, &optim), LK_OK);
+    float param = 1, grad = 1;
+    lk__optim_set_lr(optim, 0.25);
+    lk__optim_begin(optim);
+    lk__optim_range(optim, &grad, &param, 0, 1);
+    assert_true(param == 0.75f);
+    lk__optim_destroy(optim);
+    lk__optim_destroy(NULL);
+}
+
+static void assert_refused(const char *spec, double lr, const char *hint)
+{
+    lk_optim *optim = NULL;
+    assert_int_equal(lk__optim_create(spec, lr, dev, 1, &optim), LK_STATUS_USAGE);
+    assert_null(optim);
+    if (!strstr(lk_error_detail(), hint))
+        fail_msg("\"%s\" does not mention \"%s\"", lk_error_detail(), hint);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    assert_refused("sdg", 0, "sgd");
+    assert_refused("rmsprop-x", 0, "rmsprop-x");
+    assert_refused("sgd:momentun=1", 0, "momentum");
+    assert_refused("sgd:momentum=2", 0, "momentum");
+    assert_refused("sgd:nesterov", 0, "momentum");
+    assert_refused("sgd:nesterov,momentum=.9,dampening=.1", 0, "dampening");
+    assert_refused("adam:beta1=1", 0, "beta1");
+    assert_refused("adam", -1, "--lr");
+    assert_refused("adam", NAN, "--lr");
+}
+
+static void test_lists(void **state)
+{
+    (void)state;
+    size_t count = 0;
+    const lk_optim_info *info;
+    for (; (info = lk__optim_list(count)); count++) {
+        lk_optim *optim;
+        assert_true(strlen(info->summary) > 0);
+        assert_int_equal(lk__optim_create(info->name, 0, dev, 1, &optim), LK_OK);
+        lk__optim_destroy(optim);
+    }
+    assert_int_equal(count, 3);
+    for (count = 0; (info = lk__schedule_list(count)); count++) {
+        lk_schedule *schedule;
+        assert_int_equal(lk__schedule_create(info->name, &schedule), LK_OK);
+        lk__schedule_destroy(schedule);
+    }
+    assert_int_equal(count, 2);
+}
+
+static double lr_at(const char *spec, double base, size_t epoch)
+{
+    lk_schedule *schedule;
+    assert_int_equal(lk__schedule_create(spec, &schedule), LK_OK);
+    double lr = lk__schedule_lr(schedule, base, epoch);
+    lk__schedule_destroy(schedule);
+    return lr;
+}
+
+static void test_schedules(void **state)
+{
+    (void)state;
+    assert_true(lr_at("constant", 0.3, 1000) == 0.3);
+    assert_true(lr_at("step", 1.0, 0) == 1.0);
+    assert_true(lr_at("step", 1.0, 1) == 0.7);
+    assert_true(lr_at("step", 1.0, 2) == 0.7 * 0.7);
+    assert_true(lr_at("step:size=30,gamma=.1", 0.1, 29) == 0.1);
+    assert_true(lr_at("step:size=30,gamma=.1", 0.1, 30) == 0.1 * 0.1);
+    assert_true(lr_at("step:gamma=0", 0.1, 5) == 0);
+    assert_true(fabs(lr_at("step:gamma=.9", 1.0, 20) - pow(0.9, 20)) < 1e-15);
+}
+
+static void test_schedule_refusals(void **state)
+{
+    (void)state;
+    lk_schedule *schedule = NULL;
+    const char *const specs[] = {"steps:size", "step:size=0", "step:size=1.5", "step:gama=1", "step:gamma=2", ""};
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
+        assert_int_equal(lk__schedule_create(specs[i], &schedule), LK_STATUS_USAGE);
+    assert_null(schedule);
+    lk__schedule_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_set_lr),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_schedules),
+        cmocka_unit_test(test_schedule_refusals),
+    };
+    return cmocka_run_group_tests(tests, open_cpu, close_cpu);
+}

@@ -1,0 +1,137 @@
+/* law.h - runs of the engine on made data, and the hash of where they end.
+ *
+ * Samples are drawn from their addresses, so every machine makes the same. */
+#ifndef LK_TESTS_LAW_H
+#define LK_TESTS_LAW_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <lockstep/lockstep.h>
+
+#include "base/rng.h"
+
+typedef struct law_case {
+    const char *model;
+    lk_model_shape shape;
+    lk_bn_mode bn;
+    const char *optimizer;
+    double lr;
+    int steps;
+    size_t batch;
+    int shards;
+    uint64_t hash; /* of the state after the last step */
+} law_case;
+
+/* How a case is run; none of it may show in the result. */
+typedef struct law_way {
+    const char *isa; /* NULL: the best */
+    int threads;
+    size_t micro_batch;
+} law_way;
+
+static inline void law_require(lk_status status)
+{
+    if (status != LK_OK)
+        fail_msg("%s: %s", lk_status_string(status), lk_error_detail());
+}
+
+/* Fills sample `id`: values in (-2, 2) with 12 bits, one bright block whose
+ * place says the label. */
+static inline int32_t law_sample(lk_model_shape shape, uint32_t id, float *x)
+{
+    lk_rng rng = lk__rng(7, LK_RNG_AUGMENT, 0, 0, id);
+    size_t count = shape.channels * shape.height * shape.width;
+    for (size_t i = 0; i < count; i++)
+        x[i] = (float)((int)(lk__rng_u32(&rng, i) >> 20) - 2048) * 0x1p-10f;
+    uint32_t label = id % (uint32_t)shape.classes;
+    for (size_t i = 0; i < shape.width * shape.channels * 2; i++)
+        x[(label * 2 * shape.width * shape.channels + i) % count] += 1.5f;
+    return (int32_t)label;
+}
+
+/* Every 5th step has a smaller batch, the 7th one sample only. */
+static inline size_t law_count(const law_case *c, int step)
+{
+    if (step % 7 == 6)
+        return 1;
+    return step % 5 == 4 ? (c->batch + 1) / 2 : c->batch;
+}
+
+static inline void law_batch(const law_case *c, int step, float *x, int32_t *labels, uint32_t *ids, lk_batch *batch)
+{
+    size_t sample = c->shape.channels * c->shape.height * c->shape.width;
+    *batch = (lk_batch){.count = law_count(c, step), .x = x, .labels = labels, .ids = ids};
+    for (size_t i = 0; i < batch->count; i++) {
+        ids[i] = (uint32_t)((size_t)step * c->batch + i);
+        labels[i] = law_sample(c->shape, ids[i], x + i * sample);
+    }
+}
+
+static inline lk_engine *law_engine(const law_case *c, law_way way)
+{
+    lk_graph *graph;
+    lk_engine *engine;
+    lk_engine_opts opts = {.threads = way.threads,
+                           .batch = c->batch,
+                           .shards = c->shards,
+                           .micro_batch = way.micro_batch,
+                           .bn = c->bn,
+                           .optimizer = c->optimizer,
+                           .lr = c->lr,
+                           .seed = 3};
+    if (way.isa)
+        setenv("LOCKSTEP_ISA", way.isa, 1);
+    else
+        unsetenv("LOCKSTEP_ISA");
+    law_require(lk_model_build(c->model, c->shape, &graph));
+    law_require(lk_engine_create(graph, &opts, &engine));
+    lk_graph_destroy(graph);
+    return engine;
+}
+
+static inline uint64_t law_run(const law_case *c, law_way way)
+{
+    size_t sample = c->shape.channels * c->shape.height * c->shape.width;
+    float *x = malloc(c->batch * sample * sizeof *x);
+    int32_t *labels = malloc(c->batch * sizeof *labels);
+    uint32_t *ids = malloc(c->batch * sizeof *ids);
+    lk_engine *engine = law_engine(c, way);
+    for (int step = 0; step < c->steps; step++) {
+        lk_batch batch;
+        lk_metrics metrics;
+        law_batch(c, step, x, labels, ids, &batch);
+        law_require(lk_engine_step(engine, &batch, &metrics));
+    }
+    lk_state *state;
+    law_require(lk_engine_state(engine, &state));
+    uint64_t hash = lk_state_hash(state);
+    lk_state_destroy(state);
+    lk_engine_destroy(engine);
+    free(ids);
+    free(labels);
+    free(x);
+    return hash;
+}
+
+static inline void law_expect(const law_case *c, law_way way, uint64_t want)
+{
+    uint64_t hash = law_run(c, way);
+    if (hash != want)
+        fail_msg("%s %s bn=%d batch %zu shards %d steps %d, run with %s, %d threads, micro-batch %zu: "
+                 "hash 0x%016llx, expected 0x%016llx",
+                 c->model, c->optimizer, (int)c->bn, c->batch, c->shards, c->steps, way.isa ? way.isa : "best",
+                 way.threads, way.micro_batch, (unsigned long long)hash, (unsigned long long)want);
+}
+
+#define LAW_MNIST {1, 28, 28, 10}
+#define LAW_CIFAR {3, 32, 32, 10}
+
+#endif

@@ -1,0 +1,187 @@
+/* test_engine.c - the engine's contract beside the law: states in and out,
+ * evaluation, and the errors that a user can cause. */
+#include <math.h>
+
+#include "law.h"
+
+static const law_case cnn = {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd", 0.05, 3, 8, 4, 0};
+static const law_case resnet = {"resnet20:width=4", LAW_CIFAR, LK_BN_BATCH, "sgd", 0.05, 3, 8, 4, 0};
+
+enum { SAMPLES = 16, PIXELS = 3 * 32 * 32 };
+static float x[SAMPLES * PIXELS];
+static int32_t labels[SAMPLES];
+static uint32_t ids[SAMPLES];
+
+static void expect_words(lk_status status, lk_status want, const char *words)
+{
+    assert_int_equal(status, want);
+    if (!strstr(lk_error_detail(), words))
+        fail_msg("'%s' does not say '%s'", lk_error_detail(), words);
+}
+
+static uint64_t state_hash(const lk_engine *engine)
+{
+    lk_state *state;
+    law_require(lk_engine_state(engine, &state));
+    uint64_t hash = lk_state_hash(state);
+    lk_state_destroy(state);
+    return hash;
+}
+
+static void test_state_moves_between_engines(void **arg)
+{
+    (void)arg;
+    lk_engine *a = law_engine(&resnet, (law_way){.threads = 1});
+    lk_batch batch;
+    lk_metrics metrics;
+    for (int step = 0; step < 3; step++) {
+        law_batch(&resnet, step, x, labels, ids, &batch);
+        law_require(lk_engine_step(a, &batch, &metrics));
+    }
+    assert_int_equal(lk_engine_steps(a), 3);
+    lk_engine *b = law_engine(&resnet, (law_way){.threads = 2});
+    assert_true(state_hash(a) != state_hash(b));
+    lk_state *state;
+    law_require(lk_engine_state(a, &state));
+    int64_t tracked;
+    memcpy(&tracked, lk_state_find(state, "bn1.num_batches_tracked")->data, sizeof tracked);
+    assert_int_equal(tracked, 3);
+    law_require(lk_engine_set_state(b, state));
+    assert_true(state_hash(a) == state_hash(b));
+    lk_metrics in_a, in_b;
+    law_require(lk_engine_eval(a, &batch, &in_a));
+    law_require(lk_engine_eval(b, &batch, &in_b));
+    assert_memory_equal(&in_a.loss, &in_b.loss, sizeof in_a.loss);
+    lk_state_destroy(state);
+    lk_engine_destroy(b);
+    lk_engine_destroy(a);
+}
+
+static void test_foreign_states_are_refused(void **arg)
+{
+    (void)arg;
+    lk_engine *a = law_engine(&cnn, (law_way){.threads = 1});
+    lk_engine *b = law_engine(&resnet, (law_way){.threads = 1});
+    uint64_t before = state_hash(a);
+    lk_state *state;
+    law_require(lk_engine_state(b, &state));
+    expect_words(lk_engine_set_state(a, state), LK_STATUS_MISMATCH, "conv1.weight");
+    lk_state_destroy(state);
+    law_require(lk_engine_state(a, &state));
+    lk_entry *entry;
+    law_require(lk_state_add(state, "extra.weight", LK_DTYPE_F32, 1, (size_t[]){1}, &entry));
+    expect_words(lk_engine_set_state(a, state), LK_STATUS_MISMATCH, "extra.weight");
+    lk_state_destroy(state);
+    law_require(lk_state_create(&state));
+    expect_words(lk_engine_set_state(a, state), LK_STATUS_MISMATCH, "conv1.weight");
+    lk_state_destroy(state);
+    assert_true(state_hash(a) == before);
+    lk_engine_destroy(b);
+    lk_engine_destroy(a);
+}
+
+/* More samples than a training wave holds, and the same result as one by one. */
+static void test_eval_counts_each_sample(void **arg)
+{
+    (void)arg;
+    lk_engine *engine = law_engine(&cnn, (law_way){.threads = 2, .micro_batch = 2});
+    double loss = 0;
+    size_t correct = 0;
+    lk_metrics metrics;
+    for (uint32_t i = 0; i < SAMPLES; i++) {
+        ids[i] = i;
+        labels[i] = law_sample(cnn.shape, i, x + 784 * i);
+        law_require(lk_engine_eval(engine, &(lk_batch){1, x + 784 * i, labels + i, ids + i}, &metrics));
+        loss += metrics.loss;
+        correct += metrics.correct;
+    }
+    law_require(lk_engine_eval(engine, &(lk_batch){SAMPLES, x, labels, ids}, &metrics));
+    assert_int_equal(metrics.count, SAMPLES);
+    assert_int_equal(metrics.correct, correct);
+    assert_true(metrics.loss == loss / SAMPLES);
+    lk_engine_destroy(engine);
+}
+
+static void test_bad_batches(void **arg)
+{
+    (void)arg;
+    lk_engine *engine = law_engine(&cnn, (law_way){.threads = 1});
+    lk_metrics metrics;
+    memset(x, 0, sizeof x);
+    memset(labels, 0, sizeof labels);
+    expect_words(lk_engine_step(engine, &(lk_batch){0, x, labels, ids}, &metrics), LK_STATUS_USAGE, "0 samples");
+    expect_words(lk_engine_step(engine, &(lk_batch){9, x, labels, ids}, &metrics), LK_STATUS_USAGE, "9 samples");
+    labels[1] = 10;
+    expect_words(lk_engine_step(engine, &(lk_batch){2, x, labels, ids}, &metrics), LK_STATUS_MISMATCH, "label 10");
+    labels[1] = 0;
+    x[784] = INFINITY;
+    ids[1] = 77;
+    expect_words(lk_engine_step(engine, &(lk_batch){2, x, labels, ids}, &metrics), LK_STATUS_NONFINITE, "sample 77");
+    assert_int_equal(lk_engine_steps(engine), 0);
+    lk_engine_destroy(engine);
+}
+
+/* A finite loss whose gradient overflows in one sample: two linear layers, the
+ * first zero, the second huge. */
+static void test_nonfinite_gradient_names_tensor_and_shard(void **arg)
+{
+    (void)arg;
+    lk_graph *graph;
+    lk_engine *engine;
+    law_require(lk_graph_create(&graph));
+    lk_node node = lk_linear(graph, lk_flatten(graph, lk_input(graph, 1, 1, 2)), "first", 2);
+    lk_cross_entropy(graph, lk_linear(graph, node, "second", 2));
+    law_require(lk_engine_create(graph, &(lk_engine_opts){.batch = 8, .shards = 4, .threads = 1}, &engine));
+    lk_state *state;
+    law_require(lk_engine_state(engine, &state));
+    memset(lk_state_find(state, "first.weight")->data, 0, 4 * sizeof(float));
+    memset(lk_state_find(state, "first.bias")->data, 0, 2 * sizeof(float));
+    memcpy(lk_state_find(state, "second.weight")->data, (float[]){1e30f, 1, 1, 1}, 4 * sizeof(float));
+    law_require(lk_engine_set_state(engine, state));
+    memset(x, 0, sizeof x);
+    memset(labels, 0, sizeof labels);
+    x[2 * 5] = 1e20f;
+    lk_metrics metrics;
+    lk_status status = lk_engine_step(engine, &(lk_batch){8, x, labels, ids}, &metrics);
+    expect_words(status, LK_STATUS_NONFINITE, "first.weight");
+    expect_words(status, LK_STATUS_NONFINITE, "shard 2");
+    lk_state_destroy(state);
+    lk_engine_destroy(engine);
+    lk_graph_destroy(graph);
+}
+
+static void test_bad_options(void **arg)
+{
+    (void)arg;
+    lk_graph *graph;
+    lk_engine *engine;
+    law_require(lk_model_build("mlp", cnn.shape, &graph));
+    static const struct {
+        lk_engine_opts opts;
+        const char *words;
+    } rows[] = {
+        {{.batch = 0}, "batch"},
+        {{.batch = 8, .shards = 5000}, "--shards 5000"},
+        {{.batch = 8, .shards = -1}, "--shards -1"},
+        {{.batch = 8, .threads = -2}, "--threads -2"},
+        {{.batch = 8, .device = "gpu"}, "gpu"},
+        {{.batch = 8, .optimizer = "adamm"}, "adam"},
+        {{.batch = 8, .optimizer = "sgd:momentum=x"}, "momentum"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        expect_words(lk_engine_create(graph, &rows[i].opts, &engine), LK_STATUS_USAGE, rows[i].words);
+    lk_graph_destroy(graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_state_moves_between_engines),
+        cmocka_unit_test(test_foreign_states_are_refused),
+        cmocka_unit_test(test_eval_counts_each_sample),
+        cmocka_unit_test(test_bad_batches),
+        cmocka_unit_test(test_nonfinite_gradient_names_tensor_and_shard),
+        cmocka_unit_test(test_bad_options),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

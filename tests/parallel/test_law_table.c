@@ -1,0 +1,28 @@
+/* test_law_table.c - the committed hashes hold on this machine, with the best
+ * build of the kernels. LAW_ONLY picks one row, LAW_ISA a build, LAW_PRINT
+ * prints hashes instead of comparing. */
+#include "law_table.h"
+
+static void test_row(void **arg)
+{
+    const law_case *c = *arg;
+    law_way way = {.isa = getenv("LAW_ISA"), .threads = 2};
+    if (getenv("LAW_PRINT"))
+        printf("%s bn=%d: 0x%016llx\n", c->model, (int)c->bn, (unsigned long long)law_run(c, way));
+    else
+        law_expect(c, way, c->hash);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[LAW_TABLE];
+    size_t count = 0;
+    const char *only = getenv("LAW_ONLY");
+    for (size_t i = 0; i < LAW_TABLE; i++) {
+        if (!only || strcmp(only, law_table[i].model) == 0)
+            tests[count++] = (struct CMUnitTest){.name = law_table[i].model,
+                                                 .test_func = test_row,
+                                                 .initial_state = (void *)(uintptr_t)&law_table[i]};
+    }
+    return _cmocka_run_group_tests("law table", tests, count, NULL, NULL);
+}
