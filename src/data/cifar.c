@@ -1,0 +1,82 @@
+/* cifar.c - CIFAR-10's binary files: records of one label byte and 3072 pixel
+ * bytes (red, green, blue planes of 32 by 32). Five files make the training
+ * split, one the test split; files may hold any number of whole records. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "data/dataset.h"
+
+enum { SIDE = 32, CHANNELS = 3, PIXELS = CHANNELS * SIDE * SIDE, RECORD = 1 + PIXELS, TRAIN_FILES = 5 };
+
+static size_t file_count(lk_split split)
+{
+    return split == LK_SPLIT_TRAIN ? TRAIN_FILES : 1;
+}
+
+static bool find(const char *folder, lk_split split, size_t index, char path[LK_MAX_PATH])
+{
+    char name[32] = "test_batch.bin";
+    if (split == LK_SPLIT_TRAIN)
+        snprintf(name, sizeof name, "data_batch_%d.bin", (int)index + 1);
+    return lk__find_file(folder, name, path);
+}
+
+static bool probe(const char *folder, lk_split split)
+{
+    char path[LK_MAX_PATH];
+    for (size_t i = 0; i < file_count(split); i++)
+        if (!find(folder, split, i, path))
+            return false;
+    return true;
+}
+
+static lk_status check_records(const char *path, const uint8_t *content, size_t bytes, size_t classes)
+{
+    if (bytes == 0 || bytes % RECORD != 0)
+        return lk__fail(LK_STATUS_FORMAT, "%s: ends at byte %zu, which is not the end of a record (%d bytes each)",
+                        path, bytes, RECORD);
+    for (size_t i = 0; i < bytes / RECORD; i++)
+        if (content[i * RECORD] >= classes)
+            return lk__fail(LK_STATUS_FORMAT, "%s: label %d of record %zu (byte %zu) is out of range (0 to %zu)", path,
+                            content[i * RECORD], i, i * RECORD, classes - 1);
+    return LK_OK;
+}
+
+static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+{
+    size_t file = 0;
+    while (index >= data->first[file + 1])
+        file++;
+    const uint8_t *record = data->files[file] + (index - data->first[file]) * RECORD;
+    *label = record[0];
+    memcpy(pixels, record + 1, PIXELS);
+    return LK_OK;
+}
+
+static lk_status open_cifar(lk_dataset *data, const char *folder)
+{
+    static const lk_dataset_ops ops = {.get = get};
+    size_t files = file_count(data->split);
+    for (size_t i = 0; i < files; i++) {
+        char path[LK_MAX_PATH];
+        if (!find(folder, data->split, i, path))
+            return lk__fail(LK_STATUS_NOT_FOUND, "the CIFAR files of %s have gone", folder);
+        size_t bytes = 0;
+        LK_TRY(lk__file_read(path, 0, &data->files[i], &bytes));
+        LK_TRY(check_records(path, data->files[i], bytes, data->info.classes));
+        data->first[i + 1] = data->first[i] + bytes / RECORD;
+    }
+    data->info.count = data->first[files];
+    data->info.channels = CHANNELS;
+    data->info.height = data->info.width = SIDE;
+    data->ops = &ops;
+    return LK_OK;
+}
+
+const lk_dataset_format lk__cifar_format = {
+    .expects = "data_batch_1.bin to data_batch_5.bin, test_batch.bin, each plain or .gz",
+    .probe = probe,
+    .open = open_cifar,
+};

@@ -1,0 +1,321 @@
+/* dataset.c - the table of data sets, where they are looked for, and opening.
+ *
+ * How bytes lie in files is the formats' business (idx.c, cifar.c); digits.c
+ * draws its own. */
+#include "data/dataset.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/spec.h"
+
+enum { MAX_FOLDERS = 5, MAX_BASES = 5, LEAST_CLASSES = 10 };
+
+#define SYSTEM_FOLDER "/usr/share/datasets"
+
+typedef struct statistics {
+    float mean[LK_DATASET_MAX_CHANNELS], std[LK_DATASET_MAX_CHANNELS];
+} statistics;
+
+static const statistics mnist_statistics = {.mean = {.1307f}, .std = {.3081f}};
+static const statistics fashion_statistics = {.mean = {.2860f}, .std = {.3530f}};
+static const statistics cifar_statistics = {.mean = {.4914f, .4822f, .4465f}, .std = {.2023f, .1994f, .2010f}};
+
+typedef struct dataset_row {
+    lk_dataset_row row;
+    const lk_dataset_format *format;  /* NULL: built in */
+    const char *folders[MAX_FOLDERS]; /* spellings below a place of search, then NULL */
+    const statistics *statistics;
+    const char *augment;
+} dataset_row;
+
+static const dataset_row rows[] = {
+    {.row = {"mnist", "handwritten digits, 60,000 + 10,000 grey images of 28x28 in IDX files"},
+     .format = &lk__idx_format,
+     .folders = {"mnist", "MNIST/raw", "MNIST"},
+     .statistics = &mnist_statistics,
+     .augment = "none"},
+    {.row = {"fashion-mnist", "articles of clothing, 60,000 + 10,000 grey images of 28x28 in IDX files"},
+     .format = &lk__idx_format,
+     .folders = {"fashion-mnist", "FashionMNIST/raw", "FashionMNIST", "fashion_mnist"},
+     .statistics = &fashion_statistics,
+     .augment = "none"},
+    {.row = {"cifar10", "photographs, 50,000 + 10,000 colour images of 32x32 in CIFAR's binary files"},
+     .format = &lk__cifar_format,
+     .folders = {"cifar10", "cifar-10-batches-bin", "cifar10/cifar-10-batches-bin", "cifar-10"},
+     .statistics = &cifar_statistics,
+     .augment = "crop=4,flip"},
+    {.row = {"digits", "built in: digits drawn by the program, 60,000 + 10,000 grey images of 28x28"},
+     .statistics = &mnist_statistics,
+     .augment = "none"},
+};
+
+enum { ROW_COUNT = sizeof rows / sizeof rows[0] };
+
+const lk_dataset_row *lk_dataset_list(size_t index)
+{
+    return index < ROW_COUNT ? &rows[index].row : NULL;
+}
+
+static const char *row_name(const void *arg, size_t index)
+{
+    (void)arg;
+    return index < ROW_COUNT ? rows[index].row.name : NULL;
+}
+
+static const dataset_row *find_row(const char *name)
+{
+    for (size_t i = 0; i < ROW_COUNT; i++)
+        if (strcmp(rows[i].row.name, name) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+bool lk__find_file(const char *folder, const char *name, char path[LK_MAX_PATH])
+{
+    static const char *const endings[] = {"", ".gz"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        int length = snprintf(path, LK_MAX_PATH, "%s/%s%s", folder, name, endings[i]);
+        if (length < LK_MAX_PATH && lk__file_exists(path))
+            return true;
+    }
+    return false;
+}
+
+/* Places to search, in order, each with what to call it in a message. */
+typedef struct base_list {
+    size_t count;
+    struct {
+        const char *what;
+        char path[LK_MAX_PATH];
+    } at[MAX_BASES];
+} base_list;
+
+static void add_base(base_list *list, const char *what, const char *folder, const char *below)
+{
+    if (folder == NULL || *folder == '\0')
+        return;
+    int length = snprintf(list->at[list->count].path, LK_MAX_PATH, "%s%s", folder, below);
+    list->at[list->count].what = what;
+    list->count += length < LK_MAX_PATH;
+}
+
+static void list_bases(base_list *list, const char *dir)
+{
+    list->count = 0;
+    add_base(list, "the folder given", dir, "");
+    add_base(list, "$LOCKSTEP_DATA", getenv("LOCKSTEP_DATA"), "");
+    add_base(list, "here", "./data", "");
+    const char *cache = getenv("XDG_CACHE_HOME");
+    if (cache != NULL && *cache != '\0')
+        add_base(list, "the user's cache", cache, "/lockstep");
+    else
+        add_base(list, "the user's cache", getenv("HOME"), "/.cache/lockstep");
+    add_base(list, "the system's", SYSTEM_FOLDER, "");
+}
+
+/* True when path ends in one of the row's folders, as in ".../FashionMNIST/raw". */
+static bool named_after(const char *path, const dataset_row *row)
+{
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    for (size_t i = 0; i < MAX_FOLDERS && row->folders[i] != NULL; i++) {
+        size_t tail = strlen(row->folders[i]);
+        if (tail <= length && memcmp(path + length - tail, row->folders[i], tail) == 0 &&
+            (tail == length || path[length - tail - 1] == '/'))
+            return true;
+    }
+    return false;
+}
+
+/* Files of MNIST and Fashion-MNIST have the same names: a folder that is called
+ * like another data set is not taken for this one. */
+static bool named_after_another(const char *path, const dataset_row *row)
+{
+    if (named_after(path, row))
+        return false;
+    for (size_t i = 0; i < ROW_COUNT; i++)
+        if (&rows[i] != row && named_after(path, &rows[i]))
+            return true;
+    return false;
+}
+
+/* Looks below base, then in base itself. */
+static bool search_base(const dataset_row *row, const char *base, lk_split split, char folder[LK_MAX_PATH])
+{
+    for (size_t i = 0; i < MAX_FOLDERS && row->folders[i] != NULL; i++) {
+        int length = snprintf(folder, LK_MAX_PATH, "%s/%s", base, row->folders[i]);
+        if (length < LK_MAX_PATH && row->format->probe(folder, split))
+            return true;
+    }
+    snprintf(folder, LK_MAX_PATH, "%s", base);
+    return !named_after_another(base, row) && row->format->probe(folder, split);
+}
+
+/* Appends to text, which has size bytes; what does not fit is cut. */
+static void append(char *text, size_t size, const char *more)
+{
+    size_t used = strlen(text);
+    snprintf(text + used, size - used, "%s", more);
+}
+
+static lk_status not_found(const dataset_row *row, const base_list *bases)
+{
+    char places[1024] = "", folders[256] = "";
+    for (size_t i = 0; i < bases->count; i++) {
+        append(places, sizeof places, i > 0 ? ", " : "");
+        append(places, sizeof places, bases->at[i].path);
+        append(places, sizeof places, " (");
+        append(places, sizeof places, bases->at[i].what);
+        append(places, sizeof places, ")");
+    }
+    for (size_t i = 0; i < MAX_FOLDERS && row->folders[i] != NULL; i++) {
+        append(folders, sizeof folders, row->folders[i]);
+        append(folders, sizeof folders, "/, ");
+    }
+    return lk__fail(LK_STATUS_NOT_FOUND,
+                    "data set '%s' was not found; looked in %s, in each for %sand the files themselves (%s). Say where "
+                    "it is with --data-dir or LOCKSTEP_DATA, install Debian's dataset-fashion-mnist for "
+                    "'fashion-mnist', or use the built-in 'digits'",
+                    row->row.name, places, folders, row->format->expects);
+}
+
+static lk_status search(const dataset_row *row, const char *dir, lk_split split, char folder[LK_MAX_PATH])
+{
+    base_list *bases = NULL;
+    LK_TRY(LK_ALLOC(1, "folder names", &bases));
+    list_bases(bases, dir);
+    size_t i = 0;
+    while (i < bases->count && !search_base(row, bases->at[i].path, split, folder))
+        i++;
+    lk_status status = i < bases->count ? LK_OK : not_found(row, bases);
+    lk__free(bases);
+    return status;
+}
+
+static lk_status copy_string(const char *text, char **out)
+{
+    size_t length = strlen(text);
+    LK_TRY(LK_ALLOC(length + 1, "a name", out));
+    memcpy(*out, text, length + 1);
+    return LK_OK;
+}
+
+/* A user's folder: which format it holds decides how it is normalised. */
+typedef struct folder_row {
+    const lk_dataset_format *format;
+    const statistics *statistics;
+    const char *augment;
+} folder_row;
+
+static const folder_row folder_rows[] = {
+    {&lk__idx_format, &mnist_statistics, "none"},
+    {&lk__cifar_format, &cifar_statistics, "crop=4,flip"},
+};
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static lk_status no_such_name(const char *name)
+{
+    char known[256] = "";
+    for (size_t i = 0; i < ROW_COUNT; i++) {
+        append(known, sizeof known, i > 0 ? ", " : "");
+        append(known, sizeof known, rows[i].row.name);
+    }
+    const char *near = lk__nearest(name, row_name, NULL);
+    return lk__fail(LK_STATUS_NOT_FOUND,
+                    "no data set and no folder '%s'%s%s%s (known: %s, or a folder of IDX or CIFAR files)", name,
+                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "", known);
+}
+
+static lk_status open_folder(lk_dataset *data, const char *name)
+{
+    if (!is_folder(name))
+        return no_such_name(name);
+    for (size_t i = 0; i < sizeof folder_rows / sizeof *folder_rows; i++) {
+        const folder_row *row = &folder_rows[i];
+        if (!row->format->probe(name, data->split))
+            continue;
+        data->mean = row->statistics->mean;
+        data->std = row->statistics->std;
+        data->augment = row->augment;
+        LK_TRY(copy_string(name, &data->path));
+        return row->format->open(data, name);
+    }
+    return lk__fail(LK_STATUS_NOT_FOUND, "folder %s holds no %s split; expected are IDX files (%s) or CIFAR files (%s)",
+                    name, data->split == LK_SPLIT_TRAIN ? "training" : "test", lk__idx_format.expects,
+                    lk__cifar_format.expects);
+}
+
+static lk_status open_row(lk_dataset *data, const dataset_row *row, const char *dir)
+{
+    data->known = true;
+    data->mean = row->statistics->mean;
+    data->std = row->statistics->std;
+    data->augment = row->augment;
+    if (row->format == NULL) {
+        data->ops = &lk__digits_ops;
+        data->info = lk__digits_info[data->split];
+        return copy_string("", &data->path);
+    }
+    char folder[LK_MAX_PATH];
+    LK_TRY(search(row, dir, data->split, folder));
+    LK_TRY(copy_string(folder, &data->path));
+    return row->format->open(data, folder);
+}
+
+lk_status lk_dataset_open(const char *name, const char *dir, lk_split split, lk_dataset **out)
+{
+    if (name == NULL || *name == '\0')
+        return lk__fail(LK_STATUS_USAGE, "the name of the data set is empty");
+    lk_dataset *data = NULL;
+    lk_status status;
+    LK_TRY(LK_ALLOC(1, "a data set", &data));
+    data->split = split;
+    data->info.classes = LEAST_CLASSES;
+    LK_TRY_GOTO(copy_string(name, &data->name), destroy_data);
+    data->info.name = data->name;
+    const dataset_row *row = find_row(name);
+    LK_TRY_GOTO(row != NULL ? open_row(data, row, dir) : open_folder(data, name), destroy_data);
+    data->info.name = data->name;
+    data->info.path = data->path;
+    *out = data;
+    return LK_OK;
+destroy_data:
+    lk_dataset_destroy(data);
+    return status;
+}
+
+void lk_dataset_destroy(lk_dataset *data)
+{
+    if (data == NULL)
+        return;
+    lk__fetch_destroy(data->images);
+    for (size_t i = 0; i < LK_DATASET_MAX_FILES; i++)
+        lk__free(data->files[i]);
+    lk__free(data->path);
+    lk__free(data->name);
+    lk__free(data);
+}
+
+const lk_dataset_info *lk_dataset_get_info(const lk_dataset *data)
+{
+    return &data->info;
+}
+
+lk_status lk_dataset_get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+{
+    if (index >= data->info.count)
+        return lk__fail(LK_STATUS_USAGE, "%s has %zu samples, there is no sample %zu", data->info.name,
+                        data->info.count, index);
+    return data->ops->get(data, index, pixels, label);
+}

@@ -1,0 +1,97 @@
+/* dataset.h - what the files of this module share: a data set's inside, its
+ * formats, and the parts that the loader is made of. */
+#ifndef LK_DATA_DATASET_H
+#define LK_DATA_DATASET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <lockstep/data.h>
+
+#include "base/rng.h"
+#include "base/status.h"
+
+enum { LK_DATASET_MAX_FILES = 5, LK_DATASET_MAX_CHANNELS = 3 };
+
+typedef struct lk_fetch lk_fetch;
+
+/* Which split a sample's bytes come from is fixed when a data set is opened. */
+typedef struct lk_dataset_ops {
+    /* One sample, index < count. Called by many threads at once; may block until
+     * the bytes are there. */
+    lk_status (*get)(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label);
+} lk_dataset_ops;
+
+struct lk_dataset {
+    const lk_dataset_ops *ops;
+    lk_dataset_info info; /* name and path are borrowed from the two below */
+    char *name, *path;
+    lk_split split;
+    const float *mean, *std;                /* (C), of bytes / 255 */
+    const char *augment;                    /* what "auto" means for training */
+    bool known;                             /* a row of the table: labels must be below info.classes */
+    lk_fetch *images;                       /* IDX: header and pixels, read on a thread */
+    uint8_t *files[LK_DATASET_MAX_FILES];   /* IDX: labels in [0]; CIFAR: whole files */
+    size_t first[LK_DATASET_MAX_FILES + 1]; /* CIFAR: first sample of each file, then count */
+};
+
+/* A way to keep a data set in files of one folder. */
+typedef struct lk_dataset_format {
+    const char *expects; /* names of the files, for messages */
+    /* True when folder holds the files of the split. */
+    bool (*probe)(const char *folder, lk_split split);
+    /* Fills info's numbers, ops and what get needs; info.classes holds the least
+     * number of classes before. What was set is freed by lk_dataset_destroy,
+     * after failures too. */
+    lk_status (*open)(lk_dataset *data, const char *folder);
+} lk_dataset_format;
+
+extern const lk_dataset_format lk__idx_format;
+extern const lk_dataset_format lk__cifar_format;
+extern const lk_dataset_ops lk__digits_ops;
+extern const lk_dataset_info lk__digits_info[2]; /* by split */
+
+enum { LK_MAX_PATH = 4096 };
+
+/* folder/name in path when that or folder/name.gz exists. */
+bool lk__find_file(const char *folder, const char *name, char path[LK_MAX_PATH]);
+
+/* A file that is being read, and inflated, on a thread of its own: start-up is
+ * short because everything else goes on meanwhile. bytes is what the content
+ * must have; anything else is FORMAT. */
+lk_status lk__fetch_start(const char *path, size_t bytes, lk_fetch **out) LK_CHECKED;
+/* Waits for the content, which is borrowed. Fails alike on every call. */
+lk_status lk__fetch_wait(lk_fetch *fetch, const uint8_t **out) LK_CHECKED;
+void lk__fetch_destroy(lk_fetch *fetch);
+
+/* A list of random changes to a sample, applied one after the other. */
+enum { LK_MAX_TRANSFORMS = 8 };
+typedef struct lk_transform_step {
+    size_t row; /* of the table of transforms */
+    size_t value;
+} lk_transform_step;
+typedef struct lk_transforms {
+    size_t count;
+    lk_transform_step steps[LK_MAX_TRANSFORMS];
+} lk_transforms;
+
+/* Reads "none" or a list like "crop=4,flip". */
+lk_status lk__transforms_parse(const char *text, lk_transforms *out) LK_CHECKED;
+/* Changes pixels (C, H, W) in place; scratch has the same size. Step i draws its
+ * numbers from layer i of the sample's stream. */
+void lk__transforms_apply(const lk_transforms *list, const lk_dataset_info *shape, uint64_t seed, uint32_t epoch,
+                          uint32_t sample, uint8_t *pixels, uint8_t *scratch);
+
+/* The float that each byte of each channel becomes. */
+typedef struct lk_normalise {
+    float table[LK_DATASET_MAX_CHANNELS][256];
+} lk_normalise;
+void lk__normalise_init(lk_normalise *normalise, const float *mean, const float *std, size_t channels);
+/* pixels (C, H, W) to x (H, W, C). */
+void lk__normalise_apply(const lk_normalise *normalise, const lk_dataset_info *shape, const uint8_t *pixels, float *x);
+
+/* The epoch's order of samples: a permutation of [0,count). */
+void lk__permute(uint64_t seed, uint32_t epoch, uint32_t count, uint32_t *order);
+
+#endif

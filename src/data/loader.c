@@ -1,0 +1,292 @@
+/* loader.c - batches, prepared ahead by worker threads.
+ *
+ * Batch b of an epoch is always made in slot b % depth of a ring, by whichever
+ * worker comes first; its content depends on b, the epoch and the seed alone.
+ * One lock guards all counters. Slots are filled without it: a slot belongs to
+ * the worker that took its batch until that is marked ready, then to the
+ * consumer until the batch after it is asked for. */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "data/dataset.h"
+
+enum { MAX_WORKERS = 256, SPARE_SLOTS = 2, DETAIL = 2048 };
+
+typedef struct slot {
+    lk_batch batch;
+    float *x;        // (N, H, W, C)
+    int32_t *labels; // (N)
+    uint32_t *ids;   // (N)
+    uint8_t *pixels; // (2, C, H, W): the sample at hand and scratch
+    bool ready;
+    lk_status status;
+    char detail[DETAIL]; /* of a status that is not LK_OK */
+} slot;
+
+struct lk_loader {
+    const lk_dataset *data;
+    size_t batch, batches;
+    bool shuffle;
+    uint64_t seed;
+    lk_transforms transforms;
+    lk_normalise normalise;
+
+    /* Changed only while no worker is busy. */
+    bool started;
+    uint32_t epoch;
+    uint32_t *order; // (count)
+
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+    size_t taken;    /* batches below it have been taken by a worker */
+    size_t consumed; /* batches below it have been given out */
+    size_t held;     /* batches below it are no longer looked at by the consumer */
+    size_t busy;     /* workers inside fill_slot */
+    bool paused, stop;
+
+    size_t depth;
+    slot *slots;
+    size_t workers; /* running threads */
+    pthread_t *threads;
+};
+
+static lk_status fill_slot(const lk_loader *l, size_t index, slot *s)
+{
+    const lk_dataset_info *info = &l->data->info;
+    size_t sample_size = info->channels * info->height * info->width;
+    size_t begin = index * l->batch, count = lk__min_size(l->batch, info->count - begin);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t id = l->order[begin + i];
+        LK_TRY(lk_dataset_get(l->data, id, s->pixels, &s->labels[i]));
+        lk__transforms_apply(&l->transforms, info, l->seed, l->epoch, id, s->pixels, s->pixels + sample_size);
+        lk__normalise_apply(&l->normalise, info, s->pixels, s->x + i * sample_size);
+        s->ids[i] = id;
+    }
+    s->batch = (lk_batch){.count = count, .x = s->x, .labels = s->labels, .ids = s->ids};
+    return LK_OK;
+}
+
+/* Errors are kept with the batch, for the thread that will ask for it. */
+static void prepare(const lk_loader *l, size_t index, slot *s)
+{
+    s->status = fill_slot(l, index, s);
+    if (s->status != LK_OK)
+        snprintf(s->detail, sizeof s->detail, "%s", lk_error_detail());
+}
+
+static bool may_take(const lk_loader *l)
+{
+    return !l->paused && l->taken < l->batches && l->taken < l->held + l->depth;
+}
+
+static void *worker_main(void *arg)
+{
+    lk_loader *l = arg;
+    pthread_mutex_lock(&l->lock);
+    while (!l->stop) {
+        if (!may_take(l)) {
+            pthread_cond_wait(&l->work, &l->lock);
+            continue;
+        }
+        size_t index = l->taken++;
+        slot *s = &l->slots[index % l->depth];
+        s->ready = false;
+        l->busy++;
+        pthread_mutex_unlock(&l->lock);
+        prepare(l, index, s);
+        pthread_mutex_lock(&l->lock);
+        s->ready = true;
+        l->busy--;
+        pthread_cond_signal(&l->done);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* Returns with the lock held and no worker in a slot; none takes a batch until
+ * paused is cleared. */
+static void pause_workers(lk_loader *l)
+{
+    pthread_mutex_lock(&l->lock);
+    l->paused = true;
+    while (l->busy > 0)
+        pthread_cond_wait(&l->done, &l->lock);
+}
+
+static lk_status create_slots(lk_loader *l)
+{
+    const lk_dataset_info *info = &l->data->info;
+    size_t sample_size = info->channels * info->height * info->width;
+    size_t values;
+    if (__builtin_mul_overflow(l->batch, sample_size, &values))
+        return lk__fail(LK_STATUS_MEMORY, "a batch of %zu samples is more than can be addressed", l->batch);
+    LK_TRY(LK_ALLOC(l->depth, "the loader's slots", &l->slots));
+    for (size_t i = 0; i < l->depth; i++) {
+        slot *s = &l->slots[i];
+        LK_TRY(LK_ALLOC(values, "a batch", &s->x));
+        LK_TRY(LK_ALLOC(l->batch, "a batch's labels", &s->labels));
+        LK_TRY(LK_ALLOC(l->batch, "a batch's sample ids", &s->ids));
+        LK_TRY(LK_ALLOC(2 * sample_size, "a sample", &s->pixels));
+    }
+    return LK_OK;
+}
+
+static lk_status start_workers(lk_loader *l, size_t count)
+{
+    LK_TRY(LK_ALLOC(count, "the loader's threads", &l->threads));
+    for (; l->workers < count; l->workers++)
+        if (pthread_create(&l->threads[l->workers], NULL, worker_main, l) != 0)
+            return lk__fail(LK_STATUS_MEMORY, "cannot start worker %zu of the loader; use fewer (--num-workers)",
+                            l->workers + 1);
+    return LK_OK;
+}
+
+static lk_status check_opts(const lk_dataset *data, const lk_loader_opts *opts)
+{
+    if (opts->batch == 0)
+        return lk__fail(LK_STATUS_USAGE, "a batch must hold at least one sample");
+    if (opts->workers < 0 || opts->workers > MAX_WORKERS)
+        return lk__fail(LK_STATUS_USAGE, "a loader cannot have %d workers (0 to %d)", opts->workers, MAX_WORKERS);
+    if (data->info.count == 0 || data->info.count > UINT32_MAX)
+        return lk__fail(LK_STATUS_UNSUPPORTED, "%s has %zu samples (supported: 1 to %u)", data->info.name,
+                        data->info.count, UINT32_MAX);
+    return LK_OK;
+}
+
+static lk_status choose_transforms(const lk_dataset *data, const char *augment, lk_transforms *out)
+{
+    if (augment == NULL || strcmp(augment, "auto") == 0)
+        augment = data->split == LK_SPLIT_TRAIN ? data->augment : "none";
+    return lk__transforms_parse(augment, out);
+}
+
+lk_status lk_loader_create(const lk_dataset *data, const lk_loader_opts *opts, lk_loader **out)
+{
+    lk_transforms transforms = {0};
+    LK_TRY(check_opts(data, opts));
+    LK_TRY(choose_transforms(data, opts->augment, &transforms));
+    lk_loader *l = NULL;
+    lk_status status;
+    LK_TRY(LK_ALLOC(1, "a loader", &l));
+    l->data = data;
+    l->batch = lk__min_size(opts->batch, data->info.count);
+    l->batches = (data->info.count - 1) / l->batch + 1;
+    l->shuffle = opts->shuffle;
+    l->seed = opts->seed;
+    l->transforms = transforms;
+    lk__normalise_init(&l->normalise, data->mean, data->std, data->info.channels);
+    l->paused = true;
+    l->depth = opts->workers > 0 ? (size_t)opts->workers + SPARE_SLOTS : 1;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->work, NULL);
+    pthread_cond_init(&l->done, NULL);
+    LK_TRY_GOTO(LK_ALLOC(data->info.count, "the order of samples", &l->order), destroy_loader);
+    LK_TRY_GOTO(create_slots(l), destroy_loader);
+    LK_TRY_GOTO(start_workers(l, (size_t)opts->workers), destroy_loader);
+    *out = l;
+    return LK_OK;
+destroy_loader:
+    lk_loader_destroy(l);
+    return status;
+}
+
+static void destroy_slots(lk_loader *l)
+{
+    for (size_t i = 0; l->slots != NULL && i < l->depth; i++) {
+        lk__free(l->slots[i].x);
+        lk__free(l->slots[i].labels);
+        lk__free(l->slots[i].ids);
+        lk__free(l->slots[i].pixels);
+    }
+    lk__free(l->slots);
+}
+
+void lk_loader_destroy(lk_loader *loader)
+{
+    if (loader == NULL)
+        return;
+    pthread_mutex_lock(&loader->lock);
+    loader->stop = true;
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->lock);
+    for (size_t i = 0; i < loader->workers; i++)
+        pthread_join(loader->threads[i], NULL);
+    pthread_cond_destroy(&loader->done);
+    pthread_cond_destroy(&loader->work);
+    pthread_mutex_destroy(&loader->lock);
+    destroy_slots(loader);
+    lk__free(loader->threads);
+    lk__free(loader->order);
+    lk__free(loader);
+}
+
+size_t lk_loader_batches(const lk_loader *loader)
+{
+    return loader->batches;
+}
+
+static void set_order(lk_loader *l)
+{
+    uint32_t count = (uint32_t)l->data->info.count;
+    if (l->shuffle) {
+        lk__permute(l->seed, l->epoch, count, l->order);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        l->order[i] = i;
+}
+
+lk_status lk_loader_start(lk_loader *loader, size_t epoch, size_t first_batch)
+{
+    if (epoch > UINT32_MAX)
+        return lk__fail(LK_STATUS_USAGE, "epoch %zu is out of range (0 to %u)", epoch, UINT32_MAX);
+    if (first_batch > loader->batches)
+        return lk__fail(LK_STATUS_USAGE, "an epoch has %zu batches, it cannot start at batch %zu", loader->batches,
+                        first_batch);
+    pause_workers(loader);
+    loader->epoch = (uint32_t)epoch;
+    set_order(loader);
+    loader->taken = loader->consumed = loader->held = first_batch;
+    loader->started = true;
+    loader->paused = false;
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->lock);
+    return LK_OK;
+}
+
+/* Waits for the slot of batch `consumed`, or fills it here without workers; the
+ * batch given out before it is released first. */
+static slot *await_slot(lk_loader *l)
+{
+    size_t index = l->consumed;
+    slot *s = &l->slots[index % l->depth];
+    if (l->workers == 0) {
+        prepare(l, index, s);
+        return s;
+    }
+    pthread_mutex_lock(&l->lock);
+    l->held = index;
+    pthread_cond_broadcast(&l->work);
+    while (l->taken <= index || !s->ready)
+        pthread_cond_wait(&l->done, &l->lock);
+    pthread_mutex_unlock(&l->lock);
+    return s;
+}
+
+lk_status lk_loader_next(lk_loader *loader, const lk_batch **out)
+{
+    if (!loader->started)
+        return lk__fail(LK_STATUS_USAGE, "lk_loader_start must be called before lk_loader_next");
+    if (loader->consumed == loader->batches) {
+        *out = NULL;
+        return LK_OK;
+    }
+    slot *s = await_slot(loader);
+    if (s->status != LK_OK)
+        return lk__fail(s->status, "%s", s->detail);
+    loader->consumed++;
+    *out = &s->batch;
+    return LK_OK;
+}

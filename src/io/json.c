@@ -1,0 +1,113 @@
+/* json.c - the checks and the quoting around cJSON, which does the parsing. */
+#include "io/io.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+/* First bytes of multi-byte characters, with the range of their second byte
+ * that leaves out overlong forms, surrogates and what lies past U+10FFFF. */
+static const struct {
+    unsigned char first, last;
+    unsigned char low, high;
+    size_t length;
+} leads[] = {
+    {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3}, {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3},
+    {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
+};
+
+size_t lk__utf8_length(const char *text, size_t bytes)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    if (bytes && c[0] < 0x80)
+        return 1;
+    for (size_t i = 0; i < sizeof leads / sizeof *leads; i++) {
+        size_t length = leads[i].length;
+        if (bytes < length || c[0] < leads[i].first || c[0] > leads[i].last)
+            continue;
+        bool good = c[1] >= leads[i].low && c[1] <= leads[i].high;
+        for (size_t k = 2; k < length; k++)
+            good &= (c[k] & 0xc0) == 0x80;
+        return good ? length : 0;
+    }
+    return 0;
+}
+
+/* Checks the string whose opening quote is at *at and moves *at to its closing
+ * one, or to what is wrong. */
+static const char *check_string(const char *text, size_t bytes, size_t *at)
+{
+    for (size_t i = *at + 1; i < bytes;) {
+        *at = i;
+        if (text[i] == '"')
+            return NULL;
+        if ((unsigned char)text[i] < 0x20)
+            return "a bare control character in a string";
+        if (text[i] == '\\') {
+            if (bytes - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0)
+                return "a zero character in a string";
+            i += 2;
+            continue;
+        }
+        size_t length = lk__utf8_length(text + i, bytes - i);
+        if (!length)
+            return "a character that is not UTF-8";
+        i += length;
+    }
+    return "a string without an end";
+}
+
+const char *lk__json_check(const char *text, size_t bytes, lk_json_limits limits, size_t *at)
+{
+    /* Commas seen at each open level; objects have no limit. */
+    struct {
+        bool array;
+        size_t commas;
+    } level[LK_JSON_MAX_DEPTH + 1] = {{false, 0}};
+    int depth = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        char c = text[i];
+        *at = i;
+        if (c == '"') {
+            const char *wrong = check_string(text, bytes, at);
+            if (wrong)
+                return wrong;
+            i = *at;
+        } else if (c == '{' || c == '[') {
+            if (depth == limits.depth)
+                return "too many nested objects and arrays";
+            level[++depth].array = c == '[';
+            level[depth].commas = 0;
+        } else if (c == '}' || c == ']') {
+            if (depth-- == 0)
+                return "a closing bracket too many";
+        } else if (c == ',') {
+            if (level[depth].array && ++level[depth].commas >= limits.array)
+                return "an array that is too long";
+        } else if ((unsigned char)c >= 0x7f || ((unsigned char)c < 0x20 && !strchr("\t\n\r", c)) || c == 0) {
+            return "a character that has no place outside of a string";
+        }
+    }
+    return NULL;
+}
+
+size_t lk__json_quote(const char *text, char *out)
+{
+    static const char hex[] = "0123456789abcdef";
+    char *to = out;
+    *to++ = '"';
+    for (const char *c = text; *c; c++) {
+        if (*c == '"' || *c == '\\') {
+            *to++ = '\\';
+            *to++ = *c;
+        } else if ((unsigned char)*c < 0x20) {
+            memcpy(to, "\\u00", 4);
+            to[4] = hex[*c >> 4];
+            to[5] = hex[*c & 15];
+            to += 6;
+        } else {
+            *to++ = *c;
+        }
+    }
+    *to++ = '"';
+    return (size_t)(to - out);
+}

@@ -1,0 +1,506 @@
+/* safetensors.c - state dicts as .safetensors files.
+ *
+ * A file is the header's length (8 bytes, little-endian), the header (a JSON
+ * object of name -> dtype, shape and data_offsets, and "__metadata__") and the
+ * data, which the offsets must cover without hole or overlap. A file that is
+ * read may come from anywhere: nothing it says is used before it was checked,
+ * and no tensor is allocated before all of them were found to fit the file. */
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <lockstep/state.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "io/io.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file's numbers are little-endian");
+
+/* The format's own limit, and the start of the header. */
+#define MAX_HEADER 100000000u
+#define HEADER_AT 8u
+#define METADATA "__metadata__"
+/* JSON numbers are doubles; above this they skip integers. */
+#define MAX_INTEGER 9007199254740991.0
+
+static const char *const dtype_names[LK_DTYPE_COUNT] = {
+    [LK_DTYPE_F32] = "F32", [LK_DTYPE_F64] = "F64", [LK_DTYPE_BF16] = "BF16", [LK_DTYPE_F16] = "F16",
+    [LK_DTYPE_I64] = "I64", [LK_DTYPE_I32] = "I32", [LK_DTYPE_U8] = "U8",
+};
+
+/* Names go into messages escaped and cut, for they may hold anything. */
+typedef struct quoted {
+    char text[6 * 80 + 8];
+} quoted;
+
+static quoted quote(const char *name)
+{
+    char cut[80];
+    quoted out;
+    snprintf(cut, sizeof cut, "%s", name);
+    size_t length = lk__json_quote(cut, out.text);
+    snprintf(out.text + length, sizeof out.text - length, "%s", strlen(name) >= sizeof cut ? "..." : "");
+    return out;
+}
+
+/* A file being read. */
+typedef struct source {
+    const char *path;
+    int fd;
+    uint64_t size;
+    uint64_t header; /* bytes of it */
+} source;
+
+/* What the header says of one tensor; offsets count from the data's start. */
+typedef struct record {
+    const char *name; /* borrowed from the parsed header */
+    size_t order;     /* in the header */
+    lk_dtype dtype;
+    int ndim;
+    size_t dims[LK_MAX_DIMS];
+    uint64_t begin, end;
+} record;
+
+static uint64_t data_at(const source *in)
+{
+    return HEADER_AT + in->header;
+}
+
+static lk_status read_exactly(const source *in, void *out, size_t bytes)
+{
+    /* Some systems refuse reads of 2 GiB and more. */
+    const size_t most = (size_t)1 << 30;
+    for (size_t done = 0; done < bytes;) {
+        ssize_t got = read(in->fd, (char *)out + done, lk__min_size(bytes - done, most));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return lk__fail(LK_STATUS_IO, "cannot read %s: %s", in->path, strerror(errno));
+        if (got == 0)
+            return lk__fail(LK_STATUS_IO,
+                            "%s became shorter than %" PRIu64 " bytes while it was read; is it being written?",
+                            in->path, in->size);
+        done += (size_t)got;
+    }
+    return LK_OK;
+}
+
+static lk_status open_source(const char *path, source *out)
+{
+    source in = {.path = path, .fd = open(path, O_RDONLY | O_CLOEXEC)};
+    if (in.fd < 0)
+        return lk__fail(errno == ENOENT || errno == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot open %s: %s",
+                        path, strerror(errno));
+    struct stat stat;
+    if (fstat(in.fd, &stat) != 0) {
+        lk_status status = lk__fail(LK_STATUS_IO, "cannot look at %s: %s", path, strerror(errno));
+        close(in.fd);
+        return status;
+    }
+    if (!S_ISREG(stat.st_mode)) {
+        close(in.fd);
+        return lk__fail(LK_STATUS_FORMAT, "%s is not a regular file; name a .safetensors file", path);
+    }
+    in.size = (uint64_t)stat.st_size;
+    *out = in;
+    return LK_OK;
+}
+
+/* Reads the length and the header, which gets a 0 behind it. */
+static lk_status read_header(source *in, char **out)
+{
+    if (in->size < HEADER_AT + 2)
+        return lk__fail(LK_STATUS_FORMAT,
+                        "%s has %" PRIu64 " bytes, too few for a safetensors file: byte 0 holds an 8-byte header "
+                        "length and byte 8 the header",
+                        in->path, in->size);
+    LK_TRY(read_exactly(in, &in->header, sizeof in->header));
+    if (in->header > MAX_HEADER)
+        return lk__fail(LK_STATUS_FORMAT,
+                        "%s is not a safetensors file: byte 0 gives a header of %" PRIu64 " bytes, at most %u is legal",
+                        in->path, in->header, MAX_HEADER);
+    if (in->header > in->size - HEADER_AT)
+        return lk__fail(LK_STATUS_FORMAT,
+                        "%s is cut short or not a safetensors file: byte 0 gives a header of %" PRIu64
+                        " bytes, but only %" PRIu64 " follow",
+                        in->path, in->header, in->size - HEADER_AT);
+    char *text;
+    LK_TRY(LK_ALLOC((size_t)in->header + 1, "the header of a safetensors file", &text));
+    lk_status status = read_exactly(in, text, (size_t)in->header);
+    if (status != LK_OK) {
+        lk__free(text);
+        return status;
+    }
+    *out = text;
+    return LK_OK;
+}
+
+static lk_status parse_header(const source *in, const char *text, cJSON **out)
+{
+    size_t bytes = (size_t)in->header, at = 0;
+    if (bytes == 0 || text[0] != '{')
+        return lk__fail(LK_STATUS_FORMAT, "%s is not a safetensors file: its header does not start with { at byte %u",
+                        in->path, HEADER_AT);
+    const lk_json_limits limits = {.depth = 8, .array = LK_MAX_DIMS};
+    const char *wrong = lk__json_check(text, bytes, limits, &at);
+    if (wrong)
+        return lk__fail(LK_STATUS_FORMAT,
+                        "%s: the header has %s at byte %zu (nesting may be %d deep, arrays %zu numbers long)", in->path,
+                        wrong, HEADER_AT + at, limits.depth, limits.array);
+    const char *end = text;
+    cJSON *root = cJSON_ParseWithLengthOpts(text, bytes, &end, false);
+    at = (size_t)(end - text);
+    if (!root)
+        return lk__fail(LK_STATUS_FORMAT, "%s: the header is not valid JSON at byte %zu", in->path, HEADER_AT + at);
+    at += strspn(text + at, " \t\r\n");
+    if (at < bytes) {
+        cJSON_Delete(root);
+        return lk__fail(LK_STATUS_FORMAT, "%s: the header goes on after its object at byte %zu; only spaces may follow",
+                        in->path, HEADER_AT + at);
+    }
+    *out = root;
+    return LK_OK;
+}
+
+static lk_status check_metadata(const source *in, const cJSON *item)
+{
+    bool good = cJSON_IsObject(item);
+    for (const cJSON *child = item->child; good && child; child = child->next)
+        good = cJSON_IsString(child);
+    if (!good)
+        return lk__fail(LK_STATUS_FORMAT, "%s: \"" METADATA "\" in the header must be an object of strings", in->path);
+    return LK_OK;
+}
+
+static bool to_integer(const cJSON *item, uint64_t *out)
+{
+    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0) || item->valuedouble > MAX_INTEGER)
+        return false;
+    *out = (uint64_t)item->valuedouble;
+    return (double)*out == item->valuedouble;
+}
+
+static lk_status parse_dtype(const source *in, const cJSON *item, record *rec)
+{
+    const char *name = cJSON_IsString(item) ? item->valuestring : "";
+    for (int i = 0; i < LK_DTYPE_COUNT; i++) {
+        if (strcmp(name, dtype_names[i]) == 0) {
+            rec->dtype = (lk_dtype)i;
+            return LK_OK;
+        }
+    }
+    return lk__fail(LK_STATUS_FORMAT,
+                    "%s: tensor %s has dtype %s; F64, F32, BF16, F16, I64, I32 and U8 can be read: convert it first",
+                    in->path, quote(rec->name).text, quote(name).text);
+}
+
+static lk_status parse_shape(const source *in, const cJSON *item, record *rec)
+{
+    bool good = cJSON_IsArray(item);
+    int ndim = 0;
+    for (const cJSON *dim = item->child; good && dim; dim = dim->next, ndim++) {
+        uint64_t value;
+        good = ndim < LK_MAX_DIMS && to_integer(dim, &value) && value <= SIZE_MAX;
+        if (good)
+            rec->dims[ndim] = (size_t)value;
+    }
+    rec->ndim = ndim;
+    if (!good)
+        return lk__fail(LK_STATUS_FORMAT,
+                        "%s: tensor %s has a malformed shape; expected an array of 0 to %d integers from 0 to 2^53 - 1",
+                        in->path, quote(rec->name).text, LK_MAX_DIMS);
+    return LK_OK;
+}
+
+static lk_status parse_offsets(const source *in, const cJSON *item, record *rec)
+{
+    const cJSON *begin = cJSON_IsArray(item) ? item->child : NULL;
+    const cJSON *end = begin ? begin->next : NULL;
+    if (!end || end->next || !to_integer(begin, &rec->begin) || !to_integer(end, &rec->end) || rec->begin > rec->end)
+        return lk__fail(LK_STATUS_FORMAT,
+                        "%s: tensor %s has malformed data_offsets; expected [begin, end], integers from 0 to 2^53 - 1 "
+                        "with begin <= end",
+                        in->path, quote(rec->name).text);
+    uint64_t data = in->size - data_at(in);
+    if (rec->end > data)
+        return lk__fail(LK_STATUS_FORMAT,
+                        "%s is cut short or its header wrong: tensor %s ends at byte %" PRIu64
+                        ", the file at byte %" PRIu64,
+                        in->path, quote(rec->name).text, data_at(in) + rec->end, in->size);
+    return LK_OK;
+}
+
+/* The fields of a tensor; others are skipped, as the format's own reader does. */
+static const struct {
+    const char *name;
+    lk_status (*parse)(const source *in, const cJSON *item, record *rec);
+} fields[] = {{"dtype", parse_dtype}, {"shape", parse_shape}, {"data_offsets", parse_offsets}};
+
+enum { FIELDS = sizeof fields / sizeof *fields };
+
+static lk_status check_bytes(const source *in, const record *rec)
+{
+    uint64_t bytes = lk_dtype_size(rec->dtype);
+    bool overflow = false, empty = false;
+    for (int i = 0; i < rec->ndim; i++) {
+        empty |= rec->dims[i] == 0;
+        overflow |= __builtin_mul_overflow(bytes, (uint64_t)rec->dims[i], &bytes);
+    }
+    bytes = empty ? 0 : bytes;
+    if ((overflow && !empty) || bytes != rec->end - rec->begin)
+        return lk__fail(LK_STATUS_FORMAT,
+                        "%s: tensor %s has %" PRIu64 " bytes of data at byte %" PRIu64
+                        ", its shape and dtype %s ask for %s%" PRIu64,
+                        in->path, quote(rec->name).text, rec->end - rec->begin, data_at(in) + rec->begin,
+                        dtype_names[rec->dtype], overflow ? "more than " : "", overflow ? UINT64_MAX : bytes);
+    return LK_OK;
+}
+
+static lk_status parse_record(const source *in, const cJSON *item, record *rec)
+{
+    bool seen[FIELDS] = {false};
+    if (!cJSON_IsObject(item))
+        return lk__fail(LK_STATUS_FORMAT, "%s: tensor %s is not described by an object in the header", in->path,
+                        quote(rec->name).text);
+    for (const cJSON *child = item->child; child; child = child->next) {
+        for (int i = 0; i < FIELDS; i++) {
+            if (strcmp(child->string, fields[i].name) != 0)
+                continue;
+            if (seen[i])
+                return lk__fail(LK_STATUS_FORMAT, "%s: tensor %s has %s twice in the header", in->path,
+                                quote(rec->name).text, fields[i].name);
+            LK_TRY(fields[i].parse(in, child, rec));
+            seen[i] = true;
+        }
+    }
+    for (int i = 0; i < FIELDS; i++)
+        if (!seen[i])
+            return lk__fail(LK_STATUS_FORMAT, "%s: tensor %s has no %s in the header", in->path, quote(rec->name).text,
+                            fields[i].name);
+    return check_bytes(in, rec);
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const record *x = a, *y = b;
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    if (x->end != y->end)
+        return x->end < y->end ? -1 : 1;
+    return x->order < y->order ? -1 : 1;
+}
+
+/* Every byte of the data belongs to one tensor. records are sorted. */
+static lk_status check_cover(const source *in, const record *records, size_t count)
+{
+    uint64_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (records[i].begin != at)
+            return lk__fail(LK_STATUS_FORMAT,
+                            "%s: tensor %s starts at byte %" PRIu64 ", expected byte %" PRIu64
+                            ", the end of the one before: tensors may not %s",
+                            in->path, quote(records[i].name).text, data_at(in) + records[i].begin, data_at(in) + at,
+                            records[i].begin < at ? "overlap" : "leave holes");
+        at = records[i].end;
+    }
+    if (data_at(in) + at != in->size)
+        return lk__fail(LK_STATUS_FORMAT,
+                        "%s: the last tensor ends at byte %" PRIu64 ", the file at byte %" PRIu64
+                        ": the rest belongs to no tensor",
+                        in->path, data_at(in) + at, in->size);
+    return LK_OK;
+}
+
+/* records has room for every child of root. */
+static lk_status parse_records(const source *in, const cJSON *root, record *records, size_t *out)
+{
+    size_t count = 0;
+    bool metadata = false;
+    for (const cJSON *item = root->child; item; item = item->next) {
+        if (strcmp(item->string, METADATA) == 0) {
+            if (metadata)
+                return lk__fail(LK_STATUS_FORMAT, "%s: the header has \"" METADATA "\" twice", in->path);
+            metadata = true;
+            LK_TRY(check_metadata(in, item));
+            continue;
+        }
+        records[count] = (record){.name = item->string, .order = count};
+        LK_TRY(parse_record(in, item, &records[count]));
+        count++;
+    }
+    if (count)
+        qsort(records, count, sizeof *records, by_offset);
+    LK_TRY(check_cover(in, records, count));
+    *out = count;
+    return LK_OK;
+}
+
+/* The tensors follow each other in the file, so reading is one pass. */
+static lk_status read_tensors(const source *in, const record *records, size_t count, lk_state *state)
+{
+    for (size_t i = 0; i < count; i++) {
+        const record *rec = &records[i];
+        lk_entry *entry;
+        if (lk_state_find(state, rec->name))
+            return lk__fail(LK_STATUS_FORMAT, "%s: the header has tensor %s twice", in->path, quote(rec->name).text);
+        LK_TRY(lk_state_add(state, rec->name, rec->dtype, rec->ndim, rec->dims, &entry));
+        LK_TRY(read_exactly(in, entry->data, entry->bytes));
+    }
+    return LK_OK;
+}
+
+static lk_status load_tensors(const source *in, const cJSON *root, lk_state **out)
+{
+    record *records;
+    size_t count = 0;
+    lk_state *state = NULL;
+    lk_status status;
+    LK_TRY(LK_ALLOC((size_t)cJSON_GetArraySize(root), "the table of a safetensors file", &records));
+    LK_TRY_GOTO(parse_records(in, root, records, &count), free_records);
+    LK_TRY_GOTO(lk_state_create(&state), free_records);
+    LK_TRY_GOTO(read_tensors(in, records, count, state), destroy_state);
+    *out = state;
+    state = NULL;
+destroy_state:
+    lk_state_destroy(state);
+free_records:
+    lk__free(records);
+    return status;
+}
+
+lk_status lk_state_load(const char *path, lk_state **out)
+{
+    source in;
+    char *text = NULL;
+    cJSON *root = NULL;
+    lk_status status;
+    LK_TRY(open_source(path, &in));
+    LK_TRY_GOTO(read_header(&in, &text), close_file);
+    LK_TRY_GOTO(parse_header(&in, text, &root), free_text);
+    status = load_tensors(&in, root, out);
+    cJSON_Delete(root);
+free_text:
+    lk__free(text);
+close_file:
+    close(in.fd);
+    return status;
+}
+
+static lk_status check_name(const char *path, const char *name)
+{
+    if (strcmp(name, METADATA) == 0)
+        return lk__fail(LK_STATUS_USAGE, "cannot save %s: a tensor may not be called \"" METADATA "\"", path);
+    size_t bytes = strlen(name);
+    for (size_t i = 0, length; i < bytes; i += length) {
+        length = lk__utf8_length(name + i, bytes - i);
+        if (!length)
+            return lk__fail(LK_STATUS_USAGE, "cannot save %s: the name of a tensor is not UTF-8 at its byte %zu", path,
+                            i);
+    }
+    return LK_OK;
+}
+
+/* Larger elements first, else in the state's order: every tensor is aligned to
+ * its element as long as the data's start is aligned to the largest. */
+static void order_entries(const lk_state *state, const lk_entry **sorted)
+{
+    size_t at = 0;
+    for (size_t size = 8; size; size /= 2)
+        for (size_t i = 0; i < lk_state_count(state); i++)
+            if (lk_dtype_size(lk_state_at(state, i)->dtype) == size)
+                sorted[at++] = lk_state_at(state, i);
+}
+
+static size_t put(char *out, size_t room, const char *before, uint64_t value)
+{
+    return (size_t)snprintf(out, room, "%s%" PRIu64, before, value);
+}
+
+/* Everything about an entry but its name: at most this many bytes. */
+enum { ENTRY_BYTES = 80 + 21 * (LK_MAX_DIMS + 2) };
+
+static size_t put_entry(char *out, const lk_entry *entry, uint64_t begin)
+{
+    size_t at = 0;
+    out[at++] = ',';
+    at += lk__json_quote(entry->name, out + at);
+    at += (size_t)snprintf(out + at, 40, ":{\"dtype\":\"%s\",\"shape\":[", dtype_names[entry->dtype]);
+    for (int i = 0; i < entry->ndim; i++)
+        at += put(out + at, 22, i ? "," : "", entry->dims[i]);
+    at += put(out + at, 42, "],\"data_offsets\":[", begin);
+    at += put(out + at, 22, ",", begin + entry->bytes);
+    memcpy(out + at, "]}", 2);
+    at += 2;
+    return at;
+}
+
+/* The length and the header as they go into the file. */
+static lk_status make_header(const char *path, const lk_entry *const *sorted, size_t count, char **out, size_t *bytes)
+{
+    static const char start[] = "{\"" METADATA "\":{\"format\":\"pt\"}";
+    size_t room = HEADER_AT + sizeof start + 16;
+    for (size_t i = 0; i < count; i++) {
+        LK_TRY(check_name(path, sorted[i]->name));
+        room += 6 * strlen(sorted[i]->name) + ENTRY_BYTES;
+    }
+    char *text;
+    LK_TRY(LK_ALLOC(room, "the header of a safetensors file", &text));
+    memcpy(text + HEADER_AT, start, sizeof start - 1);
+    size_t at = HEADER_AT + sizeof start - 1;
+    uint64_t offset = 0;
+    for (size_t i = 0; i < count; i++) {
+        at += put_entry(text + at, sorted[i], offset);
+        offset += sorted[i]->bytes;
+    }
+    text[at++] = '}';
+    while (at % 8)
+        text[at++] = ' ';
+    uint64_t length = at - HEADER_AT;
+    if (length > MAX_HEADER) {
+        lk__free(text);
+        return lk__fail(LK_STATUS_USAGE, "cannot save %s: its header would have %" PRIu64 " bytes, at most %u is legal",
+                        path, length, MAX_HEADER);
+    }
+    memcpy(text, &length, sizeof length);
+    *out = text;
+    *bytes = at;
+    return LK_OK;
+}
+
+static lk_status write_file(const char *path, const char *header, size_t bytes, const lk_entry *const *sorted,
+                            size_t count)
+{
+    lk_writer *writer;
+    lk_status status;
+    LK_TRY(lk__writer_open(path, &writer));
+    LK_TRY_GOTO(lk__writer_write(writer, header, bytes), abort_writer);
+    for (size_t i = 0; i < count; i++)
+        LK_TRY_GOTO(lk__writer_write(writer, sorted[i]->data, sorted[i]->bytes), abort_writer);
+    return lk__writer_commit(writer);
+abort_writer:
+    lk__writer_abort(writer);
+    return status;
+}
+
+lk_status lk_state_save(const lk_state *state, const char *path)
+{
+    const lk_entry **sorted;
+    char *header = NULL;
+    size_t count = lk_state_count(state), bytes = 0;
+    lk_status status;
+    LK_TRY(LK_ALLOC(count, "the order of a state dict", &sorted));
+    order_entries(state, sorted);
+    LK_TRY_GOTO(make_header(path, sorted, count, &header, &bytes), free_sorted);
+    status = write_file(path, header, bytes, sorted, count);
+    lk__free(header);
+free_sorted:
+    lk__free(sorted);
+    return status;
+}

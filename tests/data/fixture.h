@@ -1,0 +1,96 @@
+/* fixture.h - a temporary folder, and files made for a test, plain or gzipped. */
+#ifndef LK_TESTS_DATA_FIXTURE_H
+#define LK_TESTS_DATA_FIXTURE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <lockstep/status.h>
+
+#define TRY(expr)                                                          \
+    do {                                                                   \
+        lk_status try_ = (expr);                                           \
+        if (try_ != LK_OK)                                                 \
+            fail_msg("%s: status %d, %s", #expr, try_, lk_error_detail()); \
+    } while (0)
+
+static inline void assert_detail(const char *part)
+{
+    if (strstr(lk_error_detail(), part) == NULL)
+        fail_msg("detail \"%s\" lacks \"%s\"", lk_error_detail(), part);
+}
+
+typedef struct folder {
+    char path[256];
+} folder;
+
+static inline folder folder_create(void)
+{
+    folder f;
+    const char *tmp = getenv("TMPDIR");
+    snprintf(f.path, sizeof f.path, "%s/lockstep-test-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    assert_non_null(mkdtemp(f.path));
+    return f;
+}
+
+static inline void remove_tree(const char *path)
+{
+    DIR *dir = opendir(path);
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        char below[1024];
+        int length = snprintf(below, sizeof below, "%s/%s", path, entry->d_name);
+        assert_true(length < (int)sizeof below);
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            remove_tree(below);
+    }
+    if (dir != NULL)
+        closedir(dir);
+    assert_int_equal(remove(path), 0);
+}
+
+static inline void folder_destroy(const folder *f)
+{
+    remove_tree(f->path);
+}
+
+/* Writes folder/name; a name ending in .gz is gzipped. */
+static inline void put(const folder *f, const char *name, const void *data, size_t bytes)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", f->path, name);
+    for (char *slash = strchr(path + strlen(f->path) + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0777);
+        *slash = '/';
+    }
+    size_t length = strlen(name);
+    bool gzip = length > 3 && strcmp(name + length - 3, ".gz") == 0;
+    gzFile file = gzopen(path, gzip ? "wb" : "wbT");
+    assert_non_null(file);
+    if (bytes > 0)
+        assert_int_equal(gzwrite(file, data, (unsigned)bytes), (int)bytes);
+    assert_int_equal(gzclose(file), Z_OK);
+}
+
+/* Cuts folder/name to its first bytes. */
+static inline void cut(const folder *f, const char *name, size_t bytes)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", f->path, name);
+    assert_int_equal(truncate(path, (off_t)bytes), 0);
+}
+
+#endif

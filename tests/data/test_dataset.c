@@ -1,0 +1,458 @@
+/* test_dataset.c - IDX and CIFAR files, right and malformed, and where data sets
+ * are looked for. */
+#include "fixture.h"
+
+#include <lockstep/data.h>
+
+enum { COUNT = 7, HEIGHT = 3, WIDTH = 5, AREA = HEIGHT * WIDTH, RECORD = 3073 };
+
+static folder here;
+
+static int set_up(void **state)
+{
+    (void)state;
+    here = folder_create();
+    /* Nothing on the machine but the test's own folder is to be found. */
+    setenv("LOCKSTEP_DATA", "", 1);
+    setenv("XDG_CACHE_HOME", here.path, 1);
+    return chdir(here.path);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    folder_destroy(&here);
+    return 0;
+}
+
+static void put_word(uint8_t *at, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        at[i] = (uint8_t)(value >> (24 - 8 * i));
+}
+
+static uint8_t pixel(lk_split split, size_t sample, size_t i)
+{
+    return (uint8_t)(sample * 31 + i * 7 + (split == LK_SPLIT_TEST ? 100 : 0));
+}
+
+static uint8_t label_of(lk_split split, size_t sample)
+{
+    return (uint8_t)((sample * 3 + (split == LK_SPLIT_TEST ? 1 : 0)) % 10);
+}
+
+typedef struct idx {
+    uint8_t images[16 + COUNT * AREA], labels[8 + COUNT];
+} idx;
+
+static idx make_idx(lk_split split)
+{
+    idx made;
+    uint32_t words[] = {0x803, COUNT, HEIGHT, WIDTH};
+    for (size_t i = 0; i < 4; i++)
+        put_word(made.images + 4 * i, words[i]);
+    put_word(made.labels, 0x801);
+    put_word(made.labels + 4, COUNT);
+    for (size_t s = 0; s < COUNT; s++) {
+        made.labels[8 + s] = label_of(split, s);
+        for (size_t i = 0; i < AREA; i++)
+            made.images[16 + s * AREA + i] = pixel(split, s, i);
+    }
+    return made;
+}
+
+/* Writes one split below `under` with the given spelling, as in "%s-idx%d-ubyte.gz". */
+static void put_split(const char *under, lk_split split, char separator, const char *ending)
+{
+    idx made = make_idx(split);
+    char name[128];
+    const char *prefix = split == LK_SPLIT_TRAIN ? "train" : "t10k";
+    snprintf(name, sizeof name, "%s%s-images%cidx3-ubyte%s", under, prefix, separator, ending);
+    put(&here, name, made.images, sizeof made.images);
+    snprintf(name, sizeof name, "%s%s-labels%cidx1-ubyte%s", under, prefix, separator, ending);
+    put(&here, name, made.labels, sizeof made.labels);
+}
+
+static void check_split(const char *name, const char *dir, lk_split split)
+{
+    lk_dataset *data = NULL;
+    TRY(lk_dataset_open(name, dir, split, &data));
+    const lk_dataset_info *info = lk_dataset_get_info(data);
+    assert_string_equal(info->name, name);
+    assert_int_equal(info->count, COUNT);
+    assert_int_equal(info->channels, 1);
+    assert_int_equal(info->height, HEIGHT);
+    assert_int_equal(info->width, WIDTH);
+    assert_int_equal(info->classes, 10);
+    for (size_t s = 0; s < COUNT; s++) {
+        uint8_t pixels[AREA];
+        int32_t label = -1;
+        TRY(lk_dataset_get(data, s, pixels, &label));
+        assert_int_equal(label, label_of(split, s));
+        for (size_t i = 0; i < AREA; i++)
+            assert_int_equal(pixels[i], pixel(split, s, i));
+    }
+    uint8_t pixels[AREA];
+    int32_t label = -1;
+    assert_int_equal(lk_dataset_get(data, COUNT, pixels, &label), LK_STATUS_USAGE);
+    assert_int_equal(label, -1);
+    lk_dataset_destroy(data);
+}
+
+static void idx_round_trip(void **state)
+{
+    (void)state;
+    static const char separators[] = {'-', '.'};
+    static const char *const endings[] = {"", ".gz"};
+    char under[32], dir[300];
+    for (int i = 0; i < 4; i++) {
+        snprintf(under, sizeof under, "case%d/", i);
+        put_split(under, LK_SPLIT_TRAIN, separators[i % 2], endings[i / 2]);
+        put_split(under, LK_SPLIT_TEST, separators[i % 2], endings[i / 2]);
+        snprintf(dir, sizeof dir, "%s/case%d", here.path, i);
+        for (lk_split split = LK_SPLIT_TRAIN; split <= LK_SPLIT_TEST; split++) {
+            check_split("mnist", dir, split);
+            check_split("fashion-mnist", dir, split);
+            check_split(dir, NULL, split);
+        }
+    }
+}
+
+static void refuse(const char *name, lk_split split, lk_status status, const char *part, const char *part2)
+{
+    lk_dataset *data = NULL;
+    assert_int_equal(lk_dataset_open(name, here.path, split, &data), status);
+    assert_null(data);
+    assert_detail(part);
+    assert_detail(part2);
+}
+
+#define IMAGES "train-images-idx3-ubyte"
+#define LABELS "train-labels-idx1-ubyte"
+
+/* Replaces the training files by changed ones; bytes 0: all of them. */
+static void put_damaged(const idx *made, size_t images_bytes, size_t labels_bytes)
+{
+    put(&here, IMAGES, made->images, images_bytes ? images_bytes : sizeof made->images);
+    put(&here, LABELS, made->labels, labels_bytes ? labels_bytes : sizeof made->labels);
+}
+
+static void idx_bad_images(void **state)
+{
+    (void)state;
+    idx made = make_idx(LK_SPLIT_TRAIN);
+    put_damaged(&made, 10, 0);
+    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, IMAGES, "ends at byte 10");
+    put_damaged(&made, sizeof made.images - 1, 0);
+    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, IMAGES, "is 120 bytes long");
+    put_word(made.images, 0x801);
+    put_damaged(&made, 0, 0);
+    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, IMAGES, "byte 0 begins 0x00000801");
+    static const struct {
+        uint32_t count, height, width;
+        const char *part;
+    } lies[] = {
+        {0, HEIGHT, WIDTH, "no images"},
+        {COUNT, 0, WIDTH, "0 by 5"},
+        {COUNT, HEIGHT, 0x80000000u, "3 by 2147483648"},
+        {COUNT + 1, HEIGHT, WIDTH, "calls for 136"},
+        {COUNT - 1, HEIGHT, WIDTH, "calls for 106"},
+        {0xffffffffu, 4096, 4096, "calls for"},
+    };
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        put_word(made.images, 0x803);
+        put_word(made.images + 4, lies[i].count);
+        put_word(made.images + 8, lies[i].height);
+        put_word(made.images + 12, lies[i].width);
+        put_damaged(&made, 0, 0);
+        refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, IMAGES, lies[i].part);
+    }
+}
+
+static void idx_bad_labels(void **state)
+{
+    (void)state;
+    idx made = make_idx(LK_SPLIT_TRAIN);
+    put_damaged(&made, 0, 5);
+    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, LABELS, "ends at byte 5");
+    put_damaged(&made, 0, sizeof made.labels - 1);
+    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, LABELS, "says 7 labels, but 6 bytes");
+    made.labels[8 + 4] = 10;
+    put_damaged(&made, 0, 0);
+    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, LABELS, "label 10 of sample 4 (byte 12)");
+    put_word(made.labels, 0x803);
+    put_damaged(&made, 0, 0);
+    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, LABELS, "0x00000801");
+    made = make_idx(LK_SPLIT_TRAIN);
+    put_word(made.labels + 4, COUNT - 1);
+    put_damaged(&made, 0, sizeof made.labels - 1);
+    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_MISMATCH, LABELS " holds 6 labels", IMAGES " holds 7 images");
+}
+
+/* Through gzip the size is only known for sure once all is inflated. */
+static void idx_bad_gzip(void **state)
+{
+    (void)state;
+    idx made = make_idx(LK_SPLIT_TRAIN);
+    put(&here, LABELS, made.labels, sizeof made.labels);
+    put(&here, IMAGES ".gz", made.images, sizeof made.images - 1);
+    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, IMAGES ".gz", "ends at byte 120");
+    put_word(made.images + 4, COUNT - 1);
+    put(&here, IMAGES ".gz", made.images, sizeof made.images);
+    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, IMAGES ".gz", "more than the 106 bytes");
+    put_word(made.images + 4, 0xffffffffu);
+    put(&here, IMAGES ".gz", made.images, sizeof made.images);
+    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, IMAGES ".gz", "gzipped bytes can hold");
+    put_word(made.images + 4, COUNT);
+    put(&here, IMAGES ".gz", made.images, sizeof made.images);
+    cut(&here, IMAGES ".gz", 70);
+    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, IMAGES ".gz", "ends too early");
+    cut(&here, IMAGES ".gz", 12);
+    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, IMAGES ".gz", "header");
+}
+
+static void flip_checksum(const char *name)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", here.path, name);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, -8, SEEK_END), 0);
+    int byte = fgetc(file);
+    assert_int_equal(fseek(file, -8, SEEK_END), 0);
+    assert_int_equal(fputc(byte ^ 1, file), byte ^ 1);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* A wrong checksum at the end of a large file shows only after the data set was
+ * opened: get reports it, every time. */
+static void idx_bad_checksum(void **state)
+{
+    (void)state;
+    enum { SIDE = 100 };
+    idx made = make_idx(LK_SPLIT_TRAIN);
+    static uint8_t images[16 + COUNT * SIDE * SIDE], pixels[SIDE * SIDE];
+    memcpy(images, made.images, 8);
+    put_word(images + 8, SIDE);
+    put_word(images + 12, SIDE);
+    for (size_t i = 16; i < sizeof images; i++)
+        images[i] = (uint8_t)((i * i) >> 3);
+    put(&here, LABELS, made.labels, sizeof made.labels);
+    put(&here, IMAGES ".gz", images, sizeof images);
+    flip_checksum(IMAGES ".gz");
+    lk_dataset *data = NULL;
+    TRY(lk_dataset_open("mnist", here.path, LK_SPLIT_TRAIN, &data));
+    for (int i = 0; i < 2; i++) {
+        int32_t label;
+        assert_int_equal(lk_dataset_get(data, 0, pixels, &label), LK_STATUS_FORMAT);
+        assert_detail(IMAGES ".gz");
+        assert_detail("data check");
+    }
+    lk_dataset_destroy(data);
+    put(&here, IMAGES ".gz", made.images, sizeof made.images);
+    flip_checksum(IMAGES ".gz");
+    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, IMAGES ".gz", "data check");
+}
+
+/* A user's own folder may have more classes, the same for both splits. */
+static void idx_classes(void **state)
+{
+    (void)state;
+    idx made = make_idx(LK_SPLIT_TRAIN);
+    made.labels[8 + 2] = 26;
+    put_damaged(&made, 0, 0);
+    put_split("", LK_SPLIT_TEST, '-', "");
+    for (lk_split split = LK_SPLIT_TRAIN; split <= LK_SPLIT_TEST; split++) {
+        lk_dataset *data = NULL;
+        TRY(lk_dataset_open(here.path, NULL, split, &data));
+        assert_int_equal(lk_dataset_get_info(data)->classes, 27);
+        assert_string_equal(lk_dataset_get_info(data)->path, here.path);
+        lk_dataset_destroy(data);
+    }
+}
+
+static void make_cifar(const char *name, size_t records, uint8_t first)
+{
+    uint8_t *bytes = malloc(records * RECORD);
+    assert_non_null(bytes);
+    for (size_t r = 0; r < records; r++) {
+        bytes[r * RECORD] = (uint8_t)((first + r) % 10);
+        for (size_t i = 0; i + 1 < RECORD; i++)
+            bytes[r * RECORD + 1 + i] = (uint8_t)(first + r + i * 13);
+    }
+    put(&here, name, bytes, records * RECORD);
+    free(bytes);
+}
+
+/* Five files of 1 to 5 records, numbered on from file to file, and a test file. */
+static void put_cifar(const char *under, const char *ending)
+{
+    char name[64];
+    uint8_t first = 0;
+    for (uint8_t i = 1; i <= 5; i++) {
+        snprintf(name, sizeof name, "%sdata_batch_%d.bin%s", under, i, ending);
+        make_cifar(name, i, first);
+        first = (uint8_t)(first + i);
+    }
+    snprintf(name, sizeof name, "%stest_batch.bin%s", under, ending);
+    make_cifar(name, 2, 0);
+}
+
+static void check_cifar(const char *name, const char *dir, lk_split split, size_t count)
+{
+    lk_dataset *data = NULL;
+    TRY(lk_dataset_open(name, dir, split, &data));
+    const lk_dataset_info *info = lk_dataset_get_info(data);
+    assert_int_equal(info->count, count);
+    assert_int_equal(info->channels, 3);
+    assert_int_equal(info->height, 32);
+    assert_int_equal(info->width, 32);
+    assert_int_equal(info->classes, 10);
+    for (size_t s = 0; s < count; s++) {
+        uint8_t pixels[RECORD - 1];
+        int32_t label = -1;
+        TRY(lk_dataset_get(data, s, pixels, &label));
+        assert_int_equal(label, s % 10);
+        for (size_t i = 0; i < sizeof pixels; i++)
+            assert_int_equal(pixels[i], (uint8_t)(s + i * 13));
+    }
+    lk_dataset_destroy(data);
+}
+
+static void cifar_round_trip(void **state)
+{
+    (void)state;
+    put_cifar("cifar10/", "");
+    put_cifar("data/cifar-10-batches-bin/", ".gz");
+    check_cifar("cifar10", here.path, LK_SPLIT_TRAIN, 15);
+    check_cifar("cifar10", NULL, LK_SPLIT_TRAIN, 15);
+    check_cifar("cifar10", NULL, LK_SPLIT_TEST, 2);
+    check_cifar("./cifar10", NULL, LK_SPLIT_TRAIN, 15);
+    check_cifar("cifar10/", NULL, LK_SPLIT_TEST, 2);
+}
+
+static void cifar_malformed(void **state)
+{
+    (void)state;
+    put_cifar("", "");
+    cut(&here, "data_batch_3.bin", 3 * RECORD - 1);
+    refuse("cifar10", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, "data_batch_3.bin", "ends at byte 9218");
+    cut(&here, "data_batch_3.bin", 0);
+    refuse("cifar10", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, "data_batch_3.bin", "byte 0");
+    uint8_t record[2 * RECORD] = {0};
+    record[RECORD] = 10;
+    put(&here, "test_batch.bin", record, sizeof record);
+    refuse("cifar10", LK_SPLIT_TEST, LK_STATUS_FORMAT, "test_batch.bin", "label 10 of record 1 (byte 3073)");
+    char path[300];
+    snprintf(path, sizeof path, "%s/data_batch_5.bin", here.path);
+    assert_int_equal(unlink(path), 0);
+    refuse("cifar10", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, here.path, "data_batch_5.bin");
+}
+
+/* Places in order: the folder given, $LOCKSTEP_DATA, ./data, the user's cache. */
+static void search_order(void **state)
+{
+    (void)state;
+    static const char *const places[] = {"given", "variable", "data", "lockstep"};
+    char dir[300], variable[300], found[400];
+    snprintf(dir, sizeof dir, "%s/given", here.path);
+    snprintf(variable, sizeof variable, "%s/variable", here.path);
+    setenv("LOCKSTEP_DATA", variable, 1);
+    for (size_t i = 4; i-- > 0;) {
+        char under[64];
+        snprintf(under, sizeof under, "%s/MNIST/raw/", places[i]);
+        put_split(under, LK_SPLIT_TRAIN, '-', ".gz");
+        lk_dataset *data = NULL;
+        TRY(lk_dataset_open("mnist", dir, LK_SPLIT_TRAIN, &data));
+        snprintf(found, sizeof found, "%s/MNIST/raw", places[i]);
+        const char *path = lk_dataset_get_info(data)->path;
+        assert_true(strlen(path) >= strlen(found));
+        assert_string_equal(path + strlen(path) - strlen(found), found);
+        lk_dataset_destroy(data);
+    }
+}
+
+static void not_found(void **state)
+{
+    (void)state;
+    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, "--data-dir", "LOCKSTEP_DATA");
+    static const char *const parts[] = {
+        "./data", "/lockstep", "/usr/share/datasets", "MNIST/raw", "dataset-fashion-mnist", "digits", "train-images"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        assert_detail(parts[i]);
+    assert_detail(here.path);
+    refuse("minst", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, "'minst'", "did you mean 'mnist'");
+    refuse("/no/such/folder", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, "'/no/such/folder'", "fashion-mnist");
+    refuse(here.path, LK_SPLIT_TEST, LK_STATUS_NOT_FOUND, "no test split", "test_batch.bin");
+    refuse("", LK_SPLIT_TRAIN, LK_STATUS_USAGE, "empty", "");
+}
+
+/* Both MNISTs use the same file names: a folder named after one is not the other. */
+static void not_the_other(void **state)
+{
+    (void)state;
+    put_split("fashion-mnist/", LK_SPLIT_TRAIN, '-', "");
+    char dir[300];
+    snprintf(dir, sizeof dir, "%s/fashion-mnist/", here.path);
+    check_split("fashion-mnist", dir, LK_SPLIT_TRAIN);
+    check_split("fashion-mnist", here.path, LK_SPLIT_TRAIN);
+    lk_dataset *data = NULL;
+    assert_int_equal(lk_dataset_open("mnist", dir, LK_SPLIT_TRAIN, &data), LK_STATUS_NOT_FOUND);
+}
+
+static void table(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"mnist", "fashion-mnist", "cifar10", "digits"};
+    for (size_t i = 0; i < 4; i++) {
+        assert_string_equal(lk_dataset_list(i)->name, names[i]);
+        assert_true(strlen(lk_dataset_list(i)->summary) > 0);
+    }
+    assert_null(lk_dataset_list(4));
+    lk_dataset_destroy(NULL);
+}
+
+static char real_data[512];
+
+/* The published test split: its first labels and the sum of all its bytes. */
+static void real_mnist(void **state)
+{
+    (void)state;
+    if (*real_data == '\0')
+        skip();
+    setenv("LOCKSTEP_DATA", real_data, 1);
+    lk_dataset *data = NULL;
+    lk_status status = lk_dataset_open("mnist", NULL, LK_SPLIT_TEST, &data);
+    if (status == LK_STATUS_NOT_FOUND)
+        skip();
+    TRY(status);
+    assert_int_equal(lk_dataset_get_info(data)->count, 10000);
+    static const int32_t first[] = {7, 2, 1, 0, 4, 1, 4, 9, 5, 9};
+    uint64_t sum = 0;
+    for (size_t i = 0; i < 10000; i++) {
+        uint8_t pixels[784];
+        int32_t label;
+        TRY(lk_dataset_get(data, i, pixels, &label));
+        if (i < 10)
+            assert_int_equal(label, first[i]);
+        for (size_t k = 0; k < 784; k++)
+            sum += pixels[k];
+    }
+    assert_int_equal(sum, 264923200);
+    lk_dataset_destroy(data);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const char *variable = getenv("LOCKSTEP_DATA");
+    snprintf(real_data, sizeof real_data, "%s", variable ? variable : "");
+    const struct CMUnitTest tests[] = {
+        CASE(idx_round_trip),   CASE(idx_bad_images), CASE(idx_bad_labels),   CASE(idx_bad_gzip),
+        CASE(idx_bad_checksum), CASE(idx_classes),    CASE(cifar_round_trip), CASE(cifar_malformed),
+        CASE(search_order),     CASE(not_found),      CASE(not_the_other),    CASE(table),
+        CASE(real_mnist),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,280 @@
+/* Damaged files: every parser of files from outside is fed valid files with
+ * random damage. Whatever comes, a load ends in success or in a status that
+ * blames the file by name, and what was loaded can be read to its end. The
+ * sanitizer builds look at the memory meanwhile.
+ *
+ * LOCKSTEP_FUZZ_ROUNDS sets the damaged files a format gets, LOCKSTEP_FUZZ_SEED
+ * where the damage starts; a failure names its round. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <lockstep/data.h>
+#include <lockstep/state.h>
+
+enum { MAX_BYTES = 1 << 16, IMAGES = 12, SIDE = 5, CIFAR_RECORD = 3073, DEFAULT_ROUNDS = 1500 };
+
+typedef struct bytes {
+    size_t count;
+    uint8_t at[MAX_BYTES];
+} bytes;
+
+static char folder[] = "/tmp/lockstep-fuzz-XXXXXX";
+static uint64_t random_state;
+static unsigned long current_round; /* 0: the file as it should be */
+
+static uint32_t draw(uint32_t below)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((random_state >> 33) % below);
+}
+
+static unsigned long setting(const char *name, unsigned long otherwise)
+{
+    const char *text = getenv(name);
+    return text ? strtoul(text, NULL, 10) : otherwise;
+}
+
+static char *in_folder(const char *name)
+{
+    static char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void write_file(const char *name, const bytes *content)
+{
+    FILE *file = fopen(in_folder(name), "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(content->at, 1, content->count, file), content->count);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void read_file(const char *name, bytes *content)
+{
+    FILE *file = fopen(in_folder(name), "rb");
+    assert_non_null(file);
+    content->count = fread(content->at, 1, MAX_BYTES, file);
+    fclose(file);
+    assert_in_range(content->count, 1, MAX_BYTES / 2);
+}
+
+/* Half of all damage is to the first bytes, where headers are. */
+static size_t place(const bytes *content)
+{
+    uint32_t end = (uint32_t)content->count;
+    return draw(end > 80 && draw(2) ? 80 : end);
+}
+
+static void damage_number(bytes *content, size_t at)
+{
+    static const uint64_t numbers[] = {0, 1, 0x7f, 0xff, 0x7fffffff, 0xffffffff, 0x100000000, INT64_MAX, UINT64_MAX};
+    uint64_t number = numbers[draw(sizeof numbers / sizeof *numbers)];
+    size_t width = draw(2) ? 4 : 8;
+    int big_endian = (int)draw(2);
+    for (size_t i = 0; i < width && at + i < content->count; i++)
+        content->at[at + i] = (uint8_t)(number >> (8 * (big_endian ? width - 1 - i : i)));
+}
+
+static void damage_once(bytes *content)
+{
+    size_t at = place(content);
+    switch (draw(6)) {
+    case 0:
+        content->at[at] ^= (uint8_t)(1u << draw(8));
+        break;
+    case 1:
+        content->at[at] = (uint8_t) "{}[]\",:0-\\\xff"[draw(12)];
+        break;
+    case 2:
+        content->count = at + 1;
+        break;
+    case 3:
+        for (uint32_t more = 1 + draw(64); more > 0 && content->count < MAX_BYTES; more--)
+            content->at[content->count++] = (uint8_t)draw(256);
+        break;
+    case 4:
+        damage_number(content, at);
+        break;
+    default:
+        memmove(content->at + at, content->at + place(content), draw((uint32_t)(content->count - at)) / 2);
+        break;
+    }
+}
+
+/* The only refusals there may be: of a damaged file, by its name. */
+static void check_refusal(lk_status status, const char *name)
+{
+    int blames_file = status == LK_STATUS_FORMAT || status == LK_STATUS_MISMATCH || status == LK_STATUS_UNSUPPORTED ||
+                      status == LK_STATUS_IO;
+    if (current_round == 0 || !blames_file || !strstr(lk_error_detail(), name))
+        fail_msg("round %lu of %s: %s: '%s'", current_round, name, lk_status_string(status), lk_error_detail());
+}
+
+static void try_state(const char *name)
+{
+    lk_state *state = NULL;
+    lk_status status = lk_state_load(in_folder(name), &state);
+    if (status != LK_OK) {
+        assert_null(state);
+        check_refusal(status, name);
+        return;
+    }
+    (void)lk_state_hash(state);
+    lk_state_destroy(state);
+}
+
+static void try_dataset(const char *name)
+{
+    lk_dataset *data = NULL;
+    lk_status status = lk_dataset_open(folder, NULL, LK_SPLIT_TRAIN, &data);
+    if (status != LK_OK) {
+        assert_null(data);
+        check_refusal(status, folder);
+        return;
+    }
+    const lk_dataset_info *info = lk_dataset_get_info(data);
+    uint8_t *pixels = malloc(info->channels * info->height * info->width);
+    assert_non_null(pixels);
+    for (size_t i = 0; i < info->count && status == LK_OK; i++) {
+        int32_t label = -1;
+        status = lk_dataset_get(data, i, pixels, &label);
+        if (status == LK_OK)
+            assert_in_range(label, 0, 255);
+    }
+    if (status != LK_OK)
+        check_refusal(status, name);
+    free(pixels);
+    lk_dataset_destroy(data);
+}
+
+/* Damages the file called name again and again, and puts it back. */
+static void fuzz(const char *name, void (*attempt)(const char *name))
+{
+    static bytes whole, damaged;
+    read_file(name, &whole);
+    current_round = 0;
+    attempt(name);
+    unsigned long seed = setting("LOCKSTEP_FUZZ_SEED", 1), rounds = setting("LOCKSTEP_FUZZ_ROUNDS", DEFAULT_ROUNDS);
+    for (unsigned long round = seed; round < seed + rounds; round++) {
+        random_state = round;
+        damaged = whole;
+        for (uint32_t times = 1 + draw(3); times > 0; times--)
+            damage_once(&damaged);
+        write_file(name, &damaged);
+        current_round = round;
+        attempt(name);
+    }
+    write_file(name, &whole);
+}
+
+static void remove_file(const char *name)
+{
+    unlink(in_folder(name));
+}
+
+static void test_safetensors(void **unused)
+{
+    (void)unused;
+    lk_state *state;
+    lk_entry *entry;
+    assert_int_equal(lk_state_create(&state), LK_OK);
+    assert_int_equal(lk_state_add(state, "conv.weight", LK_DTYPE_F32, 4, (size_t[]){2, 3, 3, 3}, &entry), LK_OK);
+    assert_int_equal(lk_state_add(state, "conv.bias", LK_DTYPE_BF16, 1, (size_t[]){2}, &entry), LK_OK);
+    assert_int_equal(lk_state_add(state, "count", LK_DTYPE_I64, 0, (size_t[]){1}, &entry), LK_OK);
+    assert_int_equal(lk_state_save(state, in_folder("model.safetensors")), LK_OK);
+    lk_state_destroy(state);
+    fuzz("model.safetensors", try_state);
+    remove_file("model.safetensors");
+}
+
+static void fill_idx(bytes *images, bytes *labels)
+{
+    const uint8_t image_header[] = {0, 0, 8, 3, 0, 0, 0, IMAGES, 0, 0, 0, SIDE, 0, 0, 0, SIDE};
+    const uint8_t label_header[] = {0, 0, 8, 1, 0, 0, 0, IMAGES};
+    images->count = sizeof image_header + IMAGES * SIDE * SIDE;
+    labels->count = sizeof label_header + IMAGES;
+    for (size_t i = 0; i < images->count; i++)
+        images->at[i] = i < sizeof image_header ? image_header[i] : (uint8_t)i;
+    for (size_t i = 0; i < labels->count; i++)
+        labels->at[i] = i < sizeof label_header ? label_header[i] : (uint8_t)(i % 10);
+}
+
+static void write_gzip(const char *name, const bytes *content)
+{
+    gzFile file = gzopen(in_folder(name), "wb");
+    assert_non_null(file);
+    assert_int_equal(gzwrite(file, content->at, (unsigned)content->count), (int)content->count);
+    assert_int_equal(gzclose(file), Z_OK);
+}
+
+static void fuzz_idx(const char *images, const char *labels, void (*write)(const char *name, const bytes *content))
+{
+    static bytes image_bytes, label_bytes;
+    fill_idx(&image_bytes, &label_bytes);
+    write(images, &image_bytes);
+    write(labels, &label_bytes);
+    fuzz(images, try_dataset);
+    fuzz(labels, try_dataset);
+    remove_file(images);
+    remove_file(labels);
+}
+
+static void test_idx(void **unused)
+{
+    (void)unused;
+    fuzz_idx("train-images-idx3-ubyte", "train-labels-idx1-ubyte", write_file);
+}
+
+static void test_idx_gzip(void **unused)
+{
+    (void)unused;
+    fuzz_idx("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", write_gzip);
+}
+
+static void test_cifar(void **unused)
+{
+    (void)unused;
+    static const char *const names[] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
+                                        "data_batch_5.bin"};
+    static bytes batch;
+    batch.count = 2 * CIFAR_RECORD;
+    for (size_t i = 0; i < batch.count; i++)
+        batch.at[i] = i % CIFAR_RECORD == 0 ? 7 : (uint8_t)i;
+    for (size_t i = 0; i < 5; i++)
+        write_file(names[i], &batch);
+    fuzz(names[3], try_dataset);
+    for (size_t i = 0; i < 5; i++)
+        remove_file(names[i]);
+}
+
+static int make_folder(void **unused)
+{
+    (void)unused;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **unused)
+{
+    (void)unused;
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_safetensors),
+        cmocka_unit_test(test_idx),
+        cmocka_unit_test(test_idx_gzip),
+        cmocka_unit_test(test_cifar),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

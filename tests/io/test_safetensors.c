@@ -1,0 +1,551 @@
+/* test_safetensors.c - .safetensors written, read and refused.
+ *
+ * Run with "write FILE" or "read FILE" it is one half of an exchange with the
+ * safetensors package, which interop_safetensors.py conducts. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <lockstep/state.h>
+
+#include "io/io.h"
+
+/* Every type, rank and kind of name; interop_safetensors.py has the same list.
+ * Byte k of tensor t is 7 k + 13 t + 1. */
+static const struct {
+    const char *name;
+    lk_dtype dtype;
+    int ndim;
+    size_t dims[LK_MAX_DIMS];
+} samples[] = {
+    {"u8.odd", LK_DTYPE_U8, 1, {3}},
+    {"conv1.weight", LK_DTYPE_F32, 4, {4, 1, 3, 3}},
+    {"conv1.bias", LK_DTYPE_F32, 1, {4}},
+    {"f16", LK_DTYPE_F16, 2, {3, 5}},
+    {"bn.num_batches_tracked", LK_DTYPE_I64, 0, {0}},
+    {"bf16", LK_DTYPE_BF16, 1, {7}},
+    {"scalar", LK_DTYPE_F32, 0, {0}},
+    {"empty", LK_DTYPE_F32, 2, {0, 5}},
+    {"f64", LK_DTYPE_F64, 3, {1, 2, 3}},
+    {"i32", LK_DTYPE_I32, 8, {1, 2, 1, 1, 2, 1, 1, 1}},
+    {"quote\" back\\ slash/ tab\t \x01\x7f end", LK_DTYPE_U8, 0, {0}},
+    {"h\xc3\xa9llo \xe6\x97\xa5 \xf0\x9f\x98\x80", LK_DTYPE_U8, 1, {2}},
+    {"", LK_DTYPE_U8, 1, {1}},
+};
+enum { SAMPLES = sizeof samples / sizeof *samples };
+
+static lk_state *make_samples(void)
+{
+    lk_state *state = NULL;
+    assert_int_equal(lk_state_create(&state), LK_OK);
+    for (size_t t = 0; t < SAMPLES; t++) {
+        lk_entry *entry;
+        assert_int_equal(
+            lk_state_add(state, samples[t].name, samples[t].dtype, samples[t].ndim, samples[t].dims, &entry), LK_OK);
+        for (size_t k = 0; k < entry->bytes; k++)
+            ((unsigned char *)entry->data)[k] = (unsigned char)(7 * k + 13 * t + 1);
+    }
+    return state;
+}
+
+static char folder[64];
+
+static const char *in_folder(const char *name)
+{
+    static char path[sizeof folder + 256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static int make_folder(void **ctx)
+{
+    (void)ctx;
+    snprintf(folder, sizeof folder, "/tmp/lk-safetensors-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static size_t count_files(const char *path)
+{
+    size_t count = 0;
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (struct dirent *item; (item = readdir(dir));)
+        count += item->d_name[0] != '.';
+    closedir(dir);
+    return count;
+}
+
+/* Removes all files; no test makes folders that it does not remove. */
+static int remove_folder(void **ctx)
+{
+    (void)ctx;
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return -1;
+    for (struct dirent *item; (item = readdir(dir));)
+        if (item->d_name[0] != '.')
+            remove(in_folder(item->d_name));
+    closedir(dir);
+    return rmdir(folder);
+}
+
+/* A new file each time: some file systems sync one that is cut and rewritten. */
+static void put_file(const char *path, const void *bytes, size_t count)
+{
+    remove(path);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
+}
+
+static size_t get_file(const char *path, unsigned char *bytes, size_t room)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    size_t count = fread(bytes, 1, room, file);
+    fclose(file);
+    assert_true(count < room);
+    return count;
+}
+
+static lk_state *load(const char *path)
+{
+    lk_state *state = NULL;
+    if (lk_state_load(path, &state) != LK_OK)
+        fail_msg("%s", lk_error_detail());
+    return state;
+}
+
+static void test_round_trip(void **ctx)
+{
+    (void)ctx;
+    lk_state *state = make_samples();
+    const char *path = in_folder("all.safetensors");
+    assert_int_equal(lk_state_save(state, path), LK_OK);
+    lk_state *back = load(path);
+    assert_int_equal(lk_state_count(back), SAMPLES);
+    assert_int_equal(lk_state_compare(state, back, NULL, NULL), 0);
+    assert_true(lk_state_hash(state) == lk_state_hash(back));
+    assert_int_equal(count_files(folder), 1);
+    /* Elements of 8 bytes first, the state's order among equals. */
+    assert_string_equal(lk_state_at(back, 0)->name, "bn.num_batches_tracked");
+    assert_string_equal(lk_state_at(back, 1)->name, "f64");
+    assert_string_equal(lk_state_at(back, 2)->name, "conv1.weight");
+    lk_state_destroy(back);
+    lk_state_destroy(state);
+}
+
+/* Saving what was loaded gives the same file: the order is settled. */
+static void test_second_save_is_the_same_file(void **ctx)
+{
+    (void)ctx;
+    static unsigned char a[8192], b[8192];
+    lk_state *state = make_samples();
+    assert_int_equal(lk_state_save(state, in_folder("a")), LK_OK);
+    size_t bytes = get_file(in_folder("a"), a, sizeof a);
+    uint64_t header;
+    memcpy(&header, a, 8);
+    assert_int_equal(header % 8, 0);
+    lk_state *back = load(in_folder("a"));
+    assert_int_equal(lk_state_save(back, in_folder("a")), LK_OK);
+    assert_int_equal(get_file(in_folder("a"), b, sizeof b), bytes);
+    assert_memory_equal(a, b, bytes);
+    lk_state_destroy(back);
+    lk_state_destroy(state);
+}
+
+static void test_empty_state(void **ctx)
+{
+    (void)ctx;
+    lk_state *state = NULL;
+    assert_int_equal(lk_state_create(&state), LK_OK);
+    assert_int_equal(lk_state_save(state, in_folder("none")), LK_OK);
+    lk_state_destroy(state);
+    state = load(in_folder("none"));
+    assert_int_equal(lk_state_count(state), 0);
+    lk_state_destroy(state);
+}
+
+static void test_every_truncation_is_refused(void **ctx)
+{
+    (void)ctx;
+    static unsigned char bytes[8192];
+    lk_state *state = make_samples(), *out = NULL;
+    assert_int_equal(lk_state_save(state, in_folder("whole")), LK_OK);
+    lk_state_destroy(state);
+    size_t count = get_file(in_folder("whole"), bytes, sizeof bytes);
+    for (size_t cut = 0; cut < count; cut++) {
+        put_file(in_folder("cut"), bytes, cut);
+        assert_int_equal(lk_state_load(in_folder("cut"), &out), LK_STATUS_FORMAT);
+        assert_non_null(strstr(lk_error_detail(), in_folder("cut")));
+        assert_null(out);
+    }
+    put_file(in_folder("cut"), bytes, count + 1);
+    assert_int_equal(lk_state_load(in_folder("cut"), &out), LK_STATUS_FORMAT);
+    assert_non_null(strstr(lk_error_detail(), "belongs to no tensor"));
+}
+
+#define ENTRY(name, dtype, shape, begin, end) \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
+#define EMPTY(name) ENTRY(name, "U8", "[0]", 0, 0)
+
+/* A header, the bytes of data behind it, and what must be said about them. */
+static const struct hostile {
+    const char *header;
+    size_t data;
+    const char *says;
+} hostiles[] = {
+    {"[]", 0, "does not start with { at byte 8"},
+    {" {}", 0, "does not start with { at byte 8"},
+    {"{]", 0, "not valid JSON"},
+    {"{}}", 0, "a closing bracket too many at byte 10"},
+    {"{} {}", 0, "goes on after its object at byte 11"},
+    {"{\"a\"", 0, "not valid JSON"},
+    {"{\"a", 0, "a string without an end"},
+    {"{\"a\\", 0, "a string without an end"},
+    {"{\"a\":1}", 0, "tensor \"a\" is not described by an object"},
+    {"{\"a\":{}}", 0, "tensor \"a\" has no dtype"},
+    {"{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,0]}}", 0, "tensor \"a\" has no shape"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[0]}}", 0, "tensor \"a\" has no data_offsets"},
+    {"{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, "has dtype twice"},
+    {"{" ENTRY("flag", "BOOL", "[1]", 0, 1) "}", 1, "tensor \"flag\" has dtype \"BOOL\""},
+    {"{" ENTRY("a", "f32", "[1]", 0, 4) "}", 4, "has dtype \"f32\""},
+    {"{\"a\":{\"dtype\":7,\"shape\":[0],\"data_offsets\":[0,0]}}", 0, "has dtype \"\""},
+    {"{" ENTRY("a", "U8", "3", 0, 3) "}", 3, "malformed shape"},
+    {"{" ENTRY("a", "U8", "[-1]", 0, 1) "}", 1, "malformed shape"},
+    {"{" ENTRY("a", "U8", "[1.5]", 0, 1) "}", 1, "malformed shape"},
+    {"{" ENTRY("a", "U8", "[null]", 0, 1) "}", 1, "malformed shape"},
+    {"{" ENTRY("a", "U8", "[\"1\"]", 0, 1) "}", 1, "malformed shape"},
+    {"{" ENTRY("a", "U8", "[1e400]", 0, 1) "}", 1, "malformed shape"},
+    {"{" ENTRY("a", "U8", "[9007199254740992]", 0, 1) "}", 1, "malformed shape"},
+    {"{" ENTRY("a", "U8", "{\"x\":1}", 0, 1) "}", 1, "malformed shape"},
+    {"{" ENTRY("a", "U8", "[1,1,1,1,1,1,1,1,1]", 0, 1) "}", 1, "an array that is too long"},
+    {"{" ENTRY("a", "U8", "[[[[[[[[1]]]]]]]]", 0, 1) "}", 1, "too many nested"},
+    {"{" ENTRY("a", "F32", "[4294967296,4294967296,4]", 0, 16) "}", 16, "ask for more than 18446744073709551615"},
+    {"{" ENTRY("a", "F32", "[4]", 0, 15) "}", 15, "15 bytes of data at byte 63, its shape and dtype F32 ask for 16"},
+    {"{" ENTRY("a", "F32", "[5]", 0, 16) "}", 16, "ask for 20"},
+    {"{" ENTRY("a", "F32", "[]", 0, 0) "}", 0, "ask for 4"},
+    {"{" ENTRY("a", "F32", "[4]", 0, 16) "}", 15, "tensor \"a\" ends at byte 79, the file at byte 78"},
+    {"{" ENTRY("a", "U8", "[4]", 4, 0) "}", 4, "malformed data_offsets"},
+    {"{" ENTRY("a", "U8", "[4]", -4, 0) "}", 4, "malformed data_offsets"},
+    {"{" ENTRY("a", "U8", "[4]", 0, 4.5) "}", 4, "malformed data_offsets"},
+    {"{" ENTRY("a", "U8", "[4]", 0, 1e300) "}", 4, "malformed data_offsets"},
+    {"{" ENTRY("a", "U8", "[4]", 0, 9007199254740991) "}", 4, "ends at byte 9007199254741067"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4,4]}}", 4, "malformed data_offsets"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4]}}", 4, "malformed data_offsets"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":{\"0\":0,\"1\":4}}}", 4, "malformed data_offsets"},
+    {"{" ENTRY("a", "U8", "[4]", 0, 4) "," ENTRY("b", "U8", "[4]", 3, 7) "}", 7, "tensors may not overlap"},
+    {"{" ENTRY("a", "U8", "[4]", 0, 4) "," ENTRY("b", "U8", "[4]", 0, 4) "}", 4, "tensors may not overlap"},
+    {"{" ENTRY("a", "U8", "[4]", 0, 4) "," ENTRY("b", "U8", "[4]", 5, 9) "}", 9,
+     "tensor \"b\" starts at byte 118, expected byte 117"},
+    {"{" ENTRY("a", "U8", "[4]", 1, 5) "}", 5, "tensors may not leave holes"},
+    {"{" ENTRY("a", "U8", "[4]", 0, 4) "}", 5, "the rest belongs to no tensor"},
+    {"{}", 1, "the rest belongs to no tensor"},
+    {"{" EMPTY("a") "," EMPTY("a") "}", 0, "tensor \"a\" twice"},
+    {"{" EMPTY("a") "," EMPTY("\\u0061") "}", 0, "tensor \"a\" twice"},
+    {"{" EMPTY("a\\u0000b") "}", 0, "a zero character in a string at byte 11"},
+    {"{" EMPTY("a\nb") "}", 0, "a bare control character in a string at byte 11"},
+    {"{" EMPTY("\xff") "}", 0, "not UTF-8 at byte 10"},
+    {"{" EMPTY("\xc0\x80") "}", 0, "not UTF-8"},
+    {"{" EMPTY("\xed\xa0\x80") "}", 0, "not UTF-8"},
+    {"{" EMPTY("\xf4\x90\x80\x80") "}", 0, "not UTF-8"},
+    {"{" EMPTY("\\ud800") "}", 0, "not valid JSON"},
+    {"{" EMPTY("\\q") "}", 0, "not valid JSON"},
+    {"{\x01\"a\":1}", 0, "no place outside of a string at byte 9"},
+    {"{\"a\x1b[31m\":1}", 0, "a bare control character"},
+    {"{\"\\u001b[31m\":1}", 0, "tensor \"\\u001b[31m\" is not"},
+    {"{\"__metadata__\":3}", 0, "must be an object of strings"},
+    {"{\"__metadata__\":{\"a\":3}}", 0, "must be an object of strings"},
+    {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "\"__metadata__\" twice"},
+};
+
+static size_t make_file(unsigned char *out, const char *header, size_t data)
+{
+    uint64_t length = strlen(header);
+    memcpy(out, &length, 8);
+    memcpy(out + 8, header, length);
+    memset(out + 8 + length, 0x55, data);
+    return 8 + (size_t)length + data;
+}
+
+static void test_hostile_headers(void **ctx)
+{
+    (void)ctx;
+    static unsigned char bytes[4096];
+    for (size_t i = 0; i < sizeof hostiles / sizeof *hostiles; i++) {
+        const struct hostile *h = &hostiles[i];
+        lk_state *out = NULL;
+        put_file(in_folder("bad"), bytes, make_file(bytes, h->header, h->data));
+        lk_status status = lk_state_load(in_folder("bad"), &out);
+        if (status != LK_STATUS_FORMAT || out || !strstr(lk_error_detail(), h->says) ||
+            !strstr(lk_error_detail(), in_folder("bad")))
+            fail_msg("%s: status %d, \"%s\" lacks \"%s\"", h->header, (int)status, lk_error_detail(), h->says);
+    }
+}
+
+/* Unusual but legal. */
+static void test_legal_headers(void **ctx)
+{
+    (void)ctx;
+    static unsigned char bytes[4096];
+    static const struct {
+        const char *header;
+        size_t data, count;
+        const char *first;
+    } rows[] = {
+        {"{}", 0, 0, NULL},
+        {"{}  \n ", 0, 0, NULL},
+        {"{ \"__metadata__\" : { \"a\" : \"b\" } }", 0, 0, NULL},
+        {"{" ENTRY("b", "U8", "[2]", 1, 3) "," ENTRY("a", "U8", "[]", 0, 1) "}", 3, 2, "a"},
+        {"{" ENTRY("b", "U8", "[2]", 0, 2) "," EMPTY("z") "," EMPTY("y") "}", 2, 3, "z"},
+        {"{" ENTRY("z", "F32", "[9007199254740991,9007199254740991,0]", 0, 0) "}", 0, 1, "z"},
+        {"{\"a\":{\"shape\":[1],\"new\":{\"x\":[1]},\"data_offsets\":[0,1],\"dtype\":\"U8\"}}", 1, 1, "a"},
+        {"{" EMPTY("\\ud83d\\ude00\\n\\\\u0000") "}", 0, 1, "\xf0\x9f\x98\x80\n\\u0000"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        put_file(in_folder("odd"), bytes, make_file(bytes, rows[i].header, rows[i].data));
+        lk_state *state = load(in_folder("odd"));
+        assert_int_equal(lk_state_count(state), rows[i].count);
+        if (rows[i].first)
+            assert_string_equal(lk_state_at(state, 0)->name, rows[i].first);
+        lk_state_destroy(state);
+    }
+}
+
+static void test_lying_header_length(void **ctx)
+{
+    (void)ctx;
+    static unsigned char bytes[64];
+    static const struct {
+        uint64_t length;
+        const char *says;
+    } rows[] = {
+        {0, "does not start with {"},      {1, "not valid JSON"},        {3, "goes on after its object"},
+        {100, "but only 3 follow"},        {100000000, "only 3 follow"}, {100000001, "at most 100000000 is legal"},
+        {UINT64_MAX, "at most 100000000"}, {UINT64_MAX - 7, "at most"},  {(uint64_t)1 << 63, "at most 100000000"},
+    };
+    size_t count = make_file(bytes, "{}x", 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        lk_state *out = NULL;
+        memcpy(bytes, &rows[i].length, 8);
+        put_file(in_folder("lie"), bytes, count);
+        assert_int_equal(lk_state_load(in_folder("lie"), &out), LK_STATUS_FORMAT);
+        if (!strstr(lk_error_detail(), rows[i].says))
+            fail_msg("\"%s\" lacks \"%s\"", lk_error_detail(), rows[i].says);
+    }
+}
+
+/* Every single-byte change of a small file is read or refused, never worse. */
+static void test_changed_bytes(void **ctx)
+{
+    (void)ctx;
+    static unsigned char bytes[4096];
+    static const unsigned char values[] = {0, '"', '\\', '{', '}', '[', ']', ',', '9', '-', 'e', 0x80, 0xff};
+    size_t count = make_file(bytes, "{" ENTRY("a", "F32", "[2]", 0, 8) "," ENTRY("b", "I64", "[]", 8, 16) "}", 16);
+    size_t refused = 0;
+    for (size_t i = 0; i < count; i++) {
+        for (size_t v = 0; v < sizeof values; v++) {
+            unsigned char old = bytes[i];
+            bytes[i] = values[v];
+            put_file(in_folder("changed"), bytes, count);
+            bytes[i] = old;
+            lk_state *out = NULL;
+            lk_status status = lk_state_load(in_folder("changed"), &out);
+            assert_true(status == LK_OK || status == LK_STATUS_FORMAT);
+            assert_true((status == LK_OK) == (out != NULL));
+            refused += status != LK_OK;
+            lk_state_destroy(out);
+        }
+    }
+    assert_true(refused > 0);
+}
+
+static void test_deep_nesting(void **ctx)
+{
+    (void)ctx;
+    enum { DEEP = 1 << 20 };
+    unsigned char *bytes = malloc(8 + DEEP);
+    assert_non_null(bytes);
+    uint64_t length = DEEP;
+    memcpy(bytes, &length, 8);
+    memset(bytes + 8, '[', DEEP);
+    memcpy(bytes + 8, "{\"a\":", 5);
+    put_file(in_folder("deep"), bytes, 8 + DEEP);
+    free(bytes);
+    lk_state *out = NULL;
+    assert_int_equal(lk_state_load(in_folder("deep"), &out), LK_STATUS_FORMAT);
+    assert_non_null(strstr(lk_error_detail(), "too many nested"));
+}
+
+static void test_not_a_file(void **ctx)
+{
+    (void)ctx;
+    lk_state *out = NULL;
+    assert_int_equal(lk_state_load(in_folder("absent"), &out), LK_STATUS_NOT_FOUND);
+    assert_non_null(strstr(lk_error_detail(), in_folder("absent")));
+    assert_int_equal(lk_state_load(folder, &out), LK_STATUS_FORMAT);
+    assert_null(out);
+}
+
+static void test_names_that_cannot_be_saved(void **ctx)
+{
+    (void)ctx;
+    static const char *const names[] = {"__metadata__", "bad \xff", "cut \xe6\x97"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        lk_state *state = NULL;
+        lk_entry *entry;
+        assert_int_equal(lk_state_create(&state), LK_OK);
+        assert_int_equal(lk_state_add(state, names[i], LK_DTYPE_U8, 0, NULL, &entry), LK_OK);
+        assert_int_equal(lk_state_save(state, in_folder("bad")), LK_STATUS_USAGE);
+        assert_int_equal(access(in_folder("bad"), F_OK), -1);
+        lk_state_destroy(state);
+    }
+}
+
+/* A save that fails must leave the old file, and nothing beside it. */
+static void expect_old_file(const char *path, lk_status status, lk_status expected)
+{
+    unsigned char bytes[16];
+    assert_int_equal(status, expected);
+    assert_int_equal(get_file(path, bytes, sizeof bytes), 3);
+    assert_memory_equal(bytes, "old", 3);
+}
+
+static void test_full_disk(void **ctx)
+{
+    (void)ctx;
+    lk_state *state = make_samples();
+    lk_entry *big;
+    assert_int_equal(lk_state_add(state, "big", LK_DTYPE_U8, 1, (size_t[]){1 << 20}, &big), LK_OK);
+    put_file(in_folder("model"), "old", 3);
+    struct rlimit old, tight;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    tight = old;
+    tight.rlim_cur = 1 << 16;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+    lk_status status = lk_state_save(state, in_folder("model"));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    expect_old_file(in_folder("model"), status, LK_STATUS_IO);
+    assert_int_equal(count_files(folder), 1);
+    assert_int_equal(lk_state_save(state, in_folder("model")), LK_OK);
+    lk_state *back = load(in_folder("model"));
+    assert_int_equal(lk_state_compare(state, back, NULL, NULL), 0);
+    lk_state_destroy(back);
+    lk_state_destroy(state);
+}
+
+/* Root may write anywhere, so it steps down for the call; where it has no
+ * other user to become there is nothing to test. */
+static void test_read_only_folder(void **ctx)
+{
+    (void)ctx;
+    uid_t user = geteuid();
+    put_file(in_folder("model"), "old", 3);
+    lk_state *state = make_samples();
+    assert_int_equal(chmod(folder, 0555), 0);
+    bool lowly = user != 0 || seteuid(65534) == 0;
+    lk_status status = lowly ? lk_state_save(state, in_folder("model")) : LK_OK;
+    assert_int_equal(seteuid(user), 0);
+    assert_int_equal(chmod(folder, 0700), 0);
+    lk_state_destroy(state);
+    if (!lowly)
+        skip();
+    expect_old_file(in_folder("model"), status, LK_STATUS_IO);
+    assert_int_equal(count_files(folder), 1);
+}
+
+static void test_missing_folder(void **ctx)
+{
+    (void)ctx;
+    lk_state *state = make_samples();
+    put_file(in_folder("model"), "old", 3);
+    assert_int_equal(lk_state_save(state, in_folder("no/model")), LK_STATUS_NOT_FOUND);
+    assert_non_null(strstr(lk_error_detail(), in_folder("no/model")));
+    lk_status status = lk_state_save(state, in_folder("model/below"));
+    assert_true(status != LK_OK);
+    expect_old_file(in_folder("model"), status, status);
+    lk_state_destroy(state);
+}
+
+static void test_utf8(void **ctx)
+{
+    (void)ctx;
+    assert_int_equal(lk__utf8_length("", 0), 0);
+    assert_int_equal(lk__utf8_length("a", 1), 1);
+    assert_int_equal(lk__utf8_length("\xc3\xa9", 2), 2);
+    assert_int_equal(lk__utf8_length("\xc3\xa9", 1), 0);
+    assert_int_equal(lk__utf8_length("\xe6\x97\xa5", 3), 3);
+    assert_int_equal(lk__utf8_length("\xe6\x97z", 3), 0);
+    assert_int_equal(lk__utf8_length("\xf4\x8f\xbf\xbf", 4), 4);
+    assert_int_equal(lk__utf8_length("\x80", 1), 0);
+    assert_int_equal(lk__utf8_length("\xf8\x88\x80\x80\x80", 5), 0);
+}
+
+static int write_samples(const char *path)
+{
+    lk_state *state = make_samples();
+    lk_status status = lk_state_save(state, path);
+    if (status != LK_OK)
+        fprintf(stderr, "%s\n", lk_error_detail());
+    lk_state_destroy(state);
+    return status != LK_OK;
+}
+
+static void print_difference(void *arg, const char *key, const char *what)
+{
+    fprintf(stderr, "%s: %s: %s\n", (const char *)arg, key, what);
+}
+
+static int read_samples(char *path)
+{
+    lk_state *state = make_samples(), *other = NULL;
+    lk_status status = lk_state_load(path, &other);
+    if (status != LK_OK)
+        fprintf(stderr, "%s\n", lk_error_detail());
+    size_t differing = status == LK_OK ? lk_state_compare(state, other, print_difference, path) : 1;
+    lk_state_destroy(state);
+    lk_state_destroy(other);
+    return differing != 0;
+}
+
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(test_round_trip),
+        IN_FOLDER(test_second_save_is_the_same_file),
+        IN_FOLDER(test_empty_state),
+        IN_FOLDER(test_every_truncation_is_refused),
+        IN_FOLDER(test_hostile_headers),
+        IN_FOLDER(test_legal_headers),
+        IN_FOLDER(test_lying_header_length),
+        IN_FOLDER(test_changed_bytes),
+        IN_FOLDER(test_deep_nesting),
+        IN_FOLDER(test_not_a_file),
+        IN_FOLDER(test_names_that_cannot_be_saved),
+        IN_FOLDER(test_full_disk),
+        IN_FOLDER(test_read_only_folder),
+        IN_FOLDER(test_missing_folder),
+        cmocka_unit_test(test_utf8),
+    };
+    if (argc == 3 && strcmp(argv[1], "write") == 0)
+        return write_samples(argv[2]);
+    if (argc == 3 && strcmp(argv[1], "read") == 0)
+        return read_samples(argv[2]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
