@@ -1,0 +1,102 @@
+# A small front for CMake. Each target first installs what it needs and does
+# not find (tools/setup: silent and offline when nothing is missing).
+PREFIX ?= /usr/local
+DESTDIR ?=
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# Extra arguments for configuring (make CMAKE_ARGS=-DLK_WERROR=ON) and for
+# ctest (make test CTEST_ARGS='-R tree').
+CMAKE_ARGS ?=
+CTEST_ARGS ?=
+
+# The jobs of this make are not those of the build underneath.
+cmake := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake
+generator = $(if $(wildcard $(1)/CMakeCache.txt),,$(if $(shell command -v ninja),-G Ninja))
+configure = $(cmake) -S . -B $(1) $(call generator,$(1)) --log-level=WARNING $(2) $(CMAKE_ARGS)
+build = $(cmake) --build $(1) -j $(JOBS) $(2)
+ctest = tools/run_tests $(1) -j $(JOBS) $(2) $(CTEST_ARGS)
+
+fuzz = $(call configure,build-fuzz,-DCMAKE_C_COMPILER=clang -DLK_TESTS=ON -DLK_FUZZ=ON \
+    -DLK_SANITIZE=fuzzer-no-link$(comma)address$(comma)undefined) \
+  && $(call build,build-fuzz) && $(call ctest,build-fuzz,-R '^fuzz_' -L more)
+sanitize = -DLK_WERROR=ON -DLK_SANITIZE=$(1)
+# Without address randomisation: older TSan runtimes refuse some kernels' layouts.
+no_aslr = $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
+.PHONY: all demo test test-more bench asan tsan fuzz install lint format clean help
+.NOTPARALLEL:
+
+all:
+	@tools/setup build
+	@$(call configure,build)
+	@$(call build,build,--target programs)
+
+demo: all
+	@tools/demo
+
+test:
+	@tools/setup build test
+	@$(call configure,build,-DLK_TESTS=ON)
+	@$(call build,build)
+	@$(call ctest,build,-LE more)
+
+test-more:
+	@tools/setup build test
+	@$(call configure,build,-DLK_TESTS=ON)
+	@$(call build,build)
+	@$(call ctest,build,-L more)
+	@$(MAKE) --no-print-directory asan
+	@$(MAKE) --no-print-directory tsan
+	@$(MAKE) --no-print-directory fuzz
+
+asan:
+	@tools/setup build test
+	@$(call configure,build-asan,-DLK_TESTS=ON $(call sanitize,address$(comma)undefined))
+	@$(call build,build-asan)
+	@ASAN_OPTIONS=halt_on_error=1:detect_leaks=1:strict_string_checks=1 \
+	 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(call ctest,build-asan,-LE 'more|unsanitized')
+
+tsan:
+	@tools/setup build test
+	@$(call configure,build-tsan,-DLK_TESTS=ON $(call sanitize,thread))
+	@$(call build,build-tsan)
+	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
+	 $(no_aslr) $(call ctest,build-tsan,-LE 'more|unsanitized')
+
+# clang is large, so it is used where it is and not installed.
+fuzz:
+	@tools/setup build test
+	@if command -v clang >/dev/null; then $(call fuzz); else echo 'fuzz: skipped, there is no clang here'; fi
+
+bench: all
+	@tools/setup bench
+	@bench/run
+
+install: all
+	DESTDIR='$(DESTDIR)' $(cmake) --install build --prefix '$(PREFIX)'
+
+lint:
+	@tools/setup build test lint
+	@tools/lint
+
+format:
+	@tools/setup lint
+	@tools/lint --fix
+
+clean:
+	rm -rf build build-asan build-tsan build-fuzz build-lint build-arm64
+
+help:
+	@echo 'make            build the program (build/lockstep), the library and the examples'
+	@echo 'make demo       train a small network on Fashion-MNIST, about two minutes'
+	@echo 'make test       the tests that need nothing but this machine, under ten minutes'
+	@echo 'make test-more  long tests, real data, other architectures, then asan, tsan and fuzz'
+	@echo 'make asan       the tests under AddressSanitizer and UBSan (build-asan)'
+	@echo 'make tsan       the tests under ThreadSanitizer (build-tsan)'
+	@echo 'make fuzz       the fuzzers for half a minute each, where clang is installed'
+	@echo 'make bench      speed, beside PyTorch where it is installed'
+	@echo 'make lint       formatting, warnings as errors, headers alone, include direction'
+	@echo 'make format     format the sources in place'
+	@echo 'make install    to PREFIX (/usr/local), below DESTDIR: program, library, headers, pkg-config file'
+	@echo 'make clean      remove all build folders'
+
+comma := ,

@@ -1,0 +1,44 @@
+/* args.h - the program's options: the values and the one table of them. */
+#ifndef LK_CLI_ARGS_H
+#define LK_CLI_ARGS_H
+
+#include "cli/options.h"
+#include "train/train.h"
+
+/* One bit a command; a row of the option table names those that have it. */
+enum {
+    LK_CMD_TRAIN = 1 << 0,
+    LK_CMD_EVAL = 1 << 1,
+    LK_CMD_COMPARE = 1 << 2,
+    LK_CMD_BENCH = 1 << 3,
+    LK_CMD_INFO = 1 << 4,
+    LK_CMD_HELP = 1 << 5
+};
+
+enum { LK_SCHEDULE_BYTES = 64, LK_PATH_BYTES = 4096 };
+
+typedef struct lk_args {
+    lk_train_opts train; /* data is NULL when --data was not given */
+    int bn, devices;     /* places in the choices of --bn and --devices */
+    double gamma;
+    size_t log_interval;
+    size_t steps, repeat; /* of bench */
+    bool quiet, json, help;
+    const char *words[LK_WORDS_MAX];
+    size_t word_count;
+    bool schedule_given, gamma_given;
+    /* Texts that are put together from several options. */
+    char schedule[LK_SCHEDULE_BYTES];
+    char save_path[LK_PATH_BYTES];
+} lk_args;
+
+/* The options of a command. */
+lk_option_set lk__args_options(const char *command, unsigned bit, size_t max_words);
+
+lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, lk_args *out) LK_CHECKED;
+
+/* Fills the fields of args->train that depend on several options; args must
+ * stay where it is. */
+lk_status lk__args_complete(lk_args *args) LK_CHECKED;
+
+#endif

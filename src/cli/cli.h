@@ -1,0 +1,48 @@
+/* cli.h - commands and exit statuses of the program. */
+#ifndef LK_CLI_CLI_H
+#define LK_CLI_CLI_H
+
+#include "cli/args.h"
+
+/* Exit statuses that scripts rely on. */
+enum { LK_EXIT_DONE = 0, LK_EXIT_FAILED = 1, LK_EXIT_USAGE = 2 };
+
+typedef struct lk_command {
+    const char *name;
+    const char *synopsis; /* what follows the name */
+    const char *summary;
+    const char *about; /* more for its help, or "" */
+    unsigned bit;      /* its options in the table */
+    size_t min_words, max_words;
+    const char *words_wanted;  /* what is missing with fewer words */
+    int (*run)(lk_args *args); /* returns the exit status */
+} lk_command;
+
+/* Rows of the command table, NULL after the last. */
+const lk_command *lk__command_list(size_t index);
+/* NULL when there is none; then the error detail names the nearest. */
+const lk_command *lk__command_find(const char *name);
+/* Usage, options and defaults of a command, on stdout. */
+void lk__command_help(const lk_command *command);
+/* The list of commands. */
+void lk__program_help(FILE *out);
+
+/* Prints the thread's error detail and returns the exit status that belongs to
+ * status: 2 where another command line would help, 1 where the job failed. */
+int lk__cli_fail(lk_status status);
+
+int lk__cmd_train(lk_args *args);
+int lk__cmd_eval(lk_args *args);
+int lk__cmd_compare(lk_args *args);
+int lk__cmd_bench(lk_args *args);
+int lk__cmd_info(lk_args *args);
+int lk__cmd_help(lk_args *args);
+
+/* The cases of `bench`. */
+lk_status lk__bench_kernels(const lk_args *args) LK_CHECKED;
+lk_status lk__bench_train(const lk_args *args) LK_CHECKED;
+
+/* Megabytes (10^6 bytes) that this process had in memory at most. */
+double lk__peak_rss_mb(void);
+
+#endif

@@ -1,0 +1,22 @@
+/* cmd_eval.c - `lockstep eval FILE`: a saved model on the test split. */
+#include "cli/cli.h"
+#include "cli/report.h"
+
+int lk__cmd_eval(lk_args *args)
+{
+    if (args->word_count == 1 && args->train.init_from)
+        return lk__cli_fail(lk__fail(LK_STATUS_USAGE, "eval: two model files, '%s' and --init-from '%s'; give one",
+                                     args->words[0], args->train.init_from));
+    if (args->word_count == 1)
+        args->train.init_from = args->words[0];
+    if (!args->train.init_from)
+        return lk__cli_fail(lk__fail(LK_STATUS_USAGE, "eval wants a model file: lockstep eval FILE [options]"));
+    lk_metrics metrics;
+    lk_status status = lk__args_complete(args);
+    if (status == LK_OK)
+        status = lk__evaluate(&args->train, LK_SPLIT_TEST, &metrics);
+    if (status != LK_OK)
+        return lk__cli_fail(status);
+    lk__report_metrics(&metrics, args->json);
+    return LK_EXIT_DONE;
+}

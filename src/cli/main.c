@@ -1,0 +1,122 @@
+/* main.c - the program: finds the command, reads its options, runs it, and
+ * makes sure that what was printed has arrived. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/spec.h"
+#include "cli/cli.h"
+
+static const lk_command commands[] = {
+    {"train", "[options]", "train a model", "", LK_CMD_TRAIN, 0, 0, "", lk__cmd_train},
+    {"eval", "FILE [options]", "test a saved model", "", LK_CMD_EVAL, 0, 1, "", lk__cmd_eval},
+    {"compare", "A B", "print what differs between two saved models",
+     "Exit status: 0 when they are the same bits, 1 when they differ, 2 when one cannot be read.", LK_CMD_COMPARE, 2, 2,
+     "two .safetensors files", lk__cmd_compare},
+    {"bench", "kernels|train [options]", "measure speed",
+     "kernels: matrix and convolution kernels beside the core's peak, and OpenBLAS where it is installed.\n"
+     "train: steps of training with the data in memory.",
+     LK_CMD_BENCH, 1, 1, "what to measure: kernels or train", lk__cmd_bench},
+    {"info", "[FILE]", "what this build can do, or what a model file holds", "", LK_CMD_INFO, 0, 1, "", lk__cmd_info},
+    {"help", "[COMMAND]", "show a command's options and their defaults", "", LK_CMD_HELP, 0, 1, "", lk__cmd_help},
+};
+
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+const lk_command *lk__command_list(size_t index)
+{
+    return index < COMMANDS ? &commands[index] : NULL;
+}
+
+static const char *next_command(const void *arg, size_t index)
+{
+    (void)arg;
+    return index < COMMANDS ? commands[index].name : NULL;
+}
+
+const lk_command *lk__command_find(const char *name)
+{
+    for (size_t i = 0; i < COMMANDS; i++) {
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    }
+    const char *near = lk__nearest(name, next_command, NULL);
+    if (near)
+        (void)lk__fail(LK_STATUS_USAGE, "no command '%s'; did you mean '%s'?", name, near);
+    else
+        (void)lk__fail(LK_STATUS_USAGE, "no command '%s'; 'lockstep help' lists those there are", name);
+    return NULL;
+}
+
+int lk__cli_fail(lk_status status)
+{
+    static const int codes[LK_STATUS_COUNT] = {
+        [LK_STATUS_USAGE] = LK_EXIT_USAGE,      [LK_STATUS_NOT_FOUND] = LK_EXIT_USAGE,
+        [LK_STATUS_IO] = LK_EXIT_FAILED,        [LK_STATUS_FORMAT] = LK_EXIT_FAILED,
+        [LK_STATUS_MISMATCH] = LK_EXIT_FAILED,  [LK_STATUS_MEMORY] = LK_EXIT_FAILED,
+        [LK_STATUS_NONFINITE] = LK_EXIT_FAILED, [LK_STATUS_UNSUPPORTED] = LK_EXIT_USAGE,
+    };
+    fflush(stdout);
+    fprintf(stderr, "lockstep: %s\n", lk_error_detail());
+    return codes[status];
+}
+
+double lk__peak_rss_mb(void)
+{
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) != 0)
+        return 0;
+    return (double)usage.ru_maxrss * 1024 / 1e6;
+}
+
+static int run_command(const lk_command *command, int argc, char *const *argv)
+{
+    lk_option_set set = lk__args_options(command->name, command->bit, command->max_words);
+    lk_args args;
+    lk_status status = lk__args_parse(&set, argc, argv, &args);
+    if (status != LK_OK)
+        return lk__cli_fail(status);
+    if (args.help) {
+        lk__command_help(command);
+        return LK_EXIT_DONE;
+    }
+    if (args.word_count < command->min_words)
+        return lk__cli_fail(lk__fail(LK_STATUS_USAGE, "%s wants %s: lockstep %s %s", command->name,
+                                     command->words_wanted, command->name, command->synopsis));
+    return command->run(&args);
+}
+
+static int dispatch(int argc, char *const *argv)
+{
+    if (argc < 2) {
+        lk__program_help(stderr);
+        return LK_EXIT_USAGE;
+    }
+    const char *word = argv[1];
+    if (strcmp(word, "--version") == 0) {
+        printf("lockstep %s\n", LK_VERSION);
+        return LK_EXIT_DONE;
+    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+        word = "help";
+    const lk_command *command = lk__command_find(word);
+    if (!command)
+        return lk__cli_fail(LK_STATUS_USAGE);
+    return run_command(command, argc - 2, argv + 2);
+}
+
+int main(int argc, char **argv)
+{
+    /* Whoever reads the log through a pipe sees each line when it is made. */
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    int code = dispatch(argc, argv);
+    errno = 0;
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        /* A reader that closed its end has seen enough. */
+        if (errno != EPIPE)
+            fprintf(stderr, "lockstep: the output could not be written: %s\n", errno ? strerror(errno) : "disk full?");
+        return code ? code : LK_EXIT_FAILED;
+    }
+    return code;
+}

@@ -1,0 +1,288 @@
+/* options.c - the table-driven parser and the help that comes from the same
+ * rows. */
+#include "cli/options.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/spec.h"
+
+enum { NAME_BYTES = 64, HELP_COLUMN = 30 };
+
+static bool exists(const lk_option_set *set, size_t row)
+{
+    return (set->rows[row].commands & set->commands) != 0;
+}
+
+static const char *next_name(const void *arg, size_t index)
+{
+    const lk_option_set *set = arg;
+    for (size_t i = 0; i < set->count; i++) {
+        if (exists(set, i) && index-- == 0)
+            return set->rows[i].name;
+    }
+    return NULL;
+}
+
+static bool same_name(const char *a, const char *b, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        char left = a[i] == '_' ? '-' : a[i];
+        if (left != b[i])
+            return false;
+    }
+    return b[length] == 0;
+}
+
+/* The row of a long name that ends at length, or count. */
+static size_t find_row(const lk_option_set *set, const char *name, size_t length)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        if (exists(set, i) && same_name(name, set->rows[i].name, length))
+            return i;
+    }
+    return set->count;
+}
+
+static lk_status fail_unknown(const lk_option_set *set, const char *word)
+{
+    char name[NAME_BYTES];
+    const char *start = word + strspn(word, "-");
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(start, "="), start);
+    const char *near = lk__nearest(name, next_name, set);
+    if (near)
+        return lk__fail(LK_STATUS_USAGE, "%s: no option '%s'; did you mean '--%s'?", set->command, word, near);
+    return lk__fail(LK_STATUS_USAGE, "%s: no option '%s'; 'lockstep %s --help' lists those there are", set->command,
+                    word, set->command);
+}
+
+static const char *next_choice(const void *arg, size_t index)
+{
+    const lk_option *row = arg;
+    return row->choices[index];
+}
+
+/* What the help calls the value: "N", or the choices as "a|b". */
+static const char *value_name(const lk_option *row, char *text, size_t bytes)
+{
+    if (row->kind != LK_OPTION_CHOICE)
+        return row->arg;
+    size_t used = 0;
+    for (size_t i = 0; row->choices[i] && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? "|" : "", row->choices[i]);
+    return text;
+}
+
+static lk_status set_choice(const lk_option_set *set, const lk_option *row, const char *value, int *field)
+{
+    for (int i = 0; row->choices[i]; i++) {
+        if (strcmp(row->choices[i], value) == 0) {
+            *field = i;
+            return LK_OK;
+        }
+    }
+    char known[NAME_BYTES];
+    const char *near = lk__nearest(value, next_choice, row);
+    return lk__fail(LK_STATUS_USAGE, "%s: --%s '%s' must be one of %s%s%s%s", set->command, row->name, value,
+                    value_name(row, known, sizeof known), near ? "; did you mean '" : "", near ? near : "",
+                    near ? "'?" : "");
+}
+
+static lk_status parse_whole(const lk_option_set *set, const lk_option *row, const char *value, long long *out)
+{
+    long long min = row->kind == LK_OPTION_SEED ? 0 : (long long)row->min;
+    long long max = row->kind == LK_OPTION_SEED ? INT64_MAX : (long long)row->max;
+    if (lk__parse_int(value, min, max, out))
+        return LK_OK;
+    return lk__fail(LK_STATUS_USAGE, "%s: --%s '%s' must be a whole number from %lld to %lld", set->command, row->name,
+                    value, min, max);
+}
+
+static lk_status parse_real(const lk_option_set *set, const lk_option *row, const char *value, double *out)
+{
+    double number;
+    if (lk__parse_double(value, &number) && number >= row->min && number <= row->max) {
+        *out = number;
+        return LK_OK;
+    }
+    return lk__fail(LK_STATUS_USAGE, "%s: --%s '%s' must be a number from %g to %g", set->command, row->name, value,
+                    row->min, row->max);
+}
+
+static lk_status set_value(const lk_option_set *set, const lk_option *row, const char *value, void *values)
+{
+    void *field = (char *)values + row->offset;
+    long long whole = 0;
+    switch (row->kind) {
+    case LK_OPTION_FLAG:
+    case LK_OPTION_ALIAS:
+        *(bool *)field = true;
+        break;
+    case LK_OPTION_TEXT:
+        if (!*value)
+            return lk__fail(LK_STATUS_USAGE, "%s: --%s is empty; it wants %s", set->command, row->name, row->arg);
+        *(const char **)field = value;
+        break;
+    case LK_OPTION_OPTIONAL:
+        *(const char **)field = value;
+        break;
+    case LK_OPTION_COUNT:
+        LK_TRY(parse_whole(set, row, value, &whole));
+        *(size_t *)field = (size_t)whole;
+        break;
+    case LK_OPTION_INT:
+        LK_TRY(parse_whole(set, row, value, &whole));
+        *(int *)field = (int)whole;
+        break;
+    case LK_OPTION_SEED:
+        LK_TRY(parse_whole(set, row, value, &whole));
+        *(uint64_t *)field = (uint64_t)whole;
+        break;
+    case LK_OPTION_REAL:
+        return parse_real(set, row, value, field);
+    case LK_OPTION_CHOICE:
+        return set_choice(set, row, value, field);
+    }
+    return LK_OK;
+}
+
+/* The option that an alias stands for is in its row as "name=value". */
+static lk_status set_alias(const lk_option_set *set, const lk_option *row, void *values, lk_parsed *parsed)
+{
+    size_t length = strcspn(row->initial, "=");
+    size_t target = find_row(set, row->initial, length);
+    if (target == set->count)
+        return lk__fail(LK_STATUS_USAGE, "%s: --%s stands for an option that is not there", set->command, row->name);
+    parsed->given[target] = true;
+    return set_value(set, &set->rows[target], row->initial + length + 1, values);
+}
+
+static lk_status fail_missing(const lk_option_set *set, const lk_option *row)
+{
+    char name[NAME_BYTES];
+    const char *arg = value_name(row, name, sizeof name);
+    if (row->initial)
+        return lk__fail(LK_STATUS_USAGE, "%s: --%s needs a value (%s), as in '--%s %s'", set->command, row->name, arg,
+                        row->name, row->initial);
+    return lk__fail(LK_STATUS_USAGE, "%s: --%s needs a value (%s)", set->command, row->name, arg);
+}
+
+/* value is what followed '=', or NULL; next is the following word, or NULL.
+ * *used tells whether next was taken. */
+static lk_status apply(const lk_option_set *set, size_t index, const char *value, const char *next, void *values,
+                       lk_parsed *parsed, bool *used)
+{
+    const lk_option *row = &set->rows[index];
+    bool bare = row->kind == LK_OPTION_FLAG || row->kind == LK_OPTION_ALIAS;
+    *used = false;
+    parsed->given[index] = true;
+    if (bare && value)
+        return lk__fail(LK_STATUS_USAGE, "%s: --%s takes no value; leave '=%s' out", set->command, row->name, value);
+    if (row->kind == LK_OPTION_ALIAS)
+        return set_alias(set, row, values, parsed);
+    if (bare)
+        return set_value(set, row, "", values);
+    if (!value && row->kind == LK_OPTION_OPTIONAL) {
+        *used = next && next[0] != '-';
+        return set_value(set, row, *used ? next : "", values);
+    }
+    if (value)
+        return set_value(set, row, value, values);
+    /* "-1" may be a bad value, but "--x" is the next option. */
+    if (!next || strncmp(next, "--", 2) == 0)
+        return fail_missing(set, row);
+    *used = true;
+    return set_value(set, row, next, values);
+}
+
+static lk_status parse_long(const lk_option_set *set, const char *word, const char *next, void *values,
+                            lk_parsed *parsed, bool *used)
+{
+    size_t length = strcspn(word + 2, "=");
+    size_t row = find_row(set, word + 2, length);
+    if (row == set->count)
+        return fail_unknown(set, word);
+    const char *value = word[2 + length] ? word + 2 + length + 1 : NULL;
+    return apply(set, row, value, next, values, parsed, used);
+}
+
+/* "-n 4" and "-n4". */
+static lk_status parse_short(const lk_option_set *set, const char *word, const char *next, void *values,
+                             lk_parsed *parsed, bool *used)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        if (exists(set, i) && set->rows[i].letter == word[1])
+            return apply(set, i, word[2] ? word + 2 : NULL, next, values, parsed, used);
+    }
+    return fail_unknown(set, word);
+}
+
+static lk_status set_defaults(const lk_option_set *set, void *values)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        const lk_option *row = &set->rows[i];
+        if (exists(set, i) && row->initial && row->kind != LK_OPTION_ALIAS)
+            LK_TRY(set_value(set, row, row->initial, values));
+    }
+    return LK_OK;
+}
+
+lk_status lk__options_parse(const lk_option_set *set, int argc, char *const *argv, void *values, lk_parsed *out)
+{
+    lk_parsed parsed = {0};
+    LK_TRY(set_defaults(set, values));
+    bool options = true; /* until "--" */
+    for (int i = 0; i < argc; i++) {
+        const char *word = argv[i];
+        const char *next = i + 1 < argc ? argv[i + 1] : NULL;
+        bool used = false;
+        if (options && strcmp(word, "--") == 0) {
+            options = false;
+        } else if (options && strncmp(word, "--", 2) == 0) {
+            LK_TRY(parse_long(set, word, next, values, &parsed, &used));
+        } else if (options && word[0] == '-' && word[1]) {
+            LK_TRY(parse_short(set, word, next, values, &parsed, &used));
+        } else if (parsed.word_count == set->max_words) {
+            return lk__fail(LK_STATUS_USAGE, "%s: one word too many, '%s'; options start with '--'", set->command,
+                            word);
+        } else {
+            parsed.words[parsed.word_count++] = word;
+        }
+        i += used;
+    }
+    *out = parsed;
+    return LK_OK;
+}
+
+bool lk__options_given(const lk_option_set *set, const lk_parsed *parsed, const char *name)
+{
+    size_t row = find_row(set, name, strlen(name));
+    return row < set->count && parsed->given[row];
+}
+
+static void help_row(const lk_option *row, FILE *out)
+{
+    char name[NAME_BYTES], left[2 * NAME_BYTES];
+    const char *arg = value_name(row, name, sizeof name);
+    bool optional = row->kind == LK_OPTION_OPTIONAL;
+    int used = row->letter ? snprintf(left, sizeof left, "-%c, ", row->letter) : 0;
+    snprintf(left + used, sizeof left - (size_t)used, "--%s%s%s%s", row->name, arg ? (optional ? " [" : " ") : "",
+             arg ? arg : "", optional ? "]" : "");
+    fprintf(out, "  %-*s %s", HELP_COLUMN, left, row->help);
+    bool has_default = row->initial && row->kind != LK_OPTION_ALIAS;
+    fprintf(out, has_default ? " (default %s)\n" : "\n", row->initial);
+}
+
+void lk__options_help(const lk_option_set *set, FILE *out)
+{
+    const char *group = "";
+    for (size_t i = 0; i < set->count; i++) {
+        if (!exists(set, i))
+            continue;
+        if (strcmp(group, set->rows[i].group) != 0) {
+            group = set->rows[i].group;
+            fprintf(out, "%s:\n", group);
+        }
+        help_row(&set->rows[i], out);
+    }
+}

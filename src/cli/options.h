@@ -1,0 +1,69 @@
+/* options.h - command-line options out of a table.
+ *
+ * One row per option feeds the parser, the defaults and --help. In long names
+ * dash and underscore are the same; "--x v" and "--x=v" are too. This file
+ * knows no option of the program: those are in args.c. */
+#ifndef LK_CLI_OPTIONS_H
+#define LK_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "base/status.h"
+
+enum { LK_OPTIONS_MAX = 64, LK_WORDS_MAX = 4 };
+
+/* What follows the option, and the type of the field that it fills. */
+typedef enum lk_option_kind {
+    LK_OPTION_FLAG,     /* nothing; bool */
+    LK_OPTION_TEXT,     /* any text; const char * */
+    LK_OPTION_OPTIONAL, /* text or nothing; const char *, "" for nothing */
+    LK_OPTION_COUNT,    /* whole number in [min,max]; size_t */
+    LK_OPTION_INT,      /* whole number in [min,max]; int */
+    LK_OPTION_SEED,     /* whole number below 2^63; uint64_t */
+    LK_OPTION_REAL,     /* number in [min,max]; double */
+    LK_OPTION_CHOICE,   /* one of choices; int, its place there */
+    LK_OPTION_ALIAS     /* nothing; stands for the option in initial, "bn=batch" */
+} lk_option_kind;
+
+typedef struct lk_option {
+    const char *group; /* heading in the help */
+    const char *name;  /* with dashes */
+    char letter;       /* short form, 0 for none */
+    unsigned commands; /* bits of the commands that have it */
+    lk_option_kind kind;
+    size_t offset;              /* of the field in the struct of values */
+    const char *arg;            /* what the help calls the value */
+    double min, max;            /* of numbers */
+    const char *const *choices; /* of LK_OPTION_CHOICE, NULL after the last */
+    const char *initial;        /* default as one would type it; NULL leaves the field alone */
+    const char *help;
+} lk_option;
+
+typedef struct lk_option_set {
+    const lk_option *rows;
+    size_t count;        /* at most LK_OPTIONS_MAX */
+    unsigned commands;   /* rows that share a bit with it exist */
+    const char *command; /* for messages */
+    size_t max_words;    /* words that are no options, at most LK_WORDS_MAX */
+} lk_option_set;
+
+typedef struct lk_parsed {
+    const char *words[LK_WORDS_MAX];
+    size_t word_count;
+    bool given[LK_OPTIONS_MAX]; /* by row: was it on the command line */
+} lk_parsed;
+
+/* Fills values with the defaults, then with what argv says. Texts in values
+ * point into argv or the table. Any failure is USAGE. */
+lk_status lk__options_parse(const lk_option_set *set, int argc, char *const *argv, void *values,
+                            lk_parsed *out) LK_CHECKED;
+
+/* Whether the option of this name was on the command line. */
+bool lk__options_given(const lk_option_set *set, const lk_parsed *parsed, const char *name);
+
+/* All options of the set with their defaults, by group. */
+void lk__options_help(const lk_option_set *set, FILE *out);
+
+#endif

@@ -1,0 +1,85 @@
+/* evaluate.c - testing a model: each sample once, none padded or repeated. */
+#include "base/mem.h"
+#include "base/pool.h"
+#include "train/parts.h"
+
+/* Samples in memory at once where opts leave it open. */
+enum { WAVE = 64 };
+
+lk_status lk__test_loader(const lk_train_opts *opts, const lk_dataset *data, lk_loader **out)
+{
+    lk_loader_opts loader = {
+        .batch = lk__min_size(opts->test_batch, lk_dataset_get_info(data)->count),
+        .seed = opts->seed,
+        .workers = opts->workers,
+        .augment = "none",
+    };
+    return lk_loader_create(data, &loader, out);
+}
+
+lk_status lk__evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_batches, lk_metrics *out)
+{
+    lk_metrics total = {0};
+    LK_TRY(lk_loader_start(loader, 0, 0));
+    for (size_t i = 0; !max_batches || i < max_batches; i++) {
+        const lk_batch *batch;
+        lk_metrics part;
+        LK_TRY(lk_loader_next(loader, &batch));
+        if (!batch)
+            break;
+        LK_TRY(lk_engine_eval(engine, batch, &part));
+        total.count += part.count;
+        total.correct += part.correct;
+        total.loss += part.loss * (double)part.count;
+    }
+    if (total.count)
+        total.loss /= (double)total.count;
+    *out = total;
+    return LK_OK;
+}
+
+static lk_status load_engine(const lk_train_opts *opts, const lk_graph *graph, const lk_state *state, lk_engine **out)
+{
+    lk_engine_opts engine_opts = {
+        .device = opts->device,
+        .threads = opts->threads > 0 ? opts->threads : lk__cores(),
+        .batch = opts->batch ? opts->batch : WAVE,
+        .shards = opts->shards,
+        .optimizer = "sgd", /* never stepped; it keeps no state */
+        .seed = opts->seed,
+    };
+    lk_engine *engine;
+    LK_TRY(lk_engine_create(graph, &engine_opts, &engine));
+    lk_status status;
+    LK_TRY_GOTO(lk__init_engine(engine, state, opts->init_from), destroy_engine);
+    *out = engine;
+    return LK_OK;
+
+destroy_engine:
+    lk_engine_destroy(engine);
+    return status;
+}
+
+lk_status lk__evaluate(const lk_train_opts *opts, lk_split split, lk_metrics *out)
+{
+    lk_state *state = NULL;
+    lk_dataset *data = NULL;
+    lk_graph *graph = NULL;
+    lk_engine *engine = NULL;
+    lk_loader *loader = NULL;
+    lk_status status;
+    LK_TRY_GOTO(lk_state_load(opts->init_from, &state), release);
+    LK_TRY_GOTO(lk_dataset_open(opts->data, opts->data_dir, split, &data), release);
+    LK_TRY_GOTO(lk__build_model(opts, data, &graph), release);
+    LK_TRY_GOTO(load_engine(opts, graph, state, &engine), release);
+    LK_TRY_GOTO(lk__test_loader(opts, data, &loader), release);
+    LK_TRY_GOTO(lk__evaluate_batches(engine, loader, opts->dry_run ? 1 : 0, out), release);
+
+release:
+    lk_loader_destroy(loader);
+    lk_engine_destroy(engine);
+    lk_graph_destroy(graph);
+    lk_dataset_destroy(data);
+    lk_state_destroy(state);
+    return status;
+}

@@ -1,0 +1,64 @@
+/* save.c - where a model goes, checked before hours are spent on it. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "train/parts.h"
+
+lk_status lk__save_path(const char *path, int rank, char *out, size_t bytes)
+{
+    static const char mark[] = "{rank}";
+    size_t used = 0;
+    while (*path && used < bytes) {
+        bool marked = strncmp(path, mark, sizeof mark - 1) == 0;
+        int wrote =
+            marked ? snprintf(out + used, bytes - used, "%d", rank) : snprintf(out + used, bytes - used, "%c", *path);
+        used += (size_t)wrote;
+        path += marked ? sizeof mark - 1 : 1;
+    }
+    if (used >= bytes)
+        return lk__fail(LK_STATUS_USAGE, "--save-model: the path is longer than %zu bytes", bytes - 1);
+    return LK_OK;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+/* The folder of path must exist: creating it would hide a typing error. */
+static lk_status check_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path)
+        return LK_OK;
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+    struct stat info;
+    if (stat(folder, &info) != 0)
+        return lk__fail(LK_STATUS_USAGE, "--save-model '%s': folder '%s': %s; create it first", path, folder,
+                        strerror(errno));
+    if (!S_ISDIR(info.st_mode))
+        return lk__fail(LK_STATUS_USAGE, "--save-model '%s': '%s' is not a folder", path, folder);
+    return LK_OK;
+}
+
+lk_status lk__save_check(const char *path)
+{
+    struct stat info;
+    if (ends_with(path, ".pt") || ends_with(path, ".pth"))
+        return lk__fail(LK_STATUS_USAGE, "--save-model '%s': models are written as .safetensors; name the file so",
+                        path);
+    if (ends_with(path, "/") || (stat(path, &info) == 0 && S_ISDIR(info.st_mode)))
+        return lk__fail(LK_STATUS_USAGE, "--save-model '%s' is a folder; add a file name", path);
+    LK_TRY(check_folder(path));
+    /* Permissions do not tell all (read-only mounts, quotas): try it. */
+    lk_writer *probe;
+    if (lk__writer_open(path, &probe) != LK_OK)
+        return lk__fail(LK_STATUS_IO, "--save-model '%s' cannot be written: %s", path, lk_error_detail());
+    lk__writer_abort(probe);
+    return LK_OK;
+}

@@ -1,0 +1,244 @@
+#!/bin/bash
+# cli.sh PROGRAM - drives the program as a user does: exit statuses, what it
+# says about every kind of mistake, what it leaves in files.
+set -u
+program=$(realpath "$1")
+[ -x "$program" ] || exit 1
+scratch=$(mktemp -d)
+trap 'chmod -R u+w "$scratch" && rm -rf "$scratch"' EXIT
+cd "$scratch" || exit 1
+unset LOCKSTEP_DATA LOCKSTEP_ISA
+export HOME=$scratch XDG_CACHE_HOME=$scratch/cache
+
+checks=0 failures=0
+complain() {
+    failures=$((failures + 1))
+    echo "FAILED: $*"
+    sed 's/^/    out: /' out | tail -5
+    sed 's/^/    err: /' err | tail -5
+}
+
+# run STATUS ARGUMENTS... - runs the program and checks its exit status.
+run() {
+    local wanted=$1
+    shift
+    line="lockstep $*"
+    "$program" "$@" >out 2>err </dev/null
+    local status=$?
+    checks=$((checks + 1))
+    [ $status -eq "$wanted" ] || complain "$line: exit status $status, not $wanted"
+}
+# said FILE TEXT... - every text must occur in out or err.
+said() {
+    local file=$1 text
+    shift
+    for text in "$@"; do
+        checks=$((checks + 1))
+        grep -qF -- "$text" "$file" || complain "$line: '$text' is not in its std$file"
+    done
+}
+# refused STATUS TEXT... -- ARGUMENTS... - fails with one line on stderr that has
+# all the texts, and with nothing on stdout.
+refused() {
+    local wanted=$1 texts=()
+    shift
+    while [ "$1" != -- ]; do
+        texts+=("$1")
+        shift
+    done
+    shift
+    run "$wanted" "$@"
+    said err "lockstep: " "${texts[@]}"
+    checks=$((checks + 1))
+    [ "$(wc -l <err)" -eq 1 ] && [ ! -s out ] || complain "$line: more than one line of error"
+}
+check() {
+    checks=$((checks + 1))
+    "${@:2}" || complain "$1"
+}
+
+# A data set of 96 + 40 grey images of 8x8 in IDX files.
+bytes() { for number in "$@"; do printf "\\x$(printf %02x "$number")"; done; }
+make_split() { # PREFIX COUNT
+    {
+        bytes 0 0 8 3 0 0 0 "$2" 0 0 0 8 0 0 0 8
+        for ((i = 0; i < $2 * 64; i++)); do printf '%b' "\\$(printf %03o $(((i * i / 7 + i) % 251)))"; done
+    } >"tiny/$1-images-idx3-ubyte"
+    {
+        bytes 0 0 8 1 0 0 0 "$2"
+        for ((i = 0; i < $2; i++)); do printf '%b' "\\$(printf %03o $((i % 10)))"; done
+    } >"tiny/$1-labels-idx1-ubyte"
+}
+mkdir tiny
+make_split train 96
+make_split t10k 40
+train=(train --model mlp --data tiny --threads 2 --quiet)
+
+# What stands at the top.
+run 0 --version
+said out "lockstep "
+run 2
+said err "train" "compare"
+run 0 help
+said out "train" "eval" "compare" "bench" "info" "help"
+for command in train eval compare bench info help; do
+    run 0 help $command
+    cp out long
+    run 0 $command --help
+    check "help $command and $command --help are the same" cmp -s out long
+done
+run 0 help train
+said out "--batch-size N" "(default 64)" "--save-model [PATH]" "--bn batch|shard" "(default adadelta)" "(default .7)"
+run 0 info
+said out "cnn" "mlp" "resnet20" "digits" "mnist" "adadelta" "step" "cpu"
+refused 2 "no command 'trian'" "'train'" -- trian
+refused 2 "no command 'xyzzy'" "lockstep help" -- xyzzy
+refused 2 "no command 'trian'" -- help trian
+
+# Options that are wrong in every way.
+refused 2 "'--epoch'" "'--epochs'" -- train --epoch 3
+refused 2 "'--sav_model'" "'--save-model'" -- train --sav_model
+refused 2 "--zzzzzzzzz" "--help" -- train --zzzzzzzzz
+refused 2 "--epochs needs a value" -- train --epochs
+refused 2 "--epochs needs a value" -- train --epochs --quiet
+refused 2 "--epochs 'x'" "whole number" -- train --epochs x
+refused 2 "--batch-size '0'" "from 1" -- train --batch-size 0
+refused 2 "--batch-size '-4'" "from 1" -- train --batch_size=-4
+refused 2 "--lr '0'" -- train --lr 0
+refused 2 "--lr 'nan'" -- train --lr nan
+refused 2 "--shards '5000'" "4096" -- train --shards 5000
+refused 2 "--bn 'shrad'" "'shard'" -- train --bn shrad
+refused 2 "--devices 'gpu'" "auto|cpu" -- train --devices gpu
+refused 2 "--quiet takes no value" -- train --quiet=1
+refused 2 "too many" "'digits'" -- train digits
+refused 2 "cnm" "cnn" -- train --model cnm --data tiny
+refused 2 "dropuot" "dropout" -- train --model cnn:dropuot=0
+refused 2 "sdg" "sgd" -- train --optimizer sdg --data tiny
+refused 2 "momentun" "momentum" -- train --optimizer sgd:momentun=.9 --data tiny
+refused 2 "stepp" "step" -- train --schedule stepp
+refused 2 "--gamma" "--schedule" -- train --schedule constant --gamma .5
+refused 2 "flop" "flip" -- train --augment flop --data tiny
+refused 2 "mnits" "mnist" -- train --data mnits
+refused 2 "cifar10" "looked in" "nowhere" "./data" -- train --data cifar10 --data-dir nowhere
+refused 2 "wants two" -- compare one
+refused 2 "too many" "c" -- compare a b c
+refused 2 "what to measure" -- bench
+refused 2 "'kernel'" "'kernels'" -- bench kernel
+refused 2 "model file" -- eval
+check "nothing was written by commands that were refused" test -z "$(find . -name '*safetensors*')"
+
+# The reference's log lines, and both spellings of options.
+run 0 "${train[@]}" --epochs 2 --batch_size=32 --log-interval 2 --save_model model.safetensors
+said out "data tiny" "model mlp" "parameters" "cpu with 2 threads" "16 shards" "seed 1"
+said out "Train Epoch: 1 [0/96 (0%)]	Loss: " "Train Epoch: 1 [64/96 (67%)]	Loss: " "Train Epoch: 2 [64/96 (67%)]"
+said out "Test set: Average loss: " "/40 (" "Total Training Time " "Model saved to model.safetensors" "State hash "
+check "one test line an epoch" test "$(grep -c '^Test set: ' out)" -eq 2
+check "log lines of batches 0 and 2 only" test "$(grep -c '^Train Epoch: 1 ' out)" -eq 2
+check "--quiet leaves stderr empty" test ! -s err
+check "the model was saved" test -s model.safetensors
+check "nothing was left beside the model" test "$(find . -name '*model.saf*' | wc -l)" -eq 1
+last=$(grep '^Test set: ' out | tail -1)
+hash=$(sed -n 's/^State hash //p' out)
+
+# eval repeats the last test line.
+run 0 eval model.safetensors --model mlp --data tiny --threads 1
+check "eval says '$(cat out)', train said '$last'" test "$(cat out)" = "$last"
+run 0 eval --init-from model.safetensors --model mlp --data tiny --test-batch-size 7
+check "eval with another batch size" test "$(cat out)" = "$last"
+refused 1 "model.safetensors" -- eval model.safetensors --model cnn:dropout=0
+refused 2 "give one" -- eval model.safetensors --init-from model.safetensors --model mlp --data tiny
+refused 2 "absent.safetensors" -- eval absent.safetensors --model mlp --data tiny
+run 0 info model.safetensors
+said out "weight" "f32" "$hash"
+
+# The same bits however the work is divided; other bits for another seed.
+run 0 "${train[@]}" --epochs 2 --batch-size 32 --threads 3 --micro-batch 5 --num-workers 0 --save-model again.safetensors
+said out "State hash $hash"
+run 0 compare model.safetensors again.safetensors
+check "compare of equal models prints nothing" test ! -s out -a ! -s err
+run 0 "${train[@]}" --epochs 2 --batch-size 32 --seed 2 --save-model other.safetensors
+run 1 compare model.safetensors other.safetensors
+said out "weight"
+run 1 compare --quiet model.safetensors other.safetensors
+check "compare --quiet prints nothing" test ! -s out -a ! -s err
+refused 2 "absent.safetensors" -- compare model.safetensors absent.safetensors
+head -c 100 model.safetensors >cut.safetensors
+refused 2 "cut.safetensors" -- compare cut.safetensors model.safetensors
+
+# Starting from a file: no step, no change.
+run 0 "${train[@]}" --init-from model.safetensors --epochs 0 --save-model same.safetensors
+run 0 compare model.safetensors same.safetensors
+refused 1 "cut.safetensors" -- "${train[@]}" --init-from cut.safetensors
+refused 2 "absent.safetensors" -- "${train[@]}" --init-from absent.safetensors
+run 0 train --data tiny --model mlp:hidden=8 --dry-run --quiet --save-model small.safetensors
+refused 1 "small.safetensors" -- "${train[@]}" --init-from small.safetensors
+
+# Short runs.
+run 0 "${train[@]}" --dry-run
+check "a dry run is one step" test "$(grep -c '^Train Epoch' out)" -eq 1
+check "a dry run is one test" test "$(grep -c '^Test set' out)" -eq 1
+run 0 "${train[@]}" --max-steps 4 --batch-size 32 --log-interval 1
+check "--max-steps 4 is four steps" test "$(grep -c '^Train Epoch' out)" -eq 4
+run 0 "${train[@]}" --epochs 1 --no-test
+check "--no-test" test "$(grep -c '^Test set' out)" -eq 0
+run 0 "${train[@]}" --dry-run --save-model
+said out "Model saved to tiny_mlp.safetensors"
+run 0 "${train[@]}" --dry-run --no-cuda --sync-bn --save-model 'rank-{rank}.safetensors'
+check "{rank} is the rank" test -s rank-0.safetensors
+run 0 train --model mlp --dry-run --quiet
+said out "data digits (built in, as --data was not given"
+
+# Where a model cannot be saved is found out before training.
+refused 2 "--save-model" "missing" -- "${train[@]}" --save-model missing/model.safetensors
+refused 2 "--save-model" "is not a folder" -- "${train[@]}" --save-model model.safetensors/x.safetensors
+refused 2 "--save-model" "is a folder" -- "${train[@]}" --save-model tiny
+refused 2 "--save-model" ".safetensors" -- "${train[@]}" --save-model model.pt
+refused 1 "--save-model" "/proc/model.safetensors" -- "${train[@]}" --save-model /proc/model.safetensors
+mkdir locked && chmod a-w locked
+if ! touch locked/probe 2>/dev/null; then
+    refused 1 "--save-model" "locked" -- "${train[@]}" --save-model locked/model.safetensors
+fi
+
+# A run that fails leaves the old model as it was.
+cp model.safetensors kept.safetensors
+run 1 "${train[@]}" --optimizer sgd --lr 1000000 --epochs 50 --save-model kept.safetensors
+said err "lockstep: " "loss" "--lr"
+check "a failed run leaves the old model" cmp -s model.safetensors kept.safetensors
+check "a failed run leaves no other file" test "$(find . -name '*kept.saf*' | wc -l)" -eq 1
+
+# Malformed data.
+cp -r tiny short && head -c 500 tiny/train-images-idx3-ubyte >short/train-images-idx3-ubyte
+refused 1 "train-images-idx3-ubyte" -- train --data short --model mlp
+cp -r tiny wrong && head -c 48 tiny/t10k-images-idx3-ubyte >wrong/t10k-labels-idx1-ubyte
+refused 1 "t10k-labels-idx1-ubyte" -- train --data wrong --model mlp
+mkdir empty
+refused 2 "empty" -- train --data empty --model mlp
+
+# One JSON object a line and nothing else.
+run 0 "${train[@]}" --epochs 1 --batch-size 32 --json
+check "json: start, a step line, test, end" test "$(sed 's/.*"event":"\([a-z]*\)".*/\1/' out | tr '\n' ' ')" = \
+    "start step test end "
+check "json: the hash" grep -q '"state_hash":"[0-9a-f]\{16\}"' out
+said out '"img_per_s":' '"first_step_s":' '"loss":' '"accuracy":'
+if command -v python3 >/dev/null; then
+    check "json: every line parses" python3 -c 'import json, sys; [json.loads(line) for line in sys.stdin]' <out
+fi
+run 0 eval model.safetensors --model mlp --data tiny --json
+said out '"correct":' '"count":40'
+run 0 bench train --model mlp --data tiny --batch-size 16 --steps 5 --json
+said out '"img_per_s":' '"ms_per_step":'
+run 0 bench train --model mlp --data tiny --batch-size 16 --steps 5
+said out "img/s"
+
+# Output that cannot be written, and a reader that goes away.
+if [ -w /dev/full ]; then
+    "$program" info >/dev/full 2>err
+    check "a full disk behind stdout is status 1" test $? -eq 1
+    check "and is told" grep -q "could not be written" err
+fi
+line="train | head"
+{ "$program" "${train[@]}" --epochs 3 --log-interval 1 2>err || true; } | head -1 >out
+check "a closed pipe ends quietly" test ! -s err
+
+echo "$checks checks, $failures failed"
+[ $failures -eq 0 ]

@@ -1,0 +1,282 @@
+/* test_options.c - the option parser on a table of its own, and the program's
+ * own table: every default is legal, no name occurs twice. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/args.h"
+#include "cli/options.h"
+
+typedef struct values {
+    bool loud;
+    const char *name, *save;
+    size_t count;
+    int ranks;
+    uint64_t seed;
+    double rate;
+    int mode;
+} values;
+
+static const char *const modes[] = {"batch", "shard", NULL};
+
+#define AT(field) offsetof(values, field)
+
+static const lk_option rows[] = {
+    {"a", "loud", 'l', 1, LK_OPTION_FLAG, AT(loud), NULL, 0, 0, NULL, NULL, "makes noise"},
+    {"a", "name", 0, 1, LK_OPTION_TEXT, AT(name), "TEXT", 0, 0, NULL, "anna", "a name"},
+    {"a", "save-model", 0, 1, LK_OPTION_OPTIONAL, AT(save), "PATH", 0, 0, NULL, NULL, "saves"},
+    {"b", "batch-size", 0, 1, LK_OPTION_COUNT, AT(count), "N", 1, 100, NULL, "64", "samples"},
+    {"b", "nproc", 'n', 1, LK_OPTION_INT, AT(ranks), "N", 1, 8, NULL, NULL, "ranks"},
+    {"b", "seed", 0, 1, LK_OPTION_SEED, AT(seed), "N", 0, 0, NULL, "1", "randomness"},
+    {"b", "rate", 0, 1, LK_OPTION_REAL, AT(rate), "X", 0, 2, NULL, ".5", "a rate"},
+    {"b", "mode", 0, 1, LK_OPTION_CHOICE, AT(mode), NULL, 0, 0, modes, "batch", "a mode"},
+    {"b", "by-shard", 0, 1, LK_OPTION_ALIAS, 0, NULL, 0, 0, NULL, "mode=shard", "the same as --mode shard"},
+    {"b", "elsewhere", 0, 2, LK_OPTION_FLAG, AT(loud), NULL, 0, 0, NULL, NULL, "another command's"},
+};
+
+static const lk_option_set set = {
+    .rows = rows, .count = sizeof rows / sizeof *rows, .commands = 1, .command = "try", .max_words = 1};
+
+enum { MAX_ARGS = 8 };
+
+/* Parses a line cut at single blanks. */
+static lk_status parse(const char *line, values *out, lk_parsed *parsed)
+{
+    static char text[256];
+    char *argv[MAX_ARGS];
+    int argc = 0;
+    snprintf(text, sizeof text, "%s", line);
+    for (char *word = text; *word && argc < MAX_ARGS;) {
+        argv[argc++] = word;
+        word += strcspn(word, " ");
+        if (*word)
+            *word++ = 0;
+    }
+    *out = (values){0};
+    return lk__options_parse(&set, argc, argv, out, parsed);
+}
+
+static values parsed_ok(const char *line)
+{
+    values out;
+    lk_parsed parsed;
+    assert_int_equal(parse(line, &out, &parsed), LK_OK);
+    return out;
+}
+
+/* The line must be refused with a sentence that has both words in it. */
+static void refuse(const char *line, const char *word, const char *other)
+{
+    values out;
+    lk_parsed parsed;
+    assert_int_equal(parse(line, &out, &parsed), LK_STATUS_USAGE);
+    if (!strstr(lk_error_detail(), word) || !strstr(lk_error_detail(), other))
+        fail_msg("'%s' gives '%s', without '%s' and '%s'", line, lk_error_detail(), word, other);
+}
+
+static void defaults_come_from_the_table(void **state)
+{
+    (void)state;
+    values out = parsed_ok("");
+    assert_false(out.loud);
+    assert_string_equal(out.name, "anna");
+    assert_null(out.save);
+    assert_int_equal(out.count, 64);
+    assert_int_equal(out.ranks, 0);
+    assert_int_equal(out.seed, 1);
+    assert_true(out.rate == .5);
+    assert_int_equal(out.mode, 0);
+}
+
+static void spellings_are_interchangeable(void **state)
+{
+    (void)state;
+    assert_int_equal(parsed_ok("--batch-size 7").count, 7);
+    assert_int_equal(parsed_ok("--batch_size 7").count, 7);
+    assert_int_equal(parsed_ok("--batch-size=7").count, 7);
+    assert_int_equal(parsed_ok("--batch_size=7").count, 7);
+    assert_int_equal(parsed_ok("-n 4").ranks, 4);
+    assert_int_equal(parsed_ok("-n4").ranks, 4);
+    assert_int_equal(parsed_ok("--nproc=4").ranks, 4);
+    assert_true(parsed_ok("-l").loud);
+    assert_true(parsed_ok("--rate 1e0").rate == 1);
+    assert_string_equal(parsed_ok("--name a=b").name, "a=b");
+    assert_string_equal(parsed_ok("--name=a=b").name, "a=b");
+    assert_true(parsed_ok("--seed 9223372036854775807").seed == INT64_MAX);
+}
+
+static void the_last_one_wins(void **state)
+{
+    (void)state;
+    assert_int_equal(parsed_ok("--batch-size 7 --batch-size 8").count, 8);
+    assert_int_equal(parsed_ok("--mode batch --by-shard").mode, 1);
+    assert_int_equal(parsed_ok("--by-shard --mode batch").mode, 0);
+}
+
+static void optional_values_stop_at_options(void **state)
+{
+    (void)state;
+    assert_string_equal(parsed_ok("--save-model").save, "");
+    assert_string_equal(parsed_ok("--save-model a.safetensors").save, "a.safetensors");
+    assert_string_equal(parsed_ok("--save-model=a.safetensors").save, "a.safetensors");
+    values out = parsed_ok("--save-model --loud");
+    assert_string_equal(out.save, "");
+    assert_true(out.loud);
+    assert_true(parsed_ok("--save-model -l").loud);
+}
+
+static void words_and_what_was_given(void **state)
+{
+    (void)state;
+    values out;
+    lk_parsed parsed;
+    assert_int_equal(parse("file --name x --by-shard", &out, &parsed), LK_OK);
+    assert_int_equal(parsed.word_count, 1);
+    assert_string_equal(parsed.words[0], "file");
+    assert_true(lk__options_given(&set, &parsed, "name"));
+    assert_true(lk__options_given(&set, &parsed, "mode"));
+    assert_false(lk__options_given(&set, &parsed, "rate"));
+    assert_int_equal(parse("-- --odd-name", &out, &parsed), LK_OK);
+    assert_string_equal(parsed.words[0], "--odd-name");
+    refuse("one two", "two", "too many");
+}
+
+static void unknown_options_name_the_nearest(void **state)
+{
+    (void)state;
+    refuse("--batchsize 3", "--batchsize", "'--batch-size'");
+    refuse("--sede=3", "--sede", "'--seed'");
+    refuse("--zzzzzzzz", "--zzzzzzzz", "--help");
+    refuse("-z", "-z", "--help");
+    refuse("--elsewhere", "--elsewhere", "no option");
+}
+
+static void bad_values_name_flag_and_range(void **state)
+{
+    (void)state;
+    refuse("--batch-size", "--batch-size needs a value", "64");
+    refuse("--batch-size --loud", "--batch-size needs a value", "64");
+    refuse("--batch-size 0", "--batch-size", "from 1 to 100");
+    refuse("--batch-size 101", "--batch-size", "from 1 to 100");
+    refuse("--batch-size -3", "--batch-size", "from 1 to 100");
+    refuse("--batch-size 7x", "--batch-size", "'7x'");
+    refuse("--batch-size=", "--batch-size", "from 1 to 100");
+    refuse("--batch-size 1.5", "--batch-size", "whole number");
+    refuse("--seed -1", "--seed", "whole number");
+    refuse("--rate fast", "--rate", "from 0 to 2");
+    refuse("--rate nan", "--rate", "from 0 to 2");
+    refuse("--rate 2.01", "--rate", "from 0 to 2");
+    refuse("--mode bacth", "batch|shard", "'batch'");
+    refuse("--mode xyzzyx", "batch|shard", "--mode");
+    refuse("--name=", "--name", "empty");
+    refuse("--loud=1", "--loud", "no value");
+    refuse("--by-shard=1", "--by-shard", "no value");
+}
+
+static void help_shows_each_row_once(void **state)
+{
+    (void)state;
+    char text[4096] = "";
+    FILE *out = fmemopen(text, sizeof text, "w");
+    assert_non_null(out);
+    lk__options_help(&set, out);
+    fclose(out);
+    for (size_t i = 0; i < set.count; i++)
+        assert_true((strstr(text, rows[i].help) != NULL) == (rows[i].commands == 1));
+    assert_non_null(strstr(text, "--save-model [PATH]"));
+    assert_non_null(strstr(text, "--mode batch|shard"));
+    assert_non_null(strstr(text, "-n, --nproc N"));
+    assert_non_null(strstr(text, "samples (default 64)"));
+}
+
+static void the_programs_table_is_sound(void **state)
+{
+    (void)state;
+    for (unsigned bit = LK_CMD_TRAIN; bit <= LK_CMD_HELP; bit <<= 1) {
+        lk_option_set all = lk__args_options("train", bit, 0);
+        lk_args args;
+        assert_int_equal(lk__args_parse(&all, 0, NULL, &args), LK_OK);
+        for (size_t i = 0; i < all.count; i++) {
+            assert_true(all.rows[i].commands != 0);
+            assert_null(strchr(all.rows[i].name, '_'));
+            for (size_t j = 0; j < i; j++)
+                assert_string_not_equal(all.rows[i].name, all.rows[j].name);
+        }
+    }
+}
+
+static void the_reference_defaults(void **state)
+{
+    (void)state;
+    lk_option_set all = lk__args_options("train", LK_CMD_TRAIN, 0);
+    lk_args args;
+    assert_int_equal(lk__args_parse(&all, 0, NULL, &args), LK_OK);
+    assert_int_equal(lk__args_complete(&args), LK_OK);
+    assert_int_equal(args.train.batch, 64);
+    assert_int_equal(args.train.test_batch, 1000);
+    assert_int_equal(args.train.epochs, 14);
+    assert_int_equal(args.train.seed, 1);
+    assert_int_equal(args.train.shards, 16);
+    assert_int_equal(args.log_interval, 10);
+    assert_string_equal(args.train.model, "cnn");
+    assert_string_equal(args.train.data, "digits");
+    assert_string_equal(args.train.optimizer, "adadelta");
+    assert_string_equal(args.train.schedule, "step:size=1,gamma=0.69999999999999996");
+    assert_null(args.train.save_model);
+}
+
+static void complete(lk_args *args, int argc, char *const *argv)
+{
+    lk_option_set all = lk__args_options("train", LK_CMD_TRAIN, 0);
+    assert_int_equal(lk__args_parse(&all, argc, argv, args), LK_OK);
+    assert_int_equal(lk__args_complete(args), LK_OK);
+}
+
+static void the_saved_models_name(void **state)
+{
+    (void)state;
+    lk_args args;
+    complete(&args, 2, (char *[]){"--save-model", "--data=mnist"});
+    assert_string_equal(args.train.save_model, "mnist_cnn.safetensors");
+    complete(&args, 3, (char *[]){"--save-model", "--data=a/b-c/", "--model=cnn:dropout=0"});
+    assert_string_equal(args.train.save_model, "b-c_cnn.safetensors");
+    complete(&args, 1, (char *[]){"--save_model=x.safetensors"});
+    assert_string_equal(args.train.save_model, "x.safetensors");
+}
+
+static void gamma_and_schedule_exclude_each_other(void **state)
+{
+    (void)state;
+    lk_option_set all = lk__args_options("train", LK_CMD_TRAIN, 0);
+    lk_args args;
+    char *const argv[] = {"--gamma=.5", "--schedule=constant"};
+    assert_int_equal(lk__args_parse(&all, 2, argv, &args), LK_OK);
+    assert_int_equal(lk__args_complete(&args), LK_STATUS_USAGE);
+    assert_non_null(strstr(lk_error_detail(), "--gamma"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_come_from_the_table),
+        cmocka_unit_test(spellings_are_interchangeable),
+        cmocka_unit_test(the_last_one_wins),
+        cmocka_unit_test(optional_values_stop_at_options),
+        cmocka_unit_test(words_and_what_was_given),
+        cmocka_unit_test(unknown_options_name_the_nearest),
+        cmocka_unit_test(bad_values_name_flag_and_range),
+        cmocka_unit_test(help_shows_each_row_once),
+        cmocka_unit_test(the_programs_table_is_sound),
+        cmocka_unit_test(the_reference_defaults),
+        cmocka_unit_test(the_saved_models_name),
+        cmocka_unit_test(gamma_and_schedule_exclude_each_other),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

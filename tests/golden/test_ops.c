@@ -1,0 +1,413 @@
+/* test_ops.c - each kernel alone against PyTorch: outputs, input gradients,
+ * weight gradients summed over shards. Shapes come from the golden file; its
+ * tensors are N,C,H,W, ours N,H,W,C. */
+#include "golden/golden.h"
+
+#include "base/tree.h"
+#include "tensor/device.h"
+
+enum { SHARDS = 4, MAX_BLOCKS = 64 };
+
+#define BN_EPS 1e-5f
+#define BN_MOMENTUM 0.1f
+
+typedef struct fixture {
+    lk_device *dev;
+    const lk_kernels *kernels;
+    lk_state *golden;
+    void *blocks[MAX_BLOCKS]; /* freed after each test */
+    size_t used;
+} fixture;
+
+static int setup(void **state)
+{
+    fixture *fx = golden_alloc(1, sizeof *fx);
+    golden_ok(lk__device_open("cpu", &(lk_device_opts){.threads = 2}, &fx->dev));
+    fx->kernels = fx->dev->kernels;
+    fx->golden = golden_load(LK_TESTS_DIR "/golden/data", "ops.safetensors");
+    *state = fx;
+    return 0;
+}
+
+static int free_blocks(void **state)
+{
+    fixture *fx = *state;
+    while (fx->used > 0)
+        fx->dev->type->free(fx->dev, fx->blocks[--fx->used]);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture *fx = *state;
+    lk__device_close(fx->dev);
+    lk_state_destroy(fx->golden);
+    free(fx);
+    return 0;
+}
+
+static void *block(fixture *fx, size_t bytes)
+{
+    assert_true(fx->used < MAX_BLOCKS);
+    golden_ok(fx->dev->type->alloc(fx->dev, bytes ? bytes : 1, "test", &fx->blocks[fx->used]));
+    return fx->blocks[fx->used++];
+}
+
+static lk_shape entry_shape(const lk_entry *entry)
+{
+    lk_shape shape = {.n = entry->dims[0], .c = entry->dims[1], .h = 1, .w = 1};
+    if (entry->ndim == 4) {
+        shape.h = entry->dims[2];
+        shape.w = entry->dims[3];
+    }
+    return shape;
+}
+
+/* Memory place of the logical element i. */
+static size_t place(lk_shape shape, size_t i)
+{
+    size_t sample = lk__shape_sample(shape), pixels = shape.h * shape.w, rest = i % sample;
+    return i / sample * sample + rest % pixels * shape.c + rest / pixels;
+}
+
+static lk_tensor empty(fixture *fx, lk_shape shape)
+{
+    return (lk_tensor){
+        .data = block(fx, lk__shape_count(shape) * sizeof(float)), .dtype = LK_DTYPE_F32, .shape = shape};
+}
+
+/* A tensor shaped like an entry. */
+static lk_tensor like(fixture *fx, const char *op, const char *key)
+{
+    return empty(fx, entry_shape(golden_get(fx->golden, op, key)));
+}
+
+static lk_tensor given(fixture *fx, const char *op, const char *key)
+{
+    const lk_entry *entry = golden_get(fx->golden, op, key);
+    lk_tensor tensor = empty(fx, entry_shape(entry));
+    size_t count = golden_count(entry);
+    float *host = golden_alloc(count, sizeof *host);
+    for (size_t i = 0; i < count; i++)
+        host[place(tensor.shape, i)] = (float)golden_at(entry, i);
+    golden_ok(fx->dev->type->upload(fx->dev, host, count * sizeof *host, tensor.data));
+    free(host);
+    return tensor;
+}
+
+/* A weight or vector as it stands; NULL when the case has none. */
+static float *vector(fixture *fx, const char *op, const char *key)
+{
+    const lk_entry *entry = golden_find(fx->golden, op, key);
+    if (!entry)
+        return NULL;
+    size_t count = golden_count(entry);
+    float *host = golden_alloc(count, sizeof *host), *data = block(fx, count * sizeof *data);
+    for (size_t i = 0; i < count; i++)
+        host[i] = (float)golden_at(entry, i);
+    golden_ok(fx->dev->type->upload(fx->dev, host, count * sizeof *host, data));
+    free(host);
+    return data;
+}
+
+static float *fetch(fixture *fx, const void *data, size_t count)
+{
+    float *host = golden_alloc(count, sizeof *host);
+    golden_ok(fx->dev->type->sync(fx->dev));
+    golden_ok(fx->dev->type->download(fx->dev, data, count * sizeof *host, host));
+    return host;
+}
+
+static void check_as(fixture *fx, const lk_tensor *ours, const char *op, const char *key, bool relu)
+{
+    const lk_entry *truth = golden_get(fx->golden, op, key);
+    size_t count = golden_count(truth);
+    assert_int_equal(count, lk__shape_count(ours->shape));
+    float *host = fetch(fx, ours->data, count);
+    double max = golden_max(truth);
+    for (size_t i = 0; i < count; i++) {
+        double value = golden_at(truth, i);
+        golden_near(truth->name, i, host[place(ours->shape, i)], relu && value < 0 ? 0 : value, max);
+    }
+    free(host);
+}
+
+static void check(fixture *fx, const lk_tensor *ours, const char *op, const char *key)
+{
+    check_as(fx, ours, op, key, false);
+}
+
+static void check_vector(fixture *fx, const float *ours, const char *op, const char *key)
+{
+    const lk_entry *truth = golden_get(fx->golden, op, key);
+    float *host = fetch(fx, ours, golden_count(truth));
+    for (size_t i = 0; i < golden_count(truth); i++)
+        golden_near(truth->name, i, host[i], golden_at(truth, i), golden_max(truth));
+    free(host);
+}
+
+/* One wave with all shards of n samples. */
+typedef struct wave {
+    lk_shards shards;
+    size_t begin[SHARDS + 1];
+    int merges[SHARDS];
+} wave;
+
+static const lk_shards *wave_init(wave *w, size_t n)
+{
+    for (int s = 0; s <= SHARDS; s++)
+        w->begin[s] = lk__shard_begin(n, SHARDS, s);
+    for (int s = 0; s < SHARDS; s++)
+        w->merges[s] = lk__tree_merges(SHARDS, s);
+    w->shards = (lk_shards){.count = SHARDS, .begin = w->begin, .merges = w->merges};
+    return &w->shards;
+}
+
+static lk_partials partials(fixture *fx, size_t count)
+{
+    return (lk_partials){.slot0 = block(fx, count * LK_TREE_MAX_DEPTH * sizeof(float)), .stride = count};
+}
+
+static lk_conv2d_desc conv_opts(fixture *fx, const char *op)
+{
+    const lk_entry *opts = golden_get(fx->golden, op, "opts");
+    return (lk_conv2d_desc){(size_t)golden_at(opts, 0), (size_t)golden_at(opts, 1), (size_t)golden_at(opts, 2)};
+}
+
+static void conv_case(fixture *fx, const char *op)
+{
+    wave w;
+    lk_conv2d_desc conv = conv_opts(fx, op);
+    lk_tensor x = given(fx, op, "x"), dy = given(fx, op, "dy"), y = like(fx, op, "y"), dx = like(fx, op, "dx");
+    float *weight = vector(fx, op, "w"), *bias = vector(fx, op, "b");
+    void *scratch = block(fx, fx->kernels->conv2d_scratch(fx->dev, &conv, x.shape, y.shape));
+    for (int relu = 0; relu < 2; relu++) {
+        fx->kernels->conv2d_forward(fx->dev, &conv, &x, weight, bias, relu, &y, scratch);
+        check_as(fx, &y, op, "y", relu);
+    }
+    fx->kernels->conv2d_grad_input(fx->dev, &conv, &dy, weight, &dx, scratch);
+    check(fx, &dx, op, "dx");
+    lk_partials dw = partials(fx, golden_count(golden_get(fx->golden, op, "w")));
+    lk_partials db = bias ? partials(fx, y.shape.c) : (lk_partials){0};
+    fx->kernels->conv2d_grad_weight(fx->dev, &conv, &x, &dy, wave_init(&w, x.shape.n), dw, db, scratch);
+    check_vector(fx, dw.slot0, op, "dw");
+    if (bias)
+        check_vector(fx, db.slot0, op, "db");
+}
+
+static void test_conv2d(void **state)
+{
+    static const char *const ops[] = {"conv_3x3", "conv_3x3_pad",   "conv_3x3_stride", "conv_1x1_stride",
+                                      "conv_5x5", "conv_1_channel", "conv_wide"};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        conv_case(*state, ops[i]);
+        free_blocks(state);
+    }
+}
+
+static void linear_case(fixture *fx, const char *op)
+{
+    wave w;
+    lk_tensor x = given(fx, op, "x"), dy = given(fx, op, "dy"), y = like(fx, op, "y"), dx = like(fx, op, "dx");
+    float *weight = vector(fx, op, "w"), *bias = vector(fx, op, "b");
+    void *scratch = block(fx, fx->kernels->linear_scratch(fx->dev, x.shape, y.shape));
+    for (int relu = 0; relu < 2; relu++) {
+        fx->kernels->linear_forward(fx->dev, &x, weight, bias, relu, &y, scratch);
+        check_as(fx, &y, op, "y", relu);
+    }
+    fx->kernels->linear_grad_input(fx->dev, &dy, weight, &dx, scratch);
+    check(fx, &dx, op, "dx");
+    lk_partials dw = partials(fx, x.shape.c * y.shape.c), db = partials(fx, y.shape.c);
+    fx->kernels->linear_grad_weight(fx->dev, &x, &dy, wave_init(&w, x.shape.n), dw, db, scratch);
+    check_vector(fx, dw.slot0, op, "dw");
+    check_vector(fx, db.slot0, op, "db");
+}
+
+static void test_linear(void **state)
+{
+    linear_case(*state, "linear");
+    free_blocks(state);
+    linear_case(*state, "linear_wide");
+}
+
+static void test_batchnorm_train(void **state)
+{
+    fixture *fx = *state;
+    const char *op = "batchnorm";
+    wave w;
+    lk_tensor x = given(fx, op, "x"), dy = given(fx, op, "dy"), y = like(fx, op, "y"), dx = like(fx, op, "dx");
+    float *gamma = vector(fx, op, "w"), *beta = vector(fx, op, "b");
+    size_t c = x.shape.c, pixels = x.shape.h * x.shape.w, rows[1] = {x.shape.n};
+    const lk_shards *shards = wave_init(&w, x.shape.n);
+    float *leaves = block(fx, SHARDS * 2 * c * sizeof *leaves);
+    lk_moments moments = {.groups = 1, .mean = block(fx, c * sizeof(float)), .scale = block(fx, c * sizeof(float))};
+
+    lk_partials entry = partials(fx, 2 * c);
+    fx->kernels->batchnorm_stats(fx->dev, &x, shards, leaves);
+    fx->kernels->batchnorm_fold(fx->dev, c, pixels, shards, leaves, entry);
+    fx->kernels->batchnorm_moments(fx->dev, c, pixels, entry.slot0, rows, BN_EPS, &moments);
+    for (int relu = 0; relu < 2; relu++) {
+        fx->kernels->batchnorm_forward(fx->dev, &x, shards, &moments, gamma, beta, relu, &y);
+        check_as(fx, &y, op, "y", relu);
+    }
+    float *mean = vector(fx, op, "mean"), *variance = vector(fx, op, "var");
+    fx->kernels->batchnorm_running_update(fx->dev, c, entry.slot0, rows[0] * pixels, BN_MOMENTUM, mean, variance);
+    check_vector(fx, mean, op, "new_mean");
+    check_vector(fx, variance, op, "new_var");
+
+    lk_partials sums = partials(fx, 2 * c);
+    fx->kernels->batchnorm_sums(fx->dev, &x, &dy, shards, &moments, leaves);
+    fx->kernels->rows_fold(fx->dev, 2 * c, leaves, 2 * c, shards, sums);
+    check_vector(fx, sums.slot0, op, "db");
+    check_vector(fx, sums.slot0 + c, op, "dw");
+    fx->kernels->batchnorm_grad_input(fx->dev, &x, &dy, shards, &moments, gamma, sums.slot0, rows, &dx);
+    check(fx, &dx, op, "dx");
+}
+
+static void test_batchnorm_eval(void **state)
+{
+    fixture *fx = *state;
+    const char *op = "batchnorm";
+    wave w;
+    lk_tensor x = given(fx, op, "x"), y = like(fx, op, "y");
+    size_t c = x.shape.c;
+    lk_moments moments = {.groups = 1, .mean = block(fx, c * sizeof(float)), .scale = block(fx, c * sizeof(float))};
+    fx->kernels->batchnorm_running_moments(fx->dev, c, vector(fx, op, "mean"), vector(fx, op, "var"), BN_EPS, &moments);
+    fx->kernels->batchnorm_forward(fx->dev, &x, wave_init(&w, x.shape.n), &moments, vector(fx, op, "w"),
+                                   vector(fx, op, "b"), false, &y);
+    check(fx, &y, op, "y_eval");
+}
+
+static void test_maxpool2d(void **state)
+{
+    static const char *const ops[] = {"pool_2", "pool_2_odd", "pool_3_overlap", "pool_2_dense"};
+    fixture *fx = *state;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        lk_conv2d_desc opts = conv_opts(fx, ops[i]);
+        lk_pool2d_desc pool = {opts.kernel, opts.stride, opts.pad};
+        lk_tensor x = given(fx, ops[i], "x"), dy = given(fx, ops[i], "dy");
+        lk_tensor y = like(fx, ops[i], "y"), dx = like(fx, ops[i], "dx");
+        uint8_t *index = block(fx, lk__shape_count(y.shape));
+        fx->kernels->maxpool_forward(fx->dev, &pool, &x, &y, index);
+        check(fx, &y, ops[i], "y");
+        fx->kernels->maxpool_grad_input(fx->dev, &pool, &dy, index, &dx);
+        check(fx, &dx, ops[i], "dx");
+        free_blocks(state);
+    }
+}
+
+static void test_relu(void **state)
+{
+    fixture *fx = *state;
+    lk_tensor x = given(fx, "relu", "x"), dy = given(fx, "relu", "dy"), y = like(fx, "relu", "y");
+    fx->kernels->relu_forward(fx->dev, &x, &y);
+    check(fx, &y, "relu", "y");
+    fx->kernels->relu_grad_input(fx->dev, &y, &dy, &dy);
+    check(fx, &dy, "relu", "dx");
+}
+
+static void test_add(void **state)
+{
+    fixture *fx = *state;
+    lk_tensor a = given(fx, "add", "a"), b = given(fx, "add", "b"), y = like(fx, "add", "y");
+    for (int relu = 0; relu < 2; relu++) {
+        fx->kernels->add(fx->dev, &a, &b, relu, &y);
+        check_as(fx, &y, "add", "y", relu);
+    }
+}
+
+static void test_dropout_off(void **state)
+{
+    fixture *fx = *state;
+    lk_tensor x = given(fx, "dropout_off", "x"), y = like(fx, "dropout_off", "y");
+    lk_dropout_desc dropout = {.p = 0, .seed = 1, .ids = block(fx, x.shape.n * sizeof(uint32_t))};
+    fx->kernels->dropout(fx->dev, &dropout, &x, &y);
+    check(fx, &y, "dropout_off", "y");
+}
+
+static void test_flatten(void **state)
+{
+    fixture *fx = *state;
+    lk_tensor x = given(fx, "flatten", "x"), dy = given(fx, "flatten", "dy");
+    lk_tensor y = like(fx, "flatten", "y"), dx = like(fx, "flatten", "dx");
+    fx->kernels->flatten_forward(fx->dev, &x, &y);
+    check(fx, &y, "flatten", "y");
+    fx->kernels->flatten_grad_input(fx->dev, &dy, &dx);
+    check(fx, &dx, "flatten", "dx");
+}
+
+static void test_global_avgpool(void **state)
+{
+    fixture *fx = *state;
+    const char *op = "global_avgpool";
+    lk_tensor x = given(fx, op, "x"), dy = given(fx, op, "dy"), y = like(fx, op, "y"), dx = like(fx, op, "dx");
+    fx->kernels->global_avgpool_forward(fx->dev, &x, &y);
+    check(fx, &y, op, "y");
+    fx->kernels->global_avgpool_grad_input(fx->dev, &dy, &dx);
+    check(fx, &dx, op, "dx");
+}
+
+static void test_log_softmax(void **state)
+{
+    fixture *fx = *state;
+    const char *op = "log_softmax";
+    lk_tensor x = given(fx, op, "x"), dy = given(fx, op, "dy"), y = like(fx, op, "y"), dx = like(fx, op, "dx");
+    fx->kernels->log_softmax_forward(fx->dev, &x, &y);
+    check(fx, &y, op, "y");
+    fx->kernels->log_softmax_grad_input(fx->dev, &y, &dy, &dx);
+    check(fx, &dx, op, "dx");
+}
+
+static void loss_case(fixture *fx, const char *op, bool nll)
+{
+    const lk_kernels *kernels = fx->kernels;
+    const lk_entry *truth = golden_get(fx->golden, op, "labels"), *hits = golden_get(fx->golden, op, "correct");
+    lk_tensor x = given(fx, op, "x"), dx = like(fx, op, "dx");
+    size_t n = x.shape.n;
+    int32_t *host = golden_alloc(n, sizeof *host), *labels = block(fx, n * sizeof *labels);
+    int32_t *correct = block(fx, n * sizeof *correct);
+    float *loss = block(fx, n * sizeof *loss);
+    for (size_t i = 0; i < n; i++)
+        host[i] = (int32_t)golden_at(truth, i);
+    golden_ok(fx->dev->type->upload(fx->dev, host, n * sizeof *host, labels));
+    (nll ? kernels->nll_forward : kernels->cross_entropy_forward)(fx->dev, &x, labels, loss, correct);
+    (nll ? kernels->nll_grad_input : kernels->cross_entropy_grad_input)(fx->dev, &x, labels, 1.0f / (float)n, &dx);
+    check_vector(fx, loss, op, "loss");
+    check(fx, &dx, op, "dx");
+    golden_ok(fx->dev->type->download(fx->dev, correct, n * sizeof *host, host));
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(host[i], (int)golden_at(hits, i));
+    free(host);
+}
+
+static void test_nll(void **state)
+{
+    loss_case(*state, "nll", true);
+}
+
+static void test_cross_entropy(void **state)
+{
+    loss_case(*state, "cross_entropy", false);
+}
+
+#define CASE(function) cmocka_unit_test_teardown(function, free_blocks)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(test_conv2d),
+        CASE(test_linear),
+        CASE(test_batchnorm_train),
+        CASE(test_batchnorm_eval),
+        CASE(test_maxpool2d),
+        CASE(test_relu),
+        CASE(test_add),
+        CASE(test_dropout_off),
+        CASE(test_flatten),
+        CASE(test_global_avgpool),
+        CASE(test_log_softmax),
+        CASE(test_nll),
+        CASE(test_cross_entropy),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

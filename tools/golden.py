@@ -1,0 +1,533 @@
+#!/usr/bin/env python3
+"""Makes the golden values that tests/golden compares with: PyTorch in float64 on inputs exact in float32.
+
+    python tools/golden.py --out tests/golden/data    the small ones, which are committed
+    python tools/golden.py --large build/golden       whole states of resnet20, remade where PyTorch is installed
+
+Inputs, labels and first states too large to commit come from noise(), integer arithmetic that tests/golden/golden.h
+repeats. Needs numpy and any PyTorch from 1.13 on; writes .safetensors by itself.
+"""
+import argparse
+import copy
+import json
+import os
+import struct
+from collections import OrderedDict
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+DTYPES = {"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32"}
+
+
+class File:
+    """A .safetensors file under construction."""
+
+    def __init__(self):
+        self.tensors = {}
+
+    def add(self, name, value):
+        array = value.detach().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+        assert name not in self.tensors, name
+        self.tensors[name] = np.array(array, order="C")
+
+    def write(self, path):
+        header, offset = {}, 0
+        for name, array in self.tensors.items():
+            end = offset + array.nbytes
+            header[name] = {"dtype": DTYPES[str(array.dtype)], "shape": list(array.shape), "data_offsets": [offset, end]}
+            offset = end
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        with open(path, "wb") as out:
+            out.write(struct.pack("<Q", len(text)) + text)
+            for array in self.tensors.values():
+                out.write(array.tobytes())
+
+
+def words(name, count):
+    """Random 32-bit words of a name: FNV-1a of it plus the index, through a 32-bit mixer."""
+    seed = 2166136261
+    for byte in name.encode():
+        seed = (seed ^ byte) * 16777619 & 0xFFFFFFFF
+    h = (np.arange(count, dtype=np.uint64) * 0x9E3779B9 + seed).astype(np.uint32)
+    h ^= h >> np.uint32(16)
+    h *= np.uint32(0x85EBCA6B)
+    h ^= h >> np.uint32(13)
+    h *= np.uint32(0xC2B2AE35)
+    return h ^ h >> np.uint32(16)
+
+
+def noise(name, *shape):
+    """Uniform multiples of 2^-15 in [-1,1)."""
+    values = ((words(name, int(np.prod(shape))) >> np.uint32(16)).astype(np.float32) - 32768) / 32768
+    return torch.from_numpy(values.reshape(shape))
+
+
+def labels(name, count, classes):
+    return torch.from_numpy((words(name, count) >> np.uint32(16)).astype(np.int64) % classes)
+
+
+def first_value(key, shape):
+    """What noise_state gives an entry: weights like PyTorch's default with a power of two for 1/sqrt(fan_in)."""
+    if key.endswith("num_batches_tracked"):
+        return torch.tensor(3)
+    value = noise(key, *shape)
+    if len(shape) >= 2:
+        fan_in, k = int(np.prod(shape[1:])), 0
+        while 4**k < fan_in:
+            k += 1
+        return value * 2.0**-k
+    if key.endswith((".weight", ".running_var")):
+        return 1 + value / 4
+    return value / 8
+
+
+def noise_state(model):
+    state = model.state_dict()
+    model.load_state_dict({key: first_value(key, value.shape) for key, value in state.items()})
+    return model
+
+
+# ---- single ops, as kernels see them ----
+
+CONVS = [  # name, x (n, c, h, w), out, kernel, stride, pad, bias
+    ("conv_3x3", (5, 3, 8, 7), 6, 3, 1, 0, True),
+    ("conv_3x3_pad", (4, 4, 6, 6), 5, 3, 1, 1, False),
+    ("conv_3x3_stride", (3, 5, 9, 8), 7, 3, 2, 1, False),
+    ("conv_1x1_stride", (3, 6, 8, 8), 9, 1, 2, 0, False),
+    ("conv_5x5", (2, 2, 9, 9), 3, 5, 1, 2, True),
+    ("conv_1_channel", (6, 1, 12, 12), 32, 3, 1, 0, True),
+    ("conv_wide", (2, 19, 6, 6), 37, 3, 1, 1, True),
+]
+POOLS = [  # name, x, kernel, stride, pad
+    ("pool_2", (3, 4, 6, 6), 2, 2, 0),
+    ("pool_2_odd", (3, 5, 7, 5), 2, 2, 0),
+    ("pool_3_overlap", (2, 6, 9, 8), 3, 2, 1),
+    ("pool_2_dense", (2, 3, 5, 5), 2, 1, 0),
+]
+
+
+def leaf(name, *shape):
+    return noise(name, *shape).double().requires_grad_()
+
+
+def record(out, name, y, inputs, **given):
+    """y, a gradient for it from noise(), and the gradients of inputs that it gives."""
+    dy = noise(f"{name}/dy", *y.shape)
+    grads = torch.autograd.grad(y, list(inputs.values()), dy.double())
+    for key, value in inputs.items():
+        out.add(f"{name}/{key}", value.float())
+    for key, value in given.items():
+        out.add(f"{name}/{key}", value)
+    out.add(f"{name}/dy", dy)
+    out.add(f"{name}/y", y)
+    for key, grad in zip(inputs, grads):
+        out.add(f"{name}/d{key}", grad)
+
+
+def batchnorm_op(out):
+    name, shape = "batchnorm", (7, 5, 4, 3)
+    inputs = {"x": leaf(name + "/x", *shape), "w": leaf(name + "/w", 5), "b": leaf(name + "/b", 5)}
+    mean, var = noise(name + "/mean", 5), 1 + noise(name + "/var", 5) / 2
+    out.add(name + "/y_eval", F.batch_norm(inputs["x"], mean.double(), var.double(), inputs["w"], inputs["b"], False))
+    new_mean, new_var = mean.double(), var.double()
+    y = F.batch_norm(inputs["x"], new_mean, new_var, inputs["w"], inputs["b"], True, 0.1, 1e-5)
+    record(out, name, y, inputs, mean=mean, var=var, new_mean=new_mean, new_var=new_var)
+
+
+def make_ops():
+    out = File()
+    for name, shape, channels, kernel, stride, pad, bias in CONVS:
+        inputs = {"x": leaf(name + "/x", *shape), "w": leaf(name + "/w", channels, shape[1], kernel, kernel)}
+        if bias:
+            inputs["b"] = leaf(name + "/b", channels)
+        y = F.conv2d(inputs["x"], inputs["w"], inputs.get("b"), stride, pad)
+        record(out, name, y, inputs, opts=np.array([kernel, stride, pad]))
+    for name, n, i, o in (("linear", 6, 37, 11), ("linear_wide", 9, 130, 67)):
+        inputs = {"x": leaf(name + "/x", n, i), "w": leaf(name + "/w", o, i), "b": leaf(name + "/b", o)}
+        record(out, name, F.linear(*inputs.values()), inputs)
+    batchnorm_op(out)
+    for name, shape, kernel, stride, pad in POOLS:
+        x = leaf(name + "/x", *shape)
+        y = F.max_pool2d(x, kernel, stride, pad)
+        record(out, name, y, {"x": x}, opts=np.array([kernel, stride, pad]))
+    for name, function in (("relu", F.relu), ("flatten", lambda x: x.flatten(1)), ("dropout_off", F.dropout),
+                           ("global_avgpool", lambda x: F.adaptive_avg_pool2d(x, 1).flatten(1))):
+        x = leaf(name + "/x", 3, 5, 4, 6)
+        record(out, name, x * 1 if name == "dropout_off" else function(x), {"x": x})
+    a, b = leaf("add/a", 3, 5, 4, 6), leaf("add/b", 3, 5, 4, 6)
+    record(out, "add", a + b, {"a": a, "b": b})
+    x = leaf("log_softmax/x", 7, 13)
+    record(out, "log_softmax", F.log_softmax(x * 8, 1), {"x": x})
+    out.tensors["log_softmax/x"] *= 8
+    out.tensors["log_softmax/dx"] /= 8
+    losses(out)
+    return out
+
+
+def losses(out):
+    for name, function in (("nll", F.nll_loss), ("cross_entropy", F.cross_entropy)):
+        x, y = (noise(name + "/x", 7, 13) * 8).double().requires_grad_(), labels(name + "/labels", 7, 13)
+        loss = function(x, y, reduction="none")
+        out.add(name + "/x", x.float())
+        out.add(name + "/labels", y)
+        out.add(name + "/loss", loss)
+        out.add(name + "/dx", torch.autograd.grad(loss.mean(), x)[0])
+        out.add(name + "/correct", (x.argmax(1) == y).long())
+
+
+# ---- small graphs, through the engine ----
+
+class ShardBatchNorm2d(nn.BatchNorm2d):
+    """Normalises each of 3 equal shards alone; running statistics are the whole batch's."""
+
+    def forward(self, x):
+        if not self.training:
+            return super().forward(x)
+        super().forward(x)
+        return torch.cat([F.batch_norm(part, None, None, self.weight, self.bias, True) for part in x.chunk(3)])
+
+
+class Residual(nn.Module):
+    def __init__(self, norm=nn.BatchNorm2d):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 6, 3, 1, 1, bias=False), norm(6)
+        self.conv2, self.bn2 = nn.Conv2d(6, 6, 3, 1, 1, bias=False), norm(6)
+        self.fc = nn.Linear(6, 5)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = F.relu(self.bn2(self.conv2(x)) + x)
+        return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+def sequence(**layers):
+    return nn.Sequential(OrderedDict(layers))
+
+
+GRAPHS = {  # name: (model, loss)
+    "plain": (lambda: sequence(conv1=nn.Conv2d(3, 4, 3), relu=nn.ReLU(), pool=nn.MaxPool2d(2), flat=nn.Flatten(),
+                               fc=nn.Linear(36, 5)), F.cross_entropy),
+    "strided": (lambda: sequence(conv1=nn.Conv2d(3, 7, 5, 2, 2, bias=False), bn1=nn.BatchNorm2d(7), relu=nn.ReLU(),
+                                 conv2=nn.Conv2d(7, 9, 1, 2), pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten(),
+                                 fc=nn.Linear(9, 5), soft=nn.LogSoftmax(1)), F.nll_loss),
+    "overlap": (lambda: sequence(conv1=nn.Conv2d(3, 5, 3, 1, 1), pool=nn.MaxPool2d(3, 2, 1), flat=nn.Flatten(),
+                                 fc=nn.Linear(80, 5)), F.cross_entropy),
+    "features": (lambda: sequence(flat=nn.Flatten(), fc1=nn.Linear(192, 20), relu=nn.ReLU(), drop=nn.Dropout(0),
+                                  fc2=nn.Linear(20, 5), soft=nn.LogSoftmax(1)), F.nll_loss),
+    "residual": (Residual, F.cross_entropy),
+    "residual_shard": (lambda: Residual(ShardBatchNorm2d), F.cross_entropy),
+}
+GRAPH_BATCH, GRAPH_STEPS = 12, 3
+
+
+def make_graphs():
+    """Losses of three steps, the first step's gradients, the last state, the loss in evaluation mode then."""
+    out = File()
+    for name, (build, criterion) in GRAPHS.items():
+        model = noise_state(build()).double()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
+        curve = []
+        for step in range(GRAPH_STEPS):
+            x = noise(f"graph/x{step}", GRAPH_BATCH, 3, 8, 8).double()
+            y = labels(f"graph/labels{step}", GRAPH_BATCH, 5)
+            curve.append(train_step(model, optimizer, criterion, x, y))
+            if step == 0:
+                for key, parameter in model.named_parameters():
+                    out.add(f"{name}/grad/{key}", parameter.grad)
+        model.eval()
+        out.add(f"{name}/losses", np.array(curve))
+        out.add(f"{name}/eval_loss", criterion(model(x), y).reshape(1))
+        for key, value in model.state_dict().items():
+            out.add(f"{name}/state/{key}", value)
+    return out
+
+
+def train_step(model, optimizer, criterion, x, y):
+    optimizer.zero_grad()
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+# ---- optimisers and schedules ----
+
+OPTIMIZERS = {  # our spec: (class, learning rate, arguments)
+    "sgd": ("SGD", 0.1, {}),
+    "sgd:momentum=.9": ("SGD", 0.1, {"momentum": 0.9}),
+    "sgd:momentum=.9,weight_decay=.01": ("SGD", 0.1, {"momentum": 0.9, "weight_decay": 0.01}),
+    "sgd:momentum=.9,nesterov": ("SGD", 0.1, {"momentum": 0.9, "nesterov": True}),
+    "sgd:momentum=.9,nesterov=1,weight_decay=.01": ("SGD", 0.05, {"momentum": 0.9, "nesterov": True,
+                                                                 "weight_decay": 0.01}),
+    "sgd:momentum=.8,dampening=.3": ("SGD", 0.1, {"momentum": 0.8, "dampening": 0.3}),
+    "sgd:weight_decay=.1": ("SGD", 0.1, {"weight_decay": 0.1}),
+    "adam": ("Adam", 1e-3, {}),
+    "adam:weight_decay=.05": ("Adam", 0.01, {"weight_decay": 0.05}),
+    "adam:beta1=.8,beta2=.95,eps=.001": ("Adam", 0.05, {"betas": (0.8, 0.95), "eps": 0.001}),
+    "adadelta": ("Adadelta", 1.0, {}),
+    "adadelta:rho=.8,eps=.0001": ("Adadelta", 0.5, {"rho": 0.8, "eps": 0.0001}),
+    "adadelta:weight_decay=.02": ("Adadelta", 1.0, {"weight_decay": 0.02}),
+}
+SCHEDULES = {  # our spec: (step size, gamma)
+    "constant": (1, 1.0),
+    "step": (1, 0.7),
+    "step:size=1,gamma=.7": (1, 0.7),
+    "step:size=3,gamma=.1": (3, 0.1),
+    "step:size=7": (7, 0.7),
+}
+OPTIM_STEPS, OPTIM_COUNT = 20, 37
+
+
+def make_optim():
+    out = File()
+    first, grads = noise("optim/params", OPTIM_COUNT), noise("optim/grads", OPTIM_STEPS, OPTIM_COUNT)
+    out.add("params", first)
+    out.add("grads", grads)
+    for spec, (kind, lr, arguments) in OPTIMIZERS.items():
+        parameter = nn.Parameter(first.double())
+        optimizer = getattr(torch.optim, kind)([parameter], lr=lr, **arguments)
+        rows = []
+        for step in range(OPTIM_STEPS):
+            parameter.grad = grads[step].double()
+            optimizer.step()
+            rows.append(parameter.detach().clone())
+        out.add(f"optim/{spec}", torch.stack(rows))
+        out.add(f"lr/{spec}", np.array([lr]))
+    for spec, (size, gamma) in SCHEDULES.items():
+        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, size, gamma)
+        rates = []
+        for _ in range(OPTIM_STEPS):
+            rates.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            schedule.step()
+        out.add(f"schedule/{spec}", np.array(rates))
+    return out
+
+
+# ---- models ----
+
+class Cnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 32, 3), nn.Conv2d(32, 64, 3)
+        self.fc1, self.fc2 = nn.Linear(9216, 128), nn.Linear(128, 10)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.conv2(F.relu(self.conv1(x)))), 2).flatten(1)
+        return F.log_softmax(self.fc2(F.relu(self.fc1(x))), 1)
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.chunk1 = nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
+        self.chunk2 = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+    def forward(self, x):
+        return self.chunk2(self.chunk1(x))
+
+
+class Block(nn.Module):
+    def __init__(self, i, o, stride):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(i, o, 3, stride, 1, bias=False), nn.BatchNorm2d(o)
+        self.conv2, self.bn2 = nn.Conv2d(o, o, 3, 1, 1, bias=False), nn.BatchNorm2d(o)
+        self.downsample = None
+        if stride != 1 or i != o:
+            self.downsample = nn.Sequential(nn.Conv2d(i, o, 1, stride, bias=False), nn.BatchNorm2d(o))
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        return F.relu(y + (self.downsample(x) if self.downsample else x))
+
+
+class Resnet20(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)
+        self.layer1 = nn.Sequential(Block(16, 16, 1), Block(16, 16, 1), Block(16, 16, 1))
+        self.layer2 = nn.Sequential(Block(16, 32, 2), Block(32, 32, 1), Block(32, 32, 1))
+        self.layer3 = nn.Sequential(Block(32, 64, 2), Block(64, 64, 1), Block(64, 64, 1))
+        self.fc = nn.Linear(64, 10)
+
+    def forward(self, x):
+        x = self.layer3(self.layer2(self.layer1(F.relu(self.bn1(self.conv1(x))))))
+        return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+MODELS = {  # name: (class, one sample's shape, loss)
+    "cnn": (Cnn, (1, 28, 28), F.nll_loss),
+    "mlp": (Mlp, (1, 28, 28), F.cross_entropy),
+    "resnet20": (Resnet20, (3, 32, 32), F.cross_entropy),
+}
+MODEL_BATCH, MODEL_STEPS, SAMPLES = 16, 30, 48
+LARGE_STEPS, SMOOTH_BATCH, SMOOTH_TRIES = (0, 1, 10, 29), 8, 100
+
+
+def model_batch(name, which, count=MODEL_BATCH):
+    """A pattern for each class under noise, so that a model can learn it: pure noise makes training chaotic."""
+    shape = MODELS[name][1]
+    y = labels(f"{name}/labels{which}", count, 10)
+    patterns = torch.stack([noise(f"{name}/pattern{i}", *shape) for i in range(10)])
+    return patterns[y] + noise(f"{name}/x{which}", count, *shape) / 4, y
+
+
+class Kinks:
+    """Follows every ReLU while it is active and keeps the smallest distance of an input from 0."""
+
+    def __enter__(self):
+        self.nearest, self.relu = float("inf"), F.relu
+        F.relu = self.follow
+        return self
+
+    def __exit__(self, *_):
+        F.relu = self.relu
+
+    def follow(self, x):
+        self.nearest = min(self.nearest, float(x.detach().abs().min()))
+        return self.relu(x)
+
+
+def smooth_batch(model, tries):
+    """Of many batches, the one whose ReLU inputs all stay farthest from 0 in this model, and its number. An input that
+    rounding carries over 0 switches a term of a gradient on or off, so near a kink no float32 is right."""
+    model = copy.deepcopy(model).double()
+    model.train()
+
+    def nearest(which):
+        with Kinks() as kinks, torch.no_grad():
+            model(model_batch("resnet20", which, SMOOTH_BATCH)[0].double())
+        return kinks.nearest
+
+    which = max(range(tries), key=nearest)
+    return which, nearest(which)
+
+
+def model_curve(name, make_optimizer, dtype):
+    build, _, criterion = MODELS[name]
+    model = noise_state(build()).to(dtype)
+    optimizer = make_optimizer(model.parameters())
+    curve = []
+    for step in range(MODEL_STEPS):
+        x, y = model_batch(name, step)
+        curve.append(train_step(model, optimizer, criterion, x.to(dtype), y))
+    return np.array(curve)
+
+
+def one_step(model, x, y, dtype):
+    """Loss, gradients and new state of one step of SGD .1/.9 without a past."""
+    model = copy.deepcopy(model).to(dtype)
+    model.train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    loss = train_step(model, optimizer, F.cross_entropy, x.to(dtype), y)
+    return loss, {key: p.grad for key, p in model.named_parameters()}, model.state_dict()
+
+
+def worst(ours, truth):
+    """The largest difference as a part of its tensor's largest value, and where."""
+    def error(key):
+        return float((ours[key].double() - truth[key].double()).abs().max() / truth[key].abs().max().clamp(min=1e-30))
+    key = max(truth, key=error)
+    return f"{error(key):.1e} ({key})"
+
+
+def report_float32(what, model, x, y, truth):
+    loss, grads, state = one_step(model, x, y, torch.float32)
+    print(f"{what}: PyTorch's float32 is off by: loss {abs(loss - truth[0]):.1e}, gradients {worst(grads, truth[1])}, "
+          f"state {worst(state, truth[2])}")
+
+
+def add_samples(out, name, value):
+    """Largest absolute value, Euclidean norm, and elements at even distances."""
+    flat = value.double().flatten()
+    out.add(name + "/max", flat.abs().max().reshape(1))
+    out.add(name + "/norm", flat.norm().reshape(1))
+    out.add(name + "/samples", flat[:: -(-len(flat) // SAMPLES)])
+
+
+def make_models():
+    out = File()
+    for name, make_optimizer in (("cnn", lambda p: torch.optim.Adadelta(p, lr=1.0)),
+                                 ("mlp", lambda p: torch.optim.Adam(p, lr=1e-3))):
+        curve = model_curve(name, make_optimizer, torch.float64)
+        off = np.abs(curve - model_curve(name, make_optimizer, torch.float32)).max()
+        print(f"{name}: losses {curve[0]:.4f} ... {curve[-1]:.4f}; PyTorch's float32 is off by {off:.1e}")
+        out.add(f"{name}/losses", curve)
+    model = noise_state(Resnet20())
+    which, distance = smooth_batch(model, SMOOTH_TRIES)
+    x, y = model_batch("resnet20", which, SMOOTH_BATCH)
+    truth = one_step(model, x, y, torch.float64)
+    report_float32(f"resnet20, batch {which}, kinks {distance:.1e} away", model, x, y, truth)
+    out.add("resnet20/batch", np.array([which]))
+    out.add("resnet20/loss", np.array([truth[0]]))
+    for key, value in truth[1].items():
+        add_samples(out, f"resnet20/grad/{key}", value)
+    for key, value in truth[2].items():
+        add_samples(out, f"resnet20/state/{key}", value)
+    return out
+
+
+def model_table():
+    table = {}
+    for name, (build, shape, _) in MODELS.items():
+        model = build()
+        table[name] = {
+            "input": shape,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "state": {key: {"dtype": "i64" if value.dtype == torch.int64 else "f32", "shape": list(value.shape)}
+                      for key, value in model.state_dict().items()},
+        }
+    return table
+
+
+def write_small(folder):
+    for name, make in (("ops", make_ops), ("graphs", make_graphs), ("optim", make_optim), ("models", make_models)):
+        make().write(os.path.join(folder, name + ".safetensors"))
+    with open(os.path.join(folder, "models.json"), "w", encoding="ascii") as out:
+        table = model_table()
+        rows = ",\n".join(f' "{name}": {json.dumps(row)}' for name, row in table.items())
+        out.write("{\n" + rows + "\n}\n")
+
+
+def write_large(folder):
+    """PyTorch trains resnet20 in float32; from its states, one step in float64."""
+    torch.manual_seed(1)
+    model = Resnet20()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for step in range(MODEL_STEPS):
+        if step in LARGE_STEPS:
+            which, distance = smooth_batch(model, SMOOTH_TRIES)
+            x, y = model_batch("resnet20", which, SMOOTH_BATCH)
+            truth = one_step(model, x, y, torch.float64)
+            report_float32(f"resnet20, step {step}, batch {which}, kinks {distance:.1e} away", model, x, y, truth)
+            out = File()
+            out.add("batch", np.array([which]))
+            out.add("loss", np.array([truth[0]]))
+            for part, values in (("first", model.state_dict()), ("grad", truth[1]), ("state", truth[2])):
+                for key, value in values.items():
+                    out.add(f"{part}/{key}", value)
+            out.write(os.path.join(folder, f"resnet20_{step}.safetensors"))
+        train_step(model, optimizer, F.cross_entropy, *model_batch("resnet20", step))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", metavar="DIR", help="folder for the small values")
+    parser.add_argument("--large", metavar="DIR", help="folder for the large values")
+    args = parser.parse_args()
+    if not args.out and not args.large:
+        parser.error("nothing to do: give --out or --large")
+    torch.set_num_threads(os.cpu_count() or 1)
+    for folder, write in ((args.out, write_small), (args.large, write_large)):
+        if folder:
+            os.makedirs(folder, exist_ok=True)
+            write(folder)
+
+
+if __name__ == "__main__":
+    main()
