@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`make bench`: the cnn at batch 64 by Lockstep and by PyTorch in alternating runs, medians, beside the project's targets.
+"""`make bench`: the cnn at batch 64 by Lockstep and by PyTorch in alternating runs, their medians beside the targets.
 
 PyTorch runs in its fastest setting on this machine, which is looked for first: each Python that tools/torch_python
 finds, each setting of bench/peer_torch.py, for each number of threads. Timings never fail the run: machines are noisy,
@@ -15,15 +15,14 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PEER = os.path.join(ROOT, "bench", "peer_torch.py")
 BATCH = 64
+MNIST_SAMPLES = 70000
 
 
-def lines_of(command, **more):
-    """The JSON lines a command prints; None when it fails, with its message shown."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False,
-                          **more)
+def lines_of(command):
+    """The JSON lines a command prints."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False)
     if done.returncode != 0:
-        print(f"  {' '.join(command)}: exit status {done.returncode}: {done.stderr.strip()}")
-        return None
+        sys.exit(f"{' '.join(command)}: exit status {done.returncode}: {done.stderr.strip()}")
     return [json.loads(line) for line in done.stdout.splitlines() if line.strip()]
 
 
@@ -34,16 +33,18 @@ class Ours:
     def train(self, threads, steps):
         """Steps with data in memory."""
         command = [self.program, "bench", "train", "--model", "cnn", "--batch-size", str(BATCH), "--json"]
-        lines = lines_of(command + ["--threads", str(threads), "--steps", str(steps)])
-        if not lines:
-            sys.exit("our own benchmark failed")
-        return lines[-1]
+        return lines_of(command + ["--threads", str(threads), "--steps", str(steps)])[-1]
+
+    def has(self, data):
+        """Whether a data set is on this machine; exit status 2 says that it was not found."""
+        command = [self.program, "train", "--data", data, "--epochs", "0", "--no-test"]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        return done.returncode == 0
 
     def whole_run(self, data, threads, steps):
         """The last line of `lockstep train`: the start from exec, and the memory of a run."""
         command = [self.program, "train", "--model", "cnn", "--batch-size", str(BATCH), "--data", data, "--json"]
-        lines = lines_of(command + ["--threads", str(threads), "--max-steps", str(steps), "--no-test"])
-        return lines[-1] if lines else None
+        return lines_of(command + ["--threads", str(threads), "--max-steps", str(steps), "--no-test"])[-1]
 
 
 class Peer:
@@ -68,14 +69,11 @@ class Peer:
     @staticmethod
     def run(python, threads, steps, *more):
         command = [python, PEER, "--threads", str(threads), "--steps", str(steps), "--batch-size", str(BATCH), *more]
-        lines = lines_of(command)
-        if not lines:
-            sys.exit("PyTorch's benchmark failed")
-        return lines
+        return lines_of(command)
 
-    def train(self, threads, steps):
+    def train(self, threads, steps, *more):
         python, setting = self.best[threads]
-        return self.run(python, threads, steps, "--setting", setting)[-1]
+        return self.run(python, threads, steps, "--setting", setting, *more)[-1]
 
 
 def median(results, key):
@@ -96,44 +94,51 @@ def alternate(ours, peer, args):
 
 def verdict(value, target, at_most=False):
     met = value <= target if at_most else value >= target
-    return f"{'at most' if at_most else 'at least'} {target:g}: {'met' if met else 'MISSED'}"
+    return f"{'at most' if at_most else 'at least'} {target:.3g}: {'met' if met else 'MISSED'}"
 
 
 def show_speed(results, args):
     print(f"\n{f'cnn, batch {BATCH}':<26}{'img/s':>9}{'ms/step':>9}{'MB':>7}   runs (img/s)")
     for (who, threads), runs in sorted(results.items(), key=lambda row: (row[0][1], row[0][0])):
-        name = "lockstep" if who == "ours" else runs[0]["peer"]
+        name = f"{'lockstep' if who == 'ours' else runs[0]['peer']}, {threads} thread{'s' * (threads > 1)}"
         rates = " ".join(f"{run['img_per_s']:.0f}" for run in runs)
-        print(f"{name + ', ' + str(threads) + ' thread' + 's' * (threads > 1):<26}{median(runs, 'img_per_s'):>9.0f}"
+        print(f"{name:<26}{median(runs, 'img_per_s'):>9.0f}"
               f"{median(runs, 'ms_per_step'):>9.2f}{median(runs, 'peak_rss_mb'):>7.0f}   {rates}")
     print()
     for threads, target in ((1, 1.3), (2, 1.6)):
         if ("torch", threads) in results:
             ratio = median(results["ours", threads], "img_per_s") / median(results["torch", threads], "img_per_s")
-            print(f"{f'times PyTorch, {threads} thread' + 's' * (threads > 1):<34}{ratio:>7.2f}   {verdict(ratio, target)}")
+            name = f"times PyTorch, {threads} thread{'s' * (threads > 1)}"
+            print(f"{name:<34}{ratio:>7.2f}   {verdict(ratio, target)}")
     if 1 in args.threads and 2 in args.threads:
         ratio = median(results["ours", 2], "img_per_s") / median(results["ours", 1], "img_per_s")
         print(f"{'our 2 threads, times our 1':<34}{ratio:>7.2f}   {verdict(ratio, 1.8)}")
 
 
-def show_start(ours, results, args):
-    """From exec to the end of the first step, and the memory of a run that holds its data set."""
-    threads = max(args.threads)
+def show_start(ours, args):
+    """From exec to the end of the first step."""
     for data, target in (("mnist", 0.3), ("digits", 0.1)):
-        runs = [ours.whole_run(data, threads, 1) for _ in range(args.rounds)]
-        if all(runs):
-            start = median(runs, "first_step_s")
-            print(f"{f'seconds to the first step, {data}':<34}{start:>7.2f}   {verdict(start, target, at_most=True)}")
-        else:
-            print(f"{data} is not here (LOCKSTEP_DATA names the folder of data sets): its start is not measured")
-    run = ours.whole_run("mnist", threads, 20) or ours.whole_run("digits", threads, 20)
-    if run and ("torch", threads) in results:
-        theirs = median(results["torch", threads], "peak_rss_mb")
-        share = run["peak_rss_mb"] / theirs
-        print(f"{'peak memory, part of PyTorch':<34}{share:>7.2f}   {verdict(share, 1 / 3, at_most=True)} "
-              f"({run['peak_rss_mb']:.0f} of {theirs:.0f} MB; ours with the data set, PyTorch's with 8 batches)")
-    elif run:
-        print(f"{'peak memory, MB':<34}{run['peak_rss_mb']:>7.0f}")
+        if not ours.has(data):
+            print(f"{data} is not on this machine (LOCKSTEP_DATA names the folder of data sets): no time to first step")
+            continue
+        start = median([ours.whole_run(data, max(args.threads), 1) for _ in range(args.rounds)], "first_step_s")
+        print(f"{f'seconds to the first step, {data}':<34}{start:>7.2f}   {verdict(start, target, at_most=True)}")
+
+
+def show_memory(ours, peer, results, args):
+    """The peak of a run, both with as much data in memory: MNIST's where it is, else a few batches."""
+    threads = max(args.threads)
+    if ours.has("mnist"):
+        what, mine = "MNIST in memory", ours.whole_run("mnist", threads, 20)["peak_rss_mb"]
+        theirs = peer.train(threads, 20, "--samples", str(MNIST_SAMPLES))["peak_rss_mb"] if peer.best else None
+    else:
+        what, mine = "a few batches in memory", median(results["ours", threads], "peak_rss_mb")
+        theirs = median(results["torch", threads], "peak_rss_mb") if peer.best else None
+    if not theirs:
+        print(f"{'peak memory, MB':<34}{mine:>7.0f}   with {what}")
+        return
+    print(f"{'peak memory, part of PyTorch':<34}{mine / theirs:>7.2f}   {verdict(mine / theirs, 1 / 3, at_most=True)} "
+          f"({mine:.0f} of {theirs:.0f} MB, {what})")
 
 
 def main():
@@ -152,7 +157,8 @@ def main():
     peer = Peer(args.threads, max(5, args.steps // 4))
     results = alternate(ours, peer, args)
     show_speed(results, args)
-    show_start(ours, results, args)
+    show_start(ours, args)
+    show_memory(ours, peer, results, args)
     if not args.no_kernels:
         print(flush=True)
         return subprocess.run([args.program, "bench", "kernels"], check=False).returncode

@@ -85,6 +85,7 @@ def train(args, chosen):
         )
         for _ in range(8)
     ]
+    held = torch.randint(0, 256, (args.samples, 28, 28), dtype=torch.uint8)
 
     def step(i):
         x, y = batches[i % len(batches)]
@@ -109,6 +110,7 @@ def train(args, chosen):
         "ms_per_step": 1000 * seconds / args.steps,
         "first_step_s": first,
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "samples_held": len(held),
         "threads": args.threads,
         "setting": args.setting,
     }
@@ -121,7 +123,8 @@ def run_child(args, setting, steps):
     if chosen["malloc"]:
         env.update(MALLOC)
     command = [sys.executable, __file__, "--child", "--setting", setting, "--threads", str(args.threads)]
-    command += ["--batch-size", str(args.batch_size), "--steps", str(steps), "--warmup", str(args.warmup)]
+    command += ["--batch-size", str(args.batch_size), "--steps", str(steps), "--warmup", str(args.warmup),
+                "--samples", str(args.samples)]
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=False)
     if done.returncode != 0:
         sys.exit(f"PyTorch failed with {setting} (exit status {done.returncode})")
@@ -145,6 +148,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--samples", type=int, default=0, help="images to hold in memory, as a run on a data set does")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each setting with --probe")
     parser.add_argument("--setting", default="onednn=0,channels_last=0,malloc=1")
     parser.add_argument("--probe", action="store_true", help="try all settings; a JSON list, fastest first")

@@ -1,7 +1,6 @@
 /* 01_single.c - a network of one's own, trained by one process.
  *
- * Build the graph, give it to an engine, feed the engine batches. Run it
- * without arguments; it leaves 01_single.safetensors behind. */
+ * Build the graph, give it to an engine, feed the engine batches. */
 #include <stdio.h>
 
 #include <lockstep/lockstep.h>
@@ -79,6 +78,7 @@ static lk_status run(void)
     lk_state *state;
     LK_TRY(lk_engine_state(engine, &state));
     LK_TRY(lk_state_save(state, "01_single.safetensors"));
+    printf("saved 01_single.safetensors\n");
 
     lk_state_destroy(state);
     lk_loader_destroy(test_loader);

@@ -37,7 +37,7 @@ class File:
         header, offset = {}, 0
         for name, array in self.tensors.items():
             end = offset + array.nbytes
-            header[name] = {"dtype": DTYPES[str(array.dtype)], "shape": list(array.shape), "data_offsets": [offset, end]}
+            header[name] = {"dtype": DTYPES[str(array.dtype)], "shape": array.shape, "data_offsets": [offset, end]}
             offset = end
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)
@@ -366,7 +366,7 @@ MODELS = {  # name: (class, one sample's shape, loss)
     "resnet20": (Resnet20, (3, 32, 32), F.cross_entropy),
 }
 MODEL_BATCH, MODEL_STEPS, SAMPLES = 16, 30, 48
-LARGE_STEPS, SMOOTH_BATCH, SMOOTH_TRIES = (0, 1, 10, 29), 8, 100
+LARGE_STEPS, SMOOTH_BATCH, SMOOTH_TRIES = (0, 1, 10, 29), 8, 60
 
 
 def model_batch(name, which, count=MODEL_BATCH):
@@ -394,14 +394,14 @@ class Kinks:
 
 
 def smooth_batch(model, tries):
-    """Of many batches, the one whose ReLU inputs all stay farthest from 0 in this model, and its number. An input that
-    rounding carries over 0 switches a term of a gradient on or off, so near a kink no float32 is right."""
-    model = copy.deepcopy(model).double()
+    """Of many batches, the number of the one whose ReLU inputs all stay farthest from 0 in this model, and how far. An
+    input that rounding carries over 0 switches a term of a gradient on or off, so near a kink no float32 is right."""
+    model = copy.deepcopy(model)
     model.train()
 
     def nearest(which):
         with Kinks() as kinks, torch.no_grad():
-            model(model_batch("resnet20", which, SMOOTH_BATCH)[0].double())
+            model(model_batch("resnet20", which, SMOOTH_BATCH)[0])
         return kinks.nearest
 
     which = max(range(tries), key=nearest)
@@ -522,7 +522,7 @@ def main():
     args = parser.parse_args()
     if not args.out and not args.large:
         parser.error("nothing to do: give --out or --large")
-    torch.set_num_threads(os.cpu_count() or 1)
+    torch.set_num_threads(1)  # tests run beside others, and waiting threads would spin
     for folder, write in ((args.out, write_small), (args.large, write_large)):
         if folder:
             os.makedirs(folder, exist_ok=True)

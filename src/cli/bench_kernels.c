@@ -27,7 +27,7 @@ static const kernel_case cases[] = {
     {"resnet20 64x8x8", 64, 64, 8, 64, {3, 1, 1}},
 };
 
-enum { CASES = sizeof cases / sizeof *cases, SHARDS = 16, MAX_REPEAT = 1000, PEAK_ROUNDS = 1 << 19, PEAK_TRIES = 40 };
+enum { CASES = sizeof cases / sizeof *cases, MAX_REPEAT = 1000, PEAK_ROUNDS = 1 << 19, PEAK_TRIES = 40 };
 
 /* A case with its buffers. */
 typedef struct problem {
@@ -38,8 +38,8 @@ typedef struct problem {
     lk_partials dw, db;    // slots of w and b
     size_t weights, depth; /* elements of w; k of the product */
     void *scratch;
-    size_t begin[SHARDS + 1];
-    int merges[SHARDS];
+    size_t begin[LK_MAX_SHARDS + 1];
+    int merges[LK_MAX_SHARDS];
     lk_shards shards;
 } problem;
 
@@ -111,13 +111,13 @@ static lk_status make_tensor(lk_device *dev, lk_shape shape, uint32_t stream, lk
     return LK_OK;
 }
 
-static void cut_shards(problem *p)
+static void cut_shards(problem *p, int shards)
 {
-    for (int s = 0; s <= SHARDS; s++)
-        p->begin[s] = lk__shard_begin(p->row->n, SHARDS, s);
-    for (int s = 0; s < SHARDS; s++)
-        p->merges[s] = lk__tree_merges(SHARDS, s);
-    p->shards = (lk_shards){.count = SHARDS, .begin = p->begin, .merges = p->merges};
+    for (int s = 0; s <= shards; s++)
+        p->begin[s] = lk__shard_begin(p->row->n, shards, s);
+    for (int s = 0; s < shards; s++)
+        p->merges[s] = lk__tree_merges(shards, s);
+    p->shards = (lk_shards){.count = shards, .begin = p->begin, .merges = p->merges};
 }
 
 static lk_status make_weights(problem *p)
@@ -133,7 +133,7 @@ static lk_status make_weights(problem *p)
     return make(p->dev, p->db.stride * LK_TREE_MAX_DEPTH, 6, &p->db.slot0);
 }
 
-static lk_status problem_open(problem *p, const kernel_case *row, lk_device *dev)
+static lk_status problem_open(problem *p, const kernel_case *row, lk_device *dev, int shards)
 {
     *p = (problem){.row = row, .dev = dev};
     lk_shape x = {.n = row->n, .c = row->in, .h = row->size, .w = row->size};
@@ -144,7 +144,7 @@ static lk_status problem_open(problem *p, const kernel_case *row, lk_device *dev
     LK_TRY(make_tensor(dev, y, 2, &p->y));
     LK_TRY(make_tensor(dev, y, 2, &p->dy));
     LK_TRY(make_weights(p));
-    cut_shards(p);
+    cut_shards(p, shards);
     size_t bytes =
         is_conv(p) ? dev->kernels->conv2d_scratch(dev, &row->conv, x, y) : dev->kernels->linear_scratch(dev, x, y);
     return dev->type->alloc(dev, bytes, "a kernel's scratch", &p->scratch);
@@ -225,7 +225,7 @@ static lk_blas_product product_of(const problem *p, size_t direction)
 /* What all cases are held against. */
 typedef struct setting {
     lk_device *dev;
-    int threads;
+    int threads, shards;
     double peak; /* GF/s of all threads together */
     bool blas;
     size_t repeat;
@@ -320,7 +320,7 @@ static lk_status bench_case(const setting *set, const kernel_case *row)
 {
     problem p;
     lk_status status;
-    LK_TRY_GOTO(problem_open(&p, row, set->dev), close_problem);
+    LK_TRY_GOTO(problem_open(&p, row, set->dev, set->shards), close_problem);
     for (size_t d = 0; d < DIRECTIONS; d++)
         LK_TRY_GOTO(bench_direction(set, &p, d), close_problem);
 
@@ -332,7 +332,11 @@ close_problem:
 lk_status lk__bench_kernels(const lk_args *args)
 {
     int threads = args->train.threads > 0 ? args->train.threads : 1;
-    setting set = {.threads = threads, .repeat = args->repeat, .json = args->json, .blas = lk__blas_open(threads)};
+    setting set = {.threads = threads,
+                   .shards = args->train.shards,
+                   .repeat = args->repeat,
+                   .json = args->json,
+                   .blas = lk__blas_open(threads)};
     lk_device_opts opts = {.threads = threads};
     LK_TRY(lk__device_open(args->train.device, &opts, &set.dev));
     const lk_cpu_build *build = ((lk_cpu_device *)set.dev)->build;

@@ -42,7 +42,7 @@ int lk__cmd_help(lk_args *args);
 lk_status lk__bench_kernels(const lk_args *args) LK_CHECKED;
 lk_status lk__bench_train(const lk_args *args) LK_CHECKED;
 
-/* Megabytes (10^6 bytes) that this process had in memory at most. */
+/* Megabytes (2^20 bytes) that this process had in memory at most. */
 double lk__peak_rss_mb(void);
 
 #endif

@@ -67,7 +67,7 @@ double lk__peak_rss_mb(void)
     struct rusage usage;
     if (getrusage(RUSAGE_SELF, &usage) != 0)
         return 0;
-    return (double)usage.ru_maxrss * 1024 / 1e6;
+    return (double)usage.ru_maxrss / 1024;
 }
 
 static int run_command(const lk_command *command, int argc, char *const *argv)

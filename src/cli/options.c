@@ -2,6 +2,7 @@
  * rows. */
 #include "cli/options.h"
 
+#include <assert.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -146,15 +147,24 @@ static lk_status set_value(const lk_option_set *set, const lk_option *row, const
     return LK_OK;
 }
 
+/* A command line under way. */
+typedef struct command_line {
+    const lk_option_set *set;
+    void *values;
+    lk_parsed parsed;
+    const char *next; /* the word after the option, or NULL */
+    bool used_next;   /* it was the option's value */
+} command_line;
+
 /* The option that an alias stands for is in its row as "name=value". */
-static lk_status set_alias(const lk_option_set *set, const lk_option *row, void *values, lk_parsed *parsed)
+static lk_status set_alias(command_line *line, const lk_option *row)
 {
+    const lk_option_set *set = line->set;
     size_t length = strcspn(row->initial, "=");
     size_t target = find_row(set, row->initial, length);
-    if (target == set->count)
-        return lk__fail(LK_STATUS_USAGE, "%s: --%s stands for an option that is not there", set->command, row->name);
-    parsed->given[target] = true;
-    return set_value(set, &set->rows[target], row->initial + length + 1, values);
+    assert(target < set->count);
+    line->parsed.given[target] = true;
+    return set_value(set, &set->rows[target], row->initial + length + 1, line->values);
 }
 
 static lk_status fail_missing(const lk_option_set *set, const lk_option *row)
@@ -167,52 +177,44 @@ static lk_status fail_missing(const lk_option_set *set, const lk_option *row)
     return lk__fail(LK_STATUS_USAGE, "%s: --%s needs a value (%s)", set->command, row->name, arg);
 }
 
-/* value is what followed '=', or NULL; next is the following word, or NULL.
- * *used tells whether next was taken. */
-static lk_status apply(const lk_option_set *set, size_t index, const char *value, const char *next, void *values,
-                       lk_parsed *parsed, bool *used)
+/* value is what followed '=', or NULL. */
+static lk_status apply(command_line *line, size_t index, const char *value)
 {
+    const lk_option_set *set = line->set;
     const lk_option *row = &set->rows[index];
     bool bare = row->kind == LK_OPTION_FLAG || row->kind == LK_OPTION_ALIAS;
-    *used = false;
-    parsed->given[index] = true;
+    line->parsed.given[index] = true;
     if (bare && value)
         return lk__fail(LK_STATUS_USAGE, "%s: --%s takes no value; leave '=%s' out", set->command, row->name, value);
     if (row->kind == LK_OPTION_ALIAS)
-        return set_alias(set, row, values, parsed);
-    if (bare)
-        return set_value(set, row, "", values);
-    if (!value && row->kind == LK_OPTION_OPTIONAL) {
-        *used = next && next[0] != '-';
-        return set_value(set, row, *used ? next : "", values);
-    }
-    if (value)
-        return set_value(set, row, value, values);
+        return set_alias(line, row);
+    if (bare || value)
+        return set_value(set, row, value, line->values);
+    const char *next = line->next;
+    bool optional = row->kind == LK_OPTION_OPTIONAL;
     /* "-1" may be a bad value, but "--x" is the next option. */
-    if (!next || strncmp(next, "--", 2) == 0)
+    line->used_next = next && (optional ? next[0] != '-' : strncmp(next, "--", 2) != 0);
+    if (!line->used_next && !optional)
         return fail_missing(set, row);
-    *used = true;
-    return set_value(set, row, next, values);
+    return set_value(set, row, line->used_next ? next : "", line->values);
 }
 
-static lk_status parse_long(const lk_option_set *set, const char *word, const char *next, void *values,
-                            lk_parsed *parsed, bool *used)
+static lk_status parse_long(command_line *line, const char *word)
 {
     size_t length = strcspn(word + 2, "=");
-    size_t row = find_row(set, word + 2, length);
-    if (row == set->count)
-        return fail_unknown(set, word);
-    const char *value = word[2 + length] ? word + 2 + length + 1 : NULL;
-    return apply(set, row, value, next, values, parsed, used);
+    size_t row = find_row(line->set, word + 2, length);
+    if (row == line->set->count)
+        return fail_unknown(line->set, word);
+    return apply(line, row, word[2 + length] ? word + 2 + length + 1 : NULL);
 }
 
 /* "-n 4" and "-n4". */
-static lk_status parse_short(const lk_option_set *set, const char *word, const char *next, void *values,
-                             lk_parsed *parsed, bool *used)
+static lk_status parse_short(command_line *line, const char *word)
 {
+    const lk_option_set *set = line->set;
     for (size_t i = 0; i < set->count; i++) {
         if (exists(set, i) && set->rows[i].letter == word[1])
-            return apply(set, i, word[2] ? word + 2 : NULL, next, values, parsed, used);
+            return apply(line, i, word[2] ? word + 2 : NULL);
     }
     return fail_unknown(set, word);
 }
@@ -229,28 +231,27 @@ static lk_status set_defaults(const lk_option_set *set, void *values)
 
 lk_status lk__options_parse(const lk_option_set *set, int argc, char *const *argv, void *values, lk_parsed *out)
 {
-    lk_parsed parsed = {0};
+    command_line line = {.set = set, .values = values};
     LK_TRY(set_defaults(set, values));
     bool options = true; /* until "--" */
     for (int i = 0; i < argc; i++) {
         const char *word = argv[i];
-        const char *next = i + 1 < argc ? argv[i + 1] : NULL;
-        bool used = false;
-        if (options && strcmp(word, "--") == 0) {
+        line.next = i + 1 < argc ? argv[i + 1] : NULL;
+        line.used_next = false;
+        if (options && strcmp(word, "--") == 0)
             options = false;
-        } else if (options && strncmp(word, "--", 2) == 0) {
-            LK_TRY(parse_long(set, word, next, values, &parsed, &used));
-        } else if (options && word[0] == '-' && word[1]) {
-            LK_TRY(parse_short(set, word, next, values, &parsed, &used));
-        } else if (parsed.word_count == set->max_words) {
+        else if (options && strncmp(word, "--", 2) == 0)
+            LK_TRY(parse_long(&line, word));
+        else if (options && word[0] == '-' && word[1])
+            LK_TRY(parse_short(&line, word));
+        else if (line.parsed.word_count < set->max_words)
+            line.parsed.words[line.parsed.word_count++] = word;
+        else
             return lk__fail(LK_STATUS_USAGE, "%s: one word too many, '%s'; options start with '--'", set->command,
                             word);
-        } else {
-            parsed.words[parsed.word_count++] = word;
-        }
-        i += used;
+        i += line.used_next;
     }
-    *out = parsed;
+    *out = line.parsed;
     return LK_OK;
 }
 

@@ -173,6 +173,10 @@ static lk_status train_epoch(train_run *run, size_t epoch)
         if (!batch)
             break;
         LK_TRY(train_batch(run, epoch, index, batch));
+        /* Waiting for the test files now does not delay the first step, and
+         * finding them damaged does not come at the end of an epoch. */
+        if (run->result.steps == 1 && run->test)
+            LK_TRY(lk__check_readable(run->test));
     }
     run->earlier_epochs = run->result.train_seconds;
     return LK_OK;

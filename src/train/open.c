@@ -1,28 +1,6 @@
 /* open.c - opening a run's data, the model that fits it, and its weights. */
-#include <pthread.h>
-#include <stdio.h>
-
-#include "base/status.h"
+#include "base/mem.h"
 #include "train/parts.h"
-
-enum { DETAIL_BYTES = 2048 };
-
-/* A split being opened on another thread, whose error detail is its own. */
-typedef struct opening {
-    const lk_train_opts *opts;
-    lk_dataset *data;
-    lk_status status;
-    char detail[DETAIL_BYTES];
-} opening;
-
-static void *open_test(void *arg)
-{
-    opening *test = arg;
-    test->status = lk_dataset_open(test->opts->data, test->opts->data_dir, LK_SPLIT_TEST, &test->data);
-    if (test->status != LK_OK)
-        snprintf(test->detail, sizeof test->detail, "%s", lk_error_detail());
-    return NULL;
-}
 
 /* A folder of a user's own may hold two splits that do not belong together. */
 static lk_status check_splits(const lk_dataset *train, const lk_dataset *test)
@@ -39,27 +17,32 @@ static lk_status check_splits(const lk_dataset *train, const lk_dataset *test)
 
 lk_status lk__open_splits(const lk_train_opts *opts, lk_dataset **train, lk_dataset **test)
 {
-    opening second = {.opts = opts};
-    pthread_t thread;
-    bool threaded = !opts->no_test && pthread_create(&thread, NULL, open_test, &second) == 0;
-    lk_dataset *first = NULL;
-    lk_status status = lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TRAIN, &first);
-    if (threaded)
-        pthread_join(thread, NULL);
-    else if (!opts->no_test && status == LK_OK)
-        open_test(&second);
-    if (status == LK_OK && second.status != LK_OK)
-        status = lk__fail(second.status, "%s", second.detail);
-    if (status == LK_OK && second.data)
-        status = check_splits(first, second.data);
-    if (status != LK_OK) {
-        lk_dataset_destroy(first);
-        lk_dataset_destroy(second.data);
-        return status;
+    lk_dataset *first = NULL, *second = NULL;
+    lk_status status;
+    LK_TRY(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TRAIN, &first));
+    if (!opts->no_test) {
+        LK_TRY_GOTO(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TEST, &second), destroy_splits);
+        LK_TRY_GOTO(check_splits(first, second), destroy_splits);
     }
     *train = first;
-    *test = second.data;
+    *test = second;
     return LK_OK;
+
+destroy_splits:
+    lk_dataset_destroy(second);
+    lk_dataset_destroy(first);
+    return status;
+}
+
+lk_status lk__check_readable(const lk_dataset *data)
+{
+    const lk_dataset_info *info = lk_dataset_get_info(data);
+    uint8_t *pixels;
+    int32_t label;
+    LK_TRY(LK_ALLOC(info->channels * info->height * info->width, "an image", &pixels));
+    lk_status status = lk_dataset_get(data, 0, pixels, &label);
+    lk__free(pixels);
+    return status;
 }
 
 lk_status lk__build_model(const lk_train_opts *opts, const lk_dataset *data, lk_graph **out)

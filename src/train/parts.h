@@ -4,10 +4,12 @@
 
 #include "train/train.h"
 
-/* Opens the training split and, unless opts->no_test, the test split, the two
- * at once: unpacking a gzipped file takes one core a while. *test is NULL with
- * no_test. */
+/* Opens the training split and, unless opts->no_test, the test split; *test is
+ * NULL with no_test. Files may still be unpacking when it returns. */
 lk_status lk__open_splits(const lk_train_opts *opts, lk_dataset **train, lk_dataset **test) LK_CHECKED;
+
+/* Waits until data can be read, and reports what is wrong with its files. */
+lk_status lk__check_readable(const lk_dataset *data) LK_CHECKED;
 
 /* The model of opts for samples like those of data. */
 lk_status lk__build_model(const lk_train_opts *opts, const lk_dataset *data, lk_graph **out) LK_CHECKED;

@@ -211,6 +211,15 @@ cp -r tiny short && head -c 500 tiny/train-images-idx3-ubyte >short/train-images
 refused 1 "train-images-idx3-ubyte" -- train --data short --model mlp
 cp -r tiny wrong && head -c 48 tiny/t10k-images-idx3-ubyte >wrong/t10k-labels-idx1-ubyte
 refused 1 "t10k-labels-idx1-ubyte" -- train --data wrong --model mlp
+if command -v gzip >/dev/null; then
+    cp -r tiny packed && gzip packed/*
+    run 0 train --data packed --model mlp --epochs 2 --batch-size 32 --quiet
+    said out "State hash $hash"
+    head -c 200 packed/t10k-images-idx3-ubyte.gz >torn && mv torn packed/t10k-images-idx3-ubyte.gz
+    run 1 train --data packed --model mlp --batch-size 32 --log-interval 1 --quiet
+    said err "t10k-images-idx3-ubyte.gz"
+    check "a torn test file is found at once" test "$(grep -c '^Train Epoch' out)" -le 1
+fi
 mkdir empty
 refused 2 "empty" -- train --data empty --model mlp
 

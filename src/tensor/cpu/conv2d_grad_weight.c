@@ -12,7 +12,7 @@
 #include "tensor/cpu/fold.h"
 #include "tensor/cpu/gemm.h"
 
-enum { UNIT = LK_MR * LK_NR, CHUNK_UNITS = 24 * 1024 / UNIT, BAND_FLOATS = 64 * 1024 };
+enum { UNIT = LK_MR * LK_NR, CHUNK_UNITS = 48 * 1024 / UNIT, BAND_FLOATS = 64 * 1024 };
 
 typedef struct weight_job {
     const lk_conv2d_desc *conv;
@@ -26,16 +26,19 @@ typedef struct weight_job {
     size_t rows;  /* of the matrix, without db */
     size_t units; /* of a panel of columns */
     size_t chunk, chunks;
-    size_t band;
+    size_t band;  /* output rows at a time */
+    size_t block; /* samples at a time; 1 unless the band is all rows */
     size_t box_floats, dy_floats, thread_floats;
     float *scratch;
 } weight_job;
 
-/* What a thread works on: a chunk and one band of one sample. */
-typedef struct band_view {
-    lk_view x, dy;
-    size_t rows;
-} band_view;
+/* A chunk and its partial sums. */
+typedef struct unit_range {
+    size_t begin, end; /* units */
+    size_t entry;      /* floats of a partial sum */
+    float *buffer;     /* copies of bands */
+    float *top;        /* where the leaf goes */
+} unit_range;
 
 static size_t place(weight_job *job, bool bias, size_t threads)
 {
@@ -49,10 +52,12 @@ static size_t place(weight_job *job, bool bias, size_t threads)
     job->chunks = (total + job->chunk - 1) / job->chunk;
     job->band = lk__band_rows(job->y.h, width * conv->stride + dy_row, BAND_FLOATS, 1);
     lk_box box = lk__conv_box(conv, job->y, 0, job->band);
-    job->box_floats = conv->pad ? lk__round_up(box.h * width, LK_ALIGN) : 0;
-    job->dy_floats = job->y.c % V ? lk__round_up(job->band * dy_row, LK_ALIGN) : 0;
-    job->thread_floats = (size_t)LK_TREE_MAX_DEPTH * job->chunk * UNIT + job->box_floats + job->dy_floats;
-    job->thread_floats = lk__round_up(job->thread_floats, LK_ALIGN);
+    size_t box_floats = lk__round_up(box.h * width, LK_ALIGN), dy_floats = lk__round_up(job->band * dy_row, LK_ALIGN);
+    job->block = job->band < job->y.h ? 1 : lk__max_size(BAND_FLOATS / (box_floats + dy_floats), 1);
+    job->box_floats = conv->pad ? box_floats : 0;
+    job->dy_floats = job->y.c % V ? dy_floats : 0;
+    job->thread_floats = job->block * (job->box_floats + job->dy_floats);
+    job->thread_floats += (size_t)LK_TREE_MAX_DEPTH * job->chunk * UNIT;
     return threads * job->thread_floats;
 }
 
@@ -81,92 +86,99 @@ static void move_unit(const weight_job *job, size_t unit, int entry, bool store,
     }
 }
 
-static void sum_unit(const weight_job *job, const band_view *band, size_t unit, lk_outer *outer)
+/* Adds the positions of outer to one unit; x and dy are their first bands. */
+static void sum_unit(const weight_job *job, lk_view x, lk_view dy, size_t unit, lk_outer *outer)
 {
     static const float one = 1.0f;
     size_t panel = unit / job->units, row = unit % job->units * LK_MR;
     size_t run = job->conv->kernel * job->x.c;
     const float *a[LK_MR] = {&one};
     outer->width = lk__panel_width(job->y.c, panel);
-    outer->b = band->dy.data + panel * LK_NR;
+    outer->b = dy.data + panel * LK_NR;
     if (row >= job->rows) {
-        outer->a_y = outer->a_x = 0;
-        lk__outer(outer, 1, a);
+        lk_outer bias = *outer;
+        bias.a_z = bias.a_y = bias.a_x = 0;
+        lk__outer(&bias, 1, a);
         return;
     }
     size_t rows = lk__min_size(job->rows - row, LK_MR);
     for (size_t i = 0; i < rows; i++)
-        a[i] = band->x.data + (row + i) / run * band->x.row + (row + i) % run;
-    outer->a_y = job->conv->stride * band->x.row;
-    outer->a_x = job->conv->stride * job->x.c;
+        a[i] = x.data + (row + i) / run * x.row + (row + i) % run;
     lk__outer(outer, rows, a);
 }
 
-/* Adds a band to all units of the chunk [begin, end), whose top entry is top. */
-static void sum_band(const weight_job *job, const band_view *band, size_t begin, size_t end, lk_outer *outer)
+/* Adds output rows [y0, y1) of samples [first, last) to the units of a chunk. */
+static void sum_band(const weight_job *job, const unit_range *chunk, size_t first, size_t last, size_t y0, size_t y1,
+                     bool fresh, int merges)
 {
-    float *top = outer->top;
-    outer->ny = band->rows;
-    outer->nx = job->y.w;
-    outer->b_x = lk__round_up(job->y.c, V);
-    outer->b_y = band->dy.row;
-    for (size_t unit = begin; unit < end; unit++) {
-        outer->top = top + (unit - begin) * UNIT;
-        sum_unit(job, band, unit, outer);
+    size_t begin[2] = {0, job->y.w}, stride = job->conv->stride;
+    lk_outer outer = {.nz = last - first, .ny = y1 - y0, .leaves = 1, .begin = begin, .merges = &merges};
+    lk_box dy_box = {(ptrdiff_t)y0, 0, y1 - y0, job->y.w};
+    lk_view x = {job->input, 0}, dy = {job->dy, 0};
+    for (size_t sample = last; sample-- > first;) {
+        float *buffer = chunk->buffer + (sample - first) * (job->box_floats + job->dy_floats);
+        lk_view next_x = x, next_dy = dy;
+        x = lk__box_view(job->input + sample * lk__shape_sample(job->x), job->x, lk__conv_box(job->conv, job->y, y0, y1),
+                         1, buffer);
+        dy = lk__box_view(job->dy + sample * lk__shape_sample(job->y), job->y, dy_box, V, buffer + job->box_floats);
+        if (sample + 1 < last) {
+            outer.a_z = (size_t)(next_x.data - x.data);
+            outer.b_z = (size_t)(next_dy.data - dy.data);
+        }
     }
-    outer->top = top;
+    outer.a_y = stride * x.row;
+    outer.a_x = stride * job->x.c;
+    outer.b_y = dy.row;
+    outer.b_x = lk__round_up(job->y.c, V);
+    outer.entry = chunk->entry;
+    outer.fresh = fresh;
+    for (size_t unit = chunk->begin; unit < chunk->end; unit++) {
+        outer.top = chunk->top + (unit - chunk->begin) * UNIT;
+        sum_unit(job, x, dy, unit, &outer);
+    }
 }
 
 /* The leaf of samples [first, last); merges are folded in with the last band. */
-static void sum_shard(const weight_job *job, size_t first, size_t last, size_t begin, size_t end, int merges,
-                      lk_outer *outer, float *buffer)
+static void sum_shard(const weight_job *job, const unit_range *chunk, size_t first, size_t last, int merges)
 {
-    outer->fresh = true;
-    if (first == last) {
-        outer->merges = merges;
-        sum_band(job, &(band_view){.rows = 0}, begin, end, outer);
-        return;
-    }
-    for (size_t sample = first; sample < last; sample++) {
-        const float *image = job->input + sample * lk__shape_sample(job->x);
-        const float *dy = job->dy + sample * lk__shape_sample(job->y);
+    if (first == last)
+        sum_band(job, chunk, first, last, 0, 0, true, merges);
+    for (size_t sample = first; sample < last; sample += job->block) {
+        size_t end = lk__min_size(sample + job->block, last);
         for (size_t y = 0; y < job->y.h; y += job->band) {
-            band_view band = {.rows = lk__min_size(job->band, job->y.h - y)};
-            lk_box box = lk__conv_box(job->conv, job->y, y, y + band.rows);
-            band.x = lk__box_view(image, job->x, box, 1, buffer);
-            box = (lk_box){(ptrdiff_t)y, 0, band.rows, job->y.w};
-            band.dy = lk__box_view(dy, job->y, box, V, buffer + job->box_floats);
-            outer->merges = sample + 1 == last && y + band.rows == job->y.h ? merges : 0;
-            sum_band(job, &band, begin, end, outer);
-            outer->fresh = false;
+            size_t y1 = lk__min_size(y + job->band, job->y.h);
+            bool done = end == last && y1 == job->y.h;
+            sum_band(job, chunk, sample, end, y, y1, sample == first && y == 0, done ? merges : 0);
         }
     }
+}
+
+/* Entry e of the chunk from or to its slot; base holds entry fold.low. */
+static void move_chunk(const weight_job *job, const unit_range *chunk, int e, bool store, float *base)
+{
+    float *tile = base + (size_t)(e - job->fold.low) * chunk->entry;
+    for (size_t unit = chunk->begin; unit < chunk->end; unit++, tile += UNIT)
+        move_unit(job, unit, e, store, tile);
 }
 
 static void weight_task(void *arg, size_t index, int thread)
 {
     const weight_job *job = arg;
     const lk_shards *shards = job->shards;
-    size_t begin = index * job->chunk;
-    size_t end = lk__min_size(begin + job->chunk, job->units * lk__panels(job->y.c));
-    float *buffer = job->scratch + (size_t)thread * job->thread_floats;
-    float *stack = buffer + job->box_floats + job->dy_floats;
-    size_t entry = job->chunk * UNIT;
-    int low = job->fold.low;
-    for (int e = low; e < shards->depth; e++) {
-        for (size_t unit = begin; unit < end; unit++)
-            move_unit(job, unit, e, false, stack + (size_t)(e - low) * entry + (unit - begin) * UNIT);
-    }
-    lk_outer outer = {.top = stack + (size_t)(shards->depth - low) * entry, .entry = entry};
+    unit_range part = {.begin = index * job->chunk, .entry = job->chunk * UNIT};
+    part.end = lk__min_size(part.begin + job->chunk, job->units * lk__panels(job->y.c));
+    part.buffer = job->scratch + (size_t)thread * job->thread_floats;
+    float *base = part.buffer + job->block * (job->box_floats + job->dy_floats);
+    for (int e = job->fold.low; e < shards->depth; e++)
+        move_chunk(job, &part, e, false, base);
+    part.top = base + (size_t)(shards->depth - job->fold.low) * part.entry;
     for (int s = 0; s < shards->count; s++) {
-        sum_shard(job, shards->begin[s], shards->begin[s + 1], begin, end, shards->merges[s], &outer, buffer);
-        outer.top += entry;
-        outer.top -= (size_t)shards->merges[s] * entry;
+        sum_shard(job, &part, shards->begin[s], shards->begin[s + 1], shards->merges[s]);
+        part.top += part.entry;
+        part.top -= (size_t)shards->merges[s] * part.entry;
     }
-    for (int e = low; e < job->fold.end; e++) {
-        for (size_t unit = begin; unit < end; unit++)
-            move_unit(job, unit, e, true, stack + (size_t)(e - low) * entry + (unit - begin) * UNIT);
-    }
+    for (int e = job->fold.low; e < job->fold.end; e++)
+        move_chunk(job, &part, e, true, base);
 }
 
 void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,

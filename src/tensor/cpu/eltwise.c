@@ -168,7 +168,8 @@ typedef struct search {
     atomic_size_t first;
 } search;
 
-/* Sum is over bits: the exponent is all ones in infinities and NaNs alone. */
+/* By bits, without an early exit, so that it vectorises: the exponent is all
+ * ones in infinities and NaNs alone. */
 static bool any_nonfinite(const float *x, size_t count)
 {
     uint32_t found = 0;

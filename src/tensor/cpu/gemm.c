@@ -188,52 +188,74 @@ void lk__gemm(const lk_gemm *gemm)
         gemm_panel(gemm, panel);
 }
 
-LK_INLINE void outer_end(const lk_outer *outer, v_f32 (*acc)[2], int mr, int nv)
+LK_INLINE void load_tile(const float *from, v_f32 (*acc)[2], bool zero, int mr, int nv)
 {
-    float *top = outer->top;
-    for (int merge = 0; merge < outer->merges; merge++) {
-        top -= outer->entry;
-        LK_UNROLL for (int i = 0; i < mr; i++)
-        {
-            acc[i][0] = v_add(v_load(top + i * LK_NR), acc[i][0]);
-            if (nv > 1)
-                acc[i][1] = v_add(v_load(top + i * LK_NR + V), acc[i][1]);
-        }
-    }
     LK_UNROLL for (int i = 0; i < mr; i++)
     {
-        v_store(top + i * LK_NR, acc[i][0]);
+        acc[i][0] = zero ? v_zero() : v_load(from + i * LK_NR);
         if (nv > 1)
-            v_store(top + i * LK_NR + V, acc[i][1]);
+            acc[i][1] = zero ? v_zero() : v_load(from + i * LK_NR + V);
     }
 }
 
-/* packed: the rows' elements are neighbours, so that one pointer will do. */
+LK_INLINE void add_tile(const float *left, v_f32 (*acc)[2], int mr, int nv)
+{
+    LK_UNROLL for (int i = 0; i < mr; i++)
+    {
+        acc[i][0] = v_add(v_load(left + i * LK_NR), acc[i][0]);
+        if (nv > 1)
+            acc[i][1] = v_add(v_load(left + i * LK_NR + V), acc[i][1]);
+    }
+}
+
+LK_INLINE void store_tile(float *to, v_f32 (*acc)[2], int mr, int nv)
+{
+    LK_UNROLL for (int i = 0; i < mr; i++)
+    {
+        v_store(to + i * LK_NR, acc[i][0]);
+        if (nv > 1)
+            v_store(to + i * LK_NR + V, acc[i][1]);
+    }
+}
+
+/* One run of count positions along x. packed: the rows' elements are
+ * neighbours, so that one pointer will do. */
+LK_INLINE void outer_run(const lk_outer *outer, const float *const *rows, size_t at, const float *b, size_t count,
+                         v_f32 (*acc)[2], bool packed, int mr, int nv)
+{
+    size_t a_x = outer->a_x, b_x = outer->b_x;
+    const float *first = rows[0] + at, *b_end = b + count * b_x;
+    for (; b != b_end; at += a_x, first += a_x, b += b_x) {
+        v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;
+        LK_UNROLL for (int i = 0; i < mr; i++)
+        {
+            v_f32 value = v_set1(packed ? first[i] : rows[i][at]);
+            acc[i][0] = v_fma(value, b0, acc[i][0]);
+            if (nv > 1)
+                acc[i][1] = v_fma(value, b1, acc[i][1]);
+        }
+    }
+}
+
 LK_INLINE void outer_tile(const lk_outer *outer, const float *const *rows, bool packed, int mr, int nv)
 {
     v_f32 acc[LK_MR][2];
-    LK_UNROLL for (int i = 0; i < mr; i++)
-    {
-        acc[i][0] = outer->fresh ? v_zero() : v_load(outer->top + i * LK_NR);
-        acc[i][1] = outer->fresh || nv == 1 ? v_zero() : v_load(outer->top + i * LK_NR + V);
-    }
-    for (size_t y = 0; y < outer->ny; y++) {
-        const float *b = outer->b + y * outer->b_y;
-        size_t a_x = outer->a_x, b_x = outer->b_x;
-        const float *a[LK_MR];
-        LK_UNROLL for (int i = 0; i < mr; i++) a[i] = (packed ? rows[0] + i : rows[i]) + y * outer->a_y;
-        for (size_t x = outer->nx, at = 0; x > 0; x--, at += a_x, b += b_x) {
-            v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;
-            LK_UNROLL for (int i = 0; i < mr; i++)
-            {
-                v_f32 value = v_set1(a[i][at]);
-                acc[i][0] = v_fma(value, b0, acc[i][0]);
-                if (nv > 1)
-                    acc[i][1] = v_fma(value, b1, acc[i][1]);
-            }
+    float *top = outer->top;
+    for (int leaf = 0; leaf < outer->leaves; leaf++) {
+        size_t x = outer->begin[leaf], count = outer->begin[leaf + 1] - x;
+        load_tile(top, acc, outer->fresh || leaf > 0, mr, nv);
+        for (size_t z = 0; z < outer->nz; z++) {
+            size_t a_at = z * outer->a_z + x * outer->a_x, b_at = z * outer->b_z + x * outer->b_x;
+            for (size_t y = outer->ny; y > 0; y--, a_at += outer->a_y, b_at += outer->b_y)
+                outer_run(outer, rows, a_at, outer->b + b_at, count, acc, packed, mr, nv);
         }
+        for (int merge = outer->merges[leaf]; merge > 0; merge--) {
+            top -= outer->entry;
+            add_tile(top, acc, mr, nv);
+        }
+        store_tile(top, acc, mr, nv);
+        top += outer->entry;
     }
-    outer_end(outer, acc, mr, nv);
 }
 
 #define OUTER(mr, nv)                                                                                                  \

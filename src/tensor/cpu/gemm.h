@@ -54,19 +54,22 @@ static inline size_t lk__panels(size_t cols)
     return (cols + LK_NR - 1) / LK_NR;
 }
 
-/* Rows [0,rows) of a tile (any number) and one panel's columns: the sum over
- * positions (y, x) of a[row + y*a_y + x*a_x] * b[y*b_y + x*b_x + column], where
- * row i begins at a[i]. */
+/* Sums of outer products: row i of a tile of any number of rows, and one panel
+ * of columns, get the sum over positions (z, y, x) of
+ * a[i][z*a_z + y*a_y + x*a_x] * b[z*b_z + y*b_y + x*b_x + column]. The range of x is
+ * cut into leaves that are folded as shards.h says. */
 typedef struct lk_outer {
-    size_t ny, nx;
-    size_t a_y, a_x;
+    size_t nz, ny;
+    size_t a_z, a_y, a_x;
     const float *b;
-    size_t b_y, b_x;
-    size_t width; /* V or LK_NR */
-    float *top;   /* (rows, LK_NR) where the sum goes on and is left */
-    bool fresh;   /* start at zero instead */
-    int merges;   /* then that often: top -= entry; top = old top + sum */
-    size_t entry; /* floats from a partial sum to the next */
+    size_t b_z, b_y, b_x; /* b_x is at least the width */
+    size_t width;         /* V or LK_NR */
+    int leaves;
+    const size_t *begin; /* (leaves + 1) leaf l is the positions with x in [begin[l], begin[l+1]) */
+    const int *merges;   /* (leaves) */
+    float *top;          /* (rows, LK_NR) where leaf 0 goes */
+    size_t entry;        /* floats from a partial sum to the next above it */
+    bool fresh;          /* leaves start at zero; else leaf 0 goes on from top */
 } lk_outer;
 
 #define lk__outer LK_KERNEL(outer)

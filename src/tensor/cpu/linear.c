@@ -10,7 +10,7 @@
 enum {
     BLOCK_K = 512,        /* terms of the sum packed at once */
     BLOCK_ROWS = 10 * LK_MR, /* rows copied at once */
-    GROUP_PANELS = 512 / V,  /* panels packed at once */
+    GROUP_PANELS = 256 / V,  /* panels packed at once */
     LONG_ROW = 1024          /* floats from row to row that make copying them worth it */
 };
 
@@ -34,14 +34,13 @@ static size_t thread_floats(size_t group)
 
 static void pack_block(const product *p, size_t col, size_t cols, size_t k0, size_t len, float *panels)
 {
-    for (size_t j = 0; j < cols; j += LK_NR) {
-        size_t width = lk__panel_width(cols, j / LK_NR);
-        size_t rest = lk__min_size(cols - j, LK_NR);
-        if (p->transposed)
-            lk__pack_transposed(p->w + (col + j) * p->len + k0, p->len, rest, len, 1, width, panels + len * j);
-        else
-            lk__pack_rows(p->w + k0 * p->cols + col + j, p->cols, rest, len, width, panels + len * j);
+    if (!p->transposed) {
+        lk__pack_rows(p->w + k0 * p->cols + col, p->cols, cols, len, panels);
+        return;
     }
+    for (size_t j = 0; j < cols; j += LK_NR)
+        lk__pack_transposed(p->w + (col + j) * p->len + k0, p->len, lk__min_size(cols - j, LK_NR), len, 1,
+                            lk__panel_width(cols, j / LK_NR), panels + len * j);
 }
 
 /* A block of rows of A, side by side when they are far apart in memory. */
@@ -110,8 +109,8 @@ size_t LK_KERNEL(linear_scratch)(lk_device *dev, lk_shape x, lk_shape y)
 {
     size_t threads = (size_t)lk__pool_threads(lk__cpu_pool(dev));
     size_t panels = lk__max_size(lk__panels(x.c), lk__panels(y.c));
-    size_t floats = lk__max_size(thread_floats(lk__min_size(panels, GROUP_PANELS)), lk__linear_weight_floats(x.n));
-    return threads * floats * sizeof(float);
+    size_t floats = threads * thread_floats(lk__min_size(panels, GROUP_PANELS));
+    return lk__max_size(floats, lk__linear_weight_floats(x.n, y.c, threads)) * sizeof(float);
 }
 
 void LK_KERNEL(linear_forward)(lk_device *dev, const lk_tensor *x, const float *w, const float *b, bool relu,

@@ -6,8 +6,8 @@
 
 #include "tensor/cpu/vec.h"
 
-/* Scratch floats a thread of the weight gradient needs for n samples. */
+/* Scratch floats of the weight gradient for n samples and `out` features. */
 #define lk__linear_weight_floats LK_KERNEL(linear_weight_floats)
-size_t lk__linear_weight_floats(size_t n);
+size_t lk__linear_weight_floats(size_t n, size_t out, size_t threads);
 
 #endif

@@ -9,10 +9,11 @@
 #include "tensor/cpu/linear.h"
 #include "tensor/cpu/pack.h"
 
-enum { ENTRY = LK_MR * LK_NR };
+/* Floats of a tile, and panels that a task packs at once. */
+enum { ENTRY = LK_MR * LK_NR, GROUP = 4 };
 
 typedef struct outer_sum {
-    const float *left; // (n, rows), left_step floats from sample to sample
+    const float *left; // (rows / LK_MR rounded up, n, left_step)
     size_t rows, left_step;
     const float *right; // (n, cols)
     size_t cols;
@@ -21,52 +22,72 @@ typedef struct outer_sum {
 
 typedef struct weight_job {
     outer_sum sum[2]; /* dw, db */
+    size_t group;     /* panels a task */
     size_t split;     /* tasks below are of dw, the others of db */
     size_t n;
     const lk_shards *shards;
     lk_fold fold;
+    const float *dy; // (n, rows of dw)
+    float *strips;   // (rows / LK_MR rounded up, n, LK_MR), dy in the order of tiles
     float *scratch;
     size_t thread_floats;
 } weight_job;
 
-size_t lk__linear_weight_floats(size_t n)
+static size_t thread_floats(size_t n)
 {
-    return n * LK_NR + (size_t)LK_TREE_MAX_DEPTH * ENTRY;
+    return n * GROUP * LK_NR + (size_t)LK_TREE_MAX_DEPTH * ENTRY;
 }
 
-static void copy_tile(const outer_sum *sum, size_t row, size_t col, int entry, bool store, float *tile)
+static size_t strip_floats(size_t n, size_t out)
 {
-    size_t rows = lk__min_size(LK_MR, sum->rows - row);
-    size_t cols = lk__min_size(LK_NR, sum->cols - col);
-    float *slot = lk__slot(sum->out, entry) + row * sum->cols + col;
+    return lk__round_up(n * lk__round_up(out, LK_MR), LK_ALIGN);
+}
+
+size_t lk__linear_weight_floats(size_t n, size_t out, size_t threads)
+{
+    return strip_floats(n, out) + threads * thread_floats(n);
+}
+
+/* Copies rows of cols floats, `from_step` and `to_step` apart. */
+static void copy_rows(const float *from, size_t from_step, size_t rows, size_t cols, float *to, size_t to_step)
+{
+    for (size_t i = 0; i < rows; i++, from += from_step, to += to_step) {
+        size_t j = 0;
+        for (; j + V <= cols; j += V)
+            v_store(to + j, v_load(from + j));
+        if (j < cols)
+            v_store_n(to + j, v_load_n(from + j, cols - j), cols - j);
+    }
+}
+
+/* The tile of rows from `row` on, all shards of the wave. */
+static void fold_tile(const weight_job *job, const outer_sum *sum, size_t row, size_t col, const lk_outer *outer,
+                      float *stack)
+{
+    size_t rows = lk__min_size(LK_MR, sum->rows - row), cols = lk__min_size(LK_NR, sum->cols - col);
+    size_t at = row * sum->cols + col;
+    int low = job->fold.low;
+    /* So that the stores at the end find their lines. */
     for (size_t i = 0; i < rows; i++) {
-        if (store)
-            memcpy(slot + i * sum->cols, tile + i * LK_NR, cols * sizeof *slot);
-        else
-            memcpy(tile + i * LK_NR, slot + i * sum->cols, cols * sizeof *slot);
+        for (size_t j = 0; j < cols; j += LK_ALIGN / sizeof(float))
+            __builtin_prefetch(lk__slot(sum->out, low) + at + i * sum->cols + j, 1);
     }
+    for (int entry = low; entry < job->shards->depth; entry++)
+        copy_rows(lk__slot(sum->out, entry) + at, sum->cols, rows, cols, stack + (entry - low) * ENTRY, LK_NR);
+    const float *a[LK_MR];
+    for (size_t i = 0; i < rows; i++)
+        a[i] = sum->left + row * job->n + i;
+    lk__outer(outer, rows, a);
+    for (int entry = low; entry < job->fold.end; entry++)
+        copy_rows(stack + (entry - low) * ENTRY, LK_NR, rows, cols, lk__slot(sum->out, entry) + at, sum->cols);
 }
 
-static void fold_tile(const weight_job *job, const outer_sum *sum, size_t row, lk_outer *outer, float *stack)
+static void strip_task(void *arg, size_t index, int thread)
 {
-    const lk_shards *shards = job->shards;
-    size_t rows = lk__min_size(LK_MR, sum->rows - row);
-    const float *panel = outer->b;
-    outer->top = stack + (size_t)(shards->depth - job->fold.low) * ENTRY;
-    for (int s = 0; s < shards->count; s++) {
-        size_t begin = shards->begin[s];
-        const float *left = sum->left + begin * sum->left_step + row;
-        const float *a[LK_MR];
-        for (size_t i = 0; i < rows; i++)
-            a[i] = left + i;
-        outer->nx = shards->begin[s + 1] - begin;
-        outer->b = panel + begin * outer->b_x;
-        outer->merges = shards->merges[s];
-        lk__outer(outer, rows, a);
-        outer->top += ENTRY;
-        outer->top -= (size_t)outer->merges * ENTRY;
-    }
-    outer->b = panel;
+    (void)thread;
+    const weight_job *job = arg;
+    size_t row = index * LK_MR, out = job->sum[0].rows;
+    copy_rows(job->dy + row, out, job->n, lk__min_size(LK_MR, out - row), job->strips + row * job->n, LK_MR);
 }
 
 static void weight_task(void *arg, size_t index, int thread)
@@ -74,20 +95,27 @@ static void weight_task(void *arg, size_t index, int thread)
     const weight_job *job = arg;
     bool bias = index >= job->split;
     const outer_sum *sum = &job->sum[bias];
-    size_t col = (bias ? index - job->split : index) * LK_NR;
+    size_t col = (bias ? index - job->split : index) * job->group * LK_NR;
+    size_t cols = lk__min_size(job->group * LK_NR, sum->cols - col);
     float *stack = job->scratch + (size_t)thread * job->thread_floats;
-    float *panel = stack + LK_TREE_MAX_DEPTH * ENTRY;
-    size_t width = lk__panel_width(sum->cols, col / LK_NR);
-    lk__pack_rows(sum->right + col, sum->cols, lk__min_size(LK_NR, sum->cols - col), job->n, width, panel);
-    lk_outer outer = {.ny = 1, .a_x = sum->left_step, .b = panel, .b_x = width, .width = width, .fresh = true};
-    outer.entry = ENTRY;
-    int low = job->fold.low;
-    for (size_t row = 0; row < sum->rows; row += LK_MR) {
-        for (int entry = low; entry < job->shards->depth; entry++)
-            copy_tile(sum, row, col, entry, false, stack + (size_t)(entry - low) * ENTRY);
-        fold_tile(job, sum, row, &outer, stack);
-        for (int entry = low; entry < job->fold.end; entry++)
-            copy_tile(sum, row, col, entry, true, stack + (size_t)(entry - low) * ENTRY);
+    float *panels = stack + LK_TREE_MAX_DEPTH * ENTRY;
+    lk__pack_rows(sum->right + col, sum->cols, cols, job->n, panels);
+    lk_outer outer = {
+        .nz = 1,
+        .ny = 1,
+        .a_x = sum->left_step,
+        .leaves = job->shards->count,
+        .begin = job->shards->begin,
+        .merges = job->shards->merges,
+        .top = stack + (job->shards->depth - job->fold.low) * ENTRY,
+        .entry = ENTRY,
+        .fresh = true,
+    };
+    for (size_t panel = 0; panel < lk__panels(cols); panel++) {
+        outer.b = panels + panel * job->n * LK_NR;
+        outer.b_x = outer.width = lk__panel_width(cols, panel);
+        for (size_t row = 0; row < sum->rows; row += LK_MR)
+            fold_tile(job, sum, row, col + panel * LK_NR, &outer, stack);
     }
 }
 
@@ -96,14 +124,22 @@ void LK_KERNEL(linear_grad_weight)(lk_device *dev, const lk_tensor *x, const lk_
 {
     static const float one = 1.0f;
     size_t in = x->shape.c, out = dy->shape.c;
+    lk_pool *pool = lk__cpu_pool(dev);
+    size_t share = lk__panels(in) / (4 * (size_t)lk__pool_threads(pool));
+    size_t group = lk__min_size(lk__max_size(share, 1), GROUP), wide = group * LK_NR;
+    float *strips = scratch;
     weight_job job = {
-        .sum = {{lk__f32(dy), out, out, lk__f32(x), in, dw}, {&one, 1, 0, lk__f32(dy), out, db}},
-        .split = lk__panels(in),
+        .sum = {{strips, out, LK_MR, lk__f32(x), in, dw}, {&one, 1, 0, lk__f32(dy), out, db}},
+        .group = group,
+        .split = (in + wide - 1) / wide,
         .n = x->shape.n,
         .shards = shards,
         .fold = lk__fold(shards),
-        .scratch = scratch,
-        .thread_floats = lk__linear_weight_floats(x->shape.n),
+        .dy = lk__f32(dy),
+        .strips = strips,
+        .scratch = strips + strip_floats(x->shape.n, out),
+        .thread_floats = thread_floats(x->shape.n),
     };
-    lk__pool_run(lk__cpu_pool(dev), job.split + (db.slot0 ? lk__panels(out) : 0), weight_task, &job);
+    lk__pool_run(pool, (out + LK_MR - 1) / LK_MR, strip_task, &job);
+    lk__pool_run(pool, job.split + (db.slot0 ? (out + wide - 1) / wide : 0), weight_task, &job);
 }

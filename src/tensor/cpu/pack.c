@@ -36,15 +36,19 @@ void lk__pack_transposed(const float *src, size_t stride, size_t cols, size_t le
     }
 }
 
-void lk__pack_rows(const float *src, size_t stride, size_t cols, size_t len, size_t width, float *panel)
+void lk__pack_rows(const float *src, size_t stride, size_t cols, size_t len, float *panels)
 {
-    for (size_t k = 0; k < len; k++, src += stride, panel += width) {
-        if (cols >= width) {
-            for (size_t j = 0; j < width; j += V)
-                v_store(panel + j, v_load(src + j));
-        } else {
-            memcpy(panel, src, cols * sizeof *src);
-            memset(panel + cols, 0, (width - cols) * sizeof *panel);
+    size_t whole = cols / LK_NR * LK_NR, rest = cols - whole, width = rest > V ? LK_NR : V;
+    for (size_t k = 0; k < len; k++, src += stride) {
+        for (size_t col = 0; col < whole; col += LK_NR) {
+            float *row = panels + col * len + k * LK_NR;
+            v_store(row, v_load(src + col));
+            v_store(row + V, v_load(src + col + V));
+        }
+        if (rest) {
+            float *row = panels + whole * len + k * width;
+            memcpy(row, src + whole, rest * sizeof *src);
+            memset(row + rest, 0, (width - rest) * sizeof *row);
         }
     }
 }

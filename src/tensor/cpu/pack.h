@@ -11,8 +11,9 @@
 void lk__pack_transposed(const float *src, size_t stride, size_t cols, size_t len, size_t taps, size_t width,
                          float *panel);
 
-/* Packs a (len, cols) matrix, `stride` floats from row to row, into one panel. */
+/* Packs a (len, cols) matrix, `stride` floats from row to row, into all its
+ * panels. Rows are read in one go, as they may lie far apart. */
 #define lk__pack_rows LK_KERNEL(pack_rows)
-void lk__pack_rows(const float *src, size_t stride, size_t cols, size_t len, size_t width, float *panel);
+void lk__pack_rows(const float *src, size_t stride, size_t cols, size_t len, float *panels);
 
 #endif
