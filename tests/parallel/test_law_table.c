@@ -1,12 +1,14 @@
 /* test_law_table.c - the committed hashes hold on this machine, with the best
- * build of the kernels. LAW_ONLY picks one row, LAW_ISA a build, LAW_PRINT
+ * build of the kernels. LAW_ONLY picks one row, LAW_ISA a build, LAW_THREADS
+ * a number of threads (emulators may not manage more than one), LAW_PRINT
  * prints hashes instead of comparing. */
 #include "law_table.h"
 
 static void test_row(void **arg)
 {
     const law_case *c = *arg;
-    law_way way = {.isa = getenv("LAW_ISA"), .threads = 2};
+    const char *threads = getenv("LAW_THREADS");
+    law_way way = {.isa = getenv("LAW_ISA"), .threads = threads ? (int)strtol(threads, NULL, 10) : 2};
     if (getenv("LAW_PRINT"))
         printf("%s bn=%d: 0x%016llx\n", c->model, (int)c->bn, (unsigned long long)law_run(c, way));
     else

@@ -175,8 +175,8 @@ static bool same_bits(const setting *how, void *arg)
                 (!p->bias || !memcmp(r.db, s->first.db, p->out * sizeof *r.db));
     result_destroy(r);
     if (!same)
-        fail_msg("problem %td: %s with %d threads and waves of %d shards differs", p - problems, how->isa,
-                 how->threads, how->wave);
+        fail_msg("problem %td: %s with %d threads and waves of %d shards differs", p - problems, how->isa, how->threads,
+                 how->wave);
     return false;
 }
 

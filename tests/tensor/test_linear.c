@@ -13,9 +13,9 @@ typedef struct result {
 } result;
 
 static const problem problems[] = {
-    {1, 1, 1, 1, true, false},     {1, 7, 10, 1, true, true},    {4, 16, 32, 4, false, false},
-    {5, 33, 17, 16, true, false},  {7, 784, 64, 3, true, true},  {64, 128, 10, 16, true, false},
-    {13, 1500, 70, 5, true, true}, {3, 26, 130, 2, true, false}, {29, 21, 3, 7, false, true},
+    {1, 1, 1, 1, true, false},     {1, 7, 10, 1, true, true},       {4, 16, 32, 4, false, false},
+    {5, 33, 17, 16, true, false},  {7, 784, 64, 3, true, true},     {64, 128, 10, 16, true, false},
+    {13, 1500, 70, 5, true, true}, {3, 26, 130, 2, true, false},    {29, 21, 3, 7, false, true},
     {150, 64, 65, 16, true, true}, {2, 1025, 300, 16, true, false},
 };
 

@@ -6,8 +6,8 @@
 size_t LK_KERNEL(conv2d_scratch)(lk_device *dev, const lk_conv2d_desc *conv, lk_shape x, lk_shape y)
 {
     size_t threads = (size_t)lk__pool_threads(lk__cpu_pool(dev));
-    size_t floats = lk__max_size(lk__conv_forward_floats(conv, x, y, threads),
-                                 lk__conv_input_floats(conv, x, y, threads));
+    size_t floats =
+        lk__max_size(lk__conv_forward_floats(conv, x, y, threads), lk__conv_input_floats(conv, x, y, threads));
     return lk__max_size(floats, lk__conv_weight_floats(conv, x, y, threads)) * sizeof(float);
 }
 

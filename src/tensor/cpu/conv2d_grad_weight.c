@@ -118,8 +118,8 @@ static void sum_band(const weight_job *job, const unit_range *chunk, size_t firs
     for (size_t sample = last; sample-- > first;) {
         float *buffer = chunk->buffer + (sample - first) * (job->box_floats + job->dy_floats);
         lk_view next_x = x, next_dy = dy;
-        x = lk__box_view(job->input + sample * lk__shape_sample(job->x), job->x, lk__conv_box(job->conv, job->y, y0, y1),
-                         1, buffer);
+        x = lk__box_view(job->input + sample * lk__shape_sample(job->x), job->x,
+                         lk__conv_box(job->conv, job->y, y0, y1), 1, buffer);
         dy = lk__box_view(job->dy + sample * lk__shape_sample(job->y), job->y, dy_box, V, buffer + job->box_floats);
         if (sample + 1 < last) {
             outer.a_z = (size_t)(next_x.data - x.data);

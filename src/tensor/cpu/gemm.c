@@ -91,18 +91,18 @@ LK_INLINE void rows_tile(const lk_gemm *gemm, const row_tile *tile, int mr, int 
         const float *b_end = b + gemm->len / V_REP * (size_t)(V_REP * nv * V);
         for (; b != b_end; k += V_REP) {
             v_rep rep[LK_MR];
-#define STEP(lane)                                                                                                     \
-    {                                                                                                                  \
-        v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;                                                        \
-        LK_UNROLL for (int i = 0; i < mr; i++)                                                                         \
-        {                                                                                                              \
-            if (lane == 0)                                                                                             \
-                rep[i] = v_rep_load(a[i] + k);                                                                         \
-            acc[i][0] = v_fma_rep(rep[i], lane, b0, acc[i][0]);                                                        \
-            if (nv > 1)                                                                                                \
-                acc[i][1] = v_fma_rep(rep[i], lane, b1, acc[i][1]);                                                    \
-        }                                                                                                              \
-        b += nv * V;                                                                                                   \
+#define STEP(lane)                                                  \
+    {                                                               \
+        v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;     \
+        LK_UNROLL for (int i = 0; i < mr; i++)                      \
+        {                                                           \
+            if (lane == 0)                                          \
+                rep[i] = v_rep_load(a[i] + k);                      \
+            acc[i][0] = v_fma_rep(rep[i], lane, b0, acc[i][0]);     \
+            if (nv > 1)                                             \
+                acc[i][1] = v_fma_rep(rep[i], lane, b1, acc[i][1]); \
+        }                                                           \
+        b += nv * V;                                                \
     }
             V_REP_EACH(STEP)
 #undef STEP
@@ -122,10 +122,10 @@ LK_INLINE void rows_tile(const lk_gemm *gemm, const row_tile *tile, int mr, int 
     rows_end(tile, acc, gemm->relu, mr, nv);
 }
 
-#define ROWS(mr, nv)                                                                                                   \
-    static void rows_##mr##x##nv(const lk_gemm *gemm, const row_tile *tile)                                                \
-    {                                                                                                                  \
-        rows_tile(gemm, tile, mr, nv);                                                                                 \
+#define ROWS(mr, nv)                                                        \
+    static void rows_##mr##x##nv(const lk_gemm *gemm, const row_tile *tile) \
+    {                                                                       \
+        rows_tile(gemm, tile, mr, nv);                                      \
     }
 SIZES(ROWS, 1)
 SIZES(ROWS, 2)
@@ -173,6 +173,11 @@ static void gemm_panel(const lk_gemm *gemm, size_t panel)
         for (size_t i = 0; i < rows; i++) {
             tile.a[i] = gemm->a + y * gemm->a_y + x * gemm->a_x;
             tile.c[i] = gemm->c + y * gemm->c_y + x * gemm->c_x + col;
+            if (!gemm->start && x + rows < gemm->nx) {
+                /* The next tile's sums go on from C. */
+                __builtin_prefetch(tile.c[i] + rows * gemm->c_x, 1);
+                __builtin_prefetch(tile.c[i] + rows * gemm->c_x + width - 1, 1);
+            }
             if (++x == gemm->nx)
                 x = 0, y++;
         }
@@ -258,16 +263,16 @@ LK_INLINE void outer_tile(const lk_outer *outer, const float *const *rows, bool 
     }
 }
 
-#define OUTER(mr, nv)                                                                                                  \
-    static void outer_##mr##x##nv(const lk_outer *outer, const float *const *a)                                        \
-    {                                                                                                                  \
-        bool packed = true;                                                                                            \
-        for (int i = 1; i < mr; i++)                                                                                   \
-            packed = packed && a[i] == a[0] + i;                                                                       \
-        if (packed)                                                                                                    \
-            outer_tile(outer, a, true, mr, nv);                                                                        \
-        else                                                                                                           \
-            outer_tile(outer, a, false, mr, nv);                                                                       \
+#define OUTER(mr, nv)                                                           \
+    static void outer_##mr##x##nv(const lk_outer *outer, const float *const *a) \
+    {                                                                           \
+        bool packed = true;                                                     \
+        for (int i = 1; i < mr; i++)                                            \
+            packed = packed && a[i] == a[0] + i;                                \
+        if (packed)                                                             \
+            outer_tile(outer, a, true, mr, nv);                                 \
+        else                                                                    \
+            outer_tile(outer, a, false, mr, nv);                                \
     }
 SIZES(OUTER, 1)
 SIZES(OUTER, 2)

@@ -3,15 +3,15 @@
  * A task owns a block of rows and a group of panels. It walks the sum in blocks
  * that keep packed panels in the second-level cache; the chain of each output
  * goes on from y. */
-#include "tensor/cpu/decls.h"
 #include "tensor/cpu/linear.h"
+#include "tensor/cpu/decls.h"
 #include "tensor/cpu/pack.h"
 
 enum {
-    BLOCK_K = 512,        /* terms of the sum packed at once */
-    BLOCK_ROWS = 10 * LK_MR, /* rows copied at once */
-    GROUP_PANELS = 256 / V,  /* panels packed at once */
-    LONG_ROW = 1024          /* floats from row to row that make copying them worth it */
+    BLOCK_K = 1024,         /* terms of the sum packed at once */
+    BLOCK_ROWS = 5 * LK_MR, /* rows copied at once */
+    GROUP_PANELS = 128 / V, /* panels packed at once */
+    LONG_ROW = 1024         /* floats from row to row that make copying them worth it */
 };
 
 typedef struct product {
