@@ -32,17 +32,13 @@ typedef struct content {
     size_t size, capacity, max;
 } content;
 
-/* Unlike lk__alloc not zeroed, so that pages which are never filled cost nothing. */
 static lk_status reserve(content *c, size_t capacity)
 {
-    if (capacity > SIZE_MAX - LK_ALIGN)
-        return lk__fail_memory(capacity, c->path);
-    uint8_t *data = aligned_alloc(LK_ALIGN, lk__round_up(capacity ? capacity : 1, LK_ALIGN));
-    if (data == NULL)
-        return lk__fail_memory(capacity, c->path);
+    uint8_t *data;
+    LK_TRY(LK_ALLOC(capacity, c->path, &data));
     if (c->size > 0)
         memcpy(data, c->data, c->size);
-    free(c->data);
+    lk__free(c->data);
     c->data = data;
     c->capacity = capacity;
     return LK_OK;
@@ -206,7 +202,7 @@ lk_status lk__file_read(const char *path, size_t max_bytes, uint8_t **out, size_
     lk_status status = read_content(fd, &c);
     close(fd);
     if (status != LK_OK) {
-        free(c.data);
+        lk__free(c.data);
         return status;
     }
     *out = c.data;

@@ -1,25 +1,63 @@
-/* mem.c - aligned host memory. */
+/* mem.c - aligned host memory.
+ *
+ * Small blocks come from malloc, large ones straight from the kernel: those are
+ * zero already, and huge pages spare them thousands of page faults. A header
+ * before each block tells which it is. */
+#define _GNU_SOURCE
 #include "base/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+enum { LARGE = 1 << 20 };
+
+/* LK_ALIGN bytes, so that the block after it is aligned as well. */
+typedef struct header {
+    _Alignas(LK_ALIGN) size_t mapped; /* bytes from mmap, 0 for malloc */
+} header;
+
+static header *map_large(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    /* Advice: a kernel without huge pages may refuse it. */
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    header *head = memory;
+    head->mapped = bytes;
+    return head;
+}
+
+static header *alloc_small(size_t bytes)
+{
+    header *head = aligned_alloc(LK_ALIGN, bytes);
+    if (head)
+        memset(head, 0, bytes);
+    return head;
+}
 
 lk_status lk__alloc(size_t count, size_t size, const char *what, void **out)
 {
     size_t bytes;
-    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX - LK_ALIGN)
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX / 2)
         return lk__fail(LK_STATUS_MEMORY, "%s would need %zu times %zu bytes, more than can be addressed", what, count,
                         size);
-    bytes = lk__round_up(bytes ? bytes : 1, LK_ALIGN);
-    void *block = aligned_alloc(LK_ALIGN, bytes);
-    if (!block)
+    bytes = sizeof(header) + lk__round_up(bytes ? bytes : 1, LK_ALIGN);
+    header *head = bytes >= LARGE ? map_large(bytes) : alloc_small(bytes);
+    if (!head)
         return lk__fail_memory(bytes, what);
-    memset(block, 0, bytes);
-    *out = block;
+    *out = head + 1;
     return LK_OK;
 }
 
 void lk__free(void *block)
 {
-    free(block);
+    if (!block)
+        return;
+    header *head = (header *)block - 1;
+    if (head->mapped)
+        munmap(head, head->mapped);
+    else
+        free(head);
 }

@@ -11,7 +11,8 @@
 #define LK_ALIGN 64
 
 /* Zeroed, aligned to LK_ALIGN, at least one byte; `what` goes into the error.
- * count * size is checked for overflow. Free with lk__free. */
+ * count * size is checked for overflow. Pages of a large block that are never
+ * touched cost nothing. Free with lk__free. */
 lk_status lk__alloc(size_t count, size_t size, const char *what, void **out) LK_CHECKED;
 void lk__free(void *block);
 
