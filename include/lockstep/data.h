@@ -46,6 +46,7 @@ const lk_dataset_row *lk_dataset_list(size_t index);
 /* One global batch, or the part of it that a rank holds. */
 typedef struct lk_batch {
     size_t count;
+    size_t sample;         /* floats of a sample, H * W * C */
     const float *x;        /* (N, H, W, C) */
     const int32_t *labels; /* (N) */
     const uint32_t *ids;   /* (N), index of each sample in the data set */

@@ -22,11 +22,6 @@ extern "C" {
 
 typedef struct lk_engine lk_engine;
 
-typedef enum lk_bn_mode {
-    LK_BN_BATCH, /* normalise over the global batch */
-    LK_BN_SHARD  /* normalise each shard alone */
-} lk_bn_mode;
-
 /* Zero means the default. */
 typedef struct lk_engine_opts {
     const char *device; /* "cpu" */
@@ -56,7 +51,9 @@ typedef struct lk_metrics {
 lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 /* Forward in evaluation mode; any count. */
 lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
-/* The step in two halves: gradients without the update, then the update. */
+/* The step in two halves: gradients (and BatchNorm's running statistics), then
+ * the update of the parameters, which needs the gradients of a whole first
+ * half. */
 lk_status lk_engine_gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 lk_status lk_engine_update(lk_engine *engine) LK_CHECKED;
 

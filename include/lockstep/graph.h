@@ -25,8 +25,14 @@ lk_status lk_graph_create(lk_graph **out) LK_CHECKED;
 void lk_graph_destroy(lk_graph *graph);
 
 /* The first mistake made while building, or LK_OK for a whole graph: one
- * input, and one loss as its last node. */
+ * input, one loss as its last node, and no node whose result nobody uses. */
 lk_status lk_graph_check(const lk_graph *graph) LK_CHECKED;
+
+/* What BatchNorm layers normalise over in training. */
+typedef enum lk_bn_mode {
+    LK_BN_BATCH, /* normalise over the global batch */
+    LK_BN_SHARD  /* normalise each shard alone */
+} lk_bn_mode;
 
 /* Zero means the default in all option structs. */
 typedef struct lk_conv2d_opts {

@@ -165,40 +165,58 @@ free_input:
     return status;
 }
 
-/* The size that content will probably have; never more than the file can hold. */
-static size_t expected_size(int fd, bool gzip, size_t file_size)
+static lk_status outline_of(int fd, const char *path, lk_file_outline *out)
 {
-    if (!gzip)
-        return file_size;
-    uint8_t t[4];
-    if (file_size < GZIP_MIN || pread(fd, t, 4, (off_t)file_size - 4) != 4)
-        return CHUNK;
-    size_t claimed = (size_t)t[0] | (size_t)t[1] << 8 | (size_t)t[2] << 16 | (size_t)t[3] << 24;
-    return file_size > SIZE_MAX / MAX_RATIO ? claimed : lk__min_size(claimed, file_size * MAX_RATIO);
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return lk__fail(LK_STATUS_IO, "cannot examine %s: %s", path, strerror(errno));
+    size_t bytes = (size_t)info.st_size;
+    *out = (lk_file_outline){.bytes = bytes, .most = bytes};
+    uint8_t magic[2] = {0}, t[4];
+    if (!S_ISREG(info.st_mode) || pread(fd, magic, 2, 0) != 2 || magic[0] != 0x1f || magic[1] != 0x8b)
+        return LK_OK;
+    out->gzip = true;
+    out->most = bytes > SIZE_MAX / MAX_RATIO ? SIZE_MAX : bytes * MAX_RATIO;
+    if (bytes >= GZIP_MIN && pread(fd, t, 4, (off_t)bytes - 4) == 4)
+        out->tail = (uint32_t)t[0] | (uint32_t)t[1] << 8 | (uint32_t)t[2] << 16 | (uint32_t)t[3] << 24;
+    return LK_OK;
 }
 
 static lk_status read_content(int fd, content *c)
 {
-    struct stat info;
-    if (fstat(fd, &info) != 0)
-        return lk__fail(LK_STATUS_IO, "cannot examine %s: %s", c->path, strerror(errno));
-    uint8_t magic[2] = {0};
-    bool gzip = S_ISREG(info.st_mode) && pread(fd, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
-    size_t expected = expected_size(fd, gzip, (size_t)info.st_size);
+    lk_file_outline file = {0};
+    LK_TRY(outline_of(fd, c->path, &file));
+    size_t expected = file.gzip ? lk__min_size(file.tail, file.most) : file.bytes;
     if (c->max != SIZE_MAX)
         expected = lk__min_size(expected, c->max);
     /* The byte to spare lets the end be seen without growing. */
     LK_TRY(reserve(c, expected == SIZE_MAX ? expected : expected + 1));
-    return gzip ? read_gzip(fd, c) : read_plain(fd, c);
+    return file.gzip ? read_gzip(fd, c) : read_plain(fd, c);
+}
+
+static lk_status open_file(const char *path, int *fd)
+{
+    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (*fd >= 0)
+        return LK_OK;
+    return lk__fail(errno == ENOENT || errno == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot open %s: %s",
+                    path, strerror(errno));
+}
+
+lk_status lk__file_outline(const char *path, lk_file_outline *out)
+{
+    int fd = -1;
+    LK_TRY(open_file(path, &fd));
+    lk_status status = outline_of(fd, path, out);
+    close(fd);
+    return status;
 }
 
 lk_status lk__file_read(const char *path, size_t max_bytes, uint8_t **out, size_t *bytes)
 {
     content c = {.path = path, .max = max_bytes ? max_bytes : SIZE_MAX};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return lk__fail(errno == ENOENT || errno == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot open %s: %s",
-                        path, strerror(errno));
+    int fd = -1;
+    LK_TRY(open_file(path, &fd));
     lk_status status = read_content(fd, &c);
     close(fd);
     if (status != LK_OK) {

@@ -11,6 +11,15 @@
 /* True for anything but a folder that can be seen at path. */
 bool lk__file_exists(const char *path);
 
+/* What can be told about a file without reading it. */
+typedef struct lk_file_outline {
+    size_t bytes;
+    size_t most; /* that its content can have */
+    bool gzip;
+    uint32_t tail; /* gzip: the length of its last member's content, modulo 2^32 */
+} lk_file_outline;
+lk_status lk__file_outline(const char *path, lk_file_outline *out) LK_CHECKED;
+
 /* Reads all of path, through gunzip when it starts with the gzip magic, into a
  * block that is freed with lk__free. max_bytes bounds the content (after
  * gunzip), 0 means no bound; more is FORMAT, and so is damaged gzip. A size that

@@ -10,6 +10,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* Under AddressSanitizer all blocks are malloc's, so that it sees their ends. */
+#if defined(__SANITIZE_ADDRESS__)
+enum { LARGE_IS_MAPPED = 0 };
+#else
+enum { LARGE_IS_MAPPED = 1 };
+#endif
+
 enum { LARGE = 1 << 20 };
 
 /* LK_ALIGN bytes, so that the block after it is aligned as well. */
@@ -44,7 +51,7 @@ lk_status lk__alloc(size_t count, size_t size, const char *what, void **out)
         return lk__fail(LK_STATUS_MEMORY, "%s would need %zu times %zu bytes, more than can be addressed", what, count,
                         size);
     bytes = sizeof(header) + lk__round_up(bytes ? bytes : 1, LK_ALIGN);
-    header *head = bytes >= LARGE ? map_large(bytes) : alloc_small(bytes);
+    header *head = LARGE_IS_MAPPED && bytes >= LARGE ? map_large(bytes) : alloc_small(bytes);
     if (!head)
         return lk__fail_memory(bytes, what);
     *out = head + 1;

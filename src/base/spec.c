@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,43 @@ bool lk__parse_int(const char *text, long long min, long long max, long long *ou
     return true;
 }
 
+void lk__names_join(const lk_names *names, char *text, size_t bytes)
+{
+    const char *name;
+    size_t used = 0;
+    *text = '\0';
+    for (size_t i = 0; used < bytes && (name = names->next(names->arg, i)) != NULL; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i > 0 ? ", " : "", name);
+}
+
+static lk_status unknown_word(const lk_names *names, const char *word)
+{
+    char known[512];
+    lk__names_join(names, known, sizeof known);
+    const char *near = lk__nearest(word, names->next, names->arg);
+    return lk__fail(LK_STATUS_USAGE, "%s: no %s '%s'%s%s%s (known: %s)", names->what, names->kind, word,
+                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "", known);
+}
+
+lk_status lk__names_find(const lk_names *names, const char *word, size_t *index)
+{
+    const char *name;
+    for (size_t i = 0; (name = names->next(names->arg, i)) != NULL; i++) {
+        if (strcmp(name, word) == 0) {
+            *index = i;
+            return LK_OK;
+        }
+    }
+    return unknown_word(names, word);
+}
+
+lk_status lk__spec_find(const char *text, const lk_names *names, size_t *index)
+{
+    char name[LK_SPEC_MAX_NAME];
+    LK_TRY(lk__spec_name(text, names->what, name));
+    return lk__names_find(names, name, index);
+}
+
 typedef struct key_list {
     const lk_spec_key *keys;
     size_t count;
@@ -77,28 +115,10 @@ static bool same_word(const char *a, size_t length, const char *b)
 static lk_status unknown_key(const char *what, const char *word, size_t length, const key_list *list)
 {
     char key[MAX_WORD];
-    size_t kept = length < sizeof key ? length : sizeof key - 1;
-    memcpy(key, word, kept);
-    key[kept] = '\0';
+    snprintf(key, sizeof key, "%.*s", (int)length, word);
     if (list->count == 0)
         return lk__fail(LK_STATUS_USAGE, "%s: no parameter '%s' (none can be set here)", what, key);
-    const char *near = lk__nearest(key, key_name, list);
-    if (near != NULL)
-        return lk__fail(LK_STATUS_USAGE, "%s: no parameter '%s'; did you mean '%s'?", what, key, near);
-    char known[256] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < list->count; i++) {
-        size_t more = strlen(list->keys[i].name);
-        if (used + more + 3 > sizeof known)
-            break;
-        if (i > 0) {
-            memcpy(known + used, ", ", 2);
-            used += 2;
-        }
-        memcpy(known + used, list->keys[i].name, more + 1);
-        used += more;
-    }
-    return lk__fail(LK_STATUS_USAGE, "%s: no parameter '%s' (known: %s)", what, key, known);
+    return unknown_word(&(lk_names){.what = what, .kind = "parameter", .next = key_name, .arg = list}, key);
 }
 
 /* The value of "key=value" or "key"; item is length characters. */
@@ -115,12 +135,15 @@ static lk_status item_value(const char *what, const lk_spec_key *key, const char
             number[digits] = '\0';
         }
         if (!fits || !lk__parse_double(number, &value))
-            return lk__fail(LK_STATUS_USAGE, "%s: '%.*s' is not a number for '%s' (from %g to %g)", what, (int)digits,
-                            equals + 1, key->name, key->min, key->max);
+            return lk__fail(LK_STATUS_USAGE, "%s: '%.*s' is not a number for '%s' (from %.10g to %.10g)", what,
+                            (int)digits, equals + 1, key->name, key->min, key->max);
     }
     if (!(value >= key->min && value <= key->max))
-        return lk__fail(LK_STATUS_USAGE, "%s: %s=%g is out of range (from %g to %g)", what, key->name, value, key->min,
-                        key->max);
+        return lk__fail(LK_STATUS_USAGE, "%s: %s=%.10g is out of range (from %.10g to %.10g)", what, key->name, value,
+                        key->min, key->max);
+    if (key->whole && value != floor(value))
+        return lk__fail(LK_STATUS_USAGE, "%s: %s=%.10g must be a whole number (from %.10g to %.10g)", what, key->name,
+                        value, key->min, key->max);
     *out = value;
     return LK_OK;
 }
@@ -162,6 +185,19 @@ lk_status lk__spec_params(const char *text, const char *what, const lk_spec_key 
     key_list list = {.keys = keys, .count = count};
     LK_TRY(walk(colon + 1, what, &list, false));
     return walk(colon + 1, what, &list, true);
+}
+
+lk_status lk__spec_values(const char *text, const char *what, const lk_spec_param *params, size_t max, double *values)
+{
+    lk_spec_key keys[MAX_KEYS];
+    size_t count = 0;
+    assert(max <= MAX_KEYS);
+    for (; count < max && params[count].name != NULL; count++) {
+        const lk_spec_param *p = &params[count];
+        values[count] = p->value;
+        keys[count] = (lk_spec_key){p->name, &values[count], p->min, p->max, p->whole};
+    }
+    return lk__spec_params(text, what, keys, count);
 }
 
 /* Edit distance of two words, transposed neighbours counting as one edit; only

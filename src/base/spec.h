@@ -14,16 +14,46 @@ typedef struct lk_spec_key {
     const char *name;
     double *value;   /* holds the default before, the result after */
     double min, max; /* legal range, both ends included */
+    bool whole;      /* no fractions */
 } lk_spec_key;
+
+/* A row of a table of parameters. */
+typedef struct lk_spec_param {
+    const char *name;       /* NULL after the last */
+    double value, min, max; /* the default; the legal range */
+    bool whole;
+} lk_spec_param;
+
+/* The names that a word may be one of. */
+typedef struct lk_names {
+    const char *what;                                   /* where the word stands: "--optimizer" */
+    const char *kind;                                   /* what it should name: "optimiser" */
+    const char *(*next)(const void *arg, size_t index); /* NULL after the last */
+    const void *arg;
+} lk_names;
+
+/* Index of the name that equals word. Otherwise USAGE, with the nearest name if
+ * one is near, and with all of them. */
+lk_status lk__names_find(const lk_names *names, const char *word, size_t *index) LK_CHECKED;
+/* The names as "a, b, c"; what does not fit is cut. */
+void lk__names_join(const lk_names *names, char *text, size_t bytes);
 
 /* Copies the part of text before ':' into name. USAGE when empty or too long;
  * what says whose spec it is ("--optimizer"). */
 lk_status lk__spec_name(const char *text, const char *what, char name[LK_SPEC_MAX_NAME]) LK_CHECKED;
 
+/* Index of the name that the spec's part before ':' equals, as lk__names_find. */
+lk_status lk__spec_find(const char *text, const lk_names *names, size_t *index) LK_CHECKED;
+
 /* Reads the parameters after ':' into keys. An unknown key names the nearest
- * known one; a bad or out-of-range value names its range. A key without '='
+ * known one; a bad, fractional or out-of-range value names its range. A key without '='
  * means 1. */
 lk_status lk__spec_params(const char *text, const char *what, const lk_spec_key *keys, size_t count) LK_CHECKED;
+
+/* The same for a table of at most max rows; values[i] becomes row i's default or
+ * what the spec says. */
+lk_status lk__spec_values(const char *text, const char *what, const lk_spec_param *params, size_t max,
+                          double *values) LK_CHECKED;
 
 /* A finite number filling all of text. */
 bool lk__parse_double(const char *text, double *out);

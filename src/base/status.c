@@ -33,6 +33,11 @@ lk_status lk__fail(lk_status status, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    /* Names and paths come from outside; a detail is one line that cannot steer
+     * a terminal. */
+    for (char *c = text; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?';
     snprintf(detail, sizeof detail, "%s", text);
     return status;
 }

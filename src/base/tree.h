@@ -10,9 +10,10 @@
 
 #include <stddef.h>
 
-/* Shards a run may have, and the deepest stack that they make. */
+/* Shards a run may have, and room for the deepest stack that they make: twice
+ * log2 of their number, as a range that does not start at shard 0 may need. */
 #define LK_MAX_SHARDS 4096
-#define LK_TREE_MAX_DEPTH 14
+#define LK_TREE_MAX_DEPTH 26
 
 /* How many times the two topmost entries are merged once leaf s of [0,shards)
  * has been pushed: all stack entries become one when s is the last leaf. */

@@ -33,7 +33,7 @@ static const lk_option table[] = {
      "the network; 'lockstep info' lists them"},
     {"what", "data", 0, MODELS, TEXT(train.data, "NAME|DIR"), NULL, "the data set; without it the built-in digits"},
     {"what", "data-dir", 0, MODELS, TEXT(train.data_dir, "DIR"), NULL,
-     "look for data here first, then in $LOCKSTEP_DATA and ./data"},
+     "look for data here first, then in $LOCKSTEP_DATA, ./data, ~/.cache/lockstep, /usr/share/datasets"},
     {"what", "augment", 0, TRAIN, TEXT(train.augment, "auto|none|LIST"), "auto",
      "changes to training images, as in 'crop=4,flip'"},
     {"what", "init-from", 0, TRAIN | EVAL, TEXT(train.init_from, "FILE"), NULL,
@@ -67,7 +67,7 @@ static const lk_option table[] = {
     {"how", "shards", 0, MODELS, INTEGER(train.shards, 1, LK_MAX_SHARDS), "16",
      "parts that a batch is summed in; belongs to the result"},
     {"how", "micro-batch", 0, TRAIN | BENCH, COUNT(train.micro_batch, 1, BIG), NULL,
-     "samples in memory at once; the result stays the same"},
+     "samples in memory at once, the same result; BatchNorm under --bn batch needs all"},
     {"how", "bn", 0, TRAIN | BENCH, CHOICE(bn, bn_choices), "batch", "what BatchNorm normalises over"},
     {"how", "sync-bn", 0, TRAIN | BENCH, ALIAS, "bn=batch", "the same as --bn batch"},
 

@@ -61,9 +61,9 @@ static void run_grad_input(problem *p)
 {
     const lk_kernels *kernels = p->dev->kernels;
     if (is_conv(p))
-        kernels->conv2d_grad_input(p->dev, &p->row->conv, &p->dy, p->w, &p->dx, p->scratch);
+        kernels->conv2d_grad_input(p->dev, &p->row->conv, &p->dy, p->w, NULL, &p->dx, p->scratch);
     else
-        kernels->linear_grad_input(p->dev, &p->dy, p->w, &p->dx, p->scratch);
+        kernels->linear_grad_input(p->dev, &p->dy, p->w, NULL, &p->dx, p->scratch);
 }
 
 static void run_grad_weight(problem *p)

@@ -32,12 +32,12 @@ static lk_status copy_array(const void *from, size_t bytes, const char *what, vo
     return LK_OK;
 }
 
-static lk_status keep_batch(const lk_batch *from, size_t sample, lk_batch *out)
+static lk_status keep_batch(const lk_batch *from, lk_batch *out)
 {
-    lk_batch copy = {.count = from->count};
+    lk_batch copy = {.count = from->count, .sample = from->sample};
     void *block;
     lk_status status;
-    LK_TRY(copy_array(from->x, from->count * sample * sizeof *from->x, "a batch", &block));
+    LK_TRY(copy_array(from->x, from->count * from->sample * sizeof *from->x, "a batch", &block));
     copy.x = block;
     LK_TRY_GOTO(copy_array(from->labels, from->count * sizeof *from->labels, "labels", &block), free_x);
     copy.labels = block;
@@ -57,13 +57,12 @@ free_x:
 static lk_status fill_store(train_bench *bench, size_t batch_size, size_t steps)
 {
     const lk_dataset_info *info = lk_dataset_get_info(bench->data);
-    size_t sample = info->channels * info->height * info->width;
     size_t wanted = lk__min_size(lk__min_size(steps, MAX_BATCHES), info->count / batch_size);
     LK_TRY(lk_loader_start(bench->loader, 0, 0));
     while (bench->store.count < wanted) {
         const lk_batch *batch;
         LK_TRY(lk_loader_next(bench->loader, &batch));
-        LK_TRY(keep_batch(batch, sample, &bench->store.batches[bench->store.count]));
+        LK_TRY(keep_batch(batch, &bench->store.batches[bench->store.count]));
         bench->store.count++;
     }
     return LK_OK;

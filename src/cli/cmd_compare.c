@@ -2,11 +2,13 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "cli/json.h"
 
 static void print_difference(void *arg, const char *key, const char *what)
 {
     (void)arg;
-    printf("%s: %s\n", key, what);
+    lk__print_key(key);
+    printf(": %s\n", what);
 }
 
 int lk__cmd_compare(lk_args *args)

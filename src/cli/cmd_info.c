@@ -2,9 +2,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/mem.h"
 #include "cli/cli.h"
+#include "cli/json.h"
 #include "optim/optim.h"
 #include "tensor/cpu/cpu.h"
+
+enum { KEY_COLUMN = 40 };
 
 static void print_models(void)
 {
@@ -54,7 +58,8 @@ static size_t print_entry(const lk_entry *entry)
     size_t used = 1;
     for (int d = 0; d < entry->ndim && used < sizeof shape; d++)
         used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%zu", d ? ", " : "", entry->dims[d]);
-    printf("%-40s %-5s %s]\n", entry->name, lk_dtype_name(entry->dtype), shape);
+    int gap = KEY_COLUMN - (int)lk__min_size(lk__print_key(entry->name), KEY_COLUMN);
+    printf("%*s %-5s %s]\n", gap, "", lk_dtype_name(entry->dtype), shape);
     return entry->bytes / lk_dtype_size(entry->dtype);
 }
 

@@ -1,7 +1,9 @@
-/* json.c - JSON objects, one a line of stdout. */
+/* json.c - JSON objects, one a line of stdout, and keys as JSON spells them. */
 #include "cli/json.h"
 
 #include <stdio.h>
+
+#include "io/io.h"
 
 void lk__json_line(cJSON *object)
 {
@@ -10,4 +12,15 @@ void lk__json_line(cJSON *object)
         puts(text);
     cJSON_free(text);
     cJSON_Delete(object);
+}
+
+size_t lk__print_key(const char *key)
+{
+    size_t printed = 0;
+    while (*key) {
+        char text[LK_JSON_MAX_ESCAPE];
+        size_t bytes = lk__json_escape(&key, text);
+        printed += fwrite(text, 1, bytes, stdout);
+    }
+    return printed;
 }

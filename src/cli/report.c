@@ -75,6 +75,8 @@ static void text_start(const lk_report *report, const lk_train_start *start)
     printf(" samples), model %s (%zu parameters), %s with %d thread%s, %d shard%s, seed %" PRIu64 "\n", opts->model,
            start->parameters, opts->device, start->threads, start->threads == 1 ? "" : "s", opts->shards,
            opts->shards == 1 ? "" : "s", opts->seed);
+    if (opts->micro_batch && start->one_wave)
+        printf("--micro-batch has no effect here: BatchNorm under --bn batch needs the whole batch at once\n");
 }
 
 static void on_start(void *arg, const lk_train_start *start)

@@ -226,11 +226,8 @@ static bool is_folder(const char *path)
 
 static lk_status no_such_name(const char *name)
 {
-    char known[256] = "";
-    for (size_t i = 0; i < ROW_COUNT; i++) {
-        append(known, sizeof known, i > 0 ? ", " : "");
-        append(known, sizeof known, rows[i].row.name);
-    }
+    char known[256];
+    lk__names_join(&(lk_names){.next = row_name}, known, sizeof known);
     const char *near = lk__nearest(name, row_name, NULL);
     return lk__fail(LK_STATUS_NOT_FOUND,
                     "no data set and no folder '%s'%s%s%s (known: %s, or a folder of IDX or CIFAR files)", name,

@@ -12,14 +12,7 @@
 #include "base/mem.h"
 #include "data/dataset.h"
 
-enum {
-    IMAGES_MAGIC = 0x00000803,
-    LABELS_MAGIC = 0x00000801,
-    IMAGES_HEADER = 16,
-    LABELS_HEADER = 8,
-    MAX_SIDE = 4096,
-    MAX_RATIO = 1032 /* of deflate */
-};
+enum { IMAGES_MAGIC = 0x00000803, LABELS_MAGIC = 0x00000801, IMAGES_HEADER = 16, LABELS_HEADER = 8, MAX_SIDE = 4096 };
 
 static const char *const prefixes[] = {[LK_SPLIT_TRAIN] = "train", [LK_SPLIT_TEST] = "t10k"};
 
@@ -55,7 +48,7 @@ static lk_status check_magic(const char *path, uint32_t got, uint32_t expected, 
 }
 
 /* The first bytes of the content, without reading the rest. */
-static lk_status read_header(const char *path, uint8_t *header, unsigned bytes)
+static lk_status read_header(const char *path, const char *kind, uint8_t *header, unsigned bytes)
 {
     gzFile file = gzopen(path, "rb");
     if (file == NULL)
@@ -68,40 +61,16 @@ static lk_status read_header(const char *path, uint8_t *header, unsigned bytes)
     gzclose(file);
     LK_TRY(status);
     if (got != (int)bytes)
-        return lk__fail(LK_STATUS_FORMAT, "%s: ends at byte %d, inside the %u-byte header of IDX images", path, got,
-                        bytes);
-    return LK_OK;
-}
-
-/* What can be told about a file without reading it. */
-typedef struct outline {
-    size_t bytes;
-    bool gzip;
-    uint32_t tail; /* gzip: the length of its last member's content, modulo 2^32 */
-} outline;
-
-static lk_status look_at(const char *path, outline *out)
-{
-    FILE *file = fopen(path, "rb");
-    if (file == NULL)
-        return lk__fail(LK_STATUS_IO, "cannot open %s", path);
-    uint8_t magic[2] = {0}, tail[4] = {0};
-    bool ok = fread(magic, 1, 2, file) == 2 && fseek(file, -4, SEEK_END) == 0 && fread(tail, 1, 4, file) == 4;
-    long bytes = ok ? ftell(file) : -1;
-    fclose(file);
-    if (bytes < 0)
-        return lk__fail(LK_STATUS_IO, "cannot examine %s", path);
-    *out = (outline){.bytes = (size_t)bytes,
-                     .gzip = magic[0] == 0x1f && magic[1] == 0x8b,
-                     .tail = (uint32_t)tail[3] << 24 | (uint32_t)tail[2] << 16 | (uint32_t)tail[1] << 8 | tail[0]};
+        return lk__fail(LK_STATUS_FORMAT, "%s: ends at byte %d, inside the %u-byte header of IDX %s", path, got, bytes,
+                        kind);
     return LK_OK;
 }
 
 /* Compares what the header calls for with what the file can hold, so that a lie
  * is found before memory is asked for. */
-static lk_status check_size(const char *path, const outline *file, size_t bytes)
+static lk_status check_size(const char *path, const lk_file_outline *file, size_t bytes)
 {
-    if (file->gzip && bytes / MAX_RATIO > file->bytes)
+    if (file->gzip && bytes > file->most)
         return lk__fail(LK_STATUS_FORMAT,
                         "%s: bytes 4 to 15 call for %zu bytes of content, more than %zu gzipped bytes can hold", path,
                         bytes, file->bytes);
@@ -114,7 +83,7 @@ static lk_status check_size(const char *path, const outline *file, size_t bytes)
 static lk_status open_images(lk_dataset *data, const char *path)
 {
     uint8_t header[IMAGES_HEADER];
-    LK_TRY(read_header(path, header, sizeof header));
+    LK_TRY(read_header(path, "images", header, sizeof header));
     LK_TRY(check_magic(path, word(header), IMAGES_MAGIC, "images"));
     size_t count = word(header + 4), height = word(header + 8), width = word(header + 12);
     if (count == 0)
@@ -126,8 +95,8 @@ static lk_status open_images(lk_dataset *data, const char *path)
     if (__builtin_mul_overflow(count, height * width, &bytes) || bytes > SIZE_MAX - IMAGES_HEADER)
         return lk__fail(LK_STATUS_FORMAT, "%s: bytes 4 to 15 call for more than can be addressed", path);
     bytes += IMAGES_HEADER;
-    outline file = {0};
-    LK_TRY(look_at(path, &file));
+    lk_file_outline file = {0};
+    LK_TRY(lk__file_outline(path, &file));
     LK_TRY(check_size(path, &file, bytes));
     data->info.count = count;
     data->info.channels = 1;
@@ -200,10 +169,11 @@ static lk_status count_other_classes(lk_dataset *data, const char *folder)
     lk_split other = data->split == LK_SPLIT_TRAIN ? LK_SPLIT_TEST : LK_SPLIT_TRAIN;
     if (data->known || !find(folder, other, "labels", 1, path))
         return LK_OK;
-    uint8_t *content = NULL;
+    uint8_t header[LABELS_HEADER], *content = NULL;
     size_t bytes = 0;
     lk_status status = LK_OK;
-    LK_TRY(lk__file_read(path, 0, &content, &bytes));
+    LK_TRY(read_header(path, "labels", header, sizeof header));
+    LK_TRY(lk__file_read(path, LABELS_HEADER + (size_t)word(header + 4) + 1, &content, &bytes));
     LK_TRY_GOTO(check_labels(path, content, bytes), free_content);
     status = count_classes(data, path, content, bytes);
 free_content:

@@ -64,7 +64,7 @@ static lk_status fill_slot(const lk_loader *l, size_t index, slot *s)
         lk__normalise_apply(&l->normalise, info, s->pixels, s->x + i * sample_size);
         s->ids[i] = id;
     }
-    s->batch = (lk_batch){.count = count, .x = s->x, .labels = s->labels, .ids = s->ids};
+    s->batch = (lk_batch){.count = count, .sample = sample_size, .x = s->x, .labels = s->labels, .ids = s->ids};
     return LK_OK;
 }
 

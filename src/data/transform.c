@@ -9,6 +9,8 @@
 #include "base/spec.h"
 #include "data/dataset.h"
 
+enum { MAX_ITEM = 32 };
+
 typedef struct transform_row {
     const char *name;
     size_t min, max; /* of its value; max 0: takes none */
@@ -56,22 +58,24 @@ static const transform_row rows[] = {
 
 enum { ROW_COUNT = sizeof rows / sizeof rows[0] };
 
-static const char *row_name(const void *arg, size_t index)
+/* The rows, then what stands for a whole list. */
+static const char *word_at(const void *arg, size_t index)
 {
+    static const char *const lists[] = {"none", "auto", NULL};
     (void)arg;
-    return index < ROW_COUNT ? rows[index].name : NULL;
+    return index < ROW_COUNT ? rows[index].name : lists[lk__min_size(index - ROW_COUNT, 2)];
 }
+
+static const lk_names words = {.what = "--augment", .kind = "augmentation", .next = word_at};
 
 static lk_status parse_step(const char *item, lk_transform_step *out)
 {
+    char name[MAX_ITEM];
     size_t word = strcspn(item, "="), row = 0;
-    while (row < ROW_COUNT && (strlen(rows[row].name) != word || memcmp(rows[row].name, item, word) != 0))
-        row++;
-    if (row == ROW_COUNT) {
-        const char *near = lk__nearest(item, row_name, NULL);
-        return lk__fail(LK_STATUS_USAGE, "no augmentation '%s'%s%s%s (known: none, auto, crop=PIXELS, flip)", item,
-                        near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
-    }
+    snprintf(name, sizeof name, "%.*s", (int)word, item);
+    LK_TRY(lk__names_find(&words, name, &row));
+    if (row >= ROW_COUNT)
+        return lk__fail(LK_STATUS_USAGE, "augmentation '%s': %s stands alone, not in a list", item, name);
     const transform_row *t = &rows[row];
     const char *text = item[word] == '=' ? item + word + 1 : NULL;
     if (t->max == 0 && text != NULL)
@@ -92,7 +96,7 @@ lk_status lk__transforms_parse(const char *text, lk_transforms *out)
         return LK_OK;
     }
     for (const char *item = text;; item++) {
-        char word[32];
+        char word[MAX_ITEM];
         size_t length = strcspn(item, ",");
         if (list.count == LK_MAX_TRANSFORMS)
             return lk__fail(LK_STATUS_USAGE, "augmentation '%s': more than %d changes", text, LK_MAX_TRANSFORMS);

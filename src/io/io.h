@@ -22,6 +22,11 @@ typedef struct lk_json_limits {
  * replace parsing. */
 const char *lk__json_check(const char *text, size_t bytes, lk_json_limits limits, size_t *at);
 
+/* Writes the byte or the control character that *text starts with as a JSON
+ * string has it, and moves *text past it; returns the bytes written. */
+enum { LK_JSON_MAX_ESCAPE = 6 };
+size_t lk__json_escape(const char **text, char out[LK_JSON_MAX_ESCAPE]);
+
 /* Writes text as a JSON string with its quotes, at most 6 bytes for each of
  * text's and 2 more, without a terminating 0; returns its length. */
 size_t lk__json_quote(const char *text, char *out);

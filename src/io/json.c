@@ -90,24 +90,41 @@ const char *lk__json_check(const char *text, size_t bytes, lk_json_limits limits
     return NULL;
 }
 
-size_t lk__json_quote(const char *text, char *out)
+/* The control character that text starts with, its length in *bytes; -1 if it
+ * starts with another. Those from U+0080 on take two bytes. */
+static int control(const char *text, size_t *bytes)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    *bytes = c[0] == 0xc2 ? 2 : 1;
+    if (c[0] < 0x20 || c[0] == 0x7f)
+        return c[0];
+    return c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0 ? c[1] : -1;
+}
+
+size_t lk__json_escape(const char **text, char out[LK_JSON_MAX_ESCAPE])
 {
     static const char hex[] = "0123456789abcdef";
+    size_t bytes;
+    int code = control(*text, &bytes);
+    if (code >= 0) {
+        const char escape[] = {'\\', 'u', '0', '0', hex[code >> 4], hex[code & 15]};
+        memcpy(out, escape, sizeof escape);
+        *text += bytes;
+        return sizeof escape;
+    }
+    size_t used = 0;
+    if (**text == '"' || **text == '\\')
+        out[used++] = '\\';
+    out[used++] = *(*text)++;
+    return used;
+}
+
+size_t lk__json_quote(const char *text, char *out)
+{
     char *to = out;
     *to++ = '"';
-    for (const char *c = text; *c; c++) {
-        if (*c == '"' || *c == '\\') {
-            *to++ = '\\';
-            *to++ = *c;
-        } else if ((unsigned char)*c < 0x20) {
-            memcpy(to, "\\u00", 4);
-            to[4] = hex[*c >> 4];
-            to[5] = hex[*c & 15];
-            to += 6;
-        } else {
-            *to++ = *c;
-        }
-    }
+    while (*text)
+        to += lk__json_escape(&text, to);
     *to++ = '"';
     return (size_t)(to - out);
 }

@@ -73,6 +73,29 @@ static lk_status check_name(const lk_graph *graph, const char *name)
     return LK_OK;
 }
 
+static bool too_many(const size_t *dims, int count)
+{
+    size_t product = 1;
+    for (int i = 0; i < count; i++) {
+        if (__builtin_mul_overflow(product, dims[i], &product) || product > LK_RNG_MAX_ELEMENT)
+            return true;
+    }
+    return false;
+}
+
+/* Whatever is counted in elements must stay addressable (base/rng.h). */
+static lk_status check_sizes(const lk_layer *layer)
+{
+    const size_t shape[] = {layer->shape.c, layer->shape.h, layer->shape.w};
+    bool bad = too_many(shape, 3);
+    for (int slot = 0; slot < layer->param_count; slot++)
+        bad |= too_many(layer->params[slot].dims, layer->params[slot].ndim);
+    if (bad)
+        return lk__fail(LK_STATUS_USAGE, "layer %d (%s): its output or a parameter has more than 2^34 elements",
+                        layer->index, layer->op->name);
+    return LK_OK;
+}
+
 static lk_status append(lk_graph *graph, lk_layer *layer, const char *name)
 {
     LK_TRY(grow(graph));
@@ -85,6 +108,10 @@ static lk_status append(lk_graph *graph, lk_layer *layer, const char *name)
     }
     layer->index = graph->count;
     LK_TRY(layer->op->infer(graph, layer));
+    LK_TRY(check_sizes(layer));
+    if (layer->param_count > 0 && !name)
+        return lk__fail(LK_STATUS_USAGE, "layer %d (%s) has parameters and needs a name", layer->index,
+                        layer->op->name);
     graph->layers[graph->count++] = *layer;
     return LK_OK;
 }
@@ -107,12 +134,33 @@ static lk_node add_layer(lk_graph *graph, lk_layer layer, const char *name, cons
     return (lk_node){layer.index};
 }
 
+/* The first node whose result nobody uses; count - 1, the loss, when all is
+ * well. */
+static int first_unused(const lk_graph *graph)
+{
+    for (int i = 0; i < graph->count; i++) {
+        bool used = false;
+        for (int j = i + 1; j < graph->count && !used; j++) {
+            const lk_layer *layer = &graph->layers[j];
+            for (int k = 0; k < layer->input_count; k++)
+                used |= layer->inputs[k] == i;
+        }
+        if (!used)
+            return i;
+    }
+    return graph->count;
+}
+
 lk_status lk_graph_check(const lk_graph *graph)
 {
     if (graph->status != LK_OK)
         return lk__fail(graph->status, "%s", graph->detail);
     if (graph->count == 0 || !graph->layers[graph->count - 1].op->is_loss)
         return lk__fail(LK_STATUS_USAGE, "the graph has no loss as its last node; add lk_cross_entropy or lk_nll_loss");
+    int unused = first_unused(graph);
+    if (unused != graph->count - 1)
+        return lk__fail(LK_STATUS_USAGE, "layer %d (%s) is not used by any other; leave it out", unused,
+                        graph->layers[unused].op->name);
     return LK_OK;
 }
 

@@ -6,7 +6,6 @@
 #ifndef LK_NN_GRAPH_H
 #define LK_NN_GRAPH_H
 
-#include <lockstep/engine.h>
 #include <lockstep/graph.h>
 
 #include "tensor/kernels.h"

@@ -8,6 +8,9 @@
 #include "base/mem.h"
 #include "nn/place.h"
 
+/* The largest activation, in bytes. */
+static const size_t MAX_BLOCK = (size_t)1 << 46;
+
 /* What compilation knows of one layer. Tables of layers are indexed alike. */
 typedef struct layer_plan {
     int consumers;
@@ -16,6 +19,8 @@ typedef struct layer_plan {
     bool needs_grad; /* a parameter is in it or before it */
     bool relu;       /* applies the ReLU that follows */
     bool skipped;    /* forward is done by the layer before */
+    bool mask;       /* takes the gradient of the ReLU before it */
+    bool passes;     /* backward is done by the layer after */
     bool adds[LK_MAX_INPUTS]; /* dx goes to a temporary and is added */
     /* Blocks in the placed list, or -1. */
     int value_block, grad_block, saved_block;
@@ -90,22 +95,23 @@ static void choose_values(lk_plan *plan)
             continue;
         layer_plan *maker = &plan->layers[layer->inputs[0]];
         this->value = maker->value;
-        if (layer->op == &lk__op_relu && layer_at(plan, layer->inputs[0])->op->flags & LK_OP_FUSES_RELU) {
+        unsigned before = layer_at(plan, layer->inputs[0])->op->flags;
+        if (layer->op->flags & LK_OP_IS_RELU && before & LK_OP_FUSES_RELU) {
             maker->relu = true;
             this->skipped = true;
         }
     }
 }
 
-/* Gradients of inputs share their layer's dy where backward works in place;
- * add hands dy on to one of its inputs as it is. */
+/* Gradients of inputs share their layer's dy where backward works in place, or
+ * hands dy on as it is: then one input's. */
 static void choose_grads(lk_plan *plan)
 {
     for (int i = 0; i < plan->graph->count; i++)
         plan->layers[i].grad = i;
     for (int i = plan->graph->count - 1; i >= 0; i--) {
         const lk_layer *layer = layer_at(plan, i);
-        if (!layer->in_place && layer->op != &lk__op_add)
+        if (!layer->in_place && !(layer->op->flags & LK_OP_PASSES_GRAD))
             continue;
         for (int j = 0; j < layer->input_count; j++) {
             layer_plan *input = &plan->layers[layer->inputs[j]];
@@ -114,6 +120,20 @@ static void choose_grads(lk_plan *plan)
                 break;
             }
         }
+    }
+}
+
+/* A ReLU that works in place leaves its gradient to its only consumer where that
+ * one can zero dx by its x. */
+static void choose_masks(lk_plan *plan)
+{
+    for (int i = 1; i < plan->graph->count; i++) {
+        const lk_layer *layer = layer_at(plan, i), *before = layer_at(plan, layer->inputs[0]);
+        layer_plan *relu = &plan->layers[before->index];
+        if (!(layer->op->flags & LK_OP_MASKS_DX) || !(before->op->flags & LK_OP_IS_RELU) || relu->consumers != 1)
+            continue;
+        if (relu->needs_grad && plan->layers[before->inputs[0]].grad == relu->grad)
+            relu->passes = plan->layers[i].mask = true;
     }
 }
 
@@ -146,7 +166,7 @@ static void add_value_blocks(lk_plan *plan)
             this->value_block = add_block(plan, value_bytes(plan, i), i, i);
         else
             this->value_block = plan->layers[this->value].value_block;
-        if (layer->op->flags & LK_OP_READS_Y)
+        if (layer->op->flags & LK_OP_READS_Y && !this->passes)
             extend(plan, this->value_block, i, backward_time(plan, i));
         for (int j = 0; j < layer->input_count; j++)
             extend(plan, plan->layers[layer->inputs[j]].value_block, i,
@@ -247,7 +267,7 @@ static void bind_calls(lk_plan *plan)
         const lk_layer *layer = layer_at(plan, i);
         const layer_plan *this = &plan->layers[i];
         lk_call *call = &plan->calls[i];
-        *call = (lk_call){.dev = plan->dev, .k = plan->dev->kernels, .layer = layer, .relu = this->relu};
+        *call = (lk_call){.dev = plan->dev, .k = plan->dev->kernels, .layer = layer, .relu = this->relu, .mask = this->mask};
         call->shards = plan->opts.shards;
         call->scratch = plan->scratch;
         call->y = tensor_in(plan, this->value_block, i);
@@ -268,15 +288,30 @@ static void bind_calls(lk_plan *plan)
     }
 }
 
+/* Keeps every later product and sum of sizes far from overflow. */
+static lk_status check_sizes(const lk_plan *plan)
+{
+    for (int i = 0; i < plan->graph->count; i++) {
+        const lk_layer *layer = layer_at(plan, i);
+        if (lk__shape_sample(layer->shape) > MAX_BLOCK / sizeof(float) / plan->opts.capacity)
+            return lk__fail(LK_STATUS_MEMORY, "layer %d (%s) would need over %zu bytes for %zu samples of %zux%zux%zu", i,
+                            layer->op->name, MAX_BLOCK, plan->opts.capacity, layer->shape.c, layer->shape.h,
+                            layer->shape.w);
+    }
+    return LK_OK;
+}
+
 static lk_status compile(lk_plan *plan)
 {
     size_t layers = (size_t)plan->graph->count;
+    LK_TRY(check_sizes(plan));
     LK_TRY(LK_ALLOC(layers, "plan", &plan->layers));
     LK_TRY(LK_ALLOC(layers, "plan", &plan->calls));
     LK_TRY(LK_ALLOC(layers, "plan", &plan->sums));
     count_consumers(plan);
     choose_values(plan);
     choose_grads(plan);
+    choose_masks(plan);
     LK_TRY(place_memory(plan));
     size_scratch(plan);
     const lk_device_type *type = plan->dev->type;
@@ -325,11 +360,6 @@ float *lk__plan_input(const lk_plan *plan)
     return plan->calls[0].y.data;
 }
 
-size_t lk__plan_bytes(const lk_plan *plan)
-{
-    return plan->arena_bytes + plan->carried_floats * sizeof(float) + plan->scratch_bytes;
-}
-
 /* The layer's call for this wave. */
 static lk_call call_for(const lk_plan *plan, int layer, const lk_wave *wave)
 {
@@ -368,7 +398,7 @@ static void add_inputs(const lk_plan *plan, int layer, const lk_call *call)
 void lk__plan_backward(lk_plan *plan, const lk_wave *wave)
 {
     for (int i = plan->graph->count - 1; i > 0; i--) {
-        if (!plan->layers[i].needs_grad)
+        if (!plan->layers[i].needs_grad || plan->layers[i].passes)
             continue;
         const lk_op *op = layer_at(plan, i)->op;
         lk_call call = call_for(plan, i, wave);

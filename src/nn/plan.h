@@ -31,11 +31,9 @@ float *lk__plan_input(const lk_plan *plan);
 void lk__plan_forward(lk_plan *plan, const lk_wave *wave);
 /* Backward through all layers; the wave's forward must have been the last. */
 void lk__plan_backward(lk_plan *plan, const lk_wave *wave);
-/* After the step's last wave. */
+/* After the step's last wave, given here again, when its results are found
+ * finite. */
 void lk__plan_finish(lk_plan *plan, const lk_wave *wave);
-
-/* Device memory of activations, gradients of activations and scratch. */
-size_t lk__plan_bytes(const lk_plan *plan);
 
 /* Whether a layer needs sums over all samples in mid-pass: then a step is one
  * wave under LK_BN_BATCH. */

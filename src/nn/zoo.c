@@ -1,6 +1,4 @@
 /* zoo.c - the table of models. */
-#include <string.h>
-
 #include "base/spec.h"
 #include "base/status.h"
 #include "nn/models/models.h"
@@ -29,29 +27,16 @@ static const char *name_at(const void *arg, size_t index)
     return index < ROWS ? rows[index].info.name : NULL;
 }
 
-static lk_status find(const char *spec, const row **out)
-{
-    char name[LK_SPEC_MAX_NAME];
-    LK_TRY(lk__spec_name(spec, "--model", name));
-    for (size_t i = 0; i < ROWS; i++) {
-        if (strcmp(rows[i].info.name, name) == 0) {
-            *out = &rows[i];
-            return LK_OK;
-        }
-    }
-    const char *nearest = lk__nearest(name, name_at, NULL);
-    return lk__fail(LK_STATUS_USAGE, "there is no model '%s'%s%s%s; `lockstep info` lists them", name,
-                    nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
-}
+static const lk_names names = {.what = "--model", .kind = "model", .next = name_at};
 
 lk_status lk_model_build(const char *spec, lk_model_shape shape, lk_graph **out)
 {
-    const row *model = NULL;
+    size_t found = 0;
     lk_graph *graph;
-    LK_TRY(find(spec, &model));
+    LK_TRY(lk__spec_find(spec, &names, &found));
     LK_TRY(lk_graph_create(&graph));
     lk_status status;
-    LK_TRY_GOTO(model->build(spec, shape, graph), destroy_graph);
+    LK_TRY_GOTO(rows[found].build(spec, shape, graph), destroy_graph);
     LK_TRY_GOTO(lk_graph_check(graph), destroy_graph);
     *out = graph;
     return LK_OK;

@@ -24,7 +24,9 @@ static void range(lk_optim *optim, const float *grads, float *params, size_t beg
 const lk_rule lk__rule_adadelta = {
     .info = {.name = "adadelta", .summary = "rho=0.9,eps=1e-6,weight_decay=0; learning rate 1"},
     .lr = 1.0,
-    .params = {[RHO] = {"rho", 0.9, 0, 1}, [EPS] = {"eps", 1e-6, 0, 1}, [WEIGHT_DECAY] = {"weight_decay", 0, 0, 1e6}},
+    .params = {[RHO] = {"rho", 0.9, 0, 1, false},
+               [EPS] = {"eps", 1e-6, 0, 1, false},
+               [WEIGHT_DECAY] = {"weight_decay", 0, 0, 1e6, false}},
     .states = states,
     .range = range,
 };

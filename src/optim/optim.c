@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/spec.h"
 #include "optim/rule.h"
 
 static const lk_rule *const rules[] = {
@@ -29,40 +28,17 @@ static const char *rule_name(const void *arg, size_t index)
     return index < RULES ? rules[index]->info.name : NULL;
 }
 
-static lk_status find_rule(const char *spec, const lk_rule **out)
-{
-    char name[LK_SPEC_MAX_NAME];
-    LK_TRY(lk__spec_name(spec, option, name));
-    for (size_t i = 0; i < RULES; i++) {
-        if (strcmp(rules[i]->info.name, name) == 0) {
-            *out = rules[i];
-            return LK_OK;
-        }
-    }
-    const char *near = lk__nearest(name, rule_name, NULL);
-    return lk__fail(LK_STATUS_USAGE, "%s: no optimiser '%s'; %s%s", option, name,
-                    near ? "did you mean " : "there are sgd, adam and ", near ? near : "adadelta");
-}
-
-static lk_status read_values(const lk_rule *rule, const char *spec, double values[LK_RULE_MAX_PARAMS])
-{
-    lk_spec_key keys[LK_RULE_MAX_PARAMS];
-    size_t count = 0;
-    for (; count < LK_RULE_MAX_PARAMS && rule->params[count].name; count++) {
-        const lk_rule_param *param = &rule->params[count];
-        values[count] = param->value;
-        keys[count] = (lk_spec_key){.name = param->name, .value = &values[count], .min = param->min, .max = param->max};
-    }
-    LK_TRY(lk__spec_params(spec, option, keys, count));
-    return rule->check ? rule->check(values) : LK_OK;
-}
+static const lk_names names = {.what = option, .kind = "optimiser", .next = rule_name};
 
 lk_status lk__optim_create(const char *spec, double lr, lk_device *dev, size_t count, lk_optim **out)
 {
-    const lk_rule *rule = NULL;
+    size_t found = 0;
     double values[LK_RULE_MAX_PARAMS] = {0};
-    LK_TRY(find_rule(spec, &rule));
-    LK_TRY(read_values(rule, spec, values));
+    LK_TRY(lk__spec_find(spec, &names, &found));
+    const lk_rule *rule = rules[found];
+    LK_TRY(lk__spec_values(spec, option, rule->params, LK_RULE_MAX_PARAMS, values));
+    if (rule->check)
+        LK_TRY(rule->check(values));
     if (!isfinite(lr) || lr < 0)
         return lk__fail(LK_STATUS_USAGE, "--lr: the learning rate %g must be a number not below 0", lr);
     lk_optim *optim;

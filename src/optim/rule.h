@@ -6,19 +6,15 @@
 #ifndef LK_OPTIM_RULE_H
 #define LK_OPTIM_RULE_H
 
+#include "base/spec.h"
 #include "optim/optim.h"
 
 enum { LK_RULE_MAX_PARAMS = 8, LK_RULE_MAX_STATES = 2 };
 
-typedef struct lk_rule_param {
-    const char *name;
-    double value, min, max; /* the default; the legal range, both ends included */
-} lk_rule_param;
-
 typedef struct lk_rule {
     lk_optim_info info;
     double lr;                                /* default */
-    lk_rule_param params[LK_RULE_MAX_PARAMS]; /* name NULL after the last */
+    lk_spec_param params[LK_RULE_MAX_PARAMS]; /* name NULL after the last */
     /* Optional: refuses parameters that do not go together. */
     lk_status (*check)(const double *values);
     /* Arrays of state that these parameters need, zeroed before the first step. */

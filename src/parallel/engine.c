@@ -27,11 +27,12 @@ struct lk_engine {
     lk_optim *optim;
     size_t capacity; /* samples in a wave */
     bool one_wave;   /* a step cannot be split */
+    bool ready;      /* gradients of a whole step are there */
     /* Device, (capacity). */
     uint32_t *ids;
     int32_t *labels, *correct;
     float *loss;
-    /* Host, for the whole batch: (max(batch, capacity)). */
+    /* Host, (batch). */
     float *host_loss;
     int32_t *host_correct;
     /* Host, for one wave. */
@@ -43,7 +44,7 @@ struct lk_engine {
 static lk_status check_opts(const lk_engine_opts *opts)
 {
     if (opts->batch < 1 || opts->batch > UINT32_MAX)
-        return lk__fail(LK_STATUS_USAGE, "a batch of %zu samples; it must have at least one", opts->batch);
+        return lk__fail(LK_STATUS_USAGE, "a batch of %zu samples; 1 to %u are possible", opts->batch, UINT32_MAX);
     if (opts->shards < 1 || opts->shards > LK_MAX_SHARDS)
         return lk__fail(LK_STATUS_USAGE, "--shards %d is not in 1 to %d", opts->shards, LK_MAX_SHARDS);
     if (opts->threads < 1)
@@ -76,7 +77,8 @@ static size_t largest_shard(const lk_engine_opts *opts)
     return (opts->batch + (size_t)opts->shards - 1) / (size_t)opts->shards;
 }
 
-/* Floor of log2, plus one for the leaf that is being pushed. */
+/* The deepest stack of log2(shards) + 1 entries, rounded down, and the leaf that
+ * is being pushed. */
 static int stack_slots(int shards)
 {
     return 33 - __builtin_clz((unsigned)shards);
@@ -163,8 +165,12 @@ void lk_engine_destroy(lk_engine *engine)
     lk__free(engine);
 }
 
-static lk_status check_labels(const lk_engine *engine, const lk_batch *batch)
+static lk_status check_batch(const lk_engine *engine, const lk_batch *batch)
 {
+    size_t sample = lk__shape_sample(engine->graph->layers[0].shape);
+    if (batch->sample != sample)
+        return lk__fail(LK_STATUS_MISMATCH, "the batch has %zu values a sample, the model takes %zu", batch->sample,
+                        sample);
     size_t classes = engine->graph->layers[engine->graph->count - 1].shape.c;
     for (size_t i = 0; i < batch->count; i++) {
         if (batch->labels[i] < 0 || (size_t)batch->labels[i] >= classes)
@@ -273,7 +279,9 @@ static lk_wave make_wave(lk_engine *engine, const lk_batch *batch, int first, in
 {
     lk_wave wave = {.shards = make_shards(engine, batch->count, first, last),
                     .n = shard_begin(engine, batch->count, last) - shard_begin(engine, batch->count, first),
+                    .search = -1,
                     .train = true,
+                    .last = last == engine->opts.shards,
                     .bn = engine->opts.bn,
                     .seed = engine->opts.seed,
                     .step = (uint32_t)lk__optim_steps(engine->optim),
@@ -283,16 +291,14 @@ static lk_wave make_wave(lk_engine *engine, const lk_batch *batch, int first, in
     return wave;
 }
 
-static lk_status run_wave(lk_engine *engine, const lk_batch *batch, int first, int last)
+static lk_status run_wave(lk_engine *engine, const lk_batch *batch, int first, int last, lk_wave *wave)
 {
     size_t begin = shard_begin(engine, batch->count, first);
-    lk_wave wave = make_wave(engine, batch, first, last);
-    LK_TRY(upload(engine, batch, begin, &wave));
-    lk__plan_forward(engine->plan, &wave);
-    lk__plan_backward(engine->plan, &wave);
-    if (last == engine->opts.shards)
-        lk__plan_finish(engine->plan, &wave);
-    return download(engine, wave.n, begin);
+    *wave = make_wave(engine, batch, first, last);
+    LK_TRY(upload(engine, batch, begin, wave));
+    lk__plan_forward(engine->plan, wave);
+    lk__plan_backward(engine->plan, wave);
+    return download(engine, wave->n, begin);
 }
 
 static lk_status first_nonfinite(lk_engine *engine, size_t begin, size_t count, size_t *first)
@@ -309,6 +315,7 @@ static lk_status run_leaf(lk_engine *engine, const lk_batch *batch, int s)
     lk_wave wave = make_wave(engine, batch, first, last);
     size_t begin[2] = {wave.shards.begin[s - first], wave.shards.begin[s - first + 1]};
     wave.leaves = (lk_shards){.count = 1, .begin = begin, .merges = (const int[]){0}};
+    wave.search = s - first;
     if (!engine->one_wave)
         wave.shards = wave.leaves;
     LK_TRY(upload(engine, batch, shard_begin(engine, batch->count, first), &wave));
@@ -357,22 +364,29 @@ lk_status lk_engine_gradients(lk_engine *engine, const lk_batch *batch, lk_metri
                         engine->opts.batch);
     if (lk__optim_steps(engine->optim) >= UINT32_MAX)
         return lk__fail(LK_STATUS_USAGE, "a run has at most %u steps", UINT32_MAX);
-    LK_TRY(check_labels(engine, batch));
+    LK_TRY(check_batch(engine, batch));
+    lk_wave wave;
+    engine->ready = false;
     for (int first = 0; first < engine->opts.shards;) {
         int last = engine->one_wave ? engine->opts.shards : wave_end(engine, batch->count, first);
-        LK_TRY(run_wave(engine, batch, first, last));
+        LK_TRY(run_wave(engine, batch, first, last, &wave));
         first = last;
     }
     if (!engine->opts.allow_nonfinite) {
         LK_TRY(check_losses(engine, batch));
         LK_TRY(check_grads(engine, batch));
     }
+    lk__plan_finish(engine->plan, &wave);
+    engine->ready = true;
     *out = collect(engine, batch->count);
     return LK_OK;
 }
 
 lk_status lk_engine_update(lk_engine *engine)
 {
+    if (!engine->ready)
+        return lk__fail(LK_STATUS_USAGE, "no gradients to update by; lk_engine_gradients must have succeeded before");
+    engine->ready = false;
     lk__optim_begin(engine->optim);
     lk__optim_range(engine->optim, engine->params->grads, engine->params->params, 0, engine->params->count);
     return engine->dev->type->sync(engine->dev);
@@ -393,7 +407,7 @@ lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *o
 {
     if (batch->count < 1)
         return lk__fail(LK_STATUS_USAGE, "evaluation needs at least one sample");
-    LK_TRY(check_labels(engine, batch));
+    LK_TRY(check_batch(engine, batch));
     lk_metrics total = {.count = batch->count};
     for (size_t begin = 0; begin < batch->count; begin += engine->capacity) {
         size_t n = lk__min_size(engine->capacity, batch->count - begin);

@@ -30,7 +30,6 @@ typedef struct lk_device_type {
      * and is filled when download returns (it blocks). */
     lk_status (*upload)(lk_device *dev, const void *host, size_t bytes, void *dst);
     lk_status (*download)(lk_device *dev, const void *src, size_t bytes, void *host);
-    lk_status (*zero)(lk_device *dev, void *dst, size_t bytes);
     /* Blocks until all work enqueued so far is done; reports its faults. */
     lk_status (*sync)(lk_device *dev);
     /* One line for `lockstep info`: what would be opened, "" when nothing. */

@@ -3,6 +3,7 @@
  * Contract of every slot, unless it says otherwise:
  * - It enqueues work on the device's stream and may return before it is done;
  *   slots run in the order of the calls. Faults surface at lk_device sync.
+ * - Host arguments (descriptions, lk_shards, rows) are read before it returns.
  * - It allocates nothing. Scratch comes in as `scratch`, of at least the bytes
  *   that the family's *_scratch slot returned for the same problem with the
  *   largest n that will be used. Its content does not survive the call.
@@ -29,6 +30,8 @@ typedef struct lk_conv2d_desc {
 typedef struct lk_pool2d_desc {
     size_t kernel, stride, pad;
 } lk_pool2d_desc;
+
+enum { LK_NO_PLACE = 255 };
 
 /* Where the random numbers of a dropout layer are: base/rng.h, LK_RNG_DROPOUT. */
 typedef struct lk_dropout_desc {
@@ -72,8 +75,10 @@ typedef struct lk_kernels {
     size_t (*conv2d_scratch)(lk_device *dev, const lk_conv2d_desc *conv, lk_shape x, lk_shape y);
     void (*conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const float *w, const float *b,
                            bool relu, lk_tensor *y, void *scratch);
-    void (*conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const float *w, lk_tensor *dx,
-                              void *scratch);
+    /* mask is NULL, or x where it is the result of a ReLU whose gradient is taken
+     * here as well: dx is 0 where x is not above 0. */
+    void (*conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const float *w,
+                              const lk_tensor *mask, lk_tensor *dx, void *scratch);
     /* dw in the order of w; db may have slot0 NULL when there is no bias. */
     void (*conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
                                const lk_shards *shards, lk_partials dw, lk_partials db, void *scratch);
@@ -82,7 +87,8 @@ typedef struct lk_kernels {
     size_t (*linear_scratch)(lk_device *dev, lk_shape x, lk_shape y);
     void (*linear_forward)(lk_device *dev, const lk_tensor *x, const float *w, const float *b, bool relu, lk_tensor *y,
                            void *scratch);
-    void (*linear_grad_input)(lk_device *dev, const lk_tensor *dy, const float *w, lk_tensor *dx, void *scratch);
+    void (*linear_grad_input)(lk_device *dev, const lk_tensor *dy, const float *w, const lk_tensor *mask,
+                              lk_tensor *dx, void *scratch);
     void (*linear_grad_weight)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
                                lk_partials dw, lk_partials db, void *scratch);
 
@@ -136,8 +142,11 @@ typedef struct lk_kernels {
     void (*flatten_grad_input)(lk_device *dev, const lk_tensor *dy, lk_tensor *dx);
 
     /* index: (n, h, w, c) of y, the winner's place in its window, ky*kernel+kx;
-     * the first of equal values wins. Padding never wins. */
-    void (*maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *x, lk_tensor *y, uint8_t *index);
+     * the first of equal values wins. Padding never wins. With mask, x being the
+     * result of a ReLU whose gradient is taken here as well, a winner that is not
+     * above 0 has place LK_NO_PLACE and gets no gradient. */
+    void (*maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *x, bool mask, lk_tensor *y,
+                            uint8_t *index);
     void (*maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *dy, const uint8_t *index,
                                lk_tensor *dx);
     void (*global_avgpool_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
@@ -164,7 +173,8 @@ typedef struct lk_kernels {
     void (*adadelta_step)(lk_device *dev, const lk_adadelta *adadelta, size_t count, const float *grad, float *param,
                           float *square, float *delta);
 
-    /* *first = index of the first element that is not finite, or count. */
+    /* *first = index of the first element that is not finite, or count; on the
+     * host, valid after the device's sync. */
     void (*find_nonfinite)(lk_device *dev, size_t count, const float *x, size_t *first);
 } lk_kernels;
 

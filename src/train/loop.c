@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "nn/plan.h"
 #include "optim/optim.h"
 #include "train/parts.h"
 
@@ -125,6 +126,7 @@ static void tell_start(const train_run *run)
         .batches = lk_loader_batches(run->loader),
         .steps = run->total_steps,
         .threads = run->threads,
+        .one_wave = run->opts->bn == LK_BN_BATCH && lk__graph_has_sums(run->graph),
     };
     run->events->start(run->events->arg, &start);
 }

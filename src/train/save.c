@@ -57,8 +57,9 @@ lk_status lk__save_check(const char *path)
     LK_TRY(check_folder(path));
     /* Permissions do not tell all (read-only mounts, quotas): try it. */
     lk_writer *probe;
-    if (lk__writer_open(path, &probe) != LK_OK)
-        return lk__fail(LK_STATUS_IO, "--save-model '%s' cannot be written: %s", path, lk_error_detail());
+    lk_status status = lk__writer_open(path, &probe);
+    if (status != LK_OK)
+        return lk__fail(status, "--save-model '%s' cannot be written: %s", path, lk_error_detail());
     lk__writer_abort(probe);
     return LK_OK;
 }

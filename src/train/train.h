@@ -32,6 +32,7 @@ typedef struct lk_train_start {
     const lk_dataset_info *train, *test; /* borrowed for the run; test is NULL with no_test */
     size_t parameters, batches, steps;   /* batches an epoch; steps in all */
     int threads;
+    bool one_wave; /* BatchNorm over the batch: micro_batch has no effect */
 } lk_train_start;
 
 /* After each step. */

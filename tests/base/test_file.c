@@ -16,15 +16,14 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "temp_folder.h"
 
-static char folder[64], path[128];
+static char folder[TEMP_FOLDER_BYTES], path[TEMP_FOLDER_BYTES + 8];
 
 static int set_up(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/lockstep-test-XXXXXX");
-    if (mkdtemp(folder) == NULL)
-        return -1;
+    temp_folder_create(folder);
     snprintf(path, sizeof path, "%s/file", folder);
     return 0;
 }
@@ -224,7 +223,7 @@ static void bad_targets(void **state)
     assert_int_equal(lk__writer_open(folder, &writer), LK_STATUS_USAGE);
     assert_detail("not a regular file");
     assert_int_equal(lk__writer_open("/dev/null", &writer), LK_STATUS_USAGE);
-    char below[160];
+    char below[TEMP_FOLDER_BYTES + 32];
     snprintf(below, sizeof below, "%s/none/file", folder);
     assert_int_equal(lk__writer_open(below, &writer), LK_STATUS_NOT_FOUND);
     assert_detail(below);
@@ -236,7 +235,7 @@ static void bad_targets(void **state)
 static void failed_commit(void **state)
 {
     (void)state;
-    char sub[160], file[192];
+    char sub[TEMP_FOLDER_BYTES + 32], file[TEMP_FOLDER_BYTES + 64];
     snprintf(sub, sizeof sub, "%s/sub", folder);
     snprintf(file, sizeof file, "%s/file", sub);
     assert_int_equal(mkdir(sub, 0777), 0);
@@ -244,7 +243,7 @@ static void failed_commit(void **state)
     assert_int_equal(lk__writer_open(file, &writer), LK_OK);
     assert_int_equal(lk__writer_write(writer, "new", 3), LK_OK);
     /* The final name is taken by a folder with content: rename must fail. */
-    char taken[224];
+    char taken[TEMP_FOLDER_BYTES + 96];
     snprintf(taken, sizeof taken, "%s/x", file);
     assert_int_equal(mkdir(file, 0777), 0);
     assert_int_equal(mkdir(taken, 0777), 0);

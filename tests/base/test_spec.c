@@ -43,9 +43,9 @@ static fixture *fresh(void)
 {
     static fixture f;
     f = (fixture){.momentum = .5, .weight_decay = .25, .nesterov = 0};
-    f.keys[0] = (lk_spec_key){"momentum", &f.momentum, 0, 1};
-    f.keys[1] = (lk_spec_key){"weight_decay", &f.weight_decay, 0, 10};
-    f.keys[2] = (lk_spec_key){"nesterov", &f.nesterov, 0, 1};
+    f.keys[0] = (lk_spec_key){"momentum", &f.momentum, 0, 1, false};
+    f.keys[1] = (lk_spec_key){"weight_decay", &f.weight_decay, 0, 10, false};
+    f.keys[2] = (lk_spec_key){"nesterov", &f.nesterov, 0, 1, true};
     return &f;
 }
 
@@ -80,12 +80,28 @@ static void bad_params(void **state)
     refuse("sgd:momentum=", "not a number");
     refuse("sgd:momentum=.9x", "not a number");
     refuse("sgd:momentum=nan", "not a number");
+    refuse("sgd:momentum=1,nesterov=.5", "nesterov=0.5 must be a whole number (from 0 to 1)");
     refuse("sgd:momentum=1,momentum=1", "twice");
     refuse("sgd:", "missing");
     refuse("sgd:momentum=1,", "missing");
     refuse("sgd:=1", "missing");
     assert_int_equal(lk__spec_params("mlp:a=1", "--model", NULL, 0), LK_STATUS_USAGE);
     assert_detail("none can be set");
+}
+
+static void values(void **state)
+{
+    (void)state;
+    const lk_spec_param rows[] = {{"size", 7, 1, 1e9, true}, {"gamma", .5, 0, 1, false}, {NULL, 0, 0, 0, false}};
+    double got[3] = {-1, -1, -1};
+    assert_int_equal(lk__spec_values("step", "--schedule", rows, 3, got), LK_OK);
+    assert_true(got[0] == 7 && got[1] == .5 && got[2] == -1);
+    assert_int_equal(lk__spec_values("step:gamma=.25,size=1000000000", "--schedule", rows, 2, got), LK_OK);
+    assert_true(got[0] == 1e9 && got[1] == .25);
+    assert_int_equal(lk__spec_values("step:size=2.5", "--schedule", rows, 3, got), LK_STATUS_USAGE);
+    assert_detail("--schedule: size=2.5 must be a whole number (from 1 to 1000000000)");
+    assert_int_equal(lk__spec_values("step:gamma=1", "--schedule", rows, 1, got), LK_STATUS_USAGE);
+    assert_detail("known: size");
 }
 
 static void numbers(void **state)
@@ -128,11 +144,36 @@ static void nearest(void **state)
     assert_null(lk__nearest("lr", word_at, none));
 }
 
+static void finding(void **state)
+{
+    (void)state;
+    const char *words[] = {"sgd", "adam", "adadelta", NULL};
+    const lk_names optimisers = {.what = "--optimizer", .kind = "optimiser", .next = word_at, .arg = words};
+    size_t index = 7;
+    assert_int_equal(lk__spec_find("adam", &optimisers, &index), LK_OK);
+    assert_int_equal(index, 1);
+    assert_int_equal(lk__spec_find("adadelta:rho=.5", &optimisers, &index), LK_OK);
+    assert_int_equal(index, 2);
+    assert_int_equal(lk__spec_find("ada", &optimisers, &index), LK_STATUS_USAGE);
+    assert_detail("--optimizer: no optimiser 'ada'; did you mean 'adam'? (known: sgd, adam, adadelta)");
+    assert_int_equal(lk__spec_find("sdg:momentum=1", &optimisers, &index), LK_STATUS_USAGE);
+    assert_detail("'sdg'; did you mean 'sgd'?");
+    assert_int_equal(lk__spec_find("momentum", &optimisers, &index), LK_STATUS_USAGE);
+    assert_detail("no optimiser 'momentum' (known: sgd, adam, adadelta)");
+    assert_int_equal(lk__spec_find(":rho=1", &optimisers, &index), LK_STATUS_USAGE);
+    assert_detail("missing");
+    assert_int_equal(lk__names_find(&optimisers, "adam:", &index), LK_STATUS_USAGE);
+    assert_int_equal(index, 2);
+    char text[8];
+    lk__names_join(&optimisers, text, sizeof text);
+    assert_string_equal(text, "sgd, ad");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names),   cmocka_unit_test(params),  cmocka_unit_test(bad_params),
-        cmocka_unit_test(numbers), cmocka_unit_test(nearest),
+        cmocka_unit_test(names),   cmocka_unit_test(params),  cmocka_unit_test(bad_params), cmocka_unit_test(values),
+        cmocka_unit_test(numbers), cmocka_unit_test(nearest), cmocka_unit_test(finding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

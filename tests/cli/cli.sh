@@ -118,6 +118,9 @@ refused 2 "momentun" "momentum" -- train --optimizer sgd:momentun=.9 --data tiny
 refused 2 "stepp" "step" -- train --schedule stepp
 refused 2 "--gamma" "--schedule" -- train --schedule constant --gamma .5
 refused 2 "flop" "flip" -- train --augment flop --data tiny
+refused 2 "hidden=8.5" "whole number" -- train --model mlp:hidden=8.5 --data tiny
+refused 2 "size=1.5" "whole number" -- train --schedule step:size=1.5
+refused 2 "'none'" "alone" -- train --augment flip,none --data tiny
 refused 2 "mnits" "mnist" -- train --data mnits
 refused 2 "cifar10" "looked in" "nowhere" "./data" -- train --data cifar10 --data-dir nowhere
 refused 2 "wants two" -- compare one
@@ -151,6 +154,20 @@ refused 2 "absent.safetensors" -- eval absent.safetensors --model mlp --data tin
 run 0 info model.safetensors
 said out "weight" "f32" "$hash"
 
+# Keys are a file's business: they reach the terminal escaped.
+hostile() { # FILE BYTE
+    local header='{"a\u001b[2J\u009b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+    { bytes ${#header} 0 0 0 0 0 0 0 && printf '%s' "$header" && bytes "$2"; } >"$1"
+}
+hostile one.safetensors 1
+hostile two.safetensors 2
+run 0 info one.safetensors
+said out 'a\u001b[2J\u009b' "u8"
+run 1 compare one.safetensors two.safetensors
+said out 'a\u001b[2J\u009b: '
+refused 1 "one.safetensors" -- eval one.safetensors --model mlp --data tiny
+check "no escape character is printed" test -z "$(tr -dc '\033\233' <err)"
+
 # The same bits however the work is divided; other bits for another seed.
 run 0 "${train[@]}" --epochs 2 --batch-size 32 --threads 3 --micro-batch 5 --num-workers 0 --save-model again.safetensors
 said out "State hash $hash"
@@ -181,6 +198,11 @@ run 0 "${train[@]}" --max-steps 4 --batch-size 32 --log-interval 1
 check "--max-steps 4 is four steps" test "$(grep -c '^Train Epoch' out)" -eq 4
 run 0 "${train[@]}" --epochs 1 --no-test
 check "--no-test" test "$(grep -c '^Test set' out)" -eq 0
+run 0 "${train[@]}" --epochs 1 --gamma 1000
+run 0 train --model resnet20:width=2 --data tiny --dry-run --quiet --micro-batch 4
+said out "--micro-batch has no effect here"
+run 0 train --model resnet20:width=2 --data tiny --dry-run --quiet --micro-batch 4 --bn shard
+check "--micro-batch works with --bn shard" test "$(grep -c 'no effect' out)" -eq 0
 run 0 "${train[@]}" --dry-run --save-model
 said out "Model saved to tiny_mlp.safetensors"
 run 0 "${train[@]}" --dry-run --no-cuda --sync-bn --save-model 'rank-{rank}.safetensors'
@@ -193,7 +215,8 @@ refused 2 "--save-model" "missing" -- "${train[@]}" --save-model missing/model.s
 refused 2 "--save-model" "is not a folder" -- "${train[@]}" --save-model model.safetensors/x.safetensors
 refused 2 "--save-model" "is a folder" -- "${train[@]}" --save-model tiny
 refused 2 "--save-model" ".safetensors" -- "${train[@]}" --save-model model.pt
-refused 1 "--save-model" "/proc/model.safetensors" -- "${train[@]}" --save-model /proc/model.safetensors
+refused 2 "--save-model" "not a regular file" -- "${train[@]}" --save-model /dev/null
+refused 2 "--save-model" "/proc/model.safetensors" -- "${train[@]}" --save-model /proc/model.safetensors
 mkdir locked && chmod a-w locked
 if ! touch locked/probe 2>/dev/null; then
     refused 1 "--save-model" "locked" -- "${train[@]}" --save-model locked/model.safetensors

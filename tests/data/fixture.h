@@ -9,7 +9,6 @@
 
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +18,8 @@
 #include <zlib.h>
 
 #include <lockstep/status.h>
+
+#include "temp_folder.h"
 
 #define TRY(expr)                                                          \
     do {                                                                   \
@@ -34,36 +35,19 @@ static inline void assert_detail(const char *part)
 }
 
 typedef struct folder {
-    char path[256];
+    char path[TEMP_FOLDER_BYTES];
 } folder;
 
 static inline folder folder_create(void)
 {
     folder f;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(f.path, sizeof f.path, "%s/lockstep-test-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    assert_non_null(mkdtemp(f.path));
+    temp_folder_create(f.path);
     return f;
-}
-
-static inline void remove_tree(const char *path)
-{
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
-        char below[1024];
-        int length = snprintf(below, sizeof below, "%s/%s", path, entry->d_name);
-        assert_true(length < (int)sizeof below);
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            remove_tree(below);
-    }
-    if (dir != NULL)
-        closedir(dir);
-    assert_int_equal(remove(path), 0);
 }
 
 static inline void folder_destroy(const folder *f)
 {
-    remove_tree(f->path);
+    temp_folder_remove(f->path);
 }
 
 /* Writes folder/name; a name ending in .gz is gzipped. */

@@ -271,6 +271,23 @@ static void idx_classes(void **state)
     }
 }
 
+/* The other split's labels are read no further than their header says. */
+static void idx_other_labels(void **state)
+{
+    (void)state;
+    idx made = make_idx(LK_SPLIT_TRAIN);
+    put_damaged(&made, 0, 0);
+    enum { LONG = 1 << 20 };
+    uint8_t *labels = calloc(LONG, 1);
+    assert_non_null(labels);
+    memcpy(labels, made.labels, 8);
+    put(&here, "t10k-labels-idx1-ubyte.gz", labels, LONG);
+    refuse(here.path, LK_SPLIT_TRAIN, LK_STATUS_FORMAT, "t10k-labels-idx1-ubyte.gz", "more than the 16 bytes");
+    put(&here, "t10k-labels-idx1-ubyte.gz", labels, 5);
+    refuse(here.path, LK_SPLIT_TRAIN, LK_STATUS_FORMAT, "t10k-labels-idx1-ubyte.gz", "ends at byte 5");
+    free(labels);
+}
+
 static void make_cifar(const char *name, size_t records, uint8_t first)
 {
     uint8_t *bytes = malloc(records * RECORD);
@@ -449,9 +466,19 @@ int main(void)
     const char *variable = getenv("LOCKSTEP_DATA");
     snprintf(real_data, sizeof real_data, "%s", variable ? variable : "");
     const struct CMUnitTest tests[] = {
-        CASE(idx_round_trip),   CASE(idx_bad_images), CASE(idx_bad_labels),   CASE(idx_bad_gzip),
-        CASE(idx_bad_checksum), CASE(idx_classes),    CASE(cifar_round_trip), CASE(cifar_malformed),
-        CASE(search_order),     CASE(not_found),      CASE(not_the_other),    CASE(table),
+        CASE(idx_round_trip),
+        CASE(idx_bad_images),
+        CASE(idx_bad_labels),
+        CASE(idx_bad_gzip),
+        CASE(idx_bad_checksum),
+        CASE(idx_classes),
+        CASE(idx_other_labels),
+        CASE(cifar_round_trip),
+        CASE(cifar_malformed),
+        CASE(search_order),
+        CASE(not_found),
+        CASE(not_the_other),
+        CASE(table),
         CASE(real_mnist),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,6 +20,8 @@
 #include <lockstep/data.h>
 #include <lockstep/state.h>
 
+#include "temp_folder.h"
+
 enum { MAX_BYTES = 1 << 16, IMAGES = 12, SIDE = 5, CIFAR_RECORD = 3073, DEFAULT_ROUNDS = 1500 };
 
 typedef struct bytes {
@@ -27,7 +29,7 @@ typedef struct bytes {
     uint8_t at[MAX_BYTES];
 } bytes;
 
-static char folder[] = "/tmp/lockstep-fuzz-XXXXXX";
+static char folder[TEMP_FOLDER_BYTES];
 static uint64_t random_state;
 static unsigned long current_round; /* 0: the file as it should be */
 
@@ -45,7 +47,7 @@ static unsigned long setting(const char *name, unsigned long otherwise)
 
 static char *in_folder(const char *name)
 {
-    static char path[256];
+    static char path[sizeof folder + 64];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     return path;
 }
@@ -259,7 +261,8 @@ static void test_cifar(void **unused)
 static int make_folder(void **unused)
 {
     (void)unused;
-    return mkdtemp(folder) ? 0 : -1;
+    temp_folder_create(folder);
+    return 0;
 }
 
 static int remove_folder(void **unused)

@@ -185,7 +185,7 @@ static void conv_case(fixture *fx, const char *op)
         fx->kernels->conv2d_forward(fx->dev, &conv, &x, weight, bias, relu, &y, scratch);
         check_as(fx, &y, op, "y", relu);
     }
-    fx->kernels->conv2d_grad_input(fx->dev, &conv, &dy, weight, &dx, scratch);
+    fx->kernels->conv2d_grad_input(fx->dev, &conv, &dy, weight, NULL, &dx, scratch);
     check(fx, &dx, op, "dx");
     lk_partials dw = partials(fx, golden_count(golden_get(fx->golden, op, "w")));
     lk_partials db = bias ? partials(fx, y.shape.c) : (lk_partials){0};
@@ -215,7 +215,7 @@ static void linear_case(fixture *fx, const char *op)
         fx->kernels->linear_forward(fx->dev, &x, weight, bias, relu, &y, scratch);
         check_as(fx, &y, op, "y", relu);
     }
-    fx->kernels->linear_grad_input(fx->dev, &dy, weight, &dx, scratch);
+    fx->kernels->linear_grad_input(fx->dev, &dy, weight, NULL, &dx, scratch);
     check(fx, &dx, op, "dx");
     lk_partials dw = partials(fx, x.shape.c * y.shape.c), db = partials(fx, y.shape.c);
     fx->kernels->linear_grad_weight(fx->dev, &x, &dy, wave_init(&w, x.shape.n), dw, db, scratch);
@@ -288,7 +288,7 @@ static void test_maxpool2d(void **state)
         lk_tensor x = given(fx, ops[i], "x"), dy = given(fx, ops[i], "dy");
         lk_tensor y = like(fx, ops[i], "y"), dx = like(fx, ops[i], "dx");
         uint8_t *index = block(fx, lk__shape_count(y.shape));
-        fx->kernels->maxpool_forward(fx->dev, &pool, &x, &y, index);
+        fx->kernels->maxpool_forward(fx->dev, &pool, &x, false, &y, index);
         check(fx, &y, ops[i], "y");
         fx->kernels->maxpool_grad_input(fx->dev, &pool, &dy, index, &dx);
         check(fx, &dx, ops[i], "dx");

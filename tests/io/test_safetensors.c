@@ -21,6 +21,7 @@
 #include <lockstep/state.h>
 
 #include "io/io.h"
+#include "temp_folder.h"
 
 /* Every type, rank and kind of name; interop_safetensors.py has the same list.
  * Byte k of tensor t is 7 k + 13 t + 1. */
@@ -60,7 +61,7 @@ static lk_state *make_samples(void)
     return state;
 }
 
-static char folder[64];
+static char folder[TEMP_FOLDER_BYTES];
 
 static const char *in_folder(const char *name)
 {
@@ -72,8 +73,8 @@ static const char *in_folder(const char *name)
 static int make_folder(void **ctx)
 {
     (void)ctx;
-    snprintf(folder, sizeof folder, "/tmp/lk-safetensors-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    temp_folder_create(folder);
+    return 0;
 }
 
 static size_t count_files(const char *path)
@@ -87,18 +88,11 @@ static size_t count_files(const char *path)
     return count;
 }
 
-/* Removes all files; no test makes folders that it does not remove. */
 static int remove_folder(void **ctx)
 {
     (void)ctx;
-    DIR *dir = opendir(folder);
-    if (!dir)
-        return -1;
-    for (struct dirent *item; (item = readdir(dir));)
-        if (item->d_name[0] != '.')
-            remove(in_folder(item->d_name));
-    closedir(dir);
-    return rmdir(folder);
+    temp_folder_remove(folder);
+    return 0;
 }
 
 /* A new file each time: some file systems sync one that is cut and rewritten. */
@@ -495,6 +489,26 @@ static void test_utf8(void **ctx)
     assert_int_equal(lk__utf8_length("\xf8\x88\x80\x80\x80", 5), 0);
 }
 
+static void test_quote(void **ctx)
+{
+    (void)ctx;
+    const struct {
+        const char *text, *quoted;
+    } rows[] = {
+        {"", "\"\""},
+        {"conv1.weight", "\"conv1.weight\""},
+        {"\"\\", "\"\\\"\\\\\""},
+        {"\x1b[2J\n", "\"\\u001b[2J\\u000a\""},
+        {"\x7f\xc2\x9b\xc2\xa0", "\"\\u007f\\u009b\xc2\xa0\""},
+        {"h\xc3\xa9", "\"h\xc3\xa9\""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char out[64] = "";
+        assert_int_equal(lk__json_quote(rows[i].text, out), strlen(rows[i].quoted));
+        assert_string_equal(out, rows[i].quoted);
+    }
+}
+
 static int write_samples(const char *path)
 {
     lk_state *state = make_samples();
@@ -542,6 +556,7 @@ int main(int argc, char **argv)
         IN_FOLDER(test_read_only_folder),
         IN_FOLDER(test_missing_folder),
         cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_quote),
     };
     if (argc == 3 && strcmp(argv[1], "write") == 0)
         return write_samples(argv[2]);

@@ -87,6 +87,28 @@ static void foreign_node(lk_graph *graph)
     lk_relu(graph, (lk_node){17});
 }
 
+static void unused_node(lk_graph *graph)
+{
+    lk_node x = lk_flatten(graph, lk_input(graph, 1, 4, 4));
+    lk_linear(graph, x, "aside", 3);
+    lk_cross_entropy(graph, lk_linear(graph, x, "fc", 3));
+}
+
+static void too_large(lk_graph *graph)
+{
+    lk_input(graph, (size_t)1 << 40, (size_t)1 << 40, 1);
+}
+
+static void no_name(lk_graph *graph)
+{
+    lk_batchnorm2d(graph, lk_input(graph, 1, 4, 4), NULL);
+}
+
+static void nearly_one(lk_graph *graph)
+{
+    lk_dropout(graph, lk_input(graph, 1, 4, 4), 0.99999999);
+}
+
 static void no_loss(lk_graph *graph)
 {
     lk_relu(graph, lk_input(graph, 1, 4, 4));
@@ -102,6 +124,8 @@ static void test_mistakes(void **arg)
         {kernel_too_large, "kernel 5 is larger"}, {no_flatten, "lk_flatten"},       {same_name, "named 'fc'"},
         {unequal_add, "shapes must be equal"},    {bad_dropout, "[0,1)"},           {after_loss, "follows the loss"},
         {foreign_node, "not a node"},             {no_loss, "no loss"},
+        {unused_node, "layer 2 (linear) is not used"}, {too_large, "2^34"}, {no_name, "needs a name"},
+        {nearly_one, "[0,1)"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         lk_graph *graph;

@@ -241,6 +241,7 @@ static void test_schedules(void **state)
     assert_true(lr_at("step:size=30,gamma=.1", 0.1, 29) == 0.1);
     assert_true(lr_at("step:size=30,gamma=.1", 0.1, 30) == 0.1 * 0.1);
     assert_true(lr_at("step:gamma=0", 0.1, 5) == 0);
+    assert_true(lr_at("step:gamma=2", 0.5, 3) == 4);
     assert_true(fabs(lr_at("step:gamma=.9", 1.0, 20) - pow(0.9, 20)) < 1e-15);
 }
 
@@ -248,7 +249,7 @@ static void test_schedule_refusals(void **state)
 {
     (void)state;
     lk_schedule *schedule = NULL;
-    const char *const specs[] = {"steps:size", "step:size=0", "step:size=1.5", "step:gama=1", "step:gamma=2", ""};
+    const char *const specs[] = {"steps:size", "step:size=0", "step:size=1.5", "step:gama=1", "step:gamma=1001", ""};
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
         assert_int_equal(lk__schedule_create(specs[i], &schedule), LK_STATUS_USAGE);
     assert_null(schedule);

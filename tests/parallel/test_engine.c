@@ -91,11 +91,11 @@ static void test_eval_counts_each_sample(void **arg)
     for (uint32_t i = 0; i < SAMPLES; i++) {
         ids[i] = i;
         labels[i] = law_sample(cnn.shape, i, x + 784 * i);
-        law_require(lk_engine_eval(engine, &(lk_batch){1, x + 784 * i, labels + i, ids + i}, &metrics));
+        law_require(lk_engine_eval(engine, &(lk_batch){1, 784, x + 784 * i, labels + i, ids + i}, &metrics));
         loss += metrics.loss;
         correct += metrics.correct;
     }
-    law_require(lk_engine_eval(engine, &(lk_batch){SAMPLES, x, labels, ids}, &metrics));
+    law_require(lk_engine_eval(engine, &(lk_batch){SAMPLES, 784, x, labels, ids}, &metrics));
     assert_int_equal(metrics.count, SAMPLES);
     assert_int_equal(metrics.correct, correct);
     assert_true(metrics.loss == loss / SAMPLES);
@@ -109,21 +109,18 @@ static void test_bad_batches(void **arg)
     lk_metrics metrics;
     memset(x, 0, sizeof x);
     memset(labels, 0, sizeof labels);
-    expect_words(lk_engine_step(engine, &(lk_batch){0, x, labels, ids}, &metrics), LK_STATUS_USAGE, "0 samples");
-    expect_words(lk_engine_step(engine, &(lk_batch){9, x, labels, ids}, &metrics), LK_STATUS_USAGE, "9 samples");
+    expect_words(lk_engine_step(engine, &(lk_batch){0, 784, x, labels, ids}, &metrics), LK_STATUS_USAGE, "0 samples");
+    expect_words(lk_engine_step(engine, &(lk_batch){9, 784, x, labels, ids}, &metrics), LK_STATUS_USAGE, "9 samples");
+    expect_words(lk_engine_step(engine, &(lk_batch){2, 785, x, labels, ids}, &metrics), LK_STATUS_MISMATCH, "785 values");
     labels[1] = 10;
-    expect_words(lk_engine_step(engine, &(lk_batch){2, x, labels, ids}, &metrics), LK_STATUS_MISMATCH, "label 10");
-    labels[1] = 0;
-    x[784] = INFINITY;
-    ids[1] = 77;
-    expect_words(lk_engine_step(engine, &(lk_batch){2, x, labels, ids}, &metrics), LK_STATUS_NONFINITE, "sample 77");
+    expect_words(lk_engine_step(engine, &(lk_batch){2, 784, x, labels, ids}, &metrics), LK_STATUS_MISMATCH, "label 10");
     assert_int_equal(lk_engine_steps(engine), 0);
     lk_engine_destroy(engine);
 }
 
 /* A finite loss whose gradient overflows in one sample: two linear layers, the
- * first zero, the second huge. */
-static void test_nonfinite_gradient_names_tensor_and_shard(void **arg)
+ * first zero, the second huge. Then a loss that is not finite itself. */
+static void test_nonfinite_names_tensor_sample_and_shard(void **arg)
 {
     (void)arg;
     lk_graph *graph;
@@ -142,12 +139,57 @@ static void test_nonfinite_gradient_names_tensor_and_shard(void **arg)
     memset(labels, 0, sizeof labels);
     x[2 * 5] = 1e20f;
     lk_metrics metrics;
-    lk_status status = lk_engine_step(engine, &(lk_batch){8, x, labels, ids}, &metrics);
+    lk_status status = lk_engine_step(engine, &(lk_batch){8, 2, x, labels, ids}, &metrics);
     expect_words(status, LK_STATUS_NONFINITE, "first.weight");
     expect_words(status, LK_STATUS_NONFINITE, "shard 2");
+    x[2 * 5] = INFINITY;
+    ids[5] = 77;
+    status = lk_engine_step(engine, &(lk_batch){8, 2, x, labels, ids}, &metrics);
+    expect_words(status, LK_STATUS_NONFINITE, "sample 77 (shard 2)");
+    assert_int_equal(lk_engine_steps(engine), 0);
     lk_state_destroy(state);
     lk_engine_destroy(engine);
     lk_graph_destroy(graph);
+}
+
+/* A step that ends with an error leaves the state as it was, BatchNorm's
+ * statistics too, and cannot be followed by an update. A gradient that is not
+ * finite in BatchNorm itself is traced to its shard as well. */
+static void test_nonfinite_step_changes_nothing(void **arg)
+{
+    (void)arg;
+    for (int mode = 0; mode < 2; mode++) {
+        lk_graph *graph;
+        lk_engine *engine;
+        lk_metrics metrics;
+        lk_state *state;
+        law_require(lk_graph_create(&graph));
+        lk_node node = lk_batchnorm2d(graph, lk_input(graph, 1, 1, 3), "bn");
+        lk_cross_entropy(graph, lk_linear(graph, lk_flatten(graph, node), "fc", 2));
+        lk_engine_opts opts = {.batch = 4, .shards = 4, .threads = 1, .bn = mode ? LK_BN_SHARD : LK_BN_BATCH};
+        law_require(lk_engine_create(graph, &opts, &engine));
+        law_require(lk_engine_state(engine, &state));
+        /* The scores are the last layer's bias. Where it is right the gradient is
+         * small; where it is wrong that of bn.bias, the sum of three huge
+         * weights, overflows. */
+        memset(lk_state_find(state, "bn.weight")->data, 0, sizeof(float));
+        memcpy(lk_state_find(state, "fc.weight")->data, (float[]){3e38f, 3e38f, 3e38f, -3e38f, -3e38f, -3e38f},
+               6 * sizeof(float));
+        memcpy(lk_state_find(state, "fc.bias")->data, (float[]){3, -3}, 2 * sizeof(float));
+        law_require(lk_engine_set_state(engine, state));
+        uint64_t before = state_hash(engine);
+        for (uint32_t i = 0; i < 12; i++)
+            x[i] = (float)i;
+        memcpy(labels, (int32_t[]){0, 0, 1, 0}, 4 * sizeof *labels);
+        lk_status status = lk_engine_gradients(engine, &(lk_batch){4, 3, x, labels, ids}, &metrics);
+        expect_words(status, LK_STATUS_NONFINITE, "bn.");
+        expect_words(status, LK_STATUS_NONFINITE, "shard 2");
+        assert_true(state_hash(engine) == before);
+        expect_words(lk_engine_update(engine), LK_STATUS_USAGE, "no gradients");
+        lk_state_destroy(state);
+        lk_engine_destroy(engine);
+        lk_graph_destroy(graph);
+    }
 }
 
 static void test_bad_options(void **arg)
@@ -180,7 +222,8 @@ int main(void)
         cmocka_unit_test(test_foreign_states_are_refused),
         cmocka_unit_test(test_eval_counts_each_sample),
         cmocka_unit_test(test_bad_batches),
-        cmocka_unit_test(test_nonfinite_gradient_names_tensor_and_shard),
+        cmocka_unit_test(test_nonfinite_names_tensor_sample_and_shard),
+        cmocka_unit_test(test_nonfinite_step_changes_nothing),
         cmocka_unit_test(test_bad_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -80,7 +80,7 @@ static result run(const state *s, const setting *how)
         lk_tensor x = {s->x + at_x, LK_DTYPE_F32, shape_x}, dx = {r.dx + at_x, LK_DTYPE_F32, shape_x};
         lk_tensor y = {r.y + at_y, LK_DTYPE_F32, shape_y}, dy = {s->dy + at_y, LK_DTYPE_F32, shape_y};
         dev->kernels->conv2d_forward(dev, &p->conv, &x, s->w, p->bias ? s->b : NULL, p->relu, &y, scratch);
-        dev->kernels->conv2d_grad_input(dev, &p->conv, &dy, s->w, &dx, scratch);
+        dev->kernels->conv2d_grad_input(dev, &p->conv, &dy, s->w, NULL, &dx, scratch);
         dev->kernels->conv2d_grad_weight(dev, &p->conv, &x, &dy, &wave.shards, (lk_partials){r.dw, s->weights},
                                          (lk_partials){p->bias ? r.db : NULL, p->out}, scratch);
     }

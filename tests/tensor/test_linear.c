@@ -57,7 +57,7 @@ static result run(const state *s, const setting *how)
         lk_tensor dy = {s->dy + wave.sample * p->out, LK_DTYPE_F32, shape_y};
         lk_tensor dx = {r.dx + wave.sample * p->in, LK_DTYPE_F32, shape_x};
         dev->kernels->linear_forward(dev, &x, s->w, p->bias ? s->b : NULL, p->relu, &y, scratch);
-        dev->kernels->linear_grad_input(dev, &dy, s->w, &dx, scratch);
+        dev->kernels->linear_grad_input(dev, &dy, s->w, NULL, &dx, scratch);
         dev->kernels->linear_grad_weight(dev, &x, &dy, &wave.shards, (lk_partials){r.dw, p->in * p->out},
                                          (lk_partials){p->bias ? r.db : NULL, p->out}, scratch);
     }

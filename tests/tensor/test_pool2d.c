@@ -25,7 +25,7 @@ static void run_maxpool(lk_device *dev, const void *arg, float *out)
     assert_non_null(index);
     lk_tensor x = tensor_of((float *)(uintptr_t)p->x, p->in), y = tensor_of(out, os);
     lk_tensor dy = tensor_of((float *)(uintptr_t)p->dy, os), dx = tensor_of(out + 2 * count, p->in);
-    dev->kernels->maxpool_forward(dev, &p->pool, &x, &y, index);
+    dev->kernels->maxpool_forward(dev, &p->pool, &x, false, &y, index);
     dev->kernels->maxpool_grad_input(dev, &p->pool, &dy, index, &dx);
     for (size_t i = 0; i < count; i++)
         out[count + i] = (float)index[i];

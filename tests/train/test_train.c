@@ -7,7 +7,6 @@
 
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,12 +14,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "temp_folder.h"
 #include "train/parts.h"
 #include "train/train.h"
 
 enum { TRAIN_COUNT = 90, TEST_COUNT = 40, SIDE = 8, PATH = 512 };
 
-static char scratch[PATH];
+static char scratch[TEMP_FOLDER_BYTES];
 
 static const char *below(const char *name, char path[PATH])
 {
@@ -63,8 +63,7 @@ static void make_folder(const char *name)
 static int make_data(void **state)
 {
     (void)state;
-    snprintf(scratch, sizeof scratch, "/tmp/lockstep-train-XXXXXX");
-    assert_non_null(mkdtemp(scratch));
+    temp_folder_create(scratch);
     make_folder("tiny");
     write_split("tiny", "train", TRAIN_COUNT, SIDE);
     write_split("tiny", "t10k", TEST_COUNT, SIDE);
@@ -76,27 +75,11 @@ static int make_data(void **state)
     return 0;
 }
 
-static void remove_below(const char *folder)
-{
-    DIR *dir = opendir(folder);
-    if (!dir)
-        return;
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        char path[2 * PATH];
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        remove_below(path);
-        remove(path);
-    }
-    closedir(dir);
-}
-
 static int remove_data(void **state)
 {
     (void)state;
-    remove_below(scratch);
-    return rmdir(scratch);
+    temp_folder_remove(scratch);
+    return 0;
 }
 
 /* Everything a run told, for looking at afterwards. */
@@ -341,6 +324,8 @@ static void mistakes_are_found_before_the_first_step(void **state)
     refuse(&opts, LK_STATUS_USAGE, "--save-model");
     opts.save_model = scratch;
     refuse(&opts, LK_STATUS_USAGE, "is a folder");
+    opts.save_model = "/dev/null";
+    refuse(&opts, LK_STATUS_USAGE, "not a regular file");
     opts.save_model = below("model.pth", path);
     refuse(&opts, LK_STATUS_USAGE, ".safetensors");
 

@@ -6,7 +6,7 @@
 lk_status lk__model_cnn(const char *spec, lk_model_shape shape, lk_graph *graph)
 {
     double dropout = 1;
-    const lk_spec_key keys[] = {{.name = "dropout", .value = &dropout, .min = 0, .max = 1}};
+    const lk_spec_key keys[] = {{.name = "dropout", .value = &dropout, .min = 0, .max = 1, .whole = true}};
     LK_TRY(lk__spec_params(spec, "--model", keys, 1));
     lk_node x = lk_input(graph, shape.channels, shape.height, shape.width);
     x = lk_relu(graph, lk_conv2d(graph, x, "conv1", (lk_conv2d_opts){.out = 32, .kernel = 3}));

@@ -6,7 +6,7 @@
 lk_status lk__model_mlp(const char *spec, lk_model_shape shape, lk_graph *graph)
 {
     double hidden = 64;
-    const lk_spec_key keys[] = {{.name = "hidden", .value = &hidden, .min = 1, .max = 1 << 20}};
+    const lk_spec_key keys[] = {{.name = "hidden", .value = &hidden, .min = 1, .max = 1 << 20, .whole = true}};
     LK_TRY(lk__spec_params(spec, "--model", keys, 1));
     size_t width = (size_t)hidden;
     lk_node x = lk_input(graph, shape.channels, shape.height, shape.width);

@@ -30,7 +30,7 @@ static lk_node basic_block(lk_graph *graph, lk_node x, const char *prefix, size_
 lk_status lk__model_resnet20(const char *spec, lk_model_shape shape, lk_graph *graph)
 {
     double width = 16;
-    const lk_spec_key keys[] = {{.name = "width", .value = &width, .min = 1, .max = 4096}};
+    const lk_spec_key keys[] = {{.name = "width", .value = &width, .min = 1, .max = 4096, .whole = true}};
     LK_TRY(lk__spec_params(spec, "--model", keys, 1));
     size_t channels = (size_t)width;
     lk_node x = lk_input(graph, shape.channels, shape.height, shape.width);

@@ -29,7 +29,7 @@ static void backward(const lk_call *call)
 
 const lk_op lk__op_add = {
     .name = "add",
-    .flags = LK_OP_FUSES_RELU,
+    .flags = LK_OP_FUSES_RELU | LK_OP_PASSES_GRAD,
     .infer = infer,
     .forward = forward,
     .backward = backward,

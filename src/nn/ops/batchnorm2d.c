@@ -4,8 +4,8 @@
  *          scale (shards, c)
  * carried: moments (slots, 2, c), sums (slots, 2, c): partial sums over shards
  *
- * Gradients of weight and bias are the folded sums; they are complete once the
- * last wave is, so `finish` writes them. */
+ * Gradients of weight and bias are the folded sums; they are complete with the
+ * last wave. */
 #include "nn/op.h"
 
 static const float epsilon = 1e-5f;
@@ -98,12 +98,27 @@ static void backward_sums(const lk_call *call)
     call->k->rows_fold(call->dev, 2 * v.c, v.sums, 2 * v.c, shards, v.sums_partial);
 }
 
+/* From a (2, c) row of sums: of dy, and of dy * xhat. */
+static void write_grads(const lk_call *call, float *sums, size_t c)
+{
+    lk_shape row = {.n = 1, .c = c, .h = 1, .w = 1};
+    lk_tensor sum_dy = {sums, LK_DTYPE_F32, row}, sum_dy_xhat = {sums + c, LK_DTYPE_F32, row};
+    lk_tensor dgamma = {call->grad[0].slot0, LK_DTYPE_F32, row}, dbeta = {call->grad[1].slot0, LK_DTYPE_F32, row};
+    call->k->copy(call->dev, &sum_dy_xhat, &dgamma);
+    call->k->copy(call->dev, &sum_dy, &dbeta);
+}
+
 static void backward(const lk_call *call)
 {
-    if (!call->dx[0].data)
-        return;
     view v;
     make_view(call, &v);
+    const lk_wave *wave = call->wave;
+    if (wave->search >= 0)
+        write_grads(call, v.sums + 2 * v.c * (size_t)wave->search, v.c);
+    else if (wave->last)
+        write_grads(call, v.sums_partial.slot0, v.c);
+    if (!call->dx[0].data)
+        return;
     lk_tensor dx = call->dx[0];
     call->k->batchnorm_grad_input(call->dev, &call->x[0], &call->dy, &call->wave->shards, &v.moments, call->param[0],
                                   call->wave->bn == LK_BN_SHARD ? v.sums : v.sums_partial.slot0, v.rows, &dx);
@@ -113,13 +128,6 @@ static void finish(const lk_call *call)
 {
     view v;
     make_view(call, &v);
-    lk_shape row = {.n = 1, .c = v.c, .h = 1, .w = 1};
-    lk_tensor sum_dy = {v.sums_partial.slot0, LK_DTYPE_F32, row};
-    lk_tensor sum_dy_xhat = {v.sums_partial.slot0 + v.c, LK_DTYPE_F32, row};
-    lk_tensor dgamma = {call->grad[0].slot0, LK_DTYPE_F32, row};
-    lk_tensor dbeta = {call->grad[1].slot0, LK_DTYPE_F32, row};
-    call->k->copy(call->dev, &sum_dy_xhat, &dgamma);
-    call->k->copy(call->dev, &sum_dy, &dbeta);
     call->k->batchnorm_running_update(call->dev, v.c, v.moments_partial.slot0, call->wave->step_rows * v.pixels,
                                       momentum, call->buffer[0], call->buffer[1]);
 }

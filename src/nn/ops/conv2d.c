@@ -1,6 +1,8 @@
 /* conv2d.c - 2-D convolution with a square kernel. */
 #include "nn/op.h"
 
+enum { MAX_SIDE = 1 << 16 };
+
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
 {
     lk_shape x = lk__input_shape(graph, layer, 0);
@@ -8,6 +10,9 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
     size_t out = layer->attr.out;
     if (!out || !conv->kernel)
         return lk__fail(LK_STATUS_USAGE, "convolution '%s' needs output channels and a kernel size", layer->name);
+    if (conv->kernel > MAX_SIDE || conv->stride > MAX_SIDE)
+        return lk__fail(LK_STATUS_USAGE, "convolution '%s': kernel size and stride can be at most %d", layer->name,
+                        MAX_SIDE);
     if (conv->pad >= conv->kernel)
         return lk__fail(LK_STATUS_USAGE, "convolution '%s': padding %zu must be below its kernel size %zu",
                         layer->name, conv->pad, conv->kernel);
@@ -44,13 +49,14 @@ static void backward(const lk_call *call)
                                 call->grad[1], call->scratch);
     if (call->dx[0].data) {
         lk_tensor dx = call->dx[0];
-        call->k->conv2d_grad_input(call->dev, conv, &call->dy, call->param[0], &dx, call->scratch);
+        call->k->conv2d_grad_input(call->dev, conv, &call->dy, call->param[0], call->mask ? &call->x[0] : NULL, &dx,
+                                   call->scratch);
     }
 }
 
 const lk_op lk__op_conv2d = {
     .name = "conv2d",
-    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU,
+    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_MASKS_DX,
     .infer = infer,
     .scratch = scratch,
     .forward = forward,

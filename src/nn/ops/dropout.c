@@ -6,7 +6,7 @@
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
 {
     double p = layer->attr.p;
-    if (!(p >= 0 && p < 1))
+    if (!(p >= 0 && (float)p < 1)) /* kernels use a float */
         return lk__fail(LK_STATUS_USAGE, "layer %d: dropout probability %g is not in [0,1)", layer->index, p);
     layer->shape = lk__input_shape(graph, layer, 0);
     layer->in_place = true;

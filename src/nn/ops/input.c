@@ -1,5 +1,4 @@
 /* input.c - where a sample enters the graph. */
-#include "base/rng.h"
 #include "nn/op.h"
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)

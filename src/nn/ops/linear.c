@@ -35,13 +35,14 @@ static void backward(const lk_call *call)
                                 call->scratch);
     if (call->dx[0].data) {
         lk_tensor dx = call->dx[0];
-        call->k->linear_grad_input(call->dev, &call->dy, call->param[0], &dx, call->scratch);
+        call->k->linear_grad_input(call->dev, &call->dy, call->param[0], call->mask ? &call->x[0] : NULL, &dx,
+                                   call->scratch);
     }
 }
 
 const lk_op lk__op_linear = {
     .name = "linear",
-    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU,
+    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_MASKS_DX,
     .infer = infer,
     .scratch = scratch,
     .forward = forward,

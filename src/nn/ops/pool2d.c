@@ -31,7 +31,7 @@ static size_t saved_maxpool(const lk_layer *layer, size_t n, int shards)
 static void forward_maxpool(const lk_call *call)
 {
     lk_tensor y = call->y;
-    call->k->maxpool_forward(call->dev, &call->layer->attr.pool, &call->x[0], &y, call->saved);
+    call->k->maxpool_forward(call->dev, &call->layer->attr.pool, &call->x[0], call->mask, &y, call->saved);
 }
 
 static void backward_maxpool(const lk_call *call)
@@ -43,6 +43,7 @@ static void backward_maxpool(const lk_call *call)
 
 const lk_op lk__op_maxpool2d = {
     .name = "maxpool2d",
+    .flags = LK_OP_MASKS_DX,
     .infer = infer_maxpool,
     .saved = saved_maxpool,
     .forward = forward_maxpool,

@@ -24,7 +24,7 @@ static void backward(const lk_call *call)
 
 const lk_op lk__op_relu = {
     .name = "relu",
-    .flags = LK_OP_READS_Y,
+    .flags = LK_OP_READS_Y | LK_OP_IS_RELU,
     .infer = infer,
     .forward = forward,
     .backward = backward,

@@ -16,6 +16,7 @@ typedef struct input_job {
     lk_shape x, y;
     const float *dy;     // (n, h, w, o)
     const float *weight; // (o, i, kh, kw)
+    const float *mask;   // (n, h, w, i) or NULL
     float *dx;           // (n, h, w, i)
     size_t band, bands;
     float *start;   // zeros
@@ -116,8 +117,10 @@ static size_t first_of(const lk_conv2d_desc *conv, size_t from, size_t r)
     return from + (r + conv->stride - (from + conv->pad) % conv->stride) % conv->stride;
 }
 
-/* Input pixels of rows [y0, y1) in phase (ry, rx) of image dx. */
-static void phase(const input_job *job, lk_view view, lk_box box, size_t y0, size_t y1, size_t ry, size_t rx, float *dx)
+/* Input pixels of rows [y0, y1) in phase (ry, rx) of the image that begins at
+ * element `image` of dx. */
+static void phase(const input_job *job, lk_view view, lk_box box, size_t y0, size_t y1, size_t ry, size_t rx,
+                  size_t image)
 {
     const lk_conv2d_desc *conv = job->conv;
     size_t s = conv->stride, p = conv->pad, in = job->x.c, out = job->y.c;
@@ -125,6 +128,7 @@ static void phase(const input_job *job, lk_view view, lk_box box, size_t y0, siz
     size_t taps_y = taps_of(conv, ry), taps_x = taps_of(conv, rx);
     if (y >= y1 || x >= job->x.w)
         return;
+    size_t first = image + (y * job->x.w + x) * in;
     lk_gemm gemm = {
         .ny = (y1 - y + s - 1) / s,
         .nx = (job->x.w - x + s - 1) / s,
@@ -135,7 +139,8 @@ static void phase(const input_job *job, lk_view view, lk_box box, size_t y0, siz
         .run = view.row,
         .panels = job->panels + taps_before(conv, ry, rx) * out * lk__panels(in) * LK_NR,
         .start = job->start,
-        .c = dx + (y * job->x.w + x) * in,
+        .mask = job->mask ? job->mask + first : NULL,
+        .c = job->dx + first,
         .c_y = s * job->x.w * in,
         .c_x = s * in,
         .cols = in,
@@ -157,20 +162,20 @@ static void input_task(void *arg, size_t index, int thread)
     lk_box box = input_box(job->conv, job->x, y0, y1);
     lk_view view = lk__box_view(job->dy + sample * lk__shape_sample(job->y), job->y, box, 1,
                                 job->buffers + (size_t)thread * job->buffer_floats);
-    float *dx = job->dx + sample * lk__shape_sample(job->x);
     for (size_t ry = 0; ry < job->conv->stride; ry++) {
         for (size_t rx = 0; rx < job->conv->stride; rx++)
-            phase(job, view, box, y0, y1, ry, rx, dx);
+            phase(job, view, box, y0, y1, ry, rx, sample * lk__shape_sample(job->x));
     }
 }
 
 void LK_KERNEL(conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const float *w,
-                                  lk_tensor *dx, void *scratch)
+                                  const lk_tensor *mask, lk_tensor *dx, void *scratch)
 {
     lk_pool *pool = lk__cpu_pool(dev);
     size_t threads = (size_t)lk__pool_threads(pool), n = dx->shape.n;
     input_job job = {.conv = conv, .x = dx->shape, .y = dy->shape, .weight = w};
     job.dy = lk__f32(dy);
+    job.mask = mask ? lk__f32(mask) : NULL;
     job.dx = lk__f32(dx);
     if (n == 0)
         return;

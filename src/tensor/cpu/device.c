@@ -50,13 +50,6 @@ static lk_status cpu_move(lk_device *dev, const void *src, size_t bytes, void *d
     return LK_OK;
 }
 
-static lk_status cpu_zero(lk_device *dev, void *dst, size_t bytes)
-{
-    (void)dev;
-    memset(dst, 0, bytes);
-    return LK_OK;
-}
-
 static lk_status cpu_sync(lk_device *dev)
 {
     (void)dev;
@@ -81,7 +74,6 @@ const lk_device_type lk__cpu_device = {
     .free = cpu_free,
     .upload = cpu_move,
     .download = cpu_move,
-    .zero = cpu_zero,
     .sync = cpu_sync,
     .describe = cpu_describe,
 };

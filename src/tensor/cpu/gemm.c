@@ -62,15 +62,26 @@ LK_INLINE void rows_begin(const row_tile *tile, v_f32 (*acc)[2], int mr, int nv)
     }
 }
 
-LK_INLINE void rows_end(const row_tile *tile, v_f32 (*acc)[2], bool relu, int mr, int nv)
+LK_INLINE v_f32 masked(v_f32 mask, v_f32 x)
+{
+    return v_select(v_gt(mask, v_zero()), x, v_zero());
+}
+
+LK_INLINE void rows_end(const lk_gemm *gemm, const row_tile *tile, v_f32 (*acc)[2], int mr, int nv)
 {
     size_t last = tile->last;
     LK_UNROLL for (int i = 0; i < mr; i++)
     {
-        if (relu) {
+        if (gemm->relu) {
             acc[i][0] = v_relu(acc[i][0]);
             if (nv > 1)
                 acc[i][1] = v_relu(acc[i][1]);
+        }
+        if (gemm->mask) {
+            const float *mask = gemm->mask + (tile->c[i] - gemm->c);
+            if (nv > 1)
+                acc[i][0] = masked(v_load(mask), acc[i][0]);
+            acc[i][nv - 1] = masked(load_last(mask + (nv - 1) * V, last), acc[i][nv - 1]);
         }
         if (nv > 1)
             v_store(tile->c[i], acc[i][0]);
@@ -119,7 +130,7 @@ LK_INLINE void rows_tile(const lk_gemm *gemm, const row_tile *tile, int mr, int 
             b += nv * V;
         }
     }
-    rows_end(tile, acc, gemm->relu, mr, nv);
+    rows_end(gemm, tile, acc, mr, nv);
 }
 
 #define ROWS(mr, nv)                                                        \

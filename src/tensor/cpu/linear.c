@@ -21,7 +21,8 @@ typedef struct product {
     bool transposed;
     const float *bias; // (cols) or NULL
     bool relu;
-    float *c; // (rows, cols)
+    const float *mask; // (rows, cols) or NULL
+    float *c;          // (rows, cols)
     size_t block_k, group, groups, block_rows;
     float *scratch;
     size_t thread_floats;
@@ -82,7 +83,10 @@ static void product_task(void *arg, size_t index, int thread)
             gemm.c = p->c + row * p->cols + col;
             gemm.c_x = p->cols;
             gemm.cols = cols;
-            gemm.relu = p->relu && k0 + len == p->len;
+            if (k0 + len == p->len) {
+                gemm.relu = p->relu;
+                gemm.mask = p->mask ? p->mask + row * p->cols + col : NULL;
+            }
             lk__gemm(&gemm);
         }
     }
@@ -126,11 +130,13 @@ void LK_KERNEL(linear_forward)(lk_device *dev, const lk_tensor *x, const float *
     run_product(dev, &p);
 }
 
-void LK_KERNEL(linear_grad_input)(lk_device *dev, const lk_tensor *dy, const float *w, lk_tensor *dx, void *scratch)
+void LK_KERNEL(linear_grad_input)(lk_device *dev, const lk_tensor *dy, const float *w, const lk_tensor *mask,
+                                  lk_tensor *dx, void *scratch)
 {
     product p = {.rows = dy->shape.n, .len = dy->shape.c, .cols = dx->shape.c, .scratch = scratch};
     p.a = lk__f32(dy);
     p.w = w;
+    p.mask = mask ? lk__f32(mask) : NULL;
     p.c = lk__f32(dx);
     run_product(dev, &p);
 }

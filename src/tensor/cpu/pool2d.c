@@ -9,6 +9,7 @@
 
 typedef struct pooling {
     size_t kernel, stride, pad;
+    bool mask;
     lk_shape in, out;
     const float *src;
     float *dst;
@@ -54,6 +55,8 @@ static inline void max_lanes(const pooling *p, const float *x, window wy, window
             place = v_select(larger, v_set1((float)(ky * p->kernel + kx)), place);
         }
     }
+    if (p->mask)
+        place = v_select(v_gt(best, v_zero()), place, v_set1(LK_NO_PLACE));
     float places[V];
     v_store(places, place);
     if (n == V) {
@@ -97,12 +100,13 @@ static void max_task(void *arg, size_t index, int thread)
         max_row(p, row);
 }
 
-void LK_KERNEL(maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *x, lk_tensor *y,
+void LK_KERNEL(maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *x, bool mask, lk_tensor *y,
                                 uint8_t *index)
 {
     pooling p = {.kernel = pool->kernel,
                  .stride = pool->stride,
                  .pad = pool->pad,
+                 .mask = mask,
                  .in = x->shape,
                  .out = y->shape,
                  .src = lk__f32(x),
@@ -123,7 +127,8 @@ static void scatter_sample(const pooling *p, size_t sample)
         size_t y = o / p->out.w * p->stride - p->pad, x = o % p->out.w * p->stride - p->pad;
         for (size_t i = 0; i < c; i++) {
             size_t place = p->index_src[at + i];
-            dx[((y + place / p->kernel) * p->in.w + x + place % p->kernel) * c + i] += p->src[at + i];
+            if (place != LK_NO_PLACE)
+                dx[((y + place / p->kernel) * p->in.w + x + place % p->kernel) * c + i] += p->src[at + i];
         }
     }
 }
