@@ -89,9 +89,4 @@ static inline float lk__logf(float x)
     return __builtin_fmaf((float)k, 0x1.62e4p-1f, f + y);
 }
 
-/* cos(2 pi t) for t in [0,1], within 1e-6. */
-float lk__cos2pif(float t);
-/* A standard normal number from two random words (Box-Muller). */
-float lk__normal(uint32_t word0, uint32_t word1);
-
 #endif

@@ -11,20 +11,20 @@
 /* One wave of samples on its way through the plan. */
 typedef struct lk_wave {
     lk_shards shards;
-    lk_shards leaves;       /* those whose parameter gradients are wanted: all, or one in a search */
-    int search;             /* the index of that one in shards; -1: no search */
-    size_t n;               /* samples */
-    bool train;             /* or evaluation */
-    bool last;              /* of the step */
+    lk_shards leaves; /* those whose parameter gradients are wanted: all, or one in a search */
+    int search;       /* the index of that one in shards; -1: no search */
+    size_t n;         /* samples */
+    bool train;       /* or evaluation */
+    bool last;        /* of the step */
     lk_bn_mode bn;
     uint64_t seed;
     uint32_t step;
-    float grad_scale;       /* 1 / samples of the global batch */
-    size_t step_rows;       /* samples of the global batch */
-    const uint32_t *ids;    /* (n), device */
-    const int32_t *labels;  /* (n), device */
-    float *loss;            /* (n), device */
-    int32_t *correct;       /* (n), device */
+    float grad_scale;      /* 1 / samples of the global batch */
+    size_t step_rows;      /* samples of the global batch */
+    const uint32_t *ids;   /* (n), device */
+    const int32_t *labels; /* (n), device */
+    float *loss;           /* (n), device */
+    int32_t *correct;      /* (n), device */
 } lk_wave;
 
 typedef struct lk_call {
@@ -32,26 +32,26 @@ typedef struct lk_call {
     const lk_kernels *k;
     const lk_layer *layer;
     const lk_wave *wave;
-    bool relu;                        /* a following ReLU is done by this layer */
-    bool mask;                        /* dx[0] is 0 where x[0], a ReLU's result, is not above 0 */
+    bool relu; /* a following ReLU is done by this layer */
+    bool mask; /* dx[0] is 0 where x[0], a ReLU's result, is not above 0 */
     lk_tensor x[LK_MAX_INPUTS], y;
     lk_tensor dy;
-    lk_tensor dx[LK_MAX_INPUTS];      /* data NULL where no gradient is wanted */
+    lk_tensor dx[LK_MAX_INPUTS]; /* data NULL where no gradient is wanted */
     float *param[LK_MAX_PARAMS];
     lk_partials grad[LK_MAX_PARAMS];
     float *buffer[LK_MAX_BUFFERS];
-    void *saved;                      /* kept from a wave's forward to its backward */
-    float *carried;                   /* kept from the step's first wave to its last */
-    int shards;                       /* of the run: the room of per-shard arrays */
+    void *saved;    /* kept from a wave's forward to its backward */
+    float *carried; /* kept from the step's first wave to its last */
+    int shards;     /* of the run: the room of per-shard arrays */
     void *scratch;
 } lk_call;
 
 /* What compilation may assume of a row's backward. */
 enum {
-    LK_OP_READS_X = 1,   /* backward reads x */
-    LK_OP_READS_Y = 2,   /* backward reads y */
-    LK_OP_FUSES_RELU = 4,  /* forward can apply a following ReLU */
-    LK_OP_IS_RELU = 8,     /* what that one is */
+    LK_OP_READS_X = 1,      /* backward reads x */
+    LK_OP_READS_Y = 2,      /* backward reads y */
+    LK_OP_FUSES_RELU = 4,   /* forward can apply a following ReLU */
+    LK_OP_IS_RELU = 8,      /* what that one is */
     LK_OP_PASSES_GRAD = 16, /* an input's gradient is dy itself */
     LK_OP_MASKS_DX = 32     /* backward can take the gradient of a ReLU before it */
 };

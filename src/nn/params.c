@@ -145,8 +145,8 @@ static lk_status visit_layer_params(const lk_params *params, const lk_layer *lay
                                     void *arg)
 {
     for (int slot = 0; slot < layer->param_count; slot++)
-        LK_TRY(visit_slot(params, layer, &layer->params[slot], array + params->param_offset[layer->index][slot], fn,
-                          arg));
+        LK_TRY(
+            visit_slot(params, layer, &layer->params[slot], array + params->param_offset[layer->index][slot], fn, arg));
     return LK_OK;
 }
 

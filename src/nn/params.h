@@ -16,9 +16,9 @@ typedef struct lk_params {
     lk_device *dev;        /* borrowed */
     size_t count;          /* elements of params, gaps included */
     int slots;
-    float *params;  /* (count) */
-    float *grads;   /* (slots, count) */
-    float *buffers; /* flat, in layer order */
+    float *params;                           /* (count) */
+    float *grads;                            /* (slots, count) */
+    float *buffers;                          /* flat, in layer order */
     size_t (*param_offset)[LK_MAX_PARAMS];   /* (layers) */
     size_t (*buffer_offset)[LK_MAX_BUFFERS]; /* (layers) */
     int64_t *batches;                        /* (layers) num_batches_tracked */

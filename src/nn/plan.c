@@ -14,13 +14,13 @@ static const size_t MAX_BLOCK = (size_t)1 << 46;
 /* What compilation knows of one layer. Tables of layers are indexed alike. */
 typedef struct layer_plan {
     int consumers;
-    int value;       /* layer whose block holds y */
-    int grad;        /* layer whose block holds dy */
-    bool needs_grad; /* a parameter is in it or before it */
-    bool relu;       /* applies the ReLU that follows */
-    bool skipped;    /* forward is done by the layer before */
-    bool mask;       /* takes the gradient of the ReLU before it */
-    bool passes;     /* backward is done by the layer after */
+    int value;                /* layer whose block holds y */
+    int grad;                 /* layer whose block holds dy */
+    bool needs_grad;          /* a parameter is in it or before it */
+    bool relu;                /* applies the ReLU that follows */
+    bool skipped;             /* forward is done by the layer before */
+    bool mask;                /* takes the gradient of the ReLU before it */
+    bool passes;              /* backward is done by the layer after */
     bool adds[LK_MAX_INPUTS]; /* dx goes to a temporary and is added */
     /* Blocks in the placed list, or -1. */
     int value_block, grad_block, saved_block;
@@ -33,7 +33,7 @@ struct lk_plan {
     lk_device *dev;
     lk_plan_opts opts;
     layer_plan *layers;
-    lk_call *calls;    /* (layers) templates; n is set per wave */
+    lk_call *calls;                   /* (layers) templates; n is set per wave */
     lk_tensor (*sums)[LK_MAX_INPUTS]; /* (layers) where a temporary dx is added */
     lk_block *blocks;
     size_t block_count;
@@ -81,8 +81,7 @@ static bool may_overwrite(const lk_plan *plan, const lk_layer *layer)
     if (!layer->in_place)
         return false;
     const lk_layer *maker = layer_at(plan, layer->inputs[0]);
-    return maker->input_count > 0 && plan->layers[maker->index].consumers == 1 &&
-           !(maker->op->flags & LK_OP_READS_Y);
+    return maker->input_count > 0 && plan->layers[maker->index].consumers == 1 && !(maker->op->flags & LK_OP_READS_Y);
 }
 
 static void choose_values(lk_plan *plan)
@@ -172,9 +171,9 @@ static void add_value_blocks(lk_plan *plan)
             extend(plan, plan->layers[layer->inputs[j]].value_block, i,
                    layer->op->flags & LK_OP_READS_X ? backward_time(plan, i) : i);
         if (layer->op->saved)
-            this->saved_block = add_block(
-                plan, layer->op->saved(layer, plan->opts.capacity, plan->opts.shards) * sizeof(float), i,
-                backward_time(plan, i));
+            this->saved_block =
+                add_block(plan, layer->op->saved(layer, plan->opts.capacity, plan->opts.shards) * sizeof(float), i,
+                          backward_time(plan, i));
     }
 }
 
@@ -267,7 +266,8 @@ static void bind_calls(lk_plan *plan)
         const lk_layer *layer = layer_at(plan, i);
         const layer_plan *this = &plan->layers[i];
         lk_call *call = &plan->calls[i];
-        *call = (lk_call){.dev = plan->dev, .k = plan->dev->kernels, .layer = layer, .relu = this->relu, .mask = this->mask};
+        *call = (lk_call){
+            .dev = plan->dev, .k = plan->dev->kernels, .layer = layer, .relu = this->relu, .mask = this->mask};
         call->shards = plan->opts.shards;
         call->scratch = plan->scratch;
         call->y = tensor_in(plan, this->value_block, i);
@@ -294,8 +294,8 @@ static lk_status check_sizes(const lk_plan *plan)
     for (int i = 0; i < plan->graph->count; i++) {
         const lk_layer *layer = layer_at(plan, i);
         if (lk__shape_sample(layer->shape) > MAX_BLOCK / sizeof(float) / plan->opts.capacity)
-            return lk__fail(LK_STATUS_MEMORY, "layer %d (%s) would need over %zu bytes for %zu samples of %zux%zux%zu", i,
-                            layer->op->name, MAX_BLOCK, plan->opts.capacity, layer->shape.c, layer->shape.h,
+            return lk__fail(LK_STATUS_MEMORY, "layer %d (%s) would need over %zu bytes for %zu samples of %zux%zux%zu",
+                            i, layer->op->name, MAX_BLOCK, plan->opts.capacity, layer->shape.c, layer->shape.h,
                             layer->shape.w);
     }
     return LK_OK;

@@ -20,8 +20,7 @@ typedef struct lk_plan_opts {
 typedef struct lk_plan lk_plan;
 
 /* graph and params are borrowed and must outlive the plan. */
-lk_status lk__plan_create(const lk_graph *graph, lk_params *params, const lk_plan_opts *opts,
-                          lk_plan **out) LK_CHECKED;
+lk_status lk__plan_create(const lk_graph *graph, lk_params *params, const lk_plan_opts *opts, lk_plan **out) LK_CHECKED;
 void lk__plan_destroy(lk_plan *plan);
 
 /* Where the wave's samples go, (capacity, h, w, c) on the device. */

@@ -21,8 +21,7 @@ static void begin_step(lk_optim *optim)
 static void range(lk_optim *optim, const float *grads, float *params, size_t begin, size_t end)
 {
     const double *values = optim->values;
-    lk_adam adam = {.beta1 = (float)values[BETA1],
-                    .beta2 = (float)values[BETA2],
+    lk_adam adam = {.beta2 = (float)values[BETA2],
                     .one_minus_beta1 = (float)(1 - values[BETA1]),
                     .one_minus_beta2 = (float)(1 - values[BETA2]),
                     .step_size = (float)(optim->lr / (1 - optim->powers[0])),

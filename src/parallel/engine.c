@@ -186,8 +186,8 @@ static lk_status upload(lk_engine *engine, const lk_batch *batch, size_t begin, 
     size_t n = wave->n;
     size_t sample = lk__shape_sample(engine->graph->layers[0].shape);
     lk_device *dev = engine->dev;
-    LK_TRY(dev->type->upload(dev, batch->x + begin * sample, n * sample * sizeof *batch->x,
-                             lk__plan_input(engine->plan)));
+    LK_TRY(
+        dev->type->upload(dev, batch->x + begin * sample, n * sample * sizeof *batch->x, lk__plan_input(engine->plan)));
     LK_TRY(dev->type->upload(dev, batch->labels + begin, n * sizeof *batch->labels, engine->labels));
     LK_TRY(dev->type->upload(dev, batch->ids + begin, n * sizeof *batch->ids, engine->ids));
     wave->ids = engine->ids;
@@ -218,11 +218,8 @@ static lk_shards make_shards(lk_engine *engine, size_t batch, int first, int las
     leaf[depth] = first;
     for (int d = 0; d < depth; d++)
         engine->rows[d] = shard_begin(engine, batch, leaf[d + 1]) - shard_begin(engine, batch, leaf[d]);
-    return (lk_shards){.count = last - first,
-                       .begin = engine->begin,
-                       .merges = engine->merges,
-                       .depth = depth,
-                       .rows = engine->rows};
+    return (lk_shards){
+        .count = last - first, .begin = engine->begin, .merges = engine->merges, .depth = depth, .rows = engine->rows};
 }
 
 /* The shard after the last that fits into a wave starting at `first`. */

@@ -59,7 +59,7 @@ typedef struct lk_sgd {
 } lk_sgd;
 
 typedef struct lk_adam {
-    float beta1, beta2, one_minus_beta1, one_minus_beta2;
+    float beta2, one_minus_beta1, one_minus_beta2;
     float step_size;       /* lr / (1 - beta1^t) */
     float root_correction; /* sqrt(1 - beta2^t) */
     float eps, weight_decay;
@@ -73,8 +73,8 @@ typedef struct lk_kernels {
     /* conv2d: w is (o, i, kh, kw) row-major as in PyTorch. y = conv(x, w) + b,
      * then max(y, 0) if relu; b may be NULL. */
     size_t (*conv2d_scratch)(lk_device *dev, const lk_conv2d_desc *conv, lk_shape x, lk_shape y);
-    void (*conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const float *w, const float *b,
-                           bool relu, lk_tensor *y, void *scratch);
+    void (*conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const float *w,
+                           const float *b, bool relu, lk_tensor *y, void *scratch);
     /* mask is NULL, or x where it is the result of a ReLU whose gradient is taken
      * here as well: dx is 0 where x is not above 0. */
     void (*conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const float *w,
@@ -87,8 +87,8 @@ typedef struct lk_kernels {
     size_t (*linear_scratch)(lk_device *dev, lk_shape x, lk_shape y);
     void (*linear_forward)(lk_device *dev, const lk_tensor *x, const float *w, const float *b, bool relu, lk_tensor *y,
                            void *scratch);
-    void (*linear_grad_input)(lk_device *dev, const lk_tensor *dy, const float *w, const lk_tensor *mask,
-                              lk_tensor *dx, void *scratch);
+    void (*linear_grad_input)(lk_device *dev, const lk_tensor *dy, const float *w, const lk_tensor *mask, lk_tensor *dx,
+                              void *scratch);
     void (*linear_grad_weight)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
                                lk_partials dw, lk_partials db, void *scratch);
 

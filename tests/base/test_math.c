@@ -1,4 +1,4 @@
-/* test_math.c - own exp, log, cos and normal numbers against libm in double. */
+/* test_math.c - own exp and log against libm in double. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,9 +9,6 @@
 #include <math.h>
 
 #include "base/math.h"
-#include "base/rng.h"
-
-static const double pi = 3.14159265358979323846;
 
 /* Distance in units of the last place of the true result. */
 static double ulps(float got, double want)
@@ -75,53 +72,13 @@ static void test_log_limits(void **state)
     assert_true(isnan(lk__logf(NAN)));
 }
 
-static void test_cos2pi(void **state)
-{
-    (void)state;
-    double worst = 0;
-    for (uint32_t i = 0; i <= 1u << 20; i++) {
-        float t = (float)i * 0x1p-20f;
-        worst = fmax(worst, fabs((double)lk__cos2pif(t) - cos(2 * pi * (double)t)));
-    }
-    assert_true(worst < 1e-6);
-    assert_true(lk__cos2pif(0.0f) == 1.0f);
-    assert_true(lk__cos2pif(0.5f) == -1.0f);
-    assert_true(lk__cos2pif(0.25f) == 0.0f);
-}
-
-/* Moments of n normal numbers stray by a few over sqrt(n). */
-static void test_normal(void **state)
-{
-    (void)state;
-    enum { N = 1 << 18 };
-    lk_rng rng = lk__rng(7, LK_RNG_INIT, 0, 0, 0);
-    double sum = 0, square = 0, fourth = 0;
-    for (uint64_t i = 0; i < N; i++) {
-        double z = (double)lk__normal(lk__rng_u32(&rng, 2 * i), lk__rng_u32(&rng, 2 * i + 1));
-        assert_true(fabs(z) < 6.0);
-        sum += z;
-        square += z * z;
-        fourth += z * z * z * z;
-    }
-    assert_true(fabs(sum / N) < 5 * sqrt(1.0 / N));
-    assert_true(fabs(square / N - 1) < 5 * sqrt(2.0 / N));
-    assert_true(fabs(fourth / N - 3) < 5 * sqrt(96.0 / N));
-}
-
-static void test_normal_limits(void **state)
-{
-    (void)state;
-    assert_true(lk__normal(0xffffffffu, 0) == 0.0f);
-    double want = sqrt(2 * 24 * log(2));
-    assert_true(ulps(lk__normal(0, 0), want) <= 4);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp),           cmocka_unit_test(test_exp_limits), cmocka_unit_test(test_log),
-        cmocka_unit_test(test_log_limits),    cmocka_unit_test(test_cos2pi),     cmocka_unit_test(test_normal),
-        cmocka_unit_test(test_normal_limits),
+        cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_exp_limits),
+        cmocka_unit_test(test_log),
+        cmocka_unit_test(test_log_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

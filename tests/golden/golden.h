@@ -196,7 +196,11 @@ static inline golden_batch golden_batch_make(size_t count, lk_model_shape shape)
                           .ids = golden_alloc(count, sizeof(uint32_t))};
     for (size_t i = 0; i < count; i++)
         batch.ids[i] = (uint32_t)i;
-    batch.view = (lk_batch){.count = count, .sample = shape.channels * shape.height * shape.width, .x = batch.x, .labels = batch.labels, .ids = batch.ids};
+    batch.view = (lk_batch){.count = count,
+                            .sample = shape.channels * shape.height * shape.width,
+                            .x = batch.x,
+                            .labels = batch.labels,
+                            .ids = batch.ids};
     return batch;
 }
 

@@ -1,8 +1,8 @@
 /* test_graph.c - building graphs: sizes of the models, and each mistake with
  * the sentence that names it. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
 
 #include <cmocka.h>
@@ -121,10 +121,17 @@ static void test_mistakes(void **arg)
         mistake_fn make;
         const char *words;
     } rows[] = {
-        {kernel_too_large, "kernel 5 is larger"}, {no_flatten, "lk_flatten"},       {same_name, "named 'fc'"},
-        {unequal_add, "shapes must be equal"},    {bad_dropout, "[0,1)"},           {after_loss, "follows the loss"},
-        {foreign_node, "not a node"},             {no_loss, "no loss"},
-        {unused_node, "layer 2 (linear) is not used"}, {too_large, "2^34"}, {no_name, "needs a name"},
+        {kernel_too_large, "kernel 5 is larger"},
+        {no_flatten, "lk_flatten"},
+        {same_name, "named 'fc'"},
+        {unequal_add, "shapes must be equal"},
+        {bad_dropout, "[0,1)"},
+        {after_loss, "follows the loss"},
+        {foreign_node, "not a node"},
+        {no_loss, "no loss"},
+        {unused_node, "layer 2 (linear) is not used"},
+        {too_large, "2^34"},
+        {no_name, "needs a name"},
         {nearly_one, "[0,1)"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

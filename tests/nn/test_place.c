@@ -1,8 +1,8 @@
 /* test_place.c - blocks that live together never overlap, and memory of the
  * dead is used again. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
 
 #include <cmocka.h>

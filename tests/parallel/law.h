@@ -4,9 +4,9 @@
 #ifndef LK_TESTS_LAW_H
 #define LK_TESTS_LAW_H
 
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
 
 #include <cmocka.h>
@@ -131,7 +131,13 @@ static inline void law_expect(const law_case *c, law_way way, uint64_t want)
                  way.threads, way.micro_batch, (unsigned long long)hash, (unsigned long long)want);
 }
 
-#define LAW_MNIST {1, 28, 28, 10}
-#define LAW_CIFAR {3, 32, 32, 10}
+#define LAW_MNIST     \
+    {                 \
+        1, 28, 28, 10 \
+    }
+#define LAW_CIFAR     \
+    {                 \
+        3, 32, 32, 10 \
+    }
 
 #endif

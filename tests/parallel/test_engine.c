@@ -111,7 +111,8 @@ static void test_bad_batches(void **arg)
     memset(labels, 0, sizeof labels);
     expect_words(lk_engine_step(engine, &(lk_batch){0, 784, x, labels, ids}, &metrics), LK_STATUS_USAGE, "0 samples");
     expect_words(lk_engine_step(engine, &(lk_batch){9, 784, x, labels, ids}, &metrics), LK_STATUS_USAGE, "9 samples");
-    expect_words(lk_engine_step(engine, &(lk_batch){2, 785, x, labels, ids}, &metrics), LK_STATUS_MISMATCH, "785 values");
+    expect_words(lk_engine_step(engine, &(lk_batch){2, 785, x, labels, ids}, &metrics), LK_STATUS_MISMATCH,
+                 "785 values");
     labels[1] = 10;
     expect_words(lk_engine_step(engine, &(lk_batch){2, 784, x, labels, ids}, &metrics), LK_STATUS_MISMATCH, "label 10");
     assert_int_equal(lk_engine_steps(engine), 0);

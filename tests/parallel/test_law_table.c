@@ -23,9 +23,8 @@ int main(void)
     for (size_t i = 0; i < LAW_TABLE; i++) {
         const char *model = law_table[i].model;
         if ((!only || strcmp(only, model) == 0) && (!skip || strcmp(skip, model) != 0))
-            tests[count++] = (struct CMUnitTest){.name = model,
-                                                 .test_func = test_row,
-                                                 .initial_state = (void *)(uintptr_t)&law_table[i]};
+            tests[count++] = (struct CMUnitTest){
+                .name = model, .test_func = test_row, .initial_state = (void *)(uintptr_t)&law_table[i]};
     }
     return _cmocka_run_group_tests("law table", tests, count, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* test_masks.c - kernels that take the gradient of a ReLU before them give the
  * bits of the two steps one after the other. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
 
 #include <cmocka.h>

@@ -38,11 +38,11 @@ static size_t carried(const lk_layer *layer, int slots)
 
 typedef struct view {
     size_t c, pixels;
-    float *stats, *sums;         /* (shards, 2, c) */
+    float *stats, *sums; /* (shards, 2, c) */
     lk_moments moments;
     lk_partials moments_partial; /* entries of (2, c) */
     lk_partials sums_partial;
-    size_t rows[LK_MAX_SHARDS];  /* samples of each group */
+    size_t rows[LK_MAX_SHARDS]; /* samples of each group */
 } view;
 
 static void make_view(const lk_call *call, view *v)

@@ -14,8 +14,8 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
         return lk__fail(LK_STATUS_USAGE, "convolution '%s': kernel size and stride can be at most %d", layer->name,
                         MAX_SIDE);
     if (conv->pad >= conv->kernel)
-        return lk__fail(LK_STATUS_USAGE, "convolution '%s': padding %zu must be below its kernel size %zu",
-                        layer->name, conv->pad, conv->kernel);
+        return lk__fail(LK_STATUS_USAGE, "convolution '%s': padding %zu must be below its kernel size %zu", layer->name,
+                        conv->pad, conv->kernel);
     if (x.h + 2 * conv->pad < conv->kernel || x.w + 2 * conv->pad < conv->kernel)
         return lk__fail(LK_STATUS_USAGE, "convolution '%s': kernel %zu is larger than its padded input %zux%zu",
                         layer->name, conv->kernel, x.h + 2 * conv->pad, x.w + 2 * conv->pad);
@@ -38,8 +38,8 @@ static size_t scratch(lk_device *dev, const lk_layer *layer, lk_shape x, lk_shap
 static void forward(const lk_call *call)
 {
     lk_tensor y = call->y;
-    call->k->conv2d_forward(call->dev, &call->layer->attr.conv, &call->x[0], call->param[0], call->param[1],
-                            call->relu, &y, call->scratch);
+    call->k->conv2d_forward(call->dev, &call->layer->attr.conv, &call->x[0], call->param[0], call->param[1], call->relu,
+                            &y, call->scratch);
 }
 
 static void backward(const lk_call *call)

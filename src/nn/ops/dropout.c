@@ -19,10 +19,10 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
 static lk_dropout_desc address(const lk_call *call)
 {
     return (lk_dropout_desc){.p = (float)call->layer->attr.p,
-                        .seed = call->wave->seed,
-                        .layer = (uint32_t)call->layer->index,
-                        .step = call->wave->step,
-                        .ids = call->wave->ids};
+                             .seed = call->wave->seed,
+                             .layer = (uint32_t)call->layer->index,
+                             .step = call->wave->step,
+                             .ids = call->wave->ids};
 }
 
 static void forward(const lk_call *call)

@@ -14,7 +14,6 @@ typedef struct forward_job {
     lk_shape x, y;
     const float *input;  // (n, h, w, i)
     const float *weight; // (o, i, kh, kw)
-    const float *bias;   // (o) or NULL
     float *output;       // (n, h, w, o)
     bool relu;
     size_t band, bands;
@@ -91,7 +90,7 @@ void LK_KERNEL(conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const
 {
     lk_pool *pool = lk__cpu_pool(dev);
     size_t threads = (size_t)lk__pool_threads(pool), n = x->shape.n;
-    forward_job job = {.conv = conv, .x = x->shape, .y = y->shape, .weight = w, .bias = b, .relu = relu};
+    forward_job job = {.conv = conv, .x = x->shape, .y = y->shape, .weight = w, .relu = relu};
     job.input = lk__f32(x);
     job.output = lk__f32(y);
     if (n == 0)
