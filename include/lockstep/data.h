@@ -43,7 +43,8 @@ typedef struct lk_dataset_row {
 } lk_dataset_row;
 const lk_dataset_row *lk_dataset_list(size_t index);
 
-/* One global batch, or the part of it that a rank holds. */
+/* One global batch, or the part of it that a rank holds. All pointers are
+ * needed; ids give random numbers their address, so equal ids draw alike. */
 typedef struct lk_batch {
     size_t count;
     size_t sample;         /* floats of a sample, H * W * C */

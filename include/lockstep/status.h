@@ -2,7 +2,10 @@
  *
  * A call returns an lk_status; the first code that detects a failure also
  * writes one sentence for a person (what, where, what to do next), which
- * lk_error_detail() returns on the same thread until the next failure. */
+ * lk_error_detail() returns on the same thread until the next failure.
+ *
+ * In all headers: pointers must not be NULL unless a comment says what NULL
+ * means; outputs are written on success only; destroy functions take NULL. */
 #ifndef LOCKSTEP_STATUS_H
 #define LOCKSTEP_STATUS_H
 

@@ -125,7 +125,11 @@ static lk_status unknown_key(const char *what, const char *word, size_t length, 
 static lk_status item_value(const char *what, const lk_spec_key *key, const char *item, size_t length, double *out)
 {
     const char *equals = memchr(item, '=', length);
+    bool is_switch = key->whole && key->min == 0 && key->max == 1;
     double value = 1;
+    if (equals == NULL && !is_switch)
+        return lk__fail(LK_STATUS_USAGE, "%s: '%s' needs a value, as in '%s=%.10g'", what, key->name, key->name,
+                        *key->value);
     if (equals != NULL) {
         char number[MAX_NUMBER];
         size_t digits = length - (size_t)(equals + 1 - item);
@@ -200,6 +204,14 @@ lk_status lk__spec_values(const char *text, const char *what, const lk_spec_para
     return lk__spec_params(text, what, keys, count);
 }
 
+/* A letter as typing mistakes are counted: small, and '-' for '_'. */
+static char plain(char c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return (char)(c - 'A' + 'a');
+    return c == '_' ? '-' : c;
+}
+
 /* Edit distance of two words, transposed neighbours counting as one edit; only
  * the first MAX_WORD - 1 characters are looked at. */
 static size_t distance(const char *a, const char *b)
@@ -212,12 +224,13 @@ static size_t distance(const char *a, const char *b)
         unsigned char *row = rows[i % 3], *up = rows[(i + 2) % 3], *up2 = rows[(i + 1) % 3];
         row[0] = (unsigned char)i;
         for (size_t j = 1; j <= nb; j++) {
-            int best = up[j - 1] + !same_word(a + i - 1, 1, (char[]){b[j - 1], '\0'});
+            int best = up[j - 1] + (plain(a[i - 1]) != plain(b[j - 1]));
             if (up[j] + 1 < best)
                 best = up[j] + 1;
             if (row[j - 1] + 1 < best)
                 best = row[j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && up2[j - 2] + 1 < best)
+            if (i > 1 && j > 1 && plain(a[i - 1]) == plain(b[j - 2]) && plain(a[i - 2]) == plain(b[j - 1]) &&
+                up2[j - 2] + 1 < best)
                 best = up2[j - 2] + 1;
             row[j] = (unsigned char)best;
         }

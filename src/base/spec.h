@@ -47,7 +47,7 @@ lk_status lk__spec_find(const char *text, const lk_names *names, size_t *index) 
 
 /* Reads the parameters after ':' into keys. An unknown key names the nearest
  * known one; a bad, fractional or out-of-range value names its range. A key without '='
- * means 1. */
+ * means 1 where 0 and 1 are all there is. */
 lk_status lk__spec_params(const char *text, const char *what, const lk_spec_key *keys, size_t count) LK_CHECKED;
 
 /* The same for a table of at most max rows; values[i] becomes row i's default or
@@ -61,7 +61,7 @@ bool lk__parse_double(const char *text, double *out);
 bool lk__parse_int(const char *text, long long min, long long max, long long *out);
 
 /* The candidate nearest to word by edit distance, or NULL when none is near.
- * '-' and '_' count as the same. next(index) returns NULL after the last. */
+ * '-' and '_' count as the same, and so do small and capital letters. next(index) returns NULL after the last. */
 const char *lk__nearest(const char *word, const char *(*next)(const void *arg, size_t index), const void *arg);
 
 #endif

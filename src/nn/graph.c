@@ -66,6 +66,10 @@ static lk_status check_name(const lk_graph *graph, const char *name)
 {
     if (!*name || strlen(name) >= LK_MAX_NAME)
         return lk__fail(LK_STATUS_USAGE, "a layer name must have 1 to %d characters, got '%s'", LK_MAX_NAME - 1, name);
+    for (const char *c = name; *c; c++) {
+        if (*c <= ' ' || *c > '~')
+            return lk__fail(LK_STATUS_USAGE, "layer name '%s': only printable ASCII without blanks makes a key", name);
+    }
     for (int i = 0; i < graph->count; i++) {
         if (strcmp(graph->layers[i].name, name) == 0)
             return lk__fail(LK_STATUS_USAGE, "two layers are named '%s'", name);

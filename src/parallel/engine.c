@@ -16,7 +16,7 @@
 #include "nn/plan.h"
 #include "optim/optim.h"
 
-enum { DEFAULT_SHARDS = 16 };
+enum { DEFAULT_SHARDS = 16, MAX_THREADS = 1024 };
 
 struct lk_engine {
     lk_engine_opts opts;
@@ -47,8 +47,10 @@ static lk_status check_opts(const lk_engine_opts *opts)
         return lk__fail(LK_STATUS_USAGE, "a batch of %zu samples; 1 to %u are possible", opts->batch, UINT32_MAX);
     if (opts->shards < 1 || opts->shards > LK_MAX_SHARDS)
         return lk__fail(LK_STATUS_USAGE, "--shards %d is not in 1 to %d", opts->shards, LK_MAX_SHARDS);
-    if (opts->threads < 1)
-        return lk__fail(LK_STATUS_USAGE, "--threads %d; at least one is needed", opts->threads);
+    if (opts->threads < 1 || opts->threads > MAX_THREADS)
+        return lk__fail(LK_STATUS_USAGE, "--threads %d is not in 1 to %d", opts->threads, MAX_THREADS);
+    if (opts->bn != LK_BN_BATCH && opts->bn != LK_BN_SHARD)
+        return lk__fail(LK_STATUS_USAGE, "there is no BatchNorm mode %d", (int)opts->bn);
     return LK_OK;
 }
 
@@ -167,6 +169,8 @@ void lk_engine_destroy(lk_engine *engine)
 
 static lk_status check_batch(const lk_engine *engine, const lk_batch *batch)
 {
+    if (!batch->x || !batch->labels || !batch->ids)
+        return lk__fail(LK_STATUS_USAGE, "a batch needs samples, labels and ids; one of them is NULL");
     size_t sample = lk__shape_sample(engine->graph->layers[0].shape);
     if (batch->sample != sample)
         return lk__fail(LK_STATUS_MISMATCH, "the batch has %zu values a sample, the model takes %zu", batch->sample,
@@ -264,7 +268,8 @@ static lk_status check_losses(const lk_engine *engine, const lk_batch *batch)
         for (size_t i = shard_begin(engine, batch->count, s); i < shard_begin(engine, batch->count, s + 1); i++) {
             if (!isfinite(engine->host_loss[i]))
                 return lk__fail(LK_STATUS_NONFINITE,
-                                "step %llu: the loss of sample %u (shard %d) is %g; a smaller --lr may help",
+                                "step %llu: the loss of sample %u (shard %d) is %g; if the weights and the "
+                                "data are sound, a smaller learning rate may help",
                                 (unsigned long long)lk__optim_steps(engine->optim) + 1, batch->ids[i], s,
                                 (double)engine->host_loss[i]);
         }
@@ -350,7 +355,9 @@ static lk_status check_grads(lk_engine *engine, const lk_batch *batch)
     LK_TRY(blame_shard(engine, batch, element, &shard));
     if (shard >= 0)
         snprintf(where, sizeof where, "shard %d", shard);
-    return lk__fail(LK_STATUS_NONFINITE, "step %llu: the gradient of %s is not finite (%s); a smaller --lr may help",
+    return lk__fail(LK_STATUS_NONFINITE,
+                    "step %llu: the gradient of %s is not finite (%s); if the weights and "
+                    "the data are sound, a smaller learning rate may help",
                     (unsigned long long)lk__optim_steps(engine->optim) + 1, key, where);
 }
 

@@ -104,6 +104,11 @@ static void no_name(lk_graph *graph)
     lk_batchnorm2d(graph, lk_input(graph, 1, 4, 4), NULL);
 }
 
+static void bad_name(lk_graph *graph)
+{
+    lk_batchnorm2d(graph, lk_input(graph, 1, 4, 4), "a\n");
+}
+
 static void nearly_one(lk_graph *graph)
 {
     lk_dropout(graph, lk_input(graph, 1, 4, 4), 0.99999999);
@@ -132,6 +137,7 @@ static void test_mistakes(void **arg)
         {unused_node, "layer 2 (linear) is not used"},
         {too_large, "2^34"},
         {no_name, "needs a name"},
+        {bad_name, "printable ASCII"},
         {nearly_one, "[0,1)"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

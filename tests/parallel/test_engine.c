@@ -113,6 +113,7 @@ static void test_bad_batches(void **arg)
     expect_words(lk_engine_step(engine, &(lk_batch){9, 784, x, labels, ids}, &metrics), LK_STATUS_USAGE, "9 samples");
     expect_words(lk_engine_step(engine, &(lk_batch){2, 785, x, labels, ids}, &metrics), LK_STATUS_MISMATCH,
                  "785 values");
+    expect_words(lk_engine_step(engine, &(lk_batch){2, 784, x, labels, NULL}, &metrics), LK_STATUS_USAGE, "NULL");
     labels[1] = 10;
     expect_words(lk_engine_step(engine, &(lk_batch){2, 784, x, labels, ids}, &metrics), LK_STATUS_MISMATCH, "label 10");
     assert_int_equal(lk_engine_steps(engine), 0);
@@ -207,6 +208,8 @@ static void test_bad_options(void **arg)
         {{.batch = 8, .shards = 5000}, "--shards 5000"},
         {{.batch = 8, .shards = -1}, "--shards -1"},
         {{.batch = 8, .threads = -2}, "--threads -2"},
+        {{.batch = 8, .threads = 5000}, "--threads 5000"},
+        {{.batch = 8, .bn = (lk_bn_mode)7}, "mode 7"},
         {{.batch = 8, .device = "gpu"}, "gpu"},
         {{.batch = 8, .optimizer = "adamm"}, "adam"},
         {{.batch = 8, .optimizer = "sgd:momentum=x"}, "momentum"},
