@@ -19,6 +19,8 @@
 /* Deflate cannot expand by more than this factor. */
 enum { MAX_RATIO = 1032, GZIP_MIN = 18, CHUNK = 1 << 18 };
 
+enum { MAX_PATH = 4096, MAX_LINKS = 40 };
+
 bool lk__file_exists(const char *path)
 {
     struct stat info;
@@ -30,6 +32,7 @@ typedef struct content {
     const char *path;
     uint8_t *data;
     size_t size, capacity, max;
+    bool gzip;
 } content;
 
 static lk_status reserve(content *c, size_t capacity)
@@ -49,7 +52,8 @@ static lk_status reserve(content *c, size_t capacity)
 static lk_status grow(content *c)
 {
     if (c->size > c->max)
-        return lk__fail(LK_STATUS_FORMAT, "%s: holds more than the %zu bytes that are expected", c->path, c->max);
+        return lk__fail(LK_STATUS_FORMAT, "%s: holds more than the %zu bytes that are expected%s", c->path, c->max,
+                        c->gzip ? "; it is damaged or not what it claims to be: fetch the file anew" : "");
     size_t limit = c->max == SIZE_MAX ? SIZE_MAX : c->max + 1;
     size_t doubled = c->capacity > limit / 2 ? limit : lk__max_size(2 * c->capacity, CHUNK);
     return reserve(c, lk__min_size(doubled, limit));
@@ -170,6 +174,8 @@ static lk_status outline_of(int fd, const char *path, lk_file_outline *out)
     struct stat info;
     if (fstat(fd, &info) != 0)
         return lk__fail(LK_STATUS_IO, "cannot examine %s: %s", path, strerror(errno));
+    if (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
+        return lk__fail(LK_STATUS_FORMAT, "%s is not a regular file", path);
     size_t bytes = (size_t)info.st_size;
     *out = (lk_file_outline){.bytes = bytes, .most = bytes};
     uint8_t magic[2] = {0}, t[4];
@@ -191,12 +197,14 @@ static lk_status read_content(int fd, content *c)
         expected = lk__min_size(expected, c->max);
     /* The byte to spare lets the end be seen without growing. */
     LK_TRY(reserve(c, expected == SIZE_MAX ? expected : expected + 1));
+    c->gzip = file.gzip;
     return file.gzip ? read_gzip(fd, c) : read_plain(fd, c);
 }
 
+/* Opening a pipe would wait for its other end, were it not for O_NONBLOCK. */
 static lk_status open_file(const char *path, int *fd)
 {
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    *fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (*fd >= 0)
         return LK_OK;
     return lk__fail(errno == ENOENT || errno == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot open %s: %s",
@@ -240,14 +248,16 @@ static void writer_free(lk_writer *w)
     lk__free(w);
 }
 
-/* Names path.tmp-PID-N, N counting up until no such file exists. */
+/* Names .lk-PID-N.tmp in path's folder, N counting up until no such file exists:
+ * short, as path's own name may be as long as names can be. */
 static lk_status open_temporary(lk_writer *w, size_t room)
 {
     static atomic_uint counter;
-    int fd;
+    const char *slash = strrchr(w->path, '/');
+    int fd, folder = slash ? (int)(slash + 1 - w->path) : 0;
     do {
         unsigned n = atomic_fetch_add(&counter, 1);
-        snprintf(w->temporary, room, "%s.tmp-%ld-%u", w->path, (long)getpid(), n);
+        snprintf(w->temporary, room, "%.*s.lk-%ld-%u.tmp", folder, w->path, (long)getpid(), n);
         fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     } while (fd < 0 && errno == EEXIST);
     if (fd >= 0)
@@ -263,12 +273,55 @@ static lk_status open_temporary(lk_writer *w, size_t room)
                     "cannot create a file beside %s: %s", w->path, strerror(error));
 }
 
-lk_status lk__writer_open(const char *path, lk_writer **out)
+/* Puts what the link at path says into next, seen from where path is seen. */
+static lk_status follow(const char *path, char next[MAX_PATH])
 {
-    /* Renaming over a device or folder would replace it, or fail late. */
+    char target[MAX_PATH];
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    if (length < 0)
+        return lk__fail(LK_STATUS_IO, "cannot read the link %s: %s", path, strerror(errno));
+    target[length] = '\0';
+    const char *slash = strrchr(path, '/');
+    int folder = slash && target[0] != '/' ? (int)(slash + 1 - path) : 0;
+    if (snprintf(next, MAX_PATH, "%.*s%s", folder, path, target) >= MAX_PATH)
+        return lk__fail(LK_STATUS_USAGE, "%s leads to a path of more than %d bytes", path, MAX_PATH - 1);
+    return LK_OK;
+}
+
+/* Where writing to path would write: renaming replaces a link, not its target. */
+static lk_status resolve(const char *path, char out[MAX_PATH])
+{
+    char next[MAX_PATH];
     struct stat info;
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+    if (snprintf(out, MAX_PATH, "%s", path) >= MAX_PATH)
+        return lk__fail(LK_STATUS_USAGE, "cannot write %s: a path has %d bytes at most", path, MAX_PATH - 1);
+    for (int links = 0; lstat(out, &info) == 0 && S_ISLNK(info.st_mode); links++) {
+        if (links == MAX_LINKS)
+            return lk__fail(LK_STATUS_USAGE, "cannot write %s: its links lead in a circle", path);
+        LK_TRY(follow(out, next));
+        memcpy(out, next, sizeof next);
+    }
+    return LK_OK;
+}
+
+/* Renaming over a device or folder would replace it, or fail late; so would
+ * renaming to a name that is too long. */
+static lk_status check_target(const char *path)
+{
+    struct stat info;
+    int result = stat(path, &info);
+    if (result != 0 && errno == ENAMETOOLONG)
+        return lk__fail(LK_STATUS_USAGE, "cannot write %s: %s", path, strerror(errno));
+    if (result == 0 && !S_ISREG(info.st_mode))
         return lk__fail(LK_STATUS_USAGE, "cannot write %s: it is not a regular file; give another path", path);
+    return LK_OK;
+}
+
+lk_status lk__writer_open(const char *name, lk_writer **out)
+{
+    char path[MAX_PATH];
+    LK_TRY(resolve(name, path));
+    LK_TRY(check_target(path));
     lk_writer *w;
     lk_status status;
     size_t length = strlen(path), room = length + 64;

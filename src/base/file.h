@@ -28,6 +28,7 @@ lk_status lk__file_read(const char *path, size_t max_bytes, uint8_t **out, size_
 
 /* A file under construction beside its final path. */
 typedef struct lk_writer lk_writer;
+/* A link is followed: what it points at is written. */
 lk_status lk__writer_open(const char *path, lk_writer **out) LK_CHECKED;
 lk_status lk__writer_write(lk_writer *writer, const void *data, size_t bytes) LK_CHECKED;
 /* Syncs, renames over path, syncs the folder; frees the writer either way. */

@@ -45,7 +45,8 @@ static const lk_option table[] = {
      "samples a batch in evaluation"},
     {"training", "epochs", 0, TRAIN, COUNT(train.epochs, 0, 1e6), "14", "passes over the data"},
     {"training", "max-steps", 0, TRAIN, COUNT(train.max_steps, 1, BIG), NULL, "stop after so many steps"},
-    {"training", "dry-run", 0, TRAIN | EVAL, FLAG(train.dry_run), NULL, "one batch of training and one of testing"},
+    {"training", "dry-run", 0, TRAIN, FLAG(train.dry_run), NULL, "one batch of training and one of testing"},
+    {"training", "dry-run", 0, EVAL, FLAG(train.dry_run), NULL, "one batch only"},
     {"training", "no-test", 0, TRAIN, FLAG(train.no_test), NULL, "no evaluation after epochs"},
     {"training", "seed", 0, TRAIN | BENCH, SEED(train.seed), "1", "all that is random follows from it"},
 
@@ -60,7 +61,8 @@ static const lk_option table[] = {
 
     {"how", "devices", 0, MODELS, CHOICE(devices, devices_choices), "auto", "where to compute"},
     {"how", "no-cuda", 0, MODELS, ALIAS, "devices=cpu", "the same as --devices cpu"},
-    {"how", "threads", 0, MODELS, INTEGER(train.threads, 1, 1024), NULL,
+    {"how", "threads", 0, TRAIN | EVAL, INTEGER(train.threads, 1, 1024), NULL, "without it as many as there are cores"},
+    {"how", "threads", 0, BENCH, INTEGER(train.threads, 1, 1024), NULL,
      "without it as many as there are cores (bench kernels: 1)"},
     {"how", "num-workers", 0, TRAIN | EVAL, INTEGER(train.workers, 0, 256), "1",
      "threads that prepare batches; 0 for none"},
@@ -77,7 +79,8 @@ static const lk_option table[] = {
     {"output", "save-model", 0, TRAIN, OPTIONAL(train.save_model, "PATH"), NULL,
      "save the final model; without PATH as DATA_MODEL.safetensors"},
     {"output", "log-interval", 0, TRAIN, COUNT(log_interval, 1, BIG), "10", "batches between two lines of output"},
-    {"output", "quiet", 'q', TRAIN | COMPARE, FLAG(quiet), NULL, "train: no progress line; compare: status only"},
+    {"output", "quiet", 'q', TRAIN, FLAG(quiet), NULL, "no progress line"},
+    {"output", "quiet", 'q', COMPARE, FLAG(quiet), NULL, "print nothing; the exit status tells"},
     {"output", "json", 0, MODELS, FLAG(json), NULL, "one JSON object a line"},
     {"output", "help", 'h', ALL, FLAG(help), NULL, "show this text"},
 };

@@ -28,5 +28,8 @@ destroy_states:
         (void)lk__cli_fail(status);
         return LK_EXIT_USAGE;
     }
+    /* main() says why. */
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return LK_EXIT_USAGE;
     return differ ? LK_EXIT_FAILED : LK_EXIT_DONE;
 }

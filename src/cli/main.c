@@ -1,9 +1,12 @@
 /* main.c - the program: finds the command, reads its options, runs it, and
  * makes sure that what was printed has arrived. */
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/spec.h"
 #include "cli/cli.h"
@@ -12,8 +15,8 @@ static const lk_command commands[] = {
     {"train", "[options]", "train a model", "", LK_CMD_TRAIN, 0, 0, "", lk__cmd_train},
     {"eval", "FILE [options]", "test a saved model", "", LK_CMD_EVAL, 0, 1, "", lk__cmd_eval},
     {"compare", "A B", "print what differs between two saved models",
-     "Exit status: 0 when they are the same bits, 1 when they differ, 2 when one cannot be read.", LK_CMD_COMPARE, 2, 2,
-     "two .safetensors files", lk__cmd_compare},
+     "Exit status: 0 when they are the same bits, 1 when they differ, 2 when that could not be told.", LK_CMD_COMPARE,
+     2, 2, "two .safetensors files", lk__cmd_compare},
     {"bench", "kernels|train [options]", "measure speed",
      "kernels: matrix and convolution kernels beside the core's peak, and OpenBLAS where it is installed.\n"
      "train: steps of training with the data in memory.",
@@ -106,8 +109,29 @@ static int dispatch(int argc, char *const *argv)
     return run_command(command, argc - 2, argv + 2);
 }
 
+/* A file must not take the place of a closed standard stream, or it would be
+ * written into. What stands in for stdout cannot be written to. */
+static void hold_streams(void)
+{
+    static const int modes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", modes[fd]) != fd)
+            return;
+}
+
+/* Why stdout failed; a stream keeps the fact, but not the reason. */
+static const char *output_trouble(int error)
+{
+    if (error == 0 && write(STDOUT_FILENO, "", 0) < 0)
+        error = errno;
+    return error ? strerror(error) : "disk full?";
+}
+
 int main(int argc, char **argv)
 {
+    hold_streams();
+    /* A write past the limit of file sizes then fails, and is cleaned up after. */
+    signal(SIGXFSZ, SIG_IGN);
     /* Whoever reads the log through a pipe sees each line when it is made. */
     setvbuf(stdout, NULL, _IOLBF, 0);
     int code = dispatch(argc, argv);
@@ -115,7 +139,7 @@ int main(int argc, char **argv)
     if (fflush(stdout) != 0 || ferror(stdout)) {
         /* A reader that closed its end has seen enough. */
         if (errno != EPIPE)
-            fprintf(stderr, "lockstep: the output could not be written: %s\n", errno ? strerror(errno) : "disk full?");
+            fprintf(stderr, "lockstep: the output could not be written: %s\n", output_trouble(errno));
         return code ? code : LK_EXIT_FAILED;
     }
     return code;

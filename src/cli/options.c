@@ -110,6 +110,11 @@ static lk_status parse_real(const lk_option_set *set, const lk_option *row, cons
                     row->min, row->max);
 }
 
+static lk_status fail_empty(const lk_option_set *set, const lk_option *row)
+{
+    return lk__fail(LK_STATUS_USAGE, "%s: --%s is empty; it wants %s", set->command, row->name, row->arg);
+}
+
 static lk_status set_value(const lk_option_set *set, const lk_option *row, const char *value, void *values)
 {
     void *field = (char *)values + row->offset;
@@ -121,7 +126,7 @@ static lk_status set_value(const lk_option_set *set, const lk_option *row, const
         break;
     case LK_OPTION_TEXT:
         if (!*value)
-            return lk__fail(LK_STATUS_USAGE, "%s: --%s is empty; it wants %s", set->command, row->name, row->arg);
+            return fail_empty(set, row);
         *(const char **)field = value;
         break;
     case LK_OPTION_OPTIONAL:
@@ -152,8 +157,9 @@ typedef struct command_line {
     const lk_option_set *set;
     void *values;
     lk_parsed parsed;
-    const char *next; /* the word after the option, or NULL */
-    bool used_next;   /* it was the option's value */
+    const char *own[LK_OPTIONS_MAX]; /* by row: the value given under its own name, or NULL */
+    const char *next;                /* the word after the option, or NULL */
+    bool used_next;                  /* it was the option's value */
 } command_line;
 
 /* The option that an alias stands for is in its row as "name=value". */
@@ -177,6 +183,16 @@ static lk_status fail_missing(const lk_option_set *set, const lk_option *row)
     return lk__fail(LK_STATUS_USAGE, "%s: --%s needs a value (%s)", set->command, row->name, arg);
 }
 
+/* Sets an option to a value that was written out. */
+static lk_status set_own(command_line *line, size_t index, const char *value)
+{
+    const lk_option *row = &line->set->rows[index];
+    if (row->kind == LK_OPTION_OPTIONAL && !*value)
+        return fail_empty(line->set, row);
+    line->own[index] = value;
+    return set_value(line->set, row, value, line->values);
+}
+
 /* value is what followed '=', or NULL. */
 static lk_status apply(command_line *line, size_t index, const char *value)
 {
@@ -188,15 +204,17 @@ static lk_status apply(command_line *line, size_t index, const char *value)
         return lk__fail(LK_STATUS_USAGE, "%s: --%s takes no value; leave '=%s' out", set->command, row->name, value);
     if (row->kind == LK_OPTION_ALIAS)
         return set_alias(line, row);
-    if (bare || value)
+    if (bare)
         return set_value(set, row, value, line->values);
     const char *next = line->next;
     bool optional = row->kind == LK_OPTION_OPTIONAL;
+    if (value)
+        return set_own(line, index, value);
     /* "-1" may be a bad value, but "--x" is the next option. */
     line->used_next = next && (optional ? next[0] != '-' : strncmp(next, "--", 2) != 0);
     if (!line->used_next && !optional)
         return fail_missing(set, row);
-    return set_value(set, row, line->used_next ? next : "", line->values);
+    return line->used_next ? set_own(line, index, next) : set_value(set, row, "", line->values);
 }
 
 static lk_status parse_long(command_line *line, const char *word)
@@ -208,15 +226,47 @@ static lk_status parse_long(command_line *line, const char *word)
     return apply(line, row, word[2 + length] ? word + 2 + length + 1 : NULL);
 }
 
-/* "-n 4" and "-n4". */
+static size_t find_letter(const lk_option_set *set, char letter)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        if (exists(set, i) && set->rows[i].letter == letter)
+            return i;
+    }
+    return set->count;
+}
+
+/* "-n 4" and "-n4"; letters are not joined, and a flag takes nothing. */
 static lk_status parse_short(command_line *line, const char *word)
 {
     const lk_option_set *set = line->set;
+    size_t row = find_letter(set, word[1]);
+    if (row == set->count)
+        return fail_unknown(set, word);
+    if (!word[2] || set->rows[row].kind != LK_OPTION_FLAG)
+        return apply(line, row, word[2] ? word + 2 : NULL);
+    if (find_letter(set, word[2]) < set->count)
+        return lk__fail(LK_STATUS_USAGE, "%s: '%s': write short options one by one, as in '-%c -%c'", set->command,
+                        word, word[1], word[2]);
+    return lk__fail(LK_STATUS_USAGE, "%s: -%c takes no value; leave '%s' out", set->command, word[1], word + 2);
+}
+
+/* An alias beside a value of its option that says something else; the default,
+ * written out, gives way. */
+static lk_status check_aliases(const command_line *line)
+{
+    const lk_option_set *set = line->set;
     for (size_t i = 0; i < set->count; i++) {
-        if (exists(set, i) && set->rows[i].letter == word[1])
-            return apply(line, i, word[2] ? word + 2 : NULL);
+        const lk_option *alias = &set->rows[i];
+        if (!line->parsed.given[i] || alias->kind != LK_OPTION_ALIAS)
+            continue;
+        size_t length = strcspn(alias->initial, "="), target = find_row(set, alias->initial, length);
+        const lk_option *row = &set->rows[target];
+        const char *own = line->own[target];
+        if (own && strcmp(own, alias->initial + length + 1) != 0 && !(row->initial && strcmp(own, row->initial) == 0))
+            return lk__fail(LK_STATUS_USAGE, "%s: --%s %s and --%s (--%s %s) contradict each other; give one",
+                            set->command, row->name, own, alias->name, row->name, alias->initial + length + 1);
     }
-    return fail_unknown(set, word);
+    return LK_OK;
 }
 
 static lk_status set_defaults(const lk_option_set *set, void *values)
@@ -251,6 +301,7 @@ lk_status lk__options_parse(const lk_option_set *set, int argc, char *const *arg
                             word);
         i += line.used_next;
     }
+    LK_TRY(check_aliases(&line));
     *out = line.parsed;
     return LK_OK;
 }

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -46,6 +47,7 @@ static void json_start(const lk_report *report, const lk_train_start *start)
     cJSON_AddBoolToObject(line, "data_given", report->data_given);
     cJSON_AddNumberToObject(line, "train_samples", (double)start->train->count);
     cJSON_AddNumberToObject(line, "test_samples", start->test ? (double)start->test->count : 0);
+    cJSON_AddNumberToObject(line, "classes", (double)start->train->classes);
     cJSON_AddStringToObject(line, "model", opts->model);
     cJSON_AddNumberToObject(line, "parameters", (double)start->parameters);
     cJSON_AddStringToObject(line, "device", opts->device);
@@ -62,19 +64,18 @@ static void json_start(const lk_report *report, const lk_train_start *start)
 static void text_start(const lk_report *report, const lk_train_start *start)
 {
     const lk_train_opts *opts = &report->args->train;
+    const char *path = start->train->path;
     printf("data %s (", start->train->name);
-    if (*start->train->path)
-        printf("%s; ", start->train->path);
-    else if (!report->data_given)
-        printf("built in, as --data was not given; ");
-    else
-        printf("built in; ");
+    if (!*path)
+        printf(report->data_given ? "built in; " : "built in, as --data was not given; ");
+    else if (strcmp(path, start->train->name) != 0)
+        printf("%s; ", path);
     printf("%zu training", start->train->count);
     if (start->test)
         printf(" and %zu test", start->test->count);
-    printf(" samples), model %s (%zu parameters), %s with %d thread%s, %d shard%s, seed %" PRIu64 "\n", opts->model,
-           start->parameters, opts->device, start->threads, start->threads == 1 ? "" : "s", opts->shards,
-           opts->shards == 1 ? "" : "s", opts->seed);
+    printf(" samples, %zu classes), model %s (%zu parameters), %s with %d thread%s, %d shard%s, seed %" PRIu64 "\n",
+           start->train->classes, opts->model, start->parameters, opts->device, start->threads,
+           start->threads == 1 ? "" : "s", opts->shards, opts->shards == 1 ? "" : "s", opts->seed);
     if (opts->micro_batch && start->one_wave)
         printf("--micro-batch has no effect here: BatchNorm under --bn batch needs the whole batch at once\n");
 }

@@ -18,21 +18,23 @@ static size_t file_count(lk_split split)
     return split == LK_SPLIT_TRAIN ? TRAIN_FILES : 1;
 }
 
-static bool find(const char *folder, lk_split split, size_t index, char path[LK_MAX_PATH])
+static void file_name(lk_split split, size_t index, char name[LK_MAX_FILE_NAME])
 {
-    char name[32] = "test_batch.bin";
     if (split == LK_SPLIT_TRAIN)
-        snprintf(name, sizeof name, "data_batch_%d.bin", (int)index + 1);
-    return lk__find_file(folder, name, path);
+        snprintf(name, LK_MAX_FILE_NAME, "data_batch_%d.bin", (int)index + 1);
+    else
+        snprintf(name, LK_MAX_FILE_NAME, "test_batch.bin");
 }
 
-static bool probe(const char *folder, lk_split split)
+static lk_inventory probe(const char *folder, lk_split split)
 {
-    char path[LK_MAX_PATH];
-    for (size_t i = 0; i < file_count(split); i++)
-        if (!find(folder, split, i, path))
-            return false;
-    return true;
+    lk_inventory inventory = {0};
+    for (size_t i = 0; i < file_count(split); i++) {
+        char path[LK_MAX_PATH], name[LK_MAX_FILE_NAME];
+        file_name(split, i, name);
+        lk__inventory_add(&inventory, folder, name, lk__find_file(folder, name, path));
+    }
+    return inventory;
 }
 
 static lk_status check_records(const char *path, const uint8_t *content, size_t bytes, size_t classes)
@@ -63,8 +65,9 @@ static lk_status open_cifar(lk_dataset *data, const char *folder)
     static const lk_dataset_ops ops = {.get = get};
     size_t files = file_count(data->split);
     for (size_t i = 0; i < files; i++) {
-        char path[LK_MAX_PATH];
-        if (!find(folder, data->split, i, path))
+        char path[LK_MAX_PATH], name[LK_MAX_FILE_NAME];
+        file_name(data->split, i, name);
+        if (!lk__find_file(folder, name, path))
             return lk__fail(LK_STATUS_NOT_FOUND, "the CIFAR files of %s have gone", folder);
         size_t bytes = 0;
         LK_TRY(lk__file_read(path, (size_t)MAX_RECORDS * RECORD, &data->files[i], &bytes));

@@ -4,6 +4,7 @@
  * draws its own. */
 #include "data/dataset.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,6 +87,39 @@ bool lk__find_file(const char *folder, const char *name, char path[LK_MAX_PATH])
     return false;
 }
 
+void lk__inventory_add(lk_inventory *inventory, const char *folder, const char *name, bool found)
+{
+    char path[LK_MAX_PATH];
+    struct stat info;
+    inventory->present += found;
+    if (found)
+        return;
+    if (!*inventory->missing)
+        snprintf(inventory->missing, sizeof inventory->missing, "%s", name);
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) < LK_MAX_PATH && stat(path, &info) != 0 && errno == EACCES)
+        inventory->denied = true;
+}
+
+static bool complete(const lk_inventory *inventory)
+{
+    return !*inventory->missing;
+}
+
+/* True for a folder that holds some files of the format, not all of the split's;
+ * then text says which is missing. */
+static bool explain(const lk_dataset_format *format, const char *folder, lk_split split, char *text, size_t bytes)
+{
+    lk_split other = split == LK_SPLIT_TRAIN ? LK_SPLIT_TEST : LK_SPLIT_TRAIN;
+    lk_inventory wanted = format->probe(folder, split);
+    if (wanted.denied)
+        snprintf(text, bytes, "%s: %s", folder, strerror(EACCES));
+    else if (wanted.present + format->probe(folder, other).present > 0)
+        snprintf(text, bytes, "%s lacks %s", folder, wanted.missing);
+    else
+        return false;
+    return true;
+}
+
 /* Places to search, in order, each with what to call it in a message. */
 typedef struct base_list {
     size_t count;
@@ -145,16 +179,34 @@ static bool named_after_another(const char *path, const dataset_row *row)
     return false;
 }
 
-/* Looks below base, then in base itself. */
-static bool search_base(const dataset_row *row, const char *base, lk_split split, char folder[LK_MAX_PATH])
+/* A search under way. */
+typedef struct hunt {
+    const dataset_row *row;
+    lk_split split;
+    char *folder;      /* (LK_MAX_PATH), the one that is looked at */
+    char trouble[512]; /* of the first folder that holds a part only, or "" */
+} hunt;
+
+static bool look(hunt *h)
 {
-    for (size_t i = 0; i < MAX_FOLDERS && row->folders[i] != NULL; i++) {
-        int length = snprintf(folder, LK_MAX_PATH, "%s/%s", base, row->folders[i]);
-        if (length < LK_MAX_PATH && row->format->probe(folder, split))
+    lk_inventory inventory = h->row->format->probe(h->folder, h->split);
+    if (complete(&inventory))
+        return true;
+    if (!*h->trouble)
+        explain(h->row->format, h->folder, h->split, h->trouble, sizeof h->trouble);
+    return false;
+}
+
+/* Looks below base, then in base itself. */
+static bool search_base(hunt *h, const char *base)
+{
+    for (size_t i = 0; i < MAX_FOLDERS && h->row->folders[i] != NULL; i++) {
+        int length = snprintf(h->folder, LK_MAX_PATH, "%s/%s", base, h->row->folders[i]);
+        if (length < LK_MAX_PATH && look(h))
             return true;
     }
-    snprintf(folder, LK_MAX_PATH, "%s", base);
-    return !named_after_another(base, row) && row->format->probe(folder, split);
+    snprintf(h->folder, LK_MAX_PATH, "%s", base);
+    return !named_after_another(base, h->row) && look(h);
 }
 
 /* Appends to text, which has size bytes; what does not fit is cut. */
@@ -164,8 +216,9 @@ static void append(char *text, size_t size, const char *more)
     snprintf(text + used, size - used, "%s", more);
 }
 
-static lk_status not_found(const dataset_row *row, const base_list *bases)
+static lk_status not_found(const hunt *h, const base_list *bases)
 {
+    const dataset_row *row = h->row;
     char places[1024] = "", folders[256] = "";
     for (size_t i = 0; i < bases->count; i++) {
         append(places, sizeof places, i > 0 ? ", " : "");
@@ -178,11 +231,12 @@ static lk_status not_found(const dataset_row *row, const base_list *bases)
         append(folders, sizeof folders, row->folders[i]);
         append(folders, sizeof folders, "/, ");
     }
-    return lk__fail(LK_STATUS_NOT_FOUND,
-                    "data set '%s' was not found; looked in %s, in each for %sand the files themselves (%s). Say where "
-                    "it is with --data-dir or LOCKSTEP_DATA, install Debian's dataset-fashion-mnist for "
-                    "'fashion-mnist', or use the built-in 'digits'",
-                    row->row.name, places, folders, row->format->expects);
+    return lk__fail(
+        LK_STATUS_NOT_FOUND,
+        "data set '%s' was not found%s%s; looked in %s, in each for %sand the files themselves (%s). Say where "
+        "it is with --data-dir or LOCKSTEP_DATA, install Debian's dataset-fashion-mnist for "
+        "'fashion-mnist', or use the built-in 'digits'",
+        row->row.name, *h->trouble ? ": " : "", h->trouble, places, folders, row->format->expects);
 }
 
 static lk_status search(const dataset_row *row, const char *dir, lk_split split, char folder[LK_MAX_PATH])
@@ -190,10 +244,11 @@ static lk_status search(const dataset_row *row, const char *dir, lk_split split,
     base_list *bases = NULL;
     LK_TRY(LK_ALLOC(1, "folder names", &bases));
     list_bases(bases, dir);
+    hunt h = {.row = row, .split = split, .folder = folder};
     size_t i = 0;
-    while (i < bases->count && !search_base(row, bases->at[i].path, split, folder))
+    while (i < bases->count && !search_base(&h, bases->at[i].path))
         i++;
-    lk_status status = i < bases->count ? LK_OK : not_found(row, bases);
+    lk_status status = i < bases->count ? LK_OK : not_found(&h, bases);
     lk__free(bases);
     return status;
 }
@@ -218,9 +273,11 @@ static const folder_row folder_rows[] = {
     {&lk__cifar_format, &cifar_statistics, "crop=4,flip"},
 };
 
+/* errno says why not, where it is not 0. */
 static bool is_folder(const char *path)
 {
     struct stat info;
+    errno = 0;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
@@ -234,13 +291,32 @@ static lk_status no_such_name(const char *name)
                     near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "", known);
 }
 
+/* None of the formats has all its files of the split in the folder. */
+static lk_status no_split(const char *name, lk_split split)
+{
+    char trouble[LK_MAX_PATH + 128];
+    const char *which = split == LK_SPLIT_TRAIN ? "training" : "test";
+    for (size_t i = 0; i < sizeof folder_rows / sizeof *folder_rows; i++) {
+        const lk_dataset_format *format = folder_rows[i].format;
+        if (explain(format, name, split, trouble, sizeof trouble))
+            return lk__fail(LK_STATUS_NOT_FOUND, "no %s split: folder %s; expected are %s", which, trouble,
+                            format->expects);
+    }
+    return lk__fail(LK_STATUS_NOT_FOUND, "folder %s holds no %s split; expected are IDX files (%s) or CIFAR files (%s)",
+                    name, which, lk__idx_format.expects, lk__cifar_format.expects);
+}
+
 static lk_status open_folder(lk_dataset *data, const char *name)
 {
-    if (!is_folder(name))
+    if (!is_folder(name)) {
+        if (errno == EACCES)
+            return lk__fail(LK_STATUS_NOT_FOUND, "cannot look at folder %s: %s", name, strerror(errno));
         return no_such_name(name);
+    }
     for (size_t i = 0; i < sizeof folder_rows / sizeof *folder_rows; i++) {
         const folder_row *row = &folder_rows[i];
-        if (!row->format->probe(name, data->split))
+        lk_inventory inventory = row->format->probe(name, data->split);
+        if (!complete(&inventory))
             continue;
         data->mean = row->statistics->mean;
         data->std = row->statistics->std;
@@ -248,9 +324,7 @@ static lk_status open_folder(lk_dataset *data, const char *name)
         LK_TRY(copy_string(name, &data->path));
         return row->format->open(data, name);
     }
-    return lk__fail(LK_STATUS_NOT_FOUND, "folder %s holds no %s split; expected are IDX files (%s) or CIFAR files (%s)",
-                    name, data->split == LK_SPLIT_TRAIN ? "training" : "test", lk__idx_format.expects,
-                    lk__cifar_format.expects);
+    return no_split(name, data->split);
 }
 
 static lk_status open_row(lk_dataset *data, const dataset_row *row, const char *dir)

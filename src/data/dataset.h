@@ -36,11 +36,19 @@ struct lk_dataset {
     size_t first[LK_DATASET_MAX_FILES + 1]; /* CIFAR: first sample of each file, then count */
 };
 
+enum { LK_MAX_PATH = 4096, LK_MAX_FILE_NAME = 64 };
+
+/* Which of a split's files a folder holds. */
+typedef struct lk_inventory {
+    size_t present;
+    char missing[LK_MAX_FILE_NAME]; /* the first that is not there, or "" */
+    bool denied;                    /* the folder may not be looked into */
+} lk_inventory;
+
 /* A way to keep a data set in files of one folder. */
 typedef struct lk_dataset_format {
     const char *expects; /* names of the files, for messages */
-    /* True when folder holds the files of the split. */
-    bool (*probe)(const char *folder, lk_split split);
+    lk_inventory (*probe)(const char *folder, lk_split split);
     /* Fills info's numbers, ops and what get needs; info.classes holds the least
      * number of classes before. What was set is freed by lk_dataset_destroy,
      * after failures too. */
@@ -52,10 +60,10 @@ extern const lk_dataset_format lk__cifar_format;
 extern const lk_dataset_ops lk__digits_ops;
 extern const lk_dataset_info lk__digits_info[2]; /* by split */
 
-enum { LK_MAX_PATH = 4096 };
-
 /* folder/name in path when that or folder/name.gz exists. */
 bool lk__find_file(const char *folder, const char *name, char path[LK_MAX_PATH]);
+/* Enters a file of the folder, and whether it was found, into its inventory. */
+void lk__inventory_add(lk_inventory *inventory, const char *folder, const char *name, bool found);
 
 /* A file that is being read, and inflated, on a thread of its own: start-up is
  * short because everything else goes on meanwhile. bytes is what the content

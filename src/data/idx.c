@@ -21,7 +21,7 @@ static bool find(const char *folder, lk_split split, const char *kind, int rank,
 {
     static const char separators[] = {'-', '.'};
     for (size_t i = 0; i < sizeof separators; i++) {
-        char name[64];
+        char name[LK_MAX_FILE_NAME];
         snprintf(name, sizeof name, "%s-%s%cidx%d-ubyte", prefixes[split], kind, separators[i], rank);
         if (lk__find_file(folder, name, path))
             return true;
@@ -29,10 +29,19 @@ static bool find(const char *folder, lk_split split, const char *kind, int rank,
     return false;
 }
 
-static bool probe(const char *folder, lk_split split)
+static lk_inventory probe(const char *folder, lk_split split)
 {
-    char path[LK_MAX_PATH];
-    return find(folder, split, "images", 3, path) && find(folder, split, "labels", 1, path);
+    static const struct {
+        const char *kind;
+        int rank;
+    } files[] = {{"images", 3}, {"labels", 1}};
+    lk_inventory inventory = {0};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[LK_MAX_PATH], name[LK_MAX_FILE_NAME];
+        snprintf(name, sizeof name, "%s-%s-idx%d-ubyte", prefixes[split], files[i].kind, files[i].rank);
+        lk__inventory_add(&inventory, folder, name, find(folder, split, files[i].kind, files[i].rank, path));
+    }
+    return inventory;
 }
 
 static uint32_t word(const uint8_t *bytes)
@@ -50,6 +59,10 @@ static lk_status check_magic(const char *path, uint32_t got, uint32_t expected, 
 /* The first bytes of the content, without reading the rest. */
 static lk_status read_header(const char *path, const char *kind, uint8_t *header, unsigned bytes)
 {
+    /* Finds out what zlib does not tell: why a file cannot be opened, and that
+     * it is a pipe, which would be waited for. */
+    lk_file_outline outline;
+    LK_TRY(lk__file_outline(path, &outline));
     gzFile file = gzopen(path, "rb");
     if (file == NULL)
         return lk__fail(LK_STATUS_IO, "cannot open %s", path);

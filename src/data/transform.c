@@ -88,6 +88,9 @@ static lk_status parse_step(const char *item, lk_transform_step *out)
     return LK_OK;
 }
 
+/* No row comes twice, so that a list and the step that may be one too many fit. */
+_Static_assert((size_t)ROW_COUNT < (size_t)LK_MAX_TRANSFORMS, "lk_transforms has no room for all transforms");
+
 lk_status lk__transforms_parse(const char *text, lk_transforms *out)
 {
     lk_transforms list = {0};
@@ -98,10 +101,12 @@ lk_status lk__transforms_parse(const char *text, lk_transforms *out)
     for (const char *item = text;; item++) {
         char word[MAX_ITEM];
         size_t length = strcspn(item, ",");
-        if (list.count == LK_MAX_TRANSFORMS)
-            return lk__fail(LK_STATUS_USAGE, "augmentation '%s': more than %d changes", text, LK_MAX_TRANSFORMS);
         snprintf(word, sizeof word, "%.*s", (int)lk__min_size(length, sizeof word - 1), item);
         LK_TRY(parse_step(word, &list.steps[list.count]));
+        for (size_t i = 0; i < list.count; i++)
+            if (list.steps[i].row == list.steps[list.count].row)
+                return lk__fail(LK_STATUS_USAGE, "augmentation '%s': %s is there twice", text,
+                                rows[list.steps[i].row].name);
         list.count++;
         item += length;
         if (*item == '\0')

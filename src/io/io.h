@@ -21,6 +21,8 @@ typedef struct lk_json_limits {
  * NULL if all is well, else what is wrong, with its offset in *at. It does not
  * replace parsing. */
 const char *lk__json_check(const char *text, size_t bytes, lk_json_limits limits, size_t *at);
+/* What it returns where a limit was passed, for the caller to name the limit. */
+extern const char lk__json_too_deep[], lk__json_too_long[];
 
 /* Writes the byte or the control character that *text starts with as a JSON
  * string has it, and moves *text past it; returns the bytes written. */

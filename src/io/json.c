@@ -56,6 +56,9 @@ static const char *check_string(const char *text, size_t bytes, size_t *at)
     return "a string without an end";
 }
 
+const char lk__json_too_deep[] = "too many nested objects and arrays";
+const char lk__json_too_long[] = "an array that is too long";
+
 const char *lk__json_check(const char *text, size_t bytes, lk_json_limits limits, size_t *at)
 {
     /* Commas seen at each open level; objects have no limit. */
@@ -74,7 +77,7 @@ const char *lk__json_check(const char *text, size_t bytes, lk_json_limits limits
             i = *at;
         } else if (c == '{' || c == '[') {
             if (depth == limits.depth)
-                return "too many nested objects and arrays";
+                return lk__json_too_deep;
             level[++depth].array = c == '[';
             level[depth].commas = 0;
         } else if (c == '}' || c == ']') {
@@ -82,7 +85,7 @@ const char *lk__json_check(const char *text, size_t bytes, lk_json_limits limits
                 return "a closing bracket too many";
         } else if (c == ',') {
             if (level[depth].array && ++level[depth].commas >= limits.array)
-                return "an array that is too long";
+                return lk__json_too_long;
         } else if ((unsigned char)c >= 0x7f || ((unsigned char)c < 0x20 && !strchr("\t\n\r", c)) || c == 0) {
             return "a character that has no place outside of a string";
         }

@@ -92,9 +92,10 @@ static lk_status read_exactly(const source *in, void *out, size_t bytes)
     return LK_OK;
 }
 
+/* Opening a pipe would wait for its other end, were it not for O_NONBLOCK. */
 static lk_status open_source(const char *path, source *out)
 {
-    source in = {.path = path, .fd = open(path, O_RDONLY | O_CLOEXEC)};
+    source in = {.path = path, .fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
     if (in.fd < 0)
         return lk__fail(errno == ENOENT || errno == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot open %s: %s",
                         path, strerror(errno));
@@ -150,10 +151,14 @@ static lk_status parse_header(const source *in, const char *text, cJSON **out)
                         in->path, HEADER_AT);
     const lk_json_limits limits = {.depth = 8, .array = LK_MAX_DIMS};
     const char *wrong = lk__json_check(text, bytes, limits, &at);
+    if (wrong == lk__json_too_deep)
+        return lk__fail(LK_STATUS_FORMAT, "%s: the header has %s at byte %zu (%d deep at most)", in->path, wrong,
+                        HEADER_AT + at, limits.depth);
+    if (wrong == lk__json_too_long)
+        return lk__fail(LK_STATUS_FORMAT, "%s: the header has %s at byte %zu (%zu numbers at most)", in->path, wrong,
+                        HEADER_AT + at, limits.array);
     if (wrong)
-        return lk__fail(LK_STATUS_FORMAT,
-                        "%s: the header has %s at byte %zu (nesting may be %d deep, arrays %zu numbers long)", in->path,
-                        wrong, HEADER_AT + at, limits.depth, limits.array);
+        return lk__fail(LK_STATUS_FORMAT, "%s: the header has %s at byte %zu", in->path, wrong, HEADER_AT + at);
     const char *end = text;
     cJSON *root = cJSON_ParseWithLengthOpts(text, bytes, &end, false);
     at = (size_t)(end - text);

@@ -1,4 +1,6 @@
 /* evaluate.c - testing a model: each sample once, none padded or repeated. */
+#include <math.h>
+
 #include "base/mem.h"
 #include "base/pool.h"
 #include "train/parts.h"
@@ -67,13 +69,21 @@ lk_status lk__evaluate(const lk_train_opts *opts, lk_split split, lk_metrics *ou
     lk_graph *graph = NULL;
     lk_engine *engine = NULL;
     lk_loader *loader = NULL;
+    lk_metrics metrics = {0};
     lk_status status;
     LK_TRY_GOTO(lk_state_load(opts->init_from, &state), release);
     LK_TRY_GOTO(lk_dataset_open(opts->data, opts->data_dir, split, &data), release);
     LK_TRY_GOTO(lk__build_model(opts, data, &graph), release);
     LK_TRY_GOTO(load_engine(opts, graph, state, &engine), release);
     LK_TRY_GOTO(lk__test_loader(opts, data, &loader), release);
-    LK_TRY_GOTO(lk__evaluate_batches(engine, loader, opts->dry_run ? 1 : 0, out), release);
+    LK_TRY_GOTO(lk__evaluate_batches(engine, loader, opts->dry_run ? 1 : 0, &metrics), release);
+    if (isfinite(metrics.loss))
+        *out = metrics;
+    else
+        status = lk__fail(LK_STATUS_NONFINITE,
+                          "%s: the average loss is not finite, although every weight is: they are too large for this "
+                          "data",
+                          opts->init_from);
 
 release:
     lk_loader_destroy(loader);

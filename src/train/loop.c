@@ -1,6 +1,7 @@
 /* loop.c - a training run: epochs of steps, an evaluation after each, the
  * model saved at the end. */
 #include <math.h>
+#include <stdio.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -176,8 +177,9 @@ static lk_status train_epoch(train_run *run, size_t epoch)
             break;
         LK_TRY(train_batch(run, epoch, index, batch));
         /* Waiting for the test files now does not delay the first step, and
-         * finding them damaged does not come at the end of an epoch. */
-        if (run->result.steps == 1 && run->test)
+         * finding them damaged does not come at the end of an epoch. Where
+         * training ends here, the evaluation is what waits. */
+        if (run->result.steps == 1 && run->total_steps > 1 && run->test)
             LK_TRY(lk__check_readable(run->test));
     }
     run->earlier_epochs = run->result.train_seconds;
@@ -211,11 +213,29 @@ static lk_status test_epoch(train_run *run, size_t epoch)
 static lk_status finish(train_run *run)
 {
     lk_state *state;
+    lk_status status;
     LK_TRY(lk_engine_state(run->engine, &state));
     run->result.hash = lk_state_hash(state);
-    lk_status status = *run->result.saved ? lk_state_save(state, run->result.saved) : LK_OK;
+    LK_TRY_GOTO(lk__check_finite(state, "the trained model"), destroy_state);
+    status = *run->result.saved ? lk_state_save(state, run->result.saved) : LK_OK;
+destroy_state:
     lk_state_destroy(state);
     return status;
+}
+
+/* What was learned before the evaluation failed is not lost with it; what came
+ * to nothing does not replace an older model. */
+static lk_status save_anyway(train_run *run, lk_status failure)
+{
+    char why[1024];
+    if (!*run->result.saved || failure == LK_STATUS_NONFINITE)
+        return failure;
+    snprintf(why, sizeof why, "%s", lk_error_detail());
+    if (finish(run) == LK_OK)
+        return lk__fail(failure, "%s; the model was saved to %s", why, run->result.saved);
+    char second[1024];
+    snprintf(second, sizeof second, "%s", lk_error_detail());
+    return lk__fail(failure, "%s; the model was not saved: %s", why, second);
 }
 
 lk_status lk__train(const lk_train_opts *opts, const lk_train_events *events, lk_train_result *out)
@@ -227,7 +247,11 @@ lk_status lk__train(const lk_train_opts *opts, const lk_train_events *events, lk
     run.began = lk__clock();
     for (size_t epoch = 0; run.result.steps < run.total_steps; epoch++) {
         LK_TRY_GOTO(train_epoch(&run, epoch), close_run);
-        LK_TRY_GOTO(test_epoch(&run, epoch), close_run);
+        status = test_epoch(&run, epoch);
+        if (status != LK_OK) {
+            status = save_anyway(&run, status);
+            goto close_run;
+        }
     }
     run.result.seconds = lk__clock() - run.began;
     LK_TRY_GOTO(finish(&run), close_run);

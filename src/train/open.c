@@ -58,5 +58,5 @@ lk_status lk__init_engine(lk_engine *engine, const lk_state *state, const char *
     lk_status status = lk_engine_set_state(engine, state);
     if (status != LK_OK)
         return lk__fail(status, "%s: %s", path, lk_error_detail());
-    return LK_OK;
+    return lk__check_finite(state, path);
 }

@@ -1,11 +1,38 @@
-/* save.c - where a model goes, checked before hours are spent on it. */
+/* save.c - where a model goes, checked before hours are spent on it, and whether
+ * it is worth keeping. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "io/io.h"
 #include "train/parts.h"
+
+static bool all_finite(const lk_entry *entry)
+{
+    const float *values = entry->data;
+    bool finite = true;
+    for (size_t i = 0; i < entry->bytes / sizeof *values; i++)
+        finite &= isfinite(values[i]) != 0;
+    return finite;
+}
+
+lk_status lk__check_finite(const lk_state *state, const char *what)
+{
+    for (size_t i = 0; i < lk_state_count(state); i++) {
+        const lk_entry *entry = lk_state_at(state, i);
+        if (entry->dtype != LK_DTYPE_F32 || all_finite(entry))
+            continue;
+        /* A file's keys may hold anything: cut and escaped. */
+        char cut[80], quoted[6 * sizeof cut + 3];
+        snprintf(cut, sizeof cut, "%s", entry->name);
+        quoted[lk__json_quote(cut, quoted)] = '\0';
+        return lk__fail(LK_STATUS_NONFINITE, "%s: key %s holds values that are not finite", what, quoted);
+    }
+    return LK_OK;
+}
 
 lk_status lk__save_path(const char *path, int rank, char *out, size_t bytes)
 {

@@ -73,7 +73,10 @@ typedef struct lk_train_events {
 } lk_train_events;
 
 /* What can be known to be wrong (a folder that cannot be written to, a
- * malformed init_from) is reported before the first step. */
+ * malformed init_from) is reported before the first step, damaged test files
+ * after it. A model whose evaluation fails is saved all the same, unless it is
+ * the loss that is not finite; weights that are not finite are NONFINITE, too,
+ * and never saved. */
 lk_status lk__train(const lk_train_opts *opts, const lk_train_events *events, lk_train_result *out) LK_CHECKED;
 
 /* Loads a model file into the named model and evaluates it on a split of the

@@ -89,6 +89,11 @@ for command in train eval compare bench info help; do
 done
 run 0 help train
 said out "--batch-size N" "(default 64)" "--save-model [PATH]" "--bn batch|shard" "(default adadelta)" "(default .7)"
+run 0 help compare
+said out "the exit status tells"
+check "help compare says nothing of train" test "$(grep -c 'progress' out)" -eq 0
+run 0 help eval
+said out "one batch only"
 run 0 info
 said out "cnn" "mlp" "resnet20" "digits" "mnist" "adadelta" "step" "cpu"
 refused 2 "no command 'trian'" "'train'" -- trian
@@ -120,6 +125,13 @@ refused 2 "--gamma" "--schedule" -- train --schedule constant --gamma .5
 refused 2 "flop" "flip" -- train --augment flop --data tiny
 refused 2 "hidden=8.5" "whole number" -- train --model mlp:hidden=8.5 --data tiny
 refused 2 "size=1.5" "whole number" -- train --schedule step:size=1.5
+refused 2 "flip is there twice" -- train --augment flip,flip --data tiny
+refused 2 "--save-model is empty" -- train --save-model ''
+refused 2 "--save-model is empty" -- train --save-model=
+refused 2 "--bn shard" "--sync-bn" "contradict" -- train --bn shard --sync-bn
+refused 2 "--bn shard" "--sync-bn" "contradict" -- train --sync-bn --bn shard
+refused 2 "'-h -q'" -- train -hq
+refused 2 "-q takes no value" "'=3'" -- train -q=3
 refused 2 "'none'" "alone" -- train --augment flip,none --data tiny
 refused 2 "mnits" "mnist" -- train --data mnits
 refused 2 "cifar10" "looked in" "nowhere" "./data" -- train --data cifar10 --data-dir nowhere
@@ -132,14 +144,14 @@ check "nothing was written by commands that were refused" test -z "$(find . -nam
 
 # The reference's log lines, and both spellings of options.
 run 0 "${train[@]}" --epochs 2 --batch_size=32 --log-interval 2 --save_model model.safetensors
-said out "data tiny" "model mlp" "parameters" "cpu with 2 threads" "16 shards" "seed 1"
+said out "data tiny (96 training and 40 test samples, 10 classes)" "model mlp" "parameters" "cpu with 2 threads" "16 shards" "seed 1"
 said out "Train Epoch: 1 [0/96 (0%)]	Loss: " "Train Epoch: 1 [64/96 (67%)]	Loss: " "Train Epoch: 2 [64/96 (67%)]"
 said out "Test set: Average loss: " "/40 (" "Total Training Time " "Model saved to model.safetensors" "State hash "
 check "one test line an epoch" test "$(grep -c '^Test set: ' out)" -eq 2
 check "log lines of batches 0 and 2 only" test "$(grep -c '^Train Epoch: 1 ' out)" -eq 2
 check "--quiet leaves stderr empty" test ! -s err
 check "the model was saved" test -s model.safetensors
-check "nothing was left beside the model" test "$(find . -name '*model.saf*' | wc -l)" -eq 1
+check "nothing was left beside the model" test "$(find . -name '*model.saf*' -o -name '.lk-*' | wc -l)" -eq 1
 last=$(grep '^Test set: ' out | tail -1)
 hash=$(sed -n 's/^State hash //p' out)
 
@@ -227,7 +239,51 @@ cp model.safetensors kept.safetensors
 run 1 "${train[@]}" --optimizer sgd --lr 1000000 --epochs 50 --save-model kept.safetensors
 said err "lockstep: " "loss" "--lr"
 check "a failed run leaves the old model" cmp -s model.safetensors kept.safetensors
-check "a failed run leaves no other file" test "$(find . -name '*kept.saf*' | wc -l)" -eq 1
+check "a failed run leaves no other file" test "$(find . -name '*kept.saf*' -o -name '.lk-*' | wc -l)" -eq 1
+
+# Weights that are not finite are neither taken nor kept.
+not_finite() { # FILE - a copy of model.safetensors that ends in a NaN
+    { head -c -4 model.safetensors && bytes 0 0 192 127; } >"$1"
+}
+not_finite nan.safetensors
+refused 1 "nan.safetensors: key " "not finite" -- eval nan.safetensors --model mlp --data tiny
+refused 1 "nan.safetensors: key " "not finite" -- "${train[@]}" --init-from nan.safetensors
+run 0 "${train[@]}" --optimizer sgd --lr 1000000 --epochs 1 --no-test --save-model vast.safetensors
+refused 1 "vast.safetensors: the average loss is not finite" "every weight is" -- \
+    eval vast.safetensors --model mlp --data tiny
+
+# A file that can grow no further: an error, not a signal, and nothing left.
+line="train under ulimit -f"
+(ulimit -f 32 && "$program" "${train[@]}" --dry-run --save-model large.safetensors >out 2>err)
+check "a limit on file sizes is status 1" test $? -eq 1
+said err "large.safetensors" "File too large"
+check "a limit on file sizes leaves nothing" test -z "$(find . -name 'large.saf*' -o -name '.lk-*')"
+
+# Saving goes through links; the longest names are names.
+mkdir away && ln -s away/target.safetensors link.safetensors
+run 0 "${train[@]}" --dry-run --save-model link.safetensors
+check "a dangling link's target is written" test -L link.safetensors -a -s away/target.safetensors
+cp model.safetensors away/target.safetensors
+run 0 "${train[@]}" --dry-run --save-model link.safetensors
+check "a link stays" test -L link.safetensors
+check "a link's target is replaced" test "$(cmp -s model.safetensors away/target.safetensors; echo $?)" -eq 1
+ln -s loop.safetensors loop.safetensors
+refused 2 "circle" -- "${train[@]}" --dry-run --save-model loop.safetensors
+long=$(printf 'n%.0s' {1..238}).safetensors
+run 0 "${train[@]}" --dry-run --save-model "$long"
+check "a name of 250 characters" test -s "$long"
+refused 2 "too long" -- "${train[@]}" --save-model "nnnnnnnnnn$long"
+
+# Pipes are not waited for.
+mkfifo pipe
+refused 2 "pipe is not a regular file" -- compare pipe model.safetensors
+refused 1 "pipe is not a regular file" -- eval pipe --model mlp --data tiny
+refused 1 "pipe is not a regular file" -- "${train[@]}" --init-from pipe
+for file in train-images-idx3-ubyte t10k-labels-idx1-ubyte; do
+    cp -r tiny piped && rm piped/$file && mkfifo piped/$file
+    refused 1 "$file is not a regular file" -- train --data piped --model mlp
+    rm -r piped
+done
 
 # Malformed data.
 cp -r tiny short && head -c 500 tiny/train-images-idx3-ubyte >short/train-images-idx3-ubyte
@@ -242,9 +298,35 @@ if command -v gzip >/dev/null; then
     run 1 train --data packed --model mlp --batch-size 32 --log-interval 1 --quiet
     said err "t10k-images-idx3-ubyte.gz"
     check "a torn test file is found at once" test "$(grep -c '^Train Epoch' out)" -le 1
+    # More than zlib looks at for the header: 512 images of what does not shrink.
+    { bytes 0 0 8 3 0 0 2 0 0 0 0 8 0 0 0 8 && head -c 32768 model.safetensors; } |
+        gzip >packed/t10k-images-idx3-ubyte.gz
+    { bytes 0 0 8 1 0 0 2 0 && head -c 512 /dev/zero; } | gzip >packed/t10k-labels-idx1-ubyte.gz
+    run 0 train --data packed --model mlp --dry-run --quiet
+    size=$(wc -c <packed/t10k-images-idx3-ubyte.gz)
+    crc=$(od -An -tu1 -j $((size - 6)) -N 1 packed/t10k-images-idx3-ubyte.gz)
+    bytes $((crc ^ 1)) | dd of=packed/t10k-images-idx3-ubyte.gz bs=1 seek=$((size - 6)) conv=notrunc 2>/dev/null
+    run 1 train --data packed --model mlp --batch-size 32 --log-interval 1 --quiet
+    said err "t10k-images-idx3-ubyte.gz" "incorrect data check" "fetch the file anew"
+    check "a wrong checksum is found after the first step" test "$(grep -c '^Train Epoch' out)" -eq 1
+    run 1 train --data packed --model mlp --max-steps 1 --quiet --save-model learned.safetensors
+    said err "incorrect data check" "the model was saved to learned.safetensors"
+    run 0 info learned.safetensors
 fi
 mkdir empty
 refused 2 "empty" -- train --data empty --model mlp
+cp -r tiny half && rm half/t10k-labels-idx1-ubyte
+refused 2 "no test split" "half lacks t10k-labels-idx1-ubyte" -- train --data half --model mlp
+rm half/train-images-idx3-ubyte
+refused 2 "half lacks train-images-idx3-ubyte" -- train --data half --model mlp
+refused 2 "'mnist'" "half lacks train-images-idx3-ubyte" -- train --data mnist --data-dir half
+cp -r tiny denied && chmod a-r denied/train-images-idx3-ubyte
+if ! cat denied/train-images-idx3-ubyte >/dev/null 2>&1; then
+    refused 1 "train-images-idx3-ubyte" "Permission denied" -- train --data denied --model mlp
+    chmod a-x denied
+    refused 2 "denied" "Permission denied" -- train --data denied --model mlp
+fi
+chmod u+rwx denied
 
 # One JSON object a line and nothing else.
 run 0 "${train[@]}" --epochs 1 --batch-size 32 --json
@@ -266,8 +348,14 @@ said out "img/s"
 if [ -w /dev/full ]; then
     "$program" info >/dev/full 2>err
     check "a full disk behind stdout is status 1" test $? -eq 1
-    check "and is told" grep -q "could not be written" err
+    check "and is told" grep -q "could not be written: No space left" err
+    "$program" compare model.safetensors other.safetensors >/dev/full 2>err
+    check "compare that cannot print tells nothing" test $? -eq 2
 fi
+line="info >&-"
+"$program" info >&- 2>err
+check "a closed stdout is status 1" test $? -eq 1
+check "and says why" grep -q "could not be written: Bad file descriptor" err
 line="train | head"
 { "$program" "${train[@]}" --epochs 3 --log-interval 1 2>err || true; } | head -1 >out
 check "a closed pipe ends quietly" test ! -s err

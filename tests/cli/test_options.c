@@ -1,5 +1,5 @@
 /* test_options.c - the option parser on a table of its own, and the program's
- * own table: every default is legal, no name occurs twice. */
+ * own table: every default is legal, no command has a name twice. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,6 +38,7 @@ static const lk_option rows[] = {
     {"b", "rate", 0, 1, LK_OPTION_REAL, AT(rate), "X", 0, 2, NULL, ".5", "a rate"},
     {"b", "mode", 0, 1, LK_OPTION_CHOICE, AT(mode), NULL, 0, 0, modes, "batch", "a mode"},
     {"b", "by-shard", 0, 1, LK_OPTION_ALIAS, 0, NULL, 0, 0, NULL, "mode=shard", "the same as --mode shard"},
+    {"b", "by-batch", 0, 1, LK_OPTION_ALIAS, 0, NULL, 0, 0, NULL, "mode=batch", "the same as --mode batch"},
     {"b", "elsewhere", 0, 2, LK_OPTION_FLAG, AT(loud), NULL, 0, 0, NULL, NULL, "another command's"},
 };
 
@@ -118,6 +119,22 @@ static void the_last_one_wins(void **state)
     assert_int_equal(parsed_ok("--batch-size 7 --batch-size 8").count, 8);
     assert_int_equal(parsed_ok("--mode batch --by-shard").mode, 1);
     assert_int_equal(parsed_ok("--by-shard --mode batch").mode, 0);
+}
+
+static void contradictions_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(parsed_ok("--mode shard --by-shard").mode, 1);
+    refuse("--mode shard --by-batch", "--mode shard", "--by-batch");
+    refuse("--by-batch --mode shard", "--mode shard", "--by-batch");
+}
+
+static void short_options_are_not_joined(void **state)
+{
+    (void)state;
+    refuse("-ln", "'-l -n'", "one by one");
+    refuse("-l=3", "-l takes no value", "'=3'");
+    refuse("--save-model=", "--save-model is empty", "PATH");
 }
 
 static void optional_values_stop_at_options(void **state)
@@ -207,7 +224,8 @@ static void the_programs_table_is_sound(void **state)
             assert_true(all.rows[i].commands != 0);
             assert_null(strchr(all.rows[i].name, '_'));
             for (size_t j = 0; j < i; j++)
-                assert_string_not_equal(all.rows[i].name, all.rows[j].name);
+                if (all.rows[i].commands & all.rows[j].commands)
+                    assert_string_not_equal(all.rows[i].name, all.rows[j].name);
         }
     }
 }
@@ -268,6 +286,8 @@ int main(void)
         cmocka_unit_test(defaults_come_from_the_table),
         cmocka_unit_test(spellings_are_interchangeable),
         cmocka_unit_test(the_last_one_wins),
+        cmocka_unit_test(contradictions_are_refused),
+        cmocka_unit_test(short_options_are_not_joined),
         cmocka_unit_test(optional_values_stop_at_options),
         cmocka_unit_test(words_and_what_was_given),
         cmocka_unit_test(unknown_options_name_the_nearest),

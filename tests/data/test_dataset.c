@@ -199,7 +199,8 @@ static void idx_bad_gzip(void **state)
     refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, IMAGES ".gz", "ends at byte 120");
     put_word(made.images + 4, COUNT - 1);
     put(&here, IMAGES ".gz", made.images, sizeof made.images);
-    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, IMAGES ".gz", "more than the 106 bytes");
+    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, IMAGES ".gz",
+           "more than the 106 bytes that are expected; it is damaged");
     put_word(made.images + 4, 0xffffffffu);
     put(&here, IMAGES ".gz", made.images, sizeof made.images);
     refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, IMAGES ".gz", "gzipped bytes can hold");

@@ -363,6 +363,24 @@ static void a_run_that_diverges_saves_nothing(void **state)
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
+static void weights_that_are_not_finite_are_not_saved(void **state)
+{
+    (void)state;
+    char path[PATH];
+    record told;
+    lk_train_result result;
+    lk_train_opts opts = options();
+    opts.optimizer = "sgd";
+    opts.lr = 1e39;
+    opts.max_steps = 1;
+    opts.no_test = true;
+    opts.save_model = below("burst.safetensors", path);
+    assert_int_equal(train(&opts, &told, &result), LK_STATUS_NONFINITE);
+    assert_int_equal(told.steps, 1);
+    assert_non_null(strstr(lk_error_detail(), "key \""));
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
 static void rank_in_a_path(void **state)
 {
     (void)state;
@@ -389,6 +407,7 @@ int main(void)
         cmocka_unit_test(saved_models_come_back),
         cmocka_unit_test(mistakes_are_found_before_the_first_step),
         cmocka_unit_test(a_run_that_diverges_saves_nothing),
+        cmocka_unit_test(weights_that_are_not_finite_are_not_saved),
         cmocka_unit_test(rank_in_a_path),
     };
     return cmocka_run_group_tests(tests, make_data, remove_data);
