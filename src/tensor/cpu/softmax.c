@@ -90,6 +90,32 @@ void LK_KERNEL(log_softmax_grad_input)(lk_device *dev, const lk_tensor *y, const
                     .row = log_softmax_grad_row});
 }
 
+typedef void (*row_fn)(const rows *r, size_t n);
+
+static void run_loss(lk_device *dev, const lk_tensor *x, const int32_t *labels, float *loss, int32_t *correct,
+                     row_fn row)
+{
+    run(dev, (rows){.n = x->shape.n,
+                    .classes = lk__shape_sample(x->shape),
+                    .x = lk__f32(x),
+                    .labels = labels,
+                    .loss = loss,
+                    .correct = correct,
+                    .row = row});
+}
+
+static void run_loss_grad(lk_device *dev, const lk_tensor *x, const int32_t *labels, float scale, lk_tensor *dx,
+                          row_fn row)
+{
+    run(dev, (rows){.n = x->shape.n,
+                    .classes = lk__shape_sample(x->shape),
+                    .x = lk__f32(x),
+                    .labels = labels,
+                    .scale = scale,
+                    .y = lk__f32(dx),
+                    .row = row});
+}
+
 static void nll_row(const rows *r, size_t n)
 {
     const float *x = r->x + n * r->classes;
@@ -100,13 +126,7 @@ static void nll_row(const rows *r, size_t n)
 
 void LK_KERNEL(nll_forward)(lk_device *dev, const lk_tensor *x, const int32_t *labels, float *loss, int32_t *correct)
 {
-    run(dev, (rows){.n = x->shape.n,
-                    .classes = lk__shape_sample(x->shape),
-                    .x = lk__f32(x),
-                    .labels = labels,
-                    .loss = loss,
-                    .correct = correct,
-                    .row = nll_row});
+    run_loss(dev, x, labels, loss, correct, nll_row);
 }
 
 static void nll_grad_row(const rows *r, size_t n)
@@ -118,12 +138,7 @@ static void nll_grad_row(const rows *r, size_t n)
 
 void LK_KERNEL(nll_grad_input)(lk_device *dev, const lk_tensor *x, const int32_t *labels, float scale, lk_tensor *dx)
 {
-    run(dev, (rows){.n = x->shape.n,
-                    .classes = lk__shape_sample(x->shape),
-                    .labels = labels,
-                    .scale = scale,
-                    .y = lk__f32(dx),
-                    .row = nll_grad_row});
+    run_loss_grad(dev, x, labels, scale, dx, nll_grad_row);
 }
 
 static void cross_entropy_row(const rows *r, size_t n)
@@ -137,13 +152,7 @@ static void cross_entropy_row(const rows *r, size_t n)
 void LK_KERNEL(cross_entropy_forward)(lk_device *dev, const lk_tensor *x, const int32_t *labels, float *loss,
                                       int32_t *correct)
 {
-    run(dev, (rows){.n = x->shape.n,
-                    .classes = lk__shape_sample(x->shape),
-                    .x = lk__f32(x),
-                    .labels = labels,
-                    .loss = loss,
-                    .correct = correct,
-                    .row = cross_entropy_row});
+    run_loss(dev, x, labels, loss, correct, cross_entropy_row);
 }
 
 static void cross_entropy_grad_row(const rows *r, size_t n)
@@ -162,11 +171,5 @@ static void cross_entropy_grad_row(const rows *r, size_t n)
 void LK_KERNEL(cross_entropy_grad_input)(lk_device *dev, const lk_tensor *x, const int32_t *labels, float scale,
                                          lk_tensor *dx)
 {
-    run(dev, (rows){.n = x->shape.n,
-                    .classes = lk__shape_sample(x->shape),
-                    .x = lk__f32(x),
-                    .labels = labels,
-                    .scale = scale,
-                    .y = lk__f32(dx),
-                    .row = cross_entropy_grad_row});
+    run_loss_grad(dev, x, labels, scale, dx, cross_entropy_grad_row);
 }
