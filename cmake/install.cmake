@@ -4,6 +4,10 @@
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH LK_PC_TO_PREFIX /prefix/${pc_dir} /prefix)
 string(REGEX REPLACE "/$" "" LK_PC_TO_PREFIX "${LK_PC_TO_PREFIX}")
+set(LK_PC_HWLOC)
+if(HWLOC_FOUND)
+  set(LK_PC_HWLOC " hwloc")
+endif()
 configure_file(${CMAKE_CURRENT_LIST_DIR}/lockstep.pc.in ${CMAKE_CURRENT_BINARY_DIR}/lockstep.pc @ONLY)
 
 install(TARGETS lockstep ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

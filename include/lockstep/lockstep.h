@@ -5,6 +5,8 @@
 #include <lockstep/data.h>
 #include <lockstep/engine.h>
 #include <lockstep/graph.h>
+#include <lockstep/group.h>
+#include <lockstep/launch.h>
 #include <lockstep/state.h>
 #include <lockstep/status.h>
 

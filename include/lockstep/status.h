@@ -23,6 +23,7 @@ extern "C" {
     X(MISMATCH, "two things that must agree do not")      \
     X(MEMORY, "out of memory")                            \
     X(NONFINITE, "a loss or gradient is not finite")      \
+    X(PEER, "another rank failed, left or stayed away")   \
     X(UNSUPPORTED, "not available on this machine or build")
 
 typedef enum lk_status {

@@ -43,6 +43,35 @@ int lk__tree_stack(int shards, int s, int *begin)
     return depth;
 }
 
+int lk__tree_middle(int lo, int hi)
+{
+    assert(hi - lo >= 2);
+    return lo + (1 << (31 - __builtin_clz((unsigned)(hi - lo - 1))));
+}
+
+int lk__tree_roots(int shards, int first, int last, int *begin)
+{
+    assert(0 <= first && first <= last && last <= shards && shards <= LK_MAX_SHARDS);
+    int count = 0;
+    while (first < last) {
+        /* Down from the whole tree, to the largest node that begins at first
+         * and ends by last. */
+        int lo = 0, hi = shards;
+        while (lo != first || hi > last) {
+            int middle = lk__tree_middle(lo, hi);
+            if (first < middle)
+                hi = middle;
+            else
+                lo = middle;
+        }
+        if (begin)
+            begin[count] = first;
+        count++;
+        first = hi;
+    }
+    return count;
+}
+
 size_t lk__shard_begin(size_t batch, int shards, int s)
 {
     /* Split so that batch * s cannot overflow. */

@@ -27,6 +27,15 @@ int lk__tree_depth(int shards, int s);
  * LK_TREE_MAX_DEPTH. Entry i ends where entry i+1 begins, the last at s+1. */
 int lk__tree_stack(int shards, int s, int *begin);
 
+/* Where the node [lo,hi) of two leaves or more is split. */
+int lk__tree_middle(int lo, int hi);
+
+/* The maximal subtrees of the tree over [0,shards) inside [first,last), left to
+ * right: returns how many there are, and the first leaf of each in begin (may be
+ * NULL, else room for LK_TREE_MAX_DEPTH). Root i ends where root i+1 begins, the
+ * last at `last`; an empty range has none. */
+int lk__tree_roots(int shards, int first, int last, int *begin);
+
 /* First sample of shard s when batch samples are cut into shards near-evenly;
  * s = shards gives batch. */
 size_t lk__shard_begin(size_t batch, int shards, int s);

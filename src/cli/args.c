@@ -9,12 +9,14 @@
 #define FIELD(name) offsetof(lk_args, name)
 
 enum { TRAIN = LK_CMD_TRAIN, EVAL = LK_CMD_EVAL, COMPARE = LK_CMD_COMPARE, BENCH = LK_CMD_BENCH, INFO = LK_CMD_INFO };
-enum { MODELS = TRAIN | EVAL | BENCH, ALL = MODELS | COMPARE | INFO | LK_CMD_HELP };
+enum { RUN = LK_CMD_RUN };
+enum { MODELS = TRAIN | EVAL | BENCH, ALL = MODELS | COMPARE | INFO | RUN | LK_CMD_HELP };
 
 #define BIG 1e9
 
 static const char *const devices_choices[] = {"auto", "cpu", NULL};
 static const char *const bn_choices[] = {"batch", "shard", NULL};
+static const char *const bind_choices[] = {"none", "core", NULL};
 
 /* The middle of a row: kind, field, the value's name in the help, its range. */
 #define FLAG(f) LK_OPTION_FLAG, FIELD(f), NULL, 0, 0, NULL
@@ -76,6 +78,32 @@ static const lk_option table[] = {
     {"bench", "steps", 0, BENCH, COUNT(steps, 1, BIG), "50", "bench train: steps to time"},
     {"bench", "repeat", 0, BENCH, COUNT(repeat, 1, 1000), "7", "bench kernels: timings of which the median counts"},
 
+    {"bench", "nproc", 'n', BENCH, INTEGER(nproc, 1, 256), "2", "bench allreduce: ranks to start"},
+    {"bench", "backend", 0, BENCH, TEXT(backend, "auto|shm|tcp"), NULL, "bench allreduce: what moves the bytes"},
+    {"bench", "max-bytes", 0, BENCH, COUNT(max_bytes, 4, BIG), "100000000", "bench allreduce: the largest vector"},
+    {"bench", "runs", 0, BENCH, COUNT(runs, 1, 99), "5", "bench allreduce: runs of which the median counts"},
+
+    {"ranks", "nproc-per-node", 'n', RUN, TEXT(run.nproc, "N|auto"), "1",
+     "ranks on this node; auto: as many as there are cores"},
+    {"ranks", "nproc", 0, RUN, TEXT(run.nproc, "N|auto"), NULL, "the same as --nproc-per-node"},
+    {"ranks", "max-restarts", 0, RUN, INTEGER(run.max_restarts, 0, 1e6), "0",
+     "start all ranks again, so many times, after one has failed"},
+    {"ranks", "bind", 0, RUN, CHOICE(run.bind, bind_choices), "none", "core: a share of the cores for each rank"},
+    {"ranks", "log-dir", 0, RUN, TEXT(run.log_dir, "DIR"), NULL, "also write each rank's output to DIR/rank_R.log"},
+    {"ranks", "timeout", 0, RUN, REAL(run.timeout, "SECONDS", .1, 1e7), "300",
+     "how long nodes that are missing and ranks that are stopped are waited for"},
+    {"nodes", "nnodes", 0, RUN, INTEGER(run.nnodes, 1, 4096), "1", "nodes of the job; run the same line on each"},
+    {"nodes", "node-rank", 0, RUN, INTEGER(run.node_rank, 0, 4095), NULL, "which of them this is, from 0"},
+    {"nodes", "master-addr", 0, RUN, TEXT(run.master_addr, "HOST"), NULL,
+     "node 0's host, where nodes and ranks meet; without it 127.0.0.1"},
+    {"nodes", "master-port", 0, RUN, INTEGER(run.master_port, 1, 65535), NULL,
+     "without it any free port; with several nodes 29400"},
+    {"nodes", "init-method", 0, RUN, TEXT(run.init_method, "URL"), NULL,
+     "where nodes meet: tcp://HOST:PORT, or file://PATH in a folder that all see"},
+    {"nodes", "rdzv-endpoint", 0, RUN, TEXT(run.rdzv_endpoint, "HOST:PORT"), NULL,
+     "the same as --init-method tcp://HOST:PORT"},
+    {"nodes", "standalone", 0, RUN, FLAG(run.standalone), NULL, "one node, which is the default"},
+
     {"output", "save-model", 0, TRAIN, OPTIONAL(train.save_model, "PATH"), NULL,
      "save the final model; without PATH as DATA_MODEL.safetensors"},
     {"output", "log-interval", 0, TRAIN, COUNT(log_interval, 1, BIG), "10", "batches between two lines of output"},
@@ -89,9 +117,33 @@ static const lk_option table[] = {
 
 _Static_assert(ROWS <= (size_t)LK_OPTIONS_MAX, "lk_parsed has no room for all options");
 
+/* What torchrun, torch.distributed.launch and well-known scripts call things. */
+static const lk_foreign_option run_foreign[] = {
+    {"-nr", "write --node-rank: lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
+    {"--nr", "write --node-rank: lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
+    {"-ip", "write --master-addr: lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
+    {"--nodes", "write --nnodes: lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
+    {"-g", "write -n for the ranks on this node: lockstep run -n 4 PROGRAM"},
+    {"--gpus", "write -n for the ranks on this node: lockstep run -n 4 PROGRAM"},
+    {"-m", "any program can be run: lockstep run -n 2 python3 -m MODULE"},
+    {"--module", "any program can be run: lockstep run -n 2 python3 -m MODULE"},
+    {"--no-python", "nothing is put before the program: lockstep run -n 2 PROGRAM; a script is 'python3 SCRIPT'"},
+    {"--use-env", "LOCAL_RANK is always in the environment: leave it out"},
+    {"--rdzv-backend", "leave it out and give each node its rank: lockstep run --nnodes 2 --node-rank 1 "
+                       "--rdzv-endpoint HOST:PORT -n 4 PROGRAM"},
+    {"--rdzv-id", "leave it out; LOCKSTEP_TOKEN, the same on all nodes, tells jobs apart"},
+    {NULL, NULL},
+};
+
 lk_option_set lk__args_options(const char *command, unsigned bit, size_t max_words)
 {
-    return (lk_option_set){.rows = table, .count = ROWS, .commands = bit, .command = command, .max_words = max_words};
+    return (lk_option_set){.rows = table,
+                           .count = ROWS,
+                           .commands = bit,
+                           .command = command,
+                           .max_words = max_words,
+                           .ends_at_word = bit == LK_CMD_RUN,
+                           .foreign = bit == LK_CMD_RUN ? run_foreign : NULL};
 }
 
 lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, lk_args *out)
@@ -103,6 +155,8 @@ lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, 
     args.word_count = parsed.word_count;
     args.schedule_given = lk__options_given(set, &parsed, "schedule");
     args.gamma_given = lk__options_given(set, &parsed, "gamma");
+    args.run.node_rank_given = lk__options_given(set, &parsed, "node-rank");
+    args.run.program = parsed.rest;
     *out = args;
     return LK_OK;
 }

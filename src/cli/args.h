@@ -12,10 +12,21 @@ enum {
     LK_CMD_COMPARE = 1 << 2,
     LK_CMD_BENCH = 1 << 3,
     LK_CMD_INFO = 1 << 4,
-    LK_CMD_HELP = 1 << 5
+    LK_CMD_HELP = 1 << 5,
+    LK_CMD_RUN = 1 << 6
 };
 
 enum { LK_SCHEDULE_BYTES = 64, LK_PATH_BYTES = 4096 };
+
+/* Options of run. */
+typedef struct lk_run_args {
+    const char *nproc; /* a number, or "auto" */
+    int nnodes, node_rank, master_port, max_restarts, bind;
+    const char *master_addr, *init_method, *rdzv_endpoint, *log_dir;
+    double timeout;
+    bool standalone, node_rank_given;
+    char *const *program; /* and its arguments, NULL after the last */
+} lk_run_args;
 
 typedef struct lk_args {
     lk_train_opts train; /* data is NULL when --data was not given */
@@ -23,6 +34,10 @@ typedef struct lk_args {
     double gamma;
     size_t log_interval;
     size_t steps, repeat; /* of bench */
+    lk_run_args run;
+    int nproc;           /* ranks to start */
+    const char *backend; /* NULL: the default */
+    size_t max_bytes, runs;
     bool quiet, json, help;
     const char *words[LK_WORDS_MAX];
     size_t word_count;

@@ -2,6 +2,8 @@
 #ifndef LK_CLI_CLI_H
 #define LK_CLI_CLI_H
 
+#include <lockstep/group.h>
+
 #include "cli/args.h"
 
 /* Exit statuses that scripts rely on. */
@@ -30,15 +32,19 @@ void lk__program_help(FILE *out);
 /* Prints the thread's error detail and returns the exit status that belongs to
  * status: 2 where another command line would help, 1 where the job failed. */
 int lk__cli_fail(lk_status status);
+/* The same for a failed group (may be NULL), with its last calls. */
+int lk__cli_group_fail(lk_status status, const lk_group *group);
 
 int lk__cmd_train(lk_args *args);
 int lk__cmd_eval(lk_args *args);
 int lk__cmd_compare(lk_args *args);
 int lk__cmd_bench(lk_args *args);
+int lk__cmd_run(lk_args *args);
 int lk__cmd_info(lk_args *args);
 int lk__cmd_help(lk_args *args);
 
 /* The cases of `bench`. */
+lk_status lk__bench_allreduce(const lk_args *args) LK_CHECKED;
 lk_status lk__bench_kernels(const lk_args *args) LK_CHECKED;
 lk_status lk__bench_train(const lk_args *args) LK_CHECKED;
 

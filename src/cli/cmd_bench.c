@@ -6,6 +6,7 @@ static const struct {
     const char *name;
     lk_status (*run)(const lk_args *args);
 } cases[] = {
+    {"allreduce", lk__bench_allreduce},
     {"kernels", lk__bench_kernels},
     {"train", lk__bench_train},
 };

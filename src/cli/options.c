@@ -217,6 +217,17 @@ static lk_status apply(command_line *line, size_t index, const char *value)
     return line->used_next ? set_own(line, index, next) : set_value(set, row, "", line->values);
 }
 
+/* A word that users bring along from another program. */
+static lk_status check_foreign(const lk_option_set *set, const char *word)
+{
+    size_t length = strcspn(word, "=");
+    for (const lk_foreign_option *row = set->foreign; row && row->word; row++) {
+        if (same_name(word, row->word, length))
+            return lk__fail(LK_STATUS_USAGE, "%s: no option '%.*s'; %s", set->command, (int)length, word, row->instead);
+    }
+    return LK_OK;
+}
+
 static lk_status parse_long(command_line *line, const char *word)
 {
     size_t length = strcspn(word + 2, "=");
@@ -269,6 +280,29 @@ static lk_status check_aliases(const command_line *line)
     return LK_OK;
 }
 
+/* Takes a word that is no option. */
+static lk_status take_word(command_line *line, char *const *at)
+{
+    const lk_option_set *set = line->set;
+    lk_parsed *parsed = &line->parsed;
+    if (set->ends_at_word) {
+        parsed->rest = at;
+        parsed->word_count = 1;
+        parsed->words[0] = *at;
+        return LK_OK;
+    }
+    if (parsed->word_count == set->max_words)
+        return lk__fail(LK_STATUS_USAGE, "%s: one word too many, '%s'; options start with '--'", set->command, *at);
+    parsed->words[parsed->word_count++] = *at;
+    return LK_OK;
+}
+
+static lk_status parse_option(command_line *line, const char *word)
+{
+    LK_TRY(check_foreign(line->set, word));
+    return word[1] == '-' ? parse_long(line, word) : parse_short(line, word);
+}
+
 static lk_status set_defaults(const lk_option_set *set, void *values)
 {
     for (size_t i = 0; i < set->count; i++) {
@@ -284,21 +318,16 @@ lk_status lk__options_parse(const lk_option_set *set, int argc, char *const *arg
     command_line line = {.set = set, .values = values};
     LK_TRY(set_defaults(set, values));
     bool options = true; /* until "--" */
-    for (int i = 0; i < argc; i++) {
+    for (int i = 0; i < argc && !line.parsed.rest; i++) {
         const char *word = argv[i];
         line.next = i + 1 < argc ? argv[i + 1] : NULL;
         line.used_next = false;
         if (options && strcmp(word, "--") == 0)
             options = false;
-        else if (options && strncmp(word, "--", 2) == 0)
-            LK_TRY(parse_long(&line, word));
         else if (options && word[0] == '-' && word[1])
-            LK_TRY(parse_short(&line, word));
-        else if (line.parsed.word_count < set->max_words)
-            line.parsed.words[line.parsed.word_count++] = word;
+            LK_TRY(parse_option(&line, word));
         else
-            return lk__fail(LK_STATUS_USAGE, "%s: one word too many, '%s'; options start with '--'", set->command,
-                            word);
+            LK_TRY(take_word(&line, &argv[i]));
         i += line.used_next;
     }
     LK_TRY(check_aliases(&line));

@@ -41,18 +41,27 @@ typedef struct lk_option {
     const char *help;
 } lk_option;
 
+/* A spelling of another program that this one does not have. */
+typedef struct lk_foreign_option {
+    const char *word; /* with its dashes; NULL after the last */
+    const char *instead;
+} lk_foreign_option;
+
 typedef struct lk_option_set {
     const lk_option *rows;
-    size_t count;        /* at most LK_OPTIONS_MAX */
-    unsigned commands;   /* rows that share a bit with it exist */
-    const char *command; /* for messages */
-    size_t max_words;    /* words that are no options, at most LK_WORDS_MAX */
+    size_t count;                     /* at most LK_OPTIONS_MAX */
+    unsigned commands;                /* rows that share a bit with it exist */
+    const char *command;              /* for messages */
+    size_t max_words;                 /* words that are no options, at most LK_WORDS_MAX */
+    bool ends_at_word;                /* the first word and all after it are a line of its own */
+    const lk_foreign_option *foreign; /* or NULL */
 } lk_option_set;
 
 typedef struct lk_parsed {
     const char *words[LK_WORDS_MAX];
     size_t word_count;
     bool given[LK_OPTIONS_MAX]; /* by row: was it on the command line */
+    char *const *rest;          /* with ends_at_word: the first word in argv, or NULL */
 } lk_parsed;
 
 /* Fills values with the defaults, then with what argv says. Texts in values

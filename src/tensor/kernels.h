@@ -18,6 +18,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <lockstep/group.h>
+
 #include "tensor/shards.h"
 #include "tensor/tensor.h"
 
@@ -176,6 +178,16 @@ typedef struct lk_kernels {
     /* *first = index of the first element that is not finite, or count; on the
      * host, valid after the device's sync. */
     void (*find_nonfinite)(lk_device *dev, size_t count, const float *x, size_t *first);
+
+    /* Vectors of any type but f16, for sums between ranks. out = a op b, where
+     * MEAN adds as SUM does; out may be a or b. Integers wrap around; a bf16 is
+     * added as a float and rounded to the nearest, ties to even. MIN and MAX
+     * take b only where it is below or above a. */
+    void (*reduce)(lk_device *dev, lk_dtype dtype, lk_reduction op, size_t count, const void *a, const void *b,
+                   void *out);
+    /* x = x / divisor, which is above 0; integers round towards zero. */
+    void (*divide)(lk_device *dev, lk_dtype dtype, size_t count, int divisor, void *x);
+    void (*copy_bytes)(lk_device *dev, size_t bytes, const void *src, void *dst);
 } lk_kernels;
 
 #endif

@@ -85,6 +85,55 @@ static void test_depth_is_small(void **state)
     }
 }
 
+/* The definition: a node inside [first,last) whose parent is not. */
+static int collect(int lo, int hi, int first, int last, int *begin, int count)
+{
+    if (hi <= first || last <= lo)
+        return count;
+    if (first <= lo && hi <= last) {
+        begin[count] = lo;
+        return count + 1;
+    }
+    count = collect(lo, middle(lo, hi), first, last, begin, count);
+    return collect(middle(lo, hi), hi, first, last, begin, count);
+}
+
+static void check_roots(int shards, int first, int last)
+{
+    int got[LK_TREE_MAX_DEPTH], want[LK_MAX_SHARDS];
+    int count = collect(0, shards, first, last, want, 0);
+    assert_true(count <= LK_TREE_MAX_DEPTH);
+    assert_int_equal(lk__tree_roots(shards, first, last, NULL), count);
+    assert_int_equal(lk__tree_roots(shards, first, last, got), count);
+    for (int i = 0; i < count; i++)
+        assert_int_equal(got[i], want[i]);
+}
+
+static void test_roots_of_ranges(void **state)
+{
+    (void)state;
+    for (int shards = 1; shards <= 70; shards++) {
+        for (int first = 0; first <= shards; first++) {
+            for (int last = first; last <= shards; last++)
+                check_roots(shards, first, last);
+        }
+    }
+    /* Both ends odd: the most roots that there can be. */
+    for (int shards = LK_MAX_SHARDS - 65; shards <= LK_MAX_SHARDS; shards++) {
+        for (int last = shards; last > shards - 70; last--)
+            check_roots(shards, 1, last);
+    }
+}
+
+static void test_middle(void **state)
+{
+    (void)state;
+    for (int lo = 0; lo < 40; lo++) {
+        for (int hi = lo + 2; hi < 300; hi++)
+            assert_int_equal(lk__tree_middle(lo, hi), middle(lo, hi));
+    }
+}
+
 static void test_shard_begin(void **state)
 {
     (void)state;
@@ -104,8 +153,8 @@ static void test_shard_begin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_shard_counts),
-        cmocka_unit_test(test_depth_is_small),
+        cmocka_unit_test(test_all_shard_counts), cmocka_unit_test(test_depth_is_small),
+        cmocka_unit_test(test_roots_of_ranges),  cmocka_unit_test(test_middle),
         cmocka_unit_test(test_shard_begin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -165,6 +165,35 @@ static void words_and_what_was_given(void **state)
     refuse("one two", "two", "too many");
 }
 
+static void a_line_may_end_at_the_first_word(void **state)
+{
+    (void)state;
+    static const lk_foreign_option foreign[] = {{"-nr", "write --ranks-here"}, {"--old-name", "leave it out"}, {0}};
+    lk_option_set open = set;
+    open.ends_at_word = true;
+    open.foreign = foreign;
+    values out = {0};
+    lk_parsed parsed;
+    char *line[] = {"-n", "3", "program", "--loud", "-n", "4", "--", "--unknown", NULL};
+    assert_int_equal(lk__options_parse(&open, 8, line, &out, &parsed), LK_OK);
+    assert_int_equal(out.ranks, 3);
+    assert_false(out.loud);
+    assert_ptr_equal(parsed.rest, line + 2);
+    char *dashes[] = {"--loud", "--", "--name", NULL};
+    assert_int_equal(lk__options_parse(&open, 3, dashes, &out, &parsed), LK_OK);
+    assert_ptr_equal(parsed.rest, dashes + 2);
+    assert_string_equal(out.name, "anna");
+    char *none[] = {"--loud", NULL};
+    assert_int_equal(lk__options_parse(&open, 1, none, &out, &parsed), LK_OK);
+    assert_null(parsed.rest);
+    char *theirs[] = {"-nr", "1", NULL};
+    assert_int_equal(lk__options_parse(&open, 2, theirs, &out, &parsed), LK_STATUS_USAGE);
+    assert_non_null(strstr(lk_error_detail(), "'-nr'; write --ranks-here"));
+    char *renamed[] = {"--old_name=2", NULL};
+    assert_int_equal(lk__options_parse(&open, 1, renamed, &out, &parsed), LK_STATUS_USAGE);
+    assert_non_null(strstr(lk_error_detail(), "'--old_name'; leave it out"));
+}
+
 static void unknown_options_name_the_nearest(void **state)
 {
     (void)state;
@@ -216,7 +245,7 @@ static void help_shows_each_row_once(void **state)
 static void the_programs_table_is_sound(void **state)
 {
     (void)state;
-    for (unsigned bit = LK_CMD_TRAIN; bit <= LK_CMD_HELP; bit <<= 1) {
+    for (unsigned bit = LK_CMD_TRAIN; bit <= LK_CMD_RUN; bit <<= 1) {
         lk_option_set all = lk__args_options("train", bit, 0);
         lk_args args;
         assert_int_equal(lk__args_parse(&all, 0, NULL, &args), LK_OK);
@@ -290,6 +319,7 @@ int main(void)
         cmocka_unit_test(short_options_are_not_joined),
         cmocka_unit_test(optional_values_stop_at_options),
         cmocka_unit_test(words_and_what_was_given),
+        cmocka_unit_test(a_line_may_end_at_the_first_word),
         cmocka_unit_test(unknown_options_name_the_nearest),
         cmocka_unit_test(bad_values_name_flag_and_range),
         cmocka_unit_test(help_shows_each_row_once),

@@ -1,0 +1,461 @@
+/* collective.c - the public calls: each says what the ranks must agree on, where
+ * the data are, and which program moves them. */
+#include <limits.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/tree.h"
+#include "comm/group_impl.h"
+#include "tensor/device.h"
+
+/* A call on its way to becoming a request. */
+typedef struct lk_intent {
+    lk_call_kind kind;
+    lk_data data; /* count of the whole vector */
+    lk_reduction op;
+    int root; /* -1: none; of a message, the peer */
+    bool sending;
+    const int *bounds;
+    const lk_span *spans, *recv_spans;
+    uint64_t detail; /* that all ranks agree on */
+    uint64_t own;    /* of this rank alone */
+    lk_window mine, out;
+    const void *const *roots;
+} lk_intent;
+
+static const char *const kind_names[] = {
+#define LK_CALL_NAME(name, text) text,
+    LK_CALL_LIST(LK_CALL_NAME)
+#undef LK_CALL_NAME
+};
+
+/* ---- arguments ----------------------------------------------------------- */
+
+static lk_status check_intent(const lk_group *group, const lk_intent *intent)
+{
+    const char *what = kind_names[intent->kind];
+    int root = intent->root;
+    if (intent->data.dtype == LK_DTYPE_F16 || (unsigned)intent->data.dtype >= LK_DTYPE_COUNT)
+        return lk__fail(LK_STATUS_USAGE, "%s works on f32, f64, bf16, i32, i64 and u8, not on %s", what,
+                        (unsigned)intent->data.dtype < LK_DTYPE_COUNT ? lk_dtype_name(intent->data.dtype)
+                                                                      : "an unknown type");
+    if ((unsigned)intent->op >= LK_REDUCTION_COUNT)
+        return lk__fail(LK_STATUS_USAGE, "%s: no reduction has the number %d", what, (int)intent->op);
+    if (root < -1 || root >= group->size)
+        return lk__fail(LK_STATUS_USAGE, "%s: rank %d is not in a group of %d", what, root, group->size);
+    if (intent->kind == LK_CALL_MESSAGE && root == group->rank)
+        return lk__fail(LK_STATUS_USAGE, "a message from rank %d to itself needs no group", root);
+    if (intent->data.count > SIZE_MAX / 16)
+        return lk__fail(LK_STATUS_USAGE, "%s: %zu elements are more than memory holds", what, intent->data.count);
+    return LK_OK;
+}
+
+static lk_status check_bounds(const lk_group *group, const int *bounds)
+{
+    for (int r = 0; r <= group->size; r++) {
+        if (bounds[r] < (r ? bounds[r - 1] : 0) || (r == 0 && bounds[0] != 0))
+            return lk__fail(LK_STATUS_USAGE, "shard bounds must start at 0 and not fall: bounds[%d] is %d", r,
+                            bounds[r]);
+    }
+    int shards = bounds[group->size];
+    if (shards < 1 || shards > LK_MAX_SHARDS)
+        return lk__fail(LK_STATUS_USAGE, "a sum has 1 to %d shards, not %d", LK_MAX_SHARDS, shards);
+    return LK_OK;
+}
+
+/* ---- programs ------------------------------------------------------------ */
+
+static bool same_key(const lk_program_key *a, const lk_program_key *b)
+{
+    return a->kind == b->kind && a->element == b->element && a->count == b->count && a->root == b->root &&
+           a->detail == b->detail;
+}
+
+static lk_status find_program(lk_group *group, const lk_intent *intent, lk_program **out)
+{
+    lk_program_key key = {
+        .kind = intent->kind,
+        .element = lk_dtype_size(intent->data.dtype),
+        .count = intent->data.count,
+        .root = intent->root,
+        .detail = intent->own ? intent->own : intent->detail,
+    };
+    if (intent->kind == LK_CALL_MESSAGE)
+        key.detail = intent->sending ? LK_MESSAGE_SEND : LK_MESSAGE_RECV;
+    for (size_t i = 0; i < LK_PROGRAM_CACHE; i++) {
+        lk_program *known = group->cache[i];
+        if (known && same_key(&known->key, &key)) {
+            known->users++;
+            *out = known;
+            return LK_OK;
+        }
+    }
+    lk_program_input input = {&group->topology, group->rank, intent->bounds, intent->spans, intent->recv_spans};
+    lk_program *made = NULL;
+    LK_TRY(lk__program_create(&key, &input, &made));
+    lk_program **slot = &group->cache[group->cache_next++ % LK_PROGRAM_CACHE];
+    lk__program_release(*slot);
+    *slot = made;
+    made->users++;
+    *out = made;
+    return LK_OK;
+}
+
+/* ---- starting ------------------------------------------------------------ */
+
+static lk_call describe(lk_group *group, const lk_intent *intent)
+{
+    lk_call call = {
+        .group = group->id,
+        .kind = (uint8_t)intent->kind,
+        .dtype = (uint8_t)intent->data.dtype,
+        .op = (uint8_t)intent->op,
+        .root = intent->root,
+        .count = intent->data.count,
+        .detail = intent->detail,
+    };
+    if (intent->kind == LK_CALL_MESSAGE) {
+        uint32_t *counts = intent->sending ? group->sent_count : group->recv_count;
+        call.number = counts[intent->root]++;
+        call.root = intent->sending ? intent->root : group->rank; /* the receiver, at both ends */
+    } else {
+        call.number = group->calls++;
+    }
+    if (intent->kind == LK_CALL_ALLTOALL)
+        call.count = 0; /* each rank has counts of its own */
+    return call;
+}
+
+static void remember(lk_group *group, lk_request *request)
+{
+    request->past = group->past_count++;
+    group->past[request->past % LK_HISTORY] =
+        (lk_past){.call = request->call, .peer = request->peer, .begin = lk__clock()};
+}
+
+/* What this rank brings for itself goes to its place at once. */
+static void place_own(lk_group *group, const lk_window *mine, const lk_window *out, size_t element)
+{
+    if (!mine->at || !out->at || mine->first < out->first || mine->first + mine->count > out->first + out->count)
+        return;
+    char *to = out->at + (mine->first - out->first) * element;
+    if (mine->count > 0 && to != mine->at)
+        group->device->kernels->copy_bytes(group->device, mine->count * element, mine->at, to);
+}
+
+static lk_status start(lk_group *group, const lk_intent *intent, lk_request **out)
+{
+    lk_program *program = NULL;
+    lk_request *request = NULL;
+    if (group->broken != LK_OK)
+        return lk__group_broken(group);
+    LK_TRY(check_intent(group, intent));
+    LK_TRY(find_program(group, intent, &program));
+    lk_status status = lk__request_create(group, program, &request);
+    if (status != LK_OK) {
+        lk__program_release(program);
+        return status;
+    }
+    request->call = describe(group, intent);
+    request->op = intent->op;
+    request->peer = intent->kind == LK_CALL_MESSAGE ? intent->root : -1;
+    request->mine = intent->mine;
+    request->out = intent->out;
+    if (intent->roots) {
+        int own = intent->bounds ? lk_shard_roots(intent->bounds[group->size], intent->bounds[group->rank],
+                                                  intent->bounds[group->rank + 1], NULL)
+                                 : 1;
+        for (int i = 0; i < own; i++)
+            request->roots[i] = intent->roots[i];
+    }
+    if (intent->kind == LK_CALL_ALLGATHER || intent->kind == LK_CALL_GATHER)
+        place_own(group, &request->mine, &request->out, program->key.element);
+    remember(group, request);
+    lk__exec_start(request);
+    if (!out)
+        return lk_wait(request);
+    *out = request;
+    return lk__exec_progress(group);
+}
+
+/* ---- sums ---------------------------------------------------------------- */
+
+static lk_status start_sum(lk_group *group, lk_intent *intent, const lk_shard_sums *sums, lk_request **request)
+{
+    if (sums) {
+        LK_TRY(check_bounds(group, sums->bounds));
+        size_t bytes = ((size_t)group->size + 1) * sizeof *sums->bounds;
+        intent->bounds = sums->bounds;
+        intent->roots = sums->roots;
+        intent->detail = lk__hash(sums->bounds, bytes, intent->detail + 1);
+    }
+    return start(group, intent, request);
+}
+
+static lk_status allreduce(lk_group *group, const lk_shard_sums *sums, lk_data data, lk_reduction op,
+                           lk_request **request)
+{
+    const void *own[] = {data.at};
+    lk_intent intent = {
+        .kind = LK_CALL_ALLREDUCE, .data = data, .op = op, .root = -1, .out = {data.at, 0, data.count}, .roots = own};
+    return start_sum(group, &intent, sums, request);
+}
+
+lk_status lk_allreduce(lk_group *group, lk_data data, lk_reduction op, lk_request **request)
+{
+    return allreduce(group, NULL, data, op, request);
+}
+
+lk_status lk_allreduce_shards(lk_group *group, const lk_shard_sums *sums, lk_data out, lk_reduction op,
+                              lk_request **request)
+{
+    return allreduce(group, sums, out, op, request);
+}
+
+static lk_status reduce(lk_group *group, const lk_shard_sums *sums, lk_data data, lk_reduction op, int root,
+                        lk_request **request)
+{
+    const void *own[] = {data.at};
+    bool here = group->rank == root;
+    lk_intent intent = {.kind = LK_CALL_REDUCE, .data = data, .op = op, .root = root, .roots = own};
+    if (root < 0)
+        intent.root = INT_MAX;
+    if (here)
+        intent.out = (lk_window){data.at, 0, data.count};
+    return start_sum(group, &intent, sums, request);
+}
+
+lk_status lk_reduce(lk_group *group, lk_data data, lk_reduction op, int root, lk_request **request)
+{
+    return reduce(group, NULL, data, op, root, request);
+}
+
+lk_status lk_reduce_shards(lk_group *group, const lk_shard_sums *sums, lk_data out, lk_reduction op, int root,
+                           lk_request **request)
+{
+    return reduce(group, sums, out, op, root, request);
+}
+
+/* ---- counts of the ranks ------------------------------------------------- */
+
+/* Spans of all ranks, side by side; *total may be given, or is counted. */
+static lk_status make_spans(const lk_group *group, const size_t *counts, size_t each, lk_span **out, size_t *total)
+{
+    lk_span *spans = NULL;
+    size_t first = 0;
+    LK_TRY(LK_ALLOC((size_t)group->size, "counts of the ranks", &spans));
+    for (int r = 0; r < group->size; r++) {
+        size_t count = counts ? counts[r] : each;
+        if (count > SIZE_MAX / 16 - first) {
+            lk__free(spans);
+            return lk__fail(LK_STATUS_USAGE, "the counts of all ranks are more than memory holds");
+        }
+        spans[r] = (lk_span){first, count};
+        first += count;
+    }
+    *out = spans;
+    *total = first;
+    return LK_OK;
+}
+
+static uint64_t hash_spans(const lk_group *group, const lk_span *spans, uint64_t seed)
+{
+    return lk__hash(spans, (size_t)group->size * sizeof *spans, seed) | 1;
+}
+
+static lk_status wrong_count(const char *what, const char *name, size_t count, int rank, size_t wanted)
+{
+    return lk__fail(LK_STATUS_USAGE, "%s: %s is %zu, but the counts give %zu for rank %d", what, name, count, wanted,
+                    rank);
+}
+
+static lk_status reduce_scatter(lk_group *group, const lk_shard_sums *sums, lk_intent *intent, lk_span *spans,
+                                void *out, lk_request **request)
+{
+    lk_span own = spans[group->rank];
+    intent->spans = spans;
+    intent->detail = hash_spans(group, spans, LK_CALL_REDUCE_SCATTER);
+    intent->out = (lk_window){out, own.first, own.count};
+    lk_status status = start_sum(group, intent, sums, request);
+    lk__free(spans);
+    return status;
+}
+
+lk_status lk_reduce_scatter(lk_group *group, lk_data in, const size_t *counts, lk_reduction op, void *out,
+                            lk_request **request)
+{
+    lk_span *spans = NULL;
+    size_t total = 0;
+    const void *own[] = {in.at};
+    LK_TRY(make_spans(group, counts, 0, &spans, &total));
+    for (int r = 0; r < group->size && !counts; r++)
+        spans[r] = lk__segment(in.count, group->size, r);
+    if (counts && total != in.count) {
+        lk__free(spans);
+        return lk__fail(LK_STATUS_USAGE, "reduce_scatter: the counts add up to %zu, the vector has %zu elements", total,
+                        in.count);
+    }
+    lk_intent intent = {.kind = LK_CALL_REDUCE_SCATTER, .data = in, .op = op, .root = -1, .roots = own};
+    return reduce_scatter(group, NULL, &intent, spans, out, request);
+}
+
+lk_status lk_reduce_scatter_shards(lk_group *group, const lk_shard_sums *sums, const size_t *counts, lk_data out,
+                                   lk_reduction op, lk_request **request)
+{
+    lk_span *spans = NULL;
+    size_t total = 0;
+    LK_TRY(make_spans(group, counts, 0, &spans, &total));
+    if (out.count != counts[group->rank]) {
+        lk__free(spans);
+        return wrong_count("reduce_scatter", "out.count", out.count, group->rank, counts[group->rank]);
+    }
+    lk_intent intent = {
+        .kind = LK_CALL_REDUCE_SCATTER, .data = {out.at, total, out.dtype}, .op = op, .root = -1, .roots = sums->roots};
+    return reduce_scatter(group, sums, &intent, spans, out.at, request);
+}
+
+/* ---- placing ------------------------------------------------------------- */
+
+lk_status lk_broadcast(lk_group *group, lk_data data, int root, lk_request **request)
+{
+    lk_intent intent = {
+        .kind = LK_CALL_BROADCAST, .data = data, .root = root < 0 ? INT_MAX : root, .out = {data.at, 0, data.count}};
+    return start(group, &intent, request);
+}
+
+/* Gather, allgather and scatter: a vector at one or all ranks, cut in spans. */
+typedef struct lk_cut {
+    lk_call_kind kind;
+    lk_data mine;
+    const size_t *counts;
+    void *whole; /* NULL where this rank has none */
+    int root;
+} lk_cut;
+
+static lk_status start_cut(lk_group *group, const lk_cut *cut, lk_request **request)
+{
+    lk_span *spans = NULL;
+    size_t total = 0;
+    LK_TRY(make_spans(group, cut->counts, cut->mine.count, &spans, &total));
+    lk_span own = spans[group->rank];
+    lk_status status = LK_OK;
+    if (own.count != cut->mine.count)
+        status = wrong_count(kind_names[cut->kind], "mine.count", cut->mine.count, group->rank, own.count);
+    lk_intent intent = {
+        .kind = cut->kind,
+        .data = {NULL, total, cut->mine.dtype},
+        .root = cut->root,
+        .spans = spans,
+        .detail = cut->counts ? hash_spans(group, spans, cut->kind) : 0,
+        .mine = {cut->mine.at, own.first, own.count},
+        .out = {cut->whole, 0, cut->whole ? total : 0},
+    };
+    if (cut->kind == LK_CALL_SCATTER) {
+        /* The other way round: the whole is what root sends from. */
+        intent.out = intent.mine;
+        intent.mine = (lk_window){cut->whole, 0, cut->whole ? total : 0};
+        if (status == LK_OK && group->rank == cut->root && own.count > 0 && group->broken == LK_OK) {
+            size_t element = lk_dtype_size(cut->mine.dtype);
+            char *from = (char *)cut->whole + own.first * element;
+            if (from != cut->mine.at)
+                memcpy(cut->mine.at, from, own.count * element);
+        }
+    }
+    if (status == LK_OK)
+        status = start(group, &intent, request);
+    lk__free(spans);
+    return status;
+}
+
+lk_status lk_allgather(lk_group *group, lk_data mine, const size_t *counts, void *out, lk_request **request)
+{
+    lk_cut cut = {LK_CALL_ALLGATHER, mine, counts, out, -1};
+    return start_cut(group, &cut, request);
+}
+
+lk_status lk_gather(lk_group *group, lk_data mine, const size_t *counts, void *out, int root, lk_request **request)
+{
+    lk_cut cut = {LK_CALL_GATHER, mine, counts, group->rank == root ? out : NULL, root < 0 ? INT_MAX : root};
+    return start_cut(group, &cut, request);
+}
+
+lk_status lk_scatter(lk_group *group, const void *in, const size_t *counts, lk_data mine, int root,
+                     lk_request **request)
+{
+    void *whole = group->rank == root ? (void *)(uintptr_t)in : NULL;
+    lk_cut cut = {LK_CALL_SCATTER, mine, counts, whole, root < 0 ? INT_MAX : root};
+    return start_cut(group, &cut, request);
+}
+
+static void exchange_own(const lk_intent *intent, lk_span from, lk_span to)
+{
+    size_t element = lk_dtype_size(intent->data.dtype);
+    if (from.count > 0)
+        memcpy(intent->out.at + to.first * element, intent->mine.at + from.first * element, from.count * element);
+}
+
+lk_status lk_alltoall(lk_group *group, lk_data in, const size_t *send, lk_data out, const size_t *recv,
+                      lk_request **request)
+{
+    lk_span *gives = NULL, *takes = NULL;
+    size_t given = 0, taken = 0, size = (size_t)group->size;
+    lk_status status;
+    if ((!send && in.count % size != 0) || (!recv && out.count % size != 0))
+        return lk__fail(LK_STATUS_USAGE, "alltoall without counts: %zu and %zu elements do not divide by %d ranks",
+                        in.count, out.count, group->size);
+    LK_TRY(make_spans(group, send, in.count / size, &gives, &given));
+    LK_TRY_GOTO(make_spans(group, recv, out.count / size, &takes, &taken), free_gives);
+    lk_intent intent = {.kind = LK_CALL_ALLTOALL,
+                        .data = in,
+                        .root = -1,
+                        .spans = gives,
+                        .recv_spans = takes,
+                        .own = hash_spans(group, takes, hash_spans(group, gives, LK_CALL_ALLTOALL)),
+                        .mine = {in.at, 0, in.count},
+                        .out = {out.at, 0, out.count}};
+    if (given != in.count || taken != out.count || in.dtype != out.dtype ||
+        gives[group->rank].count != takes[group->rank].count)
+        status = lk__fail(
+            LK_STATUS_USAGE,
+            "alltoall: the counts add up to %zu and %zu of %zu and %zu elements, and rank %d gives itself "
+            "%zu and takes %zu",
+            given, taken, in.count, out.count, group->rank, gives[group->rank].count, takes[group->rank].count);
+    if (status == LK_OK) {
+        exchange_own(&intent, gives[group->rank], takes[group->rank]);
+        status = start(group, &intent, request);
+    }
+    lk__free(takes);
+free_gives:
+    lk__free(gives);
+    return status;
+}
+
+lk_status lk_barrier(lk_group *group, lk_request **request)
+{
+    lk_span *spans = NULL;
+    size_t total = 0;
+    LK_TRY(make_spans(group, NULL, 0, &spans, &total));
+    lk_intent intent = {.kind = LK_CALL_BARRIER, .data = {NULL, 0, LK_DTYPE_U8}, .root = -1, .spans = spans};
+    lk_status status = start(group, &intent, request);
+    lk__free(spans);
+    return status;
+}
+
+lk_status lk_send(lk_group *group, lk_data data, int to, lk_request **request)
+{
+    lk_intent intent = {.kind = LK_CALL_MESSAGE,
+                        .data = data,
+                        .root = to < 0 ? INT_MAX : to,
+                        .sending = true,
+                        .mine = {data.at, 0, data.count}};
+    return start(group, &intent, request);
+}
+
+lk_status lk_recv(lk_group *group, lk_data data, int from, lk_request **request)
+{
+    lk_intent intent = {
+        .kind = LK_CALL_MESSAGE, .data = data, .root = from < 0 ? INT_MAX : from, .out = {data.at, 0, data.count}};
+    return start(group, &intent, request);
+}

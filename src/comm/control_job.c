@@ -1,0 +1,390 @@
+/* control_job.c - a rank's end of its connection to the server of the job.
+ *
+ * Rank 0 starts the server and talks to it over a socket pair, so that all ranks
+ * run the same code. Nothing but join, exchange and destroy waits. */
+#define _GNU_SOURCE /* SOCK_CLOEXEC, SOCK_NONBLOCK */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "comm/control_type.h"
+#include "comm/host.h"
+#include "comm/net.h"
+#include "comm/rendezvous.h"
+#include "comm/roster.h"
+#include "comm/server.h"
+#include "comm/wire.h"
+
+/* Seconds for a message to leave, and for a goodbye to be taken. */
+static const double send_seconds = 2, goodbye_seconds = 1;
+
+typedef struct job {
+    lk_control base;
+    lk_meeting meeting;
+    int fd;
+    lk_server *server; /* of rank 0 */
+    uint8_t *in;       /* (in_room) */
+    size_t in_bytes, in_room;
+    uint8_t *left;    /* (size) */
+    uint8_t *awaited; /* (size) as the server told last */
+    bool welcome;
+    uint32_t number; /* of the next exchange */
+    bool exchanged;  /* its parts have come */
+    uint8_t *all;    /* where to; (size, part_bytes) */
+    size_t part_bytes;
+    lk_status verdict;
+    char text[LK_WIRE_TEXT + 1];
+} job;
+
+static void set_verdict(job *self, lk_status status, const char *text)
+{
+    if (self->verdict != LK_OK)
+        return;
+    self->verdict = status == LK_OK ? LK_STATUS_PEER : status;
+    snprintf(self->text, sizeof self->text, "%s", text);
+}
+
+/* ---- what the server says ------------------------------------------------ */
+
+static void hear_welcome(job *self, const lk_wire *message)
+{
+    for (int r = 0; r < self->base.size; r++)
+        lk__wire_get_member(message->data + (size_t)r * LK_WIRE_MEMBER, &self->base.members[r]);
+    self->welcome = true;
+}
+
+static void hear_end(job *self, const lk_wire *message)
+{
+    char text[LK_WIRE_TEXT + 1];
+    lk__wire_text(message, text);
+    set_verdict(self, message->status, text);
+}
+
+static void hear_waiting(job *self, const lk_wire *message)
+{
+    memcpy(self->awaited, message->data, message->bytes);
+}
+
+static void hear_exchanged(job *self, const lk_wire *message)
+{
+    if (message->number != self->number || !self->all || message->bytes != self->part_bytes * (size_t)self->base.size) {
+        set_verdict(self, LK_STATUS_PEER, "the job's server answered an exchange that was not asked for");
+        return;
+    }
+    if (message->bytes)
+        memcpy(self->all, message->data, message->bytes);
+    self->exchanged = true;
+}
+
+static void hear_left(job *self, const lk_wire *message)
+{
+    if (message->rank >= 0 && message->rank < self->base.size)
+        self->left[message->rank] = 1;
+}
+
+static void hear(job *self, const lk_wire *message)
+{
+    static void (*const hearers[LK_WIRE_COUNT])(struct job *, const lk_wire *) = {
+        [LK_WIRE_WELCOME] = hear_welcome,     [LK_WIRE_REFUSED] = hear_end, [LK_WIRE_WAITING] = hear_waiting,
+        [LK_WIRE_EXCHANGED] = hear_exchanged, [LK_WIRE_BROKEN] = hear_end,  [LK_WIRE_LEFT] = hear_left,
+    };
+    if (message->size == self->base.size)
+        hearers[message->kind](self, message);
+    else
+        set_verdict(self, LK_STATUS_PEER, "the job's server speaks of another world size");
+}
+
+/* The server is gone without a verdict, and so is rank 0. */
+static void lose_server(job *self, bool vanished)
+{
+    char who[LK_MEMBER_TEXT] = "rank 0", text[LK_MEMBER_TEXT + 64];
+    if (self->welcome)
+        lk__member_text(0, &self->base.members[0], who);
+    snprintf(text, sizeof text, "%s %s%s", who,
+             self->left[0] ? "left, and its wait for the others has ended"
+             : vanished   ? "cannot be reached"
+                          : "died",
+             self->welcome ? "" : " before all ranks had joined");
+    set_verdict(self, LK_STATUS_PEER, text);
+}
+
+static void hear_all(job *self)
+{
+    lk_wire message;
+    size_t used, done = 0;
+    lk_wire_result result;
+    while ((result = lk__wire_decode(self->in + done, self->in_bytes - done, self->in_room, true, &message, &used)) ==
+           LK_WIRE_WHOLE) {
+        hear(self, &message);
+        done += used;
+    }
+    if (result == LK_WIRE_BAD)
+        set_verdict(self, LK_STATUS_PEER, "the job's server sent a message that makes no sense");
+    self->in_bytes -= done;
+    memmove(self->in, self->in + done, self->in_bytes);
+}
+
+/* Takes what has come. A verdict is the last thing worth hearing. */
+static void listen_now(job *self)
+{
+    while (self->verdict == LK_OK) {
+        ssize_t got = recv(self->fd, self->in + self->in_bytes, self->in_room - self->in_bytes, MSG_DONTWAIT);
+        if (got > 0) {
+            self->in_bytes += (size_t)got;
+            hear_all(self);
+        } else if (got == 0) {
+            lose_server(self, false);
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            return;
+        } else if (errno != EINTR) {
+            lose_server(self, errno != ECONNRESET && errno != EPIPE);
+        }
+    }
+}
+
+static lk_status job_check(lk_control *control)
+{
+    job *self = (job *)control;
+    if (self->verdict == LK_OK)
+        listen_now(self);
+    return self->verdict == LK_OK ? LK_OK : lk__fail(self->verdict, "%s", self->text);
+}
+
+/* ---- what it is told ----------------------------------------------------- */
+
+/* A failure to send is not one by itself: why will be heard. */
+static void say(job *self, lk_wire message)
+{
+    uint8_t bytes[LK_WIRE_TO_SERVER];
+    message.size = self->base.size;
+    message.rank = self->base.rank;
+    size_t length = lk__wire_encode(&message, bytes);
+    if (lk__net_send_all(self->fd, bytes, length, lk__clock() + send_seconds) != LK_OK)
+        listen_now(self);
+}
+
+static void job_abort(lk_control *control, lk_status status, const char *text)
+{
+    job *self = (job *)control;
+    if (self->verdict != LK_OK)
+        return;
+    say(self, (lk_wire){.kind = LK_WIRE_ABORT,
+                        .status = status,
+                        .data = (const uint8_t *)text,
+                        .bytes = lk__min_size(strlen(text), LK_WIRE_TEXT)});
+    set_verdict(self, status, text);
+}
+
+static void job_report(lk_control *control, const lk_call *calls, int count)
+{
+    job *self = (job *)control;
+    uint8_t data[LK_HISTORY * LK_CALL_BYTES];
+    if (count > LK_HISTORY) {
+        calls += count - LK_HISTORY;
+        count = LK_HISTORY;
+    }
+    for (int i = 0; i < count; i++)
+        lk__call_encode(&calls[i], data + (size_t)i * LK_CALL_BYTES);
+    if (self->verdict == LK_OK)
+        say(self, (lk_wire){.kind = LK_WIRE_REPORT, .data = data, .bytes = (size_t)count * LK_CALL_BYTES});
+}
+
+static bool job_left(const lk_control *control, int rank)
+{
+    return ((const job *)control)->left[rank] != 0;
+}
+
+/* ---- waiting ------------------------------------------------------------- */
+
+/* Until *there, with notices. At the end all learn whom this rank waited for. */
+static lk_status wait_until(job *self, const bool *there, lk_patience *patience, const char *what)
+{
+    char missing[LK_WIRE_TEXT / 2], text[LK_WIRE_TEXT];
+    for (;;) {
+        LK_TRY(job_check(&self->base));
+        if (*there)
+            return LK_OK;
+        if (memchr(self->awaited, 1, (size_t)self->base.size))
+            lk__awaited_text(self->awaited, self->base.size, what, missing, sizeof missing);
+        else
+            snprintf(missing, sizeof missing, "the server in rank 0 of %d has not answered", self->base.size);
+        if (lk__patience_over(patience)) {
+            snprintf(text, sizeof text, "%s within %g s", missing, patience->timeout);
+            job_abort(&self->base, LK_STATUS_PEER, text);
+            return lk__fail(LK_STATUS_PEER, "%s", text);
+        }
+        lk__patience_tell(patience, missing);
+        lk__net_wait(self->fd, POLLIN, lk__patience_wake(patience));
+    }
+}
+
+static lk_status job_exchange(lk_control *control, const void *mine, size_t bytes, void *all)
+{
+    job *self = (job *)control;
+    lk_patience patience;
+    if (bytes > LK_EXCHANGE_BYTES)
+        return lk__fail(LK_STATUS_USAGE, "an exchange takes at most %d bytes, not %zu", LK_EXCHANGE_BYTES, bytes);
+    LK_TRY(job_check(control));
+    lk__patience_init(&patience, control->timeout, control->notice, control->notice_arg);
+    self->exchanged = false;
+    self->all = all;
+    self->part_bytes = bytes;
+    memset(self->awaited, 0, (size_t)control->size);
+    say(self, (lk_wire){.kind = LK_WIRE_EXCHANGE, .number = self->number, .data = mine, .bytes = bytes});
+    lk_status status = wait_until(self, &self->exchanged, &patience, "not come to exchange addresses");
+    self->all = NULL;
+    self->number++;
+    return status;
+}
+
+/* ---- joining and leaving ------------------------------------------------- */
+
+/* The goodbye has been taken when the server hangs up. Until then its messages
+ * are read, or closing would tear the connection down before it. */
+static void say_goodbye(job *self)
+{
+    uint8_t rest[4096];
+    double deadline = lk__clock() + goodbye_seconds;
+    say(self, (lk_wire){.kind = LK_WIRE_LEAVE});
+    shutdown(self->fd, SHUT_WR);
+    for (;;) {
+        ssize_t got = recv(self->fd, rest, sizeof rest, MSG_DONTWAIT);
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+            return;
+        if (got < 0 && lk__net_wait(self->fd, POLLIN, deadline) == 0)
+            return;
+    }
+}
+
+static void job_destroy(lk_control *control)
+{
+    job *self = (job *)control;
+    if (self->fd >= 0) {
+        say_goodbye(self);
+        close(self->fd);
+    }
+    /* Rank 0's address is no longer given out before its server goes. */
+    lk__meeting_close(&self->meeting);
+    lk__server_join(self->server);
+    lk__free(self->in);
+    lk__free(self->left);
+    lk__free(self->awaited);
+    lk__free(self->base.members);
+    lk__free(self);
+}
+
+static const lk_control_type job_type = {
+    .exchange = job_exchange,
+    .check = job_check,
+    .report = job_report,
+    .abort = job_abort,
+    .left = job_left,
+    .destroy = job_destroy,
+};
+
+static void say_hello(job *self, const lk_member *member)
+{
+    uint8_t data[LK_WIRE_MEMBER];
+    lk__wire_put_member(member, data);
+    say(self, (lk_wire){.kind = LK_WIRE_HELLO, .data = data, .bytes = sizeof data});
+}
+
+static bool is_any(const char *address)
+{
+    return strcmp(address, "0.0.0.0") == 0 || strcmp(address, "::") == 0;
+}
+
+/* A job of one needs no socket, but takes the same way. */
+static lk_status start_server(job *self, lk_member *member)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
+        return lk__fail(LK_STATUS_IO, "cannot make a socket pair: %s", strerror(errno));
+    lk__net_local_address(self->meeting.fd, member->address, sizeof member->address);
+    if (is_any(member->address))
+        member->address[0] = '\0';
+    self->fd = pair[0];
+    say_hello(self, member);
+    lk_server_opts opts = {.size = self->base.size,
+                           .listener = self->meeting.fd,
+                           .own = pair[1],
+                           .token = self->meeting.token,
+                           .patience = self->base.timeout};
+    lk_status status = lk__server_start(&opts, &self->server);
+    if (status != LK_OK)
+        close(pair[1]);
+    else
+        self->meeting.fd = -1;
+    return status;
+}
+
+static lk_status meet_server(job *self)
+{
+    lk_member member = lk__host_member();
+    if (self->base.rank == 0)
+        return start_server(self, &member);
+    self->fd = self->meeting.fd;
+    self->meeting.fd = -1;
+    lk__net_local_address(self->fd, member.address, sizeof member.address);
+    say_hello(self, &member);
+    return LK_OK;
+}
+
+static lk_status job_alloc(job *self)
+{
+    size_t size = (size_t)self->base.size;
+    self->in_room = lk__wire_from_server(self->base.size);
+    LK_TRY(LK_ALLOC(self->in_room, "messages of the job's server", &self->in));
+    LK_TRY(LK_ALLOC(size, "the job's ranks", &self->left));
+    LK_TRY(LK_ALLOC(size, "the job's ranks", &self->awaited));
+    return LK_ALLOC(size, "the job's members", &self->base.members);
+}
+
+static void fill_base(job *self)
+{
+    const lk_meeting *meeting = &self->meeting;
+    self->base = (lk_control){.type = &job_type,
+                             .rank = meeting->rank,
+                             .size = meeting->size,
+                             .token = meeting->token,
+                             .timeout = meeting->patience.timeout,
+                             .notice = meeting->patience.notice,
+                             .notice_arg = meeting->patience.arg};
+}
+
+/* Leaving may fail as well, but why the rank could not join is what counts. */
+static void destroy_keeping_detail(job *self, lk_status status)
+{
+    char detail[2 * LK_WIRE_TEXT];
+    snprintf(detail, sizeof detail, "%s", lk_error_detail());
+    job_destroy(&self->base);
+    (void)lk__fail(status, "%s", detail);
+}
+
+lk_status lk__control_join(const lk_group_opts *opts, lk_control **out)
+{
+    job *self;
+    lk_status status;
+    LK_TRY(LK_ALLOC(1, "the job's control", &self));
+    self->fd = -1;
+    LK_TRY_GOTO(lk__meeting_open(opts, &self->meeting), free_self);
+    fill_base(self);
+    LK_TRY_GOTO(job_alloc(self), destroy_job);
+    LK_TRY_GOTO(meet_server(self), destroy_job);
+    LK_TRY_GOTO(wait_until(self, &self->welcome, &self->meeting.patience, "not joined"), destroy_job);
+    lk__meeting_over(&self->meeting);
+    *out = &self->base;
+    return LK_OK;
+
+destroy_job:
+    destroy_keeping_detail(self, status);
+    return status;
+free_self:
+    lk__free(self);
+    return status;
+}

@@ -1,0 +1,278 @@
+/* exec.c - the calls of a group under way: who is next, and how one waits.
+ *
+ * A call moves on whenever somebody polls. Calls of a group run in their order;
+ * messages of different pairs, and of the two directions of a pair, do not wait
+ * for each other. Only lk__exec_wait blocks, and never for longer than the
+ * timeout. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "comm/group_impl.h"
+
+/* Seconds between looks at the control connection, until the calls are
+ * reported, between notices, and for the control to tell why a peer is gone. */
+#define CHECK_EVERY 0.02
+#define REPORT_AFTER 0.25
+#define NOTICE_EVERY 5.0
+#define ASK_SECONDS 0.5
+
+/* ---- whose turn it is ---------------------------------------------------- */
+
+static void finish(lk_request *request)
+{
+    lk_group *group = request->group;
+    request->done = true;
+    if (group->past_count - request->past <= LK_HISTORY) {
+        lk_past *past = &group->past[request->past % LK_HISTORY];
+        past->end = lk__clock();
+        past->failed = request->status != LK_OK;
+    }
+}
+
+/* Every request ends with the group's failure. */
+static void fail_all(lk_group *group)
+{
+    for (lk_request *request = group->first; request; request = request->next) {
+        if (request->done)
+            continue;
+        request->status = group->broken;
+        finish(request);
+    }
+}
+
+static void drop_done(lk_group *group)
+{
+    lk_request **link = &group->first;
+    while (*link) {
+        if ((*link)->done)
+            *link = (*link)->next;
+        else
+            link = &(*link)->next;
+    }
+}
+
+/* Whether something that was called before stands in the way of this request.
+ * Marks what the request itself stands in the way of: bit 0 sends to a peer,
+ * bit 1 receives, and *all for everything. */
+static bool in_turn(const lk_request *request, unsigned char *pairs, bool *all, bool *any)
+{
+    bool sending = request->program->key.detail == LK_MESSAGE_SEND;
+    bool turn = !*all;
+    if (request->peer < 0) {
+        turn &= !*any;
+        *all = true;
+    } else {
+        unsigned char bit = sending ? 1 : 2;
+        turn &= !(pairs[request->peer] & bit);
+        pairs[request->peer] |= bit;
+    }
+    *any = true;
+    return turn;
+}
+
+static lk_status run_all(lk_group *group, bool *moved)
+{
+    unsigned char *pairs = group->busy + group->size;
+    bool all = false, any = false, ended = false;
+    /* Alone in the queue, as nearly always: nothing to keep apart. */
+    if (group->first && group->first->next)
+        memset(pairs, 0, (size_t)group->size);
+    else if (group->first && group->first->peer >= 0)
+        pairs[group->first->peer] = 0;
+    for (lk_request *request = group->first; request; request = request->next) {
+        if (!in_turn(request, pairs, &all, &any))
+            continue;
+        LK_TRY(lk__steps_run(request, moved));
+        if (request->done) {
+            finish(request);
+            ended = true;
+        }
+    }
+    if (ended)
+        drop_done(group);
+    return LK_OK;
+}
+
+/* A connection that ended is often the first sign of a rank that died; the
+ * control knows more a moment later. */
+static lk_status ask_control(lk_group *group, lk_status status)
+{
+    struct timespec pause = {.tv_nsec = 2000000};
+    double end = lk__clock() + ASK_SECONDS;
+    char *detail = status == LK_STATUS_PEER ? strdup(lk_error_detail()) : NULL;
+    if (!detail)
+        return status;
+    do {
+        lk_status verdict = lk__control_check(group->control);
+        if (verdict != LK_OK) {
+            free(detail);
+            return verdict;
+        }
+        nanosleep(&pause, NULL);
+    } while (lk__clock() < end);
+    status = lk__fail(status, "%s", detail);
+    free(detail);
+    return status;
+}
+
+lk_status lk__exec_progress(lk_group *group)
+{
+    lk_status status = group->broken;
+    bool moved = false;
+    if (status != LK_OK)
+        return lk__group_broken(group);
+    LK_TRY_GOTO(group->transport->type->progress(group->transport), break_group);
+    LK_TRY_GOTO(run_all(group, &moved), break_group);
+    if (moved)
+        group->idle_since = 0;
+    return LK_OK;
+break_group:
+    status = lk__group_break(group, ask_control(group, status));
+    fail_all(group);
+    drop_done(group);
+    return status;
+}
+
+void lk__exec_start(lk_request *request)
+{
+    lk_request **link = &request->group->first;
+    while (*link)
+        link = &(*link)->next;
+    *link = request;
+}
+
+/* ---- waiting ------------------------------------------------------------- */
+
+/* Marks in group->busy the ranks that the oldest request waits for. */
+static void mark_awaited(const lk_group *group)
+{
+    const lk_request *request = group->first;
+    memset(group->busy, 0, (size_t)group->size);
+    if (!request || request->phase >= request->program->schedule.phase_count || !request->entered)
+        return;
+    const lk_phase *phase = &request->program->schedule.phases[request->phase];
+    for (int i = 0; i < phase->recv_count; i++)
+        if (lk__steps_await(request, i))
+            group->busy[phase->recvs[i].peer] = 1;
+}
+
+void lk__exec_awaited(const lk_group *group, char *text, size_t bytes)
+{
+    int count = 0;
+    mark_awaited(group);
+    for (int r = 0; r < group->size; r++)
+        count += group->busy[r];
+    if (count == 0) {
+        snprintf(text, bytes, "the other ranks to take what was sent");
+        return;
+    }
+    int used = snprintf(text, bytes, count == 1 ? "rank" : "ranks");
+    for (int r = 0, seen = 0; r < group->size && used > 0 && (size_t)used < bytes; r++) {
+        if (!group->busy[r])
+            continue;
+        const char *mark = seen == 0 ? " " : seen + 1 == count ? " and " : ", ";
+        used += snprintf(text + used, bytes - (size_t)used, "%s%d", mark, r);
+        seen++;
+    }
+}
+
+static int job_rank(const lk_group *group, int rank)
+{
+    while (group->parent) {
+        rank = group->parent_ranks[rank];
+        group = group->parent;
+    }
+    return rank;
+}
+
+static lk_status check_left(const lk_group *group)
+{
+    char text[LK_CALL_TEXT];
+    mark_awaited(group);
+    for (int r = 0; r < group->size; r++) {
+        if (group->busy[r] && lk__control_left(group->control, job_rank(group, r)) &&
+            !group->transport->type->arrived(group->transport, r))
+            return lk__fail(LK_STATUS_PEER, "rank %d on %s has left the group, and %s of rank %d needs it", r,
+                            group->members[r].host, lk__call_text(&group->first->call, text), group->rank);
+    }
+    return LK_OK;
+}
+
+static void report(lk_group *group)
+{
+    lk_call calls[LK_HISTORY];
+    int count = 0;
+    size_t begin = group->past_count > LK_HISTORY ? group->past_count - LK_HISTORY : 0;
+    for (size_t i = begin; i < group->past_count; i++)
+        calls[count++] = group->past[i % LK_HISTORY].call;
+    lk__control_report(group->control, calls, count);
+}
+
+static lk_status time_out(const lk_group *group, double idle)
+{
+    char call[LK_CALL_TEXT], awaited[256];
+    lk__exec_awaited(group, awaited, sizeof awaited);
+    return lk__fail(LK_STATUS_PEER, "rank %d waited %.0f s in %s for %s (--timeout)", group->rank, idle,
+                    lk__call_text(&group->first->call, call), awaited);
+}
+
+static void notice(lk_group *group, double idle)
+{
+    char call[LK_CALL_TEXT], awaited[256], text[512];
+    lk__exec_awaited(group, awaited, sizeof awaited);
+    snprintf(text, sizeof text, "rank %d waits in %s for %s, %.0f s left", group->rank,
+             lk__call_text(&group->first->call, call), awaited, group->boot.timeout - idle);
+    lk__control_notice(group->control, text);
+}
+
+/* What is to be done beside waiting, by the time that nothing has moved. */
+static lk_status look_around(lk_group *group)
+{
+    double now = lk__clock();
+    if (group->idle_since == 0) {
+        group->idle_since = group->noticed = now;
+        group->reported = 0;
+    }
+    double idle = now - group->idle_since;
+    if (now - group->checked >= CHECK_EVERY) {
+        group->checked = now;
+        LK_TRY(lk__control_check(group->control));
+        if (idle >= CHECK_EVERY)
+            LK_TRY(check_left(group));
+    }
+    if (idle < REPORT_AFTER)
+        return LK_OK;
+    if (group->reported == 0) {
+        group->reported = now;
+        report(group);
+    }
+    if (now - group->noticed >= NOTICE_EVERY) {
+        group->noticed = now;
+        notice(group, idle);
+    }
+    return idle < group->boot.timeout ? LK_OK : time_out(group, idle);
+}
+
+lk_status lk__exec_wait(lk_request *request)
+{
+    lk_group *group = request->group;
+    while (!request->done) {
+        lk_status status = lk__exec_progress(group);
+        if (status != LK_OK)
+            break;
+        if (request->done)
+            break;
+        if (group->idle_since != 0 || group->first == NULL)
+            group->transport->type->wait(group->transport, CHECK_EVERY);
+        status = look_around(group);
+        if (status != LK_OK) {
+            (void)lk__group_break(group, status);
+            fail_all(group);
+            drop_done(group);
+        }
+    }
+    return request->status == LK_OK ? LK_OK : lk__group_broken(group);
+}

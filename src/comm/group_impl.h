@@ -1,0 +1,138 @@
+/* group_impl.h - a group and its calls under way, as the files of comm see them. */
+#ifndef LK_COMM_GROUP_IMPL_H
+#define LK_COMM_GROUP_IMPL_H
+
+#include <lockstep/group.h>
+
+#include "comm/control.h"
+#include "comm/program.h"
+#include "comm/transport.h"
+
+/* Elements [first, first+count) of a call's vector, in memory at `at`. */
+typedef struct lk_window {
+    char *at;
+    size_t first, count;
+} lk_window;
+
+/* A call of this rank, for the history. */
+typedef struct lk_past {
+    lk_call call;
+    int peer;          /* of a message, else -1 */
+    double begin, end; /* on lk__clock; end is 0 while it is under way */
+    bool failed;
+} lk_past;
+
+/* What has come in for one recv of a phase. */
+typedef struct lk_inflow {
+    size_t taken; /* elements placed or folded */
+    /* Of FOLD: vectors of the chunk at hand that are there, elements in it, and
+     * how many of those are folded. */
+    int have;
+    size_t chunk, used;
+    bool done;
+} lk_inflow;
+
+/* What has gone out of one cast of a phase. */
+typedef struct lk_outflow {
+    size_t given; /* elements */
+    int root;     /* of FOLD: vectors of the chunk that are out */
+    bool done;
+} lk_outflow;
+
+struct lk_request {
+    lk_group *group;
+    lk_request *next;
+    lk_call call;
+    lk_reduction op;
+    int peer; /* of a message, else -1 */
+    lk_program *program;
+    lk_window mine;                  /* what this rank brings to PLACE phases, where that is not in out */
+    lk_window out;                   /* where results go */
+    const char *roots[LK_MAX_ROOTS]; /* this rank's partial sums, whole vectors */
+    size_t past;                     /* its place in the history */
+
+    bool done;
+    lk_status status;
+    int phase;
+    bool entered;        /* the phase has begun */
+    size_t folded;       /* elements of the phase's keep */
+    lk_window result;    /* of a fold to the end, where out does not have its place */
+    lk_inflow *inflow;   /* (program->max_recvs) */
+    lk_outflow *outflow; /* (program->max_casts) */
+    const void **inputs; /* (2 * program->max_inputs) of a fold: as they came, and where it is */
+    uint64_t *tickets;   /* sends whose data still belong to the transport */
+    size_t ticket_count, ticket_room;
+    int recv_room, cast_room, input_room;
+};
+
+enum { LK_PROGRAM_CACHE = 32 };
+
+struct lk_group {
+    lk_group *parent;                   /* NULL: the whole job */
+    lk_control *control;                /* of the job; owned by the group without parent */
+    const lk_transport_type *opened_as; /* what was asked for; auto may have become shm or tcp */
+    lk_transport *transport;
+    lk_device *device; /* folds */
+    int rank, size;
+    int local_rank, local_size;
+    lk_member *members; /* (size) */
+    int *parent_ranks;  /* (size) of a part */
+    int *host;          /* (size) */
+    lk_topology topology;
+    lk_boot boot;
+    uint32_t id;
+    uint32_t parts; /* splits so far */
+
+    uint32_t calls;       /* collectives so far */
+    uint32_t *sent_count; /* (size) messages to each rank so far */
+    uint32_t *recv_count; /* (size) */
+    lk_request *first;    /* under way, in the order of the calls */
+    lk_request *spare;    /* finished ones, to be used again */
+    unsigned char *busy;  /* (size) scratch of exec.c */
+    lk_program *cache[LK_PROGRAM_CACHE];
+    size_t cache_next;
+    char *scratch; /* frames to be folded */
+    size_t scratch_bytes;
+    char *sums; /* sums over the host, and results on their way to other ranks */
+    size_t sums_bytes;
+
+    lk_past past[LK_HISTORY];
+    size_t past_count; /* calls ever */
+
+    lk_status broken; /* LK_OK while the group is whole */
+    char *reason;     /* detail of broken */
+
+    /* While a call makes no progress. */
+    double idle_since; /* 0: something moved */
+    double checked, reported, noticed;
+    void **blocks; /* of lk_group_alloc where the transport has no memory of its own */
+    size_t block_count;
+};
+
+/* Breaks the group here with the thread's error detail, and for the others if
+ * the reason is ours; returns status. */
+lk_status lk__group_break(lk_group *group, lk_status status);
+/* The reason again, for a group that is broken. */
+lk_status lk__group_broken(const lk_group *group) LK_CHECKED;
+
+/* steps.c: runs the request as far as it goes; marks it done at its end. */
+lk_status lk__steps_run(lk_request *request, bool *moved) LK_CHECKED;
+/* Whether recv `index` of the request's phase still lacks frames. */
+bool lk__steps_await(const lk_request *request, int index);
+
+/* exec.c: takes over the request, which is done when it says so. */
+void lk__exec_start(lk_request *request);
+/* Moves all requests on; fails when the group is broken. */
+lk_status lk__exec_progress(lk_group *group) LK_CHECKED;
+/* Until the request is done. */
+lk_status lk__exec_wait(lk_request *request) LK_CHECKED;
+/* Ranks that the oldest call waits for, as text ("ranks 1 and 3"). */
+void lk__exec_awaited(const lk_group *group, char *text, size_t bytes);
+
+/* request.c: an empty request with room for the program, which it takes over. */
+lk_status lk__request_create(lk_group *group, lk_program *program, lk_request **out) LK_CHECKED;
+/* Back to the group's spare ones. */
+void lk__request_retire(lk_request *request);
+void lk__request_free(lk_request *request);
+
+#endif

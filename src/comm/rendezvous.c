@@ -1,0 +1,203 @@
+/* rendezvous.c - the table of methods, and what they share: tries that go on
+ * until the timeout, calls that are proved, listening at host and port. */
+#include "comm/rendezvous.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/net.h"
+#include "comm/server.h"
+
+static const double default_timeout = 300;
+static const double call_seconds = 5, scan_seconds = 1; /* an attempt at one port; at one of several */
+static const double pause_least = 0.01, pause_most = 0.25;
+
+static const lk_method *const methods[] = {&lk__method_env, &lk__method_tcp, &lk__method_file};
+
+const lk_method *lk__method_list(size_t index)
+{
+    return index < sizeof methods / sizeof *methods ? methods[index] : NULL;
+}
+
+static lk_status find_method(const char *text, const lk_method **out, const char **rest)
+{
+    const lk_method *method;
+    char known[128] = "";
+    for (size_t i = 0; (method = lk__method_list(i)) != NULL; i++) {
+        size_t length = strlen(method->scheme);
+        if (strncmp(text, method->scheme, length) == 0) {
+            *out = method;
+            *rest = text + length;
+            return LK_OK;
+        }
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", method->summary);
+    }
+    return lk__fail(LK_STATUS_USAGE, "no init method '%s'; known are: %s", text, known);
+}
+
+lk_status lk__meeting_rank(lk_meeting *meeting, long long rank, long long size)
+{
+    if (size < 1 || size > LK_MAX_RANKS)
+        return lk__fail(LK_STATUS_USAGE, "a world size of %lld is impossible: it is from 1 to %d", size, LK_MAX_RANKS);
+    if (rank < 0 || rank >= size)
+        return lk__fail(LK_STATUS_USAGE, "rank %lld is impossible in a world of %lld: ranks count from 0 to %lld", rank,
+                        size, size - 1);
+    meeting->rank = (int)rank;
+    meeting->size = (int)size;
+    return LK_OK;
+}
+
+lk_status lk__meeting_token(lk_meeting *meeting, const char *given, const char *place)
+{
+    LK_TRY(lk__token_find(given, &meeting->token, &meeting->secret));
+    return meeting->secret ? LK_OK : lk__token_from_text(place, &meeting->token);
+}
+
+/* ---- host and port ------------------------------------------------------- */
+
+static void warn_open(const lk_meeting *meeting, int port)
+{
+    if (meeting->secret || !meeting->patience.notice || lk__net_is_loopback(meeting->host))
+        return;
+    char text[LK_MEETING_HOST + 160];
+    snprintf(text, sizeof text,
+             "no job token: anyone who can reach %s:%d may join; set LOCKSTEP_TOKEN to the same secret on every node",
+             meeting->host, port);
+    meeting->patience.notice(meeting->patience.arg, text);
+}
+
+lk_status lk__meeting_listen_ports(lk_meeting *meeting)
+{
+    lk_status status = LK_OK;
+    int port = 0;
+    for (int i = 0; i < meeting->ports; i++) {
+        status = lk__net_listen(meeting->host, meeting->port + i, &meeting->fd, &port);
+        if (status != LK_STATUS_IO)
+            break;
+    }
+    LK_TRY(status);
+    warn_open(meeting, port);
+    return LK_OK;
+}
+
+/* Connected and proved, or why not. */
+static lk_status connect_proved(lk_meeting *meeting, const char *host, int port, double deadline)
+{
+    uint8_t greeting[LK_GREETING_BYTES];
+    lk_handshake shake;
+    int fd = -1;
+    bool refused;
+    lk_status status = lk__net_connect(host, port, deadline, &fd, &refused);
+    if (refused)
+        return lk__fail(status, "rank 0 of %d at %s:%d does not answer", meeting->size, host, port);
+    LK_TRY(status);
+    lk__server_greeting(greeting);
+    lk__handshake_init(&shake, &meeting->token, false, greeting);
+    LK_TRY_GOTO(lk__handshake_run(&shake, fd, deadline), close_fd);
+    if (memcmp(lk__handshake_greeting(&shake), greeting, sizeof greeting) != 0) {
+        status = lk__fail(LK_STATUS_PEER, "what answers at %s:%d is not rank 0 of a job", host, port);
+        goto close_fd;
+    }
+    meeting->fd = fd;
+    return LK_OK;
+
+close_fd:
+    close(fd);
+    return status;
+}
+
+/* Only what another attempt cannot cure is final. */
+static bool is_final(lk_status status)
+{
+    return status == LK_STATUS_USAGE || status == LK_STATUS_MEMORY || status == LK_STATUS_UNSUPPORTED;
+}
+
+lk_status lk__meeting_call_at(lk_meeting *meeting, const char *host, int port, double seconds)
+{
+    double until = lk__clock() + seconds;
+    if (until > meeting->patience.deadline)
+        until = meeting->patience.deadline;
+    lk_status status = connect_proved(meeting, host, port, until);
+    return is_final(status) ? status : LK_OK;
+}
+
+lk_status lk__meeting_call_ports(lk_meeting *meeting)
+{
+    if (meeting->ports == 1)
+        return lk__meeting_call_at(meeting, meeting->host, meeting->port, call_seconds);
+    for (int i = 0; i < meeting->ports && meeting->fd < 0 && !lk__patience_over(&meeting->patience); i++)
+        LK_TRY(lk__meeting_call_at(meeting, meeting->host, meeting->port + i, scan_seconds));
+    if (meeting->fd < 0)
+        (void)lk__fail(LK_STATUS_PEER, "rank 0 of %d does not answer at %s, ports %d to %d", meeting->size,
+                       meeting->host, meeting->port, meeting->port + meeting->ports - 1);
+    return LK_OK;
+}
+
+/* ---- meetings ------------------------------------------------------------ */
+
+static void pause_for(double seconds)
+{
+    struct timespec pause = {.tv_nsec = (long)(seconds * 1e9)};
+    nanosleep(&pause, NULL);
+}
+
+static lk_status call_until_heard(lk_meeting *meeting)
+{
+    double pause = pause_least;
+    for (;;) {
+        LK_TRY(meeting->method->call(meeting));
+        if (meeting->fd >= 0)
+            return LK_OK;
+        if (lk__patience_over(&meeting->patience))
+            return lk__fail(LK_STATUS_PEER, "%s; rank %d gave up after %g s", lk_error_detail(), meeting->rank,
+                            meeting->patience.timeout);
+        lk__patience_tell(&meeting->patience, lk_error_detail());
+        double left = meeting->patience.deadline - lk__clock();
+        pause_for(left <= 0 ? 0 : left < pause ? left : pause);
+        pause = pause * 1.5 < pause_most ? pause * 1.5 : pause_most;
+    }
+}
+
+static lk_status fill_in(lk_meeting *meeting, const lk_group_opts *opts)
+{
+    const char *text = opts && opts->init_method ? opts->init_method : "env://";
+    double timeout = opts && opts->timeout != 0 ? opts->timeout : default_timeout;
+    const char *rest = "";
+    static const lk_group_opts none = {0};
+    if (!(timeout > 0) || isinf(timeout))
+        return lk__fail(LK_STATUS_USAGE, "a timeout of %g s is impossible: give a positive number", timeout);
+    LK_TRY(find_method(text, &meeting->method, &rest));
+    lk__patience_init(&meeting->patience, timeout, opts ? opts->notice : NULL, opts ? opts->notice_arg : NULL);
+    return meeting->method->find(meeting, opts ? opts : &none, rest);
+}
+
+lk_status lk__meeting_open(const lk_group_opts *opts, lk_meeting *out)
+{
+    lk_meeting meeting = {.fd = -1};
+    LK_TRY(fill_in(&meeting, opts));
+    lk_status status = meeting.rank == 0 ? meeting.method->listen(&meeting) : call_until_heard(&meeting);
+    if (status == LK_OK)
+        *out = meeting;
+    else
+        lk__meeting_close(&meeting);
+    return status;
+}
+
+void lk__meeting_over(lk_meeting *meeting)
+{
+    if (meeting->rank == 0 && meeting->method->over)
+        meeting->method->over(meeting);
+}
+
+void lk__meeting_close(lk_meeting *meeting)
+{
+    lk__meeting_over(meeting);
+    if (meeting->fd >= 0)
+        close(meeting->fd);
+    meeting->fd = -1;
+}

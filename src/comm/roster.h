@@ -1,0 +1,56 @@
+/* roster.h - the state of a job as its server knows it: who is there, who left
+ * or was lost, who gave what to an exchange, who reported which calls.
+ *
+ * Pure state: no sockets, no clock, no lock. The first thing that goes wrong
+ * becomes the verdict, which stays. */
+#ifndef LK_COMM_ROSTER_H
+#define LK_COMM_ROSTER_H
+
+#include "comm/control.h"
+
+typedef struct lk_roster lk_roster;
+
+lk_status lk__roster_create(int size, lk_roster **out) LK_CHECKED;
+void lk__roster_destroy(lk_roster *roster);
+
+/* A process comes as rank of a job of `size`. One that does not fit is refused
+ * (MISMATCH or USAGE), with a detail that names it and what it collides with;
+ * while ranks are still missing that is the verdict for all, too: one of the
+ * two was started wrongly, and the job would wait in vain. */
+lk_status lk__roster_join(lk_roster *roster, int rank, int size, const lk_member *member) LK_CHECKED;
+bool lk__roster_complete(const lk_roster *roster);
+const lk_member *lk__roster_members(const lk_roster *roster); /* (size) */
+void lk__roster_set_address(lk_roster *roster, int rank, const char *address);
+
+/* In good order. It breaks the job only while ranks are missing, or when an
+ * exchange still waits for this rank. */
+void lk__roster_leave(lk_roster *roster, int rank);
+/* Without goodbye; how: "died". Breaks the job unless nobody else is left. */
+void lk__roster_lose(lk_roster *roster, int rank, const char *how);
+void lk__roster_abort(lk_roster *roster, lk_status status, const char *text);
+/* Replaces rank's report and compares it with all others. */
+void lk__roster_report(lk_roster *roster, int rank, const lk_call *calls, int count);
+
+/* Rank's part of exchange `number` (from 0). True when it was the last one:
+ * then all parts are at lk__roster_parts(roster, number) until the exchange
+ * after the next begins. */
+bool lk__roster_give(lk_roster *roster, int rank, uint32_t number, const void *data, size_t bytes);
+const uint8_t *lk__roster_parts(const lk_roster *roster, uint32_t number); /* (size, bytes) */
+/* Who is awaited: ranks that have not joined, or have not given to the exchange
+ * under way. awaited[r] is 1 for them, else 0; returns how many. */
+int lk__roster_awaited(const lk_roster *roster, uint8_t *awaited);
+
+/* LK_OK, or what broke the job and its text. */
+lk_status lk__roster_verdict(const lk_roster *roster, const char **text);
+
+typedef enum lk_presence { LK_PRESENCE_MISSING, LK_PRESENCE_HERE, LK_PRESENCE_LEFT, LK_PRESENCE_LOST } lk_presence;
+lk_presence lk__roster_presence(const lk_roster *roster, int rank);
+int lk__roster_here(const lk_roster *roster);
+
+/* "rank 2 (host b, pid 123)". */
+enum { LK_MEMBER_TEXT = 128 };
+const char *lk__member_text(int rank, const lk_member *member, char text[LK_MEMBER_TEXT]);
+/* "rank 2 of 4 has WHAT", "ranks 1, 3 and 5 of 8 have WHAT". */
+void lk__awaited_text(const uint8_t *awaited, int size, const char *what, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,573 @@
+/* server.c - the poll loop of a job's server.
+ *
+ * One thread, no locks: rank 0 talks to it over a socket as the others do. A
+ * connection is a stranger until it has proved the token and said HELLO; then it
+ * is the line of its rank. */
+#include "comm/server.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "comm/net.h"
+#include "comm/roster.h"
+#include "comm/wire.h"
+
+enum {
+    STRANGERS = 64, /* at once; the oldest makes room */
+    TICK_MS = 100   /* while something has a deadline */
+};
+static const double stranger_seconds = 10; /* to prove the token and say HELLO */
+static const double moment = 1;            /* for a broken job to hear why */
+static const double waiting_seconds = 0.2; /* between two messages about who is awaited */
+
+typedef struct line {
+    int fd; /* -1: none */
+    size_t in_bytes;
+    uint8_t in[LK_WIRE_TO_SERVER];
+    uint8_t *out; /* [out_first, out_last) is to be sent */
+    size_t out_first, out_last, out_room;
+} line;
+
+typedef struct stranger {
+    line line;
+    lk_handshake shake;
+    bool proved;
+    double deadline;
+} stranger;
+
+struct lk_server {
+    pthread_t thread;
+    lk_server_opts opts;
+    lk_roster *roster;
+    line *lines; /* (size) */
+    int stranger_count;
+    stranger *strangers;  /* (STRANGERS) in order of arrival */
+    struct pollfd *polls; /* (1 + STRANGERS + size) */
+    uint8_t *message;     /* scratch: the longest message */
+    uint8_t *data;        /* scratch: its data */
+    uint8_t *awaited;     /* (size) as told last */
+    double awaited_at;
+    double accept_after; /* when descriptors ran out, the listener rests */
+    double end;          /* of the thread, once rank 0 has gone; 0 before */
+    bool welcomed, told;
+};
+
+void lk__server_greeting(uint8_t greeting[LK_GREETING_BYTES])
+{
+    static const char text[] = "lockstep control 1";
+    memset(greeting, 0, LK_GREETING_BYTES);
+    memcpy(greeting, text, sizeof text);
+}
+
+/* ---- lines --------------------------------------------------------------- */
+
+static void line_close(line *at)
+{
+    if (at->fd >= 0)
+        close(at->fd);
+    lk__free(at->out);
+    *at = (line){.fd = -1};
+}
+
+static void line_flush(line *at)
+{
+    while (at->fd >= 0 && at->out_first < at->out_last) {
+        ssize_t sent = send(at->fd, at->out + at->out_first, at->out_last - at->out_first, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0) {
+            /* A broken connection is noticed by reading. */
+            if (errno != EAGAIN && errno != EWOULDBLOCK)
+                at->out_first = at->out_last;
+            return;
+        }
+        at->out_first += (size_t)sent;
+    }
+}
+
+static lk_status line_reserve(line *at, size_t bytes)
+{
+    if (at->out_first == at->out_last)
+        at->out_first = at->out_last = 0;
+    if (at->out_room - at->out_last >= bytes)
+        return LK_OK;
+    size_t room = 2 * at->out_room + bytes;
+    uint8_t *bigger;
+    LK_TRY(LK_ALLOC(room, "messages to a rank", &bigger));
+    at->out_last -= at->out_first;
+    if (at->out_last)
+        memcpy(bigger, at->out + at->out_first, at->out_last);
+    lk__free(at->out);
+    at->out = bigger;
+    at->out_first = 0;
+    at->out_room = room;
+    return LK_OK;
+}
+
+/* Without memory for a message its rank is cut off: it must not miss one. */
+static void line_send(line *at, const uint8_t *message, size_t bytes)
+{
+    if (at->fd < 0)
+        return;
+    if (line_reserve(at, bytes) != LK_OK) {
+        shutdown(at->fd, SHUT_RDWR);
+        return;
+    }
+    memcpy(at->out + at->out_last, message, bytes);
+    at->out_last += bytes;
+    line_flush(at);
+}
+
+static void send_to_all(lk_server *server, lk_wire message)
+{
+    message.size = server->opts.size;
+    size_t bytes = lk__wire_encode(&message, server->message);
+    for (int r = 0; r < server->opts.size; r++)
+        line_send(&server->lines[r], server->message, bytes);
+}
+
+typedef enum intake { INTAKE_OPEN, INTAKE_CLOSED, INTAKE_VANISHED } intake;
+
+/* Reads what is there, as far as the buffer has room. */
+static intake line_read(line *at)
+{
+    while (at->in_bytes < sizeof at->in) {
+        ssize_t got = recv(at->fd, at->in + at->in_bytes, sizeof at->in - at->in_bytes, MSG_DONTWAIT);
+        if (got > 0)
+            at->in_bytes += (size_t)got;
+        else if (got == 0)
+            return INTAKE_CLOSED;
+        else if (errno == EAGAIN || errno == EWOULDBLOCK)
+            return INTAKE_OPEN;
+        else if (errno != EINTR)
+            return errno == ECONNRESET || errno == EPIPE ? INTAKE_CLOSED : INTAKE_VANISHED;
+    }
+    return INTAKE_OPEN;
+}
+
+static void line_consume(line *at, size_t bytes)
+{
+    at->in_bytes -= bytes;
+    memmove(at->in, at->in + bytes, at->in_bytes);
+}
+
+/* ---- what ranks say ------------------------------------------------------ */
+
+static void hear_exchange(lk_server *server, int rank, const lk_wire *message)
+{
+    if (!lk__roster_give(server->roster, rank, message->number, message->data, message->bytes))
+        return;
+    send_to_all(server, (lk_wire){.kind = LK_WIRE_EXCHANGED,
+                                  .rank = -1,
+                                  .number = message->number,
+                                  .data = lk__roster_parts(server->roster, message->number),
+                                  .bytes = message->bytes * (size_t)server->opts.size});
+}
+
+static void hear_report(lk_server *server, int rank, const lk_wire *message)
+{
+    lk_call calls[LK_HISTORY];
+    int count = lk__wire_calls(message, calls);
+    if (count >= 0)
+        lk__roster_report(server->roster, rank, calls, count);
+    else
+        lk__roster_lose(server->roster, rank, "reported an impossible call");
+}
+
+static void hear_abort(lk_server *server, int rank, const lk_wire *message)
+{
+    (void)rank;
+    char text[LK_WIRE_TEXT + 1];
+    lk__wire_text(message, text);
+    lk__roster_abort(server->roster, message->status, text);
+}
+
+static void hear_leave(lk_server *server, int rank, const lk_wire *message)
+{
+    (void)message;
+    lk__roster_leave(server->roster, rank);
+    line_close(&server->lines[rank]);
+    send_to_all(server, (lk_wire){.kind = LK_WIRE_LEFT, .rank = rank});
+}
+
+static void hear(lk_server *server, int rank, const lk_wire *message)
+{
+    static void (*const hearers[LK_WIRE_COUNT])(lk_server *, int, const lk_wire *) = {
+        [LK_WIRE_EXCHANGE] = hear_exchange,
+        [LK_WIRE_REPORT] = hear_report,
+        [LK_WIRE_ABORT] = hear_abort,
+        [LK_WIRE_LEAVE] = hear_leave,
+    };
+    if (hearers[message->kind] && message->size == server->opts.size)
+        hearers[message->kind](server, rank, message);
+    else
+        lk__roster_lose(server->roster, rank, "sent a message that makes no sense");
+}
+
+/* Takes what rank's line has to say; a lost rank's line is closed. */
+static void serve_line(lk_server *server, int rank)
+{
+    line *at = &server->lines[rank];
+    intake state = INTAKE_OPEN;
+    lk_wire message;
+    size_t used;
+    /* A full buffer ends a read: go on until it is not full any more. */
+    bool full = true;
+    while (full && at->fd >= 0) {
+        state = line_read(at);
+        full = at->in_bytes == sizeof at->in;
+        lk_wire_result result = LK_WIRE_WHOLE;
+        while (at->fd >= 0 && result == LK_WIRE_WHOLE) {
+            result = lk__wire_decode(at->in, at->in_bytes, sizeof at->in, false, &message, &used);
+            if (result == LK_WIRE_WHOLE) {
+                hear(server, rank, &message);
+                if (at->fd >= 0)
+                    line_consume(at, used);
+            }
+        }
+        if (result == LK_WIRE_BAD) {
+            lk__roster_lose(server->roster, rank, "sent a message that makes no sense");
+            break;
+        }
+    }
+    if (at->fd >= 0 && state != INTAKE_OPEN)
+        lk__roster_lose(server->roster, rank, state == INTAKE_CLOSED ? "died" : "cannot be reached");
+    if (at->fd >= 0 && lk__roster_presence(server->roster, rank) != LK_PRESENCE_HERE)
+        line_close(at);
+}
+
+/* ---- strangers ----------------------------------------------------------- */
+
+static void forget_stranger(lk_server *server, int index)
+{
+    stranger *list = server->strangers;
+    server->stranger_count--;
+    memmove(&list[index], &list[index + 1], (size_t)(server->stranger_count - index) * sizeof *list);
+}
+
+static void drop_stranger(lk_server *server, int index)
+{
+    line_close(&server->strangers[index].line);
+    forget_stranger(server, index);
+}
+
+/* A rank that belongs here is proved within a round trip: in a flood the oldest
+ * is not one. If it was, it calls again. */
+static void accept_strangers(lk_server *server)
+{
+    for (int i = 0; i < STRANGERS; i++) {
+        int fd = lk__net_accept(server->opts.listener);
+        if (fd < 0) {
+            if (errno != EAGAIN && errno != EWOULDBLOCK)
+                server->accept_after = lk__clock() + 0.001 * TICK_MS;
+            return;
+        }
+        if (server->stranger_count == STRANGERS)
+            drop_stranger(server, 0);
+        uint8_t greeting[LK_GREETING_BYTES];
+        lk__server_greeting(greeting);
+        stranger *at = &server->strangers[server->stranger_count++];
+        *at = (stranger){.line = {.fd = fd}, .deadline = lk__clock() + stranger_seconds};
+        lk__handshake_init(&at->shake, &server->opts.token, true, greeting);
+    }
+}
+
+static void refuse(line *at, int size, lk_status status)
+{
+    uint8_t message[LK_WIRE_HEAD + LK_WIRE_TEXT];
+    const char *text = lk_error_detail();
+    lk_wire refusal = {.kind = LK_WIRE_REFUSED,
+                       .rank = -1,
+                       .size = size,
+                       .status = status,
+                       .data = (const uint8_t *)text,
+                       .bytes = lk__min_size(strlen(text), LK_WIRE_TEXT)};
+    line_send(at, message, lk__wire_encode(&refusal, message));
+}
+
+/* Where rank 0 listens at all addresses, it has the one that others came by. */
+static void fill_address(lk_server *server, int fd)
+{
+    char address[LK_ADDRESS_BYTES];
+    lk__net_local_address(fd, address, sizeof address);
+    if (!lk__roster_members(server->roster)[0].address[0])
+        lk__roster_set_address(server->roster, 0, address);
+}
+
+/* Others hear of changes now and then; who comes learns at once how it stands. */
+static void tell_newcomer(lk_server *server, int rank)
+{
+    uint8_t *message = server->message;
+    lk_wire waiting = {.kind = LK_WIRE_WAITING,
+                       .rank = -1,
+                       .size = server->opts.size,
+                       .data = server->data,
+                       .bytes = (size_t)server->opts.size};
+    if (lk__roster_awaited(server->roster, server->data) > 0)
+        line_send(&server->lines[rank], message, lk__wire_encode(&waiting, message));
+}
+
+/* The first message of a proved connection must be HELLO. Returns whether the
+ * line has found its rank. */
+static bool admit(lk_server *server, line *at)
+{
+    lk_wire message;
+    size_t used;
+    if (lk__wire_decode(at->in, at->in_bytes, sizeof at->in, false, &message, &used) != LK_WIRE_WHOLE ||
+        message.kind != LK_WIRE_HELLO)
+        return false;
+    lk_member member;
+    lk__wire_get_member(message.data, &member);
+    lk_status status = lk__roster_join(server->roster, message.rank, message.size, &member);
+    if (status != LK_OK) {
+        refuse(at, message.size, status);
+        return false;
+    }
+    line_consume(at, used);
+    if (message.rank > 0)
+        fill_address(server, at->fd);
+    server->lines[message.rank] = *at;
+    tell_newcomer(server, message.rank);
+    return true;
+}
+
+/* Whether bytes that begin so can still become a HELLO. */
+static bool may_be_hello(const line *at)
+{
+    lk_wire message;
+    size_t used;
+    return lk__wire_decode(at->in, at->in_bytes, LK_WIRE_HEAD + LK_WIRE_MEMBER, false, &message, &used) == LK_WIRE_MORE;
+}
+
+/* Returns whether the stranger stays one. */
+static bool step_stranger(lk_server *server, int index)
+{
+    stranger *at = &server->strangers[index];
+    if (!at->proved) {
+        lk_handshake_state state = lk__handshake_step(&at->shake, at->line.fd);
+        if (state == LK_HANDSHAKE_PENDING)
+            return lk__clock() < at->deadline;
+        uint8_t greeting[LK_GREETING_BYTES];
+        lk__server_greeting(greeting);
+        if (state == LK_HANDSHAKE_FAILED || memcmp(lk__handshake_greeting(&at->shake), greeting, sizeof greeting) != 0)
+            return false;
+        at->proved = true;
+    }
+    intake state = line_read(&at->line);
+    if (may_be_hello(&at->line))
+        return state == INTAKE_OPEN && lk__clock() < at->deadline;
+    if (admit(server, &at->line))
+        at->line = (line){.fd = -1};
+    return false;
+}
+
+static void serve_strangers(lk_server *server)
+{
+    for (int i = server->stranger_count - 1; i >= 0; i--)
+        if (!step_stranger(server, i))
+            drop_stranger(server, i);
+}
+
+/* ---- what ranks are told ------------------------------------------------- */
+
+static void welcome(lk_server *server)
+{
+    const lk_member *members = lk__roster_members(server->roster);
+    for (int r = 0; r < server->opts.size; r++)
+        lk__wire_put_member(&members[r], server->data + (size_t)r * LK_WIRE_MEMBER);
+    send_to_all(server, (lk_wire){.kind = LK_WIRE_WELCOME,
+                                  .rank = -1,
+                                  .data = server->data,
+                                  .bytes = (size_t)server->opts.size * LK_WIRE_MEMBER});
+    server->welcomed = true;
+}
+
+/* Once waiting has lasted for a while, and then when it changed; not faster than
+ * the ranks read. */
+static void tell_awaited(lk_server *server)
+{
+    double now = lk__clock();
+    size_t size = (size_t)server->opts.size;
+    if (lk__roster_awaited(server->roster, server->data) == 0) {
+        server->awaited_at = 0;
+        return;
+    }
+    if (server->awaited_at == 0)
+        server->awaited_at = now;
+    if (now < server->awaited_at + waiting_seconds || memcmp(server->data, server->awaited, size) == 0)
+        return;
+    for (size_t r = 0; r < size; r++)
+        if (server->lines[r].out_first < server->lines[r].out_last)
+            return;
+    memcpy(server->awaited, server->data, size);
+    server->awaited_at = now;
+    send_to_all(server, (lk_wire){.kind = LK_WIRE_WAITING, .rank = -1, .data = server->data, .bytes = size});
+}
+
+static void tell(lk_server *server)
+{
+    const char *text;
+    lk_status verdict = lk__roster_verdict(server->roster, &text);
+    if (verdict != LK_OK && !server->told) {
+        send_to_all(server, (lk_wire){.kind = LK_WIRE_BROKEN,
+                                      .rank = -1,
+                                      .status = verdict,
+                                      .data = (const uint8_t *)text,
+                                      .bytes = lk__min_size(strlen(text), LK_WIRE_TEXT)});
+        server->told = true;
+    }
+    if (verdict != LK_OK)
+        return;
+    if (!server->welcomed && lk__roster_complete(server->roster))
+        welcome(server);
+    tell_awaited(server);
+}
+
+/* ---- the thread ---------------------------------------------------------- */
+
+/* After rank 0 has gone the rest get their time; a broken job a moment. */
+static bool finished(lk_server *server)
+{
+    if (server->lines[0].fd >= 0)
+        return false;
+    double now = lk__clock();
+    if (server->end == 0)
+        server->end = now + server->opts.patience;
+    if (server->told && server->end > now + moment)
+        server->end = now + moment;
+    return lk__roster_here(server->roster) == 0 || now >= server->end;
+}
+
+static size_t fill_polls(lk_server *server)
+{
+    size_t count = 0;
+    struct pollfd *polls = server->polls;
+    bool resting = lk__clock() < server->accept_after;
+    polls[count++] = (struct pollfd){.fd = resting ? -1 : server->opts.listener, .events = POLLIN};
+    for (int i = 0; i < server->stranger_count; i++) {
+        const stranger *at = &server->strangers[i];
+        short events = at->proved ? POLLIN : lk__handshake_events(&at->shake);
+        polls[count++] = (struct pollfd){.fd = at->line.fd, .events = events};
+    }
+    for (int r = 0; r < server->opts.size; r++) {
+        const line *at = &server->lines[r];
+        short events = at->out_first < at->out_last ? POLLIN | POLLOUT : POLLIN;
+        polls[count++] = (struct pollfd){.fd = at->fd, .events = events};
+    }
+    return count;
+}
+
+/* A job at work sleeps until somebody speaks. */
+static int sleep_ms(const lk_server *server)
+{
+    bool timed = server->stranger_count > 0 || server->accept_after > 0 || server->end > 0 || !server->welcomed ||
+                 lk__roster_awaited(server->roster, server->data) > 0;
+    return timed ? TICK_MS : -1;
+}
+
+static void *serve(void *arg)
+{
+    lk_server *server = arg;
+    /* Rank 0 is there before anybody else is listened to: it is what others are
+     * compared with. */
+    if (line_read(&server->lines[0]) == INTAKE_OPEN) {
+        line own = server->lines[0];
+        admit(server, &own);
+    }
+    tell(server);
+    while (!finished(server)) {
+        poll(server->polls, fill_polls(server), sleep_ms(server));
+        for (int r = 0; r < server->opts.size; r++) {
+            line_flush(&server->lines[r]);
+            if (server->lines[r].fd >= 0)
+                serve_line(server, r);
+        }
+        serve_strangers(server);
+        if (server->accept_after <= lk__clock()) {
+            server->accept_after = 0;
+            accept_strangers(server);
+        }
+        tell(server);
+    }
+    return NULL;
+}
+
+static void server_free(lk_server *server)
+{
+    lk__roster_destroy(server->roster);
+    for (int r = 0; server->lines && r < server->opts.size; r++)
+        line_close(&server->lines[r]);
+    while (server->stranger_count > 0)
+        drop_stranger(server, server->stranger_count - 1);
+    lk__free(server->lines);
+    lk__free(server->strangers);
+    lk__free(server->polls);
+    lk__free(server->message);
+    lk__free(server->data);
+    lk__free(server->awaited);
+    lk__free(server);
+}
+
+static lk_status server_alloc(lk_server *server)
+{
+    size_t size = (size_t)server->opts.size, longest = lk__wire_from_server(server->opts.size);
+    LK_TRY(LK_ALLOC(size, "the lines of a job", &server->lines));
+    for (size_t r = 0; r < size; r++)
+        server->lines[r].fd = -1;
+    LK_TRY(LK_ALLOC(STRANGERS, "handshakes", &server->strangers));
+    LK_TRY(LK_ALLOC(1 + STRANGERS + size, "the lines of a job", &server->polls));
+    LK_TRY(LK_ALLOC(longest, "messages to a rank", &server->message));
+    LK_TRY(LK_ALLOC(longest, "messages to a rank", &server->data));
+    LK_TRY(LK_ALLOC(size, "the ranks awaited", &server->awaited));
+    return lk__roster_create(server->opts.size, &server->roster);
+}
+
+/* Signals are for the threads of the program that knows of them. */
+static int start_thread(lk_server *server)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&server->thread, NULL, serve, server);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+lk_status lk__server_start(const lk_server_opts *opts, lk_server **out)
+{
+    lk_server *server;
+    lk_status status;
+    LK_TRY(LK_ALLOC(1, "the job's server", &server));
+    server->opts = *opts;
+    LK_TRY_GOTO(server_alloc(server), free_server);
+    server->lines[0].fd = opts->own;
+    int error = start_thread(server);
+    if (error) {
+        server->lines[0].fd = -1;
+        status = lk__fail(LK_STATUS_IO, "cannot start the job's server thread: %s", strerror(error));
+        goto free_server;
+    }
+    *out = server;
+    return LK_OK;
+
+free_server:
+    server_free(server);
+    return status;
+}
+
+void lk__server_join(lk_server *server)
+{
+    if (!server)
+        return;
+    pthread_join(server->thread, NULL);
+    close(server->opts.listener);
+    server_free(server);
+}

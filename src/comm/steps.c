@@ -1,0 +1,497 @@
+/* steps.c - moves one call on, phase by phase, over a transport: sends what
+ * there is room for, takes what has arrived, folds where all parts are there.
+ * Nothing here blocks. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "comm/group_impl.h"
+#include "tensor/device.h"
+
+static const lk_phase *phase_of(const lk_request *request)
+{
+    return &request->program->schedule.phases[request->phase];
+}
+
+static const lk_stage *stage_of(const lk_request *request)
+{
+    return &request->program->stages[request->phase];
+}
+
+static size_t element_of(const lk_request *request)
+{
+    return request->program->key.element;
+}
+
+static bool holds(const lk_window *window, lk_span span)
+{
+    return span.first >= window->first && span.count <= window->count &&
+           span.first - window->first <= window->count - span.count;
+}
+
+static char *window_at(const lk_window *window, size_t first, size_t element)
+{
+    return window->at + (first - window->first) * element;
+}
+
+/* Where a span is that this rank sends in a PLACE phase. */
+static const char *source(const lk_request *request, lk_span span)
+{
+    const lk_window *windows[] = {&request->mine, &request->result, &request->out};
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
+        if (holds(windows[i], span))
+            return window_at(windows[i], span.first, element_of(request));
+    return NULL;
+}
+
+static void copy(const lk_request *request, void *to, const void *from, size_t bytes)
+{
+    lk_device *device = request->group->device;
+    if (bytes > 0 && to != from)
+        device->kernels->copy_bytes(device, bytes, from, to);
+}
+
+/* ---- sending ------------------------------------------------------------- */
+
+static lk_status keep_ticket(lk_request *request, uint64_t ticket)
+{
+    lk_transport *transport = request->group->transport;
+    if (transport->type->sent(transport, ticket))
+        return LK_OK;
+    if (request->ticket_count == request->ticket_room) {
+        size_t room = request->ticket_room ? 2 * request->ticket_room : 16;
+        uint64_t *more = realloc(request->tickets, room * sizeof *more);
+        if (!more)
+            return lk__fail_memory(room * sizeof *more, "sends under way");
+        request->tickets = more;
+        request->ticket_room = room;
+    }
+    request->tickets[request->ticket_count++] = ticket;
+    return LK_OK;
+}
+
+/* Drops the tickets of sends that are done; true when none is left. */
+static bool all_sent(lk_request *request)
+{
+    lk_transport *transport = request->group->transport;
+    size_t left = 0;
+    for (size_t i = 0; i < request->ticket_count; i++)
+        if (!transport->type->sent(transport, request->tickets[i]))
+            request->tickets[left++] = request->tickets[i];
+    request->ticket_count = left;
+    return left == 0;
+}
+
+static lk_status send_frame(lk_request *request, const lk_cast *cast, const char *data, size_t count, bool *sent)
+{
+    lk_transport *transport = request->group->transport;
+    lk_frame frame = {.call = request->call, .part = (uint32_t)request->phase, .bytes = count * element_of(request)};
+    uint64_t ticket = 0;
+    LK_TRY(transport->type->send(transport, cast->peers, cast->count, &frame, data, &ticket));
+    *sent = ticket != 0;
+    return *sent ? keep_ticket(request, ticket) : LK_OK;
+}
+
+static size_t frame_limit(const lk_request *request, const char *data, size_t count)
+{
+    lk_transport *transport = request->group->transport;
+    size_t element = element_of(request);
+    size_t bytes = transport->type->max_frame(transport, data, count * element);
+    return lk__min_size(count, lk__max_size(bytes / element, 1));
+}
+
+/* Vector `root` of this rank's own, at element first. */
+static const char *own_vector(const lk_request *request, int root, size_t first)
+{
+    const lk_phase *phase = phase_of(request);
+    size_t element = element_of(request);
+    if (phase->level == 0)
+        return request->roots[root] + first * element;
+    /* Sums over the host cover what the phase before kept. */
+    const lk_phase *before = phase - 1;
+    size_t offset = before->keep.count * (size_t)root + (first - before->keep.first);
+    return request->group->sums + offset * element;
+}
+
+/* The next chunk of all vectors of a span that peers fold. */
+static lk_status give_fold(lk_request *request, const lk_cast *cast, lk_outflow *flow, bool *moved)
+{
+    const lk_stage *stage = stage_of(request);
+    size_t first = cast->span.first + flow->given;
+    size_t count = lk__min_size(cast->span.count - flow->given, request->program->fold_frame);
+    for (int root = 0; root < stage->own; root++)
+        count = frame_limit(request, own_vector(request, root, first), count);
+    while (flow->root < stage->own) {
+        bool sent = false;
+        LK_TRY(send_frame(request, cast, own_vector(request, flow->root, first), count, &sent));
+        if (!sent)
+            return LK_OK;
+        *moved = true;
+        flow->root++;
+    }
+    flow->root = 0;
+    flow->given += count;
+    flow->done = flow->given == cast->span.count || stage->own == 0;
+    return LK_OK;
+}
+
+static lk_status give_place(lk_request *request, const lk_cast *cast, lk_outflow *flow, bool *moved)
+{
+    lk_span rest = {cast->span.first + flow->given, cast->span.count - flow->given};
+    const char *data = rest.count ? source(request, rest) : NULL;
+    size_t count = rest.count ? frame_limit(request, data, rest.count) : 0;
+    bool sent = false;
+    LK_TRY(send_frame(request, cast, data, count, &sent));
+    if (!sent)
+        return LK_OK;
+    *moved = true;
+    flow->given += count;
+    flow->done = flow->given == cast->span.count;
+    return LK_OK;
+}
+
+/* Whether a peer of the cast has an earlier cast before it; marks them all. */
+static bool claim_peers(lk_group *group, const lk_cast *cast, bool mark)
+{
+    bool busy = false;
+    for (int i = 0; i < cast->count; i++) {
+        busy |= group->busy[cast->peers[i]];
+        group->busy[cast->peers[i]] |= mark;
+    }
+    return busy;
+}
+
+/* One chunk of every cast whose turn it is, round and round until none moves. */
+static lk_status give(lk_request *request, bool *done, bool *moved)
+{
+    lk_group *group = request->group;
+    const lk_stage *stage = stage_of(request);
+    bool fold = phase_of(request)->kind == LK_PHASE_FOLD;
+    bool again = stage->cast_count > 0;
+    *done = true;
+    while (again) {
+        again = false;
+        *done = true;
+        memset(group->busy, 0, (size_t)group->size);
+        for (int c = 0; c < stage->cast_count; c++) {
+            lk_outflow *flow = &request->outflow[c];
+            const lk_cast *cast = &stage->casts[c];
+            if (flow->done)
+                continue;
+            bool one = false;
+            if (!claim_peers(group, cast, false))
+                LK_TRY(fold ? give_fold(request, cast, flow, &one) : give_place(request, cast, flow, &one));
+            claim_peers(group, cast, !flow->done);
+            *done &= flow->done;
+            again |= one && !flow->done;
+            *moved |= one;
+        }
+    }
+    return LK_OK;
+}
+
+/* ---- taking -------------------------------------------------------------- */
+
+static lk_status disagree(const lk_request *request, int peer, const lk_frame *frame)
+{
+    char ours[LK_CALL_TEXT], theirs[LK_CALL_TEXT];
+    const lk_group *group = request->group;
+    return lk__fail(LK_STATUS_MISMATCH, "the ranks disagree: rank %d called %s, rank %d called %s", group->rank,
+                    lk__call_text(&request->call, ours), peer, lk__call_text(&frame->call, theirs));
+}
+
+/* The frame that peer has sent for this phase, or NULL. */
+static lk_status next_frame(const lk_request *request, int peer, size_t limit, const lk_frame **out)
+{
+    lk_transport *transport = request->group->transport;
+    const lk_frame *frame = transport->type->arrived(transport, peer);
+    size_t element = element_of(request);
+    *out = frame;
+    if (!frame)
+        return LK_OK;
+    if (!lk__call_same(&frame->call, &request->call) || frame->part != (uint32_t)request->phase)
+        return disagree(request, peer, frame);
+    if (frame->bytes % element != 0 || frame->bytes / element > limit) {
+        char text[LK_CALL_TEXT];
+        return lk__fail(
+            LK_STATUS_MISMATCH,
+            "in %s rank %d sends more than rank %d takes from it (%zu elements at most): their counts differ",
+            lk__call_text(&request->call, text), peer, request->group->rank, limit);
+    }
+    return LK_OK;
+}
+
+static lk_status take_place(lk_request *request, int index, bool *moved)
+{
+    lk_transport *transport = request->group->transport;
+    const lk_move *move = &phase_of(request)->recvs[index];
+    lk_inflow *flow = &request->inflow[index];
+    while (!flow->done) {
+        const lk_frame *frame = NULL;
+        size_t rest = move->span.count - flow->taken;
+        LK_TRY(next_frame(request, move->peer, rest, &frame));
+        if (!frame)
+            return LK_OK;
+        size_t bytes = frame->bytes;
+        if (bytes > 0) {
+            char *to = window_at(&request->out, move->span.first + flow->taken, element_of(request));
+            const void *at = NULL;
+            LK_TRY(transport->type->payload(transport, move->peer, to, &at));
+            if (!at)
+                return LK_OK;
+            copy(request, to, at, bytes);
+        }
+        transport->type->release(transport, move->peer);
+        flow->taken += bytes / element_of(request);
+        flow->done = flow->taken == move->span.count;
+        *moved = true;
+    }
+    return LK_OK;
+}
+
+static lk_status take_all_places(lk_request *request, bool *done, bool *moved)
+{
+    const lk_phase *phase = phase_of(request);
+    int blocked = -1;
+    *done = true;
+    for (int i = 0; i < phase->recv_count; i++) {
+        lk_inflow *flow = &request->inflow[i];
+        int peer = phase->recvs[i].peer;
+        if (!flow->done && peer != blocked)
+            LK_TRY(take_place(request, i, moved));
+        if (!flow->done)
+            blocked = peer;
+        *done &= flow->done;
+    }
+    return LK_OK;
+}
+
+static char *scratch_of(const lk_request *request, int input)
+{
+    return request->group->scratch + (size_t)input * request->program->fold_frame * element_of(request);
+}
+
+/* The chunk of one peer's vectors. All but the last are taken out of the
+ * transport to get at the next one; the last stays until it is folded. */
+static lk_status take_chunk(lk_request *request, int index, bool *moved)
+{
+    lk_transport *transport = request->group->transport;
+    const lk_stage *stage = stage_of(request);
+    lk_inflow *flow = &request->inflow[index];
+    int peer = phase_of(request)->recvs[index].peer;
+    while (flow->have < stage->recv_roots[index]) {
+        const lk_frame *frame = NULL;
+        int input = stage->recv_first[index] + flow->have;
+        size_t limit = lk__min_size(phase_of(request)->keep.count - flow->taken, request->program->fold_frame);
+        LK_TRY(next_frame(request, peer, flow->have ? flow->chunk : limit, &frame));
+        if (!frame)
+            return LK_OK;
+        size_t bytes = frame->bytes;
+        const void *at = NULL;
+        LK_TRY(transport->type->payload(transport, peer, scratch_of(request, input), &at));
+        if (!at)
+            return LK_OK;
+        *moved = true;
+        flow->chunk = bytes / element_of(request);
+        flow->have++;
+        if (flow->have < stage->recv_roots[index]) {
+            copy(request, scratch_of(request, input), at, bytes);
+            at = scratch_of(request, input);
+            transport->type->release(transport, peer);
+        }
+        request->inputs[input] = at;
+    }
+    return LK_OK;
+}
+
+/* Elements that can be folded now: what all peers have brought. */
+static lk_status ready_elements(lk_request *request, size_t *out, bool *moved)
+{
+    const lk_phase *phase = phase_of(request);
+    const lk_stage *stage = stage_of(request);
+    size_t ready = phase->keep.count - request->folded;
+    for (int i = 0; i < phase->recv_count; i++) {
+        lk_inflow *flow = &request->inflow[i];
+        if (stage->recv_roots[i] == 0)
+            continue;
+        if (flow->have < stage->recv_roots[i])
+            LK_TRY(take_chunk(request, i, moved));
+        bool whole = flow->have == stage->recv_roots[i];
+        ready = whole ? lk__min_size(ready, flow->chunk - flow->used) : 0;
+    }
+    *out = ready;
+    return LK_OK;
+}
+
+/* Where the fold of the phase puts vector `root`, at element first. */
+static void *fold_target(const lk_request *request, int root, size_t first)
+{
+    const lk_phase *phase = phase_of(request);
+    size_t element = element_of(request);
+    if (phase->level_out == 2) {
+        const lk_window *window = holds(&request->out, phase->keep) ? &request->out : &request->result;
+        return window_at(window, first, element);
+    }
+    return request->group->sums + (phase->keep.count * (size_t)root + (first - phase->keep.first)) * element;
+}
+
+static void fold_elements(lk_request *request, size_t count)
+{
+    const lk_phase *phase = phase_of(request);
+    const lk_stage *stage = stage_of(request);
+    size_t element = element_of(request);
+    size_t first = phase->keep.first + request->folded;
+    const void *inputs[64];
+    void *outputs[4 * LK_MAX_ROOTS];
+    const void **in = stage->inputs <= 64 ? inputs : request->inputs + stage->inputs;
+    for (int root = 0; root < stage->own; root++)
+        in[root] = own_vector(request, root, first);
+    for (int i = 0; i < phase->recv_count; i++)
+        for (int root = 0; root < stage->recv_roots[i]; root++) {
+            int at = stage->recv_first[i] + root;
+            in[at] = (const char *)request->inputs[at] + request->inflow[i].used * element;
+        }
+    for (int root = 0; root < stage->out; root++)
+        outputs[root] = fold_target(request, root, first);
+    lk__fold_run(stage->plan, &(lk_fold){
+                                  .device = request->group->device,
+                                  .dtype = (lk_dtype)request->call.dtype,
+                                  .op = request->op,
+                                  .last = phase->level_out == 2,
+                                  .divisor = request->program->shards,
+                                  .count = count,
+                                  .inputs = in,
+                                  .outputs = outputs,
+                              });
+}
+
+static lk_status take_folds(lk_request *request, bool *done, bool *moved)
+{
+    lk_transport *transport = request->group->transport;
+    const lk_phase *phase = phase_of(request);
+    const lk_stage *stage = stage_of(request);
+    while (request->folded < phase->keep.count) {
+        size_t count = 0;
+        LK_TRY(ready_elements(request, &count, moved));
+        if (count == 0)
+            break;
+        fold_elements(request, count);
+        request->folded += count;
+        *moved = true;
+        for (int i = 0; i < phase->recv_count; i++) {
+            lk_inflow *flow = &request->inflow[i];
+            if (stage->recv_roots[i] == 0)
+                continue;
+            flow->used += count;
+            flow->taken += count;
+            if (flow->used < flow->chunk)
+                continue;
+            transport->type->release(transport, phase->recvs[i].peer);
+            flow->have = 0;
+            flow->used = 0;
+        }
+    }
+    *done = request->folded == phase->keep.count;
+    return LK_OK;
+}
+
+/* ---- phases -------------------------------------------------------------- */
+
+static lk_status grow(char **block, size_t *bytes, size_t wanted, const char *what)
+{
+    if (wanted <= *bytes)
+        return LK_OK;
+    char *more = NULL;
+    LK_TRY(lk__alloc(wanted, 1, what, (void **)&more));
+    lk__free(*block);
+    *block = more;
+    *bytes = wanted;
+    return LK_OK;
+}
+
+/* Memory that the call needs of the group; there is one collective at a time. */
+static lk_status reserve(lk_request *request)
+{
+    lk_group *group = request->group;
+    const lk_program *program = request->program;
+    size_t element = program->key.element;
+    size_t frames = (size_t)program->max_inputs * program->fold_frame;
+    size_t sums = program->host_vectors;
+    for (int p = 0; p < program->schedule.phase_count; p++) {
+        const lk_phase *phase = &program->schedule.phases[p];
+        if (phase->kind == LK_PHASE_FOLD && phase->level_out == 2 && !holds(&request->out, phase->keep))
+            sums += phase->keep.count;
+    }
+    if (program->max_inputs > 0 && group->size > 1)
+        LK_TRY(grow(&group->scratch, &group->scratch_bytes, frames * element, "partial sums of peers"));
+    return grow(&group->sums, &group->sums_bytes, sums * element, "sums on their way");
+}
+
+static lk_status enter_phase(lk_request *request)
+{
+    const lk_phase *phase = phase_of(request);
+    const lk_program *program = request->program;
+    if (request->phase == 0)
+        LK_TRY(reserve(request));
+    memset(request->inflow, 0, (size_t)program->max_recvs * sizeof *request->inflow);
+    memset(request->outflow, 0, (size_t)program->max_casts * sizeof *request->outflow);
+    request->folded = 0;
+    if (phase->kind == LK_PHASE_FOLD && phase->level_out == 2 && !holds(&request->out, phase->keep)) {
+        char *at = request->group->sums + program->host_vectors * program->key.element;
+        request->result = (lk_window){at, phase->keep.first, phase->keep.count};
+    }
+    request->entered = true;
+    return LK_OK;
+}
+
+/* What a fold left in a window of its own, and this rank wants. */
+static void keep_own_part(lk_request *request)
+{
+    const lk_window *from = &request->result;
+    const lk_window *to = &request->out;
+    size_t first = lk__max_size(from->first, to->first);
+    size_t last = lk__min_size(from->first + from->count, to->first + to->count);
+    size_t element = element_of(request);
+    if (from->at && first < last)
+        copy(request, window_at(to, first, element), window_at(from, first, element), (last - first) * element);
+}
+
+lk_status lk__steps_run(lk_request *request, bool *moved)
+{
+    const lk_schedule *schedule = &request->program->schedule;
+    while (request->phase < schedule->phase_count) {
+        bool given = false, taken = false;
+        if (!request->entered)
+            LK_TRY(enter_phase(request));
+        LK_TRY(give(request, &given, moved));
+        if (phase_of(request)->kind == LK_PHASE_FOLD)
+            LK_TRY(take_folds(request, &taken, moved));
+        else
+            LK_TRY(take_all_places(request, &taken, moved));
+        if (!taken)
+            return LK_OK;
+        if (!given) {
+            LK_TRY(give(request, &given, moved));
+            if (!given)
+                return LK_OK;
+        }
+        if (phase_of(request)->kind == LK_PHASE_FOLD)
+            keep_own_part(request);
+        request->phase++;
+        request->entered = false;
+        *moved = true;
+    }
+    request->done = all_sent(request);
+    *moved |= request->done;
+    return LK_OK;
+}
+
+bool lk__steps_await(const lk_request *request, int index)
+{
+    const lk_phase *phase = phase_of(request);
+    const lk_inflow *flow = &request->inflow[index];
+    if (phase->kind == LK_PHASE_PLACE)
+        return !flow->done;
+    int roots = stage_of(request)->recv_roots[index];
+    return request->folded < phase->keep.count && flow->have < roots;
+}

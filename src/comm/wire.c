@@ -1,0 +1,133 @@
+/* wire.c - encoding and decoding control messages. */
+#include "comm/wire.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+/* Data of a kind: a multiple of `unit` bytes, at most `most` units (for each
+ * rank where per_rank), or exactly that many. */
+typedef struct row {
+    bool from_server;
+    size_t unit, most;
+    bool per_rank, exact;
+} row;
+
+static const row rows[LK_WIRE_COUNT] = {
+    [LK_WIRE_HELLO] = {.unit = LK_WIRE_MEMBER, .most = 1, .exact = true},
+    [LK_WIRE_EXCHANGE] = {.unit = 1, .most = LK_EXCHANGE_BYTES},
+    [LK_WIRE_REPORT] = {.unit = LK_CALL_BYTES, .most = LK_HISTORY},
+    [LK_WIRE_ABORT] = {.unit = 1, .most = LK_WIRE_TEXT},
+    [LK_WIRE_LEAVE] = {.unit = 1, .most = 0},
+    [LK_WIRE_WELCOME] = {.from_server = true, .unit = LK_WIRE_MEMBER, .most = 1, .per_rank = true, .exact = true},
+    [LK_WIRE_REFUSED] = {.from_server = true, .unit = 1, .most = LK_WIRE_TEXT},
+    [LK_WIRE_WAITING] = {.from_server = true, .unit = 1, .most = 1, .per_rank = true, .exact = true},
+    [LK_WIRE_EXCHANGED] = {.from_server = true, .unit = 1, .most = LK_EXCHANGE_BYTES, .per_rank = true},
+    [LK_WIRE_BROKEN] = {.from_server = true, .unit = 1, .most = LK_WIRE_TEXT},
+    [LK_WIRE_LEFT] = {.from_server = true, .unit = 1, .most = 0},
+};
+
+size_t lk__wire_from_server(int size)
+{
+    size_t each = lk__max_size(LK_WIRE_MEMBER, LK_EXCHANGE_BYTES);
+    return LK_WIRE_HEAD + lk__max_size(each * (size_t)size, LK_WIRE_TEXT);
+}
+
+static void put_number(uint64_t value, size_t bytes, uint8_t *out)
+{
+    for (size_t i = 0; i < bytes; i++)
+        out[i] = (uint8_t)(value >> 8 * i);
+}
+
+static uint64_t get_number(const uint8_t *in, size_t bytes)
+{
+    uint64_t value = 0;
+    for (size_t i = 0; i < bytes; i++)
+        value |= (uint64_t)in[i] << 8 * i;
+    return value;
+}
+
+/* Head: kind, length of the data, rank + 1, size, number, status; four bytes
+ * each. */
+size_t lk__wire_encode(const lk_wire *message, uint8_t *out)
+{
+    put_number((uint64_t)message->kind, 4, out);
+    put_number(message->bytes, 4, out + 4);
+    put_number((uint64_t)(message->rank + 1), 4, out + 8);
+    put_number((uint64_t)message->size, 4, out + 12);
+    put_number(message->number, 4, out + 16);
+    put_number((uint64_t)message->status, 4, out + 20);
+    if (message->bytes)
+        memcpy(out + LK_WIRE_HEAD, message->data, message->bytes);
+    return LK_WIRE_HEAD + message->bytes;
+}
+
+static bool length_fits(const row *kind, size_t size, size_t bytes)
+{
+    size_t most = kind->unit * kind->most * (kind->per_rank ? size : 1);
+    return bytes % kind->unit == 0 && bytes <= most && (!kind->exact || bytes == most);
+}
+
+lk_wire_result lk__wire_decode(const uint8_t *in, size_t bytes, size_t room, bool from_server, lk_wire *out,
+                               size_t *used)
+{
+    if (bytes < LK_WIRE_HEAD)
+        return LK_WIRE_MORE;
+    uint64_t kind = get_number(in, 4), length = get_number(in + 4, 4), rank = get_number(in + 8, 4);
+    uint64_t size = get_number(in + 12, 4), status = get_number(in + 20, 4);
+    if (kind >= LK_WIRE_COUNT || rows[kind].from_server != from_server)
+        return LK_WIRE_BAD;
+    if (rank > LK_MAX_RANKS || size < 1 || size > LK_MAX_RANKS || status >= LK_STATUS_COUNT)
+        return LK_WIRE_BAD;
+    if (!length_fits(&rows[kind], size, length) || length > room - LK_WIRE_HEAD)
+        return LK_WIRE_BAD;
+    if (bytes - LK_WIRE_HEAD < length)
+        return LK_WIRE_MORE;
+    *out = (lk_wire){.kind = (lk_wire_kind)kind,
+                     .rank = (int)rank - 1,
+                     .size = (int)size,
+                     .number = (uint32_t)get_number(in + 16, 4),
+                     .status = (lk_status)status,
+                     .data = in + LK_WIRE_HEAD,
+                     .bytes = length};
+    *used = LK_WIRE_HEAD + length;
+    return LK_WIRE_WHOLE;
+}
+
+/* Bytes up to the first zero, printable; the rest of out is zero. */
+static void get_text(const uint8_t *in, size_t bytes, char *out, size_t room)
+{
+    memset(out, 0, room);
+    for (size_t i = 0; i < bytes && i + 1 < room && in[i]; i++)
+        out[i] = in[i] < 0x20 || in[i] == 0x7f ? '?' : (char)in[i];
+}
+
+void lk__wire_put_member(const lk_member *member, uint8_t out[LK_WIRE_MEMBER])
+{
+    put_number(member->host_key, 8, out);
+    put_number((uint32_t)member->pid, 4, out + 8);
+    memcpy(out + 12, member->host, LK_HOST_BYTES);
+    memcpy(out + 12 + LK_HOST_BYTES, member->address, LK_ADDRESS_BYTES);
+}
+
+void lk__wire_get_member(const uint8_t in[LK_WIRE_MEMBER], lk_member *out)
+{
+    out->host_key = get_number(in, 8);
+    out->pid = (int32_t)get_number(in + 8, 4);
+    get_text(in + 12, LK_HOST_BYTES, out->host, sizeof out->host);
+    get_text(in + 12 + LK_HOST_BYTES, LK_ADDRESS_BYTES, out->address, sizeof out->address);
+}
+
+void lk__wire_text(const lk_wire *message, char out[LK_WIRE_TEXT + 1])
+{
+    get_text(message->data, message->bytes, out, LK_WIRE_TEXT + 1);
+}
+
+int lk__wire_calls(const lk_wire *message, lk_call out[LK_HISTORY])
+{
+    int count = (int)(message->bytes / LK_CALL_BYTES);
+    for (int i = 0; i < count; i++)
+        if (!lk__call_decode(message->data + (size_t)i * LK_CALL_BYTES, &out[i]))
+            return -1;
+    return count;
+}

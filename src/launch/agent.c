@@ -1,0 +1,529 @@
+/* agent.c - a round from the plan to the verdict, at node 0 and at the others.
+ *
+ * Every node reports its own end: done, a cause, broken, interrupted. Node 0
+ * weighs what it hears; when the job cannot end well it says STOP, waits for all
+ * to have stopped, and says END with the verdict. The others do as they are told
+ * and act by themselves only when node 0 is silent. */
+#include "launch/agent.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "comm/net.h"
+
+/* Seconds. All ranks of a failed job are gone within one; who is interrupted may
+ * want to save something first. */
+static const double FAILED_GRACE = 0.5, INTERRUPTED_GRACE = 5;
+/* How long a rank that exited waits for a crash elsewhere that was its reason. */
+static const double CAUSE_WINDOW = 0.2;
+/* How long others wait for node 0's word, and node 0 for theirs, beyond any
+ * grace. */
+static const double ANSWER = 4;
+static const double TICK = 1;
+
+struct lk_agent {
+    const lk_meet_opts *opts;
+    lk_place *place;
+    lk_link *links; /* (nnodes) at node 0, which leaves [0] closed; else one, to node 0 */
+    int link_count;
+    bool *over; /* (link_count): done, stopped or lost in this round */
+    int epoll;  /* readable when a link is */
+    bool wrote_file;
+};
+
+/* ---- meeting -------------------------------------------------------------- */
+
+static bool leads(const lk_agent *agent)
+{
+    return agent->opts->node_rank == 0;
+}
+
+static lk_status gather(lk_agent *agent)
+{
+    lk_place *place = agent->place;
+    int listener = -1;
+    lk_status status;
+    char token[LK_TOKEN_TEXT] = "-";
+    LK_TRY(lk__net_listen(place->host, place->port, &listener, &place->port));
+    if (place->file) {
+        if (!place->own_token) {
+            LK_TRY_GOTO(lk__token_make(token), close_listener);
+            LK_TRY_GOTO(lk__token_from_text(token, &place->token), close_listener);
+        }
+        LK_TRY_GOTO(lk__meet_file_write(place, token), close_listener);
+        agent->wrote_file = true;
+    }
+    status = lk__meet_serve(agent->opts, place, listener, agent->links);
+close_listener:
+    close(listener);
+    return status;
+}
+
+static lk_status watch_links(lk_agent *agent)
+{
+    for (int i = 0; i < agent->link_count; i++) {
+        struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)i};
+        if (agent->links[i].fd >= 0 && epoll_ctl(agent->epoll, EPOLL_CTL_ADD, agent->links[i].fd, &event) != 0)
+            return lk__fail(LK_STATUS_IO, "cannot watch the connection to a node: %s", strerror(errno));
+    }
+    return LK_OK;
+}
+
+lk_status lk__agent_create(const lk_meet_opts *opts, lk_place *place, lk_agent **out)
+{
+    lk_agent *agent;
+    lk_status status;
+    LK_TRY(LK_ALLOC(1, "an agent", &agent));
+    *agent = (lk_agent){.opts = opts, .place = place, .epoll = epoll_create1(EPOLL_CLOEXEC)};
+    int count = opts->node_rank == 0 ? opts->nnodes : 1;
+    LK_TRY_GOTO(LK_ALLOC((size_t)count, "links to nodes", &agent->links), destroy_agent);
+    LK_TRY_GOTO(LK_ALLOC((size_t)count, "links to nodes", &agent->over), destroy_agent);
+    for (int i = 0; i < count; i++)
+        agent->links[i].fd = -1;
+    agent->link_count = count;
+    if (opts->nnodes > 1) {
+        LK_TRY_GOTO(leads(agent) ? gather(agent) : lk__meet_connect(opts, place, &agent->links[0]), destroy_agent);
+        LK_TRY_GOTO(watch_links(agent), destroy_agent);
+    }
+    *out = agent;
+    return LK_OK;
+destroy_agent:
+    lk__agent_destroy(agent);
+    return status;
+}
+
+/* The keeper of the ranks may hold a copy of the descriptor, so closing alone
+ * would not end the watching. */
+static void drop_link(lk_agent *agent, int index)
+{
+    lk_link *link = &agent->links[index];
+    if (link->fd >= 0)
+        (void)epoll_ctl(agent->epoll, EPOLL_CTL_DEL, link->fd, NULL);
+    lk__link_close(link);
+}
+
+void lk__agent_destroy(lk_agent *agent)
+{
+    if (!agent)
+        return;
+    for (int i = 0; i < agent->link_count; i++)
+        drop_link(agent, i);
+    if (agent->epoll >= 0)
+        close(agent->epoll);
+    if (agent->wrote_file)
+        unlink(agent->place->file);
+    lk__free(agent->over);
+    lk__free(agent->links);
+    lk__free(agent);
+}
+
+static void send_all(lk_agent *agent, const lk_message *message)
+{
+    for (int i = 0; i < agent->link_count; i++)
+        lk__link_send(&agent->links[i], message);
+}
+
+/* ---- the plan ------------------------------------------------------------- */
+
+static void send_plans(lk_agent *agent, const lk_plan *plan)
+{
+    int first = agent->opts->nproc;
+    for (int node = 1; node < agent->opts->nnodes; node++) {
+        lk_message message = {.kind = LK_MESSAGE_PLAN,
+                              .numbers = {plan->restart, plan->world_size, first, plan->master_port}};
+        memcpy(message.name, plan->run_id, sizeof plan->run_id);
+        memcpy(message.text, plan->master_addr, sizeof plan->master_addr);
+        lk__link_send(&agent->links[node], &message);
+        first += agent->links[node].nproc;
+    }
+}
+
+/* Whether what node 0 says makes sense for this node. */
+static bool read_plan(const lk_agent *agent, const lk_message *message, lk_plan *out)
+{
+    const int64_t *n = message->numbers;
+    int64_t max_world = (int64_t)LK_MAX_NODES * LK_MAX_NPROC;
+    if (n[0] < 0 || n[0] > INT32_MAX || n[1] < 1 || n[1] > max_world || n[2] < 0 || n[2] > n[1] - agent->opts->nproc ||
+        n[3] < 1 || n[3] > 65535)
+        return false;
+    *out = (lk_plan){.restart = (int)n[0], .world_size = (int)n[1], .first_rank = (int)n[2], .master_port = (int)n[3]};
+    memcpy(out->run_id, message->name, sizeof out->run_id);
+    snprintf(out->master_addr, sizeof out->master_addr, "%.*s", LK_MEET_HOST - 1, message->text);
+    return true;
+}
+
+static lk_status await_plan(lk_agent *agent, lk_plan *plan)
+{
+    lk_link *link = &agent->links[0];
+    lk_message message;
+    double deadline = lk__clock() + agent->opts->timeout + ANSWER;
+    while (!*agent->opts->interrupted) {
+        lk_link_state state = lk__link_receive(link, &message);
+        if (state == LK_LINK_CLOSED || (state == LK_LINK_IDLE && lk__clock() >= deadline))
+            return lk__fail(LK_STATUS_PEER, "node 0 (%s) disappeared before the job started", link->host);
+        if (state == LK_LINK_IDLE) {
+            (void)lk__net_wait(agent->epoll, POLLIN, lk__clock() + 0.2);
+            continue;
+        }
+        /* Node 0 is alive, and waits for others as long as it was told to. */
+        deadline = lk__clock() + agent->opts->timeout + ANSWER;
+        if (message.kind == LK_MESSAGE_NOTICE && agent->opts->notice)
+            agent->opts->notice(agent->opts->notice_arg, message.text);
+        if (message.kind == LK_MESSAGE_REFUSED)
+            return lk__fail(LK_STATUS_PEER, "node 0 (%s): %s", link->host, message.text);
+        if (message.kind == LK_MESSAGE_PLAN && read_plan(agent, &message, plan))
+            return LK_OK;
+    }
+    return lk__fail(LK_STATUS_PEER, "interrupted while waiting for node 0");
+}
+
+lk_status lk__agent_plan(lk_agent *agent, lk_plan *plan)
+{
+    if (!leads(agent))
+        return await_plan(agent, plan);
+    plan->first_rank = 0;
+    plan->world_size = agent->opts->nproc;
+    for (int node = 1; node < agent->opts->nnodes; node++)
+        plan->world_size += agent->links[node].nproc;
+    send_plans(agent, plan);
+    return LK_OK;
+}
+
+void lk__agent_refuse(lk_agent *agent, const char *why)
+{
+    lk_message message = {.kind = LK_MESSAGE_REFUSED};
+    snprintf(message.text, sizeof message.text, "%s", why);
+    send_all(agent, &message);
+}
+
+/* ---- verdicts ------------------------------------------------------------- */
+
+static double realtime(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* A node that disappears was the reason, not an effect, of ranks that give up:
+ * it counts like a death by signal. */
+static lk_verdict lost(int node, const char *host)
+{
+    lk_verdict verdict = {
+        .outcome = LK_OUTCOME_LOST, .node = node, .cause = {.rank = -1, .status = SIGKILL, .when = realtime()}};
+    snprintf(verdict.cause.host, sizeof verdict.cause.host, "%s", host);
+    return verdict;
+}
+
+/* Whether a should be told rather than b. */
+static bool outweighs(const lk_verdict *a, const lk_verdict *b)
+{
+    static const int weight[] = {[LK_OUTCOME_DONE] = 0,
+                                 [LK_OUTCOME_FAILED] = 1,
+                                 [LK_OUTCOME_LOST] = 1,
+                                 [LK_OUTCOME_BROKEN] = 2,
+                                 [LK_OUTCOME_INTERRUPTED] = 3};
+    if (weight[a->outcome] != weight[b->outcome])
+        return weight[a->outcome] > weight[b->outcome];
+    return weight[a->outcome] == 1 && lk__cause_before(&a->cause, &b->cause);
+}
+
+static void encode_verdict(const lk_verdict *verdict, lk_message_kind kind, lk_message *out)
+{
+    *out = (lk_message){.kind = kind};
+    lk__message_set_cause(out, &verdict->cause);
+    out->numbers[5] = verdict->outcome;
+    out->numbers[6] = verdict->node;
+    out->numbers[7] = verdict->signal;
+    out->numbers[8] = verdict->again;
+}
+
+static bool decode_verdict(const lk_message *message, lk_verdict *out)
+{
+    const int64_t *n = message->numbers;
+    if (n[5] < 0 || n[5] > LK_OUTCOME_INTERRUPTED || n[7] < 0 || n[7] > 64)
+        return false;
+    *out = (lk_verdict){.outcome = (lk_outcome)n[5], .node = (int)n[6], .signal = (int)n[7], .again = n[8] != 0};
+    lk__message_get_cause(message, &out->cause);
+    return true;
+}
+
+/* ---- a round -------------------------------------------------------------- */
+
+typedef struct round {
+    lk_agent *agent;
+    lk_node *node;      /* NULL: was never started */
+    lk_verdict verdict; /* the weightiest that is known */
+    double stop_at;     /* when the ranks are to be stopped; 0: not known to be needed */
+    bool local_over;    /* this node's ranks are done, or failed */
+    bool interrupted;   /* by a signal to this process */
+    bool told;          /* others: node 0 has heard of a bad end here */
+    bool stopped;       /* others: the ranks are stopped */
+    bool lost_any;
+} round;
+
+static void weigh(round *r, const lk_verdict *verdict)
+{
+    if (outweighs(verdict, &r->verdict))
+        r->verdict = *verdict;
+    /* A status that a rank chose may be the echo of a crash that is not known yet. */
+    bool echo = verdict->outcome == LK_OUTCOME_FAILED && !WIFSIGNALED(verdict->cause.status);
+    double at = lk__clock() + (echo ? CAUSE_WINDOW : 0);
+    if (r->stop_at == 0 || at < r->stop_at)
+        r->stop_at = at;
+}
+
+/* What this node's own ranks came to. */
+static lk_verdict own_verdict(const round *r, lk_outcome outcome)
+{
+    const lk_meet_opts *opts = r->agent->opts;
+    lk_verdict verdict = {.outcome = outcome, .node = opts->node_rank};
+    if (outcome == LK_OUTCOME_FAILED) {
+        verdict.cause = *lk__node_cause(r->node);
+        return verdict;
+    }
+    snprintf(verdict.cause.host, sizeof verdict.cause.host, "%s", opts->hostname);
+    if (outcome == LK_OUTCOME_BROKEN)
+        snprintf(verdict.cause.tail, sizeof verdict.cause.tail, "%s", lk_error_detail());
+    if (outcome == LK_OUTCOME_INTERRUPTED) {
+        int signal = r->node ? lk__node_signal(r->node) : 0;
+        verdict.signal = signal ? signal : (int)*r->agent->opts->interrupted;
+    }
+    return verdict;
+}
+
+/* Tells of a bad end here: node 0 weighs it at once, the others send it there. */
+static void end_badly(round *r, lk_outcome outcome)
+{
+    lk_verdict verdict = own_verdict(r, outcome);
+    weigh(r, &verdict);
+    r->local_over = true;
+    if (leads(r->agent))
+        return;
+    lk_message message;
+    encode_verdict(&verdict, LK_MESSAGE_TROUBLE, &message);
+    lk__link_send(&r->agent->links[0], &message);
+    r->told = true;
+    /* Node 0 answers STOP; when it cannot, this node stops alone. */
+    r->stop_at = lk__clock() + CAUSE_WINDOW + ANSWER / 2;
+}
+
+static void note_state(round *r, lk_node_state state)
+{
+    if (state == LK_NODE_FAILED && !r->local_over)
+        end_badly(r, LK_OUTCOME_FAILED);
+    else if (!r->interrupted && (state == LK_NODE_INTERRUPTED || *r->agent->opts->interrupted)) {
+        r->interrupted = true;
+        end_badly(r, LK_OUTCOME_INTERRUPTED);
+    } else if (state == LK_NODE_DONE && !r->local_over) {
+        r->local_over = true;
+        if (!leads(r->agent))
+            lk__link_send(&r->agent->links[0], &(lk_message){.kind = LK_MESSAGE_DONE});
+    }
+}
+
+/* Until something happens here or on a link. */
+static void wait_for_events(round *r, double seconds)
+{
+    lk_node_state state = LK_NODE_RUNNING;
+    if (!r->node)
+        (void)lk__net_wait(r->agent->epoll, POLLIN, lk__clock() + seconds);
+    else if (lk__node_wait(r->node, r->agent->epoll, seconds, &state) != LK_OK) {
+        /* The keeper was killed, and all ranks with it. */
+        end_badly(r, LK_OUTCOME_BROKEN);
+        lk__node_destroy(r->node);
+        r->node = NULL;
+        return;
+    }
+    note_state(r, state);
+}
+
+static double seconds_left(const round *r)
+{
+    if (r->stop_at == 0)
+        return TICK;
+    double left = r->stop_at - lk__clock();
+    return left < 0 ? 0 : left < TICK ? left : TICK;
+}
+
+static void stop_ranks(round *r, int signal, double grace)
+{
+    if (!r->node)
+        return;
+    /* What has failed here by now is not an effect of stopping. */
+    lk_node_state state;
+    if (!r->local_over && lk__node_wait(r->node, -1, 0, &state) == LK_OK)
+        note_state(r, state);
+    lk__node_stop(r->node, signal, grace);
+}
+
+/* ---- node 0 --------------------------------------------------------------- */
+
+static void hear(round *r, int node, const lk_message *message)
+{
+    lk_verdict verdict;
+    switch (message->kind) {
+    case LK_MESSAGE_DONE:
+    case LK_MESSAGE_STOPPED:
+        r->agent->over[node] = true;
+        break;
+    case LK_MESSAGE_TROUBLE:
+        if (decode_verdict(message, &verdict))
+            weigh(r, &verdict);
+        break;
+    default:
+        break;
+    }
+}
+
+static void lose(round *r, int node)
+{
+    lk_agent *agent = r->agent;
+    lk_verdict verdict = lost(node, agent->links[node].host);
+    agent->over[node] = true;
+    r->lost_any = true;
+    drop_link(agent, node);
+    weigh(r, &verdict);
+}
+
+static void hear_all(round *r)
+{
+    lk_agent *agent = r->agent;
+    lk_message message;
+    for (int node = 1; node < agent->link_count; node++) {
+        lk_link_state state = LK_LINK_IDLE;
+        while (agent->links[node].fd >= 0 &&
+               (state = lk__link_receive(&agent->links[node], &message)) == LK_LINK_MESSAGE)
+            hear(r, node, &message);
+        if (state == LK_LINK_CLOSED)
+            lose(r, node);
+    }
+}
+
+static bool all_over(const round *r)
+{
+    for (int node = 1; node < r->agent->link_count; node++)
+        if (!r->agent->over[node])
+            return false;
+    return true;
+}
+
+/* After it no rank is left on any node that answers. */
+static void stop_everywhere(round *r)
+{
+    lk_agent *agent = r->agent;
+    bool interrupted = r->verdict.outcome == LK_OUTCOME_INTERRUPTED;
+    int signal = interrupted ? r->verdict.signal : SIGTERM;
+    double grace = interrupted ? INTERRUPTED_GRACE : FAILED_GRACE;
+    lk_message stop = {.kind = LK_MESSAGE_STOP, .numbers = {signal, (int64_t)(1000 * grace)}};
+    for (int node = 1; node < agent->link_count; node++)
+        agent->over[node] = agent->links[node].fd < 0;
+    send_all(agent, &stop);
+    double deadline = lk__clock() + grace + ANSWER;
+    stop_ranks(r, signal, grace);
+    hear_all(r);
+    while (!all_over(r) && lk__clock() < deadline) {
+        (void)lk__net_wait(agent->epoll, POLLIN, deadline);
+        hear_all(r);
+    }
+    /* Who is silent is not the reason for what happened before. */
+    for (int node = 1; node < agent->link_count; node++)
+        if (!agent->over[node])
+            r->lost_any = true;
+}
+
+static void lead_round(round *r, const lk_plan *plan, int max_restarts)
+{
+    while (r->stop_at == 0 || lk__clock() < r->stop_at) {
+        if (r->stop_at == 0 && r->local_over && all_over(r))
+            break;
+        wait_for_events(r, seconds_left(r));
+        hear_all(r);
+    }
+    if (r->stop_at > 0)
+        stop_everywhere(r);
+    r->verdict.again = r->verdict.outcome == LK_OUTCOME_FAILED && !r->lost_any && plan->restart < max_restarts;
+    lk_message end;
+    encode_verdict(&r->verdict, LK_MESSAGE_END, &end);
+    send_all(r->agent, &end);
+}
+
+/* ---- other nodes ---------------------------------------------------------- */
+
+static void obey_stop(round *r, const lk_message *message)
+{
+    int64_t signal = message->numbers[0], grace = message->numbers[1];
+    if (signal < 1 || signal > 64 || grace < 0 || grace > 60000)
+        return;
+    stop_ranks(r, (int)signal, (double)grace / 1000);
+    lk__link_send(&r->agent->links[0], &(lk_message){.kind = LK_MESSAGE_STOPPED});
+    r->stopped = true;
+    /* Others may use up their grace, or be lost. */
+    r->stop_at = lk__clock() + (double)grace / 1000 + 2 * ANSWER;
+}
+
+/* Whether the round is over; then r->verdict is the verdict. */
+static bool follow(round *r)
+{
+    lk_agent *agent = r->agent;
+    lk_message message;
+    for (;;) {
+        switch (lk__link_receive(&agent->links[0], &message)) {
+        case LK_LINK_IDLE:
+            return false;
+        case LK_LINK_CLOSED: {
+            lk_verdict verdict = lost(0, agent->links[0].host);
+            drop_link(agent, 0);
+            /* Node 0 may have ended for this node's own reason. */
+            if (!r->told || r->verdict.outcome == LK_OUTCOME_DONE)
+                r->verdict = verdict;
+            return true;
+        }
+        case LK_LINK_MESSAGE:
+            if (message.kind == LK_MESSAGE_STOP)
+                obey_stop(r, &message);
+            if (message.kind == LK_MESSAGE_END && decode_verdict(&message, &r->verdict))
+                return true;
+        }
+    }
+}
+
+static void follow_round(round *r)
+{
+    while (!follow(r)) {
+        if (r->stop_at > 0 && lk__clock() >= r->stop_at) {
+            if (r->verdict.outcome == LK_OUTCOME_DONE)
+                r->verdict = lost(0, r->agent->links[0].host);
+            break;
+        }
+        wait_for_events(r, seconds_left(r));
+    }
+    bool interrupted = r->verdict.outcome == LK_OUTCOME_INTERRUPTED;
+    if (r->node && !r->stopped && r->verdict.outcome != LK_OUTCOME_DONE)
+        lk__node_stop(r->node, interrupted ? r->verdict.signal : SIGTERM,
+                      interrupted ? INTERRUPTED_GRACE : FAILED_GRACE);
+}
+
+void lk__agent_watch(lk_agent *agent, const lk_plan *plan, int max_restarts, lk_node *node, lk_verdict *out)
+{
+    round r = {.agent = agent, .node = node};
+    for (int i = 0; i < agent->link_count; i++)
+        agent->over[i] = agent->links[i].fd < 0;
+    if (!r.node)
+        end_badly(&r, LK_OUTCOME_BROKEN);
+    if (leads(agent))
+        lead_round(&r, plan, max_restarts);
+    else
+        follow_round(&r);
+    lk__node_destroy(r.node);
+    *out = r.verdict;
+}

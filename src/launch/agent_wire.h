@@ -1,0 +1,64 @@
+/* agent_wire.h - what the agents of a job say to each other.
+ *
+ * Node 0 has a link to every other node; the others have one to node 0. All
+ * messages have one size, so a frame needs no length that could lie. They are
+ * few: a handful a node from start to end. */
+#ifndef LK_LAUNCH_AGENT_WIRE_H
+#define LK_LAUNCH_AGENT_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "launch/node.h"
+
+typedef enum lk_message_kind {
+    LK_MESSAGE_REFUSED, /* to others: no place in this job; text: why */
+    LK_MESSAGE_NOTICE,  /* to others: text for the user */
+    LK_MESSAGE_PLAN,    /* to others: lk_plan */
+    LK_MESSAGE_DONE,    /* to node 0: all ranks ended with 0 */
+    LK_MESSAGE_TROUBLE, /* to node 0: this node's part ended badly; lk_verdict */
+    LK_MESSAGE_STOP,    /* to others: signal, grace in milliseconds */
+    LK_MESSAGE_STOPPED, /* to node 0: no rank is left here */
+    LK_MESSAGE_END,     /* to others: the job's lk_verdict */
+    LK_MESSAGE_COUNT
+} lk_message_kind;
+
+enum { LK_MESSAGE_NUMBERS = 9, LK_MESSAGE_NAME = 64, LK_MESSAGE_TEXT = 2048 };
+enum { LK_MESSAGE_BYTES = 8 + 8 * LK_MESSAGE_NUMBERS + LK_MESSAGE_NAME + LK_MESSAGE_TEXT };
+
+typedef struct lk_message {
+    lk_message_kind kind;
+    int64_t numbers[LK_MESSAGE_NUMBERS];
+    char name[LK_MESSAGE_NAME];
+    char text[LK_MESSAGE_TEXT];
+} lk_message;
+
+/* The same bytes on every machine. decode: false when there is no such kind;
+ * texts end inside their fields. */
+void lk__message_encode(const lk_message *message, uint8_t out[LK_MESSAGE_BYTES]);
+bool lk__message_decode(const uint8_t in[LK_MESSAGE_BYTES], lk_message *out);
+
+/* Into the first five numbers, name and text, and back. */
+void lk__message_set_cause(lk_message *message, const lk_cause *cause);
+void lk__message_get_cause(const lk_message *message, lk_cause *out);
+
+/* A connection to another agent. */
+typedef struct lk_link {
+    int fd; /* -1: closed */
+    size_t got;
+    uint8_t frame[LK_MESSAGE_BYTES]; /* its first `got` bytes have arrived */
+    char host[LK_MESSAGE_NAME];      /* of the peer, "" while unknown */
+    int nproc;                       /* its ranks, 0 while unknown */
+} lk_link;
+
+/* A link that fails shows as CLOSED once all that the peer said was read. */
+void lk__link_send(lk_link *link, const lk_message *message);
+typedef enum lk_link_state { LK_LINK_IDLE, LK_LINK_MESSAGE, LK_LINK_CLOSED } lk_link_state;
+/* The next message, without waiting. CLOSED: the peer is gone, or said what
+ * cannot be; close the link. */
+lk_link_state lk__link_receive(lk_link *link, lk_message *out);
+void lk__link_close(lk_link *link);
+
+#endif

@@ -1,0 +1,100 @@
+/* cause.c - how a rank's end reads, and which of several ends came first. */
+#define _GNU_SOURCE /* WCOREDUMP, SIGSTKFLT */
+#include "launch/cause.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include "launch/node.h"
+
+static const struct {
+    int number;
+    const char *name, *meaning;
+} signals[] = {
+    {SIGHUP, "SIGHUP", "the terminal was closed"},
+    {SIGINT, "SIGINT", "interrupted"},
+    {SIGQUIT, "SIGQUIT", "quit"},
+    {SIGILL, "SIGILL", "illegal instruction; was it built for another processor?"},
+    {SIGTRAP, "SIGTRAP", "trap"},
+    {SIGABRT, "SIGABRT", "aborted"},
+    {SIGBUS, "SIGBUS", "bus error; is /dev/shm or a mapped file's disk full?"},
+    {SIGFPE, "SIGFPE", "arithmetic error"},
+    {SIGKILL, "SIGKILL", "by hand, or because memory ran out"},
+    {SIGUSR1, "SIGUSR1", "user signal 1"},
+    {SIGSEGV, "SIGSEGV", "segmentation fault"},
+    {SIGUSR2, "SIGUSR2", "user signal 2"},
+    {SIGPIPE, "SIGPIPE", "broken pipe"},
+    {SIGALRM, "SIGALRM", "alarm"},
+    {SIGTERM, "SIGTERM", "terminated"},
+    {SIGSTOP, "SIGSTOP", "stopped"},
+    {SIGTSTP, "SIGTSTP", "stopped from the terminal"},
+    {SIGTTIN, "SIGTTIN", "stopped reading the terminal"},
+    {SIGTTOU, "SIGTTOU", "stopped writing the terminal"},
+    {SIGXCPU, "SIGXCPU", "limit of CPU time"},
+    {SIGXFSZ, "SIGXFSZ", "limit of file size"},
+    {SIGVTALRM, "SIGVTALRM", "virtual alarm"},
+    {SIGPROF, "SIGPROF", "profiling alarm"},
+    {SIGIO, "SIGIO", "input or output is possible"},
+    {SIGSYS, "SIGSYS", "forbidden system call"},
+};
+
+enum { SIGNAL_COUNT = sizeof signals / sizeof *signals };
+
+static int find(int number)
+{
+    for (int i = 0; i < SIGNAL_COUNT; i++)
+        if (signals[i].number == number)
+            return i;
+    return -1;
+}
+
+void lk__signal_name(int number, char *text, size_t bytes)
+{
+    int i = find(number);
+    if (i >= 0)
+        snprintf(text, bytes, "%s", signals[i].name);
+    else
+        snprintf(text, bytes, "signal %d", number);
+}
+
+static void killed_text(int status, char *text, size_t bytes)
+{
+    int number = WTERMSIG(status), i = find(number);
+    const char *core = WCOREDUMP(status) ? ", core dumped" : "";
+    if (i >= 0)
+        snprintf(text, bytes, "killed by %s (%s)%s", signals[i].name, signals[i].meaning, core);
+    else
+        snprintf(text, bytes, "killed by signal %d%s", number, core);
+}
+
+void lk__cause_text(const lk_cause *cause, char *text, size_t bytes)
+{
+    if (cause->status == -1)
+        snprintf(text, bytes, "stayed stopped for %.0f s", cause->stopped_for);
+    else if (WIFSIGNALED(cause->status))
+        killed_text(cause->status, text, bytes);
+    else
+        snprintf(text, bytes, "exited with status %d", WEXITSTATUS(cause->status));
+}
+
+static bool by_signal(const lk_cause *cause)
+{
+    return cause->status != -1 && WIFSIGNALED(cause->status);
+}
+
+int lk__cause_exit(const lk_cause *cause)
+{
+    if (by_signal(cause))
+        return 128 + WTERMSIG(cause->status);
+    if (cause->status == -1 || WEXITSTATUS(cause->status) == 0)
+        return 1;
+    return WEXITSTATUS(cause->status);
+}
+
+bool lk__cause_before(const lk_cause *a, const lk_cause *b)
+{
+    if (by_signal(a) != by_signal(b))
+        return by_signal(a);
+    return a->when < b->when;
+}

@@ -1,0 +1,163 @@
+/* descendants.c - snapshots of /proc, and the tree of parents in them. */
+#define _GNU_SOURCE /* getdents64 */
+#include "launch/descendants.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+bool lk__process_read(pid_t pid, lk_process *out)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "/proc/%d/stat", (int)pid);
+    int fd = open(text, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t length = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (length <= 0)
+        return false;
+    text[length] = '\0';
+    /* The name before it may hold anything, even a parenthesis. */
+    const char *rest = strrchr(text, ')');
+    int parent = 0, group = 0;
+    char state = '?';
+    unsigned long long user = 0, kernel = 0, birth = 0;
+    if (rest == NULL || sscanf(rest + 1,
+                               " %c %d %d %*s %*s %*s %*s %*s %*s %*s %*s %llu %llu"
+                               " %*s %*s %*s %*s %*s %*s %llu",
+                               &state, &parent, &group, &user, &kernel, &birth) != 6)
+        return false;
+    *out = (lk_process){.pid = pid,
+                        .parent = (pid_t)parent,
+                        .group = (pid_t)group,
+                        .state = state,
+                        .ticks = user + kernel,
+                        .birth = birth};
+    return true;
+}
+
+bool lk__process_stopped(const lk_process *process)
+{
+    return process->state == 'T' || process->state == 't';
+}
+
+static bool reserve(lk_processes *p)
+{
+    if (p->count < p->capacity)
+        return true;
+    size_t capacity = lk__max_size(2 * p->capacity, 1024);
+    lk_process *list;
+    if (LK_ALLOC(capacity, "a list of processes", &list) != LK_OK)
+        return false;
+    if (p->count > 0)
+        memcpy(list, p->list, p->count * sizeof *list);
+    lk__free(p->list);
+    p->list = list;
+    p->capacity = capacity;
+    return true;
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    pid_t left = ((const lk_process *)a)->pid, right = ((const lk_process *)b)->pid;
+    return (left > right) - (left < right);
+}
+
+static void add(lk_processes *p, const char *name)
+{
+    long pid = name[0] >= '1' && name[0] <= '9' ? strtol(name, NULL, 10) : 0;
+    if (pid > 0 && reserve(p) && lk__process_read((pid_t)pid, &p->list[p->count]))
+        p->count++;
+}
+
+/* Names are fetched few at a time, so that a process that was just born is looked
+ * at before it is gone. */
+void lk__processes_read(lk_processes *p)
+{
+    _Alignas(struct dirent64) char names[512];
+    p->count = 0;
+    int fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    for (ssize_t n; (n = getdents64(fd, names, sizeof names)) > 0;) {
+        const struct dirent64 *entry;
+        for (ssize_t at = 0; at < n; at += entry->d_reclen) {
+            entry = (const struct dirent64 *)(const void *)(names + at);
+            add(p, entry->d_name);
+        }
+    }
+    close(fd);
+    if (p->count > 0)
+        qsort(p->list, p->count, sizeof *p->list, by_pid);
+}
+
+static lk_process *find(const lk_processes *p, pid_t pid)
+{
+    lk_process key = {.pid = pid};
+    return p->count > 0 ? bsearch(&key, p->list, p->count, sizeof *p->list, by_pid) : NULL;
+}
+
+static bool is_spared(const lk_processes *spared, const lk_process *process)
+{
+    const lk_process *same = spared != NULL ? find(spared, process->pid) : NULL;
+    return same != NULL && same->birth == process->birth;
+}
+
+static bool descends(const lk_processes *p, const lk_process *process, pid_t root, const lk_processes *spared)
+{
+    /* Parents read at different moments could lead in a circle. */
+    for (size_t steps = 0; process != NULL && process->pid != root && steps < p->count; steps++) {
+        if (is_spared(spared, process))
+            return false;
+        if (process->parent == root)
+            return true;
+        process = find(p, process->parent);
+    }
+    return false;
+}
+
+size_t lk__processes_mark(lk_processes *p, pid_t root, const lk_processes *spared)
+{
+    size_t marked = 0;
+    for (size_t i = 0; i < p->count; i++) {
+        p->list[i].marked = descends(p, &p->list[i], root, spared);
+        marked += p->list[i].marked;
+    }
+    return marked;
+}
+
+static bool all_marked(const lk_processes *p, pid_t group)
+{
+    for (size_t i = 0; i < p->count; i++)
+        if (p->list[i].group == group && !p->list[i].marked)
+            return false;
+    return true;
+}
+
+void lk__processes_signal(const lk_processes *p, int signal)
+{
+    pid_t last = 0;
+    for (size_t i = 0; i < p->count; i++) {
+        const lk_process *process = &p->list[i];
+        if (!process->marked)
+            continue;
+        if (signal == SIGKILL && process->group > 1 && process->group != last && all_marked(p, process->group))
+            kill(-process->group, signal);
+        if (process->state != 'Z')
+            kill(process->pid, signal);
+        last = process->group;
+    }
+}
+
+void lk__processes_fini(lk_processes *p)
+{
+    lk__free(p->list);
+    *p = (lk_processes){0};
+}

@@ -1,0 +1,533 @@
+/* node.c - the launcher's side: it starts the keeper, passes output on, takes
+ * signals, and judges what the keeper tells. */
+#define _GNU_SOURCE /* SOCK_CLOEXEC, pipe2 */
+#include "launch/node.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "launch/bind.h"
+#include "launch/cause.h"
+#include "launch/descendants.h"
+#include "launch/environment.h"
+#include "launch/keeper.h"
+#include "launch/output.h"
+#include "launch/program.h"
+#include "launch/signals.h"
+
+/* After a failure others may follow, one of which may be the root: a rank that
+ * lost its peer often ends sooner than the peer's death is known. */
+static const double SETTLE = 0.075;
+static const double NOTICE_EVERY = 5;
+/* Output that nobody reads does not hold up the end for longer. */
+static const double OUTPUT_PATIENCE = 1;
+
+typedef struct rank {
+    pid_t pid;
+    bool running;
+    double stopped_at, next_notice; /* on lk__clock(); 0: not stopped */
+    int stop_signal;                /* 0: unknown */
+    unsigned long long ticks;       /* CPU time when last looked at */
+} rank;
+
+struct lk_node {
+    lk_node_opts opts;
+    char host[64];
+    lk_environment *environment;
+    lk_output *output;
+    lk_signals signals;
+    lk_processes spared; /* the caller's other descendants */
+    struct rlimit files;
+    int was_subreaper;
+    void *affinity; /* (nproc sets of affinity_bytes) */
+    size_t affinity_bytes;
+    pid_t keeper;             /* 0: none */
+    int control, failures[2]; /* -1: closed */
+    int keeper_end;           /* of control */
+    rank *ranks;              /* (nproc) */
+    int running;              /* ranks */
+    struct pollfd *fds;       /* (2 nproc + 5) */
+    lk_node_state state;
+    bool told; /* the caller knows the state */
+    bool stopping, lost_keeper;
+    int signal;
+    lk_cause cause; /* the best one so far, once failed */
+    bool failed;
+    double settle_at, tick_at;
+};
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void set_state(lk_node *node, lk_node_state state)
+{
+    node->state = state;
+    node->told = false;
+}
+
+static void notice(const lk_node *node, const char *text)
+{
+    if (node->opts.notice != NULL)
+        node->opts.notice(node->opts.notice_arg, text);
+}
+
+static void order(const lk_node *node, int signal, bool end, double grace)
+{
+    lk_keeper_order what = {.signal = signal, .end = end, .grace = grace};
+    if (node->control >= 0 && send(node->control, &what, sizeof what, MSG_NOSIGNAL) < 0)
+        return; /* it is gone, as the next look at the socket shows */
+}
+
+static double realtime(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void blame(lk_node *node, int index, int status, double when)
+{
+    rank *r = &node->ranks[index];
+    lk_cause cause = {.rank = node->opts.first_rank + index, .pid = r->pid, .status = status, .when = when};
+    if (status == -1)
+        cause.stopped_for = lk__clock() - r->stopped_at;
+    if (node->failed && !lk__cause_before(&cause, &node->cause))
+        return;
+    snprintf(cause.host, sizeof cause.host, "%s", node->host);
+    lk__output_drain(node->output, index);
+    lk__output_tail(node->output, index, cause.tail, sizeof cause.tail);
+    if (!node->failed)
+        node->settle_at = lk__clock() + SETTLE;
+    node->failed = true;
+    node->cause = cause;
+}
+
+static void rank_ended(lk_node *node, const lk_keeper_news *news)
+{
+    rank *r = &node->ranks[news->index];
+    if (!r->running)
+        return;
+    r->running = false;
+    r->stopped_at = 0;
+    node->running--;
+    if (news->status != 0 && !node->stopping && node->state == LK_NODE_RUNNING)
+        blame(node, news->index, news->status, news->when);
+}
+
+static void hear(lk_node *node, const lk_keeper_news *news)
+{
+    char text[128];
+    rank *r = &node->ranks[news->index];
+    switch (news->event) {
+    case LK_KEEPER_STARTED:
+        *r = (rank){.pid = news->pid, .running = true};
+        node->running++;
+        break;
+    case LK_KEEPER_ENDED:
+        rank_ended(node, news);
+        break;
+    case LK_KEEPER_STOPPED:
+        r->stop_signal = news->status;
+        break;
+    case LK_KEEPER_CONTINUED:
+        r->stopped_at = 0;
+        r->stop_signal = 0;
+        break;
+    case LK_KEEPER_LEFT:
+        snprintf(text, sizeof text, "%d processes do not end although they were killed; ps shows what they wait for",
+                 news->status);
+        notice(node, text);
+        break;
+    }
+}
+
+/* The keeper was killed: its orphans are ours now. Two empty looks in a row, as
+ * one may fall between a death and the adoption of the orphans. */
+static void end_orphans(lk_node *node)
+{
+    enum { PATIENCE = 10 };
+    lk_processes all = {0};
+    double give_up = lk__clock() + PATIENCE;
+    for (int empty = 0; empty < 2 && lk__clock() < give_up;) {
+        lk__processes_read(&all);
+        size_t count = lk__processes_mark(&all, getpid(), &node->spared);
+        lk__processes_signal(&all, SIGKILL);
+        for (size_t i = 0; i < all.count; i++)
+            if (all.list[i].marked && all.list[i].parent == getpid())
+                waitpid(all.list[i].pid, NULL, WNOHANG);
+        empty = count == 0 ? empty + 1 : 0;
+        poll(NULL, 0, count == 0 ? 0 : 2);
+    }
+    lk__processes_fini(&all);
+}
+
+static void keeper_gone(lk_node *node)
+{
+    int status = 0;
+    close_fd(&node->control);
+    while (waitpid(node->keeper, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (!WIFEXITED(status)) {
+        node->lost_keeper = true;
+        end_orphans(node);
+        node->running = 0;
+        node->told = false;
+    }
+}
+
+static void hear_keeper(lk_node *node)
+{
+    lk_keeper_news news;
+    while (node->control >= 0) {
+        ssize_t n = recv(node->control, &news, sizeof news, MSG_DONTWAIT);
+        if (n == (ssize_t)sizeof news)
+            hear(node, &news);
+        else if (n < 0 && errno == EINTR)
+            continue;
+        else if (n < 0 && errno == EAGAIN)
+            return;
+        else
+            keeper_gone(node);
+    }
+}
+
+/* Ctrl-Z: the ranks first, then this process; and all go on together. */
+static void suspend(lk_node *node)
+{
+    order(node, SIGSTOP, false, 0);
+    lk__signals_suspend();
+    order(node, SIGCONT, false, 0);
+    for (int i = 0; i < node->opts.nproc; i++)
+        node->ranks[i].stopped_at = 0;
+}
+
+static void take_signals(lk_node *node)
+{
+    int signal = lk__output_broken(node->output) && node->signal == 0 ? SIGPIPE : 0;
+    for (int next; (next = lk__signals_next(&node->signals)) != 0;) {
+        if (next == SIGTSTP)
+            suspend(node);
+        else if (next != SIGPIPE)
+            signal = next;
+    }
+    if (signal == 0)
+        return;
+    node->signal = signal;
+    if (node->stopping)
+        order(node, SIGKILL, true, 0);
+    set_state(node, node->state == LK_NODE_FAILED ? LK_NODE_FAILED : LK_NODE_INTERRUPTED);
+}
+
+/* A rank is stopped while it is seen so and uses no CPU time: one that is traced
+ * is seen so, too, each time it calls the kernel. */
+static void look_at(lk_node *node, int index, double now)
+{
+    rank *r = &node->ranks[index];
+    lk_process seen;
+    if (!lk__process_read(r->pid, &seen))
+        return;
+    bool stopped = lk__process_stopped(&seen) && (seen.ticks == r->ticks || r->stopped_at == 0);
+    r->ticks = seen.ticks;
+    if (!stopped) {
+        r->stopped_at = 0;
+        return;
+    }
+    if (r->stopped_at == 0) {
+        r->stopped_at = now;
+        r->next_notice = now + NOTICE_EVERY;
+    }
+    if (node->opts.timeout > 0 && now - r->stopped_at >= node->opts.timeout) {
+        blame(node, index, -1, realtime());
+    } else if (now >= r->next_notice) {
+        char text[160], why[32] = "SIGSTOP", left[48] = "";
+        if (seen.state == 't')
+            snprintf(why, sizeof why, "in a debugger");
+        else if (r->stop_signal != 0)
+            lk__signal_name(r->stop_signal, why, sizeof why);
+        if (node->opts.timeout > 0)
+            snprintf(left, sizeof left, ", %.0f s left", node->opts.timeout - (now - r->stopped_at));
+        snprintf(text, sizeof text, "rank %d (pid %d) is stopped (%s); awaited%s", node->opts.first_rank + index,
+                 (int)r->pid, why, left);
+        r->next_notice += NOTICE_EVERY;
+        notice(node, text);
+    }
+}
+
+static void tick(lk_node *node)
+{
+    double now = lk__clock(), period = 1;
+    if (now < node->tick_at)
+        return;
+    if (node->opts.timeout > 0 && node->opts.timeout < 4)
+        period = node->opts.timeout / 4;
+    node->tick_at = now + period;
+    for (int i = 0; i < node->opts.nproc; i++)
+        if (node->ranks[i].running && !node->stopping && node->state == LK_NODE_RUNNING)
+            look_at(node, i, now);
+    lk_process keeper;
+    if (node->control >= 0 && lk__process_read(node->keeper, &keeper) && lk__process_stopped(&keeper))
+        kill(node->keeper, SIGCONT); /* nobody has a reason to stop it */
+}
+
+static void judge(lk_node *node)
+{
+    if (node->state != LK_NODE_RUNNING || node->stopping)
+        return;
+    if (node->failed && (node->running == 0 || lk__clock() >= node->settle_at)) {
+        set_state(node, LK_NODE_FAILED);
+    } else if (!node->failed && node->running == 0 && !node->lost_keeper) {
+        lk__output_drain(node->output, -1);
+        set_state(node, LK_NODE_DONE);
+    }
+}
+
+/* One sleep until something happens, at most until deadline; whether extra_fd
+ * can be read. */
+static bool turn(lk_node *node, int extra_fd, double deadline)
+{
+    size_t count = lk__output_poll(node->output, node->fds), others = count;
+    node->fds[count++] = (struct pollfd){.fd = node->control, .events = POLLIN};
+    node->fds[count++] = (struct pollfd){.fd = node->signals.fd, .events = POLLIN};
+    node->fds[count++] = (struct pollfd){.fd = extra_fd, .events = POLLIN};
+    double until = node->control >= 0 && node->tick_at < deadline ? node->tick_at : deadline;
+    if (node->failed && node->state == LK_NODE_RUNNING && node->settle_at < until)
+        until = node->settle_at;
+    double left = until - lk__clock();
+    int wait = left <= 0 ? 0 : left > 3600 ? 3600000 : (int)(1000 * left) + 1;
+    if (poll(node->fds, count, wait) < 0)
+        return false;
+    lk__output_pump(node->output, node->fds, others);
+    hear_keeper(node);
+    take_signals(node);
+    tick(node);
+    judge(node);
+    return node->fds[others + 2].revents != 0;
+}
+
+lk_status lk__node_wait(lk_node *node, int extra_fd, double seconds, lk_node_state *out)
+{
+    double deadline = lk__clock() + seconds;
+    judge(node);
+    while (node->told && !turn(node, extra_fd, deadline) && lk__clock() < deadline)
+        ;
+    if (node->lost_keeper && !node->stopping)
+        return lk__fail(LK_STATUS_PEER, "the keeper of the ranks (pid %d) was killed; all ranks were ended",
+                        (int)node->keeper);
+    node->told = true;
+    *out = node->state;
+    return LK_OK;
+}
+
+const lk_cause *lk__node_cause(const lk_node *node)
+{
+    return &node->cause;
+}
+
+int lk__node_signal(const lk_node *node)
+{
+    return node->signal;
+}
+
+void lk__node_stop(lk_node *node, int signal, double grace)
+{
+    node->stopping = true;
+    order(node, signal, true, grace);
+    while (node->control >= 0)
+        turn(node, -1, lk__clock() + 3600);
+    lk__output_finish(node->output, OUTPUT_PATIENCE);
+}
+
+/* Room for the pipes of many ranks; they get the limit as it was. */
+static void raise_file_limit(lk_node *node)
+{
+    enum { OTHERS = 128, PER_RANK = 5 };
+    getrlimit(RLIMIT_NOFILE, &node->files);
+    struct rlimit limit = node->files;
+    rlim_t wanted = OTHERS + PER_RANK * (rlim_t)node->opts.nproc;
+    if (limit.rlim_cur >= wanted)
+        return;
+    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static lk_status make_sockets(lk_node *node)
+{
+    int pair[2], pipe[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+        return lk__fail(LK_STATUS_IO, "cannot make a socket for the keeper: %s", strerror(errno));
+    node->control = lk__fd_above_standard(pair[0]);
+    node->keeper_end = lk__fd_above_standard(pair[1]);
+    if (pipe2(pipe, O_CLOEXEC) != 0)
+        return lk__fail(LK_STATUS_IO, "cannot make a pipe for the keeper: %s", strerror(errno));
+    node->failures[0] = lk__fd_above_standard(pipe[0]);
+    node->failures[1] = lk__fd_above_standard(pipe[1]);
+    if (node->control < 0 || node->keeper_end < 0 || node->failures[0] < 0 || node->failures[1] < 0)
+        return lk__fail(LK_STATUS_IO, "cannot make a pipe for the keeper: %s", strerror(errno));
+    return LK_OK;
+}
+
+/* Whose descendants the caller has already: those are not ours to end. */
+static void remember_children(lk_node *node)
+{
+    siginfo_t info;
+    if (waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) != 0)
+        return;
+    lk__processes_read(&node->spared);
+    lk__processes_mark(&node->spared, getpid(), NULL);
+    size_t kept = 0;
+    for (size_t i = 0; i < node->spared.count; i++)
+        if (node->spared.list[i].marked)
+            node->spared.list[kept++] = node->spared.list[i];
+    node->spared.count = kept;
+}
+
+static lk_status bind_ranks(lk_node *node)
+{
+    int cores = 0;
+    char text[128];
+    if (node->opts.bind == LK_BIND_NONE)
+        return LK_OK;
+    LK_TRY(lk__bind_plan(node->opts.nproc, &node->affinity, &node->affinity_bytes, &cores));
+    if (node->opts.nproc > cores) {
+        snprintf(text, sizeof text, "%d ranks share %d cores of this machine", node->opts.nproc, cores);
+        notice(node, text);
+    }
+    return LK_OK;
+}
+
+static lk_status fork_keeper(lk_node *node, const char *path)
+{
+    int *fds;
+    LK_TRY(LK_ALLOC(5 * (size_t)node->opts.nproc + 8, "descriptors", &fds));
+    size_t count = lk__output_fds(node->output, fds);
+    const int others[] = {node->control, node->keeper_end, node->failures[0], node->failures[1], node->signals.fd};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        fds[count++] = others[i];
+    lk_keeper_plan plan = {.opts = &node->opts,
+                           .path = path,
+                           .environment = node->environment,
+                           .output = node->output,
+                           .affinity = node->affinity,
+                           .affinity_bytes = node->affinity_bytes,
+                           .files = &node->files,
+                           .control = node->keeper_end,
+                           .failures = node->failures[1],
+                           .fds = fds,
+                           .fd_count = count};
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(node->control);
+        lk__keeper_run(&plan);
+    }
+    lk__free(fds);
+    if (pid < 0)
+        return lk__fail(LK_STATUS_IO, "cannot start a process: %s", strerror(errno));
+    setpgid(pid, pid);
+    node->keeper = pid;
+    return LK_OK;
+}
+
+/* Waits until all ranks run their program, which closes the pipe. */
+static lk_status confirm_start(lk_node *node, const char *path)
+{
+    lk_keeper_failure failure;
+    close_fd(&node->keeper_end);
+    close_fd(&node->failures[1]);
+    lk__output_started(node->output);
+    struct pollfd fds[] = {{.fd = node->failures[0], .events = POLLIN}, {.fd = node->signals.fd, .events = POLLIN}};
+    while (poll(fds, 2, -1) < 0 && errno == EINTR)
+        ;
+    ssize_t n = fds[0].revents != 0 ? read(node->failures[0], &failure, sizeof failure) : 0;
+    close_fd(&node->failures[0]);
+    hear_keeper(node);
+    if (n != (ssize_t)sizeof failure)
+        return LK_OK;
+    if (failure.index < 0)
+        return lk__fail(LK_STATUS_IO, "cannot start %d processes: %s", node->opts.nproc, strerror(failure.error));
+    if (path == NULL)
+        return lk__fail(LK_STATUS_IO, "cannot prepare rank %d: %s", node->opts.first_rank + failure.index,
+                        strerror(failure.error));
+    return lk__program_refused(path, failure.error);
+}
+
+static lk_status prepare(lk_node *node, char path[LK_PROGRAM_BYTES])
+{
+    size_t count = (size_t)node->opts.nproc;
+    if (node->opts.argv != NULL)
+        LK_TRY(lk__program_find(node->opts.argv[0], path));
+    gethostname(node->host, sizeof node->host - 1);
+    raise_file_limit(node);
+    LK_TRY(LK_ALLOC(count, "the ranks", &node->ranks));
+    LK_TRY(LK_ALLOC(2 * count + 5, "the ranks", &node->fds));
+    LK_TRY(lk__environment_create(&node->opts, &node->environment));
+    LK_TRY(bind_ranks(node));
+    LK_TRY(lk__output_create(&node->opts, node->host, &node->output));
+    LK_TRY(make_sockets(node));
+    remember_children(node);
+    if (prctl(PR_GET_CHILD_SUBREAPER, &node->was_subreaper) != 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
+        return lk__fail(LK_STATUS_UNSUPPORTED, "this system has no subreapers: %s", strerror(errno));
+    return lk__signals_take(&node->signals);
+}
+
+lk_status lk__node_start(const lk_node_opts *opts, lk_node **out)
+{
+    char path[LK_PROGRAM_BYTES];
+    lk_node *node;
+    lk_status status;
+    if (opts->nproc < 1 || (opts->argv == NULL) == (opts->fn == NULL))
+        return lk__fail(LK_STATUS_USAGE, "%d ranks cannot be started; at least one must run something", opts->nproc);
+    LK_TRY(LK_ALLOC(1, "the ranks", &node));
+    node->opts = *opts;
+    node->control = node->keeper_end = node->failures[0] = node->failures[1] = node->signals.fd = -1;
+    node->was_subreaper = 1;
+    node->told = true;
+    const char *program = opts->argv != NULL ? path : NULL;
+    LK_TRY_GOTO(prepare(node, path), destroy_node);
+    LK_TRY_GOTO(fork_keeper(node, program), destroy_node);
+    LK_TRY_GOTO(confirm_start(node, program), destroy_node);
+    *out = node;
+    return LK_OK;
+destroy_node:
+    lk__node_destroy(node);
+    return status;
+}
+
+void lk__node_destroy(lk_node *node)
+{
+    if (node == NULL)
+        return;
+    close_fd(&node->keeper_end);
+    if (node->keeper > 0 && node->control >= 0)
+        lk__node_stop(node, SIGKILL, 0);
+    close_fd(&node->control);
+    close_fd(&node->failures[0]);
+    close_fd(&node->failures[1]);
+    lk__signals_restore(&node->signals);
+    if (node->was_subreaper == 0)
+        prctl(PR_SET_CHILD_SUBREAPER, 0);
+    if (node->files.rlim_cur != 0)
+        setrlimit(RLIMIT_NOFILE, &node->files);
+    lk__output_destroy(node->output);
+    lk__environment_destroy(node->environment);
+    lk__processes_fini(&node->spared);
+    lk__free(node->affinity);
+    lk__free(node->ranks);
+    lk__free(node->fds);
+    lk__free(node);
+}

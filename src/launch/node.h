@@ -1,0 +1,96 @@
+/* node.h - the ranks of one node: started, watched, stopped.
+ *
+ * The caller forks a keeper; the keeper forks the ranks. Both are subreapers:
+ * whichever dies, the other finds every descendant, grandchildren included, and
+ * ends it. Ranks live in process groups of their own, read from /dev/null, and
+ * write through pipes, line by line.
+ *
+ * From start to destroy the node takes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP
+ * and SIGPIPE of the calling thread (those that are ignored stay ignored).
+ * One node at a time in a process. */
+#ifndef LK_LAUNCH_NODE_H
+#define LK_LAUNCH_NODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include <lockstep/launch.h>
+
+#include "base/status.h"
+
+typedef enum lk_bind { LK_BIND_NONE, LK_BIND_CORE } lk_bind;
+
+/* What the pointers lead to must outlive the node. */
+typedef struct lk_node_opts {
+    int nproc;      /* ranks here */
+    int first_rank; /* of the job */
+    int world_size;
+    int node_rank, nnodes;
+    int restart; /* how often the job was started again */
+    int max_restarts;
+    const char *master_addr; /* NULL: the inherited variable stays */
+    int master_port;
+    const char *run_id; /* same on all nodes; NULL as above */
+    const char *token;  /* becomes LOCKSTEP_TOKEN; NULL as above */
+    char *const *argv;  /* program and arguments, found in PATH; NULL: fn */
+    lk_spawn_fn fn;
+    void *arg;
+    lk_bind bind;
+    const char *log_dir; /* NULL: none; else rank_R.log is written there, too */
+    bool raw;            /* pass output through without prefix (lk_spawn) */
+    bool name_host;      /* prefix [host:rank] instead of [rank] */
+    double timeout;      /* seconds that a stopped rank is waited for; 0: for ever */
+    /* A line for the user, without newline ("rank 1 (pid 7) is stopped ..."). */
+    void (*notice)(void *arg, const char *text);
+    void *notice_arg;
+} lk_node_opts;
+
+/* Why a job ended: the first rank that failed. */
+typedef struct lk_cause {
+    int rank;
+    pid_t pid;
+    int status;  /* as wait(2) gives it; -1: it stayed stopped until the timeout */
+    double when; /* seconds on the realtime clock */
+    char host[64];
+    char tail[2048];    /* its last lines of stderr, "" when it wrote none */
+    double stopped_for; /* seconds, where status is -1 */
+} lk_cause;
+
+typedef struct lk_node lk_node;
+
+typedef enum lk_node_state {
+    LK_NODE_RUNNING,
+    LK_NODE_DONE,       /* all ranks ended with 0 */
+    LK_NODE_FAILED,     /* see lk__node_cause; the rest still run until lk__node_stop */
+    LK_NODE_INTERRUPTED /* this process got SIGINT, SIGTERM, SIGHUP or SIGQUIT, or its
+                         * output was closed (SIGPIPE): lk__node_signal */
+} lk_node_state;
+
+/* A program that is not there or cannot be executed is NOT_FOUND, before any
+ * rank has run. */
+lk_status lk__node_start(const lk_node_opts *opts, lk_node **out) LK_CHECKED;
+/* Sleeps until the state changes, extra_fd (-1: none) can be read, or seconds
+ * have passed; passes output on meanwhile. A change is told once: called again
+ * after DONE or FAILED it sleeps, and a signal still ends the sleep. When the
+ * keeper was killed, all ranks have been ended and the status is PEER. */
+lk_status lk__node_wait(lk_node *node, int extra_fd, double seconds, lk_node_state *out) LK_CHECKED;
+const lk_cause *lk__node_cause(const lk_node *node);
+int lk__node_signal(const lk_node *node); /* 0: none came */
+/* Ends all descendants: first by signal (SIGTERM, or what interrupted), after
+ * `grace` seconds by SIGKILL; passes the rest of the output on and returns when
+ * none is left. A signal that comes meanwhile ends the grace. */
+void lk__node_stop(lk_node *node, int signal, double grace);
+/* Ends what still runs, and gives the caller its signals back. */
+void lk__node_destroy(lk_node *node);
+
+/* "killed by SIGSEGV (segmentation fault)", "exited with status 3". */
+void lk__cause_text(const lk_cause *cause, char *text, size_t bytes);
+/* The exit status of a launcher whose job ended so: the rank's own, 128 + signal
+ * for a signal. Never 0. */
+int lk__cause_exit(const lk_cause *cause);
+/* Whether a was the root of the failure rather than b: a death by signal comes
+ * before an exit, then the earlier. */
+bool lk__cause_before(const lk_cause *a, const lk_cause *b);
+
+#endif

@@ -1,0 +1,387 @@
+/* output.c - pipes from the ranks, assembled to lines. */
+#define _GNU_SOURCE /* pipe2 */
+#include "launch/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "launch/sink.h"
+
+/* Reading stops while this much waits for a slow terminal. */
+enum { QUEUE_LIMIT = 1 << 20, TAIL_BYTES = 2048, PREFIX_BYTES = 96, PATH_BYTES = 4096 };
+
+typedef struct stream {
+    int fd, write_end; /* -1: closed */
+    char *line;        /* (LK_OUTPUT_LINE) read and not yet passed on */
+    size_t length;
+} stream;
+
+typedef struct rank_output {
+    stream streams[2]; /* stdout, stderr */
+    int log;           /* -1: none */
+    char prefix[PREFIX_BYTES];
+    char tail[TAIL_BYTES];
+    size_t tail_length;
+} rank_output;
+
+struct lk_output {
+    const lk_node_opts *opts;
+    int count;
+    rank_output *ranks; /* (count) */
+    lk_sink sinks[2];
+    stream **polled; /* (2 count) those in the last lk__output_poll, in order */
+    size_t polled_count;
+};
+
+int lk__fd_above_standard(int fd)
+{
+    if (fd < 0 || fd > STDERR_FILENO)
+        return fd;
+    int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    int error = errno;
+    close(fd);
+    errno = error;
+    return moved;
+}
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static lk_status open_pipe(stream *s)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return lk__fail(LK_STATUS_IO, "cannot make a pipe for a rank's output: %s", strerror(errno));
+    s->fd = lk__fd_above_standard(ends[0]);
+    s->write_end = lk__fd_above_standard(ends[1]);
+    if (s->fd < 0 || s->write_end < 0 || fcntl(s->fd, F_SETFL, O_NONBLOCK) != 0)
+        return lk__fail(LK_STATUS_IO, "cannot make a pipe for a rank's output: %s", strerror(errno));
+    return LK_ALLOC(LK_OUTPUT_LINE, "a line of output", &s->line);
+}
+
+/* Like mkdir -p. */
+static lk_status make_folder(const char *path)
+{
+    char part[PATH_BYTES];
+    size_t length = strlen(path);
+    if (length == 0 || length >= sizeof part)
+        return lk__fail(LK_STATUS_USAGE, "the log folder's name has %zu bytes; 1 to %d are possible", length,
+                        PATH_BYTES - 1);
+    for (size_t i = 1; i <= length; i++) {
+        if (i < length && path[i] != '/')
+            continue;
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return lk__fail(LK_STATUS_IO, "cannot make the log folder %s: %s", part, strerror(errno));
+    }
+    return LK_OK;
+}
+
+static lk_status open_log(const lk_node_opts *opts, int rank, int *fd)
+{
+    char path[PATH_BYTES + 32];
+    snprintf(path, sizeof path, "%s/rank_%d.log", opts->log_dir, rank);
+    int start = opts->restart > 0 ? 0 : O_TRUNC;
+    *fd = lk__fd_above_standard(open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | start, 0666));
+    if (*fd < 0)
+        return lk__fail(LK_STATUS_IO, "cannot open the log file %s: %s", path, strerror(errno));
+    return LK_OK;
+}
+
+static lk_status open_rank(lk_output *o, int index, const char *host)
+{
+    rank_output *r = &o->ranks[index];
+    int rank = o->opts->first_rank + index;
+    if (o->opts->name_host)
+        snprintf(r->prefix, sizeof r->prefix, "[%s:%d] ", host, rank);
+    else
+        snprintf(r->prefix, sizeof r->prefix, "[%d] ", rank);
+    LK_TRY(open_pipe(&r->streams[0]));
+    LK_TRY(open_pipe(&r->streams[1]));
+    return o->opts->log_dir != NULL ? open_log(o->opts, rank, &r->log) : LK_OK;
+}
+
+static lk_status open_all(lk_output *o, const char *host)
+{
+    if (o->opts->log_dir != NULL)
+        LK_TRY(make_folder(o->opts->log_dir));
+    for (int i = 0; i < o->count; i++)
+        LK_TRY(open_rank(o, i, host));
+    return LK_OK;
+}
+
+lk_status lk__output_create(const lk_node_opts *opts, const char *host, lk_output **out)
+{
+    lk_output *o;
+    lk_status status;
+    size_t count = (size_t)opts->nproc;
+    LK_TRY(LK_ALLOC(1, "the ranks' output", &o));
+    o->opts = opts;
+    lk__sink_init(&o->sinks[0], STDOUT_FILENO);
+    lk__sink_init(&o->sinks[1], STDERR_FILENO);
+    LK_TRY_GOTO(LK_ALLOC(count, "the ranks' output", &o->ranks), destroy_output);
+    o->count = opts->nproc;
+    for (size_t i = 0; i < count; i++)
+        o->ranks[i] = (rank_output){.streams = {{-1, -1, NULL, 0}, {-1, -1, NULL, 0}}, .log = -1};
+    LK_TRY_GOTO(LK_ALLOC(2 * count, "the ranks' output", &o->polled), destroy_output);
+    LK_TRY_GOTO(open_all(o, host), destroy_output);
+    *out = o;
+    return LK_OK;
+destroy_output:
+    lk__output_destroy(o);
+    return status;
+}
+
+void lk__output_destroy(lk_output *o)
+{
+    if (o == NULL)
+        return;
+    for (int i = 0; i < o->count; i++) {
+        for (int which = 0; which < 2; which++) {
+            close_fd(&o->ranks[i].streams[which].fd);
+            close_fd(&o->ranks[i].streams[which].write_end);
+            lk__free(o->ranks[i].streams[which].line);
+        }
+        close_fd(&o->ranks[i].log);
+    }
+    lk__sink_fini(&o->sinks[0]);
+    lk__sink_fini(&o->sinks[1]);
+    lk__free(o->polled);
+    lk__free(o->ranks);
+    lk__free(o);
+}
+
+int lk__output_pipe(const lk_output *o, int index, int number)
+{
+    return o->ranks[index].streams[number - 1].write_end;
+}
+
+void lk__output_started(lk_output *o)
+{
+    for (int i = 0; i < 2 * o->count; i++)
+        close_fd(&o->ranks[i / 2].streams[i % 2].write_end);
+}
+
+size_t lk__output_fds(const lk_output *o, int *fds)
+{
+    size_t count = 0;
+    for (int i = 0; i < o->count; i++) {
+        const rank_output *r = &o->ranks[i];
+        const int some[] = {r->streams[0].fd, r->streams[0].write_end, r->streams[1].fd, r->streams[1].write_end,
+                            r->log};
+        for (size_t k = 0; k < sizeof some / sizeof *some; k++)
+            if (some[k] >= 0)
+                fds[count++] = some[k];
+    }
+    for (int which = 0; which < 2; which++)
+        if (o->sinks[which].own)
+            fds[count++] = o->sinks[which].fd;
+    return count;
+}
+
+static void notice(const lk_output *o, const char *text)
+{
+    if (o->opts->notice != NULL)
+        o->opts->notice(o->opts->notice_arg, text);
+}
+
+/* A log that cannot be written is given up; the job goes on. */
+static void write_log(lk_output *o, rank_output *r, const char *text, size_t bytes)
+{
+    while (r->log >= 0 && bytes > 0) {
+        ssize_t n = write(r->log, text, bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            char line[128];
+            snprintf(line, sizeof line, "rank %d's log file is given up: %s", o->opts->first_rank + (int)(r - o->ranks),
+                     strerror(errno));
+            close_fd(&r->log);
+            notice(o, line);
+            return;
+        }
+        text += n;
+        bytes -= (size_t)n;
+    }
+}
+
+static void keep_tail(rank_output *r, const char *text, size_t bytes)
+{
+    if (bytes > TAIL_BYTES) {
+        text += bytes - TAIL_BYTES;
+        bytes = TAIL_BYTES;
+    }
+    size_t keep = lk__min_size(r->tail_length, TAIL_BYTES - bytes);
+    memmove(r->tail, r->tail + r->tail_length - keep, keep);
+    memcpy(r->tail + keep, text, bytes);
+    r->tail_length = keep + bytes;
+}
+
+/* Passes a line on: text ends with \n, with \r (a progress bar), or was cut. */
+static void pass_line(lk_output *o, rank_output *r, int which, const char *text, size_t bytes)
+{
+    lk_sink *sink = &o->sinks[which];
+    bool newline = text[bytes - 1] == '\n', progress = text[bytes - 1] == '\r';
+    size_t length = newline || progress ? bytes - 1 : bytes;
+    write_log(o, r, text, bytes);
+    if (!newline && !progress)
+        write_log(o, r, "\n", 1);
+    if (which == 1 && length > 0) {
+        keep_tail(r, text, length);
+        keep_tail(r, "\n", 1);
+    }
+    if (o->opts->raw) {
+        lk__sink_add(sink, text, bytes);
+        if (!newline && !progress)
+            lk__sink_add(sink, "\n", 1);
+    } else if (length > 0 || newline) {
+        lk__sink_add(sink, r->prefix, strlen(r->prefix));
+        lk__sink_add(sink, text, length);
+        lk__sink_add(sink, "\n", 1);
+    }
+}
+
+/* Where the line that begins at begin ends, 0 when it has not ended. A \r ends it
+ * when something other than \n is known to follow. */
+static size_t line_end(const stream *s, size_t begin, size_t from)
+{
+    for (size_t i = from > begin ? from : begin; i < s->length; i++)
+        if (s->line[i] == '\n' || (s->line[i] == '\r' && i + 1 < s->length && s->line[i + 1] != '\n'))
+            return i + 1;
+    return s->length - begin == LK_OUTPUT_LINE ? s->length : 0;
+}
+
+/* from: up to there no line ends. */
+static void pass_lines(lk_output *o, rank_output *r, int which, size_t from)
+{
+    stream *s = &r->streams[which];
+    size_t begin = 0;
+    for (size_t end; (end = line_end(s, begin, from)) != 0; begin = end)
+        pass_line(o, r, which, s->line + begin, end - begin);
+    s->length -= begin;
+    memmove(s->line, s->line + begin, s->length);
+}
+
+static void end_stream(lk_output *o, rank_output *r, int which)
+{
+    stream *s = &r->streams[which];
+    close_fd(&s->fd);
+    if (s->length > 0)
+        pass_line(o, r, which, s->line, s->length);
+    s->length = 0;
+}
+
+/* One read; false when there is nothing to read now. */
+static bool read_stream(lk_output *o, rank_output *r, int which)
+{
+    stream *s = &r->streams[which];
+    if (s->fd < 0)
+        return false;
+    ssize_t n = read(s->fd, s->line + s->length, LK_OUTPUT_LINE - s->length);
+    if (n < 0 && errno == EINTR)
+        return true;
+    if (n < 0 && errno == EAGAIN)
+        return false;
+    if (n <= 0) {
+        end_stream(o, r, which);
+        return false;
+    }
+    size_t from = s->length > 0 ? s->length - 1 : 0;
+    s->length += (size_t)n;
+    pass_lines(o, r, which, from);
+    return true;
+}
+
+/* Lines of one must not come into an unfinished line of the other, as both may
+ * lead to the same terminal. */
+static void flush(lk_output *o)
+{
+    for (int which = 0; which < 2; which++)
+        if (!(o->sinks[1 - which].mid_line && lk__sink_pending(&o->sinks[1 - which]) > 0))
+            lk__sink_flush(&o->sinks[which]);
+}
+
+size_t lk__output_poll(lk_output *o, struct pollfd *fds)
+{
+    size_t count = 0;
+    o->polled_count = 0;
+    for (int i = 0; i < 2 * o->count; i++) {
+        stream *s = &o->ranks[i / 2].streams[i % 2];
+        if (s->fd < 0 || lk__sink_pending(&o->sinks[i % 2]) >= QUEUE_LIMIT)
+            continue;
+        o->polled[o->polled_count++] = s;
+        fds[count++] = (struct pollfd){.fd = s->fd, .events = POLLIN};
+    }
+    for (int which = 0; which < 2; which++)
+        if (lk__sink_pending(&o->sinks[which]) > 0)
+            fds[count++] = (struct pollfd){.fd = o->sinks[which].fd, .events = POLLOUT};
+    return count;
+}
+
+void lk__output_pump(lk_output *o, const struct pollfd *fds, size_t count)
+{
+    for (size_t i = 0, next = 0; i < (size_t)(2 * o->count) && next < o->polled_count && next < count; i++) {
+        rank_output *r = &o->ranks[i / 2];
+        if (&r->streams[i % 2] != o->polled[next])
+            continue;
+        if (fds[next++].revents != 0)
+            read_stream(o, r, (int)(i % 2));
+    }
+    flush(o);
+}
+
+void lk__output_drain(lk_output *o, int index)
+{
+    /* A pipe's content and no more: a process that goes on writing is not waited for. */
+    enum { READS = 32 };
+    for (int i = 0; i < 2 * o->count; i++) {
+        if (index >= 0 && i / 2 != index)
+            continue;
+        for (int k = 0; k < READS && read_stream(o, &o->ranks[i / 2], i % 2); k++)
+            flush(o);
+    }
+    flush(o);
+}
+
+void lk__output_finish(lk_output *o, double seconds)
+{
+    lk__output_drain(o, -1);
+    for (int i = 0; i < 2 * o->count; i++)
+        end_stream(o, &o->ranks[i / 2], i % 2);
+    flush(o);
+    double deadline = lk__clock() + seconds;
+    struct pollfd fds[2];
+    for (size_t count; (count = lk__output_poll(o, fds)) > 0 && lk__clock() < deadline; flush(o))
+        poll(fds, count, 50);
+}
+
+bool lk__output_broken(const lk_output *o)
+{
+    return o->sinks[0].broken || o->sinks[1].broken;
+}
+
+void lk__output_tail(const lk_output *o, int index, char *text, size_t bytes)
+{
+    const rank_output *r = &o->ranks[index];
+    size_t begin = r->tail_length, lines = 0;
+    while (begin > 0 && r->tail_length - begin < bytes - 1) {
+        if (r->tail[begin - 1] == '\n' && lines++ == LK_OUTPUT_TAIL_LINES)
+            break;
+        begin--;
+    }
+    size_t length = r->tail_length - begin;
+    for (size_t i = 0; i < length; i++)
+        text[i] = r->tail[begin + i] != '\0' ? r->tail[begin + i] : '?';
+    text[length] = '\0';
+}

@@ -1,0 +1,295 @@
+/* run.c - where a job meets, which secret it has, and its rounds. */
+#include "launch/run.h"
+
+#include <signal.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/host.h"
+#include "comm/net.h"
+#include "launch/cause.h"
+
+static const char LOOPBACK[] = "127.0.0.1";
+
+/* ---- signals, while there are no ranks to pass them on to ------------------ */
+
+static volatile sig_atomic_t interrupted;
+
+static const int taken[] = {SIGINT, SIGTERM, SIGHUP};
+enum { TAKEN = sizeof taken / sizeof *taken };
+
+static void note_signal(int number)
+{
+    interrupted = number;
+}
+
+/* What is ignored stays so: nohup. */
+static void take_signals(struct sigaction saved[TAKEN])
+{
+    struct sigaction action = {.sa_handler = note_signal};
+    sigemptyset(&action.sa_mask);
+    interrupted = 0;
+    for (int i = 0; i < TAKEN; i++) {
+        sigaction(taken[i], NULL, &saved[i]);
+        if (saved[i].sa_handler != SIG_IGN)
+            sigaction(taken[i], &action, NULL);
+    }
+}
+
+static void give_signals_back(const struct sigaction saved[TAKEN])
+{
+    for (int i = 0; i < TAKEN; i++)
+        sigaction(taken[i], &saved[i], NULL);
+}
+
+/* ---- the place ------------------------------------------------------------- */
+
+static lk_status set_host(lk_place *place, const char *host)
+{
+    if (strlen(host) >= sizeof place->host)
+        return lk__fail(LK_STATUS_USAGE, "the name of the master's host has more than %zu characters",
+                        sizeof place->host - 1);
+    snprintf(place->host, sizeof place->host, "%s", host);
+    return LK_OK;
+}
+
+static lk_status parse_method(const lk_run_opts *opts, lk_place *place)
+{
+    const char *method = opts->init_method;
+    if (strncmp(method, "tcp://", 6) == 0)
+        return lk__net_split(method + 6, place->host, sizeof place->host, &place->port);
+    if (strncmp(method, "env://", 6) == 0)
+        return lk__fail(LK_STATUS_USAGE,
+                        "--init-method env:// is for ranks: 'lockstep run' sets the variables that it reads; give "
+                        "tcp://HOST:PORT or file://PATH, where the nodes meet");
+    if (strncmp(method, "file://", 7) != 0 || !method[7])
+        return lk__fail(LK_STATUS_USAGE, "--init-method '%s' must be tcp://HOST:PORT or file://PATH", method);
+    /* One node meets nobody. */
+    if (opts->nnodes == 1)
+        return LK_OK;
+    place->file = method + 7;
+    place->port = opts->master_port;
+    char address[LK_ADDRESS_BYTES];
+    lk__host_address(address);
+    return opts->master_addr ? LK_OK : set_host(place, address);
+}
+
+static lk_status find_token(const lk_run_opts *opts, lk_place *place)
+{
+    LK_TRY(lk__token_find(NULL, &place->token, &place->own_token));
+    if (place->own_token || place->file || opts->nnodes == 1)
+        return LK_OK;
+    char text[LK_MEET_HOST + 64];
+    snprintf(text, sizeof text, "lockstep nodes %s %d %d", place->host, place->port, opts->nnodes);
+    LK_TRY(lk__token_from_text(text, &place->token));
+    if (opts->node_rank != 0)
+        return LK_OK;
+    snprintf(text, sizeof text,
+             "whoever reaches %.*s port %d may join this job; LOCKSTEP_TOKEN on all nodes prevents it",
+             LK_MEET_HOST / 2, place->host, place->port);
+    opts->notice(opts->arg, text);
+    return LK_OK;
+}
+
+static lk_status find_place(const lk_run_opts *opts, lk_place *out)
+{
+    lk_place place = {.port = opts->master_port};
+    LK_TRY(set_host(&place, opts->master_addr ? opts->master_addr : LOOPBACK));
+    if (opts->init_method)
+        LK_TRY(parse_method(opts, &place));
+    if (opts->nnodes > 1 && place.port == 0 && !place.file)
+        place.port = LK_AGENT_PORT;
+    LK_TRY(find_token(opts, &place));
+    *out = place;
+    return LK_OK;
+}
+
+/* ---- a round ---------------------------------------------------------------- */
+
+typedef struct job {
+    const lk_run_opts *opts;
+    lk_place place;
+    char hostname[LK_HOST_BYTES];
+    lk_agent *agent;
+    lk_plan plan;
+    int holder; /* keeps the ranks' port free for them; -1: none */
+    char token[LK_TOKEN_TEXT];
+} job;
+
+/* A port of the user's must be free; another one is found and held. */
+static lk_status find_port(job *j)
+{
+    lk_plan *plan = &j->plan;
+    snprintf(plan->master_addr, sizeof plan->master_addr, "%s", j->place.host);
+    bool given = j->opts->nnodes == 1 && j->place.port > 0;
+    if (!given)
+        return lk__net_reserve(j->place.host, &j->holder, &plan->master_port);
+    int probe = -1;
+    LK_TRY(lk__net_listen(j->place.host, j->place.port, &probe, &plan->master_port));
+    close(probe);
+    return LK_OK;
+}
+
+static lk_status make_plan(job *j, int restart)
+{
+    if (j->opts->node_rank != 0)
+        return lk__agent_plan(j->agent, &j->plan);
+    char secret[LK_TOKEN_TEXT];
+    lk_status status;
+    j->plan = (lk_plan){.restart = restart};
+    LK_TRY_GOTO(find_port(j), refuse);
+    LK_TRY_GOTO(lk__token_make(secret), refuse);
+    snprintf(j->plan.run_id, sizeof j->plan.run_id, "%.16s", secret);
+    return lk__agent_plan(j->agent, &j->plan);
+refuse:
+    lk__agent_refuse(j->agent, lk_error_detail());
+    return status;
+}
+
+/* The ranks' token: the user's is in their environment already; several nodes
+ * make one of what they share, so that it never travels; one node draws one. */
+static lk_status make_token(job *j, const char **out)
+{
+    *out = NULL;
+    if (j->place.own_token)
+        return LK_OK;
+    *out = j->token;
+    if (j->opts->nnodes == 1)
+        return lk__token_make(j->token);
+    uint8_t hash[LK_TOKEN_BYTES];
+    crypto_generichash(hash, sizeof hash, (const uint8_t *)j->plan.run_id, strlen(j->plan.run_id), j->place.token.key,
+                       sizeof j->place.token.key);
+    sodium_bin2hex(j->token, sizeof j->token, hash, sizeof hash);
+    return LK_OK;
+}
+
+static lk_status start_ranks(job *j, lk_node_opts *node_opts, lk_node **out)
+{
+    const lk_run_opts *opts = j->opts;
+    *node_opts = (lk_node_opts){
+        .nproc = opts->nproc,
+        .first_rank = j->plan.first_rank,
+        .world_size = j->plan.world_size,
+        .node_rank = opts->node_rank,
+        .nnodes = opts->nnodes,
+        .restart = j->plan.restart,
+        .max_restarts = opts->max_restarts,
+        .master_addr = j->plan.master_addr,
+        .master_port = j->plan.master_port,
+        .run_id = j->plan.run_id,
+        .argv = opts->argv,
+        .bind = opts->bind,
+        .log_dir = opts->log_dir,
+        .name_host = opts->nnodes > 1,
+        .timeout = opts->timeout,
+        .notice = opts->notice,
+        .notice_arg = opts->arg,
+    };
+    LK_TRY(make_token(j, &node_opts->token));
+    return lk__node_start(node_opts, out);
+}
+
+static lk_status run_round(job *j, int restart, lk_verdict *out)
+{
+    lk_node_opts node_opts; /* the node refers to it */
+    lk_node *node = NULL;
+    char detail[LK_MESSAGE_TEXT];
+    LK_TRY(make_plan(j, restart));
+    lk_status started = start_ranks(j, &node_opts, &node);
+    snprintf(detail, sizeof detail, "%s", lk_error_detail());
+    lk__agent_watch(j->agent, &j->plan, j->opts->max_restarts, started == LK_OK ? node : NULL, out);
+    if (j->holder >= 0)
+        close(j->holder);
+    j->holder = -1;
+    return started == LK_OK ? LK_OK : lk__fail(started, "%s", detail);
+}
+
+static lk_status run_rounds(job *j, lk_verdict *out)
+{
+    for (int restart = 0;; restart++) {
+        LK_TRY(run_round(j, restart, out));
+        if (!out->again)
+            return LK_OK;
+        j->opts->failed(j->opts->arg, out, restart);
+    }
+}
+
+static lk_status run_job(const lk_run_opts *opts, lk_verdict *out)
+{
+    job j = {.opts = opts, .holder = -1};
+    LK_TRY(find_place(opts, &j.place));
+    lk__host_name(j.hostname);
+    lk_meet_opts meet = {.node_rank = opts->node_rank,
+                         .nnodes = opts->nnodes,
+                         .nproc = opts->nproc,
+                         .hostname = j.hostname,
+                         .timeout = opts->timeout,
+                         .notice = opts->notice,
+                         .notice_arg = opts->arg,
+                         .interrupted = &interrupted};
+    LK_TRY(lk__agent_create(&meet, &j.place, &j.agent));
+    lk_status status = run_rounds(&j, out);
+    if (j.holder >= 0)
+        close(j.holder);
+    lk__agent_destroy(j.agent);
+    return status;
+}
+
+lk_status lk__run(const lk_run_opts *opts, lk_verdict *out)
+{
+    struct sigaction saved[TAKEN];
+    take_signals(saved);
+    lk_status status = run_job(opts, out);
+    give_signals_back(saved);
+    /* Before there were ranks, too, an interruption ends the job as one. */
+    if (status != LK_STATUS_PEER || !interrupted)
+        return status;
+    *out = (lk_verdict){.outcome = LK_OUTCOME_INTERRUPTED, .node = opts->node_rank, .signal = (int)interrupted};
+    return LK_OK;
+}
+
+/* ---- what became of it ------------------------------------------------------- */
+
+int lk__verdict_exit(const lk_verdict *verdict)
+{
+    switch (verdict->outcome) {
+    case LK_OUTCOME_DONE:
+        return 0;
+    case LK_OUTCOME_FAILED:
+        return lk__cause_exit(&verdict->cause);
+    case LK_OUTCOME_INTERRUPTED:
+        return 128 + verdict->signal;
+    case LK_OUTCOME_LOST:
+    case LK_OUTCOME_BROKEN:
+        break;
+    }
+    return 1;
+}
+
+void lk__verdict_text(const lk_verdict *verdict, char *text, size_t bytes)
+{
+    const lk_cause *cause = &verdict->cause;
+    char what[256];
+    switch (verdict->outcome) {
+    case LK_OUTCOME_DONE:
+        snprintf(text, bytes, "all ranks are done");
+        break;
+    case LK_OUTCOME_FAILED:
+        lk__cause_text(cause, what, sizeof what);
+        snprintf(text, bytes, "rank %d on host %s (pid %ld) %s%s", cause->rank, cause->host, (long)cause->pid,
+                 strncmp(what, "killed", 6) == 0 ? "was " : "", what);
+        break;
+    case LK_OUTCOME_LOST:
+        snprintf(text, bytes, "node %d (host %s) disappeared", verdict->node, cause->host);
+        break;
+    case LK_OUTCOME_BROKEN:
+        snprintf(text, bytes, "node %d (host %s): %s", verdict->node, cause->host, cause->tail);
+        break;
+    case LK_OUTCOME_INTERRUPTED:
+        lk__signal_name(verdict->signal, what, sizeof what);
+        snprintf(text, bytes, "interrupted by %s", what);
+        break;
+    }
+}

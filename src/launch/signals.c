@@ -1,0 +1,75 @@
+/* signals.c - blocking signals and reading them from a descriptor. */
+#include "launch/signals.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "launch/output.h"
+
+static void choose(sigset_t *set)
+{
+    static const int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
+    sigemptyset(set);
+    sigaddset(set, SIGPIPE);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        struct sigaction action;
+        if (sigaction(wanted[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+            sigaddset(set, wanted[i]);
+    }
+}
+
+lk_status lk__signals_take(lk_signals *s)
+{
+    choose(&s->taken);
+    s->fd = lk__fd_above_standard(signalfd(-1, &s->taken, SFD_NONBLOCK | SFD_CLOEXEC));
+    if (s->fd < 0)
+        return lk__fail(LK_STATUS_IO, "cannot take signals: %s", strerror(errno));
+    struct sigaction none = {.sa_handler = SIG_DFL};
+    pthread_sigmask(SIG_BLOCK, &s->taken, &s->mask);
+    sigaction(SIGCHLD, &none, &s->child);
+    return LK_OK;
+}
+
+int lk__signals_next(const lk_signals *s)
+{
+    struct signalfd_siginfo info;
+    if (s->fd < 0 || read(s->fd, &info, sizeof info) != (ssize_t)sizeof info)
+        return 0;
+    return (int)info.ssi_signo;
+}
+
+/* By SIGTSTP itself, not SIGSTOP: the kernel knows when there is no shell that
+ * could continue us, and then does not stop. */
+void lk__signals_suspend(void)
+{
+    struct sigaction plain = {.sa_handler = SIG_DFL}, before;
+    sigset_t stop;
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGTSTP);
+    sigaction(SIGTSTP, &plain, &before);
+    raise(SIGTSTP);
+    pthread_sigmask(SIG_UNBLOCK, &stop, NULL);
+    pthread_sigmask(SIG_BLOCK, &stop, NULL);
+    sigaction(SIGTSTP, &before, NULL);
+}
+
+void lk__signals_restore(lk_signals *s)
+{
+    if (s->fd < 0)
+        return;
+    /* A pipe that broke was reported; the signal for it must not strike now. */
+    sigset_t pipe;
+    const struct timespec now = {0};
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    if (!sigismember(&s->mask, SIGPIPE))
+        while (sigtimedwait(&pipe, NULL, &now) > 0)
+            ;
+    sigaction(SIGCHLD, &s->child, NULL);
+    pthread_sigmask(SIG_SETMASK, &s->mask, NULL);
+    close(s->fd);
+    s->fd = -1;
+}

@@ -1,0 +1,74 @@
+/* spawn.c - lk_spawn: a job of this host whose ranks run a function. */
+#include <lockstep/launch.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "comm/auth.h"
+#include "comm/net.h"
+#include "launch/cause.h"
+#include "launch/node.h"
+
+static const char LOOPBACK[] = "127.0.0.1";
+/* Seconds that ranks get to end by themselves when one has failed; all is over
+ * within a second. */
+static const double GRACE = 0.5;
+
+static lk_status explain(const lk_cause *cause)
+{
+    char text[160];
+    lk__cause_text(cause, text, sizeof text);
+    return lk__fail(LK_STATUS_PEER, "rank %d (pid %d) %s", cause->rank, (int)cause->pid, text);
+}
+
+static lk_status run(const lk_node_opts *opts, int *interrupted)
+{
+    lk_node *node;
+    lk_node_state state = LK_NODE_RUNNING;
+    lk_status status = LK_OK;
+    char name[32];
+    LK_TRY(lk__node_start(opts, &node));
+    while (status == LK_OK && state == LK_NODE_RUNNING)
+        status = lk__node_wait(node, -1, 3600, &state);
+    *interrupted = lk__node_signal(node);
+    lk__node_stop(node, *interrupted != 0 && *interrupted != SIGPIPE ? *interrupted : SIGTERM, GRACE);
+    if (status == LK_OK && state == LK_NODE_FAILED)
+        status = explain(lk__node_cause(node));
+    if (status == LK_OK && state == LK_NODE_INTERRUPTED) {
+        lk__signal_name(*interrupted, name, sizeof name);
+        status = lk__fail(LK_STATUS_PEER, "the ranks were ended because %s came", name);
+    }
+    lk__node_destroy(node);
+    return status;
+}
+
+lk_status lk_spawn(int nprocs, lk_spawn_fn fn, void *arg)
+{
+    char token[LK_TOKEN_TEXT], run_id[32];
+    int holder = -1, interrupted = 0;
+    if (nprocs < 1 || fn == NULL)
+        return lk__fail(LK_STATUS_USAGE, "%d processes cannot be spawned; one at least, and a function", nprocs);
+    lk_node_opts opts = {.nproc = nprocs,
+                         .world_size = nprocs,
+                         .nnodes = 1,
+                         .master_addr = LOOPBACK,
+                         .run_id = run_id,
+                         .token = token,
+                         .fn = fn,
+                         .arg = arg,
+                         .raw = true,
+                         .timeout = 300};
+    LK_TRY(lk__token_make(token));
+    LK_TRY(lk__net_reserve(LOOPBACK, &holder, &opts.master_port));
+    snprintf(run_id, sizeof run_id, "spawn-%ld-%d", (long)getpid(), opts.master_port);
+    /* What is buffered now would be written by every rank. */
+    fflush(NULL);
+    lk_status status = run(&opts, &interrupted);
+    close(holder);
+    /* The caller's own way with this signal applies, now that nothing is left. */
+    if (interrupted != 0)
+        raise(interrupted);
+    return status;
+}

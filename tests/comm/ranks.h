@@ -1,0 +1,342 @@
+/* ranks.h - ranks for the tests of transports: forked processes that meet in a
+ * page of shared memory instead of a control plane, and traffic between them
+ * whose every byte is checked. A rank that fails says where and ends. */
+#ifndef LK_TESTS_COMM_RANKS_H
+#define LK_TESTS_COMM_RANKS_H
+
+#ifndef _GNU_SOURCE
+#error "define _GNU_SOURCE before the first include: MAP_ANONYMOUS"
+#endif
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/transport.h"
+
+enum { MAX_TEST_RANKS = 8, EXCHANGE_BYTES = 256, RANK_SECONDS = 120 };
+
+#define CHECK(condition)                                                                                            \
+    do {                                                                                                            \
+        if (!(condition)) {                                                                                         \
+            fprintf(stderr, "%s:%d: %s is false; detail: %s\n", __FILE__, __LINE__, #condition, lk_error_detail()); \
+            _exit(1);                                                                                               \
+        }                                                                                                           \
+    } while (0)
+#define CHECK_OK(expr) CHECK((expr) == LK_OK)
+
+/* Lives in memory that all ranks share. Blobs of two rounds: a rank may still
+ * read the last one while others write the next. */
+typedef struct meeting {
+    pthread_mutex_t lock;
+    pthread_cond_t turn;
+    int size, here;
+    unsigned round;
+    bool broken;
+    uint8_t blobs[2][MAX_TEST_RANKS * EXCHANGE_BYTES];
+    lk_member members[MAX_TEST_RANKS];
+    char note[1024]; /* for the test's own use */
+} meeting;
+
+typedef struct place {
+    meeting *meet;
+    int rank;
+} place;
+
+static inline meeting *meeting_create(int size)
+{
+    meeting *meet = mmap(NULL, sizeof *meet, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (meet == MAP_FAILED)
+        abort();
+    pthread_mutexattr_t lock;
+    pthread_mutexattr_init(&lock);
+    pthread_mutexattr_setpshared(&lock, PTHREAD_PROCESS_SHARED);
+    pthread_mutex_init(&meet->lock, &lock);
+    pthread_condattr_t turn;
+    pthread_condattr_init(&turn);
+    pthread_condattr_setpshared(&turn, PTHREAD_PROCESS_SHARED);
+    pthread_cond_init(&meet->turn, &turn);
+    meet->size = size;
+    for (int r = 0; r < size; r++) {
+        lk_member *member = &meet->members[r];
+        member->host_key = 7;
+        snprintf(member->host, sizeof member->host, "node%d", r);
+        snprintf(member->address, sizeof member->address, "127.0.0.1");
+    }
+    return meet;
+}
+
+static inline void meeting_destroy(meeting *meet)
+{
+    munmap(meet, sizeof *meet);
+}
+
+static inline lk_status meeting_exchange(void *arg, const void *mine, size_t bytes, void *all)
+{
+    place *at = arg;
+    meeting *meet = at->meet;
+    CHECK(bytes <= EXCHANGE_BYTES);
+    pthread_mutex_lock(&meet->lock);
+    unsigned round = meet->round;
+    uint8_t *blobs = meet->blobs[round % 2];
+    memcpy(blobs + (size_t)at->rank * bytes, mine, bytes);
+    if (++meet->here == meet->size) {
+        meet->here = 0;
+        meet->round++;
+        pthread_cond_broadcast(&meet->turn);
+    }
+    while (meet->round == round && !meet->broken)
+        pthread_cond_wait(&meet->turn, &meet->lock);
+    bool broken = meet->round == round;
+    memcpy(all, blobs, (size_t)meet->size * bytes);
+    pthread_mutex_unlock(&meet->lock);
+    return broken ? lk__fail(LK_STATUS_PEER, "the job is broken") : LK_OK;
+}
+
+static inline lk_status meeting_check(void *arg)
+{
+    place *at = arg;
+    pthread_mutex_lock(&at->meet->lock);
+    bool broken = at->meet->broken;
+    pthread_mutex_unlock(&at->meet->lock);
+    return broken ? lk__fail(LK_STATUS_PEER, "the job is broken") : LK_OK;
+}
+
+static inline lk_boot meeting_boot(place *at, double timeout)
+{
+    lk_boot boot = {.rank = at->rank,
+                    .size = at->meet->size,
+                    .members = at->meet->members,
+                    .group = 3,
+                    .timeout = timeout,
+                    .exchange = meeting_exchange,
+                    .check = meeting_check,
+                    .arg = at};
+    CHECK_OK(lk__token_from_text("the token of a test", &boot.token));
+    return boot;
+}
+
+typedef void (*rank_fn)(place *at, const void *arg);
+
+/* Runs fn as every rank; whether all ended well but those of `killed` (a mask),
+ * which must have been killed. */
+static inline bool run_ranks(meeting *meet, rank_fn fn, const void *arg, unsigned killed)
+{
+    pid_t pids[MAX_TEST_RANKS];
+    bool fine = true;
+    fflush(NULL);
+    for (int r = 0; r < meet->size; r++) {
+        pids[r] = fork();
+        if (pids[r] == 0) {
+            alarm(RANK_SECONDS);
+            place at = {.meet = meet, .rank = r};
+            fn(&at, arg);
+            exit(0);
+        }
+        fine = fine && pids[r] > 0;
+    }
+    for (int r = 0; r < meet->size; r++) {
+        int status = 0;
+        waitpid(pids[r], &status, 0);
+        bool ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        bool was_killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+        fine = fine && ((killed >> r & 1) ? was_killed : ended);
+    }
+    return fine;
+}
+
+/* ---- traffic -------------------------------------------------------------- */
+
+static inline uint8_t byte_of(int from, int to, int index, size_t i)
+{
+    return (uint8_t)((size_t)from * 31 + (size_t)to * 57 + (size_t)index * 101 + i * 7 + (i >> 9));
+}
+
+static inline lk_frame frame_of(int index, size_t bytes)
+{
+    return (lk_frame){
+        .call = {.group = 3, .number = (uint32_t)index, .kind = LK_CALL_MESSAGE, .root = -1, .count = bytes},
+        .part = (uint32_t)index,
+        .bytes = bytes};
+}
+
+static inline void pause_ranks(lk_transport *t)
+{
+    CHECK_OK(t->type->progress(t));
+    t->type->wait(t, 0.05);
+}
+
+/* What one pair has done of its list of frames. */
+typedef struct flow {
+    int sent, got;
+    size_t given, taken; /* bytes of the frame at hand: where max_frame cuts */
+    uint32_t part_out, part_in;
+    uint8_t *out, *in;
+    uint64_t ticket;
+} flow;
+
+/* Sends the next piece of frame f->sent, as large as the transport takes it.
+ * `out` is written anew only when the last piece was taken. */
+static inline bool push(lk_transport *t, int me, int peer, const size_t *sizes, flow *f)
+{
+    if (f->ticket && !t->type->sent(t, f->ticket))
+        return false;
+    size_t size = sizes[f->sent];
+    if (f->given == 0)
+        for (size_t i = 0; i < size; i++)
+            f->out[i] = byte_of(me, peer, f->sent, i);
+    size_t rest = size - f->given, most = t->type->max_frame(t, f->out + f->given, rest);
+    size_t bytes = rest < most ? rest : most;
+    lk_frame frame = frame_of(f->sent, bytes);
+    frame.part = f->part_out;
+    uint64_t ticket = 0;
+    CHECK_OK(t->type->send(t, &peer, 1, &frame, f->out + f->given, &ticket));
+    if (ticket == 0)
+        return false;
+    f->ticket = ticket;
+    f->part_out++;
+    f->given += bytes;
+    if (f->given == size) {
+        f->given = 0;
+        f->sent++;
+    }
+    return true;
+}
+
+static inline bool pull(lk_transport *t, int me, int peer, const size_t *sizes, flow *f)
+{
+    const lk_frame *frame = t->type->arrived(t, peer);
+    if (!frame)
+        return false;
+    CHECK(frame->part == f->part_in && frame->call.number == (uint32_t)f->got && frame->call.group == 3);
+    CHECK(frame->bytes <= sizes[f->got] - f->taken);
+    size_t bytes = (size_t)frame->bytes;
+    const void *at = NULL;
+    if (bytes > 0) {
+        CHECK_OK(t->type->payload(t, peer, f->in, &at));
+        if (!at)
+            return false;
+    }
+    for (size_t i = 0; i < bytes; i++)
+        CHECK(((const uint8_t *)at)[i] == byte_of(peer, me, f->got, f->taken + i));
+    t->type->release(t, peer);
+    f->part_in++;
+    f->taken += bytes;
+    if (f->taken == sizes[f->got]) {
+        f->taken = 0;
+        f->got++;
+    }
+    return true;
+}
+
+/* Every rank sends every other one frames of these sizes, all at once. */
+static inline void all_to_all(lk_transport *t, int me, int size, const size_t *sizes, int count)
+{
+    flow flows[MAX_TEST_RANKS] = {0};
+    size_t largest = 1;
+    for (int i = 0; i < count; i++)
+        largest = sizes[i] > largest ? sizes[i] : largest;
+    for (int r = 0; r < size; r++) {
+        flows[r].out = malloc(largest);
+        flows[r].in = malloc(largest);
+        CHECK(flows[r].out && flows[r].in);
+    }
+    for (bool done = size == 1; !done;) {
+        bool moved = false;
+        done = true;
+        for (int r = 0; r < size; r++) {
+            if (r == me)
+                continue;
+            if (flows[r].sent < count)
+                moved |= push(t, me, r, sizes, &flows[r]);
+            if (flows[r].got < count)
+                moved |= pull(t, me, r, sizes, &flows[r]);
+            bool taken = flows[r].sent == count && t->type->sent(t, flows[r].ticket);
+            done = done && taken && flows[r].got == count;
+        }
+        if (!done && !moved)
+            pause_ranks(t);
+        else
+            CHECK_OK(t->type->progress(t));
+    }
+    for (int r = 0; r < size; r++) {
+        free(flows[r].out);
+        free(flows[r].in);
+    }
+}
+
+/* The next frame's payload, when it is there. */
+static inline const void *await_payload(lk_transport *t, int peer, void *into)
+{
+    while (!t->type->arrived(t, peer))
+        pause_ranks(t);
+    for (;;) {
+        const void *at = NULL;
+        CHECK_OK(t->type->payload(t, peer, into, &at));
+        if (at)
+            return at;
+        pause_ranks(t);
+    }
+}
+
+/* One frame to all others in one send, and theirs taken. */
+static inline void multicast(lk_transport *t, int me, int size, size_t bytes)
+{
+    int peers[MAX_TEST_RANKS], count = 0;
+    for (int r = 0; r < size; r++)
+        if (r != me)
+            peers[count++] = r;
+    if (count == 0)
+        return;
+    uint8_t *out = malloc(bytes + 1), *in = malloc(bytes + 1);
+    CHECK(out && in);
+    for (size_t i = 0; i < bytes; i++)
+        out[i] = byte_of(me, 0, 5, i);
+    lk_frame frame = frame_of(5, bytes);
+    uint64_t ticket = 0;
+    CHECK_OK(t->type->send(t, peers, count, &frame, out, &ticket));
+    CHECK(ticket != 0);
+    for (int p = 0; p < count; p++) {
+        const void *at = await_payload(t, peers[p], in);
+        CHECK(t->type->arrived(t, peers[p])->bytes == bytes);
+        for (size_t i = 0; i < bytes; i++)
+            CHECK(((const uint8_t *)at)[i] == byte_of(peers[p], 0, 5, i));
+        t->type->release(t, peers[p]);
+    }
+    while (!t->type->sent(t, ticket))
+        pause_ranks(t);
+    free(out);
+    free(in);
+}
+
+/* Progress until it fails; the status. */
+static inline lk_status await_failure(lk_transport *t, int peer)
+{
+    for (double end = lk__clock() + 60; lk__clock() < end;) {
+        t->type->arrived(t, peer);
+        lk_status status = t->type->progress(t);
+        if (status != LK_OK)
+            return status;
+        t->type->arrived(t, peer);
+        t->type->wait(t, 0.05);
+    }
+    return LK_OK;
+}
+
+/* All ranks are past this point. */
+static inline void together(place *at)
+{
+    uint8_t mine = 0, all[MAX_TEST_RANKS];
+    CHECK_OK(meeting_exchange(at, &mine, 1, all));
+}
+
+#endif

@@ -1,0 +1,317 @@
+/* test_rendezvous.c - ranks find each other by each method, and say what is
+ * wrong when they cannot. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+
+#include "comm/control.h"
+#include "comm/host.h"
+#include "comm/net.h"
+#include "comm/processes.h"
+#include "comm/rendezvous.h"
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/lk-rendezvous-XXXXXX");
+    unsetenv("LOCKSTEP_TOKEN");
+    unsetenv("LOCKSTEP_TOKEN_FILE");
+    unsetenv("TORCHELASTIC_RUN_ID");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return rmdir(folder);
+}
+
+typedef struct plan {
+    char method[128];
+    int size, port;
+    const char *token;
+    double timeout;
+} plan;
+
+static void set_number(const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
+}
+
+static lk_group_opts options(const plan *plan, int rank)
+{
+    set_number("RANK", rank);
+    set_number("WORLD_SIZE", plan->size);
+    set_number("MASTER_PORT", plan->port);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    return (lk_group_opts){.init_method = plan->method,
+                           .rank = rank,
+                           .world_size = plan->size,
+                           .token = plan->token,
+                           .timeout = plan->timeout};
+}
+
+/* Joins, gives its rank, gets all, leaves. */
+static void meet(int rank, void *arg)
+{
+    const plan *plan = arg;
+    lk_group_opts opts = options(plan, rank);
+    lk_control *control = NULL;
+    CHECK(lk__control_join(&opts, &control) == LK_OK);
+    CHECK(lk__control_rank(control) == rank && lk__control_size(control) == plan->size);
+    int all[8];
+    CHECK(lk__control_exchange(control, &rank, sizeof rank, all) == LK_OK);
+    for (int r = 0; r < plan->size; r++)
+        CHECK(all[r] == r);
+    CHECK(lk__control_members(control)[rank].pid == (int)getpid());
+    CHECK(lk__control_members(control)[0].address[0]);
+    CHECK(lk__control_check(control) == LK_OK);
+    lk__control_destroy(control);
+}
+
+/* The ranks in reverse order, so that the server comes last. */
+static void run_all(process_fn fn, plan *plan)
+{
+    pid_t pids[8];
+    for (int r = plan->size - 1; r >= 0; r--)
+        pids[r] = process_start(fn, r, plan);
+    for (int r = 0; r < plan->size; r++)
+        assert_int_equal(process_wait(pids[r]), 0);
+}
+
+static const int sizes[] = {1, 2, 3, 5};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+static void test_tcp(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SIZES; i++) {
+        int holder, port;
+        assert_int_equal(lk__net_reserve("127.0.0.1", &holder, &port), LK_OK);
+        plan tcp = {.size = sizes[i], .token = i % 2 ? "secret" : NULL, .timeout = 30};
+        snprintf(tcp.method, sizeof tcp.method, "tcp://127.0.0.1:%d", port);
+        run_all(meet, &tcp);
+        close(holder);
+    }
+}
+
+static void test_env(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SIZES; i++) {
+        int holder, port;
+        assert_int_equal(lk__net_reserve("127.0.0.1", &holder, &port), LK_OK);
+        plan env = {.method = "env://", .size = sizes[i], .port = port, .timeout = 30};
+        run_all(meet, &env);
+        close(holder);
+    }
+}
+
+static void test_file(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SIZES; i++) {
+        char path[128];
+        plan file = {.size = sizes[i], .token = i % 2 ? "secret" : NULL, .timeout = 30};
+        snprintf(path, sizeof path, "%s/meet", folder);
+        snprintf(file.method, sizeof file.method, "file://%s", path);
+        run_all(meet, &file);
+        assert_int_equal(access(path, F_OK), -1);
+    }
+}
+
+/* The agent listens at MASTER_PORT, and a silent program at the port after it. */
+static void test_torchrun(void **state)
+{
+    (void)state;
+    int agent = -1, silent = -1, port, next;
+    for (int tries = 0; silent < 0 && tries < 100; tries++) {
+        if (agent >= 0)
+            close(agent);
+        assert_int_equal(lk__net_listen("127.0.0.1", 0, &agent, &port), LK_OK);
+        if (port > 65000 || lk__net_listen("127.0.0.1", port + 1, &silent, &next) != LK_OK)
+            silent = -1;
+    }
+    assert_true(silent >= 0);
+    setenv("TORCHELASTIC_RUN_ID", "job-7", 1);
+    plan env = {.method = "env://", .size = 3, .port = port, .timeout = 30};
+    run_all(meet, &env);
+    unsetenv("TORCHELASTIC_RUN_ID");
+    close(agent);
+    close(silent);
+}
+
+static void assert_join_fails(const lk_group_opts *opts, lk_status status, const char *part)
+{
+    lk_control *control = NULL;
+    assert_int_equal(lk__control_join(opts, &control), status);
+    assert_null(control);
+    if (!strstr(lk_error_detail(), part))
+        fail_msg("no '%s' in: %s", part, lk_error_detail());
+}
+
+static void test_variables(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"};
+    plan env = {.method = "env://", .size = 2, .port = 4000, .timeout = 1};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        lk_group_opts opts = options(&env, 1);
+        unsetenv(names[i]);
+        assert_join_fails(&opts, LK_STATUS_USAGE, names[i]);
+    }
+    lk_group_opts opts = options(&env, 1);
+    setenv("RANK", "2", 1);
+    assert_join_fails(&opts, LK_STATUS_USAGE, "RANK is '2': it must be a number from 0 to 1");
+    setenv("RANK", "1x", 1);
+    assert_join_fails(&opts, LK_STATUS_USAGE, "RANK");
+    setenv("WORLD_SIZE", "0", 1);
+    assert_join_fails(&opts, LK_STATUS_USAGE, "WORLD_SIZE");
+}
+
+static void test_usage(void **state)
+{
+    (void)state;
+    lk_group_opts opts = {.init_method = "tcp://127.0.0.1", .rank = 0, .world_size = 2, .timeout = 1};
+    assert_join_fails(&opts, LK_STATUS_USAGE, "names no port");
+    opts.init_method = "tcp://127.0.0.1:0";
+    assert_join_fails(&opts, LK_STATUS_USAGE, "names no port");
+    opts.init_method = "tcp://[::1]";
+    assert_join_fails(&opts, LK_STATUS_USAGE, "as in tcp://[::1]:29500");
+    opts.init_method = "tcp://";
+    assert_join_fails(&opts, LK_STATUS_USAGE, "names no port");
+    opts.init_method = "file://";
+    assert_join_fails(&opts, LK_STATUS_USAGE, "names no file");
+    opts.init_method = "mpi://";
+    assert_join_fails(&opts, LK_STATUS_USAGE, "env://, tcp://HOST:PORT, file://PATH");
+    opts.init_method = "tcp://127.0.0.1:4000";
+    opts.rank = 2;
+    assert_join_fails(&opts, LK_STATUS_USAGE, "rank 2 is impossible in a world of 2");
+    opts.world_size = 0;
+    assert_join_fails(&opts, LK_STATUS_USAGE, "world size of 0");
+    opts = (lk_group_opts){.init_method = "tcp://127.0.0.1:4000", .world_size = 1, .timeout = -1};
+    assert_join_fails(&opts, LK_STATUS_USAGE, "timeout");
+}
+
+static void test_busy_port(void **state)
+{
+    (void)state;
+    int listener, port;
+    char method[64], text[16];
+    assert_int_equal(lk__net_listen("127.0.0.1", 0, &listener, &port), LK_OK);
+    snprintf(method, sizeof method, "tcp://127.0.0.1:%d", port);
+    snprintf(text, sizeof text, "%d", port);
+    lk_group_opts opts = {.init_method = method, .world_size = 2, .timeout = 30};
+    assert_join_fails(&opts, LK_STATUS_IO, text);
+    close(listener);
+}
+
+static void join_and_die(int rank, void *arg)
+{
+    lk_group_opts opts = options(arg, rank);
+    lk_control *control = NULL;
+    (void)lk__control_join(&opts, &control);
+    CHECK(!"nobody joins");
+}
+
+/* A rank 0 that is killed while it waits leaves its file. */
+static void test_stale_file(void **state)
+{
+    (void)state;
+    char path[128], pid_text[32];
+    plan file = {.size = 2, .timeout = 30};
+    snprintf(path, sizeof path, "%s/stale", folder);
+    snprintf(file.method, sizeof file.method, "file://%s", path);
+    pid_t first = process_start(join_and_die, 0, &file);
+    struct stat info;
+    while (stat(path, &info) != 0)
+        sleep_ms(5);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    snprintf(pid_text, sizeof pid_text, "pid %d", (int)first);
+    file.timeout = 1.5;
+    lk_group_opts opts = options(&file, 0);
+    assert_join_fails(&opts, LK_STATUS_USAGE, "exists already: it was written");
+    assert_non_null(strstr(lk_error_detail(), pid_text));
+    kill(first, SIGKILL);
+    assert_int_equal(process_wait(first), 128 + SIGKILL);
+
+    assert_join_fails(&opts, LK_STATUS_USAGE, "is stale");
+    assert_non_null(strstr(lk_error_detail(), pid_text));
+    assert_non_null(strstr(lk_error_detail(), path));
+    opts = options(&file, 1);
+    assert_join_fails(&opts, LK_STATUS_PEER, "is of an earlier job");
+    assert_non_null(strstr(lk_error_detail(), pid_text));
+
+    /* A rank that was there first does not mind: it finds the new one. */
+    file.timeout = 30;
+    pid_t waiting = process_start(meet, 1, &file);
+    sleep_ms(200);
+    unlink(path);
+    pid_t server = process_start(meet, 0, &file);
+    assert_int_equal(process_wait(server), 0);
+    assert_int_equal(process_wait(waiting), 0);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+static void test_foreign_file(void **state)
+{
+    (void)state;
+    char path[128];
+    plan file = {.size = 2, .timeout = 0.3};
+    snprintf(path, sizeof path, "%s/foreign", folder);
+    snprintf(file.method, sizeof file.method, "file://%s", path);
+    lk_group_opts opts = options(&file, 1);
+    assert_join_fails(&opts, LK_STATUS_PEER, "rank 0 of 2 has not joined: there is no");
+    FILE *made = fopen(path, "w");
+    assert_non_null(made);
+    fputs("something else\n", made);
+    fclose(made);
+    chmod(path, 0600);
+    assert_join_fails(&opts, LK_STATUS_PEER, "not a rendezvous file");
+    chmod(path, 0666);
+    assert_join_fails(&opts, LK_STATUS_PEER, "others may write to it");
+    opts = options(&file, 0);
+    assert_join_fails(&opts, LK_STATUS_USAGE, "name another path");
+    assert_int_equal(unlink(path), 0);
+    snprintf(file.method, sizeof file.method, "file://%s/no/such", folder);
+    assert_join_fails(&opts, LK_STATUS_IO, "a folder that exists");
+}
+
+static void test_host(void **state)
+{
+    (void)state;
+    char address[LK_ADDRESS_BYTES];
+    uint64_t key = lk__host_key();
+    assert_true(key == lk__host_key());
+    setenv("LOCKSTEP_HOSTID", "a", 1);
+    uint64_t other = lk__host_key();
+    assert_true(other != key);
+    unsetenv("LOCKSTEP_HOSTID");
+    lk__host_address(address);
+    int listener, port;
+    assert_int_equal(lk__net_listen(address, 0, &listener, &port), LK_OK);
+    close(listener);
+    setenv("LOCKSTEP_HOST_ADDR", "127.0.0.9", 1);
+    lk__host_address(address);
+    assert_string_equal(address, "127.0.0.9");
+    unsetenv("LOCKSTEP_HOST_ADDR");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tcp),        cmocka_unit_test(test_env),          cmocka_unit_test(test_file),
+        cmocka_unit_test(test_torchrun),   cmocka_unit_test(test_variables),    cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_busy_port),  cmocka_unit_test(test_stale_file),   cmocka_unit_test(test_foreign_file),
+        cmocka_unit_test(test_host),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

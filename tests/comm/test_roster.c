@@ -1,0 +1,224 @@
+/* test_roster.c - the state of a job: joining, leaving, exchanging, disagreeing. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/roster.h"
+
+static lk_member member(int pid)
+{
+    lk_member made = {.pid = pid};
+    snprintf(made.host, sizeof made.host, "h%d", pid);
+    return made;
+}
+
+/* A roster whose ranks [0, joined) are there, with pids from 100. */
+static lk_roster *make(int size, int joined)
+{
+    lk_roster *roster = NULL;
+    assert_int_equal(lk__roster_create(size, &roster), LK_OK);
+    for (int r = 0; r < joined; r++) {
+        lk_member who = member(100 + r);
+        assert_int_equal(lk__roster_join(roster, r, size, &who), LK_OK);
+    }
+    return roster;
+}
+
+static void assert_verdict(const lk_roster *roster, lk_status status, const char *text)
+{
+    const char *got;
+    assert_int_equal(lk__roster_verdict(roster, &got), status);
+    assert_string_equal(got, text);
+}
+
+static void test_joining(void **state)
+{
+    (void)state;
+    static const int sizes[] = {1, 2, 3, 5, 8};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        uint8_t awaited[8];
+        lk_roster *roster = make(sizes[i], sizes[i] - 1);
+        assert_false(lk__roster_complete(roster));
+        assert_int_equal(lk__roster_awaited(roster, awaited), 1);
+        assert_int_equal(awaited[sizes[i] - 1], 1);
+        lk_member last = member(9);
+        assert_int_equal(lk__roster_join(roster, sizes[i] - 1, sizes[i], &last), LK_OK);
+        assert_true(lk__roster_complete(roster));
+        assert_int_equal(lk__roster_awaited(roster, awaited), 0);
+        assert_string_equal(lk__roster_members(roster)[sizes[i] - 1].host, "h9");
+        assert_verdict(roster, LK_OK, "");
+        lk__roster_destroy(roster);
+    }
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    lk_member late = member(7);
+    lk_roster *roster = make(3, 2);
+    assert_int_equal(lk__roster_join(roster, 1, 3, &late), LK_STATUS_MISMATCH);
+    assert_verdict(roster, LK_STATUS_MISMATCH,
+                   "two processes came as the same rank: rank 1 (host h101, pid 101) and rank 1 (host h7, pid 7); give "
+                   "each a rank of its own");
+    lk__roster_destroy(roster);
+
+    roster = make(3, 1);
+    assert_int_equal(lk__roster_join(roster, 1, 2, &late), LK_STATUS_MISMATCH);
+    assert_verdict(roster, LK_STATUS_MISMATCH,
+                   "rank 1 (host h7, pid 7) was started for a world of 2, but rank 0 (host h100, pid 100) for a world "
+                   "of 3: give all ranks the same world size");
+    lk__roster_destroy(roster);
+
+    roster = make(3, 1);
+    assert_int_equal(lk__roster_join(roster, 3, 3, &late), LK_STATUS_USAGE);
+    lk__roster_destroy(roster);
+
+    /* A job at work goes on. */
+    roster = make(2, 2);
+    assert_int_equal(lk__roster_join(roster, 1, 2, &late), LK_STATUS_MISMATCH);
+    assert_verdict(roster, LK_OK, "");
+    lk__roster_destroy(roster);
+}
+
+static void test_lost_and_left(void **state)
+{
+    (void)state;
+    lk_roster *roster = make(3, 3);
+    lk__roster_leave(roster, 1);
+    assert_verdict(roster, LK_OK, "");
+    assert_int_equal(lk__roster_presence(roster, 1), LK_PRESENCE_LEFT);
+    lk__roster_lose(roster, 1, "died");
+    assert_verdict(roster, LK_OK, "");
+    lk__roster_lose(roster, 2, "died");
+    assert_verdict(roster, LK_STATUS_PEER, "rank 2 (host h102, pid 102) died");
+    assert_int_equal(lk__roster_here(roster), 1);
+    lk__roster_destroy(roster);
+
+    /* Nobody is left to care. */
+    roster = make(2, 2);
+    lk__roster_leave(roster, 0);
+    lk__roster_lose(roster, 1, "died");
+    assert_verdict(roster, LK_OK, "");
+    lk__roster_destroy(roster);
+
+    roster = make(3, 2);
+    lk__roster_lose(roster, 1, "died");
+    assert_verdict(roster, LK_STATUS_PEER, "rank 1 (host h101, pid 101) died before all ranks had joined");
+    lk__roster_destroy(roster);
+}
+
+static void test_exchange(void **state)
+{
+    (void)state;
+    lk_roster *roster = make(3, 3);
+    for (uint32_t number = 0; number < 5; number++) {
+        uint8_t awaited[3];
+        for (int r = 2; r >= 0; r--) {
+            int mine = 10 * (int)number + r;
+            assert_int_equal(lk__roster_give(roster, r, number, &mine, sizeof mine), r == 0);
+            assert_int_equal(lk__roster_awaited(roster, awaited), r);
+        }
+        int all[3];
+        memcpy(all, lk__roster_parts(roster, number), sizeof all);
+        for (int r = 0; r < 3; r++)
+            assert_int_equal(all[r], 10 * (int)number + r);
+    }
+    lk__roster_destroy(roster);
+}
+
+static void test_exchange_breaks(void **state)
+{
+    (void)state;
+    lk_roster *roster = make(2, 2);
+    assert_false(lk__roster_give(roster, 0, 0, "abcd", 4));
+    assert_false(lk__roster_give(roster, 1, 0, "ab", 2));
+    assert_verdict(roster, LK_STATUS_MISMATCH, "rank 1 (host h101, pid 101) gave 2 bytes to exchange 0, the others 4");
+    lk__roster_destroy(roster);
+
+    roster = make(2, 2);
+    assert_false(lk__roster_give(roster, 0, 0, "abcd", 4));
+    lk__roster_leave(roster, 1);
+    assert_verdict(roster, LK_STATUS_PEER, "rank 1 (host h101, pid 101) left while other ranks were waiting for it");
+    lk__roster_destroy(roster);
+
+    roster = make(2, 2);
+    lk__roster_leave(roster, 1);
+    assert_false(lk__roster_give(roster, 0, 0, "abcd", 4));
+    assert_verdict(roster, LK_STATUS_PEER, "rank 1 (host h101, pid 101) left while other ranks were waiting for it");
+    lk__roster_destroy(roster);
+
+    roster = make(2, 2);
+    assert_false(lk__roster_give(roster, 0, 1, "abcd", 4));
+    assert_verdict(roster, LK_STATUS_PEER,
+                   "rank 0 (host h100, pid 100) gave to exchange 1 out of turn: do all ranks run the same version?");
+    lk__roster_destroy(roster);
+}
+
+static lk_call call(uint32_t group, uint32_t number, lk_call_kind kind)
+{
+    return (lk_call){.group = group, .number = number, .kind = (uint8_t)kind, .root = -1, .count = 1024};
+}
+
+static void test_reports(void **state)
+{
+    (void)state;
+    lk_roster *roster = make(3, 3);
+    lk_call zero[] = {call(0, 40, LK_CALL_BARRIER), call(0, 41, LK_CALL_ALLREDUCE)};
+    lk_call one[] = {call(0, 40, LK_CALL_BARRIER), call(0, 41, LK_CALL_ALLREDUCE), call(1, 41, LK_CALL_GATHER),
+                     call(0, 41, LK_CALL_MESSAGE)};
+    lk_call two[] = {call(0, 40, LK_CALL_BARRIER), call(0, 41, LK_CALL_BROADCAST), call(0, 42, LK_CALL_GATHER)};
+    lk__roster_report(roster, 0, zero, 2);
+    lk__roster_report(roster, 1, one, 4);
+    assert_verdict(roster, LK_OK, "");
+    lk__roster_report(roster, 2, two, 3);
+    char first[LK_CALL_TEXT], second[LK_CALL_TEXT], text[512];
+    snprintf(text, sizeof text, "rank 0 called %s, rank 2 called %s", lk__call_text(&zero[1], first),
+             lk__call_text(&two[1], second));
+    assert_verdict(roster, LK_STATUS_MISMATCH, text);
+    lk__roster_destroy(roster);
+}
+
+static void test_abort(void **state)
+{
+    (void)state;
+    lk_roster *roster = make(2, 2);
+    lk__roster_abort(roster, LK_STATUS_NONFINITE, "rank 1: the loss is not finite");
+    lk__roster_abort(roster, LK_STATUS_IO, "later");
+    lk__roster_lose(roster, 1, "died");
+    assert_verdict(roster, LK_STATUS_NONFINITE, "rank 1: the loss is not finite");
+    lk__roster_destroy(roster);
+}
+
+static void test_awaited_text(void **state)
+{
+    (void)state;
+    uint8_t awaited[64] = {0};
+    char text[256];
+    awaited[2] = 1;
+    lk__awaited_text(awaited, 4, "not joined", text, sizeof text);
+    assert_string_equal(text, "rank 2 of 4 has not joined");
+    awaited[1] = awaited[5] = 1;
+    lk__awaited_text(awaited, 8, "not joined", text, sizeof text);
+    assert_string_equal(text, "ranks 1, 2 and 5 of 8 have not joined");
+    memset(awaited, 1, sizeof awaited);
+    lk__awaited_text(awaited, 64, "not joined", text, sizeof text);
+    assert_string_equal(text, "ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 and 48 more of 64 have not "
+                              "joined");
+    lk__awaited_text(awaited, 64, "not joined", text, 12);
+    assert_string_equal(text, "ranks 0, 1,");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_joining),         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_lost_and_left),   cmocka_unit_test(test_exchange),
+        cmocka_unit_test(test_exchange_breaks), cmocka_unit_test(test_reports),
+        cmocka_unit_test(test_abort),           cmocka_unit_test(test_awaited_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

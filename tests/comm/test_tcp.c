@@ -1,0 +1,430 @@
+/* test_tcp.c - the tcp transport and the headers of its frames: traffic in both
+ * directions, strangers at the door, peers that die or lie. */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "comm/ranks.h"
+#include "comm/tcp.h"
+
+static const int worlds[] = {1, 2, 3, 5, 8};
+enum { WORLDS = sizeof worlds / sizeof *worlds };
+
+static lk_transport *open_at(place *at)
+{
+    lk_boot boot = meeting_boot(at, 60);
+    lk_transport *t = NULL;
+    CHECK_OK(lk__transport_tcp.open(&boot, &t));
+    CHECK(strcmp(t->type->name, "tcp") == 0);
+    return t;
+}
+
+static void run_world(int size, rank_fn fn, unsigned killed)
+{
+    meeting *meet = meeting_create(size);
+    assert_true(run_ranks(meet, fn, NULL, killed));
+    meeting_destroy(meet);
+}
+
+/* ---- headers -------------------------------------------------------------- */
+
+static void headers_survive_and_lies_are_seen(void **state)
+{
+    (void)state;
+    lk_frame frame = frame_of(77, 123456789), back;
+    frame.call.root = 3;
+    uint8_t bytes[LK_FRAME_BYTES];
+    lk__frame_encode(&frame, bytes);
+    assert_true(lk__frame_decode(bytes, &back));
+    assert_true(back.part == 77 && back.bytes == 123456789 && lk__call_same(&frame.call, &back.call));
+    bytes[0] ^= 1;
+    assert_false(lk__frame_decode(bytes, &back));
+    bytes[0] ^= 1;
+    bytes[LK_FRAME_BYTES - 1] = 1;
+    assert_false(lk__frame_decode(bytes, &back));
+    frame.bytes = LK_FRAME_MAX;
+    lk__frame_encode(&frame, bytes);
+    assert_true(lk__frame_decode(bytes, &back));
+    frame.bytes = LK_FRAME_MAX + 1;
+    lk__frame_encode(&frame, bytes);
+    assert_false(lk__frame_decode(bytes, &back));
+    frame.bytes = 1;
+    frame.call.kind = 200;
+    lk__frame_encode(&frame, bytes);
+    assert_false(lk__frame_decode(bytes, &back));
+}
+
+/* ---- traffic -------------------------------------------------------------- */
+
+static void talk(place *at, const void *arg)
+{
+    (void)arg;
+    static const size_t sizes[] = {0, 1,     4,     63,     64,      65, 1000, LK_TCP_BUFFER - LK_FRAME_BYTES,
+                                   0, 32769, 40000, 100001, 3000000, 5,  0,    70000};
+    lk_transport *t = open_at(at);
+    all_to_all(t, at->rank, at->meet->size, sizes, sizeof sizes / sizeof *sizes);
+    multicast(t, at->rank, at->meet->size, 0);
+    multicast(t, at->rank, at->meet->size, 4);
+    multicast(t, at->rank, at->meet->size, 2000001);
+    together(at);
+    t->type->close(t);
+}
+
+static void ranks_talk(void **state)
+{
+    (void)state;
+    for (int i = 0; i < WORLDS; i++)
+        run_world(worlds[i], talk, 0);
+}
+
+/* Rank 0 sends until there is no room; rank 1 begins to read after that. */
+static void overfill(place *at, const void *arg)
+{
+    (void)arg;
+    enum { BYTES = 50000, MOST = 20000 };
+    static uint8_t out[BYTES], in[BYTES];
+    lk_transport *t = open_at(at);
+    int count = 0;
+    if (at->rank == 0) {
+        uint64_t ticket = 1, last = 0;
+        for (; count < MOST && ticket; count += ticket != 0) {
+            lk_frame frame = frame_of(count, BYTES);
+            CHECK_OK(t->type->send(t, &(int){1}, 1, &frame, out, &ticket));
+            last = ticket ? ticket : last;
+        }
+        CHECK(ticket == 0 && count >= LK_TCP_QUEUE && !t->type->sent(t, last));
+        memcpy(at->meet->note, &count, sizeof count);
+        together(at);
+        while (!t->type->sent(t, last))
+            pause_ranks(t);
+        together(at);
+    } else {
+        together(at);
+        memcpy(&count, at->meet->note, sizeof count);
+        for (int i = 0; i < count; i++) {
+            await_payload(t, 0, in);
+            const lk_frame *frame = t->type->arrived(t, 0);
+            CHECK(frame->part == (uint32_t)i && frame->bytes == BYTES);
+            t->type->release(t, 0);
+        }
+        together(at);
+    }
+    t->type->close(t);
+}
+
+static void a_full_queue_gives_no_ticket(void **state)
+{
+    (void)state;
+    run_world(2, overfill, 0);
+}
+
+/* ---- ends ----------------------------------------------------------------- */
+
+enum { HUGE_BYTES = 64 << 20 };
+
+static void check_blames(int rank)
+{
+    char name[32], host[32];
+    snprintf(name, sizeof name, "rank %d", rank);
+    snprintf(host, sizeof host, "node%d", rank);
+    CHECK(strstr(lk_error_detail(), name) && strstr(lk_error_detail(), host));
+}
+
+/* Rank 1 dies while rank 0 reads from it and rank 2 writes to it; rank 3 wants
+ * nothing of it. */
+static void die_midway(place *at, const void *arg)
+{
+    (void)arg;
+    lk_transport *t = open_at(at);
+    uint8_t *data = calloc(1, HUGE_BYTES);
+    uint64_t ticket = 0;
+    lk_frame frame = frame_of(0, HUGE_BYTES);
+    CHECK(data);
+    if (at->rank == 0) {
+        const void *there = NULL;
+        while (!t->type->arrived(t, 1))
+            pause_ranks(t);
+        lk_status status = LK_OK;
+        while (status == LK_OK) {
+            status = t->type->payload(t, 1, data, &there);
+            CHECK(status != LK_OK || !there);
+            if (status == LK_OK)
+                status = t->type->progress(t);
+            t->type->wait(t, 0.01);
+        }
+        CHECK(status == LK_STATUS_PEER);
+        check_blames(1);
+    } else if (at->rank == 1) {
+        CHECK_OK(t->type->send(t, &(int){0}, 1, &frame, data, &ticket));
+        CHECK(!t->type->sent(t, ticket));
+        raise(SIGKILL);
+    } else if (at->rank == 2) {
+        CHECK_OK(t->type->send(t, &(int){1}, 1, &frame, data, &ticket));
+        CHECK(await_failure(t, 3) == LK_STATUS_PEER);
+        check_blames(1);
+        CHECK(t->type->send(t, &(int){1}, 1, &frame, data, &ticket) == LK_STATUS_PEER);
+    } else {
+        for (int i = 0; i < 20; i++)
+            pause_ranks(t);
+    }
+    if (at->rank == 3)
+        CHECK_OK(t->type->progress(t));
+    free(data);
+    t->type->close(t);
+}
+
+static void a_killed_peer_is_named(void **state)
+{
+    (void)state;
+    run_world(4, die_midway, 1u << 1);
+}
+
+/* What a rank sent before it left still comes; only who wants more fails. */
+static void leave_early(place *at, const void *arg)
+{
+    (void)arg;
+    static uint8_t data[100000];
+    lk_transport *t = open_at(at);
+    lk_frame frame = frame_of(0, sizeof data);
+    if (at->rank == 1) {
+        uint64_t ticket = 0;
+        CHECK_OK(t->type->send(t, &(int){0}, 1, &frame, data, &ticket));
+        while (!t->type->sent(t, ticket))
+            pause_ranks(t);
+        t->type->close(t);
+        together(at);
+        return;
+    }
+    together(at);
+    CHECK_OK(t->type->progress(t));
+    await_payload(t, 1, data);
+    t->type->release(t, 1);
+    for (int i = 0; i < 5; i++)
+        CHECK_OK(t->type->progress(t));
+    CHECK(await_failure(t, 1) == LK_STATUS_PEER);
+    check_blames(1);
+    t->type->close(t);
+}
+
+static void a_peer_may_leave(void **state)
+{
+    (void)state;
+    run_world(2, leave_early, 0);
+}
+
+/* ---- lies ----------------------------------------------------------------- */
+
+typedef struct lie {
+    size_t bytes;    /* that are sent */
+    uint64_t claims; /* payload in the header */
+    int spoil;       /* byte of the header to change, -1: none */
+    const char *word;
+} lie;
+
+static void tell_lie(place *at, const void *arg)
+{
+    const lie *what = arg;
+    lk_transport *t = open_at(at);
+    if (at->rank == 1) {
+        uint8_t bytes[LK_FRAME_BYTES + 64] = {0};
+        lk_frame frame = frame_of(0, 0);
+        frame.bytes = what->claims;
+        lk__frame_encode(&frame, bytes);
+        if (what->spoil >= 0)
+            bytes[what->spoil] ^= 0x40;
+        CHECK(write(((lk_tcp *)t)->peers[0].fd, bytes, what->bytes) == (ssize_t)what->bytes);
+        t->type->close(t);
+        return;
+    }
+    static uint8_t into[4096];
+    lk_status status = LK_OK;
+    const lk_frame *frame = NULL;
+    while (!(frame = t->type->arrived(t, 1)) && status == LK_OK) {
+        t->type->wait(t, 0.01);
+        status = t->type->progress(t);
+    }
+    const void *there = NULL;
+    while (frame && status == LK_OK) {
+        CHECK(frame->bytes <= sizeof into);
+        status = t->type->payload(t, 1, into, &there);
+        CHECK(status != LK_OK || !there);
+        t->type->wait(t, 0.01);
+        if (status == LK_OK)
+            status = t->type->progress(t);
+    }
+    CHECK(status == LK_STATUS_PEER);
+    check_blames(1);
+    CHECK(strstr(lk_error_detail(), what->word));
+    t->type->close(t);
+}
+
+static void lies_are_told_apart(void **state)
+{
+    (void)state;
+    static const lie lies[] = {
+        {LK_FRAME_BYTES / 2, 8, -1, "closed"},                  /* half a header */
+        {LK_FRAME_BYTES + 8, 1000, -1, "closed"},               /* less than it claims */
+        {LK_FRAME_BYTES, UINT64_MAX, -1, "not a frame"},        /* more than there can be */
+        {LK_FRAME_BYTES, LK_FRAME_MAX + 1, -1, "not a frame"},  /* by one */
+        {LK_FRAME_BYTES, 8, 1, "not a frame"},                  /* another magic */
+        {LK_FRAME_BYTES, 8, LK_FRAME_BYTES - 1, "not a frame"}, /* something in the zeros */
+    };
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        meeting *meet = meeting_create(2);
+        assert_true(run_ranks(meet, tell_lie, &lies[i], 0));
+        meeting_destroy(meet);
+    }
+}
+
+/* ---- strangers ------------------------------------------------------------ */
+
+enum { SILENT = 150 };
+
+static int call_stranger(int port)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0);
+    return fd;
+}
+
+/* The exchange of ports, of three bytes a rank, is where a stranger gets one:
+ * the last rank lets a crowd call rank 0 before it goes on itself. */
+static lk_status exchange_with_strangers(void *arg, const void *mine, size_t bytes, void *all)
+{
+    place *at = arg;
+    LK_TRY(meeting_exchange(arg, mine, bytes, all));
+    if (bytes != 3 || at->rank != at->meet->size - 1)
+        return LK_OK;
+    int port = ((uint8_t *)all)[1] | ((uint8_t *)all)[2] << 8;
+    static const char garbage[] = "GET / HTTP/1.1\r\nHost: nobody\r\n\r\n";
+    CHECK(send(call_stranger(port), garbage, sizeof garbage, MSG_NOSIGNAL) > 0);
+    CHECK(send(call_stranger(port), "LKS", 3, MSG_NOSIGNAL) == 3);
+    for (int i = 0; i < SILENT; i++)
+        call_stranger(port);
+    close(call_stranger(port));
+    return LK_OK;
+}
+
+static void open_among_strangers(place *at, const void *arg)
+{
+    (void)arg;
+    lk_boot boot = meeting_boot(at, 60);
+    boot.exchange = exchange_with_strangers;
+    lk_transport *t = NULL;
+    CHECK_OK(lk__transport_tcp.open(&boot, &t));
+    multicast(t, at->rank, at->meet->size, 1000);
+    together(at);
+    t->type->close(t);
+}
+
+static void strangers_do_not_matter(void **state)
+{
+    (void)state;
+    run_world(3, open_among_strangers, 0);
+}
+
+static void open_with_wrong_token(place *at, const void *arg)
+{
+    (void)arg;
+    lk_boot boot = meeting_boot(at, 1);
+    if (at->rank == 1)
+        CHECK_OK(lk__token_from_text("the token of another job", &boot.token));
+    lk_transport *t = NULL;
+    CHECK(lk__transport_tcp.open(&boot, &t) == LK_STATUS_PEER && !t);
+    if (at->rank == 1)
+        CHECK(strstr(lk_error_detail(), "token"));
+}
+
+static void a_wrong_token_stays_out(void **state)
+{
+    (void)state;
+    run_world(3, open_with_wrong_token, 0);
+}
+
+/* An address of a documentation network: nobody can listen there. */
+static void open_at_wrong_address(place *at, const void *arg)
+{
+    (void)arg;
+    lk_boot boot = meeting_boot(at, 20);
+    lk_member members[3];
+    memcpy(members, boot.members, sizeof members);
+    snprintf(members[0].address, sizeof members[0].address, "203.0.113.1");
+    boot.members = members;
+    lk_transport *t = NULL;
+    CHECK(lk__transport_tcp.open(&boot, &t) != LK_OK && !t);
+    CHECK(strstr(lk_error_detail(), "203.0.113.1"));
+}
+
+static void one_failure_is_everybodys(void **state)
+{
+    (void)state;
+    run_world(3, open_at_wrong_address, 0);
+}
+
+static void open_in_broken_job(place *at, const void *arg)
+{
+    (void)arg;
+    lk_boot boot = meeting_boot(at, 60);
+    if (at->rank == 1) {
+        uint8_t fine = 1, port[3] = {1, 1, 0}, all[3 * MAX_TEST_RANKS];
+        CHECK_OK(meeting_exchange(at, &fine, 1, all));
+        CHECK_OK(meeting_exchange(at, port, 3, all));
+        pthread_mutex_lock(&at->meet->lock);
+        at->meet->broken = true;
+        pthread_cond_broadcast(&at->meet->turn);
+        pthread_mutex_unlock(&at->meet->lock);
+        return;
+    }
+    lk_transport *t = NULL;
+    CHECK(lk__transport_tcp.open(&boot, &t) == LK_STATUS_PEER && !t);
+    CHECK(strstr(lk_error_detail(), "the job is broken"));
+}
+
+static void open_ends_with_the_job(void **state)
+{
+    (void)state;
+    run_world(3, open_in_broken_job, 0);
+}
+
+static void transports_have_names(void **state)
+{
+    (void)state;
+    const lk_transport_type *type = NULL;
+    assert_int_equal(lk__transport_find("tcp", &type), LK_OK);
+    assert_ptr_equal(type, &lk__transport_tcp);
+    assert_int_equal(lk__transport_find("carrier pigeon", &type), LK_STATUS_USAGE);
+    assert_non_null(strstr(lk_error_detail(), "auto, shm, tcp"));
+    assert_int_equal(lk__transport_find("inproc", &type), LK_STATUS_USAGE);
+    size_t count = 0;
+    while (lk__transport_list(count))
+        count++;
+    assert_int_equal(count, 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(headers_survive_and_lies_are_seen),
+        cmocka_unit_test(transports_have_names),
+        cmocka_unit_test(ranks_talk),
+        cmocka_unit_test(a_full_queue_gives_no_ticket),
+        cmocka_unit_test(a_killed_peer_is_named),
+        cmocka_unit_test(a_peer_may_leave),
+        cmocka_unit_test(lies_are_told_apart),
+        cmocka_unit_test(strangers_do_not_matter),
+        cmocka_unit_test(a_wrong_token_stays_out),
+        cmocka_unit_test(one_failure_is_everybodys),
+        cmocka_unit_test(open_ends_with_the_job),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

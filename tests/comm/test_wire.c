@@ -1,0 +1,125 @@
+/* test_wire.c - control messages survive the way, and what is not one is told. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "comm/wire.h"
+
+static uint8_t buffer[1 << 19];
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    const char *text = "rank 2 (host b, pid 7) died";
+    lk_wire in = {.kind = LK_WIRE_BROKEN,
+                  .rank = 2,
+                  .size = 4,
+                  .number = 77,
+                  .status = LK_STATUS_PEER,
+                  .data = (const uint8_t *)text,
+                  .bytes = strlen(text)};
+    size_t bytes = lk__wire_encode(&in, buffer), used = 0;
+    lk_wire out;
+    assert_int_equal(bytes, LK_WIRE_HEAD + strlen(text));
+    for (size_t part = 0; part < bytes; part++)
+        assert_int_equal(lk__wire_decode(buffer, part, sizeof buffer, true, &out, &used), LK_WIRE_MORE);
+    assert_int_equal(lk__wire_decode(buffer, bytes + 9, sizeof buffer, true, &out, &used), LK_WIRE_WHOLE);
+    assert_int_equal(used, bytes);
+    assert_int_equal(out.kind, in.kind);
+    assert_int_equal(out.rank, 2);
+    assert_int_equal(out.size, 4);
+    assert_int_equal(out.number, 77);
+    assert_int_equal(out.status, LK_STATUS_PEER);
+    char got[LK_WIRE_TEXT + 1];
+    lk__wire_text(&out, got);
+    assert_string_equal(got, text);
+}
+
+static lk_wire_result decode(lk_wire in, size_t room, bool from_server)
+{
+    static uint8_t data[LK_MAX_RANKS * 256];
+    lk_wire out;
+    size_t used;
+    in.data = data;
+    if (in.size == 0)
+        in.size = 4;
+    size_t bytes = lk__wire_encode(&in, buffer);
+    return lk__wire_decode(buffer, bytes, room, from_server, &out, &used);
+}
+
+static void test_bounds(void **state)
+{
+    (void)state;
+    size_t room = lk__wire_from_server(4);
+    assert_int_equal(decode((lk_wire){.kind = LK_WIRE_LEAVE}, room, false), LK_WIRE_WHOLE);
+    assert_int_equal(decode((lk_wire){.kind = LK_WIRE_LEAVE}, room, true), LK_WIRE_BAD);
+    assert_int_equal(decode((lk_wire){.kind = LK_WIRE_LEAVE, .bytes = 1}, room, false), LK_WIRE_BAD);
+    assert_int_equal(decode((lk_wire){.kind = LK_WIRE_COUNT}, room, true), LK_WIRE_BAD);
+    assert_int_equal(decode((lk_wire){.kind = LK_WIRE_LEFT, .rank = LK_MAX_RANKS}, room, true), LK_WIRE_BAD);
+    assert_int_equal(decode((lk_wire){.kind = LK_WIRE_LEFT, .size = LK_MAX_RANKS + 1}, room, true), LK_WIRE_BAD);
+    assert_int_equal(decode((lk_wire){.kind = LK_WIRE_BROKEN, .status = LK_STATUS_COUNT}, room, true), LK_WIRE_BAD);
+    assert_int_equal(decode((lk_wire){.kind = LK_WIRE_EXCHANGE, .bytes = 256}, room, false), LK_WIRE_WHOLE);
+    assert_int_equal(decode((lk_wire){.kind = LK_WIRE_EXCHANGE, .bytes = 257}, room, false), LK_WIRE_BAD);
+    assert_int_equal(decode((lk_wire){.kind = LK_WIRE_HELLO, .bytes = LK_WIRE_MEMBER}, room, false), LK_WIRE_WHOLE);
+    assert_int_equal(decode((lk_wire){.kind = LK_WIRE_HELLO, .bytes = LK_WIRE_MEMBER - 1}, room, false), LK_WIRE_BAD);
+    assert_int_equal(decode((lk_wire){.kind = LK_WIRE_REPORT, .bytes = 64 * 40}, LK_WIRE_TO_SERVER, false),
+                     LK_WIRE_WHOLE);
+    assert_int_equal(decode((lk_wire){.kind = LK_WIRE_REPORT, .bytes = 65 * 40}, 1 << 20, false), LK_WIRE_BAD);
+    assert_int_equal(decode((lk_wire){.kind = LK_WIRE_REPORT, .bytes = 41}, room, false), LK_WIRE_BAD);
+    assert_int_equal(decode((lk_wire){.kind = LK_WIRE_EXCHANGED, .bytes = 4 * 256}, room, true), LK_WIRE_WHOLE);
+    assert_int_equal(decode((lk_wire){.kind = LK_WIRE_EXCHANGED, .bytes = 4 * 256 + 1}, room, true), LK_WIRE_BAD);
+    assert_int_equal(decode((lk_wire){.kind = LK_WIRE_WAITING, .bytes = 3}, room, true), LK_WIRE_BAD);
+}
+
+static void test_more_than_the_room(void **state)
+{
+    (void)state;
+    size_t room = lk__wire_from_server(4);
+    lk_wire big = {.kind = LK_WIRE_EXCHANGED, .size = LK_MAX_RANKS, .bytes = LK_MAX_RANKS * 256};
+    assert_int_equal(decode(big, lk__wire_from_server(LK_MAX_RANKS), true), LK_WIRE_WHOLE);
+    assert_int_equal(decode(big, room, true), LK_WIRE_BAD);
+}
+
+static void test_member(void **state)
+{
+    (void)state;
+    lk_member in = {.host_key = 0x0123456789abcdefu, .pid = 4711, .host = "node-b", .address = "10.1.2.3"}, out;
+    uint8_t bytes[LK_WIRE_MEMBER];
+    lk__wire_put_member(&in, bytes);
+    lk__wire_get_member(bytes, &out);
+    assert_memory_equal(&in, &out, sizeof in);
+    memset(bytes + 12, '\n', sizeof bytes - 12);
+    lk__wire_get_member(bytes, &out);
+    assert_int_equal(strlen(out.host), LK_HOST_BYTES - 1);
+    assert_null(strchr(out.host, '\n'));
+    assert_int_equal(strlen(out.address), LK_ADDRESS_BYTES - 1);
+}
+
+static void test_calls(void **state)
+{
+    (void)state;
+    lk_call calls[3], back[LK_HISTORY];
+    uint8_t data[3 * LK_CALL_BYTES];
+    for (uint32_t i = 0; i < 3; i++) {
+        calls[i] = (lk_call){.group = 1, .number = 40 + i, .kind = LK_CALL_BROADCAST, .root = 2, .count = 9};
+        lk__call_encode(&calls[i], data + i * LK_CALL_BYTES);
+    }
+    lk_wire message = {.kind = LK_WIRE_REPORT, .data = data, .bytes = sizeof data};
+    assert_int_equal(lk__wire_calls(&message, back), 3);
+    for (int i = 0; i < 3; i++)
+        assert_true(lk__call_same(&calls[i], &back[i]));
+    memset(data, 0xff, sizeof data);
+    assert_int_equal(lk__wire_calls(&message, back), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_bounds), cmocka_unit_test(test_more_than_the_room),
+        cmocka_unit_test(test_member),     cmocka_unit_test(test_calls),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,416 @@
+/* test_agent.c - agents without ranks: their messages, how they meet, whom they
+ * refuse. Whole jobs of several agents are in tests/cli/run.sh. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/net.h"
+#include "launch/agent.h"
+#include "launch/run.h"
+
+static volatile sig_atomic_t interrupted;
+
+/* ---- messages --------------------------------------------------------------- */
+
+static void a_cause_survives_the_wire(void **state)
+{
+    (void)state;
+    lk_cause cause = {.rank = 7, .pid = 123456, .status = 11, .when = 1.7e9 + 0.25, .stopped_for = 2.5}, back = {0};
+    snprintf(cause.host, sizeof cause.host, "node-b");
+    memset(cause.tail, 'x', sizeof cause.tail - 1);
+    lk_message message = {.kind = LK_MESSAGE_TROUBLE}, got;
+    lk__message_set_cause(&message, &cause);
+    uint8_t bytes[LK_MESSAGE_BYTES];
+    lk__message_encode(&message, bytes);
+    assert_true(lk__message_decode(bytes, &got));
+    lk__message_get_cause(&got, &back);
+    assert_int_equal(got.kind, LK_MESSAGE_TROUBLE);
+    assert_int_equal(back.rank, 7);
+    assert_int_equal(back.pid, 123456);
+    assert_int_equal(back.status, 11);
+    assert_true(back.when == cause.when && back.stopped_for == 2.5);
+    assert_string_equal(back.host, "node-b");
+    assert_string_equal(back.tail, cause.tail);
+}
+
+static void what_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    uint8_t bytes[LK_MESSAGE_BYTES];
+    lk_message got;
+    memset(bytes, 0xff, sizeof bytes);
+    assert_false(lk__message_decode(bytes, &got));
+    memset(bytes, 0, 8);
+    assert_true(lk__message_decode(bytes, &got));
+    assert_int_equal(strlen(got.name), LK_MESSAGE_NAME - 1);
+    assert_int_equal(strlen(got.text), LK_MESSAGE_TEXT - 1);
+    bytes[0] = LK_MESSAGE_COUNT;
+    assert_false(lk__message_decode(bytes, &got));
+}
+
+static void a_link_gives_whole_messages_only(void **state)
+{
+    (void)state;
+    int pair[2];
+    uint8_t bytes[LK_MESSAGE_BYTES];
+    lk_message got, sent = {.kind = LK_MESSAGE_NOTICE, .text = "hello"};
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    lk_link link = {.fd = pair[0]};
+    lk__message_encode(&sent, bytes);
+    assert_int_equal(lk__link_receive(&link, &got), LK_LINK_IDLE);
+    assert_int_equal(write(pair[1], bytes, 100), 100);
+    assert_int_equal(lk__link_receive(&link, &got), LK_LINK_IDLE);
+    assert_int_equal(write(pair[1], bytes + 100, sizeof bytes - 100), (ssize_t)sizeof bytes - 100);
+    assert_int_equal(lk__link_receive(&link, &got), LK_LINK_MESSAGE);
+    assert_string_equal(got.text, "hello");
+    bytes[0] = 0xee;
+    assert_int_equal(write(pair[1], bytes, sizeof bytes), (ssize_t)sizeof bytes);
+    assert_int_equal(lk__link_receive(&link, &got), LK_LINK_CLOSED);
+    close(pair[1]);
+    lk__link_close(&link);
+    assert_int_equal(lk__link_receive(&link, &got), LK_LINK_CLOSED);
+}
+
+/* ---- meeting ---------------------------------------------------------------- */
+
+typedef struct party {
+    lk_meet_opts opts;
+    lk_place place;
+    lk_agent *agent;
+    lk_plan plan;
+    lk_status status;
+    char detail[512], notice[512];
+    pthread_t thread;
+} party;
+
+static void keep_notice(void *arg, const char *text)
+{
+    party *p = arg;
+    snprintf(p->notice, sizeof p->notice, "%s", text);
+}
+
+static party make_party(int node, int nnodes, int port, double timeout)
+{
+    party p = {.opts = {.node_rank = node,
+                        .nnodes = nnodes,
+                        .nproc = node + 1,
+                        .hostname = node ? "other" : "leader",
+                        .timeout = timeout,
+                        .interrupted = &interrupted},
+               .place = {.host = "127.0.0.1", .port = port}};
+    assert_int_equal(lk__token_from_text("one secret", &p.place.token), LK_OK);
+    return p;
+}
+
+/* An agent from its first call to the first plan. */
+static void *attend(void *arg)
+{
+    party *p = arg;
+    p->opts.notice = keep_notice;
+    p->opts.notice_arg = p;
+    p->status = lk__agent_create(&p->opts, &p->place, &p->agent);
+    if (p->status == LK_OK) {
+        if (p->opts.node_rank == 0)
+            p->plan = (lk_plan){.master_port = 1234, .master_addr = "10.1.2.3", .run_id = "abc"};
+        p->status = lk__agent_plan(p->agent, &p->plan);
+    }
+    snprintf(p->detail, sizeof p->detail, "%s", lk_error_detail());
+    return NULL;
+}
+
+static void begin(party *p)
+{
+    assert_int_equal(pthread_create(&p->thread, NULL, attend, p), 0);
+}
+
+static void finish(party *p)
+{
+    pthread_join(p->thread, NULL);
+}
+
+static void pause_for(double seconds)
+{
+    nanosleep(&(struct timespec){.tv_nsec = (long)(1e9 * seconds)}, NULL);
+}
+
+/* A port that nobody uses now. */
+static int free_port(void)
+{
+    int holder, port;
+    assert_int_equal(lk__net_reserve("127.0.0.1", &holder, &port), LK_OK);
+    close(holder);
+    return port;
+}
+
+static void connect_stranger(int port, const char *words, int *fd)
+{
+    bool refused = true;
+    for (double end = lk__clock() + 10; refused && lk__clock() < end;)
+        if (lk__net_connect("127.0.0.1", port, lk__clock() + 5, fd, &refused) == LK_OK)
+            break;
+    assert_false(refused);
+    (void)!write(*fd, words, strlen(words));
+}
+
+static void three_nodes_meet_among_strangers(void **state)
+{
+    (void)state;
+    int port = free_port(), strangers[20];
+    party p[3];
+    for (int i = 0; i < 3; i++)
+        p[i] = make_party(i, 3, port, 60);
+    begin(&p[0]);
+    /* More than there are waiting places, half of them silent. */
+    for (int i = 0; i < 20; i++)
+        connect_stranger(port, i % 2 ? "" : "GET / HTTP/1.1\r\n\r\n", &strangers[i]);
+    begin(&p[1]);
+    begin(&p[2]);
+    for (int i = 0; i < 3; i++)
+        finish(&p[i]);
+    for (int i = 0; i < 3; i++) {
+        if (p[i].status != LK_OK)
+            fail_msg("node %d: %s", i, p[i].detail);
+        assert_int_equal(p[i].plan.world_size, 1 + 2 + 3);
+        assert_int_equal(p[i].plan.first_rank, i * (i + 1) / 2);
+        assert_int_equal(p[i].plan.master_port, 1234);
+        assert_string_equal(p[i].plan.master_addr, "10.1.2.3");
+        assert_string_equal(p[i].plan.run_id, "abc");
+    }
+    for (int i = 0; i < 3; i++)
+        lk__agent_destroy(p[i].agent);
+    for (int i = 0; i < 20; i++)
+        close(strangers[i]);
+}
+
+/* The next message on the link, within a few seconds. */
+static lk_message await_message(lk_link *link)
+{
+    lk_message message = {.kind = LK_MESSAGE_COUNT};
+    lk_link_state got = LK_LINK_IDLE;
+    for (double end = lk__clock() + 20; got == LK_LINK_IDLE && lk__clock() < end;) {
+        (void)lk__net_wait(link->fd, POLLIN, end);
+        got = lk__link_receive(link, &message);
+    }
+    assert_int_equal(got, LK_LINK_MESSAGE);
+    return message;
+}
+
+static void refused_with(party *p, const char *why)
+{
+    lk_link link;
+    assert_int_equal(lk__meet_connect(&p->opts, &p->place, &link), LK_OK);
+    lk_message message = await_message(&link);
+    assert_int_equal(message.kind, LK_MESSAGE_REFUSED);
+    if (!strstr(message.text, why))
+        fail_msg("'%s' is not in '%s'", why, message.text);
+    lk__link_close(&link);
+}
+
+static void a_place_is_taken_once_and_given_back(void **state)
+{
+    (void)state;
+    int port = free_port();
+    party leader = make_party(0, 2, port, 60), one = make_party(1, 3, port, 60), odd = make_party(7, 3, port, 60);
+    party other = make_party(1, 4, port, 60), two = make_party(2, 3, port, 60);
+    leader.opts.nnodes = 3;
+    lk_link first;
+    begin(&leader);
+    assert_int_equal(lk__meet_connect(&one.opts, &one.place, &first), LK_OK);
+    assert_string_equal(first.host, "leader");
+    refused_with(&one, "node 1 has joined already, from other");
+    refused_with(&odd, "--node-rank 7");
+    refused_with(&other, "--nnodes 3, this node with 4");
+    lk__link_close(&first);
+    pause_for(0.5);
+    begin(&one);
+    begin(&two);
+    finish(&one);
+    finish(&two);
+    finish(&leader);
+    assert_int_equal(one.status, LK_OK);
+    assert_int_equal(two.status, LK_OK);
+    assert_int_equal(leader.status, LK_OK);
+    lk__agent_destroy(one.agent);
+    lk__agent_destroy(two.agent);
+    lk__agent_destroy(leader.agent);
+}
+
+static void another_token_does_not_join(void **state)
+{
+    (void)state;
+    int port = free_port();
+    party leader = make_party(0, 2, port, 3), thief = make_party(1, 2, port, 60);
+    assert_int_equal(lk__token_from_text("a guess", &thief.place.token), LK_OK);
+    begin(&leader);
+    attend(&thief);
+    finish(&leader);
+    assert_int_equal(thief.status, LK_STATUS_PEER);
+    assert_non_null(strstr(thief.detail, "token"));
+    assert_int_equal(leader.status, LK_STATUS_PEER);
+    assert_non_null(strstr(leader.detail, "node 1 of 2 has not joined within 3 s"));
+}
+
+static void who_waits_hears_who_is_missing(void **state)
+{
+    (void)state;
+    int port = free_port();
+    party leader = make_party(0, 4, port, 6), one = make_party(1, 4, port, 60);
+    begin(&leader);
+    begin(&one);
+    finish(&leader);
+    finish(&one);
+    assert_string_equal(leader.notice, "nodes 2, 3 of 4 have not joined, 1 s left");
+    assert_string_equal(one.notice, leader.notice);
+    assert_non_null(strstr(leader.detail, "nodes 2, 3 of 4 have not joined within 6 s"));
+    assert_non_null(strstr(one.detail, leader.detail));
+    lk__agent_destroy(one.agent);
+}
+
+static void without_node_0_the_wait_ends(void **state)
+{
+    (void)state;
+    party one = make_party(1, 2, free_port(), 1);
+    attend(&one);
+    assert_int_equal(one.status, LK_STATUS_PEER);
+    assert_non_null(strstr(one.detail, "node 0 of 2 did not come up within 1 s"));
+}
+
+static void a_signal_ends_the_wait(void **state)
+{
+    (void)state;
+    party leader = make_party(0, 2, free_port(), 60), one = make_party(1, 2, free_port(), 60);
+    begin(&leader);
+    begin(&one);
+    interrupted = SIGINT;
+    finish(&leader);
+    finish(&one);
+    interrupted = 0;
+    assert_int_equal(leader.status, LK_STATUS_PEER);
+    assert_int_equal(one.status, LK_STATUS_PEER);
+    assert_non_null(strstr(leader.detail, "interrupted"));
+    assert_non_null(strstr(one.detail, "interrupted"));
+}
+
+/* ---- by file ---------------------------------------------------------------- */
+
+typedef struct folder {
+    char path[64], file[96];
+} folder;
+
+static folder make_folder(void)
+{
+    folder f = {.path = "/tmp/lk-agent-XXXXXX"};
+    assert_non_null(mkdtemp(f.path));
+    snprintf(f.file, sizeof f.file, "%s/meet", f.path);
+    return f;
+}
+
+static void nodes_meet_by_a_file(void **state)
+{
+    (void)state;
+    folder f = make_folder();
+    party leader = make_party(0, 2, 0, 60), one = make_party(1, 2, 0, 60);
+    leader.place.file = one.place.file = f.file;
+    one.place.host[0] = '\0';
+    memset(&one.place.token, 0, sizeof one.place.token);
+    begin(&one);
+    pause_for(0.3);
+    begin(&leader);
+    finish(&one);
+    finish(&leader);
+    assert_int_equal(leader.status, LK_OK);
+    assert_int_equal(one.status, LK_OK);
+    assert_int_equal(one.plan.first_rank, 1);
+    /* The token in the file is nobody else's to read. */
+    struct stat info;
+    assert_int_equal(stat(f.file, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    lk__agent_destroy(one.agent);
+    lk__agent_destroy(leader.agent);
+    assert_int_equal(rmdir(f.path), 0);
+}
+
+static void a_file_of_another_job_is_refused(void **state)
+{
+    (void)state;
+    folder f = make_folder();
+    party leader = make_party(0, 2, 0, 60), one = make_party(1, 2, free_port(), 60);
+    leader.place.file = one.place.file = f.file;
+    assert_int_equal(lk__meet_file_write(&one.place, "left over"), LK_OK);
+    attend(&leader);
+    assert_int_equal(leader.status, LK_STATUS_USAGE);
+    assert_non_null(strstr(leader.detail, "exists"));
+    /* It was not node 0's to remove. */
+    attend(&one);
+    assert_int_equal(one.status, LK_STATUS_PEER);
+    assert_non_null(strstr(one.detail, "earlier job"));
+    FILE *file = fopen(f.file, "w");
+    assert_non_null(file);
+    fputs("something else\n", file);
+    fclose(file);
+    attend(&one);
+    assert_int_equal(one.status, LK_STATUS_FORMAT);
+    assert_int_equal(unlink(f.file), 0);
+    assert_int_equal(rmdir(f.path), 0);
+}
+
+/* ---- verdicts --------------------------------------------------------------- */
+
+static void verdicts_read_plainly(void **state)
+{
+    (void)state;
+    char text[512];
+    lk_verdict verdict = {.outcome = LK_OUTCOME_FAILED,
+                          .cause = {.rank = 2, .pid = 123, .status = SIGSEGV, .host = "b"}};
+    lk__verdict_text(&verdict, text, sizeof text);
+    assert_string_equal(text, "rank 2 on host b (pid 123) was killed by SIGSEGV (segmentation fault)");
+    assert_int_equal(lk__verdict_exit(&verdict), 128 + SIGSEGV);
+    verdict.cause.status = 3 << 8;
+    lk__verdict_text(&verdict, text, sizeof text);
+    assert_string_equal(text, "rank 2 on host b (pid 123) exited with status 3");
+    assert_int_equal(lk__verdict_exit(&verdict), 3);
+    verdict.outcome = LK_OUTCOME_LOST;
+    verdict.node = 1;
+    lk__verdict_text(&verdict, text, sizeof text);
+    assert_string_equal(text, "node 1 (host b) disappeared");
+    assert_int_equal(lk__verdict_exit(&verdict), 1);
+    verdict.outcome = LK_OUTCOME_INTERRUPTED;
+    verdict.signal = SIGINT;
+    lk__verdict_text(&verdict, text, sizeof text);
+    assert_string_equal(text, "interrupted by SIGINT");
+    assert_int_equal(lk__verdict_exit(&verdict), 130);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_cause_survives_the_wire),
+        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(a_link_gives_whole_messages_only),
+        cmocka_unit_test(three_nodes_meet_among_strangers),
+        cmocka_unit_test(a_place_is_taken_once_and_given_back),
+        cmocka_unit_test(another_token_does_not_join),
+        cmocka_unit_test(who_waits_hears_who_is_missing),
+        cmocka_unit_test(without_node_0_the_wait_ends),
+        cmocka_unit_test(a_signal_ends_the_wait),
+        cmocka_unit_test(nodes_meet_by_a_file),
+        cmocka_unit_test(a_file_of_another_job_is_refused),
+        cmocka_unit_test(verdicts_read_plainly),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
