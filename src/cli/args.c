@@ -100,8 +100,8 @@ static const lk_option table[] = {
      "without it any free port; with several nodes 29400"},
     {"nodes", "init-method", 0, RUN, TEXT(run.init_method, "URL"), NULL,
      "where nodes meet: tcp://HOST:PORT, or file://PATH in a folder that all see"},
-    {"nodes", "rdzv-endpoint", 0, RUN, TEXT(run.rdzv_endpoint, "HOST:PORT"), NULL,
-     "the same as --init-method tcp://HOST:PORT"},
+    {"nodes", "rdzv-endpoint", 0, RUN, TEXT(run.rdzv_endpoint, "HOST[:PORT]"), NULL,
+     "the same as --master-addr and --master-port"},
     {"nodes", "standalone", 0, RUN, FLAG(run.standalone), NULL, "one node, which is the default"},
 
     {"output", "save-model", 0, TRAIN, OPTIONAL(train.save_model, "PATH"), NULL,

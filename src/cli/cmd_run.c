@@ -1,4 +1,5 @@
 /* cmd_run.c - `lockstep run`: reads the options, and says how the job ended. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -116,7 +117,10 @@ static lk_status read_options(lk_args *args, char *method, size_t bytes, lk_run_
         .failed = print_failed,
         .arg = args,
     };
-    if (run->rdzv_endpoint) {
+    /* torchrun's endpoint may go without a port. */
+    if (run->rdzv_endpoint && !strchr(run->rdzv_endpoint, ':')) {
+        out->master_addr = run->rdzv_endpoint;
+    } else if (run->rdzv_endpoint) {
         snprintf(method, bytes, "tcp://%s", run->rdzv_endpoint);
         out->init_method = method;
     }
@@ -133,7 +137,9 @@ int lk__cmd_run(lk_args *args)
         status = lk__run(&opts, &verdict);
     if (status != LK_OK)
         return lk__cli_fail(status);
-    if (verdict.outcome != LK_OUTCOME_DONE)
+    /* A reader that closed its end has seen enough. */
+    bool unread = verdict.outcome == LK_OUTCOME_INTERRUPTED && verdict.signal == SIGPIPE;
+    if (verdict.outcome != LK_OUTCOME_DONE && !unread)
         print_verdict(&verdict);
     return lk__verdict_exit(&verdict);
 }

@@ -294,7 +294,7 @@ static bool still_spins(mixed *m)
     if (now - m->last_wait > pause_seconds)
         m->spin_begin = now;
     m->last_wait = now;
-    return now - m->spin_begin < ((const lk_tcp *)m->tcp)->spin;
+    return now - m->spin_begin < lk__tcp_spin((const lk_tcp *)m->tcp);
 }
 
 static void wait_some(lk_transport *transport, double seconds)

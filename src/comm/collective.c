@@ -149,8 +149,13 @@ static lk_status start(lk_group *group, const lk_intent *intent, lk_request **ou
 {
     lk_program *program = NULL;
     lk_request *request = NULL;
-    if (group->broken != LK_OK)
-        return lk__group_broken(group);
+    LK_TRY(lk__group_check(group));
+    /* A thread that failed may have freed what it had lent. */
+    if (group->transport->type == &lk__transport_inproc) {
+        lk_status verdict = lk__control_check(group->control);
+        if (verdict != LK_OK)
+            return lk__group_break(group, verdict);
+    }
     LK_TRY(check_intent(group, intent));
     LK_TRY(find_program(group, intent, &program));
     lk_status status = lk__request_create(group, program, &request);
@@ -176,8 +181,13 @@ static lk_status start(lk_group *group, const lk_intent *intent, lk_request **ou
     lk__exec_start(request);
     if (!out)
         return lk_wait(request);
+    status = lk__exec_progress(group);
+    if (status != LK_OK) {
+        lk__request_retire(request);
+        return status;
+    }
     *out = request;
-    return lk__exec_progress(group);
+    return LK_OK;
 }
 
 /* ---- sums ---------------------------------------------------------------- */

@@ -102,13 +102,13 @@ static void hear(job *self, const lk_wire *message)
 /* The server is gone without a verdict, and so is rank 0. */
 static void lose_server(job *self, bool vanished)
 {
-    char who[LK_MEMBER_TEXT] = "rank 0", text[LK_MEMBER_TEXT + 64];
+    char who[LK_MEMBER_TEXT] = "rank 0", text[LK_MEMBER_TEXT + 96];
     if (self->welcome)
         lk__member_text(0, &self->base.members[0], who);
     snprintf(text, sizeof text, "%s %s%s", who,
              self->left[0] ? "left, and its wait for the others has ended"
-             : vanished   ? "cannot be reached"
-                          : "died",
+             : vanished    ? "cannot be reached"
+                           : "died",
              self->welcome ? "" : " before all ranks had joined");
     set_verdict(self, LK_STATUS_PEER, text);
 }
@@ -206,9 +206,11 @@ static lk_status wait_until(job *self, const bool *there, lk_patience *patience,
 {
     char missing[LK_WIRE_TEXT / 2], text[LK_WIRE_TEXT];
     for (;;) {
-        LK_TRY(job_check(&self->base));
+        /* What came before the job broke has come. */
+        lk_status status = job_check(&self->base);
         if (*there)
             return LK_OK;
+        LK_TRY(status);
         if (memchr(self->awaited, 1, (size_t)self->base.size))
             lk__awaited_text(self->awaited, self->base.size, what, missing, sizeof missing);
         else
@@ -330,6 +332,8 @@ static lk_status meet_server(job *self)
         return start_server(self, &member);
     self->fd = self->meeting.fd;
     self->meeting.fd = -1;
+    if (self->base.timeout < LK_NET_VANISH)
+        LK_TRY(lk__net_prepare(self->fd, self->base.timeout));
     lk__net_local_address(self->fd, member.address, sizeof member.address);
     say_hello(self, &member);
     return LK_OK;
@@ -349,12 +353,12 @@ static void fill_base(job *self)
 {
     const lk_meeting *meeting = &self->meeting;
     self->base = (lk_control){.type = &job_type,
-                             .rank = meeting->rank,
-                             .size = meeting->size,
-                             .token = meeting->token,
-                             .timeout = meeting->patience.timeout,
-                             .notice = meeting->patience.notice,
-                             .notice_arg = meeting->patience.arg};
+                              .rank = meeting->rank,
+                              .size = meeting->size,
+                              .token = meeting->token,
+                              .timeout = meeting->patience.timeout,
+                              .notice = meeting->patience.notice,
+                              .notice_arg = meeting->patience.arg};
 }
 
 /* Leaving may fail as well, but why the rank could not join is what counts. */

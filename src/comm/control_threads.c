@@ -1,7 +1,6 @@
 /* control_threads.c - the control of ranks that are threads of one process: one
  * roster under one lock. A thread that ends without leaving is not noticed; the
  * timeout is for that. */
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

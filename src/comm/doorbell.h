@@ -36,16 +36,6 @@ void lk__bell_lie_down(lk_bell *bell, uint32_t reasons);
 void lk__bell_sleep(lk_bell *bell, uint32_t seen, double seconds, bool shared);
 void lk__bell_get_up(lk_bell *bell);
 
-/* A short rest of a thread that spins. */
-static inline void lk__spin_pause(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* The CPUs that this thread may use; all zero when unknown. Ranks exchange them
  * to learn whether they are more than their cores: with a core bound to each
  * rank, none sees that by itself. */

@@ -13,11 +13,13 @@
 #include "comm/group_impl.h"
 
 /* Seconds between looks at the control connection, until the calls are
- * reported, between notices, and for the control to tell why a peer is gone. */
+ * reported, between notices, for the control to tell why a peer is gone, and for
+ * peers to let go of what was lent to them. */
 #define CHECK_EVERY 0.02
 #define REPORT_AFTER 0.25
 #define NOTICE_EVERY 5.0
 #define ASK_SECONDS 0.5
+#define SETTLE_SECONDS 0.5
 
 /* ---- whose turn it is ---------------------------------------------------- */
 
@@ -32,17 +34,6 @@ static void finish(lk_request *request)
     }
 }
 
-/* Every request ends with the group's failure. */
-static void fail_all(lk_group *group)
-{
-    for (lk_request *request = group->first; request; request = request->next) {
-        if (request->done)
-            continue;
-        request->status = group->broken;
-        finish(request);
-    }
-}
-
 static void drop_done(lk_group *group)
 {
     lk_request **link = &group->first;
@@ -52,6 +43,17 @@ static void drop_done(lk_group *group)
         else
             link = &(*link)->next;
     }
+}
+
+void lk__exec_fail(lk_group *group)
+{
+    for (lk_request *request = group->first; request; request = request->next) {
+        if (request->done)
+            continue;
+        request->status = group->broken;
+        finish(request);
+    }
+    drop_done(group);
 }
 
 /* Whether something that was called before stands in the way of this request.
@@ -96,46 +98,6 @@ static lk_status run_all(lk_group *group, bool *moved)
     return LK_OK;
 }
 
-/* A connection that ended is often the first sign of a rank that died; the
- * control knows more a moment later. */
-static lk_status ask_control(lk_group *group, lk_status status)
-{
-    struct timespec pause = {.tv_nsec = 2000000};
-    double end = lk__clock() + ASK_SECONDS;
-    char *detail = status == LK_STATUS_PEER ? strdup(lk_error_detail()) : NULL;
-    if (!detail)
-        return status;
-    do {
-        lk_status verdict = lk__control_check(group->control);
-        if (verdict != LK_OK) {
-            free(detail);
-            return verdict;
-        }
-        nanosleep(&pause, NULL);
-    } while (lk__clock() < end);
-    status = lk__fail(status, "%s", detail);
-    free(detail);
-    return status;
-}
-
-lk_status lk__exec_progress(lk_group *group)
-{
-    lk_status status = group->broken;
-    bool moved = false;
-    if (status != LK_OK)
-        return lk__group_broken(group);
-    LK_TRY_GOTO(group->transport->type->progress(group->transport), break_group);
-    LK_TRY_GOTO(run_all(group, &moved), break_group);
-    if (moved)
-        group->idle_since = 0;
-    return LK_OK;
-break_group:
-    status = lk__group_break(group, ask_control(group, status));
-    fail_all(group);
-    drop_done(group);
-    return status;
-}
-
 void lk__exec_start(lk_request *request)
 {
     lk_request **link = &request->group->first;
@@ -174,18 +136,9 @@ void lk__exec_awaited(const lk_group *group, char *text, size_t bytes)
         if (!group->busy[r])
             continue;
         const char *mark = seen == 0 ? " " : seen + 1 == count ? " and " : ", ";
-        used += snprintf(text + used, bytes - (size_t)used, "%s%d", mark, r);
+        used += snprintf(text + used, bytes - (size_t)used, "%s%d", mark, lk__group_job_rank(group, r));
         seen++;
     }
-}
-
-static int job_rank(const lk_group *group, int rank)
-{
-    while (group->parent) {
-        rank = group->parent_ranks[rank];
-        group = group->parent;
-    }
-    return rank;
 }
 
 static lk_status check_left(const lk_group *group)
@@ -193,12 +146,50 @@ static lk_status check_left(const lk_group *group)
     char text[LK_CALL_TEXT];
     mark_awaited(group);
     for (int r = 0; r < group->size; r++) {
-        if (group->busy[r] && lk__control_left(group->control, job_rank(group, r)) &&
+        if (group->busy[r] && lk__control_left(group->control, lk__group_job_rank(group, r)) &&
             !group->transport->type->arrived(group->transport, r))
-            return lk__fail(LK_STATUS_PEER, "rank %d on %s has left the group, and %s of rank %d needs it", r,
-                            group->members[r].host, lk__call_text(&group->first->call, text), group->rank);
+            return lk__fail(LK_STATUS_PEER, "rank %d on %s has left the group, and %s of rank %d needs it",
+                            lk__group_job_rank(group, r), group->members[r].host,
+                            lk__call_text(&group->first->call, text), lk__group_job_rank(group, group->rank));
     }
     return LK_OK;
+}
+
+/* A connection that ended is often the first sign of a rank that died or left;
+ * the control knows more a moment later. */
+static lk_status ask_control(lk_group *group, lk_status status)
+{
+    struct timespec pause = {.tv_nsec = 2000000};
+    double end = lk__clock() + ASK_SECONDS;
+    char *detail = status == LK_STATUS_PEER ? strdup(lk_error_detail()) : NULL;
+    if (!detail)
+        return status;
+    do {
+        lk_status verdict = lk__control_check(group->control);
+        verdict = verdict == LK_OK ? check_left(group) : verdict;
+        if (verdict != LK_OK) {
+            free(detail);
+            return verdict;
+        }
+        nanosleep(&pause, NULL);
+    } while (lk__clock() < end);
+    status = lk__fail(status, "%s", detail);
+    free(detail);
+    return status;
+}
+
+lk_status lk__exec_progress(lk_group *group)
+{
+    lk_status status;
+    bool moved = false;
+    LK_TRY(lk__group_check(group));
+    LK_TRY_GOTO(group->transport->type->progress(group->transport), break_group);
+    LK_TRY_GOTO(run_all(group, &moved), break_group);
+    if (moved)
+        group->idle_since = 0;
+    return LK_OK;
+break_group:
+    return lk__group_break(group, ask_control(group, status));
 }
 
 static void report(lk_group *group)
@@ -215,15 +206,15 @@ static lk_status time_out(const lk_group *group, double idle)
 {
     char call[LK_CALL_TEXT], awaited[256];
     lk__exec_awaited(group, awaited, sizeof awaited);
-    return lk__fail(LK_STATUS_PEER, "rank %d waited %.0f s in %s for %s (--timeout)", group->rank, idle,
-                    lk__call_text(&group->first->call, call), awaited);
+    return lk__fail(LK_STATUS_PEER, "rank %d waited %.0f s in %s for %s (--timeout)",
+                    lk__group_job_rank(group, group->rank), idle, lk__call_text(&group->first->call, call), awaited);
 }
 
 static void notice(lk_group *group, double idle)
 {
     char call[LK_CALL_TEXT], awaited[256], text[512];
     lk__exec_awaited(group, awaited, sizeof awaited);
-    snprintf(text, sizeof text, "rank %d waits in %s for %s, %.0f s left", group->rank,
+    snprintf(text, sizeof text, "rank %d waits in %s for %s, %.0f s left", lk__group_job_rank(group, group->rank),
              lk__call_text(&group->first->call, call), awaited, group->boot.timeout - idle);
     lk__control_notice(group->control, text);
 }
@@ -243,7 +234,9 @@ static lk_status look_around(lk_group *group)
         if (idle >= CHECK_EVERY)
             LK_TRY(check_left(group));
     }
-    if (idle < REPORT_AFTER)
+    if (!group->first)
+        group->idle_since = 0;
+    if (!group->first || idle < REPORT_AFTER)
         return LK_OK;
     if (group->reported == 0) {
         group->reported = now;
@@ -254,6 +247,13 @@ static lk_status look_around(lk_group *group)
         notice(group, idle);
     }
     return idle < group->boot.timeout ? LK_OK : time_out(group, idle);
+}
+
+lk_status lk__exec_poll(lk_group *group)
+{
+    LK_TRY(lk__exec_progress(group));
+    lk_status status = look_around(group);
+    return status == LK_OK ? LK_OK : lk__group_break(group, status);
 }
 
 lk_status lk__exec_wait(lk_request *request)
@@ -268,11 +268,8 @@ lk_status lk__exec_wait(lk_request *request)
         if (group->idle_since != 0 || group->first == NULL)
             group->transport->type->wait(group->transport, CHECK_EVERY);
         status = look_around(group);
-        if (status != LK_OK) {
+        if (status != LK_OK)
             (void)lk__group_break(group, status);
-            fail_all(group);
-            drop_done(group);
-        }
     }
     return request->status == LK_OK ? LK_OK : lk__group_broken(group);
 }

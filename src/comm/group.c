@@ -18,8 +18,8 @@ lk_status lk__group_broken(const lk_group *group)
     return lk__fail(group->broken, "%s", group->reason ? group->reason : "the group is broken");
 }
 
-/* Parts share the job, so what broke one breaks all above it by itself: their
- * control says so. */
+/* Parts share the job, so what broke one has broken all above it, and below
+ * those: lk__group_check. */
 lk_status lk__group_break(lk_group *group, lk_status status)
 {
     if (group->broken != LK_OK)
@@ -28,23 +28,38 @@ lk_status lk__group_break(lk_group *group, lk_status status)
     group->reason = strdup(lk_error_detail());
     /* The others keep the first reason; one that came from them is not news. */
     lk__control_abort(group->control, status, group->reason ? group->reason : "a rank gave up");
+    lk__exec_fail(group);
+    if (group->parent)
+        (void)lk__group_break(group->parent, lk__group_broken(group));
     return lk__group_broken(group);
+}
+
+lk_status lk__group_check(lk_group *group)
+{
+    const lk_group *whole = group;
+    if (group->broken != LK_OK)
+        return lk__group_broken(group);
+    while (whole->parent)
+        whole = whole->parent;
+    return whole->broken == LK_OK ? LK_OK : lk__group_break(group, lk__group_broken(whole));
+}
+
+int lk__group_job_rank(const lk_group *group, int rank)
+{
+    for (; group->parent; group = group->parent)
+        rank = group->parent_ranks[rank];
+    return rank;
 }
 
 void lk_group_abort(lk_group *group, const char *reason)
 {
-    (void)lk__group_break(group, lk__fail(LK_STATUS_PEER, "rank %d gave up: %s", group->rank, reason));
+    (void)lk__group_break(
+        group, lk__fail(LK_STATUS_PEER, "rank %d gave up: %s", lk__group_job_rank(group, group->rank), reason));
 }
 
 lk_status lk_group_poll(lk_group *group)
 {
-    LK_TRY(lk__exec_progress(group));
-    double now = lk__clock();
-    if (now - group->checked < 0.02)
-        return LK_OK;
-    group->checked = now;
-    lk_status status = lk__control_check(group->control);
-    return status == LK_OK ? LK_OK : lk__group_break(group, status);
+    return lk__exec_poll(group);
 }
 
 /* ---- making -------------------------------------------------------------- */

@@ -112,11 +112,18 @@ struct lk_group {
 /* Breaks the group here with the thread's error detail, and for the others if
  * the reason is ours; returns status. */
 lk_status lk__group_break(lk_group *group, lk_status status);
+/* LK_OK while the group and the job that it is part of are whole, as far as
+ * this rank knows. */
+lk_status lk__group_check(lk_group *group) LK_CHECKED;
+/* What messages call a rank of the group: its number in the job. */
+int lk__group_job_rank(const lk_group *group, int rank);
 /* The reason again, for a group that is broken. */
 lk_status lk__group_broken(const lk_group *group) LK_CHECKED;
 
 /* steps.c: runs the request as far as it goes; marks it done at its end. */
 lk_status lk__steps_run(lk_request *request, bool *moved) LK_CHECKED;
+/* Whether all that was sent so far has left this rank's memory. */
+bool lk__steps_sent(lk_request *request);
 /* Whether recv `index` of the request's phase still lacks frames. */
 bool lk__steps_await(const lk_request *request, int index);
 
@@ -124,6 +131,10 @@ bool lk__steps_await(const lk_request *request, int index);
 void lk__exec_start(lk_request *request);
 /* Moves all requests on; fails when the group is broken. */
 lk_status lk__exec_progress(lk_group *group) LK_CHECKED;
+/* The same, and looks for failures. */
+lk_status lk__exec_poll(lk_group *group) LK_CHECKED;
+/* Ends every request with the group's failure. */
+void lk__exec_fail(lk_group *group);
 /* Until the request is done. */
 lk_status lk__exec_wait(lk_request *request) LK_CHECKED;
 /* Ranks that the oldest call waits for, as text ("ranks 1 and 3"). */

@@ -138,6 +138,16 @@ free_inputs:
     return status;
 }
 
+static bool gives_kept(const lk_phase *phase)
+{
+    bool gives = false;
+    for (int i = 0; i < phase->send_count; i++) {
+        lk_span span = phase->sends[i].span;
+        gives |= span.first < phase->keep.first + phase->keep.count && phase->keep.first < span.first + span.count;
+    }
+    return gives;
+}
+
 /* Most vectors that any rank sends to another in a phase to be folded. */
 static lk_status most_roots(const lk_program_input *in, const int *bounds, int levels, int *out)
 {
@@ -170,6 +180,7 @@ static lk_status make_stages(lk_program *program, const lk_program_input *in, co
         if (phase->kind != LK_PHASE_FOLD)
             continue;
         LK_TRY(make_fold(in, bounds, phase, stage));
+        stage->gives_kept = gives_kept(phase);
         program->max_inputs = max_int(program->max_inputs, stage->inputs);
         if (phase->level_out < 2)
             program->host_vectors = phase->keep.count * (size_t)stage->out;

@@ -45,6 +45,7 @@ typedef struct lk_stage {
     /* Of FOLD: the vectors at hand are this rank's own, then those of each recv
      * in order; the plan makes `out` vectors of them. */
     int own, out;
+    bool gives_kept; /* peers get, among others, what this rank keeps: it must not change under their hands */
     int *recv_roots; /* (recv_count) vectors from each peer */
     int *recv_first; /* (recv_count) place of the first of them among the inputs */
     int inputs;      /* all */

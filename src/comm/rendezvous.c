@@ -14,6 +14,7 @@
 
 static const double default_timeout = 300;
 static const double call_seconds = 5, scan_seconds = 1; /* an attempt at one port; at one of several */
+static const double attempt_least = 0.25;
 static const double pause_least = 0.01, pause_most = 0.25;
 
 static const lk_method *const methods[] = {&lk__method_env, &lk__method_tcp, &lk__method_file};
@@ -119,10 +120,12 @@ static bool is_final(lk_status status)
 
 lk_status lk__meeting_call_at(lk_meeting *meeting, const char *host, int port, double seconds)
 {
-    double until = lk__clock() + seconds;
-    if (until > meeting->patience.deadline)
-        until = meeting->patience.deadline;
-    lk_status status = connect_proved(meeting, host, port, until);
+    /* The last attempt gets a moment, too: why it fails shall be the reason, not
+     * that it was cut short. */
+    double left = meeting->patience.deadline - lk__clock();
+    if (seconds > left)
+        seconds = left > attempt_least ? left : attempt_least;
+    lk_status status = connect_proved(meeting, host, port, lk__clock() + seconds);
     return is_final(status) ? status : LK_OK;
 }
 
@@ -148,18 +151,18 @@ static void pause_for(double seconds)
 
 static lk_status call_until_heard(lk_meeting *meeting)
 {
-    double pause = pause_least;
-    for (;;) {
+    char reason[1024];
+    for (double pause = pause_least;; pause = pause * 1.5 < pause_most ? pause * 1.5 : pause_most) {
         LK_TRY(meeting->method->call(meeting));
         if (meeting->fd >= 0)
             return LK_OK;
-        if (lk__patience_over(&meeting->patience))
-            return lk__fail(LK_STATUS_PEER, "%s; rank %d gave up after %g s", lk_error_detail(), meeting->rank,
-                            meeting->patience.timeout);
-        lk__patience_tell(&meeting->patience, lk_error_detail());
+        snprintf(reason, sizeof reason, "%s", lk_error_detail());
+        lk__patience_tell(&meeting->patience, reason);
         double left = meeting->patience.deadline - lk__clock();
-        pause_for(left <= 0 ? 0 : left < pause ? left : pause);
-        pause = pause * 1.5 < pause_most ? pause * 1.5 : pause_most;
+        pause_for(left < 0 ? 0 : left < pause ? left : pause);
+        if (lk__patience_over(&meeting->patience))
+            return lk__fail(LK_STATUS_PEER, "%s; rank %d gave up after %g s", reason, meeting->rank,
+                            meeting->patience.timeout);
     }
 }
 

@@ -40,8 +40,8 @@ static int note_write(const note *it, char text[FILE_BYTES])
         text, FILE_BYTES,
         "lockstep-rendezvous 1\nnonce %s\ntoken %s\naddress %s\nport %d\nsize %d\nhost %s\npid %d\nboot %s\n"
         "time %lld\nend\n",
-        it->nonce, it->token, it->address, it->port, it->size, it->host, it->pid,
-        it->boot[0] ? it->boot : "-", it->time);
+        it->nonce, it->token, it->address, it->port, it->size, it->host, it->pid, it->boot[0] ? it->boot : "-",
+        it->time);
 }
 
 static bool note_parse(const char *text, note *out)

@@ -126,11 +126,13 @@ static void line_send(line *at, const uint8_t *message, size_t bytes)
     line_flush(at);
 }
 
+/* Rank 0 last: when it goes on, perhaps to its end, and this thread with it, the
+ * others have theirs. */
 static void send_to_all(lk_server *server, lk_wire message)
 {
     message.size = server->opts.size;
     size_t bytes = lk__wire_encode(&message, server->message);
-    for (int r = 0; r < server->opts.size; r++)
+    for (int r = server->opts.size - 1; r >= 0; r--)
         line_send(&server->lines[r], server->message, bytes);
 }
 
@@ -293,9 +295,12 @@ static void refuse(line *at, int size, lk_status status)
     line_send(at, message, lk__wire_encode(&refusal, message));
 }
 
-/* Where rank 0 listens at all addresses, it has the one that others came by. */
-static void fill_address(lk_server *server, int fd)
+/* A host that vanishes is noticed within the timeout. Where rank 0 listens at all
+ * addresses, it has the one that others came by. */
+static void settle(lk_server *server, int fd)
 {
+    if (server->opts.patience < LK_NET_VANISH && lk__net_prepare(fd, server->opts.patience) != LK_OK)
+        shutdown(fd, SHUT_RDWR);
     char address[LK_ADDRESS_BYTES];
     lk__net_local_address(fd, address, sizeof address);
     if (!lk__roster_members(server->roster)[0].address[0])
@@ -333,7 +338,7 @@ static bool admit(lk_server *server, line *at)
     }
     line_consume(at, used);
     if (message.rank > 0)
-        fill_address(server, at->fd);
+        settle(server, at->fd);
     server->lines[message.rank] = *at;
     tell_newcomer(server, message.rank);
     return true;

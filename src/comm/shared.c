@@ -367,7 +367,7 @@ lk_status lk__shared_send(lk_transport *transport, const int *peers, int count, 
     if (count == 0)
         return LK_OK;
     *ticket = 0;
-    if (frame->bytes > lk__shared_max_frame(transport, data, (size_t)frame->bytes))
+    if (frame->bytes > SMALL_BYTES && frame->bytes > lk__shared_max_frame(transport, data, (size_t)frame->bytes))
         return lk__fail(LK_STATUS_USAGE, "a frame of %llu bytes is more than this transport carries at once",
                         (unsigned long long)frame->bytes);
     s->refused = true;
@@ -408,8 +408,7 @@ static const void *in_region(const lk_shared *s, int peer, uint32_t id, uint64_t
     return NULL;
 }
 
-/* Where the payload is, NULL when that is nowhere. `from` is read once: the
- * peer could change it. */
+/* Where the payload is, NULL when that is nowhere. */
 static const void *locate(const lk_shared *s, int peer, const slot *from, uint64_t bytes)
 {
     uint32_t where = from->place;
@@ -512,9 +511,9 @@ static bool something_changed(lk_shared *s)
     return changed;
 }
 
-/* Looks hard at first, since an answer often takes less than a pause; then with
- * pauses, or, where ranks are more than cores, leaving the core to the rank that
- * is waited for. */
+/* Looks hard at first, since an answer often takes less than a microsecond;
+ * then it offers its core between looks, even where ranks are not more than
+ * cores: the rank that is waited for may have lost its own to another program. */
 enum { LOOKS = 200, LOOKS_CROWDED = 10, LOOKS_A_CLOCK = 8 };
 static const double SPIN_SECONDS = 50e-6, SPIN_SECONDS_CROWDED = 100e-6;
 
@@ -527,10 +526,7 @@ static bool spin(lk_shared *s, double seconds)
     double end = lk__clock() + (seconds < most ? seconds : most);
     do {
         for (int i = 0; i < LOOKS_A_CLOCK; i++) {
-            if (s->crowded)
-                sched_yield();
-            else
-                lk__spin_pause();
+            sched_yield();
             if (something_changed(s))
                 return true;
         }

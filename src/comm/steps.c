@@ -70,8 +70,7 @@ static lk_status keep_ticket(lk_request *request, uint64_t ticket)
     return LK_OK;
 }
 
-/* Drops the tickets of sends that are done; true when none is left. */
-static bool all_sent(lk_request *request)
+bool lk__steps_sent(lk_request *request)
 {
     lk_transport *transport = request->group->transport;
     size_t left = 0;
@@ -192,12 +191,27 @@ static lk_status give(lk_request *request, bool *done, bool *moved)
 
 /* ---- taking -------------------------------------------------------------- */
 
+/* What this rank has called where peer called that, in case it has gone on
+ * since; else what it is calling now. */
+static const lk_call *counterpart(const lk_request *request, const lk_call *theirs)
+{
+    const lk_group *group = request->group;
+    size_t begin = group->past_count > LK_HISTORY ? group->past_count - LK_HISTORY : 0;
+    for (size_t i = begin; i < group->past_count && theirs->kind != LK_CALL_MESSAGE; i++) {
+        const lk_call *past = &group->past[i % LK_HISTORY].call;
+        if (past->kind != LK_CALL_MESSAGE && past->group == theirs->group && past->number == theirs->number)
+            return past;
+    }
+    return &request->call;
+}
+
 static lk_status disagree(const lk_request *request, int peer, const lk_frame *frame)
 {
     char ours[LK_CALL_TEXT], theirs[LK_CALL_TEXT];
     const lk_group *group = request->group;
-    return lk__fail(LK_STATUS_MISMATCH, "the ranks disagree: rank %d called %s, rank %d called %s", group->rank,
-                    lk__call_text(&request->call, ours), peer, lk__call_text(&frame->call, theirs));
+    return lk__fail(LK_STATUS_MISMATCH, "the ranks disagree: rank %d called %s, rank %d called %s",
+                    lk__group_job_rank(group, group->rank), lk__call_text(counterpart(request, &frame->call), ours),
+                    lk__group_job_rank(group, peer), lk__call_text(&frame->call, theirs));
 }
 
 /* The frame that peer has sent for this phase, or NULL. */
@@ -212,11 +226,13 @@ static lk_status next_frame(const lk_request *request, int peer, size_t limit, c
     if (!lk__call_same(&frame->call, &request->call) || frame->part != (uint32_t)request->phase)
         return disagree(request, peer, frame);
     if (frame->bytes % element != 0 || frame->bytes / element > limit) {
+        const lk_group *group = request->group;
         char text[LK_CALL_TEXT];
         return lk__fail(
             LK_STATUS_MISMATCH,
             "in %s rank %d sends more than rank %d takes from it (%zu elements at most): their counts differ",
-            lk__call_text(&request->call, text), peer, request->group->rank, limit);
+            lk__call_text(&request->call, text), lk__group_job_rank(group, peer),
+            lk__group_job_rank(group, group->rank), limit);
     }
     return LK_OK;
 }
@@ -323,13 +339,22 @@ static lk_status ready_elements(lk_request *request, size_t *out, bool *moved)
     return LK_OK;
 }
 
+/* Whether the fold of a phase ends in a window of its own: out has no place for
+ * it, or may be what peers are still reading. */
+static bool folds_aside(const lk_request *request, int phase)
+{
+    const lk_phase *p = &request->program->schedule.phases[phase];
+    return p->kind == LK_PHASE_FOLD && p->level_out == 2 &&
+           (!holds(&request->out, p->keep) || request->program->stages[phase].gives_kept);
+}
+
 /* Where the fold of the phase puts vector `root`, at element first. */
 static void *fold_target(const lk_request *request, int root, size_t first)
 {
     const lk_phase *phase = phase_of(request);
     size_t element = element_of(request);
     if (phase->level_out == 2) {
-        const lk_window *window = holds(&request->out, phase->keep) ? &request->out : &request->result;
+        const lk_window *window = folds_aside(request, request->phase) ? &request->result : &request->out;
         return window_at(window, first, element);
     }
     return request->group->sums + (phase->keep.count * (size_t)root + (first - phase->keep.first)) * element;
@@ -417,11 +442,9 @@ static lk_status reserve(lk_request *request)
     size_t element = program->key.element;
     size_t frames = (size_t)program->max_inputs * program->fold_frame;
     size_t sums = program->host_vectors;
-    for (int p = 0; p < program->schedule.phase_count; p++) {
-        const lk_phase *phase = &program->schedule.phases[p];
-        if (phase->kind == LK_PHASE_FOLD && phase->level_out == 2 && !holds(&request->out, phase->keep))
-            sums += phase->keep.count;
-    }
+    for (int p = 0; p < program->schedule.phase_count; p++)
+        if (folds_aside(request, p))
+            sums += program->schedule.phases[p].keep.count;
     if (program->max_inputs > 0 && group->size > 1)
         LK_TRY(grow(&group->scratch, &group->scratch_bytes, frames * element, "partial sums of peers"));
     return grow(&group->sums, &group->sums_bytes, sums * element, "sums on their way");
@@ -436,7 +459,7 @@ static lk_status enter_phase(lk_request *request)
     memset(request->inflow, 0, (size_t)program->max_recvs * sizeof *request->inflow);
     memset(request->outflow, 0, (size_t)program->max_casts * sizeof *request->outflow);
     request->folded = 0;
-    if (phase->kind == LK_PHASE_FOLD && phase->level_out == 2 && !holds(&request->out, phase->keep)) {
+    if (folds_aside(request, request->phase)) {
         char *at = request->group->sums + program->host_vectors * program->key.element;
         request->result = (lk_window){at, phase->keep.first, phase->keep.count};
     }
@@ -475,13 +498,15 @@ lk_status lk__steps_run(lk_request *request, bool *moved)
             if (!given)
                 return LK_OK;
         }
+        if (stage_of(request)->gives_kept && !lk__steps_sent(request))
+            return LK_OK;
         if (phase_of(request)->kind == LK_PHASE_FOLD)
             keep_own_part(request);
         request->phase++;
         request->entered = false;
         *moved = true;
     }
-    request->done = all_sent(request);
+    request->done = lk__steps_sent(request);
     *moved |= request->done;
     return LK_OK;
 }

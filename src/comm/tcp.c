@@ -9,13 +9,11 @@
  *
  * A connection that ended is a failure only once something is wanted from it:
  * ranks leave at different times. Why a rank is gone is told elsewhere. */
-#define _GNU_SOURCE /* sched_getaffinity, to see whether ranks share cores */
 #include "comm/tcp.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -33,6 +31,11 @@ enum {
 /* How long ranks with a core of their own spin before they sleep: the time that
  * falling asleep and waking up take. */
 static const double spin_seconds = 50e-6;
+
+double lk__tcp_spin(const lk_tcp *tcp)
+{
+    return tcp->crowded ? 0 : spin_seconds;
+}
 
 /* ---- sending -------------------------------------------------------------- */
 
@@ -231,7 +234,7 @@ static void release(lk_transport *transport, int rank)
 static size_t max_frame(const lk_transport *transport, const void *data, size_t bytes)
 {
     (void)transport, (void)data, (void)bytes;
-    return SIZE_MAX;
+    return LK_FRAME_MAX;
 }
 
 bool lk__tcp_has_room(const lk_tcp *tcp, const int *peers, int count)
@@ -332,7 +335,7 @@ int lk__tcp_wanted(const lk_tcp *tcp, struct pollfd *fds, bool *now)
 static void wait_some(lk_transport *transport, double seconds)
 {
     lk_tcp *tcp = (lk_tcp *)transport;
-    double end = lk__clock() + fmin(tcp->spin, seconds);
+    double end = lk__clock() + fmin(lk__tcp_spin(tcp), seconds);
     do {
         if (lk__tcp_move(tcp))
             return;
@@ -344,21 +347,6 @@ static void wait_some(lk_transport *transport, double seconds)
 }
 
 /* ---- opening and closing -------------------------------------------------- */
-
-static int cores(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-/* Ranks that share a core with others give it away at once. */
-static double choose_spin(const lk_boot *boot)
-{
-    int here = 0;
-    for (int r = 0; r < boot->size; r++)
-        here += boot->members[r].host_key == boot->members[boot->rank].host_key;
-    return here <= cores() ? spin_seconds : 0;
-}
 
 /* What the peer has sent and nobody took is read, or closing would tell it to
  * throw away what this rank sent last. */
@@ -384,6 +372,7 @@ static void close_tcp(lk_transport *transport)
         lk__free(tcp->peers[r].buffer);
     }
     lk__free(tcp->peers);
+    lk__free(tcp->offers);
     lk__free(tcp->polls);
     lk__free(tcp->members);
     lk__free(tcp);
@@ -392,6 +381,7 @@ static void close_tcp(lk_transport *transport)
 static lk_status make_parts(lk_tcp *tcp, const lk_boot *boot, const bool *skip)
 {
     LK_TRY(LK_ALLOC((size_t)boot->size, "polled sockets", &tcp->polls));
+    LK_TRY(LK_ALLOC((size_t)boot->size * LK_TCP_OFFER_BYTES, "addresses", &tcp->offers));
     LK_TRY(LK_ALLOC((size_t)boot->size, "members", &tcp->members));
     memcpy(tcp->members, boot->members, (size_t)boot->size * sizeof *boot->members);
     LK_TRY(LK_ALLOC((size_t)boot->size, "connections", &tcp->peers));
@@ -415,7 +405,6 @@ static lk_status make(const lk_boot *boot, const bool *skip, lk_tcp **out)
     tcp->rank = boot->rank;
     tcp->size = boot->size;
     tcp->next = 1;
-    tcp->spin = choose_spin(boot);
     LK_TRY_GOTO(make_parts(tcp, boot, skip), close_transport);
     *out = tcp;
     return LK_OK;

@@ -15,6 +15,7 @@ enum {
     LK_TCP_QUEUE = 64,         /* frames that may wait for one peer's socket */
     LK_TCP_TICKETS = 1024,     /* sends that may be under way in all */
     LK_TCP_BUFFER = 32 * 1024, /* bytes read ahead from a peer */
+    LK_TCP_OFFER_BYTES = 131   /* what a rank tells the others before they connect */
 };
 
 /* A frame on its way to one peer. */
@@ -55,7 +56,8 @@ typedef struct lk_tcp {
     struct pollfd *polls;          /* (size) for wait */
     uint64_t next;                 /* ticket */
     uint16_t left[LK_TCP_TICKETS]; /* peers that a ticket still waits for, at ticket % LK_TCP_TICKETS */
-    double spin;                   /* seconds before sleeping */
+    bool crowded;                  /* more ranks on this host than cores */
+    uint8_t *offers;               /* (size, LK_TCP_OFFER_BYTES) used while connecting */
 } lk_tcp;
 
 /* The transport's open, without connections to the ranks r with skip[r]; skip
@@ -64,6 +66,8 @@ lk_status lk__tcp_open(const lk_boot *boot, const bool *skip, lk_transport **out
 /* Connects to all peers; fails at all ranks or at none. Sets their fd. */
 lk_status lk__tcp_connect(lk_tcp *tcp, const lk_boot *boot, const bool *skip) LK_CHECKED;
 
+/* How long to spin before sleeping. */
+double lk__tcp_spin(const lk_tcp *tcp);
 /* Tries to move bytes; whether something happened. */
 bool lk__tcp_move(lk_tcp *tcp);
 /* Whether a send to these peers would get a ticket. */

@@ -13,15 +13,19 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "comm/auth.h"
+#include "comm/doorbell.h"
 #include "comm/net.h"
 #include "comm/tcp.h"
 
 enum {
     STRANGERS = 64,     /* unproved callers that are listened to, beyond the peers */
     PURPOSE_BYTES = 16, /* of a greeting; then group and rank, four bytes each */
-    PORT_BYTES = 3,     /* exchanged: whether it listens, and where */
     DETAIL_BYTES = 512,
 };
+
+/* What a rank tells about itself: whether it listens, its port, its CPUs. */
+enum { AT_LISTENS = 0, AT_PORT = 1, AT_CPUS = 3 };
+_Static_assert((int)AT_CPUS + LK_CPU_WORDS * 8 == (int)LK_TCP_OFFER_BYTES, "an offer holds a mask of CPUs");
 
 static const char purpose[PURPOSE_BYTES] = "lockstep data";
 static const double handshake_seconds = 10;
@@ -41,7 +45,7 @@ typedef struct opening {
     lk_tcp *tcp;
     const lk_boot *boot;
     const bool *skip;
-    const uint8_t *ports; /* (size, PORT_BYTES) */
+    const uint8_t *offers; /* (size, LK_TCP_OFFER_BYTES) */
     int listener;
     double deadline;
     int missing;          /* peers without a connection */
@@ -178,8 +182,8 @@ static void step_callers(opening *o)
 
 static int port_of(const opening *o, int rank)
 {
-    const uint8_t *at = o->ports + (size_t)rank * PORT_BYTES;
-    return at[1] | at[2] << 8;
+    const uint8_t *at = o->offers + (size_t)rank * LK_TCP_OFFER_BYTES;
+    return at[AT_PORT] | at[AT_PORT + 1] << 8;
 }
 
 /* Calls the ranks whose time has come, up to the first that is not there: the
@@ -261,18 +265,37 @@ lk_status lk__boot_agree(const lk_boot *boot, lk_status mine, const char *what)
     return LK_OK;
 }
 
-static lk_status exchange_ports(opening *o, lk_status listening, int port, uint8_t *ports)
+/* Whether the ranks of this host are more than their cores. With a core bound to
+ * each, a rank does not see that by itself. */
+static bool is_crowded(const lk_boot *boot, const uint8_t *offers)
 {
-    uint8_t mine[PORT_BYTES] = {listening == LK_OK, (uint8_t)port, (uint8_t)(port >> 8)};
-    const lk_boot *boot = o->boot;
+    uint64_t cpus[LK_CPU_WORDS], all[LK_CPU_WORDS] = {0};
+    int here = 0;
+    for (int r = 0; r < boot->size; r++) {
+        if (boot->members[r].host_key != boot->members[boot->rank].host_key)
+            continue;
+        memcpy(cpus, offers + (size_t)r * LK_TCP_OFFER_BYTES + AT_CPUS, sizeof cpus);
+        for (int i = 0; i < LK_CPU_WORDS; i++)
+            all[i] |= cpus[i];
+        here++;
+    }
+    return lk__cpus_crowded(all, here);
+}
+
+static lk_status exchange_offers(const lk_boot *boot, lk_status listening, int port, uint8_t *offers)
+{
+    uint8_t mine[LK_TCP_OFFER_BYTES] = {listening == LK_OK, (uint8_t)port, (uint8_t)(port >> 8)};
+    uint64_t cpus[LK_CPU_WORDS];
     char detail[DETAIL_BYTES];
     snprintf(detail, sizeof detail, "%s", lk_error_detail());
-    lk_status status = boot->exchange(boot->arg, mine, sizeof mine, ports);
+    lk__cpus_get(cpus);
+    memcpy(mine + AT_CPUS, cpus, sizeof cpus);
+    lk_status status = boot->exchange(boot->arg, mine, sizeof mine, offers);
     if (listening != LK_OK)
         return lk__fail(listening, "%s", detail);
     LK_TRY(status);
     for (int r = 0; r < boot->size; r++)
-        if (!ports[(size_t)r * PORT_BYTES])
+        if (!offers[(size_t)r * LK_TCP_OFFER_BYTES + AT_LISTENS])
             return lk__fail(LK_STATUS_PEER, "rank %d on host %s could not listen at %s; its own message says why", r,
                             boot->members[r].host, boot->members[r].address);
     return LK_OK;
@@ -306,12 +329,12 @@ static void fini(opening *o)
 
 lk_status lk__tcp_connect(lk_tcp *tcp, const lk_boot *boot, const bool *skip)
 {
-    uint8_t ports[LK_MAX_RANKS * PORT_BYTES];
-    opening o = {.tcp = tcp, .boot = boot, .skip = skip, .ports = ports, .listener = -1};
+    opening o = {.tcp = tcp, .boot = boot, .skip = skip, .offers = tcp->offers, .listener = -1};
     o.deadline = lk__clock() + boot->timeout;
     int port = 0;
     lk_status status = prepare(&o, &port);
-    LK_TRY_GOTO(exchange_ports(&o, status, port, ports), close_callers);
+    LK_TRY_GOTO(exchange_offers(boot, status, port, tcp->offers), close_callers);
+    tcp->crowded = is_crowded(boot, tcp->offers);
     status = lk__boot_agree(boot, meet(&o), "connect to all its peers");
 close_callers:
     fini(&o);

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,8 +22,6 @@
 /* Seconds. All ranks of a failed job are gone within one; who is interrupted may
  * want to save something first. */
 static const double FAILED_GRACE = 0.5, INTERRUPTED_GRACE = 5;
-/* How long a rank that exited waits for a crash elsewhere that was its reason. */
-static const double CAUSE_WINDOW = 0.2;
 /* How long others wait for node 0's word, and node 0 for theirs, beyond any
  * grace. */
 static const double ANSWER = 4;
@@ -275,11 +272,8 @@ static void weigh(round *r, const lk_verdict *verdict)
 {
     if (outweighs(verdict, &r->verdict))
         r->verdict = *verdict;
-    /* A status that a rank chose may be the echo of a crash that is not known yet. */
-    bool echo = verdict->outcome == LK_OUTCOME_FAILED && !WIFSIGNALED(verdict->cause.status);
-    double at = lk__clock() + (echo ? CAUSE_WINDOW : 0);
-    if (r->stop_at == 0 || at < r->stop_at)
-        r->stop_at = at;
+    if (r->stop_at == 0)
+        r->stop_at = lk__clock();
 }
 
 /* What this node's own ranks came to. */
@@ -314,7 +308,7 @@ static void end_badly(round *r, lk_outcome outcome)
     lk__link_send(&r->agent->links[0], &message);
     r->told = true;
     /* Node 0 answers STOP; when it cannot, this node stops alone. */
-    r->stop_at = lk__clock() + CAUSE_WINDOW + ANSWER / 2;
+    r->stop_at = lk__clock() + ANSWER / 2;
 }
 
 static void note_state(round *r, lk_node_state state)

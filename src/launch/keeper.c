@@ -215,12 +215,20 @@ static size_t signal_all(keeper *k, int signal)
     return count;
 }
 
+/* Who is stopped would not notice the signal that was just sent. */
+static void wake(const keeper *k)
+{
+    for (size_t i = 0; i < k->processes.count; i++)
+        if (k->processes.list[i].marked && lk__process_stopped(&k->processes.list[i]))
+            kill(k->processes.list[i].pid, SIGCONT);
+}
+
 static void obey(keeper *k, const lk_keeper_order *order)
 {
     if (order->signal != SIGKILL) {
         signal_all(k, order->signal);
         if (order->end)
-            signal_all(k, SIGCONT); /* who is stopped would not notice the end */
+            wake(k);
     }
     if (!order->end)
         return;

@@ -5,7 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,17 +22,21 @@
 #include "launch/cause.h"
 #include "launch/descendants.h"
 #include "launch/environment.h"
+#include "launch/executable.h"
 #include "launch/keeper.h"
 #include "launch/output.h"
-#include "launch/program.h"
 #include "launch/signals.h"
 
 /* After a failure others may follow, one of which may be the root: a rank that
  * lost its peer often ends sooner than the peer's death is known. */
 static const double SETTLE = 0.075;
 static const double NOTICE_EVERY = 5;
+/* How often to look for ranks that a debugger holds, of which no signal tells. */
+static const double TICK = 1;
 /* Output that nobody reads does not hold up the end for longer. */
 static const double OUTPUT_PATIENCE = 1;
+/* Seconds for what good ranks have left behind to end by itself. */
+static const double LEFTOVER_GRACE = 1;
 
 typedef struct rank {
     pid_t pid;
@@ -61,7 +65,7 @@ struct lk_node {
     struct pollfd *fds;       /* (2 nproc + 5) */
     lk_node_state state;
     bool told; /* the caller knows the state */
-    bool stopping, lost_keeper;
+    bool stopping, stopped, lost_keeper;
     int signal;
     lk_cause cause; /* the best one so far, once failed */
     bool failed;
@@ -130,6 +134,52 @@ static void rank_ended(lk_node *node, const lk_keeper_news *news)
         blame(node, news->index, news->status, news->when);
 }
 
+static void tell_stopped(lk_node *node, int index, char state, double now)
+{
+    rank *r = &node->ranks[index];
+    char text[160], why[32] = "SIGSTOP", left[48] = "";
+    if (state == 't')
+        snprintf(why, sizeof why, "in a debugger");
+    else if (r->stop_signal != 0)
+        lk__signal_name(r->stop_signal, why, sizeof why);
+    if (node->opts.timeout > 0)
+        snprintf(left, sizeof left, ", %.0f s left", node->opts.timeout - (now - r->stopped_at));
+    snprintf(text, sizeof text, "rank %d (pid %d) is stopped (%s); awaited%s", node->opts.first_rank + index,
+             (int)r->pid, why, left);
+    notice(node, text);
+}
+
+/* A rank is stopped while it is seen so and uses no CPU time: one that is traced
+ * is seen so, too, each time it calls the kernel. */
+static void look_at(lk_node *node, int index, double now)
+{
+    rank *r = &node->ranks[index];
+    double deadline = node->opts.timeout > 0 ? node->opts.timeout : INFINITY;
+    lk_process seen;
+    if (!lk__process_read(r->pid, &seen))
+        return;
+    bool stopped = lk__process_stopped(&seen) && (seen.ticks == r->ticks || r->stopped_at == 0);
+    r->ticks = seen.ticks;
+    if (!stopped) {
+        r->stopped_at = 0;
+        return;
+    }
+    if (r->stopped_at == 0) {
+        r->stopped_at = now;
+        r->next_notice = now + NOTICE_EVERY;
+    }
+    deadline += r->stopped_at;
+    if (now >= deadline) {
+        blame(node, index, -1, realtime());
+        return;
+    }
+    if (now >= r->next_notice) {
+        tell_stopped(node, index, seen.state, now);
+        r->next_notice += NOTICE_EVERY;
+    }
+    node->tick_at = fmin(node->tick_at, fmin(deadline, r->next_notice));
+}
+
 static void hear(lk_node *node, const lk_keeper_news *news)
 {
     char text[128];
@@ -144,6 +194,8 @@ static void hear(lk_node *node, const lk_keeper_news *news)
         break;
     case LK_KEEPER_STOPPED:
         r->stop_signal = news->status;
+        if (!node->stopping && node->state == LK_NODE_RUNNING)
+            look_at(node, news->index, lk__clock());
         break;
     case LK_KEEPER_CONTINUED:
         r->stopped_at = 0;
@@ -234,49 +286,12 @@ static void take_signals(lk_node *node)
     set_state(node, node->state == LK_NODE_FAILED ? LK_NODE_FAILED : LK_NODE_INTERRUPTED);
 }
 
-/* A rank is stopped while it is seen so and uses no CPU time: one that is traced
- * is seen so, too, each time it calls the kernel. */
-static void look_at(lk_node *node, int index, double now)
-{
-    rank *r = &node->ranks[index];
-    lk_process seen;
-    if (!lk__process_read(r->pid, &seen))
-        return;
-    bool stopped = lk__process_stopped(&seen) && (seen.ticks == r->ticks || r->stopped_at == 0);
-    r->ticks = seen.ticks;
-    if (!stopped) {
-        r->stopped_at = 0;
-        return;
-    }
-    if (r->stopped_at == 0) {
-        r->stopped_at = now;
-        r->next_notice = now + NOTICE_EVERY;
-    }
-    if (node->opts.timeout > 0 && now - r->stopped_at >= node->opts.timeout) {
-        blame(node, index, -1, realtime());
-    } else if (now >= r->next_notice) {
-        char text[160], why[32] = "SIGSTOP", left[48] = "";
-        if (seen.state == 't')
-            snprintf(why, sizeof why, "in a debugger");
-        else if (r->stop_signal != 0)
-            lk__signal_name(r->stop_signal, why, sizeof why);
-        if (node->opts.timeout > 0)
-            snprintf(left, sizeof left, ", %.0f s left", node->opts.timeout - (now - r->stopped_at));
-        snprintf(text, sizeof text, "rank %d (pid %d) is stopped (%s); awaited%s", node->opts.first_rank + index,
-                 (int)r->pid, why, left);
-        r->next_notice += NOTICE_EVERY;
-        notice(node, text);
-    }
-}
-
 static void tick(lk_node *node)
 {
-    double now = lk__clock(), period = 1;
+    double now = lk__clock();
     if (now < node->tick_at)
         return;
-    if (node->opts.timeout > 0 && node->opts.timeout < 4)
-        period = node->opts.timeout / 4;
-    node->tick_at = now + period;
+    node->tick_at = now + TICK;
     for (int i = 0; i < node->opts.nproc; i++)
         if (node->ranks[i].running && !node->stopping && node->state == LK_NODE_RUNNING)
             look_at(node, i, now);
@@ -323,6 +338,8 @@ static bool turn(lk_node *node, int extra_fd, double deadline)
 lk_status lk__node_wait(lk_node *node, int extra_fd, double seconds, lk_node_state *out)
 {
     double deadline = lk__clock() + seconds;
+    if (seconds <= 0)
+        node->settle_at = 0; /* a failure that is known is told, even if a better cause may follow */
     judge(node);
     while (node->told && !turn(node, extra_fd, deadline) && lk__clock() < deadline)
         ;
@@ -351,6 +368,7 @@ void lk__node_stop(lk_node *node, int signal, double grace)
     while (node->control >= 0)
         turn(node, -1, lk__clock() + 3600);
     lk__output_finish(node->output, OUTPUT_PATIENCE);
+    node->stopped = true;
 }
 
 /* Room for the pipes of many ranks; they get the limit as it was. */
@@ -463,14 +481,14 @@ static lk_status confirm_start(lk_node *node, const char *path)
     if (path == NULL)
         return lk__fail(LK_STATUS_IO, "cannot prepare rank %d: %s", node->opts.first_rank + failure.index,
                         strerror(failure.error));
-    return lk__program_refused(path, failure.error);
+    return lk__executable_refused(path, failure.error);
 }
 
-static lk_status prepare(lk_node *node, char path[LK_PROGRAM_BYTES])
+static lk_status prepare(lk_node *node, char path[LK_EXECUTABLE_BYTES])
 {
     size_t count = (size_t)node->opts.nproc;
     if (node->opts.argv != NULL)
-        LK_TRY(lk__program_find(node->opts.argv[0], path));
+        LK_TRY(lk__executable_find(node->opts.argv[0], path));
     gethostname(node->host, sizeof node->host - 1);
     raise_file_limit(node);
     LK_TRY(LK_ALLOC(count, "the ranks", &node->ranks));
@@ -487,7 +505,7 @@ static lk_status prepare(lk_node *node, char path[LK_PROGRAM_BYTES])
 
 lk_status lk__node_start(const lk_node_opts *opts, lk_node **out)
 {
-    char path[LK_PROGRAM_BYTES];
+    char path[LK_EXECUTABLE_BYTES];
     lk_node *node;
     lk_status status;
     if (opts->nproc < 1 || (opts->argv == NULL) == (opts->fn == NULL))
@@ -513,8 +531,8 @@ void lk__node_destroy(lk_node *node)
     if (node == NULL)
         return;
     close_fd(&node->keeper_end);
-    if (node->keeper > 0 && node->control >= 0)
-        lk__node_stop(node, SIGKILL, 0);
+    if (node->keeper > 0 && !node->stopped)
+        lk__node_stop(node, node->state == LK_NODE_DONE ? SIGTERM : SIGKILL, LEFTOVER_GRACE);
     close_fd(&node->control);
     close_fd(&node->failures[0]);
     close_fd(&node->failures[1]);

@@ -72,7 +72,8 @@ typedef enum lk_node_state {
 lk_status lk__node_start(const lk_node_opts *opts, lk_node **out) LK_CHECKED;
 /* Sleeps until the state changes, extra_fd (-1: none) can be read, or seconds
  * have passed; passes output on meanwhile. A change is told once: called again
- * after DONE or FAILED it sleeps, and a signal still ends the sleep. When the
+ * after DONE or FAILED it sleeps, and a signal still ends the sleep. A failure is
+ * told some 75 ms late, as a better cause may follow, unless seconds are 0. When the
  * keeper was killed, all ranks have been ended and the status is PEER. */
 lk_status lk__node_wait(lk_node *node, int extra_fd, double seconds, lk_node_state *out) LK_CHECKED;
 const lk_cause *lk__node_cause(const lk_node *node);

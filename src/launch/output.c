@@ -35,6 +35,7 @@ struct lk_output {
     int count;
     rank_output *ranks; /* (count) */
     lk_sink sinks[2];
+    bool one_file;   /* both sinks lead there */
     stream **polled; /* (2 count) those in the last lk__output_poll, in order */
     size_t polled_count;
 };
@@ -121,6 +122,12 @@ static lk_status open_all(lk_output *o, const char *host)
     return LK_OK;
 }
 
+static bool are_one_file(int a, int b)
+{
+    struct stat left, right;
+    return fstat(a, &left) == 0 && fstat(b, &right) == 0 && left.st_dev == right.st_dev && left.st_ino == right.st_ino;
+}
+
 lk_status lk__output_create(const lk_node_opts *opts, const char *host, lk_output **out)
 {
     lk_output *o;
@@ -130,6 +137,7 @@ lk_status lk__output_create(const lk_node_opts *opts, const char *host, lk_outpu
     o->opts = opts;
     lk__sink_init(&o->sinks[0], STDOUT_FILENO);
     lk__sink_init(&o->sinks[1], STDERR_FILENO);
+    o->one_file = are_one_file(STDOUT_FILENO, STDERR_FILENO);
     LK_TRY_GOTO(LK_ALLOC(count, "the ranks' output", &o->ranks), destroy_output);
     o->count = opts->nproc;
     for (size_t i = 0; i < count; i++)
@@ -303,12 +311,17 @@ static bool read_stream(lk_output *o, rank_output *r, int which)
     return true;
 }
 
-/* Lines of one must not come into an unfinished line of the other, as both may
- * lead to the same terminal. */
+/* Lines of one sink must not come into an unfinished line of the other. */
+static bool must_wait(const lk_output *o, int which)
+{
+    const lk_sink *other = &o->sinks[1 - which];
+    return o->one_file && other->mid_line && lk__sink_pending(other) > 0;
+}
+
 static void flush(lk_output *o)
 {
     for (int which = 0; which < 2; which++)
-        if (!(o->sinks[1 - which].mid_line && lk__sink_pending(&o->sinks[1 - which]) > 0))
+        if (!must_wait(o, which))
             lk__sink_flush(&o->sinks[which]);
 }
 
@@ -324,7 +337,7 @@ size_t lk__output_poll(lk_output *o, struct pollfd *fds)
         fds[count++] = (struct pollfd){.fd = s->fd, .events = POLLIN};
     }
     for (int which = 0; which < 2; which++)
-        if (lk__sink_pending(&o->sinks[which]) > 0)
+        if (lk__sink_pending(&o->sinks[which]) > 0 && !must_wait(o, which))
             fds[count++] = (struct pollfd){.fd = o->sinks[which].fd, .events = POLLOUT};
     return count;
 }

@@ -80,8 +80,8 @@ said out "lockstep "
 run 2
 said err "train" "compare"
 run 0 help
-said out "train" "eval" "compare" "bench" "info" "help"
-for command in train eval compare bench info help; do
+said out "train" "run" "eval" "compare" "bench" "info" "help"
+for command in train run eval compare bench info help; do
     run 0 help $command
     cp out long
     run 0 $command --help

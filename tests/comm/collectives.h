@@ -75,9 +75,9 @@ static inline void expect_reduced(const bench *b, const void *at, size_t first, 
         double want = reduced(b, first + i);
         unsigned char cell[8];
         if (b->op == LK_REDUCTION_MEAN)
-            want = whole                       ? (double)((int)want / b->size)
+            want = whole                      ? (double)((int)want / b->size)
                    : b->dtype == LK_DTYPE_F64 ? want / b->size
-                                               : (double)((float)want / (float)b->size);
+                                              : (double)((float)want / (float)b->size);
         team_put(b->dtype, cell, 0, want);
         CHECK(team_get(b->dtype, at, i) == team_get(b->dtype, cell, 0));
     }

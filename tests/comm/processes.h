@@ -14,22 +14,22 @@
 
 #include <lockstep/status.h>
 
-#define CHECK(condition)                                                                                       \
-    do {                                                                                                       \
-        if (!(condition)) {                                                                                    \
-            fprintf(stderr, "%s:%d: pid %d: not true: %s (detail: %s)\n", __FILE__, __LINE__, (int)getpid(),   \
-                    #condition, lk_error_detail());                                                            \
-            exit(1);                                                                                           \
-        }                                                                                                      \
+#define CHECK(condition)                                                                                     \
+    do {                                                                                                     \
+        if (!(condition)) {                                                                                  \
+            fprintf(stderr, "%s:%d: pid %d: not true: %s (detail: %s)\n", __FILE__, __LINE__, (int)getpid(), \
+                    #condition, lk_error_detail());                                                          \
+            exit(1);                                                                                         \
+        }                                                                                                    \
     } while (0)
 
 /* That text contains part. */
-#define CHECK_TEXT(text, part)                                                                                 \
-    do {                                                                                                       \
-        if (!strstr((text), (part))) {                                                                         \
+#define CHECK_TEXT(text, part)                                                                                     \
+    do {                                                                                                           \
+        if (!strstr((text), (part))) {                                                                             \
             fprintf(stderr, "%s:%d: pid %d: no '%s' in: %s\n", __FILE__, __LINE__, (int)getpid(), (part), (text)); \
-            exit(1);                                                                                           \
-        }                                                                                                      \
+            exit(1);                                                                                               \
+        }                                                                                                          \
     } while (0)
 
 typedef void (*process_fn)(int rank, void *arg);

@@ -169,10 +169,12 @@ static inline lk_frame frame_of(int index, size_t bytes)
         .bytes = bytes};
 }
 
+/* Between two looks at what has come: wait sleeps only for what is new since the
+ * last progress. */
 static inline void pause_ranks(lk_transport *t)
 {
-    CHECK_OK(t->type->progress(t));
     t->type->wait(t, 0.05);
+    CHECK_OK(t->type->progress(t));
 }
 
 /* What one pair has done of its list of frames. */
@@ -318,15 +320,16 @@ static inline void multicast(lk_transport *t, int me, int size, size_t bytes)
     free(in);
 }
 
-/* Progress until it fails; the status. */
+/* Progress until it fails, asking for a frame from peer unless that is -1; the
+ * status. */
 static inline lk_status await_failure(lk_transport *t, int peer)
 {
     for (double end = lk__clock() + 60; lk__clock() < end;) {
-        t->type->arrived(t, peer);
         lk_status status = t->type->progress(t);
         if (status != LK_OK)
             return status;
-        t->type->arrived(t, peer);
+        if (peer >= 0)
+            CHECK(!t->type->arrived(t, peer));
         t->type->wait(t, 0.05);
     }
     return LK_OK;

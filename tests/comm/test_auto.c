@@ -146,7 +146,7 @@ static void want_too_much(place *at, const void *arg)
     (void)arg;
     lk_transport *t = open_at(at, "auto");
     void *block = NULL;
-    CHECK(t->type->alloc(t, at->rank == 1 ? SIZE_MAX / 4 : 1000, &block) != LK_OK && !block);
+    CHECK(t->type->alloc(t, at->rank == 1 ? SIZE_MAX : 1000, &block) != LK_OK && !block);
     CHECK_OK(t->type->alloc(t, 1000, &block));
     multicast(t, at->rank, at->meet->size, 100);
     together(at);

@@ -1,9 +1,11 @@
 /* test_roster.c - the state of a job: joining, leaving, exchanging, disagreeing. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -215,10 +217,9 @@ static void test_awaited_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_joining),         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_lost_and_left),   cmocka_unit_test(test_exchange),
-        cmocka_unit_test(test_exchange_breaks), cmocka_unit_test(test_reports),
-        cmocka_unit_test(test_abort),           cmocka_unit_test(test_awaited_text),
+        cmocka_unit_test(test_joining),  cmocka_unit_test(test_refused),         cmocka_unit_test(test_lost_and_left),
+        cmocka_unit_test(test_exchange), cmocka_unit_test(test_exchange_breaks), cmocka_unit_test(test_reports),
+        cmocka_unit_test(test_abort),    cmocka_unit_test(test_awaited_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -242,12 +242,26 @@ static void test_crowded(void **state)
     assert_true(lk__cpus_crowded(cpus, 4));
 }
 
+/* The default /dev/shm of a container has 64 MB. */
+static void test_layout(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= LK_MAX_RANKS; size *= 2) {
+        lk_shared_layout l = lk__shared_layout(size, false);
+        assert_true(size > 16 || l.bytes * (size_t)size <= 40u << 20);
+        assert_true(l.chunk_at[0] >= LK_SHARED_ALIGN + (size_t)size * l.lane_bytes);
+        assert_true(l.chunk_at[1] >= l.chunk_at[0] + l.chunks[0] * l.chunk_bytes[0]);
+        assert_true(l.bytes >= l.chunk_at[1] + l.chunks[1] * l.chunk_bytes[1]);
+        assert_true(size == 1 || (l.chunks[0] >= (uint32_t)size && l.chunks[1] >= (uint32_t)size));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_sizes_around), cmocka_unit_test(test_all_to_all), cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_lending),          cmocka_unit_test(test_nonsense),   cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_crowded),
+        cmocka_unit_test(test_crowded),          cmocka_unit_test(test_layout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

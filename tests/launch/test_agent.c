@@ -274,7 +274,8 @@ static void who_waits_hears_who_is_missing(void **state)
     begin(&one);
     finish(&leader);
     finish(&one);
-    assert_string_equal(leader.notice, "nodes 2, 3 of 4 have not joined, 1 s left");
+    assert_non_null(strstr(leader.notice, "nodes 2, 3 of 4 have not joined, "));
+    assert_non_null(strstr(leader.notice, " s left"));
     assert_string_equal(one.notice, leader.notice);
     assert_non_null(strstr(leader.detail, "nodes 2, 3 of 4 have not joined within 6 s"));
     assert_non_null(strstr(one.detail, leader.detail));
@@ -294,9 +295,9 @@ static void a_signal_ends_the_wait(void **state)
 {
     (void)state;
     party leader = make_party(0, 2, free_port(), 60), one = make_party(1, 2, free_port(), 60);
+    interrupted = SIGINT;
     begin(&leader);
     begin(&one);
-    interrupted = SIGINT;
     finish(&leader);
     finish(&one);
     interrupted = 0;

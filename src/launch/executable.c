@@ -1,5 +1,5 @@
-/* program.c - PATH, and messages for programs that cannot be run. */
-#include "launch/program.h"
+/* executable.c - PATH, and messages for programs that cannot be run. */
+#include "launch/executable.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@ static bool is_python(const char *name)
     return length > 3 && strcmp(name + length - 3, ".py") == 0;
 }
 
-lk_status lk__program_refused(const char *path, int error)
+lk_status lk__executable_refused(const char *path, int error)
 {
     if (error == EACCES && is_python(path))
         return lk__fail(LK_STATUS_NOT_FOUND, "cannot run %s: it is not executable; give: python3 %s", path, path);
@@ -41,7 +41,7 @@ static int examine(const char *path)
     return access(path, X_OK) == 0 ? 0 : EACCES;
 }
 
-static lk_status find_in_path(const char *name, char path[LK_PROGRAM_BYTES])
+static lk_status find_in_path(const char *name, char path[LK_EXECUTABLE_BYTES])
 {
     const char *folders = getenv("PATH");
     if (folders == NULL)
@@ -50,27 +50,28 @@ static lk_status find_in_path(const char *name, char path[LK_PROGRAM_BYTES])
         end = strchr(folders, ':');
         int length = end != NULL ? (int)(end - folders) : (int)strlen(folders);
         /* An empty entry is the current folder. */
-        int size = length == 0 ? snprintf(path, LK_PROGRAM_BYTES, "./%s", name)
-                               : snprintf(path, LK_PROGRAM_BYTES, "%.*s/%s", length, folders, name);
-        if (size < LK_PROGRAM_BYTES && examine(path) == 0)
+        int size = length == 0 ? snprintf(path, LK_EXECUTABLE_BYTES, "./%s", name)
+                               : snprintf(path, LK_EXECUTABLE_BYTES, "%.*s/%s", length, folders, name);
+        if (size < LK_EXECUTABLE_BYTES && examine(path) == 0)
             return LK_OK;
     }
     const char *here = is_python(name) ? "; give: python3 " : "; it is in this folder: give ./";
-    bool there = access(name, F_OK) == 0;
+    struct stat info;
+    bool there = stat(name, &info) == 0 && S_ISREG(info.st_mode);
     return lk__fail(LK_STATUS_NOT_FOUND, "there is no program %s in PATH%s%s", name, there ? here : "",
                     there ? name : "");
 }
 
-lk_status lk__program_find(const char *name, char path[LK_PROGRAM_BYTES])
+lk_status lk__executable_find(const char *name, char path[LK_EXECUTABLE_BYTES])
 {
     if (name[0] == '\0')
         return lk__fail(LK_STATUS_NOT_FOUND, "the program's name is empty");
     if (strchr(name, '/') == NULL)
         return find_in_path(name, path);
-    if (snprintf(path, LK_PROGRAM_BYTES, "%s", name) >= LK_PROGRAM_BYTES)
-        return lk__fail(LK_STATUS_NOT_FOUND, "the program's path has more than %d bytes", LK_PROGRAM_BYTES - 1);
+    if (snprintf(path, LK_EXECUTABLE_BYTES, "%s", name) >= LK_EXECUTABLE_BYTES)
+        return lk__fail(LK_STATUS_NOT_FOUND, "the program's path has more than %d bytes", LK_EXECUTABLE_BYTES - 1);
     int error = examine(path);
     if (error == ENOENT)
         return lk__fail(LK_STATUS_NOT_FOUND, "there is no program %s", path);
-    return error == 0 ? LK_OK : lk__program_refused(path, error);
+    return error == 0 ? LK_OK : lk__executable_refused(path, error);
 }

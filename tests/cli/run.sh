@@ -1,0 +1,327 @@
+#!/bin/bash
+# run.sh PROGRAM - `lockstep run` as a user sees it: variables, output, exit
+# statuses, first causes, signals, restarts, several nodes on this host.
+set -u
+program=$(realpath "$1")
+[ -x "$program" ] || exit 1
+scratch=$(mktemp -d)
+cd "$scratch" || exit 1
+unset LOCKSTEP_TOKEN LOCKSTEP_TOKEN_FILE RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
+export MARK=lockstep-run-test-$$ # by which the ranks of this script are found
+
+checks=0 failures=0 line=
+complain() {
+    failures=$((failures + 1))
+    echo "FAILED: $*"
+    for file in out* err*; do sed "s/^/    $file: /" "$file" | tail -8; done
+}
+check() {
+    checks=$((checks + 1))
+    "${@:2}" || complain "$1"
+}
+# Processes of this script's jobs that are still there: none may be left.
+left() {
+    local file pid
+    for file in $(grep -lsz "^MARK=$MARK\$" /proc/[0-9]*/environ); do
+        pid=${file#/proc/} pid=${pid%/environ}
+        grep -qs '^State:.Z' "/proc/$pid/status" && continue
+        { tr '\0' ' ' <"/proc/$pid/cmdline"; } 2>/dev/null | grep -e sleep -e lockstep
+    done
+}
+trap 'rm -rf "$scratch"' EXIT
+
+# run STATUS ARGUMENTS... - `lockstep run ARGUMENTS` must end with STATUS in time.
+run() {
+    local wanted=$1
+    shift
+    line="run $*"
+    timeout -s KILL 60 "$program" run "$@" >out 2>err </dev/null
+    local status=$?
+    check "$line: exit status $status, not $wanted" test $status -eq "$wanted"
+}
+# said FILE TEXT... - every text must occur in the file.
+said() {
+    local file=$1 text
+    shift
+    for text in "$@"; do check "$line: '$text' is not in $file" grep -qF -- "$text" "$file"; done
+}
+refused() { # TEXT... -- ARGUMENTS...
+    local texts=()
+    while [ "$1" != -- ]; do
+        texts+=("$1")
+        shift
+    done
+    shift
+    run 2 "$@"
+    said err "lockstep: " "${texts[@]}"
+    check "$line: more than one line" test "$(wc -l <err)" -eq 1 -a ! -s out
+}
+# await SECONDS COMMAND... - until it succeeds.
+await() {
+    local end=$((SECONDS + $1))
+    while ! "${@:2}"; do
+        [ $SECONDS -lt $end ] || return 1
+        sleep .05
+    done
+}
+# The last lines of stderr are the cause: its first line is given as a pattern.
+cause_last() { # FILE PATTERN LINES_AFTER
+    check "$line: the cause is not last in $1" grep -q -- "$2" <(tail -n $((1 + $3)) "$1" | head -1)
+}
+
+# One node: torchrun's variables.
+show='echo "$RANK/$LOCAL_RANK/$WORLD_SIZE/$LOCAL_WORLD_SIZE/$NODE_RANK/$GROUP_RANK/$GROUP_WORLD_SIZE/$MASTER_ADDR/$TORCHELASTIC_RESTART_COUNT"'
+run 0 -n 2 true
+check "true says nothing" test ! -s out -a ! -s err
+for n in 1 2 3; do
+    run 0 -n $n sh -c "$show"
+    for ((r = 0; r < n; r++)); do echo "[$r] $r/$r/$n/$n/0/0/1/127.0.0.1/0"; done >wanted
+    check "variables of $n ranks" cmp -s wanted <(sort out)
+done
+run 0 --nproc_per_node=2 --standalone sh -c 'echo "$MASTER_PORT ${#LOCKSTEP_TOKEN} $LOCKSTEP_TOKEN $LOCKSTEP_RUN_ID"'
+check "ranks share port, token and id" test "$(sed 's/^...//' out | sort -u | wc -l)" -eq 1
+said out " 64 "
+run 0 --nproc auto sh -c 'echo here'
+check "auto starts a rank a core" test "$(wc -l <out)" -eq "$(nproc)"
+run 0 -n 1 -- sh -c 'echo args "$@"' sh -n 5 --max-restarts -- -x
+said out "[0] args -n 5 --max-restarts -- -x"
+LOCKSTEP_TOKEN=mine run 0 -n 1 sh -c 'echo "token $LOCKSTEP_TOKEN"'
+said out "token mine"
+run 0 -n 2 cat
+check "ranks read nothing" test ! -s out
+
+# Output: a prefix for each line, no line torn, both streams where they belong.
+run 0 -n 3 sh -c 'for i in 1 2 3 4 5 6 7 8 9; do echo "out-$RANK-$i-$(printf %0200d $i)"; echo "err-$RANK" >&2; done; printf end'
+check "no torn line" test "$(grep -cE '^\[([0-2])\] (out-\1-[1-9]-0{199}[1-9]|end)$' out)" -eq 30 -a "$(wc -l <out)" -eq 30
+check "stderr apart" test "$(grep -cE '^\[([0-2])\] err-\1$' err)" -eq 27 -a "$(wc -l <err)" -eq 27
+run 0 -n 2 --log-dir logs/deep sh -c 'echo "line of $RANK"; echo "trouble of $RANK" >&2'
+for r in 0 1; do check "log of rank $r" test "$(sort logs/deep/rank_$r.log | tr '\n' ' ')" = "line of $r trouble of $r "; done
+
+line="run | head"
+timeout -s KILL 60 bash -c '"$0" run -n 2 yes 2>err | head -1 >out; exit ${PIPESTATUS[0]}' "$program"
+check "$line: ends like a writer of a closed pipe, quietly" test $? -eq 141 -a ! -s err
+
+# A rank fails: its own status, the cause last, the rest stopped.
+run 3 -n 3 sh -c '[ $RANK = 1 ] && { echo first >&2; echo last words >&2; exit 3; }; exec sleep 50'
+cause_last err '^lockstep run: rank 1 on host .* (pid [0-9]*) exited with status 3$' 3
+said err "its last lines of stderr:" "    first" "    last words"
+check "nobody is left" test -z "$(left)"
+run 139 -n 2 sh -c '[ $RANK = 0 ] && kill -SEGV $$; exec sleep 50'
+cause_last err '^lockstep run: rank 0 .* was killed by SIGSEGV (segmentation fault)' 0
+run 7 -n 2 sh -c '[ $RANK = 0 ] && exit 0; sleep .3; exit 7'
+said err "rank 1 on host" "exited with status 7"
+run 137 -n 2 sh -c 'sleep 50 & [ $RANK = 1 ] && kill -KILL $$; trap "" TERM; wait'
+check "grandchildren and the deaf are stopped" test -z "$(left)"
+refused "nosuchprogram" -- -n 2 nosuchprogram
+
+# Restarts: all of them, each with a port and a token of its own.
+run 0 -n 2 --max-restarts 3 sh -c 'echo "$TORCHELASTIC_RESTART_COUNT $LOCKSTEP_TOKEN"; [ $TORCHELASTIC_RESTART_COUNT = 2 ]'
+check "three rounds" test "$(sort -u out | grep -c '\] [012] ')" -eq 6
+check "a token each" test "$(sed 's/.* //' out | sort -u | wc -l)" -eq 3
+said err "restart 1 of 3" "restart 2 of 3"
+check "two restarts are enough" test "$(grep -c 'restart [0-9] of' err)" -eq 2
+run 5 -n 1 --max-restarts 1 sh -c 'exit 5'
+cause_last err 'exited with status 5$' 0
+
+# Signals.
+interrupt() { # SIGNAL STATUS PROGRAM...
+    line="run and $1"
+    "$program" run -n 2 --max-restarts 9 "${@:3}" >out 2>err </dev/null &
+    local job=$!
+    await 20 eval 'test "$(grep -c ready out)" -eq 2' || complain "$line: ranks do not come up"
+    kill -"$1" $job
+    wait $job
+    check "$line: exit status" test $? -eq "$2"
+    cause_last err "^lockstep run: interrupted by SIG$1\$" 0
+    check "$line: nobody is left" test -z "$(left)"
+}
+interrupt TERM 143 sh -c 'echo ready; exec sleep 50'
+interrupt HUP 129 sh -c 'echo ready; exec sleep 50'
+# A background job of a script ignores SIGINT unless it is told otherwise.
+line="run and INT"
+bash -c 'trap - INT; exec env --default-signal=INT "$@"' - "$program" run -n 2 \
+    sh -c 'trap "echo saved; exit 1" INT; echo ready; while :; do sleep .05; done' >out 2>err </dev/null &
+job=$!
+await 20 eval 'test "$(grep -c ready out)" -eq 2' || complain "$line: ranks do not come up"
+kill -INT $job
+wait $job
+check "$line: exit status" test $? -eq 130
+check "$line: ranks may save" test "$(grep -c saved out)" -eq 2
+cause_last err "^lockstep run: interrupted by SIGINT\$" 0
+line="run and KILL"
+"$program" run -n 2 sh -c 'echo ready; sleep 50' >out 2>err </dev/null &
+job=$!
+await 20 eval 'test "$(grep -c ready out)" -eq 2' || complain "$line: ranks do not come up"
+check "$line: somebody is there before" test -n "$(left)"
+kill -KILL $job
+wait $job 2>/dev/null
+check "$line: nobody is left" await 10 eval 'test -z "$(left)"'
+
+# What is wrong on the command line.
+refused "wants a program" -- -n 2
+refused "'--nproc-per-nod'" "'--nproc-per-node'" -- --nproc-per-nod 2 true
+refused "--nproc-per-node 'two'" "auto" -- -n two true
+refused "--nproc-per-node '0'" -- -n 0 true
+refused "gpu" "auto" -- --nproc-per-node gpu true
+refused "'-nr'" "--node-rank" -- -nr 1 true
+refused "'-ip'" "--master-addr" -- -ip 10.0.0.1 true
+refused "'-m'" "python3 -m" -- -m module
+refused "'--no_python'" "PROGRAM" -- --no_python true
+refused "--bind 'cores'" "'core'" -- --bind cores true
+refused "--node-rank" "--nnodes 2" -- --nnodes 2 true
+refused "--node-rank 2" "--nnodes 2" -- --nnodes 2 --node-rank 2 true
+refused "--standalone" -- --standalone --nnodes 2 --node-rank 0 true
+refused "env://" "tcp://" -- --init-method env:// true
+refused "udp://" "tcp://" -- --init-method udp://a:1 true
+refused "give one" -- --init-method tcp://127.0.0.1:9 --master-port 9 true
+refused "give one" -- --init-method tcp://127.0.0.1:9 --rdzv-endpoint 127.0.0.1:9 true
+echo 'print(1)' >script.py
+refused "script.py" "python3 script.py" -- script.py
+
+# Several nodes, all of them here. A port that is free now comes from a job.
+free_port() { "$program" run -n 1 sh -c 'echo $MASTER_PORT' | sed 's/.* //'; }
+# nodes "NPROC NPROC ..." OPTIONS... - one agent each in the background; their ids
+# are in jobs, their output in out.K and err.K.
+nodes() {
+    local counts=($1) node
+    line="nodes $*"
+    jobs=()
+    rm -f out* err*
+    for node in "${!counts[@]}"; do
+        timeout -s KILL 60 "$program" run --nnodes ${#counts[@]} --node-rank "$node" -n "${counts[$node]}" "${@:2}" \
+            >out.$node 2>err.$node </dev/null &
+        jobs+=($!)
+    done
+}
+# ended STATUS - all agents end with it.
+ended() {
+    local node
+    for node in "${!jobs[@]}"; do
+        wait "${jobs[$node]}"
+        local status=$?
+        check "$line: node $node ends with $status, not $1" test $status -eq "$1"
+    done
+}
+host=$(uname -n)
+
+nodes "2 1" --master-port "$(free_port)" sh -c "$show"
+ended 0
+check "two nodes: variables" cmp -s <(sort out.0 out.1) - <<END
+[$host:0] 0/0/3/2/0/0/2/127.0.0.1/0
+[$host:1] 1/1/3/2/0/0/2/127.0.0.1/0
+[$host:2] 2/0/3/1/1/1/2/127.0.0.1/0
+END
+said err.0 "may join" "LOCKSTEP_TOKEN"
+export LOCKSTEP_TOKEN=secret
+nodes "1 3 2" --rdzv-endpoint "127.0.0.1:$(free_port)" sh -c 'echo "$RANK of $WORLD_SIZE at $MASTER_PORT"'
+ended 0
+unset LOCKSTEP_TOKEN
+check "three nodes: ranks" test "$(cat out.* | sed 's/.*] //; s/ at .*//' | sort | tr '\n' ' ')" = \
+    "0 of 6 1 of 6 2 of 6 3 of 6 4 of 6 5 of 6 "
+check "three nodes: one port" test "$(sed 's/.* at //' out.* | sort -u | wc -l)" -eq 1
+check "three nodes: with a token there is nothing to say" test ! -s err.0
+nodes "1 1" --init-method "file://$scratch/meeting" sh -c 'echo "$LOCKSTEP_TOKEN"'
+ended 0
+check "by file: one token" test "$(sed 's/.* //' out.* | sort -u | grep -c '^[0-9a-f]\{64\}$')" -eq 1
+check "by file: it is removed" test ! -e meeting
+
+nodes "2 2" --master-port "$(free_port)" sh -c '[ $RANK = 2 ] && { echo bad thing >&2; exit 3; }; exec sleep 50'
+ended 3
+for node in 0 1; do
+    cause_last err.$node "^lockstep run: rank 2 on host $host (pid [0-9]*) exited with status 3\$" 2
+    said err.$node "    bad thing"
+done
+check "$line: nobody is left" test -z "$(left)"
+# The crash is the cause, though another rank gives up over it and may be heard first.
+nodes "1 1 1" --master-port "$(free_port)" sh -c '[ $RANK = 2 ] && { : >going; kill -ABRT $$; }
+    [ $RANK = 1 ] && { while [ ! -e going ]; do sleep .01; done; exit 1; }; exec sleep 50'
+ended 134
+for node in 0 1 2; do cause_last err.$node "^lockstep run: rank 2 .* was killed by SIGABRT" 0; done
+
+nodes "1 1" --master-port "$(free_port)" --max-restarts 2 sh -c \
+    'echo "$TORCHELASTIC_RESTART_COUNT"; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || [ $RANK = 0 ]'
+ended 0
+for node in 0 1; do
+    said err.$node "restart 1 of 2"
+    check "$line: two rounds" test "$(sed 's/.* //' out.$node | tr '\n' ' ')" = "0 1 "
+done
+
+# A program that one node does not have.
+line="nodes with a program missing"
+mkdir -p only && cp "$(type -P true)" only/mytrue
+port=$(free_port)
+rm -f out* err*
+PATH=$scratch/only:$PATH timeout -s KILL 60 "$program" run --nnodes 2 --node-rank 0 --master-port $port mytrue >out.0 2>err.0 &
+job=$!
+timeout -s KILL 60 "$program" run --nnodes 2 --node-rank 1 --master-port $port mytrue >out.1 2>err.1
+check "$line: bad usage where it is missing" test $? -eq 2
+wait $job
+check "$line: failure elsewhere" test $? -eq 1
+said err.0 "node 1 (host $host)" "mytrue"
+said err.1 "mytrue"
+
+# An agent is killed: the others name it. Here the agents must be the jobs.
+kill_agent() { # VICTIM
+    local port node victim=$1
+    port=$(free_port)
+    line="nodes and node $victim killed"
+    rm -f out* err*
+    jobs=()
+    for node in 0 1 2; do
+        "$program" run --nnodes 3 --node-rank $node --master-port "$port" sh -c 'echo ready; exec sleep 50' \
+            >out.$node 2>err.$node </dev/null &
+        jobs+=($!)
+    done
+    await 20 eval 'test "$(cat out.* | grep -c ready)" -eq 3' || complain "$line: ranks do not come up"
+    kill -KILL "${jobs[$victim]}"
+    for node in 0 1 2; do
+        wait "${jobs[$node]}" 2>/dev/null
+        local status=$?
+        [ $node -eq $victim ] && continue
+        check "$line: node $node ends with $status, not 1" test $status -eq 1
+        cause_last err.$node "^lockstep run: node $victim (host $host) disappeared\$" 0
+    done
+    check "$line: nobody is left" await 10 eval 'test -z "$(left)"'
+}
+kill_agent 1
+kill_agent 0
+
+# A signal to one agent ends all.
+port=$(free_port)
+line="nodes and SIGTERM"
+rm -f out* err*
+jobs=()
+for node in 0 1; do
+    "$program" run --nnodes 2 --node-rank $node --master-port "$port" --max-restarts 3 sh -c 'echo ready; exec sleep 50' \
+        >out.$node 2>err.$node </dev/null &
+    jobs+=($!)
+done
+await 20 eval 'test "$(cat out.* | grep -c ready)" -eq 2' || complain "$line: ranks do not come up"
+kill -TERM "${jobs[1]}"
+ended 143
+for node in 0 1; do cause_last err.$node "^lockstep run: interrupted by SIGTERM\$" 0; done
+check "$line: nobody is left" test -z "$(left)"
+
+# A port that is taken is named; a wait that is interrupted leaves no file.
+line="nodes that wait"
+port=$(free_port)
+"$program" run --nnodes 2 --node-rank 0 --master-port "$port" true >out.0 2>err.0 </dev/null &
+job=$!
+await 20 grep -q "may join" err.0
+await 20 eval '"$program" run -n 1 --master-port $port true >out 2>err; [ $? -eq 1 ]'
+check "$line: a port that is taken" grep -q "$port" err
+kill -TERM $job
+wait $job
+check "$line: interrupted" test $? -eq 143
+"$program" run --nnodes 2 --node-rank 0 --init-method "file://$scratch/meeting" true >out.0 2>err.0 </dev/null &
+job=$!
+check "$line: the file comes" await 20 test -e meeting
+kill -TERM $job
+wait $job
+check "$line: the file goes" test ! -e meeting
+rm -f out* err*
+run 1 --nnodes 2 --node-rank 0 --master-port "$(free_port)" --timeout 1 true
+said err "node 1 of 2 has not joined within 1 s"
+
+echo "$checks checks, $failures failed"
+[ $failures -eq 0 ]

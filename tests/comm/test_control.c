@@ -1,0 +1,643 @@
+/* test_control.c - the control plane of a job: who is missing, who died, left or
+ * gave up, who disagrees, and who is kept out. Ranks are processes on loopback;
+ * the last tests are for ranks that are threads. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "comm/control.h"
+#include "comm/net.h"
+#include "comm/processes.h"
+
+typedef struct plan {
+    char method[128];
+    int port, holder;
+    int size;
+    const char *token;
+    double timeout;
+    int notices;
+    char notice[256]; /* the last */
+} plan;
+
+static void count_notice(void *arg, const char *text)
+{
+    plan *job = arg;
+    job->notices++;
+    snprintf(job->notice, sizeof job->notice, "%s", text);
+}
+
+static plan make_plan(int size, double timeout)
+{
+    plan made = {.size = size, .token = "secret", .timeout = timeout};
+    assert_int_equal(lk__net_reserve("127.0.0.1", &made.holder, &made.port), LK_OK);
+    snprintf(made.method, sizeof made.method, "tcp://127.0.0.1:%d", made.port);
+    return made;
+}
+
+static lk_group_opts options(plan *job, int rank)
+{
+    return (lk_group_opts){.init_method = job->method,
+                           .rank = rank,
+                           .world_size = job->size,
+                           .token = job->token,
+                           .timeout = job->timeout,
+                           .notice = count_notice,
+                           .notice_arg = job};
+}
+
+static lk_control *join(plan *job, int rank)
+{
+    lk_group_opts opts = options(job, rank);
+    lk_control *control = NULL;
+    CHECK(lk__control_join(&opts, &control) == LK_OK);
+    return control;
+}
+
+/* Waits for the job to break; returns why. */
+static lk_status broken(lk_control *control)
+{
+    double deadline = lk__clock() + 20;
+    lk_status status = LK_OK;
+    while (status == LK_OK && lk__clock() < deadline) {
+        status = lk__control_check(control);
+        sleep_ms(1);
+    }
+    return status;
+}
+
+static void meet(lk_control *control)
+{
+    int mine = lk__control_rank(control), all[16];
+    CHECK(lk__control_exchange(control, &mine, sizeof mine, all) == LK_OK);
+    for (int r = 0; r < lk__control_size(control); r++)
+        CHECK(all[r] == r);
+}
+
+static void start_ranks(process_fn fn, plan *job, pid_t *pids)
+{
+    for (int r = 0; r < job->size; r++)
+        pids[r] = process_start(fn, r, job);
+}
+
+/* All ranks run fn and end with 0, but for `killed` (-1: none). */
+static void run_ranks(process_fn fn, plan job, int killed)
+{
+    pid_t pids[16];
+    start_ranks(fn, &job, pids);
+    for (int r = 0; r < job.size; r++)
+        assert_int_equal(process_wait(pids[r]), r == killed ? 128 + SIGKILL : 0);
+    close(job.holder);
+}
+
+/* ---- exchange ------------------------------------------------------------ */
+
+static void exchange_often(int rank, void *arg)
+{
+    lk_control *control = join(arg, rank);
+    uint8_t mine[LK_EXCHANGE_BYTES], all[16 * LK_EXCHANGE_BYTES];
+    for (size_t i = 0; i < 50; i++) {
+        size_t bytes = i * 5;
+        memset(mine, rank + (int)i, sizeof mine);
+        CHECK(lk__control_exchange(control, mine, bytes, all) == LK_OK);
+        for (int r = 0; r < lk__control_size(control); r++)
+            for (size_t b = 0; b < bytes; b++)
+                CHECK(all[(size_t)r * bytes + b] == (uint8_t)(r + (int)i));
+    }
+    lk__control_destroy(control);
+}
+
+static void test_exchange(void **state)
+{
+    (void)state;
+    static const int sizes[] = {1, 2, 3, 5, 8};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        run_ranks(exchange_often, make_plan(sizes[i], 30), -1);
+}
+
+/* ---- missing ranks ------------------------------------------------------- */
+
+static void miss_rank_2(int rank, void *arg)
+{
+    plan *job = arg;
+    if (rank == 2)
+        return;
+    lk_group_opts opts = options(job, rank);
+    lk_control *control = NULL;
+    CHECK(lk__control_join(&opts, &control) == LK_STATUS_PEER);
+    CHECK_TEXT(lk_error_detail(), "rank 2 of 4 has not joined within 1 s");
+}
+
+static void test_missing_rank(void **state)
+{
+    (void)state;
+    run_ranks(miss_rank_2, make_plan(4, 1), -1);
+}
+
+static void hear_notice(int rank, void *arg)
+{
+    plan *job = arg;
+    lk_group_opts opts = options(job, rank);
+    lk_control *control = NULL;
+    if (rank == 2)
+        return;
+    if (rank == 3) /* calls where nobody listens */
+        opts.init_method = "tcp://127.0.0.1:1";
+    CHECK(lk__control_join(&opts, &control) == LK_STATUS_PEER);
+    CHECK(job->notices == 1);
+    if (rank == 3)
+        CHECK_TEXT(job->notice, "rank 0 of 4 at 127.0.0.1:1 does not answer, 1 s left");
+    else
+        CHECK_TEXT(job->notice, "ranks 2 and 3 of 4 have not joined, 1 s left");
+    CHECK_TEXT(lk_error_detail(), rank == 3 ? "does not answer" : "ranks 2 and 3 of 4 have not joined within 6 s");
+}
+
+static void test_notice(void **state)
+{
+    (void)state;
+    run_ranks(hear_notice, make_plan(4, 6), -1);
+}
+
+/* ---- ranks that do not fit ----------------------------------------------- */
+
+static int twin_pid; /* the first rank 1's */
+
+static void come_twice(int rank, void *arg)
+{
+    lk_group_opts opts = options(arg, rank);
+    lk_control *control = NULL;
+    CHECK(lk__control_join(&opts, &control) == LK_STATUS_MISMATCH);
+    CHECK_TEXT(lk_error_detail(), "two processes came as the same rank: rank 1 (host ");
+}
+
+static void test_same_rank_twice(void **state)
+{
+    (void)state;
+    plan job = make_plan(3, 20);
+    pid_t pids[] = {process_start(come_twice, 0, &job), process_start(come_twice, 1, &job),
+                    process_start(come_twice, 1, &job)};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(process_wait(pids[i]), 0);
+    close(job.holder);
+}
+
+static void late_twin(int rank, void *arg)
+{
+    char text[32];
+    snprintf(text, sizeof text, "pid %d)", twin_pid);
+    come_twice(rank, arg);
+    CHECK_TEXT(lk_error_detail(), text);
+}
+
+static void work_for_a_while(int rank, void *arg)
+{
+    lk_control *control = join(arg, rank);
+    for (int i = 0; i < 50; i++) {
+        sleep_ms(20);
+        CHECK(lk__control_check(control) == LK_OK);
+    }
+    meet(control);
+    lk__control_destroy(control);
+}
+
+/* A job at work refuses who comes late, and goes on. */
+static void test_late_twin(void **state)
+{
+    (void)state;
+    plan job = make_plan(2, 20);
+    pid_t pids[2];
+    start_ranks(work_for_a_while, &job, pids);
+    sleep_ms(400);
+    twin_pid = pids[1];
+    assert_int_equal(process_wait(process_start(late_twin, 1, &job)), 0);
+    assert_int_equal(process_wait(pids[0]), 0);
+    assert_int_equal(process_wait(pids[1]), 0);
+    close(job.holder);
+}
+
+static void mismatch_world(int rank, void *arg)
+{
+    plan *job = arg;
+    job->size = rank == 1 ? 3 : 2;
+    lk_group_opts opts = options(job, rank);
+    lk_control *control = NULL;
+    CHECK(lk__control_join(&opts, &control) == LK_STATUS_MISMATCH);
+    CHECK_TEXT(lk_error_detail(), "was started for a world of 3, but rank 0 (host ");
+    CHECK_TEXT(lk_error_detail(), "for a world of 2");
+}
+
+static void test_world_mismatch(void **state)
+{
+    (void)state;
+    run_ranks(mismatch_world, make_plan(2, 20), -1);
+}
+
+/* ---- strangers ----------------------------------------------------------- */
+
+static void mismatch_token(int rank, void *arg)
+{
+    plan *job = arg;
+    job->token = rank == 1 ? "other" : "secret";
+    lk_group_opts opts = options(job, rank);
+    lk_control *control = NULL;
+    CHECK(lk__control_join(&opts, &control) == LK_STATUS_PEER);
+    CHECK_TEXT(lk_error_detail(), rank == 1 ? "token" : "rank 1 of 2 has not joined");
+}
+
+static void test_wrong_token(void **state)
+{
+    (void)state;
+    run_ranks(mismatch_token, make_plan(2, 1.5), -1);
+}
+
+static int connect_stranger(int port)
+{
+    int fd = -1;
+    double deadline = lk__clock() + 10;
+    while (fd < 0 && lk__clock() < deadline)
+        if (lk__net_connect("127.0.0.1", port, deadline, &fd, NULL) != LK_OK)
+            sleep_ms(5);
+    return fd;
+}
+
+static void join_and_meet(int rank, void *arg)
+{
+    lk_control *control = join(arg, rank);
+    meet(control);
+    lk__control_destroy(control);
+}
+
+/* Many silent ones, one that sends a byte now and then, one that sends noise. */
+static void test_strangers(void **state)
+{
+    (void)state;
+    enum { SILENT = 100 };
+    plan job = make_plan(3, 20);
+    int silent[SILENT];
+    uint8_t noise[1 << 16];
+    for (size_t i = 0; i < sizeof noise; i++)
+        noise[i] = (uint8_t)(i * 7919 >> 3);
+    pid_t pids[3] = {process_start(join_and_meet, 0, &job)};
+    int loud = connect_stranger(job.port);
+    assert_true(loud >= 0);
+    ssize_t sent = send(loud, noise, sizeof noise, MSG_NOSIGNAL | MSG_DONTWAIT);
+    assert_true(sent > 0);
+    for (int i = 0; i < SILENT; i++) {
+        silent[i] = connect_stranger(job.port);
+        assert_true(silent[i] >= 0);
+    }
+    pids[1] = process_start(join_and_meet, 1, &job);
+    send(silent[SILENT - 1], "l", 1, MSG_NOSIGNAL);
+    pids[2] = process_start(join_and_meet, 2, &job);
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(process_wait(pids[r]), 0);
+    for (int i = 0; i < SILENT; i++)
+        close(silent[i]);
+    close(loud);
+    close(job.holder);
+}
+
+/* Another job's rank 0 finds the port busy, its rank 1 does not get in. */
+static void intrude(int rank, void *arg)
+{
+    plan *job = arg;
+    job->token = "another job";
+    job->timeout = 1;
+    lk_group_opts opts = options(job, rank);
+    lk_control *control = NULL;
+    char port[16];
+    snprintf(port, sizeof port, "%d", job->port);
+    CHECK(lk__control_join(&opts, &control) == (rank == 0 ? LK_STATUS_IO : LK_STATUS_PEER));
+    CHECK_TEXT(lk_error_detail(), rank == 0 ? port : "token");
+}
+
+static void test_two_jobs(void **state)
+{
+    (void)state;
+    plan job = make_plan(2, 20);
+    pid_t first = process_start(join_and_meet, 0, &job);
+    int probe = connect_stranger(job.port);
+    assert_true(probe >= 0);
+    pid_t others[] = {process_start(intrude, 0, &job), process_start(intrude, 1, &job)};
+    assert_int_equal(process_wait(others[0]), 0);
+    assert_int_equal(process_wait(others[1]), 0);
+    pid_t second = process_start(join_and_meet, 1, &job);
+    assert_int_equal(process_wait(first), 0);
+    assert_int_equal(process_wait(second), 0);
+    close(probe);
+    close(job.holder);
+}
+
+/* ---- death and departure ------------------------------------------------- */
+
+static void kill_rank(int rank, void *arg, int victim)
+{
+    lk_control *control = join(arg, rank);
+    meet(control);
+    if (rank == victim)
+        kill(getpid(), SIGKILL);
+    char text[64];
+    snprintf(text, sizeof text, "pid %d) died", (int)lk__control_members(control)[victim].pid);
+    for (int again = 0; again < 2; again++) {
+        CHECK(broken(control) == LK_STATUS_PEER);
+        CHECK_TEXT(lk_error_detail(), text);
+    }
+    int all[8];
+    CHECK(lk__control_exchange(control, &rank, sizeof rank, all) == LK_STATUS_PEER);
+    lk__control_destroy(control);
+}
+
+static void kill_rank_0(int rank, void *arg)
+{
+    kill_rank(rank, arg, 0);
+}
+
+static void kill_rank_2(int rank, void *arg)
+{
+    kill_rank(rank, arg, 2);
+}
+
+static void test_death(void **state)
+{
+    (void)state;
+    run_ranks(kill_rank_0, make_plan(3, 30), 0);
+    run_ranks(kill_rank_2, make_plan(3, 30), 2);
+}
+
+static void wait_for_victim(int rank, void *arg)
+{
+    lk_group_opts opts = options(arg, rank);
+    lk_control *control = NULL;
+    CHECK(lk__control_join(&opts, &control) == LK_STATUS_PEER);
+    CHECK_TEXT(lk_error_detail(), "died before all ranks had joined");
+}
+
+/* Of four, three come, and one of those is killed while they wait. */
+static void test_death_before_all_joined(void **state)
+{
+    (void)state;
+    for (int victim = 0; victim < 2; victim++) {
+        plan job = make_plan(4, 30);
+        pid_t pids[3];
+        for (int r = 0; r < 3; r++)
+            pids[r] = process_start(wait_for_victim, r, &job);
+        sleep_ms(500);
+        kill(pids[victim], SIGKILL);
+        for (int r = 0; r < 3; r++)
+            assert_int_equal(process_wait(pids[r]), r == victim ? 128 + SIGKILL : 0);
+        close(job.holder);
+    }
+}
+
+/* A stopped rank is awaited, not dead. */
+static void test_stopped(void **state)
+{
+    (void)state;
+    plan job = make_plan(3, 30);
+    pid_t pids[3];
+    start_ranks(work_for_a_while, &job, pids);
+    sleep_ms(300);
+    kill(pids[1], SIGSTOP);
+    sleep_ms(500);
+    kill(pids[1], SIGCONT);
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(process_wait(pids[r]), 0);
+    close(job.holder);
+}
+
+/* The job may break afterwards by another rank, which saw it first. */
+static void wait_for_leave(lk_control *control, int rank)
+{
+    double deadline = lk__clock() + 20;
+    lk_status status = LK_OK;
+    while (status == LK_OK && !lk__control_left(control, rank) && lk__clock() < deadline) {
+        status = lk__control_check(control);
+        sleep_ms(1);
+    }
+    CHECK(lk__control_left(control, rank));
+}
+
+/* Ranks leave one after the other, rank 0 first: its server stays for them. */
+static void leave_in_turn(int rank, void *arg)
+{
+    lk_control *control = join(arg, rank);
+    meet(control);
+    for (int r = 0; r < rank; r++)
+        wait_for_leave(control, r);
+    CHECK(lk__control_check(control) == LK_OK);
+    lk__control_destroy(control);
+}
+
+static void leave_and_be_needed(int rank, void *arg)
+{
+    lk_control *control = join(arg, rank);
+    if (rank != 1) {
+        int all[8];
+        wait_for_leave(control, 1);
+        CHECK(lk__control_exchange(control, &rank, sizeof rank, all) == LK_STATUS_PEER);
+        CHECK_TEXT(lk_error_detail(), "rank 1 (host ");
+        CHECK_TEXT(lk_error_detail(), "left while other ranks were waiting for it");
+    }
+    lk__control_destroy(control);
+}
+
+static void test_leave(void **state)
+{
+    (void)state;
+    run_ranks(leave_in_turn, make_plan(3, 30), -1);
+    run_ranks(leave_and_be_needed, make_plan(3, 30), -1);
+}
+
+static void stay_away(int rank, void *arg)
+{
+    lk_control *control = join(arg, rank);
+    int all[8];
+    if (rank == 1)
+        CHECK(broken(control) == LK_STATUS_PEER);
+    else
+        CHECK(lk__control_exchange(control, &rank, sizeof rank, all) == LK_STATUS_PEER);
+    CHECK_TEXT(lk_error_detail(), "rank 1 of 3 has not come to exchange addresses within 1 s");
+    lk__control_destroy(control);
+}
+
+static void test_exchange_timeout(void **state)
+{
+    (void)state;
+    run_ranks(stay_away, make_plan(3, 1), -1);
+}
+
+/* ---- abort and reports --------------------------------------------------- */
+
+static void abort_by_1(int rank, void *arg)
+{
+    lk_control *control = join(arg, rank);
+    if (rank == 1)
+        lk__control_abort(control, LK_STATUS_NONFINITE, "rank 1: the loss is not finite");
+    CHECK(broken(control) == LK_STATUS_NONFINITE);
+    CHECK(strcmp(lk_error_detail(), "rank 1: the loss is not finite") == 0);
+    lk__control_destroy(control);
+}
+
+static void test_abort(void **state)
+{
+    (void)state;
+    run_ranks(abort_by_1, make_plan(3, 30), -1);
+}
+
+/* Ranks 0 and 1 agree on #41, rank 2 does not; one more call than is kept. */
+static void report(lk_control *control)
+{
+    lk_call calls[LK_HISTORY + 1];
+    int rank = lk__control_rank(control);
+    for (uint32_t i = 0; i <= LK_HISTORY; i++)
+        calls[i] = (lk_call){.number = i, .kind = LK_CALL_ALLREDUCE, .root = -1, .count = 1024};
+    if (rank == 2)
+        calls[41] = (lk_call){.number = 41, .kind = LK_CALL_BROADCAST, .root = 1, .count = 7};
+    lk__control_report(control, calls, LK_HISTORY + 1);
+}
+
+static void check_mismatch(lk_control *control)
+{
+    CHECK(broken(control) == LK_STATUS_MISMATCH);
+    CHECK_TEXT(lk_error_detail(), " called allreduce #41 (1024 f32, sum), rank 2 called broadcast #41 (7 f32, ");
+}
+
+static void report_all(int rank, void *arg)
+{
+    lk_control *control = join(arg, rank);
+    report(control);
+    check_mismatch(control);
+    lk__control_destroy(control);
+}
+
+static void test_reports(void **state)
+{
+    (void)state;
+    run_ranks(report_all, make_plan(3, 30), -1);
+}
+
+/* ---- threads ------------------------------------------------------------- */
+
+typedef void (*thread_fn)(lk_control *control);
+
+typedef struct task {
+    lk_control *control;
+    thread_fn fn;
+} task;
+
+static void *run_task(void *arg)
+{
+    task *one = arg;
+    one->fn(one->control);
+    return NULL;
+}
+
+static void run_threads(int count, double timeout, thread_fn fn)
+{
+    lk_control *controls[8];
+    task tasks[8];
+    pthread_t threads[8];
+    lk_group_opts opts = {.timeout = timeout};
+    assert_int_equal(lk__control_threads(count, &opts, controls), LK_OK);
+    for (int r = 0; r < count; r++) {
+        assert_int_equal(lk__control_rank(controls[r]), r);
+        tasks[r] = (task){controls[r], fn};
+        assert_int_equal(pthread_create(&threads[r], NULL, run_task, &tasks[r]), 0);
+    }
+    for (int r = 0; r < count; r++)
+        pthread_join(threads[r], NULL);
+}
+
+static void thread_meet(lk_control *control)
+{
+    for (int i = 0; i < 200; i++)
+        meet(control);
+    CHECK(lk__control_check(control) == LK_OK);
+    lk__control_destroy(control);
+}
+
+static void thread_report(lk_control *control)
+{
+    report(control);
+    check_mismatch(control);
+    lk__control_destroy(control);
+}
+
+static void thread_abort(lk_control *control)
+{
+    int all[8], mine = 0;
+    if (lk__control_rank(control) == 1)
+        lk__control_abort(control, LK_STATUS_IO, "rank 1: the disk is full");
+    else
+        CHECK(lk__control_exchange(control, &mine, sizeof mine, all) == LK_STATUS_IO);
+    CHECK(lk__control_check(control) == LK_STATUS_IO);
+    CHECK_TEXT(lk_error_detail(), "rank 1: the disk is full");
+    lk__control_destroy(control);
+}
+
+static void thread_leave(lk_control *control)
+{
+    int all[8], mine = 0;
+    if (lk__control_rank(control) != 1) {
+        wait_for_leave(control, 1);
+        CHECK(lk__control_exchange(control, &mine, sizeof mine, all) == LK_STATUS_PEER);
+        CHECK_TEXT(lk_error_detail(), "left while other ranks were waiting for it");
+    }
+    lk__control_destroy(control);
+}
+
+static void thread_stay_away(lk_control *control)
+{
+    int all[8], mine = 0;
+    if (lk__control_rank(control) == 1)
+        CHECK(broken(control) == LK_STATUS_PEER);
+    else
+        CHECK(lk__control_exchange(control, &mine, sizeof mine, all) == LK_STATUS_PEER);
+    CHECK_TEXT(lk_error_detail(), "rank 1 of 3 has not come to an exchange within 0.3 s");
+    lk__control_destroy(control);
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    static const int sizes[] = {1, 2, 3, 5, 8};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        run_threads(sizes[i], 30, thread_meet);
+    run_threads(3, 30, thread_report);
+    run_threads(3, 30, thread_abort);
+    run_threads(3, 30, thread_leave);
+    run_threads(3, 0.3, thread_stay_away);
+    lk_control *none;
+    assert_int_equal(lk__control_threads(0, NULL, &none), LK_STATUS_USAGE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exchange),
+        cmocka_unit_test(test_missing_rank),
+        cmocka_unit_test(test_notice),
+        cmocka_unit_test(test_same_rank_twice),
+        cmocka_unit_test(test_late_twin),
+        cmocka_unit_test(test_world_mismatch),
+        cmocka_unit_test(test_wrong_token),
+        cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_two_jobs),
+        cmocka_unit_test(test_death),
+        cmocka_unit_test(test_death_before_all_joined),
+        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_leave),
+        cmocka_unit_test(test_exchange_timeout),
+        cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_reports),
+        cmocka_unit_test(test_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

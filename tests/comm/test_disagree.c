@@ -1,0 +1,437 @@
+/* Ranks that call different things, leave, die, give up or stay away: every
+ * other rank gets an error that says who and what, and gets it again later. */
+#define _DEFAULT_SOURCE /* anonymous memory that children share */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "comm/harness.h"
+
+/* Long enough that a text that is not about the timeout was not waited out. */
+#define PATIENCE 100.0
+
+typedef lk_status (*call_fn)(lk_group *group);
+
+static float data[4096 * 16];
+
+static lk_data floats(size_t count)
+{
+    return (lk_data){data + 4096 * 8, count, LK_DTYPE_F32};
+}
+
+static lk_status sum_10(lk_group *group)
+{
+    return lk_allreduce(group, floats(10), LK_REDUCTION_SUM, NULL);
+}
+
+static lk_status sum_11(lk_group *group)
+{
+    return lk_allreduce(group, floats(11), LK_REDUCTION_SUM, NULL);
+}
+
+static lk_status sum_10_integers(lk_group *group)
+{
+    return lk_allreduce(group, (lk_data){data, 10, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL);
+}
+
+static lk_status max_10(lk_group *group)
+{
+    return lk_allreduce(group, floats(10), LK_REDUCTION_MAX, NULL);
+}
+
+static lk_status sum_20000(lk_group *group)
+{
+    return lk_allreduce(group, floats(20000), LK_REDUCTION_SUM, NULL);
+}
+
+static lk_status sum_20001(lk_group *group)
+{
+    return lk_allreduce(group, floats(20001), LK_REDUCTION_SUM, NULL);
+}
+
+static lk_status broadcast_0(lk_group *group)
+{
+    return lk_broadcast(group, floats(10), 0, NULL);
+}
+
+static lk_status broadcast_1(lk_group *group)
+{
+    return lk_broadcast(group, floats(10), 1, NULL);
+}
+
+static lk_status gather_0(lk_group *group)
+{
+    return lk_gather(group, floats(10), NULL, data, 0, NULL);
+}
+
+static lk_status scatter_0(lk_group *group)
+{
+    return lk_scatter(group, data, NULL, floats(10), 0, NULL);
+}
+
+static lk_status barrier(lk_group *group)
+{
+    return lk_barrier(group, NULL);
+}
+
+static lk_status allgather_up(lk_group *group)
+{
+    size_t counts[] = {1, 2, 3};
+    return lk_allgather(group, floats(counts[lk_group_rank(group)]), counts, data, NULL);
+}
+
+static lk_status allgather_down(lk_group *group)
+{
+    size_t counts[] = {3, 2, 1};
+    return lk_allgather(group, floats(counts[lk_group_rank(group)]), counts, data, NULL);
+}
+
+static lk_status reduce_cut(lk_group *group, const int *bounds)
+{
+    const void *roots[LK_MAX_ROOTS];
+    for (int i = 0; i < LK_MAX_ROOTS; i++)
+        roots[i] = data;
+    return lk_allreduce_shards(group, &(lk_shard_sums){bounds, roots}, floats(10), LK_REDUCTION_SUM, NULL);
+}
+
+static lk_status shards_even(lk_group *group)
+{
+    return reduce_cut(group, (int[]){0, 2, 4, 6});
+}
+
+static lk_status shards_uneven(lk_group *group)
+{
+    return reduce_cut(group, (int[]){0, 1, 4, 6});
+}
+
+/* What rank 1 calls and what the others call, and how messages name that. */
+typedef struct quarrel {
+    call_fn other, usual;
+    const char *other_text, *usual_text;
+} quarrel;
+
+static const quarrel quarrels[] = {
+    {broadcast_0, sum_10, "broadcast #1 (10 f32, root 0", "allreduce #1 (10 f32, sum"},
+    {barrier, sum_10, "barrier #1", "allreduce #1 (10 f32, sum"},
+    {sum_11, sum_10, "allreduce #1 (11 f32, sum", "allreduce #1 (10 f32, sum"},
+    {sum_20001, sum_20000, "allreduce #1 (20001 f32, sum", "allreduce #1 (20000 f32, sum"},
+    {sum_10_integers, sum_10, "allreduce #1 (10 i32, sum", "allreduce #1 (10 f32, sum"},
+    {max_10, sum_10, "allreduce #1 (10 f32, max", "allreduce #1 (10 f32, sum"},
+    {broadcast_0, broadcast_1, "broadcast #1 (10 f32, root 0", "broadcast #1 (10 f32, root 1"},
+    {broadcast_1, broadcast_0, "broadcast #1 (10 f32, root 1", "broadcast #1 (10 f32, root 0"},
+    {allgather_up, allgather_down, "allgather #1 (6 f32", "allgather #1 (6 f32"},
+    {shards_even, shards_uneven, "allreduce #1 (10 f32, sum, split", "allreduce #1 (10 f32, sum, split"},
+    {scatter_0, gather_0, "scatter #1 (30 f32, root 0", "gather #1 (30 f32, root 0"},
+    {gather_0, scatter_0, "gather #1 (30 f32, root 0", "scatter #1 (30 f32, root 0"},
+};
+enum { QUARRELS = sizeof quarrels / sizeof *quarrels };
+
+/* Everything fails from now on, with the same words. */
+static void check_broken(lk_group *group, lk_status status)
+{
+    char text[1024], *history;
+    snprintf(text, sizeof text, "%s", lk_error_detail());
+    CHECK(lk_barrier(group, NULL) == status);
+    CHECK_TEXT(lk_error_detail(), text);
+    CHECK(sum_10(group) == status);
+    CHECK_TEXT(lk_error_detail(), text);
+    CHECK(lk_group_poll(group) == status);
+    CHECK_TEXT(lk_error_detail(), text);
+    size_t bytes = lk_group_history(group, NULL, 0);
+    CHECK((history = malloc(bytes)) != NULL);
+    CHECK(lk_group_history(group, history, bytes) == bytes && strlen(history) + 1 == bytes);
+    CHECK_TEXT(history, "barrier #0: done");
+    free(history);
+}
+
+static void check_quarrel(lk_group *group, const quarrel *q)
+{
+    char text[1024], history[8192], other[128], self[32];
+    snprintf(text, sizeof text, "%s", lk_error_detail());
+    snprintf(other, sizeof other, "rank 1 called %s", q->other_text);
+    CHECK_TEXT(text, other);
+    CHECK_TEXT(text, q->usual_text);
+    CHECK(strstr(text, "rank 0 called") || strstr(text, "rank 2 called"));
+    /* Who is named has made that call; others may have learnt of it before theirs. */
+    snprintf(self, sizeof self, "rank %d called", lk_group_rank(group));
+    lk_group_history(group, history, sizeof history);
+    if (strstr(text, self))
+        CHECK_TEXT(history, lk_group_rank(group) == 1 ? q->other_text : q->usual_text);
+}
+
+static bool quarrel_at_rank_1(lk_group *group, const team_spec *team, const void *arg)
+{
+    const quarrel *q = arg;
+    (void)team;
+    CHECK_OK(lk_barrier(group, NULL));
+    lk_status status = (lk_group_rank(group) == 1 ? q->other : q->usual)(group);
+    /* One whose part was done before anybody could know learns it in a later call. */
+    for (int i = 0; i < 3 && status == LK_OK; i++)
+        status = lk_barrier(group, NULL);
+    CHECK(status == LK_STATUS_MISMATCH);
+    check_quarrel(group, q);
+    CHECK(lk_barrier(group, NULL) == status);
+    check_quarrel(group, q);
+    return false;
+}
+
+static bool run_on(const char *transport, team_fn fn, const void *arg)
+{
+    return team_run((team_spec){.size = 3,
+                                .transport = transport,
+                                .timeout = PATIENCE,
+                                .hosts = strcmp(transport, "auto") == 0 ? "aba" : NULL},
+                    fn, arg);
+}
+
+static const char *const transports[] = {"inproc", "shm", "tcp", "auto"};
+enum { TRANSPORTS = sizeof transports / sizeof *transports };
+
+static void a_different_call_is_named(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < TRANSPORTS; t++)
+        for (size_t i = 0; i < QUARRELS; i++)
+            if (!run_on(transports[t], quarrel_at_rank_1, &quarrels[i]))
+                fail_msg("%s: %s against %s", transports[t], quarrels[i].other_text, quarrels[i].usual_text);
+}
+
+/* Those that look now and then instead of waiting find it, too. */
+static bool quarrel_while_polling(lk_group *group, const team_spec *team, const void *arg)
+{
+    lk_request *request = NULL;
+    lk_status status;
+    bool done = false;
+    (void)team, (void)arg;
+    CHECK_OK(lk_barrier(group, NULL));
+    if (lk_group_rank(group) == 1)
+        status = lk_scatter(group, data, NULL, floats(10), 0, &request);
+    else
+        status = lk_gather(group, floats(10), NULL, data, 0, &request);
+    while (status == LK_OK && !done)
+        status = lk_test(request, &done);
+    for (int i = 0; i < 3 && status == LK_OK; i++)
+        status = lk_barrier(group, NULL);
+    CHECK(status == LK_STATUS_MISMATCH);
+    CHECK_TEXT(lk_error_detail(), "rank 1 called scatter #1");
+    CHECK_TEXT(lk_error_detail(), "called gather #1");
+    check_broken(group, status);
+    return false;
+}
+
+static void a_different_call_is_named_to_those_who_poll(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < TRANSPORTS; t++)
+        assert_true(run_on(transports[t], quarrel_while_polling, NULL));
+}
+
+/* ---- messages ------------------------------------------------------------ */
+
+static bool message_of_other_length(lk_group *group, const team_spec *team, const void *arg)
+{
+    lk_status status = LK_OK;
+    (void)team, (void)arg;
+    CHECK_OK(lk_barrier(group, NULL));
+    if (lk_group_rank(group) == 0)
+        status = lk_send(group, floats(10), 2, NULL);
+    if (lk_group_rank(group) == 2)
+        status = lk_recv(group, floats(11), 0, NULL);
+    for (int i = 0; i < 3 && status == LK_OK; i++)
+        status = lk_barrier(group, NULL);
+    CHECK(status == LK_STATUS_MISMATCH);
+    CHECK_TEXT(lk_error_detail(), "rank 2 called message #0 (11 f32");
+    CHECK_TEXT(lk_error_detail(), "rank 0 called message #0 (10 f32");
+    check_broken(group, status);
+    return false;
+}
+
+/* Rank 0 sends more than rank 2 takes. */
+static bool portions_that_differ(lk_group *group, const team_spec *team, const void *arg)
+{
+    size_t counts[] = {2, 2, 2};
+    (void)team, (void)arg;
+    CHECK_OK(lk_barrier(group, NULL));
+    size_t send[] = {2, 2, lk_group_rank(group) == 0 ? 5u : 2u};
+    lk_data in = floats(send[0] + send[1] + send[2]);
+    lk_data out = {data, 6, LK_DTYPE_F32};
+    lk_status status = lk_alltoall(group, in, send, out, counts, NULL);
+    for (int i = 0; i < 3 && status == LK_OK; i++)
+        status = lk_barrier(group, NULL);
+    CHECK(status == LK_STATUS_MISMATCH);
+    CHECK_TEXT(lk_error_detail(), "alltoall #1");
+    CHECK_TEXT(lk_error_detail(), "rank 0");
+    CHECK_TEXT(lk_error_detail(), "rank 2");
+    check_broken(group, status);
+    return false;
+}
+
+static void messages_that_do_not_fit_are_named(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < TRANSPORTS; t++) {
+        assert_true(run_on(transports[t], message_of_other_length, NULL));
+        assert_true(run_on(transports[t], portions_that_differ, NULL));
+    }
+}
+
+/* ---- arguments ----------------------------------------------------------- */
+
+/* Refused at once, and the group goes on. */
+static bool impossible_arguments(lk_group *group, const team_spec *team, const void *arg)
+{
+    size_t counts[] = {1, 2, 3};
+    (void)team, (void)arg;
+    CHECK(lk_broadcast(group, floats(1), 3, NULL) == LK_STATUS_USAGE);
+    CHECK_TEXT(lk_error_detail(), "3");
+    CHECK(lk_broadcast(group, floats(1), -1, NULL) == LK_STATUS_USAGE);
+    CHECK(lk_send(group, floats(1), lk_group_rank(group), NULL) == LK_STATUS_USAGE);
+    CHECK(lk_allreduce(group, (lk_data){data, 1, LK_DTYPE_F16}, LK_REDUCTION_SUM, NULL) == LK_STATUS_USAGE);
+    CHECK(lk_allreduce(group, floats(1), (lk_reduction)9, NULL) == LK_STATUS_USAGE);
+    CHECK(lk_allgather(group, floats(4), counts, data, NULL) == LK_STATUS_USAGE);
+    CHECK(lk_reduce_scatter(group, floats(7), counts, LK_REDUCTION_SUM, data, NULL) == LK_STATUS_USAGE);
+    CHECK(reduce_cut(group, (int[]){0, 2, 1, 4}) == LK_STATUS_USAGE);
+    CHECK(reduce_cut(group, (int[]){0, 0, 0, 0}) == LK_STATUS_USAGE);
+    CHECK(lk_alltoall(group, floats(4), NULL, floats(4), NULL, NULL) == LK_STATUS_USAGE);
+    CHECK_OK(lk_barrier(group, NULL));
+    CHECK_OK(sum_10(group));
+    return false;
+}
+
+static void impossible_arguments_are_refused(void **state)
+{
+    (void)state;
+    assert_true(run_on("inproc", impossible_arguments, NULL));
+    assert_true(run_on("shm", impossible_arguments, NULL));
+}
+
+/* ---- leaving, giving up, staying away ------------------------------------ */
+
+static bool rank_1_leaves(lk_group *group, const team_spec *team, const void *arg)
+{
+    const call_fn *call = arg;
+    (void)team;
+    CHECK_OK(lk_barrier(group, NULL));
+    if (lk_group_rank(group) == 1)
+        return false;
+    lk_status status = LK_OK;
+    for (int i = 0; i < 1000 && status == LK_OK; i++)
+        status = (*call)(group);
+    CHECK(status == LK_STATUS_PEER);
+    CHECK_TEXT(lk_error_detail(), "rank 1");
+    CHECK_TEXT(lk_error_detail(), "left");
+    check_broken(group, status);
+    return false;
+}
+
+static void a_rank_that_left_is_named(void **state)
+{
+    static const call_fn calls[] = {barrier, sum_10, sum_20000, broadcast_1};
+    (void)state;
+    for (size_t t = 0; t < TRANSPORTS; t++)
+        for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+            assert_true(run_on(transports[t], rank_1_leaves, &calls[i]));
+}
+
+/* What was sent before leaving arrives. */
+static bool rank_1_sends_and_leaves(lk_group *group, const team_spec *team, const void *arg)
+{
+    enum { LENGTH = 50001 };
+    int32_t *numbers = malloc(LENGTH * sizeof *numbers);
+    (void)team, (void)arg;
+    CHECK(numbers);
+    CHECK_OK(lk_barrier(group, NULL));
+    for (int i = 0; i < LENGTH; i++)
+        numbers[i] = lk_group_rank(group) == 1 ? 3 * i : 0;
+    if (lk_group_rank(group) == 1)
+        CHECK_OK(lk_send(group, (lk_data){numbers, LENGTH, LK_DTYPE_I32}, 2, NULL));
+    if (lk_group_rank(group) == 2) {
+        struct timespec pause = {.tv_nsec = 200000000};
+        nanosleep(&pause, NULL);
+        CHECK_OK(lk_recv(group, (lk_data){numbers, LENGTH, LK_DTYPE_I32}, 1, NULL));
+        for (int i = 0; i < LENGTH; i++)
+            CHECK(numbers[i] == 3 * i);
+    }
+    free(numbers);
+    return false;
+}
+
+static void what_was_sent_before_leaving_arrives(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < TRANSPORTS; t++)
+        assert_true(run_on(transports[t], rank_1_sends_and_leaves, NULL));
+}
+
+static bool rank_1_gives_up(lk_group *group, const team_spec *team, const void *arg)
+{
+    lk_status status = LK_STATUS_PEER;
+    lk_request *request = NULL;
+    (void)team, (void)arg;
+    CHECK_OK(lk_barrier(group, NULL));
+    if (lk_group_rank(group) == 1) {
+        CHECK_OK(lk_recv(group, floats(10), 2, &request));
+        lk_group_abort(group, "the disk is full");
+        /* A call that was under way has failed, too. */
+        CHECK(lk_wait(request) == LK_STATUS_PEER);
+    } else {
+        status = lk_recv(group, floats(10), 1, NULL);
+    }
+    CHECK(status == LK_STATUS_PEER);
+    CHECK_TEXT(lk_error_detail(), "rank 1 gave up: the disk is full");
+    check_broken(group, status);
+    return false;
+}
+
+static void giving_up_reaches_all(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < TRANSPORTS; t++)
+        assert_true(run_on(transports[t], rank_1_gives_up, NULL));
+}
+
+/* Rank 1 does nothing for as long as the others need to lose patience. */
+static bool rank_1_stays_away(lk_group *group, const team_spec *team, const void *arg)
+{
+    lk_status status = LK_OK;
+    (void)arg;
+    CHECK_OK(lk_barrier(group, NULL));
+    if (lk_group_rank(group) == 1)
+        while (team->page->counter == 0 || lk_group_poll(group) == LK_OK)
+            nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    status = sum_10(group);
+    team->page->counter++;
+    CHECK(status == LK_STATUS_PEER);
+    CHECK_TEXT(lk_error_detail(), "for rank 1");
+    CHECK_TEXT(lk_error_detail(), "allreduce #1 (10 f32, sum)");
+    CHECK_TEXT(lk_error_detail(), "--timeout");
+    check_broken(group, status);
+    return false;
+}
+
+static void a_rank_that_stays_away_is_named(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < TRANSPORTS; t++)
+        assert_true(
+            team_run((team_spec){.size = 3, .transport = transports[t], .timeout = 1}, rank_1_stays_away, NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_different_call_is_named),
+        cmocka_unit_test(a_different_call_is_named_to_those_who_poll),
+        cmocka_unit_test(messages_that_do_not_fit_are_named),
+        cmocka_unit_test(impossible_arguments_are_refused),
+        cmocka_unit_test(a_rank_that_left_is_named),
+        cmocka_unit_test(what_was_sent_before_leaving_arrives),
+        cmocka_unit_test(giving_up_reaches_all),
+        cmocka_unit_test(a_rank_that_stays_away_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,187 @@
+/* Parts of a group: their order, their calls beside those of the whole, and
+ * parts of parts. */
+#define _DEFAULT_SOURCE /* anonymous memory that children share */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "comm/harness.h"
+
+static int32_t sum_of(lk_group *group, int32_t mine)
+{
+    CHECK_OK(lk_allreduce(group, (lk_data){&mine, 1, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL));
+    return mine;
+}
+
+/* A vector of some length, so that it goes in segments. */
+static void sum_long(lk_group *group, int32_t mine, int32_t want)
+{
+    enum { LENGTH = 30011 };
+    int32_t *numbers = malloc(LENGTH * sizeof *numbers);
+    CHECK(numbers);
+    for (int i = 0; i < LENGTH; i++)
+        numbers[i] = mine + i;
+    CHECK_OK(lk_allreduce(group, (lk_data){numbers, LENGTH, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL));
+    for (int i = 0; i < LENGTH; i++)
+        CHECK(numbers[i] == want + i * lk_group_size(group));
+    free(numbers);
+}
+
+/* Even and odd ranks, each in reverse order. */
+static bool halves(lk_group *group, const team_spec *team, const void *arg)
+{
+    int rank = lk_group_rank(group), size = lk_group_size(group);
+    int colour = rank % 2, members = (size + 1 - colour) / 2, before = (size - 1 - rank) / 2;
+    int32_t want = 0, ranks[TEAM_MAX];
+    lk_group *part = NULL;
+    (void)team, (void)arg;
+    for (int r = colour; r < size; r += 2)
+        want += 100 + r;
+    CHECK_OK(lk_group_split(group, colour, -rank, &part));
+    CHECK(lk_group_size(part) == members && lk_group_rank(part) == before);
+    CHECK(strcmp(lk_group_host(part, before), lk_group_host(group, rank)) == 0);
+    CHECK(sum_of(part, 100 + rank) == want);
+    sum_long(part, 100 + rank, want);
+    CHECK_OK(lk_allgather(part, (lk_data){&(int32_t){rank}, 1, LK_DTYPE_I32}, NULL, ranks, NULL));
+    for (int i = 0; i < members; i++)
+        CHECK(ranks[i] == ranks[0] - 2 * i && ranks[i] % 2 == colour);
+    /* The whole goes on, in between and with calls of both under way. */
+    lk_request *whole_call = NULL, *part_call = NULL;
+    int32_t a = rank, b = rank;
+    CHECK_OK(lk_allreduce(group, (lk_data){&a, 1, LK_DTYPE_I32}, LK_REDUCTION_MAX, &whole_call));
+    CHECK_OK(lk_allreduce(part, (lk_data){&b, 1, LK_DTYPE_I32}, LK_REDUCTION_MIN, &part_call));
+    CHECK_OK(lk_wait(part_call));
+    CHECK_OK(lk_wait(whole_call));
+    CHECK(a == size - 1 && b == colour);
+    lk_group_destroy(part);
+    CHECK(sum_of(group, 1) == size);
+    return false;
+}
+
+/* Rank 0 alone, the others without a part; then a part of a part. */
+static bool loners(lk_group *group, const team_spec *team, const void *arg)
+{
+    int rank = lk_group_rank(group), size = lk_group_size(group);
+    lk_group *part = NULL, *inner = NULL;
+    (void)team, (void)arg;
+    CHECK_OK(lk_group_split(group, rank == 0 ? 7 : -1, 0, &part));
+    CHECK((part != NULL) == (rank == 0));
+    if (part) {
+        CHECK(lk_group_size(part) == 1);
+        CHECK(sum_of(part, 5) == 5);
+    }
+    lk_group_destroy(part);
+    part = NULL;
+    CHECK_OK(lk_group_split(group, rank == 0 ? -1 : 0, 0, &part));
+    CHECK((part == NULL) == (rank == 0));
+    if (part) {
+        CHECK(lk_group_size(part) == size - 1 && lk_group_rank(part) == rank - 1);
+        CHECK_OK(lk_group_split(part, rank == 1, 0, &inner));
+        CHECK(lk_group_size(inner) == (rank == 1 ? 1 : size - 2));
+        CHECK(sum_of(inner, 3) == 3 * lk_group_size(inner));
+        CHECK(sum_of(part, 2) == 2 * (size - 1));
+    }
+    CHECK(sum_of(group, 1) == size);
+    lk_group_destroy(inner);
+    lk_group_destroy(part);
+    CHECK_OK(lk_barrier(group, NULL));
+    return false;
+}
+
+/* A quarrel in a part is told in its ranks; ranks of no part learn it, too. */
+static bool quarrel(lk_group *group, const team_spec *team, const void *arg)
+{
+    int rank = lk_group_rank(group);
+    lk_group *part = NULL;
+    lk_status status = LK_OK;
+    float x[8] = {0};
+    (void)team, (void)arg;
+    CHECK_OK(lk_group_split(group, rank == 0 ? -1 : 1, 0, &part));
+    if (rank == 0)
+        status = lk_barrier(group, NULL);
+    else
+        status = lk_allreduce(part, (lk_data){x, rank == 1 ? 3u : 4u, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL);
+    CHECK(status == LK_STATUS_MISMATCH);
+    CHECK_TEXT(lk_error_detail(), "rank 1 called allreduce #0 (3 f32, sum) in group ");
+    CHECK_TEXT(lk_error_detail(), "rank 2 called allreduce #0 (4 f32, sum) in group ");
+    CHECK(lk_barrier(group, NULL) == LK_STATUS_MISMATCH);
+    CHECK(!part || lk_barrier(part, NULL) == LK_STATUS_MISMATCH);
+    lk_group_destroy(part);
+    return false;
+}
+
+/* A colour wherever memory is shared, as trainers make them. */
+static bool hosts(lk_group *group, const team_spec *team, const void *arg)
+{
+    int rank = lk_group_rank(group);
+    lk_group *part = NULL;
+    void *block = NULL;
+    (void)arg;
+    CHECK_OK(lk_group_split(group, team->hosts[rank], rank, &part));
+    CHECK(lk_group_size(part) == lk_group_local_size(group));
+    CHECK(lk_group_rank(part) == lk_group_local_rank(group));
+    CHECK_OK(lk_group_alloc(part, 4 * sizeof(int32_t), &block));
+    *(int32_t *)block = 1;
+    CHECK_OK(lk_allreduce(part, (lk_data){block, 1, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL));
+    CHECK(*(int32_t *)block == lk_group_size(part));
+    lk_group_destroy(part);
+    CHECK_OK(lk_barrier(group, NULL));
+    return false;
+}
+
+static const team_spec teams[] = {
+    {.size = 3, .transport = "inproc"},
+    {.size = 5, .transport = "inproc"},
+    {.size = 3, .transport = "shm"},
+    {.size = 5, .transport = "shm"},
+    {.size = 5, .transport = "tcp"},
+    {.size = 3, .transport = "auto"},
+    {.size = 5, .transport = "auto", .hosts = "abbab"},
+    {.size = 8, .transport = "auto", .hosts = "aaaabbbb"},
+};
+enum { TEAMS = sizeof teams / sizeof *teams };
+
+static void parts_work_beside_the_whole(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < TEAMS; t++)
+        assert_true(team_run(teams[t], halves, NULL));
+}
+
+static void some_ranks_have_no_part(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < TEAMS; t++)
+        assert_true(team_run(teams[t], loners, NULL));
+}
+
+static void a_quarrel_in_a_part_breaks_the_whole(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < TEAMS; t++)
+        if (teams[t].size == 3)
+            assert_true(team_run(teams[t], quarrel, NULL));
+}
+
+static void a_part_may_be_a_host(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < TEAMS; t++)
+        if (teams[t].hosts)
+            assert_true(team_run(teams[t], hosts, NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_work_beside_the_whole),
+        cmocka_unit_test(some_ranks_have_no_part),
+        cmocka_unit_test(a_quarrel_in_a_part_breaks_the_whole),
+        cmocka_unit_test(a_part_may_be_a_host),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

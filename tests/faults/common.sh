@@ -1,0 +1,137 @@
+# common.sh - what the scripts of this folder share: cases that run side by side,
+# each in a folder of its own, and what must not be left when they are over.
+# Sourced; wants program, victim and stranger.
+
+scratch=$(mktemp -d)
+self=$BASHPID
+side_by_side=${LOCKSTEP_FAULTS_JOBS:-4}
+bound_us=${LOCKSTEP_FAULTS_BOUND_US:-5000000} # from a death to the last end; what is printed should be below 1 s
+export -n LOCKSTEP_TOKEN LOCKSTEP_TOKEN_FILE LOCKSTEP_HOSTID RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
+ulimit -c 0
+
+# ---- a case ------------------------------------------------------------------
+
+# Said by a case: why it failed.
+complain() { echo "$*" >>"$case_folder/failed"; }
+# said FILE TEXT...: every text is in it.
+said() {
+    local file=$1 text
+    shift
+    for text in "$@"; do
+        grep -qF -- "$text" "$file" || complain "'$text' is not in $file"
+    done
+}
+# until_true SECONDS COMMAND...: polls.
+until_true() {
+    local end=$((${EPOCHREALTIME/./} + $1 * 1000000))
+    shift
+    until "$@"; do
+        ((${EPOCHREALTIME/./} < end)) || return 1
+        read -rt 0.01 <>/dev/null
+    done
+}
+status_is() { [ "$status" = "$1" ] || complain "exit status $status, not $1"; }
+# Microseconds from the fault of rank $1 to $ended.
+took() {
+    if [ -f "fault.$1" ]; then
+        local death
+        death=$(<"fault.$1")
+        us=$((${ended/./} - ${death/./}))
+        echo "$us" >took
+        ((us < bound_us)) || complain "took $us us"
+    else
+        complain "rank $1 did not come to its fault"
+    fi
+}
+# start ARGUMENTS...: lockstep run, in the background.
+start() {
+    env --default-signal=INT,QUIT "$program" run "$@" >out 2>err </dev/null &
+    launcher=$!
+}
+finish() {
+    wait "$launcher"
+    status=$?
+    ended=$EPOCHREALTIME
+}
+
+# Processes that carry the mark of this case. This shell does not, as the kernel
+# shows what a process was started with.
+marked() {
+    local files
+    files=$(env -u FAULTS_MARK grep -lsxzF -- "FAULTS_MARK=$1" /proc/[0-9]*/environ)
+    echo "${files//[!0-9$'\n']/}"
+}
+unmarked() { [ -z "$(marked "$1")" ]; }
+
+# run_case NAME COMMAND...: in a folder of its own, with a mark that every process
+# it starts inherits.
+run_case() {
+    local name=$1
+    shift
+    case_folder=$scratch/$name
+    mkdir -p "$case_folder" && cd "$case_folder" || exit 1
+    export FAULTS_MARK=$self/$name TMPDIR=$case_folder/tmp
+    mkdir tmp
+    "$@" </dev/null
+    # Dead processes are marked until the kernel has put them away.
+    if ! until_true 2 unmarked "$FAULTS_MARK"; then
+        complain "left running: $(for pid in $(marked "$FAULTS_MARK"); do echo -n "$pid $(tr '\0' ' ' <"/proc/$pid/cmdline"); "; done)"
+        kill -KILL $(marked "$FAULTS_MARK")
+    fi
+    [ -z "$(ls tmp)" ] || complain "left in the folder for temporary files: $(ls tmp)"
+    touch over
+}
+
+# with NAME COMMAND...: as soon as there is room beside the others.
+cases=0
+with() {
+    [[ $1 =~ ${LOCKSTEP_FAULTS_ONLY:-.} ]] || return 0
+    while [ "$(jobs -rp | wc -l)" -ge "$side_by_side" ]; do
+        wait -n
+    done
+    cases=$((cases + 1))
+    run_case "$@" &
+}
+
+# ---- what is left of many ------------------------------------------------------
+
+listening() { cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" { print $2 }' | sort; }
+segments() { find /dev/shm -mindepth 1 -name 'lockstep*' 2>/dev/null | sort; }
+failures=0
+leftovers() {
+    wait
+    if ! until_true 2 same_as_before; then
+        failures=$((failures + 1))
+        echo "FAILED: after '$1' there is left in /dev/shm: $(segments | tr '\n' ' '), listening: $(listening | tr '\n' ' ')"
+    fi
+}
+before=
+same_as_before() { [ "$(listening) $(segments)" = "$before" ]; }
+
+summary() {
+    local folder worst=0 name= us
+    for folder in "$scratch"/*/; do
+        if [ ! -e "$folder/over" ]; then
+            echo "broke off" >>"$folder/failed"
+        fi
+        if [ -e "$folder/failed" ]; then
+            failures=$((failures + 1))
+            echo "FAILED: $(basename "$folder"):"
+            sed 's/^/    /' "$folder/failed"
+            tail -qn 8 "$folder"/out* "$folder"/err* 2>/dev/null | sed 's/^/    | /'
+        fi
+        if [ -e "$folder/took" ] && us=$(<"$folder/took") && ((us > worst)); then
+            worst=$us name=$(basename "$folder")
+        fi
+    done
+    echo "$cases cases in $SECONDS s, $failures failures; longest from a death to the last end:" \
+        "$((worst / 1000)) ms ($name)"
+    [ "$failures" -eq 0 ]
+}
+
+clean_up() {
+    local pids
+    pids=$(grep -lsz "^FAULTS_MARK=$self/" /proc/[0-9]*/environ | tr -dc '0-9\n')
+    [ -z "$pids" ] || kill -KILL $pids 2>/dev/null
+    rm -rf "$scratch"
+}

@@ -1,0 +1,386 @@
+#!/bin/bash
+# faults.sh LOCKSTEP VICTIM STRANGER - ranks, keepers and launchers that die or
+# stop, at every moment and in every call; strangers at the door; resources that
+# are missing. In each case: the right message, in time, and nothing left behind.
+set -u
+# A network and a /dev/shm of its own show what is left, and keep strangers away
+# from others. Without the right to have them the test does with the machine's.
+if [ -z "${FAULTS_APART:-}" ]; then
+    export FAULTS_APART=no
+    for flags in -mn -rmn; do
+        if unshare $flags sh -c 'ip link set lo up && mount -t tmpfs none /dev/shm' 2>/dev/null; then
+            FAULTS_APART=yes
+            exec unshare $flags bash "$0" "$@"
+        fi
+    done
+    echo "no namespaces here: the cases share this machine's network and /dev/shm"
+elif [ "$FAULTS_APART" = yes ]; then
+    ip link set lo up && mount -t tmpfs none /dev/shm || exit 1
+fi
+program=$(realpath "$1") victim=$(realpath "$2") stranger=$(realpath "$3")
+source "$(dirname "$(realpath "$0")")/common.sh"
+trap clean_up EXIT
+before="$(listening) $(segments)"
+
+moments=(before during after)
+calls=(allreduce reduce reduce_scatter allgather gather scatter broadcast alltoall barrier message)
+declare -A backend=([shm]="--backend shm" [tcp]="--backend tcp" [auto]="--backend auto --hosts 2")
+declare -A exits=([kill]=137 [segv]=139 [exit]=3)
+declare -A says=([kill]="was killed by SIGKILL" [segv]="was killed by SIGSEGV (segmentation fault)"
+    [exit]="exited with status 3")
+
+# ---- a rank dies -----------------------------------------------------------------
+
+# died BACKEND KIND RANK MOMENT [CALL]
+died() {
+    local way=$1 kind=$2 rank=$3 moment=$4 call=${5:-allreduce} other pid
+    # A rank that waits for others' arrival does not hear of anything but SIGTERM.
+    local stubborn=1
+    [ "$moment" != before ] || stubborn=0
+    start -n 3 "$victim" ${backend[$way]} --fault "$kind" --in "$rank" --when "$moment" --call "$call" \
+        --iterations 1000000 --stubborn $stubborn
+    finish
+    status_is "${exits[$kind]}"
+    took "$rank"
+    pid=$(<"pid.$rank")
+    grep -q "^lockstep run: rank $rank on host [^ ]* (pid $pid) ${says[$kind]}" err || complain "the cause is not told"
+    tail -n 1 err | grep -q "^lockstep run: rank $rank" || complain "the cause is not told last"
+    [ "$moment" != before ] || return
+    for other in 0 1 2; do
+        # The last rank has not come to a rendezvous that fails.
+        if [ $other -ne "$rank" ] && { [ "$moment" != during ] || [ $other -ne 2 ]; }; then
+            grep -q "^\[$other\] victim: .*rank $rank .*died" err || complain "rank $other does not tell who died"
+        fi
+    done
+}
+
+# ---- a rank is stopped -------------------------------------------------------------
+
+is_stopped() { [ -f "fault.$1" ] && grep -q '^State:.[Tt]' "/proc/$(<"pid.$1")/status" 2>/dev/null; }
+# stopped BACKEND RANK MOMENT [CALL]: for a moment only.
+stopped() {
+    start -n 3 "$victim" ${backend[$1]} --fault stop --in "$2" --when "$3" --call "${4:-allreduce}"
+    until_true 10 is_stopped "$2" || complain "rank $2 was not stopped"
+    read -rt 0.2 <>/dev/null # in which a wrong end would come
+    kill -0 "$launcher" 2>/dev/null || complain "the job ended while a rank was stopped"
+    kill -CONT "$(<"pid.$2")"
+    finish
+    status_is 0
+}
+# noticed BACKEND RANK MOMENT: until it is noticed.
+noticed() {
+    start -n 3 "$victim" ${backend[$1]} --fault stop --in "$2" --when "$3"
+    until_true 10 is_stopped "$2"
+    until_true 10 grep -q "^lockstep run: rank $2 (pid $(<"pid.$2")) is stopped (SIGSTOP); awaited, 29[0-9] s left" err ||
+        complain "the launcher does not tell who is stopped"
+    if [ "$3" = inside ]; then
+        until_true 10 grep -q "notice: rank [0-2] waits in allreduce .*for .*rank.*$2.* s left" err ||
+            complain "no rank tells whom it waits for"
+    fi
+    kill -0 "$launcher" 2>/dev/null || complain "the job ended while a rank was stopped"
+    kill -CONT "$(<"pid.$2")"
+    finish
+    status_is 0
+}
+# given_up BACKEND RANK MOMENT: by the launcher, after the timeout.
+given_up() {
+    start -n 3 --timeout 2 "$victim" ${backend[$1]} --fault stop --in "$2" --when "$3"
+    finish
+    status_is 1
+    grep -q "^lockstep run: rank $2 on host .* stayed stopped for 2 s" err || complain "the cause is not told"
+    echo $(($(tr -d . <<<"$ended") - $(tr -d . <"fault.$2") - 2000000)) >took
+}
+# timed_out BACKEND RANK MOMENT: by the other ranks.
+timed_out() {
+    start -n 3 "$victim" ${backend[$1]} --fault stop --in "$2" --when "$3" --timeout 2
+    finish
+    status_is 1
+    grep -q "^\[.\] victim: .*rank.*$2.*" err || complain "no rank names the one that is stopped"
+    grep -q "^lockstep run: rank [0-2] on host .* exited with status 1" err || complain "the cause is not told"
+    echo $(($(tr -d . <<<"$ended") - $(tr -d . <"fault.$2") - 2000000)) >took
+}
+# absent RANK: it never comes.
+absent() {
+    start -n 3 "$victim" --backend tcp --when absent --in "$1" --timeout 1
+    finish
+    status_is 1
+    if [ "$1" = 0 ]; then
+        said err "rank 0 of 3 " "gave up after 1 s"
+    else
+        said err "rank $1 of 3 has not joined within 1 s"
+    fi
+}
+
+# ---- launcher and keeper -----------------------------------------------------------
+
+keeper_of() { pgrep -x -P "$launcher" lockstep-keeper; }
+all_joined() { [ "$(grep -c 'joined:' out)" -eq 3 ]; }
+# Each of its three ranks has a child that listens to no signal but SIGKILL.
+start_family() {
+    start -n 3 "$victim" ${backend[$1]} --iterations 1000000 --child 1 "${@:2}"
+    until_true 10 all_joined || complain "the ranks did not meet"
+}
+# All that carries the mark ends by itself: $us after now.
+measure_end() {
+    local begin=$EPOCHREALTIME
+    until_true 5 unmarked "$FAULTS_MARK" || complain "processes are left after 5 s"
+    ended=$EPOCHREALTIME
+    echo $((${ended/./} - ${begin/./})) >took
+}
+launcher_killed() {
+    start_family "$1"
+    kill -KILL "$launcher"
+    wait "$launcher" 2>/dev/null
+    measure_end
+}
+keeper_killed() {
+    start_family "$1"
+    local begin=$EPOCHREALTIME keeper
+    keeper=$(keeper_of)
+    kill -KILL "$keeper"
+    finish
+    status_is 1
+    echo $((${ended/./} - ${begin/./})) >took
+    said err "keeper of the ranks (pid $keeper) was killed; all ranks were ended"
+}
+# signalled BACKEND NAME STATUS: ranks that end by the signal.
+signalled() {
+    start -n 3 "$victim" ${backend[$1]} --iterations 1000000
+    until_true 10 all_joined
+    local begin=$EPOCHREALTIME
+    kill "-$2" "$launcher"
+    finish
+    echo $((${ended/./} - ${begin/./})) >took
+    status_is "$3"
+    said err "interrupted by SIG$2"
+}
+# Twice: ranks that do not listen are not waited for any longer.
+impatient() {
+    start_family shm --stubborn 1
+    kill -TERM "$launcher"
+    read -rt 0.2 <>/dev/null
+    local begin=$EPOCHREALTIME
+    kill -TERM "$launcher"
+    finish
+    echo $((${ended/./} - ${begin/./})) >took
+    status_is 143
+}
+terminal_closed() {
+    script -qefc "exec $program run -n 3 $victim --iterations 1000000 --child 1" /dev/null >out 2>err </dev/null &
+    local terminal=$!
+    until_true 10 all_joined || complain "the ranks did not meet"
+    kill -KILL $terminal
+    wait $terminal 2>/dev/null
+    measure_end
+}
+reader_gone() {
+    "$program" run -n 3 "$victim" --iterations 1000000 --child 1 2>err | head -n 1 >out
+    status=${PIPESTATUS[0]}
+    [ "$status" -ne 0 ] || complain "status 0 although nobody reads"
+}
+suspended() {
+    start -n 3 "$victim" --backend tcp --iterations 200 --pause 0.005
+    until_true 10 all_joined
+    kill -TSTP "$launcher"
+    until_true 5 grep -q '^State:.T' "/proc/$launcher/status" || complain "the launcher does not stop"
+    until_true 5 grep -q '^State:.T' "/proc/$(<pid.1)/status" || complain "the ranks do not stop"
+    kill -CONT "$launcher"
+    finish
+    status_is 0
+}
+
+# ---- what is missing or in the way -----------------------------------------------------
+
+# full_memory SIZE TEXT VICTIM'S ARGUMENTS...
+full_memory() {
+    local size=$1 text=$2
+    shift 2
+    unshare -m sh -c 'mount -t tmpfs -o size="$0" none /dev/shm && "$@"
+        status=$?; ls /dev/shm >left; exit $status' "$size" \
+        "$program" run -n 3 "$victim" "$@" >out 2>err
+    status=$?
+    status_is 1
+    said err "$text" "/dev/shm"
+    [ ! -s left ] || complain "left in /dev/shm: $(<left)"
+}
+free_port() { # a port that nothing listens at, another one for each case
+    echo $((20000 + (BASHPID % 10000)))
+}
+busy_port() {
+    local port other
+    port=$(free_port)
+    "$victim" --init "tcp://127.0.0.1:$port" --rank 0 --world 2 --timeout 60 >out.holder 2>&1 &
+    other=$!
+    until_true 5 grep -q "$(printf ':%04X 00000000:0000 0A' "$port")" /proc/net/tcp || complain "nobody listens"
+    start -n 2 --master-port "$port" "$victim"
+    finish
+    status_is 1
+    said err "$port"
+    grep -qi "in use" err || complain "the launcher does not tell that the port is in use"
+    "$victim" --init "tcp://127.0.0.1:$port" --rank 0 --world 2 --timeout 5 >out 2>err.second
+    status=$?
+    status_is 1
+    grep -qi "$port.*in use" err.second || complain "rank 0 does not tell that the port is in use"
+    kill -KILL $other
+    wait $other 2>/dev/null
+}
+wrong_token() {
+    local port first
+    port=$(free_port)
+    "$victim" --init "tcp://127.0.0.1:$port" --rank 0 --world 2 --timeout 2 --token one >out 2>err.0 &
+    first=$!
+    LOCKSTEP_TOKEN=two "$victim" --init "tcp://127.0.0.1:$port" --rank 1 --world 2 --timeout 1 >>out 2>err.1
+    status=$?
+    status_is 1
+    said err.1 "token"
+    wait $first
+    status=$?
+    status_is 1
+    said err.0 "rank 1 of 2 has not joined within 2 s"
+}
+# Started by hand with one port for both: who does not belong is refused.
+same_port() {
+    local port rank pids=()
+    port=$(free_port)
+    for rank in 0 1; do
+        "$victim" --init "tcp://127.0.0.1:$port" --rank $rank --world 2 --timeout 10 --token one --shards 7 \
+            >out.$rank 2>err.$rank &
+        pids+=($!)
+    done
+    "$victim" --init "tcp://127.0.0.1:$port" --rank 1 --world 2 --timeout 1 --token other >out.2 2>err.2
+    status=$?
+    status_is 1
+    for rank in 0 1; do
+        wait "${pids[$rank]}"
+        status=$?
+        status_is 0
+    done
+}
+two_jobs() {
+    local one two
+    start -n 2 "$victim" --backend auto --iterations 200 --shards 7
+    one=$launcher
+    (mkdir second && cd second && exec "$program" run -n 3 "$victim" --iterations 200 --shards 7) >out.2 2>err.2 &
+    two=$!
+    launcher=$one
+    finish
+    status_is 0
+    wait $two
+    status=$?
+    status_is 0
+    [ "$(grep -c 'of 2' out)" -eq 2 ] && [ "$(grep -c 'of 3' out.2)" -eq 3 ] || complain "the jobs met"
+    [ "$(cat out out.2 | grep -o 'sum.*' | sort -u | wc -l)" -eq 1 ] || complain "the sums differ"
+}
+# strangers BACKEND: throughout the job, from before its start.
+strangers() {
+    local visitor begin
+    "$stranger" over.strangers >out.strangers 2>&1 &
+    visitor=$!
+    begin=$EPOCHREALTIME
+    start -n 3 "$victim" ${backend[$1]} --iterations 300 --pause 0.003 --shards 7
+    finish
+    status_is 0
+    echo $((${ended/./} - ${begin/./} - 900000)) >took.strangers
+    ((${ended/./} - ${begin/./} < 10000000)) || complain "strangers delayed the job"
+    touch over.strangers
+    wait $visitor || complain "no stranger got through to a port"
+}
+stale_file() {
+    start -n 2 "$victim" --init "file://$PWD/meeting" --when absent --in 1 --timeout 30
+    until_true 5 test -f meeting || complain "rank 0 wrote no file"
+    kill -KILL "$(<pid.0)"
+    finish
+    status_is 137
+    start -n 2 "$victim" --init "file://$PWD/meeting" --timeout 5
+    finish
+    status_is 1
+    said err "meeting is stale" "remove it"
+    rm -f meeting
+    start -n 2 "$victim" --init "file://$PWD/meeting" --timeout 5
+    finish
+    status_is 0
+    [ ! -e meeting ] || complain "the file is left"
+}
+no_program() {
+    start -n 3 ./nothing-of-this-name
+    finish
+    [ $status -ne 0 ] || complain "status 0"
+    said err "nothing-of-this-name"
+}
+
+# ---- all of them -----------------------------------------------------------------------
+
+for way in shm tcp auto; do
+    for kind in kill exit segv; do
+        for rank in 0 1; do
+            for moment in "${moments[@]}"; do
+                with "$way-$kind-$rank-$moment" died $way $kind $rank "$moment"
+            done
+            for call in "${calls[@]}"; do
+                with "$way-$kind-$rank-in-$call" died $way $kind $rank inside "$call"
+            done
+        done
+    done
+    leftovers "deaths over $way"
+    side_by_side=8 # they sleep, most of the time
+    for rank in 0 1; do
+        for moment in "${moments[@]}"; do
+            with "$way-stop-$rank-$moment" stopped $way $rank "$moment"
+        done
+        for call in "${calls[@]}"; do
+            with "$way-stop-$rank-in-$call" stopped $way $rank inside "$call"
+        done
+    done
+    leftovers "stops over $way"
+    side_by_side=4
+done
+for way in shm tcp auto; do
+    with "launcher-killed-$way" launcher_killed $way
+    with "keeper-killed-$way" keeper_killed $way
+    with "sigint-$way" signalled $way INT 130
+    with "sigterm-$way" signalled $way TERM 143
+    with "sighup-$way" signalled $way HUP 129
+done
+with impatient impatient
+with suspended suspended
+with reader-gone reader_gone
+if command -v script >/dev/null; then
+    with terminal-closed terminal_closed
+else
+    echo "no script(1): the closed terminal is left out"
+fi
+with busy-port busy_port
+with wrong-token wrong_token
+with same-port same_port
+with two-jobs two_jobs
+with stale-file stale_file
+with no-program no_program
+leftovers "launchers"
+side_by_side=24
+for way in shm tcp auto; do
+    for rank in 0 1; do
+        with "$way-noticed-$rank" noticed $way $rank inside
+        with "$way-noticed-$rank-before" noticed $way $rank before
+        for moment in before during inside; do
+            with "$way-given-up-$rank-$moment" given_up $way $rank $moment
+            with "$way-timed-out-$rank-$moment" timed_out $way $rank $moment
+        done
+    done
+done
+for rank in 0 1 2; do
+    with "absent-$rank" absent $rank
+done
+leftovers "ranks that are awaited"
+if [ "$FAULTS_APART" = yes ]; then
+    side_by_side=1 # the strangers call everybody
+    for way in shm tcp auto; do
+        with "strangers-$way" strangers $way
+    done
+    with full-memory full_memory 64k "space" --backend shm
+    with full-memory-auto full_memory 64k "space" --backend auto
+    with full-memory-later full_memory 24m "space" --backend shm --alloc 20000000
+else
+    echo "no namespaces here: strangers and a full /dev/shm are left out"
+fi
+leftovers "strangers and a full /dev/shm"
+summary

@@ -1,0 +1,217 @@
+/* node_test.h - running a node in a test: its output captured, what is left of
+ * it counted. */
+#ifndef LK_TESTS_NODE_TEST_H
+#define LK_TESTS_NODE_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "launch/descendants.h"
+#include "launch/node.h"
+#include "temp_folder.h"
+
+/* Long enough for a slow and busy machine; nothing waits so long when all is well. */
+enum { PATIENCE = 60, TEXT_BYTES = 1 << 20 };
+
+static char folder[TEMP_FOLDER_BYTES], run_id[64], notices[4096];
+static char out_text[TEXT_BYTES], err_text[TEXT_BYTES];
+
+static inline int set_up(void **state)
+{
+    static int count;
+    (void)state;
+    temp_folder_create(folder);
+    snprintf(run_id, sizeof run_id, "test-%ld-%d", (long)getpid(), count++);
+    setenv("T", folder, 1);
+    notices[0] = '\0';
+    return 0;
+}
+
+static inline int tear_down(void **state)
+{
+    (void)state;
+    temp_folder_remove(folder);
+    return 0;
+}
+
+static inline void take_notice(void *arg, const char *text)
+{
+    size_t length = strlen(notices);
+    (void)arg;
+    snprintf(notices + length, sizeof notices - length, "%s\n", text);
+}
+
+static inline lk_node_opts node_opts(int nproc, char *const *argv)
+{
+    return (lk_node_opts){.nproc = nproc,
+                          .world_size = nproc,
+                          .nnodes = 1,
+                          .master_addr = "127.0.0.1",
+                          .master_port = 1,
+                          .run_id = run_id,
+                          .token = "secret",
+                          .argv = argv,
+                          .timeout = 300,
+                          .notice = take_notice};
+}
+
+static inline void path_in_folder(char path[TEMP_FOLDER_BYTES + 32], const char *name)
+{
+    snprintf(path, TEMP_FOLDER_BYTES + 32, "%s/%s", folder, name);
+}
+
+static inline void read_text(const char *name, char *text, size_t bytes)
+{
+    char path[TEMP_FOLDER_BYTES + 32];
+    path_in_folder(path, name);
+    FILE *file = fopen(path, "r");
+    size_t length = file != NULL ? fread(text, 1, bytes - 1, file) : 0;
+    text[length] = '\0';
+    if (file != NULL)
+        fclose(file);
+}
+
+static inline bool file_has_line(const char *name)
+{
+    char text[64];
+    read_text(name, text, sizeof text);
+    return strchr(text, '\n') != NULL;
+}
+
+static inline pid_t pid_in_file(const char *name)
+{
+    char text[64];
+    read_text(name, text, sizeof text);
+    return (pid_t)strtol(text, NULL, 10);
+}
+
+/* Standard output and error go to files until release. */
+typedef struct capture {
+    int saved[2];
+} capture;
+
+static inline capture capture_begin(void)
+{
+    static const char *const names[] = {"stdout", "stderr"};
+    capture c;
+    fflush(NULL);
+    for (int i = 0; i < 2; i++) {
+        char path[TEMP_FOLDER_BYTES + 32];
+        path_in_folder(path, names[i]);
+        c.saved[i] = fcntl(i + 1, F_DUPFD_CLOEXEC, 10);
+        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        dup2(fd, i + 1);
+        close(fd);
+    }
+    return c;
+}
+
+static inline void capture_end(capture *c)
+{
+    fflush(NULL);
+    for (int i = 0; i < 2; i++) {
+        dup2(c->saved[i], i + 1);
+        close(c->saved[i]);
+    }
+    read_text("stdout", out_text, sizeof out_text);
+    read_text("stderr", err_text, sizeof err_text);
+}
+
+typedef struct outcome {
+    lk_status status;
+    lk_node_state state;
+    lk_cause cause;
+    int signal;
+} outcome;
+
+/* From start to stop; the node must have started. */
+static inline outcome run_node(const lk_node_opts *opts)
+{
+    outcome result = {.state = LK_NODE_RUNNING};
+    lk_node *node = NULL;
+    capture c = capture_begin();
+    result.status = lk__node_start(opts, &node);
+    while (node != NULL && result.status == LK_OK && result.state == LK_NODE_RUNNING)
+        result.status = lk__node_wait(node, -1, PATIENCE, &result.state);
+    if (node != NULL) {
+        lk__node_stop(node, SIGTERM, 0.5);
+        result.cause = *lk__node_cause(node);
+        result.signal = lk__node_signal(node);
+    }
+    lk__node_destroy(node);
+    capture_end(&c);
+    return result;
+}
+
+static inline outcome run_shell(int nproc, const char *script)
+{
+    char *argv[] = {"sh", "-c", (char *)(uintptr_t)script, NULL};
+    lk_node_opts opts = node_opts(nproc, argv);
+    return run_node(&opts);
+}
+
+static inline bool has_marker(pid_t pid)
+{
+    static char text[1 << 17];
+    char path[64], marker[96];
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    int length = snprintf(marker, sizeof marker, "LOCKSTEP_RUN_ID=%s", run_id);
+    FILE *file = fopen(path, "r");
+    size_t bytes = file != NULL ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file != NULL)
+        fclose(file);
+    text[bytes] = '\0';
+    for (size_t at = 0; at < bytes; at += strlen(text + at) + 1)
+        if (strncmp(text + at, marker, (size_t)length + 1) == 0)
+            return true;
+    return false;
+}
+
+/* Living processes that were started by this test's node, at any depth. */
+static inline int count_left(void)
+{
+    lk_processes all = {0};
+    int left = 0;
+    lk__processes_read(&all);
+    for (size_t i = 0; i < all.count; i++)
+        left += all.list[i].state != 'Z' && has_marker(all.list[i].pid);
+    lk__processes_fini(&all);
+    return left;
+}
+
+static inline bool is_gone(pid_t pid)
+{
+    lk_process process;
+    return !lk__process_read(pid, &process) || process.state == 'Z';
+}
+
+#define WAIT_UNTIL(condition)                         \
+    do {                                              \
+        double give_up = lk__clock() + PATIENCE;      \
+        while (!(condition) && lk__clock() < give_up) \
+            poll(NULL, 0, 5);                         \
+        assert_true(condition);                       \
+    } while (0)
+
+static inline void assert_contains(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("\"%s\" lacks \"%s\"", text, part);
+}
+
+#endif

@@ -1,0 +1,131 @@
+/* test_cause.c - how ends read and rank, and the variables a rank gets. */
+#include "node_test.h"
+
+#include "base/mem.h"
+#include "launch/bind.h"
+
+/* As wait(2) has them on Linux. */
+static int exited(int status)
+{
+    return status << 8;
+}
+
+static void test_text_and_exit(void **state)
+{
+    static const struct {
+        int status;
+        const char *text;
+        int exit;
+    } rows[] = {
+        {3 << 8, "exited with status 3", 3},
+        {SIGSEGV, "killed by SIGSEGV (segmentation fault)", 128 + SIGSEGV},
+        {SIGKILL, "killed by SIGKILL", 128 + SIGKILL},
+        {SIGSEGV | 0x80, "(segmentation fault), core dumped", 128 + SIGSEGV},
+        {40, "killed by signal 40", 128 + 40},
+        {-1, "stayed stopped for 300 s", 1},
+        {0, "exited with status 0", 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[128];
+        lk_cause cause = {.status = rows[i].status, .stopped_for = 300.01};
+        lk__cause_text(&cause, text, sizeof text);
+        assert_contains(text, rows[i].text);
+        assert_int_equal(lk__cause_exit(&cause), rows[i].exit);
+    }
+}
+
+static void test_order(void **state)
+{
+    (void)state;
+    lk_cause early = {.status = exited(1), .when = 1}, late = {.status = exited(2), .when = 2};
+    lk_cause crash = {.status = SIGABRT, .when = 3}, stopped = {.status = -1, .when = 0};
+    assert_true(lk__cause_before(&early, &late));
+    assert_false(lk__cause_before(&late, &early));
+    assert_true(lk__cause_before(&crash, &early));
+    assert_false(lk__cause_before(&early, &crash));
+    assert_true(lk__cause_before(&crash, &stopped));
+    assert_false(lk__cause_before(&early, &early));
+}
+
+static void test_environment(void **state)
+{
+    (void)state;
+    char *argv[] = {"env", NULL};
+    lk_node_opts opts = node_opts(2, argv);
+    opts.first_rank = 4;
+    opts.world_size = 6;
+    opts.node_rank = 2;
+    opts.nnodes = 3;
+    opts.restart = 1;
+    opts.max_restarts = 5;
+    opts.master_addr = "10.0.0.1";
+    opts.master_port = 4321;
+    setenv("RANK", "77", 1);
+    setenv("KEPT", "yes", 1);
+    setenv("TORCHELASTIC_RUN_ID", "other", 1);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    outcome end = run_node(&opts);
+    unsetenv("RANK");
+    unsetenv("TORCHELASTIC_RUN_ID");
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    assert_int_equal(end.state, LK_NODE_DONE);
+    static const char *const lines[] = {
+        "RANK=5",
+        "LOCAL_RANK=1",
+        "WORLD_SIZE=6",
+        "LOCAL_WORLD_SIZE=2",
+        "GROUP_RANK=2",
+        "GROUP_WORLD_SIZE=3",
+        "NODE_RANK=2",
+        "ROLE_RANK=5",
+        "KEPT=yes",
+        "ROLE_WORLD_SIZE=6",
+        "MASTER_ADDR=10.0.0.1",
+        "MASTER_PORT=4321",
+        "TORCHELASTIC_RESTART_COUNT=1",
+        "TORCHELASTIC_MAX_RESTARTS=5",
+        "LOCKSTEP_TOKEN=secret",
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "[5] %s\n", lines[i]);
+        assert_contains(out_text, line);
+    }
+    assert_contains(out_text, "[4] RANK=4\n");
+    assert_null(strstr(out_text, "RANK=77"));
+    assert_null(strstr(out_text, "TORCHELASTIC_RUN_ID"));
+    assert_null(strstr(out_text, "TORCHELASTIC_USE_AGENT_STORE"));
+}
+
+static void test_bind(void **state)
+{
+    (void)state;
+    char *argv[] = {"grep", "Cpus_allowed_list", "/proc/self/status", NULL};
+    lk_node_opts opts = node_opts(1, argv);
+    opts.bind = LK_BIND_CORE;
+    outcome end = run_node(&opts);
+    if (end.status == LK_STATUS_UNSUPPORTED) {
+        assert_contains(lk_error_detail(), "--bind none");
+        skip();
+    }
+    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_contains(out_text, "[0] Cpus_allowed_list:\t");
+    void *sets;
+    size_t bytes;
+    int cores = 0;
+    assert_int_equal(lk__bind_plan(300, &sets, &bytes, &cores), LK_OK);
+    assert_true(cores > 0);
+    lk__free(sets);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text_and_exit),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test_setup_teardown(test_environment, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_bind, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

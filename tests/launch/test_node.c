@@ -1,0 +1,473 @@
+/* test_node.c - ranks started, watched and ended: how each kind of end is told,
+ * and that nothing is left behind. */
+#include "node_test.h"
+
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/stat.h>
+
+static void test_all_exit_0(void **state)
+{
+    (void)state;
+    outcome end = run_shell(3, "exit 0");
+    assert_int_equal(end.status, LK_OK);
+    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(count_left(), 0);
+}
+
+static void assert_failed(const outcome *end, int rank, const char *text)
+{
+    char what[256];
+    assert_int_equal(end->status, LK_OK);
+    assert_int_equal(end->state, LK_NODE_FAILED);
+    assert_int_equal(end->cause.rank, rank);
+    assert_true(end->cause.pid > 0);
+    assert_true(end->cause.host[0] != '\0');
+    lk__cause_text(&end->cause, what, sizeof what);
+    assert_contains(what, text);
+    assert_int_equal(count_left(), 0);
+}
+
+static void test_exit_3(void **state)
+{
+    (void)state;
+    outcome end = run_shell(3, "[ $RANK = 1 ] || exec sleep 1000; echo first >&2; echo second >&2; exit 3");
+    assert_failed(&end, 1, "exited with status 3");
+    assert_int_equal(lk__cause_exit(&end.cause), 3);
+    assert_string_equal(end.cause.tail, "first\nsecond\n");
+    assert_contains(err_text, "[1] first\n[1] second\n");
+}
+
+static void test_signals(void **state)
+{
+    (void)state;
+    outcome end = run_shell(2, "[ $RANK = 0 ] || exec sleep 1000; ulimit -c 0; kill -SEGV $$");
+    assert_failed(&end, 0, "killed by SIGSEGV (segmentation fault)");
+    assert_int_equal(lk__cause_exit(&end.cause), 128 + SIGSEGV);
+    end = run_shell(2, "[ $RANK = 1 ] || exec sleep 1000; kill -KILL $$");
+    assert_failed(&end, 1, "killed by SIGKILL");
+}
+
+/* Rank 0 ends by itself because it lost rank 1; the crash is the cause. */
+static void test_crash_beats_echo(void **state)
+{
+    (void)state;
+    outcome end =
+        run_shell(2, "if [ $RANK = 0 ]; then mkfifo $T/lost.$$; mv $T/lost.$$ $T/lost; cat $T/lost; exit 1; fi;"
+                     "while ! [ -p $T/lost ]; do :; done; ulimit -c 0; exec 3>$T/lost; kill -ABRT $$");
+    assert_failed(&end, 1, "killed by SIGABRT");
+}
+
+static void test_rank_deaf_to_term_is_killed(void **state)
+{
+    (void)state;
+    outcome end = run_shell(2, "if [ $RANK = 0 ]; then trap '' TERM INT HUP; echo > $T/deaf;"
+                               "while :; do sleep 1000; done; fi; while ! [ -s $T/deaf ]; do :; done; exit 9");
+    assert_failed(&end, 1, "exited with status 9");
+}
+
+/* Children that left the session, and their children, of good and bad ranks. */
+static void test_grandchildren_are_ended(void **state)
+{
+    static const char script[] = "setsid nohup sh -c 'trap \"\" TERM HUP; sleep 1000 & echo $$ > $T/g$RANK; wait' "
+                                 ">/dev/null 2>&1 & while ! [ -s $T/g$RANK ]; do :; done; [ $T/end != $T/x ] && exit ";
+    (void)state;
+    char text[512];
+    for (int status = 0; status < 2; status++) {
+        snprintf(text, sizeof text, "%s%d", script, status);
+        outcome end = run_shell(2, text);
+        assert_int_equal(end.state, status == 0 ? LK_NODE_DONE : LK_NODE_FAILED);
+        assert_true(is_gone(pid_in_file("g0")) && is_gone(pid_in_file("g1")));
+        assert_int_equal(count_left(), 0);
+    }
+}
+
+/* Grandchildren that hold the rank's output open do not delay the end. */
+static void test_output_held_open(void **state)
+{
+    (void)state;
+    outcome end = run_shell(1, "sleep 1000 & echo done");
+    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_string_equal(out_text, "[0] done\n");
+    assert_int_equal(count_left(), 0);
+}
+
+/* Processes that multiply while they are being ended. */
+static void test_forks_while_ending(void **state)
+{
+    (void)state;
+    outcome end = run_shell(2, "trap '' TERM; if [ $RANK = 0 ]; then "
+                               "f() { sleep 0.01; f & }; f; setsid sh -c 'g() { sleep 0.01; g & }; g' & "
+                               "echo > $T/on; wait; sleep 1000; fi;"
+                               "while ! [ -s $T/on ]; do :; done; exit 4");
+    assert_failed(&end, 1, "exited with status 4");
+}
+
+/* Starts a node in a process of its own, which only waits. */
+static pid_t start_launcher(const char *script)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0)
+        return pid;
+    char *argv[] = {"sh", "-c", (char *)(uintptr_t)script, NULL};
+    lk_node_opts opts = node_opts(2, argv);
+    lk_node *node;
+    lk_node_state now = LK_NODE_RUNNING;
+    lk_status status = lk__node_start(&opts, &node);
+    while (status == LK_OK && now == LK_NODE_RUNNING)
+        status = lk__node_wait(node, -1, PATIENCE, &now);
+    if (status != LK_OK)
+        _exit(strstr(lk_error_detail(), "keeper") != NULL ? 50 : 51);
+    int signal = lk__node_signal(node);
+    lk__node_stop(node, SIGTERM, 0.2);
+    lk__node_destroy(node);
+    _exit(now == LK_NODE_INTERRUPTED ? 100 + signal : 52);
+}
+
+/* Each rank has a grandchild in a session of its own; $PPID is the keeper. */
+static const char FAMILY[] = "setsid sh -c 'trap \"\" TERM; sleep 1000 & wait; sleep 1000' & "
+                             "echo $PPID > $T/keeper; echo $$ > $T/rank$RANK; wait";
+
+static void test_launcher_killed(void **state)
+{
+    (void)state;
+    pid_t launcher = start_launcher(FAMILY);
+    WAIT_UNTIL(file_has_line("rank0") && file_has_line("rank1") && count_left() >= 6);
+    pid_t keeper = pid_in_file("keeper");
+    assert_false(is_gone(keeper));
+    kill(launcher, SIGKILL);
+    waitpid(launcher, NULL, 0);
+    WAIT_UNTIL(count_left() == 0 && is_gone(keeper));
+}
+
+static void test_keeper_killed(void **state)
+{
+    (void)state;
+    int status = 0;
+    pid_t launcher = start_launcher(FAMILY);
+    WAIT_UNTIL(file_has_line("rank0") && file_has_line("rank1") && count_left() >= 6);
+    kill(pid_in_file("keeper"), SIGKILL);
+    assert_int_equal(waitpid(launcher, &status, 0), launcher);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 50);
+    WAIT_UNTIL(count_left() == 0);
+}
+
+static void test_launcher_signalled(void **state)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    (void)state;
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        int status = 0;
+        pid_t launcher = start_launcher(FAMILY);
+        WAIT_UNTIL(count_left() >= 6);
+        kill(launcher, signals[i]);
+        assert_int_equal(waitpid(launcher, &status, 0), launcher);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 100 + signals[i]);
+        assert_int_equal(count_left(), 0);
+    }
+}
+
+static void test_output_closed(void **state)
+{
+    (void)state;
+    int ends[2], status = 0;
+    assert_int_equal(pipe(ends), 0);
+    int saved = dup(STDOUT_FILENO);
+    dup2(ends[1], STDOUT_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    pid_t launcher = start_launcher("while :; do echo text; sleep 0.01; done");
+    dup2(saved, STDOUT_FILENO);
+    close(saved);
+    assert_int_equal(waitpid(launcher, &status, 0), launcher);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 100 + SIGPIPE);
+    assert_int_equal(count_left(), 0);
+}
+
+/* A reader that does not read holds up neither a failure nor the end. */
+static void test_output_not_read(void **state)
+{
+    (void)state;
+    int ends[2], status = 0;
+    assert_int_equal(pipe(ends), 0);
+    int saved = dup(STDOUT_FILENO);
+    dup2(ends[1], STDOUT_FILENO);
+    close(ends[1]);
+    pid_t launcher = start_launcher("if [ $RANK = 1 ]; then while :; do echo text; done; fi;"
+                                    "dd if=/dev/zero bs=1024 count=4096; exit 7");
+    dup2(saved, STDOUT_FILENO);
+    close(saved);
+    WAIT_UNTIL(count_left() > 0);
+    kill(launcher, SIGTERM);
+    assert_int_equal(waitpid(launcher, &status, 0), launcher);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(count_left(), 0);
+    close(ends[0]);
+}
+
+static void test_stopped_rank_times_out(void **state)
+{
+    (void)state;
+    char *argv[] = {"sh", "-c", "[ $RANK = 0 ] && exec sleep 1000; kill -STOP $$; exit 0", NULL};
+    lk_node_opts opts = node_opts(2, argv);
+    opts.timeout = 0.4;
+    outcome end = run_node(&opts);
+    assert_failed(&end, 1, "stayed stopped for 0 s");
+    assert_int_equal(end.cause.status, -1);
+    assert_int_equal(lk__cause_exit(&end.cause), 1);
+}
+
+/* A debugger holds the rank: its parent is told of no stop. */
+static void test_traced_rank_is_stopped(void **state)
+{
+    (void)state;
+    char *argv[] = {"sh", "-c", "echo $$ > $T/rank; exec sleep 1000", NULL};
+    lk_node_opts opts = node_opts(1, argv);
+    opts.timeout = 0.4;
+    pid_t tracer = fork();
+    if (tracer == 0) {
+        int status = 0;
+        while (!file_has_line("rank"))
+            poll(NULL, 0, 5);
+        pid_t rank = pid_in_file("rank");
+        if (ptrace(PTRACE_ATTACH, rank, NULL, NULL) != 0)
+            _exit(2);
+        while (waitpid(rank, &status, 0) == rank && !WIFSIGNALED(status))
+            ;
+        _exit(0);
+    }
+    double give_up = lk__clock() + PATIENCE;
+    int status = 0;
+    lk_node *node;
+    lk_node_state now = LK_NODE_RUNNING;
+    assert_int_equal(lk__node_start(&opts, &node), LK_OK);
+    bool traced = true;
+    while (now == LK_NODE_RUNNING && traced && lk__clock() < give_up) {
+        assert_int_equal(lk__node_wait(node, -1, 0.1, &now), LK_OK);
+        traced = waitpid(tracer, &status, WNOHANG) != tracer;
+    }
+    lk__node_stop(node, SIGTERM, 0);
+    lk_cause cause = *lk__node_cause(node);
+    lk__node_destroy(node);
+    if (!traced)
+        skip(); /* this machine forbids tracing */
+    assert_int_equal(now, LK_NODE_FAILED);
+    assert_int_equal(cause.status, -1);
+    assert_int_equal(waitpid(tracer, &status, 0), tracer);
+    assert_int_equal(count_left(), 0);
+}
+
+static void test_stopped_rank_is_awaited(void **state)
+{
+    (void)state;
+    char *argv[] = {"sh", "-c", "echo $$ > $T/rank; kill -STOP $$; exit 0", NULL};
+    lk_node_opts opts = node_opts(1, argv);
+    lk_node *node;
+    lk_node_state now = LK_NODE_RUNNING;
+    assert_int_equal(lk__node_start(&opts, &node), LK_OK);
+    double give_up = lk__clock() + PATIENCE;
+    while (now == LK_NODE_RUNNING && notices[0] == '\0' && lk__clock() < give_up)
+        assert_int_equal(lk__node_wait(node, -1, 0.1, &now), LK_OK);
+    assert_int_equal(now, LK_NODE_RUNNING);
+    assert_contains(notices, "rank 0 (pid ");
+    assert_contains(notices, ") is stopped (SIGSTOP); awaited, 29");
+    kill(pid_in_file("rank"), SIGCONT);
+    assert_int_equal(lk__node_wait(node, -1, PATIENCE, &now), LK_OK);
+    assert_int_equal(now, LK_NODE_DONE);
+    lk__node_destroy(node);
+}
+
+static void assert_not_found(char *program, const char *part)
+{
+    char *argv[] = {program, NULL};
+    lk_node_opts opts = node_opts(2, argv);
+    lk_node *node;
+    assert_int_equal(lk__node_start(&opts, &node), LK_STATUS_NOT_FOUND);
+    assert_contains(lk_error_detail(), part);
+    assert_int_equal(count_left(), 0);
+}
+
+static void test_missing_program(void **state)
+{
+    (void)state;
+    char path[TEMP_FOLDER_BYTES + 32];
+    path_in_folder(path, "script");
+    assert_not_found("no-such-program-anywhere", "no program no-such-program-anywhere in PATH");
+    assert_not_found(path, "no program");
+    assert_not_found(folder, "Is a directory");
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("true\n", file);
+    fclose(file);
+    if (geteuid() != 0)
+        assert_not_found(path, "not executable");
+    chmod(path, 0700);
+    assert_not_found(path, "#!");
+    file = fopen(path, "w");
+    fputs("#!/no/such/interpreter\n", file);
+    fclose(file);
+    assert_not_found(path, "interpreter");
+}
+
+static void test_ranks_get_three_descriptors(void **state)
+{
+    (void)state;
+    int fd = open("/dev/null", O_RDONLY), high = fcntl(fd, F_DUPFD, 200);
+    outcome end = run_shell(2, "i=3; while [ $i -lt 300 ]; do [ -e /proc/$$/fd/$i ] && echo open $i; i=$((i+1)); done;"
+                               "readlink /proc/self/fd/0");
+    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_null(strstr(out_text, "open"));
+    assert_contains(out_text, "[1] /dev/null\n");
+    close(fd);
+    close(high);
+}
+
+static void test_ranks_have_plain_signals(void **state)
+{
+    (void)state;
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, before[2];
+    sigset_t usr1, mask;
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    sigaction(SIGUSR2, &ignore, &before[0]);
+    sigprocmask(SIG_BLOCK, &usr1, &mask);
+    outcome end = run_shell(1, "exec grep -E 'SigBlk|SigIgn|SigCgt' /proc/self/status");
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+    sigaction(SIGUSR2, &before[0], NULL);
+    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_contains(out_text, "SigBlk:\t0000000000000000\n");
+    assert_contains(out_text, "SigIgn:\t0000000000000000\n");
+}
+
+static void on_signal(int number)
+{
+    (void)number;
+}
+
+static void test_caller_gets_its_own_back(void **state)
+{
+    (void)state;
+    struct sigaction own = {.sa_handler = on_signal}, plain, now;
+    sigset_t before, after;
+    int reaper = 1;
+    sigaction(SIGINT, &own, &plain);
+    sigaction(SIGCHLD, &own, NULL);
+    sigprocmask(SIG_SETMASK, NULL, &before);
+    pid_t other = fork();
+    if (other == 0) {
+        execlp("sleep", "sleep", "1000", (char *)NULL);
+        _exit(1);
+    }
+    outcome end = run_shell(2, "[ $RANK = 0 ] || exec sleep 1000; exit 5");
+    assert_failed(&end, 0, "status 5");
+    sigaction(SIGINT, &plain, &now);
+    assert_ptr_equal(now.sa_handler, on_signal);
+    sigaction(SIGCHLD, &plain, &now);
+    assert_ptr_equal(now.sa_handler, on_signal);
+    sigprocmask(SIG_SETMASK, NULL, &after);
+    assert_int_equal(sigismember(&after, SIGINT), sigismember(&before, SIGINT));
+    assert_int_equal(sigismember(&after, SIGPIPE), sigismember(&before, SIGPIPE));
+    assert_int_equal(prctl(PR_GET_CHILD_SUBREAPER, &reaper), 0);
+    assert_int_equal(reaper, 0);
+    assert_false(is_gone(other));
+    kill(other, SIGKILL);
+    assert_int_equal(waitpid(other, NULL, 0), other);
+}
+
+/* Not even when the keeper was killed are the caller's other children touched. */
+static void test_other_children_are_spared(void **state)
+{
+    (void)state;
+    char *argv[] = {"sh", "-c", (char *)(uintptr_t)FAMILY, NULL};
+    lk_node_opts opts = node_opts(2, argv);
+    lk_node *node;
+    lk_node_state now = LK_NODE_RUNNING;
+    pid_t other = fork();
+    if (other == 0) {
+        execlp("sleep", "sleep", "1000", (char *)NULL);
+        _exit(1);
+    }
+    assert_int_equal(lk__node_start(&opts, &node), LK_OK);
+    WAIT_UNTIL(count_left() >= 6);
+    kill(pid_in_file("keeper"), SIGKILL);
+    lk_status status = LK_OK;
+    while (status == LK_OK)
+        status = lk__node_wait(node, -1, PATIENCE, &now);
+    assert_int_equal(status, LK_STATUS_PEER);
+    lk__node_destroy(node);
+    assert_int_equal(count_left(), 0);
+    assert_false(is_gone(other));
+    kill(other, SIGKILL);
+    assert_int_equal(waitpid(other, NULL, 0), other);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
+static void test_wait_returns_for_extra_fd_and_time(void **state)
+{
+    (void)state;
+    char *argv[] = {"sleep", "1000", NULL};
+    lk_node_opts opts = node_opts(1, argv);
+    lk_node *node;
+    lk_node_state now = LK_NODE_DONE;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(lk__node_start(&opts, &node), LK_OK);
+    assert_int_equal(lk__node_wait(node, ends[0], 0.01, &now), LK_OK);
+    assert_int_equal(now, LK_NODE_RUNNING);
+    assert_int_equal(write(ends[1], "x", 1), 1);
+    double begin = lk__clock();
+    assert_int_equal(lk__node_wait(node, ends[0], 10 * PATIENCE, &now), LK_OK);
+    assert_true(lk__clock() - begin < PATIENCE);
+    assert_int_equal(now, LK_NODE_RUNNING);
+    lk__node_destroy(node);
+    assert_int_equal(count_left(), 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void test_many_ranks(void **state)
+{
+    (void)state;
+    outcome end = run_shell(64, "echo $RANK of $WORLD_SIZE");
+    assert_int_equal(end.state, LK_NODE_DONE);
+    for (int i = 0; i < 64; i++) {
+        char line[32];
+        snprintf(line, sizeof line, "[%d] %d of 64\n", i, i);
+        assert_contains(out_text, line);
+    }
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        CASE(test_all_exit_0),
+        CASE(test_exit_3),
+        CASE(test_signals),
+        CASE(test_crash_beats_echo),
+        CASE(test_rank_deaf_to_term_is_killed),
+        CASE(test_grandchildren_are_ended),
+        CASE(test_output_held_open),
+        CASE(test_forks_while_ending),
+        CASE(test_launcher_killed),
+        CASE(test_keeper_killed),
+        CASE(test_launcher_signalled),
+        CASE(test_output_closed),
+        CASE(test_output_not_read),
+        CASE(test_stopped_rank_times_out),
+        CASE(test_traced_rank_is_stopped),
+        CASE(test_stopped_rank_is_awaited),
+        CASE(test_missing_program),
+        CASE(test_ranks_get_three_descriptors),
+        CASE(test_ranks_have_plain_signals),
+        CASE(test_caller_gets_its_own_back),
+        CASE(test_other_children_are_spared),
+        CASE(test_wait_returns_for_extra_fd_and_time),
+        CASE(test_many_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,194 @@
+/* test_output.c - what ranks write: whole lines, prefixes, logs, the tail. */
+#include "node_test.h"
+
+#include "launch/output.h"
+
+static size_t count_lines(const char *text)
+{
+    size_t lines = 0;
+    for (; *text != '\0'; text++)
+        lines += *text == '\n';
+    return lines;
+}
+
+static void test_streams_and_unfinished_lines(void **state)
+{
+    (void)state;
+    outcome end = run_shell(1, "echo out; echo err >&2; echo; printf unfinished; printf 'bad end' >&2");
+    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_string_equal(out_text, "[0] out\n[0] \n[0] unfinished\n");
+    assert_string_equal(err_text, "[0] err\n[0] bad end\n");
+}
+
+/* Writers that flush inside lines, all at once. */
+static void test_lines_are_never_torn(void **state)
+{
+    (void)state;
+    outcome end = run_shell(4, "i=0; while [ $i -lt 300 ]; do printf 'begin %s ' $RANK; printf 'middle '; "
+                               "echo end $RANK; i=$((i+1)); done");
+    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(count_lines(out_text), 1200);
+    for (char *line = out_text, *next; *line != '\0'; line = next) {
+        next = strchr(line, '\n') + 1;
+        char wanted[64];
+        int length = snprintf(wanted, sizeof wanted, "[%c] begin %c middle end %c\n", line[1], line[1], line[1]);
+        assert_memory_equal(line, wanted, (size_t)length);
+    }
+}
+
+/* One slow pipe takes both streams, and its reader the lines in small bites;
+ * they are longer than what a pipe takes at once. */
+static void test_one_slow_reader(void **state)
+{
+    (void)state;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    pid_t launcher = fork();
+    if (launcher == 0) {
+        dup2(ends[1], STDOUT_FILENO);
+        dup2(ends[1], STDERR_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        char *argv[] = {"sh", "-c",
+                        "x=$(head -c 5000 /dev/zero | tr '\\0' x); i=0;"
+                        "while [ $i -lt 20 ]; do echo a$x; echo b$x >&2; i=$((i+1)); done",
+                        NULL};
+        lk_node_opts opts = node_opts(2, argv);
+        lk_node *node;
+        lk_node_state now = LK_NODE_RUNNING;
+        if (lk__node_start(&opts, &node) != LK_OK || lk__node_wait(node, -1, PATIENCE, &now) != LK_OK)
+            _exit(1);
+        /* Destroy waits a second at most for a reader that stands still. */
+        lk__node_destroy(node);
+        _exit(now != LK_NODE_DONE);
+    }
+    close(ends[1]);
+    size_t length = 0;
+    for (ssize_t n; (n = read(ends[0], out_text + length, 777)) > 0; length += (size_t)n)
+        if (length % 5 == 0)
+            poll(NULL, 0, 1);
+    close(ends[0]);
+    out_text[length] = '\0';
+    int status = 1;
+    assert_int_equal(waitpid(launcher, &status, 0), launcher);
+    assert_int_equal(status, 0);
+    assert_int_equal(count_lines(out_text), 80);
+    for (char *line = out_text, *next; *line != '\0'; line = next) {
+        next = strchr(line, '\n') + 1;
+        assert_int_equal(next - line, 4 + 1 + 5000 + 1);
+        assert_true(line[4] == 'a' || line[4] == 'b');
+    }
+}
+
+static void test_long_lines_are_cut(void **state)
+{
+    (void)state;
+    outcome end = run_shell(1, "head -c 150000 /dev/zero | tr '\\0' x; echo; echo after");
+    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(count_lines(out_text), 4);
+    assert_int_equal(strchr(out_text, '\n') - out_text, 4 + LK_OUTPUT_LINE);
+    size_t letters = 0;
+    for (char *c = out_text; *c != '\0'; c++)
+        letters += *c == 'x';
+    assert_int_equal(letters, 150000);
+    assert_contains(out_text, "x\n[0] after\n");
+}
+
+static void test_progress_bars(void **state)
+{
+    (void)state;
+    outcome end = run_shell(1, "printf '\\r 10%%\\r 20%%\\r'; printf ' 30%%\\ndos\\r\\n'");
+    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_string_equal(out_text, "[0]  10%\n[0]  20%\n[0]  30%\n[0] dos\r\n");
+}
+
+static void test_host_in_prefix(void **state)
+{
+    (void)state;
+    char host[64] = "", wanted[128];
+    char *argv[] = {"sh", "-c", "echo hello", NULL};
+    lk_node_opts opts = node_opts(1, argv);
+    opts.name_host = true;
+    opts.first_rank = 5;
+    opts.world_size = 6;
+    outcome end = run_node(&opts);
+    assert_int_equal(end.state, LK_NODE_DONE);
+    gethostname(host, sizeof host - 1);
+    snprintf(wanted, sizeof wanted, "[%s:5] hello\n", host);
+    assert_string_equal(out_text, wanted);
+}
+
+static void test_raw(void **state)
+{
+    (void)state;
+    char *argv[] = {"sh", "-c", "printf 'a\\r'; printf 'b\\n'; printf c", NULL};
+    lk_node_opts opts = node_opts(1, argv);
+    opts.raw = true;
+    outcome end = run_node(&opts);
+    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_string_equal(out_text, "a\rb\nc\n");
+}
+
+static void test_logs(void **state)
+{
+    (void)state;
+    char logs[TEMP_FOLDER_BYTES + 32], text[256];
+    char *argv[] = {"sh", "-c", "echo out $RANK; sleep 0.1; echo err $RANK >&2", NULL};
+    lk_node_opts opts = node_opts(2, argv);
+    path_in_folder(logs, "deep/er/logs");
+    opts.log_dir = logs;
+    for (opts.restart = 0; opts.restart < 2; opts.restart++) {
+        outcome end = run_node(&opts);
+        assert_int_equal(end.state, LK_NODE_DONE);
+        read_text("deep/er/logs/rank_1.log", text, sizeof text);
+        assert_string_equal(text, opts.restart == 0 ? "out 1\nerr 1\n" : "out 1\nerr 1\nout 1\nerr 1\n");
+    }
+    opts.restart = 0;
+    assert_int_equal(run_node(&opts).state, LK_NODE_DONE);
+    read_text("deep/er/logs/rank_0.log", text, sizeof text);
+    assert_string_equal(text, "out 0\nerr 0\n");
+}
+
+static void test_log_folder_that_cannot_be(void **state)
+{
+    (void)state;
+    char *argv[] = {"sh", "-c", "echo > $T/ran", NULL}, ran[TEMP_FOLDER_BYTES + 32];
+    lk_node_opts opts = node_opts(1, argv);
+    opts.log_dir = "/dev/null/logs";
+    lk_node *node;
+    assert_int_equal(lk__node_start(&opts, &node), LK_STATUS_IO);
+    assert_contains(lk_error_detail(), "/dev/null/logs");
+    path_in_folder(ran, "ran");
+    assert_int_not_equal(access(ran, F_OK), 0);
+}
+
+static void test_tail_is_bounded(void **state)
+{
+    (void)state;
+    outcome end = run_shell(1, "i=0; while [ $i -lt 50 ]; do echo line $i >&2; i=$((i+1)); done; exit 1");
+    assert_int_equal(end.state, LK_NODE_FAILED);
+    assert_int_equal(count_lines(end.cause.tail), LK_OUTPUT_TAIL_LINES);
+    assert_memory_equal(end.cause.tail, "line 40\n", 8);
+    assert_contains(end.cause.tail, "line 49\n");
+    end = run_shell(1, "head -c 100000 /dev/zero | tr '\\0' y >&2; echo last >&2; exit 1");
+    assert_true(strlen(end.cause.tail) < sizeof end.cause.tail);
+    assert_contains(end.cause.tail, "ylast\n");
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        CASE(test_streams_and_unfinished_lines),
+        CASE(test_lines_are_never_torn),
+        CASE(test_one_slow_reader),
+        CASE(test_long_lines_are_cut),
+        CASE(test_progress_bars),
+        CASE(test_host_in_prefix),
+        CASE(test_raw),
+        CASE(test_logs),
+        CASE(test_log_folder_that_cannot_be),
+        CASE(test_tail_is_bounded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,147 @@
+/* test_spawn.c - lk_spawn: functions as ranks, their environment and their ends. */
+#include "node_test.h"
+
+#include <sys/stat.h>
+
+static int good(int rank, void *arg)
+{
+    const char *text = getenv("RANK"), *world = getenv("WORLD_SIZE");
+    printf("%s %d\n", (const char *)arg, rank);
+    if (text == NULL || strtol(text, NULL, 10) != rank || world == NULL || strcmp(world, "3") != 0)
+        return 1;
+    return getenv("MASTER_ADDR") != NULL && getenv("MASTER_PORT") != NULL && getenv("LOCKSTEP_TOKEN") != NULL ? 0 : 2;
+}
+
+static int bad(int rank, void *arg)
+{
+    if (rank == 2) {
+        signal(SIGSEGV, SIG_DFL); /* a sanitizer's handler would exit instead */
+        raise(SIGSEGV);
+    }
+    poll(NULL, 0, *(int *)arg);
+    return 0;
+}
+
+static int status_7(int rank, void *arg)
+{
+    (void)arg;
+    return rank == 0 ? 7 : 0;
+}
+
+/* Writes its pid and sleeps, with a child in a session of its own. */
+static int sleeper(int rank, void *arg)
+{
+    char name[16];
+    FILE *file;
+    (void)arg;
+    if (fork() == 0) {
+        setsid();
+        rank += 100;
+    }
+    snprintf(name, sizeof name, "pid%d", rank);
+    char path[TEMP_FOLDER_BYTES + 32];
+    path_in_folder(path, name);
+    file = fopen(path, "w");
+    fprintf(file, "%ld\n", (long)getpid());
+    fclose(file);
+    while (pause() < 0)
+        ;
+    return 0;
+}
+
+static void test_good(void **state)
+{
+    (void)state;
+    capture c = capture_begin();
+    printf("before\n"); /* buffered, and not to be written by each rank */
+    lk_status status = lk_spawn(3, good, "rank");
+    capture_end(&c);
+    assert_int_equal(status, LK_OK);
+    assert_contains(out_text, "rank 0\n");
+    assert_contains(out_text, "rank 1\n");
+    assert_contains(out_text, "rank 2\n");
+    assert_int_equal(strlen(out_text), 3 * 7 + 7);
+}
+
+static void test_crash(void **state)
+{
+    (void)state;
+    int milliseconds = 1000 * PATIENCE;
+    double begin = lk__clock();
+    assert_int_equal(lk_spawn(3, bad, &milliseconds), LK_STATUS_PEER);
+    assert_true(lk__clock() - begin < PATIENCE);
+    assert_contains(lk_error_detail(), "rank 2 (pid ");
+    assert_contains(lk_error_detail(), ") killed by SIGSEGV (segmentation fault)");
+}
+
+static void test_exit_status(void **state)
+{
+    (void)state;
+    assert_int_equal(lk_spawn(2, status_7, NULL), LK_STATUS_PEER);
+    assert_contains(lk_error_detail(), "rank 0 (pid ");
+    assert_contains(lk_error_detail(), "exited with status 7");
+}
+
+static void test_bad_arguments(void **state)
+{
+    (void)state;
+    assert_int_equal(lk_spawn(0, good, NULL), LK_STATUS_USAGE);
+    assert_int_equal(lk_spawn(2, NULL, NULL), LK_STATUS_USAGE);
+}
+
+static bool all_written(void)
+{
+    return file_has_line("pid0") && file_has_line("pid1") && file_has_line("pid100") && file_has_line("pid101");
+}
+
+static bool all_gone(void)
+{
+    return is_gone(pid_in_file("pid0")) && is_gone(pid_in_file("pid1")) && is_gone(pid_in_file("pid100")) &&
+           is_gone(pid_in_file("pid101"));
+}
+
+/* SIGKILL leaves the caller no chance; SIGINT ends it in its own way. */
+static void test_caller_ended(void **state)
+{
+    static const int signals[] = {SIGKILL, SIGINT};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        int status = 0;
+        pid_t caller = fork();
+        if (caller == 0) {
+            signal(SIGINT, SIG_DFL);
+            status = (int)lk_spawn(2, sleeper, NULL);
+            _exit(status);
+        }
+        WAIT_UNTIL(all_written());
+        kill(caller, signals[i]);
+        assert_int_equal(waitpid(caller, &status, 0), caller);
+        assert_true(WIFSIGNALED(status));
+        assert_int_equal(WTERMSIG(status), signals[i]);
+        WAIT_UNTIL(all_gone());
+        temp_folder_remove(folder);
+        assert_int_equal(mkdir(folder, 0700), 0);
+    }
+}
+
+static int nested(int rank, void *arg)
+{
+    (void)rank;
+    return lk_spawn(2, status_7, arg) == LK_STATUS_PEER ? 0 : 1;
+}
+
+static void test_nested(void **state)
+{
+    (void)state;
+    assert_int_equal(lk_spawn(2, nested, NULL), LK_OK);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        CASE(test_good),          CASE(test_crash),        CASE(test_exit_status),
+        CASE(test_bad_arguments), CASE(test_caller_ended), CASE(test_nested),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
