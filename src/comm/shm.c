@@ -24,7 +24,7 @@
 
 static const char SHM_FOLDER[] = "/dev/shm";
 
-enum { NAME_BYTES = 48, TEXT_BYTES = 240 };
+enum { NAME_BYTES = 56, TEXT_BYTES = 240 };
 
 typedef struct shm {
     lk_shared shared;
@@ -117,7 +117,8 @@ static lk_status create_named(segment *out)
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
         return lk__fail(LK_STATUS_IO, "the system gives no random numbers: %s", strerror(errno));
     char name[NAME_BYTES];
-    snprintf(name, sizeof name, "/lockstep-%016llx%016llx", (unsigned long long)random[0],
+    /* The process, for people; the rest, so that nobody can guess it. */
+    snprintf(name, sizeof name, "/lockstep-%ld-%016llx%016llx", (long)getpid(), (unsigned long long)random[0],
              (unsigned long long)random[1]);
     int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)

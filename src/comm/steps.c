@@ -456,8 +456,10 @@ static lk_status enter_phase(lk_request *request)
     const lk_program *program = request->program;
     if (request->phase == 0)
         LK_TRY(reserve(request));
-    memset(request->inflow, 0, (size_t)program->max_recvs * sizeof *request->inflow);
-    memset(request->outflow, 0, (size_t)program->max_casts * sizeof *request->outflow);
+    if (program->max_recvs > 0)
+        memset(request->inflow, 0, (size_t)program->max_recvs * sizeof *request->inflow);
+    if (program->max_casts > 0)
+        memset(request->outflow, 0, (size_t)program->max_casts * sizeof *request->outflow);
     request->folded = 0;
     if (folds_aside(request, request->phase)) {
         char *at = request->group->sums + program->host_vectors * program->key.element;

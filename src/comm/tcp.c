@@ -14,6 +14,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -339,6 +340,7 @@ static void wait_some(lk_transport *transport, double seconds)
     do {
         if (lk__tcp_move(tcp))
             return;
+        sched_yield();
     } while (lk__clock() < end);
     bool now = false;
     int count = lk__tcp_wanted(tcp, tcp->polls, &now);

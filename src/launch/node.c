@@ -61,7 +61,7 @@ struct lk_node {
     int control, failures[2]; /* -1: closed */
     int keeper_end;           /* of control */
     rank *ranks;              /* (nproc) */
-    int running;              /* ranks */
+    int started, running;     /* ranks */
     struct pollfd *fds;       /* (2 nproc + 5) */
     lk_node_state state;
     bool told; /* the caller knows the state */
@@ -187,6 +187,7 @@ static void hear(lk_node *node, const lk_keeper_news *news)
     switch (news->event) {
     case LK_KEEPER_STARTED:
         *r = (rank){.pid = news->pid, .running = true};
+        node->started++;
         node->running++;
         break;
     case LK_KEEPER_ENDED:
@@ -306,7 +307,7 @@ static void judge(lk_node *node)
         return;
     if (node->failed && (node->running == 0 || lk__clock() >= node->settle_at)) {
         set_state(node, LK_NODE_FAILED);
-    } else if (!node->failed && node->running == 0 && !node->lost_keeper) {
+    } else if (!node->failed && node->started == node->opts.nproc && node->running == 0 && !node->lost_keeper) {
         lk__output_drain(node->output, -1);
         set_state(node, LK_NODE_DONE);
     }
@@ -461,20 +462,32 @@ static lk_status fork_keeper(lk_node *node, const char *path)
     return LK_OK;
 }
 
-/* Waits until all ranks run their program, which closes the pipe. */
+/* Waits until all ranks run their program, which closes the pipe, or a signal
+ * comes. The keeper must be heard meanwhile: it waits when many ranks' news fill
+ * the socket. */
+static bool read_failure(lk_node *node, lk_keeper_failure *failure)
+{
+    struct pollfd fds[3];
+    do {
+        fds[0] = (struct pollfd){.fd = node->failures[0], .events = POLLIN};
+        fds[1] = (struct pollfd){.fd = node->signals.fd, .events = POLLIN};
+        fds[2] = (struct pollfd){.fd = node->control, .events = POLLIN};
+        if (poll(fds, 3, -1) > 0)
+            hear_keeper(node);
+    } while (fds[0].revents == 0 && fds[1].revents == 0);
+    return fds[0].revents != 0 && read(node->failures[0], failure, sizeof *failure) == (ssize_t)sizeof *failure;
+}
+
 static lk_status confirm_start(lk_node *node, const char *path)
 {
     lk_keeper_failure failure;
     close_fd(&node->keeper_end);
     close_fd(&node->failures[1]);
     lk__output_started(node->output);
-    struct pollfd fds[] = {{.fd = node->failures[0], .events = POLLIN}, {.fd = node->signals.fd, .events = POLLIN}};
-    while (poll(fds, 2, -1) < 0 && errno == EINTR)
-        ;
-    ssize_t n = fds[0].revents != 0 ? read(node->failures[0], &failure, sizeof failure) : 0;
+    bool refused = read_failure(node, &failure);
     close_fd(&node->failures[0]);
     hear_keeper(node);
-    if (n != (ssize_t)sizeof failure)
+    if (!refused)
         return LK_OK;
     if (failure.index < 0)
         return lk__fail(LK_STATUS_IO, "cannot start %d processes: %s", node->opts.nproc, strerror(failure.error));

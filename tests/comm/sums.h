@@ -26,7 +26,7 @@ static inline double leaf(const shards *s, int shard, size_t i)
     uint64_t bits = team_hash((uint64_t)shard + 1, i);
     double value = (double)(int64_t)((bits & 0xffffff) | 1);
     int exponent = (int)(bits >> 32 & 31);
-    value = value / (double)(1 << exponent) * (bits >> 40 & 1 ? 1 : -1);
+    value = value / (double)(UINT64_C(1) << exponent) * (bits >> 40 & 1 ? 1 : -1);
     if (s->dtype == LK_DTYPE_F32)
         return (double)(float)value;
     if (s->dtype == LK_DTYPE_BF16)

@@ -21,14 +21,18 @@ said() {
         grep -qF -- "$text" "$file" || complain "'$text' is not in $file"
     done
 }
+# rest SECONDS: without a process.
+exec {never}<> <(:)
+rest() { read -rt "$1" -u "$never"; }
 # until_true SECONDS COMMAND...: polls.
 until_true() {
     local end=$((${EPOCHREALTIME/./} + $1 * 1000000))
     shift
     until "$@"; do
         ((${EPOCHREALTIME/./} < end)) || return 1
-        read -rt 0.01 <>/dev/null
+        rest 0.01
     done
+    return 0
 }
 status_is() { [ "$status" = "$1" ] || complain "exit status $status, not $1"; }
 # Microseconds from the fault of rank $1 to $ended.

@@ -61,7 +61,7 @@ is_stopped() { [ -f "fault.$1" ] && grep -q '^State:.[Tt]' "/proc/$(<"pid.$1")/s
 stopped() {
     start -n 3 "$victim" ${backend[$1]} --fault stop --in "$2" --when "$3" --call "${4:-allreduce}"
     until_true 10 is_stopped "$2" || complain "rank $2 was not stopped"
-    read -rt 0.2 <>/dev/null # in which a wrong end would come
+    rest 0.2 # in which a wrong end would come
     kill -0 "$launcher" 2>/dev/null || complain "the job ended while a rank was stopped"
     kill -CONT "$(<"pid.$2")"
     finish
@@ -158,7 +158,7 @@ signalled() {
 impatient() {
     start_family shm --stubborn 1
     kill -TERM "$launcher"
-    read -rt 0.2 <>/dev/null
+    rest 0.2
     local begin=$EPOCHREALTIME
     kill -TERM "$launcher"
     finish
