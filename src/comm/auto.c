@@ -6,6 +6,7 @@
  * of its shared memory; a watcher thread sleeps at the sockets and rings. */
 #define _GNU_SOURCE /* epoll, eventfd */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -305,8 +306,12 @@ static void wait_some(lk_transport *transport, double seconds)
         return;
     }
     bool now = false;
-    if (lk__tcp_move((lk_tcp *)m->tcp) || still_spins(m))
+    if (lk__tcp_move((lk_tcp *)m->tcp))
         return;
+    if (still_spins(m)) {
+        sched_yield();
+        return;
+    }
     int count = lk__tcp_wanted((const lk_tcp *)m->tcp, m->fds, &now);
     if (now)
         return;

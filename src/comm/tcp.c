@@ -30,7 +30,8 @@ enum {
 };
 
 /* How long ranks with a core of their own spin before they sleep: the time that
- * falling asleep and waking up take. */
+ * falling asleep and waking up take. They yield all the same: the system may have
+ * put two ranks on one core, and each would spin while the other should run. */
 static const double spin_seconds = 50e-6;
 
 double lk__tcp_spin(const lk_tcp *tcp)

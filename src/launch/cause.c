@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/wait.h>
 
 #include "launch/node.h"
@@ -92,9 +93,21 @@ int lk__cause_exit(const lk_cause *cause)
     return WEXITSTATUS(cause->status);
 }
 
+/* Whether the last words of a are that b died, as lk_group puts it. */
+static bool mourns(const lk_cause *a, const lk_cause *b)
+{
+    char who[128];
+    if (b->rank < 0)
+        return false;
+    snprintf(who, sizeof who, "rank %d (host %s, pid %ld) died", b->rank, b->host, (long)b->pid);
+    return strstr(a->tail, who) != NULL;
+}
+
 bool lk__cause_before(const lk_cause *a, const lk_cause *b)
 {
     if (by_signal(a) != by_signal(b))
         return by_signal(a);
+    if (mourns(a, b) != mourns(b, a))
+        return mourns(b, a);
     return a->when < b->when;
 }

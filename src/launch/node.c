@@ -111,11 +111,11 @@ static void blame(lk_node *node, int index, int status, double when)
     lk_cause cause = {.rank = node->opts.first_rank + index, .pid = r->pid, .status = status, .when = when};
     if (status == -1)
         cause.stopped_for = lk__clock() - r->stopped_at;
-    if (node->failed && !lk__cause_before(&cause, &node->cause))
-        return;
     snprintf(cause.host, sizeof cause.host, "%s", node->host);
     lk__output_drain(node->output, index);
     lk__output_tail(node->output, index, cause.tail, sizeof cause.tail);
+    if (node->failed && !lk__cause_before(&cause, &node->cause))
+        return;
     if (!node->failed)
         node->settle_at = lk__clock() + SETTLE;
     node->failed = true;

@@ -91,7 +91,7 @@ void lk__cause_text(const lk_cause *cause, char *text, size_t bytes);
  * for a signal. Never 0. */
 int lk__cause_exit(const lk_cause *cause);
 /* Whether a was the root of the failure rather than b: a death by signal comes
- * before an exit, then the earlier. */
+ * before an exit, a rank that died before one that says so, then the earlier. */
 bool lk__cause_before(const lk_cause *a, const lk_cause *b);
 
 #endif

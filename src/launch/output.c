@@ -58,15 +58,21 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
+static lk_status no_pipe(void)
+{
+    return lk__fail(LK_STATUS_IO, "cannot make a pipe for a rank's output: %s%s", strerror(errno),
+                    errno == EMFILE ? "; raise the limit (ulimit -n) to 6 a rank and 128 more" : "");
+}
+
 static lk_status open_pipe(stream *s)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return lk__fail(LK_STATUS_IO, "cannot make a pipe for a rank's output: %s", strerror(errno));
+        return no_pipe();
     s->fd = lk__fd_above_standard(ends[0]);
     s->write_end = lk__fd_above_standard(ends[1]);
     if (s->fd < 0 || s->write_end < 0 || fcntl(s->fd, F_SETFL, O_NONBLOCK) != 0)
-        return lk__fail(LK_STATUS_IO, "cannot make a pipe for a rank's output: %s", strerror(errno));
+        return no_pipe();
     return LK_ALLOC(LK_OUTPUT_LINE, "a line of output", &s->line);
 }
 

@@ -95,9 +95,11 @@ static inline bool die_inside(lk_group *group, const team_spec *team, const void
     (void)team;
     CHECK(data);
     CHECK_OK(lk_barrier(group, NULL));
-    for (int i = 0; i < how->after; i++)
-        CHECK_OK(how->call(group, data, NULL));
+    /* Others may still be in a call that the dead one has finished. */
+    for (int i = 0; i < how->after && status == LK_OK; i++)
+        status = how->call(group, data, NULL);
     if (lk_group_rank(group) == how->rank) {
+        CHECK(status == LK_OK);
         CHECK_OK(how->call(group, data, &request));
         raise(SIGKILL);
     }

@@ -154,6 +154,13 @@ signalled() {
     status_is "$3"
     said err "interrupted by SIG$2"
 }
+# Who does not listen is killed after the grace that an interruption leaves.
+deaf() {
+    start_family tcp --stubborn 1
+    kill -TERM "$launcher"
+    finish
+    status_is 143
+}
 # Twice: ranks that do not listen are not waited for any longer.
 impatient() {
     start_family shm --stubborn 1
@@ -166,7 +173,7 @@ impatient() {
     status_is 143
 }
 terminal_closed() {
-    script -qefc "exec $program run -n 3 $victim --iterations 1000000 --child 1" /dev/null >out 2>err </dev/null &
+    script -qefc "exec $program run -n 3 $victim --iterations 1000000" /dev/null >out 2>err </dev/null &
     local terminal=$!
     until_true 10 all_joined || complain "the ranks did not meet"
     kill -KILL $terminal
@@ -174,7 +181,7 @@ terminal_closed() {
     measure_end
 }
 reader_gone() {
-    "$program" run -n 3 "$victim" --iterations 1000000 --child 1 2>err | head -n 1 >out
+    "$program" run -n 3 "$victim" --iterations 1000000 2>err | head -n 1 >out
     status=${PIPESTATUS[0]}
     [ "$status" -ne 0 ] || complain "status 0 although nobody reads"
 }
@@ -342,6 +349,7 @@ for way in shm tcp auto; do
     with "sighup-$way" signalled $way HUP 129
 done
 with impatient impatient
+with deaf deaf
 with suspended suspended
 with reader-gone reader_gone
 if command -v script >/dev/null; then
@@ -376,9 +384,9 @@ if [ "$FAULTS_APART" = yes ]; then
     for way in shm tcp auto; do
         with "strangers-$way" strangers $way
     done
-    with full-memory full_memory 64k "space" --backend shm
-    with full-memory-auto full_memory 64k "space" --backend auto
-    with full-memory-later full_memory 24m "space" --backend shm --alloc 20000000
+    with full-memory full_memory 64k "MB free; enlarge it or use --backend tcp" --backend shm
+    with full-memory-auto full_memory 64k "MB free; enlarge it or use --backend tcp" --backend auto
+    with full-memory-later full_memory 24m "MB free; enlarge it or use --backend tcp" --backend shm --alloc 20000000
 else
     echo "no namespaces here: strangers and a full /dev/shm are left out"
 fi

@@ -407,14 +407,15 @@ static void parse(char **argv)
     }
 }
 
+/* The reason comes last, as that is what a launcher keeps of a rank. */
 static void tell_failure(lk_status status, const lk_group *group)
 {
     static char history[64 * 256];
+    if (group) {
+        lk_group_history(group, history, sizeof history);
+        fprintf(stderr, "history:\n%s", history);
+    }
     fprintf(stderr, "victim: %s: %s\n", lk_status_string(status), lk_error_detail());
-    if (!group)
-        return;
-    lk_group_history(group, history, sizeof history);
-    fprintf(stderr, "history:\n%s", history);
 }
 
 int main(int argc, char **argv)

@@ -46,6 +46,11 @@ static void test_order(void **state)
     assert_false(lk__cause_before(&early, &crash));
     assert_true(lk__cause_before(&crash, &stopped));
     assert_false(lk__cause_before(&early, &early));
+    lk_cause root = {.rank = 3, .pid = 7, .status = exited(2), .when = 2, .host = "h"};
+    lk_cause echo = {.rank = 0, .pid = 8, .status = exited(1), .when = 1, .host = "h"};
+    snprintf(echo.tail, sizeof echo.tail, "error: rank 3 (host h, pid 7) died\n");
+    assert_true(lk__cause_before(&root, &echo));
+    assert_false(lk__cause_before(&echo, &root));
 }
 
 static void test_environment(void **state)

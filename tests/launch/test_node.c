@@ -170,6 +170,41 @@ static void test_launcher_signalled(void **state)
     }
 }
 
+static bool all_in_state(bool stopped)
+{
+    lk_processes all = {0};
+    int others = 0, found = 0;
+    lk__processes_read(&all);
+    for (size_t i = 0; i < all.count; i++) {
+        if (!has_marker(all.list[i].pid))
+            continue;
+        found++;
+        others += lk__process_stopped(&all.list[i]) != stopped;
+    }
+    lk__processes_fini(&all);
+    return found >= 6 && others == 0;
+}
+
+/* As Ctrl-Z does, and fg. */
+static void test_launcher_suspended(void **state)
+{
+    (void)state;
+    int status = 0;
+    pid_t launcher = start_launcher(FAMILY);
+    setpgid(launcher, launcher); /* the kernel stops only what a shell can continue */
+    WAIT_UNTIL(count_left() >= 6);
+    kill(launcher, SIGTSTP);
+    assert_int_equal(waitpid(launcher, &status, WUNTRACED), launcher);
+    assert_true(WIFSTOPPED(status));
+    WAIT_UNTIL(all_in_state(true));
+    kill(launcher, SIGCONT);
+    WAIT_UNTIL(all_in_state(false));
+    kill(launcher, SIGTERM);
+    assert_int_equal(waitpid(launcher, &status, 0), launcher);
+    assert_int_equal(WEXITSTATUS(status), 100 + SIGTERM);
+    assert_int_equal(count_left(), 0);
+}
+
 static void test_output_closed(void **state)
 {
     (void)state;
@@ -461,6 +496,7 @@ int main(void)
         CASE(test_launcher_killed),
         CASE(test_keeper_killed),
         CASE(test_launcher_signalled),
+        CASE(test_launcher_suspended),
         CASE(test_output_closed),
         CASE(test_output_not_read),
         CASE(test_stopped_rank_times_out),

@@ -1,0 +1,253 @@
+#!/bin/bash
+# namespaces.sh LOCKSTEP VICTIM STRANGER - jobs over several hosts: network
+# namespaces with an address each on one bridge, and host names of their own.
+# Started by hand and by launchers; with a host that is cut off, and with ranks,
+# launchers and nodes that end before their time.
+set -u
+hosts=3
+net=10.77.0
+# All of it lives in namespaces that nobody else sees and that end with this test.
+if [ -z "${FAULTS_APART:-}" ]; then
+    for flags in -mn -rmn; do
+        if unshare $flags bash -c 'mount -t tmpfs none /run && mkdir /run/netns && ip link add probe0 type bridge &&
+            ip netns add h && ip link add probe1 type veth peer name eth0 netns h && : >/run/u &&
+            unshare --uts=/run/u hostname h && nsenter --net=/run/netns/h --uts=/run/u true' >/dev/null 2>&1; then
+            FAULTS_APART=yes exec unshare $flags bash "$0" "$@"
+        fi
+    done
+    echo "skipped: this user may not make network namespaces here, or there is no ip(8)"
+    exit 77
+fi
+program=$(realpath "$1") victim=$(realpath "$2") stranger=$(realpath "$3")
+source "$(dirname "$(realpath "$0")")/common.sh"
+trap clean_up EXIT
+
+make_hosts() {
+    local h
+    mount -t tmpfs none /run && mkdir /run/netns && mount -t tmpfs none /dev/shm &&
+        ip link set lo up && ip link add bridge type bridge && ip link set bridge up || return 1
+    for ((h = 1; h <= hosts; h++)); do
+        ip netns add "h$h" && ip link add "v$h" type veth peer name eth0 netns "h$h" &&
+            ip link set "v$h" master bridge up && ip -n "h$h" addr add "$net.$h/24" dev eth0 &&
+            ip -n "h$h" link set lo up && ip -n "h$h" link set eth0 up &&
+            : >"/run/uts$h" && unshare --uts="/run/uts$h" hostname "host$h" || return 1
+    done
+    # Addresses are usable once the bridge forwards.
+    for ((h = 2; h <= hosts; h++)); do
+        until_true 10 reaches "$h" || return 1
+    done
+}
+# Whether host 1 reaches another: a port where nobody listens refuses.
+reaches() {
+    nsenter --net=/run/netns/h1 timeout 1 bash -c "LC_ALL=C; : </dev/tcp/$net.$1/9" 2>&1 | grep -q refused
+}
+# on HOST COMMAND...
+on() {
+    local host=$1
+    shift
+    exec nsenter "--net=/run/netns/h$host" "--uts=/run/uts$host" env --default-signal=INT,QUIT "$@"
+}
+listening() {
+    local h
+    for ((h = 1; h <= hosts; h++)); do
+        nsenter "--net=/run/netns/h$h" cat /proc/net/tcp | awk '$4 == "0A" { print $2 }'
+    done
+}
+
+# ---- ranks started by hand -------------------------------------------------------
+
+# spread INIT LAYOUT VICTIM'S ARGUMENTS...: rank r runs on the r-th host of LAYOUT.
+pids=()
+spread() {
+    local init=$1 layout=($2) r
+    shift 2
+    pids=()
+    for r in "${!layout[@]}"; do
+        (on "${layout[r]}" "$victim" --init "$init" --rank "$r" --world ${#layout[@]} "$@" >"out.$r" 2>"err.$r") &
+        pids+=($!)
+    done
+}
+# gathered STATUS: all ranks ended so.
+gathered() {
+    local r
+    for r in "${!pids[@]}"; do
+        wait "${pids[r]}"
+        status=$?
+        [ $status -eq "$1" ] || complain "rank $r: exit status $status, not $1"
+    done
+    ended=$EPOCHREALTIME
+}
+one_sum() { # as one process has it
+    local wanted
+    wanted=$("$victim" --init "file://$PWD/alone" --rank 0 --world 1 --iterations 0 --shards 21 | grep '^sum')
+    [ -n "$wanted" ] || complain "no sum of one process"
+    [ "$(cat out* | grep -o 'sum.*' | sort | uniq -c | tr -s ' ')" = " $1 $wanted" ] || complain "the sums differ"
+}
+by_hand() { # INIT LAYOUT BACKEND [CALL]
+    local layout=($2)
+    spread "$1" "$2" --backend "$3" --call "${4:-allreduce}" --shards 21 --timeout 20
+    gathered 0
+    one_sum ${#layout[@]}
+    [ "$(cat out.* | grep -c "joined: $3")" -eq ${#layout[@]} ] || complain "not all ranks use $3"
+}
+through_file() { # LAYOUT BACKEND
+    by_hand "file://$PWD/meeting" "$1" "$2"
+    [ ! -e meeting ] || complain "the file is left"
+}
+# The last rank's host does not reach the first.
+unreachable() {
+    spread "tcp://$net.99:29500" "2" --world 2 --rank 1 --timeout 2
+    gathered 1
+    said err.0 "rank 0 of 2" "$net.99:29500" "gave up after 2 s"
+}
+not_mine() { # rank 0 is not where the address leads
+    spread "tcp://$net.2:29500" "1" --world 2 --rank 0 --timeout 2
+    gathered 1
+    said err.0 "$net.2"
+}
+all_ranks_joined() { [ "$(cat out* | grep -c 'joined:')" -eq "$1" ]; }
+# cut HOST: its packets vanish; mend HOST
+cut() { ip link set "v$1" down; }
+mend() { ip link set "v$1" up; }
+# partition LAYOUT BACKEND CALL HOST: in mid-collective; every rank ends, naming a
+# rank of the other side.
+partition() {
+    local layout=($1) r begin us
+    spread "tcp://$net.1:29500" "$1" --backend "$2" --call "$3" --iterations 1000000 --timeout 8
+    until_true 10 all_ranks_joined ${#layout[@]} || complain "the ranks did not meet"
+    rest 0.2
+    begin=$EPOCHREALTIME
+    cut "$4"
+    gathered 1
+    mend "$4"
+    us=$((${ended/./} - ${begin/./}))
+    echo "$us" >cut_us
+    ((us < 14000000)) || complain "took $us us"
+    for r in "${!layout[@]}"; do
+        grep -Eq 'victim: another rank .*rank [0-9]+.*(cannot be reached|died|waited|lost|gave up|unreachable|closed)' "err.$r" ||
+            complain "rank $r names nobody: $(grep '^victim' "err.$r")"
+    done
+}
+
+# ---- launchers -------------------------------------------------------------------
+
+# launch NPROCS RUN'S ARGUMENTS...: a node with so many ranks on each host in turn.
+launch() {
+    local nprocs=($1) k
+    shift
+    pids=()
+    for k in "${!nprocs[@]}"; do
+        (on $((k + 1)) "$program" run --nnodes ${#nprocs[@]} --node-rank "$k" -n "${nprocs[k]}" "$@" \
+            >"out.$k" 2>"err.$k" </dev/null) &
+        pids+=($!)
+    done
+}
+nodes() { # NPROCS BACKEND RUN'S ARGUMENTS...
+    local nprocs=($1) n total=0
+    for n in "${nprocs[@]}"; do
+        total=$((total + n))
+    done
+    launch "$1" "${@:3}" --timeout 20 "$victim" --backend "$2" --shards 21
+    gathered 0
+    one_sum $total
+    [ "$(cat out.* | grep -c "of $total,")" -eq $total ] || complain "not $total ranks"
+    grep -q '^\[host2:' out.1 || complain "the host is not in the prefix"
+}
+nodes_file() {
+    nodes "2 1" auto --init-method "file://$PWD/meeting"
+    [ ! -e meeting ] || complain "the file is left"
+}
+# The cause is told last by both.
+nodes_failed() { # KIND RANK HOST STATUS TEXT
+    local k
+    launch "2 2" --master-addr "$net.1" --timeout 20 "$victim" --fault "$1" --in "$2" --iterations 1000000
+    gathered "$4"
+    took "$2"
+    for k in 0 1; do
+        grep -v '^ \|^its last' "err.$k" | tail -n 1 | grep -q "^lockstep run: rank $2 on host host$3 (pid $(<"pid.$2")) $5" ||
+            complain "node $k does not tell the cause last"
+    done
+}
+# nodes_cut HOST: the launchers and all ranks end.
+nodes_cut() {
+    local begin us k
+    launch "2 1 2" --master-addr "$net.1" --timeout 8 "$victim" --backend auto --iterations 1000000 --timeout 8
+    until_true 10 all_ranks_joined 5 || complain "the ranks did not meet"
+    begin=$EPOCHREALTIME
+    cut "$1"
+    for k in 0 1 2; do
+        wait "${pids[k]}"
+        status=$?
+        [ $status -ne 0 ] || complain "node $k: exit status 0"
+    done
+    ended=$EPOCHREALTIME
+    mend "$1"
+    us=$((${ended/./} - ${begin/./}))
+    echo "$us" >cut_us
+    ((us < 20000000)) || complain "took $us us"
+    for k in 0 1 2; do
+        grep -Eq '^lockstep run: (node [0-9] \(host host[0-9]\) disappeared|rank [0-9] on host host[0-9])' "err.$k" ||
+            complain "node $k tells no cause"
+    done
+}
+# A launcher is killed: its node is missing to the others.
+nodes_killed() { # NODE
+    local k
+    launch "2 1" --master-addr "$net.1" --timeout 8 "$victim" --iterations 1000000 --child 1
+    until_true 10 all_ranks_joined 3 || complain "the ranks did not meet"
+    k=$((1 - $1))
+    kill -KILL "$(pgrep -f -- "--node-rank $1 .*$FAULTS_MARK" || launcher_of "$1")"
+    local begin=$EPOCHREALTIME
+    wait "${pids[k]}"
+    status=$?
+    ended=$EPOCHREALTIME
+    echo $((${ended/./} - ${begin/./})) >took
+    [ $status -ne 0 ] || complain "exit status 0"
+    said "err.$k" "node $1 (host host$(($1 + 1))) disappeared"
+    wait "${pids[$1]}" 2>/dev/null
+}
+# `on` and its subshell become the launcher.
+launcher_of() { echo "${pids[$1]}"; }
+nodes_absent() { # node 1 never comes
+    (on 1 "$program" run --nnodes 2 --node-rank 0 --master-addr "$net.1" -n 1 --timeout 2 true >out.0 2>err.0) &
+    pids=($!)
+    gathered 1
+    said err.0 "node 1"
+}
+
+make_hosts || { echo "FAILED: cannot make hosts"; exit 1; }
+before="$(listening) $(segments)"
+side_by_side=1 # they share the hosts' ports
+for way in tcp auto; do
+    with "hand-2-$way" by_hand "tcp://$net.1:29500" "1 1 2 2" $way
+    with "hand-3-$way" by_hand "tcp://$net.2:29500" "2 1 3 1 2" $way
+    with "file-2-$way" through_file "1 2 1 2" $way
+    with "file-3-$way" through_file "3 2 1" $way
+    for call in reduce reduce_scatter allgather gather scatter broadcast alltoall barrier message; do
+        with "hand-3-$way-$call" by_hand "tcp://$net.1:29500" "1 2 3 1 2" $way $call
+    done
+    with "nodes-2-$way" nodes "2 2" $way --master-addr "$net.1"
+    with "nodes-3-$way" nodes "1 3 2" $way --master-addr "$net.1" --master-port 29777
+    with "nodes-init-$way" nodes "2 1" $way --init-method "tcp://$net.1:29600"
+done
+with nodes-file nodes_file
+leftovers "jobs that end well"
+with unreachable unreachable
+with not-mine not_mine
+with nodes-absent nodes_absent
+with nodes-exit-1 nodes_failed exit 3 2 3 "exited with status 3"
+with nodes-exit-0 nodes_failed exit 1 1 3 "exited with status 3"
+with nodes-kill-1 nodes_failed kill 2 2 137 "was killed by SIGKILL"
+with nodes-kill-0 nodes_failed kill 0 1 137 "was killed by SIGKILL"
+with nodes-launcher-1 nodes_killed 1
+with nodes-launcher-0 nodes_killed 0
+leftovers "jobs that end badly"
+with cut-2-tcp partition "1 1 2 2" tcp allreduce 2
+with cut-2-auto partition "1 1 2 2" auto allreduce 2
+with cut-1-auto partition "1 2 3" auto allgather 1
+with cut-3-auto partition "1 1 2 3 3" auto alltoall 3
+with cut-2-barrier partition "1 2 3" tcp barrier 2
+with nodes-cut-2 nodes_cut 2
+with nodes-cut-1 nodes_cut 1
+leftovers "partitions"
+summary
