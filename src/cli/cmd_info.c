@@ -5,6 +5,9 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/json.h"
+#include "comm/rendezvous.h"
+#include "comm/transport.h"
+#include "launch/bind.h"
 #include "optim/optim.h"
 #include "tensor/cpu/cpu.h"
 
@@ -52,6 +55,19 @@ static void print_devices(void)
         printf("  %-10s %zu floats a vector\n", build->name, build->width);
 }
 
+static void print_group(void)
+{
+    const lk_transport_type *type;
+    const lk_method *method;
+    printf("transports:\n");
+    for (size_t i = 0; (type = lk__transport_list(i)); i++)
+        printf("  %-10s %s\n", type->name, type->summary);
+    printf("ways to meet:\n");
+    for (size_t i = 0; (method = lk__method_list(i)); i++)
+        printf("  %s\n", method->summary);
+    printf("binding ranks to cores: %s\n", lk__bind_available() ? "hwloc" : "no, this build has no hwloc");
+}
+
 static size_t print_entry(const lk_entry *entry)
 {
     char shape[128] = "[";
@@ -83,6 +99,7 @@ int lk__cmd_info(lk_args *args)
     }
     printf("lockstep %s\n", LK_VERSION);
     print_devices();
+    print_group();
     print_models();
     print_data();
     print_rules("optimisers", lk__optim_list);

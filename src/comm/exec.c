@@ -13,13 +13,15 @@
 #include "comm/group_impl.h"
 
 /* Seconds between looks at the control connection, until the calls are
- * reported, between notices, for the control to tell why a peer is gone, and for
- * peers to let go of what was lent to them. */
+ * reported, between notices, for the control to tell why a peer is gone, for
+ * peers to let go of what was lent to them, and of silence from a far rank that
+ * has left. */
 #define CHECK_EVERY 0.02
 #define REPORT_AFTER 0.25
 #define NOTICE_EVERY 5.0
 #define ASK_SECONDS 0.5
 #define SETTLE_SECONDS 0.5
+#define LEFT_AFTER 2.0
 
 /* ---- whose turn it is ---------------------------------------------------- */
 
@@ -141,11 +143,15 @@ void lk__exec_awaited(const lk_group *group, char *text, size_t bytes)
     }
 }
 
-static lk_status check_left(const lk_group *group)
+/* What a rank of another host sent before it left may come after the news of
+ * that, so there it takes a while of silence. */
+static lk_status check_left(const lk_group *group, double idle)
 {
     char text[LK_CALL_TEXT];
     mark_awaited(group);
     for (int r = 0; r < group->size; r++) {
+        if (group->host[r] != group->host[group->rank] && idle < LEFT_AFTER)
+            continue;
         if (group->busy[r] && lk__control_left(group->control, lk__group_job_rank(group, r)) &&
             !group->transport->type->arrived(group->transport, r))
             return lk__fail(LK_STATUS_PEER, "rank %d on %s has left the group, and %s of rank %d needs it",
@@ -166,7 +172,7 @@ static lk_status ask_control(lk_group *group, lk_status status)
         return status;
     do {
         lk_status verdict = lk__control_check(group->control);
-        verdict = verdict == LK_OK ? check_left(group) : verdict;
+        verdict = verdict == LK_OK ? check_left(group, LEFT_AFTER) : verdict;
         if (verdict != LK_OK) {
             free(detail);
             return verdict;
@@ -232,7 +238,7 @@ static lk_status look_around(lk_group *group)
         group->checked = now;
         LK_TRY(lk__control_check(group->control));
         if (idle >= CHECK_EVERY)
-            LK_TRY(check_left(group));
+            LK_TRY(check_left(group, idle));
     }
     if (!group->first)
         group->idle_since = 0;

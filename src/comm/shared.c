@@ -17,7 +17,7 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "processes share 64-bit words");
 enum { LINE = LK_SHARED_ALIGN };
 
 enum { SMALL, LARGE };
-enum { SMALL_BYTES = 4096, SPARE_SMALL = 32, SPARE_LARGE = 16 };
+enum { SMALL_BYTES = 4096, LEND_BYTES = 32 * 1024, SPARE_SMALL = 32, SPARE_LARGE = 16 };
 enum { NONE = UINT32_MAX };
 
 /* Why a rank sleeps. */
@@ -314,14 +314,15 @@ size_t lk__shared_max_frame(const lk_transport *transport, const void *data, siz
     return lendable(s, data, bytes, &p) ? SIZE_MAX : s->layout.chunk_bytes[LARGE];
 }
 
-/* Small payloads are copied even where they could be lent: the sender is done
- * with them at once. False when there is no room. */
+/* Up to LEND_BYTES payloads are copied even where they could be lent: the sender
+ * is done with them at once. False when there is no room. */
 static bool place_payload(lk_shared *s, const int *peers, int count, const void *data, size_t bytes, placing *p)
 {
     int class = bytes <= SMALL_BYTES ? SMALL : LARGE;
     bool lend = lendable(s, data, bytes, p);
     uint32_t chunk;
-    if ((class == SMALL || !lend) && take_chunk(s, class, peers, count, &chunk)) {
+    bool stage = bytes <= s->layout.chunk_bytes[class] && (bytes <= LEND_BYTES || !lend);
+    if (stage && take_chunk(s, class, peers, count, &chunk)) {
         p->place = PLACE_STAGED;
         p->at = s->layout.chunk_at[class] + chunk * s->layout.chunk_bytes[class];
         p->record = take_record(s, class, chunk, count);

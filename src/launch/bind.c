@@ -12,6 +12,11 @@
 #include <hwloc.h>
 #include <hwloc/glibc-sched.h>
 
+bool lk__bind_available(void)
+{
+    return true;
+}
+
 static lk_status distribute(hwloc_topology_t topology, int count, cpu_set_t *sets)
 {
     hwloc_cpuset_t *shares;
@@ -60,6 +65,11 @@ lk_status lk__bind_plan(int count, void **sets, size_t *bytes, int *cores)
 }
 
 #else
+
+bool lk__bind_available(void)
+{
+    return false;
+}
 
 lk_status lk__bind_plan(int count, void **sets, size_t *bytes, int *cores)
 {

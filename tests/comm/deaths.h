@@ -4,7 +4,8 @@
 
 #include "comm/harness.h"
 
-enum { DEATH_FLOATS = 200000 };
+/* Of each vector; gathers take an eighth of it from each rank. */
+enum { DEATH_FLOATS = 400000 };
 
 /* A call under way, with data of its own. */
 typedef lk_status (*death_fn)(lk_group *group, float *data, lk_request **request);
@@ -37,19 +38,19 @@ static inline lk_status death_broadcast(lk_group *group, float *data, lk_request
 
 static inline lk_status death_allgather(lk_group *group, float *data, lk_request **request)
 {
-    lk_data mine = {data, DEATH_FLOATS / 4, LK_DTYPE_F32};
+    lk_data mine = {data, DEATH_FLOATS / 8, LK_DTYPE_F32};
     return lk_allgather(group, mine, NULL, data + DEATH_FLOATS, request);
 }
 
 static inline lk_status death_gather(lk_group *group, float *data, lk_request **request)
 {
-    lk_data mine = {data, DEATH_FLOATS / 4, LK_DTYPE_F32};
+    lk_data mine = {data, DEATH_FLOATS / 8, LK_DTYPE_F32};
     return lk_gather(group, mine, NULL, data + DEATH_FLOATS, 0, request);
 }
 
 static inline lk_status death_scatter(lk_group *group, float *data, lk_request **request)
 {
-    lk_data mine = {data, DEATH_FLOATS / 4, LK_DTYPE_F32};
+    lk_data mine = {data, DEATH_FLOATS / 8, LK_DTYPE_F32};
     return lk_scatter(group, data + DEATH_FLOATS, NULL, mine, 0, request);
 }
 

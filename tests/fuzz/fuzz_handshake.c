@@ -5,8 +5,10 @@
  * changed, dropped, or mixed with other bytes. The target may say DONE only when
  * it heard exactly what the peer said, and may read nothing behind that. */
 #define _GNU_SOURCE /* SOCK_NONBLOCK with socketpair */
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -119,8 +121,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     close(target.fd[1]);
     target.fd[1] = -1;
-    if (lk__handshake_step(&target.shake, target.fd[0]) == LK_HANDSHAKE_PENDING)
+    errno = 0;
+    if (lk__handshake_step(&target.shake, target.fd[0]) == LK_HANDSHAKE_PENDING) {
+        fprintf(stderr, "it waits for more from a closed connection: got %zu, sent %zu, %s\n", target.shake.got_bytes,
+                target.shake.sent_bytes, strerror(errno));
         abort();
+    }
     check(&target, &peer, given);
     side_close(&target);
     side_close(&peer);
