@@ -93,14 +93,14 @@ int lk__cause_exit(const lk_cause *cause)
     return WEXITSTATUS(cause->status);
 }
 
-/* Whether the last words of a are that b died, as lk_group puts it. */
+/* Whether the last words of a are that b died, as lk_group puts it: who has not
+ * met it knows neither its host nor its pid. */
 static bool mourns(const lk_cause *a, const lk_cause *b)
 {
-    char who[128];
-    if (b->rank < 0)
-        return false;
-    snprintf(who, sizeof who, "rank %d (host %s, pid %ld) died", b->rank, b->host, (long)b->pid);
-    return strstr(a->tail, who) != NULL;
+    char known[128], unknown[32];
+    snprintf(known, sizeof known, "rank %d (host %s, pid %ld) died", b->rank, b->host, (long)b->pid);
+    snprintf(unknown, sizeof unknown, "rank %d died", b->rank);
+    return strstr(a->tail, known) != NULL || strstr(a->tail, unknown) != NULL;
 }
 
 bool lk__cause_before(const lk_cause *a, const lk_cause *b)

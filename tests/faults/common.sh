@@ -79,8 +79,11 @@ run_case() {
     "$@" </dev/null
     # Dead processes are marked until the kernel has put them away.
     if ! until_true 2 unmarked "$FAULTS_MARK"; then
-        complain "left running: $(for pid in $(marked "$FAULTS_MARK"); do echo -n "$pid $(tr '\0' ' ' <"/proc/$pid/cmdline"); "; done)"
-        kill -KILL $(marked "$FAULTS_MARK")
+        local pid
+        for pid in $(marked "$FAULTS_MARK"); do
+            complain "left running: $pid $(tr '\0' ' ' <"/proc/$pid/cmdline")"
+            kill -KILL "$pid"
+        done
     fi
     [ -z "$(ls tmp)" ] || complain "left in the folder for temporary files: $(ls tmp)"
     touch over
@@ -94,7 +97,7 @@ with() {
         wait -n
     done
     cases=$((cases + 1))
-    run_case "$@" &
+    run_case "$@" 2>"$scratch/$1.shell" &
 }
 
 # ---- what is left of many ------------------------------------------------------
@@ -106,14 +109,17 @@ leftovers() {
     wait
     if ! until_true 2 same_as_before; then
         failures=$((failures + 1))
-        echo "FAILED: after '$1' there is left in /dev/shm: $(segments | tr '\n' ' '), listening: $(listening | tr '\n' ' ')"
+        echo "FAILED: after '$1' there is left in /dev/shm: $(segments | tr '\n' ' ')," \
+            "listening: $(listening | tr '\n' ' ')"
     fi
 }
 before=
 same_as_before() { [ "$(listening) $(segments)" = "$before" ]; }
 
 summary() {
-    local folder worst=0 name= us
+    local folder worst=0 name= us cut=0
+    # The shell tells of processes that were killed, which is what this is about.
+    cat "$scratch"/*.shell | grep -v ' Killed ' >&2
     for folder in "$scratch"/*/; do
         if [ ! -e "$folder/over" ]; then
             echo "broke off" >>"$folder/failed"
@@ -127,9 +133,13 @@ summary() {
         if [ -e "$folder/took" ] && us=$(<"$folder/took") && ((us > worst)); then
             worst=$us name=$(basename "$folder")
         fi
+        if [ -e "$folder/cut_us" ] && us=$(<"$folder/cut_us") && ((us > cut)); then
+            cut=$us
+        fi
     done
     echo "$cases cases in $SECONDS s, $failures failures; longest from a death to the last end:" \
         "$((worst / 1000)) ms ($name)"
+    ((cut == 0)) || echo "longest from a partition to the last end: $((cut / 1000)) ms"
     [ "$failures" -eq 0 ]
 }
 

@@ -26,7 +26,7 @@ enum { MAX_WORLD = 64, MAX_COUNT = 1 << 20 };
 
 typedef struct settings {
     const char *init, *backend, *token, *call, *fault, *when;
-    long rank, world, hosts, in, at, iterations, count, shards, stubborn, child, alloc;
+    long rank, world, hosts, in, at, iterations, count, shards, stubborn, child, alloc, delay;
     double timeout, pause;
 } settings;
 
@@ -40,6 +40,7 @@ static settings it = {.init = "env://",
                       .at = 3,
                       .iterations = 10,
                       .count = 3000,
+                      .delay = 150000,
                       .timeout = 60};
 
 static const struct {
@@ -53,7 +54,8 @@ static const struct {
     {"--token", &it.token, NULL, NULL},     /* the job's secret */
     {"--call", &it.call, NULL, NULL},       /* a row of calls[] */
     {"--fault", &it.fault, NULL, NULL},     /* a row of faults[], or none */
-    {"--when", &it.when, NULL, NULL},       /* before, during, absent, after, inside */
+    {"--when", &it.when, NULL, NULL},       /* before, during, joining, absent, after, inside */
+    {"--delay", NULL, &it.delay, NULL},     /* microseconds to the fault, of during and joining */
     {"--rank", NULL, &it.rank, NULL},       /* default $RANK */
     {"--world", NULL, &it.world, NULL},     /* default $WORLD_SIZE */
     {"--hosts", NULL, &it.hosts, NULL},     /* so many hosts are simulated, in turn */
@@ -135,10 +137,11 @@ static bool fails(const char *when)
 }
 
 /* Nothing outside shows that a rank is in the middle of a rendezvous: a timer
- * finds it there, as the last rank stays away (prepare). */
+ * finds it there, as the last rank stays away. When all come (joining) it finds
+ * it anywhere, in the making of shared memory, say. */
 static void commit_soon(void)
 {
-    struct itimerval timer = {.it_value = {.tv_usec = 150000}};
+    struct itimerval timer = {.it_value = {.tv_usec = it.delay}};
     signal(SIGALRM, on_alarm);
     setitimer(ITIMER_REAL, &timer, NULL);
 }
@@ -433,7 +436,7 @@ int main(int argc, char **argv)
     lk_group *group = NULL;
     if (fails("before"))
         commit();
-    if (fails("during"))
+    if (fails("during") || fails("joining"))
         commit_soon();
     stay_away();
     lk_status status = lk_group_join(&opts, &group);
