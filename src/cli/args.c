@@ -92,7 +92,7 @@ static const lk_option table[] = {
     {"ranks", "log-dir", 0, RUN, TEXT(run.log_dir, "DIR"), NULL, "also write each rank's output to DIR/rank_R.log"},
     {"ranks", "timeout", 0, RUN, REAL(run.timeout, "SECONDS", .1, 1e7), "300",
      "how long nodes that are missing and ranks that are stopped are waited for"},
-    {"nodes", "nnodes", 0, RUN, INTEGER(run.nnodes, 1, 4096), "1", "nodes of the job; run the same line on each"},
+    {"nodes", "nnodes", 0, RUN, INTEGER(run.nnodes, 1, 1024), "1", "nodes of the job; run the same line on each"},
     {"nodes", "node-rank", 0, RUN, INTEGER(run.node_rank, 0, 4095), NULL, "which of them this is, from 0"},
     {"nodes", "master-addr", 0, RUN, TEXT(run.master_addr, "HOST"), NULL,
      "node 0's host, where nodes and ranks meet; without it 127.0.0.1"},

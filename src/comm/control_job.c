@@ -312,16 +312,16 @@ static lk_status start_server(job *self, lk_member *member)
         member->address[0] = '\0';
     self->fd = pair[0];
     say_hello(self, member);
-    lk_server_opts opts = {.size = self->base.size,
-                           .listener = self->meeting.fd,
-                           .own = pair[1],
-                           .token = self->meeting.token,
-                           .patience = self->base.timeout};
-    lk_status status = lk__server_start(&opts, &self->server);
-    if (status != LK_OK)
-        close(pair[1]);
-    else
-        self->meeting.fd = -1;
+    lk_server_opts opts = {.size = self->base.size, .own = pair[1], .patience = self->base.timeout};
+    lk_status status;
+    LK_TRY_GOTO(lk__meeting_door(&self->meeting, LK_SERVER_HELLO, &opts.door), close_own);
+    LK_TRY_GOTO(lk__server_start(&opts, &self->server), destroy_door);
+    return LK_OK;
+
+destroy_door:
+    lk__door_destroy(opts.door);
+close_own:
+    close(opts.own);
     return status;
 }
 
@@ -332,8 +332,7 @@ static lk_status meet_server(job *self)
         return start_server(self, &member);
     self->fd = self->meeting.fd;
     self->meeting.fd = -1;
-    if (self->base.timeout < LK_NET_VANISH)
-        LK_TRY(lk__net_prepare(self->fd, self->base.timeout));
+    LK_TRY(lk__net_prepare(self->fd, lk__net_vanish(self->base.timeout)));
     lk__net_local_address(self->fd, member.address, sizeof member.address);
     say_hello(self, &member);
     return LK_OK;
@@ -372,11 +371,12 @@ static void destroy_keeping_detail(job *self, lk_status status)
 
 lk_status lk__control_join(const lk_group_opts *opts, lk_control **out)
 {
+    static const lk_crowd ranks = {.noun = "rank", .greeting = "lockstep control 1"};
     job *self;
     lk_status status;
     LK_TRY(LK_ALLOC(1, "the job's control", &self));
     self->fd = -1;
-    LK_TRY_GOTO(lk__meeting_open(opts, &self->meeting), free_self);
+    LK_TRY_GOTO(lk__meeting_open(opts, &ranks, &self->meeting), free_self);
     fill_base(self);
     LK_TRY_GOTO(job_alloc(self), destroy_job);
     LK_TRY_GOTO(meet_server(self), destroy_job);

@@ -186,6 +186,12 @@ lk_status lk__net_prepare(int fd, double vanish)
     return LK_OK;
 }
 
+double lk__net_vanish(double timeout)
+{
+    double seconds = timeout / 2;
+    return seconds < LK_NET_VANISH ? seconds : LK_NET_VANISH;
+}
+
 int lk__net_accept(int listener)
 {
     int fd;

@@ -34,6 +34,9 @@ lk_status lk__net_connect(const char *host, int port, double deadline, int *fd, 
  * connect start with LK_NET_VANISH. */
 enum { LK_NET_VANISH = 30 };
 lk_status lk__net_prepare(int fd, double vanish) LK_CHECKED;
+/* What suits a link that carries a few messages, where `timeout` seconds end all
+ * waiting: earlier than that, so that the host that vanished is named. */
+double lk__net_vanish(double timeout);
 
 /* A port that is free at host now, and stays so for programs that bind it with
  * SO_REUSEADDR (as all rendezvous do) until *holder is closed: the holder is

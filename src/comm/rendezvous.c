@@ -10,11 +10,12 @@
 
 #include "base/clock.h"
 #include "comm/net.h"
-#include "comm/server.h"
 
 static const double default_timeout = 300;
 static const double call_seconds = 5, scan_seconds = 1; /* an attempt at one port; at one of several */
+static const double connect_most = 2; /* its share before somebody answers: nothing can interrupt that */
 static const double attempt_least = 0.25;
+static const double slice = 0.2; /* between two looks at whether to go on */
 static const double pause_least = 0.01, pause_most = 0.25;
 
 static const lk_method *const methods[] = {&lk__method_env, &lk__method_tcp, &lk__method_file};
@@ -63,7 +64,7 @@ lk_status lk__meeting_token(lk_meeting *meeting, const char *given, const char *
 
 static void warn_open(const lk_meeting *meeting, int port)
 {
-    if (meeting->secret || !meeting->patience.notice || lk__net_is_loopback(meeting->host))
+    if (meeting->secret || !meeting->patience.notice || (!meeting->crowd.wary && lk__net_is_loopback(meeting->host)))
         return;
     char text[LK_MEETING_HOST + 160];
     snprintf(text, sizeof text,
@@ -86,22 +87,49 @@ lk_status lk__meeting_listen_ports(lk_meeting *meeting)
     return LK_OK;
 }
 
-/* Connected and proved, or why not. */
-static lk_status connect_proved(lk_meeting *meeting, const char *host, int port, double deadline)
+static bool interrupted(const lk_meeting *meeting)
 {
+    return meeting->crowd.interrupted && *meeting->crowd.interrupted;
+}
+
+static lk_status prove(const lk_meeting *meeting, lk_handshake *shake, int fd, double deadline)
+{
+    lk_status status;
+    do {
+        double next = lk__clock() + slice;
+        status = lk__handshake_run(shake, fd, next < deadline ? next : deadline);
+    } while (shake->state == LK_HANDSHAKE_PENDING && lk__clock() < deadline && !interrupted(meeting));
+    return status;
+}
+
+/* Whom a failure to meet is about. */
+static lk_status name_first(const lk_meeting *meeting, lk_status status)
+{
+    if (status == LK_OK)
+        return LK_OK;
+    return lk__fail(status, "%s 0 of %d: %s", meeting->crowd.noun, meeting->size, lk_error_detail());
+}
+
+/* Connected and proved, or why not. */
+static lk_status connect_proved(lk_meeting *meeting, const char *host, int port, double seconds)
+{
+    const lk_crowd *crowd = &meeting->crowd;
     uint8_t greeting[LK_GREETING_BYTES];
     lk_handshake shake;
     int fd = -1;
     bool refused;
-    lk_status status = lk__net_connect(host, port, deadline, &fd, &refused);
+    double now = lk__clock();
+    lk_status status =
+        lk__net_connect(host, port, now + (seconds < connect_most ? seconds : connect_most), &fd, &refused);
     if (refused)
-        return lk__fail(status, "rank 0 of %d at %s:%d does not answer", meeting->size, host, port);
-    LK_TRY(status);
-    lk__server_greeting(greeting);
+        return lk__fail(status, "%s 0 of %d at %s:%d does not answer", crowd->noun, meeting->size, host, port);
+    if (status != LK_OK)
+        return name_first(meeting, status);
+    lk__door_greeting(crowd->greeting, greeting);
     lk__handshake_init(&shake, &meeting->token, false, greeting);
-    LK_TRY_GOTO(lk__handshake_run(&shake, fd, deadline), close_fd);
+    LK_TRY_GOTO(name_first(meeting, prove(meeting, &shake, fd, now + seconds)), close_fd);
     if (memcmp(lk__handshake_greeting(&shake), greeting, sizeof greeting) != 0) {
-        status = lk__fail(LK_STATUS_PEER, "what answers at %s:%d is not rank 0 of a job", host, port);
+        status = lk__fail(LK_STATUS_PEER, "what answers at %s:%d is not %s 0 of a job", host, port, crowd->noun);
         goto close_fd;
     }
     meeting->fd = fd;
@@ -125,7 +153,7 @@ lk_status lk__meeting_call_at(lk_meeting *meeting, const char *host, int port, d
     double left = meeting->patience.deadline - lk__clock();
     if (seconds > left)
         seconds = left > attempt_least ? left : attempt_least;
-    lk_status status = connect_proved(meeting, host, port, lk__clock() + seconds);
+    lk_status status = connect_proved(meeting, host, port, seconds);
     return is_final(status) ? status : LK_OK;
 }
 
@@ -136,8 +164,8 @@ lk_status lk__meeting_call_ports(lk_meeting *meeting)
     for (int i = 0; i < meeting->ports && meeting->fd < 0 && !lk__patience_over(&meeting->patience); i++)
         LK_TRY(lk__meeting_call_at(meeting, meeting->host, meeting->port + i, scan_seconds));
     if (meeting->fd < 0)
-        (void)lk__fail(LK_STATUS_PEER, "rank 0 of %d does not answer at %s, ports %d to %d", meeting->size,
-                       meeting->host, meeting->port, meeting->port + meeting->ports - 1);
+        (void)lk__fail(LK_STATUS_PEER, "%s 0 of %d does not answer at %s, ports %d to %d", meeting->crowd.noun,
+                       meeting->size, meeting->host, meeting->port, meeting->port + meeting->ports - 1);
     return LK_OK;
 }
 
@@ -156,12 +184,14 @@ static lk_status call_until_heard(lk_meeting *meeting)
         LK_TRY(meeting->method->call(meeting));
         if (meeting->fd >= 0)
             return LK_OK;
+        if (interrupted(meeting))
+            return lk__fail(LK_STATUS_PEER, "interrupted while waiting for %s 0", meeting->crowd.noun);
         snprintf(reason, sizeof reason, "%s", lk_error_detail());
         lk__patience_tell(&meeting->patience, reason);
         double left = meeting->patience.deadline - lk__clock();
         pause_for(left < 0 ? 0 : left < pause ? left : pause);
         if (lk__patience_over(&meeting->patience))
-            return lk__fail(LK_STATUS_PEER, "%s; rank %d gave up after %g s", reason, meeting->rank,
+            return lk__fail(LK_STATUS_PEER, "%s; %s %d gave up after %g s", reason, meeting->crowd.noun, meeting->rank,
                             meeting->patience.timeout);
     }
 }
@@ -179,9 +209,9 @@ static lk_status fill_in(lk_meeting *meeting, const lk_group_opts *opts)
     return meeting->method->find(meeting, opts ? opts : &none, rest);
 }
 
-lk_status lk__meeting_open(const lk_group_opts *opts, lk_meeting *out)
+lk_status lk__meeting_open(const lk_group_opts *opts, const lk_crowd *crowd, lk_meeting *out)
 {
-    lk_meeting meeting = {.fd = -1};
+    lk_meeting meeting = {.crowd = *crowd, .fd = -1};
     LK_TRY(fill_in(&meeting, opts));
     lk_status status = meeting.rank == 0 ? meeting.method->listen(&meeting) : call_until_heard(&meeting);
     if (status == LK_OK)
@@ -189,6 +219,17 @@ lk_status lk__meeting_open(const lk_group_opts *opts, lk_meeting *out)
     else
         lk__meeting_close(&meeting);
     return status;
+}
+
+lk_status lk__meeting_door(lk_meeting *meeting, size_t hello_bytes, lk_door **out)
+{
+    lk_door_opts opts = {.listener = meeting->fd,
+                         .token = meeting->token,
+                         .greeting = meeting->crowd.greeting,
+                         .hello_bytes = hello_bytes};
+    LK_TRY(lk__door_create(&opts, out));
+    meeting->fd = -1;
+    return LK_OK;
 }
 
 void lk__meeting_over(lk_meeting *meeting)

@@ -1,33 +1,46 @@
-/* rendezvous.h - how the ranks of a job find the server in rank 0.
+/* rendezvous.h - how the ranks of a job find rank 0, and its nodes node 0.
  *
  * A method tells rank 0 where to listen and the others where to call. Calls are
  * proved by the token at both ends before they count; what happens over them is
- * not known here. */
+ * not known here. Where it says rank, it may be a node: who meets is a crowd. */
 #ifndef LK_COMM_RENDEZVOUS_H
 #define LK_COMM_RENDEZVOUS_H
 
 #include <limits.h>
+#include <signal.h>
 
 #include "comm/auth.h"
 #include "comm/control.h"
+#include "comm/door.h"
 #include "comm/patience.h"
 
 enum { LK_MEETING_HOST = 256, LK_NONCE_TEXT = 65 };
 
 typedef struct lk_method lk_method;
 
+/* Who meets. */
+typedef struct lk_crowd {
+    const char *noun;     /* "rank", for texts */
+    const char *greeting; /* tells them from other crowds */
+    bool wary;            /* without the user's token warns on loopback, too, where other users of the host may join */
+    const char *host;     /* of file://: where rank 0 listens, shorter than LK_MEETING_HOST; NULL: lk__host_address */
+    int port;             /* of file://: 0 for any free one */
+    const volatile sig_atomic_t *interrupted; /* ends the wait once it is not 0; may be NULL */
+} lk_crowd;
+
 typedef struct lk_meeting {
     const lk_method *method;
+    lk_crowd crowd;
     int rank, size;
     lk_patience patience;
     lk_token token;
     lk_token user; /* of file://: the user's part of it */
     bool secret;   /* the user gave a token */
-    int fd;        /* rank 0: it listens; the others: the proved connection. The caller's once it took it (-1). */
-    char host[LK_MEETING_HOST];
-    int port, ports;           /* the first port, and how many are tried */
-    char path[PATH_MAX];       /* of file:// */
-    char nonce[LK_NONCE_TEXT]; /* in our file; "" while there is none */
+    int fd;        /* rank 0: it listens; the others: the proved connection. -1 once somebody else owns it. */
+    char host[LK_MEETING_HOST]; /* of file:// known to rank 0 only, and so is port */
+    int port, ports;            /* the first port, and how many are tried */
+    char path[PATH_MAX];        /* of file:// */
+    char nonce[LK_NONCE_TEXT];  /* in our file; "" while there is none */
 } lk_meeting;
 
 struct lk_method {
@@ -51,7 +64,9 @@ const lk_method *lk__method_list(size_t index);
 
 /* Rank 0 listens, the others are connected when it returns. Waits until the
  * timeout, with notices. */
-lk_status lk__meeting_open(const lk_group_opts *opts, lk_meeting *out) LK_CHECKED;
+lk_status lk__meeting_open(const lk_group_opts *opts, const lk_crowd *crowd, lk_meeting *out) LK_CHECKED;
+/* Rank 0: the door that the others come by; it takes the listener. */
+lk_status lk__meeting_door(lk_meeting *meeting, size_t hello_bytes, lk_door **out) LK_CHECKED;
 /* No more ranks are expected: what was left for them to find is removed. */
 void lk__meeting_over(lk_meeting *meeting);
 /* Also closes fd, if it still has one. */

@@ -27,7 +27,7 @@ static const double call_seconds = 2;
 typedef struct note {
     char nonce[LK_NONCE_TEXT];
     char token[LK_TOKEN_TEXT];
-    char address[LK_ADDRESS_BYTES];
+    char address[LK_MEETING_HOST];
     int port, size, pid;
     char host[LK_HOST_BYTES];
     char boot[LK_BOOT_ID];
@@ -48,7 +48,7 @@ static bool note_parse(const char *text, note *out)
 {
     int end = 0;
     int fields = sscanf(text,
-                        "lockstep-rendezvous 1\nnonce %64s\ntoken %64s\naddress %63s\nport %d\nsize %d\nhost %63s\n"
+                        "lockstep-rendezvous 1\nnonce %64s\ntoken %64s\naddress %255s\nport %d\nsize %d\nhost %63s\n"
                         "pid %d\nboot %39s\ntime %lld\nend%n",
                         out->nonce, out->token, out->address, &out->port, &out->size, out->host, &out->pid, out->boot,
                         &out->time, &end);
@@ -148,7 +148,7 @@ static lk_status fail_exists(const char *path)
 static lk_status fail_write(const char *path, int error)
 {
     return lk__fail(LK_STATUS_IO,
-                    "cannot write %s: %s; all ranks need a folder that exists and that rank 0 can "
+                    "cannot write %s: %s; it needs a folder that exists, that all can see and that this host can "
                     "write to",
                     path, strerror(error));
 }
@@ -223,9 +223,14 @@ static lk_status listen_and_publish(lk_meeting *meeting)
     LK_TRY(combine(meeting, mine.token));
     lk__host_name(mine.host);
     lk__host_boot_id(mine.boot);
-    lk__host_address(mine.address);
-    LK_TRY(lk__net_listen(mine.address, 0, &meeting->fd, &mine.port));
+    if (meeting->crowd.host)
+        snprintf(mine.address, sizeof mine.address, "%s", meeting->crowd.host);
+    else
+        lk__host_address(mine.address);
+    LK_TRY(lk__net_listen(mine.address, meeting->crowd.port, &meeting->fd, &mine.port));
     LK_TRY(publish(meeting->path, &mine));
+    memcpy(meeting->host, mine.address, sizeof meeting->host);
+    meeting->port = mine.port;
     snprintf(meeting->nonce, sizeof meeting->nonce, "%s", mine.nonce);
     return LK_OK;
 }
@@ -247,24 +252,26 @@ static lk_status call(lk_meeting *meeting)
     char age[32];
     lk_status status = note_read(meeting->path, &there);
     if (status == LK_STATUS_NOT_FOUND)
-        (void)lk__fail(LK_STATUS_PEER, "rank 0 of %d has not joined: there is no %s", meeting->size, meeting->path);
+        (void)lk__fail(LK_STATUS_PEER, "%s 0 of %d has not joined: there is no %s", meeting->crowd.noun, meeting->size,
+                       meeting->path);
     if (status != LK_OK)
         return LK_OK;
     LK_TRY(combine(meeting, there.token));
     LK_TRY(lk__meeting_call_at(meeting, there.address, there.port, call_seconds));
     if (meeting->fd < 0)
         (void)lk__fail(LK_STATUS_PEER,
-                       "rank 0 of %d has not joined: %s is of an earlier job (written %s by pid %d on host %s) and "
+                       "%s 0 of %d has not joined: %s is of an earlier job (written %s by pid %d on host %s) and "
                        "should be removed, or its host cannot be reached (%s)",
-                       meeting->size, meeting->path, age_text(&there, age), there.pid, there.host, lk_error_detail());
+                       meeting->crowd.noun, meeting->size, meeting->path, age_text(&there, age), there.pid, there.host,
+                       lk_error_detail());
     return LK_OK;
 }
 
 static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char *rest)
 {
     if (!rest[0])
-        return lk__fail(LK_STATUS_USAGE,
-                        "file:// names no file: give one that all ranks see, as in file:///home/me/job");
+        return lk__fail(LK_STATUS_USAGE, "file:// names no file: give one that all %ss see, as in file:///home/me/job",
+                        meeting->crowd.noun);
     if (strlen(rest) >= sizeof meeting->path)
         return lk__fail(LK_STATUS_USAGE, "the path of file:// is longer than %zu characters", sizeof meeting->path - 1);
     snprintf(meeting->path, sizeof meeting->path, "%s", rest);

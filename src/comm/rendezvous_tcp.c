@@ -12,8 +12,9 @@ static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char
     const char *colon = strrchr(rest, ':');
     if (!colon || strcmp(colon, ":0") == 0 || colon[1] == '\0' || (length > 0 && rest[length - 1] == ']'))
         return lk__fail(LK_STATUS_USAGE,
-                        "tcp://%s names no port, and all ranks must know it: give a free one, as in tcp://%.*s:29500",
-                        rest, (int)(colon && rest[length - 1] != ']' ? colon - rest : (long)length), rest);
+                        "tcp://%s names no port, and all %ss must know it: give a free one, as in tcp://%.*s:29500",
+                        rest, meeting->crowd.noun,
+                        (int)(colon && rest[length - 1] != ']' ? colon - rest : (long)length), rest);
     LK_TRY(lk__net_split(rest, meeting->host, sizeof meeting->host, &meeting->port));
     meeting->ports = 1;
     LK_TRY(lk__meeting_rank(meeting, opts->rank, opts->world_size));

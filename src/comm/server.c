@@ -1,8 +1,8 @@
 /* server.c - the poll loop of a job's server.
  *
  * One thread, no locks: rank 0 talks to it over a socket as the others do. A
- * connection is a stranger until it has proved the token and said HELLO; then it
- * is the line of its rank. */
+ * connection that comes through the door with a good HELLO is the line of its
+ * rank. */
 #include "comm/server.h"
 
 #include <errno.h>
@@ -18,13 +18,8 @@
 #include "base/mem.h"
 #include "comm/net.h"
 #include "comm/roster.h"
-#include "comm/wire.h"
 
-enum {
-    STRANGERS = 64, /* at once; the oldest makes room */
-    TICK_MS = 100   /* while something has a deadline */
-};
-static const double stranger_seconds = 10; /* to prove the token and say HELLO */
+enum { TICK_MS = LK_DOOR_TICK };           /* while something has a deadline */
 static const double moment = 1;            /* for a broken job to hear why */
 static const double waiting_seconds = 0.2; /* between two messages about who is awaited */
 
@@ -36,36 +31,19 @@ typedef struct line {
     size_t out_first, out_last, out_room;
 } line;
 
-typedef struct stranger {
-    line line;
-    lk_handshake shake;
-    bool proved;
-    double deadline;
-} stranger;
-
 struct lk_server {
     pthread_t thread;
     lk_server_opts opts;
     lk_roster *roster;
-    line *lines; /* (size) */
-    int stranger_count;
-    stranger *strangers;  /* (STRANGERS) in order of arrival */
-    struct pollfd *polls; /* (1 + STRANGERS + size) */
+    line *lines;          /* (size) */
+    struct pollfd *polls; /* (LK_DOOR_POLLS + size) */
     uint8_t *message;     /* scratch: the longest message */
     uint8_t *data;        /* scratch: its data */
     uint8_t *awaited;     /* (size) as told last */
     double awaited_at;
-    double accept_after; /* when descriptors ran out, the listener rests */
-    double end;          /* of the thread, once rank 0 has gone; 0 before */
+    double end; /* of the thread, once rank 0 has gone; 0 before */
     bool welcomed, told;
 };
-
-void lk__server_greeting(uint8_t greeting[LK_GREETING_BYTES])
-{
-    static const char text[] = "lockstep control 1";
-    memset(greeting, 0, LK_GREETING_BYTES);
-    memcpy(greeting, text, sizeof text);
-}
 
 /* ---- lines --------------------------------------------------------------- */
 
@@ -246,41 +224,7 @@ static void serve_line(lk_server *server, int rank)
         line_close(at);
 }
 
-/* ---- strangers ----------------------------------------------------------- */
-
-static void forget_stranger(lk_server *server, int index)
-{
-    stranger *list = server->strangers;
-    server->stranger_count--;
-    memmove(&list[index], &list[index + 1], (size_t)(server->stranger_count - index) * sizeof *list);
-}
-
-static void drop_stranger(lk_server *server, int index)
-{
-    line_close(&server->strangers[index].line);
-    forget_stranger(server, index);
-}
-
-/* A rank that belongs here is proved within a round trip: in a flood the oldest
- * is not one. If it was, it calls again. */
-static void accept_strangers(lk_server *server)
-{
-    for (int i = 0; i < STRANGERS; i++) {
-        int fd = lk__net_accept(server->opts.listener);
-        if (fd < 0) {
-            if (errno != EAGAIN && errno != EWOULDBLOCK)
-                server->accept_after = lk__clock() + 0.001 * TICK_MS;
-            return;
-        }
-        if (server->stranger_count == STRANGERS)
-            drop_stranger(server, 0);
-        uint8_t greeting[LK_GREETING_BYTES];
-        lk__server_greeting(greeting);
-        stranger *at = &server->strangers[server->stranger_count++];
-        *at = (stranger){.line = {.fd = fd}, .deadline = lk__clock() + stranger_seconds};
-        lk__handshake_init(&at->shake, &server->opts.token, true, greeting);
-    }
-}
+/* ---- newcomers ----------------------------------------------------------- */
 
 static void refuse(line *at, int size, lk_status status)
 {
@@ -299,7 +243,7 @@ static void refuse(line *at, int size, lk_status status)
  * addresses, it has the one that others came by. */
 static void settle(lk_server *server, int fd)
 {
-    if (server->opts.patience < LK_NET_VANISH && lk__net_prepare(fd, server->opts.patience) != LK_OK)
+    if (lk__net_prepare(fd, lk__net_vanish(server->opts.patience)) != LK_OK)
         shutdown(fd, SHUT_RDWR);
     char address[LK_ADDRESS_BYTES];
     lk__net_local_address(fd, address, sizeof address);
@@ -320,8 +264,7 @@ static void tell_newcomer(lk_server *server, int rank)
         line_send(&server->lines[rank], message, lk__wire_encode(&waiting, message));
 }
 
-/* The first message of a proved connection must be HELLO. Returns whether the
- * line has found its rank. */
+/* The first message must be HELLO. Returns whether the line has found its rank. */
 static bool admit(lk_server *server, line *at)
 {
     lk_wire message;
@@ -344,41 +287,14 @@ static bool admit(lk_server *server, line *at)
     return true;
 }
 
-/* Whether bytes that begin so can still become a HELLO. */
-static bool may_be_hello(const line *at)
+static void admit_newcomers(lk_server *server)
 {
-    lk_wire message;
-    size_t used;
-    return lk__wire_decode(at->in, at->in_bytes, LK_WIRE_HEAD + LK_WIRE_MEMBER, false, &message, &used) == LK_WIRE_MORE;
-}
-
-/* Returns whether the stranger stays one. */
-static bool step_stranger(lk_server *server, int index)
-{
-    stranger *at = &server->strangers[index];
-    if (!at->proved) {
-        lk_handshake_state state = lk__handshake_step(&at->shake, at->line.fd);
-        if (state == LK_HANDSHAKE_PENDING)
-            return lk__clock() < at->deadline;
-        uint8_t greeting[LK_GREETING_BYTES];
-        lk__server_greeting(greeting);
-        if (state == LK_HANDSHAKE_FAILED || memcmp(lk__handshake_greeting(&at->shake), greeting, sizeof greeting) != 0)
-            return false;
-        at->proved = true;
+    line newcomer = {.in_bytes = LK_SERVER_HELLO};
+    while ((newcomer.fd = lk__door_next(server->opts.door, newcomer.in)) >= 0) {
+        if (!admit(server, &newcomer))
+            line_close(&newcomer);
+        newcomer = (line){.in_bytes = LK_SERVER_HELLO};
     }
-    intake state = line_read(&at->line);
-    if (may_be_hello(&at->line))
-        return state == INTAKE_OPEN && lk__clock() < at->deadline;
-    if (admit(server, &at->line))
-        at->line = (line){.fd = -1};
-    return false;
-}
-
-static void serve_strangers(lk_server *server)
-{
-    for (int i = server->stranger_count - 1; i >= 0; i--)
-        if (!step_stranger(server, i))
-            drop_stranger(server, i);
 }
 
 /* ---- what ranks are told ------------------------------------------------- */
@@ -453,15 +369,8 @@ static bool finished(lk_server *server)
 
 static size_t fill_polls(lk_server *server)
 {
-    size_t count = 0;
     struct pollfd *polls = server->polls;
-    bool resting = lk__clock() < server->accept_after;
-    polls[count++] = (struct pollfd){.fd = resting ? -1 : server->opts.listener, .events = POLLIN};
-    for (int i = 0; i < server->stranger_count; i++) {
-        const stranger *at = &server->strangers[i];
-        short events = at->proved ? POLLIN : lk__handshake_events(&at->shake);
-        polls[count++] = (struct pollfd){.fd = at->line.fd, .events = events};
-    }
+    size_t count = lk__door_polls(server->opts.door, polls);
     for (int r = 0; r < server->opts.size; r++) {
         const line *at = &server->lines[r];
         short events = at->out_first < at->out_last ? POLLIN | POLLOUT : POLLIN;
@@ -473,7 +382,7 @@ static size_t fill_polls(lk_server *server)
 /* A job at work sleeps until somebody speaks. */
 static int sleep_ms(const lk_server *server)
 {
-    bool timed = server->stranger_count > 0 || server->accept_after > 0 || server->end > 0 || !server->welcomed ||
+    bool timed = lk__door_timed(server->opts.door) || server->end > 0 || !server->welcomed ||
                  lk__roster_awaited(server->roster, server->data) > 0;
     return timed ? TICK_MS : -1;
 }
@@ -495,11 +404,7 @@ static void *serve(void *arg)
             if (server->lines[r].fd >= 0)
                 serve_line(server, r);
         }
-        serve_strangers(server);
-        if (server->accept_after <= lk__clock()) {
-            server->accept_after = 0;
-            accept_strangers(server);
-        }
+        admit_newcomers(server);
         tell(server);
     }
     return NULL;
@@ -510,10 +415,7 @@ static void server_free(lk_server *server)
     lk__roster_destroy(server->roster);
     for (int r = 0; server->lines && r < server->opts.size; r++)
         line_close(&server->lines[r]);
-    while (server->stranger_count > 0)
-        drop_stranger(server, server->stranger_count - 1);
     lk__free(server->lines);
-    lk__free(server->strangers);
     lk__free(server->polls);
     lk__free(server->message);
     lk__free(server->data);
@@ -527,8 +429,7 @@ static lk_status server_alloc(lk_server *server)
     LK_TRY(LK_ALLOC(size, "the lines of a job", &server->lines));
     for (size_t r = 0; r < size; r++)
         server->lines[r].fd = -1;
-    LK_TRY(LK_ALLOC(STRANGERS, "handshakes", &server->strangers));
-    LK_TRY(LK_ALLOC(1 + STRANGERS + size, "the lines of a job", &server->polls));
+    LK_TRY(LK_ALLOC(LK_DOOR_POLLS + size, "the lines of a job", &server->polls));
     LK_TRY(LK_ALLOC(longest, "messages to a rank", &server->message));
     LK_TRY(LK_ALLOC(longest, "messages to a rank", &server->data));
     LK_TRY(LK_ALLOC(size, "the ranks awaited", &server->awaited));
@@ -573,6 +474,6 @@ void lk__server_join(lk_server *server)
     if (!server)
         return;
     pthread_join(server->thread, NULL);
-    close(server->opts.listener);
+    lk__door_destroy(server->opts.door);
     server_free(server);
 }

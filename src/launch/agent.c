@@ -29,12 +29,10 @@ static const double TICK = 1;
 
 struct lk_agent {
     const lk_meet_opts *opts;
-    lk_place *place;
     lk_link *links; /* (nnodes) at node 0, which leaves [0] closed; else one, to node 0 */
     int link_count;
     bool *over; /* (link_count): done, stopped or lost in this round */
     int epoll;  /* readable when a link is */
-    bool wrote_file;
 };
 
 /* ---- meeting -------------------------------------------------------------- */
@@ -42,27 +40,6 @@ struct lk_agent {
 static bool leads(const lk_agent *agent)
 {
     return agent->opts->node_rank == 0;
-}
-
-static lk_status gather(lk_agent *agent)
-{
-    lk_place *place = agent->place;
-    int listener = -1;
-    lk_status status;
-    char token[LK_TOKEN_TEXT] = "-";
-    LK_TRY(lk__net_listen(place->host, place->port, &listener, &place->port));
-    if (place->file) {
-        if (!place->own_token) {
-            LK_TRY_GOTO(lk__token_make(token), close_listener);
-            LK_TRY_GOTO(lk__token_from_text(token, &place->token), close_listener);
-        }
-        LK_TRY_GOTO(lk__meet_file_write(place, token), close_listener);
-        agent->wrote_file = true;
-    }
-    status = lk__meet_serve(agent->opts, place, listener, agent->links);
-close_listener:
-    close(listener);
-    return status;
 }
 
 static lk_status watch_links(lk_agent *agent)
@@ -80,7 +57,7 @@ lk_status lk__agent_create(const lk_meet_opts *opts, lk_place *place, lk_agent *
     lk_agent *agent;
     lk_status status;
     LK_TRY(LK_ALLOC(1, "an agent", &agent));
-    *agent = (lk_agent){.opts = opts, .place = place, .epoll = epoll_create1(EPOLL_CLOEXEC)};
+    *agent = (lk_agent){.opts = opts, .epoll = epoll_create1(EPOLL_CLOEXEC)};
     int count = opts->node_rank == 0 ? opts->nnodes : 1;
     LK_TRY_GOTO(LK_ALLOC((size_t)count, "links to nodes", &agent->links), destroy_agent);
     LK_TRY_GOTO(LK_ALLOC((size_t)count, "links to nodes", &agent->over), destroy_agent);
@@ -88,7 +65,7 @@ lk_status lk__agent_create(const lk_meet_opts *opts, lk_place *place, lk_agent *
         agent->links[i].fd = -1;
     agent->link_count = count;
     if (opts->nnodes > 1) {
-        LK_TRY_GOTO(leads(agent) ? gather(agent) : lk__meet_connect(opts, place, &agent->links[0]), destroy_agent);
+        LK_TRY_GOTO(lk__meet(opts, agent->links, place), destroy_agent);
         LK_TRY_GOTO(watch_links(agent), destroy_agent);
     }
     *out = agent;
@@ -116,8 +93,6 @@ void lk__agent_destroy(lk_agent *agent)
         drop_link(agent, i);
     if (agent->epoll >= 0)
         close(agent->epoll);
-    if (agent->wrote_file)
-        unlink(agent->place->file);
     lk__free(agent->over);
     lk__free(agent->links);
     lk__free(agent);
@@ -173,6 +148,8 @@ static lk_status await_plan(lk_agent *agent, lk_plan *plan)
         }
         /* Node 0 is alive, and waits for others as long as it was told to. */
         deadline = lk__clock() + agent->opts->timeout + ANSWER;
+        if (message.kind == LK_MESSAGE_HELLO)
+            memcpy(link->host, message.name, sizeof link->host);
         if (message.kind == LK_MESSAGE_NOTICE && agent->opts->notice)
             agent->opts->notice(agent->opts->notice_arg, message.text);
         if (message.kind == LK_MESSAGE_REFUSED)

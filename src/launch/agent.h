@@ -42,8 +42,8 @@ typedef struct lk_verdict {
 
 typedef struct lk_agent lk_agent;
 
-/* Meets the other nodes. Node 0 listens at place, port 0 for any free one, and
- * writes place->file, which destroy removes. opts and place must outlive it. */
+/* Meets the other nodes, if there are any, and fills place then. opts must outlive
+ * it. */
 lk_status lk__agent_create(const lk_meet_opts *opts, lk_place *place, lk_agent **out) LK_CHECKED;
 void lk__agent_destroy(lk_agent *agent);
 

@@ -14,6 +14,7 @@
 #include "launch/node.h"
 
 typedef enum lk_message_kind {
+    LK_MESSAGE_HELLO,   /* to node 0: node, nodes, ranks there; both ways the host's name */
     LK_MESSAGE_REFUSED, /* to others: no place in this job; text: why */
     LK_MESSAGE_NOTICE,  /* to others: text for the user */
     LK_MESSAGE_PLAN,    /* to others: lk_plan */
@@ -49,7 +50,7 @@ typedef struct lk_link {
     int fd; /* -1: closed */
     size_t got;
     uint8_t frame[LK_MESSAGE_BYTES]; /* its first `got` bytes have arrived */
-    char host[LK_MESSAGE_NAME];      /* of the peer, "" while unknown */
+    char host[LK_MESSAGE_NAME];      /* of the peer; its address while the name is unknown */
     int nproc;                       /* its ranks, 0 while unknown */
 } lk_link;
 

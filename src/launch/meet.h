@@ -1,7 +1,6 @@
-/* meet.h - how the agents of a job find each other.
+/* meet.h - the agents of a job come together, as ranks do (comm/rendezvous.h).
  *
- * Node 0 listens, the others connect; both ends prove the token before anything
- * else is read. What comes of it is a link from node 0 to every other node. */
+ * What comes of it is a link from node 0 to every other node. */
 #ifndef LK_LAUNCH_MEET_H
 #define LK_LAUNCH_MEET_H
 
@@ -11,12 +10,15 @@
 #include <lockstep/group.h>
 
 #include "base/status.h"
-#include "comm/auth.h"
+#include "comm/rendezvous.h"
 #include "launch/agent_wire.h"
 
-enum { LK_MEET_HOST = 256, LK_MAX_NODES = 4096, LK_MAX_NPROC = 4096, LK_AGENT_PORT = 29400 };
+enum { LK_MEET_HOST = LK_MEETING_HOST, LK_MAX_NODES = LK_MAX_RANKS, LK_MAX_NPROC = 4096, LK_AGENT_PORT = 29400 };
 
 typedef struct lk_meet_opts {
+    const char *init_method; /* tcp:// or file:// */
+    const char *address;     /* of file://: where node 0 listens; NULL: an address of its host */
+    int port;                /* of file://: 0 for any free one */
     int node_rank, nnodes;
     int nproc;            /* ranks on this node */
     const char *hostname; /* of this node */
@@ -26,29 +28,19 @@ typedef struct lk_meet_opts {
     const volatile sig_atomic_t *interrupted; /* ends the wait once it is not 0 */
 } lk_meet_opts;
 
-/* Where agents meet. */
+/* Where the ranks of a job or its agents meet. */
 typedef struct lk_place {
     char host[LK_MEET_HOST];
     int port;
     lk_token token;
-    bool own_token;   /* it is the user's, not the file's */
-    const char *file; /* that tells host and port (and the token, where the user gave none), or NULL */
+    bool secret; /* the user gave a token */
 } lk_place;
 
-/* At node 0: waits for all others at the listener and fills links[1..nnodes).
+/* Node 0 waits for all others and fills links[1..nnodes), which are closed before.
  * While it waits, every five seconds a notice names the missing here and at the
- * nodes that are there; the timeout is PEER with that list. On failure all
- * links are closed. */
-lk_status lk__meet_serve(const lk_meet_opts *opts, const lk_place *place, int listener, lk_link *links) LK_CHECKED;
-
-/* At other nodes: connects to node 0, waiting for it (and for its file) to come
- * up; the file fills host, port and token of place. */
-lk_status lk__meet_connect(const lk_meet_opts *opts, lk_place *place, lk_link *link) LK_CHECKED;
-
-/* The file. write: makes it whole at once, 0600; one that is there belongs to
- * another job or was left by one, and is refused. read: *found is false when
- * there is none (yet). */
-lk_status lk__meet_file_write(const lk_place *place, const char *token_text) LK_CHECKED;
-lk_status lk__meet_file_read(lk_place *place, bool *found) LK_CHECKED;
+ * nodes that are there; the timeout is PEER with that list. Others fill links[0]
+ * when node 0 has answered; its first message is HELLO or REFUSED. place gets the
+ * token and, at node 0, host and port. On failure all links are closed. */
+lk_status lk__meet(const lk_meet_opts *opts, lk_link *links, lk_place *place) LK_CHECKED;
 
 #endif

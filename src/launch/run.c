@@ -66,42 +66,17 @@ static lk_status parse_method(const lk_run_opts *opts, lk_place *place)
                         "tcp://HOST:PORT or file://PATH, where the nodes meet");
     if (strncmp(method, "file://", 7) != 0 || !method[7])
         return lk__fail(LK_STATUS_USAGE, "--init-method '%s' must be tcp://HOST:PORT or file://PATH", method);
-    /* One node meets nobody. */
-    if (opts->nnodes == 1)
-        return LK_OK;
-    place->file = method + 7;
-    place->port = opts->master_port;
-    char address[LK_ADDRESS_BYTES];
-    lk__host_address(address);
-    return opts->master_addr ? LK_OK : set_host(place, address);
-}
-
-static lk_status find_token(const lk_run_opts *opts, lk_place *place)
-{
-    LK_TRY(lk__token_find(NULL, &place->token, &place->own_token));
-    if (place->own_token || place->file || opts->nnodes == 1)
-        return LK_OK;
-    char text[LK_MEET_HOST + 64];
-    snprintf(text, sizeof text, "lockstep nodes %s %d %d", place->host, place->port, opts->nnodes);
-    LK_TRY(lk__token_from_text(text, &place->token));
-    if (opts->node_rank != 0)
-        return LK_OK;
-    snprintf(text, sizeof text,
-             "whoever reaches %.*s port %d may join this job; LOCKSTEP_TOKEN on all nodes prevents it",
-             LK_MEET_HOST / 2, place->host, place->port);
-    opts->notice(opts->arg, text);
     return LK_OK;
 }
 
+/* What the options say; several nodes learn the rest when they meet. */
 static lk_status find_place(const lk_run_opts *opts, lk_place *out)
 {
     lk_place place = {.port = opts->master_port};
     LK_TRY(set_host(&place, opts->master_addr ? opts->master_addr : LOOPBACK));
     if (opts->init_method)
         LK_TRY(parse_method(opts, &place));
-    if (opts->nnodes > 1 && place.port == 0 && !place.file)
-        place.port = LK_AGENT_PORT;
-    LK_TRY(find_token(opts, &place));
+    LK_TRY(lk__token_find(NULL, &place.token, &place.secret));
     *out = place;
     return LK_OK;
 }
@@ -153,7 +128,7 @@ refuse:
 static lk_status make_token(job *j, const char **out)
 {
     *out = NULL;
-    if (j->place.own_token)
+    if (j->place.secret)
         return LK_OK;
     *out = j->token;
     if (j->opts->nnodes == 1)
@@ -216,12 +191,27 @@ static lk_status run_rounds(job *j, lk_verdict *out)
     }
 }
 
+/* As --init-method, whichever option says where nodes meet. */
+static const char *find_method(const job *j, char *text, size_t bytes)
+{
+    const lk_place *place = &j->place;
+    if (j->opts->init_method)
+        return j->opts->init_method;
+    snprintf(text, bytes, strchr(place->host, ':') ? "tcp://[%s]:%d" : "tcp://%s:%d", place->host,
+             place->port ? place->port : LK_AGENT_PORT);
+    return text;
+}
+
 static lk_status run_job(const lk_run_opts *opts, lk_verdict *out)
 {
     job j = {.opts = opts, .holder = -1};
     LK_TRY(find_place(opts, &j.place));
     lk__host_name(j.hostname);
-    lk_meet_opts meet = {.node_rank = opts->node_rank,
+    char method[LK_MEET_HOST + 32];
+    lk_meet_opts meet = {.init_method = find_method(&j, method, sizeof method),
+                         .address = opts->master_addr,
+                         .port = opts->master_port,
+                         .node_rank = opts->node_rank,
                          .nnodes = opts->nnodes,
                          .nproc = opts->nproc,
                          .hostname = j.hostname,

@@ -90,6 +90,7 @@ static void a_link_gives_whole_messages_only(void **state)
 
 typedef struct party {
     lk_meet_opts opts;
+    char method[128];
     lk_place place;
     lk_agent *agent;
     lk_plan plan;
@@ -111,9 +112,8 @@ static party make_party(int node, int nnodes, int port, double timeout)
                         .nproc = node + 1,
                         .hostname = node ? "other" : "leader",
                         .timeout = timeout,
-                        .interrupted = &interrupted},
-               .place = {.host = "127.0.0.1", .port = port}};
-    assert_int_equal(lk__token_from_text("one secret", &p.place.token), LK_OK);
+                        .interrupted = &interrupted}};
+    snprintf(p.method, sizeof p.method, "tcp://127.0.0.1:%d", port);
     return p;
 }
 
@@ -121,6 +121,7 @@ static party make_party(int node, int nnodes, int port, double timeout)
 static void *attend(void *arg)
 {
     party *p = arg;
+    p->opts.init_method = p->method;
     p->opts.notice = keep_notice;
     p->opts.notice_arg = p;
     p->status = lk__agent_create(&p->opts, &p->place, &p->agent);
@@ -210,10 +211,21 @@ static lk_message await_message(lk_link *link)
     return message;
 }
 
+/* Joins by hand; node 0 says its name first. */
+static void knock(party *p, lk_link *link)
+{
+    *link = (lk_link){.fd = -1};
+    p->opts.init_method = p->method;
+    assert_int_equal(lk__meet(&p->opts, link, &p->place), LK_OK);
+    lk_message message = await_message(link);
+    assert_int_equal(message.kind, LK_MESSAGE_HELLO);
+    assert_string_equal(message.name, "leader");
+}
+
 static void refused_with(party *p, const char *why)
 {
     lk_link link;
-    assert_int_equal(lk__meet_connect(&p->opts, &p->place, &link), LK_OK);
+    knock(p, &link);
     lk_message message = await_message(&link);
     assert_int_equal(message.kind, LK_MESSAGE_REFUSED);
     if (!strstr(message.text, why))
@@ -225,15 +237,14 @@ static void a_place_is_taken_once_and_given_back(void **state)
 {
     (void)state;
     int port = free_port();
-    party leader = make_party(0, 2, port, 60), one = make_party(1, 3, port, 60), odd = make_party(7, 3, port, 60);
+    party leader = make_party(0, 3, port, 60), one = make_party(1, 3, port, 60), odd = make_party(2, 3, port, 60);
     party other = make_party(1, 4, port, 60), two = make_party(2, 3, port, 60);
-    leader.opts.nnodes = 3;
+    odd.opts.nproc = LK_MAX_NPROC + 1;
     lk_link first;
     begin(&leader);
-    assert_int_equal(lk__meet_connect(&one.opts, &one.place, &first), LK_OK);
-    assert_string_equal(first.host, "leader");
+    knock(&one, &first);
     refused_with(&one, "node 1 has joined already, from other");
-    refused_with(&odd, "--node-rank 7");
+    refused_with(&odd, "no place for --node-rank 2 with 4097 ranks");
     refused_with(&other, "--nnodes 3, this node with 4");
     lk__link_close(&first);
     pause_for(0.5);
@@ -254,14 +265,36 @@ static void another_token_does_not_join(void **state)
 {
     (void)state;
     int port = free_port();
-    party leader = make_party(0, 2, port, 3), thief = make_party(1, 2, port, 60);
-    assert_int_equal(lk__token_from_text("a guess", &thief.place.token), LK_OK);
+    party leader = make_party(0, 2, port, 3), thief = make_party(1, 2, port, 2);
+    /* The one reads the variable before it listens, the other after. */
+    setenv("LOCKSTEP_TOKEN", "one secret", 1);
     begin(&leader);
+    int probe;
+    connect_stranger(port, "", &probe);
+    setenv("LOCKSTEP_TOKEN", "a guess", 1);
     attend(&thief);
     finish(&leader);
+    unsetenv("LOCKSTEP_TOKEN");
+    close(probe);
     assert_int_equal(thief.status, LK_STATUS_PEER);
-    assert_non_null(strstr(thief.detail, "token"));
+    assert_non_null(strstr(thief.detail, "has another job token"));
     assert_int_equal(leader.status, LK_STATUS_PEER);
+    assert_non_null(strstr(leader.detail, "node 1 of 2 has not joined within 3 s"));
+}
+
+/* Ranks of a job do not take an agent for theirs, nor the other way round. */
+static void ranks_do_not_join_nodes(void **state)
+{
+    (void)state;
+    int port = free_port();
+    party leader = make_party(0, 2, port, 3);
+    begin(&leader);
+    lk_group_opts opts = {.init_method = leader.method, .rank = 1, .world_size = 2, .timeout = 1};
+    const lk_crowd ranks = {.noun = "rank", .greeting = "lockstep control 1"};
+    lk_meeting meeting;
+    assert_int_equal(lk__meeting_open(&opts, &ranks, &meeting), LK_STATUS_PEER);
+    assert_non_null(strstr(lk_error_detail(), "is not rank 0 of a job"));
+    finish(&leader);
     assert_non_null(strstr(leader.detail, "node 1 of 2 has not joined within 3 s"));
 }
 
@@ -288,7 +321,7 @@ static void without_node_0_the_wait_ends(void **state)
     party one = make_party(1, 2, free_port(), 1);
     attend(&one);
     assert_int_equal(one.status, LK_STATUS_PEER);
-    assert_non_null(strstr(one.detail, "node 0 of 2 did not come up within 1 s"));
+    assert_non_null(strstr(one.detail, "does not answer; node 1 gave up after 1 s"));
 }
 
 static void a_signal_ends_the_wait(void **state)
@@ -321,51 +354,65 @@ static folder make_folder(void)
     return f;
 }
 
+static void meet_by(const folder *f, party *p)
+{
+    snprintf(p->method, sizeof p->method, "file://%s", f->file);
+}
+
 static void nodes_meet_by_a_file(void **state)
 {
     (void)state;
     folder f = make_folder();
-    party leader = make_party(0, 2, 0, 60), one = make_party(1, 2, 0, 60);
-    leader.place.file = one.place.file = f.file;
-    one.place.host[0] = '\0';
-    memset(&one.place.token, 0, sizeof one.place.token);
+    party leader = make_party(0, 3, 0, 60), one = make_party(1, 3, 0, 60), two = make_party(2, 3, 0, 60);
+    meet_by(&f, &leader);
+    meet_by(&f, &one);
+    meet_by(&f, &two);
+    leader.opts.address = "127.0.0.1";
+    leader.opts.port = free_port();
     begin(&one);
     pause_for(0.3);
     begin(&leader);
+    /* The token in the file is nobody else's to read. */
+    struct stat info;
+    while (stat(f.file, &info) != 0)
+        pause_for(0.01);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    begin(&two);
     finish(&one);
+    finish(&two);
     finish(&leader);
     assert_int_equal(leader.status, LK_OK);
     assert_int_equal(one.status, LK_OK);
-    assert_int_equal(one.plan.first_rank, 1);
-    /* The token in the file is nobody else's to read. */
-    struct stat info;
-    assert_int_equal(stat(f.file, &info), 0);
-    assert_int_equal(info.st_mode & 0777, 0600);
-    lk__agent_destroy(one.agent);
-    lk__agent_destroy(leader.agent);
+    assert_int_equal(two.status, LK_OK);
+    assert_int_equal(two.plan.first_rank, 1 + 2);
+    assert_string_equal(leader.place.host, "127.0.0.1");
+    assert_int_equal(leader.place.port, leader.opts.port);
+    assert_memory_equal(&one.place.token, &leader.place.token, sizeof one.place.token);
+    /* All have come: the file has gone. */
     assert_int_equal(rmdir(f.path), 0);
+    lk__agent_destroy(one.agent);
+    lk__agent_destroy(two.agent);
+    lk__agent_destroy(leader.agent);
 }
 
 static void a_file_of_another_job_is_refused(void **state)
 {
     (void)state;
     folder f = make_folder();
-    party leader = make_party(0, 2, 0, 60), one = make_party(1, 2, free_port(), 60);
-    leader.place.file = one.place.file = f.file;
-    assert_int_equal(lk__meet_file_write(&one.place, "left over"), LK_OK);
-    attend(&leader);
-    assert_int_equal(leader.status, LK_STATUS_USAGE);
-    assert_non_null(strstr(leader.detail, "exists"));
-    /* It was not node 0's to remove. */
-    attend(&one);
-    assert_int_equal(one.status, LK_STATUS_PEER);
-    assert_non_null(strstr(one.detail, "earlier job"));
+    party leader = make_party(0, 2, 0, 60), one = make_party(1, 2, 0, 1);
+    meet_by(&f, &leader);
+    meet_by(&f, &one);
     FILE *file = fopen(f.file, "w");
     assert_non_null(file);
     fputs("something else\n", file);
     fclose(file);
+    attend(&leader);
+    assert_int_equal(leader.status, LK_STATUS_USAGE);
+    assert_non_null(strstr(leader.detail, "exists already"));
     attend(&one);
-    assert_int_equal(one.status, LK_STATUS_FORMAT);
+    assert_int_equal(one.status, LK_STATUS_PEER);
+    assert_non_null(strstr(one.detail, "node 1 gave up after 1 s"));
+    /* It was not theirs to remove. */
     assert_int_equal(unlink(f.file), 0);
     assert_int_equal(rmdir(f.path), 0);
 }
@@ -406,6 +453,7 @@ int main(void)
         cmocka_unit_test(three_nodes_meet_among_strangers),
         cmocka_unit_test(a_place_is_taken_once_and_given_back),
         cmocka_unit_test(another_token_does_not_join),
+        cmocka_unit_test(ranks_do_not_join_nodes),
         cmocka_unit_test(who_waits_hears_who_is_missing),
         cmocka_unit_test(without_node_0_the_wait_ends),
         cmocka_unit_test(a_signal_ends_the_wait),
