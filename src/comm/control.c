@@ -60,6 +60,11 @@ void lk__control_abort(lk_control *control, lk_status status, const char *text)
     control->type->abort(control, status, text);
 }
 
+void lk__control_absent(const lk_control *control, uint8_t *absent)
+{
+    control->type->absent(control, absent);
+}
+
 bool lk__control_left(const lk_control *control, int rank)
 {
     return control->type->left(control, rank);

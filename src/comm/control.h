@@ -46,12 +46,16 @@ lk_status lk__control_exchange(lk_control *control, const void *mine, size_t byt
  * the detail set anew on each call. Never blocks; cheap enough to be called a
  * thousand times a second. */
 lk_status lk__control_check(lk_control *control) LK_CHECKED;
-/* This rank's latest calls (at most LK_HISTORY), oldest first, the last of them
- * under way: sent when it has waited for some time. The server compares them
+/* This rank's latest calls (at most LK_HISTORY), the last of them the one that is
+ * waited for: sent when it has waited for some time. The server compares them
  * with all other reports; calls of one group and number must be the same
  * (messages are left out). */
 enum { LK_HISTORY = 64 };
 void lk__control_report(lk_control *control, const lk_call *calls, int count);
+/* Which ranks had not reported the last call of this rank's report when that
+ * reached the server: absent[r] is 1 for them, else 0. They are behind, stopped or
+ * elsewhere, or have just not waited for long enough to report. */
+void lk__control_absent(const lk_control *control, uint8_t *absent);
 /* Gives up for all: everybody's check fails with this status and text, which
  * should name this rank. */
 void lk__control_abort(lk_control *control, lk_status status, const char *text);

@@ -32,6 +32,7 @@ typedef struct job {
     size_t in_bytes, in_room;
     uint8_t *left;    /* (size) */
     uint8_t *awaited; /* (size) as the server told last */
+    uint8_t *absent;  /* (size) from the last report's call */
     bool welcome;
     uint32_t number; /* of the next exchange */
     bool exchanged;  /* its parts have come */
@@ -70,6 +71,11 @@ static void hear_waiting(job *self, const lk_wire *message)
     memcpy(self->awaited, message->data, message->bytes);
 }
 
+static void hear_absent(job *self, const lk_wire *message)
+{
+    memcpy(self->absent, message->data, message->bytes);
+}
+
 static void hear_exchanged(job *self, const lk_wire *message)
 {
     if (message->number != self->number || !self->all || message->bytes != self->part_bytes * (size_t)self->base.size) {
@@ -90,8 +96,9 @@ static void hear_left(job *self, const lk_wire *message)
 static void hear(job *self, const lk_wire *message)
 {
     static void (*const hearers[LK_WIRE_COUNT])(struct job *, const lk_wire *) = {
-        [LK_WIRE_WELCOME] = hear_welcome,     [LK_WIRE_REFUSED] = hear_end, [LK_WIRE_WAITING] = hear_waiting,
-        [LK_WIRE_EXCHANGED] = hear_exchanged, [LK_WIRE_BROKEN] = hear_end,  [LK_WIRE_LEFT] = hear_left,
+        [LK_WIRE_WELCOME] = hear_welcome, [LK_WIRE_REFUSED] = hear_end,         [LK_WIRE_WAITING] = hear_waiting,
+        [LK_WIRE_ABSENT] = hear_absent,   [LK_WIRE_EXCHANGED] = hear_exchanged, [LK_WIRE_BROKEN] = hear_end,
+        [LK_WIRE_LEFT] = hear_left,
     };
     if (message->size == self->base.size)
         hearers[message->kind](self, message);
@@ -194,6 +201,11 @@ static void job_report(lk_control *control, const lk_call *calls, int count)
         say(self, (lk_wire){.kind = LK_WIRE_REPORT, .data = data, .bytes = (size_t)count * LK_CALL_BYTES});
 }
 
+static void job_absent(const lk_control *control, uint8_t *absent)
+{
+    memcpy(absent, ((const job *)control)->absent, (size_t)control->size);
+}
+
 static bool job_left(const lk_control *control, int rank)
 {
     return ((const job *)control)->left[rank] != 0;
@@ -276,6 +288,7 @@ static void job_destroy(lk_control *control)
     lk__free(self->in);
     lk__free(self->left);
     lk__free(self->awaited);
+    lk__free(self->absent);
     lk__free(self->base.members);
     lk__free(self);
 }
@@ -285,6 +298,7 @@ static const lk_control_type job_type = {
     .check = job_check,
     .report = job_report,
     .abort = job_abort,
+    .absent = job_absent,
     .left = job_left,
     .destroy = job_destroy,
 };
@@ -345,6 +359,7 @@ static lk_status job_alloc(job *self)
     LK_TRY(LK_ALLOC(self->in_room, "messages of the job's server", &self->in));
     LK_TRY(LK_ALLOC(size, "the job's ranks", &self->left));
     LK_TRY(LK_ALLOC(size, "the job's ranks", &self->awaited));
+    LK_TRY(LK_ALLOC(size, "the job's ranks", &self->absent));
     return LK_ALLOC(size, "the job's members", &self->base.members);
 }
 

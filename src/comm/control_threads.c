@@ -73,6 +73,14 @@ static void thread_abort(lk_control *control, lk_status status, const char *text
     pthread_mutex_unlock(&shared->lock);
 }
 
+static void thread_absent(const lk_control *control, uint8_t *absent)
+{
+    hub *shared = ((const thread *)control)->hub;
+    pthread_mutex_lock(&shared->lock);
+    lk__roster_absent(shared->roster, control->rank, absent);
+    pthread_mutex_unlock(&shared->lock);
+}
+
 static bool thread_left(const lk_control *control, int rank)
 {
     hub *shared = ((const thread *)control)->hub;
@@ -184,6 +192,7 @@ static const lk_control_type thread_type = {
     .check = thread_check,
     .report = thread_report,
     .abort = thread_abort,
+    .absent = thread_absent,
     .left = thread_left,
     .destroy = thread_destroy,
 };

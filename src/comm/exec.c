@@ -13,11 +13,12 @@
 #include "comm/group_impl.h"
 
 /* Seconds between looks at the control connection, until the calls are
- * reported, between notices, for the control to tell why a peer is gone, for
- * peers to let go of what was lent to them, and of silence from a far rank that
- * has left. */
+ * reported, between reports, between notices, for the control to tell why a peer
+ * is gone, for peers to let go of what was lent to them, and of silence from a
+ * far rank that has left. */
 #define CHECK_EVERY 0.02
 #define REPORT_AFTER 0.25
+#define REPORT_EVERY 0.5
 #define NOTICE_EVERY 5.0
 #define ASK_SECONDS 0.5
 #define SETTLE_SECONDS 0.5
@@ -123,10 +124,25 @@ static void mark_awaited(const lk_group *group)
             group->busy[phase->recvs[i].peer] = 1;
 }
 
-void lk__exec_awaited(const lk_group *group, char *text, size_t bytes)
+/* Whom this rank waits for may itself wait for others. Where the reports tell who
+ * has not come to the call at all, those are marked instead. */
+static void mark_absent(lk_group *group)
+{
+    bool known = false;
+    mark_awaited(group);
+    if (!group->first || group->first->peer >= 0 || group->reported == 0)
+        return;
+    lk__control_absent(group->control, group->absent);
+    for (int r = 0; r < group->size; r++)
+        known |= group->absent[lk__group_job_rank(group, r)] != 0;
+    for (int r = 0; r < group->size && known; r++)
+        group->busy[r] = group->absent[lk__group_job_rank(group, r)];
+}
+
+static void awaited_text(lk_group *group, char *text, size_t bytes)
 {
     int count = 0;
-    mark_awaited(group);
+    mark_absent(group);
     for (int r = 0; r < group->size; r++)
         count += group->busy[r];
     if (count == 0) {
@@ -198,20 +214,25 @@ break_group:
     return lk__group_break(group, ask_control(group, status));
 }
 
+/* The history, with the call that is waited for at its end. */
 static void report(lk_group *group)
 {
     lk_call calls[LK_HISTORY];
     int count = 0;
+    size_t awaited = group->first->past;
     size_t begin = group->past_count > LK_HISTORY ? group->past_count - LK_HISTORY : 0;
     for (size_t i = begin; i < group->past_count; i++)
-        calls[count++] = group->past[i % LK_HISTORY].call;
+        if (i != awaited)
+            calls[count++] = group->past[i % LK_HISTORY].call;
+    count -= count == LK_HISTORY;
+    calls[count++] = group->first->call;
     lk__control_report(group->control, calls, count);
 }
 
-static lk_status time_out(const lk_group *group, double idle)
+static lk_status time_out(lk_group *group, double idle)
 {
     char call[LK_CALL_TEXT], awaited[256];
-    lk__exec_awaited(group, awaited, sizeof awaited);
+    awaited_text(group, awaited, sizeof awaited);
     return lk__fail(LK_STATUS_PEER, "rank %d waited %.0f s in %s for %s (--timeout)",
                     lk__group_job_rank(group, group->rank), idle, lk__call_text(&group->first->call, call), awaited);
 }
@@ -219,7 +240,7 @@ static lk_status time_out(const lk_group *group, double idle)
 static void notice(lk_group *group, double idle)
 {
     char call[LK_CALL_TEXT], awaited[256], text[512];
-    lk__exec_awaited(group, awaited, sizeof awaited);
+    awaited_text(group, awaited, sizeof awaited);
     snprintf(text, sizeof text, "rank %d waits in %s for %s, %.0f s left", lk__group_job_rank(group, group->rank),
              lk__call_text(&group->first->call, call), awaited, group->boot.timeout - idle);
     lk__control_notice(group->control, text);
@@ -244,7 +265,7 @@ static lk_status look_around(lk_group *group)
         group->idle_since = 0;
     if (!group->first || idle < REPORT_AFTER)
         return LK_OK;
-    if (group->reported == 0) {
+    if (group->reported == 0 || now - group->reported >= REPORT_EVERY) {
         group->reported = now;
         report(group);
     }

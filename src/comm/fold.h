@@ -18,14 +18,14 @@ lk_status lk__fold_plan_create(int shards, const lk_subtree *inputs, int in_coun
 void lk__fold_plan_destroy(lk_fold_plan *plan);
 
 typedef struct lk_fold {
-    lk_device *device;        /* whose memory the vectors are in */
+    lk_device *device; /* whose memory the vectors are in */
     lk_dtype dtype;
-    lk_reduction op;          /* MEAN divides outputs by divisor at the end where `last`, else it is SUM */
+    lk_reduction op; /* MEAN divides outputs by divisor at the end where `last`, else it is SUM */
     bool last;
     int divisor;
-    size_t count;             /* elements */
+    size_t count;              /* elements */
     const void *const *inputs; /* (in_count) vectors of count elements */
-    void *const *outputs;     /* (out_count); each may be the same address as an input, never overlap otherwise */
+    void *const *outputs;      /* (out_count); each may be the same address as an input, never overlap otherwise */
 } lk_fold;
 
 /* Element by element; blocks stay in cache. */

@@ -79,6 +79,7 @@ static lk_status allocate(lk_control *control, int size, lk_group **out)
     LK_TRY_GOTO(LK_ALLOC(n, "ranks of a group", &group->parent_ranks), destroy_group);
     /* Peers of a phase, and pairs that have a call under way. */
     LK_TRY_GOTO(LK_ALLOC(2 * n, "pairs of a group", &group->busy), destroy_group);
+    LK_TRY_GOTO(LK_ALLOC((size_t)lk__control_size(control), "ranks of the job", &group->absent), destroy_group);
     LK_TRY_GOTO(lk__device_open("cpu", &(lk_device_opts){.threads = 1}, &group->device), destroy_group);
     *out = group;
     return LK_OK;
@@ -360,6 +361,7 @@ void lk_group_destroy(lk_group *group)
     lk__free(group->recv_count);
     lk__free(group->parent_ranks);
     lk__free(group->busy);
+    lk__free(group->absent);
     lk__free(group->scratch);
     lk__free(group->sums);
     free(group->reason);

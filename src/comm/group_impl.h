@@ -88,6 +88,7 @@ struct lk_group {
     uint32_t *recv_count; /* (size) */
     lk_request *first;    /* under way, in the order of the calls */
     lk_request *spare;    /* finished ones, to be used again */
+    uint8_t *absent;      /* (ranks of the job) scratch of exec.c */
     unsigned char *busy;  /* (size) scratch of exec.c */
     lk_program *cache[LK_PROGRAM_CACHE];
     size_t cache_next;
@@ -137,8 +138,6 @@ lk_status lk__exec_poll(lk_group *group) LK_CHECKED;
 void lk__exec_fail(lk_group *group);
 /* Until the request is done. */
 lk_status lk__exec_wait(lk_request *request) LK_CHECKED;
-/* Ranks that the oldest call waits for, as text ("ranks 1 and 3"). */
-void lk__exec_awaited(const lk_group *group, char *text, size_t bytes);
 
 /* request.c: an empty request with room for the program, which it takes over. */
 lk_status lk__request_create(lk_group *group, lk_program *program, lk_request **out) LK_CHECKED;

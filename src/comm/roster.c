@@ -224,6 +224,14 @@ void lk__roster_report(lk_roster *roster, int rank, const lk_call *calls, int co
             return;
 }
 
+void lk__roster_absent(const lk_roster *roster, int rank, uint8_t *absent)
+{
+    const entry *mine = &roster->entries[rank];
+    for (int r = 0; r < roster->size; r++)
+        absent[r] = r != rank && mine->call_count > 0 && roster->entries[r].presence == LK_PRESENCE_HERE &&
+                    !counterpart(&roster->entries[r], &mine->calls[mine->call_count - 1]);
+}
+
 /* Whether a part fits the exchange under way; breaks the job if not. */
 static bool part_fits(lk_roster *roster, int rank, uint32_t number, size_t bytes)
 {

@@ -31,6 +31,9 @@ void lk__roster_abort(lk_roster *roster, lk_status status, const char *text);
 /* Replaces rank's report and compares it with all others. */
 void lk__roster_report(lk_roster *roster, int rank, const lk_call *calls, int count);
 
+/* Who has not reported the last call of rank's report: absent[r] is 1 for them. */
+void lk__roster_absent(const lk_roster *roster, int rank, uint8_t *absent);
+
 /* Rank's part of exchange `number` (from 0). True when it was the last one:
  * then all parts are at lk__roster_parts(roster, number) until the exchange
  * after the next begins. */

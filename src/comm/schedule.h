@@ -48,12 +48,12 @@ typedef enum lk_phase_kind {
  * after this rank and wrapping around, so that not all talk to rank 0 first. */
 typedef struct lk_phase {
     lk_phase_kind kind;
-    int level;        /* of FOLD: whose shards the sums cover so far: 0 each rank its own, 1 each its host's */
-    int level_out;    /* after it: 1 its host's, 2 all */
-    lk_span keep;     /* of FOLD: the span that this rank folds */
+    int level;     /* of FOLD: whose shards the sums cover so far: 0 each rank its own, 1 each its host's */
+    int level_out; /* after it: 1 its host's, 2 all */
+    lk_span keep;  /* of FOLD: the span that this rank folds */
     int send_count, recv_count;
-    lk_move *sends;   /* (send_count) */
-    lk_move *recvs;   /* (recv_count) */
+    lk_move *sends; /* (send_count) */
+    lk_move *recvs; /* (recv_count) */
 } lk_phase;
 
 enum { LK_MAX_PHASES = 6 };

@@ -156,10 +156,18 @@ static void hear_report(lk_server *server, int rank, const lk_wire *message)
 {
     lk_call calls[LK_HISTORY];
     int count = lk__wire_calls(message, calls);
-    if (count >= 0)
-        lk__roster_report(server->roster, rank, calls, count);
-    else
+    if (count < 0) {
         lk__roster_lose(server->roster, rank, "reported an impossible call");
+        return;
+    }
+    lk__roster_report(server->roster, rank, calls, count);
+    lk__roster_absent(server->roster, rank, server->data);
+    lk_wire answer = {.kind = LK_WIRE_ABSENT,
+                      .rank = rank,
+                      .size = server->opts.size,
+                      .data = server->data,
+                      .bytes = (size_t)server->opts.size};
+    line_send(&server->lines[rank], server->message, lk__wire_encode(&answer, server->message));
 }
 
 static void hear_abort(lk_server *server, int rank, const lk_wire *message)

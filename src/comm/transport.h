@@ -24,7 +24,7 @@ enum { LK_HOST_BYTES = 64, LK_ADDRESS_BYTES = 64, LK_MAX_RANKS = 1024 };
 
 /* A rank of the job, as all ranks know it. */
 typedef struct lk_member {
-    uint64_t host_key;              /* equal for ranks that share memory */
+    uint64_t host_key; /* equal for ranks that share memory */
     int32_t pid;
     char host[LK_HOST_BYTES];       /* name, for people */
     char address[LK_ADDRESS_BYTES]; /* numeric, at which ranks of other hosts reach it */

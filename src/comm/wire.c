@@ -22,6 +22,7 @@ static const row rows[LK_WIRE_COUNT] = {
     [LK_WIRE_WELCOME] = {.from_server = true, .unit = LK_WIRE_MEMBER, .most = 1, .per_rank = true, .exact = true},
     [LK_WIRE_REFUSED] = {.from_server = true, .unit = 1, .most = LK_WIRE_TEXT},
     [LK_WIRE_WAITING] = {.from_server = true, .unit = 1, .most = 1, .per_rank = true, .exact = true},
+    [LK_WIRE_ABSENT] = {.from_server = true, .unit = 1, .most = 1, .per_rank = true, .exact = true},
     [LK_WIRE_EXCHANGED] = {.from_server = true, .unit = 1, .most = LK_EXCHANGE_BYTES, .per_rank = true},
     [LK_WIRE_BROKEN] = {.from_server = true, .unit = 1, .most = LK_WIRE_TEXT},
     [LK_WIRE_LEFT] = {.from_server = true, .unit = 1, .most = 0},

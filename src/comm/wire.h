@@ -14,7 +14,8 @@
 
 /* To the server: HELLO (a member), EXCHANGE (this rank's part), REPORT (calls),
  * ABORT (text), LEAVE. From it: WELCOME (all members), REFUSED (text), WAITING
- * (a byte a rank: 1 where it is awaited), EXCHANGED (all parts), BROKEN (text),
+ * (a byte a rank: 1 where it is awaited), ABSENT (the answer to REPORT: 1 where a
+ * rank is not known to be in the reporter's last call), EXCHANGED (all parts), BROKEN (text),
  * LEFT (rank). */
 typedef enum lk_wire_kind {
     LK_WIRE_HELLO,
@@ -25,6 +26,7 @@ typedef enum lk_wire_kind {
     LK_WIRE_WELCOME,
     LK_WIRE_REFUSED,
     LK_WIRE_WAITING,
+    LK_WIRE_ABSENT,
     LK_WIRE_EXCHANGED,
     LK_WIRE_BROKEN,
     LK_WIRE_LEFT,

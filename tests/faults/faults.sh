@@ -107,9 +107,7 @@ timed_out() {
     start -n 3 "$victim" ${backend[$1]} --fault stop --in "$2" --when "$3" --timeout 2
     finish
     status_is 1
-    # Where sums take two levels, it may be that who is waited for waits itself.
     local whom=$2
-    [ "$1-$3" != auto-inside ] || whom='[0-2]'
     grep -Eq -e "^\[.\] victim: .*rank(s [0-2] and)? $whom( of 3 .*|, .*| |$).*2 s" \
         -e "^\[.\] victim: .*waited 2 s in .* for ranks? .*$whom" err ||
         complain "no rank names the one that is stopped"
