@@ -9,7 +9,11 @@
  * Sums run over the canonical tree of shards, so their bits do not depend on
  * the number of ranks, on the transport or on the hosts: see lk_shard_sums.
  *
- * A group belongs to one thread at a time. */
+ * A group and all parts of it belong to one thread at a time. While that thread
+ * waits in one of them, calls under way in the others move on.
+ *
+ * A call with impossible arguments is USAGE and leaves the group whole, but the
+ * other ranks may be waiting in that call already: put it right, or abort. */
 #ifndef LOCKSTEP_GROUP_H
 #define LOCKSTEP_GROUP_H
 
@@ -48,8 +52,10 @@ lk_status lk_group_join(const lk_group_opts *opts, lk_group **out) LK_CHECKED;
 /* A group of count ranks inside this process: out[r] is for the thread that is
  * rank r. Of opts, the timeout and the notice count. */
 lk_status lk_group_threads(int count, const lk_group_opts *opts, lk_group **out) LK_CHECKED;
-/* Tells the others that this rank is done, and frees. A peer that still waits
- * for this rank gets an error that says so. */
+/* Tells the others that this rank is done, and frees, its requests included. A
+ * peer that still waits for this rank gets an error that says so. Rank 0, which
+ * serves the others, comes back from it when they have all left or died; every
+ * five seconds a notice says that it waits. */
 void lk_group_destroy(lk_group *group);
 
 /* Ranks of one colour become a group of their own, in the order of key, then of
@@ -75,7 +81,8 @@ void lk_group_free(lk_group *group, void *block);
 
 /* Breaks the group at every rank: their calls fail with this reason. */
 void lk_group_abort(lk_group *group, const char *reason);
-/* Moves pending requests on and looks for failures, without blocking. */
+/* Moves pending requests on and looks for failures. Does not block, but for a
+ * moment when a peer was lost, to learn why. */
 lk_status lk_group_poll(lk_group *group) LK_CHECKED;
 /* The last 64 calls, oldest first, a line each; returns the bytes that the
  * whole text needs with its end, as snprintf does. */
@@ -108,26 +115,30 @@ typedef struct lk_shard_sums {
 
 enum { LK_MAX_ROOTS = 26 };
 /* How many maximal subtrees of the tree over [0,shards) cover [first,last), and
- * the first shard of each in begin (room for LK_MAX_ROOTS; may be NULL). */
+ * the first shard of each in begin (room for LK_MAX_ROOTS; may be NULL). -1 when
+ * there is no such range. */
 int lk_shard_roots(int shards, int first, int last, int *begin);
 
 /* A call under way. Where a function takes `lk_request **request`, NULL makes
  * it block until the call is done here; else it returns at once, and the data
- * belong to the call until lk_wait or lk_test says that it is done. Counts and
+ * belong to the call until lk_request_wait or lk_request_test says that it is done. Counts and
  * bounds are copied. */
 typedef struct lk_request lk_request;
 /* Ends and frees the request, with the call's status. */
-lk_status lk_wait(lk_request *request) LK_CHECKED;
+lk_status lk_request_wait(lk_request *request) LK_CHECKED;
 /* Sets *done; a request that is done, or failed, is ended and freed. */
-lk_status lk_test(lk_request *request, bool *done) LK_CHECKED;
+lk_status lk_request_test(lk_request *request, bool *done) LK_CHECKED;
+
+/* Buffers of a call must not overlap where a comment does not say so. */
 
 /* Sum in place; each rank is one shard. */
 lk_status lk_allreduce(lk_group *group, lk_data data, lk_reduction op, lk_request **request) LK_CHECKED;
 /* The result lands in data.at of root only; others' data stay as they are. */
 lk_status lk_reduce(lk_group *group, lk_data data, lk_reduction op, int root, lk_request **request) LK_CHECKED;
 /* `in` is the whole vector; rank r gets counts[r] elements of the result at
- * out. counts (size) add up to in.count; NULL: as even as can be. */
-lk_status lk_reduce_scatter(lk_group *group, lk_data in, const size_t *counts, lk_reduction op, void *out,
+ * out, which may lie in `in`. counts (size) add up to in.count; NULL: as even as
+ * can be. */
+lk_status lk_reduce_scatter(lk_group *group, lk_data in, const size_t *counts, void *out, lk_reduction op,
                             lk_request **request) LK_CHECKED;
 /* The same over shards; out.at may be one of the roots. */
 lk_status lk_allreduce_shards(lk_group *group, const lk_shard_sums *sums, lk_data out, lk_reduction op,

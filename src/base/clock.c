@@ -1,4 +1,4 @@
-/* clock.c - monotonic time, and the age of the process. */
+/* clock.c - the clocks, and the age of the process. */
 #include "base/clock.h"
 
 #include <stdio.h>
@@ -16,6 +16,11 @@ static double seconds(clockid_t clock)
 double lk__clock(void)
 {
     return seconds(CLOCK_MONOTONIC);
+}
+
+double lk__realtime(void)
+{
+    return seconds(CLOCK_REALTIME);
 }
 
 double lk__since_exec(void)

@@ -5,11 +5,13 @@
  * Columns as nccl-tests defines them: algorithm bandwidth is bytes over time,
  * bus bandwidth is that times 2(n-1)/n, which compares with the hardware's limit
  * whatever the number of ranks. Runs of the peers alternate; a time is the
- * median of the runs, and a run's time the median of batches of calls. */
+ * median of the runs, and a run's time the median of batches of calls. Before a
+ * size is timed one sum is compared with what it must be. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <lockstep/group.h>
 #include <lockstep/launch.h>
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +21,12 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/pool.h"
 #include "cli/cli.h"
 #include "cli/json.h"
+#include "cli/median.h"
 #include "cli/openmpi.h"
+#include "comm/transport.h"
+#include "launch/executable.h"
 
 static const size_t sizes[] = {4,        16,        64,      256,     1 << 10,  4 << 10,  16 << 10,
                                64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 100000000};
@@ -49,6 +53,7 @@ typedef struct bench {
 /* What a rank sums with. */
 typedef struct summer {
     lk_group *group; /* NULL: Open MPI */
+    int rank, ranks;
     float *data;
 } summer;
 
@@ -60,16 +65,26 @@ static lk_status sum(const summer *with, size_t count)
     return LK_OK;
 }
 
-static int by_value(const void *a, const void *b)
+/* Whole numbers that floats hold exactly, another one at each of some neighbours. */
+static float addend(int rank, size_t element)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    return (float)((rank + 1) * (int)(1 + element % 13));
 }
 
-static double median(double *values, int count)
+/* The data are zeros afterwards, which stay so however often they are summed. */
+static lk_status check_sum(const summer *with, size_t count)
 {
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return values[count / 2];
+    for (size_t i = 0; i < count; i++)
+        with->data[i] = addend(with->rank, i);
+    LK_TRY(sum(with, count));
+    for (size_t i = 0; i < count; i++) {
+        float wanted = (float)(with->ranks * (with->ranks + 1) / 2) * addend(0, i);
+        if (with->data[i] != wanted)
+            return lk__fail(LK_STATUS_MISMATCH, "rank %d: element %zu of %zu sums to %g, not to %g", with->rank, i,
+                            count, (double)with->data[i], (double)wanted);
+    }
+    memset(with->data, 0, count * sizeof *with->data);
+    return LK_OK;
 }
 
 /* Calls in a batch: the same at all ranks, a few milliseconds each. */
@@ -84,6 +99,7 @@ static lk_status time_size(const summer *with, size_t bytes, double *out)
     double batches[BATCHES];
     int calls = batch_calls(bytes);
     size_t count = bytes / sizeof(float);
+    LK_TRY(check_sum(with, count));
     for (int i = 0; i < calls; i++)
         LK_TRY(sum(with, count));
     for (int b = 0; b < BATCHES; b++) {
@@ -92,7 +108,7 @@ static lk_status time_size(const summer *with, size_t bytes, double *out)
             LK_TRY(sum(with, count));
         batches[b] = (lk__clock() - begin) / calls;
     }
-    *out = median(batches, BATCHES);
+    *out = lk__median(batches, BATCHES);
     return LK_OK;
 }
 
@@ -107,7 +123,7 @@ static lk_status run_rank(const bench *b, int rank, lk_group *group)
 {
     double unused[SIZES];
     float *plain = NULL;
-    summer with = {.group = group};
+    summer with = {.group = group, .rank = rank, .ranks = b->args->nproc};
     lk_status status;
     LK_TRY(lk_group_alloc(group, b->largest, (void **)&with.data));
     double *seconds = rank == 0 ? b->seconds[b->run][GROUP_MEMORY] : unused;
@@ -134,21 +150,33 @@ static int rank_main(int rank, void *arg)
 
 /* ---- the peer ------------------------------------------------------------ */
 
-/* What mpirun's ranks run: rank 0 prints a line of bytes and seconds a size. */
-static lk_status run_openmpi_rank(size_t largest)
+static const char failed_word[] = "failed";
+
+static lk_status time_openmpi(const lk_args *args)
 {
     double seconds[SIZES];
-    summer with = {0};
-    int rank = 0;
-    LK_TRY(lk__openmpi_start(&rank));
-    LK_TRY(lk__alloc(largest, 1, "a vector", (void **)&with.data));
-    LK_TRY(time_sizes(&with, largest, seconds));
-    for (size_t i = 0; rank == 0 && i < SIZES && sizes[i] <= largest; i++)
+    summer with = {.ranks = args->nproc};
+    LK_TRY(lk__openmpi_start(&with.rank));
+    LK_TRY(lk__alloc(args->max_bytes, 1, "a vector", (void **)&with.data));
+    lk_status status = time_sizes(&with, args->max_bytes, seconds);
+    for (size_t i = 0; status == LK_OK && with.rank == 0 && i < SIZES && sizes[i] <= args->max_bytes; i++)
         printf("%zu %.9g\n", sizes[i], seconds[i]);
-    fflush(stdout);
-    lk__openmpi_stop();
     lk__free(with.data);
-    return LK_OK;
+    return status;
+}
+
+/* What mpirun's ranks run: rank 0 prints a line of bytes and seconds a size. Who
+ * fails prints the status and why. */
+static lk_status run_openmpi_rank(const lk_args *args)
+{
+    lk_status status = time_openmpi(args);
+    if (status != LK_OK)
+        printf("%s %d %s\n", failed_word, (int)status, lk_error_detail());
+    fflush(stdout);
+    /* A rank that failed just ends: the others may wait in a sum. */
+    if (status == LK_OK)
+        lk__openmpi_stop();
+    return status;
 }
 
 static FILE *start_mpirun(const bench *b, pid_t *pid)
@@ -170,6 +198,8 @@ static FILE *start_mpirun(const bench *b, pid_t *pid)
                           "bench",
                           "allreduce",
                           largest,
+                          "-n",
+                          ranks,
                           NULL};
     char self[LK_PATH_BYTES];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -197,26 +227,61 @@ static FILE *start_mpirun(const bench *b, pid_t *pid)
     return fdopen(ends[0], "r");
 }
 
-static void run_openmpi(bench *b)
+/* What the ranks of Open MPI say: their times, or why there are none. */
+typedef struct answer {
+    size_t found; /* sizes */
+    int status;
+    char reason[512];
+} answer;
+
+static void read_answer(FILE *lines, double *seconds, answer *out)
 {
-    pid_t pid = -1;
-    FILE *lines = start_mpirun(b, &pid);
-    double *seconds = b->seconds[b->run][OPEN_MPI];
-    char line[128];
-    size_t found = 0;
-    if (!lines)
-        return;
+    char line[600];
     while (fgets(line, sizeof line, lines)) {
         char *rest = NULL;
+        line[strcspn(line, "\n")] = 0;
+        if (strncmp(line, failed_word, sizeof failed_word - 1) == 0 && out->status == LK_OK) {
+            out->status = (int)strtol(line + sizeof failed_word, &rest, 10);
+            snprintf(out->reason, sizeof out->reason, "%.500s", rest + (*rest == ' '));
+        }
         unsigned long long bytes = strtoull(line, &rest, 10);
-        if (found < SIZES && bytes == sizes[found])
-            seconds[found++] = strtod(rest, NULL);
+        if (out->found < SIZES && bytes == sizes[out->found])
+            seconds[out->found++] = strtod(rest, NULL);
     }
-    fclose(lines);
+}
+
+static size_t size_count(const bench *b)
+{
+    size_t count = 0;
+    while (count < SIZES && sizes[count] <= b->largest)
+        count++;
+    return count;
+}
+
+/* Open MPI that does not work is told and left out; wrong sums are an error. */
+static lk_status run_openmpi(bench *b)
+{
+    pid_t pid = -1;
     int code = 0;
-    while (waitpid(pid, &code, 0) < 0)
-        continue;
-    b->present[OPEN_MPI] = b->present[OPEN_MPI] && found > 0 && code == 0;
+    answer got = {.reason = "mpirun did not start"};
+    FILE *lines = start_mpirun(b, &pid);
+    if (lines) {
+        read_answer(lines, b->seconds[b->run][OPEN_MPI], &got);
+        fclose(lines);
+        /* Where SIGCHLD is ignored nobody knows the code: then the lines count. */
+        while (waitpid(pid, &code, 0) < 0 && errno == EINTR)
+            continue;
+        if (got.status == LK_OK)
+            snprintf(got.reason, sizeof got.reason, "mpirun %s %d",
+                     WIFEXITED(code) ? "exited with status" : "died of signal",
+                     WIFEXITED(code) ? WEXITSTATUS(code) : WTERMSIG(code));
+    }
+    if (got.status == LK_STATUS_MISMATCH)
+        return lk__fail(LK_STATUS_MISMATCH, "Open MPI: %s", got.reason);
+    b->present[OPEN_MPI] = code == 0 && got.found == size_count(b);
+    if (!b->present[OPEN_MPI])
+        fprintf(stderr, "Open MPI is not measured: %s\n", got.reason);
+    return LK_OK;
 }
 
 /* ---- the table ----------------------------------------------------------- */
@@ -226,7 +291,7 @@ static double overall(const bench *b, int peer, size_t size)
     double values[MAX_RUNS];
     for (int r = 0; r < b->runs; r++)
         values[r] = b->seconds[r][peer][size];
-    return median(values, b->runs);
+    return lk__median(values, (size_t)b->runs);
 }
 
 static double bus_factor(const bench *b)
@@ -267,7 +332,7 @@ static void print_row(const bench *b, size_t size)
 static void print_table(const bench *b)
 {
     const lk_args *args = b->args;
-    printf("allreduce of floats, %d ranks, backend %s; medians of %d runs\n", args->nproc,
+    printf("allreduce of floats, %d rank%s, backend %s; medians of %d runs\n", args->nproc, args->nproc == 1 ? "" : "s",
            args->backend ? args->backend : "auto", b->runs);
     printf("%10s", "");
     for (int peer = 0; peer < PEERS; peer++)
@@ -293,18 +358,10 @@ static void print_all_json(const bench *b)
 
 /* ---- the run ------------------------------------------------------------- */
 
-static bool in_path(const char *program)
+static bool installed(const char *program)
 {
-    const char *path = getenv("PATH");
-    char file[LK_PATH_BYTES];
-    while (path && *path) {
-        int length = (int)strcspn(path, ":");
-        snprintf(file, sizeof file, "%.*s/%s", length, path, program);
-        if (access(file, X_OK) == 0)
-            return true;
-        path += length + (path[length] == ':');
-    }
-    return false;
+    char path[LK_EXECUTABLE_BYTES];
+    return lk__executable_find(program, path) == LK_OK;
 }
 
 static lk_status run_all(bench *b)
@@ -312,7 +369,7 @@ static lk_status run_all(bench *b)
     for (b->run = 0; b->run < b->runs; b->run++) {
         LK_TRY(lk_spawn(b->args->nproc, rank_main, b));
         if (b->present[OPEN_MPI])
-            run_openmpi(b);
+            LK_TRY(run_openmpi(b));
     }
     return LK_OK;
 }
@@ -321,14 +378,17 @@ lk_status lk__bench_allreduce(const lk_args *args)
 {
     bench b = {.args = args, .largest = args->max_bytes, .runs = (int)args->runs};
     if (getenv(PEER_VARIABLE))
-        return run_openmpi_rank(b.largest);
+        return run_openmpi_rank(args);
+    const lk_transport_type *transport;
+    if (args->backend)
+        LK_TRY(lk__transport_find(args->backend, &transport));
     size_t bytes = (size_t)b.runs * sizeof *b.seconds;
     void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
         return lk__fail_memory(bytes, "the times of all runs");
     b.seconds = shared;
     b.present[GROUP_MEMORY] = b.present[PLAIN_MEMORY] = true;
-    b.present[OPEN_MPI] = args->nproc > 1 && in_path("mpirun");
+    b.present[OPEN_MPI] = args->nproc > 1 && installed("mpirun");
     if (!b.present[OPEN_MPI] && !args->json)
         printf("Open MPI is not measured: %s\n", args->nproc > 1 ? "mpirun is not installed" : "one rank only");
     lk_status status = run_all(&b);

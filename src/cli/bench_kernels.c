@@ -4,7 +4,6 @@
  * im2col). All three are measured in turn, and medians compared: on a shared
  * machine the peak moves as much as the rest. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -12,6 +11,7 @@
 #include "cli/blas.h"
 #include "cli/cli.h"
 #include "cli/json.h"
+#include "cli/median.h"
 #include "tensor/cpu/cpu.h"
 
 /* A convolution, or with kernel 0 a linear layer. */
@@ -159,12 +159,6 @@ static void problem_close(problem *p)
         p->dev->type->free(p->dev, blocks[i]);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
 typedef struct kernel_call {
     problem *problem;
     size_t direction;
@@ -206,10 +200,11 @@ typedef struct contender {
     void (*run)(void *arg);
     void *arg;
     double seconds[MAX_REPEAT];
+    double median;
 } contender;
 
 /* The contenders take turns, so that a busy machine is equally busy for all;
- * the first turn warms up. Afterwards seconds is sorted. */
+ * the first turn warms up. */
 static void time_turns(contender *contenders, size_t count, size_t repeat)
 {
     for (size_t turn = 0; turn <= repeat; turn++) {
@@ -221,7 +216,7 @@ static void time_turns(contender *contenders, size_t count, size_t repeat)
         }
     }
     for (size_t i = 0; i < count; i++)
-        qsort(contenders[i].seconds, repeat, sizeof(double), by_value);
+        contenders[i].median = lk__median(contenders[i].seconds, repeat);
 }
 
 /* y = x w^T; dx = dy w; dw = dy^T x, with x as rows of `depth` values. */
@@ -312,10 +307,8 @@ static lk_status bench_direction(const setting *set, problem *p, size_t directio
     time_turns(contenders, set->blas ? 3 : 2, set->repeat);
     lk_blas_product size = product_of(p, direction);
     double work = 2e-9 * (double)size.m * (double)size.n * (double)size.k;
-    size_t median = set->repeat / 2;
-    print_case(set, p->row->name, directions[direction].name, work / contenders[0].seconds[median],
-               set->threads * 1e-9 * peak.work / contenders[1].seconds[median],
-               set->blas ? work / contenders[2].seconds[median] : 0);
+    print_case(set, p->row->name, directions[direction].name, work / contenders[0].median,
+               set->threads * 1e-9 * peak.work / contenders[1].median, set->blas ? work / contenders[2].median : 0);
 
 free_blas:
     free_blas(p, &theirs);

@@ -23,6 +23,9 @@ typedef struct lk_intent {
     uint64_t own;    /* of this rank alone */
     lk_window mine, out;
     const void *const *roots;
+    const void *own_from; /* own_count elements that stay at this rank */
+    void *own_to;
+    size_t own_count;
 } lk_intent;
 
 static const char *const kind_names[] = {
@@ -33,11 +36,22 @@ static const char *const kind_names[] = {
 
 /* ---- arguments ----------------------------------------------------------- */
 
+static bool is_type(lk_dtype dtype)
+{
+    return (unsigned)dtype < LK_DTYPE_COUNT && dtype != LK_DTYPE_F16;
+}
+
+/* Where an element is; anywhere for a type that will be refused. */
+static void *at_element(void *at, size_t first, lk_dtype dtype)
+{
+    return at && first && is_type(dtype) ? (char *)at + first * lk_dtype_size(dtype) : at;
+}
+
 static lk_status check_intent(const lk_group *group, const lk_intent *intent)
 {
     const char *what = kind_names[intent->kind];
     int root = intent->root;
-    if (intent->data.dtype == LK_DTYPE_F16 || (unsigned)intent->data.dtype >= LK_DTYPE_COUNT)
+    if (!is_type(intent->data.dtype))
         return lk__fail(LK_STATUS_USAGE, "%s works on f32, f64, bf16, i32, i64 and u8, not on %s", what,
                         (unsigned)intent->data.dtype < LK_DTYPE_COUNT ? lk_dtype_name(intent->data.dtype)
                                                                       : "an unknown type");
@@ -135,19 +149,58 @@ static void remember(lk_group *group, lk_request *request)
         (lk_past){.call = request->call, .peer = request->peer, .begin = lk__clock()};
 }
 
-/* What this rank brings for itself goes to its place at once. */
-static void place_own(lk_group *group, const lk_window *mine, const lk_window *out, size_t element)
+/* Whether writing results as they come would change what peers still read: out
+ * lies in one of this rank's vectors, but not at its own place there. */
+static bool lies_across(const lk_request *request, int roots)
 {
-    if (!mine->at || !out->at || mine->first < out->first || mine->first + mine->count > out->first + out->count)
-        return;
-    char *to = out->at + (mine->first - out->first) * element;
-    if (mine->count > 0 && to != mine->at)
-        group->device->kernels->copy_bytes(group->device, mine->count * element, mine->at, to);
+    size_t element = request->program->key.element;
+    uintptr_t out = (uintptr_t)request->out.at;
+    uintptr_t out_bytes = request->out.count * element, bytes = request->program->key.count * element;
+    for (int i = 0; i < roots; i++) {
+        uintptr_t root = (uintptr_t)request->roots[i];
+        bool overlap = out < root + bytes && root < out + out_bytes;
+        if (overlap && out != root + request->out.first * element)
+            return true;
+    }
+    return false;
+}
+
+static void take_roots(lk_request *request, const lk_intent *intent)
+{
+    const lk_group *group = request->group;
+    int own = 1;
+    if (intent->bounds)
+        own = lk_shard_roots(intent->bounds[group->size], intent->bounds[group->rank], intent->bounds[group->rank + 1],
+                             NULL);
+    for (int i = 0; i < own; i++)
+        request->roots[i] = intent->roots[i];
+    request->aside = lies_across(request, own);
+}
+
+/* What this rank brings for itself goes to its place at once. */
+static void place_own(lk_group *group, const lk_intent *intent)
+{
+    size_t bytes = intent->own_count * lk_dtype_size(intent->data.dtype);
+    if (bytes > 0 && intent->own_to != intent->own_from)
+        group->device->kernels->copy_bytes(group->device, bytes, intent->own_from, intent->own_to);
+}
+
+/* The others are on their way into the call: what fails here, and not for its
+ * arguments, fails for all. */
+static lk_status make_request(lk_group *group, const lk_intent *intent, lk_request **out)
+{
+    lk_program *program = NULL;
+    lk_status status = find_program(group, intent, &program);
+    if (status == LK_OK) {
+        status = lk__request_create(group, program, out);
+        if (status != LK_OK)
+            lk__program_release(program);
+    }
+    return status == LK_OK ? LK_OK : lk__group_break(group, status);
 }
 
 static lk_status start(lk_group *group, const lk_intent *intent, lk_request **out)
 {
-    lk_program *program = NULL;
     lk_request *request = NULL;
     LK_TRY(lk__group_check(group));
     /* A thread that failed may have freed what it had lent. */
@@ -157,31 +210,20 @@ static lk_status start(lk_group *group, const lk_intent *intent, lk_request **ou
             return lk__group_break(group, verdict);
     }
     LK_TRY(check_intent(group, intent));
-    LK_TRY(find_program(group, intent, &program));
-    lk_status status = lk__request_create(group, program, &request);
-    if (status != LK_OK) {
-        lk__program_release(program);
-        return status;
-    }
+    LK_TRY(make_request(group, intent, &request));
     request->call = describe(group, intent);
     request->op = intent->op;
     request->peer = intent->kind == LK_CALL_MESSAGE ? intent->root : -1;
     request->mine = intent->mine;
     request->out = intent->out;
-    if (intent->roots) {
-        int own = intent->bounds ? lk_shard_roots(intent->bounds[group->size], intent->bounds[group->rank],
-                                                  intent->bounds[group->rank + 1], NULL)
-                                 : 1;
-        for (int i = 0; i < own; i++)
-            request->roots[i] = intent->roots[i];
-    }
-    if (intent->kind == LK_CALL_ALLGATHER || intent->kind == LK_CALL_GATHER)
-        place_own(group, &request->mine, &request->out, program->key.element);
+    if (intent->roots)
+        take_roots(request, intent);
+    place_own(group, intent);
     remember(group, request);
     lk__exec_start(request);
     if (!out)
-        return lk_wait(request);
-    status = lk__exec_progress(group);
+        return lk_request_wait(request);
+    lk_status status = lk__exec_progress(group);
     if (status != LK_OK) {
         lk__request_retire(request);
         return status;
@@ -293,7 +335,7 @@ static lk_status reduce_scatter(lk_group *group, const lk_shard_sums *sums, lk_i
     return status;
 }
 
-lk_status lk_reduce_scatter(lk_group *group, lk_data in, const size_t *counts, lk_reduction op, void *out,
+lk_status lk_reduce_scatter(lk_group *group, lk_data in, const size_t *counts, void *out, lk_reduction op,
                             lk_request **request)
 {
     lk_span *spans = NULL;
@@ -350,31 +392,26 @@ static lk_status start_cut(lk_group *group, const lk_cut *cut, lk_request **requ
     size_t total = 0;
     LK_TRY(make_spans(group, cut->counts, cut->mine.count, &spans, &total));
     lk_span own = spans[group->rank];
-    lk_status status = LK_OK;
-    if (own.count != cut->mine.count)
-        status = wrong_count(kind_names[cut->kind], "mine.count", cut->mine.count, group->rank, own.count);
+    lk_window mine = {cut->mine.at, own.first, own.count};
+    lk_window whole = {cut->whole, 0, cut->whole ? total : 0};
+    void *place = at_element(cut->whole, own.first, cut->mine.dtype);
+    /* A scatter goes the other way: the whole is what root sends from. */
+    bool out = cut->kind == LK_CALL_SCATTER;
     lk_intent intent = {
         .kind = cut->kind,
         .data = {NULL, total, cut->mine.dtype},
         .root = cut->root,
         .spans = spans,
         .detail = cut->counts ? hash_spans(group, spans, cut->kind) : 0,
-        .mine = {cut->mine.at, own.first, own.count},
-        .out = {cut->whole, 0, cut->whole ? total : 0},
+        .mine = out ? whole : mine,
+        .out = out ? mine : whole,
+        .own_from = out ? place : cut->mine.at,
+        .own_to = out ? cut->mine.at : place,
+        .own_count = place ? own.count : 0,
     };
-    if (cut->kind == LK_CALL_SCATTER) {
-        /* The other way round: the whole is what root sends from. */
-        intent.out = intent.mine;
-        intent.mine = (lk_window){cut->whole, 0, cut->whole ? total : 0};
-        if (status == LK_OK && group->rank == cut->root && own.count > 0 && group->broken == LK_OK) {
-            size_t element = lk_dtype_size(cut->mine.dtype);
-            char *from = (char *)cut->whole + own.first * element;
-            if (from != cut->mine.at)
-                memcpy(cut->mine.at, from, own.count * element);
-        }
-    }
-    if (status == LK_OK)
-        status = start(group, &intent, request);
+    lk_status status = own.count == cut->mine.count
+                           ? start(group, &intent, request)
+                           : wrong_count(kind_names[cut->kind], "mine.count", cut->mine.count, group->rank, own.count);
     lk__free(spans);
     return status;
 }
@@ -399,13 +436,6 @@ lk_status lk_scatter(lk_group *group, const void *in, const size_t *counts, lk_d
     return start_cut(group, &cut, request);
 }
 
-static void exchange_own(const lk_intent *intent, lk_span from, lk_span to)
-{
-    size_t element = lk_dtype_size(intent->data.dtype);
-    if (from.count > 0)
-        memcpy(intent->out.at + to.first * element, intent->mine.at + from.first * element, from.count * element);
-}
-
 lk_status lk_alltoall(lk_group *group, lk_data in, const size_t *send, lk_data out, const size_t *recv,
                       lk_request **request)
 {
@@ -424,7 +454,10 @@ lk_status lk_alltoall(lk_group *group, lk_data in, const size_t *send, lk_data o
                         .recv_spans = takes,
                         .own = hash_spans(group, takes, hash_spans(group, gives, LK_CALL_ALLTOALL)),
                         .mine = {in.at, 0, in.count},
-                        .out = {out.at, 0, out.count}};
+                        .out = {out.at, 0, out.count},
+                        .own_from = at_element(in.at, gives[group->rank].first, in.dtype),
+                        .own_to = at_element(out.at, takes[group->rank].first, out.dtype),
+                        .own_count = gives[group->rank].count};
     if (given != in.count || taken != out.count || in.dtype != out.dtype ||
         gives[group->rank].count != takes[group->rank].count)
         status = lk__fail(
@@ -432,10 +465,8 @@ lk_status lk_alltoall(lk_group *group, lk_data in, const size_t *send, lk_data o
             "alltoall: the counts add up to %zu and %zu of %zu and %zu elements, and rank %d gives itself "
             "%zu and takes %zu",
             given, taken, in.count, out.count, group->rank, gives[group->rank].count, takes[group->rank].count);
-    if (status == LK_OK) {
-        exchange_own(&intent, gives[group->rank], takes[group->rank]);
+    if (status == LK_OK)
         status = start(group, &intent, request);
-    }
     lk__free(takes);
 free_gives:
     lk__free(gives);

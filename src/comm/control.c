@@ -40,6 +40,12 @@ void lk__control_notice(const lk_control *control, const char *text)
         control->notice(control->notice_arg, text);
 }
 
+void lk__control_set_idle(lk_control *control, bool (*idle)(void *arg), void *arg)
+{
+    control->idle = idle;
+    control->idle_arg = arg;
+}
+
 lk_status lk__control_exchange(lk_control *control, const void *mine, size_t bytes, void *all)
 {
     return control->type->exchange(control, mine, bytes, all);

@@ -24,8 +24,8 @@ lk_status lk__control_join(const lk_group_opts *opts, lk_control **out) LK_CHECK
 /* count connected controls for threads; destroy each by itself. */
 lk_status lk__control_threads(int count, const lk_group_opts *opts, lk_control **out) LK_CHECKED;
 /* Leaves in good order: says goodbye first, and waits a moment for it to be
- * sent. Rank 0's server lives on until all ranks have left or died, at most
- * for the timeout. */
+ * sent. Rank 0's server lives on until all ranks have left or died, and rank 0
+ * waits for that, with notices. */
 void lk__control_destroy(lk_control *control);
 
 int lk__control_rank(const lk_control *control);
@@ -35,6 +35,10 @@ const lk_token *lk__control_token(const lk_control *control);
 double lk__control_timeout(const lk_control *control);
 /* Gives text to the user's notice function, if there is one. */
 void lk__control_notice(const lk_control *control, const char *text);
+
+/* What an exchange does while it waits: idle moves what else is under way, and
+ * says whether something is. */
+void lk__control_set_idle(lk_control *control, bool (*idle)(void *arg), void *arg);
 
 /* Every rank gives the same number of bytes, at most LK_EXCHANGE_BYTES; all
  * gets them in rank order. Blocks. */

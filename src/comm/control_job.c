@@ -22,6 +22,8 @@
 
 /* Seconds for a message to leave, and for a goodbye to be taken. */
 static const double send_seconds = 2, goodbye_seconds = 1;
+/* Between two looks at what else is under way, while an exchange waits. */
+static const double idle_slice = 0.001;
 
 typedef struct job {
     lk_control base;
@@ -218,6 +220,7 @@ static lk_status wait_until(job *self, const bool *there, lk_patience *patience,
 {
     char missing[LK_WIRE_TEXT / 2], text[LK_WIRE_TEXT];
     for (;;) {
+        bool busy = self->base.idle && self->base.idle(self->base.idle_arg);
         /* What came before the job broke has come. */
         lk_status status = job_check(&self->base);
         if (*there)
@@ -233,7 +236,8 @@ static lk_status wait_until(job *self, const bool *there, lk_patience *patience,
             return lk__fail(LK_STATUS_PEER, "%s", text);
         }
         lk__patience_tell(patience, missing);
-        lk__net_wait(self->fd, POLLIN, lk__patience_wake(patience));
+        double wake = lk__patience_wake(patience), slice = lk__clock() + idle_slice;
+        lk__net_wait(self->fd, POLLIN, busy && slice < wake ? slice : wake);
     }
 }
 
@@ -284,7 +288,7 @@ static void job_destroy(lk_control *control)
     }
     /* Rank 0's address is no longer given out before its server goes. */
     lk__meeting_close(&self->meeting);
-    lk__server_join(self->server);
+    lk__server_join(self->server, &self->base);
     lk__free(self->in);
     lk__free(self->left);
     lk__free(self->awaited);
@@ -326,7 +330,7 @@ static lk_status start_server(job *self, lk_member *member)
         member->address[0] = '\0';
     self->fd = pair[0];
     say_hello(self, member);
-    lk_server_opts opts = {.size = self->base.size, .own = pair[1], .patience = self->base.timeout};
+    lk_server_opts opts = {.size = self->base.size, .own = pair[1], .timeout = self->base.timeout};
     lk_status status;
     LK_TRY_GOTO(lk__meeting_door(&self->meeting, LK_SERVER_HELLO, &opts.door), close_own);
     LK_TRY_GOTO(lk__server_start(&opts, &self->server), destroy_door);

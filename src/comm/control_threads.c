@@ -15,6 +15,9 @@
 #include "comm/roster.h"
 #include "comm/wire.h"
 
+/* Between two looks at what else is under way, while an exchange waits. */
+static const double idle_slice = 0.001;
+
 /* Shared by all ranks; freed by the last. */
 typedef struct hub {
     pthread_mutex_t lock;
@@ -117,6 +120,17 @@ static lk_status give_up(thread *self, const lk_patience *patience)
     return look(self->hub);
 }
 
+/* The lock is not held meanwhile; whether something else is under way. */
+static bool move_others(thread *self)
+{
+    if (!self->base.idle)
+        return false;
+    pthread_mutex_unlock(&self->hub->lock);
+    bool busy = self->base.idle(self->base.idle_arg);
+    pthread_mutex_lock(&self->hub->lock);
+    return busy;
+}
+
 /* With the lock held. */
 static lk_status wait_for_parts(thread *self)
 {
@@ -124,6 +138,7 @@ static lk_status wait_for_parts(thread *self)
     lk_patience patience;
     lk__patience_init(&patience, self->base.timeout, self->base.notice, self->base.notice_arg);
     for (;;) {
+        bool busy = move_others(self);
         if (shared->exchanges > self->number)
             return LK_OK;
         LK_TRY(look(shared));
@@ -133,7 +148,7 @@ static lk_status wait_for_parts(thread *self)
         if (lk__clock() >= patience.next)
             tell(self, &patience);
         else
-            sleep_until(shared, lk__patience_wake(&patience));
+            sleep_until(shared, busy ? lk__clock() + idle_slice : lk__patience_wake(&patience));
     }
 }
 

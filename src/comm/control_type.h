@@ -26,6 +26,8 @@ struct lk_control {
     double timeout;
     lk_notice_fn notice;
     void *notice_arg;
+    bool (*idle)(void *arg); /* or NULL: lk__control_set_idle */
+    void *idle_arg;
 };
 
 #endif

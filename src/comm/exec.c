@@ -11,18 +11,20 @@
 
 #include "base/clock.h"
 #include "comm/group_impl.h"
+#include "comm/patience.h"
 
-/* Seconds between looks at the control connection, until the calls are
- * reported, between reports, between notices, for the control to tell why a peer
- * is gone, for peers to let go of what was lent to them, and of silence from a
- * far rank that has left. */
+/* Seconds between looks at the control connection, until the calls are reported
+ * (and again, ever less often), between notices, for the control to tell why a
+ * peer is gone, for peers to let go of what was lent to them, for the last bytes
+ * of a far rank that has left, and of sleep while other groups have calls under
+ * way. */
 #define CHECK_EVERY 0.02
 #define REPORT_AFTER 0.25
-#define REPORT_EVERY 0.5
-#define NOTICE_EVERY 5.0
+#define NOTICE_EVERY LK_NOTICE_SECONDS
 #define ASK_SECONDS 0.5
 #define SETTLE_SECONDS 0.5
-#define LEFT_AFTER 2.0
+#define LEFT_AFTER 1.0
+#define SLICE 0.0002
 
 /* ---- whose turn it is ---------------------------------------------------- */
 
@@ -48,8 +50,27 @@ static void drop_done(lk_group *group)
     }
 }
 
+/* Threads read each other's memory. What has come is let go, so that its owner
+ * need not wait for this rank; and what was lent is waited for, since a peer may
+ * be reading it right now. A peer that comes to the call later sees first that
+ * the group is broken (collective.c). */
+static void settle(lk_group *group)
+{
+    const lk_transport_type *type = group->transport->type;
+    struct timespec pause = {.tv_nsec = 100000};
+    double end = lk__clock() + SETTLE_SECONDS;
+    for (int r = 0; r < group->size; r++)
+        while (r != group->rank && type->arrived(group->transport, r))
+            type->release(group->transport, r);
+    for (lk_request *request = group->first; request; request = request->next)
+        while (!lk__steps_sent(request) && lk__clock() < end)
+            nanosleep(&pause, NULL);
+}
+
 void lk__exec_fail(lk_group *group)
 {
+    if (group->transport && group->transport->type == &lk__transport_inproc)
+        settle(group);
     for (lk_request *request = group->first; request; request = request->next) {
         if (request->done)
             continue;
@@ -125,18 +146,23 @@ static void mark_awaited(const lk_group *group)
 }
 
 /* Whom this rank waits for may itself wait for others. Where the reports tell who
- * has not come to the call at all, those are marked instead. */
+ * has not come to the call at all, those are marked instead, or those of them
+ * that this rank waits for itself. */
 static void mark_absent(lk_group *group)
 {
-    bool known = false;
+    bool known = false, both = false;
     mark_awaited(group);
-    if (!group->first || group->first->peer >= 0 || group->reported == 0)
+    if (!group->first || group->first->peer >= 0 || group->reports == 0)
         return;
     lk__control_absent(group->control, group->absent);
     for (int r = 0; r < group->size; r++)
         known |= group->absent[lk__group_job_rank(group, r)] != 0;
     for (int r = 0; r < group->size && known; r++)
-        group->busy[r] = group->absent[lk__group_job_rank(group, r)];
+        both |= group->busy[r] && group->absent[lk__group_job_rank(group, r)];
+    for (int r = 0; r < group->size && known; r++) {
+        unsigned char absent = group->absent[lk__group_job_rank(group, r)];
+        group->busy[r] = both ? group->busy[r] & absent : absent;
+    }
 }
 
 static void awaited_text(lk_group *group, char *text, size_t bytes)
@@ -159,22 +185,34 @@ static void awaited_text(lk_group *group, char *text, size_t bytes)
     }
 }
 
-/* What a rank of another host sent before it left may come after the news of
- * that, so there it takes a while of silence. */
-static lk_status check_left(const lk_group *group, double idle)
+/* The rank that is awaited and has left, or -1. */
+static int find_left(const lk_group *group)
 {
-    char text[LK_CALL_TEXT];
     mark_awaited(group);
-    for (int r = 0; r < group->size; r++) {
-        if (group->host[r] != group->host[group->rank] && idle < LEFT_AFTER)
-            continue;
+    for (int r = 0; r < group->size; r++)
         if (group->busy[r] && lk__control_left(group->control, lk__group_job_rank(group, r)) &&
             !group->transport->type->arrived(group->transport, r))
-            return lk__fail(LK_STATUS_PEER, "rank %d on %s has left the group, and %s of rank %d needs it",
-                            lk__group_job_rank(group, r), group->members[r].host,
-                            lk__call_text(&group->first->call, text), lk__group_job_rank(group, group->rank));
-    }
-    return LK_OK;
+            return r;
+    return -1;
+}
+
+static lk_status fail_left(const lk_group *group, int rank)
+{
+    char text[LK_CALL_TEXT];
+    return lk__fail(LK_STATUS_PEER, "rank %d on %s has left the group, and %s of rank %d needs it",
+                    lk__group_job_rank(group, rank), group->members[rank].host,
+                    lk__call_text(&group->first->call, text), lk__group_job_rank(group, group->rank));
+}
+
+/* What a rank sent last may be on its way, or wait to be read, when the news
+ * comes that it left: it gets some time from then on. */
+static lk_status check_left(lk_group *group, double now)
+{
+    int rank = find_left(group);
+    if (rank < 0 || group->left_seen == 0)
+        group->left_seen = rank < 0 ? 0 : now;
+    double grace = rank >= 0 && group->host[rank] == group->host[group->rank] ? CHECK_EVERY : LEFT_AFTER;
+    return group->left_seen == 0 || now - group->left_seen < grace ? LK_OK : fail_left(group, rank);
 }
 
 /* A connection that ended is often the first sign of a rank that died or left;
@@ -188,7 +226,8 @@ static lk_status ask_control(lk_group *group, lk_status status)
         return status;
     do {
         lk_status verdict = lk__control_check(group->control);
-        verdict = verdict == LK_OK ? check_left(group, LEFT_AFTER) : verdict;
+        int left = verdict == LK_OK ? find_left(group) : -1;
+        verdict = left >= 0 ? fail_left(group, left) : verdict;
         if (verdict != LK_OK) {
             free(detail);
             return verdict;
@@ -208,10 +247,23 @@ lk_status lk__exec_progress(lk_group *group)
     LK_TRY_GOTO(group->transport->type->progress(group->transport), break_group);
     LK_TRY_GOTO(run_all(group, &moved), break_group);
     if (moved)
-        group->idle_since = 0;
+        group->idle_since = group->left_seen = 0;
     return LK_OK;
 break_group:
     return lk__group_break(group, ask_control(group, status));
+}
+
+bool lk__exec_move_others(lk_group *whole, const lk_group *except)
+{
+    bool pending = false;
+    for (lk_group *other = whole->family; other; other = other->sibling) {
+        if (other == except || !other->first)
+            continue;
+        /* What breaks it breaks the whole, and is seen there. */
+        lk_status status = lk__exec_progress(other);
+        pending |= status == LK_OK && other->first != NULL;
+    }
+    return pending;
 }
 
 /* The history, with the call that is waited for at its end. */
@@ -233,7 +285,7 @@ static lk_status time_out(lk_group *group, double idle)
 {
     char call[LK_CALL_TEXT], awaited[256];
     awaited_text(group, awaited, sizeof awaited);
-    return lk__fail(LK_STATUS_PEER, "rank %d waited %.0f s in %s for %s (--timeout)",
+    return lk__fail(LK_STATUS_PEER, "rank %d waited %.0f s in %s for %s: that is its timeout",
                     lk__group_job_rank(group, group->rank), idle, lk__call_text(&group->first->call, call), awaited);
 }
 
@@ -252,21 +304,20 @@ static lk_status look_around(lk_group *group)
     double now = lk__clock();
     if (group->idle_since == 0) {
         group->idle_since = group->noticed = now;
-        group->reported = 0;
+        group->reports = 0;
     }
     double idle = now - group->idle_since;
     if (now - group->checked >= CHECK_EVERY) {
         group->checked = now;
         LK_TRY(lk__control_check(group->control));
-        if (idle >= CHECK_EVERY)
-            LK_TRY(check_left(group, idle));
+        LK_TRY(check_left(group, now));
     }
     if (!group->first)
         group->idle_since = 0;
     if (!group->first || idle < REPORT_AFTER)
         return LK_OK;
-    if (group->reported == 0 || now - group->reported >= REPORT_EVERY) {
-        group->reported = now;
+    if (idle >= REPORT_AFTER * (group->reports * group->reports + 1)) {
+        group->reports++;
         report(group);
     }
     if (now - group->noticed >= NOTICE_EVERY) {
@@ -279,6 +330,7 @@ static lk_status look_around(lk_group *group)
 lk_status lk__exec_poll(lk_group *group)
 {
     LK_TRY(lk__exec_progress(group));
+    (void)lk__exec_move_others(group->whole, group);
     lk_status status = look_around(group);
     return status == LK_OK ? LK_OK : lk__group_break(group, status);
 }
@@ -292,8 +344,9 @@ lk_status lk__exec_wait(lk_request *request)
             break;
         if (request->done)
             break;
+        bool others = lk__exec_move_others(group->whole, group);
         if (group->idle_since != 0 || group->first == NULL)
-            group->transport->type->wait(group->transport, CHECK_EVERY);
+            group->transport->type->wait(group->transport, others ? SLICE : CHECK_EVERY);
         status = look_around(group);
         if (status != LK_OK)
             (void)lk__group_break(group, status);

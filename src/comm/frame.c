@@ -6,37 +6,25 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
+
 enum { AT_PART = 4, AT_BYTES = 8, AT_CALL = 16, AT_REST = AT_CALL + LK_CALL_BYTES };
 _Static_assert((int)AT_REST <= (int)LK_FRAME_BYTES, "a header holds a call");
 
 static const uint8_t magic[4] = {'L', 'k', 'F', '1'};
 
-static void put(uint8_t *out, uint64_t value, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        out[i] = (uint8_t)(value >> (8 * i));
-}
-
-static uint64_t get(const uint8_t *in, int bytes)
-{
-    uint64_t value = 0;
-    for (int i = 0; i < bytes; i++)
-        value |= (uint64_t)in[i] << (8 * i);
-    return value;
-}
-
 void lk__frame_encode(const lk_frame *frame, uint8_t out[LK_FRAME_BYTES])
 {
     memset(out, 0, LK_FRAME_BYTES);
     memcpy(out, magic, sizeof magic);
-    put(out + AT_PART, frame->part, 4);
-    put(out + AT_BYTES, frame->bytes, 8);
+    lk__put_le(out + AT_PART, frame->part, 4);
+    lk__put_le(out + AT_BYTES, frame->bytes, 8);
     lk__call_encode(&frame->call, out + AT_CALL);
 }
 
 bool lk__frame_decode(const uint8_t in[LK_FRAME_BYTES], lk_frame *out)
 {
-    lk_frame frame = {.part = (uint32_t)get(in + AT_PART, 4), .bytes = get(in + AT_BYTES, 8)};
+    lk_frame frame = {.part = (uint32_t)lk__get_le(in + AT_PART, 4), .bytes = lk__get_le(in + AT_BYTES, 8)};
     if (memcmp(in, magic, sizeof magic) != 0 || frame.bytes > LK_FRAME_MAX)
         return false;
     for (int i = AT_REST; i < LK_FRAME_BYTES; i++)

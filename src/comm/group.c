@@ -36,11 +36,9 @@ lk_status lk__group_break(lk_group *group, lk_status status)
 
 lk_status lk__group_check(lk_group *group)
 {
-    const lk_group *whole = group;
+    const lk_group *whole = group->whole;
     if (group->broken != LK_OK)
         return lk__group_broken(group);
-    while (whole->parent)
-        whole = whole->parent;
     return whole->broken == LK_OK ? LK_OK : lk__group_break(group, lk__group_broken(whole));
 }
 
@@ -131,6 +129,18 @@ static lk_status open_transport(lk_group *group, const lk_transport_type *type)
     return LK_OK;
 }
 
+/* From here on its calls move on whenever any group of the job waits. */
+static void join_family(lk_group *group)
+{
+    group->sibling = group->whole->family;
+    group->whole->family = group;
+}
+
+static bool move_family(void *arg)
+{
+    return lk__exec_move_others(arg, NULL);
+}
+
 static lk_status job_exchange(void *arg, const void *mine, size_t bytes, void *all)
 {
     lk_group *group = arg;
@@ -146,10 +156,13 @@ static lk_status create_job(lk_control *control, const lk_transport_type *type, 
         lk__control_destroy(control);
         return status;
     }
+    group->whole = group;
     group->rank = lk__control_rank(control);
     memcpy(group->members, lk__control_members(control), (size_t)group->size * sizeof *group->members);
     group->boot.exchange = job_exchange;
     LK_TRY_GOTO(open_transport(group, type), destroy_group);
+    join_family(group);
+    lk__control_set_idle(control, move_family, group);
     *out = group;
     return LK_OK;
 destroy_group:
@@ -288,8 +301,11 @@ static lk_status create_part(lk_group *parent, const lk_wish *wishes, int *ranks
     int count = find_part(wishes, parent->size, colour, ranks);
     uint32_t name[] = {parent->id, parent->parts, (uint32_t)colour};
     lk_group *part = NULL;
-    LK_TRY(allocate(parent->control, count, &part));
+    lk_status status = allocate(parent->control, count, &part);
+    if (status != LK_OK)
+        return lk__group_break(parent, status);
     part->parent = parent;
+    part->whole = parent->whole;
     part->id = (uint32_t)lk__hash(name, sizeof name, 0) | 1;
     part->boot.exchange = part_exchange;
     for (int r = 0; r < count; r++) {
@@ -298,12 +314,13 @@ static lk_status create_part(lk_group *parent, const lk_wish *wishes, int *ranks
         if (ranks[r] == parent->rank)
             part->rank = r;
     }
-    lk_status status = open_transport(part, parent->opened_as);
+    status = open_transport(part, parent->opened_as);
     if (status != LK_OK) {
         (void)lk__group_break(parent, status);
         lk_group_destroy(part);
         return status;
     }
+    join_family(part);
     *out = part;
     return LK_OK;
 }
@@ -315,8 +332,14 @@ lk_status lk_group_split(lk_group *parent, int colour, int key, lk_group **out)
     int *ranks = NULL;
     lk_group *part = NULL;
     lk_status status;
-    LK_TRY(LK_ALLOC((size_t)parent->size, "colours of the ranks", &wishes));
-    LK_TRY_GOTO(LK_ALLOC((size_t)parent->size, "ranks of a part", &ranks), free_wishes);
+    /* The others are on their way here: they must hear of it. */
+    status = LK_ALLOC((size_t)parent->size, "colours of the ranks", &wishes);
+    if (status == LK_OK)
+        status = LK_ALLOC((size_t)parent->size, "ranks of a part", &ranks);
+    if (status != LK_OK) {
+        status = lk__group_break(parent, status);
+        goto free_ranks;
+    }
     LK_TRY_GOTO(lk_allgather(parent, (lk_data){&mine, 2, LK_DTYPE_I32}, NULL, wishes, NULL), free_ranks);
     parent->parts++;
     if (mine.colour >= 0)
@@ -324,29 +347,35 @@ lk_status lk_group_split(lk_group *parent, int colour, int key, lk_group **out)
     *out = part;
 free_ranks:
     lk__free(ranks);
-free_wishes:
     lk__free(wishes);
     return status;
 }
 
 /* ---- the end ------------------------------------------------------------- */
 
+static void leave_family(lk_group *group)
+{
+    lk_group **link = group->whole ? &group->whole->family : NULL;
+    while (link && *link) {
+        if (*link == group)
+            *link = group->sibling;
+        else
+            link = &(*link)->sibling;
+    }
+}
+
 void lk_group_destroy(lk_group *group)
 {
     if (!group)
         return;
+    leave_family(group);
     if (group->transport)
         group->transport->type->close(group->transport);
     if (!group->parent)
         lk__control_destroy(group->control);
-    while (group->first) {
-        lk_request *request = group->first;
-        group->first = request->next;
-        lk__request_free(request);
-    }
-    while (group->spare) {
-        lk_request *request = group->spare;
-        group->spare = request->next;
+    while (group->made) {
+        lk_request *request = group->made;
+        group->made = request->made_next;
         lk__request_free(request);
     }
     for (size_t i = 0; i < LK_PROGRAM_CACHE; i++)
@@ -354,6 +383,10 @@ void lk_group_destroy(lk_group *group)
     for (size_t i = 0; i < group->block_count; i++)
         lk__free(group->blocks[i]);
     free(group->blocks);
+    if (group->device) {
+        group->device->type->free(group->device, group->scratch);
+        group->device->type->free(group->device, group->sums);
+    }
     lk__device_close(group->device);
     lk__free(group->members);
     lk__free(group->host);
@@ -362,8 +395,6 @@ void lk_group_destroy(lk_group *group)
     lk__free(group->parent_ranks);
     lk__free(group->busy);
     lk__free(group->absent);
-    lk__free(group->scratch);
-    lk__free(group->sums);
     free(group->reason);
     lk__free(group);
 }

@@ -42,9 +42,11 @@ typedef struct lk_outflow {
 struct lk_request {
     lk_group *group;
     lk_request *next;
+    lk_request *made_next;
     lk_call call;
     lk_reduction op;
-    int peer; /* of a message, else -1 */
+    bool aside; /* out lies across what peers read: results wait until they have */
+    int peer;   /* of a message, else -1 */
     lk_program *program;
     lk_window mine;                  /* what this rank brings to PLACE phases, where that is not in out */
     lk_window out;                   /* where results go */
@@ -68,7 +70,10 @@ struct lk_request {
 enum { LK_PROGRAM_CACHE = 32 };
 
 struct lk_group {
-    lk_group *parent;                   /* NULL: the whole job */
+    lk_group *parent; /* NULL: the whole job */
+    lk_group *whole;  /* the group without parent, itself for that */
+    lk_group *family; /* of the whole: all groups of the job here, linked by sibling */
+    lk_group *sibling;
     lk_control *control;                /* of the job; owned by the group without parent */
     const lk_transport_type *opened_as; /* what was asked for; auto may have become shm or tcp */
     lk_transport *transport;
@@ -88,6 +93,7 @@ struct lk_group {
     uint32_t *recv_count; /* (size) */
     lk_request *first;    /* under way, in the order of the calls */
     lk_request *spare;    /* finished ones, to be used again */
+    lk_request *made;     /* all there are, linked by made_next */
     uint8_t *absent;      /* (ranks of the job) scratch of exec.c */
     unsigned char *busy;  /* (size) scratch of exec.c */
     lk_program *cache[LK_PROGRAM_CACHE];
@@ -105,8 +111,10 @@ struct lk_group {
 
     /* While a call makes no progress. */
     double idle_since; /* 0: something moved */
-    double checked, reported, noticed;
-    void **blocks; /* of lk_group_alloc where the transport has no memory of its own */
+    double checked, noticed;
+    int reports;
+    double left_seen; /* since when a rank that is awaited is known to have left; 0: none */
+    void **blocks;    /* of lk_group_alloc where the transport has no memory of its own */
     size_t block_count;
 };
 
@@ -136,6 +144,9 @@ lk_status lk__exec_progress(lk_group *group) LK_CHECKED;
 lk_status lk__exec_poll(lk_group *group) LK_CHECKED;
 /* Ends every request with the group's failure. */
 void lk__exec_fail(lk_group *group);
+/* Moves the calls of all groups of the job but `except` on; whether some are still
+ * under way. */
+bool lk__exec_move_others(lk_group *whole, const lk_group *except);
 /* Until the request is done. */
 lk_status lk__exec_wait(lk_request *request) LK_CHECKED;
 

@@ -366,20 +366,20 @@ short lk__net_wait(int fd, short events, double deadline)
     }
 }
 
-static lk_status fail_transfer(int fd, const char *what, int error)
+static lk_status fail_send(int fd, int error)
 {
     char peer[ADDRESS_TEXT];
     lk__net_peer_address(fd, peer, sizeof peer);
     bool lost = error == EPIPE || error == ECONNRESET || error == ETIMEDOUT || error == EHOSTUNREACH;
-    return lk__fail(lost ? LK_STATUS_PEER : LK_STATUS_IO, "cannot %s %s: %s", what, peer[0] ? peer : "the peer",
+    return lk__fail(lost ? LK_STATUS_PEER : LK_STATUS_IO, "cannot send to %s: %s", peer[0] ? peer : "the peer",
                     strerror(error));
 }
 
-static lk_status fail_late(int fd, const char *what, size_t done, size_t bytes)
+static lk_status fail_late(int fd, size_t done, size_t bytes)
 {
     char peer[ADDRESS_TEXT];
     lk__net_peer_address(fd, peer, sizeof peer);
-    return lk__fail(LK_STATUS_PEER, "time ran out while %s %s, after %zu of %zu bytes", what,
+    return lk__fail(LK_STATUS_PEER, "time ran out while sending to %s, after %zu of %zu bytes",
                     peer[0] ? peer : "the peer", done, bytes);
 }
 
@@ -392,27 +392,9 @@ lk_status lk__net_send_all(int fd, const void *data, size_t bytes, double deadli
             done += (size_t)n;
         else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             if (lk__net_wait(fd, POLLOUT, deadline) == 0)
-                return fail_late(fd, "sending to", done, bytes);
+                return fail_late(fd, done, bytes);
         } else if (errno != EINTR)
-            return fail_transfer(fd, "send to", errno);
-    }
-    return LK_OK;
-}
-
-lk_status lk__net_recv_all(int fd, void *data, size_t bytes, double deadline)
-{
-    uint8_t *into = data;
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = recv(fd, into + done, bytes - done, MSG_DONTWAIT);
-        if (n > 0)
-            done += (size_t)n;
-        else if (n == 0)
-            return lk__fail(LK_STATUS_PEER, "the peer closed the connection after %zu of %zu bytes", done, bytes);
-        else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            if (lk__net_wait(fd, POLLIN, deadline) == 0)
-                return fail_late(fd, "waiting for", done, bytes);
-        } else if (errno != EINTR)
-            return fail_transfer(fd, "receive from", errno);
+            return fail_send(fd, errno);
     }
     return LK_OK;
 }

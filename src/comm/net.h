@@ -50,9 +50,7 @@ bool lk__net_is_loopback(const char *host);
 
 /* Waits for poll(2) events until deadline; returns what came, 0 at the deadline. */
 short lk__net_wait(int fd, short events, double deadline);
-/* Whole buffers, until deadline (PEER). A connection that is closed or lost is
- * PEER. */
+/* All of it, until deadline (PEER). A connection that is closed or lost is PEER. */
 lk_status lk__net_send_all(int fd, const void *data, size_t bytes, double deadline) LK_CHECKED;
-lk_status lk__net_recv_all(int fd, void *data, size_t bytes, double deadline) LK_CHECKED;
 
 #endif

@@ -19,6 +19,11 @@
 
 enum { MAX_SUBTREES = 4 * LK_MAX_ROOTS };
 
+static bool is_sum(lk_call_kind kind)
+{
+    return kind == LK_CALL_ALLREDUCE || kind == LK_CALL_REDUCE || kind == LK_CALL_REDUCE_SCATTER;
+}
+
 static bool is_small(const lk_program_key *key, int size)
 {
     return key->count * key->element * (size_t)(size - 1) <= SMALL_BYTES;
@@ -39,6 +44,29 @@ static lk_status make_message(const lk_program_key *key, bool sending, lk_schedu
     *(sending ? &phase->send_count : &phase->recv_count) = 1;
     out->phase_count = 1;
     return LK_OK;
+}
+
+static int local_ranks(const lk_topology *where, int rank)
+{
+    int count = 0;
+    for (int r = 0; r < where->size; r++)
+        count += where->host[r] == where->host[rank];
+    return count;
+}
+
+/* Whether the sums of a host are fewer vectors than it has ranks. They are not
+ * where neighbours are on different hosts: then two levels move more bytes than
+ * one. */
+static bool worth_two_levels(const lk_program_input *in, const int *bounds)
+{
+    lk_subtree list[MAX_SUBTREES];
+    for (int r = 0; r < in->topology->size; r++) {
+        int ranks = local_ranks(in->topology, r);
+        int roots = lk__schedule_roots(in->topology, bounds, 1, r, list, MAX_SUBTREES);
+        if (ranks > 1 && (roots < 0 || roots >= ranks))
+            return false;
+    }
+    return true;
 }
 
 static lk_status make_schedule(const lk_program_key *key, const lk_program_input *in, lk_schedule *out)
@@ -207,6 +235,8 @@ lk_status lk__program_create(const lk_program_key *key, const lk_program_input *
 {
     lk_program *program = NULL;
     int *each = NULL;
+    lk_program_input flat = *input;
+    lk_topology apart = *input->topology;
     size_t size = (size_t)input->topology->size;
     lk_status status;
     LK_TRY(LK_ALLOC(1, "a call's program", &program));
@@ -215,7 +245,13 @@ lk_status lk__program_create(const lk_program_key *key, const lk_program_input *
     LK_TRY_GOTO(LK_ALLOC(size + 1, "shards of the ranks", &each), release_program);
     for (size_t r = 0; r <= size; r++)
         each[r] = (int)r;
-    LK_TRY_GOTO(fill(program, input, input->bounds ? input->bounds : each), release_program);
+    const int *bounds = input->bounds ? input->bounds : each;
+    if (is_sum(key->kind) && apart.hosts > 1 && !worth_two_levels(input, bounds)) {
+        apart.hosts = apart.size;
+        apart.host = each;
+        flat.topology = &apart;
+    }
+    LK_TRY_GOTO(fill(program, &flat, bounds), release_program);
     lk__free(each);
     *out = program;
     return LK_OK;

@@ -4,13 +4,17 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
+#include "base/spec.h"
 #include "comm/net.h"
 
+static const char timeout_variable[] = "LOCKSTEP_TIMEOUT";
 static const double default_timeout = 300;
 static const double call_seconds = 5, scan_seconds = 1; /* an attempt at one port; at one of several */
 static const double connect_most = 2; /* its share before somebody answers: nothing can interrupt that */
@@ -196,14 +200,26 @@ static lk_status call_until_heard(lk_meeting *meeting)
     }
 }
 
+lk_status lk__timeout_find(double given, double *out)
+{
+    const char *text = getenv(timeout_variable);
+    double timeout = given != 0 ? given : default_timeout;
+    if (given == 0 && text && text[0] && (!lk__parse_double(text, &timeout) || !(timeout > 0)))
+        return lk__fail(LK_STATUS_USAGE, "the variable %s is '%s': it must be a positive number of seconds",
+                        timeout_variable, text);
+    if (!(timeout > 0) || isinf(timeout))
+        return lk__fail(LK_STATUS_USAGE, "a timeout of %g s is impossible: give a positive number", timeout);
+    *out = timeout;
+    return LK_OK;
+}
+
 static lk_status fill_in(lk_meeting *meeting, const lk_group_opts *opts)
 {
     const char *text = opts && opts->init_method ? opts->init_method : "env://";
-    double timeout = opts && opts->timeout != 0 ? opts->timeout : default_timeout;
+    double timeout = 0;
     const char *rest = "";
     static const lk_group_opts none = {0};
-    if (!(timeout > 0) || isinf(timeout))
-        return lk__fail(LK_STATUS_USAGE, "a timeout of %g s is impossible: give a positive number", timeout);
+    LK_TRY(lk__timeout_find(opts ? opts->timeout : 0, &timeout));
     LK_TRY(find_method(text, &meeting->method, &rest));
     lk__patience_init(&meeting->patience, timeout, opts ? opts->notice : NULL, opts ? opts->notice_arg : NULL);
     return meeting->method->find(meeting, opts ? opts : &none, rest);
@@ -241,7 +257,5 @@ void lk__meeting_over(lk_meeting *meeting)
 void lk__meeting_close(lk_meeting *meeting)
 {
     lk__meeting_over(meeting);
-    if (meeting->fd >= 0)
-        close(meeting->fd);
-    meeting->fd = -1;
+    lk__fd_close(&meeting->fd);
 }

@@ -62,6 +62,10 @@ extern const lk_method lk__method_env, lk__method_tcp, lk__method_file;
 /* Rows of the table, NULL after the last. */
 const lk_method *lk__method_list(size_t index);
 
+/* Seconds that ranks wait for each other: given, or $LOCKSTEP_TIMEOUT where given
+ * is 0, or 300. */
+lk_status lk__timeout_find(double given, double *out) LK_CHECKED;
+
 /* Rank 0 listens, the others are connected when it returns. Waits until the
  * timeout, with notices. */
 lk_status lk__meeting_open(const lk_group_opts *opts, const lk_crowd *crowd, lk_meeting *out) LK_CHECKED;

@@ -1,4 +1,4 @@
-/* request.c - requests: made, used again, ended by lk_wait and lk_test. */
+/* request.c - requests: made, used again, ended by lk_request_wait and lk_request_test. */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -40,6 +40,7 @@ static void reset(lk_request *request, lk_group *group, lk_program *program)
         .group = group,
         .program = program,
         .peer = -1,
+        .made_next = request->made_next,
         .inflow = request->inflow,
         .outflow = request->outflow,
         .inputs = request->inputs,
@@ -54,13 +55,17 @@ static void reset(lk_request *request, lk_group *group, lk_program *program)
 lk_status lk__request_create(lk_group *group, lk_program *program, lk_request **out)
 {
     lk_request *request = group->spare;
-    if (request)
+    if (request) {
         group->spare = request->next;
-    else
+    } else {
         LK_TRY(LK_ALLOC(1, "a request", &request));
+        request->made_next = group->made;
+        group->made = request;
+    }
     lk_status status = make_room(request, program);
     if (status != LK_OK) {
-        lk__request_free(request);
+        request->next = group->spare;
+        group->spare = request;
         return status;
     }
     reset(request, group, program);
@@ -89,14 +94,14 @@ void lk__request_free(lk_request *request)
     lk__free(request);
 }
 
-lk_status lk_wait(lk_request *request)
+lk_status lk_request_wait(lk_request *request)
 {
     lk_status status = lk__exec_wait(request);
     lk__request_retire(request);
     return status;
 }
 
-lk_status lk_test(lk_request *request, bool *done)
+lk_status lk_request_test(lk_request *request, bool *done)
 {
     lk_status status = request->done ? request->status : lk_group_poll(request->group);
     if (status == LK_OK && !request->done) {

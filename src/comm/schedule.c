@@ -115,6 +115,8 @@ void lk__build_recv(lk_build *build, int peer, lk_span span, bool empty)
 int lk_shard_roots(int shards, int first, int last, int *begin)
 {
     static_assert((int)LK_MAX_ROOTS >= LK_TREE_MAX_DEPTH, "begin has room for every root");
+    if (shards < 1 || shards > LK_MAX_SHARDS || first < 0 || first > last || last > shards)
+        return -1;
     return lk__tree_roots(shards, first, last, begin);
 }
 

@@ -100,7 +100,8 @@ lk_status lk__schedule_gather(const lk_topology *topology, int rank, const lk_sp
                               lk_schedule *out) LK_CHECKED;
 lk_status lk__schedule_scatter(const lk_topology *topology, int rank, const lk_span *spans, int root,
                                lk_schedule *out) LK_CHECKED;
-/* sends of the phase are spans of the input, recvs spans of the output. */
+/* sends of the phase are spans of the input, recvs spans of the output; empty ones
+ * are kept, since the counts of each pair are checked when they meet. */
 lk_status lk__schedule_alltoall(const lk_topology *topology, int rank, const lk_span *send, const lk_span *recv,
                                 lk_schedule *out) LK_CHECKED;
 

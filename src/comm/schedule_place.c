@@ -159,8 +159,8 @@ lk_status lk__schedule_alltoall(const lk_topology *topology, int rank, const lk_
     lk__build_place(&build);
     for (int i = 1; i < topology->size; i++) {
         int peer = lk__build_peer(&build, i);
-        lk__build_send(&build, peer, send[peer], false);
-        lk__build_recv(&build, peer, recv[peer], false);
+        lk__build_send(&build, peer, send[peer], true);
+        lk__build_recv(&build, peer, recv[peer], true);
     }
     return lk__build_finish(&build, out);
 }

@@ -3,6 +3,7 @@
  * One thread, no locks: rank 0 talks to it over a socket as the others do. A
  * connection that comes through the door with a good HELLO is the line of its
  * rank. */
+#define _GNU_SOURCE /* pthread_timedjoin_np */
 #include "comm/server.h"
 
 #include <errno.h>
@@ -17,6 +18,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "comm/net.h"
+#include "comm/patience.h"
 #include "comm/roster.h"
 
 enum { TICK_MS = LK_DOOR_TICK };           /* while something has a deadline */
@@ -41,7 +43,7 @@ struct lk_server {
     uint8_t *data;        /* scratch: its data */
     uint8_t *awaited;     /* (size) as told last */
     double awaited_at;
-    double end; /* of the thread, once rank 0 has gone; 0 before */
+    double end; /* of the thread, once rank 0 has gone from a broken job; 0 before */
     bool welcomed, told;
 };
 
@@ -251,7 +253,7 @@ static void refuse(line *at, int size, lk_status status)
  * addresses, it has the one that others came by. */
 static void settle(lk_server *server, int fd)
 {
-    if (lk__net_prepare(fd, lk__net_vanish(server->opts.patience)) != LK_OK)
+    if (lk__net_prepare(fd, lk__net_vanish(server->opts.timeout)) != LK_OK)
         shutdown(fd, SHUT_RDWR);
     char address[LK_ADDRESS_BYTES];
     lk__net_local_address(fd, address, sizeof address);
@@ -362,17 +364,15 @@ static void tell(lk_server *server)
 
 /* ---- the thread ---------------------------------------------------------- */
 
-/* After rank 0 has gone the rest get their time; a broken job a moment. */
+/* After rank 0 has gone the rest get all the time they need; in a broken job a
+ * moment. */
 static bool finished(lk_server *server)
 {
     if (server->lines[0].fd >= 0)
         return false;
-    double now = lk__clock();
-    if (server->end == 0)
-        server->end = now + server->opts.patience;
-    if (server->told && server->end > now + moment)
-        server->end = now + moment;
-    return lk__roster_here(server->roster) == 0 || now >= server->end;
+    if (server->told && server->end == 0)
+        server->end = lk__clock() + moment;
+    return lk__roster_here(server->roster) == 0 || (server->end > 0 && lk__clock() >= server->end);
 }
 
 static size_t fill_polls(lk_server *server)
@@ -477,11 +477,18 @@ free_server:
     return status;
 }
 
-void lk__server_join(lk_server *server)
+void lk__server_join(lk_server *server, const lk_control *control)
 {
     if (!server)
         return;
-    pthread_join(server->thread, NULL);
+    struct timespec until;
+    do {
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += LK_NOTICE_SECONDS;
+        if (pthread_timedjoin_np(server->thread, NULL, &until) == 0)
+            break;
+        lk__control_notice(control, "rank 0 is done, and waits for the others to leave, since it serves them");
+    } while (true);
     lk__door_destroy(server->opts.door);
     server_free(server);
 }

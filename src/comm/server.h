@@ -16,15 +16,16 @@ enum { LK_SERVER_HELLO = LK_WIRE_HEAD + LK_WIRE_MEMBER };
 
 typedef struct lk_server_opts {
     int size;
-    lk_door *door;   /* for all but rank 0, with LK_SERVER_HELLO */
-    int own;         /* stream to rank 0, which needs no proof; its HELLO is already on the way */
-    double patience; /* seconds that it lives on for the others after rank 0 left */
+    lk_door *door;  /* for all but rank 0, with LK_SERVER_HELLO */
+    int own;        /* stream to rank 0, which needs no proof; its HELLO is already on the way */
+    double timeout; /* seconds; a host that vanished is noticed within it */
 } lk_server_opts;
 
 /* Starts the thread, which owns door and stream from then on. */
 lk_status lk__server_start(const lk_server_opts *opts, lk_server **out) LK_CHECKED;
 /* Waits for the thread's end, which comes after rank 0 has left: when all others
- * are gone or the patience has ended, or a moment later if the job is broken. */
-void lk__server_join(lk_server *server);
+ * are gone, or a moment later if the job is broken. Tells the user of control
+ * every five seconds that it waits. */
+void lk__server_join(lk_server *server, const lk_control *control);
 
 #endif

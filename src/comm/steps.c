@@ -8,6 +8,9 @@
 #include "comm/group_impl.h"
 #include "tensor/device.h"
 
+/* Of a frame: while peers read it in place they look at nothing else. */
+#define MAX_FRAME ((size_t)4 << 20)
+
 static const lk_phase *phase_of(const lk_request *request)
 {
     return &request->program->schedule.phases[request->phase];
@@ -81,10 +84,22 @@ bool lk__steps_sent(lk_request *request)
     return left == 0;
 }
 
+/* The call as it stands in frames between this rank and a peer. In an alltoall
+ * each pair has a count of its own to agree on. */
+static lk_call call_between(const lk_request *request, lk_span span)
+{
+    lk_call call = request->call;
+    if (call.kind == LK_CALL_ALLTOALL)
+        call.detail = span.count;
+    return call;
+}
+
 static lk_status send_frame(lk_request *request, const lk_cast *cast, const char *data, size_t count, bool *sent)
 {
     lk_transport *transport = request->group->transport;
-    lk_frame frame = {.call = request->call, .part = (uint32_t)request->phase, .bytes = count * element_of(request)};
+    lk_frame frame = {.call = call_between(request, cast->span),
+                      .part = (uint32_t)request->phase,
+                      .bytes = count * element_of(request)};
     uint64_t ticket = 0;
     LK_TRY(transport->type->send(transport, cast->peers, cast->count, &frame, data, &ticket));
     *sent = ticket != 0;
@@ -96,6 +111,7 @@ static size_t frame_limit(const lk_request *request, const char *data, size_t co
     lk_transport *transport = request->group->transport;
     size_t element = element_of(request);
     size_t bytes = transport->type->max_frame(transport, data, count * element);
+    bytes = lk__min_size(bytes, MAX_FRAME);
     return lk__min_size(count, lk__max_size(bytes / element, 1));
 }
 
@@ -214,26 +230,35 @@ static lk_status disagree(const lk_request *request, int peer, const lk_frame *f
                     lk__group_job_rank(group, peer), lk__call_text(&frame->call, theirs));
 }
 
-/* The frame that peer has sent for this phase, or NULL. */
-static lk_status next_frame(const lk_request *request, int peer, size_t limit, const lk_frame **out)
+static lk_status wrong_size(const lk_request *request, int peer, const char *what, size_t theirs, size_t ours)
+{
+    const lk_group *group = request->group;
+    char text[LK_CALL_TEXT];
+    return lk__fail(LK_STATUS_MISMATCH, "the ranks disagree: in %s rank %d sends %s %zu elements, rank %d takes %zu",
+                    lk__call_text(&request->call, text), lk__group_job_rank(group, peer), what, theirs,
+                    lk__group_job_rank(group, group->rank), ours);
+}
+
+/* The frame that a peer has sent for a move of this phase, or NULL; at most limit
+ * elements. */
+static lk_status next_frame(const lk_request *request, const lk_move *move, size_t limit, const lk_frame **out)
 {
     lk_transport *transport = request->group->transport;
-    const lk_frame *frame = transport->type->arrived(transport, peer);
-    size_t element = element_of(request);
+    const lk_frame *frame = transport->type->arrived(transport, move->peer);
     *out = frame;
     if (!frame)
         return LK_OK;
-    if (!lk__call_same(&frame->call, &request->call) || frame->part != (uint32_t)request->phase)
-        return disagree(request, peer, frame);
-    if (frame->bytes % element != 0 || frame->bytes / element > limit) {
-        const lk_group *group = request->group;
-        char text[LK_CALL_TEXT];
-        return lk__fail(
-            LK_STATUS_MISMATCH,
-            "in %s rank %d sends more than rank %d takes from it (%zu elements at most): their counts differ",
-            lk__call_text(&request->call, text), lk__group_job_rank(group, peer),
-            lk__group_job_rank(group, group->rank), limit);
+    lk_call ours = call_between(request, move->span), theirs = frame->call;
+    if (ours.kind == LK_CALL_ALLTOALL && theirs.detail != ours.detail) {
+        theirs.detail = ours.detail;
+        if (lk__call_same(&theirs, &ours))
+            return wrong_size(request, move->peer, "it", (size_t)frame->call.detail, move->span.count);
     }
+    if (!lk__call_same(&theirs, &ours) || frame->part != (uint32_t)request->phase)
+        return disagree(request, move->peer, frame);
+    size_t count = (size_t)frame->bytes / element_of(request);
+    if (frame->bytes % element_of(request) != 0 || count > limit)
+        return wrong_size(request, move->peer, "a frame of", count, limit);
     return LK_OK;
 }
 
@@ -245,7 +270,7 @@ static lk_status take_place(lk_request *request, int index, bool *moved)
     while (!flow->done) {
         const lk_frame *frame = NULL;
         size_t rest = move->span.count - flow->taken;
-        LK_TRY(next_frame(request, move->peer, rest, &frame));
+        LK_TRY(next_frame(request, move, rest, &frame));
         if (!frame)
             return LK_OK;
         size_t bytes = frame->bytes;
@@ -294,21 +319,25 @@ static lk_status take_chunk(lk_request *request, int index, bool *moved)
     lk_transport *transport = request->group->transport;
     const lk_stage *stage = stage_of(request);
     lk_inflow *flow = &request->inflow[index];
-    int peer = phase_of(request)->recvs[index].peer;
+    const lk_move *move = &phase_of(request)->recvs[index];
+    int peer = move->peer;
     while (flow->have < stage->recv_roots[index]) {
         const lk_frame *frame = NULL;
         int input = stage->recv_first[index] + flow->have;
         size_t limit = lk__min_size(phase_of(request)->keep.count - flow->taken, request->program->fold_frame);
-        LK_TRY(next_frame(request, peer, flow->have ? flow->chunk : limit, &frame));
+        LK_TRY(next_frame(request, move, limit, &frame));
         if (!frame)
             return LK_OK;
-        size_t bytes = frame->bytes;
+        /* The vectors of a peer come in equal chunks, side by side. */
+        size_t bytes = (size_t)frame->bytes, count = bytes / element_of(request);
+        if (count == 0 || (flow->have > 0 && count != flow->chunk))
+            return wrong_size(request, peer, "a frame of", count, flow->have > 0 ? flow->chunk : limit);
         const void *at = NULL;
         LK_TRY(transport->type->payload(transport, peer, scratch_of(request, input), &at));
         if (!at)
             return LK_OK;
         *moved = true;
-        flow->chunk = bytes / element_of(request);
+        flow->chunk = count;
         flow->have++;
         if (flow->have < stage->recv_roots[index]) {
             copy(request, scratch_of(request, input), at, bytes);
@@ -345,7 +374,7 @@ static bool folds_aside(const lk_request *request, int phase)
 {
     const lk_phase *p = &request->program->schedule.phases[phase];
     return p->kind == LK_PHASE_FOLD && p->level_out == 2 &&
-           (!holds(&request->out, p->keep) || request->program->stages[phase].gives_kept);
+           (!holds(&request->out, p->keep) || request->program->stages[phase].gives_kept || request->aside);
 }
 
 /* Where the fold of the phase puts vector `root`, at element first. */
@@ -422,13 +451,13 @@ static lk_status take_folds(lk_request *request, bool *done, bool *moved)
 
 /* ---- phases -------------------------------------------------------------- */
 
-static lk_status grow(char **block, size_t *bytes, size_t wanted, const char *what)
+static lk_status grow(lk_device *device, char **block, size_t *bytes, size_t wanted, const char *what)
 {
     if (wanted <= *bytes)
         return LK_OK;
-    char *more = NULL;
-    LK_TRY(lk__alloc(wanted, 1, what, (void **)&more));
-    lk__free(*block);
+    void *more = NULL;
+    LK_TRY(device->type->alloc(device, wanted, what, &more));
+    device->type->free(device, *block);
     *block = more;
     *bytes = wanted;
     return LK_OK;
@@ -446,8 +475,8 @@ static lk_status reserve(lk_request *request)
         if (folds_aside(request, p))
             sums += program->schedule.phases[p].keep.count;
     if (program->max_inputs > 0 && group->size > 1)
-        LK_TRY(grow(&group->scratch, &group->scratch_bytes, frames * element, "partial sums of peers"));
-    return grow(&group->sums, &group->sums_bytes, sums * element, "sums on their way");
+        LK_TRY(grow(group->device, &group->scratch, &group->scratch_bytes, frames * element, "partial sums of peers"));
+    return grow(group->device, &group->sums, &group->sums_bytes, sums * element, "sums on their way");
 }
 
 static lk_status enter_phase(lk_request *request)
@@ -500,7 +529,7 @@ lk_status lk__steps_run(lk_request *request, bool *moved)
             if (!given)
                 return LK_OK;
         }
-        if (stage_of(request)->gives_kept && !lk__steps_sent(request))
+        if ((stage_of(request)->gives_kept || request->aside) && !lk__steps_sent(request))
             return LK_OK;
         if (phase_of(request)->kind == LK_PHASE_FOLD)
             keep_own_part(request);

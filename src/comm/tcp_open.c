@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "comm/auth.h"
@@ -65,18 +66,12 @@ static bool is_peer(const opening *o, int rank)
 
 /* ---- greetings ------------------------------------------------------------ */
 
-static void put_number(uint8_t *out, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        out[i] = (uint8_t)(value >> (8 * i));
-}
-
 static void write_greeting(uint8_t out[LK_GREETING_BYTES], uint32_t group, int rank)
 {
     memset(out, 0, LK_GREETING_BYTES);
     memcpy(out, purpose, PURPOSE_BYTES);
-    put_number(out + PURPOSE_BYTES, group);
-    put_number(out + PURPOSE_BYTES + 4, (uint32_t)rank);
+    lk__put_le(out + PURPOSE_BYTES, group, 4);
+    lk__put_le(out + PURPOSE_BYTES + 4, (uint32_t)rank, 4);
 }
 
 /* The peer that greets so, or -1. */
@@ -183,7 +178,7 @@ static void step_callers(opening *o)
 static int port_of(const opening *o, int rank)
 {
     const uint8_t *at = o->offers + (size_t)rank * LK_TCP_OFFER_BYTES;
-    return at[AT_PORT] | at[AT_PORT + 1] << 8;
+    return (int)lk__get_le(at + AT_PORT, 2);
 }
 
 /* Calls the ranks whose time has come, up to the first that is not there: the
@@ -284,7 +279,8 @@ static bool is_crowded(const lk_boot *boot, const uint8_t *offers)
 
 static lk_status exchange_offers(const lk_boot *boot, lk_status listening, int port, uint8_t *offers)
 {
-    uint8_t mine[LK_TCP_OFFER_BYTES] = {listening == LK_OK, (uint8_t)port, (uint8_t)(port >> 8)};
+    uint8_t mine[LK_TCP_OFFER_BYTES] = {listening == LK_OK};
+    lk__put_le(mine + AT_PORT, (uint64_t)port, 2);
     uint64_t cpus[LK_CPU_WORDS];
     char detail[DETAIL_BYTES];
     snprintf(detail, sizeof detail, "%s", lk_error_detail());

@@ -2,11 +2,15 @@
  *
  * A transport is a set of ordered pairs: frames from one rank to another arrive
  * whole, once, in the order in which they were sent, or the transport fails. It
- * does not know what a collective is. Its memory may be out of the host's
- * reach: nothing above touches data but through `payload` and the fold kernel
- * of the device that owns it. Progress is made by polling alone (`progress`),
- * so a library without threads fits, and completion is asked for (`sent`), so a
- * stream of a device fits.
+ * does not know what a collective is.
+ *
+ * It need not have threads: progress is made by polling alone. Payloads may be in
+ * memory out of the host's reach: nothing above touches them but with kernels of
+ * the group's device, and a transport for such memory orders `release` and later
+ * writes behind the kernels that were enqueued before. Headers are small and may
+ * take another way than payloads: a library that must be told of a receive
+ * beforehand learns its size and place from `payload`. Completion is asked for
+ * (`sent`, `payload`), so that events of a stream can answer.
  *
  * No slot but open, close, alloc, free and wait may block. */
 #ifndef LK_COMM_TRANSPORT_H

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 
 /* Data of a kind: a multiple of `unit` bytes, at most `most` units (for each
@@ -34,30 +35,16 @@ size_t lk__wire_from_server(int size)
     return LK_WIRE_HEAD + lk__max_size(each * (size_t)size, LK_WIRE_TEXT);
 }
 
-static void put_number(uint64_t value, size_t bytes, uint8_t *out)
-{
-    for (size_t i = 0; i < bytes; i++)
-        out[i] = (uint8_t)(value >> 8 * i);
-}
-
-static uint64_t get_number(const uint8_t *in, size_t bytes)
-{
-    uint64_t value = 0;
-    for (size_t i = 0; i < bytes; i++)
-        value |= (uint64_t)in[i] << 8 * i;
-    return value;
-}
-
 /* Head: kind, length of the data, rank + 1, size, number, status; four bytes
  * each. */
 size_t lk__wire_encode(const lk_wire *message, uint8_t *out)
 {
-    put_number((uint64_t)message->kind, 4, out);
-    put_number(message->bytes, 4, out + 4);
-    put_number((uint64_t)(message->rank + 1), 4, out + 8);
-    put_number((uint64_t)message->size, 4, out + 12);
-    put_number(message->number, 4, out + 16);
-    put_number((uint64_t)message->status, 4, out + 20);
+    lk__put_le(out, (uint64_t)message->kind, 4);
+    lk__put_le(out + 4, message->bytes, 4);
+    lk__put_le(out + 8, (uint64_t)(message->rank + 1), 4);
+    lk__put_le(out + 12, (uint64_t)message->size, 4);
+    lk__put_le(out + 16, message->number, 4);
+    lk__put_le(out + 20, (uint64_t)message->status, 4);
     if (message->bytes)
         memcpy(out + LK_WIRE_HEAD, message->data, message->bytes);
     return LK_WIRE_HEAD + message->bytes;
@@ -74,8 +61,8 @@ lk_wire_result lk__wire_decode(const uint8_t *in, size_t bytes, size_t room, boo
 {
     if (bytes < LK_WIRE_HEAD)
         return LK_WIRE_MORE;
-    uint64_t kind = get_number(in, 4), length = get_number(in + 4, 4), rank = get_number(in + 8, 4);
-    uint64_t size = get_number(in + 12, 4), status = get_number(in + 20, 4);
+    uint64_t kind = lk__get_le(in, 4), length = lk__get_le(in + 4, 4), rank = lk__get_le(in + 8, 4);
+    uint64_t size = lk__get_le(in + 12, 4), status = lk__get_le(in + 20, 4);
     if (kind >= LK_WIRE_COUNT || rows[kind].from_server != from_server)
         return LK_WIRE_BAD;
     if (rank > LK_MAX_RANKS || size < 1 || size > LK_MAX_RANKS || status >= LK_STATUS_COUNT)
@@ -87,7 +74,7 @@ lk_wire_result lk__wire_decode(const uint8_t *in, size_t bytes, size_t room, boo
     *out = (lk_wire){.kind = (lk_wire_kind)kind,
                      .rank = (int)rank - 1,
                      .size = (int)size,
-                     .number = (uint32_t)get_number(in + 16, 4),
+                     .number = (uint32_t)lk__get_le(in + 16, 4),
                      .status = (lk_status)status,
                      .data = in + LK_WIRE_HEAD,
                      .bytes = length};
@@ -105,16 +92,16 @@ static void get_text(const uint8_t *in, size_t bytes, char *out, size_t room)
 
 void lk__wire_put_member(const lk_member *member, uint8_t out[LK_WIRE_MEMBER])
 {
-    put_number(member->host_key, 8, out);
-    put_number((uint32_t)member->pid, 4, out + 8);
+    lk__put_le(out, member->host_key, 8);
+    lk__put_le(out + 8, (uint32_t)member->pid, 4);
     memcpy(out + 12, member->host, LK_HOST_BYTES);
     memcpy(out + 12 + LK_HOST_BYTES, member->address, LK_ADDRESS_BYTES);
 }
 
 void lk__wire_get_member(const uint8_t in[LK_WIRE_MEMBER], lk_member *out)
 {
-    out->host_key = get_number(in, 8);
-    out->pid = (int32_t)get_number(in + 8, 4);
+    out->host_key = lk__get_le(in, 8);
+    out->pid = (int32_t)lk__get_le(in + 8, 4);
     get_text(in + 12, LK_HOST_BYTES, out->host, sizeof out->host);
     get_text(in + 12 + LK_HOST_BYTES, LK_ADDRESS_BYTES, out->address, sizeof out->address);
 }

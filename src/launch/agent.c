@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -181,19 +180,12 @@ void lk__agent_refuse(lk_agent *agent, const char *why)
 
 /* ---- verdicts ------------------------------------------------------------- */
 
-static double realtime(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* A node that disappears was the reason, not an effect, of ranks that give up:
  * it counts like a death by signal. */
 static lk_verdict lost(int node, const char *host)
 {
     lk_verdict verdict = {
-        .outcome = LK_OUTCOME_LOST, .node = node, .cause = {.rank = -1, .status = SIGKILL, .when = realtime()}};
+        .outcome = LK_OUTCOME_LOST, .node = node, .cause = {.rank = -1, .status = SIGKILL, .when = lk__realtime()}};
     snprintf(verdict.cause.host, sizeof verdict.cause.host, "%s", host);
     return verdict;
 }

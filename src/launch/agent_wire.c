@@ -5,34 +5,21 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "comm/net.h"
 
 enum { SEND_SECONDS = 5 };
 
-static void put(uint8_t *out, uint64_t value)
-{
-    for (int i = 0; i < 8; i++)
-        out[i] = (uint8_t)(value >> (8 * i));
-}
-
-static uint64_t get(const uint8_t *in)
-{
-    uint64_t value = 0;
-    for (int i = 0; i < 8; i++)
-        value |= (uint64_t)in[i] << (8 * i);
-    return value;
-}
-
 void lk__message_encode(const lk_message *message, uint8_t out[LK_MESSAGE_BYTES])
 {
     uint8_t *at = out;
-    put(at, (uint64_t)message->kind);
+    lk__put_le(at, (uint64_t)message->kind, 8);
     at += 8;
     for (int i = 0; i < LK_MESSAGE_NUMBERS; i++, at += 8)
-        put(at, (uint64_t)message->numbers[i]);
+        lk__put_le(at, (uint64_t)message->numbers[i], 8);
     memcpy(at, message->name, LK_MESSAGE_NAME);
     memcpy(at + LK_MESSAGE_NAME, message->text, LK_MESSAGE_TEXT);
 }
@@ -40,13 +27,13 @@ void lk__message_encode(const lk_message *message, uint8_t out[LK_MESSAGE_BYTES]
 bool lk__message_decode(const uint8_t in[LK_MESSAGE_BYTES], lk_message *out)
 {
     const uint8_t *at = in;
-    uint64_t kind = get(at);
+    uint64_t kind = lk__get_le(at, 8);
     if (kind >= LK_MESSAGE_COUNT)
         return false;
     out->kind = (lk_message_kind)kind;
     at += 8;
     for (int i = 0; i < LK_MESSAGE_NUMBERS; i++, at += 8)
-        out->numbers[i] = (int64_t)get(at);
+        out->numbers[i] = (int64_t)lk__get_le(at, 8);
     memcpy(out->name, at, LK_MESSAGE_NAME);
     memcpy(out->text, at + LK_MESSAGE_NAME, LK_MESSAGE_TEXT);
     out->name[LK_MESSAGE_NAME - 1] = '\0';
@@ -110,8 +97,6 @@ lk_link_state lk__link_receive(lk_link *link, lk_message *out)
 
 void lk__link_close(lk_link *link)
 {
-    if (link->fd >= 0)
-        close(link->fd);
-    link->fd = -1;
+    lk__fd_close(&link->fd);
     link->got = 0;
 }

@@ -34,11 +34,28 @@ static lk_status distribute(hwloc_topology_t topology, int count, cpu_set_t *set
     return LK_OK;
 }
 
+/* The topology knows the CPUs that cgroups leave, but not the mask of this process
+ * (taskset, or a launcher around this one). */
+static lk_status keep_own(hwloc_topology_t topology)
+{
+    hwloc_bitmap_t own = hwloc_bitmap_alloc();
+    if (!own)
+        return lk__fail_memory(0, "the CPUs of this process");
+    /* Where the mask cannot be read, all CPUs stay. */
+    bool known = hwloc_get_cpubind(topology, own, HWLOC_CPUBIND_THREAD) == 0;
+    int result = known ? hwloc_topology_restrict(topology, own, 0) : 0;
+    hwloc_bitmap_free(own);
+    if (result != 0)
+        return lk__fail(LK_STATUS_UNSUPPORTED, "hwloc cannot tell which cores this process may use; use --bind none");
+    return LK_OK;
+}
+
 static lk_status plan(hwloc_topology_t topology, int count, cpu_set_t **out, int *cores)
 {
     cpu_set_t *sets;
     if (hwloc_topology_load(topology) != 0)
         return lk__fail(LK_STATUS_UNSUPPORTED, "hwloc cannot tell the cores of this machine; use --bind none");
+    LK_TRY(keep_own(topology));
     LK_TRY(LK_ALLOC((size_t)count, "core sets", &sets));
     lk_status status = distribute(topology, count, sets);
     if (status != LK_OK) {

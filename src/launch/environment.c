@@ -23,7 +23,8 @@ typedef enum quantity {
     RESTART,
     MAX_RESTARTS,
     RUN_ID,
-    TOKEN
+    TOKEN,
+    TIMEOUT
 } quantity;
 
 static const struct {
@@ -45,9 +46,10 @@ static const struct {
     {"TORCHELASTIC_MAX_RESTARTS", MAX_RESTARTS},
     {"LOCKSTEP_RUN_ID", RUN_ID},
     {"LOCKSTEP_TOKEN", TOKEN},
+    {"LOCKSTEP_TIMEOUT", TIMEOUT},
 };
 
-enum { VARIABLES = sizeof variables / sizeof *variables, VARIABLE_BYTES = 320 };
+enum { VARIABLES = sizeof variables / sizeof *variables, VARIABLE_BYTES = 320, NUMBER_BYTES = 32 };
 
 struct lk_environment {
     const lk_node_opts *opts;
@@ -57,7 +59,7 @@ struct lk_environment {
 };
 
 /* NULL where opts do not say: then the inherited variable stays. */
-static const char *value_text(const lk_node_opts *opts, quantity what, int index, char number[16])
+static const char *value_text(const lk_node_opts *opts, quantity what, int index, char number[NUMBER_BYTES])
 {
     const int numbers[] = {
         [RANK] = opts->first_rank + index, [LOCAL_RANK] = index,      [WORLD_SIZE] = opts->world_size,
@@ -71,6 +73,11 @@ static const char *value_text(const lk_node_opts *opts, quantity what, int index
         return opts->run_id;
     case TOKEN:
         return opts->token;
+    case TIMEOUT:
+        if (!(opts->timeout > 0))
+            return NULL;
+        snprintf(number, NUMBER_BYTES, "%.15g", opts->timeout);
+        return number;
     case MASTER_PORT:
         if (opts->master_addr == NULL)
             return NULL;
@@ -78,14 +85,14 @@ static const char *value_text(const lk_node_opts *opts, quantity what, int index
     default:
         break;
     }
-    snprintf(number, 16, "%d", numbers[what]);
+    snprintf(number, NUMBER_BYTES, "%d", numbers[what]);
     return number;
 }
 
 /* Whether an inherited "NAME=value" goes on to the ranks. */
 static bool stays(const lk_node_opts *opts, const char *entry)
 {
-    char number[16];
+    char number[NUMBER_BYTES];
     if (strncmp(entry, "TORCHELASTIC_", 13) == 0)
         return false;
     for (int i = 0; i < VARIABLES; i++) {
@@ -98,7 +105,7 @@ static bool stays(const lk_node_opts *opts, const char *entry)
 
 static lk_status check(const lk_node_opts *opts)
 {
-    char number[16];
+    char number[NUMBER_BYTES];
     for (int i = 0; i < VARIABLES; i++) {
         const char *text = value_text(opts, variables[i].value, 0, number);
         if (text != NULL && strlen(variables[i].name) + strlen(text) + 2 > VARIABLE_BYTES)
@@ -140,7 +147,7 @@ void lk__environment_destroy(lk_environment *environment)
 char **lk__environment_rank(lk_environment *e, int index)
 {
     size_t count = e->inherited;
-    char number[16];
+    char number[NUMBER_BYTES];
     for (int i = 0; i < VARIABLES; i++) {
         const char *text = value_text(e->opts, variables[i].value, index, number);
         if (text == NULL)

@@ -15,7 +15,6 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -40,13 +39,6 @@ typedef struct keeper {
     double kill_at, give_up; /* on lk__clock(), while ending */
     int rounds;              /* of killing */
 } keeper;
-
-static double realtime(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static void tell_failure(const lk_keeper_plan *plan, int index, int error)
 {
@@ -139,7 +131,7 @@ static _Noreturn void become_rank(const keeper *k, int index, pid_t keeper_pid)
 static void tell(const keeper *k, lk_keeper_news news)
 {
     ssize_t n;
-    news.when = realtime();
+    news.when = lk__realtime();
     do
         n = send(k->control, &news, sizeof news, MSG_NOSIGNAL);
     while (n < 0 && errno == EINTR);

@@ -13,10 +13,10 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "launch/bind.h"
 #include "launch/cause.h"
@@ -72,13 +72,6 @@ struct lk_node {
     double settle_at, tick_at;
 };
 
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static void set_state(lk_node *node, lk_node_state state)
 {
     node->state = state;
@@ -96,13 +89,6 @@ static void order(const lk_node *node, int signal, bool end, double grace)
     lk_keeper_order what = {.signal = signal, .end = end, .grace = grace};
     if (node->control >= 0 && send(node->control, &what, sizeof what, MSG_NOSIGNAL) < 0)
         return; /* it is gone, as the next look at the socket shows */
-}
-
-static double realtime(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 static void blame(lk_node *node, int index, int status, double when)
@@ -170,7 +156,7 @@ static void look_at(lk_node *node, int index, double now)
     }
     deadline += r->stopped_at;
     if (now >= deadline) {
-        blame(node, index, -1, realtime());
+        blame(node, index, -1, lk__realtime());
         return;
     }
     if (now >= r->next_notice) {
@@ -233,7 +219,7 @@ static void end_orphans(lk_node *node)
 static void keeper_gone(lk_node *node)
 {
     int status = 0;
-    close_fd(&node->control);
+    lk__fd_close(&node->control);
     while (waitpid(node->keeper, &status, 0) < 0 && errno == EINTR)
         ;
     if (!WIFEXITED(status)) {
@@ -424,7 +410,8 @@ static lk_status bind_ranks(lk_node *node)
         return LK_OK;
     LK_TRY(lk__bind_plan(node->opts.nproc, &node->affinity, &node->affinity_bytes, &cores));
     if (node->opts.nproc > cores) {
-        snprintf(text, sizeof text, "%d ranks share %d cores of this machine", node->opts.nproc, cores);
+        snprintf(text, sizeof text, "%d ranks share %d core%s of this machine", node->opts.nproc, cores,
+                 cores == 1 ? "" : "s");
         notice(node, text);
     }
     return LK_OK;
@@ -481,11 +468,11 @@ static bool read_failure(lk_node *node, lk_keeper_failure *failure)
 static lk_status confirm_start(lk_node *node, const char *path)
 {
     lk_keeper_failure failure;
-    close_fd(&node->keeper_end);
-    close_fd(&node->failures[1]);
+    lk__fd_close(&node->keeper_end);
+    lk__fd_close(&node->failures[1]);
     lk__output_started(node->output);
     bool refused = read_failure(node, &failure);
-    close_fd(&node->failures[0]);
+    lk__fd_close(&node->failures[0]);
     hear_keeper(node);
     if (!refused)
         return LK_OK;
@@ -543,12 +530,12 @@ void lk__node_destroy(lk_node *node)
 {
     if (node == NULL)
         return;
-    close_fd(&node->keeper_end);
+    lk__fd_close(&node->keeper_end);
     if (node->keeper > 0 && !node->stopped)
         lk__node_stop(node, node->state == LK_NODE_DONE ? SIGTERM : SIGKILL, LEFTOVER_GRACE);
-    close_fd(&node->control);
-    close_fd(&node->failures[0]);
-    close_fd(&node->failures[1]);
+    lk__fd_close(&node->control);
+    lk__fd_close(&node->failures[0]);
+    lk__fd_close(&node->failures[1]);
     lk__signals_restore(&node->signals);
     if (node->was_subreaper == 0)
         prctl(PR_SET_CHILD_SUBREAPER, 0);

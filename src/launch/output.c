@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "launch/sink.h"
 
@@ -49,13 +50,6 @@ int lk__fd_above_standard(int fd)
     close(fd);
     errno = error;
     return moved;
-}
-
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
 }
 
 static lk_status no_pipe(void)
@@ -163,11 +157,11 @@ void lk__output_destroy(lk_output *o)
         return;
     for (int i = 0; i < o->count; i++) {
         for (int which = 0; which < 2; which++) {
-            close_fd(&o->ranks[i].streams[which].fd);
-            close_fd(&o->ranks[i].streams[which].write_end);
+            lk__fd_close(&o->ranks[i].streams[which].fd);
+            lk__fd_close(&o->ranks[i].streams[which].write_end);
             lk__free(o->ranks[i].streams[which].line);
         }
-        close_fd(&o->ranks[i].log);
+        lk__fd_close(&o->ranks[i].log);
     }
     lk__sink_fini(&o->sinks[0]);
     lk__sink_fini(&o->sinks[1]);
@@ -184,7 +178,7 @@ int lk__output_pipe(const lk_output *o, int index, int number)
 void lk__output_started(lk_output *o)
 {
     for (int i = 0; i < 2 * o->count; i++)
-        close_fd(&o->ranks[i / 2].streams[i % 2].write_end);
+        lk__fd_close(&o->ranks[i / 2].streams[i % 2].write_end);
 }
 
 size_t lk__output_fds(const lk_output *o, int *fds)
@@ -221,7 +215,7 @@ static void write_log(lk_output *o, rank_output *r, const char *text, size_t byt
             char line[128];
             snprintf(line, sizeof line, "rank %d's log file is given up: %s", o->opts->first_rank + (int)(r - o->ranks),
                      strerror(errno));
-            close_fd(&r->log);
+            lk__fd_close(&r->log);
             notice(o, line);
             return;
         }
@@ -290,7 +284,7 @@ static void pass_lines(lk_output *o, rank_output *r, int which, size_t from)
 static void end_stream(lk_output *o, rank_output *r, int which)
 {
     stream *s = &r->streams[which];
-    close_fd(&s->fd);
+    lk__fd_close(&s->fd);
     if (s->length > 0)
         pass_line(o, r, which, s->line, s->length);
     s->length = 0;

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "comm/auth.h"
 #include "comm/net.h"
+#include "comm/rendezvous.h"
 #include "launch/cause.h"
 #include "launch/node.h"
 
@@ -58,8 +59,8 @@ lk_status lk_spawn(int nprocs, lk_spawn_fn fn, void *arg)
                          .token = token,
                          .fn = fn,
                          .arg = arg,
-                         .raw = true,
-                         .timeout = 300};
+                         .raw = true};
+    LK_TRY(lk__timeout_find(0, &opts.timeout));
     LK_TRY(lk__token_make(token));
     LK_TRY(lk__net_reserve(LOOPBACK, &holder, &opts.master_port));
     snprintf(run_id, sizeof run_id, "spawn-%ld-%d", (long)getpid(), opts.master_port);

@@ -344,6 +344,30 @@ said out '"img_per_s":' '"ms_per_step":'
 run 0 bench train --model mlp --data tiny --batch-size 16 --steps 5
 said out "img/s"
 
+# Sums between ranks: a line for each peer and size. Open MPI may be there or not.
+run 0 bench allreduce -n 2 --runs 1 --max-bytes 4096 --json
+for peer in "lockstep" "lockstep, plain memory"; do
+    check "$line: the sizes of $peer" test "$(grep -F "\"peer\":\"$peer\"" out |
+        sed 's/.*"bytes":\([0-9]*\),.*/\1/' | tr '\n' ' ')" = "4 16 64 256 1024 4096 "
+done
+check "$line: the keys of every line" test -z "$(grep -vE '^\{"bench":"allreduce","peer":"[^"]+","backend":"auto","ranks":2,"bytes":[0-9]+,"us":[-+.e0-9]+,"algbw_gb_s":[-+.e0-9]+,"busbw_gb_s":[-+.e0-9]+\}$' out)"
+if command -v python3 >/dev/null; then
+    check "$line: every line parses, the bus factor of two ranks is 1" python3 -c 'import json, sys
+for line in sys.stdin:
+    row = json.loads(line)
+    assert row["us"] > 0 and row["algbw_gb_s"] == row["busbw_gb_s"] > 0' <out
+fi
+run 0 bench allreduce -n 1 --runs 1 --max-bytes 64 --backend shm
+said out "one rank only" "1 rank, backend shm"
+check "$line: a row for each size" test "$(grep -cE '^ +(4|16|64) ' out)" -eq 3
+refused 2 '"shn"' "auto, shm, tcp" -- bench allreduce --backend shn
+mkdir broken
+printf '#!/bin/sh\nexit 3\n' >broken/mpirun
+chmod +x broken/mpirun
+PATH=$scratch/broken:$PATH run 0 bench allreduce -n 2 --runs 2 --max-bytes 4 --json
+check "$line: told once" test "$(cat err)" = "Open MPI is not measured: mpirun exited with status 3"
+check "$line: and left out" test "$(grep -c '"peer":"lockstep' out)" -eq 2 -a "$(wc -l <out)" -eq 2
+
 # Output that cannot be written, and a reader that goes away.
 if [ -w /dev/full ]; then
     "$program" info >/dev/full 2>err

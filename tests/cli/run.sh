@@ -64,6 +64,25 @@ await() {
         sleep .05
     done
 }
+# ready COUNT FILE... - so many ranks have said so.
+ready() { [ "$(cat "${@:2}" 2>/dev/null | grep -c ready)" -eq "$1" ]; }
+# begin COMMAND... - in the background, its id in job. The shell makes the files of
+# output some time later: no old ones may be there, to be taken for them.
+begin() {
+    rm -f out* err*
+    "$@" >out 2>err </dev/null &
+    job=$!
+}
+gone() { ! kill -0 "$1" 2>/dev/null; }
+# finish ID - waits for a job, not for ever; what it ended with is in status.
+finish() {
+    if ! await 60 gone "$1"; then
+        complain "$line: does not end"
+        kill -KILL "$1"
+    fi
+    wait "$1"
+    status=$?
+} 2>/dev/null # where the shell would tell of jobs that were killed
 # The last lines of stderr are the cause: its first line is given as a pattern.
 cause_last() { # FILE PATTERN LINES_AFTER
     check "$line: the cause is not last in $1" grep -q -- "$2" <(tail -n $((1 + $3)) "$1" | head -1)
@@ -114,8 +133,12 @@ run 137 -n 2 sh -c 'sleep 50 & [ $RANK = 1 ] && kill -KILL $$; trap "" TERM; wai
 check "grandchildren and the deaf are stopped" test -z "$(left)"
 refused "nosuchprogram" -- -n 2 nosuchprogram
 
-# Restarts: all of them, each with a port and a token of its own.
-run 0 -n 2 --max-restarts 3 sh -c 'echo "$TORCHELASTIC_RESTART_COUNT $LOCKSTEP_TOKEN"; [ $TORCHELASTIC_RESTART_COUNT = 2 ]'
+# Restarts: all of them, each with a port and a token of its own. No rank fails
+# before the other has spoken.
+run 0 -n 2 --max-restarts 3 sh -c 'echo "$TORCHELASTIC_RESTART_COUNT $LOCKSTEP_TOKEN"
+    : >spoke.$TORCHELASTIC_RESTART_COUNT.$RANK
+    while [ ! -e spoke.$TORCHELASTIC_RESTART_COUNT.$((1 - RANK)) ]; do sleep .01; done
+    [ $TORCHELASTIC_RESTART_COUNT = 2 ]'
 check "three rounds" test "$(sort -u out | grep -c '\] [012] ')" -eq 6
 check "a token each" test "$(sed 's/.* //' out | sort -u | wc -l)" -eq 3
 said err "restart 1 of 3" "restart 2 of 3"
@@ -126,12 +149,11 @@ cause_last err 'exited with status 5$' 0
 # Signals.
 interrupt() { # SIGNAL STATUS PROGRAM...
     line="run and $1"
-    "$program" run -n 2 --max-restarts 9 "${@:3}" >out 2>err </dev/null &
-    local job=$!
-    await 20 eval 'test "$(grep -c ready out)" -eq 2' || complain "$line: ranks do not come up"
+    begin "$program" run -n 2 --max-restarts 9 "${@:3}"
+    await 20 ready 2 out || complain "$line: ranks do not come up"
     kill -"$1" $job
-    wait $job
-    check "$line: exit status" test $? -eq "$2"
+    finish $job
+    check "$line: exit status $status, not $2" test $status -eq "$2"
     cause_last err "^lockstep run: interrupted by SIG$1\$" 0
     check "$line: nobody is left" test -z "$(left)"
 }
@@ -139,23 +161,37 @@ interrupt TERM 143 sh -c 'echo ready; exec sleep 50'
 interrupt HUP 129 sh -c 'echo ready; exec sleep 50'
 # A background job of a script ignores SIGINT unless it is told otherwise.
 line="run and INT"
-bash -c 'trap - INT; exec env --default-signal=INT "$@"' - "$program" run -n 2 \
-    sh -c 'trap "echo saved; exit 1" INT; echo ready; while :; do sleep .05; done' >out 2>err </dev/null &
-job=$!
-await 20 eval 'test "$(grep -c ready out)" -eq 2' || complain "$line: ranks do not come up"
+begin env --default-signal=INT "$program" run -n 2 \
+    sh -c 'trap "echo saved; exit 1" INT; echo ready; while :; do sleep .05; done'
+await 20 ready 2 out || complain "$line: ranks do not come up"
 kill -INT $job
-wait $job
-check "$line: exit status" test $? -eq 130
+finish $job
+check "$line: exit status $status, not 130" test $status -eq 130
 check "$line: ranks may save" test "$(grep -c saved out)" -eq 2
 cause_last err "^lockstep run: interrupted by SIGINT\$" 0
 line="run and KILL"
-"$program" run -n 2 sh -c 'echo ready; sleep 50' >out 2>err </dev/null &
-job=$!
-await 20 eval 'test "$(grep -c ready out)" -eq 2' || complain "$line: ranks do not come up"
+begin "$program" run -n 2 sh -c 'echo ready; sleep 50'
+await 20 ready 2 out || complain "$line: ranks do not come up"
 check "$line: somebody is there before" test -n "$(left)"
 kill -KILL $job
-wait $job 2>/dev/null
+finish $job
 check "$line: nobody is left" await 10 eval 'test -z "$(left)"'
+
+# Cores: whole ones for each rank, of those that the launcher itself may use.
+own=$(sed -n 's/^Cpus_allowed_list:[^0-9]*\([0-9]*\).*/\1/p' /proc/self/status)
+if [ "$(nproc)" -eq 1 ] || ! type taskset >/dev/null 2>&1; then
+    echo "one core, or no taskset(1): a launcher with fewer cores is left out"
+elif "$program" run -n 1 --bind core true 2>&1 | grep -q hwloc; then
+    echo "no hwloc in this build: --bind core is left out"
+else
+    line="taskset -c $own run --bind core"
+    taskset -c "$own" timeout -s KILL 60 "$program" run -n 2 --bind core grep Cpus_allowed_list /proc/self/status \
+        >out 2>err </dev/null
+    check "$line: exit status" test $? -eq 0
+    check "$line: every rank has this core" test "$(grep -cE "Cpus_allowed_list:[[:space:]]+$own\$" out)" -eq 2
+fi
+run 0 -n 1 --timeout 2.5 sh -c 'echo "for $LOCKSTEP_TIMEOUT s"'
+said out "for 2.5 s"
 
 # What is wrong on the command line.
 refused "wants a program" -- -n 2
@@ -197,8 +233,7 @@ nodes() {
 ended() {
     local node
     for node in "${!jobs[@]}"; do
-        wait "${jobs[$node]}"
-        local status=$?
+        finish "${jobs[$node]}"
         check "$line: node $node ends with $status, not $1" test $status -eq "$1"
     done
 }
@@ -232,14 +267,16 @@ for node in 0 1; do
     said err.$node "    bad thing"
 done
 check "$line: nobody is left" test -z "$(left)"
-# The crash is the cause, though another rank gives up over it and may be heard first.
-nodes "1 1 1" --master-port "$(free_port)" sh -c '[ $RANK = 2 ] && { : >going; kill -ABRT $$; }
-    [ $RANK = 1 ] && { while [ ! -e going ]; do sleep .01; done; exit 1; }; exec sleep 50'
+# The crash is the cause, though another rank gives up over it and may be heard
+# first: as soon as its keeper has put the dead one away.
+nodes "1 1 1" --master-port "$(free_port)" sh -c '[ $RANK = 2 ] && { echo $$ >new; mv new going; kill -ABRT $$; }
+    [ $RANK = 1 ] && { while [ ! -e going ] || [ -e "/proc/$(cat going)" ]; do sleep .01; done; exit 1; }; exec sleep 50'
 ended 134
 for node in 0 1 2; do cause_last err.$node "^lockstep run: rank 2 .* was killed by SIGABRT" 0; done
 
-nodes "1 1" --master-port "$(free_port)" --max-restarts 2 sh -c \
-    'echo "$TORCHELASTIC_RESTART_COUNT"; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || [ $RANK = 0 ]'
+nodes "1 1" --master-port "$(free_port)" --max-restarts 2 sh -c 'echo "$TORCHELASTIC_RESTART_COUNT"
+    [ $RANK = 0 ] && { : >heard; exit 0; }
+    while [ ! -e heard ]; do sleep .01; done; [ $TORCHELASTIC_RESTART_COUNT = 1 ]'
 ended 0
 for node in 0 1; do
     said err.$node "restart 1 of 2"
@@ -251,12 +288,12 @@ line="nodes with a program missing"
 mkdir -p only && cp "$(type -P true)" only/mytrue
 port=$(free_port)
 rm -f out* err*
-PATH=$scratch/only:$PATH timeout -s KILL 60 "$program" run --nnodes 2 --node-rank 0 --master-port $port mytrue >out.0 2>err.0 &
+PATH=$scratch/only:$PATH timeout -s KILL 60 "$program" run --nnodes 2 --node-rank 0 --master-port $port mytrue >out.0 2>err.0 </dev/null &
 job=$!
 timeout -s KILL 60 "$program" run --nnodes 2 --node-rank 1 --master-port $port mytrue >out.1 2>err.1
 check "$line: bad usage where it is missing" test $? -eq 2
-wait $job
-check "$line: failure elsewhere" test $? -eq 1
+finish $job
+check "$line: failure elsewhere" test $status -eq 1
 said err.0 "node 1 (host $host)" "mytrue"
 said err.1 "mytrue"
 
@@ -272,11 +309,10 @@ kill_agent() { # VICTIM
             >out.$node 2>err.$node </dev/null &
         jobs+=($!)
     done
-    await 20 eval 'test "$(cat out.* | grep -c ready)" -eq 3' || complain "$line: ranks do not come up"
+    await 20 ready 3 out.0 out.1 out.2 || complain "$line: ranks do not come up"
     kill -KILL "${jobs[$victim]}"
     for node in 0 1 2; do
-        wait "${jobs[$node]}" 2>/dev/null
-        local status=$?
+        finish "${jobs[$node]}"
         [ $node -eq $victim ] && continue
         check "$line: node $node ends with $status, not 1" test $status -eq 1
         cause_last err.$node "^lockstep run: node $victim (host $host) disappeared\$" 0
@@ -296,7 +332,7 @@ for node in 0 1; do
         >out.$node 2>err.$node </dev/null &
     jobs+=($!)
 done
-await 20 eval 'test "$(cat out.* | grep -c ready)" -eq 2' || complain "$line: ranks do not come up"
+await 20 ready 2 out.0 out.1 || complain "$line: ranks do not come up"
 kill -TERM "${jobs[1]}"
 ended 143
 for node in 0 1; do cause_last err.$node "^lockstep run: interrupted by SIGTERM\$" 0; done
@@ -305,19 +341,18 @@ check "$line: nobody is left" test -z "$(left)"
 # A port that is taken is named; a wait that is interrupted leaves no file.
 line="nodes that wait"
 port=$(free_port)
-"$program" run --nnodes 2 --node-rank 0 --master-port "$port" true >out.0 2>err.0 </dev/null &
-job=$!
-await 20 grep -q "may join" err.0
-await 20 eval '"$program" run -n 1 --master-port $port true >out 2>err; [ $? -eq 1 ]'
-check "$line: a port that is taken" grep -q "$port" err
+begin "$program" run --nnodes 2 --node-rank 0 --master-port "$port" true
+await 20 grep -qs "may join" err || complain "$line: node 0 does not wait"
+timeout -s KILL 60 "$program" run -n 1 --master-port "$port" true >out.1 2>err.1 </dev/null
+check "$line: a port that is taken is a failure" test $? -eq 1
+check "$line: a port that is taken is named" grep -q "$port" err.1
 kill -TERM $job
-wait $job
-check "$line: interrupted" test $? -eq 143
-"$program" run --nnodes 2 --node-rank 0 --init-method "file://$scratch/meeting" true >out.0 2>err.0 </dev/null &
-job=$!
+finish $job
+check "$line: interrupted" test $status -eq 143
+begin "$program" run --nnodes 2 --node-rank 0 --init-method "file://$scratch/meeting" true
 check "$line: the file comes" await 20 test -e meeting
 kill -TERM $job
-wait $job
+finish $job
 check "$line: the file goes" test ! -e meeting
 rm -f out* err*
 run 1 --nnodes 2 --node-rank 0 --master-port "$(free_port)" --timeout 1 true

@@ -138,7 +138,7 @@ static inline void try_reduce_scatter(const bench *b)
     cut_count(b, counts);
     fill(b, b->in, b->rank, 0, b->count);
     memset(b->out, 0xa5, (b->count + 1) * 8);
-    CHECK_OK(lk_reduce_scatter(b->group, data_of(b, b->in, b->count), counts, b->op, b->out, NULL));
+    CHECK_OK(lk_reduce_scatter(b->group, data_of(b, b->in, b->count), counts, b->out, b->op, NULL));
     expect_reduced(b, b->out, before(counts, b->rank), counts[b->rank]);
     expect_untouched(b, at_element(b, b->out, counts[b->rank]), 8);
     expect(b, b->in, b->rank, 0, b->count);
@@ -248,8 +248,8 @@ static inline void try_ring(const bench *b)
     fill(b, b->in, b->rank, 0, b->count);
     CHECK_OK(lk_send(b->group, data_of(b, b->in, b->count), next, &out));
     CHECK_OK(lk_recv(b->group, data_of(b, b->out, b->count), last, &in));
-    CHECK_OK(lk_wait(b->seed % 2 ? in : out));
-    CHECK_OK(lk_wait(b->seed % 2 ? out : in));
+    CHECK_OK(lk_request_wait(b->seed % 2 ? in : out));
+    CHECK_OK(lk_request_wait(b->seed % 2 ? out : in));
     expect(b, b->out, last, 0, b->count);
 }
 
@@ -272,7 +272,7 @@ static inline void try_swap(const bench *b)
     memset(b->out, 0xa5, (b->count + 1) * 8);
     CHECK_OK(lk_send(b->group, data_of(b, b->in, b->count), peer, &sent));
     CHECK_OK(lk_recv(b->group, data_of(b, b->out, b->count), peer, NULL));
-    CHECK_OK(lk_wait(sent));
+    CHECK_OK(lk_request_wait(sent));
     expect(b, b->out, peer, 0, b->count);
 }
 
@@ -353,13 +353,13 @@ static inline void try_flights(bench *b, landing how)
             bool done = false;
             if (!requests[i])
                 continue;
-            CHECK_OK(lk_test(requests[i], &done));
+            CHECK_OK(lk_request_test(requests[i], &done));
             requests[i] = done ? NULL : requests[i];
             left -= done;
         }
     }
     for (int i = 0; how != LAND_POLLED && i < FLIGHTS; i++)
-        CHECK_OK(lk_wait(requests[how == LAND_REVERSED ? FLIGHTS - 1 - i : i]));
+        CHECK_OK(lk_request_wait(requests[how == LAND_REVERSED ? FLIGHTS - 1 - i : i]));
     for (int i = 0; i < FLIGHTS; i++) {
         if (i == 3 && b->size > 1)
             expect(&each[i], each[i].in, 1, 0, counts[i]);
@@ -386,7 +386,7 @@ static inline void try_crossing(bench *b)
     }
     CHECK_OK(lk_barrier(b->group, &requests[count++]));
     while (count > 0)
-        CHECK_OK(lk_wait(requests[--count]));
+        CHECK_OK(lk_request_wait(requests[--count]));
     for (int r = 0; r < b->size; r++)
         for (int m = 0; m < MESSAGES && r != b->rank; m++)
             expect(b, at_element(b, b->out, (size_t)(MESSAGES * r + m) * LENGTH), r, (size_t)(10 * b->rank + m),

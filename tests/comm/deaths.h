@@ -28,7 +28,7 @@ static inline lk_status death_reduce(lk_group *group, float *data, lk_request **
 static inline lk_status death_reduce_scatter(lk_group *group, float *data, lk_request **request)
 {
     lk_data in = {data, DEATH_FLOATS, LK_DTYPE_F32};
-    return lk_reduce_scatter(group, in, NULL, LK_REDUCTION_SUM, data + DEATH_FLOATS, request);
+    return lk_reduce_scatter(group, in, NULL, data + DEATH_FLOATS, LK_REDUCTION_SUM, request);
 }
 
 static inline lk_status death_broadcast(lk_group *group, float *data, lk_request **request)

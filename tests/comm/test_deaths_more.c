@@ -37,7 +37,7 @@ static bool rank_1_stays_away(lk_group *group, const team_spec *team, const void
         while (lk_group_poll(group) == LK_OK)
             nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     CHECK(lk_barrier(group, NULL) == LK_STATUS_PEER);
-    CHECK_TEXT(lk_error_detail(), "for rank 1 (--timeout)");
+    CHECK_TEXT(lk_error_detail(), "for rank 1: that is its timeout");
     if (lk_group_rank(group) == 0) {
         CHECK(team->page->notices == 1);
         CHECK_TEXT(team->page->text, "rank 0 waits in barrier #1 for rank 1, 2 s left");

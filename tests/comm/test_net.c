@@ -340,6 +340,21 @@ static void test_accept_nobody(void **state)
     close(listener);
 }
 
+/* Until all have come or the peer has closed; how many came. */
+static size_t receive(int fd, uint8_t *out, size_t bytes)
+{
+    size_t done = 0;
+    while (done < bytes) {
+        assert_true(lk__net_wait(fd, POLLIN, soon()) & POLLIN);
+        ssize_t n = recv(fd, out + done, bytes - done, 0);
+        assert_true(n >= 0);
+        if (n == 0)
+            break;
+        done += (size_t)n;
+    }
+    return done;
+}
+
 static void test_whole_buffers(void **state)
 {
     (void)state;
@@ -350,9 +365,9 @@ static void test_whole_buffers(void **state)
         sent[i] = (uint8_t)(i * 7);
     assert_int_equal(lk__net_send_all(ends[0], sent, 400, soon()), LK_OK);
     assert_int_equal(lk__net_send_all(ends[0], sent + 400, 600, soon()), LK_OK);
-    assert_int_equal(lk__net_recv_all(ends[1], got, sizeof got, soon()), LK_OK);
+    assert_int_equal(lk__net_send_all(ends[0], sent, 0, 0), LK_OK);
+    assert_int_equal(receive(ends[1], got, sizeof got), sizeof got);
     assert_memory_equal(sent, got, sizeof got);
-    assert_int_equal(lk__net_recv_all(ends[1], got, 0, 0), LK_OK);
     close_pair(ends);
 }
 
@@ -364,8 +379,7 @@ static void test_closed(void **state)
     connect_pair(local, ends);
     assert_int_equal(lk__net_send_all(ends[0], bytes, 3, soon()), LK_OK);
     close(ends[0]);
-    assert_int_equal(lk__net_recv_all(ends[1], bytes, 8, soon()), LK_STATUS_PEER);
-    assert_detail("after 3 of 8 bytes");
+    assert_int_equal(receive(ends[1], bytes, 8), 3);
     /* The first send is answered by a reset, a later one fails: no SIGPIPE. */
     lk_status status = LK_OK;
     while (status == LK_OK)
@@ -383,8 +397,6 @@ static void test_deadlines(void **state)
     double deadline = lk__clock() + 0.02;
     assert_int_equal(lk__net_wait(ends[0], POLLIN, deadline), 0);
     assert_true(lk__clock() >= deadline);
-    assert_int_equal(lk__net_recv_all(ends[0], large, 4, lk__clock() + 0.01), LK_STATUS_PEER);
-    assert_detail("after 0 of 4 bytes");
     assert_int_equal(lk__net_wait(ends[0], POLLOUT, 0), POLLOUT);
     lk_status status = LK_OK;
     for (int i = 0; i < 1000 && status == LK_OK; i++)

@@ -54,8 +54,8 @@ static bool halves(lk_group *group, const team_spec *team, const void *arg)
     int32_t a = rank, b = rank;
     CHECK_OK(lk_allreduce(group, (lk_data){&a, 1, LK_DTYPE_I32}, LK_REDUCTION_MAX, &whole_call));
     CHECK_OK(lk_allreduce(part, (lk_data){&b, 1, LK_DTYPE_I32}, LK_REDUCTION_MIN, &part_call));
-    CHECK_OK(lk_wait(part_call));
-    CHECK_OK(lk_wait(whole_call));
+    CHECK_OK(lk_request_wait(part_call));
+    CHECK_OK(lk_request_wait(whole_call));
     CHECK(a == size - 1 && b == colour);
     lk_group_destroy(part);
     CHECK(sum_of(group, 1) == size);

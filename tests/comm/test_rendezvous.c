@@ -25,6 +25,7 @@ static int make_folder(void **state)
     unsetenv("LOCKSTEP_TOKEN");
     unsetenv("LOCKSTEP_TOKEN_FILE");
     unsetenv("TORCHELASTIC_RUN_ID");
+    unsetenv("LOCKSTEP_TIMEOUT");
     return mkdtemp(folder) ? 0 : -1;
 }
 
@@ -203,6 +204,31 @@ static void test_usage(void **state)
     assert_join_fails(&opts, LK_STATUS_USAGE, "timeout");
 }
 
+/* Where the options name no timeout, the launcher's counts. */
+static void test_timeout(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"0", "-1", "2s", "inf", "nan"};
+    lk_group_opts opts = {.init_method = "tcp://127.0.0.1:0", .world_size = 2};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[64];
+        setenv("LOCKSTEP_TIMEOUT", bad[i], 1);
+        snprintf(text, sizeof text, "LOCKSTEP_TIMEOUT is '%s': it must be a positive number", bad[i]);
+        assert_join_fails(&opts, LK_STATUS_USAGE, text);
+    }
+    char method[64];
+    int holder, port;
+    assert_int_equal(lk__net_reserve("127.0.0.1", &holder, &port), LK_OK);
+    snprintf(method, sizeof method, "tcp://127.0.0.1:%d", port);
+    opts.init_method = method;
+    setenv("LOCKSTEP_TIMEOUT", "0.4", 1);
+    assert_join_fails(&opts, LK_STATUS_PEER, "rank 1 of 2 has not joined within 0.4 s");
+    opts.timeout = 0.2;
+    assert_join_fails(&opts, LK_STATUS_PEER, "rank 1 of 2 has not joined within 0.2 s");
+    unsetenv("LOCKSTEP_TIMEOUT");
+    close(holder);
+}
+
 static void test_busy_port(void **state)
 {
     (void)state;
@@ -312,7 +338,7 @@ int main(void)
         cmocka_unit_test(test_tcp),       cmocka_unit_test(test_env),        cmocka_unit_test(test_file),
         cmocka_unit_test(test_torchrun),  cmocka_unit_test(test_variables),  cmocka_unit_test(test_usage),
         cmocka_unit_test(test_busy_port), cmocka_unit_test(test_stale_file), cmocka_unit_test(test_foreign_file),
-        cmocka_unit_test(test_host),
+        cmocka_unit_test(test_host),      cmocka_unit_test(test_timeout),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

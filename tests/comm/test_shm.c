@@ -36,6 +36,26 @@ static int die(rank *self)
     return 0;
 }
 
+/* What is mapped from /dev/shm has no name there. */
+static int look_for_names(rank *self)
+{
+    void *block;
+    char line[512];
+    int mapped = 0;
+    CHECK(self, self->type->alloc(self->t, 100000, &block) == LK_OK);
+    FILE *maps = fopen("/proc/self/maps", "r");
+    CHECK(self, maps != NULL);
+    while (fgets(line, sizeof line, maps)) {
+        if (!strstr(line, "/dev/shm/"))
+            continue;
+        mapped++;
+        CHECK(self, strstr(line, "(deleted)") != NULL);
+    }
+    fclose(maps);
+    CHECK(self, mapped >= 2 * self->boot.size);
+    return 0;
+}
+
 static int idle(rank *self)
 {
     (void)self;
@@ -51,6 +71,19 @@ static void test_named_segments(void **state)
     /* Two for each attempt: the hidden one, the named one, the block. */
     assert_int_equal(atomic_load(&b->exchanges), 6);
     munmap(b, sizeof *b);
+}
+
+/* Nobody but their owner may open segments, with a name or without. */
+static void test_private(void **state)
+{
+    (void)state;
+    for (int hide = 0; hide <= 1; hide++) {
+        board *b = board_create(3);
+        b->hide = hide;
+        assert_int_equal(run_board(b, &lk__transport_shm, 3, look_for_names), 0);
+        assert_int_equal(atomic_load(&b->modes), 0600);
+        munmap(b, sizeof *b);
+    }
 }
 
 static void test_no_memory(void **state)
@@ -84,10 +117,8 @@ static void test_two_hosts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_named_segments),
-        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_two_hosts),
+        cmocka_unit_test(test_named_segments), cmocka_unit_test(test_private),   cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_killed),         cmocka_unit_test(test_two_hosts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,7 +74,7 @@ run_case() {
     shift
     case_folder=$scratch/$name
     mkdir -p "$case_folder" && cd "$case_folder" || exit 1
-    export FAULTS_MARK=$self/$name TMPDIR=$case_folder/tmp
+    export FAULTS_MARK=$self/$name TMPDIR=$case_folder/tmp VICTIM_FOLDER=.
     mkdir tmp
     "$@" </dev/null
     # Dead processes are marked until the kernel has put them away.

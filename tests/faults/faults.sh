@@ -115,15 +115,16 @@ timed_out() {
     # A goodbye to a stopped rank 0 takes a second more, which is none of a death.
     ((${ended/./} - $(tr -d . <"fault.$2") < 2000000 + bound_us)) || complain "took too long"
 }
-# absent RANK: it never comes.
+# absent RANK SECONDS LAUNCHER'S VICTIM'S: it never comes. The timeout is the victim's
+# own, or, where that is 0, the launcher's.
 absent() {
-    start -n 3 "$victim" --backend tcp --when absent --in "$1" --timeout 1
+    start -n 3 --timeout "$3" "$victim" --backend tcp --when absent --in "$1" --timeout "$4"
     finish
     status_is 1
     if [ "$1" = 0 ]; then
-        said err "rank 0 of 3 " "gave up after 1 s"
+        said err "rank 0 of 3 " "gave up after $2 s"
     else
-        said err "rank $1 of 3 has not joined within 1 s"
+        said err "rank $1 of 3 has not joined within $2 s"
     fi
 }
 
@@ -217,7 +218,11 @@ reader_gone() {
     [ "$status" -ne 0 ] || complain "status 0 although nobody reads"
 }
 suspended() {
+    # In a process group of its own, whose parent is in another one of the session:
+    # the kernel drops SIGTSTP in groups that are orphaned, as this one may be.
+    set -m
     start -n 3 "$victim" --backend tcp --iterations 200 --pause 0.005
+    set +m
     until_true 10 all_joined
     kill -TSTP "$launcher"
     until_true 5 grep -q '^State:.T' "/proc/$launcher/status" || complain "the launcher does not stop"
@@ -241,9 +246,8 @@ full_memory() {
     said err "$text" "/dev/shm"
     [ ! -s left ] || complain "left in /dev/shm: $(<left)"
 }
-free_port() { # a port that nothing listens at, another one for each case
-    echo $((20000 + (BASHPID % 10000)))
-}
+# A port that nothing listens at: a job had it until now.
+free_port() { "$program" run -n 1 sh -c 'echo $MASTER_PORT' | sed 's/.* //'; }
 busy_port() {
     local port other
     port=$(free_port)
@@ -418,7 +422,8 @@ for way in shm tcp auto; do
     done
 done
 for rank in 0 1 2; do
-    with "absent-$rank" absent $rank
+    with "absent-$rank" absent $rank 1 300 1
+    with "absent-$rank-by-launcher" absent $rank 2 2 0
 done
 leftovers "ranks that are awaited"
 if [ "$FAULTS_APART" = yes ]; then

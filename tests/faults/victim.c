@@ -4,12 +4,14 @@
  *   victim [--call NAME] [--fault KIND --when MOMENT --in RANK] [--option VALUE] ...
  *
  * Writes the time of the fault (seconds since 1970) to fault.RANK and its pid to
- * pid.RANK in the working folder. A failure of a call ends it with status 1, with
+ * pid.RANK in the folder that the variable VICTIM_FOLDER names, if there is one
+ * ("." is the working folder). A failure of a call ends it with status 1, with
  * the detail and the history on stderr. */
 #define _GNU_SOURCE /* setitimer */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,9 +107,12 @@ static const struct {
 /* Whole at once, as others wait for it to appear. */
 static void write_file(const char *name, const char *text)
 {
-    char path[64], temporary[64];
-    snprintf(path, sizeof path, "%s.%ld", name, it.rank);
-    snprintf(temporary, sizeof temporary, "new.%s.%ld", name, it.rank);
+    char path[PATH_MAX], temporary[PATH_MAX];
+    const char *folder = getenv("VICTIM_FOLDER");
+    if (!folder)
+        return;
+    snprintf(path, sizeof path, "%s/%s.%ld", folder, name, it.rank);
+    snprintf(temporary, sizeof temporary, "%s/new.%s.%ld", folder, name, it.rank);
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (fd < 0 || write(fd, text, strlen(text)) < 0 || close(fd) != 0 || rename(temporary, path) != 0)
         perror(path);
@@ -174,7 +179,7 @@ static lk_status reduce(lk_group *group, pending *out)
 
 static lk_status reduce_scatter(lk_group *group, pending *out)
 {
-    return lk_reduce_scatter(group, whole(data), counts, LK_REDUCTION_SUM, more, &out->requests[0]);
+    return lk_reduce_scatter(group, whole(data), counts, more, LK_REDUCTION_SUM, &out->requests[0]);
 }
 
 static lk_status allgather(lk_group *group, pending *out)
@@ -306,11 +311,11 @@ static lk_status iterate(lk_group *group, long iteration)
             status = calls[i].start(group, &call);
     for (int i = 0; i < 2 && status == LK_OK; i++) {
         if (i == 0 && iteration == it.at && fails("inside")) {
-            status = lk_test(call.requests[i], &done);
+            status = lk_request_test(call.requests[i], &done);
             commit();
         }
         if (call.requests[i] && !done && status == LK_OK)
-            status = lk_wait(call.requests[i]);
+            status = lk_request_wait(call.requests[i]);
         done = false;
     }
     return status;
@@ -381,12 +386,13 @@ static void prepare(void)
  * after the fault when that rank goes on. */
 static void stay_away(void)
 {
-    char path[64];
+    char path[PATH_MAX];
+    const char *folder = getenv("VICTIM_FOLDER");
     bool late = strcmp(it.when, "during") == 0 && it.rank == it.world - 1 && it.in != it.rank;
     if (strcmp(it.when, "absent") == 0 && it.rank == it.in)
         for (;;)
             pause();
-    snprintf(path, sizeof path, "fault.%ld", it.in);
+    snprintf(path, sizeof path, "%s/fault.%ld", folder ? folder : ".", it.in);
     while (late && (strcmp(it.fault, "stop") != 0 || access(path, F_OK) != 0))
         pause_for(0.01);
 }

@@ -66,6 +66,7 @@ static void test_environment(void **state)
     opts.max_restarts = 5;
     opts.master_addr = "10.0.0.1";
     opts.master_port = 4321;
+    opts.timeout = 12.5;
     setenv("RANK", "77", 1);
     setenv("KEPT", "yes", 1);
     setenv("TORCHELASTIC_RUN_ID", "other", 1);
@@ -91,6 +92,7 @@ static void test_environment(void **state)
         "TORCHELASTIC_RESTART_COUNT=1",
         "TORCHELASTIC_MAX_RESTARTS=5",
         "LOCKSTEP_TOKEN=secret",
+        "LOCKSTEP_TIMEOUT=12.5",
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         char line[64];
