@@ -3,8 +3,9 @@
  * A group is a fixed number of ranks: threads of one process, processes of one
  * host, or processes of several. Every rank makes the same collective calls in
  * the same order. A call that disagrees with a peer's, a peer that died, left
- * or stayed away past the timeout is an error that names it, at every rank;
- * after one the group is broken, and all its calls return that error again.
+ * or stayed away past the timeout is an error that names it, at every rank, in
+ * this call or in the next one; after it the job is broken, and all calls of its
+ * groups return that error again.
  *
  * Sums run over the canonical tree of shards, so their bits do not depend on
  * the number of ranks, on the transport or on the hosts: see lk_shard_sums.
@@ -39,7 +40,7 @@ typedef struct lk_group_opts {
     const char *init_method; /* "env://" (default), "tcp://HOST:PORT", "file://PATH" */
     int rank;                /* of tcp:// and file://; env:// has RANK and WORLD_SIZE */
     int world_size;
-    const char *backend; /* "auto" (default), "shm", "tcp" */
+    const char *backend; /* "auto", "shm", "tcp"; default $LOCKSTEP_BACKEND, or auto */
     double timeout;      /* seconds that a peer is waited for; default 300 */
     const char *token;   /* the job's secret; default $LOCKSTEP_TOKEN, or the file $LOCKSTEP_TOKEN_FILE */
     lk_notice_fn notice; /* default: silent */
@@ -53,7 +54,8 @@ lk_status lk_group_join(const lk_group_opts *opts, lk_group **out) LK_CHECKED;
  * rank r. Of opts, the timeout and the notice count. */
 lk_status lk_group_threads(int count, const lk_group_opts *opts, lk_group **out) LK_CHECKED;
 /* Tells the others that this rank is done, and frees, its requests included. A
- * peer that still waits for this rank gets an error that says so. Rank 0, which
+ * peer that still waits for this rank gets an error that says so. Afterwards a
+ * process may join again, at the same place too. Rank 0, which
  * serves the others, comes back from it when they have all left or died; every
  * five seconds a notice says that it waits. */
 void lk_group_destroy(lk_group *group);
@@ -79,7 +81,8 @@ lk_status lk_group_alloc(lk_group *group, size_t bytes, void **out) LK_CHECKED;
 /* Every rank calls it; what is left is freed with the group. */
 void lk_group_free(lk_group *group, void *block);
 
-/* Breaks the group at every rank: their calls fail with this reason. */
+/* Breaks the job at every rank, with all its groups: their calls fail with this
+ * reason. */
 void lk_group_abort(lk_group *group, const char *reason);
 /* Moves pending requests on and looks for failures. Does not block, but for a
  * moment when a peer was lost, to learn why. */
@@ -99,7 +102,7 @@ typedef struct lk_data {
 
 typedef enum lk_reduction {
     LK_REDUCTION_SUM,
-    LK_REDUCTION_MEAN, /* the sum divided by the number of shards; integers round towards zero */
+    LK_REDUCTION_MEAN, /* the sum divided by the number of shards; sums of integers wrap, quotients round to zero */
     LK_REDUCTION_MIN,
     LK_REDUCTION_MAX,
     LK_REDUCTION_COUNT
@@ -137,9 +140,12 @@ lk_status lk_allreduce(lk_group *group, lk_data data, lk_reduction op, lk_reques
 lk_status lk_reduce(lk_group *group, lk_data data, lk_reduction op, int root, lk_request **request) LK_CHECKED;
 /* `in` is the whole vector; rank r gets counts[r] elements of the result at
  * out, which may lie in `in`. counts (size) add up to in.count; NULL: as even as
- * can be. */
+ * can be, lk_even_share(in.count, size, r) for rank r. */
 lk_status lk_reduce_scatter(lk_group *group, lk_data in, const size_t *counts, void *out, lk_reduction op,
                             lk_request **request) LK_CHECKED;
+/* The count of a rank when count elements are shared evenly among ranks. */
+size_t lk_even_share(size_t count, int ranks, int rank);
+
 /* The same over shards; out.at may be one of the roots. */
 lk_status lk_allreduce_shards(lk_group *group, const lk_shard_sums *sums, lk_data out, lk_reduction op,
                               lk_request **request) LK_CHECKED;

@@ -88,6 +88,8 @@ static const lk_option table[] = {
     {"ranks", "nproc", 0, RUN, TEXT(run.nproc, "N|auto"), NULL, "the same as --nproc-per-node"},
     {"ranks", "max-restarts", 0, RUN, INTEGER(run.max_restarts, 0, 1e6), "0",
      "start all ranks again, so many times, after one has failed"},
+    {"ranks", "backend", 0, RUN, TEXT(backend, "auto|shm|tcp"), NULL,
+     "what moves the bytes of Lockstep programs' groups; without it $LOCKSTEP_BACKEND, or auto"},
     {"ranks", "bind", 0, RUN, CHOICE(run.bind, bind_choices), "none", "core: a share of the cores for each rank"},
     {"ranks", "log-dir", 0, RUN, TEXT(run.log_dir, "DIR"), NULL, "also write each rank's output to DIR/rank_R.log"},
     {"ranks", "timeout", 0, RUN, REAL(run.timeout, "SECONDS", .1, 1e7), "300",

@@ -7,6 +7,7 @@
 #include "base/pool.h"
 #include "base/spec.h"
 #include "cli/cli.h"
+#include "comm/transport.h"
 #include "launch/run.h"
 
 /* A line on stderr. */
@@ -102,6 +103,10 @@ static lk_status read_options(lk_args *args, char *method, size_t bytes, lk_run_
     LK_TRY(check_place(run));
     LK_TRY(check_nodes(run));
     LK_TRY(check_script(run->program[0]));
+    if (args->backend) {
+        const lk_transport_type *known;
+        LK_TRY(lk__transport_find(args->backend, &known));
+    }
     *out = (lk_run_opts){
         .nnodes = run->nnodes,
         .node_rank = run->node_rank,
@@ -112,6 +117,7 @@ static lk_status read_options(lk_args *args, char *method, size_t bytes, lk_run_
         .bind = run->bind == 0 ? LK_BIND_NONE : LK_BIND_CORE,
         .log_dir = run->log_dir,
         .timeout = run->timeout,
+        .backend = args->backend,
         .argv = run->program,
         .notice = print_notice,
         .failed = print_failed,

@@ -72,7 +72,7 @@ const char *lk__call_text(const lk_call *call, char text[LK_CALL_TEXT])
         if (traits[call->kind].op)
             add(&w, ", %s", reductions[call->op]);
         if (call->root >= 0)
-            add(&w, ", root %ld", (long)call->root);
+            add(&w, ", %s %ld", call->kind == LK_CALL_MESSAGE ? "to rank" : "root", (long)call->root);
         if (call->detail != 0)
             add(&w, ", split %08lx", (unsigned long)((call->detail ^ call->detail >> 32) & 0xffffffffu));
         add(&w, ")");

@@ -1,6 +1,5 @@
 /* collective.c - the public calls: each says what the ranks must agree on, where
  * the data are, and which program moves them. */
-#include <limits.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -15,6 +14,7 @@ typedef struct lk_intent {
     lk_call_kind kind;
     lk_data data; /* count of the whole vector */
     lk_reduction op;
+    bool rooted;
     int root; /* -1: none; of a message, the peer */
     bool sending;
     const int *bounds;
@@ -57,7 +57,7 @@ static lk_status check_intent(const lk_group *group, const lk_intent *intent)
                                                                       : "an unknown type");
     if ((unsigned)intent->op >= LK_REDUCTION_COUNT)
         return lk__fail(LK_STATUS_USAGE, "%s: no reduction has the number %d", what, (int)intent->op);
-    if (root < -1 || root >= group->size)
+    if (intent->rooted && (root < 0 || root >= group->size))
         return lk__fail(LK_STATUS_USAGE, "%s: rank %d is not in a group of %d", what, root, group->size);
     if (intent->kind == LK_CALL_MESSAGE && root == group->rank)
         return lk__fail(LK_STATUS_USAGE, "a message from rank %d to itself needs no group", root);
@@ -271,9 +271,7 @@ static lk_status reduce(lk_group *group, const lk_shard_sums *sums, lk_data data
 {
     const void *own[] = {data.at};
     bool here = group->rank == root;
-    lk_intent intent = {.kind = LK_CALL_REDUCE, .data = data, .op = op, .root = root, .roots = own};
-    if (root < 0)
-        intent.root = INT_MAX;
+    lk_intent intent = {.kind = LK_CALL_REDUCE, .data = data, .op = op, .rooted = true, .root = root, .roots = own};
     if (here)
         intent.out = (lk_window){data.at, 0, data.count};
     return start_sum(group, &intent, sums, request);
@@ -288,6 +286,11 @@ lk_status lk_reduce_shards(lk_group *group, const lk_shard_sums *sums, lk_data o
                            lk_request **request)
 {
     return reduce(group, sums, out, op, root, request);
+}
+
+size_t lk_even_share(size_t count, int ranks, int rank)
+{
+    return ranks > 0 && rank >= 0 && rank < ranks ? lk__segment(count, ranks, rank).count : 0;
 }
 
 /* ---- counts of the ranks ------------------------------------------------- */
@@ -373,7 +376,7 @@ lk_status lk_reduce_scatter_shards(lk_group *group, const lk_shard_sums *sums, c
 lk_status lk_broadcast(lk_group *group, lk_data data, int root, lk_request **request)
 {
     lk_intent intent = {
-        .kind = LK_CALL_BROADCAST, .data = data, .root = root < 0 ? INT_MAX : root, .out = {data.at, 0, data.count}};
+        .kind = LK_CALL_BROADCAST, .data = data, .rooted = true, .root = root, .out = {data.at, 0, data.count}};
     return start(group, &intent, request);
 }
 
@@ -400,6 +403,7 @@ static lk_status start_cut(lk_group *group, const lk_cut *cut, lk_request **requ
     lk_intent intent = {
         .kind = cut->kind,
         .data = {NULL, total, cut->mine.dtype},
+        .rooted = cut->kind != LK_CALL_ALLGATHER,
         .root = cut->root,
         .spans = spans,
         .detail = cut->counts ? hash_spans(group, spans, cut->kind) : 0,
@@ -424,7 +428,7 @@ lk_status lk_allgather(lk_group *group, lk_data mine, const size_t *counts, void
 
 lk_status lk_gather(lk_group *group, lk_data mine, const size_t *counts, void *out, int root, lk_request **request)
 {
-    lk_cut cut = {LK_CALL_GATHER, mine, counts, group->rank == root ? out : NULL, root < 0 ? INT_MAX : root};
+    lk_cut cut = {LK_CALL_GATHER, mine, counts, group->rank == root ? out : NULL, root};
     return start_cut(group, &cut, request);
 }
 
@@ -432,7 +436,7 @@ lk_status lk_scatter(lk_group *group, const void *in, const size_t *counts, lk_d
                      lk_request **request)
 {
     void *whole = group->rank == root ? (void *)(uintptr_t)in : NULL;
-    lk_cut cut = {LK_CALL_SCATTER, mine, counts, whole, root < 0 ? INT_MAX : root};
+    lk_cut cut = {LK_CALL_SCATTER, mine, counts, whole, root};
     return start_cut(group, &cut, request);
 }
 
@@ -488,7 +492,8 @@ lk_status lk_send(lk_group *group, lk_data data, int to, lk_request **request)
 {
     lk_intent intent = {.kind = LK_CALL_MESSAGE,
                         .data = data,
-                        .root = to < 0 ? INT_MAX : to,
+                        .rooted = true,
+                        .root = to,
                         .sending = true,
                         .mine = {data.at, 0, data.count}};
     return start(group, &intent, request);
@@ -497,6 +502,6 @@ lk_status lk_send(lk_group *group, lk_data data, int to, lk_request **request)
 lk_status lk_recv(lk_group *group, lk_data data, int from, lk_request **request)
 {
     lk_intent intent = {
-        .kind = LK_CALL_MESSAGE, .data = data, .root = from < 0 ? INT_MAX : from, .out = {data.at, 0, data.count}};
+        .kind = LK_CALL_MESSAGE, .data = data, .rooted = true, .root = from, .out = {data.at, 0, data.count}};
     return start(group, &intent, request);
 }

@@ -39,17 +39,6 @@ static void finish(lk_request *request)
     }
 }
 
-static void drop_done(lk_group *group)
-{
-    lk_request **link = &group->first;
-    while (*link) {
-        if ((*link)->done)
-            *link = (*link)->next;
-        else
-            link = &(*link)->next;
-    }
-}
-
 /* Threads read each other's memory. What has come is let go, so that its owner
  * need not wait for this rank; and what was lent is waited for, since a peer may
  * be reading it right now. A peer that comes to the call later sees first that
@@ -77,57 +66,65 @@ void lk__exec_fail(lk_group *group)
         request->status = group->broken;
         finish(request);
     }
-    drop_done(group);
+    group->first = NULL;
+    group->tail = &group->first;
 }
 
-/* Whether something that was called before stands in the way of this request.
- * Marks what the request itself stands in the way of: bit 0 sends to a peer,
- * bit 1 receives, and *all for everything. */
-static bool in_turn(const lk_request *request, unsigned char *pairs, bool *all, bool *any)
+/* Whether an earlier message of the same direction between the same ranks is
+ * unfinished; marks this one. */
+static bool is_behind(const lk_request *request, unsigned char *pairs)
 {
-    bool sending = request->program->key.detail == LK_MESSAGE_SEND;
-    bool turn = !*all;
-    if (request->peer < 0) {
-        turn &= !*any;
-        *all = true;
-    } else {
-        unsigned char bit = sending ? 1 : 2;
-        turn &= !(pairs[request->peer] & bit);
-        pairs[request->peer] |= bit;
-    }
-    *any = true;
-    return turn;
+    unsigned char bit = request->program->key.detail == LK_MESSAGE_SEND ? 1 : 2;
+    bool behind = (pairs[request->peer] & bit) != 0;
+    pairs[request->peer] |= bit;
+    return behind;
 }
 
+/* Takes a request off the list. */
+static void unlink_request(lk_group *group, lk_request **link)
+{
+    lk_request *request = *link;
+    if (group->tail == &request->next)
+        group->tail = link;
+    *link = request->next;
+}
+
+/* A collective runs when nothing before it is unfinished, and nothing behind it
+ * moves until it is done. */
 static lk_status run_all(lk_group *group, bool *moved)
 {
     unsigned char *pairs = group->busy + group->size;
-    bool all = false, any = false, ended = false;
-    /* Alone in the queue, as nearly always: nothing to keep apart. */
-    if (group->first && group->first->next)
-        memset(pairs, 0, (size_t)group->size);
-    else if (group->first && group->first->peer >= 0)
-        pairs[group->first->peer] = 0;
-    for (lk_request *request = group->first; request; request = request->next) {
-        if (!in_turn(request, pairs, &all, &any))
-            continue;
-        LK_TRY(lk__steps_run(request, moved));
+    lk_request **link = &group->first;
+    bool clean = false;
+    while (*link) {
+        lk_request *request = *link;
+        bool first = link == &group->first, turn = first;
+        if (request->peer >= 0) {
+            if (!clean)
+                memset(pairs, 0, (size_t)group->size);
+            clean = true;
+            turn = !is_behind(request, pairs);
+        }
+        if (turn)
+            LK_TRY(lk__steps_run(request, moved));
         if (request->done) {
             finish(request);
-            ended = true;
+            unlink_request(group, link);
+            /* What it stood in the way of may move on the next round. */
+            continue;
         }
+        if (request->peer < 0)
+            break;
+        link = &request->next;
     }
-    if (ended)
-        drop_done(group);
     return LK_OK;
 }
 
 void lk__exec_start(lk_request *request)
 {
-    lk_request **link = &request->group->first;
-    while (*link)
-        link = &(*link)->next;
-    *link = request;
+    lk_group *group = request->group;
+    *group->tail = request;
+    group->tail = &request->next;
 }
 
 /* ---- waiting ------------------------------------------------------------- */

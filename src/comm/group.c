@@ -70,6 +70,7 @@ static lk_status allocate(lk_control *control, int size, lk_group **out)
     LK_TRY(LK_ALLOC(1, "a group", &group));
     group->control = control;
     group->size = size;
+    group->tail = &group->first;
     LK_TRY_GOTO(LK_ALLOC(n, "members of a group", &group->members), destroy_group);
     LK_TRY_GOTO(LK_ALLOC(n, "hosts of a group", &group->host), destroy_group);
     LK_TRY_GOTO(LK_ALLOC(n, "messages of a group", &group->sent_count), destroy_group);
@@ -177,7 +178,8 @@ lk_status lk_group_join(const lk_group_opts *opts, lk_group **out)
     const lk_transport_type *type = NULL;
     lk_control *control = NULL;
     opts = opts ? opts : &defaults;
-    LK_TRY(lk__transport_find(opts->backend ? opts->backend : "auto", &type));
+    const char *backend = opts->backend ? opts->backend : getenv("LOCKSTEP_BACKEND");
+    LK_TRY(lk__transport_find(backend && *backend ? backend : "auto", &type));
     LK_TRY(lk__control_join(opts, &control));
     return create_job(control, type, out);
 }

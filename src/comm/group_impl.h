@@ -92,6 +92,7 @@ struct lk_group {
     uint32_t *sent_count; /* (size) messages to each rank so far */
     uint32_t *recv_count; /* (size) */
     lk_request *first;    /* under way, in the order of the calls */
+    lk_request **tail;    /* where the next one goes */
     lk_request *spare;    /* finished ones, to be used again */
     lk_request *made;     /* all there are, linked by made_next */
     uint8_t *absent;      /* (ranks of the job) scratch of exec.c */

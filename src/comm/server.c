@@ -184,6 +184,11 @@ static void hear_leave(lk_server *server, int rank, const lk_wire *message)
 {
     (void)message;
     lk__roster_leave(server->roster, rank);
+    /* The job is coming to its end: who calls from now on means the next one, and
+     * must find nobody here. Before the goodbye is answered, since who left may
+     * come again at once. */
+    lk__door_destroy(server->opts.door);
+    server->opts.door = NULL;
     line_close(&server->lines[rank]);
     send_to_all(server, (lk_wire){.kind = LK_WIRE_LEFT, .rank = rank});
 }
@@ -300,7 +305,7 @@ static bool admit(lk_server *server, line *at)
 static void admit_newcomers(lk_server *server)
 {
     line newcomer = {.in_bytes = LK_SERVER_HELLO};
-    while ((newcomer.fd = lk__door_next(server->opts.door, newcomer.in)) >= 0) {
+    while (server->opts.door && (newcomer.fd = lk__door_next(server->opts.door, newcomer.in)) >= 0) {
         if (!admit(server, &newcomer))
             line_close(&newcomer);
         newcomer = (line){.in_bytes = LK_SERVER_HELLO};
@@ -378,7 +383,7 @@ static bool finished(lk_server *server)
 static size_t fill_polls(lk_server *server)
 {
     struct pollfd *polls = server->polls;
-    size_t count = lk__door_polls(server->opts.door, polls);
+    size_t count = server->opts.door ? lk__door_polls(server->opts.door, polls) : 0;
     for (int r = 0; r < server->opts.size; r++) {
         const line *at = &server->lines[r];
         short events = at->out_first < at->out_last ? POLLIN | POLLOUT : POLLIN;
@@ -390,7 +395,7 @@ static size_t fill_polls(lk_server *server)
 /* A job at work sleeps until somebody speaks. */
 static int sleep_ms(const lk_server *server)
 {
-    bool timed = lk__door_timed(server->opts.door) || server->end > 0 || !server->welcomed ||
+    bool timed = (server->opts.door && lk__door_timed(server->opts.door)) || server->end > 0 || !server->welcomed ||
                  lk__roster_awaited(server->roster, server->data) > 0;
     return timed ? TICK_MS : -1;
 }

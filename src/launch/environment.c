@@ -24,7 +24,8 @@ typedef enum quantity {
     MAX_RESTARTS,
     RUN_ID,
     TOKEN,
-    TIMEOUT
+    TIMEOUT,
+    BACKEND
 } quantity;
 
 static const struct {
@@ -47,6 +48,7 @@ static const struct {
     {"LOCKSTEP_RUN_ID", RUN_ID},
     {"LOCKSTEP_TOKEN", TOKEN},
     {"LOCKSTEP_TIMEOUT", TIMEOUT},
+    {"LOCKSTEP_BACKEND", BACKEND},
 };
 
 enum { VARIABLES = sizeof variables / sizeof *variables, VARIABLE_BYTES = 320, NUMBER_BYTES = 32 };
@@ -73,6 +75,8 @@ static const char *value_text(const lk_node_opts *opts, quantity what, int index
         return opts->run_id;
     case TOKEN:
         return opts->token;
+    case BACKEND:
+        return opts->backend;
     case TIMEOUT:
         if (!(opts->timeout > 0))
             return NULL;

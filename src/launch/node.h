@@ -40,6 +40,7 @@ typedef struct lk_node_opts {
     const char *log_dir; /* NULL: none; else rank_R.log is written there, too */
     bool raw;            /* pass output through without prefix (lk_spawn) */
     bool name_host;      /* prefix [host:rank] instead of [rank] */
+    const char *backend; /* becomes LOCKSTEP_BACKEND; NULL: the inherited one stays */
     double timeout; /* seconds that a stopped rank is waited for, and LOCKSTEP_TIMEOUT; 0: for ever, and as above */
     /* A line for the user, without newline ("rank 1 (pid 7) is stopped ..."). */
     void (*notice)(void *arg, const char *text);

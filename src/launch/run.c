@@ -159,6 +159,7 @@ static lk_status start_ranks(job *j, lk_node_opts *node_opts, lk_node **out)
         .log_dir = opts->log_dir,
         .name_host = opts->nnodes > 1,
         .timeout = opts->timeout,
+        .backend = opts->backend,
         .notice = opts->notice,
         .notice_arg = opts->arg,
     };

@@ -17,6 +17,7 @@ typedef struct lk_run_opts {
     int max_restarts;
     lk_bind bind;
     const char *log_dir; /* or NULL */
+    const char *backend; /* of the ranks' groups, or NULL */
     double timeout;      /* seconds for nodes to meet, and for a stopped rank */
     char *const *argv;   /* the program and its arguments, NULL after the last */
     lk_notice_fn notice;

@@ -136,7 +136,7 @@ keeper_of() {
         [ "$(<"/proc/$pid/comm")" != lockstep-keeper ] || echo "$pid"
     done
 }
-all_joined() { [ "$(grep -c 'joined:' out)" -eq 3 ]; }
+all_joined() { [ "$(cat out 2>/dev/null | grep -c 'joined:')" -eq 3 ]; }
 # Each of its three ranks has a child that listens to no signal but SIGKILL.
 start_family() {
     start -n 3 "$victim" ${backend[$1]} --iterations 1000000 --child 1 "${@:2}"
