@@ -34,6 +34,8 @@ static const char *const kind_names[] = {
 #undef LK_CALL_NAME
 };
 
+#define PIECE_BYTES ((size_t)4 << 20)
+
 /* ---- arguments ----------------------------------------------------------- */
 
 static bool is_type(lk_dtype dtype)
@@ -155,7 +157,7 @@ static bool lies_across(const lk_request *request, int roots)
 {
     size_t element = request->program->key.element;
     uintptr_t out = (uintptr_t)request->out.at;
-    uintptr_t out_bytes = request->out.count * element, bytes = request->program->key.count * element;
+    uintptr_t out_bytes = request->out.count * element, bytes = request->call.count * element;
     for (int i = 0; i < roots; i++) {
         uintptr_t root = (uintptr_t)request->roots[i];
         bool overlap = out < root + bytes && root < out + out_bytes;
@@ -185,18 +187,48 @@ static void place_own(lk_group *group, const lk_intent *intent)
         group->device->kernels->copy_bytes(group->device, bytes, intent->own_from, intent->own_to);
 }
 
+/* Large sums in the memory of one host are taken piece by piece, so that what a
+ * rank has folded is still in the cache that all share when the others fetch it.
+ * The same at all ranks. */
+static size_t piece_of(const lk_group *group, const lk_intent *intent)
+{
+    size_t piece = PIECE_BYTES / lk_dtype_size(intent->data.dtype);
+    bool whole = intent->kind != LK_CALL_ALLREDUCE || group->topology.hosts > 1 || group->size == 1;
+    return whole || intent->data.count < piece + piece / 2 ? intent->data.count : piece;
+}
+
+/* The first program makes the request, the second one is for its last piece. */
+static lk_status add_program(lk_group *group, const lk_intent *intent, size_t count, lk_request **request)
+{
+    lk_intent piece = *intent;
+    lk_program *program = NULL;
+    piece.data.count = count;
+    LK_TRY(find_program(group, &piece, &program));
+    lk_status status = *request ? lk__request_add_last(*request, program) : lk__request_create(group, program, request);
+    if (status != LK_OK)
+        lk__program_release(program);
+    return status;
+}
+
 /* The others are on their way into the call: what fails here, and not for its
  * arguments, fails for all. */
 static lk_status make_request(lk_group *group, const lk_intent *intent, lk_request **out)
 {
-    lk_program *program = NULL;
-    lk_status status = find_program(group, intent, &program);
-    if (status == LK_OK) {
-        status = lk__request_create(group, program, out);
-        if (status != LK_OK)
-            lk__program_release(program);
+    lk_request *request = NULL;
+    size_t count = intent->data.count, piece = piece_of(group, intent);
+    lk_status status = add_program(group, intent, piece, &request);
+    if (status == LK_OK && piece < count) {
+        request->total = count;
+        if (count % piece != 0)
+            status = add_program(group, intent, count % piece, &request);
     }
-    return status == LK_OK ? LK_OK : lk__group_break(group, status);
+    if (status != LK_OK) {
+        if (request)
+            lk__request_retire(request);
+        return lk__group_break(group, status);
+    }
+    *out = request;
+    return LK_OK;
 }
 
 static lk_status start(lk_group *group, const lk_intent *intent, lk_request **out)

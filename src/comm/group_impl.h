@@ -45,9 +45,12 @@ struct lk_request {
     lk_request *made_next;
     lk_call call;
     lk_reduction op;
-    bool aside; /* out lies across what peers read: results wait until they have */
-    int peer;   /* of a message, else -1 */
-    lk_program *program;
+    bool aside;                      /* out lies across what peers read: results wait until they have */
+    int peer;                        /* of a message, else -1 */
+    lk_program *program;             /* of the piece under way */
+    lk_program *last;                /* of the last piece, where that is shorter; else NULL */
+    size_t base;                     /* elements of the vector before the piece */
+    size_t total;                    /* elements of a vector in pieces; 0: one piece */
     lk_window mine;                  /* what this rank brings to PLACE phases, where that is not in out */
     lk_window out;                   /* where results go */
     const char *roots[LK_MAX_ROOTS]; /* this rank's partial sums, whole vectors */
@@ -153,6 +156,8 @@ lk_status lk__exec_wait(lk_request *request) LK_CHECKED;
 
 /* request.c: an empty request with room for the program, which it takes over. */
 lk_status lk__request_create(lk_group *group, lk_program *program, lk_request **out) LK_CHECKED;
+/* Room for another program, which it takes over as that of the last piece. */
+lk_status lk__request_add_last(lk_request *request, lk_program *last) LK_CHECKED;
 /* Back to the group's spare ones. */
 void lk__request_retire(lk_request *request);
 void lk__request_free(lk_request *request);

@@ -73,11 +73,19 @@ lk_status lk__request_create(lk_group *group, lk_program *program, lk_request **
     return LK_OK;
 }
 
+lk_status lk__request_add_last(lk_request *request, lk_program *last)
+{
+    LK_TRY(make_room(request, last));
+    request->last = last;
+    return LK_OK;
+}
+
 void lk__request_retire(lk_request *request)
 {
     lk_group *group = request->group;
     lk__program_release(request->program);
-    request->program = NULL;
+    lk__program_release(request->last);
+    request->program = request->last = NULL;
     request->next = group->spare;
     group->spare = request;
 }
@@ -87,6 +95,7 @@ void lk__request_free(lk_request *request)
     if (!request)
         return;
     lk__program_release(request->program);
+    lk__program_release(request->last);
     lk__free(request->inflow);
     lk__free(request->outflow);
     lk__free((void *)request->inputs);

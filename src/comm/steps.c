@@ -32,12 +32,18 @@ static bool holds(const lk_window *window, lk_span span)
            span.first - window->first <= window->count - span.count;
 }
 
+/* A span of the piece under way, in the whole vector. */
+static lk_span in_vector(const lk_request *request, lk_span span)
+{
+    return (lk_span){request->base + span.first, span.count};
+}
+
 static char *window_at(const lk_window *window, size_t first, size_t element)
 {
     return window->at + (first - window->first) * element;
 }
 
-/* Where a span is that this rank sends in a PLACE phase. */
+/* Where a span of the vector is that this rank sends in a PLACE phase. */
 static const char *source(const lk_request *request, lk_span span)
 {
     const lk_window *windows[] = {&request->mine, &request->result, &request->out};
@@ -121,7 +127,7 @@ static const char *own_vector(const lk_request *request, int root, size_t first)
     const lk_phase *phase = phase_of(request);
     size_t element = element_of(request);
     if (phase->level == 0)
-        return request->roots[root] + first * element;
+        return request->roots[root] + (request->base + first) * element;
     /* Sums over the host cover what the phase before kept. */
     const lk_phase *before = phase - 1;
     size_t offset = before->keep.count * (size_t)root + (first - before->keep.first);
@@ -153,7 +159,7 @@ static lk_status give_fold(lk_request *request, const lk_cast *cast, lk_outflow 
 static lk_status give_place(lk_request *request, const lk_cast *cast, lk_outflow *flow, bool *moved)
 {
     lk_span rest = {cast->span.first + flow->given, cast->span.count - flow->given};
-    const char *data = rest.count ? source(request, rest) : NULL;
+    const char *data = rest.count ? source(request, in_vector(request, rest)) : NULL;
     size_t count = rest.count ? frame_limit(request, data, rest.count) : 0;
     bool sent = false;
     LK_TRY(send_frame(request, cast, data, count, &sent));
@@ -275,7 +281,7 @@ static lk_status take_place(lk_request *request, int index, bool *moved)
             return LK_OK;
         size_t bytes = frame->bytes;
         if (bytes > 0) {
-            char *to = window_at(&request->out, move->span.first + flow->taken, element_of(request));
+            char *to = window_at(&request->out, request->base + move->span.first + flow->taken, element_of(request));
             const void *at = NULL;
             LK_TRY(transport->type->payload(transport, move->peer, to, &at));
             if (!at)
@@ -374,7 +380,8 @@ static bool folds_aside(const lk_request *request, int phase)
 {
     const lk_phase *p = &request->program->schedule.phases[phase];
     return p->kind == LK_PHASE_FOLD && p->level_out == 2 &&
-           (!holds(&request->out, p->keep) || request->program->stages[phase].gives_kept || request->aside);
+           (!holds(&request->out, in_vector(request, p->keep)) || request->program->stages[phase].gives_kept ||
+            request->aside);
 }
 
 /* Where the fold of the phase puts vector `root`, at element first. */
@@ -384,7 +391,7 @@ static void *fold_target(const lk_request *request, int root, size_t first)
     size_t element = element_of(request);
     if (phase->level_out == 2) {
         const lk_window *window = folds_aside(request, request->phase) ? &request->result : &request->out;
-        return window_at(window, first, element);
+        return window_at(window, request->base + first, element);
     }
     return request->group->sums + (phase->keep.count * (size_t)root + (first - phase->keep.first)) * element;
 }
@@ -492,7 +499,7 @@ static lk_status enter_phase(lk_request *request)
     request->folded = 0;
     if (folds_aside(request, request->phase)) {
         char *at = request->group->sums + program->host_vectors * program->key.element;
-        request->result = (lk_window){at, phase->keep.first, phase->keep.count};
+        request->result = (lk_window){at, request->base + phase->keep.first, phase->keep.count};
     }
     request->entered = true;
     return LK_OK;
@@ -510,33 +517,55 @@ static void keep_own_part(lk_request *request)
         copy(request, window_at(to, first, element), window_at(from, first, element), (last - first) * element);
 }
 
+/* Runs the phase as far as it goes; *done when its end was reached. */
+static lk_status run_phase(lk_request *request, bool *done, bool *moved)
+{
+    bool given = false, taken = false;
+    if (!request->entered)
+        LK_TRY(enter_phase(request));
+    LK_TRY(give(request, &given, moved));
+    if (phase_of(request)->kind == LK_PHASE_FOLD)
+        LK_TRY(take_folds(request, &taken, moved));
+    else
+        LK_TRY(take_all_places(request, &taken, moved));
+    if (taken && !given)
+        LK_TRY(give(request, &given, moved));
+    if (!taken || !given || ((stage_of(request)->gives_kept || request->aside) && !lk__steps_sent(request)))
+        return LK_OK;
+    if (phase_of(request)->kind == LK_PHASE_FOLD)
+        keep_own_part(request);
+    request->entered = false;
+    *done = *moved = true;
+    return LK_OK;
+}
+
+/* Goes to the piece after the one under way, if there is one. */
+static bool next_piece(lk_request *request)
+{
+    size_t piece = request->program->key.count;
+    if (request->base + piece >= request->total)
+        return false;
+    request->base += piece;
+    request->phase = 0;
+    if (request->last && request->total - request->base < piece) {
+        lk_program *whole = request->program;
+        request->program = request->last;
+        request->last = whole;
+    }
+    return true;
+}
+
 lk_status lk__steps_run(lk_request *request, bool *moved)
 {
-    const lk_schedule *schedule = &request->program->schedule;
-    while (request->phase < schedule->phase_count) {
-        bool given = false, taken = false;
-        if (!request->entered)
-            LK_TRY(enter_phase(request));
-        LK_TRY(give(request, &given, moved));
-        if (phase_of(request)->kind == LK_PHASE_FOLD)
-            LK_TRY(take_folds(request, &taken, moved));
-        else
-            LK_TRY(take_all_places(request, &taken, moved));
-        if (!taken)
-            return LK_OK;
-        if (!given) {
-            LK_TRY(give(request, &given, moved));
-            if (!given)
+    do {
+        while (request->phase < request->program->schedule.phase_count) {
+            bool done = false;
+            LK_TRY(run_phase(request, &done, moved));
+            if (!done)
                 return LK_OK;
+            request->phase++;
         }
-        if ((stage_of(request)->gives_kept || request->aside) && !lk__steps_sent(request))
-            return LK_OK;
-        if (phase_of(request)->kind == LK_PHASE_FOLD)
-            keep_own_part(request);
-        request->phase++;
-        request->entered = false;
-        *moved = true;
-    }
+    } while (next_piece(request));
     request->done = lk__steps_sent(request);
     *moved |= request->done;
     return LK_OK;

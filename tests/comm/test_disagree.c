@@ -280,6 +280,42 @@ static bool portions_that_differ(lk_group *group, const team_spec *team, const v
     return false;
 }
 
+/* What rank 0 gives rank 1, and what that expects. */
+typedef struct portion {
+    size_t given, taken;
+} portion;
+
+static bool portion_of_rank_1(lk_group *group, const team_spec *team, const void *arg)
+{
+    const portion *p = arg;
+    int rank = lk_group_rank(group);
+    char both[128];
+    (void)team;
+    begin(group);
+    size_t send[] = {1, rank == 0 ? p->given : 1, 1}, recv[] = {rank == 1 ? p->taken : 1, 1, 1};
+    lk_data in = floats(2 + send[1]), out = {data, 2 + recv[0], LK_DTYPE_F32};
+    lk_status status = lk_alltoall(group, in, send, out, recv, NULL);
+    CHECK(rank != 1 || status == LK_STATUS_MISMATCH);
+    if (status == LK_OK)
+        status = lk_barrier(group, NULL);
+    CHECK(status == LK_STATUS_MISMATCH);
+    snprintf(both, sizeof both, "rank 0 sends it %zu elements, rank 1 takes %zu", p->given, p->taken);
+    CHECK_TEXT(lk_error_detail(), "alltoall #1");
+    CHECK_TEXT(lk_error_detail(), both);
+    check_broken(group, status);
+    return false;
+}
+
+static void portions_that_do_not_fit_are_named(void **state)
+{
+    static const portion portions[] = {{5, 8}, {8, 5}, {0, 3}, {3, 0}};
+    (void)state;
+    for (size_t t = 0; t < TRANSPORTS; t++)
+        for (size_t i = 0; i < sizeof portions / sizeof *portions; i++)
+            if (!run_on(transports[t], portion_of_rank_1, &portions[i]))
+                fail_msg("%s: %zu given, %zu taken", transports[t], portions[i].given, portions[i].taken);
+}
+
 static void messages_that_do_not_fit_are_named(void **state)
 {
     (void)state;
@@ -300,6 +336,7 @@ static bool impossible_arguments(lk_group *group, const team_spec *team, const v
     CHECK(lk_broadcast(group, floats(1), 3, NULL) == LK_STATUS_USAGE);
     CHECK_TEXT(lk_error_detail(), "3");
     CHECK(lk_broadcast(group, floats(1), -1, NULL) == LK_STATUS_USAGE);
+    CHECK_TEXT(lk_error_detail(), "rank -1");
     CHECK(lk_send(group, floats(1), lk_group_rank(group), NULL) == LK_STATUS_USAGE);
     CHECK(lk_allreduce(group, (lk_data){data, 1, LK_DTYPE_F16}, LK_REDUCTION_SUM, NULL) == LK_STATUS_USAGE);
     CHECK(lk_allreduce(group, floats(1), (lk_reduction)9, NULL) == LK_STATUS_USAGE);
@@ -377,6 +414,78 @@ static void what_was_sent_before_leaving_arrives(void **state)
         assert_true(run_on(transports[t], rank_1_sends_and_leaves, NULL));
 }
 
+static void pause_ms(long milliseconds)
+{
+    nanosleep(&(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000}, NULL);
+}
+
+/* Within ten seconds. */
+static bool counter_reaches(const team_spec *team, int value)
+{
+    for (int i = 0; i < 1000 && team->page->counter < value; i++)
+        pause_ms(10);
+    return team->page->counter >= value;
+}
+
+static bool is_stopped(pid_t pid)
+{
+    char path[64], state = '?';
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    if (file && fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+        state = '?';
+    if (file)
+        fclose(file);
+    return state == 'T';
+}
+
+/* Rank 0 stops rank 2 while it waits, until rank 1 has sent and left; for longer
+ * than the last bytes of a rank that left are waited for, since time that
+ * passes here must not count for rank 2. */
+static void stop_rank_2(lk_group *group, const team_spec *team)
+{
+    int32_t pid = 0;
+    CHECK_OK(lk_recv(group, (lk_data){&pid, 1, LK_DTYPE_I32}, 2, NULL));
+    pause_ms(50);
+    kill(pid, SIGSTOP);
+    for (int i = 0; i < 1000 && !is_stopped(pid); i++)
+        pause_ms(10);
+    bool stopped = is_stopped(pid);
+    team->page->counter = 1;
+    bool left = counter_reaches(team, 2);
+    pause_ms(2200);
+    kill(pid, SIGCONT);
+    CHECK(stopped && left);
+}
+
+static bool rank_1_leaves_before_a_stopped_one(lk_group *group, const team_spec *team, const void *arg)
+{
+    int32_t number = lk_group_rank(group) == 1 ? 7 : (int32_t)getpid();
+    lk_data one = {&number, 1, LK_DTYPE_I32};
+    (void)arg;
+    begin(group);
+    if (lk_group_rank(group) == 0)
+        stop_rank_2(group, team);
+    if (lk_group_rank(group) == 2) {
+        CHECK_OK(lk_send(group, one, 0, NULL));
+        CHECK_OK(lk_recv(group, one, 1, NULL));
+        CHECK(number == 7);
+    }
+    if (lk_group_rank(group) != 1)
+        return false;
+    CHECK(counter_reaches(team, 1));
+    CHECK_OK(lk_send(group, one, 2, NULL));
+    lk_group_destroy(group);
+    team->page->counter = 2;
+    return true;
+}
+
+static void what_was_sent_to_a_stopped_rank_arrives(void **state)
+{
+    (void)state;
+    assert_true(run_on("tcp", rank_1_leaves_before_a_stopped_one, NULL));
+}
+
 static bool rank_1_gives_up(lk_group *group, const team_spec *team, const void *arg)
 {
     lk_status status = LK_STATUS_PEER;
@@ -437,9 +546,11 @@ int main(void)
         cmocka_unit_test(a_different_call_is_named),
         cmocka_unit_test(a_different_call_is_named_to_those_who_poll),
         cmocka_unit_test(messages_that_do_not_fit_are_named),
+        cmocka_unit_test(portions_that_do_not_fit_are_named),
         cmocka_unit_test(impossible_arguments_are_refused),
         cmocka_unit_test(a_rank_that_left_is_named),
         cmocka_unit_test(what_was_sent_before_leaving_arrives),
+        cmocka_unit_test(what_was_sent_to_a_stopped_rank_arrives),
         cmocka_unit_test(giving_up_reaches_all),
         cmocka_unit_test(a_rank_that_stays_away_is_named),
     };

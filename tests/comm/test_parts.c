@@ -133,6 +133,58 @@ static bool hosts(lk_group *group, const team_spec *team, const void *arg)
     return false;
 }
 
+/* What rank 0 does before it waits for its sum, and the others after. */
+typedef lk_status (*errand_fn)(lk_group *busy, lk_group *idle);
+
+static lk_status barrier_of_idle(lk_group *busy, lk_group *idle)
+{
+    (void)busy;
+    return lk_barrier(idle, NULL);
+}
+
+static lk_status block_of_idle(lk_group *busy, lk_group *idle)
+{
+    void *block = NULL;
+    (void)busy;
+    return lk_group_alloc(idle, 100, &block);
+}
+
+static lk_status block_of_busy(lk_group *busy, lk_group *idle)
+{
+    void *block = NULL;
+    (void)idle;
+    return lk_group_alloc(busy, 100, &block);
+}
+
+/* The same calls in the same order, but waited for in different ones. */
+static bool crossed_waits(lk_group *group, const team_spec *team, const void *arg)
+{
+    enum { LENGTH = 1 << 20 };
+    const errand_fn *errand = arg;
+    int rank = lk_group_rank(group);
+    lk_group *busy = NULL, *idle = NULL;
+    lk_request *request = NULL;
+    float *numbers = malloc(LENGTH * sizeof *numbers);
+    (void)team;
+    CHECK(numbers);
+    for (int i = 0; i < LENGTH; i++)
+        numbers[i] = (float)(i % 1000 + rank);
+    CHECK_OK(lk_group_split(group, 0, 0, &busy));
+    CHECK_OK(lk_group_split(group, 0, 0, &idle));
+    CHECK_OK(lk_allreduce(busy, (lk_data){numbers, LENGTH, LK_DTYPE_F32}, LK_REDUCTION_SUM, &request));
+    if (rank == 0)
+        CHECK_OK((*errand)(busy, idle));
+    CHECK_OK(lk_request_wait(request));
+    if (rank != 0)
+        CHECK_OK((*errand)(busy, idle));
+    for (int i = 0; i < LENGTH; i++)
+        CHECK(numbers[i] == (float)(2 * (i % 1000) + 1));
+    free(numbers);
+    lk_group_destroy(idle);
+    lk_group_destroy(busy);
+    return false;
+}
+
 static const team_spec teams[] = {
     {.size = 3, .transport = "inproc"},
     {.size = 5, .transport = "inproc"},
@@ -175,6 +227,22 @@ static void a_part_may_be_a_host(void **state)
             assert_true(team_run(teams[t], hosts, NULL));
 }
 
+static void waits_may_cross(void **state)
+{
+    static const errand_fn errands[] = {barrier_of_idle, block_of_idle, block_of_busy};
+    static const team_spec pairs[] = {
+        {.size = 2, .transport = "inproc", .timeout = 30},
+        {.size = 2, .transport = "shm", .timeout = 30},
+        {.size = 2, .transport = "tcp", .timeout = 30},
+        {.size = 2, .transport = "auto", .timeout = 30, .hosts = "ab"},
+    };
+    (void)state;
+    for (size_t t = 0; t < sizeof pairs / sizeof *pairs; t++)
+        for (size_t i = 0; i < sizeof errands / sizeof *errands; i++)
+            if (!team_run(pairs[t], crossed_waits, &errands[i]))
+                fail_msg("%s, errand %zu", pairs[t].transport, i);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -182,6 +250,7 @@ int main(void)
         cmocka_unit_test(some_ranks_have_no_part),
         cmocka_unit_test(a_quarrel_in_a_part_breaks_the_whole),
         cmocka_unit_test(a_part_may_be_a_host),
+        cmocka_unit_test(waits_may_cross),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

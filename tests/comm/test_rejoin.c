@@ -1,0 +1,67 @@
+/* Processes that leave a group and join the next one at the same place, at once. */
+#define _DEFAULT_SOURCE /* what the headers of sockets need */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <lockstep/group.h>
+
+#include "comm/net.h"
+#include "comm/processes.h"
+
+enum { RANKS = 3, ROUNDS = 20 };
+
+typedef struct place {
+    const char *backend;
+    int port;
+} place;
+
+static void join_again_and_again(int rank, void *arg)
+{
+    const place *at = arg;
+    char url[64];
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%d", at->port);
+    lk_group_opts opts = {.init_method = url,
+                          .rank = rank,
+                          .world_size = RANKS,
+                          .backend = at->backend,
+                          .timeout = 20,
+                          .token = "the token of a test"};
+    for (int round = 0; round < ROUNDS; round++) {
+        lk_group *group = NULL;
+        CHECK(lk_group_join(&opts, &group) == LK_OK);
+        CHECK(lk_group_rank(group) == rank && lk_group_size(group) == RANKS);
+        CHECK(lk_barrier(group, NULL) == LK_OK);
+        lk_group_destroy(group);
+    }
+}
+
+static void groups_follow_each_other_at_one_place(void **state)
+{
+    static const char *const backends[] = {"auto", "shm", "tcp"};
+    (void)state;
+    for (size_t b = 0; b < sizeof backends / sizeof *backends; b++) {
+        place at = {.backend = backends[b]};
+        pid_t ranks[RANKS];
+        int holder = -1, failed = 0;
+        assert_int_equal(lk__net_reserve("127.0.0.1", &holder, &at.port), LK_OK);
+        for (int r = 0; r < RANKS; r++)
+            ranks[r] = process_start(join_again_and_again, r, &at);
+        for (int r = 0; r < RANKS; r++)
+            failed += process_wait(ranks[r]) != 0;
+        close(holder);
+        assert_int_equal(failed, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_follow_each_other_at_one_place),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
