@@ -1,7 +1,5 @@
 /* collective.c - the public calls: each says what the ranks must agree on, where
  * the data are, and which program moves them. */
-#include <string.h>
-
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/mem.h"
@@ -327,7 +325,8 @@ size_t lk_even_share(size_t count, int ranks, int rank)
 
 /* ---- counts of the ranks ------------------------------------------------- */
 
-/* Spans of all ranks, side by side; *total may be given, or is counted. */
+/* Spans of all ranks, side by side: counts, or `each` for all; *total is their
+ * sum. */
 static lk_status make_spans(const lk_group *group, const size_t *counts, size_t each, lk_span **out, size_t *total)
 {
     lk_span *spans = NULL;

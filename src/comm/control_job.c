@@ -227,7 +227,7 @@ static lk_status wait_until(job *self, const bool *there, lk_patience *patience,
             return LK_OK;
         LK_TRY(status);
         if (memchr(self->awaited, 1, (size_t)self->base.size))
-            lk__awaited_text(self->awaited, self->base.size, what, missing, sizeof missing);
+            lk__awaited_text("rank", self->awaited, self->base.size, what, missing, sizeof missing);
         else
             snprintf(missing, sizeof missing, "the server in rank 0 of %d has not answered", self->base.size);
         if (lk__patience_over(patience)) {

@@ -105,7 +105,7 @@ static void sleep_until(hub *shared, double moment)
 static void tell(thread *self, lk_patience *patience)
 {
     char text[LK_WIRE_TEXT / 2];
-    lk__awaited_text(self->awaited, self->base.size, "not come to an exchange", text, sizeof text);
+    lk__awaited_text("rank", self->awaited, self->base.size, "not come to an exchange", text, sizeof text);
     pthread_mutex_unlock(&self->hub->lock);
     lk__patience_tell(patience, text);
     pthread_mutex_lock(&self->hub->lock);
@@ -114,7 +114,7 @@ static void tell(thread *self, lk_patience *patience)
 static lk_status give_up(thread *self, const lk_patience *patience)
 {
     char text[LK_WIRE_TEXT / 2], whole[LK_WIRE_TEXT];
-    lk__awaited_text(self->awaited, self->base.size, "not come to an exchange", text, sizeof text);
+    lk__awaited_text("rank", self->awaited, self->base.size, "not come to an exchange", text, sizeof text);
     snprintf(whole, sizeof whole, "%s within %g s", text, patience->timeout);
     lk__roster_abort(self->hub->roster, LK_STATUS_PEER, whole);
     return look(self->hub);

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "comm/group_impl.h"
 #include "comm/patience.h"
+#include "comm/roster.h"
 
 /* Seconds between looks at the control connection, until the calls are reported
  * (and again, ever less often), between notices, for the control to tell why a
@@ -98,7 +99,7 @@ static lk_status run_all(lk_group *group, bool *moved)
     bool clean = false;
     while (*link) {
         lk_request *request = *link;
-        bool first = link == &group->first, turn = first;
+        bool turn = link == &group->first;
         if (request->peer >= 0) {
             if (!clean)
                 memset(pairs, 0, (size_t)group->size);
@@ -172,14 +173,10 @@ static void awaited_text(lk_group *group, char *text, size_t bytes)
         snprintf(text, bytes, "the other ranks to take what was sent");
         return;
     }
-    int used = snprintf(text, bytes, count == 1 ? "rank" : "ranks");
-    for (int r = 0, seen = 0; r < group->size && used > 0 && (size_t)used < bytes; r++) {
-        if (!group->busy[r])
-            continue;
-        const char *mark = seen == 0 ? " " : seen + 1 == count ? " and " : ", ";
-        used += snprintf(text + used, bytes - (size_t)used, "%s%d", mark, lk__group_job_rank(group, r));
-        seen++;
-    }
+    memset(group->absent, 0, (size_t)lk__control_size(group->control));
+    for (int r = 0; r < group->size; r++)
+        group->absent[lk__group_job_rank(group, r)] = group->busy[r];
+    lk__list_text("rank", group->absent, lk__control_size(group->control), text, bytes);
 }
 
 /* The rank that is awaited and has left, or -1. */

@@ -64,24 +64,33 @@ const char *lk__member_text(int rank, const lk_member *member, char text[LK_MEMB
     return text;
 }
 
-void lk__awaited_text(const uint8_t *awaited, int size, const char *what, char *text, size_t bytes)
+size_t lk__list_text(const char *noun, const uint8_t *marked, int size, char *text, size_t bytes)
 {
     enum { NAMED = 16 };
     int count = 0, listed = 0;
     for (int r = 0; r < size; r++)
-        count += awaited[r] != 0;
-    int length = snprintf(text, bytes, count == 1 ? "rank" : "ranks");
+        count += marked[r] != 0;
+    size_t used = (size_t)snprintf(text, bytes, "%s%s", noun, count == 1 ? "" : "s");
     for (int r = 0; r < size && listed < NAMED; r++) {
-        if (!awaited[r] || (size_t)length >= bytes)
+        if (!marked[r] || used >= bytes)
             continue;
         const char *joint = listed == 0 ? " " : listed == count - 1 ? " and " : ", ";
-        length += snprintf(text + length, bytes - (size_t)length, "%s%d", joint, r);
+        used += (size_t)snprintf(text + used, bytes - used, "%s%d", joint, r);
         listed++;
     }
-    if (count > listed && (size_t)length < bytes)
-        length += snprintf(text + length, bytes - (size_t)length, " and %d more", count - listed);
-    if ((size_t)length < bytes)
-        snprintf(text + length, bytes - (size_t)length, " of %d %s %s", size, count == 1 ? "has" : "have", what);
+    if (count > listed && used < bytes)
+        used += (size_t)snprintf(text + used, bytes - used, " and %d more", count - listed);
+    return used;
+}
+
+void lk__awaited_text(const char *noun, const uint8_t *awaited, int size, const char *what, char *text, size_t bytes)
+{
+    int count = 0;
+    for (int r = 0; r < size; r++)
+        count += awaited[r] != 0;
+    size_t used = lk__list_text(noun, awaited, size, text, bytes);
+    if (used < bytes)
+        snprintf(text + used, bytes - used, " of %d %s %s", size, count == 1 ? "has" : "have", what);
 }
 
 __attribute__((format(printf, 3, 4))) static void break_job(lk_roster *roster, lk_status status, const char *format,

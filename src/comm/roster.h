@@ -53,7 +53,9 @@ int lk__roster_here(const lk_roster *roster);
 /* "rank 2 (host b, pid 123)". */
 enum { LK_MEMBER_TEXT = 128 };
 const char *lk__member_text(int rank, const lk_member *member, char text[LK_MEMBER_TEXT]);
+/* "rank 2", "ranks 1, 3 and 5"; returns the characters it needs. */
+size_t lk__list_text(const char *noun, const uint8_t *marked, int size, char *text, size_t bytes);
 /* "rank 2 of 4 has WHAT", "ranks 1, 3 and 5 of 8 have WHAT". */
-void lk__awaited_text(const uint8_t *awaited, int size, const char *what, char *text, size_t bytes);
+void lk__awaited_text(const char *noun, const uint8_t *awaited, int size, const char *what, char *text, size_t bytes);
 
 #endif

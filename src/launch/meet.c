@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "comm/net.h"
+#include "comm/roster.h"
 
 static lk_status open_meeting(const lk_meet_opts *opts, lk_notice_fn notice, void *arg, lk_meeting *out)
 {
@@ -58,20 +59,12 @@ static int missing(const gathering *g)
     return count;
 }
 
-/* "node 1 of 2 has not joined", "nodes 1, 2 and 7 more of 12 have not joined" */
 static void describe_missing(const gathering *g, char *text, size_t bytes)
 {
-    enum { NAMED = 8 };
-    int count = missing(g), named = 0;
-    size_t used = (size_t)snprintf(text, bytes, count == 1 ? "node" : "nodes");
-    for (int node = 1; node < g->opts->nnodes && named < NAMED && used < bytes; node++) {
-        if (g->links[node].fd < 0)
-            used += (size_t)snprintf(text + used, bytes - used, "%s %d", named++ ? "," : "", node);
-    }
-    if (count > named && used < bytes)
-        used += (size_t)snprintf(text + used, bytes - used, " and %d more", count - named);
-    if (used < bytes)
-        snprintf(text + used, bytes - used, " of %d %s not joined", g->opts->nnodes, count == 1 ? "has" : "have");
+    uint8_t awaited[LK_MAX_NODES] = {0};
+    for (int node = 1; node < g->opts->nnodes; node++)
+        awaited[node] = g->links[node].fd < 0;
+    lk__awaited_text("node", awaited, g->opts->nnodes, "not joined", text, bytes);
 }
 
 static void tell_all(const gathering *g, lk_message_kind kind, const char *text)

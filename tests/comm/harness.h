@@ -19,18 +19,11 @@
 #include <lockstep/group.h>
 
 #include "base/clock.h"
+#include "comm/check.h"
 #include "comm/net.h"
 
 enum { TEAM_MAX = 16, TEAM_SECONDS = 240 };
 
-#define CHECK(condition)                                                                                            \
-    do {                                                                                                            \
-        if (!(condition)) {                                                                                         \
-            fprintf(stderr, "%s:%d: %s is false; detail: %s\n", __FILE__, __LINE__, #condition, lk_error_detail()); \
-            _exit(1);                                                                                               \
-        }                                                                                                           \
-    } while (0)
-#define CHECK_OK(expr) CHECK((expr) == LK_OK)
 /* Both texts are shown when the first does not contain the second. */
 #define CHECK_TEXT(text, part)                                                                       \
     do {                                                                                             \

@@ -21,18 +21,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "comm/check.h"
 #include "comm/transport.h"
 
 enum { MAX_TEST_RANKS = 8, EXCHANGE_BYTES = 256, RANK_SECONDS = 120 };
-
-#define CHECK(condition)                                                                                            \
-    do {                                                                                                            \
-        if (!(condition)) {                                                                                         \
-            fprintf(stderr, "%s:%d: %s is false; detail: %s\n", __FILE__, __LINE__, #condition, lk_error_detail()); \
-            _exit(1);                                                                                               \
-        }                                                                                                           \
-    } while (0)
-#define CHECK_OK(expr) CHECK((expr) == LK_OK)
 
 /* Lives in memory that all ranks share. Blobs of two rounds: a rank may still
  * read the last one while others write the next. */

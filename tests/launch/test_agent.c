@@ -307,10 +307,10 @@ static void who_waits_hears_who_is_missing(void **state)
     begin(&one);
     finish(&leader);
     finish(&one);
-    assert_non_null(strstr(leader.notice, "nodes 2, 3 of 4 have not joined, "));
+    assert_non_null(strstr(leader.notice, "nodes 2 and 3 of 4 have not joined, "));
     assert_non_null(strstr(leader.notice, " s left"));
     assert_string_equal(one.notice, leader.notice);
-    assert_non_null(strstr(leader.detail, "nodes 2, 3 of 4 have not joined within 6 s"));
+    assert_non_null(strstr(leader.detail, "nodes 2 and 3 of 4 have not joined within 6 s"));
     assert_non_null(strstr(one.detail, leader.detail));
     lk__agent_destroy(one.agent);
 }
