@@ -43,15 +43,26 @@ typedef struct lk_dataset_row {
 } lk_dataset_row;
 const lk_dataset_row *lk_dataset_list(size_t index);
 
-/* One global batch, or the part of it that a rank holds. All pointers are
- * needed; ids give random numbers their address, so equal ids draw alike. */
+/* One global batch, or a rank's share of it. ids give random numbers their
+ * address, so equal ids draw alike. */
 typedef struct lk_batch {
     size_t count;
     size_t sample;         /* floats of a sample, H * W * C */
-    const float *x;        /* (N, H, W, C) */
+    const float *x;        /* (N, H, W, C); NULL in a share that is labels_only */
     const int32_t *labels; /* (N) */
     const uint32_t *ids;   /* (N), index of each sample in the data set */
+    size_t total;          /* samples of the batch that this is a share of; 0: this is the whole batch */
 } lk_batch;
+
+/* The part of each batch that a rank works on: of the `shards` shards that a
+ * batch is cut into, those in [first,last). All zero: the whole batch. */
+typedef struct lk_share {
+    int shards, first, last;
+    bool labels_only; /* labels and ids, no samples: stages of a pipeline but the first */
+} lk_share;
+/* Samples of a share when a batch has `total`, and the place of the first. */
+size_t lk_share_count(lk_share share, size_t total);
+size_t lk_share_begin(lk_share share, size_t total);
 
 typedef struct lk_loader_opts {
     size_t batch; /* samples a batch, required; the last may be smaller */
@@ -59,6 +70,7 @@ typedef struct lk_loader_opts {
     uint64_t seed;
     int workers;         /* threads that prepare batches ahead; 0: in the caller */
     const char *augment; /* "auto" (the data set's own, training split only), "none", "crop=4,flip" */
+    lk_share share;      /* what of each batch to load; default all. A batch's share may be empty */
 } lk_loader_opts;
 
 typedef struct lk_loader lk_loader;

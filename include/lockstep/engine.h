@@ -2,8 +2,15 @@
  *
  * An engine holds a compiled graph, its parameters and an optimiser. A step is
  * cut into shards; every sum over samples is taken per shard and folded over
- * one fixed tree, so the weights after a step do not depend on threads, waves
- * or machine. */
+ * one fixed tree, so the weights after a step do not depend on threads, waves,
+ * ranks or machine.
+ *
+ * With a group, each rank has an engine of its own and all make the same calls
+ * in the same order. The ranks are a grid: replicas of the model, which share
+ * the shards of a batch, times the stages that the model is cut into, which
+ * share its layers. Rank r is stage r % stages of replica r / stages. Calls
+ * marked "together" talk to the other ranks; an error in one breaks the job,
+ * and every rank gets it. */
 #ifndef LOCKSTEP_ENGINE_H
 #define LOCKSTEP_ENGINE_H
 
@@ -13,6 +20,7 @@
 
 #include <lockstep/data.h>
 #include <lockstep/graph.h>
+#include <lockstep/group.h>
 #include <lockstep/state.h>
 #include <lockstep/status.h>
 
@@ -25,18 +33,26 @@ typedef struct lk_engine lk_engine;
 /* Zero means the default. */
 typedef struct lk_engine_opts {
     const char *device; /* "cpu" */
-    int threads;        /* default: the cores this process may use */
-    size_t batch;       /* samples a step, required */
+    int threads;        /* default: this rank's part of the cores that its process may use */
+    size_t batch;       /* samples a step, of all ranks together; required */
     int shards;         /* default 16; part of the result */
-    size_t micro_batch; /* samples in flight; default: the whole batch */
+    size_t micro_batch; /* samples of this rank in one wave; default: all, or with pipelined a quarter of a stage's */
     lk_bn_mode bn;
     const char *optimizer; /* "sgd", "adam", "adadelta", with parameters: "sgd:momentum=.9" */
     double lr;             /* default: the optimiser's */
     uint64_t seed;
     bool allow_nonfinite; /* go on when a loss or gradient is not finite */
+    double clip_norm;     /* the gradient is scaled down to this norm; 0: never */
+
+    lk_group *group;     /* the ranks, borrowed until the engine is destroyed; NULL: this rank alone */
+    size_t bucket_bytes; /* gradients are summed in ranges of so many bytes; default 4 MB */
+    const char *stages;  /* "2", or "fc1,fc2": the named layers begin stages 1 and 2; NULL: one stage */
+    bool pipelined;      /* stages work at the same time, each on another wave */
+    int check_every;     /* steps between two comparisons of the replicas; default 100, -1: none */
 } lk_engine_opts;
 
-/* graph may be destroyed afterwards. */
+/* graph may be destroyed afterwards. Together: options that belong to the
+ * result must agree, and all start from the parameters of replica 0. */
 lk_status lk_engine_create(const lk_graph *graph, const lk_engine_opts *opts, lk_engine **out) LK_CHECKED;
 void lk_engine_destroy(lk_engine *engine);
 
@@ -46,28 +62,54 @@ typedef struct lk_metrics {
     double loss;    /* mean over the samples */
 } lk_metrics;
 
-/* Forward, backward and one optimiser step. count may be anything from 1 to the
- * engine's batch. */
+/* Where an engine stands among the ranks. */
+typedef struct lk_layout {
+    int replica, replicas, stage, stages;
+    int first_layer, last_layer; /* layers [first,last) of the graph are this stage; layer 0 is the input, in none */
+    size_t capacity;             /* samples in a wave */
+    bool one_wave;               /* BatchNorm over the batch: a step is one wave, stages take turns */
+} lk_layout;
+lk_layout lk_engine_layout(const lk_engine *engine);
+/* The share of each batch that this rank should load; in a group it may also be
+ * given whole batches. */
+lk_share lk_engine_share(const lk_engine *engine);
+
+/* Together: forward, backward and one optimiser step. The batch may have
+ * anything from 1 to the engine's batch of samples. The metrics are of the whole
+ * batch, at every rank. After NONFINITE the parameters are as before, unless
+ * only the sum over ranks overflowed. */
 lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
-/* Forward in evaluation mode; any count. */
+/* Together: forward in evaluation mode; any count. */
 lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
-/* The step in two halves: gradients (and BatchNorm's running statistics), then
- * the update of the parameters, which needs the gradients of a whole first
- * half. */
+/* Together: the step in two halves: gradients (and BatchNorm's running
+ * statistics), then the update of the parameters, which needs the gradients of a
+ * whole first half. */
 lk_status lk_engine_gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 lk_status lk_engine_update(lk_engine *engine) LK_CHECKED;
+
+/* Of the last step, this rank's own samples only: count 0 but at the last stage. */
+lk_metrics lk_engine_own_metrics(const lk_engine *engine);
+/* Seconds of all steps so far in which this rank waited for others: for
+ * gradients after its backward pass, and at any other point. */
+typedef struct lk_waits {
+    double gradients, other;
+} lk_waits;
+lk_waits lk_engine_waits(const lk_engine *engine);
+/* Together: compares parameters, buffers and optimiser state of the replicas;
+ * MISMATCH names rank, tensor and step. Steps do it every check_every. */
+lk_status lk_engine_check(lk_engine *engine) LK_CHECKED;
 
 double lk_engine_lr(const lk_engine *engine);
 void lk_engine_set_lr(lk_engine *engine, double lr);
 /* Optimiser steps taken. */
 uint64_t lk_engine_steps(const lk_engine *engine);
 
-/* Copies of parameters and buffers, or of the last step's gradients, under
- * PyTorch's names. */
+/* Together, where there are several stages: copies of parameters and buffers, or
+ * of the last step's gradients, of the whole model under PyTorch's names. */
 lk_status lk_engine_state(const lk_engine *engine, lk_state **out) LK_CHECKED;
 lk_status lk_engine_grads(const lk_engine *engine, lk_state **out) LK_CHECKED;
-/* Replaces parameters and buffers. A missing, unknown or differently shaped
- * key is MISMATCH and nothing is replaced. */
+/* Together: replaces parameters and buffers by replica 0's state. A missing,
+ * unknown or differently shaped key is MISMATCH and nothing is replaced. */
 lk_status lk_engine_set_state(lk_engine *engine, const lk_state *state) LK_CHECKED;
 
 #ifdef __cplusplus

@@ -40,6 +40,8 @@ typedef struct lk_group_opts {
     const char *init_method; /* "env://" (default), "tcp://HOST:PORT", "file://PATH" */
     int rank;                /* of tcp:// and file://; env:// has RANK and WORLD_SIZE */
     int world_size;
+    int threads; /* ranks in each process, one a thread; default 1. rank, world_size, RANK and WORLD_SIZE then */
+    int thread;  /* count processes, and the thread that joins with `thread` is rank * threads + thread */
     const char *backend; /* "auto", "shm", "tcp"; default $LOCKSTEP_BACKEND, or auto */
     double timeout;      /* seconds that a peer is waited for; default 300 */
     const char *token;   /* the job's secret; default $LOCKSTEP_TOKEN, or the file $LOCKSTEP_TOKEN_FILE */

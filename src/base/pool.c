@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 
 enum { SPINS = 4000 };
@@ -26,7 +27,7 @@ typedef struct worker {
 
 struct lk_pool {
     int threads;
-    int spins; /* 0 when threads outnumber cores */
+    int spins; /* 0 when the threads of all sharers outnumber the cores */
     worker *workers;
 
     /* The current run; written before generation is bumped. */
@@ -51,6 +52,14 @@ int lk__cores(void)
         return 1;
     int cores = CPU_COUNT(&set);
     return cores > 0 ? cores : 1;
+}
+
+uint64_t lk__core_set(void)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    (void)sched_getaffinity(0, sizeof set, &set);
+    return lk__hash(&set, sizeof set, 0);
 }
 
 static void relax(void)
@@ -153,13 +162,13 @@ static void stop_workers(lk_pool *pool, int started)
         pthread_join(pool->workers[i].thread, NULL);
 }
 
-lk_status lk__pool_create(int threads, lk_pool **out)
+lk_status lk__pool_create(int threads, int sharers, lk_pool **out)
 {
-    assert(threads >= 1);
+    assert(threads >= 1 && sharers >= 1);
     lk_pool *pool;
     LK_TRY(LK_ALLOC(1, "thread pool", &pool));
     pool->threads = threads;
-    pool->spins = threads <= lk__cores() ? SPINS : 0;
+    pool->spins = (long long)threads * sharers <= lk__cores() ? SPINS : 0;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
     pthread_cond_init(&pool->done, NULL);
@@ -199,4 +208,9 @@ void lk__pool_destroy(lk_pool *pool)
 int lk__pool_threads(const lk_pool *pool)
 {
     return pool->threads;
+}
+
+bool lk__pool_spins(const lk_pool *pool)
+{
+    return pool->spins > 0;
 }

@@ -5,16 +5,22 @@
 #ifndef LK_BASE_POOL_H
 #define LK_BASE_POOL_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
 typedef struct lk_pool lk_pool;
 
-/* threads counts the caller: 1 starts none. */
-lk_status lk__pool_create(int threads, lk_pool **out) LK_CHECKED;
+/* threads counts the caller: 1 starts none. sharers, at least 1, is the number
+ * of ranks, this one too, that have pools like this on the same cores. */
+lk_status lk__pool_create(int threads, int sharers, lk_pool **out) LK_CHECKED;
 void lk__pool_destroy(lk_pool *pool);
 int lk__pool_threads(const lk_pool *pool);
+/* Whether waiting threads spin for a while before they sleep: only where all
+ * sharers' threads find a core each. */
+bool lk__pool_spins(const lk_pool *pool);
 
 /* Runs task(arg, index, thread) for every index in [0,tasks), each once, on all
  * threads and the caller, and returns when all are done. thread is in
@@ -25,5 +31,7 @@ void lk__pool_run(lk_pool *pool, size_t tasks, lk_task_fn task, void *arg);
 
 /* Cores this process may use, at least 1. */
 int lk__cores(void);
+/* A hash of which cores those are. */
+uint64_t lk__core_set(void);
 
 #endif

@@ -14,7 +14,8 @@ enum { MODELS = TRAIN | EVAL | BENCH, ALL = MODELS | COMPARE | INFO | RUN | LK_C
 
 #define BIG 1e9
 
-static const char *const devices_choices[] = {"auto", "cpu", NULL};
+const char *const lk__parallel_names[] = {"auto", "single", "dp", "ddp", "pp", NULL};
+static const char *const log_ranks_choices[] = {"0", "all", NULL};
 static const char *const bn_choices[] = {"batch", "shard", NULL};
 static const char *const bind_choices[] = {"none", "core", NULL};
 
@@ -27,6 +28,7 @@ static const char *const bind_choices[] = {"none", "core", NULL};
 #define SEED(f) LK_OPTION_SEED, FIELD(f), "N", 0, 0, NULL
 #define REAL(f, arg, min, max) LK_OPTION_REAL, FIELD(f), arg, min, max, NULL
 #define CHOICE(f, words) LK_OPTION_CHOICE, FIELD(f), NULL, 0, 0, words
+#define LIST(f, arg) LK_OPTION_LIST, FIELD(f), arg, 0, 0, NULL
 #define ALIAS LK_OPTION_ALIAS, 0, NULL, 0, 0, NULL
 
 /* group, name, letter, commands, value, default, help */
@@ -58,57 +60,96 @@ static const lk_option table[] = {
      "learning rate; without it the optimiser's own"},
     {"learning", "gamma", 0, TRAIN, REAL(gamma, "FACTOR", 0, 1e3), ".7",
      "the learning rate's factor from epoch to epoch"},
+    {"learning", "clip-norm", 0, TRAIN | BENCH, REAL(train.clip_norm, "NORM", 1e-30, 1e30), NULL,
+     "scale the gradient down to this norm where it is larger"},
     {"learning", "schedule", 0, TRAIN, TEXT(train.schedule, "NAME[:key=val,...]"), NULL,
      "the learning rate's course; without it step:size=1,gamma=GAMMA"},
 
-    {"how", "devices", 0, MODELS, CHOICE(devices, devices_choices), "auto", "where to compute"},
-    {"how", "no-cuda", 0, MODELS, ALIAS, "devices=cpu", "the same as --devices cpu"},
-    {"how", "threads", 0, TRAIN | EVAL, INTEGER(train.threads, 1, 1024), NULL, "without it as many as there are cores"},
+    {"how", "devices", 0, MODELS, LIST(device_names, "LIST"), NULL,
+     "where to compute: auto (the default), cpu, or several as in 'cpu:0,cpu:1', a rank each"},
+    {"how", "gpu-ids", 0, MODELS, LIST(gpu_ids, "LIST"), NULL, "GPUs by number: '1,6,3' is cuda:1,cuda:6,cuda:3"},
+    {"how", "gpu-idx", 0, MODELS, LIST(gpu_ids, "LIST"), NULL, "the same as --gpu-ids"},
+    {"how", "gpu-devices", 0, MODELS, LIST(gpu_ids, "LIST"), NULL, "the same, as in '--gpu-devices 0 1'"},
+    {"how", "no-cuda", 0, MODELS, FLAG(no_cuda), NULL, "no GPUs; the same as --devices cpu"},
+    {"how", "parallel", 0, TRAIN, CHOICE(parallel, lk__parallel_names), "auto",
+     "dp: ranks are devices of one process; ddp: processes; pp: stages of the model"},
+    {"how", "stages", 0, TRAIN | BENCH, TEXT(train.stages, "K|NAME,NAME"), NULL,
+     "cut the model into K stages, or before the layers of these names; without it --parallel pp has a stage a rank"},
+    {"how", "pipelined", 0, TRAIN | BENCH, FLAG(train.pipelined), NULL,
+     "stages work at the same time, each on another wave"},
+    {"how", "threads", 0, TRAIN, INTEGER(train.threads, 1, 1024), NULL,
+     "of a rank; without it the cores are shared evenly by the ranks of this host"},
+    {"how", "threads", 0, EVAL, INTEGER(train.threads, 1, 1024), NULL, "without it as many as there are cores"},
     {"how", "threads", 0, BENCH, INTEGER(train.threads, 1, 1024), NULL,
-     "without it as many as there are cores (bench kernels: 1)"},
+     "of a rank; without it the cores are shared evenly by the ranks (bench kernels: 1)"},
     {"how", "num-workers", 0, TRAIN | EVAL, INTEGER(train.workers, 0, 256), "1",
      "threads that prepare batches; 0 for none"},
     {"how", "shards", 0, MODELS, INTEGER(train.shards, 1, LK_MAX_SHARDS), "16",
      "parts that a batch is summed in; belongs to the result"},
     {"how", "micro-batch", 0, TRAIN | BENCH, COUNT(train.micro_batch, 1, BIG), NULL,
      "samples in memory at once, the same result; BatchNorm under --bn batch needs all"},
+    {"how", "accumulate", 0, TRAIN, COUNT(accumulate, 1, LK_MAX_SHARDS), "1",
+     "a step is N batches in N times the shards, in the memory of one"},
+    {"how", "bucket-mb", 0, TRAIN | BENCH, REAL(bucket_mb, "MB", .001, 4096), "4",
+     "gradients are summed over the ranks in pieces of this size; the same result"},
+    {"how", "check-every", 0, TRAIN | BENCH, INTEGER(train.check_every, 0, BIG), "100",
+     "steps between two comparisons of all ranks' weights; 0: never"},
     {"how", "bn", 0, TRAIN | BENCH, CHOICE(bn, bn_choices), "batch", "what BatchNorm normalises over"},
     {"how", "sync-bn", 0, TRAIN | BENCH, ALIAS, "bn=batch", "the same as --bn batch"},
 
     {"bench", "steps", 0, BENCH, COUNT(steps, 1, BIG), "50", "bench train: steps to time"},
     {"bench", "repeat", 0, BENCH, COUNT(repeat, 1, 1000), "7", "bench kernels: timings of which the median counts"},
 
-    {"bench", "nproc", 'n', BENCH, INTEGER(nproc, 1, 256), "2", "bench allreduce: ranks to start"},
-    {"bench", "backend", 0, BENCH, TEXT(backend, "auto|shm|tcp"), NULL, "bench allreduce: what moves the bytes"},
+    {"bench", "nproc", 'n', BENCH, INTEGER(nproc, 1, 256), NULL,
+     "bench train, allreduce: ranks to start; without it 1 and 2"},
+    {"bench", "independent", 0, BENCH, FLAG(independent), NULL,
+     "bench train: each rank trains alone, on its part of the batch; their rates are added"},
+    {"bench", "backend", 0, BENCH, TEXT(backend, "auto|shm|tcp"), NULL, "bench train, allreduce: what moves the bytes"},
     {"bench", "max-bytes", 0, BENCH, COUNT(max_bytes, 4, BIG), "100000000", "bench allreduce: the largest vector"},
-    {"bench", "runs", 0, BENCH, COUNT(runs, 1, 99), "5", "bench allreduce: runs of which the median counts"},
+    {"bench", "runs", 0, BENCH, COUNT(runs, 1, 99), NULL,
+     "bench train, allreduce: runs of which the median counts; without it 1 and 5"},
 
     {"ranks", "nproc-per-node", 'n', RUN, TEXT(run.nproc, "N|auto"), "1",
      "ranks on this node; auto: as many as there are cores"},
     {"ranks", "nproc", 0, RUN, TEXT(run.nproc, "N|auto"), NULL, "the same as --nproc-per-node"},
+    {"ranks", "nproc", 'n', TRAIN, TEXT(run.nproc, "N|auto"), NULL,
+     "start so many ranks on this node; auto: as many as there are cores"},
+    {"ranks", "nproc-per-node", 0, TRAIN, TEXT(run.nproc, "N|auto"), NULL, "the same as --nproc"},
     {"ranks", "max-restarts", 0, RUN, INTEGER(run.max_restarts, 0, 1e6), "0",
      "start all ranks again, so many times, after one has failed"},
     {"ranks", "backend", 0, RUN, TEXT(backend, "auto|shm|tcp"), NULL,
      "what moves the bytes of Lockstep programs' groups; without it $LOCKSTEP_BACKEND, or auto"},
-    {"ranks", "bind", 0, RUN, CHOICE(run.bind, bind_choices), "none", "core: a share of the cores for each rank"},
+    {"ranks", "backend", 0, TRAIN, TEXT(backend, "auto|shm|tcp"), NULL,
+     "what moves the bytes between ranks; without it $LOCKSTEP_BACKEND, or auto"},
+    {"ranks", "bind", 0, RUN | TRAIN, CHOICE(run.bind, bind_choices), "none",
+     "core: a share of the cores for each rank"},
     {"ranks", "log-dir", 0, RUN, TEXT(run.log_dir, "DIR"), NULL, "also write each rank's output to DIR/rank_R.log"},
     {"ranks", "timeout", 0, RUN, REAL(run.timeout, "SECONDS", .1, 1e7), "300",
      "how long nodes that are missing and ranks that are stopped are waited for"},
-    {"nodes", "nnodes", 0, RUN, INTEGER(run.nnodes, 1, 1024), "1", "nodes of the job; run the same line on each"},
-    {"nodes", "node-rank", 0, RUN, INTEGER(run.node_rank, 0, 4095), NULL, "which of them this is, from 0"},
-    {"nodes", "master-addr", 0, RUN, TEXT(run.master_addr, "HOST"), NULL,
+    {"ranks", "timeout", 0, TRAIN, REAL(run.timeout, "SECONDS", .1, 1e7), NULL,
+     "how long ranks that are missing or stopped are waited for; without it $LOCKSTEP_TIMEOUT, or 300"},
+    {"nodes", "nnodes", 0, RUN | TRAIN, INTEGER(run.nnodes, 1, 1024), "1",
+     "nodes of the job; run the same line on each"},
+    {"nodes", "node-rank", 0, RUN | TRAIN, INTEGER(run.node_rank, 0, 4095), NULL, "which of them this is, from 0"},
+    {"nodes", "master-addr", 0, RUN | TRAIN, TEXT(run.master_addr, "HOST"), NULL,
      "node 0's host, where nodes and ranks meet; without it 127.0.0.1"},
-    {"nodes", "master-port", 0, RUN, INTEGER(run.master_port, 1, 65535), NULL,
+    {"nodes", "master-port", 0, RUN | TRAIN, INTEGER(run.master_port, 1, 65535), NULL,
      "without it any free port; with several nodes 29400"},
     {"nodes", "init-method", 0, RUN, TEXT(run.init_method, "URL"), NULL,
      "where nodes meet: tcp://HOST:PORT, or file://PATH in a folder that all see"},
     {"nodes", "rdzv-endpoint", 0, RUN, TEXT(run.rdzv_endpoint, "HOST[:PORT]"), NULL,
      "the same as --master-addr and --master-port"},
     {"nodes", "standalone", 0, RUN, FLAG(run.standalone), NULL, "one node, which is the default"},
+    {"by hand", "init-method", 0, TRAIN, TEXT(run.init_method, "URL"), NULL,
+     "where ranks (with --nnodes: nodes) meet: tcp://HOST:PORT, file://PATH in a folder that all see, env://"},
+    {"by hand", "rank", 0, TRAIN, INTEGER(run.rank, 0, 4095), NULL, "which process of the job this is, from 0"},
+    {"by hand", "world-size", 0, TRAIN, INTEGER(run.world_size, 1, 4096), NULL, "processes of the job"},
 
     {"output", "save-model", 0, TRAIN, OPTIONAL(train.save_model, "PATH"), NULL,
      "save the final model; without PATH as DATA_MODEL.safetensors"},
     {"output", "log-interval", 0, TRAIN, COUNT(log_interval, 1, BIG), "10", "batches between two lines of output"},
+    {"output", "log-ranks", 0, TRAIN, CHOICE(log_ranks, log_ranks_choices), "0",
+     "all: every rank also prints lines of its own"},
     {"output", "quiet", 'q', TRAIN, FLAG(quiet), NULL, "no progress line"},
     {"output", "quiet", 'q', COMPARE, FLAG(quiet), NULL, "print nothing; the exit status tells"},
     {"output", "json", 0, MODELS, FLAG(json), NULL, "one JSON object a line"},
@@ -137,6 +178,27 @@ static const lk_foreign_option run_foreign[] = {
     {NULL, NULL},
 };
 
+#define NODE_LINE "lockstep train --nnodes 2 --node-rank 1 --master-addr HOST -n 4"
+
+static const lk_foreign_option train_foreign[] = {
+    {"-nr", "write --node-rank: " NODE_LINE},
+    {"--nr", "write --node-rank: " NODE_LINE},
+    {"-ip", "write --master-addr: " NODE_LINE},
+    {"--nodes", "write --nnodes: " NODE_LINE},
+    {"-g", "write -n for the ranks on this node: lockstep train -n 4"},
+    {"--gpus", "write -n for the ranks on this node: lockstep train -n 4"},
+    {"--port", "write --master-port: " NODE_LINE " --master-port 29500"},
+    {"--local-rank", "leave it out: LOCAL_RANK is in the environment"},
+    {"--dist-url", "write --init-method: lockstep train --init-method tcp://HOST:PORT --rank 0 --world-size 2"},
+    {"--dist-backend", "write --backend: lockstep train -n 4 --backend auto"},
+    {NULL, NULL},
+};
+
+static const lk_foreign_option *find_foreign(unsigned bit)
+{
+    return bit == LK_CMD_RUN ? run_foreign : bit == LK_CMD_TRAIN ? train_foreign : NULL;
+}
+
 lk_option_set lk__args_options(const char *command, unsigned bit, size_t max_words)
 {
     return (lk_option_set){.rows = table,
@@ -145,7 +207,7 @@ lk_option_set lk__args_options(const char *command, unsigned bit, size_t max_wor
                            .command = command,
                            .max_words = max_words,
                            .ends_at_word = bit == LK_CMD_RUN,
-                           .foreign = bit == LK_CMD_RUN ? run_foreign : NULL};
+                           .foreign = find_foreign(bit)};
 }
 
 lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, lk_args *out)
@@ -157,7 +219,10 @@ lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, 
     args.word_count = parsed.word_count;
     args.schedule_given = lk__options_given(set, &parsed, "schedule");
     args.gamma_given = lk__options_given(set, &parsed, "gamma");
+    args.run.nnodes_given = lk__options_given(set, &parsed, "nnodes");
     args.run.node_rank_given = lk__options_given(set, &parsed, "node-rank");
+    args.run.rank_given = lk__options_given(set, &parsed, "rank");
+    args.run.bind_given = lk__options_given(set, &parsed, "bind");
     args.run.program = parsed.rest;
     *out = args;
     return LK_OK;
@@ -202,14 +267,32 @@ static void complete_save_path(lk_args *args)
     args->train.save_model = args->save_path;
 }
 
+/* A step of K batches is a batch of K times the samples in K times the shards. */
+static lk_status complete_batch(lk_args *args)
+{
+    lk_train_opts *opts = &args->train;
+    opts->accumulate = args->accumulate ? args->accumulate : 1;
+    if (opts->accumulate > (size_t)LK_MAX_SHARDS / (size_t)opts->shards)
+        return lk__fail(LK_STATUS_USAGE,
+                        "--accumulate %zu makes %zu shards of --shards %d, and at most %d are possible; give fewer of "
+                        "one",
+                        opts->accumulate, opts->accumulate * (size_t)opts->shards, opts->shards, LK_MAX_SHARDS);
+    opts->batch *= opts->accumulate;
+    opts->shards *= (int)opts->accumulate;
+    return LK_OK;
+}
+
 lk_status lk__args_complete(lk_args *args)
 {
+    lk_device_choice choice = {.devices = args->device_names, .gpu_ids = args->gpu_ids, .no_cuda = args->no_cuda};
     LK_TRY(complete_schedule(args));
+    LK_TRY(complete_batch(args));
+    LK_TRY(lk__devices_choose(&choice, lk__device_list, &args->devices));
     complete_save_path(args);
     if (!args->train.data)
         args->train.data = "digits";
     args->train.bn = args->bn == 0 ? LK_BN_BATCH : LK_BN_SHARD;
-    /* Both choices of --devices are the CPU: this build has no other. */
-    args->train.device = "cpu";
+    args->train.bucket_bytes = (size_t)(args->bucket_mb * (1 << 20));
+    args->train.device = args->devices.name[0];
     return LK_OK;
 }

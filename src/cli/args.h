@@ -2,6 +2,7 @@
 #ifndef LK_CLI_ARGS_H
 #define LK_CLI_ARGS_H
 
+#include "cli/devices.h"
 #include "cli/options.h"
 #include "train/train.h"
 
@@ -18,26 +19,49 @@ enum {
 
 enum { LK_SCHEDULE_BYTES = 64, LK_PATH_BYTES = 4096 };
 
-/* Options of run. */
+/* How ranks are started: options of run, and of train. */
 typedef struct lk_run_args {
-    const char *nproc; /* a number, or "auto" */
+    const char *nproc; /* a number, or "auto"; NULL: not given */
     int nnodes, node_rank, master_port, max_restarts, bind;
     const char *master_addr, *init_method, *rdzv_endpoint, *log_dir;
-    double timeout;
-    bool standalone, node_rank_given;
+    double timeout; /* 0: not given */
+    bool standalone;
     char *const *program; /* and its arguments, NULL after the last */
+    int rank, world_size; /* of a rank started by hand; world_size 0: not given */
+    bool nnodes_given, node_rank_given, bind_given, rank_given;
 } lk_run_args;
+
+/* Places in the choices of --parallel. */
+typedef enum lk_parallel {
+    LK_PARALLEL_AUTO,
+    LK_PARALLEL_SINGLE,
+    LK_PARALLEL_DP,
+    LK_PARALLEL_DDP,
+    LK_PARALLEL_PP
+} lk_parallel;
+extern const char *const lk__parallel_names[];
+
+/* Places in the choices of --log-ranks. */
+typedef enum lk_log_ranks { LK_LOG_RANKS_ONE, LK_LOG_RANKS_ALL } lk_log_ranks;
 
 typedef struct lk_args {
     lk_train_opts train; /* data is NULL when --data was not given */
-    int bn, devices;     /* places in the choices of --bn and --devices */
+    int bn;              /* place in the choices of --bn */
+    char device_names[LK_LIST_BYTES], gpu_ids[LK_LIST_BYTES];
+    bool no_cuda;
+    lk_device_list devices; /* what those come to; filled by lk__args_complete */
+    int parallel;           /* an lk_parallel */
+    int log_ranks;          /* an lk_log_ranks */
+    size_t accumulate;
+    double bucket_mb;
     double gamma;
     size_t log_interval;
     size_t steps, repeat; /* of bench */
     lk_run_args run;
-    int nproc;           /* ranks to start */
-    const char *backend; /* NULL: the default */
-    size_t max_bytes, runs;
+    int nproc;              /* ranks to start; 0: not given */
+    const char *backend;    /* NULL: the default */
+    size_t max_bytes, runs; /* runs 0: not given */
+    bool independent;
     bool quiet, json, help;
     const char *words[LK_WORDS_MAX];
     size_t word_count;

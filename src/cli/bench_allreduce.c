@@ -30,7 +30,7 @@
 
 static const size_t sizes[] = {4,        16,        64,      256,     1 << 10,  4 << 10,  16 << 10,
                                64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 100000000};
-enum { SIZES = sizeof sizes / sizeof *sizes, MAX_RUNS = 99, BATCHES = 9 };
+enum { SIZES = sizeof sizes / sizeof *sizes, MAX_RUNS = 99, BATCHES = 9, DEFAULT_RANKS = 2, DEFAULT_RUNS = 5 };
 
 /* Set for the ranks that mpirun starts. */
 #define PEER_VARIABLE "LOCKSTEP_BENCH_OPENMPI"
@@ -41,6 +41,7 @@ static const char *const peer_names[] = {"lockstep", "lockstep, plain memory", "
 
 typedef struct bench {
     const lk_args *args;
+    int ranks;
     size_t largest; /* bytes */
     int runs;
     bool present[PEERS];
@@ -123,7 +124,7 @@ static lk_status run_rank(const bench *b, int rank, lk_group *group)
 {
     double unused[SIZES];
     float *plain = NULL;
-    summer with = {.group = group, .rank = rank, .ranks = b->args->nproc};
+    summer with = {.group = group, .rank = rank, .ranks = b->ranks};
     lk_status status;
     LK_TRY(lk_group_alloc(group, b->largest, (void **)&with.data));
     double *seconds = rank == 0 ? b->seconds[b->run][GROUP_MEMORY] : unused;
@@ -183,7 +184,7 @@ static FILE *start_mpirun(const bench *b, pid_t *pid)
 {
     char ranks[16], largest[32];
     int ends[2];
-    snprintf(ranks, sizeof ranks, "%d", b->args->nproc);
+    snprintf(ranks, sizeof ranks, "%d", b->ranks);
     snprintf(largest, sizeof largest, "--max-bytes=%zu", b->largest);
     bool tcp = b->args->backend && strcmp(b->args->backend, "tcp") == 0;
     const char *argv[] = {"mpirun",
@@ -296,7 +297,7 @@ static double overall(const bench *b, int peer, size_t size)
 
 static double bus_factor(const bench *b)
 {
-    return 2.0 * (b->args->nproc - 1) / b->args->nproc;
+    return 2.0 * (b->ranks - 1) / b->ranks;
 }
 
 static void print_json(const bench *b, int peer, size_t size)
@@ -306,7 +307,7 @@ static void print_json(const bench *b, int peer, size_t size)
     cJSON_AddStringToObject(object, "bench", "allreduce");
     cJSON_AddStringToObject(object, "peer", peer_names[peer]);
     cJSON_AddStringToObject(object, "backend", b->args->backend ? b->args->backend : "auto");
-    cJSON_AddNumberToObject(object, "ranks", b->args->nproc);
+    cJSON_AddNumberToObject(object, "ranks", b->ranks);
     cJSON_AddNumberToObject(object, "bytes", (double)sizes[size]);
     cJSON_AddNumberToObject(object, "us", 1e6 * seconds);
     cJSON_AddNumberToObject(object, "algbw_gb_s", 1e-9 * (double)sizes[size] / seconds);
@@ -332,7 +333,7 @@ static void print_row(const bench *b, size_t size)
 static void print_table(const bench *b)
 {
     const lk_args *args = b->args;
-    printf("allreduce of floats, %d rank%s, backend %s; medians of %d runs\n", args->nproc, args->nproc == 1 ? "" : "s",
+    printf("allreduce of floats, %d rank%s, backend %s; medians of %d runs\n", b->ranks, b->ranks == 1 ? "" : "s",
            args->backend ? args->backend : "auto", b->runs);
     printf("%10s", "");
     for (int peer = 0; peer < PEERS; peer++)
@@ -367,7 +368,7 @@ static bool installed(const char *program)
 static lk_status run_all(bench *b)
 {
     for (b->run = 0; b->run < b->runs; b->run++) {
-        LK_TRY(lk_spawn(b->args->nproc, rank_main, b));
+        LK_TRY(lk_spawn(b->ranks, rank_main, b));
         if (b->present[OPEN_MPI])
             LK_TRY(run_openmpi(b));
     }
@@ -376,7 +377,10 @@ static lk_status run_all(bench *b)
 
 lk_status lk__bench_allreduce(const lk_args *args)
 {
-    bench b = {.args = args, .largest = args->max_bytes, .runs = (int)args->runs};
+    bench b = {.args = args,
+               .ranks = args->nproc ? args->nproc : DEFAULT_RANKS,
+               .largest = args->max_bytes,
+               .runs = args->runs ? (int)args->runs : DEFAULT_RUNS};
     if (getenv(PEER_VARIABLE))
         return run_openmpi_rank(args);
     const lk_transport_type *transport;
@@ -388,9 +392,9 @@ lk_status lk__bench_allreduce(const lk_args *args)
         return lk__fail_memory(bytes, "the times of all runs");
     b.seconds = shared;
     b.present[GROUP_MEMORY] = b.present[PLAIN_MEMORY] = true;
-    b.present[OPEN_MPI] = args->nproc > 1 && installed("mpirun");
+    b.present[OPEN_MPI] = b.ranks > 1 && installed("mpirun");
     if (!b.present[OPEN_MPI] && !args->json)
-        printf("Open MPI is not measured: %s\n", args->nproc > 1 ? "mpirun is not installed" : "one rank only");
+        printf("Open MPI is not measured: %s\n", b.ranks > 1 ? "mpirun is not installed" : "one rank only");
     lk_status status = run_all(&b);
     if (status == LK_OK && args->json)
         print_all_json(&b);

@@ -1,21 +1,197 @@
-/* cmd_train.c - `lockstep train`. */
+/* cmd_train.c - `lockstep train`: starts ranks, or is one or several of them. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
 #include "cli/cli.h"
+#include "cli/join.h"
+#include "cli/launch.h"
+#include "cli/mode.h"
 #include "cli/report.h"
+
+/* Seconds that a rank with nothing new to say leaves to the one that failed
+ * first, so that its launcher hears that one and ends this one meanwhile. */
+static const long LINGER_NS = 500 * 1000 * 1000;
+
+enum { SHOWN_CALLS = 5 };
+
+/* A run as this process sees it. */
+typedef struct train_command {
+    lk_args *args;
+    lk_join join;
+    lk_device_list devices; /* of this process */
+    lk_mode mode;
+    bool data_given;
+    double exec_at;
+} train_command;
+
+static void print_notice(void *arg, const char *text)
+{
+    (void)arg;
+    fprintf(stderr, "lockstep train: %s\n", text);
+}
+
+static lk_status choose_mode(train_command *t, int processes, int devices)
+{
+    lk_train_opts *opts = &t->args->train;
+    lk_mode_facts facts = {.asked = (lk_parallel)t->args->parallel,
+                           .processes = processes,
+                           .devices = devices,
+                           .stages = opts->stages,
+                           .pipelined = opts->pipelined};
+    return lk__mode_choose(&facts, &t->mode);
+}
+
+static lk_status take_devices(train_command *t, int local_rank, int local_size)
+{
+    bool dp = t->args->parallel == LK_PARALLEL_DP;
+    return lk__devices_share(&t->args->devices, dp, local_rank, local_size, &t->devices);
+}
+
+/* ---- failures ------------------------------------------------------------------ */
+
+static void linger(void)
+{
+    fflush(NULL);
+    nanosleep(&(struct timespec){.tv_nsec = LINGER_NS}, NULL);
+}
+
+/* The end of the group's history: here the engine makes the calls, hundreds a
+ * second, and those that matter are the last. */
+static void print_calls(const lk_train_failure *failure)
+{
+    const char *from = failure->history + strlen(failure->history);
+    for (int lines = 0; from > failure->history; from--) {
+        if (from[-1] == '\n' && lines++ == SHOWN_CALLS)
+            break;
+    }
+    fprintf(stderr, "the last calls of rank %d:\n%s", failure->rank, from);
+}
+
+/* Prints a failure and returns the exit status. Of what all ranks fail at alike,
+ * rank 0 tells first; a launcher then ends the others before they repeat it. */
+static int fail(const train_command *t, lk_status status, const lk_train_failure *failure)
+{
+    bool launched = t->join.way == LK_JOIN_ENV;
+    bool alike = failure->fault == LK_FAULT_SETUP || failure->fault == LK_FAULT_COMMON;
+    if (launched && alike && t->join.rank > 0)
+        linger();
+    if (failure->history)
+        print_calls(failure);
+    int code = lk__cli_fail(lk__fail(status, "%s", failure->detail));
+    if (launched && failure->fault == LK_FAULT_PEER)
+        linger();
+    return code;
+}
+
+static int fail_setup(const train_command *t, lk_status status)
+{
+    lk_train_failure failure = {.status = status, .fault = LK_FAULT_SETUP, .rank = -1};
+    snprintf(failure.detail, sizeof failure.detail, "%s", lk_error_detail());
+    return fail(t, status, &failure);
+}
+
+/* ---- the ranks of this process ------------------------------------------------ */
+
+static int run_ranks(train_command *t)
+{
+    lk_args *args = t->args;
+    lk_report reports[LK_DEVICES_MAX];
+    lk_train_events events[LK_DEVICES_MAX];
+    const char *devices[LK_DEVICES_MAX];
+    for (int i = 0; i < t->devices.count; i++) {
+        reports[i] = (lk_report){.args = args,
+                                 .parallel = t->mode.parallel,
+                                 .data_given = t->data_given,
+                                 .exec_at = t->exec_at,
+                                 .terminal = isatty(STDERR_FILENO) == 1};
+        events[i] = lk__report_events(&reports[i]);
+        devices[i] = t->devices.name[i];
+    }
+    lk_train_ranks ranks = {.opts = &args->train,
+                            .count = t->devices.count,
+                            .first = t->join.rank * t->devices.count,
+                            .devices = devices,
+                            .group = &t->join.group,
+                            .alone = t->join.way == LK_JOIN_ALONE,
+                            .events = events};
+    lk_train_result result;
+    lk_train_failure failure;
+    lk_status status = lk__train(&ranks, &result, &failure);
+    lk__report_clear(&reports[0]);
+    if (status == LK_OK)
+        return LK_EXIT_DONE;
+    int code = fail(t, status, &failure);
+    lk__train_failure_fini(&failure);
+    return code;
+}
+
+static int train_here(train_command *t)
+{
+    lk_status status = take_devices(t, t->join.local_rank, t->join.local_size);
+    if (status == LK_OK)
+        status = choose_mode(t, t->join.processes, t->devices.count);
+    if (status != LK_OK)
+        return fail_setup(t, status);
+    if (*t->mode.whole)
+        t->args->train.stages = t->mode.whole;
+    t->join.group.notice = print_notice;
+    return run_ranks(t);
+}
+
+/* ---- ranks that this process starts ------------------------------------------- */
+
+/* A rank, in a fork of the process that was started with -n. */
+static int rank_main(int rank, void *arg)
+{
+    train_command *t = arg;
+    lk_run_args *run = &t->args->run;
+    (void)rank;
+    /* As in main: a write past the limit of file sizes fails, and is told. */
+    signal(SIGXFSZ, SIG_IGN);
+    /* The launcher has used these; the rank finds the rest in its environment. */
+    *run = (lk_run_args){.timeout = run->timeout};
+    lk_status status = lk__join_find(t->args, &t->join);
+    return status == LK_OK ? train_here(t) : fail_setup(t, status);
+}
+
+/* What would fail at every rank is told before there are any. Of several nodes,
+ * only the ranks know how many they are. */
+static lk_status check_ranks(train_command *t, const lk_run_opts *opts)
+{
+    LK_TRY(take_devices(t, 0, opts->nproc));
+    return opts->nnodes == 1 ? choose_mode(t, opts->nproc, t->devices.count) : LK_OK;
+}
+
+static int launch(train_command *t)
+{
+    lk_run_opts opts;
+    lk_status status = lk__launch_options("train", t->args, &opts);
+    if (status == LK_OK)
+        status = check_ranks(t, &opts);
+    if (status != LK_OK)
+        return lk__cli_fail(status);
+    if (opts.nproc == 1 && opts.nnodes == 1) {
+        t->join.way = LK_JOIN_ALONE;
+        return train_here(t);
+    }
+    opts.fn = rank_main;
+    opts.fn_arg = t;
+    opts.plain = true;
+    return lk__launch("train", &opts);
+}
 
 int lk__cmd_train(lk_args *args)
 {
-    bool data_given = args->train.data != NULL;
+    train_command t = {.args = args, .data_given = args->train.data != NULL};
+    t.exec_at = lk__clock() - lk__since_exec();
     lk_status status = lk__args_complete(args);
+    if (status == LK_OK)
+        status = lk__join_find(args, &t.join);
     if (status != LK_OK)
-        return lk__cli_fail(status);
-    lk_report report;
-    lk__report_init(&report, args, data_given);
-    lk_train_events events = lk__report_events(&report);
-    lk_train_result result;
-    status = lk__train(&args->train, &events, &result);
-    lk__report_clear(&report);
-    if (status != LK_OK)
-        return lk__cli_fail(status);
-    lk__report_end(&report, &result);
-    return LK_EXIT_DONE;
+        return fail_setup(&t, status);
+    return t.join.way == LK_JOIN_LAUNCH ? launch(&t) : train_here(&t);
 }

@@ -12,7 +12,14 @@
 #include "cli/cli.h"
 
 static const lk_command commands[] = {
-    {"train", "[options]", "train a model", "", LK_CMD_TRAIN, 0, 0, "", lk__cmd_train},
+    {"train", "[options]", "train a model",
+     "  lockstep train --data mnist --save-model            one process\n"
+     "  lockstep train -n 4                                  four ranks here\n"
+     "  lockstep train --devices cpu:0,cpu:1                 two ranks in one process\n"
+     "  lockstep train -n 2 --stages 2 --pipelined           a model in two stages\n"
+     "  lockstep train --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 -n 4   (and 1 on the other node)\n"
+     "However the work is divided, the weights are the same bits.",
+     LK_CMD_TRAIN, 0, 0, "", lk__cmd_train},
     {"run", "[options] PROGRAM [ARGUMENTS]", "start any program as the ranks of a job, here or on several nodes",
      "  lockstep run -n 4 ./program\n"
      "  lockstep run --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 -n 4 python3 train.py   (and 1 on the other "

@@ -3,6 +3,7 @@
 #include "cli/options.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -115,6 +116,32 @@ static lk_status fail_empty(const lk_option_set *set, const lk_option *row)
     return lk__fail(LK_STATUS_USAGE, "%s: --%s is empty; it wants %s", set->command, row->name, row->arg);
 }
 
+static lk_status fail_long(const lk_option_set *set, const lk_option *row)
+{
+    return lk__fail(LK_STATUS_USAGE, "%s: --%s is longer than the %d characters that it may have", set->command,
+                    row->name, LK_LIST_BYTES - 1);
+}
+
+/* text is values with commas between them, none of them empty. */
+static lk_status set_list(const lk_option_set *set, const lk_option *row, const char *text, char *field)
+{
+    if (!*text)
+        return fail_empty(set, row);
+    if (strlen(text) >= LK_LIST_BYTES)
+        return fail_long(set, row);
+    for (const char *value = text;; value++) {
+        size_t length = strcspn(value, ",");
+        if (length == 0)
+            return lk__fail(LK_STATUS_USAGE, "%s: --%s '%s' has an empty value; it wants %s", set->command, row->name,
+                            text, row->arg);
+        value += length;
+        if (!*value)
+            break;
+    }
+    snprintf(field, LK_LIST_BYTES, "%s", text);
+    return LK_OK;
+}
+
 static lk_status set_value(const lk_option_set *set, const lk_option *row, const char *value, void *values)
 {
     void *field = (char *)values + row->offset;
@@ -148,6 +175,8 @@ static lk_status set_value(const lk_option_set *set, const lk_option *row, const
         return parse_real(set, row, value, field);
     case LK_OPTION_CHOICE:
         return set_choice(set, row, value, field);
+    case LK_OPTION_LIST:
+        return set_list(set, row, value, field);
     }
     return LK_OK;
 }
@@ -158,9 +187,15 @@ typedef struct command_line {
     void *values;
     lk_parsed parsed;
     const char *own[LK_OPTIONS_MAX]; /* by row: the value given under its own name, or NULL */
-    const char *next;                /* the word after the option, or NULL */
-    bool used_next;                  /* it was the option's value */
+    char *const *after;              /* the words after the option */
+    int after_count;
+    int used; /* of them: the option's values */
 } command_line;
+
+static bool same_field(const lk_option *a, const lk_option *b)
+{
+    return a->kind != LK_OPTION_ALIAS && b->kind != LK_OPTION_ALIAS && a->offset == b->offset;
+}
 
 /* The option that an alias stands for is in its row as "name=value". */
 static lk_status set_alias(command_line *line, const lk_option *row)
@@ -168,7 +203,7 @@ static lk_status set_alias(command_line *line, const lk_option *row)
     const lk_option_set *set = line->set;
     size_t length = strcspn(row->initial, "=");
     size_t target = find_row(set, row->initial, length);
-    assert(target < set->count);
+    assert(target < set->count && set->rows[target].kind != LK_OPTION_LIST);
     line->parsed.given[target] = true;
     return set_value(set, &set->rows[target], row->initial + length + 1, line->values);
 }
@@ -183,14 +218,58 @@ static lk_status fail_missing(const lk_option_set *set, const lk_option *row)
     return lk__fail(LK_STATUS_USAGE, "%s: --%s needs a value (%s)", set->command, row->name, arg);
 }
 
+/* The value is not what another spelling of the option has said. */
+static lk_status check_spellings(const command_line *line, size_t index, const char *value)
+{
+    const lk_option_set *set = line->set;
+    const lk_option *row = &set->rows[index];
+    for (size_t i = 0; i < set->count; i++) {
+        const lk_option *other = &set->rows[i];
+        const char *said = line->own[i];
+        if (i != index && said && same_field(row, other) && strcmp(said, value) != 0)
+            return lk__fail(LK_STATUS_USAGE, "%s: --%s %s and --%s %s contradict each other; give one", set->command,
+                            other->name, said, row->name, value);
+    }
+    return LK_OK;
+}
+
 /* Sets an option to a value that was written out. */
 static lk_status set_own(command_line *line, size_t index, const char *value)
 {
     const lk_option *row = &line->set->rows[index];
     if (row->kind == LK_OPTION_OPTIONAL && !*value)
         return fail_empty(line->set, row);
-    line->own[index] = value;
-    return set_value(line->set, row, value, line->values);
+    LK_TRY(check_spellings(line, index, value));
+    LK_TRY(set_value(line->set, row, value, line->values));
+    /* A list was put together for this call; what stays is the field. */
+    line->own[index] = row->kind == LK_OPTION_LIST ? (const char *)line->values + row->offset : value;
+    return LK_OK;
+}
+
+/* Whether a word goes on with a list that has count values. "-1" is a bad
+ * value, not an option. */
+static bool goes_on(const lk_option_set *set, const char *word, int count)
+{
+    if (word[0] == '-')
+        return isdigit((unsigned char)word[1]);
+    return count == 0 || set->max_words == 0 || !word[strspn(word, "0123456789,")];
+}
+
+/* The words of a list, one string. */
+static lk_status take_list(command_line *line, size_t index)
+{
+    const lk_option_set *set = line->set;
+    const lk_option *row = &set->rows[index];
+    char text[LK_LIST_BYTES] = "";
+    size_t length = 0;
+    assert(!set->ends_at_word);
+    for (; line->used < line->after_count && goes_on(set, line->after[line->used], line->used); line->used++) {
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s%s", line->used ? "," : "",
+                                   line->after[line->used]);
+        if (length >= sizeof text)
+            return fail_long(set, row);
+    }
+    return line->used ? set_own(line, index, text) : fail_missing(set, row);
 }
 
 /* value is what followed '=', or NULL. */
@@ -206,15 +285,17 @@ static lk_status apply(command_line *line, size_t index, const char *value)
         return set_alias(line, row);
     if (bare)
         return set_value(set, row, value, line->values);
-    const char *next = line->next;
-    bool optional = row->kind == LK_OPTION_OPTIONAL;
     if (value)
         return set_own(line, index, value);
+    if (row->kind == LK_OPTION_LIST)
+        return take_list(line, index);
+    const char *next = line->after_count > 0 ? line->after[0] : NULL;
+    bool optional = row->kind == LK_OPTION_OPTIONAL;
     /* "-1" may be a bad value, but "--x" is the next option. */
-    line->used_next = next && (optional ? next[0] != '-' : strncmp(next, "--", 2) != 0);
-    if (!line->used_next && !optional)
+    line->used = next && (optional ? next[0] != '-' : strncmp(next, "--", 2) != 0);
+    if (!line->used && !optional)
         return fail_missing(set, row);
-    return line->used_next ? set_own(line, index, next) : set_value(set, row, "", line->values);
+    return line->used ? set_own(line, index, next) : set_value(set, row, "", line->values);
 }
 
 /* A word that users bring along from another program. */
@@ -320,15 +401,16 @@ lk_status lk__options_parse(const lk_option_set *set, int argc, char *const *arg
     bool options = true; /* until "--" */
     for (int i = 0; i < argc && !line.parsed.rest; i++) {
         const char *word = argv[i];
-        line.next = i + 1 < argc ? argv[i + 1] : NULL;
-        line.used_next = false;
+        line.after = argv + i + 1;
+        line.after_count = argc - i - 1;
+        line.used = 0;
         if (options && strcmp(word, "--") == 0)
             options = false;
         else if (options && word[0] == '-' && word[1])
             LK_TRY(parse_option(&line, word));
         else
             LK_TRY(take_word(&line, &argv[i]));
-        i += line.used_next;
+        i += line.used;
     }
     LK_TRY(check_aliases(&line));
     *out = line.parsed;
@@ -338,7 +420,13 @@ lk_status lk__options_parse(const lk_option_set *set, int argc, char *const *arg
 bool lk__options_given(const lk_option_set *set, const lk_parsed *parsed, const char *name)
 {
     size_t row = find_row(set, name, strlen(name));
-    return row < set->count && parsed->given[row];
+    if (row == set->count)
+        return false;
+    for (size_t i = 0; i < set->count; i++) {
+        if (parsed->given[i] && (i == row || same_field(&set->rows[i], &set->rows[row])))
+            return true;
+    }
+    return false;
 }
 
 static void help_row(const lk_option *row, FILE *out)

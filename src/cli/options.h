@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 
-enum { LK_OPTIONS_MAX = 64, LK_WORDS_MAX = 4 };
+enum { LK_OPTIONS_MAX = 128, LK_WORDS_MAX = 4, LK_LIST_BYTES = 1024 };
 
 /* What follows the option, and the type of the field that it fills. */
 typedef enum lk_option_kind {
@@ -24,6 +24,7 @@ typedef enum lk_option_kind {
     LK_OPTION_SEED,     /* whole number below 2^63; uint64_t */
     LK_OPTION_REAL,     /* number in [min,max]; double */
     LK_OPTION_CHOICE,   /* one of choices; int, its place there */
+    LK_OPTION_LIST,     /* "0,1" or the words "0 1"; char[LK_LIST_BYTES], always "0,1", "" when not given */
     LK_OPTION_ALIAS     /* nothing; stands for the option in initial, "bn=batch" */
 } lk_option_kind;
 
@@ -33,7 +34,7 @@ typedef struct lk_option {
     char letter;       /* short form, 0 for none */
     unsigned commands; /* bits of the commands that have it */
     lk_option_kind kind;
-    size_t offset;              /* of the field in the struct of values */
+    size_t offset;              /* of the field; rows of one field are spellings of one option */
     const char *arg;            /* what the help calls the value */
     double min, max;            /* of numbers */
     const char *const *choices; /* of LK_OPTION_CHOICE, NULL after the last */
@@ -65,11 +66,15 @@ typedef struct lk_parsed {
 } lk_parsed;
 
 /* Fills values with the defaults, then with what argv says. Texts in values
- * point into argv or the table. Any failure is USAGE. */
+ * point into argv or the table; lists are copies. Of one option given twice the
+ * last counts, but two spellings of it must agree. A list given as words ends
+ * before the next option and, where the command takes words, before one that is
+ * no number; sets that end at a word have no lists. Any failure is USAGE. */
 lk_status lk__options_parse(const lk_option_set *set, int argc, char *const *argv, void *values,
                             lk_parsed *out) LK_CHECKED;
 
-/* Whether the option of this name was on the command line. */
+/* Whether the option of this name, or another spelling of it, was on the
+ * command line. */
 bool lk__options_given(const lk_option_set *set, const lk_parsed *parsed, const char *name);
 
 /* All options of the set with their defaults, by group. */

@@ -1,10 +1,10 @@
-/* report.c - log lines, JSON lines and progress of a training run. */
+/* report.c - log lines, JSON lines and progress of a training run, printed by
+ * rank 0 for all. What ranks print of themselves is in report_rank.c. */
 #include "cli/report.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "cli/cli.h"
@@ -13,7 +13,7 @@
 /* Seconds between two progress lines: redrawn in place, or one under another. */
 static const double redraw_every = 0.1, line_every = 10;
 
-static double percent(size_t part, size_t whole)
+double lk__percent(size_t part, size_t whole)
 {
     return whole ? 100.0 * (double)part / (double)whole : 0;
 }
@@ -23,16 +23,25 @@ static double rate(size_t samples, double seconds)
     return seconds > 0 ? (double)samples / seconds : 0;
 }
 
-void lk__report_init(lk_report *report, const lk_args *args, bool data_given)
-{
-    *report = (lk_report){.args = args, .data_given = data_given, .terminal = isatty(STDERR_FILENO) == 1};
-}
-
 void lk__report_clear(lk_report *report)
 {
     if (report->drawn)
         fputs("\r\033[K", stderr);
     report->drawn = false;
+}
+
+static void json_layout(cJSON *line, const lk_report *report, const lk_train_start *start)
+{
+    const lk_train_place *place = &start->place;
+    cJSON_AddStringToObject(line, "parallel", lk__parallel_names[report->parallel]);
+    cJSON_AddNumberToObject(line, "ranks", place->ranks);
+    cJSON_AddNumberToObject(line, "replicas", place->layout.replicas);
+    cJSON_AddNumberToObject(line, "stages", place->layout.stages);
+    cJSON *names = cJSON_AddArrayToObject(line, "stages_begin");
+    for (int i = 1; i < place->layout.stages; i++)
+        cJSON_AddItemToArray(names, cJSON_CreateString(start->cuts[i - 1]));
+    cJSON_AddStringToObject(line, "transport", place->transport);
+    cJSON_AddNumberToObject(line, "better_shards", start->better_shards);
 }
 
 static void json_start(const lk_report *report, const lk_train_start *start)
@@ -50,7 +59,7 @@ static void json_start(const lk_report *report, const lk_train_start *start)
     cJSON_AddNumberToObject(line, "classes", (double)start->train->classes);
     cJSON_AddStringToObject(line, "model", opts->model);
     cJSON_AddNumberToObject(line, "parameters", (double)start->parameters);
-    cJSON_AddStringToObject(line, "device", opts->device);
+    cJSON_AddStringToObject(line, "device", start->place.device);
     cJSON_AddNumberToObject(line, "threads", start->threads);
     cJSON_AddNumberToObject(line, "shards", opts->shards);
     cJSON_AddRawToObject(line, "seed", seed);
@@ -58,7 +67,52 @@ static void json_start(const lk_report *report, const lk_train_start *start)
     cJSON_AddStringToObject(line, "schedule", opts->schedule);
     cJSON_AddNumberToObject(line, "batch_size", (double)opts->batch);
     cJSON_AddNumberToObject(line, "steps", (double)start->steps);
+    json_layout(line, report, start);
     lk__json_line(line);
+}
+
+/* "2 stages x 2 replicas (stage 1 begins with fc1), " */
+static void print_grid(const lk_train_start *start)
+{
+    const lk_layout *layout = &start->place.layout;
+    if (layout->stages < 2)
+        return;
+    printf("%d stages x %d replica%s (", layout->stages, layout->replicas, layout->replicas == 1 ? "" : "s");
+    for (int i = 1; i < layout->stages; i++)
+        printf("%sstage %d begins with %s", i > 1 ? ", " : "", i, start->cuts[i - 1]);
+    printf("), ");
+}
+
+/* Where it is computed: "cpu with 2 threads", "ddp, 4 ranks over shm with 1
+ * thread each". */
+static void print_ranks(const lk_report *report, const lk_train_start *start)
+{
+    const lk_train_place *place = &start->place;
+    const char *plural = start->threads == 1 ? "" : "s";
+    if (place->ranks == 1) {
+        printf("%s with %d thread%s", place->device, start->threads, plural);
+        return;
+    }
+    printf("%s, ", lk__parallel_names[report->parallel]);
+    print_grid(start);
+    printf("%d ranks over %s with %d thread%s each", place->ranks, place->transport, start->threads, plural);
+}
+
+/* What a user may not expect of these options together. */
+static void print_hints(const lk_report *report, const lk_train_start *start)
+{
+    const lk_train_opts *opts = &report->args->train;
+    const lk_layout *layout = &start->place.layout;
+    bool stages = layout->stages > 1 && opts->pipelined;
+    if (layout->one_wave && stages)
+        printf("--pipelined has little effect here: BatchNorm under --bn batch needs the whole batch at once, and the "
+               "stages take turns, segment by segment; --bn shard lets them work at the same time\n");
+    if (layout->one_wave && (opts->micro_batch || opts->accumulate > 1))
+        printf("%s has no effect here: BatchNorm under --bn batch needs the whole batch at once\n",
+               opts->micro_batch ? "--micro-batch" : "the smaller memory of --accumulate");
+    if (start->better_shards % (int)opts->accumulate == 0 && start->better_shards)
+        printf("%d shards cannot be shared evenly by %d replicas: --shards %d is faster, with a result of its own\n",
+               opts->shards, layout->replicas, start->better_shards / (int)opts->accumulate);
 }
 
 static void text_start(const lk_report *report, const lk_train_start *start)
@@ -73,20 +127,35 @@ static void text_start(const lk_report *report, const lk_train_start *start)
     printf("%zu training", start->train->count);
     if (start->test)
         printf(" and %zu test", start->test->count);
-    printf(" samples, %zu classes), model %s (%zu parameters), %s with %d thread%s, %d shard%s, seed %" PRIu64 "\n",
-           start->train->classes, opts->model, start->parameters, opts->device, start->threads,
-           start->threads == 1 ? "" : "s", opts->shards, opts->shards == 1 ? "" : "s", opts->seed);
-    if (opts->micro_batch && start->one_wave)
-        printf("--micro-batch has no effect here: BatchNorm under --bn batch needs the whole batch at once\n");
+    printf(" samples, %zu classes), model %s (%zu parameters), ", start->train->classes, opts->model,
+           start->parameters);
+    print_ranks(report, start);
+    printf(", %d shard%s, seed %" PRIu64 "\n", opts->shards, opts->shards == 1 ? "" : "s", opts->seed);
+    print_hints(report, start);
 }
 
+static bool prints_own(const lk_report *report)
+{
+    return report->args->log_ranks == LK_LOG_RANKS_ALL;
+}
+
+/* Lines that are put together of pieces stay whole among those of other ranks of
+ * this process. */
 static void on_start(void *arg, const lk_train_start *start)
 {
     lk_report *report = arg;
     report->train_count = start->train->count;
     report->batches = start->batches;
     report->steps = start->steps;
-    (report->args->json ? json_start : text_start)(report, start);
+    report->rank = start->place.rank;
+    report->ranks = start->place.ranks;
+    report->stage = start->place.layout.stage;
+    flockfile(stdout);
+    if (report->rank == 0)
+        (report->args->json ? json_start : text_start)(report, start);
+    funlockfile(stdout);
+    if (prints_own(report))
+        lk__report_rank_start(report, start);
 }
 
 static void json_step(const lk_train_step *step)
@@ -97,7 +166,7 @@ static void json_step(const lk_train_step *step)
     cJSON_AddNumberToObject(line, "batch", (double)step->batch);
     cJSON_AddNumberToObject(line, "step", (double)step->step);
     cJSON_AddNumberToObject(line, "loss", step->metrics.loss);
-    cJSON_AddNumberToObject(line, "accuracy", percent(step->metrics.correct, step->metrics.count));
+    cJSON_AddNumberToObject(line, "accuracy", lk__percent(step->metrics.correct, step->metrics.count));
     cJSON_AddNumberToObject(line, "lr", step->lr);
     cJSON_AddNumberToObject(line, "img_per_s", rate(step->samples, step->train_seconds));
     cJSON_AddNumberToObject(line, "seconds", step->seconds);
@@ -107,7 +176,7 @@ static void json_step(const lk_train_step *step)
 static void text_step(const lk_report *report, const lk_train_step *step)
 {
     printf("Train Epoch: %zu [%zu/%zu (%.0f%%)]\tLoss: %.6f\n", step->epoch, step->seen, report->train_count,
-           percent(step->batch, report->batches), step->metrics.loss);
+           lk__percent(step->batch, report->batches), step->metrics.loss);
 }
 
 /* Redrawn in place on a terminal; elsewhere a plain line now and then. */
@@ -130,21 +199,24 @@ static void on_step(void *arg, const lk_train_step *step)
 {
     lk_report *report = arg;
     if (step->step == 1)
-        report->first_step_s = lk__since_exec();
+        report->first_step_s = lk__clock() - report->exec_at;
     if (step->batch % report->args->log_interval == 0) {
         lk__report_clear(report);
-        if (report->args->json)
+        if (report->rank == 0 && report->args->json)
             json_step(step);
-        else
+        else if (report->rank == 0)
             text_step(report, step);
+        if (prints_own(report))
+            lk__report_rank_step(report, step);
     }
-    progress(report, step);
+    if (report->rank == 0)
+        progress(report, step);
 }
 
 static void text_metrics(const lk_metrics *metrics)
 {
     printf("Test set: Average loss: %.4f, Accuracy: %zu/%zu (%.0f%%)\n", metrics->loss, metrics->correct,
-           metrics->count, percent(metrics->correct, metrics->count));
+           metrics->count, lk__percent(metrics->correct, metrics->count));
 }
 
 static cJSON *json_metrics(const lk_metrics *metrics)
@@ -154,7 +226,7 @@ static cJSON *json_metrics(const lk_metrics *metrics)
     cJSON_AddNumberToObject(line, "loss", metrics->loss);
     cJSON_AddNumberToObject(line, "correct", (double)metrics->correct);
     cJSON_AddNumberToObject(line, "count", (double)metrics->count);
-    cJSON_AddNumberToObject(line, "accuracy", percent(metrics->correct, metrics->count));
+    cJSON_AddNumberToObject(line, "accuracy", lk__percent(metrics->correct, metrics->count));
     return line;
 }
 
@@ -170,6 +242,8 @@ static void on_test(void *arg, const lk_train_test *test)
 {
     lk_report *report = arg;
     lk__report_clear(report);
+    if (report->rank != 0)
+        return;
     if (!report->args->json) {
         text_metrics(&test->metrics);
         return;
@@ -179,11 +253,6 @@ static void on_test(void *arg, const lk_train_test *test)
     cJSON_AddNumberToObject(line, "train_loss", test->train_loss);
     cJSON_AddNumberToObject(line, "seconds", test->seconds);
     lk__json_line(line);
-}
-
-lk_train_events lk__report_events(lk_report *report)
-{
-    return (lk_train_events){.arg = report, .start = on_start, .step = on_step, .test = on_test};
 }
 
 static void json_end(const lk_report *report, const lk_train_result *result)
@@ -199,20 +268,37 @@ static void json_end(const lk_report *report, const lk_train_result *result)
     cJSON_AddNumberToObject(line, "img_per_s", rate(result->samples, result->train_seconds));
     cJSON_AddNumberToObject(line, "first_step_s", report->first_step_s);
     cJSON_AddNumberToObject(line, "peak_rss_mb", lk__peak_rss_mb());
+    cJSON_AddNumberToObject(line, "ranks", result->ranks);
+    cJSON_AddNumberToObject(line, "wait_gradients_s", result->waits.gradients);
+    cJSON_AddNumberToObject(line, "wait_other_s", result->waits.other);
     cJSON_AddStringToObject(line, "state_hash", hash);
     cJSON_AddStringToObject(line, "saved", result->saved);
     lk__json_line(line);
 }
 
-void lk__report_end(lk_report *report, const lk_train_result *result)
+static void text_end(const lk_train_result *result)
 {
-    lk__report_clear(report);
-    if (report->args->json) {
-        json_end(report, result);
-        return;
-    }
     printf("Total Training Time %.2f seconds\n", result->seconds);
     if (*result->saved)
         printf("Model saved to %s\n", result->saved);
     printf("State hash %016" PRIx64 "\n", result->hash);
+}
+
+static void on_end(void *arg, const lk_train_result *result)
+{
+    lk_report *report = arg;
+    lk__report_clear(report);
+    if (prints_own(report))
+        lk__report_rank_end(report, result);
+    if (report->rank != 0)
+        return;
+    if (report->args->json)
+        json_end(report, result);
+    else
+        text_end(result);
+}
+
+lk_train_events lk__report_events(lk_report *report)
+{
+    return (lk_train_events){.arg = report, .start = on_start, .step = on_step, .test = on_test, .end = on_end};
 }

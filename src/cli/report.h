@@ -7,23 +7,34 @@
 
 #include "cli/args.h"
 
+/* Of one rank. */
 typedef struct lk_report {
     const lk_args *args;
+    lk_parallel parallel;
     bool data_given;
+    double exec_at;      /* when the program was started, on lk__clock() */
     bool terminal;       /* stderr is one: progress is redrawn in place */
     bool drawn;          /* a progress line is on the terminal's last line */
     double drawn_at;     /* run seconds of the last progress */
-    double first_step_s; /* from exec to the end of the first step */
+    double first_step_s; /* from the program's start to the end of the first step */
     size_t train_count;
     size_t batches, steps;
+    int rank, ranks, stage; /* known from the start on */
 } lk_report;
 
-/* args must outlive the report. */
-void lk__report_init(lk_report *report, const lk_args *args, bool data_given);
+/* What rank 0 prints for all; nothing but its own lines at the others, and those
+ * with --log-ranks all only. report must stay where it is. */
 lk_train_events lk__report_events(lk_report *report);
 /* Removes the progress line from the terminal. */
 void lk__report_clear(lk_report *report);
-void lk__report_end(lk_report *report, const lk_train_result *result);
+
+/* Lines of a rank's own. */
+void lk__report_rank_start(const lk_report *report, const lk_train_start *start);
+void lk__report_rank_step(const lk_report *report, const lk_train_step *step);
+void lk__report_rank_end(const lk_report *report, const lk_train_result *result);
+
+/* Shared by both kinds of lines. */
+double lk__percent(size_t part, size_t whole);
 
 /* The line of an evaluation on its own. */
 void lk__report_metrics(const lk_metrics *metrics, bool json);

@@ -46,15 +46,24 @@ static lk_status find_method(const char *text, const lk_method **out, const char
     return lk__fail(LK_STATUS_USAGE, "no init method '%s'; known are: %s", text, known);
 }
 
-lk_status lk__meeting_rank(lk_meeting *meeting, long long rank, long long size)
+lk_status lk__meeting_rank(lk_meeting *meeting, const lk_group_opts *opts, long long rank, long long size)
 {
+    int threads = opts->threads == 0 ? 1 : opts->threads;
+    if (threads < 1)
+        return lk__fail(LK_STATUS_USAGE, "a process cannot have %d ranks: it has at least 1", threads);
+    if (opts->thread < 0 || opts->thread >= threads)
+        return lk__fail(LK_STATUS_USAGE, "thread %d is impossible in a process of %d ranks: they count from 0 to %d",
+                        opts->thread, threads, threads - 1);
     if (size < 1 || size > LK_MAX_RANKS)
         return lk__fail(LK_STATUS_USAGE, "a world size of %lld is impossible: it is from 1 to %d", size, LK_MAX_RANKS);
     if (rank < 0 || rank >= size)
         return lk__fail(LK_STATUS_USAGE, "rank %lld is impossible in a world of %lld: ranks count from 0 to %lld", rank,
                         size, size - 1);
-    meeting->rank = (int)rank;
-    meeting->size = (int)size;
+    if (threads > LK_MAX_RANKS / size)
+        return lk__fail(LK_STATUS_USAGE, "%lld processes with %d ranks each are too many: a world has at most %d ranks",
+                        size, threads, LK_MAX_RANKS);
+    meeting->rank = (int)rank * threads + opts->thread;
+    meeting->size = (int)size * threads;
     return LK_OK;
 }
 

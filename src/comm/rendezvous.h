@@ -76,8 +76,9 @@ void lk__meeting_over(lk_meeting *meeting);
 /* Also closes fd, if it still has one. */
 void lk__meeting_close(lk_meeting *meeting);
 
-/* For methods: rank and world size of the options, checked. */
-lk_status lk__meeting_rank(lk_meeting *meeting, long long rank, long long size) LK_CHECKED;
+/* For methods: checks rank and world size, which count processes, and turns them
+ * into those of this thread. */
+lk_status lk__meeting_rank(lk_meeting *meeting, const lk_group_opts *opts, long long rank, long long size) LK_CHECKED;
 /* One attempt at an address: connect and handshake, within `seconds`. */
 lk_status lk__meeting_call_at(lk_meeting *meeting, const char *host, int port, double seconds) LK_CHECKED;
 /* listen and call over host and ports, shared by env:// and tcp://. */

@@ -63,7 +63,7 @@ static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char
         return lk__fail(LK_STATUS_USAGE, "env:// takes nothing after it, but was given '%s'", rest);
     LK_TRY(read_number("WORLD_SIZE", 1, LK_MAX_RANKS, &size));
     LK_TRY(read_number("RANK", 0, size - 1, &rank));
-    LK_TRY(lk__meeting_rank(meeting, rank, size));
+    LK_TRY(lk__meeting_rank(meeting, opts, rank, size));
     LK_TRY(read_address(meeting));
     /* Run id and port tell jobs apart; the address may be spelt in many ways. */
     const char *run = getenv("TORCHELASTIC_RUN_ID");

@@ -275,7 +275,7 @@ static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char
     if (strlen(rest) >= sizeof meeting->path)
         return lk__fail(LK_STATUS_USAGE, "the path of file:// is longer than %zu characters", sizeof meeting->path - 1);
     snprintf(meeting->path, sizeof meeting->path, "%s", rest);
-    LK_TRY(lk__meeting_rank(meeting, opts->rank, opts->world_size));
+    LK_TRY(lk__meeting_rank(meeting, opts, opts->rank, opts->world_size));
     return lk__token_find(opts->token, &meeting->user, &meeting->secret);
 }
 

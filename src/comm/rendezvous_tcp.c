@@ -17,7 +17,7 @@ static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char
                         (int)(colon && rest[length - 1] != ']' ? colon - rest : (long)length), rest);
     LK_TRY(lk__net_split(rest, meeting->host, sizeof meeting->host, &meeting->port));
     meeting->ports = 1;
-    LK_TRY(lk__meeting_rank(meeting, opts->rank, opts->world_size));
+    LK_TRY(lk__meeting_rank(meeting, opts, opts->rank, opts->world_size));
     snprintf(place, sizeof place, "lockstep tcp %d", meeting->port);
     return lk__meeting_token(meeting, opts->token, place);
 }

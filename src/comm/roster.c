@@ -123,7 +123,7 @@ lk_status lk__roster_join(lk_roster *roster, int rank, int size, const lk_member
         lk__member_text(0, &roster->members[0], theirs);
         return refuse(roster, lk__fail(LK_STATUS_MISMATCH,
                                        "%s was started for a world of %d, but %s for a world of %d: give all ranks "
-                                       "the same world size",
+                                       "the same world size, and all processes the same number of devices",
                                        lk__member_text(rank, member, mine), size, theirs, roster->size));
     }
     if (rank < 0 || rank >= size)

@@ -49,12 +49,22 @@ static lk_status check_records(const char *path, const uint8_t *content, size_t 
     return LK_OK;
 }
 
-static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+static const uint8_t *record_of(const lk_dataset *data, size_t index)
 {
     size_t file = 0;
     while (index >= data->first[file + 1])
         file++;
-    const uint8_t *record = data->files[file] + (index - data->first[file]) * RECORD;
+    return data->files[file] + (index - data->first[file]) * RECORD;
+}
+
+static int32_t label_of(const lk_dataset *data, size_t index)
+{
+    return record_of(data, index)[0];
+}
+
+static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+{
+    const uint8_t *record = record_of(data, index);
     *label = record[0];
     memcpy(pixels, record + 1, PIXELS);
     return LK_OK;
@@ -62,7 +72,7 @@ static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int3
 
 static lk_status open_cifar(lk_dataset *data, const char *folder)
 {
-    static const lk_dataset_ops ops = {.get = get};
+    static const lk_dataset_ops ops = {.get = get, .label = label_of};
     size_t files = file_count(data->split);
     for (size_t i = 0; i < files; i++) {
         char path[LK_MAX_PATH], name[LK_MAX_FILE_NAME];

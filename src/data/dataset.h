@@ -21,6 +21,8 @@ typedef struct lk_dataset_ops {
     /* One sample, index < count. Called by many threads at once; may block until
      * the bytes are there. */
     lk_status (*get)(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label);
+    /* Its label alone, at once; by many threads too. Optional: else get is called and the pixels are dropped. */
+    int32_t (*label)(const lk_dataset *data, size_t index);
 } lk_dataset_ops;
 
 struct lk_dataset {
@@ -98,6 +100,12 @@ typedef struct lk_normalise {
 void lk__normalise_init(lk_normalise *normalise, const float *mean, const float *std, size_t channels);
 /* pixels (C, H, W) to x (H, W, C). */
 void lk__normalise_apply(const lk_normalise *normalise, const lk_dataset_info *shape, const uint8_t *pixels, float *x);
+
+/* USAGE where there is no such share. */
+lk_status lk__share_check(lk_share share) LK_CHECKED;
+/* The most samples that it holds of a batch of up to `batch`: a smaller batch may
+ * give a share one more than a larger one. */
+size_t lk__share_most(lk_share share, size_t batch);
 
 /* The epoch's order of samples: a permutation of [0,count). */
 void lk__permute(uint64_t seed, uint32_t epoch, uint32_t count, uint32_t *order);

@@ -240,12 +240,29 @@ static void develop(const canvas *image, draws *d, uint8_t *pixels)
     }
 }
 
+static draws draws_of(const lk_dataset *data, size_t index)
+{
+    return (draws){.rng = lk__rng(digits_seed, LK_RNG_DIGITS, 0, (uint32_t)data->split, (uint32_t)index)};
+}
+
+/* A sample's first draw. */
+static uint32_t draw_digit(draws *d)
+{
+    return lk__rng_below(draw(d), CLASSES);
+}
+
+static int32_t label_of(const lk_dataset *data, size_t index)
+{
+    draws d = draws_of(data, index);
+    return (int32_t)draw_digit(&d);
+}
+
 static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
 {
-    draws d = {.rng = lk__rng(digits_seed, LK_RNG_DIGITS, 0, (uint32_t)data->split, (uint32_t)index)};
+    draws d = draws_of(data, index);
     canvas image;
     memset(&image, 0, sizeof image);
-    uint32_t digit = lk__rng_below(draw(&d), CLASSES);
+    uint32_t digit = draw_digit(&d);
     draw_clutter(&image, &d);
     draw_glyph(&image, &d, &glyphs[digit]);
     develop(&image, &d, pixels);
@@ -253,7 +270,7 @@ static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int3
     return LK_OK;
 }
 
-const lk_dataset_ops lk__digits_ops = {.get = get};
+const lk_dataset_ops lk__digits_ops = {.get = get, .label = label_of};
 
 const lk_dataset_info lk__digits_info[2] = {
     [LK_SPLIT_TRAIN] = {.count = 60000, .channels = 1, .height = SIDE, .width = SIDE, .classes = CLASSES},

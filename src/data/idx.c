@@ -194,19 +194,24 @@ free_content:
     return status;
 }
 
+static int32_t label_of(const lk_dataset *data, size_t index)
+{
+    return data->files[0][LABELS_HEADER + index];
+}
+
 static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
 {
     const uint8_t *images = NULL;
     LK_TRY(lk__fetch_wait(data->images, &images));
     size_t bytes = data->info.height * data->info.width;
     memcpy(pixels, images + IMAGES_HEADER + index * bytes, bytes);
-    *label = data->files[0][LABELS_HEADER + index];
+    *label = label_of(data, index);
     return LK_OK;
 }
 
 static lk_status open_idx(lk_dataset *data, const char *folder)
 {
-    static const lk_dataset_ops ops = {.get = get};
+    static const lk_dataset_ops ops = {.get = get, .label = label_of};
     char images[LK_MAX_PATH], labels[LK_MAX_PATH];
     if (!find(folder, data->split, "images", 3, images) || !find(folder, data->split, "labels", 1, labels))
         return lk__fail(LK_STATUS_NOT_FOUND, "the IDX files of %s have gone", folder);

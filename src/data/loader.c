@@ -16,7 +16,7 @@ enum { MAX_WORKERS = 256, SPARE_SLOTS = 2, DETAIL = 2048 };
 
 typedef struct slot {
     lk_batch batch;
-    float *x;        // (N, H, W, C)
+    float *x;        // (N, H, W, C); NULL where the share is labels_only
     int32_t *labels; // (N)
     uint32_t *ids;   // (N)
     uint8_t *pixels; // (2, C, H, W): the sample at hand and scratch
@@ -28,6 +28,7 @@ typedef struct slot {
 struct lk_loader {
     const lk_dataset *data;
     size_t batch, batches;
+    lk_share share;
     bool shuffle;
     uint64_t seed;
     lk_transforms transforms;
@@ -52,19 +53,41 @@ struct lk_loader {
     pthread_t *threads;
 };
 
-static lk_status fill_slot(const lk_loader *l, size_t index, slot *s)
+static size_t sample_size(const lk_loader *l)
 {
     const lk_dataset_info *info = &l->data->info;
-    size_t sample_size = info->channels * info->height * info->width;
-    size_t begin = index * l->batch, count = lk__min_size(l->batch, info->count - begin);
-    for (size_t i = 0; i < count; i++) {
-        uint32_t id = l->order[begin + i];
-        LK_TRY(lk_dataset_get(l->data, id, s->pixels, &s->labels[i]));
-        lk__transforms_apply(&l->transforms, info, l->seed, l->epoch, id, s->pixels, s->pixels + sample_size);
-        lk__normalise_apply(&l->normalise, info, s->pixels, s->x + i * sample_size);
-        s->ids[i] = id;
+    return info->channels * info->height * info->width;
+}
+
+/* Sample id of the data set, as number i of the slot. */
+static lk_status fill_sample(const lk_loader *l, uint32_t id, slot *s, size_t i)
+{
+    const lk_dataset_info *info = &l->data->info;
+    s->ids[i] = id;
+    if (s->x == NULL && l->data->ops->label != NULL) {
+        s->labels[i] = l->data->ops->label(l->data, id);
+        return LK_OK;
     }
-    s->batch = (lk_batch){.count = count, .sample = sample_size, .x = s->x, .labels = s->labels, .ids = s->ids};
+    LK_TRY(lk_dataset_get(l->data, id, s->pixels, &s->labels[i]));
+    if (s->x == NULL)
+        return LK_OK;
+    lk__transforms_apply(&l->transforms, info, l->seed, l->epoch, id, s->pixels, s->pixels + sample_size(l));
+    lk__normalise_apply(&l->normalise, info, s->pixels, s->x + i * sample_size(l));
+    return LK_OK;
+}
+
+static lk_status fill_slot(const lk_loader *l, size_t index, slot *s)
+{
+    size_t first = index * l->batch, total = lk__min_size(l->batch, l->data->info.count - first);
+    size_t begin = first + lk_share_begin(l->share, total), count = lk_share_count(l->share, total);
+    for (size_t i = 0; i < count; i++)
+        LK_TRY(fill_sample(l, l->order[begin + i], s, i));
+    s->batch = (lk_batch){.count = count,
+                          .sample = sample_size(l),
+                          .x = s->x,
+                          .labels = s->labels,
+                          .ids = s->ids,
+                          .total = l->share.shards > 0 ? total : 0};
     return LK_OK;
 }
 
@@ -117,18 +140,17 @@ static void pause_workers(lk_loader *l)
 
 static lk_status create_slots(lk_loader *l)
 {
-    const lk_dataset_info *info = &l->data->info;
-    size_t sample_size = info->channels * info->height * info->width;
-    size_t values;
-    if (__builtin_mul_overflow(l->batch, sample_size, &values))
+    size_t most = lk__share_most(l->share, l->batch), values;
+    if (__builtin_mul_overflow(most, sample_size(l), &values))
         return lk__fail(LK_STATUS_MEMORY, "a batch of %zu samples is more than can be addressed", l->batch);
     LK_TRY(LK_ALLOC(l->depth, "the loader's slots", &l->slots));
     for (size_t i = 0; i < l->depth; i++) {
         slot *s = &l->slots[i];
-        LK_TRY(LK_ALLOC(values, "a batch", &s->x));
-        LK_TRY(LK_ALLOC(l->batch, "a batch's labels", &s->labels));
-        LK_TRY(LK_ALLOC(l->batch, "a batch's sample ids", &s->ids));
-        LK_TRY(LK_ALLOC(2 * sample_size, "a sample", &s->pixels));
+        if (!l->share.labels_only)
+            LK_TRY(LK_ALLOC(values, "a batch", &s->x));
+        LK_TRY(LK_ALLOC(most, "a batch's labels", &s->labels));
+        LK_TRY(LK_ALLOC(most, "a batch's sample ids", &s->ids));
+        LK_TRY(LK_ALLOC(2 * sample_size(l), "a sample", &s->pixels));
     }
     return LK_OK;
 }
@@ -149,6 +171,7 @@ static lk_status check_opts(const lk_dataset *data, const lk_loader_opts *opts)
         return lk__fail(LK_STATUS_USAGE, "a batch must hold at least one sample");
     if (opts->workers < 0 || opts->workers > MAX_WORKERS)
         return lk__fail(LK_STATUS_USAGE, "a loader cannot have %d workers (0 to %d)", opts->workers, MAX_WORKERS);
+    LK_TRY(lk__share_check(opts->share));
     if (data->info.count == 0 || data->info.count > UINT32_MAX)
         return lk__fail(LK_STATUS_UNSUPPORTED, "%s has %zu samples (supported: 1 to %u)", data->info.name,
                         data->info.count, UINT32_MAX);
@@ -173,6 +196,7 @@ lk_status lk_loader_create(const lk_dataset *data, const lk_loader_opts *opts, l
     l->data = data;
     l->batch = lk__min_size(opts->batch, data->info.count);
     l->batches = (data->info.count - 1) / l->batch + 1;
+    l->share = opts->share;
     l->shuffle = opts->shuffle;
     l->seed = opts->seed;
     l->transforms = transforms;

@@ -39,6 +39,7 @@ typedef struct lk_node_opts {
     lk_bind bind;
     const char *log_dir; /* NULL: none; else rank_R.log is written there, too */
     bool raw;            /* pass output through without prefix (lk_spawn) */
+    bool plain;          /* no prefix for stdout nor for rank 0's stderr: only one writes, or they name themselves */
     bool name_host;      /* prefix [host:rank] instead of [rank] */
     const char *backend; /* becomes LOCKSTEP_BACKEND; NULL: the inherited one stays */
     double timeout; /* seconds that a stopped rank is waited for, and LOCKSTEP_TIMEOUT; 0: for ever, and as above */

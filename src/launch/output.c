@@ -236,6 +236,12 @@ static void keep_tail(rank_output *r, const char *text, size_t bytes)
     r->tail_length = keep + bytes;
 }
 
+static bool goes_bare(const lk_output *o, const rank_output *r, int which)
+{
+    bool first = o->opts->first_rank + (int)(r - o->ranks) == 0;
+    return o->opts->raw || (o->opts->plain && (which == 0 || first));
+}
+
 /* Passes a line on: text ends with \n, with \r (a progress bar), or was cut. */
 static void pass_line(lk_output *o, rank_output *r, int which, const char *text, size_t bytes)
 {
@@ -249,7 +255,7 @@ static void pass_line(lk_output *o, rank_output *r, int which, const char *text,
         keep_tail(r, text, length);
         keep_tail(r, "\n", 1);
     }
-    if (o->opts->raw) {
+    if (goes_bare(o, r, which)) {
         lk__sink_add(sink, text, bytes);
         if (!newline && !progress)
             lk__sink_add(sink, "\n", 1);

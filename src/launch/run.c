@@ -155,6 +155,9 @@ static lk_status start_ranks(job *j, lk_node_opts *node_opts, lk_node **out)
         .master_port = j->plan.master_port,
         .run_id = j->plan.run_id,
         .argv = opts->argv,
+        .fn = opts->fn,
+        .arg = opts->fn_arg,
+        .plain = opts->plain,
         .bind = opts->bind,
         .log_dir = opts->log_dir,
         .name_host = opts->nnodes > 1,
@@ -164,6 +167,9 @@ static lk_status start_ranks(job *j, lk_node_opts *node_opts, lk_node **out)
         .notice_arg = opts->arg,
     };
     LK_TRY(make_token(j, &node_opts->token));
+    /* What is buffered now would be written by every rank. */
+    if (opts->fn)
+        fflush(NULL);
     return lk__node_start(node_opts, out);
 }
 

@@ -1,5 +1,6 @@
-/* run.h - a program as the ranks of a job: what `lockstep run` does at one node,
- * alone or with others, from meeting to the last restart. Prints nothing. */
+/* run.h - a program or a function as the ranks of a job: what `lockstep run` and
+ * `lockstep train -n` do at one node, alone or with others, from meeting to the
+ * last restart. Prints nothing itself. */
 #ifndef LK_LAUNCH_RUN_H
 #define LK_LAUNCH_RUN_H
 
@@ -19,7 +20,10 @@ typedef struct lk_run_opts {
     const char *log_dir; /* or NULL */
     const char *backend; /* of the ranks' groups, or NULL */
     double timeout;      /* seconds for nodes to meet, and for a stopped rank */
-    char *const *argv;   /* the program and its arguments, NULL after the last */
+    char *const *argv;   /* the program and its arguments, NULL after the last; NULL: fn */
+    lk_spawn_fn fn;      /* runs in a fork of this process, which should have no other threads */
+    void *fn_arg;
+    bool plain; /* as in lk_node_opts */
     lk_notice_fn notice;
     /* A round that failed and will be followed by another, restart + 1 of
      * max_restarts at node 0. */

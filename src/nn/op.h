@@ -13,9 +13,12 @@ typedef struct lk_wave {
     lk_shards shards;
     lk_shards leaves; /* those whose parameter gradients are wanted: all, or one in a search */
     int search;       /* the index of that one in shards; -1: no search */
+    int own_roots;    /* partial sums that this rank's last wave leaves */
+    lk_shards roots;  /* the partial sums that all ranks leave, as if each were a shard */
+    int lane;         /* which of the plan's copies of activations it uses */
     size_t n;         /* samples */
     bool train;       /* or evaluation */
-    bool last;        /* of the step */
+    bool last;        /* of this rank's step */
     lk_bn_mode bn;
     uint64_t seed;
     uint32_t step;
@@ -26,6 +29,9 @@ typedef struct lk_wave {
     float *loss;           /* (n), device */
     int32_t *correct;      /* (n), device */
 } lk_wave;
+
+/* The two sums over samples that a layer may need in mid-pass. */
+typedef enum lk_sum { LK_SUM_FORWARD, LK_SUM_BACKWARD, LK_SUM_COUNT } lk_sum;
 
 typedef struct lk_call {
     lk_device *dev;
@@ -40,9 +46,11 @@ typedef struct lk_call {
     float *param[LK_MAX_PARAMS];
     lk_partials grad[LK_MAX_PARAMS];
     float *buffer[LK_MAX_BUFFERS];
-    void *saved;    /* kept from a wave's forward to its backward */
-    float *carried; /* kept from the step's first wave to its last */
-    int shards;     /* of the run: the room of per-shard arrays */
+    void *saved; /* kept from a wave's forward to its backward */
+    /* Entries of op->sum_width floats: this rank's partial sums, kept from the
+     * step's first wave to its last, and the sum over all ranks in slot 0. */
+    lk_partials partial[LK_SUM_COUNT], total[LK_SUM_COUNT];
+    int shards; /* of this rank: the room of per-shard arrays */
     void *scratch;
 } lk_call;
 
@@ -62,17 +70,19 @@ struct lk_op {
     /* Checks the inputs' shapes and the attributes; sets shape, params,
      * buffers and in_place of the layer. */
     lk_status (*infer)(const lk_graph *graph, lk_layer *layer);
-    /* Floats in call->saved and call->carried for n samples and `shards` shards
-     * with `slots` partial sums. NULL: none. */
+    /* Floats in call->saved for n samples and `shards` shards. NULL: none. */
     size_t (*saved)(const lk_layer *layer, size_t n, int shards);
-    size_t (*carried)(const lk_layer *layer, int slots);
     /* Bytes of scratch for n samples. NULL: none. */
     size_t (*scratch)(lk_device *dev, const lk_layer *layer, lk_shape x, lk_shape y);
-    /* Sums over samples that forward (backward) needs before it can start; they
-     * go to `carried`. NULL: none, the usual case. Under LK_BN_BATCH a row that
-     * has these is a sync point: every sample must have come this far. */
-    void (*forward_sums)(const lk_call *call);
-    void (*backward_sums)(const lk_call *call);
+    /* Sums over samples that forward (backward) needs before it can start: floats
+     * of an entry, how the wave's shards are added to call->partial, and how the
+     * partial sums of all ranks, (wave->roots.count, width), fold to call->total.
+     * NULL: none, the usual case. Under LK_BN_BATCH a row that has these is a sync
+     * point: every sample must have come this far. Under LK_BN_SHARD the total of
+     * the forward sums is there by `finish`, that of the backward sums never. */
+    size_t (*sum_width)(const lk_layer *layer);
+    void (*add_sums)(const lk_call *call, lk_sum which);
+    void (*fold_sums)(const lk_call *call, lk_sum which, const float *entries);
     void (*forward)(const lk_call *call);
     /* NULL: the layer passes no gradient (an input). */
     void (*backward)(const lk_call *call);

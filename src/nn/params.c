@@ -12,12 +12,11 @@ enum { ALIGN_ELEMENTS = LK_ALIGN / sizeof(float) };
 
 static const char batches_suffix[] = "num_batches_tracked";
 
-/* Sets all offsets; returns the elements of the buffer array. */
-static size_t lay_out(lk_params *params)
+static void lay_out(lk_params *params)
 {
     const lk_graph *graph = params->graph;
     size_t offset = 0;
-    for (int i = graph->count - 1; i >= 0; i--) {
+    for (int i = params->last - 1; i >= params->first; i--) {
         const lk_layer *layer = &graph->layers[i];
         for (int slot = layer->param_count - 1; slot >= 0; slot--) {
             params->param_offset[i][slot] = offset;
@@ -26,13 +25,13 @@ static size_t lay_out(lk_params *params)
     }
     params->count = offset;
     size_t buffers = 0;
-    for (int i = 0; i < graph->count; i++) {
+    for (int i = params->first; i < params->last; i++) {
         for (int slot = 0; slot < graph->layers[i].buffer_count; slot++) {
             params->buffer_offset[i][slot] = buffers;
             buffers += lk__round_up(lk__slot_count(&graph->layers[i].buffers[slot]), ALIGN_ELEMENTS);
         }
     }
-    return buffers;
+    params->buffer_count = buffers;
 }
 
 static lk_status alloc_floats(lk_device *dev, size_t count, const char *what, float **out)
@@ -40,20 +39,19 @@ static lk_status alloc_floats(lk_device *dev, size_t count, const char *what, fl
     return dev->type->alloc(dev, count * sizeof(float), what, (void **)out);
 }
 
-lk_status lk__params_create(const lk_graph *graph, lk_device *dev, int slots, lk_params **out)
+lk_status lk__params_create(const lk_graph *graph, lk_device *dev, int first, int last, lk_params **out)
 {
     lk_params *params;
     LK_TRY(LK_ALLOC(1, "parameters", &params));
-    *params = (lk_params){.graph = graph, .dev = dev, .slots = slots};
+    *params = (lk_params){.graph = graph, .dev = dev, .first = first, .last = last};
     size_t layers = (size_t)graph->count;
     lk_status status;
     LK_TRY_GOTO(LK_ALLOC(layers, "parameter offsets", &params->param_offset), destroy_params);
     LK_TRY_GOTO(LK_ALLOC(layers, "buffer offsets", &params->buffer_offset), destroy_params);
     LK_TRY_GOTO(LK_ALLOC(layers, "batch counters", &params->batches), destroy_params);
-    size_t buffers = lay_out(params);
+    lay_out(params);
     LK_TRY_GOTO(alloc_floats(dev, params->count, "parameters", &params->params), destroy_params);
-    LK_TRY_GOTO(alloc_floats(dev, params->count * (size_t)slots, "gradients", &params->grads), destroy_params);
-    LK_TRY_GOTO(alloc_floats(dev, buffers, "buffers", &params->buffers), destroy_params);
+    LK_TRY_GOTO(alloc_floats(dev, params->buffer_count, "buffers", &params->buffers), destroy_params);
     *out = params;
     return LK_OK;
 
@@ -67,7 +65,6 @@ void lk__params_destroy(lk_params *params)
     if (!params)
         return;
     params->dev->type->free(params->dev, params->buffers);
-    params->dev->type->free(params->dev, params->grads);
     params->dev->type->free(params->dev, params->params);
     lk__free(params->batches);
     lk__free(params->buffer_offset);
@@ -108,7 +105,7 @@ static lk_status init_slot(lk_params *params, const lk_slot_def *def, const lk_r
 
 lk_status lk__params_init(lk_params *params, uint64_t seed)
 {
-    for (int i = 0; i < params->graph->count; i++) {
+    for (int i = params->first; i < params->last; i++) {
         const lk_layer *layer = &params->graph->layers[i];
         for (int slot = 0; slot < layer->param_count; slot++) {
             lk_rng rng = lk__rng(seed, LK_RNG_INIT, (uint32_t)i, 0, (uint32_t)slot);
@@ -127,16 +124,24 @@ typedef struct slot_visit {
     lk_dtype dtype;
     int ndim;
     const size_t *dims;
-    float *data;      /* device, or NULL for a counter */
-    int64_t *counter; /* host, or NULL */
+    float *data;      /* device; NULL for a counter, and where the layer is elsewhere */
+    int64_t *counter; /* host; the same */
 } slot_visit;
 
 typedef lk_status (*visit_fn)(const lk_params *params, const slot_visit *visit, void *arg);
 
-static lk_status visit_slot(const lk_params *params, const lk_layer *layer, const lk_slot_def *def, float *data,
-                            visit_fn fn, void *arg)
+static bool is_here(const lk_params *params, const lk_layer *layer)
 {
-    slot_visit visit = {.dtype = LK_DTYPE_F32, .ndim = def->ndim, .dims = def->dims, .data = data};
+    return layer->index >= params->first && layer->index < params->last;
+}
+
+/* array is the flat one that has the slot at `offset`. */
+static lk_status visit_slot(const lk_params *params, const lk_layer *layer, const lk_slot_def *def, float *array,
+                            size_t offset, visit_fn fn, void *arg)
+{
+    slot_visit visit = {.dtype = LK_DTYPE_F32, .ndim = def->ndim, .dims = def->dims};
+    if (is_here(params, layer))
+        visit.data = array + offset;
     lk__slot_key(layer, def->suffix, visit.key);
     return fn(params, &visit, arg);
 }
@@ -146,8 +151,17 @@ static lk_status visit_layer_params(const lk_params *params, const lk_layer *lay
 {
     for (int slot = 0; slot < layer->param_count; slot++)
         LK_TRY(
-            visit_slot(params, layer, &layer->params[slot], array + params->param_offset[layer->index][slot], fn, arg));
+            visit_slot(params, layer, &layer->params[slot], array, params->param_offset[layer->index][slot], fn, arg));
     return LK_OK;
+}
+
+static lk_status visit_counter(const lk_params *params, const lk_layer *layer, visit_fn fn, void *arg)
+{
+    slot_visit visit = {.dtype = LK_DTYPE_I64};
+    if (is_here(params, layer))
+        visit.counter = &params->batches[layer->index];
+    lk__slot_key(layer, batches_suffix, visit.key);
+    return fn(params, &visit, arg);
 }
 
 static lk_status visit_all(const lk_params *params, visit_fn fn, void *arg)
@@ -156,13 +170,10 @@ static lk_status visit_all(const lk_params *params, visit_fn fn, void *arg)
         const lk_layer *layer = &params->graph->layers[i];
         LK_TRY(visit_layer_params(params, layer, params->params, fn, arg));
         for (int slot = 0; slot < layer->buffer_count; slot++)
-            LK_TRY(visit_slot(params, layer, &layer->buffers[slot], params->buffers + params->buffer_offset[i][slot],
-                              fn, arg));
-        if (layer->counts_batches) {
-            slot_visit visit = {.dtype = LK_DTYPE_I64, .counter = &params->batches[i]};
-            lk__slot_key(layer, batches_suffix, visit.key);
-            LK_TRY(fn(params, &visit, arg));
-        }
+            LK_TRY(visit_slot(params, layer, &layer->buffers[slot], params->buffers, params->buffer_offset[i][slot], fn,
+                              arg));
+        if (layer->counts_batches)
+            LK_TRY(visit_counter(params, layer, fn, arg));
     }
     return LK_OK;
 }
@@ -171,11 +182,9 @@ static lk_status export_slot(const lk_params *params, const slot_visit *visit, v
 {
     lk_entry *entry;
     LK_TRY(lk_state_add(arg, visit->key, visit->dtype, visit->ndim, visit->dims, &entry));
-    if (visit->counter) {
+    if (visit->counter)
         memcpy(entry->data, visit->counter, sizeof *visit->counter);
-        return LK_OK;
-    }
-    return params->dev->type->download(params->dev, visit->data, entry->bytes, entry->data);
+    return visit->data ? params->dev->type->download(params->dev, visit->data, entry->bytes, entry->data) : LK_OK;
 }
 
 lk_status lk__params_export(const lk_params *params, lk_state **out)
@@ -262,11 +271,9 @@ static lk_status check_unknown(const lk_params *params, const lk_state *state, s
 static lk_status import_slot(const lk_params *params, const slot_visit *visit, void *arg)
 {
     const lk_entry *entry = lk_state_find(arg, visit->key);
-    if (visit->counter) {
+    if (visit->counter)
         memcpy(visit->counter, entry->data, sizeof *visit->counter);
-        return LK_OK;
-    }
-    return params->dev->type->upload(params->dev, entry->data, entry->bytes, visit->data);
+    return visit->data ? params->dev->type->upload(params->dev, entry->data, entry->bytes, visit->data) : LK_OK;
 }
 
 lk_status lk__params_import(lk_params *params, const lk_state *state)
@@ -280,7 +287,7 @@ lk_status lk__params_import(lk_params *params, const lk_state *state)
 void lk__params_key_at(const lk_params *params, size_t offset, char key[LK_MAX_KEY])
 {
     /* Offsets fall as the layer and slot rise: the first at or below it. */
-    for (int i = 0; i < params->graph->count; i++) {
+    for (int i = params->first; i < params->last; i++) {
         const lk_layer *layer = &params->graph->layers[i];
         for (int slot = 0; slot < layer->param_count; slot++) {
             if (params->param_offset[i][slot] <= offset) {

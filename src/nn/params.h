@@ -4,7 +4,9 @@
  * layer first: backward fills them from the front, so a finished prefix can be
  * reduced and stepped while the rest is still computed. Each tensor is in
  * PyTorch's element order and starts on a cache line; the gaps stay zero.
- * Gradients have `slots` copies of the array, the partial sums of shards.h. */
+ * Gradients have `slots` copies of the array, the partial sums of shards.h.
+ *
+ * A stage of a pipeline has the layers [first,last) only. */
 #ifndef LK_NN_PARAMS_H
 #define LK_NN_PARAMS_H
 
@@ -12,28 +14,31 @@
 #include "tensor/device.h"
 
 typedef struct lk_params {
-    const lk_graph *graph; /* borrowed */
-    lk_device *dev;        /* borrowed */
-    size_t count;          /* elements of params, gaps included */
-    int slots;
+    const lk_graph *graph;                   /* borrowed */
+    lk_device *dev;                          /* borrowed */
+    int first, last;                         /* layers that are here; the others' offsets mean nothing */
+    size_t count;                            /* elements of params, gaps included */
+    size_t buffer_count;                     /* elements of buffers, gaps included */
     float *params;                           /* (count) */
-    float *grads;                            /* (slots, count) */
+    float *grads;                            /* (slots, count), set by and borrowed from who sums them */
     float *buffers;                          /* flat, in layer order */
     size_t (*param_offset)[LK_MAX_PARAMS];   /* (layers) */
     size_t (*buffer_offset)[LK_MAX_BUFFERS]; /* (layers) */
     int64_t *batches;                        /* (layers) num_batches_tracked */
 } lk_params;
 
-lk_status lk__params_create(const lk_graph *graph, lk_device *dev, int slots, lk_params **out) LK_CHECKED;
+/* Of the layers [first,last). */
+lk_status lk__params_create(const lk_graph *graph, lk_device *dev, int first, int last, lk_params **out) LK_CHECKED;
 void lk__params_destroy(lk_params *params);
 
 /* Fills parameters and buffers by each slot's rule. */
 lk_status lk__params_init(lk_params *params, uint64_t seed) LK_CHECKED;
 
-/* Copies in PyTorch's key order. The gradients are slot 0. */
+/* Copies in PyTorch's key order. The gradients are slot 0. Keys of layers that
+ * are elsewhere are there as well, all their bytes zero. */
 lk_status lk__params_export(const lk_params *params, lk_state **out) LK_CHECKED;
 lk_status lk__params_export_grads(const lk_params *params, lk_state **out) LK_CHECKED;
-/* All keys are checked before any is replaced. */
+/* The keys of the whole graph are checked before any is replaced. */
 lk_status lk__params_import(lk_params *params, const lk_state *state) LK_CHECKED;
 
 /* Key of the parameter that holds element `offset` of the flat array. */

@@ -33,14 +33,16 @@ struct lk_plan {
     lk_device *dev;
     lk_plan_opts opts;
     layer_plan *layers;
-    lk_call *calls;                   /* (layers) templates; n is set per wave */
-    lk_tensor (*sums)[LK_MAX_INPUTS]; /* (layers) where a temporary dx is added */
+    lk_call *calls;                   /* (lanes, layers) templates; n is set per wave */
+    lk_tensor (*adds)[LK_MAX_INPUTS]; /* (lanes, layers) where a temporary dx is added */
     lk_block *blocks;
     size_t block_count;
-    size_t arena_bytes, carried_floats, scratch_bytes;
-    char *arena;    /* device */
-    float *carried; /* device */
-    void *scratch;  /* device */
+    size_t arena_bytes, sum_floats, scratch_bytes;
+    size_t widest;   /* floats of the widest entry of sums */
+    char *arena;     /* (lanes, arena_bytes), device */
+    float *sums;     /* device */
+    float *gathered; /* (all_roots, widest), device */
+    void *scratch;   /* device */
 };
 
 static int backward_time(const lk_plan *plan, int layer)
@@ -56,12 +58,13 @@ static const lk_layer *layer_at(const lk_plan *plan, int index)
 bool lk__graph_has_sums(const lk_graph *graph)
 {
     for (int i = 0; i < graph->count; i++) {
-        if (graph->layers[i].op->forward_sums)
+        if (graph->layers[i].op->sum_width)
             return true;
     }
     return false;
 }
 
+/* Of the whole graph: a stage must know whether parameters come before it. */
 static void count_consumers(lk_plan *plan)
 {
     for (int i = 0; i < plan->graph->count; i++) {
@@ -75,18 +78,21 @@ static void count_consumers(lk_plan *plan)
 }
 
 /* A layer may overwrite its input when nobody else reads it: no other
- * consumer, and not the backward pass of the layer that made it. */
+ * consumer, and not the backward pass of the layer that made it, which must be
+ * one of the plan's. */
 static bool may_overwrite(const lk_plan *plan, const lk_layer *layer)
 {
     if (!layer->in_place)
         return false;
     const lk_layer *maker = layer_at(plan, layer->inputs[0]);
-    return maker->input_count > 0 && plan->layers[maker->index].consumers == 1 && !(maker->op->flags & LK_OP_READS_Y);
+    return maker->index >= plan->opts.first && plan->layers[maker->index].consumers == 1 &&
+           !(maker->op->flags & LK_OP_READS_Y);
 }
 
 static void choose_values(lk_plan *plan)
 {
-    for (int i = 0; i < plan->graph->count; i++) {
+    plan->layers[plan->opts.first - 1].value = plan->opts.first - 1;
+    for (int i = plan->opts.first; i < plan->opts.last; i++) {
         const lk_layer *layer = layer_at(plan, i);
         layer_plan *this = &plan->layers[i];
         this->value = i;
@@ -106,9 +112,9 @@ static void choose_values(lk_plan *plan)
  * hands dy on as it is: then one input's. */
 static void choose_grads(lk_plan *plan)
 {
-    for (int i = 0; i < plan->graph->count; i++)
+    for (int i = plan->opts.first - 1; i < plan->opts.last; i++)
         plan->layers[i].grad = i;
-    for (int i = plan->graph->count - 1; i >= 0; i--) {
+    for (int i = plan->opts.last - 1; i >= plan->opts.first; i--) {
         const lk_layer *layer = layer_at(plan, i);
         if (!layer->in_place && !(layer->op->flags & LK_OP_PASSES_GRAD))
             continue;
@@ -126,10 +132,11 @@ static void choose_grads(lk_plan *plan)
  * one can zero dx by its x. */
 static void choose_masks(lk_plan *plan)
 {
-    for (int i = 1; i < plan->graph->count; i++) {
+    for (int i = plan->opts.first; i < plan->opts.last; i++) {
         const lk_layer *layer = layer_at(plan, i), *before = layer_at(plan, layer->inputs[0]);
         layer_plan *relu = &plan->layers[before->index];
-        if (!(layer->op->flags & LK_OP_MASKS_DX) || !(before->op->flags & LK_OP_IS_RELU) || relu->consumers != 1)
+        if (before->index < plan->opts.first || !(layer->op->flags & LK_OP_MASKS_DX) ||
+            !(before->op->flags & LK_OP_IS_RELU) || relu->consumers != 1)
             continue;
         if (relu->needs_grad && plan->layers[before->inputs[0]].grad == relu->grad)
             relu->passes = plan->layers[i].mask = true;
@@ -154,38 +161,49 @@ static size_t value_bytes(const lk_plan *plan, int layer)
     return plan->opts.capacity * lk__shape_sample(layer_at(plan, layer)->shape) * sizeof(float);
 }
 
+static void add_saved_block(lk_plan *plan, int i)
+{
+    const lk_layer *layer = layer_at(plan, i);
+    size_t floats = layer->op->saved ? layer->op->saved(layer, plan->opts.capacity, plan->opts.shards) : 0;
+    if (floats)
+        plan->layers[i].saved_block = add_block(plan, floats * sizeof(float), i, backward_time(plan, i));
+}
+
 static void add_value_blocks(lk_plan *plan)
 {
-    for (int i = 0; i < plan->graph->count; i++) {
+    int input = plan->opts.first - 1, output = plan->opts.last - 1;
+    plan->layers[input].value_block = add_block(plan, value_bytes(plan, input), input, input);
+    for (int i = plan->opts.first; i < plan->opts.last; i++) {
         const lk_layer *layer = layer_at(plan, i);
         layer_plan *this = &plan->layers[i];
-        if (layer->op->is_loss)
-            this->value_block = -1;
-        else if (this->value == i)
-            this->value_block = add_block(plan, value_bytes(plan, i), i, i);
-        else
+        if (this->value != i)
             this->value_block = plan->layers[this->value].value_block;
+        else if (!layer->op->is_loss)
+            this->value_block = add_block(plan, value_bytes(plan, i), i, i);
         if (layer->op->flags & LK_OP_READS_Y && !this->passes)
             extend(plan, this->value_block, i, backward_time(plan, i));
         for (int j = 0; j < layer->input_count; j++)
             extend(plan, plan->layers[layer->inputs[j]].value_block, i,
                    layer->op->flags & LK_OP_READS_X ? backward_time(plan, i) : i);
-        if (layer->op->saved)
-            this->saved_block =
-                add_block(plan, layer->op->saved(layer, plan->opts.capacity, plan->opts.shards) * sizeof(float), i,
-                          backward_time(plan, i));
+        add_saved_block(plan, i);
     }
+    /* It is on its way to the next stage until that sends a gradient back. */
+    if (plan->layers[output].value_block >= 0)
+        extend(plan, plan->layers[output].value_block, output, backward_time(plan, output));
 }
 
 /* Walks backward; the first layer to write an input's gradient writes it
  * directly, later ones add to it. */
 static void add_grad_blocks(lk_plan *plan, bool *written)
 {
-    for (int i = plan->graph->count - 1; i >= 0; i--) {
+    int output = plan->opts.last - 1, end = backward_time(plan, output);
+    if (!layer_at(plan, output)->op->is_loss && plan->layers[output].needs_grad)
+        plan->layers[output].grad_block = add_block(plan, value_bytes(plan, output), end, end);
+    for (int i = output; i >= plan->opts.first; i--) {
         const lk_layer *layer = layer_at(plan, i);
         layer_plan *this = &plan->layers[i];
         int now = backward_time(plan, i);
-        if (!this->needs_grad || layer->input_count == 0)
+        if (!this->needs_grad)
             continue;
         for (int j = 0; j < layer->input_count; j++) {
             int index = layer->inputs[j];
@@ -210,7 +228,7 @@ static lk_status place_memory(lk_plan *plan)
 {
     size_t layers = (size_t)plan->graph->count;
     bool *written;
-    LK_TRY(LK_ALLOC(layers * (2 * LK_MAX_INPUTS + 2), "memory plan", &plan->blocks));
+    LK_TRY(LK_ALLOC(layers * (2 * LK_MAX_INPUTS + 2) + 1, "memory plan", &plan->blocks));
     LK_TRY(LK_ALLOC(layers, "memory plan", &written));
     for (size_t i = 0; i < layers; i++) {
         layer_plan *this = &plan->layers[i];
@@ -224,12 +242,21 @@ static lk_status place_memory(lk_plan *plan)
     return lk__place(plan->blocks, plan->block_count, &plan->arena_bytes);
 }
 
+/* Floats of one layer's partial sums and totals of one kind. */
+static size_t sum_floats(const lk_plan *plan, const lk_layer *layer)
+{
+    size_t slots = (size_t)(plan->opts.slots + plan->opts.total_slots);
+    return lk__round_up(layer->op->sum_width(layer) * slots, LK_ALIGN / sizeof(float));
+}
+
 static void size_scratch(lk_plan *plan)
 {
-    for (int i = 0; i < plan->graph->count; i++) {
+    for (int i = plan->opts.first; i < plan->opts.last; i++) {
         const lk_layer *layer = layer_at(plan, i);
-        if (layer->op->carried)
-            plan->carried_floats += lk__round_up(layer->op->carried(layer, plan->opts.slots), LK_ALIGN / sizeof(float));
+        if (layer->op->sum_width) {
+            plan->sum_floats += LK_SUM_COUNT * sum_floats(plan, layer);
+            plan->widest = lk__max_size(plan->widest, layer->op->sum_width(layer));
+        }
         if (!layer->op->scratch)
             continue;
         lk_shape x = layer_at(plan, layer->inputs[0])->shape;
@@ -239,11 +266,11 @@ static void size_scratch(lk_plan *plan)
     }
 }
 
-static lk_tensor tensor_in(const lk_plan *plan, int block, int layer)
+static lk_tensor tensor_in(const lk_plan *plan, int lane, int block, int layer)
 {
     lk_tensor tensor = {.dtype = LK_DTYPE_F32, .shape = layer_at(plan, layer)->shape};
     if (block >= 0)
-        tensor.data = plan->arena + plan->blocks[block].offset;
+        tensor.data = plan->arena + (size_t)lane * plan->arena_bytes + plan->blocks[block].offset;
     return tensor;
 }
 
@@ -259,31 +286,53 @@ static void bind_params(const lk_plan *plan, const lk_layer *layer, lk_call *cal
         call->buffer[slot] = params->buffers + params->buffer_offset[layer->index][slot];
 }
 
+/* The sums of a layer follow each other in memory; returns what is behind them. */
+static float *bind_sums(const lk_plan *plan, const lk_layer *layer, float *at, lk_call *call)
+{
+    size_t width = layer->op->sum_width(layer);
+    for (int which = 0; which < LK_SUM_COUNT; which++) {
+        call->partial[which] = (lk_partials){at, width};
+        call->total[which] = (lk_partials){at + width * (size_t)plan->opts.slots, width};
+        at += sum_floats(plan, layer);
+    }
+    return at;
+}
+
+static void bind_layer(lk_plan *plan, int lane, int i)
+{
+    const lk_layer *layer = layer_at(plan, i);
+    const layer_plan *this = &plan->layers[i];
+    size_t at = (size_t)(lane * plan->graph->count + i);
+    lk_call *call = &plan->calls[at];
+    *call =
+        (lk_call){.dev = plan->dev, .k = plan->dev->kernels, .layer = layer, .relu = this->relu, .mask = this->mask};
+    call->shards = plan->opts.shards;
+    call->scratch = plan->scratch;
+    call->y = tensor_in(plan, lane, this->value_block, i);
+    call->dy = tensor_in(plan, lane, this->grad_block, i);
+    call->saved = tensor_in(plan, lane, this->saved_block, i).data;
+    for (int j = 0; j < layer->input_count && i >= plan->opts.first; j++) {
+        int index = layer->inputs[j];
+        int grad = plan->layers[index].grad_block;
+        call->x[j] = tensor_in(plan, lane, plan->layers[index].value_block, index);
+        call->dx[j] = tensor_in(plan, lane, this->adds[j] ? this->temp_block[j] : grad, index);
+        plan->adds[at][j] = tensor_in(plan, lane, grad, index);
+    }
+}
+
+/* The input's call has its value and its gradient only. */
 static void bind_calls(lk_plan *plan)
 {
-    float *carried = plan->carried;
-    for (int i = 0; i < plan->graph->count; i++) {
-        const lk_layer *layer = layer_at(plan, i);
-        const layer_plan *this = &plan->layers[i];
-        lk_call *call = &plan->calls[i];
-        *call = (lk_call){
-            .dev = plan->dev, .k = plan->dev->kernels, .layer = layer, .relu = this->relu, .mask = this->mask};
-        call->shards = plan->opts.shards;
-        call->scratch = plan->scratch;
-        call->y = tensor_in(plan, this->value_block, i);
-        call->dy = tensor_in(plan, this->grad_block, i);
-        call->saved = tensor_in(plan, this->saved_block, i).data;
-        for (int j = 0; j < layer->input_count; j++) {
-            int index = layer->inputs[j];
-            int grad = plan->layers[index].grad_block;
-            call->x[j] = tensor_in(plan, plan->layers[index].value_block, index);
-            call->dx[j] = tensor_in(plan, this->adds[j] ? this->temp_block[j] : grad, index);
-            plan->sums[i][j] = tensor_in(plan, grad, index);
-        }
-        bind_params(plan, layer, call);
-        if (layer->op->carried) {
-            call->carried = carried;
-            carried += lk__round_up(layer->op->carried(layer, plan->opts.slots), LK_ALIGN / sizeof(float));
+    for (int lane = 0; lane < plan->opts.lanes; lane++) {
+        float *sums = plan->sums;
+        bind_layer(plan, lane, plan->opts.first - 1);
+        for (int i = plan->opts.first; i < plan->opts.last; i++) {
+            const lk_layer *layer = layer_at(plan, i);
+            lk_call *call = &plan->calls[lane * plan->graph->count + i];
+            bind_layer(plan, lane, i);
+            bind_params(plan, layer, call);
+            if (layer->op->sum_width)
+                sums = bind_sums(plan, layer, sums, call);
         }
     }
 }
@@ -291,7 +340,7 @@ static void bind_calls(lk_plan *plan)
 /* Keeps every later product and sum of sizes far from overflow. */
 static lk_status check_sizes(const lk_plan *plan)
 {
-    for (int i = 0; i < plan->graph->count; i++) {
+    for (int i = plan->opts.first - 1; i < plan->opts.last; i++) {
         const lk_layer *layer = layer_at(plan, i);
         if (lk__shape_sample(layer->shape) > MAX_BLOCK / sizeof(float) / plan->opts.capacity)
             return lk__fail(LK_STATUS_MEMORY, "layer %d (%s) would need over %zu bytes for %zu samples of %zux%zux%zu",
@@ -301,24 +350,31 @@ static lk_status check_sizes(const lk_plan *plan)
     return LK_OK;
 }
 
+static lk_status alloc_memory(lk_plan *plan)
+{
+    const lk_device_type *type = plan->dev->type;
+    size_t gathered = plan->opts.hooks.gather ? (size_t)plan->opts.all_roots * plan->widest : 0;
+    LK_TRY(type->alloc(plan->dev, plan->arena_bytes * (size_t)plan->opts.lanes,
+                       "activations (a smaller --micro-batch needs less)", (void **)&plan->arena));
+    LK_TRY(type->alloc(plan->dev, plan->sum_floats * sizeof(float), "partial sums", (void **)&plan->sums));
+    LK_TRY(type->alloc(plan->dev, gathered * sizeof(float), "partial sums", (void **)&plan->gathered));
+    return type->alloc(plan->dev, plan->scratch_bytes, "kernel scratch", &plan->scratch);
+}
+
 static lk_status compile(lk_plan *plan)
 {
-    size_t layers = (size_t)plan->graph->count;
+    size_t layers = (size_t)plan->graph->count, lanes = (size_t)plan->opts.lanes;
     LK_TRY(check_sizes(plan));
     LK_TRY(LK_ALLOC(layers, "plan", &plan->layers));
-    LK_TRY(LK_ALLOC(layers, "plan", &plan->calls));
-    LK_TRY(LK_ALLOC(layers, "plan", &plan->sums));
+    LK_TRY(LK_ALLOC(layers * lanes, "plan", &plan->calls));
+    LK_TRY(LK_ALLOC(layers * lanes, "plan", &plan->adds));
     count_consumers(plan);
     choose_values(plan);
     choose_grads(plan);
     choose_masks(plan);
     LK_TRY(place_memory(plan));
     size_scratch(plan);
-    const lk_device_type *type = plan->dev->type;
-    LK_TRY(type->alloc(plan->dev, plan->arena_bytes, "activations (a smaller --micro-batch needs less)",
-                       (void **)&plan->arena));
-    LK_TRY(type->alloc(plan->dev, plan->carried_floats * sizeof(float), "partial sums", (void **)&plan->carried));
-    LK_TRY(type->alloc(plan->dev, plan->scratch_bytes, "kernel scratch", &plan->scratch));
+    LK_TRY(alloc_memory(plan));
     bind_calls(plan);
     return LK_OK;
 }
@@ -346,24 +402,46 @@ void lk__plan_destroy(lk_plan *plan)
         return;
     const lk_device_type *type = plan->dev->type;
     type->free(plan->dev, plan->scratch);
-    type->free(plan->dev, plan->carried);
+    type->free(plan->dev, plan->gathered);
+    type->free(plan->dev, plan->sums);
     type->free(plan->dev, plan->arena);
     lk__free(plan->blocks);
-    lk__free(plan->sums);
+    lk__free(plan->adds);
     lk__free(plan->calls);
     lk__free(plan->layers);
     lk__free(plan);
 }
 
-float *lk__plan_input(const lk_plan *plan)
+/* The template of a layer in a lane. */
+static const lk_call *call_at(const lk_plan *plan, int lane, int layer)
 {
-    return plan->calls[0].y.data;
+    return &plan->calls[lane * plan->graph->count + layer];
+}
+
+lk_tensor lk__plan_input(const lk_plan *plan, int lane)
+{
+    return call_at(plan, lane, plan->opts.first - 1)->y;
+}
+
+lk_tensor lk__plan_input_grad(const lk_plan *plan, int lane)
+{
+    return call_at(plan, lane, plan->opts.first - 1)->dy;
+}
+
+lk_tensor lk__plan_output(const lk_plan *plan, int lane)
+{
+    return call_at(plan, lane, plan->opts.last - 1)->y;
+}
+
+lk_tensor lk__plan_output_grad(const lk_plan *plan, int lane)
+{
+    return call_at(plan, lane, plan->opts.last - 1)->dy;
 }
 
 /* The layer's call for this wave. */
 static lk_call call_for(const lk_plan *plan, int layer, const lk_wave *wave)
 {
-    lk_call call = plan->calls[layer];
+    lk_call call = *call_at(plan, wave->lane, layer);
     call.wave = wave;
     call.y.shape.n = call.dy.shape.n = wave->n;
     for (int j = 0; j < LK_MAX_INPUTS; j++)
@@ -371,17 +449,48 @@ static lk_call call_for(const lk_plan *plan, int layer, const lk_wave *wave)
     return call;
 }
 
-void lk__plan_forward(lk_plan *plan, const lk_wave *wave)
+/* Brings the partial sums of all ranks to the layer's total. */
+static lk_status total_sums(lk_plan *plan, const lk_call *call, lk_sum which)
 {
-    for (int i = 1; i < plan->graph->count; i++) {
+    const lk_op *op = call->layer->op;
+    const lk_plan_hooks *hooks = &plan->opts.hooks;
+    const float *entries = call->partial[which].slot0;
+    if (hooks->gather) {
+        LK_TRY(hooks->gather(hooks->arg, entries, op->sum_width(call->layer), plan->gathered));
+        entries = plan->gathered;
+    }
+    op->fold_sums(call, which, entries);
+    return LK_OK;
+}
+
+/* In a search the totals of the step that is searched are still there. */
+static lk_status run_sums(lk_plan *plan, const lk_call *call, lk_sum which)
+{
+    if (!call->layer->op->sum_width || !call->wave->train)
+        return LK_OK;
+    call->layer->op->add_sums(call, which);
+    if (call->wave->bn == LK_BN_SHARD || call->wave->search >= 0)
+        return LK_OK;
+    return total_sums(plan, call, which);
+}
+
+static lk_status tell_done(const lk_plan *plan, const lk_wave *wave, size_t done)
+{
+    const lk_plan_hooks *hooks = &plan->opts.hooks;
+    return hooks->layer_done ? hooks->layer_done(hooks->arg, wave, done) : LK_OK;
+}
+
+lk_status lk__plan_forward(lk_plan *plan, const lk_wave *wave)
+{
+    for (int i = plan->opts.first; i < plan->opts.last; i++) {
         if (plan->layers[i].skipped)
             continue;
-        const lk_op *op = layer_at(plan, i)->op;
         lk_call call = call_for(plan, i, wave);
-        if (op->forward_sums && wave->train)
-            op->forward_sums(&call);
-        op->forward(&call);
+        LK_TRY(run_sums(plan, &call, LK_SUM_FORWARD));
+        call.layer->op->forward(&call);
+        LK_TRY(tell_done(plan, wave, 0));
     }
+    return LK_OK;
 }
 
 static void add_inputs(const lk_plan *plan, int layer, const lk_call *call)
@@ -389,34 +498,48 @@ static void add_inputs(const lk_plan *plan, int layer, const lk_call *call)
     for (int j = 0; j < call->layer->input_count; j++) {
         if (!plan->layers[layer].adds[j])
             continue;
-        lk_tensor sum = plan->sums[layer][j];
+        lk_tensor sum = plan->adds[call->wave->lane * plan->graph->count + layer][j];
         sum.shape.n = call->wave->n;
         call->k->add(call->dev, &sum, &call->dx[j], false, &sum);
     }
 }
 
-void lk__plan_backward(lk_plan *plan, const lk_wave *wave)
+/* Elements of the flat array up to the end of a layer's parameters. */
+static size_t grads_end(const lk_plan *plan, const lk_layer *layer, size_t before)
 {
-    for (int i = plan->graph->count - 1; i > 0; i--) {
-        if (!plan->layers[i].needs_grad || plan->layers[i].passes)
-            continue;
-        const lk_op *op = layer_at(plan, i)->op;
-        lk_call call = call_for(plan, i, wave);
-        if (op->backward_sums)
-            op->backward_sums(&call);
-        op->backward(&call);
-        add_inputs(plan, i, &call);
-    }
+    if (layer->param_count == 0)
+        return before;
+    return plan->params->param_offset[layer->index][0] +
+           lk__round_up(lk__slot_count(&layer->params[0]), LK_ALIGN / sizeof(float));
 }
 
-void lk__plan_finish(lk_plan *plan, const lk_wave *wave)
+lk_status lk__plan_backward(lk_plan *plan, const lk_wave *wave)
 {
-    for (int i = 1; i < plan->graph->count; i++) {
+    size_t done = 0;
+    for (int i = plan->opts.last - 1; i >= plan->opts.first; i--) {
+        if (!plan->layers[i].needs_grad || plan->layers[i].passes)
+            continue;
+        lk_call call = call_for(plan, i, wave);
+        LK_TRY(run_sums(plan, &call, LK_SUM_BACKWARD));
+        call.layer->op->backward(&call);
+        add_inputs(plan, i, &call);
+        done = grads_end(plan, call.layer, done);
+        LK_TRY(tell_done(plan, wave, done));
+    }
+    return LK_OK;
+}
+
+lk_status lk__plan_finish(lk_plan *plan, const lk_wave *wave)
+{
+    for (int i = plan->opts.first; i < plan->opts.last; i++) {
         const lk_layer *layer = layer_at(plan, i);
         lk_call call = call_for(plan, i, wave);
+        if (layer->op->sum_width && wave->bn == LK_BN_SHARD)
+            LK_TRY(total_sums(plan, &call, LK_SUM_FORWARD));
         if (layer->op->finish)
             layer->op->finish(&call);
         if (layer->counts_batches)
             plan->params->batches[i]++;
     }
+    return LK_OK;
 }

@@ -1,20 +1,39 @@
-/* plan.h - a graph compiled for a device: a list of calls with all memory
- * placed ahead.
+/* plan.h - layers of a graph compiled for a device: a list of calls with all
+ * memory placed ahead.
  *
- * A plan runs waves of at most `capacity` samples. Running allocates nothing.
- * Compilation decides which layers work in place, which ReLUs are done by the
- * layer before them and where each activation and gradient lives; none of it
- * changes a result. */
+ * A plan runs waves of at most `capacity` samples through the layers
+ * [first,last) of its graph: all of them, or one stage of a pipeline, whose
+ * input is the value of layer first - 1. Running allocates nothing. Compilation
+ * decides which layers work in place, which ReLUs are done by the layer before
+ * them and where each activation and gradient lives; none of it changes a
+ * result. */
 #ifndef LK_NN_PLAN_H
 #define LK_NN_PLAN_H
 
 #include "nn/op.h"
 #include "nn/params.h"
 
+/* What a plan asks of who runs it. */
+typedef struct lk_plan_hooks {
+    void *arg;
+    /* At a sync point: mine is (own_roots, width), this rank's partial sums; all
+     * ranks' go to all, (all_roots, width), in the order of shards. Both are the
+     * device's memory. NULL: this rank's are all there are. */
+    lk_status (*gather)(void *arg, const float *mine, size_t width, float *all);
+    /* After each layer: the first `done` elements of the flat gradients have
+     * this wave's part (0 in forward). NULL: nobody wants to know. */
+    lk_status (*layer_done)(void *arg, const lk_wave *wave, size_t done);
+} lk_plan_hooks;
+
 typedef struct lk_plan_opts {
+    int first, last;
     size_t capacity; /* samples in a wave */
-    int shards;      /* of the run */
-    int slots;       /* partial sums that `carried` memory must hold */
+    int lanes;       /* waves between their forward and their backward */
+    int shards;      /* of this rank */
+    int slots;       /* partial sums of this rank alive at once */
+    int all_roots;   /* partial sums that all ranks leave */
+    int total_slots; /* of those, alive at once while they are folded */
+    lk_plan_hooks hooks;
 } lk_plan_opts;
 
 typedef struct lk_plan lk_plan;
@@ -23,16 +42,25 @@ typedef struct lk_plan lk_plan;
 lk_status lk__plan_create(const lk_graph *graph, lk_params *params, const lk_plan_opts *opts, lk_plan **out) LK_CHECKED;
 void lk__plan_destroy(lk_plan *plan);
 
-/* Where the wave's samples go, (capacity, h, w, c) on the device. */
-float *lk__plan_input(const lk_plan *plan);
+/* Where a wave's samples go, or what the stage before sends: (capacity, h, w, c)
+ * on the device; the gradient that goes back to it, NULL when none is wanted.
+ * Both tensors have one sample. */
+lk_tensor lk__plan_input(const lk_plan *plan, int lane);
+lk_tensor lk__plan_input_grad(const lk_plan *plan, int lane);
+/* What the next stage gets, and the gradient that comes from it; NULL in the
+ * last stage, and when no gradient is wanted. */
+lk_tensor lk__plan_output(const lk_plan *plan, int lane);
+lk_tensor lk__plan_output_grad(const lk_plan *plan, int lane);
 
-/* Forward through all layers: fills wave->loss and wave->correct. */
-void lk__plan_forward(lk_plan *plan, const lk_wave *wave);
-/* Backward through all layers; the wave's forward must have been the last. */
-void lk__plan_backward(lk_plan *plan, const lk_wave *wave);
+/* Forward through all layers; the loss fills wave->loss and wave->correct.
+ * Failures are the hooks'. */
+lk_status lk__plan_forward(lk_plan *plan, const lk_wave *wave) LK_CHECKED;
+/* Backward through all layers; the wave's forward must have been the last in its
+ * lane. */
+lk_status lk__plan_backward(lk_plan *plan, const lk_wave *wave) LK_CHECKED;
 /* After the step's last wave, given here again, when its results are found
  * finite. */
-void lk__plan_finish(lk_plan *plan, const lk_wave *wave);
+lk_status lk__plan_finish(lk_plan *plan, const lk_wave *wave) LK_CHECKED;
 
 /* Whether a layer needs sums over all samples in mid-pass: then a step is one
  * wave under LK_BN_BATCH. */

@@ -1,6 +1,7 @@
 /* optim.c - the table of optimisers, and what all of them share. */
 #include "optim/optim.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -80,6 +81,17 @@ void lk__optim_set_lr(lk_optim *optim, double lr)
 uint64_t lk__optim_steps(const lk_optim *optim)
 {
     return optim->steps;
+}
+
+size_t lk__optim_states(const lk_optim *optim)
+{
+    return optim->rule->states(optim->values);
+}
+
+float *lk__optim_state(const lk_optim *optim, size_t index)
+{
+    assert(index < lk__optim_states(optim));
+    return optim->state[index];
 }
 
 void lk__optim_begin(lk_optim *optim)

@@ -22,6 +22,9 @@ void lk__optim_destroy(lk_optim *optim);
 double lk__optim_lr(const lk_optim *optim);
 void lk__optim_set_lr(lk_optim *optim, double lr);
 uint64_t lk__optim_steps(const lk_optim *optim);
+/* The arrays of state that it keeps, one float an element each, on dev. */
+size_t lk__optim_states(const lk_optim *optim);
+float *lk__optim_state(const lk_optim *optim, size_t index);
 
 /* A step is one begin, then any disjoint ranges that cover all elements. */
 void lk__optim_begin(lk_optim *optim);

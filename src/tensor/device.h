@@ -6,6 +6,7 @@
 #ifndef LK_TENSOR_DEVICE_H
 #define LK_TENSOR_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -14,11 +15,17 @@
 typedef struct lk_device_opts {
     int index;       /* the N of "cuda:N" or "cpu:N" */
     int threads;     /* host threads that kernels may use, at least 1 */
+    int sharers;     /* ranks of this host that share its cores; 0: 1 */
     const char *isa; /* NULL, or the kernel build to use ("scalar", "avx2", ...) */
 } lk_device_opts;
 
 typedef struct lk_device_type {
     const char *name;
+    bool host_memory; /* the host can read and write it: groups may lend it */
+    /* Devices of this kind that the machine has, of index 0 and up. It is asked
+     * before ranks are forked, so it must start nothing that a fork breaks, as a
+     * driver's context. Optional: without it any index may be opened. */
+    int (*count)(void);
     /* Fails with UNSUPPORTED when the machine has no such device. */
     lk_status (*open)(const lk_device_opts *opts, lk_device **out);
     /* Waits for work under way. */

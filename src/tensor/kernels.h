@@ -35,6 +35,9 @@ typedef struct lk_pool2d_desc {
 
 enum { LK_NO_PLACE = 255 };
 
+/* Elements of a block of sum_squares; part of the result of clipping. */
+enum { LK_NORM_BLOCK = 4096 };
+
 /* Where the random numbers of a dropout layer are: base/rng.h, LK_RNG_DROPOUT. */
 typedef struct lk_dropout_desc {
     float p; /* chance of a zero, in [0,1) */
@@ -178,6 +181,12 @@ typedef struct lk_kernels {
     /* *first = index of the first element that is not finite, or count; on the
      * host, valid after the device's sync. */
     void (*find_nonfinite)(lk_device *dev, size_t count, const float *x, size_t *first);
+
+    /* sums[b] = the sum of the squares of block b of x, LK_NORM_BLOCK elements or
+     * what the last one has; on the host, valid after the device's sync. */
+    void (*sum_squares)(lk_device *dev, size_t count, const float *x, double *sums);
+    /* x = x * factor. */
+    void (*scale)(lk_device *dev, size_t count, float factor, float *x);
 
     /* Vectors of any type but f16, for sums between ranks. out = a op b, where
      * MEAN adds as SUM does; out may be a or b. Integers wrap around; a bf16 is

@@ -2,26 +2,27 @@
 #include <math.h>
 
 #include "base/mem.h"
-#include "base/pool.h"
 #include "train/parts.h"
 
 /* Samples in memory at once where opts leave it open. */
 enum { WAVE = 64 };
 
-lk_status lk__test_loader(const lk_train_opts *opts, const lk_dataset *data, lk_loader **out)
+lk_status lk__test_loader(const lk_train_opts *opts, const lk_dataset *data, lk_share share, lk_loader **out)
 {
     lk_loader_opts loader = {
         .batch = lk__min_size(opts->test_batch, lk_dataset_get_info(data)->count),
         .seed = opts->seed,
         .workers = opts->workers,
         .augment = "none",
+        .share = share,
     };
     return lk_loader_create(data, &loader, out);
 }
 
-lk_status lk__evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_batches, lk_metrics *out)
+lk_status lk__evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_batches, lk_metrics *out, bool *own)
 {
     lk_metrics total = {0};
+    *own = true;
     LK_TRY(lk_loader_start(loader, 0, 0));
     for (size_t i = 0; !max_batches || i < max_batches; i++) {
         const lk_batch *batch;
@@ -29,7 +30,9 @@ lk_status lk__evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_
         LK_TRY(lk_loader_next(loader, &batch));
         if (!batch)
             break;
+        *own = false;
         LK_TRY(lk_engine_eval(engine, batch, &part));
+        *own = true;
         total.count += part.count;
         total.correct += part.correct;
         total.loss += part.loss * (double)part.count;
@@ -44,7 +47,7 @@ static lk_status load_engine(const lk_train_opts *opts, const lk_graph *graph, c
 {
     lk_engine_opts engine_opts = {
         .device = opts->device,
-        .threads = opts->threads > 0 ? opts->threads : lk__cores(),
+        .threads = opts->threads,
         .batch = opts->batch ? opts->batch : WAVE,
         .shards = opts->shards,
         .optimizer = "sgd", /* never stepped; it keeps no state */
@@ -54,6 +57,7 @@ static lk_status load_engine(const lk_train_opts *opts, const lk_graph *graph, c
     LK_TRY(lk_engine_create(graph, &engine_opts, &engine));
     lk_status status;
     LK_TRY_GOTO(lk__init_engine(engine, state, opts->init_from), destroy_engine);
+    LK_TRY_GOTO(lk__check_finite(state, opts->init_from), destroy_engine);
     *out = engine;
     return LK_OK;
 
@@ -70,13 +74,14 @@ lk_status lk__evaluate(const lk_train_opts *opts, lk_split split, lk_metrics *ou
     lk_engine *engine = NULL;
     lk_loader *loader = NULL;
     lk_metrics metrics = {0};
+    bool own;
     lk_status status;
     LK_TRY_GOTO(lk_state_load(opts->init_from, &state), release);
     LK_TRY_GOTO(lk_dataset_open(opts->data, opts->data_dir, split, &data), release);
     LK_TRY_GOTO(lk__build_model(opts, data, &graph), release);
     LK_TRY_GOTO(load_engine(opts, graph, state, &engine), release);
-    LK_TRY_GOTO(lk__test_loader(opts, data, &loader), release);
-    LK_TRY_GOTO(lk__evaluate_batches(engine, loader, opts->dry_run ? 1 : 0, &metrics), release);
+    LK_TRY_GOTO(lk__test_loader(opts, data, (lk_share){0}, &loader), release);
+    LK_TRY_GOTO(lk__evaluate_batches(engine, loader, opts->dry_run ? 1 : 0, &metrics, &own), release);
     if (isfinite(metrics.loss))
         *out = metrics;
     else

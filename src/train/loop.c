@@ -1,84 +1,117 @@
-/* loop.c - a training run: epochs of steps, an evaluation after each, the
- * model saved at the end. */
+/* loop.c - one rank of a training run: epochs of steps, an evaluation after
+ * each, the model saved at the end. All ranks make the same calls of the engine
+ * in the same order; what one of them fails at alone, it tells the others. */
 #include <math.h>
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/pool.h"
-#include "nn/plan.h"
-#include "optim/optim.h"
 #include "train/parts.h"
+#include "train/start.h"
 
-/* Everything a run owns, and how far it is. */
+enum { DETAIL_BYTES = 2048 };
+
+/* Everything a rank owns, and how far it is. */
 typedef struct train_run {
+    const lk_train_rank *rank;
     const lk_train_opts *opts;
+    const lk_train_shared *shared;
     const lk_train_events *events;
+    lk_fault fault;
     lk_train_result result;
-    lk_state *initial; /* of init_from, until the engine has it */
-    lk_schedule *schedule;
-    lk_dataset *train, *test;
-    lk_graph *graph;
+    lk_train_place place;
     lk_engine *engine;
     lk_loader *loader, *test_loader;
-    int threads;
     double base_lr;
     size_t total_steps;
-    double began, epoch_began;
+    double began, epoch_began, step_began;
     double earlier_epochs; /* seconds of training steps */
     double epoch_loss;     /* sum over the epoch's samples */
     size_t epoch_samples;
 } train_run;
 
-/* What needs no data comes first: the sooner a mistake is told, the better. */
-static lk_status check_files(train_run *run)
+/* A failure that the others have no part in must not let them wait. */
+static lk_status alone(train_run *run, lk_status status)
+{
+    char why[DETAIL_BYTES];
+    if (status == LK_OK)
+        return LK_OK;
+    run->fault = LK_FAULT_OWN;
+    if (!run->rank->group)
+        return status;
+    snprintf(why, sizeof why, "%s", lk_error_detail());
+    lk_group_abort(run->rank->group, why);
+    return lk__fail(status, "%s", why);
+}
+
+/* A failure in what all ranks do together; a machine's own troubles are its own
+ * there, too. */
+static lk_status together(train_run *run, lk_status status)
+{
+    if (status == LK_STATUS_MEMORY || status == LK_STATUS_IO)
+        return alone(run, status);
+    run->fault = status == LK_STATUS_PEER ? LK_FAULT_PEER : LK_FAULT_COMMON;
+    return status;
+}
+
+static size_t round_up(size_t count, size_t parts)
+{
+    return (count + parts - 1) / parts;
+}
+
+/* Samples of this rank in a wave: --accumulate K promises the memory of a batch
+ * that is K times smaller. */
+static size_t wave_samples(const train_run *run)
 {
     const lk_train_opts *opts = run->opts;
-    if (opts->save_model) {
-        LK_TRY(lk__save_path(opts->save_model, 0, run->result.saved, sizeof run->result.saved));
-        LK_TRY(lk__save_check(run->result.saved));
-    }
-    LK_TRY(lk__schedule_create(opts->schedule, &run->schedule));
-    if (opts->init_from)
-        LK_TRY(lk_state_load(opts->init_from, &run->initial));
-    return LK_OK;
+    if (opts->micro_batch || opts->accumulate < 2)
+        return opts->micro_batch;
+    int replicas = run->place.ranks / lk__stage_count(opts->stages);
+    return round_up(round_up(opts->batch, opts->accumulate), replicas > 0 ? (size_t)replicas : 1);
+}
+
+static size_t batch_samples(const train_run *run)
+{
+    return lk__min_size(run->opts->batch, lk_dataset_get_info(run->shared->train)->count);
 }
 
 static lk_status create_engine(train_run *run)
 {
     const lk_train_opts *opts = run->opts;
     lk_engine_opts engine = {
-        .device = opts->device,
-        .threads = run->threads,
-        .batch = lk__min_size(opts->batch, lk_dataset_get_info(run->train)->count),
+        .device = run->rank->device,
+        .threads = opts->threads,
+        .batch = batch_samples(run),
         .shards = opts->shards,
-        .micro_batch = opts->micro_batch,
+        .micro_batch = wave_samples(run),
         .bn = opts->bn,
         .optimizer = opts->optimizer,
         .lr = opts->lr,
         .seed = opts->seed,
+        .clip_norm = opts->clip_norm,
+        .group = run->rank->group,
+        .bucket_bytes = opts->bucket_bytes,
+        .stages = opts->stages,
+        .pipelined = opts->pipelined,
+        .check_every = opts->check_every ? opts->check_every : -1,
     };
-    LK_TRY(lk_engine_create(run->graph, &engine, &run->engine));
+    LK_TRY(lk_engine_create(run->shared->graph, &engine, &run->engine));
     run->base_lr = lk_engine_lr(run->engine);
-    if (!run->initial)
-        return LK_OK;
-    LK_TRY(lk__init_engine(run->engine, run->initial, opts->init_from));
-    lk_state_destroy(run->initial);
-    run->initial = NULL;
-    return LK_OK;
+    return run->shared->initial ? lk__init_engine(run->engine, run->shared->initial, opts->init_from) : LK_OK;
 }
 
 static lk_status create_loader(train_run *run)
 {
     const lk_train_opts *opts = run->opts;
     lk_loader_opts loader = {
-        .batch = lk__min_size(opts->batch, lk_dataset_get_info(run->train)->count),
+        .batch = batch_samples(run),
         .shuffle = true,
         .seed = opts->seed,
         .workers = opts->workers,
         .augment = opts->augment,
+        .share = lk_engine_share(run->engine),
     };
-    return lk_loader_create(run->train, &loader, &run->loader);
+    return lk_loader_create(run->shared->train, &loader, &run->loader);
 }
 
 static void count_steps(train_run *run)
@@ -94,13 +127,16 @@ static void count_steps(train_run *run)
 static lk_status run_open(train_run *run)
 {
     const lk_train_opts *opts = run->opts;
-    run->threads = opts->threads > 0 ? opts->threads : lk__cores();
-    LK_TRY(check_files(run));
-    LK_TRY(lk__open_splits(opts, &run->train, &run->test));
-    LK_TRY(lk__build_model(opts, run->train, &run->graph));
-    LK_TRY(create_engine(run));
-    LK_TRY(create_loader(run));
+    run->place = lk__train_place(run->rank);
+    run->result.ranks = run->place.ranks;
+    if (lk__saves(opts, run->place.rank))
+        LK_TRY(
+            alone(run, lk__save_path(opts->save_model, run->place.rank, run->result.saved, sizeof run->result.saved)));
+    LK_TRY(together(run, create_engine(run)));
+    LK_TRY(alone(run, create_loader(run)));
     count_steps(run);
+    run->place.layout = lk_engine_layout(run->engine);
+    run->place.share = lk_engine_share(run->engine);
     return LK_OK;
 }
 
@@ -109,25 +145,24 @@ static void run_close(train_run *run)
     lk_loader_destroy(run->test_loader);
     lk_loader_destroy(run->loader);
     lk_engine_destroy(run->engine);
-    lk_graph_destroy(run->graph);
-    lk_dataset_destroy(run->test);
-    lk_dataset_destroy(run->train);
-    lk__schedule_destroy(run->schedule);
-    lk_state_destroy(run->initial);
 }
 
 static void tell_start(const train_run *run)
 {
+    const lk_train_shared *shared = run->shared;
     if (!run->events->start)
         return;
     lk_train_start start = {
-        .train = lk_dataset_get_info(run->train),
-        .test = run->test ? lk_dataset_get_info(run->test) : NULL,
-        .parameters = lk_graph_parameters(run->graph),
+        .train = lk_dataset_get_info(shared->train),
+        .test = shared->test ? lk_dataset_get_info(shared->test) : NULL,
+        .parameters = lk_graph_parameters(shared->graph),
         .batches = lk_loader_batches(run->loader),
         .steps = run->total_steps,
-        .threads = run->threads,
-        .one_wave = run->opts->bn == LK_BN_BATCH && lk__graph_has_sums(run->graph),
+        .batch = batch_samples(run),
+        .threads = lk__train_threads(run->opts, run->rank->group),
+        .place = run->place,
+        .cuts = (const char(*)[LK_CUT_NAME])shared->cuts,
+        .better_shards = lk__better_shards(run->opts->shards, run->place.layout.replicas),
     };
     run->events->start(run->events->arg, &start);
 }
@@ -136,16 +171,19 @@ static void tell_step(const train_run *run, size_t epoch, size_t index, const lk
 {
     if (!run->events->step)
         return;
+    double now = lk__clock();
     lk_train_step step = {
         .epoch = epoch + 1,
         .batch = index,
         .seen = run->epoch_samples - metrics->count,
         .step = run->result.steps,
         .metrics = *metrics,
+        .own = lk_engine_own_metrics(run->engine),
         .lr = lk_engine_lr(run->engine),
         .samples = run->result.samples,
-        .seconds = lk__clock() - run->began,
+        .seconds = now - run->began,
         .train_seconds = run->result.train_seconds,
+        .batch_seconds = now - run->step_began,
     };
     run->events->step(run->events->arg, &step);
 }
@@ -153,7 +191,7 @@ static void tell_step(const train_run *run, size_t epoch, size_t index, const lk
 static lk_status train_batch(train_run *run, size_t epoch, size_t index, const lk_batch *batch)
 {
     lk_metrics metrics;
-    LK_TRY(lk_engine_step(run->engine, batch, &metrics));
+    LK_TRY(together(run, lk_engine_step(run->engine, batch, &metrics)));
     run->result.steps++;
     run->result.samples += metrics.count;
     run->epoch_samples += metrics.count;
@@ -165,39 +203,50 @@ static lk_status train_batch(train_run *run, size_t epoch, size_t index, const l
 
 static lk_status train_epoch(train_run *run, size_t epoch)
 {
+    lk_dataset *test = run->shared->test;
     run->epoch_began = lk__clock();
     run->epoch_loss = 0;
     run->epoch_samples = 0;
-    lk_engine_set_lr(run->engine, lk__schedule_lr(run->schedule, run->base_lr, epoch));
-    LK_TRY(lk_loader_start(run->loader, epoch, 0));
+    lk_engine_set_lr(run->engine, lk__schedule_lr(run->shared->schedule, run->base_lr, epoch));
+    LK_TRY(alone(run, lk_loader_start(run->loader, epoch, 0)));
     for (size_t index = 0; run->result.steps < run->total_steps; index++) {
         const lk_batch *batch;
-        LK_TRY(lk_loader_next(run->loader, &batch));
+        run->step_began = lk__clock();
+        LK_TRY(alone(run, lk_loader_next(run->loader, &batch)));
         if (!batch)
             break;
         LK_TRY(train_batch(run, epoch, index, batch));
         /* Waiting for the test files now does not delay the first step, and
          * finding them damaged does not come at the end of an epoch. Where
          * training ends here, the evaluation is what waits. */
-        if (run->result.steps == 1 && run->total_steps > 1 && run->test)
-            LK_TRY(lk__check_readable(run->test));
+        if (run->result.steps == 1 && run->total_steps > 1 && test)
+            LK_TRY(alone(run, lk__check_readable(test)));
     }
     run->earlier_epochs = run->result.train_seconds;
     return LK_OK;
 }
 
+static lk_status evaluate(train_run *run)
+{
+    bool own = true;
+    if (!run->test_loader)
+        LK_TRY(alone(run, lk__test_loader(run->opts, run->shared->test, run->place.share, &run->test_loader)));
+    lk_status status =
+        lk__evaluate_batches(run->engine, run->test_loader, run->opts->dry_run ? 1 : 0, &run->result.test, &own);
+    return own ? alone(run, status) : together(run, status);
+}
+
 static lk_status test_epoch(train_run *run, size_t epoch)
 {
-    if (!run->test)
-        return LK_OK;
-    if (!run->test_loader)
-        LK_TRY(lk__test_loader(run->opts, run->test, &run->test_loader));
     lk_metrics *metrics = &run->result.test;
-    LK_TRY(lk__evaluate_batches(run->engine, run->test_loader, run->opts->dry_run ? 1 : 0, metrics));
+    if (!run->shared->test)
+        return LK_OK;
+    LK_TRY(evaluate(run));
     /* The last step may have broken the weights, and no later step tells. */
     if (!isfinite(metrics->loss))
-        return lk__fail(LK_STATUS_NONFINITE, "the test loss after epoch %zu is not finite; a smaller --lr may help",
-                        epoch + 1);
+        return together(run,
+                        lk__fail(LK_STATUS_NONFINITE,
+                                 "the test loss after epoch %zu is not finite; a smaller --lr may help", epoch + 1));
     if (!run->events->test)
         return LK_OK;
     lk_train_test test = {
@@ -210,14 +259,15 @@ static lk_status test_epoch(train_run *run, size_t epoch)
     return LK_OK;
 }
 
+/* Every rank has the whole model then; those that are to save do. */
 static lk_status finish(train_run *run)
 {
     lk_state *state;
     lk_status status;
-    LK_TRY(lk_engine_state(run->engine, &state));
+    LK_TRY(together(run, lk_engine_state(run->engine, &state)));
     run->result.hash = lk_state_hash(state);
-    LK_TRY_GOTO(lk__check_finite(state, "the trained model"), destroy_state);
-    status = *run->result.saved ? lk_state_save(state, run->result.saved) : LK_OK;
+    LK_TRY_GOTO(together(run, lk__check_finite(state, "the trained model")), destroy_state);
+    status = *run->result.saved ? alone(run, lk_state_save(state, run->result.saved)) : LK_OK;
 destroy_state:
     lk_state_destroy(state);
     return status;
@@ -227,37 +277,48 @@ destroy_state:
  * to nothing does not replace an older model. */
 static lk_status save_anyway(train_run *run, lk_status failure)
 {
-    char why[1024];
+    char why[DETAIL_BYTES], second[DETAIL_BYTES];
+    lk_fault fault = run->fault;
     if (!*run->result.saved || failure == LK_STATUS_NONFINITE)
         return failure;
     snprintf(why, sizeof why, "%s", lk_error_detail());
-    if (finish(run) == LK_OK)
+    lk_status saved = finish(run);
+    run->fault = fault;
+    if (saved == LK_OK)
         return lk__fail(failure, "%s; the model was saved to %s", why, run->result.saved);
-    char second[1024];
     snprintf(second, sizeof second, "%s", lk_error_detail());
     return lk__fail(failure, "%s; the model was not saved: %s", why, second);
 }
 
-lk_status lk__train(const lk_train_opts *opts, const lk_train_events *events, lk_train_result *out)
+static lk_status run_epochs(train_run *run)
 {
-    train_run run = {.opts = opts, .events = events};
+    run->began = lk__clock();
+    for (size_t epoch = 0; run->result.steps < run->total_steps; epoch++) {
+        LK_TRY(train_epoch(run, epoch));
+        lk_status status = test_epoch(run, epoch);
+        if (status != LK_OK)
+            return save_anyway(run, status);
+    }
+    run->result.seconds = lk__clock() - run->began;
+    run->result.waits = lk_engine_waits(run->engine);
+    return LK_OK;
+}
+
+lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_fault *fault)
+{
+    train_run run = {.rank = rank, .opts = rank->opts, .shared = rank->shared, .events = rank->events};
     lk_status status;
     LK_TRY_GOTO(run_open(&run), close_run);
     tell_start(&run);
-    run.began = lk__clock();
-    for (size_t epoch = 0; run.result.steps < run.total_steps; epoch++) {
-        LK_TRY_GOTO(train_epoch(&run, epoch), close_run);
-        status = test_epoch(&run, epoch);
-        if (status != LK_OK) {
-            status = save_anyway(&run, status);
-            goto close_run;
-        }
-    }
-    run.result.seconds = lk__clock() - run.began;
+    LK_TRY_GOTO(run_epochs(&run), close_run);
     LK_TRY_GOTO(finish(&run), close_run);
+    if (run.events->end)
+        run.events->end(run.events->arg, &run.result);
     *out = run.result;
 
 close_run:
+    if (status != LK_OK)
+        *fault = run.fault;
     run_close(&run);
     return status;
 }

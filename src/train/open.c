@@ -1,6 +1,11 @@
-/* open.c - opening a run's data, the model that fits it, and its weights. */
+/* open.c - what a run needs before it can begin: its data, the model that fits
+ * them, its first weights, and a place for the last ones. */
+#include <string.h>
+
 #include "base/mem.h"
+#include "base/spec.h"
 #include "train/parts.h"
+#include "train/start.h"
 
 /* A folder of a user's own may hold two splits that do not belong together. */
 static lk_status check_splits(const lk_dataset *train, const lk_dataset *test)
@@ -15,23 +20,60 @@ static lk_status check_splits(const lk_dataset *train, const lk_dataset *test)
     return LK_OK;
 }
 
-lk_status lk__open_splits(const lk_train_opts *opts, lk_dataset **train, lk_dataset **test)
+static lk_status open_splits(const lk_train_opts *opts, lk_train_shared *shared)
 {
-    lk_dataset *first = NULL, *second = NULL;
-    lk_status status;
-    LK_TRY(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TRAIN, &first));
-    if (!opts->no_test) {
-        LK_TRY_GOTO(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TEST, &second), destroy_splits);
-        LK_TRY_GOTO(check_splits(first, second), destroy_splits);
-    }
-    *train = first;
-    *test = second;
-    return LK_OK;
+    LK_TRY(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TRAIN, &shared->train));
+    if (opts->no_test)
+        return LK_OK;
+    LK_TRY(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TEST, &shared->test));
+    return check_splits(shared->train, shared->test);
+}
 
-destroy_splits:
-    lk_dataset_destroy(second);
-    lk_dataset_destroy(first);
+static lk_status check_saving(const lk_train_opts *opts, int rank)
+{
+    char path[sizeof((lk_train_result *)NULL)->saved];
+    if (!lk__saves(opts, rank))
+        return LK_OK;
+    LK_TRY(lk__save_path(opts->save_model, rank, path, sizeof path));
+    return lk__save_check(path);
+}
+
+static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared)
+{
+    const lk_train_opts *opts = ranks->opts;
+    /* What needs no data comes first: the sooner a mistake is told, the better. */
+    for (int i = 0; i < ranks->count; i++)
+        LK_TRY(check_saving(opts, ranks->first + i));
+    LK_TRY(lk__schedule_create(opts->schedule, &shared->schedule));
+    if (opts->init_from) {
+        LK_TRY(lk_state_load(opts->init_from, &shared->initial));
+        LK_TRY(lk__check_finite(shared->initial, opts->init_from));
+    }
+    LK_TRY(open_splits(opts, shared));
+    LK_TRY(lk__build_model(opts, shared->train, &shared->graph));
+    return lk__train_cuts(shared->graph, opts->stages, &shared->cuts);
+}
+
+lk_status lk__shared_open(const lk_train_ranks *ranks, lk_train_shared *out)
+{
+    lk_train_shared shared = {0};
+    lk_status status = open_parts(ranks, &shared);
+    if (status != LK_OK)
+        lk__shared_close(&shared);
+    else
+        *out = shared;
     return status;
+}
+
+void lk__shared_close(lk_train_shared *shared)
+{
+    lk__free(shared->cuts);
+    lk_graph_destroy(shared->graph);
+    lk_dataset_destroy(shared->test);
+    lk_dataset_destroy(shared->train);
+    lk__schedule_destroy(shared->schedule);
+    lk_state_destroy(shared->initial);
+    *shared = (lk_train_shared){0};
 }
 
 lk_status lk__check_readable(const lk_dataset *data)
@@ -56,7 +98,20 @@ lk_status lk__build_model(const lk_train_opts *opts, const lk_dataset *data, lk_
 lk_status lk__init_engine(lk_engine *engine, const lk_state *state, const char *path)
 {
     lk_status status = lk_engine_set_state(engine, state);
-    if (status != LK_OK)
-        return lk__fail(status, "%s: %s", path, lk_error_detail());
-    return lk__check_finite(state, path);
+    if (status == LK_OK || status == LK_STATUS_PEER)
+        return status;
+    return lk__fail(status, "%s: %s", path, lk_error_detail());
+}
+
+int lk__stage_count(const char *stages)
+{
+    long long count;
+    if (!stages)
+        return 1;
+    if (strspn(stages, "-0123456789") == strlen(stages))
+        return lk__parse_int(stages, 1, 65535, &count) ? (int)count : 0;
+    int commas = 0;
+    for (const char *at = stages; (at = strchr(at, ',')); at++)
+        commas++;
+    return commas + 2;
 }

@@ -1,12 +1,36 @@
-/* parts.h - pieces of a run that the loop and the evaluation share. */
+/* parts.h - pieces of a run that the files of this module share. */
 #ifndef LK_TRAIN_PARTS_H
 #define LK_TRAIN_PARTS_H
 
+#include "optim/optim.h"
 #include "train/train.h"
 
-/* Opens the training split and, unless opts->no_test, the test split; *test is
- * NULL with no_test. Files may still be unpacking when it returns. */
-lk_status lk__open_splits(const lk_train_opts *opts, lk_dataset **train, lk_dataset **test) LK_CHECKED;
+/* What the ranks of a process have in common; they only read it. */
+typedef struct lk_train_shared {
+    lk_state *initial; /* of init_from, or NULL */
+    lk_schedule *schedule;
+    lk_dataset *train, *test; /* test is NULL with no_test */
+    lk_graph *graph;
+    char (*cuts)[LK_CUT_NAME]; /* as in lk_train_start, or NULL */
+} lk_train_shared;
+
+/* Opens and checks all that can be without the other ranks. Files may still be
+ * unpacking when it returns. On failure there is nothing to close. */
+lk_status lk__shared_open(const lk_train_ranks *ranks, lk_train_shared *out) LK_CHECKED;
+void lk__shared_close(lk_train_shared *shared);
+
+/* One rank of a run. */
+typedef struct lk_train_rank {
+    const lk_train_opts *opts;
+    const lk_train_shared *shared;
+    lk_group *group; /* NULL: alone */
+    const char *device;
+    const lk_train_events *events;
+} lk_train_rank;
+
+/* Trains, tests and saves. A failure that the others cannot know of has been told
+ * to them; *fault is set on failure. */
+lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_fault *fault) LK_CHECKED;
 
 /* Waits until data can be read, and reports what is wrong with its files. */
 lk_status lk__check_readable(const lk_dataset *data) LK_CHECKED;
@@ -14,20 +38,25 @@ lk_status lk__check_readable(const lk_dataset *data) LK_CHECKED;
 /* The model of opts for samples like those of data. */
 lk_status lk__build_model(const lk_train_opts *opts, const lk_dataset *data, lk_graph **out) LK_CHECKED;
 
-/* Gives the engine a state that was read from path; NONFINITE when a weight is
- * not a finite number. */
+/* Gives the engine a state that was read from path. */
 lk_status lk__init_engine(lk_engine *engine, const lk_state *state, const char *path) LK_CHECKED;
 
-/* A loader in the data set's order, without augmentation, each sample once. */
-lk_status lk__test_loader(const lk_train_opts *opts, const lk_dataset *data, lk_loader **out) LK_CHECKED;
+/* A loader in the data set's order, without augmentation, each sample once; share
+ * is what this rank loads of each batch. */
+lk_status lk__test_loader(const lk_train_opts *opts, const lk_dataset *data, lk_share share,
+                          lk_loader **out) LK_CHECKED;
 
-/* Metrics over the first max_batches batches of loader, 0 for all. */
-lk_status lk__evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_batches, lk_metrics *out) LK_CHECKED;
+/* Metrics over the first max_batches batches of loader, 0 for all. *own tells
+ * whether a failure was this rank's alone. */
+lk_status lk__evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_batches, lk_metrics *out,
+                               bool *own) LK_CHECKED;
 
 /* NONFINITE, with the key, when an f32 tensor of state holds infinities or NaN;
  * what says whose state it is. */
 lk_status lk__check_finite(const lk_state *state, const char *what) LK_CHECKED;
 
+/* Whether this rank saves the model. */
+bool lk__saves(const lk_train_opts *opts, int rank);
 /* path with each {rank} replaced. */
 lk_status lk__save_path(const char *path, int rank, char *out, size_t bytes) LK_CHECKED;
 /* Finds out now whether a model can be saved at path later; leaves no trace. */

@@ -34,16 +34,23 @@ lk_status lk__check_finite(const lk_state *state, const char *what)
     return LK_OK;
 }
 
+static const char RANK_MARK[] = "{rank}";
+
+bool lk__saves(const lk_train_opts *opts, int rank)
+{
+    return opts->save_model && (rank == 0 || strstr(opts->save_model, RANK_MARK));
+}
+
 lk_status lk__save_path(const char *path, int rank, char *out, size_t bytes)
 {
-    static const char mark[] = "{rank}";
+    enum { MARK = sizeof RANK_MARK - 1 };
     size_t used = 0;
     while (*path && used < bytes) {
-        bool marked = strncmp(path, mark, sizeof mark - 1) == 0;
+        bool marked = strncmp(path, RANK_MARK, MARK) == 0;
         int wrote =
             marked ? snprintf(out + used, bytes - used, "%d", rank) : snprintf(out + used, bytes - used, "%c", *path);
         used += (size_t)wrote;
-        path += marked ? sizeof mark - 1 : 1;
+        path += marked ? MARK : 1;
     }
     if (used >= bytes)
         return lk__fail(LK_STATUS_USAGE, "--save-model: the path is longer than %zu bytes", bytes - 1);

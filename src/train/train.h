@@ -1,6 +1,8 @@
 /* train.h - the training loop: epochs, evaluation, what is reported and saved.
  *
- * It prints nothing: events go to the caller, which is the program. */
+ * A process runs one rank or several, a thread each; every rank runs the same
+ * loop over its share of the batches. It prints nothing: events go to the
+ * caller, which is the program. */
 #ifndef LK_TRAIN_TRAIN_H
 #define LK_TRAIN_TRAIN_H
 
@@ -17,35 +19,56 @@ typedef struct lk_train_opts {
     double lr;                                   /* 0: the optimiser's default */
     const char *optimizer, *schedule;
     uint64_t seed;
-    int threads, workers, shards; /* threads 0: every core this process may use */
-    size_t micro_batch;
+    int threads, workers, shards; /* threads 0: this rank's part of the cores that its process may use */
+    size_t micro_batch;           /* samples of a rank in one wave; 0: its part of batch / accumulate */
+    size_t accumulate;            /* waves that a step was asked to have; batch and shards are of the whole step */
     lk_bn_mode bn;
-    const char *device;
+    double clip_norm;    /* 0: never */
+    size_t bucket_bytes; /* 0: the engine's default */
+    int check_every;     /* steps; 0: never */
+    const char *stages;  /* as in lk_engine_opts; NULL: one */
+    bool pipelined;
+    const char *device;     /* of lk__evaluate; ranks have their own */
     const char *init_from;  /* NULL or a file to start from */
-    const char *save_model; /* NULL or where to save; {rank} stands for the rank */
+    const char *save_model; /* NULL or where to save; {rank} stands for the rank, and then each saves */
     bool dry_run;           /* one batch of training and of testing */
     bool no_test;
 } lk_train_opts;
 
-/* Once, before the first step. */
+/* A rank and where it stands; alone it is rank 0 of 1. */
+typedef struct lk_train_place {
+    int rank, ranks, local_rank;
+    const char *host, *transport, *device; /* transport "" when alone */
+    lk_layout layout;
+    lk_share share;
+} lk_train_place;
+
+enum { LK_CUT_NAME = 160 };
+
+/* Once, before the first step. What is pointed to is borrowed for the run. */
 typedef struct lk_train_start {
-    const lk_dataset_info *train, *test; /* borrowed for the run; test is NULL with no_test */
+    const lk_dataset_info *train, *test; /* test is NULL with no_test */
     size_t parameters, batches, steps;   /* batches an epoch; steps in all */
-    int threads;
-    bool one_wave; /* BatchNorm over the batch: micro_batch has no effect */
+    size_t batch;                        /* samples a step */
+    int threads;                         /* of this rank */
+    lk_train_place place;
+    const char (*cuts)[LK_CUT_NAME]; /* (stages - 1) the layers that stages 1, 2 ... begin with */
+    int better_shards;               /* a number that would share the work evenly; 0: the run's does */
 } lk_train_start;
 
 /* After each step. */
 typedef struct lk_train_step {
-    size_t epoch; /* from 1 */
-    size_t batch; /* from 0, in the epoch */
-    size_t seen;  /* samples of this epoch before this batch */
-    size_t step;  /* from 1, in the run */
-    lk_metrics metrics;
+    size_t epoch;       /* from 1 */
+    size_t batch;       /* from 0, in the epoch */
+    size_t seen;        /* samples of this epoch before this batch */
+    size_t step;        /* from 1, in the run */
+    lk_metrics metrics; /* of the whole batch */
+    lk_metrics own;     /* of this rank's samples; count 0 but at the last stage */
     double lr;
     size_t samples;       /* of the run, this batch included */
     double seconds;       /* since the first step began */
     double train_seconds; /* the same without evaluations */
+    double batch_seconds; /* of this step, its batch's preparation included */
 } lk_train_step;
 
 /* After each epoch's evaluation. */
@@ -57,27 +80,66 @@ typedef struct lk_train_test {
 } lk_train_test;
 
 typedef struct lk_train_result {
+    int ranks;
     size_t steps, samples;
     double seconds;       /* of training and evaluation */
     double train_seconds; /* of training steps alone */
+    lk_waits waits;       /* of this rank */
     lk_metrics test;      /* the last evaluation; count 0 if there was none */
     uint64_t hash;        /* of the final state */
-    char saved[4096];     /* where the model was saved, or "" */
+    char saved[4096];     /* where this rank saved the model, or "" */
 } lk_train_result;
 
+/* What a rank tells, in its own thread; each may be NULL. */
 typedef struct lk_train_events {
     void *arg;
-    void (*start)(void *arg, const lk_train_start *start); /* each may be NULL */
+    void (*start)(void *arg, const lk_train_start *start);
     void (*step)(void *arg, const lk_train_step *step);
     void (*test)(void *arg, const lk_train_test *test);
+    void (*end)(void *arg, const lk_train_result *result);
 } lk_train_events;
 
-/* What can be known to be wrong (a folder that cannot be written to, a
+/* Whose failure it is, the most telling first. */
+typedef enum lk_fault {
+    LK_FAULT_SETUP,  /* this process's, before it joined */
+    LK_FAULT_OWN,    /* this rank's; the others were told */
+    LK_FAULT_COMMON, /* every rank has the same */
+    LK_FAULT_PEER    /* another rank's */
+} lk_fault;
+
+typedef struct lk_train_failure {
+    lk_status status;
+    lk_fault fault;
+    int rank; /* -1: it had not joined */
+    char detail[2048];
+    char *history; /* the group's last calls, of LK_FAULT_PEER; or NULL. lk__train_failure_fini frees it */
+} lk_train_failure;
+
+/* The ranks of a process. */
+typedef struct lk_train_ranks {
+    const lk_train_opts *opts;
+    int count;                     /* ranks here */
+    int first;                     /* rank of the first */
+    const char *const *devices;    /* (count) */
+    const lk_group_opts *group;    /* how to join the other processes; threads and thread are filled in */
+    bool alone;                    /* there are no others: of group the timeout and the notice count */
+    const lk_train_events *events; /* (count) */
+} lk_train_ranks;
+
+/* Runs them to the end, each but the first in a thread of its own. out is of
+ * the first; on failure *failure tells the most telling one, once.
+ *
+ * What can be known to be wrong (a folder that cannot be written to, a
  * malformed init_from) is reported before the first step, damaged test files
  * after it. A model whose evaluation fails is saved all the same, unless it is
  * the loss that is not finite; weights that are not finite are NONFINITE, too,
  * and never saved. */
-lk_status lk__train(const lk_train_opts *opts, const lk_train_events *events, lk_train_result *out) LK_CHECKED;
+lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_failure *failure) LK_CHECKED;
+void lk__train_failure_fini(lk_train_failure *failure);
+
+/* Stages that a text like "2" or "fc1,fc2" (3 stages) asks for; NULL: 1. 0 for a
+ * number that is none. */
+int lk__stage_count(const char *stages);
 
 /* Loads a model file into the named model and evaluates it on a split of the
  * data. Uses model, data, data_dir, batch, test_batch, threads, workers,

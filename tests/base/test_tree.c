@@ -150,12 +150,32 @@ static void test_shard_begin(void **state)
     }
 }
 
+/* No batch up to the largest gives a range of shards more than the bound, and
+ * the largest range of its width reaches it. */
+static void test_shards_most(void **state)
+{
+    (void)state;
+    for (int shards = 1; shards <= 9; shards++) {
+        for (int width = 1; width <= shards; width++) {
+            size_t most = 0, bound = lk__shards_most(40, shards, width);
+            for (size_t batch = 0; batch <= 40; batch++) {
+                for (int s = 0; s + width <= shards; s++) {
+                    size_t size = lk__shard_begin(batch, shards, s + width) - lk__shard_begin(batch, shards, s);
+                    most = size > most ? size : most;
+                }
+            }
+            assert_int_equal(most, bound);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_shard_counts), cmocka_unit_test(test_depth_is_small),
         cmocka_unit_test(test_roots_of_ranges),  cmocka_unit_test(test_middle),
         cmocka_unit_test(test_shard_begin),
+        cmocka_unit_test(test_shards_most),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

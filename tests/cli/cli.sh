@@ -113,7 +113,7 @@ refused 2 "--lr '0'" -- train --lr 0
 refused 2 "--lr 'nan'" -- train --lr nan
 refused 2 "--shards '5000'" "4096" -- train --shards 5000
 refused 2 "--bn 'shrad'" "'shard'" -- train --bn shrad
-refused 2 "--devices 'gpu'" "auto|cpu" -- train --devices gpu
+refused 2 "--devices 'gpu'" "cpu" -- train --devices gpu
 refused 2 "--quiet takes no value" -- train --quiet=1
 refused 2 "too many" "'digits'" -- train digits
 refused 2 "cnm" "cnn" -- train --model cnm --data tiny
@@ -343,6 +343,28 @@ run 0 bench train --model mlp --data tiny --batch-size 16 --steps 5 --json
 said out '"img_per_s":' '"ms_per_step":'
 run 0 bench train --model mlp --data tiny --batch-size 16 --steps 5
 said out "img/s"
+check "$line: one process waits for nobody" test -z "$(grep -E "rank|waiting" out)"
+number='[-+.e0-9]+'
+for how in "" --independent "--backend tcp --check-every 1 --bucket-mb .01" "--stages 2 --pipelined"; do
+    run 0 bench train -n 2 --model mlp --data tiny --batch-size 16 --steps 3 --runs 3 --json $how
+    check "$line: one line" test "$(wc -l <out)" -eq 1
+    independent=$(test "$how" = --independent && echo true || echo false)
+    said out '"ranks":2,' "\"independent\":$independent," '"batch_size":16,' '"threads":'
+    for key in img_per_s ms_per_step wait_gradients_percent wait_gradients_percent_most wait_other_percent \
+        wait_other_percent_most; do
+        check "$line: $key" grep -qE "\"$key\":$number[,}]" out
+    done
+done
+run 0 bench train -n 2 --model mlp --data tiny --batch-size 16 --steps 3
+said out "2 ranks" "waiting for gradients"
+run 0 bench train -n 2 --independent --model mlp --data tiny --batch-size 16 --steps 3
+said out "2 independent ranks"
+# What all ranks fail at is told once.
+refused 2 "no model 'nope'" -- bench train -n 2 --model nope
+refused 2 "--shards 2" -- bench train -n 2 --model mlp --data tiny --shards 1
+refused 2 "--independent" "-n 1" -- bench train -n 2 --model mlp --data tiny --batch-size 1 --independent
+refused 2 "--independent" "--stages" -- bench train -n 2 --independent --stages 2
+refused 2 '"shn"' "auto, shm, tcp" -- bench train -n 2 --backend shn
 
 # Sums between ranks: a line for each peer and size. Open MPI may be there or not.
 run 0 bench allreduce -n 2 --runs 1 --max-bytes 4096 --json
@@ -350,7 +372,6 @@ for peer in "lockstep" "lockstep, plain memory"; do
     check "$line: the sizes of $peer" test "$(grep -F "\"peer\":\"$peer\"" out |
         sed 's/.*"bytes":\([0-9]*\),.*/\1/' | tr '\n' ' ')" = "4 16 64 256 1024 4096 "
 done
-number='[-+.e0-9]+'
 row="\\{\"bench\":\"allreduce\",\"peer\":\"[^\"]+\",\"backend\":\"auto\",\"ranks\":2,\"bytes\":[0-9]+"
 row+=",\"us\":$number,\"algbw_gb_s\":$number,\"busbw_gb_s\":$number\\}"
 check "$line: the keys of every line" test -s out -a -z "$(grep -vxE "$row" out)"

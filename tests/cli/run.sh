@@ -1,92 +1,8 @@
 #!/bin/bash
 # run.sh PROGRAM - `lockstep run` as a user sees it: variables, output, exit
 # statuses, first causes, signals, restarts, several nodes on this host.
-set -u
-program=$(realpath "$1")
-[ -x "$program" ] || exit 1
-scratch=$(mktemp -d)
-cd "$scratch" || exit 1
-unset LOCKSTEP_TOKEN LOCKSTEP_TOKEN_FILE RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
-export MARK=lockstep-run-test-$$ # by which the ranks of this script are found
-
-checks=0 failures=0 line=
-complain() {
-    failures=$((failures + 1))
-    echo "FAILED: $*"
-    for file in out* err*; do sed "s/^/    $file: /" "$file" | tail -8; done
-}
-check() {
-    checks=$((checks + 1))
-    "${@:2}" || complain "$1"
-}
-# Processes of this script's jobs that are still there: none may be left.
-left() {
-    local file pid
-    for file in $(grep -lsz "^MARK=$MARK\$" /proc/[0-9]*/environ); do
-        pid=${file#/proc/} pid=${pid%/environ}
-        grep -qs '^State:.Z' "/proc/$pid/status" && continue
-        { tr '\0' ' ' <"/proc/$pid/cmdline"; } 2>/dev/null | grep -e sleep -e lockstep
-    done
-}
-trap 'rm -rf "$scratch"' EXIT
-
-# run STATUS ARGUMENTS... - `lockstep run ARGUMENTS` must end with STATUS in time.
-run() {
-    local wanted=$1
-    shift
-    line="run $*"
-    timeout -s KILL 60 "$program" run "$@" >out 2>err </dev/null
-    local status=$?
-    check "$line: exit status $status, not $wanted" test $status -eq "$wanted"
-}
-# said FILE TEXT... - every text must occur in the file.
-said() {
-    local file=$1 text
-    shift
-    for text in "$@"; do check "$line: '$text' is not in $file" grep -qF -- "$text" "$file"; done
-}
-refused() { # TEXT... -- ARGUMENTS...
-    local texts=()
-    while [ "$1" != -- ]; do
-        texts+=("$1")
-        shift
-    done
-    shift
-    run 2 "$@"
-    said err "lockstep: " "${texts[@]}"
-    check "$line: more than one line" test "$(wc -l <err)" -eq 1 -a ! -s out
-}
-# await SECONDS COMMAND... - until it succeeds.
-await() {
-    local end=$((SECONDS + $1))
-    while ! "${@:2}"; do
-        [ $SECONDS -lt $end ] || return 1
-        sleep .05
-    done
-}
-# ready COUNT FILE... - so many ranks have said so.
-ready() { [ "$(cat "${@:2}" 2>/dev/null | grep -c ready)" -eq "$1" ]; }
-# begin COMMAND... - in the background, its id in job. The shell makes the files of
-# output some time later: no old ones may be there, to be taken for them.
-begin() {
-    rm -f out* err*
-    "$@" >out 2>err </dev/null &
-    job=$!
-}
-gone() { ! kill -0 "$1" 2>/dev/null; }
-# finish ID - waits for a job, not for ever; what it ended with is in status.
-finish() {
-    if ! await 60 gone "$1"; then
-        complain "$line: does not end"
-        kill -KILL "$1"
-    fi
-    wait "$1"
-    status=$?
-} 2>/dev/null # where the shell would tell of jobs that were killed
-# The last lines of stderr are the cause: its first line is given as a pattern.
-cause_last() { # FILE PATTERN LINES_AFTER
-    check "$line: the cause is not last in $1" grep -q -- "$2" <(tail -n $((1 + $3)) "$1" | head -1)
-}
+program=$1 command=run
+. "$(dirname "$0")/jobs.sh"
 
 # One node: torchrun's variables.
 show='echo "$RANK/$LOCAL_RANK/$WORLD_SIZE/$LOCAL_WORLD_SIZE/$NODE_RANK/$GROUP_RANK/$GROUP_WORLD_SIZE/$MASTER_ADDR/$TORCHELASTIC_RESTART_COUNT"'
@@ -214,8 +130,7 @@ refused "give one" -- --init-method tcp://127.0.0.1:9 --rdzv-endpoint 127.0.0.1:
 echo 'print(1)' >script.py
 refused "script.py" "python3 script.py" -- script.py
 
-# Several nodes, all of them here. A port that is free now comes from a job.
-free_port() { "$program" run -n 1 sh -c 'echo $MASTER_PORT' | sed 's/.* //'; }
+# Several nodes, all of them here.
 # nodes "NPROC NPROC ..." OPTIONS... - one agent each in the background; their ids
 # are in jobs, their output in out.K and err.K.
 nodes() {

@@ -22,6 +22,7 @@ typedef struct values {
     uint64_t seed;
     double rate;
     int mode;
+    char ids[LK_LIST_BYTES];
 } values;
 
 static const char *const modes[] = {"batch", "shard", NULL};
@@ -39,6 +40,9 @@ static const lk_option rows[] = {
     {"b", "mode", 0, 1, LK_OPTION_CHOICE, AT(mode), NULL, 0, 0, modes, "batch", "a mode"},
     {"b", "by-shard", 0, 1, LK_OPTION_ALIAS, 0, NULL, 0, 0, NULL, "mode=shard", "the same as --mode shard"},
     {"b", "by-batch", 0, 1, LK_OPTION_ALIAS, 0, NULL, 0, 0, NULL, "mode=batch", "the same as --mode batch"},
+    {"c", "ids", 'i', 1, LK_OPTION_LIST, AT(ids), "N,N,...", 0, 0, NULL, NULL, "numbers"},
+    {"c", "numbers", 0, 1, LK_OPTION_LIST, AT(ids), "N,N,...", 0, 0, NULL, NULL, "the same as --ids"},
+    {"c", "ranks", 0, 1, LK_OPTION_INT, AT(ranks), "N", 1, 8, NULL, NULL, "the same as --nproc"},
     {"b", "elsewhere", 0, 2, LK_OPTION_FLAG, AT(loud), NULL, 0, 0, NULL, NULL, "another command's"},
 };
 
@@ -48,7 +52,7 @@ static const lk_option_set set = {
 enum { MAX_ARGS = 8 };
 
 /* Parses a line cut at single blanks. */
-static lk_status parse(const char *line, values *out, lk_parsed *parsed)
+static lk_status parse_with(const lk_option_set *options, const char *line, values *out, lk_parsed *parsed)
 {
     static char text[256];
     char *argv[MAX_ARGS];
@@ -61,7 +65,12 @@ static lk_status parse(const char *line, values *out, lk_parsed *parsed)
             *word++ = 0;
     }
     *out = (values){0};
-    return lk__options_parse(&set, argc, argv, out, parsed);
+    return lk__options_parse(options, argc, argv, out, parsed);
+}
+
+static lk_status parse(const char *line, values *out, lk_parsed *parsed)
+{
+    return parse_with(&set, line, out, parsed);
 }
 
 static values parsed_ok(const char *line)
@@ -147,6 +156,126 @@ static void optional_values_stop_at_options(void **state)
     assert_string_equal(out.save, "");
     assert_true(out.loud);
     assert_true(parsed_ok("--save-model -l").loud);
+}
+
+/* A command without words of its own takes any words into a list. */
+static lk_option_set wordless(void)
+{
+    lk_option_set options = set;
+    options.max_words = 0;
+    return options;
+}
+
+static void list_is(const char *line, const char *ids)
+{
+    lk_option_set options = wordless();
+    values out;
+    lk_parsed parsed;
+    assert_int_equal(parse_with(&options, line, &out, &parsed), LK_OK);
+    assert_string_equal(out.ids, ids);
+    assert_string_equal(parsed_ok(line).ids, ids);
+}
+
+static void lists_are_words_or_commas(void **state)
+{
+    (void)state;
+    list_is("", "");
+    list_is("--ids 1,6,3", "1,6,3");
+    list_is("--ids=1,6,3", "1,6,3");
+    list_is("--ids 1 6 3", "1,6,3");
+    list_is("--ids 1 6,3", "1,6,3");
+    list_is("--ids 10 11", "10,11");
+    list_is("-i 0 1", "0,1");
+    list_is("-i0,1", "0,1");
+    list_is("--ids 7", "7");
+    list_is("--ids 0 1 --loud", "0,1");
+    list_is("--ids 0 1 -l", "0,1");
+    list_is("--ids 0 1 --", "0,1");
+    list_is("--ids 0 -1", "0,-1");
+    list_is("--ids 0 1 --ids 2", "2");
+}
+
+static void lists_leave_words_to_the_command(void **state)
+{
+    (void)state;
+    lk_option_set options = wordless();
+    values out;
+    lk_parsed parsed;
+    assert_int_equal(parse("--ids 0 1 file", &out, &parsed), LK_OK);
+    assert_string_equal(out.ids, "0,1");
+    assert_string_equal(parsed.words[0], "file");
+    assert_int_equal(parse("--ids 0 01_first", &out, &parsed), LK_OK);
+    assert_string_equal(out.ids, "0");
+    assert_string_equal(parsed.words[0], "01_first");
+    assert_int_equal(parse("--ids=0 1", &out, &parsed), LK_OK);
+    assert_string_equal(out.ids, "0");
+    assert_string_equal(parsed.words[0], "1");
+    assert_int_equal(parse_with(&options, "--ids 0 one", &out, &parsed), LK_OK);
+    assert_string_equal(out.ids, "0,one");
+    assert_int_equal(parse("--ids one 2", &out, &parsed), LK_OK);
+    assert_string_equal(out.ids, "one,2");
+}
+
+static void lists_have_no_empty_values(void **state)
+{
+    (void)state;
+    refuse("--ids", "--ids needs a value", "N,N,...");
+    refuse("--ids --loud", "--ids needs a value", "N,N,...");
+    refuse("--ids -l", "--ids needs a value", "N,N,...");
+    refuse("--ids=", "--ids is empty", "N,N,...");
+    refuse("--ids=1,,3", "--ids '1,,3'", "empty value");
+    refuse("--ids 1,", "--ids '1,'", "empty value");
+    refuse("--ids ,1", "--ids ',1'", "empty value");
+    refuse("--ids ,", "--ids ','", "empty value");
+    values out = {0};
+    lk_parsed parsed;
+    char *alone[] = {"--ids", ""};
+    assert_int_equal(lk__options_parse(&set, 2, alone, &out, &parsed), LK_STATUS_USAGE);
+    lk_option_set options = wordless();
+    char *first[] = {"--ids", "", "1"}, *last[] = {"--ids", "1", ""};
+    assert_int_equal(lk__options_parse(&options, 3, first, &out, &parsed), LK_STATUS_USAGE);
+    assert_int_equal(lk__options_parse(&options, 3, last, &out, &parsed), LK_STATUS_USAGE);
+    assert_string_equal(out.ids, "");
+}
+
+/* A list just fits its field, or is refused. */
+static void lists_have_an_end(void **state)
+{
+    (void)state;
+    char digits[LK_LIST_BYTES + 1], word[LK_LIST_BYTES + 16];
+    char *joined[] = {"--ids", digits}, *split[] = {"--ids", digits, "2"}, *equals[] = {word};
+    values out = {0};
+    lk_parsed parsed;
+    memset(digits, '1', sizeof digits);
+    digits[LK_LIST_BYTES - 1] = 0;
+    assert_int_equal(lk__options_parse(&set, 2, joined, &out, &parsed), LK_OK);
+    assert_string_equal(out.ids, digits);
+    assert_int_equal(lk__options_parse(&set, 3, split, &out, &parsed), LK_STATUS_USAGE);
+    digits[LK_LIST_BYTES - 1] = '1';
+    digits[LK_LIST_BYTES] = 0;
+    assert_int_equal(lk__options_parse(&set, 2, joined, &out, &parsed), LK_STATUS_USAGE);
+    snprintf(word, sizeof word, "--ids=%s", digits);
+    assert_int_equal(lk__options_parse(&set, 1, equals, &out, &parsed), LK_STATUS_USAGE);
+    assert_non_null(strstr(lk_error_detail(), "--ids is longer"));
+}
+
+static void spellings_of_one_option_must_agree(void **state)
+{
+    (void)state;
+    list_is("--numbers 3 4", "3,4");
+    list_is("--ids 3,4 --numbers 3 4", "3,4");
+    assert_int_equal(parsed_ok("--ranks 3").ranks, 3);
+    assert_int_equal(parsed_ok("--ranks 3 -n 3").ranks, 3);
+    refuse("--ids 3,4 --numbers 3", "--ids 3,4", "--numbers 3");
+    refuse("--numbers=3 --ids=3,4", "--ids 3,4", "--numbers 3");
+    refuse("--ids 1 --numbers 1 --ids 2", "--ids 2", "--numbers 1");
+    refuse("--ranks 3 -n 4", "--ranks 3", "--nproc 4");
+    values out;
+    lk_parsed parsed;
+    assert_int_equal(parse("--numbers 3", &out, &parsed), LK_OK);
+    assert_true(lk__options_given(&set, &parsed, "numbers"));
+    assert_true(lk__options_given(&set, &parsed, "ids"));
+    assert_false(lk__options_given(&set, &parsed, "nproc"));
 }
 
 static void words_and_what_was_given(void **state)
@@ -252,6 +381,7 @@ static void the_programs_table_is_sound(void **state)
         for (size_t i = 0; i < all.count; i++) {
             assert_true(all.rows[i].commands != 0);
             assert_null(strchr(all.rows[i].name, '_'));
+            assert_false(all.ends_at_word && all.rows[i].kind == LK_OPTION_LIST && all.rows[i].commands & bit);
             for (size_t j = 0; j < i; j++)
                 if (all.rows[i].commands & all.rows[j].commands)
                     assert_string_not_equal(all.rows[i].name, all.rows[j].name);
@@ -318,6 +448,11 @@ int main(void)
         cmocka_unit_test(contradictions_are_refused),
         cmocka_unit_test(short_options_are_not_joined),
         cmocka_unit_test(optional_values_stop_at_options),
+        cmocka_unit_test(lists_are_words_or_commas),
+        cmocka_unit_test(lists_leave_words_to_the_command),
+        cmocka_unit_test(lists_have_no_empty_values),
+        cmocka_unit_test(lists_have_an_end),
+        cmocka_unit_test(spellings_of_one_option_must_agree),
         cmocka_unit_test(words_and_what_was_given),
         cmocka_unit_test(a_line_may_end_at_the_first_word),
         cmocka_unit_test(unknown_options_name_the_nearest),

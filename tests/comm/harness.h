@@ -1,7 +1,8 @@
 /* harness.h - teams of ranks for the tests of groups: a function runs as every
- * rank, as threads or as processes that join over a port of their own. Each
- * team lives in children of the test, bounded by an alarm, so that a rank may
- * fail, die or hang without taking the test along; what went wrong is printed. */
+ * rank, as threads, or as processes (of one rank or several) that join over a
+ * port of their own. Each team lives in children of the test, bounded by an
+ * alarm, so that a rank may fail, die or hang without taking the test along;
+ * what went wrong is printed. */
 #ifndef LK_TESTS_COMM_HARNESS_H
 #define LK_TESTS_COMM_HARNESS_H
 
@@ -44,8 +45,10 @@ typedef struct team_spec {
     int size;
     const char *transport; /* "inproc", "shm", "tcp", "auto" */
     const char *hosts;     /* a letter for each rank's host; NULL: all on one */
+    int threads;           /* ranks in each process that joins; 0: one */
+    bool env;              /* they join by env://, not by tcp:// */
     double timeout;        /* 0: the default */
-    unsigned killed;       /* ranks that are to be killed by SIGKILL, a mask */
+    unsigned killed;       /* processes that are to be killed by SIGKILL, a mask */
     team_page *page;       /* set by team_run */
 } team_spec;
 
@@ -55,6 +58,7 @@ typedef bool (*team_fn)(lk_group *group, const team_spec *team, const void *arg)
 typedef struct team_rank {
     pthread_t thread;
     lk_group *group;
+    lk_group_opts opts; /* of a rank that joins */
     const team_spec *team;
     team_fn fn;
     const void *arg;
@@ -90,26 +94,67 @@ static inline void team_be_threads(const team_spec *team, team_fn fn, const void
         pthread_join(ranks[r].thread, NULL);
 }
 
-/* The child that is one rank. */
-static inline void team_be_process(const team_spec *team, int rank, int port, team_fn fn, const void *arg)
+static inline void *team_join(void *arg)
 {
-    char url[64], host[64];
-    team_rank self = {.team = team, .fn = fn, .arg = arg};
-    snprintf(url, sizeof url, "tcp://127.0.0.1:%d", port);
+    team_rank *rank = arg;
+    CHECK_OK(lk_group_join(&rank->opts, &rank->group));
+    return team_be_rank(rank);
+}
+
+static inline int team_threads(const team_spec *team)
+{
+    return team->threads ? team->threads : 1;
+}
+
+static inline void team_set_number(const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
+}
+
+/* Variables of a process, before it has threads. */
+static inline void team_set_env(const team_spec *team, int process, int port)
+{
+    char host[64];
     if (team->hosts) {
-        snprintf(host, sizeof host, "host-%c-of-%d", team->hosts[rank], (int)getppid());
+        snprintf(host, sizeof host, "host-%c-of-%d", team->hosts[process * team_threads(team)], (int)getppid());
         setenv("LOCKSTEP_HOSTID", host, 1);
     }
-    lk_group_opts opts = {.init_method = url,
-                          .rank = rank,
-                          .world_size = team->size,
-                          .backend = team->transport,
-                          .timeout = team->timeout,
-                          .token = "the token of a test",
-                          .notice = team_notice,
-                          .notice_arg = team->page};
-    CHECK_OK(lk_group_join(&opts, &self.group));
-    team_be_rank(&self);
+    if (!team->env)
+        return;
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    team_set_number("MASTER_PORT", port);
+    team_set_number("RANK", process);
+    team_set_number("WORLD_SIZE", team->size / team_threads(team));
+}
+
+/* The child that is one process of the team: a rank, or one in each thread. */
+static inline void team_be_process(const team_spec *team, int process, int port, team_fn fn, const void *arg)
+{
+    char url[64];
+    team_rank ranks[TEAM_MAX];
+    int threads = team_threads(team);
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%d", port);
+    team_set_env(team, process, port);
+    for (int t = 0; t < threads; t++) {
+        ranks[t] = (team_rank){.team = team, .fn = fn, .arg = arg};
+        ranks[t].opts = (lk_group_opts){.init_method = team->env ? "env://" : url,
+                                        .rank = process,
+                                        .world_size = team->size / threads,
+                                        .threads = team->threads,
+                                        .thread = t,
+                                        .backend = team->transport,
+                                        .timeout = team->timeout,
+                                        .token = "the token of a test",
+                                        .notice = team_notice,
+                                        .notice_arg = team->page};
+    }
+    for (int t = 1; t < threads; t++)
+        CHECK(pthread_create(&ranks[t].thread, NULL, team_join, &ranks[t]) == 0);
+    team_join(&ranks[0]);
+    for (int t = 1; t < threads; t++)
+        pthread_join(ranks[t].thread, NULL);
 }
 
 static inline void team_be_child(const team_spec *team, int child, int port, team_fn fn, const void *arg)
@@ -138,7 +183,7 @@ static inline bool team_run(team_spec team, team_fn fn, const void *arg)
 {
     pid_t children[TEAM_MAX];
     int holder = -1, port = 0;
-    int count = strcmp(team.transport, "inproc") == 0 ? 1 : team.size;
+    int count = strcmp(team.transport, "inproc") == 0 ? 1 : team.size / team_threads(&team);
     bool fine = true;
     team.page = mmap(NULL, sizeof *team.page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (team.page == MAP_FAILED || lk__net_reserve("127.0.0.1", &holder, &port) != LK_OK)

@@ -72,7 +72,7 @@ static void test_refused(void **state)
     assert_int_equal(lk__roster_join(roster, 1, 2, &late), LK_STATUS_MISMATCH);
     assert_verdict(roster, LK_STATUS_MISMATCH,
                    "rank 1 (host h7, pid 7) was started for a world of 2, but rank 0 (host h100, pid 100) for a world "
-                   "of 3: give all ranks the same world size");
+                   "of 3: give all ranks the same world size, and all processes the same number of devices");
     lk__roster_destroy(roster);
 
     roster = make(3, 1);

@@ -1,5 +1,6 @@
 /* test_loader.c - batches: the same for any number of workers, every sample once
- * an epoch, transforms against a direct statement of what they do. */
+ * an epoch, shares that make up the batch, transforms against a direct statement of
+ * what they do. */
 #include "fixture.h"
 
 #include <lockstep/data.h>
@@ -288,6 +289,145 @@ static void errors_reach_the_caller(void **state)
     }
 }
 
+/* One epoch of shard shares [first,last) of SHARDS, beside the whole batches. */
+enum { SHARDS = 16 };
+
+static lk_loader *share_loader(const lk_dataset *data, size_t batch, int workers, lk_share share)
+{
+    lk_loader *loader = NULL;
+    lk_loader_opts opts = {.batch = batch, .shuffle = true, .seed = 42, .workers = workers, .share = share};
+    TRY(lk_loader_create(data, &opts, &loader));
+    TRY(lk_loader_start(loader, 3, 0));
+    return loader;
+}
+
+static void same_part(const lk_batch *whole, const lk_batch *part, size_t begin, bool labels_only)
+{
+    assert_int_equal(part->total, whole->count);
+    assert_int_equal(part->sample, SIZE);
+    assert_true(begin + part->count <= whole->count);
+    assert_memory_equal(part->labels, whole->labels + begin, part->count * sizeof *part->labels);
+    assert_memory_equal(part->ids, whole->ids + begin, part->count * sizeof *part->ids);
+    if (labels_only)
+        assert_null(part->x);
+    else
+        assert_memory_equal(part->x, whole->x + begin * SIZE, part->count * SIZE * sizeof *part->x);
+}
+
+/* The parts of `world` ranks, one after the other, are the batch; the batch itself
+ * has total 0. */
+static void check_shares(const lk_dataset *data, size_t batch, int world, int workers, bool labels_only)
+{
+    lk_loader *whole = share_loader(data, batch, 0, (lk_share){0}), *parts[SHARDS] = {NULL};
+    lk_share shares[SHARDS];
+    for (int w = 0; w < world; w++) {
+        shares[w] = (lk_share){SHARDS, w * SHARDS / world, (w + 1) * SHARDS / world, labels_only};
+        parts[w] = share_loader(data, batch, workers, shares[w]);
+        assert_int_equal(lk_loader_batches(parts[w]), lk_loader_batches(whole));
+    }
+    for (;;) {
+        const lk_batch *all = NULL, *part = NULL;
+        TRY(lk_loader_next(whole, &all));
+        size_t begin = 0;
+        for (int w = 0; w < world; w++) {
+            TRY(lk_loader_next(parts[w], &part));
+            assert_true((part == NULL) == (all == NULL));
+            if (all == NULL)
+                continue;
+            assert_int_equal(lk_share_begin(shares[w], all->count), begin);
+            assert_int_equal(lk_share_count(shares[w], all->count), part->count);
+            same_part(all, part, begin, labels_only);
+            begin += part->count;
+        }
+        if (all == NULL)
+            break;
+        assert_int_equal(all->total, 0);
+        assert_int_equal(begin, all->count);
+    }
+    lk_loader_destroy(whole);
+    for (int w = 0; w < world; w++)
+        lk_loader_destroy(parts[w]);
+}
+
+/* 101 samples: last batches of 21, of 5 (fewer than shards) and of 1. */
+static void shares_make_up_the_batch(void **state)
+{
+    (void)state;
+    lk_dataset data = made(LK_SPLIT_TRAIN);
+    static const size_t batches[] = {40, 24, 20, 7, 1000};
+    static const int worlds[] = {1, 2, 3, 5, 16};
+    for (size_t b = 0; b < sizeof batches / sizeof *batches; b++)
+        for (size_t w = 0; w < sizeof worlds / sizeof *worlds; w++)
+            for (int workers = 0; workers <= 2; workers += 2) {
+                check_shares(&data, batches[b], worlds[w], workers, false);
+                check_shares(&data, batches[b], worlds[w], workers, true);
+            }
+}
+
+/* A data set that can give labels alone is not asked for pixels. */
+static lk_status never(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+{
+    (void)pixels;
+    (void)label;
+    return lk__fail(LK_STATUS_IO, "%s was asked for the pixels of %zu", data->info.name, index);
+}
+
+static int32_t label_of(const lk_dataset *data, size_t index)
+{
+    (void)data;
+    return (int32_t)(index % 10);
+}
+
+static void labels_alone(void **state)
+{
+    (void)state;
+    static const lk_dataset_ops label_ops = {.get = never, .label = label_of};
+    lk_dataset data = made(LK_SPLIT_TRAIN);
+    data.ops = &label_ops;
+    lk_loader *loader = share_loader(&data, 40, 2, (lk_share){SHARDS, 3, 9, true});
+    const lk_batch *got = NULL;
+    for (size_t b = 0; b < lk_loader_batches(loader); b++) {
+        TRY(lk_loader_next(loader, &got));
+        assert_null(got->x);
+        for (size_t i = 0; i < got->count; i++)
+            assert_int_equal(got->labels[i], got->ids[i] % 10);
+    }
+    lk_loader_destroy(loader);
+}
+
+/* Labels that come alone are those that come with pixels. */
+static void check_labels(const char *name)
+{
+    lk_dataset *data = NULL;
+    TRY(lk_dataset_open(name, NULL, LK_SPLIT_TEST, &data));
+    assert_non_null(data->ops->label);
+    size_t count = data->info.count < 200 ? data->info.count : 200;
+    for (size_t i = 0; i < count; i++) {
+        static uint8_t pixels[32 * 32 * 3];
+        int32_t label = -1;
+        TRY(lk_dataset_get(data, i, pixels, &label));
+        assert_int_equal(data->ops->label(data, i), label);
+    }
+    lk_dataset_destroy(data);
+}
+
+static void labels_of_formats(void **state)
+{
+    (void)state;
+    static const uint8_t images[16 + 3] = {0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 1, 10, 20, 30};
+    static const uint8_t labels[8 + 3] = {0, 0, 8, 1, 0, 0, 0, 3, 7, 0, 9};
+    static const uint8_t records[2 * 3073] = {[0] = 5, [3073] = 8};
+    folder idx = folder_create(), cifar = folder_create();
+    put(&idx, "t10k-images-idx3-ubyte", images, sizeof images);
+    put(&idx, "t10k-labels-idx1-ubyte", labels, sizeof labels);
+    put(&cifar, "test_batch.bin", records, sizeof records);
+    check_labels(idx.path);
+    check_labels(cifar.path);
+    check_labels("digits");
+    folder_destroy(&idx);
+    folder_destroy(&cifar);
+}
+
 static void refuse(lk_loader_opts opts, const char *part)
 {
     lk_dataset data = made(LK_SPLIT_TRAIN);
@@ -311,6 +451,13 @@ static void bad_options(void **state)
     refuse((lk_loader_opts){.batch = 1, .augment = ""}, "no augmentation ''");
     refuse((lk_loader_opts){.batch = 1, .augment = "flip,"}, "no augmentation ''");
     refuse((lk_loader_opts){.batch = 1, .augment = "flip,crop=2,flip"}, "flip is there twice");
+    refuse((lk_loader_opts){.batch = 1, .share = {.shards = -1}}, "-1 shards");
+    refuse((lk_loader_opts){.batch = 1, .share = {.last = 1}}, "0 shards");
+    refuse((lk_loader_opts){.batch = 1, .share = {.labels_only = true}}, "0 shards");
+    refuse((lk_loader_opts){.batch = 1, .share = {4, -1, 2, false}}, "shards -1 to 2");
+    refuse((lk_loader_opts){.batch = 1, .share = {4, 2, 2, false}}, "at least one shard");
+    refuse((lk_loader_opts){.batch = 1, .share = {4, 3, 2, false}}, "shards 3 to 2");
+    refuse((lk_loader_opts){.batch = 1, .share = {4, 0, 5, false}}, "ends by 4");
     lk_dataset data = made(LK_SPLIT_TRAIN);
     lk_loader *loader = loader_of(&data, 10, 1, "none");
     const lk_batch *got = NULL;
@@ -333,6 +480,9 @@ int main(void)
         cmocka_unit_test(wide_crop),
         cmocka_unit_test(fair_shuffle),
         cmocka_unit_test(errors_reach_the_caller),
+        cmocka_unit_test(shares_make_up_the_batch),
+        cmocka_unit_test(labels_alone),
+        cmocka_unit_test(labels_of_formats),
         cmocka_unit_test(bad_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* test_models.c - the model zoo against PyTorch: keys, shapes and counts; cnn
  * and mlp free-running for 30 steps; one step of resnet20 by samples of every
  * tensor (large_resnet20.c compares whole tensors). */
-#include "golden/golden.h"
+#include "golden/samples.h"
 
 #include <cjson/cJSON.h>
 
@@ -109,29 +109,11 @@ static void test_mlp(void **unused)
     check_curve("mlp", "mlp", "adam");
 }
 
-/* The truth is known at even distances, and as a Euclidean norm: if every
- * element is within e of its truth, the norms are within e * sqrt(count). */
-static void check_samples(const lk_entry *ours, const lk_state *golden, const char *part)
-{
-    char prefix[256];
-    snprintf(prefix, sizeof prefix, "resnet20/%s/%s", part, ours->name);
-    const lk_entry *samples = golden_get(golden, prefix, "samples");
-    double max = golden_at(golden_get(golden, prefix, "max"), 0);
-    double truth = golden_at(golden_get(golden, prefix, "norm"), 0), square = 0;
-    size_t count = golden_count(ours), stride = (count + 47) / 48;
-    assert_int_equal((count + stride - 1) / stride, golden_count(samples));
-    for (size_t i = 0; i < golden_count(samples); i++)
-        golden_near(prefix, i * stride, golden_at(ours, i * stride), golden_at(samples, i), max);
-    for (size_t i = 0; i < count; i++)
-        square += golden_at(ours, i) * golden_at(ours, i);
-    golden_near("norm", 0, sqrt(square), truth, max * sqrt((double)count));
-}
-
 static void check_all_samples(const lk_state *ours, const lk_state *golden, const char *part)
 {
     assert_true(lk_state_count(ours) > 0);
     for (size_t i = 0; i < lk_state_count(ours); i++)
-        check_samples(lk_state_at(ours, i), golden, part);
+        golden_check_samples(lk_state_at(ours, i), golden, part);
 }
 
 static void test_resnet20_step(void **unused)
@@ -147,9 +129,9 @@ static void test_resnet20_step(void **unused)
     golden_ok(lk_engine_step(engine, &batch.view, &metrics));
     golden_near("resnet20/loss", 0, metrics.loss, golden_at(golden_get(golden, "resnet20", "loss"), 0), 1);
     golden_ok(lk_engine_grads(engine, &grads));
-    check_all_samples(grads, golden, "grad");
+    check_all_samples(grads, golden, "resnet20/grad");
     golden_ok(lk_engine_state(engine, &state));
-    check_all_samples(state, golden, "state");
+    check_all_samples(state, golden, "resnet20/state");
     lk_state_destroy(grads);
     lk_state_destroy(state);
     lk_state_destroy(golden);

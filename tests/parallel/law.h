@@ -27,7 +27,9 @@ typedef struct law_case {
     int steps;
     size_t batch;
     int shards;
-    uint64_t hash; /* of the state after the last step */
+    uint64_t hash;    /* of the state after the last step */
+    int first;        /* the step that the first batch is made for */
+    double clip_norm; /* 0: none */
 } law_case;
 
 /* How a case is run; none of it may show in the result. */
@@ -35,6 +37,16 @@ typedef struct law_way {
     const char *isa; /* NULL: the best */
     int threads;
     size_t micro_batch;
+    /* Of ranks, which ranks.h makes. */
+    int ranks;
+    int devices;           /* ranks in each process, if not "inproc"; 0: one */
+    const char *transport; /* "inproc", "shm", "tcp", "auto" */
+    const char *hosts;     /* a letter for each rank; NULL: one host */
+    const char *stages;
+    bool pipelined;
+    size_t bucket_bytes;
+    bool share;  /* a rank gets its share of each batch, else whole batches */
+    bool halves; /* a step is lk_engine_gradients and lk_engine_update */
 } law_way;
 
 static inline void law_require(lk_status status)
@@ -75,39 +87,73 @@ static inline void law_batch(const law_case *c, int step, float *x, int32_t *lab
     }
 }
 
-static inline lk_engine *law_engine(const law_case *c, law_way way)
+static inline lk_engine_opts law_opts(const law_case *c, const law_way *way)
+{
+    return (lk_engine_opts){.threads = way->threads,
+                            .batch = c->batch,
+                            .shards = c->shards,
+                            .micro_batch = way->micro_batch,
+                            .bn = c->bn,
+                            .optimizer = c->optimizer,
+                            .lr = c->lr,
+                            .seed = 3,
+                            .clip_norm = c->clip_norm,
+                            .bucket_bytes = way->bucket_bytes,
+                            .stages = way->stages,
+                            .pipelined = way->pipelined};
+}
+
+static inline lk_status law_create(const law_case *c, const lk_engine_opts *opts, lk_engine **out)
 {
     lk_graph *graph;
+    LK_TRY(lk_model_build(c->model, c->shape, &graph));
+    lk_status status = lk_engine_create(graph, opts, out);
+    lk_graph_destroy(graph);
+    return status;
+}
+
+static inline lk_engine *law_engine(const law_case *c, law_way way)
+{
     lk_engine *engine;
-    lk_engine_opts opts = {.threads = way.threads,
-                           .batch = c->batch,
-                           .shards = c->shards,
-                           .micro_batch = way.micro_batch,
-                           .bn = c->bn,
-                           .optimizer = c->optimizer,
-                           .lr = c->lr,
-                           .seed = 3};
+    lk_engine_opts opts = law_opts(c, &way);
     if (way.isa)
         setenv("LOCKSTEP_ISA", way.isa, 1);
     else
         unsetenv("LOCKSTEP_ISA");
-    law_require(lk_model_build(c->model, c->shape, &graph));
-    law_require(lk_engine_create(graph, &opts, &engine));
-    lk_graph_destroy(graph);
+    law_require(law_create(c, &opts, &engine));
     return engine;
+}
+
+/* Memory for batches of a case. */
+typedef struct law_samples {
+    float *x;        /* (N, H, W, C) */
+    int32_t *labels; /* (N) */
+    uint32_t *ids;   /* (N) */
+} law_samples;
+
+static inline law_samples law_samples_make(const law_case *c)
+{
+    size_t sample = c->shape.channels * c->shape.height * c->shape.width;
+    return (law_samples){.x = malloc(c->batch * sample * sizeof(float)),
+                         .labels = malloc(c->batch * sizeof(int32_t)),
+                         .ids = malloc(c->batch * sizeof(uint32_t))};
+}
+
+static inline void law_samples_free(law_samples *samples)
+{
+    free(samples->x);
+    free(samples->labels);
+    free(samples->ids);
 }
 
 static inline uint64_t law_run(const law_case *c, law_way way)
 {
-    size_t sample = c->shape.channels * c->shape.height * c->shape.width;
-    float *x = malloc(c->batch * sample * sizeof *x);
-    int32_t *labels = malloc(c->batch * sizeof *labels);
-    uint32_t *ids = malloc(c->batch * sizeof *ids);
+    law_samples s = law_samples_make(c);
     lk_engine *engine = law_engine(c, way);
-    for (int step = 0; step < c->steps; step++) {
+    for (int step = c->first; step < c->first + c->steps; step++) {
         lk_batch batch;
         lk_metrics metrics;
-        law_batch(c, step, x, labels, ids, &batch);
+        law_batch(c, step, s.x, s.labels, s.ids, &batch);
         law_require(lk_engine_step(engine, &batch, &metrics));
     }
     lk_state *state;
@@ -115,9 +161,7 @@ static inline uint64_t law_run(const law_case *c, law_way way)
     uint64_t hash = lk_state_hash(state);
     lk_state_destroy(state);
     lk_engine_destroy(engine);
-    free(ids);
-    free(labels);
-    free(x);
+    law_samples_free(&s);
     return hash;
 }
 

@@ -7,12 +7,13 @@
 #include "law.h"
 
 static const law_case law_table[] = {
-    {"cnn", LAW_MNIST, LK_BN_BATCH, "adadelta", 1.0, 30, 16, 16, 0x75a618c7b6298412},
-    {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 30, 16, 16, 0xa4843b8e8d8ba1a0},
-    {"resnet20", LAW_CIFAR, LK_BN_BATCH, "sgd:momentum=.9,weight_decay=1e-4", 0.1, 30, 16, 16, 0x18f8d687caaaca52},
-    {"resnet20", LAW_CIFAR, LK_BN_SHARD, "sgd:momentum=.9,nesterov=1", 0.01, 30, 16, 4, 0x6e543a08516e71cd},
-    {"resnet20:width=4", {3, 16, 16, 10}, LK_BN_BATCH, "adam", 1e-3, 30, 16, 16, 0x3017e29b1ec40eff},
-    {"resnet20:width=4", {3, 16, 16, 10}, LK_BN_SHARD, "adadelta", 1.0, 30, 16, 5, 0x28727a991380a673},
+    {"cnn", LAW_MNIST, LK_BN_BATCH, "adadelta", 1.0, 30, 16, 16, .hash = 0x75a618c7b6298412},
+    {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 30, 16, 16, .hash = 0xa4843b8e8d8ba1a0},
+    {"resnet20", LAW_CIFAR, LK_BN_BATCH, "sgd:momentum=.9,weight_decay=1e-4", 0.1, 30, 16, 16,
+     .hash = 0x18f8d687caaaca52},
+    {"resnet20", LAW_CIFAR, LK_BN_SHARD, "sgd:momentum=.9,nesterov=1", 0.01, 30, 16, 4, .hash = 0x6e543a08516e71cd},
+    {"resnet20:width=4", {3, 16, 16, 10}, LK_BN_BATCH, "adam", 1e-3, 30, 16, 16, .hash = 0x3017e29b1ec40eff},
+    {"resnet20:width=4", {3, 16, 16, 10}, LK_BN_SHARD, "adadelta", 1.0, 30, 16, 5, .hash = 0x28727a991380a673},
 };
 
 enum { LAW_TABLE = sizeof law_table / sizeof *law_table };

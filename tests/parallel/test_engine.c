@@ -4,8 +4,8 @@
 
 #include "law.h"
 
-static const law_case cnn = {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd", 0.05, 3, 8, 4, 0};
-static const law_case resnet = {"resnet20:width=4", LAW_CIFAR, LK_BN_BATCH, "sgd", 0.05, 3, 8, 4, 0};
+static const law_case cnn = {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd", 0.05, 3, 8, .shards = 4};
+static const law_case resnet = {"resnet20:width=4", LAW_CIFAR, LK_BN_BATCH, "sgd", 0.05, 3, 8, .shards = 4};
 
 enum { SAMPLES = 16, PIXELS = 3 * 32 * 32 };
 static float x[SAMPLES * PIXELS];
@@ -17,6 +17,13 @@ static void expect_words(lk_status status, lk_status want, const char *words)
     assert_int_equal(status, want);
     if (!strstr(lk_error_detail(), words))
         fail_msg("'%s' does not say '%s'", lk_error_detail(), words);
+}
+
+/* The first samples of the arrays above. */
+static const lk_batch *batch_of(lk_batch *batch, size_t count, size_t sample)
+{
+    *batch = (lk_batch){.count = count, .sample = sample, .x = x, .labels = labels, .ids = ids};
+    return batch;
 }
 
 static uint64_t state_hash(const lk_engine *engine)
@@ -87,15 +94,17 @@ static void test_eval_counts_each_sample(void **arg)
     lk_engine *engine = law_engine(&cnn, (law_way){.threads = 2, .micro_batch = 2});
     double loss = 0;
     size_t correct = 0;
+    lk_batch batch;
     lk_metrics metrics;
     for (uint32_t i = 0; i < SAMPLES; i++) {
         ids[i] = i;
         labels[i] = law_sample(cnn.shape, i, x + 784 * i);
-        law_require(lk_engine_eval(engine, &(lk_batch){1, 784, x + 784 * i, labels + i, ids + i}, &metrics));
+        batch = (lk_batch){.count = 1, .sample = 784, .x = x + 784 * i, .labels = labels + i, .ids = ids + i};
+        law_require(lk_engine_eval(engine, &batch, &metrics));
         loss += metrics.loss;
         correct += metrics.correct;
     }
-    law_require(lk_engine_eval(engine, &(lk_batch){SAMPLES, 784, x, labels, ids}, &metrics));
+    law_require(lk_engine_eval(engine, batch_of(&batch, SAMPLES, 784), &metrics));
     assert_int_equal(metrics.count, SAMPLES);
     assert_int_equal(metrics.correct, correct);
     assert_true(metrics.loss == loss / SAMPLES);
@@ -106,16 +115,17 @@ static void test_bad_batches(void **arg)
 {
     (void)arg;
     lk_engine *engine = law_engine(&cnn, (law_way){.threads = 1});
+    lk_batch batch;
     lk_metrics metrics;
     memset(x, 0, sizeof x);
     memset(labels, 0, sizeof labels);
-    expect_words(lk_engine_step(engine, &(lk_batch){0, 784, x, labels, ids}, &metrics), LK_STATUS_USAGE, "0 samples");
-    expect_words(lk_engine_step(engine, &(lk_batch){9, 784, x, labels, ids}, &metrics), LK_STATUS_USAGE, "9 samples");
-    expect_words(lk_engine_step(engine, &(lk_batch){2, 785, x, labels, ids}, &metrics), LK_STATUS_MISMATCH,
-                 "785 values");
-    expect_words(lk_engine_step(engine, &(lk_batch){2, 784, x, labels, NULL}, &metrics), LK_STATUS_USAGE, "NULL");
+    expect_words(lk_engine_step(engine, batch_of(&batch, 0, 784), &metrics), LK_STATUS_USAGE, "0 samples");
+    expect_words(lk_engine_step(engine, batch_of(&batch, 9, 784), &metrics), LK_STATUS_USAGE, "9 samples");
+    expect_words(lk_engine_step(engine, batch_of(&batch, 2, 785), &metrics), LK_STATUS_MISMATCH, "785 values");
+    expect_words(lk_engine_step(engine, &(lk_batch){.count = 2, .sample = 784, .x = x, .labels = labels}, &metrics),
+                 LK_STATUS_USAGE, "NULL");
     labels[1] = 10;
-    expect_words(lk_engine_step(engine, &(lk_batch){2, 784, x, labels, ids}, &metrics), LK_STATUS_MISMATCH, "label 10");
+    expect_words(lk_engine_step(engine, batch_of(&batch, 2, 784), &metrics), LK_STATUS_MISMATCH, "label 10");
     assert_int_equal(lk_engine_steps(engine), 0);
     lk_engine_destroy(engine);
 }
@@ -140,13 +150,14 @@ static void test_nonfinite_names_tensor_sample_and_shard(void **arg)
     memset(x, 0, sizeof x);
     memset(labels, 0, sizeof labels);
     x[2 * 5] = 1e20f;
+    lk_batch batch;
     lk_metrics metrics;
-    lk_status status = lk_engine_step(engine, &(lk_batch){8, 2, x, labels, ids}, &metrics);
+    lk_status status = lk_engine_step(engine, batch_of(&batch, 8, 2), &metrics);
     expect_words(status, LK_STATUS_NONFINITE, "first.weight");
     expect_words(status, LK_STATUS_NONFINITE, "shard 2");
     x[2 * 5] = INFINITY;
     ids[5] = 77;
-    status = lk_engine_step(engine, &(lk_batch){8, 2, x, labels, ids}, &metrics);
+    status = lk_engine_step(engine, batch_of(&batch, 8, 2), &metrics);
     expect_words(status, LK_STATUS_NONFINITE, "sample 77 (shard 2)");
     assert_int_equal(lk_engine_steps(engine), 0);
     lk_state_destroy(state);
@@ -163,6 +174,7 @@ static void test_nonfinite_step_changes_nothing(void **arg)
     for (int mode = 0; mode < 2; mode++) {
         lk_graph *graph;
         lk_engine *engine;
+        lk_batch batch;
         lk_metrics metrics;
         lk_state *state;
         law_require(lk_graph_create(&graph));
@@ -183,7 +195,7 @@ static void test_nonfinite_step_changes_nothing(void **arg)
         for (uint32_t i = 0; i < 12; i++)
             x[i] = (float)i;
         memcpy(labels, (int32_t[]){0, 0, 1, 0}, 4 * sizeof *labels);
-        lk_status status = lk_engine_gradients(engine, &(lk_batch){4, 3, x, labels, ids}, &metrics);
+        lk_status status = lk_engine_gradients(engine, batch_of(&batch, 4, 3), &metrics);
         expect_words(status, LK_STATUS_NONFINITE, "bn.");
         expect_words(status, LK_STATUS_NONFINITE, "shard 2");
         assert_true(state_hash(engine) == before);

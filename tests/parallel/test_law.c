@@ -5,15 +5,15 @@
 #include "tensor/cpu/cpu.h"
 
 static const law_case cases[] = {
-    {"cnn", LAW_MNIST, LK_BN_BATCH, "adadelta", 1.0, 8, 16, 16, 0},
-    {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 8, 37, 16, 0},
-    {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 8, 64, 16, 0},
-    {"mlp", LAW_MNIST, LK_BN_BATCH, "sgd", 0.1, 8, 5, 16, 0},
-    {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 8, 50, 7, 0},
-    {"resnet20", LAW_CIFAR, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 2, 19, 16, 0},
-    {"resnet20", LAW_CIFAR, LK_BN_SHARD, "adam", 1e-3, 2, 21, 6, 0},
-    {"resnet20:width=5", LAW_CIFAR, LK_BN_SHARD, "adadelta", 1.0, 8, 9, 16, 0},
-    {"resnet20:width=5", LAW_CIFAR, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 8, 9, 16, 0},
+    {"cnn", LAW_MNIST, LK_BN_BATCH, "adadelta", 1.0, 8, 16, .shards = 16},
+    {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 8, 37, .shards = 16},
+    {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 8, 64, .shards = 16},
+    {"mlp", LAW_MNIST, LK_BN_BATCH, "sgd", 0.1, 8, 5, .shards = 16},
+    {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 8, 50, .shards = 7},
+    {"resnet20", LAW_CIFAR, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 2, 19, .shards = 16},
+    {"resnet20", LAW_CIFAR, LK_BN_SHARD, "adam", 1e-3, 2, 21, .shards = 6},
+    {"resnet20:width=5", LAW_CIFAR, LK_BN_SHARD, "adadelta", 1.0, 8, 9, .shards = 16},
+    {"resnet20:width=5", LAW_CIFAR, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 8, 9, .shards = 16},
 };
 
 static void for_each_case(void (*check)(const law_case *c, uint64_t want))

@@ -1,5 +1,6 @@
 /* test_train.c - the training loop on a small data set of its own: what it
- * tells, what it saves, and that mistakes are found before the first step. */
+ * tells, what it saves, that mistakes are found before the first step, and that
+ * several ranks of a process do and tell the same. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,12 +14,14 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "temp_folder.h"
 #include "train/parts.h"
+#include "train/start.h"
 #include "train/train.h"
 
-enum { TRAIN_COUNT = 90, TEST_COUNT = 40, SIDE = 8, PATH = 512 };
+enum { TRAIN_COUNT = 90, TEST_COUNT = 40, SIDE = 8, BAD_COUNT = 200, BAD_SIDE = 28, PATH = 512, MAX_RANKS = 5 };
 
 static char scratch[TEMP_FOLDER_BYTES];
 
@@ -60,6 +63,28 @@ static void make_folder(const char *name)
     assert_int_equal(mkdir(below(name, path), 0700), 0);
 }
 
+/* Packs a file and changes a byte of it: its check sum tells, when it is unpacked
+ * and not when it is opened. */
+static void damage(const char *name)
+{
+    static unsigned char bytes[16 + BAD_COUNT * BAD_SIDE * BAD_SIDE];
+    char plain[PATH], packed[PATH + 4];
+    FILE *file = fopen(below(name, plain), "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(bytes, 1, sizeof bytes, file), sizeof bytes);
+    fclose(file);
+    unlink(plain);
+    snprintf(packed, sizeof packed, "%s.gz", plain);
+    gzFile out = gzopen(packed, "wb0");
+    assert_int_equal(gzwrite(out, bytes, sizeof bytes), sizeof bytes);
+    assert_int_equal(gzclose(out), Z_OK);
+    file = fopen(packed, "r+b");
+    assert_non_null(file);
+    fseek(file, sizeof bytes / 2, SEEK_SET);
+    fputc(0xA5, file); /* no pixel has it */
+    fclose(file);
+}
+
 static int make_data(void **state)
 {
     (void)state;
@@ -67,6 +92,10 @@ static int make_data(void **state)
     make_folder("tiny");
     write_split("tiny", "train", TRAIN_COUNT, SIDE);
     write_split("tiny", "t10k", TEST_COUNT, SIDE);
+    make_folder("bad");
+    write_split("bad", "train", TRAIN_COUNT, BAD_SIDE);
+    write_split("bad", "t10k", BAD_COUNT, BAD_SIDE);
+    damage("bad/t10k-images-idx3-ubyte");
     make_folder("half");
     write_split("half", "train", TRAIN_COUNT, SIDE);
     make_folder("odd");
@@ -84,12 +113,13 @@ static int remove_data(void **state)
 
 /* Everything a run told, for looking at afterwards. */
 typedef struct record {
-    int starts, tests;
+    int starts, tests, ends;
     lk_train_start start;
     bool has_test;
     size_t steps;
     lk_train_step step[64];
     lk_train_test test[8];
+    lk_train_result end;
 } record;
 
 static void on_start(void *arg, const lk_train_start *start)
@@ -114,6 +144,13 @@ static void on_test(void *arg, const lk_train_test *test)
     told->test[told->tests++] = *test;
 }
 
+static void on_end(void *arg, const lk_train_result *result)
+{
+    record *told = arg;
+    told->ends++;
+    told->end = *result;
+}
+
 static lk_train_opts options(void)
 {
     static char data[PATH];
@@ -134,11 +171,33 @@ static lk_train_opts options(void)
     };
 }
 
+/* count ranks in this process; told has an entry for each. */
+static lk_status train_ranks(const lk_train_opts *opts, int count, record *told, lk_train_result *result,
+                             lk_train_failure *failure)
+{
+    lk_train_events events[MAX_RANKS];
+    const char *devices[MAX_RANKS];
+    for (int i = 0; i < count; i++) {
+        told[i] = (record){0};
+        events[i] = (lk_train_events){&told[i], on_start, on_step, on_test, on_end};
+        devices[i] = "cpu";
+    }
+    lk_group_opts group = {.timeout = 60};
+    lk_train_ranks ranks = {
+        .opts = opts, .count = count, .devices = devices, .group = &group, .alone = true, .events = events};
+    return lk__train(&ranks, result, failure);
+}
+
 static lk_status train(const lk_train_opts *opts, record *told, lk_train_result *result)
 {
-    *told = (record){0};
-    lk_train_events events = {.arg = told, .start = on_start, .step = on_step, .test = on_test};
-    return lk__train(opts, &events, result);
+    lk_train_failure failure;
+    lk_status status = train_ranks(opts, 1, told, result, &failure);
+    if (status != LK_OK) {
+        assert_int_equal(failure.status, status);
+        assert_string_equal(failure.detail, lk_error_detail());
+        lk__train_failure_fini(&failure);
+    }
+    return status;
 }
 
 static void events_tell_the_run(void **state)
@@ -168,6 +227,10 @@ static void events_tell_the_run(void **state)
     assert_int_equal(result.steps, 6);
     assert_int_equal(result.samples, 2 * TRAIN_COUNT);
     assert_string_equal(result.saved, "");
+    assert_int_equal(told.ends, 1);
+    assert_true(told.end.hash == result.hash);
+    assert_int_equal(told.start.place.ranks, 1);
+    assert_int_equal(told.step[0].own.count, 32);
 }
 
 static void each_test_sample_counts_once(void **state)
@@ -381,6 +444,156 @@ static void weights_that_are_not_finite_are_not_saved(void **state)
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
+/* Every rank tells the metrics of the whole batch, and its own samples. */
+static void check_ranks(const record *told, int count, const record *single)
+{
+    for (size_t i = 0; i < single->steps; i++) {
+        size_t samples = 0, correct = 0;
+        for (int r = 0; r < count; r++) {
+            const lk_train_step *step = &told[r].step[i];
+            assert_memory_equal(&step->metrics, &single->step[i].metrics, sizeof step->metrics);
+            samples += step->own.count;
+            correct += step->own.correct;
+        }
+        assert_int_equal(samples, single->step[i].metrics.count);
+        assert_int_equal(correct, single->step[i].metrics.correct);
+    }
+}
+
+static void ranks_leave_no_trace(void **state)
+{
+    (void)state;
+    static record alone, told[MAX_RANKS];
+    lk_train_result single, result;
+    lk_train_failure failure;
+    lk_train_opts opts = options();
+    assert_int_equal(train(&opts, &alone, &single), LK_OK);
+    for (int count = 2; count <= MAX_RANKS; count++) {
+        opts.threads = count % 2;
+        assert_int_equal(train_ranks(&opts, count, told, &result, &failure), LK_OK);
+        check_ranks(told, count, &alone);
+        for (int r = 0; r < count; r++) {
+            assert_true(told[r].end.hash == single.hash);
+            assert_int_equal(told[r].end.ranks, count);
+            assert_int_equal(told[r].start.place.rank, r);
+            assert_memory_equal(&told[r].test[1].metrics, &alone.test[1].metrics, sizeof(lk_metrics));
+        }
+    }
+}
+
+static void accumulation_is_a_larger_batch(void **state)
+{
+    (void)state;
+    static record told[MAX_RANKS];
+    lk_train_result single, result;
+    lk_train_failure failure;
+    lk_train_opts opts = options();
+    opts.batch = 60;
+    opts.shards = 48;
+    assert_int_equal(train(&opts, told, &single), LK_OK);
+    opts.accumulate = 3;
+    assert_int_equal(train_ranks(&opts, 2, told, &result, &failure), LK_OK);
+    assert_true(result.hash == single.hash);
+    assert_int_equal(told[0].start.place.layout.capacity, 10);
+}
+
+static void stages_are_told(void **state)
+{
+    (void)state;
+    static record told[MAX_RANKS];
+    lk_train_result single, result;
+    lk_train_failure failure;
+    lk_train_opts opts = options();
+    assert_int_equal(train(&opts, told, &single), LK_OK);
+    opts.stages = "chunk2";
+    opts.pipelined = true;
+    assert_int_equal(train_ranks(&opts, 4, told, &result, &failure), LK_OK);
+    assert_true(result.hash == single.hash);
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(told[r].start.place.layout.stage, r % 2);
+        assert_int_equal(told[r].start.place.layout.replica, r / 2);
+        assert_true((told[r].step[0].own.count == 0) == (r % 2 == 0));
+    }
+}
+
+static void each_rank_may_save_its_own(void **state)
+{
+    (void)state;
+    static record told[MAX_RANKS];
+    char pattern[PATH], path[PATH];
+    lk_train_result result;
+    lk_train_failure failure;
+    lk_train_opts opts = options();
+    opts.save_model = below("part-{rank}.safetensors", pattern);
+    opts.stages = "3";
+    assert_int_equal(train_ranks(&opts, 3, told, &result, &failure), LK_OK);
+    for (int r = 0; r < 3; r++) {
+        char name[32];
+        lk_state *saved;
+        snprintf(name, sizeof name, "part-%d.safetensors", r);
+        assert_string_equal(told[r].end.saved, below(name, path));
+        assert_int_equal(lk_state_load(path, &saved), LK_OK);
+        assert_true(lk_state_hash(saved) == result.hash);
+        lk_state_destroy(saved);
+    }
+    opts.stages = NULL;
+    opts.save_model = below("one.safetensors", pattern);
+    assert_int_equal(train_ranks(&opts, 3, told, &result, &failure), LK_OK);
+    assert_string_equal(told[0].end.saved, pattern);
+    assert_string_equal(told[1].end.saved, "");
+}
+
+/* One failure for all ranks of the process, of the kind given. */
+static void fail_together(const lk_train_opts *opts, lk_fault fault, lk_status status, const char *word)
+{
+    static record told[MAX_RANKS];
+    lk_train_result result;
+    lk_train_failure failure = {0};
+    lk_status got = train_ranks(opts, 3, told, &result, &failure);
+    if (got != status || failure.fault != fault || !strstr(failure.detail, word))
+        fail_msg("status %d, not %d, fault %d, not %d: '%s' should name '%s'", (int)got, (int)status,
+                 (int)failure.fault, (int)fault, failure.detail, word);
+    assert_int_equal(failure.status, status);
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(told[r].ends, 0);
+    lk__train_failure_fini(&failure);
+}
+
+static void the_first_reason_is_told_once(void **state)
+{
+    (void)state;
+    char path[PATH];
+    lk_train_opts opts = options();
+    opts.model = "cnm";
+    fail_together(&opts, LK_FAULT_SETUP, LK_STATUS_USAGE, "cnm");
+    opts = options();
+    opts.optimizer = "adm";
+    fail_together(&opts, LK_FAULT_COMMON, LK_STATUS_USAGE, "adm");
+    opts = options();
+    opts.shards = 2;
+    fail_together(&opts, LK_FAULT_COMMON, LK_STATUS_USAGE, "--shards");
+    opts = options();
+    opts.optimizer = "sgd";
+    opts.lr = 1e30;
+    fail_together(&opts, LK_FAULT_COMMON, LK_STATUS_NONFINITE, "not finite");
+    opts = options();
+    opts.data = below("bad", path);
+    fail_together(&opts, LK_FAULT_OWN, LK_STATUS_FORMAT, "t10k-images");
+}
+
+static void shards_that_suit_the_ranks(void **state)
+{
+    (void)state;
+    assert_int_equal(lk__better_shards(16, 1), 0);
+    assert_int_equal(lk__better_shards(12, 1), 0);
+    assert_int_equal(lk__better_shards(16, 4), 0);
+    assert_int_equal(lk__better_shards(16, 16), 0);
+    assert_int_equal(lk__better_shards(16, 3), 24);
+    assert_int_equal(lk__better_shards(16, 5), 20);
+    assert_int_equal(lk__better_shards(12, 2), 16);
+    assert_int_equal(lk__better_shards(4096, 3), 3072);
+}
+
 static void rank_in_a_path(void **state)
 {
     (void)state;
@@ -408,6 +621,12 @@ int main(void)
         cmocka_unit_test(mistakes_are_found_before_the_first_step),
         cmocka_unit_test(a_run_that_diverges_saves_nothing),
         cmocka_unit_test(weights_that_are_not_finite_are_not_saved),
+        cmocka_unit_test(ranks_leave_no_trace),
+        cmocka_unit_test(accumulation_is_a_larger_batch),
+        cmocka_unit_test(stages_are_told),
+        cmocka_unit_test(each_rank_may_save_its_own),
+        cmocka_unit_test(the_first_reason_is_told_once),
+        cmocka_unit_test(shards_that_suit_the_ranks),
         cmocka_unit_test(rank_in_a_path),
     };
     return cmocka_run_group_tests(tests, make_data, remove_data);

@@ -1,10 +1,11 @@
 /* batchnorm2d.c - batch normalisation, over the global batch or per shard.
  *
- * saved:   stats (shards, 2, c), sums (shards, 2, c), mean (shards, c),
- *          scale (shards, c)
- * carried: moments (slots, 2, c), sums (slots, 2, c): partial sums over shards
+ * saved: stats (shards, 2, c), sums (shards, 2, c), mean (shards, c),
+ *        scale (shards, c)
+ * Entries of sums have (2, c) floats: forward the mean and M2, backward the sums
+ * of dy and of dy * xhat.
  *
- * Gradients of weight and bias are the folded sums; they are complete with the
+ * Gradients of weight and bias are the backward sums; they are complete with the
  * last wave. */
 #include "nn/op.h"
 
@@ -31,47 +32,62 @@ static size_t saved(const lk_layer *layer, size_t n, int shards)
     return 6 * layer->shape.c * (size_t)shards;
 }
 
-static size_t carried(const lk_layer *layer, int slots)
+static size_t sum_width(const lk_layer *layer)
 {
-    return 4 * layer->shape.c * (size_t)slots;
+    return 2 * layer->shape.c;
 }
 
 typedef struct view {
     size_t c, pixels;
     float *stats, *sums; /* (shards, 2, c) */
     lk_moments moments;
-    lk_partials moments_partial; /* entries of (2, c) */
-    lk_partials sums_partial;
     size_t rows[LK_MAX_SHARDS]; /* samples of each group */
 } view;
+
+static bool per_shard(const lk_call *call)
+{
+    return call->wave->train && call->wave->bn == LK_BN_SHARD;
+}
 
 static void make_view(const lk_call *call, view *v)
 {
     const lk_shards *shards = &call->wave->shards;
     size_t c = call->layer->shape.c;
     size_t room = c * (size_t)call->shards;
-    bool per_shard = call->wave->train && call->wave->bn == LK_BN_SHARD;
     v->c = c;
     v->pixels = call->layer->shape.h * call->layer->shape.w;
     v->stats = call->saved;
     v->sums = v->stats + 2 * room;
-    v->moments.groups = per_shard ? shards->count : 1;
+    v->moments.groups = per_shard(call) ? shards->count : 1;
     v->moments.mean = v->sums + 2 * room;
     v->moments.scale = v->moments.mean + room;
-    v->moments_partial = (lk_partials){call->carried, 4 * c};
-    v->sums_partial = (lk_partials){call->carried + 2 * c, 4 * c};
     v->rows[0] = call->wave->step_rows;
-    for (int i = 0; per_shard && i < shards->count; i++)
+    for (int i = 0; per_shard(call) && i < shards->count; i++)
         v->rows[i] = shards->begin[i + 1] - shards->begin[i];
 }
 
-static void forward_sums(const lk_call *call)
+static void add_sums(const lk_call *call, lk_sum which)
 {
     view v;
     make_view(call, &v);
     const lk_shards *shards = &call->wave->shards;
-    call->k->batchnorm_stats(call->dev, &call->x[0], shards, v.stats);
-    call->k->batchnorm_fold(call->dev, v.c, v.pixels, shards, v.stats, v.moments_partial);
+    if (which == LK_SUM_FORWARD) {
+        call->k->batchnorm_stats(call->dev, &call->x[0], shards, v.stats);
+        call->k->batchnorm_fold(call->dev, v.c, v.pixels, shards, v.stats, call->partial[which]);
+    } else {
+        call->k->batchnorm_sums(call->dev, &call->x[0], &call->dy, shards, &v.moments, v.sums);
+        call->k->rows_fold(call->dev, 2 * v.c, v.sums, 2 * v.c, shards, call->partial[which]);
+    }
+}
+
+static void fold_sums(const lk_call *call, lk_sum which, const float *entries)
+{
+    size_t c = call->layer->shape.c, pixels = call->layer->shape.h * call->layer->shape.w;
+    const lk_shards *roots = &call->wave->roots;
+    if (which == LK_SUM_FORWARD)
+        call->k->batchnorm_fold(call->dev, c, pixels, roots, entries, call->total[which]);
+    else
+        call->k->rows_fold(call->dev, 2 * c, entries, 2 * c, roots, call->total[which]);
 }
 
 static void forward(const lk_call *call)
@@ -82,28 +98,21 @@ static void forward(const lk_call *call)
         call->k->batchnorm_running_moments(call->dev, v.c, call->buffer[0], call->buffer[1], epsilon, &v.moments);
     else
         call->k->batchnorm_moments(call->dev, v.c, v.pixels,
-                                   call->wave->bn == LK_BN_SHARD ? v.stats : v.moments_partial.slot0, v.rows, epsilon,
+                                   per_shard(call) ? v.stats : call->total[LK_SUM_FORWARD].slot0, v.rows, epsilon,
                                    &v.moments);
     lk_tensor y = call->y;
     call->k->batchnorm_forward(call->dev, &call->x[0], &call->wave->shards, &v.moments, call->param[0], call->param[1],
                                call->relu, &y);
 }
 
-static void backward_sums(const lk_call *call)
+/* Into slot `slot` of the gradients. */
+static void write_grads(const lk_call *call, float *sums, int slot)
 {
-    view v;
-    make_view(call, &v);
-    const lk_shards *shards = &call->wave->shards;
-    call->k->batchnorm_sums(call->dev, &call->x[0], &call->dy, shards, &v.moments, v.sums);
-    call->k->rows_fold(call->dev, 2 * v.c, v.sums, 2 * v.c, shards, v.sums_partial);
-}
-
-/* From a (2, c) row of sums: of dy, and of dy * xhat. */
-static void write_grads(const lk_call *call, float *sums, size_t c)
-{
+    size_t c = call->layer->shape.c;
     lk_shape row = {.n = 1, .c = c, .h = 1, .w = 1};
     lk_tensor sum_dy = {sums, LK_DTYPE_F32, row}, sum_dy_xhat = {sums + c, LK_DTYPE_F32, row};
-    lk_tensor dgamma = {call->grad[0].slot0, LK_DTYPE_F32, row}, dbeta = {call->grad[1].slot0, LK_DTYPE_F32, row};
+    lk_tensor dgamma = {lk__slot(call->grad[0], slot), LK_DTYPE_F32, row};
+    lk_tensor dbeta = {lk__slot(call->grad[1], slot), LK_DTYPE_F32, row};
     call->k->copy(call->dev, &sum_dy_xhat, &dgamma);
     call->k->copy(call->dev, &sum_dy, &dbeta);
 }
@@ -114,21 +123,21 @@ static void backward(const lk_call *call)
     make_view(call, &v);
     const lk_wave *wave = call->wave;
     if (wave->search >= 0)
-        write_grads(call, v.sums + 2 * v.c * (size_t)wave->search, v.c);
-    else if (wave->last)
-        write_grads(call, v.sums_partial.slot0, v.c);
+        write_grads(call, v.sums + 2 * v.c * (size_t)wave->search, 0);
+    else
+        for (int root = 0; wave->last && root < wave->own_roots; root++)
+            write_grads(call, lk__slot(call->partial[LK_SUM_BACKWARD], root), root);
     if (!call->dx[0].data)
         return;
     lk_tensor dx = call->dx[0];
-    call->k->batchnorm_grad_input(call->dev, &call->x[0], &call->dy, &call->wave->shards, &v.moments, call->param[0],
-                                  call->wave->bn == LK_BN_SHARD ? v.sums : v.sums_partial.slot0, v.rows, &dx);
+    call->k->batchnorm_grad_input(call->dev, &call->x[0], &call->dy, &wave->shards, &v.moments, call->param[0],
+                                  per_shard(call) ? v.sums : call->total[LK_SUM_BACKWARD].slot0, v.rows, &dx);
 }
 
 static void finish(const lk_call *call)
 {
-    view v;
-    make_view(call, &v);
-    call->k->batchnorm_running_update(call->dev, v.c, v.moments_partial.slot0, call->wave->step_rows * v.pixels,
+    size_t c = call->layer->shape.c, pixels = call->layer->shape.h * call->layer->shape.w;
+    call->k->batchnorm_running_update(call->dev, c, call->total[LK_SUM_FORWARD].slot0, call->wave->step_rows * pixels,
                                       momentum, call->buffer[0], call->buffer[1]);
 }
 
@@ -137,10 +146,10 @@ const lk_op lk__op_batchnorm2d = {
     .flags = LK_OP_READS_X | LK_OP_FUSES_RELU,
     .infer = infer,
     .saved = saved,
-    .carried = carried,
-    .forward_sums = forward_sums,
+    .sum_width = sum_width,
+    .add_sums = add_sums,
+    .fold_sums = fold_sums,
     .forward = forward,
-    .backward_sums = backward_sums,
     .backward = backward,
     .finish = finish,
 };

@@ -17,7 +17,7 @@
     X(log_softmax_forward) X(log_softmax_grad_input) X(nll_forward) X(nll_grad_input)                                  \
     X(cross_entropy_forward) X(cross_entropy_grad_input)                                                               \
     X(sgd_step) X(adam_step) X(adadelta_step) X(find_nonfinite)                                                        \
-    X(reduce) X(divide) X(copy_bytes)
+    X(sum_squares) X(scale) X(reduce) X(divide) X(copy_bytes)
 /* clang-format on */
 
 #define LK_DECLARE(slot) __typeof__(*((const lk_kernels *)0)->slot) LK_KERNEL(slot);

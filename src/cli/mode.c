@@ -1,0 +1,86 @@
+/* mode.c - the parallel mode out of what was asked for and what there is. */
+#include "cli/mode.h"
+
+#include <stdio.h>
+
+static lk_parallel guess(const lk_mode_facts *facts)
+{
+    if (facts->stages)
+        return LK_PARALLEL_PP;
+    if (facts->processes > 1)
+        return LK_PARALLEL_DDP;
+    return facts->devices > 1 ? LK_PARALLEL_DP : LK_PARALLEL_SINGLE;
+}
+
+static lk_status check_single(const lk_mode_facts *facts)
+{
+    if (facts->processes > 1)
+        return lk__fail(LK_STATUS_USAGE,
+                        "--parallel single is one process, but this job has %d; leave --parallel out, or start one",
+                        facts->processes);
+    if (facts->devices > 1)
+        return lk__fail(LK_STATUS_USAGE,
+                        "--parallel single is one device, but there are %d; write --parallel dp, or name one with "
+                        "--devices",
+                        facts->devices);
+    return LK_OK;
+}
+
+static lk_status check_dp(const lk_mode_facts *facts)
+{
+    if (facts->devices > 1)
+        return LK_OK;
+    return lk__fail(LK_STATUS_USAGE, "--parallel dp needs several devices in a process, as in '--devices cpu:0,cpu:1'; "
+                                     "for several processes write --parallel ddp -n 2");
+}
+
+static lk_status check_pp(const lk_mode_facts *facts)
+{
+    int ranks = facts->processes * facts->devices, stages = lk__stage_count(facts->stages);
+    if (!facts->stages && ranks == 1)
+        return lk__fail(LK_STATUS_USAGE,
+                        "--parallel pp needs a rank for every stage, and there is one: lockstep train -n 2 --parallel "
+                        "pp, or --devices cpu:0,cpu:1 --parallel pp");
+    if (facts->stages && stages == 0)
+        return lk__fail(LK_STATUS_USAGE,
+                        "--stages '%s' must be a whole number from 1, or names of layers with commas "
+                        "between them",
+                        facts->stages);
+    if (facts->stages && ranks % stages != 0)
+        return lk__fail(LK_STATUS_USAGE,
+                        "--stages '%s' cuts the model into %d stages, and %d rank%s cannot be shared evenly by them; "
+                        "start %d, or a multiple of it",
+                        facts->stages, stages, ranks, ranks == 1 ? "" : "s", stages);
+    return LK_OK;
+}
+
+static lk_status check_stages(const lk_mode_facts *facts, lk_parallel parallel)
+{
+    if (parallel == LK_PARALLEL_PP)
+        return LK_OK;
+    if (facts->stages)
+        return lk__fail(LK_STATUS_USAGE,
+                        "--stages and --parallel %s contradict each other; write --parallel pp, or leave --stages out",
+                        lk__parallel_names[parallel]);
+    if (facts->pipelined)
+        return lk__fail(LK_STATUS_USAGE,
+                        "--pipelined is for stages of a model: add --parallel pp, or --stages 2, or leave it out");
+    return LK_OK;
+}
+
+lk_status lk__mode_choose(const lk_mode_facts *facts, lk_mode *out)
+{
+    static lk_status (*const checks[])(const lk_mode_facts *facts) = {
+        [LK_PARALLEL_SINGLE] = check_single,
+        [LK_PARALLEL_DP] = check_dp,
+        [LK_PARALLEL_PP] = check_pp,
+    };
+    lk_mode mode = {.parallel = facts->asked != LK_PARALLEL_AUTO ? facts->asked : guess(facts)};
+    LK_TRY(check_stages(facts, mode.parallel));
+    if (mode.parallel != LK_PARALLEL_DDP)
+        LK_TRY(checks[mode.parallel](facts));
+    if (mode.parallel == LK_PARALLEL_PP && !facts->stages)
+        snprintf(mode.whole, sizeof mode.whole, "%d", facts->processes * facts->devices);
+    *out = mode;
+    return LK_OK;
+}

@@ -1,0 +1,39 @@
+/* share.c - which samples of a batch a rank's share holds, as pure arithmetic. */
+#include "base/tree.h"
+#include "data/dataset.h"
+
+static bool is_whole(lk_share share)
+{
+    return share.shards == 0 && share.first == 0 && share.last == 0;
+}
+
+size_t lk_share_begin(lk_share share, size_t total)
+{
+    return is_whole(share) ? 0 : lk__shard_begin(total, share.shards, share.first);
+}
+
+size_t lk_share_count(lk_share share, size_t total)
+{
+    if (is_whole(share))
+        return total;
+    return lk__shard_begin(total, share.shards, share.last) - lk__shard_begin(total, share.shards, share.first);
+}
+
+size_t lk__share_most(lk_share share, size_t batch)
+{
+    return is_whole(share) ? batch : lk__shards_most(batch, share.shards, share.last - share.first);
+}
+
+lk_status lk__share_check(lk_share share)
+{
+    if (is_whole(share) && !share.labels_only)
+        return LK_OK;
+    if (share.shards < 1)
+        return lk__fail(LK_STATUS_USAGE, "a batch cannot be cut into %d shards: it has at least 1", share.shards);
+    if (share.first < 0 || share.last > share.shards || share.first >= share.last)
+        return lk__fail(LK_STATUS_USAGE,
+                        "a share of shards %d to %d is impossible: it begins at 0 or later, holds at least one shard "
+                        "and ends by %d, the number of shards",
+                        share.first, share.last, share.shards);
+    return LK_OK;
+}

@@ -1,0 +1,71 @@
+/* agree.c - ranks settle on one failure, so that each can tell the whole story. */
+#include "parallel/agree.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+
+/* The winner's rank, or -1. */
+static lk_status find_first(lk_group *group, int place, int *out)
+{
+    int size = lk_group_size(group), best = INT_MAX;
+    int32_t mine = place >= 0 ? place : INT_MAX, *all;
+    LK_TRY(LK_ALLOC((size_t)size, "ranks", &all));
+    lk_status status = lk_allgather(group, (lk_data){&mine, 1, LK_DTYPE_I32}, NULL, all, NULL);
+    int winner = -1;
+    for (int r = 0; status == LK_OK && r < size; r++) {
+        if (all[r] >= best)
+            continue;
+        best = all[r];
+        winner = r;
+    }
+    lk__free(all);
+    *out = winner;
+    return status;
+}
+
+lk_status lk__agree_failure(lk_group *group, int place, const char *text, lk_status failure, bool *agreed)
+{
+    int winner = -1;
+    char message[LK_AGREED_TEXT] = "";
+    LK_TRY(find_first(group, place, &winner));
+    if (winner < 0)
+        return LK_OK;
+    if (winner == lk_group_rank(group))
+        snprintf(message, sizeof message, "%s", text);
+    LK_TRY(lk_broadcast(group, (lk_data){message, sizeof message, LK_DTYPE_U8}, winner, NULL));
+    message[sizeof message - 1] = '\0';
+    *agreed = true;
+    return lk__fail(failure, "%s", message);
+}
+
+/* The first line that differs, of both texts, without its end. */
+static bool find_difference(const char *mine, const char *theirs, char *text, size_t bytes)
+{
+    while (*mine || *theirs) {
+        int own = (int)strcspn(mine, "\n"), other = (int)strcspn(theirs, "\n");
+        if (own != other || strncmp(mine, theirs, (size_t)own) != 0) {
+            snprintf(text, bytes, "has %.*s, rank 0 has %.*s", own, mine, other, theirs);
+            return true;
+        }
+        mine += own + (mine[own] == '\n');
+        theirs += other + (theirs[other] == '\n');
+    }
+    return false;
+}
+
+lk_status lk__agree_lines(lk_group *group, const char *lines, bool *agreed)
+{
+    char theirs[LK_AGREED_TEXT] = "", what[LK_AGREED_TEXT / 2], text[LK_AGREED_TEXT];
+    int rank = lk_group_rank(group);
+    if (rank == 0)
+        snprintf(theirs, sizeof theirs, "%s", lines);
+    LK_TRY(lk_broadcast(group, (lk_data){theirs, sizeof theirs, LK_DTYPE_U8}, 0, NULL));
+    theirs[sizeof theirs - 1] = '\0';
+    bool differs = find_difference(lines, theirs, what, sizeof what);
+    snprintf(text, sizeof text, "rank %d %s; start all ranks with the same options", rank, differs ? what : "");
+    return lk__agree_failure(group, differs ? rank : -1, text, LK_STATUS_MISMATCH, agreed);
+}

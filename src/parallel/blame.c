@@ -1,0 +1,119 @@
+/* blame.c - finding out whose value is not finite.
+ *
+ * Ranks look at their own sums before these are mixed with others'. When any has
+ * found something, nothing has been updated yet, and each computes the gradients
+ * of its shards again, one by one. */
+#include <math.h>
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "parallel/agree.h"
+#include "parallel/engine_impl.h"
+
+static const char advice[] = "if the weights and the data are sound, a smaller learning rate may help";
+
+static unsigned long long step_number(const lk_engine *engine)
+{
+    return (unsigned long long)engine->step;
+}
+
+/* The first shard of this rank with such a loss, or -1. */
+static int find_loss(const lk_engine *engine, const lk_part *part, char *text, size_t bytes)
+{
+    const lk_waves *waves = engine->waves;
+    for (int s = waves->first; lk__has_losses(engine) && s < waves->last; s++) {
+        for (size_t i = lk__waves_own(waves, s); i < lk__waves_own(waves, s + 1); i++) {
+            if (isfinite(engine->loss[i]))
+                continue;
+            snprintf(text, bytes, "step %llu: the loss of sample %u (shard %d) is %g; %s", step_number(engine),
+                     part->ids[i], s, (double)engine->loss[i], advice);
+            return s;
+        }
+    }
+    return -1;
+}
+
+/* Which shard made the element that buckets found non-finite; -1 when only their
+ * sum is. Ranks of a pipeline take part in each other's search. */
+static lk_status find_shard(lk_engine *engine, const lk_part *part, int *out)
+{
+    size_t element = engine->buckets->bad;
+    bool searching = element < engine->params->count;
+    int found = -1;
+    if (!searching && engine->grid.stages == 1) {
+        *out = -1;
+        return LK_OK;
+    }
+    for (int s = engine->waves->first; s < engine->waves->last; s++) {
+        size_t first = element;
+        LK_TRY(lk__run_leaf(engine, part, s));
+        if (searching && found < 0)
+            LK_TRY(lk__grads_nonfinite(engine->params, 0, element, element + 1, &first));
+        if (searching && found < 0 && first == element)
+            found = s;
+        if (found >= 0 && engine->grid.stages == 1)
+            break;
+    }
+    *out = found;
+    return LK_OK;
+}
+
+static void describe_grad(const lk_engine *engine, size_t element, int shard, char *text, size_t bytes)
+{
+    char key[LK_MAX_KEY], where[32] = "the sum over shards";
+    lk__params_key_at(engine->params, element, key);
+    if (shard >= 0)
+        snprintf(where, sizeof where, "shard %d", shard);
+    snprintf(text, bytes, "step %llu: the gradient of %s is not finite (%s); %s", step_number(engine), key, where,
+             advice);
+}
+
+/* One failure for all ranks; a rank alone has its own. */
+static lk_status fail_all(lk_engine *engine, int place, const char *text)
+{
+    if (engine->grid.world)
+        return lk__agree_failure(engine->grid.world, place, text, LK_STATUS_NONFINITE, &engine->agreed);
+    return place >= 0 ? lk__fail(LK_STATUS_NONFINITE, "%s", text) : LK_OK;
+}
+
+static lk_status explain(lk_engine *engine, const lk_part *part)
+{
+    char text[LK_AGREED_TEXT] = "";
+    size_t element = engine->buckets->bad;
+    int shard = -1;
+    LK_TRY(lk__buckets_wait_all(engine->buckets));
+    LK_TRY(fail_all(engine, find_loss(engine, part, text, sizeof text), text));
+    LK_TRY(find_shard(engine, part, &shard));
+    bool mine = element < engine->params->count;
+    if (mine)
+        describe_grad(engine, element, shard, text, sizeof text);
+    int place = shard >= 0 ? shard : engine->waves->last;
+    return fail_all(engine, mine ? place : -1, text);
+}
+
+lk_status lk__check_finite_step(lk_engine *engine, const lk_part *part)
+{
+    char text[LK_AGREED_TEXT];
+    if (engine->opts.allow_nonfinite)
+        return LK_OK;
+    int32_t bad = engine->buckets->bad < engine->params->count || find_loss(engine, part, text, sizeof text) >= 0;
+    if (engine->grid.world)
+        LK_TRY(lk_allreduce(engine->grid.world, (lk_data){&bad, 1, LK_DTYPE_I32}, LK_REDUCTION_MAX, NULL));
+    return bad ? explain(engine, part) : LK_OK;
+}
+
+lk_status lk__check_finite_sum(lk_engine *engine, const lk_bucket *bucket)
+{
+    char text[LK_AGREED_TEXT];
+    size_t first;
+    /* A rank alone has looked at it already. */
+    if (engine->opts.allow_nonfinite || !engine->buckets->group)
+        return LK_OK;
+    LK_TRY(lk__grads_nonfinite(engine->params, 0, bucket->begin, bucket->end, &first));
+    if (first == bucket->end)
+        return LK_OK;
+    describe_grad(engine, first, -1, text, sizeof text);
+    /* All replicas find the same; other stages must be told. */
+    engine->agreed = engine->grid.stages == 1;
+    return lk__fail(LK_STATUS_NONFINITE, "%s", text);
+}

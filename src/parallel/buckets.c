@@ -1,0 +1,143 @@
+/* buckets.c - cutting the gradient array, and its sums under way. */
+#include "parallel/buckets.h"
+
+#include "base/mem.h"
+
+enum { ALIGN_ELEMENTS = LK_ALIGN / sizeof(float) };
+
+lk_status lk__grads_nonfinite(const lk_params *params, int slot, size_t begin, size_t end, size_t *out)
+{
+    lk_device *dev = params->dev;
+    size_t first = 0;
+    dev->kernels->find_nonfinite(dev, end - begin, params->grads + (size_t)slot * params->count + begin, &first);
+    LK_TRY(dev->type->sync(dev));
+    *out = begin + first;
+    return LK_OK;
+}
+
+/* Where the tensor that begins at an element ends; tensors follow each other
+ * from the last layer to the first. */
+static size_t tensor_end(const lk_params *params, size_t begin)
+{
+    size_t end = params->count;
+    for (int i = params->first; i < params->last; i++) {
+        for (int slot = 0; slot < params->graph->layers[i].param_count; slot++) {
+            size_t offset = params->param_offset[i][slot];
+            if (offset > begin && offset < end)
+                end = offset;
+        }
+    }
+    return end;
+}
+
+/* The end of the bucket that begins at an element. */
+static size_t bucket_end(const lk_params *params, size_t begin, size_t room)
+{
+    size_t end = tensor_end(params, begin);
+    if (end - begin > room)
+        return begin + room;
+    while (end < params->count && tensor_end(params, end) - begin <= room)
+        end = tensor_end(params, end);
+    return end;
+}
+
+static lk_status cut(lk_buckets *buckets, size_t room)
+{
+    size_t count = buckets->params->count;
+    LK_TRY(LK_ALLOC(count / room + 2 * (size_t)(buckets->params->last - buckets->params->first) * LK_MAX_PARAMS + 1,
+                    "buckets", &buckets->list));
+    for (size_t begin = 0; begin < count; buckets->count++) {
+        size_t end = bucket_end(buckets->params, begin, room);
+        buckets->list[buckets->count] = (lk_bucket){.begin = begin, .end = end};
+        begin = end;
+    }
+    return LK_OK;
+}
+
+lk_status lk__buckets_create(const lk_buckets_opts *opts, lk_buckets **out)
+{
+    lk_buckets *buckets;
+    LK_TRY(LK_ALLOC(1, "buckets", &buckets));
+    *buckets = (lk_buckets){.group = opts->group,
+                            .bounds = opts->bounds,
+                            .params = opts->params,
+                            .roots = opts->roots,
+                            .check = opts->check};
+    size_t room = lk__round_up(lk__max_size(opts->bytes / sizeof(float), 1), ALIGN_ELEMENTS);
+    lk_status status;
+    LK_TRY_GOTO(cut(buckets, room), destroy_buckets);
+    lk__buckets_reset(buckets);
+    *out = buckets;
+    return LK_OK;
+
+destroy_buckets:
+    lk__buckets_destroy(buckets);
+    return status;
+}
+
+void lk__buckets_destroy(lk_buckets *buckets)
+{
+    if (!buckets)
+        return;
+    lk__free(buckets->list);
+    lk__free(buckets);
+}
+
+void lk__buckets_reset(lk_buckets *buckets)
+{
+    buckets->started = 0;
+    buckets->bad = buckets->params->count;
+}
+
+/* This rank's own partial sums of a bucket, before others see them. */
+static lk_status check_own(lk_buckets *buckets, const lk_bucket *bucket)
+{
+    for (int root = 0; buckets->check && root < buckets->roots && buckets->bad == buckets->params->count; root++) {
+        size_t first;
+        LK_TRY(lk__grads_nonfinite(buckets->params, root, bucket->begin, bucket->end, &first));
+        if (first < bucket->end)
+            buckets->bad = first;
+    }
+    return LK_OK;
+}
+
+static lk_status start(lk_buckets *buckets, lk_bucket *bucket)
+{
+    const void *roots[LK_MAX_ROOTS];
+    const lk_params *params = buckets->params;
+    LK_TRY(check_own(buckets, bucket));
+    if (!buckets->group)
+        return LK_OK;
+    for (int root = 0; root < buckets->roots; root++)
+        roots[root] = params->grads + (size_t)root * params->count + bucket->begin;
+    lk_shard_sums sums = {.bounds = buckets->bounds, .roots = roots};
+    lk_data out = {params->grads + bucket->begin, bucket->end - bucket->begin, LK_DTYPE_F32};
+    return lk_allreduce_shards(buckets->group, &sums, out, LK_REDUCTION_SUM, &bucket->request);
+}
+
+lk_status lk__buckets_start(lk_buckets *buckets, size_t done)
+{
+    while (buckets->started < buckets->count && buckets->list[buckets->started].end <= done)
+        LK_TRY(start(buckets, &buckets->list[buckets->started++]));
+    return LK_OK;
+}
+
+lk_status lk__buckets_poll(lk_buckets *buckets)
+{
+    bool under_way = buckets->group && buckets->started > 0 && buckets->list[buckets->started - 1].request;
+    return under_way ? lk_group_poll(buckets->group) : LK_OK;
+}
+
+lk_status lk__buckets_wait(lk_buckets *buckets, int index)
+{
+    lk_request *request = buckets->list[index].request;
+    buckets->list[index].request = NULL;
+    return request ? lk_request_wait(request) : LK_OK;
+}
+
+lk_status lk__buckets_wait_all(lk_buckets *buckets)
+{
+    for (int i = 0; i < buckets->started; i++)
+        LK_TRY(lk__buckets_wait(buckets, i));
+    return LK_OK;
+}

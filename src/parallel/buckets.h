@@ -1,0 +1,55 @@
+/* buckets.h - ranges of the flat gradient array, summed over the ranks while the
+ * backward pass still runs. */
+#ifndef LK_PARALLEL_BUCKETS_H
+#define LK_PARALLEL_BUCKETS_H
+
+#include <lockstep/group.h>
+
+#include "nn/params.h"
+
+typedef struct lk_bucket {
+    size_t begin, end; /* elements */
+    lk_request *request;
+} lk_bucket;
+
+typedef struct lk_buckets {
+    lk_group *group;   /* borrowed; NULL: this rank's sums are the whole */
+    const int *bounds; /* borrowed, (ranks + 1) shards of each */
+    lk_params *params; /* borrowed; the gradients of bucket i are its range of each slot */
+    int roots;         /* slots that hold this rank's partial sums */
+    bool check;        /* looks for values that are not finite */
+    lk_bucket *list;
+    int count;
+    /* The step at hand. */
+    int started;
+    size_t bad; /* the first element of this rank's own sums that is not finite; params->count: none */
+} lk_buckets;
+
+typedef struct lk_buckets_opts {
+    lk_group *group;
+    const int *bounds;
+    lk_params *params;
+    int roots;
+    size_t bytes;
+    bool check;
+} lk_buckets_opts;
+
+/* Buckets end where a tensor does; one that is larger than a bucket is cut. */
+lk_status lk__buckets_create(const lk_buckets_opts *opts, lk_buckets **out) LK_CHECKED;
+void lk__buckets_destroy(lk_buckets *buckets);
+
+/* Before a step. */
+void lk__buckets_reset(lk_buckets *buckets);
+/* The first `done` elements are final at this rank: gives those buckets that end
+ * there to the group. */
+lk_status lk__buckets_start(lk_buckets *buckets, size_t done) LK_CHECKED;
+/* Moves those under way on; does not block. */
+lk_status lk__buckets_poll(lk_buckets *buckets) LK_CHECKED;
+/* Until the sum over all ranks is in slot 0. */
+lk_status lk__buckets_wait(lk_buckets *buckets, int index) LK_CHECKED;
+lk_status lk__buckets_wait_all(lk_buckets *buckets) LK_CHECKED;
+
+/* The first element in [begin,end) of slot 0 that is not finite, or end. */
+lk_status lk__grads_nonfinite(const lk_params *params, int slot, size_t begin, size_t end, size_t *out) LK_CHECKED;
+
+#endif

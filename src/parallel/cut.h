@@ -1,0 +1,22 @@
+/* cut.h - cutting a graph into stages, as pure arithmetic over its layers. */
+#ifndef LK_PARALLEL_CUT_H
+#define LK_PARALLEL_CUT_H
+
+#include "nn/graph.h"
+
+enum { LK_MAX_STAGES = 256 };
+
+/* Where the stages of a graph begin: stage s is layers [first[s], first[s+1]).
+ * first[0] is 1 (layer 0 is the input), first[stages] the layer count. spec is
+ * a number, or the names "fc1,fc2" of the layers at which stages 1, 2 ... begin.
+ * A name is a layer's, or what comes before a dot in it: "layer2" is the first
+ * layer of "layer2.".
+ *
+ * At a cut one tensor crosses, the result of the layer before it. A number of
+ * stages is cut so that the most costly one costs least, the earliest of equal
+ * ways; but as long as there are enough such places, only directly before layers
+ * that have parameters, with parameters in every stage, and not between a
+ * convolution and its BatchNorm. */
+lk_status lk__cut(const lk_graph *graph, const char *spec, int *stages, int first[LK_MAX_STAGES + 1]) LK_CHECKED;
+
+#endif

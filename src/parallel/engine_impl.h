@@ -1,0 +1,92 @@
+/* engine_impl.h - the engine as the files of parallel/ see it. */
+#ifndef LK_PARALLEL_ENGINE_IMPL_H
+#define LK_PARALLEL_ENGINE_IMPL_H
+
+#include <lockstep/engine.h>
+
+#include "nn/plan.h"
+#include "optim/optim.h"
+#include "parallel/buckets.h"
+#include "parallel/grid.h"
+#include "parallel/waves.h"
+
+/* What a wave needs beside the plan's memory, from its forward to its backward. */
+typedef struct lk_lane {
+    /* Device, (capacity). */
+    uint32_t *ids;
+    int32_t *labels, *correct;
+    float *loss;
+    /* To the next stage and to the one before. */
+    lk_request *sent_value, *sent_grad;
+} lk_lane;
+
+/* The samples of a batch that are this rank's. */
+typedef struct lk_part {
+    const float *x; /* (count, h, w, c); NULL but in the first stage */
+    const int32_t *labels;
+    const uint32_t *ids;
+    size_t count; /* of this rank */
+    size_t total; /* of all */
+} lk_part;
+
+struct lk_engine {
+    lk_engine_opts opts; /* texts and the graph are gone after creation */
+    lk_graph *graph;
+    lk_grid grid;
+    lk_device *dev;
+    lk_params *params;
+    float *grads; /* of params: the group's memory, or the device's */
+    lk_plan *plan;
+    lk_optim *optim;
+    lk_waves *waves;
+    lk_buckets *buckets;
+    lk_lane *lanes;
+    int lane_count;
+    uint64_t step; /* the one at hand, from 1 */
+    bool ready;    /* gradients of a whole step are there */
+    bool agreed;   /* every rank has the failure at hand */
+
+    /* Of the step or evaluation at hand; host. */
+    float *loss;         /* (samples of this rank) */
+    int32_t *correct;    /* the same */
+    size_t results;      /* room in both */
+    double (*leaves)[2]; /* (shards of this rank) sums of loss and of correct */
+    lk_metrics own;      /* of this rank's samples in the last step */
+    lk_waits waits;
+};
+
+/* ---- passes.c: waves through the plan, and between stages ------------------ */
+
+/* Forward and backward of all waves; fills loss and correct, and starts buckets
+ * as they become final. */
+lk_status lk__run_passes(lk_engine *engine, const lk_part *part) LK_CHECKED;
+/* The gradients of shard s of this replica alone, in slot 0; all its stages do
+ * it together. */
+lk_status lk__run_leaf(lk_engine *engine, const lk_part *part, int s) LK_CHECKED;
+/* Forward in evaluation mode of samples [begin, begin + n) of the part. */
+lk_status lk__run_eval(lk_engine *engine, const lk_part *part, size_t begin, size_t n) LK_CHECKED;
+/* The plan's hooks. */
+lk_plan_hooks lk__pass_hooks(lk_engine *engine);
+/* Whether this rank computes losses. */
+static inline bool lk__has_losses(const lk_engine *engine)
+{
+    return engine->grid.stage == engine->grid.stages - 1;
+}
+
+/* ---- metrics.c: sums of losses over the tree -------------------------------- */
+
+/* Fills leaves from loss and correct, which are of this rank's samples in a batch
+ * of `total`; returns the metrics of those. */
+lk_metrics lk__metrics_leaves(lk_engine *engine, size_t total);
+/* Together: the metrics of all `total` samples. */
+lk_status lk__metrics_total(lk_engine *engine, size_t total, lk_metrics *out) LK_CHECKED;
+
+/* ---- blame.c: values that are not finite ------------------------------------ */
+
+/* Together, after backward: whether the losses and gradients of all ranks are
+ * finite. If not, NONFINITE at every rank, with step, tensor or sample and shard. */
+lk_status lk__check_finite_step(lk_engine *engine, const lk_part *part) LK_CHECKED;
+/* Whether the sum over ranks in a bucket is finite. */
+lk_status lk__check_finite_sum(lk_engine *engine, const lk_bucket *bucket) LK_CHECKED;
+
+#endif

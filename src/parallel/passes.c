@@ -1,0 +1,207 @@
+/* passes.c - waves on their way through this rank's layers.
+ *
+ * A wave comes from the batch or from the stage before, goes forward, on to the
+ * next stage, and back the same way. What is sent is on its way while the next
+ * wave is computed. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "parallel/engine_impl.h"
+#include "parallel/pipeline.h"
+
+/* ---- between stages --------------------------------------------------------- */
+
+static lk_data as_data(lk_tensor tensor, size_t n)
+{
+    return (lk_data){tensor.data, n * lk__shape_sample(tensor.shape), LK_DTYPE_F32};
+}
+
+static lk_status await(lk_engine *engine, lk_request **request)
+{
+    lk_request *pending = *request;
+    *request = NULL;
+    if (!pending)
+        return LK_OK;
+    double began = lk__clock();
+    LK_TRY(lk_request_wait(pending));
+    engine->waits.other += lk__clock() - began;
+    return LK_OK;
+}
+
+static lk_status send(lk_engine *engine, lk_tensor tensor, size_t n, int to, lk_request **request)
+{
+    if (!tensor.data || n == 0)
+        return LK_OK;
+    LK_TRY(engine->dev->type->sync(engine->dev));
+    return lk_send(engine->grid.pipeline, as_data(tensor, n), to, request);
+}
+
+static lk_status receive(lk_engine *engine, lk_tensor tensor, size_t n, int from)
+{
+    if (!tensor.data || n == 0)
+        return LK_OK;
+    lk_request *request = NULL;
+    LK_TRY(lk_recv(engine->grid.pipeline, as_data(tensor, n), from, &request));
+    return await(engine, &request);
+}
+
+/* ---- one wave ---------------------------------------------------------------- */
+
+/* Brings samples [begin, begin + wave->n) of the part, or what the stage before
+ * made of them, to the wave's lane. */
+static lk_status load_wave(lk_engine *engine, const lk_part *part, size_t begin, lk_wave *wave)
+{
+    lk_lane *lane = &engine->lanes[wave->lane];
+    lk_device *dev = engine->dev;
+    lk_tensor input = lk__plan_input(engine->plan, wave->lane);
+    size_t sample = lk__shape_sample(input.shape);
+    /* The lane's last wave may still be on its way. */
+    LK_TRY(await(engine, &lane->sent_value));
+    LK_TRY(await(engine, &lane->sent_grad));
+    if (engine->grid.stage == 0)
+        LK_TRY(dev->type->upload(dev, part->x + begin * sample, wave->n * sample * sizeof *part->x, input.data));
+    else
+        LK_TRY(receive(engine, input, wave->n, engine->grid.stage - 1));
+    LK_TRY(dev->type->upload(dev, part->labels + begin, wave->n * sizeof *part->labels, lane->labels));
+    LK_TRY(dev->type->upload(dev, part->ids + begin, wave->n * sizeof *part->ids, lane->ids));
+    wave->ids = lane->ids;
+    wave->labels = lane->labels;
+    wave->loss = lane->loss;
+    wave->correct = lane->correct;
+    return LK_OK;
+}
+
+static lk_status forward(lk_engine *engine, const lk_part *part, size_t begin, lk_wave *wave)
+{
+    lk_lane *lane = &engine->lanes[wave->lane];
+    lk_device *dev = engine->dev;
+    LK_TRY(load_wave(engine, part, begin, wave));
+    LK_TRY(lk__plan_forward(engine->plan, wave));
+    if (!lk__has_losses(engine))
+        return send(engine, lk__plan_output(engine->plan, wave->lane), wave->n, engine->grid.stage + 1,
+                    &lane->sent_value);
+    LK_TRY(dev->type->download(dev, lane->loss, wave->n * sizeof *lane->loss, engine->loss + begin));
+    return dev->type->download(dev, lane->correct, wave->n * sizeof *lane->correct, engine->correct + begin);
+}
+
+static lk_status backward(lk_engine *engine, const lk_wave *wave)
+{
+    lk_lane *lane = &engine->lanes[wave->lane];
+    if (!lk__has_losses(engine))
+        LK_TRY(receive(engine, lk__plan_output_grad(engine->plan, wave->lane), wave->n, engine->grid.stage + 1));
+    LK_TRY(lk__plan_backward(engine->plan, wave));
+    if (engine->grid.stage == 0)
+        return LK_OK;
+    return send(engine, lk__plan_input_grad(engine->plan, wave->lane), wave->n, engine->grid.stage - 1,
+                &lane->sent_grad);
+}
+
+/* What of a wave does not depend on its place. */
+static void describe_step(const lk_engine *engine, const lk_part *part, lk_wave *wave)
+{
+    wave->train = true;
+    wave->bn = engine->opts.bn;
+    wave->seed = engine->opts.seed;
+    wave->step = (uint32_t)lk__optim_steps(engine->optim);
+    wave->grad_scale = 1.0f / (float)part->total;
+    wave->step_rows = part->total;
+}
+
+/* ---- a step -------------------------------------------------------------------- */
+
+/* The wave's labels and ids are still in its lane when it goes backward. */
+static lk_wave wave_at(lk_engine *engine, const lk_part *part, int index)
+{
+    lk_wave wave = lk__waves_at(engine->waves, index);
+    describe_step(engine, part, &wave);
+    wave.lane = index % engine->lane_count;
+    const lk_lane *lane = &engine->lanes[wave.lane];
+    wave.ids = lane->ids;
+    wave.labels = lane->labels;
+    return wave;
+}
+
+static lk_status await_sent(lk_engine *engine)
+{
+    for (int i = 0; i < engine->lane_count; i++) {
+        LK_TRY(await(engine, &engine->lanes[i].sent_value));
+        LK_TRY(await(engine, &engine->lanes[i].sent_grad));
+    }
+    return LK_OK;
+}
+
+lk_status lk__run_passes(lk_engine *engine, const lk_part *part)
+{
+    const lk_grid *grid = &engine->grid;
+    lk__waves_cut(engine->waves, part->total);
+    lk__buckets_reset(engine->buckets);
+    int count = engine->waves->count;
+    int ahead = lk__pipeline_ahead(grid->stages, grid->stage, count, engine->opts.pipelined);
+    for (int i = 0; i < 2 * count; i++) {
+        lk_action action = lk__pipeline_action(ahead, count, i);
+        lk_wave wave = wave_at(engine, part, action.wave);
+        if (action.forward)
+            LK_TRY(forward(engine, part, lk__waves_begin(engine->waves, action.wave), &wave));
+        else
+            LK_TRY(backward(engine, &wave));
+    }
+    LK_TRY(lk__buckets_start(engine->buckets, engine->params->count));
+    return await_sent(engine);
+}
+
+lk_status lk__run_leaf(lk_engine *engine, const lk_part *part, int s)
+{
+    int index = lk__waves_find(engine->waves, s);
+    lk_wave wave = lk__waves_leaf(engine->waves, index, s);
+    describe_step(engine, part, &wave);
+    LK_TRY(forward(engine, part, lk__waves_begin(engine->waves, index), &wave));
+    LK_TRY(backward(engine, &wave));
+    return await_sent(engine);
+}
+
+/* One shard of all: evaluation adds nothing up. */
+lk_status lk__run_eval(lk_engine *engine, const lk_part *part, size_t begin, size_t n)
+{
+    lk_wave wave = {.shards = {.count = 1, .begin = (const size_t[]){0, n}, .merges = (const int[]){0}}, .n = n};
+    LK_TRY(forward(engine, part, begin, &wave));
+    return await_sent(engine);
+}
+
+/* ---- hooks ------------------------------------------------------------------------ */
+
+static lk_status gather(void *arg, const float *mine, size_t width, float *all)
+{
+    lk_engine *engine = arg;
+    const lk_grid *grid = &engine->grid;
+    size_t counts[LK_MAX_SHARDS];
+    for (int r = 0; r < grid->replicas; r++) {
+        int roots = lk_shard_roots(engine->opts.shards, grid->bounds[r], grid->bounds[r + 1], NULL);
+        counts[r] = (size_t)roots * width;
+    }
+    lk_data data = {(void *)mine, counts[grid->replica], LK_DTYPE_F32};
+    LK_TRY(engine->dev->type->sync(engine->dev));
+    double began = lk__clock();
+    LK_TRY(lk_allgather(grid->moments, data, counts, all, NULL));
+    engine->waits.other += lk__clock() - began;
+    return LK_OK;
+}
+
+/* Buckets start in the wave that completes the sums; in all others, and in
+ * forward, what is under way is moved on. */
+static lk_status layer_done(void *arg, const lk_wave *wave, size_t done)
+{
+    lk_engine *engine = arg;
+    if (wave->last && wave->search < 0 && done > 0)
+        LK_TRY(lk__buckets_start(engine->buckets, done));
+    if (engine->grid.pipeline)
+        LK_TRY(lk_group_poll(engine->grid.pipeline));
+    return lk__buckets_poll(engine->buckets);
+}
+
+lk_plan_hooks lk__pass_hooks(lk_engine *engine)
+{
+    return (lk_plan_hooks){
+        .arg = engine,
+        .gather = engine->grid.moments ? gather : NULL,
+        .layer_done = layer_done,
+    };
+}

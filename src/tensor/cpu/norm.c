@@ -1,0 +1,73 @@
+/* norm.c - the norm of a gradient: sums of squares by blocks, and scaling.
+ *
+ * A block's sum runs in LANES chains of doubles, element i of the block in chain
+ * i % LANES, folded as a balanced tree; blocks and chains are part of the
+ * result. The square of a float is exact in double, so it does not matter
+ * whether the compiler multiplies and adds or fuses, and a chain overflows for
+ * no finite gradient. The loops are plain, and the compiler makes vectors of
+ * them. */
+#include "tensor/cpu/chunks.h"
+#include "tensor/cpu/decls.h"
+
+enum { LANES = 32, BLOCKS = LK_CHUNK / LK_NORM_BLOCK };
+_Static_assert(LK_CHUNK % LK_NORM_BLOCK == 0 && LK_NORM_BLOCK % LANES == 0, "chunks are whole blocks of whole rows");
+
+typedef struct squares {
+    size_t count;
+    const float *x; // (count)
+    double *sums;   // (blocks)
+} squares;
+
+static double block_sum(const float *x, size_t count)
+{
+    double lane[LANES] = {0};
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        for (size_t l = 0; l < LANES; l++)
+            lane[l] += (double)x[i + l] * (double)x[i + l];
+    }
+    for (size_t l = 0; i + l < count; l++)
+        lane[l] += (double)x[i + l] * (double)x[i + l];
+    for (size_t half = LANES / 2; half > 0; half /= 2) {
+        for (size_t l = 0; l < half; l++)
+            lane[l] += lane[l + half];
+    }
+    return lane[0];
+}
+
+static void squares_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const squares *s = arg;
+    lk_range range = lk__chunk(s->count, LK_CHUNK, index);
+    double *sum = s->sums + index * BLOCKS;
+    for (size_t i = range.begin; i < range.end; i += LK_NORM_BLOCK)
+        *sum++ = block_sum(s->x + i, lk__min_size(LK_NORM_BLOCK, range.end - i));
+}
+
+void LK_KERNEL(sum_squares)(lk_device *dev, size_t count, const float *x, double *sums)
+{
+    squares s = {.count = count, .x = x, .sums = sums};
+    lk__run_chunks(dev, count, squares_task, &s);
+}
+
+typedef struct scaling {
+    size_t count;
+    float factor;
+    float *x; // (count)
+} scaling;
+
+static void scale_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const scaling *s = arg;
+    lk_range range = lk__chunk(s->count, LK_CHUNK, index);
+    for (size_t i = range.begin; i < range.end; i++)
+        s->x[i] *= s->factor;
+}
+
+void LK_KERNEL(scale)(lk_device *dev, size_t count, float factor, float *x)
+{
+    scaling s = {.count = count, .factor = factor, .x = x};
+    lk__run_chunks(dev, count, scale_task, &s);
+}

@@ -1,0 +1,69 @@
+/* start.c - what is told of a rank before its first step: its place among the
+ * others, its threads, where stages begin, and a better number of shards. */
+#include "train/start.h"
+
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/tree.h"
+#include "nn/op.h"
+#include "parallel/cut.h"
+
+lk_train_place lk__train_place(const lk_train_rank *rank)
+{
+    lk_group *group = rank->group;
+    if (!group)
+        return (lk_train_place){.ranks = 1, .host = "", .transport = "", .device = rank->device};
+    int number = lk_group_rank(group);
+    return (lk_train_place){
+        .rank = number,
+        .ranks = lk_group_size(group),
+        .local_rank = lk_group_local_rank(group),
+        .host = lk_group_host(group, number),
+        .transport = lk_group_transport(group),
+        .device = rank->device,
+    };
+}
+
+int lk__train_threads(const lk_train_opts *opts, const lk_group *group)
+{
+    if (opts->threads > 0)
+        return opts->threads;
+    int share = lk__cores() / (group ? lk_group_local_size(group) : 1);
+    return share > 0 ? share : 1;
+}
+
+int lk__better_shards(int shards, int replicas)
+{
+    int better = replicas;
+    if (replicas == 1)
+        return 0;
+    while (better < shards && better <= LK_MAX_SHARDS / 2)
+        better *= 2;
+    return better == shards ? 0 : better;
+}
+
+/* Layers without parameters have no name of their own. */
+static void layer_name(const lk_graph *graph, int index, char name[LK_CUT_NAME])
+{
+    const lk_layer *layer = &graph->layers[index];
+    if (*layer->name)
+        snprintf(name, LK_CUT_NAME, "%s", layer->name);
+    else
+        snprintf(name, LK_CUT_NAME, "layer %d (%s)", index, layer->op->name);
+}
+
+lk_status lk__train_cuts(const lk_graph *graph, const char *spec, char (**out)[LK_CUT_NAME])
+{
+    int stages, first[LK_MAX_STAGES + 1];
+    char(*cuts)[LK_CUT_NAME] = NULL;
+    if (spec) {
+        LK_TRY(lk__cut(graph, spec, &stages, first));
+        LK_TRY(LK_ALLOC((size_t)stages, "the stages' names", &cuts));
+        for (int stage = 1; stage < stages; stage++)
+            layer_name(graph, first[stage], cuts[stage - 1]);
+    }
+    *out = cuts;
+    return LK_OK;
+}

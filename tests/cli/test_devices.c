@@ -1,0 +1,270 @@
+/* test_devices.c - lists of devices against tables of this test's own: exact ids
+ * in their order, every kind of mistake, and each process's part. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/devices.h"
+
+static int gpus; /* that the machine has */
+
+static int count_gpus(void)
+{
+    return gpus;
+}
+
+static const lk_device_type fake_cpu = {.name = "cpu", .host_memory = true};
+static const lk_device_type fake_cuda = {.name = "cuda", .count = count_gpus};
+
+static const lk_device_type *with_gpus(size_t index)
+{
+    const lk_device_type *const rows[] = {&fake_cpu, &fake_cuda, NULL};
+    return rows[index];
+}
+
+static const lk_device_type *without_gpus(size_t index)
+{
+    return index == 0 ? &fake_cpu : NULL;
+}
+
+static int sixteen_gpus(void **state)
+{
+    (void)state;
+    gpus = 16;
+    return 0;
+}
+
+static void joined(const lk_device_list *list, char *text, size_t bytes)
+{
+    size_t used = 0;
+    *text = 0;
+    for (int i = 0; i < list->count && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? " " : "", list->name[i]);
+}
+
+/* The choice must give exactly these devices, cut at blanks. */
+static void gives(lk_device_choice choice, lk_device_table table, const char *expected)
+{
+    lk_device_list list;
+    char text[LK_DEVICES_MAX * LK_DEVICE_NAME_BYTES];
+    if (lk__devices_choose(&choice, table, &list) != LK_OK)
+        fail_msg("instead of '%s': %s", expected, lk_error_detail());
+    joined(&list, text, sizeof text);
+    assert_string_equal(text, expected);
+}
+
+#define DEVICES(text) ((lk_device_choice){.devices = text})
+#define IDS(text) ((lk_device_choice){.gpu_ids = text})
+
+/* The choice must be refused with a sentence that has both words in it, and
+ * leave the list alone. */
+static void refuse(lk_device_choice choice, lk_device_table table, const char *word, const char *other)
+{
+    lk_device_list list = {.count = -1};
+    lk_status status = lk__devices_choose(&choice, table, &list);
+    assert_true(status == LK_STATUS_USAGE || status == LK_STATUS_UNSUPPORTED);
+    assert_int_equal(list.count, -1);
+    if (!strstr(lk_error_detail(), word) || !strstr(lk_error_detail(), other))
+        fail_msg("'%s', without '%s' and '%s'", lk_error_detail(), word, other);
+}
+
+static void names_in_their_order(void **state)
+{
+    (void)state;
+    gives(DEVICES("cpu"), without_gpus, "cpu");
+    gives(DEVICES("cpu:0,cpu:1"), without_gpus, "cpu:0 cpu:1");
+    gives(DEVICES("cpu:3"), without_gpus, "cpu:3");
+    gives(DEVICES("cuda:0,cuda:2"), with_gpus, "cuda:0 cuda:2");
+    gives(DEVICES("cuda:15,cuda:3,cuda:10"), with_gpus, "cuda:15 cuda:3 cuda:10");
+    gives(DEVICES("cuda"), with_gpus, "cuda");
+    gives(DEVICES("cuda:07"), with_gpus, "cuda:7");
+}
+
+static void ids_are_numbers_not_digits(void **state)
+{
+    (void)state;
+    gives(IDS("1,6,3"), with_gpus, "cuda:1 cuda:6 cuda:3");
+    gives(IDS("0"), with_gpus, "cuda:0");
+    gives(IDS("10,11"), with_gpus, "cuda:10 cuda:11");
+    gives(IDS("15,0,1,10"), with_gpus, "cuda:15 cuda:0 cuda:1 cuda:10");
+    gpus = 1000;
+    gives(IDS("100,0,10,999"), with_gpus, "cuda:100 cuda:0 cuda:10 cuda:999");
+}
+
+static void auto_takes_what_there_is(void **state)
+{
+    (void)state;
+    const lk_device_choice no_cuda = {.devices = "auto", .no_cuda = true};
+    gives(DEVICES("auto"), without_gpus, "cpu");
+    gives(DEVICES(""), without_gpus, "cpu");
+    gives(DEVICES(NULL), without_gpus, "cpu");
+    gives(no_cuda, without_gpus, "cpu");
+    gpus = 3;
+    gives(DEVICES("auto"), with_gpus, "cuda:0 cuda:1 cuda:2");
+    gives(no_cuda, with_gpus, "cpu");
+    gives((lk_device_choice){.devices = "auto", .gpu_ids = "2"}, with_gpus, "cuda:2");
+    gpus = 0;
+    gives(DEVICES("auto"), with_gpus, "cpu");
+    gives(DEVICES("auto"), lk__device_list, "cpu");
+    refuse(DEVICES("auto,cpu"), with_gpus, "auto,cpu", "alone");
+    refuse(DEVICES("cpu,auto"), with_gpus, "cpu,auto", "alone");
+}
+
+static void misspelt_lists(void **state)
+{
+    (void)state;
+    refuse(DEVICES("cdua:0"), with_gpus, "'cdua'", "'cuda'");
+    refuse(DEVICES("cdua:0"), without_gpus, "'cdua'", "'cuda'");
+    refuse(DEVICES("cpuu"), with_gpus, "'cpuu'", "'cpu'");
+    refuse(DEVICES("quantum"), with_gpus, "'quantum'", "auto, cpu, cuda");
+    refuse(DEVICES("gpu"), with_gpus, "'gpu'", "cuda:0");
+    refuse(DEVICES("gpu:1"), without_gpus, "'gpu:1'", "no cuda devices");
+    refuse(DEVICES("0,1"), with_gpus, "'0'", "cuda");
+    const char *const bad[] = {"cpu:", "cpu:x", "cpu:-1", "cpu:1.5", "cpu:0:1", "cpu: 1", "cpu:65536"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        refuse(DEVICES(bad[i]), with_gpus, bad[i], "whole number");
+    const char *const bad_ids[] = {"x", "-1", "1.5", "cuda:1", " 1", "1 6", "0x1", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof bad_ids / sizeof *bad_ids; i++)
+        refuse(IDS(bad_ids[i]), with_gpus, bad_ids[i], "whole number");
+    refuse(IDS("1,,3"), with_gpus, "1,,3", "missing");
+    refuse(IDS("1,"), with_gpus, "1,", "missing");
+    refuse(DEVICES(",cpu"), with_gpus, ",cpu", "missing");
+    refuse(IDS("1111111111111111111111111111111111111111111111111111111111111111111111"), with_gpus, "--gpu-ids",
+           "no device");
+}
+
+static void contradictions(void **state)
+{
+    (void)state;
+    refuse(DEVICES("cpu:1,cpu:1"), with_gpus, "cpu:1", "twice");
+    refuse(DEVICES("cpu,cpu:0"), with_gpus, "cpu:0", "twice");
+    refuse(IDS("3,03"), with_gpus, "cuda:3", "twice");
+    refuse(DEVICES("cpu:0,cuda:0"), with_gpus, "one kind", "cpu and cuda");
+    refuse((lk_device_choice){.devices = "cpu", .gpu_ids = "0"}, with_gpus, "--devices cpu", "--gpu-ids 0");
+    refuse((lk_device_choice){.devices = "cuda:0", .gpu_ids = "0"}, with_gpus, "--devices cuda:0", "--gpu-ids 0");
+    refuse((lk_device_choice){.gpu_ids = "0", .no_cuda = true}, with_gpus, "--no-cuda", "--gpu-ids 0");
+    refuse((lk_device_choice){.devices = "cuda:1", .no_cuda = true}, with_gpus, "--no-cuda", "--devices cuda:1");
+    gives((lk_device_choice){.devices = "cpu:0,cpu:1", .no_cuda = true}, with_gpus, "cpu:0 cpu:1");
+}
+
+static void devices_that_are_not_there(void **state)
+{
+    (void)state;
+    refuse(DEVICES("cuda:0"), without_gpus, "'cuda:0'", "this build has no cuda devices");
+    refuse(IDS("0"), without_gpus, "--gpu-ids '0'", "this build has no cuda devices");
+    refuse(IDS("15,16"), with_gpus, "cuda:16", "this machine has 16 (cuda:0 to cuda:15)");
+    gpus = 2;
+    refuse(DEVICES("cuda:6"), with_gpus, "cuda:6", "this machine has 2 (cuda:0, cuda:1)");
+    gpus = 1;
+    refuse(IDS("1,6,3"), with_gpus, "cuda:1", "this machine has 1 (cuda:0)");
+    gpus = 0;
+    refuse(IDS("0"), with_gpus, "--gpu-ids '0'", "this machine has no cuda device");
+}
+
+/* "cpu:0,cpu:1,..." of so many devices. */
+static void cpus(int count, char *text, size_t bytes)
+{
+    size_t used = 0;
+    for (int i = 0; i < count && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%scpu:%d", i ? "," : "", i);
+}
+
+static void choose_cpus(int count, lk_device_list *out)
+{
+    char text[2 * LK_DEVICES_MAX * LK_DEVICE_NAME_BYTES];
+    cpus(count, text, sizeof text);
+    assert_int_equal(lk__devices_choose(&DEVICES(text), without_gpus, out), LK_OK);
+}
+
+static void no_more_than_the_limit(void **state)
+{
+    (void)state;
+    char text[2 * LK_DEVICES_MAX * LK_DEVICE_NAME_BYTES];
+    lk_device_list list;
+    choose_cpus(LK_DEVICES_MAX, &list);
+    assert_int_equal(list.count, LK_DEVICES_MAX);
+    assert_string_equal(list.name[LK_DEVICES_MAX - 1], "cpu:63");
+    cpus(LK_DEVICES_MAX + 1, text, sizeof text);
+    refuse(DEVICES(text), without_gpus, "--devices", "more than 64");
+    gpus = 100;
+    assert_int_equal(lk__devices_choose(&DEVICES("auto"), with_gpus, &list), LK_OK);
+    assert_int_equal(list.count, LK_DEVICES_MAX);
+}
+
+static void share_is(int devices, bool dp, int rank, int size, const char *expected)
+{
+    lk_device_list all, part;
+    char text[LK_DEVICES_MAX * LK_DEVICE_NAME_BYTES];
+    choose_cpus(devices, &all);
+    assert_int_equal(lk__devices_share(&all, dp, rank, size, &part), LK_OK);
+    joined(&part, text, sizeof text);
+    assert_string_equal(text, expected);
+}
+
+static void each_process_takes_its_part(void **state)
+{
+    (void)state;
+    share_is(4, false, 0, 2, "cpu:0 cpu:1");
+    share_is(4, false, 1, 2, "cpu:2 cpu:3");
+    share_is(3, false, 0, 3, "cpu:0");
+    share_is(3, false, 2, 3, "cpu:2");
+    share_is(3, false, 0, 1, "cpu:0 cpu:1 cpu:2");
+    share_is(1, false, 4, 5, "cpu:0");
+    share_is(3, true, 1, 2, "cpu:0 cpu:1 cpu:2");
+    share_is(3, false, 0, 0, "cpu:0 cpu:1 cpu:2");
+    share_is(3, true, 0, 0, "cpu:0 cpu:1 cpu:2");
+}
+
+static void parts_of_a_device_are_refused(void **state)
+{
+    (void)state;
+    lk_device_list all, part = {.count = -1};
+    choose_cpus(3, &all);
+    assert_int_equal(lk__devices_share(&all, false, 0, 2, &part), LK_STATUS_USAGE);
+    assert_non_null(strstr(lk_error_detail(), "3 devices"));
+    assert_non_null(strstr(lk_error_detail(), "2 processes"));
+    assert_int_equal(lk__devices_share(&all, false, 1, 4, &part), LK_STATUS_USAGE);
+    assert_non_null(strstr(lk_error_detail(), "4 processes"));
+    assert_int_equal(part.count, -1);
+}
+
+/* What is chosen can be opened, with its index, by the library's own table. */
+static void the_librarys_table(void **state)
+{
+    (void)state;
+    lk_device_list list;
+    const lk_device_type *cpu = lk__device_list(0);
+    assert_string_equal(cpu->name, "cpu");
+    assert_true(cpu->host_memory);
+    assert_null(cpu->count);
+    assert_int_equal(lk__devices_choose(&DEVICES("cpu:1,cpu:40"), lk__device_list, &list), LK_OK);
+    for (int i = 0; i < list.count; i++) {
+        lk_device *device;
+        lk_device_opts opts = {.threads = 1, .sharers = list.count};
+        assert_int_equal(lk__device_open(list.name[i], &opts, &device), LK_OK);
+        lk__device_close(device);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(names_in_their_order, sixteen_gpus),
+        cmocka_unit_test_setup(ids_are_numbers_not_digits, sixteen_gpus),
+        cmocka_unit_test_setup(auto_takes_what_there_is, sixteen_gpus),
+        cmocka_unit_test_setup(misspelt_lists, sixteen_gpus),
+        cmocka_unit_test_setup(contradictions, sixteen_gpus),
+        cmocka_unit_test_setup(devices_that_are_not_there, sixteen_gpus),
+        cmocka_unit_test_setup(no_more_than_the_limit, sixteen_gpus),
+        cmocka_unit_test(each_process_takes_its_part),
+        cmocka_unit_test(parts_of_a_device_are_refused),
+        cmocka_unit_test(the_librarys_table),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

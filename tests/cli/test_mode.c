@@ -1,0 +1,101 @@
+/* test_mode.c - which parallel mode a run has, and which options contradict each
+ * other. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "cli/mode.h"
+
+#define AUTO LK_PARALLEL_AUTO
+#define SINGLE LK_PARALLEL_SINGLE
+#define DP LK_PARALLEL_DP
+#define DDP LK_PARALLEL_DDP
+#define PP LK_PARALLEL_PP
+
+typedef struct choice {
+    lk_parallel asked;
+    int processes, devices;
+    const char *stages;
+    lk_parallel wanted;
+    const char *whole;
+} choice;
+
+static void modes_follow_from_what_there_is(void **state)
+{
+    (void)state;
+    static const choice choices[] = {
+        {AUTO, 1, 1, NULL, SINGLE, ""}, {AUTO, 1, 3, NULL, DP, ""},       {AUTO, 4, 1, NULL, DDP, ""},
+        {AUTO, 2, 2, NULL, DDP, ""},    {AUTO, 2, 1, "2", PP, ""},        {AUTO, 1, 4, "fc1", PP, ""},
+        {AUTO, 3, 1, "1", PP, ""},      {SINGLE, 1, 1, NULL, SINGLE, ""}, {DP, 1, 2, NULL, DP, ""},
+        {DP, 2, 2, NULL, DP, ""},       {DDP, 1, 1, NULL, DDP, ""},       {DDP, 1, 2, NULL, DDP, ""},
+        {PP, 2, 2, NULL, PP, "4"},      {PP, 6, 1, "a,b", PP, ""},
+    };
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        const choice *c = &choices[i];
+        lk_mode_facts facts = {c->asked, c->processes, c->devices, c->stages, false};
+        lk_mode mode;
+        assert_int_equal(lk__mode_choose(&facts, &mode), LK_OK);
+        assert_int_equal(mode.parallel, c->wanted);
+        assert_string_equal(mode.whole, c->whole);
+    }
+}
+
+typedef struct refusal {
+    lk_mode_facts facts;
+    const char *first, *second; /* texts of the message */
+} refusal;
+
+static void contradictions_say_what_to_do(void **state)
+{
+    (void)state;
+    static const refusal refusals[] = {
+        {{SINGLE, 4, 1, NULL, false}, "has 4", "leave --parallel out"},
+        {{SINGLE, 1, 2, NULL, false}, "there are 2", "--parallel dp"},
+        {{SINGLE, 1, 1, "2", false}, "--parallel single", "--parallel pp"},
+        {{DP, 1, 1, NULL, false}, "several devices", "--devices cpu:0,cpu:1"},
+        {{DP, 1, 2, "2", false}, "--parallel dp", "--parallel pp"},
+        {{DDP, 4, 1, "2", false}, "--parallel ddp", "--parallel pp"},
+        {{DDP, 4, 1, NULL, true}, "--pipelined", "--parallel pp"},
+        {{AUTO, 1, 1, NULL, true}, "--pipelined", "--stages 2"},
+        {{PP, 1, 1, NULL, false}, "--parallel pp", "-n 2"},
+        {{PP, 3, 1, "2", false}, "2 stages", "3 ranks"},
+        {{AUTO, 4, 1, "fc1,fc2", false}, "3 stages", "4 ranks"},
+        {{AUTO, 1, 1, "2", false}, "2 stages", "1 rank "},
+        {{PP, 2, 1, "0", false}, "--stages '0'", "from 1"},
+        {{PP, 2, 1, "-2", false}, "--stages '-2'", "from 1"},
+    };
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        lk_mode mode;
+        assert_int_equal(lk__mode_choose(&refusals[i].facts, &mode), LK_STATUS_USAGE);
+        assert_non_null(strstr(lk_error_detail(), refusals[i].first));
+        assert_non_null(strstr(lk_error_detail(), refusals[i].second));
+    }
+}
+
+static void stages_are_counted(void **state)
+{
+    (void)state;
+    assert_int_equal(lk__stage_count(NULL), 1);
+    assert_int_equal(lk__stage_count("1"), 1);
+    assert_int_equal(lk__stage_count("12"), 12);
+    assert_int_equal(lk__stage_count("fc1"), 2);
+    assert_int_equal(lk__stage_count("fc1,fc2"), 3);
+    assert_int_equal(lk__stage_count("0"), 0);
+    assert_int_equal(lk__stage_count("-1"), 0);
+    assert_int_equal(lk__stage_count("99999999999"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(modes_follow_from_what_there_is),
+        cmocka_unit_test(contradictions_say_what_to_do),
+        cmocka_unit_test(stages_are_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,208 @@
+#!/bin/bash
+# train_modes.sh PROGRAM CASE... - the law from outside: whatever the mode, the
+# number of ranks, threads, stages, the transport or the size of the buckets,
+# `lockstep compare` prints nothing between the saved model and that of one
+# process, and the losses and accuracies are the same text. A CASE is a row of
+# the table at the end. What a mode prints, saves and refuses beside that is
+# train_ranks.sh's.
+program=$1 command=train
+cases=("${@:2}")
+. "$(dirname "$0")/jobs.sh"
+
+# ---- data: small, and of awkward sizes -----------------------------------------
+
+# 104 samples are three batches of 32 and one of 8, which leaves half of 16 shards
+# empty; neither 104 nor 75 is a multiple of most worlds.
+train_count=104 test_count=75
+noise() { seq 1 200000 | gzip -nc; } # bytes without much order
+big_endian() { printf "$(printf '\\x%02x\\x%02x\\x%02x\\x%02x' $(($1 >> 24)) $(($1 >> 16 & 255)) $(($1 >> 8 & 255)) $(($1 & 255)))"; }
+labels() { # COUNT
+    local i
+    for ((i = 0; i < $1; i++)); do printf "\\x0$((i * 7 % 10))"; done
+}
+idx() { # PREFIX COUNT SKIP
+    { big_endian 0x803 && big_endian "$2" && big_endian 28 && big_endian 28 && noise | tail -c +"$3" |
+        head -c $(($2 * 784)); } >"grey/$1-images-idx3-ubyte"
+    { big_endian 0x801 && big_endian "$2" && labels "$2"; } >"grey/$1-labels-idx1-ubyte"
+}
+cifar() { # NAME COUNT SKIP
+    local i
+    for ((i = 0; i < $2; i++)); do
+        printf "\\x0$((i * 3 % 10))"
+        tail -c +$(($3 + 3072 * i)) noise | head -c 3072
+    done >"colour/$1"
+}
+make_data() {
+    local i
+    mkdir grey colour
+    noise >noise
+    idx train $train_count 20
+    idx t10k $test_count 100000
+    for i in 1 2 3 4 5; do cifar data_batch_$i.bin 13 $((i * 40000)); done
+    cifar test_batch.bin 21 100
+}
+
+# ---- one task, many ways ---------------------------------------------------------
+
+task=()
+results() { sed -n 's/^\(\[0\] \)\?\(Train Epoch\|Test set\|State hash\)/\2/p' "$1"; }
+# reference OPTIONS... - the run of one process with one thread that others must equal.
+reference() {
+    task=("$@")
+    run 0 "${task[@]}" --threads 1 --save-model single.safetensors
+    results out >wanted
+    check "$line: there are losses, a test and a hash" \
+        test "$(grep -c ^Train wanted)" -ge 2 -a "$(grep -c '^Test set' wanted)" -ge 1 -a "$(grep -c ^State wanted)" -eq 1
+}
+same() { # FILE
+    check "$line: other lines" cmp -s wanted <(results "$1")
+    check "$line: another model" test "$("$program" compare single.safetensors got.safetensors 2>&1; echo $?)" = 0
+}
+equal() { # OPTIONS...
+    rm -f got.safetensors
+    run 0 "${task[@]}" "$@" --save-model got.safetensors
+    same out
+}
+launched() { # COUNT OPTIONS...
+    rm -f got.safetensors
+    line="run -n $1 train ${task[*]} ${*:2}"
+    timeout -s KILL 60 "$program" run -n "$1" "$program" train "${task[@]}" "${@:2}" --save-model got.safetensors \
+        >out 2>err </dev/null
+    check "$line: exit status" test $? -eq 0
+    same out
+}
+by_hand() { # COUNT OPTIONS...
+    local rank count=$1 jobs=() port
+    rm -f got.safetensors out* err*
+    port=$(free_port)
+    line="train by hand x $count ${task[*]} ${*:2}"
+    for ((rank = 0; rank < count; rank++)); do
+        timeout -s KILL 60 "$program" train "${task[@]}" "${@:2}" --save-model got.safetensors --rank $rank \
+            --world-size $count --init-method "tcp://127.0.0.1:$port" >out.$rank 2>err.$rank </dev/null &
+        jobs+=($!)
+    done
+    for ((rank = 0; rank < count; rank++)); do
+        finish "${jobs[$rank]}"
+        check "$line: rank $rank ends with $status" test $status -eq 0
+    done
+    same out.0
+}
+
+# every_way CUT TWO_CUTS - all modes for the task at hand; the names are of layers
+# that stages begin with.
+every_way() {
+    local n
+    equal --threads 2
+    equal --threads 3 --micro-batch 7
+    for n in 2 3 4 5 8 16; do equal -n $n; done
+    for n in 1 2 3; do equal -n 2 --threads $n; done
+    equal -n 3 --threads 3 --micro-batch 5
+    for n in shm tcp auto; do equal -n 3 --backend $n; done
+    equal -n 16 --backend tcp
+    for n in .0625 .5 1 64; do equal -n 3 --bucket-mb $n; done
+    equal -n 2 --bucket-mb .0625 --backend tcp --threads 2
+    equal --parallel dp --devices cpu:0,cpu:1
+    equal --parallel dp --devices cpu:0,cpu:1,cpu:2 --threads 2
+    launched 2 --parallel dp --devices cpu:0,cpu:1
+    by_hand 2 --parallel dp --devices cpu:0,cpu:1
+    by_hand 3
+    for n in "" --pipelined "--pipelined --micro-batch 4"; do
+        equal -n 2 --parallel pp $n
+        equal -n 3 --parallel pp $n
+        equal -n 2 --stages "$1" $n
+        equal -n 3 --stages "$2" $n
+        equal -n 4 --stages 2 $n
+    done
+    equal -n 2 --stages 2 --backend tcp --pipelined
+    equal --stages 2 --devices cpu:0,cpu:1
+    equal --stages 2 --devices cpu:0,cpu:1,cpu:2,cpu:3 --pipelined
+    launched 3 --stages 3 --pipelined --threads 2
+    launched 2 --stages 2 --parallel pp --devices cpu:0,cpu:1
+}
+# one_of_each CUT - one way of each mode.
+one_of_each() {
+    equal -n 2 --backend tcp
+    equal -n 3 --bucket-mb .0625
+    equal --parallel dp --devices cpu:0,cpu:1
+    equal -n 2 --parallel dp --devices cpu:0,cpu:1
+    equal -n 2 --stages "$1" --pipelined
+    equal -n 4 --stages 2
+}
+# accumulated CUT OPTIONS... - K batches a step are a batch K times as large.
+accumulated() {
+    local cut=$1 n
+    reference "${@:2}" --batch-size 60 --shards 15
+    task=("${@:2}" --batch-size 20 --shards 5 --accumulate 3)
+    for n in "" "--threads 3" "-n 2" "-n 5 --backend tcp" "--devices cpu:0,cpu:1" "-n 2 --stages $cut" \
+        "-n 4 --stages 2 --pipelined"; do
+        equal $n
+    done
+}
+
+short=(--data "$scratch/grey" --batch-size 32 --epochs 2 --max-steps 6 --quiet --log-interval 1)
+optimizers=(sgd sgd:momentum=.9 adam adadelta)
+
+# ---- the cases ---------------------------------------------------------------------
+
+# What there is time for beside the other tests.
+case_each() {
+    local bn
+    reference "${short[@]}" --model cnn --max-steps 4
+    one_of_each fc1
+    for bn in batch shard; do
+        reference "${short[@]}" --model resnet20:width=4 --bn $bn --max-steps 4
+        one_of_each layer3
+    done
+}
+case_mlp() {
+    reference "${short[@]}" --model mlp --optimizer adam
+    every_way chunk2 chunk1.3,chunk2
+    accumulated chunk2 "${short[@]}" --model mlp --epochs 6
+}
+case_cnn() {
+    reference "${short[@]}" --model cnn --optimizer adadelta --max-steps 5
+    every_way fc1 conv2,fc1
+    accumulated fc1 "${short[@]}" --model cnn --epochs 4 --max-steps 4
+}
+resnet() { # BN
+    reference "${short[@]}" --model resnet20:width=4 --bn "$1" --optimizer sgd:momentum=.9 --max-steps 5
+    every_way layer2 layer2,layer3
+    accumulated layer3 "${short[@]}" --model resnet20:width=4 --bn "$1" --epochs 4 --max-steps 4
+}
+case_resnet_batch() { resnet batch; }
+case_resnet_shard() { resnet shard; }
+case_optimizers() {
+    local optimizer bn
+    for optimizer in "${optimizers[@]}"; do
+        reference "${short[@]}" --model mlp --optimizer "$optimizer" --clip-norm .5
+        one_of_each chunk2
+        reference "${short[@]}" --model cnn --optimizer "$optimizer" --max-steps 3
+        one_of_each fc1
+        for bn in batch shard; do
+            reference "${short[@]}" --model resnet20:width=4 --optimizer "$optimizer" --bn $bn --max-steps 4
+            one_of_each layer3
+        done
+    done
+}
+# At its true width; on colour images with augmentation.
+case_colour() {
+    local bn
+    for bn in batch shard; do
+        reference --data "$scratch/colour" --model resnet20 --bn $bn --batch-size 32 --epochs 2 --max-steps 4 --quiet \
+            --log-interval 1 --optimizer sgd:momentum=.9,weight_decay=.0001
+        one_of_each layer3
+        equal -n 3 --stages 3 --pipelined --threads 2
+    done
+}
+
+make_data
+for name in "${cases[@]}"; do
+    begun=$SECONDS
+    declare -F "case_$name" >/dev/null || { echo "there is no case '$name'" && exit 1; }
+    "case_$name"
+    echo "$name: $((SECONDS - begun)) s"
+done
+line="after all"
+check "$line: nobody is left" test -z "$(left)"
+echo "$checks checks, $failures failed"
+[ $failures -eq 0 ]

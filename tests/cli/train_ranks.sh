@@ -1,0 +1,226 @@
+#!/bin/bash
+# train_ranks.sh PROGRAM - `lockstep train` with several ranks as a user sees it:
+# every way to start and every mode give the same bits; what it prints, saves and
+# refuses; failures.
+program=$1 command=train
+. "$(dirname "$0")/jobs.sh"
+
+task=(--model mlp --batch-size 48 --max-steps 5 --no-test --quiet --log-interval 2 --optimizer adam)
+task_hash=
+hash_of() { sed -n 's/^\(\[0\] \)\?State hash //p' "$@"; }
+# Its hash and its log lines must be those of the run with one rank.
+same() { # FILE
+    check "$line: other bits" test "$(hash_of "$1")" = "$task_hash"
+    check "$line: other losses" cmp -s <(sed 's/^\[0\] //' "$1" | grep '^Train Epoch') losses
+}
+# equal OPTIONS... - a run that differs from the first in these.
+equal() {
+    run 0 "${task[@]}" "$@"
+    same out
+}
+# together COUNT OPTIONS... - so many processes started by hand; @ is the rank.
+together() {
+    local count=$1 rank jobs=()
+    shift
+    line="train by hand x $count $*"
+    rm -f out* err*
+    for ((rank = 0; rank < count; rank++)); do
+        timeout -s KILL 60 "$program" train "${task[@]}" "${@//@/$rank}" >out.$rank 2>err.$rank </dev/null &
+        jobs+=($!)
+    done
+    for ((rank = 0; rank < count; rank++)); do
+        finish "${jobs[$rank]}"
+        check "$line: rank $rank ends with $status" test $status -eq 0
+    done
+}
+
+run 0 "${task[@]}" --save-model single.safetensors
+task_hash=$(hash_of out)
+check "there is a hash" test ${#task_hash} -eq 16
+grep '^Train Epoch' out >losses
+check "there are losses" test "$(wc -l <losses)" -eq 3
+
+# Ranks that the command starts itself.
+equal -n 1
+equal -n 2
+said out "ddp, 2 ranks over shm with "
+check "$line: rank 0 alone speaks, and bare" test "$(grep -c -v -e '^data ' -e '^Train' -e '^Total' -e '^State' out)" -eq 0
+equal -n 3 --backend tcp --parallel ddp
+said out "3 ranks over tcp" "16 shards cannot be shared evenly by 3 replicas: --shards 24"
+equal --nproc=4 --bucket-mb .001 --check-every 1
+equal -n 2 --threads 2 --micro-batch 5 --num-workers 0
+equal -n 2 --check-every 0
+if "$program" train -n 2 --bind core --dry-run --no-test --model mlp 2>&1 | grep -q hwloc; then
+    echo "no hwloc in this build: --bind core is left out"
+else
+    equal -n 2 --bind core
+fi
+
+# Devices of one process, and of several.
+equal --devices cpu:0,cpu:1
+said out "dp, 2 ranks over inproc"
+equal --parallel dp --devices cpu:0 cpu:1 cpu:2
+equal -n 2 --devices cpu:0,cpu:1,cpu:2,cpu:3 --log-ranks all
+said out "ddp, 4 ranks" "device cpu:3" "[rank 3] Train Epoch: 1 [0/60000 (0%)]" "12 of 48 samples" "[rank 2] ends at"
+check "$line: true local ranks" test "$(grep -o 'local rank [0-3], device cpu:[0-3]' out | sort | tr '\n' '/')" = \
+    "local rank 0, device cpu:0/local rank 1, device cpu:1/local rank 2, device cpu:2/local rank 3, device cpu:3/"
+equal -n 2 --parallel dp --devices cpu:0,cpu:1
+said out "dp, 4 ranks"
+
+# Stages.
+equal -n 2 --parallel pp
+said out "pp, 2 stages x 1 replica (stage 1 begins with "
+equal -n 2 --stages chunk2 --pipelined
+said out "stage 1 begins with chunk2.0"
+equal --stages 2 --devices cpu:0,cpu:1
+equal -n 4 --stages 2 --pipelined --micro-batch 4
+said out "2 stages x 2 replicas"
+
+# A launcher's variables.
+line="run train"
+timeout -s KILL 60 "$program" run -n 3 "$program" train "${task[@]}" >out 2>err </dev/null
+check "$line: exit status" test $? -eq 0
+same out
+line="variables of torchrun"
+port=$(free_port)
+rm -f out* err*
+for rank in 0 1; do
+    RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+        TORCHELASTIC_RUN_ID=none TORCHELASTIC_USE_AGENT_STORE=True \
+        timeout -s KILL 60 "$program" train "${task[@]}" >out.$rank 2>err.$rank </dev/null &
+    jobs[rank]=$!
+done
+for rank in 0 1; do
+    finish "${jobs[$rank]}"
+    check "$line: rank $rank ends with $status" test $status -eq 0
+done
+same out.0
+check "$line: rank 1 is silent" test ! -s out.1
+
+# By hand.
+together 2 --init-method "tcp://127.0.0.1:$(free_port)" --rank @ --world-size 2
+same out.0
+together 3 --init-method "file://$scratch/meeting" --rank @ --world-size 3
+same out.0
+check "$line: the file goes" test ! -e meeting
+together 2 --init-method "file://$scratch/meeting" --rank @ --world-size 2 --devices cpu:0,cpu:1
+same out.0
+said out.0 "4 ranks"
+together 2 --nnodes 2 --node-rank @ --master-addr 127.0.0.1 --master-port "$(free_port)" -n 2
+same out.0
+said out.0 "4 ranks"
+check "$line: node 1 is silent" test ! -s out.1
+equal --init-method "file://$scratch/nobody" --rank 0 --world-size 1
+check "$line: one is enough" test ! -e nobody
+
+# What is saved.
+equal -n 2 --save-model two.safetensors
+said out "Model saved to two.safetensors"
+check "one and two ranks: same model" test -z "$("$program" compare single.safetensors two.safetensors)"
+equal -n 3 --save-model 'final_{rank}.safetensors'
+for rank in 0 1 2; do
+    check "rank $rank's model" "$program" compare -q single.safetensors final_$rank.safetensors
+done
+equal -n 2 --stages 2 --save-model 'stage_{rank}.safetensors'
+for rank in 0 1; do
+    check "stage $rank's model is whole" "$program" compare -q single.safetensors stage_$rank.safetensors
+done
+run 0 -n 2 "${task[@]}" --init-from single.safetensors
+second=$(hash_of out)
+run 0 "${task[@]}" --init-from single.safetensors
+check "$line: other bits from a file" test "$(hash_of out)" = "$second"
+
+# A step of several batches; clipping; evaluation of each sample once.
+run 0 "${task[@]}" --batch-size 144 --shards 48 --clip-norm .5
+wanted=$(hash_of out)
+for way in "" "-n 2" "-n 3 --stages 3 --pipelined"; do
+    run 0 "${task[@]}" --accumulate 3 --clip-norm .5 $way
+    check "$line: accumulation has other bits" test "$(hash_of out)" = "$wanted"
+done
+run 0 --model mlp --epochs 1 --max-steps 2 --quiet --test-batch-size 999
+grep '^Test set' out >wanted
+run 0 --model mlp --epochs 1 --max-steps 2 --quiet --test-batch-size 999 -n 3
+check "$line: another evaluation" cmp -s wanted <(grep '^Test set' out)
+
+# JSON.
+run 0 "${task[@]}" -n 2 --json --log-ranks all
+said out '"event":"rank_start"' '"event":"rank_step","rank":1' '"ranks":2' '"wait_gradients_s":' '"wait_other_s":' \
+    '"parallel":"ddp"' "\"state_hash\":\"$task_hash\""
+check "$line: two ends of ranks" test "$(grep -c '"event":"rank_end"' out)" -eq 2
+
+# What is wrong on the command line.
+refused "--parallel single" "this job has 4" -- "${task[@]}" -n 4 --parallel single
+refused "--parallel single" "--parallel dp" -- "${task[@]}" --devices cpu:0,cpu:1 --parallel single
+refused "--parallel dp" "--devices cpu:0,cpu:1" -- "${task[@]}" --parallel dp
+refused "--stages" "--parallel ddp" -- "${task[@]}" -n 2 --parallel ddp --stages 2
+refused "--pipelined" "--parallel pp" -- "${task[@]}" -n 2 --pipelined
+refused "--parallel pp" "-n 2" -- "${task[@]}" --parallel pp
+refused "--stages '2'" "2 stages" "3 ranks" -- "${task[@]}" -n 3 --stages 2
+refused "--stages 'a,b'" "3 stages" "2 ranks" -- "${task[@]}" -n 2 --stages a,b
+refused "--stages '0'" -- "${task[@]}" -n 2 --stages 0
+refused "--rank is missing" "--rank 0 --world-size 2" -- "${task[@]}" --init-method tcp://127.0.0.1:9
+refused "--init-method is missing" -- "${task[@]}" --rank 0 --world-size 2
+refused "--world-size is missing" -- "${task[@]}" --rank 0 --init-method tcp://127.0.0.1:9
+refused "--rank 2" "--world-size 2" -- "${task[@]}" --rank 2 --world-size 2 --init-method tcp://127.0.0.1:9
+refused "by hand" "--nnodes 2" -- "${task[@]}" -n 2 --rank 0
+refused "--master-addr" "add -n" -- "${task[@]}" --master-addr 127.0.0.1
+refused "env://" "RANK" -- "${task[@]}" --init-method env://
+refused "--node-rank" "--nnodes 2" -- "${task[@]}" --nnodes 2
+refused "give one" -- "${task[@]}" -n 2 --init-method tcp://127.0.0.1:9 --master-port 9
+RANK=1 refused "rank 1 of a job already" -- "${task[@]}" -n 2
+RANK=1 refused "WORLD_SIZE ''" -- "${task[@]}"
+WORLD_SIZE=3 refused "RANK is ''" -- "${task[@]}"
+refused "cpu:0 to cpu:1" "3 processes" -- "${task[@]}" -n 3 --devices cpu:0,cpu:1
+refused '"shn"' -- "${task[@]}" --backend shn
+refused "4096" -- "${task[@]}" --accumulate 300
+refused "-nr" "lockstep train --nnodes 2 --node-rank 1" -- "${task[@]}" -nr 1
+refused "-ip" "--master-addr" -- "${task[@]}" -ip 10.0.0.1
+refused "--local_rank" "LOCAL_RANK" -- "${task[@]}" --local_rank=1
+
+# Mistakes that only the ranks find: told once, and last by the launcher.
+run 2 "${task[@]}" -n 20
+said err "--shards"
+check "$line: told once and repeated once" test "$(grep -c -- --shards err)" -eq 2
+cause_last err '^lockstep train: rank 0 .* exited with status 2$' 2
+run 2 "${task[@]}" -n 3 --model mpl
+check "$line: told once and repeated once" test "$(grep -c "'mpl'" err)" -eq 2
+run 2 "${task[@]}" -n 2 --save-model nofolder/x.safetensors
+said err "nofolder" "create it first"
+run 2 "${task[@]}" -n 2 --stages nosuch
+said err "nosuch"
+run 1 "${task[@]}" -n 3 --optimizer sgd --lr 1e6 --max-steps 50
+said err "smaller learning rate"
+check "$line: told once and repeated once" test "$(grep -c "smaller learning rate" err)" -eq 2
+cause_last err '^lockstep train: rank 0 .* exited with status 1$' 2
+
+# A rank that dies: all end soon, nobody is left, the cause is last.
+die() { # SIGNAL STATUS OPTIONS...
+    line="train and $1 of a rank: ${*:3}"
+    begin "$program" train --model mlp --no-test --quiet --log-ranks all "${@:3}"
+    await 20 grep -qs 'Train Epoch: 1 \[[1-9]' out || complain "$line: does not come up"
+    victim=$(sed -n 's/^\[rank 1\] host .* pid \([0-9]*\), .*/\1/p' out)
+    kill -"$1" "$victim"
+    finish $job
+    check "$line: exit status $status, not $2" test $status -eq "$2"
+    check "$line: nobody is left" test -z "$(left)"
+}
+die KILL 137 -n 3
+cause_last err '^lockstep train: rank 1 .* was killed by SIGKILL' 0
+die SEGV 139 -n 2 --stages 2 --pipelined
+line="train and TERM"
+begin "$program" train --model mlp --no-test --quiet -n 2
+await 20 grep -qs 'Train Epoch' out || complain "$line: does not come up"
+kill -TERM $job
+finish $job
+check "$line: exit status $status, not 143" test $status -eq 143
+cause_last err '^lockstep train: interrupted by SIGTERM$' 0
+check "$line: nobody is left" test -z "$(left)"
+line="train and KILL"
+begin "$program" train --model mlp --no-test --quiet -n 2
+await 20 grep -qs 'Train Epoch' out || complain "$line: does not come up"
+kill -KILL $job
+finish $job
+check "$line: nobody is left" await 10 eval 'test -z "$(left)"'
+
+echo "$checks checks, $failures failed"
+[ $failures -eq 0 ]

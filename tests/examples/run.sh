@@ -1,0 +1,88 @@
+#!/bin/bash
+# run.sh LOCKSTEP PROGRAMS MODELS NAME WAY - one example, in a folder of its own,
+# alone or as WAY ranks of `lockstep run`: it succeeds, complains of nothing, says
+# what it should, and saves the bits that it should. 01_single and 07_own_model,
+# alone, leave their model in the folder MODELS to compare with.
+set -u
+lockstep=$(realpath "$1") program=$(realpath "$2")/$4 models=$(realpath "$3") name=$4 way=$5
+[ -x "$lockstep" ] && [ -x "$program" ] || exit 1
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch" || exit 1
+unset LOCKSTEP_TOKEN LOCKSTEP_TOKEN_FILE RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT LOCKSTEP_BACKEND
+
+fail() {
+    echo "FAILED: $name, $way: $*"
+    sed 's/^/    out: /' out
+    sed 's/^/    err: /' err
+    exit 1
+}
+# said PATTERN COUNT - so many lines of the output match it.
+said() {
+    local found
+    found=$(grep -cE -- "$1" out)
+    [ "$found" -eq "$2" ] || fail "$found lines match '$1', not $2"
+}
+# leave - what others are compared with.
+leave() { mv "$name.safetensors" "$models" || fail "no model"; }
+# same_bits NAME - as the model that this example left.
+same_bits() {
+    "$lockstep" compare "$models/$1.safetensors" "$name.safetensors" >>out 2>>err || fail "the bits are not those of $1"
+}
+
+launcher=()
+[ "$way" = alone ] || launcher=("$lockstep" run -n "$way")
+timeout -s KILL 200 "${launcher[@]}" "$program" >out 2>err </dev/null || fail "exit status $?"
+[ ! -s err ] || fail "it complains"
+
+case $name in
+01_single)
+    said '^epoch [12]: loss 0\.[0-9]{4}, accuracy 9[5-9]\.[0-9]{2} %$' 2
+    said '^saved 01_single.safetensors$' 1
+    leave
+    ;;
+02_ddp)
+    said '^\[0\] epoch [12]: loss 0\.[0-9]{4}, accuracy 9[5-9]\.[0-9]{2} %$' 2
+    said '^\[0\] saved 02_ddp.safetensors$' 1
+    said '' 3
+    same_bits 01_single
+    ;;
+03_data_parallel)
+    said '^epoch [12]: loss of the last step 0\.' 2
+    said '' 2
+    same_bits 01_single
+    ;;
+04_model_parallel)
+    said '^stage 0 of 2: layers [0-9]+ to [0-9]+$' 1
+    said '^stage 1 of 2: layers [1-9][0-9]* to [0-9]+$' 1
+    said '^epoch [12]: loss of the last step 0\.' 2
+    said '' 4
+    same_bits 01_single
+    ;;
+05_pipeline)
+    said '^(in turn|pipelined): stage 0 waited [0-9.]+ s, stage 1 [0-9.]+ s$' 2
+    said '^tensors that differ: 0$' 1
+    same_bits 01_single
+    ;;
+06_debug_group)
+    for ((r = 0; r < way; r++)); do
+        said "^\[$r\] host $(uname -n): rank $r of $way, local rank $r of $way, over [a-z]+: 1 \+ ... \+ $way = $((way * (way + 1) / 2))\$" 1
+    done
+    ! "$program" >out 2>err || fail "it succeeds without a job to join"
+    grep -q "lockstep run" err || fail "it does not say how to be started"
+    ;;
+07_own_model)
+    said 'step (0|50|100|150): loss [0-9.]+$' 4
+    said '9[5-9][0-9] of 1000 new samples are told right$' 1
+    [ "$way" = alone ] && leave || same_bits 07_own_model
+    ;;
+08_collectives)
+    said 'the sum over 4 ranks is 10$' 1
+    said 'the mean of ones is 1,' 1
+    said 'gathered abbcccdddd$' 1
+    said 'the sum over 2 ranks is 3$' 2
+    ;;
+*)
+    fail "nothing is known of it"
+    ;;
+esac

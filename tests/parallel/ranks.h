@@ -1,0 +1,199 @@
+/* ranks.h - runs of the engine by several ranks, each of which must end with
+ * the bits of the run by one: the state, and the metrics of every step.
+ *
+ * The truth is computed by one rank and one thread before the ranks start;
+ * ranks are threads or processes (comm/harness.h), or threads of processes. */
+#ifndef LK_TESTS_RANKS_H
+#define LK_TESTS_RANKS_H
+
+#include "law.h"
+
+#include "comm/harness.h"
+
+enum { RANKS_STEPS = 30, RANKS_EVALS = 2, RANKS_TIMEOUT = 100 };
+
+/* What one rank gives. */
+typedef struct ranks_truth {
+    uint64_t hash;
+    lk_metrics steps[RANKS_STEPS];
+    lk_metrics evals[RANKS_EVALS];
+} ranks_truth;
+
+typedef struct ranks_job {
+    law_case c;
+    law_way way;
+    ranks_truth truth;
+} ranks_job;
+
+/* Batches of evaluation: more than any engine's batch, and one sample, which
+ * most ranks have nothing of. */
+static inline law_case ranks_eval_case(const law_case *c, int which)
+{
+    law_case eval = *c;
+    eval.batch = which == 0 ? 2 * c->batch + 3 : 1;
+    return eval;
+}
+
+/* A rank's share of a whole batch. */
+static inline lk_batch ranks_cut(lk_batch whole, lk_share share)
+{
+    size_t begin = lk_share_begin(share, whole.count);
+    return (lk_batch){.count = lk_share_count(share, whole.count),
+                      .sample = whole.sample,
+                      .x = share.labels_only ? NULL : whole.x + begin * whole.sample,
+                      .labels = whole.labels + begin,
+                      .ids = whole.ids + begin,
+                      .total = whole.count};
+}
+
+static inline bool ranks_same(const lk_metrics *a, const lk_metrics *b)
+{
+    return a->count == b->count && a->correct == b->correct && memcmp(&a->loss, &b->loss, sizeof a->loss) == 0;
+}
+
+/* ---- one rank --------------------------------------------------------------- */
+
+static inline lk_status ranks_step(lk_engine *engine, const law_way *way, const lk_batch *batch, lk_metrics *out)
+{
+    if (!way->halves)
+        return lk_engine_step(engine, batch, out);
+    LK_TRY(lk_engine_gradients(engine, batch, out));
+    return lk_engine_update(engine);
+}
+
+static inline void ranks_run_steps(const ranks_job *job, lk_engine *engine, lk_metrics *out)
+{
+    law_samples s = law_samples_make(&job->c);
+    for (int i = 0; i < job->c.steps; i++) {
+        lk_batch batch;
+        law_batch(&job->c, job->c.first + i, s.x, s.labels, s.ids, &batch);
+        if (job->way.share)
+            batch = ranks_cut(batch, lk_engine_share(engine));
+        CHECK_OK(ranks_step(engine, &job->way, &batch, &out[i]));
+    }
+    law_samples_free(&s);
+}
+
+static inline void ranks_run_evals(const ranks_job *job, lk_engine *engine, lk_metrics *out)
+{
+    for (int i = 0; i < RANKS_EVALS; i++) {
+        law_case c = ranks_eval_case(&job->c, i);
+        law_samples s = law_samples_make(&c);
+        lk_batch batch;
+        law_batch(&c, 0, s.x, s.labels, s.ids, &batch);
+        if (job->way.share)
+            batch = ranks_cut(batch, lk_engine_share(engine));
+        CHECK_OK(lk_engine_eval(engine, &batch, &out[i]));
+        law_samples_free(&s);
+    }
+}
+
+static inline uint64_t ranks_hash(const lk_engine *engine)
+{
+    lk_state *state;
+    CHECK_OK(lk_engine_state(engine, &state));
+    uint64_t hash = lk_state_hash(state);
+    lk_state_destroy(state);
+    return hash;
+}
+
+static inline void ranks_run(const ranks_job *job, lk_engine *engine, ranks_truth *out)
+{
+    ranks_run_steps(job, engine, out->steps);
+    ranks_run_evals(job, engine, out->evals);
+    out->hash = ranks_hash(engine);
+}
+
+/* Ends the process when a rank's result is not the truth. */
+static inline void ranks_compare(const ranks_job *job, int rank, const ranks_truth *ours)
+{
+    bool same = ours->hash == job->truth.hash;
+    if (!same)
+        fprintf(stderr, "rank %d: hash 0x%016llx, expected 0x%016llx\n", rank, (unsigned long long)ours->hash,
+                (unsigned long long)job->truth.hash);
+    for (int i = 0; i < job->c.steps + RANKS_EVALS; i++) {
+        bool eval = i >= job->c.steps;
+        int at = eval ? i - job->c.steps : i;
+        const lk_metrics *a = eval ? &ours->evals[at] : &ours->steps[at];
+        const lk_metrics *b = eval ? &job->truth.evals[at] : &job->truth.steps[at];
+        if (ranks_same(a, b))
+            continue;
+        same = false;
+        fprintf(stderr, "rank %d, %s %d: %zu of %zu correct, loss %a, expected %zu of %zu, %a\n", rank,
+                eval ? "evaluation" : "step", at, a->correct, a->count, a->loss, b->correct, b->count, b->loss);
+    }
+    CHECK(same);
+}
+
+static inline void ranks_check_layout(const ranks_job *job, const lk_engine *engine, int rank)
+{
+    lk_layout at = lk_engine_layout(engine);
+    CHECK(at.stages * at.replicas == job->way.ranks);
+    CHECK(at.replica == rank / at.stages && at.stage == rank % at.stages);
+    CHECK(at.first_layer < at.last_layer && (at.stage == 0) == (at.first_layer <= 1));
+    lk_waits waits = lk_engine_waits(engine);
+    CHECK(waits.gradients >= 0 && waits.other >= 0);
+    CHECK(lk_engine_steps(engine) == (uint64_t)job->c.steps);
+}
+
+/* The ranks' own metrics of the last step add up to those of all. */
+static inline void ranks_check_own(const ranks_job *job, const lk_engine *engine, lk_group *group)
+{
+    lk_layout at = lk_engine_layout(engine);
+    lk_metrics own = lk_engine_own_metrics(engine);
+    const lk_metrics *all = &job->truth.steps[job->c.steps - 1];
+    CHECK(own.count == (at.stage == at.stages - 1 ? lk_share_count(lk_engine_share(engine), all->count) : 0));
+    int64_t sums[2] = {(int64_t)own.count, (int64_t)own.correct};
+    CHECK_OK(lk_allreduce(group, (lk_data){sums, 2, LK_DTYPE_I64}, LK_REDUCTION_SUM, NULL));
+    CHECK(sums[0] == (int64_t)all->count && sums[1] == (int64_t)all->correct);
+}
+
+/* A team_fn; arg is a ranks_job. */
+static inline bool ranks_be(lk_group *group, const team_spec *team, const void *arg)
+{
+    const ranks_job *job = arg;
+    ranks_truth ours = {0};
+    lk_engine *engine;
+    lk_engine_opts opts = law_opts(&job->c, &job->way);
+    (void)team;
+    opts.group = group;
+    CHECK_OK(law_create(&job->c, &opts, &engine));
+    ranks_run(job, engine, &ours);
+    ranks_compare(job, lk_group_rank(group), &ours);
+    ranks_check_layout(job, engine, lk_group_rank(group));
+    ranks_check_own(job, engine, group);
+    CHECK_OK(lk_engine_check(engine));
+    lk_engine_destroy(engine);
+    return false;
+}
+
+/* ---- all ranks ---------------------------------------------------------------- */
+
+static inline void ranks_find_truth(const law_case *c, ranks_truth *out)
+{
+    ranks_job job = {.c = *c, .way = {.threads = 1}};
+    lk_engine *engine = law_engine(c, job.way);
+    assert_true(c->steps <= RANKS_STEPS);
+    ranks_run(&job, engine, out);
+    lk_engine_destroy(engine);
+}
+
+static inline team_spec ranks_team(const law_way *way)
+{
+    return (team_spec){.size = way->ranks, .transport = way->transport, .hosts = way->hosts, .timeout = RANKS_TIMEOUT};
+}
+
+static inline void ranks_expect(const law_case *c, law_way way, const ranks_truth *truth)
+{
+    ranks_job job = {.c = *c, .way = way, .truth = *truth};
+    if (!team_run(ranks_team(&way), ranks_be, &job))
+        fail_msg("%s %s bn=%d batch %zu shards %d clip %g, steps %d to %d, by %d ranks (%d a process), %s, hosts %s, "
+                 "stages %s%s, "
+                 "%d threads, micro-batch %zu, buckets of %zu, %s: not as by one rank",
+                 c->model, c->optimizer, (int)c->bn, c->batch, c->shards, c->clip_norm, c->first,
+                 c->first + c->steps - 1, way.ranks, way.devices, way.transport, way.hosts ? way.hosts : "one",
+                 way.stages ? way.stages : "1", way.pipelined ? " pipelined" : "", way.threads, way.micro_batch,
+                 way.bucket_bytes, way.share ? "shares" : "whole batches");
+}
+
+#endif

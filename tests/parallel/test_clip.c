@@ -1,0 +1,278 @@
+/* test_clip.c - the norm of a gradient, by equality of bits between a whole model
+ * and the same one cut into stages, and clipping by it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "base/tree.h"
+#include "parallel/clip.h"
+
+enum { MAX_STAGES = 8 };
+
+static void require(lk_status status)
+{
+    if (status != LK_OK)
+        fail_msg("%s: %s", lk_status_string(status), lk_error_detail());
+}
+
+/* ---- the tree ------------------------------------------------------------ */
+
+/* By the definition of base/tree.h. */
+static double recursive_sum(const double *values, size_t lo, size_t hi)
+{
+    if (hi - lo == 1)
+        return values[lo];
+    size_t half = 1;
+    while (half * 2 < hi - lo)
+        half *= 2;
+    return recursive_sum(values, lo, lo + half) + recursive_sum(values, lo + half, hi);
+}
+
+static double shard_sum(const double *values, int count)
+{
+    double stack[LK_TREE_MAX_DEPTH];
+    int depth = 0;
+    for (int s = 0; s < count; s++) {
+        stack[depth++] = values[s];
+        for (int m = lk__tree_merges(count, s); m > 0; m--, depth--)
+            stack[depth - 2] += stack[depth - 1];
+    }
+    return stack[0];
+}
+
+static void test_tree_sum(void **state)
+{
+    (void)state;
+    enum { MOST = 9001 };
+    double *values = calloc(MOST, sizeof *values);
+    lk_rng rng = lk__rng(1, LK_RNG_DIGITS, 0, 0, 0);
+    for (uint32_t i = 0; i < MOST; i++)
+        values[i] = ldexp((double)lk__rng_u32(&rng, i), (int)(i % 60) - 50);
+    assert_true(lk__tree_sum(values, 0) == 0);
+    for (size_t count = 1; count <= MOST; count += count < 300 ? 1 : 1087) {
+        double want = recursive_sum(values, 0, count), got = lk__tree_sum(values, count);
+        assert_memory_equal(&got, &want, sizeof got);
+        if (count <= LK_MAX_SHARDS)
+            assert_true(shard_sum(values, (int)count) == got);
+    }
+    free(values);
+}
+
+/* ---- stages -------------------------------------------------------------- */
+
+/* The layers [first,last) of a model with a gradient; at every other place of
+ * the array, a value that must not count. */
+static lk_params *make_params(const lk_graph *graph, lk_device *dev, int first, int last, float gap)
+{
+    lk_params *params;
+    if (lk__params_create(graph, dev, first, last, &params) != LK_OK)
+        return NULL;
+    params->grads = malloc((params->count + 1) * sizeof *params->grads);
+    for (size_t i = 0; i <= params->count; i++)
+        params->grads[i] = gap;
+    for (int i = first; i < last; i++) {
+        for (int slot = 0; slot < graph->layers[i].param_count; slot++) {
+            float *grad = params->grads + params->param_offset[i][slot];
+            lk_rng rng = lk__rng(5, LK_RNG_DIGITS, (uint32_t)i, 0, (uint32_t)slot);
+            for (size_t k = 0; k < lk__slot_count(&graph->layers[i].params[slot]); k++)
+                grad[k] = (lk__rng_unit(lk__rng_u32(&rng, k)) - 0.5f) * (float)(i + 1);
+        }
+    }
+    return params;
+}
+
+static void free_params(lk_params *params)
+{
+    free(params->grads);
+    lk__params_destroy(params);
+}
+
+/* One rank, with the layers [first,last). */
+typedef struct stage {
+    const lk_graph *graph;
+    lk_group *group;
+    int first, last, threads;
+    lk_status status;
+    double norm;
+} stage;
+
+static void *run_stage(void *arg)
+{
+    stage *self = arg;
+    lk_device *dev = NULL;
+    self->status = lk__device_open("cpu", &(lk_device_opts){.threads = self->threads}, &dev);
+    if (self->status != LK_OK)
+        return NULL;
+    lk_params *params = make_params(self->graph, dev, self->first, self->last, 1e30f);
+    self->status = params ? lk__grad_norm(params, self->group, &self->norm) : LK_STATUS_MEMORY;
+    if (params)
+        free_params(params);
+    lk__device_close(dev);
+    return NULL;
+}
+
+/* Stage s has the layers [cuts[s], cuts[s+1]); all must find the norm `want`. */
+static void check_cut(const lk_graph *graph, int stages, const int *cuts, double want)
+{
+    lk_group *groups[MAX_STAGES];
+    stage ranks[MAX_STAGES];
+    pthread_t threads[MAX_STAGES];
+    require(lk_group_threads(stages, NULL, groups));
+    for (int s = 0; s < stages; s++) {
+        ranks[s] =
+            (stage){.graph = graph, .group = groups[s], .first = cuts[s], .last = cuts[s + 1], .threads = s % 3 + 1};
+        assert_int_equal(pthread_create(&threads[s], NULL, run_stage, &ranks[s]), 0);
+    }
+    for (int s = 0; s < stages; s++)
+        pthread_join(threads[s], NULL);
+    for (int s = 0; s < stages; s++) {
+        assert_int_equal(ranks[s].status, LK_OK);
+        if (memcmp(&ranks[s].norm, &want, sizeof want) != 0)
+            fail_msg("stage %d of %d, from layer %d, finds %.17g, not %.17g", s, stages, cuts[s], ranks[s].norm, want);
+    }
+    for (int s = stages - 1; s >= 0; s--)
+        lk_group_destroy(groups[s]);
+}
+
+/* By plain addition in long double. */
+static double plain_norm(const lk_params *params, size_t *terms)
+{
+    long double sum = 0;
+    *terms = 0;
+    for (int i = params->first; i < params->last; i++) {
+        for (int slot = 0; slot < params->graph->layers[i].param_count; slot++) {
+            const float *grad = params->grads + params->param_offset[i][slot];
+            size_t count = lk__slot_count(&params->graph->layers[i].params[slot]);
+            for (size_t k = 0; k < count; k++)
+                sum += (long double)grad[k] * (long double)grad[k];
+            *terms += count;
+        }
+    }
+    return (double)sqrtl(sum);
+}
+
+static lk_graph *build(const char *model)
+{
+    lk_graph *graph;
+    require(lk_model_build(model, (lk_model_shape){3, 32, 32, 10}, &graph));
+    return graph;
+}
+
+/* The norm of the whole model on one rank, checked against plain addition. */
+static double whole_norm(const lk_graph *graph)
+{
+    stage whole = {.graph = graph, .last = graph->count, .threads = 1};
+    run_stage(&whole);
+    require(whole.status);
+    lk_device *dev;
+    require(lk__device_open("cpu", &(lk_device_opts){.threads = 1}, &dev));
+    size_t terms;
+    lk_params *params = make_params(graph, dev, 0, graph->count, 0);
+    double plain = plain_norm(params, &terms);
+    /* Of n additions each rounds by 2^-53 at most; the root halves that. */
+    assert_true(plain > 0 && fabs(whole.norm - plain) <= (double)terms * 0x1p-53 * plain);
+    free_params(params);
+    lk__device_close(dev);
+    return whole.norm;
+}
+
+static void check_model(const char *model)
+{
+    lk_graph *graph = build(model);
+    double want = whole_norm(graph);
+    int n = graph->count, step = n > 16 ? n / 8 : 1;
+    check_cut(graph, 1, (int[]){0, n}, want);
+    for (int cut = 1; cut < n; cut += step)
+        check_cut(graph, 2, (int[]){0, cut, n}, want);
+    for (int cut = 2; cut < n; cut += 2 * step)
+        check_cut(graph, 3, (int[]){0, cut / 2, cut, n}, want);
+    check_cut(graph, 5, (int[]){0, 1, 2, 2, n - 1, n}, want);
+    lk_graph_destroy(graph);
+}
+
+static void test_stages_do_not_show(void **state)
+{
+    (void)state;
+    check_model("mlp");
+    check_model("cnn");
+    check_model("resnet20:width=4");
+}
+
+/* ---- clipping ------------------------------------------------------------ */
+
+static void test_clip(void **state)
+{
+    (void)state;
+    lk_graph *graph = build("mlp");
+    lk_device *dev;
+    require(lk__device_open("cpu", &(lk_device_opts){.threads = 2}, &dev));
+    lk_params *params = make_params(graph, dev, 0, graph->count, 0);
+    size_t bytes = params->count * sizeof *params->grads;
+    float *before = malloc(bytes);
+    memcpy(before, params->grads, bytes);
+    double norm, after;
+    require(lk__grad_norm(params, NULL, &norm));
+
+    lk__grad_clip(params, norm, norm * 1.01);
+    assert_memory_equal(params->grads, before, bytes);
+
+    double limit = norm / 7;
+    lk__grad_clip(params, norm, limit);
+    require(dev->type->sync(dev));
+    float factor = (float)(limit / (norm + 1e-6));
+    for (size_t i = 0; i < params->count; i++) {
+        if (params->grads[i] != before[i] * factor)
+            fail_msg("element %zu is %.9g", i, (double)params->grads[i]);
+    }
+    /* The factor and the products are rounded to floats. */
+    require(lk__grad_norm(params, NULL, &after));
+    assert_true(fabs(after - limit) <= limit * (2 * 0x1p-24 + 1e-6 / norm));
+    free(before);
+    free_params(params);
+    lk__device_close(dev);
+    lk_graph_destroy(graph);
+}
+
+/* Zeros stay zeros, and a norm that is no number spoils all, as in PyTorch. */
+static void test_odd_norms(void **state)
+{
+    (void)state;
+    lk_graph *graph = build("mlp");
+    lk_device *dev;
+    require(lk__device_open("cpu", &(lk_device_opts){.threads = 1}, &dev));
+    lk_params *params = make_params(graph, dev, 0, graph->count, 0);
+    memset(params->grads, 0, params->count * sizeof *params->grads);
+    double norm = -1;
+    require(lk__grad_norm(params, NULL, &norm));
+    assert_true(norm == 0);
+    lk__grad_clip(params, norm, 1e-9);
+    assert_true(params->grads[0] == 0);
+    params->grads[0] = NAN;
+    require(lk__grad_norm(params, NULL, &norm));
+    assert_true(isnan(norm));
+    lk__grad_clip(params, norm, 1);
+    require(dev->type->sync(dev));
+    assert_true(isnan(params->grads[1]));
+    free_params(params);
+    lk__device_close(dev);
+    lk_graph_destroy(graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tree_sum),
+        cmocka_unit_test(test_stages_do_not_show),
+        cmocka_unit_test(test_clip),
+        cmocka_unit_test(test_odd_norms),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,554 @@
+/* test_ranks_faults.c - what goes wrong between ranks is known at every rank:
+ * options that disagree, values that are not finite, ranks that die or leave,
+ * and weights that are no longer the same. */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include <math.h>
+#include <sys/time.h>
+
+#include "ranks.h"
+
+#include "parallel/engine_impl.h"
+
+static const law_case mlp = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 4, 12, .shards = 6};
+static const law_case resnet = {"resnet20:width=4", {3, 16, 16, 10}, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 4, 12, 6,
+                                .hash = 0};
+
+/* ---- options ------------------------------------------------------------------ */
+
+/* One rank's options are not the others'. */
+typedef struct odd_options {
+    const char *word; /* that every rank's message must have */
+    void (*spoil)(law_case *c, lk_engine_opts *opts);
+} odd_options;
+
+static void other_seed(law_case *c, lk_engine_opts *opts)
+{
+    (void)c;
+    opts->seed++;
+}
+
+static void other_batch(law_case *c, lk_engine_opts *opts)
+{
+    (void)c;
+    opts->batch++;
+}
+
+static void other_lr(law_case *c, lk_engine_opts *opts)
+{
+    (void)c;
+    opts->lr = nextafter(opts->lr, 1);
+}
+
+static void other_shards(law_case *c, lk_engine_opts *opts)
+{
+    (void)c;
+    opts->shards++;
+}
+
+static void other_bn(law_case *c, lk_engine_opts *opts)
+{
+    (void)c;
+    opts->bn = LK_BN_SHARD;
+}
+
+static void other_optimizer(law_case *c, lk_engine_opts *opts)
+{
+    (void)c;
+    opts->optimizer = "adam:beta1=.8";
+}
+
+static void other_clip(law_case *c, lk_engine_opts *opts)
+{
+    (void)c;
+    opts->clip_norm = 1;
+}
+
+static void other_buckets(law_case *c, lk_engine_opts *opts)
+{
+    (void)c;
+    opts->bucket_bytes = 64 << 10;
+}
+
+static void other_check(law_case *c, lk_engine_opts *opts)
+{
+    (void)c;
+    opts->check_every = 7;
+}
+
+static void other_model(law_case *c, lk_engine_opts *opts)
+{
+    (void)opts;
+    c->model = "mlp:hidden=65";
+}
+
+static const odd_options odd[] = {
+    {"seed", other_seed},   {"batch", other_batch},         {"lr", other_lr},     {"shards", other_shards},
+    {"bn", other_bn},       {"optimizer", other_optimizer}, {"clip", other_clip}, {"bucket", other_buckets},
+    {"check", other_check}, {"model", other_model},
+};
+
+static bool create_oddly(lk_group *group, const team_spec *team, const void *arg)
+{
+    const odd_options *how = arg;
+    law_case c = mlp;
+    law_way way = {.threads = 1};
+    lk_engine_opts opts = law_opts(&c, &way);
+    lk_engine *engine;
+    (void)team;
+    opts.group = group;
+    if (lk_group_rank(group) == 1)
+        how->spoil(&c, &opts);
+    lk_status status = law_create(&c, &opts, &engine);
+    CHECK(status == LK_STATUS_MISMATCH);
+    CHECK_TEXT(lk_error_detail(), how->word);
+    return false;
+}
+
+static void test_options_must_agree(void **arg)
+{
+    (void)arg;
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        team_spec team = {.size = 2 + (int)(i % 2), .transport = i == 0 ? "tcp" : "inproc"};
+        if (!team_run(team, create_oddly, &odd[i]))
+            fail_msg("another %s at rank 1 was not reported at every rank", odd[i].word);
+    }
+}
+
+/* Options that all agree on, but that are no good for this many ranks. */
+typedef struct bad_world {
+    const char *word;
+    lk_engine_opts opts;
+    int ranks;
+} bad_world;
+
+static bool create_badly(lk_group *group, const team_spec *team, const void *arg)
+{
+    const bad_world *how = arg;
+    lk_engine_opts opts = how->opts;
+    lk_engine *engine;
+    (void)team;
+    opts.batch = mlp.batch;
+    opts.threads = 1;
+    opts.group = group;
+    CHECK(law_create(&mlp, &opts, &engine) == LK_STATUS_USAGE);
+    CHECK_TEXT(lk_error_detail(), how->word);
+    return false;
+}
+
+static void test_worlds_must_fit(void **arg)
+{
+    (void)arg;
+    static const bad_world worlds[] = {
+        {"--shards", {.shards = 5}, 6},
+        {"--shards", {.shards = 1}, 2},
+        {"--shards", {.shards = 2, .stages = "2"}, 6},
+        {"--stages", {.shards = 8, .stages = "2"}, 3},
+        {"--stages", {.shards = 8, .stages = "3"}, 2},
+        {"--stages", {.shards = 8, .stages = "15"}, 15},
+        {"--stages", {.shards = 8, .stages = "0"}, 2},
+        {"chunk2.1", {.shards = 8, .stages = "chunk2.1"}, 2},
+    };
+    for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
+        team_spec team = {.size = worlds[i].ranks, .transport = "inproc"};
+        if (!team_run(team, create_badly, &worlds[i]))
+            fail_msg("row %zu: no message about %s at every rank", i, worlds[i].word);
+    }
+}
+
+/* ---- states ------------------------------------------------------------------- */
+
+/* All take replica 0's state, whatever they give. */
+static bool set_states(lk_group *group, const team_spec *team, const void *arg)
+{
+    const law_way *way = arg;
+    lk_engine_opts opts = law_opts(&resnet, way);
+    lk_engine *engine;
+    lk_state *state;
+    (void)team;
+    opts.group = group;
+    CHECK_OK(law_create(&resnet, &opts, &engine));
+    CHECK_OK(lk_engine_state(engine, &state));
+    int replica = lk_engine_layout(engine).replica;
+    for (size_t i = 0; i < lk_state_count(state); i++) {
+        const lk_entry *entry = lk_state_at(state, i);
+        if (entry->dtype == LK_DTYPE_F32)
+            ((float *)entry->data)[0] = (float)(i + 1) + 0.5f * (float)replica;
+    }
+    CHECK_OK(lk_engine_set_state(engine, state));
+    lk_state_destroy(state);
+    CHECK_OK(lk_engine_check(engine));
+    CHECK_OK(lk_engine_state(engine, &state));
+    for (size_t i = 0; i < lk_state_count(state); i++) {
+        const lk_entry *entry = lk_state_at(state, i);
+        CHECK(entry->dtype != LK_DTYPE_F32 || ((const float *)entry->data)[0] == (float)(i + 1));
+    }
+    lk_state_destroy(state);
+    lk_engine_destroy(engine);
+    return false;
+}
+
+static void test_state_is_replica_0s(void **arg)
+{
+    (void)arg;
+    static const law_way ways[] = {
+        {.ranks = 3, .transport = "inproc", .threads = 1},
+        {.ranks = 4, .transport = "tcp", .threads = 1, .stages = "2"},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        assert_true(team_run(ranks_team(&ways[i]), set_states, &ways[i]));
+}
+
+/* ---- values that are not finite ------------------------------------------------- */
+
+/* One rank has a NaN in its samples, in the second step. */
+enum { SPOILT = 5 };
+
+typedef struct nan_job {
+    law_way way;
+    char text[1024]; /* what one rank says */
+} nan_job;
+
+/* Steps with whole batches or shares; the state must stay as it was. */
+static void step_into_nan(lk_engine *engine, bool share, bool look)
+{
+    law_samples s = law_samples_make(&mlp);
+    lk_metrics metrics;
+    lk_batch batch;
+    law_batch(&mlp, 0, s.x, s.labels, s.ids, &batch);
+    if (share)
+        batch = ranks_cut(batch, lk_engine_share(engine));
+    CHECK_OK(lk_engine_step(engine, &batch, &metrics));
+    uint64_t before = look ? ranks_hash(engine) : 0;
+    law_batch(&mlp, 1, s.x, s.labels, s.ids, &batch);
+    s.x[SPOILT * batch.sample + 3] = NAN;
+    if (share)
+        batch = ranks_cut(batch, lk_engine_share(engine));
+    CHECK(lk_engine_step(engine, &batch, &metrics) == LK_STATUS_NONFINITE);
+    CHECK(!look || ranks_hash(engine) == before);
+    CHECK(lk_engine_steps(engine) == 1);
+    law_samples_free(&s);
+}
+
+static bool meet_nan(lk_group *group, const team_spec *team, const void *arg)
+{
+    const nan_job *job = arg;
+    lk_engine_opts opts = law_opts(&mlp, &job->way);
+    lk_engine *engine;
+    (void)team;
+    opts.group = group;
+    CHECK_OK(law_create(&mlp, &opts, &engine));
+    step_into_nan(engine, true, !job->way.stages);
+    CHECK_TEXT(lk_error_detail(), job->text);
+    lk_engine_destroy(engine);
+    return false;
+}
+
+static const law_way fault_ways[] = {
+    {.ranks = 2, .transport = "inproc", .threads = 1},
+    {.ranks = 3, .transport = "tcp", .threads = 1, .bucket_bytes = 64 << 10},
+    {.ranks = 6, .transport = "inproc", .threads = 1, .micro_batch = 1},
+    {.ranks = 2, .transport = "inproc", .threads = 1, .stages = "2"},
+    {.ranks = 2, .transport = "shm", .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 2},
+    {.ranks = 4, .transport = "inproc", .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 2},
+};
+enum { FAULT_WAYS = sizeof fault_ways / sizeof *fault_ways };
+
+static void test_nan_in_a_sample(void **arg)
+{
+    (void)arg;
+    nan_job job;
+    lk_engine *engine = law_engine(&mlp, (law_way){.threads = 1});
+    step_into_nan(engine, false, true);
+    snprintf(job.text, sizeof job.text, "%s", lk_error_detail());
+    assert_non_null(strstr(job.text, "step 2"));
+    assert_non_null(strstr(job.text, "shard 2"));
+    lk_engine_destroy(engine);
+    for (size_t i = 0; i < FAULT_WAYS; i++) {
+        job.way = fault_ways[i];
+        if (!team_run(ranks_team(&job.way), meet_nan, &job))
+            fail_msg("way %zu: a NaN in a sample was not reported at every rank", i);
+    }
+}
+
+/* A weight of the last layer of one rank is no number: its own first sample is
+ * named by all. */
+static bool meet_nan_weight(lk_group *group, const team_spec *team, const void *arg)
+{
+    const law_way *way = arg;
+    lk_engine_opts opts = law_opts(&mlp, way);
+    int spoilt = way->ranks - 1;
+    lk_engine *engine;
+    lk_metrics metrics;
+    lk_batch batch;
+    char text[64];
+    law_samples s = law_samples_make(&mlp);
+    (void)team;
+    opts.group = group;
+    CHECK_OK(law_create(&mlp, &opts, &engine));
+    if (lk_group_rank(group) == spoilt)
+        engine->params->params[0] = NAN;
+    law_batch(&mlp, 3, s.x, s.labels, s.ids, &batch);
+    CHECK(lk_engine_step(engine, &batch, &metrics) == LK_STATUS_NONFINITE);
+    /* 12 samples in 6 shards; the last replica has the last shards. */
+    int replicas = lk_engine_layout(engine).replicas;
+    int shard = mlp.shards - mlp.shards / replicas;
+    snprintf(text, sizeof text, "sample %u (shard %d)", s.ids[2 * shard], shard);
+    CHECK_TEXT(lk_error_detail(), text);
+    CHECK_TEXT(lk_error_detail(), "step 1");
+    lk_engine_destroy(engine);
+    law_samples_free(&s);
+    return false;
+}
+
+static void test_nan_in_a_weight(void **arg)
+{
+    (void)arg;
+    for (size_t i = 0; i < FAULT_WAYS; i++) {
+        if (!team_run(ranks_team(&fault_ways[i]), meet_nan_weight, &fault_ways[i]))
+            fail_msg("way %zu: a NaN in a weight was not reported at every rank", i);
+    }
+}
+
+/* Two linear layers, the first zero, the second huge: a finite loss whose
+ * gradient is as large as the samples make it. 8 samples in 4 shards. */
+static lk_status create_two_layers(lk_group *group, const char *stages, lk_engine **out)
+{
+    lk_graph *graph;
+    lk_engine_opts opts = {.batch = 8, .shards = 4, .threads = 1, .group = group, .stages = stages};
+    LK_TRY(lk_graph_create(&graph));
+    lk_node node = lk_linear(graph, lk_flatten(graph, lk_input(graph, 1, 1, 2)), "first", 2);
+    lk_cross_entropy(graph, lk_linear(graph, node, "second", 2));
+    lk_status status = lk_engine_create(graph, &opts, out);
+    lk_graph_destroy(graph);
+    return status;
+}
+
+static void set_two_layers(lk_engine *engine)
+{
+    lk_state *state;
+    CHECK_OK(lk_engine_state(engine, &state));
+    memset(lk_state_find(state, "first.weight")->data, 0, 4 * sizeof(float));
+    memset(lk_state_find(state, "first.bias")->data, 0, 2 * sizeof(float));
+    memset(lk_state_find(state, "second.bias")->data, 0, 2 * sizeof(float));
+    memcpy(lk_state_find(state, "second.weight")->data, (float[]){1e30f, 1, 1, 1}, 4 * sizeof(float));
+    CHECK_OK(lk_engine_set_state(engine, state));
+    lk_state_destroy(state);
+}
+
+typedef struct overflow {
+    float x[8]; /* the first value of each sample */
+    const char *what, *where;
+    const char *stages;
+} overflow;
+
+static bool meet_overflow(lk_group *group, const team_spec *team, const void *arg)
+{
+    const overflow *how = arg;
+    float x[16] = {0};
+    int32_t labels[8] = {0};
+    uint32_t ids[8];
+    lk_metrics metrics;
+    lk_engine *engine;
+    (void)team;
+    for (uint32_t i = 0; i < 8; i++) {
+        x[2 * i] = how->x[i];
+        ids[i] = 70 + i;
+    }
+    CHECK_OK(create_two_layers(group, how->stages, &engine));
+    set_two_layers(engine);
+    lk_batch batch = {.count = 8, .sample = 2, .x = x, .labels = labels, .ids = ids};
+    CHECK(lk_engine_step(engine, &batch, &metrics) == LK_STATUS_NONFINITE);
+    CHECK_TEXT(lk_error_detail(), how->what);
+    CHECK_TEXT(lk_error_detail(), how->where);
+    CHECK_TEXT(lk_error_detail(), "step 1");
+    lk_engine_destroy(engine);
+    return false;
+}
+
+/* A sample's gradient is 1/16 of its first value times 1e30: for 4e9 that is
+ * 2.5e38, and twice as much overflows. */
+static void test_values_that_overflow(void **arg)
+{
+    (void)arg;
+    static const overflow rows[] = {
+        {{0, 0, 0, 0, 0, 1e20f, 0, 0}, "first.weight", "shard 2", NULL},
+        {{4e9f, 0, 0, 0, 0, 0, 0, 4e9f}, "first.weight", "sum over shards", NULL},
+        {{0, 0, 0, 0, 0, INFINITY, 0, 0}, "sample 75", "shard 2", NULL},
+        {{0, 0, 0, 0, 0, 1e20f, 0, 0}, "first.weight", "shard 2", "second"},
+        {{0, 0, 0, 0, 0, INFINITY, 0, 0}, "sample 75", "shard 2", "second"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (int ranks = rows[i].stages ? 2 : 1; ranks <= 4; ranks += rows[i].stages ? 2 : 1) {
+            team_spec team = {.size = ranks, .transport = ranks == 3 ? "shm" : "inproc"};
+            if (!team_run(team, meet_overflow, &rows[i]))
+                fail_msg("row %zu: %s was not reported by all of %d ranks", i, rows[i].what, ranks);
+        }
+    }
+}
+
+/* ---- ranks that go -------------------------------------------------------------- */
+
+typedef struct going {
+    law_way way;
+    int rank;
+} going;
+
+static void die(int signal)
+{
+    (void)signal;
+    kill(getpid(), SIGKILL);
+}
+
+/* Kills this process after some of its own time: in the middle of anything. */
+static void die_soon(int microseconds)
+{
+    struct sigaction action = {.sa_handler = die};
+    struct itimerval timer = {.it_value = {.tv_usec = microseconds}};
+    CHECK(sigaction(SIGVTALRM, &action, NULL) == 0);
+    CHECK(setitimer(ITIMER_VIRTUAL, &timer, NULL) == 0);
+}
+
+/* Steps until a step fails. */
+static lk_status step_on(lk_engine *engine, const law_case *c, int steps)
+{
+    law_samples s = law_samples_make(c);
+    lk_status status = LK_OK;
+    for (int i = 0; i < steps && status == LK_OK; i++) {
+        lk_batch batch;
+        lk_metrics metrics;
+        law_batch(c, i, s.x, s.labels, s.ids, &batch);
+        status = lk_engine_step(engine, &batch, &metrics);
+    }
+    law_samples_free(&s);
+    return status;
+}
+
+static bool lose_a_rank(lk_group *group, const team_spec *team, const void *arg)
+{
+    const going *how = arg;
+    lk_engine_opts opts = law_opts(&resnet, &how->way);
+    lk_engine *engine;
+    char who[32];
+    bool goes = lk_group_rank(group) == how->rank;
+    opts.group = group;
+    CHECK_OK(law_create(&resnet, &opts, &engine));
+    CHECK_OK(step_on(engine, &resnet, 2));
+    if (goes && team->killed)
+        die_soon(20000 + 3000 * how->rank);
+    if (goes && !team->killed) {
+        lk_engine_destroy(engine);
+        return false;
+    }
+    CHECK(step_on(engine, &resnet, INT32_MAX) == LK_STATUS_PEER);
+    snprintf(who, sizeof who, "rank %d", how->rank);
+    CHECK_TEXT(lk_error_detail(), who);
+    lk_engine_destroy(engine);
+    return false;
+}
+
+/* The timeout is longer than the life of a team: only the loss itself can end
+ * the others in time. */
+static void test_a_rank_goes(void **arg)
+{
+    (void)arg;
+    static const going rows[] = {
+        {{.ranks = 2, .transport = "inproc", .threads = 1}, 1},
+        {{.ranks = 4, .transport = "inproc", .threads = 1, .stages = "2", .pipelined = true}, 2},
+        {{.ranks = 3, .transport = "shm", .threads = 1}, 2},
+        {{.ranks = 3, .transport = "tcp", .threads = 2}, 1},
+        {{.ranks = 4, .transport = "auto", .hosts = "aabb", .threads = 1, .stages = "2"}, 3},
+        {{.ranks = 2, .transport = "shm", .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 2}, 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        team_spec team = ranks_team(&rows[i].way);
+        team.timeout = 10 * TEAM_SECONDS;
+        if (!team_run(team, lose_a_rank, &rows[i]))
+            fail_msg("row %zu: rank %d left, and not all know", i, rows[i].rank);
+        team.killed = 1u << rows[i].rank;
+        if (strcmp(team.transport, "inproc") != 0 && !team_run(team, lose_a_rank, &rows[i]))
+            fail_msg("row %zu: rank %d was killed, and not all know", i, rows[i].rank);
+    }
+}
+
+/* ---- weights that are no longer the same ---------------------------------------- */
+
+typedef struct flip {
+    law_way way;
+    int rank;        /* whose bit flips */
+    const char *who; /* that is named: of two none is known to be right */
+    bool buffer;     /* in BatchNorm's statistics, else in a weight */
+    double place;    /* 0 to 1, in the flat array */
+    bool in_a_step;  /* found by a step, else by lk_engine_check */
+} flip;
+
+/* Turns a middle bit of a value that is not zero; its key. */
+static void turn_a_bit(lk_engine *engine, const flip *how, char key[LK_MAX_KEY])
+{
+    lk_params *params = engine->params;
+    size_t count = how->buffer ? params->buffer_count : params->count;
+    float *values = how->buffer ? params->buffers : params->params;
+    size_t at = (size_t)(how->place * (double)(count - 1));
+    while (values[at] == 0)
+        at = at > 0 ? at - 1 : count - 1;
+    uint32_t bits;
+    memcpy(&bits, &values[at], sizeof bits);
+    bits ^= 1u << 20;
+    memcpy(&values[at], &bits, sizeof bits);
+    if (how->buffer)
+        snprintf(key, LK_MAX_KEY, "running_");
+    else
+        lk__params_key_at(params, at, key);
+}
+
+static bool find_a_flip(lk_group *group, const team_spec *team, const void *arg)
+{
+    const flip *how = arg;
+    lk_engine_opts opts = law_opts(&resnet, &how->way);
+    lk_engine *engine;
+    (void)team;
+    opts.group = group;
+    opts.check_every = 3;
+    CHECK_OK(law_create(&resnet, &opts, &engine));
+    CHECK_OK(step_on(engine, &resnet, 4));
+    CHECK_OK(lk_engine_check(engine));
+    char key[LK_MAX_KEY] = "";
+    if (lk_group_rank(group) == how->rank)
+        turn_a_bit(engine, how, key);
+    lk_status status = how->in_a_step ? step_on(engine, &resnet, 3) : lk_engine_check(engine);
+    CHECK(status == LK_STATUS_MISMATCH);
+    CHECK_TEXT(lk_error_detail(), how->who);
+    CHECK_TEXT(lk_error_detail(), key);
+    CHECK_TEXT(lk_error_detail(), "step");
+    lk_engine_destroy(engine);
+    return false;
+}
+
+static void test_a_bit_flips(void **arg)
+{
+    (void)arg;
+    static const flip rows[] = {
+        {{.ranks = 2, .transport = "inproc", .threads = 1}, 1, "ranks 0 and 1", false, 0.0, false},
+        {{.ranks = 2, .transport = "inproc", .threads = 1}, 1, "ranks 0 and 1", false, 0.5, true},
+        {{.ranks = 3, .transport = "inproc", .threads = 1}, 2, "rank 2 differs", false, 1.0, true},
+        {{.ranks = 3, .transport = "inproc", .threads = 1}, 1, "rank 1 differs", true, 0.5, false},
+        {{.ranks = 4, .transport = "inproc", .threads = 1, .stages = "2"}, 3, "ranks 1 and 3", false, 0.3, false},
+        {{.ranks = 4, .transport = "inproc", .threads = 1, .stages = "2"}, 2, "ranks 0 and 2", false, 0.7, true},
+        {{.ranks = 3, .transport = "tcp", .threads = 1}, 1, "rank 1 differs", false, 0.2, true},
+        {{.ranks = 3, .transport = "shm", .threads = 1}, 2, "rank 2 differs", true, 0.9, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (!team_run(ranks_team(&rows[i].way), find_a_flip, &rows[i]))
+            fail_msg("row %zu: a bit flipped at rank %d was not found at every rank", i, rows[i].rank);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_options_must_agree),  cmocka_unit_test(test_worlds_must_fit),
+        cmocka_unit_test(test_state_is_replica_0s), cmocka_unit_test(test_nan_in_a_sample),
+        cmocka_unit_test(test_nan_in_a_weight),     cmocka_unit_test(test_values_that_overflow),
+        cmocka_unit_test(test_a_rank_goes),         cmocka_unit_test(test_a_bit_flips),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

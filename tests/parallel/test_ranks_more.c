@@ -1,0 +1,148 @@
+/* test_ranks_more.c - the law across ranks for all combinations of models,
+ * worlds and ways to run, and the committed hashes reached by many ranks. */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include "law_table.h"
+#include "ranks.h"
+
+#define LAW_SMALL     \
+    {                 \
+        3, 16, 16, 10 \
+    }
+
+static const law_case cases[] = {
+    {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 4, 19, .shards = 16, .first = 4},
+    {"cnn", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 4, 16, .shards = 20, .first = 4, .clip_norm = 0.5},
+    {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 8, 64, .shards = 16},
+    {"mlp", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9,nesterov=1", 0.1, 8, 5, .shards = 17},
+    {"mlp", LAW_MNIST, LK_BN_BATCH, "adadelta", 1.0, 8, 50, .shards = 21},
+    {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "adam", 1e-3, 4, 23, .shards = 16, .first = 4},
+    {"resnet20:width=4", LAW_SMALL, LK_BN_SHARD, "sgd:momentum=.9", 0.05, 4, 23, .shards = 16, .first = 4},
+    {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "adadelta", 1.0, 4, 37, .shards = 19, .first = 4, .clip_norm = 0.1},
+    {"resnet20:width=4", LAW_SMALL, LK_BN_SHARD, "adam", 1e-3, 4, 37, .shards = 19, .first = 4},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+static ranks_truth truths[CASES];
+
+static int find_truths(void **arg)
+{
+    (void)arg;
+    for (size_t i = 0; i < CASES; i++)
+        ranks_find_truth(&cases[i], &truths[i]);
+    return 0;
+}
+
+/* What is not of the world turns with the count of runs, so that neighbours
+ * differ in all of it. */
+static law_way varied(law_way way, size_t turn)
+{
+    static const size_t buckets[] = {64 << 10, 256 << 10, 0, 1 << 30};
+    static const size_t waves[] = {0, 1, 3, 8};
+    way.threads = 1 + (int)(turn % 3);
+    way.bucket_bytes = buckets[turn % 4];
+    way.micro_batch = waves[turn / 3 % 4];
+    way.share = turn % 2 == 0;
+    way.halves = turn % 5 == 0;
+    return way;
+}
+
+static void run_all(const law_way *ways, size_t count)
+{
+    size_t turn = 0;
+    for (size_t w = 0; w < count; w++) {
+        for (size_t i = 0; i < CASES; i++)
+            ranks_expect(&cases[i], varied(ways[w], turn++), &truths[i]);
+    }
+}
+
+static void test_threads(void **arg)
+{
+    (void)arg;
+    static const law_way ways[] = {
+        {.ranks = 2, .transport = "inproc"},  {.ranks = 3, .transport = "inproc"}, {.ranks = 4, .transport = "inproc"},
+        {.ranks = 5, .transport = "inproc"},  {.ranks = 8, .transport = "inproc"}, {.ranks = 11, .transport = "inproc"},
+        {.ranks = 16, .transport = "inproc"},
+    };
+    run_all(ways, sizeof ways / sizeof *ways);
+}
+
+static void test_processes(void **arg)
+{
+    (void)arg;
+    static const law_way ways[] = {
+        {.ranks = 2, .transport = "shm"},
+        {.ranks = 5, .transport = "shm"},
+        {.ranks = 16, .transport = "shm"},
+        {.ranks = 3, .transport = "tcp"},
+        {.ranks = 8, .transport = "tcp"},
+        {.ranks = 3, .transport = "auto", .hosts = "aab"},
+        {.ranks = 5, .transport = "auto", .hosts = "abbca"},
+        {.ranks = 16, .transport = "auto", .hosts = "aaaabbbbccccdddd"},
+        {.ranks = 4, .devices = 2, .transport = "auto", .hosts = "aabb"},
+        {.ranks = 6, .devices = 2, .transport = "auto"},
+    };
+    run_all(ways, sizeof ways / sizeof *ways);
+}
+
+static void test_stages(void **arg)
+{
+    (void)arg;
+    static const law_way ways[] = {
+        {.ranks = 2, .transport = "inproc", .stages = "2"},
+        {.ranks = 3, .transport = "inproc", .stages = "3"},
+        {.ranks = 2, .transport = "inproc", .stages = "2", .pipelined = true},
+        {.ranks = 3, .transport = "inproc", .stages = "3", .pipelined = true},
+        {.ranks = 3, .transport = "shm", .stages = "3", .pipelined = true},
+        {.ranks = 2, .transport = "tcp", .stages = "2", .pipelined = true},
+        {.ranks = 2, .devices = 2, .transport = "auto", .stages = "2", .pipelined = true},
+    };
+    run_all(ways, sizeof ways / sizeof *ways);
+}
+
+static void test_grids(void **arg)
+{
+    (void)arg;
+    static const law_way ways[] = {
+        {.ranks = 4, .transport = "inproc", .stages = "2"},
+        {.ranks = 4, .transport = "auto", .hosts = "abab", .stages = "2", .pipelined = true},
+        {.ranks = 6, .transport = "inproc", .stages = "3", .pipelined = true},
+        {.ranks = 6, .transport = "shm", .stages = "2"},
+        {.ranks = 16, .transport = "inproc", .stages = "2", .pipelined = true},
+        {.ranks = 15, .transport = "inproc", .stages = "3"},
+        {.ranks = 4, .devices = 2, .transport = "auto", .hosts = "aabb", .stages = "2", .pipelined = true},
+    };
+    run_all(ways, sizeof ways / sizeof *ways);
+}
+
+/* The committed hashes. The metrics are compared among the runs here. */
+static void test_table(void **arg)
+{
+    (void)arg;
+    static const law_way ways[] = {
+        {.ranks = 2, .transport = "shm", .threads = 1, .share = true},
+        {.ranks = 3, .transport = "inproc", .threads = 1, .share = true},
+        {.ranks = 5, .transport = "tcp", .threads = 1, .share = true},
+        {.ranks = 16, .transport = "inproc", .threads = 1, .bucket_bytes = 64 << 10, .share = true},
+        {.ranks = 4, .transport = "inproc", .threads = 1, .stages = "2", .share = true},
+        {.ranks = 4, .transport = "shm", .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 2},
+    };
+    for (size_t row = 0; row < LAW_TABLE; row++) {
+        const law_case *c = &law_table[row];
+        ranks_truth truth;
+        ranks_find_truth(c, &truth);
+        assert_true(truth.hash == c->hash);
+        for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+            if (ways[w].stages || ways[w].ranks <= c->shards)
+                ranks_expect(c, ways[w], &truth);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_processes), cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_grids),   cmocka_unit_test(test_table),
+    };
+    return cmocka_run_group_tests(tests, find_truths, NULL);
+}
