@@ -1,55 +1,40 @@
 /* 01_single.c - a network of one's own, trained by one process.
  *
- * Build the graph, give it to an engine, feed the engine batches. */
+ * Build the graph, give it to an engine, feed the engine batches. 02 to 05 train
+ * the same network with several ranks and save the same bits. */
 #include <stdio.h>
 
 #include <lockstep/lockstep.h>
 
-enum { BATCH = 64, TEST_BATCH = 1000, EPOCHS = 2 };
+enum { BATCH = 256, TEST_BATCH = 1000, EPOCHS = 2 };
 
 /* Two convolutions and a classifier, read top to bottom. A mistake in a layer
  * is reported when the engine is created. */
 static void build_network(lk_graph *graph, const lk_dataset_info *data)
 {
     lk_node x = lk_input(graph, data->channels, data->height, data->width);
-    x = lk_relu(graph, lk_conv2d(graph, x, "conv1", (lk_conv2d_opts){.out = 8, .kernel = 3}));
-    x = lk_maxpool2d(graph, x, (lk_maxpool2d_opts){.kernel = 2});
-    x = lk_relu(graph, lk_conv2d(graph, x, "conv2", (lk_conv2d_opts){.out = 16, .kernel = 3}));
-    x = lk_maxpool2d(graph, x, (lk_maxpool2d_opts){.kernel = 2});
+    x = lk_relu(graph, lk_conv2d(graph, x, "conv1", (lk_conv2d_opts){.out = 8, .kernel = 3, .stride = 2}));
+    x = lk_relu(graph, lk_conv2d(graph, x, "conv2", (lk_conv2d_opts){.out = 16, .kernel = 3, .stride = 2}));
     lk_cross_entropy(graph, lk_linear(graph, lk_flatten(graph, x), "fc", data->classes));
 }
 
-static lk_status train_epoch(lk_engine *engine, lk_loader *loader, size_t epoch)
+/* One pass over the data, with lk_engine_step or lk_engine_eval; the loss is a sum here. */
+typedef lk_status (*step_fn)(lk_engine *engine, const lk_batch *batch, lk_metrics *metrics);
+static lk_status pass(lk_engine *engine, lk_loader *loader, size_t epoch, step_fn step, lk_metrics *sum)
 {
     const lk_batch *batch;
     lk_metrics metrics;
+    *sum = (lk_metrics){0};
     LK_TRY(lk_loader_start(loader, epoch, 0));
-    for (size_t step = 0;; step++) {
-        LK_TRY(lk_loader_next(loader, &batch));
-        if (!batch)
-            return LK_OK;
-        LK_TRY(lk_engine_step(engine, batch, &metrics));
-        if (step % 100 == 0)
-            printf("epoch %zu, step %zu: loss %.4f\n", epoch + 1, step, metrics.loss);
-    }
-}
-
-static lk_status test(lk_engine *engine, lk_loader *loader)
-{
-    const lk_batch *batch;
-    lk_metrics metrics;
-    size_t count = 0, correct = 0;
-    LK_TRY(lk_loader_start(loader, 0, 0));
     for (;;) {
         LK_TRY(lk_loader_next(loader, &batch));
         if (!batch)
-            break;
-        LK_TRY(lk_engine_eval(engine, batch, &metrics));
-        count += metrics.count;
-        correct += metrics.correct;
+            return LK_OK;
+        LK_TRY(step(engine, batch, &metrics));
+        sum->count += metrics.count;
+        sum->correct += metrics.correct;
+        sum->loss += metrics.loss * (double)metrics.count;
     }
-    printf("accuracy %.2f %%\n", 100.0 * (double)correct / (double)count);
-    return LK_OK;
 }
 
 /* The process ends after a failure, so what was created is left to it. */
@@ -64,15 +49,21 @@ static lk_status run(void)
     build_network(graph, lk_dataset_get_info(train_data));
 
     lk_engine *engine;
+    lk_engine_opts engine_opts = {.batch = BATCH, .optimizer = "adam", .lr = .004, .seed = 1};
+    LK_TRY(lk_engine_create(graph, &engine_opts, &engine));
+
     lk_loader *train_loader, *test_loader;
-    LK_TRY(lk_engine_create(graph, &(lk_engine_opts){.batch = BATCH, .optimizer = "adam", .seed = 1}, &engine));
-    LK_TRY(lk_loader_create(train_data, &(lk_loader_opts){.batch = BATCH, .shuffle = true, .seed = 1, .workers = 1},
-                            &train_loader));
-    LK_TRY(lk_loader_create(test_data, &(lk_loader_opts){.batch = TEST_BATCH}, &test_loader));
+    lk_loader_opts train_opts = {.batch = BATCH, .shuffle = true, .seed = 1, .workers = 1};
+    lk_loader_opts test_opts = {.batch = TEST_BATCH};
+    LK_TRY(lk_loader_create(train_data, &train_opts, &train_loader));
+    LK_TRY(lk_loader_create(test_data, &test_opts, &test_loader));
 
     for (size_t epoch = 0; epoch < EPOCHS; epoch++) {
-        LK_TRY(train_epoch(engine, train_loader, epoch));
-        LK_TRY(test(engine, test_loader));
+        lk_metrics trained, tested;
+        LK_TRY(pass(engine, train_loader, epoch, lk_engine_step, &trained));
+        LK_TRY(pass(engine, test_loader, 0, lk_engine_eval, &tested));
+        printf("epoch %zu: loss %.4f, accuracy %.2f %%\n", epoch + 1, trained.loss / (double)trained.count,
+               100.0 * (double)tested.correct / (double)tested.count);
     }
 
     lk_state *state;
