@@ -12,10 +12,13 @@ import copy
 import json
 import os
 import struct
+import tempfile
 from collections import OrderedDict
 
 import numpy as np
 import torch
+from torch import distributed as dist
+from torch import multiprocessing as mp
 from torch import nn
 from torch.nn import functional as F
 
@@ -388,12 +391,12 @@ class Kinks:
     def __exit__(self, *_):
         F.relu = self.relu
 
-    def follow(self, x):
+    def follow(self, x, inplace=False):
         self.nearest = min(self.nearest, float(x.detach().abs().min()))
         return self.relu(x)
 
 
-def smooth_batch(model, tries):
+def smooth_batch(model, tries, name="resnet20"):
     """Of many batches, the number of the one whose ReLU inputs all stay farthest from 0 in this model, and how far. An
     input that rounding carries over 0 switches a term of a gradient on or off, so near a kink no float32 is right."""
     model = copy.deepcopy(model)
@@ -401,7 +404,7 @@ def smooth_batch(model, tries):
 
     def nearest(which):
         with Kinks() as kinks, torch.no_grad():
-            model(model_batch("resnet20", which, SMOOTH_BATCH)[0])
+            model(model_batch(name, which, SMOOTH_BATCH)[0])
         return kinks.nearest
 
     which = max(range(tries), key=nearest)
@@ -472,6 +475,132 @@ def make_models():
     return out
 
 
+# ---- several ranks ----
+
+RANKS_WORLDS = (2, 4)
+RANKS_CLIP = 0.5  # of a gradient's norm
+
+
+class SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(_, x):
+        x = x.clone()
+        dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(_, grad):
+        grad = grad.clone()
+        dist.all_reduce(grad)
+        return grad
+
+
+class SyncBatchNorm2d(nn.BatchNorm2d):
+    """What nn.SyncBatchNorm computes, which runs on GPUs only: BatchNorm over the samples of all ranks."""
+
+    def forward(self, x):
+        count = torch.tensor(float(x.numel() // x.shape[1]), dtype=x.dtype)
+        dist.all_reduce(count)
+        mean = SumOverRanks.apply(x.sum((0, 2, 3))) / count
+        centred = x - mean[:, None, None]
+        var = SumOverRanks.apply((centred * centred).sum((0, 2, 3))) / count
+        with torch.no_grad():
+            self.num_batches_tracked += 1
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(var * count / (count - 1), self.momentum)
+        scale = self.weight / (var + self.eps).sqrt()
+        return centred * scale[:, None, None] + self.bias[:, None, None]
+
+
+def synced(model):
+    """Puts SyncBatchNorm2d in the place of every BatchNorm2d."""
+    for key, child in model.named_children():
+        if isinstance(child, nn.BatchNorm2d):
+            sync = SyncBatchNorm2d(child.num_features)
+            sync.load_state_dict(child.state_dict())
+            setattr(model, key, sync.to(child.weight.dtype))
+        else:
+            synced(child)
+    return model
+
+
+def ranks_step(name, which, model, dtype, clip, rank=0, world=1):
+    """Loss, gradients, their norm and the state after a step of SGD with rate 1 on this rank's part of a batch."""
+    model = copy.deepcopy(model).to(dtype)
+    model.train()
+    whole = model
+    if world > 1:
+        whole = nn.parallel.DistributedDataParallel(synced(model))
+    x, y = model_batch(name, which, SMOOTH_BATCH)
+    loss = MODELS[name][2](whole(x.to(dtype).chunk(world)[rank]), y.chunk(world)[rank])
+    loss.backward()
+    mean = loss.detach().clone()
+    if world > 1:
+        dist.all_reduce(mean)
+    norm = nn.utils.clip_grad_norm_(model.parameters(), clip) if clip else torch.zeros(())
+    torch.optim.SGD(model.parameters(), lr=1.0).step()
+    grads = {key: p.grad for key, p in model.named_parameters()}
+    return mean.item() / world, float(norm), grads, model.state_dict()
+
+
+def be_rank(rank, world, folder, cases):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=world)
+    results = [ranks_step(name, which, noise_state(MODELS[name][0]()), torch.float64, clip, rank, world)
+               for name, which, clip in cases]
+    torch.save(results, os.path.join(folder, f"rank{rank}"))
+    dist.destroy_process_group()
+
+
+def ddp_steps(world, cases):
+    """Steps by real DDP processes, which must end alike."""
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(be_rank, (world, folder, cases), world)
+        results = [torch.load(os.path.join(folder, f"rank{rank}")) for rank in range(world)]
+    for other in results[1:]:
+        for (*_, grads, state), (*_, first_grads, first_state) in zip(other, results[0]):
+            assert all(torch.equal(grads[key], first_grads[key]) for key in grads)
+            assert all(torch.equal(state[key], first_state[key]) for key in state)
+    return results[0]
+
+
+def make_ranks():
+    """A step by 2 and 4 ranks of PyTorch's DDP. Plain: gradients and BatchNorm's statistics; clipped: the new state."""
+    out, cases, models = File(), [], {}
+    for name, (build, _, _) in MODELS.items():
+        models[name] = noise_state(build())
+        which, distance = smooth_batch(models[name], SMOOTH_TRIES, name)
+        _, norm, *_ = ranks_step(name, which, models[name], torch.float64, 1e30)
+        print(f"ranks: {name}, batch {which}, kinks {distance:.1e} away, norm {norm:.3f}")
+        cases.append((name, which, 0))
+        if name != "resnet20":
+            cases.append((name, which, float(np.float32(RANKS_CLIP * norm))))
+    alone = [ranks_step(name, which, models[name], torch.float64, clip) for name, which, clip in cases]
+    for world in RANKS_WORLDS:
+        for (name, which, clip), one, many in zip(cases, alone, ddp_steps(world, cases)):
+            f32 = ranks_step(name, which, models[name], torch.float32, clip)
+            print(f"{name}, {world} ranks, clip {clip:.3f}: gradients differ from one process's by "
+                  f"{worst(many[2], one[2])}, those in float32 by {worst(f32[2], one[2])}; "
+                  f"states by {worst(many[3], one[3])}, {worst(f32[3], one[3])}")
+            add_ranks(out, f"{name}/{world}" + ("/clip" if clip else ""), which, clip, many)
+    return out
+
+
+def add_ranks(out, prefix, which, clip, result):
+    loss, norm, grads, state = result
+    out.add(f"{prefix}/batch", np.array([which]))
+    out.add(f"{prefix}/loss", np.array([loss]))
+    if clip:
+        out.add(f"{prefix}/limit", np.array([clip]))
+        out.add(f"{prefix}/norm", np.array([norm]))
+    else:
+        for key, value in grads.items():
+            add_samples(out, f"{prefix}/grad/{key}", value)
+    for key, value in state.items():
+        if clip or ".running_" in key:
+            add_samples(out, f"{prefix}/state/{key}", value)
+
+
 def model_table():
     table = {}
     for name, (build, shape, _) in MODELS.items():
@@ -486,7 +615,8 @@ def model_table():
 
 
 def write_small(folder):
-    for name, make in (("ops", make_ops), ("graphs", make_graphs), ("optim", make_optim), ("models", make_models)):
+    for name, make in (("ops", make_ops), ("graphs", make_graphs), ("optim", make_optim), ("models", make_models),
+                       ("ranks", make_ranks)):
         make().write(os.path.join(folder, name + ".safetensors"))
     with open(os.path.join(folder, "models.json"), "w", encoding="ascii") as out:
         table = model_table()

@@ -36,7 +36,7 @@ typedef struct lk_engine_opts {
     int threads;        /* default: this rank's part of the cores that its process may use */
     size_t batch;       /* samples a step, of all ranks together; required */
     int shards;         /* default 16; part of the result */
-    size_t micro_batch; /* samples of this rank in one wave; default: all, or with pipelined a quarter of a stage's */
+    size_t micro_batch; /* samples of a rank in one wave; default: all, or with pipelined a quarter of a stage's */
     lk_bn_mode bn;
     const char *optimizer; /* "sgd", "adam", "adadelta", with parameters: "sgd:momentum=.9" */
     double lr;             /* default: the optimiser's */

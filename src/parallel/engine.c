@@ -179,6 +179,7 @@ static lk_status alloc_lanes(lk_engine *engine)
 /* Room for the results of n samples. */
 static lk_status ensure_results(lk_engine *engine, size_t n)
 {
+    n = lk__max_size(n, 1);
     if (n <= engine->results)
         return LK_OK;
     lk__free(engine->loss);
@@ -198,6 +199,7 @@ static lk_status build(lk_engine *engine, const lk_graph *graph)
     lk_grid_opts grid = {.world = opts->group, .stages = opts->stages, .shards = opts->shards};
     LK_TRY(lk__graph_copy(graph, &engine->graph));
     LK_TRY(agree_options(engine));
+    LK_TRY(check_opts(opts));
     LK_TRY(lk__grid_init(&engine->grid, engine->graph, &grid));
     LK_TRY(open_device(engine));
     LK_TRY(plan_waves(engine));
@@ -226,7 +228,6 @@ lk_status lk_engine_create(const lk_graph *graph, const lk_engine_opts *opts, lk
 {
     lk_engine_opts full = with_defaults(opts);
     LK_TRY(lk_graph_check(graph));
-    LK_TRY(check_opts(&full));
     lk_engine *engine;
     LK_TRY(LK_ALLOC(1, "engine", &engine));
     engine->opts = full;
