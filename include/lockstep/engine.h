@@ -66,6 +66,7 @@ typedef struct lk_metrics {
 typedef struct lk_layout {
     int replica, replicas, stage, stages;
     int first_layer, last_layer; /* layers [first,last) of the graph are this stage; layer 0 is the input, in none */
+    int threads;                 /* that this rank computes with */
     size_t capacity;             /* samples in a wave */
     bool one_wave;               /* BatchNorm over the batch: a step is one wave, stages take turns */
 } lk_layout;

@@ -51,8 +51,6 @@ static lk_status take_devices(train_command *t, int local_rank, int local_size)
     return lk__devices_share(&t->args->devices, dp, local_rank, local_size, &t->devices);
 }
 
-/* ---- failures ------------------------------------------------------------------ */
-
 static void linger(void)
 {
     fflush(NULL);
@@ -93,8 +91,6 @@ static int fail_setup(const train_command *t, lk_status status)
     snprintf(failure.detail, sizeof failure.detail, "%s", lk_error_detail());
     return fail(t, status, &failure);
 }
-
-/* ---- the ranks of this process ------------------------------------------------ */
 
 static int run_ranks(train_command *t)
 {
@@ -141,8 +137,6 @@ static int train_here(train_command *t)
     t->join.group.notice = print_notice;
     return run_ranks(t);
 }
-
-/* ---- ranks that this process starts ------------------------------------------- */
 
 /* A rank, in a fork of the process that was started with -n. */
 static int rank_main(int rank, void *arg)

@@ -60,7 +60,7 @@ static void json_start(const lk_report *report, const lk_train_start *start)
     cJSON_AddStringToObject(line, "model", opts->model);
     cJSON_AddNumberToObject(line, "parameters", (double)start->parameters);
     cJSON_AddStringToObject(line, "device", start->place.device);
-    cJSON_AddNumberToObject(line, "threads", start->threads);
+    cJSON_AddNumberToObject(line, "threads", start->place.layout.threads);
     cJSON_AddNumberToObject(line, "shards", opts->shards);
     cJSON_AddRawToObject(line, "seed", seed);
     cJSON_AddStringToObject(line, "optimizer", opts->optimizer);
@@ -88,14 +88,15 @@ static void print_grid(const lk_train_start *start)
 static void print_ranks(const lk_report *report, const lk_train_start *start)
 {
     const lk_train_place *place = &start->place;
-    const char *plural = start->threads == 1 ? "" : "s";
+    const char *plural = start->place.layout.threads == 1 ? "" : "s";
     if (place->ranks == 1) {
-        printf("%s with %d thread%s", place->device, start->threads, plural);
+        printf("%s with %d thread%s", place->device, start->place.layout.threads, plural);
         return;
     }
     printf("%s, ", lk__parallel_names[report->parallel]);
     print_grid(start);
-    printf("%d ranks over %s with %d thread%s each", place->ranks, place->transport, start->threads, plural);
+    printf("%d ranks over %s with %d thread%s each", place->ranks, place->transport, start->place.layout.threads,
+           plural);
 }
 
 /* What a user may not expect of these options together. */
@@ -108,8 +109,8 @@ static void print_hints(const lk_report *report, const lk_train_start *start)
         printf("--pipelined has little effect here: BatchNorm under --bn batch needs the whole batch at once, and the "
                "stages take turns, segment by segment; --bn shard lets them work at the same time\n");
     if (layout->one_wave && (opts->micro_batch || opts->accumulate > 1))
-        printf("%s has no effect here: BatchNorm under --bn batch needs the whole batch at once\n",
-               opts->micro_batch ? "--micro-batch" : "the smaller memory of --accumulate");
+        printf("%s here: BatchNorm under --bn batch needs the whole batch at once\n",
+               opts->micro_batch ? "--micro-batch has no effect" : "--accumulate saves no memory");
     if (start->better_shards % (int)opts->accumulate == 0 && start->better_shards)
         printf("%d shards cannot be shared evenly by %d replicas: --shards %d is faster, with a result of its own\n",
                opts->shards, layout->replicas, start->better_shards / (int)opts->accumulate);

@@ -3,12 +3,17 @@
  * Ranks look at their own sums before these are mixed with others'. When any has
  * found something, nothing has been updated yet, and each computes the gradients
  * of its shards again, one by one. */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
 #include "base/mem.h"
 #include "parallel/agree.h"
 #include "parallel/engine_impl.h"
+
+/* What a rank finds in its own sums. LARGE ones may have a total that is not
+ * finite. */
+enum { SOUND, LARGE, NONFINITE };
 
 static const char advice[] = "if the weights and the data are sound, a smaller learning rate may help";
 
@@ -48,7 +53,7 @@ static lk_status find_shard(lk_engine *engine, const lk_part *part, int *out)
         size_t first = element;
         LK_TRY(lk__run_leaf(engine, part, s));
         if (searching && found < 0)
-            LK_TRY(lk__grads_nonfinite(engine->params, 0, element, element + 1, &first));
+            LK_TRY(lk__grads_above(engine->params, 0, element, element + 1, FLT_MAX, &first));
         if (searching && found < 0 && first == element)
             found = s;
         if (found >= 0 && engine->grid.stages == 1)
@@ -96,10 +101,13 @@ lk_status lk__check_finite_step(lk_engine *engine, const lk_part *part)
     char text[LK_AGREED_TEXT];
     if (engine->opts.allow_nonfinite)
         return LK_OK;
-    int32_t bad = engine->buckets->bad < engine->params->count || find_loss(engine, part, text, sizeof text) >= 0;
+    int32_t worst = engine->buckets->large ? LARGE : SOUND;
+    if (engine->buckets->bad < engine->params->count || find_loss(engine, part, text, sizeof text) >= 0)
+        worst = NONFINITE;
     if (engine->grid.world)
-        LK_TRY(lk_allreduce(engine->grid.world, (lk_data){&bad, 1, LK_DTYPE_I32}, LK_REDUCTION_MAX, NULL));
-    return bad ? explain(engine, part) : LK_OK;
+        LK_TRY(lk_allreduce(engine->grid.world, (lk_data){&worst, 1, LK_DTYPE_I32}, LK_REDUCTION_MAX, NULL));
+    engine->doubtful = worst == LARGE;
+    return worst == NONFINITE ? explain(engine, part) : LK_OK;
 }
 
 lk_status lk__check_finite_sum(lk_engine *engine, const lk_bucket *bucket)
@@ -107,9 +115,9 @@ lk_status lk__check_finite_sum(lk_engine *engine, const lk_bucket *bucket)
     char text[LK_AGREED_TEXT];
     size_t first;
     /* A rank alone has looked at it already. */
-    if (engine->opts.allow_nonfinite || !engine->buckets->group)
+    if (!engine->doubtful || !engine->buckets->group)
         return LK_OK;
-    LK_TRY(lk__grads_nonfinite(engine->params, 0, bucket->begin, bucket->end, &first));
+    LK_TRY(lk__grads_above(engine->params, 0, bucket->begin, bucket->end, FLT_MAX, &first));
     if (first == bucket->end)
         return LK_OK;
     describe_grad(engine, first, -1, text, sizeof text);

@@ -1,15 +1,18 @@
 /* buckets.c - cutting the gradient array, and its sums under way. */
 #include "parallel/buckets.h"
 
+#include <float.h>
+
 #include "base/mem.h"
+#include "base/tree.h"
 
 enum { ALIGN_ELEMENTS = LK_ALIGN / sizeof(float) };
 
-lk_status lk__grads_nonfinite(const lk_params *params, int slot, size_t begin, size_t end, size_t *out)
+lk_status lk__grads_above(const lk_params *params, int slot, size_t begin, size_t end, float limit, size_t *out)
 {
     lk_device *dev = params->dev;
     size_t first = 0;
-    dev->kernels->find_nonfinite(dev, end - begin, params->grads + (size_t)slot * params->count + begin, &first);
+    dev->kernels->find_above(dev, end - begin, limit, params->grads + (size_t)slot * params->count + begin, &first);
     LK_TRY(dev->type->sync(dev));
     *out = begin + first;
     return LK_OK;
@@ -62,7 +65,8 @@ lk_status lk__buckets_create(const lk_buckets_opts *opts, lk_buckets **out)
                             .bounds = opts->bounds,
                             .params = opts->params,
                             .roots = opts->roots,
-                            .check = opts->check};
+                            .check = opts->check,
+                            .limit = FLT_MAX / LK_MAX_SHARDS / 2};
     size_t room = lk__round_up(lk__max_size(opts->bytes / sizeof(float), 1), ALIGN_ELEMENTS);
     lk_status status;
     LK_TRY_GOTO(cut(buckets, room), destroy_buckets);
@@ -86,15 +90,21 @@ void lk__buckets_destroy(lk_buckets *buckets)
 void lk__buckets_reset(lk_buckets *buckets)
 {
     buckets->started = 0;
+    buckets->large = false;
     buckets->bad = buckets->params->count;
 }
 
 /* This rank's own partial sums of a bucket, before others see them. */
 static lk_status check_own(lk_buckets *buckets, const lk_bucket *bucket)
 {
-    for (int root = 0; buckets->check && root < buckets->roots && buckets->bad == buckets->params->count; root++) {
+    const lk_params *params = buckets->params;
+    for (int root = 0; buckets->check && root < buckets->roots && buckets->bad == params->count; root++) {
         size_t first;
-        LK_TRY(lk__grads_nonfinite(buckets->params, root, bucket->begin, bucket->end, &first));
+        LK_TRY(lk__grads_above(params, root, bucket->begin, bucket->end, buckets->limit, &first));
+        if (first == bucket->end)
+            continue;
+        buckets->large = true;
+        LK_TRY(lk__grads_above(params, root, first, bucket->end, FLT_MAX, &first));
         if (first < bucket->end)
             buckets->bad = first;
     }

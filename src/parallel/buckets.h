@@ -18,11 +18,13 @@ typedef struct lk_buckets {
     lk_params *params; /* borrowed; the gradients of bucket i are its range of each slot */
     int roots;         /* slots that hold this rank's partial sums */
     bool check;        /* looks for values that are not finite */
+    float limit;       /* where all ranks' sums are within it, their total is finite */
     lk_bucket *list;
     int count;
     /* The step at hand. */
     int started;
-    size_t bad; /* the first element of this rank's own sums that is not finite; params->count: none */
+    bool large; /* this rank has sums above the limit */
+    size_t bad; /* the first element of them that is not finite; params->count: none */
 } lk_buckets;
 
 typedef struct lk_buckets_opts {
@@ -49,7 +51,9 @@ lk_status lk__buckets_poll(lk_buckets *buckets) LK_CHECKED;
 lk_status lk__buckets_wait(lk_buckets *buckets, int index) LK_CHECKED;
 lk_status lk__buckets_wait_all(lk_buckets *buckets) LK_CHECKED;
 
-/* The first element in [begin,end) of slot 0 that is not finite, or end. */
-lk_status lk__grads_nonfinite(const lk_params *params, int slot, size_t begin, size_t end, size_t *out) LK_CHECKED;
+/* The first element in [begin,end) of a slot whose magnitude is above limit (FLT_MAX:
+ * that is not finite), or end. */
+lk_status lk__grads_above(const lk_params *params, int slot, size_t begin, size_t end, float limit,
+                          size_t *out) LK_CHECKED;
 
 #endif

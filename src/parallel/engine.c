@@ -508,6 +508,7 @@ lk_layout lk_engine_layout(const lk_engine *engine)
         .stages = grid->stages,
         .first_layer = grid->first_layer,
         .last_layer = grid->last_layer,
+        .threads = engine->opts.threads,
         .capacity = engine->waves->capacity,
         .one_wave = engine->opts.bn == LK_BN_BATCH && lk__graph_has_sums(engine->graph),
     };

@@ -45,6 +45,7 @@ struct lk_engine {
     uint64_t step; /* the one at hand, from 1 */
     bool ready;    /* gradients of a whole step are there */
     bool agreed;   /* every rank has the failure at hand */
+    bool doubtful; /* some rank has gradients so large that their sum may not be finite */
 
     /* Of the step or evaluation at hand; host. */
     float *loss;         /* (samples of this rank) */

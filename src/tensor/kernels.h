@@ -178,9 +178,10 @@ typedef struct lk_kernels {
     void (*adadelta_step)(lk_device *dev, const lk_adadelta *adadelta, size_t count, const float *grad, float *param,
                           float *square, float *delta);
 
-    /* *first = index of the first element that is not finite, or count; on the
-     * host, valid after the device's sync. */
-    void (*find_nonfinite)(lk_device *dev, size_t count, const float *x, size_t *first);
+    /* *first = index of the first element whose magnitude is above limit, or that
+     * is a NaN; count where there is none. On the host, valid after the device's
+     * sync. FLT_MAX finds what is not finite. */
+    void (*find_above)(lk_device *dev, size_t count, float limit, const float *x, size_t *first);
 
     /* sums[b] = the sum of the squares of block b of x, LK_NORM_BLOCK elements or
      * what the last one has; on the host, valid after the device's sync. */

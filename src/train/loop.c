@@ -159,7 +159,6 @@ static void tell_start(const train_run *run)
         .batches = lk_loader_batches(run->loader),
         .steps = run->total_steps,
         .batch = batch_samples(run),
-        .threads = lk__train_threads(run->opts, run->rank->group),
         .place = run->place,
         .cuts = (const char(*)[LK_CUT_NAME])shared->cuts,
         .better_shards = lk__better_shards(run->opts->shards, run->place.layout.replicas),

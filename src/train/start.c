@@ -1,11 +1,10 @@
 /* start.c - what is told of a rank before its first step: its place among the
- * others, its threads, where stages begin, and a better number of shards. */
+ * others, where stages begin, and a better number of shards. */
 #include "train/start.h"
 
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "base/pool.h"
 #include "base/tree.h"
 #include "nn/op.h"
 #include "parallel/cut.h"
@@ -24,14 +23,6 @@ lk_train_place lk__train_place(const lk_train_rank *rank)
         .transport = lk_group_transport(group),
         .device = rank->device,
     };
-}
-
-int lk__train_threads(const lk_train_opts *opts, const lk_group *group)
-{
-    if (opts->threads > 0)
-        return opts->threads;
-    int share = lk__cores() / (group ? lk_group_local_size(group) : 1);
-    return share > 0 ? share : 1;
 }
 
 int lk__better_shards(int shards, int replicas)

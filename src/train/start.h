@@ -6,8 +6,6 @@
 
 /* Where the rank stands; layout and share are left to the engine. */
 lk_train_place lk__train_place(const lk_train_rank *rank);
-/* Threads that its engine has. */
-int lk__train_threads(const lk_train_opts *opts, const lk_group *group);
 /* The next number of shards that gives each replica one whole subtree; 0 when
  * shards is such a number, or there is one replica. */
 int lk__better_shards(int shards, int replicas);

@@ -50,7 +50,6 @@ typedef struct lk_train_start {
     const lk_dataset_info *train, *test; /* test is NULL with no_test */
     size_t parameters, batches, steps;   /* batches an epoch; steps in all */
     size_t batch;                        /* samples a step */
-    int threads;                         /* of this rank */
     lk_train_place place;
     const char (*cuts)[LK_CUT_NAME]; /* (stages - 1) the layers that stages 1, 2 ... begin with */
     int better_shards;               /* a number that would share the work evenly; 0: the run's does */

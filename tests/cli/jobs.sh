@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # jobs.sh - what the scripts that start ranks share. Sourced with program and
 # command set: a folder of its own, checks, jobs in the background, and who is
 # left of them.

@@ -1,6 +1,7 @@
 #!/bin/bash
 # run_torch.sh PROGRAM - a PyTorch script that is written for torchrun starts
-# under `lockstep run` as it is. Skipped (77) where there is no PyTorch.
+# under `lockstep run` as it is, and `lockstep train` under torchrun. Skipped (77)
+# where there is no PyTorch.
 set -u
 program=$(realpath "$1")
 tools=$(realpath "$(dirname "$0")/../../tools")
@@ -27,6 +28,11 @@ print(f"rank {rank} of {world} has {x[0].item():.0f}")
 dist.destroy_process_group()
 END
 
+train=(train --model mlp --max-steps 4 --no-test --quiet --optimizer adam)
+hash_of() { sed -n 's/^State hash //p' "$scratch/out"; }
+"$program" "${train[@]}" >"$scratch/out" 2>"$scratch/err" </dev/null
+single=$(hash_of)
+
 failures=0
 expect() { # WHAT WANTED
     if [ "$(sed 's/^\[[^]]*\] //' "$scratch"/out* | grep '^rank' | sort)" != "$2" ]; then
@@ -47,5 +53,17 @@ while read -r python; do
     done
     wait
     expect "$python, two nodes" "$(printf 'rank 0 of 2 has 3\nrank 1 of 2 has 3')"
+    torchrun=(timeout -s KILL 120 "$python" -m torch.distributed.run)
+    if ! "${torchrun[@]}" --nproc_per_node 1 --no_python true >/dev/null 2>&1 </dev/null; then
+        echo "the torchrun of $python cannot start anything, and is left out"
+        continue
+    fi
+    "${torchrun[@]}" --nproc_per_node 3 --no_python "$program" "${train[@]}" >"$scratch/out" 2>"$scratch/err" </dev/null
+    if [ $? -ne 0 ] || [ ${#single} -ne 16 ] || [ "$(hash_of)" != "$single" ]; then
+        echo "FAILED: train under torchrun of $python"
+        tail "$scratch/out" "$scratch/err"
+        failures=$((failures + 1))
+    fi
+    rm -f "$scratch"/out* "$scratch"/err*
 done <"$scratch/pythons"
 [ $failures -eq 0 ]

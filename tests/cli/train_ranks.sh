@@ -207,6 +207,23 @@ die() { # SIGNAL STATUS OPTIONS...
 die KILL 137 -n 3
 cause_last err '^lockstep train: rank 1 .* was killed by SIGKILL' 0
 die SEGV 139 -n 2 --stages 2 --pipelined
+run 1 "${task[@]}" --init-method "file://$scratch/meeting" --rank 0 --world-size 2 --timeout 1
+said err "rank 1 of 2 has not joined within 1 s"
+
+# Nobody watches ranks that were started by hand: they watch each other.
+line="train by hand and a rank killed"
+rm -f out* err*
+for rank in 0 1; do
+    "$program" train --model mlp --no-test --quiet --init-method "file://$scratch/meeting" --rank $rank --world-size 2 \
+        >out.$rank 2>err.$rank </dev/null &
+    jobs[rank]=$!
+done
+await 20 grep -qs 'Train Epoch: 1 \[[1-9]' out.0 || complain "$line: does not come up"
+kill -KILL "${jobs[1]}"
+finish "${jobs[0]}"
+check "$line: exit status $status, not 1" test $status -eq 1
+said err.0 "rank 1 (host" "died"
+finish "${jobs[1]}"
 line="train and TERM"
 begin "$program" train --model mlp --no-test --quiet -n 2
 await 20 grep -qs 'Train Epoch' out || complain "$line: does not come up"

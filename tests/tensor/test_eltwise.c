@@ -1,5 +1,7 @@
-/* test_eltwise.c - ReLU, addition, copy, flatten and the search for what is not
- * finite: exact. */
+/* test_eltwise.c - ReLU, addition, copy, flatten and the search for large values:
+ * exact. */
+#include <float.h>
+
 #include "tensor/everywhere.h"
 
 /* Sizes with and without tails, the last of several chunks. */
@@ -163,37 +165,48 @@ static void test_flatten(void **state)
     }
 }
 
+typedef struct search_case {
+    size_t count;
+    float limit;
+    const float *x;
+} search_case;
+
 static void run_find(lk_device *dev, const void *arg, float *out)
 {
-    const vectors *v = arg;
+    const search_case *c = arg;
     size_t first = 0;
-    dev->kernels->find_nonfinite(dev, v->count, v->a, &first);
+    dev->kernels->find_above(dev, c->count, c->limit, c->x, &first);
     *out = (float)first; /* exact: below 2^24 */
 }
 
-static void assert_first(const float *x, size_t count, size_t want)
+static void assert_first(const float *x, size_t count, float limit, size_t want)
 {
-    vectors v = {.count = count, .a = x};
-    float *got = run_everywhere(run_find, &v, 1);
+    search_case c = {count, limit, x};
+    float *got = run_everywhere(run_find, &c, 1);
     assert_int_equal((size_t)*got, want);
     free(got);
 }
 
-static void test_find_nonfinite(void **state)
+static void test_find_above(void **state)
 {
     (void)state;
     enum { COUNT = 100001 };
     float *x = random_floats(COUNT, 4);
-    x[5] = 0x1.fffffep+127f;
-    assert_first(x, COUNT, COUNT);
-    assert_first(x, 0, 0);
+    x[5] = FLT_MAX;
+    assert_first(x, COUNT, FLT_MAX, COUNT);
+    assert_first(x, 0, FLT_MAX, 0);
     x[COUNT - 1] = NAN;
-    assert_first(x, COUNT, COUNT - 1);
+    assert_first(x, COUNT, FLT_MAX, COUNT - 1);
     x[70000] = -INFINITY;
     x[60000] = INFINITY;
-    assert_first(x, COUNT, 60000);
+    assert_first(x, COUNT, FLT_MAX, 60000);
+    x[50000] = -0x1p100f;
+    x[40000] = 0x1p99f;
+    assert_first(x + 6, COUNT - 6, 0x1p100f, 60000 - 6);
+    assert_first(x + 6, COUNT - 6, 0x1p99f, 50000 - 6);
+    assert_first(x + 6, COUNT - 6, 0x1.fffffep98f, 40000 - 6);
     x[0] = NAN;
-    assert_first(x, COUNT, 0);
+    assert_first(x, COUNT, FLT_MAX, 0);
     free(x);
 }
 
@@ -202,7 +215,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_elements),
         cmocka_unit_test(test_flatten),
-        cmocka_unit_test(test_find_nonfinite),
+        cmocka_unit_test(test_find_above),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

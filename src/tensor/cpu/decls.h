@@ -16,7 +16,7 @@
     X(global_avgpool_forward) X(global_avgpool_grad_input)                                                             \
     X(log_softmax_forward) X(log_softmax_grad_input) X(nll_forward) X(nll_grad_input)                                  \
     X(cross_entropy_forward) X(cross_entropy_grad_input)                                                               \
-    X(sgd_step) X(adam_step) X(adadelta_step) X(find_nonfinite)                                                        \
+    X(sgd_step) X(adam_step) X(adadelta_step) X(find_above)                                                        \
     X(sum_squares) X(scale) X(reduce) X(divide) X(copy_bytes)
 /* clang-format on */
 

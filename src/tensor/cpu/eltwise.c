@@ -164,19 +164,20 @@ void LK_KERNEL(flatten_grad_input)(lk_device *dev, const lk_tensor *dy, lk_tenso
 
 typedef struct search {
     size_t count;
+    uint32_t limit;
     const float *x;
     atomic_size_t first;
 } search;
 
-/* By bits, without an early exit, so that it vectorises: the exponent is all
- * ones in infinities and NaNs alone. */
-static bool any_nonfinite(const float *x, size_t count)
+/* By bits, which order magnitudes as whole numbers do, NaNs last; without an
+ * early exit, so that it vectorises. */
+static bool any_above(const float *x, size_t count, uint32_t limit)
 {
     uint32_t found = 0;
     for (size_t i = 0; i < count; i++) {
         uint32_t bits;
         memcpy(&bits, x + i, sizeof bits);
-        found |= (bits & 0x7f800000u) == 0x7f800000u;
+        found |= (bits & 0x7fffffffu) > limit;
     }
     return found != 0;
 }
@@ -186,19 +187,20 @@ static void search_task(void *arg, size_t index, int thread)
     (void)thread;
     search *s = arg;
     lk_range range = lk__chunk(s->count, LK_CHUNK, index);
-    if (!any_nonfinite(s->x + range.begin, range.end - range.begin))
+    if (!any_above(s->x + range.begin, range.end - range.begin, s->limit))
         return;
     size_t i = range.begin;
-    while (!any_nonfinite(s->x + i, 1))
+    while (!any_above(s->x + i, 1, s->limit))
         i++;
     size_t best = atomic_load(&s->first);
     while (i < best && !atomic_compare_exchange_weak(&s->first, &best, i))
         ;
 }
 
-void LK_KERNEL(find_nonfinite)(lk_device *dev, size_t count, const float *x, size_t *first)
+void LK_KERNEL(find_above)(lk_device *dev, size_t count, float limit, const float *x, size_t *first)
 {
     search s = {.count = count, .x = x};
+    memcpy(&s.limit, &limit, sizeof limit);
     atomic_init(&s.first, count);
     lk__run_chunks(dev, count, search_task, &s);
     *first = atomic_load(&s.first);

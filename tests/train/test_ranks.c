@@ -1,0 +1,167 @@
+/* test_ranks.c - several ranks in one process do and tell what one does, and of
+ * their failures the first is told once. */
+#include "tiny.h"
+#include "train/start.h"
+
+/* Every rank tells the metrics of the whole batch, and its own samples. */
+static void check_ranks(const record *told, int count, const record *single)
+{
+    for (size_t i = 0; i < single->steps; i++) {
+        size_t samples = 0, correct = 0;
+        for (int r = 0; r < count; r++) {
+            const lk_train_step *step = &told[r].step[i];
+            assert_memory_equal(&step->metrics, &single->step[i].metrics, sizeof step->metrics);
+            samples += step->own.count;
+            correct += step->own.correct;
+        }
+        assert_int_equal(samples, single->step[i].metrics.count);
+        assert_int_equal(correct, single->step[i].metrics.correct);
+    }
+}
+
+static void ranks_leave_no_trace(void **state)
+{
+    (void)state;
+    static record alone, told[MAX_RANKS];
+    lk_train_result single, result;
+    lk_train_failure failure;
+    lk_train_opts opts = options();
+    assert_int_equal(train(&opts, &alone, &single), LK_OK);
+    for (int count = 2; count <= MAX_RANKS; count++) {
+        opts.threads = count % 2;
+        assert_int_equal(train_ranks(&opts, count, told, &result, &failure), LK_OK);
+        check_ranks(told, count, &alone);
+        for (int r = 0; r < count; r++) {
+            assert_true(told[r].end.hash == single.hash);
+            assert_int_equal(told[r].end.ranks, count);
+            assert_int_equal(told[r].start.place.rank, r);
+            assert_memory_equal(&told[r].test[1].metrics, &alone.test[1].metrics, sizeof(lk_metrics));
+        }
+    }
+}
+
+static void accumulation_is_a_larger_batch(void **state)
+{
+    (void)state;
+    static record told[MAX_RANKS];
+    lk_train_result single, result;
+    lk_train_failure failure;
+    lk_train_opts opts = options();
+    opts.batch = 60;
+    opts.shards = 48;
+    assert_int_equal(train(&opts, told, &single), LK_OK);
+    opts.accumulate = 3;
+    assert_int_equal(train_ranks(&opts, 2, told, &result, &failure), LK_OK);
+    assert_true(result.hash == single.hash);
+    assert_int_equal(told[0].start.place.layout.capacity, 10);
+}
+
+static void stages_are_told(void **state)
+{
+    (void)state;
+    static record told[MAX_RANKS];
+    lk_train_result single, result;
+    lk_train_failure failure;
+    lk_train_opts opts = options();
+    assert_int_equal(train(&opts, told, &single), LK_OK);
+    opts.stages = "chunk2";
+    opts.pipelined = true;
+    assert_int_equal(train_ranks(&opts, 4, told, &result, &failure), LK_OK);
+    assert_true(result.hash == single.hash);
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(told[r].start.place.layout.stage, r % 2);
+        assert_int_equal(told[r].start.place.layout.replica, r / 2);
+        assert_true((told[r].step[0].own.count == 0) == (r % 2 == 0));
+    }
+}
+
+static void each_rank_may_save_its_own(void **state)
+{
+    (void)state;
+    static record told[MAX_RANKS];
+    char pattern[PATH], path[PATH];
+    lk_train_result result;
+    lk_train_failure failure;
+    lk_train_opts opts = options();
+    opts.save_model = below("part-{rank}.safetensors", pattern);
+    opts.stages = "3";
+    assert_int_equal(train_ranks(&opts, 3, told, &result, &failure), LK_OK);
+    for (int r = 0; r < 3; r++) {
+        char name[32];
+        lk_state *saved;
+        snprintf(name, sizeof name, "part-%d.safetensors", r);
+        assert_string_equal(told[r].end.saved, below(name, path));
+        assert_int_equal(lk_state_load(path, &saved), LK_OK);
+        assert_true(lk_state_hash(saved) == result.hash);
+        lk_state_destroy(saved);
+    }
+    opts.stages = NULL;
+    opts.save_model = below("one.safetensors", pattern);
+    assert_int_equal(train_ranks(&opts, 3, told, &result, &failure), LK_OK);
+    assert_string_equal(told[0].end.saved, pattern);
+    assert_string_equal(told[1].end.saved, "");
+}
+
+/* One failure for all ranks of the process, of the kind given. */
+static void fail_together(const lk_train_opts *opts, lk_fault fault, lk_status status, const char *word)
+{
+    static record told[MAX_RANKS];
+    lk_train_result result;
+    lk_train_failure failure = {0};
+    lk_status got = train_ranks(opts, 3, told, &result, &failure);
+    if (got != status || failure.fault != fault || !strstr(failure.detail, word))
+        fail_msg("status %d, not %d, fault %d, not %d: '%s' should name '%s'", (int)got, (int)status,
+                 (int)failure.fault, (int)fault, failure.detail, word);
+    assert_int_equal(failure.status, status);
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(told[r].ends, 0);
+    lk__train_failure_fini(&failure);
+}
+
+static void the_first_reason_is_told_once(void **state)
+{
+    (void)state;
+    char path[PATH];
+    lk_train_opts opts = options();
+    opts.model = "cnm";
+    fail_together(&opts, LK_FAULT_SETUP, LK_STATUS_USAGE, "cnm");
+    opts = options();
+    opts.optimizer = "adm";
+    fail_together(&opts, LK_FAULT_COMMON, LK_STATUS_USAGE, "adm");
+    opts = options();
+    opts.shards = 2;
+    fail_together(&opts, LK_FAULT_COMMON, LK_STATUS_USAGE, "--shards");
+    opts = options();
+    opts.optimizer = "sgd";
+    opts.lr = 1e30;
+    fail_together(&opts, LK_FAULT_COMMON, LK_STATUS_NONFINITE, "not finite");
+    opts = options();
+    opts.data = below("bad", path);
+    fail_together(&opts, LK_FAULT_OWN, LK_STATUS_FORMAT, "t10k-images");
+}
+
+static void shards_that_suit_the_ranks(void **state)
+{
+    (void)state;
+    assert_int_equal(lk__better_shards(16, 1), 0);
+    assert_int_equal(lk__better_shards(12, 1), 0);
+    assert_int_equal(lk__better_shards(16, 4), 0);
+    assert_int_equal(lk__better_shards(16, 16), 0);
+    assert_int_equal(lk__better_shards(16, 3), 24);
+    assert_int_equal(lk__better_shards(16, 5), 20);
+    assert_int_equal(lk__better_shards(12, 2), 16);
+    assert_int_equal(lk__better_shards(4096, 3), 3072);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_leave_no_trace),
+        cmocka_unit_test(accumulation_is_a_larger_batch),
+        cmocka_unit_test(stages_are_told),
+        cmocka_unit_test(each_rank_may_save_its_own),
+        cmocka_unit_test(the_first_reason_is_told_once),
+        cmocka_unit_test(shards_that_suit_the_ranks),
+    };
+    return cmocka_run_group_tests(tests, make_data, remove_data);
+}

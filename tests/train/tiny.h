@@ -1,0 +1,203 @@
+/* tiny.h - a small data set and a record of what a run of ranks on it told,
+ * shared by the tests of this folder. */
+#ifndef LK_TESTS_TRAIN_TINY_H
+#define LK_TESTS_TRAIN_TINY_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "temp_folder.h"
+#include "train/train.h"
+
+enum { TRAIN_COUNT = 90, TEST_COUNT = 40, SIDE = 8, BAD_COUNT = 200, BAD_SIDE = 28, PATH = 512, MAX_RANKS = 5 };
+
+static char scratch[TEMP_FOLDER_BYTES];
+
+static const char *below(const char *name, char path[PATH])
+{
+    snprintf(path, PATH, "%.300s/%.200s", scratch, name);
+    return path;
+}
+
+static FILE *create(const char *folder, const char *prefix, const char *rest)
+{
+    char name[PATH], path[PATH];
+    snprintf(name, sizeof name, "%s/%s-%s", folder, prefix, rest);
+    FILE *file = fopen(below(name, path), "wb");
+    assert_non_null(file);
+    return file;
+}
+
+/* IDX files of count images; each class has its own stripe, so that a model
+ * can learn them. */
+static void write_split(const char *folder, const char *prefix, unsigned char count, unsigned char side)
+{
+    FILE *file = create(folder, prefix, "images-idx3-ubyte");
+    fwrite((unsigned char[]){0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, side, 0, 0, 0, side}, 1, 16, file);
+    for (int i = 0; i < count; i++)
+        for (int pixel = 0; pixel < side * side; pixel++)
+            fputc(pixel % 10 == i % 10 ? 255 : (i * 31 + pixel * 7) % 64, file);
+    assert_int_equal(fclose(file), 0);
+    file = create(folder, prefix, "labels-idx1-ubyte");
+    fwrite((unsigned char[]){0, 0, 8, 1, 0, 0, 0, count}, 1, 8, file);
+    for (int i = 0; i < count; i++)
+        fputc(i % 10, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void make_folder(const char *name)
+{
+    char path[PATH];
+    assert_int_equal(mkdir(below(name, path), 0700), 0);
+}
+
+/* Packs a file and changes a byte of it: its check sum tells, when it is unpacked
+ * and not when it is opened. */
+static void damage(const char *name)
+{
+    static unsigned char bytes[16 + BAD_COUNT * BAD_SIDE * BAD_SIDE];
+    char plain[PATH], packed[PATH + 4];
+    FILE *file = fopen(below(name, plain), "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(bytes, 1, sizeof bytes, file), sizeof bytes);
+    fclose(file);
+    unlink(plain);
+    snprintf(packed, sizeof packed, "%s.gz", plain);
+    gzFile out = gzopen(packed, "wb0");
+    assert_int_equal(gzwrite(out, bytes, sizeof bytes), sizeof bytes);
+    assert_int_equal(gzclose(out), Z_OK);
+    file = fopen(packed, "r+b");
+    assert_non_null(file);
+    fseek(file, sizeof bytes / 2, SEEK_SET);
+    fputc(0xA5, file); /* no pixel has it */
+    fclose(file);
+}
+
+static int make_data(void **state)
+{
+    (void)state;
+    temp_folder_create(scratch);
+    make_folder("tiny");
+    write_split("tiny", "train", TRAIN_COUNT, SIDE);
+    write_split("tiny", "t10k", TEST_COUNT, SIDE);
+    make_folder("bad");
+    write_split("bad", "train", TRAIN_COUNT, BAD_SIDE);
+    write_split("bad", "t10k", BAD_COUNT, BAD_SIDE);
+    damage("bad/t10k-images-idx3-ubyte");
+    make_folder("half");
+    write_split("half", "train", TRAIN_COUNT, SIDE);
+    make_folder("odd");
+    write_split("odd", "train", TRAIN_COUNT, SIDE);
+    write_split("odd", "t10k", TEST_COUNT, SIDE + 1);
+    return 0;
+}
+
+static int remove_data(void **state)
+{
+    (void)state;
+    temp_folder_remove(scratch);
+    return 0;
+}
+
+/* Everything a run told, for looking at afterwards. */
+typedef struct record {
+    int starts, tests, ends;
+    lk_train_start start;
+    bool has_test;
+    size_t steps;
+    lk_train_step step[64];
+    lk_train_test test[8];
+    lk_train_result end;
+} record;
+
+static void on_start(void *arg, const lk_train_start *start)
+{
+    record *told = arg;
+    told->starts++;
+    told->start = *start;
+    told->has_test = start->test != NULL;
+}
+
+static void on_step(void *arg, const lk_train_step *step)
+{
+    record *told = arg;
+    assert_true(told->steps < 64);
+    told->step[told->steps++] = *step;
+}
+
+static void on_test(void *arg, const lk_train_test *test)
+{
+    record *told = arg;
+    assert_true(told->tests < 8);
+    told->test[told->tests++] = *test;
+}
+
+static void on_end(void *arg, const lk_train_result *result)
+{
+    record *told = arg;
+    told->ends++;
+    told->end = *result;
+}
+
+static lk_train_opts options(void)
+{
+    static char data[PATH];
+    return (lk_train_opts){
+        .model = "mlp",
+        .data = below("tiny", data),
+        .augment = "auto",
+        .batch = 32,
+        .test_batch = 16,
+        .epochs = 2,
+        .optimizer = "adadelta",
+        .schedule = "step:size=1,gamma=.5",
+        .seed = 1,
+        .threads = 2,
+        .workers = 1,
+        .shards = 16,
+        .device = "cpu",
+    };
+}
+
+/* count ranks in this process; told has an entry for each. */
+static lk_status train_ranks(const lk_train_opts *opts, int count, record *told, lk_train_result *result,
+                             lk_train_failure *failure)
+{
+    lk_train_events events[MAX_RANKS];
+    const char *devices[MAX_RANKS];
+    for (int i = 0; i < count; i++) {
+        told[i] = (record){0};
+        events[i] = (lk_train_events){&told[i], on_start, on_step, on_test, on_end};
+        devices[i] = "cpu";
+    }
+    lk_group_opts group = {.timeout = 60};
+    lk_train_ranks ranks = {
+        .opts = opts, .count = count, .devices = devices, .group = &group, .alone = true, .events = events};
+    return lk__train(&ranks, result, failure);
+}
+
+static lk_status train(const lk_train_opts *opts, record *told, lk_train_result *result)
+{
+    lk_train_failure failure;
+    lk_status status = train_ranks(opts, 1, told, result, &failure);
+    if (status != LK_OK) {
+        assert_int_equal(failure.status, status);
+        assert_string_equal(failure.detail, lk_error_detail());
+        lk__train_failure_fini(&failure);
+    }
+    return status;
+}
+
+#endif
