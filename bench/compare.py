@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`make bench`: the cnn at batch 64 by Lockstep and by PyTorch in alternating runs, their medians beside the targets.
+"""`make bench`: the cnn at batch 64 by Lockstep and by PyTorch in alternating runs, their medians beside the targets;
+then several ranks (bench/ranks.py) and the kernels.
 
 PyTorch runs in its fastest setting on this machine, which is looked for first: each Python that tools/torch_python
 finds, each setting of bench/peer_torch.py, for each number of threads. Timings never fail the run: machines are noisy,
@@ -147,6 +148,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5, help="runs of each, of which the median counts")
     parser.add_argument("--steps", type=int, default=40, help="steps a run")
     parser.add_argument("--threads", type=int, nargs="+", help="default: 1, and 2 where there are two cores")
+    parser.add_argument("--no-ranks", action="store_true", help="leave out bench/ranks.py, several ranks")
     parser.add_argument("--no-kernels", action="store_true", help="leave out `lockstep bench kernels`")
     args = parser.parse_args()
     if not os.access(args.program, os.X_OK):
@@ -159,6 +161,10 @@ def main():
     show_speed(results, args)
     show_start(ours, args)
     show_memory(ours, peer, results, args)
+    if not args.no_ranks and len(os.sched_getaffinity(0)) > 1:
+        print(flush=True)
+        ranks = os.path.join(ROOT, "bench", "ranks.py")
+        subprocess.run([sys.executable, ranks, "--program", args.program, "--rounds", str(args.rounds)], check=False)
     if not args.no_kernels:
         print(flush=True)
         return subprocess.run([args.program, "bench", "kernels"], check=False).returncode

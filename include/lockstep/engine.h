@@ -36,7 +36,7 @@ typedef struct lk_engine_opts {
     int threads;        /* default: this rank's part of the cores that its process may use */
     size_t batch;       /* samples a step, of all ranks together; required */
     int shards;         /* default 16; part of the result */
-    size_t micro_batch; /* samples of a rank in one wave; default: all, or with pipelined a quarter of a stage's */
+    size_t micro_batch; /* samples of a rank in one wave; default: all; pipelined, four waves a stage */
     lk_bn_mode bn;
     const char *optimizer; /* "sgd", "adam", "adadelta", with parameters: "sgd:momentum=.9" */
     double lr;             /* default: the optimiser's */
@@ -77,8 +77,7 @@ lk_share lk_engine_share(const lk_engine *engine);
 
 /* Together: forward, backward and one optimiser step. The batch may have
  * anything from 1 to the engine's batch of samples. The metrics are of the whole
- * batch, at every rank. After NONFINITE the parameters are as before, unless
- * only the sum over ranks overflowed. */
+ * batch, at every rank. After NONFINITE the engine is as before the step. */
 lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 /* Together: forward in evaluation mode; any count. */
 lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
@@ -88,10 +87,11 @@ lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *o
 lk_status lk_engine_gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 lk_status lk_engine_update(lk_engine *engine) LK_CHECKED;
 
-/* Of the last step, this rank's own samples only: count 0 but at the last stage. */
+/* Of the last step, this rank's own samples only: count 0 but at the last stage,
+ * and after a failure. */
 lk_metrics lk_engine_own_metrics(const lk_engine *engine);
-/* Seconds of all steps so far in which this rank waited for others: for
- * gradients after its backward pass, and at any other point. */
+/* Seconds of all steps so far in which this rank waited for others, adding up
+ * sums meanwhile: after its backward pass, and before that (stages, BatchNorm). */
 typedef struct lk_waits {
     double gradients, other;
 } lk_waits;

@@ -72,8 +72,10 @@ int lk_group_size(const lk_group *group);
 /* Among the ranks on this rank's host, in rank order. */
 int lk_group_local_rank(const lk_group *group);
 int lk_group_local_size(const lk_group *group);
-/* Name of the host that a rank runs on. */
+/* Name of the host that a rank runs on, and whether that is this rank's host;
+ * two hosts may have one name. */
 const char *lk_group_host(const lk_group *group, int rank);
+bool lk_group_is_local(const lk_group *group, int rank);
 /* "inproc", "shm", "tcp" or "auto". */
 const char *lk_group_transport(const lk_group *group);
 
@@ -97,7 +99,7 @@ size_t lk_group_history(const lk_group *group, char *text, size_t bytes);
 
 /* What a call works on. */
 typedef struct lk_data {
-    void *at;
+    void *at;       /* memory of the host */
     size_t count;   /* elements */
     lk_dtype dtype; /* all but f16 */
 } lk_data;

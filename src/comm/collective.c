@@ -253,7 +253,8 @@ static lk_status start(lk_group *group, const lk_intent *intent, lk_request **ou
     lk__exec_start(request);
     if (!out)
         return lk_request_wait(request);
-    lk_status status = lk__exec_progress(group);
+    bool moved = false;
+    lk_status status = lk__exec_move(group, &moved);
     if (status != LK_OK) {
         lk__request_retire(request);
         return status;

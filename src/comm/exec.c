@@ -4,6 +4,7 @@
  * messages of different pairs, and of the two directions of a pair, do not wait
  * for each other. Only lk__exec_wait blocks, and never for longer than the
  * timeout. */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +18,8 @@
 /* Seconds between looks at the control connection, until the calls are reported
  * (and again, ever less often), between notices, for the control to tell why a
  * peer is gone, for peers to let go of what was lent to them, for the last bytes
- * of a far rank that has left, and of sleep while other groups have calls under
- * way. */
+ * of a far rank that has left, of sleep while other groups have calls under way,
+ * and of watching those before that. */
 #define CHECK_EVERY 0.02
 #define REPORT_AFTER 0.25
 #define NOTICE_EVERY LK_NOTICE_SECONDS
@@ -26,6 +27,7 @@
 #define SETTLE_SECONDS 0.5
 #define LEFT_AFTER 1.0
 #define SLICE 0.0002
+#define WATCH 0.0002
 
 /* ---- whose turn it is ---------------------------------------------------- */
 
@@ -233,28 +235,29 @@ static lk_status ask_control(lk_group *group, lk_status status)
     return status;
 }
 
-lk_status lk__exec_progress(lk_group *group)
+lk_status lk__exec_move(lk_group *group, bool *moved)
 {
     lk_status status;
-    bool moved = false;
+    bool mine = false;
     LK_TRY(lk__group_check(group));
     LK_TRY_GOTO(group->transport->type->progress(group->transport), break_group);
-    LK_TRY_GOTO(run_all(group, &moved), break_group);
-    if (moved)
+    LK_TRY_GOTO(run_all(group, &mine), break_group);
+    if (mine)
         group->idle_since = group->left_seen = 0;
+    *moved |= mine;
     return LK_OK;
 break_group:
     return lk__group_break(group, ask_control(group, status));
 }
 
-bool lk__exec_move_others(lk_group *whole, const lk_group *except)
+bool lk__exec_move_others(lk_group *whole, const lk_group *except, bool *moved)
 {
     bool pending = false;
     for (lk_group *other = whole->family; other; other = other->sibling) {
         if (other == except || !other->first)
             continue;
         /* What breaks it breaks the whole, and is seen there. */
-        lk_status status = lk__exec_progress(other);
+        lk_status status = lk__exec_move(other, moved);
         pending |= status == LK_OK && other->first != NULL;
     }
     return pending;
@@ -323,24 +326,40 @@ static lk_status look_around(lk_group *group)
 
 lk_status lk__exec_poll(lk_group *group)
 {
-    LK_TRY(lk__exec_progress(group));
-    (void)lk__exec_move_others(group->whole, group);
+    bool moved = false;
+    LK_TRY(lk__exec_move(group, &moved));
+    (void)lk__exec_move_others(group->whole, group, &moved);
     lk_status status = look_around(group);
     return status == LK_OK ? LK_OK : lk__group_break(group, status);
+}
+
+/* Sleeps until the group has news. While other groups have calls under way, it
+ * watches those as well, and sleeps in short slices once nothing moves. */
+static void pause(lk_group *group, bool others, double still_since)
+{
+    const lk_transport_type *type = group->transport->type;
+    if (!others)
+        type->wait(group->transport, CHECK_EVERY);
+    else if (lk__clock() - still_since < WATCH)
+        sched_yield();
+    else
+        type->wait(group->transport, SLICE);
 }
 
 lk_status lk__exec_wait(lk_request *request)
 {
     lk_group *group = request->group;
+    double still_since = lk__clock();
     while (!request->done) {
-        lk_status status = lk__exec_progress(group);
-        if (status != LK_OK)
+        bool moved = false;
+        lk_status status = lk__exec_move(group, &moved);
+        if (status != LK_OK || request->done)
             break;
-        if (request->done)
-            break;
-        bool others = lk__exec_move_others(group->whole, group);
+        bool others = lk__exec_move_others(group->whole, group, &moved);
+        if (moved)
+            still_since = lk__clock();
         if (group->idle_since != 0 || group->first == NULL)
-            group->transport->type->wait(group->transport, others ? SLICE : CHECK_EVERY);
+            pause(group, others, still_since);
         status = look_around(group);
         if (status != LK_OK)
             (void)lk__group_break(group, status);

@@ -101,7 +101,7 @@ static void find_hosts(lk_group *group)
         group->host[r] = same < r ? group->host[same] : group->topology.hosts++;
     }
     for (int r = 0; r < group->size; r++) {
-        if (!one && group->members[r].host_key != group->members[group->rank].host_key)
+        if (!lk_group_is_local(group, r))
             continue;
         group->local_rank += r < group->rank;
         group->local_size++;
@@ -139,7 +139,8 @@ static void join_family(lk_group *group)
 
 static bool move_family(void *arg)
 {
-    return lk__exec_move_others(arg, NULL);
+    bool moved = false;
+    return lk__exec_move_others(arg, NULL, &moved);
 }
 
 static lk_status job_exchange(void *arg, const void *mine, size_t bytes, void *all)
@@ -371,6 +372,9 @@ void lk_group_destroy(lk_group *group)
     if (!group)
         return;
     leave_family(group);
+    /* Peers may still be reading what calls under way have lent them. */
+    if (group->first)
+        lk__exec_fail(group);
     if (group->transport)
         group->transport->type->close(group->transport);
     if (!group->parent)
@@ -426,6 +430,12 @@ int lk_group_local_size(const lk_group *group)
 const char *lk_group_host(const lk_group *group, int rank)
 {
     return group->members[rank].host;
+}
+
+bool lk_group_is_local(const lk_group *group, int rank)
+{
+    return group->transport->type == &lk__transport_inproc ||
+           group->members[rank].host_key == group->members[group->rank].host_key;
 }
 
 const char *lk_group_transport(const lk_group *group)

@@ -142,15 +142,16 @@ bool lk__steps_await(const lk_request *request, int index);
 
 /* exec.c: takes over the request, which is done when it says so. */
 void lk__exec_start(lk_request *request);
-/* Moves all requests on; fails when the group is broken. */
-lk_status lk__exec_progress(lk_group *group) LK_CHECKED;
-/* The same, and looks for failures. */
+/* Moves all requests of a group on; fails when it is broken. Sets *moved if one
+ * did. */
+lk_status lk__exec_move(lk_group *group, bool *moved) LK_CHECKED;
+/* The same for all groups of the job, and looks for failures of this one. */
 lk_status lk__exec_poll(lk_group *group) LK_CHECKED;
 /* Ends every request with the group's failure. */
 void lk__exec_fail(lk_group *group);
 /* Moves the calls of all groups of the job but `except` on; whether some are still
- * under way. */
-bool lk__exec_move_others(lk_group *whole, const lk_group *except);
+ * under way. Sets *moved if one did. */
+bool lk__exec_move_others(lk_group *whole, const lk_group *except, bool *moved);
 /* Until the request is done. */
 lk_status lk__exec_wait(lk_request *request) LK_CHECKED;
 

@@ -256,9 +256,22 @@ static void suspend(lk_node *node)
         node->ranks[i].stopped_at = 0;
 }
 
+/* A reader that closed its end has seen enough; a full disk is news. */
+static void tell_unwritten(const lk_node *node, int error)
+{
+    char text[160];
+    if (error == EPIPE)
+        return;
+    snprintf(text, sizeof text, "what the ranks print cannot be written, so they are ended: %s", strerror(error));
+    notice(node, text);
+}
+
 static void take_signals(lk_node *node)
 {
-    int signal = lk__output_broken(node->output) && node->signal == 0 ? SIGPIPE : 0;
+    int error = node->signal == 0 ? lk__output_error(node->output) : 0;
+    int signal = error != 0 ? SIGPIPE : 0;
+    if (error != 0)
+        tell_unwritten(node, error);
     for (int next; (next = lk__signals_next(&node->signals)) != 0;) {
         if (next == SIGTSTP)
             suspend(node);

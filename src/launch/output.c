@@ -385,9 +385,9 @@ void lk__output_finish(lk_output *o, double seconds)
         poll(fds, count, 50);
 }
 
-bool lk__output_broken(const lk_output *o)
+int lk__output_error(const lk_output *o)
 {
-    return o->sinks[0].broken || o->sinks[1].broken;
+    return o->sinks[0].error != 0 ? o->sinks[0].error : o->sinks[1].error;
 }
 
 void lk__output_tail(const lk_output *o, int index, char *text, size_t bytes)

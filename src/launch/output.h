@@ -40,8 +40,9 @@ void lk__output_drain(lk_output *output, int index);
  * to empty as long as somebody reads them, at most for seconds. */
 void lk__output_finish(lk_output *output, double seconds);
 
-/* Whether standard output or error was closed by its reader. */
-bool lk__output_broken(const lk_output *output);
+/* Why standard output or error cannot be written any more: EPIPE where its reader
+ * closed it; 0 while it can. */
+int lk__output_error(const lk_output *output);
 /* The last lines that a rank wrote to stderr. */
 void lk__output_tail(const lk_output *output, int index, char *text, size_t bytes);
 

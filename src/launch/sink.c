@@ -69,7 +69,7 @@ static bool reserve(lk_sink *sink, size_t bytes)
 
 void lk__sink_add(lk_sink *sink, const char *data, size_t bytes)
 {
-    if (sink->closed || sink->broken || bytes == 0 || !reserve(sink, bytes))
+    if (sink->closed || sink->error != 0 || bytes == 0 || !reserve(sink, bytes))
         return;
     memcpy(sink->data + sink->end, data, bytes);
     sink->end += bytes;
@@ -98,20 +98,20 @@ static size_t portion(const lk_sink *sink)
 
 void lk__sink_flush(lk_sink *sink)
 {
-    while (!sink->broken && lk__sink_pending(sink) > 0 && ready(sink)) {
+    while (sink->error == 0 && lk__sink_pending(sink) > 0 && ready(sink)) {
         ssize_t n = write(sink->fd, sink->data + sink->begin, portion(sink));
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
             break;
         if (n < 0) {
-            sink->broken = true;
+            sink->error = errno;
             break;
         }
         sink->begin += (size_t)n;
         char last = sink->data[sink->begin - 1];
         sink->mid_line = last != '\n' && last != '\r';
     }
-    if (sink->broken || sink->begin == sink->end)
+    if (sink->error != 0 || sink->begin == sink->end)
         sink->begin = sink->end = 0;
 }

@@ -11,7 +11,7 @@ typedef struct lk_sink {
     bool own;      /* fd was opened here */
     bool regular;  /* a file, which never makes a writer wait */
     bool closed;   /* was never open: all that is added is dropped */
-    bool broken;   /* nobody reads any more: the same */
+    int error;     /* of a write that failed, EPIPE where nobody reads any more: the same */
     bool mid_line; /* what was written last did not end a line */
     char *data;
     size_t begin, end, capacity;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "nn/op.h"
@@ -257,4 +258,22 @@ size_t lk_graph_parameters(const lk_graph *graph)
 void lk__slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_KEY])
 {
     snprintf(key, LK_MAX_KEY, "%s.%s", layer->name, suffix);
+}
+
+uint64_t lk__graph_hash(const lk_graph *graph)
+{
+    uint64_t hash = 0;
+    for (int i = 0; i < graph->count; i++) {
+        const lk_layer *layer = &graph->layers[i];
+        const lk_conv2d_desc *conv = &layer->attr.conv;
+        const lk_pool2d_desc *pool = &layer->attr.pool;
+        char text[512];
+        int length = snprintf(text, sizeof text, "%s %s %d %d %zu %zu %zu %zu %d %zu %zu %zu %zu %zu %zu %.17g",
+                              layer->op->name, layer->name, layer->input_count > 0 ? layer->inputs[0] : -1,
+                              layer->input_count > 1 ? layer->inputs[1] : -1, layer->shape.c, layer->shape.h,
+                              layer->shape.w, layer->attr.out, layer->attr.no_bias, conv->kernel, conv->stride,
+                              conv->pad, pool->kernel, pool->stride, pool->pad, layer->attr.p);
+        hash = lk__hash(text, (size_t)length, hash);
+    }
+    return hash;
 }

@@ -6,6 +6,8 @@
 #ifndef LK_NN_GRAPH_H
 #define LK_NN_GRAPH_H
 
+#include <stdint.h>
+
 #include <lockstep/graph.h>
 
 #include "tensor/kernels.h"
@@ -70,6 +72,9 @@ static inline size_t lk__slot_count(const lk_slot_def *def)
 /* Key of a slot: "conv1.weight". */
 enum { LK_MAX_KEY = LK_MAX_NAME + 32 };
 void lk__slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_KEY]);
+
+/* Of layers, their order, names, shapes and attributes: equal for equal models. */
+uint64_t lk__graph_hash(const lk_graph *graph);
 
 /* A deep copy. */
 lk_status lk__graph_copy(const lk_graph *graph, lk_graph **out) LK_CHECKED;

@@ -110,18 +110,14 @@ lk_status lk__check_finite_step(lk_engine *engine, const lk_part *part)
     return worst == NONFINITE ? explain(engine, part) : LK_OK;
 }
 
-lk_status lk__check_finite_sum(lk_engine *engine, const lk_bucket *bucket)
+lk_status lk__check_finite_sums(lk_engine *engine)
 {
-    char text[LK_AGREED_TEXT];
-    size_t first;
-    /* A rank alone has looked at it already. */
-    if (!engine->doubtful || !engine->buckets->group)
+    char text[LK_AGREED_TEXT] = "";
+    size_t count = engine->params->count, first = count;
+    if (!engine->doubtful)
         return LK_OK;
-    LK_TRY(lk__grads_above(engine->params, 0, bucket->begin, bucket->end, FLT_MAX, &first));
-    if (first == bucket->end)
-        return LK_OK;
-    describe_grad(engine, first, -1, text, sizeof text);
-    /* All replicas find the same; other stages must be told. */
-    engine->agreed = engine->grid.stages == 1;
-    return lk__fail(LK_STATUS_NONFINITE, "%s", text);
+    LK_TRY(lk__grads_above(engine->params, 0, 0, count, FLT_MAX, &first));
+    if (first < count)
+        describe_grad(engine, first, -1, text, sizeof text);
+    return fail_all(engine, first < count ? engine->grid.stage : -1, text);
 }

@@ -118,6 +118,7 @@ static lk_status start(lk_buckets *buckets, lk_bucket *bucket)
     LK_TRY(check_own(buckets, bucket));
     if (!buckets->group)
         return LK_OK;
+    LK_TRY(params->dev->type->sync(params->dev));
     for (int root = 0; root < buckets->roots; root++)
         roots[root] = params->grads + (size_t)root * params->count + bucket->begin;
     lk_shard_sums sums = {.bounds = buckets->bounds, .roots = roots};

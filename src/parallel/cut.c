@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "nn/op.h"
 
-enum { TEXT_BYTES = 2 * LK_MAX_NAME };
+enum { TEXT_BYTES = LK_LAYER_TEXT };
 
 /* ---- layers --------------------------------------------------------------- */
 
@@ -196,8 +196,7 @@ static lk_status cut_evenly(const lk_graph *graph, int stages, int *first)
 
 /* ---- named stages --------------------------------------------------------- */
 
-/* A layer as users know it: "fc1", or "relu after fc1". */
-static const char *layer_text(const lk_graph *graph, int index, char text[TEXT_BYTES])
+const char *lk__layer_text(const lk_graph *graph, int index, char text[LK_LAYER_TEXT])
 {
     const lk_layer *layer = &graph->layers[index];
     int named = index;
@@ -245,7 +244,7 @@ static lk_status check_legal(const lk_graph *graph, const char *word, int a)
         snprintf(text, sizeof text, "; the nearest that it can begin at: %s", near);
     return lk__fail(LK_STATUS_USAGE,
                     "--stages: no stage can begin at '%s': the connection from %s to %s would cross the cut%s", word,
-                    layer_text(graph, from, source), layer_text(graph, crossing->index, reader), text);
+                    lk__layer_text(graph, from, source), lk__layer_text(graph, crossing->index, reader), text);
 }
 
 /* Names as deep as a word is: with as many dots. */
@@ -309,7 +308,7 @@ static lk_status check_order(const lk_graph *graph, const char *word, int a, int
     if (a < before)
         return lk__fail(LK_STATUS_USAGE,
                         "--stages: '%s' comes before '%s' in the model; name the layers in the model's order", word,
-                        layer_text(graph, before, text));
+                        lk__layer_text(graph, before, text));
     return LK_OK;
 }
 
@@ -341,11 +340,30 @@ static lk_status cut_at_names(const lk_graph *graph, const char *spec, int *stag
     return LK_OK;
 }
 
+/* A number of stages; false for names. */
+static bool is_number(const char *spec, long long *out)
+{
+    return lk__parse_int(spec, INT64_MIN, INT64_MAX, out);
+}
+
+int lk__cut_count(const char *spec)
+{
+    long long number = 0;
+    int names = 1;
+    if (spec == NULL)
+        return 1;
+    if (is_number(spec, &number))
+        return number >= 1 && number <= LK_MAX_STAGES ? (int)number : 0;
+    for (const char *at = spec; *at != '\0'; at++)
+        names += *at == ',';
+    return names < LK_MAX_STAGES ? names + 1 : 0;
+}
+
 lk_status lk__cut(const lk_graph *graph, const char *spec, int *stages, int first[LK_MAX_STAGES + 1])
 {
     int cuts[LK_MAX_STAGES + 1], count = 0;
     long long number = 0;
-    if (!lk__parse_int(spec, INT64_MIN, INT64_MAX, &number)) {
+    if (!is_number(spec, &number)) {
         LK_TRY(cut_at_names(graph, spec, &count, cuts));
     } else if (number < 1 || number > LK_MAX_STAGES) {
         return lk__fail(LK_STATUS_USAGE, "--stages %lld: there can be 1 to %d stages", number, LK_MAX_STAGES);

@@ -4,7 +4,7 @@
 
 #include "nn/graph.h"
 
-enum { LK_MAX_STAGES = 256 };
+enum { LK_MAX_STAGES = 256, LK_LAYER_TEXT = 2 * LK_MAX_NAME };
 
 /* Where the stages of a graph begin: stage s is layers [first[s], first[s+1]).
  * first[0] is 1 (layer 0 is the input), first[stages] the layer count. spec is
@@ -18,5 +18,12 @@ enum { LK_MAX_STAGES = 256 };
  * that have parameters, with parameters in every stage, and not between a
  * convolution and its BatchNorm. */
 lk_status lk__cut(const lk_graph *graph, const char *spec, int *stages, int first[LK_MAX_STAGES + 1]) LK_CHECKED;
+
+/* Stages that a spec asks for, without a look at the graph; NULL: 1. 0 for a
+ * number that is out of range. */
+int lk__cut_count(const char *spec);
+
+/* A layer as users know it: "fc1", or "relu after fc1". Returns text. */
+const char *lk__layer_text(const lk_graph *graph, int index, char text[LK_LAYER_TEXT]);
 
 #endif

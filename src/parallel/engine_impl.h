@@ -30,7 +30,7 @@ typedef struct lk_part {
 } lk_part;
 
 struct lk_engine {
-    lk_engine_opts opts; /* texts and the graph are gone after creation */
+    lk_engine_opts opts; /* its texts are gone after creation */
     lk_graph *graph;
     lk_grid grid;
     lk_device *dev;
@@ -56,9 +56,13 @@ struct lk_engine {
     lk_waits waits;
 };
 
-/* ---- passes.c: waves through the plan, and between stages ------------------ */
+/* build.c: ends a call that ranks make together. A failure that the others cannot
+ * know of breaks the job, with this rank's reason; returns status. */
+lk_status lk__engine_tell(const lk_engine *engine, lk_status status) LK_CHECKED;
+/* Whether every rank has the failure of the engine's last call. */
+bool lk__engine_agreed(const lk_engine *engine);
 
-/* Forward and backward of all waves; fills loss and correct, and starts buckets
+/* passes.c: forward and backward of all waves; fills loss and correct, and starts buckets
  * as they become final. */
 lk_status lk__run_passes(lk_engine *engine, const lk_part *part) LK_CHECKED;
 /* The gradients of shard s of this replica alone, in slot 0; all its stages do
@@ -74,20 +78,17 @@ static inline bool lk__has_losses(const lk_engine *engine)
     return engine->grid.stage == engine->grid.stages - 1;
 }
 
-/* ---- metrics.c: sums of losses over the tree -------------------------------- */
-
-/* Fills leaves from loss and correct, which are of this rank's samples in a batch
+/* metrics.c: fills leaves from loss and correct, which are of this rank's samples in a batch
  * of `total`; returns the metrics of those. */
 lk_metrics lk__metrics_leaves(lk_engine *engine, size_t total);
 /* Together: the metrics of all `total` samples. */
 lk_status lk__metrics_total(lk_engine *engine, size_t total, lk_metrics *out) LK_CHECKED;
 
-/* ---- blame.c: values that are not finite ------------------------------------ */
-
-/* Together, after backward: whether the losses and gradients of all ranks are
+/* blame.c, together, after backward: whether the losses and gradients of all ranks are
  * finite. If not, NONFINITE at every rank, with step, tensor or sample and shard. */
 lk_status lk__check_finite_step(lk_engine *engine, const lk_part *part) LK_CHECKED;
-/* Whether the sum over ranks in a bucket is finite. */
-lk_status lk__check_finite_sum(lk_engine *engine, const lk_bucket *bucket) LK_CHECKED;
+/* Together, where gradients are doubtful and all buckets are there: whether the
+ * sums over ranks are finite, at every stage. */
+lk_status lk__check_finite_sums(lk_engine *engine) LK_CHECKED;
 
 #endif

@@ -1,18 +1,10 @@
 /* grid.c - who does what. */
 #include "parallel/grid.h"
 
-#include <string.h>
-
-#include "base/hash.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/tree.h"
 #include "nn/plan.h"
-
-int lk__grid_rank(const lk_grid *grid, int replica, int stage)
-{
-    return replica * grid->stages + stage;
-}
 
 static lk_status cut_stages(lk_grid *grid, const lk_graph *graph, const char *stages, int ranks)
 {
@@ -47,22 +39,16 @@ static lk_status share_shards(lk_grid *grid, int shards, int ranks)
     return LK_OK;
 }
 
-/* Ranks with equal keys compute on the same cores. */
-static uint64_t core_key(const lk_group *world)
-{
-    const char *host = lk_group_host(world, lk_group_rank(world));
-    return lk__hash(host, strlen(host), lk__core_set());
-}
-
+/* Ranks of this host that may use the same cores. */
 static lk_status count_sharers(lk_grid *grid)
 {
     int ranks = lk_group_size(grid->world);
-    uint64_t mine = core_key(grid->world), *all;
+    uint64_t mine = lk__core_set(), *all;
     LK_TRY(LK_ALLOC((size_t)ranks, "ranks", &all));
     lk_status status = lk_allgather(grid->world, (lk_data){&mine, 1, LK_DTYPE_I64}, NULL, all, NULL);
     grid->sharers = 0;
     for (int r = 0; r < ranks; r++)
-        grid->sharers += all[r] == mine;
+        grid->sharers += all[r] == mine && lk_group_is_local(grid->world, r);
     lk__free(all);
     return status;
 }

@@ -32,7 +32,4 @@ typedef struct lk_grid_opts {
 lk_status lk__grid_init(lk_grid *grid, const lk_graph *graph, const lk_grid_opts *opts) LK_CHECKED;
 void lk__grid_fini(lk_grid *grid);
 
-/* The rank of the job that is the other one of a pair: stage s of this replica. */
-int lk__grid_rank(const lk_grid *grid, int replica, int stage);
-
 #endif

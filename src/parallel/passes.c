@@ -40,6 +40,7 @@ static lk_status receive(lk_engine *engine, lk_tensor tensor, size_t n, int from
     if (!tensor.data || n == 0)
         return LK_OK;
     lk_request *request = NULL;
+    LK_TRY(engine->dev->type->sync(engine->dev));
     LK_TRY(lk_recv(engine->grid.pipeline, as_data(tensor, n), from, &request));
     return await(engine, &request);
 }

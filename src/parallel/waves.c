@@ -75,7 +75,7 @@ lk_status lk__waves_create(const lk_waves_opts *opts, lk_waves **out)
     waves->capacity = all;
     if (opts->micro_batch && opts->micro_batch < all)
         waves->capacity = lk__max_size(opts->micro_batch, lk__shards_most(opts->batch, opts->shards, 1));
-    waves->one_wave = waves->capacity == all;
+    waves->single = waves->capacity == all;
     LK_TRY_GOTO(plan_roots(waves, opts), destroy_waves);
     LK_TRY_GOTO(plan_own(waves), destroy_waves);
     *out = waves;
@@ -146,7 +146,7 @@ void lk__waves_cut(lk_waves *waves, size_t batch)
     waves->count = 0;
     for (int first = waves->first; first < waves->last; waves->count++) {
         waves->wave_shard[waves->count] = first;
-        first = waves->one_wave ? waves->last : wave_end(waves, first);
+        first = waves->single ? waves->last : wave_end(waves, first);
     }
     waves->wave_shard[waves->count] = waves->last;
     for (int i = 0; i < waves->count; i++)

@@ -16,7 +16,7 @@ typedef struct lk_waves_opts {
 typedef struct lk_waves {
     int shards, first, last; /* of the run, and this rank's range */
     size_t capacity;         /* samples in a wave at most */
-    bool one_wave;           /* capacity is enough for all */
+    bool single;             /* a step is one wave */
     int own_roots;           /* partial sums that the rank's range leaves */
     int most_roots;          /* alive at once after any of its shards */
     int all_roots;           /* left by all ranks */

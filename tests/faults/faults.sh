@@ -4,20 +4,7 @@
 # are missing. In each case: the right message, in time, and nothing left behind.
 set -u
 PATH=$PATH:/usr/sbin:/sbin
-# A network and a /dev/shm of its own show what is left, and keep strangers away
-# from others. Without the right to have them the test does with the machine's.
-if [ -z "${FAULTS_APART:-}" ]; then
-    export FAULTS_APART=no
-    for flags in -mn -rmn; do
-        if unshare $flags sh -c 'ip link set lo up && mount -t tmpfs none /dev/shm' 2>/dev/null; then
-            FAULTS_APART=yes
-            exec unshare $flags bash "$0" "$@"
-        fi
-    done
-    echo "no namespaces here: the cases share this machine's network and /dev/shm"
-elif [ "$FAULTS_APART" = yes ]; then
-    ip link set lo up && mount -t tmpfs none /dev/shm || exit 1
-fi
+source "$(dirname "$(realpath "$0")")/apart.sh"
 program=$(realpath "$1") victim=$(realpath "$2") stranger=$(realpath "$3")
 source "$(dirname "$(realpath "$0")")/common.sh"
 trap clean_up EXIT

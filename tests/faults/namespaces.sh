@@ -224,6 +224,129 @@ nodes_absent() { # node 1 never comes
     said err.0 "node 1"
 }
 
+# ---- training --------------------------------------------------------------------
+
+# What one process makes of it is in the folder of all cases.
+task=(--model cnn --batch-size 32 --max-steps 4 --quiet --log-interval 1 --no-test --optimizer adam)
+long=(--model cnn --quiet --log-ranks all --log-interval 1 --no-test)
+losses() { sed -n 's/^\(\[[^]]*\] \)\?\(Train Epoch\|State hash\)/\2/p' "$@"; }
+train_alone() {
+    "$program" train "${task[@]}" --save-model "$scratch/alone.safetensors" >"$scratch/alone.out" 2>&1 &&
+        [ "$(losses "$scratch/alone.out" | wc -l)" -eq 5 ]
+}
+# spread_training INIT LAYOUT OPTIONS...: a process on each host of LAYOUT.
+spread_training() {
+    local init=$1 layout=($2) r
+    shift 2
+    pids=()
+    for r in "${!layout[@]}"; do
+        (on "${layout[r]}" "$program" train --init-method "$init" --rank "$r" --world-size ${#layout[@]} "$@" \
+            >"out.$r" 2>"err.$r" </dev/null) &
+        pids+=($!)
+    done
+}
+# launch_training NPROC OPTIONS...: a node with so many ranks on each host.
+launch_training() {
+    local nproc=$1 k
+    shift
+    pids=()
+    for ((k = 0; k < hosts; k++)); do
+        (on $((k + 1)) "$program" train --nnodes "$hosts" --node-rank "$k" -n "$nproc" "$@" \
+            >"out.$k" 2>"err.$k" </dev/null) &
+        pids+=($!)
+    done
+}
+# trained WORLD: rank 0 tells what one process told, and so many models are its.
+trained() {
+    local r difference
+    gathered 0
+    cmp -s <(losses "$scratch/alone.out") <(losses out.0) || complain "other losses than in one process"
+    for ((r = 0; r < $1; r++)); do
+        difference=$("$program" compare "$scratch/alone.safetensors" "model_$r.safetensors" 2>&1) ||
+            complain "the model of rank $r is another: $difference"
+        [ -z "$difference" ] || complain "compare says: $difference"
+    done
+    [ "$(ls model_*)" = "$(seq -f 'model_%g.safetensors' 0 $(($1 - 1)) | sort)" ] || complain "not $1 models"
+    grep -q "[ ,]$1 ranks over " out.0 || complain "not $1 ranks"
+}
+each_saves=(--save-model "model_{rank}.safetensors")
+train_by_hand() { # INIT LAYOUT OPTIONS...
+    local layout=($2)
+    spread_training "$1" "$2" "${task[@]}" "${each_saves[@]}" --timeout 20 "${@:3}"
+    trained ${#layout[@]}
+}
+train_through_file() { # LAYOUT OPTIONS...
+    train_by_hand "file://$PWD/meeting" "$@"
+    [ ! -e meeting ] || complain "the file is left"
+}
+train_nested() { # OPTIONS...
+    spread_training "tcp://$net.3:29500" "3 1 2" "${task[@]}" "${each_saves[@]}" --timeout 20 --parallel dp \
+        --devices cpu:0,cpu:1 "$@"
+    trained 6
+}
+train_nodes() { # NPROC OPTIONS...
+    launch_training "$1" "${task[@]}" "${each_saves[@]}" --timeout 20 "${@:2}"
+    trained $(($1 * hosts))
+}
+rank_trains() { cat out* | grep -q "\[rank $1\] Train Epoch: 1 \[[1-9]"; }
+all_train() { # WORLD
+    local r
+    for ((r = 0; r < $1; r++)); do
+        rank_trains $r || return 1
+    done
+}
+# end_of_cut WORLD HOST: cuts it off in mid-training; all end, with something wrong.
+end_of_cut() {
+    local begin us k
+    until_true 30 all_train "$1" || complain "not all ranks train"
+    begin=$EPOCHREALTIME
+    cut "$2"
+    for k in "${!pids[@]}"; do
+        wait "${pids[k]}"
+        status=$?
+        [ $status -ne 0 ] || complain "process $k: exit status 0"
+    done
+    ended=$EPOCHREALTIME
+    mend "$2"
+    us=$((${ended/./} - ${begin/./}))
+    echo "$us" >cut_us
+    ((us < $3)) || complain "took $us us"
+}
+train_cut() { # LAYOUT HOST OPTIONS...
+    local layout=($1) r
+    spread_training "tcp://$net.1:29500" "$1" "${long[@]}" --timeout 8 "${@:3}"
+    end_of_cut ${#layout[@]} "$2" 12000000
+    for r in "${!layout[@]}"; do
+        tail -n 1 "err.$r" | grep -Eq 'lockstep: rank [0-9]+ \(host host[0-9], pid [0-9]+\) cannot be reached' ||
+            complain "rank $r does not tell who cannot be reached: $(tail -n 1 "err.$r")"
+    done
+}
+train_nodes_cut() { # HOST
+    local k
+    launch_training 1 "${long[@]}" --master-addr "$net.1" --timeout 8
+    end_of_cut 3 "$1" 20000000
+    for k in 0 1 2; do
+        tail -n 1 "err.$k" | grep -q "^lockstep train: node [0-2] (host host[1-3]) disappeared" ||
+            complain "node $k does not name one that is lost: $(tail -n 1 "err.$k")"
+    done
+}
+# A rank of another host is killed: all nodes tell it last.
+train_nodes_kill() { # RANK OPTIONS...
+    local k pid
+    launch_training 2 "${long[@]}" --master-addr "$net.1" --timeout 20 "${@:2}"
+    until_true 30 all_train 6 || complain "not all ranks train"
+    pid=$(cat out* | sed -n "s/.*\[rank $1\] host .* pid \([0-9]*\),.*/\1/p")
+    echo "$EPOCHREALTIME" >"fault.$1"
+    kill -KILL "$pid"
+    gathered 137
+    took "$1"
+    for k in 0 1 2; do
+        grep -v '^ \|^its last' "err.$k" | tail -n 1 |
+            grep -q "^lockstep train: rank $1 on host host[1-3] (pid $pid) was killed by SIGKILL" ||
+            complain "node $k does not tell the cause last"
+    done
+}
+
 make_hosts || { echo "FAILED: cannot make hosts"; exit 1; }
 before="$(listening) $(segments)"
 side_by_side=1 # they share the hosts' ports
@@ -259,4 +382,25 @@ with cut-2-barrier partition "1 2 3" tcp barrier 2
 with nodes-cut-2 nodes_cut 2
 with nodes-cut-1 nodes_cut 1
 leftovers "partitions"
+train_alone || { echo "FAILED: one process does not train"; exit 1; }
+for way in tcp auto; do
+    with "train-hand-$way" train_by_hand "tcp://$net.1:29500" "1 2 3" --backend $way
+    with "train-hand-5-$way" train_by_hand "tcp://$net.2:29500" "2 1 3 1 2" --backend $way
+    with "train-file-$way" train_through_file "3 2 1" --backend $way
+    with "train-nested-$way" train_nested --backend $way
+    with "train-stages-$way" train_by_hand "tcp://$net.1:29500" "1 2 3" --backend $way --stages 3
+    with "train-grid-$way" train_through_file "1 2 3 3" --backend $way --stages 2 --pipelined
+    with "train-nodes-$way" train_nodes 2 --backend $way --master-addr "$net.1"
+    with "train-nodes-stages-$way" train_nodes 1 --backend $way --master-addr "$net.1" --stages conv2,fc1 --pipelined
+done
+with train-nodes-file train_nodes 1 --init-method "file:///run/meeting"
+with train-nodes-init train_nodes 2 --init-method "tcp://$net.1:29600" --bucket-mb .0625
+leftovers "training that ends well"
+with train-cut-2-tcp train_cut "1 2 3" 2 --backend tcp
+with train-cut-1-auto train_cut "1 2 3 3" 1 --backend auto
+with train-cut-stages train_cut "1 2 3" 2 --stages 3 --pipelined
+with train-nodes-cut-3 train_nodes_cut 3
+with train-nodes-kill-3 train_nodes_kill 3
+with train-nodes-kill-0 train_nodes_kill 0 --stages 2
+leftovers "training that ends badly"
 summary

@@ -1,0 +1,276 @@
+/* build.c - putting an engine together: options, ranks, memory. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/pool.h"
+#include "parallel/agree.h"
+#include "parallel/engine_impl.h"
+#include "parallel/pipeline.h"
+#include "parallel/replicas.h"
+
+enum { DEFAULT_SHARDS = 16, MAX_THREADS = 1024, DEFAULT_CHECK_EVERY = 100, WAVES_A_STAGE = 4 };
+
+static const size_t DEFAULT_BUCKET = (size_t)4 << 20;
+
+static lk_status check_opts(const lk_engine_opts *opts)
+{
+    if (opts->batch < 1 || opts->batch > UINT32_MAX)
+        return lk__fail(LK_STATUS_USAGE, "a batch of %zu samples; 1 to %u are possible", opts->batch, UINT32_MAX);
+    if (opts->shards < 1 || opts->shards > LK_MAX_SHARDS)
+        return lk__fail(LK_STATUS_USAGE, "--shards %d is not in 1 to %d", opts->shards, LK_MAX_SHARDS);
+    if (opts->bn != LK_BN_BATCH && opts->bn != LK_BN_SHARD)
+        return lk__fail(LK_STATUS_USAGE, "there is no BatchNorm mode %d", (int)opts->bn);
+    if (!isfinite(opts->clip_norm) || opts->clip_norm < 0)
+        return lk__fail(LK_STATUS_USAGE, "--clip-norm %g must be a number not below 0", opts->clip_norm);
+    return LK_OK;
+}
+
+static lk_engine_opts with_defaults(const lk_engine_opts *opts)
+{
+    lk_engine_opts full = *opts;
+    if (!full.device)
+        full.device = "cpu";
+    if (!full.shards)
+        full.shards = DEFAULT_SHARDS;
+    if (!full.optimizer)
+        full.optimizer = "sgd";
+    if (!full.bucket_bytes)
+        full.bucket_bytes = DEFAULT_BUCKET;
+    if (!full.check_every)
+        full.check_every = DEFAULT_CHECK_EVERY;
+    return full;
+}
+
+enum { NUMBER_TEXT = 32 };
+
+/* The shortest text that is read as the same number again. */
+static const char *number_text(double value, char text[NUMBER_TEXT])
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, NUMBER_TEXT, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    return text;
+}
+
+/* What must be the same at all ranks: the result's, and the order of calls. */
+static lk_status agree_options(lk_engine *engine)
+{
+    const lk_engine_opts *opts = &engine->opts;
+    char lines[LK_AGREED_TEXT], lr[NUMBER_TEXT], clip[NUMBER_TEXT], bucket[NUMBER_TEXT];
+    if (!opts->group || lk_group_size(opts->group) == 1)
+        return LK_OK;
+    snprintf(lines, sizeof lines,
+             "a model of %d layers with %zu parameters (hash %016llx)\n--batch-size %zu\n--shards %d\n--seed "
+             "%llu\n--optimizer "
+             "%.200s\n--lr %s\n--bn %s\n--clip-norm %s\n--micro-batch %zu\n--bucket-mb %s\n--stages "
+             "%.200s\n--pipelined %s\n--check-every %d\nallow_nonfinite %d\n",
+             engine->graph->count, lk_graph_parameters(engine->graph),
+             (unsigned long long)lk__graph_hash(engine->graph), opts->batch, opts->shards,
+             (unsigned long long)opts->seed, opts->optimizer, number_text(opts->lr, lr),
+             opts->bn == LK_BN_BATCH ? "batch" : "shard", number_text(opts->clip_norm, clip), opts->micro_batch,
+             number_text((double)opts->bucket_bytes / (1 << 20), bucket), opts->stages ? opts->stages : "1",
+             opts->pipelined ? "on" : "off", opts->check_every, opts->allow_nonfinite);
+    return lk__agree_lines(opts->group, lines, &engine->agreed);
+}
+
+static lk_status open_device(lk_engine *engine)
+{
+    lk_engine_opts *opts = &engine->opts;
+    int part = lk__cores() / engine->grid.sharers;
+    if (opts->threads < 0 || opts->threads > MAX_THREADS)
+        return lk__fail(LK_STATUS_USAGE, "--threads %d is not in 1 to %d", opts->threads, MAX_THREADS);
+    if (!opts->threads)
+        opts->threads = part > 0 ? part : 1;
+    lk_device_opts device = {.threads = opts->threads, .sharers = engine->grid.sharers};
+    LK_TRY(lk__device_open(opts->device, &device, &engine->dev));
+    if (engine->grid.world && !engine->dev->type->host_memory)
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "ranks cannot share work on device '%s': groups reach the host's memory only", opts->device);
+    return LK_OK;
+}
+
+/* Enough waves to keep all stages busy most of the time, where the user does not
+ * say. */
+static size_t choose_micro_batch(const lk_engine *engine, bool one_wave)
+{
+    const lk_engine_opts *opts = &engine->opts;
+    size_t waves = (size_t)(WAVES_A_STAGE * engine->grid.stages * engine->grid.replicas);
+    if (one_wave)
+        return 0;
+    if (opts->micro_batch || !opts->pipelined)
+        return opts->micro_batch;
+    return lk__max_size(1, opts->batch / waves);
+}
+
+static lk_status plan_waves(lk_engine *engine)
+{
+    const lk_grid *grid = &engine->grid;
+    bool one_wave = engine->opts.bn == LK_BN_BATCH && lk__graph_has_sums(engine->graph);
+    lk_waves_opts opts = {.shards = engine->opts.shards,
+                          .bounds = grid->bounds,
+                          .replicas = grid->replicas,
+                          .replica = grid->replica,
+                          .batch = engine->opts.batch,
+                          .micro_batch = choose_micro_batch(engine, one_wave)};
+    LK_TRY(lk__waves_create(&opts, &engine->waves));
+    lk_waves *waves = engine->waves;
+    int most = waves->single ? 1 : waves->last - waves->first;
+    engine->lane_count = lk__pipeline_ahead(grid->stages, grid->stage, most - 1, engine->opts.pipelined) + 1;
+    return LK_ALLOC((size_t)(waves->last - waves->first), "results", &engine->leaves);
+}
+
+/* Where ranks of this host can read each other's gradients in place, if the host
+ * can. */
+static lk_status alloc_grads(lk_engine *engine)
+{
+    const lk_waves *waves = engine->waves;
+    int slots = waves->single ? waves->own_roots : waves->most_roots;
+    size_t bytes = lk__max_size(engine->params->count, 1) * (size_t)slots * sizeof(float);
+    if (engine->grid.sums && engine->dev->type->host_memory) {
+        LK_TRY(lk_group_alloc(engine->grid.sums, bytes, (void **)&engine->params->grads));
+    } else {
+        LK_TRY(engine->dev->type->alloc(engine->dev, bytes, "gradients", (void **)&engine->grads));
+        engine->params->grads = engine->grads;
+    }
+    return LK_OK;
+}
+
+static lk_status build_params(lk_engine *engine)
+{
+    const lk_grid *grid = &engine->grid;
+    LK_TRY(lk__params_create(engine->graph, engine->dev, grid->first_layer, grid->last_layer, &engine->params));
+    LK_TRY(lk__params_init(engine->params, engine->opts.seed));
+    LK_TRY(alloc_grads(engine));
+    lk_buckets_opts buckets = {.group = grid->sums,
+                               .bounds = grid->bounds,
+                               .params = engine->params,
+                               .roots = engine->waves->own_roots,
+                               .bytes = engine->opts.bucket_bytes,
+                               .check = !engine->opts.allow_nonfinite};
+    LK_TRY(lk__buckets_create(&buckets, &engine->buckets));
+    return lk__optim_create(engine->opts.optimizer, engine->opts.lr, engine->dev, engine->params->count,
+                            &engine->optim);
+}
+
+static lk_status build_plan(lk_engine *engine)
+{
+    const lk_waves *waves = engine->waves;
+    lk_plan_opts opts = {.first = engine->grid.first_layer,
+                         .last = engine->grid.last_layer,
+                         .capacity = waves->capacity,
+                         .lanes = engine->lane_count,
+                         .shards = waves->last - waves->first,
+                         .slots = waves->most_roots,
+                         .all_roots = waves->all_roots,
+                         .total_slots = waves->total_slots,
+                         .hooks = lk__pass_hooks(engine)};
+    return lk__plan_create(engine->graph, engine->params, &opts, &engine->plan);
+}
+
+static lk_status alloc_lanes(lk_engine *engine)
+{
+    size_t capacity = engine->waves->capacity;
+    lk_device *dev = engine->dev;
+    LK_TRY(LK_ALLOC((size_t)engine->lane_count, "waves", &engine->lanes));
+    for (int i = 0; i < engine->lane_count; i++) {
+        lk_lane *lane = &engine->lanes[i];
+        LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->ids, "sample ids", (void **)&lane->ids));
+        LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->labels, "labels", (void **)&lane->labels));
+        LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->correct, "results", (void **)&lane->correct));
+        LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->loss, "losses", (void **)&lane->loss));
+    }
+    return LK_OK;
+}
+
+static lk_status build(lk_engine *engine, const lk_graph *graph)
+{
+    const lk_engine_opts *opts = &engine->opts;
+    lk_grid_opts grid = {.world = opts->group, .stages = opts->stages, .shards = opts->shards};
+    LK_TRY(lk__graph_copy(graph, &engine->graph));
+    LK_TRY(agree_options(engine));
+    LK_TRY(check_opts(opts));
+    LK_TRY(lk__grid_init(&engine->grid, engine->graph, &grid));
+    LK_TRY(open_device(engine));
+    LK_TRY(plan_waves(engine));
+    LK_TRY(build_params(engine));
+    LK_TRY(build_plan(engine));
+    LK_TRY(alloc_lanes(engine));
+    return engine->grid.sums ? lk__replicas_start(engine->grid.sums, engine->params) : LK_OK;
+}
+
+/* A failure of this rank's own must not leave the others waiting. What the
+ * options say is wrong, before the ranks have a grid, is wrong at every rank. */
+lk_status lk__engine_tell(const lk_engine *engine, lk_status status)
+{
+    char detail[LK_AGREED_TEXT];
+    lk_group *world = engine->grid.world;
+    if (!world && status != LK_STATUS_USAGE)
+        world = engine->opts.group;
+    if (status == LK_OK || status == LK_STATUS_PEER || !world)
+        return status;
+    snprintf(detail, sizeof detail, "%s", lk_error_detail());
+    lk_group_abort(world, detail);
+    return lk__fail(status, "%s", detail);
+}
+
+bool lk__engine_agreed(const lk_engine *engine)
+{
+    return engine->agreed;
+}
+
+lk_status lk_engine_create(const lk_graph *graph, const lk_engine_opts *opts, lk_engine **out)
+{
+    lk_engine_opts full = with_defaults(opts);
+    LK_TRY(lk_graph_check(graph));
+    lk_engine *engine;
+    LK_TRY(LK_ALLOC(1, "engine", &engine));
+    engine->opts = full;
+    lk_status status = build(engine, graph);
+    if (status != LK_OK) {
+        if (!engine->agreed)
+            status = lk__engine_tell(engine, status);
+        lk_engine_destroy(engine);
+        return status;
+    }
+    *out = engine;
+    return LK_OK;
+}
+
+static void destroy_lanes(lk_engine *engine)
+{
+    const lk_device_type *type = engine->dev->type;
+    for (int i = 0; engine->lanes && i < engine->lane_count; i++) {
+        type->free(engine->dev, engine->lanes[i].loss);
+        type->free(engine->dev, engine->lanes[i].correct);
+        type->free(engine->dev, engine->lanes[i].labels);
+        type->free(engine->dev, engine->lanes[i].ids);
+    }
+    lk__free(engine->lanes);
+}
+
+void lk_engine_destroy(lk_engine *engine)
+{
+    if (!engine)
+        return;
+    lk__free(engine->correct);
+    lk__free(engine->loss);
+    lk__free(engine->leaves);
+    /* First the groups: other ranks may be reading what this one lends them. */
+    lk__grid_fini(&engine->grid);
+    lk__plan_destroy(engine->plan);
+    lk__optim_destroy(engine->optim);
+    lk__buckets_destroy(engine->buckets);
+    lk__params_destroy(engine->params);
+    lk__waves_destroy(engine->waves);
+    if (engine->dev) {
+        destroy_lanes(engine);
+        engine->dev->type->free(engine->dev, engine->grads);
+    }
+    lk__device_close(engine->dev);
+    lk_graph_destroy(engine->graph);
+    lk__free(engine);
+}
