@@ -199,7 +199,10 @@ static lk_status build(lk_engine *engine, const lk_graph *graph)
     LK_TRY(build_params(engine));
     LK_TRY(build_plan(engine));
     LK_TRY(alloc_lanes(engine));
-    return engine->grid.sums ? lk__replicas_start(engine->grid.sums, engine->params) : LK_OK;
+    if (engine->grid.sums)
+        LK_TRY(lk__replicas_start(engine->grid.sums, engine->params));
+    /* No rank has an engine unless all have. */
+    return engine->grid.world ? lk_barrier(engine->grid.world, NULL) : LK_OK;
 }
 
 /* A failure of this rank's own must not leave the others waiting. What the

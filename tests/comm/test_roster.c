@@ -138,7 +138,9 @@ static void test_exchange_breaks(void **state)
     lk_roster *roster = make(2, 2);
     assert_false(lk__roster_give(roster, 0, 0, "abcd", 4));
     assert_false(lk__roster_give(roster, 1, 0, "ab", 2));
-    assert_verdict(roster, LK_STATUS_MISMATCH, "rank 1 (host h101, pid 101) gave 2 bytes to exchange 0, the others 4");
+    assert_verdict(roster, LK_STATUS_MISMATCH,
+                   "rank 1 (host h101, pid 101) gave 2 bytes to exchange 0, the others 4: "
+                   "have all the same --backend and version?");
     lk__roster_destroy(roster);
 
     roster = make(2, 2);
