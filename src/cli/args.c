@@ -178,18 +178,16 @@ static const lk_foreign_option run_foreign[] = {
     {NULL, NULL},
 };
 
-#define NODE_LINE "lockstep train --nnodes 2 --node-rank 1 --master-addr HOST -n 4"
-
 static const lk_foreign_option train_foreign[] = {
-    {"-nr", "write --node-rank: " NODE_LINE},
-    {"--nr", "write --node-rank: " NODE_LINE},
-    {"-ip", "write --master-addr: " NODE_LINE},
-    {"--nodes", "write --nnodes: " NODE_LINE},
+    {"-nr", "write --node-rank: " LK_NODE_LINE},
+    {"--nr", "write --node-rank: " LK_NODE_LINE},
+    {"-ip", "write --master-addr: " LK_NODE_LINE},
+    {"--nodes", "write --nnodes: " LK_NODE_LINE},
     {"-g", "write -n for the ranks on this node: lockstep train -n 4"},
     {"--gpus", "write -n for the ranks on this node: lockstep train -n 4"},
-    {"--port", "write --master-port: " NODE_LINE " --master-port 29500"},
+    {"--port", "write --master-port: " LK_NODE_LINE " --master-port 29500"},
     {"--local-rank", "leave it out: LOCAL_RANK is in the environment"},
-    {"--dist-url", "write --init-method: lockstep train --init-method tcp://HOST:PORT --rank 0 --world-size 2"},
+    {"--dist-url", "write --init-method: " LK_HAND_LINE},
     {"--dist-backend", "write --backend: lockstep train -n 4 --backend auto"},
     {NULL, NULL},
 };

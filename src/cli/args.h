@@ -31,6 +31,10 @@ typedef struct lk_run_args {
     bool nnodes_given, node_rank_given, bind_given, rank_given;
 } lk_run_args;
 
+/* Whole lines for messages: ranks of two nodes, and ranks started by hand. */
+#define LK_NODE_LINE "lockstep train --nnodes 2 --node-rank 1 --master-addr HOST -n 4"
+#define LK_HAND_LINE "lockstep train --init-method tcp://HOST:PORT --rank 0 --world-size 2"
+
 /* Places in the choices of --parallel. */
 typedef enum lk_parallel {
     LK_PARALLEL_AUTO,

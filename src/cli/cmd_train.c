@@ -12,8 +12,8 @@
 #include "cli/mode.h"
 #include "cli/report.h"
 
-/* Seconds that a rank with nothing new to say leaves to the one that failed
- * first, so that its launcher hears that one and ends this one meanwhile. */
+/* How long a rank with nothing new to say waits, so that its launcher hears the one
+ * that failed first and ends this one meanwhile. */
 static const long LINGER_NS = 500 * 1000 * 1000;
 
 enum { SHOWN_CALLS = 5 };
@@ -98,12 +98,13 @@ static int run_ranks(train_command *t)
     lk_report reports[LK_DEVICES_MAX];
     lk_train_events events[LK_DEVICES_MAX];
     const char *devices[LK_DEVICES_MAX];
+    lk_screen screen = {.lock = PTHREAD_MUTEX_INITIALIZER, .terminal = isatty(STDERR_FILENO) == 1};
     for (int i = 0; i < t->devices.count; i++) {
         reports[i] = (lk_report){.args = args,
                                  .parallel = t->mode.parallel,
                                  .data_given = t->data_given,
                                  .exec_at = t->exec_at,
-                                 .terminal = isatty(STDERR_FILENO) == 1};
+                                 .screen = &screen};
         events[i] = lk__report_events(&reports[i]);
         devices[i] = t->devices.name[i];
     }
@@ -117,7 +118,7 @@ static int run_ranks(train_command *t)
     lk_train_result result;
     lk_train_failure failure;
     lk_status status = lk__train(&ranks, &result, &failure);
-    lk__report_clear(&reports[0]);
+    lk__screen_clear(&screen);
     if (status == LK_OK)
         return LK_EXIT_DONE;
     int code = fail(t, status, &failure);
@@ -125,11 +126,24 @@ static int run_ranks(train_command *t)
     return code;
 }
 
+/* What would be ignored is refused. */
+static lk_status check_backend(const train_command *t)
+{
+    if (!t->args->backend || t->join.way != LK_JOIN_ALONE || t->devices.count == 1)
+        return LK_OK;
+    return lk__fail(LK_STATUS_USAGE,
+                    "--backend %s is for ranks of several processes, and threads of one process need no backend: leave "
+                    "it out, or start processes with -n 2",
+                    t->args->backend);
+}
+
 static int train_here(train_command *t)
 {
     lk_status status = take_devices(t, t->join.local_rank, t->join.local_size);
     if (status == LK_OK)
         status = choose_mode(t, t->join.processes, t->devices.count);
+    if (status == LK_OK)
+        status = check_backend(t);
     if (status != LK_OK)
         return fail_setup(t, status);
     if (*t->mode.whole)
@@ -160,6 +174,14 @@ static lk_status check_ranks(train_command *t, const lk_run_opts *opts)
     return opts->nnodes == 1 ? choose_mode(t, opts->nproc, t->devices.count) : LK_OK;
 }
 
+/* One rank needs no launcher, unless there is something that only a launcher
+ * does or checks. */
+static bool needs_launcher(const train_command *t, const lk_run_opts *opts)
+{
+    return opts->nproc > 1 || opts->nnodes > 1 || opts->init_method || opts->master_addr || opts->master_port ||
+           t->args->run.bind_given;
+}
+
 static int launch(train_command *t)
 {
     lk_run_opts opts;
@@ -168,7 +190,7 @@ static int launch(train_command *t)
         status = check_ranks(t, &opts);
     if (status != LK_OK)
         return lk__cli_fail(status);
-    if (opts.nproc == 1 && opts.nnodes == 1) {
+    if (!needs_launcher(t, &opts)) {
         t->join.way = LK_JOIN_ALONE;
         return train_here(t);
     }

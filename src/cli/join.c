@@ -8,9 +8,6 @@
 #include "comm/rendezvous.h"
 #include "comm/transport.h"
 
-#define HAND_LINE "lockstep train --init-method tcp://HOST:PORT --rank 0 --world-size 2"
-#define NODE_LINE "lockstep train --nnodes 2 --node-rank 0 --master-addr HOST -n 4"
-
 /* A variable's whole number, or -1. */
 static int read_variable(const char *name)
 {
@@ -50,7 +47,7 @@ static lk_status check_launch(const lk_run_args *run)
     if (run->rank_given || run->world_size)
         return lk__fail(LK_STATUS_USAGE,
                         "train: %s is for ranks that are started by hand, -n and --nnodes start them; give one or the "
-                        "other: " HAND_LINE ", or " NODE_LINE,
+                        "other: " LK_HAND_LINE ", or " LK_NODE_LINE,
                         run->rank_given ? "--rank" : "--world-size");
     return LK_OK;
 }
@@ -65,8 +62,8 @@ static lk_status check_not_launch(const lk_run_args *run)
                                             : NULL;
     if (!flag)
         return LK_OK;
-    return lk__fail(LK_STATUS_USAGE, "train: %s is for ranks that this command starts; add -n or --nnodes: " NODE_LINE,
-                    flag);
+    return lk__fail(LK_STATUS_USAGE,
+                    "train: %s is for ranks that this command starts; add -n or --nnodes: " LK_NODE_LINE, flag);
 }
 
 static lk_status check_hand(const lk_run_args *run)
@@ -78,8 +75,8 @@ static lk_status check_hand(const lk_run_args *run)
                             run->world_size);
         return LK_OK;
     }
-    return lk__fail(LK_STATUS_USAGE, "train: %s is missing; a rank that is started by hand needs all three: " HAND_LINE,
-                    missing);
+    return lk__fail(LK_STATUS_USAGE,
+                    "train: %s is missing; a rank that is started by hand needs all three: " LK_HAND_LINE, missing);
 }
 
 /* env:// and a rank of the command line: two answers to one question. */
@@ -88,12 +85,12 @@ static lk_status check_env(const lk_run_args *run)
     if (run->rank_given || run->world_size)
         return lk__fail(LK_STATUS_USAGE,
                         "train: %s and env:// contradict each other: with env:// RANK and WORLD_SIZE are variables; "
-                        "give one or the other: " HAND_LINE,
+                        "give one or the other: " LK_HAND_LINE,
                         run->rank_given ? "--rank" : "--world-size");
     if (!in_job())
         return lk__fail(LK_STATUS_USAGE,
                         "train: --init-method env:// needs the variables that a launcher sets (RANK, WORLD_SIZE, "
-                        "MASTER_ADDR, MASTER_PORT): lockstep train -n 4, or " HAND_LINE);
+                        "MASTER_ADDR, MASTER_PORT): lockstep train -n 4, or " LK_HAND_LINE);
     return LK_OK;
 }
 

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "parallel/cut.h"
+
 static lk_parallel guess(const lk_mode_facts *facts)
 {
     if (facts->stages)
@@ -36,7 +38,7 @@ static lk_status check_dp(const lk_mode_facts *facts)
 
 static lk_status check_pp(const lk_mode_facts *facts)
 {
-    int ranks = facts->processes * facts->devices, stages = lk__stage_count(facts->stages);
+    int ranks = facts->processes * facts->devices, stages = lk__cut_count(facts->stages);
     if (!facts->stages && ranks == 1)
         return lk__fail(LK_STATUS_USAGE,
                         "--parallel pp needs a rank for every stage, and there is one: lockstep train -n 2 --parallel "

@@ -23,11 +23,31 @@ static double rate(size_t samples, double seconds)
     return seconds > 0 ? (double)samples / seconds : 0;
 }
 
-void lk__report_clear(lk_report *report)
+void lk__screen_clear(lk_screen *screen)
 {
-    if (report->drawn)
+    if (screen->drawn)
         fputs("\r\033[K", stderr);
-    report->drawn = false;
+    screen->drawn = false;
+}
+
+static bool prints_own(const lk_report *report)
+{
+    return report->args->log_ranks == LK_LOG_RANKS_ALL;
+}
+
+/* Before and after the lines of a rank; false when it has none to print. */
+static bool begin_lines(lk_report *report)
+{
+    if (report->rank != 0 && !prints_own(report))
+        return false;
+    pthread_mutex_lock(&report->screen->lock);
+    lk__screen_clear(report->screen);
+    return true;
+}
+
+static void end_lines(lk_report *report)
+{
+    pthread_mutex_unlock(&report->screen->lock);
 }
 
 static void json_layout(cJSON *line, const lk_report *report, const lk_train_start *start)
@@ -40,6 +60,7 @@ static void json_layout(cJSON *line, const lk_report *report, const lk_train_sta
     cJSON *names = cJSON_AddArrayToObject(line, "stages_begin");
     for (int i = 1; i < place->layout.stages; i++)
         cJSON_AddItemToArray(names, cJSON_CreateString(start->cuts[i - 1]));
+    cJSON_AddBoolToObject(line, "one_wave", place->layout.one_wave);
     cJSON_AddStringToObject(line, "transport", place->transport);
     cJSON_AddNumberToObject(line, "better_shards", start->better_shards);
 }
@@ -112,7 +133,8 @@ static void print_hints(const lk_report *report, const lk_train_start *start)
         printf("%s here: BatchNorm under --bn batch needs the whole batch at once\n",
                opts->micro_batch ? "--micro-batch has no effect" : "--accumulate saves no memory");
     if (start->better_shards % (int)opts->accumulate == 0 && start->better_shards)
-        printf("%d shards cannot be shared evenly by %d replicas: --shards %d is faster, with a result of its own\n",
+        printf("%d shards are not %d replicas times a power of two, so that replicas exchange several partial sums: "
+               "--shards %d is faster, with a result of its own\n",
                opts->shards, layout->replicas, start->better_shards / (int)opts->accumulate);
 }
 
@@ -135,13 +157,6 @@ static void text_start(const lk_report *report, const lk_train_start *start)
     print_hints(report, start);
 }
 
-static bool prints_own(const lk_report *report)
-{
-    return report->args->log_ranks == LK_LOG_RANKS_ALL;
-}
-
-/* Lines that are put together of pieces stay whole among those of other ranks of
- * this process. */
 static void on_start(void *arg, const lk_train_start *start)
 {
     lk_report *report = arg;
@@ -151,12 +166,13 @@ static void on_start(void *arg, const lk_train_start *start)
     report->rank = start->place.rank;
     report->ranks = start->place.ranks;
     report->stage = start->place.layout.stage;
-    flockfile(stdout);
+    if (!begin_lines(report))
+        return;
     if (report->rank == 0)
         (report->args->json ? json_start : text_start)(report, start);
-    funlockfile(stdout);
     if (prints_own(report))
         lk__report_rank_start(report, start);
+    end_lines(report);
 }
 
 static void json_step(const lk_train_step *step)
@@ -183,17 +199,20 @@ static void text_step(const lk_report *report, const lk_train_step *step)
 /* Redrawn in place on a terminal; elsewhere a plain line now and then. */
 static void progress(lk_report *report, const lk_train_step *step)
 {
-    double every = report->terminal ? redraw_every : line_every;
+    lk_screen *screen = report->screen;
+    double every = screen->terminal ? redraw_every : line_every;
     if (report->args->quiet || step->seconds - report->drawn_at < every)
         return;
     report->drawn_at = step->seconds;
     double left = step->seconds / (double)step->step * (double)(report->steps - step->step);
     unsigned long long eta = (unsigned long long)(left + 0.5);
+    pthread_mutex_lock(&screen->lock);
     fprintf(stderr, "%sepoch %zu, step %zu/%zu, loss %.4f, %.0f img/s, ETA %llu:%02llu:%02llu%s",
-            report->terminal ? "\r\033[K" : "", step->epoch, step->step, report->steps, step->metrics.loss,
+            screen->terminal ? "\r\033[K" : "", step->epoch, step->step, report->steps, step->metrics.loss,
             rate(step->samples, step->train_seconds), eta / 3600, eta / 60 % 60, eta % 60,
-            report->terminal ? "" : "\n");
-    report->drawn = report->terminal;
+            screen->terminal ? "" : "\n");
+    screen->drawn = screen->terminal;
+    pthread_mutex_unlock(&screen->lock);
 }
 
 static void on_step(void *arg, const lk_train_step *step)
@@ -201,14 +220,14 @@ static void on_step(void *arg, const lk_train_step *step)
     lk_report *report = arg;
     if (step->step == 1)
         report->first_step_s = lk__clock() - report->exec_at;
-    if (step->batch % report->args->log_interval == 0) {
-        lk__report_clear(report);
+    if (step->batch % report->args->log_interval == 0 && begin_lines(report)) {
         if (report->rank == 0 && report->args->json)
             json_step(step);
         else if (report->rank == 0)
             text_step(report, step);
         if (prints_own(report))
             lk__report_rank_step(report, step);
+        end_lines(report);
     }
     if (report->rank == 0)
         progress(report, step);
@@ -239,21 +258,25 @@ void lk__report_metrics(const lk_metrics *metrics, bool json)
         text_metrics(metrics);
 }
 
-static void on_test(void *arg, const lk_train_test *test)
+static void json_test(const lk_train_test *test)
 {
-    lk_report *report = arg;
-    lk__report_clear(report);
-    if (report->rank != 0)
-        return;
-    if (!report->args->json) {
-        text_metrics(&test->metrics);
-        return;
-    }
     cJSON *line = json_metrics(&test->metrics);
     cJSON_AddNumberToObject(line, "epoch", (double)test->epoch);
     cJSON_AddNumberToObject(line, "train_loss", test->train_loss);
     cJSON_AddNumberToObject(line, "seconds", test->seconds);
     lk__json_line(line);
+}
+
+static void on_test(void *arg, const lk_train_test *test)
+{
+    lk_report *report = arg;
+    if (report->rank != 0 || !begin_lines(report))
+        return;
+    if (report->args->json)
+        json_test(test);
+    else
+        text_metrics(&test->metrics);
+    end_lines(report);
 }
 
 static void json_end(const lk_report *report, const lk_train_result *result)
@@ -288,15 +311,15 @@ static void text_end(const lk_train_result *result)
 static void on_end(void *arg, const lk_train_result *result)
 {
     lk_report *report = arg;
-    lk__report_clear(report);
+    if (!begin_lines(report))
+        return;
     if (prints_own(report))
         lk__report_rank_end(report, result);
-    if (report->rank != 0)
-        return;
-    if (report->args->json)
+    if (report->rank == 0 && report->args->json)
         json_end(report, result);
-    else
+    else if (report->rank == 0)
         text_end(result);
+    end_lines(report);
 }
 
 lk_train_events lk__report_events(lk_report *report)

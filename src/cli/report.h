@@ -5,16 +5,25 @@
 #ifndef LK_CLI_REPORT_H
 #define LK_CLI_REPORT_H
 
+#include <pthread.h>
+
 #include "cli/args.h"
+
+/* Where the ranks of a process print: one at a time, since a line of any of them
+ * must first remove the progress line. */
+typedef struct lk_screen {
+    pthread_mutex_t lock;
+    bool terminal; /* stderr is one: progress is redrawn in place */
+    bool drawn;    /* a progress line is on the terminal's last line */
+} lk_screen;
 
 /* Of one rank. */
 typedef struct lk_report {
     const lk_args *args;
     lk_parallel parallel;
     bool data_given;
-    double exec_at;      /* when the program was started, on lk__clock() */
-    bool terminal;       /* stderr is one: progress is redrawn in place */
-    bool drawn;          /* a progress line is on the terminal's last line */
+    double exec_at; /* when the program was started, on lk__clock() */
+    lk_screen *screen;
     double drawn_at;     /* run seconds of the last progress */
     double first_step_s; /* from the program's start to the end of the first step */
     size_t train_count;
@@ -25,8 +34,9 @@ typedef struct lk_report {
 /* What rank 0 prints for all; nothing but its own lines at the others, and those
  * with --log-ranks all only. report must stay where it is. */
 lk_train_events lk__report_events(lk_report *report);
-/* Removes the progress line from the terminal. */
-void lk__report_clear(lk_report *report);
+/* Removes the progress line from the terminal; the caller has the lock, or is the
+ * only one. */
+void lk__screen_clear(lk_screen *screen);
 
 /* Lines of a rank's own. */
 void lk__report_rank_start(const lk_report *report, const lk_train_start *start);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "parallel/engine_impl.h"
 #include "train/parts.h"
 #include "train/start.h"
 
@@ -44,17 +45,37 @@ static lk_status alone(train_run *run, lk_status status)
     return lk__fail(status, "%s", why);
 }
 
-/* A failure in what all ranks do together; a machine's own troubles are its own
- * there, too. */
-static lk_status together(train_run *run, lk_status status)
+/* A failure that every rank finds by itself. */
+static lk_status alike(train_run *run, lk_status status)
 {
-    if (status == LK_STATUS_MEMORY || status == LK_STATUS_IO)
-        return alone(run, status);
-    run->fault = status == LK_STATUS_PEER ? LK_FAULT_PEER : LK_FAULT_COMMON;
+    run->fault = LK_FAULT_COMMON;
     return status;
 }
 
-static size_t round_up(size_t count, size_t parts)
+/* A failure of the engine, which has told the others of what is this rank's own.
+ * One that could not be created has compared its options with theirs. */
+static lk_status together(train_run *run, lk_status status)
+{
+    bool agreed =
+        run->engine ? lk__engine_agreed(run->engine) : status == LK_STATUS_USAGE || status == LK_STATUS_MISMATCH;
+    run->fault = status == LK_STATUS_PEER ? LK_FAULT_PEER : agreed ? LK_FAULT_COMMON : LK_FAULT_OWN;
+    return status;
+}
+
+/* What the engine is not given is compared before it compares the rest. */
+static lk_status compare_options(train_run *run)
+{
+    bool agreed = false;
+    if (run->place.ranks == 1)
+        return LK_OK;
+    lk_status status = lk__train_agree(run->rank, &agreed);
+    if (status != LK_OK && status != LK_STATUS_PEER && !agreed)
+        return alone(run, status);
+    run->fault = agreed ? LK_FAULT_COMMON : LK_FAULT_PEER;
+    return status;
+}
+
+static size_t divide_up(size_t count, size_t parts)
 {
     return (count + parts - 1) / parts;
 }
@@ -66,8 +87,8 @@ static size_t wave_samples(const train_run *run)
     const lk_train_opts *opts = run->opts;
     if (opts->micro_batch || opts->accumulate < 2)
         return opts->micro_batch;
-    int replicas = run->place.ranks / lk__stage_count(opts->stages);
-    return round_up(round_up(opts->batch, opts->accumulate), replicas > 0 ? (size_t)replicas : 1);
+    int replicas = run->place.ranks / lk__cut_count(opts->stages);
+    return divide_up(divide_up(opts->batch, opts->accumulate), replicas > 0 ? (size_t)replicas : 1);
 }
 
 static size_t batch_samples(const train_run *run)
@@ -97,7 +118,16 @@ static lk_status create_engine(train_run *run)
     };
     LK_TRY(lk_engine_create(run->shared->graph, &engine, &run->engine));
     run->base_lr = lk_engine_lr(run->engine);
-    return run->shared->initial ? lk__init_engine(run->engine, run->shared->initial, opts->init_from) : LK_OK;
+    return LK_OK;
+}
+
+/* All ranks have the same file: what is wrong with it, each finds. */
+static lk_status load_initial(train_run *run)
+{
+    if (!run->shared->initial)
+        return LK_OK;
+    lk_status status = lk__init_engine(run->engine, run->shared->initial, run->opts->init_from);
+    return status == LK_STATUS_MISMATCH ? alike(run, status) : together(run, status);
 }
 
 static lk_status create_loader(train_run *run)
@@ -132,7 +162,9 @@ static lk_status run_open(train_run *run)
     if (lk__saves(opts, run->place.rank))
         LK_TRY(
             alone(run, lk__save_path(opts->save_model, run->place.rank, run->result.saved, sizeof run->result.saved)));
+    LK_TRY(compare_options(run));
     LK_TRY(together(run, create_engine(run)));
+    LK_TRY(load_initial(run));
     LK_TRY(alone(run, create_loader(run)));
     count_steps(run);
     run->place.layout = lk_engine_layout(run->engine);
@@ -160,7 +192,7 @@ static void tell_start(const train_run *run)
         .steps = run->total_steps,
         .batch = batch_samples(run),
         .place = run->place,
-        .cuts = (const char(*)[LK_CUT_NAME])shared->cuts,
+        .cuts = (const char(*)[LK_LAYER_TEXT])shared->cuts,
         .better_shards = lk__better_shards(run->opts->shards, run->place.layout.replicas),
     };
     run->events->start(run->events->arg, &start);
@@ -243,9 +275,8 @@ static lk_status test_epoch(train_run *run, size_t epoch)
     LK_TRY(evaluate(run));
     /* The last step may have broken the weights, and no later step tells. */
     if (!isfinite(metrics->loss))
-        return together(run,
-                        lk__fail(LK_STATUS_NONFINITE,
-                                 "the test loss after epoch %zu is not finite; a smaller --lr may help", epoch + 1));
+        return alike(run, lk__fail(LK_STATUS_NONFINITE,
+                                   "the test loss after epoch %zu is not finite; a smaller --lr may help", epoch + 1));
     if (!run->events->test)
         return LK_OK;
     lk_train_test test = {
@@ -265,7 +296,7 @@ static lk_status finish(train_run *run)
     lk_status status;
     LK_TRY(together(run, lk_engine_state(run->engine, &state)));
     run->result.hash = lk_state_hash(state);
-    LK_TRY_GOTO(together(run, lk__check_finite(state, "the trained model")), destroy_state);
+    LK_TRY_GOTO(alike(run, lk__check_finite(state, "the trained model")), destroy_state);
     status = *run->result.saved ? alone(run, lk_state_save(state, run->result.saved)) : LK_OK;
 destroy_state:
     lk_state_destroy(state);

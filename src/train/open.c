@@ -1,9 +1,6 @@
 /* open.c - what a run needs before it can begin: its data, the model that fits
  * them, its first weights, and a place for the last ones. */
-#include <string.h>
-
 #include "base/mem.h"
-#include "base/spec.h"
 #include "train/parts.h"
 #include "train/start.h"
 
@@ -101,17 +98,4 @@ lk_status lk__init_engine(lk_engine *engine, const lk_state *state, const char *
     if (status == LK_OK || status == LK_STATUS_PEER)
         return status;
     return lk__fail(status, "%s: %s", path, lk_error_detail());
-}
-
-int lk__stage_count(const char *stages)
-{
-    long long count;
-    if (!stages)
-        return 1;
-    if (strspn(stages, "-0123456789") == strlen(stages))
-        return lk__parse_int(stages, 1, 65535, &count) ? (int)count : 0;
-    int commas = 0;
-    for (const char *at = stages; (at = strchr(at, ',')); at++)
-        commas++;
-    return commas + 2;
 }

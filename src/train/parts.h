@@ -11,7 +11,7 @@ typedef struct lk_train_shared {
     lk_schedule *schedule;
     lk_dataset *train, *test; /* test is NULL with no_test */
     lk_graph *graph;
-    char (*cuts)[LK_CUT_NAME]; /* as in lk_train_start, or NULL */
+    char (*cuts)[LK_LAYER_TEXT]; /* as in lk_train_start, or NULL */
 } lk_train_shared;
 
 /* Opens and checks all that can be without the other ranks. Files may still be
@@ -31,6 +31,10 @@ typedef struct lk_train_rank {
 /* Trains, tests and saves. A failure that the others cannot know of has been told
  * to them; *fault is set on failure. */
 lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_fault *fault) LK_CHECKED;
+
+/* Together: MISMATCH at every rank, naming rank and option, unless all were told
+ * to train on the same data in the same way. *agreed as in lk__agree_lines. */
+lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed) LK_CHECKED;
 
 /* Waits until data can be read, and reports what is wrong with its files. */
 lk_status lk__check_readable(const lk_dataset *data) LK_CHECKED;

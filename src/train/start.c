@@ -2,12 +2,8 @@
  * others, where stages begin, and a better number of shards. */
 #include "train/start.h"
 
-#include <stdio.h>
-
 #include "base/mem.h"
 #include "base/tree.h"
-#include "nn/op.h"
-#include "parallel/cut.h"
 
 lk_train_place lk__train_place(const lk_train_rank *rank)
 {
@@ -35,25 +31,15 @@ int lk__better_shards(int shards, int replicas)
     return better == shards ? 0 : better;
 }
 
-/* Layers without parameters have no name of their own. */
-static void layer_name(const lk_graph *graph, int index, char name[LK_CUT_NAME])
-{
-    const lk_layer *layer = &graph->layers[index];
-    if (*layer->name)
-        snprintf(name, LK_CUT_NAME, "%s", layer->name);
-    else
-        snprintf(name, LK_CUT_NAME, "layer %d (%s)", index, layer->op->name);
-}
-
-lk_status lk__train_cuts(const lk_graph *graph, const char *spec, char (**out)[LK_CUT_NAME])
+lk_status lk__train_cuts(const lk_graph *graph, const char *spec, char (**out)[LK_LAYER_TEXT])
 {
     int stages, first[LK_MAX_STAGES + 1];
-    char(*cuts)[LK_CUT_NAME] = NULL;
+    char(*cuts)[LK_LAYER_TEXT] = NULL;
     if (spec) {
         LK_TRY(lk__cut(graph, spec, &stages, first));
         LK_TRY(LK_ALLOC((size_t)stages, "the stages' names", &cuts));
         for (int stage = 1; stage < stages; stage++)
-            layer_name(graph, first[stage], cuts[stage - 1]);
+            lk__layer_text(graph, first[stage], cuts[stage - 1]);
     }
     *out = cuts;
     return LK_OK;

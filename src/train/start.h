@@ -11,6 +11,6 @@ lk_train_place lk__train_place(const lk_train_rank *rank);
 int lk__better_shards(int shards, int replicas);
 /* The layers at which the stages of spec begin, after the first; freed by
  * lk__free, NULL without spec. */
-lk_status lk__train_cuts(const lk_graph *graph, const char *spec, char (**out)[LK_CUT_NAME]) LK_CHECKED;
+lk_status lk__train_cuts(const lk_graph *graph, const char *spec, char (**out)[LK_LAYER_TEXT]) LK_CHECKED;
 
 #endif

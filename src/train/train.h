@@ -12,6 +12,8 @@
 
 #include <lockstep/lockstep.h>
 
+#include "parallel/cut.h"
+
 /* Values of the program's options; the table of options has the defaults. */
 typedef struct lk_train_opts {
     const char *model, *data, *data_dir, *augment;
@@ -43,16 +45,14 @@ typedef struct lk_train_place {
     lk_share share;
 } lk_train_place;
 
-enum { LK_CUT_NAME = 160 };
-
 /* Once, before the first step. What is pointed to is borrowed for the run. */
 typedef struct lk_train_start {
     const lk_dataset_info *train, *test; /* test is NULL with no_test */
     size_t parameters, batches, steps;   /* batches an epoch; steps in all */
     size_t batch;                        /* samples a step */
     lk_train_place place;
-    const char (*cuts)[LK_CUT_NAME]; /* (stages - 1) the layers that stages 1, 2 ... begin with */
-    int better_shards;               /* a number that would share the work evenly; 0: the run's does */
+    const char (*cuts)[LK_LAYER_TEXT]; /* (stages - 1) the layers that stages 1, 2 ... begin with */
+    int better_shards;                 /* the next number that is replicas times a power of two; 0: the run's is */
 } lk_train_start;
 
 /* After each step. */
@@ -135,10 +135,6 @@ typedef struct lk_train_ranks {
  * and never saved. */
 lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_failure *failure) LK_CHECKED;
 void lk__train_failure_fini(lk_train_failure *failure);
-
-/* Stages that a text like "2" or "fc1,fc2" (3 stages) asks for; NULL: 1. 0 for a
- * number that is none. */
-int lk__stage_count(const char *stages);
 
 /* Loads a model file into the named model and evaluates it on a split of the
  * data. Uses model, data, data_dir, batch, test_batch, threads, workers,

@@ -68,6 +68,7 @@ static void contradictions_say_what_to_do(void **state)
         {{AUTO, 1, 1, "2", false}, "2 stages", "1 rank "},
         {{PP, 2, 1, "0", false}, "--stages '0'", "from 1"},
         {{PP, 2, 1, "-2", false}, "--stages '-2'", "from 1"},
+        {{PP, 2, 1, "+3", false}, "3 stages", "2 ranks"},
     };
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         lk_mode mode;
@@ -80,14 +81,15 @@ static void contradictions_say_what_to_do(void **state)
 static void stages_are_counted(void **state)
 {
     (void)state;
-    assert_int_equal(lk__stage_count(NULL), 1);
-    assert_int_equal(lk__stage_count("1"), 1);
-    assert_int_equal(lk__stage_count("12"), 12);
-    assert_int_equal(lk__stage_count("fc1"), 2);
-    assert_int_equal(lk__stage_count("fc1,fc2"), 3);
-    assert_int_equal(lk__stage_count("0"), 0);
-    assert_int_equal(lk__stage_count("-1"), 0);
-    assert_int_equal(lk__stage_count("99999999999"), 0);
+    assert_int_equal(lk__cut_count(NULL), 1);
+    assert_int_equal(lk__cut_count("1"), 1);
+    assert_int_equal(lk__cut_count("12"), 12);
+    assert_int_equal(lk__cut_count("+3"), 3);
+    assert_int_equal(lk__cut_count("fc1"), 2);
+    assert_int_equal(lk__cut_count("fc1,fc2"), 3);
+    assert_int_equal(lk__cut_count("0"), 0);
+    assert_int_equal(lk__cut_count("-1"), 0);
+    assert_int_equal(lk__cut_count("99999999999"), 0);
 }
 
 int main(void)

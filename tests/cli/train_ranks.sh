@@ -46,7 +46,7 @@ equal -n 2
 said out "ddp, 2 ranks over shm with "
 check "$line: rank 0 alone speaks, and bare" test "$(grep -c -v -e '^data ' -e '^Train' -e '^Total' -e '^State' out)" -eq 0
 equal -n 3 --backend tcp --parallel ddp
-said out "3 ranks over tcp" "16 shards cannot be shared evenly by 3 replicas: --shards 24"
+said out "3 ranks over tcp" "16 shards are not 3 replicas times a power of two" "--shards 24 is faster"
 equal --nproc=4 --bucket-mb .001 --check-every 1
 equal -n 2 --threads 2 --micro-batch 5 --num-workers 0
 equal -n 2 --check-every 0
@@ -54,7 +54,10 @@ if "$program" train -n 2 --bind core --dry-run --no-test --model mlp 2>&1 | grep
     echo "no hwloc in this build: --bind core is left out"
 else
     equal -n 2 --bind core
+    equal -n 1 --bind core
 fi
+equal -n 1 --master-addr 127.0.0.1 --master-port "$(free_port)"
+equal -n 1 --init-method "file://$scratch/meeting"
 
 # Devices of one process, and of several.
 equal --devices cpu:0,cpu:1
@@ -75,6 +78,7 @@ said out "stage 1 begins with chunk2.0"
 equal --stages 2 --devices cpu:0,cpu:1
 equal -n 4 --stages 2 --pipelined --micro-batch 4
 said out "2 stages x 2 replicas"
+equal -n 3 --stages +3
 
 # A launcher's variables.
 line="run train"
@@ -145,8 +149,20 @@ check "$line: another evaluation" cmp -s wanted <(grep '^Test set' out)
 # JSON.
 run 0 "${task[@]}" -n 2 --json --log-ranks all
 said out '"event":"rank_start"' '"event":"rank_step","rank":1' '"ranks":2' '"wait_gradients_s":' '"wait_other_s":' \
-    '"parallel":"ddp"' "\"state_hash\":\"$task_hash\""
+    '"parallel":"ddp"' '"replicas":2,"stages":1' '"one_wave":false' "\"state_hash\":\"$task_hash\""
 check "$line: two ends of ranks" test "$(grep -c '"event":"rank_end"' out)" -eq 2
+
+# Ranks in threads, on a terminal: no line lands behind the progress line.
+line="train --devices cpu:0,cpu:1 --log-ranks all on a terminal"
+if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
+    rm -f out* err*
+    script -qec "'$program' train --model mlp --devices cpu:0,cpu:1 --log-ranks all --log-interval 1 --no-test \
+        --max-steps 1500" /dev/null >out 2>err </dev/null
+    check "$line: progress is drawn" grep -q ', ETA 0:' out
+    check "$line: a line behind the progress line" test "$(grep -c 'ETA [0-9:]*[^0-9:]' <(tr '\r' '\n' <out))" -eq 0
+else
+    echo "no terminal can be had: drawing of progress is left out"
+fi
 
 # What is wrong on the command line.
 refused "--parallel single" "this job has 4" -- "${task[@]}" -n 4 --parallel single
@@ -171,11 +187,29 @@ RANK=1 refused "rank 1 of a job already" -- "${task[@]}" -n 2
 RANK=1 refused "WORLD_SIZE ''" -- "${task[@]}"
 WORLD_SIZE=3 refused "RANK is ''" -- "${task[@]}"
 refused "cpu:0 to cpu:1" "3 processes" -- "${task[@]}" -n 3 --devices cpu:0,cpu:1
+refused "need no backend" "-n 2" -- "${task[@]}" --devices cpu:0,cpu:1 --backend shm
+refused "need no backend" -- "${task[@]}" -n 1 --devices cpu:0,cpu:1 --backend tcp
+run 2 "${task[@]}" -n 1 --init-method nowhere://x
+said err "nowhere://x"
 refused '"shn"' -- "${task[@]}" --backend shn
 refused "4096" -- "${task[@]}" --accumulate 300
 refused "-nr" "lockstep train --nnodes 2 --node-rank 1" -- "${task[@]}" -nr 1
 refused "-ip" "--master-addr" -- "${task[@]}" -ip 10.0.0.1
 refused "--local_rank" "LOCAL_RANK" -- "${task[@]}" --local_rank=1
+
+# Ranks that were told to do different things.
+line="train by hand with other epochs at rank 1"
+rm -f out* err*
+for rank in 0 1; do
+    timeout -s KILL 60 "$program" train "${task[@]}" --epochs $((rank + 3)) --init-method "file://$scratch/meeting" \
+        --rank $rank --world-size 2 >out.$rank 2>err.$rank </dev/null &
+    jobs[rank]=$!
+done
+for rank in 0 1; do
+    finish "${jobs[$rank]}"
+    check "$line: rank $rank ends with $status" test $status -eq 1
+    said err.$rank "rank 1 has --epochs 4, rank 0 has --epochs 3"
+done
 
 # Mistakes that only the ranks find: told once, and last by the launcher.
 run 2 "${task[@]}" -n 20
@@ -186,6 +220,8 @@ run 2 "${task[@]}" -n 3 --model mpl
 check "$line: told once and repeated once" test "$(grep -c "'mpl'" err)" -eq 2
 run 2 "${task[@]}" -n 2 --save-model nofolder/x.safetensors
 said err "nofolder" "create it first"
+run 1 "${task[@]}" -n 3 --model mlp:hidden=8 --init-from single.safetensors
+check "$line: told once and repeated once" test "$(grep -c 'single.safetensors: key' err)" -eq 2
 run 2 "${task[@]}" -n 2 --stages nosuch
 said err "nosuch"
 run 1 "${task[@]}" -n 3 --optimizer sgd --lr 1e6 --max-steps 50

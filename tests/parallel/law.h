@@ -183,5 +183,9 @@ static inline void law_expect(const law_case *c, law_way way, uint64_t want)
     {                 \
         3, 32, 32, 10 \
     }
+#define LAW_SMALL     \
+    {                 \
+        3, 16, 16, 10 \
+    }
 
 #endif

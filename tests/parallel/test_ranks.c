@@ -8,11 +8,6 @@
 enum { MLP, MLP_SGD, MLP_CLIP, MLP_48, CNN, CNN_CLIP, RES_BATCH, RES_SHARD, RES_5, RES_7, RES_CLIP, CASES };
 enum { KB = 1024, WHOLE = 1 << 30 };
 
-#define LAW_SMALL     \
-    {                 \
-        3, 16, 16, 10 \
-    }
-
 /* Steps 4, 5 and 6 have half a batch, a whole one, and one sample. */
 static const law_case cases[CASES] = {
     [MLP] = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 8, 37, .shards = 16},

@@ -1,6 +1,6 @@
 /* test_ranks_faults.c - what goes wrong between ranks is known at every rank:
- * options that disagree, values that are not finite, ranks that die or leave,
- * and weights that are no longer the same. */
+ * options that disagree, ranks that die or leave, and weights that are no longer
+ * the same. Values that are not finite are in test_ranks_finite.c. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <math.h>
 #include <sys/time.h>
@@ -10,8 +10,23 @@
 #include "parallel/engine_impl.h"
 
 static const law_case mlp = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 4, 12, .shards = 6};
-static const law_case resnet = {"resnet20:width=4", {3, 16, 16, 10}, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 4, 12, 6,
+static const law_case resnet = {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 4, 12, 6,
                                 .hash = 0};
+
+/* Steps until a step fails. */
+static lk_status step_on(lk_engine *engine, const law_case *c, int steps)
+{
+    law_samples s = law_samples_make(c);
+    lk_status status = LK_OK;
+    for (int i = 0; i < steps && status == LK_OK; i++) {
+        lk_batch batch;
+        lk_metrics metrics;
+        law_batch(c, i, s.x, s.labels, s.ids, &batch);
+        status = lk_engine_step(engine, &batch, &metrics);
+    }
+    law_samples_free(&s);
+    return status;
+}
 
 /* ---- options ------------------------------------------------------------------ */
 
@@ -81,10 +96,45 @@ static void other_model(law_case *c, lk_engine_opts *opts)
     c->model = "mlp:hidden=65";
 }
 
+static void other_stages(law_case *c, lk_engine_opts *opts)
+{
+    (void)c;
+    opts->stages = "2";
+}
+
+static void other_order(law_case *c, lk_engine_opts *opts)
+{
+    (void)c;
+    opts->pipelined = true;
+}
+
+static void other_waves(law_case *c, lk_engine_opts *opts)
+{
+    (void)c;
+    opts->micro_batch = 3;
+}
+
+static void other_care(law_case *c, lk_engine_opts *opts)
+{
+    (void)c;
+    opts->allow_nonfinite = true;
+}
+
 static const odd_options odd[] = {
-    {"seed", other_seed},   {"batch", other_batch},         {"lr", other_lr},     {"shards", other_shards},
-    {"bn", other_bn},       {"optimizer", other_optimizer}, {"clip", other_clip}, {"bucket", other_buckets},
-    {"check", other_check}, {"model", other_model},
+    {"seed", other_seed},
+    {"batch", other_batch},
+    {"lr", other_lr},
+    {"shards", other_shards},
+    {"bn", other_bn},
+    {"optimizer", other_optimizer},
+    {"clip", other_clip},
+    {"bucket", other_buckets},
+    {"check", other_check},
+    {"model", other_model},
+    {"--stages", other_stages},
+    {"--pipelined", other_order},
+    {"--micro-batch", other_waves},
+    {"allow_nonfinite", other_care},
 };
 
 static bool create_oddly(lk_group *group, const team_spec *team, const void *arg)
@@ -101,6 +151,7 @@ static bool create_oddly(lk_group *group, const team_spec *team, const void *arg
     lk_status status = law_create(&c, &opts, &engine);
     CHECK(status == LK_STATUS_MISMATCH);
     CHECK_TEXT(lk_error_detail(), how->word);
+    CHECK_TEXT(lk_error_detail(), "rank 1");
     return false;
 }
 
@@ -111,6 +162,37 @@ static void test_options_must_agree(void **arg)
         team_spec team = {.size = 2 + (int)(i % 2), .transport = i == 0 ? "tcp" : "inproc"};
         if (!team_run(team, create_oddly, &odd[i]))
             fail_msg("another %s at rank 1 was not reported at every rank", odd[i].word);
+    }
+}
+
+/* What a rank asks of its own machine need not agree, but no rank has an engine
+ * when it is not to be had. */
+static bool open_no_device(lk_group *group, const team_spec *team, const void *arg)
+{
+    const law_way *way = arg;
+    lk_engine_opts opts = law_opts(&mlp, way);
+    lk_engine *engine;
+    bool odd_one = lk_group_rank(group) == way->ranks - 1;
+    (void)team;
+    opts.group = group;
+    opts.device = odd_one ? "abacus" : "cpu";
+    lk_status status = law_create(&mlp, &opts, &engine);
+    CHECK(odd_one ? status != LK_OK && status != LK_STATUS_PEER : status == LK_STATUS_PEER);
+    CHECK_TEXT(lk_error_detail(), "abacus");
+    return false;
+}
+
+static void test_a_rank_has_no_device(void **arg)
+{
+    (void)arg;
+    static const law_way ways[] = {
+        {.ranks = 2, .transport = "inproc", .threads = 1},
+        {.ranks = 3, .transport = "shm", .threads = 1},
+        {.ranks = 4, .transport = "tcp", .threads = 1, .stages = "2"},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        if (!team_run(ranks_team(&ways[i]), open_no_device, &ways[i]))
+            fail_msg("way %zu: a device that one rank does not have was not told to every rank", i);
     }
 }
 
@@ -198,194 +280,6 @@ static void test_state_is_replica_0s(void **arg)
         assert_true(team_run(ranks_team(&ways[i]), set_states, &ways[i]));
 }
 
-/* ---- values that are not finite ------------------------------------------------- */
-
-/* One rank has a NaN in its samples, in the second step. */
-enum { SPOILT = 5 };
-
-typedef struct nan_job {
-    law_way way;
-    char text[1024]; /* what one rank says */
-} nan_job;
-
-/* Steps with whole batches or shares; the state must stay as it was. */
-static void step_into_nan(lk_engine *engine, bool share, bool look)
-{
-    law_samples s = law_samples_make(&mlp);
-    lk_metrics metrics;
-    lk_batch batch;
-    law_batch(&mlp, 0, s.x, s.labels, s.ids, &batch);
-    if (share)
-        batch = ranks_cut(batch, lk_engine_share(engine));
-    CHECK_OK(lk_engine_step(engine, &batch, &metrics));
-    uint64_t before = look ? ranks_hash(engine) : 0;
-    law_batch(&mlp, 1, s.x, s.labels, s.ids, &batch);
-    s.x[SPOILT * batch.sample + 3] = NAN;
-    if (share)
-        batch = ranks_cut(batch, lk_engine_share(engine));
-    CHECK(lk_engine_step(engine, &batch, &metrics) == LK_STATUS_NONFINITE);
-    CHECK(!look || ranks_hash(engine) == before);
-    CHECK(lk_engine_steps(engine) == 1);
-    law_samples_free(&s);
-}
-
-static bool meet_nan(lk_group *group, const team_spec *team, const void *arg)
-{
-    const nan_job *job = arg;
-    lk_engine_opts opts = law_opts(&mlp, &job->way);
-    lk_engine *engine;
-    (void)team;
-    opts.group = group;
-    CHECK_OK(law_create(&mlp, &opts, &engine));
-    step_into_nan(engine, true, !job->way.stages);
-    CHECK_TEXT(lk_error_detail(), job->text);
-    lk_engine_destroy(engine);
-    return false;
-}
-
-static const law_way fault_ways[] = {
-    {.ranks = 2, .transport = "inproc", .threads = 1},
-    {.ranks = 3, .transport = "tcp", .threads = 1, .bucket_bytes = 64 << 10},
-    {.ranks = 6, .transport = "inproc", .threads = 1, .micro_batch = 1},
-    {.ranks = 2, .transport = "inproc", .threads = 1, .stages = "2"},
-    {.ranks = 2, .transport = "shm", .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 2},
-    {.ranks = 4, .transport = "inproc", .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 2},
-};
-enum { FAULT_WAYS = sizeof fault_ways / sizeof *fault_ways };
-
-static void test_nan_in_a_sample(void **arg)
-{
-    (void)arg;
-    nan_job job;
-    lk_engine *engine = law_engine(&mlp, (law_way){.threads = 1});
-    step_into_nan(engine, false, true);
-    snprintf(job.text, sizeof job.text, "%s", lk_error_detail());
-    assert_non_null(strstr(job.text, "step 2"));
-    assert_non_null(strstr(job.text, "shard 2"));
-    lk_engine_destroy(engine);
-    for (size_t i = 0; i < FAULT_WAYS; i++) {
-        job.way = fault_ways[i];
-        if (!team_run(ranks_team(&job.way), meet_nan, &job))
-            fail_msg("way %zu: a NaN in a sample was not reported at every rank", i);
-    }
-}
-
-/* A weight of the last layer of one rank is no number: its own first sample is
- * named by all. */
-static bool meet_nan_weight(lk_group *group, const team_spec *team, const void *arg)
-{
-    const law_way *way = arg;
-    lk_engine_opts opts = law_opts(&mlp, way);
-    int spoilt = way->ranks - 1;
-    lk_engine *engine;
-    lk_metrics metrics;
-    lk_batch batch;
-    char text[64];
-    law_samples s = law_samples_make(&mlp);
-    (void)team;
-    opts.group = group;
-    CHECK_OK(law_create(&mlp, &opts, &engine));
-    if (lk_group_rank(group) == spoilt)
-        engine->params->params[0] = NAN;
-    law_batch(&mlp, 3, s.x, s.labels, s.ids, &batch);
-    CHECK(lk_engine_step(engine, &batch, &metrics) == LK_STATUS_NONFINITE);
-    /* 12 samples in 6 shards; the last replica has the last shards. */
-    int replicas = lk_engine_layout(engine).replicas;
-    int shard = mlp.shards - mlp.shards / replicas;
-    snprintf(text, sizeof text, "sample %u (shard %d)", s.ids[2 * shard], shard);
-    CHECK_TEXT(lk_error_detail(), text);
-    CHECK_TEXT(lk_error_detail(), "step 1");
-    lk_engine_destroy(engine);
-    law_samples_free(&s);
-    return false;
-}
-
-static void test_nan_in_a_weight(void **arg)
-{
-    (void)arg;
-    for (size_t i = 0; i < FAULT_WAYS; i++) {
-        if (!team_run(ranks_team(&fault_ways[i]), meet_nan_weight, &fault_ways[i]))
-            fail_msg("way %zu: a NaN in a weight was not reported at every rank", i);
-    }
-}
-
-/* Two linear layers, the first zero, the second huge: a finite loss whose
- * gradient is as large as the samples make it. 8 samples in 4 shards. */
-static lk_status create_two_layers(lk_group *group, const char *stages, lk_engine **out)
-{
-    lk_graph *graph;
-    lk_engine_opts opts = {.batch = 8, .shards = 4, .threads = 1, .group = group, .stages = stages};
-    LK_TRY(lk_graph_create(&graph));
-    lk_node node = lk_linear(graph, lk_flatten(graph, lk_input(graph, 1, 1, 2)), "first", 2);
-    lk_cross_entropy(graph, lk_linear(graph, node, "second", 2));
-    lk_status status = lk_engine_create(graph, &opts, out);
-    lk_graph_destroy(graph);
-    return status;
-}
-
-static void set_two_layers(lk_engine *engine)
-{
-    lk_state *state;
-    CHECK_OK(lk_engine_state(engine, &state));
-    memset(lk_state_find(state, "first.weight")->data, 0, 4 * sizeof(float));
-    memset(lk_state_find(state, "first.bias")->data, 0, 2 * sizeof(float));
-    memset(lk_state_find(state, "second.bias")->data, 0, 2 * sizeof(float));
-    memcpy(lk_state_find(state, "second.weight")->data, (float[]){1e30f, 1, 1, 1}, 4 * sizeof(float));
-    CHECK_OK(lk_engine_set_state(engine, state));
-    lk_state_destroy(state);
-}
-
-typedef struct overflow {
-    float x[8]; /* the first value of each sample */
-    const char *what, *where;
-    const char *stages;
-} overflow;
-
-static bool meet_overflow(lk_group *group, const team_spec *team, const void *arg)
-{
-    const overflow *how = arg;
-    float x[16] = {0};
-    int32_t labels[8] = {0};
-    uint32_t ids[8];
-    lk_metrics metrics;
-    lk_engine *engine;
-    (void)team;
-    for (uint32_t i = 0; i < 8; i++) {
-        x[2 * i] = how->x[i];
-        ids[i] = 70 + i;
-    }
-    CHECK_OK(create_two_layers(group, how->stages, &engine));
-    set_two_layers(engine);
-    lk_batch batch = {.count = 8, .sample = 2, .x = x, .labels = labels, .ids = ids};
-    CHECK(lk_engine_step(engine, &batch, &metrics) == LK_STATUS_NONFINITE);
-    CHECK_TEXT(lk_error_detail(), how->what);
-    CHECK_TEXT(lk_error_detail(), how->where);
-    CHECK_TEXT(lk_error_detail(), "step 1");
-    lk_engine_destroy(engine);
-    return false;
-}
-
-/* A sample's gradient is 1/16 of its first value times 1e30: for 4e9 that is
- * 2.5e38, and twice as much overflows. */
-static void test_values_that_overflow(void **arg)
-{
-    (void)arg;
-    static const overflow rows[] = {
-        {{0, 0, 0, 0, 0, 1e20f, 0, 0}, "first.weight", "shard 2", NULL},
-        {{4e9f, 0, 0, 0, 0, 0, 0, 4e9f}, "first.weight", "sum over shards", NULL},
-        {{0, 0, 0, 0, 0, INFINITY, 0, 0}, "sample 75", "shard 2", NULL},
-        {{0, 0, 0, 0, 0, 1e20f, 0, 0}, "first.weight", "shard 2", "second"},
-        {{0, 0, 0, 0, 0, INFINITY, 0, 0}, "sample 75", "shard 2", "second"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        for (int ranks = rows[i].stages ? 2 : 1; ranks <= 4; ranks += rows[i].stages ? 2 : 1) {
-            team_spec team = {.size = ranks, .transport = ranks == 3 ? "shm" : "inproc"};
-            if (!team_run(team, meet_overflow, &rows[i]))
-                fail_msg("row %zu: %s was not reported by all of %d ranks", i, rows[i].what, ranks);
-        }
-    }
-}
-
 /* ---- ranks that go -------------------------------------------------------------- */
 
 typedef struct going {
@@ -406,21 +300,6 @@ static void die_soon(int microseconds)
     struct itimerval timer = {.it_value = {.tv_usec = microseconds}};
     CHECK(sigaction(SIGVTALRM, &action, NULL) == 0);
     CHECK(setitimer(ITIMER_VIRTUAL, &timer, NULL) == 0);
-}
-
-/* Steps until a step fails. */
-static lk_status step_on(lk_engine *engine, const law_case *c, int steps)
-{
-    law_samples s = law_samples_make(c);
-    lk_status status = LK_OK;
-    for (int i = 0; i < steps && status == LK_OK; i++) {
-        lk_batch batch;
-        lk_metrics metrics;
-        law_batch(c, i, s.x, s.labels, s.ids, &batch);
-        status = lk_engine_step(engine, &batch, &metrics);
-    }
-    law_samples_free(&s);
-    return status;
 }
 
 static bool lose_a_rank(lk_group *group, const team_spec *team, const void *arg)
@@ -514,6 +393,8 @@ static bool find_a_flip(lk_group *group, const team_spec *team, const void *arg)
     char key[LK_MAX_KEY] = "";
     if (lk_group_rank(group) == how->rank)
         turn_a_bit(engine, how, key);
+    CHECK_OK(lk_broadcast(group, (lk_data){key, sizeof key, LK_DTYPE_U8}, how->rank, NULL));
+    CHECK(key[0] != '\0');
     lk_status status = how->in_a_step ? step_on(engine, &resnet, 3) : lk_engine_check(engine);
     CHECK(status == LK_STATUS_MISMATCH);
     CHECK_TEXT(lk_error_detail(), how->who);
@@ -545,10 +426,9 @@ static void test_a_bit_flips(void **arg)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options_must_agree),  cmocka_unit_test(test_worlds_must_fit),
-        cmocka_unit_test(test_state_is_replica_0s), cmocka_unit_test(test_nan_in_a_sample),
-        cmocka_unit_test(test_nan_in_a_weight),     cmocka_unit_test(test_values_that_overflow),
-        cmocka_unit_test(test_a_rank_goes),         cmocka_unit_test(test_a_bit_flips),
+        cmocka_unit_test(test_options_must_agree), cmocka_unit_test(test_a_rank_has_no_device),
+        cmocka_unit_test(test_worlds_must_fit),    cmocka_unit_test(test_state_is_replica_0s),
+        cmocka_unit_test(test_a_rank_goes),        cmocka_unit_test(test_a_bit_flips),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,11 +4,6 @@
 #include "law_table.h"
 #include "ranks.h"
 
-#define LAW_SMALL     \
-    {                 \
-        3, 16, 16, 10 \
-    }
-
 static const law_case cases[] = {
     {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 4, 19, .shards = 16, .first = 4},
     {"cnn", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 4, 16, .shards = 20, .first = 4, .clip_norm = 0.5},

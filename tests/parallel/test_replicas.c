@@ -1,39 +1,26 @@
 /* test_replicas.c - replicas start alike, agree while they are, and whatever bit
  * of one of them changes is found and named, in the same words at every rank. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "law.h"
 
-#include <cmocka.h>
 #include <math.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "parallel/replicas.h"
 
 enum { MAX_RANKS = 5, DETAIL = 2048 };
 
-static void require(lk_status status)
-{
-    if (status != LK_OK)
-        fail_msg("%s: %s", lk_status_string(status), lk_error_detail());
-}
-
 /* fc.weight has 125440 bytes: more than is read at a time. */
 static lk_graph *build(void)
 {
     lk_graph *graph;
-    require(lk_graph_create(&graph));
+    law_require(lk_graph_create(&graph));
     lk_node x = lk_input(graph, 1, 28, 28);
     x = lk_conv2d(graph, x, "conv1", (lk_conv2d_opts){.out = 4, .kernel = 3, .pad = 1});
     x = lk_batchnorm2d(graph, x, "bn1");
     x = lk_flatten(graph, lk_relu(graph, x));
     x = lk_linear(graph, x, "fc", 10);
     lk_cross_entropy(graph, x);
-    require(lk_graph_check(graph));
+    law_require(lk_graph_check(graph));
     return graph;
 }
 
@@ -228,7 +215,7 @@ static void run_team(plan p, void (*also)(const rank *ranks))
     rank ranks[MAX_RANKS] = {0};
     pthread_t threads[MAX_RANKS];
     lk_graph *graph = build();
-    require(lk_group_threads(p.size, NULL, groups));
+    law_require(lk_group_threads(p.size, NULL, groups));
     far_type = *lk__device_list(0);
     far_type.host_memory = false;
     p.stages = p.stages ? p.stages : 1;
@@ -350,13 +337,13 @@ static void test_ranks_of_a_grid(void **state)
 static void check_start(const rank *ranks)
 {
     lk_params *own;
-    require(lk__params_create(ranks->graph, ranks->dev, 0, ranks->graph->count, &own));
-    require(lk__params_init(own, 0));
+    law_require(lk__params_create(ranks->graph, ranks->dev, 0, ranks->graph->count, &own));
+    law_require(lk__params_init(own, 0));
     lk_optim *optim;
-    require(lk__optim_create("adam", 0.01, ranks->dev, own->count, &optim));
+    law_require(lk__optim_create("adam", 0.01, ranks->dev, own->count, &optim));
     lk__optim_begin(optim);
     lk__optim_range(optim, own->params, own->params, 0, own->count);
-    require(ranks->dev->type->sync(ranks->dev));
+    law_require(ranks->dev->type->sync(ranks->dev));
     for (int r = 0; r < ranks->plan->size; r++) {
         assert_memory_equal(ranks[r].params->params, own->params, own->count * sizeof *own->params);
         assert_memory_equal(ranks[r].params->buffers, own->buffers, own->buffer_count * sizeof *own->buffers);

@@ -1,5 +1,7 @@
 /* test_ranks.c - several ranks in one process do and tell what one does, and of
  * their failures the first is told once. */
+#include <pthread.h>
+
 #include "tiny.h"
 #include "train/start.h"
 
@@ -136,8 +138,145 @@ static void the_first_reason_is_told_once(void **state)
     opts.lr = 1e30;
     fail_together(&opts, LK_FAULT_COMMON, LK_STATUS_NONFINITE, "not finite");
     opts = options();
+    opts.model = "mlp:hidden=8";
+    opts.epochs = 0;
+    opts.save_model = below("small.safetensors", path);
+    static record told;
+    lk_train_result result;
+    assert_int_equal(train(&opts, &told, &result), LK_OK);
+    opts = options();
+    opts.init_from = path;
+    fail_together(&opts, LK_FAULT_COMMON, LK_STATUS_MISMATCH, "small.safetensors: ");
+    opts = options();
     opts.data = below("bad", path);
     fail_together(&opts, LK_FAULT_OWN, LK_STATUS_FORMAT, "t10k-images");
+}
+
+/* A rank that was told other things than the rest, as one of another process. */
+typedef struct odd_rank {
+    lk_train_opts opts;
+    const char *device;
+    lk_group *group;
+    lk_train_result result;
+    lk_status status;
+    lk_fault fault;
+    char detail[2048];
+} odd_rank;
+
+static void *be_odd_rank(void *arg)
+{
+    odd_rank *self = arg;
+    lk_train_events events = {0};
+    lk_train_ranks ranks = {.opts = &self->opts, .count = 1, .first = lk_group_rank(self->group)};
+    lk_train_shared shared;
+    lk_train_rank rank = {&self->opts, &shared, self->group, self->device, &events};
+    assert_int_equal(lk__shared_open(&ranks, &shared), LK_OK);
+    self->status = lk__train_rank(&rank, &self->result, &self->fault);
+    snprintf(self->detail, sizeof self->detail, "%s", lk_error_detail());
+    lk_group_destroy(self->group);
+    lk__shared_close(&shared);
+    return NULL;
+}
+
+/* Rank 1 gets opts and device, rank 0 the usual. */
+static void run_oddly(lk_train_opts opts, const char *device, odd_rank ranks[2])
+{
+    lk_group *groups[2];
+    pthread_t thread;
+    lk_group_opts group = {.timeout = 60};
+    assert_int_equal(lk_group_threads(2, &group, groups), LK_OK);
+    ranks[0] = (odd_rank){.opts = options(), .device = "cpu", .group = groups[0]};
+    ranks[1] = (odd_rank){.opts = opts, .device = device, .group = groups[1]};
+    assert_int_equal(pthread_create(&thread, NULL, be_odd_rank, &ranks[1]), 0);
+    be_odd_rank(&ranks[0]);
+    pthread_join(thread, NULL);
+}
+
+static void expect_odd(lk_train_opts opts, const char *word)
+{
+    static odd_rank ranks[2];
+    run_oddly(opts, "cpu", ranks);
+    for (int r = 0; r < 2; r++) {
+        const odd_rank *rank = &ranks[r];
+        if (rank->status != LK_STATUS_MISMATCH || rank->fault != LK_FAULT_COMMON ||
+            !strstr(rank->detail, "rank 1 has --") || !strstr(rank->detail, word))
+            fail_msg("rank %d: status %d, fault %d: '%s' should name rank 1 and '%s'", r, (int)rank->status,
+                     (int)rank->fault, rank->detail, word);
+    }
+}
+
+static void ranks_must_be_told_alike(void **state)
+{
+    (void)state;
+    static record told;
+    char first[PATH], path[PATH];
+    lk_train_result result;
+    lk_train_opts opts = options();
+    opts.save_model = below("begin.safetensors", first);
+    opts.epochs = 0;
+    assert_int_equal(train(&opts, &told, &result), LK_OK);
+    struct {
+        const char *word;
+        lk_train_opts opts;
+    } odd[11];
+    size_t count = 0;
+#define ODD(name, field, value)          \
+    do {                                 \
+        odd[count].word = name;          \
+        odd[count].opts = options();     \
+        odd[count++].opts.field = value; \
+    } while (0)
+    ODD("--epochs 3", epochs, 3);
+    ODD("--max-steps 2", max_steps, 2);
+    ODD("--dry-run on", dry_run, true);
+    ODD("--no-test on", no_test, true);
+    ODD("--schedule constant", schedule, "constant");
+    ODD("--augment flip", augment, "flip");
+    ODD("--test-batch-size 17", test_batch, 17);
+    ODD("--accumulate 2", accumulate, 2);
+    ODD("--init-from a file", init_from, first);
+#undef ODD
+    for (size_t i = 0; i < count; i++)
+        expect_odd(odd[i].opts, odd[i].word);
+    opts = options();
+    opts.data = below("fewer", path);
+    expect_odd(opts, "--data with 39 test samples");
+    opts.data = below("relabelled", path);
+    expect_odd(opts, "--data with 90 training samples");
+}
+
+/* Where the data lies, and how a rank works, is its own business. */
+static void hosts_may_differ(void **state)
+{
+    (void)state;
+    static odd_rank ranks[2];
+    static record told;
+    lk_train_result single;
+    char path[PATH];
+    lk_train_opts opts = options();
+    assert_int_equal(train(&opts, &told, &single), LK_OK);
+    opts.data = below("copy", path);
+    opts.workers = 0;
+    opts.threads = 1;
+    run_oddly(opts, "cpu", ranks);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(ranks[r].status, LK_OK);
+        assert_true(ranks[r].result.hash == single.hash);
+    }
+}
+
+/* What one rank fails at is another's failure to the rest. */
+static void failures_have_an_owner(void **state)
+{
+    (void)state;
+    static odd_rank ranks[2];
+    run_oddly(options(), "abacus", ranks);
+    assert_int_equal(ranks[0].status, LK_STATUS_PEER);
+    assert_int_equal(ranks[0].fault, LK_FAULT_PEER);
+    assert_non_null(strstr(ranks[0].detail, "abacus"));
+    assert_int_not_equal(ranks[1].status, LK_STATUS_PEER);
+    assert_int_not_equal(ranks[1].fault, LK_FAULT_PEER);
+    assert_non_null(strstr(ranks[1].detail, "abacus"));
 }
 
 static void shards_that_suit_the_ranks(void **state)
@@ -161,6 +300,9 @@ int main(void)
         cmocka_unit_test(stages_are_told),
         cmocka_unit_test(each_rank_may_save_its_own),
         cmocka_unit_test(the_first_reason_is_told_once),
+        cmocka_unit_test(ranks_must_be_told_alike),
+        cmocka_unit_test(hosts_may_differ),
+        cmocka_unit_test(failures_have_an_owner),
         cmocka_unit_test(shards_that_suit_the_ranks),
     };
     return cmocka_run_group_tests(tests, make_data, remove_data);

@@ -85,6 +85,17 @@ static void damage(const char *name)
     fclose(file);
 }
 
+/* Gives the last sample another label. */
+static void relabel(const char *name)
+{
+    char path[PATH];
+    FILE *file = fopen(below(name, path), "r+b");
+    assert_non_null(file);
+    fseek(file, -1, SEEK_END);
+    fputc(3, file);
+    assert_int_equal(fclose(file), 0);
+}
+
 static int make_data(void **state)
 {
     (void)state;
@@ -96,6 +107,16 @@ static int make_data(void **state)
     write_split("bad", "train", TRAIN_COUNT, BAD_SIDE);
     write_split("bad", "t10k", BAD_COUNT, BAD_SIDE);
     damage("bad/t10k-images-idx3-ubyte");
+    make_folder("copy");
+    write_split("copy", "train", TRAIN_COUNT, SIDE);
+    write_split("copy", "t10k", TEST_COUNT, SIDE);
+    make_folder("fewer");
+    write_split("fewer", "train", TRAIN_COUNT, SIDE);
+    write_split("fewer", "t10k", TEST_COUNT - 1, SIDE);
+    make_folder("relabelled");
+    write_split("relabelled", "train", TRAIN_COUNT, SIDE);
+    write_split("relabelled", "t10k", TEST_COUNT, SIDE);
+    relabel("relabelled/train-labels-idx1-ubyte");
     make_folder("half");
     write_split("half", "train", TRAIN_COUNT, SIDE);
     make_folder("odd");

@@ -1,0 +1,73 @@
+/* agree.c - what all ranks must have been told alike, beside the engine's own
+ * options: the data, and the course of the run. Where files lie may differ. */
+#include "parallel/agree.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "data/dataset.h"
+#include "train/parts.h"
+
+enum { LABELS = 256 };
+
+typedef struct text {
+    char at[LK_AGREED_TEXT];
+    size_t used;
+} text;
+
+__attribute__((format(printf, 2, 3))) static void add(text *lines, const char *format, ...)
+{
+    va_list values;
+    size_t room = sizeof lines->at - lines->used;
+    va_start(values, format);
+    int wrote = vsnprintf(lines->at + lines->used, room, format, values);
+    va_end(values);
+    lines->used += wrote < 0 ? 0 : lk__min_size((size_t)wrote, room - 1);
+}
+
+/* Of some labels, evenly spread, and of what pixels become; the images may still
+ * be unpacking and are not waited for. */
+static uint64_t fingerprint(const lk_dataset *data)
+{
+    const lk_dataset_info *info = &data->info;
+    size_t count = data->ops->label ? lk__min_size(info->count, LABELS) : 0;
+    uint64_t hash = lk__hash(data->mean, info->channels * sizeof *data->mean, 0);
+    hash = lk__hash(data->std, info->channels * sizeof *data->std, hash);
+    for (size_t i = 0; i < count; i++) {
+        int32_t label = data->ops->label(data, i * info->count / count);
+        hash = lk__hash(&label, sizeof label, hash);
+    }
+    return hash;
+}
+
+static void add_data(text *lines, const char *split, const lk_dataset *data)
+{
+    const lk_dataset_info *info;
+    if (!data)
+        return;
+    info = lk_dataset_get_info(data);
+    add(lines, "--data with %zu %s samples of %zux%zux%zu in %zu classes (hash %016" PRIx64 ")\n", info->count, split,
+        info->channels, info->height, info->width, info->classes, fingerprint(data));
+}
+
+lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed)
+{
+    const lk_train_opts *opts = rank->opts;
+    const lk_train_shared *shared = rank->shared;
+    text lines = {.at = ""};
+    add(&lines, "--no-test %s\n", opts->no_test ? "on" : "off");
+    add_data(&lines, "training", shared->train);
+    add_data(&lines, "test", shared->test);
+    add(&lines, "--epochs %zu\n--max-steps %zu\n", opts->epochs, opts->max_steps);
+    add(&lines, "--dry-run %s\n", opts->dry_run ? "on" : "off");
+    add(&lines, "--test-batch-size %zu\n--accumulate %zu\n", opts->test_batch, opts->accumulate);
+    if (shared->initial)
+        add(&lines, "--init-from a file of state hash %016" PRIx64 "\n", lk_state_hash(shared->initial));
+    else
+        add(&lines, "--init-from nothing\n");
+    add(&lines, "--augment %s\n--schedule %s\n", opts->augment, opts->schedule);
+    return lk__agree_lines(rank->group, lines.at, agreed);
+}
