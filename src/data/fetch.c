@@ -1,7 +1,9 @@
 /* fetch.c - reads one file on a thread of its own.
  *
  * Inflating MNIST's images takes longer than all else at start-up; here it runs
- * beside the making of the plan, and beside the other split's. */
+ * beside the making of the plan. Files are read in turn, as they were asked for:
+ * what is wanted first, the training split, does not share a core with the rest,
+ * of which ranks of one host have none to spare. */
 #include "data/dataset.h"
 
 #include <pthread.h>
@@ -12,8 +14,14 @@
 #include "base/file.h"
 #include "base/mem.h"
 
+/* Of all fetches of the process. */
+static pthread_mutex_t turn_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t turn_passed = PTHREAD_COND_INITIALIZER;
+static unsigned long long tickets, served;
+
 struct lk_fetch {
     pthread_t thread;
+    unsigned long long ticket;
     pthread_mutex_t lock;
     atomic_bool joined; /* status, detail and content are final */
     lk_status status;
@@ -33,10 +41,36 @@ static lk_status read_exactly(lk_fetch *f)
     return LK_OK;
 }
 
+static unsigned long long take_ticket(void)
+{
+    pthread_mutex_lock(&turn_lock);
+    unsigned long long ticket = tickets++;
+    pthread_mutex_unlock(&turn_lock);
+    return ticket;
+}
+
+static void await_turn(unsigned long long ticket)
+{
+    pthread_mutex_lock(&turn_lock);
+    while (served != ticket)
+        pthread_cond_wait(&turn_passed, &turn_lock);
+    pthread_mutex_unlock(&turn_lock);
+}
+
+static void pass_turn(void)
+{
+    pthread_mutex_lock(&turn_lock);
+    served++;
+    pthread_cond_broadcast(&turn_passed);
+    pthread_mutex_unlock(&turn_lock);
+}
+
 static void *fetch_main(void *arg)
 {
     lk_fetch *f = arg;
+    await_turn(f->ticket);
     f->status = read_exactly(f);
+    pass_turn();
     if (f->status != LK_OK)
         snprintf(f->detail, sizeof f->detail, "%s", lk_error_detail());
     return NULL;
@@ -50,6 +84,7 @@ lk_status lk__fetch_start(const char *path, size_t bytes, lk_fetch **out)
     lk_fetch *f = block;
     f->bytes = bytes;
     memcpy(f->path, path, length + 1);
+    f->ticket = take_ticket();
     pthread_mutex_init(&f->lock, NULL);
     /* Without a thread the file is read here and now. */
     if (pthread_create(&f->thread, NULL, fetch_main, f) != 0) {
