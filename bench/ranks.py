@@ -118,6 +118,7 @@ def run_case(runner, case):
         sides["PyTorch DDP"] = lambda: runner.ddp(case)
     if case.independent:
         sides["independent"] = lambda: runner.ours(case, "--independent")
+        sides["independent in step"] = lambda: runner.ours(case, "--independent", "--in-step")
     results = alternate(sides, runner.args.rounds)
     print(f"\n{f'{case.model}, {case.ranks} ranks x {case.samples}':<26}{'img/s':>9}{'ms/step':>9}   runs (img/s)")
     rates = {name: median(runs, "img_per_s") for name, runs in results.items()}
@@ -127,6 +128,9 @@ def run_case(runner, case):
     for name, target in (("PyTorch DDP", case.peer), ("independent", case.independent)):
         if name in rates:
             show_target(f"times {name}", rates["lockstep"] / rates[name], target)
+    if case.independent:
+        print(f"{'times independent in step':<34}{rates['lockstep'] / rates['independent in step']:>7.3g}   "
+              "the bound of all that wait for the slowest rank")
     show_waits(results["lockstep"], case)
     print(flush=True)
 

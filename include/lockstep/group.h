@@ -95,8 +95,6 @@ lk_status lk_group_poll(lk_group *group) LK_CHECKED;
  * whole text needs with its end, as snprintf does. */
 size_t lk_group_history(const lk_group *group, char *text, size_t bytes);
 
-/* ---- collectives -------------------------------------------------------- */
-
 /* What a call works on. */
 typedef struct lk_data {
     void *at;       /* memory of the host */

@@ -104,6 +104,8 @@ static const lk_option table[] = {
      "bench train, allreduce: ranks to start; without it 1 and 2"},
     {"bench", "independent", 0, BENCH, FLAG(independent), NULL,
      "bench train: each rank trains alone, on its part of the batch; their rates are added"},
+    {"bench", "in-step", 0, BENCH, FLAG(in_step), NULL,
+     "bench train --independent: ranks wait for each other after each step, and exchange nothing else"},
     {"bench", "backend", 0, BENCH, TEXT(backend, "auto|shm|tcp"), NULL, "bench train, allreduce: what moves the bytes"},
     {"bench", "max-bytes", 0, BENCH, COUNT(max_bytes, 4, BIG), "100000000", "bench allreduce: the largest vector"},
     {"bench", "runs", 0, BENCH, COUNT(runs, 1, 99), NULL,
@@ -292,5 +294,13 @@ lk_status lk__args_complete(lk_args *args)
     args->train.bn = args->bn == 0 ? LK_BN_BATCH : LK_BN_SHARD;
     args->train.bucket_bytes = (size_t)(args->bucket_mb * (1 << 20));
     args->train.device = args->devices.name[0];
+    return LK_OK;
+}
+
+lk_status lk__args_one_device(const lk_args *args, const char *command)
+{
+    bool named = *args->device_names || *args->gpu_ids;
+    if (named && args->devices.count > 1)
+        return lk__fail(LK_STATUS_USAGE, "%s: runs on one device, and %d are named", command, args->devices.count);
     return LK_OK;
 }

@@ -65,7 +65,7 @@ typedef struct lk_args {
     int nproc;              /* ranks to start; 0: not given */
     const char *backend;    /* NULL: the default */
     size_t max_bytes, runs; /* runs 0: not given */
-    bool independent;
+    bool independent, in_step;
     bool quiet, json, help;
     const char *words[LK_WORDS_MAX];
     size_t word_count;
@@ -83,5 +83,7 @@ lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, 
 /* Fills the fields of args->train that depend on several options; args must
  * stay where it is. */
 lk_status lk__args_complete(lk_args *args) LK_CHECKED;
+/* USAGE where several devices are named, of which the command would use one. */
+lk_status lk__args_one_device(const lk_args *args, const char *command) LK_CHECKED;
 
 #endif

@@ -49,8 +49,6 @@ typedef struct bench {
     int run;                         /* under way */
 } bench;
 
-/* ---- one rank ------------------------------------------------------------ */
-
 /* What a rank sums with. */
 typedef struct summer {
     lk_group *group; /* NULL: Open MPI */
@@ -148,8 +146,6 @@ static int rank_main(int rank, void *arg)
     lk_group_destroy(group);
     return code;
 }
-
-/* ---- the peer ------------------------------------------------------------ */
 
 static const char failed_word[] = "failed";
 
@@ -285,8 +281,6 @@ static lk_status run_openmpi(bench *b)
     return LK_OK;
 }
 
-/* ---- the table ----------------------------------------------------------- */
-
 static double overall(const bench *b, int peer, size_t size)
 {
     double values[MAX_RUNS];
@@ -356,8 +350,6 @@ static void print_all_json(const bench *b)
         for (size_t i = 0; b->present[peer] && i < SIZES && sizes[i] <= b->largest; i++)
             print_json(b, peer, i);
 }
-
-/* ---- the run ------------------------------------------------------------- */
 
 static bool installed(const char *program)
 {

@@ -3,7 +3,9 @@
  * several ranks of this host.
  *
  * With --independent the ranks start together but each trains alone on its part
- * of the batch: what the cores could do if ranks never had to wait. */
+ * of the batch: what the cores could do if ranks never had to wait. With --in-step
+ * they wait for the slowest after each step, as all that train together must: what
+ * the sums cost is the rest. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <lockstep/group.h>
 #include <lockstep/launch.h>
@@ -43,8 +45,6 @@ typedef struct bench {
     size_t runs;
     outcome *outcomes; /* (ranks), shared with them */
 } bench;
-
-/* ---- one rank --------------------------------------------------------------- */
 
 /* Batches copied out of a loader. */
 typedef struct batch_store {
@@ -191,8 +191,11 @@ static void close_rank(bench_rank *r)
 static lk_status run_steps(bench_rank *r, size_t steps)
 {
     lk_metrics metrics;
-    for (size_t i = 0; i < steps; i++)
+    for (size_t i = 0; i < steps; i++) {
         LK_TRY(lk_engine_step(r->engine, &r->store.batches[i % r->store.count], &metrics));
+        if (r->bench->args->in_step && r->group)
+            LK_TRY(lk_barrier(r->group, NULL));
+    }
     return LK_OK;
 }
 
@@ -244,8 +247,6 @@ static int rank_main(int rank, void *arg)
     lk_group_destroy(group);
     return status == LK_OK ? LK_EXIT_DONE : LK_EXIT_FAILED;
 }
-
-/* ---- the result ------------------------------------------------------------- */
 
 /* Of one run; medians of all. Percent of a step, over the ranks. */
 typedef struct figures {
@@ -343,8 +344,6 @@ static void print_json(const bench *b, const figures *f)
     lk__json_line(line);
 }
 
-/* ---- the run ---------------------------------------------------------------- */
-
 /* A rank's own reason says more than the end of its process, or than what
  * others say of it. */
 static lk_status explain(const bench *b, lk_status status)
@@ -370,6 +369,8 @@ lk_status lk__bench_train(const lk_args *args)
 {
     bench b = {.args = args, .ranks = args->nproc ? args->nproc : 1, .runs = args->runs ? args->runs : 1};
     const lk_transport_type *transport;
+    if (args->in_step && !args->independent)
+        return lk__fail(LK_STATUS_USAGE, "--in-step is for --independent ranks; others are in step anyway");
     if (args->independent && args->train.stages)
         return lk__fail(LK_STATUS_USAGE, "--independent ranks have no stages; leave --independent or --stages out");
     if (args->backend)

@@ -24,6 +24,7 @@ static lk_status run_case(lk_args *args)
     static const lk_names names = {.what = "bench", .kind = "case", .next = next_case};
     size_t found = 0;
     LK_TRY(lk__args_complete(args));
+    LK_TRY(lk__args_one_device(args, "bench"));
     LK_TRY(lk__names_find(&names, args->words[0], &found));
     return cases[found].run(args);
 }

@@ -13,9 +13,8 @@ int lk__cmd_eval(lk_args *args)
         return lk__cli_fail(lk__fail(LK_STATUS_USAGE, "eval wants a model file: lockstep eval FILE [options]"));
     lk_metrics metrics;
     lk_status status = lk__args_complete(args);
-    bool named = *args->device_names || *args->gpu_ids;
-    if (status == LK_OK && named && args->devices.count > 1)
-        status = lk__fail(LK_STATUS_USAGE, "eval: runs on one device, and %d are named", args->devices.count);
+    if (status == LK_OK)
+        status = lk__args_one_device(args, "eval");
     if (status == LK_OK)
         status = lk__evaluate(&args->train, LK_SPLIT_TEST, &metrics);
     if (status != LK_OK)

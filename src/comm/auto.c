@@ -71,8 +71,6 @@ typedef struct mixed {
     int epoll, stop; /* -1: none; stop is an eventfd in epoll */
 } mixed;
 
-/* ---- exchanging inside a host --------------------------------------------- */
-
 static lk_status take_round(mixed *m, stage s, const void *piece, size_t bytes)
 {
     blob mine = {.stage = (uint8_t)s};
@@ -128,8 +126,6 @@ static lk_status settle(mixed *m, lk_status mine)
                             m->boot.members[r].host);
     return LK_OK;
 }
-
-/* ---- the watcher ---------------------------------------------------------- */
 
 static void *watch(void *arg)
 {
@@ -203,8 +199,6 @@ static void arm(const mixed *m, int count)
         epoll_ctl(m->epoll, EPOLL_CTL_MOD, m->fds[i].fd, &event);
     }
 }
-
-/* ---- the vtable ----------------------------------------------------------- */
 
 static lk_transport *route(const lk_transport *transport, int peer, int *there)
 {
@@ -320,8 +314,6 @@ static void wait_some(lk_transport *transport, double seconds)
     m->last_wait = 0;
 }
 
-/* ---- memory --------------------------------------------------------------- */
-
 static lk_status alloc_plain(mixed *m, size_t bytes, void **out)
 {
     char *block = NULL;
@@ -368,8 +360,6 @@ static lk_status alloc_block(lk_transport *transport, size_t bytes, void **out)
         free_block(transport, block);
     return status;
 }
-
-/* ---- opening and closing -------------------------------------------------- */
 
 static void close_mixed(lk_transport *transport)
 {

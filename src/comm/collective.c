@@ -34,8 +34,6 @@ static const char *const kind_names[] = {
 
 #define PIECE_BYTES ((size_t)4 << 20)
 
-/* ---- arguments ----------------------------------------------------------- */
-
 static bool is_type(lk_dtype dtype)
 {
     return (unsigned)dtype < LK_DTYPE_COUNT && dtype != LK_DTYPE_F16;
@@ -79,8 +77,6 @@ static lk_status check_bounds(const lk_group *group, const int *bounds)
     return LK_OK;
 }
 
-/* ---- programs ------------------------------------------------------------ */
-
 static bool same_key(const lk_program_key *a, const lk_program_key *b)
 {
     return a->kind == b->kind && a->element == b->element && a->count == b->count && a->root == b->root &&
@@ -116,8 +112,6 @@ static lk_status find_program(lk_group *group, const lk_intent *intent, lk_progr
     *out = made;
     return LK_OK;
 }
-
-/* ---- starting ------------------------------------------------------------ */
 
 static lk_call describe(lk_group *group, const lk_intent *intent)
 {
@@ -263,8 +257,6 @@ static lk_status start(lk_group *group, const lk_intent *intent, lk_request **ou
     return LK_OK;
 }
 
-/* ---- sums ---------------------------------------------------------------- */
-
 static lk_status start_sum(lk_group *group, lk_intent *intent, const lk_shard_sums *sums, lk_request **request)
 {
     if (sums) {
@@ -323,8 +315,6 @@ size_t lk_even_share(size_t count, int ranks, int rank)
 {
     return ranks > 0 && rank >= 0 && rank < ranks ? lk__segment(count, ranks, rank).count : 0;
 }
-
-/* ---- counts of the ranks ------------------------------------------------- */
 
 /* Spans of all ranks, side by side: counts, or `each` for all; *total is their
  * sum. */
@@ -402,8 +392,6 @@ lk_status lk_reduce_scatter_shards(lk_group *group, const lk_shard_sums *sums, c
         .kind = LK_CALL_REDUCE_SCATTER, .data = {out.at, total, out.dtype}, .op = op, .root = -1, .roots = sums->roots};
     return reduce_scatter(group, sums, &intent, spans, out.at, request);
 }
-
-/* ---- placing ------------------------------------------------------------- */
 
 lk_status lk_broadcast(lk_group *group, lk_data data, int root, lk_request **request)
 {

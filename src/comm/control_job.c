@@ -52,8 +52,6 @@ static void set_verdict(job *self, lk_status status, const char *text)
     snprintf(self->text, sizeof self->text, "%s", text);
 }
 
-/* ---- what the server says ------------------------------------------------ */
-
 static void hear_welcome(job *self, const lk_wire *message)
 {
     for (int r = 0; r < self->base.size; r++)
@@ -164,8 +162,6 @@ static lk_status job_check(lk_control *control)
     return self->verdict == LK_OK ? LK_OK : lk__fail(self->verdict, "%s", self->text);
 }
 
-/* ---- what it is told ----------------------------------------------------- */
-
 /* A failure to send is not one by itself: why will be heard. */
 static void say(job *self, lk_wire message)
 {
@@ -213,8 +209,6 @@ static bool job_left(const lk_control *control, int rank)
     return ((const job *)control)->left[rank] != 0;
 }
 
-/* ---- waiting ------------------------------------------------------------- */
-
 /* Until *there, with notices. At the end all learn whom this rank waited for. */
 static lk_status wait_until(job *self, const bool *there, lk_patience *patience, const char *what)
 {
@@ -259,8 +253,6 @@ static lk_status job_exchange(lk_control *control, const void *mine, size_t byte
     self->number++;
     return status;
 }
-
-/* ---- joining and leaving ------------------------------------------------- */
 
 /* The goodbye has been taken when the server hangs up. Until then its messages
  * are read, or closing would tear the connection down before it. */

@@ -29,8 +29,6 @@
 #define SLICE 0.0002
 #define WATCH 0.0002
 
-/* ---- whose turn it is ---------------------------------------------------- */
-
 static void finish(lk_request *request)
 {
     lk_group *group = request->group;
@@ -129,8 +127,6 @@ void lk__exec_start(lk_request *request)
     *group->tail = request;
     group->tail = &request->next;
 }
-
-/* ---- waiting ------------------------------------------------------------- */
 
 /* Marks in group->busy the ranks that the oldest request waits for. */
 static void mark_awaited(const lk_group *group)

@@ -11,8 +11,6 @@
 #include "comm/group_impl.h"
 #include "tensor/device.h"
 
-/* ---- failures ------------------------------------------------------------ */
-
 lk_status lk__group_broken(const lk_group *group)
 {
     return lk__fail(group->broken, "%s", group->reason ? group->reason : "the group is broken");
@@ -59,8 +57,6 @@ lk_status lk_group_poll(lk_group *group)
 {
     return lk__exec_poll(group);
 }
-
-/* ---- making -------------------------------------------------------------- */
 
 static lk_status allocate(lk_control *control, int size, lk_group **out)
 {
@@ -185,8 +181,6 @@ lk_status lk_group_join(const lk_group_opts *opts, lk_group **out)
     return create_job(control, type, out);
 }
 
-/* ---- groups of threads --------------------------------------------------- */
-
 /* Opening a transport takes all ranks at once, so each gets a thread for it. */
 typedef struct lk_opening {
     pthread_t thread;
@@ -254,8 +248,6 @@ free_controls:
     lk__free(controls);
     return status;
 }
-
-/* ---- parts of a group ---------------------------------------------------- */
 
 typedef struct lk_wish {
     int32_t colour, key;
@@ -354,8 +346,6 @@ free_ranks:
     return status;
 }
 
-/* ---- the end ------------------------------------------------------------- */
-
 static void leave_family(lk_group *group)
 {
     lk_group **link = group->whole ? &group->whole->family : NULL;
@@ -404,8 +394,6 @@ void lk_group_destroy(lk_group *group)
     free(group->reason);
     lk__free(group);
 }
-
-/* ---- what a group knows -------------------------------------------------- */
 
 int lk_group_rank(const lk_group *group)
 {
@@ -468,8 +456,6 @@ size_t lk_group_history(const lk_group *group, char *text, size_t bytes)
     }
     return used + 1;
 }
-
-/* ---- memory -------------------------------------------------------------- */
 
 static lk_status plain_block(lk_group *group, size_t bytes, void **out)
 {

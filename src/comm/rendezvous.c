@@ -73,8 +73,6 @@ lk_status lk__meeting_token(lk_meeting *meeting, const char *given, const char *
     return meeting->secret ? LK_OK : lk__token_from_text(place, &meeting->token);
 }
 
-/* ---- host and port ------------------------------------------------------- */
-
 static void warn_open(const lk_meeting *meeting, int port)
 {
     if (meeting->secret || !meeting->patience.notice || (!meeting->crowd.wary && lk__net_is_loopback(meeting->host)))
@@ -181,8 +179,6 @@ lk_status lk__meeting_call_ports(lk_meeting *meeting)
                        meeting->size, meeting->host, meeting->port, meeting->port + meeting->ports - 1);
     return LK_OK;
 }
-
-/* ---- meetings ------------------------------------------------------------ */
 
 static void pause_for(double seconds)
 {

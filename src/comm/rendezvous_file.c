@@ -55,8 +55,6 @@ static bool note_parse(const char *text, note *out)
     return fields == 9 && end > 0 && text[end] == '\n' && out->port > 0 && out->port <= 65535;
 }
 
-/* ---- reading ------------------------------------------------------------- */
-
 /* NFS remembers for a while that a name was not there, but looks again when its
  * folder is opened. */
 static void refresh_folder(const char *path)
@@ -124,8 +122,6 @@ static bool is_stale(const note *it)
         return false;
     return strcmp(boot, it->boot) != 0 || (it->pid > 0 && kill((pid_t)it->pid, 0) != 0 && errno == ESRCH);
 }
-
-/* ---- rank 0 -------------------------------------------------------------- */
 
 static lk_status fail_exists(const char *path)
 {
@@ -243,8 +239,6 @@ static void remove_file(lk_meeting *meeting)
         unlink(meeting->path);
     meeting->nonce[0] = '\0';
 }
-
-/* ---- the others ---------------------------------------------------------- */
 
 static lk_status call(lk_meeting *meeting)
 {

@@ -47,8 +47,6 @@ struct lk_server {
     bool welcomed, told;
 };
 
-/* ---- lines --------------------------------------------------------------- */
-
 static void line_close(line *at)
 {
     if (at->fd >= 0)
@@ -140,8 +138,6 @@ static void line_consume(line *at, size_t bytes)
     at->in_bytes -= bytes;
     memmove(at->in, at->in + bytes, at->in_bytes);
 }
-
-/* ---- what ranks say ------------------------------------------------------ */
 
 static void hear_exchange(lk_server *server, int rank, const lk_wire *message)
 {
@@ -239,8 +235,6 @@ static void serve_line(lk_server *server, int rank)
         line_close(at);
 }
 
-/* ---- newcomers ----------------------------------------------------------- */
-
 static void refuse(line *at, int size, lk_status status)
 {
     uint8_t message[LK_WIRE_HEAD + LK_WIRE_TEXT];
@@ -312,8 +306,6 @@ static void admit_newcomers(lk_server *server)
     }
 }
 
-/* ---- what ranks are told ------------------------------------------------- */
-
 static void welcome(lk_server *server)
 {
     const lk_member *members = lk__roster_members(server->roster);
@@ -366,8 +358,6 @@ static void tell(lk_server *server)
         welcome(server);
     tell_awaited(server);
 }
-
-/* ---- the thread ---------------------------------------------------------- */
 
 /* After rank 0 has gone the rest get all the time they need; in a broken job a
  * moment. */

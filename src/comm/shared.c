@@ -78,8 +78,6 @@ static slot *slot_of(const lk_shared *s, int from, int to, uint64_t position)
     return &lane_of(s, from, to)->slots[position & (s->layout.slots - 1)];
 }
 
-/* ---- layout -------------------------------------------------------------- */
-
 static size_t floor_power(size_t value)
 {
     size_t power = 1;
@@ -111,8 +109,6 @@ lk_shared_layout lk__shared_layout(int size, bool raw)
     l.bytes = l.chunk_at[LARGE] + l.chunks[LARGE] * l.chunk_bytes[LARGE];
     return l;
 }
-
-/* ---- making -------------------------------------------------------------- */
 
 static void link_free_lists(lk_shared *s)
 {
@@ -180,8 +176,6 @@ void lk__shared_name(lk_transport *transport, const int *ranks)
     lk_shared *s = (lk_shared *)transport;
     memcpy(s->names, ranks, (size_t)s->size * sizeof *ranks);
 }
-
-/* ---- sending ------------------------------------------------------------- */
 
 static void free_chunk(lk_shared *s, int class, uint32_t chunk)
 {
@@ -399,8 +393,6 @@ bool lk__shared_sent(const lk_transport *transport, uint64_t ticket)
     return record->generation != generation;
 }
 
-/* ---- receiving ----------------------------------------------------------- */
-
 static const void *in_region(const lk_shared *s, int peer, uint32_t id, uint64_t at, uint64_t bytes)
 {
     for (const lk_shared_region *region = s->regions; region != NULL; region = region->next)
@@ -474,8 +466,6 @@ lk_status lk__shared_progress(lk_transport *transport)
                     "rank %d wrote an impossible frame into shared memory; it may run another version",
                     s->names[s->broken]);
 }
-
-/* ---- waiting ------------------------------------------------------------- */
 
 static bool wants_releases(const lk_shared *s)
 {

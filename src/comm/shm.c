@@ -60,8 +60,6 @@ typedef struct views {
     size_t *bytes; /* (size) */
 } views;
 
-/* ---- a segment of this rank's own ----------------------------------------- */
-
 static size_t whole_pages(size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -149,8 +147,6 @@ static lk_status segment_init(segment *seg, size_t bytes, bool named)
     return status;
 }
 
-/* ---- seeing the others' ---------------------------------------------------- */
-
 static lk_status describe(const segment *seg, size_t bytes, offer *out)
 {
     struct stat info;
@@ -236,8 +232,6 @@ static lk_status map_all(const lk_boot *boot, const segment *own, const offer *a
     return LK_OK;
 }
 
-/* ---- making segments together ---------------------------------------------- */
-
 static lk_status exchange_offers(const lk_boot *boot, const offer *mine, offer *all)
 {
     LK_TRY(boot->exchange(boot->arg, mine, sizeof *mine, all));
@@ -300,8 +294,6 @@ static lk_status share(const lk_boot *boot, size_t bytes, offer *all, views *v)
         status = share_once(boot, bytes, true, all, v, &complete);
     return status;
 }
-
-/* ---- the transport ---------------------------------------------------------- */
 
 static lk_status check_one_host(const lk_boot *boot)
 {

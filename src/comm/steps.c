@@ -60,8 +60,6 @@ static void copy(const lk_request *request, void *to, const void *from, size_t b
         device->kernels->copy_bytes(device, bytes, from, to);
 }
 
-/* ---- sending ------------------------------------------------------------- */
-
 static lk_status keep_ticket(lk_request *request, uint64_t ticket)
 {
     lk_transport *transport = request->group->transport;
@@ -210,8 +208,6 @@ static lk_status give(lk_request *request, bool *done, bool *moved)
     }
     return LK_OK;
 }
-
-/* ---- taking -------------------------------------------------------------- */
 
 /* What this rank has called where peer called that, in case it has gone on
  * since; else what it is calling now. */
@@ -455,8 +451,6 @@ static lk_status take_folds(lk_request *request, bool *done, bool *moved)
     *done = request->folded == phase->keep.count;
     return LK_OK;
 }
-
-/* ---- phases -------------------------------------------------------------- */
 
 static lk_status grow(lk_device *device, char **block, size_t *bytes, size_t wanted, const char *what)
 {

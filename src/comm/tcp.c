@@ -39,8 +39,6 @@ double lk__tcp_spin(const lk_tcp *tcp)
     return tcp->crowded ? 0 : spin_seconds;
 }
 
-/* ---- sending -------------------------------------------------------------- */
-
 /* Adds what an entry has left to iov; returns the bytes. */
 static size_t gather_entry(const lk_tcp_entry *entry, size_t room, struct iovec *iov, int *count)
 {
@@ -104,8 +102,6 @@ static bool write_some(lk_tcp *tcp, lk_tcp_peer *peer)
     }
     return true;
 }
-
-/* ---- receiving ------------------------------------------------------------ */
 
 /* Whether what the caller asked for is not there yet. */
 static bool lacks(const lk_tcp_peer *peer)
@@ -231,8 +227,6 @@ static void release(lk_transport *transport, int rank)
         peer->head = peer->tail = 0;
 }
 
-/* ---- the rest of the vtable ----------------------------------------------- */
-
 static size_t max_frame(const lk_transport *transport, const void *data, size_t bytes)
 {
     (void)transport, (void)data, (void)bytes;
@@ -348,8 +342,6 @@ static void wait_some(lk_transport *transport, double seconds)
     if (!now)
         poll(tcp->polls, (nfds_t)count, (int)ceil(fmin(fmax(seconds, 0), 3600) * 1e3));
 }
-
-/* ---- opening and closing -------------------------------------------------- */
 
 /* What the peer has sent and nobody took is read, or closing would tell it to
  * throw away what this rank sent last. */

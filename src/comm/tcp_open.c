@@ -64,8 +64,6 @@ static bool is_peer(const opening *o, int rank)
     return rank != o->boot->rank && !(o->skip && o->skip[rank]);
 }
 
-/* ---- greetings ------------------------------------------------------------ */
-
 static void write_greeting(uint8_t out[LK_GREETING_BYTES], uint32_t group, int rank)
 {
     memset(out, 0, LK_GREETING_BYTES);
@@ -85,8 +83,6 @@ static int read_greeting(const opening *o, const uint8_t *greeting)
     }
     return -1;
 }
-
-/* ---- callers -------------------------------------------------------------- */
 
 static void add_caller(opening *o, int fd, int peer)
 {
@@ -173,8 +169,6 @@ static void step_callers(opening *o)
     }
 }
 
-/* ---- connecting ----------------------------------------------------------- */
-
 static int port_of(const opening *o, int rank)
 {
     const uint8_t *at = o->offers + (size_t)rank * LK_TCP_OFFER_BYTES;
@@ -241,8 +235,6 @@ static lk_status meet(opening *o)
     }
     return LK_OK;
 }
-
-/* ---- the whole ------------------------------------------------------------ */
 
 lk_status lk__boot_agree(const lk_boot *boot, lk_status mine, const char *what)
 {

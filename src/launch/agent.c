@@ -34,8 +34,6 @@ struct lk_agent {
     int epoll;  /* readable when a link is */
 };
 
-/* ---- meeting -------------------------------------------------------------- */
-
 static bool leads(const lk_agent *agent)
 {
     return agent->opts->node_rank == 0;
@@ -102,8 +100,6 @@ static void send_all(lk_agent *agent, const lk_message *message)
     for (int i = 0; i < agent->link_count; i++)
         lk__link_send(&agent->links[i], message);
 }
-
-/* ---- the plan ------------------------------------------------------------- */
 
 static void send_plans(lk_agent *agent, const lk_plan *plan)
 {
@@ -178,8 +174,6 @@ void lk__agent_refuse(lk_agent *agent, const char *why)
     send_all(agent, &message);
 }
 
-/* ---- verdicts ------------------------------------------------------------- */
-
 /* A node that disappears was the reason, not an effect, of ranks that give up:
  * it counts like a death by signal. */
 static lk_verdict lost(int node, const char *host)
@@ -222,8 +216,6 @@ static bool decode_verdict(const lk_message *message, lk_verdict *out)
     lk__message_get_cause(message, &out->cause);
     return true;
 }
-
-/* ---- a round -------------------------------------------------------------- */
 
 typedef struct round {
     lk_agent *agent;
@@ -329,8 +321,6 @@ static void stop_ranks(round *r, int signal, double grace)
     lk__node_stop(r->node, signal, grace);
 }
 
-/* ---- node 0 --------------------------------------------------------------- */
-
 static void hear(round *r, int node, const lk_message *message)
 {
     lk_verdict verdict;
@@ -419,8 +409,6 @@ static void lead_round(round *r, const lk_plan *plan, int max_restarts)
     encode_verdict(&r->verdict, LK_MESSAGE_END, &end);
     send_all(r->agent, &end);
 }
-
-/* ---- other nodes ---------------------------------------------------------- */
 
 static void obey_stop(round *r, const lk_message *message)
 {

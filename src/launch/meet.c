@@ -42,8 +42,6 @@ static void send_hello(const lk_meet_opts *opts, lk_link *link)
     lk__link_send(link, &hello);
 }
 
-/* ---- node 0 -------------------------------------------------------------- */
-
 typedef struct gathering {
     const lk_meet_opts *opts;
     lk_meeting meeting;
@@ -179,8 +177,6 @@ close_meeting:
     lk__meeting_close(&g->meeting);
     return status;
 }
-
-/* ---- all ----------------------------------------------------------------- */
 
 /* link owns the connection, whatever comes of it. */
 static lk_status call(const lk_meet_opts *opts, lk_meeting *meeting, lk_link *link)

@@ -13,8 +13,6 @@
 
 static const char LOOPBACK[] = "127.0.0.1";
 
-/* ---- signals, while there are no ranks to pass them on to ------------------ */
-
 static volatile sig_atomic_t interrupted;
 
 static const int taken[] = {SIGINT, SIGTERM, SIGHUP};
@@ -43,8 +41,6 @@ static void give_signals_back(const struct sigaction saved[TAKEN])
     for (int i = 0; i < TAKEN; i++)
         sigaction(taken[i], &saved[i], NULL);
 }
-
-/* ---- the place ------------------------------------------------------------- */
 
 static lk_status set_host(lk_place *place, const char *host)
 {
@@ -80,8 +76,6 @@ static lk_status find_place(const lk_run_opts *opts, lk_place *out)
     *out = place;
     return LK_OK;
 }
-
-/* ---- a round ---------------------------------------------------------------- */
 
 typedef struct job {
     const lk_run_opts *opts;
@@ -246,8 +240,6 @@ lk_status lk__run(const lk_run_opts *opts, lk_verdict *out)
     *out = (lk_verdict){.outcome = LK_OUTCOME_INTERRUPTED, .node = opts->node_rank, .signal = (int)interrupted};
     return LK_OK;
 }
-
-/* ---- what became of it ------------------------------------------------------- */
 
 int lk__verdict_exit(const lk_verdict *verdict)
 {

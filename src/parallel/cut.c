@@ -15,8 +15,6 @@
 
 enum { TEXT_BYTES = LK_LAYER_TEXT };
 
-/* ---- layers --------------------------------------------------------------- */
-
 /* Convolutions and linear layers: each weight meets each place of the output. */
 static bool multiplies(const lk_layer *layer)
 {
@@ -75,8 +73,6 @@ static bool is_clean(const lk_graph *graph, int a)
     bool follows = layer->input_count > 0 && multiplies(&graph->layers[layer->inputs[0]]);
     return layer->param_count > 0 && (multiplies(layer) || !follows) && has_parameters_before(graph, a);
 }
-
-/* ---- a number of stages --------------------------------------------------- */
 
 /* How good a way to cut is: fewer cuts that are not clean, then a lower cost of the
  * most costly stage. */
@@ -193,8 +189,6 @@ static lk_status cut_evenly(const lk_graph *graph, int stages, int *first)
     lk__free(s.at);
     return status;
 }
-
-/* ---- named stages --------------------------------------------------------- */
 
 const char *lk__layer_text(const lk_graph *graph, int index, char text[LK_LAYER_TEXT])
 {

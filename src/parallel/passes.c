@@ -8,8 +8,6 @@
 #include "parallel/engine_impl.h"
 #include "parallel/pipeline.h"
 
-/* ---- between stages --------------------------------------------------------- */
-
 static lk_data as_data(lk_tensor tensor, size_t n)
 {
     return (lk_data){tensor.data, n * lk__shape_sample(tensor.shape), LK_DTYPE_F32};
@@ -44,8 +42,6 @@ static lk_status receive(lk_engine *engine, lk_tensor tensor, size_t n, int from
     LK_TRY(lk_recv(engine->grid.pipeline, as_data(tensor, n), from, &request));
     return await(engine, &request);
 }
-
-/* ---- one wave ---------------------------------------------------------------- */
 
 /* Brings samples [begin, begin + wave->n) of the part, or what the stage before
  * made of them, to the wave's lane. */
@@ -107,8 +103,6 @@ static void describe_step(const lk_engine *engine, const lk_part *part, lk_wave 
     wave->step_rows = part->total;
 }
 
-/* ---- a step -------------------------------------------------------------------- */
-
 /* The wave's labels and ids are still in its lane when it goes backward. */
 static lk_wave wave_at(lk_engine *engine, const lk_part *part, int index)
 {
@@ -166,8 +160,6 @@ lk_status lk__run_eval(lk_engine *engine, const lk_part *part, size_t begin, siz
     LK_TRY(forward(engine, part, begin, &wave));
     return await_sent(engine);
 }
-
-/* ---- hooks ------------------------------------------------------------------------ */
 
 static lk_status gather(void *arg, const float *mine, size_t width, float *all)
 {

@@ -39,8 +39,6 @@ lk_status lk__replicas_start(lk_group *group, lk_params *params)
     return lk_broadcast(group, (lk_data){params->batches, layers, LK_DTYPE_I64}, 0, NULL);
 }
 
-/* ---- what is compared ---------------------------------------------------- */
-
 /* One tensor of a replica, or a number that it keeps. */
 typedef struct item {
     const lk_layer *layer; /* NULL: suffix is the whole name */
@@ -115,8 +113,6 @@ static void name_item(const item *it, char *text, size_t bytes)
         snprintf(text, bytes, "%s", key);
 }
 
-/* ---- hashes -------------------------------------------------------------- */
-
 /* Bytes that are read from a device at a time: they stay in cache. Memory that
  * the host can read is hashed where it is, in the same pieces. */
 enum { PIECE = 64 * 1024 };
@@ -148,8 +144,6 @@ free_piece:
     lk__free(piece);
     return status;
 }
-
-/* ---- the verdict --------------------------------------------------------- */
 
 /* What a difference is described from. */
 typedef struct findings {
@@ -243,8 +237,6 @@ static lk_status describe(const findings *f)
                     "suspect the memory of that machine",
                     (unsigned long long)f->step, ranks, items);
 }
-
-/* ---- comparing ----------------------------------------------------------- */
 
 static bool all_equal(const uint64_t *totals, int size)
 {

@@ -30,8 +30,6 @@
 
 enum { MAX_SIZE = 8, BOARD_BYTES = 256, SMALL = 4096 };
 
-/* ---- ranks -------------------------------------------------------------- */
-
 /* cmocka's asserts belong to the main thread: ranks count their faults here. */
 typedef struct board {
     pthread_barrier_t barrier;
@@ -217,8 +215,6 @@ static inline void run_both(int size, int (*body)(rank *))
     run(&lk__transport_inproc, size, body);
     run(&lk__transport_shm, size, body);
 }
-
-/* ---- frames -------------------------------------------------------------- */
 
 static inline void fill(unsigned char *data, size_t bytes, uint32_t seed)
 {

@@ -112,8 +112,6 @@ static inline size_t before(const size_t *counts, int rank)
     return total;
 }
 
-/* ---- one call each ------------------------------------------------------- */
-
 static inline void try_allreduce(const bench *b)
 {
     fill(b, b->in, b->rank, 0, b->count);
@@ -300,8 +298,6 @@ static inline void try_all(bench *b)
     b->seed += 7;
 }
 
-/* ---- many calls ---------------------------------------------------------- */
-
 static inline void try_ops(bench *b)
 {
     for (int op = 0; op < LK_REDUCTION_COUNT; op++) {
@@ -393,8 +389,6 @@ static inline void try_crossing(bench *b)
                    LENGTH);
     b->seed++;
 }
-
-/* ---- one team ------------------------------------------------------------ */
 
 /* What is tried, and how much of it. */
 typedef struct effort {

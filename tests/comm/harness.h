@@ -204,8 +204,6 @@ static inline bool team_run(team_spec team, team_fn fn, const void *arg)
     return fine;
 }
 
-/* ---- values of every type ------------------------------------------------ */
-
 static const lk_dtype team_dtypes[] = {LK_DTYPE_F32, LK_DTYPE_F64, LK_DTYPE_BF16,
                                        LK_DTYPE_I64, LK_DTYPE_I32, LK_DTYPE_U8};
 enum { TEAM_DTYPES = sizeof team_dtypes / sizeof *team_dtypes };

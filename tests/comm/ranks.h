@@ -146,8 +146,6 @@ static inline bool run_ranks(meeting *meet, rank_fn fn, const void *arg, unsigne
     return fine;
 }
 
-/* ---- traffic -------------------------------------------------------------- */
-
 static inline uint8_t byte_of(int from, int to, int index, size_t i)
 {
     return (uint8_t)((size_t)from * 31 + (size_t)to * 57 + (size_t)index * 101 + i * 7 + (i >> 9));

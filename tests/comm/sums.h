@@ -95,8 +95,6 @@ static inline void *reference(const shards *s)
     return want;
 }
 
-/* ---- a rank's part ------------------------------------------------------- */
-
 /* The maximal nodes inside [first,last), below the node [lo,hi). */
 static inline int find_roots(int lo, int hi, int first, int last, int (*roots)[2], int found)
 {
@@ -197,8 +195,6 @@ static inline void try_sums(const shards *s, const void *want, bool shared)
     free(out);
     free_partials(s, &p, shared);
 }
-
-/* ---- cuts ---------------------------------------------------------------- */
 
 /* Even; one each and the rest for the last; all to the last; ranks between that
  * hold none; any. Returns whether there is such a cut. */

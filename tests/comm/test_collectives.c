@@ -48,8 +48,6 @@ static void ranks_of_several_hosts_agree(void **state)
                              try_collectives, &plan));
 }
 
-/* ---- many calls under way ------------------------------------------------ */
-
 static bool thousands_under_way(lk_group *group, const team_spec *team, const void *arg)
 {
     enum { CALLS = 5000 };
@@ -81,8 +79,6 @@ static void thousands_of_calls_may_be_under_way(void **state)
     for (size_t t = 0; t < sizeof transports / sizeof *transports; t++)
         assert_true(team_run((team_spec){.size = 2, .transport = transports[t]}, thousands_under_way, NULL));
 }
-
-/* ---- even shares --------------------------------------------------------- */
 
 static bool seven_for_five(lk_group *group, const team_spec *team, const void *arg)
 {

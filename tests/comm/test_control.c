@@ -97,8 +97,6 @@ static void run_ranks(process_fn fn, plan job, int killed)
     close(job.holder);
 }
 
-/* ---- exchange ------------------------------------------------------------ */
-
 static void exchange_often(int rank, void *arg)
 {
     lk_control *control = join(arg, rank);
@@ -121,8 +119,6 @@ static void test_exchange(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         run_ranks(exchange_often, make_plan(sizes[i], 30), -1);
 }
-
-/* ---- missing ranks ------------------------------------------------------- */
 
 static void miss_rank_2(int rank, void *arg)
 {
@@ -164,8 +160,6 @@ static void test_notice(void **state)
     (void)state;
     run_ranks(hear_notice, make_plan(4, 6), -1);
 }
-
-/* ---- ranks that do not fit ----------------------------------------------- */
 
 static int twin_pid; /* the first rank 1's */
 
@@ -238,8 +232,6 @@ static void test_world_mismatch(void **state)
     (void)state;
     run_ranks(mismatch_world, make_plan(2, 20), -1);
 }
-
-/* ---- strangers ----------------------------------------------------------- */
 
 static void mismatch_token(int rank, void *arg)
 {
@@ -334,8 +326,6 @@ static void test_two_jobs(void **state)
     close(probe);
     close(job.holder);
 }
-
-/* ---- death and departure ------------------------------------------------- */
 
 static void kill_rank(int rank, void *arg, int victim)
 {
@@ -473,8 +463,6 @@ static void test_exchange_timeout(void **state)
     run_ranks(stay_away, make_plan(3, 1), -1);
 }
 
-/* ---- abort and reports --------------------------------------------------- */
-
 static void abort_by_1(int rank, void *arg)
 {
     lk_control *control = join(arg, rank);
@@ -522,8 +510,6 @@ static void test_reports(void **state)
     (void)state;
     run_ranks(report_all, make_plan(3, 30), -1);
 }
-
-/* ---- threads ------------------------------------------------------------- */
 
 typedef void (*thread_fn)(lk_control *control);
 

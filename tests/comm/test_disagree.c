@@ -240,8 +240,6 @@ static void a_different_call_is_named_to_those_who_poll(void **state)
         assert_true(run_on(transports[t], quarrel_while_polling, NULL));
 }
 
-/* ---- messages ------------------------------------------------------------ */
-
 static bool message_of_other_length(lk_group *group, const team_spec *team, const void *arg)
 {
     lk_status status = LK_OK;
@@ -325,8 +323,6 @@ static void messages_that_do_not_fit_are_named(void **state)
     }
 }
 
-/* ---- arguments ----------------------------------------------------------- */
-
 /* Refused at once, and the group goes on. */
 static bool impossible_arguments(lk_group *group, const team_spec *team, const void *arg)
 {
@@ -355,8 +351,6 @@ static void impossible_arguments_are_refused(void **state)
     assert_true(run_on("inproc", impossible_arguments, NULL));
     assert_true(run_on("shm", impossible_arguments, NULL));
 }
-
-/* ---- leaving, giving up, staying away ------------------------------------ */
 
 static bool rank_1_leaves(lk_group *group, const team_spec *team, const void *arg)
 {

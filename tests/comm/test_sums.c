@@ -61,8 +61,6 @@ static void ranks_of_several_hosts_have_the_same_bits(void **state)
                              try_all_sums, cases));
 }
 
-/* ---- results that lie in what is summed ---------------------------------- */
-
 enum { SHARE = 300000, WHOLE = 3 * SHARE };
 
 static float value_at(size_t i)

@@ -34,8 +34,6 @@ static void run_world(int size, rank_fn fn, unsigned killed)
     meeting_destroy(meet);
 }
 
-/* ---- headers -------------------------------------------------------------- */
-
 static void headers_survive_and_lies_are_seen(void **state)
 {
     (void)state;
@@ -61,8 +59,6 @@ static void headers_survive_and_lies_are_seen(void **state)
     lk__frame_encode(&frame, bytes);
     assert_false(lk__frame_decode(bytes, &back));
 }
-
-/* ---- traffic -------------------------------------------------------------- */
 
 static void talk(place *at, const void *arg)
 {
@@ -125,8 +121,6 @@ static void a_full_queue_gives_no_ticket(void **state)
     (void)state;
     run_world(2, overfill, 0);
 }
-
-/* ---- ends ----------------------------------------------------------------- */
 
 enum { HUGE_BYTES = 64 << 20 };
 
@@ -220,8 +214,6 @@ static void a_peer_may_leave(void **state)
     run_world(2, leave_early, 0);
 }
 
-/* ---- lies ----------------------------------------------------------------- */
-
 typedef struct lie {
     size_t bytes;    /* that are sent */
     uint64_t claims; /* payload in the header */
@@ -283,8 +275,6 @@ static void lies_are_told_apart(void **state)
         meeting_destroy(meet);
     }
 }
-
-/* ---- strangers ------------------------------------------------------------ */
 
 enum { SILENT = 150 };
 

@@ -76,8 +76,6 @@ static const struct {
 static float *data, *more; /* (world * count) */
 static size_t counts[MAX_WORLD];
 
-/* ---- faults -------------------------------------------------------------- */
-
 static void fault_kill(void)
 {
     raise(SIGKILL);
@@ -150,8 +148,6 @@ static void commit_soon(void)
     signal(SIGALRM, on_alarm);
     setitimer(ITIMER_REAL, &timer, NULL);
 }
-
-/* ---- calls --------------------------------------------------------------- */
 
 typedef struct pending {
     lk_request *requests[2];
@@ -231,8 +227,6 @@ static const struct {
     {"barrier", barrier},     {"message", message},
 };
 
-/* ---- a sum over shards, whose bits tell the order ------------------------- */
-
 static float shard_value(int shard, size_t element)
 {
     uint64_t bits = lk__hash(&element, sizeof element, (uint64_t)shard);
@@ -284,8 +278,6 @@ static lk_status sum_shards(lk_group *group)
     free(vectors);
     return status;
 }
-
-/* ---- a rank's life ------------------------------------------------------- */
 
 static void print_notice(void *arg, const char *text)
 {

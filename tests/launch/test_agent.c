@@ -25,8 +25,6 @@
 
 static volatile sig_atomic_t interrupted;
 
-/* ---- messages --------------------------------------------------------------- */
-
 static void a_cause_survives_the_wire(void **state)
 {
     (void)state;
@@ -85,8 +83,6 @@ static void a_link_gives_whole_messages_only(void **state)
     lk__link_close(&link);
     assert_int_equal(lk__link_receive(&link, &got), LK_LINK_CLOSED);
 }
-
-/* ---- meeting ---------------------------------------------------------------- */
 
 typedef struct party {
     lk_meet_opts opts;
@@ -340,8 +336,6 @@ static void a_signal_ends_the_wait(void **state)
     assert_non_null(strstr(one.detail, "interrupted"));
 }
 
-/* ---- by file ---------------------------------------------------------------- */
-
 typedef struct folder {
     char path[64], file[96];
 } folder;
@@ -416,8 +410,6 @@ static void a_file_of_another_job_is_refused(void **state)
     assert_int_equal(unlink(f.file), 0);
     assert_int_equal(rmdir(f.path), 0);
 }
-
-/* ---- verdicts --------------------------------------------------------------- */
 
 static void verdicts_read_plainly(void **state)
 {

@@ -51,8 +51,6 @@ static inline bool ranks_same(const lk_metrics *a, const lk_metrics *b)
     return a->count == b->count && a->correct == b->correct && memcmp(&a->loss, &b->loss, sizeof a->loss) == 0;
 }
 
-/* ---- one rank --------------------------------------------------------------- */
-
 static inline lk_status ranks_step(lk_engine *engine, const law_way *way, const lk_batch *batch, lk_metrics *out)
 {
     if (!way->halves)
@@ -166,8 +164,6 @@ static inline bool ranks_be(lk_group *group, const team_spec *team, const void *
     lk_engine_destroy(engine);
     return false;
 }
-
-/* ---- all ranks ---------------------------------------------------------------- */
 
 static inline void ranks_find_truth(const law_case *c, ranks_truth *out)
 {

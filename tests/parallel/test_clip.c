@@ -23,8 +23,6 @@ static void require(lk_status status)
         fail_msg("%s: %s", lk_status_string(status), lk_error_detail());
 }
 
-/* ---- the tree ------------------------------------------------------------ */
-
 /* By the definition of base/tree.h. */
 static double recursive_sum(const double *values, size_t lo, size_t hi)
 {
@@ -65,8 +63,6 @@ static void test_tree_sum(void **state)
     }
     free(values);
 }
-
-/* ---- stages -------------------------------------------------------------- */
 
 /* The layers [first,last) of a model with a gradient; at every other place of
  * the array, a value that must not count. */
@@ -205,8 +201,6 @@ static void test_stages_do_not_show(void **state)
     check_model("cnn");
     check_model("resnet20:width=4");
 }
-
-/* ---- clipping ------------------------------------------------------------ */
 
 static void test_clip(void **state)
 {

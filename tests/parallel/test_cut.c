@@ -155,8 +155,6 @@ static void crossed(void **state)
     refuse("resnet20", "layer1.0.bn1", "the nearest that it can begin at: 'layer1.0.conv1' or 'layer1.1.conv1'");
 }
 
-/* ---- no better cut -------------------------------------------------------- */
-
 /* What a layer costs, said from its operation. */
 static double cost_of(const lk_graph *graph, int index, int first_with_parameters)
 {

@@ -28,8 +28,6 @@ static lk_status step_on(lk_engine *engine, const law_case *c, int steps)
     return status;
 }
 
-/* ---- options ------------------------------------------------------------------ */
-
 /* One rank's options are not the others'. */
 typedef struct odd_options {
     const char *word; /* that every rank's message must have */
@@ -237,8 +235,6 @@ static void test_worlds_must_fit(void **arg)
     }
 }
 
-/* ---- states ------------------------------------------------------------------- */
-
 /* All take replica 0's state, whatever they give. */
 static bool set_states(lk_group *group, const team_spec *team, const void *arg)
 {
@@ -279,8 +275,6 @@ static void test_state_is_replica_0s(void **arg)
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         assert_true(team_run(ranks_team(&ways[i]), set_states, &ways[i]));
 }
-
-/* ---- ranks that go -------------------------------------------------------------- */
 
 typedef struct going {
     law_way way;
@@ -348,8 +342,6 @@ static void test_a_rank_goes(void **arg)
             fail_msg("row %zu: rank %d was killed, and not all know", i, rows[i].rank);
     }
 }
-
-/* ---- weights that are no longer the same ---------------------------------------- */
 
 typedef struct flip {
     law_way way;

@@ -48,8 +48,6 @@ struct rank {
     char detail[DETAIL];
 };
 
-/* ---- what is spoiled ----------------------------------------------------- */
-
 static int layer_named(const rank *self, const char *name)
 {
     int i = 0;
@@ -154,8 +152,6 @@ static void spoil_gap(rank *self)
         self->params->params[param_at(self, "fc", 1) + 10] = 3;
 }
 
-/* ---- a team -------------------------------------------------------------- */
-
 /* The CPU, saying that its memory is out of reach. */
 static lk_device_type far_type;
 
@@ -236,8 +232,6 @@ static void run_team(plan p, void (*also)(const rank *ranks))
     }
     lk_graph_destroy(graph);
 }
-
-/* ---- tests --------------------------------------------------------------- */
 
 static void test_equal_replicas(void **state)
 {
