@@ -91,12 +91,11 @@ static inline bool die_inside(lk_group *group, const team_spec *team, const void
     const death *how = arg;
     float *data = calloc(2 * DEATH_FLOATS, sizeof *data);
     lk_request *request = NULL;
-    lk_status status = LK_OK;
     char who[64], text[1024];
     (void)team;
     CHECK(data);
-    CHECK_OK(lk_barrier(group, NULL));
     /* Others may still be in a call that the dead one has finished. */
+    lk_status status = lk_barrier(group, NULL);
     for (int i = 0; i < how->after && status == LK_OK; i++)
         status = how->call(group, data, NULL);
     if (lk_group_rank(group) == how->rank) {
