@@ -51,7 +51,7 @@ typedef struct lk_batch {
     const float *x;        /* (N, H, W, C); NULL in a share that is labels_only */
     const int32_t *labels; /* (N) */
     const uint32_t *ids;   /* (N), index of each sample in the data set */
-    size_t total;          /* samples of the batch that this is a share of; 0: this is the whole batch */
+    size_t total;          /* samples of the batch that this is a share of; 0, or count: this is the whole */
 } lk_batch;
 
 /* The part of each batch that a rank works on: of the `shards` shards that a

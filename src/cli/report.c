@@ -166,6 +166,7 @@ static void on_start(void *arg, const lk_train_start *start)
     report->rank = start->place.rank;
     report->ranks = start->place.ranks;
     report->stage = start->place.layout.stage;
+    report->share = start->place.share;
     if (!begin_lines(report))
         return;
     if (report->rank == 0)

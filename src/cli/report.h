@@ -28,7 +28,9 @@ typedef struct lk_report {
     double first_step_s; /* from the program's start to the end of the first step */
     size_t train_count;
     size_t batches, steps;
-    int rank, ranks, stage; /* known from the start on */
+    /* Known from the start on. */
+    int rank, ranks, stage;
+    lk_share share;
 } lk_report;
 
 /* What rank 0 prints for all; nothing but its own lines at the others, and those

@@ -36,11 +36,10 @@ static const char *host_name(const lk_train_place *place, char own[HOST_BYTES])
     return own;
 }
 
-/* Samples of a whole batch that this rank works on; all where it has no share. */
-static size_t share_of(const lk_train_start *start)
+/* Samples of a batch that this rank works on; all where it has no share. */
+static size_t share_of(lk_share share, size_t batch)
 {
-    lk_share share = start->place.share;
-    return share.shards > 0 ? lk_share_count(share, start->batch) : start->batch;
+    return share.shards > 0 ? lk_share_count(share, batch) : batch;
 }
 
 void lk__report_rank_start(const lk_report *report, const lk_train_start *start)
@@ -53,7 +52,7 @@ void lk__report_rank_start(const lk_report *report, const lk_train_start *start)
         printf("[rank %d] host %s, pid %ld, local rank %d, device %s, stage %d of %d, %zu of %zu samples a batch, "
                "begins at %s\n",
                place->rank, host, (long)getpid(), place->local_rank, place->device, place->layout.stage,
-               place->layout.stages, share_of(start), start->batch, when);
+               place->layout.stages, share_of(place->share, start->batch), start->batch, when);
         return;
     }
     cJSON *line = json_begin(report, "rank_start");
@@ -63,7 +62,7 @@ void lk__report_rank_start(const lk_report *report, const lk_train_start *start)
     cJSON_AddStringToObject(line, "device", place->device);
     cJSON_AddNumberToObject(line, "replica", place->layout.replica);
     cJSON_AddNumberToObject(line, "stage", place->layout.stage);
-    cJSON_AddNumberToObject(line, "samples", (double)share_of(start));
+    cJSON_AddNumberToObject(line, "samples", (double)share_of(place->share, start->batch));
     cJSON_AddNumberToObject(line, "batch_size", (double)start->batch);
     cJSON_AddStringToObject(line, "time", when);
     lk__json_line(line);
@@ -79,7 +78,7 @@ static void json_step(const lk_report *report, const lk_train_step *step)
         cJSON_AddNumberToObject(line, "loss", step->own.loss);
         cJSON_AddNumberToObject(line, "accuracy", lk__percent(step->own.correct, step->own.count));
     }
-    cJSON_AddNumberToObject(line, "samples", (double)step->own.count);
+    cJSON_AddNumberToObject(line, "samples", (double)share_of(report->share, step->metrics.count));
     cJSON_AddNumberToObject(line, "batch_samples", (double)step->metrics.count);
     cJSON_AddNumberToObject(line, "batch_seconds", step->batch_seconds);
     lk__json_line(line);
@@ -92,15 +91,17 @@ void lk__report_rank_step(const lk_report *report, const lk_train_step *step)
         json_step(report, step);
         return;
     }
-    /* Losses are known at the last stage. */
+    size_t count = share_of(report->share, step->metrics.count);
     if (step->own.count > 0)
         snprintf(own, sizeof own, "Loss: %.6f\tAccuracy: %.2f%%", step->own.loss,
                  lk__percent(step->own.correct, step->own.count));
+    else if (count == 0)
+        snprintf(own, sizeof own, "no samples of this batch");
     else
-        snprintf(own, sizeof own, "stage %d, no losses here", report->stage);
+        snprintf(own, sizeof own, "stage %d, losses are the last stage's", report->stage);
     printf("[rank %d] Train Epoch: %zu [%zu/%zu (%.0f%%)]\t%s\t%zu of %zu samples\tbatch time %.4f s\n", report->rank,
-           step->epoch, step->seen, report->train_count, lk__percent(step->batch, report->batches), own,
-           step->own.count, step->metrics.count, step->batch_seconds);
+           step->epoch, step->seen, report->train_count, lk__percent(step->batch, report->batches), own, count,
+           step->metrics.count, step->batch_seconds);
 }
 
 void lk__report_rank_end(const lk_report *report, const lk_train_result *result)

@@ -148,6 +148,7 @@ static lk_status connect_proved(lk_meeting *meeting, const char *host, int port,
 
 close_fd:
     close(fd);
+    snprintf(meeting->heard, sizeof meeting->heard, "%s", lk_error_detail());
     return status;
 }
 
@@ -200,8 +201,9 @@ static lk_status call_until_heard(lk_meeting *meeting)
         double left = meeting->patience.deadline - lk__clock();
         pause_for(left < 0 ? 0 : left < pause ? left : pause);
         if (lk__patience_over(&meeting->patience))
-            return lk__fail(LK_STATUS_PEER, "%s; %s %d gave up after %g s", reason, meeting->crowd.noun, meeting->rank,
-                            meeting->patience.timeout);
+            return lk__fail(LK_STATUS_PEER, "%s; %s %d gave up after %g s",
+                            *meeting->heard && meeting->ports <= 1 ? meeting->heard : reason, meeting->crowd.noun,
+                            meeting->rank, meeting->patience.timeout);
     }
 }
 

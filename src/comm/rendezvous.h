@@ -41,6 +41,7 @@ typedef struct lk_meeting {
     int port, ports;            /* the first port, and how many are tried */
     char path[PATH_MAX];        /* of file:// */
     char nonce[LK_NONCE_TEXT];  /* in our file; "" while there is none */
+    char heard[512];            /* why an attempt failed that was answered, the last; "" */
 } lk_meeting;
 
 struct lk_method {

@@ -90,7 +90,7 @@ static lk_status note_read(const char *path, note *out)
     ssize_t got = ours ? read(fd, text, sizeof text - 1) : 0;
     close(fd);
     if (!ours)
-        return lk__fail(LK_STATUS_FORMAT, "%s belongs to another user, or others may write to it", path);
+        return lk__fail(LK_STATUS_FORMAT, "%s is no file, belongs to another user, or others may write to it", path);
     note read = {0};
     if (got <= 0 || !note_parse(text, &read))
         return lk__fail(LK_STATUS_FORMAT, "%s is not a rendezvous file of this version, or not complete", path);

@@ -158,10 +158,15 @@ static lk_status create_slots(lk_loader *l)
 static lk_status start_workers(lk_loader *l, size_t count)
 {
     LK_TRY(LK_ALLOC(count, "the loader's threads", &l->threads));
-    for (; l->workers < count; l->workers++)
-        if (pthread_create(&l->threads[l->workers], NULL, worker_main, l) != 0)
-            return lk__fail(LK_STATUS_MEMORY, "cannot start worker %zu of the loader; use fewer (--num-workers)",
-                            l->workers + 1);
+    for (; l->workers < count; l->workers++) {
+        int error = pthread_create(&l->threads[l->workers], NULL, worker_main, l);
+        if (error != 0)
+            return lk__fail(
+                LK_STATUS_MEMORY,
+                "cannot start worker %zu of the loader: %s; use fewer (--num-workers), or raise the limit on "
+                "processes (ulimit -u) or memory (ulimit -v)",
+                l->workers + 1, strerror(error));
+    }
     return LK_OK;
 }
 

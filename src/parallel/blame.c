@@ -96,18 +96,33 @@ static lk_status explain(lk_engine *engine, const lk_part *part)
     return fail_all(engine, mine ? place : -1, text);
 }
 
-lk_status lk__check_finite_step(lk_engine *engine, const lk_part *part)
+/* All ranks must have been given parts of one batch. */
+static lk_status check_total(lk_engine *engine, size_t least, size_t most, size_t total)
 {
     char text[LK_AGREED_TEXT];
-    if (engine->opts.allow_nonfinite)
+    if (least == most)
         return LK_OK;
-    int32_t worst = engine->buckets->large ? LARGE : SOUND;
-    if (engine->buckets->bad < engine->params->count || find_loss(engine, part, text, sizeof text) >= 0)
+    snprintf(text, sizeof text,
+             "step %llu: rank %d has a batch of %zu samples, others have up to %zu; all must have parts of one batch",
+             step_number(engine), lk_group_rank(engine->grid.world), total, most);
+    LK_TRY(lk__buckets_wait_all(engine->buckets));
+    return lk__agree_failure(engine->grid.world, total == least ? 0 : -1, text, LK_STATUS_MISMATCH, &engine->agreed);
+}
+
+lk_status lk__check_step(lk_engine *engine, const lk_part *part)
+{
+    char text[LK_AGREED_TEXT];
+    bool care = !engine->opts.allow_nonfinite;
+    int64_t worst = engine->buckets->large ? LARGE : SOUND, total = (int64_t)part->total;
+    if (care && (engine->buckets->bad < engine->params->count || find_loss(engine, part, text, sizeof text) >= 0))
         worst = NONFINITE;
-    if (engine->grid.world)
-        LK_TRY(lk_allreduce(engine->grid.world, (lk_data){&worst, 1, LK_DTYPE_I32}, LK_REDUCTION_MAX, NULL));
-    engine->doubtful = worst == LARGE;
-    return worst == NONFINITE ? explain(engine, part) : LK_OK;
+    int64_t all[3] = {worst, total, -total};
+    if (engine->grid.world) {
+        LK_TRY(lk_allreduce(engine->grid.world, (lk_data){all, 3, LK_DTYPE_I64}, LK_REDUCTION_MAX, NULL));
+        LK_TRY(check_total(engine, (size_t)-all[2], (size_t)all[1], part->total));
+    }
+    engine->doubtful = care && all[0] == LARGE;
+    return all[0] == NONFINITE ? explain(engine, part) : LK_OK;
 }
 
 lk_status lk__check_finite_sums(lk_engine *engine)

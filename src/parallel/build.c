@@ -45,9 +45,11 @@ static lk_engine_opts with_defaults(const lk_engine_opts *opts)
 
 enum { NUMBER_TEXT = 32 };
 
-/* The shortest text that is read as the same number again. */
+/* The shortest text that is read as the same number again; 0 stands for a default. */
 static const char *number_text(double value, char text[NUMBER_TEXT])
 {
+    if (value == 0)
+        return "not given";
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(text, NUMBER_TEXT, "%.*g", digits, value);
         if (strtod(text, NULL) == value)
@@ -60,20 +62,20 @@ static const char *number_text(double value, char text[NUMBER_TEXT])
 static lk_status agree_options(lk_engine *engine)
 {
     const lk_engine_opts *opts = &engine->opts;
-    char lines[LK_AGREED_TEXT], lr[NUMBER_TEXT], clip[NUMBER_TEXT], bucket[NUMBER_TEXT];
+    char lines[LK_AGREED_TEXT], lr[NUMBER_TEXT], clip[NUMBER_TEXT], bucket[NUMBER_TEXT], micro[NUMBER_TEXT];
     if (!opts->group || lk_group_size(opts->group) == 1)
         return LK_OK;
-    snprintf(lines, sizeof lines,
-             "a model of %d layers with %zu parameters (hash %016llx)\n--batch-size %zu\n--shards %d\n--seed "
-             "%llu\n--optimizer "
-             "%.200s\n--lr %s\n--bn %s\n--clip-norm %s\n--micro-batch %zu\n--bucket-mb %s\n--stages "
-             "%.200s\n--pipelined %s\n--check-every %d\nallow_nonfinite %d\n",
-             engine->graph->count, lk_graph_parameters(engine->graph),
-             (unsigned long long)lk__graph_hash(engine->graph), opts->batch, opts->shards,
-             (unsigned long long)opts->seed, opts->optimizer, number_text(opts->lr, lr),
-             opts->bn == LK_BN_BATCH ? "batch" : "shard", number_text(opts->clip_norm, clip), opts->micro_batch,
-             number_text((double)opts->bucket_bytes / (1 << 20), bucket), opts->stages ? opts->stages : "1",
-             opts->pipelined ? "on" : "off", opts->check_every, opts->allow_nonfinite);
+    snprintf(
+        lines, sizeof lines,
+        "a model of %d layers with %zu parameters (hash %016llx)\n--batch-size %zu\n--shards %d\n--seed "
+        "%llu\n--optimizer "
+        "%.200s\n--lr %s\n--bn %s\n--clip-norm %s\n--micro-batch %s\n--bucket-mb %s\n--stages "
+        "%.200s\n--pipelined %s\n--check-every %d\nallow_nonfinite %d\n",
+        engine->graph->count, lk_graph_parameters(engine->graph), (unsigned long long)lk__graph_hash(engine->graph),
+        opts->batch, opts->shards, (unsigned long long)opts->seed, opts->optimizer, number_text(opts->lr, lr),
+        opts->bn == LK_BN_BATCH ? "batch" : "shard", number_text(opts->clip_norm, clip),
+        number_text((double)opts->micro_batch, micro), number_text((double)opts->bucket_bytes / (1 << 20), bucket),
+        opts->stages ? opts->stages : "1", opts->pipelined ? "on" : "off", opts->check_every, opts->allow_nonfinite);
     return lk__agree_lines(opts->group, lines, &engine->agreed);
 }
 

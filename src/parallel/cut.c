@@ -348,9 +348,12 @@ int lk__cut_count(const char *spec)
         return 1;
     if (is_number(spec, &number))
         return number >= 1 && number <= LK_MAX_STAGES ? (int)number : 0;
-    for (const char *at = spec; *at != '\0'; at++)
+    for (const char *at = spec; *at != '\0'; at++) {
+        if (*at == ',' && (at == spec || at[1] == ',' || at[1] == '\0'))
+            return 0;
         names += *at == ',';
-    return names < LK_MAX_STAGES ? names + 1 : 0;
+    }
+    return *spec != '\0' && names < LK_MAX_STAGES ? names + 1 : 0;
 }
 
 lk_status lk__cut(const lk_graph *graph, const char *spec, int *stages, int first[LK_MAX_STAGES + 1])

@@ -20,7 +20,7 @@ enum { LK_MAX_STAGES = 256, LK_LAYER_TEXT = 2 * LK_MAX_NAME };
 lk_status lk__cut(const lk_graph *graph, const char *spec, int *stages, int first[LK_MAX_STAGES + 1]) LK_CHECKED;
 
 /* Stages that a spec asks for, without a look at the graph; NULL: 1. 0 for a
- * number that is out of range. */
+ * number that is out of range, and where a name is missing. */
 int lk__cut_count(const char *spec);
 
 /* A layer as users know it: "fc1", or "relu after fc1". Returns text. */

@@ -46,7 +46,7 @@ static lk_status take_part(const lk_engine *engine, const lk_batch *batch, lk_pa
     lk_share share = {.shards = waves->shards, .first = waves->first, .last = waves->last};
     size_t total = batch->total ? batch->total : batch->count, begin = 0;
     lk_part part = {.count = lk_share_count(share, total), .total = total};
-    if (!batch->total)
+    if (batch->count == total)
         begin = lk_share_begin(share, total);
     else if (batch->count != part.count)
         return lk__fail(LK_STATUS_MISMATCH,
@@ -156,7 +156,7 @@ static lk_status begin_step(lk_engine *engine, const lk_batch *batch, lk_metrics
     LK_TRY(ensure_results(engine, part.count));
     LK_TRY(lk__run_passes(engine, &part));
     double began = lk__clock();
-    LK_TRY(lk__check_finite_step(engine, &part));
+    LK_TRY(lk__check_step(engine, &part));
     if (lk__has_losses(engine))
         engine->own = lk__metrics_leaves(engine, part.total);
     LK_TRY(lk__metrics_total(engine, part.total, out));

@@ -84,9 +84,10 @@ lk_metrics lk__metrics_leaves(lk_engine *engine, size_t total);
 /* Together: the metrics of all `total` samples. */
 lk_status lk__metrics_total(lk_engine *engine, size_t total, lk_metrics *out) LK_CHECKED;
 
-/* blame.c, together, after backward: whether the losses and gradients of all ranks are
- * finite. If not, NONFINITE at every rank, with step, tensor or sample and shard. */
-lk_status lk__check_finite_step(lk_engine *engine, const lk_part *part) LK_CHECKED;
+/* blame.c, together, after backward: whether all ranks have parts of one batch
+ * (else MISMATCH), and their losses and gradients are finite (else NONFINITE, with
+ * step, tensor or sample and shard). Every rank gets the same failure. */
+lk_status lk__check_step(lk_engine *engine, const lk_part *part) LK_CHECKED;
 /* Together, where gradients are doubtful and all buckets are there: whether the
  * sums over ranks are finite, at every stage. */
 lk_status lk__check_finite_sums(lk_engine *engine) LK_CHECKED;

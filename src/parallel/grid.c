@@ -27,9 +27,9 @@ static lk_status share_shards(lk_grid *grid, int shards, int ranks)
 {
     if (grid->replicas > shards)
         return lk__fail(LK_STATUS_USAGE,
-                        "%d replicas cannot share %d shards; --shards %d or more is needed, on every run that is to "
+                        "%d replicas cannot share %d shard%s; --shards %d or more is needed, on every run that is to "
                         "give the same bits",
-                        grid->replicas, shards, grid->replicas);
+                        grid->replicas, shards, shards == 1 ? "" : "s", grid->replicas);
     LK_TRY(LK_ALLOC((size_t)grid->replicas + 1, "shards", &grid->bounds));
     LK_TRY(LK_ALLOC((size_t)ranks + 1, "shards", &grid->metric_bounds));
     for (int r = 0; r <= grid->replicas; r++)

@@ -53,6 +53,13 @@ static void add_data(text *lines, const char *split, const lk_dataset *data)
         info->channels, info->height, info->width, info->classes, fingerprint(data));
 }
 
+static const char *who_saves(const lk_train_opts *opts)
+{
+    if (!opts->save_model)
+        return "nobody";
+    return lk__saves(opts, 1) ? "every rank" : "rank 0";
+}
+
 lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed)
 {
     const lk_train_opts *opts = rank->opts;
@@ -69,5 +76,6 @@ lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed)
     else
         add(&lines, "--init-from nothing\n");
     add(&lines, "--augment %s\n--schedule %s\n", opts->augment, opts->schedule);
+    add(&lines, "--save-model for %s\n", who_saves(opts));
     return lk__agree_lines(rank->group, lines.at, agreed);
 }

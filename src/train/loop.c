@@ -294,6 +294,8 @@ static lk_status finish(train_run *run)
 {
     lk_state *state;
     lk_status status;
+    if (run->opts->check_every)
+        LK_TRY(together(run, lk_engine_check(run->engine)));
     LK_TRY(together(run, lk_engine_state(run->engine, &state)));
     run->result.hash = lk_state_hash(state);
     LK_TRY_GOTO(alike(run, lk__check_finite(state, "the trained model")), destroy_state);

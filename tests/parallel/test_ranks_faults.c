@@ -415,12 +415,51 @@ static void test_a_bit_flips(void **arg)
     }
 }
 
+/* Rank 1 is given one sample less than the others; that is told by all, and by
+ * whom. */
+static bool bring_too_few(lk_group *group, const team_spec *team, const void *arg)
+{
+    const law_way *way = arg;
+    lk_engine_opts opts = law_opts(&mlp, way);
+    lk_engine *engine;
+    lk_metrics metrics;
+    law_samples s = law_samples_make(&mlp);
+    lk_batch batch;
+    (void)team;
+    opts.group = group;
+    CHECK_OK(law_create(&mlp, &opts, &engine));
+    law_batch(&mlp, 0, s.x, s.labels, s.ids, &batch);
+    /* A whole batch may say its size twice. */
+    batch.total = batch.count;
+    CHECK_OK(lk_engine_step(engine, &batch, &metrics));
+    batch.total = 0;
+    batch.count -= lk_group_rank(group) == 1;
+    CHECK(lk_engine_step(engine, &batch, &metrics) == LK_STATUS_MISMATCH);
+    CHECK_TEXT(lk_error_detail(), "step 2: rank 1 has a batch of");
+    CHECK(lk_engine_steps(engine) == 1);
+    lk_engine_destroy(engine);
+    law_samples_free(&s);
+    return false;
+}
+
+static void test_batches_must_agree(void **arg)
+{
+    (void)arg;
+    static const law_way ways[] = {
+        {.ranks = 2, .transport = "inproc", .threads = 1},
+        {.ranks = 3, .transport = "shm", .threads = 1, .bucket_bytes = 64 << 10},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        assert_true(team_run(ranks_team(&ways[i]), bring_too_few, &ways[i]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options_must_agree), cmocka_unit_test(test_a_rank_has_no_device),
-        cmocka_unit_test(test_worlds_must_fit),    cmocka_unit_test(test_state_is_replica_0s),
-        cmocka_unit_test(test_a_rank_goes),        cmocka_unit_test(test_a_bit_flips),
+        cmocka_unit_test(test_batches_must_agree),   cmocka_unit_test(test_options_must_agree),
+        cmocka_unit_test(test_a_rank_has_no_device), cmocka_unit_test(test_worlds_must_fit),
+        cmocka_unit_test(test_state_is_replica_0s),  cmocka_unit_test(test_a_rank_goes),
+        cmocka_unit_test(test_a_bit_flips),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
