@@ -174,8 +174,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_shard_counts), cmocka_unit_test(test_depth_is_small),
         cmocka_unit_test(test_roots_of_ranges),  cmocka_unit_test(test_middle),
-        cmocka_unit_test(test_shard_begin),
-        cmocka_unit_test(test_shards_most),
+        cmocka_unit_test(test_shard_begin),      cmocka_unit_test(test_shards_most),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
