@@ -63,8 +63,8 @@ lk_status lk_group_threads(int count, const lk_group_opts *opts, lk_group **out)
 void lk_group_destroy(lk_group *group);
 
 /* Ranks of one colour become a group of their own, in the order of key, then of
- * rank; every rank of the parent calls it. colour < 0: *out is NULL. The parent
- * must outlive its parts. */
+ * rank; every rank of the parent calls it. colour < 0: *out is NULL. A part is
+ * of no use after its parent, but may be destroyed then. */
 lk_status lk_group_split(lk_group *parent, int colour, int key, lk_group **out) LK_CHECKED;
 
 int lk_group_rank(const lk_group *group);

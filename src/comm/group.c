@@ -357,11 +357,30 @@ static void leave_family(lk_group *group)
     }
 }
 
+/* Parts that outlive the job can only be destroyed. */
+static void orphan_parts(lk_group *whole)
+{
+    while (whole->family) {
+        lk_group *part = whole->family;
+        whole->family = part->sibling;
+        if (part->broken == LK_OK)
+            part->reason = strdup("the group that this one is a part of was destroyed");
+        part->broken = LK_STATUS_USAGE;
+        lk__exec_fail(part);
+        part->parent = NULL;
+        part->whole = part;
+        part->sibling = NULL;
+        part->control = NULL;
+    }
+}
+
 void lk_group_destroy(lk_group *group)
 {
     if (!group)
         return;
     leave_family(group);
+    if (!group->parent)
+        orphan_parts(group);
     /* Peers may still be reading what calls under way have lent them. */
     if (group->first)
         lk__exec_fail(group);

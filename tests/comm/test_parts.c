@@ -92,6 +92,23 @@ static bool loners(lk_group *group, const team_spec *team, const void *arg)
     return false;
 }
 
+/* Parts that outlive their parent: calls say so, and they can be destroyed. */
+static bool orphans(lk_group *group, const team_spec *team, const void *arg)
+{
+    lk_group *part = NULL, *other = NULL;
+    float x = 1;
+    (void)team, (void)arg;
+    CHECK_OK(lk_group_split(group, 0, 0, &part));
+    CHECK_OK(lk_group_split(group, lk_group_rank(group) % 2, 0, &other));
+    CHECK(sum_of(part, 1) == lk_group_size(group));
+    lk_group_destroy(group);
+    CHECK(lk_allreduce(part, (lk_data){&x, 1, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL) == LK_STATUS_USAGE);
+    CHECK_TEXT(lk_error_detail(), "was destroyed");
+    lk_group_destroy(part);
+    lk_group_destroy(other);
+    return true;
+}
+
 /* A quarrel in a part is told in its ranks; ranks of no part learn it, too. */
 static bool quarrel(lk_group *group, const team_spec *team, const void *arg)
 {
@@ -211,6 +228,13 @@ static void some_ranks_have_no_part(void **state)
         assert_true(team_run(teams[t], loners, NULL));
 }
 
+static void parts_may_outlive_the_whole(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < TEAMS; t++)
+        assert_true(team_run(teams[t], orphans, NULL));
+}
+
 static void a_quarrel_in_a_part_breaks_the_whole(void **state)
 {
     (void)state;
@@ -246,11 +270,9 @@ static void waits_may_cross(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_work_beside_the_whole),
-        cmocka_unit_test(some_ranks_have_no_part),
-        cmocka_unit_test(a_quarrel_in_a_part_breaks_the_whole),
-        cmocka_unit_test(a_part_may_be_a_host),
-        cmocka_unit_test(waits_may_cross),
+        cmocka_unit_test(parts_work_beside_the_whole), cmocka_unit_test(some_ranks_have_no_part),
+        cmocka_unit_test(parts_may_outlive_the_whole), cmocka_unit_test(a_quarrel_in_a_part_breaks_the_whole),
+        cmocka_unit_test(a_part_may_be_a_host),        cmocka_unit_test(waits_may_cross),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
