@@ -103,10 +103,19 @@ static lk_status check_total(lk_engine *engine, size_t least, size_t most, size_
     if (least == most)
         return LK_OK;
     snprintf(text, sizeof text,
-             "step %llu: rank %d has a batch of %zu samples, others have up to %zu; all must have parts of one batch",
-             step_number(engine), lk_group_rank(engine->grid.world), total, most);
+             "rank %d has a batch of %zu samples, others have up to %zu; all must have parts of one batch",
+             lk_group_rank(engine->grid.world), total, most);
     LK_TRY(lk__buckets_wait_all(engine->buckets));
     return lk__agree_failure(engine->grid.world, total == least ? 0 : -1, text, LK_STATUS_MISMATCH, &engine->agreed);
+}
+
+lk_status lk__check_total(lk_engine *engine, size_t total)
+{
+    int64_t all[2] = {(int64_t)total, -(int64_t)total};
+    if (!engine->grid.world)
+        return LK_OK;
+    LK_TRY(lk_allreduce(engine->grid.world, (lk_data){all, 2, LK_DTYPE_I64}, LK_REDUCTION_MAX, NULL));
+    return check_total(engine, (size_t)-all[1], (size_t)all[0], total);
 }
 
 lk_status lk__check_step(lk_engine *engine, const lk_part *part)

@@ -97,11 +97,11 @@ static lk_status open_device(lk_engine *engine)
 
 /* Enough waves to keep all stages busy most of the time, where the user does not
  * say. */
-static size_t choose_micro_batch(const lk_engine *engine, bool one_wave)
+static size_t choose_micro_batch(const lk_engine *engine)
 {
     const lk_engine_opts *opts = &engine->opts;
     size_t waves = (size_t)(WAVES_A_STAGE * engine->grid.stages * engine->grid.replicas);
-    if (one_wave)
+    if (lk__takes_one_wave(engine))
         return 0;
     if (opts->micro_batch || !opts->pipelined)
         return opts->micro_batch;
@@ -111,13 +111,12 @@ static size_t choose_micro_batch(const lk_engine *engine, bool one_wave)
 static lk_status plan_waves(lk_engine *engine)
 {
     const lk_grid *grid = &engine->grid;
-    bool one_wave = engine->opts.bn == LK_BN_BATCH && lk__graph_has_sums(engine->graph);
     lk_waves_opts opts = {.shards = engine->opts.shards,
                           .bounds = grid->bounds,
                           .replicas = grid->replicas,
                           .replica = grid->replica,
                           .batch = engine->opts.batch,
-                          .micro_batch = choose_micro_batch(engine, one_wave)};
+                          .micro_batch = choose_micro_batch(engine)};
     LK_TRY(lk__waves_create(&opts, &engine->waves));
     lk_waves *waves = engine->waves;
     int most = waves->single ? 1 : waves->last - waves->first;
@@ -125,14 +124,13 @@ static lk_status plan_waves(lk_engine *engine)
     return LK_ALLOC((size_t)(waves->last - waves->first), "results", &engine->leaves);
 }
 
-/* Where ranks of this host can read each other's gradients in place, if the host
- * can. */
+/* In the group's memory, where ranks of a host read each other's in place. */
 static lk_status alloc_grads(lk_engine *engine)
 {
     const lk_waves *waves = engine->waves;
     int slots = waves->single ? waves->own_roots : waves->most_roots;
     size_t bytes = lk__max_size(engine->params->count, 1) * (size_t)slots * sizeof(float);
-    if (engine->grid.sums && engine->dev->type->host_memory) {
+    if (engine->grid.sums) {
         LK_TRY(lk_group_alloc(engine->grid.sums, bytes, (void **)&engine->params->grads));
     } else {
         LK_TRY(engine->dev->type->alloc(engine->dev, bytes, "gradients", (void **)&engine->grads));

@@ -255,6 +255,7 @@ static lk_status evaluate(lk_engine *engine, const lk_batch *batch, lk_metrics *
     if (batch->count < 1 && !batch->total)
         return lk__fail(LK_STATUS_USAGE, "evaluation needs at least one sample");
     LK_TRY(take_part(engine, batch, &part));
+    LK_TRY(lk__check_total(engine, part.total));
     LK_TRY(ensure_results(engine, part.count));
     for (size_t begin = 0; begin < part.count; begin += capacity)
         LK_TRY(lk__run_eval(engine, &part, begin, lk__min_size(capacity, part.count - begin)));
@@ -280,7 +281,7 @@ lk_layout lk_engine_layout(const lk_engine *engine)
         .last_layer = grid->last_layer,
         .threads = engine->opts.threads,
         .capacity = engine->waves->capacity,
-        .one_wave = engine->opts.bn == LK_BN_BATCH && lk__graph_has_sums(engine->graph),
+        .one_wave = lk__takes_one_wave(engine),
     };
 }
 

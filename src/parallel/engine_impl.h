@@ -72,6 +72,11 @@ lk_status lk__run_leaf(lk_engine *engine, const lk_part *part, int s) LK_CHECKED
 lk_status lk__run_eval(lk_engine *engine, const lk_part *part, size_t begin, size_t n) LK_CHECKED;
 /* The plan's hooks. */
 lk_plan_hooks lk__pass_hooks(lk_engine *engine);
+/* Whether a step cannot be split into waves. */
+static inline bool lk__takes_one_wave(const lk_engine *engine)
+{
+    return engine->opts.bn == LK_BN_BATCH && lk__graph_has_sums(engine->graph);
+}
 /* Whether this rank computes losses. */
 static inline bool lk__has_losses(const lk_engine *engine)
 {
@@ -88,6 +93,8 @@ lk_status lk__metrics_total(lk_engine *engine, size_t total, lk_metrics *out) LK
  * (else MISMATCH), and their losses and gradients are finite (else NONFINITE, with
  * step, tensor or sample and shard). Every rank gets the same failure. */
 lk_status lk__check_step(lk_engine *engine, const lk_part *part) LK_CHECKED;
+/* The first of these alone, for an evaluation. */
+lk_status lk__check_total(lk_engine *engine, size_t total) LK_CHECKED;
 /* Together, where gradients are doubtful and all buckets are there: whether the
  * sums over ranks are finite, at every stage. */
 lk_status lk__check_finite_sums(lk_engine *engine) LK_CHECKED;

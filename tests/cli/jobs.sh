@@ -85,6 +85,16 @@ finish() {
     wait "$1"
     status=$?
 } 2>/dev/null # where the shell would tell of jobs that were killed
+# all_finish ID... - ranks 0, 1 ... end, each with 0.
+all_finish() {
+    local rank=0
+    while [ $# -gt 0 ]; do
+        finish "$1"
+        check "$line: rank $rank ends with $status" test $status -eq 0
+        rank=$((rank + 1))
+        shift
+    done
+}
 # The last lines of stderr are the cause: its first line is given as a pattern.
 cause_last() { # FILE PATTERN LINES_AFTER
     check "$line: the cause is not last in $1" grep -q -- "$2" <(tail -n $((1 + $3)) "$1" | head -1)

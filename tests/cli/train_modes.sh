@@ -83,10 +83,7 @@ by_hand() { # COUNT OPTIONS...
             --world-size $count --init-method "tcp://127.0.0.1:$port" >out.$rank 2>err.$rank </dev/null &
         jobs+=($!)
     done
-    for ((rank = 0; rank < count; rank++)); do
-        finish "${jobs[$rank]}"
-        check "$line: rank $rank ends with $status" test $status -eq 0
-    done
+    all_finish "${jobs[@]}"
     same out.0
 }
 

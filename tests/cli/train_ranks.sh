@@ -28,10 +28,7 @@ together() {
         timeout -s KILL 60 "$program" train "${task[@]}" "${@//@/$rank}" >out.$rank 2>err.$rank </dev/null &
         jobs+=($!)
     done
-    for ((rank = 0; rank < count; rank++)); do
-        finish "${jobs[$rank]}"
-        check "$line: rank $rank ends with $status" test $status -eq 0
-    done
+    all_finish "${jobs[@]}"
 }
 
 run 0 "${task[@]}" --save-model single.safetensors

@@ -435,8 +435,10 @@ static bool bring_too_few(lk_group *group, const team_spec *team, const void *ar
     batch.total = 0;
     batch.count -= lk_group_rank(group) == 1;
     CHECK(lk_engine_step(engine, &batch, &metrics) == LK_STATUS_MISMATCH);
-    CHECK_TEXT(lk_error_detail(), "step 2: rank 1 has a batch of");
+    CHECK_TEXT(lk_error_detail(), "rank 1 has a batch of");
     CHECK(lk_engine_steps(engine) == 1);
+    CHECK(lk_engine_eval(engine, &batch, &metrics) == LK_STATUS_MISMATCH);
+    CHECK_TEXT(lk_error_detail(), "rank 1 has a batch of");
     lk_engine_destroy(engine);
     law_samples_free(&s);
     return false;
