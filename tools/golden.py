@@ -5,11 +5,12 @@
     python tools/golden.py --large build/golden       whole states of resnet20, remade where PyTorch is installed
 
 Inputs, labels and first states too large to commit come from noise(), integer arithmetic that tests/golden/golden.h
-repeats. Needs numpy and any PyTorch from 1.13 on; writes .safetensors by itself.
+repeats. Needs numpy and any PyTorch from 1.13 on, for the transforms torchvision too; writes .safetensors by itself.
 """
 import argparse
 import copy
 import json
+import math
 import os
 import struct
 import tempfile
@@ -21,8 +22,9 @@ from torch import distributed as dist
 from torch import multiprocessing as mp
 from torch import nn
 from torch.nn import functional as F
+from torch.optim import lr_scheduler
 
-DTYPES = {"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32"}
+DTYPES = {"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32", "uint8": "U8"}
 
 
 class File:
@@ -171,8 +173,47 @@ def make_ops():
     return out
 
 
+AVGPOOLS = [  # name, x, kernel, stride, pad, ceil
+    ("avgpool_2", (3, 5, 6, 8), 2, 2, 0, False),
+    ("avgpool_2_odd", (2, 4, 7, 5), 2, 2, 0, False),
+    ("avgpool_2_ceil", (2, 5, 6, 6), 2, 2, 0, True),
+    ("avgpool_2_ceil_odd", (3, 4, 7, 5), 2, 2, 0, True),
+    ("avgpool_2_ceil_mixed", (2, 3, 5, 8), 2, 2, 0, True),
+    ("avgpool_2_ceil_pixel", (2, 3, 1, 1), 2, 2, 0, True),
+    ("avgpool_8", (3, 19, 8, 8), 8, 8, 0, False),
+    ("avgpool_3_dense", (2, 6, 7, 6), 3, 1, 1, False),
+    ("avgpool_3_overlap", (2, 5, 9, 8), 3, 2, 1, False),
+    ("avgpool_3_ceil", (2, 5, 9, 8), 3, 2, 1, True),
+    ("avgpool_3_ceil_pad", (2, 3, 6, 7), 3, 2, 1, True),
+    ("avgpool_3_ceil_apart", (2, 4, 10, 7), 3, 5, 1, True),
+    ("avgpool_2_ceil_none", (2, 3, 7, 10), 2, 3, 1, True),
+    ("avgpool_5_ceil", (1, 17, 11, 12), 5, 3, 2, True),
+]
+
+
+def make_ops_more():
+    out = File()
+    x = (noise("relu6/x", 3, 5, 4, 6) * 9).double().requires_grad_()
+    record(out, "relu6", F.relu6(x), {"x": x})
+    for name, shape, kernel, stride, pad, ceil in AVGPOOLS:
+        x = leaf(name + "/x", *shape)
+        y = F.avg_pool2d(x, kernel, stride, pad, ceil)
+        record(out, name, y, {"x": x}, opts=np.array([kernel, stride, pad, ceil]))
+    for name, shape, channels in (("pad_channels", (3, 5, 4, 6), 9), ("pad_channels_wide", (2, 33, 3, 2), 70)):
+        x = leaf(name + "/x", *shape)
+        record(out, name, F.pad(x, (0, 0, 0, 0, 0, channels - shape[1])), {"x": x})
+    return out
+
+
 def losses(out):
-    for name, function in (("nll", F.nll_loss), ("cross_entropy", F.cross_entropy)):
+    def smooth_nll(x, y, reduction):
+        return 0.75 * F.nll_loss(x, y, reduction=reduction) - 0.25 * x.mean(1)
+
+    def smooth_cross_entropy(x, y, reduction):
+        return F.cross_entropy(x, y, reduction=reduction, label_smoothing=0.25)
+
+    for name, function in (("nll", F.nll_loss), ("cross_entropy", F.cross_entropy), ("nll_smooth", smooth_nll),
+                           ("cross_entropy_smooth", smooth_cross_entropy)):
         x, y = (noise(name + "/x", 7, 13) * 8).double().requires_grad_(), labels(name + "/labels", 7, 13)
         loss = function(x, y, reduction="none")
         out.add(name + "/x", x.float())
@@ -180,6 +221,33 @@ def losses(out):
         out.add(name + "/loss", loss)
         out.add(name + "/dx", torch.autograd.grad(loss.mean(), x)[0])
         out.add(name + "/correct", (x.argmax(1) == y).long())
+        out.add(name + "/top5", (x.topk(5).indices == y[:, None]).any(1).long())
+
+
+GROUP_CONVS = [  # name, x (n, c, h, w), out, kernel, stride, pad, groups, bias
+    ("groups_2", (4, 6, 7, 8), 8, 3, 1, 1, 2, True),
+    ("groups_odd", (3, 9, 8, 7), 15, 3, 2, 1, 3, False),
+    ("groups_wide", (2, 40, 6, 6), 36, 3, 1, 0, 2, True),
+    ("groups_1x1", (3, 12, 5, 6), 20, 1, 1, 0, 4, True),
+    ("depthwise", (5, 8, 7, 9), 8, 3, 1, 1, 8, True),
+    ("depthwise_stride", (3, 19, 9, 8), 19, 3, 2, 1, 19, False),
+    ("depthwise_wide", (2, 37, 6, 5), 37, 3, 1, 0, 37, True),
+    ("depthwise_5x5", (2, 5, 9, 9), 5, 5, 2, 2, 5, True),
+    ("multiplier_2", (3, 7, 8, 6), 14, 3, 1, 1, 7, True),
+    ("multiplier_2_stride", (2, 5, 9, 9), 10, 3, 2, 1, 5, False),
+]
+
+
+def make_conv_groups():
+    out = File()
+    for name, shape, channels, kernel, stride, pad, groups, bias in GROUP_CONVS:
+        inputs = {"x": leaf(name + "/x", *shape),
+                  "w": leaf(name + "/w", channels, shape[1] // groups, kernel, kernel)}
+        if bias:
+            inputs["b"] = leaf(name + "/b", channels)
+        y = F.conv2d(inputs["x"], inputs["w"], inputs.get("b"), stride, pad, 1, groups)
+        record(out, name, y, inputs, opts=np.array([kernel, stride, pad, groups]))
+    return out
 
 
 # ---- small graphs, through the engine ----
@@ -271,16 +339,13 @@ OPTIMIZERS = {  # our spec: (class, learning rate, arguments)
     "adam": ("Adam", 1e-3, {}),
     "adam:weight_decay=.05": ("Adam", 0.01, {"weight_decay": 0.05}),
     "adam:beta1=.8,beta2=.95,eps=.001": ("Adam", 0.05, {"betas": (0.8, 0.95), "eps": 0.001}),
+    "adamw": ("AdamW", 1e-3, {}),
+    "adamw:weight_decay=.5": ("AdamW", 0.05, {"weight_decay": 0.5}),
+    "adamw:beta1=.8,beta2=.95,eps=.001,weight_decay=.1": ("AdamW", 0.05, {"betas": (0.8, 0.95), "eps": 0.001,
+                                                                         "weight_decay": 0.1}),
     "adadelta": ("Adadelta", 1.0, {}),
     "adadelta:rho=.8,eps=.0001": ("Adadelta", 0.5, {"rho": 0.8, "eps": 0.0001}),
     "adadelta:weight_decay=.02": ("Adadelta", 1.0, {"weight_decay": 0.02}),
-}
-SCHEDULES = {  # our spec: (step size, gamma)
-    "constant": (1, 1.0),
-    "step": (1, 0.7),
-    "step:size=1,gamma=.7": (1, 0.7),
-    "step:size=3,gamma=.1": (3, 0.1),
-    "step:size=7": (7, 0.7),
 }
 OPTIM_STEPS, OPTIM_COUNT = 20, 37
 
@@ -300,15 +365,180 @@ def make_optim():
             rows.append(parameter.detach().clone())
         out.add(f"optim/{spec}", torch.stack(rows))
         out.add(f"lr/{spec}", np.array([lr]))
-    for spec, (size, gamma) in SCHEDULES.items():
-        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
-        schedule = torch.optim.lr_scheduler.StepLR(optimizer, size, gamma)
-        rates = []
-        for _ in range(OPTIM_STEPS):
-            rates.append(optimizer.param_groups[0]["lr"])
-            optimizer.step()
-            schedule.step()
-        out.add(f"schedule/{spec}", np.array(rates))
+    return out
+
+
+SCHEDULE_EPOCHS, SCHEDULE_BATCHES, SCHEDULE_LR = 30, 4, 0.3
+SCHEDULE_STEPS = SCHEDULE_EPOCHS * SCHEDULE_BATCHES
+
+
+def factors(function):
+    """A schedule by its factor at each epoch or step, for what PyTorch has no name for."""
+    return lambda optimizer: lr_scheduler.LambdaLR(optimizer, function)
+
+
+def warmed(length, rest):
+    """A linear warm-up, then another schedule that begins to count there."""
+    def make(optimizer):
+        rise = lr_scheduler.LinearLR(optimizer, 1 / length, 1, length - 1)
+        return lr_scheduler.SequentialLR(optimizer, [rise, rest(optimizer)], [length])
+    return make
+
+
+def half_cosine(x):
+    return (1 + math.cos(math.pi * x)) / 2
+
+
+def bell(x, sigma=0.3):
+    return math.exp(-x * x / (2 * sigma * sigma))
+
+
+def above(low, factor):
+    """The factor that takes the first rate where `factor` takes what of it lies above `low`."""
+    return (low + (SCHEDULE_LR - low) * factor) / SCHEDULE_LR
+
+
+BY_EPOCH = {  # our spec: what makes PyTorch's schedule of an optimizer, stepped after each epoch
+    "constant": factors(lambda _: 1.0),
+    "constant:warmup=4": lambda o: lr_scheduler.LinearLR(o, 1 / 4, 1, 3),
+    "step": lambda o: lr_scheduler.StepLR(o, 1, 0.7),
+    "step:size=1,gamma=.7": lambda o: lr_scheduler.StepLR(o, 1, 0.7),
+    "step:size=3,gamma=.1": lambda o: lr_scheduler.StepLR(o, 3, 0.1),
+    "step:size=7": lambda o: lr_scheduler.StepLR(o, 7, 0.7),
+    "step:size=3,gamma=.5,warmup=5": factors(lambda e: (e + 1) / 5 if e < 5 else 0.5 ** (e // 3)),
+    "multistep": lambda o: lr_scheduler.MultiStepLR(o, [30, 60, 90], 0.1),
+    "multistep:milestones=5/12/13/25,gamma=.5": lambda o: lr_scheduler.MultiStepLR(o, [5, 12, 13, 25], 0.5),
+    "multistep:milestones=3/9,warmup=5": factors(lambda e: (e + 1) / 5 if e < 5 else 0.1 if e < 9 else 0.1 * 0.1),
+    "exponential": lambda o: lr_scheduler.ExponentialLR(o, 0.95),
+    "exponential:gamma=.8": lambda o: lr_scheduler.ExponentialLR(o, 0.8),
+    "exponential:warmup=3": factors(lambda e: (e + 1) / 3 if e < 3 else 0.95 ** e),
+    "cosine": lambda o: lr_scheduler.CosineAnnealingLR(o, SCHEDULE_EPOCHS),
+    "cosine:min=.01": lambda o: lr_scheduler.CosineAnnealingLR(o, SCHEDULE_EPOCHS, 0.01),
+    "cosine:epochs=20,min=.01": factors(lambda e: above(0.01, half_cosine(min(e / 20, 1)))),
+    "cosine:warmup=5": warmed(5, lambda o: lr_scheduler.CosineAnnealingLR(o, SCHEDULE_EPOCHS - 5)),
+    "gaussian": factors(lambda e: bell(e / SCHEDULE_EPOCHS)),
+    "gaussian:sigma=.2,min=.05": factors(lambda e: above(0.05, bell(e / SCHEDULE_EPOCHS, 0.2))),
+    "gaussian:warmup=5": warmed(5, factors(lambda e: bell(e / (SCHEDULE_EPOCHS - 5)))),
+}
+BY_STEP = {  # the same, stepped after each batch
+    "constant:warmup_steps=50": lambda o: lr_scheduler.LinearLR(o, 1 / 50, 1, 49),
+    "exponential:warmup_steps=9": factors(lambda s: (s + 1) / 9 if s < 9 else 0.95 ** (s // SCHEDULE_BATCHES)),
+    "cosine:by_step": lambda o: lr_scheduler.CosineAnnealingLR(o, SCHEDULE_STEPS),
+    "cosine:by_step,warmup_steps=10": warmed(10, lambda o: lr_scheduler.CosineAnnealingLR(o, SCHEDULE_STEPS - 10)),
+    "cosine:warmup_steps=10": factors(lambda s: (s + 1) / 10 if s < 10 else half_cosine(
+        max(0, s // SCHEDULE_BATCHES * SCHEDULE_BATCHES - 10) / (SCHEDULE_STEPS - 10))),
+    "cosine:by_step,warmup=2": factors(lambda s: (s // SCHEDULE_BATCHES + 1) / 2 if s < 8 else half_cosine(
+        (s - 8) / (SCHEDULE_STEPS - 8))),
+    "gaussian:by_step,sigma=.5,warmup_steps=7": warmed(7, factors(lambda s: bell(s / (SCHEDULE_STEPS - 7), 0.5))),
+}
+
+
+def make_schedules():
+    """The rate of every step, a row an epoch. SGD's own steps are of no account."""
+    out = File()
+    for table, by_step in ((BY_EPOCH, False), (BY_STEP, True)):
+        for spec, make in table.items():
+            optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=SCHEDULE_LR)
+            schedule = make(optimizer)
+            rates = []
+            for step in range(SCHEDULE_STEPS):
+                rates.append(optimizer.param_groups[0]["lr"])
+                optimizer.step()
+                if by_step or (step + 1) % SCHEDULE_BATCHES == 0:
+                    schedule.step()
+            out.add(spec, np.array(rates).reshape(SCHEDULE_EPOCHS, SCHEDULE_BATCHES))
+    return out
+
+
+# ---- transforms, as Pillow and torchvision apply them ----
+
+RESIZES = [  # x (c, h, w), box (top, left, height, width), out (h, w)
+    ((3, 23, 31), (0, 0, 23, 31), (32, 32)),
+    ((3, 23, 31), (0, 0, 23, 31), (9, 14)),
+    ((1, 23, 31), (0, 0, 23, 31), (23, 12)),
+    ((3, 23, 31), (0, 0, 23, 31), (11, 31)),
+    ((3, 23, 31), (3, 5, 17, 20), (16, 16)),
+    ((3, 23, 31), (22, 30, 1, 1), (5, 4)),
+    ((1, 23, 31), (1, 0, 20, 1), (7, 3)),
+    ((3, 23, 31), (4, 6, 12, 13), (12, 13)),
+    ((3, 150, 200), (11, 3, 130, 190), (21, 17)),
+    ((3, 150, 200), (0, 0, 150, 200), (1, 1)),
+    ((3, 150, 200), (40, 50, 63, 49), (28, 28)),
+    ((1, 2, 3), (0, 0, 2, 3), (19, 40)),
+]
+LISTS = [  # our list, torchvision's transforms, x (c, h, w)
+    ("resize=20", [("Resize", 20)], (3, 23, 31)),
+    ("resize=20", [("Resize", 20)], (3, 31, 23)),
+    ("resize=37", [("Resize", 37)], (1, 23, 31)),
+    ("resize=23", [("Resize", 23)], (3, 23, 31)),
+    ("resize=20/33", [("Resize", (20, 33))], (3, 31, 23)),
+    ("center_crop=16", [("CenterCrop", 16)], (3, 23, 31)),
+    ("center_crop=17", [("CenterCrop", 17)], (3, 24, 31)),
+    ("center_crop=17", [("CenterCrop", 17)], (1, 22, 28)),
+    ("center_crop=28", [("CenterCrop", 28)], (3, 23, 31)),
+    ("center_crop=40", [("CenterCrop", 40)], (3, 23, 31)),
+    ("center_crop=10/40", [("CenterCrop", (10, 40))], (3, 23, 31)),
+    ("resize=24,center_crop=20", [("Resize", 24), ("CenterCrop", 20)], (3, 31, 52)),
+    ("flip=1", [("RandomHorizontalFlip", 1)], (3, 23, 31)),
+    ("vflip=1", [("RandomVerticalFlip", 1)], (3, 23, 31)),
+    ("flip=0", [("RandomHorizontalFlip", 0)], (3, 23, 31)),
+    ("grayscale=1", [("RandomGrayscale", 1)], (3, 23, 31)),
+    ("grayscale=1", [("RandomGrayscale", 1)], (1, 23, 31)),
+]
+FACTORS = {"brightness": (0, .3, 1, 1.4, 7), "contrast": (0, .6, 1, 1.25, 9), "saturation": (0, .35, 1, 1.5, 12),
+           "hue": (-.5, -.1, 0, .003, .21, .5)}
+JITTERS = [((3, 0, 2, 1), (1.2, .7, 1.4, .05)), ((1, 2, 3, 0), (.6, 1.3, .5, -.3)), ((0, 1, 2, 3), (1.1, 1.1, .9, .4))]
+AFFINES = [  # degrees, shift right and down, scale, shear
+    (0, 0, 0, 1, 0), (0, 3, -2, 1, 0), (0, 0, 0, 1.3, 0), (0, -1, 4, .77, 0), (15, 0, 0, 1, 0), (-33.5, 2, 1, .9, 0),
+    (7.25, 0, 0, 1.1, 12), (0, 0, 0, 1, -20.5), (120, -4, 5, 1.5, 3), (-179, 1, 1, .5, -45), (30, 40, 0, 1, 0), (0, 0, 0, 1.2, 0), (0, 0, 0, 2.4, 0),
+]
+
+
+def byte_image(shape):
+    """A PIL image of random bytes, c 1 or 3."""
+    from PIL import Image
+
+    name = "transforms/%dx%dx%d" % shape
+    array = (words(name, int(np.prod(shape))) >> np.uint32(24)).astype(np.uint8).reshape(shape)
+    return Image.fromarray(array[0] if shape[0] == 1 else np.ascontiguousarray(array.transpose(1, 2, 0)))
+
+
+def image_bytes(image):
+    array = np.asarray(image)
+    return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
+
+
+def make_transforms():
+    from torchvision import transforms
+    from torchvision.transforms import functional as TF
+
+    out = File()
+
+    def add(kind, index, shape, values, image):
+        out.add(f"{kind}/{index}/x", np.array(shape))
+        out.add(f"{kind}/{index}/values", np.array(values, dtype=np.float64))
+        out.add(f"{kind}/{index}/y", image_bytes(image))
+
+    for i, (shape, box, size) in enumerate(RESIZES):
+        add("resize", i, shape, box, TF.resized_crop(byte_image(shape), *box, list(size)))
+    for spec, theirs, shape in LISTS:
+        image = byte_image(shape)
+        for name, argument in theirs:
+            image = getattr(transforms, name)(argument)(image)
+        out.add(f"list/{spec} of %dx%dx%d" % shape, image_bytes(image))
+    shapes = [(3, 23, 31), (1, 23, 31)]
+    for kind, factors in FACTORS.items():
+        change = getattr(TF, "adjust_" + kind)
+        for i, (factor, shape) in enumerate((factor, shape) for shape in shapes for factor in factors):
+            add(kind, i, shape, [factor], change(byte_image(shape), factor))
+    for i, (order, factors) in enumerate(JITTERS):
+        image = byte_image(shapes[0])
+        for part in order:
+            image = getattr(TF, "adjust_" + list(FACTORS)[part])(image, factors[part])
+        add("jitter", i, shapes[0], order + factors, image)
+    for i, (values, shape) in enumerate((values, shape) for shape in shapes for values in AFFINES):
+        angle, right, down, scale, shear = values
+        add("affine", i, shape, values, TF.affine(byte_image(shape), angle, [right, down], scale, [shear, 0.0], fill=0))
     return out
 
 
@@ -615,8 +845,10 @@ def model_table():
 
 
 def write_small(folder):
-    for name, make in (("ops", make_ops), ("graphs", make_graphs), ("optim", make_optim), ("models", make_models),
-                       ("ranks", make_ranks)):
+    for name, make in (("ops", make_ops), ("ops_more", make_ops_more), ("conv_groups", make_conv_groups),
+                       ("graphs", make_graphs), ("optim", make_optim), ("schedules", make_schedules),
+                       ("models", make_models), ("ranks", make_ranks),
+                       ("transforms", make_transforms)):
         make().write(os.path.join(folder, name + ".safetensors"))
     with open(os.path.join(folder, "models.json"), "w", encoding="ascii") as out:
         table = model_table()

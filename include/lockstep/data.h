@@ -23,7 +23,7 @@ typedef struct lk_dataset_info {
     const char *name; /* "mnist", "digits", ... */
     const char *path; /* where it was found; "" for built-in data */
     size_t count;
-    size_t channels, height, width, classes;
+    size_t channels, height, width, classes; /* height and width 0: each image has its own */
 } lk_dataset_info;
 
 /* Opens a split of a data set by name (a row of the data table) or by folder.
@@ -33,7 +33,8 @@ lk_status lk_dataset_open(const char *name, const char *dir, lk_split split, lk_
 void lk_dataset_destroy(lk_dataset *data);
 /* Borrowed from the data set. */
 const lk_dataset_info *lk_dataset_get_info(const lk_dataset *data);
-/* One sample's bytes in C,H,W order, and its label. */
+/* One sample's bytes in C,H,W order, and its label. USAGE where images have sizes
+ * of their own: those are for loaders. */
 lk_status lk_dataset_get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label) LK_CHECKED;
 
 /* Rows of the data table, NULL after the last. */
@@ -42,6 +43,20 @@ typedef struct lk_dataset_row {
     const char *summary;
 } lk_dataset_row;
 const lk_dataset_row *lk_dataset_list(size_t index);
+
+/* Rows of the table of transforms, which --augment names, NULL after the last. */
+typedef struct lk_transform_info {
+    const char *name;
+    const char *summary; /* its values and their defaults */
+} lk_transform_info;
+const lk_transform_info *lk_transform_list(size_t index);
+
+/* What each sample of a loader looks like when it was opened with this `augment`
+ * (see lk_loader_opts). USAGE where the list leaves images of several sizes. */
+typedef struct lk_sample_shape {
+    size_t channels, height, width;
+} lk_sample_shape;
+lk_status lk_augmented_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out) LK_CHECKED;
 
 /* One global batch, or a rank's share of it. ids give random numbers their
  * address, so equal ids draw alike. */
@@ -69,7 +84,7 @@ typedef struct lk_loader_opts {
     bool shuffle; /* anew every epoch */
     uint64_t seed;
     int workers;         /* threads that prepare batches ahead; 0: in the caller */
-    const char *augment; /* "auto" (the data set's own, training split only), "none", "crop=4,flip" */
+    const char *augment; /* "auto" (the data set's own for this split), "none", "crop=4,flip" */
     lk_share share;      /* what of each batch to load; default all. A batch's share may be empty */
 } lk_loader_opts;
 

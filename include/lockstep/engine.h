@@ -38,11 +38,12 @@ typedef struct lk_engine_opts {
     int shards;         /* default 16; part of the result */
     size_t micro_batch; /* samples of a rank in one wave; default: all; pipelined, four waves a stage */
     lk_bn_mode bn;
-    const char *optimizer; /* "sgd", "adam", "adadelta", with parameters: "sgd:momentum=.9" */
+    const char *optimizer; /* "sgd", "adam", "adamw", "adadelta", with parameters: "sgd:momentum=.9" */
     double lr;             /* default: the optimiser's */
     uint64_t seed;
-    bool allow_nonfinite; /* go on when a loss or gradient is not finite */
-    double clip_norm;     /* the gradient is scaled down to this norm; 0: never */
+    bool allow_nonfinite;   /* go on when a loss or gradient is not finite */
+    double clip_norm;       /* the gradient is scaled down to this norm; 0: never */
+    double label_smoothing; /* of the training loss: so much of a label's weight is spread over all classes */
 
     lk_group *group;     /* the ranks, borrowed until the engine is destroyed; NULL: this rank alone */
     size_t bucket_bytes; /* gradients are summed in ranges of so many bytes; default 4 MB */
@@ -59,6 +60,7 @@ void lk_engine_destroy(lk_engine *engine);
 typedef struct lk_metrics {
     size_t count;   /* samples */
     size_t correct; /* whose largest score is their label's; the first of equals */
+    size_t top5;    /* whose label's score is among the five largest */
     double loss;    /* mean over the samples */
 } lk_metrics;
 
@@ -110,7 +112,8 @@ uint64_t lk_engine_steps(const lk_engine *engine);
 lk_status lk_engine_state(const lk_engine *engine, lk_state **out) LK_CHECKED;
 lk_status lk_engine_grads(const lk_engine *engine, lk_state **out) LK_CHECKED;
 /* Together: replaces parameters and buffers by replica 0's state. A missing,
- * unknown or differently shaped key is MISMATCH and nothing is replaced. */
+ * unknown or differently shaped key is MISMATCH and nothing is replaced; only
+ * num_batches_tracked may be missing, as in old files, and then begins at 0. */
 lk_status lk_engine_set_state(lk_engine *engine, const lk_state *state) LK_CHECKED;
 
 #ifdef __cplusplus

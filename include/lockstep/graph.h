@@ -41,6 +41,7 @@ typedef struct lk_conv2d_opts {
     size_t stride; /* default 1 */
     size_t pad;    /* zeros on each side, default 0 */
     bool no_bias;
+    size_t groups; /* parts that the channels are cut into, each convolved alone; default 1 */
 } lk_conv2d_opts;
 
 typedef struct lk_maxpool2d_opts {
@@ -49,6 +50,13 @@ typedef struct lk_maxpool2d_opts {
     size_t pad;
 } lk_maxpool2d_opts;
 
+typedef struct lk_avgpool2d_opts {
+    size_t kernel; /* required */
+    size_t stride; /* default: kernel */
+    size_t pad;    /* zeros, which count */
+    bool ceil;     /* a last window may stick out; what sticks out does not count */
+} lk_avgpool2d_opts;
+
 /* name is the prefix of the layer's keys in a state dict: "conv1" gives
  * conv1.weight and conv1.bias. */
 lk_node lk_input(lk_graph *graph, size_t channels, size_t height, size_t width);
@@ -56,9 +64,16 @@ lk_node lk_conv2d(lk_graph *graph, lk_node x, const char *name, lk_conv2d_opts o
 lk_node lk_linear(lk_graph *graph, lk_node x, const char *name, size_t out);
 lk_node lk_batchnorm2d(lk_graph *graph, lk_node x, const char *name);
 lk_node lk_relu(lk_graph *graph, lk_node x);
+/* min(max(x, 0), 6). */
+lk_node lk_relu6(lk_graph *graph, lk_node x);
 lk_node lk_maxpool2d(lk_graph *graph, lk_node x, lk_maxpool2d_opts opts);
+lk_node lk_avgpool2d(lk_graph *graph, lk_node x, lk_avgpool2d_opts opts);
 lk_node lk_global_avgpool(lk_graph *graph, lk_node x);
 lk_node lk_dropout(lk_graph *graph, lk_node x, double p);
+/* Drops whole channels. */
+lk_node lk_dropout2d(lk_graph *graph, lk_node x, double p);
+/* x with channels of zeros behind its own, `channels` in all. */
+lk_node lk_pad_channels(lk_graph *graph, lk_node x, size_t channels);
 lk_node lk_flatten(lk_graph *graph, lk_node x);
 lk_node lk_add(lk_graph *graph, lk_node a, lk_node b);
 lk_node lk_log_softmax(lk_graph *graph, lk_node x);
@@ -67,12 +82,25 @@ lk_node lk_log_softmax(lk_graph *graph, lk_node x);
 lk_node lk_nll_loss(lk_graph *graph, lk_node x);
 lk_node lk_cross_entropy(lk_graph *graph, lk_node x);
 
+/* How the weights of convolutions and linear layers begin; what BatchNorm has
+ * begins as ones and zeros. A policy is one of
+ *   "default"          PyTorch's for such a layer: uniform in +-1/sqrt(fan in), its bias too
+ *   "kaiming_normal"   "kaiming_uniform": variance 2 / fan, for ReLU
+ *   "xavier_normal"    "xavier_uniform": variance 2 / (fan in + fan out)
+ *   "normal:std=.01"
+ * kaiming takes "fan_out" for the other fan; all but default take "zero_bias", else
+ * biases begin as the default's. Each returns x, so that it can stand around a
+ * builder: lk_init(g, lk_conv2d(...), "kaiming_normal:fan_out"). */
+lk_node lk_init(lk_graph *graph, lk_node x, const char *policy);
+/* The same for every convolution and linear layer of the graph so far. */
+void lk_init_all(lk_graph *graph, const char *policy);
+
 /* What a named model must fit: one sample's shape and the number of classes. */
 typedef struct lk_model_shape {
     size_t channels, height, width, classes;
 } lk_model_shape;
 
-/* Builds a model of the zoo: "cnn", "mlp", "resnet20", with parameters as in
+/* Builds a model of the zoo by its name in lk_model_list, with parameters as in
  * "cnn:dropout=0". */
 lk_status lk_model_build(const char *spec, lk_model_shape shape, lk_graph **out) LK_CHECKED;
 

@@ -61,9 +61,17 @@ const lk_entry *lk_state_find(const lk_state *state, const char *name);
  * a state and its saved and reloaded copy hash alike, on every machine. */
 uint64_t lk_state_hash(const lk_state *state);
 
-/* Reads and writes .safetensors. Saving writes aside, syncs and renames, so
- * path holds either its old content or the whole new one. */
+/* Writes what torch.save writes of a state dict where path ends in .pth or .pt,
+ * and .safetensors else. The same state gives the same bytes. Writes aside, syncs
+ * and renames, so path holds either its old content or the whole new one. */
 lk_status lk_state_save(const lk_state *state, const char *path) LK_CHECKED;
+
+/* Reads .safetensors and files of torch.save, old and new, whichever path's
+ * content is. Nothing in a file is executed: objects other than tensors and plain
+ * data are FORMAT. Of a checkpoint, the state is the dict that it has under
+ * "state_dict", "model_state_dict", "model" or "net", in this order, else its own
+ * tensors; what is beside it is left out. Where all names start with "module.",
+ * as DistributedDataParallel has it, they lose that. */
 lk_status lk_state_load(const char *path, lk_state **out) LK_CHECKED;
 
 /* Called once per difference, with one sentence without a newline. */

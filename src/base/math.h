@@ -89,4 +89,8 @@ static inline float lk__logf(float x)
     return __builtin_fmaf((float)k, 0x1.62e4p-1f, f + y);
 }
 
+/* Two independent standard normal numbers out of two random words (Box and
+ * Muller), to 1e-6; none is beyond 5.8. */
+void lk__normal_pair(uint32_t word0, uint32_t word1, float out[2]);
+
 #endif

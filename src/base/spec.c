@@ -90,14 +90,18 @@ lk_status lk__spec_find(const char *text, const lk_names *names, size_t *index)
     return lk__names_find(names, name, index);
 }
 
+/* What a spec may set: keys, and behind them a list where there is one. */
 typedef struct key_list {
     const lk_spec_key *keys;
     size_t count;
+    lk_spec_list *list; /* or NULL */
 } key_list;
 
 static const char *key_name(const void *arg, size_t index)
 {
     const key_list *list = arg;
+    if (index == list->count && list->list)
+        return list->list->name;
     return index < list->count ? list->keys[index].name : NULL;
 }
 
@@ -116,32 +120,24 @@ static lk_status unknown_key(const char *what, const char *word, size_t length, 
 {
     char key[MAX_WORD];
     snprintf(key, sizeof key, "%.*s", (int)length, word);
-    if (list->count == 0)
+    if (!key_name(list, 0))
         return lk__fail(LK_STATUS_USAGE, "%s: no parameter '%s' (none can be set here)", what, key);
     return unknown_word(&(lk_names){.what = what, .kind = "parameter", .next = key_name, .arg = list}, key);
 }
 
-/* The value of "key=value" or "key"; item is length characters. */
-static lk_status item_value(const char *what, const lk_spec_key *key, const char *item, size_t length, double *out)
+/* The number that fills `length` characters of digits, within the key's range. */
+static lk_status read_number(const char *what, const lk_spec_key *key, const char *digits, size_t length, double *out)
 {
-    const char *equals = memchr(item, '=', length);
-    bool is_switch = key->whole && key->min == 0 && key->max == 1;
-    double value = 1;
-    if (equals == NULL && !is_switch)
-        return lk__fail(LK_STATUS_USAGE, "%s: '%s' needs a value, as in '%s=%.10g'", what, key->name, key->name,
-                        *key->value);
-    if (equals != NULL) {
-        char number[MAX_NUMBER];
-        size_t digits = length - (size_t)(equals + 1 - item);
-        bool fits = digits < sizeof number;
-        if (fits) {
-            memcpy(number, equals + 1, digits);
-            number[digits] = '\0';
-        }
-        if (!fits || !lk__parse_double(number, &value))
-            return lk__fail(LK_STATUS_USAGE, "%s: '%.*s' is not a number for '%s' (from %.10g to %.10g)", what,
-                            (int)digits, equals + 1, key->name, key->min, key->max);
+    char number[MAX_NUMBER];
+    double value = 0;
+    bool fits = length < sizeof number;
+    if (fits) {
+        memcpy(number, digits, length);
+        number[length] = '\0';
     }
+    if (!fits || !lk__parse_double(number, &value))
+        return lk__fail(LK_STATUS_USAGE, "%s: '%.*s' is not a number for '%s' (from %.10g to %.10g)", what, (int)length,
+                        digits, key->name, key->min, key->max);
     if (!(value >= key->min && value <= key->max))
         return lk__fail(LK_STATUS_USAGE, "%s: %s=%.10g is out of range (from %.10g to %.10g)", what, key->name, value,
                         key->min, key->max);
@@ -149,6 +145,62 @@ static lk_status item_value(const char *what, const lk_spec_key *key, const char
         return lk__fail(LK_STATUS_USAGE, "%s: %s=%.10g must be a whole number (from %.10g to %.10g)", what, key->name,
                         value, key->min, key->max);
     *out = value;
+    return LK_OK;
+}
+
+/* The value of "key=value" or "key"; item is length characters. */
+static lk_status item_value(const char *what, const lk_spec_key *key, const char *item, size_t length, double *out)
+{
+    const char *equals = memchr(item, '=', length);
+    bool is_switch = key->whole && key->min == 0 && key->max == 1;
+    if (equals != NULL)
+        return read_number(what, key, equals + 1, length - (size_t)(equals + 1 - item), out);
+    if (!is_switch)
+        return lk__fail(LK_STATUS_USAGE, "%s: '%s' needs a value, as in '%s=%.10g'", what, key->name, key->name,
+                        *key->value);
+    *out = 1;
+    return LK_OK;
+}
+
+/* The values of "key=value/value"; item is length characters. */
+static lk_status item_values(const char *what, lk_spec_list *list, const char *item, size_t length)
+{
+    const lk_spec_key key = {.name = list->name, .min = list->min, .max = list->max, .whole = list->whole};
+    const char *equals = memchr(item, '=', length), *end = item + length;
+    if (equals == NULL)
+        return lk__fail(LK_STATUS_USAGE, "%s: '%s' needs values, as in '%s=%.10g/%.10g'", what, key.name, key.name,
+                        list->values[0], list->values[list->count - 1]);
+    list->count = 0;
+    for (const char *at = equals; at < end;) {
+        const char *digits = at + 1, *slash = memchr(digits, '/', (size_t)(end - digits));
+        at = slash ? slash : end;
+        if (list->count == LK_SPEC_MAX_LIST)
+            return lk__fail(LK_STATUS_USAGE, "%s: '%s' takes at most %d values", what, key.name, LK_SPEC_MAX_LIST);
+        double *value = &list->values[list->count++];
+        LK_TRY(read_number(what, &key, digits, (size_t)(at - digits), value));
+        if (list->count > 1 && !(value[-1] < *value))
+            return lk__fail(LK_STATUS_USAGE, "%s: the values of '%s' must rise, but after %.10g comes %.10g", what,
+                            key.name, value[-1], *value);
+    }
+    return LK_OK;
+}
+
+/* Reads the item of key k, of length characters; store says whether the result
+ * is kept. */
+static lk_status read_item(const char *what, const key_list *list, size_t k, const char *item, size_t length,
+                           bool store)
+{
+    if (k == list->count) {
+        lk_spec_list values = *list->list;
+        LK_TRY(item_values(what, &values, item, length));
+        if (store)
+            *list->list = values;
+        return LK_OK;
+    }
+    double value = 0;
+    LK_TRY(item_value(what, &list->keys[k], item, length, &value));
+    if (store)
+        *list->keys[k].value = value;
     return LK_OK;
 }
 
@@ -163,45 +215,53 @@ static lk_status walk(const char *items, const char *what, const key_list *list,
             return lk__fail(LK_STATUS_USAGE, "%s: a parameter's name is missing at '%s' (write key=value,key=value)",
                             what, items);
         size_t k = 0;
-        while (k < list->count && !same_word(item, word, list->keys[k].name))
+        const char *name;
+        while ((name = key_name(list, k)) != NULL && !same_word(item, word, name))
             k++;
-        if (k == list->count)
+        if (!name)
             return unknown_key(what, item, word, list);
         if (seen >> k & 1)
-            return lk__fail(LK_STATUS_USAGE, "%s: parameter '%s' is given twice", what, list->keys[k].name);
+            return lk__fail(LK_STATUS_USAGE, "%s: parameter '%s' is given twice", what, name);
         seen |= (uint64_t)1 << k;
-        double value = 0;
-        LK_TRY(item_value(what, &list->keys[k], item, length, &value));
-        if (store)
-            *list->keys[k].value = value;
+        LK_TRY(read_item(what, list, k, item, length, store));
         item += length;
         if (*item == '\0')
             return LK_OK;
     }
 }
 
-lk_status lk__spec_params(const char *text, const char *what, const lk_spec_key *keys, size_t count)
+static lk_status read_items(const char *text, const char *what, const key_list *list)
 {
-    assert(count <= MAX_KEYS);
+    assert(list->count < MAX_KEYS);
     const char *colon = strchr(text, ':');
     if (colon == NULL)
         return LK_OK;
-    key_list list = {.keys = keys, .count = count};
-    LK_TRY(walk(colon + 1, what, &list, false));
-    return walk(colon + 1, what, &list, true);
+    LK_TRY(walk(colon + 1, what, list, false));
+    return walk(colon + 1, what, list, true);
 }
 
-lk_status lk__spec_values(const char *text, const char *what, const lk_spec_param *params, size_t max, double *values)
+lk_status lk__spec_params(const char *text, const char *what, const lk_spec_key *keys, size_t count)
+{
+    return read_items(text, what, &(key_list){.keys = keys, .count = count});
+}
+
+lk_status lk__spec_values_list(const char *text, const char *what, const lk_spec_param *params, size_t max,
+                               double *values, lk_spec_list *list)
 {
     lk_spec_key keys[MAX_KEYS];
     size_t count = 0;
-    assert(max <= MAX_KEYS);
+    assert(max < MAX_KEYS);
     for (; count < max && params[count].name != NULL; count++) {
         const lk_spec_param *p = &params[count];
         values[count] = p->value;
         keys[count] = (lk_spec_key){p->name, &values[count], p->min, p->max, p->whole};
     }
-    return lk__spec_params(text, what, keys, count);
+    return read_items(text, what, &(key_list){.keys = keys, .count = count, .list = list});
+}
+
+lk_status lk__spec_values(const char *text, const char *what, const lk_spec_param *params, size_t max, double *values)
+{
+    return lk__spec_values_list(text, what, params, max, values, NULL);
 }
 
 /* A letter as typing mistakes are counted: small, and '-' for '_'. */

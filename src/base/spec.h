@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-enum { LK_SPEC_MAX_NAME = 64 };
+enum { LK_SPEC_MAX_NAME = 64, LK_SPEC_MAX_LIST = 16 };
 
 /* One parameter that a spec may set. */
 typedef struct lk_spec_key {
@@ -23,6 +23,15 @@ typedef struct lk_spec_param {
     double value, min, max; /* the default; the legal range */
     bool whole;
 } lk_spec_param;
+
+/* A parameter of several numbers that rise, written "30/60/90". */
+typedef struct lk_spec_list {
+    const char *name; /* NULL: there is none */
+    double min, max;  /* legal range of each */
+    bool whole;
+    size_t count;                    /* at least 1 */
+    double values[LK_SPEC_MAX_LIST]; /* (count) hold the defaults before, the result after */
+} lk_spec_list;
 
 /* The names that a word may be one of. */
 typedef struct lk_names {
@@ -54,6 +63,10 @@ lk_status lk__spec_params(const char *text, const char *what, const lk_spec_key 
  * what the spec says. */
 lk_status lk__spec_values(const char *text, const char *what, const lk_spec_param *params, size_t max,
                           double *values) LK_CHECKED;
+
+/* The same where one more parameter is a list. */
+lk_status lk__spec_values_list(const char *text, const char *what, const lk_spec_param *params, size_t max,
+                               double *values, lk_spec_list *list) LK_CHECKED;
 
 /* A finite number filling all of text. */
 bool lk__parse_double(const char *text, double *out);

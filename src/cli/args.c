@@ -5,12 +5,13 @@
 #include <string.h>
 
 #include "base/tree.h"
+#include "cli/config.h"
 
 #define FIELD(name) offsetof(lk_args, name)
 
 enum { TRAIN = LK_CMD_TRAIN, EVAL = LK_CMD_EVAL, COMPARE = LK_CMD_COMPARE, BENCH = LK_CMD_BENCH, INFO = LK_CMD_INFO };
-enum { RUN = LK_CMD_RUN };
-enum { MODELS = TRAIN | EVAL | BENCH, ALL = MODELS | COMPARE | INFO | RUN | LK_CMD_HELP };
+enum { DATA = LK_CMD_DATA, RUN = LK_CMD_RUN, CONVERT = LK_CMD_CONVERT };
+enum { MODELS = TRAIN | EVAL | BENCH, ALL = MODELS | COMPARE | INFO | RUN | DATA | CONVERT | LK_CMD_HELP };
 
 #define BIG 1e9
 
@@ -22,6 +23,9 @@ static const char *const bind_choices[] = {"none", "core", NULL};
 /* The middle of a row: kind, field, the value's name in the help, its range. */
 #define FLAG(f) LK_OPTION_FLAG, FIELD(f), NULL, 0, 0, NULL
 #define TEXT(f, arg) LK_OPTION_TEXT, FIELD(f), arg, 0, 0, NULL
+#define ONCE(f, arg) LK_OPTION_ONCE, FIELD(f), arg, 0, 0, NULL
+#define SPEC(f, arg) LK_OPTION_SPEC, FIELD(f), arg, 0, 0, NULL
+#define TERMS(f, arg) LK_OPTION_TERMS, FIELD(f), arg, 0, 0, NULL
 #define OPTIONAL(f, arg) LK_OPTION_OPTIONAL, FIELD(f), arg, 0, 0, NULL
 #define COUNT(f, min, max) LK_OPTION_COUNT, FIELD(f), "N", min, max, NULL
 #define INTEGER(f, min, max) LK_OPTION_INT, FIELD(f), "N", min, max, NULL
@@ -33,17 +37,31 @@ static const char *const bind_choices[] = {"none", "core", NULL};
 
 /* group, name, letter, commands, value, default, help */
 static const lk_option table[] = {
-    {"what", "model", 0, MODELS, TEXT(train.model, "NAME[:key=val,...]"), "cnn",
+    {"what", "model", 0, MODELS, SPEC(train.model, "NAME[:key=val,...]"), "cnn",
      "the network; 'lockstep info' lists them"},
+    {"what", "model", 0, INFO, SPEC(train.model, "NAME[:key=val,...]"), NULL,
+     "this network's layers, and what they cost to compute and in memory"},
     {"what", "data", 0, MODELS, TEXT(train.data, "NAME|DIR"), NULL, "the data set; without it the built-in digits"},
-    {"what", "data-dir", 0, MODELS, TEXT(train.data_dir, "DIR"), NULL,
+    {"what", "data", 0, INFO, TEXT(train.data, "NAME|DIR"), NULL,
+     "the network for this data set; without it for what it was made for"},
+    {"what", "input", 0, INFO, TEXT(input, "CxHxW"), NULL, "or for such images, as in 3x32x32"},
+    {"what", "classes", 0, INFO, COUNT(classes, 1, BIG), NULL, "and for so many classes"},
+    {"what", "data-dir", 0, MODELS | INFO, TEXT(train.data_dir, "DIR"), NULL,
      "look for data here first, then in $LOCKSTEP_DATA, ./data, ~/.cache/lockstep, /usr/share/datasets"},
-    {"what", "augment", 0, TRAIN, TEXT(train.augment, "auto|none|LIST"), "auto",
-     "changes to training images, as in 'crop=4,flip'"},
+    {"what", "data-dir", 0, DATA, TEXT(train.data_dir, "DIR"), NULL,
+     "data get: where to put it, without it ~/.cache/lockstep; list, verify: look here first"},
+    {"what", "url", 0, DATA, TEXT(data_url, "URL"), NULL,
+     "data get: fetch the files from this folder; without it $LOCKSTEP_DATA_URL, or where they are published"},
+    {"what", "config", 0, MODELS, ONCE(config, "FILE.yaml"), NULL,
+     "options from a file, as in configs/r0.yaml: its keys are their names; those of this line win"},
+    {"what", "augment", 0, TRAIN | BENCH, TERMS(train.augment, "auto|none|LIST"), "auto",
+     "changes to training images, as in 'crop=4,flip'; 'lockstep info' lists them"},
+    {"what", "test-augment", 0, TRAIN | EVAL, TERMS(train.test_augment, "auto|none|LIST"), "auto",
+     "changes to test images, none of them random: 'resize=256,center_crop=224'"},
     {"what", "init-from", 0, TRAIN | EVAL, TEXT(train.init_from, "FILE"), NULL,
-     "take the weights from a .safetensors file"},
+     "take the weights from a .safetensors or .pth file"},
 
-    {"training", "batch-size", 0, TRAIN | BENCH, COUNT(train.batch, 1, BIG), "64",
+    {"training", "batch-size", 0, TRAIN | BENCH | INFO, COUNT(train.batch, 1, BIG), "64",
      "samples a step, all shards together"},
     {"training", "test-batch-size", 0, TRAIN | EVAL, COUNT(train.test_batch, 1, BIG), "1000",
      "samples a batch in evaluation"},
@@ -54,7 +72,7 @@ static const lk_option table[] = {
     {"training", "no-test", 0, TRAIN, FLAG(train.no_test), NULL, "no evaluation after epochs"},
     {"training", "seed", 0, TRAIN | BENCH, SEED(train.seed), "1", "all that is random follows from it"},
 
-    {"learning", "optimizer", 0, TRAIN | BENCH, TEXT(train.optimizer, "NAME[:key=val,...]"), "adadelta",
+    {"learning", "optimizer", 0, TRAIN | BENCH | INFO, SPEC(train.optimizer, "NAME[:key=val,...]"), "adadelta",
      "the update rule; 'lockstep info' lists them"},
     {"learning", "lr", 0, TRAIN | BENCH, REAL(train.lr, "RATE", 1e-30, 1e6), NULL,
      "learning rate; without it the optimiser's own"},
@@ -62,7 +80,12 @@ static const lk_option table[] = {
      "the learning rate's factor from epoch to epoch"},
     {"learning", "clip-norm", 0, TRAIN | BENCH, REAL(train.clip_norm, "NORM", 1e-30, 1e30), NULL,
      "scale the gradient down to this norm where it is larger"},
-    {"learning", "schedule", 0, TRAIN, TEXT(train.schedule, "NAME[:key=val,...]"), NULL,
+    {"learning", "label-smoothing", 0, TRAIN | BENCH, REAL(train.label_smoothing, "PART", 0, .999), "0",
+     "spread this part of each label's weight over all classes, in training"},
+    {"learning", "init", 0, TRAIN | BENCH, SPEC(train.init, "POLICY"), NULL,
+     "first weights: default, kaiming_normal, kaiming_uniform, xavier_normal, xavier_uniform; without it the model's "
+     "own"},
+    {"learning", "schedule", 0, TRAIN, SPEC(train.schedule, "NAME[:key=val,...]"), NULL,
      "the learning rate's course; without it step:size=1,gamma=GAMMA"},
 
     {"how", "devices", 0, MODELS, LIST(device_names, "LIST"), NULL,
@@ -73,9 +96,9 @@ static const lk_option table[] = {
     {"how", "no-cuda", 0, MODELS, FLAG(no_cuda), NULL, "no GPUs; the same as --devices cpu"},
     {"how", "parallel", 0, TRAIN, CHOICE(parallel, lk__parallel_names), "auto",
      "dp: ranks are devices of one process; ddp: processes; pp: stages of the model"},
-    {"how", "stages", 0, TRAIN, TEXT(train.stages, "K|NAME,NAME"), NULL,
+    {"how", "stages", 0, TRAIN, TERMS(train.stages, "K|NAME,NAME"), NULL,
      "cut the model into K stages, or before the layers of these names; without it --parallel pp has a stage a rank"},
-    {"how", "stages", 0, BENCH, TEXT(train.stages, "K|NAME,NAME"), NULL,
+    {"how", "stages", 0, BENCH, TERMS(train.stages, "K|NAME,NAME"), NULL,
      "bench train: cut the model into K stages, or before the layers of these names"},
     {"how", "pipelined", 0, TRAIN | BENCH, FLAG(train.pipelined), NULL,
      "stages work at the same time, each on another wave"},
@@ -84,11 +107,11 @@ static const lk_option table[] = {
     {"how", "threads", 0, EVAL, INTEGER(train.threads, 1, 1024), NULL, "without it as many as there are cores"},
     {"how", "threads", 0, BENCH, INTEGER(train.threads, 1, 1024), NULL,
      "of a rank; without it the cores are shared evenly by the ranks (bench kernels: 1)"},
-    {"how", "num-workers", 0, TRAIN | EVAL, INTEGER(train.workers, 0, 256), "1",
+    {"how", "num-workers", 0, TRAIN | EVAL | BENCH, INTEGER(train.workers, 0, 256), "1",
      "threads that prepare batches; 0 for none"},
-    {"how", "shards", 0, MODELS, INTEGER(train.shards, 1, LK_MAX_SHARDS), "16",
+    {"how", "shards", 0, MODELS | INFO, INTEGER(train.shards, 1, LK_MAX_SHARDS), "16",
      "parts that a batch is summed in; belongs to the result"},
-    {"how", "micro-batch", 0, TRAIN | BENCH, COUNT(train.micro_batch, 1, BIG), NULL,
+    {"how", "micro-batch", 0, TRAIN | BENCH | INFO, COUNT(train.micro_batch, 1, BIG), NULL,
      "samples in memory at once, the same result; BatchNorm under --bn batch needs all"},
     {"how", "accumulate", 0, TRAIN, COUNT(accumulate, 1, LK_MAX_SHARDS), "1",
      "a step is N batches in N times the shards, in the memory of one"},
@@ -111,7 +134,7 @@ static const lk_option table[] = {
     {"bench", "backend", 0, BENCH, TEXT(backend, "auto|shm|tcp"), NULL, "bench train, allreduce: what moves the bytes"},
     {"bench", "max-bytes", 0, BENCH, COUNT(max_bytes, 4, BIG), "100000000", "bench allreduce: the largest vector"},
     {"bench", "runs", 0, BENCH, COUNT(runs, 1, 99), NULL,
-     "bench train, allreduce: runs of which the median counts; without it 1 and 5"},
+     "runs of which the median counts; without it 1 (train), 3 (data), 5 (allreduce)"},
 
     {"ranks", "nproc-per-node", 'n', RUN, TEXT(run.nproc, "N|auto"), "1",
      "ranks on this node; auto: as many as there are cores"},
@@ -150,13 +173,14 @@ static const lk_option table[] = {
     {"by hand", "world-size", 0, TRAIN, INTEGER(run.world_size, 1, 4096), NULL, "processes of the job"},
 
     {"output", "save-model", 0, TRAIN, OPTIONAL(train.save_model, "PATH"), NULL,
-     "save the final model; without PATH as DATA_MODEL.safetensors"},
+     "save the final model, as .safetensors or .pth; without PATH as DATA_MODEL.safetensors"},
     {"output", "log-interval", 0, TRAIN, COUNT(log_interval, 1, BIG), "10", "batches between two lines of output"},
     {"output", "log-ranks", 0, TRAIN, CHOICE(log_ranks, log_ranks_choices), "0",
      "all: every rank also prints lines of its own"},
     {"output", "quiet", 'q', TRAIN, FLAG(quiet), NULL, "no progress line"},
-    {"output", "quiet", 'q', COMPARE, FLAG(quiet), NULL, "print nothing; the exit status tells"},
-    {"output", "json", 0, MODELS, FLAG(json), NULL, "one JSON object a line"},
+    {"output", "quiet", 'q', COMPARE | CONVERT, FLAG(quiet), NULL, "print nothing; the exit status tells"},
+    {"output", "quiet", 'q', DATA, FLAG(quiet), NULL, "print errors only"},
+    {"output", "json", 0, MODELS | DATA | INFO, FLAG(json), NULL, "one JSON object a line"},
     {"output", "help", 'h', ALL, FLAG(help), NULL, "show this text"},
 };
 
@@ -198,6 +222,22 @@ static const lk_foreign_option train_foreign[] = {
     {NULL, NULL},
 };
 
+/* What a config file says gives way to more than its own option: to all that
+ * answers the same question. --gamma beside a schedule of the file is refused
+ * instead: it is not clear which schedule it should be of. */
+static const lk_option_rival rivals[] = {
+    {{"devices", "gpu-ids", "no-cuda"}, {"devices", "gpu-ids", "no-cuda"}},
+    {{"gamma"}, {"schedule"}},
+    {{"init-from"}, {""}}, /* eval FILE */
+    /* Ranks that this command starts, that are started by hand, or by a launcher. */
+    {{"nproc", "nnodes", "node-rank", "bind", "master-addr", "master-port"}, {"rank", "world-size", "$RANK"}},
+    {{"rank", "world-size"}, {"nproc", "nnodes"}},
+    {{"rank", "world-size", "init-method"}, {"$RANK"}},
+    {{"master-addr", "master-port"}, {"init-method"}},
+    {{"init-method"}, {"master-addr", "master-port"}},
+    {{NULL}, {NULL}},
+};
+
 static const lk_foreign_option *find_foreign(unsigned bit)
 {
     return bit == LK_CMD_RUN ? run_foreign : bit == LK_CMD_TRAIN ? train_foreign : NULL;
@@ -211,7 +251,8 @@ lk_option_set lk__args_options(const char *command, unsigned bit, size_t max_wor
                            .command = command,
                            .max_words = max_words,
                            .ends_at_word = bit == LK_CMD_RUN,
-                           .foreign = find_foreign(bit)};
+                           .foreign = find_foreign(bit),
+                           .rivals = rivals};
 }
 
 lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, lk_args *out)
@@ -219,6 +260,10 @@ lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, 
     lk_args args = {0};
     lk_parsed parsed;
     LK_TRY(lk__options_parse(set, argc, argv, &args, &parsed));
+    if (args.config && !args.help) {
+        lk_option_set recipe = lk__args_options("train", LK_CMD_TRAIN, 0);
+        LK_TRY(lk__config_load(set, &recipe, args.config, &args, &parsed));
+    }
     memcpy(args.words, parsed.words, sizeof args.words);
     args.word_count = parsed.word_count;
     args.schedule_given = lk__options_given(set, &parsed, "schedule");
@@ -230,6 +275,11 @@ lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, 
     args.run.program = parsed.rest;
     *out = args;
     return LK_OK;
+}
+
+void lk__args_release(void)
+{
+    lk__config_unload();
 }
 
 static lk_status complete_schedule(lk_args *args)

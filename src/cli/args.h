@@ -14,7 +14,9 @@ enum {
     LK_CMD_BENCH = 1 << 3,
     LK_CMD_INFO = 1 << 4,
     LK_CMD_HELP = 1 << 5,
-    LK_CMD_RUN = 1 << 6
+    LK_CMD_RUN = 1 << 6,
+    LK_CMD_CONVERT = 1 << 7,
+    LK_CMD_DATA = 1 << 8
 };
 
 enum { LK_SCHEDULE_BYTES = 64, LK_PATH_BYTES = 4096 };
@@ -49,6 +51,7 @@ extern const char *const lk__parallel_names[];
 typedef enum lk_log_ranks { LK_LOG_RANKS_ONE, LK_LOG_RANKS_ALL } lk_log_ranks;
 
 typedef struct lk_args {
+    const char *config;  /* the file that options are from, or NULL; lk__args_release */
     lk_train_opts train; /* data is NULL when --data was not given */
     int bn;              /* place in the choices of --bn */
     char device_names[LK_LIST_BYTES], gpu_ids[LK_LIST_BYTES];
@@ -67,6 +70,9 @@ typedef struct lk_args {
     size_t max_bytes, runs; /* runs 0: not given */
     bool independent, in_step;
     bool quiet, json, help;
+    const char *data_url; /* of data; NULL: not given */
+    const char *input;    /* of info: "3x32x32"; NULL: not given */
+    size_t classes;       /* of info; 0: not given */
     const char *words[LK_WORDS_MAX];
     size_t word_count;
     bool schedule_given, gamma_given;
@@ -78,7 +84,10 @@ typedef struct lk_args {
 /* The options of a command. */
 lk_option_set lk__args_options(const char *command, unsigned bit, size_t max_words);
 
+/* Texts in out point into argv, and into the file of --config, which is kept
+ * until lk__args_release. */
 lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, lk_args *out) LK_CHECKED;
+void lk__args_release(void);
 
 /* Fills the fields of args->train that depend on several options; args must
  * stay where it is. */

@@ -156,6 +156,7 @@ static lk_status create_engine(bench_rank *r)
         .lr = opts->lr,
         .seed = opts->seed,
         .clip_norm = opts->clip_norm,
+        .label_smoothing = opts->label_smoothing,
         .group = r->bench->args->independent ? NULL : r->group,
         .bucket_bytes = opts->bucket_bytes,
         .stages = opts->stages,
@@ -163,6 +164,8 @@ static lk_status create_engine(bench_rank *r)
         .check_every = opts->check_every ? opts->check_every : -1,
     };
     LK_TRY(lk_model_build(opts->model, shape, &r->graph));
+    if (opts->init)
+        lk_init_all(r->graph, opts->init);
     return lk_engine_create(r->graph, &engine, &r->engine);
 }
 

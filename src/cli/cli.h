@@ -38,13 +38,16 @@ int lk__cli_group_fail(lk_status status, const lk_group *group);
 int lk__cmd_train(lk_args *args);
 int lk__cmd_eval(lk_args *args);
 int lk__cmd_compare(lk_args *args);
+int lk__cmd_convert(lk_args *args);
 int lk__cmd_bench(lk_args *args);
 int lk__cmd_run(lk_args *args);
+int lk__cmd_data(lk_args *args);
 int lk__cmd_info(lk_args *args);
 int lk__cmd_help(lk_args *args);
 
 /* The cases of `bench`. */
 lk_status lk__bench_allreduce(const lk_args *args) LK_CHECKED;
+lk_status lk__bench_data(const lk_args *args) LK_CHECKED;
 lk_status lk__bench_kernels(const lk_args *args) LK_CHECKED;
 lk_status lk__bench_train(const lk_args *args) LK_CHECKED;
 

@@ -7,6 +7,7 @@ static const struct {
     lk_status (*run)(const lk_args *args);
 } cases[] = {
     {"allreduce", lk__bench_allreduce},
+    {"data", lk__bench_data},
     {"kernels", lk__bench_kernels},
     {"train", lk__bench_train},
 };

@@ -12,13 +12,14 @@ int lk__cmd_eval(lk_args *args)
     if (!args->train.init_from)
         return lk__cli_fail(lk__fail(LK_STATUS_USAGE, "eval wants a model file: lockstep eval FILE [options]"));
     lk_metrics metrics;
+    size_t classes;
     lk_status status = lk__args_complete(args);
     if (status == LK_OK)
         status = lk__args_one_device(args, "eval");
     if (status == LK_OK)
-        status = lk__evaluate(&args->train, LK_SPLIT_TEST, &metrics);
+        status = lk__evaluate(&args->train, &metrics, &classes);
     if (status != LK_OK)
         return lk__cli_fail(status);
-    lk__report_metrics(&metrics, args->json);
+    lk__report_metrics(&metrics, classes, args->json);
     return LK_EXIT_DONE;
 }

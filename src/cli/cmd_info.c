@@ -1,26 +1,32 @@
-/* cmd_info.c - `lockstep info`: the tables of this build, or a file's keys. */
+/* cmd_info.c - `lockstep info`: the tables of this build, a file's keys, or a
+ * network. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "base/libraries.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "cli/info_model.h"
 #include "cli/json.h"
 #include "comm/rendezvous.h"
 #include "comm/transport.h"
-#include "launch/bind.h"
+#include "nn/init.h"
 #include "optim/optim.h"
 #include "tensor/cpu/cpu.h"
 
 enum { KEY_COLUMN = 40 };
 
+/* What a family's models have in common is told once, after the last of them. */
 static void print_models(void)
 {
     const lk_model_info *model;
     printf("models:\n");
     for (size_t i = 0; (model = lk_model_list(i)); i++) {
-        printf("  %-10s %s\n", model->name, model->summary);
-        if (*model->params)
-            printf("  %-10s %s\n", "", model->params);
+        const lk_model_info *next = lk_model_list(i + 1);
+        printf("  %-12s %s\n", model->name, model->summary);
+        if (*model->params && (!next || strcmp(model->params, next->params) != 0))
+            printf("  %-12s %s\n", "", model->params);
     }
 }
 
@@ -37,7 +43,23 @@ static void print_rules(const char *title, const lk_optim_info *(*list)(size_t i
     const lk_optim_info *row;
     printf("%s:\n", title);
     for (size_t i = 0; (row = list(i)); i++)
-        printf("  %-10s %s\n", row->name, row->summary);
+        printf("  %-11s %s\n", row->name, row->summary);
+}
+
+static void print_inits(void)
+{
+    const lk_init_info *row;
+    printf("first weights:\n");
+    for (size_t i = 0; (row = lk__init_list(i)); i++)
+        printf("  %-16s %s\n", row->name, row->summary);
+}
+
+static void print_transforms(void)
+{
+    const lk_transform_info *row;
+    printf("transforms of images:\n");
+    for (size_t i = 0; (row = lk_transform_list(i)); i++)
+        printf("  %-20s %s\n", row->name, row->summary);
 }
 
 static void print_devices(void)
@@ -65,7 +87,14 @@ static void print_group(void)
     printf("ways to meet:\n");
     for (size_t i = 0; (method = lk__method_list(i)); i++)
         printf("  %s\n", method->summary);
-    printf("binding ranks to cores: %s\n", lk__bind_available() ? "hwloc" : "no, this build has no hwloc");
+}
+
+static void print_libraries(void)
+{
+    const lk_library *library;
+    printf("optional libraries:\n");
+    for (size_t i = 0; (library = lk__library_list(i)); i++)
+        printf("  %-10s %s%s\n", library->name, library->present ? "" : "not in this build: ", library->use);
 }
 
 static size_t print_entry(const lk_entry *entry)
@@ -91,18 +120,39 @@ static lk_status print_file(const char *path)
     return LK_OK;
 }
 
-int lk__cmd_info(lk_args *args)
+/* Options that say nothing without a model. */
+static lk_status check_options(const lk_args *args)
 {
-    if (args->word_count == 1) {
-        lk_status status = print_file(args->words[0]);
-        return status == LK_OK ? LK_EXIT_DONE : lk__cli_fail(status);
-    }
+    bool model = args->train.model != NULL;
+    if (model && args->word_count > 0)
+        return lk__fail(LK_STATUS_USAGE, "info tells of a file or of a --model, not of both at once");
+    if (!model && (args->train.data || args->input || args->classes || args->json))
+        return lk__fail(LK_STATUS_USAGE, "--data, --input, --classes and --json belong to info --model NAME");
+    return LK_OK;
+}
+
+static void print_build(void)
+{
     printf("lockstep %s\n", LK_VERSION);
     print_devices();
+    print_libraries();
     print_group();
     print_models();
+    print_inits();
     print_data();
+    print_transforms();
     print_rules("optimisers", lk__optim_list);
     print_rules("schedules", lk__schedule_list);
-    return LK_EXIT_DONE;
+}
+
+int lk__cmd_info(lk_args *args)
+{
+    lk_status status = check_options(args);
+    if (status == LK_OK && args->train.model)
+        status = lk__info_model(args);
+    else if (status == LK_OK && args->word_count == 1)
+        status = print_file(args->words[0]);
+    else if (status == LK_OK)
+        print_build();
+    return status == LK_OK ? LK_EXIT_DONE : lk__cli_fail(status);
 }

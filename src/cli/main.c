@@ -10,6 +10,7 @@
 
 #include "base/spec.h"
 #include "cli/cli.h"
+#include "cli/config.h"
 
 static const lk_command commands[] = {
     {"train", "[options]", "train a model",
@@ -30,13 +31,28 @@ static const lk_command commands[] = {
     {"eval", "FILE [options]", "test a saved model", "", LK_CMD_EVAL, 0, 1, "", lk__cmd_eval},
     {"compare", "A B", "print what differs between two saved models",
      "Exit status: 0 when they are the same bits, 1 when they differ, 2 when that could not be told.", LK_CMD_COMPARE,
-     2, 2, "two .safetensors files", lk__cmd_compare},
-    {"bench", "allreduce|kernels|train [options]", "measure speed",
+     2, 2, "two model files, .safetensors or .pth", lk__cmd_compare},
+    {"convert", "A B", "write a model file in another format, .safetensors or .pth",
+     "  lockstep convert checkpoint.pth model.safetensors\n"
+     "  lockstep convert model.safetensors model.pth          for torch.load\n"
+     "B's ending chooses the format. Of a checkpoint only the model's tensors are kept; nothing in it is executed.",
+     LK_CMD_CONVERT, 2, 2, "a model file and a name for the new one", lk__cmd_convert},
+    {"bench", "allreduce|data|kernels|train [options]", "measure speed",
      "allreduce: sums between ranks of this host, 4 bytes to 100 MB, beside Open MPI where mpirun is installed.\n"
+     "data: batches out of the loader, with nothing trained on them.\n"
      "kernels: matrix and convolution kernels beside the core's peak, and OpenBLAS where it is installed.\n"
      "train: steps of training with the data in memory.",
-     LK_CMD_BENCH, 1, 1, "what to measure: allreduce, kernels or train", lk__cmd_bench},
-    {"info", "[FILE]", "what this build can do, or what a model file holds", "", LK_CMD_INFO, 0, 1, "", lk__cmd_info},
+     LK_CMD_BENCH, 1, 1, "what to measure: allreduce, data, kernels or train", lk__cmd_bench},
+    {"data", "list | get NAME | verify NAME", "find, download and check data sets",
+     "  lockstep data list                    which there are, and where they are\n"
+     "  lockstep data get mnist               download; run again after an interruption, it goes on\n"
+     "  lockstep data verify mnist            compare the files with what was published\n"
+     "Exit status of verify: 0 when all files are right, 1 when one is not, 2 when there is nothing to check.",
+     LK_CMD_DATA, 1, 2, "what to do: list, get or verify", lk__cmd_data},
+    {"info", "[FILE | --model NAME]", "what this build can do, what a model file holds, or what a network costs",
+     "  lockstep info --model resnet18:cifar --data cifar10\n"
+     "  lockstep info --model vgg16 --batch-size 32 --optimizer sgd:momentum=.9 --json",
+     LK_CMD_INFO, 0, 1, "", lk__cmd_info},
     {"help", "[COMMAND]", "show a command's options and their defaults", "", LK_CMD_HELP, 0, 1, "", lk__cmd_help},
 };
 
@@ -77,7 +93,9 @@ int lk__cli_fail(lk_status status)
         [LK_STATUS_UNSUPPORTED] = LK_EXIT_USAGE,
     };
     fflush(stdout);
-    fprintf(stderr, "lockstep: %s\n", lk_error_detail());
+    char origins[1024];
+    lk__config_origins(lk_error_detail(), origins, sizeof origins);
+    fprintf(stderr, "lockstep: %s%s\n", lk_error_detail(), origins);
     return codes[status];
 }
 
@@ -151,6 +169,7 @@ int main(int argc, char **argv)
     /* Whoever reads the log through a pipe sees each line when it is made. */
     setvbuf(stdout, NULL, _IOLBF, 0);
     int code = dispatch(argc, argv);
+    lk__args_release();
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {
         /* A reader that closed its end has seen enough. */

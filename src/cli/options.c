@@ -46,6 +46,28 @@ static size_t find_row(const lk_option_set *set, const char *name, size_t length
     return set->count;
 }
 
+static size_t find_letter(const lk_option_set *set, char letter)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        if (exists(set, i) && set->rows[i].letter == letter)
+            return i;
+    }
+    return set->count;
+}
+
+const lk_option *lk__options_find(const lk_option_set *set, const char *name)
+{
+    size_t row = find_row(set, name, strlen(name));
+    if (row == set->count && *name && !name[1])
+        row = find_letter(set, *name);
+    return row < set->count ? &set->rows[row] : NULL;
+}
+
+const char *lk__options_nearest(const lk_option_set *set, const char *name)
+{
+    return lk__nearest(name, next_name, set);
+}
+
 static lk_status fail_unknown(const lk_option_set *set, const char *word)
 {
     char name[NAME_BYTES];
@@ -111,7 +133,7 @@ static lk_status parse_real(const lk_option_set *set, const lk_option *row, cons
                     row->min, row->max);
 }
 
-static lk_status fail_empty(const lk_option_set *set, const lk_option *row)
+lk_status lk__option_fail_empty(const lk_option_set *set, const lk_option *row)
 {
     return lk__fail(LK_STATUS_USAGE, "%s: --%s is empty; it wants %s", set->command, row->name, row->arg);
 }
@@ -126,7 +148,7 @@ static lk_status fail_long(const lk_option_set *set, const lk_option *row)
 static lk_status set_list(const lk_option_set *set, const lk_option *row, const char *text, char *field)
 {
     if (!*text)
-        return fail_empty(set, row);
+        return lk__option_fail_empty(set, row);
     if (strlen(text) >= LK_LIST_BYTES)
         return fail_long(set, row);
     for (const char *value = text;; value++) {
@@ -142,18 +164,21 @@ static lk_status set_list(const lk_option_set *set, const lk_option *row, const 
     return LK_OK;
 }
 
-static lk_status set_value(const lk_option_set *set, const lk_option *row, const char *value, void *values)
+lk_status lk__option_set_value(const lk_option_set *set, const lk_option *row, const char *value, void *values)
 {
     void *field = (char *)values + row->offset;
     long long whole = 0;
     switch (row->kind) {
     case LK_OPTION_FLAG:
     case LK_OPTION_ALIAS:
-        *(bool *)field = true;
+        *(bool *)field = !value || strcmp(value, "false") != 0;
         break;
     case LK_OPTION_TEXT:
+    case LK_OPTION_ONCE:
+    case LK_OPTION_SPEC:
+    case LK_OPTION_TERMS:
         if (!*value)
-            return fail_empty(set, row);
+            return lk__option_fail_empty(set, row);
         *(const char **)field = value;
         break;
     case LK_OPTION_OPTIONAL:
@@ -192,20 +217,28 @@ typedef struct command_line {
     int used; /* of them: the option's values */
 } command_line;
 
-static bool same_field(const lk_option *a, const lk_option *b)
+bool lk__options_same(const lk_option *a, const lk_option *b)
 {
-    return a->kind != LK_OPTION_ALIAS && b->kind != LK_OPTION_ALIAS && a->offset == b->offset;
+    return a == b || (a->kind != LK_OPTION_ALIAS && b->kind != LK_OPTION_ALIAS && a->offset == b->offset);
 }
 
 /* The option that an alias stands for is in its row as "name=value". */
+const lk_option *lk__option_alias(const lk_option_set *set, const lk_option *alias, const char **value)
+{
+    size_t length = strcspn(alias->initial, "=");
+    size_t target = find_row(set, alias->initial, length);
+    assert(target < set->count && set->rows[target].kind != LK_OPTION_LIST);
+    *value = alias->initial + length + 1;
+    return &set->rows[target];
+}
+
 static lk_status set_alias(command_line *line, const lk_option *row)
 {
     const lk_option_set *set = line->set;
-    size_t length = strcspn(row->initial, "=");
-    size_t target = find_row(set, row->initial, length);
-    assert(target < set->count && set->rows[target].kind != LK_OPTION_LIST);
-    line->parsed.given[target] = true;
-    return set_value(set, &set->rows[target], row->initial + length + 1, line->values);
+    const char *value;
+    const lk_option *target = lk__option_alias(set, row, &value);
+    line->parsed.given[target - set->rows] = true;
+    return lk__option_set_value(set, target, value, line->values);
 }
 
 static lk_status fail_missing(const lk_option_set *set, const lk_option *row)
@@ -226,7 +259,7 @@ static lk_status check_spellings(const command_line *line, size_t index, const c
     for (size_t i = 0; i < set->count; i++) {
         const lk_option *other = &set->rows[i];
         const char *said = line->own[i];
-        if (i != index && said && same_field(row, other) && strcmp(said, value) != 0)
+        if (i != index && said && lk__options_same(row, other) && strcmp(said, value) != 0)
             return lk__fail(LK_STATUS_USAGE, "%s: --%s %s and --%s %s contradict each other; give one", set->command,
                             other->name, said, row->name, value);
     }
@@ -238,9 +271,12 @@ static lk_status set_own(command_line *line, size_t index, const char *value)
 {
     const lk_option *row = &line->set->rows[index];
     if (row->kind == LK_OPTION_OPTIONAL && !*value)
-        return fail_empty(line->set, row);
+        return lk__option_fail_empty(line->set, row);
+    if (row->kind == LK_OPTION_ONCE && line->own[index])
+        return lk__fail(LK_STATUS_USAGE, "%s: --%s is given twice, '%s' and '%s'; give one", line->set->command,
+                        row->name, line->own[index], value);
     LK_TRY(check_spellings(line, index, value));
-    LK_TRY(set_value(line->set, row, value, line->values));
+    LK_TRY(lk__option_set_value(line->set, row, value, line->values));
     /* A list was put together for this call; what stays is the field. */
     line->own[index] = row->kind == LK_OPTION_LIST ? (const char *)line->values + row->offset : value;
     return LK_OK;
@@ -278,13 +314,14 @@ static lk_status apply(command_line *line, size_t index, const char *value)
     const lk_option_set *set = line->set;
     const lk_option *row = &set->rows[index];
     bool bare = row->kind == LK_OPTION_FLAG || row->kind == LK_OPTION_ALIAS;
+    bool truth = row->kind == LK_OPTION_FLAG && value && (strcmp(value, "true") == 0 || strcmp(value, "false") == 0);
     line->parsed.given[index] = true;
-    if (bare && value)
+    if (bare && value && !truth)
         return lk__fail(LK_STATUS_USAGE, "%s: --%s takes no value; leave '=%s' out", set->command, row->name, value);
     if (row->kind == LK_OPTION_ALIAS)
         return set_alias(line, row);
     if (bare)
-        return set_value(set, row, value, line->values);
+        return lk__option_set_value(set, row, value, line->values);
     if (value)
         return set_own(line, index, value);
     if (row->kind == LK_OPTION_LIST)
@@ -295,7 +332,7 @@ static lk_status apply(command_line *line, size_t index, const char *value)
     line->used = next && (optional ? next[0] != '-' : strncmp(next, "--", 2) != 0);
     if (!line->used && !optional)
         return fail_missing(set, row);
-    return line->used ? set_own(line, index, next) : set_value(set, row, "", line->values);
+    return line->used ? set_own(line, index, next) : lk__option_set_value(set, row, "", line->values);
 }
 
 /* A word that users bring along from another program. */
@@ -316,15 +353,6 @@ static lk_status parse_long(command_line *line, const char *word)
     if (row == line->set->count)
         return fail_unknown(line->set, word);
     return apply(line, row, word[2 + length] ? word + 2 + length + 1 : NULL);
-}
-
-static size_t find_letter(const lk_option_set *set, char letter)
-{
-    for (size_t i = 0; i < set->count; i++) {
-        if (exists(set, i) && set->rows[i].letter == letter)
-            return i;
-    }
-    return set->count;
 }
 
 /* "-n 4" and "-n4"; letters are not joined, and a flag takes nothing. */
@@ -351,12 +379,12 @@ static lk_status check_aliases(const command_line *line)
         const lk_option *alias = &set->rows[i];
         if (!line->parsed.given[i] || alias->kind != LK_OPTION_ALIAS)
             continue;
-        size_t length = strcspn(alias->initial, "="), target = find_row(set, alias->initial, length);
-        const lk_option *row = &set->rows[target];
-        const char *own = line->own[target];
-        if (own && strcmp(own, alias->initial + length + 1) != 0 && !(row->initial && strcmp(own, row->initial) == 0))
+        const char *value;
+        const lk_option *row = lk__option_alias(set, alias, &value);
+        const char *own = line->own[row - set->rows];
+        if (own && strcmp(own, value) != 0 && !(row->initial && strcmp(own, row->initial) == 0))
             return lk__fail(LK_STATUS_USAGE, "%s: --%s %s and --%s (--%s %s) contradict each other; give one",
-                            set->command, row->name, own, alias->name, row->name, alias->initial + length + 1);
+                            set->command, row->name, own, alias->name, row->name, value);
     }
     return LK_OK;
 }
@@ -389,7 +417,7 @@ static lk_status set_defaults(const lk_option_set *set, void *values)
     for (size_t i = 0; i < set->count; i++) {
         const lk_option *row = &set->rows[i];
         if (exists(set, i) && row->initial && row->kind != LK_OPTION_ALIAS)
-            LK_TRY(set_value(set, row, row->initial, values));
+            LK_TRY(lk__option_set_value(set, row, row->initial, values));
     }
     return LK_OK;
 }
@@ -423,7 +451,7 @@ bool lk__options_given(const lk_option_set *set, const lk_parsed *parsed, const 
     if (row == set->count)
         return false;
     for (size_t i = 0; i < set->count; i++) {
-        if (parsed->given[i] && (i == row || same_field(&set->rows[i], &set->rows[row])))
+        if (parsed->given[i] && lk__options_same(&set->rows[i], &set->rows[row]))
             return true;
     }
     return false;

@@ -16,8 +16,11 @@ enum { LK_OPTIONS_MAX = 128, LK_WORDS_MAX = 4, LK_LIST_BYTES = 1024 };
 
 /* What follows the option, and the type of the field that it fills. */
 typedef enum lk_option_kind {
-    LK_OPTION_FLAG,     /* nothing; bool */
+    LK_OPTION_FLAG,     /* nothing, or after '=' true or false; bool */
     LK_OPTION_TEXT,     /* any text; const char * */
+    LK_OPTION_ONCE,     /* any text, not twice; const char * */
+    LK_OPTION_SPEC,     /* "name:key=value,key=value"; const char * */
+    LK_OPTION_TERMS,    /* "term,term=value"; const char * */
     LK_OPTION_OPTIONAL, /* text or nothing; const char *, "" for nothing */
     LK_OPTION_COUNT,    /* whole number in [min,max]; size_t */
     LK_OPTION_INT,      /* whole number in [min,max]; int */
@@ -48,6 +51,12 @@ typedef struct lk_foreign_option {
     const char *instead;
 } lk_foreign_option;
 
+/* Options that give way, when a file has them, to others on the command line. */
+typedef struct lk_option_rival {
+    const char *yields[8]; /* names, NULL after the last; none: the end of the table */
+    const char *to[5];     /* names; "" for any word that is no option, "$X" for the environment's X */
+} lk_option_rival;
+
 typedef struct lk_option_set {
     const lk_option *rows;
     size_t count;                     /* at most LK_OPTIONS_MAX */
@@ -56,14 +65,23 @@ typedef struct lk_option_set {
     size_t max_words;                 /* words that are no options, at most LK_WORDS_MAX */
     bool ends_at_word;                /* the first word and all after it are a line of its own */
     const lk_foreign_option *foreign; /* or NULL */
+    const lk_option_rival *rivals;    /* or NULL */
 } lk_option_set;
 
 typedef struct lk_parsed {
     const char *words[LK_WORDS_MAX];
     size_t word_count;
-    bool given[LK_OPTIONS_MAX]; /* by row: was it on the command line */
-    char *const *rest;          /* with ends_at_word: the first word in argv, or NULL */
+    bool given[LK_OPTIONS_MAX];       /* by row */
+    const char *from[LK_OPTIONS_MAX]; /* by row: the place in a file that gave it; NULL: the command line */
+    char *const *rest;                /* with ends_at_word: the first word in argv, or NULL */
 } lk_parsed;
+
+/* An option in a file. */
+typedef struct lk_option_entry {
+    const lk_option *row;
+    const char *value; /* NULL: the option is there without one */
+    const char *place; /* for messages, "r1.yaml:7" */
+} lk_option_entry;
 
 /* Fills values with the defaults, then with what argv says. Texts in values
  * point into argv or the table; lists are copies. Of one option given twice the
@@ -73,9 +91,30 @@ typedef struct lk_parsed {
 lk_status lk__options_parse(const lk_option_set *set, int argc, char *const *argv, void *values,
                             lk_parsed *out) LK_CHECKED;
 
+/* Adds what a file says: values of options that the command line has given, in
+ * any spelling or by a rival, are checked and passed over. Two entries that
+ * contradict each other are USAGE, and so is a bad value; both name the place.
+ * Texts in values and parsed are the entries' own. */
+lk_status lk__options_fill(const lk_option_set *set, const lk_option_entry *entries, size_t count, void *values,
+                           lk_parsed *parsed) LK_CHECKED;
+
+/* The row of a long name, or of a letter; NULL when there is none. */
+const lk_option *lk__options_find(const lk_option_set *set, const char *name);
+/* The name of an option that is nearest to another name, or NULL. */
+const char *lk__options_nearest(const lk_option_set *set, const char *name);
+/* Whether both rows are spellings of one option. */
+bool lk__options_same(const lk_option *a, const lk_option *b);
+
 /* Whether the option of this name, or another spelling of it, was on the
- * command line. */
+ * command line or in a file. */
 bool lk__options_given(const lk_option_set *set, const lk_parsed *parsed, const char *name);
+
+/* Parts of the parser. The value of a row into its field, NULL for a flag; the
+ * row that an alias stands for, and its value; an empty value is USAGE. */
+lk_status lk__option_set_value(const lk_option_set *set, const lk_option *row, const char *value,
+                               void *values) LK_CHECKED;
+const lk_option *lk__option_alias(const lk_option_set *set, const lk_option *alias, const char **value);
+lk_status lk__option_fail_empty(const lk_option_set *set, const lk_option *row) LK_CHECKED;
 
 /* All options of the set with their defaults, by group. */
 void lk__options_help(const lk_option_set *set, FILE *out);

@@ -13,6 +13,8 @@
 /* Seconds between two progress lines: redrawn in place, or one under another. */
 static const double redraw_every = 0.1, line_every = 10;
 
+enum { FEW_CLASSES = 10 };
+
 double lk__percent(size_t part, size_t whole)
 {
     return whole ? 100.0 * (double)part / (double)whole : 0;
@@ -72,6 +74,7 @@ static void json_start(const lk_report *report, const lk_train_start *start)
     snprintf(seed, sizeof seed, "%" PRIu64, opts->seed);
     cJSON *line = cJSON_CreateObject();
     cJSON_AddStringToObject(line, "event", "start");
+    cJSON_AddStringToObject(line, "config", report->args->config ? report->args->config : "");
     cJSON_AddStringToObject(line, "data", start->train->name);
     cJSON_AddStringToObject(line, "path", start->train->path);
     cJSON_AddBoolToObject(line, "data_given", report->data_given);
@@ -153,7 +156,10 @@ static void text_start(const lk_report *report, const lk_train_start *start)
     printf(" samples, %zu classes), model %s (%zu parameters), ", start->train->classes, opts->model,
            start->parameters);
     print_ranks(report, start);
-    printf(", %d shard%s, seed %" PRIu64 "\n", opts->shards, opts->shards == 1 ? "" : "s", opts->seed);
+    printf(", %d shard%s, seed %" PRIu64, opts->shards, opts->shards == 1 ? "" : "s", opts->seed);
+    if (report->args->config)
+        printf(", config %s", report->args->config);
+    printf("\n");
     print_hints(report, start);
 }
 
@@ -161,6 +167,7 @@ static void on_start(void *arg, const lk_train_start *start)
 {
     lk_report *report = arg;
     report->train_count = start->train->count;
+    report->classes = start->train->classes;
     report->batches = start->batches;
     report->steps = start->steps;
     report->rank = start->place.rank;
@@ -185,6 +192,7 @@ static void json_step(const lk_train_step *step)
     cJSON_AddNumberToObject(line, "step", (double)step->step);
     cJSON_AddNumberToObject(line, "loss", step->metrics.loss);
     cJSON_AddNumberToObject(line, "accuracy", lk__percent(step->metrics.correct, step->metrics.count));
+    cJSON_AddNumberToObject(line, "top5", lk__percent(step->metrics.top5, step->metrics.count));
     cJSON_AddNumberToObject(line, "lr", step->lr);
     cJSON_AddNumberToObject(line, "img_per_s", rate(step->samples, step->train_seconds));
     cJSON_AddNumberToObject(line, "seconds", step->seconds);
@@ -234,10 +242,14 @@ static void on_step(void *arg, const lk_train_step *step)
         progress(report, step);
 }
 
-static void text_metrics(const lk_metrics *metrics)
+/* With few classes the top five say nothing. */
+static void text_metrics(const lk_metrics *metrics, size_t classes)
 {
-    printf("Test set: Average loss: %.4f, Accuracy: %zu/%zu (%.0f%%)\n", metrics->loss, metrics->correct,
-           metrics->count, lk__percent(metrics->correct, metrics->count));
+    printf("Test set: Average loss: %.4f, Accuracy: %zu/%zu (%.0f%%)", metrics->loss, metrics->correct, metrics->count,
+           lk__percent(metrics->correct, metrics->count));
+    if (classes > FEW_CLASSES)
+        printf(", Top-5: %zu/%zu (%.0f%%)", metrics->top5, metrics->count, lk__percent(metrics->top5, metrics->count));
+    printf("\n");
 }
 
 static cJSON *json_metrics(const lk_metrics *metrics)
@@ -248,15 +260,16 @@ static cJSON *json_metrics(const lk_metrics *metrics)
     cJSON_AddNumberToObject(line, "correct", (double)metrics->correct);
     cJSON_AddNumberToObject(line, "count", (double)metrics->count);
     cJSON_AddNumberToObject(line, "accuracy", lk__percent(metrics->correct, metrics->count));
+    cJSON_AddNumberToObject(line, "top5", lk__percent(metrics->top5, metrics->count));
     return line;
 }
 
-void lk__report_metrics(const lk_metrics *metrics, bool json)
+void lk__report_metrics(const lk_metrics *metrics, size_t classes, bool json)
 {
     if (json)
         lk__json_line(json_metrics(metrics));
     else
-        text_metrics(metrics);
+        text_metrics(metrics, classes);
 }
 
 static void json_test(const lk_train_test *test)
@@ -276,7 +289,7 @@ static void on_test(void *arg, const lk_train_test *test)
     if (report->args->json)
         json_test(test);
     else
-        text_metrics(&test->metrics);
+        text_metrics(&test->metrics, report->classes);
     end_lines(report);
 }
 

@@ -26,7 +26,7 @@ typedef struct lk_report {
     lk_screen *screen;
     double drawn_at;     /* run seconds of the last progress */
     double first_step_s; /* from the program's start to the end of the first step */
-    size_t train_count;
+    size_t train_count, classes;
     size_t batches, steps;
     /* Known from the start on. */
     int rank, ranks, stage;
@@ -49,6 +49,6 @@ void lk__report_rank_end(const lk_report *report, const lk_train_result *result)
 double lk__percent(size_t part, size_t whole);
 
 /* The line of an evaluation on its own. */
-void lk__report_metrics(const lk_metrics *metrics, bool json);
+void lk__report_metrics(const lk_metrics *metrics, size_t classes, bool json);
 
 #endif

@@ -77,6 +77,8 @@ static void json_step(const lk_report *report, const lk_train_step *step)
     if (step->own.count > 0) {
         cJSON_AddNumberToObject(line, "loss", step->own.loss);
         cJSON_AddNumberToObject(line, "accuracy", lk__percent(step->own.correct, step->own.count));
+        cJSON_AddNumberToObject(line, "running_loss", step->running.loss);
+        cJSON_AddNumberToObject(line, "running_accuracy", lk__percent(step->running.correct, step->running.count));
     }
     cJSON_AddNumberToObject(line, "samples", (double)share_of(report->share, step->metrics.count));
     cJSON_AddNumberToObject(line, "batch_samples", (double)step->metrics.count);
@@ -86,15 +88,16 @@ static void json_step(const lk_report *report, const lk_train_step *step)
 
 void lk__report_rank_step(const lk_report *report, const lk_train_step *step)
 {
-    char own[96];
+    char own[160];
     if (report->args->json) {
         json_step(report, step);
         return;
     }
     size_t count = share_of(report->share, step->metrics.count);
     if (step->own.count > 0)
-        snprintf(own, sizeof own, "Loss: %.6f\tAccuracy: %.2f%%", step->own.loss,
-                 lk__percent(step->own.correct, step->own.count));
+        snprintf(own, sizeof own, "Loss: %.6f\tAccuracy: %.2f%% (epoch so far %.4f, %.2f%%)", step->own.loss,
+                 lk__percent(step->own.correct, step->own.count), step->running.loss,
+                 lk__percent(step->running.correct, step->running.count));
     else if (count == 0)
         snprintf(own, sizeof own, "no samples of this batch");
     else

@@ -1,6 +1,7 @@
-/* cifar.c - CIFAR-10's binary files: records of one label byte and 3072 pixel
- * bytes (red, green, blue planes of 32 by 32). Five files make the training
- * split, one the test split; files may hold any number of whole records. */
+/* cifar.c - the binary files of CIFAR-10 and CIFAR-100: records of a label byte
+ * (CIFAR-100: two, the coarse class and the fine one, which is the label) and 3072
+ * pixel bytes (red, green, blue planes of 32 by 32). Files may hold any number of
+ * whole records. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,91 +9,133 @@
 #include "base/mem.h"
 #include "data/dataset.h"
 
-enum { SIDE = 32, CHANNELS = 3, PIXELS = CHANNELS * SIDE * SIDE, RECORD = 1 + PIXELS, TRAIN_FILES = 5 };
+enum { SIDE = 32, CHANNELS = 3, PIXELS = CHANNELS * SIDE * SIDE };
 
-/* Bounds what a gzipped file may swell to; CIFAR-10 has 10,000 a file. */
+/* Bounds what a gzipped file may swell to; CIFAR-10 has 10,000 a file, CIFAR-100
+ * 50,000. */
 enum { MAX_RECORDS = 1 << 20 };
 
-static size_t file_count(lk_split split)
+typedef struct layout {
+    size_t label_bytes; /* before the pixels; the last of them is the label */
+    size_t least_classes;
+    const char *files[2][LK_DATASET_MAX_FILES + 1]; /* by split, NULL after the last */
+} layout;
+
+static const layout cifar10 = {
+    .label_bytes = 1,
+    .least_classes = 10,
+    .files = {[LK_SPLIT_TRAIN] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
+                                  "data_batch_5.bin"},
+              [LK_SPLIT_TEST] = {"test_batch.bin"}},
+};
+
+static const layout cifar100 = {
+    .label_bytes = 2,
+    .least_classes = 100,
+    .files = {[LK_SPLIT_TRAIN] = {"train.bin"}, [LK_SPLIT_TEST] = {"test.bin"}},
+};
+
+static size_t record_bytes(const layout *l)
 {
-    return split == LK_SPLIT_TRAIN ? TRAIN_FILES : 1;
+    return l->label_bytes + PIXELS;
 }
 
-static void file_name(lk_split split, size_t index, char name[LK_MAX_FILE_NAME])
-{
-    if (split == LK_SPLIT_TRAIN)
-        snprintf(name, LK_MAX_FILE_NAME, "data_batch_%d.bin", (int)index + 1);
-    else
-        snprintf(name, LK_MAX_FILE_NAME, "test_batch.bin");
-}
-
-static lk_inventory probe(const char *folder, lk_split split)
+static lk_inventory probe(const layout *l, const char *folder, lk_split split)
 {
     lk_inventory inventory = {0};
-    for (size_t i = 0; i < file_count(split); i++) {
-        char path[LK_MAX_PATH], name[LK_MAX_FILE_NAME];
-        file_name(split, i, name);
-        lk__inventory_add(&inventory, folder, name, lk__find_file(folder, name, path));
+    for (const char *const *name = l->files[split]; *name; name++) {
+        char path[LK_MAX_PATH];
+        lk__inventory_add(&inventory, folder, *name, lk__find_file(folder, *name, path));
     }
     return inventory;
 }
 
-static lk_status check_records(const char *path, const uint8_t *content, size_t bytes, size_t classes)
+static lk_status check_records(const layout *l, const char *path, const uint8_t *content, size_t bytes, size_t classes)
 {
-    if (bytes == 0 || bytes % RECORD != 0)
-        return lk__fail(LK_STATUS_FORMAT, "%s: ends at byte %zu, which is not the end of a record (%d bytes each)",
-                        path, bytes, RECORD);
-    for (size_t i = 0; i < bytes / RECORD; i++)
-        if (content[i * RECORD] >= classes)
+    size_t record = record_bytes(l), label = l->label_bytes - 1;
+    if (bytes == 0 || bytes % record != 0)
+        return lk__fail(LK_STATUS_FORMAT, "%s: ends at byte %zu, which is not the end of a record (%zu bytes each)",
+                        path, bytes, record);
+    for (size_t i = 0; i < bytes / record; i++)
+        if (content[i * record + label] >= classes)
             return lk__fail(LK_STATUS_FORMAT, "%s: label %d of record %zu (byte %zu) is out of range (0 to %zu)", path,
-                            content[i * RECORD], i, i * RECORD, classes - 1);
+                            content[i * record + label], i, i * record + label, classes - 1);
     return LK_OK;
 }
 
-static const uint8_t *record_of(const lk_dataset *data, size_t index)
+/* From its pixels on. */
+static const uint8_t *pixels_of(const lk_dataset *data, size_t index)
 {
+    const layout *l = data->own;
     size_t file = 0;
     while (index >= data->first[file + 1])
         file++;
-    return data->files[file] + (index - data->first[file]) * RECORD;
+    return data->files[file] + (index - data->first[file]) * record_bytes(l) + l->label_bytes;
 }
 
 static int32_t label_of(const lk_dataset *data, size_t index)
 {
-    return record_of(data, index)[0];
+    return pixels_of(data, index)[-1];
 }
 
 static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
 {
-    const uint8_t *record = record_of(data, index);
-    *label = record[0];
-    memcpy(pixels, record + 1, PIXELS);
+    const uint8_t *from = pixels_of(data, index);
+    *label = from[-1];
+    memcpy(pixels, from, PIXELS);
     return LK_OK;
 }
 
-static lk_status open_cifar(lk_dataset *data, const char *folder)
+static lk_status open_layout(lk_dataset *data, const layout *l, const char *folder)
 {
     static const lk_dataset_ops ops = {.get = get, .label = label_of};
-    size_t files = file_count(data->split);
-    for (size_t i = 0; i < files; i++) {
-        char path[LK_MAX_PATH], name[LK_MAX_FILE_NAME];
-        file_name(data->split, i, name);
-        if (!lk__find_file(folder, name, path))
-            return lk__fail(LK_STATUS_NOT_FOUND, "the CIFAR files of %s have gone", folder);
+    size_t files = 0;
+    data->info.classes = lk__max_size(data->info.classes, l->least_classes);
+    for (; l->files[data->split][files]; files++) {
+        char path[LK_MAX_PATH];
         size_t bytes = 0;
-        LK_TRY(lk__file_read(path, (size_t)MAX_RECORDS * RECORD, &data->files[i], &bytes));
-        LK_TRY(check_records(path, data->files[i], bytes, data->info.classes));
-        data->first[i + 1] = data->first[i] + bytes / RECORD;
+        if (!lk__find_file(folder, l->files[data->split][files], path))
+            return lk__fail(LK_STATUS_NOT_FOUND, "the CIFAR files of %s have gone", folder);
+        LK_TRY(lk__file_read(path, MAX_RECORDS * record_bytes(l), &data->files[files], &bytes));
+        LK_TRY(check_records(l, path, data->files[files], bytes, data->info.classes));
+        data->first[files + 1] = data->first[files] + bytes / record_bytes(l);
     }
     data->info.count = data->first[files];
     data->info.channels = CHANNELS;
     data->info.height = data->info.width = SIDE;
+    data->own = l;
     data->ops = &ops;
     return LK_OK;
 }
 
+static lk_inventory probe_cifar10(const char *folder, lk_split split)
+{
+    return probe(&cifar10, folder, split);
+}
+
+static lk_status open_cifar10(lk_dataset *data, const char *folder)
+{
+    return open_layout(data, &cifar10, folder);
+}
+
 const lk_dataset_format lk__cifar_format = {
     .expects = "data_batch_1.bin to data_batch_5.bin, test_batch.bin, each plain or .gz",
-    .probe = probe,
-    .open = open_cifar,
+    .probe = probe_cifar10,
+    .open = open_cifar10,
+};
+
+static lk_inventory probe_cifar100(const char *folder, lk_split split)
+{
+    return probe(&cifar100, folder, split);
+}
+
+static lk_status open_cifar100(lk_dataset *data, const char *folder)
+{
+    return open_layout(data, &cifar100, folder);
+}
+
+const lk_dataset_format lk__cifar100_format = {
+    .expects = "train.bin, test.bin, each plain or .gz",
+    .probe = probe_cifar100,
+    .open = open_cifar100,
 };

@@ -3,6 +3,7 @@
  * How bytes lie in files is the formats' business (idx.c, cifar.c); digits.c
  * draws its own. */
 #include "data/dataset.h"
+#include "data/sources.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -24,6 +25,8 @@ typedef struct statistics {
 
 static const statistics mnist_statistics = {.mean = {.1307f}, .std = {.3081f}};
 static const statistics fashion_statistics = {.mean = {.2860f}, .std = {.3530f}};
+static const statistics imagenet_statistics = {.mean = {.485f, .456f, .406f}, .std = {.229f, .224f, .225f}};
+static const statistics cifar100_statistics = {.mean = {.5071f, .4867f, .4408f}, .std = {.2675f, .2565f, .2761f}};
 static const statistics cifar_statistics = {.mean = {.4914f, .4822f, .4465f}, .std = {.2023f, .1994f, .2010f}};
 
 typedef struct dataset_row {
@@ -31,28 +34,47 @@ typedef struct dataset_row {
     const lk_dataset_format *format;  /* NULL: built in */
     const char *folders[MAX_FOLDERS]; /* spellings below a place of search, then NULL */
     const statistics *statistics;
-    const char *augment;
+    const char *augment, *test_augment;
 } dataset_row;
+
+#define FOLDER_AUGMENT "resized_crop=224,flip"
+#define FOLDER_TEST_AUGMENT "resize=256,center_crop=224"
 
 static const dataset_row rows[] = {
     {.row = {"mnist", "handwritten digits, 60,000 + 10,000 grey images of 28x28 in IDX files"},
      .format = &lk__idx_format,
      .folders = {"mnist", "MNIST/raw", "MNIST"},
      .statistics = &mnist_statistics,
-     .augment = "none"},
+     .augment = "none",
+     .test_augment = "none"},
     {.row = {"fashion-mnist", "articles of clothing, 60,000 + 10,000 grey images of 28x28 in IDX files"},
      .format = &lk__idx_format,
      .folders = {"fashion-mnist", "FashionMNIST/raw", "FashionMNIST", "fashion_mnist"},
      .statistics = &fashion_statistics,
-     .augment = "none"},
+     .augment = "none",
+     .test_augment = "none"},
     {.row = {"cifar10", "photographs, 50,000 + 10,000 colour images of 32x32 in CIFAR's binary files"},
      .format = &lk__cifar_format,
      .folders = {"cifar10", "cifar-10-batches-bin", "cifar10/cifar-10-batches-bin", "cifar-10"},
      .statistics = &cifar_statistics,
-     .augment = "crop=4,flip"},
+     .augment = "crop=4,flip",
+     .test_augment = "none"},
+    {.row = {"cifar100", "photographs in 100 classes, 50,000 + 10,000 colour images of 32x32 in CIFAR's binary files"},
+     .format = &lk__cifar100_format,
+     .folders = {"cifar100", "cifar-100-binary", "cifar100/cifar-100-binary", "cifar-100"},
+     .statistics = &cifar100_statistics,
+     .augment = "crop=4,flip",
+     .test_augment = "none"},
+    {.row = {"imagenet", "a folder of JPEG or PNG images of any size: train/CLASS/FILE and val/CLASS/FILE"},
+     .format = &lk__folder_format,
+     .folders = {"imagenet", "ImageNet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC"},
+     .statistics = &imagenet_statistics,
+     .augment = FOLDER_AUGMENT,
+     .test_augment = FOLDER_TEST_AUGMENT},
     {.row = {"digits", "built in: digits drawn by the program, 60,000 + 10,000 grey images of 28x28"},
      .statistics = &mnist_statistics,
-     .augment = "none"},
+     .augment = "none",
+     .test_augment = "none"},
 };
 
 enum { ROW_COUNT = sizeof rows / sizeof rows[0] };
@@ -219,6 +241,7 @@ static void append(char *text, size_t size, const char *more)
 static lk_status not_found(const hunt *h, const base_list *bases)
 {
     const dataset_row *row = h->row;
+    bool fetch = lk__source_find(row->row.name) != NULL;
     char places[1024] = "", folders[256] = "";
     for (size_t i = 0; i < bases->count; i++) {
         append(places, sizeof places, i > 0 ? ", " : "");
@@ -234,9 +257,10 @@ static lk_status not_found(const hunt *h, const base_list *bases)
     return lk__fail(
         LK_STATUS_NOT_FOUND,
         "data set '%s' was not found%s%s; looked in %s, in each for %sand the files themselves (%s). Say where "
-        "it is with --data-dir or LOCKSTEP_DATA, install Debian's dataset-fashion-mnist for "
-        "'fashion-mnist', or use the built-in 'digits'",
-        row->row.name, *h->trouble ? ": " : "", h->trouble, places, folders, row->format->expects);
+        "it is with --data-dir or LOCKSTEP_DATA, %s%s%s, or use the built-in 'digits'",
+        row->row.name, *h->trouble ? ": " : "", h->trouble, places, folders, row->format->expects,
+        fetch ? "fetch it with 'lockstep data get " : lk__source_hint(row->row.name), fetch ? row->row.name : "",
+        fetch ? "'" : "");
 }
 
 static lk_status search(const dataset_row *row, const char *dir, lk_split split, char folder[LK_MAX_PATH])
@@ -265,12 +289,14 @@ static lk_status copy_string(const char *text, char **out)
 typedef struct folder_row {
     const lk_dataset_format *format;
     const statistics *statistics;
-    const char *augment;
+    const char *augment, *test_augment;
 } folder_row;
 
 static const folder_row folder_rows[] = {
-    {&lk__idx_format, &mnist_statistics, "none"},
-    {&lk__cifar_format, &cifar_statistics, "crop=4,flip"},
+    {&lk__idx_format, &mnist_statistics, "none", "none"},
+    {&lk__cifar_format, &cifar_statistics, "crop=4,flip", "none"},
+    {&lk__cifar100_format, &cifar100_statistics, "crop=4,flip", "none"},
+    {&lk__folder_format, &imagenet_statistics, FOLDER_AUGMENT, FOLDER_TEST_AUGMENT},
 };
 
 /* errno says why not, where it is not 0. */
@@ -287,8 +313,8 @@ static lk_status no_such_name(const char *name)
     lk__names_join(&(lk_names){.next = row_name}, known, sizeof known);
     const char *near = lk__nearest(name, row_name, NULL);
     return lk__fail(LK_STATUS_NOT_FOUND,
-                    "no data set and no folder '%s'%s%s%s (known: %s, or a folder of IDX or CIFAR files)", name,
-                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "", known);
+                    "no data set and no folder '%s'%s%s%s (known: %s, or a folder of IDX or CIFAR files or of images)",
+                    name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "", known);
 }
 
 /* None of the formats has all its files of the split in the folder. */
@@ -302,8 +328,10 @@ static lk_status no_split(const char *name, lk_split split)
             return lk__fail(LK_STATUS_NOT_FOUND, "no %s split: folder %s; expected are %s", which, trouble,
                             format->expects);
     }
-    return lk__fail(LK_STATUS_NOT_FOUND, "folder %s holds no %s split; expected are IDX files (%s) or CIFAR files (%s)",
-                    name, which, lk__idx_format.expects, lk__cifar_format.expects);
+    return lk__fail(LK_STATUS_NOT_FOUND,
+                    "folder %s holds no %s split; expected are IDX files (%s), CIFAR files (%s; %s) or images (%s)",
+                    name, which, lk__idx_format.expects, lk__cifar_format.expects, lk__cifar100_format.expects,
+                    lk__folder_format.expects);
 }
 
 static lk_status open_folder(lk_dataset *data, const char *name)
@@ -321,6 +349,7 @@ static lk_status open_folder(lk_dataset *data, const char *name)
         data->mean = row->statistics->mean;
         data->std = row->statistics->std;
         data->augment = row->augment;
+        data->test_augment = row->test_augment;
         LK_TRY(copy_string(name, &data->path));
         return row->format->open(data, name);
     }
@@ -333,6 +362,7 @@ static lk_status open_row(lk_dataset *data, const dataset_row *row, const char *
     data->mean = row->statistics->mean;
     data->std = row->statistics->std;
     data->augment = row->augment;
+    data->test_augment = row->test_augment;
     if (row->format == NULL) {
         data->ops = &lk__digits_ops;
         data->info = lk__digits_info[data->split];
@@ -342,6 +372,15 @@ static lk_status open_row(lk_dataset *data, const dataset_row *row, const char *
     LK_TRY(search(row, dir, data->split, folder));
     LK_TRY(copy_string(folder, &data->path));
     return row->format->open(data, folder);
+}
+
+lk_status lk__dataset_find(const char *name, const char *dir, lk_split split, char folder[LK_MAX_PATH])
+{
+    const dataset_row *row = find_row(name);
+    if (row == NULL)
+        return no_such_name(name);
+    folder[0] = '\0';
+    return row->format == NULL ? LK_OK : search(row, dir, split, folder);
 }
 
 lk_status lk_dataset_open(const char *name, const char *dir, lk_split split, lk_dataset **out)
@@ -370,6 +409,8 @@ void lk_dataset_destroy(lk_dataset *data)
 {
     if (data == NULL)
         return;
+    if (data->ops && data->ops->close)
+        data->ops->close(data);
     lk__fetch_destroy(data->images);
     for (size_t i = 0; i < LK_DATASET_MAX_FILES; i++)
         lk__free(data->files[i]);
@@ -388,5 +429,16 @@ lk_status lk_dataset_get(const lk_dataset *data, size_t index, uint8_t *pixels, 
     if (index >= data->info.count)
         return lk__fail(LK_STATUS_USAGE, "%s has %zu samples, there is no sample %zu", data->info.name,
                         data->info.count, index);
+    if (data->ops->get == NULL)
+        return lk__fail(LK_STATUS_USAGE, "the images of %s have sizes of their own: load them with a loader",
+                        data->info.name);
     return data->ops->get(data, index, pixels, label);
+}
+
+lk_status lk__dataset_load(const lk_dataset *data, size_t index, lk_image *image, int32_t *label)
+{
+    if (data->ops->load != NULL)
+        return data->ops->load(data, index, image, label);
+    LK_TRY(lk__image_resize(image, data->info.channels, data->info.height, data->info.width));
+    return data->ops->get(data, index, image->pixels, label);
 }

@@ -16,13 +16,28 @@ enum { LK_DATASET_MAX_FILES = 5, LK_DATASET_MAX_CHANNELS = 3 };
 
 typedef struct lk_fetch lk_fetch;
 
+/* An image of any size, in memory that grows with it. */
+typedef struct lk_image {
+    size_t channels, height, width;
+    uint8_t *pixels; // (C, H, W)
+    size_t room;     /* bytes of pixels */
+} lk_image;
+/* Makes room for an image of this shape; the old pixels are gone. MEMORY, and the
+ * image is as before, when there is none. */
+lk_status lk__image_resize(lk_image *image, size_t channels, size_t height, size_t width) LK_CHECKED;
+void lk__image_fini(lk_image *image);
+
 /* Which split a sample's bytes come from is fixed when a data set is opened. */
 typedef struct lk_dataset_ops {
     /* One sample, index < count. Called by many threads at once; may block until
      * the bytes are there. */
     lk_status (*get)(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label);
+    /* The same where images have sizes of their own; get is NULL then. */
+    lk_status (*load)(const lk_dataset *data, size_t index, lk_image *image, int32_t *label);
     /* Its label alone, at once; by many threads too. Optional: else get is called and the pixels are dropped. */
     int32_t (*label)(const lk_dataset *data, size_t index);
+    /* Frees data->own, where that was allocated. Optional. */
+    void (*close)(lk_dataset *data);
 } lk_dataset_ops;
 
 struct lk_dataset {
@@ -31,12 +46,17 @@ struct lk_dataset {
     char *name, *path;
     lk_split split;
     const float *mean, *std;                /* (C), of bytes / 255 */
-    const char *augment;                    /* what "auto" means for training */
+    const char *augment, *test_augment;     /* what "auto" means for each split */
     bool known;                             /* a row of the table: labels must be below info.classes */
     lk_fetch *images;                       /* IDX: header and pixels, read on a thread */
     uint8_t *files[LK_DATASET_MAX_FILES];   /* IDX: labels in [0]; CIFAR: whole files */
     size_t first[LK_DATASET_MAX_FILES + 1]; /* CIFAR: first sample of each file, then count */
+    const void *own;                        /* the format's own; ops->close frees what is to be freed */
 };
+
+/* One sample as it is in the data set, index < count, whichever of get and load
+ * there is. */
+lk_status lk__dataset_load(const lk_dataset *data, size_t index, lk_image *image, int32_t *label) LK_CHECKED;
 
 enum { LK_MAX_PATH = 4096, LK_MAX_FILE_NAME = 64 };
 
@@ -59,8 +79,14 @@ typedef struct lk_dataset_format {
 
 extern const lk_dataset_format lk__idx_format;
 extern const lk_dataset_format lk__cifar_format;
+extern const lk_dataset_format lk__cifar100_format;
+extern const lk_dataset_format lk__folder_format;
 extern const lk_dataset_ops lk__digits_ops;
 extern const lk_dataset_info lk__digits_info[2]; /* by split */
+
+/* The folder that opening the split would read from, "" for built-in data; it
+ * opens no file. NOT_FOUND as lk_dataset_open. */
+lk_status lk__dataset_find(const char *name, const char *dir, lk_split split, char folder[LK_MAX_PATH]) LK_CHECKED;
 
 /* folder/name in path when that or folder/name.gz exists. */
 bool lk__find_file(const char *folder, const char *name, char path[LK_MAX_PATH]);
@@ -75,31 +101,45 @@ lk_status lk__fetch_start(const char *path, size_t bytes, lk_fetch **out) LK_CHE
 lk_status lk__fetch_wait(lk_fetch *fetch, const uint8_t **out) LK_CHECKED;
 void lk__fetch_destroy(lk_fetch *fetch);
 
-/* A list of random changes to a sample, applied one after the other. */
-enum { LK_MAX_TRANSFORMS = 8 };
+/* A list of changes to a sample, applied one after the other. */
+enum { LK_MAX_TRANSFORMS = 16, LK_TRANSFORM_VALUES = 8, LK_AUGMENT_TEXT = 256 };
 typedef struct lk_transform_step {
     size_t row; /* of the table of transforms */
-    size_t value;
+    double values[LK_TRANSFORM_VALUES];
 } lk_transform_step;
 typedef struct lk_transforms {
     size_t count;
     lk_transform_step steps[LK_MAX_TRANSFORMS];
 } lk_transforms;
 
-/* Reads "none" or a list like "crop=4,flip". */
+/* Reads "none" or a list like "crop=4,flip" or "jitter=.4/.4/.4/.1"; values of
+ * one transform have '/' between them. */
 lk_status lk__transforms_parse(const char *text, lk_transforms *out) LK_CHECKED;
-/* Changes pixels (C, H, W) in place; scratch has the same size. Step i draws its
- * numbers from layer i of the sample's stream. */
-void lk__transforms_apply(const lk_transforms *list, const lk_dataset_info *shape, uint64_t seed, uint32_t epoch,
-                          uint32_t sample, uint8_t *pixels, uint8_t *scratch);
+/* The list that a loader of this data set uses: augment, or what "auto" means for
+ * its split. In the test split nothing random is allowed. */
+lk_status lk__transforms_choose(const lk_dataset *data, const char *augment, lk_transforms *out) LK_CHECKED;
+/* What an image of this shape becomes; height and width 0 stand for any. */
+lk_sample_shape lk__transforms_shape(const lk_transforms *list, lk_sample_shape shape);
+/* Whose stream the random numbers are of: step i draws from its layer i. */
+typedef struct lk_augment_address {
+    uint64_t seed;
+    uint32_t epoch, sample;
+} lk_augment_address;
+/* Changes image; scratch is another image's memory, and the two may end up
+ * swapped. Fails for want of memory, or where an image is too small for a step. */
+lk_status lk__transforms_apply(const lk_transforms *list, lk_augment_address address, lk_image *image,
+                               lk_image *scratch) LK_CHECKED;
+/* What brings the images of a test split to a shape that the training split's
+ * were brought to, when --test-augment is "auto". */
+lk_status lk__test_augment(const lk_dataset *test, lk_sample_shape shape, char text[LK_AUGMENT_TEXT]) LK_CHECKED;
 
 /* The float that each byte of each channel becomes. */
 typedef struct lk_normalise {
     float table[LK_DATASET_MAX_CHANNELS][256];
 } lk_normalise;
 void lk__normalise_init(lk_normalise *normalise, const float *mean, const float *std, size_t channels);
-/* pixels (C, H, W) to x (H, W, C). */
-void lk__normalise_apply(const lk_normalise *normalise, const lk_dataset_info *shape, const uint8_t *pixels, float *x);
+/* An image to x (H, W, C). */
+void lk__normalise_apply(const lk_normalise *normalise, const lk_image *image, float *x);
 
 /* USAGE where there is no such share. */
 lk_status lk__share_check(lk_share share) LK_CHECKED;

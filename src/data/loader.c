@@ -5,6 +5,7 @@
  * One lock guards all counters. Slots are filled without it: a slot belongs to
  * the worker that took its batch until that is marked ready, then to the
  * consumer until the batch after it is asked for. */
+#include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,10 +17,10 @@ enum { MAX_WORKERS = 256, SPARE_SLOTS = 2, DETAIL = 2048 };
 
 typedef struct slot {
     lk_batch batch;
-    float *x;        // (N, H, W, C); NULL where the share is labels_only
-    int32_t *labels; // (N)
-    uint32_t *ids;   // (N)
-    uint8_t *pixels; // (2, C, H, W): the sample at hand and scratch
+    float *x;                // (N, H, W, C); NULL where the share is labels_only
+    int32_t *labels;         // (N)
+    uint32_t *ids;           // (N)
+    lk_image image, scratch; /* the sample at hand, and what changing it needs */
     bool ready;
     lk_status status;
     char detail[DETAIL]; /* of a status that is not LK_OK */
@@ -32,6 +33,7 @@ struct lk_loader {
     bool shuffle;
     uint64_t seed;
     lk_transforms transforms;
+    lk_sample_shape shape; /* of each sample, after the transforms */
     lk_normalise normalise;
 
     /* Changed only while no worker is busy. */
@@ -55,24 +57,25 @@ struct lk_loader {
 
 static size_t sample_size(const lk_loader *l)
 {
-    const lk_dataset_info *info = &l->data->info;
-    return info->channels * info->height * info->width;
+    return l->shape.channels * l->shape.height * l->shape.width;
 }
 
 /* Sample id of the data set, as number i of the slot. */
 static lk_status fill_sample(const lk_loader *l, uint32_t id, slot *s, size_t i)
 {
-    const lk_dataset_info *info = &l->data->info;
     s->ids[i] = id;
     if (s->x == NULL && l->data->ops->label != NULL) {
         s->labels[i] = l->data->ops->label(l->data, id);
         return LK_OK;
     }
-    LK_TRY(lk_dataset_get(l->data, id, s->pixels, &s->labels[i]));
+    LK_TRY(lk__dataset_load(l->data, id, &s->image, &s->labels[i]));
     if (s->x == NULL)
         return LK_OK;
-    lk__transforms_apply(&l->transforms, info, l->seed, l->epoch, id, s->pixels, s->pixels + sample_size(l));
-    lk__normalise_apply(&l->normalise, info, s->pixels, s->x + i * sample_size(l));
+    lk_augment_address address = {.seed = l->seed, .epoch = l->epoch, .sample = id};
+    LK_TRY(lk__transforms_apply(&l->transforms, address, &s->image, &s->scratch));
+    assert(s->image.channels == l->shape.channels && s->image.height == l->shape.height &&
+           s->image.width == l->shape.width);
+    lk__normalise_apply(&l->normalise, &s->image, s->x + i * sample_size(l));
     return LK_OK;
 }
 
@@ -150,7 +153,6 @@ static lk_status create_slots(lk_loader *l)
             LK_TRY(LK_ALLOC(values, "a batch", &s->x));
         LK_TRY(LK_ALLOC(most, "a batch's labels", &s->labels));
         LK_TRY(LK_ALLOC(most, "a batch's sample ids", &s->ids));
-        LK_TRY(LK_ALLOC(2 * sample_size(l), "a sample", &s->pixels));
     }
     return LK_OK;
 }
@@ -183,18 +185,13 @@ static lk_status check_opts(const lk_dataset *data, const lk_loader_opts *opts)
     return LK_OK;
 }
 
-static lk_status choose_transforms(const lk_dataset *data, const char *augment, lk_transforms *out)
-{
-    if (augment == NULL || strcmp(augment, "auto") == 0)
-        augment = data->split == LK_SPLIT_TRAIN ? data->augment : "none";
-    return lk__transforms_parse(augment, out);
-}
-
 lk_status lk_loader_create(const lk_dataset *data, const lk_loader_opts *opts, lk_loader **out)
 {
     lk_transforms transforms = {0};
+    lk_sample_shape shape = {0};
     LK_TRY(check_opts(data, opts));
-    LK_TRY(choose_transforms(data, opts->augment, &transforms));
+    LK_TRY(lk__transforms_choose(data, opts->augment, &transforms));
+    LK_TRY(lk_augmented_shape(data, opts->augment, &shape));
     lk_loader *l = NULL;
     lk_status status;
     LK_TRY(LK_ALLOC(1, "a loader", &l));
@@ -205,6 +202,7 @@ lk_status lk_loader_create(const lk_dataset *data, const lk_loader_opts *opts, l
     l->shuffle = opts->shuffle;
     l->seed = opts->seed;
     l->transforms = transforms;
+    l->shape = shape;
     lk__normalise_init(&l->normalise, data->mean, data->std, data->info.channels);
     l->paused = true;
     l->depth = opts->workers > 0 ? (size_t)opts->workers + SPARE_SLOTS : 1;
@@ -227,7 +225,8 @@ static void destroy_slots(lk_loader *l)
         lk__free(l->slots[i].x);
         lk__free(l->slots[i].labels);
         lk__free(l->slots[i].ids);
-        lk__free(l->slots[i].pixels);
+        lk__image_fini(&l->slots[i].image);
+        lk__image_fini(&l->slots[i].scratch);
     }
     lk__free(l->slots);
 }

@@ -1,90 +1,122 @@
-/* transform.c - random changes of training samples, and normalising.
+/* transform.c - the table of transforms: reading a list of them, what it does to
+ * an image's shape, and applying it.
  *
- * Changes work on bytes, as PyTorch's do on PIL images: what a crop pads with is
- * byte 0, which normalising then maps like any other. */
+ * Changes work on bytes, as PyTorch's do on PIL images; normalising comes after
+ * them. What each does is in the files transform_*.c. */
+#include "data/transform.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/spec.h"
-#include "data/dataset.h"
 
-enum { MAX_ITEM = 32 };
+enum { MAX_ITEM = 128, MAX_FORM = 128 };
 
-typedef struct transform_row {
-    const char *name;
-    size_t min, max; /* of its value; max 0: takes none */
-    /* in and out are (C, H, W) and do not overlap. */
-    void (*apply)(const lk_rng *rng, size_t value, const lk_dataset_info *shape, const uint8_t *in, uint8_t *out);
-} transform_row;
-
-/* value zeros on each side, then a random window of the old size. */
-static void crop(const lk_rng *rng, size_t value, const lk_dataset_info *shape, const uint8_t *in, uint8_t *out)
-{
-    size_t h = shape->height, w = shape->width;
-    uint32_t choices = 2 * (uint32_t)value + 1;
-    size_t top = lk__rng_below(lk__rng_u32(rng, 0), choices), left = lk__rng_below(lk__rng_u32(rng, 1), choices);
-    /* Output column x shows input column x + left - value. */
-    size_t begin = left < value ? value - left : 0, skip = left > value ? left - value : 0;
-    size_t shown = begin + skip < w ? w - begin - skip : 0;
-    memset(out, 0, shape->channels * h * w);
-    for (size_t c = 0; c < shape->channels; c++) {
-        for (size_t y = 0; y < h; y++) {
-            if (y + top < value || y + top - value >= h)
-                continue;
-            if (shown > 0)
-                memcpy(out + (c * h + y) * w + begin, in + (c * h + y + top - value) * w + skip, shown);
-        }
-    }
-}
-
-static void flip(const lk_rng *rng, size_t value, const lk_dataset_info *shape, const uint8_t *in, uint8_t *out)
-{
-    (void)value;
-    size_t w = shape->width, rows = shape->channels * shape->height;
-    if (lk__rng_below(lk__rng_u32(rng, 0), 2) == 0) {
-        memcpy(out, in, rows * w);
-        return;
-    }
-    for (size_t r = 0; r < rows; r++)
-        for (size_t x = 0; x < w; x++)
-            out[r * w + x] = in[r * w + w - 1 - x];
-}
-
-static const transform_row rows[] = {
-    {.name = "crop", .min = 1, .max = 1024, .apply = crop},
-    {.name = "flip", .apply = flip},
+static const lk_transform_row *const rows[] = {
+    &lk__transform_crop,   &lk__transform_flip,        &lk__transform_vflip,
+    &lk__transform_resize, &lk__transform_center_crop, &lk__transform_resized_crop,
+    &lk__transform_jitter, &lk__transform_affine,      &lk__transform_grayscale,
 };
 
 enum { ROW_COUNT = sizeof rows / sizeof rows[0] };
+
+const lk_transform_info *lk_transform_list(size_t index)
+{
+    return index < ROW_COUNT ? &rows[index]->info : NULL;
+}
+
+bool lk__uncertain(const double *values)
+{
+    return values[0] > 0 && values[0] < 1;
+}
+
+bool lk__always_random(const double *values)
+{
+    (void)values;
+    return true;
+}
 
 /* The rows, then what stands for a whole list. */
 static const char *word_at(const void *arg, size_t index)
 {
     static const char *const lists[] = {"none", "auto", NULL};
     (void)arg;
-    return index < ROW_COUNT ? rows[index].name : lists[lk__min_size(index - ROW_COUNT, 2)];
+    return index < ROW_COUNT ? rows[index]->info.name : lists[lk__min_size(index - ROW_COUNT, 2)];
 }
 
 static const lk_names words = {.what = "--augment", .kind = "augmentation", .next = word_at};
 
+static size_t value_count(const lk_transform_row *row)
+{
+    size_t count = 0;
+    while (count < LK_TRANSFORM_VALUES && row->values[count].name != NULL)
+        count++;
+    return count;
+}
+
+/* How a transform is written: "resize=N[/W]". */
+static void write_form(const lk_transform_row *row, char text[MAX_FORM])
+{
+    size_t used = (size_t)snprintf(text, MAX_FORM, "%s", row->info.name), count = value_count(row);
+    for (size_t i = 0; i < count && used < MAX_FORM; i++)
+        used += (size_t)snprintf(text + used, MAX_FORM - used, "%s%c%s%s", i >= row->needed ? "[" : "",
+                                 i == 0 ? '=' : '/', row->values[i].name, i >= row->needed ? "]" : "");
+}
+
+static lk_status parse_value(const lk_transform_row *row, size_t i, const char *item, const char *word, double *out)
+{
+    const lk_spec_param *param = &row->values[i];
+    double value = 0;
+    bool read = lk__parse_double(word, &value) && value >= param->min && value <= param->max;
+    if (read && param->whole)
+        read = (double)(long long)value == value;
+    if (!read) {
+        char form[MAX_FORM];
+        write_form(row, form);
+        return lk__fail(LK_STATUS_USAGE, "augmentation '%s': write %s with %s %sfrom %g to %g", item, form, param->name,
+                        param->whole ? "a whole number " : "", param->min, param->max);
+    }
+    *out = value;
+    return LK_OK;
+}
+
+/* The values of an item, text being what follows '='. */
+static lk_status parse_values(const lk_transform_row *row, const char *item, const char *text, double *out)
+{
+    size_t count = value_count(row);
+    for (size_t i = 0;; i++) {
+        char word[MAX_ITEM];
+        size_t length = strcspn(text, "/");
+        if (i == count) {
+            char form[MAX_FORM];
+            write_form(row, form);
+            return lk__fail(LK_STATUS_USAGE, "augmentation '%s' has a value too many: write %s", item, form);
+        }
+        snprintf(word, sizeof word, "%.*s", (int)length, text);
+        LK_TRY(parse_value(row, i, item, word, &out[i]));
+        if (text[length] == '\0')
+            return i + 1 < row->needed ? parse_value(row, i + 1, item, "", &out[i + 1]) : LK_OK;
+        text += length + 1;
+    }
+}
+
 static lk_status parse_step(const char *item, lk_transform_step *out)
 {
     char name[MAX_ITEM];
-    size_t word = strcspn(item, "="), row = 0;
+    size_t word = strcspn(item, "="), index = 0;
     snprintf(name, sizeof name, "%.*s", (int)word, item);
-    LK_TRY(lk__names_find(&words, name, &row));
-    if (row >= ROW_COUNT)
+    LK_TRY(lk__names_find(&words, name, &index));
+    if (index >= ROW_COUNT)
         return lk__fail(LK_STATUS_USAGE, "augmentation '%s': %s stands alone, not in a list", item, name);
-    const transform_row *t = &rows[row];
-    const char *text = item[word] == '=' ? item + word + 1 : NULL;
-    if (t->max == 0 && text != NULL)
-        return lk__fail(LK_STATUS_USAGE, "augmentation '%s': %s takes no value", item, t->name);
-    long long value = 0;
-    if (t->max > 0 && (text == NULL || !lk__parse_int(text, (long long)t->min, (long long)t->max, &value)))
-        return lk__fail(LK_STATUS_USAGE, "augmentation '%s': write %s=N with N from %zu to %zu", item, t->name, t->min,
-                        t->max);
-    *out = (lk_transform_step){.row = row, .value = (size_t)value};
+    const lk_transform_row *row = rows[index];
+    lk_transform_step step = {.row = index};
+    for (size_t i = 0; i < value_count(row); i++)
+        step.values[i] = row->values[i].value;
+    if (item[word] == '=' || row->needed > 0)
+        LK_TRY(parse_values(row, item, item[word] == '=' ? item + word + 1 : "", step.values));
+    if (row->check != NULL)
+        LK_TRY(row->check(step.values, item));
+    *out = step;
     return LK_OK;
 }
 
@@ -101,12 +133,15 @@ lk_status lk__transforms_parse(const char *text, lk_transforms *out)
     for (const char *item = text;; item++) {
         char word[MAX_ITEM];
         size_t length = strcspn(item, ",");
-        snprintf(word, sizeof word, "%.*s", (int)lk__min_size(length, sizeof word - 1), item);
+        if (length >= sizeof word)
+            return lk__fail(LK_STATUS_USAGE, "augmentation '%.20s...' is too long (at most %d characters)", item,
+                            MAX_ITEM - 1);
+        snprintf(word, sizeof word, "%.*s", (int)length, item);
         LK_TRY(parse_step(word, &list.steps[list.count]));
         for (size_t i = 0; i < list.count; i++)
             if (list.steps[i].row == list.steps[list.count].row)
                 return lk__fail(LK_STATUS_USAGE, "augmentation '%s': %s is there twice", text,
-                                rows[list.steps[i].row].name);
+                                rows[list.steps[i].row]->info.name);
         list.count++;
         item += length;
         if (*item == '\0')
@@ -116,27 +151,89 @@ lk_status lk__transforms_parse(const char *text, lk_transforms *out)
     return LK_OK;
 }
 
-void lk__transforms_apply(const lk_transforms *list, const lk_dataset_info *shape, uint64_t seed, uint32_t epoch,
-                          uint32_t sample, uint8_t *pixels, uint8_t *scratch)
+lk_status lk__transforms_choose(const lk_dataset *data, const char *augment, lk_transforms *out)
+{
+    lk_transforms list = {0};
+    if (augment == NULL || strcmp(augment, "auto") == 0)
+        augment = data->split == LK_SPLIT_TRAIN ? data->augment : data->test_augment;
+    LK_TRY(lk__transforms_parse(augment != NULL ? augment : "none", &list));
+    for (size_t i = 0; i < list.count && data->split == LK_SPLIT_TEST; i++) {
+        const lk_transform_row *row = rows[list.steps[i].row];
+        if (row->random != NULL && row->random(list.steps[i].values))
+            return lk__fail(
+                LK_STATUS_USAGE,
+                "augmentation '%s': %s is random, and a test split must look the same each time; use resize, "
+                "center_crop and the like",
+                augment, row->info.name);
+    }
+    *out = list;
+    return LK_OK;
+}
+
+lk_sample_shape lk__transforms_shape(const lk_transforms *list, lk_sample_shape shape)
 {
     for (size_t i = 0; i < list->count; i++) {
-        lk_rng rng = lk__rng(seed, LK_RNG_AUGMENT, (uint32_t)i, epoch, sample);
-        rows[list->steps[i].row].apply(&rng, list->steps[i].value, shape, pixels, scratch);
-        memcpy(pixels, scratch, shape->channels * shape->height * shape->width);
+        const lk_transform_row *row = rows[list->steps[i].row];
+        if (row->shape != NULL)
+            shape = row->shape(list->steps[i].values, shape);
     }
+    return shape;
 }
 
-void lk__normalise_init(lk_normalise *normalise, const float *mean, const float *std, size_t channels)
+static lk_sample_shape shape_of(const lk_dataset *data)
 {
-    for (size_t c = 0; c < channels; c++)
-        for (size_t b = 0; b < 256; b++)
-            normalise->table[c][b] = ((float)b / 255.0f - mean[c]) / std[c];
+    return (lk_sample_shape){data->info.channels, data->info.height, data->info.width};
 }
 
-void lk__normalise_apply(const lk_normalise *normalise, const lk_dataset_info *shape, const uint8_t *pixels, float *x)
+lk_status lk_augmented_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out)
 {
-    size_t area = shape->height * shape->width, channels = shape->channels;
-    for (size_t c = 0; c < channels; c++)
-        for (size_t i = 0; i < area; i++)
-            x[i * channels + c] = normalise->table[c][pixels[c * area + i]];
+    lk_transforms list = {0};
+    LK_TRY(lk__transforms_choose(data, augment, &list));
+    lk_sample_shape shape = lk__transforms_shape(&list, shape_of(data));
+    if (shape.height == 0 || shape.width == 0)
+        return lk__fail(LK_STATUS_USAGE,
+                        "the images of %s have sizes of their own, and a batch needs one: add resize=H/W, "
+                        "resized_crop=N or center_crop=N to the augmentation",
+                        data->info.name);
+    *out = shape;
+    return LK_OK;
+}
+
+lk_status lk__transforms_apply(const lk_transforms *list, lk_augment_address address, lk_image *image,
+                               lk_image *scratch)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const lk_transform_step *step = &list->steps[i];
+        lk_rng rng = lk__rng(address.seed, LK_RNG_AUGMENT, (uint32_t)i, address.epoch, address.sample);
+        LK_TRY(rows[step->row]->apply(step->values, &rng, image, scratch));
+    }
+    return LK_OK;
+}
+
+/* The share of a resized image's side that ImageNet's recipe cuts out. */
+enum { RESIZED = 256, CUT = 224 };
+
+lk_status lk__test_augment(const lk_dataset *test, lk_sample_shape shape, char text[LK_AUGMENT_TEXT])
+{
+    lk_sample_shape own = shape_of(test);
+    lk_transforms list = {0};
+    if (test->test_augment != NULL) {
+        LK_TRY(lk__transforms_parse(test->test_augment, &list));
+        lk_sample_shape usual = lk__transforms_shape(&list, own);
+        if (usual.height == shape.height && usual.width == shape.width) {
+            snprintf(text, LK_AUGMENT_TEXT, "%s", test->test_augment);
+            return LK_OK;
+        }
+    }
+    if (own.height == shape.height && own.width == shape.width)
+        snprintf(text, LK_AUGMENT_TEXT, "none");
+    else if (own.height > 0)
+        snprintf(text, LK_AUGMENT_TEXT, "resize=%zu/%zu", shape.height, shape.width);
+    else if (shape.height == shape.width)
+        snprintf(text, LK_AUGMENT_TEXT, "resize=%zu,center_crop=%zu", (shape.height * RESIZED + CUT / 2) / CUT,
+                 shape.height);
+    else
+        snprintf(text, LK_AUGMENT_TEXT, "resize=%zu,center_crop=%zu/%zu",
+                 (lk__max_size(shape.height, shape.width) * RESIZED + CUT / 2) / CUT, shape.height, shape.width);
+    return LK_OK;
 }

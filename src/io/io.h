@@ -1,8 +1,46 @@
-/* io.h - what the files of io/ share: text that comes from, or goes into, JSON. */
+/* io.h - what the files of io/ share: the formats of state files, and text that
+ * comes from, or goes into, JSON. */
 #ifndef LK_IO_IO_H
 #define LK_IO_IO_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#include <lockstep/state.h>
+
+#include "base/status.h"
+
+/* A regular file that is read. */
+typedef struct lk_source {
+    const char *path;
+    int fd;
+    uint64_t size;
+} lk_source;
+
+/* bytes from byte `at` on; the caller has compared them with the size. */
+lk_status lk__source_read(const lk_source *in, uint64_t at, void *out, size_t bytes) LK_CHECKED;
+
+/* A row of the table in state_file.c. */
+typedef struct lk_state_format {
+    const char *name;
+    const char *endings[3]; /* of names of files to write, up to a NULL; none: it is only read */
+    /* Whether a file has the format, by its first 64 bytes or all that it has. */
+    bool (*probe)(const uint8_t *start, size_t bytes);
+    lk_status (*load)(const lk_source *in, lk_state **out);
+    lk_status (*save)(const lk_state *state, const char *path); /* NULL: it is only read */
+} lk_state_format;
+
+extern const lk_state_format lk__safetensors_format, lk__pth_format, lk__pth_legacy_format;
+
+/* USAGE unless path ends as a format does that can be written. */
+lk_status lk__state_check_ending(const char *path) LK_CHECKED;
+
+/* Names go into messages escaped and cut, for they may hold anything. */
+typedef struct lk_quoted {
+    char text[6 * 80 + 8];
+} lk_quoted;
+lk_quoted lk__quote(const char *name);
 
 /* Bytes of the well-formed UTF-8 character that text starts with; 0 if there
  * is none within the given bytes. */

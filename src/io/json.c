@@ -2,6 +2,7 @@
 #include "io/io.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 /* First bytes of multi-byte characters, with the range of their second byte
@@ -130,4 +131,14 @@ size_t lk__json_quote(const char *text, char *out)
         to += lk__json_escape(&text, to);
     *to++ = '"';
     return (size_t)(to - out);
+}
+
+lk_quoted lk__quote(const char *name)
+{
+    char cut[80];
+    lk_quoted out;
+    snprintf(cut, sizeof cut, "%s", name);
+    size_t length = lk__json_quote(cut, out.text);
+    snprintf(out.text + length, sizeof out.text - length, "%s", strlen(name) >= sizeof cut ? "..." : "");
+    return out;
 }

@@ -6,14 +6,10 @@
  * read may come from anywhere: nothing it says is used before it was checked,
  * and no tensor is allocated before all of them were found to fit the file. */
 #include <cjson/cJSON.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <lockstep/state.h>
 
@@ -35,25 +31,10 @@ static const char *const dtype_names[LK_DTYPE_COUNT] = {
     [LK_DTYPE_I64] = "I64", [LK_DTYPE_I32] = "I32", [LK_DTYPE_U8] = "U8",
 };
 
-/* Names go into messages escaped and cut, for they may hold anything. */
-typedef struct quoted {
-    char text[6 * 80 + 8];
-} quoted;
-
-static quoted quote(const char *name)
-{
-    char cut[80];
-    quoted out;
-    snprintf(cut, sizeof cut, "%s", name);
-    size_t length = lk__json_quote(cut, out.text);
-    snprintf(out.text + length, sizeof out.text - length, "%s", strlen(name) >= sizeof cut ? "..." : "");
-    return out;
-}
-
 /* A file being read. */
 typedef struct source {
+    const lk_source *file;
     const char *path;
-    int fd;
     uint64_t size;
     uint64_t header; /* bytes of it */
 } source;
@@ -73,47 +54,6 @@ static uint64_t data_at(const source *in)
     return HEADER_AT + in->header;
 }
 
-static lk_status read_exactly(const source *in, void *out, size_t bytes)
-{
-    /* Some systems refuse reads of 2 GiB and more. */
-    const size_t most = (size_t)1 << 30;
-    for (size_t done = 0; done < bytes;) {
-        ssize_t got = read(in->fd, (char *)out + done, lk__min_size(bytes - done, most));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return lk__fail(LK_STATUS_IO, "cannot read %s: %s", in->path, strerror(errno));
-        if (got == 0)
-            return lk__fail(LK_STATUS_IO,
-                            "%s became shorter than %" PRIu64 " bytes while it was read; is it being written?",
-                            in->path, in->size);
-        done += (size_t)got;
-    }
-    return LK_OK;
-}
-
-/* Opening a pipe would wait for its other end, were it not for O_NONBLOCK. */
-static lk_status open_source(const char *path, source *out)
-{
-    source in = {.path = path, .fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
-    if (in.fd < 0)
-        return lk__fail(errno == ENOENT || errno == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot open %s: %s",
-                        path, strerror(errno));
-    struct stat stat;
-    if (fstat(in.fd, &stat) != 0) {
-        lk_status status = lk__fail(LK_STATUS_IO, "cannot look at %s: %s", path, strerror(errno));
-        close(in.fd);
-        return status;
-    }
-    if (!S_ISREG(stat.st_mode)) {
-        close(in.fd);
-        return lk__fail(LK_STATUS_FORMAT, "%s is not a regular file; name a .safetensors file", path);
-    }
-    in.size = (uint64_t)stat.st_size;
-    *out = in;
-    return LK_OK;
-}
-
 /* Reads the length and the header, which gets a 0 behind it. */
 static lk_status read_header(source *in, char **out)
 {
@@ -122,7 +62,7 @@ static lk_status read_header(source *in, char **out)
                         "%s has %" PRIu64 " bytes, too few for a safetensors file: byte 0 holds an 8-byte header "
                         "length and byte 8 the header",
                         in->path, in->size);
-    LK_TRY(read_exactly(in, &in->header, sizeof in->header));
+    LK_TRY(lk__source_read(in->file, 0, &in->header, sizeof in->header));
     if (in->header > MAX_HEADER)
         return lk__fail(LK_STATUS_FORMAT,
                         "%s is not a safetensors file: byte 0 gives a header of %" PRIu64 " bytes, at most %u is legal",
@@ -134,7 +74,7 @@ static lk_status read_header(source *in, char **out)
                         in->path, in->header, in->size - HEADER_AT);
     char *text;
     LK_TRY(LK_ALLOC((size_t)in->header + 1, "the header of a safetensors file", &text));
-    lk_status status = read_exactly(in, text, (size_t)in->header);
+    lk_status status = lk__source_read(in->file, HEADER_AT, text, (size_t)in->header);
     if (status != LK_OK) {
         lk__free(text);
         return status;
@@ -203,7 +143,7 @@ static lk_status parse_dtype(const source *in, const cJSON *item, record *rec)
     }
     return lk__fail(LK_STATUS_FORMAT,
                     "%s: tensor %s has dtype %s; F64, F32, BF16, F16, I64, I32 and U8 can be read: convert it first",
-                    in->path, quote(rec->name).text, quote(name).text);
+                    in->path, lk__quote(rec->name).text, lk__quote(name).text);
 }
 
 static lk_status parse_shape(const source *in, const cJSON *item, record *rec)
@@ -220,7 +160,7 @@ static lk_status parse_shape(const source *in, const cJSON *item, record *rec)
     if (!good)
         return lk__fail(LK_STATUS_FORMAT,
                         "%s: tensor %s has a malformed shape; expected an array of 0 to %d integers from 0 to 2^53 - 1",
-                        in->path, quote(rec->name).text, LK_MAX_DIMS);
+                        in->path, lk__quote(rec->name).text, LK_MAX_DIMS);
     return LK_OK;
 }
 
@@ -232,13 +172,13 @@ static lk_status parse_offsets(const source *in, const cJSON *item, record *rec)
         return lk__fail(LK_STATUS_FORMAT,
                         "%s: tensor %s has malformed data_offsets; expected [begin, end], integers from 0 to 2^53 - 1 "
                         "with begin <= end",
-                        in->path, quote(rec->name).text);
+                        in->path, lk__quote(rec->name).text);
     uint64_t data = in->size - data_at(in);
     if (rec->end > data)
         return lk__fail(LK_STATUS_FORMAT,
                         "%s is cut short or its header wrong: tensor %s ends at byte %" PRIu64
                         ", the file at byte %" PRIu64,
-                        in->path, quote(rec->name).text, data_at(in) + rec->end, in->size);
+                        in->path, lk__quote(rec->name).text, data_at(in) + rec->end, in->size);
     return LK_OK;
 }
 
@@ -263,7 +203,7 @@ static lk_status check_bytes(const source *in, const record *rec)
         return lk__fail(LK_STATUS_FORMAT,
                         "%s: tensor %s has %" PRIu64 " bytes of data at byte %" PRIu64
                         ", its shape and dtype %s ask for %s%" PRIu64,
-                        in->path, quote(rec->name).text, rec->end - rec->begin, data_at(in) + rec->begin,
+                        in->path, lk__quote(rec->name).text, rec->end - rec->begin, data_at(in) + rec->begin,
                         dtype_names[rec->dtype], overflow ? "more than " : "", overflow ? UINT64_MAX : bytes);
     return LK_OK;
 }
@@ -273,22 +213,22 @@ static lk_status parse_record(const source *in, const cJSON *item, record *rec)
     bool seen[FIELDS] = {false};
     if (!cJSON_IsObject(item))
         return lk__fail(LK_STATUS_FORMAT, "%s: tensor %s is not described by an object in the header", in->path,
-                        quote(rec->name).text);
+                        lk__quote(rec->name).text);
     for (const cJSON *child = item->child; child; child = child->next) {
         for (int i = 0; i < FIELDS; i++) {
             if (strcmp(child->string, fields[i].name) != 0)
                 continue;
             if (seen[i])
                 return lk__fail(LK_STATUS_FORMAT, "%s: tensor %s has %s twice in the header", in->path,
-                                quote(rec->name).text, fields[i].name);
+                                lk__quote(rec->name).text, fields[i].name);
             LK_TRY(fields[i].parse(in, child, rec));
             seen[i] = true;
         }
     }
     for (int i = 0; i < FIELDS; i++)
         if (!seen[i])
-            return lk__fail(LK_STATUS_FORMAT, "%s: tensor %s has no %s in the header", in->path, quote(rec->name).text,
-                            fields[i].name);
+            return lk__fail(LK_STATUS_FORMAT, "%s: tensor %s has no %s in the header", in->path,
+                            lk__quote(rec->name).text, fields[i].name);
     return check_bytes(in, rec);
 }
 
@@ -311,7 +251,7 @@ static lk_status check_cover(const source *in, const record *records, size_t cou
             return lk__fail(LK_STATUS_FORMAT,
                             "%s: tensor %s starts at byte %" PRIu64 ", expected byte %" PRIu64
                             ", the end of the one before: tensors may not %s",
-                            in->path, quote(records[i].name).text, data_at(in) + records[i].begin, data_at(in) + at,
+                            in->path, lk__quote(records[i].name).text, data_at(in) + records[i].begin, data_at(in) + at,
                             records[i].begin < at ? "overlap" : "leave holes");
         at = records[i].end;
     }
@@ -354,9 +294,10 @@ static lk_status read_tensors(const source *in, const record *records, size_t co
         const record *rec = &records[i];
         lk_entry *entry;
         if (lk_state_find(state, rec->name))
-            return lk__fail(LK_STATUS_FORMAT, "%s: the header has tensor %s twice", in->path, quote(rec->name).text);
+            return lk__fail(LK_STATUS_FORMAT, "%s: the header has tensor %s twice", in->path,
+                            lk__quote(rec->name).text);
         LK_TRY(lk_state_add(state, rec->name, rec->dtype, rec->ndim, rec->dims, &entry));
-        LK_TRY(read_exactly(in, entry->data, entry->bytes));
+        LK_TRY(lk__source_read(in->file, data_at(in) + rec->begin, entry->data, entry->bytes));
     }
     return LK_OK;
 }
@@ -380,21 +321,18 @@ free_records:
     return status;
 }
 
-lk_status lk_state_load(const char *path, lk_state **out)
+static lk_status load_safetensors(const lk_source *file, lk_state **out)
 {
-    source in;
+    source in = {.file = file, .path = file->path, .size = file->size};
     char *text = NULL;
     cJSON *root = NULL;
     lk_status status;
-    LK_TRY(open_source(path, &in));
-    LK_TRY_GOTO(read_header(&in, &text), close_file);
+    LK_TRY(read_header(&in, &text));
     LK_TRY_GOTO(parse_header(&in, text, &root), free_text);
     status = load_tensors(&in, root, out);
     cJSON_Delete(root);
 free_text:
     lk__free(text);
-close_file:
-    close(in.fd);
     return status;
 }
 
@@ -494,7 +432,7 @@ abort_writer:
     return status;
 }
 
-lk_status lk_state_save(const lk_state *state, const char *path)
+static lk_status save_safetensors(const lk_state *state, const char *path)
 {
     const lk_entry **sorted;
     char *header = NULL;
@@ -509,3 +447,14 @@ free_sorted:
     lk__free(sorted);
     return status;
 }
+
+static bool probe_safetensors(const uint8_t *start, size_t bytes)
+{
+    return bytes > HEADER_AT && start[HEADER_AT] == '{';
+}
+
+const lk_state_format lk__safetensors_format = {.name = "safetensors",
+                                                .endings = {".safetensors"},
+                                                .probe = probe_safetensors,
+                                                .load = load_safetensors,
+                                                .save = save_safetensors};

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE /* cpu_set_t */
 #include "launch/bind.h"
 
+#include <stdbool.h>
+
 #include <limits.h>
 #include <sched.h>
 
@@ -11,11 +13,6 @@
 
 #include <hwloc.h>
 #include <hwloc/glibc-sched.h>
-
-bool lk__bind_available(void)
-{
-    return true;
-}
 
 static lk_status distribute(hwloc_topology_t topology, int count, cpu_set_t *sets)
 {
@@ -82,11 +79,6 @@ lk_status lk__bind_plan(int count, void **sets, size_t *bytes, int *cores)
 }
 
 #else
-
-bool lk__bind_available(void)
-{
-    return false;
-}
 
 lk_status lk__bind_plan(int count, void **sets, size_t *bytes, int *cores)
 {

@@ -2,13 +2,9 @@
 #ifndef LK_LAUNCH_BIND_H
 #define LK_LAUNCH_BIND_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
-
-/* Whether this build has hwloc. */
-bool lk__bind_available(void);
 
 /* Shares of the cores that this process may use, whole cores for each of count
  * ranks (shared when there are more ranks than cores), close cores together.

@@ -180,7 +180,8 @@ lk_node lk_conv2d(lk_graph *graph, lk_node x, const char *name, lk_conv2d_opts o
     lk_layer layer = {.op = &lk__op_conv2d};
     layer.attr.out = opts.out;
     layer.attr.no_bias = opts.no_bias;
-    layer.attr.conv = (lk_conv2d_desc){opts.kernel, opts.stride ? opts.stride : 1, opts.pad};
+    layer.attr.conv =
+        (lk_conv2d_desc){opts.kernel, opts.stride ? opts.stride : 1, opts.pad, opts.groups ? opts.groups : 1};
     return add_layer(graph, layer, name, &x, 1);
 }
 
@@ -201,10 +202,23 @@ lk_node lk_relu(lk_graph *graph, lk_node x)
     return add_layer(graph, (lk_layer){.op = &lk__op_relu}, NULL, &x, 1);
 }
 
+lk_node lk_relu6(lk_graph *graph, lk_node x)
+{
+    return add_layer(graph, (lk_layer){.op = &lk__op_relu6}, NULL, &x, 1);
+}
+
 lk_node lk_maxpool2d(lk_graph *graph, lk_node x, lk_maxpool2d_opts opts)
 {
     lk_layer layer = {.op = &lk__op_maxpool2d};
     layer.attr.pool = (lk_pool2d_desc){opts.kernel, opts.stride ? opts.stride : opts.kernel, opts.pad};
+    return add_layer(graph, layer, NULL, &x, 1);
+}
+
+lk_node lk_avgpool2d(lk_graph *graph, lk_node x, lk_avgpool2d_opts opts)
+{
+    lk_layer layer = {.op = &lk__op_avgpool2d};
+    layer.attr.pool = (lk_pool2d_desc){opts.kernel, opts.stride ? opts.stride : opts.kernel, opts.pad};
+    layer.attr.ceil = opts.ceil;
     return add_layer(graph, layer, NULL, &x, 1);
 }
 
@@ -217,6 +231,20 @@ lk_node lk_dropout(lk_graph *graph, lk_node x, double p)
 {
     lk_layer layer = {.op = &lk__op_dropout};
     layer.attr.p = p;
+    return add_layer(graph, layer, NULL, &x, 1);
+}
+
+lk_node lk_dropout2d(lk_graph *graph, lk_node x, double p)
+{
+    lk_layer layer = {.op = &lk__op_dropout2d};
+    layer.attr.p = p;
+    return add_layer(graph, layer, NULL, &x, 1);
+}
+
+lk_node lk_pad_channels(lk_graph *graph, lk_node x, size_t channels)
+{
+    lk_layer layer = {.op = &lk__op_pad_channels};
+    layer.attr.out = channels;
     return add_layer(graph, layer, NULL, &x, 1);
 }
 
@@ -260,6 +288,16 @@ void lk__slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_KEY
     snprintf(key, LK_MAX_KEY, "%s.%s", layer->name, suffix);
 }
 
+static uint64_t hash_fills(const lk_layer *layer, uint64_t hash)
+{
+    for (int slot = 0; slot < layer->param_count; slot++) {
+        char text[64];
+        int length = snprintf(text, sizeof text, "%d %.17g", (int)layer->params[slot].fill, layer->params[slot].spread);
+        hash = lk__hash(text, (size_t)length, hash);
+    }
+    return hash;
+}
+
 uint64_t lk__graph_hash(const lk_graph *graph)
 {
     uint64_t hash = 0;
@@ -268,12 +306,13 @@ uint64_t lk__graph_hash(const lk_graph *graph)
         const lk_conv2d_desc *conv = &layer->attr.conv;
         const lk_pool2d_desc *pool = &layer->attr.pool;
         char text[512];
-        int length = snprintf(text, sizeof text, "%s %s %d %d %zu %zu %zu %zu %d %zu %zu %zu %zu %zu %zu %.17g",
-                              layer->op->name, layer->name, layer->input_count > 0 ? layer->inputs[0] : -1,
-                              layer->input_count > 1 ? layer->inputs[1] : -1, layer->shape.c, layer->shape.h,
-                              layer->shape.w, layer->attr.out, layer->attr.no_bias, conv->kernel, conv->stride,
-                              conv->pad, pool->kernel, pool->stride, pool->pad, layer->attr.p);
-        hash = lk__hash(text, (size_t)length, hash);
+        int length =
+            snprintf(text, sizeof text, "%s %s %d %d %zu %zu %zu %zu %d %zu %zu %zu %zu %zu %zu %zu %.17g %d",
+                     layer->op->name, layer->name, layer->input_count > 0 ? layer->inputs[0] : -1,
+                     layer->input_count > 1 ? layer->inputs[1] : -1, layer->shape.c, layer->shape.h, layer->shape.w,
+                     layer->attr.out, layer->attr.no_bias, conv->kernel, conv->stride, conv->pad, conv->groups,
+                     pool->kernel, pool->stride, pool->pad, layer->attr.p, layer->attr.ceil);
+        hash = hash_fills(layer, lk__hash(text, (size_t)length, hash));
     }
     return hash;
 }

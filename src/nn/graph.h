@@ -17,7 +17,9 @@ typedef struct lk_op lk_op;
 enum { LK_MAX_INPUTS = 2, LK_MAX_PARAMS = 2, LK_MAX_BUFFERS = 2, LK_MAX_NAME = 128 };
 
 typedef enum lk_fill {
-    LK_FILL_FAN, /* uniform in +-1/sqrt(fan_in), PyTorch's default */
+    LK_FILL_FAN,     /* uniform in +-1/sqrt(fan_in), PyTorch's default */
+    LK_FILL_UNIFORM, /* in +-spread */
+    LK_FILL_NORMAL,  /* of standard deviation spread */
     LK_FILL_ZERO,
     LK_FILL_ONE
 } lk_fill;
@@ -27,8 +29,9 @@ typedef struct lk_slot_def {
     const char *suffix; /* "weight"; the key is "<layer name>.weight" */
     int ndim;
     size_t dims[4];
-    lk_fill fill;
+    lk_fill fill;  /* LK_FILL_FAN where nothing is said */
     size_t fan_in; /* for LK_FILL_FAN */
+    double spread; /* for LK_FILL_UNIFORM and LK_FILL_NORMAL */
 } lk_slot_def;
 
 typedef struct lk_layer {
@@ -50,6 +53,7 @@ typedef struct lk_layer {
         bool no_bias;
         lk_conv2d_desc conv;
         lk_pool2d_desc pool;
+        bool ceil; /* of pooling */
         double p;
     } attr;
 } lk_layer;
@@ -73,7 +77,8 @@ static inline size_t lk__slot_count(const lk_slot_def *def)
 enum { LK_MAX_KEY = LK_MAX_NAME + 32 };
 void lk__slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_KEY]);
 
-/* Of layers, their order, names, shapes and attributes: equal for equal models. */
+/* Of layers, their order, names, shapes, attributes and how their parameters begin:
+ * equal for equal models. */
 uint64_t lk__graph_hash(const lk_graph *graph);
 
 /* A deep copy. */

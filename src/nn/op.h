@@ -27,7 +27,8 @@ typedef struct lk_wave {
     const uint32_t *ids;   /* (n), device */
     const int32_t *labels; /* (n), device */
     float *loss;           /* (n), device */
-    int32_t *correct;      /* (n), device */
+    int32_t *place;        /* (n), device: of the label among the classes by score */
+    float smoothing;       /* of labels; 0 in evaluation */
 } lk_wave;
 
 /* The two sums over samples that a layer may need in mid-pass. */
@@ -88,12 +89,15 @@ struct lk_op {
     void (*backward)(const lk_call *call);
     /* After a step whose losses and gradients are finite: running statistics. */
     void (*finish)(const lk_call *call);
+    /* Multiplications of one sample's forward pass, each with its addition. NULL:
+     * none worth counting. */
+    double (*macs)(const lk_layer *layer, lk_shape x);
     bool is_loss;
 };
 
-extern const lk_op lk__op_input, lk__op_conv2d, lk__op_linear, lk__op_batchnorm2d, lk__op_relu, lk__op_maxpool2d,
-    lk__op_global_avgpool, lk__op_dropout, lk__op_flatten, lk__op_add, lk__op_log_softmax, lk__op_nll_loss,
-    lk__op_cross_entropy;
+extern const lk_op lk__op_input, lk__op_conv2d, lk__op_linear, lk__op_batchnorm2d, lk__op_relu, lk__op_relu6,
+    lk__op_maxpool2d, lk__op_avgpool2d, lk__op_global_avgpool, lk__op_dropout, lk__op_dropout2d, lk__op_pad_channels,
+    lk__op_flatten, lk__op_add, lk__op_log_softmax, lk__op_nll_loss, lk__op_cross_entropy;
 
 /* The shape of a layer's input number i. */
 static inline lk_shape lk__input_shape(const lk_graph *graph, const lk_layer *layer, int i)

@@ -5,12 +5,19 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
 enum { ALIGN_ELEMENTS = LK_ALIGN / sizeof(float) };
 
 static const char batches_suffix[] = "num_batches_tracked";
+
+/* Elements of a slot, and of the gap behind it. */
+static size_t slot_room(const lk_slot_def *def)
+{
+    return lk__round_up(lk__slot_count(def), ALIGN_ELEMENTS);
+}
 
 static void lay_out(lk_params *params)
 {
@@ -20,7 +27,7 @@ static void lay_out(lk_params *params)
         const lk_layer *layer = &graph->layers[i];
         for (int slot = layer->param_count - 1; slot >= 0; slot--) {
             params->param_offset[i][slot] = offset;
-            offset += lk__round_up(lk__slot_count(&layer->params[slot]), ALIGN_ELEMENTS);
+            offset += slot_room(&layer->params[slot]);
         }
     }
     params->count = offset;
@@ -28,10 +35,23 @@ static void lay_out(lk_params *params)
     for (int i = params->first; i < params->last; i++) {
         for (int slot = 0; slot < graph->layers[i].buffer_count; slot++) {
             params->buffer_offset[i][slot] = buffers;
-            buffers += lk__round_up(lk__slot_count(&graph->layers[i].buffers[slot]), ALIGN_ELEMENTS);
+            buffers += slot_room(&graph->layers[i].buffers[slot]);
         }
     }
     params->buffer_count = buffers;
+}
+
+lk_params_size lk__params_measure(const lk_graph *graph, int first, int last)
+{
+    lk_params_size size = {0};
+    for (int i = first; i < last; i++) {
+        const lk_layer *layer = &graph->layers[i];
+        for (int slot = 0; slot < layer->param_count; slot++)
+            size.count += slot_room(&layer->params[slot]);
+        for (int slot = 0; slot < layer->buffer_count; slot++)
+            size.buffer_count += slot_room(&layer->buffers[slot]);
+    }
+    return size;
 }
 
 static lk_status alloc_floats(lk_device *dev, size_t count, const char *what, float **out)
@@ -72,20 +92,55 @@ void lk__params_destroy(lk_params *params)
     lk__free(params);
 }
 
+static void fill_constant(size_t count, float value, float *values)
+{
+    for (size_t i = 0; i < count; i++)
+        values[i] = value;
+}
+
+static void fill_uniform(size_t count, float bound, const lk_rng *rng, float *values)
+{
+    for (size_t i = 0; i < count; i += 4) {
+        uint32_t words[4];
+        lk__rng_block(rng, (uint32_t)(i / 4), words);
+        for (size_t j = i; j < i + 4 && j < count; j++)
+            values[j] = (2.0f * lk__rng_unit(words[j % 4]) - 1.0f) * bound;
+    }
+}
+
+static void fill_normal(size_t count, float deviation, const lk_rng *rng, float *values)
+{
+    for (size_t i = 0; i < count; i += 4) {
+        uint32_t words[4];
+        float normal[4];
+        lk__rng_block(rng, (uint32_t)(i / 4), words);
+        lk__normal_pair(words[0], words[1], normal);
+        lk__normal_pair(words[2], words[3], normal + 2);
+        for (size_t j = i; j < i + 4 && j < count; j++)
+            values[j] = normal[j % 4] * deviation;
+    }
+}
+
+/* Element i is a function of the slot's address and of i alone. */
 static void fill(const lk_slot_def *def, const lk_rng *rng, float *values)
 {
     size_t count = lk__slot_count(def);
-    float bound = def->fill == LK_FILL_FAN ? 1.0f / sqrtf((float)def->fan_in) : 0;
-    for (size_t i = 0; i < count; i += 4) {
-        uint32_t words[4];
-        if (def->fill == LK_FILL_FAN)
-            lk__rng_block(rng, (uint32_t)(i / 4), words);
-        for (size_t j = i; j < i + 4 && j < count; j++) {
-            if (def->fill == LK_FILL_FAN)
-                values[j] = (2.0f * lk__rng_unit(words[j % 4]) - 1.0f) * bound;
-            else
-                values[j] = def->fill == LK_FILL_ONE ? 1.0f : 0.0f;
-        }
+    switch (def->fill) {
+    case LK_FILL_FAN:
+        fill_uniform(count, 1.0f / sqrtf((float)def->fan_in), rng, values);
+        break;
+    case LK_FILL_UNIFORM:
+        fill_uniform(count, (float)def->spread, rng, values);
+        break;
+    case LK_FILL_NORMAL:
+        fill_normal(count, (float)def->spread, rng, values);
+        break;
+    case LK_FILL_ZERO:
+        fill_constant(count, 0.0f, values);
+        break;
+    case LK_FILL_ONE:
+        fill_constant(count, 1.0f, values);
+        break;
     }
 }
 
@@ -237,6 +292,9 @@ static lk_status check_slot(const lk_params *params, const slot_visit *visit, vo
     (void)params;
     check_arg *check = arg;
     const lk_entry *entry = lk_state_find(check->state, visit->key);
+    /* PyTorch before 0.4.1 saved none. */
+    if (!entry && visit->dtype == LK_DTYPE_I64)
+        return LK_OK;
     if (!entry)
         return lk__fail(LK_STATUS_MISMATCH, "the state has no key '%s', which the model needs; is it another model's?",
                         visit->key);
@@ -271,8 +329,10 @@ static lk_status check_unknown(const lk_params *params, const lk_state *state, s
 static lk_status import_slot(const lk_params *params, const slot_visit *visit, void *arg)
 {
     const lk_entry *entry = lk_state_find(arg, visit->key);
-    if (visit->counter)
+    if (visit->counter && entry)
         memcpy(visit->counter, entry->data, sizeof *visit->counter);
+    else if (visit->counter)
+        *visit->counter = 0;
     return visit->data ? params->dev->type->upload(params->dev, entry->data, entry->bytes, visit->data) : LK_OK;
 }
 

@@ -31,6 +31,12 @@ typedef struct lk_params {
 lk_status lk__params_create(const lk_graph *graph, lk_device *dev, int first, int last, lk_params **out) LK_CHECKED;
 void lk__params_destroy(lk_params *params);
 
+/* What count and buffer_count would be, without the memory. */
+typedef struct lk_params_size {
+    size_t count, buffer_count;
+} lk_params_size;
+lk_params_size lk__params_measure(const lk_graph *graph, int first, int last);
+
 /* Fills parameters and buffers by each slot's rule. */
 lk_status lk__params_init(lk_params *params, uint64_t seed) LK_CHECKED;
 
@@ -38,7 +44,8 @@ lk_status lk__params_init(lk_params *params, uint64_t seed) LK_CHECKED;
  * are elsewhere are there as well, all their bytes zero. */
 lk_status lk__params_export(const lk_params *params, lk_state **out) LK_CHECKED;
 lk_status lk__params_export_grads(const lk_params *params, lk_state **out) LK_CHECKED;
-/* The keys of the whole graph are checked before any is replaced. */
+/* The keys of the whole graph are checked before any is replaced. Counters of
+ * batches that the state lacks begin at 0. */
 lk_status lk__params_import(lk_params *params, const lk_state *state) LK_CHECKED;
 
 /* Key of the parameter that holds element `offset` of the flat array. */

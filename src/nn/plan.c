@@ -350,10 +350,15 @@ static lk_status check_sizes(const lk_plan *plan)
     return LK_OK;
 }
 
+static size_t gathered_floats(const lk_plan *plan)
+{
+    return plan->opts.hooks.gather ? (size_t)plan->opts.all_roots * plan->widest : 0;
+}
+
 static lk_status alloc_memory(lk_plan *plan)
 {
     const lk_device_type *type = plan->dev->type;
-    size_t gathered = plan->opts.hooks.gather ? (size_t)plan->opts.all_roots * plan->widest : 0;
+    size_t gathered = gathered_floats(plan);
     LK_TRY(type->alloc(plan->dev, plan->arena_bytes * (size_t)plan->opts.lanes,
                        "activations (a smaller --micro-batch needs less)", (void **)&plan->arena));
     LK_TRY(type->alloc(plan->dev, plan->sum_floats * sizeof(float), "partial sums", (void **)&plan->sums));
@@ -361,22 +366,45 @@ static lk_status alloc_memory(lk_plan *plan)
     return type->alloc(plan->dev, plan->scratch_bytes, "kernel scratch", &plan->scratch);
 }
 
-static lk_status compile(lk_plan *plan)
+/* All that is decided before memory is there. */
+static lk_status choose(lk_plan *plan)
 {
-    size_t layers = (size_t)plan->graph->count, lanes = (size_t)plan->opts.lanes;
     LK_TRY(check_sizes(plan));
-    LK_TRY(LK_ALLOC(layers, "plan", &plan->layers));
-    LK_TRY(LK_ALLOC(layers * lanes, "plan", &plan->calls));
-    LK_TRY(LK_ALLOC(layers * lanes, "plan", &plan->adds));
+    LK_TRY(LK_ALLOC((size_t)plan->graph->count, "plan", &plan->layers));
     count_consumers(plan);
     choose_values(plan);
     choose_grads(plan);
     choose_masks(plan);
     LK_TRY(place_memory(plan));
     size_scratch(plan);
+    return LK_OK;
+}
+
+static lk_status compile(lk_plan *plan)
+{
+    size_t layers = (size_t)plan->graph->count, lanes = (size_t)plan->opts.lanes;
+    LK_TRY(choose(plan));
+    LK_TRY(LK_ALLOC(layers * lanes, "plan", &plan->calls));
+    LK_TRY(LK_ALLOC(layers * lanes, "plan", &plan->adds));
     LK_TRY(alloc_memory(plan));
     bind_calls(plan);
     return LK_OK;
+}
+
+lk_status lk__plan_measure(const lk_graph *graph, lk_device *dev, const lk_plan_opts *opts, lk_plan_size *out)
+{
+    lk_plan *plan;
+    LK_TRY(LK_ALLOC(1, "plan", &plan));
+    plan->graph = graph;
+    plan->dev = dev;
+    plan->opts = *opts;
+    lk_status status = choose(plan);
+    if (status == LK_OK)
+        *out = (lk_plan_size){.activations = plan->arena_bytes * (size_t)opts->lanes,
+                              .sums = (plan->sum_floats + gathered_floats(plan)) * sizeof(float),
+                              .scratch = plan->scratch_bytes};
+    lk__plan_destroy(plan);
+    return status;
 }
 
 lk_status lk__plan_create(const lk_graph *graph, lk_params *params, const lk_plan_opts *opts, lk_plan **out)

@@ -42,6 +42,15 @@ typedef struct lk_plan lk_plan;
 lk_status lk__plan_create(const lk_graph *graph, lk_params *params, const lk_plan_opts *opts, lk_plan **out) LK_CHECKED;
 void lk__plan_destroy(lk_plan *plan);
 
+/* Bytes of the device's memory that such a plan has, which is not made. */
+typedef struct lk_plan_size {
+    size_t activations; /* and their gradients */
+    size_t sums;        /* partial sums of layers that sum over samples in mid-pass */
+    size_t scratch;     /* of kernels */
+} lk_plan_size;
+lk_status lk__plan_measure(const lk_graph *graph, lk_device *dev, const lk_plan_opts *opts,
+                           lk_plan_size *out) LK_CHECKED;
+
 /* Where a wave's samples go, or what the stage before sends: (capacity, h, w, c)
  * on the device; the gradient that goes back to it, NULL when none is wanted.
  * Both tensors have one sample. */
@@ -52,7 +61,7 @@ lk_tensor lk__plan_input_grad(const lk_plan *plan, int lane);
 lk_tensor lk__plan_output(const lk_plan *plan, int lane);
 lk_tensor lk__plan_output_grad(const lk_plan *plan, int lane);
 
-/* Forward through all layers; the loss fills wave->loss and wave->correct.
+/* Forward through all layers; the loss fills wave->loss and wave->place.
  * Failures are the hooks'. */
 lk_status lk__plan_forward(lk_plan *plan, const lk_wave *wave) LK_CHECKED;
 /* Backward through all layers; the wave's forward must have been the last in its

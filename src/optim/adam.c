@@ -1,4 +1,5 @@
-/* adam.c - Adam; weight decay is added to the gradient, as PyTorch does. */
+/* adam.c - Adam, whose weight decay is added to the gradient, and AdamW, whose
+ * weight decay shrinks the parameter; both as in PyTorch. */
 #include "optim/rule.h"
 
 #include <math.h>
@@ -18,28 +19,55 @@ static void begin_step(lk_optim *optim)
     optim->powers[1] *= optim->values[BETA2];
 }
 
-static void range(lk_optim *optim, const float *grads, float *params, size_t begin, size_t end)
+/* What both have in common: no weight decay yet. */
+static lk_adam settings(const lk_optim *optim)
 {
     const double *values = optim->values;
-    lk_adam adam = {.beta2 = (float)values[BETA2],
-                    .one_minus_beta1 = (float)(1 - values[BETA1]),
-                    .one_minus_beta2 = (float)(1 - values[BETA2]),
-                    .step_size = (float)(optim->lr / (1 - optim->powers[0])),
-                    .root_correction = (float)sqrt(1 - optim->powers[1]),
-                    .eps = (float)values[EPS],
-                    .weight_decay = (float)values[WEIGHT_DECAY]};
+    return (lk_adam){.beta2 = (float)values[BETA2],
+                     .one_minus_beta1 = (float)(1 - values[BETA1]),
+                     .one_minus_beta2 = (float)(1 - values[BETA2]),
+                     .step_size = (float)(optim->lr / (1 - optim->powers[0])),
+                     .root_correction = (float)sqrt(1 - optim->powers[1]),
+                     .eps = (float)values[EPS],
+                     .shrink = 1.0f};
+}
+
+static void adam_range(lk_optim *optim, const float *grads, float *params, size_t begin, size_t end)
+{
+    lk_adam adam = settings(optim);
+    adam.weight_decay = (float)optim->values[WEIGHT_DECAY];
     optim->dev->kernels->adam_step(optim->dev, &adam, end - begin, grads + begin, params + begin,
                                    optim->state[0] + begin, optim->state[1] + begin);
 }
 
+static void adamw_range(lk_optim *optim, const float *grads, float *params, size_t begin, size_t end)
+{
+    lk_adam adam = settings(optim);
+    adam.shrink = (float)(1 - optim->lr * optim->values[WEIGHT_DECAY]);
+    optim->dev->kernels->adam_step(optim->dev, &adam, end - begin, grads + begin, params + begin,
+                                   optim->state[0] + begin, optim->state[1] + begin);
+}
+
+#define ADAM_PARAMS(decay)                                                                             \
+    {                                                                                                  \
+        [BETA1] = {"beta1", 0.9, 0, 0.999999, false}, [BETA2] = {"beta2", 0.999, 0, 0.999999, false},  \
+        [EPS] = {"eps", 1e-8, 0, 1, false}, [WEIGHT_DECAY] = {"weight_decay", (decay), 0, 1e6, false}, \
+    }
+
 const lk_rule lk__rule_adam = {
     .info = {.name = "adam", .summary = "beta1=0.9,beta2=0.999,eps=1e-8,weight_decay=0; learning rate 0.001"},
     .lr = 1e-3,
-    .params = {[BETA1] = {"beta1", 0.9, 0, 0.999999, false},
-               [BETA2] = {"beta2", 0.999, 0, 0.999999, false},
-               [EPS] = {"eps", 1e-8, 0, 1, false},
-               [WEIGHT_DECAY] = {"weight_decay", 0, 0, 1e6, false}},
+    .params = ADAM_PARAMS(0),
     .states = states,
     .begin = begin_step,
-    .range = range,
+    .range = adam_range,
+};
+
+const lk_rule lk__rule_adamw = {
+    .info = {.name = "adamw", .summary = "beta1=0.9,beta2=0.999,eps=1e-8,weight_decay=0.01; learning rate 0.001"},
+    .lr = 1e-3,
+    .params = ADAM_PARAMS(0.01),
+    .states = states,
+    .begin = begin_step,
+    .range = adamw_range,
 };

@@ -11,6 +11,7 @@
 static const lk_rule *const rules[] = {
     &lk__rule_sgd,
     &lk__rule_adam,
+    &lk__rule_adamw,
     &lk__rule_adadelta,
 };
 

@@ -13,9 +13,8 @@
 
 typedef struct lk_optim lk_optim;
 
-/* spec is "sgd", "adam", "adadelta", with parameters as in "sgd:momentum=.9".
- * lr 0 takes the optimiser's own default. State for count elements is allocated
- * on dev. */
+/* spec is a row of the table with parameters: "sgd:momentum=.9". lr 0 takes the
+ * optimiser's own default. State for count elements is allocated on dev. */
 lk_status lk__optim_create(const char *spec, double lr, lk_device *dev, size_t count, lk_optim **out) LK_CHECKED;
 void lk__optim_destroy(lk_optim *optim);
 
@@ -37,12 +36,28 @@ typedef struct lk_optim_info {
 } lk_optim_info;
 const lk_optim_info *lk__optim_list(size_t index);
 
-/* A schedule is a pure function of the epoch (from 0). "constant",
- * "step:size=1,gamma=.7": lr * gamma^floor(epoch / size). */
+/* A schedule is a pure function of the place in the run, so that a run resumed
+ * there goes on alike. */
+typedef struct lk_schedule_at {
+    size_t epoch, epochs;  /* from 0; of the run */
+    size_t batch, batches; /* from 0, in the epoch; of an epoch */
+} lk_schedule_at;
+
+/* spec is a row of the table with parameters: "step:size=1,gamma=.7". Each also
+ * takes a warm-up, in which the rate rises evenly to base_lr:
+ *   warmup=E        from epoch to epoch: base_lr * (epoch + 1) / E
+ *   warmup_steps=N  from step to step: base_lr * (step + 1) / N
+ * step, multistep and exponential count epochs from the run's beginning; cosine
+ * and gaussian fall over what follows the warm-up, up to the end of the run (or
+ * of `epochs`, then they stay), epoch by epoch or, with by_step, step by step. */
 typedef struct lk_schedule lk_schedule;
 lk_status lk__schedule_create(const char *spec, lk_schedule **out) LK_CHECKED;
 void lk__schedule_destroy(lk_schedule *schedule);
-double lk__schedule_lr(const lk_schedule *schedule, double base_lr, size_t epoch);
+/* USAGE when the schedule does not fit base_lr and the run, whose epochs and
+ * batches `at` gives. */
+lk_status lk__schedule_check(const lk_schedule *schedule, double base_lr, lk_schedule_at at) LK_CHECKED;
+/* The rate of the step at this place. */
+double lk__schedule_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at);
 const lk_optim_info *lk__schedule_list(size_t index);
 
 #endif

@@ -36,6 +36,7 @@ struct lk_optim {
 
 extern const lk_rule lk__rule_sgd;
 extern const lk_rule lk__rule_adam;
+extern const lk_rule lk__rule_adamw;
 extern const lk_rule lk__rule_adadelta;
 
 #endif

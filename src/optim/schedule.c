@@ -1,50 +1,166 @@
-/* schedule.c - learning-rate schedules: pure functions of the epoch. */
+/* schedule.c - learning-rate schedules: a warm-up, which all of them can have,
+ * and after it one of the courses of the table.
+ *
+ * A rate reaches the weights, so it is the same double on every machine: no libm
+ * here. Places in the run are whole numbers of steps up to one last division. */
 #include <string.h>
 
+#include "base/math64.h"
 #include "base/mem.h"
 #include "base/spec.h"
 #include "optim/optim.h"
 
-enum { MAX_PARAMS = 2 };
+/* The first parameters of every row; a row's own follow. */
+enum { WARMUP, WARMUP_STEPS, OWN, MAX_PARAMS = OWN + 4 };
 
-struct lk_schedule {
-    double (*lr)(const lk_schedule *schedule, double base_lr, size_t epoch);
-    double values[MAX_PARAMS];
-};
+#define WARMUP_PARAMS [WARMUP] = {"warmup", 0, 0, 1e9, true}, [WARMUP_STEPS] = {"warmup_steps", 0, 0, 1e15, true}
 
 typedef struct row {
     lk_optim_info info;
-    double (*lr)(const lk_schedule *schedule, double base_lr, size_t epoch);
+    /* The rate at a place after the warm-up. */
+    double (*lr)(const lk_schedule *schedule, double base_lr, lk_schedule_at at);
+    /* Optional: refuses what does not fit the run, of which `at` gives the length. */
+    lk_status (*check)(const lk_schedule *schedule, double base_lr, lk_schedule_at at);
     lk_spec_param params[MAX_PARAMS];
+    lk_spec_list list;
 } row;
 
-static double constant_lr(const lk_schedule *schedule, double base_lr, size_t epoch)
+struct lk_schedule {
+    const row *row;
+    double values[MAX_PARAMS]; /* in the order of row->params */
+    lk_spec_list list;
+};
+
+static const char option[] = "--schedule";
+
+static size_t warmup_steps(const lk_schedule *schedule, lk_schedule_at at)
 {
-    (void)schedule, (void)epoch;
+    return (size_t)schedule->values[WARMUP] * at.batches + (size_t)schedule->values[WARMUP_STEPS];
+}
+
+static double constant_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
+{
+    (void)schedule, (void)at;
     return base_lr;
 }
 
-enum { STEP_SIZE, STEP_GAMMA };
-
-/* One product after the other, as PyTorch's StepLR rounds them. */
-static double step_lr(const lk_schedule *schedule, double base_lr, size_t epoch)
+/* One product after the other, as PyTorch's schedulers round them. */
+static double times(double lr, double gamma, size_t count)
 {
-    double lr = base_lr;
-    for (size_t i = epoch / (size_t)schedule->values[STEP_SIZE]; i > 0 && lr != 0; i--)
-        lr *= schedule->values[STEP_GAMMA];
+    for (; count > 0 && lr != 0; count--)
+        lr *= gamma;
     return lr;
 }
 
+enum { STEP_SIZE = OWN, STEP_GAMMA };
+
+static double step_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
+{
+    return times(base_lr, schedule->values[STEP_GAMMA], at.epoch / (size_t)schedule->values[STEP_SIZE]);
+}
+
+enum { GAMMA = OWN };
+
+static double multistep_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
+{
+    size_t passed = 0;
+    while (passed < schedule->list.count && schedule->list.values[passed] <= (double)at.epoch)
+        passed++;
+    return times(base_lr, schedule->values[GAMMA], passed);
+}
+
+static double exponential_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
+{
+    return times(base_lr, schedule->values[GAMMA], at.epoch);
+}
+
+/* Cosine and gaussian fall over the rest of the run. */
+enum { FALL_MIN = OWN, FALL_EPOCHS, FALL_BY_STEP, FALL_SIGMA };
+
+#define FALL_PARAMS                                                                      \
+    [FALL_MIN] = {"min", 0, 0, 1e9, false}, [FALL_EPOCHS] = {"epochs", 0, 0, 1e9, true}, \
+    [FALL_BY_STEP] = {"by_step", 0, 0, 1, true}
+
+/* Steps of the run after which the rate has fallen. */
+static size_t fall_end(const lk_schedule *schedule, lk_schedule_at at)
+{
+    double epochs = schedule->values[FALL_EPOCHS];
+    return (epochs != 0 ? (size_t)epochs : at.epochs) * at.batches;
+}
+
+/* The part of the fall that lies behind, in [0,1]. */
+static double fallen(const lk_schedule *schedule, lk_schedule_at at)
+{
+    size_t now = at.epoch * at.batches + (schedule->values[FALL_BY_STEP] != 0 ? at.batch : 0);
+    size_t begin = warmup_steps(schedule, at), end = fall_end(schedule, at);
+    if (now <= begin)
+        return 0;
+    return now < end ? (double)(now - begin) / (double)(end - begin) : 1;
+}
+
+static double fall_to(const lk_schedule *schedule, double base_lr, double height)
+{
+    double min = schedule->values[FALL_MIN];
+    return min + (base_lr - min) * height;
+}
+
+/* (1 + cos(pi x)) / 2 is the square of cos(pi x / 2), which cancels nothing. */
+static double cosine_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
+{
+    double root = lk__cospi64(fallen(schedule, at) / 2);
+    return fall_to(schedule, base_lr, root * root);
+}
+
+static double gaussian_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
+{
+    double deviations = fallen(schedule, at) / schedule->values[FALL_SIGMA];
+    return fall_to(schedule, base_lr, lk__exp64(-0.5 * deviations * deviations));
+}
+
+static lk_status check_fall(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
+{
+    const char *name = schedule->row->info.name;
+    double min = schedule->values[FALL_MIN];
+    if (min > base_lr)
+        return lk__fail(LK_STATUS_USAGE, "%s %s: min=%.10g is above the learning rate %.10g that it falls from (--lr)",
+                        option, name, min, base_lr);
+    if (schedule->values[FALL_EPOCHS] != 0 && fall_end(schedule, at) <= warmup_steps(schedule, at))
+        return lk__fail(LK_STATUS_USAGE,
+                        "%s %s: epochs=%.10g leaves nothing after the warm-up of %zu steps; it counts from the run's "
+                        "beginning, %zu steps an epoch",
+                        option, name, schedule->values[FALL_EPOCHS], warmup_steps(schedule, at), at.batches);
+    return LK_OK;
+}
+
 static const row schedules[] = {
-    {.info = {.name = "constant", .summary = "the learning rate stays"}, .lr = constant_lr},
+    {.info = {.name = "constant",
+              .summary = "the learning rate stays; all of these take warmup=EPOCHS or warmup_steps=STEPS"},
+     .lr = constant_lr,
+     .params = {WARMUP_PARAMS}},
     {.info = {.name = "step", .summary = "size=1,gamma=0.7: times gamma after every `size` epochs"},
      .lr = step_lr,
-     .params = {[STEP_SIZE] = {"size", 1, 1, 1e9, true}, [STEP_GAMMA] = {"gamma", 0.7, 0, 1e3, false}}},
+     .params = {WARMUP_PARAMS, [STEP_SIZE] = {"size", 1, 1, 1e9, true}, [STEP_GAMMA] = {"gamma", 0.7, 0, 1e3, false}}},
+    {.info = {.name = "multistep", .summary = "milestones=30/60/90,gamma=0.1: times gamma after each of these epochs"},
+     .lr = multistep_lr,
+     .params = {WARMUP_PARAMS, [GAMMA] = {"gamma", 0.1, 0, 1e3, false}},
+     .list = {.name = "milestones", .min = 1, .max = 1e9, .whole = true, .count = 3, .values = {30, 60, 90}}},
+    {.info = {.name = "exponential", .summary = "gamma=0.95: times gamma after every epoch"},
+     .lr = exponential_lr,
+     .params = {WARMUP_PARAMS, [GAMMA] = {"gamma", 0.95, 0, 1e3, false}}},
+    {.info = {.name = "cosine",
+              .summary = "min=0,epochs=0,by_step=0: down half a cosine to min, by the end of the run or of `epochs`"},
+     .lr = cosine_lr,
+     .check = check_fall,
+     .params = {WARMUP_PARAMS, FALL_PARAMS}},
+    {.info = {.name = "gaussian",
+              .summary =
+                  "sigma=0.3,min=0,epochs=0,by_step=0: towards min by exp(-x^2 / 2 sigma^2), x the part of the run"},
+     .lr = gaussian_lr,
+     .check = check_fall,
+     .params = {WARMUP_PARAMS, FALL_PARAMS, [FALL_SIGMA] = {"sigma", 0.3, 1e-3, 1e3, false}}},
 };
 
 enum { SCHEDULES = sizeof schedules / sizeof *schedules };
-
-static const char option[] = "--schedule";
 
 const lk_optim_info *lk__schedule_list(size_t index)
 {
@@ -62,13 +178,15 @@ static const lk_names names = {.what = option, .kind = "schedule", .next = sched
 lk_status lk__schedule_create(const char *spec, lk_schedule **out)
 {
     size_t found = 0;
-    double values[MAX_PARAMS] = {0};
     LK_TRY(lk__spec_find(spec, &names, &found));
-    LK_TRY(lk__spec_values(spec, option, schedules[found].params, MAX_PARAMS, values));
+    lk_schedule read = {.row = &schedules[found], .list = schedules[found].list};
+    LK_TRY(lk__spec_values_list(spec, option, read.row->params, MAX_PARAMS, read.values, &read.list));
+    if (read.values[WARMUP] != 0 && read.values[WARMUP_STEPS] != 0)
+        return lk__fail(LK_STATUS_USAGE, "%s: warmup=%.10g counts epochs, warmup_steps=%.10g steps; give one of them",
+                        option, read.values[WARMUP], read.values[WARMUP_STEPS]);
     lk_schedule *schedule;
     LK_TRY(LK_ALLOC(1, "schedule", &schedule));
-    schedule->lr = schedules[found].lr;
-    memcpy(schedule->values, values, sizeof values);
+    *schedule = read;
     *out = schedule;
     return LK_OK;
 }
@@ -78,7 +196,28 @@ void lk__schedule_destroy(lk_schedule *schedule)
     lk__free(schedule);
 }
 
-double lk__schedule_lr(const lk_schedule *schedule, double base_lr, size_t epoch)
+lk_status lk__schedule_check(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
 {
-    return schedule->lr(schedule, base_lr, epoch);
+    double epochs = schedule->values[WARMUP], steps = schedule->values[WARMUP_STEPS];
+    if (epochs > (double)at.epochs)
+        return lk__fail(LK_STATUS_USAGE,
+                        "%s: the warm-up of %.10g epochs is longer than the run of %zu; lower warmup or raise --epochs",
+                        option, epochs, at.epochs);
+    if (steps > (double)(at.epochs * at.batches))
+        return lk__fail(LK_STATUS_USAGE,
+                        "%s: the warm-up of %.10g steps is longer than the run of %zu (%zu epochs of %zu); lower "
+                        "warmup_steps or raise --epochs",
+                        option, steps, at.epochs * at.batches, at.epochs, at.batches);
+    return schedule->row->check ? schedule->row->check(schedule, base_lr, at) : LK_OK;
+}
+
+double lk__schedule_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
+{
+    double epochs = schedule->values[WARMUP], steps = schedule->values[WARMUP_STEPS];
+    size_t step = at.epoch * at.batches + at.batch;
+    if ((double)at.epoch < epochs)
+        return base_lr * ((double)(at.epoch + 1) / epochs);
+    if ((double)step < steps)
+        return base_lr * ((double)(step + 1) / steps);
+    return schedule->row->lr(schedule, base_lr, at);
 }

@@ -22,6 +22,9 @@ static lk_status check_opts(const lk_engine_opts *opts)
         return lk__fail(LK_STATUS_USAGE, "--shards %d is not in 1 to %d", opts->shards, LK_MAX_SHARDS);
     if (opts->bn != LK_BN_BATCH && opts->bn != LK_BN_SHARD)
         return lk__fail(LK_STATUS_USAGE, "there is no BatchNorm mode %d", (int)opts->bn);
+    if (!(opts->label_smoothing >= 0 && opts->label_smoothing < 1))
+        return lk__fail(LK_STATUS_USAGE, "--label-smoothing %g must be a part, from 0 to below 1",
+                        opts->label_smoothing);
     if (!isfinite(opts->clip_norm) || opts->clip_norm < 0)
         return lk__fail(LK_STATUS_USAGE, "--clip-norm %g must be a number not below 0", opts->clip_norm);
     return LK_OK;
@@ -62,20 +65,22 @@ static const char *number_text(double value, char text[NUMBER_TEXT])
 static lk_status agree_options(lk_engine *engine)
 {
     const lk_engine_opts *opts = &engine->opts;
-    char lines[LK_AGREED_TEXT], lr[NUMBER_TEXT], clip[NUMBER_TEXT], bucket[NUMBER_TEXT], micro[NUMBER_TEXT];
+    char lines[LK_AGREED_TEXT], lr[NUMBER_TEXT], clip[NUMBER_TEXT], smoothing[NUMBER_TEXT];
+    char bucket[NUMBER_TEXT], micro[NUMBER_TEXT];
     if (!opts->group || lk_group_size(opts->group) == 1)
         return LK_OK;
     snprintf(
         lines, sizeof lines,
         "a model of %d layers with %zu parameters (hash %016llx)\n--batch-size %zu\n--shards %d\n--seed "
         "%llu\n--optimizer "
-        "%.200s\n--lr %s\n--bn %s\n--clip-norm %s\n--micro-batch %s\n--bucket-mb %s\n--stages "
+        "%.200s\n--lr %s\n--bn %s\n--clip-norm %s\n--label-smoothing %s\n--micro-batch %s\n--bucket-mb %s\n--stages "
         "%.200s\n--pipelined %s\n--check-every %d\nallow_nonfinite %d\n",
         engine->graph->count, lk_graph_parameters(engine->graph), (unsigned long long)lk__graph_hash(engine->graph),
         opts->batch, opts->shards, (unsigned long long)opts->seed, opts->optimizer, number_text(opts->lr, lr),
         opts->bn == LK_BN_BATCH ? "batch" : "shard", number_text(opts->clip_norm, clip),
-        number_text((double)opts->micro_batch, micro), number_text((double)opts->bucket_bytes / (1 << 20), bucket),
-        opts->stages ? opts->stages : "1", opts->pipelined ? "on" : "off", opts->check_every, opts->allow_nonfinite);
+        number_text(opts->label_smoothing, smoothing), number_text((double)opts->micro_batch, micro),
+        number_text((double)opts->bucket_bytes / (1 << 20), bucket), opts->stages ? opts->stages : "1",
+        opts->pipelined ? "on" : "off", opts->check_every, opts->allow_nonfinite);
     return lk__agree_lines(opts->group, lines, &engine->agreed);
 }
 
@@ -180,7 +185,7 @@ static lk_status alloc_lanes(lk_engine *engine)
         lk_lane *lane = &engine->lanes[i];
         LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->ids, "sample ids", (void **)&lane->ids));
         LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->labels, "labels", (void **)&lane->labels));
-        LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->correct, "results", (void **)&lane->correct));
+        LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->place, "results", (void **)&lane->place));
         LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->loss, "losses", (void **)&lane->loss));
     }
     return LK_OK;
@@ -248,7 +253,7 @@ static void destroy_lanes(lk_engine *engine)
     const lk_device_type *type = engine->dev->type;
     for (int i = 0; engine->lanes && i < engine->lane_count; i++) {
         type->free(engine->dev, engine->lanes[i].loss);
-        type->free(engine->dev, engine->lanes[i].correct);
+        type->free(engine->dev, engine->lanes[i].place);
         type->free(engine->dev, engine->lanes[i].labels);
         type->free(engine->dev, engine->lanes[i].ids);
     }
@@ -259,7 +264,7 @@ void lk_engine_destroy(lk_engine *engine)
 {
     if (!engine)
         return;
-    lk__free(engine->correct);
+    lk__free(engine->place);
     lk__free(engine->loss);
     lk__free(engine->leaves);
     /* First the groups: other ranks may be reading what this one lends them. */

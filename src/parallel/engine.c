@@ -68,12 +68,12 @@ static lk_status ensure_results(lk_engine *engine, size_t n)
     if (n <= engine->results)
         return LK_OK;
     lk__free(engine->loss);
-    lk__free(engine->correct);
+    lk__free(engine->place);
     engine->loss = NULL;
-    engine->correct = NULL;
+    engine->place = NULL;
     engine->results = 0;
     LK_TRY(LK_ALLOC(n, "losses", &engine->loss));
-    LK_TRY(LK_ALLOC(n, "results", &engine->correct));
+    LK_TRY(LK_ALLOC(n, "results", &engine->place));
     engine->results = n;
     return LK_OK;
 }

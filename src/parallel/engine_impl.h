@@ -10,11 +10,14 @@
 #include "parallel/grid.h"
 #include "parallel/waves.h"
 
+/* Numbers that a leaf of the metrics' tree has: loss, correct, top5. */
+enum { LK_METRIC_SUMS = 3 };
+
 /* What a wave needs beside the plan's memory, from its forward to its backward. */
 typedef struct lk_lane {
     /* Device, (capacity). */
     uint32_t *ids;
-    int32_t *labels, *correct;
+    int32_t *labels, *place;
     float *loss;
     /* To the next stage and to the one before. */
     lk_request *sent_value, *sent_grad;
@@ -48,11 +51,11 @@ struct lk_engine {
     bool doubtful; /* some rank has gradients so large that their sum may not be finite */
 
     /* Of the step or evaluation at hand; host. */
-    float *loss;         /* (samples of this rank) */
-    int32_t *correct;    /* the same */
-    size_t results;      /* room in both */
-    double (*leaves)[2]; /* (shards of this rank) sums of loss and of correct */
-    lk_metrics own;      /* of this rank's samples in the last step */
+    float *loss;                      /* (samples of this rank) */
+    int32_t *place;                   /* the same: of labels among the classes by score */
+    size_t results;                   /* room in both */
+    double (*leaves)[LK_METRIC_SUMS]; /* (shards of this rank) */
+    lk_metrics own;                   /* of this rank's samples in the last step */
     lk_waits waits;
 };
 
@@ -62,7 +65,7 @@ lk_status lk__engine_tell(const lk_engine *engine, lk_status status) LK_CHECKED;
 /* Whether every rank has the failure of the engine's last call. */
 bool lk__engine_agreed(const lk_engine *engine);
 
-/* passes.c: forward and backward of all waves; fills loss and correct, and starts buckets
+/* passes.c: forward and backward of all waves; fills loss and place, and starts buckets
  * as they become final. */
 lk_status lk__run_passes(lk_engine *engine, const lk_part *part) LK_CHECKED;
 /* The gradients of shard s of this replica alone, in slot 0; all its stages do
@@ -83,7 +86,7 @@ static inline bool lk__has_losses(const lk_engine *engine)
     return engine->grid.stage == engine->grid.stages - 1;
 }
 
-/* metrics.c: fills leaves from loss and correct, which are of this rank's samples in a batch
+/* metrics.c: fills leaves from loss and place, which are of this rank's samples in a batch
  * of `total`; returns the metrics of those. */
 lk_metrics lk__metrics_leaves(lk_engine *engine, size_t total);
 /* Together: the metrics of all `total` samples. */

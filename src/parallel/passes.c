@@ -63,7 +63,7 @@ static lk_status load_wave(lk_engine *engine, const lk_part *part, size_t begin,
     wave->ids = lane->ids;
     wave->labels = lane->labels;
     wave->loss = lane->loss;
-    wave->correct = lane->correct;
+    wave->place = lane->place;
     return LK_OK;
 }
 
@@ -77,7 +77,7 @@ static lk_status forward(lk_engine *engine, const lk_part *part, size_t begin, l
         return send(engine, lk__plan_output(engine->plan, wave->lane), wave->n, engine->grid.stage + 1,
                     &lane->sent_value);
     LK_TRY(dev->type->download(dev, lane->loss, wave->n * sizeof *lane->loss, engine->loss + begin));
-    return dev->type->download(dev, lane->correct, wave->n * sizeof *lane->correct, engine->correct + begin);
+    return dev->type->download(dev, lane->place, wave->n * sizeof *lane->place, engine->place + begin);
 }
 
 static lk_status backward(lk_engine *engine, const lk_wave *wave)
@@ -98,6 +98,7 @@ static void describe_step(const lk_engine *engine, const lk_part *part, lk_wave 
     wave->train = true;
     wave->bn = engine->opts.bn;
     wave->seed = engine->opts.seed;
+    wave->smoothing = (float)engine->opts.label_smoothing;
     wave->step = (uint32_t)lk__optim_steps(engine->optim);
     wave->grad_scale = 1.0f / (float)part->total;
     wave->step_rows = part->total;

@@ -27,6 +27,7 @@ typedef struct lk_device lk_device;
 
 typedef struct lk_conv2d_desc {
     size_t kernel, stride, pad;
+    size_t groups; /* divides the channels of both sides */
 } lk_conv2d_desc;
 
 typedef struct lk_pool2d_desc {
@@ -45,7 +46,15 @@ typedef struct lk_dropout_desc {
     uint32_t layer;
     uint32_t step;
     const uint32_t *ids; /* (n) sample ids, device memory */
+    bool channels;       /* a draw is for a whole channel, which is its element */
 } lk_dropout_desc;
+
+/* What a loss compares scores with: the label, of weight 1 - smoothing, and all
+ * classes alike, of weight smoothing / classes each. */
+typedef struct lk_loss_desc {
+    const int32_t *labels; /* (n), device memory */
+    float smoothing;       /* in [0,1) */
+} lk_loss_desc;
 
 /* Mean and 1/sqrt(variance + eps) per channel, in one group for all samples or
  * in one group a shard. */
@@ -68,6 +77,7 @@ typedef struct lk_adam {
     float step_size;       /* lr / (1 - beta1^t) */
     float root_correction; /* sqrt(1 - beta2^t) */
     float eps, weight_decay;
+    float shrink; /* what the parameter is multiplied by first: 1, or AdamW's 1 - lr * decay */
 } lk_adam;
 
 typedef struct lk_adadelta {
@@ -75,7 +85,7 @@ typedef struct lk_adadelta {
 } lk_adadelta;
 
 typedef struct lk_kernels {
-    /* conv2d: w is (o, i, kh, kw) row-major as in PyTorch. y = conv(x, w) + b,
+    /* conv2d: w is (o, i / groups, kh, kw) row-major as in PyTorch. y = conv(x, w) + b,
      * then max(y, 0) if relu; b may be NULL. */
     size_t (*conv2d_scratch)(lk_device *dev, const lk_conv2d_desc *conv, lk_shape x, lk_shape y);
     void (*conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const float *w,
@@ -136,11 +146,18 @@ typedef struct lk_kernels {
     void (*relu_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     /* dx = y > 0 ? dy : 0; dx may be dy. */
     void (*relu_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx);
+    /* y = x < 6 ? max(x, 0) : 6; y may be x. */
+    void (*relu6_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
+    /* dx = 0 < y < 6 ? dy : 0; dx may be dy. */
+    void (*relu6_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx);
     /* y = a + b, then max(y, 0) if relu; y may be a or b. */
     void (*add)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, bool relu, lk_tensor *y);
     void (*copy)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
+    /* The first channels of x; where y has more, the rest are 0. */
+    void (*fit_channels)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     /* y = x / (1 - p) or 0, by the logical (c, h, w) element index of each
-     * sample; the gradient is the same function. In place allowed. */
+     * sample, or by its channel; the gradient is the same function. In place
+     * allowed. */
     void (*dropout)(lk_device *dev, const lk_dropout_desc *dropout, const lk_tensor *x, lk_tensor *y);
     /* (n, h, w, c) to (n, c*h*w) in c, h, w order, and back. */
     void (*flatten_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
@@ -154,20 +171,25 @@ typedef struct lk_kernels {
                             uint8_t *index);
     void (*maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *dy, const uint8_t *index,
                                lk_tensor *dx);
+    /* Means over windows, as many as y has; padding counts as zeros, what lies
+     * beyond it does not count. */
+    void (*avgpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *x, lk_tensor *y);
+    void (*avgpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *dy, lk_tensor *dx);
     void (*global_avgpool_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     void (*global_avgpool_grad_input)(lk_device *dev, const lk_tensor *dy, lk_tensor *dx);
 
     void (*log_softmax_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     /* y is the forward result. */
     void (*log_softmax_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx);
-    /* x (n, classes): log-probabilities for nll, scores for cross_entropy.
-     * loss (n) and correct (n, 0 or 1) are per sample. */
-    void (*nll_forward)(lk_device *dev, const lk_tensor *x, const int32_t *labels, float *loss, int32_t *correct);
+    /* x (n, classes): log-probabilities for nll, scores for cross_entropy. Per
+     * sample: its loss, and the place of its label among the classes, 0 for the
+     * largest score; of equals the first comes first. */
+    void (*nll_forward)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place);
     /* dx = scale * d(loss)/dx, per sample. */
-    void (*nll_grad_input)(lk_device *dev, const lk_tensor *x, const int32_t *labels, float scale, lk_tensor *dx);
-    void (*cross_entropy_forward)(lk_device *dev, const lk_tensor *x, const int32_t *labels, float *loss,
-                                  int32_t *correct);
-    void (*cross_entropy_grad_input)(lk_device *dev, const lk_tensor *x, const int32_t *labels, float scale,
+    void (*nll_grad_input)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float scale, lk_tensor *dx);
+    void (*cross_entropy_forward)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss,
+                                  int32_t *place);
+    void (*cross_entropy_grad_input)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float scale,
                                      lk_tensor *dx);
 
     /* PyTorch's update rules over count elements; state arrays are updated in

@@ -76,6 +76,8 @@ lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed)
     else
         add(&lines, "--init-from nothing\n");
     add(&lines, "--augment %s\n--schedule %s\n", opts->augment, opts->schedule);
+    if (shared->test)
+        add(&lines, "--test-augment %s\n", shared->test_augment);
     add(&lines, "--save-model for %s\n", who_saves(opts));
     return lk__agree_lines(rank->group, lines.at, agreed);
 }

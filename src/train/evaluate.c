@@ -7,13 +7,14 @@
 /* Samples in memory at once where opts leave it open. */
 enum { WAVE = 64 };
 
-lk_status lk__test_loader(const lk_train_opts *opts, const lk_dataset *data, lk_share share, lk_loader **out)
+lk_status lk__test_loader(const lk_train_opts *opts, const lk_dataset *data, const char *augment, lk_share share,
+                          lk_loader **out)
 {
     lk_loader_opts loader = {
         .batch = lk__min_size(opts->test_batch, lk_dataset_get_info(data)->count),
         .seed = opts->seed,
         .workers = opts->workers,
-        .augment = "none",
+        .augment = augment,
         .share = share,
     };
     return lk_loader_create(data, &loader, out);
@@ -35,6 +36,7 @@ lk_status lk__evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_
         *own = true;
         total.count += part.count;
         total.correct += part.correct;
+        total.top5 += part.top5;
         total.loss += part.loss * (double)part.count;
     }
     if (total.count)
@@ -66,7 +68,7 @@ destroy_engine:
     return status;
 }
 
-lk_status lk__evaluate(const lk_train_opts *opts, lk_split split, lk_metrics *out)
+lk_status lk__evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *classes)
 {
     lk_state *state = NULL;
     lk_dataset *data = NULL;
@@ -74,14 +76,17 @@ lk_status lk__evaluate(const lk_train_opts *opts, lk_split split, lk_metrics *ou
     lk_engine *engine = NULL;
     lk_loader *loader = NULL;
     lk_metrics metrics = {0};
+    lk_sample_shape shape;
     bool own;
     lk_status status;
     LK_TRY_GOTO(lk_state_load(opts->init_from, &state), release);
-    LK_TRY_GOTO(lk_dataset_open(opts->data, opts->data_dir, split, &data), release);
-    LK_TRY_GOTO(lk__build_model(opts, data, &graph), release);
+    LK_TRY_GOTO(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TEST, &data), release);
+    LK_TRY_GOTO(lk_augmented_shape(data, opts->test_augment, &shape), release);
+    LK_TRY_GOTO(lk__build_model(opts, data, shape, &graph), release);
     LK_TRY_GOTO(load_engine(opts, graph, state, &engine), release);
-    LK_TRY_GOTO(lk__test_loader(opts, data, (lk_share){0}, &loader), release);
+    LK_TRY_GOTO(lk__test_loader(opts, data, opts->test_augment, (lk_share){0}, &loader), release);
     LK_TRY_GOTO(lk__evaluate_batches(engine, loader, opts->dry_run ? 1 : 0, &metrics, &own), release);
+    *classes = lk_dataset_get_info(data)->classes;
     if (isfinite(metrics.loss))
         *out = metrics;
     else

@@ -29,6 +29,7 @@ typedef struct train_run {
     double earlier_epochs; /* seconds of training steps */
     double epoch_loss;     /* sum over the epoch's samples */
     size_t epoch_samples;
+    lk_metrics running; /* of this rank's samples in this epoch; loss is a sum */
 } train_run;
 
 /* A failure that the others have no part in must not let them wait. */
@@ -110,6 +111,7 @@ static lk_status create_engine(train_run *run)
         .lr = opts->lr,
         .seed = opts->seed,
         .clip_norm = opts->clip_norm,
+        .label_smoothing = opts->label_smoothing,
         .group = run->rank->group,
         .bucket_bytes = opts->bucket_bytes,
         .stages = opts->stages,
@@ -154,6 +156,12 @@ static void count_steps(train_run *run)
         run->total_steps = lk__min_size(run->total_steps, 1);
 }
 
+static lk_schedule_at schedule_at(const train_run *run, size_t epoch, size_t batch)
+{
+    return (lk_schedule_at){
+        .epoch = epoch, .epochs = run->opts->epochs, .batch = batch, .batches = lk_loader_batches(run->loader)};
+}
+
 static lk_status run_open(train_run *run)
 {
     const lk_train_opts *opts = run->opts;
@@ -166,6 +174,7 @@ static lk_status run_open(train_run *run)
     LK_TRY(together(run, create_engine(run)));
     LK_TRY(load_initial(run));
     LK_TRY(alone(run, create_loader(run)));
+    LK_TRY(alike(run, lk__schedule_check(run->shared->schedule, run->base_lr, schedule_at(run, 0, 0))));
     count_steps(run);
     run->place.layout = lk_engine_layout(run->engine);
     run->place.share = lk_engine_share(run->engine);
@@ -198,6 +207,13 @@ static void tell_start(const train_run *run)
     run->events->start(run->events->arg, &start);
 }
 
+static lk_metrics running_mean(const train_run *run)
+{
+    lk_metrics mean = run->running;
+    mean.loss = mean.count ? mean.loss / (double)mean.count : 0;
+    return mean;
+}
+
 static void tell_step(const train_run *run, size_t epoch, size_t index, const lk_metrics *metrics)
 {
     if (!run->events->step)
@@ -210,6 +226,7 @@ static void tell_step(const train_run *run, size_t epoch, size_t index, const lk
         .step = run->result.steps,
         .metrics = *metrics,
         .own = lk_engine_own_metrics(run->engine),
+        .running = running_mean(run),
         .lr = lk_engine_lr(run->engine),
         .samples = run->result.samples,
         .seconds = now - run->began,
@@ -222,11 +239,17 @@ static void tell_step(const train_run *run, size_t epoch, size_t index, const lk
 static lk_status train_batch(train_run *run, size_t epoch, size_t index, const lk_batch *batch)
 {
     lk_metrics metrics;
+    lk_engine_set_lr(run->engine, lk__schedule_lr(run->shared->schedule, run->base_lr, schedule_at(run, epoch, index)));
     LK_TRY(together(run, lk_engine_step(run->engine, batch, &metrics)));
     run->result.steps++;
     run->result.samples += metrics.count;
     run->epoch_samples += metrics.count;
     run->epoch_loss += metrics.loss * (double)metrics.count;
+    lk_metrics own = lk_engine_own_metrics(run->engine);
+    run->running.count += own.count;
+    run->running.correct += own.correct;
+    run->running.top5 += own.top5;
+    run->running.loss += own.loss * (double)own.count;
     run->result.train_seconds = run->earlier_epochs + (lk__clock() - run->epoch_began);
     tell_step(run, epoch, index, &metrics);
     return LK_OK;
@@ -238,7 +261,7 @@ static lk_status train_epoch(train_run *run, size_t epoch)
     run->epoch_began = lk__clock();
     run->epoch_loss = 0;
     run->epoch_samples = 0;
-    lk_engine_set_lr(run->engine, lk__schedule_lr(run->shared->schedule, run->base_lr, epoch));
+    run->running = (lk_metrics){0};
     LK_TRY(alone(run, lk_loader_start(run->loader, epoch, 0)));
     for (size_t index = 0; run->result.steps < run->total_steps; index++) {
         const lk_batch *batch;
@@ -261,7 +284,8 @@ static lk_status evaluate(train_run *run)
 {
     bool own = true;
     if (!run->test_loader)
-        LK_TRY(alone(run, lk__test_loader(run->opts, run->shared->test, run->place.share, &run->test_loader)));
+        LK_TRY(alone(run, lk__test_loader(run->opts, run->shared->test, run->shared->test_augment, run->place.share,
+                                          &run->test_loader)));
     lk_status status =
         lk__evaluate_batches(run->engine, run->test_loader, run->opts->dry_run ? 1 : 0, &run->result.test, &own);
     return own ? alone(run, status) : together(run, status);

@@ -1,5 +1,8 @@
 /* open.c - what a run needs before it can begin: its data, the model that fits
  * them, its first weights, and a place for the last ones. */
+#include <stdio.h>
+#include <string.h>
+
 #include "base/mem.h"
 #include "train/parts.h"
 #include "train/start.h"
@@ -26,6 +29,29 @@ static lk_status open_splits(const lk_train_opts *opts, lk_train_shared *shared)
     return check_splits(shared->train, shared->test);
 }
 
+/* Test samples must come out as training samples do, of this shape. */
+static lk_status choose_test_augment(const lk_train_opts *opts, lk_sample_shape shape, lk_train_shared *shared)
+{
+    lk_sample_shape test;
+    if (!shared->test)
+        return LK_OK;
+    if (!opts->test_augment || strcmp(opts->test_augment, "auto") == 0)
+        LK_TRY(lk__test_augment(shared->test, shape, shared->test_augment));
+    else if (strlen(opts->test_augment) < sizeof shared->test_augment)
+        snprintf(shared->test_augment, sizeof shared->test_augment, "%s", opts->test_augment);
+    else
+        return lk__fail(LK_STATUS_USAGE, "--test-augment is longer than %d characters", LK_AUGMENT_TEXT - 1);
+    LK_TRY(lk_augmented_shape(shared->test, shared->test_augment, &test));
+    if (test.channels == shape.channels && test.height == shape.height && test.width == shape.width)
+        return LK_OK;
+    return lk__fail(LK_STATUS_MISMATCH,
+                    "%s: training images come out as %zux%zux%zu (--augment %s), test images as %zux%zux%zu "
+                    "(--test-augment %s); they must be alike",
+                    lk_dataset_get_info(shared->test)->name, shape.channels, shape.height, shape.width,
+                    opts->augment ? opts->augment : "auto", test.channels, test.height, test.width,
+                    shared->test_augment);
+}
+
 static lk_status check_saving(const lk_train_opts *opts, int rank)
 {
     char path[sizeof((lk_train_result *)NULL)->saved];
@@ -38,6 +64,7 @@ static lk_status check_saving(const lk_train_opts *opts, int rank)
 static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared)
 {
     const lk_train_opts *opts = ranks->opts;
+    lk_sample_shape shape;
     /* What needs no data comes first: the sooner a mistake is told, the better. */
     for (int i = 0; i < ranks->count; i++)
         LK_TRY(check_saving(opts, ranks->first + i));
@@ -47,7 +74,9 @@ static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared
         LK_TRY(lk__check_finite(shared->initial, opts->init_from));
     }
     LK_TRY(open_splits(opts, shared));
-    LK_TRY(lk__build_model(opts, shared->train, &shared->graph));
+    LK_TRY(lk_augmented_shape(shared->train, opts->augment, &shape));
+    LK_TRY(choose_test_augment(opts, shape, shared));
+    LK_TRY(lk__build_model(opts, shared->train, shape, &shared->graph));
     return lk__train_cuts(shared->graph, opts->stages, &shared->cuts);
 }
 
@@ -75,21 +104,29 @@ void lk__shared_close(lk_train_shared *shared)
 
 lk_status lk__check_readable(const lk_dataset *data)
 {
-    const lk_dataset_info *info = lk_dataset_get_info(data);
-    uint8_t *pixels;
+    lk_image image = {0};
     int32_t label;
-    LK_TRY(LK_ALLOC(info->channels * info->height * info->width, "an image", &pixels));
-    lk_status status = lk_dataset_get(data, 0, pixels, &label);
-    lk__free(pixels);
+    lk_status status = lk__dataset_load(data, 0, &image, &label);
+    lk__image_fini(&image);
     return status;
 }
 
-lk_status lk__build_model(const lk_train_opts *opts, const lk_dataset *data, lk_graph **out)
+lk_status lk__build_model(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape, lk_graph **out)
 {
-    const lk_dataset_info *info = lk_dataset_get_info(data);
-    lk_model_shape shape = {
-        .channels = info->channels, .height = info->height, .width = info->width, .classes = info->classes};
-    return lk_model_build(opts->model, shape, out);
+    lk_model_shape model = {.channels = shape.channels,
+                            .height = shape.height,
+                            .width = shape.width,
+                            .classes = lk_dataset_get_info(data)->classes};
+    lk_graph *graph;
+    LK_TRY(lk_model_build(opts->model, model, &graph));
+    if (opts->init)
+        lk_init_all(graph, opts->init);
+    lk_status status = lk_graph_check(graph);
+    if (status == LK_OK)
+        *out = graph;
+    else
+        lk_graph_destroy(graph);
+    return status;
 }
 
 lk_status lk__init_engine(lk_engine *engine, const lk_state *state, const char *path)

@@ -2,6 +2,7 @@
 #ifndef LK_TRAIN_PARTS_H
 #define LK_TRAIN_PARTS_H
 
+#include "data/dataset.h"
 #include "optim/optim.h"
 #include "train/train.h"
 
@@ -9,7 +10,8 @@
 typedef struct lk_train_shared {
     lk_state *initial; /* of init_from, or NULL */
     lk_schedule *schedule;
-    lk_dataset *train, *test; /* test is NULL with no_test */
+    lk_dataset *train, *test;           /* test is NULL with no_test */
+    char test_augment[LK_AUGMENT_TEXT]; /* what brings test samples to the model's shape */
     lk_graph *graph;
     char (*cuts)[LK_LAYER_TEXT]; /* as in lk_train_start, or NULL */
 } lk_train_shared;
@@ -39,15 +41,16 @@ lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed) LK_CHECKED;
 /* Waits until data can be read, and reports what is wrong with its files. */
 lk_status lk__check_readable(const lk_dataset *data) LK_CHECKED;
 
-/* The model of opts for samples like those of data. */
-lk_status lk__build_model(const lk_train_opts *opts, const lk_dataset *data, lk_graph **out) LK_CHECKED;
+/* The model of opts for the classes of data and samples of this shape. */
+lk_status lk__build_model(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
+                          lk_graph **out) LK_CHECKED;
 
 /* Gives the engine a state that was read from path. */
 lk_status lk__init_engine(lk_engine *engine, const lk_state *state, const char *path) LK_CHECKED;
 
-/* A loader in the data set's order, without augmentation, each sample once; share
- * is what this rank loads of each batch. */
-lk_status lk__test_loader(const lk_train_opts *opts, const lk_dataset *data, lk_share share,
+/* A loader in the data set's order, each sample once; share is what this rank
+ * loads of each batch. */
+lk_status lk__test_loader(const lk_train_opts *opts, const lk_dataset *data, const char *augment, lk_share share,
                           lk_loader **out) LK_CHECKED;
 
 /* Metrics over the first max_batches batches of loader, 0 for all. *own tells

@@ -83,9 +83,6 @@ static lk_status check_folder(const char *path)
 lk_status lk__save_check(const char *path)
 {
     struct stat info;
-    if (ends_with(path, ".pt") || ends_with(path, ".pth"))
-        return lk__fail(LK_STATUS_USAGE, "--save-model '%s': models are written as .safetensors; name the file so",
-                        path);
     if (ends_with(path, "/") || (stat(path, &info) == 0 && S_ISDIR(info.st_mode)))
         return lk__fail(LK_STATUS_USAGE, "--save-model '%s' is a folder; add a file name", path);
     LK_TRY(check_folder(path));

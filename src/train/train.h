@@ -16,7 +16,9 @@
 
 /* Values of the program's options; the table of options has the defaults. */
 typedef struct lk_train_opts {
-    const char *model, *data, *data_dir, *augment;
+    const char *model, *data, *data_dir;
+    const char *augment, *test_augment;          /* lists of transforms, or "auto" */
+    const char *init;                            /* NULL: the model's own, else a policy for all layers */
     size_t batch, test_batch, epochs, max_steps; /* max_steps 0: no limit */
     double lr;                                   /* 0: the optimiser's default */
     const char *optimizer, *schedule;
@@ -25,7 +27,8 @@ typedef struct lk_train_opts {
     size_t micro_batch;           /* samples of a rank in one wave; 0: its part of batch / accumulate */
     size_t accumulate;            /* waves that a step was asked to have; batch and shards are of the whole step */
     lk_bn_mode bn;
-    double clip_norm;    /* 0: never */
+    double clip_norm; /* 0: never */
+    double label_smoothing;
     size_t bucket_bytes; /* 0: the engine's default */
     int check_every;     /* steps; 0: never */
     const char *stages;  /* as in lk_engine_opts; NULL: one */
@@ -63,6 +66,7 @@ typedef struct lk_train_step {
     size_t step;        /* from 1, in the run */
     lk_metrics metrics; /* of the whole batch */
     lk_metrics own;     /* of this rank's samples; count 0 but at the last stage */
+    lk_metrics running; /* the same of all its samples in this epoch so far */
     double lr;
     size_t samples;       /* of the run, this batch included */
     double seconds;       /* since the first step began */
@@ -136,9 +140,10 @@ typedef struct lk_train_ranks {
 lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_failure *failure) LK_CHECKED;
 void lk__train_failure_fini(lk_train_failure *failure);
 
-/* Loads a model file into the named model and evaluates it on a split of the
- * data. Uses model, data, data_dir, batch, test_batch, threads, workers,
- * shards, device and init_from of opts. */
-lk_status lk__evaluate(const lk_train_opts *opts, lk_split split, lk_metrics *out) LK_CHECKED;
+/* Loads a model file into the named model and evaluates it on the test split of
+ * the data, whose number of classes is told as well. Uses model, data, data_dir,
+ * test_augment, batch, test_batch, threads, workers, shards, device and init_from
+ * of opts. */
+lk_status lk__evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *classes) LK_CHECKED;
 
 #endif

@@ -1,4 +1,4 @@
-/* test_math.c - own exp and log against libm in double. */
+/* test_math.c - own exp, log and normal numbers against libm in double. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +9,9 @@
 #include <math.h>
 
 #include "base/math.h"
+#include "base/rng.h"
+
+static const double pi = 3.14159265358979323846;
 
 /* Distance in units of the last place of the true result. */
 static double ulps(float got, double want)
@@ -72,13 +75,71 @@ static void test_log_limits(void **state)
     assert_true(isnan(lk__logf(NAN)));
 }
 
+/* Radii and turns of all sizes. */
+static void test_normal_values(void **state)
+{
+    (void)state;
+    double worst = 0;
+    for (uint32_t i = 0; i < 1u << 20; i++) {
+        uint32_t word0 = i * 2654435761u >> i % 24, word1 = i << 12;
+        double radius = sqrt(-2 * log((double)((word0 >> 8) + 1) * 0x1p-24));
+        double turn = 2 * pi * (double)(word1 >> 8) * 0x1p-24;
+        float pair[2];
+        lk__normal_pair(word0, word1, pair);
+        worst = fmax(worst, fabs((double)pair[0] - radius * cos(turn)));
+        worst = fmax(worst, fabs((double)pair[1] - radius * sin(turn)));
+    }
+    assert_true(worst < 1e-6);
+}
+
+/* Moments of n normal numbers stray by a few over sqrt(n), and so does the
+ * product of the two of a pair. */
+static void test_normal(void **state)
+{
+    (void)state;
+    enum { PAIRS = 1 << 17, N = 2 * PAIRS };
+    lk_rng rng = lk__rng(7, LK_RNG_INIT, 0, 0, 0);
+    double sum = 0, square = 0, fourth = 0, product = 0;
+    for (uint64_t i = 0; i < PAIRS; i++) {
+        float pair[2];
+        lk__normal_pair(lk__rng_u32(&rng, 2 * i), lk__rng_u32(&rng, 2 * i + 1), pair);
+        for (int k = 0; k < 2; k++) {
+            double z = (double)pair[k];
+            assert_true(fabs(z) < 5.8);
+            sum += z;
+            square += z * z;
+            fourth += z * z * z * z;
+        }
+        product += (double)pair[0] * (double)pair[1];
+    }
+    assert_true(fabs(sum / N) < 5 * sqrt(1.0 / N));
+    assert_true(fabs(square / N - 1) < 5 * sqrt(2.0 / N));
+    assert_true(fabs(fourth / N - 3) < 5 * sqrt(96.0 / N));
+    assert_true(fabs(product / PAIRS) < 5 * sqrt(1.0 / PAIRS));
+}
+
+/* The largest radius and the smallest, and which way a quarter turn goes. */
+static void test_normal_limits(void **state)
+{
+    (void)state;
+    float pair[2];
+    double want = sqrt(2 * 24 * log(2));
+    lk__normal_pair(0xffffffffu, 0, pair);
+    assert_true(pair[0] == 0.0f && pair[1] == 0.0f);
+    lk__normal_pair(0, 0, pair);
+    assert_true(ulps(pair[0], want) <= 4 && pair[1] == 0.0f);
+    lk__normal_pair(0, 0x40000000u, pair);
+    assert_true(pair[0] == 0.0f && ulps(pair[1], want) <= 4);
+    lk__normal_pair(0, 0xc0000000u, pair);
+    assert_true(pair[0] == 0.0f && ulps(-pair[1], want) <= 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp),
-        cmocka_unit_test(test_exp_limits),
-        cmocka_unit_test(test_log),
-        cmocka_unit_test(test_log_limits),
+        cmocka_unit_test(test_exp),           cmocka_unit_test(test_exp_limits),    cmocka_unit_test(test_log),
+        cmocka_unit_test(test_log_limits),    cmocka_unit_test(test_normal_values), cmocka_unit_test(test_normal),
+        cmocka_unit_test(test_normal_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

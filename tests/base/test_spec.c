@@ -104,6 +104,60 @@ static void values(void **state)
     assert_detail("known: size");
 }
 
+static const lk_spec_param list_rows[] = {{"gamma", .5, 0, 1, false}, {NULL, 0, 0, 0, false}};
+static const lk_spec_list list_default = {
+    .name = "milestones", .min = 1, .max = 100, .whole = true, .count = 2, .values = {30, 60}};
+
+static void lists(void **state)
+{
+    (void)state;
+    double gamma[2] = {0};
+    lk_spec_list list = list_default;
+    assert_int_equal(lk__spec_values_list("m", "--schedule", list_rows, 2, gamma, &list), LK_OK);
+    assert_memory_equal(&list, &list_default, sizeof list);
+    assert_int_equal(lk__spec_values_list("m:milestones=5", "--schedule", list_rows, 2, gamma, &list), LK_OK);
+    assert_true(list.count == 1 && list.values[0] == 5 && gamma[0] == .5);
+    assert_int_equal(lk__spec_values_list("m:milestones=1/2/3,gamma=1", "--schedule", list_rows, 2, gamma, &list),
+                     LK_OK);
+    assert_true(list.count == 3 && list.values[0] == 1 && list.values[2] == 3 && gamma[0] == 1);
+    assert_int_equal(lk__spec_values_list("m:milestones=1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16", "--schedule",
+                                          list_rows, 2, gamma, &list),
+                     LK_OK);
+    assert_true(list.count == LK_SPEC_MAX_LIST && list.values[15] == 16);
+    list.name = NULL;
+    assert_int_equal(lk__spec_values_list("m:gamma=.25", "--schedule", list_rows, 2, gamma, &list), LK_OK);
+    assert_true(gamma[0] == .25);
+}
+
+static void refuse_list(const char *text, const char *part)
+{
+    double gamma[2] = {0};
+    lk_spec_list list = list_default;
+    assert_int_equal(lk__spec_values_list(text, "--schedule", list_rows, 2, gamma, &list), LK_STATUS_USAGE);
+    assert_detail("--schedule");
+    assert_detail(part);
+    assert_true(gamma[0] == .5);
+    assert_memory_equal(&list, &list_default, sizeof list);
+}
+
+static void bad_lists(void **state)
+{
+    (void)state;
+    refuse_list("m:gamma=1,milestones", "'milestones' needs values, as in 'milestones=30/60'");
+    refuse_list("m:milestones=", "'' is not a number for 'milestones'");
+    refuse_list("m:milestones=30/", "'' is not a number");
+    refuse_list("m:milestones=/30", "'' is not a number");
+    refuse_list("m:milestones=3/x/5", "'x' is not a number");
+    refuse_list("m:milestones=3/4.5", "milestones=4.5 must be a whole number");
+    refuse_list("m:milestones=3/101", "milestones=101 is out of range (from 1 to 100)");
+    refuse_list("m:milestones=30/20", "the values of 'milestones' must rise, but after 30 comes 20");
+    refuse_list("m:milestones=30/30", "must rise");
+    refuse_list("m:milestones=1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16/17", "at most 16 values");
+    refuse_list("m:milestones=1,milestones=2", "given twice");
+    refuse_list("m:milestone=1", "did you mean 'milestones'? (known: gamma, milestones)");
+    refuse_list("m:gamma=1/2", "'1/2' is not a number for 'gamma'");
+}
+
 static void numbers(void **state)
 {
     (void)state;
@@ -172,8 +226,9 @@ static void finding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names),   cmocka_unit_test(params),  cmocka_unit_test(bad_params), cmocka_unit_test(values),
-        cmocka_unit_test(numbers), cmocka_unit_test(nearest), cmocka_unit_test(finding),
+        cmocka_unit_test(names),   cmocka_unit_test(params),  cmocka_unit_test(bad_params),
+        cmocka_unit_test(values),  cmocka_unit_test(numbers), cmocka_unit_test(nearest),
+        cmocka_unit_test(finding), cmocka_unit_test(lists),   cmocka_unit_test(bad_lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

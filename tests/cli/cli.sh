@@ -80,8 +80,8 @@ said out "lockstep "
 run 2
 said err "train" "compare"
 run 0 help
-said out "train" "run" "eval" "compare" "bench" "info" "help"
-for command in train run eval compare bench info help; do
+said out "train" "run" "eval" "compare" "convert" "bench" "info" "help"
+for command in train run eval compare convert bench info help; do
     run 0 help $command
     cp out long
     run 0 $command --help
@@ -195,6 +195,33 @@ refused 2 "absent.safetensors" -- compare model.safetensors absent.safetensors
 head -c 100 model.safetensors >cut.safetensors
 refused 2 "cut.safetensors" -- compare cut.safetensors model.safetensors
 
+# PyTorch's format: by the ending when written, by the content when read.
+refused 2 "wants a model file" -- convert model.safetensors
+refused 2 "model.txt" ".safetensors (" ".pth (PyTorch)" -- convert model.safetensors model.txt
+refused 2 "one file" -- convert model.safetensors ./model.safetensors
+refused 2 "absent.pth" -- convert absent.pth new.safetensors
+run 0 convert model.safetensors model.pth
+said out "model.pth" "tensors" "$hash"
+if "$program" info model.pth 2>&1 | grep -q "without libzip"; then
+    echo "reading .pth files is left out: this build has no libzip"
+else
+    run 0 compare model.safetensors model.pth
+    check "a .pth has the same bits" test ! -s out -a ! -s err
+    run 0 convert -q model.pth back.safetensors
+    check "convert --quiet prints nothing" test ! -s out -a ! -s err
+    check "there and back: the same file" cmp model.safetensors back.safetensors
+    run 0 info model.pth
+    said out "weight" "f32" "$hash"
+    run 0 eval model.pth --model mlp --data tiny
+    check "eval of a .pth" test "$(cat out)" = "$last"
+    run 0 "${train[@]}" --init-from model.pth --epochs 0 --save-model same.pt
+    check "through training of no step: the same file" cmp model.pth same.pt
+    head -c 5000 model.pth >cut.pth
+    refused 1 "cut.pth" -- info cut.pth
+    refused 1 "cut.pth" -- convert cut.pth new.safetensors
+    check "nothing is left of a conversion that failed" test ! -e new.safetensors
+fi
+
 # Starting from a file: no step, no change.
 run 0 "${train[@]}" --init-from model.safetensors --epochs 0 --save-model same.safetensors
 run 0 compare model.safetensors same.safetensors
@@ -227,7 +254,6 @@ said out "data digits (built in, as --data was not given"
 refused 2 "--save-model" "missing" -- "${train[@]}" --save-model missing/model.safetensors
 refused 2 "--save-model" "is not a folder" -- "${train[@]}" --save-model model.safetensors/x.safetensors
 refused 2 "--save-model" "is a folder" -- "${train[@]}" --save-model tiny
-refused 2 "--save-model" ".safetensors" -- "${train[@]}" --save-model model.pt
 refused 2 "--save-model" "not a regular file" -- "${train[@]}" --save-model /dev/null
 refused 2 "--save-model" "/proc/model.safetensors" -- "${train[@]}" --save-model /proc/model.safetensors
 mkdir locked && chmod a-w locked

@@ -16,7 +16,7 @@
 
 typedef struct values {
     bool loud;
-    const char *name, *save;
+    const char *name, *save, *once;
     size_t count;
     int ranks;
     uint64_t seed;
@@ -43,6 +43,7 @@ static const lk_option rows[] = {
     {"c", "ids", 'i', 1, LK_OPTION_LIST, AT(ids), "N,N,...", 0, 0, NULL, NULL, "numbers"},
     {"c", "numbers", 0, 1, LK_OPTION_LIST, AT(ids), "N,N,...", 0, 0, NULL, NULL, "the same as --ids"},
     {"c", "ranks", 0, 1, LK_OPTION_INT, AT(ranks), "N", 1, 8, NULL, NULL, "the same as --nproc"},
+    {"c", "once", 0, 1, LK_OPTION_ONCE, AT(once), "FILE", 0, 0, NULL, NULL, "a file"},
     {"b", "elsewhere", 0, 2, LK_OPTION_FLAG, AT(loud), NULL, 0, 0, NULL, NULL, "another command's"},
 };
 
@@ -136,6 +137,81 @@ static void contradictions_are_refused(void **state)
     assert_int_equal(parsed_ok("--mode shard --by-shard").mode, 1);
     refuse("--mode shard --by-batch", "--mode shard", "--by-batch");
     refuse("--by-batch --mode shard", "--mode shard", "--by-batch");
+}
+
+static void flags_may_say_so(void **state)
+{
+    (void)state;
+    assert_true(parsed_ok("--loud=true").loud);
+    assert_false(parsed_ok("--loud=false").loud);
+    assert_false(parsed_ok("--loud --loud=false").loud);
+    refuse("--loud=no", "--loud", "no value");
+    refuse("--by-shard=true", "--by-shard", "no value");
+}
+
+static void some_options_are_given_once(void **state)
+{
+    (void)state;
+    assert_string_equal(parsed_ok("--once a").once, "a");
+    refuse("--once a --once b", "--once is given twice", "'a' and 'b'");
+    refuse("--once a --once=a", "--once is given twice", "give one");
+    refuse("--once=", "--once", "empty");
+}
+
+/* Entries by row name, value and place, three words each. */
+static lk_status fill(const lk_option_set *options, const char *line, const char *const *words, values *out)
+{
+    lk_option_entry entries[4];
+    lk_parsed parsed;
+    size_t count = 0;
+    assert_int_equal(parse_with(options, line, out, &parsed), LK_OK);
+    for (; words[3 * count]; count++) {
+        entries[count].row = lk__options_find(options, words[3 * count]);
+        assert_non_null(entries[count].row);
+        entries[count].value = words[3 * count + 1];
+        entries[count].place = words[3 * count + 2];
+    }
+    return lk__options_fill(options, entries, count, out, &parsed);
+}
+
+static void a_file_stands_below_the_line(void **state)
+{
+    (void)state;
+    static const char *const file[] = {"batch-size", "7", "f:1", "loud", NULL, "f:2", "by-shard", NULL, "f:3", NULL};
+    static const lk_option_rival rivals[] = {{{"mode"}, {"rate"}}, {{"loud"}, {""}}, {{NULL}, {NULL}}};
+    lk_option_set options = set;
+    values out;
+    assert_int_equal(fill(&set, "", file, &out), LK_OK);
+    assert_int_equal(out.count, 7);
+    assert_true(out.loud);
+    assert_int_equal(out.mode, 1);
+    assert_int_equal(fill(&set, "--batch-size 8 --loud=false --by-batch", file, &out), LK_OK);
+    assert_int_equal(out.count, 8);
+    assert_false(out.loud);
+    assert_int_equal(out.mode, 0);
+    assert_int_equal(fill(&set, "--rate 1 word", file, &out), LK_OK);
+    assert_int_equal(out.mode, 1);
+    assert_true(out.loud);
+    options.rivals = rivals;
+    assert_int_equal(fill(&options, "--rate 1 word", file, &out), LK_OK);
+    assert_int_equal(out.mode, 0);
+    assert_false(out.loud);
+}
+
+static void a_files_mistakes_have_a_place(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"batch-size", "0", "f:1", NULL};
+    static const char *const apart[] = {"mode", "batch", "f:1", "by-shard", NULL, "f:2", NULL};
+    static const char *const twice[] = {"seed", "1", "f:1", "seed", "1", "f:2", NULL};
+    values out;
+    assert_int_equal(fill(&set, "--batch-size 3", bad, &out), LK_STATUS_USAGE);
+    assert_non_null(strstr(lk_error_detail(), "f:1: --batch-size '0'"));
+    assert_int_equal(out.count, 3);
+    assert_int_equal(fill(&set, "", apart, &out), LK_STATUS_USAGE);
+    assert_non_null(strstr(lk_error_detail(), "f:2: by-shard and mode, at f:1"));
+    assert_int_equal(fill(&set, "", twice, &out), LK_STATUS_USAGE);
+    assert_non_null(strstr(lk_error_detail(), "f:2: seed is at f:1 already"));
 }
 
 static void short_options_are_not_joined(void **state)
@@ -446,6 +522,10 @@ int main(void)
         cmocka_unit_test(spellings_are_interchangeable),
         cmocka_unit_test(the_last_one_wins),
         cmocka_unit_test(contradictions_are_refused),
+        cmocka_unit_test(flags_may_say_so),
+        cmocka_unit_test(some_options_are_given_once),
+        cmocka_unit_test(a_file_stands_below_the_line),
+        cmocka_unit_test(a_files_mistakes_have_a_place),
         cmocka_unit_test(short_options_are_not_joined),
         cmocka_unit_test(optional_values_stop_at_options),
         cmocka_unit_test(lists_are_words_or_commas),

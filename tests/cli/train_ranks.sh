@@ -122,6 +122,14 @@ equal -n 3 --save-model 'final_{rank}.safetensors'
 for rank in 0 1 2; do
     check "rank $rank's model" "$program" compare -q single.safetensors final_$rank.safetensors
 done
+equal -n 2 --save-model 'final_{rank}.pth'
+check "two ranks: two files of the same bits" cmp final_0.pth final_1.pth
+if "$program" info final_0.pth 2>&1 | grep -q "without libzip"; then
+    echo "reading .pth files is left out: this build has no libzip"
+else
+    check "$line: compare is silent" test -z "$("$program" compare final_0.pth final_1.pth 2>&1)"
+    check "a .pth is the same model" "$program" compare -q single.safetensors final_1.pth
+fi
 equal -n 2 --stages 2 --save-model 'stage_{rank}.safetensors'
 for rank in 0 1; do
     check "stage $rank's model is whole" "$program" compare -q single.safetensors stage_$rank.safetensors

@@ -349,6 +349,39 @@ static void cifar_round_trip(void **state)
     check_cifar("cifar10/", NULL, LK_SPLIT_TEST, 2);
 }
 
+/* Two label bytes: the coarse class, which is not looked at, and the fine one. */
+static void cifar100_round_trip(void **state)
+{
+    (void)state;
+    enum { WIDE = RECORD + 1, COUNT_100 = 3 };
+    static uint8_t bytes[COUNT_100 * WIDE];
+    for (size_t s = 0; s < COUNT_100; s++) {
+        bytes[s * WIDE] = 250;
+        bytes[s * WIDE + 1] = (uint8_t)(49 * s);
+        for (size_t i = 2; i < WIDE; i++)
+            bytes[s * WIDE + i] = (uint8_t)(s + i);
+    }
+    put(&here, "cifar100/train.bin", bytes, sizeof bytes);
+    put(&here, "data/cifar-100-binary/test.bin.gz", bytes, sizeof bytes);
+    lk_dataset *data = NULL;
+    TRY(lk_dataset_open("cifar100", here.path, LK_SPLIT_TRAIN, &data));
+    assert_int_equal(lk_dataset_get_info(data)->classes, 100);
+    assert_int_equal(lk_dataset_get_info(data)->count, COUNT_100);
+    for (size_t s = 0; s < COUNT_100; s++) {
+        uint8_t pixels[RECORD - 1];
+        int32_t label = -1;
+        TRY(lk_dataset_get(data, s, pixels, &label));
+        assert_int_equal(label, 49 * s);
+        assert_memory_equal(pixels, bytes + s * WIDE + 2, sizeof pixels);
+    }
+    lk_dataset_destroy(data);
+    TRY(lk_dataset_open("cifar100", NULL, LK_SPLIT_TEST, &data));
+    lk_dataset_destroy(data);
+    bytes[WIDE + 1] = 100;
+    put(&here, "cifar100/train.bin", bytes, sizeof bytes);
+    refuse("cifar100", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, "train.bin", "label 100 of record 1 (byte 3075)");
+}
+
 static void cifar_malformed(void **state)
 {
     (void)state;
@@ -395,7 +428,7 @@ static void not_found(void **state)
     (void)state;
     refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, "--data-dir", "LOCKSTEP_DATA");
     static const char *const parts[] = {
-        "./data", "/lockstep", "/usr/share/datasets", "MNIST/raw", "dataset-fashion-mnist", "digits", "train-images"};
+        "./data", "/lockstep", "/usr/share/datasets", "MNIST/raw", "lockstep data get mnist", "digits", "train-images"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         assert_detail(parts[i]);
     assert_detail(here.path);
@@ -421,12 +454,13 @@ static void not_the_other(void **state)
 static void table(void **state)
 {
     (void)state;
-    static const char *const names[] = {"mnist", "fashion-mnist", "cifar10", "digits"};
-    for (size_t i = 0; i < 4; i++) {
+    static const char *const names[] = {"mnist", "fashion-mnist", "cifar10", "cifar100", "imagenet", "digits"};
+    size_t count = sizeof names / sizeof *names;
+    for (size_t i = 0; i < count; i++) {
         assert_string_equal(lk_dataset_list(i)->name, names[i]);
         assert_true(strlen(lk_dataset_list(i)->summary) > 0);
     }
-    assert_null(lk_dataset_list(4));
+    assert_null(lk_dataset_list(count));
     lk_dataset_destroy(NULL);
 }
 
@@ -467,19 +501,13 @@ int main(void)
     const char *variable = getenv("LOCKSTEP_DATA");
     snprintf(real_data, sizeof real_data, "%s", variable ? variable : "");
     const struct CMUnitTest tests[] = {
-        CASE(idx_round_trip),
-        CASE(idx_bad_images),
-        CASE(idx_bad_labels),
-        CASE(idx_bad_gzip),
-        CASE(idx_bad_checksum),
-        CASE(idx_classes),
-        CASE(idx_other_labels),
-        CASE(cifar_round_trip),
-        CASE(cifar_malformed),
-        CASE(search_order),
-        CASE(not_found),
-        CASE(not_the_other),
-        CASE(table),
+        CASE(idx_round_trip),   CASE(idx_bad_images),
+        CASE(idx_bad_labels),   CASE(idx_bad_gzip),
+        CASE(idx_bad_checksum), CASE(idx_classes),
+        CASE(idx_other_labels), CASE(cifar_round_trip),
+        CASE(cifar_malformed),  CASE(cifar100_round_trip),
+        CASE(search_order),     CASE(not_found),
+        CASE(not_the_other),    CASE(table),
         CASE(real_mnist),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

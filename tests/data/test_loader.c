@@ -222,16 +222,16 @@ static void wide_crop(void **state)
 {
     (void)state;
     lk_transforms list = {0};
-    lk_dataset data = made(LK_SPLIT_TRAIN);
+    lk_image image = {0}, scratch = {0};
     TRY(lk__transforms_parse("crop=9", &list));
     int empty = 0;
     for (uint32_t id = 0; id < 200; id++) {
-        uint8_t pixels[SIZE], scratch[SIZE];
         int lit = 0;
-        memset(pixels, 1, sizeof pixels);
-        lk__transforms_apply(&list, &data.info, 1, 0, id, pixels, scratch);
+        TRY(lk__image_resize(&image, C, H, W));
+        memset(image.pixels, 1, SIZE);
+        TRY(lk__transforms_apply(&list, (lk_augment_address){.seed = 1, .sample = id}, &image, &scratch));
         for (size_t i = 0; i < SIZE; i++)
-            lit += pixels[i];
+            lit += image.pixels[i];
         lk_rng rng = lk__rng(1, LK_RNG_AUGMENT, 0, 0, id);
         int dy = abs((int)lk__rng_below(lk__rng_u32(&rng, 0), 19) - 9);
         int dx = abs((int)lk__rng_below(lk__rng_u32(&rng, 1), 19) - 9);
@@ -239,6 +239,8 @@ static void wide_crop(void **state)
         empty += lit == 0;
     }
     assert_in_range(empty, 1, 199);
+    lk__image_fini(&image);
+    lk__image_fini(&scratch);
 }
 
 /* Every permutation of four occurs about equally often: 24 classes of 100
@@ -447,7 +449,7 @@ static void bad_options(void **state)
     refuse((lk_loader_opts){.batch = 1, .augment = "crop"}, "crop=N");
     refuse((lk_loader_opts){.batch = 1, .augment = "crop=0"}, "from 1 to 1024");
     refuse((lk_loader_opts){.batch = 1, .augment = "crop=4x"}, "from 1 to 1024");
-    refuse((lk_loader_opts){.batch = 1, .augment = "flip=1"}, "takes no value");
+    refuse((lk_loader_opts){.batch = 1, .augment = "flip=2"}, "flip[=P] with P from 0 to 1");
     refuse((lk_loader_opts){.batch = 1, .augment = ""}, "no augmentation ''");
     refuse((lk_loader_opts){.batch = 1, .augment = "flip,"}, "no augmentation ''");
     refuse((lk_loader_opts){.batch = 1, .augment = "flip,crop=2,flip"}, "flip is there twice");

@@ -14,15 +14,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include <lockstep/data.h>
 #include <lockstep/state.h>
 
+#include "data/archive.h"
+#include "data/codec.h"
 #include "temp_folder.h"
 
-enum { MAX_BYTES = 1 << 16, IMAGES = 12, SIDE = 5, CIFAR_RECORD = 3073, DEFAULT_ROUNDS = 1500 };
+enum { MAX_BYTES = 1 << 16, IMAGES = 12, SIDE = 5, CIFAR_RECORD = 3073, CIFAR100_RECORD = 3074, DEFAULT_ROUNDS = 1500 };
 
 typedef struct bytes {
     size_t count;
@@ -121,6 +124,18 @@ static void check_refusal(lk_status status, const char *name)
         fail_msg("round %lu of %s: %s: '%s'", current_round, name, lk_status_string(status), lk_error_detail());
 }
 
+/* The same, and it tells where in the file. */
+static void check_place(lk_status status, const char *name)
+{
+    static const char *const places[] = {"byte", "header", "starts", "labels"};
+    size_t found = 0;
+    check_refusal(status, name);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        found += strstr(lk_error_detail(), places[i]) != NULL;
+    if (found == 0)
+        fail_msg("round %lu of %s: no place is told: '%s'", current_round, name, lk_error_detail());
+}
+
 static void try_state(const char *name)
 {
     lk_state *state = NULL;
@@ -140,7 +155,7 @@ static void try_dataset(const char *name)
     lk_status status = lk_dataset_open(folder, NULL, LK_SPLIT_TRAIN, &data);
     if (status != LK_OK) {
         assert_null(data);
-        check_refusal(status, folder);
+        check_place(status, name);
         return;
     }
     const lk_dataset_info *info = lk_dataset_get_info(data);
@@ -153,9 +168,63 @@ static void try_dataset(const char *name)
             assert_in_range(label, 0, 255);
     }
     if (status != LK_OK)
-        check_refusal(status, name);
+        check_place(status, name);
     free(pixels);
     lk_dataset_destroy(data);
+}
+
+/* The first image of a folder of them. */
+static void try_image(const char *name)
+{
+    lk_dataset *data = NULL;
+    lk_image image = {0};
+    int32_t label = -1;
+    assert_int_equal(lk_dataset_open(folder, NULL, LK_SPLIT_TRAIN, &data), LK_OK);
+    lk_status status = lk__dataset_load(data, 0, &image, &label);
+    if (status != LK_OK)
+        check_place(status, name);
+    lk__image_fini(&image);
+    lk_dataset_destroy(data);
+}
+
+static const lk_member members[] = {{"set/one.bin", 300}, {"set/two.bin", 700}};
+
+enum { MEMBERS = sizeof members / sizeof *members };
+
+static lk_status on_member(void *arg, size_t member)
+{
+    size_t *left = arg;
+    assert_in_range(member, 0, MEMBERS - 1);
+    assert_int_equal(*left, 0);
+    *left = members[member].bytes;
+    return LK_OK;
+}
+
+static lk_status on_bytes(void *arg, const uint8_t *data, size_t count)
+{
+    size_t *left = arg;
+    uint8_t copy[1024];
+    assert_true(count <= *left && count <= sizeof copy);
+    memcpy(copy, data, count);
+    *left -= count;
+    return LK_OK;
+}
+
+static lk_status on_end(void *arg, size_t member)
+{
+    const size_t *left = arg;
+    assert_in_range(member, 0, MEMBERS - 1);
+    assert_int_equal(*left, 0);
+    return LK_OK;
+}
+
+static void try_archive(const char *name)
+{
+    size_t left = 0;
+    const lk_archive_sink sink = {.arg = &left, .begin = on_member, .write = on_bytes, .end = on_end};
+    lk_status status = lk__archive_read(in_folder(name), members, MEMBERS, &sink);
+    if (status != LK_OK)
+        check_place(status, name);
 }
 
 /* Damages the file called name again and again, and puts it back. */
@@ -258,6 +327,106 @@ static void test_cifar(void **unused)
         remove_file(names[i]);
 }
 
+static void fuzz_cifar100(const char *name, void (*write)(const char *name, const bytes *content))
+{
+    static bytes file;
+    file.count = 3 * CIFAR100_RECORD;
+    for (size_t i = 0; i < file.count; i++)
+        file.at[i] = (uint8_t)(i % CIFAR100_RECORD < 2 ? 17 : i);
+    write(name, &file);
+    fuzz(name, try_dataset);
+    remove_file(name);
+}
+
+static void test_cifar100(void **unused)
+{
+    (void)unused;
+    fuzz_cifar100("train.bin", write_file);
+    fuzz_cifar100("train.bin.gz", write_gzip);
+}
+
+/* A header with its checksum, and the member's bytes, filled up. */
+static void add_member(bytes *tar, const lk_member *member)
+{
+    uint8_t *header = tar->at + tar->count;
+    char sum[8];
+    unsigned total = 0;
+    memset(header, 0, 512 + 1024);
+    snprintf((char *)header, 100, "%s", member->name);
+    snprintf((char *)header + 124, 12, "%011zo", member->bytes);
+    memcpy(header + 148, "        0", 9);
+    memcpy(header + 257, "ustar", 6);
+    for (size_t i = 0; i < 512; i++)
+        total += header[i];
+    snprintf(sum, sizeof sum, "%06o", total);
+    memcpy(header + 148, sum, sizeof sum - 1);
+    memset(header + 512, 'x', member->bytes);
+    tar->count += 512 + (member->bytes + 511) / 512 * 512;
+}
+
+static void test_archive(void **unused)
+{
+    (void)unused;
+    static bytes tar;
+    tar.count = 0;
+    for (size_t i = 0; i < MEMBERS; i++)
+        add_member(&tar, &members[i]);
+    memset(tar.at + tar.count, 0, 1024);
+    tar.count += 1024;
+    write_gzip("set.tar.gz", &tar);
+    fuzz("set.tar.gz", try_archive);
+    remove_file("set.tar.gz");
+}
+
+static void make_class(void)
+{
+    assert_int_equal(mkdir(in_folder("train"), 0777), 0);
+    assert_int_equal(mkdir(in_folder("train/cat"), 0777), 0);
+}
+
+static void remove_class(void)
+{
+    assert_int_equal(rmdir(in_folder("train/cat")), 0);
+    assert_int_equal(rmdir(in_folder("train")), 0);
+}
+
+/* One of the committed images. */
+static void read_committed(const char *name, bytes *out)
+{
+    char path[512];
+    snprintf(path, sizeof path, LK_TESTS_DIR "/data/images/%s", name);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    out->count = fread(out->at, 1, MAX_BYTES, file);
+    fclose(file);
+}
+
+static void test_images(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const lk_codec *codec;
+        const char *name;
+    } cases[] = {{&lk__jpeg_codec, "rgb.jpg"},
+                 {&lk__jpeg_codec, "progressive.jpg"},
+                 {&lk__jpeg_codec, "cmyk.jpg"},
+                 {&lk__png_codec, "rgba.png"},
+                 {&lk__png_codec, "palette.png"}};
+    static bytes content;
+    make_class();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char name[64];
+        if (!cases[i].codec->decode)
+            continue;
+        snprintf(name, sizeof name, "train/cat/%s", cases[i].name);
+        read_committed(cases[i].name, &content);
+        write_file(name, &content);
+        fuzz(name, try_image);
+        remove_file(name);
+    }
+    remove_class();
+}
+
 static int make_folder(void **unused)
 {
     (void)unused;
@@ -274,10 +443,9 @@ static int remove_folder(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_safetensors),
-        cmocka_unit_test(test_idx),
-        cmocka_unit_test(test_idx_gzip),
-        cmocka_unit_test(test_cifar),
+        cmocka_unit_test(test_safetensors), cmocka_unit_test(test_idx),      cmocka_unit_test(test_idx_gzip),
+        cmocka_unit_test(test_cifar),       cmocka_unit_test(test_cifar100), cmocka_unit_test(test_archive),
+        cmocka_unit_test(test_images),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -171,7 +171,7 @@ static lk_partials partials(fixture *fx, size_t count)
 static lk_conv2d_desc conv_opts(fixture *fx, const char *op)
 {
     const lk_entry *opts = golden_get(fx->golden, op, "opts");
-    return (lk_conv2d_desc){(size_t)golden_at(opts, 0), (size_t)golden_at(opts, 1), (size_t)golden_at(opts, 2)};
+    return (lk_conv2d_desc){(size_t)golden_at(opts, 0), (size_t)golden_at(opts, 1), (size_t)golden_at(opts, 2), 1};
 }
 
 static void conv_case(fixture *fx, const char *op)
@@ -358,36 +358,50 @@ static void test_log_softmax(void **state)
     check(fx, &dx, op, "dx");
 }
 
-static void loss_case(fixture *fx, const char *op, bool nll)
+static void loss_case(fixture *fx, const char *op, bool nll, float smoothing)
 {
     const lk_kernels *kernels = fx->kernels;
     const lk_entry *truth = golden_get(fx->golden, op, "labels"), *hits = golden_get(fx->golden, op, "correct");
+    const lk_entry *five = golden_get(fx->golden, op, "top5");
     lk_tensor x = given(fx, op, "x"), dx = like(fx, op, "dx");
     size_t n = x.shape.n;
     int32_t *host = golden_alloc(n, sizeof *host), *labels = block(fx, n * sizeof *labels);
-    int32_t *correct = block(fx, n * sizeof *correct);
+    int32_t *places = block(fx, n * sizeof *places);
     float *loss = block(fx, n * sizeof *loss);
+    lk_loss_desc desc = {.labels = labels, .smoothing = smoothing};
     for (size_t i = 0; i < n; i++)
         host[i] = (int32_t)golden_at(truth, i);
     golden_ok(fx->dev->type->upload(fx->dev, host, n * sizeof *host, labels));
-    (nll ? kernels->nll_forward : kernels->cross_entropy_forward)(fx->dev, &x, labels, loss, correct);
-    (nll ? kernels->nll_grad_input : kernels->cross_entropy_grad_input)(fx->dev, &x, labels, 1.0f / (float)n, &dx);
+    (nll ? kernels->nll_forward : kernels->cross_entropy_forward)(fx->dev, &desc, &x, loss, places);
+    (nll ? kernels->nll_grad_input : kernels->cross_entropy_grad_input)(fx->dev, &desc, &x, 1.0f / (float)n, &dx);
     check_vector(fx, loss, op, "loss");
     check(fx, &dx, op, "dx");
-    golden_ok(fx->dev->type->download(fx->dev, correct, n * sizeof *host, host));
-    for (size_t i = 0; i < n; i++)
-        assert_int_equal(host[i], (int)golden_at(hits, i));
+    golden_ok(fx->dev->type->download(fx->dev, places, n * sizeof *host, host));
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(host[i] == 0, (int)golden_at(hits, i));
+        assert_int_equal(host[i] < 5, (int)golden_at(five, i));
+    }
     free(host);
 }
 
 static void test_nll(void **state)
 {
-    loss_case(*state, "nll", true);
+    loss_case(*state, "nll", true, 0);
+}
+
+static void test_smooth_nll(void **state)
+{
+    loss_case(*state, "nll_smooth", true, 0.25f);
+}
+
+static void test_smooth_cross_entropy(void **state)
+{
+    loss_case(*state, "cross_entropy_smooth", false, 0.25f);
 }
 
 static void test_cross_entropy(void **state)
 {
-    loss_case(*state, "cross_entropy", false);
+    loss_case(*state, "cross_entropy", false, 0);
 }
 
 #define CASE(function) cmocka_unit_test_teardown(function, free_blocks)
@@ -408,6 +422,8 @@ int main(void)
         CASE(test_log_softmax),
         CASE(test_nll),
         CASE(test_cross_entropy),
+        CASE(test_smooth_nll),
+        CASE(test_smooth_cross_entropy),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -7,9 +7,9 @@
  * With h = 2^-5 that is 2 * 4.6e-5, and TOLERANCE is the sum of both bounds. A
  * check says something only if gradients are much larger, which is checked too.
  *
- * Kinks of ReLU and max pooling are kept out of reach by construction: ReLU
- * inputs are shifted by +-SHIFT, and pooled values are monotone in well
- * separated pixels. */
+ * Kinks of ReLU, ReLU6 and max pooling are kept out of reach by construction:
+ * their inputs are shifted to the middle of a slope or off its end, and pooled
+ * values are monotone in well separated pixels. */
 #include "golden/golden.h"
 
 #define H 0x1p-5f
@@ -30,6 +30,14 @@ static void build_conv2d(lk_graph *g, lk_node x)
 {
     x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 3, .kernel = 3, .pad = 1});
     head(g, lk_conv2d(g, x, "conv2", (lk_conv2d_opts){.out = 4, .kernel = 3, .stride = 2}));
+}
+
+/* Two groups, then one channel a group, then two outputs of each channel. */
+static void build_conv2d_groups(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 4, .kernel = 3, .pad = 1, .groups = 2});
+    x = lk_conv2d(g, x, "conv2", (lk_conv2d_opts){.out = 4, .kernel = 3, .stride = 2, .pad = 1, .groups = 4});
+    head(g, lk_conv2d(g, x, "conv3", (lk_conv2d_opts){.out = 8, .kernel = 3, .pad = 1, .groups = 4}));
 }
 
 static void build_linear(lk_graph *g, lk_node x)
@@ -65,6 +73,16 @@ static void build_relu(lk_graph *g, lk_node x)
     lk_cross_entropy(g, lk_linear(g, x, "fc", wide.classes));
 }
 
+/* Below 0 and on the slope; on the slope and above 6; and what brings the sum back
+ * to the size of the others' activations. */
+static void build_relu6(lk_graph *g, lk_node x)
+{
+    lk_conv2d_opts conv = {.out = 4, .kernel = 3};
+    lk_node low = lk_relu6(g, lk_conv2d(g, x, "shift1", conv));
+    lk_node high = lk_relu6(g, lk_conv2d(g, x, "six1", conv));
+    head(g, lk_add(g, lk_add(g, low, high), lk_conv2d(g, x, "minus1", conv)));
+}
+
 static void build_maxpool(lk_graph *g, lk_node x)
 {
     x = lk_conv2d(g, x, "pooled", (lk_conv2d_opts){.out = 4, .kernel = 1});
@@ -77,10 +95,23 @@ static void build_maxpool_overlap(lk_graph *g, lk_node x)
     head(g, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 2, .pad = 1}));
 }
 
-static void build_avgpool(lk_graph *g, lk_node x)
+static void build_global_avgpool(lk_graph *g, lk_node x)
 {
     x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 5, .kernel = 3});
     head(g, lk_global_avgpool(g, x));
+}
+
+/* 5x5 pixels: the last windows stick out. */
+static void build_avgpool(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 4, .kernel = 2});
+    head(g, lk_avgpool2d(g, x, (lk_avgpool2d_opts){.kernel = 2, .ceil = true}));
+}
+
+static void build_avgpool_overlap(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 4, .kernel = 1});
+    head(g, lk_avgpool2d(g, x, (lk_avgpool2d_opts){.kernel = 3, .stride = 2, .pad = 1, .ceil = true}));
 }
 
 /* The numbers of dropout depend on seed, step, sample and element alone, so the
@@ -90,6 +121,18 @@ static void build_dropout(lk_graph *g, lk_node x)
     x = lk_dropout(g, lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 3, .kernel = 3}), 0.25);
     x = lk_dropout(g, lk_linear(g, lk_flatten(g, x), "fc1", 9), 0.5);
     lk_cross_entropy(g, lk_linear(g, x, "fc2", wide.classes));
+}
+
+static void build_dropout2d(lk_graph *g, lk_node x)
+{
+    x = lk_dropout2d(g, lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 6, .kernel = 3}), 0.4);
+    head(g, lk_dropout2d(g, lk_conv2d(g, x, "conv2", (lk_conv2d_opts){.out = 5, .kernel = 2}), 0.25));
+}
+
+static void build_pad_channels(lk_graph *g, lk_node x)
+{
+    x = lk_pad_channels(g, lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 3, .kernel = 3}), 5);
+    head(g, lk_conv2d(g, x, "conv2", (lk_conv2d_opts){.out = 4, .kernel = 3}));
 }
 
 static void build_add(lk_graph *g, lk_node x)
@@ -108,6 +151,36 @@ static void build_residual(lk_graph *g, lk_node x)
     head(g, lk_relu(g, lk_add(g, y, x)));
 }
 
+typedef struct block_names {
+    const char *bn1, *conv1, *bn2, *conv2, *bn3;
+} block_names;
+
+/* PyramidNet's block: x goes its way and into a shortcut, which is pooled where
+ * the block strides and gets channels of zeros where it widens. The order of the
+ * sum decides whose gradient shares memory with the sum's: here each in turn. */
+static lk_node pyramid_block(lk_graph *g, lk_node x, size_t in, size_t stride, const block_names *names)
+{
+    lk_conv2d_opts conv = {.out = in + 2, .kernel = 3, .stride = stride, .pad = 1, .no_bias = true};
+    lk_node y = lk_conv2d(g, lk_batchnorm2d(g, x, names->bn1), names->conv1, conv);
+    y = lk_relu(g, lk_batchnorm2d(g, y, names->bn2));
+    conv.stride = 1;
+    y = lk_batchnorm2d(g, lk_conv2d(g, y, names->conv2, conv), names->bn3);
+    if (stride == 1)
+        return lk_add(g, y, lk_pad_channels(g, x, in + 2));
+    x = lk_avgpool2d(g, x, (lk_avgpool2d_opts){.kernel = stride, .ceil = true});
+    return lk_add(g, lk_pad_channels(g, x, in + 2), y);
+}
+
+/* The stem's 5x5 pixels stay odd up to the pooling. */
+static void build_pyramid(lk_graph *g, lk_node x)
+{
+    static const block_names first = {"bn1", "large2", "shift2", "large3", "bn3"};
+    static const block_names second = {"bn4", "large5", "shift5", "large6", "bn6"};
+    x = lk_conv2d(g, x, "large1", (lk_conv2d_opts){.out = 3, .kernel = 2, .no_bias = true});
+    x = pyramid_block(g, lk_batchnorm2d(g, x, "bn0"), 3, 1, &first);
+    head(g, pyramid_block(g, x, 5, 2, &second));
+}
+
 typedef struct grad_case {
     const char *name;
     void (*build)(lk_graph *graph, lk_node x);
@@ -117,19 +190,27 @@ typedef struct grad_case {
 
 static const grad_case cases[] = {
     {"conv2d", build_conv2d, &wide, LK_BN_BATCH},
+    {"conv2d in groups", build_conv2d_groups, &wide, LK_BN_BATCH},
     {"linear", build_linear, &wide, LK_BN_BATCH},
     {"nll", build_nll, &wide, LK_BN_BATCH},
     {"log_softmax", build_log_softmax, &wide, LK_BN_BATCH},
     {"batchnorm", build_batchnorm, &wide, LK_BN_BATCH},
     {"batchnorm, shard by shard", build_batchnorm, &wide, LK_BN_SHARD},
     {"relu", build_relu, &wide, LK_BN_BATCH},
+    {"relu6", build_relu6, &wide, LK_BN_BATCH},
     {"maxpool", build_maxpool, &narrow, LK_BN_BATCH},
     {"maxpool, overlapping", build_maxpool_overlap, &narrow, LK_BN_BATCH},
-    {"global_avgpool", build_avgpool, &wide, LK_BN_BATCH},
+    {"global_avgpool", build_global_avgpool, &wide, LK_BN_BATCH},
+    {"avgpool", build_avgpool, &wide, LK_BN_BATCH},
+    {"avgpool, overlapping", build_avgpool_overlap, &wide, LK_BN_BATCH},
     {"dropout", build_dropout, &wide, LK_BN_BATCH},
+    {"dropout2d", build_dropout2d, &wide, LK_BN_BATCH},
+    {"pad_channels", build_pad_channels, &wide, LK_BN_BATCH},
     {"add", build_add, &wide, LK_BN_BATCH},
     {"residual", build_residual, &wide, LK_BN_BATCH},
     {"residual, shard by shard", build_residual, &wide, LK_BN_SHARD},
+    {"pyramid", build_pyramid, &wide, LK_BN_BATCH},
+    {"pyramid, shard by shard", build_pyramid, &wide, LK_BN_SHARD},
 };
 
 /* Pixels are a permutation of even steps: no two of a sample come near. */
@@ -149,22 +230,25 @@ static bool starts(const char *text, const char *start)
     return strncmp(text, start, strlen(start)) == 0;
 }
 
-/* How an entry's first values become those to check at: value * scale, and
- * shifted up and down in turn.
+/* How an entry's first values become those to check at: value * scale + middle,
+ * and shifted up and down in turn.
  * - A bias before a ReLU shifts every second channel up and the others down; a
  *   scale of BatchNorm there keeps the signal within that shift.
+ * - One before a ReLU6 may shift to the slope and above it, to 3 and to 8.
  * - What BatchNorm normalises is bent on the scale of its own size, so the
  *   weights before it are made large against h.
  * - Weights before a pooling stay off 0, where the order of pixels turns over. */
 static const struct {
     const char *start, *end;
     int ndim;
-    float scale, shift;
+    float scale, middle, shift;
 } places[] = {
-    {"shift", ".bias", 1, 0.0f, SHIFT},
-    {"shift", ".weight", 1, 0.25f, 0.0f},
-    {"large", ".weight", 4, 4.0f, 0.0f},
-    {"pooled", ".weight", 4, 0.25f, 0.5f},
+    {.start = "shift", .end = ".bias", .ndim = 1, .scale = 0.0f, .middle = 0.0f, .shift = SHIFT},
+    {.start = "shift", .end = ".weight", .ndim = 1, .scale = 0.25f, .middle = 0.0f, .shift = 0.0f},
+    {.start = "six", .end = ".bias", .ndim = 1, .scale = 0.0f, .middle = 5.5f, .shift = -2.5f},
+    {.start = "minus", .end = ".bias", .ndim = 1, .scale = 0.0f, .middle = -5.5f, .shift = 0.0f},
+    {.start = "large", .end = ".weight", .ndim = 4, .scale = 4.0f, .middle = 0.0f, .shift = 0.0f},
+    {.start = "pooled", .end = ".weight", .ndim = 4, .scale = 0.25f, .middle = 0.0f, .shift = 0.5f},
 };
 
 static void set_entry(const lk_entry *entry)
@@ -176,7 +260,7 @@ static void set_entry(const lk_entry *entry)
             entry->ndim != places[p].ndim)
             continue;
         for (size_t i = 0; i < golden_count(entry); i++)
-            values[i] = values[i] * places[p].scale + (i % 2 ? -places[p].shift : places[p].shift);
+            values[i] = values[i] * places[p].scale + places[p].middle + (i % 2 ? -places[p].shift : places[p].shift);
     }
 }
 

@@ -10,6 +10,8 @@
 
 #include <lockstep/lockstep.h>
 
+#include "nn/graph.h"
+
 static const lk_model_shape mnist = {1, 28, 28, 10};
 static const lk_model_shape cifar = {3, 32, 32, 10};
 
@@ -114,6 +116,47 @@ static void nearly_one(lk_graph *graph)
     lk_dropout(graph, lk_input(graph, 1, 4, 4), 0.99999999);
 }
 
+static void bad_dropout2d(lk_graph *graph)
+{
+    lk_dropout2d(graph, lk_input(graph, 1, 4, 4), -0.1);
+}
+
+static void fewer_channels(lk_graph *graph)
+{
+    lk_pad_channels(graph, lk_input(graph, 6, 4, 4), 5);
+}
+
+static void far_too_many_channels(lk_graph *graph)
+{
+    lk_pad_channels(graph, lk_input(graph, 6, 4, 4), SIZE_MAX);
+}
+
+static void no_window(lk_graph *graph)
+{
+    lk_avgpool2d(graph, lk_input(graph, 1, 4, 4), (lk_avgpool2d_opts){.stride = 2});
+}
+
+static void wide_window(lk_graph *graph)
+{
+    lk_avgpool2d(graph, lk_input(graph, 1, 4, 7), (lk_avgpool2d_opts){.kernel = 5});
+}
+
+/* What sticks out of the input would be a whole stride. */
+static void wide_ceil_window(lk_graph *graph)
+{
+    lk_avgpool2d(graph, lk_input(graph, 1, 4, 7), (lk_avgpool2d_opts){.kernel = 6, .stride = 2, .ceil = true});
+}
+
+static void wide_padding(lk_graph *graph)
+{
+    lk_avgpool2d(graph, lk_input(graph, 1, 4, 4), (lk_avgpool2d_opts){.kernel = 3, .pad = 2});
+}
+
+static void endless_padding(lk_graph *graph)
+{
+    lk_maxpool2d(graph, lk_input(graph, 1, 4, 4), (lk_maxpool2d_opts){.kernel = 2, .pad = SIZE_MAX / 2 + 1});
+}
+
 static void no_loss(lk_graph *graph)
 {
     lk_relu(graph, lk_input(graph, 1, 4, 4));
@@ -139,6 +182,14 @@ static void test_mistakes(void **arg)
         {no_name, "needs a name"},
         {bad_name, "printable ASCII"},
         {nearly_one, "[0,1)"},
+        {bad_dropout2d, "[0,1)"},
+        {fewer_channels, "6 channels cannot be padded to 5"},
+        {far_too_many_channels, "2^34"},
+        {no_window, "1 to 4096 pixels a side, not 0"},
+        {wide_window, "window 5 is larger than its input 4x7"},
+        {wide_ceil_window, "window 6 is larger than its input 4x7"},
+        {wide_padding, "padding 2 is more than half of pooling window 3"},
+        {endless_padding, "more than half of pooling window 2"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         lk_graph *graph;
@@ -151,12 +202,32 @@ static void test_mistakes(void **arg)
     }
 }
 
+static uint64_t pooled_hash(lk_avgpool2d_opts opts)
+{
+    lk_graph *graph;
+    assert_int_equal(lk_graph_create(&graph), LK_OK);
+    lk_cross_entropy(graph, lk_flatten(graph, lk_avgpool2d(graph, lk_input(graph, 2, 8, 8), opts)));
+    assert_int_equal(lk_graph_check(graph), LK_OK);
+    uint64_t hash = lk__graph_hash(graph);
+    lk_graph_destroy(graph);
+    return hash;
+}
+
+static void test_hash(void **arg)
+{
+    (void)arg;
+    lk_avgpool2d_opts plain = {.kernel = 2}, same = {.kernel = 2, .stride = 2}, ceil = {.kernel = 2, .ceil = true};
+    assert_true(pooled_hash(plain) == pooled_hash(same));
+    assert_true(pooled_hash(plain) != pooled_hash(ceil));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parameter_counts),
         cmocka_unit_test(test_unknown_model),
         cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_hash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

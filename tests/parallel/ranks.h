@@ -48,7 +48,8 @@ static inline lk_batch ranks_cut(lk_batch whole, lk_share share)
 
 static inline bool ranks_same(const lk_metrics *a, const lk_metrics *b)
 {
-    return a->count == b->count && a->correct == b->correct && memcmp(&a->loss, &b->loss, sizeof a->loss) == 0;
+    return a->count == b->count && a->correct == b->correct && a->top5 == b->top5 &&
+           memcmp(&a->loss, &b->loss, sizeof a->loss) == 0;
 }
 
 static inline lk_status ranks_step(lk_engine *engine, const law_way *way, const lk_batch *batch, lk_metrics *out)

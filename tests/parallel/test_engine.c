@@ -64,6 +64,39 @@ static void test_state_moves_between_engines(void **arg)
     lk_engine_destroy(a);
 }
 
+/* Files of old have no counters: they begin at 0 then, and all else is taken. */
+static void test_states_without_counters(void **arg)
+{
+    (void)arg;
+    lk_engine *a = law_engine(&resnet, (law_way){.threads = 1});
+    lk_batch batch;
+    lk_metrics metrics;
+    law_batch(&resnet, 0, x, labels, ids, &batch);
+    law_require(lk_engine_step(a, &batch, &metrics));
+    lk_state *state, *old, *back;
+    law_require(lk_engine_state(a, &state));
+    law_require(lk_state_create(&old));
+    for (size_t i = 0; i < lk_state_count(state); i++) {
+        const lk_entry *from = lk_state_at(state, i);
+        lk_entry *to;
+        if (from->dtype == LK_DTYPE_I64)
+            continue;
+        law_require(lk_state_add(old, from->name, from->dtype, from->ndim, from->dims, &to));
+        memcpy(to->data, from->data, from->bytes);
+    }
+    law_require(lk_engine_set_state(a, old));
+    law_require(lk_engine_state(a, &back));
+    for (size_t i = 0; i < lk_state_count(state); i++) {
+        const lk_entry *was = lk_state_at(state, i), *is = lk_state_at(back, i);
+        static const int64_t none = 0;
+        assert_memory_equal(is->data, was->dtype == LK_DTYPE_I64 ? (const void *)&none : was->data, was->bytes);
+    }
+    lk_state_destroy(back);
+    lk_state_destroy(old);
+    lk_state_destroy(state);
+    lk_engine_destroy(a);
+}
+
 static void test_foreign_states_are_refused(void **arg)
 {
     (void)arg;
@@ -235,6 +268,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_state_moves_between_engines),
+        cmocka_unit_test(test_states_without_counters),
         cmocka_unit_test(test_foreign_states_are_refused),
         cmocka_unit_test(test_eval_counts_each_sample),
         cmocka_unit_test(test_bad_batches),

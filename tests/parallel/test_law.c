@@ -14,6 +14,14 @@ static const law_case cases[] = {
     {"resnet20", LAW_CIFAR, LK_BN_SHARD, "adam", 1e-3, 2, 21, .shards = 6},
     {"resnet20:width=5", LAW_CIFAR, LK_BN_SHARD, "adadelta", 1.0, 8, 9, .shards = 16},
     {"resnet20:width=5", LAW_CIFAR, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 8, 9, .shards = 16},
+    {"ops", LAW_ODD, LK_BN_BATCH, "adamw", 1e-3, 8, 21, .shards = 16, .label_smoothing = 0.1},
+    {"ops", LAW_ODD, LK_BN_SHARD, "sgd:momentum=.9", 0.05, 8, 11, .shards = 5},
+    {"cnn:dropout2d", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 3, 19, .shards = 16, .label_smoothing = 0.2},
+    {"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_BATCH, "adamw", 1e-3, 3, 19, .shards = 16, .first = 4},
+    {"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_SHARD, "sgd:momentum=.9", 0.05, 3, 11, .shards = 4, .first = 4},
+    {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_BATCH, "sgd:momentum=.9,weight_decay=1e-4", 0.1, 4, 13,
+     .shards = 16},
+    {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_SHARD, "adam", 1e-3, 4, 13, .shards = 7},
 };
 
 static void for_each_case(void (*check)(const law_case *c, uint64_t want))

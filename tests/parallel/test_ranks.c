@@ -5,7 +5,25 @@
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "ranks.h"
 
-enum { MLP, MLP_SGD, MLP_CLIP, MLP_48, CNN, CNN_CLIP, RES_BATCH, RES_SHARD, RES_5, RES_7, RES_CLIP, CASES };
+enum {
+    MLP,
+    MLP_SGD,
+    MLP_CLIP,
+    MLP_48,
+    CNN,
+    CNN_CLIP,
+    RES_BATCH,
+    RES_SHARD,
+    RES_5,
+    RES_7,
+    RES_CLIP,
+    OPS,
+    OPS_SHARD,
+    CNN_2D,
+    MOBILE,
+    PYRAMID,
+    CASES
+};
 enum { KB = 1024, WHOLE = 1 << 30 };
 
 /* Steps 4, 5 and 6 have half a batch, a whole one, and one sample. */
@@ -21,6 +39,11 @@ static const law_case cases[CASES] = {
     [RES_5] = {"resnet20:width=4", LAW_SMALL, LK_BN_SHARD, "adadelta", 1.0, 4, 11, 5, .first = 4},
     [RES_7] = {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "adam", 1e-3, 4, 23, 7, .first = 4},
     [RES_CLIP] = {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "sgd", 0.1, 3, 9, 16, .first = 4, .clip_norm = 0.1},
+    [OPS] = {"ops", LAW_ODD, LK_BN_BATCH, "adamw", 1e-3, 4, 19, 16, .first = 4, .label_smoothing = 0.1},
+    [OPS_SHARD] = {"ops", LAW_ODD, LK_BN_SHARD, "sgd:momentum=.9", 0.05, 4, 19, 16, .first = 4, .clip_norm = 0.5},
+    [CNN_2D] = {"cnn:dropout2d", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 3, 13, 16, .first = 4, .label_smoothing = 0.2},
+    [MOBILE] = {"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_BATCH, "adamw", 1e-3, 2, 11, 16, .first = 3},
+    [PYRAMID] = {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_SHARD, "sgd:momentum=.9", 0.1, 3, 11, 16, .first = 4},
 };
 
 typedef struct row {
@@ -85,6 +108,34 @@ static const row rows[] = {
     {"clip, 3 stages of 2 replicas",
      RES_CLIP,
      {.ranks = 6, .transport = "inproc", .threads = 1, .stages = "3", .share = true}},
+    /* Every operation in every mode. */
+    {"2 ranks: ops", OPS, {.ranks = 2, .transport = "inproc", .threads = 2, .share = true}},
+    {"5 ranks: ops", OPS_SHARD, {.ranks = 5, .transport = "inproc", .threads = 1, .bucket_bytes = 16 * KB}},
+    {"shm: ops", OPS, {.ranks = 3, .transport = "shm", .threads = 1, .share = true}},
+    {"tcp: ops", OPS_SHARD, {.ranks = 2, .transport = "tcp", .threads = 1, .share = true}},
+    {"nested: ops", OPS, {.ranks = 4, .devices = 2, .transport = "auto", .threads = 1, .share = true}},
+    {"2 stages: ops", OPS, {.ranks = 2, .transport = "inproc", .threads = 1, .stages = "2", .share = true}},
+    {"pipelined: ops",
+     OPS_SHARD,
+     {.ranks = 2, .transport = "inproc", .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 3}},
+    {"grid: ops",
+     OPS_SHARD,
+     {.ranks = 4, .transport = "inproc", .threads = 1, .stages = "2", .pipelined = true, .share = true}},
+    {"3 ranks: dropout2d", CNN_2D, {.ranks = 3, .transport = "inproc", .threads = 1, .share = true}},
+    {"pipelined: dropout2d",
+     CNN_2D,
+     {.ranks = 2, .transport = "shm", .threads = 1, .stages = "2", .pipelined = true, .share = true}},
+    {"grid: dropout2d", CNN_2D, {.ranks = 4, .transport = "inproc", .threads = 1, .stages = "2", .share = true}},
+    {"4 ranks: mobilenet", MOBILE, {.ranks = 4, .transport = "inproc", .threads = 1, .share = true}},
+    {"tcp: mobilenet", MOBILE, {.ranks = 2, .transport = "tcp", .threads = 1, .bucket_bytes = 64 * KB}},
+    {"2 stages: mobilenet", MOBILE, {.ranks = 2, .transport = "inproc", .threads = 1, .stages = "2", .share = true}},
+    {"grid: mobilenet", MOBILE, {.ranks = 6, .transport = "inproc", .threads = 1, .stages = "3", .share = true}},
+    {"5 ranks: pyramidnet", PYRAMID, {.ranks = 5, .transport = "inproc", .threads = 1, .share = true}},
+    {"shm: pyramidnet", PYRAMID, {.ranks = 2, .transport = "shm", .threads = 1, .bucket_bytes = 16 * KB}},
+    {"pipelined: pyramidnet",
+     PYRAMID,
+     {.ranks = 3, .transport = "inproc", .threads = 1, .stages = "3", .pipelined = true, .micro_batch = 4}},
+    {"grid: pyramidnet", PYRAMID, {.ranks = 4, .transport = "inproc", .threads = 1, .stages = "2", .share = true}},
     /* Stages, one at a time. */
     {"2 stages: cnn", CNN, {.ranks = 2, .transport = "inproc", .threads = 1, .stages = "2", .share = true}},
     {"2 stages: mlp", MLP, {.ranks = 2, .transport = "shm", .threads = 1, .stages = "2"}},

@@ -13,17 +13,45 @@ typedef struct result {
     float *y, *dx, *dw, *db;
 } result;
 
-/* n, c, h, w, out, {kernel, stride, pad}, shards, bias, relu */
+/* n, c, h, w, out, {kernel, stride, pad, groups}, shards, bias, relu */
 static const problem problems[] = {
-    {1, 1, 1, 1, 1, {1, 1, 0}, 1, true, false},     {2, 1, 28, 28, 32, {3, 1, 0}, 2, true, true},
-    {3, 32, 12, 11, 64, {3, 1, 0}, 2, true, false}, {4, 3, 9, 8, 16, {3, 1, 1}, 16, false, false},
-    {7, 16, 8, 8, 16, {3, 1, 1}, 3, false, false},  {5, 16, 9, 7, 32, {3, 2, 1}, 5, false, true},
-    {5, 16, 8, 8, 32, {1, 2, 0}, 4, false, false},  {6, 21, 7, 5, 10, {5, 1, 2}, 4, true, false},
-    {3, 10, 11, 13, 26, {5, 3, 2}, 2, true, true},  {2, 26, 6, 6, 21, {2, 2, 0}, 2, true, false},
-    {2, 3, 6, 9, 5, {2, 1, 2}, 3, true, false},     {3, 5, 10, 10, 7, {2, 3, 1}, 2, false, true},
-    {2, 4, 4, 4, 3, {1, 1, 1}, 2, true, false},     {1, 2, 3, 3, 50, {3, 3, 2}, 1, true, false},
-    {1, 17, 40, 40, 33, {3, 1, 1}, 1, true, true},  {2, 6, 5, 5, 4, {5, 1, 0}, 7, true, false},
-    {2, 40, 3, 60, 40, {3, 2, 2}, 2, true, false},
+    {1, 1, 1, 1, 1, {1, 1, 0, 1}, 1, true, false},
+    {2, 1, 28, 28, 32, {3, 1, 0, 1}, 2, true, true},
+    {3, 32, 12, 11, 64, {3, 1, 0, 1}, 2, true, false},
+    {4, 3, 9, 8, 16, {3, 1, 1, 1}, 16, false, false},
+    {7, 16, 8, 8, 16, {3, 1, 1, 1}, 3, false, false},
+    {5, 16, 9, 7, 32, {3, 2, 1, 1}, 5, false, true},
+    {5, 16, 8, 8, 32, {1, 2, 0, 1}, 4, false, false},
+    {6, 21, 7, 5, 10, {5, 1, 2, 1}, 4, true, false},
+    {3, 10, 11, 13, 26, {5, 3, 2, 1}, 2, true, true},
+    {2, 26, 6, 6, 21, {2, 2, 0, 1}, 2, true, false},
+    {2, 3, 6, 9, 5, {2, 1, 2, 1}, 3, true, false},
+    {3, 5, 10, 10, 7, {2, 3, 1, 1}, 2, false, true},
+    {2, 4, 4, 4, 3, {1, 1, 1, 1}, 2, true, false},
+    {1, 2, 3, 3, 50, {3, 3, 2, 1}, 1, true, false},
+    {1, 17, 40, 40, 33, {3, 1, 1, 1}, 1, true, true},
+    {2, 6, 5, 5, 4, {5, 1, 0, 1}, 7, true, false},
+    {2, 40, 3, 60, 40, {3, 2, 2, 1}, 2, true, false},
+    /* groups */
+    {2, 4, 6, 5, 6, {3, 1, 1, 2}, 2, true, true},
+    {3, 9, 7, 8, 15, {3, 2, 1, 3}, 2, true, false},
+    {2, 34, 5, 5, 38, {3, 1, 0, 2}, 3, false, false},
+    {4, 6, 8, 8, 6, {1, 1, 0, 3}, 16, true, false},
+    {2, 64, 9, 9, 32, {1, 2, 0, 2}, 2, false, true},
+    {2, 5, 6, 7, 10, {3, 1, 1, 5}, 3, true, false},
+    {1, 4, 30, 90, 8, {3, 1, 1, 2}, 1, true, false},
+    {2, 8, 6, 6, 4, {5, 3, 2, 4}, 2, true, false},
+    /* one channel a group */
+    {3, 32, 9, 10, 32, {3, 1, 1, 32}, 2, true, true},
+    {5, 21, 8, 11, 21, {3, 2, 1, 21}, 16, true, false},
+    {2, 7, 4, 4, 7, {5, 1, 2, 7}, 2, false, false},
+    {2, 50, 7, 7, 50, {3, 1, 0, 50}, 3, true, false},
+    {3, 17, 9, 9, 17, {2, 3, 1, 17}, 2, true, true},
+    {2, 3, 5, 6, 3, {1, 1, 0, 3}, 2, true, false},
+    {2, 2, 3, 3, 2, {3, 3, 2, 2}, 2, true, false},
+    {2, 6, 6, 9, 6, {2, 1, 2, 6}, 3, false, false},
+    {1, 40, 40, 60, 40, {3, 1, 1, 40}, 1, true, false},
+    {2, 9, 13, 12, 9, {7, 2, 3, 9}, 70, true, false},
 };
 
 typedef struct state {
@@ -37,7 +65,7 @@ typedef struct state {
 static state state_create(const problem *p)
 {
     size_t k = p->conv.kernel, s = p->conv.stride, grow = 2 * p->conv.pad;
-    state st = {.p = p, .x_shape = {p->n, p->c, p->h, p->w}, .weights = p->out * p->c * k * k};
+    state st = {.p = p, .x_shape = {p->n, p->c, p->h, p->w}, .weights = p->out * (p->c / p->conv.groups) * k * k};
     st.y_shape = (lk_shape){p->n, p->out, (p->h + grow - k) / s + 1, (p->w + grow - k) / s + 1};
     st.x = random_buffer(lk__shape_count(st.x_shape), 1);
     st.w = random_buffer(st.weights, 2);
@@ -100,15 +128,15 @@ typedef void (*tap_fn)(const state *s, const term *tap, void *arg);
 static void taps_of_output(const state *s, term *tap, size_t n, size_t oy, size_t ox, tap_fn visit, void *arg)
 {
     const problem *p = s->p;
-    size_t k = p->conv.kernel;
-    for (size_t c = 0; c < p->c; c++) {
+    size_t k = p->conv.kernel, in = p->c / p->conv.groups, first = tap->out / (p->out / p->conv.groups) * in;
+    for (size_t c = 0; c < in; c++) {
         for (size_t ky = 0; ky < k; ky++) {
             for (size_t kx = 0; kx < k; kx++) {
                 size_t y = oy * p->conv.stride + ky, x = ox * p->conv.stride + kx, pad = p->conv.pad;
                 if (y < pad || x < pad || y - pad >= p->h || x - pad >= p->w)
                     continue;
-                tap->x = ((n * p->h + y - pad) * p->w + x - pad) * p->c + c;
-                tap->w = ((tap->out * p->c + c) * k + ky) * k + kx;
+                tap->x = ((n * p->h + y - pad) * p->w + x - pad) * p->c + first + c;
+                tap->w = ((tap->out * in + c) * k + ky) * k + kx;
                 visit(s, tap, arg);
             }
         }
@@ -206,7 +234,7 @@ static void test_same_bits(void **unused)
 static void test_batch_of_one(void **unused)
 {
     (void)unused;
-    problem batch = {5, 16, 9, 7, 32, {3, 2, 1}, 5, true, false}, one = batch;
+    problem batch = {5, 16, 9, 7, 32, {3, 2, 1, 1}, 5, true, false}, one = batch;
     one.n = 1;
     one.shards = 1;
     state s = state_create(&batch), t = state_create(&one);

@@ -1,4 +1,4 @@
-/* test_eltwise.c - ReLU, addition, copy, flatten and the search for large values:
+/* test_eltwise.c - ReLU, ReLU6, addition, copies and the search for large values:
  * exact. */
 #include <float.h>
 
@@ -42,6 +42,24 @@ static void run_relu_grad(lk_device *dev, const void *arg, float *out)
     dev->kernels->relu_grad_input(dev, &y, v->in_place ? &dx : &dy, &dx);
 }
 
+static void run_relu6(lk_device *dev, const void *arg, float *out)
+{
+    const vectors *v = arg;
+    lk_tensor x = input(v->a, v->count), y = tensor_of(out, flat(v->count));
+    if (v->in_place)
+        memcpy(out, v->a, v->count * sizeof *out);
+    dev->kernels->relu6_forward(dev, v->in_place ? &y : &x, &y);
+}
+
+static void run_relu6_grad(lk_device *dev, const void *arg, float *out)
+{
+    const vectors *v = arg;
+    lk_tensor y = input(v->a, v->count), dy = input(v->b, v->count), dx = tensor_of(out, flat(v->count));
+    if (v->in_place)
+        memcpy(out, v->b, v->count * sizeof *out);
+    dev->kernels->relu6_grad_input(dev, &y, v->in_place ? &dx : &dy, &dx);
+}
+
 static void run_add(lk_device *dev, const void *arg, float *out)
 {
     const vectors *v = arg;
@@ -68,6 +86,18 @@ static float relu_element(const vectors *v, size_t i)
 static float relu_grad_element(const vectors *v, size_t i)
 {
     return v->a[i] > 0 ? v->b[i] : 0.0f;
+}
+
+static float relu6_element(const vectors *v, size_t i)
+{
+    if (v->a[i] >= 6)
+        return 6.0f;
+    return v->a[i] > 0 ? v->a[i] : 0.0f;
+}
+
+static float relu6_grad_element(const vectors *v, size_t i)
+{
+    return v->a[i] > 0 && v->a[i] < 6 ? v->b[i] : 0.0f;
 }
 
 static float add_element(const vectors *v, size_t i)
@@ -111,6 +141,68 @@ static void test_elements(void **state)
         check(run_copy, copy_element, v);
         free(a);
         free(b);
+    }
+}
+
+/* A third of the values below 0, a third above 6; the last are at the ends of the
+ * slope and their neighbours. */
+static void test_relu6(void **state)
+{
+    (void)state;
+    static const float ends[] = {6.0f, 0x1.7ffffep2f, 0x1.800002p2f, 0.0f, -0.0f, 0x1p-149f, -0x1p-149f, FLT_MAX};
+    for (size_t k = 0; k < SIZES; k++) {
+        size_t count = sizes[k];
+        float *a = random_floats(count, 5), *b = random_floats(count, 6);
+        for (size_t i = 0; i < count; i++)
+            a[i] = a[i] * 9 + 3;
+        for (size_t i = 0; i < count && i < sizeof ends / sizeof *ends; i++)
+            a[count - 1 - i] = ends[i];
+        vectors v = {.count = count, .a = a, .b = b};
+        for (int i = 0; i < 2; i++) {
+            v.in_place = i;
+            check(run_relu6, relu6_element, v);
+            check(run_relu6_grad, relu6_grad_element, v);
+        }
+        free(a);
+        free(b);
+    }
+}
+
+typedef struct fit_case {
+    lk_shape shape;
+    size_t to;
+    const float *x;
+} fit_case;
+
+static void run_fit(lk_device *dev, const void *arg, float *out)
+{
+    const fit_case *f = arg;
+    lk_shape s = f->shape;
+    s.c = f->to;
+    lk_tensor x = tensor_of((float *)(uintptr_t)f->x, f->shape), y = tensor_of(out, s);
+    dev->kernels->fit_channels(dev, &x, &y);
+}
+
+static void test_fit_channels(void **state)
+{
+    (void)state;
+    static const fit_case cases[] = {
+        {.shape = {1, 1, 1, 1}, .to = 1},   {.shape = {2, 3, 5, 4}, .to = 7},     {.shape = {2, 7, 5, 4}, .to = 3},
+        {.shape = {3, 16, 8, 8}, .to = 33}, {.shape = {3, 33, 8, 8}, .to = 16},   {.shape = {5, 21, 1, 1}, .to = 22},
+        {.shape = {2, 4, 3, 3}, .to = 4},   {.shape = {9, 64, 16, 16}, .to = 80}, {.shape = {9, 80, 16, 16}, .to = 64},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        fit_case f = cases[k];
+        size_t count = lk__shape_count(f.shape), from = f.shape.c, outputs = count / from * f.to;
+        float *x = random_floats(count, 7), *want = new_floats(outputs);
+        for (size_t i = 0; i < outputs; i++)
+            want[i] = i % f.to < from ? x[i / f.to * from + i % f.to] : 0.0f;
+        f.x = x;
+        float *got = run_everywhere(run_fit, &f, outputs);
+        assert_same(got, want, outputs);
+        free(got);
+        free(want);
+        free(x);
     }
 }
 
@@ -213,9 +305,8 @@ static void test_find_above(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_elements),
-        cmocka_unit_test(test_flatten),
-        cmocka_unit_test(test_find_above),
+        cmocka_unit_test(test_elements), cmocka_unit_test(test_relu6),      cmocka_unit_test(test_fit_channels),
+        cmocka_unit_test(test_flatten),  cmocka_unit_test(test_find_above),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

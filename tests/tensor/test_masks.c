@@ -46,7 +46,7 @@ static void test_conv2d(void **arg)
 {
     (void)arg;
     for (size_t stride = 1; stride <= 2; stride++) {
-        lk_conv2d_desc conv = {.kernel = 3, .stride = stride, .pad = 1};
+        lk_conv2d_desc conv = {.kernel = 3, .stride = stride, .pad = 1, .groups = 1};
         lk_shape shape = {.n = 3, .c = 21, .h = 8, .w = 8}, out = {3, 10, 8 / stride, 8 / stride};
         lk_tensor x = make_relu(shape, 1), dy = make(out, 2), w = make((lk_shape){10, 21, 3, 3}, 3);
         lk_tensor plain = make(shape, 4), masked = make(shape, 5);

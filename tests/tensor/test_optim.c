@@ -56,6 +56,7 @@ static void sgd_element(const step_case *s, double g, double e[ARRAYS])
 static void adam_element(const step_case *s, double g, double e[ARRAYS])
 {
     const lk_adam *a = &s->adam;
+    e[0] *= (double)a->shrink;
     g += (double)a->weight_decay * e[0];
     e[1] = (1 - (double)a->one_minus_beta1) * e[1] + (double)a->one_minus_beta1 * g;
     e[2] = (double)a->beta2 * e[2] + (double)a->one_minus_beta2 * g * g;
@@ -110,7 +111,10 @@ static void test_steps(void **state)
                              .first = i == 5};
             check(&s, run_sgd, sgd_element);
         }
-        s.adam = (lk_adam){0.999f, 0.1f, 0.001f, 0.01f, 0.0316f, 1e-8f, 0.01f};
+        s.adam = (lk_adam){0.999f, 0.1f, 0.001f, 0.01f, 0.0316f, 1e-8f, .weight_decay = 0.01f, .shrink = 1.0f};
+        check(&s, run_adam, adam_element);
+        s.adam.weight_decay = 0.0f;
+        s.adam.shrink = 0.75f;
         check(&s, run_adam, adam_element);
         s.adadelta = (lk_adadelta){1.0f, 0.9f, 0.1f, 1e-6f, 0.01f};
         check(&s, run_adadelta, adadelta_element);

@@ -1,4 +1,4 @@
-/* test_pool2d.c - max and global average pooling against plain loops. */
+/* test_pool2d.c - max, average and global average pooling against plain loops. */
 #include "tensor/everywhere.h"
 
 typedef struct pool_case {
@@ -94,6 +94,82 @@ static void test_maxpool(void **state)
     check_maxpool((lk_pool2d_desc){16, 16, 0}, (lk_shape){1, 3, 16, 16});
 }
 
+/* A mean pooling, of out.h x out.w windows. */
+typedef struct mean_case {
+    lk_pool2d_desc pool;
+    lk_shape in, out;
+    const float *x, *dy;
+} mean_case;
+
+/* y, then dx. */
+static void run_means(lk_device *dev, const void *arg, float *out)
+{
+    const mean_case *m = arg;
+    lk_tensor x = tensor_of((float *)(uintptr_t)m->x, m->in), y = tensor_of(out, m->out);
+    lk_tensor dy = tensor_of((float *)(uintptr_t)m->dy, m->out), dx = tensor_of(out + lk__shape_count(m->out), m->in);
+    dev->kernels->avgpool_forward(dev, &m->pool, &x, &y);
+    dev->kernels->avgpool_grad_input(dev, &m->pool, &dy, &dx);
+}
+
+/* Output element i: adds its window to want[i] and its part of the gradient to
+ * dx. Padding counts, what lies beyond it does not. The order is the kernels'. */
+static void expect_mean(const mean_case *m, size_t i, float *want, float *dx)
+{
+    size_t c = i % m->out.c, ox = i / m->out.c % m->out.w, oy = i / m->out.c / m->out.w % m->out.h;
+    size_t n = i / lk__shape_sample(m->out), k = m->pool.kernel, pad = m->pool.pad, size = 0;
+    float sum = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t place = 0; place < k * k; place++) {
+            size_t y = oy * m->pool.stride + place / k, x = ox * m->pool.stride + place % k;
+            if (y >= m->in.h + 2 * pad || x >= m->in.w + 2 * pad)
+                continue;
+            size += pass == 0;
+            if (y < pad || x < pad || y - pad >= m->in.h || x - pad >= m->in.w)
+                continue;
+            size_t at = ((n * m->in.h + y - pad) * m->in.w + x - pad) * m->in.c + c;
+            if (pass == 0)
+                sum += m->x[at];
+            else
+                dx[at] += m->dy[i] / (float)size;
+        }
+    }
+    want[i] = sum / (float)size;
+}
+
+static void check_means(lk_pool2d_desc pool, lk_shape in, size_t out_h, size_t out_w)
+{
+    mean_case m = {.pool = pool, .in = in, .out = {in.n, in.c, out_h, out_w}};
+    size_t inputs = lk__shape_count(in), outputs = lk__shape_count(m.out);
+    float *x = random_floats(inputs, 1), *dy = random_floats(outputs, 2), *want = new_floats(outputs + inputs);
+    x[0] = dy[0] = -0.0f;
+    m.x = x;
+    m.dy = dy;
+    for (size_t i = 0; i < outputs; i++)
+        expect_mean(&m, i, want, want + outputs);
+    float *got = run_everywhere(run_means, &m, outputs + inputs);
+    assert_same(got, want, outputs + inputs);
+    free(got);
+    free(want);
+    free(x);
+    free(dy);
+}
+
+static void test_means(void **state)
+{
+    (void)state;
+    check_means((lk_pool2d_desc){2, 2, 0}, (lk_shape){3, 64, 24, 24}, 12, 12);
+    check_means((lk_pool2d_desc){2, 2, 0}, (lk_shape){2, 3, 7, 9}, 3, 4);
+    check_means((lk_pool2d_desc){2, 2, 0}, (lk_shape){2, 21, 7, 9}, 4, 5); /* ceil */
+    check_means((lk_pool2d_desc){2, 2, 0}, (lk_shape){3, 10, 1, 1}, 1, 1); /* ceil */
+    check_means((lk_pool2d_desc){8, 8, 0}, (lk_shape){5, 35, 8, 8}, 1, 1);
+    check_means((lk_pool2d_desc){3, 1, 1}, (lk_shape){4, 21, 16, 15}, 16, 15);
+    check_means((lk_pool2d_desc){3, 2, 1}, (lk_shape){2, 16, 9, 8}, 5, 4);
+    check_means((lk_pool2d_desc){3, 2, 1}, (lk_shape){2, 16, 9, 8}, 5, 5); /* ceil */
+    check_means((lk_pool2d_desc){2, 3, 0}, (lk_shape){1, 3, 8, 8}, 3, 3);  /* with gaps */
+    check_means((lk_pool2d_desc){2, 5, 1}, (lk_shape){1, 5, 8, 8}, 2, 2);  /* the same */
+    check_means((lk_pool2d_desc){1, 1, 0}, (lk_shape){1, 10, 3, 3}, 3, 3);
+}
+
 static void run_avgpool(lk_device *dev, const void *arg, float *out)
 {
     const pool_case *p = arg;
@@ -139,6 +215,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_maxpool),
+        cmocka_unit_test(test_means),
         cmocka_unit_test(test_avgpool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,20 +1,40 @@
-/* mlp.c - four linear layers in two chunks, as a model that is cut in two
- * wants them; 59,210 parameters on 1x28x28. */
+/* mlp.c - networks of linear layers alone: mlp, fc and debug. */
 #include "base/spec.h"
 #include "nn/models/models.h"
 
-lk_status lk__model_mlp(const char *spec, lk_model_shape shape, lk_graph *graph)
+/* Four linear layers in two chunks, as a model that is cut in two wants them;
+ * 59,210 parameters on 1x28x28. */
+lk_status lk__model_mlp(const lk_model_args *args, lk_graph *graph)
 {
     double hidden = 64;
     const lk_spec_key keys[] = {{.name = "hidden", .value = &hidden, .min = 1, .max = 1 << 20, .whole = true}};
-    LK_TRY(lk__spec_params(spec, "--model", keys, 1));
+    LK_TRY(lk__spec_params(args->spec, "--model", keys, 1));
     size_t width = (size_t)hidden;
-    lk_node x = lk_input(graph, shape.channels, shape.height, shape.width);
-    x = lk_flatten(graph, x);
+    lk_node x = lk_flatten(graph, lk__model_input(args, graph));
     x = lk_relu(graph, lk_linear(graph, x, "chunk1.1", width));
     x = lk_relu(graph, lk_linear(graph, x, "chunk1.3", width));
     x = lk_relu(graph, lk_linear(graph, x, "chunk2.0", width));
-    x = lk_linear(graph, x, "chunk2.2", shape.classes);
+    x = lk_linear(graph, x, "chunk2.2", args->shape.classes);
     lk_cross_entropy(graph, x);
+    return LK_OK;
+}
+
+/* LeNet-300-100; 266,610 parameters on 1x28x28. */
+lk_status lk__model_fc(const lk_model_args *args, lk_graph *graph)
+{
+    LK_TRY(lk__spec_params(args->spec, "--model", NULL, 0));
+    lk_node x = lk_flatten(graph, lk__model_input(args, graph));
+    x = lk_relu(graph, lk_linear(graph, x, "fc1", 300));
+    x = lk_relu(graph, lk_linear(graph, x, "fc2", 100));
+    lk_cross_entropy(graph, lk_linear(graph, x, "fc3", args->shape.classes));
+    return LK_OK;
+}
+
+/* The smallest there is, for trying out how ranks meet. */
+lk_status lk__model_debug(const lk_model_args *args, lk_graph *graph)
+{
+    LK_TRY(lk__spec_params(args->spec, "--model", NULL, 0));
+    lk_node x = lk_flatten(graph, lk__model_input(args, graph));
+    lk_cross_entropy(graph, lk_linear(graph, x, "fc", args->shape.classes));
     return LK_OK;
 }

@@ -1,14 +1,44 @@
-/* models.h - one builder a model; zoo.c has the table. */
+/* models.h - one builder a family of models; zoo.c has the table.
+ *
+ * Layers are built in the order in which PyTorch lists their keys. */
 #ifndef LK_NN_MODELS_MODELS_H
 #define LK_NN_MODELS_MODELS_H
 
 #include <lockstep/graph.h>
 
-/* spec is the whole "name:key=value" text; parameters are the model's own. */
-typedef lk_status (*lk_model_fn)(const char *spec, lk_model_shape shape, lk_graph *graph);
+typedef struct lk_model_args {
+    const char *spec; /* the whole "name:key=value" text; parameters are the model's own */
+    lk_model_shape shape;
+    int size;  /* which of its family: 18 of resnet18 */
+    bool mean; /* of its family the one that ends in a mean over the pixels */
+} lk_model_args;
 
-lk_status lk__model_cnn(const char *spec, lk_model_shape shape, lk_graph *graph) LK_CHECKED;
-lk_status lk__model_mlp(const char *spec, lk_model_shape shape, lk_graph *graph) LK_CHECKED;
-lk_status lk__model_resnet20(const char *spec, lk_model_shape shape, lk_graph *graph) LK_CHECKED;
+typedef lk_status (*lk_model_fn)(const lk_model_args *args, lk_graph *graph);
+
+lk_status lk__model_cnn(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
+lk_status lk__model_convs(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
+lk_status lk__model_debug(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
+lk_status lk__model_fc(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
+lk_status lk__model_mlp(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
+lk_status lk__model_mobilenet_v2(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
+lk_status lk__model_pyramidnet(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
+lk_status lk__model_resnet(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
+lk_status lk__model_resnet20(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
+lk_status lk__model_vgg(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
+
+/* The sample that all models begin with. */
+lk_node lk__model_input(const lk_model_args *args, lk_graph *graph);
+
+/* Names of a convolution and of the BatchNorm behind it: prefix and one more
+ * part each. */
+typedef struct lk_conv_bn_keys {
+    const char *prefix, *conv, *bn;
+} lk_conv_bn_keys;
+
+/* A convolution without a bias, and BatchNorm. */
+lk_node lk__conv_bn(lk_graph *graph, lk_node x, lk_conv_bn_keys keys, lk_conv2d_opts opts);
+
+/* The mean over the pixels, and scores of the classes. */
+lk_node lk__mean_and_linear(lk_graph *graph, lk_node x, const char *name, size_t classes);
 
 #endif

@@ -16,11 +16,11 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
 {
     lk_shape x = lk__input_shape(graph, layer, 0);
     layer->shape = x;
-    layer->params[0] = (lk_slot_def){"weight", 1, {x.c}, LK_FILL_ONE, 0};
-    layer->params[1] = (lk_slot_def){"bias", 1, {x.c}, LK_FILL_ZERO, 0};
+    layer->params[0] = (lk_slot_def){.suffix = "weight", .ndim = 1, .dims = {x.c}, .fill = LK_FILL_ONE};
+    layer->params[1] = (lk_slot_def){.suffix = "bias", .ndim = 1, .dims = {x.c}, .fill = LK_FILL_ZERO};
     layer->param_count = 2;
-    layer->buffers[0] = (lk_slot_def){"running_mean", 1, {x.c}, LK_FILL_ZERO, 0};
-    layer->buffers[1] = (lk_slot_def){"running_var", 1, {x.c}, LK_FILL_ONE, 0};
+    layer->buffers[0] = (lk_slot_def){.suffix = "running_mean", .ndim = 1, .dims = {x.c}, .fill = LK_FILL_ZERO};
+    layer->buffers[1] = (lk_slot_def){.suffix = "running_var", .ndim = 1, .dims = {x.c}, .fill = LK_FILL_ONE};
     layer->buffer_count = 2;
     layer->counts_batches = true;
     return LK_OK;

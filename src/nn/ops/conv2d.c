@@ -1,4 +1,5 @@
-/* conv2d.c - 2-D convolution with a square kernel. */
+/* conv2d.c - 2-D convolution with a square kernel, over all channels or in groups
+ * of them. */
 #include "nn/op.h"
 
 enum { MAX_SIDE = 1 << 16 };
@@ -16,6 +17,10 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
     if (conv->pad >= conv->kernel)
         return lk__fail(LK_STATUS_USAGE, "convolution '%s': padding %zu must be below its kernel size %zu", layer->name,
                         conv->pad, conv->kernel);
+    if (x.c % conv->groups || out % conv->groups)
+        return lk__fail(LK_STATUS_USAGE,
+                        "convolution '%s': %zu groups must divide both its %zu input and its %zu output channels",
+                        layer->name, conv->groups, x.c, out);
     if (x.h + 2 * conv->pad < conv->kernel || x.w + 2 * conv->pad < conv->kernel)
         return lk__fail(LK_STATUS_USAGE, "convolution '%s': kernel %zu is larger than its padded input %zux%zu",
                         layer->name, conv->kernel, x.h + 2 * conv->pad, x.w + 2 * conv->pad);
@@ -23,9 +28,10 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
                               .c = out,
                               .h = (x.h + 2 * conv->pad - conv->kernel) / conv->stride + 1,
                               .w = (x.w + 2 * conv->pad - conv->kernel) / conv->stride + 1};
-    size_t fan_in = x.c * conv->kernel * conv->kernel;
-    layer->params[0] = (lk_slot_def){"weight", 4, {out, x.c, conv->kernel, conv->kernel}, LK_FILL_FAN, fan_in};
-    layer->params[1] = (lk_slot_def){"bias", 1, {out}, LK_FILL_FAN, fan_in};
+    size_t in = x.c / conv->groups, fan_in = in * conv->kernel * conv->kernel;
+    layer->params[0] =
+        (lk_slot_def){.suffix = "weight", .ndim = 4, .dims = {out, in, conv->kernel, conv->kernel}, .fan_in = fan_in};
+    layer->params[1] = (lk_slot_def){.suffix = "bias", .ndim = 1, .dims = {out}, .fan_in = fan_in};
     layer->param_count = layer->attr.no_bias ? 1 : 2;
     return LK_OK;
 }
@@ -54,6 +60,12 @@ static void backward(const lk_call *call)
     }
 }
 
+static double macs(const lk_layer *layer, lk_shape x)
+{
+    const lk_conv2d_desc *conv = &layer->attr.conv;
+    return (double)lk__shape_sample(layer->shape) * (double)(x.c / conv->groups * conv->kernel * conv->kernel);
+}
+
 const lk_op lk__op_conv2d = {
     .name = "conv2d",
     .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_MASKS_DX,
@@ -61,4 +73,5 @@ const lk_op lk__op_conv2d = {
     .scratch = scratch,
     .forward = forward,
     .backward = backward,
+    .macs = macs,
 };

@@ -1,5 +1,5 @@
-/* dropout.c - zeroes elements at random in training; the mask is drawn anew in
- * backward from its address instead of being kept. */
+/* dropout.c - zeroes elements, or whole channels, at random in training; the mask
+ * is drawn anew in backward from its address instead of being kept. */
 #include "base/rng.h"
 #include "nn/op.h"
 
@@ -22,7 +22,8 @@ static lk_dropout_desc address(const lk_call *call)
                              .seed = call->wave->seed,
                              .layer = (uint32_t)call->layer->index,
                              .step = call->wave->step,
-                             .ids = call->wave->ids};
+                             .ids = call->wave->ids,
+                             .channels = call->layer->op == &lk__op_dropout2d};
 }
 
 static void forward(const lk_call *call)
@@ -51,6 +52,13 @@ static void backward(const lk_call *call)
 
 const lk_op lk__op_dropout = {
     .name = "dropout",
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
+
+const lk_op lk__op_dropout2d = {
+    .name = "dropout2d",
     .infer = infer,
     .forward = forward,
     .backward = backward,

@@ -11,8 +11,8 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
         return lk__fail(LK_STATUS_USAGE, "linear layer '%s' got %zux%zux%zu; put lk_flatten before it", layer->name,
                         x.c, x.h, x.w);
     layer->shape = (lk_shape){.n = 1, .c = out, .h = 1, .w = 1};
-    layer->params[0] = (lk_slot_def){"weight", 2, {out, x.c}, LK_FILL_FAN, x.c};
-    layer->params[1] = (lk_slot_def){"bias", 1, {out}, LK_FILL_FAN, x.c};
+    layer->params[0] = (lk_slot_def){.suffix = "weight", .ndim = 2, .dims = {out, x.c}, .fan_in = x.c};
+    layer->params[1] = (lk_slot_def){.suffix = "bias", .ndim = 1, .dims = {out}, .fan_in = x.c};
     layer->param_count = 2;
     return LK_OK;
 }
@@ -40,6 +40,11 @@ static void backward(const lk_call *call)
     }
 }
 
+static double macs(const lk_layer *layer, lk_shape x)
+{
+    return (double)x.c * (double)layer->shape.c;
+}
+
 const lk_op lk__op_linear = {
     .name = "linear",
     .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_MASKS_DX,
@@ -47,4 +52,5 @@ const lk_op lk__op_linear = {
     .scratch = scratch,
     .forward = forward,
     .backward = backward,
+    .macs = macs,
 };

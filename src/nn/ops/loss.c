@@ -11,17 +11,23 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
     return LK_OK;
 }
 
+static lk_loss_desc describe(const lk_call *call)
+{
+    return (lk_loss_desc){.labels = call->wave->labels, .smoothing = call->wave->smoothing};
+}
+
 static void forward_nll(const lk_call *call)
 {
-    const lk_wave *wave = call->wave;
-    call->k->nll_forward(call->dev, &call->x[0], wave->labels, wave->loss, wave->correct);
+    lk_loss_desc desc = describe(call);
+    call->k->nll_forward(call->dev, &desc, &call->x[0], call->wave->loss, call->wave->place);
 }
 
 static void backward_nll(const lk_call *call)
 {
+    lk_loss_desc desc = describe(call);
     lk_tensor dx = call->dx[0];
     if (dx.data)
-        call->k->nll_grad_input(call->dev, &call->x[0], call->wave->labels, call->wave->grad_scale, &dx);
+        call->k->nll_grad_input(call->dev, &desc, &call->x[0], call->wave->grad_scale, &dx);
 }
 
 const lk_op lk__op_nll_loss = {
@@ -35,15 +41,16 @@ const lk_op lk__op_nll_loss = {
 
 static void forward_cross_entropy(const lk_call *call)
 {
-    const lk_wave *wave = call->wave;
-    call->k->cross_entropy_forward(call->dev, &call->x[0], wave->labels, wave->loss, wave->correct);
+    lk_loss_desc desc = describe(call);
+    call->k->cross_entropy_forward(call->dev, &desc, &call->x[0], call->wave->loss, call->wave->place);
 }
 
 static void backward_cross_entropy(const lk_call *call)
 {
+    lk_loss_desc desc = describe(call);
     lk_tensor dx = call->dx[0];
     if (dx.data)
-        call->k->cross_entropy_grad_input(call->dev, &call->x[0], call->wave->labels, call->wave->grad_scale, &dx);
+        call->k->cross_entropy_grad_input(call->dev, &desc, &call->x[0], call->wave->grad_scale, &dx);
 }
 
 const lk_op lk__op_cross_entropy = {

@@ -1,24 +1,48 @@
-/* pool2d.c - max pooling and global average pooling. */
+/* pool2d.c - max pooling, average pooling, and global average pooling. */
 #include "nn/op.h"
+
+/* `largest` is the largest window's side. */
+static lk_status check_window(const lk_layer *layer, size_t largest)
+{
+    const lk_pool2d_desc *pool = &layer->attr.pool;
+    if (!pool->kernel || pool->kernel > largest)
+        return lk__fail(LK_STATUS_USAGE, "layer %d: a pooling window has 1 to %zu pixels a side, not %zu", layer->index,
+                        largest, pool->kernel);
+    if (pool->pad > pool->kernel / 2)
+        return lk__fail(LK_STATUS_USAGE, "layer %d: padding %zu is more than half of pooling window %zu", layer->index,
+                        pool->pad, pool->kernel);
+    return LK_OK;
+}
+
+/* Windows along x pixels; 0 where not even one fits. In ceil mode the last may
+ * stick out, but must begin in the input or its left padding: PyTorch's rule. */
+static size_t count_windows(const lk_layer *layer, size_t x)
+{
+    const lk_pool2d_desc *pool = &layer->attr.pool;
+    size_t padded = x + 2 * pool->pad;
+    if (padded < pool->kernel)
+        return layer->attr.ceil && pool->kernel - padded < pool->stride ? 1 : 0;
+    size_t reach = padded - pool->kernel, count = reach / pool->stride + 1;
+    bool more = layer->attr.ceil && reach % pool->stride > 0 && count * pool->stride < x + pool->pad;
+    return more ? count + 1 : count;
+}
+
+static lk_status infer_windows(const lk_graph *graph, lk_layer *layer)
+{
+    lk_shape x = lk__input_shape(graph, layer, 0);
+    layer->shape = x;
+    layer->shape.h = count_windows(layer, x.h);
+    layer->shape.w = count_windows(layer, x.w);
+    if (!layer->shape.h || !layer->shape.w)
+        return lk__fail(LK_STATUS_USAGE, "layer %d: pooling window %zu is larger than its input %zux%zu", layer->index,
+                        layer->attr.pool.kernel, x.h, x.w);
+    return LK_OK;
+}
 
 static lk_status infer_maxpool(const lk_graph *graph, lk_layer *layer)
 {
-    lk_shape x = lk__input_shape(graph, layer, 0);
-    const lk_pool2d_desc *pool = &layer->attr.pool;
-    if (!pool->kernel || pool->kernel > 15)
-        return lk__fail(LK_STATUS_USAGE, "layer %d: a pooling window has 1 to 15 pixels a side, not %zu", layer->index,
-                        pool->kernel);
-    if (2 * pool->pad > pool->kernel)
-        return lk__fail(LK_STATUS_USAGE, "layer %d: pooling with padding %zu needs a window of at least %zu",
-                        layer->index, pool->pad, 2 * pool->pad);
-    if (x.h + 2 * pool->pad < pool->kernel || x.w + 2 * pool->pad < pool->kernel)
-        return lk__fail(LK_STATUS_USAGE, "layer %d: pooling window %zu is larger than its input %zux%zu", layer->index,
-                        pool->kernel, x.h, x.w);
-    layer->shape = (lk_shape){.n = 1,
-                              .c = x.c,
-                              .h = (x.h + 2 * pool->pad - pool->kernel) / pool->stride + 1,
-                              .w = (x.w + 2 * pool->pad - pool->kernel) / pool->stride + 1};
-    return LK_OK;
+    LK_TRY(check_window(layer, 15)); /* a place in it is a byte */
+    return infer_windows(graph, layer);
 }
 
 /* One byte of index an output element. */
@@ -52,17 +76,43 @@ const lk_op lk__op_maxpool2d = {
 
 static lk_status infer_avgpool(const lk_graph *graph, lk_layer *layer)
 {
-    layer->shape = (lk_shape){.n = 1, .c = lk__input_shape(graph, layer, 0).c, .h = 1, .w = 1};
-    return LK_OK;
+    LK_TRY(check_window(layer, 4096)); /* its size is exact as a float */
+    return infer_windows(graph, layer);
 }
 
 static void forward_avgpool(const lk_call *call)
 {
     lk_tensor y = call->y;
-    call->k->global_avgpool_forward(call->dev, &call->x[0], &y);
+    call->k->avgpool_forward(call->dev, &call->layer->attr.pool, &call->x[0], &y);
 }
 
 static void backward_avgpool(const lk_call *call)
+{
+    lk_tensor dx = call->dx[0];
+    if (dx.data)
+        call->k->avgpool_grad_input(call->dev, &call->layer->attr.pool, &call->dy, &dx);
+}
+
+const lk_op lk__op_avgpool2d = {
+    .name = "avgpool2d",
+    .infer = infer_avgpool,
+    .forward = forward_avgpool,
+    .backward = backward_avgpool,
+};
+
+static lk_status infer_global(const lk_graph *graph, lk_layer *layer)
+{
+    layer->shape = (lk_shape){.n = 1, .c = lk__input_shape(graph, layer, 0).c, .h = 1, .w = 1};
+    return LK_OK;
+}
+
+static void forward_global(const lk_call *call)
+{
+    lk_tensor y = call->y;
+    call->k->global_avgpool_forward(call->dev, &call->x[0], &y);
+}
+
+static void backward_global(const lk_call *call)
 {
     lk_tensor dx = call->dx[0];
     if (dx.data)
@@ -71,7 +121,7 @@ static void backward_avgpool(const lk_call *call)
 
 const lk_op lk__op_global_avgpool = {
     .name = "global_avgpool",
-    .infer = infer_avgpool,
-    .forward = forward_avgpool,
-    .backward = backward_avgpool,
+    .infer = infer_global,
+    .forward = forward_global,
+    .backward = backward_global,
 };

@@ -1,5 +1,9 @@
 /* conv2d.h - what the sources of the convolution share: boxes of an image that
- * may stick out of it, and bands of rows that tasks work on. */
+ * may stick out of it, and bands of rows that tasks work on.
+ *
+ * Groups of channels are convolved one by one, each as if it were all there is,
+ * but for the strides of what is written. Where every group has one channel on
+ * both sides, kernels of their own work on all channels at once. */
 #ifndef LK_TENSOR_CPU_CONV2D_H
 #define LK_TENSOR_CPU_CONV2D_H
 
@@ -7,23 +11,25 @@
 #include "tensor/cpu/vec.h"
 #include "tensor/kernels.h"
 
-/* A part of an image in its own coordinates; outside the image are zeros. */
+/* A part of an image in its own coordinates; outside the image are zeros. It has
+ * channels [first, first + channels), which all exist. */
 typedef struct lk_box {
     ptrdiff_t y, x;
     size_t h, w;
+    size_t first, channels;
 } lk_box;
 
 typedef struct lk_view {
-    const float *data; // (h, w, c)
+    const float *data; // (h, w, channels)
     size_t row;        /* floats from row to row */
 } lk_view;
 
 #define lk__box_inside LK_KERNEL(box_inside)
 bool lk__box_inside(lk_shape image, lk_box box);
 
-/* The box in place when it lies inside the image and `lanes` divides c, else a
- * copy in buffer, with c rounded up to a multiple of lanes and zeros for what
- * does not exist. */
+/* The box in place when it lies inside the image and has all its channels, whose
+ * number `lanes` divides, else a copy in buffer, with channels rounded up to a
+ * multiple of lanes and zeros for what does not exist. */
 #define lk__box_view LK_KERNEL(box_view)
 lk_view lk__box_view(const float *image, lk_shape shape, lk_box box, size_t lanes, float *buffer);
 
@@ -36,12 +42,22 @@ static inline size_t lk__band_rows(size_t rows, size_t row_floats, size_t budget
     return (rows + bands - 1) / bands;
 }
 
-/* The box of x that output rows [y0, y1) see, all columns. */
+/* The box of x that output rows [y0, y1) see: all columns, no channels yet. */
 static inline lk_box lk__conv_box(const lk_conv2d_desc *conv, lk_shape y, size_t y0, size_t y1)
 {
     ptrdiff_t pad = (ptrdiff_t)conv->pad;
-    return (lk_box){(ptrdiff_t)(y0 * conv->stride) - pad, -pad, (y1 - y0 - 1) * conv->stride + conv->kernel,
-                    (y.w - 1) * conv->stride + conv->kernel};
+    return (lk_box){.y = (ptrdiff_t)(y0 * conv->stride) - pad,
+                    .x = -pad,
+                    .h = (y1 - y0 - 1) * conv->stride + conv->kernel,
+                    .w = (y.w - 1) * conv->stride + conv->kernel};
+}
+
+/* The same with the channels of a group, of which each has `channels`. */
+static inline lk_box lk__box_group(lk_box box, size_t group, size_t channels)
+{
+    box.first = group * channels;
+    box.channels = channels;
+    return box;
 }
 
 /* Scratch floats of each operation. */
@@ -51,5 +67,22 @@ size_t lk__conv_forward_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape 
 size_t lk__conv_input_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads);
 #define lk__conv_weight_floats LK_KERNEL(conv_weight_floats)
 size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads);
+
+/* Whether every group has one channel on both sides, and the kernels for that. */
+static inline bool lk__is_depthwise(const lk_conv2d_desc *conv, lk_shape x, lk_shape y)
+{
+    return conv->groups > 1 && x.c == conv->groups && y.c == conv->groups;
+}
+
+#define lk__depthwise_floats LK_KERNEL(depthwise_floats)
+size_t lk__depthwise_floats(const lk_conv2d_desc *conv, lk_shape x);
+#define lk__depthwise_forward LK_KERNEL(depthwise_forward)
+__typeof__(*((const lk_kernels *)0)->conv2d_forward) lk__depthwise_forward;
+#define lk__depthwise_grad_input LK_KERNEL(depthwise_grad_input)
+__typeof__(*((const lk_kernels *)0)->conv2d_grad_input) lk__depthwise_grad_input;
+#define lk__depthwise_weight_floats LK_KERNEL(depthwise_weight_floats)
+size_t lk__depthwise_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads);
+#define lk__depthwise_grad_weight LK_KERNEL(depthwise_grad_weight)
+__typeof__(*((const lk_kernels *)0)->conv2d_grad_weight) lk__depthwise_grad_weight;
 
 #endif

@@ -2,7 +2,8 @@
  *
  * With channels last, a window is `kernel` runs of kernel*c consecutive floats
  * of the padded image, so the matrix kernel reads windows where they are. A
- * sum goes over ky, kx, channel. A task is a band of output rows of a sample. */
+ * sum goes over ky, kx, channel. A task is a band of output rows of a sample and
+ * a group of channels; of several groups each is copied out first. */
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/pack.h"
@@ -12,32 +13,36 @@ enum { BAND_FLOATS = 64 * 1024, TASKS_A_THREAD = 4 };
 typedef struct forward_job {
     const lk_conv2d_desc *conv;
     lk_shape x, y;
-    const float *input;  // (n, h, w, i)
-    const float *weight; // (o, i, kh, kw)
-    float *output;       // (n, h, w, o)
+    size_t in, out;      /* channels of a group */
+    const float *input;  // (n, h, w, groups, in)
+    const float *weight; // (groups, out, in, kh, kw)
+    float *output;       // (n, h, w, groups, out)
     bool relu;
     size_t band, bands;
-    float *start;   // (o rounded up to LK_NR)
-    float *panels;  // see lk__panel_width, sum over (kh, kw, i)
+    size_t cols;    /* out rounded up to LK_NR */
+    float *start;   // (groups, cols)
+    float *panels;  // of each group; see lk__panel_width, sum over (kh, kw, in)
     float *buffers; // one a thread
     size_t buffer_floats;
 } forward_job;
 
 static size_t window(const forward_job *job)
 {
-    return job->x.c * job->conv->kernel * job->conv->kernel;
+    return job->in * job->conv->kernel * job->conv->kernel;
 }
 
 /* Sets the sizes in job for wanted bands a sample; returns the scratch floats. */
 static size_t place(forward_job *job, size_t wanted, size_t threads)
 {
     const lk_conv2d_desc *conv = job->conv;
-    size_t width = ((job->y.w - 1) * conv->stride + conv->kernel) * job->x.c;
-    size_t cols = lk__panels(job->y.c) * LK_NR;
+    job->in = job->x.c / conv->groups;
+    job->out = job->y.c / conv->groups;
+    job->cols = lk__panels(job->out) * LK_NR;
+    size_t width = ((job->y.w - 1) * conv->stride + conv->kernel) * job->in, cols = job->cols * conv->groups;
     job->band = lk__band_rows(job->y.h, width * conv->stride, BAND_FLOATS, wanted);
     job->bands = (job->y.h + job->band - 1) / job->band;
     lk_box box = lk__conv_box(conv, job->y, 0, job->band);
-    job->buffer_floats = conv->pad ? lk__round_up(box.h * width, LK_ALIGN) : 0;
+    job->buffer_floats = conv->pad || conv->groups > 1 ? lk__round_up(box.h * width, LK_ALIGN) : 0;
     return lk__round_up(cols, LK_ALIGN) + lk__round_up(cols * window(job), LK_ALIGN) + threads * job->buffer_floats;
 }
 
@@ -51,35 +56,37 @@ static void pack_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const forward_job *job = arg;
-    size_t len = window(job), taps = job->conv->kernel * job->conv->kernel, col = index * LK_NR;
-    lk__pack_transposed(job->weight + col * len, len, lk__min_size(job->y.c - col, LK_NR), len, taps,
-                        lk__panel_width(job->y.c, index), job->panels + col * len);
+    size_t len = window(job), taps = job->conv->kernel * job->conv->kernel;
+    size_t group = index / lk__panels(job->out), panel = index % lk__panels(job->out), col = panel * LK_NR;
+    lk__pack_transposed(job->weight + (group * job->out + col) * len, len, lk__min_size(job->out - col, LK_NR), len,
+                        taps, lk__panel_width(job->out, panel), job->panels + (group * job->cols + col) * len);
 }
 
 static void forward_task(void *arg, size_t index, int thread)
 {
     const forward_job *job = arg;
     const lk_conv2d_desc *conv = job->conv;
-    size_t sample = index / job->bands, y0 = index % job->bands * job->band;
+    size_t group = index % conv->groups, band = index / conv->groups;
+    size_t sample = band / job->bands, y0 = band % job->bands * job->band;
     size_t y1 = lk__min_size(y0 + job->band, job->y.h);
     const float *image = job->input + sample * lk__shape_sample(job->x);
-    lk_view view = lk__box_view(image, job->x, lk__conv_box(conv, job->y, y0, y1), 1,
-                                job->buffers + (size_t)thread * job->buffer_floats);
+    lk_box box = lk__box_group(lk__conv_box(conv, job->y, y0, y1), group, job->in);
+    lk_view view = lk__box_view(image, job->x, box, 1, job->buffers + (size_t)thread * job->buffer_floats);
     lk_gemm gemm = {
         .ny = y1 - y0,
         .nx = job->y.w,
         .a = view.data,
         .a_y = conv->stride * view.row,
-        .a_x = conv->stride * job->x.c,
+        .a_x = conv->stride * job->in,
         .runs = conv->kernel,
-        .len = conv->kernel * job->x.c,
+        .len = conv->kernel * job->in,
         .run = view.row,
-        .panels = job->panels,
-        .start = job->start,
-        .c = job->output + sample * lk__shape_sample(job->y) + y0 * job->y.w * job->y.c,
+        .panels = job->panels + group * job->cols * window(job),
+        .start = job->start + group * job->cols,
+        .c = job->output + sample * lk__shape_sample(job->y) + y0 * job->y.w * job->y.c + group * job->out,
         .c_y = job->y.w * job->y.c,
         .c_x = job->y.c,
-        .cols = job->y.c,
+        .cols = job->out,
         .relu = job->relu,
     };
     lk__gemm(&gemm);
@@ -88,6 +95,10 @@ static void forward_task(void *arg, size_t index, int thread)
 void LK_KERNEL(conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const float *w,
                                const float *b, bool relu, lk_tensor *y, void *scratch)
 {
+    if (lk__is_depthwise(conv, x->shape, y->shape)) {
+        lk__depthwise_forward(dev, conv, x, w, b, relu, y, scratch);
+        return;
+    }
     lk_pool *pool = lk__cpu_pool(dev);
     size_t threads = (size_t)lk__pool_threads(pool), n = x->shape.n;
     forward_job job = {.conv = conv, .x = x->shape, .y = y->shape, .weight = w, .relu = relu};
@@ -95,14 +106,15 @@ void LK_KERNEL(conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const
     job.output = lk__f32(y);
     if (n == 0)
         return;
-    place(&job, threads == 1 ? 1 : (threads * TASKS_A_THREAD + n - 1) / n, threads);
-    size_t cols = lk__panels(job.y.c) * LK_NR;
+    size_t groups = conv->groups, images = n * groups;
+    place(&job, threads == 1 ? 1 : (threads * TASKS_A_THREAD + images - 1) / images, threads);
+    size_t cols = job.cols * groups;
     job.start = scratch;
     job.panels = job.start + lk__round_up(cols, LK_ALIGN);
     job.buffers = job.panels + lk__round_up(cols * window(&job), LK_ALIGN);
     memset(job.start, 0, cols * sizeof *job.start);
-    if (b)
-        memcpy(job.start, b, job.y.c * sizeof *b);
-    lk__pool_run(pool, lk__panels(job.y.c), pack_task, &job);
-    lk__pool_run(pool, n * job.bands, forward_task, &job);
+    for (size_t group = 0; b && group < groups; group++)
+        memcpy(job.start + group * job.cols, b + group * job.out, job.out * sizeof *b);
+    lk__pool_run(pool, lk__panels(job.out) * groups, pack_task, &job);
+    lk__pool_run(pool, images * job.bands, forward_task, &job);
 }

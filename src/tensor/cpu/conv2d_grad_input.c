@@ -4,7 +4,8 @@
  * With stride s, input pixels whose padded coordinates leave the same rests
  * modulo s form a phase: they see the same taps, and the dy under these taps
  * are neighbours. So each phase is a product like the forward one, whose sums
- * go over dy's rows, columns and channels in rising order. */
+ * go over dy's rows, columns and channels in rising order. Groups of channels
+ * are as in conv2d_forward.c. */
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/pack.h"
@@ -14,14 +15,16 @@ enum { BAND_FLOATS = 64 * 1024, TASKS_A_THREAD = 4, PACK_CHANNELS = 8 };
 typedef struct input_job {
     const lk_conv2d_desc *conv;
     lk_shape x, y;
-    const float *dy;     // (n, h, w, o)
-    const float *weight; // (o, i, kh, kw)
-    const float *mask;   // (n, h, w, i) or NULL
-    float *dx;           // (n, h, w, i)
+    size_t in, out;      /* channels of a group */
+    const float *dy;     // (n, h, w, groups, out)
+    const float *weight; // (groups, out, in, kh, kw)
+    const float *mask;   // (n, h, w, groups, in) or NULL
+    float *dx;           // (n, h, w, groups, in)
     size_t band, bands;
-    float *start;   // zeros
-    float *panels;  // phase by phase
-    float *buffers; // one a thread
+    float *start;        // zeros
+    float *panels;       // of each group, phase by phase
+    size_t panel_floats; /* of a group */
+    float *buffers;      // one a thread
     size_t buffer_floats;
 } input_job;
 
@@ -42,27 +45,32 @@ static size_t taps_before(const lk_conv2d_desc *conv, size_t ry, size_t rx)
     return taps;
 }
 
-/* The box of dy that input rows [y0, y1) see, all columns. */
+/* The box of dy that input rows [y0, y1) see: all columns, no channels yet. */
 static lk_box input_box(const lk_conv2d_desc *conv, lk_shape x, size_t y0, size_t y1)
 {
     size_t s = conv->stride, p = conv->pad, reach = taps_of(conv, 0) - 1;
     size_t top = (y0 + p) / s, bottom = (y1 - 1 + p) / s, left = p / s, right = (x.w - 1 + p) / s;
-    return (lk_box){(ptrdiff_t)top - (ptrdiff_t)reach, (ptrdiff_t)left - (ptrdiff_t)reach, bottom - top + 1 + reach,
-                    right - left + 1 + reach};
+    return (lk_box){.y = (ptrdiff_t)top - (ptrdiff_t)reach,
+                    .x = (ptrdiff_t)left - (ptrdiff_t)reach,
+                    .h = bottom - top + 1 + reach,
+                    .w = right - left + 1 + reach};
 }
 
 static size_t place(input_job *job, size_t wanted, size_t threads)
 {
     const lk_conv2d_desc *conv = job->conv;
-    size_t width = input_box(conv, job->x, 0, 1).w * job->y.c;
-    size_t cols = lk__panels(job->x.c) * LK_NR, taps = conv->kernel * conv->kernel;
+    job->in = job->x.c / conv->groups;
+    job->out = job->y.c / conv->groups;
+    size_t width = input_box(conv, job->x, 0, 1).w * job->out, cols = lk__panels(job->in) * LK_NR;
+    job->panel_floats = cols * conv->kernel * conv->kernel * job->out;
     /* A band of whole strides starts each phase at the same place. */
     size_t steps = (job->x.h + conv->stride - 1) / conv->stride;
     job->band = lk__band_rows(steps, width, BAND_FLOATS, wanted) * conv->stride;
     job->bands = (job->x.h + job->band - 1) / job->band;
     size_t height = job->band / conv->stride + 1 + taps_of(conv, 0);
     job->buffer_floats = lk__round_up(height * width, LK_ALIGN);
-    return lk__round_up(cols, LK_ALIGN) + lk__round_up(cols * taps * job->y.c, LK_ALIGN) + threads * job->buffer_floats;
+    return lk__round_up(cols, LK_ALIGN) + lk__round_up(job->panel_floats * conv->groups, LK_ALIGN) +
+           threads * job->buffer_floats;
 }
 
 size_t lk__conv_input_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
@@ -71,15 +79,18 @@ size_t lk__conv_input_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y,
     return place(&job, 1, threads);
 }
 
-/* The panel row of channel o of the tap (ky, kx), in each panel of its phase. */
-static void pack_tap(const input_job *job, size_t o, size_t ky, size_t kx)
+/* The panel row of output channel `channel` of the tap (ky, kx), in each panel of
+ * its group and phase. */
+static void pack_tap(const input_job *job, size_t channel, size_t ky, size_t kx)
 {
     const lk_conv2d_desc *conv = job->conv;
-    size_t s = conv->stride, taps = conv->kernel * conv->kernel, in = job->x.c, out = job->y.c;
+    size_t s = conv->stride, taps = conv->kernel * conv->kernel, in = job->in, out = job->out;
+    size_t group = channel / out, o = channel % out;
     size_t ny = taps_of(conv, ky % s), nx = taps_of(conv, kx % s), len = ny * nx * out;
     size_t row = ((ny - 1 - ky / s) * nx + (nx - 1 - kx / s)) * out + o;
-    float *phase = job->panels + taps_before(conv, ky % s, kx % s) * out * lk__panels(in) * LK_NR;
-    const float *src = job->weight + o * in * taps + ky * conv->kernel + kx;
+    float *phase = job->panels + group * job->panel_floats;
+    phase += taps_before(conv, ky % s, kx % s) * out * lk__panels(in) * LK_NR;
+    const float *src = job->weight + channel * in * taps + ky * conv->kernel + kx;
     for (size_t panel = 0; panel < lk__panels(in); panel++) {
         size_t width = lk__panel_width(in, panel), col = panel * LK_NR, cols = lk__min_size(in - col, width);
         float *dst = phase + col * len + row * width;
@@ -123,12 +134,12 @@ static void phase(const input_job *job, lk_view view, lk_box box, size_t y0, siz
                   size_t image)
 {
     const lk_conv2d_desc *conv = job->conv;
-    size_t s = conv->stride, p = conv->pad, in = job->x.c, out = job->y.c;
+    size_t s = conv->stride, p = conv->pad, in = job->in, out = job->out, group = box.first / out;
     size_t y = first_of(conv, y0, ry), x = first_of(conv, 0, rx);
     size_t taps_y = taps_of(conv, ry), taps_x = taps_of(conv, rx);
     if (y >= y1 || x >= job->x.w)
         return;
-    size_t first = image + (y * job->x.w + x) * in;
+    size_t first = image + (y * job->x.w + x) * job->x.c + group * in;
     lk_gemm gemm = {
         .ny = (y1 - y + s - 1) / s,
         .nx = (job->x.w - x + s - 1) / s,
@@ -137,12 +148,12 @@ static void phase(const input_job *job, lk_view view, lk_box box, size_t y0, siz
         .runs = taps_y,
         .len = taps_x * out,
         .run = view.row,
-        .panels = job->panels + taps_before(conv, ry, rx) * out * lk__panels(in) * LK_NR,
+        .panels = job->panels + group * job->panel_floats + taps_before(conv, ry, rx) * out * lk__panels(in) * LK_NR,
         .start = job->start,
         .mask = job->mask ? job->mask + first : NULL,
         .c = job->dx + first,
-        .c_y = s * job->x.w * in,
-        .c_x = s * in,
+        .c_y = s * job->x.w * job->x.c,
+        .c_x = s * job->x.c,
         .cols = in,
     };
     if (taps_y == 0 || taps_x == 0) {
@@ -157,9 +168,10 @@ static void phase(const input_job *job, lk_view view, lk_box box, size_t y0, siz
 static void input_task(void *arg, size_t index, int thread)
 {
     const input_job *job = arg;
-    size_t sample = index / job->bands, y0 = index % job->bands * job->band;
+    size_t group = index % job->conv->groups, band = index / job->conv->groups;
+    size_t sample = band / job->bands, y0 = band % job->bands * job->band;
     size_t y1 = lk__min_size(y0 + job->band, job->x.h);
-    lk_box box = input_box(job->conv, job->x, y0, y1);
+    lk_box box = lk__box_group(input_box(job->conv, job->x, y0, y1), group, job->out);
     lk_view view = lk__box_view(job->dy + sample * lk__shape_sample(job->y), job->y, box, 1,
                                 job->buffers + (size_t)thread * job->buffer_floats);
     for (size_t ry = 0; ry < job->conv->stride; ry++) {
@@ -171,6 +183,10 @@ static void input_task(void *arg, size_t index, int thread)
 void LK_KERNEL(conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const float *w,
                                   const lk_tensor *mask, lk_tensor *dx, void *scratch)
 {
+    if (lk__is_depthwise(conv, dx->shape, dy->shape)) {
+        lk__depthwise_grad_input(dev, conv, dy, w, mask, dx, scratch);
+        return;
+    }
     lk_pool *pool = lk__cpu_pool(dev);
     size_t threads = (size_t)lk__pool_threads(pool), n = dx->shape.n;
     input_job job = {.conv = conv, .x = dx->shape, .y = dy->shape, .weight = w};
@@ -179,12 +195,13 @@ void LK_KERNEL(conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, co
     job.dx = lk__f32(dx);
     if (n == 0)
         return;
-    place(&job, threads == 1 ? 1 : (threads * TASKS_A_THREAD + n - 1) / n, threads);
-    size_t cols = lk__panels(job.x.c) * LK_NR;
+    size_t images = n * conv->groups;
+    place(&job, threads == 1 ? 1 : (threads * TASKS_A_THREAD + images - 1) / images, threads);
+    size_t cols = lk__panels(job.in) * LK_NR;
     job.start = scratch;
     job.panels = job.start + lk__round_up(cols, LK_ALIGN);
-    job.buffers = job.panels + lk__round_up(cols * conv->kernel * conv->kernel * job.y.c, LK_ALIGN);
+    job.buffers = job.panels + lk__round_up(job.panel_floats * conv->groups, LK_ALIGN);
     memset(job.start, 0, cols * sizeof *job.start);
     lk__pool_run(pool, (job.y.c + PACK_CHANNELS - 1) / PACK_CHANNELS, pack_task, &job);
-    lk__pool_run(pool, n * job.bands, input_task, &job);
+    lk__pool_run(pool, images * job.bands, input_task, &job);
 }

@@ -1,8 +1,9 @@
 /* conv2d_grad_weight.c - dw and db, summed over samples and pixels and folded
  * over shards.
  *
- * dw is a matrix of (kh, kw, i) rows by o columns; each pixel of dy adds the
- * outer product of its window of x and its channels. It is cut into units of
+ * dw, for each group of channels, is a matrix of (kh, kw, in) rows by out
+ * columns; each pixel of dy adds the outer product of its window of x and its
+ * channels. It is cut into units of
  * LK_MR rows by LK_NR columns, and db is one more row of windows that are all 1.
  * A task owns a chunk of units, small enough that its partial sums stay in
  * cache, and goes through the samples band by band, the chains carried in
@@ -17,14 +18,16 @@ enum { UNIT = LK_MR * LK_NR, CHUNK_UNITS = 48 * 1024 / UNIT, BAND_FLOATS = 64 * 
 typedef struct weight_job {
     const lk_conv2d_desc *conv;
     lk_shape x, y;
-    const float *input; // (n, h, w, i)
-    const float *dy;    // (n, h, w, o)
+    size_t in, out;     /* channels of a group */
+    const float *input; // (n, h, w, groups, in)
+    const float *dy;    // (n, h, w, groups, out)
     const lk_shards *shards;
-    lk_partials dw; // (o, i, kh, kw)
-    lk_partials db; // (o)
+    lk_partials dw; // (groups, out, in, kh, kw)
+    lk_partials db; // (groups, out)
     lk_fold fold;
     size_t rows;  /* of the matrix, without db */
     size_t units; /* of a panel of columns */
+    size_t total; /* units of a group */
     size_t chunk, chunks;
     size_t band;  /* output rows at a time */
     size_t block; /* samples at a time; 1 unless the band is all rows */
@@ -32,8 +35,9 @@ typedef struct weight_job {
     float *scratch;
 } weight_job;
 
-/* A chunk and its partial sums. */
+/* A chunk of a group and its partial sums. */
 typedef struct unit_range {
+    size_t group;
     size_t begin, end; /* units */
     size_t entry;      /* floats of a partial sum */
     float *buffer;     /* copies of bands */
@@ -43,19 +47,22 @@ typedef struct unit_range {
 static size_t place(weight_job *job, bool bias, size_t threads)
 {
     const lk_conv2d_desc *conv = job->conv;
-    size_t width = ((job->y.w - 1) * conv->stride + conv->kernel) * job->x.c;
-    size_t dy_row = job->y.w * lk__round_up(job->y.c, V);
-    job->rows = conv->kernel * conv->kernel * job->x.c;
+    job->in = job->x.c / conv->groups;
+    job->out = job->y.c / conv->groups;
+    size_t width = ((job->y.w - 1) * conv->stride + conv->kernel) * job->in;
+    size_t dy_row = job->y.w * lk__round_up(job->out, V);
+    job->rows = conv->kernel * conv->kernel * job->in;
     job->units = (job->rows + LK_MR - 1) / LK_MR + bias;
-    size_t total = job->units * lk__panels(job->y.c);
-    job->chunk = lk__min_size((total + threads - 1) / threads, CHUNK_UNITS);
-    job->chunks = (total + job->chunk - 1) / job->chunk;
+    job->total = job->units * lk__panels(job->out);
+    job->chunk = lk__min_size((job->total * conv->groups + threads - 1) / threads, CHUNK_UNITS);
+    job->chunk = lk__min_size(job->chunk, job->total);
+    job->chunks = (job->total + job->chunk - 1) / job->chunk;
     job->band = lk__band_rows(job->y.h, width * conv->stride + dy_row, BAND_FLOATS, 1);
     lk_box box = lk__conv_box(conv, job->y, 0, job->band);
     size_t box_floats = lk__round_up(box.h * width, LK_ALIGN), dy_floats = lk__round_up(job->band * dy_row, LK_ALIGN);
     job->block = job->band < job->y.h ? 1 : lk__max_size(BAND_FLOATS / (box_floats + dy_floats), 1);
-    job->box_floats = conv->pad ? box_floats : 0;
-    job->dy_floats = job->y.c % V ? dy_floats : 0;
+    job->box_floats = conv->pad || conv->groups > 1 ? box_floats : 0;
+    job->dy_floats = job->out % V || conv->groups > 1 ? dy_floats : 0;
     job->thread_floats = job->block * (job->box_floats + job->dy_floats);
     job->thread_floats += (size_t)LK_TREE_MAX_DEPTH * job->chunk * UNIT;
     return threads * job->thread_floats;
@@ -68,15 +75,15 @@ size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y
 }
 
 /* Moves a unit between an entry of the chunk and its slot. */
-static void move_unit(const weight_job *job, size_t unit, int entry, bool store, float *tile)
+static void move_unit(const weight_job *job, size_t group, size_t unit, int entry, bool store, float *tile)
 {
     size_t col = unit / job->units * LK_NR, row = unit % job->units * LK_MR;
-    size_t cols = lk__min_size(job->y.c - col, LK_NR), taps = job->conv->kernel * job->conv->kernel;
+    size_t cols = lk__min_size(job->out - col, LK_NR), taps = job->conv->kernel * job->conv->kernel;
     bool bias = row >= job->rows;
     size_t rows = bias ? 1 : lk__min_size(job->rows - row, LK_MR), step = bias ? 1 : job->rows;
-    float *slot = (bias ? lk__slot(job->db, entry) : lk__slot(job->dw, entry)) + col * step;
+    float *slot = (bias ? lk__slot(job->db, entry) : lk__slot(job->dw, entry)) + (group * job->out + col) * step;
     for (size_t i = 0; i < rows; i++) {
-        size_t at = bias ? 0 : (row + i) % job->x.c * taps + (row + i) / job->x.c;
+        size_t at = bias ? 0 : (row + i) % job->in * taps + (row + i) / job->in;
         for (size_t j = 0; j < cols; j++) {
             if (store)
                 slot[j * step + at] = tile[i * LK_NR + j];
@@ -91,9 +98,9 @@ static void sum_unit(const weight_job *job, lk_view x, lk_view dy, size_t unit, 
 {
     static const float one = 1.0f;
     size_t panel = unit / job->units, row = unit % job->units * LK_MR;
-    size_t run = job->conv->kernel * job->x.c;
+    size_t run = job->conv->kernel * job->in;
     const float *a[LK_MR] = {&one};
-    outer->width = lk__panel_width(job->y.c, panel);
+    outer->width = lk__panel_width(job->out, panel);
     outer->b = dy.data + panel * LK_NR;
     if (row >= job->rows) {
         lk_outer bias = *outer;
@@ -113,13 +120,13 @@ static void sum_band(const weight_job *job, const unit_range *chunk, size_t firs
 {
     size_t begin[2] = {0, job->y.w}, stride = job->conv->stride;
     lk_outer outer = {.nz = last - first, .ny = y1 - y0, .leaves = 1, .begin = begin, .merges = &merges};
-    lk_box dy_box = {(ptrdiff_t)y0, 0, y1 - y0, job->y.w};
+    lk_box x_box = lk__box_group(lk__conv_box(job->conv, job->y, y0, y1), chunk->group, job->in);
+    lk_box dy_box = {(ptrdiff_t)y0, 0, y1 - y0, job->y.w, chunk->group * job->out, job->out};
     lk_view x = {job->input, 0}, dy = {job->dy, 0};
     for (size_t sample = last; sample-- > first;) {
         float *buffer = chunk->buffer + (sample - first) * (job->box_floats + job->dy_floats);
         lk_view next_x = x, next_dy = dy;
-        x = lk__box_view(job->input + sample * lk__shape_sample(job->x), job->x,
-                         lk__conv_box(job->conv, job->y, y0, y1), 1, buffer);
+        x = lk__box_view(job->input + sample * lk__shape_sample(job->x), job->x, x_box, 1, buffer);
         dy = lk__box_view(job->dy + sample * lk__shape_sample(job->y), job->y, dy_box, V, buffer + job->box_floats);
         if (sample + 1 < last) {
             outer.a_z = (size_t)(next_x.data - x.data);
@@ -127,9 +134,9 @@ static void sum_band(const weight_job *job, const unit_range *chunk, size_t firs
         }
     }
     outer.a_y = stride * x.row;
-    outer.a_x = stride * job->x.c;
+    outer.a_x = stride * job->in;
     outer.b_y = dy.row;
-    outer.b_x = lk__round_up(job->y.c, V);
+    outer.b_x = lk__round_up(job->out, V);
     outer.entry = chunk->entry;
     outer.fresh = fresh;
     for (size_t unit = chunk->begin; unit < chunk->end; unit++) {
@@ -158,15 +165,16 @@ static void move_chunk(const weight_job *job, const unit_range *chunk, int e, bo
 {
     float *tile = base + (size_t)(e - job->fold.low) * chunk->entry;
     for (size_t unit = chunk->begin; unit < chunk->end; unit++, tile += UNIT)
-        move_unit(job, unit, e, store, tile);
+        move_unit(job, chunk->group, unit, e, store, tile);
 }
 
 static void weight_task(void *arg, size_t index, int thread)
 {
     const weight_job *job = arg;
     const lk_shards *shards = job->shards;
-    unit_range part = {.begin = index * job->chunk, .entry = job->chunk * UNIT};
-    part.end = lk__min_size(part.begin + job->chunk, job->units * lk__panels(job->y.c));
+    unit_range part = {.group = index / job->chunks, .entry = job->chunk * UNIT};
+    part.begin = index % job->chunks * job->chunk;
+    part.end = lk__min_size(part.begin + job->chunk, job->total);
     part.buffer = job->scratch + (size_t)thread * job->thread_floats;
     float *base = part.buffer + job->block * (job->box_floats + job->dy_floats);
     for (int e = job->fold.low; e < shards->depth; e++)
@@ -184,6 +192,10 @@ static void weight_task(void *arg, size_t index, int thread)
 void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
                                    const lk_shards *shards, lk_partials dw, lk_partials db, void *scratch)
 {
+    if (lk__is_depthwise(conv, x->shape, dy->shape)) {
+        lk__depthwise_grad_weight(dev, conv, x, dy, shards, dw, db, scratch);
+        return;
+    }
     lk_pool *pool = lk__cpu_pool(dev);
     weight_job job = {.conv = conv, .x = x->shape, .y = dy->shape, .shards = shards, .dw = dw, .db = db};
     job.input = lk__f32(x);
@@ -191,5 +203,5 @@ void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, c
     job.fold = lk__fold(shards);
     job.scratch = scratch;
     place(&job, db.slot0 != NULL, (size_t)lk__pool_threads(pool));
-    lk__pool_run(pool, job.chunks, weight_task, &job);
+    lk__pool_run(pool, job.chunks * conv->groups, weight_task, &job);
 }

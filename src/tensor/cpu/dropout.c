@@ -3,7 +3,8 @@
  * Numbers are counted in c, h, w order, memory is in h, w, c order. A block of
  * philox gives four consecutive elements, so with channels as lanes its four
  * words are the same channels at four consecutive pixels: vectors of memory as
- * they stand, provided that every channel begins at a whole block. */
+ * they stand, provided that every channel begins at a whole block. Where whole
+ * channels are dropped, elements are channels. */
 #include "base/math.h"
 #include "base/rng.h"
 #include "tensor/cpu/chunks.h"
@@ -72,8 +73,8 @@ static inline void keep_vector(const work *job, v_u32 words, size_t n, const flo
         v_store_n(y, v_select(drop, v_zero(), v_mul(v_load_n(x, n), scale)), n);
 }
 
-/* Elements [begin, begin + 4 * V) of a sample whose two orders agree. */
-static void flat_unit(const work *job, const keys *k, size_t begin, const float *x, float *y)
+/* The words of elements [begin, begin + 4 * V). */
+static void draw(const keys *k, size_t begin, uint32_t ordered[4 * V])
 {
     uint32_t blocks[V], words[4][V];
     for (uint32_t lane = 0; lane < V; lane++)
@@ -82,10 +83,16 @@ static void flat_unit(const work *job, const keys *k, size_t begin, const float 
     philox(k, vu_load(blocks), out);
     for (int j = 0; j < 4; j++)
         vu_store(words[j], out[j]);
-    uint32_t ordered[4 * V];
     for (size_t lane = 0; lane < V; lane++)
         for (size_t j = 0; j < 4; j++)
             ordered[4 * lane + j] = words[j][lane];
+}
+
+/* Elements [begin, begin + 4 * V) of a sample whose two orders agree. */
+static void flat_unit(const work *job, const keys *k, size_t begin, const float *x, float *y)
+{
+    uint32_t ordered[4 * V];
+    draw(k, begin, ordered);
     size_t end = lk__min_size(begin + 4 * V, job->channels * job->pixels);
     for (size_t i = begin; i < end; i += V)
         keep_vector(job, vu_load(ordered + (i - begin)), lk__min_size(V, end - i), x + i, y + i);
@@ -135,6 +142,21 @@ static void ragged_unit(const work *job, const keys *k, size_t unit, const float
     }
 }
 
+/* Whole channels, at pixels [first, last): words are drawn once for all of them. */
+static void channel_units(const work *job, const keys *k, size_t first, size_t last, const float *x, float *y)
+{
+    size_t c = job->channels;
+    for (size_t begin = 0; begin < c; begin += 4 * V) {
+        uint32_t ordered[4 * V];
+        draw(k, begin, ordered);
+        size_t end = lk__min_size(begin + 4 * V, c);
+        for (size_t pixel = first; pixel < last; pixel++)
+            for (size_t i = begin; i < end; i += V)
+                keep_vector(job, vu_load(ordered + (i - begin)), lk__min_size(V, end - i), x + pixel * c + i,
+                            y + pixel * c + i);
+    }
+}
+
 static bool is_flat(const work *job)
 {
     return job->channels == 1 || job->pixels == 1;
@@ -142,6 +164,8 @@ static bool is_flat(const work *job)
 
 static size_t count_units(const work *job)
 {
+    if (job->dropout->channels)
+        return job->pixels;
     if (is_flat(job))
         return (job->channels * job->pixels + 4 * V - 1) / (4 * V);
     return job->pixels % 4 == 0 ? job->pixels / 4 : (job->pixels + 2) / 4 + 1;
@@ -156,6 +180,10 @@ static void do_sample(const work *job, size_t n, size_t first, size_t last)
     keys_init(&k, &rng);
     const float *x = job->x + n * job->channels * job->pixels;
     float *y = job->y + n * job->channels * job->pixels;
+    if (d->channels) {
+        channel_units(job, &k, first, last, x, y);
+        return;
+    }
     for (size_t unit = first; unit < last; unit++) {
         if (is_flat(job))
             flat_unit(job, &k, unit * 4 * V, x, y);
@@ -168,6 +196,8 @@ static void do_sample(const work *job, size_t n, size_t first, size_t last)
 
 static size_t unit_size(const work *job)
 {
+    if (job->dropout->channels)
+        return job->channels;
     return is_flat(job) ? 4 * V : 4 * job->channels;
 }
 

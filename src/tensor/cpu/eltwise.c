@@ -1,5 +1,6 @@
-/* eltwise.c - kernels that treat each element alone: ReLU, addition, copies,
- * the change of order in flatten, and the search for what is not finite. */
+/* eltwise.c - kernels that treat each element alone: ReLU, ReLU6, addition,
+ * copies, with more or fewer channels or with flatten's change of order, and the
+ * search for what is not finite. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -56,6 +57,55 @@ void LK_KERNEL(relu_grad_input)(lk_device *dev, const lk_tensor *y, const lk_ten
     lk__run_chunks(dev, op.count, relu_grad_task, &op);
 }
 
+static inline v_f32 relu6(v_f32 x)
+{
+    v_f32 six = v_set1(6.0f);
+    return v_select(v_gt(six, x), v_relu(x), six);
+}
+
+static void relu6_forward_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const operands *op = arg;
+    lk_range range = lk__chunk(op->count, LK_CHUNK, index);
+    size_t i = range.begin;
+    for (; i + V <= range.end; i += V)
+        v_store(op->y + i, relu6(v_load(op->a + i)));
+    if (i < range.end)
+        v_store_n(op->y + i, relu6(v_load_n(op->a + i, range.end - i)), range.end - i);
+}
+
+void LK_KERNEL(relu6_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
+{
+    operands op = {.count = lk__shape_count(x->shape), .a = lk__f32(x), .y = lk__f32(y)};
+    lk__run_chunks(dev, op.count, relu6_forward_task, &op);
+}
+
+static inline v_f32 relu6_grad(v_f32 y, v_f32 dy)
+{
+    return v_select(v_gt(v_set1(6.0f), y), relu_grad(y, dy), v_zero());
+}
+
+static void relu6_grad_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const operands *op = arg;
+    lk_range range = lk__chunk(op->count, LK_CHUNK, index);
+    size_t i = range.begin;
+    for (; i + V <= range.end; i += V)
+        v_store(op->y + i, relu6_grad(v_load(op->a + i), v_load(op->b + i)));
+    if (i < range.end) {
+        size_t n = range.end - i;
+        v_store_n(op->y + i, relu6_grad(v_load_n(op->a + i, n), v_load_n(op->b + i, n)), n);
+    }
+}
+
+void LK_KERNEL(relu6_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx)
+{
+    operands op = {.count = lk__shape_count(y->shape), .a = lk__f32(y), .b = lk__f32(dy), .y = lk__f32(dx)};
+    lk__run_chunks(dev, op.count, relu6_grad_task, &op);
+}
+
 static void add_task(void *arg, size_t index, int thread)
 {
     (void)thread;
@@ -107,6 +157,37 @@ static void copy(lk_device *dev, size_t count, const float *x, float *y)
 void LK_KERNEL(copy)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
 {
     copy(dev, lk__shape_count(x->shape), lk__f32(x), lk__f32(y));
+}
+
+typedef struct fitting {
+    size_t pixels, from, to; /* channels of src and dst */
+    const float *src;        // (pixels, from)
+    float *dst;              // (pixels, to)
+} fitting;
+
+static size_t fitting_cost(const fitting *f)
+{
+    return lk__max_size(f->from, f->to);
+}
+
+static void fit_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const fitting *f = arg;
+    size_t kept = lk__min_size(f->from, f->to);
+    lk_range range = lk__chunk(f->pixels, lk__chunk_rows(fitting_cost(f)), index);
+    for (size_t i = range.begin; i < range.end; i++) {
+        float *dst = f->dst + i * f->to;
+        memcpy(dst, f->src + i * f->from, kept * sizeof *dst);
+        memset(dst + kept, 0, (f->to - kept) * sizeof *dst);
+    }
+}
+
+void LK_KERNEL(fit_channels)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
+{
+    lk_shape s = x->shape;
+    fitting f = {.pixels = s.n * s.h * s.w, .from = s.c, .to = y->shape.c, .src = lk__f32(x), .dst = lk__f32(y)};
+    lk__run_rows(dev, f.pixels, fitting_cost(&f), fit_task, &f);
 }
 
 /* One (rows, cols) matrix a sample, to be transposed. */

@@ -35,6 +35,7 @@ static inline void sgd_vector(const step *s, const lk_sgd *sgd, size_t i, size_t
 static inline void adam_vector(const step *s, const lk_adam *adam, size_t i, size_t n, bool full)
 {
     v_f32 p = LOAD(s->param), m = LOAD(s->state[0]), v = LOAD(s->state[1]);
+    p = v_mul(v_set1(adam->shrink), p); /* exact where it is 1 */
     v_f32 g = v_fma(v_set1(adam->weight_decay), p, LOAD(s->grad));
     m = v_fma(v_set1(adam->one_minus_beta1), v_sub(g, m), m);
     v = v_fma(v_mul(v_set1(adam->one_minus_beta2), g), g, v_mul(v_set1(adam->beta2), v));

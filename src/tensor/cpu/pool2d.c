@@ -1,7 +1,10 @@
-/* pool2d.c - max pooling and global average pooling.
+/* pool2d.c - max pooling, average pooling, and global average pooling.
  *
  * Channels are lanes. A maximum is the first of the largest values in its
- * window: later ones replace it only where x > best. */
+ * window: later ones replace it only where x > best. A mean is one chain of
+ * additions over the window in (ky, kx) order, then divided by its size. Its
+ * gradient divides first: one chain over the windows that a pixel is in, in
+ * (oy, ox) order, of dy / size. */
 #include <string.h>
 
 #include "tensor/cpu/chunks.h"
@@ -197,6 +200,122 @@ void LK_KERNEL(maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, c
         lk__run_rows(dev, p.out.n * p.out.h, row_cost(&p), tile_task, &p);
     else
         lk__run_rows(dev, p.out.n, lk__shape_sample(p.in), scatter_task, &p);
+}
+
+/* Places of a window that count in a mean, in one dimension: those in the input
+ * and its padding. */
+static size_t counted(const pooling *p, size_t out, size_t size)
+{
+    return lk__min_size(p->kernel, size + 2 * p->pad - out * p->stride);
+}
+
+/* n channels of one output pixel; x is its sample from channel i on. */
+static inline v_f32 mean(const pooling *p, const float *x, window wy, window wx, v_f32 size, size_t n)
+{
+    size_t c = p->in.c, row = p->in.w * c;
+    v_f32 sum = v_zero();
+    for (size_t ky = wy.begin; ky < wy.end; ky++)
+        for (size_t kx = wx.begin; kx < wx.end; kx++)
+            sum = v_add(sum, load(x + (wy.at + ky) * row + (wx.at + kx) * c, n));
+    return v_div(sum, size);
+}
+
+static void mean_row(const pooling *p, size_t row)
+{
+    size_t c = p->in.c, oy = row % p->out.h;
+    const float *x = p->src + row / p->out.h * lk__shape_sample(p->in);
+    window wy = window_of(p, oy, p->in.h);
+    for (size_t ox = 0; ox < p->out.w; ox++) {
+        window wx = window_of(p, ox, p->in.w);
+        v_f32 size = v_set1((float)(counted(p, oy, p->in.h) * counted(p, ox, p->in.w)));
+        float *y = p->dst + (row * p->out.w + ox) * c;
+        size_t i = 0;
+        for (; i + V <= c; i += V)
+            v_store(y + i, mean(p, x + i, wy, wx, size, V));
+        if (i < c)
+            v_store_n(y + i, mean(p, x + i, wy, wx, size, c - i), c - i);
+    }
+}
+
+static void mean_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const pooling *p = arg;
+    lk_range rows = lk__chunk(p->out.n * p->out.h, lk__chunk_rows(row_cost(p)), index);
+    for (size_t row = rows.begin; row < rows.end; row++)
+        mean_row(p, row);
+}
+
+void LK_KERNEL(avgpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *x, lk_tensor *y)
+{
+    pooling p = {.kernel = pool->kernel,
+                 .stride = pool->stride,
+                 .pad = pool->pad,
+                 .in = x->shape,
+                 .out = y->shape,
+                 .src = lk__f32(x),
+                 .dst = lk__f32(y)};
+    lk__run_rows(dev, p.out.n * p.out.h, row_cost(&p), mean_task, &p);
+}
+
+/* The windows that an input coordinate is in, in one dimension. */
+static lk_range windows_over(const pooling *p, size_t at, size_t outs)
+{
+    size_t padded = at + p->pad;
+    size_t begin = padded < p->kernel ? 0 : (padded - p->kernel) / p->stride + 1;
+    return (lk_range){begin, lk__min_size(outs, padded / p->stride + 1)};
+}
+
+/* n channels of one input pixel; dy is its sample from channel i on. */
+static inline v_f32 mean_grad(const pooling *p, const float *dy, lk_range over_y, lk_range over_x, size_t n)
+{
+    v_f32 sum = v_zero();
+    for (size_t oy = over_y.begin; oy < over_y.end; oy++) {
+        size_t rows = counted(p, oy, p->in.h);
+        for (size_t ox = over_x.begin; ox < over_x.end; ox++) {
+            v_f32 size = v_set1((float)(rows * counted(p, ox, p->in.w)));
+            sum = v_add(sum, v_div(load(dy + (oy * p->out.w + ox) * p->in.c, n), size));
+        }
+    }
+    return sum;
+}
+
+/* Input rows are counted over all samples. */
+static void mean_grad_row(const pooling *p, size_t row)
+{
+    size_t c = p->in.c;
+    const float *dy = p->src + row / p->in.h * lk__shape_sample(p->out);
+    lk_range over_y = windows_over(p, row % p->in.h, p->out.h);
+    for (size_t x = 0; x < p->in.w; x++) {
+        lk_range over_x = windows_over(p, x, p->out.w);
+        float *dx = p->dst + (row * p->in.w + x) * c;
+        size_t i = 0;
+        for (; i + V <= c; i += V)
+            v_store(dx + i, mean_grad(p, dy + i, over_y, over_x, V));
+        if (i < c)
+            v_store_n(dx + i, mean_grad(p, dy + i, over_y, over_x, c - i), c - i);
+    }
+}
+
+static void mean_grad_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const pooling *p = arg;
+    lk_range rows = lk__chunk(p->in.n * p->in.h, lk__chunk_rows(p->in.w * p->in.c), index);
+    for (size_t row = rows.begin; row < rows.end; row++)
+        mean_grad_row(p, row);
+}
+
+void LK_KERNEL(avgpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *dy, lk_tensor *dx)
+{
+    pooling p = {.kernel = pool->kernel,
+                 .stride = pool->stride,
+                 .pad = pool->pad,
+                 .in = dx->shape,
+                 .out = dy->shape,
+                 .src = lk__f32(dy),
+                 .dst = lk__f32(dx)};
+    lk__run_rows(dev, p.in.n * p.in.h, p.in.w * p.in.c, mean_grad_task, &p);
 }
 
 /* n channels of a sample's average: one chain over its pixels. */

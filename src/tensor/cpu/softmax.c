@@ -11,10 +11,11 @@ typedef struct rows {
     size_t n, classes;
     const float *x, *dy; // (n, classes)
     const int32_t *labels;
+    float smoothing;
     float scale;
     float *y; // (n, classes), result or dx
     float *loss;
-    int32_t *correct;
+    int32_t *place;
     void (*row)(const struct rows *r, size_t n);
 } rows;
 
@@ -92,67 +93,101 @@ void LK_KERNEL(log_softmax_grad_input)(lk_device *dev, const lk_tensor *y, const
 
 typedef void (*row_fn)(const rows *r, size_t n);
 
-static void run_loss(lk_device *dev, const lk_tensor *x, const int32_t *labels, float *loss, int32_t *correct,
+static void run_loss(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
                      row_fn row)
 {
     run(dev, (rows){.n = x->shape.n,
                     .classes = lk__shape_sample(x->shape),
                     .x = lk__f32(x),
-                    .labels = labels,
+                    .labels = desc->labels,
+                    .smoothing = desc->smoothing,
                     .loss = loss,
-                    .correct = correct,
+                    .place = place,
                     .row = row});
 }
 
-static void run_loss_grad(lk_device *dev, const lk_tensor *x, const int32_t *labels, float scale, lk_tensor *dx,
+static void run_loss_grad(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float scale, lk_tensor *dx,
                           row_fn row)
 {
     run(dev, (rows){.n = x->shape.n,
                     .classes = lk__shape_sample(x->shape),
                     .x = lk__f32(x),
-                    .labels = labels,
+                    .labels = desc->labels,
+                    .smoothing = desc->smoothing,
                     .scale = scale,
                     .y = lk__f32(dx),
                     .row = row});
+}
+
+/* How many classes come before the label's by score; a NaN comes last. */
+static int32_t place_of(const float *x, size_t classes, size_t label)
+{
+    int32_t before = 0;
+    for (size_t k = 0; k < classes; k++)
+        before += !(x[k] <= x[label]) || (k < label && x[k] == x[label]);
+    return before;
+}
+
+/* From the label's own loss to that of the smoothed label; `all` is the sum of
+ * every class's loss, of which there may be thousands. */
+static float smooth(const rows *r, float own, double all)
+{
+    return (1.0f - r->smoothing) * own + r->smoothing * (float)(all / (double)r->classes);
+}
+
+/* What is wanted of class k. */
+static float target(const rows *r, size_t n, size_t k)
+{
+    float even = r->smoothing / (float)r->classes;
+    return k == (size_t)r->labels[n] ? (1.0f - r->smoothing) + even : even;
 }
 
 static void nll_row(const rows *r, size_t n)
 {
     const float *x = r->x + n * r->classes;
     size_t label = (size_t)r->labels[n];
-    r->loss[n] = -x[label];
-    r->correct[n] = largest(x, r->classes) == label;
+    float loss = -x[label];
+    double all = 0;
+    for (size_t k = 0; r->smoothing > 0 && k < r->classes; k++)
+        all -= (double)x[k];
+    r->loss[n] = r->smoothing > 0 ? smooth(r, loss, all) : loss;
+    r->place[n] = place_of(x, r->classes, label);
 }
 
-void LK_KERNEL(nll_forward)(lk_device *dev, const lk_tensor *x, const int32_t *labels, float *loss, int32_t *correct)
+void LK_KERNEL(nll_forward)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place)
 {
-    run_loss(dev, x, labels, loss, correct, nll_row);
+    run_loss(dev, desc, x, loss, place, nll_row);
 }
 
 static void nll_grad_row(const rows *r, size_t n)
 {
     float *dx = r->y + n * r->classes;
     for (size_t k = 0; k < r->classes; k++)
-        dx[k] = k == (size_t)r->labels[n] ? -r->scale : 0.0f;
+        dx[k] = 0.0f - r->scale * target(r, n, k);
 }
 
-void LK_KERNEL(nll_grad_input)(lk_device *dev, const lk_tensor *x, const int32_t *labels, float scale, lk_tensor *dx)
+void LK_KERNEL(nll_grad_input)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float scale, lk_tensor *dx)
 {
-    run_loss_grad(dev, x, labels, scale, dx, nll_grad_row);
+    run_loss_grad(dev, desc, x, scale, dx, nll_grad_row);
 }
 
 static void cross_entropy_row(const rows *r, size_t n)
 {
     const float *x = r->x + n * r->classes;
-    size_t label = (size_t)r->labels[n], best = largest(x, r->classes);
-    r->loss[n] = lk__logf(sum_exp(x, r->classes, x[best])) - (x[label] - x[best]);
-    r->correct[n] = best == label;
+    size_t label = (size_t)r->labels[n];
+    float max = x[largest(x, r->classes)], log_sum = lk__logf(sum_exp(x, r->classes, max));
+    float loss = log_sum - (x[label] - max);
+    double all = 0;
+    for (size_t k = 0; r->smoothing > 0 && k < r->classes; k++)
+        all += (double)(log_sum - (x[k] - max));
+    r->loss[n] = r->smoothing > 0 ? smooth(r, loss, all) : loss;
+    r->place[n] = place_of(x, r->classes, label);
 }
 
-void LK_KERNEL(cross_entropy_forward)(lk_device *dev, const lk_tensor *x, const int32_t *labels, float *loss,
-                                      int32_t *correct)
+void LK_KERNEL(cross_entropy_forward)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss,
+                                      int32_t *place)
 {
-    run_loss(dev, x, labels, loss, correct, cross_entropy_row);
+    run_loss(dev, desc, x, loss, place, cross_entropy_row);
 }
 
 static void cross_entropy_grad_row(const rows *r, size_t n)
@@ -165,11 +200,11 @@ static void cross_entropy_grad_row(const rows *r, size_t n)
         sum += dx[k];
     }
     for (size_t k = 0; k < r->classes; k++)
-        dx[k] = r->scale * (dx[k] / sum - (k == (size_t)r->labels[n] ? 1.0f : 0.0f));
+        dx[k] = r->scale * (dx[k] / sum - target(r, n, k));
 }
 
-void LK_KERNEL(cross_entropy_grad_input)(lk_device *dev, const lk_tensor *x, const int32_t *labels, float scale,
+void LK_KERNEL(cross_entropy_grad_input)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float scale,
                                          lk_tensor *dx)
 {
-    run_loss_grad(dev, x, labels, scale, dx, cross_entropy_grad_row);
+    run_loss_grad(dev, desc, x, scale, dx, cross_entropy_grad_row);
 }

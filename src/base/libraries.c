@@ -1,0 +1,54 @@
+/* libraries.c - the table of optional libraries. What a missing one means is
+ * told by the code that would have used it. */
+#include "base/libraries.h"
+
+#ifdef LK_HAVE_HWLOC
+#define HWLOC true
+#else
+#define HWLOC false
+#endif
+#ifdef LK_HAVE_LIBZIP
+#define LIBZIP true
+#else
+#define LIBZIP false
+#endif
+#ifdef LK_HAVE_YAML
+#define YAML true
+#else
+#define YAML false
+#endif
+#ifdef LK_HAVE_JPEG
+#define JPEG true
+#else
+#define JPEG false
+#endif
+#ifdef LK_HAVE_PNG
+#define PNG true
+#else
+#define PNG false
+#endif
+#ifdef LK_HAVE_CURL
+#define CURL true
+#else
+#define CURL false
+#endif
+#ifdef LK_HAVE_CRYPTO
+#define CRYPTO true
+#else
+#define CRYPTO false
+#endif
+
+static const lk_library libraries[] = {
+    {"hwloc", "binding ranks to cores", HWLOC},
+    {"libzip", "reading .pth and .pt files", LIBZIP},
+    {"libyaml", "--config", YAML},
+    {"libjpeg", "folders of JPEG images", JPEG},
+    {"libpng", "folders of PNG images", PNG},
+    {"libcurl", "lockstep data get; loaded when needed", CURL},
+    {"libcrypto", "sums of lockstep data get and verify", CRYPTO},
+};
+
+const lk_library *lk__library_list(size_t index)
+{
+    return index < sizeof libraries / sizeof *libraries ? &libraries[index] : NULL;
+}

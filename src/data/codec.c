@@ -1,0 +1,69 @@
+/* codec.c - the table of image codecs, and what they share. */
+#include "data/codec.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+static const lk_codec *const codecs[] = {&lk__jpeg_codec, &lk__png_codec};
+
+enum { CODECS = sizeof codecs / sizeof *codecs, MAX_ENDING = 8 };
+
+const lk_codec *lk__codec_list(size_t index)
+{
+    return index < CODECS ? codecs[index] : NULL;
+}
+
+bool lk__image_named(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    char word[MAX_ENDING + 3] = " ";
+    if (!dot || strlen(dot) > MAX_ENDING)
+        return false;
+    size_t length = 1;
+    for (const char *c = dot; *c; c++)
+        word[length++] = (char)tolower((unsigned char)*c);
+    word[length++] = ' ';
+    for (size_t i = 0; i < CODECS; i++)
+        if (strstr(codecs[i]->endings, word))
+            return true;
+    return false;
+}
+
+lk_status lk__image_decode(const lk_image_file *file, lk_image *out)
+{
+    for (size_t i = 0; i < CODECS; i++) {
+        const lk_codec *codec = codecs[i];
+        if (!codec->probe(file))
+            continue;
+        if (!codec->decode)
+            return lk__fail(LK_STATUS_UNSUPPORTED,
+                            "%s: this build cannot read %s images; install %s and build it again", file->path,
+                            codec->name, codec->package);
+        return codec->decode(file, out);
+    }
+    return lk__fail(LK_STATUS_FORMAT, "%s: starts like neither a JPEG nor a PNG image", file->path);
+}
+
+lk_status lk__image_expect(const lk_image_file *file, size_t height, size_t width, size_t least, lk_image *out)
+{
+    if (height == 0 || width == 0 || width > LK_IMAGE_MAX_PIXELS / height)
+        return lk__fail(LK_STATUS_FORMAT, "%s: its header speaks of %zu by %zu pixels (1 to %zu in all)", file->path,
+                        width, height, LK_IMAGE_MAX_PIXELS);
+    if (file->count < least)
+        return lk__fail(LK_STATUS_FORMAT,
+                        "%s: its header speaks of %zu by %zu pixels, which take %zu bytes at least; it has %zu",
+                        file->path, width, height, least, file->count);
+    return lk__image_resize(out, 3, height, width);
+}
+
+void lk__image_set_row(lk_image *image, size_t y, const uint8_t *rgb)
+{
+    size_t width = image->width, area = image->height * width;
+    uint8_t *red = image->pixels + y * width, *green = red + area, *blue = green + area;
+    for (size_t x = 0; x < width; x++) {
+        red[x] = rgb[3 * x];
+        green[x] = rgb[3 * x + 1];
+        blue[x] = rgb[3 * x + 2];
+    }
+}

@@ -1,0 +1,47 @@
+/* codec.h - files of images, decoded to red, green and blue.
+ *
+ * What comes out depends on the file's bytes alone: the exact integer transform
+ * of JPEG, no colour management. A file may come from anywhere. */
+#ifndef LK_DATA_CODEC_H
+#define LK_DATA_CODEC_H
+
+#include "data/dataset.h"
+
+/* Pixels that an image may have; more is taken for an attack on memory. */
+#define LK_IMAGE_MAX_PIXELS ((size_t)1 << 27)
+
+/* An image file in memory. */
+typedef struct lk_image_file {
+    const char *path; /* for messages */
+    const uint8_t *bytes;
+    size_t count;
+} lk_image_file;
+
+typedef struct lk_codec {
+    const char *name, *package; /* "JPEG"; Debian's, where this build lacks it */
+    const char *endings;        /* of file names, as in " .jpg .jpeg " */
+    bool (*probe)(const lk_image_file *file);
+    /* Three channels. FORMAT for what is damaged or cut off, with what the library
+     * says of it; the image is garbage then. NULL: this build lacks the library. */
+    lk_status (*decode)(const lk_image_file *file, lk_image *out);
+} lk_codec;
+
+extern const lk_codec lk__jpeg_codec, lk__png_codec;
+
+/* Rows of the table, NULL after the last. */
+const lk_codec *lk__codec_list(size_t index);
+
+/* Whether a file of this name is taken for an image. */
+bool lk__image_named(const char *name);
+/* Decodes by content, whatever the name. */
+lk_status lk__image_decode(const lk_image_file *file, lk_image *out) LK_CHECKED;
+
+/* Makes room for an image that a file's header speaks of, of three channels. FORMAT
+ * where the file has fewer bytes than `least`, into which no such image can be
+ * packed: memory and time are spent on what the file holds, not on what it says. */
+lk_status lk__image_expect(const lk_image_file *file, size_t height, size_t width, size_t least,
+                           lk_image *out) LK_CHECKED;
+/* Splits a row of interleaved colours over the planes. */
+void lk__image_set_row(lk_image *image, size_t y, const uint8_t *rgb);
+
+#endif

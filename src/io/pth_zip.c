@@ -1,0 +1,236 @@
+/* pth_zip.c - the zip archive of torch.save, since PyTorch 1.6: ROOT/data.pkl,
+ * ROOT/byteorder and a member ROOT/data/KEY for each storage. Read by libzip,
+ * which has compressed members as well; without it such files are UNSUPPORTED.
+ * Writing needs no library (pth_save.c). */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "io/pth.h"
+
+#ifdef LK_HAVE_LIBZIP
+#include <zip.h>
+
+/* Deflate cannot expand by more than this factor. */
+enum { MAX_RATIO = 1032, NAME_BYTES = 1024 };
+
+typedef struct archive {
+    const lk_source *file;
+    zip_t *zip;
+    char root[NAME_BYTES / 2];
+} archive;
+
+/* A member that is there: its size can be had from the file. */
+typedef struct member {
+    char name[NAME_BYTES];
+    zip_uint64_t index, bytes;
+} member;
+
+static lk_status open_archive(const lk_source *file, archive *out)
+{
+    archive a = {.file = file};
+    int fd = dup(file->fd), code = 0;
+    if (fd < 0)
+        return lk__fail(LK_STATUS_IO, "cannot read %s: %s", file->path, strerror(errno));
+    a.zip = zip_fdopen(fd, 0, &code);
+    if (!a.zip) {
+        zip_error_t error;
+        zip_error_init_with_code(&error, code);
+        lk_status status =
+            lk__fail(code == ZIP_ER_MEMORY ? LK_STATUS_MEMORY : LK_STATUS_FORMAT,
+                     "%s is cut short or damaged: it starts as a zip archive, but its directory, which belongs at its "
+                     "end, cannot be read (%s); fetch or save it anew",
+                     file->path, zip_error_strerror(&error));
+        zip_error_fini(&error);
+        close(fd);
+        return status;
+    }
+    *out = a;
+    return LK_OK;
+}
+
+/* The folder that all members are in, after the first one's. */
+static lk_status find_root(archive *a)
+{
+    const char *name = zip_get_name(a->zip, 0, 0);
+    const char *slash = name ? strchr(name, '/') : NULL;
+    if (!slash || (size_t)(slash - name) >= sizeof a->root)
+        return lk__fail(LK_STATUS_FORMAT, "%s is a zip archive, but not one of torch.save: its first member is %s",
+                        a->file->path, lk__quote(name ? name : "").text);
+    snprintf(a->root, sizeof a->root, "%.*s", (int)(slash - name), name);
+    return LK_OK;
+}
+
+/* index is negative where there is none. */
+static zip_int64_t find_index(const archive *a, const char *name)
+{
+    return zip_name_locate(a->zip, name, 0);
+}
+
+static lk_status bad_member(const archive *a, const char *name, const char *why)
+{
+    return lk__fail(LK_STATUS_FORMAT, "%s: member %s %s", a->file->path, lk__quote(name).text, why);
+}
+
+static lk_status find_member(const archive *a, const char *name, member *out)
+{
+    zip_int64_t index = find_index(a, name);
+    if (index < 0)
+        return bad_member(a, name, "is missing: it is no file of torch.save, or was cut");
+    zip_stat_t stat;
+    zip_stat_init(&stat);
+    const zip_uint64_t needed = ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE;
+    if (zip_stat_index(a->zip, (zip_uint64_t)index, 0, &stat) != 0 || (stat.valid & needed) != needed)
+        return bad_member(a, name, "has no size");
+    if (stat.comp_size > a->file->size || stat.size / MAX_RATIO > stat.comp_size)
+        return bad_member(a, name, "has a size that the file cannot hold");
+    *out = (member){.index = (zip_uint64_t)index, .bytes = stat.size};
+    snprintf(out->name, sizeof out->name, "%s", name);
+    return LK_OK;
+}
+
+/* The checksum is seen to where reading comes to the end. */
+static lk_status read_open(const archive *a, const member *m, zip_file_t *file, uint8_t *out)
+{
+    uint8_t more;
+    for (zip_uint64_t done = 0; done < m->bytes;) {
+        zip_int64_t got = zip_fread(file, out + done, m->bytes - done);
+        if (got < 0)
+            return bad_member(a, m->name, zip_file_strerror(file));
+        if (got == 0)
+            return bad_member(a, m->name, "is shorter than the archive's directory says");
+        done += (zip_uint64_t)got;
+    }
+    zip_int64_t got = zip_fread(file, &more, 1);
+    if (got != 0)
+        return bad_member(a, m->name,
+                          got < 0 ? zip_file_strerror(file) : "is longer than the archive's directory says");
+    return LK_OK;
+}
+
+static lk_status read_member(const archive *a, const member *m, void *out)
+{
+    zip_file_t *file = zip_fopen_index(a->zip, m->index, 0);
+    if (!file)
+        return bad_member(a, m->name, zip_strerror(a->zip));
+    lk_status status = read_open(a, m, file, out);
+    zip_fclose(file);
+    return status;
+}
+
+/* A file without the member is from a PyTorch that wrote the machine's order,
+ * which is this one on all that are in use. */
+static lk_status check_byteorder(const archive *a)
+{
+    char name[NAME_BYTES], order[16] = "";
+    snprintf(name, sizeof name, "%s/byteorder", a->root);
+    if (find_index(a, name) < 0)
+        return LK_OK;
+    member m;
+    LK_TRY(find_member(a, name, &m));
+    if (m.bytes < sizeof order)
+        LK_TRY(read_member(a, &m, order));
+    if (strcmp(order, "little") != 0)
+        return bad_member(a, name, "does not say \"little\"; only files of little-endian machines can be read");
+    return LK_OK;
+}
+
+static lk_status storage_name(const archive *a, const lk_pth_storage *storage, char name[NAME_BYTES])
+{
+    int length = snprintf(name, NAME_BYTES, "%s/data/%.*s", a->root, (int)lk__min_size(storage->key_bytes, NAME_BYTES),
+                          storage->key);
+    return length < NAME_BYTES ? LK_OK : bad_member(a, name, "has too long a name");
+}
+
+static lk_status locate_storage(void *self, lk_pth_storage *storage)
+{
+    const archive *a = self;
+    char name[NAME_BYTES], why[128];
+    member m;
+    LK_TRY(storage_name(a, storage, name));
+    LK_TRY(find_member(a, name, &m));
+    if (m.bytes != storage->bytes) {
+        snprintf(why, sizeof why, "has %" PRIu64 " bytes, the tensors in data.pkl ask for %" PRIu64, (uint64_t)m.bytes,
+                 storage->bytes);
+        return bad_member(a, name, why);
+    }
+    storage->place = m.index;
+    return LK_OK;
+}
+
+static lk_status read_storage(void *self, const lk_pth_storage *storage, void *out)
+{
+    member m = {.index = storage->place, .bytes = storage->bytes};
+    LK_TRY(storage_name(self, storage, m.name));
+    return read_member(self, &m, out);
+}
+
+static lk_status load_pickle(archive *a, const lk_pickle_stream *stream, lk_state **out)
+{
+    lk_pickle *pickle = NULL;
+    LK_TRY(lk__pickle_read(stream, lk__pth_globals, &pickle));
+    const lk_pth_reader reader = {.pickle = pickle, .self = a, .locate = locate_storage, .read = read_storage};
+    lk_status status = lk__pth_load(&reader, out);
+    lk__pickle_destroy(pickle);
+    return status;
+}
+
+static lk_status load_archive(archive *a, lk_state **out)
+{
+    char name[NAME_BYTES];
+    member m;
+    uint8_t *bytes;
+    LK_TRY(find_root(a));
+    snprintf(name, sizeof name, "%s/constants.pkl", a->root);
+    if (find_index(a, name) >= 0)
+        return lk__fail(LK_STATUS_FORMAT,
+                        "%s is a TorchScript program; in Python save its parameters: torch.save(model.state_dict(), "
+                        "PATH)",
+                        a->file->path);
+    LK_TRY(check_byteorder(a));
+    snprintf(name, sizeof name, "%s/data.pkl", a->root);
+    LK_TRY(find_member(a, name, &m));
+    if (m.bytes > LK_PICKLE_MAX_BYTES)
+        return bad_member(a, name, "has more than 64 MiB; it describes the tensors, and holds no data of theirs");
+    LK_TRY(LK_ALLOC((size_t)m.bytes, "a pickle", &bytes));
+    lk_status status = read_member(a, &m, bytes);
+    const lk_quoted shown = lk__quote(name);
+    const lk_pickle_stream stream = {a->file->path, shown.text, bytes, (size_t)m.bytes, 0};
+    if (status == LK_OK)
+        status = load_pickle(a, &stream, out);
+    lk__free(bytes);
+    return status;
+}
+
+static lk_status load_zip(const lk_source *file, lk_state **out)
+{
+    archive a;
+    LK_TRY(open_archive(file, &a));
+    lk_status status = load_archive(&a, out);
+    zip_discard(a.zip);
+    return status;
+}
+
+#else
+
+static lk_status load_zip(const lk_source *file, lk_state **out)
+{
+    (void)out;
+    return lk__fail(LK_STATUS_UNSUPPORTED,
+                    "%s: this build cannot read PyTorch's files: it was made without libzip; install libzip-dev and "
+                    "build anew, or convert the file to .safetensors",
+                    file->path);
+}
+
+#endif
+
+static bool probe_zip(const uint8_t *start, size_t bytes)
+{
+    return bytes >= 4 && memcmp(start, "PK\3\4", 4) == 0;
+}
+
+const lk_state_format lk__pth_format = {
+    .name = "PyTorch", .endings = {".pth", ".pt"}, .probe = probe_zip, .load = load_zip, .save = lk__pth_save};

@@ -1,0 +1,42 @@
+/* convs.c - the small networks of the lottery-ticket experiments: conv2, conv4
+ * and conv6, whose pairs of 3x3 convolutions of 64, 128 and 256 channels each end
+ * in max pooling.
+ *
+ * Three linear layers follow; in the "a" variants a mean over the pixels and one
+ * linear layer. conv2a's convolutions have no bias, unlike all others here: files
+ * of the original's weights have none. */
+#include <stdio.h>
+
+#include "base/spec.h"
+#include "nn/models/models.h"
+
+static lk_node convs(const lk_model_args *args, lk_graph *graph)
+{
+    bool no_bias = args->mean && args->size == 2;
+    lk_node x = lk__model_input(args, graph);
+    for (int i = 0; i < args->size; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "conv%d", i + 1);
+        x = lk_conv2d(graph, x, name,
+                      (lk_conv2d_opts){.out = (size_t)64 << i / 2, .kernel = 3, .pad = 1, .no_bias = no_bias});
+        x = lk_relu(graph, x);
+        if (i % 2 == 1)
+            x = lk_maxpool2d(graph, x, (lk_maxpool2d_opts){.kernel = 2});
+    }
+    return x;
+}
+
+lk_status lk__model_convs(const lk_model_args *args, lk_graph *graph)
+{
+    LK_TRY(lk__spec_params(args->spec, "--model", NULL, 0));
+    lk_node x = convs(args, graph);
+    if (args->mean) {
+        x = lk__mean_and_linear(graph, x, "fc", args->shape.classes);
+    } else {
+        x = lk_relu(graph, lk_linear(graph, lk_flatten(graph, x), "fc1", 256));
+        x = lk_relu(graph, lk_linear(graph, x, "fc2", 256));
+        x = lk_linear(graph, x, "fc3", args->shape.classes);
+    }
+    lk_cross_entropy(graph, x);
+    return LK_OK;
+}

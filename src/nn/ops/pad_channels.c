@@ -1,0 +1,34 @@
+/* pad_channels.c - channels of zeros behind those of x, for shortcuts around
+ * layers that widen. Its gradient drops what they get. */
+#include "nn/op.h"
+
+static lk_status infer(const lk_graph *graph, lk_layer *layer)
+{
+    lk_shape x = lk__input_shape(graph, layer, 0);
+    if (layer->attr.out < x.c)
+        return lk__fail(LK_STATUS_USAGE, "layer %d: %zu channels cannot be padded to %zu; ask for at least %zu",
+                        layer->index, x.c, layer->attr.out, x.c);
+    layer->shape = x;
+    layer->shape.c = layer->attr.out;
+    return LK_OK;
+}
+
+static void forward(const lk_call *call)
+{
+    lk_tensor y = call->y;
+    call->k->fit_channels(call->dev, &call->x[0], &y);
+}
+
+static void backward(const lk_call *call)
+{
+    lk_tensor dx = call->dx[0];
+    if (dx.data)
+        call->k->fit_channels(call->dev, &call->dy, &dx);
+}
+
+const lk_op lk__op_pad_channels = {
+    .name = "pad_channels",
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};

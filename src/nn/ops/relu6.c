@@ -1,0 +1,31 @@
+/* relu6.c - min(max(x, 0), 6). No layer before it does it, and none after it
+ * takes its gradient. */
+#include "nn/op.h"
+
+static lk_status infer(const lk_graph *graph, lk_layer *layer)
+{
+    layer->shape = lk__input_shape(graph, layer, 0);
+    layer->in_place = true;
+    return LK_OK;
+}
+
+static void forward(const lk_call *call)
+{
+    lk_tensor y = call->y;
+    call->k->relu6_forward(call->dev, &call->x[0], &y);
+}
+
+static void backward(const lk_call *call)
+{
+    lk_tensor dx = call->dx[0];
+    if (dx.data)
+        call->k->relu6_grad_input(call->dev, &call->y, &call->dy, &dx);
+}
+
+const lk_op lk__op_relu6 = {
+    .name = "relu6",
+    .flags = LK_OP_READS_Y,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};

@@ -1,0 +1,304 @@
+/* conv2d_depthwise.c - the convolution of each channel with a kernel of its own,
+ * and its input gradient.
+ *
+ * Channels are lanes, and a few neighbours in a row share the loads of a tap. A
+ * sum goes over the taps that lie inside the image, row by row. The input
+ * gradient is the same sum over dy with the taps of a phase in reverse (see
+ * conv2d_grad_input.c), so both are made of the same rows. */
+#include "tensor/cpu/conv2d.h"
+#include "tensor/cpu/decls.h"
+
+enum { TILE = 4, BAND_FLOATS = 64 * 1024, TASKS_A_THREAD = 4 };
+
+typedef struct lane_job {
+    const lk_conv2d_desc *conv;
+    lk_shape src, dst;
+    const float *input; // (n, h, w, c) of src
+    const float *mask;  // (n, h, w, c) of dst, or NULL
+    float *output;      // (n, h, w, c) of dst
+    bool relu;
+    size_t band;  /* rows of dst, over all samples, that a task does */
+    size_t lanes; /* c rounded up to V */
+    float *start; // (lanes)
+    float *taps;  // (kh * kw, lanes): in order, or phase by phase in reverse
+} lane_job;
+
+/* Output pixels of one row, and the taps that they see. */
+typedef struct lane_row {
+    const float *image; // (h, w, c)
+    ptrdiff_t y, x;     /* place in the image of the first pixel's first tap */
+    size_t step;        /* columns of the image from pixel to pixel */
+    size_t taps_y, taps_x;
+    const float *taps; // (taps_y, taps_x, lanes)
+    size_t first;      /* of the pixels, an element of output */
+    size_t count, pitch;
+} lane_row;
+
+/* The part of an interval of `count` from `at` that lies in [0, size). */
+typedef struct span {
+    size_t begin, end;
+} span;
+
+static span clip(ptrdiff_t at, size_t count, size_t size)
+{
+    ptrdiff_t end = (ptrdiff_t)count, low = at < 0 ? -at : 0, high = (ptrdiff_t)size - at;
+    low = low < end ? low : end;
+    high = high < end ? high : end;
+    return (span){(size_t)low, (size_t)(high > low ? high : low)};
+}
+
+/* Pixels of the row all of whose columns of taps lie inside. */
+static span inner(const lane_row *row, size_t width)
+{
+    ptrdiff_t step = (ptrdiff_t)row->step, room = (ptrdiff_t)width - (ptrdiff_t)row->taps_x - row->x;
+    size_t begin = row->x < 0 ? (size_t)((step - 1 - row->x) / step) : 0;
+    size_t end = room < 0 ? 0 : lk__min_size((size_t)(room / step) + 1, row->count);
+    return (span){begin, end};
+}
+
+LK_INLINE v_f32 load(const float *p, size_t n)
+{
+    return n == V ? v_load(p) : v_load_n(p, n);
+}
+
+/* Neighbours in a row of which all see the same taps. */
+typedef struct run_at {
+    const float *src, *taps;     /* of the first one's first tap */
+    size_t ny, nx;               /* taps */
+    size_t src_y, src_x, taps_y; /* floats from tap to tap */
+    size_t src_step, out_step;   /* floats from pixel to pixel */
+    size_t out;                  /* the first one's place in output */
+} run_at;
+
+/* One row of taps, `nx` of them, for pixels `step` columns apart, all known when
+ * this is compiled: columns are loaded once for all pixels that see them. */
+LK_INLINE void sum_columns(const run_at *at, const float *src, const float *taps, size_t lanes, size_t n, v_f32 *acc,
+                           int nx, int step, int pixels)
+{
+    v_f32 column[2 * TILE + 1];
+    LK_UNROLL for (int i = 0; i < (pixels - 1) * step + nx; i++) column[i] = load(src + (size_t)i * at->src_x, n);
+    LK_UNROLL for (int kx = 0; kx < nx; kx++)
+    {
+        v_f32 tap = v_load(taps + (size_t)kx * lanes);
+        LK_UNROLL for (int i = 0; i < pixels; i++) acc[i] = v_fma(column[i * step + kx], tap, acc[i]);
+    }
+}
+
+/* n channels from channel c on of `pixels` neighbours; nx 0: known at run time. */
+LK_INLINE void tile(const lane_job *job, const run_at *at, size_t c, size_t n, int nx, int step, int pixels)
+{
+    v_f32 acc[TILE];
+    const float *src = at->src + c, *taps = at->taps + c;
+    LK_UNROLL for (int i = 0; i < pixels; i++) acc[i] = v_load(job->start + c);
+    for (size_t ky = at->ny; ky > 0; ky--, src += at->src_y, taps += at->taps_y) {
+        if (nx > 0)
+            sum_columns(at, src, taps, job->lanes, n, acc, nx, step, pixels);
+        for (size_t kx = 0; nx == 0 && kx < at->nx; kx++) {
+            v_f32 tap = v_load(taps + kx * job->lanes);
+            LK_UNROLL for (int i = 0; i < pixels; i++) acc[i] =
+                v_fma(load(src + kx * at->src_x + (size_t)i * at->src_step, n), tap, acc[i]);
+        }
+    }
+    LK_UNROLL for (int i = 0; i < pixels; i++)
+    {
+        size_t place = at->out + (size_t)i * at->out_step + c;
+        if (job->relu)
+            acc[i] = v_relu(acc[i]);
+        if (job->mask)
+            acc[i] = v_select(v_gt(load(job->mask + place, n), v_zero()), acc[i], v_zero());
+        if (n == V)
+            v_store(job->output + place, acc[i]);
+        else
+            v_store_n(job->output + place, acc[i], n);
+    }
+}
+
+/* Whole tiles; at moves behind them. */
+LK_INLINE void tiles(const lane_job *job, run_at *at, size_t count, int nx, int step, int pixels)
+{
+    for (; count > 0; count--) {
+        size_t channels = job->dst.c, c = 0;
+        for (; c + V <= channels; c += V)
+            tile(job, at, c, V, nx, step, pixels);
+        if (c < channels)
+            tile(job, at, c, channels - c, nx, step, pixels);
+        at->src += (size_t)pixels * at->src_step;
+        at->out += (size_t)pixels * at->out_step;
+    }
+}
+
+static void run_pixels(const lane_job *job, run_at *at, size_t count)
+{
+    size_t whole = count / TILE, step = at->src_step / at->src_x;
+    if (at->nx == 3 && step == 1)
+        tiles(job, at, whole, 3, 1, TILE);
+    else if (at->nx == 3 && step == 2)
+        tiles(job, at, whole, 3, 2, TILE);
+    else if (at->nx == 2 && step == 1)
+        tiles(job, at, whole, 2, 1, TILE);
+    else if (at->nx == 1 && step == 1)
+        tiles(job, at, whole, 1, 1, TILE);
+    else
+        tiles(job, at, whole, 0, 0, TILE);
+    tiles(job, at, count % TILE, 0, 0, 1);
+}
+
+/* `count` pixels of the row from number `index` on, all of which see the same
+ * columns of taps. */
+static void do_run(const lane_job *job, const lane_row *row, span ky, size_t index, size_t count)
+{
+    size_t c = job->src.c, line = job->src.w * c;
+    ptrdiff_t x = row->x + (ptrdiff_t)(index * row->step);
+    span kx = clip(x, row->taps_x, job->src.w);
+    run_at at = {.src = row->image, .src_y = line, .src_x = c, .src_step = row->step * c, .out_step = row->pitch};
+    at.taps_y = row->taps_x * job->lanes;
+    at.taps = row->taps + ky.begin * at.taps_y + kx.begin * job->lanes;
+    at.out = row->first + index * row->pitch;
+    if (ky.end > ky.begin && kx.end > kx.begin) {
+        at.ny = ky.end - ky.begin;
+        at.nx = kx.end - kx.begin;
+        at.src += (size_t)(row->y + (ptrdiff_t)ky.begin) * line + (size_t)(x + (ptrdiff_t)kx.begin) * c;
+    }
+    run_pixels(job, &at, count);
+}
+
+static void do_row(const lane_job *job, const lane_row *row)
+{
+    span ky = clip(row->y, row->taps_y, job->src.h), inside = inner(row, job->src.w);
+    for (size_t i = 0; i < row->count;) {
+        size_t count = i >= inside.begin && i < inside.end ? inside.end - i : 1;
+        do_run(job, row, ky, i, count);
+        i += count;
+    }
+}
+
+/* Rows are counted over all samples. */
+static void forward_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const lane_job *job = arg;
+    const lk_conv2d_desc *conv = job->conv;
+    size_t end = lk__min_size((index + 1) * job->band, job->dst.n * job->dst.h), width = job->dst.w * job->dst.c;
+    lane_row row = {.x = -(ptrdiff_t)conv->pad, .step = conv->stride, .taps = job->taps, .pitch = job->dst.c};
+    row.taps_y = row.taps_x = conv->kernel;
+    row.count = job->dst.w;
+    for (size_t at = index * job->band; at < end; at++) {
+        row.image = job->input + at / job->dst.h * lk__shape_sample(job->src);
+        row.y = (ptrdiff_t)(at % job->dst.h * conv->stride) - (ptrdiff_t)conv->pad;
+        row.first = at * width;
+        do_row(job, &row);
+    }
+}
+
+/* Taps of the kernel, in one direction, that belong to rest r. */
+static size_t taps_of(const lk_conv2d_desc *conv, size_t r)
+{
+    return r < conv->kernel ? (conv->kernel - r + conv->stride - 1) / conv->stride : 0;
+}
+
+/* Taps of all phases before (ry, rx). */
+static size_t taps_before(const lk_conv2d_desc *conv, size_t ry, size_t rx)
+{
+    size_t taps = 0;
+    for (size_t r = 0; r < ry; r++)
+        taps += taps_of(conv, r) * conv->kernel;
+    for (size_t r = 0; r < rx; r++)
+        taps += taps_of(conv, ry) * taps_of(conv, r);
+    return taps;
+}
+
+/* Row y of an image of dx, phase by phase. */
+static void input_row(const lane_job *job, lane_row row, size_t y)
+{
+    const lk_conv2d_desc *conv = job->conv;
+    size_t s = conv->stride, p = conv->pad, ry = (y + p) % s, line = row.first;
+    row.taps_y = taps_of(conv, ry);
+    row.y = (ptrdiff_t)((y + p) / s + 1) - (ptrdiff_t)row.taps_y;
+    for (size_t x = 0; x < lk__min_size(s, job->dst.w); x++) {
+        size_t rx = (x + p) % s;
+        row.taps_x = taps_of(conv, rx);
+        row.x = (ptrdiff_t)((x + p) / s + 1) - (ptrdiff_t)row.taps_x;
+        row.taps = job->taps + taps_before(conv, ry, rx) * job->lanes;
+        row.first = line + x * job->dst.c;
+        row.count = (job->dst.w - x + s - 1) / s;
+        do_row(job, &row);
+    }
+}
+
+static void input_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const lane_job *job = arg;
+    size_t end = lk__min_size((index + 1) * job->band, job->dst.n * job->dst.h), width = job->dst.w * job->dst.c;
+    lane_row row = {.step = 1, .pitch = job->conv->stride * job->dst.c};
+    for (size_t at = index * job->band; at < end; at++) {
+        row.image = job->input + at / job->dst.h * lk__shape_sample(job->src);
+        row.first = at * width;
+        input_row(job, row, at % job->dst.h);
+    }
+}
+
+size_t lk__depthwise_floats(const lk_conv2d_desc *conv, lk_shape x)
+{
+    return (conv->kernel * conv->kernel + 1) * lk__round_up(x.c, V);
+}
+
+static void place(lane_job *job, lk_device *dev, float *scratch)
+{
+    size_t rows = job->dst.n * job->dst.h, threads = (size_t)lk__pool_threads(lk__cpu_pool(dev));
+    job->lanes = lk__round_up(job->src.c, V);
+    job->band = lk__band_rows(rows, job->dst.w * job->dst.c, BAND_FLOATS, threads == 1 ? 1 : threads * TASKS_A_THREAD);
+    job->start = scratch;
+    job->taps = scratch + job->lanes;
+    memset(scratch, 0, lk__depthwise_floats(job->conv, job->src) * sizeof *scratch);
+}
+
+static void run(lane_job *job, lk_device *dev, lk_task_fn task)
+{
+    size_t rows = job->dst.n * job->dst.h;
+    lk__pool_run(lk__cpu_pool(dev), (rows + job->band - 1) / job->band, task, job);
+}
+
+/* One tap of each channel; to is its row in the order of use. */
+static void pack_tap(lane_job *job, const float *w, size_t tap, size_t to)
+{
+    size_t taps = job->conv->kernel * job->conv->kernel;
+    for (size_t c = 0; c < job->src.c; c++)
+        job->taps[to * job->lanes + c] = w[c * taps + tap];
+}
+
+void lk__depthwise_forward(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const float *w,
+                           const float *b, bool relu, lk_tensor *y, void *scratch)
+{
+    if (x->shape.n == 0)
+        return;
+    lane_job job = {.conv = conv, .src = x->shape, .dst = y->shape, .relu = relu};
+    job.input = lk__f32(x);
+    job.output = lk__f32(y);
+    place(&job, dev, scratch);
+    if (b)
+        memcpy(job.start, b, job.dst.c * sizeof *b);
+    for (size_t tap = 0; tap < conv->kernel * conv->kernel; tap++)
+        pack_tap(&job, w, tap, tap);
+    run(&job, dev, forward_task);
+}
+
+void lk__depthwise_grad_input(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const float *w,
+                              const lk_tensor *mask, lk_tensor *dx, void *scratch)
+{
+    if (dx->shape.n == 0)
+        return;
+    lane_job job = {.conv = conv, .src = dy->shape, .dst = dx->shape};
+    job.input = lk__f32(dy);
+    job.mask = mask ? lk__f32(mask) : NULL;
+    job.output = lk__f32(dx);
+    place(&job, dev, scratch);
+    for (size_t ky = 0; ky < conv->kernel; ky++) {
+        for (size_t kx = 0; kx < conv->kernel; kx++) {
+            size_t s = conv->stride, ny = taps_of(conv, ky % s), nx = taps_of(conv, kx % s);
+            size_t at = (ny - 1 - ky / s) * nx + (nx - 1 - kx / s);
+            pack_tap(&job, w, ky * conv->kernel + kx, taps_before(conv, ky % s, kx % s) + at);
+        }
+    }
+    run(&job, dev, input_task);
+}

@@ -1,0 +1,205 @@
+/* conv2d_depthwise_grad.c - dw and db where each channel has a kernel of its own.
+ *
+ * Channels are lanes: a block of taps stays in registers while it goes through a
+ * band of pixels, in rising order. A task makes the leaf of one shard for some of
+ * the channels; leaves are small, so they are folded when they are all there. */
+#include "tensor/cpu/conv2d.h"
+#include "tensor/cpu/decls.h"
+#include "tensor/cpu/fold.h"
+
+enum { BAND_FLOATS = 32 * 1024, MAX_LEAVES = 32, STACK = LK_TREE_MAX_DEPTH + 1, TASKS_A_THREAD = 2, SIDE = 3 };
+
+typedef struct leaf_job {
+    const lk_conv2d_desc *conv;
+    lk_shape x, y;
+    const float *input;  // (n, h, w, c)
+    const float *dy;     // (n, h, w, c)
+    const size_t *begin; /* samples of the leaves */
+    size_t parts, part;  /* of the channels; channels of a part, a multiple of V */
+    size_t band;         /* output rows at a time */
+    size_t box_floats, thread_floats;
+    size_t row; /* floats of a leaf */
+    bool bias;
+    float *stack;  // (STACK, row): the partial sums at hand
+    float *leaves; // (leaves, row): (c, kh, kw), (c)
+    float *scratch;
+} leaf_job;
+
+/* A band of pixels of some channels. */
+typedef struct lane_band {
+    const float *x, *dy;
+    size_t x_y, x_x, dy_y, dy_x; /* floats from an output pixel to the next */
+    size_t row, column;          /* floats of x from tap to tap */
+    size_t ny, nx;
+} lane_band;
+
+static size_t place(leaf_job *job, size_t leaves, size_t threads)
+{
+    const lk_conv2d_desc *conv = job->conv;
+    size_t taps = conv->kernel * conv->kernel, blocks = (job->x.c + V - 1) / V;
+    size_t wanted = threads == 1 ? 1 : (threads * TASKS_A_THREAD + leaves - 1) / leaves;
+    job->parts = lk__min_size(wanted, blocks);
+    job->part = (blocks + job->parts - 1) / job->parts * V;
+    job->parts = (blocks * V + job->part - 1) / job->part;
+    size_t width = ((job->y.w - 1) * conv->stride + conv->kernel) * lk__round_up(job->part, V);
+    job->band = lk__band_rows(job->y.h, width * conv->stride, BAND_FLOATS, 1);
+    job->box_floats = lk__round_up(lk__conv_box(conv, job->y, 0, job->band).h * width, LK_ALIGN);
+    job->thread_floats = job->box_floats + lk__round_up((taps + 1) * job->part, LK_ALIGN);
+    job->row = lk__round_up((taps + 1) * job->x.c, LK_ALIGN);
+    return threads * job->thread_floats;
+}
+
+/* Fewer leaves make more and smaller parts, so that the buffers are largest for
+ * the most leaves, but for what rounding does to a band of rows. */
+size_t lk__depthwise_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
+{
+    leaf_job job = {.conv = conv, .x = x, .y = y};
+    size_t most = 0;
+    for (size_t leaves = 1; leaves <= MAX_LEAVES; leaves++)
+        most = lk__max_size(most, place(&job, leaves, threads));
+    return (STACK + MAX_LEAVES) * job.row + most;
+}
+
+LK_INLINE v_f32 load(const float *p, size_t n)
+{
+    return n == V ? v_load(p) : v_load_n(p, n);
+}
+
+/* Adds the band to a block of ny by nx taps, whose sums are `lanes` floats apart
+ * and rows of them sum_y. */
+LK_INLINE void add_taps(const lane_band *band, size_t n, float *sums, size_t sum_y, size_t lanes, int ny, int nx)
+{
+    v_f32 acc[SIDE][SIDE];
+    LK_UNROLL for (int i = 0; i < ny * nx; i++) acc[i / nx][i % nx] =
+        v_load(sums + (size_t)(i / nx) * sum_y + (size_t)(i % nx) * lanes);
+    for (size_t y = 0; y < band->ny; y++) {
+        const float *x = band->x + y * band->x_y, *dy = band->dy + y * band->dy_y;
+        for (size_t left = band->nx; left > 0; left--, x += band->x_x, dy += band->dy_x) {
+            v_f32 d = load(dy, n);
+            LK_UNROLL for (int i = 0; i < ny * nx; i++)
+            {
+                const float *at = x + (size_t)(i / nx) * band->row + (size_t)(i % nx) * band->column;
+                acc[i / nx][i % nx] = v_fma(v_load(at), d, acc[i / nx][i % nx]);
+            }
+        }
+    }
+    LK_UNROLL for (int i = 0; i < ny * nx; i++)
+        v_store(sums + (size_t)(i / nx) * sum_y + (size_t)(i % nx) * lanes, acc[i / nx][i % nx]);
+}
+
+/* Adds the band to all taps of n channels. */
+static void add_lanes(const leaf_job *job, lane_band band, size_t n, float *sums)
+{
+    size_t k = job->conv->kernel, lanes = job->part, sum_y = k * lanes;
+    const float *x = band.x;
+    for (size_t ky = 0; ky < k; ky += k - ky < SIDE ? 1 : SIDE) {
+        for (size_t kx = 0; kx < k; kx += k - kx < SIDE ? 1 : SIDE) {
+            float *to = sums + ky * sum_y + kx * lanes;
+            bool tall = k - ky >= SIDE, broad = k - kx >= SIDE;
+            band.x = x + ky * band.row + kx * band.column;
+            if (tall && broad)
+                add_taps(&band, n, to, sum_y, lanes, SIDE, SIDE);
+            else if (tall)
+                add_taps(&band, n, to, sum_y, lanes, SIDE, 1);
+            else if (broad)
+                add_taps(&band, n, to, sum_y, lanes, 1, SIDE);
+            else
+                add_taps(&band, n, to, sum_y, lanes, 1, 1);
+        }
+    }
+}
+
+static void add_bias(const lane_band *band, size_t n, float *sums)
+{
+    v_f32 sum = v_load(sums);
+    for (size_t y = 0; y < band->ny; y++) {
+        for (size_t x = 0; x < band->nx; x++)
+            sum = v_add(sum, load(band->dy + y * band->dy_y + x * band->dy_x, n));
+    }
+    v_store(sums, sum);
+}
+
+/* Adds output rows [y0, y1) of a sample to the sums of a part of the channels. */
+static void add_band(const leaf_job *job, size_t sample, size_t y0, size_t y1, size_t first, float *buffer)
+{
+    const lk_conv2d_desc *conv = job->conv;
+    size_t c = job->x.c, channels = lk__min_size(job->part, c - first), lanes = lk__round_up(channels, V);
+    lk_box box = lk__conv_box(conv, job->y, y0, y1);
+    box.first = first;
+    box.channels = channels;
+    lk_view view = lk__box_view(job->input + sample * lk__shape_sample(job->x), job->x, box, V, buffer);
+    lane_band band = {.x_y = conv->stride * view.row, .x_x = conv->stride * lanes, .row = view.row, .column = lanes};
+    band.dy_y = job->y.w * c;
+    band.dy_x = c;
+    band.ny = y1 - y0;
+    band.nx = job->y.w;
+    const float *dy = job->dy + sample * lk__shape_sample(job->y) + y0 * band.dy_y + first;
+    float *sums = buffer + job->box_floats, *bias = sums + conv->kernel * conv->kernel * job->part;
+    for (size_t lane = 0; lane < channels; lane += V) {
+        size_t n = lk__min_size(V, channels - lane);
+        band.x = view.data + lane;
+        band.dy = dy + lane;
+        add_lanes(job, band, n, sums + lane);
+        if (job->bias)
+            add_bias(&band, n, bias + lane);
+    }
+}
+
+static void leaf_task(void *arg, size_t index, int thread)
+{
+    const leaf_job *job = arg;
+    size_t leaf = index / job->parts, first = index % job->parts * job->part;
+    size_t taps = job->conv->kernel * job->conv->kernel, channels = lk__min_size(job->part, job->x.c - first);
+    float *buffer = job->scratch + (size_t)thread * job->thread_floats, *sums = buffer + job->box_floats;
+    memset(sums, 0, (taps + 1) * job->part * sizeof *sums);
+    for (size_t sample = job->begin[leaf]; sample < job->begin[leaf + 1]; sample++) {
+        for (size_t y = 0; y < job->y.h; y += job->band)
+            add_band(job, sample, y, lk__min_size(y + job->band, job->y.h), first, buffer);
+    }
+    float *dw = job->leaves + leaf * job->row + first * taps, *db = job->leaves + leaf * job->row + job->x.c * taps;
+    for (size_t tap = 0; tap < taps; tap++) {
+        for (size_t c = 0; c < channels; c++)
+            dw[c * taps + tap] = sums[tap * job->part + c];
+    }
+    memcpy(db + first, sums + taps * job->part, channels * sizeof *db);
+}
+
+/* Moves partial sums [first, last) from their slots to the stack, or back. */
+static void move(const leaf_job *job, int first, int last, lk_partials dw, lk_partials db, bool back)
+{
+    size_t width = job->x.c * job->conv->kernel * job->conv->kernel;
+    for (int i = first; i < last; i++) {
+        float *weight = job->stack + (size_t)i * job->row, *bias = weight + width;
+        memcpy(back ? lk__slot(dw, i) : weight, back ? weight : lk__slot(dw, i), width * sizeof *weight);
+        if (job->bias)
+            memcpy(back ? lk__slot(db, i) : bias, back ? bias : lk__slot(db, i), job->x.c * sizeof *bias);
+    }
+}
+
+void lk__depthwise_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
+                               const lk_shards *shards, lk_partials dw, lk_partials db, void *scratch)
+{
+    lk_pool *pool = lk__cpu_pool(dev);
+    leaf_job job = {.conv = conv, .x = x->shape, .y = dy->shape, .bias = db.slot0 != NULL, .stack = scratch};
+    lk_fold fold = lk__fold(shards);
+    lk_shards some = *shards;
+    size_t width = (conv->kernel * conv->kernel + 1) * job.x.c;
+    job.input = lk__f32(x);
+    job.dy = lk__f32(dy);
+    place(&job, 1, (size_t)lk__pool_threads(pool));
+    job.leaves = job.stack + STACK * job.row;
+    job.scratch = job.leaves + MAX_LEAVES * job.row;
+    move(&job, fold.low, shards->depth, dw, db, false);
+    for (int s = 0; s < shards->count; s += some.count) {
+        some.count = shards->count - s < MAX_LEAVES ? shards->count - s : MAX_LEAVES;
+        some.begin = shards->begin + s;
+        some.merges = shards->merges + s;
+        job.begin = some.begin;
+        place(&job, (size_t)some.count, (size_t)lk__pool_threads(pool));
+        lk__pool_run(pool, (size_t)some.count * job.parts, leaf_task, &job);
+        LK_KERNEL(rows_fold)(dev, width, job.leaves, job.row, &some, (lk_partials){job.stack, job.row});
+        for (int i = 0; i < some.count; i++)
+            some.depth += 1 - some.merges[i];
+    }
+    move(&job, fold.low, fold.end, dw, db, true);
+}

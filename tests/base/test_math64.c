@@ -1,0 +1,109 @@
+/* test_math64.c - own exp and cos(pi x) in double against long double libm. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <float.h>
+#include <math.h>
+
+#include "base/math64.h"
+
+/* Where long double is double, libm itself is some units off. */
+static const double limit = LDBL_MANT_DIG > DBL_MANT_DIG ? 1.25 : 2.25;
+
+/* Distance in units of the last place of the true result. */
+static double ulps(double got, long double want)
+{
+    double near = fabs((double)want);
+    double unit = nextafter(near, INFINITY) - near;
+    return (double)(fabsl((long double)got - want) / (long double)unit);
+}
+
+static void test_exp(void **state)
+{
+    (void)state;
+    double worst = 0;
+    for (double x = -744.9; x < 709.7; x += 0.0037)
+        worst = fmax(worst, ulps(lk__exp64(x), expl((long double)x)));
+    for (double x = 1e-300; x < 1; x *= 1.7) {
+        worst = fmax(worst, ulps(lk__exp64(x), expl((long double)x)));
+        worst = fmax(worst, ulps(lk__exp64(-x), expl(-(long double)x)));
+    }
+    if (!(worst <= limit))
+        fail_msg("exp is %.3f units off", worst);
+}
+
+static void test_exp_limits(void **state)
+{
+    (void)state;
+    assert_true(lk__exp64(0.0) == 1.0);
+    assert_true(lk__exp64(-0.0) == 1.0);
+    assert_true(lk__exp64(-745.2) == 0.0);
+    assert_true(lk__exp64(-1e300) == 0.0);
+    assert_true(lk__exp64(-INFINITY) == 0.0);
+    assert_true(lk__exp64(-745.1) == 0x1p-1074);
+    assert_true(lk__exp64(709.7) < INFINITY);
+    assert_true(isinf(lk__exp64(709.79)));
+    assert_true(isinf(lk__exp64(1e300)));
+    assert_true(isinf(lk__exp64(INFINITY)));
+    assert_true(isnan(lk__exp64(NAN)));
+}
+
+/* The argument is reduced before pi comes in, so that libm sees a small one. */
+static long double cospi(double x)
+{
+    const long double pi = 3.14159265358979323846264338327950288L;
+    long double rest = fabsl(fmodl((long double)x, 2));
+    if (rest > 1)
+        rest = 2 - rest;
+    if (rest <= 0.25L)
+        return cosl(pi * rest);
+    return rest < 0.75L ? sinl(pi * (0.5L - rest)) : -cosl(pi * (1 - rest));
+}
+
+static void test_cospi(void **state)
+{
+    (void)state;
+    double worst = 0;
+    for (double x = -3; x < 3; x += 0.0000137)
+        worst = fmax(worst, ulps(lk__cospi64(x), cospi(x)));
+    for (double x = 1; x > 1e-12; x *= 0.7) {
+        worst = fmax(worst, ulps(lk__cospi64(0.5 - x), cospi(0.5 - x)));
+        worst = fmax(worst, ulps(lk__cospi64(1e6 + x), cospi(1e6 + x)));
+    }
+    if (!(worst <= limit))
+        fail_msg("cos(pi x) is %.3f units off", worst);
+}
+
+static void test_cospi_exact(void **state)
+{
+    (void)state;
+    for (int i = -9; i < 9; i++) {
+        assert_true(lk__cospi64(i) == (i & 1 ? -1.0 : 1.0));
+        assert_true(lk__cospi64(i + 0.5) == 0.0);
+    }
+    assert_true(lk__cospi64(0x1p+49 + 1) == -1.0);
+}
+
+/* A change of one bit of one of many values shows in their sum, which is to be
+ * the same with every compiler and on every machine. */
+static void test_bits(void **state)
+{
+    (void)state;
+    double sum = 0;
+    for (int i = 0; i < 4096; i++)
+        sum += lk__exp64(-i * 0x1p-7) * lk__cospi64(i * 0x1p-12);
+    assert_true(sum == 0x1.fd1d6acdc4fep+6);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exp),         cmocka_unit_test(test_exp_limits), cmocka_unit_test(test_cospi),
+        cmocka_unit_test(test_cospi_exact), cmocka_unit_test(test_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

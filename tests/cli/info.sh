@@ -1,0 +1,49 @@
+#!/bin/bash
+# info.sh PROGRAM - `lockstep info --model`: figures that are known from elsewhere,
+# for people and as JSON, and what it says about mistakes.
+program=$1 command=info
+. "$(dirname "$0")/jobs.sh"
+unset LOCKSTEP_DATA
+export HOME=$scratch XDG_CACHE_HOME=$scratch/cache
+
+run 0 --model pyramidnet
+said out "pyramidnet for 3x32x32, 10 classes" "24,253,410 in 415 tensors" "880 entries" "4.04 GMAC" "24.2 GFLOP" \
+    "64 samples a step, adadelta" "layer3.16.conv2" "271x8x8"
+run 0 --model cnn
+said out "1,199,882 in 8 tensors" "64x24x24" "10,616,832" "optimiser's state"
+run 0 --model cnn --data digits --batch-size 2
+said out "cnn for 1x28x28, 10 classes" "2 samples a step"
+run 0 --model vgg16:cifar
+said out "vgg16:cifar for 3x32x32, 10 classes" "14,728,266"
+run 0 --model mlp --micro-batch 4
+said out "64 samples a step, 4 at once"
+# BatchNorm needs all samples of a step at once.
+run 0 --model resnet20 --micro-batch 4
+check "$line: 4 at once" test "$(grep -c 'at once' out)" -eq 0
+
+# ---- the same as one object ------------------------------------------------------
+
+run 0 --model cnn --json --batch-size 32 --optimizer sgd:momentum=.9
+check "$line: more than one line" test "$(wc -l <out)" -eq 1
+said out '"parameters":1199882' '"entries":8' '"macs":11992448' '"forward_flops":23984896' '"train_flops":71954688' \
+    '"batch_size":32' '"input":[1,28,28]' '"name":"fc2","output":[10,1,1],"parameters":1290,"macs":1280' \
+    '"memory_bytes":{"parameters":4799552,"gradients":4799552,"optimizer":4799552,'
+run 0 --model cnn --json --optimizer sgd
+said out '"optimizer":0,'
+run 0 --model resnet50:cifar --input 3x32x32 --classes 100 --json
+said out '"parameters":23705252' '"classes":100' '"entries":320'
+
+# ---- mistakes --------------------------------------------------------------------
+
+refused "no model 'cn'" "'cnn'" -- --model cn
+refused "no parameter 'cifra'" "'cifar'" -- --model resnet18:cifra
+refused "--input" "3x32x32" -- --model cnn --input 3x32
+refused "--input" "3x32x32" -- --model cnn --input 3x32x32x1
+refused "--data and --input" -- --model cnn --input 1x28x28 --data digits
+refused "vgg16:cifar" -- --model vgg16 --input 3x32x32
+refused "no optimiser 'adm'" "'adam'" -- --model cnn --optimizer adm
+refused "--model NAME" -- --json
+refused "not of both" -- --model cnn file.safetensors
+
+echo "$checks checks, $failures failed"
+[ $failures -eq 0 ]

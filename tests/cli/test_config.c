@@ -1,0 +1,376 @@
+/* Config files beside a command line, through the program's own table: what
+ * values become, which of two wins, and what is said about mistakes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/args.h"
+#include "cli/config.h"
+#include "io/yaml.h"
+#include "temp_folder.h"
+
+enum { MAX_ARGS = 16 };
+
+static char folder[TEMP_FOLDER_BYTES], path[TEMP_FOLDER_BYTES + 16];
+
+static void write_config(const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Parses "--config PATH" and a line cut at single blanks. */
+static lk_status parse_as(unsigned bit, const char *text, const char *line, lk_args *args)
+{
+    static char words[512];
+    char *argv[MAX_ARGS] = {"--config", path};
+    int argc = 2;
+    size_t max_words = bit == LK_CMD_TRAIN ? 0 : 1;
+    const char *name = bit == LK_CMD_TRAIN ? "train" : bit == LK_CMD_EVAL ? "eval" : "bench";
+    lk_option_set set = lk__args_options(name, bit, max_words);
+    write_config(text);
+    snprintf(words, sizeof words, "%s", line);
+    for (char *word = words; *word && argc < MAX_ARGS;) {
+        argv[argc++] = word;
+        word += strcspn(word, " ");
+        if (*word)
+            *word++ = 0;
+    }
+    return lk__args_parse(&set, argc, argv, args);
+}
+
+static lk_args parsed_as(unsigned bit, const char *text, const char *line)
+{
+    lk_args args;
+    if (parse_as(bit, text, line, &args) != LK_OK)
+        fail_msg("'%s': %s", text, lk_error_detail());
+    return args;
+}
+
+static lk_args parsed(const char *text, const char *line)
+{
+    return parsed_as(LK_CMD_TRAIN, text, line);
+}
+
+static void said(const char *text, const char *line_number, const char *part, const char *other)
+{
+    char place[sizeof path + 16];
+    snprintf(place, sizeof place, "%s:%s", path, line_number);
+    const char *detail = lk_error_detail();
+    if (!strstr(detail, place) || !strstr(detail, part) || !strstr(detail, other))
+        fail_msg("'%s' gives '%s', without '%s', '%s' and '%s'", text, detail, place, part, other);
+}
+
+/* Refused with a sentence that has the line and both parts. */
+static void refuse_as(unsigned bit, const char *text, const char *line_number, const char *part, const char *other)
+{
+    lk_args args;
+    assert_int_equal(parse_as(bit, text, "", &args), LK_STATUS_USAGE);
+    said(text, line_number, part, other);
+}
+
+static void refuse(const char *text, const char *line_number, const char *part, const char *other)
+{
+    refuse_as(LK_CMD_TRAIN, text, line_number, part, other);
+}
+
+static void keys_are_long_names(void **state)
+{
+    (void)state;
+    lk_args args = parsed("batch-size: 7\ntest_batch_size: 8\nlr: .5\nseed: 2020\nbn: shard\ndata: mnist\n", "");
+    assert_int_equal(args.train.batch, 7);
+    assert_int_equal(args.train.test_batch, 8);
+    assert_true(args.train.lr == .5);
+    assert_int_equal(args.train.seed, 2020);
+    assert_int_equal(args.bn, 1);
+    assert_string_equal(args.train.data, "mnist");
+    assert_string_equal(args.config, path);
+    assert_int_equal(args.train.epochs, 14);
+}
+
+static void flags_are_true_or_false(void **state)
+{
+    (void)state;
+    lk_args args = parsed("no-test: true\ndry-run: false\njson: True\nsync-bn: false\nsave-model: true\n", "");
+    assert_true(args.train.no_test);
+    assert_false(args.train.dry_run);
+    assert_true(args.json);
+    assert_string_equal(args.train.save_model, "");
+    assert_null(parsed("save-model: false\n", "").train.save_model);
+    assert_string_equal(parsed("save-model: m.safetensors\n", "").train.save_model, "m.safetensors");
+    refuse("seed: 1\nno-test: maybe\n", "2:", "no-test 'maybe'", "true or false");
+    refuse("no-test: 1\n", "1:", "no-test '1'", "true or false");
+    refuse("data: true\n", "1:", "data wants NAME|DIR", "true");
+    assert_string_equal(parsed("data: 'true'\n", "").train.data, "true");
+}
+
+static void specs_may_be_mappings(void **state)
+{
+    (void)state;
+    lk_args args = parsed("model: {name: cnn, dropout2d: true}\n"
+                          "optimizer:\n  momentum: .9\n  name: sgd\n  nesterov: true\n  dampening: false\n"
+                          "schedule: {name: multistep, milestones: [30, 60], gamma: 0.1}\n",
+                          "");
+    assert_string_equal(args.train.model, "cnn:dropout2d=1");
+    assert_string_equal(args.train.optimizer, "sgd:momentum=.9,nesterov=1,dampening=0");
+    assert_string_equal(args.train.schedule, "multistep:milestones=30/60,gamma=0.1");
+    assert_true(args.schedule_given);
+    args = parsed("model: {name: mlp}\noptimizer: sgd:momentum=.9,nesterov=1\n", "");
+    assert_string_equal(args.train.model, "mlp");
+    assert_string_equal(args.train.optimizer, "sgd:momentum=.9,nesterov=1");
+    refuse("model: {dropout: 0}\n", "1:", "model", "name");
+    refuse("model: {name: [a]}\n", "1:", "model", "name");
+    refuse("optimizer:\n  name: sgd\n  momentum: {a: 1}\n", "3:", "'momentum'", "optimizer");
+    refuse("optimizer:\n  name: sgd\n  momentum:\n", "3:", "'momentum'", "wants a value");
+    refuse("optimizer:\n  name: sgd:momentum=.9\n", "2:", "'sgd:momentum=.9'", "one text");
+    refuse("model: [cnn]\n", "1:", "model", "no list");
+    refuse("lr: {a: 1}\n", "1:", "lr", "no mapping");
+    refuse("no-test: [true]\n", "1:", "no-test", "no list");
+}
+
+static void terms_may_be_lists_or_mappings(void **state)
+{
+    (void)state;
+    assert_string_equal(parsed("augment: crop=4,flip\n", "").train.augment, "crop=4,flip");
+    assert_string_equal(parsed("augment: [crop=4, flip]\n", "").train.augment, "crop=4,flip");
+    assert_string_equal(parsed("augment: {crop: 4, vflip: false, flip: true}\n", "").train.augment, "crop=4,flip");
+    lk_args args = parsed("augment:\n  - flip\n  - jitter: [.3, .2]\n  - vflip:\nstages: [fc1, fc2]\n", "");
+    assert_string_equal(args.train.augment, "flip,jitter=.3/.2,vflip");
+    assert_string_equal(args.train.stages, "fc1,fc2");
+    refuse("augment: []\n", "1:", "--augment", "empty");
+    refuse("augment: [[a]]\n", "1:", "augment", "plain values");
+    refuse("augment: [jitter: []]\n", "1:", "'jitter'", "empty list");
+    refuse("augment: {jitter: [[1]]}\n", "1:", "'jitter'", "plain values");
+}
+
+static void lists_are_joined(void **state)
+{
+    (void)state;
+    assert_string_equal(parsed("devices: [cpu:0, cpu:1]\n", "").device_names, "cpu:0,cpu:1");
+    assert_string_equal(parsed("devices: cpu:0,cpu:1\n", "").device_names, "cpu:0,cpu:1");
+    assert_string_equal(parsed("gpu_ids: [10, 2]\n", "").gpu_ids, "10,2");
+    assert_string_equal(parsed("gpu-devices:\n  - 3\n", "").gpu_ids, "3");
+    refuse("gpu-ids: [1, ~]\n", "1:", "gpu-ids", "plain values");
+    refuse("gpu-ids: ',1'\n", "1:", "--gpu-ids", "empty value");
+}
+
+static void the_command_line_wins(void **state)
+{
+    (void)state;
+    assert_int_equal(parsed("batch_size: 7\n", "--batch-size 8").train.batch, 8);
+    assert_int_equal(parsed("batch-size: 7\n", "--batch_size=64").train.batch, 64);
+    assert_string_equal(parsed("nproc: 2\n", "-n 3").run.nproc, "3");
+    assert_string_equal(parsed("nproc: 2\n", "--nproc-per-node 3").run.nproc, "3");
+    assert_string_equal(parsed("n: 2\n", "--nproc-per-node 3").run.nproc, "3");
+    assert_string_equal(parsed("n: 2\n", "").run.nproc, "2");
+    assert_string_equal(parsed("nproc_per_node: auto\n", "").run.nproc, "auto");
+    assert_string_equal(parsed("gpu-ids: 1\n", "--gpu-devices 2 3").gpu_ids, "2,3");
+    assert_int_equal(parsed("bn: shard\n", "--sync-bn").bn, 0);
+    assert_int_equal(parsed("sync-bn: true\n", "--bn shard").bn, 1);
+    assert_int_equal(parsed("bn: shard\n", "").bn, 1);
+    assert_false(parsed("no-test: true\n", "--no-test=false").train.no_test);
+    assert_true(parsed("no-test: false\n", "--no-test").train.no_test);
+    assert_string_equal(parsed("model: pyramidnet\n", "--model mlp").train.model, "mlp");
+    assert_string_equal(parsed("save-model: a\n", "--save-model").train.save_model, "");
+}
+
+static void what_was_typed_has_no_rivals(void **state)
+{
+    (void)state;
+    lk_args args = parsed("devices: cpu\nno-cuda: true\n", "--gpu-ids 3");
+    assert_string_equal(args.device_names, "");
+    assert_false(args.no_cuda);
+    assert_string_equal(args.gpu_ids, "3");
+    args = parsed("gpu-ids: [0, 1]\n", "--no-cuda");
+    assert_string_equal(args.gpu_ids, "");
+    args = parsed("gpu-ids: [0, 1]\n", "--no-cuda=false");
+    assert_string_equal(args.gpu_ids, "0,1");
+    args = parsed("gpu-idx: 2\n", "--devices cpu:1");
+    assert_string_equal(args.gpu_ids, "");
+    args = parsed("gamma: .5\n", "--schedule constant");
+    assert_false(args.gamma_given);
+    assert_int_equal(lk__args_complete(&args), LK_OK);
+    args = parsed("nproc: 2\nbind: core\n", "--rank 0 --world-size 2 --init-method file:///x");
+    assert_null(args.run.nproc);
+    assert_false(args.run.bind_given);
+    args = parsed("rank: 0\nworld-size: 2\n", "-n 2");
+    assert_false(args.run.rank_given);
+    assert_int_equal(args.run.world_size, 0);
+    args = parsed("init-method: tcp://a:1\n", "--master-addr b");
+    assert_null(args.run.init_method);
+    args = parsed("master-port: 12\n", "--master-addr b");
+    assert_int_equal(args.run.master_port, 12);
+}
+
+static void a_launchers_ranks_start_none(void **state)
+{
+    (void)state;
+    assert_string_equal(parsed("nproc: 2\n", "").run.nproc, "2");
+    setenv("RANK", "0", 1);
+    lk_args args = parsed("nproc: 2\n", ""), typed = parsed("", "-n 2");
+    unsetenv("RANK");
+    assert_null(args.run.nproc);
+    assert_string_equal(typed.run.nproc, "2");
+}
+
+/* What cannot both hold is refused, and both places are named. */
+static void contradictions_name_both_places(void **state)
+{
+    char origins[512];
+    (void)state;
+    lk_args args = parsed("lr: 1\nschedule: constant\n", "--gamma .5");
+    assert_int_equal(lk__args_complete(&args), LK_STATUS_USAGE);
+    assert_non_null(strstr(lk_error_detail(), "--gamma"));
+    lk__config_origins(lk_error_detail(), origins, sizeof origins);
+    assert_non_null(strstr(origins, "--schedule is from"));
+    assert_non_null(strstr(origins, "test.yaml:2)"));
+    assert_null(strstr(origins, "--gamma"));
+    assert_null(strstr(origins, "--lr"));
+    refuse("nproc: 2\nlr: 1\nnproc-per-node: 3\n", "3:", "nproc", "test.yaml:1");
+    refuse("bn: shard\nsync-bn: true\n", "2:", "sync-bn and bn", "test.yaml:1");
+    refuse("batch-size: 1\nbatch_size: 1\n", "2:", "batch-size", "test.yaml:1 already");
+    assert_string_equal(parsed("nproc: 2\nnproc-per-node: 2\n", "").run.nproc, "2");
+}
+
+static void origins_are_of_what_is_named(void **state)
+{
+    char origins[512], few[8];
+    (void)state;
+    parsed("nproc: 2\nlr: 1\ngpu-ids: 3\n", "");
+    lk__config_origins("-n 2: too many", origins, sizeof origins);
+    assert_non_null(strstr(origins, "(--nproc is from"));
+    lk__config_origins("--nproc-per-node: too many", origins, sizeof origins);
+    assert_non_null(strstr(origins, "test.yaml:1)"));
+    lk__config_origins("--lr and --gpu-idx", origins, sizeof origins);
+    assert_non_null(strstr(origins, "--lr is from"));
+    assert_non_null(strstr(origins, ", --gpu-ids is from"));
+    lk__config_origins("--lr-decay, --no-lr, x-n 4, --seed", origins, sizeof origins);
+    assert_string_equal(origins, "");
+    lk__config_origins("--lr and --gpu-ids", few, sizeof few);
+    assert_true(strlen(few) < sizeof few);
+    parsed("data: cifa10\n", "");
+    lk__config_origins("no data set 'cifa10'", origins, sizeof origins);
+    assert_non_null(strstr(origins, "(--data is from"));
+    lk__config_origins("no data set 'cifa'", origins, sizeof origins);
+    assert_string_equal(origins, "");
+    parsed("seed: 1\n", "--seed 2");
+    lk__config_origins("--seed", origins, sizeof origins);
+    assert_string_equal(origins, "");
+    lk__args_release();
+    lk__config_origins("--lr", origins, sizeof origins);
+    assert_string_equal(origins, "");
+}
+
+static void bad_values_have_a_line_even_when_overridden(void **state)
+{
+    lk_args args;
+    (void)state;
+    refuse("seed: 1\n\nlr: fast\n", "3:", "--lr 'fast'", "must be a number");
+    refuse("batch-size: 0\n", "1:", "--batch-size '0'", "from 1 to");
+    refuse("bn: bacth\n", "1:", "--bn 'bacth'", "did you mean 'batch'");
+    refuse("lr:\n", "1:", "lr has no value", "leave the line out");
+    refuse("data: ''\n", "1:", "--data", "empty");
+    refuse("save-model: ''\n", "1:", "--save-model", "empty");
+    assert_int_equal(parse_as(LK_CMD_TRAIN, "lr: fast\n", "--lr 1", &args), LK_STATUS_USAGE);
+    said("lr: fast", "1:", "--lr 'fast'", "number");
+}
+
+static void unknown_keys_name_the_nearest(void **state)
+{
+    (void)state;
+    refuse("lr: 1\nbatchsize: 3\n", "2:", "'batchsize'", "'batch-size'");
+    refuse("optimiser: sgd\n", "1:", "'optimiser'", "'optimizer'");
+    refuse("qqqqqqqqqq: 1\n", "1:", "'qqqqqqqqqq'", "lockstep train --help");
+    refuse("max-bytes: 1\n", "1:", "no option", "'max-bytes'");
+    refuse("config: a.yaml\n", "1:", "'config'", "command line");
+    refuse("help: true\n", "1:", "'help'", "command line");
+    refuse("z: 2\n", "1:", "no option 'z'", "");
+    refuse("h: true\n", "1:", "'h'", "command line");
+    refuse("a: [\n", "2:", "no YAML", "");
+}
+
+static void one_file_serves_several_commands(void **state)
+{
+    (void)state;
+    const char *recipe = "model: mlp\ndata: mnist\nepochs: 3\nschedule: constant\nthreads: 2\n";
+    lk_args args = parsed_as(LK_CMD_EVAL, recipe, "file");
+    assert_string_equal(args.train.model, "mlp");
+    assert_int_equal(args.train.threads, 2);
+    assert_int_equal(args.train.epochs, 0);
+    args = parsed_as(LK_CMD_BENCH, recipe, "train --threads 1");
+    assert_string_equal(args.train.model, "mlp");
+    assert_int_equal(args.train.threads, 1);
+    assert_int_equal(parsed_as(LK_CMD_BENCH, "repeat: 3\n", "train").repeat, 3);
+    refuse_as(LK_CMD_EVAL, "epochs: many\n", "1:", "--epochs 'many'", "whole number");
+    refuse_as(LK_CMD_EVAL, "epoch: 3\n", "1:", "'epoch'", "'epochs'");
+    refuse_as(LK_CMD_EVAL, "repeat: 3\n", "1:", "no option 'repeat'", "");
+    args = parsed_as(LK_CMD_EVAL, "init-from: a\n", "file");
+    assert_null(args.train.init_from);
+    assert_string_equal(parsed_as(LK_CMD_EVAL, "init-from: a\n", "").train.init_from, "a");
+}
+
+static void there_is_one_file(void **state)
+{
+    lk_args args;
+    (void)state;
+    assert_int_equal(parse_as(LK_CMD_TRAIN, "lr: 1\n", "--config other.yaml", &args), LK_STATUS_USAGE);
+    assert_non_null(strstr(lk_error_detail(), "--config is given twice"));
+    lk_option_set set = lk__args_options("train", LK_CMD_TRAIN, 0);
+    char *argv[] = {"--config", "no-such-file.yaml", "--help"};
+    assert_int_equal(lk__args_parse(&set, 2, argv, &args), LK_STATUS_NOT_FOUND);
+    assert_non_null(strstr(lk_error_detail(), "no-such-file.yaml"));
+    assert_int_equal(lk__args_parse(&set, 3, argv, &args), LK_OK);
+    assert_true(args.help);
+}
+
+static int setup(void **state)
+{
+    lk_yaml *yaml = NULL;
+    (void)state;
+    if (lk__yaml_parse("", "", 0, &yaml) == LK_STATUS_UNSUPPORTED) {
+        puts("skipped: this build has no libyaml");
+        exit(0);
+    }
+    lk__yaml_destroy(yaml);
+    unsetenv("RANK");
+    temp_folder_create(folder);
+    snprintf(path, sizeof path, "%s/test.yaml", folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    lk__args_release();
+    temp_folder_remove(folder);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_are_long_names),
+        cmocka_unit_test(flags_are_true_or_false),
+        cmocka_unit_test(specs_may_be_mappings),
+        cmocka_unit_test(terms_may_be_lists_or_mappings),
+        cmocka_unit_test(lists_are_joined),
+        cmocka_unit_test(the_command_line_wins),
+        cmocka_unit_test(what_was_typed_has_no_rivals),
+        cmocka_unit_test(a_launchers_ranks_start_none),
+        cmocka_unit_test(contradictions_name_both_places),
+        cmocka_unit_test(origins_are_of_what_is_named),
+        cmocka_unit_test(bad_values_have_a_line_even_when_overridden),
+        cmocka_unit_test(unknown_keys_name_the_nearest),
+        cmocka_unit_test(one_file_serves_several_commands),
+        cmocka_unit_test(there_is_one_file),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

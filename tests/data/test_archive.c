@@ -1,0 +1,333 @@
+/* test_archive.c - .tar.gz files: what is wanted is read, what is damaged or
+ * hostile is told, with its place. */
+#include "fixture.h"
+
+#include "data/archive.h"
+#include "tar.h"
+
+enum { ONE = 1500, TWO = 512 };
+
+static folder here;
+static tar made;
+static uint8_t one[ONE], two[TWO];
+static char path[512];
+
+static const lk_member members[] = {{"box/one.bin", ONE}, {"box/two.bin", TWO}};
+
+/* What the sink was given. */
+static struct {
+    uint8_t data[2][ONE];
+    size_t bytes[2], current;
+    int begun[2], ended[2];
+    int calls_until_failure; /* 0: never */
+} got;
+
+static lk_status maybe_fail(void)
+{
+    if (got.calls_until_failure > 0 && --got.calls_until_failure == 0)
+        return LK_STATUS_NONFINITE; /* one that reading itself never has */
+    return LK_OK;
+}
+
+static lk_status on_begin(void *arg, size_t member)
+{
+    (void)arg;
+    assert_true(member < 2);
+    got.current = member;
+    got.begun[member]++;
+    return maybe_fail();
+}
+
+static lk_status on_write(void *arg, const uint8_t *data, size_t bytes)
+{
+    (void)arg;
+    size_t used = got.bytes[got.current];
+    assert_true(bytes > 0 && bytes <= ONE - used);
+    memcpy(got.data[got.current] + used, data, bytes);
+    got.bytes[got.current] += bytes;
+    return maybe_fail();
+}
+
+static lk_status on_end(void *arg, size_t member)
+{
+    (void)arg;
+    assert_int_equal(member, got.current);
+    assert_int_equal(got.bytes[member], members[member].bytes);
+    got.ended[member]++;
+    return maybe_fail();
+}
+
+static lk_status read_archive(void)
+{
+    lk_archive_sink sink = {.begin = on_begin, .write = on_write, .end = on_end};
+    int calls = got.calls_until_failure;
+    memset(&got, 0, sizeof got);
+    got.calls_until_failure = calls;
+    return lk__archive_read(path, members, 2, &sink);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    here = folder_create();
+    snprintf(path, sizeof path, "%s/box.tar.gz", here.path);
+    for (size_t i = 0; i < ONE; i++)
+        one[i] = (uint8_t)(i * 7 + i / 13);
+    for (size_t i = 0; i < TWO; i++)
+        two[i] = (uint8_t)(255 - i);
+    made.used = 0;
+    got.calls_until_failure = 0;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    folder_destroy(&here);
+    return 0;
+}
+
+static void store(void)
+{
+    put(&here, "box.tar.gz", made.bytes, made.used);
+}
+
+static void make_right(void)
+{
+    tar_header(&made, "box/", '5', 0);
+    tar_add(&made, "box/readme.txt", "words", 5);
+    tar_add(&made, "box/two.bin", two, TWO);
+    tar_add(&made, "box/one.bin", one, ONE);
+    tar_end(&made);
+}
+
+static void assert_right(void)
+{
+    TRY(read_archive());
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(got.begun[i], 1);
+        assert_int_equal(got.ended[i], 1);
+    }
+    assert_memory_equal(got.data[0], one, ONE);
+    assert_memory_equal(got.data[1], two, TWO);
+}
+
+static void assert_refused(const char *why)
+{
+    assert_int_equal(read_archive(), LK_STATUS_FORMAT);
+    assert_detail("box.tar.gz: ");
+    assert_detail("byte ");
+    assert_detail(why);
+}
+
+static void wanted_members_are_read(void **state)
+{
+    (void)state;
+    make_right();
+    store();
+    assert_right();
+}
+
+static void ways_to_write_tar_are_understood(void **state)
+{
+    (void)state;
+    /* A prefix, GNU's magic with "./", and old headers without any. */
+    uint8_t *header = tar_add(&made, "one.bin", one, ONE);
+    snprintf((char *)header + 345, 155, "box");
+    tar_seal(header);
+    tar_header(&made, "attributes", 'x', 20);
+    memset(made.bytes + made.used, ' ', TAR_BLOCK);
+    made.used += TAR_BLOCK;
+    header = tar_add(&made, "./box/two.bin", two, TWO);
+    memcpy(header + 257, "ustar  ", 8);
+    tar_seal(header);
+    size_t end = made.used;
+    tar_end(&made);
+    store();
+    assert_right();
+    memset(header + 257, 0, 8);
+    header[156] = 0;
+    tar_seal(header);
+    store();
+    assert_right();
+    /* Some writers end at the last member. */
+    made.used = end;
+    store();
+    assert_right();
+}
+
+static void other_names_are_never_asked_for(void **state)
+{
+    (void)state;
+    tar_add(&made, "../box/one.bin", two, TWO);
+    tar_add(&made, "/box/one.bin", two, TWO);
+    tar_add(&made, "box/one.bin/../two.bin", two, TWO);
+    tar_add(&made, "box/../../../../etc/passwd", two, TWO);
+    uint8_t *link = tar_header(&made, "box", '2', 0);
+    snprintf((char *)link + 157, 100, "/etc");
+    tar_seal(link);
+    make_right();
+    store();
+    assert_right();
+}
+
+static void failing_sink_ends_it(void **state)
+{
+    (void)state;
+    make_right();
+    store();
+    for (int calls = 1; calls <= 6; calls++) {
+        got.calls_until_failure = calls;
+        assert_int_equal(read_archive(), LK_STATUS_NONFINITE);
+    }
+}
+
+static void every_truncation_is_told(void **state)
+{
+    (void)state;
+    make_right();
+    store();
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    for (off_t bytes = info.st_size - 1; bytes >= 0; bytes -= bytes > 40 ? 17 : 1) {
+        assert_int_equal(truncate(path, bytes), 0);
+        assert_refused("");
+    }
+    /* The same of the archive within: but at the ends of members it is whole. */
+    size_t whole = made.used;
+    for (made.used = whole - 3 * TAR_BLOCK; made.used > 0; made.used -= 256) {
+        store();
+        assert_refused("");
+    }
+}
+
+static void every_header_byte_counts(void **state)
+{
+    (void)state;
+    make_right();
+    for (size_t i = 0; i < TAR_BLOCK; i++) {
+        if (i == 155) /* follows the end of the sum in its own field */
+            continue;
+        made.bytes[i] ^= 0x41;
+        store();
+        made.bytes[i] ^= 0x41;
+        assert_refused("a header with a wrong checksum at byte 0 ");
+    }
+    size_t second = TAR_BLOCK;
+    made.bytes[second] ^= 1;
+    store();
+    assert_refused("at byte 512 of the inflated archive");
+}
+
+static void damaged_gzip_is_told(void **state)
+{
+    (void)state;
+    make_right();
+    store();
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    /* The sum at the end, of all that was inflated. */
+    assert_int_equal(fseek(file, (long)info.st_size - 8, SEEK_SET), 0);
+    int byte = fgetc(file);
+    assert_int_equal(fseek(file, (long)info.st_size - 8, SEEK_SET), 0);
+    fputc(byte ^ 1, file);
+    assert_int_equal(fclose(file), 0);
+    assert_refused("damaged gzip data near byte ");
+}
+
+static void plain_file_is_no_archive(void **state)
+{
+    (void)state;
+    make_right();
+    put(&here, "plain", made.bytes, made.used);
+    snprintf(path, sizeof path, "%s/plain", here.path);
+    assert_int_equal(read_archive(), LK_STATUS_FORMAT);
+    assert_detail("plain: byte 0 does not begin gzip data");
+    snprintf(path, sizeof path, "%s", here.path);
+    assert_int_equal(read_archive(), LK_STATUS_FORMAT);
+    snprintf(path, sizeof path, "%s/none", here.path);
+    assert_int_equal(read_archive(), LK_STATUS_NOT_FOUND);
+}
+
+static void wrong_members_are_told(void **state)
+{
+    (void)state;
+    tar_add(&made, "box/one.bin", one, ONE - 1);
+    tar_end(&made);
+    store();
+    assert_refused("box/one.bin (byte 0 of the inflated archive) has 1499 bytes, not 1500");
+    made.used = 0;
+    tar_add(&made, "box/one.bin", one, ONE);
+    tar_add(&made, "box/one.bin", one, ONE);
+    tar_end(&made);
+    store();
+    assert_refused("box/one.bin is there a second time (byte 2048 ");
+    made.used = 0;
+    tar_header(&made, "box/one.bin", '2', 0);
+    tar_end(&made);
+    store();
+    assert_refused("box/one.bin (byte 0 of the inflated archive) is no regular file");
+    made.used = 0;
+    tar_add(&made, "box/one.bin", one, ONE);
+    tar_end(&made);
+    store();
+    assert_refused("box/two.bin is missing");
+    assert_int_equal(got.ended[0], 1);
+}
+
+static void lying_sizes_are_told(void **state)
+{
+    (void)state;
+    tar_header(&made, "huge", '0', (size_t)1 << 32);
+    make_right();
+    store();
+    assert_refused("more than such an archive can hold at byte 124 ");
+    made.used = 0;
+    uint8_t *header = tar_header(&made, "large", '0', 0);
+    header[124] = 0x80; /* a binary number */
+    tar_seal(header);
+    make_right();
+    store();
+    assert_refused("a size that is no octal number at byte 124 ");
+    made.used = 0;
+    header = tar_header(&made, "minus", '0', 0);
+    snprintf((char *)header + 124, 12, "-0000000001");
+    tar_seal(header);
+    make_right();
+    store();
+    assert_refused("a size that is no octal number");
+    made.used = 0;
+    tar_header(&made, "longer", '0', 100000);
+    make_right();
+    store();
+    assert_refused("ends inside a member");
+}
+
+static void endless_filling_is_told(void **state)
+{
+    (void)state;
+    static uint8_t zeros[1 << 20];
+    make_right();
+    gzFile file = gzopen(path, "wb1");
+    assert_non_null(file);
+    assert_int_equal(gzwrite(file, made.bytes, (unsigned)made.used), (int)made.used);
+    for (int i = 0; i < 66; i++)
+        assert_int_equal(gzwrite(file, zeros, sizeof zeros), (int)sizeof zeros);
+    assert_int_equal(gzclose(file), Z_OK);
+    assert_refused("more than such an archive can hold");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(wanted_members_are_read), TEST(ways_to_write_tar_are_understood), TEST(other_names_are_never_asked_for),
+        TEST(failing_sink_ends_it),    TEST(every_truncation_is_told),         TEST(every_header_byte_counts),
+        TEST(damaged_gzip_is_told),    TEST(plain_file_is_no_archive),         TEST(wrong_members_are_told),
+        TEST(lying_sizes_are_told),    TEST(endless_filling_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

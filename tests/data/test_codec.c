@@ -1,0 +1,136 @@
+/* test_codec.c - images decoded to the byte as Pillow decodes them, and what
+ * happens to files that are cut off, altered or no images at all. */
+#include "data/fixture.h"
+
+#include <lockstep/state.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "data/codec.h"
+
+#define IMAGES LK_TESTS_DIR "/data/images"
+
+typedef struct content {
+    char path[512];
+    uint8_t *bytes;
+    size_t count;
+} content;
+
+static content read_image(const char *name)
+{
+    content c;
+    snprintf(c.path, sizeof c.path, IMAGES "/%s", name);
+    TRY(lk__file_read(c.path, 0, &c.bytes, &c.count));
+    return c;
+}
+
+static lk_status decode(const content *c, lk_image *image)
+{
+    return lk__image_decode(&(lk_image_file){c->path, c->bytes, c->count}, image);
+}
+
+static bool can_read(const content *c)
+{
+    const lk_image_file file = {c->path, c->bytes, c->count};
+    const lk_codec *codec;
+    for (size_t i = 0; (codec = lk__codec_list(i)); i++)
+        if (codec->probe(&file))
+            return codec->decode != NULL;
+    return false;
+}
+
+static void test_pixels(void **state)
+{
+    (void)state;
+    lk_state *golden;
+    lk_image image = {0};
+    TRY(lk_state_load(IMAGES "/pixels.safetensors", &golden));
+    assert_true(lk_state_count(golden) >= 12);
+    for (size_t i = 0; i < lk_state_count(golden); i++) {
+        const lk_entry *truth = lk_state_at(golden, i);
+        content c = read_image(truth->name);
+        if (can_read(&c)) {
+            TRY(decode(&c, &image));
+            assert_int_equal(image.channels, 3);
+            assert_int_equal(image.height, truth->dims[1]);
+            assert_int_equal(image.width, truth->dims[2]);
+            for (size_t k = 0; k < truth->bytes; k++)
+                if (image.pixels[k] != ((const uint8_t *)truth->data)[k])
+                    fail_msg("%s: byte %zu is %d, Pillow has %d", truth->name, k, image.pixels[k],
+                             ((const uint8_t *)truth->data)[k]);
+        } else {
+            assert_int_equal(decode(&c, &image), LK_STATUS_UNSUPPORTED);
+            assert_detail("install");
+        }
+        lk__free(c.bytes);
+    }
+    lk__image_fini(&image);
+    lk_state_destroy(golden);
+}
+
+/* An image that ends early is refused wherever it ends, and the file is named.
+ * Behind a JPEG's last rows only its end mark is missing: those may pass. */
+static void test_cut_off(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t may_miss;
+    } cases[] = {{"rgb.jpg", 2}, {"progressive.jpg", 2}, {"rgb.png", 0}, {"palette.png", 0}};
+    lk_image image = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        content c = read_image(cases[i].name);
+        size_t whole = c.count;
+        for (c.count = 0; can_read(&(content){.bytes = c.bytes, .count = whole}) && c.count + cases[i].may_miss < whole;
+             c.count++) {
+            if (decode(&c, &image) != LK_STATUS_FORMAT)
+                fail_msg("%s: cut to %zu of %zu bytes, it was read", cases[i].name, c.count, whole);
+            assert_detail(cases[i].name);
+        }
+        lk__free(c.bytes);
+    }
+    lk__image_fini(&image);
+}
+
+/* Whatever is altered, there is an image or an error, never a crash. */
+static void test_altered(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"rgb.jpg", "progressive.jpg", "cmyk.jpg", "rgb.png", "palette.png", "bits.png"};
+    lk_image image = {0};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        content c = read_image(names[i]);
+        for (size_t at = 0; at < c.count; at++) {
+            c.bytes[at] ^= 0x55;
+            lk_status status = decode(&c, &image);
+            assert_true(status == LK_OK || status == LK_STATUS_FORMAT || status == LK_STATUS_MEMORY ||
+                        status == LK_STATUS_UNSUPPORTED);
+            c.bytes[at] ^= 0x55;
+        }
+        lk__free(c.bytes);
+    }
+    lk__image_fini(&image);
+}
+
+static void test_no_image(void **state)
+{
+    (void)state;
+    lk_image image = {0};
+    const content c = {.path = "notes.jpg", .bytes = (uint8_t[]){"some text"}, .count = 9};
+    assert_int_equal(decode(&c, &image), LK_STATUS_FORMAT);
+    assert_detail("notes.jpg");
+    assert_true(lk__image_named("a.JPEG") && lk__image_named("a.b.png") && lk__image_named(".jpg"));
+    assert_false(lk__image_named("a.txt") || lk__image_named("jpg") || lk__image_named("a.jpg.gz"));
+    lk__image_fini(&image);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pixels),
+        cmocka_unit_test(test_cut_off),
+        cmocka_unit_test(test_altered),
+        cmocka_unit_test(test_no_image),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

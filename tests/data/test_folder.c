@@ -1,0 +1,176 @@
+/* test_folder.c - folders of images: classes, order, splits, batches, and what
+ * is said when something is missing or damaged. */
+#include "data/fixture.h"
+
+#include <lockstep/data.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "data/codec.h"
+
+#define IMAGES LK_TESTS_DIR "/data/images"
+
+/* Copies one of the committed images to folder/to. */
+static void copy(const folder *f, const char *from, const char *to)
+{
+    char path[512];
+    uint8_t *bytes;
+    size_t count;
+    snprintf(path, sizeof path, IMAGES "/%s", from);
+    TRY(lk__file_read(path, 0, &bytes, &count));
+    put(f, to, bytes, count);
+    lk__free(bytes);
+}
+
+static folder create_animals(void)
+{
+    folder f = folder_create();
+    copy(&f, "rgb.png", "train/cat/2.png");
+    copy(&f, "grey.png", "train/cat/10.PNG");
+    copy(&f, "rgba.png", "train/Bear/deep/1.png");
+    copy(&f, "palette.png", "train/dog/x.png");
+    copy(&f, "rgb.png", "val/cat/a.png");
+    copy(&f, "rgb.png", "val/dog/b.png");
+    put(&f, "train/cat/notes.txt", "no image", 8);
+    put(&f, "train/readme", "no class", 8);
+    return f;
+}
+
+static bool skip_without_png(void)
+{
+    if (lk__png_codec.decode)
+        return false;
+    printf("skipped: this build has no libpng\n");
+    return true;
+}
+
+static lk_dataset *open_split(const folder *f, lk_split split)
+{
+    lk_dataset *data;
+    TRY(lk_dataset_open(f->path, NULL, split, &data));
+    return data;
+}
+
+/* Classes and files sorted by bytes: Bear, cat, dog; 10.PNG before 2.png. */
+static void test_order(void **state)
+{
+    (void)state;
+    static const int32_t labels[] = {0, 1, 1, 2};
+    static const size_t heights[] = {9, 16, 29, 29};
+    if (skip_without_png())
+        return;
+    folder f = create_animals();
+    lk_dataset *data = open_split(&f, LK_SPLIT_TRAIN);
+    const lk_dataset_info *info = lk_dataset_get_info(data);
+    assert_int_equal(info->count, 4);
+    assert_int_equal(info->classes, 3);
+    assert_int_equal(info->channels, 3);
+    assert_int_equal(info->height, 0);
+    lk_image image = {0};
+    for (size_t i = 0; i < 4; i++) {
+        int32_t label;
+        TRY(lk__dataset_load(data, i, &image, &label));
+        assert_int_equal(label, labels[i]);
+        assert_int_equal(data->ops->label(data, i), labels[i]);
+        assert_int_equal(image.height, heights[i]);
+    }
+    lk__image_fini(&image);
+    lk_dataset_destroy(data);
+    folder_destroy(&f);
+}
+
+/* The test split has no bears: its cats and dogs keep their numbers. */
+static void test_splits(void **state)
+{
+    (void)state;
+    folder f = create_animals();
+    lk_dataset *data = open_split(&f, LK_SPLIT_TEST);
+    assert_int_equal(lk_dataset_get_info(data)->count, 2);
+    assert_int_equal(lk_dataset_get_info(data)->classes, 3);
+    assert_int_equal(data->ops->label(data, 0), 1);
+    assert_int_equal(data->ops->label(data, 1), 2);
+    lk_dataset_destroy(data);
+    copy(&f, "rgb.png", "val/emu/a.png");
+    assert_int_equal(lk_dataset_open(f.path, NULL, LK_SPLIT_TEST, &data), LK_STATUS_MISMATCH);
+    assert_detail("emu");
+    folder_destroy(&f);
+}
+
+static void test_batches(void **state)
+{
+    (void)state;
+    if (skip_without_png())
+        return;
+    folder f = create_animals();
+    lk_dataset *data = open_split(&f, LK_SPLIT_TRAIN);
+    lk_sample_shape shape;
+    float first[4 * 3 * 8 * 8];
+    assert_int_equal(lk_augmented_shape(data, "flip", &shape), LK_STATUS_USAGE);
+    assert_detail("size");
+    TRY(lk_augmented_shape(data, "auto", &shape));
+    assert_int_equal(shape.height, 224);
+    TRY(lk_augmented_shape(data, "resized_crop=8,flip", &shape));
+    assert_int_equal(shape.height * shape.width * shape.channels, 3 * 8 * 8);
+    for (int workers = 0; workers < 3; workers++) {
+        lk_loader_opts opts = {.batch = 4, .workers = workers, .seed = 3, .augment = "resized_crop=8,flip"};
+        lk_loader *loader;
+        const lk_batch *batch;
+        TRY(lk_loader_create(data, &opts, &loader));
+        TRY(lk_loader_start(loader, 1, 0));
+        TRY(lk_loader_next(loader, &batch));
+        assert_int_equal(batch->sample, 3 * 8 * 8);
+        if (workers == 0)
+            memcpy(first, batch->x, sizeof first);
+        assert_memory_equal(batch->x, first, sizeof first);
+        lk_loader_destroy(loader);
+    }
+    lk_dataset_destroy(data);
+    folder_destroy(&f);
+}
+
+static void test_missing(void **state)
+{
+    (void)state;
+    folder f = create_animals();
+    lk_dataset *data;
+    char path[512];
+    snprintf(path, sizeof path, "%s/val", f.path);
+    temp_folder_remove(path);
+    assert_int_equal(lk_dataset_open(f.path, NULL, LK_SPLIT_TEST, &data), LK_STATUS_NOT_FOUND);
+    assert_detail("val/CLASS");
+    snprintf(path, sizeof path, "%s/train/empty", f.path);
+    assert_int_equal(mkdir(path, 0777), 0);
+    assert_int_equal(lk_dataset_open(f.path, NULL, LK_SPLIT_TRAIN, &data), LK_STATUS_FORMAT);
+    assert_detail("train/empty");
+    folder_destroy(&f);
+}
+
+/* The batch that needs a damaged file fails, and names it. */
+static void test_damaged(void **state)
+{
+    (void)state;
+    if (skip_without_png())
+        return;
+    folder f = create_animals();
+    cut(&f, "train/dog/x.png", 200);
+    lk_dataset *data = open_split(&f, LK_SPLIT_TRAIN);
+    lk_loader_opts opts = {.batch = 4, .workers = 1, .augment = "resize=8/8"};
+    lk_loader *loader;
+    const lk_batch *batch;
+    TRY(lk_loader_create(data, &opts, &loader));
+    TRY(lk_loader_start(loader, 0, 0));
+    assert_int_equal(lk_loader_next(loader, &batch), LK_STATUS_FORMAT);
+    assert_detail("train/dog/x.png");
+    lk_loader_destroy(loader);
+    lk_dataset_destroy(data);
+    folder_destroy(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order),   cmocka_unit_test(test_splits),  cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_missing), cmocka_unit_test(test_damaged),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

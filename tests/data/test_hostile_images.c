@@ -1,0 +1,195 @@
+/* test_hostile_images.c - small files that ask for much: of memory by what their
+ * headers say or their comments inflate to, of time by passes over the pixels. They
+ * are refused by name, and the smallest files that such images can really be are
+ * not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <zlib.h>
+
+#include "data/codec.h"
+
+enum { MAX_BYTES = 1 << 16, TEXT = 7 << 20 };
+
+typedef struct bytes {
+    size_t count;
+    uint8_t at[MAX_BYTES];
+} bytes;
+
+static bool skip_without(const lk_codec *codec)
+{
+    if (codec->decode)
+        return false;
+    printf("skipped: this build cannot read %s\n", codec->name);
+    return true;
+}
+
+/* One of the committed images. */
+static void read_committed(const char *name, bytes *out)
+{
+    char path[512];
+    snprintf(path, sizeof path, LK_TESTS_DIR "/data/images/%s", name);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    out->count = fread(out->at, 1, MAX_BYTES, file);
+    fclose(file);
+}
+
+static void put_word(bytes *out, uint32_t word)
+{
+    for (int shift = 24; shift >= 0; shift -= 8)
+        out->at[out->count++] = (uint8_t)(word >> shift);
+}
+
+static void add_chunk(bytes *png, const char *type, const void *content, size_t count)
+{
+    put_word(png, (uint32_t)count);
+    uint8_t *start = png->at + png->count;
+    memcpy(start, type, 4);
+    if (count > 0)
+        memcpy(start + 4, content, count);
+    png->count += 4 + count;
+    put_word(png, (uint32_t)crc32(0, start, (uInt)count + 4));
+}
+
+/* A black image of side by side pixels, one bit each, of which `rows` rows are
+ * there; with `texts` comments, each packed from TEXT bytes. */
+static void make_png(bytes *png, uint32_t side, size_t rows, int texts)
+{
+    static uint8_t packed[MAX_BYTES / 2];
+    bytes header = {0};
+    uLongf count = sizeof packed - 3;
+    uint8_t *raw = malloc(TEXT);
+    assert_non_null(raw);
+    assert_in_range(rows * (1 + side / 8), 1, TEXT);
+    memcpy(png->at, "\x89PNG\r\n\x1a\n", 8);
+    png->count = 8;
+    put_word(&header, side);
+    put_word(&header, side);
+    memcpy(header.at + header.count, (uint8_t[]){1, 0, 0, 0, 0}, 5);
+    add_chunk(png, "IHDR", header.at, 13);
+    memcpy(packed, "T\0", 3);
+    memset(raw, 'a', TEXT);
+    assert_int_equal(compress2(packed + 3, &count, raw, TEXT, 9), Z_OK);
+    for (int i = 0; i < texts; i++)
+        add_chunk(png, "zTXt", packed, 3 + count);
+    count = sizeof packed;
+    memset(raw, 0, TEXT);
+    assert_int_equal(compress2(packed, &count, raw, rows * (1 + side / 8), 9), Z_OK);
+    add_chunk(png, "IDAT", packed, count);
+    add_chunk(png, "IEND", NULL, 0);
+    free(raw);
+}
+
+static lk_status decode(const char *name, const bytes *content, lk_image *image)
+{
+    return lk__image_decode(&(lk_image_file){name, content->at, content->count}, image);
+}
+
+/* The most memory that the process ever had, in bytes. */
+static size_t peak(void)
+{
+    struct rusage usage;
+    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+    return (size_t)usage.ru_maxrss << 10;
+}
+
+/* Comments that inflate to a thousand times their bytes are never inflated. */
+static void test_png_texts(void **unused)
+{
+    (void)unused;
+    static bytes png;
+    lk_image image = {0};
+    if (skip_without(&lk__png_codec))
+        return;
+    make_png(&png, 16, 16, 8);
+    size_t before = peak();
+    assert_int_equal(decode("texts.png", &png, &image), LK_OK);
+    assert_in_range(peak() - before, 0, 3 * TEXT);
+    lk__image_fini(&image);
+}
+
+/* The smallest files that a PNG can be for its pixels are read; a header that
+ * speaks of more than the file can hold costs nothing. */
+static void test_vast_png(void **unused)
+{
+    (void)unused;
+    static bytes png;
+    lk_image image = {0};
+    if (skip_without(&lk__png_codec))
+        return;
+    make_png(&png, 4096, 4096, 0);
+    assert_in_range(png.count, 1, 4096);
+    assert_int_equal(decode("black.png", &png, &image), LK_OK);
+    assert_int_equal(image.width, 4096);
+    for (size_t i = 0; i < 3 * image.height * image.width; i++)
+        assert_int_equal(image.pixels[i], 0);
+    lk__image_fini(&image);
+    make_png(&png, 11000, 64, 0);
+    assert_int_equal(decode("vast.png", &png, &image), LK_STATUS_FORMAT);
+    assert_non_null(strstr(lk_error_detail(), "vast.png"));
+    assert_non_null(strstr(lk_error_detail(), "11000 by 11000"));
+    assert_null(image.pixels);
+}
+
+static void test_vast_jpeg(void **unused)
+{
+    (void)unused;
+    static bytes jpeg;
+    lk_image image = {0};
+    if (skip_without(&lk__jpeg_codec))
+        return;
+    read_committed("grey.jpg", &jpeg);
+    size_t at = 2;
+    while (jpeg.at[at] == 0xff && jpeg.at[at + 1] != 0xc0)
+        at += 2 + (size_t)jpeg.at[at + 2] * 256 + jpeg.at[at + 3];
+    assert_int_equal(jpeg.at[at], 0xff);
+    memcpy(jpeg.at + at + 5, (uint8_t[]){11000 >> 8, 11000 & 255, 12000 >> 8, 12000 & 255}, 4);
+    assert_int_equal(decode("vast.jpg", &jpeg, &image), LK_STATUS_FORMAT);
+    assert_non_null(strstr(lk_error_detail(), "vast.jpg"));
+    assert_non_null(strstr(lk_error_detail(), "12000 by 11000"));
+    assert_null(image.pixels);
+}
+
+/* The last of a progressive image's passes again and again. */
+static void test_jpeg_passes(void **unused)
+{
+    (void)unused;
+    enum { TIMES = 200 };
+    static bytes jpeg;
+    lk_image image = {0};
+    if (skip_without(&lk__jpeg_codec))
+        return;
+    read_committed("progressive.jpg", &jpeg);
+    size_t end = jpeg.count - 2, begin = end;
+    while (begin > 0 && (jpeg.at[begin] != 0xff || jpeg.at[begin + 1] != 0xda))
+        begin--;
+    size_t pass = end - begin;
+    assert_true(begin > 0 && end + TIMES * pass + 2 <= MAX_BYTES);
+    for (size_t i = 1; i <= TIMES; i++)
+        memcpy(jpeg.at + begin + i * pass, jpeg.at + begin, pass);
+    jpeg.count = end + TIMES * pass;
+    jpeg.at[jpeg.count++] = 0xff;
+    jpeg.at[jpeg.count++] = 0xd9;
+    assert_int_equal(decode("passes.jpg", &jpeg, &image), LK_STATUS_FORMAT);
+    assert_non_null(strstr(lk_error_detail(), "passes.jpg: asks for more than 200 passes"));
+    lk__image_fini(&image);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_png_texts),
+        cmocka_unit_test(test_vast_png),
+        cmocka_unit_test(test_vast_jpeg),
+        cmocka_unit_test(test_jpeg_passes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

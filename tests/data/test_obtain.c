@@ -1,0 +1,380 @@
+/* test_obtain.c - whole data sets: fetched, unpacked, left alone when they are
+ * right, mended when they are not; and the table of what is published. */
+#include "fixture.h"
+
+#include <ctype.h>
+
+#include "data/obtain.h"
+#include "data/transfer.h"
+#include "http_server.h"
+#include "tar.h"
+
+enum { ONE = 3000, TWO = 700 };
+
+static folder here; /* with served/, and got/ once it is made */
+static http_server server;
+static char target[512];
+static tar made;
+static uint8_t one[ONE], two[TWO];
+static char notes[4096];
+static bool stop;
+
+/* Two gzipped files, or an archive of two, with the sums of what is served. */
+static lk_sums content_sums[2], download_sums[3];
+static lk_source_part plain_parts[] = {{NULL, "one", "o.ne", {ONE, NULL, NULL}},
+                                       {NULL, "two", NULL, {TWO, NULL, NULL}}};
+static lk_source_part packed_parts[] = {{"box/one", "one", NULL, {ONE, NULL, NULL}},
+                                        {"box/two", "two", NULL, {TWO, NULL, NULL}}};
+static lk_source_file plain_files[] = {{"one.gz", {0}, &plain_parts[0], 1}, {"two.gz", {0}, &plain_parts[1], 1}};
+static lk_source_file packed_files[] = {{"box.tar.gz", {0}, packed_parts, 2}};
+static const lk_source plain = {.name = "plain", .folder = "plain", .files = plain_files, .file_count = 2};
+static const lk_source packed = {.name = "packed", .folder = "packed", .files = packed_files, .file_count = 1};
+
+static void on_note(void *arg, const char *text)
+{
+    (void)arg;
+    size_t used = strlen(notes);
+    snprintf(notes + used, sizeof notes - used, "%s\n", text);
+}
+
+static bool on_progress(void *arg, const char *file, size_t have, size_t total)
+{
+    (void)arg, (void)file;
+    assert_true(have <= total);
+    return !stop;
+}
+
+static void full_path(char *out, const char *name)
+{
+    snprintf(out, 512, "%s/%s", here.path, name);
+}
+
+static void sum_up(const char *name, bool content, lk_sums *sums)
+{
+    char path[512];
+    full_path(path, name);
+    TRY(lk__checksum_file(path, content, 1 << 20, sums));
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    char root[512];
+    here = folder_create();
+    for (size_t i = 0; i < ONE; i++)
+        one[i] = (uint8_t)(i * 3 + i / 11);
+    for (size_t i = 0; i < TWO; i++)
+        two[i] = (uint8_t)(i * 5);
+    put(&here, "served/one.gz", one, ONE);
+    put(&here, "served/two.gz", two, TWO);
+    made.used = 0;
+    tar_add(&made, "box/one", one, ONE);
+    tar_add(&made, "box/evil", one, ONE);
+    tar_add(&made, "box/two", two, TWO);
+    tar_end(&made);
+    put(&here, "served/box.tar.gz", made.bytes, made.used);
+    static const char *const names[] = {"served/one.gz", "served/two.gz", "served/box.tar.gz"};
+    lk_source_file *const files[] = {&plain_files[0], &plain_files[1], &packed_files[0]};
+    for (size_t i = 0; i < 3; i++) {
+        sum_up(names[i], false, &download_sums[i]);
+        files[i]->published = (lk_published){download_sums[i].bytes, download_sums[i].md5, download_sums[i].sha256};
+    }
+    for (size_t i = 0; i < 2; i++) {
+        sum_up(names[i], true, &content_sums[i]);
+        plain_parts[i].content.sha256 = packed_parts[i].content.sha256 = content_sums[i].sha256;
+    }
+    full_path(root, "served");
+    assert_true(http_start(&server, root));
+    full_path(target, "got/deep/er");
+    *notes = '\0';
+    stop = false;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    http_stop(&server);
+    folder_destroy(&here);
+    return 0;
+}
+
+static lk_status obtain(const lk_source *source, lk_obtained *done)
+{
+    lk_obtain_opts opts = {.folder = target,
+                           .server = server.url,
+                           .limits = {5, 10, .01, 0},
+                           .watch = {.progress = on_progress, .note = on_note}};
+    *notes = '\0';
+    return lk__obtain(source, &opts, done);
+}
+
+static bool in_target(const char *name)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", target, name);
+    return access(path, F_OK) == 0;
+}
+
+/* How many files verifying found right and wrong. */
+static struct {
+    int right, wrong, remarks;
+    char first[2048];
+} seen;
+
+static void on_verdict(void *arg, const lk_verdict *verdict)
+{
+    (void)arg;
+    assert_non_null(strstr(verdict->path, "/got/deep/er/"));
+    seen.remarks += *verdict->remark != '\0';
+    if (verdict->status == LK_OK)
+        seen.right++;
+    else if (seen.wrong++ == 0)
+        snprintf(seen.first, sizeof seen.first, "%s", lk_error_detail());
+}
+
+static void assert_verified(const lk_source *source, int right, int wrong)
+{
+    bool all = false;
+    memset(&seen, 0, sizeof seen);
+    TRY(lk__source_verify(source, target, on_verdict, NULL, &all));
+    assert_int_equal(seen.right, right);
+    assert_int_equal(seen.wrong, wrong);
+    assert_int_equal(all, wrong == 0);
+}
+
+static void files_are_fetched_once(void **state)
+{
+    (void)state;
+    lk_obtained done = {0};
+    TRY(obtain(&plain, &done));
+    assert_int_equal(done.fetched, 2);
+    assert_int_equal(done.unpacked, 0);
+    assert_int_equal(done.bytes, download_sums[0].bytes + download_sums[1].bytes);
+    assert_true(in_target("one.gz") && in_target("two.gz"));
+    assert_verified(&plain, 2, 0);
+    assert_int_equal(seen.remarks, 0);
+    http_set(&server, (http_faults){0});
+    TRY(obtain(&plain, &done));
+    assert_int_equal(done.fetched, 0);
+    assert_int_equal(http_requests(&server), 0);
+}
+
+static void archive_is_unpacked_and_removed(void **state)
+{
+    (void)state;
+    lk_obtained done = {0};
+    TRY(obtain(&packed, &done));
+    assert_int_equal(done.fetched, 1);
+    assert_int_equal(done.unpacked, 2);
+    assert_true(in_target("one") && in_target("two"));
+    assert_false(in_target("box.tar.gz") || in_target("box.tar.gz.part") || in_target("evil"));
+    assert_non_null(strstr(notes, "the archive is removed"));
+    assert_verified(&packed, 2, 0);
+    http_set(&server, (http_faults){0});
+    TRY(obtain(&packed, &done));
+    assert_int_equal(done.fetched + done.unpacked, 0);
+    assert_int_equal(http_requests(&server), 0);
+}
+
+static void archive_that_is_there_needs_no_server(void **state)
+{
+    (void)state;
+    lk_obtained done = {0};
+    put(&here, "got/deep/er/box.tar.gz", made.bytes, made.used);
+    http_set(&server, (http_faults){.refusals = -1, .status = 404});
+    TRY(obtain(&packed, &done));
+    assert_int_equal(done.fetched, 0);
+    assert_int_equal(done.unpacked, 2);
+    assert_verified(&packed, 2, 0);
+}
+
+static void damaged_files_are_mended(void **state)
+{
+    (void)state;
+    lk_obtained done = {0};
+    TRY(obtain(&packed, &done));
+    put(&here, "got/deep/er/two", one, TWO);
+    assert_verified(&packed, 1, 1);
+    assert_non_null(strstr(seen.first, "two: wrong SHA-256 sum: expected "));
+    TRY(obtain(&packed, &done));
+    assert_int_equal(done.unpacked, 2);
+    assert_non_null(strstr(notes, "it is fetched anew"));
+    assert_verified(&packed, 2, 0);
+    cut(&here, "got/deep/er/one", ONE - 1);
+    assert_verified(&packed, 1, 1);
+    assert_non_null(strstr(seen.first, "one: ends at byte 2999, and 3000 bytes are expected"));
+}
+
+static void only_what_is_missing_is_fetched(void **state)
+{
+    (void)state;
+    lk_obtained done = {0};
+    TRY(obtain(&plain, &done));
+    cut(&here, "got/deep/er/two.gz", 50);
+    assert_verified(&plain, 1, 1);
+    TRY(obtain(&plain, &done));
+    assert_int_equal(done.fetched, 1);
+    assert_verified(&plain, 2, 0);
+}
+
+static void other_forms_of_a_file_are_right(void **state)
+{
+    (void)state;
+    char path[512];
+    /* Plain, by its other name, and compressed less. */
+    put(&here, "got/deep/er/o.ne", one, ONE);
+    full_path(path, "got/deep/er/two.gz");
+    gzFile file = gzopen(path, "wb1h");
+    assert_int_equal(gzwrite(file, two, TWO), TWO);
+    assert_int_equal(gzclose(file), Z_OK);
+    assert_verified(&plain, 2, 0);
+    assert_int_equal(seen.remarks, 1);
+    lk_obtained done = {0};
+    TRY(obtain(&plain, &done));
+    assert_int_equal(http_requests(&server), 0);
+}
+
+static void plain_file_in_the_way_is_told(void **state)
+{
+    (void)state;
+    lk_obtained done = {0};
+    put(&here, "got/deep/er/one", two, TWO);
+    assert_int_equal(obtain(&plain, &done), LK_STATUS_MISMATCH);
+    assert_detail("er/one: ends at byte 700");
+    assert_detail("in place of one.gz: move it away");
+    assert_int_equal(http_requests(&server), 0);
+}
+
+static void missing_files_are_told(void **state)
+{
+    (void)state;
+    assert_verified(&plain, 0, 2);
+    assert_non_null(strstr(seen.first, "er/one is missing"));
+}
+
+static void interrupted_unpacking_can_go_on(void **state)
+{
+    (void)state;
+    lk_obtained done = {0};
+    put(&here, "got/deep/er/box.tar.gz", made.bytes, made.used);
+    stop = true;
+    assert_int_equal(obtain(&packed, &done), LK_STATUS_IO);
+    assert_detail("interrupted while unpacking box.tar.gz");
+    assert_true(in_target("box.tar.gz"));
+    assert_false(in_target("one") || in_target("two"));
+    stop = false;
+    TRY(obtain(&packed, &done));
+    assert_verified(&packed, 2, 0);
+}
+
+static void folder_that_cannot_be_made_is_told(void **state)
+{
+    (void)state;
+    lk_obtained done = {0};
+    put(&here, "got", "x", 1);
+    assert_int_equal(obtain(&plain, &done), LK_STATUS_IO);
+    assert_detail("cannot create the folder");
+    full_path(target, "got");
+    assert_int_equal(obtain(&plain, &done), LK_STATUS_IO);
+    assert_detail("got is a file");
+    assert_int_equal(http_requests(&server), 0);
+}
+
+static void folders_are_where_training_looks(void **state)
+{
+    (void)state;
+    char place[LK_MAX_PATH];
+    const lk_source *mnist = lk__source_find("mnist");
+    TRY(lk__source_folder(mnist, "d", place));
+    assert_string_equal(place, "d/mnist");
+    setenv("XDG_CACHE_HOME", "/c", 1);
+    setenv("HOME", "/h", 1);
+    TRY(lk__source_folder(mnist, NULL, place));
+    assert_string_equal(place, "/c/lockstep/mnist");
+    setenv("XDG_CACHE_HOME", "", 1);
+    TRY(lk__source_folder(mnist, NULL, place));
+    assert_string_equal(place, "/h/.cache/lockstep/mnist");
+    unsetenv("HOME");
+    assert_int_equal(lk__source_folder(mnist, NULL, place), LK_STATUS_USAGE);
+    assert_detail("--data-dir");
+}
+
+static void assert_hexadecimal(const char *sum, size_t digits)
+{
+    assert_int_equal(strlen(sum), digits);
+    for (const char *c = sum; *c; c++)
+        assert_true(isdigit((unsigned char)*c) || (*c >= 'a' && *c <= 'f'));
+}
+
+static void check_source(const lk_source *source)
+{
+    assert_true(source->file_count > 0);
+    assert_non_null(source->servers[0]);
+    for (size_t i = 0; i < LK_SOURCE_MAX_SERVERS && source->servers[i]; i++)
+        assert_int_equal(source->servers[i][strlen(source->servers[i]) - 1], '/');
+    for (size_t i = 0; i < source->file_count; i++) {
+        const lk_source_file *file = &source->files[i];
+        assert_hexadecimal(file->published.md5, 32);
+        assert_hexadecimal(file->published.sha256, 64);
+        assert_true(file->published.bytes > 0 && file->part_count > 0 && file->part_count <= 16);
+        for (size_t p = 0; p < file->part_count; p++) {
+            assert_hexadecimal(file->parts[p].content.sha256, 64);
+            assert_null(strchr(file->parts[p].file, '/'));
+            /* A gzipped file must be found by the name it is fetched under. */
+            if (file->parts[p].member == NULL)
+                assert_memory_equal(file->name, file->parts[p].file, strlen(file->parts[p].file));
+        }
+    }
+}
+
+static void table_is_sound(void **state)
+{
+    (void)state;
+    const lk_dataset_row *row;
+    int sources = 0;
+    for (size_t i = 0; (row = lk_dataset_list(i)) != NULL; i++) {
+        const lk_source *source = lk__source_find(row->name);
+        if (source != NULL)
+            check_source(source);
+        else
+            assert_true(*lk__source_hint(row->name));
+        sources += source != NULL;
+    }
+    assert_true(sources >= 3);
+    assert_null(lk__source_find("digits"));
+    assert_null(lk__source_find("no such"));
+}
+
+static void nothing_can_be_fetched_here(void **state)
+{
+    (void)state;
+    printf("skipped: %s\n", lk_error_detail());
+    skip();
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(files_are_fetched_once),
+        TEST(archive_is_unpacked_and_removed),
+        TEST(archive_that_is_there_needs_no_server),
+        TEST(damaged_files_are_mended),
+        TEST(only_what_is_missing_is_fetched),
+        TEST(other_forms_of_a_file_are_right),
+        TEST(plain_file_in_the_way_is_told),
+        TEST(missing_files_are_told),
+        TEST(interrupted_unpacking_can_go_on),
+        TEST(folder_that_cannot_be_made_is_told),
+        TEST(folders_are_where_training_looks),
+        cmocka_unit_test(table_is_sound),
+    };
+    const struct CMUnitTest without[] = {cmocka_unit_test(nothing_can_be_fetched_here)};
+    /* The server is here, whatever proxies the environment names. */
+    setenv("no_proxy", "*", 1);
+    if (lk__transfer_available() != LK_OK || lk__checksum_available() != LK_OK)
+        return cmocka_run_group_tests(without, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

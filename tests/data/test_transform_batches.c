@@ -1,0 +1,232 @@
+/* test_transform_batches.c - batches of every transform: the same for any number of
+ * workers and for shares, and each sample what its transforms make of it alone. */
+#include "fixture.h"
+
+#include "data/transform.h"
+
+enum { COUNT = 45, BATCH = 16, SHARDS = 4, MOST = 3 * 24 * 24 };
+
+static const float mean[] = {.25f, .5f, .75f}, deviation[] = {.5f, .25f, 2};
+
+static void fill(size_t index, size_t count, uint8_t *pixels)
+{
+    for (size_t i = 0; i < count; i++)
+        pixels[i] = (uint8_t)(index * 37 + i * i * 11 + i / 7);
+}
+
+static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+{
+    fill(index, data->info.channels * data->info.height * data->info.width, pixels);
+    *label = (int32_t)(index % 10);
+    return LK_OK;
+}
+
+/* Each image has a size of its own. */
+static lk_status load(const lk_dataset *data, size_t index, lk_image *image, int32_t *label)
+{
+    LK_TRY(lk__image_resize(image, data->info.channels, 15 + index * 7 % 22, 19 + index * 5 % 13));
+    fill(index, image->channels * image->height * image->width, image->pixels);
+    *label = (int32_t)(index % 10);
+    return LK_OK;
+}
+
+static const lk_dataset_ops fixed_ops = {.get = get}, any_ops = {.load = load};
+
+static lk_dataset made(size_t channels, bool any)
+{
+    return (lk_dataset){.ops = any ? &any_ops : &fixed_ops,
+                        .info = {.name = "made",
+                                 .count = COUNT,
+                                 .channels = channels,
+                                 .height = any ? 0 : 14,
+                                 .width = any ? 0 : 11,
+                                 .classes = 10},
+                        .mean = mean,
+                        .std = deviation};
+}
+
+static lk_loader *open_loader(const lk_dataset *data, const char *augment, int workers, lk_share share)
+{
+    lk_loader *loader = NULL;
+    lk_loader_opts opts = {
+        .batch = BATCH, .shuffle = true, .seed = 42, .workers = workers, .augment = augment, .share = share};
+    TRY(lk_loader_create(data, &opts, &loader));
+    TRY(lk_loader_start(loader, 2, 0));
+    return loader;
+}
+
+/* An epoch's samples, by id. */
+typedef struct epoch {
+    size_t sample;
+    bool seen[COUNT];
+    float x[COUNT][MOST];
+} epoch;
+
+static void collect(lk_loader *loader, epoch *out)
+{
+    const lk_batch *batch = NULL;
+    for (;;) {
+        TRY(lk_loader_next(loader, &batch));
+        if (batch == NULL)
+            break;
+        assert_true(batch->sample <= MOST);
+        out->sample = batch->sample;
+        for (size_t i = 0; i < batch->count; i++) {
+            assert_false(out->seen[batch->ids[i]]);
+            out->seen[batch->ids[i]] = true;
+            memcpy(out->x[batch->ids[i]], batch->x + i * batch->sample, batch->sample * sizeof *batch->x);
+        }
+    }
+    lk_loader_destroy(loader);
+}
+
+/* What a list makes of each sample, in memory that nothing else was in. */
+static void apply_alone(const lk_dataset *data, const char *augment, epoch *out)
+{
+    lk_transforms list = {0};
+    lk_sample_shape shape = {0};
+    lk_normalise normalise;
+    TRY(lk__transforms_choose(data, augment, &list));
+    TRY(lk_augmented_shape(data, augment, &shape));
+    lk__normalise_init(&normalise, mean, deviation, data->info.channels);
+    out->sample = shape.channels * shape.height * shape.width;
+    for (size_t id = COUNT; id-- > 0;) {
+        lk_image image = {0}, scratch = {0};
+        int32_t label;
+        lk_augment_address address = {.seed = 42, .epoch = 2, .sample = (uint32_t)id};
+        TRY(lk__dataset_load(data, id, &image, &label));
+        TRY(lk__transforms_apply(&list, address, &image, &scratch));
+        assert_int_equal(image.channels, shape.channels);
+        assert_int_equal(image.height, shape.height);
+        assert_int_equal(image.width, shape.width);
+        lk__normalise_apply(&normalise, &image, out->x[id]);
+        out->seen[id] = true;
+        lk__image_fini(&image);
+        lk__image_fini(&scratch);
+    }
+}
+
+static epoch one, two;
+
+static void check(const lk_dataset *data, const char *augment)
+{
+    memset(&one, 0, sizeof one);
+    apply_alone(data, augment, &one);
+    static const int workers[] = {0, 1, 3};
+    for (size_t w = 0; w < sizeof workers / sizeof *workers; w++) {
+        memset(&two, 0, sizeof two);
+        collect(open_loader(data, augment, workers[w], (lk_share){0}), &two);
+        assert_memory_equal(&one, &two, sizeof one);
+        memset(&two, 0, sizeof two);
+        collect(open_loader(data, augment, workers[w], (lk_share){SHARDS, 0, 1, false}), &two);
+        collect(open_loader(data, augment, workers[w], (lk_share){SHARDS, 1, 4, false}), &two);
+        assert_memory_equal(&one, &two, sizeof one);
+    }
+}
+
+#define ALL "resized_crop=18,flip,vflip=.3,jitter=.4/.4/.4/.1,affine=15/.1/.9/1.1/10,grayscale=.2,crop=2,center_crop=17"
+
+static void fixed_sizes(void **state)
+{
+    (void)state;
+    static const char *const lists[] = {"none",
+                                        "crop=2",
+                                        "flip",
+                                        "vflip=.3",
+                                        "resize=8",
+                                        "resize=20/9",
+                                        "center_crop=12",
+                                        "resized_crop=9",
+                                        "grayscale=.5",
+                                        "jitter=.4/.4/.4/.1",
+                                        "affine=30/.2/.7/1.4/20",
+                                        "affine=0/.3",
+                                        ALL};
+    for (size_t channels = 1; channels <= 3; channels += 2)
+        for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+            lk_dataset data = made(channels, false);
+            check(&data, lists[i]);
+        }
+}
+
+static void any_sizes(void **state)
+{
+    (void)state;
+    static const char *const lists[] = {"resize=20/9",
+                                        "resize=16,center_crop=14",
+                                        "center_crop=21",
+                                        "resized_crop=13/.3",
+                                        "flip,crop=3,resize=12/8",
+                                        "jitter=.2/.3/.4/.5,affine=20,center_crop=10",
+                                        ALL};
+    for (size_t channels = 1; channels <= 3; channels += 2)
+        for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+            lk_dataset data = made(channels, true);
+            check(&data, lists[i]);
+        }
+}
+
+static void several_sizes(void **state)
+{
+    (void)state;
+    lk_dataset data = made(3, true);
+    lk_loader *loader = NULL;
+    lk_loader_opts opts = {.batch = 4, .augment = "flip"};
+    assert_int_equal(lk_loader_create(&data, &opts, &loader), LK_STATUS_USAGE);
+    assert_null(loader);
+    assert_detail("sizes of their own");
+}
+
+/* Epochs and samples draw anew. */
+static void draws_differ(void **state)
+{
+    (void)state;
+    lk_dataset data = made(3, false);
+    lk_transforms list = {0};
+    TRY(lk__transforms_parse("jitter=.4/.4/.4/.1", &list));
+    uint8_t seen[3][3 * 14 * 11];
+    static const lk_augment_address addresses[] = {{1, 0, 5}, {1, 1, 5}, {2, 0, 5}};
+    lk_image image = {0}, scratch = {0};
+    for (size_t i = 0; i < 3; i++) {
+        int32_t label;
+        TRY(lk__dataset_load(&data, 5, &image, &label));
+        TRY(lk__transforms_apply(&list, addresses[i], &image, &scratch));
+        memcpy(seen[i], image.pixels, sizeof seen[i]);
+        for (size_t j = 0; j < i; j++)
+            assert_memory_not_equal(seen[i], seen[j], sizeof seen[i]);
+    }
+    lk__image_fini(&image);
+    lk__image_fini(&scratch);
+}
+
+/* Once the two images have grown, samples need no memory. */
+static void memory_stays(void **state)
+{
+    (void)state;
+    lk_dataset data = made(3, true);
+    lk_transforms list = {0};
+    TRY(lk__transforms_parse(ALL, &list));
+    lk_image image = {0}, scratch = {0};
+    size_t room = 0;
+    for (uint32_t epoch_number = 0; epoch_number < 6; epoch_number++) {
+        for (uint32_t id = 0; id < COUNT; id++) {
+            int32_t label;
+            TRY(lk__dataset_load(&data, id, &image, &label));
+            TRY(lk__transforms_apply(&list, (lk_augment_address){1, epoch_number, id}, &image, &scratch));
+        }
+        if (epoch_number == 3)
+            room = image.room + scratch.room;
+    }
+    assert_int_equal(image.room + scratch.room, room);
+    lk__image_fini(&image);
+    lk__image_fini(&scratch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fixed_sizes),  cmocka_unit_test(any_sizes),    cmocka_unit_test(several_sizes),
+        cmocka_unit_test(draws_differ), cmocka_unit_test(memory_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

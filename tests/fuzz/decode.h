@@ -1,0 +1,36 @@
+/* decode.h - decodes a fuzzer's input, and what must hold of any image file. */
+#ifndef LK_TESTS_FUZZ_DECODE_H
+#define LK_TESTS_FUZZ_DECODE_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/codec.h"
+
+/* Two decodes of the same bytes, into fresh memory and into another image's, are
+ * alike; so all pixels are set, and set by the file. */
+static inline void decode_twice(const uint8_t *bytes, size_t count)
+{
+    static lk_image used;
+    const lk_image_file file = {"image", bytes, count};
+    lk_image fresh = {0};
+    lk_status status = lk__image_decode(&file, &fresh);
+    if (status != LK_OK && (status != LK_STATUS_FORMAT || !strstr(lk_error_detail(), "image:")))
+        abort();
+    if (used.pixels)
+        memset(used.pixels, 0xa5, used.room);
+    if (lk__image_decode(&file, &used) != status)
+        abort();
+    if (status == LK_OK) {
+        if (fresh.channels != 3 || fresh.height == 0 || fresh.width == 0 || used.height != fresh.height ||
+            used.width != fresh.width)
+            abort();
+        if (memcmp(fresh.pixels, used.pixels, 3 * fresh.height * fresh.width) != 0)
+            abort();
+    }
+    if (used.room > (1u << 22))
+        lk__image_fini(&used);
+    lk__image_fini(&fresh);
+}
+
+#endif

@@ -1,0 +1,364 @@
+/* test_pth_hostile.c - files of torch.save that are damaged, or made to harm:
+ * refused with FORMAT, a place and a reason, and nothing of them is executed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <lockstep/state.h>
+
+#include "io/pickle.h"
+#include "pth_bytes.h"
+#include "temp_folder.h"
+
+static char folder[TEMP_FOLDER_BYTES], path[TEMP_FOLDER_BYTES + 16];
+
+static int make_folder(void **ctx)
+{
+    (void)ctx;
+    temp_folder_create(folder);
+    snprintf(path, sizeof path, "%s/bad.pth", folder);
+    /* A tensor that is allocated on a file's word alone would be beyond this. */
+    struct rlimit limit = {(rlim_t)8 << 30, (rlim_t)8 << 30};
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    setrlimit(RLIMIT_AS, &limit);
+#endif
+    (void)limit;
+    return 0;
+}
+
+static int remove_folder(void **ctx)
+{
+    (void)ctx;
+    temp_folder_remove(folder);
+    return 0;
+}
+
+/* A new file each time: some file systems sync one that is cut and rewritten. */
+static void put_file(const void *bytes, size_t size)
+{
+    remove(path);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void refuse(const void *bytes, size_t size, const char *says)
+{
+    put_file(bytes, size);
+    lk_state *state = NULL;
+    lk_status status = lk_state_load(path, &state);
+    if (status != LK_STATUS_FORMAT)
+        fail_msg("status %d instead of FORMAT; expected: %s", (int)status, says);
+    assert_null(state);
+    if (!strstr(lk_error_detail(), says) || !strstr(lk_error_detail(), path))
+        fail_msg("it says: %s\nexpected: %s", lk_error_detail(), says);
+    assert_null(strchr(lk_error_detail(), '\x1b'));
+}
+
+/* An object in the older container with four floats as storage "0"; most of what
+ * can be wrong with a pickle is wrong in either container. */
+static void refuse_object(piece object, const char *says)
+{
+    static build b;
+    b.size = 0;
+    build_put(&b, LEGACY_PREAMBLE "\x80\2", sizeof LEGACY_PREAMBLE + 1);
+    build_put(&b, object.bytes, object.size);
+    build_put(&b, "." KEYS "\4\0\0\0\0\0\0\0", sizeof KEYS + 8);
+    build_put(&b, "0123456789abcdef", 16);
+    refuse(b.bytes, b.size, says);
+}
+
+#define DICT(tensor) "}" TEXT("\1", "a") tensor "s"
+#define LONG8 "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f"
+#define HALF8 "\x8a\x08\0\0\0\0\0\0\0\x40"
+
+static const struct {
+    piece object;
+    const char *says;
+} objects[] = {
+    /* Code to run. */
+    {PIECE("cos\nsystem\n" TEXT("\4", "true") "\x85R"), "refers to os.system"},
+    {PIECE("cposix\nsystem\n" TEXT("\4", "true") "\x85R"), "byte 47: it refers to posix.system"},
+    {PIECE("cbuiltins\neval\n" TEXT("\1", "1") "\x85R"), "refers to builtins.eval"},
+    {PIECE("\x8c\2os\x8c\6system\x93" TEXT("\4", "true") "\x85R"), "refers to os.system"},
+    {PIECE("}" TEXT("\1", "a") VECTOR "scos\nsystem\n0"), "refers to os.system"},
+    {PIECE("ctorch.nn.modules.linear\nLinear\n)\x81"), "torch.save(model.state_dict(), PATH)"},
+    {PIECE("c\x1b[31m\nx\xff\n)R"), "refers to ?[31m.x?"},
+    {PIECE("ctorch\nFloatStorage\n)R"), "a call of torch.FloatStorage"},
+    {PIECE("N)R"), "a call of something that is not a global"},
+    {PIECE("ccollections\nOrderedDict\nNR"), "a call of something that is not a global with a tuple"},
+    {PIECE("(i__main__\nX\n"), "opcode 0x69"},
+    {PIECE("(cos\nsystem\no"), "refers to os.system"},
+    {PIECE("\x82\1"), "opcode 0x82"},
+    /* Not a dict, or none with tensors. */
+    {PIECE("N"), "it holds no dict"},
+    {PIECE("]"), "it holds no dict"},
+    {PIECE(VECTOR), "it holds no dict"},
+    {PIECE("}(" TEXT("\5", "epoch") "K\1" TEXT("\4", "mode") "N"
+                                                             "K\1Nu"),
+     "its keys are: \"epoch\", \"mode\", one that is no text"},
+    {PIECE("}" TEXT("\5", "model") "}s"), "its keys are: \"model\""},
+    /* Not a pickle. */
+    {PIECE("\xff"), "opcode 0xff"},
+    {PIECE("0"), "wants more values than there are"},
+    {PIECE("s"), "wants more values than there are"},
+    {PIECE("}(0s"), "wants more values than there are"},
+    {PIECE("}(NNs"), "items without a container"},
+    {PIECE("u"), "wants a mark"},
+    {PIECE("(u"), "items without a container"},
+    {PIECE("](NNu"), "not a container of theirs"},
+    {PIECE("}(Ne"), "not a container of theirs"},
+    {PIECE("}(Nu"), "a key without a value"},
+    {PIECE("(Nd"), "a key without a value"},
+    {PIECE("NN"), "ends with 2 values"},
+    {PIECE("}("), "ends with 1 values"},
+    {PIECE("h\0"), "nothing is at place 0 of the memo"},
+    {PIECE("}r\xff\xff\xff\xff"), "place 4294967295 in the memo"},
+    {PIECE("}j\xff\xff\xff\xff"), "nothing is at place 4294967295"},
+    {PIECE("\x80\7"), "protocol 7"},
+    {PIECE("\x80\1"), "protocol 1"},
+    {PIECE("\x95\xff\xff\0\0\0\0\0\0"), "a frame goes beyond its end"},
+    {PIECE("X\xff\xff\xff\x7f"), "wants 2147483647 bytes"},
+    {PIECE("\x8d\xff\xff\xff\xff\xff\xff\xff\xff"), "wants 18446744073709551615 bytes"},
+    {PIECE("\x8b\xff\xff\xff\xff"), "wants 4294967295 bytes"},
+    {PIECE("cabc"), "a name has no end"},
+    {PIECE("\x93"), "wants more values"},
+    {PIECE("NN\x93"), "the name of a global is not a text"},
+    {PIECE("N}b"), "attributes for something that has none"},
+    {PIECE("ccollections\nOrderedDict\n]Na\x85R"), "not a pair"},
+    {PIECE("ccollections\nOrderedDict\n]]Naa\x85R"), "not a pair"},
+    /* Names. */
+    {PIECE("}" TEXT("\1", "\xff") VECTOR "s"), "not UTF-8"},
+    {PIECE("}" TEXT("\3", "a\0b") VECTOR "s"), "a zero character"},
+    {PIECE("}(" TEXT("\1", "a") VECTOR TEXT("\1", "a") VECTOR "u"), "tensor \"a\" twice"},
+    /* Storages. */
+    {PIECE(DICT(TENSOR("N", "K\0", "K\4\x85", "K\1\x85"))), "tensor \"a\" is malformed"},
+    {PIECE(DICT(TENSOR("NQ", "K\0", "K\4\x85", "K\1\x85"))), "a malformed storage"},
+    {PIECE(DICT(TENSOR("(" TEXT("\7", "storage") "NNNNtQ", "K\0", "K\4\x85", "K\1\x85"))), "a malformed storage"},
+    {PIECE(DICT(TENSOR(STORAGE("FloatStorage", "0", "J\xff\xff\xff\xff"), "K\0", "K\4\x85", "K\1\x85"))),
+     "a malformed storage"},
+    {PIECE(DICT(TENSOR(STORAGE("FloatStorage", "0", HALF8), "K\0", "K\4\x85", "K\1\x85"))), "a malformed storage"},
+    {PIECE(DICT(TENSOR(STORAGE("FloatStorage", "0", "K\5"), "K\0", "K\5\x85", "K\1\x85"))),
+     "a storage of 20 bytes belongs at byte"},
+    {PIECE(DICT(TENSOR(STORAGE("ByteStorage", "0", "K\5"), "K\0", "K\5\x85", "K\1\x85"))),
+     "a storage of 4 elements, expected 5"},
+    {PIECE(DICT(TENSOR(STORAGE("FloatStorage", "1", "K\4"), "K\0", "K\4\x85", "K\1\x85"))),
+     "the key of a storage that does not exist"},
+    {PIECE("}(" TEXT("\1", "a") VECTOR TEXT("\1", "b")
+               TENSOR(STORAGE("FloatStorage", "9", "K\4"), "K\0", "K\4\x85", "K\1\x85") "u"),
+     "a storage of 16 bytes that a tensor uses is not in the file"},
+    {PIECE("}(" TEXT("\1", "a") VECTOR TEXT("\1", "b")
+               TENSOR(STORAGE("FloatStorage", "0", "K\3"), "K\0", "K\3\x85", "K\1\x85") "u"),
+     "12"},
+    {PIECE(DICT(TENSOR(STORAGE("BoolStorage", "0", "K\4"), "K\0", "K\4\x85", "K\1\x85"))), "elements of type bool"},
+    /* Sizes and strides. */
+    {PIECE(DICT(TENSOR(FLOATS, "K\1", "K\4\x85", "K\1\x85"))), "reaches beyond the 4 elements"},
+    {PIECE(DICT(TENSOR(FLOATS, "K\0", "K\3\x85", "K\2\x85"))), "reaches beyond"},
+    {PIECE(DICT(TENSOR(FLOATS, "K\4", ")", ")"))), "reaches beyond"},
+    {PIECE(DICT(TENSOR(FLOATS, LONG8, "K\2\x85", LONG8 "\x85"))), "reaches beyond"},
+    {PIECE(DICT(TENSOR(FLOATS, "K\0", "K\3\x85", LONG8 "\x85"))), "reaches beyond"},
+    {PIECE(DICT(TENSOR(FLOATS, "K\0", LONG8 LONG8 "\x86", "K\0K\0\x86"))), "reaches beyond"},
+    {PIECE(DICT(TENSOR(FLOATS, "K\0", HALF8 "\x85", "K\0\x85"))), "reaches beyond"},
+    {PIECE(DICT(TENSOR(FLOATS, "J\xff\xff\xff\xff", "K\4\x85", "K\1\x85"))), "tensor \"a\" is malformed"},
+    {PIECE(DICT(TENSOR(FLOATS, "K\3", "K\4\x85", "J\xff\xff\xff\xff\x85"))), "a size or stride that is no integer"},
+    {PIECE(DICT(TENSOR(FLOATS, "K\0", "N\x85", "K\1\x85"))), "a size or stride that is no integer"},
+    {PIECE(DICT(TENSOR(FLOATS, "K\0", "K\4", "K\1"))), "its sizes and strides are tuples"},
+    {PIECE(DICT(TENSOR(FLOATS, "K\0", "K\4\x85", ")"))), "more or fewer strides"},
+    {PIECE(DICT(TENSOR(FLOATS, "K\0", "(K\1K\1K\1K\1K\1K\1K\1K\1K\1t", "(K\1K\1K\1K\1K\1K\1K\1K\1K\1t"))),
+     "more dimensions than 8"},
+    {PIECE(DICT(TENSOR(FLOATS, "K\0", "J\0\0\0\x7fK\1\x86", "K\0K\1\x86"))), "repeat what is stored"},
+    /* Calls inside calls, and a tensor that is a part of itself. */
+    {PIECE(DICT("ctorch._utils\n_rebuild_parameter\nN\x85R")), "tensor \"a\" is malformed"},
+    {PIECE(DICT("ctorch._utils\n_rebuild_parameter\n)R")), "tensor \"a\" is malformed"},
+    {PIECE(DICT("ctorch._tensor\n_rebuild_from_type_v2\nN\x85R")), "tensor \"a\" is malformed"},
+    {PIECE(DICT("ctorch._tensor\n_rebuild_from_type_v2\nctorch._tensor\n_rebuild_from_type_v2\n2N\x87R")),
+     "tensor \"a\" is malformed"},
+    {PIECE("ctorch._utils\n_rebuild_parameter\n]q\0\x85"
+           "0"
+           "0" DICT("ctorch._utils\n_rebuild_parameter\nq\1h\0\x85R")),
+     "tensor \"a\" is malformed"},
+};
+
+static void test_objects(void **ctx)
+{
+    (void)ctx;
+    for (size_t i = 0; i < sizeof objects / sizeof *objects; i++)
+        refuse_object(objects[i].object, objects[i].says);
+}
+
+/* Marks, containers, values: each within its own bound. */
+static void test_deep_and_many(void **ctx)
+{
+    (void)ctx;
+    enum { DEEP = 1 << 23 };
+    static const struct {
+        const char *op;
+        size_t ops;
+        const char *says;
+    } cases[] = {
+        {"(", LK_PICKLE_MAX_MARKS + 1, "nested containers"},
+        {"]", LK_PICKLE_MAX_STACK + 1, "values at once"},
+        {"(t0", LK_PICKLE_MAX_VALUES + 1, "values"},
+        {"N2", LK_PICKLE_MAX_STACK, "values at once"},
+    };
+    uint8_t *bytes = malloc(3 * DEEP);
+    assert_non_null(bytes);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        size_t at = sizeof LEGACY_PREAMBLE - 1, length = strlen(cases[c].op);
+        memcpy(bytes, LEGACY_PREAMBLE, at);
+        for (size_t i = 0; i < cases[c].ops; i++, at += length)
+            memcpy(bytes + at, cases[c].op, length);
+        assert_true(at < 3 * DEEP);
+        refuse(bytes, at, cases[c].says);
+    }
+    /* A chain of 100000 lists, each in the one before, is no harm: nothing walks it. */
+    size_t at = sizeof LEGACY_PREAMBLE - 1;
+    memcpy(bytes, LEGACY_PREAMBLE, at);
+    memset(bytes + at, ']', 100000);
+    memset(bytes + at + 100000, 'a', 99999);
+    memcpy(bytes + at + 199999, "." KEYS, sizeof KEYS);
+    refuse(bytes, at + 199999 + sizeof KEYS, "it holds no dict");
+    free(bytes);
+}
+
+static size_t get_fixture(const char *name, uint8_t *bytes, size_t room)
+{
+    char from[512];
+    snprintf(from, sizeof from, "%s/io/data/%s", LK_TESTS_DIR, name);
+    FILE *file = fopen(from, "rb");
+    assert_non_null(file);
+    size_t count = fread(bytes, 1, room, file);
+    fclose(file);
+    return count;
+}
+
+static void test_every_truncation_is_refused(void **ctx)
+{
+    (void)ctx;
+    static const char *const names[] = {"torch_1.13.pth", "torch_2.15.pth", "torch_1.13_legacy.pth"};
+    static uint8_t bytes[1 << 16];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t count = get_fixture(names[i], bytes, sizeof bytes);
+        for (size_t cut = 0; cut < count; cut += cut < count - 64 ? 7 : 1)
+            refuse(bytes, cut, "");
+    }
+}
+
+/* Every byte of a file, changed: refused, or without consequence. */
+static void test_every_changed_byte_is_survived(void **ctx)
+{
+    (void)ctx;
+    static const char *const names[] = {"torch_2.15.pth", "torch_2.15_legacy.pth"};
+    static uint8_t bytes[1 << 16];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t count = get_fixture(names[i], bytes, sizeof bytes);
+        for (size_t at = 0; at < count; at++) {
+            bytes[at] ^= (uint8_t)(1 << at % 8);
+            put_file(bytes, count);
+            bytes[at] ^= (uint8_t)(1 << at % 8);
+            lk_state *state = NULL;
+            lk_status status = lk_state_load(path, &state);
+            assert_true(status == LK_OK || status == LK_STATUS_FORMAT);
+            assert_true((status == LK_OK) == (state != NULL));
+            lk_state_destroy(state);
+        }
+    }
+}
+
+/* Archives: members that lie, lack or are not what they should be. */
+#define PICKLE "\x80\2}" TEXT("\1", "a") VECTOR "s."
+
+static void refuse_zip(zip_build *z, const char *says)
+{
+    zip_end(z);
+    refuse(z->file.bytes, z->file.size, says);
+    memset(z, 0, sizeof *z);
+}
+
+static void add(zip_build *z, const char *name, const char *bytes, size_t size)
+{
+    zip_add(z, name, bytes, size, size);
+}
+
+static void test_archives(void **ctx)
+{
+    (void)ctx;
+    static zip_build z;
+    static const char pickle[] = PICKLE, floats[] = "0123456789abcdef";
+    add(&z, "readme", "x", 1);
+    refuse_zip(&z, "its first member is \"readme\"");
+    add(&z, "a/b", "x", 1);
+    refuse_zip(&z, "member \"a/data.pkl\" is missing");
+    add(&z, "a/data.pkl", pickle, sizeof pickle - 1);
+    refuse_zip(&z, "member \"a/data/0\" is missing");
+    add(&z, "a/data.pkl", pickle, sizeof pickle - 1);
+    add(&z, "a/data/0", floats, 12);
+    refuse_zip(&z, "member \"a/data/0\" has 12 bytes, the tensors in data.pkl ask for 16");
+    add(&z, "a/data.pkl", pickle, sizeof pickle - 1);
+    zip_add(&z, "a/data/0", floats, 12, 16);
+    refuse_zip(&z, "member \"a/data/0\"");
+    add(&z, "a/data.pkl", pickle, sizeof pickle - 1);
+    zip_add(&z, "a/data/0", floats, 16, 0x7fffffff);
+    refuse_zip(&z, "bad.pth");
+    add(&z, "a/data.pkl", pickle, sizeof pickle - 1);
+    add(&z, "a/byteorder", "big", 3);
+    refuse_zip(&z, "only files of little-endian machines");
+    add(&z, "a/data.pkl", pickle, sizeof pickle - 1);
+    add(&z, "a/constants.pkl", "x", 1);
+    refuse_zip(&z, "TorchScript");
+    add(&z, "a/data.pkl", "cos\nsystem\n.", 12);
+    refuse_zip(&z, "member \"a/data.pkl\", byte 0: it refers to os.system");
+    add(&z, "\x1b[2J/data.pkl", "N.", 2);
+    refuse_zip(&z, "[2J/data.pkl\", byte 0: it holds no dict");
+    /* A flipped bit of the data. */
+    add(&z, "a/data.pkl", pickle, sizeof pickle - 1);
+    add(&z, "a/data/0", floats, 16);
+    z.file.bytes[z.file.size - 1] ^= 1;
+    refuse_zip(&z, "member \"a/data/0\"");
+}
+
+#define REFUSE(text, says) refuse(text, sizeof(text) - 1, says)
+
+static void test_other_files(void **ctx)
+{
+    (void)ctx;
+    REFUSE("", "not a file of torch.save");
+    REFUSE("PK\3\4", "its directory");
+    REFUSE("<html>not found</html>", "not a file of torch.save");
+    REFUSE(LEGACY_START, "cut short");
+    REFUSE(LEGACY_START "\x80\2}X\x0d\0\0\0little_endian\x89s.", "little-endian");
+    REFUSE(LEGACY_MAGIC "K\1.", "another version");
+    REFUSE(LEGACY_PREAMBLE DICT(VECTOR) ".N.", "no list");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_objects),
+        cmocka_unit_test(test_deep_and_many),
+        cmocka_unit_test(test_every_truncation_is_refused),
+        cmocka_unit_test(test_every_changed_byte_is_survived),
+        cmocka_unit_test(test_archives),
+        cmocka_unit_test(test_other_files),
+    };
+    /* Archives are UNSUPPORTED in a build without libzip. */
+    const struct CMUnitTest without[] = {
+        cmocka_unit_test(test_objects),
+        cmocka_unit_test(test_deep_and_many),
+    };
+    lk_state *state = NULL;
+    bool has_libzip = lk_state_load(LK_TESTS_DIR "/io/data/compressed.pth", &state) != LK_STATUS_UNSUPPORTED;
+    lk_state_destroy(state);
+    return has_libzip ? cmocka_run_group_tests(tests, make_folder, remove_folder)
+                      : cmocka_run_group_tests(without, make_folder, remove_folder);
+}

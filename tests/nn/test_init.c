@@ -1,0 +1,353 @@
+/* test_init.c - initialisation policies: what each draws from, bounds and moments
+ * of what is drawn, and its bits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include <lockstep/lockstep.h>
+
+#include "base/hash.h"
+#include "nn/graph.h"
+#include "nn/params.h"
+
+/* A convolution in two groups and a linear layer: 64 -> 128 channels, 3x3, and
+ * 128 -> 300. */
+enum { IN = 64, OUT = 128, GROUPS = 2, WIDE = 300 };
+enum { CONV_FAN_IN = IN / GROUPS * 9, CONV_FAN_OUT = OUT * 9 };
+
+typedef struct network {
+    lk_graph *graph;
+    lk_node conv, bn, linear;
+} network;
+
+static network make_network(void)
+{
+    network n;
+    assert_int_equal(lk_graph_create(&n.graph), LK_OK);
+    lk_node x = lk_input(n.graph, IN, 3, 3);
+    n.conv = lk_conv2d(n.graph, x, "conv", (lk_conv2d_opts){.out = OUT, .kernel = 3, .groups = GROUPS});
+    n.bn = lk_batchnorm2d(n.graph, n.conv, "bn");
+    n.linear = lk_linear(n.graph, lk_flatten(n.graph, n.bn), "fc", WIDE);
+    return n;
+}
+
+static lk_state *draw(const lk_graph *graph, uint64_t seed)
+{
+    lk_device *dev;
+    lk_params *params;
+    lk_state *state;
+    assert_int_equal(lk__device_open("cpu", &(lk_device_opts){.threads = 1}, &dev), LK_OK);
+    assert_int_equal(lk__params_create(graph, dev, 0, graph->count, &params), LK_OK);
+    assert_int_equal(lk__params_init(params, seed), LK_OK);
+    assert_int_equal(lk__params_export(params, &state), LK_OK);
+    lk__params_destroy(params);
+    lk__device_close(dev);
+    return state;
+}
+
+typedef struct sample {
+    const float *values;
+    size_t count;
+} sample;
+
+static sample values_of(const lk_state *state, const char *key)
+{
+    const lk_entry *entry = lk_state_find(state, key);
+    assert_non_null(entry);
+    return (sample){entry->data, entry->bytes / sizeof(float)};
+}
+
+/* Within five standard errors: the mean's is sqrt(v / n), that of the mean square
+ * v sqrt((k - 1) / n) with kurtosis k. */
+static void expect_moments(sample s, double variance, double kurtosis)
+{
+    double sum = 0, square = 0, n = (double)s.count;
+    for (size_t i = 0; i < s.count; i++) {
+        sum += (double)s.values[i];
+        square += (double)s.values[i] * (double)s.values[i];
+    }
+    assert_true(fabs(sum / n) < 5 * sqrt(variance / n));
+    assert_true(fabs(square / n - variance) < 5 * variance * sqrt((kurtosis - 1) / n));
+}
+
+static void expect_bound(sample s, double bound)
+{
+    double largest = 0;
+    for (size_t i = 0; i < s.count; i++)
+        largest = fmax(largest, fabs((double)s.values[i]));
+    /* The bound is rounded to a float; the largest of n is below it by a 1/n or so. */
+    assert_true(largest <= bound * (1 + 0x1p-23));
+    assert_true(largest > bound * (1 - 20 / (double)s.count));
+}
+
+static void expect_uniform(sample s, double bound)
+{
+    expect_bound(s, bound);
+    expect_moments(s, bound * bound / 3, 9.0 / 5);
+}
+
+static void expect_normal(sample s, double variance)
+{
+    double largest = 0;
+    for (size_t i = 0; i < s.count; i++)
+        largest = fmax(largest, fabs((double)s.values[i]));
+    assert_true(largest < 5.8 * sqrt(variance));
+    assert_true(largest > 3 * sqrt(variance));
+    expect_moments(s, variance, 3);
+}
+
+static void expect_constant(sample s, float value)
+{
+    for (size_t i = 0; i < s.count; i++)
+        assert_true(s.values[i] == value);
+}
+
+typedef struct policy_row {
+    const char *policy;
+    bool normal;
+    double conv, linear; /* variances of weights */
+    bool zero_bias;
+} policy_row;
+
+static const policy_row rows[] = {
+    {"default", false, 1.0 / 3 / CONV_FAN_IN, 1.0 / 3 / OUT, false},
+    {"kaiming_normal", true, 2.0 / CONV_FAN_IN, 2.0 / OUT, false},
+    {"kaiming_uniform", false, 2.0 / CONV_FAN_IN, 2.0 / OUT, false},
+    {"kaiming_normal:fan_out", true, 2.0 / CONV_FAN_OUT, 2.0 / WIDE, false},
+    {"kaiming_uniform:fan-out,zero-bias", false, 2.0 / CONV_FAN_OUT, 2.0 / WIDE, true},
+    {"kaiming_normal:fan_out=0,zero_bias=1", true, 2.0 / CONV_FAN_IN, 2.0 / OUT, true},
+    {"xavier_normal", true, 2.0 / (CONV_FAN_IN + CONV_FAN_OUT), 2.0 / (OUT + WIDE), false},
+    {"xavier_uniform:zero_bias", false, 2.0 / (CONV_FAN_IN + CONV_FAN_OUT), 2.0 / (OUT + WIDE), true},
+    {"normal:std=.05", true, .0025, .0025, false},
+    {"normal:zero_bias", true, 1e-4, 1e-4, true},
+};
+
+static void expect_weights(const policy_row *row, const lk_state *state, const char *key, double variance)
+{
+    sample s = values_of(state, key);
+    if (row->normal)
+        expect_normal(s, variance);
+    else
+        expect_uniform(s, sqrt(3 * variance));
+}
+
+static void expect_bias(const policy_row *row, const lk_state *state, const char *key, double fan_in)
+{
+    sample s = values_of(state, key);
+    if (row->zero_bias)
+        expect_constant(s, 0);
+    else
+        expect_uniform(s, 1 / sqrt(fan_in));
+}
+
+static void test_policies(void **arg)
+{
+    (void)arg;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        network n = make_network();
+        lk_init_all(n.graph, rows[i].policy);
+        lk_state *state = draw(n.graph, 5);
+        expect_weights(&rows[i], state, "conv.weight", rows[i].conv);
+        expect_weights(&rows[i], state, "fc.weight", rows[i].linear);
+        expect_bias(&rows[i], state, "conv.bias", CONV_FAN_IN);
+        expect_bias(&rows[i], state, "fc.bias", OUT);
+        expect_constant(values_of(state, "bn.weight"), 1);
+        expect_constant(values_of(state, "bn.bias"), 0);
+        expect_constant(values_of(state, "bn.running_mean"), 0);
+        expect_constant(values_of(state, "bn.running_var"), 1);
+        lk_state_destroy(state);
+        lk_graph_destroy(n.graph);
+    }
+}
+
+/* lk_init returns the node that it was given, and changes that layer alone. */
+static void test_one_layer(void **arg)
+{
+    (void)arg;
+    network n = make_network();
+    lk_node same = lk_init(n.graph, n.conv, "kaiming_normal");
+    assert_int_equal(same.index, n.conv.index);
+    lk_state *state = draw(n.graph, 5);
+    expect_normal(values_of(state, "conv.weight"), 2.0 / CONV_FAN_IN);
+    expect_uniform(values_of(state, "fc.weight"), 1 / sqrt(OUT));
+    lk_state_destroy(state);
+    lk_graph_destroy(n.graph);
+}
+
+/* Back to the default all bits are as if there had been no policy. */
+static void test_default_is_default(void **arg)
+{
+    (void)arg;
+    network n = make_network();
+    lk_state *before = draw(n.graph, 5);
+    uint64_t hash = lk__graph_hash(n.graph);
+    lk_init_all(n.graph, "normal:std=1,zero_bias");
+    assert_true(lk__graph_hash(n.graph) != hash);
+    lk_init_all(n.graph, "default");
+    assert_true(lk__graph_hash(n.graph) == hash);
+    lk_state *after = draw(n.graph, 5);
+    assert_true(lk_state_hash(before) == lk_state_hash(after));
+    lk_state_destroy(after);
+    lk_state_destroy(before);
+    lk_graph_destroy(n.graph);
+}
+
+/* Ranks find out by the graph's hash that they were given other policies. */
+static void test_hash_tells_policies(void **arg)
+{
+    (void)arg;
+    uint64_t hashes[sizeof rows / sizeof *rows];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        network n = make_network();
+        lk_init_all(n.graph, rows[i].policy);
+        hashes[i] = lk__graph_hash(n.graph);
+        for (size_t j = 0; j < i; j++)
+            assert_true(hashes[i] != hashes[j]);
+        lk_graph_destroy(n.graph);
+    }
+}
+
+static void test_seeds(void **arg)
+{
+    (void)arg;
+    network n = make_network();
+    lk_init_all(n.graph, "kaiming_normal");
+    lk_state *a = draw(n.graph, 5), *b = draw(n.graph, 5), *c = draw(n.graph, 6);
+    assert_true(lk_state_hash(a) == lk_state_hash(b));
+    assert_true(lk_state_hash(a) != lk_state_hash(c));
+    lk_state_destroy(c);
+    lk_state_destroy(b);
+    lk_state_destroy(a);
+    lk_graph_destroy(n.graph);
+}
+
+/* An element is what its address says, however many follow it. */
+static void test_address(void **arg)
+{
+    (void)arg;
+    static const size_t widths[] = {WIDE, WIDE - 1, 1};
+    sample first = {0};
+    lk_state *states[3];
+    for (size_t i = 0; i < 3; i++) {
+        lk_graph *graph;
+        assert_int_equal(lk_graph_create(&graph), LK_OK);
+        lk_init(graph, lk_linear(graph, lk_input(graph, 7, 1, 1), "fc", widths[i]), "normal:std=1");
+        states[i] = draw(graph, 9);
+        sample s = values_of(states[i], "fc.weight");
+        first = i ? first : s;
+        assert_memory_equal(s.values, first.values, s.count * sizeof(float));
+        lk_graph_destroy(graph);
+    }
+    for (size_t i = 0; i < 3; i++)
+        lk_state_destroy(states[i]);
+}
+
+/* The same on every machine: one value a case, of all bytes of the weights. */
+static void test_bits(void **arg)
+{
+    (void)arg;
+    static const struct {
+        const char *policy;
+        uint64_t hash;
+    } cases[] = {
+        {"default", 0xed88af43ad3932b6},
+        {"normal:std=1", 0x0277b9f5f748294b},
+        {"kaiming_normal:fan_out", 0x69e32203732136b9},
+        {"xavier_uniform", 0x924314b867d98998},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        network n = make_network();
+        lk_init_all(n.graph, cases[i].policy);
+        lk_state *state = draw(n.graph, 2020);
+        sample s = values_of(state, "conv.weight");
+        uint64_t hash = lk__hash(s.values, s.count * sizeof(float), 0);
+        if (hash != cases[i].hash)
+            fail_msg("%s: the weights' hash is %016llx", cases[i].policy, (unsigned long long)hash);
+        lk_state_destroy(state);
+        lk_graph_destroy(n.graph);
+    }
+}
+
+typedef void (*mistake_fn)(const network *n);
+
+static void unknown_policy(const network *n)
+{
+    lk_init_all(n->graph, "kaiming");
+}
+
+static void unknown_key(const network *n)
+{
+    lk_init_all(n->graph, "xavier_normal:fan_out");
+}
+
+static void default_takes_none(const network *n)
+{
+    lk_init(n->graph, n->conv, "default:zero_bias");
+}
+
+static void negative_std(const network *n)
+{
+    lk_init_all(n->graph, "normal:std=-1");
+}
+
+static void std_without_value(const network *n)
+{
+    lk_init_all(n->graph, "normal:std");
+}
+
+static void not_a_weight(const network *n)
+{
+    lk_init(n->graph, n->bn, "kaiming_normal");
+}
+
+static void no_node(const network *n)
+{
+    lk_init(n->graph, (lk_node){77}, "kaiming_normal");
+}
+
+static void test_mistakes(void **arg)
+{
+    (void)arg;
+    static const struct {
+        mistake_fn make;
+        const char *words;
+    } cases[] = {
+        {unknown_policy, "no policy 'kaiming'"},
+        {unknown_key, "no parameter 'fan_out'"},
+        {default_takes_none, "none can be set here"},
+        {negative_std, "out of range"},
+        {std_without_value, "needs a value"},
+        {not_a_weight, "neither a convolution nor a linear layer"},
+        {no_node, "neither a convolution nor a linear layer"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        network n = make_network();
+        lk_cross_entropy(n.graph, n.linear);
+        cases[i].make(&n);
+        assert_int_equal(lk_graph_check(n.graph), LK_STATUS_USAGE);
+        if (!strstr(lk_error_detail(), cases[i].words))
+            fail_msg("'%s' does not say '%s'", lk_error_detail(), cases[i].words);
+        lk_graph_destroy(n.graph);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_one_layer),
+        cmocka_unit_test(test_default_is_default),
+        cmocka_unit_test(test_hash_tells_policies),
+        cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_address),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_mistakes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

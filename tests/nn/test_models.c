@@ -1,0 +1,292 @@
+/* test_models.c - keys, their order, shapes and counts of every model against the
+ * table that tools/models.py made with PyTorch and torchvision; and how each model
+ * begins. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <lockstep/lockstep.h>
+
+#include "nn/op.h"
+#include "nn/params.h"
+#include "nn/zoo.h"
+
+enum { TEXT = 256, SPEC = 64, MAX_ROWS = 64 };
+
+typedef struct table_row {
+    char spec[SPEC];
+    lk_model_shape shape;
+    size_t parameters, entries;
+    long entries_at; /* in the file */
+} table_row;
+
+static FILE *open_table(void)
+{
+    FILE *file = fopen(LK_TESTS_DIR "/nn/data/models.txt", "r");
+    assert_non_null(file);
+    return file;
+}
+
+static size_t read_rows(FILE *file, table_row rows[MAX_ROWS])
+{
+    size_t count = 0;
+    char line[TEXT];
+    while (fgets(line, sizeof line, file)) {
+        if (strncmp(line, "model ", 6) != 0)
+            continue;
+        assert_true(count < MAX_ROWS);
+        table_row *row = &rows[count++];
+        int fields =
+            sscanf(line, "model %63s %zux%zux%zu %zu %zu %zu", row->spec, &row->shape.channels, &row->shape.height,
+                   &row->shape.width, &row->shape.classes, &row->parameters, &row->entries);
+        assert_int_equal(fields, 7);
+        row->entries_at = ftell(file);
+    }
+    return count;
+}
+
+/* The next entry of the table against one of ours. */
+static void expect_entry(FILE *file, const table_row *row, const char *key, const char *dtype, int ndim,
+                         const size_t *dims)
+{
+    char want[TEXT], ours[TEXT];
+    assert_non_null(fgets(want, sizeof want, file));
+    size_t used = (size_t)snprintf(ours, sizeof ours, "%s %s %s", key, dtype, ndim ? "" : "-");
+    for (int i = 0; i < ndim; i++)
+        used += (size_t)snprintf(ours + used, sizeof ours - used, "%s%zu", i ? "x" : "", dims[i]);
+    want[strcspn(want, "\n")] = '\0';
+    if (strcmp(ours, want) != 0)
+        fail_msg("%s: '%s' where PyTorch has '%s'", row->spec, ours, want);
+}
+
+static void expect_slots(FILE *file, const table_row *row, const lk_layer *layer, const lk_slot_def *slots, int count)
+{
+    for (int i = 0; i < count; i++) {
+        char key[LK_MAX_KEY];
+        lk__slot_key(layer, slots[i].suffix, key);
+        expect_entry(file, row, key, "F32", slots[i].ndim, slots[i].dims);
+    }
+}
+
+/* What a state of the graph has, without the memory for one. */
+static size_t expect_graph(FILE *file, const table_row *row, const lk_graph *graph)
+{
+    size_t entries = 0;
+    for (int i = 0; i < graph->count; i++) {
+        const lk_layer *layer = &graph->layers[i];
+        expect_slots(file, row, layer, layer->params, layer->param_count);
+        expect_slots(file, row, layer, layer->buffers, layer->buffer_count);
+        entries += (size_t)(layer->param_count + layer->buffer_count + layer->counts_batches);
+        if (!layer->counts_batches)
+            continue;
+        char key[LK_MAX_KEY];
+        lk__slot_key(layer, "num_batches_tracked", key);
+        expect_entry(file, row, key, "I64", 0, NULL);
+    }
+    return entries;
+}
+
+static void test_table(void **arg)
+{
+    (void)arg;
+    table_row rows[MAX_ROWS];
+    FILE *file = open_table();
+    size_t count = read_rows(file, rows);
+    assert_true(count > 0);
+    for (size_t i = 0; i < count; i++) {
+        lk_graph *graph;
+        if (lk_model_build(rows[i].spec, rows[i].shape, &graph) != LK_OK)
+            fail_msg("%s: %s", rows[i].spec, lk_error_detail());
+        fseek(file, rows[i].entries_at, SEEK_SET);
+        assert_int_equal(expect_graph(file, &rows[i], graph), rows[i].entries);
+        assert_int_equal(lk_graph_parameters(graph), rows[i].parameters);
+        lk_graph_destroy(graph);
+    }
+    fclose(file);
+}
+
+/* No model is left out, each for the shape that it was made for. */
+static void test_every_model(void **arg)
+{
+    (void)arg;
+    table_row rows[MAX_ROWS];
+    FILE *file = open_table();
+    size_t count = read_rows(file, rows);
+    fclose(file);
+    const lk_model_info *info;
+    for (size_t m = 0; (info = lk_model_list(m)); m++) {
+        lk_model_shape usual;
+        assert_int_equal(lk__model_usual_shape(info->name, &usual), LK_OK);
+        bool found = false;
+        for (size_t i = 0; i < count; i++)
+            found |= strcmp(rows[i].spec, info->name) == 0 && memcmp(&rows[i].shape, &usual, sizeof usual) == 0;
+        if (!found)
+            fail_msg("the table has no '%s' for %zux%zux%zu and %zu classes", info->name, usual.channels, usual.height,
+                     usual.width, usual.classes);
+    }
+}
+
+static void test_usual_shape(void **arg)
+{
+    (void)arg;
+    static const struct {
+        const char *spec;
+        size_t side;
+    } rows[] = {
+        {"cnn:dropout=0", 28},
+        {"vgg16", 224},
+        {"vgg16:cifar", 32},
+        {"resnet18:cifar=0", 224},
+        {"resnet50:cifar=1", 32},
+        {"resnet20:width=8", 32},
+        {"mobilenet_v2:width=.5,cifar", 32},
+        {"pyramidnet:blocks=1", 32},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        lk_model_shape shape;
+        assert_int_equal(lk__model_usual_shape(rows[i].spec, &shape), LK_OK);
+        assert_int_equal(shape.width, rows[i].side);
+    }
+}
+
+/* A state that is really made, of the models that fit easily. */
+static void test_states(void **arg)
+{
+    (void)arg;
+    enum { MOST = 5000000 };
+    table_row rows[MAX_ROWS];
+    FILE *file = open_table();
+    size_t count = read_rows(file, rows);
+    lk_device *dev;
+    assert_int_equal(lk__device_open("cpu", &(lk_device_opts){.threads = 1}, &dev), LK_OK);
+    for (size_t i = 0; i < count; i++) {
+        lk_graph *graph;
+        lk_params *params;
+        lk_state *state;
+        if (rows[i].parameters > MOST)
+            continue;
+        assert_int_equal(lk_model_build(rows[i].spec, rows[i].shape, &graph), LK_OK);
+        assert_int_equal(lk__params_create(graph, dev, 0, graph->count, &params), LK_OK);
+        assert_int_equal(lk__params_export(params, &state), LK_OK);
+        assert_int_equal(lk_state_count(state), rows[i].entries);
+        fseek(file, rows[i].entries_at, SEEK_SET);
+        for (size_t e = 0; e < rows[i].entries; e++) {
+            const lk_entry *entry = lk_state_at(state, e);
+            expect_entry(file, &rows[i], entry->name, entry->dtype == LK_DTYPE_I64 ? "I64" : "F32", entry->ndim,
+                         entry->dims);
+        }
+        lk_state_destroy(state);
+        lk__params_destroy(params);
+        lk_graph_destroy(graph);
+    }
+    lk__device_close(dev);
+    fclose(file);
+}
+
+static const lk_layer *layer_named(const lk_graph *graph, const char *name)
+{
+    for (int i = 0; i < graph->count; i++) {
+        if (strcmp(graph->layers[i].name, name) == 0)
+            return &graph->layers[i];
+    }
+    fail_msg("no layer '%s'", name);
+    return NULL;
+}
+
+/* What torchvision and the models' papers draw weights from. */
+static void test_first_weights(void **arg)
+{
+    (void)arg;
+    static const struct {
+        const char *spec, *layer;
+        lk_model_shape shape;
+        lk_fill weight, bias; /* LK_FILL_ONE: no bias */
+        double variance;
+    } rows[] = {
+        {"resnet50", "layer2.0.conv2", {3, 224, 224, 1000}, LK_FILL_NORMAL, LK_FILL_ONE, 2.0 / (9 * 128)},
+        {"resnet50", "fc", {3, 224, 224, 1000}, LK_FILL_FAN, LK_FILL_FAN, 0},
+        {"resnet20", "conv1", {3, 32, 32, 10}, LK_FILL_FAN, LK_FILL_ONE, 0},
+        {"vgg11", "features.4", {3, 224, 224, 1000}, LK_FILL_NORMAL, LK_FILL_ZERO, 2.0 / (9 * 128)},
+        {"vgg11", "classifier.3", {3, 224, 224, 1000}, LK_FILL_NORMAL, LK_FILL_ZERO, 1e-4},
+        {"vgg11:cifar", "conv.4", {3, 32, 32, 10}, LK_FILL_FAN, LK_FILL_FAN, 0},
+        {"mobilenet_v2", "features.2.conv.1.0", {3, 224, 224, 1000}, LK_FILL_NORMAL, LK_FILL_ONE, 2.0 / (9 * 96)},
+        {"mobilenet_v2", "classifier.1", {3, 224, 224, 1000}, LK_FILL_NORMAL, LK_FILL_ZERO, 1e-4},
+        {"pyramidnet", "layer3.16.conv2", {3, 32, 32, 10}, LK_FILL_NORMAL, LK_FILL_ONE, 2.0 / (9 * 271)},
+        {"pyramidnet", "fc_out", {3, 32, 32, 10}, LK_FILL_FAN, LK_FILL_FAN, 0},
+        {"conv4", "conv2", {3, 32, 32, 10}, LK_FILL_FAN, LK_FILL_FAN, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        lk_graph *graph;
+        assert_int_equal(lk_model_build(rows[i].spec, rows[i].shape, &graph), LK_OK);
+        const lk_layer *layer = layer_named(graph, rows[i].layer);
+        assert_int_equal(layer->params[0].fill, rows[i].weight);
+        assert_int_equal(layer->param_count, rows[i].bias == LK_FILL_ONE ? 1 : 2);
+        if (layer->param_count == 2)
+            assert_int_equal(layer->params[1].fill, rows[i].bias);
+        if (rows[i].weight == LK_FILL_NORMAL)
+            assert_true(fabs(layer->params[0].spread - sqrt(rows[i].variance)) < 1e-12);
+        lk_graph_destroy(graph);
+    }
+}
+
+/* Both dropouts of cnn; what a layer does is in no key. */
+static void test_dropout2d(void **arg)
+{
+    (void)arg;
+    static const struct {
+        const char *spec;
+        const lk_op *op;
+    } rows[] = {{"cnn", &lk__op_dropout}, {"cnn:dropout2d", &lk__op_dropout2d}};
+    for (size_t i = 0; i < 2; i++) {
+        lk_graph *graph;
+        int drops = 0;
+        assert_int_equal(lk_model_build(rows[i].spec, (lk_model_shape){1, 28, 28, 10}, &graph), LK_OK);
+        for (int l = 0; l < graph->count; l++)
+            drops += graph->layers[l].op == rows[i].op;
+        assert_int_equal(drops, 2);
+        lk_graph_destroy(graph);
+    }
+}
+
+static void test_mistakes(void **arg)
+{
+    (void)arg;
+    static const struct {
+        const char *spec, *words;
+        lk_model_shape shape;
+    } rows[] = {
+        {"vgg16", "vgg16:cifar", {3, 32, 32, 10}},
+        {"vgg16", "224x224", {3, 224, 448, 10}},
+        {"vgg16:cifar", "pooling window 2", {1, 28, 28, 10}},
+        {"conv6", "pooling window 2", {3, 4, 4, 10}},
+        {"fc:hidden=3", "no parameter 'hidden'", {1, 28, 28, 10}},
+        {"resnet18:cifra", "did you mean 'cifar'", {3, 32, 32, 10}},
+        {"mobilenet_v2:width=0", "out of range", {3, 32, 32, 10}},
+        {"pyramidnet:blocks=1.5", "whole number", {3, 32, 32, 10}},
+        {"pyramidne", "did you mean 'pyramidnet'", {3, 32, 32, 10}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        lk_graph *graph;
+        assert_int_equal(lk_model_build(rows[i].spec, rows[i].shape, &graph), LK_STATUS_USAGE);
+        if (!strstr(lk_error_detail(), rows[i].words))
+            fail_msg("%s: '%s' does not say '%s'", rows[i].spec, lk_error_detail(), rows[i].words);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),    cmocka_unit_test(test_every_model),   cmocka_unit_test(test_usual_shape),
+        cmocka_unit_test(test_states),   cmocka_unit_test(test_first_weights), cmocka_unit_test(test_dropout2d),
+        cmocka_unit_test(test_mistakes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,232 @@
+/* test_schedule.c - learning-rate schedules: their courses, warm-ups, the places
+ * where they begin and end, and what is refused. tests/golden has PyTorch's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "optim/optim.h"
+
+enum { EPOCHS = 10, BATCHES = 4 };
+
+static double rate(const char *spec, double base, size_t epoch, size_t batch)
+{
+    lk_schedule *schedule;
+    lk_schedule_at at = {.epoch = epoch, .epochs = EPOCHS, .batch = batch, .batches = BATCHES};
+    assert_int_equal(lk__schedule_create(spec, &schedule), LK_OK);
+    double lr = lk__schedule_lr(schedule, base, at);
+    lk__schedule_destroy(schedule);
+    return lr;
+}
+
+static double lr_at(const char *spec, double base, size_t epoch)
+{
+    return rate(spec, base, epoch, 0);
+}
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) <= 1e-14 * fabs(b);
+}
+
+static void test_factors(void **state)
+{
+    (void)state;
+    assert_true(lr_at("constant", 0.3, 1000) == 0.3);
+    assert_true(lr_at("step", 1.0, 0) == 1.0);
+    assert_true(lr_at("step", 1.0, 1) == 0.7);
+    assert_true(lr_at("step", 1.0, 2) == 0.7 * 0.7);
+    assert_true(rate("step", 1.0, 2, 3) == 0.7 * 0.7);
+    assert_true(lr_at("step:size=30,gamma=.1", 0.1, 29) == 0.1);
+    assert_true(lr_at("step:size=30,gamma=.1", 0.1, 30) == 0.1 * 0.1);
+    assert_true(lr_at("step:gamma=0", 0.1, 5) == 0);
+    assert_true(lr_at("step:gamma=2", 0.5, 3) == 4);
+    assert_true(near(lr_at("step:gamma=.9", 1.0, 20), pow(0.9, 20)));
+    assert_true(lr_at("exponential", 1.0, 0) == 1.0);
+    assert_true(near(lr_at("exponential", 1.0, 7), pow(0.95, 7)));
+    assert_true(lr_at("exponential:gamma=.5", 1.0, 3) == 0.125);
+}
+
+static void test_milestones(void **state)
+{
+    (void)state;
+    const char *spec = "multistep:milestones=2/3/7,gamma=.5";
+    const double want[EPOCHS] = {1, 1, 0.5, 0.25, 0.25, 0.25, 0.25, 0.125, 0.125, 0.125};
+    for (size_t epoch = 0; epoch < EPOCHS; epoch++)
+        assert_true(lr_at(spec, 1.0, epoch) == want[epoch]);
+    assert_true(lr_at("multistep", 1.0, 29) == 1.0);
+    assert_true(lr_at("multistep", 1.0, 30) == 0.1);
+    assert_true(near(lr_at("multistep", 1.0, 90), 1e-3));
+}
+
+static void test_cosine(void **state)
+{
+    (void)state;
+    const double pi = acos(-1);
+    for (size_t epoch = 0; epoch < EPOCHS; epoch++) {
+        assert_true(near(lr_at("cosine", 0.5, epoch), 0.25 * (1 + cos(pi * (double)epoch / EPOCHS))));
+        assert_true(rate("cosine", 0.5, epoch, 3) == lr_at("cosine", 0.5, epoch));
+        double part = (double)(epoch * BATCHES + 3) / (EPOCHS * BATCHES);
+        assert_true(fabs(rate("cosine:by_step", 0.5, epoch, 3) - 0.25 * (1 + cos(pi * part))) <= 1e-15);
+    }
+    assert_true(lr_at("cosine", 0.5, 0) == 0.5);
+    assert_true(near(lr_at("cosine", 0.5, 5), 0.25));
+    assert_true(near(lr_at("cosine:min=.25", 0.75, 5), 0.5));
+    /* Behind its end it stays, whether that is the run's or not. */
+    assert_true(lr_at("cosine:min=.25", 0.75, 10) == 0.25);
+    assert_true(near(lr_at("cosine:epochs=4", 0.5, 2), 0.25));
+    assert_true(lr_at("cosine:epochs=4", 0.5, 4) == 0);
+    assert_true(lr_at("cosine:epochs=4", 0.5, 9) == 0);
+    assert_true(near(lr_at("cosine:epochs=20", 0.5, 10), 0.25));
+}
+
+static void test_gaussian(void **state)
+{
+    (void)state;
+    assert_true(lr_at("gaussian", 0.5, 0) == 0.5);
+    assert_true(near(lr_at("gaussian", 0.5, 3), 0.5 * exp(-0.5)));
+    assert_true(near(lr_at("gaussian:sigma=.1", 0.5, 3), 0.5 * exp(-4.5)));
+    assert_true(near(rate("gaussian:sigma=.5,by_step", 0.5, 2, 2), 0.5 * exp(-0.125)));
+    assert_true(near(lr_at("gaussian:sigma=.5,min=.25", 0.5, 5), 0.25 + 0.25 * exp(-0.5)));
+    assert_true(lr_at("gaussian:sigma=.001", 0.5, 9) == 0);
+    /* The reference's scale of 1500 over 90 epochs of which 5 warm up. */
+    lk_schedule *schedule;
+    lk_schedule_at at = {.epoch = 45, .epochs = 90, .batches = 10};
+    assert_int_equal(lk__schedule_create("gaussian:sigma=.32218974,warmup=5", &schedule), LK_OK);
+    assert_true(fabs(lk__schedule_lr(schedule, 0.256, at) / (0.256 * exp(-1600.0 / 1500)) - 1) < 1e-7);
+    lk__schedule_destroy(schedule);
+}
+
+/* All rise alike, and reach the base rate itself. */
+static void test_warmup(void **state)
+{
+    (void)state;
+    const lk_optim_info *info;
+    for (size_t i = 0; (info = lk__schedule_list(i)); i++) {
+        char epochs[64], steps[64];
+        snprintf(epochs, sizeof epochs, "%s:warmup=3", info->name);
+        snprintf(steps, sizeof steps, "%s:warmup_steps=6", info->name);
+        for (size_t epoch = 0; epoch < 3; epoch++)
+            for (size_t batch = 0; batch < BATCHES; batch++)
+                assert_true(rate(epochs, 0.3, epoch, batch) == 0.3 * ((double)(epoch + 1) / 3));
+        for (size_t step = 0; step < 6; step++)
+            assert_true(rate(steps, 0.3, step / BATCHES, step % BATCHES) == 0.3 * ((double)(step + 1) / 6));
+        assert_true(rate(epochs, 0.3, 2, 0) == 0.3);
+        assert_true(rate(steps, 0.3, 1, 1) == 0.3);
+    }
+}
+
+/* What follows a warm-up: some go on counting, some fall over what is left. */
+static void test_after_warmup(void **state)
+{
+    (void)state;
+    assert_true(lr_at("constant:warmup=3", 0.3, 3) == 0.3);
+    assert_true(lr_at("step:gamma=.5,warmup=3", 1.0, 3) == 0.125);
+    assert_true(lr_at("exponential:gamma=.5,warmup=3", 1.0, 4) == 0.0625);
+    assert_true(lr_at("multistep:milestones=2/5,gamma=.5,warmup=3", 1.0, 3) == 0.5);
+    assert_true(lr_at("cosine:warmup=2", 0.5, 2) == 0.5);
+    assert_true(near(lr_at("cosine:warmup=2", 0.5, 6), 0.25));
+    assert_true(near(lr_at("cosine:warmup=2,epochs=6", 0.5, 4), 0.25));
+    assert_true(near(lr_at("gaussian:warmup=2,sigma=.25", 0.5, 4), 0.5 * exp(-0.5)));
+    /* Steps from 8 to 40, the middle at 24; by epochs the rate moves where one begins. */
+    assert_true(near(rate("cosine:warmup_steps=8,by_step", 0.5, 6, 0), 0.25));
+    assert_true(near(rate("cosine:warmup_steps=8", 0.5, 6, 3), 0.25));
+    assert_true(rate("cosine:warmup_steps=7", 0.5, 1, 3) == 0.5);
+}
+
+static void assert_told(const char *spec, const char *hint)
+{
+    if (!strstr(lk_error_detail(), hint) || !strstr(lk_error_detail(), "--schedule"))
+        fail_msg("%s: \"%s\" does not mention \"%s\"", spec, lk_error_detail(), hint);
+}
+
+static void refuse(const char *spec, const char *hint)
+{
+    lk_schedule *schedule = NULL;
+    assert_int_equal(lk__schedule_create(spec, &schedule), LK_STATUS_USAGE);
+    assert_null(schedule);
+    assert_told(spec, hint);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    refuse("steps", "did you mean 'step'");
+    refuse("cosin", "did you mean 'cosine'");
+    refuse("", "missing");
+    refuse("step:size=0", "from 1 to");
+    refuse("step:size=1.5", "whole number");
+    refuse("step:gama=1", "did you mean 'gamma'");
+    refuse("step:gamma=1001", "from 0 to 1000");
+    refuse("step:milestones=3", "known: warmup, warmup_steps, size, gamma");
+    refuse("multistep:milestone=3", "did you mean 'milestones'");
+    refuse("multistep:milestones=30/20", "must rise");
+    refuse("multistep:milestones=0/20", "from 1 to");
+    refuse("multistep:milestones=1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16/17", "at most 16");
+    refuse("cosine:sigma=1", "known: warmup, warmup_steps, min, epochs, by_step");
+    refuse("cosine:min=-1", "min=-1 is out of range");
+    refuse("gaussian:sigma=0", "sigma=0 is out of range");
+    refuse("constant:warm_up=3", "did you mean 'warmup'");
+    refuse("constant:warmup=2.5", "whole number");
+    refuse("constant:warmup=3,warmup_steps=100", "give one of them");
+    lk__schedule_destroy(NULL);
+}
+
+static void check(const char *spec, const char *hint)
+{
+    lk_schedule *schedule;
+    lk_schedule_at at = {.epochs = EPOCHS, .batches = BATCHES};
+    assert_int_equal(lk__schedule_create(spec, &schedule), LK_OK);
+    lk_status status = lk__schedule_check(schedule, 0.5, at);
+    assert_int_equal(status, hint ? LK_STATUS_USAGE : LK_OK);
+    if (hint)
+        assert_told(spec, hint);
+    lk__schedule_destroy(schedule);
+}
+
+static void test_fit(void **state)
+{
+    (void)state;
+    check("step:size=100", NULL);
+    check("multistep:milestones=100", NULL);
+    check("constant:warmup=10", NULL);
+    check("constant:warmup=11", "the warm-up of 11 epochs is longer than the run of 10");
+    check("cosine:warmup_steps=40", NULL);
+    check("cosine:warmup_steps=41", "the warm-up of 41 steps is longer than the run of 40");
+    check("cosine:min=.5", NULL);
+    check("cosine:min=.6", "min=0.6 is above the learning rate 0.5");
+    check("gaussian:min=1", "min=1 is above");
+    check("cosine:epochs=20", NULL);
+    check("cosine:epochs=6,warmup=5", NULL);
+    check("cosine:epochs=5,warmup=5", "epochs=5 leaves nothing after the warm-up of 20 steps");
+    check("gaussian:epochs=2,warmup_steps=8", "epochs=2 leaves nothing after the warm-up of 8 steps");
+}
+
+static void test_list(void **state)
+{
+    (void)state;
+    size_t count = 0;
+    const lk_optim_info *info;
+    for (; (info = lk__schedule_list(count)); count++) {
+        assert_true(strlen(info->summary) > 0);
+        assert_null(strchr(info->summary, '\n'));
+        check(info->name, NULL);
+    }
+    assert_int_equal(count, 6);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_factors),  cmocka_unit_test(test_milestones), cmocka_unit_test(test_cosine),
+        cmocka_unit_test(test_gaussian), cmocka_unit_test(test_warmup),     cmocka_unit_test(test_after_warmup),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_fit),        cmocka_unit_test(test_list),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

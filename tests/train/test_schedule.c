@@ -1,0 +1,104 @@
+/* test_schedule.c - the loop sets the learning rate of every step, alike at
+ * every rank, and refuses a schedule that does not fit the run. */
+#include "optim/optim.h"
+#include "tiny.h"
+
+enum { EPOCHS = 4, BATCHES = 3 };
+
+static void assert_rates(const char *spec, const record *told)
+{
+    lk_schedule *schedule;
+    assert_int_equal(lk__schedule_create(spec, &schedule), LK_OK);
+    for (size_t i = 0; i < told->steps; i++) {
+        lk_schedule_at at = {.epoch = i / BATCHES, .epochs = EPOCHS, .batch = i % BATCHES, .batches = BATCHES};
+        assert_true(told->step[i].lr == lk__schedule_lr(schedule, 0.125, at));
+    }
+    lk__schedule_destroy(schedule);
+}
+
+static lk_train_opts scheduled(const char *spec)
+{
+    lk_train_opts opts = options();
+    opts.optimizer = "adamw";
+    opts.lr = 0.125;
+    opts.epochs = EPOCHS;
+    opts.schedule = spec;
+    return opts;
+}
+
+static void every_step_has_its_rate(void **state)
+{
+    (void)state;
+    const char *specs[] = {"cosine:by_step,warmup_steps=4", "gaussian:warmup=2", "multistep:milestones=1/3"};
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        lk_train_opts opts = scheduled(specs[i]);
+        record told;
+        lk_train_result result;
+        assert_int_equal(train(&opts, &told, &result), LK_OK);
+        assert_int_equal(told.steps, EPOCHS * BATCHES);
+        assert_rates(specs[i], &told);
+    }
+}
+
+/* A run that is cut short follows the course of the whole. */
+static void max_steps_bends_nothing(void **state)
+{
+    (void)state;
+    lk_train_opts opts = scheduled("cosine:by_step");
+    opts.max_steps = 5;
+    record told;
+    lk_train_result result;
+    assert_int_equal(train(&opts, &told, &result), LK_OK);
+    assert_int_equal(told.steps, 5);
+    assert_rates(opts.schedule, &told);
+}
+
+static void ranks_agree_with_one(void **state)
+{
+    (void)state;
+    lk_train_opts opts = scheduled("cosine:by_step,warmup_steps=4,min=.01");
+    record told[3];
+    lk_train_result one, three;
+    lk_train_failure failure;
+    assert_int_equal(train(&opts, told, &one), LK_OK);
+    assert_int_equal(train_ranks(&opts, 3, told, &three, &failure), LK_OK);
+    assert_true(one.hash == three.hash);
+    for (int rank = 0; rank < 3; rank++)
+        assert_rates(opts.schedule, &told[rank]);
+}
+
+static void refuse(const char *spec, const char *hint)
+{
+    lk_train_opts opts = scheduled(spec);
+    record told;
+    lk_train_result result;
+    assert_int_equal(train(&opts, &told, &result), LK_STATUS_USAGE);
+    assert_int_equal(told.steps, 0);
+    assert_non_null(strstr(lk_error_detail(), hint));
+}
+
+static void misfits_are_refused(void **state)
+{
+    (void)state;
+    refuse("constant:warmup=5", "the warm-up of 5 epochs is longer than the run of 4");
+    refuse("step:warmup_steps=13", "the warm-up of 13 steps is longer than the run of 12 (4 epochs of 3)");
+    refuse("cosine:min=.5", "min=0.5 is above the learning rate 0.125");
+    lk_train_opts opts = scheduled("constant:warmup=5");
+    record told[3];
+    lk_train_result result;
+    lk_train_failure failure;
+    assert_int_equal(train_ranks(&opts, 3, told, &result, &failure), LK_STATUS_USAGE);
+    assert_int_equal(failure.fault, LK_FAULT_COMMON);
+    lk__train_failure_fini(&failure);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_step_has_its_rate),
+        cmocka_unit_test(max_steps_bends_nothing),
+        cmocka_unit_test(ranks_agree_with_one),
+        cmocka_unit_test(misfits_are_refused),
+    };
+    return cmocka_run_group_tests(tests, make_data, remove_data);
+}
