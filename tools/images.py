@@ -3,7 +3,8 @@
 
     python tools/images.py tests/data/images
 
-Needs numpy and Pillow. Each image is drawn by formula. pixels.safetensors has one uint8 tensor (3, H, W) a file.
+Needs numpy and Pillow. Each image is drawn by formula, but for those that Pillow cannot write, which stay as they are.
+pixels.safetensors has one uint8 tensor (3, H, W) a file.
 """
 import json
 import os
@@ -18,6 +19,9 @@ def draw(height, width, channels):
     y, x, c = np.mgrid[0:height, 0:width, 0:channels]
     waves = np.sin(x * (0.31 + 0.1 * c)) + np.cos(y * (0.23 - 0.05 * c)) + 0.6 * ((x + 2 * y) % 7 == 0)
     return np.clip(127 + 50 * waves, 0, 255).astype(np.uint8)
+
+
+KEPT = ("interlaced.png", "cmyk_plain.jpg")
 
 
 def files():
@@ -38,6 +42,7 @@ def files():
     yield "palette.png", rgb.quantize(16), {}
     yield "bits.png", grey.convert("1"), {}
     yield "deep.png", deep, {}
+    yield "thin.png", Image.fromarray(draw(1, 16000, 1)[:, :, 0]).convert("1"), {}
 
 
 def pixels(path):
@@ -69,6 +74,8 @@ def main():
         path = os.path.join(folder, name)
         image.save(path, **options)
         tensors[name] = pixels(path)
+    for name in KEPT:
+        tensors[name] = pixels(os.path.join(folder, name))
     write_tensors(os.path.join(folder, "pixels.safetensors"), tensors)
 
 

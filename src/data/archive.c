@@ -30,7 +30,7 @@ typedef struct archive {
     gzFile gzip;
     size_t offset; /* of the next byte, in the inflated archive */
     size_t other;  /* bytes of members that are not wanted */
-    const lk_member *members;
+    const lk_archive_member *members;
     size_t count;
     bool seen[LK_ARCHIVE_MAX_MEMBERS];
     const lk_archive_sink *sink;
@@ -148,7 +148,7 @@ static lk_status read_body(archive *a, uint64_t bytes, const lk_archive_sink *si
 
 static lk_status read_wanted(archive *a, const header *h, size_t member)
 {
-    const lk_member *wanted = &a->members[member];
+    const lk_archive_member *wanted = &a->members[member];
     size_t offset = a->offset - BLOCK;
     if (h->type != '0' && h->type != 0)
         return lk__fail(LK_STATUS_FORMAT, "%s: %s (byte %zu of the inflated archive) is no regular file", a->path,
@@ -238,7 +238,8 @@ static lk_status open_gzip(const char *path, gzFile *out)
     return LK_OK;
 }
 
-lk_status lk__archive_read(const char *path, const lk_member *members, size_t count, const lk_archive_sink *sink)
+lk_status lk__archive_read(const char *path, const lk_archive_member *members, size_t count,
+                           const lk_archive_sink *sink)
 {
     archive a = {.path = path, .members = members, .count = count, .sink = sink};
     lk_status status;

@@ -10,10 +10,10 @@
 
 #include "base/status.h"
 
-typedef struct lk_member {
+typedef struct lk_archive_member {
     const char *name; /* as it is in the archive: "cifar-100-binary/test.bin" */
     size_t bytes;     /* what it must have */
-} lk_member;
+} lk_archive_member;
 
 enum { LK_ARCHIVE_MAX_MEMBERS = 16 };
 
@@ -30,7 +30,7 @@ typedef struct lk_archive_sink {
 /* Reads the archive to its end. FORMAT, with file and byte, where gzip or tar is
  * damaged, where a wanted member is missing, is there twice, has another size or
  * is no regular file, and where far more is in it than is wanted. */
-lk_status lk__archive_read(const char *path, const lk_member *members, size_t count,
+lk_status lk__archive_read(const char *path, const lk_archive_member *members, size_t count,
                            const lk_archive_sink *sink) LK_CHECKED;
 
 #endif

@@ -7,9 +7,6 @@
 
 #include "data/dataset.h"
 
-/* Pixels that an image may have; more is taken for an attack on memory. */
-#define LK_IMAGE_MAX_PIXELS ((size_t)1 << 27)
-
 /* An image file in memory. */
 typedef struct lk_image_file {
     const char *path; /* for messages */

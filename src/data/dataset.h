@@ -16,6 +16,9 @@ enum { LK_DATASET_MAX_FILES = 5, LK_DATASET_MAX_CHANNELS = 3 };
 
 typedef struct lk_fetch lk_fetch;
 
+/* Pixels that an image may have; more is taken for an attack on memory. */
+#define LK_IMAGE_MAX_PIXELS ((size_t)1 << 27)
+
 /* An image of any size, in memory that grows with it. */
 typedef struct lk_image {
     size_t channels, height, width;
@@ -36,6 +39,8 @@ typedef struct lk_dataset_ops {
     lk_status (*load)(const lk_dataset *data, size_t index, lk_image *image, int32_t *label);
     /* Its label alone, at once; by many threads too. Optional: else get is called and the pixels are dropped. */
     int32_t (*label)(const lk_dataset *data, size_t index);
+    /* What to call a sample in a message: its file. Optional. */
+    void (*place)(const lk_dataset *data, size_t index, char *text, size_t bytes);
     /* Frees data->own, where that was allocated. Optional. */
     void (*close)(lk_dataset *data);
 } lk_dataset_ops;

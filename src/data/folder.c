@@ -265,6 +265,12 @@ static lk_status load(const lk_dataset *data, size_t index, lk_image *image, int
     return status;
 }
 
+static void place(const lk_dataset *data, size_t index, char *text, size_t bytes)
+{
+    const folder *f = data->own;
+    snprintf(text, bytes, "%s/%s", f->root, name_at(&f->files, index));
+}
+
 static void destroy(folder *f)
 {
     lk__free(f->label);
@@ -297,7 +303,7 @@ static lk_status fill(folder *f, const char *parent, const char *root, lk_split 
 
 static lk_status open_folder(lk_dataset *data, const char *parent)
 {
-    static const lk_dataset_ops ops = {.load = load, .label = label_of, .close = close_folder};
+    static const lk_dataset_ops ops = {.load = load, .label = label_of, .place = place, .close = close_folder};
     char root[LK_MAX_PATH];
     folder *f;
     if (!find_split(parent, data->split, root))

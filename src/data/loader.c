@@ -60,6 +60,20 @@ static size_t sample_size(const lk_loader *l)
     return l->shape.channels * l->shape.height * l->shape.width;
 }
 
+/* A transform's failure, with the sample that it failed on. */
+static lk_status blame_sample(const lk_loader *l, uint32_t id, lk_status status)
+{
+    char place[LK_MAX_PATH], why[DETAIL];
+    if (status == LK_OK)
+        return LK_OK;
+    snprintf(why, sizeof why, "%s", lk_error_detail());
+    if (l->data->ops->place != NULL)
+        l->data->ops->place(l->data, id, place, sizeof place);
+    else
+        snprintf(place, sizeof place, "sample %u of %s", id, l->data->info.name);
+    return lk__fail(status, "%s: %s", place, why);
+}
+
 /* Sample id of the data set, as number i of the slot. */
 static lk_status fill_sample(const lk_loader *l, uint32_t id, slot *s, size_t i)
 {
@@ -72,7 +86,7 @@ static lk_status fill_sample(const lk_loader *l, uint32_t id, slot *s, size_t i)
     if (s->x == NULL)
         return LK_OK;
     lk_augment_address address = {.seed = l->seed, .epoch = l->epoch, .sample = id};
-    LK_TRY(lk__transforms_apply(&l->transforms, address, &s->image, &s->scratch));
+    LK_TRY(blame_sample(l, id, lk__transforms_apply(&l->transforms, address, &s->image, &s->scratch)));
     assert(s->image.channels == l->shape.channels && s->image.height == l->shape.height &&
            s->image.width == l->shape.width);
     lk__normalise_apply(&l->normalise, &s->image, s->x + i * sample_size(l));

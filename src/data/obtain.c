@@ -186,10 +186,10 @@ static lk_status end_member(void *arg, size_t member)
 static lk_status unpack(const lk_source_file *file, const lk_obtain_opts *opts, const char *path)
 {
     unpacking u = {.file = file, .opts = opts};
-    lk_member members[LK_ARCHIVE_MAX_MEMBERS];
+    lk_archive_member members[LK_ARCHIVE_MAX_MEMBERS];
     lk_archive_sink sink = {.arg = &u, .begin = begin_member, .write = write_member, .end = end_member};
     for (size_t i = 0; i < file->part_count && i < LK_ARCHIVE_MAX_MEMBERS; i++)
-        members[i] = (lk_member){file->parts[i].member, file->parts[i].content.bytes};
+        members[i] = (lk_archive_member){file->parts[i].member, file->parts[i].content.bytes};
     lk__watch_note(&opts->watch, "unpacking %s", path);
     lk_status status = lk__archive_read(path, members, file->part_count, &sink);
     lk__writer_abort(u.writer);

@@ -34,15 +34,15 @@ extern const lk_transform_row lk__transform_crop, lk__transform_flip, lk__transf
 enum { LK_MAX_SIDE = 8192 };
 
 /* A part of an image. */
-typedef struct lk_box {
+typedef struct lk_region {
     size_t top, left, height, width;
-} lk_box;
+} lk_region;
 
 /* Makes the box, which lies in the image and has pixels, the whole image, of the
  * size given. */
-lk_status lk__image_resample(lk_image *image, const lk_box *box, size_t height, size_t width,
+lk_status lk__image_resample(lk_image *image, const lk_region *box, size_t height, size_t width,
                              lk_image *scratch) LK_CHECKED;
-lk_box lk__draw_resized_crop(const double *values, const lk_rng *rng, const lk_image *image);
+lk_region lk__draw_resized_crop(const double *values, const lk_rng *rng, const lk_image *image);
 
 /* A factor of 0 is black, one grey, or greys; 1 leaves all as it was. Saturation,
  * hue and grayscale leave images of one channel alone. */

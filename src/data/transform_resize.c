@@ -174,7 +174,7 @@ static void resample_plane(const workspace *ws, const uint8_t *in, size_t stride
         sum_rows(y, i, ws->plane, x->out, x->out, ws->sums, out + i * x->out);
 }
 
-lk_status lk__image_resample(lk_image *image, const lk_box *box, size_t height, size_t width, lk_image *scratch)
+lk_status lk__image_resample(lk_image *image, const lk_region *box, size_t height, size_t width, lk_image *scratch)
 {
     size_t channels = image->channels;
     assert(box->top + box->height <= image->height && box->left + box->width <= image->width);
@@ -215,7 +215,10 @@ static lk_status resize(const double *values, const lk_rng *rng, lk_image *image
 {
     (void)rng;
     lk_sample_shape to = resized(values, (lk_sample_shape){image->channels, image->height, image->width});
-    lk_box box = {.height = image->height, .width = image->width};
+    if (to.width > LK_IMAGE_MAX_PIXELS / to.height)
+        return lk__fail(LK_STATUS_FORMAT, "an image of %zu by %zu pixels is too thin to be brought to %zu by %zu",
+                        image->width, image->height, to.width, to.height);
+    lk_region box = {.height = image->height, .width = image->width};
     return lk__image_resample(image, &box, to.height, to.width, scratch);
 }
 
@@ -231,7 +234,7 @@ const lk_transform_row lk__transform_resize = {
 enum { SIZE, AREA_MIN, AREA_MAX, RATIO_MIN, RATIO_MAX, TRIES = 10, DRAWS = 4 };
 
 /* A box that lies in the image, of the area and ratio drawn, by try `number`. */
-static bool draw_box(const double *values, const lk_rng *rng, const lk_image *image, uint64_t number, lk_box *out)
+static bool draw_box(const double *values, const lk_rng *rng, const lk_image *image, uint64_t number, lk_region *out)
 {
     double all = (double)image->height * (double)image->width;
     double area = all * lk__draw_between(rng, DRAWS * number, values[AREA_MIN], values[AREA_MAX]);
@@ -247,10 +250,10 @@ static bool draw_box(const double *values, const lk_rng *rng, const lk_image *im
 }
 
 /* The largest box in the middle whose ratio is allowed. */
-static lk_box middle_box(const double *values, const lk_image *image)
+static lk_region middle_box(const double *values, const lk_image *image)
 {
     double h = (double)image->height, w = (double)image->width;
-    lk_box box = {.height = image->height, .width = image->width};
+    lk_region box = {.height = image->height, .width = image->width};
     if (w / h < values[RATIO_MIN])
         box.height = (size_t)rint(w / values[RATIO_MIN]);
     else if (w / h > values[RATIO_MAX])
@@ -262,9 +265,9 @@ static lk_box middle_box(const double *values, const lk_image *image)
     return box;
 }
 
-lk_box lk__draw_resized_crop(const double *values, const lk_rng *rng, const lk_image *image)
+lk_region lk__draw_resized_crop(const double *values, const lk_rng *rng, const lk_image *image)
 {
-    lk_box box = {0};
+    lk_region box = {0};
     for (uint64_t number = 0; number < TRIES; number++)
         if (draw_box(values, rng, image, number, &box))
             return box;
@@ -274,7 +277,7 @@ lk_box lk__draw_resized_crop(const double *values, const lk_rng *rng, const lk_i
 /* Elements: of try t, 4t the area, 4t+1 the ratio, 4t+2 the row, 4t+3 the column. */
 static lk_status resized_crop(const double *values, const lk_rng *rng, lk_image *image, lk_image *scratch)
 {
-    lk_box box = lk__draw_resized_crop(values, rng, image);
+    lk_region box = lk__draw_resized_crop(values, rng, image);
     return lk__image_resample(image, &box, (size_t)values[SIZE], (size_t)values[SIZE], scratch);
 }
 

@@ -2,10 +2,9 @@
 #define _GNU_SOURCE /* cpu_set_t */
 #include "launch/bind.h"
 
-#include <stdbool.h>
-
 #include <limits.h>
 #include <sched.h>
+#include <stdbool.h>
 
 #include "base/mem.h"
 

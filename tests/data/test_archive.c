@@ -12,7 +12,7 @@ static tar made;
 static uint8_t one[ONE], two[TWO];
 static char path[512];
 
-static const lk_member members[] = {{"box/one.bin", ONE}, {"box/two.bin", TWO}};
+static const lk_archive_member members[] = {{"box/one.bin", ONE}, {"box/two.bin", TWO}};
 
 /* What the sink was given. */
 static struct {

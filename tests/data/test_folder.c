@@ -166,11 +166,33 @@ static void test_damaged(void **state)
     folder_destroy(&f);
 }
 
+/* A pixel high and 16,000 wide: no memory is asked for what it would become. */
+static void test_thin(void **state)
+{
+    (void)state;
+    if (skip_without_png())
+        return;
+    folder f = create_animals();
+    copy(&f, "thin.png", "train/dog/thin.png");
+    lk_dataset *data = open_split(&f, LK_SPLIT_TRAIN);
+    lk_loader_opts opts = {.batch = 5, .augment = "resize=8192,center_crop=8"};
+    lk_loader *loader;
+    const lk_batch *batch;
+    TRY(lk_loader_create(data, &opts, &loader));
+    TRY(lk_loader_start(loader, 0, 0));
+    assert_int_equal(lk_loader_next(loader, &batch), LK_STATUS_FORMAT);
+    assert_detail("train/dog/thin.png");
+    assert_detail("too thin");
+    lk_loader_destroy(loader);
+    lk_dataset_destroy(data);
+    folder_destroy(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order),   cmocka_unit_test(test_splits),  cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_missing), cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_missing), cmocka_unit_test(test_damaged), cmocka_unit_test(test_thin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

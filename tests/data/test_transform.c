@@ -215,7 +215,7 @@ static void flat_stays_flat(void **state)
         for (unsigned level = 0; level < 256; level += 51) {
             TRY(lk__image_resize(&image, 1, 90, 400 - size));
             memset(image.pixels, (int)level, 90 * (400 - size));
-            lk_box box = {.height = 90, .width = 400 - size};
+            lk_region box = {.height = 90, .width = 400 - size};
             TRY(lk__image_resample(&image, &box, size, 2 * size, &scratch));
             assert_int_equal(image.height, size);
             for (size_t i = 0; i < 2 * size * size; i++)

@@ -152,7 +152,7 @@ static void resized_crop(void **state)
     double together = 0;
     for (uint32_t id = 0; id < DRAWS; id++) {
         lk_rng rng = stream(id);
-        lk_box box = lk__draw_resized_crop(values, &rng, &image);
+        lk_region box = lk__draw_resized_crop(values, &rng, &image);
         assert_true(box.top + box.height <= SIDE && box.left + box.width <= SIDE);
         add(&area, (double)(box.height * box.width) / (SIDE * SIDE));
         add(&ratio, log((double)box.width / (double)box.height));
@@ -169,12 +169,12 @@ static void resized_crop(void **state)
     check_uniform(&left, 1 / (SIDE - most - 1));
 }
 
-static void check_box(const double *values, size_t height, size_t width, lk_box expected)
+static void check_box(const double *values, size_t height, size_t width, lk_region expected)
 {
     lk_image image = {.height = height, .width = width};
     for (uint32_t id = 0; id < 20; id++) {
         lk_rng rng = stream(id);
-        lk_box box = lk__draw_resized_crop(values, &rng, &image);
+        lk_region box = lk__draw_resized_crop(values, &rng, &image);
         assert_memory_equal(&box, &expected, sizeof box);
     }
 }
@@ -184,11 +184,11 @@ static void nothing_fits(void **state)
 {
     (void)state;
     const double whole[] = {224, 1, 1, 3. / 4, 4. / 3}, upright[] = {224, 1, 1, .5, .5}, wide[] = {224, 1, 1, 1.5, 2};
-    check_box(whole, 1000, 10, (lk_box){493, 0, 13, 10});
-    check_box(whole, 10, 1000, (lk_box){0, 493, 10, 13});
-    check_box(upright, 100, 100, (lk_box){0, 25, 100, 50});
-    check_box(wide, 101, 100, (lk_box){17, 0, 67, 100});
-    check_box(whole, 1, 1, (lk_box){0, 0, 1, 1});
+    check_box(whole, 1000, 10, (lk_region){493, 0, 13, 10});
+    check_box(whole, 10, 1000, (lk_region){0, 493, 10, 13});
+    check_box(upright, 100, 100, (lk_region){0, 25, 100, 50});
+    check_box(wide, 101, 100, (lk_region){17, 0, 67, 100});
+    check_box(whole, 1, 1, (lk_region){0, 0, 1, 1});
 }
 
 /* Tall images force later tries; what they find lies in the image and has an
@@ -201,7 +201,7 @@ static void tries(void **state)
     size_t middles = 0;
     for (uint32_t id = 0; id < DRAWS; id++) {
         lk_rng rng = stream(id);
-        lk_box box = lk__draw_resized_crop(values, &rng, &image);
+        lk_region box = lk__draw_resized_crop(values, &rng, &image);
         double h = (double)box.height, w = (double)box.width;
         assert_true(box.top + box.height <= 300 && box.left + box.width <= 100);
         assert_true((w + .5) / (h - .5) >= 3. / 4 && (w - .5) / (h + .5) <= 4. / 3);

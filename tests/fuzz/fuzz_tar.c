@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum { BLOCK = 512, SIZE = 124, SUM = 148, MAGIC = 257, MEMBERS = 2, MOST = 1 << 16 };
 enum { TAR = 1, MEND_SUM = 2, MEND_MAGIC = 4 };
 
-static const lk_member members[MEMBERS] = {{"set/none.bin", 0}, {"set/two.bin", 700}};
+static const lk_archive_member members[MEMBERS] = {{"set/none.bin", 0}, {"set/two.bin", 700}};
 
 typedef struct taken {
     size_t open; /* member that is being written, or MEMBERS */

@@ -187,7 +187,7 @@ static void try_image(const char *name)
     lk_dataset_destroy(data);
 }
 
-static const lk_member members[] = {{"set/one.bin", 300}, {"set/two.bin", 700}};
+static const lk_archive_member members[] = {{"set/one.bin", 300}, {"set/two.bin", 700}};
 
 enum { MEMBERS = sizeof members / sizeof *members };
 
@@ -346,7 +346,7 @@ static void test_cifar100(void **unused)
 }
 
 /* A header with its checksum, and the member's bytes, filled up. */
-static void add_member(bytes *tar, const lk_member *member)
+static void add_member(bytes *tar, const lk_archive_member *member)
 {
     uint8_t *header = tar->at + tar->count;
     char sum[8];

@@ -72,7 +72,7 @@ static void check_all(fixture *fx, const char *kind, change *apply)
 
 static void apply_resize(fixture *fx, const double *values, const lk_entry *truth)
 {
-    lk_box box = {(size_t)values[0], (size_t)values[1], (size_t)values[2], (size_t)values[3]};
+    lk_region box = {(size_t)values[0], (size_t)values[1], (size_t)values[2], (size_t)values[3]};
     golden_ok(lk__image_resample(&fx->image, &box, truth->dims[1], truth->dims[2], &fx->scratch));
 }
 

@@ -1,0 +1,221 @@
+/* test_zoo.c - one step of every model of the zoo against PyTorch's, in both
+ * modes of BatchNorm, on small images: loss, gradients, and the state after it.
+ *
+ * tools/golden_models.py made the values; its figures() says which are kept of
+ * each tensor. The first state is noise that both sides make. */
+#include "golden/golden.h"
+
+#define DATA LK_TESTS_DIR "/golden/data"
+
+enum { CLASSES = 5, SAMPLES = 5, FIGURES = 3 + SAMPLES, BATCH = 6, SHARDS = 3 };
+
+typedef struct row {
+    const char *spec;
+    size_t channels, side;
+    lk_bn_mode bn;
+} row;
+
+static const row rows[] = {
+    {"cnn:dropout=0", 1, 28, LK_BN_BATCH},
+    {"cnn:dropout=0,dropout2d=1", 1, 28, LK_BN_BATCH},
+    {"mlp", 1, 28, LK_BN_BATCH},
+    {"fc", 1, 28, LK_BN_BATCH},
+    {"debug", 1, 28, LK_BN_BATCH},
+    {"conv2", 3, 16, LK_BN_BATCH},
+    {"conv4", 3, 16, LK_BN_BATCH},
+    {"conv6", 3, 16, LK_BN_BATCH},
+    {"conv2a", 3, 16, LK_BN_BATCH},
+    {"conv4a", 3, 16, LK_BN_BATCH},
+    {"conv6a", 3, 16, LK_BN_BATCH},
+    {"vgg11:cifar=1", 3, 32, LK_BN_BATCH},
+    {"vgg11:cifar=1", 3, 32, LK_BN_SHARD},
+    {"vgg13:cifar=1", 3, 32, LK_BN_BATCH},
+    {"vgg16:cifar=1", 3, 32, LK_BN_BATCH},
+    {"vgg19:cifar=1", 3, 32, LK_BN_BATCH},
+    {"resnet20", 3, 16, LK_BN_BATCH},
+    {"resnet18", 3, 64, LK_BN_BATCH},
+    {"resnet18:cifar=1", 3, 16, LK_BN_BATCH},
+    {"resnet18:cifar=1", 3, 16, LK_BN_SHARD},
+    {"resnet34", 3, 64, LK_BN_BATCH},
+    {"resnet34:cifar=1", 3, 16, LK_BN_BATCH},
+    {"resnet50", 3, 64, LK_BN_BATCH},
+    {"resnet50:cifar=1", 3, 16, LK_BN_BATCH},
+    {"resnet101", 3, 64, LK_BN_BATCH},
+    {"resnet101:cifar=1", 3, 16, LK_BN_BATCH},
+    {"resnet152", 3, 64, LK_BN_BATCH},
+    {"resnet152:cifar=1", 3, 16, LK_BN_BATCH},
+    {"mobilenet_v2:dropout=0", 3, 64, LK_BN_BATCH},
+    {"mobilenet_v2:cifar=1,dropout=0", 3, 16, LK_BN_BATCH},
+    {"mobilenet_v2:cifar=1,dropout=0", 3, 16, LK_BN_SHARD},
+    {"pyramidnet:blocks=2,alpha=22.5", 3, 8, LK_BN_BATCH},
+    {"pyramidnet:blocks=2,alpha=22.5", 3, 8, LK_BN_SHARD},
+    {"pyramidnet", 3, 8, LK_BN_BATCH},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+/* A name of one letter, because every word of a stream hashes its name anew. */
+static float stream(size_t index)
+{
+    return golden_noise("z", index);
+}
+
+/* Weights of about the inverse root of their fan in; BatchNorm's biases are so
+ * large that few inputs of a ReLU come near 0. */
+static void fill(const lk_entry *entry, bool after_norm_weight, size_t at)
+{
+    float scale = 0.125f, offset = 0, *values = entry->data;
+    size_t fan_in = 1;
+    for (int i = 1; i < entry->ndim; i++)
+        fan_in *= entry->dims[i];
+    if (entry->ndim >= 2) {
+        scale = 2;
+        for (size_t reach = 1; reach < fan_in; reach *= 4)
+            scale *= 0.5f;
+    } else if (golden_ends(entry->name, ".weight") || golden_ends(entry->name, ".running_var")) {
+        scale = 0.25f;
+        offset = 1;
+    } else if (after_norm_weight) {
+        scale = 0.5f;
+        offset = 1.5f;
+    }
+    for (size_t i = 0; i < golden_count(entry); i++)
+        values[i] = offset + scale * stream(at + i);
+}
+
+static void set_first_state(lk_engine *engine)
+{
+    lk_state *state;
+    size_t at = 0;
+    bool norm_weight = false;
+    golden_ok(lk_engine_state(engine, &state));
+    for (size_t i = 0; i < lk_state_count(state); i++) {
+        const lk_entry *entry = lk_state_at(state, i);
+        if (entry->dtype == LK_DTYPE_I64)
+            *(int64_t *)entry->data = 3;
+        else
+            fill(entry, norm_weight, at);
+        norm_weight = entry->ndim == 1 && golden_ends(entry->name, ".weight");
+        at += golden_count(entry);
+    }
+    golden_ok(lk_engine_set_state(engine, state));
+    lk_state_destroy(state);
+}
+
+static lk_engine *make_engine(const row *r, lk_model_shape shape)
+{
+    lk_graph *graph;
+    lk_engine *engine;
+    lk_engine_opts opts = {.threads = 2,
+                           .batch = BATCH,
+                           .shards = SHARDS,
+                           .bn = r->bn,
+                           .lr = 0.05,
+                           .optimizer = "sgd:momentum=.9,weight_decay=.01"};
+    golden_ok(lk_model_build(r->spec, shape, &graph));
+    golden_ok(lk_engine_create(graph, &opts, &engine));
+    lk_graph_destroy(graph);
+    set_first_state(engine);
+    return engine;
+}
+
+/* The index-th of a part's tensors. If every element is within e of its truth,
+ * norms are within e * sqrt(count); the weighted sum, whose weights are at most 1
+ * and of both signs, is held to the same. */
+static void check_tensor(const char *part, size_t index, const lk_entry *ours, const float figures[FIGURES])
+{
+    char what[256];
+    size_t count = golden_count(ours);
+    double max = figures[0], largest = 0, square = 0, sum = 0;
+    snprintf(what, sizeof what, "%s/%s", part, ours->name);
+    for (size_t i = 0; i < SAMPLES; i++) {
+        size_t place = golden_word("places", index * SAMPLES + i) % count;
+        golden_near(what, place, golden_at(ours, place), figures[3 + i], max);
+    }
+    const float *values = ours->data;
+    for (size_t i = 0; i < count; i++) {
+        double value = (double)values[i];
+        largest = fmax(largest, fabs(value));
+        square += value * value;
+        sum += value * (double)stream(i);
+    }
+    double reach = max * sqrt((double)count);
+    golden_near(what, count, sqrt(square), figures[1], reach);
+    golden_near(what, count, sum, figures[2], reach);
+    /* Where the truth is 0 but for rounding, max is another tensor's. */
+    assert_true(largest <= max * (1 + GOLDEN_TOLERANCE));
+}
+
+/* Returns how many batches a BatchNorm has counted, 0 without one. */
+static void check_part(const lk_state *ours, const lk_state *golden, const char *prefix, const char *part)
+{
+    const lk_entry *truth = golden_get(golden, prefix, part);
+    char what[128];
+    size_t index = 0;
+    assert_int_equal(truth->ndim, 2);
+    assert_int_equal(truth->dims[1], FIGURES);
+    snprintf(what, sizeof what, "%s/%s", prefix, part);
+    for (size_t i = 0; i < lk_state_count(ours); i++) {
+        const lk_entry *entry = lk_state_at(ours, i);
+        if (entry->dtype == LK_DTYPE_I64) {
+            assert_int_equal(*(const int64_t *)entry->data, 4);
+            continue;
+        }
+        assert_int_equal(entry->dtype, LK_DTYPE_F32);
+        assert_true(index < truth->dims[0]);
+        check_tensor(what, index, entry, (const float *)truth->data + index * FIGURES);
+        index++;
+    }
+    assert_int_equal(index, truth->dims[0]);
+}
+
+static void test_row(void **arg)
+{
+    const row *r = *arg;
+    lk_model_shape shape = {r->channels, r->side, r->side, CLASSES};
+    lk_state *golden = golden_load(DATA, "zoo.safetensors"), *grads, *state;
+    char prefix[96];
+    snprintf(prefix, sizeof prefix, "%s/%s", r->spec, r->bn == LK_BN_SHARD ? "shard" : "batch");
+    size_t which = (size_t)golden_at(golden_get(golden, prefix, "which"), 0);
+    golden_batch batch = golden_model_batch(r->spec, which, BATCH, shape);
+    lk_engine *engine = make_engine(r, shape);
+    lk_metrics metrics;
+    golden_ok(lk_engine_step(engine, &batch.view, &metrics));
+    double loss = golden_at(golden_get(golden, prefix, "loss"), 0);
+    golden_near("loss", 0, metrics.loss, loss, loss);
+    golden_ok(lk_engine_grads(engine, &grads));
+    check_part(grads, golden, prefix, "grad");
+    lk_state_destroy(grads);
+    golden_ok(lk_engine_state(engine, &state));
+    check_part(state, golden, prefix, "state");
+    lk_state_destroy(state);
+    lk_engine_destroy(engine);
+    golden_batch_free(&batch);
+    lk_state_destroy(golden);
+}
+
+static void test_every_model(void **unused)
+{
+    (void)unused;
+    const lk_model_info *info;
+    for (size_t m = 0; (info = lk_model_list(m)); m++) {
+        bool found = false;
+        for (size_t i = 0; i < ROWS; i++)
+            found |= strcspn(rows[i].spec, ":") == strlen(info->name) &&
+                     strncmp(rows[i].spec, info->name, strlen(info->name)) == 0;
+        if (!found)
+            fail_msg("no step of '%s' is compared", info->name);
+    }
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[ROWS + 1];
+    char names[ROWS][64];
+    for (size_t i = 0; i < ROWS; i++) {
+        snprintf(names[i], sizeof names[i], "%s%s", rows[i].spec, rows[i].bn == LK_BN_SHARD ? ", shards" : "");
+        tests[i] =
+            (struct CMUnitTest){.name = names[i], .test_func = test_row, .initial_state = (void *)(uintptr_t)&rows[i]};
+    }
+    tests[ROWS] = (struct CMUnitTest)cmocka_unit_test(test_every_model);
+    return _cmocka_run_group_tests("the zoo", tests, ROWS + 1, NULL, NULL);
+}
