@@ -3,6 +3,7 @@
 
     python tools/golden.py --out tests/golden/data    the small ones, which are committed
     python tools/golden.py --large build/golden       whole states of resnet20, remade where PyTorch is installed
+    python tools/golden_models.py --out tests/golden/data    a step of every model, committed too
 
 Inputs, labels and first states too large to commit come from noise(), integer arithmetic that tests/golden/golden.h
 repeats. Needs numpy and any PyTorch from 1.13 on, for the transforms torchvision too; writes .safetensors by itself.

@@ -21,10 +21,61 @@ enum { MAX_RATIO = 1032, GZIP_MIN = 18, CHUNK = 1 << 18 };
 
 enum { MAX_PATH = 4096, MAX_LINKS = 40 };
 
+bool lk__ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
 bool lk__file_exists(const char *path)
 {
     struct stat info;
     return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
+}
+
+static lk_status check_regular(int fd, const char *path, size_t *bytes)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return lk__fail(LK_STATUS_IO, "cannot examine %s: %s", path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return lk__fail(LK_STATUS_FORMAT, "%s is not a regular file", path);
+    *bytes = (size_t)info.st_size;
+    return LK_OK;
+}
+
+/* Opening a pipe would wait for its other end, were it not for O_NONBLOCK. */
+lk_status lk__file_open(const char *path, int *fd, size_t *bytes)
+{
+    int opened = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (opened < 0)
+        return lk__fail(errno == ENOENT || errno == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot open %s: %s",
+                        path, strerror(errno));
+    lk_status status = check_regular(opened, path, bytes);
+    if (status == LK_OK)
+        *fd = opened;
+    else
+        close(opened);
+    return status;
+}
+
+/* zlib puts a name before its reasons; that of a descriptor says nothing. */
+static const char *reason(const char *why)
+{
+    const char *colon = strncmp(why, "<fd:", 4) == 0 ? strstr(why, ">: ") : NULL;
+    return colon ? colon + 3 : why;
+}
+
+lk_status lk__gzip_read(gzFile gzip, const char *path, void *into, size_t room, size_t *got)
+{
+    int n = gzread(gzip, into, (unsigned)lk__min_size(room, (size_t)1 << 30)), error = Z_OK;
+    const char *why = gzerror(gzip, &error);
+    if (n < 0 || error == Z_BUF_ERROR)
+        return lk__fail(error == Z_ERRNO ? LK_STATUS_IO : LK_STATUS_FORMAT,
+                        "%s: damaged gzip data near byte %lld (%s); fetch the file anew", path,
+                        (long long)gzoffset(gzip), error == Z_BUF_ERROR ? "it ends too early" : reason(why));
+    *got = (size_t)n;
+    return LK_OK;
 }
 
 /* The content under construction; data has room for capacity bytes. */
@@ -67,8 +118,7 @@ static lk_status read_some(int fd, const char *path, uint8_t *into, size_t room,
         n = read(fd, into, lk__min_size(room, (size_t)1 << 30));
     while (n < 0 && errno == EINTR);
     if (n < 0)
-        return lk__fail(errno == EISDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot read %s: %s", path,
-                        strerror(errno));
+        return lk__fail(LK_STATUS_IO, "cannot read %s: %s", path, strerror(errno));
     *got = (size_t)n;
     return LK_OK;
 }
@@ -169,29 +219,22 @@ free_input:
     return status;
 }
 
-static lk_status outline_of(int fd, const char *path, lk_file_outline *out)
+static lk_file_outline outline_of(int fd, size_t bytes)
 {
-    struct stat info;
-    if (fstat(fd, &info) != 0)
-        return lk__fail(LK_STATUS_IO, "cannot examine %s: %s", path, strerror(errno));
-    if (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
-        return lk__fail(LK_STATUS_FORMAT, "%s is not a regular file", path);
-    size_t bytes = (size_t)info.st_size;
-    *out = (lk_file_outline){.bytes = bytes, .most = bytes};
+    lk_file_outline out = {.bytes = bytes, .most = bytes};
     uint8_t magic[2] = {0}, t[4];
-    if (!S_ISREG(info.st_mode) || pread(fd, magic, 2, 0) != 2 || magic[0] != 0x1f || magic[1] != 0x8b)
-        return LK_OK;
-    out->gzip = true;
-    out->most = bytes > SIZE_MAX / MAX_RATIO ? SIZE_MAX : bytes * MAX_RATIO;
+    if (pread(fd, magic, 2, 0) != 2 || magic[0] != 0x1f || magic[1] != 0x8b)
+        return out;
+    out.gzip = true;
+    out.most = bytes > SIZE_MAX / MAX_RATIO ? SIZE_MAX : bytes * MAX_RATIO;
     if (bytes >= GZIP_MIN && pread(fd, t, 4, (off_t)bytes - 4) == 4)
-        out->tail = (uint32_t)t[0] | (uint32_t)t[1] << 8 | (uint32_t)t[2] << 16 | (uint32_t)t[3] << 24;
-    return LK_OK;
+        out.tail = (uint32_t)t[0] | (uint32_t)t[1] << 8 | (uint32_t)t[2] << 16 | (uint32_t)t[3] << 24;
+    return out;
 }
 
-static lk_status read_content(int fd, content *c)
+static lk_status read_content(int fd, size_t bytes, content *c)
 {
-    lk_file_outline file = {0};
-    LK_TRY(outline_of(fd, c->path, &file));
+    const lk_file_outline file = outline_of(fd, bytes);
     size_t expected = file.gzip ? lk__min_size(file.tail, file.most) : file.bytes;
     if (c->max != SIZE_MAX)
         expected = lk__min_size(expected, c->max);
@@ -201,31 +244,33 @@ static lk_status read_content(int fd, content *c)
     return file.gzip ? read_gzip(fd, c) : read_plain(fd, c);
 }
 
-/* Opening a pipe would wait for its other end, were it not for O_NONBLOCK. */
-static lk_status open_file(const char *path, int *fd)
+/* A folder in a file's place is as good as no file. */
+static lk_status open_content(const char *path, int *fd, size_t *bytes)
 {
-    *fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (*fd >= 0)
-        return LK_OK;
-    return lk__fail(errno == ENOENT || errno == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot open %s: %s",
-                    path, strerror(errno));
+    struct stat info;
+    lk_status status = lk__file_open(path, fd, bytes);
+    if (status == LK_STATUS_FORMAT && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        return lk__fail(LK_STATUS_NOT_FOUND, "cannot read %s: %s", path, strerror(EISDIR));
+    return status;
 }
 
 lk_status lk__file_outline(const char *path, lk_file_outline *out)
 {
     int fd = -1;
-    LK_TRY(open_file(path, &fd));
-    lk_status status = outline_of(fd, path, out);
+    size_t bytes = 0;
+    LK_TRY(open_content(path, &fd, &bytes));
+    *out = outline_of(fd, bytes);
     close(fd);
-    return status;
+    return LK_OK;
 }
 
 lk_status lk__file_read(const char *path, size_t max_bytes, uint8_t **out, size_t *bytes)
 {
     content c = {.path = path, .max = max_bytes ? max_bytes : SIZE_MAX};
     int fd = -1;
-    LK_TRY(open_file(path, &fd));
-    lk_status status = read_content(fd, &c);
+    size_t size = 0;
+    LK_TRY(open_content(path, &fd, &size));
+    lk_status status = read_content(fd, size, &c);
     close(fd);
     if (status != LK_OK) {
         lk__free(c.data);

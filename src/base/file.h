@@ -1,4 +1,5 @@
-/* file.h - whole files: read at once, written so that they cannot tear. */
+/* file.h - whole files: read at once, written so that they cannot tear; and what
+ * other readers of files share. */
 #ifndef LK_BASE_FILE_H
 #define LK_BASE_FILE_H
 
@@ -8,8 +9,20 @@
 
 #include "base/status.h"
 
+/* Whether text, the name of a file say, ends in `end`. */
+bool lk__ends_with(const char *text, const char *end);
+
 /* True for anything but a folder that can be seen at path. */
 bool lk__file_exists(const char *path);
+
+/* Opens a regular file for reading, and tells its size. Never waits, as opening a
+ * pipe does; NOT_FOUND where there is none, FORMAT for what is no regular file. */
+lk_status lk__file_open(const char *path, int *fd, size_t *bytes) LK_CHECKED;
+
+/* Reads up to room bytes through zlib's gzFile, 0 at the end; path is for messages.
+ * Damaged data are FORMAT. */
+struct gzFile_s;
+lk_status lk__gzip_read(struct gzFile_s *gzip, const char *path, void *into, size_t room, size_t *got) LK_CHECKED;
 
 /* What can be told about a file without reading it. */
 typedef struct lk_file_outline {

@@ -264,6 +264,20 @@ lk_status lk__spec_values(const char *text, const char *what, const lk_spec_para
     return lk__spec_values_list(text, what, params, max, values, NULL);
 }
 
+bool lk__spec_has_switch(const char *text, const char *name)
+{
+    const lk_spec_key key = {.name = name, .max = 1, .whole = true};
+    for (const char *at = strchr(text, ':'); at != NULL && *at != '\0';) {
+        const char *item = at + 1;
+        size_t length = strcspn(item, ",");
+        double value = 0;
+        if (same_word(item, strcspn(item, ",="), name))
+            return item_value(text, &key, item, length, &value) == LK_OK && value > 0;
+        at = item + length;
+    }
+    return false;
+}
+
 /* A letter as typing mistakes are counted: small, and '-' for '_'. */
 static char plain(char c)
 {

@@ -68,6 +68,10 @@ lk_status lk__spec_values(const char *text, const char *what, const lk_spec_para
 lk_status lk__spec_values_list(const char *text, const char *what, const lk_spec_param *params, size_t max,
                                double *values, lk_spec_list *list) LK_CHECKED;
 
+/* Whether the parameters after ':' turn the switch `name` on. Other keys are not
+ * looked at; what is wrong is left to who reads them all. */
+bool lk__spec_has_switch(const char *text, const char *name);
+
 /* A finite number filling all of text. */
 bool lk__parse_double(const char *text, double *out);
 /* A whole number in [min,max] filling all of text. */

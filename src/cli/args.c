@@ -54,7 +54,7 @@ static const lk_option table[] = {
      "data get: fetch the files from this folder; without it $LOCKSTEP_DATA_URL, or where they are published"},
     {"what", "config", 0, MODELS, ONCE(config, "FILE.yaml"), NULL,
      "options from a file, as in configs/r0.yaml: its keys are their names; those of this line win"},
-    {"what", "augment", 0, TRAIN | BENCH, TERMS(train.augment, "auto|none|LIST"), "auto",
+    {"what", "augment", 0, MODELS, TERMS(train.augment, "auto|none|LIST"), "auto",
      "changes to training images, as in 'crop=4,flip'; 'lockstep info' lists them"},
     {"what", "test-augment", 0, TRAIN | EVAL, TERMS(train.test_augment, "auto|none|LIST"), "auto",
      "changes to test images, none of them random: 'resize=256,center_crop=224'"},
@@ -83,10 +83,9 @@ static const lk_option table[] = {
     {"learning", "label-smoothing", 0, TRAIN | BENCH, REAL(train.label_smoothing, "PART", 0, .999), "0",
      "spread this part of each label's weight over all classes, in training"},
     {"learning", "init", 0, TRAIN | BENCH, SPEC(train.init, "POLICY"), NULL,
-     "first weights: default, kaiming_normal, kaiming_uniform, xavier_normal, xavier_uniform; without it the model's "
-     "own"},
+     "first weights, as in 'kaiming_normal:fan_out'; 'lockstep info' lists them; without it the model's own"},
     {"learning", "schedule", 0, TRAIN, SPEC(train.schedule, "NAME[:key=val,...]"), NULL,
-     "the learning rate's course; without it step:size=1,gamma=GAMMA"},
+     "the learning rate's course; 'lockstep info' lists them; without it step:size=1,gamma=GAMMA"},
 
     {"how", "devices", 0, MODELS, LIST(device_names, "LIST"), NULL,
      "where to compute: auto (the default), cpu, or several as in 'cpu:0,cpu:1', a rank each"},
@@ -273,6 +272,8 @@ lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, 
     args.run.rank_given = lk__options_given(set, &parsed, "rank");
     args.run.bind_given = lk__options_given(set, &parsed, "bind");
     args.run.program = parsed.rest;
+    for (size_t i = 0; i < ROWS; i++)
+        args.options_given += parsed.given[i];
     *out = args;
     return LK_OK;
 }

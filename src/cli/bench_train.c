@@ -21,6 +21,7 @@
 #include "cli/json.h"
 #include "cli/median.h"
 #include "comm/transport.h"
+#include "train/parts.h"
 
 enum { WARM_UP = 3, MAX_BATCHES = 32, MAX_RUNS = 99 };
 
@@ -100,7 +101,8 @@ static lk_status fill_store(bench_rank *r)
     lk_loader_opts loader = {.batch = r->batch,
                              .shuffle = true,
                              .seed = args->train.seed,
-                             .augment = "auto",
+                             .workers = args->train.workers,
+                             .augment = args->train.augment,
                              .share = lk_engine_share(r->engine)};
     size_t whole = lk_dataset_get_info(r->data)->count / r->batch;
     size_t wanted = lk__min_size(lk__min_size(args->steps, MAX_BATCHES), whole);
@@ -142,9 +144,7 @@ static int threads_of(const bench *b)
 static lk_status create_engine(bench_rank *r)
 {
     const lk_train_opts *opts = &r->bench->args->train;
-    const lk_dataset_info *info = lk_dataset_get_info(r->data);
-    lk_model_shape shape = {
-        .channels = info->channels, .height = info->height, .width = info->width, .classes = info->classes};
+    lk_sample_shape shape;
     lk_engine_opts engine = {
         .device = opts->device,
         .threads = threads_of(r->bench),
@@ -163,9 +163,8 @@ static lk_status create_engine(bench_rank *r)
         .pipelined = opts->pipelined,
         .check_every = opts->check_every ? opts->check_every : -1,
     };
-    LK_TRY(lk_model_build(opts->model, shape, &r->graph));
-    if (opts->init)
-        lk_init_all(r->graph, opts->init);
+    LK_TRY(lk__training_shape(r->data, opts->augment, &shape));
+    LK_TRY(lk__build_model(opts, r->data, shape, &r->graph));
     return lk_engine_create(r->graph, &engine, &r->engine);
 }
 

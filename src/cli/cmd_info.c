@@ -126,8 +126,8 @@ static lk_status check_options(const lk_args *args)
     bool model = args->train.model != NULL;
     if (model && args->word_count > 0)
         return lk__fail(LK_STATUS_USAGE, "info tells of a file or of a --model, not of both at once");
-    if (!model && (args->train.data || args->input || args->classes || args->json))
-        return lk__fail(LK_STATUS_USAGE, "--data, --input, --classes and --json belong to info --model NAME");
+    if (!model && args->options_given > 0)
+        return lk__fail(LK_STATUS_USAGE, "the options of info belong to --model: lockstep info --model NAME [options]");
     return LK_OK;
 }
 

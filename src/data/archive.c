@@ -6,15 +6,13 @@
  * the members that are wanted have short names. */
 #include "data/archive.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 
 enum { BLOCK = 512, CHUNK = 1 << 18 };
@@ -46,14 +44,8 @@ typedef struct header {
 /* Reads up to bytes; less at the end of the archive only. */
 static lk_status read_bytes(archive *a, uint8_t *into, size_t bytes, size_t *got)
 {
-    int n = gzread(a->gzip, into, (unsigned)bytes), error = Z_OK;
-    const char *why = gzerror(a->gzip, &error);
-    if (n < 0 || error == Z_BUF_ERROR)
-        return lk__fail(error == Z_ERRNO ? LK_STATUS_IO : LK_STATUS_FORMAT,
-                        "%s: damaged gzip data near byte %lld (%s); fetch the file anew", a->path,
-                        (long long)gzoffset(a->gzip), error == Z_BUF_ERROR ? "it ends too early" : why);
-    a->offset += (size_t)n;
-    *got = (size_t)n;
+    LK_TRY(lk__gzip_read(a->gzip, a->path, into, bytes, got));
+    a->offset += *got;
     return LK_OK;
 }
 
@@ -216,15 +208,9 @@ static lk_status read_all(archive *a)
 
 static lk_status open_gzip(const char *path, gzFile *out)
 {
-    struct stat info;
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
-        return lk__fail(errno == ENOENT || errno == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot open %s: %s",
-                        path, strerror(errno));
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-        close(fd);
-        return lk__fail(LK_STATUS_FORMAT, "%s is not a regular file", path);
-    }
+    int fd = -1;
+    size_t bytes = 0;
+    LK_TRY(lk__file_open(path, &fd, &bytes));
     gzFile gzip = gzdopen(fd, "rb");
     if (gzip == NULL) {
         close(fd);

@@ -2,14 +2,13 @@
 #include "data/checksum.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 
 enum { CHUNK = 1 << 18 };
@@ -121,16 +120,8 @@ typedef struct reader {
 
 static lk_status read_chunk(reader *r, size_t *got)
 {
-    if (r->gzip != NULL) {
-        int n = gzread(r->gzip, r->chunk, CHUNK), error = Z_OK;
-        const char *why = gzerror(r->gzip, &error);
-        if (n < 0 || error == Z_BUF_ERROR)
-            return lk__fail(error == Z_ERRNO ? LK_STATUS_IO : LK_STATUS_FORMAT,
-                            "%s: damaged gzip data near byte %lld (%s)", r->path, (long long)gzoffset(r->gzip),
-                            error == Z_BUF_ERROR ? "it ends too early" : why);
-        *got = (size_t)n;
-        return LK_OK;
-    }
+    if (r->gzip != NULL)
+        return lk__gzip_read(r->gzip, r->path, r->chunk, CHUNK, got);
     ssize_t n;
     do
         n = read(r->fd, r->chunk, CHUNK);
@@ -141,16 +132,11 @@ static lk_status read_chunk(reader *r, size_t *got)
     return LK_OK;
 }
 
-/* Opening a pipe would wait for its other end, were it not for O_NONBLOCK. */
 static lk_status reader_open(reader *r, const char *path, bool content)
 {
-    struct stat info;
-    *r = (reader){.path = path, .fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
-    if (r->fd < 0)
-        return lk__fail(errno == ENOENT || errno == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot open %s: %s",
-                        path, strerror(errno));
-    if (fstat(r->fd, &info) != 0 || !S_ISREG(info.st_mode))
-        return lk__fail(LK_STATUS_FORMAT, "%s is not a regular file", path);
+    size_t bytes = 0;
+    *r = (reader){.path = path, .fd = -1};
+    LK_TRY(lk__file_open(path, &r->fd, &bytes));
     if (content && (r->gzip = gzdopen(r->fd, "rb")) == NULL)
         return lk__fail_memory(CHUNK, "inflating a file");
     return LK_ALLOC(CHUNK, "a part of a file", &r->chunk);

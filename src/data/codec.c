@@ -9,9 +9,12 @@ static const lk_codec *const codecs[] = {&lk__jpeg_codec, &lk__png_codec};
 
 enum { CODECS = sizeof codecs / sizeof *codecs, MAX_ENDING = 8 };
 
-const lk_codec *lk__codec_list(size_t index)
+const lk_codec *lk__codec_find(const lk_image_file *file)
 {
-    return index < CODECS ? codecs[index] : NULL;
+    for (size_t i = 0; i < CODECS; i++)
+        if (codecs[i]->probe(file))
+            return codecs[i];
+    return NULL;
 }
 
 bool lk__image_named(const char *name)
@@ -32,17 +35,13 @@ bool lk__image_named(const char *name)
 
 lk_status lk__image_decode(const lk_image_file *file, lk_image *out)
 {
-    for (size_t i = 0; i < CODECS; i++) {
-        const lk_codec *codec = codecs[i];
-        if (!codec->probe(file))
-            continue;
-        if (!codec->decode)
-            return lk__fail(LK_STATUS_UNSUPPORTED,
-                            "%s: this build cannot read %s images; install %s and build it again", file->path,
-                            codec->name, codec->package);
-        return codec->decode(file, out);
-    }
-    return lk__fail(LK_STATUS_FORMAT, "%s: starts like neither a JPEG nor a PNG image", file->path);
+    const lk_codec *codec = lk__codec_find(file);
+    if (!codec)
+        return lk__fail(LK_STATUS_FORMAT, "%s: starts like neither a JPEG nor a PNG image", file->path);
+    if (!codec->decode)
+        return lk__fail(LK_STATUS_UNSUPPORTED, "%s: this build cannot read %s images; install %s and build it again",
+                        file->path, codec->name, codec->package);
+    return codec->decode(file, out);
 }
 
 lk_status lk__image_expect(const lk_image_file *file, size_t height, size_t width, size_t least, lk_image *out)

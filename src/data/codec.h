@@ -15,7 +15,7 @@ typedef struct lk_image_file {
 } lk_image_file;
 
 typedef struct lk_codec {
-    const char *name, *package; /* "JPEG"; Debian's, where this build lacks it */
+    const char *name, *package; /* "JPEG"; what to install where this build lacks it */
     const char *endings;        /* of file names, as in " .jpg .jpeg " */
     bool (*probe)(const lk_image_file *file);
     /* Three channels. FORMAT for what is damaged or cut off, with what the library
@@ -25,8 +25,8 @@ typedef struct lk_codec {
 
 extern const lk_codec lk__jpeg_codec, lk__png_codec;
 
-/* Rows of the table, NULL after the last. */
-const lk_codec *lk__codec_list(size_t index);
+/* The codec of a file by its content, NULL where it is none's. */
+const lk_codec *lk__codec_find(const lk_image_file *file);
 
 /* Whether a file of this name is taken for an image. */
 bool lk__image_named(const char *name);

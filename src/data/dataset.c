@@ -12,10 +12,11 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/spec.h"
 
-enum { MAX_FOLDERS = 5, MAX_BASES = 5, LEAST_CLASSES = 10 };
+enum { MAX_FOLDERS = 5, MAX_BASES = 5, LEAST_CLASSES = 10, HASHED_LABELS = 256 };
 
 #define SYSTEM_FOLDER "/usr/share/datasets"
 
@@ -160,17 +161,24 @@ static void add_base(base_list *list, const char *what, const char *folder, cons
     list->count += length < LK_MAX_PATH;
 }
 
+bool lk__cache_folder(char folder[LK_MAX_PATH])
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *below = "/lockstep";
+    if (cache == NULL || *cache == '\0') {
+        cache = getenv("HOME");
+        below = "/.cache/lockstep";
+    }
+    return cache != NULL && *cache != '\0' && snprintf(folder, LK_MAX_PATH, "%s%s", cache, below) < LK_MAX_PATH;
+}
+
 static void list_bases(base_list *list, const char *dir)
 {
     list->count = 0;
     add_base(list, "the folder given", dir, "");
     add_base(list, "$LOCKSTEP_DATA", getenv("LOCKSTEP_DATA"), "");
     add_base(list, "here", "./data", "");
-    const char *cache = getenv("XDG_CACHE_HOME");
-    if (cache != NULL && *cache != '\0')
-        add_base(list, "the user's cache", cache, "/lockstep");
-    else
-        add_base(list, "the user's cache", getenv("HOME"), "/.cache/lockstep");
+    char cache[LK_MAX_PATH];
+    add_base(list, "the user's cache", lk__cache_folder(cache) ? cache : NULL, "");
     add_base(list, "the system's", SYSTEM_FOLDER, "");
 }
 
@@ -257,9 +265,9 @@ static lk_status not_found(const hunt *h, const base_list *bases)
     return lk__fail(
         LK_STATUS_NOT_FOUND,
         "data set '%s' was not found%s%s; looked in %s, in each for %sand the files themselves (%s). Say where "
-        "it is with --data-dir or LOCKSTEP_DATA, %s%s%s, or use the built-in 'digits'",
+        "it is with --data-dir or LOCKSTEP_DATA%s%s%s, or use the built-in 'digits'",
         row->row.name, *h->trouble ? ": " : "", h->trouble, places, folders, row->format->expects,
-        fetch ? "fetch it with 'lockstep data get " : lk__source_hint(row->row.name), fetch ? row->row.name : "",
+        fetch ? ", fetch it with 'lockstep data get " : " (it cannot be fetched)", fetch ? row->row.name : "",
         fetch ? "'" : "");
 }
 
@@ -441,4 +449,32 @@ lk_status lk__dataset_load(const lk_dataset *data, size_t index, lk_image *image
         return data->ops->load(data, index, image, label);
     LK_TRY(lk__image_resize(image, data->info.channels, data->info.height, data->info.width));
     return data->ops->get(data, index, image->pixels, label);
+}
+
+static uint64_t hash_first_image(const lk_dataset *data, uint64_t seed)
+{
+    lk_image image = {0};
+    int32_t label;
+    if (data->info.count > 0 && data->ops->load(data, 0, &image, &label) == LK_OK) {
+        const uint64_t shape[] = {image.channels, image.height, image.width};
+        seed = lk__hash(shape, sizeof shape, seed);
+        seed = lk__hash(image.pixels, image.channels * image.height * image.width, seed);
+    }
+    lk__image_fini(&image);
+    return seed;
+}
+
+uint64_t lk__dataset_fingerprint(const lk_dataset *data)
+{
+    const lk_dataset_info *info = &data->info;
+    size_t count = data->ops->label != NULL ? lk__min_size(info->count, HASHED_LABELS) : 0;
+    uint64_t hash = lk__hash(data->mean, info->channels * sizeof *data->mean, 0);
+    hash = lk__hash(data->std, info->channels * sizeof *data->std, hash);
+    for (size_t i = 0; i < count; i++) {
+        int32_t label = data->ops->label(data, i * info->count / count);
+        hash = lk__hash(&label, sizeof label, hash);
+    }
+    if (data->ops->hash_names != NULL)
+        hash = data->ops->hash_names(data, hash);
+    return data->ops->load != NULL ? hash_first_image(data, hash) : hash;
 }

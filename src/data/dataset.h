@@ -41,6 +41,8 @@ typedef struct lk_dataset_ops {
     int32_t (*label)(const lk_dataset *data, size_t index);
     /* What to call a sample in a message: its file. Optional. */
     void (*place)(const lk_dataset *data, size_t index, char *text, size_t bytes);
+    /* Hash of the samples' names below the folder, wherever that lies. Optional. */
+    uint64_t (*hash_names)(const lk_dataset *data, uint64_t seed);
     /* Frees data->own, where that was allocated. Optional. */
     void (*close)(lk_dataset *data);
 } lk_dataset_ops;
@@ -62,6 +64,12 @@ struct lk_dataset {
 /* One sample as it is in the data set, index < count, whichever of get and load
  * there is. */
 lk_status lk__dataset_load(const lk_dataset *data, size_t index, lk_image *image, int32_t *label) LK_CHECKED;
+
+/* What tells two data sets apart, wherever their files lie: some labels, evenly
+ * spread, and what pixels become. Where images are files of their own, their names
+ * and the first one's pixels too; one that cannot be decoded is passed over, for the
+ * loader to complain of. Waits for no images that are still unpacking. */
+uint64_t lk__dataset_fingerprint(const lk_dataset *data);
 
 enum { LK_MAX_PATH = 4096, LK_MAX_FILE_NAME = 64 };
 
@@ -93,6 +101,10 @@ extern const lk_dataset_info lk__digits_info[2]; /* by split */
  * opens no file. NOT_FOUND as lk_dataset_open. */
 lk_status lk__dataset_find(const char *name, const char *dir, lk_split split, char folder[LK_MAX_PATH]) LK_CHECKED;
 
+/* The user's cache, where data sets are searched for and downloaded to; false
+ * where the environment names none. */
+bool lk__cache_folder(char folder[LK_MAX_PATH]);
+
 /* folder/name in path when that or folder/name.gz exists. */
 bool lk__find_file(const char *folder, const char *name, char path[LK_MAX_PATH]);
 /* Enters a file of the folder, and whether it was found, into its inventory. */
@@ -121,7 +133,8 @@ typedef struct lk_transforms {
  * one transform have '/' between them. */
 lk_status lk__transforms_parse(const char *text, lk_transforms *out) LK_CHECKED;
 /* The list that a loader of this data set uses: augment, or what "auto" means for
- * its split. In the test split nothing random is allowed. */
+ * its split. In the test split nothing random is allowed. Messages name the option
+ * of the split, --augment or --test-augment. */
 lk_status lk__transforms_choose(const lk_dataset *data, const char *augment, lk_transforms *out) LK_CHECKED;
 /* What an image of this shape becomes; height and width 0 stand for any. */
 lk_sample_shape lk__transforms_shape(const lk_transforms *list, lk_sample_shape shape);

@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "data/transfer.h"
 
-enum { PATH_BYTES = 4096, NOTE_BYTES = 1024 };
+enum { PATH_BYTES = 4096, NOTE_BYTES = 1024, MOST_TRIES = 16 };
 /* Attempts that bring at least this part of the file do not count as failures. */
 enum { PART_OF_PROGRESS = 100 };
 
@@ -65,11 +65,20 @@ static lk_status local_failure(const job *j, const char *doing)
 }
 
 /* Two downloads of one file would write into each other. A file system without
- * locks goes without. */
-static lk_status lock_part(const job *j)
+ * locks goes without. The size is looked at under the lock: until then another
+ * download may write. *current: the part still has its name, which that download
+ * takes away when it publishes or removes it. */
+static lk_status lock_part(job *j, struct stat *info, bool *current)
 {
+    struct stat named;
+    j->fd = open(j->part, O_RDWR | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (j->fd < 0)
+        return local_failure(j, "create");
     if (flock(j->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return lk__fail(LK_STATUS_IO, "%s: another process is downloading into it; wait for that one", j->part);
+    if (fstat(j->fd, info) != 0 || !S_ISREG(info->st_mode))
+        return lk__fail(LK_STATUS_IO, "%s is not a regular file; move it away", j->part);
+    *current = stat(j->part, &named) == 0 && named.st_dev == info->st_dev && named.st_ino == info->st_ino;
     return LK_OK;
 }
 
@@ -85,12 +94,12 @@ static lk_status empty_part(job *j)
 static lk_status open_part(job *j)
 {
     struct stat info;
-    j->fd = open(j->part, O_RDWR | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0666);
-    if (j->fd < 0)
-        return local_failure(j, "create");
-    if (fstat(j->fd, &info) != 0 || !S_ISREG(info.st_mode))
-        return lk__fail(LK_STATUS_IO, "%s is not a regular file; move it away", j->part);
-    LK_TRY(lock_part(j));
+    bool current = false;
+    /* Some file systems number a file anew each time: those go without the check. */
+    for (int tries = 0; !current && tries < MOST_TRIES; tries++) {
+        lk__fd_close(&j->fd);
+        LK_TRY(lock_part(j, &info, &current));
+    }
     size_t bytes = (size_t)info.st_size;
     if (bytes > j->what->published.bytes)
         return empty_part(j);

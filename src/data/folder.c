@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "data/codec.h"
 
@@ -147,12 +148,12 @@ static lk_status add_images(folder *f, const char *below, int depth)
     return status;
 }
 
-static lk_status set_labels(folder *f, size_t first, size_t class, size_t *room)
+static lk_status set_labels(folder *f, size_t first, size_t number, size_t *room)
 {
     while (*room < f->files.count)
         LK_TRY(grow((void **)&f->label, first, sizeof *f->label, room));
     for (size_t i = first; i < f->files.count; i++)
-        f->label[i] = (int32_t) class;
+        f->label[i] = (int32_t)number;
     return LK_OK;
 }
 
@@ -161,8 +162,8 @@ static lk_status set_labels(folder *f, size_t first, size_t class, size_t *room)
 static lk_status scan(folder *f, lk_split split)
 {
     size_t room = 0;
-    for (size_t class = 0; class < f->classes.count; class ++) {
-        const char *name = name_at(&f->classes, class);
+    for (size_t number = 0; number < f->classes.count; number++) {
+        const char *name = name_at(&f->classes, number);
         char path[LK_MAX_PATH];
         struct stat info;
         size_t first = f->files.count;
@@ -172,7 +173,7 @@ static lk_status scan(folder *f, lk_split split)
         LK_TRY(add_images(f, name, 1));
         if (split == LK_SPLIT_TRAIN && f->files.count == first)
             return lk__fail(LK_STATUS_FORMAT, "%s: the class has no .jpg, .jpeg or .png image", path);
-        LK_TRY(set_labels(f, first, class, &room));
+        LK_TRY(set_labels(f, first, number, &room));
     }
     return LK_OK;
 }
@@ -261,7 +262,8 @@ static lk_status load(const lk_dataset *data, size_t index, lk_image *image, int
     LK_TRY(lk__file_read(path, MAX_FILE_BYTES, &bytes, &count));
     lk_status status = lk__image_decode(&(lk_image_file){path, bytes, count}, image);
     lk__free(bytes);
-    *label = f->label[index];
+    if (status == LK_OK)
+        *label = f->label[index];
     return status;
 }
 
@@ -269,6 +271,13 @@ static void place(const lk_dataset *data, size_t index, char *text, size_t bytes
 {
     const folder *f = data->own;
     snprintf(text, bytes, "%s/%s", f->root, name_at(&f->files, index));
+}
+
+/* Classes too: one may have no file in this split. */
+static uint64_t hash_names(const lk_dataset *data, uint64_t seed)
+{
+    const folder *f = data->own;
+    return lk__hash(f->files.text, f->files.used, lk__hash(f->classes.text, f->classes.used, seed));
 }
 
 static void destroy(folder *f)
@@ -303,7 +312,8 @@ static lk_status fill(folder *f, const char *parent, const char *root, lk_split 
 
 static lk_status open_folder(lk_dataset *data, const char *parent)
 {
-    static const lk_dataset_ops ops = {.load = load, .label = label_of, .place = place, .close = close_folder};
+    static const lk_dataset_ops ops = {
+        .load = load, .label = label_of, .place = place, .hash_names = hash_names, .close = close_folder};
     char root[LK_MAX_PATH];
     folder *f;
     if (!find_split(parent, data->split, root))

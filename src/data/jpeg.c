@@ -1,22 +1,26 @@
-/* jpeg.c - JPEG images through libjpeg-turbo.
+/* jpeg.c - JPEG images through libjpeg-turbo, and no other libjpeg: those have
+ * other pixels.
  *
- * The slow integer transform and fancy upsampling, its defaults, are exact: the
- * same bytes on every machine. Print images in four colours become RGB as Pillow
- * makes them. */
+ * The slow integer transform and fancy upsampling are exact: the same bytes on
+ * every machine. Print images in four colours become RGB as Pillow makes them. */
 #include "data/codec.h"
+
+#ifdef LK_HAVE_JPEG
+#include <stdio.h>
+
+#include <jpeglib.h>
+#endif
 
 static bool probe(const lk_image_file *file)
 {
     return file->count >= 3 && file->bytes[0] == 0xff && file->bytes[1] == 0xd8 && file->bytes[2] == 0xff;
 }
 
-#ifdef LK_HAVE_JPEG
+#ifdef LIBJPEG_TURBO_VERSION
 
 #include <setjmp.h>
-#include <stdio.h>
 
 #include <jerror.h>
-#include <jpeglib.h>
 
 #include "base/mem.h"
 
@@ -48,12 +52,15 @@ _Noreturn static void on_error(j_common_ptr common)
     longjmp(d->give_up, 1);
 }
 
-/* Of what is merely odd nothing is said, but an image that ends early is grey
- * from there on. */
+/* Of what is merely odd, as bytes behind the last row, nothing is said. These mean
+ * that pixels are lost: the library would make some up. */
 static void on_message(j_common_ptr common, int level)
 {
-    if (level < 0 && common->err->msg_code == JWRN_JPEG_EOF)
-        on_error(common);
+    static const int damage[] = {JWRN_JPEG_EOF, JWRN_HIT_MARKER, JWRN_HUFF_BAD_CODE, JWRN_ARITH_BAD_CODE,
+                                 JWRN_MUST_RESYNC};
+    for (size_t i = 0; level < 0 && i < sizeof damage / sizeof *damage; i++)
+        if (common->err->msg_code == damage[i])
+            on_error(common);
 }
 
 static void on_progress(j_common_ptr common)
@@ -114,6 +121,9 @@ static lk_status read_image(decoder *d, lk_image *out)
     LK_TRY(lk__image_expect(d->file, height, width, height * width / MAX_RATIO, out));
     bool cmyk = jpeg->jpeg_color_space == JCS_CMYK || jpeg->jpeg_color_space == JCS_YCCK;
     jpeg->out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
+    jpeg->dct_method = JDCT_ISLOW;
+    jpeg->do_fancy_upsampling = TRUE;
+    jpeg->do_block_smoothing = FALSE;
     (void)jpeg_start_decompress(jpeg);
     read_rows(d, out);
     (void)jpeg_finish_decompress(jpeg);
@@ -136,5 +146,8 @@ static lk_status decode(const lk_image_file *file, lk_image *out)
 #define DECODE NULL
 #endif
 
-const lk_codec lk__jpeg_codec = {
-    .name = "JPEG", .package = "libjpeg-dev", .endings = " .jpg .jpeg ", .probe = probe, .decode = DECODE};
+const lk_codec lk__jpeg_codec = {.name = "JPEG",
+                                 .package = "libjpeg-turbo (Debian: libjpeg-dev)",
+                                 .endings = " .jpg .jpeg ",
+                                 .probe = probe,
+                                 .decode = DECODE};

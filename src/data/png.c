@@ -1,5 +1,6 @@
-/* png.c - PNG images through libpng. Palettes and grey become RGB, 16 bits 8, and
- * transparency is dropped, as Pillow's convert("RGB") does. Gamma is left alone. */
+/* png.c - PNG images through libpng. Palettes and grey become RGB and transparency
+ * is dropped, as Pillow's convert("RGB") does. Of 16 bits the upper 8 are kept, in
+ * grey images too, where Pillow clips to 255 instead. Gamma is left alone. */
 #include "data/codec.h"
 
 #include <string.h>
@@ -116,4 +117,4 @@ static lk_status decode(const lk_image_file *file, lk_image *out)
 #endif
 
 const lk_codec lk__png_codec = {
-    .name = "PNG", .package = "libpng-dev", .endings = " .png ", .probe = probe, .decode = DECODE};
+    .name = "PNG", .package = "libpng (Debian: libpng-dev)", .endings = " .png ", .probe = probe, .decode = DECODE};

@@ -44,8 +44,6 @@ static const char *word_at(const void *arg, size_t index)
     return index < ROW_COUNT ? rows[index]->info.name : lists[lk__min_size(index - ROW_COUNT, 2)];
 }
 
-static const lk_names words = {.what = "--augment", .kind = "augmentation", .next = word_at};
-
 static size_t value_count(const lk_transform_row *row)
 {
     size_t count = 0;
@@ -100,12 +98,12 @@ static lk_status parse_values(const lk_transform_row *row, const char *item, con
     }
 }
 
-static lk_status parse_step(const char *item, lk_transform_step *out)
+static lk_status parse_step(const char *item, const char *what, lk_transform_step *out)
 {
     char name[MAX_ITEM];
     size_t word = strcspn(item, "="), index = 0;
     snprintf(name, sizeof name, "%.*s", (int)word, item);
-    LK_TRY(lk__names_find(&words, name, &index));
+    LK_TRY(lk__names_find(&(lk_names){.what = what, .kind = "augmentation", .next = word_at}, name, &index));
     if (index >= ROW_COUNT)
         return lk__fail(LK_STATUS_USAGE, "augmentation '%s': %s stands alone, not in a list", item, name);
     const lk_transform_row *row = rows[index];
@@ -123,7 +121,8 @@ static lk_status parse_step(const char *item, lk_transform_step *out)
 /* No row comes twice, so that a list and the step that may be one too many fit. */
 _Static_assert((size_t)ROW_COUNT < (size_t)LK_MAX_TRANSFORMS, "lk_transforms has no room for all transforms");
 
-lk_status lk__transforms_parse(const char *text, lk_transforms *out)
+/* what is the option that the text is of. */
+static lk_status parse(const char *text, const char *what, lk_transforms *out)
 {
     lk_transforms list = {0};
     if (strcmp(text, "none") == 0) {
@@ -137,7 +136,7 @@ lk_status lk__transforms_parse(const char *text, lk_transforms *out)
             return lk__fail(LK_STATUS_USAGE, "augmentation '%.20s...' is too long (at most %d characters)", item,
                             MAX_ITEM - 1);
         snprintf(word, sizeof word, "%.*s", (int)length, item);
-        LK_TRY(parse_step(word, &list.steps[list.count]));
+        LK_TRY(parse_step(word, what, &list.steps[list.count]));
         for (size_t i = 0; i < list.count; i++)
             if (list.steps[i].row == list.steps[list.count].row)
                 return lk__fail(LK_STATUS_USAGE, "augmentation '%s': %s is there twice", text,
@@ -151,13 +150,19 @@ lk_status lk__transforms_parse(const char *text, lk_transforms *out)
     return LK_OK;
 }
 
+lk_status lk__transforms_parse(const char *text, lk_transforms *out)
+{
+    return parse(text, "--augment", out);
+}
+
 lk_status lk__transforms_choose(const lk_dataset *data, const char *augment, lk_transforms *out)
 {
+    bool test = data->split == LK_SPLIT_TEST;
     lk_transforms list = {0};
     if (augment == NULL || strcmp(augment, "auto") == 0)
-        augment = data->split == LK_SPLIT_TRAIN ? data->augment : data->test_augment;
-    LK_TRY(lk__transforms_parse(augment != NULL ? augment : "none", &list));
-    for (size_t i = 0; i < list.count && data->split == LK_SPLIT_TEST; i++) {
+        augment = test ? data->test_augment : data->augment;
+    LK_TRY(parse(augment != NULL ? augment : "none", test ? "--test-augment" : "--augment", &list));
+    for (size_t i = 0; i < list.count && test; i++) {
         const lk_transform_row *row = rows[list.steps[i].row];
         if (row->random != NULL && row->random(list.steps[i].values))
             return lk__fail(

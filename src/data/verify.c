@@ -1,23 +1,18 @@
 /* verify.c - the files of a data set beside what was published of them, and
  * where a data set is. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "data/obtain.h"
 
 lk_status lk__source_folder(const lk_source *source, const char *dir, char folder[LK_MAX_PATH])
 {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME"), *below = "";
-    if (dir == NULL) {
-        bool own = cache != NULL && *cache;
-        dir = own ? cache : home;
-        below = own ? "/lockstep" : "/.cache/lockstep";
-    }
-    if (dir == NULL || *dir == '\0')
+    char cache[LK_MAX_PATH];
+    if (dir == NULL ? !lk__cache_folder(cache) : *dir == '\0')
         return lk__fail(LK_STATUS_USAGE, "there is no cache folder, as HOME is not set: give a folder with --data-dir");
-    if (snprintf(folder, LK_MAX_PATH, "%s%s/%s", dir, below, source->folder) >= LK_MAX_PATH)
+    if (dir == NULL)
+        dir = cache;
+    if (snprintf(folder, LK_MAX_PATH, "%s/%s", dir, source->folder) >= LK_MAX_PATH)
         return lk__fail(LK_STATUS_USAGE, "%s: a path has %d bytes at most", dir, LK_MAX_PATH - 1);
     return LK_OK;
 }

@@ -11,15 +11,15 @@
 
 #include "base/status.h"
 
-/* A regular file that is read. */
-typedef struct lk_source {
+/* A file of a state that is read. */
+typedef struct lk_state_source {
     const char *path;
     int fd;
     uint64_t size;
-} lk_source;
+} lk_state_source;
 
 /* bytes from byte `at` on; the caller has compared them with the size. */
-lk_status lk__source_read(const lk_source *in, uint64_t at, void *out, size_t bytes) LK_CHECKED;
+lk_status lk__state_source_read(const lk_state_source *in, uint64_t at, void *out, size_t bytes) LK_CHECKED;
 
 /* A row of the table in state_file.c. */
 typedef struct lk_state_format {
@@ -27,7 +27,7 @@ typedef struct lk_state_format {
     const char *endings[3]; /* of names of files to write, up to a NULL; none: it is only read */
     /* Whether a file has the format, by its first 64 bytes or all that it has. */
     bool (*probe)(const uint8_t *start, size_t bytes);
-    lk_status (*load)(const lk_source *in, lk_state **out);
+    lk_status (*load)(const lk_state_source *in, lk_state **out);
     lk_status (*save)(const lk_state *state, const char *path); /* NULL: it is only read */
 } lk_state_format;
 

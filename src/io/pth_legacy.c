@@ -17,7 +17,7 @@ static const uint8_t magic[] = {0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 
 enum { VERSION = 1001, COUNT_BYTES = 8 };
 
 typedef struct stream {
-    const lk_source *file;
+    const lk_state_source *file;
     uint8_t *head; /* (head_bytes): the first of the file, in which the pickles must end */
     size_t head_bytes;
     uint64_t at;
@@ -123,7 +123,7 @@ static lk_status place_storage(stream *s, const lk_pickle *keys, const lk_pickle
                         " follow",
                         s->file->path, storage->bytes, s->at, left);
     uint8_t bytes[COUNT_BYTES];
-    LK_TRY(lk__source_read(s->file, s->at, bytes, sizeof bytes));
+    LK_TRY(lk__state_source_read(s->file, s->at, bytes, sizeof bytes));
     count = lk__get_le(bytes, COUNT_BYTES);
     if (count != storage->bytes / storage->type->size)
         return lk__fail(LK_STATUS_FORMAT, "%s: byte %" PRIu64 ": a storage of %" PRIu64 " elements, expected %" PRIu64,
@@ -168,7 +168,7 @@ static lk_status locate_storage(void *self, lk_pth_storage *storage)
 static lk_status read_storage(void *self, const lk_pth_storage *storage, void *out)
 {
     const stream *s = self;
-    return lk__source_read(s->file, storage->place, out, (size_t)storage->bytes);
+    return lk__state_source_read(s->file, storage->place, out, (size_t)storage->bytes);
 }
 
 static lk_status load_stream(stream *s, lk_state **out)
@@ -184,12 +184,12 @@ static lk_status load_stream(stream *s, lk_state **out)
     return status;
 }
 
-static lk_status load_legacy(const lk_source *file, lk_state **out)
+static lk_status load_legacy(const lk_state_source *file, lk_state **out)
 {
     stream s = {.file = file};
     s.head_bytes = file->size < LK_PICKLE_MAX_BYTES ? (size_t)file->size : LK_PICKLE_MAX_BYTES;
     LK_TRY(LK_ALLOC(s.head_bytes, "a pickle", &s.head));
-    lk_status status = lk__source_read(file, 0, s.head, s.head_bytes);
+    lk_status status = lk__state_source_read(file, 0, s.head, s.head_bytes);
     if (status == LK_OK)
         status = load_stream(&s, out);
     lk__free(s.head);

@@ -14,13 +14,18 @@
 #ifdef LK_HAVE_LIBZIP
 #include <zip.h>
 
-/* Deflate cannot expand by more than this factor. */
-enum { MAX_RATIO = 1032, NAME_BYTES = 1024 };
+enum { NAME_BYTES = 1024 };
+/* A small file could ask for any amount of memory: its directory may name the same
+ * bytes again and again, and deflate makes 1032 bytes of one. What is used of the
+ * file has no more bytes than it, and inflates to so many times those, and so many
+ * more, at most; weights hardly shrink at all. */
+enum { MOST_TIMES = 16, MOST_MORE = 1 << 26 };
 
 typedef struct archive {
-    const lk_source *file;
+    const lk_state_source *file;
     zip_t *zip;
     char root[NAME_BYTES / 2];
+    uint64_t stored, inflated; /* bytes of all members that were found */
 } archive;
 
 /* A member that is there: its size can be had from the file. */
@@ -29,7 +34,7 @@ typedef struct member {
     zip_uint64_t index, bytes;
 } member;
 
-static lk_status open_archive(const lk_source *file, archive *out)
+static lk_status open_archive(const lk_state_source *file, archive *out)
 {
     archive a = {.file = file};
     int fd = dup(file->fd), code = 0;
@@ -75,7 +80,22 @@ static lk_status bad_member(const archive *a, const char *name, const char *why)
     return lk__fail(LK_STATUS_FORMAT, "%s: member %s %s", a->file->path, lk__quote(name).text, why);
 }
 
-static lk_status find_member(const archive *a, const char *name, member *out)
+/* Before memory is taken for a member. */
+static lk_status count_member(archive *a, const char *name, uint64_t stored, uint64_t inflated)
+{
+    const uint64_t size = a->file->size, most = (size < UINT64_MAX >> 5 ? size * MOST_TIMES : size) + MOST_MORE;
+    if (stored > size - a->stored)
+        return bad_member(a, name, "has a size that the file cannot hold beside its other members");
+    if (inflated > most - a->inflated)
+        return bad_member(a, name,
+                          "is compressed to so little that all members are more than 16 times the file and 64 MiB; "
+                          "unpack the archive and pack it uncompressed");
+    a->stored += stored;
+    a->inflated += inflated;
+    return LK_OK;
+}
+
+static lk_status find_member(archive *a, const char *name, member *out)
 {
     zip_int64_t index = find_index(a, name);
     if (index < 0)
@@ -85,8 +105,7 @@ static lk_status find_member(const archive *a, const char *name, member *out)
     const zip_uint64_t needed = ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE;
     if (zip_stat_index(a->zip, (zip_uint64_t)index, 0, &stat) != 0 || (stat.valid & needed) != needed)
         return bad_member(a, name, "has no size");
-    if (stat.comp_size > a->file->size || stat.size / MAX_RATIO > stat.comp_size)
-        return bad_member(a, name, "has a size that the file cannot hold");
+    LK_TRY(count_member(a, name, stat.comp_size, stat.size));
     *out = (member){.index = (zip_uint64_t)index, .bytes = stat.size};
     snprintf(out->name, sizeof out->name, "%s", name);
     return LK_OK;
@@ -123,7 +142,7 @@ static lk_status read_member(const archive *a, const member *m, void *out)
 
 /* A file without the member is from a PyTorch that wrote the machine's order,
  * which is this one on all that are in use. */
-static lk_status check_byteorder(const archive *a)
+static lk_status check_byteorder(archive *a)
 {
     char name[NAME_BYTES], order[16] = "";
     snprintf(name, sizeof name, "%s/byteorder", a->root);
@@ -147,7 +166,7 @@ static lk_status storage_name(const archive *a, const lk_pth_storage *storage, c
 
 static lk_status locate_storage(void *self, lk_pth_storage *storage)
 {
-    const archive *a = self;
+    archive *a = self;
     char name[NAME_BYTES], why[128];
     member m;
     LK_TRY(storage_name(a, storage, name));
@@ -205,7 +224,7 @@ static lk_status load_archive(archive *a, lk_state **out)
     return status;
 }
 
-static lk_status load_zip(const lk_source *file, lk_state **out)
+static lk_status load_zip(const lk_state_source *file, lk_state **out)
 {
     archive a;
     LK_TRY(open_archive(file, &a));
@@ -216,7 +235,7 @@ static lk_status load_zip(const lk_source *file, lk_state **out)
 
 #else
 
-static lk_status load_zip(const lk_source *file, lk_state **out)
+static lk_status load_zip(const lk_state_source *file, lk_state **out)
 {
     (void)out;
     return lk__fail(LK_STATUS_UNSUPPORTED,

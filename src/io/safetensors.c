@@ -33,7 +33,7 @@ static const char *const dtype_names[LK_DTYPE_COUNT] = {
 
 /* A file being read. */
 typedef struct source {
-    const lk_source *file;
+    const lk_state_source *file;
     const char *path;
     uint64_t size;
     uint64_t header; /* bytes of it */
@@ -62,7 +62,7 @@ static lk_status read_header(source *in, char **out)
                         "%s has %" PRIu64 " bytes, too few for a safetensors file: byte 0 holds an 8-byte header "
                         "length and byte 8 the header",
                         in->path, in->size);
-    LK_TRY(lk__source_read(in->file, 0, &in->header, sizeof in->header));
+    LK_TRY(lk__state_source_read(in->file, 0, &in->header, sizeof in->header));
     if (in->header > MAX_HEADER)
         return lk__fail(LK_STATUS_FORMAT,
                         "%s is not a safetensors file: byte 0 gives a header of %" PRIu64 " bytes, at most %u is legal",
@@ -74,7 +74,7 @@ static lk_status read_header(source *in, char **out)
                         in->path, in->header, in->size - HEADER_AT);
     char *text;
     LK_TRY(LK_ALLOC((size_t)in->header + 1, "the header of a safetensors file", &text));
-    lk_status status = lk__source_read(in->file, HEADER_AT, text, (size_t)in->header);
+    lk_status status = lk__state_source_read(in->file, HEADER_AT, text, (size_t)in->header);
     if (status != LK_OK) {
         lk__free(text);
         return status;
@@ -297,7 +297,7 @@ static lk_status read_tensors(const source *in, const record *records, size_t co
             return lk__fail(LK_STATUS_FORMAT, "%s: the header has tensor %s twice", in->path,
                             lk__quote(rec->name).text);
         LK_TRY(lk_state_add(state, rec->name, rec->dtype, rec->ndim, rec->dims, &entry));
-        LK_TRY(lk__source_read(in->file, data_at(in) + rec->begin, entry->data, entry->bytes));
+        LK_TRY(lk__state_source_read(in->file, data_at(in) + rec->begin, entry->data, entry->bytes));
     }
     return LK_OK;
 }
@@ -321,7 +321,7 @@ free_records:
     return status;
 }
 
-static lk_status load_safetensors(const lk_source *file, lk_state **out)
+static lk_status load_safetensors(const lk_state_source *file, lk_state **out)
 {
     source in = {.file = file, .path = file->path, .size = file->size};
     char *text = NULL;

@@ -1,13 +1,12 @@
 /* state_file.c - files of state dicts: which format a file has, by its content,
  * and which one it gets, by its name's ending. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "io/io.h"
 
@@ -16,7 +15,7 @@ static const lk_state_format *const formats[] = {&lk__safetensors_format, &lk__p
 
 enum { FORMATS = sizeof formats / sizeof *formats };
 
-lk_status lk__source_read(const lk_source *in, uint64_t at, void *out, size_t bytes)
+lk_status lk__state_source_read(const lk_state_source *in, uint64_t at, void *out, size_t bytes)
 {
     /* Some systems refuse reads of 2 GiB and more. */
     const size_t most = (size_t)1 << 30;
@@ -35,32 +34,14 @@ lk_status lk__source_read(const lk_source *in, uint64_t at, void *out, size_t by
     return LK_OK;
 }
 
-/* Opening a pipe would wait for its other end, were it not for O_NONBLOCK. */
-static lk_status open_source(const char *path, lk_source *out)
+static lk_status open_source(const char *path, lk_state_source *out)
 {
-    lk_source in = {.path = path, .fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
-    if (in.fd < 0)
-        return lk__fail(errno == ENOENT || errno == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot open %s: %s",
-                        path, strerror(errno));
-    struct stat stat;
-    if (fstat(in.fd, &stat) != 0) {
-        lk_status status = lk__fail(LK_STATUS_IO, "cannot look at %s: %s", path, strerror(errno));
-        close(in.fd);
-        return status;
-    }
-    if (!S_ISREG(stat.st_mode)) {
-        close(in.fd);
-        return lk__fail(LK_STATUS_FORMAT, "%s is not a regular file; name a .safetensors or .pth file", path);
-    }
-    in.size = (uint64_t)stat.st_size;
+    lk_state_source in = {.path = path};
+    size_t bytes = 0;
+    LK_TRY(lk__file_open(path, &in.fd, &bytes));
+    in.size = bytes;
     *out = in;
     return LK_OK;
-}
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), tail = strlen(end);
-    return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
 /* NULL for an ending that no format has. */
@@ -68,7 +49,7 @@ static const lk_state_format *format_by_ending(const char *path)
 {
     for (size_t i = 0; i < FORMATS; i++)
         for (const char *const *ending = formats[i]->endings; *ending; ending++)
-            if (ends_with(path, *ending))
+            if (lk__ends_with(path, *ending))
                 return formats[i];
     return NULL;
 }
@@ -88,11 +69,11 @@ lk_status lk__state_check_ending(const char *path)
 
 /* By content; a file that has no format goes to the one that it is most likely
  * damaged in, which says what is wrong with it. */
-static lk_status load_source(const lk_source *in, lk_state **out)
+static lk_status load_source(const lk_state_source *in, lk_state **out)
 {
     uint8_t start[64];
     size_t bytes = (size_t)(in->size < sizeof start ? in->size : sizeof start);
-    LK_TRY(lk__source_read(in, 0, start, bytes));
+    LK_TRY(lk__state_source_read(in, 0, start, bytes));
     for (size_t i = 0; i < FORMATS; i++)
         if (formats[i]->probe(start, bytes))
             return formats[i]->load(in, out);
@@ -105,7 +86,7 @@ static lk_status load_source(const lk_source *in, lk_state **out)
 
 lk_status lk_state_load(const char *path, lk_state **out)
 {
-    lk_source in;
+    lk_state_source in;
     LK_TRY(open_source(path, &in));
     lk_status status = load_source(&in, out);
     close(in.fd);

@@ -39,7 +39,7 @@ lk_status lk__graph_copy(const lk_graph *graph, lk_graph **out)
     return LK_OK;
 }
 
-static lk_node reject(lk_graph *graph, lk_status status)
+lk_node lk__graph_reject(lk_graph *graph, lk_status status)
 {
     graph->status = status;
     snprintf(graph->detail, sizeof graph->detail, "%s", lk_error_detail());
@@ -128,14 +128,15 @@ static lk_node add_layer(lk_graph *graph, lk_layer layer, const char *name, cons
         return bad_node;
     for (int i = 0; i < input_count; i++) {
         if (inputs[i].index < 0 || inputs[i].index >= graph->count)
-            return reject(graph, lk__fail(LK_STATUS_USAGE, "layer %d (%s): input %d is not a node of this graph",
-                                          graph->count, layer.op->name, i));
+            return lk__graph_reject(graph,
+                                    lk__fail(LK_STATUS_USAGE, "layer %d (%s): input %d is not a node of this graph",
+                                             graph->count, layer.op->name, i));
         layer.inputs[i] = inputs[i].index;
     }
     layer.input_count = input_count;
     lk_status status = append(graph, &layer, name);
     if (status != LK_OK)
-        return reject(graph, status);
+        return lk__graph_reject(graph, status);
     return (lk_node){layer.index};
 }
 
@@ -238,6 +239,7 @@ lk_node lk_dropout2d(lk_graph *graph, lk_node x, double p)
 {
     lk_layer layer = {.op = &lk__op_dropout2d};
     layer.attr.p = p;
+    layer.attr.by_channel = true;
     return add_layer(graph, layer, NULL, &x, 1);
 }
 

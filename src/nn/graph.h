@@ -55,6 +55,7 @@ typedef struct lk_layer {
         lk_pool2d_desc pool;
         bool ceil; /* of pooling */
         double p;
+        bool by_channel; /* of dropout */
     } attr;
 } lk_layer;
 
@@ -64,6 +65,10 @@ struct lk_graph {
     lk_status status; /* of the first mistake */
     char detail[512];
 };
+
+/* Keeps lk__fail's last detail as the graph's mistake; it had none. Returns no
+ * node. */
+lk_node lk__graph_reject(lk_graph *graph, lk_status status);
 
 static inline size_t lk__slot_count(const lk_slot_def *def)
 {

@@ -3,13 +3,12 @@
 #include "nn/init.h"
 
 #include <math.h>
-#include <stdio.h>
 
 #include "base/spec.h"
 #include "nn/graph.h"
 #include "nn/op.h"
 
-enum { FAN_OUT, ZERO_BIAS, STD, VALUES, MAX_KEYS = 3 };
+enum { FAN_OUT, ZERO_BIAS, STD, VALUES };
 
 /* What a policy's text says. */
 typedef struct policy {
@@ -84,7 +83,7 @@ static lk_status parse(const char *text, policy *out)
     };
     policy p = {.values = {[STD] = .01}};
     size_t found = 0, count = 0;
-    lk_spec_key keys[MAX_KEYS];
+    lk_spec_key keys[VALUES];
     LK_TRY(lk__spec_find(text, &names, &found));
     p.row = &rows[found];
     for (int i = 0; i < VALUES; i++) {
@@ -100,7 +99,7 @@ static lk_status parse(const char *text, policy *out)
 
 static bool has_weights(const lk_layer *layer)
 {
-    return layer->op == &lk__op_conv2d || layer->op == &lk__op_linear;
+    return layer->op->flags & LK_OP_HAS_WEIGHTS;
 }
 
 /* The fan out of a convolution counts all groups, as PyTorch's does. */
@@ -122,12 +121,6 @@ static void apply(const policy *p, lk_layer *layer)
         bias->fill = p->values[ZERO_BIAS] > 0 ? LK_FILL_ZERO : LK_FILL_FAN;
 }
 
-static void reject(lk_graph *graph, lk_status status)
-{
-    graph->status = status;
-    snprintf(graph->detail, sizeof graph->detail, "%s", lk_error_detail());
-}
-
 lk_node lk_init(lk_graph *graph, lk_node x, const char *text)
 {
     policy p;
@@ -138,7 +131,7 @@ lk_node lk_init(lk_graph *graph, lk_node x, const char *text)
         status = lk__fail(LK_STATUS_USAGE, "lk_init '%s': node %d is neither a convolution nor a linear layer", text,
                           x.index);
     if (status != LK_OK)
-        reject(graph, status);
+        lk__graph_reject(graph, status);
     else
         apply(&p, &graph->layers[x.index]);
     return x;
@@ -151,7 +144,7 @@ void lk_init_all(lk_graph *graph, const char *text)
         return;
     lk_status status = parse(text, &p);
     if (status != LK_OK) {
-        reject(graph, status);
+        lk__graph_reject(graph, status);
         return;
     }
     for (int i = 0; i < graph->count; i++) {

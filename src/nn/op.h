@@ -55,14 +55,15 @@ typedef struct lk_call {
     void *scratch;
 } lk_call;
 
-/* What compilation may assume of a row's backward. */
+/* What compilation may assume of a row's backward, and lk_init of its parameters. */
 enum {
     LK_OP_READS_X = 1,      /* backward reads x */
     LK_OP_READS_Y = 2,      /* backward reads y */
     LK_OP_FUSES_RELU = 4,   /* forward can apply a following ReLU */
     LK_OP_IS_RELU = 8,      /* what that one is */
     LK_OP_PASSES_GRAD = 16, /* an input's gradient is dy itself */
-    LK_OP_MASKS_DX = 32     /* backward can take the gradient of a ReLU before it */
+    LK_OP_MASKS_DX = 32,    /* backward can take the gradient of a ReLU before it */
+    LK_OP_HAS_WEIGHTS = 64  /* parameter 0 is weights to initialise, 1 a bias */
 };
 
 struct lk_op {

@@ -71,8 +71,12 @@ lk_status lk__plan_backward(lk_plan *plan, const lk_wave *wave) LK_CHECKED;
  * finite. */
 lk_status lk__plan_finish(lk_plan *plan, const lk_wave *wave) LK_CHECKED;
 
-/* Whether a layer needs sums over all samples in mid-pass: then a step is one
- * wave under LK_BN_BATCH. */
+/* Whether a layer needs sums over all samples in mid-pass. */
 bool lk__graph_has_sums(const lk_graph *graph);
+/* Whether such a layer keeps a step from being split into waves. */
+static inline bool lk__graph_takes_one_wave(const lk_graph *graph, lk_bn_mode bn)
+{
+    return bn == LK_BN_BATCH && lk__graph_has_sums(graph);
+}
 
 #endif

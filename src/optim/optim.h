@@ -54,7 +54,8 @@ typedef struct lk_schedule lk_schedule;
 lk_status lk__schedule_create(const char *spec, lk_schedule **out) LK_CHECKED;
 void lk__schedule_destroy(lk_schedule *schedule);
 /* USAGE when the schedule does not fit base_lr and the run, whose epochs and
- * batches `at` gives. */
+ * batches `at` gives. A run that ends in its warm-up is legal: recipes are tried
+ * out with fewer epochs. */
 lk_status lk__schedule_check(const lk_schedule *schedule, double base_lr, lk_schedule_at at) LK_CHECKED;
 /* The rate of the step at this place. */
 double lk__schedule_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at);

@@ -198,16 +198,6 @@ void lk__schedule_destroy(lk_schedule *schedule)
 
 lk_status lk__schedule_check(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
 {
-    double epochs = schedule->values[WARMUP], steps = schedule->values[WARMUP_STEPS];
-    if (epochs > (double)at.epochs)
-        return lk__fail(LK_STATUS_USAGE,
-                        "%s: the warm-up of %.10g epochs is longer than the run of %zu; lower warmup or raise --epochs",
-                        option, epochs, at.epochs);
-    if (steps > (double)(at.epochs * at.batches))
-        return lk__fail(LK_STATUS_USAGE,
-                        "%s: the warm-up of %.10g steps is longer than the run of %zu (%zu epochs of %zu); lower "
-                        "warmup_steps or raise --epochs",
-                        option, steps, at.epochs * at.batches, at.epochs, at.batches);
     return schedule->row->check ? schedule->row->check(schedule, base_lr, at) : LK_OK;
 }
 

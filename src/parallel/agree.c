@@ -1,10 +1,13 @@
 /* agree.c - ranks settle on one failure, so that each can tell the whole story. */
 #include "parallel/agree.h"
 
+#include <assert.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/status.h"
 
@@ -57,10 +60,21 @@ static bool find_difference(const char *mine, const char *theirs, char *text, si
     return false;
 }
 
+const char *lk__agree_value(const char *value, char text[LK_AGREED_VALUE])
+{
+    enum { SHOWN = 80 };
+    size_t length = strlen(value);
+    if (length < LK_AGREED_VALUE)
+        return value;
+    snprintf(text, LK_AGREED_VALUE, "%.*s... (hash %016" PRIx64 ")", SHOWN, value, lk__hash(value, length, 0));
+    return text;
+}
+
 lk_status lk__agree_lines(lk_group *group, const char *lines, bool *agreed)
 {
-    char theirs[LK_AGREED_TEXT] = "", what[LK_AGREED_TEXT / 2], text[LK_AGREED_TEXT];
+    char theirs[LK_AGREED_LINES] = "", what[LK_AGREED_TEXT / 2], text[LK_AGREED_TEXT];
     int rank = lk_group_rank(group);
+    assert(strlen(lines) < sizeof theirs);
     if (rank == 0)
         snprintf(theirs, sizeof theirs, "%s", lines);
     LK_TRY(lk_broadcast(group, (lk_data){theirs, sizeof theirs, LK_DTYPE_U8}, 0, NULL));

@@ -22,15 +22,15 @@ static lk_status check_opts(const lk_engine_opts *opts)
         return lk__fail(LK_STATUS_USAGE, "--shards %d is not in 1 to %d", opts->shards, LK_MAX_SHARDS);
     if (opts->bn != LK_BN_BATCH && opts->bn != LK_BN_SHARD)
         return lk__fail(LK_STATUS_USAGE, "there is no BatchNorm mode %d", (int)opts->bn);
-    if (!(opts->label_smoothing >= 0 && opts->label_smoothing < 1))
-        return lk__fail(LK_STATUS_USAGE, "--label-smoothing %g must be a part, from 0 to below 1",
+    if (!(opts->label_smoothing >= 0 && (float)opts->label_smoothing < 1)) /* kernels use a float */
+        return lk__fail(LK_STATUS_USAGE, "--label-smoothing %.10g must be a part, from 0 to below 1",
                         opts->label_smoothing);
     if (!isfinite(opts->clip_norm) || opts->clip_norm < 0)
         return lk__fail(LK_STATUS_USAGE, "--clip-norm %g must be a number not below 0", opts->clip_norm);
     return LK_OK;
 }
 
-static lk_engine_opts with_defaults(const lk_engine_opts *opts)
+lk_engine_opts lk__engine_defaults(const lk_engine_opts *opts)
 {
     lk_engine_opts full = *opts;
     if (!full.device)
@@ -65,22 +65,24 @@ static const char *number_text(double value, char text[NUMBER_TEXT])
 static lk_status agree_options(lk_engine *engine)
 {
     const lk_engine_opts *opts = &engine->opts;
-    char lines[LK_AGREED_TEXT], lr[NUMBER_TEXT], clip[NUMBER_TEXT], smoothing[NUMBER_TEXT];
+    char lines[LK_AGREED_LINES], optimizer[LK_AGREED_VALUE], stages[LK_AGREED_VALUE], lr[NUMBER_TEXT],
+        clip[NUMBER_TEXT], smoothing[NUMBER_TEXT];
     char bucket[NUMBER_TEXT], micro[NUMBER_TEXT];
     if (!opts->group || lk_group_size(opts->group) == 1)
         return LK_OK;
-    snprintf(
-        lines, sizeof lines,
-        "a model of %d layers with %zu parameters (hash %016llx)\n--batch-size %zu\n--shards %d\n--seed "
-        "%llu\n--optimizer "
-        "%.200s\n--lr %s\n--bn %s\n--clip-norm %s\n--label-smoothing %s\n--micro-batch %s\n--bucket-mb %s\n--stages "
-        "%.200s\n--pipelined %s\n--check-every %d\nallow_nonfinite %d\n",
-        engine->graph->count, lk_graph_parameters(engine->graph), (unsigned long long)lk__graph_hash(engine->graph),
-        opts->batch, opts->shards, (unsigned long long)opts->seed, opts->optimizer, number_text(opts->lr, lr),
-        opts->bn == LK_BN_BATCH ? "batch" : "shard", number_text(opts->clip_norm, clip),
-        number_text(opts->label_smoothing, smoothing), number_text((double)opts->micro_batch, micro),
-        number_text((double)opts->bucket_bytes / (1 << 20), bucket), opts->stages ? opts->stages : "1",
-        opts->pipelined ? "on" : "off", opts->check_every, opts->allow_nonfinite);
+    snprintf(lines, sizeof lines,
+             "a model of %d layers with %zu parameters (hash %016llx)\n--batch-size %zu\n--shards %d\n--seed "
+             "%llu\n--optimizer "
+             "%s\n--lr %s\n--bn %s\n--clip-norm %s\n--label-smoothing %s\n--micro-batch %s\n--bucket-mb %s\n--stages "
+             "%s\n--pipelined %s\n--check-every %d\nallow_nonfinite %d\n",
+             engine->graph->count, lk_graph_parameters(engine->graph),
+             (unsigned long long)lk__graph_hash(engine->graph), opts->batch, opts->shards,
+             (unsigned long long)opts->seed, lk__agree_value(opts->optimizer, optimizer), number_text(opts->lr, lr),
+             opts->bn == LK_BN_BATCH ? "batch" : "shard", number_text(opts->clip_norm, clip),
+             number_text(opts->label_smoothing, smoothing), number_text((double)opts->micro_batch, micro),
+             number_text((double)opts->bucket_bytes / (1 << 20), bucket),
+             lk__agree_value(opts->stages ? opts->stages : "1", stages), opts->pipelined ? "on" : "off",
+             opts->check_every, opts->allow_nonfinite);
     return lk__agree_lines(opts->group, lines, &engine->agreed);
 }
 
@@ -232,7 +234,7 @@ bool lk__engine_agreed(const lk_engine *engine)
 
 lk_status lk_engine_create(const lk_graph *graph, const lk_engine_opts *opts, lk_engine **out)
 {
-    lk_engine_opts full = with_defaults(opts);
+    lk_engine_opts full = lk__engine_defaults(opts);
     LK_TRY(lk_graph_check(graph));
     lk_engine *engine;
     LK_TRY(LK_ALLOC(1, "engine", &engine));

@@ -59,7 +59,10 @@ struct lk_engine {
     lk_waits waits;
 };
 
-/* build.c: ends a call that ranks make together. A failure that the others cannot
+/* build.c: opts with a default for all that is not given but threads, which
+ * depend on the ranks of a host. */
+lk_engine_opts lk__engine_defaults(const lk_engine_opts *opts);
+/* Ends a call that ranks make together. A failure that the others cannot
  * know of breaks the job, with this rank's reason; returns status. */
 lk_status lk__engine_tell(const lk_engine *engine, lk_status status) LK_CHECKED;
 /* Whether every rank has the failure of the engine's last call. */
@@ -78,7 +81,7 @@ lk_plan_hooks lk__pass_hooks(lk_engine *engine);
 /* Whether a step cannot be split into waves. */
 static inline bool lk__takes_one_wave(const lk_engine *engine)
 {
-    return engine->opts.bn == LK_BN_BATCH && lk__graph_has_sums(engine->graph);
+    return lk__graph_takes_one_wave(engine->graph, engine->opts.bn);
 }
 /* Whether this rank computes losses. */
 static inline bool lk__has_losses(const lk_engine *engine)

@@ -2,11 +2,7 @@
 #include "parallel/memory.h"
 
 #include "base/pool.h"
-#include "nn/plan.h"
-#include "optim/optim.h"
-#include "parallel/waves.h"
-
-enum { DEFAULT_SHARDS = 16 };
+#include "parallel/engine_impl.h"
 
 static lk_status measure_plan(const lk_graph *graph, lk_device *dev, const lk_waves *waves, lk_engine_size *size)
 {
@@ -41,15 +37,13 @@ static lk_status measure(const lk_graph *graph, const lk_engine_opts *opts, lk_d
     lk_params_size params = lk__params_measure(graph, 1, graph->count);
     lk_engine_size size = {.parameters = params.count * sizeof(float),
                            .statistics = params.buffer_count * sizeof(float)};
-    bool one_wave = opts->bn == LK_BN_BATCH && lk__graph_has_sums(graph);
-    int shards = opts->shards ? opts->shards : DEFAULT_SHARDS;
-    lk_waves_opts cut = {.shards = shards,
-                         .bounds = (int[]){0, shards},
+    lk_waves_opts cut = {.shards = opts->shards,
+                         .bounds = (int[]){0, opts->shards},
                          .replicas = 1,
                          .batch = opts->batch,
-                         .micro_batch = one_wave ? 0 : opts->micro_batch};
+                         .micro_batch = lk__graph_takes_one_wave(graph, opts->bn) ? 0 : opts->micro_batch};
     lk_waves *waves;
-    LK_TRY(measure_optimizer(opts->optimizer ? opts->optimizer : "sgd", dev, size.parameters, &size));
+    LK_TRY(measure_optimizer(opts->optimizer, dev, size.parameters, &size));
     LK_TRY(lk__waves_create(&cut, &waves));
     size.gradients = size.parameters * (size_t)(waves->single ? waves->own_roots : waves->most_roots);
     lk_status status = measure_plan(graph, dev, waves, &size);
@@ -62,10 +56,11 @@ static lk_status measure(const lk_graph *graph, const lk_engine_opts *opts, lk_d
 lk_status lk__engine_measure(const lk_graph *graph, const lk_engine_opts *opts, lk_engine_size *out)
 {
     lk_device *dev;
-    lk_device_opts device = {.threads = opts->threads ? opts->threads : lk__cores()};
+    lk_engine_opts full = lk__engine_defaults(opts);
+    lk_device_opts device = {.threads = full.threads ? full.threads : lk__cores()};
     LK_TRY(lk_graph_check(graph));
-    LK_TRY(lk__device_open(opts->device ? opts->device : "cpu", &device, &dev));
-    lk_status status = measure(graph, opts, dev, out);
+    LK_TRY(lk__device_open(full.device, &device, &dev));
+    lk_status status = measure(graph, &full, dev, out);
     lk__device_close(dev);
     return status;
 }

@@ -1,6 +1,6 @@
 /* state.c - the state dict: an array of named tensors in the order they were
  * added, with an open-addressing index over the names. Files are not its
- * business (io/safetensors.c), nor is comparing (io/compare.c). */
+ * business (io/state_file.c), nor is comparing (io/compare.c). */
 #include <lockstep/state.h>
 
 #include <string.h>

@@ -2,6 +2,7 @@
  * options: the data, and the course of the run. Where files lie may differ. */
 #include "parallel/agree.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 enum { LABELS = 256 };
 
 typedef struct text {
-    char at[LK_AGREED_TEXT];
+    char at[LK_AGREED_LINES];
     size_t used;
 } text;
 
@@ -25,7 +26,14 @@ __attribute__((format(printf, 2, 3))) static void add(text *lines, const char *f
     va_start(values, format);
     int wrote = vsnprintf(lines->at + lines->used, room, format, values);
     va_end(values);
-    lines->used += wrote < 0 ? 0 : lk__min_size((size_t)wrote, room - 1);
+    assert(wrote >= 0 && (size_t)wrote < room);
+    lines->used += (size_t)wrote;
+}
+
+static void add_value(text *lines, const char *option, const char *value)
+{
+    char shown[LK_AGREED_VALUE];
+    add(lines, "%s %s\n", option, lk__agree_value(value, shown));
 }
 
 /* Of some labels, evenly spread, and of what pixels become; the images may still
@@ -75,9 +83,11 @@ lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed)
         add(&lines, "--init-from a file of state hash %016" PRIx64 "\n", lk_state_hash(shared->initial));
     else
         add(&lines, "--init-from nothing\n");
-    add(&lines, "--augment %s\n--schedule %s\n", opts->augment, opts->schedule);
+    add_value(&lines, "--schedule", opts->schedule);
+    add_value(&lines, "--init", opts->init ? opts->init : "as the model has it");
+    add_value(&lines, "--augment", opts->augment ? opts->augment : "auto");
     if (shared->test)
-        add(&lines, "--test-augment %s\n", shared->test_augment);
+        add_value(&lines, "--test-augment", shared->test_augment);
     add(&lines, "--save-model for %s\n", who_saves(opts));
     return lk__agree_lines(rank->group, lines.at, agreed);
 }

@@ -77,23 +77,26 @@ lk_status lk__evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *class
     lk_loader *loader = NULL;
     lk_metrics metrics = {0};
     lk_sample_shape shape;
+    char augment[LK_AUGMENT_TEXT];
     bool own;
     lk_status status;
     LK_TRY_GOTO(lk_state_load(opts->init_from, &state), release);
     LK_TRY_GOTO(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TEST, &data), release);
-    LK_TRY_GOTO(lk_augmented_shape(data, opts->test_augment, &shape), release);
+    LK_TRY_GOTO(lk__training_shape(data, opts->augment, &shape), release);
+    LK_TRY_GOTO(lk__choose_test_augment(opts, data, shape, augment), release);
     LK_TRY_GOTO(lk__build_model(opts, data, shape, &graph), release);
     LK_TRY_GOTO(load_engine(opts, graph, state, &engine), release);
-    LK_TRY_GOTO(lk__test_loader(opts, data, opts->test_augment, (lk_share){0}, &loader), release);
+    LK_TRY_GOTO(lk__test_loader(opts, data, augment, (lk_share){0}, &loader), release);
     LK_TRY_GOTO(lk__evaluate_batches(engine, loader, opts->dry_run ? 1 : 0, &metrics, &own), release);
-    *classes = lk_dataset_get_info(data)->classes;
-    if (isfinite(metrics.loss))
-        *out = metrics;
-    else
+    if (!isfinite(metrics.loss)) {
         status = lk__fail(LK_STATUS_NONFINITE,
                           "%s: the average loss is not finite, although every weight is: they are too large for this "
                           "data",
                           opts->init_from);
+        goto release;
+    }
+    *out = metrics;
+    *classes = lk_dataset_get_info(data)->classes;
 
 release:
     lk_loader_destroy(loader);

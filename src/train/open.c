@@ -29,27 +29,41 @@ static lk_status open_splits(const lk_train_opts *opts, lk_train_shared *shared)
     return check_splits(shared->train, shared->test);
 }
 
-/* Test samples must come out as training samples do, of this shape. */
-static lk_status choose_test_augment(const lk_train_opts *opts, lk_sample_shape shape, lk_train_shared *shared)
+lk_status lk__training_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out)
+{
+    const lk_dataset_info *info = lk_dataset_get_info(data);
+    lk_transforms list;
+    bool own = augment && strcmp(augment, "auto") != 0;
+    LK_TRY(lk__transforms_parse(own ? augment : data->augment, &list));
+    lk_sample_shape shape = lk__transforms_shape(
+        &list, (lk_sample_shape){.channels = info->channels, .height = info->height, .width = info->width});
+    if (shape.height == 0)
+        return lk__fail(LK_STATUS_USAGE,
+                        "the images of %s have sizes of their own: let --augment bring them to one, as in "
+                        "'resized_crop=224,flip'",
+                        info->name);
+    *out = shape;
+    return LK_OK;
+}
+
+lk_status lk__choose_test_augment(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
+                                  char text[LK_AUGMENT_TEXT])
 {
     lk_sample_shape test;
-    if (!shared->test)
-        return LK_OK;
     if (!opts->test_augment || strcmp(opts->test_augment, "auto") == 0)
-        LK_TRY(lk__test_augment(shared->test, shape, shared->test_augment));
-    else if (strlen(opts->test_augment) < sizeof shared->test_augment)
-        snprintf(shared->test_augment, sizeof shared->test_augment, "%s", opts->test_augment);
+        LK_TRY(lk__test_augment(data, shape, text));
+    else if (strlen(opts->test_augment) < LK_AUGMENT_TEXT)
+        snprintf(text, LK_AUGMENT_TEXT, "%s", opts->test_augment);
     else
         return lk__fail(LK_STATUS_USAGE, "--test-augment is longer than %d characters", LK_AUGMENT_TEXT - 1);
-    LK_TRY(lk_augmented_shape(shared->test, shared->test_augment, &test));
+    LK_TRY(lk_augmented_shape(data, text, &test));
     if (test.channels == shape.channels && test.height == shape.height && test.width == shape.width)
         return LK_OK;
     return lk__fail(LK_STATUS_MISMATCH,
                     "%s: training images come out as %zux%zux%zu (--augment %s), test images as %zux%zux%zu "
                     "(--test-augment %s); they must be alike",
-                    lk_dataset_get_info(shared->test)->name, shape.channels, shape.height, shape.width,
-                    opts->augment ? opts->augment : "auto", test.channels, test.height, test.width,
-                    shared->test_augment);
+                    lk_dataset_get_info(data)->name, shape.channels, shape.height, shape.width,
+                    opts->augment ? opts->augment : "auto", test.channels, test.height, test.width, text);
 }
 
 static lk_status check_saving(const lk_train_opts *opts, int rank)
@@ -74,8 +88,9 @@ static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared
         LK_TRY(lk__check_finite(shared->initial, opts->init_from));
     }
     LK_TRY(open_splits(opts, shared));
-    LK_TRY(lk_augmented_shape(shared->train, opts->augment, &shape));
-    LK_TRY(choose_test_augment(opts, shape, shared));
+    LK_TRY(lk__training_shape(shared->train, opts->augment, &shape));
+    if (shared->test)
+        LK_TRY(lk__choose_test_augment(opts, shared->test, shape, shared->test_augment));
     LK_TRY(lk__build_model(opts, shared->train, shape, &shared->graph));
     return lk__train_cuts(shared->graph, opts->stages, &shared->cuts);
 }

@@ -57,12 +57,6 @@ lk_status lk__save_path(const char *path, int rank, char *out, size_t bytes)
     return LK_OK;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), tail = strlen(end);
-    return length >= tail && strcmp(text + length - tail, end) == 0;
-}
-
 /* The folder of path must exist: creating it would hide a typing error. */
 static lk_status check_folder(const char *path)
 {
@@ -83,7 +77,7 @@ static lk_status check_folder(const char *path)
 lk_status lk__save_check(const char *path)
 {
     struct stat info;
-    if (ends_with(path, "/") || (stat(path, &info) == 0 && S_ISDIR(info.st_mode)))
+    if (lk__ends_with(path, "/") || (stat(path, &info) == 0 && S_ISDIR(info.st_mode)))
         return lk__fail(LK_STATUS_USAGE, "--save-model '%s' is a folder; add a file name", path);
     LK_TRY(check_folder(path));
     /* Permissions do not tell all (read-only mounts, quotas): try it. */

@@ -142,7 +142,7 @@ void lk__train_failure_fini(lk_train_failure *failure);
 
 /* Loads a model file into the named model and evaluates it on the test split of
  * the data, whose number of classes is told as well. Uses model, data, data_dir,
- * test_augment, batch, test_batch, threads, workers, shards, device and init_from
+ * augment, test_augment, batch, test_batch, threads, workers, shards, device and init_from
  * of opts. */
 lk_status lk__evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *classes) LK_CHECKED;
 

@@ -161,6 +161,12 @@ run 0 eval model.safetensors --model mlp --data tiny --threads 1
 check "eval says '$(cat out)', train said '$last'" test "$(cat out)" = "$last"
 run 0 eval --init-from model.safetensors --model mlp --data tiny --test-batch-size 7
 check "eval with another batch size" test "$(cat out)" = "$last"
+# Where training changes the size of images, so does eval, by the same option.
+run 0 "${train[@]}" --epochs 1 --augment resize=16 --save-model small.pth
+small=$(grep '^Test set: ' out | tail -1)
+run 0 eval small.pth --model mlp --data tiny --augment resize=16
+check "eval says '$(cat out)', train said '$small'" test "$(cat out)" = "$small"
+rm small.pth
 refused 1 "model.safetensors" -- eval model.safetensors --model cnn:dropout=0
 refused 2 "give one" -- eval model.safetensors --init-from model.safetensors --model mlp --data tiny
 refused 2 "absent.safetensors" -- eval absent.safetensors --model mlp --data tiny

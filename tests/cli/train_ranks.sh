@@ -203,18 +203,29 @@ refused "-ip" "--master-addr" -- "${task[@]}" -ip 10.0.0.1
 refused "--local_rank" "LOCAL_RANK" -- "${task[@]}" --local_rank=1
 
 # Ranks that were told to do different things.
-line="train by hand with other epochs at rank 1"
-rm -f out* err*
-for rank in 0 1; do
-    timeout -s KILL 60 "$program" train "${task[@]}" --epochs $((rank + 3)) --init-method "file://$scratch/meeting" \
-        --rank $rank --world-size 2 >out.$rank 2>err.$rank </dev/null &
-    jobs[rank]=$!
-done
-for rank in 0 1; do
-    finish "${jobs[$rank]}"
-    check "$line: rank $rank ends with $status" test $status -eq 1
-    said err.$rank "rank 1 has --epochs 4, rank 0 has --epochs 3"
-done
+at_odds() { # OPTION VALUE_OF_RANK_0 VALUE_OF_RANK_1 OPTIONS_OF_BOTH...
+    local values=("$2" "$3")
+    line="train by hand with $1 ${2:0:40} and ${3:0:40}"
+    rm -f out* err*
+    for rank in 0 1; do
+        timeout -s KILL 60 "$program" train "${task[@]}" "$1" "${values[$rank]}" "${@:4}" \
+            --init-method "file://$scratch/meeting" --rank $rank --world-size 2 >out.$rank 2>err.$rank </dev/null &
+        jobs[rank]=$!
+    done
+    for rank in 0 1; do
+        finish "${jobs[$rank]}"
+        check "$line: rank $rank ends with $status" test $status -eq 1
+        said err.$rank "rank 1 has $1 ${3:0:40}" "rank 0 has $1 ${2:0:40}"
+    done
+}
+at_odds --epochs 3 4
+at_odds --init kaiming_normal xavier_normal
+at_odds --label-smoothing 0.1 0.2
+# Values of any length are compared to their end.
+zeros=$(printf '0%.0s' {1..110})
+long="crop=4,jitter=.1$zeros,grayscale=.1$zeros,affine=5.$zeros,vflip=.5$zeros,flip=.5$zeros"
+at_odds --schedule constant cosine --augment "$long"
+at_odds --augment "${long}1" "${long}2"
 
 # Mistakes that only the ranks find: told once, and last by the launcher.
 run 2 "${task[@]}" -n 20

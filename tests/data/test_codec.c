@@ -32,11 +32,8 @@ static lk_status decode(const content *c, lk_image *image)
 static bool can_read(const content *c)
 {
     const lk_image_file file = {c->path, c->bytes, c->count};
-    const lk_codec *codec;
-    for (size_t i = 0; (codec = lk__codec_list(i)); i++)
-        if (codec->probe(&file))
-            return codec->decode != NULL;
-    return false;
+    const lk_codec *codec = lk__codec_find(&file);
+    return codec && codec->decode;
 }
 
 static void test_pixels(void **state)
@@ -92,6 +89,78 @@ static void test_cut_off(void **state)
     lk__image_fini(&image);
 }
 
+static size_t scan_begin(const content *c)
+{
+    size_t at = 2;
+    while (at + 4 < c->count && c->bytes[at + 1] != 0xda)
+        at += 2 + (size_t)c->bytes[at + 2] * 256 + c->bytes[at + 3];
+    assert_in_range(at + 4, 0, c->count);
+    return at + 2 + (size_t)c->bytes[at + 2] * 256 + c->bytes[at + 3];
+}
+
+static void refuse_jpeg(const content *c, const char *what)
+{
+    lk_image image = {0};
+    if (decode(c, &image) != LK_STATUS_FORMAT)
+        fail_msg("%s: %s, it was read", c->path, what);
+    assert_detail(c->path);
+    assert_detail("damaged at about byte");
+    lk__image_fini(&image);
+}
+
+/* A scan that breaks off, though the file ends as it should, or that has a hole, at
+ * a place where what follows is no longer legal: libjpeg would go on with pixels of
+ * its own making. */
+static void test_holes(void **state)
+{
+    (void)state;
+    enum { HOLE = 60 };
+    static const struct {
+        const char *name;
+        size_t hole; /* where it begins in the scan */
+    } cases[] = {{"rgb.jpg", 320}, {"fine.jpg", 384}, {"wide.jpg", 288}, {"cmyk.jpg", 96}, {"progressive.jpg", 96}};
+    if (!lk__jpeg_codec.decode)
+        skip();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        content c = read_image(cases[i].name);
+        size_t whole = c.count, begin = scan_begin(&c), cut = begin + (whole - begin) * 2 / 3;
+        uint8_t kept[] = {c.bytes[cut], c.bytes[cut + 1]};
+        memcpy(c.bytes + cut, (uint8_t[]){0xff, 0xd9}, 2);
+        c.count = cut + 2;
+        refuse_jpeg(&c, "cut at 2/3 with an end mark");
+        memcpy(c.bytes + cut, kept, 2);
+        c.count = whole;
+        memset(c.bytes + begin + cases[i].hole, 0, HOLE);
+        refuse_jpeg(&c, "with a hole in the scan");
+        lk__free(c.bytes);
+    }
+}
+
+/* Bytes before the end mark, which some cameras leave, cost no pixel. */
+static void test_harmless(void **state)
+{
+    (void)state;
+    enum { MORE = 32 };
+    if (!lk__jpeg_codec.decode)
+        skip();
+    content c = read_image("rgb.jpg");
+    lk_image image = {0}, padded = {0};
+    uint8_t *bytes;
+    TRY(decode(&c, &image));
+    TRY(LK_ALLOC(c.count + MORE, "a copy", &bytes));
+    memcpy(bytes, c.bytes, c.count - 2);
+    memset(bytes + c.count - 2, 0x11, MORE);
+    memcpy(bytes + c.count - 2 + MORE, c.bytes + c.count - 2, 2);
+    TRY(decode(&(content){.path = "padded.jpg", .bytes = bytes, .count = c.count + MORE}, &padded));
+    assert_int_equal(padded.height, image.height);
+    assert_int_equal(padded.width, image.width);
+    assert_memory_equal(padded.pixels, image.pixels, 3 * image.height * image.width);
+    lk__image_fini(&padded);
+    lk__image_fini(&image);
+    lk__free(bytes);
+    lk__free(c.bytes);
+}
+
 /* Whatever is altered, there is an image or an error, never a crash. */
 static void test_altered(void **state)
 {
@@ -127,10 +196,8 @@ static void test_no_image(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pixels),
-        cmocka_unit_test(test_cut_off),
-        cmocka_unit_test(test_altered),
-        cmocka_unit_test(test_no_image),
+        cmocka_unit_test(test_pixels),   cmocka_unit_test(test_cut_off), cmocka_unit_test(test_holes),
+        cmocka_unit_test(test_harmless), cmocka_unit_test(test_altered), cmocka_unit_test(test_no_image),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,9 @@
 
 #include <lockstep/data.h>
 
+#include "base/hash.h"
+#include "data/dataset.h"
+
 enum { COUNT = 7, HEIGHT = 3, WIDTH = 5, AREA = HEIGHT * WIDTH, RECORD = 3073 };
 
 static folder here;
@@ -432,6 +435,8 @@ static void not_found(void **state)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         assert_detail(parts[i]);
     assert_detail(here.path);
+    refuse("imagenet", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, "train/CLASS",
+           "with --data-dir or LOCKSTEP_DATA (it cannot be fetched), or use the built-in 'digits'");
     refuse("minst", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, "'minst'", "did you mean 'mnist'");
     refuse("/no/such/folder", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, "'/no/such/folder'", "fashion-mnist");
     refuse(here.path, LK_SPLIT_TEST, LK_STATUS_NOT_FOUND, "no test split", "test_batch.bin");
@@ -494,6 +499,23 @@ static void real_mnist(void **state)
     lk_dataset_destroy(data);
 }
 
+/* Of labels evenly spread and of what pixels become, nothing else: images may
+ * still be unpacking. */
+static void fingerprint(void **state)
+{
+    (void)state;
+    enum { HASHED = 256 };
+    lk_dataset *data = NULL;
+    TRY(lk_dataset_open("digits", NULL, LK_SPLIT_TEST, &data));
+    uint64_t hash = lk__hash(data->std, sizeof *data->std, lk__hash(data->mean, sizeof *data->mean, 0));
+    for (size_t i = 0; i < HASHED; i++) {
+        int32_t label = data->ops->label(data, i * data->info.count / HASHED);
+        hash = lk__hash(&label, sizeof label, hash);
+    }
+    assert_true(lk__dataset_fingerprint(data) == hash);
+    lk_dataset_destroy(data);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -508,7 +530,7 @@ int main(void)
         CASE(cifar_malformed),  CASE(cifar100_round_trip),
         CASE(search_order),     CASE(not_found),
         CASE(not_the_other),    CASE(table),
-        CASE(real_mnist),
+        CASE(fingerprint),      CASE(real_mnist),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

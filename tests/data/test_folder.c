@@ -36,12 +36,10 @@ static folder create_animals(void)
     return f;
 }
 
-static bool skip_without_png(void)
+static void need_png(void)
 {
-    if (lk__png_codec.decode)
-        return false;
-    printf("skipped: this build has no libpng\n");
-    return true;
+    if (!lk__png_codec.decode)
+        skip();
 }
 
 static lk_dataset *open_split(const folder *f, lk_split split)
@@ -57,8 +55,7 @@ static void test_order(void **state)
     (void)state;
     static const int32_t labels[] = {0, 1, 1, 2};
     static const size_t heights[] = {9, 16, 29, 29};
-    if (skip_without_png())
-        return;
+    need_png();
     folder f = create_animals();
     lk_dataset *data = open_split(&f, LK_SPLIT_TRAIN);
     const lk_dataset_info *info = lk_dataset_get_info(data);
@@ -99,8 +96,7 @@ static void test_splits(void **state)
 static void test_batches(void **state)
 {
     (void)state;
-    if (skip_without_png())
-        return;
+    need_png();
     folder f = create_animals();
     lk_dataset *data = open_split(&f, LK_SPLIT_TRAIN);
     lk_sample_shape shape;
@@ -149,11 +145,15 @@ static void test_missing(void **state)
 static void test_damaged(void **state)
 {
     (void)state;
-    if (skip_without_png())
-        return;
+    need_png();
     folder f = create_animals();
     cut(&f, "train/dog/x.png", 200);
     lk_dataset *data = open_split(&f, LK_SPLIT_TRAIN);
+    lk_image image = {0};
+    int32_t label = -7;
+    assert_int_equal(lk__dataset_load(data, 3, &image, &label), LK_STATUS_FORMAT);
+    assert_int_equal(label, -7);
+    lk__image_fini(&image);
     lk_loader_opts opts = {.batch = 4, .workers = 1, .augment = "resize=8/8"};
     lk_loader *loader;
     const lk_batch *batch;
@@ -170,8 +170,7 @@ static void test_damaged(void **state)
 static void test_thin(void **state)
 {
     (void)state;
-    if (skip_without_png())
-        return;
+    need_png();
     folder f = create_animals();
     copy(&f, "thin.png", "train/dog/thin.png");
     lk_dataset *data = open_split(&f, LK_SPLIT_TRAIN);
@@ -188,11 +187,42 @@ static void test_thin(void **state)
     folder_destroy(&f);
 }
 
+static uint64_t fingerprint(const folder *f)
+{
+    lk_dataset *data = open_split(f, LK_SPLIT_TRAIN);
+    uint64_t hash = lk__dataset_fingerprint(data);
+    lk_dataset_destroy(data);
+    return hash;
+}
+
+/* Ranks find by it whether their folders hold the same: names and the first
+ * image's pixels count, the folder's place does not. */
+static void test_fingerprint(void **state)
+{
+    (void)state;
+    need_png();
+    folder f = create_animals(), other = create_animals();
+    char from[512], to[512];
+    uint64_t hash = fingerprint(&f);
+    assert_true(hash == fingerprint(&other));
+    snprintf(from, sizeof from, "%s/train/dog/x.png", other.path);
+    snprintf(to, sizeof to, "%s/train/dog/y.png", other.path);
+    assert_int_equal(rename(from, to), 0);
+    assert_true(hash != fingerprint(&other));
+    assert_int_equal(rename(to, from), 0);
+    assert_true(hash == fingerprint(&other));
+    copy(&other, "interlaced.png", "train/Bear/deep/1.png");
+    assert_true(hash != fingerprint(&other));
+    folder_destroy(&other);
+    folder_destroy(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),   cmocka_unit_test(test_splits),  cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_missing), cmocka_unit_test(test_damaged), cmocka_unit_test(test_thin),
+        cmocka_unit_test(test_order),       cmocka_unit_test(test_splits),  cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_missing),     cmocka_unit_test(test_damaged), cmocka_unit_test(test_thin),
+        cmocka_unit_test(test_fingerprint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

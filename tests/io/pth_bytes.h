@@ -56,37 +56,53 @@ static inline void build_number(build *b, uint64_t value, int size)
 #define VECTOR TENSOR(FLOATS, "K\0", "K\4\x85", "K\1\x85")
 #define KEYS "\x80\2]" TEXT("\1", "0") "a."
 
-/* A zip archive of uncompressed members; the directory follows the last. */
+/* A zip archive; the directory follows the last member. */
 typedef struct zip_build {
     build file, directory;
     unsigned members;
 } zip_build;
 
+/* What headers say of a member. */
+typedef struct zip_member {
+    const char *name;
+    uint64_t method, crc, stored, size; /* method 0: as it is, 8: deflated */
+    size_t at;                          /* of its header in the file */
+} zip_member;
+
+static inline void zip_header(build *b, const zip_member *m, bool central)
+{
+    build_put(b, central ? "PK\1\2\24\0" : "PK\3\4", central ? 6 : 4);
+    build_number(b, 20, 2);
+    build_number(b, 0, 2);
+    build_number(b, m->method, 2);
+    build_number(b, 0x00210000, 4);
+    build_number(b, m->crc, 4);
+    build_number(b, m->stored, 4);
+    build_number(b, m->size, 4);
+    build_number(b, strlen(m->name), 2);
+    build_number(b, 0, 2);
+    if (central) {
+        build_number(b, 0, 8);
+        build_number(b, 0, 2);
+        build_number(b, m->at, 4);
+    }
+    build_put(b, m->name, strlen(m->name));
+}
+
 /* stated is the size that the headers give. */
 static inline void zip_add(zip_build *z, const char *name, const void *bytes, size_t size, size_t stated)
 {
-    size_t at = z->file.size, length = strlen(name);
-    uint32_t crc = (uint32_t)crc32(0, bytes, (uInt)size);
-    for (int central = 0; central < 2; central++) {
-        build *b = central ? &z->directory : &z->file;
-        build_put(b, central ? "PK\1\2\24\0" : "PK\3\4", central ? 6 : 4);
-        build_number(b, 20, 2);
-        build_number(b, 0, 2);
-        build_number(b, 0, 2);
-        build_number(b, 0x00210000, 4);
-        build_number(b, crc, 4);
-        build_number(b, stated, 4);
-        build_number(b, stated, 4);
-        build_number(b, length, 2);
-        build_number(b, 0, 2);
-        if (central) {
-            build_number(b, 0, 8);
-            build_number(b, 0, 2);
-            build_number(b, at, 4);
-        }
-        build_put(b, name, length);
-    }
+    const zip_member m = {name, 0, crc32(0, bytes, (uInt)size), stated, stated, z->file.size};
+    zip_header(&z->file, &m, false);
+    zip_header(&z->directory, &m, true);
     build_put(&z->file, bytes, size);
+    z->members++;
+}
+
+/* Another member of the directory, with nothing of its own in the file. */
+static inline void zip_enter(zip_build *z, const zip_member *member)
+{
+    zip_header(&z->directory, member, true);
     z->members++;
 }
 

@@ -17,101 +17,7 @@
 #include <lockstep/state.h>
 
 #include "pth_bytes.h"
-#include "temp_folder.h"
-
-static char folder[TEMP_FOLDER_BYTES];
-
-static const char *in_folder(const char *name)
-{
-    static char path[sizeof folder + 256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static int make_folder(void **ctx)
-{
-    (void)ctx;
-    temp_folder_create(folder);
-    return 0;
-}
-
-static int remove_folder(void **ctx)
-{
-    (void)ctx;
-    temp_folder_remove(folder);
-    return 0;
-}
-
-static void put_file(const char *path, const void *bytes, size_t count)
-{
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, count, file), count);
-    assert_int_equal(fclose(file), 0);
-}
-
-static size_t get_file(const char *path, unsigned char *bytes, size_t room)
-{
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    size_t count = fread(bytes, 1, room, file);
-    fclose(file);
-    assert_true(count < room);
-    return count;
-}
-
-static lk_state *load(const char *path)
-{
-    lk_state *state = NULL;
-    if (lk_state_load(path, &state) != LK_OK)
-        fail_msg("%s", lk_error_detail());
-    return state;
-}
-
-/* Every type, rank and kind of name; interop_pth.py has the same list. Byte k of
- * tensor t is 7 k + 13 t + 1. */
-static const struct {
-    const char *name;
-    lk_dtype dtype;
-    int ndim;
-    size_t dims[LK_MAX_DIMS];
-} samples[] = {
-    {"u8.odd", LK_DTYPE_U8, 1, {3}},
-    {"conv1.weight", LK_DTYPE_F32, 4, {4, 1, 3, 3}},
-    {"conv1.bias", LK_DTYPE_F32, 1, {4}},
-    {"f16", LK_DTYPE_F16, 2, {3, 5}},
-    {"bn.num_batches_tracked", LK_DTYPE_I64, 0, {0}},
-    {"bf16", LK_DTYPE_BF16, 1, {7}},
-    {"scalar", LK_DTYPE_F32, 0, {0}},
-    {"empty", LK_DTYPE_F32, 2, {0, 5}},
-    {"f64", LK_DTYPE_F64, 3, {1, 2, 3}},
-    {"i32", LK_DTYPE_I32, 8, {1, 2, 1, 1, 2, 1, 1, 1}},
-    {"quote\" back\\ slash/ tab\t \x01\x7f end", LK_DTYPE_U8, 0, {0}},
-    {"h\xc3\xa9llo \xe6\x97\xa5 \xf0\x9f\x98\x80", LK_DTYPE_U8, 1, {2}},
-    {"", LK_DTYPE_U8, 1, {1}},
-    {"large", LK_DTYPE_U8, 2, {3, 70000}},
-    {"middle", LK_DTYPE_I32, 1, {300}},
-};
-enum { SAMPLES = sizeof samples / sizeof *samples };
-
-static void fill(lk_entry *entry, size_t t)
-{
-    for (size_t k = 0; k < entry->bytes; k++)
-        ((unsigned char *)entry->data)[k] = (unsigned char)(7 * k + 13 * t + 1);
-}
-
-static lk_state *make_samples(void)
-{
-    lk_state *state = NULL;
-    assert_int_equal(lk_state_create(&state), LK_OK);
-    for (size_t t = 0; t < SAMPLES; t++) {
-        lk_entry *entry;
-        assert_int_equal(
-            lk_state_add(state, samples[t].name, samples[t].dtype, samples[t].ndim, samples[t].dims, &entry), LK_OK);
-        fill(entry, t);
-    }
-    return state;
-}
+#include "state_files.h"
 
 static void assert_same(const lk_state *a, const lk_state *b)
 {
@@ -126,7 +32,7 @@ static void assert_same(const lk_state *a, const lk_state *b)
 static void test_round_trip(void **ctx)
 {
     (void)ctx;
-    lk_state *state = make_samples();
+    lk_state *state = make_samples(SAMPLES);
     for (int i = 0; i < 2; i++) {
         const char *path = in_folder(i ? "all.pth" : "all.pt");
         assert_int_equal(lk_state_save(state, path), LK_OK);
@@ -141,7 +47,7 @@ static void test_same_state_same_bytes(void **ctx)
 {
     (void)ctx;
     static unsigned char a[1 << 18], b[1 << 18];
-    lk_state *state = make_samples();
+    lk_state *state = make_samples(SAMPLES);
     assert_int_equal(lk_state_save(state, in_folder("a.pth")), LK_OK);
     lk_state *back = load(in_folder("a.pth"));
     assert_int_equal(lk_state_save(back, in_folder("b.pt")), LK_OK);
@@ -192,7 +98,7 @@ static void test_archive_is_as_torch_has_it(void **ctx)
 {
     (void)ctx;
     static unsigned char bytes[1 << 18];
-    lk_state *state = make_samples();
+    lk_state *state = make_samples(SAMPLES);
     assert_int_equal(lk_state_save(state, in_folder("a.pth")), LK_OK);
     size_t count = get_file(in_folder("a.pth"), bytes, sizeof bytes);
     static const struct {
@@ -218,7 +124,7 @@ static void test_ending_chooses(void **ctx)
     static const struct {
         const char *name, *start;
     } cases[] = {{"m.pth", "PK\3\4"}, {"m.pt", "PK\3\4"}, {"m.safetensors", NULL}, {"m", NULL}, {"pth", NULL}};
-    lk_state *state = make_samples();
+    lk_state *state = make_samples(SAMPLES);
     static unsigned char bytes[1 << 18];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(lk_state_save(state, in_folder(cases[i].name)), LK_OK);
@@ -229,7 +135,8 @@ static void test_ending_chooses(void **ctx)
             assert_int_equal(bytes[8], '{');
     }
     /* What is read does not go by the name. */
-    put_file(in_folder("other.pth"), bytes, get_file(in_folder("m"), bytes, sizeof bytes));
+    size_t count = get_file(in_folder("m"), bytes, sizeof bytes);
+    put_file(in_folder("other.pth"), bytes, count);
     lk_state *back = load(in_folder("other.pth"));
     assert_int_equal(lk_state_compare(state, back, NULL, NULL), 0);
     lk_state_destroy(back);
@@ -464,7 +371,7 @@ static void test_compressed_member(void **ctx)
 static void test_without_libzip(void **ctx)
 {
     (void)ctx;
-    lk_state *state = make_samples(), *back = NULL;
+    lk_state *state = make_samples(SAMPLES), *back = NULL;
     assert_int_equal(lk_state_save(state, in_folder("all.pth")), LK_OK);
     assert_int_equal(lk_state_load(in_folder("all.pth"), &back), LK_STATUS_UNSUPPORTED);
     assert_null(back);
@@ -483,7 +390,7 @@ static bool has_libzip(void)
 
 static int exchange(const char *what, const char *path)
 {
-    lk_state *state = make_samples(), *back = NULL;
+    lk_state *state = make_samples(SAMPLES), *back = NULL;
     lk_status status;
     int code = 0;
     if (strcmp(what, "write") == 0)

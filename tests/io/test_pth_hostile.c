@@ -327,6 +327,65 @@ static void test_archives(void **ctx)
     refuse_zip(&z, "member \"a/data/0\"");
 }
 
+/* Nine tensors of 4096 bytes, each with a storage of its own; # is the digit that
+ * names both. */
+enum { STORAGE_BYTES = 1 << 12, STORAGES = 9 };
+
+static void put_tensors(zip_build *z)
+{
+    static const char tensor[] =
+        TEXT("\1", "#") TENSOR(STORAGE("ByteStorage", "#", "M\0\x10"), "K\0", "M\0\x10\x85", "K\1\x85");
+    static build pickle;
+    pickle.size = 0;
+    build_put(&pickle, "\x80\2}(", 4);
+    for (uint8_t i = 0; i < STORAGES; i++) {
+        uint8_t *at = pickle.bytes + pickle.size;
+        build_put(&pickle, tensor, sizeof tensor - 1);
+        for (; at < pickle.bytes + pickle.size; at++)
+            if (*at == '#')
+                *at = (uint8_t)('0' + i);
+    }
+    build_put(&pickle, "u.", 2);
+    add(z, "a/data.pkl", (const char *)pickle.bytes, pickle.size);
+}
+
+/* A small file cannot have much memory taken: not by a directory that names the
+ * same bytes again and again, nor by members that inflate to any size. */
+static void test_memory_is_bounded(void **ctx)
+{
+    (void)ctx;
+    static zip_build z;
+    static const char storage[STORAGE_BYTES];
+    for (int shared = 0; shared < 2; shared++) {
+        put_tensors(&z);
+        size_t at = z.file.size;
+        for (int i = 0; i < STORAGES; i++) {
+            char name[] = "a/data/0";
+            name[sizeof name - 2] = (char)('0' + i);
+            const zip_member again = {name,          0, crc32(0, (const Bytef *)storage, STORAGE_BYTES), STORAGE_BYTES,
+                                      STORAGE_BYTES, at};
+            if (shared && i > 0)
+                zip_enter(&z, &again);
+            else
+                add(&z, name, storage, STORAGE_BYTES);
+        }
+        if (shared) {
+            refuse_zip(&z, "member \"a/data/1\" has a size that the file cannot hold beside its other members");
+            continue;
+        }
+        zip_end(&z);
+        put_file(z.file.bytes, z.file.size);
+        memset(&z, 0, sizeof z);
+        lk_state *state = NULL;
+        assert_int_equal(lk_state_load(path, &state), LK_OK);
+        assert_int_equal(lk_state_count(state), STORAGES);
+        lk_state_destroy(state);
+    }
+    put_tensors(&z);
+    zip_enter(&z, &(zip_member){"a/data/0", 8, 0, 16, (64 << 20) + (1 << 16), 0});
+    refuse_zip(&z, "member \"a/data/0\" is compressed to so little");
+}
+
 #define REFUSE(text, says) refuse(text, sizeof(text) - 1, says)
 
 static void test_other_files(void **ctx)
@@ -349,6 +408,7 @@ int main(void)
         cmocka_unit_test(test_every_truncation_is_refused),
         cmocka_unit_test(test_every_changed_byte_is_survived),
         cmocka_unit_test(test_archives),
+        cmocka_unit_test(test_memory_is_bounded),
         cmocka_unit_test(test_other_files),
     };
     /* Archives are UNSUPPORTED in a build without libzip. */

@@ -21,61 +21,7 @@
 #include <lockstep/state.h>
 
 #include "io/io.h"
-#include "temp_folder.h"
-
-/* Every type, rank and kind of name; interop_safetensors.py has the same list.
- * Byte k of tensor t is 7 k + 13 t + 1. */
-static const struct {
-    const char *name;
-    lk_dtype dtype;
-    int ndim;
-    size_t dims[LK_MAX_DIMS];
-} samples[] = {
-    {"u8.odd", LK_DTYPE_U8, 1, {3}},
-    {"conv1.weight", LK_DTYPE_F32, 4, {4, 1, 3, 3}},
-    {"conv1.bias", LK_DTYPE_F32, 1, {4}},
-    {"f16", LK_DTYPE_F16, 2, {3, 5}},
-    {"bn.num_batches_tracked", LK_DTYPE_I64, 0, {0}},
-    {"bf16", LK_DTYPE_BF16, 1, {7}},
-    {"scalar", LK_DTYPE_F32, 0, {0}},
-    {"empty", LK_DTYPE_F32, 2, {0, 5}},
-    {"f64", LK_DTYPE_F64, 3, {1, 2, 3}},
-    {"i32", LK_DTYPE_I32, 8, {1, 2, 1, 1, 2, 1, 1, 1}},
-    {"quote\" back\\ slash/ tab\t \x01\x7f end", LK_DTYPE_U8, 0, {0}},
-    {"h\xc3\xa9llo \xe6\x97\xa5 \xf0\x9f\x98\x80", LK_DTYPE_U8, 1, {2}},
-    {"", LK_DTYPE_U8, 1, {1}},
-};
-enum { SAMPLES = sizeof samples / sizeof *samples };
-
-static lk_state *make_samples(void)
-{
-    lk_state *state = NULL;
-    assert_int_equal(lk_state_create(&state), LK_OK);
-    for (size_t t = 0; t < SAMPLES; t++) {
-        lk_entry *entry;
-        assert_int_equal(
-            lk_state_add(state, samples[t].name, samples[t].dtype, samples[t].ndim, samples[t].dims, &entry), LK_OK);
-        for (size_t k = 0; k < entry->bytes; k++)
-            ((unsigned char *)entry->data)[k] = (unsigned char)(7 * k + 13 * t + 1);
-    }
-    return state;
-}
-
-static char folder[TEMP_FOLDER_BYTES];
-
-static const char *in_folder(const char *name)
-{
-    static char path[sizeof folder + 256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static int make_folder(void **ctx)
-{
-    (void)ctx;
-    temp_folder_create(folder);
-    return 0;
-}
+#include "state_files.h"
 
 static size_t count_files(const char *path)
 {
@@ -88,49 +34,14 @@ static size_t count_files(const char *path)
     return count;
 }
 
-static int remove_folder(void **ctx)
-{
-    (void)ctx;
-    temp_folder_remove(folder);
-    return 0;
-}
-
-/* A new file each time: some file systems sync one that is cut and rewritten. */
-static void put_file(const char *path, const void *bytes, size_t count)
-{
-    remove(path);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, count, file), count);
-    assert_int_equal(fclose(file), 0);
-}
-
-static size_t get_file(const char *path, unsigned char *bytes, size_t room)
-{
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    size_t count = fread(bytes, 1, room, file);
-    fclose(file);
-    assert_true(count < room);
-    return count;
-}
-
-static lk_state *load(const char *path)
-{
-    lk_state *state = NULL;
-    if (lk_state_load(path, &state) != LK_OK)
-        fail_msg("%s", lk_error_detail());
-    return state;
-}
-
 static void test_round_trip(void **ctx)
 {
     (void)ctx;
-    lk_state *state = make_samples();
+    lk_state *state = make_samples(SMALL_SAMPLES);
     const char *path = in_folder("all.safetensors");
     assert_int_equal(lk_state_save(state, path), LK_OK);
     lk_state *back = load(path);
-    assert_int_equal(lk_state_count(back), SAMPLES);
+    assert_int_equal(lk_state_count(back), SMALL_SAMPLES);
     assert_int_equal(lk_state_compare(state, back, NULL, NULL), 0);
     assert_true(lk_state_hash(state) == lk_state_hash(back));
     assert_int_equal(count_files(folder), 1);
@@ -147,7 +58,7 @@ static void test_second_save_is_the_same_file(void **ctx)
 {
     (void)ctx;
     static unsigned char a[8192], b[8192];
-    lk_state *state = make_samples();
+    lk_state *state = make_samples(SMALL_SAMPLES);
     assert_int_equal(lk_state_save(state, in_folder("a")), LK_OK);
     size_t bytes = get_file(in_folder("a"), a, sizeof a);
     uint64_t header;
@@ -177,7 +88,7 @@ static void test_every_truncation_is_refused(void **ctx)
 {
     (void)ctx;
     static unsigned char bytes[8192];
-    lk_state *state = make_samples(), *out = NULL;
+    lk_state *state = make_samples(SMALL_SAMPLES), *out = NULL;
     assert_int_equal(lk_state_save(state, in_folder("whole")), LK_OK);
     lk_state_destroy(state);
     size_t count = get_file(in_folder("whole"), bytes, sizeof bytes);
@@ -422,7 +333,7 @@ static void expect_old_file(const char *path, lk_status status, lk_status expect
 static void test_full_disk(void **ctx)
 {
     (void)ctx;
-    lk_state *state = make_samples();
+    lk_state *state = make_samples(SMALL_SAMPLES);
     lk_entry *big;
     assert_int_equal(lk_state_add(state, "big", LK_DTYPE_U8, 1, (size_t[]){1 << 20}, &big), LK_OK);
     put_file(in_folder("model"), "old", 3);
@@ -450,7 +361,7 @@ static void test_read_only_folder(void **ctx)
     (void)ctx;
     uid_t user = geteuid();
     put_file(in_folder("model"), "old", 3);
-    lk_state *state = make_samples();
+    lk_state *state = make_samples(SMALL_SAMPLES);
     assert_int_equal(chmod(folder, 0555), 0);
     bool lowly = user != 0 || seteuid(65534) == 0;
     lk_status status = lowly ? lk_state_save(state, in_folder("model")) : LK_OK;
@@ -466,7 +377,7 @@ static void test_read_only_folder(void **ctx)
 static void test_missing_folder(void **ctx)
 {
     (void)ctx;
-    lk_state *state = make_samples();
+    lk_state *state = make_samples(SMALL_SAMPLES);
     put_file(in_folder("model"), "old", 3);
     assert_int_equal(lk_state_save(state, in_folder("no/model")), LK_STATUS_NOT_FOUND);
     assert_non_null(strstr(lk_error_detail(), in_folder("no/model")));
@@ -512,7 +423,7 @@ static void test_quote(void **ctx)
 
 static int write_samples(const char *path)
 {
-    lk_state *state = make_samples();
+    lk_state *state = make_samples(SMALL_SAMPLES);
     lk_status status = lk_state_save(state, path);
     if (status != LK_OK)
         fprintf(stderr, "%s\n", lk_error_detail());
@@ -527,7 +438,7 @@ static void print_difference(void *arg, const char *key, const char *what)
 
 static int read_samples(char *path)
 {
-    lk_state *state = make_samples(), *other = NULL;
+    lk_state *state = make_samples(SMALL_SAMPLES), *other = NULL;
     lk_status status = lk_state_load(path, &other);
     if (status != LK_OK)
         fprintf(stderr, "%s\n", lk_error_detail());

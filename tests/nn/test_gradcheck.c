@@ -186,31 +186,34 @@ typedef struct grad_case {
     void (*build)(lk_graph *graph, lk_node x);
     const lk_model_shape *shape;
     lk_bn_mode bn;
+    double label_smoothing;
 } grad_case;
 
 static const grad_case cases[] = {
-    {"conv2d", build_conv2d, &wide, LK_BN_BATCH},
-    {"conv2d in groups", build_conv2d_groups, &wide, LK_BN_BATCH},
-    {"linear", build_linear, &wide, LK_BN_BATCH},
-    {"nll", build_nll, &wide, LK_BN_BATCH},
-    {"log_softmax", build_log_softmax, &wide, LK_BN_BATCH},
-    {"batchnorm", build_batchnorm, &wide, LK_BN_BATCH},
-    {"batchnorm, shard by shard", build_batchnorm, &wide, LK_BN_SHARD},
-    {"relu", build_relu, &wide, LK_BN_BATCH},
-    {"relu6", build_relu6, &wide, LK_BN_BATCH},
-    {"maxpool", build_maxpool, &narrow, LK_BN_BATCH},
-    {"maxpool, overlapping", build_maxpool_overlap, &narrow, LK_BN_BATCH},
-    {"global_avgpool", build_global_avgpool, &wide, LK_BN_BATCH},
-    {"avgpool", build_avgpool, &wide, LK_BN_BATCH},
-    {"avgpool, overlapping", build_avgpool_overlap, &wide, LK_BN_BATCH},
-    {"dropout", build_dropout, &wide, LK_BN_BATCH},
-    {"dropout2d", build_dropout2d, &wide, LK_BN_BATCH},
-    {"pad_channels", build_pad_channels, &wide, LK_BN_BATCH},
-    {"add", build_add, &wide, LK_BN_BATCH},
-    {"residual", build_residual, &wide, LK_BN_BATCH},
-    {"residual, shard by shard", build_residual, &wide, LK_BN_SHARD},
-    {"pyramid", build_pyramid, &wide, LK_BN_BATCH},
-    {"pyramid, shard by shard", build_pyramid, &wide, LK_BN_SHARD},
+    {"conv2d", build_conv2d, &wide, .bn = LK_BN_BATCH},
+    {"conv2d in groups", build_conv2d_groups, &wide, .bn = LK_BN_BATCH},
+    {"linear", build_linear, &wide, .bn = LK_BN_BATCH},
+    {"nll", build_nll, &wide, .bn = LK_BN_BATCH},
+    {"nll, smoothed labels", build_nll, &wide, .bn = LK_BN_BATCH, .label_smoothing = 0.3},
+    {"cross entropy, smoothed labels", build_linear, &wide, .bn = LK_BN_BATCH, .label_smoothing = 0.3},
+    {"log_softmax", build_log_softmax, &wide, .bn = LK_BN_BATCH},
+    {"batchnorm", build_batchnorm, &wide, .bn = LK_BN_BATCH},
+    {"batchnorm, shard by shard", build_batchnorm, &wide, .bn = LK_BN_SHARD},
+    {"relu", build_relu, &wide, .bn = LK_BN_BATCH},
+    {"relu6", build_relu6, &wide, .bn = LK_BN_BATCH},
+    {"maxpool", build_maxpool, &narrow, .bn = LK_BN_BATCH},
+    {"maxpool, overlapping", build_maxpool_overlap, &narrow, .bn = LK_BN_BATCH},
+    {"global_avgpool", build_global_avgpool, &wide, .bn = LK_BN_BATCH},
+    {"avgpool", build_avgpool, &wide, .bn = LK_BN_BATCH},
+    {"avgpool, overlapping", build_avgpool_overlap, &wide, .bn = LK_BN_BATCH},
+    {"dropout", build_dropout, &wide, .bn = LK_BN_BATCH},
+    {"dropout2d", build_dropout2d, &wide, .bn = LK_BN_BATCH},
+    {"pad_channels", build_pad_channels, &wide, .bn = LK_BN_BATCH},
+    {"add", build_add, &wide, .bn = LK_BN_BATCH},
+    {"residual", build_residual, &wide, .bn = LK_BN_BATCH},
+    {"residual, shard by shard", build_residual, &wide, .bn = LK_BN_SHARD},
+    {"pyramid", build_pyramid, &wide, .bn = LK_BN_BATCH},
+    {"pyramid, shard by shard", build_pyramid, &wide, .bn = LK_BN_SHARD},
 };
 
 /* Pixels are a permutation of even steps: no two of a sample come near. */
@@ -310,7 +313,13 @@ static void run_case(const grad_case *row)
     lk_graph *graph;
     golden_ok(lk_graph_create(&graph));
     row->build(graph, lk_input(graph, row->shape->channels, row->shape->height, row->shape->width));
-    lk_engine_opts opts = {.threads = 1, .batch = BATCH, .shards = 2, .bn = row->bn, .optimizer = "sgd", .seed = 7};
+    lk_engine_opts opts = {.threads = 1,
+                           .batch = BATCH,
+                           .shards = 2,
+                           .bn = row->bn,
+                           .optimizer = "sgd",
+                           .seed = 7,
+                           .label_smoothing = row->label_smoothing};
     golden_batch batch = make_batch(*row->shape);
     check c = {.batch = &batch.view};
     golden_ok(lk_engine_create(graph, &opts, &c.engine));

@@ -148,6 +148,8 @@ static void test_usual_shape(void **arg)
         {"resnet50:cifar=1", 32},
         {"resnet20:width=8", 32},
         {"mobilenet_v2:width=.5,cifar", 32},
+        {"mobilenet_v2:cifar,width=.5", 32},
+        {"mobilenet_v2:width=.5,cifar=0,dropout", 224},
         {"pyramidnet:blocks=1", 32},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -196,9 +196,9 @@ static void test_fit(void **state)
     check("step:size=100", NULL);
     check("multistep:milestones=100", NULL);
     check("constant:warmup=10", NULL);
-    check("constant:warmup=11", "the warm-up of 11 epochs is longer than the run of 10");
     check("cosine:warmup_steps=40", NULL);
-    check("cosine:warmup_steps=41", "the warm-up of 41 steps is longer than the run of 40");
+    check("constant:warmup=11", NULL);
+    check("cosine:warmup_steps=41", NULL);
     check("cosine:min=.5", NULL);
     check("cosine:min=.6", "min=0.6 is above the learning rate 0.5");
     check("gaussian:min=1", "min=1 is above");

@@ -21,6 +21,7 @@ enum {
     OPS_SHARD,
     CNN_2D,
     MOBILE,
+    MOBILE_SHARD,
     PYRAMID,
     CASES
 };
@@ -43,6 +44,7 @@ static const law_case cases[CASES] = {
     [OPS_SHARD] = {"ops", LAW_ODD, LK_BN_SHARD, "sgd:momentum=.9", 0.05, 4, 19, 16, .first = 4, .clip_norm = 0.5},
     [CNN_2D] = {"cnn:dropout2d", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 3, 13, 16, .first = 4, .label_smoothing = 0.2},
     [MOBILE] = {"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_BATCH, "adamw", 1e-3, 2, 11, 16, .first = 3},
+    [MOBILE_SHARD] = {"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_SHARD, "adamw", 1e-3, 2, 11, 16, .first = 4},
     [PYRAMID] = {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_SHARD, "sgd:momentum=.9", 0.1, 3, 11, 16, .first = 4},
 };
 
@@ -130,6 +132,11 @@ static const row rows[] = {
     {"tcp: mobilenet", MOBILE, {.ranks = 2, .transport = "tcp", .threads = 1, .bucket_bytes = 64 * KB}},
     {"2 stages: mobilenet", MOBILE, {.ranks = 2, .transport = "inproc", .threads = 1, .stages = "2", .share = true}},
     {"grid: mobilenet", MOBILE, {.ranks = 6, .transport = "inproc", .threads = 1, .stages = "3", .share = true}},
+    {"shm: mobilenet", MOBILE, {.ranks = 3, .transport = "shm", .threads = 1, .share = true}},
+    {"nested: mobilenet", MOBILE, {.ranks = 4, .devices = 2, .transport = "auto", .threads = 1, .share = true}},
+    {"pipelined: mobilenet",
+     MOBILE_SHARD,
+     {.ranks = 2, .transport = "inproc", .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 3}},
     {"5 ranks: pyramidnet", PYRAMID, {.ranks = 5, .transport = "inproc", .threads = 1, .share = true}},
     {"shm: pyramidnet", PYRAMID, {.ranks = 2, .transport = "shm", .threads = 1, .bucket_bytes = 16 * KB}},
     {"pipelined: pyramidnet",

@@ -23,7 +23,7 @@ static lk_dropout_desc address(const lk_call *call)
                              .layer = (uint32_t)call->layer->index,
                              .step = call->wave->step,
                              .ids = call->wave->ids,
-                             .channels = call->layer->op == &lk__op_dropout2d};
+                             .channels = call->layer->attr.by_channel};
 }
 
 static void forward(const lk_call *call)

@@ -47,7 +47,7 @@ static double macs(const lk_layer *layer, lk_shape x)
 
 const lk_op lk__op_linear = {
     .name = "linear",
-    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_MASKS_DX,
+    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_MASKS_DX | LK_OP_HAS_WEIGHTS,
     .infer = infer,
     .scratch = scratch,
     .forward = forward,

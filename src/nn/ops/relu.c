@@ -1,5 +1,8 @@
-/* relu.c - max(x, 0). Where its input's layer can do it, the plan leaves the
- * forward pass to that layer. */
+/* relu.c - max(x, 0), and min(max(x, 0), 6).
+ *
+ * Where its input's layer can do it, the plan leaves the forward pass of the
+ * former to that layer. No layer before ReLU6 does it, and none after it takes
+ * its gradient. */
 #include "nn/op.h"
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
@@ -22,10 +25,31 @@ static void backward(const lk_call *call)
         call->k->relu_grad_input(call->dev, &call->y, &call->dy, &dx);
 }
 
+static void forward6(const lk_call *call)
+{
+    lk_tensor y = call->y;
+    call->k->relu6_forward(call->dev, &call->x[0], &y);
+}
+
+static void backward6(const lk_call *call)
+{
+    lk_tensor dx = call->dx[0];
+    if (dx.data)
+        call->k->relu6_grad_input(call->dev, &call->y, &call->dy, &dx);
+}
+
 const lk_op lk__op_relu = {
     .name = "relu",
     .flags = LK_OP_READS_Y | LK_OP_IS_RELU,
     .infer = infer,
     .forward = forward,
     .backward = backward,
+};
+
+const lk_op lk__op_relu6 = {
+    .name = "relu6",
+    .flags = LK_OP_READS_Y,
+    .infer = infer,
+    .forward = forward6,
+    .backward = backward6,
 };

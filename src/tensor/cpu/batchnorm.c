@@ -17,19 +17,6 @@ enum {
 
 typedef float chains[LANES][BLOCK];
 
-static inline v_f32 load(const float *p, size_t n)
-{
-    return n == V ? v_load(p) : v_load_n(p, n);
-}
-
-static inline void store(float *p, v_f32 x, size_t n)
-{
-    if (n == V)
-        v_store(p, x);
-    else
-        v_store_n(p, x, n);
-}
-
 /* Runs body with l = 0 .. LANES-1 for pixels p + l of a tile; l is a constant
  * in each copy, so the chains stay in registers. */
 #define FOR_PIXELS(p, pixels, body)                                                           \
@@ -47,7 +34,7 @@ static inline void add_values(const float *x, size_t c, size_t pixels, size_t n,
     v_f32 sum[LANES];
     for (size_t l = 0; l < LANES; l++)
         sum[l] = v_load(sums[l] + at);
-    FOR_PIXELS(p, pixels, { sum[l] = v_add(sum[l], load(x + (p + l) * c, n)); });
+    FOR_PIXELS(p, pixels, { sum[l] = v_add(sum[l], v_load_some(x + (p + l) * c, n)); });
     for (size_t l = 0; l < LANES; l++)
         v_store(sums[l] + at, sum[l]);
 }
@@ -59,7 +46,7 @@ static inline void add_squares(const float *x, size_t c, size_t pixels, size_t n
     for (size_t l = 0; l < LANES; l++)
         sum[l] = v_load(sums[l] + at);
     FOR_PIXELS(p, pixels, {
-        v_f32 d = v_sub(load(x + (p + l) * c, n), mean);
+        v_f32 d = v_sub(v_load_some(x + (p + l) * c, n), mean);
         sum[l] = v_fma(d, d, sum[l]);
     });
     for (size_t l = 0; l < LANES; l++)
@@ -173,8 +160,8 @@ static inline void add_products(const float *x, const float *dy, size_t c, size_
         product[l] = v_load(products[l] + at);
     }
     FOR_PIXELS(p, pixels, {
-        v_f32 d = load(dy + (p + l) * c, n);
-        v_f32 xhat = v_mul(v_sub(load(x + (p + l) * c, n), mean), scale);
+        v_f32 d = v_load_some(dy + (p + l) * c, n);
+        v_f32 xhat = v_mul(v_sub(v_load_some(x + (p + l) * c, n), mean), scale);
         sum[l] = v_add(sum[l], d);
         product[l] = v_fma(d, xhat, product[l]);
     });
@@ -248,10 +235,10 @@ static void merge_moments(size_t c, size_t left_count, size_t right_count, float
     v_f32 mean_weight = v_set1(share), square_weight = v_set1((float)left_count * share);
     for (size_t i = 0; i < c; i += V) {
         size_t n = lk__min_size(V, c - i);
-        v_f32 mean = load(left + i, n), delta = v_sub(load(right + i, n), mean);
-        v_f32 squares = v_add(load(left + c + i, n), load(right + c + i, n));
-        store(left + i, v_fma(delta, mean_weight, mean), n);
-        store(left + c + i, v_fma(v_mul(delta, delta), square_weight, squares), n);
+        v_f32 mean = v_load_some(left + i, n), delta = v_sub(v_load_some(right + i, n), mean);
+        v_f32 squares = v_add(v_load_some(left + c + i, n), v_load_some(right + c + i, n));
+        v_store_some(left + i, v_fma(delta, mean_weight, mean), n);
+        v_store_some(left + c + i, v_fma(v_mul(delta, delta), square_weight, squares), n);
     }
 }
 
@@ -279,8 +266,8 @@ static void invert(size_t c, const float *squares, float count, float eps, float
 {
     for (size_t i = 0; i < c; i += V) {
         size_t n = lk__min_size(V, c - i);
-        v_f32 variance = v_div(load(squares + i, n), v_set1(count));
-        store(scale + i, v_div(v_set1(1.0f), v_sqrt(v_add(variance, v_set1(eps)))), n);
+        v_f32 variance = v_div(v_load_some(squares + i, n), v_set1(count));
+        v_store_some(scale + i, v_div(v_set1(1.0f), v_sqrt(v_add(variance, v_set1(eps)))), n);
     }
 }
 
@@ -316,10 +303,10 @@ void LK_KERNEL(batchnorm_running_update)(lk_device *dev, size_t c, const float *
     for (size_t i = 0; i < c; i += V) {
         size_t n = lk__min_size(V, c - i);
         if (elements > 0)
-            store(mean + i, v_fma(fresh, load(entry + i, n), v_mul(old, load(mean + i, n))), n);
+            v_store_some(mean + i, v_fma(fresh, v_load_some(entry + i, n), v_mul(old, v_load_some(mean + i, n))), n);
         if (elements > 1) {
-            v_f32 unbiased = v_div(load(entry + c + i, n), v_set1((float)(elements - 1)));
-            store(variance + i, v_fma(fresh, unbiased, v_mul(old, load(variance + i, n))), n);
+            v_f32 unbiased = v_div(v_load_some(entry + c + i, n), v_set1((float)(elements - 1)));
+            v_store_some(variance + i, v_fma(fresh, unbiased, v_mul(old, v_load_some(variance + i, n))), n);
         }
     }
 }
@@ -342,13 +329,14 @@ typedef struct pass {
 static inline void forward_lanes(const pass *s, size_t group, size_t p, size_t pixels, size_t i, size_t n)
 {
     size_t c = s->shape.c;
-    v_f32 mean = load(s->moments->mean + group * c + i, n), scale = load(s->moments->scale + group * c + i, n);
-    v_f32 gamma = load(s->gamma + i, n), beta = load(s->beta + i, n);
+    v_f32 mean = v_load_some(s->moments->mean + group * c + i, n),
+          scale = v_load_some(s->moments->scale + group * c + i, n);
+    v_f32 gamma = v_load_some(s->gamma + i, n), beta = v_load_some(s->beta + i, n);
     const float *x = s->x + p * c + i;
     float *y = s->y + p * c + i;
     for (size_t k = 0; k < pixels; k++) {
-        v_f32 value = v_fma(v_mul(v_sub(load(x + k * c, n), mean), scale), gamma, beta);
-        store(y + k * c, s->relu ? v_relu(value) : value, n);
+        v_f32 value = v_fma(v_mul(v_sub(v_load_some(x + k * c, n), mean), scale), gamma, beta);
+        v_store_some(y + k * c, s->relu ? v_relu(value) : value, n);
     }
 }
 
@@ -363,18 +351,19 @@ static void forward_tile(const pass *s, size_t group, size_t p, size_t pixels, s
 static inline void grad_lanes(const pass *s, size_t group, size_t p, size_t pixels, size_t i, size_t n)
 {
     size_t c = s->shape.c;
-    v_f32 mean = load(s->moments->mean + group * c + i, n), scale = load(s->moments->scale + group * c + i, n);
+    v_f32 mean = v_load_some(s->moments->mean + group * c + i, n),
+          scale = v_load_some(s->moments->scale + group * c + i, n);
     v_f32 count = v_set1((float)(s->rows[group] * s->shape.h * s->shape.w));
     const float *sums = s->sums + group * 2 * c + i;
-    v_f32 shift = v_div(load(sums, n), count);
-    v_f32 slope = v_sub(v_zero(), v_div(load(sums + c, n), count));
-    v_f32 factor = v_mul(load(s->gamma + i, n), scale);
+    v_f32 shift = v_div(v_load_some(sums, n), count);
+    v_f32 slope = v_sub(v_zero(), v_div(v_load_some(sums + c, n), count));
+    v_f32 factor = v_mul(v_load_some(s->gamma + i, n), scale);
     const float *x = s->x + p * c + i, *dy = s->dy + p * c + i;
     float *dx = s->y + p * c + i;
     for (size_t k = 0; k < pixels; k++) {
-        v_f32 xhat = v_mul(v_sub(load(x + k * c, n), mean), scale);
-        v_f32 value = v_fma(xhat, slope, v_sub(load(dy + k * c, n), shift));
-        store(dx + k * c, v_mul(factor, value), n);
+        v_f32 xhat = v_mul(v_sub(v_load_some(x + k * c, n), mean), scale);
+        v_f32 value = v_fma(xhat, slope, v_sub(v_load_some(dy + k * c, n), shift));
+        v_store_some(dx + k * c, v_mul(factor, value), n);
     }
 }
 

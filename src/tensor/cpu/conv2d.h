@@ -60,6 +60,24 @@ static inline lk_box lk__box_group(lk_box box, size_t group, size_t channels)
     return box;
 }
 
+/* Taps of the kernel, in one direction, that an input pixel sees whose padded
+ * coordinate leaves rest r modulo the stride. */
+static inline size_t lk__taps_of(const lk_conv2d_desc *conv, size_t r)
+{
+    return r < conv->kernel ? (conv->kernel - r + conv->stride - 1) / conv->stride : 0;
+}
+
+/* Taps of all phases (conv2d_grad_input.c) before (ry, rx). */
+static inline size_t lk__taps_before(const lk_conv2d_desc *conv, size_t ry, size_t rx)
+{
+    size_t taps = 0;
+    for (size_t r = 0; r < ry; r++)
+        taps += lk__taps_of(conv, r) * conv->kernel;
+    for (size_t r = 0; r < rx; r++)
+        taps += lk__taps_of(conv, ry) * lk__taps_of(conv, r);
+    return taps;
+}
+
 /* Scratch floats of each operation. */
 #define lk__conv_forward_floats LK_KERNEL(conv_forward_floats)
 size_t lk__conv_forward_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads);

@@ -56,11 +56,6 @@ static span inner(const lane_row *row, size_t width)
     return (span){begin, end};
 }
 
-LK_INLINE v_f32 load(const float *p, size_t n)
-{
-    return n == V ? v_load(p) : v_load_n(p, n);
-}
-
 /* Neighbours in a row of which all see the same taps. */
 typedef struct run_at {
     const float *src, *taps;     /* of the first one's first tap */
@@ -76,7 +71,8 @@ LK_INLINE void sum_columns(const run_at *at, const float *src, const float *taps
                            int nx, int step, int pixels)
 {
     v_f32 column[2 * TILE + 1];
-    LK_UNROLL for (int i = 0; i < (pixels - 1) * step + nx; i++) column[i] = load(src + (size_t)i * at->src_x, n);
+    LK_UNROLL for (int i = 0; i < (pixels - 1) * step + nx; i++) column[i] =
+        v_load_some(src + (size_t)i * at->src_x, n);
     LK_UNROLL for (int kx = 0; kx < nx; kx++)
     {
         v_f32 tap = v_load(taps + (size_t)kx * lanes);
@@ -96,7 +92,7 @@ LK_INLINE void tile(const lane_job *job, const run_at *at, size_t c, size_t n, i
         for (size_t kx = 0; nx == 0 && kx < at->nx; kx++) {
             v_f32 tap = v_load(taps + kx * job->lanes);
             LK_UNROLL for (int i = 0; i < pixels; i++) acc[i] =
-                v_fma(load(src + kx * at->src_x + (size_t)i * at->src_step, n), tap, acc[i]);
+                v_fma(v_load_some(src + kx * at->src_x + (size_t)i * at->src_step, n), tap, acc[i]);
         }
     }
     LK_UNROLL for (int i = 0; i < pixels; i++)
@@ -105,11 +101,8 @@ LK_INLINE void tile(const lane_job *job, const run_at *at, size_t c, size_t n, i
         if (job->relu)
             acc[i] = v_relu(acc[i]);
         if (job->mask)
-            acc[i] = v_select(v_gt(load(job->mask + place, n), v_zero()), acc[i], v_zero());
-        if (n == V)
-            v_store(job->output + place, acc[i]);
-        else
-            v_store_n(job->output + place, acc[i], n);
+            acc[i] = v_select(v_gt(v_load_some(job->mask + place, n), v_zero()), acc[i], v_zero());
+        v_store_some(job->output + place, acc[i], n);
     }
 }
 
@@ -190,35 +183,18 @@ static void forward_task(void *arg, size_t index, int thread)
     }
 }
 
-/* Taps of the kernel, in one direction, that belong to rest r. */
-static size_t taps_of(const lk_conv2d_desc *conv, size_t r)
-{
-    return r < conv->kernel ? (conv->kernel - r + conv->stride - 1) / conv->stride : 0;
-}
-
-/* Taps of all phases before (ry, rx). */
-static size_t taps_before(const lk_conv2d_desc *conv, size_t ry, size_t rx)
-{
-    size_t taps = 0;
-    for (size_t r = 0; r < ry; r++)
-        taps += taps_of(conv, r) * conv->kernel;
-    for (size_t r = 0; r < rx; r++)
-        taps += taps_of(conv, ry) * taps_of(conv, r);
-    return taps;
-}
-
 /* Row y of an image of dx, phase by phase. */
 static void input_row(const lane_job *job, lane_row row, size_t y)
 {
     const lk_conv2d_desc *conv = job->conv;
     size_t s = conv->stride, p = conv->pad, ry = (y + p) % s, line = row.first;
-    row.taps_y = taps_of(conv, ry);
+    row.taps_y = lk__taps_of(conv, ry);
     row.y = (ptrdiff_t)((y + p) / s + 1) - (ptrdiff_t)row.taps_y;
     for (size_t x = 0; x < lk__min_size(s, job->dst.w); x++) {
         size_t rx = (x + p) % s;
-        row.taps_x = taps_of(conv, rx);
+        row.taps_x = lk__taps_of(conv, rx);
         row.x = (ptrdiff_t)((x + p) / s + 1) - (ptrdiff_t)row.taps_x;
-        row.taps = job->taps + taps_before(conv, ry, rx) * job->lanes;
+        row.taps = job->taps + lk__taps_before(conv, ry, rx) * job->lanes;
         row.first = line + x * job->dst.c;
         row.count = (job->dst.w - x + s - 1) / s;
         do_row(job, &row);
@@ -295,9 +271,9 @@ void lk__depthwise_grad_input(lk_device *dev, const lk_conv2d_desc *conv, const 
     place(&job, dev, scratch);
     for (size_t ky = 0; ky < conv->kernel; ky++) {
         for (size_t kx = 0; kx < conv->kernel; kx++) {
-            size_t s = conv->stride, ny = taps_of(conv, ky % s), nx = taps_of(conv, kx % s);
+            size_t s = conv->stride, ny = lk__taps_of(conv, ky % s), nx = lk__taps_of(conv, kx % s);
             size_t at = (ny - 1 - ky / s) * nx + (nx - 1 - kx / s);
-            pack_tap(&job, w, ky * conv->kernel + kx, taps_before(conv, ky % s, kx % s) + at);
+            pack_tap(&job, w, ky * conv->kernel + kx, lk__taps_before(conv, ky % s, kx % s) + at);
         }
     }
     run(&job, dev, input_task);

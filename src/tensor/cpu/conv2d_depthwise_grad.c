@@ -60,11 +60,6 @@ size_t lk__depthwise_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_sh
     return (STACK + MAX_LEAVES) * job.row + most;
 }
 
-LK_INLINE v_f32 load(const float *p, size_t n)
-{
-    return n == V ? v_load(p) : v_load_n(p, n);
-}
-
 /* Adds the band to a block of ny by nx taps, whose sums are `lanes` floats apart
  * and rows of them sum_y. */
 LK_INLINE void add_taps(const lane_band *band, size_t n, float *sums, size_t sum_y, size_t lanes, int ny, int nx)
@@ -75,7 +70,7 @@ LK_INLINE void add_taps(const lane_band *band, size_t n, float *sums, size_t sum
     for (size_t y = 0; y < band->ny; y++) {
         const float *x = band->x + y * band->x_y, *dy = band->dy + y * band->dy_y;
         for (size_t left = band->nx; left > 0; left--, x += band->x_x, dy += band->dy_x) {
-            v_f32 d = load(dy, n);
+            v_f32 d = v_load_some(dy, n);
             LK_UNROLL for (int i = 0; i < ny * nx; i++)
             {
                 const float *at = x + (size_t)(i / nx) * band->row + (size_t)(i % nx) * band->column;
@@ -114,7 +109,7 @@ static void add_bias(const lane_band *band, size_t n, float *sums)
     v_f32 sum = v_load(sums);
     for (size_t y = 0; y < band->ny; y++) {
         for (size_t x = 0; x < band->nx; x++)
-            sum = v_add(sum, load(band->dy + y * band->dy_y + x * band->dy_x, n));
+            sum = v_add(sum, v_load_some(band->dy + y * band->dy_y + x * band->dy_x, n));
     }
     v_store(sums, sum);
 }

@@ -28,27 +28,10 @@ typedef struct input_job {
     size_t buffer_floats;
 } input_job;
 
-/* Taps of the kernel, in one direction, that belong to rest r. */
-static size_t taps_of(const lk_conv2d_desc *conv, size_t r)
-{
-    return r < conv->kernel ? (conv->kernel - r + conv->stride - 1) / conv->stride : 0;
-}
-
-/* Taps of all phases before (ry, rx). */
-static size_t taps_before(const lk_conv2d_desc *conv, size_t ry, size_t rx)
-{
-    size_t taps = 0;
-    for (size_t r = 0; r < ry; r++)
-        taps += taps_of(conv, r) * conv->kernel;
-    for (size_t r = 0; r < rx; r++)
-        taps += taps_of(conv, ry) * taps_of(conv, r);
-    return taps;
-}
-
 /* The box of dy that input rows [y0, y1) see: all columns, no channels yet. */
 static lk_box input_box(const lk_conv2d_desc *conv, lk_shape x, size_t y0, size_t y1)
 {
-    size_t s = conv->stride, p = conv->pad, reach = taps_of(conv, 0) - 1;
+    size_t s = conv->stride, p = conv->pad, reach = lk__taps_of(conv, 0) - 1;
     size_t top = (y0 + p) / s, bottom = (y1 - 1 + p) / s, left = p / s, right = (x.w - 1 + p) / s;
     return (lk_box){.y = (ptrdiff_t)top - (ptrdiff_t)reach,
                     .x = (ptrdiff_t)left - (ptrdiff_t)reach,
@@ -67,7 +50,7 @@ static size_t place(input_job *job, size_t wanted, size_t threads)
     size_t steps = (job->x.h + conv->stride - 1) / conv->stride;
     job->band = lk__band_rows(steps, width, BAND_FLOATS, wanted) * conv->stride;
     job->bands = (job->x.h + job->band - 1) / job->band;
-    size_t height = job->band / conv->stride + 1 + taps_of(conv, 0);
+    size_t height = job->band / conv->stride + 1 + lk__taps_of(conv, 0);
     job->buffer_floats = lk__round_up(height * width, LK_ALIGN);
     return lk__round_up(cols, LK_ALIGN) + lk__round_up(job->panel_floats * conv->groups, LK_ALIGN) +
            threads * job->buffer_floats;
@@ -86,10 +69,10 @@ static void pack_tap(const input_job *job, size_t channel, size_t ky, size_t kx)
     const lk_conv2d_desc *conv = job->conv;
     size_t s = conv->stride, taps = conv->kernel * conv->kernel, in = job->in, out = job->out;
     size_t group = channel / out, o = channel % out;
-    size_t ny = taps_of(conv, ky % s), nx = taps_of(conv, kx % s), len = ny * nx * out;
+    size_t ny = lk__taps_of(conv, ky % s), nx = lk__taps_of(conv, kx % s), len = ny * nx * out;
     size_t row = ((ny - 1 - ky / s) * nx + (nx - 1 - kx / s)) * out + o;
     float *phase = job->panels + group * job->panel_floats;
-    phase += taps_before(conv, ky % s, kx % s) * out * lk__panels(in) * LK_NR;
+    phase += lk__taps_before(conv, ky % s, kx % s) * out * lk__panels(in) * LK_NR;
     const float *src = job->weight + channel * in * taps + ky * conv->kernel + kx;
     for (size_t panel = 0; panel < lk__panels(in); panel++) {
         size_t width = lk__panel_width(in, panel), col = panel * LK_NR, cols = lk__min_size(in - col, width);
@@ -136,7 +119,7 @@ static void phase(const input_job *job, lk_view view, lk_box box, size_t y0, siz
     const lk_conv2d_desc *conv = job->conv;
     size_t s = conv->stride, p = conv->pad, in = job->in, out = job->out, group = box.first / out;
     size_t y = first_of(conv, y0, ry), x = first_of(conv, 0, rx);
-    size_t taps_y = taps_of(conv, ry), taps_x = taps_of(conv, rx);
+    size_t taps_y = lk__taps_of(conv, ry), taps_x = lk__taps_of(conv, rx);
     if (y >= y1 || x >= job->x.w)
         return;
     size_t first = image + (y * job->x.w + x) * job->x.c + group * in;
@@ -148,7 +131,8 @@ static void phase(const input_job *job, lk_view view, lk_box box, size_t y0, siz
         .runs = taps_y,
         .len = taps_x * out,
         .run = view.row,
-        .panels = job->panels + group * job->panel_floats + taps_before(conv, ry, rx) * out * lk__panels(in) * LK_NR,
+        .panels =
+            job->panels + group * job->panel_floats + lk__taps_before(conv, ry, rx) * out * lk__panels(in) * LK_NR,
         .start = job->start,
         .mask = job->mask ? job->mask + first : NULL,
         .c = job->dx + first,

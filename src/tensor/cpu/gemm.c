@@ -31,19 +31,6 @@ typedef void (*outer_fn)(const lk_outer *outer, const float *const *a);
 #endif
 /* clang-format on */
 
-LK_INLINE v_f32 load_last(const float *p, size_t lanes)
-{
-    return lanes == V ? v_load(p) : v_load_n(p, lanes);
-}
-
-LK_INLINE void store_last(float *p, v_f32 x, size_t lanes)
-{
-    if (lanes == V)
-        v_store(p, x);
-    else
-        v_store_n(p, x, lanes);
-}
-
 LK_INLINE void rows_begin(const row_tile *tile, v_f32 (*acc)[2], int mr, int nv)
 {
     LK_UNROLL for (int i = 0; i < mr; i++)
@@ -57,7 +44,7 @@ LK_INLINE void rows_begin(const row_tile *tile, v_f32 (*acc)[2], int mr, int nv)
                 __builtin_prefetch(tile->c[i] + V, 1);
         } else {
             acc[i][0] = nv > 1 ? v_load(tile->c[i]) : v_zero();
-            acc[i][nv - 1] = load_last(tile->c[i] + (nv - 1) * V, tile->last);
+            acc[i][nv - 1] = v_load_some(tile->c[i] + (nv - 1) * V, tile->last);
         }
     }
 }
@@ -81,11 +68,11 @@ LK_INLINE void rows_end(const lk_gemm *gemm, const row_tile *tile, v_f32 (*acc)[
             const float *mask = gemm->mask + (tile->c[i] - gemm->c);
             if (nv > 1)
                 acc[i][0] = masked(v_load(mask), acc[i][0]);
-            acc[i][nv - 1] = masked(load_last(mask + (nv - 1) * V, last), acc[i][nv - 1]);
+            acc[i][nv - 1] = masked(v_load_some(mask + (nv - 1) * V, last), acc[i][nv - 1]);
         }
         if (nv > 1)
             v_store(tile->c[i], acc[i][0]);
-        store_last(tile->c[i] + (nv - 1) * V, acc[i][nv - 1], last);
+        v_store_some(tile->c[i] + (nv - 1) * V, acc[i][nv - 1], last);
     }
 }
 

@@ -18,7 +18,38 @@ typedef struct pooling {
     float *dst;
     uint8_t *index;           // (n, h, w, c) of out
     const uint8_t *index_src; // the same, when it is an input
+    size_t rows, cost;        /* parts of the work, none of which meets another, and floats of one */
+    void (*row)(const struct pooling *p, size_t row);
 } pooling;
+
+/* From x to y, or from dy back to dx; in and out are of the forward pass. */
+static pooling pooling_of(const lk_pool2d_desc *pool, lk_shape in, lk_shape out, const lk_tensor *src, lk_tensor *dst)
+{
+    return (pooling){.kernel = pool->kernel,
+                     .stride = pool->stride,
+                     .pad = pool->pad,
+                     .in = in,
+                     .out = out,
+                     .src = lk__f32(src),
+                     .dst = lk__f32(dst)};
+}
+
+static void rows_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const pooling *p = arg;
+    lk_range rows = lk__chunk(p->rows, lk__chunk_rows(p->cost), index);
+    for (size_t row = rows.begin; row < rows.end; row++)
+        p->row(p, row);
+}
+
+static void run(lk_device *dev, pooling p, size_t rows, size_t cost, void (*row)(const pooling *p, size_t row))
+{
+    p.rows = rows;
+    p.cost = cost;
+    p.row = row;
+    lk__run_rows(dev, rows, cost, rows_task, &p);
+}
 
 /* The part of a window that is inside the input, in one dimension: places
  * [begin, end) of the window, place 0 at input coordinate `at` (it wraps where
@@ -38,21 +69,16 @@ static window window_of(const pooling *p, size_t out, size_t size)
     return w;
 }
 
-static inline v_f32 load(const float *p, size_t n)
-{
-    return n == V ? v_load(p) : v_load_n(p, n);
-}
-
 /* n channels of one output pixel; x is its sample from channel i on. Places are
  * small whole numbers, exact as floats. */
 static inline void max_lanes(const pooling *p, const float *x, window wy, window wx, size_t n, float *y, uint8_t *index)
 {
     size_t c = p->in.c, row = p->in.w * c;
-    v_f32 best = load(x + (wy.at + wy.begin) * row + (wx.at + wx.begin) * c, n);
+    v_f32 best = v_load_some(x + (wy.at + wy.begin) * row + (wx.at + wx.begin) * c, n);
     v_f32 place = v_set1((float)(wy.begin * p->kernel + wx.begin));
     for (size_t ky = wy.begin; ky < wy.end; ky++) {
         for (size_t kx = wx.begin; kx < wx.end; kx++) {
-            v_f32 value = load(x + (wy.at + ky) * row + (wx.at + kx) * c, n);
+            v_f32 value = v_load_some(x + (wy.at + ky) * row + (wx.at + kx) * c, n);
             v_mask larger = v_gt(value, best);
             best = v_select(larger, value, best);
             place = v_select(larger, v_set1((float)(ky * p->kernel + kx)), place);
@@ -94,28 +120,13 @@ static size_t row_cost(const pooling *p)
     return p->in.w * p->in.c * p->stride;
 }
 
-static void max_task(void *arg, size_t index, int thread)
-{
-    (void)thread;
-    const pooling *p = arg;
-    lk_range rows = lk__chunk(p->out.n * p->out.h, lk__chunk_rows(row_cost(p)), index);
-    for (size_t row = rows.begin; row < rows.end; row++)
-        max_row(p, row);
-}
-
 void LK_KERNEL(maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *x, bool mask, lk_tensor *y,
                                 uint8_t *index)
 {
-    pooling p = {.kernel = pool->kernel,
-                 .stride = pool->stride,
-                 .pad = pool->pad,
-                 .mask = mask,
-                 .in = x->shape,
-                 .out = y->shape,
-                 .src = lk__f32(x),
-                 .dst = lk__f32(y),
-                 .index = index};
-    lk__run_rows(dev, p.out.n * p.out.h, row_cost(&p), max_task, &p);
+    pooling p = pooling_of(pool, x->shape, y->shape, x, y);
+    p.mask = mask;
+    p.index = index;
+    run(dev, p, p.out.n * p.out.h, row_cost(&p), max_row);
 }
 
 /* Windows that overlap or leave the input: zero a sample, then add output by
@@ -134,15 +145,6 @@ static void scatter_sample(const pooling *p, size_t sample)
                 dx[((y + place / p->kernel) * p->in.w + x + place % p->kernel) * c + i] += p->src[at + i];
         }
     }
-}
-
-static void scatter_task(void *arg, size_t index, int thread)
-{
-    (void)thread;
-    const pooling *p = arg;
-    lk_range samples = lk__chunk(p->out.n, lk__chunk_rows(lk__shape_sample(p->in)), index);
-    for (size_t n = samples.begin; n < samples.end; n++)
-        scatter_sample(p, n);
 }
 
 static void place_pixel(size_t c, uint8_t place, const uint8_t *restrict index, const float *restrict dy,
@@ -176,30 +178,15 @@ static void tile_row(const pooling *p, size_t row)
         zero(dx, (p->in.h - p->out.h * k) * width);
 }
 
-static void tile_task(void *arg, size_t index, int thread)
-{
-    (void)thread;
-    const pooling *p = arg;
-    lk_range rows = lk__chunk(p->out.n * p->out.h, lk__chunk_rows(row_cost(p)), index);
-    for (size_t row = rows.begin; row < rows.end; row++)
-        tile_row(p, row);
-}
-
 void LK_KERNEL(maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *dy,
                                    const uint8_t *index, lk_tensor *dx)
 {
-    pooling p = {.kernel = pool->kernel,
-                 .stride = pool->stride,
-                 .pad = pool->pad,
-                 .in = dx->shape,
-                 .out = dy->shape,
-                 .src = lk__f32(dy),
-                 .dst = lk__f32(dx),
-                 .index_src = index};
+    pooling p = pooling_of(pool, dx->shape, dy->shape, dy, dx);
+    p.index_src = index;
     if (p.kernel == p.stride && p.pad == 0)
-        lk__run_rows(dev, p.out.n * p.out.h, row_cost(&p), tile_task, &p);
+        run(dev, p, p.out.n * p.out.h, row_cost(&p), tile_row);
     else
-        lk__run_rows(dev, p.out.n, lk__shape_sample(p.in), scatter_task, &p);
+        run(dev, p, p.out.n, lk__shape_sample(p.in), scatter_sample);
 }
 
 /* Places of a window that count in a mean, in one dimension: those in the input
@@ -216,7 +203,7 @@ static inline v_f32 mean(const pooling *p, const float *x, window wy, window wx,
     v_f32 sum = v_zero();
     for (size_t ky = wy.begin; ky < wy.end; ky++)
         for (size_t kx = wx.begin; kx < wx.end; kx++)
-            sum = v_add(sum, load(x + (wy.at + ky) * row + (wx.at + kx) * c, n));
+            sum = v_add(sum, v_load_some(x + (wy.at + ky) * row + (wx.at + kx) * c, n));
     return v_div(sum, size);
 }
 
@@ -237,25 +224,10 @@ static void mean_row(const pooling *p, size_t row)
     }
 }
 
-static void mean_task(void *arg, size_t index, int thread)
-{
-    (void)thread;
-    const pooling *p = arg;
-    lk_range rows = lk__chunk(p->out.n * p->out.h, lk__chunk_rows(row_cost(p)), index);
-    for (size_t row = rows.begin; row < rows.end; row++)
-        mean_row(p, row);
-}
-
 void LK_KERNEL(avgpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *x, lk_tensor *y)
 {
-    pooling p = {.kernel = pool->kernel,
-                 .stride = pool->stride,
-                 .pad = pool->pad,
-                 .in = x->shape,
-                 .out = y->shape,
-                 .src = lk__f32(x),
-                 .dst = lk__f32(y)};
-    lk__run_rows(dev, p.out.n * p.out.h, row_cost(&p), mean_task, &p);
+    pooling p = pooling_of(pool, x->shape, y->shape, x, y);
+    run(dev, p, p.out.n * p.out.h, row_cost(&p), mean_row);
 }
 
 /* The windows that an input coordinate is in, in one dimension. */
@@ -274,7 +246,7 @@ static inline v_f32 mean_grad(const pooling *p, const float *dy, lk_range over_y
         size_t rows = counted(p, oy, p->in.h);
         for (size_t ox = over_x.begin; ox < over_x.end; ox++) {
             v_f32 size = v_set1((float)(rows * counted(p, ox, p->in.w)));
-            sum = v_add(sum, v_div(load(dy + (oy * p->out.w + ox) * p->in.c, n), size));
+            sum = v_add(sum, v_div(v_load_some(dy + (oy * p->out.w + ox) * p->in.c, n), size));
         }
     }
     return sum;
@@ -297,25 +269,10 @@ static void mean_grad_row(const pooling *p, size_t row)
     }
 }
 
-static void mean_grad_task(void *arg, size_t index, int thread)
-{
-    (void)thread;
-    const pooling *p = arg;
-    lk_range rows = lk__chunk(p->in.n * p->in.h, lk__chunk_rows(p->in.w * p->in.c), index);
-    for (size_t row = rows.begin; row < rows.end; row++)
-        mean_grad_row(p, row);
-}
-
 void LK_KERNEL(avgpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *dy, lk_tensor *dx)
 {
-    pooling p = {.kernel = pool->kernel,
-                 .stride = pool->stride,
-                 .pad = pool->pad,
-                 .in = dx->shape,
-                 .out = dy->shape,
-                 .src = lk__f32(dy),
-                 .dst = lk__f32(dx)};
-    lk__run_rows(dev, p.in.n * p.in.h, p.in.w * p.in.c, mean_grad_task, &p);
+    pooling p = pooling_of(pool, dx->shape, dy->shape, dy, dx);
+    run(dev, p, p.in.n * p.in.h, p.in.w * p.in.c, mean_grad_row);
 }
 
 /* n channels of a sample's average: one chain over its pixels. */
@@ -323,54 +280,43 @@ static inline v_f32 average(const float *x, size_t c, size_t pixels, size_t n)
 {
     v_f32 sum = v_zero();
     for (size_t k = 0; k < pixels; k++)
-        sum = v_add(sum, load(x + k * c, n));
+        sum = v_add(sum, v_load_some(x + k * c, n));
     return v_div(sum, v_set1((float)pixels));
 }
 
-static void average_task(void *arg, size_t index, int thread)
+static void average_sample(const pooling *p, size_t sample)
 {
-    (void)thread;
-    const pooling *p = arg;
-    size_t c = p->in.c, pixels = p->in.h * p->in.w;
-    lk_range samples = lk__chunk(p->in.n, lk__chunk_rows(c * pixels), index);
-    for (size_t n = samples.begin; n < samples.end; n++) {
-        const float *x = p->src + n * c * pixels;
-        float *y = p->dst + n * c;
-        size_t i = 0;
-        for (; i + V <= c; i += V)
-            v_store(y + i, average(x + i, c, pixels, V));
-        if (i < c)
-            v_store_n(y + i, average(x + i, c, pixels, c - i), c - i);
-    }
+    size_t c = p->in.c, pixels = p->in.h * p->in.w, i = 0;
+    const float *x = p->src + sample * c * pixels;
+    float *y = p->dst + sample * c;
+    for (; i + V <= c; i += V)
+        v_store(y + i, average(x + i, c, pixels, V));
+    if (i < c)
+        v_store_n(y + i, average(x + i, c, pixels, c - i), c - i);
 }
 
 void LK_KERNEL(global_avgpool_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
 {
     pooling p = {.in = x->shape, .out = y->shape, .src = lk__f32(x), .dst = lk__f32(y)};
-    lk__run_rows(dev, p.in.n, lk__shape_sample(p.in), average_task, &p);
+    run(dev, p, p.in.n, lk__shape_sample(p.in), average_sample);
 }
 
-static void spread_task(void *arg, size_t index, int thread)
+static void spread_sample(const pooling *p, size_t sample)
 {
-    (void)thread;
-    const pooling *p = arg;
     size_t c = p->in.c, pixels = p->in.h * p->in.w;
     v_f32 count = v_set1((float)pixels);
-    lk_range samples = lk__chunk(p->in.n, lk__chunk_rows(c * pixels), index);
-    for (size_t n = samples.begin; n < samples.end; n++) {
-        const float *dy = p->src + n * c;
-        float *dx = p->dst + n * c * pixels;
-        for (size_t i = 0; i < c; i += V) {
-            size_t lanes = lk__min_size(V, c - i);
-            v_store_n(dx + i, v_div(load(dy + i, lanes), count), lanes);
-        }
-        for (size_t k = 1; k < pixels; k++)
-            memcpy(dx + k * c, dx, c * sizeof *dx);
+    const float *dy = p->src + sample * c;
+    float *dx = p->dst + sample * c * pixels;
+    for (size_t i = 0; i < c; i += V) {
+        size_t lanes = lk__min_size(V, c - i);
+        v_store_n(dx + i, v_div(v_load_some(dy + i, lanes), count), lanes);
     }
+    for (size_t k = 1; k < pixels; k++)
+        memcpy(dx + k * c, dx, c * sizeof *dx);
 }
 
 void LK_KERNEL(global_avgpool_grad_input)(lk_device *dev, const lk_tensor *dy, lk_tensor *dx)
 {
     pooling p = {.in = dx->shape, .out = dy->shape, .src = lk__f32(dy), .dst = lk__f32(dx)};
-    lk__run_rows(dev, p.in.n, lk__shape_sample(p.in), spread_task, &p);
+    run(dev, p, p.in.n, lk__shape_sample(p.in), spread_sample);
 }

@@ -119,7 +119,8 @@ static void run_loss_grad(lk_device *dev, const lk_loss_desc *desc, const lk_ten
                     .row = row});
 }
 
-/* How many classes come before the label's by score; a NaN comes last. */
+/* How many classes come before the label's by score. A NaN, the label's own or
+ * another's, counts as before it: where there is one the label never wins. */
 static int32_t place_of(const float *x, size_t classes, size_t label)
 {
     int32_t before = 0;

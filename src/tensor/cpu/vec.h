@@ -37,6 +37,20 @@
 #include "tensor/cpu/vec_scalar.h"
 #endif
 
+/* The first n <= V lanes, the others 0; whole vectors do without a mask. */
+LK_INLINE v_f32 v_load_some(const float *p, size_t n)
+{
+    return n == V ? v_load(p) : v_load_n(p, n);
+}
+
+LK_INLINE void v_store_some(float *p, v_f32 x, size_t n)
+{
+    if (n == V)
+        v_store(p, x);
+    else
+        v_store_n(p, x, n);
+}
+
 /* x > 0 ? x : 0, lane by lane. */
 static inline v_f32 v_relu(v_f32 x)
 {

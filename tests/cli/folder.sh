@@ -1,0 +1,58 @@
+#!/bin/bash
+# folder.sh PROGRAM IMAGES - a folder of images through the program: the same
+# weights with any number of ranks and workers, `lockstep eval` of what was saved
+# gives what training said last, and what is wrong with files is told by name.
+program=$1 command=train images=$(realpath "$2")
+. "$(dirname "$0")/jobs.sh"
+
+# put FOLDER NAME... - copies of these images.
+put() {
+    mkdir -p "$1"
+    for name in "${@:2}"; do cp "$images/$name" "$1"; done
+}
+put pets/train/cat rgb.png grey.png rgb.jpg wide.jpg
+put pets/train/dog/deeper palette.png rgba.png fine.jpg progressive.jpg cmyk.jpg
+put pets/val/cat rgb.png fine.jpg interlaced.png
+put pets/val/dog palette.png grey.jpg
+
+augment=(--augment 'resized_crop=28,flip,jitter=.4/.4/.4/.1')
+task=(--data pets --model cnn "${augment[@]}" --batch-size 6 --epochs 3 --log-interval 1)
+if "$program" train "${task[@]}" --dry-run 2>&1 | grep 'this build cannot read'; then
+    echo "skipped: it takes JPEG and PNG"
+    exit 77
+fi
+
+lines() { grep -e '^Train Epoch' -e '^Test set' "$1"; }
+run 0 "${task[@]}" --num-workers 0 --save-model single.safetensors
+said out "9 training and 5 test samples, 2 classes"
+lines out >wanted
+check "two batches and a test an epoch" test "$(wc -l <wanted)" -eq 9
+check "epochs differ" test "$(grep '^Train Epoch' wanted | sed 's/.*Loss/Loss/' | sort -u | wc -l)" -eq 6
+for way in "--num-workers 2" "-n 2 --num-workers 0" "-n 2 --num-workers 2" "-n 3" "-n 2 --stages 2"; do
+    run 0 "${task[@]}" $way --save-model other.safetensors
+    check "$line: compare is silent" test -z "$("$program" compare single.safetensors other.safetensors 2>&1)"
+    check "$line: other tests" cmp -s <(grep '^Test set' out) <(grep '^Test set' wanted)
+done
+run 0 "${task[@]}" --num-workers 2 --seed 2 --save-model other.safetensors
+check "$line: another seed has other weights" test -n "$("$program" compare single.safetensors other.safetensors 2>&1)"
+
+# Testing what was saved: images come out as in training.
+command='eval'
+for workers in 0 2; do
+    run 0 single.safetensors --data pets --model cnn "${augment[@]}" --num-workers $workers
+    check "$line: other figures" test "$(grep '^Test set' out)" = "$(grep '^Test set' wanted | tail -n 1)"
+done
+command=train
+
+# What is wrong is told by name.
+refused "--augment: no augmentation 'foo'" -- "${task[@]}" --augment foo
+refused "--test-augment: no augmentation 'foo'" -- "${task[@]}" --test-augment foo
+head -c 700 "$images/fine.jpg" >pets/train/dog/deeper/fine.jpg
+printf '\xff\xd9' >>pets/train/dog/deeper/fine.jpg
+for way in "" "-n 2"; do
+    run 1 "${task[@]}" $way
+    said err "pets/train/dog/deeper/fine.jpg: damaged at about byte"
+done
+
+echo "$checks checks, $failures failed"
+[ $failures -eq 0 ]
