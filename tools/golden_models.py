@@ -22,41 +22,41 @@ from golden import File, labels, noise, train_step, words
 BATCH, SHARDS, CLASSES, SAMPLES = 4, 2, 20, 5
 TRIES, BEST, WELL = 8, 3, 4e-6  # the tests' tolerance is 1e-5
 
-ROWS = [  # name, parameters, sample (c, h, w), BatchNorm over shards, the mean of its biases
-    ("cnn", dict(dropout=0), (1, 28, 28), False, 1),
-    ("cnn", dict(dropout=0, dropout2d=1), (1, 28, 28), False, 1),
-    ("mlp", {}, (1, 28, 28), False, 1),
-    ("fc", {}, (1, 28, 28), False, 1),
-    ("debug", {}, (1, 28, 28), False, 1),
-    ("conv2", {}, (3, 16, 16), False, 1),
-    ("conv4", {}, (3, 16, 16), False, 1),
-    ("conv6", {}, (3, 16, 16), False, 1),
-    ("conv2a", {}, (3, 16, 16), False, 1),
-    ("conv4a", {}, (3, 16, 16), False, 1),
-    ("conv6a", {}, (3, 16, 16), False, 1),
-    ("vgg11", dict(cifar=1), (3, 32, 32), False, 1),
-    ("vgg11", dict(cifar=1), (3, 32, 32), True, 1),
-    ("vgg13", dict(cifar=1), (3, 32, 32), False, 1),
-    ("vgg16", dict(cifar=1), (3, 32, 32), False, 1),
-    ("vgg19", dict(cifar=1), (3, 32, 32), False, 1),
-    ("resnet20", {}, (3, 16, 16), False, 1),
-    ("resnet18", {}, (3, 48, 48), False, 1),
-    ("resnet18", dict(cifar=1), (3, 12, 12), False, 1),
-    ("resnet18", dict(cifar=1), (3, 16, 16), True, 1),
-    ("resnet34", {}, (3, 48, 48), False, 1),
-    ("resnet34", dict(cifar=1), (3, 12, 12), False, 1),
-    ("resnet50", {}, (3, 48, 48), False, 1),
-    ("resnet50", dict(cifar=1), (3, 12, 12), False, 1),
-    ("resnet101", {}, (3, 48, 48), False, 1),
-    ("resnet101", dict(cifar=1), (3, 12, 12), False, 1),
-    ("resnet152", {}, (3, 48, 48), False, 2),
-    ("resnet152", dict(cifar=1), (3, 12, 12), False, 2),
-    ("mobilenet_v2", dict(dropout=0), (3, 64, 64), False, 1),
-    ("mobilenet_v2", dict(cifar=1, dropout=0), (3, 24, 24), False, 1),
-    ("mobilenet_v2", dict(cifar=1, dropout=0), (3, 24, 24), True, 1),
-    ("pyramidnet", dict(blocks=2, alpha=22.5), (3, 8, 8), False, 1),
-    ("pyramidnet", dict(blocks=2, alpha=22.5), (3, 8, 8), True, 1),
-    ("pyramidnet", dict(), (3, 8, 8), False, 1),
+ROWS = [  # name, parameters, sample (c, h, w), BatchNorm over shards, bias and end as first_value has them
+    ("cnn", dict(dropout=0), (1, 28, 28), False, 1, 1 / 4),
+    ("cnn", dict(dropout=0, dropout2d=1), (1, 28, 28), False, 1, 1 / 4),
+    ("mlp", {}, (1, 28, 28), False, 1, 1 / 4),
+    ("fc", {}, (1, 28, 28), False, 1, 1 / 4),
+    ("debug", {}, (1, 28, 28), False, 1, 1 / 4),
+    ("conv2", {}, (3, 16, 16), False, 1, 1 / 4),
+    ("conv4", {}, (3, 16, 16), False, 1, 1 / 4),
+    ("conv6", {}, (3, 16, 16), False, 1, 1 / 4),
+    ("conv2a", {}, (3, 16, 16), False, 1, 1 / 4),
+    ("conv4a", {}, (3, 16, 16), False, 1, 1 / 4),
+    ("conv6a", {}, (3, 16, 16), False, 1, 1 / 4),
+    ("vgg11", dict(cifar=1), (3, 32, 32), False, 1, 1 / 4),
+    ("vgg11", dict(cifar=1), (3, 32, 32), True, 1, 1 / 4),
+    ("vgg13", dict(cifar=1), (3, 32, 32), False, 1, 1 / 4),
+    ("vgg16", dict(cifar=1), (3, 32, 32), False, 1, 1 / 4),
+    ("vgg19", dict(cifar=1), (3, 32, 32), False, 1, 1 / 4),
+    ("resnet20", {}, (3, 16, 16), False, 1, 1 / 4),
+    ("resnet18", {}, (3, 48, 48), False, 1, 1 / 4),
+    ("resnet18", dict(cifar=1), (3, 12, 12), False, 1, 1 / 4),
+    ("resnet18", dict(cifar=1), (3, 16, 16), True, 1, 1 / 4),
+    ("resnet34", {}, (3, 48, 48), False, 1, 1 / 4),
+    ("resnet34", dict(cifar=1), (3, 12, 12), False, 1, 1 / 4),
+    ("resnet50", {}, (3, 48, 48), False, 2, 1 / 4),
+    ("resnet50", dict(cifar=1), (3, 12, 12), False, 2, 1 / 4),
+    ("resnet101", {}, (3, 48, 48), False, 1, 1 / 4),
+    ("resnet101", dict(cifar=1), (3, 12, 12), False, 1, 1 / 4),
+    ("resnet152", {}, (3, 48, 48), False, 2, 1 / 16),
+    ("resnet152", dict(cifar=1), (3, 12, 12), False, 2, 1 / 16),
+    ("mobilenet_v2", dict(dropout=0), (3, 64, 64), False, 1, 1 / 4),
+    ("mobilenet_v2", dict(cifar=1, dropout=0), (3, 24, 24), False, 2, 1 / 4),
+    ("mobilenet_v2", dict(cifar=1, dropout=0), (3, 24, 24), True, 2, 1 / 4),
+    ("pyramidnet", dict(blocks=2, alpha=22.5), (3, 8, 8), False, 1, 1 / 4),
+    ("pyramidnet", dict(blocks=2, alpha=22.5), (3, 8, 8), True, 1, 1 / 4),
+    ("pyramidnet", dict(), (3, 8, 8), False, 1, 1 / 4),
 ]
 
 
@@ -65,10 +65,10 @@ def stream(count):
     return ((words("z", count) >> np.uint32(16)).astype(np.float32) - 32768) / 32768
 
 
-def first_value(key, values, after_norm_weight, bias):
+def first_value(key, values, after_norm_weight, bias, end):
     """Weights have about the inverse root of their fan in. BatchNorm's biases keep most inputs of a ReLU away from 0,
-    the more the larger they are; its small weights at the end of a residual block keep what the block computes, and its rounding, from growing with
-    depth."""
+    the more the larger their mean is; at the end of a residual block it is scaled down to a part, which keeps what the
+    block computes, and its rounding, from growing with depth."""
     if values.dim() >= 2:
         scale, reach = 2.0, 1
         while reach < values[0].numel():
@@ -79,11 +79,11 @@ def first_value(key, values, after_norm_weight, bias):
     norm_weight = key.endswith(".weight")
     if not norm_weight and not after_norm_weight:
         return values / 8
-    part = 0.25 if "bn2." in key or "bn3." in key else 1
+    part = end if "bn2." in key or "bn3." in key else 1
     return part * (1 + values / 4 if norm_weight else bias + values / 2)
 
 
-def first_state(model, bias):
+def first_state(model, bias, end):
     """The entries of a state share one stream of noise."""
     state, norm_weight, at = model.state_dict(), False, 0
     values = torch.from_numpy(stream(sum(value.numel() for value in state.values())))
@@ -91,7 +91,7 @@ def first_state(model, bias):
         if key.endswith("num_batches_tracked"):
             state[key] = torch.tensor(3)
         else:
-            state[key] = first_value(key, values[at:at + value.numel()].reshape(value.shape), norm_weight, bias)
+            state[key] = first_value(key, values[at:at + value.numel()].reshape(value.shape), norm_weight, bias, end)
         norm_weight = value.dim() == 1 and key.endswith(".weight")
         at += value.numel()
     model.load_state_dict(state)
@@ -107,8 +107,8 @@ class ShardBatchNorm2d(nn.BatchNorm2d):
                           for part in x.chunk(SHARDS)])
 
 
-def build(name, params, shape, shard, bias):
-    model = first_state(models.build(name, shape, CLASSES, **params), bias)
+def build(name, params, shape, shard, bias, end):
+    model = first_state(models.build(name, shape, CLASSES, **params), bias, end)
     for module in model.modules():
         if shard and isinstance(module, nn.BatchNorm2d):
             module.__class__ = ShardBatchNorm2d

@@ -60,6 +60,8 @@ static const lk_option table[] = {
      "changes to test images, none of them random: 'resize=256,center_crop=224'"},
     {"what", "init-from", 0, TRAIN | EVAL, TEXT(train.init_from, "FILE"), NULL,
      "take the weights from a .safetensors or .pth file"},
+    {"what", "init-skip", 0, TRAIN, TEXT(train.init_skip, "NAME,NAME"), NULL,
+     "layers that are not taken from there, as 'fc' where the file has other classes"},
 
     {"training", "batch-size", 0, TRAIN | BENCH | INFO, COUNT(train.batch, 1, BIG), "64",
      "samples a step, all shards together"},

@@ -81,6 +81,8 @@ static void json_start(const lk_report *report, const lk_train_start *start)
     cJSON_AddNumberToObject(line, "train_samples", (double)start->train->count);
     cJSON_AddNumberToObject(line, "test_samples", start->test ? (double)start->test->count : 0);
     cJSON_AddNumberToObject(line, "classes", (double)start->train->classes);
+    cJSON_AddStringToObject(line, "augment", start->augment);
+    cJSON_AddStringToObject(line, "test_augment", start->test_augment);
     cJSON_AddStringToObject(line, "model", opts->model);
     cJSON_AddNumberToObject(line, "parameters", (double)start->parameters);
     cJSON_AddStringToObject(line, "device", start->place.device);
@@ -141,6 +143,15 @@ static void print_hints(const lk_report *report, const lk_train_start *start)
                opts->shards, layout->replicas, start->better_shards / (int)opts->accumulate);
 }
 
+/* Nothing for images that are taken as they are. */
+static void print_transforms(const lk_train_start *start)
+{
+    bool changed = strcmp(start->augment, "none") != 0, tests_changed = strcmp(start->test_augment, "none") != 0;
+    if (changed || tests_changed)
+        printf("training images: %s; test images: %s\n", changed ? start->augment : "as they are",
+               tests_changed ? start->test_augment : "as they are");
+}
+
 static void text_start(const lk_report *report, const lk_train_start *start)
 {
     const lk_train_opts *opts = &report->args->train;
@@ -160,6 +171,7 @@ static void text_start(const lk_report *report, const lk_train_start *start)
     if (report->args->config)
         printf(", config %s", report->args->config);
     printf("\n");
+    print_transforms(start);
     print_hints(report, start);
 }
 

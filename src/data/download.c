@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "data/transfer.h"
 
-enum { PATH_BYTES = 4096, NOTE_BYTES = 1024, MOST_TRIES = 16 };
+enum { PATH_BYTES = 4096, NOTE_BYTES = 1024, MOST_TRIES = 64 };
 /* Attempts that bring at least this part of the file do not count as failures. */
 enum { PART_OF_PROGRESS = 100 };
 

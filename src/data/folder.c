@@ -259,7 +259,10 @@ static lk_status load(const lk_dataset *data, size_t index, lk_image *image, int
     uint8_t *bytes;
     size_t count;
     LK_TRY(join(f->root, name_at(&f->files, index), path));
-    LK_TRY(lk__file_read(path, MAX_FILE_BYTES, &bytes, &count));
+    lk_status found = lk__file_read(path, MAX_FILE_BYTES, &bytes, &count);
+    /* It was there when the folder was listed: no other command line would help. */
+    if (found != LK_OK)
+        return lk__fail(found == LK_STATUS_NOT_FOUND ? LK_STATUS_IO : found, "%s", lk_error_detail());
     lk_status status = lk__image_decode(&(lk_image_file){path, bytes, count}, image);
     lk__free(bytes);
     if (status == LK_OK)

@@ -218,6 +218,13 @@ lk_status lk__transforms_apply(const lk_transforms *list, lk_augment_address add
 /* The share of a resized image's side that ImageNet's recipe cuts out. */
 enum { RESIZED = 256, CUT = 224 };
 
+/* What the shorter side is brought to before the cut. */
+static size_t first_side(lk_sample_shape shape)
+{
+    size_t side = (lk__max_size(shape.height, shape.width) * RESIZED + CUT / 2) / CUT;
+    return lk__min_size(side, LK_MAX_SIDE);
+}
+
 lk_status lk__test_augment(const lk_dataset *test, lk_sample_shape shape, char text[LK_AUGMENT_TEXT])
 {
     lk_sample_shape own = shape_of(test);
@@ -235,10 +242,8 @@ lk_status lk__test_augment(const lk_dataset *test, lk_sample_shape shape, char t
     else if (own.height > 0)
         snprintf(text, LK_AUGMENT_TEXT, "resize=%zu/%zu", shape.height, shape.width);
     else if (shape.height == shape.width)
-        snprintf(text, LK_AUGMENT_TEXT, "resize=%zu,center_crop=%zu", (shape.height * RESIZED + CUT / 2) / CUT,
-                 shape.height);
+        snprintf(text, LK_AUGMENT_TEXT, "resize=%zu,center_crop=%zu", first_side(shape), shape.height);
     else
-        snprintf(text, LK_AUGMENT_TEXT, "resize=%zu,center_crop=%zu/%zu",
-                 (lk__max_size(shape.height, shape.width) * RESIZED + CUT / 2) / CUT, shape.height, shape.width);
+        snprintf(text, LK_AUGMENT_TEXT, "resize=%zu,center_crop=%zu/%zu", first_side(shape), shape.height, shape.width);
     return LK_OK;
 }

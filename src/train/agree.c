@@ -7,12 +7,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "base/hash.h"
-#include "base/mem.h"
 #include "data/dataset.h"
 #include "train/parts.h"
-
-enum { LABELS = 256 };
 
 typedef struct text {
     char at[LK_AGREED_LINES];
@@ -36,21 +32,6 @@ static void add_value(text *lines, const char *option, const char *value)
     add(lines, "%s %s\n", option, lk__agree_value(value, shown));
 }
 
-/* Of some labels, evenly spread, and of what pixels become; the images may still
- * be unpacking and are not waited for. */
-static uint64_t fingerprint(const lk_dataset *data)
-{
-    const lk_dataset_info *info = &data->info;
-    size_t count = data->ops->label ? lk__min_size(info->count, LABELS) : 0;
-    uint64_t hash = lk__hash(data->mean, info->channels * sizeof *data->mean, 0);
-    hash = lk__hash(data->std, info->channels * sizeof *data->std, hash);
-    for (size_t i = 0; i < count; i++) {
-        int32_t label = data->ops->label(data, i * info->count / count);
-        hash = lk__hash(&label, sizeof label, hash);
-    }
-    return hash;
-}
-
 static void add_data(text *lines, const char *split, const lk_dataset *data)
 {
     const lk_dataset_info *info;
@@ -58,7 +39,7 @@ static void add_data(text *lines, const char *split, const lk_dataset *data)
         return;
     info = lk_dataset_get_info(data);
     add(lines, "--data with %zu %s samples of %zux%zux%zu in %zu classes (hash %016" PRIx64 ")\n", info->count, split,
-        info->channels, info->height, info->width, info->classes, fingerprint(data));
+        info->channels, info->height, info->width, info->classes, lk__dataset_fingerprint(data));
 }
 
 static const char *who_saves(const lk_train_opts *opts)
@@ -85,6 +66,7 @@ lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed)
         add(&lines, "--init-from nothing\n");
     add_value(&lines, "--schedule", opts->schedule);
     add_value(&lines, "--init", opts->init ? opts->init : "as the model has it");
+    add_value(&lines, "--init-skip", opts->init_skip ? opts->init_skip : "nothing");
     add_value(&lines, "--augment", opts->augment ? opts->augment : "auto");
     if (shared->test)
         add_value(&lines, "--test-augment", shared->test_augment);

@@ -4,8 +4,10 @@
 #include "base/mem.h"
 #include "train/parts.h"
 
-/* Samples in memory at once where opts leave it open. */
-enum { WAVE = 64 };
+/* Samples in memory at once where opts leave it open, and the floats that they
+ * may have: large images come in smaller waves, since the plan keeps room for a
+ * backward pass that never comes. */
+enum { WAVE = 64, WAVE_FLOATS = 1 << 20 };
 
 lk_status lk__test_loader(const lk_train_opts *opts, const lk_dataset *data, const char *augment, lk_share share,
                           lk_loader **out)
@@ -45,12 +47,19 @@ lk_status lk__evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_
     return LK_OK;
 }
 
-static lk_status load_engine(const lk_train_opts *opts, const lk_graph *graph, const lk_state *state, lk_engine **out)
+static size_t wave_samples(lk_sample_shape shape)
+{
+    size_t sample = shape.channels * shape.height * shape.width;
+    return lk__max_size(lk__min_size(WAVE_FLOATS / sample, WAVE), 1);
+}
+
+static lk_status load_engine(const lk_train_opts *opts, const lk_graph *graph, size_t wave, const lk_state *state,
+                             lk_engine **out)
 {
     lk_engine_opts engine_opts = {
         .device = opts->device,
         .threads = opts->threads,
-        .batch = opts->batch ? opts->batch : WAVE,
+        .batch = wave,
         .shards = opts->shards,
         .optimizer = "sgd", /* never stepped; it keeps no state */
         .seed = opts->seed,
@@ -58,7 +67,7 @@ static lk_status load_engine(const lk_train_opts *opts, const lk_graph *graph, c
     lk_engine *engine;
     LK_TRY(lk_engine_create(graph, &engine_opts, &engine));
     lk_status status;
-    LK_TRY_GOTO(lk__init_engine(engine, state, opts->init_from), destroy_engine);
+    LK_TRY_GOTO(lk__init_engine(engine, opts, state), destroy_engine);
     LK_TRY_GOTO(lk__check_finite(state, opts->init_from), destroy_engine);
     *out = engine;
     return LK_OK;
@@ -85,7 +94,7 @@ lk_status lk__evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *class
     LK_TRY_GOTO(lk__training_shape(data, opts->augment, &shape), release);
     LK_TRY_GOTO(lk__choose_test_augment(opts, data, shape, augment), release);
     LK_TRY_GOTO(lk__build_model(opts, data, shape, &graph), release);
-    LK_TRY_GOTO(load_engine(opts, graph, state, &engine), release);
+    LK_TRY_GOTO(load_engine(opts, graph, wave_samples(shape), state, &engine), release);
     LK_TRY_GOTO(lk__test_loader(opts, data, augment, (lk_share){0}, &loader), release);
     LK_TRY_GOTO(lk__evaluate_batches(engine, loader, opts->dry_run ? 1 : 0, &metrics, &own), release);
     if (!isfinite(metrics.loss)) {

@@ -128,8 +128,9 @@ static lk_status load_initial(train_run *run)
 {
     if (!run->shared->initial)
         return LK_OK;
-    lk_status status = lk__init_engine(run->engine, run->shared->initial, run->opts->init_from);
-    return status == LK_STATUS_MISMATCH ? alike(run, status) : together(run, status);
+    lk_status status = lk__init_engine(run->engine, run->opts, run->shared->initial);
+    bool every = status == LK_STATUS_MISMATCH || status == LK_STATUS_USAGE;
+    return every ? alike(run, status) : together(run, status);
 }
 
 static lk_status create_loader(train_run *run)
@@ -196,6 +197,8 @@ static void tell_start(const train_run *run)
     lk_train_start start = {
         .train = lk_dataset_get_info(shared->train),
         .test = shared->test ? lk_dataset_get_info(shared->test) : NULL,
+        .augment = lk__training_augment(shared->train, run->opts->augment),
+        .test_augment = shared->test ? shared->test_augment : "none",
         .parameters = lk_graph_parameters(shared->graph),
         .batches = lk_loader_batches(run->loader),
         .steps = run->total_steps,

@@ -29,12 +29,16 @@ static lk_status open_splits(const lk_train_opts *opts, lk_train_shared *shared)
     return check_splits(shared->train, shared->test);
 }
 
+const char *lk__training_augment(const lk_dataset *data, const char *augment)
+{
+    return augment && strcmp(augment, "auto") != 0 ? augment : data->augment;
+}
+
 lk_status lk__training_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out)
 {
     const lk_dataset_info *info = lk_dataset_get_info(data);
     lk_transforms list;
-    bool own = augment && strcmp(augment, "auto") != 0;
-    LK_TRY(lk__transforms_parse(own ? augment : data->augment, &list));
+    LK_TRY(lk__transforms_parse(lk__training_augment(data, augment), &list));
     lk_sample_shape shape = lk__transforms_shape(
         &list, (lk_sample_shape){.channels = info->channels, .height = info->height, .width = info->width});
     if (shape.height == 0)
@@ -75,6 +79,16 @@ static lk_status check_saving(const lk_train_opts *opts, int rank)
     return lk__save_check(path);
 }
 
+/* What would have no effect is refused. */
+static lk_status check_initial(const lk_train_opts *opts)
+{
+    if (opts->init_skip && !opts->init_from)
+        return lk__fail(LK_STATUS_USAGE, "--init-skip leaves layers of a file out: give the file with --init-from");
+    if (opts->init && opts->init_from && !opts->init_skip)
+        return lk__fail(LK_STATUS_USAGE, "--init has no effect where all weights come from --init-from; give one");
+    return LK_OK;
+}
+
 static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared)
 {
     const lk_train_opts *opts = ranks->opts;
@@ -83,6 +97,7 @@ static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared
     for (int i = 0; i < ranks->count; i++)
         LK_TRY(check_saving(opts, ranks->first + i));
     LK_TRY(lk__schedule_create(opts->schedule, &shared->schedule));
+    LK_TRY(check_initial(opts));
     if (opts->init_from) {
         LK_TRY(lk_state_load(opts->init_from, &shared->initial));
         LK_TRY(lk__check_finite(shared->initial, opts->init_from));
@@ -142,12 +157,4 @@ lk_status lk__build_model(const lk_train_opts *opts, const lk_dataset *data, lk_
     else
         lk_graph_destroy(graph);
     return status;
-}
-
-lk_status lk__init_engine(lk_engine *engine, const lk_state *state, const char *path)
-{
-    lk_status status = lk_engine_set_state(engine, state);
-    if (status == LK_OK || status == LK_STATUS_PEER)
-        return status;
-    return lk__fail(status, "%s: %s", path, lk_error_detail());
 }

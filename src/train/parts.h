@@ -41,6 +41,8 @@ lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed) LK_CHECKED;
 /* Waits until data can be read, and reports what is wrong with its files. */
 lk_status lk__check_readable(const lk_dataset *data) LK_CHECKED;
 
+/* The transforms of training: augment, or what "auto" is for these data. */
+const char *lk__training_augment(const lk_dataset *data, const char *augment);
 /* What samples of either split are brought to for training with this `augment`. */
 lk_status lk__training_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out) LK_CHECKED;
 /* The transforms that bring samples of the test split to that shape: those of
@@ -52,8 +54,9 @@ lk_status lk__choose_test_augment(const lk_train_opts *opts, const lk_dataset *d
 lk_status lk__build_model(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
                           lk_graph **out) LK_CHECKED;
 
-/* Gives the engine a state that was read from path. */
-lk_status lk__init_engine(lk_engine *engine, const lk_state *state, const char *path) LK_CHECKED;
+/* Together: gives the engine the state of the file opts->init_from, less what
+ * opts->init_skip names, whatever floats it is made of. */
+lk_status lk__init_engine(lk_engine *engine, const lk_train_opts *opts, const lk_state *file) LK_CHECKED;
 
 /* A loader in the data set's order, each sample once; share is what this rank
  * loads of each batch. */

@@ -35,6 +35,7 @@ typedef struct lk_train_opts {
     bool pipelined;
     const char *device;     /* of lk__evaluate; ranks have their own */
     const char *init_from;  /* NULL or a file to start from */
+    const char *init_skip;  /* NULL or the layers, with commas between them, that are not taken from it */
     const char *save_model; /* NULL or where to save; {rank} stands for the rank, and then each saves */
     bool dry_run;           /* one batch of training and of testing */
     bool no_test;
@@ -51,6 +52,7 @@ typedef struct lk_train_place {
 /* Once, before the first step. What is pointed to is borrowed for the run. */
 typedef struct lk_train_start {
     const lk_dataset_info *train, *test; /* test is NULL with no_test */
+    const char *augment, *test_augment;  /* what "auto" came to; "none" for nothing */
     size_t parameters, batches, steps;   /* batches an epoch; steps in all */
     size_t batch;                        /* samples a step */
     lk_train_place place;
@@ -142,7 +144,7 @@ void lk__train_failure_fini(lk_train_failure *failure);
 
 /* Loads a model file into the named model and evaluates it on the test split of
  * the data, whose number of classes is told as well. Uses model, data, data_dir,
- * augment, test_augment, batch, test_batch, threads, workers, shards, device and init_from
+ * augment, test_augment, test_batch, threads, workers, shards, device and init_from
  * of opts. */
 lk_status lk__evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *classes) LK_CHECKED;
 

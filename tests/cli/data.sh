@@ -1,12 +1,22 @@
 #!/bin/bash
-# data.sh PROGRAM SERVER - `lockstep data` as a user meets it, against a server of
-# the test's own. What needs the published files is done where they are found
-# below $LOCKSTEP_DATA.
+# data.sh PROGRAM SERVER PART - `lockstep data` as a user meets it, against a server
+# of the test's own. PART is "failures", which needs nothing, or "published", which
+# serves the files of MNIST as published: they must be below $LOCKSTEP_DATA.
 set -u
 program=$(realpath "$1")
 web_server=$(realpath "$2")
+part=$3
 [ -x "$program" ] && [ -x "$web_server" ] || exit 1
 published=${LOCKSTEP_DATA:-}
+lacking=$("$program" info | sed -nE 's/^ *(libcurl|libcrypto) +not in this build.*/\1/p' | xargs)
+if [ -n "$lacking" ]; then
+    echo "skipped: this build has no $lacking"
+    exit 77
+fi
+if [ "$part" = published ] && [ ! -r "$published/mnist/train-images-idx3-ubyte.gz" ]; then
+    echo "skipped: getting MNIST, as its published files are not below LOCKSTEP_DATA"
+    exit 77
+fi
 scratch=$(mktemp -d)
 trap 'stop_server; chmod -R u+w "$scratch" && rm -rf "$scratch"' EXIT
 cd "$scratch" || exit 1
@@ -65,99 +75,102 @@ stop_server() {
 }
 
 mkdir served
-dd if=/dev/zero of=served/train-images-idx3-ubyte.gz bs=9912422 count=1 2>/dev/null
 
-# Words that are wrong.
-run 2
-said err "wants what to do: list, get or verify"
-run 2 gett mnist
-said err "'gett'" "'get'"
-run 2 get
-said err "wants a data set" "data list"
-run 2 get mnits
-said err "'mnits'" "'mnist'"
-run 2 list mnist
-said err "too many"
-run 2 get mnist --url somewhere
-said err "--url 'somewhere'" "http://"
-LOCKSTEP_DATA_URL=/folder run 2 get mnist
-said err "LOCKSTEP_DATA_URL '/folder'"
-run 0 --help
-said out "list" "get NAME" "verify NAME" "--url" "--data-dir"
+test_failures() {
+    dd if=/dev/zero of=served/train-images-idx3-ubyte.gz bs=9912422 count=1 2>/dev/null
 
-# What there is.
-run 0 list
-said out "mnist" "lockstep data get mnist" "lockstep data get cifar10" "built in" "bring your own"
-run 0 list --json
-said out '"name":"mnist","found":false' '"download_bytes":11594722' '"name":"digits","found":true'
-check "every line is an object" test "$(grep -c '^{.*}$' out)" -eq "$(wc -l <out)"
-run 0 get digits
-said out "built in"
-run 0 verify digits
-run 2 get imagenet
-said err "bring your own"
-run 2 verify mnist
-said err "was not found" "looked in"
+    # Words that are wrong.
+    run 2
+    said err "wants what to do: list, get or verify"
+    run 2 gett mnist
+    said err "'gett'" "'get'"
+    run 2 get
+    said err "wants a data set" "data list"
+    run 2 get mnits
+    said err "'mnits'" "'mnist'"
+    run 2 list mnist
+    said err "too many"
+    run 2 get mnist --url somewhere
+    said err "--url 'somewhere'" "http://"
+    LOCKSTEP_DATA_URL=/folder run 2 get mnist
+    said err "LOCKSTEP_DATA_URL '/folder'"
+    run 0 --help
+    said out "list" "get NAME" "verify NAME" "--url" "--data-dir"
 
-# Wrong bytes, no file, and nobody there: nothing stays.
-start_server
-run 1 get mnist --url "$url"
-said err "cache/lockstep/mnist/train-images-idx3-ubyte.gz: wrong MD5 sum: expected f68b3c2dcbeaaa9fbdd348bbdeb94873, found "
-check "nothing is kept of a wrong file" empty cache
-run 1 get fashion-mnist --data-dir own --url "$url"
-said err "has 9912422 bytes there, and 26421880 are expected"
-check "nothing is kept of a file of the wrong size" empty own
-run 1 get cifar10 --url "$url"
-said err "cifar-10-binary.tar.gz: the server answers 404"
-check "nothing is kept where nothing came" empty cache
-run 1 get mnist --quiet --url "$url"
-check "--quiet prints errors only" test ! -s out -a "$(wc -l <err)" -eq 1
-LOCKSTEP_DATA_URL=$url run 1 get mnist
-said out "fetching $url"
-run 1 get mnist --json --url "$url"
-said out '{"event":"note","text":"fetching '
-check "a file in the folder's place" touch occupied
-run 1 get mnist --data-dir occupied --url "$url"
-said err "cannot create the folder occupied/mnist" "--data-dir"
-if [ "$(id -u)" -ne 0 ]; then
-    mkdir locked
-    chmod a-w locked
-    run 1 get mnist --data-dir locked --url "$url"
-    said err "cannot create the folder locked/mnist" "--data-dir"
-fi
+    # What there is.
+    run 0 list
+    said out "mnist" "lockstep data get mnist" "lockstep data get cifar10" "built in" "bring your own"
+    run 0 list --json
+    said out '"name":"mnist","found":false' '"download_bytes":11594722' '"name":"digits","found":true'
+    check "every line is an object" test "$(grep -c '^{.*}$' out)" -eq "$(wc -l <out)"
+    run 0 get digits
+    said out "built in"
+    run 0 verify digits
+    run 2 get imagenet
+    said err "bring your own"
+    run 2 verify mnist
+    said err "was not found" "looked in"
 
-# A file that does not fit, and an interruption: the part stays, and is named.
-(
-    ulimit -f 1000
-    "$program" data get mnist --data-dir full --url "$url" >out 2>err </dev/null
-    echo $? >status
-)
-line="lockstep data get with too small a disk"
-check "$line fails" test "$(cat status)" -eq 1
-said err "cannot write full/mnist/train-images-idx3-ubyte.gz.part" "make room"
-check "$line leaves no file" test ! -e full/mnist/train-images-idx3-ubyte.gz
-start_server stall=500000
-line="lockstep data get, interrupted"
-# timeout sends SIGINT when it gets SIGALRM, and lets the program have it, which a
-# job in the background would ignore.
-timeout -s INT --preserve-status 60 "$program" data get mnist --data-dir cut --url "$url" >out 2>err </dev/null &
-waiter=$!
-until [ "$(stat -c %s cut/mnist/train-images-idx3-ubyte.gz.part 2>/dev/null || echo 0)" -ge 500000 ]; do
-    kill -0 $waiter 2>/dev/null || break
-    sleep .05
-done
-kill -ALRM $waiter
-wait $waiter
-check "$line: exit status" test $? -eq 130
-said err "interrupted; 500000 of 9912422 bytes are in cut/mnist/train-images-idx3-ubyte.gz.part: run the same command"
-check "$line: the part stays" test "$(stat -c %s cut/mnist/train-images-idx3-ubyte.gz.part)" -eq 500000
+    # Wrong bytes, no file, and nobody there: nothing stays.
+    start_server
+    run 1 get mnist --url "$url"
+    said err "cache/lockstep/mnist/train-images-idx3-ubyte.gz: wrong MD5 sum: expected f68b3c2dcbeaaa9fbdd348bbdeb94873, found "
+    check "nothing is kept of a wrong file" empty cache
+    run 1 get fashion-mnist --data-dir own --url "$url"
+    said err "has 9912422 bytes there, and 26421880 are expected"
+    check "nothing is kept of a file of the wrong size" empty own
+    run 1 get cifar10 --url "$url"
+    said err "cifar-10-binary.tar.gz: the server answers 404"
+    check "nothing is kept where nothing came" empty cache
+    run 1 get mnist --quiet --url "$url"
+    check "--quiet prints errors only" test ! -s out -a "$(wc -l <err)" -eq 1
+    LOCKSTEP_DATA_URL=$url run 1 get mnist
+    said out "fetching $url"
+    run 1 get mnist --json --url "$url"
+    said out '{"event":"note","text":"fetching '
+    check "a file in the folder's place" touch occupied
+    run 1 get mnist --data-dir occupied --url "$url"
+    said err "cannot create the folder occupied/mnist" "--data-dir"
+    if [ "$(id -u)" -ne 0 ]; then
+        mkdir locked
+        chmod a-w locked
+        run 1 get mnist --data-dir locked --url "$url"
+        said err "cannot create the folder locked/mnist" "--data-dir"
+    fi
 
-# The published files, where they are.
-if [ ! -r "$published/mnist/train-images-idx3-ubyte.gz" ]; then
-    echo "skipped: getting MNIST, as its files are not below LOCKSTEP_DATA"
-else
+    # A file that does not fit, and an interruption: the part stays, and is named.
+    (
+        ulimit -f 1000
+        "$program" data get mnist --data-dir full --url "$url" >out 2>err </dev/null
+        echo $? >status
+    )
+    line="lockstep data get with too small a disk"
+    check "$line fails" test "$(cat status)" -eq 1
+    said err "cannot write full/mnist/train-images-idx3-ubyte.gz.part" "make room"
+    check "$line leaves no file" test ! -e full/mnist/train-images-idx3-ubyte.gz
+    start_server stall=500000
+    line="lockstep data get, interrupted"
+    # timeout sends SIGINT when it gets SIGALRM, and lets the program have it, which a
+    # job in the background would ignore; in the foreground it does so once, and a
+    # second one would end the program at once.
+    timeout --foreground -s INT --preserve-status 60 "$program" data get mnist --data-dir cut --url "$url" >out 2>err </dev/null &
+    waiter=$!
+    until [ "$(stat -c %s cut/mnist/train-images-idx3-ubyte.gz.part 2>/dev/null || echo 0)" -ge 500000 ]; do
+        kill -0 $waiter 2>/dev/null || break
+        sleep .05
+    done
+    kill -ALRM $waiter
+    wait $waiter
+    check "$line: exit status" test $? -eq 130
+    said err "interrupted; 500000 of 9912422 bytes are in cut/mnist/train-images-idx3-ubyte.gz.part: run the same command"
+    check "$line: the part stays" test "$(stat -c %s cut/mnist/train-images-idx3-ubyte.gz.part)" -eq 500000
+}
+
+test_published() {
     cp "$published"/mnist/*.gz served/
-    # On with the part, which is of another file: that is seen in the end.
+    # On with a part that is of another file: that is seen in the end.
+    mkdir -p cut/mnist
+    head -c 500000 /dev/zero >cut/mnist/train-images-idx3-ubyte.gz.part
     start_server cut=4000000
     run 0 get mnist --data-dir cut --url "$url"
     said out "500000 of 9912422 bytes are there from before" "wrong MD5 sum" "mnist is in cut/mnist"
@@ -178,7 +191,8 @@ else
     # Into the cache, where training finds it.
     run 0 get mnist --url "$url"
     said out "cache/lockstep/mnist: 11.6 MB fetched"
-    run 0 get mnist --url http://127.0.0.1:9/
+    stop_server
+    run 0 get mnist --url "$url"
     said out "nothing to do"
     run 0 list
     said out "$scratch/cache/lockstep/mnist"
@@ -193,6 +207,7 @@ else
     said out "t10k-labels-idx1-ubyte.gz: wrong SHA-256 sum: expected ff7bcfd4" "not what was published"
     run 1 verify mnist --json
     said out '"event":"verify","name":"mnist"' '"ok":false'
+    start_server
     run 0 get mnist --url "$url"
     said out "fetched anew" "mnist is in"
     run 0 verify mnist
@@ -206,7 +221,8 @@ else
     run 0 get mnist --data-dir cut --quiet --url "$url"
     check "--quiet prints nothing" test ! -s out -a ! -s err
     check "one file was fetched" cmp -s served/t10k-labels-idx1-ubyte.gz cut/mnist/t10k-labels-idx1-ubyte.gz
-fi
+}
 
+test_"$part"
 echo "$checks checks, $failures failed"
 [ $failures -eq 0 ]

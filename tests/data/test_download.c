@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include "data/download.h"
 #include "data/transfer.h"
@@ -170,6 +171,13 @@ static void sums_of_content_look_through_gzip(void **state)
     /* One byte too much is seen, more is not read. */
     TRY(lk__checksum_file(name, true, 100, &found));
     assert_int_equal(found.bytes, 101);
+    /* A wrong checksum at its end. */
+    int fd = open(name, O_RDWR);
+    assert_int_equal(pwrite(fd, "wrong", 4, (off_t)size_of(name) - 8), 4);
+    close(fd);
+    assert_int_equal(lk__checksum_file(name, true, BYTES, &found), LK_STATUS_FORMAT);
+    assert_detail("same.gz: damaged gzip data near byte ");
+    assert_detail(" (incorrect data check)");
     cut(&here, "same.gz", 1000);
     assert_int_equal(lk__checksum_file(name, true, BYTES, &found), LK_STATUS_FORMAT);
     assert_detail("same.gz: damaged gzip data");
@@ -458,6 +466,42 @@ static void two_downloads_do_not_mix(void **state)
     assert_got();
 }
 
+/* Other downloads, that fail at once: each locks a part and removes it, by the
+ * same rules, until the process is killed. */
+static void fail_repeatedly(void)
+{
+    for (;;) {
+        struct stat own, named;
+        int fd = open(part, O_RDWR | O_CREAT, 0666);
+        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &own) == 0 && stat(part, &named) == 0 &&
+            own.st_ino == named.st_ino)
+            unlink(part);
+        close(fd);
+    }
+}
+
+/* A part that was opened while another download had it may have lost its name by
+ * the time it can be locked. */
+static void lost_part_is_not_written_into(void **state)
+{
+    (void)state;
+    pid_t peer = fork();
+    assert_true(peer >= 0);
+    if (peer == 0)
+        fail_repeatedly();
+    lk_status status = LK_OK;
+    for (int i = 0; i < 300 && status == LK_OK; i++) {
+        status = download(1);
+        if (status == LK_STATUS_IO && strstr(lk_error_detail(), "another process"))
+            status = LK_OK;
+    }
+    assert_int_equal(kill(peer, SIGKILL), 0);
+    assert_int_equal(waitpid(peer, NULL, 0), peer);
+    TRY(status);
+    TRY(download(1));
+    assert_got();
+}
+
 static void full_disk_leaves_no_file(void **state)
 {
     (void)state;
@@ -521,6 +565,7 @@ int main(void)
         TEST(stopped_while_waiting_to_retry),
         TEST(no_server_is_told),
         TEST(two_downloads_do_not_mix),
+        TEST(lost_part_is_not_written_into),
         TEST(full_disk_leaves_no_file),
         TEST(folder_that_is_not_there_is_told),
     };

@@ -13,44 +13,44 @@ typedef struct row {
     const char *spec;
     size_t channels, side;
     lk_bn_mode bn;
-    float bias; /* the mean of BatchNorm's biases */
+    float bias, end; /* as fill() has them */
 } row;
 
 static const row rows[] = {
-    {"cnn:dropout=0", 1, 28, LK_BN_BATCH, 1},
-    {"cnn:dropout=0,dropout2d=1", 1, 28, LK_BN_BATCH, 1},
-    {"mlp", 1, 28, LK_BN_BATCH, 1},
-    {"fc", 1, 28, LK_BN_BATCH, 1},
-    {"debug", 1, 28, LK_BN_BATCH, 1},
-    {"conv2", 3, 16, LK_BN_BATCH, 1},
-    {"conv4", 3, 16, LK_BN_BATCH, 1},
-    {"conv6", 3, 16, LK_BN_BATCH, 1},
-    {"conv2a", 3, 16, LK_BN_BATCH, 1},
-    {"conv4a", 3, 16, LK_BN_BATCH, 1},
-    {"conv6a", 3, 16, LK_BN_BATCH, 1},
-    {"vgg11:cifar=1", 3, 32, LK_BN_BATCH, 1},
-    {"vgg11:cifar=1", 3, 32, LK_BN_SHARD, 1},
-    {"vgg13:cifar=1", 3, 32, LK_BN_BATCH, 1},
-    {"vgg16:cifar=1", 3, 32, LK_BN_BATCH, 1},
-    {"vgg19:cifar=1", 3, 32, LK_BN_BATCH, 1},
-    {"resnet20", 3, 16, LK_BN_BATCH, 1},
-    {"resnet18", 3, 48, LK_BN_BATCH, 1},
-    {"resnet18:cifar=1", 3, 12, LK_BN_BATCH, 1},
-    {"resnet18:cifar=1", 3, 16, LK_BN_SHARD, 1},
-    {"resnet34", 3, 48, LK_BN_BATCH, 1},
-    {"resnet34:cifar=1", 3, 12, LK_BN_BATCH, 1},
-    {"resnet50", 3, 48, LK_BN_BATCH, 1},
-    {"resnet50:cifar=1", 3, 12, LK_BN_BATCH, 1},
-    {"resnet101", 3, 48, LK_BN_BATCH, 1},
-    {"resnet101:cifar=1", 3, 12, LK_BN_BATCH, 1},
-    {"resnet152", 3, 48, LK_BN_BATCH, 2},
-    {"resnet152:cifar=1", 3, 12, LK_BN_BATCH, 2},
-    {"mobilenet_v2:dropout=0", 3, 64, LK_BN_BATCH, 1},
-    {"mobilenet_v2:cifar=1,dropout=0", 3, 24, LK_BN_BATCH, 1},
-    {"mobilenet_v2:cifar=1,dropout=0", 3, 24, LK_BN_SHARD, 1},
-    {"pyramidnet:blocks=2,alpha=22.5", 3, 8, LK_BN_BATCH, 1},
-    {"pyramidnet:blocks=2,alpha=22.5", 3, 8, LK_BN_SHARD, 1},
-    {"pyramidnet", 3, 8, LK_BN_BATCH, 1},
+    {"cnn:dropout=0", 1, 28, LK_BN_BATCH, 1, 0.25f},
+    {"cnn:dropout=0,dropout2d=1", 1, 28, LK_BN_BATCH, 1, 0.25f},
+    {"mlp", 1, 28, LK_BN_BATCH, 1, 0.25f},
+    {"fc", 1, 28, LK_BN_BATCH, 1, 0.25f},
+    {"debug", 1, 28, LK_BN_BATCH, 1, 0.25f},
+    {"conv2", 3, 16, LK_BN_BATCH, 1, 0.25f},
+    {"conv4", 3, 16, LK_BN_BATCH, 1, 0.25f},
+    {"conv6", 3, 16, LK_BN_BATCH, 1, 0.25f},
+    {"conv2a", 3, 16, LK_BN_BATCH, 1, 0.25f},
+    {"conv4a", 3, 16, LK_BN_BATCH, 1, 0.25f},
+    {"conv6a", 3, 16, LK_BN_BATCH, 1, 0.25f},
+    {"vgg11:cifar=1", 3, 32, LK_BN_BATCH, 1, 0.25f},
+    {"vgg11:cifar=1", 3, 32, LK_BN_SHARD, 1, 0.25f},
+    {"vgg13:cifar=1", 3, 32, LK_BN_BATCH, 1, 0.25f},
+    {"vgg16:cifar=1", 3, 32, LK_BN_BATCH, 1, 0.25f},
+    {"vgg19:cifar=1", 3, 32, LK_BN_BATCH, 1, 0.25f},
+    {"resnet20", 3, 16, LK_BN_BATCH, 1, 0.25f},
+    {"resnet18", 3, 48, LK_BN_BATCH, 1, 0.25f},
+    {"resnet18:cifar=1", 3, 12, LK_BN_BATCH, 1, 0.25f},
+    {"resnet18:cifar=1", 3, 16, LK_BN_SHARD, 1, 0.25f},
+    {"resnet34", 3, 48, LK_BN_BATCH, 1, 0.25f},
+    {"resnet34:cifar=1", 3, 12, LK_BN_BATCH, 1, 0.25f},
+    {"resnet50", 3, 48, LK_BN_BATCH, 2, 0.25f},
+    {"resnet50:cifar=1", 3, 12, LK_BN_BATCH, 2, 0.25f},
+    {"resnet101", 3, 48, LK_BN_BATCH, 1, 0.25f},
+    {"resnet101:cifar=1", 3, 12, LK_BN_BATCH, 1, 0.25f},
+    {"resnet152", 3, 48, LK_BN_BATCH, 2, 0.0625f},
+    {"resnet152:cifar=1", 3, 12, LK_BN_BATCH, 2, 0.0625f},
+    {"mobilenet_v2:dropout=0", 3, 64, LK_BN_BATCH, 1, 0.25f},
+    {"mobilenet_v2:cifar=1,dropout=0", 3, 24, LK_BN_BATCH, 2, 0.25f},
+    {"mobilenet_v2:cifar=1,dropout=0", 3, 24, LK_BN_SHARD, 2, 0.25f},
+    {"pyramidnet:blocks=2,alpha=22.5", 3, 8, LK_BN_BATCH, 1, 0.25f},
+    {"pyramidnet:blocks=2,alpha=22.5", 3, 8, LK_BN_SHARD, 1, 0.25f},
+    {"pyramidnet", 3, 8, LK_BN_BATCH, 1, 0.25f},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -61,9 +61,10 @@ static float stream(size_t index)
 }
 
 /* Weights have about the inverse root of their fan in. BatchNorm's biases keep
- * most inputs of a ReLU away from 0, the more the larger they are; its small weights at the end of a residual
- * block keep what the block computes, and its rounding, from growing with depth. */
-static void fill(const lk_entry *entry, bool after_norm_weight, float bias, size_t at)
+ * most inputs of a ReLU away from 0, the more the larger their mean is; at the end
+ * of a residual block it is scaled down to a part, which keeps what the block
+ * computes, and its rounding, from growing with depth. */
+static void fill(const lk_entry *entry, bool after_norm_weight, const row *r, size_t at)
 {
     const char *name = entry->name;
     bool weight = golden_ends(name, ".weight");
@@ -80,14 +81,14 @@ static void fill(const lk_entry *entry, bool after_norm_weight, float bias, size
         offset = 1;
     } else if (after_norm_weight) {
         scale = 0.5f;
-        offset = bias;
+        offset = r->bias;
     }
-    float part = (weight || after_norm_weight) && (strstr(name, "bn2.") || strstr(name, "bn3.")) ? 0.25f : 1.0f;
+    float part = (weight || after_norm_weight) && (strstr(name, "bn2.") || strstr(name, "bn3.")) ? r->end : 1.0f;
     for (size_t i = 0; i < golden_count(entry); i++)
         values[i] = part * (offset + scale * stream(at + i));
 }
 
-static void set_first_state(lk_engine *engine, float bias)
+static void set_first_state(lk_engine *engine, const row *r)
 {
     lk_state *state;
     size_t at = 0;
@@ -98,7 +99,7 @@ static void set_first_state(lk_engine *engine, float bias)
         if (entry->dtype == LK_DTYPE_I64)
             *(int64_t *)entry->data = 3;
         else
-            fill(entry, norm_weight, bias, at);
+            fill(entry, norm_weight, r, at);
         norm_weight = entry->ndim == 1 && golden_ends(entry->name, ".weight");
         at += golden_count(entry);
     }
@@ -119,7 +120,7 @@ static lk_engine *make_engine(const row *r, lk_model_shape shape)
     golden_ok(lk_model_build(r->spec, shape, &graph));
     golden_ok(lk_engine_create(graph, &opts, &engine));
     lk_graph_destroy(graph);
-    set_first_state(engine, r->bias);
+    set_first_state(engine, r);
     return engine;
 }
 
