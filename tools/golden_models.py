@@ -189,8 +189,8 @@ def measures(tensors):
 
 
 def figures(index, value, measure):
-    """Of a tensor, the index-th: what its errors are parts of, the Euclidean norm, a sum weighted by noise, and elements
-    at random places, which together no misplaced or missing part leaves unchanged."""
+    """Of a tensor, the index-th: what its errors are parts of, the Euclidean norm, a sum weighted by noise, and
+    elements at random places, which together no misplaced or missing part leaves unchanged."""
     flat = value.double().flatten().numpy()
     weights = stream(len(flat))
     places = words("places", (index + 1) * SAMPLES)[index * SAMPLES:] % np.uint32(len(flat))

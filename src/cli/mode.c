@@ -45,9 +45,9 @@ static lk_status check_pp(const lk_mode_facts *facts)
                         "pp, or --devices cpu:0,cpu:1 --parallel pp");
     if (facts->stages && stages == 0)
         return lk__fail(LK_STATUS_USAGE,
-                        "--stages '%s' must be a whole number from 1, or names of layers with commas "
+                        "--stages '%s' must be a whole number from 1 to %d, or names of layers with commas "
                         "between them",
-                        facts->stages);
+                        facts->stages, LK_MAX_STAGES);
     if (facts->stages && ranks % stages != 0)
         return lk__fail(LK_STATUS_USAGE,
                         "--stages '%s' cuts the model into %d stages, and %d rank%s cannot be shared evenly by them; "

@@ -270,6 +270,10 @@ static lk_status get_tensor(decoder *d, const lk_pickle_value *value)
     LK_TRY(get_numbers(d, lk__pickle_item(pickle, args, 3), d->tensor.strides, &strides));
     if (strides != d->tensor.ndim)
         return wrong(d, "has more or fewer strides than dimensions");
+    /* Marks of work that was put off: its elements are not what the storage says. */
+    const lk_pickle_value *marks = lk__pickle_item(pickle, args, role == TENSOR_OF_DTYPE ? 7 : 6);
+    if (marks && marks->kind == LK_PICKLE_DICT && marks->as.items.count > 0)
+        return wrong(d, "is still to be negated or conjugated; save what its resolve_neg().resolve_conj() gives");
     return check_bounds(d);
 }
 

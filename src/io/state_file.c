@@ -38,7 +38,10 @@ static lk_status open_source(const char *path, lk_state_source *out)
 {
     lk_state_source in = {.path = path};
     size_t bytes = 0;
-    LK_TRY(lk__file_open(path, &in.fd, &bytes));
+    lk_status status = lk__file_open(path, &in.fd, &bytes);
+    if (status == LK_STATUS_FORMAT)
+        return lk__fail(status, "%s; name a .safetensors or .pth file", lk_error_detail());
+    LK_TRY(status);
     in.size = bytes;
     *out = in;
     return LK_OK;
