@@ -123,7 +123,7 @@ static int print_row(const lk_args *args, const lk_dataset_row *row)
         cJSON_AddStringToObject(line, "event", "data");
         cJSON_AddStringToObject(line, "name", row->name);
         cJSON_AddBoolToObject(line, "found", status == LK_OK);
-        cJSON_AddStringToObject(line, "path", folder);
+        cJSON_AddStringToObject(line, "path", status == LK_OK ? folder : "");
         cJSON_AddNumberToObject(line, "download_bytes", source ? (double)lk__source_bytes(source) : 0);
         cJSON_AddStringToObject(line, "summary", row->summary);
         if (!source)
