@@ -200,12 +200,16 @@ static inline bool is_gone(pid_t pid)
     return !lk__process_read(pid, &process) || process.state == 'Z';
 }
 
-#define WAIT_UNTIL(condition)                         \
-    do {                                              \
-        double give_up = lk__clock() + PATIENCE;      \
-        while (!(condition) && lk__clock() < give_up) \
-            poll(NULL, 0, 5);                         \
-        assert_true(condition);                       \
+/* What held once may not hold a moment later: the environment of a process reads
+ * as empty while it executes another program, so the condition counts when it was
+ * seen to be true. */
+#define WAIT_UNTIL(condition)                                  \
+    do {                                                       \
+        bool held;                                             \
+        double give_up = lk__clock() + PATIENCE;               \
+        while (!(held = (condition)) && lk__clock() < give_up) \
+            poll(NULL, 0, 5);                                  \
+        assert_true(held);                                     \
     } while (0)
 
 static inline void assert_contains(const char *text, const char *part)

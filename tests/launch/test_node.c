@@ -110,6 +110,8 @@ static pid_t start_launcher(const char *script)
     assert_true(pid >= 0);
     if (pid > 0)
         return pid;
+    /* A test that fails leaves nobody behind. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     char *argv[] = {"sh", "-c", (char *)(uintptr_t)script, NULL};
     lk_node_opts opts = node_opts(2, argv);
     lk_node *node;
