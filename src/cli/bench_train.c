@@ -21,7 +21,6 @@
 #include "cli/json.h"
 #include "cli/median.h"
 #include "comm/transport.h"
-#include "train/parts.h"
 
 enum { WARM_UP = 3, MAX_BATCHES = 32, MAX_RUNS = 99 };
 

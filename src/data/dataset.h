@@ -138,6 +138,8 @@ lk_status lk__transforms_parse(const char *text, lk_transforms *out) LK_CHECKED;
 lk_status lk__transforms_choose(const lk_dataset *data, const char *augment, lk_transforms *out) LK_CHECKED;
 /* What an image of this shape becomes; height and width 0 stand for any. */
 lk_sample_shape lk__transforms_shape(const lk_transforms *list, lk_sample_shape shape);
+/* What all images of a data set become; USAGE where they end up with several sizes. */
+lk_status lk__transforms_one_shape(const lk_transforms *list, const lk_dataset *data, lk_sample_shape *out) LK_CHECKED;
 /* Whose stream the random numbers are of: step i draws from its layer i. */
 typedef struct lk_augment_address {
     uint64_t seed;

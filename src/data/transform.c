@@ -190,11 +190,9 @@ static lk_sample_shape shape_of(const lk_dataset *data)
     return (lk_sample_shape){data->info.channels, data->info.height, data->info.width};
 }
 
-lk_status lk_augmented_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out)
+lk_status lk__transforms_one_shape(const lk_transforms *list, const lk_dataset *data, lk_sample_shape *out)
 {
-    lk_transforms list = {0};
-    LK_TRY(lk__transforms_choose(data, augment, &list));
-    lk_sample_shape shape = lk__transforms_shape(&list, shape_of(data));
+    lk_sample_shape shape = lk__transforms_shape(list, shape_of(data));
     if (shape.height == 0 || shape.width == 0)
         return lk__fail(LK_STATUS_USAGE,
                         "the images of %s have sizes of their own, and a batch needs one: add resize=H/W, "
@@ -202,6 +200,13 @@ lk_status lk_augmented_shape(const lk_dataset *data, const char *augment, lk_sam
                         data->info.name);
     *out = shape;
     return LK_OK;
+}
+
+lk_status lk_augmented_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out)
+{
+    lk_transforms list = {0};
+    LK_TRY(lk__transforms_choose(data, augment, &list));
+    return lk__transforms_one_shape(&list, data, out);
 }
 
 lk_status lk__transforms_apply(const lk_transforms *list, lk_augment_address address, lk_image *image,

@@ -36,18 +36,9 @@ const char *lk__training_augment(const lk_dataset *data, const char *augment)
 
 lk_status lk__training_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out)
 {
-    const lk_dataset_info *info = lk_dataset_get_info(data);
     lk_transforms list;
     LK_TRY(lk__transforms_parse(lk__training_augment(data, augment), &list));
-    lk_sample_shape shape = lk__transforms_shape(
-        &list, (lk_sample_shape){.channels = info->channels, .height = info->height, .width = info->width});
-    if (shape.height == 0)
-        return lk__fail(LK_STATUS_USAGE,
-                        "the images of %s have sizes of their own: let --augment bring them to one, as in "
-                        "'resized_crop=224,flip'",
-                        info->name);
-    *out = shape;
-    return LK_OK;
+    return lk__transforms_one_shape(&list, data, out);
 }
 
 lk_status lk__choose_test_augment(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,

@@ -43,16 +43,10 @@ lk_status lk__check_readable(const lk_dataset *data) LK_CHECKED;
 
 /* The transforms of training: augment, or what "auto" is for these data. */
 const char *lk__training_augment(const lk_dataset *data, const char *augment);
-/* What samples of either split are brought to for training with this `augment`. */
-lk_status lk__training_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out) LK_CHECKED;
 /* The transforms that bring samples of the test split to that shape: those of
  * opts, or what "auto" comes to. */
 lk_status lk__choose_test_augment(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
                                   char text[LK_AUGMENT_TEXT]) LK_CHECKED;
-
-/* The model of opts for the classes of data and samples of this shape. */
-lk_status lk__build_model(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
-                          lk_graph **out) LK_CHECKED;
 
 /* Together: gives the engine the state of the file opts->init_from, less what
  * opts->init_skip names, whatever floats it is made of. */

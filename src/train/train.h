@@ -142,6 +142,12 @@ typedef struct lk_train_ranks {
 lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_failure *failure) LK_CHECKED;
 void lk__train_failure_fini(lk_train_failure *failure);
 
+/* What samples of either split are brought to for training with this `augment`. */
+lk_status lk__training_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out) LK_CHECKED;
+/* The model of opts for the classes of data and samples of this shape. */
+lk_status lk__build_model(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
+                          lk_graph **out) LK_CHECKED;
+
 /* Loads a model file into the named model and evaluates it on the test split of
  * the data, whose number of classes is told as well. Uses model, data, data_dir,
  * augment, test_augment, test_batch, threads, workers, shards, device and init_from
