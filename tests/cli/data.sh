@@ -2,12 +2,9 @@
 # data.sh PROGRAM SERVER PART - `lockstep data` as a user meets it, against a server
 # of the test's own. PART is "failures", which needs nothing, or "published", which
 # serves the files of MNIST as published: they must be below $LOCKSTEP_DATA.
-set -u
-program=$(realpath "$1")
-web_server=$(realpath "$2")
-part=$3
-[ -x "$program" ] && [ -x "$web_server" ] || exit 1
-published=${LOCKSTEP_DATA:-}
+program=$1 command=data web_server=$(realpath "$2") part=$3 published=${LOCKSTEP_DATA:-}
+[ -x "$web_server" ] || exit 1
+. "$(dirname "$0")/jobs.sh"
 lacking=$("$program" info | sed -nE 's/^ *(libcurl|libcrypto) +not in this build.*/\1/p' | xargs)
 if [ -n "$lacking" ]; then
     echo "skipped: this build has no $lacking"
@@ -17,42 +14,10 @@ if [ "$part" = published ] && [ ! -r "$published/mnist/train-images-idx3-ubyte.g
     echo "skipped: getting MNIST, as its published files are not below LOCKSTEP_DATA"
     exit 77
 fi
-scratch=$(mktemp -d)
 trap 'stop_server; chmod -R u+w "$scratch" && rm -rf "$scratch"' EXIT
-cd "$scratch" || exit 1
 unset LOCKSTEP_DATA LOCKSTEP_DATA_URL
 export HOME=$scratch XDG_CACHE_HOME=$scratch/cache no_proxy='*'
 
-checks=0 failures=0
-complain() {
-    failures=$((failures + 1))
-    echo "FAILED: $*"
-    sed 's/^/    out: /' out | tail -5
-    sed 's/^/    err: /' err | tail -5
-}
-# run STATUS ARGUMENTS... - runs `lockstep data` and checks its exit status.
-run() {
-    local wanted=$1 status
-    shift
-    line="lockstep data $*"
-    "$program" data "$@" >out 2>err </dev/null
-    status=$?
-    checks=$((checks + 1))
-    [ $status -eq "$wanted" ] || complain "$line: exit status $status, not $wanted"
-}
-# said FILE TEXT... - every text must occur in out or err.
-said() {
-    local file=$1 text
-    shift
-    for text in "$@"; do
-        checks=$((checks + 1))
-        grep -qF -- "$text" "$file" || complain "$line: '$text' is not in its std$file"
-    done
-}
-check() {
-    checks=$((checks + 1))
-    "${@:2}" || complain "$1"
-}
 empty() { [ -z "$(find "$1" -type f 2>/dev/null)" ]; }
 
 # start_server FAULTS... - serves the folder `served`; its URL is in $url.
