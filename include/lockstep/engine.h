@@ -116,6 +116,20 @@ lk_status lk_engine_grads(const lk_engine *engine, lk_state **out) LK_CHECKED;
  * num_batches_tracked may be missing, as in old files, and then begins at 0. */
 lk_status lk_engine_set_state(lk_engine *engine, const lk_state *state) LK_CHECKED;
 
+/* Together, where there are several stages: a copy of what the optimiser keeps: its
+ * arrays as "exp_avg.conv1.weight", in PyTorch's words; "steps" (i64), "lr" and
+ * "powers" (f64). With parameters and buffers it is all that later steps depend on. */
+lk_status lk_engine_optimizer_state(const lk_engine *engine, lk_state **out) LK_CHECKED;
+/* Together: replaces it by replica 0's; as lk_engine_set_state, and nothing may be
+ * missing. Steps are then counted from there. */
+lk_status lk_engine_set_optimizer_state(lk_engine *engine, const lk_state *state) LK_CHECKED;
+
+/* A level that goes round with the next step or evaluation: after it, every rank
+ * has the largest that any rank had raised before it, 0 where none had. Thus ranks
+ * agree on when to save or to stop, whichever of them was asked to. */
+void lk_engine_raise(lk_engine *engine, int level);
+int lk_engine_raised(const lk_engine *engine);
+
 #ifdef __cplusplus
 }
 #endif

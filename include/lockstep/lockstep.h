@@ -2,6 +2,7 @@
 #ifndef LOCKSTEP_H
 #define LOCKSTEP_H
 
+#include <lockstep/checkpoint.h>
 #include <lockstep/data.h>
 #include <lockstep/engine.h>
 #include <lockstep/graph.h>

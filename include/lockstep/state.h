@@ -71,7 +71,8 @@ lk_status lk_state_save(const lk_state *state, const char *path) LK_CHECKED;
  * data are FORMAT. Of a checkpoint, the state is the dict that it has under
  * "state_dict", "model_state_dict", "model" or "net", in this order, else its own
  * tensors; what is beside it is left out. Where all names start with "module.",
- * as DistributedDataParallel has it, they lose that. */
+ * as DistributedDataParallel has it, they lose that. A folder that is a checkpoint
+ * (checkpoint.h) gives its model, verified. */
 lk_status lk_state_load(const char *path, lk_state **out) LK_CHECKED;
 
 /* Called once per difference, with one sentence without a newline. */

@@ -14,6 +14,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/fault.h"
+#include "base/hash.h"
 #include "base/mem.h"
 
 /* Deflate cannot expand by more than this factor. */
@@ -281,30 +283,77 @@ lk_status lk__file_read(const char *path, size_t max_bytes, uint8_t **out, size_
     return LK_OK;
 }
 
+void lk__file_aside(const char *path, char *out, size_t room)
+{
+    static atomic_uint counter;
+    const char *slash = strrchr(path, '/');
+    int folder = slash ? (int)(slash + 1 - path) : 0;
+    snprintf(out, room, "%.*s.lk-%ld-%u.tmp", folder, path, (long)getpid(), atomic_fetch_add(&counter, 1));
+}
+
+bool lk__file_is_aside(const char *name)
+{
+    return strncmp(name, ".lk-", 4) == 0 && lk__ends_with(name, ".tmp");
+}
+
+lk_status lk__folder_sync(const char *folder)
+{
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return LK_OK;
+    int error = lk__fault_write() || fsync(fd) != 0 ? errno : 0;
+    close(fd);
+    if (error == EIO || error == ENOSPC || error == EDQUOT)
+        return lk__fail(LK_STATUS_IO, "cannot sync the folder %s: %s", folder, strerror(error));
+    return LK_OK;
+}
+
+lk_status lk__folder_sync_around(const char *path)
+{
+    char folder[MAX_PATH];
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return lk__folder_sync(".");
+    size_t length = slash == path ? 1 : (size_t)(slash - path);
+    if (length >= sizeof folder)
+        return LK_OK;
+    memcpy(folder, path, length);
+    folder[length] = '\0';
+    return lk__folder_sync(folder);
+}
+
+/* Where a file is written in place, temporary is path itself. */
 struct lk_writer {
     FILE *file;
     char *path, *temporary;
+    bool in_place;
+    lk_hasher *hasher;
+    uint64_t bytes;
 };
 
 static void writer_free(lk_writer *w)
 {
+    lk__hasher_destroy(w->hasher);
     lk__free(w->temporary);
     lk__free(w->path);
     lk__free(w);
 }
 
-/* Names .lk-PID-N.tmp in path's folder, N counting up until no such file exists:
- * short, as path's own name may be as long as names can be. */
-static lk_status open_temporary(lk_writer *w, size_t room)
+static int create_file(const char *path)
 {
-    static atomic_uint counter;
-    const char *slash = strrchr(w->path, '/');
-    int fd, folder = slash ? (int)(slash + 1 - w->path) : 0;
+    return lk__fault_write() ? -1 : open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+}
+
+static lk_status open_file(lk_writer *w, size_t room)
+{
+    int fd;
     do {
-        unsigned n = atomic_fetch_add(&counter, 1);
-        snprintf(w->temporary, room, "%.*s.lk-%ld-%u.tmp", folder, w->path, (long)getpid(), n);
-        fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    } while (fd < 0 && errno == EEXIST);
+        if (w->in_place)
+            snprintf(w->temporary, room, "%s", w->path);
+        else
+            lk__file_aside(w->path, w->temporary, room);
+        fd = create_file(w->temporary);
+    } while (fd < 0 && errno == EEXIST && !w->in_place);
     if (fd >= 0)
         w->file = fdopen(fd, "wb");
     if (w->file != NULL)
@@ -314,8 +363,8 @@ static lk_status open_temporary(lk_writer *w, size_t room)
         close(fd);
         unlink(w->temporary);
     }
-    return lk__fail(error == ENOENT || error == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO,
-                    "cannot create a file beside %s: %s", w->path, strerror(error));
+    return lk__fail(error == ENOENT || error == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot create %s%s: %s",
+                    w->in_place ? "" : "a file beside ", w->path, strerror(error));
 }
 
 /* Puts what the link at path says into next, seen from where path is seen. */
@@ -362,19 +411,18 @@ static lk_status check_target(const char *path)
     return LK_OK;
 }
 
-lk_status lk__writer_open(const char *name, lk_writer **out)
+static lk_status open_writer(const char *path, bool in_place, lk_writer **out)
 {
-    char path[MAX_PATH];
-    LK_TRY(resolve(name, path));
-    LK_TRY(check_target(path));
     lk_writer *w;
     lk_status status;
     size_t length = strlen(path), room = length + 64;
     LK_TRY(LK_ALLOC(1, "a file writer", &w));
+    w->in_place = in_place;
     LK_TRY_GOTO(LK_ALLOC(length + 1, "a file name", &w->path), free_writer);
     LK_TRY_GOTO(LK_ALLOC(room, "a file name", &w->temporary), free_writer);
+    LK_TRY_GOTO(lk__hasher_create(&w->hasher), free_writer);
     memcpy(w->path, path, length + 1);
-    LK_TRY_GOTO(open_temporary(w, room), free_writer);
+    LK_TRY_GOTO(open_file(w, room), free_writer);
     *out = w;
     return LK_OK;
 free_writer:
@@ -382,50 +430,93 @@ free_writer:
     return status;
 }
 
+lk_status lk__writer_open(const char *name, lk_writer **out)
+{
+    char path[MAX_PATH];
+    LK_TRY(resolve(name, path));
+    LK_TRY(check_target(path));
+    return open_writer(path, false, out);
+}
+
+lk_status lk__writer_create(const char *path, lk_writer **out)
+{
+    return open_writer(path, true, out);
+}
+
 static lk_status write_failed(const lk_writer *w, const char *doing)
 {
-    return lk__fail(LK_STATUS_IO, "cannot %s %s: %s; %s is left as it was", doing, w->temporary, strerror(errno),
+    int error = errno;
+    if (w->in_place)
+        return lk__fail(LK_STATUS_IO, "cannot %s %s: %s", doing, w->path, strerror(error));
+    return lk__fail(LK_STATUS_IO, "cannot %s %s: %s; %s is left as it was", doing, w->temporary, strerror(error),
                     w->path);
+}
+
+static lk_status put(lk_writer *w, const void *data, size_t bytes)
+{
+    if (bytes > 0 && fwrite(data, 1, bytes, w->file) != bytes)
+        return write_failed(w, "write");
+    return LK_OK;
+}
+
+/* As a bad disk or memory would have it: the caller's bytes and their hash are
+ * right, and one bit of the file is not. */
+static lk_status put_flipped(lk_writer *w, const uint8_t *data, size_t bytes, size_t bit)
+{
+    size_t at = bit / 8;
+    uint8_t flipped = (uint8_t)(data[at] ^ 1u << bit % 8);
+    LK_TRY(put(w, data, at));
+    LK_TRY(put(w, &flipped, 1));
+    return put(w, data + at + 1, bytes - at - 1);
 }
 
 lk_status lk__writer_write(lk_writer *writer, const void *data, size_t bytes)
 {
-    if (bytes > 0 && fwrite(data, 1, bytes, writer->file) != bytes)
+    size_t bit;
+    lk__hasher_add(writer->hasher, data, bytes);
+    writer->bytes += bytes;
+    if (bytes > 0 && lk__fault_write())
         return write_failed(writer, "write");
-    return LK_OK;
+    if (lk__fault_flip("save", 8 * bytes, &bit))
+        return put_flipped(writer, data, bytes, bit);
+    return put(writer, data, bytes);
 }
 
-/* Makes the rename durable; a file system that cannot sync folders is fine. */
-static void sync_folder(lk_writer *w)
+uint64_t lk__writer_bytes(const lk_writer *writer)
 {
-    char *slash = strrchr(w->path, '/');
-    if (slash != NULL)
-        slash[slash == w->path ? 1 : 0] = '\0';
-    int fd = open(slash != NULL ? w->path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    fsync(fd);
-    close(fd);
+    return writer->bytes;
+}
+
+uint64_t lk__writer_hash(const lk_writer *writer)
+{
+    return lk__hasher_value(writer->hasher);
+}
+
+/* What cannot be closed may not have been written. */
+static lk_status finish_file(lk_writer *w)
+{
+    if (lk__fault_write() || fflush(w->file) != 0 || fsync(fileno(w->file)) != 0)
+        return write_failed(w, "write");
+    int closed = fclose(w->file);
+    w->file = NULL;
+    if (closed != 0)
+        return write_failed(w, "close");
+    if (!w->in_place && (lk__fault_write() || rename(w->temporary, w->path) != 0))
+        return write_failed(w, "rename");
+    return LK_OK;
 }
 
 lk_status lk__writer_commit(lk_writer *writer)
 {
-    lk_status status;
-    if (fflush(writer->file) != 0 || fsync(fileno(writer->file)) != 0) {
-        status = write_failed(writer, "write");
+    lk_status status = finish_file(writer);
+    if (status != LK_OK) {
         lk__writer_abort(writer);
         return status;
     }
-    int closed = fclose(writer->file);
-    writer->file = NULL;
-    if (closed != 0 || rename(writer->temporary, writer->path) != 0) {
-        status = write_failed(writer, closed != 0 ? "close" : "rename");
-        lk__writer_abort(writer);
-        return status;
-    }
-    sync_folder(writer);
+    if (!writer->in_place)
+        status = lk__folder_sync_around(writer->path);
     writer_free(writer);
-    return LK_OK;
+    return status;
 }
 
 void lk__writer_abort(lk_writer *writer)

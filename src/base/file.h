@@ -39,11 +39,30 @@ lk_status lk__file_outline(const char *path, lk_file_outline *out) LK_CHECKED;
  * the file merely claims costs address space at most, no memory. */
 lk_status lk__file_read(const char *path, size_t max_bytes, uint8_t **out, size_t *bytes) LK_CHECKED;
 
+/* A name that starts with ".lk-" beside path, another one at each call: short, as
+ * path's own name may be as long as names can be. Something may have that name
+ * already: then ask again. */
+void lk__file_aside(const char *path, char *out, size_t room);
+/* Whether a name, without its folder, is of those. */
+bool lk__file_is_aside(const char *name);
+
+/* Makes names in a folder durable. A file system that cannot do that, or a folder
+ * that cannot be opened for it, is fine. */
+lk_status lk__folder_sync(const char *folder) LK_CHECKED;
+/* The same for the folder that path is in. */
+lk_status lk__folder_sync_around(const char *path) LK_CHECKED;
+
 /* A file under construction beside its final path. */
 typedef struct lk_writer lk_writer;
 /* A link is followed: what it points at is written. */
 lk_status lk__writer_open(const char *path, lk_writer **out) LK_CHECKED;
+/* A new file that has its final name at once, for a folder that is made aside
+ * itself: nothing may be there, and committing syncs the file alone. */
+lk_status lk__writer_create(const char *path, lk_writer **out) LK_CHECKED;
 lk_status lk__writer_write(lk_writer *writer, const void *data, size_t bytes) LK_CHECKED;
+/* How much was written so far, and its hash, taken from the caller's memory. */
+uint64_t lk__writer_bytes(const lk_writer *writer);
+uint64_t lk__writer_hash(const lk_writer *writer);
 /* Syncs, renames over path, syncs the folder; frees the writer either way. */
 lk_status lk__writer_commit(lk_writer *writer) LK_CHECKED;
 /* Removes what was written; safe with NULL. */

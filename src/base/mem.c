@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/fault.h"
+
 /* Under AddressSanitizer all blocks are malloc's, so that it sees their ends. */
 #if defined(__SANITIZE_ADDRESS__)
 enum { LARGE_IS_MAPPED = 0 };
@@ -51,7 +53,9 @@ lk_status lk__alloc(size_t count, size_t size, const char *what, void **out)
         return lk__fail(LK_STATUS_MEMORY, "%s would need %zu times %zu bytes, more than can be addressed", what, count,
                         size);
     bytes = sizeof(header) + lk__round_up(bytes ? bytes : 1, LK_ALIGN);
-    header *head = LARGE_IS_MAPPED && bytes >= LARGE ? map_large(bytes) : alloc_small(bytes);
+    header *head = NULL;
+    if (!lk__fault_alloc())
+        head = LARGE_IS_MAPPED && bytes >= LARGE ? map_large(bytes) : alloc_small(bytes);
     if (!head)
         return lk__fail_memory(bytes, what);
     *out = head + 1;

@@ -4,14 +4,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/spec.h"
 #include "base/tree.h"
 #include "cli/config.h"
+#include "cli/resume.h"
 
 #define FIELD(name) offsetof(lk_args, name)
 
 enum { TRAIN = LK_CMD_TRAIN, EVAL = LK_CMD_EVAL, COMPARE = LK_CMD_COMPARE, BENCH = LK_CMD_BENCH, INFO = LK_CMD_INFO };
-enum { DATA = LK_CMD_DATA, RUN = LK_CMD_RUN, CONVERT = LK_CMD_CONVERT };
-enum { MODELS = TRAIN | EVAL | BENCH, ALL = MODELS | COMPARE | INFO | RUN | DATA | CONVERT | LK_CMD_HELP };
+enum { DATA = LK_CMD_DATA, RUN = LK_CMD_RUN, CONVERT = LK_CMD_CONVERT, VERIFY = LK_CMD_VERIFY };
+enum { MODELS = TRAIN | EVAL | BENCH, ALL = MODELS | COMPARE | INFO | RUN | DATA | CONVERT | VERIFY | LK_CMD_HELP };
 
 #define BIG 1e9
 
@@ -59,7 +61,7 @@ static const lk_option table[] = {
     {"what", "test-augment", 0, TRAIN | EVAL, TERMS(train.test_augment, "auto|none|LIST"), "auto",
      "changes to test images, none of them random: 'resize=256,center_crop=224'"},
     {"what", "init-from", 0, TRAIN | EVAL, TEXT(train.init_from, "FILE"), NULL,
-     "take the weights from a .safetensors or .pth file"},
+     "take the weights from a .safetensors or .pth file, or from a checkpoint"},
     {"what", "init-skip", 0, TRAIN, TEXT(train.init_skip, "NAME,NAME"), NULL,
      "layers that are not taken from there, as 'fc' where the file has other classes"},
 
@@ -173,15 +175,27 @@ static const lk_option table[] = {
     {"by hand", "rank", 0, TRAIN, INTEGER(run.rank, 0, 4095), NULL, "which process of the job this is, from 0"},
     {"by hand", "world-size", 0, TRAIN, INTEGER(run.world_size, 1, 4096), NULL, "processes of the job"},
 
+    {"checkpoints", "checkpoint", 0, TRAIN, TEXT(train.checkpoint, "DIR"), NULL,
+     "save all that the run needs to go on, in folders DIR/step-N; DIR/best leads to the one that tests best"},
+    {"checkpoints", "save-every", 0, TRAIN, TEXT(save_every, "N|epoch"), NULL,
+     "steps between two checkpoints; without it one after each epoch"},
+    {"checkpoints", "keep", 0, TRAIN, COUNT(train.keep, 1, BIG), "3", "checkpoints that stay, beside the best one"},
+    {"checkpoints", "resume", 0, TRAIN, OPTIONAL(resume, "DIR|auto"), NULL,
+     "go on from this checkpoint, or from the newest that is whole; auto: in the folder of --checkpoint, where there "
+     "may "
+     "be none yet"},
+    {"checkpoints", "reshard", 0, TRAIN, FLAG(train.reshard), NULL,
+     "let --shards differ from the checkpoint's: the result then differs, too"},
+
     {"output", "save-model", 0, TRAIN, OPTIONAL(train.save_model, "PATH"), NULL,
      "save the final model, as .safetensors or .pth; without PATH as DATA_MODEL.safetensors"},
     {"output", "log-interval", 0, TRAIN, COUNT(log_interval, 1, BIG), "10", "batches between two lines of output"},
     {"output", "log-ranks", 0, TRAIN, CHOICE(log_ranks, log_ranks_choices), "0",
      "all: every rank also prints lines of its own"},
     {"output", "quiet", 'q', TRAIN, FLAG(quiet), NULL, "no progress line"},
-    {"output", "quiet", 'q', COMPARE | CONVERT, FLAG(quiet), NULL, "print nothing; the exit status tells"},
+    {"output", "quiet", 'q', COMPARE | CONVERT | VERIFY, FLAG(quiet), NULL, "print nothing; the exit status tells"},
     {"output", "quiet", 'q', DATA, FLAG(quiet), NULL, "print errors only"},
-    {"output", "json", 0, MODELS | DATA | INFO, FLAG(json), NULL, "one JSON object a line"},
+    {"output", "json", 0, MODELS | DATA | INFO | VERIFY, FLAG(json), NULL, "one JSON object a line"},
     {"output", "help", 'h', ALL, FLAG(help), NULL, "show this text"},
 };
 
@@ -265,6 +279,12 @@ lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, 
         lk_option_set recipe = lk__args_options("train", LK_CMD_TRAIN, 0);
         LK_TRY(lk__config_load(set, &recipe, args.config, &args, &parsed));
     }
+    if (args.resume && !args.help)
+        LK_TRY(lk__resume_options(set, &args, &parsed));
+    if (set->commands == LK_CMD_EVAL && !args.help) {
+        const char *model = parsed.word_count ? parsed.words[0] : args.train.init_from;
+        LK_TRY(model ? lk__resume_model(set, model, &args, &parsed) : LK_OK);
+    }
     memcpy(args.words, parsed.words, sizeof args.words);
     args.word_count = parsed.word_count;
     args.schedule_given = lk__options_given(set, &parsed, "schedule");
@@ -283,6 +303,7 @@ lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, 
 void lk__args_release(void)
 {
     lk__config_unload();
+    lk__resume_unload();
 }
 
 static lk_status complete_schedule(lk_args *args)
@@ -339,11 +360,31 @@ static lk_status complete_batch(lk_args *args)
     return LK_OK;
 }
 
+/* What would have no effect is refused. */
+static lk_status complete_checkpoints(lk_args *args)
+{
+    lk_train_opts *opts = &args->train;
+    long long every = 0;
+    if (args->save_every && strcmp(args->save_every, "epoch") != 0 &&
+        !lk__parse_int(args->save_every, 1, (long long)BIG, &every))
+        return lk__fail(LK_STATUS_USAGE, "--save-every '%s' must be epoch, or a whole number of steps from 1 to %lld",
+                        args->save_every, (long long)BIG);
+    opts->save_every = (size_t)every;
+    if (!opts->checkpoint && args->save_every)
+        return lk__fail(LK_STATUS_USAGE, "--save-every %s saves nowhere: give the folder with --checkpoint DIR",
+                        args->save_every);
+    if (opts->reshard && !args->resume)
+        return lk__fail(LK_STATUS_USAGE,
+                        "--reshard goes on from a checkpoint with other shards: give that with --resume");
+    return LK_OK;
+}
+
 lk_status lk__args_complete(lk_args *args)
 {
     lk_device_choice choice = {.devices = args->device_names, .gpu_ids = args->gpu_ids, .no_cuda = args->no_cuda};
     LK_TRY(complete_schedule(args));
     LK_TRY(complete_batch(args));
+    LK_TRY(complete_checkpoints(args));
     LK_TRY(lk__devices_choose(&choice, lk__device_list, &args->devices));
     complete_save_path(args);
     if (!args->train.data)

@@ -16,7 +16,8 @@ enum {
     LK_CMD_HELP = 1 << 5,
     LK_CMD_RUN = 1 << 6,
     LK_CMD_CONVERT = 1 << 7,
-    LK_CMD_DATA = 1 << 8
+    LK_CMD_DATA = 1 << 8,
+    LK_CMD_VERIFY = 1 << 9
 };
 
 enum { LK_SCHEDULE_BYTES = 64, LK_PATH_BYTES = 4096 };
@@ -70,9 +71,11 @@ typedef struct lk_args {
     size_t max_bytes, runs; /* runs 0: not given */
     bool independent, in_step;
     bool quiet, json, help;
-    const char *data_url; /* of data; NULL: not given */
-    const char *input;    /* of info: "3x32x32"; NULL: not given */
-    size_t classes;       /* of info; 0: not given */
+    const char *data_url;   /* of data; NULL: not given */
+    const char *resume;     /* what --resume says; NULL: not given, "": without a value */
+    const char *save_every; /* what --save-every says; NULL: not given */
+    const char *input;      /* of info: "3x32x32"; NULL: not given */
+    size_t classes;         /* of info; 0: not given */
     const char *words[LK_WORDS_MAX];
     size_t word_count;
     bool schedule_given, gamma_given;

@@ -39,6 +39,7 @@ int lk__cmd_train(lk_args *args);
 int lk__cmd_eval(lk_args *args);
 int lk__cmd_compare(lk_args *args);
 int lk__cmd_convert(lk_args *args);
+int lk__cmd_verify(lk_args *args);
 int lk__cmd_bench(lk_args *args);
 int lk__cmd_run(lk_args *args);
 int lk__cmd_data(lk_args *args);

@@ -1,5 +1,5 @@
-/* cmd_info.c - `lockstep info`: the tables of this build, a file's keys, or a
- * network. */
+/* cmd_info.c - `lockstep info`: the tables of this build, what a file or a
+ * checkpoint has, or a network. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,11 +11,12 @@
 #include "cli/json.h"
 #include "comm/rendezvous.h"
 #include "comm/transport.h"
+#include "io/checkpoint.h"
 #include "nn/init.h"
 #include "optim/optim.h"
 #include "tensor/cpu/cpu.h"
 
-enum { KEY_COLUMN = 40 };
+enum { KEY_COLUMN = 40, NOTE_COLUMN = 18 };
 
 /* What a family's models have in common is told once, after the last of them. */
 static void print_models(void)
@@ -108,15 +109,52 @@ static size_t print_entry(const lk_entry *entry)
     return entry->bytes / lk_dtype_size(entry->dtype);
 }
 
-static lk_status print_file(const char *path)
+static void print_state(const lk_state *state)
 {
-    lk_state *state;
-    LK_TRY(lk_state_load(path, &state));
     size_t elements = 0;
     for (size_t i = 0; i < lk_state_count(state); i++)
         elements += print_entry(lk_state_at(state, i));
     printf("%zu tensors, %zu elements, hash %016" PRIx64 "\n", lk_state_count(state), elements, lk_state_hash(state));
+}
+
+static lk_status print_file(const char *path)
+{
+    lk_state *state;
+    LK_TRY(lk_state_load(path, &state));
+    print_state(state);
     lk_state_destroy(state);
+    return LK_OK;
+}
+
+/* Notes that are options, or those that are not. */
+static void print_notes(const lk_checkpoint *checkpoint, const char *title, bool options)
+{
+    const char *name;
+    printf("%s:\n", title);
+    for (size_t i = 0; (name = lk_checkpoint_note_name(checkpoint, i)); i++) {
+        char text[1024];
+        if ((strncmp(name, "--", 2) == 0) != options)
+            continue;
+        lk__note_readable(lk_checkpoint_note(checkpoint, name), text, sizeof text);
+        fputs("  ", stdout);
+        int gap = NOTE_COLUMN - (int)lk__min_size(lk__print_key(name), NOTE_COLUMN);
+        printf("%*s ", gap, "");
+        lk__print_key(text);
+        putchar('\n');
+    }
+}
+
+static lk_status print_checkpoint(const char *path)
+{
+    lk_checkpoint *checkpoint;
+    LK_TRY(lk_checkpoint_load(path, &checkpoint));
+    print_notes(checkpoint, "position", false);
+    print_notes(checkpoint, "options", true);
+    printf("model:\n");
+    print_state(lk_checkpoint_model(checkpoint));
+    printf("optimiser:\n");
+    print_state(lk_checkpoint_optimizer(checkpoint));
+    lk_checkpoint_destroy(checkpoint);
     return LK_OK;
 }
 
@@ -151,7 +189,7 @@ int lk__cmd_info(lk_args *args)
     if (status == LK_OK && args->train.model)
         status = lk__info_model(args);
     else if (status == LK_OK && args->word_count == 1)
-        status = print_file(args->words[0]);
+        status = lk__checkpoint_is(args->words[0]) ? print_checkpoint(args->words[0]) : print_file(args->words[0]);
     else if (status == LK_OK)
         print_build();
     return status == LK_OK ? LK_EXIT_DONE : lk__cli_fail(status);

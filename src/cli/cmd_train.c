@@ -1,16 +1,19 @@
 /* cmd_train.c - `lockstep train`: starts ranks, or is one or several of them. */
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "cli/cli.h"
 #include "cli/join.h"
 #include "cli/launch.h"
 #include "cli/mode.h"
 #include "cli/report.h"
+#include "cli/signals.h"
 
 /* How long a rank with nothing new to say waits, so that its launcher hears the one
  * that failed first and ends this one meanwhile. */
@@ -80,6 +83,9 @@ static int fail(const train_command *t, lk_status status, const lk_train_failure
     if (failure->history)
         print_calls(failure);
     int code = lk__cli_fail(lk__fail(status, "%s", failure->detail));
+    if (*failure->checkpoint && !strstr(failure->detail, failure->checkpoint))
+        fprintf(stderr, "lockstep train: the last checkpoint is %s; --resume auto goes on from there\n",
+                failure->checkpoint);
     if (launched && failure->fault == LK_FAULT_PEER)
         linger();
     return code;
@@ -92,8 +98,19 @@ static int fail_setup(const train_command *t, lk_status status)
     return fail(t, status, &failure);
 }
 
+/* A run that was stopped ends as its signal would have ended it. Ranks that got
+ * none themselves heard of it from the others. */
+static int end_stopped(const train_command *t, const lk_train_result *result)
+{
+    int number = lk__wishes_signal() ? lk__wishes_signal() : SIGTERM;
+    if (t->join.rank == 0)
+        lk__report_stopped(t->args, result, number == SIGINT ? "SIGINT" : "SIGTERM");
+    return 128 + number;
+}
+
 static int run_ranks(train_command *t)
 {
+    static atomic_int wish;
     lk_args *args = t->args;
     lk_report reports[LK_DEVICES_MAX];
     lk_train_events events[LK_DEVICES_MAX];
@@ -104,7 +121,8 @@ static int run_ranks(train_command *t)
                                  .parallel = t->mode.parallel,
                                  .data_given = t->data_given,
                                  .exec_at = t->exec_at,
-                                 .screen = &screen};
+                                 .screen = &screen,
+                                 .wish = i == 0 ? &wish : NULL};
         events[i] = lk__report_events(&reports[i]);
         devices[i] = t->devices.name[i];
     }
@@ -114,13 +132,16 @@ static int run_ranks(train_command *t)
                             .devices = devices,
                             .group = &t->join.group,
                             .alone = t->join.way == LK_JOIN_ALONE,
-                            .events = events};
+                            .events = events,
+                            .wish = &wish};
     lk_train_result result;
     lk_train_failure failure;
+    lk__wishes_prepare();
     lk_status status = lk__train(&ranks, &result, &failure);
+    lk__wishes_end();
     lk__screen_clear(&screen);
     if (status == LK_OK)
-        return LK_EXIT_DONE;
+        return result.stopped ? end_stopped(t, &result) : LK_EXIT_DONE;
     int code = fail(t, status, &failure);
     lk__train_failure_fini(&failure);
     return code;
@@ -157,7 +178,7 @@ static int rank_main(int rank, void *arg)
 {
     train_command *t = arg;
     lk_run_args *run = &t->args->run;
-    (void)rank;
+    lk__fault_set_process(rank);
     /* As in main: a write past the limit of file sizes fails, and is told. */
     signal(SIGXFSZ, SIG_IGN);
     /* The launcher has used these; the rank finds the rest in its environment. */
@@ -197,6 +218,7 @@ static int launch(train_command *t)
     opts.fn = rank_main;
     opts.fn_arg = t;
     opts.plain = true;
+    opts.grace = opts.timeout; /* ranks finish a step and save */
     return lk__launch("train", &opts);
 }
 

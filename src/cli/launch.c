@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/pool.h"
 #include "base/spec.h"
 #include "cli/cli.h"
@@ -128,6 +129,7 @@ int lk__launch(const char *command, lk_run_opts *opts)
 {
     job j = {.command = command, .max_restarts = opts->max_restarts};
     lk_verdict verdict;
+    lk__fault_set_process(-1); /* a launcher is no rank */
     opts->notice = print_notice;
     opts->failed = print_failed;
     opts->arg = &j;

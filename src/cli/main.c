@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/spec.h"
 #include "cli/cli.h"
 #include "cli/config.h"
@@ -19,6 +20,7 @@ static const lk_command commands[] = {
      "  lockstep train --devices cpu:0,cpu:1                 two ranks in one process\n"
      "  lockstep train -n 2 --stages 2 --pipelined           a model in two stages\n"
      "  lockstep train --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 -n 4   (and 1 on the other node)\n"
+     "  lockstep train --checkpoint ck --resume auto         saves as it goes; the same line again goes on\n"
      "However the work is divided, the weights are the same bits.",
      LK_CMD_TRAIN, 0, 0, "", lk__cmd_train},
     {"run", "[options] PROGRAM [ARGUMENTS]", "start any program as the ranks of a job, here or on several nodes",
@@ -28,10 +30,15 @@ static const lk_command commands[] = {
      "Sets torchrun's variables (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT ...) for every rank. When a\n"
      "rank fails, all are stopped and its own status is passed on.",
      LK_CMD_RUN, 1, 1, "a program", lk__cmd_run},
-    {"eval", "FILE [options]", "test a saved model", "", LK_CMD_EVAL, 0, 1, "", lk__cmd_eval},
-    {"compare", "A B", "print what differs between two saved models",
+    {"eval", "FILE [options]", "test a saved model, or a checkpoint",
+     "A checkpoint knows its model and data; options that are given win.", LK_CMD_EVAL, 0, 1, "", lk__cmd_eval},
+    {"compare", "A B", "print what differs between two saved models, or two checkpoints",
      "Exit status: 0 when they are the same bits, 1 when they differ, 2 when that could not be told.", LK_CMD_COMPARE,
-     2, 2, "two model files, .safetensors or .pth", lk__cmd_compare},
+     2, 2, "two models (.safetensors, .pth) or checkpoints", lk__cmd_compare},
+    {"verify", "DIR", "check that checkpoints are whole",
+     "DIR is one checkpoint, or a folder of them as --checkpoint makes it.\n"
+     "Exit status: 0 when all are whole, 1 when one is not, 2 when there is nothing to check.",
+     LK_CMD_VERIFY, 1, 1, "a checkpoint, or a folder of them", lk__cmd_verify},
     {"convert", "A B", "write a model file in another format, .safetensors or .pth",
      "  lockstep convert checkpoint.pth model.safetensors\n"
      "  lockstep convert model.safetensors model.pth          for torch.load\n"
@@ -166,6 +173,8 @@ int main(int argc, char **argv)
     hold_streams();
     /* A write past the limit of file sizes then fails, and is cleaned up after. */
     signal(SIGXFSZ, SIG_IGN);
+    if (lk__fault_load() != LK_OK)
+        return lk__cli_fail(LK_STATUS_USAGE);
     /* Whoever reads the log through a pipe sees each line when it is made. */
     setvbuf(stdout, NULL, _IOLBF, 0);
     int code = dispatch(argc, argv);

@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "cli/cli.h"
 #include "cli/json.h"
+#include "cli/signals.h"
 
 /* Seconds between two progress lines: redrawn in place, or one under another. */
 static const double redraw_every = 0.1, line_every = 10;
@@ -94,6 +96,7 @@ static void json_start(const lk_report *report, const lk_train_start *start)
     cJSON_AddNumberToObject(line, "batch_size", (double)opts->batch);
     cJSON_AddNumberToObject(line, "steps", (double)start->steps);
     json_layout(line, report, start);
+    lk__report_resumed_json(line, start);
     lk__json_line(line);
 }
 
@@ -173,6 +176,7 @@ static void text_start(const lk_report *report, const lk_train_start *start)
     printf("\n");
     print_transforms(start);
     print_hints(report, start);
+    lk__report_resumed(report, start);
 }
 
 static void on_start(void *arg, const lk_train_start *start)
@@ -182,14 +186,19 @@ static void on_start(void *arg, const lk_train_start *start)
     report->classes = start->train->classes;
     report->batches = start->batches;
     report->steps = start->steps;
+    report->done = start->done;
     report->rank = start->place.rank;
     report->ranks = start->place.ranks;
     report->stage = start->place.layout.stage;
     report->share = start->place.share;
+    if (report->wish)
+        lk__wishes_watch(report->wish);
     if (!begin_lines(report))
         return;
     if (report->rank == 0)
         (report->args->json ? json_start : text_start)(report, start);
+    if (report->rank == 0 && *lk__fault_text())
+        fprintf(stderr, "LOCKSTEP_FAULT is set: %s\n", lk__fault_text());
     if (prints_own(report))
         lk__report_rank_start(report, start);
     end_lines(report);
@@ -225,7 +234,7 @@ static void progress(lk_report *report, const lk_train_step *step)
     if (report->args->quiet || step->seconds - report->drawn_at < every)
         return;
     report->drawn_at = step->seconds;
-    double left = step->seconds / (double)step->step * (double)(report->steps - step->step);
+    double left = step->seconds / (double)(step->step - report->done) * (double)(report->steps - step->step);
     unsigned long long eta = (unsigned long long)(left + 0.5);
     pthread_mutex_lock(&screen->lock);
     fprintf(stderr, "%sepoch %zu, step %zu/%zu, loss %.4f, %.0f img/s, ETA %llu:%02llu:%02llu%s",
@@ -239,7 +248,7 @@ static void progress(lk_report *report, const lk_train_step *step)
 static void on_step(void *arg, const lk_train_step *step)
 {
     lk_report *report = arg;
-    if (step->step == 1)
+    if (step->step == report->done + 1)
         report->first_step_s = lk__clock() - report->exec_at;
     if (step->batch % report->args->log_interval == 0 && begin_lines(report)) {
         if (report->rank == 0 && report->args->json)
@@ -305,6 +314,15 @@ static void on_test(void *arg, const lk_train_test *test)
     end_lines(report);
 }
 
+static void on_saved(void *arg, const lk_train_saved *saved)
+{
+    lk_report *report = arg;
+    if (!begin_lines(report))
+        return;
+    lk__report_saved(report, saved);
+    end_lines(report);
+}
+
 static void json_end(const lk_report *report, const lk_train_result *result)
 {
     char hash[17];
@@ -323,6 +341,7 @@ static void json_end(const lk_report *report, const lk_train_result *result)
     cJSON_AddNumberToObject(line, "wait_other_s", result->waits.other);
     cJSON_AddStringToObject(line, "state_hash", hash);
     cJSON_AddStringToObject(line, "saved", result->saved);
+    cJSON_AddStringToObject(line, "checkpoint", result->checkpoint);
     lk__json_line(line);
 }
 
@@ -350,5 +369,6 @@ static void on_end(void *arg, const lk_train_result *result)
 
 lk_train_events lk__report_events(lk_report *report)
 {
-    return (lk_train_events){.arg = report, .start = on_start, .step = on_step, .test = on_test, .end = on_end};
+    return (lk_train_events){
+        .arg = report, .start = on_start, .step = on_step, .test = on_test, .end = on_end, .saved = on_saved};
 }

@@ -6,6 +6,7 @@
 #define LK_CLI_REPORT_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "cli/args.h"
 
@@ -24,10 +25,11 @@ typedef struct lk_report {
     bool data_given;
     double exec_at; /* when the program was started, on lk__clock() */
     lk_screen *screen;
+    atomic_int *wish;    /* signals are watched from the start on; NULL: another rank sees to it */
     double drawn_at;     /* run seconds of the last progress */
     double first_step_s; /* from the program's start to the end of the first step */
     size_t train_count, classes;
-    size_t batches, steps;
+    size_t batches, steps, done; /* done: before this process began */
     /* Known from the start on. */
     int rank, ranks, stage;
     lk_share share;
@@ -39,6 +41,15 @@ lk_train_events lk__report_events(lk_report *report);
 /* Removes the progress line from the terminal; the caller has the lock, or is the
  * only one. */
 void lk__screen_clear(lk_screen *screen);
+
+/* Lines about checkpoints: which the run goes on from, as text or in the JSON of
+ * its start (a cJSON object), and one that was saved. */
+struct cJSON;
+void lk__report_resumed(const lk_report *report, const lk_train_start *start);
+void lk__report_resumed_json(struct cJSON *line, const lk_train_start *start);
+void lk__report_saved(const lk_report *report, const lk_train_saved *saved);
+/* The line of a run that was stopped, by this signal: how to go on with it. */
+void lk__report_stopped(const lk_args *args, const lk_train_result *result, const char *signal);
 
 /* Lines of a rank's own. */
 void lk__report_rank_start(const lk_report *report, const lk_train_start *start);

@@ -1,6 +1,7 @@
 /* collective.c - the public calls: each says what the ranks must agree on, where
  * the data are, and which program moves them. */
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/tree.h"
@@ -223,7 +224,7 @@ static lk_status make_request(lk_group *group, const lk_intent *intent, lk_reque
     return LK_OK;
 }
 
-static lk_status start(lk_group *group, const lk_intent *intent, lk_request **out)
+static lk_status begin(lk_group *group, const lk_intent *intent, lk_request **out)
 {
     lk_request *request = NULL;
     LK_TRY(lk__group_check(group));
@@ -255,6 +256,26 @@ static lk_status start(lk_group *group, const lk_intent *intent, lk_request **ou
     }
     *out = request;
     return LK_OK;
+}
+
+/* Every call comes through here: a point at which faults on request strike. A
+ * thread that calls is the group's rank, whatever it was taken for before. */
+static lk_status start(lk_group *group, const lk_intent *intent, lk_request **out)
+{
+    if (!lk__fault_is_on())
+        return begin(group, intent, out);
+    const char *name = kind_names[intent->kind];
+    lk_fault_place place = lk__fault_place();
+    int rank = lk__group_job_rank(group, group->rank);
+    if (place.rank != rank) {
+        place.rank = rank;
+        lk__fault_set_place(place);
+    }
+    const char *before = lk__fault_enter(name);
+    lk__fault_point(name);
+    lk_status status = begin(group, intent, out);
+    lk__fault_leave(before);
+    return status;
 }
 
 static lk_status start_sum(lk_group *group, lk_intent *intent, const lk_shard_sums *sums, lk_request **request)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "comm/group_impl.h"
@@ -151,6 +152,7 @@ static lk_status create_job(lk_control *control, const lk_transport_type *type, 
     lk_group *group = NULL;
     lk_status status = allocate(control, lk__control_size(control), &group);
     if (status != LK_OK) {
+        lk__control_abort(control, status, lk_error_detail());
         lk__control_destroy(control);
         return status;
     }
@@ -169,6 +171,16 @@ destroy_group:
     return status;
 }
 
+/* Where this thread is, for faults on request. */
+static void take_place(int rank, bool of_process)
+{
+    lk_fault_place place = lk__fault_place();
+    if (of_process)
+        lk__fault_set_process(rank);
+    place.rank = rank;
+    lk__fault_set_place(place);
+}
+
 lk_status lk_group_join(const lk_group_opts *opts, lk_group **out)
 {
     static const lk_group_opts defaults;
@@ -176,8 +188,10 @@ lk_status lk_group_join(const lk_group_opts *opts, lk_group **out)
     lk_control *control = NULL;
     opts = opts ? opts : &defaults;
     const char *backend = opts->backend ? opts->backend : getenv("LOCKSTEP_BACKEND");
+    LK_TRY(lk__fault_load());
     LK_TRY(lk__transport_find(backend && *backend ? backend : "auto", &type));
     LK_TRY(lk__control_join(opts, &control));
+    take_place(lk__control_rank(control), opts->thread == 0);
     return create_job(control, type, out);
 }
 
@@ -193,6 +207,7 @@ typedef struct lk_opening {
 static void *open_rank(void *arg)
 {
     lk_opening *opening = arg;
+    take_place(lk__control_rank(opening->control), false);
     opening->status = create_job(opening->control, &lk__transport_inproc, &opening->group);
     if (opening->status != LK_OK)
         opening->detail = strdup(lk_error_detail());
@@ -229,6 +244,7 @@ lk_status lk_group_threads(int count, const lk_group_opts *opts, lk_group **out)
     lk_status status;
     if (count < 1 || count > LK_MAX_RANKS)
         return lk__fail(LK_STATUS_USAGE, "a group has 1 to %d ranks, not %d", LK_MAX_RANKS, count);
+    LK_TRY(lk__fault_load());
     LK_TRY(LK_ALLOC((size_t)count, "controls of thread ranks", &controls));
     LK_TRY_GOTO(LK_ALLOC((size_t)count, "thread ranks", &ranks), free_controls);
     LK_TRY_GOTO(lk__control_threads(count, opts ? opts : &defaults, controls), free_ranks);

@@ -94,9 +94,11 @@ static lk_status open_layout(lk_dataset *data, const layout *l, const char *fold
     for (; l->files[data->split][files]; files++) {
         char path[LK_MAX_PATH];
         size_t bytes = 0;
+        lk_file_outline file = {0};
         if (!lk__find_file(folder, l->files[data->split][files], path))
             return lk__fail(LK_STATUS_NOT_FOUND, "the CIFAR files of %s have gone", folder);
-        LK_TRY(lk__file_read(path, MAX_RECORDS * record_bytes(l), &data->files[files], &bytes));
+        LK_TRY(lk__file_outline(path, &file));
+        LK_TRY(lk__read_steady(path, file.bytes, MAX_RECORDS * record_bytes(l), &data->files[files], &bytes));
         LK_TRY(check_records(l, path, data->files[files], bytes, data->info.classes));
         data->first[files + 1] = data->first[files] + bytes / record_bytes(l);
     }

@@ -110,10 +110,24 @@ bool lk__find_file(const char *folder, const char *name, char path[LK_MAX_PATH])
 /* Enters a file of the folder, and whether it was found, into its inventory. */
 void lk__inventory_add(lk_inventory *inventory, const char *folder, const char *name, bool found);
 
+/* Reads a file that had `size` bytes, packed or not, when it was looked at. FORMAT,
+ * with both sizes, where it has others now: it is being written, or was replaced.
+ * The rest is as with lk__file_read. */
+lk_status lk__read_steady(const char *path, size_t size, size_t max_bytes, uint8_t **out, size_t *bytes) LK_CHECKED;
+/* That failure, in the words that all have for it. */
+lk_status lk__fail_changed(const char *path, size_t before, size_t now);
+
 /* A file that is being read, and inflated, on a thread of its own: start-up is
- * short because everything else goes on meanwhile. bytes is what the content
- * must have; anything else is FORMAT. */
-lk_status lk__fetch_start(const char *path, size_t bytes, lk_fetch **out) LK_CHECKED;
+ * short because everything else goes on meanwhile. It must still be the file that
+ * was looked at; anything else is FORMAT. */
+enum { LK_FETCH_HEADER = 16 };
+typedef struct lk_fetch_opts {
+    const char *path;
+    size_t size;                     /* bytes of the file */
+    size_t bytes;                    /* of its content, at least as many as header has */
+    uint8_t header[LK_FETCH_HEADER]; /* which the content begins with */
+} lk_fetch_opts;
+lk_status lk__fetch_start(const lk_fetch_opts *opts, lk_fetch **out) LK_CHECKED;
 /* Waits for the content, which is borrowed. Fails alike on every call. */
 lk_status lk__fetch_wait(lk_fetch *fetch, const uint8_t **out) LK_CHECKED;
 void lk__fetch_destroy(lk_fetch *fetch);

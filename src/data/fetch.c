@@ -6,6 +6,7 @@
  * of which ranks of one host have none to spare. */
 #include "data/dataset.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -13,6 +14,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+
+enum { DETAIL = 2048 };
 
 /* Of all fetches of the process. */
 static pthread_mutex_t turn_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -25,19 +28,56 @@ struct lk_fetch {
     pthread_mutex_t lock;
     atomic_bool joined; /* status, detail and content are final */
     lk_status status;
-    char detail[2048];
-    size_t bytes;
+    char detail[DETAIL];
+    lk_fetch_opts opts; /* its path is the one below */
     uint8_t *content;
     char path[];
 };
 
+lk_status lk__fail_changed(const char *path, size_t before, size_t now)
+{
+    return lk__fail(LK_STATUS_FORMAT,
+                    "%s: changed while it was in use: it had %zu bytes and has %zu now; start again when nothing "
+                    "writes to it any more",
+                    path, before, now);
+}
+
+lk_status lk__read_steady(const char *path, size_t size, size_t max_bytes, uint8_t **out, size_t *bytes)
+{
+    uint8_t *content = NULL;
+    size_t got = 0;
+    char why[DETAIL];
+    lk_file_outline now = {.bytes = size};
+    lk_status status = lk__file_read(path, max_bytes, &content, &got);
+    snprintf(why, sizeof why, "%s", lk_error_detail());
+    bool there = lk__file_outline(path, &now) == LK_OK;
+    /* A plain file may have shrunk and grown again meanwhile. */
+    if (there && now.bytes == size && !now.gzip && status == LK_OK)
+        now.bytes = got;
+    if (there && now.bytes != size) {
+        lk__free(content);
+        return lk__fail_changed(path, size, now.bytes);
+    }
+    if (status != LK_OK)
+        return lk__fail(status, "%s", why);
+    *out = content;
+    *bytes = got;
+    return LK_OK;
+}
+
 static lk_status read_exactly(lk_fetch *f)
 {
+    const lk_fetch_opts *opts = &f->opts;
     size_t got = 0;
-    LK_TRY(lk__file_read(f->path, f->bytes, &f->content, &got));
-    if (got != f->bytes)
+    LK_TRY(lk__read_steady(f->path, opts->size, opts->bytes, &f->content, &got));
+    if (got != opts->bytes)
         return lk__fail(LK_STATUS_FORMAT, "%s: ends at byte %zu where its header calls for %zu bytes", f->path, got,
-                        f->bytes);
+                        opts->bytes);
+    if (memcmp(f->content, opts->header, sizeof opts->header) != 0)
+        return lk__fail(LK_STATUS_FORMAT,
+                        "%s: changed while it was in use: its first %zu bytes are not what they were; start again when "
+                        "nothing writes to it any more",
+                        f->path, sizeof opts->header);
     return LK_OK;
 }
 
@@ -76,14 +116,16 @@ static void *fetch_main(void *arg)
     return NULL;
 }
 
-lk_status lk__fetch_start(const char *path, size_t bytes, lk_fetch **out)
+lk_status lk__fetch_start(const lk_fetch_opts *opts, lk_fetch **out)
 {
-    size_t length = strlen(path);
+    size_t length = strlen(opts->path);
+    assert(opts->bytes >= sizeof opts->header);
     void *block = NULL;
     LK_TRY(lk__alloc(1, sizeof(lk_fetch) + length + 1, "a file being read", &block));
     lk_fetch *f = block;
-    f->bytes = bytes;
-    memcpy(f->path, path, length + 1);
+    f->opts = *opts;
+    memcpy(f->path, opts->path, length + 1);
+    f->opts.path = f->path;
     f->ticket = take_ticket();
     pthread_mutex_init(&f->lock, NULL);
     /* Without a thread the file is read here and now. */

@@ -7,6 +7,7 @@
 #define _DEFAULT_SOURCE /* d_type, which saves a look at every file */
 #include <dirent.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,9 @@ typedef struct folder {
     names classes;  /* of train, sorted */
     names files;    /* paths below root */
     int32_t *label; /* (files.count) */
+    /* (files.count) bytes of each when it was first read, 0 before; they are below
+     * MAX_FILE_BYTES. What an epoch has seen, the next ones must see. */
+    atomic_uint_least32_t *seen;
 } folder;
 
 static const char *name_at(const names *list, size_t index)
@@ -252,6 +256,14 @@ static int32_t label_of(const lk_dataset *data, size_t index)
     return f->label[index];
 }
 
+static lk_status check_seen(const folder *f, size_t index, const char *path, size_t count)
+{
+    uint_least32_t before = 0;
+    if (atomic_compare_exchange_strong(&f->seen[index], &before, (uint_least32_t)count) || before == count)
+        return LK_OK;
+    return lk__fail_changed(path, before, count);
+}
+
 static lk_status load(const lk_dataset *data, size_t index, lk_image *image, int32_t *label)
 {
     const folder *f = data->own;
@@ -260,10 +272,13 @@ static lk_status load(const lk_dataset *data, size_t index, lk_image *image, int
     size_t count;
     LK_TRY(join(f->root, name_at(&f->files, index), path));
     lk_status found = lk__file_read(path, MAX_FILE_BYTES, &bytes, &count);
-    /* It was there when the folder was listed: no other command line would help. */
-    if (found != LK_OK)
-        return lk__fail(found == LK_STATUS_NOT_FOUND ? LK_STATUS_IO : found, "%s", lk_error_detail());
-    lk_status status = lk__image_decode(&(lk_image_file){path, bytes, count}, image);
+    /* No other command line would help. */
+    if (found == LK_STATUS_NOT_FOUND)
+        return lk__fail(LK_STATUS_IO, "%s; it was there when the folder was listed", lk_error_detail());
+    LK_TRY(found);
+    lk_status status = check_seen(f, index, path, count);
+    if (status == LK_OK)
+        status = lk__image_decode(&(lk_image_file){path, bytes, count}, image);
     lk__free(bytes);
     if (status == LK_OK)
         *label = f->label[index];
@@ -285,6 +300,7 @@ static uint64_t hash_names(const lk_dataset *data, uint64_t seed)
 
 static void destroy(folder *f)
 {
+    lk__free(f->seen);
     lk__free(f->label);
     names_fini(&f->files);
     names_fini(&f->classes);
@@ -310,7 +326,7 @@ static lk_status fill(folder *f, const char *parent, const char *root, lk_split 
     LK_TRY(scan(f, split));
     if (f->files.count == 0)
         return lk__fail(LK_STATUS_FORMAT, "%s: there is no .jpg, .jpeg or .png image in its folders", root);
-    return LK_OK;
+    return LK_ALLOC(f->files.count, "sizes of images", &f->seen);
 }
 
 static lk_status open_folder(lk_dataset *data, const char *parent)

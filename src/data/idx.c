@@ -4,6 +4,7 @@
  * then one byte a pixel; a labels file is 0x00000801, count, one byte each. The
  * headers and all labels are checked on opening, the pixels are read on a
  * thread. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <zlib.h>
@@ -115,7 +116,10 @@ static lk_status open_images(lk_dataset *data, const char *path)
     data->info.channels = 1;
     data->info.height = height;
     data->info.width = width;
-    LK_TRY(lk__fetch_start(path, bytes, &data->images));
+    lk_fetch_opts fetch = {.path = path, .size = file.bytes, .bytes = bytes};
+    static_assert(sizeof fetch.header == sizeof header, "what is read is compared with the header");
+    memcpy(fetch.header, header, sizeof header);
+    LK_TRY(lk__fetch_start(&fetch, &data->images));
     /* A gzip trailer that disagrees: cut off, wrong, or in several members. The
      * content decides, and its error belongs to this call. */
     const uint8_t *content;

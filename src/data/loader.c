@@ -164,7 +164,7 @@ static lk_status create_slots(lk_loader *l)
     for (size_t i = 0; i < l->depth; i++) {
         slot *s = &l->slots[i];
         if (!l->share.labels_only)
-            LK_TRY(LK_ALLOC(values, "a batch", &s->x));
+            LK_TRY(LK_ALLOC(values, "a batch (smaller with --batch-size, one less with fewer --num-workers)", &s->x));
         LK_TRY(LK_ALLOC(most, "a batch's labels", &s->labels));
         LK_TRY(LK_ALLOC(most, "a batch's sample ids", &s->ids));
     }

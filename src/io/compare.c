@@ -81,7 +81,8 @@ static uint64_t distance(int64_t x, int64_t y)
 typedef struct summary {
     size_t elements, differing, nans;
     size_t first;       /* index of the first that differs */
-    double largest;     /* absolute difference of floats, NaNs left out */
+    double largest;     /* absolute difference of floats, NaNs left out; less than 0: none yet */
+    size_t largest_at;  /* index of the first that differs so much */
     uint64_t steps;     /* largest difference in integers, or in units in the last place */
     uint64_t first_ulp; /* the same of the first that differs */
 } summary;
@@ -94,11 +95,14 @@ static void count_difference(summary *sum, const lk_entry *a, const lk_entry *b,
     if (kinds[dtype].value) {
         double u = kinds[dtype].value(x), v = kinds[dtype].value(y);
         nan = isnan(u) || isnan(v);
-        if (!nan && fabs(u - v) > sum->largest)
+        if (!nan && fabs(u - v) > sum->largest) {
             sum->largest = fabs(u - v);
+            sum->largest_at = index;
+        }
         steps = nan ? 0 : distance(float_place(dtype, x), float_place(dtype, y));
     } else {
         steps = distance(integer_value(dtype, x), integer_value(dtype, y));
+        sum->largest_at = steps > sum->steps ? index : sum->largest_at;
     }
     if (sum->differing++ == 0) {
         sum->first = index;
@@ -112,7 +116,7 @@ static void count_difference(summary *sum, const lk_entry *a, const lk_entry *b,
 static summary compare_data(const lk_entry *a, const lk_entry *b)
 {
     size_t size = lk_dtype_size(a->dtype);
-    summary sum = {.elements = a->bytes / size};
+    summary sum = {.elements = a->bytes / size, .largest = -1};
     if (memcmp(a->data, b->data, a->bytes) == 0)
         return sum;
     for (size_t i = 0; i < sum.elements; i++)
@@ -154,13 +158,17 @@ static void format_value(lk_dtype dtype, uint64_t bits, char out[VALUE_BYTES])
         snprintf(out, VALUE_BYTES, "%.*g", kinds[dtype].digits, value);
 }
 
-static void format_largest(const summary *sum, lk_dtype dtype, char out[VALUE_BYTES])
+enum { LARGEST_BYTES = SHAPE_BYTES + VALUE_BYTES + 40 };
+
+static void format_largest(const summary *sum, const lk_entry *entry, char out[LARGEST_BYTES])
 {
+    char index[SHAPE_BYTES];
+    format_index(entry, sum->largest_at, index);
     out[0] = 0;
-    if (!kinds[dtype].value)
-        snprintf(out, VALUE_BYTES, ", largest absolute difference %" PRIu64, sum->steps);
+    if (!kinds[entry->dtype].value)
+        snprintf(out, LARGEST_BYTES, ", largest absolute difference %" PRIu64 " at %s", sum->steps, index);
     else if (sum->nans < sum->differing)
-        snprintf(out, VALUE_BYTES, ", largest absolute difference %.6g", sum->largest);
+        snprintf(out, LARGEST_BYTES, ", largest absolute difference %.6g at %s", sum->largest, index);
 }
 
 static void format_ulps(const summary *sum, lk_dtype dtype, bool first_nan, char out[2 * VALUE_BYTES])
@@ -178,14 +186,14 @@ static void format_ulps(const summary *sum, lk_dtype dtype, bool first_nan, char
 static void describe_data(const summary *sum, const lk_entry *a, const lk_entry *b, char out[SENTENCE_BYTES])
 {
     char index[SHAPE_BYTES], x[VALUE_BYTES], y[VALUE_BYTES];
-    char nans[VALUE_BYTES] = "", largest[VALUE_BYTES], ulps[2 * VALUE_BYTES];
+    char nans[VALUE_BYTES] = "", largest[LARGEST_BYTES], ulps[2 * VALUE_BYTES];
     uint64_t bits[2] = {load_bits(a, sum->first), load_bits(b, sum->first)};
     format_index(a, sum->first, index);
     format_value(a->dtype, bits[0], x);
     format_value(b->dtype, bits[1], y);
     if (sum->nans)
         snprintf(nans, sizeof nans, " (%zu with a NaN)", sum->nans);
-    format_largest(sum, a->dtype, largest);
+    format_largest(sum, a, largest);
     double (*value)(uint64_t) = kinds[a->dtype].value;
     format_ulps(sum, a->dtype, value && (isnan(value(bits[0])) || isnan(value(bits[1]))), ulps);
     snprintf(out, SENTENCE_BYTES, "%zu of %zu elements differ%s%s; first at %s: %s against %s%s", sum->differing,

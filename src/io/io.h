@@ -33,6 +33,21 @@ typedef struct lk_state_format {
 
 extern const lk_state_format lk__safetensors_format, lk__pth_format, lk__pth_legacy_format;
 
+/* For what is saved in more than one file: a source of that path, for
+ * lk__state_source_close. */
+lk_status lk__state_source_open(const char *path, lk_state_source *out) LK_CHECKED;
+void lk__state_source_close(lk_state_source *in);
+
+/* Told of each tensor of a file, without its data and in the order of the file;
+ * entries are borrowed. */
+typedef void (*lk_entry_fn)(void *arg, const lk_entry *entry);
+lk_status lk__safetensors_list(const lk_state_source *in, lk_entry_fn seen, void *arg) LK_CHECKED;
+/* Writes what a .safetensors file has; path is for messages. */
+struct lk_writer;
+lk_status lk__safetensors_write(const lk_state *state, const char *path, struct lk_writer *writer) LK_CHECKED;
+/* The order that tensors have in such a file; sorted has room for all. */
+void lk__safetensors_order(const lk_state *state, const lk_entry **sorted);
+
 /* USAGE unless path ends as a format does that can be written. */
 lk_status lk__state_check_ending(const char *path) LK_CHECKED;
 
@@ -61,6 +76,10 @@ typedef struct lk_json_limits {
 const char *lk__json_check(const char *text, size_t bytes, lk_json_limits limits, size_t *at);
 /* What it returns where a limit was passed, for the caller to name the limit. */
 extern const char lk__json_too_deep[], lk__json_too_long[];
+
+/* Whether a parsed value is an integer from 0 to 2^53 - 1; NULL is none. */
+struct cJSON;
+bool lk__json_integer(const struct cJSON *item, uint64_t *out);
 
 /* Writes the byte or the control character that *text starts with as a JSON
  * string has it, and moves *text past it; returns the bytes written. */

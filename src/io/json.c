@@ -1,9 +1,21 @@
 /* json.c - the checks and the quoting around cJSON, which does the parsing. */
 #include "io/io.h"
 
+#include <cjson/cJSON.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+/* JSON numbers are doubles; above this they skip integers. */
+#define MAX_INTEGER 9007199254740991.0
+
+bool lk__json_integer(const struct cJSON *item, uint64_t *out)
+{
+    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0) || item->valuedouble > MAX_INTEGER)
+        return false;
+    *out = (uint64_t)item->valuedouble;
+    return (double)*out == item->valuedouble;
+}
 
 /* First bytes of multi-byte characters, with the range of their second byte
  * that leaves out overlong forms, surrogates and what lies past U+10FFFF. */

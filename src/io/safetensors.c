@@ -23,8 +23,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file's numbers ar
 #define MAX_HEADER 100000000u
 #define HEADER_AT 8u
 #define METADATA "__metadata__"
-/* JSON numbers are doubles; above this they skip integers. */
-#define MAX_INTEGER 9007199254740991.0
 
 static const char *const dtype_names[LK_DTYPE_COUNT] = {
     [LK_DTYPE_F32] = "F32", [LK_DTYPE_F64] = "F64", [LK_DTYPE_BF16] = "BF16", [LK_DTYPE_F16] = "F16",
@@ -124,14 +122,6 @@ static lk_status check_metadata(const source *in, const cJSON *item)
     return LK_OK;
 }
 
-static bool to_integer(const cJSON *item, uint64_t *out)
-{
-    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0) || item->valuedouble > MAX_INTEGER)
-        return false;
-    *out = (uint64_t)item->valuedouble;
-    return (double)*out == item->valuedouble;
-}
-
 static lk_status parse_dtype(const source *in, const cJSON *item, record *rec)
 {
     const char *name = cJSON_IsString(item) ? item->valuestring : "";
@@ -152,7 +142,7 @@ static lk_status parse_shape(const source *in, const cJSON *item, record *rec)
     int ndim = 0;
     for (const cJSON *dim = item->child; good && dim; dim = dim->next, ndim++) {
         uint64_t value;
-        good = ndim < LK_MAX_DIMS && to_integer(dim, &value) && value <= SIZE_MAX;
+        good = ndim < LK_MAX_DIMS && lk__json_integer(dim, &value) && value <= SIZE_MAX;
         if (good)
             rec->dims[ndim] = (size_t)value;
     }
@@ -168,7 +158,8 @@ static lk_status parse_offsets(const source *in, const cJSON *item, record *rec)
 {
     const cJSON *begin = cJSON_IsArray(item) ? item->child : NULL;
     const cJSON *end = begin ? begin->next : NULL;
-    if (!end || end->next || !to_integer(begin, &rec->begin) || !to_integer(end, &rec->end) || rec->begin > rec->end)
+    if (!end || end->next || !lk__json_integer(begin, &rec->begin) || !lk__json_integer(end, &rec->end) ||
+        rec->begin > rec->end)
         return lk__fail(LK_STATUS_FORMAT,
                         "%s: tensor %s has malformed data_offsets; expected [begin, end], integers from 0 to 2^53 - 1 "
                         "with begin <= end",
@@ -302,26 +293,24 @@ static lk_status read_tensors(const source *in, const record *records, size_t co
     return LK_OK;
 }
 
-static lk_status load_tensors(const source *in, const cJSON *root, lk_state **out)
+/* What is done with the tensors of a file, once all that its header says of them
+ * was found to be sound. */
+typedef lk_status (*use_records)(const source *in, const record *records, size_t count, void *arg);
+
+static lk_status use_tensors(const source *in, const cJSON *root, use_records use, void *arg)
 {
     record *records;
     size_t count = 0;
-    lk_state *state = NULL;
     lk_status status;
     LK_TRY(LK_ALLOC((size_t)cJSON_GetArraySize(root), "the table of a safetensors file", &records));
     LK_TRY_GOTO(parse_records(in, root, records, &count), free_records);
-    LK_TRY_GOTO(lk_state_create(&state), free_records);
-    LK_TRY_GOTO(read_tensors(in, records, count, state), destroy_state);
-    *out = state;
-    state = NULL;
-destroy_state:
-    lk_state_destroy(state);
+    status = use(in, records, count, arg);
 free_records:
     lk__free(records);
     return status;
 }
 
-static lk_status load_safetensors(const lk_state_source *file, lk_state **out)
+static lk_status read_file(const lk_state_source *file, use_records use, void *arg)
 {
     source in = {.file = file, .path = file->path, .size = file->size};
     char *text = NULL;
@@ -329,11 +318,55 @@ static lk_status load_safetensors(const lk_state_source *file, lk_state **out)
     lk_status status;
     LK_TRY(read_header(&in, &text));
     LK_TRY_GOTO(parse_header(&in, text, &root), free_text);
-    status = load_tensors(&in, root, out);
+    status = use_tensors(&in, root, use, arg);
     cJSON_Delete(root);
 free_text:
     lk__free(text);
     return status;
+}
+
+static lk_status make_state(const source *in, const record *records, size_t count, void *arg)
+{
+    lk_state **out = arg, *state = NULL;
+    lk_status status;
+    LK_TRY(lk_state_create(&state));
+    LK_TRY_GOTO(read_tensors(in, records, count, state), destroy_state);
+    *out = state;
+    return LK_OK;
+destroy_state:
+    lk_state_destroy(state);
+    return status;
+}
+
+static lk_status load_safetensors(const lk_state_source *file, lk_state **out)
+{
+    return read_file(file, make_state, out);
+}
+
+typedef struct listing {
+    lk_entry_fn seen;
+    void *arg;
+} listing;
+
+static lk_status list_records(const source *in, const record *records, size_t count, void *arg)
+{
+    const listing *list = arg;
+    (void)in;
+    for (size_t i = 0; i < count; i++) {
+        lk_entry entry = {.name = (char *)(uintptr_t)records[i].name,
+                          .dtype = records[i].dtype,
+                          .ndim = records[i].ndim,
+                          .bytes = (size_t)(records[i].end - records[i].begin)};
+        memcpy(entry.dims, records[i].dims, sizeof entry.dims);
+        list->seen(list->arg, &entry);
+    }
+    return LK_OK;
+}
+
+lk_status lk__safetensors_list(const lk_state_source *file, lk_entry_fn seen, void *arg)
+{
+    listing list = {.seen = seen, .arg = arg};
+    return read_file(file, list_records, &list);
 }
 
 static lk_status check_name(const char *path, const char *name)
@@ -352,7 +385,7 @@ static lk_status check_name(const char *path, const char *name)
 
 /* Larger elements first, else in the state's order: every tensor is aligned to
  * its element as long as the data's start is aligned to the largest. */
-static void order_entries(const lk_state *state, const lk_entry **sorted)
+void lk__safetensors_order(const lk_state *state, const lk_entry **sorted)
 {
     size_t at = 0;
     for (size_t size = 8; size; size /= 2)
@@ -417,34 +450,34 @@ static lk_status make_header(const char *path, const lk_entry *const *sorted, si
     return LK_OK;
 }
 
-static lk_status write_file(const char *path, const char *header, size_t bytes, const lk_entry *const *sorted,
-                            size_t count)
-{
-    lk_writer *writer;
-    lk_status status;
-    LK_TRY(lk__writer_open(path, &writer));
-    LK_TRY_GOTO(lk__writer_write(writer, header, bytes), abort_writer);
-    for (size_t i = 0; i < count; i++)
-        LK_TRY_GOTO(lk__writer_write(writer, sorted[i]->data, sorted[i]->bytes), abort_writer);
-    return lk__writer_commit(writer);
-abort_writer:
-    lk__writer_abort(writer);
-    return status;
-}
-
-static lk_status save_safetensors(const lk_state *state, const char *path)
+lk_status lk__safetensors_write(const lk_state *state, const char *path, lk_writer *writer)
 {
     const lk_entry **sorted;
     char *header = NULL;
     size_t count = lk_state_count(state), bytes = 0;
     lk_status status;
     LK_TRY(LK_ALLOC(count, "the order of a state dict", &sorted));
-    order_entries(state, sorted);
+    lk__safetensors_order(state, sorted);
     LK_TRY_GOTO(make_header(path, sorted, count, &header, &bytes), free_sorted);
-    status = write_file(path, header, bytes, sorted, count);
+    LK_TRY_GOTO(lk__writer_write(writer, header, bytes), free_header);
+    for (size_t i = 0; i < count; i++)
+        LK_TRY_GOTO(lk__writer_write(writer, sorted[i]->data, sorted[i]->bytes), free_header);
+free_header:
     lk__free(header);
 free_sorted:
     lk__free(sorted);
+    return status;
+}
+
+static lk_status save_safetensors(const lk_state *state, const char *path)
+{
+    lk_writer *writer;
+    lk_status status;
+    LK_TRY(lk__writer_open(path, &writer));
+    LK_TRY_GOTO(lk__safetensors_write(state, path, writer), abort_writer);
+    return lk__writer_commit(writer);
+abort_writer:
+    lk__writer_abort(writer);
     return status;
 }
 

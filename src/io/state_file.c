@@ -1,13 +1,16 @@
 /* state_file.c - files of state dicts: which format a file has, by its content,
- * and which one it gets, by its name's ending. */
+ * and which one it gets, by its name's ending. A checkpoint is read as its model. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "io/checkpoint.h"
 #include "io/io.h"
 
 /* The first is what a file without a known ending is written in. */
@@ -34,17 +37,19 @@ lk_status lk__state_source_read(const lk_state_source *in, uint64_t at, void *ou
     return LK_OK;
 }
 
-static lk_status open_source(const char *path, lk_state_source *out)
+lk_status lk__state_source_open(const char *path, lk_state_source *out)
 {
     lk_state_source in = {.path = path};
     size_t bytes = 0;
-    lk_status status = lk__file_open(path, &in.fd, &bytes);
-    if (status == LK_STATUS_FORMAT)
-        return lk__fail(status, "%s; name a .safetensors or .pth file", lk_error_detail());
-    LK_TRY(status);
+    LK_TRY(lk__file_open(path, &in.fd, &bytes));
     in.size = bytes;
     *out = in;
     return LK_OK;
+}
+
+void lk__state_source_close(lk_state_source *in)
+{
+    lk__fd_close(&in->fd);
 }
 
 /* NULL for an ending that no format has. */
@@ -87,13 +92,45 @@ static lk_status load_source(const lk_state_source *in, lk_state **out)
     return formats[0]->load(in, out);
 }
 
-lk_status lk_state_load(const char *path, lk_state **out)
+static lk_status load_file(const char *path, lk_state **out)
 {
     lk_state_source in;
-    LK_TRY(open_source(path, &in));
-    lk_status status = load_source(&in, out);
-    close(in.fd);
+    lk_status status = lk__state_source_open(path, &in);
+    if (status == LK_STATUS_FORMAT)
+        return lk__fail(status, "%s; name a .safetensors or .pth file, or a checkpoint", lk_error_detail());
+    LK_TRY(status);
+    status = load_source(&in, out);
+    lk__state_source_close(&in);
     return status;
+}
+
+/* A folder around checkpoints is likely given for one of them. */
+static lk_status refuse_folder(const char *path)
+{
+    char newest[4096];
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    LK_TRY(lk__checkpoint_list(path, &steps, &count));
+    lk_status status = count ? lk__checkpoint_path(path, steps[count - 1], newest, sizeof newest) : LK_OK;
+    lk__free(steps);
+    LK_TRY(status);
+    if (count)
+        return lk__fail(LK_STATUS_USAGE, "%s has %zu checkpoint%s; name one of them, as %s", path, count,
+                        count == 1 ? "" : "s", newest);
+    return lk__fail(LK_STATUS_FORMAT,
+                    "%s is a folder, but no checkpoint; name a .safetensors or .pth file, or a "
+                    "checkpoint",
+                    path);
+}
+
+lk_status lk_state_load(const char *path, lk_state **out)
+{
+    struct stat info;
+    if (lk__checkpoint_is(path))
+        return lk__checkpoint_load_model(path, out);
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        return refuse_folder(path);
+    return load_file(path, out);
 }
 
 lk_status lk_state_save(const lk_state *state, const char *path)

@@ -17,10 +17,11 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "comm/net.h"
+#include "launch/cause.h"
 
 /* Seconds. All ranks of a failed job are gone within one; who is interrupted may
- * want to save something first. */
-static const double FAILED_GRACE = 0.5, INTERRUPTED_GRACE = 5;
+ * want to save something first, and no grace is longer than a day. */
+static const double FAILED_GRACE = 0.5, INTERRUPTED_GRACE = 5, LONGEST_GRACE = 86400;
 /* How long others wait for node 0's word, and node 0 for theirs, beyond any
  * grace. */
 static const double ANSWER = 4;
@@ -219,13 +220,19 @@ static bool decode_verdict(const lk_message *message, lk_verdict *out)
 
 typedef struct round {
     lk_agent *agent;
+    const lk_watch_opts *opts;
     lk_node *node;      /* NULL: was never started */
     lk_verdict verdict; /* the weightiest that is known */
     double stop_at;     /* when the ranks are to be stopped; 0: not known to be needed */
     bool local_over;    /* this node's ranks are done, or failed */
     bool interrupted;   /* by a signal to this process */
     bool told;          /* others: node 0 has heard of a bad end here */
-    bool stopped;       /* others: the ranks are stopped */
+    bool ending;        /* the ranks have been told to end, and have ... */
+    double grace;       /* ... seconds for it */
+    bool obeys;         /* others: node 0 said so */
+    bool stopped;       /* others: node 0 knows that none is left here */
+    bool asked;         /* node 0: the user of another node wants the end at once */
+    bool hurried;       /* so it was seen to */
     bool lost_any;
 } round;
 
@@ -235,6 +242,13 @@ static void weigh(round *r, const lk_verdict *verdict)
         r->verdict = *verdict;
     if (r->stop_at == 0)
         r->stop_at = lk__clock();
+}
+
+/* For ranks that were interrupted. */
+static double grace_of(const round *r)
+{
+    double grace = r->opts->grace > 0 ? r->opts->grace : INTERRUPTED_GRACE;
+    return grace < LONGEST_GRACE ? grace : LONGEST_GRACE;
 }
 
 /* What this node's own ranks came to. */
@@ -269,7 +283,21 @@ static void end_badly(round *r, lk_outcome outcome)
     lk__link_send(&r->agent->links[0], &message);
     r->told = true;
     /* Node 0 answers STOP; when it cannot, this node stops alone. */
-    r->stop_at = lk__clock() + ANSWER / 2;
+    if (!r->ending)
+        r->stop_at = lk__clock() + ANSWER / 2;
+}
+
+/* Where the ranks may take long, the user learns what they do and how to end it. */
+static void tell_interrupted(const round *r)
+{
+    const lk_meet_opts *opts = r->agent->opts;
+    char name[32], text[128];
+    int signal = r->verdict.signal;
+    if (!opts->notice || !(r->opts->grace > 0) || !r->node || (signal != SIGINT && signal != SIGTERM))
+        return;
+    lk__signal_name(signal, name, sizeof name);
+    snprintf(text, sizeof text, "interrupted by %s: the ranks finish their step; again ends them at once", name);
+    opts->notice(opts->notice_arg, text);
 }
 
 static void note_state(round *r, lk_node_state state)
@@ -279,6 +307,8 @@ static void note_state(round *r, lk_node_state state)
     else if (!r->interrupted && (state == LK_NODE_INTERRUPTED || *r->agent->opts->interrupted)) {
         r->interrupted = true;
         end_badly(r, LK_OUTCOME_INTERRUPTED);
+        if (!r->ending || r->grace > FAILED_GRACE)
+            tell_interrupted(r);
     } else if (state == LK_NODE_DONE && !r->local_over) {
         r->local_over = true;
         if (!leads(r->agent))
@@ -310,15 +340,35 @@ static double seconds_left(const round *r)
     return left < 0 ? 0 : left < TICK ? left : TICK;
 }
 
+/* Begins to. Told twice, ranks would end at once: SIGKILL alone may follow. */
 static void stop_ranks(round *r, int signal, double grace)
 {
-    if (!r->node)
+    if (!r->node || (r->ending && signal != SIGKILL))
         return;
     /* What has failed here by now is not an effect of stopping. */
-    lk_node_state state;
-    if (!r->local_over && lk__node_wait(r->node, -1, 0, &state) == LK_OK)
-        note_state(r, state);
-    lk__node_stop(r->node, signal, grace);
+    if (!r->ending && !r->local_over) {
+        lk_node_state state;
+        if (lk__node_wait(r->node, -1, 0, &state) == LK_OK)
+            note_state(r, state);
+    }
+    r->ending = true;
+    r->grace = grace;
+    lk__node_end(r->node, signal, grace);
+}
+
+static bool none_left(const round *r)
+{
+    return !r->node || lk__node_stopped(r->node);
+}
+
+/* Whether a user wants the end at once, and nobody has seen to it yet. The first of
+ * two signals may have come before the node took them. */
+static bool wants_hurry(const round *r)
+{
+    if (r->hurried || !r->node)
+        return !r->hurried && r->asked;
+    bool twice = *r->agent->opts->interrupted && lk__node_signal(r->node) != 0;
+    return r->asked || twice || lk__node_hurried(r->node);
 }
 
 static void hear(round *r, int node, const lk_message *message)
@@ -330,8 +380,10 @@ static void hear(round *r, int node, const lk_message *message)
         r->agent->over[node] = true;
         break;
     case LK_MESSAGE_TROUBLE:
-        if (decode_verdict(message, &verdict))
-            weigh(r, &verdict);
+        if (!decode_verdict(message, &verdict))
+            break;
+        weigh(r, &verdict);
+        r->asked = r->asked || verdict.again;
         break;
     default:
         break;
@@ -370,22 +422,40 @@ static bool all_over(const round *r)
     return true;
 }
 
+/* Ends all grace: here and, at node 0, everywhere. Others ask node 0 to. */
+static void hurry(round *r)
+{
+    lk_message message = {.kind = LK_MESSAGE_STOP, .numbers = {SIGKILL, 0}};
+    if (!leads(r->agent)) {
+        lk_verdict verdict = own_verdict(r, LK_OUTCOME_INTERRUPTED);
+        verdict.again = true;
+        encode_verdict(&verdict, LK_MESSAGE_TROUBLE, &message);
+    }
+    send_all(r->agent, &message);
+    stop_ranks(r, SIGKILL, 0);
+    r->hurried = true;
+}
+
 /* After it no rank is left on any node that answers. */
 static void stop_everywhere(round *r)
 {
     lk_agent *agent = r->agent;
     bool interrupted = r->verdict.outcome == LK_OUTCOME_INTERRUPTED;
     int signal = interrupted ? r->verdict.signal : SIGTERM;
-    double grace = interrupted ? INTERRUPTED_GRACE : FAILED_GRACE;
+    double grace = interrupted ? grace_of(r) : FAILED_GRACE;
     lk_message stop = {.kind = LK_MESSAGE_STOP, .numbers = {signal, (int64_t)(1000 * grace)}};
     for (int node = 1; node < agent->link_count; node++)
         agent->over[node] = agent->links[node].fd < 0;
     send_all(agent, &stop);
-    double deadline = lk__clock() + grace + ANSWER;
     stop_ranks(r, signal, grace);
+    double deadline = lk__clock() + grace + ANSWER;
     hear_all(r);
-    while (!all_over(r) && lk__clock() < deadline) {
-        (void)lk__net_wait(agent->epoll, POLLIN, deadline);
+    while (!none_left(r) || (!all_over(r) && lk__clock() < deadline)) {
+        if (wants_hurry(r)) {
+            hurry(r);
+            deadline = lk__clock() + ANSWER;
+        }
+        wait_for_events(r, TICK);
         hear_all(r);
     }
     /* Who is silent is not the reason for what happened before. */
@@ -394,7 +464,7 @@ static void stop_everywhere(round *r)
             r->lost_any = true;
 }
 
-static void lead_round(round *r, const lk_plan *plan, int max_restarts)
+static void lead_round(round *r, const lk_plan *plan)
 {
     while (r->stop_at == 0 || lk__clock() < r->stop_at) {
         if (r->stop_at == 0 && r->local_over && all_over(r))
@@ -404,7 +474,7 @@ static void lead_round(round *r, const lk_plan *plan, int max_restarts)
     }
     if (r->stop_at > 0)
         stop_everywhere(r);
-    r->verdict.again = r->verdict.outcome == LK_OUTCOME_FAILED && !r->lost_any && plan->restart < max_restarts;
+    r->verdict.again = r->verdict.outcome == LK_OUTCOME_FAILED && !r->lost_any && plan->restart < r->opts->max_restarts;
     lk_message end;
     encode_verdict(&r->verdict, LK_MESSAGE_END, &end);
     send_all(r->agent, &end);
@@ -413,13 +483,23 @@ static void lead_round(round *r, const lk_plan *plan, int max_restarts)
 static void obey_stop(round *r, const lk_message *message)
 {
     int64_t signal = message->numbers[0], grace = message->numbers[1];
-    if (signal < 1 || signal > 64 || grace < 0 || grace > 60000)
+    if (signal < 1 || signal > 64 || grace < 0 || grace > (int64_t)(1000 * LONGEST_GRACE))
         return;
     stop_ranks(r, (int)signal, (double)grace / 1000);
-    lk__link_send(&r->agent->links[0], &(lk_message){.kind = LK_MESSAGE_STOPPED});
-    r->stopped = true;
+    r->obeys = true;
     /* Others may use up their grace, or be lost. */
     r->stop_at = lk__clock() + (double)grace / 1000 + 2 * ANSWER;
+}
+
+/* What node 0 is to know of this node's end. */
+static void report(round *r)
+{
+    if (wants_hurry(r))
+        hurry(r);
+    if (!r->obeys || r->stopped || !none_left(r))
+        return;
+    lk__link_send(&r->agent->links[0], &(lk_message){.kind = LK_MESSAGE_STOPPED});
+    r->stopped = true;
 }
 
 /* Whether the round is over; then r->verdict is the verdict. */
@@ -456,23 +536,27 @@ static void follow_round(round *r)
                 r->verdict = lost(0, r->agent->links[0].host);
             break;
         }
+        report(r);
         wait_for_events(r, seconds_left(r));
     }
     bool interrupted = r->verdict.outcome == LK_OUTCOME_INTERRUPTED;
-    if (r->node && !r->stopped && r->verdict.outcome != LK_OUTCOME_DONE)
-        lk__node_stop(r->node, interrupted ? r->verdict.signal : SIGTERM,
-                      interrupted ? INTERRUPTED_GRACE : FAILED_GRACE);
+    if (r->verdict.outcome != LK_OUTCOME_DONE)
+        stop_ranks(r, interrupted ? r->verdict.signal : SIGTERM, interrupted ? grace_of(r) : FAILED_GRACE);
+    /* Node 0 is not heard any more; a signal still is. */
+    lk_node_state state;
+    while (r->ending && !none_left(r) && lk__node_wait(r->node, -1, TICK, &state) == LK_OK)
+        ;
 }
 
-void lk__agent_watch(lk_agent *agent, const lk_plan *plan, int max_restarts, lk_node *node, lk_verdict *out)
+void lk__agent_watch(lk_agent *agent, const lk_plan *plan, const lk_watch_opts *opts, lk_node *node, lk_verdict *out)
 {
-    round r = {.agent = agent, .node = node};
+    round r = {.agent = agent, .opts = opts, .node = node};
     for (int i = 0; i < agent->link_count; i++)
         agent->over[i] = agent->links[i].fd < 0;
     if (!r.node)
         end_badly(&r, LK_OUTCOME_BROKEN);
     if (leads(agent))
-        lead_round(&r, plan, max_restarts);
+        lead_round(&r, plan);
     else
         follow_round(&r);
     lk__node_destroy(r.node);

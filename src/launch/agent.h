@@ -42,6 +42,11 @@ typedef struct lk_verdict {
 
 typedef struct lk_agent lk_agent;
 
+typedef struct lk_watch_opts {
+    int max_restarts; /* node 0 gives so many further rounds to a job that failed */
+    double grace;     /* seconds that interrupted ranks get; node 0's counts. 0: 5, for programs that save nothing */
+} lk_watch_opts;
+
 /* Meets the other nodes, if there are any, and fills place then. opts must outlive
  * it. */
 lk_status lk__agent_create(const lk_meet_opts *opts, lk_place *place, lk_agent **out) LK_CHECKED;
@@ -55,8 +60,8 @@ void lk__agent_refuse(lk_agent *agent, const char *why);
 
 /* From the start of this node's ranks to the verdict; node is destroyed, and
  * none of the job's ranks is left on any node that can be reached. node NULL:
- * they could not be started, and the error detail says why. Node 0 gives
- * another round to a failed one while plan->restart < max_restarts. */
-void lk__agent_watch(lk_agent *agent, const lk_plan *plan, int max_restarts, lk_node *node, lk_verdict *out);
+ * they could not be started, and the error detail says why. A second signal to an
+ * agent kills the ranks of all nodes. */
+void lk__agent_watch(lk_agent *agent, const lk_plan *plan, const lk_watch_opts *opts, lk_node *node, lk_verdict *out);
 
 #endif

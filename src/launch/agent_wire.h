@@ -19,8 +19,8 @@ typedef enum lk_message_kind {
     LK_MESSAGE_NOTICE,  /* to others: text for the user */
     LK_MESSAGE_PLAN,    /* to others: lk_plan */
     LK_MESSAGE_DONE,    /* to node 0: all ranks ended with 0 */
-    LK_MESSAGE_TROUBLE, /* to node 0: this node's part ended badly; lk_verdict */
-    LK_MESSAGE_STOP,    /* to others: signal, grace in milliseconds */
+    LK_MESSAGE_TROUBLE, /* to node 0: this node's part ended badly; lk_verdict, `again` for a second signal */
+    LK_MESSAGE_STOP,    /* to others: signal, grace in milliseconds; a second one with SIGKILL ends the grace */
     LK_MESSAGE_STOPPED, /* to node 0: no rank is left here */
     LK_MESSAGE_END,     /* to others: the job's lk_verdict */
     LK_MESSAGE_COUNT

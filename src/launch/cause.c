@@ -69,6 +69,16 @@ static void killed_text(int status, char *text, size_t bytes)
         snprintf(text, bytes, "killed by signal %d%s", number, core);
 }
 
+/* Programs that end in good order after a signal exit as shells tell of one. */
+static void exited_text(int code, char *text, size_t bytes)
+{
+    int i = code > 128 ? find(code - 128) : -1;
+    if (i >= 0)
+        snprintf(text, bytes, "exited with status %d, as after %s", code, signals[i].name);
+    else
+        snprintf(text, bytes, "exited with status %d", code);
+}
+
 void lk__cause_text(const lk_cause *cause, char *text, size_t bytes)
 {
     if (cause->status == -1)
@@ -76,7 +86,7 @@ void lk__cause_text(const lk_cause *cause, char *text, size_t bytes)
     else if (WIFSIGNALED(cause->status))
         killed_text(cause->status, text, bytes);
     else
-        snprintf(text, bytes, "exited with status %d", WEXITSTATUS(cause->status));
+        exited_text(WEXITSTATUS(cause->status), text, bytes);
 }
 
 static bool by_signal(const lk_cause *cause)

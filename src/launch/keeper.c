@@ -207,6 +207,14 @@ static size_t signal_all(keeper *k, int signal)
     return count;
 }
 
+/* None that was put away is hit: its number is forgotten then. */
+static void signal_ranks(const keeper *k, int signal)
+{
+    for (int i = 0; i < k->plan->opts->nproc; i++)
+        if (k->pids[i] > 0)
+            kill(k->pids[i], signal);
+}
+
 /* Who is stopped would not notice the signal that was just sent. */
 static void wake(const keeper *k)
 {
@@ -217,7 +225,9 @@ static void wake(const keeper *k)
 
 static void obey(keeper *k, const lk_keeper_order *order)
 {
-    if (order->signal != SIGKILL) {
+    if (order->ranks_only) {
+        signal_ranks(k, order->signal);
+    } else if (order->signal != SIGKILL) {
         signal_all(k, order->signal);
         if (order->end)
             wake(k);

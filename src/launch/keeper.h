@@ -33,10 +33,11 @@ typedef struct lk_keeper_news {
     double when; /* seconds on the realtime clock */
 } lk_keeper_news;
 
-/* Launcher to keeper: send signal to all descendants; with end, see to it that
- * none is left grace seconds later. */
+/* Launcher to keeper: send signal to all descendants, or to the ranks only; with
+ * end, see to it that none is left grace seconds later. */
 typedef struct lk_keeper_order {
     int signal;
+    bool ranks_only;
     bool end;
     double grace;
 } lk_keeper_order;

@@ -35,6 +35,8 @@ static const double NOTICE_EVERY = 5;
 static const double TICK = 1;
 /* Output that nobody reads does not hold up the end for longer. */
 static const double OUTPUT_PATIENCE = 1;
+/* Seconds within which a second signal is the first one told twice. */
+static const double SAME = 0.2;
 /* Seconds for what good ranks have left behind to end by itself. */
 static const double LEFTOVER_GRACE = 1;
 
@@ -65,9 +67,10 @@ struct lk_node {
     struct pollfd *fds;       /* (2 nproc + 5) */
     lk_node_state state;
     bool told; /* the caller knows the state */
-    bool stopping, stopped, lost_keeper;
+    bool stopping, stopped, lost_keeper, hurried;
     int signal;
-    lk_cause cause; /* the best one so far, once failed */
+    double signal_at; /* when it came, on lk__clock() */
+    lk_cause cause;   /* the best one so far, once failed */
     bool failed;
     double settle_at, tick_at;
 };
@@ -84,9 +87,8 @@ static void notice(const lk_node *node, const char *text)
         node->opts.notice(node->opts.notice_arg, text);
 }
 
-static void order(const lk_node *node, int signal, bool end, double grace)
+static void tell_keeper(const lk_node *node, lk_keeper_order what)
 {
-    lk_keeper_order what = {.signal = signal, .end = end, .grace = grace};
     if (node->control >= 0 && send(node->control, &what, sizeof what, MSG_NOSIGNAL) < 0)
         return; /* it is gone, as the next look at the socket shows */
 }
@@ -226,8 +228,9 @@ static void keeper_gone(lk_node *node)
         node->lost_keeper = true;
         end_orphans(node);
         node->running = 0;
-        node->told = false;
     }
+    if (node->lost_keeper || node->stopping)
+        node->told = false;
 }
 
 static void hear_keeper(lk_node *node)
@@ -249,9 +252,9 @@ static void hear_keeper(lk_node *node)
 /* Ctrl-Z: the ranks first, then this process; and all go on together. */
 static void suspend(lk_node *node)
 {
-    order(node, SIGSTOP, false, 0);
+    tell_keeper(node, (lk_keeper_order){.signal = SIGSTOP});
     lk__signals_suspend();
-    order(node, SIGCONT, false, 0);
+    tell_keeper(node, (lk_keeper_order){.signal = SIGCONT});
     for (int i = 0; i < node->opts.nproc; i++)
         node->ranks[i].stopped_at = 0;
 }
@@ -266,6 +269,14 @@ static void tell_unwritten(const lk_node *node, int error)
     notice(node, text);
 }
 
+/* Who is ending saves nothing more, and a rank that does not know the signal would
+ * die of it. */
+static void pass_user(const lk_node *node)
+{
+    if (!node->stopping && node->state == LK_NODE_RUNNING)
+        tell_keeper(node, (lk_keeper_order){.signal = SIGUSR1, .ranks_only = true});
+}
+
 static void take_signals(lk_node *node)
 {
     int error = node->signal == 0 ? lk__output_error(node->output) : 0;
@@ -275,14 +286,21 @@ static void take_signals(lk_node *node)
     for (int next; (next = lk__signals_next(&node->signals)) != 0;) {
         if (next == SIGTSTP)
             suspend(node);
+        else if (next == SIGUSR1)
+            pass_user(node);
         else if (next != SIGPIPE)
             signal = next;
     }
-    if (signal == 0)
+    double now = lk__clock();
+    if (signal == 0 || (node->signal != 0 && now - node->signal_at < SAME))
         return;
-    node->signal = signal;
-    if (node->stopping)
-        order(node, SIGKILL, true, 0);
+    node->hurried = node->signal != 0;
+    if (node->hurried)
+        tell_keeper(node, (lk_keeper_order){.signal = SIGKILL, .end = true});
+    /* The one that came first is the reason. */
+    if (node->signal == 0)
+        node->signal = signal;
+    node->signal_at = now;
     set_state(node, node->state == LK_NODE_FAILED ? LK_NODE_FAILED : LK_NODE_INTERRUPTED);
 }
 
@@ -361,10 +379,25 @@ int lk__node_signal(const lk_node *node)
     return node->signal;
 }
 
-void lk__node_stop(lk_node *node, int signal, double grace)
+bool lk__node_hurried(const lk_node *node)
+{
+    return node->hurried;
+}
+
+void lk__node_end(lk_node *node, int signal, double grace)
 {
     node->stopping = true;
-    order(node, signal, true, grace);
+    tell_keeper(node, (lk_keeper_order){.signal = signal, .end = true, .grace = grace});
+}
+
+bool lk__node_stopped(const lk_node *node)
+{
+    return node->stopping && node->control < 0;
+}
+
+void lk__node_stop(lk_node *node, int signal, double grace)
+{
+    lk__node_end(node, signal, grace);
     while (node->control >= 0)
         turn(node, -1, lk__clock() + 3600);
     lk__output_finish(node->output, OUTPUT_PATIENCE);
@@ -474,7 +507,8 @@ static bool read_failure(lk_node *node, lk_keeper_failure *failure)
         fds[2] = (struct pollfd){.fd = node->control, .events = POLLIN};
         if (poll(fds, 3, -1) > 0)
             hear_keeper(node);
-    } while (fds[0].revents == 0 && fds[1].revents == 0);
+        /* Who does not run yet has nothing to save. */
+    } while (fds[0].revents == 0 && (fds[1].revents == 0 || lk__signals_forget(&node->signals, SIGUSR1)));
     return fds[0].revents != 0 && read(node->failures[0], failure, sizeof *failure) == (ssize_t)sizeof *failure;
 }
 
@@ -513,7 +547,7 @@ static lk_status prepare(lk_node *node, char path[LK_EXECUTABLE_BYTES])
     remember_children(node);
     if (prctl(PR_GET_CHILD_SUBREAPER, &node->was_subreaper) != 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
         return lk__fail(LK_STATUS_UNSUPPORTED, "this system has no subreapers: %s", strerror(errno));
-    return lk__signals_take(&node->signals);
+    return lk__signals_take(&node->signals, node->opts.pass_user);
 }
 
 lk_status lk__node_start(const lk_node_opts *opts, lk_node **out)

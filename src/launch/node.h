@@ -6,7 +6,8 @@
  * write through pipes, line by line.
  *
  * From start to destroy the node takes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP
- * and SIGPIPE of the calling thread (those that are ignored stay ignored).
+ * and SIGPIPE of the calling thread (those that are ignored stay ignored), and
+ * SIGUSR1 where it is to be passed on.
  * One node at a time in a process. */
 #ifndef LK_LAUNCH_NODE_H
 #define LK_LAUNCH_NODE_H
@@ -42,6 +43,7 @@ typedef struct lk_node_opts {
     bool plain;          /* no prefix for stdout nor for rank 0's stderr: only one writes, or they name themselves */
     bool name_host;      /* prefix [host:rank] instead of [rank] */
     const char *backend; /* becomes LOCKSTEP_BACKEND; NULL: the inherited one stays */
+    bool pass_user;      /* SIGUSR1 goes on to the ranks themselves; else it stays the caller's */
     double timeout; /* seconds that a stopped rank is waited for, and LOCKSTEP_TIMEOUT; 0: for ever, and as above */
     /* A line for the user, without newline ("rank 1 (pid 7) is stopped ..."). */
     void (*notice)(void *arg, const char *text);
@@ -80,9 +82,17 @@ lk_status lk__node_start(const lk_node_opts *opts, lk_node **out) LK_CHECKED;
 lk_status lk__node_wait(lk_node *node, int extra_fd, double seconds, lk_node_state *out) LK_CHECKED;
 const lk_cause *lk__node_cause(const lk_node *node);
 int lk__node_signal(const lk_node *node); /* 0: none came */
-/* Ends all descendants: first by signal (SIGTERM, or what interrupted), after
- * `grace` seconds by SIGKILL; passes the rest of the output on and returns when
- * none is left. A signal that comes meanwhile ends the grace. */
+/* Whether another signal came after that one: the user wants the end at once, and
+ * the ranks have been killed. What follows a signal within a moment is the same one:
+ * timeout(1) and batch systems send it to a process and to its group. */
+bool lk__node_hurried(const lk_node *node);
+/* Begins to end all descendants: first by signal (SIGTERM, or what interrupted),
+ * after `grace` seconds, and at a second signal, by SIGKILL. lk__node_wait goes on to
+ * pass output on, and returns when none is left: lk__node_stopped. Called again with
+ * SIGKILL it ends the grace. */
+void lk__node_end(lk_node *node, int signal, double grace);
+bool lk__node_stopped(const lk_node *node);
+/* The whole of it: returns when none is left. */
 void lk__node_stop(lk_node *node, int signal, double grace);
 /* Ends what still runs, and gives the caller its signals back. */
 void lk__node_destroy(lk_node *node);

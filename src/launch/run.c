@@ -15,7 +15,7 @@ static const char LOOPBACK[] = "127.0.0.1";
 
 static volatile sig_atomic_t interrupted;
 
-static const int taken[] = {SIGINT, SIGTERM, SIGHUP};
+static const int taken[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 enum { TAKEN = sizeof taken / sizeof *taken };
 
 static void note_signal(int number)
@@ -23,16 +23,23 @@ static void note_signal(int number)
     interrupted = number;
 }
 
+/* Nobody is there yet who could do what it asks. */
+static void disregard(int number)
+{
+    (void)number;
+}
+
 /* What is ignored stays so: nohup. */
 static void take_signals(struct sigaction saved[TAKEN])
 {
-    struct sigaction action = {.sa_handler = note_signal};
-    sigemptyset(&action.sa_mask);
+    struct sigaction note = {.sa_handler = note_signal}, none = {.sa_handler = disregard, .sa_flags = SA_RESTART};
+    sigemptyset(&note.sa_mask);
+    sigemptyset(&none.sa_mask);
     interrupted = 0;
     for (int i = 0; i < TAKEN; i++) {
         sigaction(taken[i], NULL, &saved[i]);
         if (saved[i].sa_handler != SIG_IGN)
-            sigaction(taken[i], &action, NULL);
+            sigaction(taken[i], taken[i] == SIGUSR1 ? &none : &note, NULL);
     }
 }
 
@@ -155,6 +162,7 @@ static lk_status start_ranks(job *j, lk_node_opts *node_opts, lk_node **out)
         .bind = opts->bind,
         .log_dir = opts->log_dir,
         .name_host = opts->nnodes > 1,
+        .pass_user = true,
         .timeout = opts->timeout,
         .backend = opts->backend,
         .notice = opts->notice,
@@ -175,7 +183,8 @@ static lk_status run_round(job *j, int restart, lk_verdict *out)
     LK_TRY(make_plan(j, restart));
     lk_status started = start_ranks(j, &node_opts, &node);
     snprintf(detail, sizeof detail, "%s", lk_error_detail());
-    lk__agent_watch(j->agent, &j->plan, j->opts->max_restarts, started == LK_OK ? node : NULL, out);
+    const lk_watch_opts watch = {.max_restarts = j->opts->max_restarts, .grace = j->opts->grace};
+    lk__agent_watch(j->agent, &j->plan, &watch, started == LK_OK ? node : NULL, out);
     if (j->holder >= 0)
         close(j->holder);
     j->holder = -1;

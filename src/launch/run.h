@@ -20,6 +20,7 @@ typedef struct lk_run_opts {
     const char *log_dir; /* or NULL */
     const char *backend; /* of the ranks' groups, or NULL */
     double timeout;      /* seconds for nodes to meet, and for a stopped rank */
+    double grace;        /* seconds that interrupted ranks get to end by themselves; 0: 5, else the user is told */
     char *const *argv;   /* the program and its arguments, NULL after the last; NULL: fn */
     lk_spawn_fn fn;      /* runs in a fork of this process, which should have no other threads */
     void *fn_arg;
@@ -31,8 +32,9 @@ typedef struct lk_run_opts {
     void *arg;
 } lk_run_opts;
 
-/* Runs the job. OK: *out tells how it ended. Otherwise no rank has run at this
- * node, or none is left. */
+/* Runs the job. SIGINT, SIGTERM, SIGHUP and SIGQUIT end it, a second one at once;
+ * SIGUSR1 goes on to the ranks of this node, once they run. OK: *out tells how it ended. Otherwise no rank has run at
+ * this node, or none is left. */
 lk_status lk__run(const lk_run_opts *opts, lk_verdict *out) LK_CHECKED;
 
 /* The status that the launcher exits with. */

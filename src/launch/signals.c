@@ -9,21 +9,23 @@
 
 #include "launch/output.h"
 
-static void choose(sigset_t *set)
+static void choose(sigset_t *set, bool user)
 {
-    static const int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
+    static const int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGUSR1};
     sigemptyset(set);
     sigaddset(set, SIGPIPE);
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         struct sigaction action;
+        if (wanted[i] == SIGUSR1 && !user)
+            continue;
         if (sigaction(wanted[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
             sigaddset(set, wanted[i]);
     }
 }
 
-lk_status lk__signals_take(lk_signals *s)
+lk_status lk__signals_take(lk_signals *s, bool user)
 {
-    choose(&s->taken);
+    choose(&s->taken, user);
     s->fd = lk__fd_above_standard(signalfd(-1, &s->taken, SFD_NONBLOCK | SFD_CLOEXEC));
     if (s->fd < 0)
         return lk__fail(LK_STATUS_IO, "cannot take signals: %s", strerror(errno));
@@ -39,6 +41,19 @@ int lk__signals_next(const lk_signals *s)
     if (s->fd < 0 || read(s->fd, &info, sizeof info) != (ssize_t)sizeof info)
         return 0;
     return (int)info.ssi_signo;
+}
+
+bool lk__signals_forget(const lk_signals *s, int signal)
+{
+    const struct timespec now = {0};
+    sigset_t set;
+    bool any = false;
+    sigemptyset(&set);
+    sigaddset(&set, signal);
+    if (sigismember(&s->taken, signal) && !sigismember(&s->mask, signal))
+        while (sigtimedwait(&set, NULL, &now) > 0)
+            any = true;
+    return any;
 }
 
 /* By SIGTSTP itself, not SIGSTOP: the kernel knows when there is no shell that
@@ -60,14 +75,10 @@ void lk__signals_restore(lk_signals *s)
 {
     if (s->fd < 0)
         return;
-    /* A pipe that broke was reported; the signal for it must not strike now. */
-    sigset_t pipe;
-    const struct timespec now = {0};
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    if (!sigismember(&s->mask, SIGPIPE))
-        while (sigtimedwait(&pipe, NULL, &now) > 0)
-            ;
+    /* A pipe that broke was reported, and who should have saved is gone: these must
+     * not strike now. */
+    (void)lk__signals_forget(s, SIGPIPE);
+    (void)lk__signals_forget(s, SIGUSR1);
     sigaction(SIGCHLD, &s->child, NULL);
     pthread_sigmask(SIG_SETMASK, &s->mask, NULL);
     close(s->fd);

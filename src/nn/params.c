@@ -173,70 +173,91 @@ lk_status lk__params_init(lk_params *params, uint64_t seed)
     return LK_OK;
 }
 
-/* What a walk over all keys of a graph meets, in PyTorch's order. */
+/* What a walk over keys of a graph meets, in PyTorch's order. */
 typedef struct slot_visit {
-    char key[LK_MAX_KEY];
-    lk_dtype dtype;
-    int ndim;
-    const size_t *dims;
+    lk_key key;
     float *data;      /* device; NULL for a counter, and where the layer is elsewhere */
     int64_t *counter; /* host; the same */
 } slot_visit;
 
 typedef lk_status (*visit_fn)(const lk_params *params, const slot_visit *visit, void *arg);
 
+/* How a walk is made: fn sees every key, with `prefix` and a dot before it unless
+ * that is NULL. */
+typedef struct walk {
+    const lk_params *params;
+    const char *prefix;
+    visit_fn fn;
+    void *arg;
+} walk;
+
 static bool is_here(const lk_params *params, const lk_layer *layer)
 {
     return layer->index >= params->first && layer->index < params->last;
 }
 
-/* array is the flat one that has the slot at `offset`. */
-static lk_status visit_slot(const lk_params *params, const lk_layer *layer, const lk_slot_def *def, float *array,
-                            size_t offset, visit_fn fn, void *arg)
+static void name_key(const walk *w, const lk_layer *layer, const char *suffix, char name[LK_MAX_ARRAY_KEY])
 {
-    slot_visit visit = {.dtype = LK_DTYPE_F32, .ndim = def->ndim, .dims = def->dims};
-    if (is_here(params, layer))
-        visit.data = array + offset;
-    lk__slot_key(layer, def->suffix, visit.key);
-    return fn(params, &visit, arg);
+    char key[LK_MAX_KEY];
+    lk__slot_key(layer, suffix, key);
+    snprintf(name, LK_MAX_ARRAY_KEY, "%s%s%s", w->prefix ? w->prefix : "", w->prefix ? "." : "", key);
 }
 
-static lk_status visit_layer_params(const lk_params *params, const lk_layer *layer, float *array, visit_fn fn,
-                                    void *arg)
+/* array is the flat one that has the slot at `offset`; it may be NULL where no
+ * data are asked for. */
+static lk_status visit_slot(const walk *w, const lk_layer *layer, const lk_slot_def *def, float *array, size_t offset)
 {
+    slot_visit visit = {.key = {.dtype = LK_DTYPE_F32, .ndim = def->ndim, .dims = def->dims}};
+    if (array && is_here(w->params, layer))
+        visit.data = array + offset;
+    name_key(w, layer, def->suffix, visit.key.name);
+    return w->fn(w->params, &visit, w->arg);
+}
+
+static lk_status visit_layer_params(const walk *w, const lk_layer *layer, float *array)
+{
+    const size_t *offset = w->params->param_offset[layer->index];
     for (int slot = 0; slot < layer->param_count; slot++)
-        LK_TRY(
-            visit_slot(params, layer, &layer->params[slot], array, params->param_offset[layer->index][slot], fn, arg));
+        LK_TRY(visit_slot(w, layer, &layer->params[slot], array, offset[slot]));
     return LK_OK;
 }
 
-static lk_status visit_counter(const lk_params *params, const lk_layer *layer, visit_fn fn, void *arg)
+static lk_status visit_counter(const walk *w, const lk_layer *layer)
 {
-    slot_visit visit = {.dtype = LK_DTYPE_I64};
-    if (is_here(params, layer))
-        visit.counter = &params->batches[layer->index];
-    lk__slot_key(layer, batches_suffix, visit.key);
-    return fn(params, &visit, arg);
+    slot_visit visit = {.key = {.dtype = LK_DTYPE_I64}};
+    if (is_here(w->params, layer))
+        visit.counter = &w->params->batches[layer->index];
+    name_key(w, layer, batches_suffix, visit.key.name);
+    return w->fn(w->params, &visit, w->arg);
 }
 
-static lk_status visit_all(const lk_params *params, visit_fn fn, void *arg)
+static lk_status visit_all(const walk *w)
 {
+    const lk_params *params = w->params;
     for (int i = 0; i < params->graph->count; i++) {
         const lk_layer *layer = &params->graph->layers[i];
-        LK_TRY(visit_layer_params(params, layer, params->params, fn, arg));
+        LK_TRY(visit_layer_params(w, layer, params->params));
         for (int slot = 0; slot < layer->buffer_count; slot++)
-            LK_TRY(visit_slot(params, layer, &layer->buffers[slot], params->buffers, params->buffer_offset[i][slot], fn,
-                              arg));
+            LK_TRY(visit_slot(w, layer, &layer->buffers[slot], params->buffers, params->buffer_offset[i][slot]));
         if (layer->counts_batches)
-            LK_TRY(visit_counter(params, layer, fn, arg));
+            LK_TRY(visit_counter(w, layer));
     }
+    return LK_OK;
+}
+
+/* The parameters alone, in an array that is laid out like theirs. */
+static lk_status visit_array(const walk *w, float *array)
+{
+    for (int i = 0; i < w->params->graph->count; i++)
+        LK_TRY(visit_layer_params(w, &w->params->graph->layers[i], array));
     return LK_OK;
 }
 
 static lk_status export_slot(const lk_params *params, const slot_visit *visit, void *arg)
 {
+    const lk_key *key = &visit->key;
     lk_entry *entry;
-    LK_TRY(lk_state_add(arg, visit->key, visit->dtype, visit->ndim, visit->dims, &entry));
+    LK_TRY(lk_state_add(arg, key->name, key->dtype, key->ndim, key->dims, &entry));
     if (visit->counter)
         memcpy(entry->data, visit->counter, sizeof *visit->counter);
     return visit->data ? params->dev->type->download(params->dev, visit->data, entry->bytes, entry->data) : LK_OK;
@@ -246,29 +267,28 @@ lk_status lk__params_export(const lk_params *params, lk_state **out)
 {
     lk_state *state;
     LK_TRY(lk_state_create(&state));
-    lk_status status;
-    LK_TRY_GOTO(visit_all(params, export_slot, state), destroy_state);
-    *out = state;
-    return LK_OK;
-
-destroy_state:
-    lk_state_destroy(state);
+    lk_status status = visit_all(&(walk){.params = params, .fn = export_slot, .arg = state});
+    if (status == LK_OK)
+        *out = state;
+    else
+        lk_state_destroy(state);
     return status;
+}
+
+lk_status lk__params_export_array(const lk_params *params, lk_params_array array, lk_state *state)
+{
+    return visit_array(&(walk){.params = params, .prefix = array.name, .fn = export_slot, .arg = state}, array.data);
 }
 
 lk_status lk__params_export_grads(const lk_params *params, lk_state **out)
 {
     lk_state *state;
     LK_TRY(lk_state_create(&state));
-    lk_status status;
-    for (int i = 0; i < params->graph->count; i++)
-        LK_TRY_GOTO(visit_layer_params(params, &params->graph->layers[i], params->grads, export_slot, state),
-                    destroy_state);
-    *out = state;
-    return LK_OK;
-
-destroy_state:
-    lk_state_destroy(state);
+    lk_status status = lk__params_export_array(params, (lk_params_array){.data = params->grads}, state);
+    if (status == LK_OK)
+        *out = state;
+    else
+        lk_state_destroy(state);
     return status;
 }
 
@@ -281,46 +301,67 @@ static void describe_shape(int ndim, const size_t *dims, char *text, size_t byte
         snprintf(text + used, bytes - used, ")");
 }
 
-/* arg is the state; counts the keys that the graph knows. */
+lk_status lk__key_check(const lk_key *key, const lk_state *state, const char *owner)
+{
+    const lk_entry *entry = lk_state_find(state, key->name);
+    if (!entry)
+        return lk__fail(LK_STATUS_MISMATCH, "the state has no key '%s', which %s needs; is it the state of another?",
+                        key->name, owner);
+    if (entry->dtype != key->dtype || entry->ndim != key->ndim ||
+        (key->ndim && memcmp(entry->dims, key->dims, sizeof *key->dims * (size_t)key->ndim) != 0)) {
+        char have[128], want[128];
+        describe_shape(entry->ndim, entry->dims, have, sizeof have);
+        describe_shape(key->ndim, key->dims, want, sizeof want);
+        return lk__fail(LK_STATUS_MISMATCH, "key '%s' is %s %s, %s needs %s %s", key->name, lk_dtype_name(entry->dtype),
+                        have, owner, lk_dtype_name(key->dtype), want);
+    }
+    return LK_OK;
+}
+
 typedef struct check_arg {
     const lk_state *state;
-    size_t known;
+    const char *owner;
+    size_t known; /* keys of the state that were met */
 } check_arg;
 
 static lk_status check_slot(const lk_params *params, const slot_visit *visit, void *arg)
 {
     (void)params;
     check_arg *check = arg;
-    const lk_entry *entry = lk_state_find(check->state, visit->key);
     /* PyTorch before 0.4.1 saved none. */
-    if (!entry && visit->dtype == LK_DTYPE_I64)
+    if (visit->key.dtype == LK_DTYPE_I64 && !lk_state_find(check->state, visit->key.name))
         return LK_OK;
-    if (!entry)
-        return lk__fail(LK_STATUS_MISMATCH, "the state has no key '%s', which the model needs; is it another model's?",
-                        visit->key);
-    if (entry->dtype != visit->dtype || entry->ndim != visit->ndim ||
-        (visit->ndim && memcmp(entry->dims, visit->dims, sizeof *visit->dims * (size_t)visit->ndim) != 0)) {
-        char have[128], want[128];
-        describe_shape(entry->ndim, entry->dims, have, sizeof have);
-        describe_shape(visit->ndim, visit->dims, want, sizeof want);
-        return lk__fail(LK_STATUS_MISMATCH, "key '%s' is %s %s, the model needs %s %s", visit->key,
-                        lk_dtype_name(entry->dtype), have, lk_dtype_name(visit->dtype), want);
-    }
+    LK_TRY(lk__key_check(&visit->key, check->state, check->owner));
     check->known++;
+    return LK_OK;
+}
+
+lk_status lk__params_check_array(const lk_params *params, const char *name, const lk_state *state, const char *owner,
+                                 size_t *known)
+{
+    check_arg check = {.state = state, .owner = owner};
+    LK_TRY(visit_array(&(walk){.params = params, .prefix = name, .fn = check_slot, .arg = &check}, NULL));
+    *known += check.known;
     return LK_OK;
 }
 
 static lk_status find_slot(const lk_params *params, const slot_visit *visit, void *arg)
 {
     (void)params;
-    return strcmp(visit->key, arg) == 0 ? LK_STATUS_MISMATCH : LK_OK;
+    return strcmp(visit->key.name, arg) == 0 ? LK_STATUS_MISMATCH : LK_OK;
+}
+
+bool lk__params_array_has(const lk_params *params, const char *name, const char *key)
+{
+    walk w = {.params = params, .prefix = name, .fn = find_slot, .arg = (void *)(uintptr_t)key};
+    return visit_array(&w, NULL) != LK_OK;
 }
 
 static lk_status check_unknown(const lk_params *params, const lk_state *state, size_t known)
 {
     for (size_t i = 0; known < lk_state_count(state) && i < lk_state_count(state); i++) {
         char *key = lk_state_at(state, i)->name;
-        if (visit_all(params, find_slot, key) == LK_OK)
+        if (visit_all(&(walk){.params = params, .fn = find_slot, .arg = key}) == LK_OK)
             return lk__fail(LK_STATUS_MISMATCH, "the state has a key '%s' that the model does not know", key);
     }
     return LK_OK;
@@ -328,7 +369,7 @@ static lk_status check_unknown(const lk_params *params, const lk_state *state, s
 
 static lk_status import_slot(const lk_params *params, const slot_visit *visit, void *arg)
 {
-    const lk_entry *entry = lk_state_find(arg, visit->key);
+    const lk_entry *entry = lk_state_find(arg, visit->key.name);
     if (visit->counter && entry)
         memcpy(visit->counter, entry->data, sizeof *visit->counter);
     else if (visit->counter)
@@ -338,10 +379,16 @@ static lk_status import_slot(const lk_params *params, const slot_visit *visit, v
 
 lk_status lk__params_import(lk_params *params, const lk_state *state)
 {
-    check_arg check = {.state = state};
-    LK_TRY(visit_all(params, check_slot, &check));
+    check_arg check = {.state = state, .owner = "the model"};
+    LK_TRY(visit_all(&(walk){.params = params, .fn = check_slot, .arg = &check}));
     LK_TRY(check_unknown(params, state, check.known));
-    return visit_all(params, import_slot, (void *)(uintptr_t)state);
+    return visit_all(&(walk){.params = params, .fn = import_slot, .arg = (void *)(uintptr_t)state});
+}
+
+lk_status lk__params_import_array(const lk_params *params, const lk_state *state, lk_params_array array)
+{
+    walk w = {.params = params, .prefix = array.name, .fn = import_slot, .arg = (void *)(uintptr_t)state};
+    return visit_array(&w, array.data);
 }
 
 void lk__params_key_at(const lk_params *params, size_t offset, char key[LK_MAX_KEY])

@@ -10,6 +10,10 @@
 #ifndef LK_NN_PARAMS_H
 #define LK_NN_PARAMS_H
 
+#include <stdbool.h>
+
+#include <lockstep/state.h>
+
 #include "nn/graph.h"
 #include "tensor/device.h"
 
@@ -47,6 +51,35 @@ lk_status lk__params_export_grads(const lk_params *params, lk_state **out) LK_CH
 /* The keys of the whole graph are checked before any is replaced. Counters of
  * batches that the state lacks begin at 0. */
 lk_status lk__params_import(lk_params *params, const lk_state *state) LK_CHECKED;
+
+/* A flat array on the same device with the parameters' offsets, such as an
+ * optimiser's. Its keys are "name.key of the parameter", without a name just that. */
+typedef struct lk_params_array {
+    const char *name;
+    float *data; /* (count) */
+} lk_params_array;
+enum { LK_MAX_ARRAY_KEY = LK_MAX_KEY + 32 };
+
+/* Adds copies to state, in PyTorch's key order and of the whole graph. */
+lk_status lk__params_export_array(const lk_params *params, lk_params_array array, lk_state *state) LK_CHECKED;
+/* MISMATCH unless state has all keys of the array of that name; adds their number
+ * to *known. owner, "the model" say, is who needs them. */
+lk_status lk__params_check_array(const lk_params *params, const char *name, const lk_state *state, const char *owner,
+                                 size_t *known) LK_CHECKED;
+/* Whether the array of that name has this key. */
+bool lk__params_array_has(const lk_params *params, const char *name, const char *key);
+/* Of a state that was checked. */
+lk_status lk__params_import_array(const lk_params *params, const lk_state *state, lk_params_array array) LK_CHECKED;
+
+/* What a state must have under a name. */
+typedef struct lk_key {
+    char name[LK_MAX_ARRAY_KEY];
+    lk_dtype dtype;
+    int ndim;
+    const size_t *dims;
+} lk_key;
+/* MISMATCH, naming the key and what owner needs, unless state has it so. */
+lk_status lk__key_check(const lk_key *key, const lk_state *state, const char *owner) LK_CHECKED;
 
 /* Key of the parameter that holds element `offset` of the flat array. */
 void lk__params_key_at(const lk_params *params, size_t offset, char key[LK_MAX_KEY]);

@@ -28,5 +28,6 @@ const lk_rule lk__rule_adadelta = {
                [EPS] = {"eps", 1e-6, 0, 1, false},
                [WEIGHT_DECAY] = {"weight_decay", 0, 0, 1e6, false}},
     .states = states,
+    .state_names = {"square_avg", "acc_delta"},
     .range = range,
 };

@@ -59,6 +59,7 @@ const lk_rule lk__rule_adam = {
     .lr = 1e-3,
     .params = ADAM_PARAMS(0),
     .states = states,
+    .state_names = {"exp_avg", "exp_avg_sq"},
     .begin = begin_step,
     .range = adam_range,
 };
@@ -68,6 +69,7 @@ const lk_rule lk__rule_adamw = {
     .lr = 1e-3,
     .params = ADAM_PARAMS(0.01),
     .states = states,
+    .state_names = {"exp_avg", "exp_avg_sq"},
     .begin = begin_step,
     .range = adamw_range,
 };

@@ -95,6 +95,29 @@ float *lk__optim_state(const lk_optim *optim, size_t index)
     return optim->state[index];
 }
 
+const char *lk__optim_state_name(const lk_optim *optim, size_t index)
+{
+    assert(index < lk__optim_states(optim));
+    return optim->rule->state_names[index];
+}
+
+const char *lk__optim_name(const lk_optim *optim)
+{
+    return optim->rule->info.name;
+}
+
+lk_optim_numbers lk__optim_numbers(const lk_optim *optim)
+{
+    return (lk_optim_numbers){.steps = optim->steps, .lr = optim->lr, .powers = {optim->powers[0], optim->powers[1]}};
+}
+
+void lk__optim_set_numbers(lk_optim *optim, const lk_optim_numbers *numbers)
+{
+    optim->steps = numbers->steps;
+    optim->lr = numbers->lr;
+    memcpy(optim->powers, numbers->powers, sizeof optim->powers);
+}
+
 void lk__optim_begin(lk_optim *optim)
 {
     optim->steps++;

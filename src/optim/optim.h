@@ -24,6 +24,20 @@ uint64_t lk__optim_steps(const lk_optim *optim);
 /* The arrays of state that it keeps, one float an element each, on dev. */
 size_t lk__optim_states(const lk_optim *optim);
 float *lk__optim_state(const lk_optim *optim, size_t index);
+/* In PyTorch's words: "exp_avg". */
+const char *lk__optim_state_name(const lk_optim *optim, size_t index);
+
+/* All else that later steps depend on, beside what it was created with. */
+typedef struct lk_optim_numbers {
+    uint64_t steps;
+    double lr;
+    double powers[2]; /* a rule's own, in [0,1]: parameters to the power of steps */
+} lk_optim_numbers;
+lk_optim_numbers lk__optim_numbers(const lk_optim *optim);
+void lk__optim_set_numbers(lk_optim *optim, const lk_optim_numbers *numbers);
+
+/* The row of the table: "adam". */
+const char *lk__optim_name(const lk_optim *optim);
 
 /* A step is one begin, then any disjoint ranges that cover all elements. */
 void lk__optim_begin(lk_optim *optim);

@@ -19,6 +19,7 @@ typedef struct lk_rule {
     lk_status (*check)(const double *values);
     /* Arrays of state that these parameters need, zeroed before the first step. */
     size_t (*states)(const double *values);
+    const char *state_names[LK_RULE_MAX_STATES]; /* PyTorch's */
     /* Optional: called when a step begins, after `steps` was counted. */
     void (*begin)(lk_optim *optim);
     void (*range)(lk_optim *optim, const float *grads, float *params, size_t begin, size_t end);

@@ -36,5 +36,6 @@ const lk_rule lk__rule_sgd = {
                [NESTEROV] = {"nesterov", 0, 0, 1, true}},
     .check = check,
     .states = states,
+    .state_names = {"momentum_buffer"},
     .range = range,
 };

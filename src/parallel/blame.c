@@ -109,29 +109,38 @@ static lk_status check_total(lk_engine *engine, size_t least, size_t most, size_
     return lk__agree_failure(engine->grid.world, total == least ? 0 : -1, text, LK_STATUS_MISMATCH, &engine->agreed);
 }
 
+/* What the ranks tell each other in one message: the largest of each. */
+enum { MOST, MINUS_LEAST, RAISED, WORST, ROUND };
+
+static lk_status go_round(lk_engine *engine, size_t total, int64_t worst, int64_t all[ROUND])
+{
+    all[MOST] = (int64_t)total;
+    all[MINUS_LEAST] = -(int64_t)total;
+    all[RAISED] = engine->raising;
+    all[WORST] = worst;
+    if (engine->grid.world)
+        LK_TRY(lk_allreduce(engine->grid.world, (lk_data){all, ROUND, LK_DTYPE_I64}, LK_REDUCTION_MAX, NULL));
+    engine->raised = (int)all[RAISED];
+    engine->raising = 0;
+    return check_total(engine, (size_t)-all[MINUS_LEAST], (size_t)all[MOST], total);
+}
+
 lk_status lk__check_total(lk_engine *engine, size_t total)
 {
-    int64_t all[2] = {(int64_t)total, -(int64_t)total};
-    if (!engine->grid.world)
-        return LK_OK;
-    LK_TRY(lk_allreduce(engine->grid.world, (lk_data){all, 2, LK_DTYPE_I64}, LK_REDUCTION_MAX, NULL));
-    return check_total(engine, (size_t)-all[1], (size_t)all[0], total);
+    int64_t all[ROUND];
+    return go_round(engine, total, SOUND, all);
 }
 
 lk_status lk__check_step(lk_engine *engine, const lk_part *part)
 {
     char text[LK_AGREED_TEXT];
     bool care = !engine->opts.allow_nonfinite;
-    int64_t worst = engine->buckets->large ? LARGE : SOUND, total = (int64_t)part->total;
+    int64_t worst = engine->buckets->large ? LARGE : SOUND, all[ROUND];
     if (care && (engine->buckets->bad < engine->params->count || find_loss(engine, part, text, sizeof text) >= 0))
         worst = NONFINITE;
-    int64_t all[3] = {worst, total, -total};
-    if (engine->grid.world) {
-        LK_TRY(lk_allreduce(engine->grid.world, (lk_data){all, 3, LK_DTYPE_I64}, LK_REDUCTION_MAX, NULL));
-        LK_TRY(check_total(engine, (size_t)-all[2], (size_t)all[1], part->total));
-    }
-    engine->doubtful = care && all[0] == LARGE;
-    return all[0] == NONFINITE ? explain(engine, part) : LK_OK;
+    LK_TRY(go_round(engine, part->total, worst, all));
+    engine->doubtful = care && all[WORST] == LARGE;
+    return all[WORST] == NONFINITE ? explain(engine, part) : LK_OK;
 }
 
 lk_status lk__check_finite_sums(lk_engine *engine)

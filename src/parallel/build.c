@@ -3,14 +3,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/fault.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "parallel/agree.h"
 #include "parallel/engine_impl.h"
-#include "parallel/pipeline.h"
+#include "parallel/fit.h"
 #include "parallel/replicas.h"
 
-enum { DEFAULT_SHARDS = 16, MAX_THREADS = 1024, DEFAULT_CHECK_EVERY = 100, WAVES_A_STAGE = 4 };
+enum { DEFAULT_SHARDS = 16, MAX_THREADS = 1024, DEFAULT_CHECK_EVERY = 100 };
 
 static const size_t DEFAULT_BUCKET = (size_t)4 << 20;
 
@@ -102,33 +103,31 @@ static lk_status open_device(lk_engine *engine)
     return LK_OK;
 }
 
-/* Enough waves to keep all stages busy most of the time, where the user does not
- * say. */
-static size_t choose_micro_batch(const lk_engine *engine)
+/* As memory.c measures it. */
+static lk_rank_model model_of(lk_engine *engine)
 {
-    const lk_engine_opts *opts = &engine->opts;
-    size_t waves = (size_t)(WAVES_A_STAGE * engine->grid.stages * engine->grid.replicas);
-    if (lk__takes_one_wave(engine))
-        return 0;
-    if (opts->micro_batch || !opts->pipelined)
-        return opts->micro_batch;
-    return lk__max_size(1, opts->batch / waves);
+    return (lk_rank_model){.graph = engine->graph,
+                           .dev = engine->dev,
+                           .opts = engine->opts,
+                           .grid = engine->grid,
+                           .hooks = lk__pass_hooks(engine)};
 }
 
 static lk_status plan_waves(lk_engine *engine)
 {
-    const lk_grid *grid = &engine->grid;
-    lk_waves_opts opts = {.shards = engine->opts.shards,
-                          .bounds = grid->bounds,
-                          .replicas = grid->replicas,
-                          .replica = grid->replica,
-                          .batch = engine->opts.batch,
-                          .micro_batch = choose_micro_batch(engine)};
-    LK_TRY(lk__waves_create(&opts, &engine->waves));
-    lk_waves *waves = engine->waves;
-    int most = waves->single ? 1 : waves->last - waves->first;
-    engine->lane_count = lk__pipeline_ahead(grid->stages, grid->stage, most - 1, engine->opts.pipelined) + 1;
-    return LK_ALLOC((size_t)(waves->last - waves->first), "results", &engine->leaves);
+    lk_rank_model model = model_of(engine);
+    LK_TRY(lk__rank_waves(&model, &engine->waves, &engine->lane_count));
+    return LK_ALLOC((size_t)(engine->waves->last - engine->waves->first), "results", &engine->leaves);
+}
+
+/* What a device of its own has left is for that device to say. */
+static lk_status check_memory(lk_engine *engine)
+{
+    lk_rank_model model = model_of(engine);
+    lk_available available = lk__available();
+    if (!engine->dev->type->host_memory)
+        available = (lk_available){{SIZE_MAX, ""}, {SIZE_MAX, ""}};
+    return lk__fit_check(&model, &available);
 }
 
 /* In the group's memory, where ranks of a host read each other's in place. */
@@ -193,6 +192,22 @@ static lk_status alloc_lanes(lk_engine *engine)
     return LK_OK;
 }
 
+/* All that is large. Where a group's memory is short, the group says what to do. */
+static lk_status allocate(lk_engine *engine)
+{
+    lk_status status;
+    LK_TRY_GOTO(build_params(engine), explain);
+    LK_TRY_GOTO(build_plan(engine), explain);
+    LK_TRY_GOTO(alloc_lanes(engine), explain);
+    return LK_OK;
+
+explain:
+    if (status != LK_STATUS_MEMORY || (engine->params && !engine->params->grads && engine->grid.sums))
+        return status;
+    lk_rank_model model = model_of(engine);
+    return lk__fit_explain(&model);
+}
+
 static lk_status build(lk_engine *engine, const lk_graph *graph)
 {
     const lk_engine_opts *opts = &engine->opts;
@@ -203,9 +218,8 @@ static lk_status build(lk_engine *engine, const lk_graph *graph)
     LK_TRY(lk__grid_init(&engine->grid, engine->graph, &grid));
     LK_TRY(open_device(engine));
     LK_TRY(plan_waves(engine));
-    LK_TRY(build_params(engine));
-    LK_TRY(build_plan(engine));
-    LK_TRY(alloc_lanes(engine));
+    LK_TRY(check_memory(engine));
+    LK_TRY(allocate(engine));
     if (engine->grid.sums)
         LK_TRY(lk__replicas_start(engine->grid.sums, engine->params));
     /* No rank has an engine unless all have. */
@@ -235,6 +249,7 @@ bool lk__engine_agreed(const lk_engine *engine)
 lk_status lk_engine_create(const lk_graph *graph, const lk_engine_opts *opts, lk_engine **out)
 {
     lk_engine_opts full = lk__engine_defaults(opts);
+    LK_TRY(lk__fault_load());
     LK_TRY(lk_graph_check(graph));
     lk_engine *engine;
     LK_TRY(LK_ALLOC(1, "engine", &engine));

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/mem.h"
 #include "parallel/agree.h"
 #include "parallel/clip.h"
@@ -143,6 +144,20 @@ static lk_status check_step(const lk_engine *engine, const lk_batch *batch)
     return LK_OK;
 }
 
+/* Where faults are asked for: this rank's place in the run, and a bit of its
+ * parameters. */
+static void meet_faults(lk_engine *engine, const char *op, uint64_t step)
+{
+    size_t bit, count = engine->params->count;
+    if (!lk__fault_is_on())
+        return;
+    int rank = engine->grid.world ? lk_group_rank(engine->grid.world) : 0;
+    lk__fault_set_place((lk_fault_place){.rank = rank, .step = step, .op = op});
+    lk__fault_point(op);
+    if (engine->dev->type->host_memory && lk__fault_flip(op, count * 8 * sizeof(float), &bit))
+        ((uint8_t *)engine->params->params)[bit / 8] ^= (uint8_t)(1u << bit % 8);
+}
+
 /* Up to gradients that are known to be finite at every rank, their sums perhaps
  * still under way. */
 static lk_status begin_step(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
@@ -152,6 +167,7 @@ static lk_status begin_step(lk_engine *engine, const lk_batch *batch, lk_metrics
     engine->own = (lk_metrics){0};
     LK_TRY(check_step(engine, batch));
     engine->step = lk__optim_steps(engine->optim) + 1;
+    meet_faults(engine, "step", engine->step);
     LK_TRY(take_part(engine, batch, &part));
     LK_TRY(ensure_results(engine, part.count));
     LK_TRY(lk__run_passes(engine, &part));
@@ -227,6 +243,10 @@ static lk_status step(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
 
 static lk_status conclude(lk_engine *engine, lk_status status)
 {
+    if (lk__fault_is_on())
+        lk__fault_leave(NULL);
+    if (status != LK_OK)
+        engine->raised = 0;
     return engine->agreed ? status : lk__engine_tell(engine, status);
 }
 
@@ -254,6 +274,7 @@ static lk_status evaluate(lk_engine *engine, const lk_batch *batch, lk_metrics *
     engine->agreed = false;
     if (batch->count < 1 && !batch->total)
         return lk__fail(LK_STATUS_USAGE, "evaluation needs at least one sample");
+    meet_faults(engine, "eval", lk__optim_steps(engine->optim));
     LK_TRY(take_part(engine, batch, &part));
     LK_TRY(lk__check_total(engine, part.total));
     LK_TRY(ensure_results(engine, part.count));
@@ -313,4 +334,15 @@ void lk_engine_set_lr(lk_engine *engine, double lr)
 uint64_t lk_engine_steps(const lk_engine *engine)
 {
     return lk__optim_steps(engine->optim);
+}
+
+void lk_engine_raise(lk_engine *engine, int level)
+{
+    if (level > engine->raising)
+        engine->raising = level;
+}
+
+int lk_engine_raised(const lk_engine *engine)
+{
+    return engine->raised;
 }

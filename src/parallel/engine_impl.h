@@ -49,6 +49,8 @@ struct lk_engine {
     bool ready;    /* gradients of a whole step are there */
     bool agreed;   /* every rank has the failure at hand */
     bool doubtful; /* some rank has gradients so large that their sum may not be finite */
+    int raising;   /* the level that goes round with the next step or evaluation */
+    int raised;    /* the highest of all ranks, of the last one */
 
     /* Of the step or evaluation at hand; host. */
     float *loss;                      /* (samples of this rank) */
@@ -99,7 +101,7 @@ lk_status lk__metrics_total(lk_engine *engine, size_t total, lk_metrics *out) LK
  * (else MISMATCH), and their losses and gradients are finite (else NONFINITE, with
  * step, tensor or sample and shard). Every rank gets the same failure. */
 lk_status lk__check_step(lk_engine *engine, const lk_part *part) LK_CHECKED;
-/* The first of these alone, for an evaluation. */
+/* The first of these alone, for an evaluation. Both bring the raised levels round. */
 lk_status lk__check_total(lk_engine *engine, size_t total) LK_CHECKED;
 /* Together, where gradients are doubtful and all buckets are there: whether the
  * sums over ranks are finite, at every stage. */

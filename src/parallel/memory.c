@@ -1,21 +1,56 @@
 /* memory.c - the sizes that build.c allocates, for one rank. */
 #include "parallel/memory.h"
 
+#include "base/mem.h"
 #include "base/pool.h"
 #include "parallel/engine_impl.h"
+#include "parallel/pipeline.h"
 
-static lk_status measure_plan(const lk_graph *graph, lk_device *dev, const lk_waves *waves, lk_engine_size *size)
+enum { WAVES_A_STAGE = 4 };
+
+/* Enough waves to keep all stages busy most of the time, where the user does not
+ * say. */
+static size_t choose_micro_batch(const lk_rank_model *rank)
+{
+    const lk_engine_opts *opts = &rank->opts;
+    size_t waves = (size_t)(WAVES_A_STAGE * rank->grid.stages * rank->grid.replicas);
+    if (lk__graph_takes_one_wave(rank->graph, opts->bn))
+        return 0;
+    if (opts->micro_batch || !opts->pipelined)
+        return opts->micro_batch;
+    return lk__max_size(1, opts->batch / waves);
+}
+
+lk_status lk__rank_waves(const lk_rank_model *rank, lk_waves **out, int *lanes)
+{
+    const lk_grid *grid = &rank->grid;
+    lk_waves_opts opts = {.shards = rank->opts.shards,
+                          .bounds = grid->bounds,
+                          .replicas = grid->replicas,
+                          .replica = grid->replica,
+                          .batch = rank->opts.batch,
+                          .micro_batch = choose_micro_batch(rank)};
+    lk_waves *waves;
+    LK_TRY(lk__waves_create(&opts, &waves));
+    int most = waves->single ? 1 : waves->last - waves->first;
+    *lanes = lk__pipeline_ahead(grid->stages, grid->stage, most - 1, rank->opts.pipelined) + 1;
+    *out = waves;
+    return LK_OK;
+}
+
+static lk_status measure_plan(const lk_rank_model *rank, const lk_waves *waves, int lanes, lk_engine_size *size)
 {
     lk_plan_size plan;
-    lk_plan_opts opts = {.first = 1,
-                         .last = graph->count,
+    lk_plan_opts opts = {.first = rank->grid.first_layer,
+                         .last = rank->grid.last_layer,
                          .capacity = waves->capacity,
-                         .lanes = 1,
-                         .shards = waves->shards,
+                         .lanes = lanes,
+                         .shards = waves->last - waves->first,
                          .slots = waves->most_roots,
                          .all_roots = waves->all_roots,
-                         .total_slots = waves->total_slots};
-    LK_TRY(lk__plan_measure(graph, dev, &opts, &plan));
+                         .total_slots = waves->total_slots,
+                         .hooks = rank->hooks};
+    LK_TRY(lk__plan_measure(rank->graph, rank->dev, &opts, &plan));
     size->activations = plan.activations;
     size->statistics += plan.sums;
     size->scratch = plan.scratch;
@@ -32,35 +67,38 @@ static lk_status measure_optimizer(const char *spec, lk_device *dev, size_t para
     return LK_OK;
 }
 
-static lk_status measure(const lk_graph *graph, const lk_engine_opts *opts, lk_device *dev, lk_engine_size *out)
+lk_status lk__rank_measure(const lk_rank_model *rank, lk_engine_size *out)
 {
-    lk_params_size params = lk__params_measure(graph, 1, graph->count);
+    lk_params_size params = lk__params_measure(rank->graph, rank->grid.first_layer, rank->grid.last_layer);
     lk_engine_size size = {.parameters = params.count * sizeof(float),
                            .statistics = params.buffer_count * sizeof(float)};
-    lk_waves_opts cut = {.shards = opts->shards,
-                         .bounds = (int[]){0, opts->shards},
-                         .replicas = 1,
-                         .batch = opts->batch,
-                         .micro_batch = lk__graph_takes_one_wave(graph, opts->bn) ? 0 : opts->micro_batch};
     lk_waves *waves;
-    LK_TRY(measure_optimizer(opts->optimizer, dev, size.parameters, &size));
-    LK_TRY(lk__waves_create(&cut, &waves));
+    int lanes;
+    LK_TRY(measure_optimizer(rank->opts.optimizer, rank->dev, size.parameters, &size));
+    LK_TRY(lk__rank_waves(rank, &waves, &lanes));
     size.gradients = size.parameters * (size_t)(waves->single ? waves->own_roots : waves->most_roots);
-    lk_status status = measure_plan(graph, dev, waves, &size);
+    lk_status status = measure_plan(rank, waves, lanes, &size);
     lk__waves_destroy(waves);
     if (status == LK_OK)
         *out = size;
     return status;
 }
 
+size_t lk__size_total(const lk_engine_size *size)
+{
+    return size->parameters + size->gradients + size->optimizer + size->statistics + size->activations + size->scratch;
+}
+
 lk_status lk__engine_measure(const lk_graph *graph, const lk_engine_opts *opts, lk_engine_size *out)
 {
-    lk_device *dev;
-    lk_engine_opts full = lk__engine_defaults(opts);
-    lk_device_opts device = {.threads = full.threads ? full.threads : lk__cores()};
+    lk_rank_model rank = {.graph = graph, .opts = lk__engine_defaults(opts)};
+    int bounds[] = {0, rank.opts.shards};
+    rank.grid = (lk_grid){
+        .replicas = 1, .stages = 1, .first_layer = 1, .last_layer = graph->count, .bounds = bounds, .sharers = 1};
+    lk_device_opts device = {.threads = rank.opts.threads ? rank.opts.threads : lk__cores()};
     LK_TRY(lk_graph_check(graph));
-    LK_TRY(lk__device_open(full.device, &device, &dev));
-    lk_status status = measure(graph, &full, dev, out);
-    lk__device_close(dev);
+    LK_TRY(lk__device_open(rank.opts.device, &device, &rank.dev));
+    lk_status status = lk__rank_measure(&rank, out);
+    lk__device_close(rank.dev);
     return status;
 }

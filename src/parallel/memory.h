@@ -5,6 +5,10 @@
 
 #include <lockstep/engine.h>
 
+#include "nn/plan.h"
+#include "parallel/grid.h"
+#include "parallel/waves.h"
+
 /* Bytes. */
 typedef struct lk_engine_size {
     size_t parameters;
@@ -18,5 +22,20 @@ typedef struct lk_engine_size {
 
 /* Of a rank that is alone; opts as for lk_engine_create. */
 lk_status lk__engine_measure(const lk_graph *graph, const lk_engine_opts *opts, lk_engine_size *out) LK_CHECKED;
+
+/* A rank of a grid. */
+typedef struct lk_rank_model {
+    const lk_graph *graph;
+    lk_device *dev;
+    lk_engine_opts opts; /* with nothing left to defaults */
+    lk_grid grid;        /* its groups are not looked at */
+    lk_plan_hooks hooks; /* of its plan: what it gathers takes memory, too */
+} lk_rank_model;
+lk_status lk__rank_measure(const lk_rank_model *rank, lk_engine_size *out) LK_CHECKED;
+/* All parts of it. */
+size_t lk__size_total(const lk_engine_size *size);
+
+/* The waves of such a rank, and how many of them are under way at once. */
+lk_status lk__rank_waves(const lk_rank_model *rank, lk_waves **out, int *lanes) LK_CHECKED;
 
 #endif

@@ -39,14 +39,24 @@ lk_status lk__replicas_start(lk_group *group, lk_params *params)
     return lk_broadcast(group, (lk_data){params->batches, layers, LK_DTYPE_I64}, 0, NULL);
 }
 
+lk_status lk__replicas_start_optim(lk_group *group, const lk_params *params, lk_optim *optim)
+{
+    lk_optim_numbers numbers = lk__optim_numbers(optim);
+    for (size_t i = 0; i < lk__optim_states(optim); i++)
+        LK_TRY(start_array(group, params->dev, lk__optim_state(optim, i), params->count));
+    LK_TRY(lk_broadcast(group, (lk_data){&numbers, sizeof numbers, LK_DTYPE_U8}, 0, NULL));
+    lk__optim_set_numbers(optim, &numbers);
+    return LK_OK;
+}
+
 /* One tensor of a replica, or a number that it keeps. */
 typedef struct item {
     const lk_layer *layer; /* NULL: suffix is the whole name */
     const char *suffix;
-    int state;        /* number of the optimiser's array, from 1; 0: not its */
-    const void *data; /* on the device, or NULL */
-    uint64_t value;   /* else */
-    size_t bytes;     /* of data */
+    const char *state; /* the optimiser's array, NULL: not its */
+    const void *data;  /* on the device, or NULL */
+    uint64_t value;    /* else */
+    size_t bytes;      /* of data */
 } item;
 
 /* Where items are put; at NULL they are only counted. */
@@ -69,7 +79,7 @@ static void add_param(item_list *list, const lk_params *params, const lk_optim *
     it.bytes = lk__slot_count(&layer->params[slot]) * sizeof(float);
     add_item(list, it);
     for (size_t i = 0; i < lk__optim_states(optim); i++) {
-        it.state = (int)i + 1;
+        it.state = lk__optim_state_name(optim, i);
         it.data = lk__optim_state(optim, i) + offset;
         add_item(list, it);
     }
@@ -108,7 +118,7 @@ static void name_item(const item *it, char *text, size_t bytes)
     if (it->layer)
         lk__slot_key(it->layer, it->suffix, key);
     if (it->state)
-        snprintf(text, bytes, "%s (optimiser state %d)", key, it->state);
+        snprintf(text, bytes, "%s (%s)", key, it->state);
     else
         snprintf(text, bytes, "%s", key);
 }

@@ -14,6 +14,8 @@
 /* Together: gives all ranks of group rank 0's parameters, buffers and batch
  * counters. */
 lk_status lk__replicas_start(lk_group *group, lk_params *params) LK_CHECKED;
+/* Together: gives all ranks of group rank 0's optimiser state. */
+lk_status lk__replicas_start_optim(lk_group *group, const lk_params *params, lk_optim *optim) LK_CHECKED;
 
 /* Together: compares parameters, buffers, batch counters and optimiser state
  * among the ranks of group, which are replicas; rank r of it is rank

@@ -32,14 +32,31 @@ static void add_value(text *lines, const char *option, const char *value)
     add(lines, "%s %s\n", option, lk__agree_value(value, shown));
 }
 
+void lk__data_text(const lk_dataset *data, const char *split, char out[LK_DATA_TEXT])
+{
+    const lk_dataset_info *info = lk_dataset_get_info(data);
+    snprintf(out, LK_DATA_TEXT, "%zu %s samples of %zux%zux%zu in %zu classes (hash %016" PRIx64 ")", info->count,
+             split, info->channels, info->height, info->width, info->classes, lk__dataset_fingerprint(data));
+}
+
 static void add_data(text *lines, const char *split, const lk_dataset *data)
 {
-    const lk_dataset_info *info;
+    char what[LK_DATA_TEXT];
     if (!data)
         return;
-    info = lk_dataset_get_info(data);
-    add(lines, "--data with %zu %s samples of %zux%zux%zu in %zu classes (hash %016" PRIx64 ")\n", info->count, split,
-        info->channels, info->height, info->width, info->classes, lk__dataset_fingerprint(data));
+    lk__data_text(data, split, what);
+    add(lines, "--data with %s\n", what);
+}
+
+/* Ranks that chose for themselves may have chosen differently. */
+static void add_resume(text *lines, const lk_checkpoint *resume)
+{
+    if (!resume)
+        add(lines, "--resume nothing\n");
+    else
+        add(lines, "--resume a checkpoint of step %s (model %016" PRIx64 ", optimiser %016" PRIx64 ")\n",
+            lk_checkpoint_note(resume, "step"), lk_state_hash(lk_checkpoint_model(resume)),
+            lk_state_hash(lk_checkpoint_optimizer(resume)));
 }
 
 static const char *who_saves(const lk_train_opts *opts)
@@ -71,5 +88,8 @@ lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed)
     if (shared->test)
         add_value(&lines, "--test-augment", shared->test_augment);
     add(&lines, "--save-model for %s\n", who_saves(opts));
+    add_resume(&lines, shared->resume);
+    add(&lines, "--checkpoint %s\n--save-every %zu\n--reshard %s\n", opts->checkpoint ? "given" : "not given",
+        opts->save_every, opts->reshard ? "on" : "off");
     return lk__agree_lines(rank->group, lines.at, agreed);
 }

@@ -22,12 +22,22 @@ lk_status lk__test_loader(const lk_train_opts *opts, const lk_dataset *data, con
     return lk_loader_create(data, &loader, out);
 }
 
-lk_status lk__evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_batches, lk_metrics *out, bool *own)
+static void add_metrics(lk_metrics *total, const lk_metrics *part)
+{
+    total->count += part->count;
+    total->correct += part->correct;
+    total->top5 += part->top5;
+    total->loss += part->loss * (double)part->count;
+}
+
+lk_status lk__evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_batches, const lk_watch *watch,
+                               lk_metrics *out, bool *own)
 {
     lk_metrics total = {0};
+    bool goes_on = true;
     *own = true;
     LK_TRY(lk_loader_start(loader, 0, 0));
-    for (size_t i = 0; !max_batches || i < max_batches; i++) {
+    for (size_t i = 0; goes_on && (!max_batches || i < max_batches); i++) {
         const lk_batch *batch;
         lk_metrics part;
         LK_TRY(lk_loader_next(loader, &batch));
@@ -36,14 +46,12 @@ lk_status lk__evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_
         *own = false;
         LK_TRY(lk_engine_eval(engine, batch, &part));
         *own = true;
-        total.count += part.count;
-        total.correct += part.correct;
-        total.top5 += part.top5;
-        total.loss += part.loss * (double)part.count;
+        add_metrics(&total, &part);
+        goes_on = !watch || watch->goes_on(watch->arg);
     }
     if (total.count)
         total.loss /= (double)total.count;
-    *out = total;
+    *out = goes_on ? total : (lk_metrics){0};
     return LK_OK;
 }
 
@@ -96,7 +104,7 @@ lk_status lk__evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *class
     LK_TRY_GOTO(lk__build_model(opts, data, shape, &graph), release);
     LK_TRY_GOTO(load_engine(opts, graph, wave_samples(shape), state, &engine), release);
     LK_TRY_GOTO(lk__test_loader(opts, data, augment, (lk_share){0}, &loader), release);
-    LK_TRY_GOTO(lk__evaluate_batches(engine, loader, opts->dry_run ? 1 : 0, &metrics, &own), release);
+    LK_TRY_GOTO(lk__evaluate_batches(engine, loader, opts->dry_run ? 1 : 0, NULL, &metrics, &own), release);
     if (!isfinite(metrics.loss)) {
         status = lk__fail(LK_STATUS_NONFINITE,
                           "%s: the average loss is not finite, although every weight is: they are too large for this "

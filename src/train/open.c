@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/mem.h"
 #include "train/parts.h"
 #include "train/start.h"
@@ -80,6 +81,39 @@ static lk_status check_initial(const lk_train_opts *opts)
     return LK_OK;
 }
 
+/* Where this process has rank 0. */
+static lk_status open_saver(const lk_train_ranks *ranks, lk_train_shared *shared)
+{
+    const lk_train_opts *opts = ranks->opts;
+    lk_position position = {0};
+    if (!opts->checkpoint || ranks->first > 0)
+        return LK_OK;
+    if (shared->resume)
+        LK_TRY(lk__position_read(shared->resume, &position));
+    lk_saver_opts saver = {.dir = opts->checkpoint,
+                           .keep = opts->keep,
+                           .resumed = opts->resume != NULL,
+                           .step = position.step,
+                           .exact = opts->resume_exact};
+    return lk__saver_open(&saver, &shared->saver);
+}
+
+/* First weights are a checkpoint's where there is one, or a file's. */
+static lk_status open_weights(const lk_train_opts *opts, lk_train_shared *shared)
+{
+    LK_TRY(check_initial(opts));
+    if (opts->resume) {
+        const char *before = lk__fault_enter("load");
+        lk_status status = lk_checkpoint_load(opts->resume, &shared->resume);
+        lk__fault_leave(before);
+        return status;
+    }
+    if (!opts->init_from)
+        return LK_OK;
+    LK_TRY(lk_state_load(opts->init_from, &shared->initial));
+    return lk__check_finite(shared->initial, opts->init_from);
+}
+
 static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared)
 {
     const lk_train_opts *opts = ranks->opts;
@@ -88,11 +122,8 @@ static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared
     for (int i = 0; i < ranks->count; i++)
         LK_TRY(check_saving(opts, ranks->first + i));
     LK_TRY(lk__schedule_create(opts->schedule, &shared->schedule));
-    LK_TRY(check_initial(opts));
-    if (opts->init_from) {
-        LK_TRY(lk_state_load(opts->init_from, &shared->initial));
-        LK_TRY(lk__check_finite(shared->initial, opts->init_from));
-    }
+    LK_TRY(open_weights(opts, shared));
+    LK_TRY(open_saver(ranks, shared));
     LK_TRY(open_splits(opts, shared));
     LK_TRY(lk__training_shape(shared->train, opts->augment, &shape));
     if (shared->test)
@@ -120,6 +151,8 @@ void lk__shared_close(lk_train_shared *shared)
     lk_dataset_destroy(shared->train);
     lk__schedule_destroy(shared->schedule);
     lk_state_destroy(shared->initial);
+    lk__saver_close(shared->saver);
+    lk_checkpoint_destroy(shared->resume);
     *shared = (lk_train_shared){0};
 }
 

@@ -4,11 +4,14 @@
 
 #include "data/dataset.h"
 #include "optim/optim.h"
+#include "train/saver.h"
 #include "train/train.h"
 
 /* What the ranks of a process have in common; they only read it. */
 typedef struct lk_train_shared {
-    lk_state *initial; /* of init_from, or NULL */
+    lk_state *initial;     /* of init_from, or NULL */
+    lk_checkpoint *resume; /* of opts->resume, or NULL */
+    lk_saver *saver;       /* where rank 0 is and checkpoints are saved, or NULL */
     lk_schedule *schedule;
     lk_dataset *train, *test;           /* test is NULL with no_test */
     char test_augment[LK_AUGMENT_TEXT]; /* what brings test samples to the model's shape */
@@ -28,6 +31,7 @@ typedef struct lk_train_rank {
     lk_group *group; /* NULL: alone */
     const char *device;
     const lk_train_events *events;
+    atomic_int *wish; /* or NULL */
 } lk_train_rank;
 
 /* Trains, tests and saves. A failure that the others cannot know of has been told
@@ -58,13 +62,51 @@ lk_status lk__test_loader(const lk_train_opts *opts, const lk_dataset *data, con
                           lk_loader **out) LK_CHECKED;
 
 /* Metrics over the first max_batches batches of loader, 0 for all. *own tells
- * whether a failure was this rank's alone. */
-lk_status lk__evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_batches, lk_metrics *out,
-                               bool *own) LK_CHECKED;
+ * whether a failure was this rank's alone. watch, unless it is NULL, is asked after
+ * each batch; false ends the evaluation, with a count of 0. */
+typedef struct lk_watch {
+    bool (*goes_on)(void *arg);
+    void *arg;
+} lk_watch;
+lk_status lk__evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_batches, const lk_watch *watch,
+                               lk_metrics *out, bool *own) LK_CHECKED;
 
 /* NONFINITE, with the key, when an f32 tensor of state holds infinities or NaN;
  * what says whose state it is. */
 lk_status lk__check_finite(const lk_state *state, const char *what) LK_CHECKED;
+
+/* How far a run is. */
+typedef struct lk_position {
+    size_t step;                    /* steps done */
+    size_t epoch, batch;            /* the epoch at hand, from 0, and its batches that are done */
+    size_t samples;                 /* of the epoch that were trained on */
+    double loss;                    /* the sum of theirs */
+    size_t tested;                  /* the step after which the last evaluation was; 0: none was */
+    lk_metrics test;                /* what it gave */
+    size_t best_step, best_correct; /* the evaluation that was best; step 0: none was */
+} lk_position;
+/* As notes of a checkpoint. */
+lk_status lk__position_note(const lk_position *position, lk_checkpoint *checkpoint) LK_CHECKED;
+/* FORMAT where a note is missing or no number. */
+lk_status lk__position_read(const lk_checkpoint *checkpoint, lk_position *out) LK_CHECKED;
+
+/* What options came to, beside opts. */
+typedef struct lk_effective {
+    double lr;
+    size_t batches; /* of an epoch */
+} lk_effective;
+/* The options that a checkpoint keeps, as notes named like them. */
+lk_status lk__options_note(const lk_train_rank *rank, const lk_effective *effective,
+                           lk_checkpoint *checkpoint) LK_CHECKED;
+/* Whether the run may go on from the checkpoint, at this place: MISMATCH names the
+ * first option that contradicts it, with both values. *shards are those of the
+ * checkpoint. */
+lk_status lk__options_check(const lk_train_rank *rank, const lk_effective *effective, const lk_position *position,
+                            int *shards) LK_CHECKED;
+
+/* "60000 training samples of 1x28x28 in 10 classes (hash 0123456789abcdef)" */
+enum { LK_DATA_TEXT = 192 };
+void lk__data_text(const lk_dataset *data, const char *split, char text[LK_DATA_TEXT]);
 
 /* Whether this rank saves the model. */
 bool lk__saves(const lk_train_opts *opts, int rank);

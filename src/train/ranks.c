@@ -77,7 +77,8 @@ static void run_member(member *m)
                               .shared = &c->shared,
                               .group = m->group,
                               .device = ranks->devices[m->index],
-                              .events = &ranks->events[m->index]};
+                              .events = &ranks->events[m->index],
+                              .wish = ranks->wish};
         status = lk__train_rank(&rank, &m->result, &fault);
     }
     if (status != LK_OK)
@@ -164,6 +165,15 @@ static void close_crew(crew *c)
     pthread_mutex_destroy(&c->lock);
 }
 
+/* What was being written when the run failed is worth waiting for. */
+static void note_checkpoint(crew *c)
+{
+    bool done;
+    lk_saved saved;
+    (void)!lk__saver_wait(c->shared.saver, &done, &saved);
+    snprintf(c->failure.checkpoint, sizeof c->failure.checkpoint, "%s", lk__saver_last(c->shared.saver));
+}
+
 lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_failure *failure)
 {
     crew c = {.ranks = ranks};
@@ -176,6 +186,8 @@ lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_
         status = run_threads(&c);
     if (status == LK_OK)
         *out = c.members[0].result;
+    else if (c.shared.saver)
+        note_checkpoint(&c);
     close_crew(&c);
     if (status != LK_OK) {
         *failure = c.failure;

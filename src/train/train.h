@@ -6,6 +6,7 @@
 #ifndef LK_TRAIN_TRAIN_H
 #define LK_TRAIN_TRAIN_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -39,7 +40,16 @@ typedef struct lk_train_opts {
     const char *save_model; /* NULL or where to save; {rank} stands for the rank, and then each saves */
     bool dry_run;           /* one batch of training and of testing */
     bool no_test;
+    const char *checkpoint; /* NULL or the folder to save checkpoints in */
+    size_t save_every;      /* steps; 0: after each epoch */
+    size_t keep;            /* checkpoints */
+    const char *resume;     /* NULL or the checkpoint to go on from, as lk__resume_find chose it */
+    bool resume_exact;      /* it was named, not chosen as the newest */
+    bool reshard;           /* its number of shards may differ */
 } lk_train_opts;
+
+/* What may be asked of a run under way, the stronger the larger. */
+enum { LK_WISH_NONE, LK_WISH_SAVE, LK_WISH_STOP };
 
 /* A rank and where it stands; alone it is rank 0 of 1. */
 typedef struct lk_train_place {
@@ -58,6 +68,8 @@ typedef struct lk_train_start {
     lk_train_place place;
     const char (*cuts)[LK_LAYER_TEXT]; /* (stages - 1) the layers that stages 1, 2 ... begin with */
     int better_shards;                 /* the next number that is replicas times a power of two; 0: the run's is */
+    size_t done;                       /* steps that were done before: those of opts->resume */
+    int saved_shards;                  /* of the checkpoint, where they differ; else 0 */
 } lk_train_start;
 
 /* After each step. */
@@ -84,15 +96,25 @@ typedef struct lk_train_test {
     double seconds;    /* since the first step began */
 } lk_train_test;
 
+/* A checkpoint that is on the disk, told by rank 0. */
+typedef struct lk_train_saved {
+    const char *path;
+    size_t step;
+    bool best;      /* of all tests so far */
+    double seconds; /* that writing took, while training went on */
+} lk_train_saved;
+
 typedef struct lk_train_result {
     int ranks;
-    size_t steps, samples;
-    double seconds;       /* of training and evaluation */
-    double train_seconds; /* of training steps alone */
-    lk_waits waits;       /* of this rank */
-    lk_metrics test;      /* the last evaluation; count 0 if there was none */
-    uint64_t hash;        /* of the final state */
-    char saved[4096];     /* where this rank saved the model, or "" */
+    bool stopped;          /* before the end, as was wished */
+    char checkpoint[4096]; /* rank 0: the last that was saved, or "" */
+    size_t steps, samples; /* steps of the run; samples of this process's life */
+    double seconds;        /* of training and evaluation */
+    double train_seconds;  /* of training steps alone */
+    lk_waits waits;        /* of this rank */
+    lk_metrics test;       /* the last evaluation; count 0 if there was none */
+    uint64_t hash;         /* of the final state */
+    char saved[4096];      /* where this rank saved the model, or "" */
 } lk_train_result;
 
 /* What a rank tells, in its own thread; each may be NULL. */
@@ -102,6 +124,7 @@ typedef struct lk_train_events {
     void (*step)(void *arg, const lk_train_step *step);
     void (*test)(void *arg, const lk_train_test *test);
     void (*end)(void *arg, const lk_train_result *result);
+    void (*saved)(void *arg, const lk_train_saved *saved);
 } lk_train_events;
 
 /* Whose failure it is, the most telling first. */
@@ -117,7 +140,8 @@ typedef struct lk_train_failure {
     lk_fault fault;
     int rank; /* -1: it had not joined */
     char detail[2048];
-    char *history; /* the group's last calls, of LK_FAULT_PEER; or NULL. lk__train_failure_fini frees it */
+    char checkpoint[4096]; /* the last that was saved, where rank 0 is here; or "" */
+    char *history;         /* the group's last calls, of LK_FAULT_PEER; or NULL. lk__train_failure_fini frees it */
 } lk_train_failure;
 
 /* The ranks of a process. */
@@ -129,6 +153,7 @@ typedef struct lk_train_ranks {
     const lk_group_opts *group;    /* how to join the other processes; threads and thread are filled in */
     bool alone;                    /* there are no others: of group the timeout and the notice count */
     const lk_train_events *events; /* (count) */
+    atomic_int *wish;              /* an LK_WISH, taken by a rank that sees it; NULL: there are none */
 } lk_train_ranks;
 
 /* Runs them to the end, each but the first in a thread of its own. out is of
@@ -141,6 +166,19 @@ typedef struct lk_train_ranks {
  * and never saved. */
 lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_failure *failure) LK_CHECKED;
 void lk__train_failure_fini(lk_train_failure *failure);
+
+/* What --resume comes to. */
+typedef struct lk_resume {
+    char path[4096]; /* of the checkpoint; "": there is none, and the run begins */
+    bool exact;      /* it was named */
+    lk_checkpoint *notes;
+    size_t passed;  /* newer ones that do not verify */
+    char why[2048]; /* a line for each of them, without the last newline */
+} lk_resume;
+/* where: a checkpoint, a folder of them, or NULL for `dir`, a folder that may not be
+ * there yet. Verifies what it chooses. */
+lk_status lk__resume_find(const char *where, const char *dir, lk_resume *out) LK_CHECKED;
+void lk__resume_fini(lk_resume *resume);
 
 /* What samples of either split are brought to for training with this `augment`. */
 lk_status lk__training_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out) LK_CHECKED;

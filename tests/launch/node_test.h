@@ -165,21 +165,42 @@ static inline outcome run_shell(int nproc, const char *script)
     return run_node(&opts);
 }
 
-static inline bool has_marker(pid_t pid)
+/* Whether it was started with this variable, NAME=VALUE. */
+static inline bool has_variable(pid_t pid, const char *variable)
 {
     static char text[1 << 17];
-    char path[64], marker[96];
+    char path[64];
     snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
-    int length = snprintf(marker, sizeof marker, "LOCKSTEP_RUN_ID=%s", run_id);
     FILE *file = fopen(path, "r");
     size_t bytes = file != NULL ? fread(text, 1, sizeof text - 1, file) : 0;
     if (file != NULL)
         fclose(file);
     text[bytes] = '\0';
     for (size_t at = 0; at < bytes; at += strlen(text + at) + 1)
-        if (strncmp(text + at, marker, (size_t)length + 1) == 0)
+        if (strcmp(text + at, variable) == 0)
             return true;
     return false;
+}
+
+static inline bool has_marker(pid_t pid)
+{
+    char marker[96];
+    snprintf(marker, sizeof marker, "LOCKSTEP_RUN_ID=%s", run_id);
+    return has_variable(pid, marker);
+}
+
+/* Living processes that were started by this test, at any depth, with any run's id. */
+static inline int count_in_folder(void)
+{
+    char marker[TEMP_FOLDER_BYTES + 8];
+    lk_processes all = {0};
+    int left = 0;
+    snprintf(marker, sizeof marker, "T=%s", folder);
+    lk__processes_read(&all);
+    for (size_t i = 0; i < all.count; i++)
+        left += all.list[i].state != 'Z' && has_variable(all.list[i].pid, marker);
+    lk__processes_fini(&all);
+    return left;
 }
 
 /* Living processes that were started by this test's node, at any depth. */

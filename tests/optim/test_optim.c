@@ -1,5 +1,6 @@
 /* test_optim.c - optimisers over 20 steps against PyTorch's documented rules in
- * double, ranges against the whole, and refused specs. */
+ * double, ranges against the whole, optimisers that go on from another's state, and
+ * refused specs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -124,15 +125,18 @@ static const optim_case cases[] = {
      {.lr = 0.5, .rho = 0.95, .eps = 1e-5, .weight_decay = 0.01}},
 };
 
-/* Twenty steps, each in ranges that end at the given cuts. */
-static void train(const optim_case *c, const size_t *cuts, size_t count, float *params)
+static lk_optim *create(const optim_case *c, double lr)
 {
     lk_optim *optim;
+    assert_int_equal(lk__optim_create(c->spec, lr, dev, COUNT, &optim), LK_OK);
+    return optim;
+}
+
+/* Steps [first,last], each in ranges that end at the given cuts. */
+static void take_steps(lk_optim *optim, uint32_t first, uint32_t last, const size_t *cuts, size_t count, float *params)
+{
     float grads[COUNT];
-    assert_int_equal(lk__optim_create(c->spec, c->lr, dev, COUNT, &optim), LK_OK);
-    assert_true(lk__optim_lr(optim) == c->settings.lr);
-    fill(params, 0);
-    for (uint32_t step = 1; step <= STEPS; step++) {
+    for (uint32_t step = first; step <= last; step++) {
         fill(grads, step);
         lk__optim_begin(optim);
         assert_int_equal(lk__optim_steps(optim), step);
@@ -140,6 +144,14 @@ static void train(const optim_case *c, const size_t *cuts, size_t count, float *
         for (size_t i = count; i-- > 0;)
             lk__optim_range(optim, grads, params, i ? cuts[i - 1] : 0, cuts[i]);
     }
+}
+
+static void train(const optim_case *c, const size_t *cuts, size_t count, float *params)
+{
+    lk_optim *optim = create(c, c->lr);
+    assert_true(lk__optim_lr(optim) == c->settings.lr);
+    fill(params, 0);
+    take_steps(optim, 1, STEPS, cuts, count, params);
     lk__optim_destroy(optim);
 }
 
@@ -175,6 +187,28 @@ static void test_ranges(void **state)
         train(&cases[k], (const size_t[]){COUNT}, 1, whole);
         train(&cases[k], cuts, sizeof cuts / sizeof *cuts, parts);
         assert_memory_equal(whole, parts, sizeof whole);
+    }
+}
+
+/* Another optimiser goes on from arrays and numbers. */
+static void test_taken_over(void **state)
+{
+    (void)state;
+    const size_t cuts[] = {COUNT};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        float whole[COUNT], parts[COUNT];
+        lk_optim *first = create(&cases[k], cases[k].lr), *second = create(&cases[k], 0.125);
+        train(&cases[k], cuts, 1, whole);
+        fill(parts, 0);
+        take_steps(first, 1, 3, cuts, 1, parts);
+        lk_optim_numbers numbers = lk__optim_numbers(first);
+        lk__optim_set_numbers(second, &numbers);
+        for (size_t i = 0; i < lk__optim_states(first); i++)
+            memcpy(lk__optim_state(second, i), lk__optim_state(first, i), sizeof whole);
+        take_steps(second, 4, STEPS, cuts, 1, parts);
+        assert_memory_equal(whole, parts, sizeof whole);
+        lk__optim_destroy(first);
+        lk__optim_destroy(second);
     }
 }
 
@@ -239,16 +273,42 @@ static void test_list(void **state)
         lk_optim *optim;
         assert_true(strlen(info->summary) > 0);
         assert_int_equal(lk__optim_create(info->name, 0, dev, 1, &optim), LK_OK);
+        assert_string_equal(lk__optim_name(optim), info->name);
         lk__optim_destroy(optim);
     }
     assert_int_equal(count, 4);
 }
 
+static void test_state_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *spec, *names[2];
+    } rows[] = {
+        {"sgd", {NULL}},
+        {"sgd:momentum=.9", {"momentum_buffer"}},
+        {"adam", {"exp_avg", "exp_avg_sq"}},
+        {"adamw", {"exp_avg", "exp_avg_sq"}},
+        {"adadelta", {"square_avg", "acc_delta"}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        lk_optim *optim;
+        size_t count = 0;
+        assert_int_equal(lk__optim_create(rows[i].spec, 0, dev, 1, &optim), LK_OK);
+        for (; count < 2 && rows[i].names[count]; count++)
+            assert_string_equal(lk__optim_state_name(optim, count), rows[i].names[count]);
+        assert_int_equal(lk__optim_states(optim), count);
+        lk__optim_destroy(optim);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rules),  cmocka_unit_test(test_ranges),   cmocka_unit_test(test_adamw_without_decay),
-        cmocka_unit_test(test_set_lr), cmocka_unit_test(test_refusals), cmocka_unit_test(test_list),
+        cmocka_unit_test(test_rules),      cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_taken_over), cmocka_unit_test(test_adamw_without_decay),
+        cmocka_unit_test(test_set_lr),     cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_list),       cmocka_unit_test(test_state_names),
     };
     return cmocka_run_group_tests(tests, open_cpu, close_cpu);
 }

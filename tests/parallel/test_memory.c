@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
+
 #include <lockstep/lockstep.h>
 
 #include "parallel/engine_impl.h"
@@ -22,9 +24,23 @@ static lk_plan_size plan_of(const lk_engine *engine)
                          .shards = waves->last - waves->first,
                          .slots = waves->most_roots,
                          .all_roots = waves->all_roots,
-                         .total_slots = waves->total_slots};
+                         .total_slots = waves->total_slots,
+                         .hooks = lk__pass_hooks((lk_engine *)(uintptr_t)engine)};
     assert_int_equal(lk__plan_measure(engine->graph, engine->dev, &opts, &size), LK_OK);
     return size;
+}
+
+static bool same_size(const lk_engine *engine, const lk_engine_size *size)
+{
+    const lk_params *params = engine->params;
+    lk_plan_size plan = plan_of(engine);
+    size_t slots = (size_t)(engine->waves->single ? engine->waves->own_roots : engine->waves->most_roots);
+    return size->parameters == params->count * sizeof(float) &&
+           size->gradients == params->count * sizeof(float) * slots &&
+           size->optimizer == params->count * sizeof(float) * lk__optim_states(engine->optim) &&
+           size->statistics == params->buffer_count * sizeof(float) + plan.sums &&
+           size->activations == plan.activations && size->scratch == plan.scratch &&
+           size->samples == engine->waves->capacity;
 }
 
 static void expect_engine(const char *model, lk_model_shape shape, const lk_engine_opts *opts)
@@ -35,16 +51,7 @@ static void expect_engine(const char *model, lk_model_shape shape, const lk_engi
     assert_int_equal(lk_model_build(model, shape, &graph), LK_OK);
     assert_int_equal(lk__engine_measure(graph, opts, &size), LK_OK);
     assert_int_equal(lk_engine_create(graph, opts, &engine), LK_OK);
-    const lk_params *params = engine->params;
-    lk_plan_size plan = plan_of(engine);
-    int slots = engine->waves->single ? engine->waves->own_roots : engine->waves->most_roots;
-    assert_int_equal(size.parameters, params->count * sizeof(float));
-    assert_int_equal(size.gradients, params->count * sizeof(float) * (size_t)slots);
-    assert_int_equal(size.optimizer, params->count * sizeof(float) * lk__optim_states(engine->optim));
-    assert_int_equal(size.statistics, params->buffer_count * sizeof(float) + plan.sums);
-    assert_int_equal(size.activations, plan.activations);
-    assert_int_equal(size.scratch, plan.scratch);
-    assert_int_equal(size.samples, engine->waves->capacity);
+    assert_true(same_size(engine, &size));
     lk_engine_destroy(engine);
     lk_graph_destroy(graph);
 }
@@ -61,6 +68,72 @@ static void test_engines(void **arg)
     for (size_t i = 0; i < sizeof opts / sizeof *opts; i++) {
         expect_engine("mlp", (lk_model_shape){1, 28, 28, 10}, &opts[i]);
         expect_engine("resnet20:width=4", (lk_model_shape){3, 32, 32, 10}, &opts[i]);
+    }
+}
+
+/* A rank of a job of threads. */
+typedef struct member {
+    const lk_graph *graph;
+    lk_engine_opts opts;
+    bool right;
+    pthread_t thread;
+} member;
+
+static void *be_member(void *arg)
+{
+    member *m = arg;
+    lk_engine *engine;
+    lk_engine_size size;
+    if (lk_engine_create(m->graph, &m->opts, &engine) == LK_OK) {
+        lk_rank_model rank = {.graph = engine->graph,
+                              .dev = engine->dev,
+                              .opts = engine->opts,
+                              .grid = engine->grid,
+                              .hooks = lk__pass_hooks(engine)};
+        rank.opts.optimizer = m->opts.optimizer; /* the engine's own texts are gone */
+        rank.opts.stages = m->opts.stages;
+        m->right = lk__rank_measure(&rank, &size) == LK_OK && same_size(engine, &size) && engine->lane_count >= 1;
+        lk_engine_destroy(engine);
+    }
+    lk_group_destroy(m->opts.group);
+    return NULL;
+}
+
+static void expect_ranks(const char *model, const lk_engine_opts *opts, int ranks)
+{
+    enum { MOST = 4 };
+    member members[MOST];
+    lk_group *groups[MOST];
+    lk_graph *graph;
+    assert_int_equal(lk_model_build(model, (lk_model_shape){3, 32, 32, 10}, &graph), LK_OK);
+    assert_int_equal(lk_group_threads(ranks, NULL, groups), LK_OK);
+    for (int r = 0; r < ranks; r++) {
+        members[r] = (member){.graph = graph, .opts = *opts};
+        members[r].opts.group = groups[r];
+        assert_int_equal(pthread_create(&members[r].thread, NULL, be_member, &members[r]), 0);
+    }
+    for (int r = 0; r < ranks; r++)
+        pthread_join(members[r].thread, NULL);
+    for (int r = 0; r < ranks; r++)
+        assert_true(members[r].right);
+    lk_graph_destroy(graph);
+}
+
+static void test_ranks(void **arg)
+{
+    (void)arg;
+    static const struct {
+        lk_engine_opts opts;
+        int ranks;
+    } rows[] = {
+        {{.batch = 48, .threads = 1, .optimizer = "adam"}, 3},
+        {{.batch = 48, .threads = 1, .micro_batch = 4, .optimizer = "sgd:momentum=.9"}, 2},
+        {{.batch = 48, .threads = 1, .stages = "2", .optimizer = "adam"}, 4},
+        {{.batch = 48, .threads = 1, .stages = "2", .pipelined = true, .bn = LK_BN_SHARD, .optimizer = "sgd"}, 4},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        expect_ranks("mlp", &rows[i].opts, rows[i].ranks);
+        expect_ranks("resnet20:width=4", &rows[i].opts, rows[i].ranks);
     }
 }
 
@@ -83,6 +156,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_engines),
+        cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_mistakes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

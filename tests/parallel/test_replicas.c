@@ -261,7 +261,7 @@ static void test_two_differ(void **state)
              NULL);
     run_team((plan){.size = 2,
                     .spoil = spoil_first_state,
-                    .words = "step 42: ranks 0 and 1 differ in conv1.bias (optimiser state 1);"},
+                    .words = "step 42: ranks 0 and 1 differ in conv1.bias (exp_avg);"},
              NULL);
 }
 
@@ -277,8 +277,8 @@ static void test_odd_one_is_named(void **state)
         {spoil_last_element, -1, "fc.weight"},
         {spoil_buffer, 0, "bn1.running_var"},
         {spoil_counter, 1, "bn1.num_batches_tracked"},
-        {spoil_first_state, 1, "conv1.bias (optimiser state 1)"},
-        {spoil_second_state, 0, "fc.weight (optimiser state 2)"},
+        {spoil_first_state, 1, "conv1.bias (exp_avg)"},
+        {spoil_second_state, 0, "fc.weight (exp_avg_sq)"},
         {spoil_rate, 1, "the learning rate"},
         {spoil_steps, 1, "the optimiser's count of steps"},
     };

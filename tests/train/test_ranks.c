@@ -169,7 +169,8 @@ static void *be_odd_rank(void *arg)
     lk_train_events events = {0};
     lk_train_ranks ranks = {.opts = &self->opts, .count = 1, .first = lk_group_rank(self->group)};
     lk_train_shared shared;
-    lk_train_rank rank = {&self->opts, &shared, self->group, self->device, &events};
+    lk_train_rank rank = {
+        .opts = &self->opts, .shared = &shared, .group = self->group, .device = self->device, .events = &events};
     assert_int_equal(lk__shared_open(&ranks, &shared), LK_OK);
     self->status = lk__train_rank(&rank, &self->result, &self->fault);
     snprintf(self->detail, sizeof self->detail, "%s", lk_error_detail());

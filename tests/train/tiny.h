@@ -200,7 +200,8 @@ static lk_status train_ranks(const lk_train_opts *opts, int count, record *told,
     const char *devices[MAX_RANKS];
     for (int i = 0; i < count; i++) {
         told[i] = (record){0};
-        events[i] = (lk_train_events){&told[i], on_start, on_step, on_test, on_end};
+        events[i] =
+            (lk_train_events){.arg = &told[i], .start = on_start, .step = on_step, .test = on_test, .end = on_end};
         devices[i] = "cpu";
     }
     lk_group_opts group = {.timeout = 60};

@@ -1,0 +1,167 @@
+/* available.c - reads the limits of memory from /proc, the cgroup and ulimit.
+ *
+ * In doubt there is more rather than less: who asks refuses to begin when there
+ * is too little. Files that are missing or not understood are no limit. */
+#include "base/available.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/mem.h"
+
+enum { LINE = 512, PATH = 4096 };
+
+static size_t add(size_t a, size_t b)
+{
+    return a > SIZE_MAX - b ? SIZE_MAX : a + b;
+}
+
+static size_t less(size_t a, size_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+/* The number after `key` at the start of a line, times unit. */
+static bool find_value(const char *path, const char *key, size_t unit, size_t *out)
+{
+    FILE *file = fopen(path, "re");
+    char line[LINE];
+    size_t length = strlen(key);
+    bool found = false;
+    while (file && !found && fgets(line, sizeof line, file)) {
+        char *end;
+        if (strncmp(line, key, length) != 0)
+            continue;
+        unsigned long long value = strtoull(line + length, &end, 10);
+        found = end != line + length && value <= SIZE_MAX / unit;
+        if (found)
+            *out = (size_t)value * unit;
+    }
+    if (file)
+        fclose(file);
+    return found;
+}
+
+static size_t value_or(const char *path, const char *key, size_t unit, size_t otherwise)
+{
+    size_t value;
+    return find_value(path, key, unit, &value) ? value : otherwise;
+}
+
+/* How a version of cgroups calls things. */
+typedef struct cgroup_type {
+    const char *line;       /* how its line in /proc/self/cgroup begins, after the number */
+    const char *mount;      /* where it is found, mostly */
+    const char *max, *used; /* files of a group: bytes */
+    const char *cached[3];  /* lines of its memory.stat that could be given back, subgroups included */
+} cgroup_type;
+
+static const cgroup_type cgroup_types[] = {
+    {":", "/sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file ", "active_file ", "slab_reclaimable "}},
+    {"memory:",
+     "/sys/fs/cgroup/memory",
+     "memory.limit_in_bytes",
+     "memory.usage_in_bytes",
+     {"total_inactive_file ", "total_active_file ", "total_slab_reclaimable "}},
+};
+
+/* What one group has left; SIZE_MAX where it has no limit, as "max". */
+static size_t group_left(const cgroup_type *type, const char *folder)
+{
+    char path[PATH + LINE];
+    size_t max, used, cached = 0;
+    snprintf(path, sizeof path, "%s/%s", folder, type->max);
+    if (!find_value(path, "", 1, &max))
+        return SIZE_MAX;
+    snprintf(path, sizeof path, "%s/%s", folder, type->used);
+    if (!find_value(path, "", 1, &used))
+        return SIZE_MAX;
+    snprintf(path, sizeof path, "%s/memory.stat", folder);
+    for (size_t i = 0; i < sizeof type->cached / sizeof *type->cached; i++)
+        cached += value_or(path, type->cached[i], 1, 0);
+    return add(less(max, used), cached < used ? cached : used);
+}
+
+/* The least of a group and of those around it. In a container the path may be
+ * that of the host, and not be found: then the folder at the top is the
+ * container's. */
+static size_t hierarchy_left(const cgroup_type *type, const char *root, char *group)
+{
+    char folder[PATH];
+    size_t least = SIZE_MAX;
+    for (;;) {
+        char *slash = strrchr(group, '/');
+        if (snprintf(folder, sizeof folder, "%s%s%s", root, type->mount, group) < PATH)
+            least = lk__min_size(least, group_left(type, folder));
+        if (!slash)
+            return least;
+        *slash = '\0';
+    }
+}
+
+/* The path in a line "4:memory:/path" of this type, or NULL. */
+static char *group_in(const cgroup_type *type, char *line)
+{
+    char *at = strchr(line, ':');
+    line[strcspn(line, "\n")] = '\0';
+    if (!at || strncmp(at + 1, type->line, strlen(type->line)) != 0)
+        return NULL;
+    return at + 1 + strlen(type->line);
+}
+
+static size_t cgroup_left(const char *root)
+{
+    char path[PATH], line[PATH];
+    size_t least = SIZE_MAX;
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file)) {
+        for (size_t i = 0; i < sizeof cgroup_types / sizeof *cgroup_types; i++) {
+            char *group = group_in(&cgroup_types[i], line);
+            if (group)
+                least = lk__min_size(least, hierarchy_left(&cgroup_types[i], root, group));
+        }
+    }
+    if (file)
+        fclose(file);
+    return least;
+}
+
+lk_room lk__available_below(const char *root)
+{
+    char path[PATH];
+    size_t memory;
+    lk_room room = {SIZE_MAX, "the memory of this host"};
+    snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    size_t swap = value_or(path, "SwapFree:", 1024, 0);
+    if (find_value(path, "MemAvailable:", 1024, &memory))
+        room = (lk_room){add(memory, swap), "the free memory of this host"};
+    /* How much of the swap a group may use is taken for all of it. */
+    size_t group = add(cgroup_left(root), swap);
+    if (group < room.bytes)
+        room = (lk_room){group, "the memory limit of the cgroup"};
+    return room;
+}
+
+/* What a limit leaves of the bytes that /proc/self/status has on this line. */
+static void limit_process(lk_room *room, int which, const char *used, const char *name)
+{
+    struct rlimit limit;
+    if (getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > SIZE_MAX)
+        return;
+    size_t left = less((size_t)limit.rlim_cur, value_or("/proc/self/status", used, 1024, 0));
+    if (left < room->bytes)
+        *room = (lk_room){left, name};
+}
+
+lk_available lk__available(void)
+{
+    lk_available out = {.host = lk__available_below(""), .process = {SIZE_MAX, "ulimit -v"}};
+    limit_process(&out.process, RLIMIT_AS, "VmSize:", "ulimit -v");
+    limit_process(&out.process, RLIMIT_DATA, "VmData:", "ulimit -d");
+    return out;
+}

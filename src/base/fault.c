@@ -1,0 +1,457 @@
+/* fault.c - reads $LOCKSTEP_FAULT, and tells where each fault strikes.
+ *
+ * The faults are read once and never change after; what counts is atomic, so that
+ * the Kth time is one time, whichever threads come by. Memory is static: nothing
+ * here allocates, which an allocation that shall fail may ask. */
+#include "base/fault.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/spec.h"
+
+#define VARIABLE "LOCKSTEP_FAULT"
+
+enum { MAX_FAULTS = 16, MAX_TEXT = 1024, MAX_WORD = 64, MAX_INSIDE = 8 };
+#define MAX_SECONDS 1e6
+
+/* What the program may be doing when a fault strikes. The calls of a group are
+ * those of comm/call.h, which is above this module. */
+static const char *const operations[] = {
+    "step",   "eval",    "save",     "load",    "allreduce", "reduce", "reduce_scatter", "broadcast", "allgather",
+    "gather", "scatter", "alltoall", "barrier", "message",   NULL,
+};
+/* Those in which bits are inverted. */
+static const char *const flip_operations[] = {"step", "save", NULL};
+
+typedef struct fault fault;
+
+typedef enum moment { AT_POINT = 1, AT_WRITE = 2, AT_ALLOC = 4, AT_FLIP = 8 } moment;
+
+typedef struct action {
+    const char *name;
+    unsigned moments;           /* of enum moment, at which it may strike */
+    void (*act)(const fault *); /* NULL: who asked does it */
+    const char *own_key;        /* beside those that say where it strikes; NULL: none */
+    bool needs_key;
+    const char *const *operations;
+} action;
+
+struct fault {
+    const action *action;
+    int rank;       /* -1: any */
+    uint64_t step;  /* 0: any */
+    const char *op; /* NULL: any */
+    uint64_t nth;
+    double seconds;
+    bool bit_given;
+    uint64_t bit;
+    _Atomic uint64_t seen; /* how often it could have struck */
+};
+
+static void kill_process(const fault *f)
+{
+    (void)f;
+    raise(SIGKILL);
+}
+
+static void stop_process(const fault *f)
+{
+    (void)f;
+    raise(SIGSTOP);
+}
+
+static void sleep_on(const fault *f)
+{
+    struct timespec left = {.tv_sec = (time_t)f->seconds};
+    left.tv_nsec = (long)((f->seconds - (double)left.tv_sec) * 1e9);
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        continue;
+}
+
+static const action actions[] = {
+    {"kill", AT_POINT | AT_WRITE, kill_process, NULL, false, operations},
+    {"stop", AT_POINT | AT_WRITE, stop_process, NULL, false, operations},
+    {"delay", AT_POINT | AT_WRITE, sleep_on, "seconds", true, operations},
+    {"write", AT_WRITE, NULL, NULL, false, operations},
+    {"alloc", AT_ALLOC, NULL, NULL, false, operations},
+    {"flip", AT_FLIP, NULL, "bit", false, flip_operations},
+};
+
+enum { ACTIONS = sizeof actions / sizeof *actions };
+
+static fault faults[MAX_FAULTS];
+static size_t fault_count;
+static char fault_text[MAX_TEXT];
+static lk_status load_status;
+static char load_detail[MAX_TEXT];
+
+atomic_bool lk__fault_on;
+
+/* ---- where a thread is ---- */
+
+static atomic_int process_rank;
+static _Thread_local int thread_rank = -1;
+static _Thread_local uint64_t thread_step;
+/* The operations that it is inside, outermost first; deeper ones are only counted. */
+static _Thread_local const char *inside[MAX_INSIDE];
+static _Thread_local size_t depth;
+
+static const char *innermost(void)
+{
+    return depth > 0 && depth <= MAX_INSIDE ? inside[depth - 1] : NULL;
+}
+
+static void set_inside(const char *op)
+{
+    inside[0] = op;
+    depth = op ? 1 : 0;
+}
+
+void lk__fault_set_process(int rank)
+{
+    if (atomic_exchange(&process_rank, rank) >= 0)
+        return;
+    for (size_t i = 0; i < fault_count; i++)
+        atomic_store(&faults[i].seen, 0);
+}
+
+lk_fault_place lk__fault_place(void)
+{
+    int rank = thread_rank >= 0 ? thread_rank : atomic_load(&process_rank);
+    return (lk_fault_place){.rank = rank, .step = thread_step, .op = innermost()};
+}
+
+void lk__fault_set_place(lk_fault_place place)
+{
+    thread_rank = place.rank;
+    thread_step = place.step;
+    set_inside(place.op);
+}
+
+const char *lk__fault_enter(const char *op)
+{
+    const char *before = innermost();
+    if (depth < MAX_INSIDE)
+        inside[depth] = op;
+    depth++;
+    return before;
+}
+
+void lk__fault_leave(const char *before)
+{
+    depth -= depth > 0;
+    /* Its place may have been set anew in between. */
+    if (depth <= MAX_INSIDE && innermost() != before)
+        set_inside(before);
+}
+
+/* ---- striking ---- */
+
+static bool is_inside(const char *op)
+{
+    for (size_t i = 0; i < depth && i < MAX_INSIDE; i++)
+        if (inside[i] && strcmp(inside[i], op) == 0)
+            return true;
+    return false;
+}
+
+/* Whether f strikes now. `begins` is the operation at whose begin this is, NULL
+ * where something happens inside one. */
+static bool strikes(fault *f, moment now, const char *begins)
+{
+    lk_fault_place place = lk__fault_place();
+    if (!(f->action->moments & now) || place.rank < 0)
+        return false;
+    if ((f->rank >= 0 && f->rank != place.rank) || (f->step > 0 && f->step != place.step))
+        return false;
+    if (f->op && !(begins ? strcmp(begins, f->op) == 0 : is_inside(f->op)))
+        return false;
+    return atomic_fetch_add(&f->seen, 1) + 1 == f->nth;
+}
+
+/* The first fault that strikes now and is the caller's to carry out. All of them
+ * count this time. */
+static const fault *strike(moment now, const char *begins)
+{
+    const fault *found = NULL;
+    /* Pairs with the release in load: the faults are there. */
+    if (!atomic_load_explicit(&lk__fault_on, memory_order_acquire))
+        return NULL;
+    for (size_t i = 0; i < fault_count; i++) {
+        fault *f = &faults[i];
+        if (!strikes(f, now, begins))
+            continue;
+        if (f->action->act)
+            f->action->act(f);
+        else if (!found)
+            found = f;
+    }
+    return found;
+}
+
+void lk__fault_strike(const char *op)
+{
+    (void)strike(AT_POINT, op);
+}
+
+bool lk__fault_fails_write(void)
+{
+    if (!strike(AT_WRITE, NULL))
+        return false;
+    errno = ENOSPC;
+    return true;
+}
+
+bool lk__fault_fails_alloc(void)
+{
+    return strike(AT_ALLOC, NULL) != NULL;
+}
+
+bool lk__fault_flips(const char *op, size_t bits, size_t *bit)
+{
+    const fault *f = strike(AT_FLIP, op);
+    if (!f)
+        return false;
+    /* The lowest bit of a float may be rounded away before anyone looks. */
+    size_t sign = bits / 2 | 31;
+    *bit = f->bit_given ? (size_t)(f->bit % bits) : sign < bits ? sign : bits / 2;
+    return true;
+}
+
+/* ---- reading ---- */
+
+/* Says where in the text a word is. */
+typedef char spot[sizeof VARIABLE + 32];
+
+static const char *spot_of(const char *at, spot text)
+{
+    snprintf(text, sizeof(spot), VARIABLE ", character %td", at - fault_text + 1);
+    return text;
+}
+
+static const char *next_action(const void *arg, size_t index)
+{
+    (void)arg;
+    return index < ACTIONS ? actions[index].name : NULL;
+}
+
+static const char *next_operation(const void *arg, size_t index)
+{
+    const action *a = arg;
+    return a->operations[index];
+}
+
+static lk_status read_whole(const char *what, const char *key, const char *value, long long min, long long max,
+                            long long *out)
+{
+    if (lk__parse_int(value, min, max, out))
+        return LK_OK;
+    return lk__fail(LK_STATUS_USAGE, "%s: %s=%s must be a whole number from %lld to %lld", what, key, value, min, max);
+}
+
+static lk_status read_rank(const char *what, const char *value, fault *f)
+{
+    long long rank;
+    LK_TRY(read_whole(what, "rank", value, 0, INT_MAX, &rank));
+    f->rank = (int)rank;
+    return LK_OK;
+}
+
+static lk_status read_step(const char *what, const char *value, fault *f)
+{
+    long long step;
+    LK_TRY(read_whole(what, "step", value, 1, LLONG_MAX, &step));
+    f->step = (uint64_t)step;
+    return LK_OK;
+}
+
+static lk_status read_op(const char *what, const char *value, fault *f)
+{
+    size_t index;
+    LK_TRY(lk__names_find(&(lk_names){.what = what, .kind = "operation", .next = next_operation, .arg = f->action},
+                          value, &index));
+    f->op = f->action->operations[index];
+    return LK_OK;
+}
+
+static lk_status read_nth(const char *what, const char *value, fault *f)
+{
+    long long nth;
+    LK_TRY(read_whole(what, "nth", value, 1, LLONG_MAX, &nth));
+    f->nth = (uint64_t)nth;
+    return LK_OK;
+}
+
+static lk_status read_seconds(const char *what, const char *value, fault *f)
+{
+    double seconds;
+    if (!lk__parse_double(value, &seconds) || !(seconds > 0 && seconds <= MAX_SECONDS))
+        return lk__fail(LK_STATUS_USAGE, "%s: seconds=%s must be a number above 0, at most %g", what, value,
+                        MAX_SECONDS);
+    f->seconds = seconds;
+    return LK_OK;
+}
+
+static lk_status read_bit(const char *what, const char *value, fault *f)
+{
+    long long bit;
+    LK_TRY(read_whole(what, "bit", value, 0, LLONG_MAX, &bit));
+    f->bit = (uint64_t)bit;
+    f->bit_given = true;
+    return LK_OK;
+}
+
+typedef struct key {
+    const char *name;
+    lk_status (*read)(const char *what, const char *value, fault *f);
+} key;
+
+/* Those that every action has, then those of single ones. */
+static const key keys[] = {
+    {"rank", read_rank}, {"step", read_step},       {"op", read_op},
+    {"nth", read_nth},   {"seconds", read_seconds}, {"bit", read_bit},
+};
+enum { COMMON_KEYS = 4, KEYS = sizeof keys / sizeof *keys };
+
+/* The names that an action's key may have. */
+static const char *next_key(const void *arg, size_t index)
+{
+    const action *a = arg;
+    if (index < COMMON_KEYS)
+        return keys[index].name;
+    return index == COMMON_KEYS ? a->own_key : NULL;
+}
+
+/* The row of a key that the action has. */
+static lk_status find_key(const char *what, const action *a, const char *name, size_t *row)
+{
+    const lk_names names = {.what = what, .kind = "key", .next = next_key, .arg = a};
+    LK_TRY(lk__names_find(&names, name, row));
+    if (*row == COMMON_KEYS)
+        while (strcmp(keys[*row].name, a->own_key) != 0)
+            (*row)++;
+    assert(*row < KEYS);
+    return LK_OK;
+}
+
+/* Copies length characters at `at`, which are the text's up to a separator. */
+static lk_status take_word(const char *at, size_t length, const char *kind, char word[MAX_WORD])
+{
+    spot where;
+    if (length == 0)
+        return lk__fail(LK_STATUS_USAGE, "%s: %s is missing (write action:key=value,key=value;action...)",
+                        spot_of(at, where), kind);
+    if (length >= MAX_WORD)
+        return lk__fail(LK_STATUS_USAGE, "%s: %s of %zu characters is too long (at most %d)", spot_of(at, where), kind,
+                        length, MAX_WORD - 1);
+    memcpy(word, at, length);
+    word[length] = '\0';
+    return LK_OK;
+}
+
+/* Reads the "key=value" at `at`; *end is what comes after it. */
+static lk_status read_key(const char *at, fault *f, unsigned *seen, const char **end)
+{
+    char name[MAX_WORD], value[MAX_WORD];
+    spot where;
+    size_t row, length = strcspn(at, "=,;");
+    LK_TRY(take_word(at, length, "a key", name));
+    LK_TRY(find_key(spot_of(at, where), f->action, name, &row));
+    if (*seen >> row & 1)
+        return lk__fail(LK_STATUS_USAGE, "%s: '%s' is given twice", where, name);
+    *seen |= 1u << row;
+    if (at[length] != '=')
+        return lk__fail(LK_STATUS_USAGE, "%s: '%s' has no value (write %s=...)", where, name, name);
+    at += length + 1;
+    length = strcspn(at, ",;");
+    LK_TRY(take_word(at, length, "a value", value));
+    LK_TRY(keys[row].read(spot_of(at, where), value, f));
+    *end = at + length;
+    return LK_OK;
+}
+
+/* Reads the fault at `at`; *end is the ';' after it, or the text's end. */
+static lk_status read_fault(const char *at, fault *f, const char **end)
+{
+    char name[MAX_WORD];
+    spot where;
+    size_t index, length = strcspn(at, ":;");
+    unsigned seen = 0;
+    LK_TRY(take_word(at, length, "an action", name));
+    const lk_names names = {.what = spot_of(at, where), .kind = "action", .next = next_action};
+    LK_TRY(lk__names_find(&names, name, &index));
+    f->action = &actions[index];
+    f->rank = -1;
+    f->nth = 1;
+    if (f->action->moments == AT_FLIP)
+        f->op = "step";
+    const char *next = at + length;
+    while (*next != ';' && *next != '\0')
+        LK_TRY(read_key(next + 1, f, &seen, &next));
+    if (f->action->needs_key && f->seconds == 0)
+        return lk__fail(LK_STATUS_USAGE, "%s: %s needs %s=..., as in '%s:%s=2'", where, name, f->action->own_key, name,
+                        f->action->own_key);
+    *end = next;
+    return LK_OK;
+}
+
+static lk_status read_faults(void)
+{
+    spot where;
+    for (const char *at = fault_text;; at++) {
+        if (fault_count == MAX_FAULTS)
+            return lk__fail(LK_STATUS_USAGE, "%s: there may be %d faults at most", spot_of(at, where), MAX_FAULTS);
+        LK_TRY(read_fault(at, &faults[fault_count++], &at));
+        if (*at == '\0')
+            return LK_OK;
+    }
+}
+
+static lk_status read_variable(const char *text)
+{
+    size_t length = strlen(text);
+    if (length == 0)
+        return lk__fail(LK_STATUS_USAGE,
+                        VARIABLE " is set, but empty: unset it, or name a fault, as in kill:rank=1,step=5");
+    if (length >= sizeof fault_text)
+        return lk__fail(LK_STATUS_USAGE, VARIABLE " has %zu characters, more than the %zu that are read", length,
+                        sizeof fault_text - 1);
+    memcpy(fault_text, text, length + 1);
+    return read_faults();
+}
+
+static void load(void)
+{
+    const char *text = getenv(VARIABLE), *rank = getenv("RANK");
+    long long number;
+    if (!text)
+        return;
+    /* What a launcher says, until the group does. */
+    if (rank && lk__parse_int(rank, 0, INT_MAX, &number))
+        lk__fault_set_process((int)number);
+    load_status = read_variable(text);
+    if (load_status == LK_OK)
+        atomic_store_explicit(&lk__fault_on, true, memory_order_release);
+    else
+        snprintf(load_detail, sizeof load_detail, "%s", lk_error_detail());
+}
+
+lk_status lk__fault_load(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, load);
+    return load_status == LK_OK ? LK_OK : lk__fail(load_status, "%s", load_detail);
+}
+
+const char *lk__fault_text(void)
+{
+    return atomic_load(&lk__fault_on) ? fault_text : "";
+}

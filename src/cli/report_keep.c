@@ -1,0 +1,101 @@
+/* report_keep.c - what is printed of checkpoints: the one that a run goes on from,
+ * those that it saves, and how to go on with one that was stopped. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/json.h"
+#include "cli/report.h"
+#include "cli/resume.h"
+
+/* The lines of text, one by one. */
+static const char *next_line(const char **text, int *length)
+{
+    const char *line = *text;
+    *length = (int)strcspn(line, "\n");
+    *text += *length + (line[*length] == '\n');
+    return *length ? line : NULL;
+}
+
+void lk__report_resumed(const lk_report *report, const lk_train_start *start)
+{
+    const lk_resume *found = lk__resume_found();
+    const char *why = found->why, *line;
+    int length;
+    while ((line = next_line(&why, &length)) != NULL)
+        printf("passed over: %.*s\n", length, line);
+    if (report->args->resume && !*found->path)
+        printf("no checkpoint in %s yet: the run begins\n", report->args->train.checkpoint);
+    if (*found->path)
+        printf("going on from %s: %zu of %zu steps are done\n", found->path, start->done, start->steps);
+    if (start->saved_shards)
+        printf("%d shards instead of the checkpoint's %d (--reshard): from here on the result is another one\n",
+               report->args->train.shards, start->saved_shards);
+}
+
+void lk__report_resumed_json(cJSON *line, const lk_train_start *start)
+{
+    const lk_resume *found = lk__resume_found();
+    const char *why = found->why, *text;
+    char passed[sizeof found->why];
+    int length;
+    cJSON_AddStringToObject(line, "resumed", found->path);
+    cJSON_AddNumberToObject(line, "done", (double)start->done);
+    cJSON *list = cJSON_AddArrayToObject(line, "passed_over");
+    while ((text = next_line(&why, &length)) != NULL) {
+        snprintf(passed, sizeof passed, "%.*s", length, text);
+        cJSON_AddItemToArray(list, cJSON_CreateString(passed));
+    }
+}
+
+static void json_saved(const lk_train_saved *saved)
+{
+    cJSON *line = cJSON_CreateObject();
+    cJSON_AddStringToObject(line, "event", "checkpoint");
+    cJSON_AddNumberToObject(line, "step", (double)saved->step);
+    cJSON_AddStringToObject(line, "path", saved->path);
+    cJSON_AddBoolToObject(line, "best", saved->best);
+    cJSON_AddNumberToObject(line, "seconds", saved->seconds);
+    lk__json_line(line);
+}
+
+void lk__report_saved(const lk_report *report, const lk_train_saved *saved)
+{
+    if (report->args->json)
+        json_saved(saved);
+    else
+        printf("Checkpoint saved to %s%s\n", saved->path, saved->best ? ", the best so far" : "");
+}
+
+/* As a shell reads it. */
+static void print_word(const char *word)
+{
+    bool plain =
+        *word && !word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:,@%")];
+    fprintf(stderr, plain ? "%s" : "'%s'", word);
+}
+
+static void json_stopped(const lk_train_result *result, const char *signal)
+{
+    cJSON *line = cJSON_CreateObject();
+    cJSON_AddStringToObject(line, "event", "stopped");
+    cJSON_AddStringToObject(line, "signal", signal);
+    cJSON_AddNumberToObject(line, "step", (double)result->steps);
+    cJSON_AddStringToObject(line, "checkpoint", result->checkpoint);
+    lk__json_line(line);
+}
+
+void lk__report_stopped(const lk_args *args, const lk_train_result *result, const char *signal)
+{
+    if (args->json)
+        json_stopped(result, signal);
+    fflush(stdout);
+    if (!*result->checkpoint) {
+        fprintf(stderr, "lockstep train: %s after step %zu; nothing was saved: --checkpoint DIR keeps what was done\n",
+                signal, result->steps);
+        return;
+    }
+    fprintf(stderr, "lockstep train: %s after step %zu; all of it is in %s. Go on with: lockstep train --resume ",
+            signal, result->steps, result->checkpoint);
+    print_word(args->train.checkpoint);
+    fputc('\n', stderr);
+}

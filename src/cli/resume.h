@@ -1,0 +1,19 @@
+/* resume.h - options that come from a checkpoint: what --resume leaves unsaid, and
+ * what `eval` needs to know of the model. */
+#ifndef LK_CLI_RESUME_H
+#define LK_CLI_RESUME_H
+
+#include "cli/args.h"
+
+/* For args->resume: finds the checkpoint, and gives the options of its run to args
+ * and parsed where neither the command line nor a file of options has them. The
+ * texts stay until lk__resume_unload. */
+lk_status lk__resume_options(const lk_option_set *set, lk_args *args, lk_parsed *parsed) LK_CHECKED;
+/* The same for a checkpoint that is evaluated; nothing where path is none. */
+lk_status lk__resume_model(const lk_option_set *set, const char *path, lk_args *args, lk_parsed *parsed) LK_CHECKED;
+void lk__resume_unload(void);
+
+/* What was found, for the first lines of output; path "" where nothing was. */
+const lk_resume *lk__resume_found(void);
+
+#endif

@@ -1,0 +1,69 @@
+/* checkpoint_impl.h - what the files of checkpoints share: the object, and what
+ * checkpoint.json says about the two files beside it. */
+#ifndef LK_IO_CHECKPOINT_IMPL_H
+#define LK_IO_CHECKPOINT_IMPL_H
+
+#include "io/checkpoint.h"
+#include "io/io.h"
+
+enum { LK_CHECKPOINT_PATH = 4096, LK_MAX_NOTES = 4096 };
+
+/* The two files with tensors, in this order everywhere. */
+enum { LK_PART_MODEL, LK_PART_OPTIMIZER, LK_PARTS };
+extern const char *const lk__checkpoint_parts[LK_PARTS];
+
+typedef struct lk_note {
+    char *name, *text;
+} lk_note;
+
+struct lk_checkpoint {
+    lk_state *states[LK_PARTS];
+    lk_note *notes; /* (capacity) */
+    size_t count, capacity;
+};
+
+/* A tensor of a part; entry has no data, and its name is borrowed. */
+typedef struct lk_tensor_sum {
+    lk_entry entry;
+    uint64_t hash; /* lk__tensor_hash */
+} lk_tensor_sum;
+
+typedef struct lk_part_sum {
+    uint64_t bytes, hash;   /* of the file */
+    lk_tensor_sum *tensors; /* (count) in the order of the file */
+    size_t count;
+    uint64_t data; /* bytes of the tensors, which end the file */
+} lk_part_sum;
+
+/* What checkpoint.json says. */
+typedef struct lk_manifest {
+    struct cJSON *root; /* has the names of the tensors; NULL where these are a state's */
+    lk_part_sum parts[LK_PARTS];
+    uint64_t bytes; /* of the file itself */
+} lk_manifest;
+void lk__manifest_fini(lk_manifest *manifest);
+
+/* Hash of a tensor's name, type, shape and bytes: this is the seed for the bytes. */
+uint64_t lk__tensor_seed(const lk_entry *entry);
+uint64_t lk__tensor_hash(const lk_entry *entry);
+
+/* folder/name; USAGE where it does not fit. */
+lk_status lk__checkpoint_join(const char *folder, const char *name, char out[LK_CHECKPOINT_PATH]) LK_CHECKED;
+
+/* The text of checkpoint.json, for lk__free. */
+lk_status lk__manifest_make(const lk_checkpoint *checkpoint, const lk_part_sum parts[LK_PARTS], char **text,
+                            size_t *bytes) LK_CHECKED;
+/* Reads folder's. Its notes go into `notes`, which may be NULL. */
+lk_status lk__manifest_read(const char *folder, lk_manifest *out, lk_checkpoint *notes) LK_CHECKED;
+
+/* FORMAT unless the file is what sum says; reads all of it. */
+lk_status lk__part_check(const lk_state_source *in, const lk_part_sum *sum) LK_CHECKED;
+
+/* USAGE if a folder has anything that a checkpoint does not have. */
+lk_status lk__checkpoint_check_remains(const char *folder) LK_CHECKED;
+
+/* Removes a folder and the files in it; folders in it are not touched, and then it
+ * stays. One that is not there is fine. */
+lk_status lk__folder_remove(const char *folder) LK_CHECKED;
+
+#endif

@@ -1,0 +1,229 @@
+/* checkpoint_list.c - checkpoints in their folder: which there are, which is the
+ * best, removing them, and what is left of saves and removals that were cut short. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "io/checkpoint_impl.h"
+
+enum { NAME_BYTES = 32 };
+static const char best_name[] = "best";
+
+static void step_name(uint64_t step, char out[NAME_BYTES])
+{
+    snprintf(out, NAME_BYTES, "step-%09" PRIu64, step);
+}
+
+/* Names are as step_name has them, to the letter. */
+static bool read_name(const char *name, uint64_t *step)
+{
+    char again[NAME_BYTES];
+    if (strncmp(name, "step-", 5) != 0 || strspn(name + 5, "0123456789") != strlen(name + 5) || strlen(name) > 25)
+        return false;
+    errno = 0;
+    *step = strtoull(name + 5, NULL, 10);
+    step_name(*step, again);
+    return errno == 0 && strcmp(name, again) == 0;
+}
+
+lk_status lk__checkpoint_path(const char *dir, uint64_t step, char *out, size_t bytes)
+{
+    char name[NAME_BYTES];
+    step_name(step, name);
+    const char *slash = *dir && dir[strlen(dir) - 1] != '/' ? "/" : "";
+    if ((size_t)snprintf(out, bytes, "%s%s%s", dir, slash, name) >= bytes)
+        return lk__fail(LK_STATUS_USAGE, "%s/%s: a path has %zu bytes at most", dir, name, bytes - 1);
+    return LK_OK;
+}
+
+/* Calls each with every name in dir but "." and "..". */
+static lk_status each_name(const char *dir, lk_status (*each)(void *arg, int folder, const char *name), void *arg)
+{
+    DIR *names = opendir(dir);
+    lk_status status = LK_OK;
+    if (!names)
+        return lk__fail(errno == ENOENT || errno == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO,
+                        "cannot read the folder %s: %s", dir, strerror(errno));
+    while (status == LK_OK) {
+        errno = 0;
+        const struct dirent *entry = readdir(names);
+        if (!entry && errno != 0)
+            status = lk__fail(LK_STATUS_IO, "cannot read the folder %s: %s", dir, strerror(errno));
+        if (!entry)
+            break;
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            status = each(arg, dirfd(names), entry->d_name);
+    }
+    closedir(names);
+    return status;
+}
+
+/* ---- the list --------------------------------------------------------------- */
+
+typedef struct step_list {
+    uint64_t *steps;
+    size_t count, capacity;
+} step_list;
+
+static lk_status add_step(void *arg, int folder, const char *name)
+{
+    step_list *list = arg;
+    uint64_t step, *steps;
+    (void)folder;
+    if (!read_name(name, &step))
+        return LK_OK;
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : 16;
+        LK_TRY(LK_ALLOC(capacity, "the list of checkpoints", &steps));
+        if (list->count)
+            memcpy(steps, list->steps, list->count * sizeof *steps);
+        lk__free(list->steps);
+        list->steps = steps;
+        list->capacity = capacity;
+    }
+    list->steps[list->count++] = step;
+    return LK_OK;
+}
+
+static int by_step(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+lk_status lk__checkpoint_list(const char *dir, uint64_t **steps, size_t *count)
+{
+    step_list list = {0};
+    lk_status status = each_name(dir, add_step, &list);
+    if (status != LK_OK && status != LK_STATUS_NOT_FOUND) {
+        lk__free(list.steps);
+        return status;
+    }
+    if (list.count)
+        qsort(list.steps, list.count, sizeof *list.steps, by_step);
+    *steps = list.steps;
+    *count = list.count;
+    return LK_OK;
+}
+
+static lk_status check_remain(void *arg, int folder, const char *name)
+{
+    (void)arg;
+    (void)folder;
+    bool known = lk__file_is_aside(name) || strcmp(name, lk__checkpoint_notes) == 0;
+    for (int part = 0; part < LK_PARTS; part++)
+        known |= strcmp(name, lk__checkpoint_parts[part]) == 0;
+    if (!known)
+        return lk__fail(LK_STATUS_USAGE, "it is there already, and with %s in it no checkpoint; give another folder",
+                        lk__quote(name).text);
+    return LK_OK;
+}
+
+lk_status lk__checkpoint_check_remains(const char *folder)
+{
+    return each_name(folder, check_remain, NULL);
+}
+
+/* ---- removing --------------------------------------------------------------- */
+
+static lk_status remove_file(void *arg, int folder, const char *name)
+{
+    const char *path = arg;
+    if (lk__fault_write() || (unlinkat(folder, name, 0) != 0 && errno != ENOENT))
+        return lk__fail(LK_STATUS_IO, "cannot remove %s/%s: %s", path, name, strerror(errno));
+    return LK_OK;
+}
+
+lk_status lk__folder_remove(const char *folder)
+{
+    lk_status status = each_name(folder, remove_file, (void *)(uintptr_t)folder);
+    if (status == LK_STATUS_NOT_FOUND)
+        return LK_OK;
+    LK_TRY(status);
+    if (lk__fault_write() || (rmdir(folder) != 0 && errno != ENOENT))
+        return lk__fail(LK_STATUS_IO, "cannot remove the folder %s: %s", folder, strerror(errno));
+    return LK_OK;
+}
+
+lk_status lk__checkpoint_remove(const char *dir, uint64_t step)
+{
+    char path[LK_CHECKPOINT_PATH - 64], aside[LK_CHECKPOINT_PATH];
+    LK_TRY(lk__checkpoint_path(dir, step, path, sizeof path));
+    int moved;
+    do {
+        lk__file_aside(path, aside, sizeof aside);
+        moved = lk__fault_write() ? -1 : rename(path, aside);
+    } while (moved != 0 && (errno == EEXIST || errno == ENOTEMPTY));
+    if (moved != 0)
+        return lk__fail(errno == ENOENT ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot remove the checkpoint %s: %s",
+                        path, strerror(errno));
+    return lk__folder_remove(aside);
+}
+
+static lk_status sweep_name(void *arg, int folder, const char *name)
+{
+    const char *dir = arg;
+    char path[LK_CHECKPOINT_PATH];
+    struct stat info;
+    if (!lk__file_is_aside(name) || fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+        return LK_OK;
+    if (!S_ISDIR(info.st_mode))
+        return remove_file(arg, folder, name);
+    LK_TRY(lk__checkpoint_join(dir, name, path));
+    return lk__folder_remove(path);
+}
+
+lk_status lk__checkpoint_sweep(const char *dir)
+{
+    lk_status status = each_name(dir, sweep_name, (void *)(uintptr_t)dir);
+    return status == LK_STATUS_NOT_FOUND ? LK_OK : status;
+}
+
+/* ---- the best --------------------------------------------------------------- */
+
+lk_status lk__checkpoint_set_best(const char *dir, uint64_t step)
+{
+    char name[NAME_BYTES], path[LK_CHECKPOINT_PATH], aside[LK_CHECKPOINT_PATH + 64];
+    int made;
+    step_name(step, name);
+    LK_TRY(lk__checkpoint_join(dir, best_name, path));
+    do {
+        lk__file_aside(path, aside, sizeof aside);
+        made = lk__fault_write() ? -1 : symlink(name, aside);
+    } while (made != 0 && errno == EEXIST);
+    if (made != 0)
+        return lk__fail(LK_STATUS_IO, "cannot create the link %s: %s", path, strerror(errno));
+    if (lk__fault_write() || rename(aside, path) != 0) {
+        int error = errno;
+        unlink(aside);
+        return lk__fail(LK_STATUS_IO, "cannot replace the link %s: %s", path, strerror(error));
+    }
+    return lk__folder_sync(dir);
+}
+
+bool lk__checkpoint_best(const char *dir, uint64_t *step)
+{
+    char link[LK_CHECKPOINT_PATH], target[NAME_BYTES];
+    struct stat info;
+    uint64_t found;
+    const char *slash = *dir && dir[strlen(dir) - 1] != '/' ? "/" : "";
+    if (snprintf(link, sizeof link, "%s%s%s", dir, slash, best_name) >= (int)sizeof link)
+        return false;
+    ssize_t length = readlink(link, target, sizeof target - 1);
+    if (length < 0 || stat(link, &info) != 0 || !S_ISDIR(info.st_mode))
+        return false;
+    target[length] = '\0';
+    if (!read_name(target, &found))
+        return false;
+    *step = found;
+    return true;
+}

@@ -1,0 +1,89 @@
+/* keep.c - checkpoints of a run: rank 0 copies the engine's states between two
+ * steps, and the saver's thread writes them while training goes on. */
+#include <stdio.h>
+#include <string.h>
+
+#include "train/run.h"
+
+static lk_status make_checkpoint(const train_run *run, lk_state *model, lk_state *optimizer, lk_checkpoint **out)
+{
+    lk_checkpoint *checkpoint;
+    lk_status status;
+    LK_TRY(lk_checkpoint_create(model, optimizer, &checkpoint));
+    LK_TRY_GOTO(lk__position_note(&run->at, checkpoint), destroy_checkpoint);
+    LK_TRY_GOTO(lk__options_note(run->rank, &run->effective, checkpoint), destroy_checkpoint);
+    *out = checkpoint;
+    return LK_OK;
+
+destroy_checkpoint:
+    lk_checkpoint_destroy(checkpoint);
+    return status;
+}
+
+/* The stages of replica 0 bring their parts together; rank 0 is one of them. */
+static lk_status copy_states(train_run *run, lk_state **model, lk_state **optimizer)
+{
+    lk_state *first;
+    LK_TRY(lk__run_together(run, lk_engine_state(run->engine, &first)));
+    lk_status status = lk__run_together(run, lk_engine_optimizer_state(run->engine, optimizer));
+    if (status == LK_OK)
+        *model = first;
+    else
+        lk_state_destroy(first);
+    return status;
+}
+
+static lk_status put(train_run *run, lk_state *model, lk_state *optimizer, bool best)
+{
+    lk_checkpoint *checkpoint;
+    char whose[64];
+    snprintf(whose, sizeof whose, "the model after step %zu", run->at.step);
+    lk_status status = lk__check_finite(model, whose);
+    if (status != LK_OK) {
+        lk_state_destroy(model);
+        lk_state_destroy(optimizer);
+        return status;
+    }
+    LK_TRY(make_checkpoint(run, model, optimizer, &checkpoint));
+    return lk__saver_put(run->shared->saver, checkpoint, run->at.step, best);
+}
+
+static bool same_place(const lk_position *a, const lk_position *b)
+{
+    return a->step == b->step && a->tested == b->tested;
+}
+
+lk_status lk__run_saved(train_run *run, bool wait)
+{
+    lk_saver *saver = run->place.rank == 0 ? run->shared->saver : NULL;
+    lk_saved saved;
+    bool done = false;
+    if (!saver)
+        return LK_OK;
+    LK_TRY(lk__run_alone(run, (wait ? lk__saver_wait : lk__saver_poll)(saver, &done, &saved)));
+    if (!done)
+        return LK_OK;
+    snprintf(run->result.checkpoint, sizeof run->result.checkpoint, "%s", saved.path);
+    lk_train_saved told = {
+        .path = saved.path, .step = (size_t)saved.step, .best = saved.best, .seconds = saved.seconds};
+    if (run->events->saved)
+        run->events->saved(run->events->arg, &told);
+    return LK_OK;
+}
+
+lk_status lk__run_save(train_run *run, bool best)
+{
+    lk_state *model = NULL, *optimizer = NULL;
+    if (!run->opts->checkpoint || run->at.step == 0 || same_place(&run->at, &run->saved))
+        return LK_OK;
+    run->saved = run->at;
+    LK_TRY(lk__run_saved(run, true)); /* of the one before */
+    if (run->place.layout.replica > 0)
+        return LK_OK;
+    LK_TRY(copy_states(run, &model, &optimizer));
+    if (run->place.rank == 0)
+        return lk__run_alone(run, put(run, model, optimizer, best));
+    lk_state_destroy(model);
+    lk_state_destroy(optimizer);
+    return LK_OK;
+}

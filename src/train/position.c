@@ -1,0 +1,82 @@
+/* position.c - how far a run is, as notes of a checkpoint: one table for writing
+ * and reading. Floats are hexadecimal, and come back as they were. */
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/spec.h"
+#include "train/parts.h"
+
+enum { TEXT = 64 };
+
+typedef struct field {
+    const char *name;
+    size_t offset;
+    bool real; /* double; else size_t */
+} field;
+
+#define WHOLE(name, member)                        \
+    {                                              \
+        name, offsetof(lk_position, member), false \
+    }
+#define REAL(name, member)                        \
+    {                                             \
+        name, offsetof(lk_position, member), true \
+    }
+
+static const field fields[] = {
+    WHOLE("step", step),
+    WHOLE("epoch", epoch),
+    WHOLE("batch", batch),
+    WHOLE("epoch-samples", samples),
+    REAL("epoch-loss", loss),
+    WHOLE("tested", tested),
+    WHOLE("test-count", test.count),
+    WHOLE("test-correct", test.correct),
+    WHOLE("test-top5", test.top5),
+    REAL("test-loss", test.loss),
+    WHOLE("best-step", best_step),
+    WHOLE("best-correct", best_correct),
+};
+
+enum { FIELDS = sizeof fields / sizeof *fields };
+
+lk_status lk__position_note(const lk_position *position, lk_checkpoint *checkpoint)
+{
+    for (size_t i = 0; i < FIELDS; i++) {
+        const void *value = (const char *)position + fields[i].offset;
+        char text[TEXT];
+        if (fields[i].real)
+            snprintf(text, sizeof text, "%a", *(const double *)value);
+        else
+            snprintf(text, sizeof text, "%zu", *(const size_t *)value);
+        LK_TRY(lk_checkpoint_set_note(checkpoint, fields[i].name, text));
+    }
+    return LK_OK;
+}
+
+static bool parse(const field *f, const char *text, void *out)
+{
+    long long whole;
+    if (f->real)
+        return lk__parse_double(text, out);
+    if (!lk__parse_int(text, 0, INT64_MAX, &whole))
+        return false;
+    *(size_t *)out = (size_t)whole;
+    return true;
+}
+
+lk_status lk__position_read(const lk_checkpoint *checkpoint, lk_position *out)
+{
+    lk_position position = {0};
+    for (size_t i = 0; i < FIELDS; i++) {
+        const char *text = lk_checkpoint_note(checkpoint, fields[i].name);
+        if (!text)
+            return lk__fail(LK_STATUS_FORMAT, "the checkpoint has no note '%s'; it is not one of 'lockstep train'",
+                            fields[i].name);
+        if (!parse(&fields[i], text, (char *)&position + fields[i].offset))
+            return lk__fail(LK_STATUS_FORMAT, "the checkpoint's note '%s' is '%s', which is no such number",
+                            fields[i].name, text);
+    }
+    *out = position;
+    return LK_OK;
+}

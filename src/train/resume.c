@@ -1,0 +1,88 @@
+/* resume.c - which checkpoint a run goes on from: one that was named, or the newest
+ * of a folder that verifies. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "io/checkpoint.h"
+#include "train/train.h"
+
+static void add_why(lk_resume *resume, const char *text)
+{
+    size_t used = strlen(resume->why);
+    snprintf(resume->why + used, sizeof resume->why - used, "%s%s", used ? "\n" : "", text);
+    resume->passed++;
+}
+
+static lk_status take(lk_resume *resume)
+{
+    LK_TRY(lk_checkpoint_verify(resume->path));
+    return lk_checkpoint_load_notes(resume->path, &resume->notes);
+}
+
+/* A checkpoint that cannot be read now, for lack of memory say, is not passed over:
+ * it may be sound. */
+static bool is_damage(lk_status status)
+{
+    return status == LK_STATUS_FORMAT || status == LK_STATUS_NOT_FOUND;
+}
+
+static lk_status take_newest(const char *dir, const uint64_t *steps, size_t count, lk_resume *resume)
+{
+    for (size_t i = count; i-- > 0;) {
+        LK_TRY(lk__checkpoint_path(dir, steps[i], resume->path, sizeof resume->path));
+        lk_status status = take(resume);
+        if (!is_damage(status))
+            return status;
+        add_why(resume, lk_error_detail());
+    }
+    return lk__fail(LK_STATUS_FORMAT,
+                    "none of the %zu checkpoints in %s is whole; the newest: %.*s. Remove them to begin anew", count,
+                    dir, (int)strcspn(resume->why, "\n"), resume->why);
+}
+
+/* named: by the user, so that there must be one. */
+static lk_status find_newest(const char *dir, bool named, lk_resume *resume)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    LK_TRY(lk__checkpoint_list(dir, &steps, &count));
+    lk_status status = LK_OK;
+    if (count > 0)
+        status = take_newest(dir, steps, count, resume);
+    else if (named)
+        status = lk__fail(LK_STATUS_NOT_FOUND,
+                          "--resume %s: there is no checkpoint; it wants one, or a folder of them as --checkpoint made "
+                          "it",
+                          dir);
+    lk__free(steps);
+    return status;
+}
+
+static lk_status find(const char *where, const char *dir, lk_resume *resume)
+{
+    if (!where && !dir)
+        return lk__fail(LK_STATUS_USAGE, "--resume auto looks in the folder of --checkpoint: give that, or the "
+                                         "checkpoint itself, as in --resume DIR/step-000000500");
+    if (!where || !lk__checkpoint_is(where))
+        return find_newest(where ? where : dir, where != NULL, resume);
+    if ((size_t)snprintf(resume->path, sizeof resume->path, "%s", where) >= sizeof resume->path)
+        return lk__fail(LK_STATUS_USAGE, "--resume: the path is longer than %zu bytes", sizeof resume->path - 1);
+    resume->exact = true;
+    return take(resume);
+}
+
+lk_status lk__resume_find(const char *where, const char *dir, lk_resume *out)
+{
+    *out = (lk_resume){0};
+    lk_status status = find(where, dir, out);
+    if (status != LK_OK)
+        lk__resume_fini(out);
+    return status;
+}
+
+void lk__resume_fini(lk_resume *resume)
+{
+    lk_checkpoint_destroy(resume->notes);
+    resume->notes = NULL;
+}

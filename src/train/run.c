@@ -1,0 +1,192 @@
+/* run.c - a rank of a run is brought to the place where it begins, or goes on
+ * from a checkpoint; and whose failures are whose. */
+#include "train/run.h"
+
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "parallel/engine_impl.h"
+#include "train/start.h"
+
+lk_status lk__run_alone(train_run *run, lk_status status)
+{
+    char why[LK_DETAIL_BYTES];
+    if (status == LK_OK)
+        return LK_OK;
+    run->fault = LK_FAULT_OWN;
+    if (!run->rank->group)
+        return status;
+    snprintf(why, sizeof why, "%s", lk_error_detail());
+    lk_group_abort(run->rank->group, why);
+    return lk__fail(status, "%s", why);
+}
+
+lk_status lk__run_alike(train_run *run, lk_status status)
+{
+    run->fault = LK_FAULT_COMMON;
+    return status;
+}
+
+lk_status lk__run_together(train_run *run, lk_status status)
+{
+    bool agreed =
+        run->engine ? lk__engine_agreed(run->engine) : status == LK_STATUS_USAGE || status == LK_STATUS_MISMATCH;
+    run->fault = status == LK_STATUS_PEER ? LK_FAULT_PEER : agreed ? LK_FAULT_COMMON : LK_FAULT_OWN;
+    return status;
+}
+
+/* What the engine is not given is compared before it compares the rest. */
+static lk_status compare_options(train_run *run)
+{
+    bool agreed = false;
+    if (run->place.ranks == 1)
+        return LK_OK;
+    lk_status status = lk__train_agree(run->rank, &agreed);
+    if (status != LK_OK && status != LK_STATUS_PEER && !agreed)
+        return lk__run_alone(run, status);
+    run->fault = agreed ? LK_FAULT_COMMON : LK_FAULT_PEER;
+    return status;
+}
+
+static size_t divide_up(size_t count, size_t parts)
+{
+    return (count + parts - 1) / parts;
+}
+
+/* Samples of this rank in a wave: --accumulate K promises the memory of a batch
+ * that is K times smaller. */
+static size_t wave_samples(const train_run *run)
+{
+    const lk_train_opts *opts = run->opts;
+    if (opts->micro_batch || opts->accumulate < 2)
+        return opts->micro_batch;
+    int replicas = run->place.ranks / lk__cut_count(opts->stages);
+    return divide_up(divide_up(opts->batch, opts->accumulate), replicas > 0 ? (size_t)replicas : 1);
+}
+
+size_t lk__run_batch(const train_run *run)
+{
+    return lk__min_size(run->opts->batch, lk_dataset_get_info(run->shared->train)->count);
+}
+
+static lk_status create_engine(train_run *run)
+{
+    const lk_train_opts *opts = run->opts;
+    lk_engine_opts engine = {
+        .device = run->rank->device,
+        .threads = opts->threads,
+        .batch = lk__run_batch(run),
+        .shards = opts->shards,
+        .micro_batch = wave_samples(run),
+        .bn = opts->bn,
+        .optimizer = opts->optimizer,
+        .lr = opts->lr,
+        .seed = opts->seed,
+        .clip_norm = opts->clip_norm,
+        .label_smoothing = opts->label_smoothing,
+        .group = run->rank->group,
+        .bucket_bytes = opts->bucket_bytes,
+        .stages = opts->stages,
+        .pipelined = opts->pipelined,
+        .check_every = opts->check_every ? opts->check_every : -1,
+    };
+    LK_TRY(lk_engine_create(run->shared->graph, &engine, &run->engine));
+    run->effective.lr = lk_engine_lr(run->engine);
+    return LK_OK;
+}
+
+/* All ranks have the same file: what is wrong with it, each finds. */
+static lk_status all_find(train_run *run, lk_status status)
+{
+    bool every = status == LK_STATUS_MISMATCH || status == LK_STATUS_USAGE;
+    return every ? lk__run_alike(run, status) : lk__run_together(run, status);
+}
+
+static lk_status load_initial(train_run *run)
+{
+    if (!run->shared->initial)
+        return LK_OK;
+    return all_find(run, lk__init_engine(run->engine, run->opts, run->shared->initial));
+}
+
+static lk_status create_loader(train_run *run)
+{
+    const lk_train_opts *opts = run->opts;
+    lk_loader_opts loader = {
+        .batch = lk__run_batch(run),
+        .shuffle = true,
+        .seed = opts->seed,
+        .workers = opts->workers,
+        .augment = opts->augment,
+        .share = lk_engine_share(run->engine),
+    };
+    LK_TRY(lk_loader_create(run->shared->train, &loader, &run->loader));
+    run->effective.batches = lk_loader_batches(run->loader);
+    return LK_OK;
+}
+
+static void count_steps(train_run *run)
+{
+    const lk_train_opts *opts = run->opts;
+    run->total_steps = opts->epochs * run->effective.batches;
+    if (opts->max_steps)
+        run->total_steps = lk__min_size(run->total_steps, opts->max_steps);
+    if (opts->dry_run)
+        run->total_steps = lk__min_size(run->total_steps, run->at.step + 1);
+}
+
+lk_schedule_at lk__run_schedule_at(const train_run *run, size_t epoch, size_t batch)
+{
+    return (lk_schedule_at){
+        .epoch = epoch, .epochs = run->opts->epochs, .batch = batch, .batches = run->effective.batches};
+}
+
+/* Puts engine and position where the checkpoint has them. */
+static lk_status go_on(train_run *run)
+{
+    const lk_checkpoint *resume = run->shared->resume;
+    int shards = 0;
+    if (!resume)
+        return LK_OK;
+    LK_TRY(lk__run_alike(run, lk__position_read(resume, &run->at)));
+    LK_TRY(lk__run_alike(run, lk__options_check(run->rank, &run->effective, &run->at, &shards)));
+    LK_TRY(all_find(run, lk_engine_set_state(run->engine, lk_checkpoint_model(resume))));
+    LK_TRY(all_find(run, lk_engine_set_optimizer_state(run->engine, lk_checkpoint_optimizer(resume))));
+    if (lk_engine_steps(run->engine) != run->at.step)
+        return lk__run_alike(run, lk__fail(LK_STATUS_FORMAT, "%s: the optimiser has taken %llu steps, the run %zu",
+                                           run->opts->resume, (unsigned long long)lk_engine_steps(run->engine),
+                                           run->at.step));
+    run->saved = run->at;
+    run->saved_shards = shards != run->opts->shards ? shards : 0;
+    run->result.steps = run->at.step;
+    run->result.test = run->at.test;
+    return LK_OK;
+}
+
+lk_status lk__run_open(train_run *run)
+{
+    const lk_train_opts *opts = run->opts;
+    run->place = lk__train_place(run->rank);
+    run->result.ranks = run->place.ranks;
+    if (lk__saves(opts, run->place.rank))
+        LK_TRY(lk__run_alone(
+            run, lk__save_path(opts->save_model, run->place.rank, run->result.saved, sizeof run->result.saved)));
+    LK_TRY(compare_options(run));
+    LK_TRY(lk__run_together(run, create_engine(run)));
+    LK_TRY(load_initial(run));
+    LK_TRY(lk__run_alone(run, create_loader(run)));
+    LK_TRY(lk__run_alike(run,
+                         lk__schedule_check(run->shared->schedule, run->effective.lr, lk__run_schedule_at(run, 0, 0))));
+    LK_TRY(go_on(run));
+    count_steps(run);
+    run->place.layout = lk_engine_layout(run->engine);
+    run->place.share = lk_engine_share(run->engine);
+    return LK_OK;
+}
+
+void lk__run_close(train_run *run)
+{
+    lk_loader_destroy(run->test_loader);
+    lk_loader_destroy(run->loader);
+    lk_engine_destroy(run->engine);
+}

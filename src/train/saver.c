@@ -1,0 +1,368 @@
+/* saver.c - writing checkpoints beside training: a folder that is this run's own,
+ * and a thread that saves one checkpoint after the other and removes old ones.
+ *
+ * All fields that tell of a put belong to the caller's thread, and to the saver's
+ * while phase is WRITING: only phase and closing are looked at by both at once. */
+#include "train/saver.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/fd.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "io/checkpoint.h"
+
+/* DIR_BYTES leave room for names below it, those aside too; WHY_BYTES of what went
+ * wrong for the path that is named after it. */
+enum { PATH_BYTES = 4096, DIR_BYTES = PATH_BYTES - 128, DETAIL_BYTES = 2048, WHY_BYTES = 1200, YIELDS = 5 };
+
+static const char PROBE[] = ".lk-probe.tmp";
+
+typedef enum phase { PHASE_IDLE, PHASE_WRITING, PHASE_WRITTEN } phase;
+
+struct lk_saver {
+    char dir[DIR_BYTES]; /* without a slash at its end */
+    size_t keep;
+    int folder; /* dir, locked */
+    bool threaded;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t turned; /* phase or closing */
+    phase phase;
+    bool closing;
+    lk_checkpoint *checkpoint;
+    lk_fault_place place; /* of who put it */
+    lk_saved saved;
+    lk_status status; /* a failure stays: nothing is saved after it */
+    char detail[DETAIL_BYTES];
+    char good[PATH_BYTES]; /* the last that is known to be whole, or "" */
+    char last[PATH_BYTES]; /* the same, as far as the caller was told */
+};
+
+static lk_status set_dir(lk_saver *s, const char *dir)
+{
+    size_t length = strlen(dir);
+    if (length == 0)
+        return lk__fail(LK_STATUS_USAGE, "--checkpoint '': an empty name; give a folder");
+    while (length > 1 && dir[length - 1] == '/')
+        length--;
+    if (length >= sizeof s->dir)
+        return lk__fail(LK_STATUS_USAGE, "--checkpoint: the path is longer than %zu bytes", sizeof s->dir - 1);
+    memcpy(s->dir, dir, length);
+    return LK_OK;
+}
+
+/* Only the last folder of the path: creating more would hide a typing error. */
+static lk_status make_folder(const char *dir, bool *made)
+{
+    *made = mkdir(dir, 0777) == 0;
+    if (*made || errno == EEXIST)
+        return LK_OK;
+    if (errno == ENOENT || errno == ENOTDIR)
+        return lk__fail(LK_STATUS_USAGE, "--checkpoint '%s': the folder that it would be in: %s; create that first",
+                        dir, strerror(errno));
+    return lk__fail(LK_STATUS_IO, "--checkpoint '%s' cannot be created: %s; give another folder", dir, strerror(errno));
+}
+
+static lk_status open_folder(lk_saver *s)
+{
+    bool made = false;
+    LK_TRY(make_folder(s->dir, &made));
+    s->folder = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s->folder < 0 && errno == ENOTDIR)
+        return lk__fail(LK_STATUS_USAGE, "--checkpoint '%s' is not a folder; give another name", s->dir);
+    if (s->folder < 0)
+        return lk__fail(LK_STATUS_IO, "--checkpoint '%s' cannot be opened: %s; give another folder", s->dir,
+                        strerror(errno));
+    if (made) /* what is in it lasts only if it does */
+        LK_TRY(lk__folder_sync_around(s->dir));
+    if (lk__checkpoint_is(s->dir))
+        return lk__fail(LK_STATUS_USAGE, "--checkpoint '%s' is itself a checkpoint; give the folder that it is in",
+                        s->dir);
+    return LK_OK;
+}
+
+/* Two runs would sweep and remove each other's checkpoints. A file system that
+ * cannot lock folders goes without. */
+static lk_status lock_folder(const lk_saver *s)
+{
+    if (flock(s->folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return lk__fail(LK_STATUS_USAGE,
+                        "--checkpoint '%s': another run is saving there; give this one a folder of its own", s->dir);
+    return LK_OK;
+}
+
+/* Permissions do not tell all (read-only mounts, quotas): tries what a save
+ * begins with. */
+static lk_status probe(const lk_saver *s)
+{
+    bool created = !lk__fault_write() && mkdirat(s->folder, PROBE, 0777) == 0;
+    if ((created || errno == EEXIST) && unlinkat(s->folder, PROBE, AT_REMOVEDIR) == 0)
+        return LK_OK;
+    return lk__fail(LK_STATUS_IO, "--checkpoint '%s' cannot be written to: %s; give another folder", s->dir,
+                    strerror(errno));
+}
+
+static lk_status check_steps(const lk_saver_opts *opts, const char *dir, const uint64_t *steps, size_t count)
+{
+    char newest[PATH_BYTES];
+    if (count == 0)
+        return LK_OK;
+    LK_TRY(lk__checkpoint_path(dir, steps[count - 1], newest, sizeof newest));
+    if (!opts->resumed)
+        return lk__fail(LK_STATUS_USAGE,
+                        "--checkpoint '%s' has %zu checkpoint%s of another run, the newest of step %llu; go on from it "
+                        "with --resume auto, or give another folder",
+                        dir, count, count > 1 ? "s" : "", (unsigned long long)steps[count - 1]);
+    if (opts->exact && steps[count - 1] > opts->step)
+        return lk__fail(LK_STATUS_USAGE,
+                        "--checkpoint '%s' has checkpoints that are newer than the one to go on from, of step %llu, up "
+                        "to %s; give another folder, or go on from the newest with --resume auto, or remove them",
+                        dir, (unsigned long long)opts->step, newest);
+    return LK_OK;
+}
+
+/* The one that the run goes on from, where it is in this folder, has been
+ * verified; of older ones nothing is known. */
+static lk_status find_good(lk_saver *s, const lk_saver_opts *opts)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    LK_TRY(lk__checkpoint_list(s->dir, &steps, &count));
+    lk_status status = check_steps(opts, s->dir, steps, count);
+    for (size_t i = 0; i < count && opts->resumed && status == LK_OK; i++)
+        if (steps[i] == opts->step)
+            status = lk__checkpoint_path(s->dir, steps[i], s->good, sizeof s->good);
+    lk__free(steps);
+    memcpy(s->last, s->good, sizeof s->last);
+    return status;
+}
+
+lk_status lk__saver_open(const lk_saver_opts *opts, lk_saver **out)
+{
+    assert(opts->keep > 0);
+    lk_saver *s;
+    lk_status status;
+    LK_TRY(LK_ALLOC(1, "the saver of checkpoints", &s));
+    s->keep = opts->keep;
+    s->folder = -1;
+    pthread_mutex_init(&s->mutex, NULL);
+    pthread_cond_init(&s->turned, NULL);
+    LK_TRY_GOTO(set_dir(s, opts->dir), close_saver);
+    LK_TRY_GOTO(open_folder(s), close_saver);
+    LK_TRY_GOTO(lock_folder(s), close_saver);
+    LK_TRY_GOTO(probe(s), close_saver);
+    LK_TRY_GOTO(lk__checkpoint_sweep(s->dir), close_saver);
+    LK_TRY_GOTO(find_good(s, opts), close_saver);
+    *out = s;
+    return LK_OK;
+close_saver:
+    lk__saver_close(s);
+    return status;
+}
+
+/* Newer ones than the one just saved were found damaged, and do not count. The
+ * oldest goes first: wherever this is cut short, the newest are there. */
+static lk_status remove_old(const lk_saver *s, const uint64_t *steps, size_t count)
+{
+    uint64_t best = 0;
+    bool has_best = lk__checkpoint_best(s->dir, &best);
+    while (count > 0 && steps[count - 1] > s->saved.step)
+        count--;
+    for (size_t i = 0; i + s->keep < count; i++) {
+        lk_status status = has_best && steps[i] == best ? LK_OK : lk__checkpoint_remove(s->dir, steps[i]);
+        /* Somebody else may have removed it. */
+        if (status != LK_OK && status != LK_STATUS_NOT_FOUND)
+            return status;
+    }
+    return LK_OK;
+}
+
+static lk_status write_checkpoint(lk_saver *s)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    LK_TRY(lk_checkpoint_save(s->checkpoint, s->saved.path));
+    memcpy(s->good, s->saved.path, sizeof s->good);
+    if (s->saved.best)
+        LK_TRY(lk__checkpoint_set_best(s->dir, s->saved.step));
+    LK_TRY(lk__checkpoint_list(s->dir, &steps, &count));
+    lk_status status = remove_old(s, steps, count);
+    lk__free(steps);
+    return status;
+}
+
+static void note_failure(lk_saver *s)
+{
+    const char *good = "; the last good checkpoint is %s; mend that and go on with --resume auto";
+    const char *none = "; no checkpoint was saved in %s yet; mend that and start again";
+    int used = snprintf(s->detail, sizeof s->detail, "%.*s", WHY_BYTES, lk_error_detail());
+    snprintf(s->detail + used, sizeof s->detail - (size_t)used, *s->good ? good : none, *s->good ? s->good : s->dir);
+}
+
+/* The checkpoint's memory is free before the next one can be put. */
+static void serve(lk_saver *s)
+{
+    double began = lk__clock();
+    const char *before = lk__fault_enter("save");
+    s->status = write_checkpoint(s);
+    lk__fault_leave(before);
+    if (s->status != LK_OK)
+        note_failure(s);
+    s->saved.seconds = lk__clock() - began;
+    lk_checkpoint_destroy(s->checkpoint);
+    s->checkpoint = NULL;
+}
+
+/* On Linux a thread has a priority of its own. A little below the others', so that
+ * it lives on what training leaves, but is not starved by programs beside it: the
+ * last save of a run that was told to stop must not take long. Where this fails it
+ * costs a little time. */
+static void yield_to_training(void)
+{
+    (void)setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + YIELDS);
+}
+
+/* What was put is written, even where the saver is being closed. */
+static void *saver_main(void *arg)
+{
+    lk_saver *s = arg;
+    yield_to_training();
+    pthread_mutex_lock(&s->mutex);
+    while (s->phase == PHASE_WRITING || !s->closing) {
+        if (s->phase != PHASE_WRITING) {
+            pthread_cond_wait(&s->turned, &s->mutex);
+            continue;
+        }
+        pthread_mutex_unlock(&s->mutex);
+        lk__fault_set_place(s->place);
+        serve(s);
+        pthread_mutex_lock(&s->mutex);
+        s->phase = PHASE_WRITTEN;
+        pthread_cond_signal(&s->turned);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return NULL;
+}
+
+/* Signals are for the threads of the program that knows of them. */
+static bool start_thread(lk_saver *s)
+{
+    sigset_t all, before;
+    if (s->threaded)
+        return true;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    s->threaded = pthread_create(&s->thread, NULL, saver_main, s) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return s->threaded;
+}
+
+static void set_phase(lk_saver *s, phase next)
+{
+    pthread_mutex_lock(&s->mutex);
+    s->phase = next;
+    pthread_cond_signal(&s->turned);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* The phase, which is not WRITING where it may wait: then all fields are the
+ * caller's. */
+static phase get_phase(lk_saver *s, bool may_wait)
+{
+    pthread_mutex_lock(&s->mutex);
+    while (may_wait && s->phase == PHASE_WRITING)
+        pthread_cond_wait(&s->turned, &s->mutex);
+    phase now = s->phase;
+    pthread_mutex_unlock(&s->mutex);
+    if (now == PHASE_WRITTEN)
+        memcpy(s->last, s->good, sizeof s->last);
+    return now;
+}
+
+static lk_status prepare(lk_saver *s, uint64_t step, bool best)
+{
+    lk_saved next = {.step = step, .best = best};
+    (void)get_phase(s, true);
+    if (s->status != LK_OK)
+        return lk__fail(s->status, "%s", s->detail);
+    LK_TRY(lk__checkpoint_path(s->dir, step, next.path, sizeof next.path));
+    s->saved = next;
+    s->place = lk__fault_place();
+    return LK_OK;
+}
+
+lk_status lk__saver_put(lk_saver *saver, lk_checkpoint *checkpoint, uint64_t step, bool best)
+{
+    lk_status status = prepare(saver, step, best);
+    if (status != LK_OK) {
+        lk_checkpoint_destroy(checkpoint);
+        return status;
+    }
+    saver->checkpoint = checkpoint;
+    /* Without a thread it is written here and now. */
+    if (start_thread(saver)) {
+        set_phase(saver, PHASE_WRITING);
+    } else {
+        serve(saver);
+        set_phase(saver, PHASE_WRITTEN);
+    }
+    return LK_OK;
+}
+
+static lk_status tell(lk_saver *s, bool may_wait, bool *done, lk_saved *out)
+{
+    phase now = get_phase(s, may_wait);
+    if (now == PHASE_WRITTEN && s->status != LK_OK)
+        return lk__fail(s->status, "%s", s->detail);
+    if (now == PHASE_WRITTEN) {
+        *out = s->saved;
+        set_phase(s, PHASE_IDLE);
+    }
+    *done = now == PHASE_WRITTEN;
+    return LK_OK;
+}
+
+lk_status lk__saver_poll(lk_saver *saver, bool *done, lk_saved *out)
+{
+    return tell(saver, false, done, out);
+}
+
+lk_status lk__saver_wait(lk_saver *saver, bool *done, lk_saved *out)
+{
+    return tell(saver, true, done, out);
+}
+
+const char *lk__saver_last(const lk_saver *saver)
+{
+    return saver->last;
+}
+
+void lk__saver_close(lk_saver *saver)
+{
+    if (saver == NULL)
+        return;
+    if (saver->threaded) {
+        pthread_mutex_lock(&saver->mutex);
+        saver->closing = true;
+        pthread_cond_signal(&saver->turned);
+        pthread_mutex_unlock(&saver->mutex);
+        pthread_join(saver->thread, NULL);
+    }
+    pthread_cond_destroy(&saver->turned);
+    pthread_mutex_destroy(&saver->mutex);
+    lk__fd_close(&saver->folder);
+    lk__free(saver);
+}

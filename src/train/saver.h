@@ -1,0 +1,55 @@
+/* saver.h - checkpoints of a run, written by a thread of their own while training
+ * goes on.
+ *
+ * One saver has a folder to itself: a lock keeps a second run out. The newest
+ * `keep` checkpoints stay, and the best one; an older one is removed only when a
+ * newer one was read back and found whole. */
+#ifndef LK_TRAIN_SAVER_H
+#define LK_TRAIN_SAVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <lockstep/checkpoint.h>
+
+typedef struct lk_saver lk_saver;
+
+typedef struct lk_saver_opts {
+    const char *dir; /* created when its parent is there */
+    size_t keep;     /* at least 1 */
+    bool resumed;    /* the run goes on from a checkpoint; else dir must have none */
+    uint64_t step;   /* at which it goes on: with `exact`, newer ones in dir are refused; else they were found
+                      * damaged and make way when they are reached */
+    bool exact;      /* that checkpoint was named by the user */
+} lk_saver_opts;
+
+/* Finds out now what would go wrong later: a folder that cannot be created or
+ * written, that another run is using, or that has checkpoints of another run (the
+ * message names --resume auto). Sweeps what a crash has left. */
+lk_status lk__saver_open(const lk_saver_opts *opts, lk_saver **out) LK_CHECKED;
+/* Waits for what is being written. */
+void lk__saver_close(lk_saver *saver);
+
+/* Starts writing, and takes checkpoint over, on failure too. Waits for the one
+ * before, and fails as it did: then the last that was saved is still there, and
+ * the message names it. best makes it the one that `best` leads to. */
+lk_status lk__saver_put(lk_saver *saver, lk_checkpoint *checkpoint, uint64_t step, bool best) LK_CHECKED;
+
+/* One that was saved. */
+typedef struct lk_saved {
+    uint64_t step;
+    bool best;
+    char path[4096];
+    double seconds; /* that writing took */
+} lk_saved;
+/* What has become of the last put: false in *done while it is being written, and
+ * where it was told before. A failure stays, and is told each time. Never waits. */
+lk_status lk__saver_poll(lk_saver *saver, bool *done, lk_saved *out) LK_CHECKED;
+/* The same, but waits. */
+lk_status lk__saver_wait(lk_saver *saver, bool *done, lk_saved *out) LK_CHECKED;
+/* The path of the last that was saved, as of the last put, poll or wait; before the
+ * first, of the one that the run goes on from, where dir has it; "" for none. */
+const char *lk__saver_last(const lk_saver *saver);
+
+#endif

@@ -1,0 +1,143 @@
+/* test_available.c - limits of memory, from files as the system has them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "base/available.h"
+#include "temp_folder.h"
+
+static char root[TEMP_FOLDER_BYTES];
+
+static int make_root(void **arg)
+{
+    (void)arg;
+    temp_folder_create(root);
+    return 0;
+}
+
+static int remove_root(void **arg)
+{
+    (void)arg;
+    temp_folder_remove(root);
+    return 0;
+}
+
+static void put(const char *name, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    for (char *slash = strchr(path + strlen(root) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0777);
+        *slash = '/';
+    }
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void expect_room(size_t bytes, const char *limit)
+{
+    lk_room room = lk__available_below(root);
+    assert_int_equal(room.bytes, bytes);
+    if (limit)
+        assert_non_null(strstr(room.limit, limit));
+}
+
+static void put_memory(void)
+{
+    put("proc/meminfo", "MemTotal:       8000 kB\nMemFree:         100 kB\nMemAvailable:   4000 kB\nSwapTotal: 900 "
+                        "kB\nSwapFree:  50 kB\n");
+}
+
+static void test_nothing_told(void **arg)
+{
+    (void)arg;
+    expect_room(SIZE_MAX, NULL);
+    put("proc/meminfo", "MemTotal: what\nMemAvailable: much\n");
+    put("proc/self/cgroup", "nonsense\n0\n::\n");
+    expect_room(SIZE_MAX, NULL);
+}
+
+static void test_memory(void **arg)
+{
+    (void)arg;
+    put_memory();
+    expect_room(4050 * 1024, "free memory");
+}
+
+static void test_cgroup2(void **arg)
+{
+    (void)arg;
+    put_memory();
+    put("proc/self/cgroup", "0::/a/b\n");
+    put("sys/fs/cgroup/a/b/memory.max", "max\n");
+    put("sys/fs/cgroup/a/b/memory.current", "1000000\n");
+    expect_room(4050 * 1024, "free memory");
+    put("sys/fs/cgroup/a/b/memory.max", "3000000\n");
+    expect_room(2000000 + 50 * 1024, "cgroup");
+    /* What files fill can be taken back. */
+    put("sys/fs/cgroup/a/b/memory.stat", "anon 400000\nfile 600000\ninactive_file 300000\nactive_file 200000\n");
+    expect_room(2500000 + 50 * 1024, "cgroup");
+    /* A group around it has less. */
+    put("sys/fs/cgroup/a/memory.max", "1500000\n");
+    put("sys/fs/cgroup/a/memory.current", "1200000\n");
+    expect_room(300000 + 50 * 1024, "cgroup");
+    put("sys/fs/cgroup/a/memory.current", "1700000\n");
+    expect_room(50 * 1024, "cgroup");
+}
+
+/* A container sees its own group at the top, under the host's name for it. */
+static void test_cgroup1(void **arg)
+{
+    (void)arg;
+    put_memory();
+    put("proc/self/cgroup", "9:name=systemd:/\n4:memory:/docker/1234\n0::/\n");
+    put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    put("sys/fs/cgroup/memory/memory.usage_in_bytes", "1000\n");
+    expect_room(4050 * 1024, "free memory");
+    put("sys/fs/cgroup/memory/memory.limit_in_bytes", "3000000\n");
+    put("sys/fs/cgroup/memory/memory.usage_in_bytes", "1000000\n");
+    put("sys/fs/cgroup/memory/memory.stat", "inactive_file 7\ntotal_inactive_file 100\ntotal_active_file 20\n");
+    expect_room(2000120 + 50 * 1024, "cgroup");
+}
+
+static void test_process(void **arg)
+{
+    (void)arg;
+    struct rlimit given, low;
+    lk_available before = lk__available();
+    assert_int_equal(getrlimit(RLIMIT_DATA, &given), 0);
+    if (given.rlim_cur != RLIM_INFINITY)
+        skip();
+    low = given;
+    low.rlim_cur = (rlim_t)1 << 40;
+    assert_int_equal(setrlimit(RLIMIT_DATA, &low), 0);
+    lk_available limited = lk__available();
+    assert_int_equal(setrlimit(RLIMIT_DATA, &given), 0);
+    assert_string_equal(limited.process.limit, "ulimit -d");
+    assert_true(limited.process.bytes < (size_t)1 << 40 && limited.process.bytes <= before.process.bytes);
+    assert_true(limited.process.bytes > (size_t)1 << 39);
+    assert_true(before.host.bytes > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_nothing_told, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(test_memory, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(test_cgroup2, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(test_cgroup1, make_root, remove_root),
+        cmocka_unit_test(test_process),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,540 @@
+/* test_fault.c - faults on request: what the text may say, where each strikes.
+ *
+ * The variable is read once for a process, so every case is a process of its own:
+ * it tells by its exit status, and by what it writes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/mem.h"
+#include "comm/call.h"
+
+enum { SAID = 2048 };
+
+/* A child process, what it wrote in `said`. */
+typedef struct child {
+    pid_t pid;
+    int from;
+} child;
+
+/* Runs part(arg, out) with the variable set to text, unless that is NULL. */
+static child begin(const char *text, int (*part)(void *arg, int out), void *arg)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    fflush(NULL);
+    child c = {.pid = fork(), .from = ends[0]};
+    assert_true(c.pid >= 0);
+    if (c.pid == 0) {
+        unsetenv("LOCKSTEP_FAULT");
+        if (text)
+            setenv("LOCKSTEP_FAULT", text, 1);
+        _exit(part(arg, ends[1]));
+    }
+    close(ends[1]);
+    return c;
+}
+
+static int end(child c, char said[SAID])
+{
+    size_t used = 0;
+    ssize_t got;
+    while ((got = read(c.from, said + used, SAID - 1 - used)) > 0)
+        used += (size_t)got;
+    said[used] = '\0';
+    close(c.from);
+    int status;
+    assert_int_equal(waitpid(c.pid, &status, 0), c.pid);
+    return status;
+}
+
+static void say(int out, const char *text)
+{
+    size_t length = strlen(text);
+    if (write(out, text, length) != (ssize_t)length)
+        _exit(99);
+}
+
+/* ---- the text ---- */
+
+static int load(void *arg, int out)
+{
+    (void)arg;
+    lk_status first = lk__fault_load();
+    lk__fail(LK_STATUS_IO, "something else");
+    lk_status again = lk__fault_load();
+    if (first != again)
+        return 98;
+    say(out, again == LK_OK ? lk__fault_text() : lk_error_detail());
+    return (int)again;
+}
+
+static void refuses(const char *text, const char *part)
+{
+    char said[SAID];
+    int status = end(begin(text, load, NULL), said);
+    if (status != LK_STATUS_USAGE << 8 || !strstr(said, part))
+        fail_msg("'%s': status %#x, \"%s\" lacks \"%s\"", text, (unsigned)status, said, part);
+}
+
+static void accepts(const char *text)
+{
+    char said[SAID];
+    int status = end(begin(text, load, NULL), said);
+    if (status != 0 || strcmp(said, text ? text : "") != 0)
+        fail_msg("'%s': status %#x, \"%s\"", text ? text : "(none)", (unsigned)status, said);
+}
+
+static void texts_that_are_read(void **state)
+{
+    (void)state;
+    accepts(NULL);
+    accepts("kill");
+    accepts("kill:rank=0");
+    accepts("stop:rank=3,step=12,op=eval,nth=2");
+    accepts("delay:seconds=.5;delay:seconds=2,rank=1;kill:step=9");
+    accepts("write:op=save,nth=17");
+    accepts("alloc:op=load");
+    accepts("flip:bit=0");
+    accepts("flip:op=save,bit=9223372036854775807");
+}
+
+/* A name of the group's that this does not know would be refused as a typing error. */
+static void every_call_has_a_name(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+#define NAME(name, text) text,
+        LK_CALL_LIST(NAME)
+#undef NAME
+            "step",
+        "eval",
+        "save",
+        "load",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "kill:op=%s", names[i]);
+        accepts(text);
+    }
+}
+
+static void texts_that_are_refused(void **state)
+{
+    (void)state;
+    refuses("", "LOCKSTEP_FAULT is set, but empty");
+    refuses("kil:rank=1", "LOCKSTEP_FAULT, character 1: no action 'kil'; did you mean 'kill'?");
+    refuses(":rank=1", "character 1: an action is missing");
+    refuses("kill;", "character 6: an action is missing");
+    refuses("kill;;stop", "character 6: an action is missing");
+    refuses("kill;stopp", "character 6: no action 'stopp'; did you mean 'stop'?");
+    refuses("kill:", "character 6: a key is missing");
+    refuses("kill:rank=1,", "character 13: a key is missing");
+    refuses("kill:=1", "character 6: a key is missing");
+    refuses("kill:rank", "character 6: 'rank' has no value");
+    refuses("kill:rank=", "character 11: a value is missing");
+    refuses("kill:rnak=1", "character 6: no key 'rnak'; did you mean 'rank'? (known: rank, step, op, nth)");
+    refuses("kill:rank=-1", "character 11: rank=-1 must be a whole number from 0");
+    refuses("kill:rank=1.5", "rank=1.5 must be a whole number");
+    refuses("kill:rank=one", "rank=one must be a whole number");
+    refuses("kill:rank=99999999999999999999", "must be a whole number");
+    refuses("kill:step=0", "step=0 must be a whole number from 1");
+    refuses("kill:nth=0", "nth=0 must be a whole number from 1");
+    refuses("kill:rank=1,rank=2", "character 13: 'rank' is given twice");
+    refuses("kill:op=alreduce", "character 9: no operation 'alreduce'; did you mean 'allreduce'?");
+    refuses("kill:seconds=1", "character 6: no key 'seconds'");
+    refuses("kill:bit=1", "no key 'bit'");
+    refuses("alloc:bit=1", "no key 'bit'");
+    refuses("delay:rank=1", "character 1: delay needs seconds=");
+    refuses("delay:seconds=0", "seconds=0 must be a number above 0");
+    refuses("delay:seconds=-1", "seconds=-1 must be");
+    refuses("delay:seconds=nan", "seconds=nan must be");
+    refuses("delay:seconds=1,bit=2", "no key 'bit'");
+    refuses("flip:seconds=1", "no key 'seconds' (known: rank, step, op, nth, bit)");
+    refuses("flip:bit=-1", "bit=-1 must be");
+    refuses("flip:op=allreduce", "no operation 'allreduce' (known: step, save)");
+}
+
+static void texts_that_are_too_long(void **state)
+{
+    (void)state;
+    char text[2000], word[200];
+    memset(word, '1', sizeof word - 1);
+    word[sizeof word - 1] = '\0';
+    snprintf(text, sizeof text, "kill:rank=%s", word);
+    refuses(text, "character 11: a value of 199 characters is too long");
+    size_t used = 0;
+    for (int i = 0; i < 17; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%skill", i ? ";" : "");
+    refuses(text, "there may be 16 faults at most");
+    memset(text, 'k', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    refuses(text, "1999 characters");
+}
+
+/* ---- where they strike ---- */
+
+/* A short run as rank 1: five steps of two calls, and two saves of three writes. */
+static int run_as_rank_1(void *arg, int out)
+{
+    (void)arg;
+    if (lk__fault_load() != LK_OK)
+        return 97;
+    for (uint64_t step = 1; step <= 5; step++) {
+        char line[32];
+        lk__fault_set_place((lk_fault_place){.rank = 1, .step = step});
+        lk__fault_point("step");
+        snprintf(line, sizeof line, "%d", (int)step);
+        say(out, line);
+        for (int call = 0; call < 2; call++) {
+            const char *before = lk__fault_enter("allreduce");
+            lk__fault_point("allreduce");
+            say(out, "a");
+            lk__fault_leave(before);
+        }
+        if (step % 2)
+            continue;
+        const char *before = lk__fault_enter("save");
+        lk__fault_point("save");
+        say(out, "s");
+        for (int i = 0; i < 3; i++)
+            say(out, lk__fault_write() ? (errno == ENOSPC ? "!" : "?") : "w");
+        lk__fault_leave(before);
+    }
+    return 0;
+}
+
+/* What the run says, up to a death where there is one. */
+static void run_says(const char *text, bool dies, const char *wanted)
+{
+    char said[SAID];
+    int status = end(begin(text, run_as_rank_1, NULL), said);
+    bool died = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    if (strcmp(said, wanted) != 0 || died != dies || (!died && status != 0))
+        fail_msg("'%s': status %#x, \"%s\", not \"%s\"", text ? text : "", (unsigned)status, said, wanted);
+}
+
+static void off_nothing_happens(void **state)
+{
+    (void)state;
+    run_says(NULL, false, "1aa2aaswww3aa4aaswww5aa");
+}
+
+static void kills_strike_where_all_holds(void **state)
+{
+    (void)state;
+    run_says("kill", true, "");
+    run_says("kill:rank=1", true, "");
+    run_says("kill:rank=0", false, "1aa2aaswww3aa4aaswww5aa");
+    run_says("kill:rank=1,step=4", true, "1aa2aaswww3aa");
+    run_says("kill:step=6", false, "1aa2aaswww3aa4aaswww5aa");
+    run_says("kill:op=step,nth=3", true, "1aa2aaswww");
+    run_says("kill:op=allreduce", true, "1");
+    run_says("kill:op=allreduce,nth=6", true, "1aa2aaswww3a");
+    run_says("kill:op=allreduce,step=3,nth=2", true, "1aa2aaswww3a");
+    run_says("kill:op=broadcast", false, "1aa2aaswww3aa4aaswww5aa");
+    run_says("kill:op=save", true, "1aa2aa");
+    run_says("kill:op=save,nth=2", true, "1aa2aas");
+    run_says("kill:op=save,nth=4", true, "1aa2aasww");
+    run_says("kill:op=save,nth=5", true, "1aa2aaswww3aa4aa");
+    run_says("kill:step=5,nth=3", true, "1aa2aaswww3aa4aaswww5a");
+}
+
+static void writes_fail_once_each(void **state)
+{
+    (void)state;
+    run_says("write", false, "1aa2aas!ww3aa4aaswww5aa");
+    run_says("write:nth=2", false, "1aa2aasw!w3aa4aaswww5aa");
+    run_says("write:op=save,nth=4", false, "1aa2aaswww3aa4aas!ww5aa");
+    run_says("write:op=allreduce", false, "1aa2aaswww3aa4aaswww5aa");
+    run_says("write:nth=2;write:step=4;kill:op=step,step=5", true, "1aa2aasw!w3aa4aas!ww");
+}
+
+static int stop_once(void *arg, int out)
+{
+    (void)arg;
+    if (lk__fault_load() != LK_OK)
+        return 97;
+    say(out, "before ");
+    lk__fault_point("step");
+    say(out, "after ");
+    lk__fault_point("step");
+    say(out, "end");
+    return 0;
+}
+
+static void stops_until_told_to_go_on(void **state)
+{
+    (void)state;
+    char said[SAID];
+    int status;
+    child c = begin("stop", stop_once, NULL);
+    assert_int_equal(waitpid(c.pid, &status, WUNTRACED), c.pid);
+    assert_true(WIFSTOPPED(status));
+    ssize_t got = read(c.from, said, SAID);
+    assert_int_equal(got, (ssize_t)strlen("before "));
+    assert_int_equal(kill(c.pid, SIGCONT), 0);
+    assert_int_equal(end(c, said), 0);
+    assert_string_equal(said, "after end");
+}
+
+static void on_alarm(int signal)
+{
+    (void)signal;
+}
+
+/* An interval timer interrupts the sleep every few milliseconds. */
+static int sleep_interrupted(void *arg, int out)
+{
+    (void)arg;
+    (void)out;
+    struct sigaction action = {.sa_handler = on_alarm};
+    timer_t timer;
+    struct itimerspec often = {.it_interval.tv_nsec = 7000000, .it_value.tv_nsec = 7000000};
+    if (lk__fault_load() != LK_OK || sigaction(SIGALRM, &action, NULL) != 0 ||
+        timer_create(CLOCK_MONOTONIC, NULL, &timer) != 0 || timer_settime(timer, 0, &often, NULL) != 0)
+        return 97;
+    double begins = lk__clock();
+    lk__fault_point("step");
+    return lk__clock() - begins >= .1 ? 0 : 1;
+}
+
+static void delays_last_in_full(void **state)
+{
+    (void)state;
+    char said[SAID];
+    assert_int_equal(end(begin("delay:seconds=.1", sleep_interrupted, NULL), said), 0);
+}
+
+static int allocate_ten(void *arg, int out)
+{
+    (void)arg;
+    if (lk__fault_load() != LK_OK)
+        return 97;
+    for (int i = 0; i < 10; i++) {
+        void *block = NULL;
+        /* Small ones, and those that come straight from the kernel. */
+        size_t bytes = i % 2 ? 100 : (size_t)4 << 20;
+        const char *before = lk__fault_enter("step"), *within = lk__fault_enter(i < 5 ? "reduce" : "gather");
+        lk_status status = lk__alloc(bytes, 1, "a test", &block);
+        lk__fault_leave(within);
+        lk__fault_leave(before);
+        if (status == LK_OK && block)
+            say(out, "+");
+        else if (status == LK_STATUS_MEMORY && !block)
+            say(out, strstr(lk_error_detail(), "no memory for a test (") == lk_error_detail() ? "-" : "?");
+        lk__free(block);
+    }
+    return 0;
+}
+
+static void allocations_fail_once(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *wanted;
+    } cases[] = {
+        {"alloc", "-+++++++++"},
+        {"alloc:nth=4", "+++-++++++"},
+        {"alloc:op=gather", "+++++-++++"},
+        {"alloc:op=step,nth=10", "+++++++++-"},
+        {"alloc:op=load", "++++++++++"},
+        {"alloc:rank=1", "++++++++++"},
+        {"alloc:rank=0,nth=2;alloc:nth=2", "+-++++++++"},
+        {"kill;write;flip", "++++++++++"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char said[SAID];
+        assert_int_equal(end(begin(cases[i].text, allocate_ten, NULL), said), 0);
+        assert_string_equal(said, cases[i].wanted);
+    }
+}
+
+typedef struct flip_case {
+    const char *text, *op;
+    size_t bits;
+    int times; /* that it is asked, until it says so */
+    size_t bit;
+} flip_case;
+
+/* Says so by its status where no bit or another one is inverted, or twice. */
+static int flip_bits(void *arg, int out)
+{
+    const flip_case *f = arg;
+    (void)out;
+    size_t bit = SIZE_MAX;
+    int struck = 0;
+    if (lk__fault_load() != LK_OK)
+        return 97;
+    for (int i = 1; i <= 5; i++) {
+        if (!lk__fault_flip(f->op, f->bits, &bit))
+            continue;
+        if (i != f->times || bit != f->bit)
+            return 1;
+        struck++;
+    }
+    return struck == (f->times > 0) ? 0 : 2;
+}
+
+static void flips_say_which_bit(void **state)
+{
+    (void)state;
+    flip_case cases[] = {
+        {"flip", "step", 320, 1, 191},       {"flip", "step", 1, 1, 0},
+        {"flip", "step", 0, 0, 0},           {"flip", "save", 320, 0, 0},
+        {"flip:bit=5", "step", 320, 1, 5},   {"flip:bit=325,nth=2", "step", 320, 2, 5},
+        {"flip:op=save", "save", 64, 1, 63}, {"flip:op=save,nth=3", "save", 24, 3, 12},
+        {"kill", "step", 320, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char said[SAID];
+        int status = end(begin(cases[i].text, flip_bits, &cases[i]), said);
+        if (status != 0)
+            fail_msg("case %zu ('%s'): status %#x", i, cases[i].text, (unsigned)status);
+    }
+}
+
+/* ---- places ---- */
+
+static void *tell_place(void *arg)
+{
+    *(lk_fault_place *)arg = lk__fault_place();
+    return NULL;
+}
+
+static int places(void *arg, int out)
+{
+    (void)arg;
+    (void)out;
+    lk_fault_place other;
+    pthread_t thread;
+    setenv("RANK", "3", 1);
+    if (lk__fault_load() != LK_OK || lk__fault_place().rank != 3)
+        return 1;
+    lk__fault_set_place((lk_fault_place){.rank = 2, .step = 7, .op = "save"});
+    lk_fault_place mine = lk__fault_place();
+    if (mine.rank != 2 || mine.step != 7 || strcmp(mine.op, "save") != 0)
+        return 2;
+    if (pthread_create(&thread, NULL, tell_place, &other) != 0 || pthread_join(thread, NULL) != 0)
+        return 97;
+    if (other.rank != 3 || other.step != 0 || other.op != NULL)
+        return 3;
+    /* Deeper than is kept, and back. */
+    const char *before[20];
+    for (int i = 0; i < 20; i++)
+        before[i] = lk__fault_enter("gather");
+    for (int i = 20; i-- > 0;)
+        lk__fault_leave(before[i]);
+    if (strcmp(lk__fault_place().op, "save") != 0)
+        return 4;
+    return 0;
+}
+
+/* A launcher is no rank; the rank that it forks counts from the first. */
+static int launch(void *arg, int out)
+{
+    (void)arg;
+    int status;
+    if (lk__fault_load() != LK_OK)
+        return 97;
+    lk__fault_point("step");
+    lk__fault_set_process(-1);
+    for (int i = 0; i < 5; i++)
+        lk__fault_point("step");
+    say(out, "launcher ");
+    pid_t pid = fork();
+    if (pid == 0) {
+        lk__fault_set_process(0);
+        lk__fault_point("step");
+        say(out, "rank ");
+        lk__fault_point("step");
+        _exit(0);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) != pid)
+        return 97;
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL ? 0 : 1;
+}
+
+static void launchers_are_spared(void **state)
+{
+    (void)state;
+    char said[SAID];
+    assert_int_equal(end(begin("kill:nth=2", launch, NULL), said), 0);
+    assert_string_equal(said, "launcher rank ");
+}
+
+static void places_are_of_threads(void **state)
+{
+    (void)state;
+    char said[SAID];
+    assert_int_equal(end(begin("kill", places, NULL), said), 0);
+}
+
+enum { THREADS = 4, ROUNDS = 5000 };
+
+static void *write_often(void *arg)
+{
+    int *failed = arg;
+    for (int i = 0; i < ROUNDS; i++)
+        *failed += lk__fault_write();
+    return NULL;
+}
+
+/* Exactly one of all writes of all threads fails, the last one there is. */
+static int count_across_threads(void *arg, int out)
+{
+    (void)arg;
+    (void)out;
+    pthread_t threads[THREADS];
+    int failed[THREADS] = {0}, total = 0;
+    if (lk__fault_load() != LK_OK)
+        return 97;
+    for (int t = 0; t < THREADS; t++)
+        if (pthread_create(&threads[t], NULL, write_often, &failed[t]) != 0)
+            return 97;
+    for (int t = 0; t < THREADS; t++) {
+        pthread_join(threads[t], NULL);
+        total += failed[t];
+    }
+    return total;
+}
+
+static void threads_count_together(void **state)
+{
+    (void)state;
+    char text[64], said[SAID];
+    snprintf(text, sizeof text, "write:nth=%d", THREADS * ROUNDS);
+    assert_int_equal(end(begin(text, count_across_threads, NULL), said), 1 << 8);
+    snprintf(text, sizeof text, "write:nth=%d", THREADS * ROUNDS + 1);
+    assert_int_equal(end(begin(text, count_across_threads, NULL), said), 0);
+}
+
+int main(void)
+{
+    unsetenv("RANK");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_that_are_read),    cmocka_unit_test(every_call_has_a_name),
+        cmocka_unit_test(texts_that_are_refused), cmocka_unit_test(texts_that_are_too_long),
+        cmocka_unit_test(off_nothing_happens),    cmocka_unit_test(kills_strike_where_all_holds),
+        cmocka_unit_test(writes_fail_once_each),  cmocka_unit_test(stops_until_told_to_go_on),
+        cmocka_unit_test(delays_last_in_full),    cmocka_unit_test(allocations_fail_once),
+        cmocka_unit_test(flips_say_which_bit),    cmocka_unit_test(places_are_of_threads),
+        cmocka_unit_test(launchers_are_spared),   cmocka_unit_test(threads_count_together),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

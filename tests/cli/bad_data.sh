@@ -1,0 +1,58 @@
+#!/bin/bash
+# bad_data.sh PROGRAM IMAGES - files of a data set that change while a run reads
+# them: it ends at all ranks, with an error that names the file and what became of
+# it.
+program=$1 command=train images=$(realpath "$2")
+. "$(dirname "$0")/jobs.sh"
+
+# Images that are read again in every epoch, of which there are more than anyone
+# waits for.
+fresh() {
+    rm -rf pets
+    mkdir -p pets/train/cat pets/train/dog pets/val/cat
+    for number in 1 2 3 4; do cp "$images/rgb.png" "pets/train/cat/$number.png"; done
+    cp "$images/palette.png" "$images/grey.png" pets/train/dog
+    cp "$images/rgb.png" pets/val/cat
+}
+task=(--data pets --model mlp --augment 'resize=12,center_crop=12' --batch-size 2 --epochs 1000000 --log-interval 1)
+fresh
+if "$program" train "${task[@]}" --dry-run 2>&1 | grep 'this build cannot read'; then
+    echo "skipped: it takes PNG"
+    exit 77
+fi
+
+trained() { grep -qs '^Train Epoch: 3' out; }
+# upset TEXT CHANGE... -- ARGUMENTS... - makes the change during a run, which must
+# end with that text about pets/train/cat/2.png.
+upset() {
+    local text=$1 change=()
+    shift
+    while [ "$1" != -- ]; do
+        change+=("$1")
+        shift
+    done
+    shift
+    line="$command $* while: ${change[*]}"
+    fresh
+    begin "$program" train "${task[@]}" "$@"
+    check "$line: it does not train" await 60 trained
+    "${change[@]}"
+    finish "$job"
+    check "$line: exit status $status, not 1" test $status -eq 1
+    said err "pets/train/cat/2.png" "$text"
+    check "$line: ranks are left" test -z "$(left)"
+}
+# Renamed over the old one, as careful programs do, or written into it.
+shorten() { truncate -s 60 pets/train/cat/2.png; }
+replace() { cp "$images/grey.png" pets/new && mv pets/new pets/train/cat/2.png; }
+lengthen() { echo more >>pets/train/cat/2.png; }
+
+for way in "--num-workers 0" "-n 2 --num-workers 2" "--devices cpu:0,cpu:1"; do
+    upset "bytes and has 60 now; start again" shorten -- $way
+    upset "No such file or directory; it was there when the folder was listed" rm pets/train/cat/2.png -- $way
+done
+upset "changed while it was in use: it had " replace -- --num-workers 2
+upset "changed while it was in use: it had " lengthen -- -n 2 --stages 2 --num-workers 0
+
+echo "$checks checks, $failures failed"
+[ $failures -eq 0 ]

@@ -1,0 +1,57 @@
+#!/bin/bash
+# bad_memory.sh PROGRAM - a run that cannot fit into memory is refused before it
+# begins, at all ranks: how much it needs, for what, how much there is, and what to
+# change. What it is told to change is enough.
+program=$1 command=train
+. "$(dirname "$0")/jobs.sh"
+
+limit=250000 # kB of address space a process
+task=(--model cnn --batch-size 1500 --test-batch-size 50 --dry-run --threads 1 --num-workers 0)
+if ! (ulimit -v $limit && "$program" --version) >/dev/null 2>&1; then
+    echo "skipped: the limit on memory (ulimit -v) cannot be set, or the program needs more than that to start"
+    exit 77
+fi
+# limited STATUS ARGUMENTS... - as run, within the limit.
+limited() {
+    local wanted=$1
+    shift
+    line="$command $*"
+    (ulimit -v $limit && exec timeout -s KILL 60 "$program" "$command" "$@") >out 2>err </dev/null
+    local status=$?
+    check "$line: exit status $status, not $wanted" test $status -eq "$wanted"
+}
+# The number after a text in err.
+number_after() { grep -oE -- "$1 [0-9]+" err | head -n 1 | grep -oE '[0-9]+$'; }
+
+limited 1 "${task[@]}"
+said err "lockstep: this rank needs 5" " MB of memory, but ulimit -v leaves " " MB. It needs 4" \
+    " MB for activations of 1500 samples, " " MB for gradients" "It would fit with --micro-batch " "; or raise the limit"
+check "$line: one line" test "$(wc -l <err)" -eq 1 -a ! -s out
+wave=$(number_after --micro-batch)
+check "$line: no whole shard in --micro-batch ${wave:-0}" test "${wave:-0}" -ge 94
+limited 0 "${task[@]}" --micro-batch "${wave:-1}"
+
+# Processes have limits of their own; threads of one process share it.
+limited 1 "${task[@]}" -n 2
+said err "this rank needs 2" " MB for activations of 750 samples" "It would fit with --micro-batch "
+check "$line: the reason is given once, and repeated by who was told" test \
+    "$(grep -c '^lockstep: this rank needs\|^\[[01]\] lockstep: this rank needs' err)" -eq 1
+check "$line: ranks are left" test -z "$(left)"
+limited 0 "${task[@]}" -n 2 --micro-batch "$(number_after --micro-batch)"
+limited 1 "${task[@]}" --devices cpu:0,cpu:1
+said err "lockstep: 2 ranks of this process need 5" " A rank needs 2" "It would fit with --micro-batch "
+limited 0 "${task[@]}" --devices cpu:0,cpu:1 --micro-batch "$(number_after --micro-batch)"
+
+# BatchNorm over the batch: no waves.
+limited 1 "${task[@]}" --model resnet20:width=4 --batch-size 1000
+said err " of memory, but ulimit -v leaves " "It would fit with --bn shard --micro-batch " "or with batches of "
+wave=$(number_after --micro-batch) batch=$(number_after 'batches of')
+limited 0 "${task[@]}" --model resnet20:width=4 --batch-size 1000 --bn shard --micro-batch "${wave:-1}"
+limited 0 "${task[@]}" --model resnet20:width=8 --batch-size "${batch:-1}"
+
+# More than any host has.
+run 1 "${task[@]}" --model resnet20:width=4096 --batch-size 60000
+said err " GB of memory, but the " " GB for activations of 60000 samples" " GB for parameters"
+
+echo "$checks checks, $failures failed"
+[ $failures -eq 0 ]

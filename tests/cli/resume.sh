@@ -1,0 +1,123 @@
+#!/bin/bash
+# resume.sh PROGRAM - checkpoints as users meet them: saved, killed, gone on from in
+# other layouts to the same bits; what the checkpoint knows need not be said again,
+# and what contradicts it is refused with both values.
+program=$1 command=train
+. "$(dirname "$0")/jobs.sh"
+
+task=(--model cnn --batch-size 24 --epochs 1 --max-steps 12 --no-test --log-interval 1 --lr .5)
+hash_of() { sed -n 's/^State hash //p' out; }
+steps_of() { ls "$1" | sed -n 's/^step-0*//p' | tr '\n' ' '; }
+ends_alike() { check "$line: state hash $(hash_of), not $whole" test "$(hash_of)" = "$whole"; }
+
+run 0 "${task[@]}" --save-model whole.safetensors
+whole=$(hash_of)
+
+# ---- a run that is killed, and its line again ------------------------------------------
+
+run 0 "${task[@]}" --checkpoint all --save-every 3 --keep 2
+ends_alike
+check "the last two stay, not $(steps_of all)" test "$(steps_of all)" = "9 12 "
+said out "Checkpoint saved to all/step-000000012"
+check "nothing unfinished is left" test -z "$(ls -d all/.lk-* 2>/dev/null)"
+
+# part STEPS OPTIONS... - the beginning of the run, in ck.
+part() {
+    rm -rf ck
+    run 0 "${task[@]}" --checkpoint ck --save-every 3 --max-steps "$@"
+}
+rest=(--resume ck --max-steps 12)
+
+# How much of it is on the disk when it dies depends on the disk; a moment lets it
+# be all.
+LOCKSTEP_FAULT='delay:step=8,seconds=1;kill:step=8' run 137 "${task[@]}" --checkpoint ck --save-every 3 --resume auto
+said out "no checkpoint in ck yet: the run begins"
+run 0 "${task[@]}" --checkpoint ck --save-every 3 --resume auto --save-model again.safetensors
+said out "going on from ck/step-00000000" "of 12 steps are done"
+ends_alike
+check "the saved models are the same bytes" cmp whole.safetensors again.safetensors
+
+# ---- other layouts, and nothing said twice ----------------------------------------------
+
+for layout in "-n 2" "-n 3 --backend tcp" "--devices cpu:0,cpu:1" "-n 2 --stages 2 --pipelined" "--threads 1" \
+    "-n 4 --stages 2 --micro-batch 4"; do
+    part 5
+    # shellcheck disable=SC2086 # several words
+    run 0 "${rest[@]}" $layout
+    said out "going on from ck/step-000000005: 5 of 12 steps are done"
+    check "$line: no step twice" test "$(grep -c '^Train Epoch' out)" -le 7
+    ends_alike
+done
+part 4 -n 3
+LOCKSTEP_FAULT=kill:rank=1,step=6 run 137 "${rest[@]}" -n 3
+said err "killed by SIGKILL" "the last checkpoint is ck/step-000000004"
+run 0 "${rest[@]}"
+ends_alike
+
+# ---- contradictions -----------------------------------------------------------------------
+
+part 3
+contradicts() { # TEXT TEXT ARGUMENTS...
+    run 1 "${rest[@]}" "${@:3}"
+    said err "$1" "$2"
+    check "$line: the checkpoint is untouched" "$program" verify --quiet ck
+}
+contradicts "--model mlp contradicts the checkpoint ck/step-000000003" "--model cnn" --model mlp
+contradicts "--batch-size 32" "--batch-size 24" --batch-size 32
+contradicts "--seed 2" "--seed 1" --seed 2
+contradicts "--lr 0.25" "--lr 0.5" --lr .25
+contradicts "--optimizer adam" "--optimizer adadelta" --optimizer adam
+contradicts "--schedule step:size=1,gamma=0.5" "gamma=0.69999999999999996" --gamma .5
+contradicts "8 shards contradict" "--reshard" --shards 8
+contradicts "--bn shard" "--bn batch" --bn shard
+run 0 "${rest[@]}" --model cnn --seed 1 --lr .5 --gamma .7 --batch-size 24
+ends_alike
+
+part 3
+run 0 "${rest[@]}" --shards 8 --reshard
+said out "8 shards instead of the checkpoint's 16 (--reshard)"
+check "$line: other shards, other bits" test "$(hash_of)" != "$whole"
+
+# ---- folders that are not free ------------------------------------------------------------
+
+refused "ck" "--resume auto" -- "${task[@]}" --checkpoint ck
+refused "newer" "step-000000012" -- --resume ck/step-000000009
+refused "--checkpoint" -- --resume auto
+refused "--checkpoint DIR" -- --save-every 5
+refused "epoch, or a whole number" -- --checkpoint x --save-every often
+refused "--resume" -- --reshard
+refused "nowhere" -- --resume nowhere
+refused "no/where" -- --checkpoint no/where
+run 0 --resume ck/step-000000009 --checkpoint other --reshard --shards 8
+said out "going on from ck/step-000000009"
+
+# ---- the best one, a longer run, and eval -------------------------------------------------
+
+learn=(--model mlp --optimizer sgd --lr .05 --batch-size 100 --epochs 2)
+run 0 "${learn[@]}" --checkpoint best --save-model two.safetensors
+two=$(hash_of)
+said out "the best so far"
+check "best leads to a checkpoint" test -f best/best/model.safetensors
+run 0 "${learn[@]}" --epochs 3 --resume best
+three=$(hash_of)
+run 0 "${learn[@]}" --epochs 3
+check "two epochs and one more are three" test "$three" = "$(hash_of)" -a "$two" != "$three"
+
+test_line() { grep '^Test set' "$1" | tail -1; }
+run 0 "${learn[@]}"
+test_line out >tested
+"$program" eval best/step-000001200 >out 2>err
+check "eval of a checkpoint knows its model and data" cmp tested <(test_line out)
+check "a model and its checkpoint are the same" "$program" compare two.safetensors best/step-000001200
+
+# ---- what is passed over --------------------------------------------------------------------
+
+part 6
+truncate -s -1 ck/step-000000006/optimizer.safetensors
+run 0 "${rest[@]}" -n 2
+said out "passed over: ck/step-000000006" "going on from ck/step-000000003"
+ends_alike
+check "what was passed over is whole again" "$program" verify --quiet ck
+
+echo "$checks checks, $failures failures"
+[ "$failures" -eq 0 ]

@@ -1,0 +1,172 @@
+#!/bin/bash
+# signals.sh PROGRAM - signals to a training run as a user sends them: SIGINT and
+# SIGTERM finish the step and save, a second one ends at once, SIGUSR1 saves. A
+# fault stops or delays the run in step 3, so that they always come there.
+program=$1 command=train
+. "$(dirname "$0")/jobs.sh"
+
+task=(--model mlp --batch-size 48 --max-steps 8 --no-test --quiet --log-interval 1 --optimizer adam)
+run 0 "${task[@]}" --save-model whole.safetensors
+
+# Processes of the job, by the letter of their state: T is stopped.
+in_state() {
+    local file
+    for file in $(grep -lsz "^MARK=$MARK\$" /proc/[0-9]*/environ); do
+        grep -ls "^State:.$1" "${file%environ}status" 2>/dev/null
+    done | tr -dc '0-9\n'
+}
+has_stopped() { [ -n "$(in_state T)" ]; }
+# A signal waits for the process: given as the mask of it.
+is_pending() { (($((16#$(sed -n 's/^ShdPnd:[^0-9a-f]*//p' "/proc/$1/status"))) & $2)); }
+
+# halted FAULT OPTIONS... - a run in the background that has stopped in step 3; who
+# has is in held. (A background job of a script ignores SIGINT unless it is told
+# otherwise.)
+halted() {
+    local fault=$1
+    shift
+    line="train $*"
+    rm -rf ck
+    begin env --default-signal=INT LOCKSTEP_FAULT="$fault" "$program" train "${task[@]}" "$@"
+    await 30 has_stopped || complain "$line: does not stop in step 3"
+    held=$(in_state T | head -1)
+}
+ends_with() { # STATUS
+    finish $job
+    check "$line: exit status $status, not $1" test $status -eq "$1"
+    check "$line: nobody is left" test -z "$(left)"
+}
+saved_steps() { ls ck 2>/dev/null | sed -n 's/^step-0*//p' | sort -n | tr '\n' ' '; }
+quietly() { "$@" >/dev/null; }
+# All that was done is in the one checkpoint, at the step that the line tells, and
+# goes on to the same bits, as one rank and as two.
+resumes() { # SIGNAL
+    local step ranks
+    step=$(sed -n "s/.*$1 after step \([0-9]*\);.*/\1/p" err | head -1)
+    said err "lockstep train: $1 after step" "Go on with: lockstep train --resume ck"
+    check "$line: the step at hand is finished, and no other begun: $step" test "${step:-0}" -ge 3 -a "${step:-9}" -le 4
+    check "$line: a checkpoint of step $step alone" test "$(saved_steps)" = "$step "
+    check "$line: it is whole" quietly "$program" verify ck
+    cp -r ck ck.again
+    for ranks in 1 2; do
+        run 0 --resume ck --checkpoint ck -n $ranks --quiet --save-model resumed.safetensors
+        said out "going on from " "$step of 8 steps are done"
+        check "$line: other bits" "$program" compare whole.safetensors resumed.safetensors
+        rm -rf ck resumed.safetensors
+        mv ck.again ck 2>/dev/null
+    done
+}
+
+# One process.
+for signal in TERM INT; do
+    halted stop:step=3,op=step --checkpoint ck --save-every 1000
+    kill -$signal "$held"
+    kill -CONT "$held"
+    ends_with $((128 + $(kill -l $signal)))
+    resumes SIG$signal
+done
+halted stop:step=3,op=step
+kill -INT "$held"
+kill -CONT "$held"
+ends_with 130
+said err "SIGINT after step" "nothing was saved" "--checkpoint DIR"
+halted stop:step=3,op=step --devices cpu:0,cpu:1 --checkpoint ck --save-every 1000
+kill -TERM "$held"
+kill -CONT "$held"
+ends_with 143
+resumes SIGTERM
+
+# Its own word against a signal that was ignored.
+line="train under nohup"
+begin env --ignore-signal=TERM --ignore-signal=USR1 LOCKSTEP_FAULT=stop:step=3,op=step "$program" train "${task[@]}"
+await 30 has_stopped || complain "$line: does not stop in step 3"
+held=$(in_state T | head -1)
+kill -TERM "$held"
+kill -USR1 "$held"
+kill -CONT "$held"
+ends_with 0
+
+# Two ranks: to the launcher, and to one of them.
+for signal in TERM INT; do
+    halted stop:rank=1,step=3,op=step -n 2 --checkpoint ck --save-every 1000
+    kill -$signal $job
+    ends_with $((128 + $(kill -l $signal)))
+    said err "lockstep train: interrupted by SIG$signal: the ranks finish their step; again ends them at once"
+    cause_last err "^lockstep train: interrupted by SIG$signal\$" 0
+    resumes SIG$signal
+done
+halted stop:rank=1,step=3,op=step -n 2
+kill -INT $job
+ends_with 130
+said err "nothing was saved" "--checkpoint DIR"
+for rank in 0 1; do
+    halted stop:rank=$rank,step=3,op=step -n 2 --checkpoint ck --save-every 1000
+    kill -TERM "$held"
+    kill -CONT "$held"
+    ends_with 143
+    said err "lockstep train: rank " "SIGTERM"
+    resumes SIGTERM
+done
+# Stages, too, agree on the step.
+halted stop:rank=1,step=3,op=step -n 2 --stages 2 --checkpoint ck --save-every 1000
+kill -TERM $job
+ends_with 143
+resumes SIGTERM
+
+# SIGUSR1 saves, and the run goes on to the end.
+saves_and_goes_on() {
+    local steps
+    ends_with 0
+    steps=$(saved_steps)
+    check "$line: saved in step 3 or 4, and at the end: $steps" grep -qE '^(3 |4 |3 4 |4 5 )8 $' <<<"$steps"
+    check "$line: all whole" quietly "$program" verify ck
+    check "$line: other bits" "$program" compare whole.safetensors saved.safetensors
+    rm -f saved.safetensors
+}
+halted stop:step=3,op=step --checkpoint ck --save-every 1000 --save-model saved.safetensors
+kill -USR1 "$held"
+kill -CONT "$held"
+saves_and_goes_on
+halted stop:rank=1,step=3,op=step -n 2 --checkpoint ck --save-every 1000 --save-model saved.safetensors
+kill -USR1 $job
+check "$line: the launcher passes SIGUSR1 on" await 30 is_pending "$held" $((1 << ($(kill -l USR1) - 1)))
+kill -CONT "$held"
+saves_and_goes_on
+halted stop:step=3,op=step
+kill -USR1 "$held"
+kill -CONT "$held"
+ends_with 0
+
+# A second signal ends at once, though the step takes ten minutes. Two of one moment
+# would be one, so it is told again and again.
+ends_at_once() { # SIGNAL STATUS
+    rm -rf ck
+    begin env --default-signal=INT LOCKSTEP_FAULT=delay:step=3,op=step,seconds=600 "$program" train "${task[@]}" \
+        --checkpoint ck --save-every 1000 "${@:3}"
+    line="train ${*:3} and SIG$1 twice"
+    await 30 in_step_3 || complain "$line: does not come to step 3"
+    await 30 told_again "$1" || complain "$line: does not end"
+    ends_with "$2"
+    check "$line: nothing is saved" test -z "$(saved_steps)"
+    check "$line: no word of going on" test "$(grep -c 'Go on with' err)" -eq 0
+}
+in_step_3() { [ "$(cat out 2>/dev/null | grep -c '^Train Epoch')" -eq 2 ]; }
+told_again() {
+    kill -"$1" $job 2>/dev/null
+    sleep .25
+    gone $job
+}
+ends_at_once TERM 143
+ends_at_once INT 130
+ends_at_once INT 130 -n 2
+
+# Before there is a step to finish, one is enough; and there is nothing to save.
+line="train that waits for a rank"
+begin env --default-signal=INT "$program" train "${task[@]}" --init-method "file://$scratch/meeting" --rank 0 --world-size 2
+await 30 test -e meeting || complain "$line: does not wait"
+kill -USR1 $job
+kill -INT $job
+ends_with 130
+
+echo "$checks checks, $failures failed"
+[ $failures -eq 0 ]

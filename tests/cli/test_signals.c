@@ -1,0 +1,166 @@
+/* test_signals.c - what signals make of a wish. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/signals.h"
+#include "train/train.h"
+
+static atomic_int wish;
+
+static int set_up(void **state)
+{
+    (void)state;
+    atomic_store(&wish, LK_WISH_NONE);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    lk__wishes_end();
+    return 0;
+}
+
+static void test_stop_and_which(void **state)
+{
+    (void)state;
+    lk__wishes_watch(&wish);
+    assert_int_equal(lk__wishes_signal(), 0);
+    raise(SIGTERM);
+    assert_int_equal(atomic_load(&wish), LK_WISH_STOP);
+    assert_int_equal(lk__wishes_signal(), SIGTERM);
+    /* Told twice at one moment it is one wish, and the first is the reason. */
+    raise(SIGINT);
+    assert_int_equal(lk__wishes_signal(), SIGTERM);
+    raise(SIGUSR1);
+    assert_int_equal(atomic_load(&wish), LK_WISH_STOP);
+}
+
+static void test_save(void **state)
+{
+    (void)state;
+    lk__wishes_watch(&wish);
+    raise(SIGUSR1);
+    assert_int_equal(atomic_load(&wish), LK_WISH_SAVE);
+    assert_int_equal(lk__wishes_signal(), 0);
+    raise(SIGINT);
+    assert_int_equal(atomic_load(&wish), LK_WISH_STOP);
+    assert_int_equal(lk__wishes_signal(), SIGINT);
+}
+
+static void test_a_new_watch_begins_anew(void **state)
+{
+    (void)state;
+    lk__wishes_watch(&wish);
+    raise(SIGTERM);
+    lk__wishes_end();
+    atomic_store(&wish, LK_WISH_NONE);
+    lk__wishes_watch(&wish);
+    assert_int_equal(lk__wishes_signal(), 0);
+    raise(SIGINT);
+    assert_int_equal(lk__wishes_signal(), SIGINT);
+    assert_int_equal(atomic_load(&wish), LK_WISH_STOP);
+}
+
+static void test_too_early_to_save(void **state)
+{
+    (void)state;
+    lk__wishes_prepare();
+    raise(SIGUSR1);
+    lk__wishes_watch(&wish);
+    assert_int_equal(atomic_load(&wish), LK_WISH_NONE);
+    raise(SIGUSR1);
+    assert_int_equal(atomic_load(&wish), LK_WISH_SAVE);
+}
+
+static void own(int number)
+{
+    (void)number;
+}
+
+static void test_actions_are_given_back(void **state)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct sigaction mine = {.sa_handler = i == 2 ? SIG_IGN : own}, before, now;
+        sigaction(numbers[i], &mine, &before);
+        lk__wishes_prepare();
+        lk__wishes_watch(&wish);
+        sigaction(numbers[i], NULL, &now);
+        /* What was ignored stays so. */
+        assert_true((now.sa_handler == SIG_IGN) == (i == 2));
+        assert_true(now.sa_handler != own);
+        lk__wishes_end();
+        lk__wishes_end();
+        sigaction(numbers[i], &before, &now);
+        assert_true(now.sa_handler == mine.sa_handler);
+    }
+    raise(SIGWINCH);
+    assert_int_equal(atomic_load(&wish), LK_WISH_NONE);
+}
+
+static void *count_up(void *arg)
+{
+    volatile unsigned *counter = arg;
+    for (;;)
+        ++*counter;
+    return NULL;
+}
+
+/* A child with another thread; 0 when signals go on without ending it. */
+static int end_of_child(int first, int second)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        static unsigned counter;
+        pthread_t thread;
+        lk__wishes_watch(&wish);
+        if (pthread_create(&thread, NULL, count_up, &counter) != 0)
+            _exit(1);
+        kill(getpid(), first);
+        while (atomic_load(&wish) != LK_WISH_STOP)
+            poll(NULL, 0, 1);
+        /* Longer than two of one moment. */
+        poll(NULL, 0, 300);
+        kill(getpid(), second);
+        poll(NULL, 0, 20000);
+        _exit(2);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+static void test_the_second_ends(void **state)
+{
+    (void)state;
+    assert_int_equal(end_of_child(SIGINT, SIGINT), SIGINT);
+    assert_int_equal(end_of_child(SIGTERM, SIGTERM), SIGTERM);
+    assert_int_equal(end_of_child(SIGINT, SIGTERM), SIGTERM);
+}
+
+int main(void)
+{
+    /* As a background job of a shell, this test would be deaf to SIGINT. */
+    signal(SIGINT, SIG_DFL);
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        CASE(test_stop_and_which),    CASE(test_save),
+        CASE(test_too_early_to_save), CASE(test_a_new_watch_begins_anew),
+        CASE(test_the_second_ends),   CASE(test_actions_are_given_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

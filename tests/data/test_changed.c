@@ -1,0 +1,254 @@
+/* test_changed.c - data files that change between two looks at them: each change
+ * is an error that names the file, and nothing is read that is not there. */
+#include "data/fixture.h"
+
+#include <lockstep/data.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "data/codec.h"
+
+#define IMAGES LK_TESTS_DIR "/data/images"
+
+enum { COUNT = 12, SIDE = 5, BYTES = 16 + COUNT * SIDE * SIDE };
+
+/* Images of an IDX file. */
+static void fill(uint8_t content[BYTES], uint8_t height, uint8_t width)
+{
+    static const uint8_t start[] = {0, 0, 8, 3, 0, 0, 0, COUNT, 0, 0, 0, 0, 0, 0, 0, 0};
+    memcpy(content, start, sizeof start);
+    content[11] = height;
+    content[15] = width;
+    for (size_t i = 16; i < BYTES; i++)
+        content[i] = (uint8_t)(i * i);
+}
+
+static size_t size_of(const char *path)
+{
+    lk_file_outline outline;
+    TRY(lk__file_outline(path, &outline));
+    return outline.bytes;
+}
+
+static void expect_changed(lk_status status, const char *path, size_t before, size_t now)
+{
+    char sizes[128];
+    assert_int_equal(status, LK_STATUS_FORMAT);
+    snprintf(sizes, sizeof sizes, "changed while it was in use: it had %zu bytes and has %zu now", before, now);
+    assert_detail(path);
+    assert_detail(sizes);
+    assert_detail("start again");
+}
+
+/* What fetching a file gives that was looked at before. */
+static lk_status fetch(const char *path, size_t size, const uint8_t *header, uint8_t *out)
+{
+    lk_fetch_opts opts = {.path = path, .size = size, .bytes = BYTES};
+    lk_fetch *fetching;
+    const uint8_t *content;
+    memcpy(opts.header, header, sizeof opts.header);
+    TRY(lk__fetch_start(&opts, &fetching));
+    lk_status status = lk__fetch_wait(fetching, &content);
+    if (status == LK_OK)
+        memcpy(out, content, BYTES);
+    else /* every time */
+        assert_int_equal(lk__fetch_wait(fetching, &content), status);
+    lk__fetch_destroy(fetching);
+    return status;
+}
+
+static void expect_fetches(const char *name)
+{
+    uint8_t content[BYTES + 100] = {0}, got[BYTES], other[BYTES];
+    char path[512];
+    folder f = folder_create();
+    snprintf(path, sizeof path, "%s/%s", f.path, name);
+    fill(content, SIDE, SIDE);
+    put(&f, name, content, BYTES);
+    size_t size = size_of(path);
+    TRY(fetch(path, size, content, got));
+    assert_memory_equal(got, content, BYTES);
+    /* It shrinks, at any place; it grows; it is gone; it is another one. */
+    for (size_t cut_at = 0; cut_at < size; cut_at += 1 + size / 16) {
+        put(&f, name, content, BYTES);
+        cut(&f, name, cut_at);
+        expect_changed(fetch(path, size, content, got), path, size, cut_at);
+    }
+    put(&f, name, content, BYTES + 100);
+    expect_changed(fetch(path, size, content, got), path, size, size_of(path));
+    unlink(path);
+    assert_int_equal(fetch(path, size, content, got), LK_STATUS_NOT_FOUND);
+    assert_detail(path);
+    memcpy(other, content, BYTES);
+    other[7] = COUNT / 2;
+    other[11] = 2 * SIDE;
+    put(&f, name, other, BYTES);
+    assert_int_equal(fetch(path, size_of(path), content, got), LK_STATUS_FORMAT);
+    assert_detail(path);
+    assert_detail("its first 16 bytes are not what they were");
+    folder_destroy(&f);
+}
+
+static void test_fetch_plain(void **state)
+{
+    (void)state;
+    expect_fetches("train-images-idx3-ubyte");
+}
+
+static void test_fetch_gzip(void **state)
+{
+    (void)state;
+    expect_fetches("train-images-idx3-ubyte.gz");
+}
+
+/* Once it is open, a data set's files are in memory. */
+static void test_open_stays(void **state)
+{
+    (void)state;
+    static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, COUNT, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1};
+    uint8_t content[BYTES], pixels[SIDE * SIDE];
+    folder f = folder_create();
+    lk_dataset *data;
+    int32_t label;
+    fill(content, SIDE, SIDE);
+    put(&f, "train-images-idx3-ubyte", content, BYTES);
+    put(&f, "train-labels-idx1-ubyte", labels, sizeof labels);
+    TRY(lk_dataset_open(f.path, NULL, LK_SPLIT_TRAIN, &data));
+    TRY(lk_dataset_get(data, 0, pixels, &label));
+    cut(&f, "train-images-idx3-ubyte", 20);
+    cut(&f, "train-labels-idx1-ubyte", 3);
+    TRY(lk_dataset_get(data, COUNT - 1, pixels, &label));
+    assert_int_equal(label, 1);
+    assert_memory_equal(pixels, content + BYTES - sizeof pixels, sizeof pixels);
+    lk_dataset_destroy(data);
+    assert_int_equal(lk_dataset_open(f.path, NULL, LK_SPLIT_TRAIN, &data), LK_STATUS_FORMAT);
+    assert_detail("train-images-idx3-ubyte: is 20 bytes long, but its header at bytes 4 to 15 calls for");
+    folder_destroy(&f);
+}
+
+static void test_steady(void **state)
+{
+    (void)state;
+    static const char text[] = "whatever is in it";
+    folder f = folder_create();
+    char path[512];
+    uint8_t *got;
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/data", f.path);
+    put(&f, "data", text, sizeof text);
+    TRY(lk__read_steady(path, sizeof text, 0, &got, &bytes));
+    assert_int_equal(bytes, sizeof text);
+    assert_memory_equal(got, text, sizeof text);
+    lk__free(got);
+    expect_changed(lk__read_steady(path, sizeof text - 1, 0, &got, &bytes), path, sizeof text - 1, sizeof text);
+    expect_changed(lk__read_steady(path, 5, 5, &got, &bytes), path, 5, sizeof text);
+    expect_changed(lk__read_steady(path, 500, 0, &got, &bytes), path, 500, sizeof text);
+    /* What is wrong with a file that did not change is told as ever. */
+    assert_int_equal(lk__read_steady(path, sizeof text, 3, &got, &bytes), LK_STATUS_FORMAT);
+    assert_detail("holds more than the 3 bytes");
+    folder_destroy(&f);
+}
+
+static void copy(const folder *f, const char *from, const char *to)
+{
+    char path[512];
+    uint8_t *bytes;
+    size_t count;
+    snprintf(path, sizeof path, IMAGES "/%s", from);
+    TRY(lk__file_read(path, 0, &bytes, &count));
+    put(f, to, bytes, count);
+    lk__free(bytes);
+}
+
+/* The second epoch of a folder in which `change` was made after the first. */
+static lk_status second_epoch(const folder *f, int workers, void (*change)(const folder *f))
+{
+    lk_dataset *data;
+    lk_loader *loader;
+    const lk_batch *batch;
+    lk_status status = LK_OK;
+    lk_loader_opts opts = {
+        .batch = 2, .shuffle = true, .seed = 3, .workers = workers, .augment = "resize=12,center_crop=12"};
+    copy(f, "rgb.png", "train/cat/a.png");
+    copy(f, "grey.png", "train/cat/b.png");
+    copy(f, "palette.png", "train/dog/c.png");
+    TRY(lk_dataset_open(f->path, NULL, LK_SPLIT_TRAIN, &data));
+    TRY(lk_loader_create(data, &opts, &loader));
+    for (size_t epoch = 0; epoch < 2 && status == LK_OK; epoch++) {
+        if (epoch == 1)
+            change(f);
+        TRY(lk_loader_start(loader, epoch, 0));
+        do
+            status = lk_loader_next(loader, &batch);
+        while (status == LK_OK && batch);
+        assert_true(epoch == 1 || status == LK_OK);
+    }
+    lk_loader_destroy(loader);
+    lk_dataset_destroy(data);
+    return status;
+}
+
+static void keep(const folder *f)
+{
+    copy(f, "grey.png", "train/cat/b.png");
+}
+
+static void shorten(const folder *f)
+{
+    cut(f, "train/cat/b.png", 60);
+}
+
+static void empty(const folder *f)
+{
+    cut(f, "train/cat/b.png", 0);
+}
+
+static void replace(const folder *f)
+{
+    copy(f, "rgb.png", "train/cat/b.png");
+}
+
+static void delete (const folder *f)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/train/cat/b.png", f->path);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void test_folder(void **state)
+{
+    (void)state;
+    static const struct {
+        void (*change)(const folder *f);
+        lk_status status;
+        const char *words;
+    } rows[] = {
+        {keep, LK_OK, NULL},
+        {shorten, LK_STATUS_FORMAT, "bytes and has 60 now"},
+        {empty, LK_STATUS_FORMAT, "bytes and has 0 now"},
+        {replace, LK_STATUS_FORMAT, "changed while it was in use: it had "},
+        {delete, LK_STATUS_IO, "No such file or directory; it was there when the folder was listed"},
+    };
+    if (!lk__png_codec.decode)
+        skip();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (int workers = 0; workers <= 2; workers += 2) {
+            folder f = folder_create();
+            assert_int_equal(second_epoch(&f, workers, rows[i].change), rows[i].status);
+            if (rows[i].words) {
+                assert_detail("train/cat/b.png");
+                assert_detail(rows[i].words);
+            }
+            folder_destroy(&f);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fetch_plain), cmocka_unit_test(test_fetch_gzip), cmocka_unit_test(test_open_stays),
+        cmocka_unit_test(test_steady),      cmocka_unit_test(test_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

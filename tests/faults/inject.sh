@@ -1,0 +1,174 @@
+#!/bin/bash
+# inject.sh LOCKSTEP VICTIM - faults that $LOCKSTEP_FAULT asks for: each strikes
+# where it says, once, and there alone; what follows is what follows a real one.
+set -u
+PATH=$PATH:/usr/sbin:/sbin
+source "$(dirname "$(realpath "$0")")/apart.sh"
+program=$(realpath "$1") victim=$(realpath "$2")
+source "$(dirname "$(realpath "$0")")/common.sh"
+trap clean_up EXIT
+[ "$FAULTS_APART" = yes ] || listening() { :; } # others come and go
+before="$(listening) $(segments)"
+
+# Eight steps, a line each at every rank.
+train=("$program" train --data digits --model mlp --max-steps 8 --quiet --log-interval 1 --log-ranks all)
+untested=("${train[@]}" --no-test)
+
+# drill FAULT COMMAND...: one that hangs has status 124.
+drill() {
+    LOCKSTEP_FAULT=$1 timeout -k 5 60 "${@:2}" >out 2>err </dev/null
+    status=$?
+}
+steps_are() { # COUNT RANK
+    local count
+    count=$(grep -c "\[rank $2\] Train Epoch" out)
+    [ "$count" -eq "$1" ] || complain "$count steps of rank $2, not $1"
+}
+# blamed RANK HOW: the launcher names it last.
+blamed() {
+    grep -v '^its last lines\|^    ' err | tail -n 1 | grep -q "^lockstep [a-z]*: rank $1 on host [^ ]* (pid [0-9]*) $2" ||
+        complain "the last word is not of rank $1"
+}
+
+# ---- kill, stop, delay -----------------------------------------------------------
+
+# killed FAULT RANK STEPS COMMAND...: after so many steps of the rank.
+killed() {
+    drill "$1" "${@:4}"
+    status_is 137
+    steps_are "$3" "$2"
+    blamed "$2" "was killed by SIGKILL"
+}
+# Two processes of two threads: rank 2 is in the second, which the launcher knows as 1.
+killed_nested() {
+    drill kill:rank=2,step=3 "$program" run -n 2 "${threads[@]}" --parallel dp
+    status_is 137
+    steps_are 2 2
+    blamed 1 "was killed by SIGKILL"
+}
+# A process whose ranks are threads goes down as one.
+killed_whole() { # FAULT RANK STEPS COMMAND...
+    drill "$1" "${@:4}"
+    status_is 137
+    steps_are "$3" "$2"
+}
+killed_testing() {
+    killed kill:rank=1,op=eval 1 8 "${train[@]}" -n 2
+    ! grep -q 'Test set' out || complain "the test came to its end"
+}
+spared() { # FAULT COMMAND...
+    drill "$1" "${@:2}"
+    status_is 0
+    steps_are 8 0
+    steps_are 8 1
+    said err "$1"
+}
+stopped() { # FAULT RANK STEPS COMMAND...
+    drill "$1" "${@:4}" --timeout 2
+    status_is 1
+    steps_are "$3" "$2"
+    grep -q -e "rank $2 on host .* stayed stopped for 2 s" -e "waited 2 s in .* for ranks\? .*$2" err ||
+        complain "nobody names the rank that is stopped"
+}
+# The result is that of a run without delay.
+delayed() { # FAULT SECONDS COMMAND...
+    "${@:3}" >calm 2>&1 </dev/null
+    local began=${EPOCHREALTIME/./}
+    drill "$1" "${@:3}"
+    ((${EPOCHREALTIME/./} - began >= $2 * 1000000)) || complain "it did not wait"
+    status_is 0
+    grep -q '^State hash' out || complain "there is no hash"
+    [ "$(grep '^State hash' out)" = "$(grep '^State hash' calm)" ] || complain "the result is another"
+}
+
+# ---- memory, disks, bits -------------------------------------------------------------
+
+no_memory() { # FAULT RANK COMMAND...
+    drill "$1" "${@:3}"
+    status_is 1
+    said err "no memory for "
+    [ "$2" = - ] || blamed "$2" "exited with status 1"
+}
+# One of two knows it, and the group tells the other.
+no_memory_for_all() { # FAULT COMMAND...
+    drill "$1" "${@:2}"
+    status_is 1
+    said err "no memory for "
+}
+disk_full() { # FAULT COMMAND...
+    drill "$1" "${@:2}" --save-model model.safetensors
+    status_is 1
+    said err "No space left on device"
+    [ -z "$(find . -name '*model*' -o -name '.lk*')" ] || complain "left: $(find . -name '*model*' -o -name '.lk*')"
+}
+# The check after step 4 finds what changed in step 3: of three ranks the one, of
+# two both.
+flipped() { # FAULT TEXT COMMAND...
+    drill "$1" "${@:3}" --check-every 2
+    status_is 1
+    steps_are 3 0
+    grep -q "step 4: $2" err || complain "'step 4: $2' is not told"
+}
+flipped_in_file() {
+    drill flip:op=save,bit=3 "${untested[@]}" --save-model other.safetensors
+    status_is 0
+    "${untested[@]}" --save-model model.safetensors >calm 2>&1 </dev/null
+    [ "$(cmp -l model.safetensors other.safetensors | wc -l)" -eq 1 ] || complain "not one byte is another"
+}
+
+# ---- texts ------------------------------------------------------------------------------
+
+refused() { # FAULT TEXT COMMAND...
+    drill "$1" "${@:3}"
+    status_is 2
+    [ ! -s out ] || complain "something was done"
+    said err "LOCKSTEP_FAULT" "$2"
+}
+
+# ---- all of them ----------------------------------------------------------------------------
+
+side_by_side=2 # they compute
+two=("${untested[@]}" -n 2)
+threads=("${untested[@]}" --devices cpu:0,cpu:1)
+with kill-step killed kill:rank=1,step=5 1 4 "${two[@]}"
+with kill-step-0 killed kill:rank=0,step=5 0 4 "${two[@]}"
+with kill-third killed kill:rank=1,op=step,nth=3 1 2 "${two[@]}"
+with kill-broadcast killed kill:rank=1,op=broadcast 1 0 "${two[@]}"
+with kill-allreduce killed kill:rank=0,op=allreduce,step=4 0 3 "${two[@]}" --backend tcp
+with kill-message killed kill:rank=1,op=message,step=2 1 1 "${two[@]}" --stages 2
+with kill-eval killed_testing
+with kill-nested killed_nested
+with kill-threads killed_whole kill:rank=1,step=3 1 2 "${threads[@]}"
+with kill-single killed_whole kill:step=8 0 7 "${untested[@]}"
+with spared-rank spared kill:rank=2,step=5 "${two[@]}"
+with spared-step spared kill:rank=1,step=9 "${two[@]}"
+with spared-launcher spared kill:op=save,rank=1 "${two[@]}"
+with delay-step delayed delay:rank=1,step=3,seconds=2 2 "${two[@]}"
+with delay-twice delayed "delay:rank=1,step=3,seconds=1;delay:rank=0,step=6,seconds=1" 2 "${two[@]}"
+with alloc-0 no_memory alloc:rank=0 0 "${two[@]}"
+with alloc-1 no_memory alloc:rank=1,nth=3 1 "${two[@]}"
+with alloc-step no_memory_for_all alloc:rank=1,op=step "${two[@]}"
+with alloc-broadcast no_memory_for_all alloc:rank=0,op=broadcast "${two[@]}"
+with alloc-threads no_memory alloc:rank=1,op=step - "${threads[@]}"
+with alloc-single no_memory alloc:nth=20 - "${untested[@]}"
+with write-single disk_full write "${untested[@]}"
+with write-ranks disk_full write:rank=0,nth=2 "${two[@]}"
+with flip-3 flipped flip:rank=1,step=3 "rank 1 differs from the other replicas in chunk1.1.weight" "${untested[@]}" -n 3
+with flip-2 flipped flip:rank=0,step=3,bit=22 "ranks 0 and 1 differ in " "${two[@]}"
+with flip-threads flipped flip:rank=1,step=3 "ranks 0 and 1 differ in chunk1.1.weight" "${threads[@]}"
+with flip-file flipped_in_file
+with refused-empty refused "" "is set, but empty" "${untested[@]}"
+with refused-action refused "kil:rank=1" "did you mean 'kill'?" "${two[@]}"
+with refused-second refused "kill:step=99;stop:op=alreduce" "character 22: no operation 'alreduce'" "${untested[@]}"
+with refused-key refused "kill:seconds=1" "character 6: no key 'seconds'" "${untested[@]}"
+# Any program that uses the library has the same switch.
+with program-kill killed kill:rank=1,op=allreduce,nth=3 1 0 "$program" run -n 3 "$victim" --iterations 1000
+with program-fails no_memory alloc:rank=0,op=gather 0 "$program" run -n 2 "$victim" --call gather
+leftovers "faults on request"
+side_by_side=4 # they wait
+for way in shm tcp; do
+    with "stop-$way" stopped stop:rank=1,step=3 1 2 "${two[@]}" --backend $way
+done
+with stop-message stopped stop:rank=0,op=message,step=3 0 2 "${two[@]}" --stages 2
+leftovers "stops on request"
+summary

@@ -1,0 +1,123 @@
+# resumes.sh - what kills.sh and torture.sh share: small jobs with a test after each
+# short epoch, what each ends with when nothing goes wrong, and what must be true of
+# a folder of checkpoints. Sourced after common.sh.
+
+# The data and the references; common.sh's folder has nothing but cases in it.
+kept=$(mktemp -d)
+trap 'clean_up; rm -rf "$kept"' EXIT
+
+# ---- jobs ------------------------------------------------------------------------
+
+# big_endian NUMBER, and byte NUMBER.
+byte() { printf '%b' "\\0$(printf %o "$1")"; }
+big_endian() {
+    byte $(($1 >> 24 & 255))
+    byte $(($1 >> 16 & 255))
+    byte $(($1 >> 8 & 255))
+    byte $(($1 & 255))
+}
+# idx NAME COUNT FIRST: images whose pixels are bytes of untrained weights, which are
+# as good as random and the same everywhere.
+idx() {
+    local i
+    {
+        printf '\0\0\10\3'
+        big_endian "$2"
+        big_endian 28
+        big_endian 28
+        tail -c "+$3" "$kept/noise.safetensors" | head -c $(($2 * 28 * 28))
+    } >"$kept/data/$1-images-idx3-ubyte"
+    {
+        printf '\0\0\10\1'
+        big_endian "$2"
+        for ((i = 0; i < $2; i++)); do
+            byte $((i * 7 % 10))
+        done
+    } >"$kept/data/$1-labels-idx1-ubyte"
+}
+make_data() {
+    mkdir "$kept/data"
+    "$program" train --data digits --model mlp --max-steps 1 --no-test --quiet \
+        --save-model "$kept/noise.safetensors" >"$kept/out" 2>&1 </dev/null || give_up
+    idx train 256 2000
+    idx t10k 64 100000
+}
+# Said where nothing can be tested.
+give_up() {
+    echo "FAILED: a run without faults does not end well:"
+    cat "$kept/out"
+    exit 1
+}
+
+# What belongs to the result of each job; 6 batches are an epoch, the last smaller.
+declare -A recipes=(
+    [mlp]="--model mlp --optimizer adam --clip-norm 1 --epochs 8 --save-every 4"
+    [short]="--model debug --optimizer adam --epochs 2 --save-every 4"
+    [resnet]="--model resnet20:width=2 --optimizer sgd:momentum=.9 --epochs 3 --save-every 5"
+    [shard]="--model resnet20:width=2 --bn shard --epochs 3 --save-every 3"
+    [cnn]="--model cnn --epochs 2 --save-every 5"
+)
+declare -A hashes milliseconds
+# options JOB: in $options.
+options() {
+    read -ra options <<<"${recipes[$1]}"
+    options+=(--data "$kept/data" --batch-size 48)
+}
+# reference JOB...: of one process, never stopped, without checkpoints.
+reference() {
+    local job began
+    for job in "$@"; do
+        options "$job"
+        began=${EPOCHREALTIME/./}
+        "$program" train "${options[@]}" --checkpoint "$kept/$job" --keep 2 --quiet \
+            --save-model "$kept/$job.safetensors" >"$kept/out" 2>&1 </dev/null || give_up
+        milliseconds[$job]=$(((${EPOCHREALTIME/./} - began) / 1000))
+        hashes[$job]=$(sed -n 's/^State hash //p' "$kept/out")
+        [ -n "${hashes[$job]}" ] || give_up
+        rm -rf "${kept:?}/$job"
+    done
+}
+
+# ---- checkpoints --------------------------------------------------------------------
+
+steps_in() { find "$1" -maxdepth 1 -name 'step-*' 2>/dev/null | sed 's/.*step-0*//' | sort -n; }
+# What is written aside, there or around.
+asides() { find . -name '.lk-*'; }
+
+# sound FOLDER OUT: nothing in it is damaged, and what OUT says was saved is there, or
+# a later one.
+sound() {
+    local name told newest
+    newest=$(steps_in "$1" | tail -n 1)
+    "$program" verify "$1" >verified 2>&1 </dev/null
+    status=$?
+    if [ -n "$newest" ]; then
+        [ $status -eq 0 ] || complain "verify ends with $status: $(<verified)"
+    else
+        [ $status -eq 2 ] || complain "verify ends with $status where nothing was saved: $(<verified)"
+    fi
+    [ ! -L "$1/best" ] || [ -e "$1/best/checkpoint.json" ] || complain "best leads nowhere"
+    told=$(sed -n 's/^.*Checkpoint saved to .*step-0*\([0-9]*\).*/\1/p' "$2" | tail -n 1)
+    [ "${newest:-0}" -ge "${told:-0}" ] || complain "step $told was saved, and is gone: ${newest:-nothing} is there"
+    for name in $(ls -A "$1" 2>/dev/null); do
+        [[ $name =~ ^(step-[0-9]+|best|\.lk-.*\.tmp)$ ]] || complain "in the folder of checkpoints: $name"
+    done
+}
+
+# resumed JOB FOLDER ARGUMENTS...: goes on to the reference's bits, and leaves nothing
+# aside. The files are again.out, again.err and again.safetensors.
+resumed() {
+    local job=$1 folder=$2 hash
+    timeout -k 5 120 "$program" "${@:3}" --checkpoint "$folder" --keep 2 --resume auto --quiet \
+        --save-model again.safetensors >again.out 2>again.err </dev/null
+    status=$?
+    [ $status -eq 0 ] || complain "resuming ends with $status: ${*:3}"
+    hash=$(sed -n 's/^.*State hash //p' again.out | tail -n 1)
+    [ "$hash" = "${hashes[$job]}" ] || complain "resumed to the hash '$hash', not '${hashes[$job]}': ${*:3}"
+    "$program" compare "$kept/$job.safetensors" again.safetensors >compared 2>&1 </dev/null ||
+        complain "resumed to another model: $(<compared)"
+    [ ! -s compared ] || complain "compare is not silent: $(<compared)"
+    [ -z "$(asides)" ] || complain "left aside: $(asides)"
+    sound "$folder" again.out
+    rm -f again.safetensors
+}

@@ -1,0 +1,358 @@
+/* test_checkpoint_faults.c - every write and every allocation of a save fails once,
+ * in turn, any bit of it is written wrong, and it is killed at every write: what was
+ * there before stays, or the new one is there whole, and nothing is left behind that
+ * the next save minds. Each case is a process of its own, as faults are read once. */
+#define _GNU_SOURCE
+#include "state_files.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/mem.h"
+#include "io/checkpoint.h"
+
+/* What a child tells; its last words are kept when it is killed. */
+typedef struct report {
+    lk_status status;
+    char detail[1024];
+    size_t unused; /* times that the fault's moment came after the work, until it struck */
+} report;
+
+static report *told;
+enum { FAR = 1000 };
+
+static lk_checkpoint *make(int value)
+{
+    lk_checkpoint *checkpoint = NULL;
+    lk_state *model = make_samples(4), *optimizer = make_samples(6);
+    *(unsigned char *)lk_state_at(model, 0)->data = (unsigned char)value;
+    char text[32];
+    snprintf(text, sizeof text, "%d", value);
+    assert_int_equal(lk_checkpoint_create(model, optimizer, &checkpoint), LK_OK);
+    assert_int_equal(lk_checkpoint_set_note(checkpoint, "step", text), LK_OK);
+    return checkpoint;
+}
+
+/* Each works in `folder`, where 1 is saved as step-000000001. */
+static lk_status save_over(void)
+{
+    lk_checkpoint *checkpoint = make(2);
+    lk_status status = lk_checkpoint_save(checkpoint, in_folder("step-000000001"));
+    lk_checkpoint_destroy(checkpoint);
+    return status;
+}
+
+static lk_status save_new(void)
+{
+    lk_checkpoint *checkpoint = make(2);
+    lk_status status = lk_checkpoint_save(checkpoint, in_folder("step-000000002"));
+    lk_checkpoint_destroy(checkpoint);
+    return status;
+}
+
+static lk_status load_one(void)
+{
+    lk_checkpoint *checkpoint = NULL;
+    lk_status status = lk_checkpoint_load(in_folder("step-000000001"), &checkpoint);
+    lk_checkpoint_destroy(checkpoint);
+    return status;
+}
+
+static lk_status remove_one(void)
+{
+    const char *before = lk__fault_enter("save");
+    lk_status status = lk__checkpoint_remove(folder, 1);
+    lk__fault_leave(before);
+    return status;
+}
+
+static lk_status set_best(void)
+{
+    const char *before = lk__fault_enter("save");
+    lk_status status = lk__checkpoint_set_best(folder, 1);
+    lk__fault_leave(before);
+    return status;
+}
+
+static size_t count_unused(const char *op, bool (*moment)(void))
+{
+    const char *before = lk__fault_enter(op);
+    size_t count = 0;
+    while (count <= FAR && !moment())
+        count++;
+    lk__fault_leave(before);
+    return count;
+}
+
+static bool write_moment(void)
+{
+    return lk__fault_write();
+}
+
+static bool alloc_moment(void)
+{
+    return lk__fault_alloc();
+}
+
+/* One action of the table: a fault, and what it does to the work. */
+typedef struct trial {
+    const char *fault, *op;
+    lk_status (*work)(void);
+    bool (*moment)(void);
+} trial;
+
+static void child(const trial *t, const char *fault)
+{
+    if (setenv("LOCKSTEP_FAULT", fault, 1) != 0 || lk__fault_load() != LK_OK)
+        _exit(9);
+    told->status = t->work();
+    snprintf(told->detail, sizeof told->detail, "%s", lk_error_detail());
+    if (t->moment)
+        told->unused = count_unused(t->op, t->moment);
+    _exit(0);
+}
+
+/* Returns how the child ended, as waitpid has it. */
+static int run(const trial *t, size_t nth)
+{
+    char fault[64];
+    int ended = 0;
+    snprintf(fault, sizeof fault, "%s:op=%s,nth=%zu", t->fault, t->op, nth);
+    memset(told, 0, sizeof *told);
+    told->status = LK_STATUS_COUNT;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        child(t, fault);
+    assert_int_equal(waitpid(pid, &ended, 0), pid);
+    return ended;
+}
+
+/* How many moments the work has. */
+static size_t count_moments(const trial *t)
+{
+    assert_int_equal(run(t, FAR), 0);
+    assert_int_equal(told->status, LK_OK);
+    assert_true(told->unused < FAR);
+    return FAR - told->unused - 1;
+}
+
+static size_t entries(void)
+{
+    size_t count = 0;
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    closedir(dir);
+    return count;
+}
+
+/* The value of the checkpoint of that name, which is whole; 0 where there is none. */
+static int value_of(const char *name)
+{
+    lk_checkpoint *checkpoint = NULL;
+    struct stat info;
+    if (lstat(in_folder(name), &info) != 0)
+        return 0;
+    if (lk_checkpoint_load(in_folder(name), &checkpoint) != LK_OK)
+        fail_msg("%s", lk_error_detail());
+    int value = *(unsigned char *)lk_state_find(lk_checkpoint_model(checkpoint), samples[0].name)->data;
+    assert_int_equal(value, strtol(lk_checkpoint_note(checkpoint, "step"), NULL, 10));
+    lk_checkpoint_destroy(checkpoint);
+    return value;
+}
+
+static int begin(void **ctx)
+{
+    make_folder(ctx);
+    lk_checkpoint *checkpoint = make(1);
+    assert_int_equal(lk_checkpoint_save(checkpoint, in_folder("step-000000001")), LK_OK);
+    lk_checkpoint_destroy(checkpoint);
+    return 0;
+}
+
+static int end(void **ctx)
+{
+    remove_folder(ctx);
+    return 0;
+}
+
+/* As before the trial, whatever it left. */
+static void again(void)
+{
+    end(NULL);
+    begin(NULL);
+}
+
+/* Work that is done although a fault struck had only an old one left to remove,
+ * which the next start sweeps. */
+static void check_left(lk_status status)
+{
+    if (status != LK_OK)
+        assert_int_equal(entries(), 1);
+    assert_int_equal(lk__checkpoint_sweep(folder), LK_OK);
+}
+
+static void check_save_over(const trial *t, size_t nth, lk_status wanted)
+{
+    assert_int_equal(run(t, nth), 0);
+    if (told->status != LK_OK && told->status != wanted)
+        fail_msg("%s %zu: status %d, %s", t->fault, nth, (int)told->status, told->detail);
+    assert_int_equal(value_of("step-000000001"), told->status == LK_OK ? 2 : 1);
+    check_left(told->status);
+    assert_int_equal(entries(), 1);
+}
+
+static void check_save_new(const trial *t, size_t nth, lk_status wanted)
+{
+    assert_int_equal(run(t, nth), 0);
+    assert_int_equal(told->status, wanted);
+    assert_non_null(strstr(told->detail, "cannot save the checkpoint "));
+    assert_non_null(strstr(told->detail, in_folder("step-000000002")));
+    assert_int_equal(value_of("step-000000001"), 1);
+    assert_int_equal(entries(), 1);
+}
+
+static void test_writes(void **ctx)
+{
+    (void)ctx;
+    const trial over = {"write", "save", save_over, write_moment}, fresh = {"write", "save", save_new, write_moment};
+    size_t count = count_moments(&over);
+    /* Three files, their folder, and what is around it. */
+    assert_true(count > 20);
+    for (size_t nth = 1; nth <= count; nth++) {
+        again();
+        check_save_over(&over, nth, LK_STATUS_IO);
+        if (told->status != LK_OK)
+            assert_non_null(strstr(told->detail, "No space left on device"));
+        assert_int_equal(told->unused, FAR + 1);
+    }
+    again();
+    count = count_moments(&fresh);
+    again();
+    for (size_t nth = 1; nth <= count; nth++)
+        check_save_new(&fresh, nth, LK_STATUS_IO);
+}
+
+static void test_allocations(void **ctx)
+{
+    (void)ctx;
+    const trial over = {"alloc", "save", save_over, alloc_moment}, fresh = {"alloc", "save", save_new, alloc_moment};
+    size_t count = count_moments(&over);
+    assert_true(count > 10);
+    for (size_t nth = 1; nth <= count; nth++) {
+        again();
+        check_save_over(&over, nth, LK_STATUS_MEMORY);
+        assert_int_equal(told->status, LK_STATUS_MEMORY);
+    }
+    for (size_t nth = 1; nth <= count; nth++)
+        check_save_new(&fresh, nth, LK_STATUS_MEMORY);
+    const trial load = {"alloc", "load", load_one, alloc_moment};
+    count = count_moments(&load);
+    assert_true(count > 10);
+    for (size_t nth = 1; nth <= count; nth++) {
+        assert_int_equal(run(&load, nth), 0);
+        assert_int_equal(told->status, LK_STATUS_MEMORY);
+    }
+}
+
+/* Each piece of each file has a bit altered on its way. */
+static void test_flips(void **ctx)
+{
+    (void)ctx;
+    const trial over = {"flip", "save", save_over, NULL};
+    size_t struck = 0;
+    for (size_t nth = 1; nth < 100; nth++) {
+        again();
+        check_save_over(&over, nth, LK_STATUS_IO);
+        if (told->status == LK_OK)
+            break;
+        assert_non_null(strstr(told->detail, "reads back otherwise"));
+        struck++;
+    }
+    /* Two headers, ten tensors, the notes. */
+    assert_int_equal(struck, 13);
+}
+
+static void test_kills(void **ctx)
+{
+    (void)ctx;
+    const trial over = {"kill", "save", save_over, NULL}, fresh = {"kill", "save", save_new, NULL};
+    int ended = SIGKILL;
+    size_t nth = 1, seen[3] = {0};
+    for (; WIFSIGNALED(ended); nth++) {
+        again();
+        ended = run(&over, nth);
+        int value = value_of("step-000000001");
+        assert_true(value == 1 || value == 2);
+        seen[value]++;
+        assert_int_equal(lk__checkpoint_sweep(folder), LK_OK);
+        assert_int_equal(entries(), 1);
+    }
+    assert_true(nth > 20 && seen[1] > 15 && seen[2] > 1);
+    ended = SIGKILL;
+    for (nth = 1; WIFSIGNALED(ended); nth++) {
+        again();
+        ended = run(&fresh, nth);
+        int value = value_of("step-000000002");
+        assert_true(value == 0 || value == 2);
+        assert_int_equal(lk__checkpoint_sweep(folder), LK_OK);
+        assert_int_equal(entries(), value ? 2 : 1);
+        assert_int_equal(value_of("step-000000001"), 1);
+    }
+    assert_true(nth > 15);
+}
+
+/* A removal that fails leaves the checkpoint whole, or nothing that has its name. */
+static void test_other_work(void **ctx)
+{
+    (void)ctx;
+    const trial removing = {"write", "save", remove_one, write_moment};
+    size_t count = count_moments(&removing);
+    assert_int_equal(count, 5);
+    for (size_t nth = 1; nth <= count; nth++) {
+        again();
+        assert_int_equal(run(&removing, nth), 0);
+        assert_int_equal(told->status, LK_STATUS_IO);
+        assert_int_equal(value_of("step-000000001"), nth == 1);
+        assert_int_equal(lk__checkpoint_sweep(folder), LK_OK);
+        assert_int_equal(entries(), nth == 1);
+    }
+    again();
+    const trial linking = {"write", "save", set_best, write_moment};
+    count = count_moments(&linking);
+    assert_int_equal(count, 3);
+    for (size_t nth = 1; nth <= count; nth++) {
+        again();
+        assert_int_equal(run(&linking, nth), 0);
+        assert_int_equal(told->status, LK_STATUS_IO);
+        assert_int_equal(entries(), nth < 3 ? 1 : 2);
+    }
+}
+
+static int share_report(void **ctx)
+{
+    (void)ctx;
+    told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return told == MAP_FAILED ? -1 : 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_writes, begin, end),
+        cmocka_unit_test_setup_teardown(test_allocations, begin, end),
+        cmocka_unit_test_setup_teardown(test_flips, begin, end),
+        cmocka_unit_test_setup_teardown(test_kills, begin, end),
+        cmocka_unit_test_setup_teardown(test_other_work, begin, end),
+    };
+    return cmocka_run_group_tests(tests, share_report, NULL);
+}

@@ -1,0 +1,307 @@
+/* test_fit.c - a rank that lacks memory is told how much, for what, and what to
+ * change; what it is told to change is enough. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <lockstep/lockstep.h>
+
+#include "parallel/engine_impl.h"
+#include "parallel/fit.h"
+
+/* A rank that is alone, as the engine makes it. */
+typedef struct alone {
+    lk_rank_model rank;
+    lk_graph *graph;
+    int bounds[2];
+} alone;
+
+static void alone_init(alone *a, const char *model, lk_model_shape shape, const lk_engine_opts *opts)
+{
+    assert_int_equal(lk_model_build(model, shape, &a->graph), LK_OK);
+    a->rank = (lk_rank_model){.graph = a->graph, .opts = lk__engine_defaults(opts)};
+    a->bounds[0] = 0;
+    a->bounds[1] = a->rank.opts.shards;
+    a->rank.grid = (lk_grid){
+        .replicas = 1, .stages = 1, .first_layer = 1, .last_layer = a->graph->count, .bounds = a->bounds, .sharers = 1};
+    assert_int_equal(lk__device_open("cpu", &(lk_device_opts){.threads = 1}, &a->rank.dev), LK_OK);
+}
+
+static void alone_fini(alone *a)
+{
+    lk__device_close(a->rank.dev);
+    lk_graph_destroy(a->graph);
+}
+
+static size_t need_of(const lk_rank_model *rank)
+{
+    lk_engine_size size;
+    assert_int_equal(lk__rank_measure(rank, &size), LK_OK);
+    return lk__size_total(&size);
+}
+
+static lk_available room_of(size_t host, size_t process)
+{
+    return (lk_available){{host, "the test's host"}, {process, "the test's ulimit"}};
+}
+
+static void expect_words(const char *words)
+{
+    if (!strstr(lk_error_detail(), words))
+        fail_msg("'%s' lacks '%s'", lk_error_detail(), words);
+}
+
+/* The number after words in the text. */
+static size_t number_after(const char *text, const char *words)
+{
+    const char *at = strstr(text, words);
+    if (!at)
+        fail_msg("'%s' lacks '%s'", text, words);
+    return strtoul(at + strlen(words), NULL, 10);
+}
+
+static const lk_model_shape grey = {1, 28, 28, 10}, colour = {3, 32, 32, 10};
+
+static void test_enough(void **arg)
+{
+    (void)arg;
+    alone a;
+    alone_init(&a, "cnn", grey, &(lk_engine_opts){.batch = 256});
+    size_t need = need_of(&a.rank);
+    const size_t rooms[] = {SIZE_MAX, 2 * need, need, need - need / 20};
+    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
+        lk_available host = room_of(rooms[i], SIZE_MAX), process = room_of(SIZE_MAX, rooms[i]);
+        assert_int_equal(lk__fit_check(&a.rank, &host), LK_OK);
+        assert_int_equal(lk__fit_check(&a.rank, &process), LK_OK);
+    }
+    alone_fini(&a);
+}
+
+static void test_micro_batch(void **arg)
+{
+    (void)arg;
+    alone a;
+    alone_init(&a, "cnn", grey, &(lk_engine_opts){.batch = 2048, .optimizer = "adam"});
+    size_t room = need_of(&a.rank) / 3;
+    lk_available available = room_of(room, SIZE_MAX);
+    assert_int_equal(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY);
+    expect_words("this rank needs ");
+    expect_words(" MB of memory, but the test's host leaves ");
+    expect_words(" MB for activations of 2048 samples, ");
+    expect_words("MB for the optimiser's state");
+    expect_words("MB for parameters");
+    size_t wave = number_after(lk_error_detail(), "It would fit with --micro-batch ");
+    assert_in_range(wave, 2048 / 16, 2047);
+    a.rank.opts.micro_batch = wave;
+    assert_true(need_of(&a.rank) < room);
+    /* It is not much smaller than it must be. */
+    a.rank.opts.micro_batch = 2 * wave;
+    lk_engine_size size;
+    assert_int_equal(lk__rank_measure(&a.rank, &size), LK_OK);
+    assert_true(lk__size_total(&size) + size.parameters + size.optimizer > room / 2);
+    a.rank.opts.micro_batch = wave;
+    assert_int_equal(lk__fit_check(&a.rank, &available), LK_OK);
+    alone_fini(&a);
+}
+
+/* Waves of less than a shard need more shards. */
+static void test_shards(void **arg)
+{
+    (void)arg;
+    alone a;
+    alone_init(&a, "cnn", grey, &(lk_engine_opts){.batch = 8192, .shards = 2});
+    lk_available available = room_of(SIZE_MAX, need_of(&a.rank) / 4);
+    assert_int_equal(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY);
+    expect_words("the test's ulimit leaves");
+    expect_words("; or raise the limit");
+    a.rank.opts.shards = a.bounds[1] = (int)number_after(lk_error_detail(), "It would fit with --shards ");
+    a.rank.opts.micro_batch = number_after(lk_error_detail(), " --micro-batch ");
+    assert_in_range(a.rank.opts.shards, 4, LK_MAX_SHARDS);
+    assert_true(need_of(&a.rank) < available.process.bytes);
+    assert_int_equal(lk__fit_check(&a.rank, &available), LK_OK);
+    alone_fini(&a);
+}
+
+/* BatchNorm over the batch allows no waves. */
+static void test_one_wave(void **arg)
+{
+    (void)arg;
+    alone a;
+    alone_init(&a, "resnet20:width=8", colour, &(lk_engine_opts){.batch = 1024});
+    lk_available available = room_of(need_of(&a.rank) / 3, SIZE_MAX);
+    assert_int_equal(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY);
+    size_t wave = number_after(lk_error_detail(), "It would fit with --bn shard --micro-batch ");
+    size_t batch = number_after(lk_error_detail(), "or with batches of ");
+    size_t times = number_after(strstr(lk_error_detail(), "--batch-size"), "or with ");
+    expect_words(" times as many hosts and ranks");
+    assert_in_range(wave, 1024 / 16, 1023);
+    assert_in_range(batch, 1, 1024 / 3);
+    assert_in_range(times, 3, 16);
+    a.rank.opts.batch = batch;
+    assert_int_equal(lk__fit_check(&a.rank, &available), LK_OK);
+    a.rank.opts.batch = 1024;
+    a.rank.opts.bn = LK_BN_SHARD;
+    a.rank.opts.micro_batch = wave;
+    assert_int_equal(lk__fit_check(&a.rank, &available), LK_OK);
+    alone_fini(&a);
+}
+
+/* Where parameters are what is large, batches do not help. */
+static void test_parameters(void **arg)
+{
+    (void)arg;
+    alone a;
+    alone_init(&a, "mlp:hidden=4096", grey, &(lk_engine_opts){.batch = 16, .optimizer = "adam"});
+    size_t need = need_of(&a.rank);
+    lk_available available = room_of(need - need / 8, SIZE_MAX);
+    assert_int_equal(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY);
+    expect_words("It would fit with --optimizer sgd");
+    assert_null(strstr(lk_error_detail(), "--micro-batch"));
+    a.rank.opts.optimizer = "sgd";
+    assert_int_equal(lk__fit_check(&a.rank, &available), LK_OK);
+    available = room_of(need_of(&a.rank) - need / 16, SIZE_MAX);
+    assert_int_equal(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY);
+    assert_null(strstr(lk_error_detail(), "--optimizer"));
+    assert_null(strstr(lk_error_detail(), "--micro-batch"));
+    alone_fini(&a);
+}
+
+static void test_stages(void **arg)
+{
+    (void)arg;
+    alone a;
+    alone_init(&a, "resnet18", (lk_model_shape){3, 224, 224, 1000}, &(lk_engine_opts){.batch = 1, .shards = 1});
+    lk_available available = room_of(need_of(&a.rank) * 7 / 8, SIZE_MAX);
+    assert_int_equal(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY);
+    size_t stages = number_after(lk_error_detail(), "It would fit with --stages ");
+    assert_in_range(stages, 2, 16);
+    alone_fini(&a);
+}
+
+static void test_nothing_helps(void **arg)
+{
+    (void)arg;
+    alone a;
+    alone_init(&a, "mlp", grey, &(lk_engine_opts){.batch = 64});
+    lk_available available = room_of(1000, SIZE_MAX);
+    assert_int_equal(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY);
+    expect_words("leaves 0.0 MB");
+    expect_words("It takes more memory, or a smaller model or batch");
+    alone_fini(&a);
+}
+
+/* A batch whose size cannot even be told. */
+static void test_no_measure(void **arg)
+{
+    (void)arg;
+    alone a;
+    alone_init(&a, "cnn", grey, &(lk_engine_opts){.batch = (size_t)1 << 50});
+    lk_available available = room_of(SIZE_MAX, SIZE_MAX);
+    assert_int_equal(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY);
+    expect_words("would need over");
+    alone_fini(&a);
+}
+
+static void test_explain(void **arg)
+{
+    (void)arg;
+    alone a;
+    alone_init(&a, "cnn", grey, &(lk_engine_opts){.batch = 2048});
+    (void)lk__fail_memory(12345, "a test");
+    assert_int_equal(lk__fit_explain(&a.rank), LK_STATUS_MEMORY);
+    expect_words("no memory for a test (12345 bytes). This rank needs ");
+    expect_words("for activations of 2048 samples");
+    a.rank.opts.micro_batch = number_after(lk_error_detail(), "Less is needed with --micro-batch ");
+    size_t less = need_of(&a.rank);
+    a.rank.opts.micro_batch = 0;
+    assert_true(less < need_of(&a.rank) / 2);
+    alone_fini(&a);
+}
+
+/* Two ranks, of which one has the memory: both end, and one says why. */
+enum { RANKS = 2 };
+
+typedef struct member {
+    alone a;
+    lk_available available;
+    lk_status status;
+    char detail[2048];
+    pthread_t thread;
+} member;
+
+static void *be_member(void *arg)
+{
+    member *m = arg;
+    lk_group *group = m->a.rank.grid.world;
+    m->status = lk__fit_check(&m->a.rank, &m->available);
+    snprintf(m->detail, sizeof m->detail, "%s", lk_error_detail());
+    if (m->status == LK_STATUS_MEMORY)
+        lk_group_abort(group, m->detail);
+    lk_group_destroy(group);
+    return NULL;
+}
+
+static void run_members(member members[RANKS], const size_t rooms[RANKS], bool host)
+{
+    static const lk_engine_opts opts = {.batch = 1024};
+    lk_group *groups[RANKS];
+    assert_int_equal(lk_group_threads(RANKS, &(lk_group_opts){.timeout = 30}, groups), LK_OK);
+    for (int r = 0; r < RANKS; r++) {
+        members[r] = (member){.available = host ? room_of(rooms[r], SIZE_MAX) : room_of(SIZE_MAX, rooms[r])};
+        alone_init(&members[r].a, "cnn", grey, &opts);
+        members[r].a.rank.grid.world = groups[r];
+    }
+    for (int r = 0; r < RANKS; r++)
+        assert_int_equal(pthread_create(&members[r].thread, NULL, be_member, &members[r]), 0);
+    for (int r = 0; r < RANKS; r++)
+        pthread_join(members[r].thread, NULL);
+}
+
+static void test_ranks(void **arg)
+{
+    (void)arg;
+    member members[RANKS];
+    alone a;
+    alone_init(&a, "cnn", grey, &(lk_engine_opts){.batch = 1024});
+    size_t need = need_of(&a.rank);
+    alone_fini(&a);
+    const size_t enough[RANKS] = {2 * need, 2 * need}, little[RANKS] = {need, need}, second[RANKS] = {SIZE_MAX, need};
+    for (int host = 0; host <= 1; host++) {
+        run_members(members, enough, host);
+        for (int r = 0; r < RANKS; r++) {
+            assert_int_equal(members[r].status, LK_OK);
+            alone_fini(&members[r].a);
+        }
+        for (int failing = 0; failing < RANKS; failing++) {
+            run_members(members, failing == 0 ? little : second, host);
+            assert_int_equal(members[failing].status, LK_STATUS_MEMORY);
+            assert_int_equal(members[1 - failing].status, LK_STATUS_PEER);
+            const char *words = host ? "2 ranks of this host need " : "2 ranks of this process need ";
+            for (int r = 0; r < RANKS; r++) {
+                assert_non_null(strstr(members[r].detail, words));
+                assert_non_null(strstr(members[r].detail, "A rank needs "));
+                assert_non_null(strstr(members[r].detail, "It would fit with --micro-batch "));
+                alone_fini(&members[r].a);
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_enough),        cmocka_unit_test(test_micro_batch), cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_one_wave),      cmocka_unit_test(test_parameters),  cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_nothing_helps), cmocka_unit_test(test_no_measure),  cmocka_unit_test(test_explain),
+        cmocka_unit_test(test_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

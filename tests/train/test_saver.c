@@ -1,0 +1,496 @@
+/* test_saver.c - checkpoints beside training: which stay, who may save where, and
+ * what is told when saving fails.
+ *
+ * Faults are told apart by the step that the caller's thread says it is in, which
+ * the saver's thread must take over for them to strike. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/mem.h"
+#include "io/checkpoint.h"
+#include "temp_folder.h"
+#include "train/saver.h"
+
+enum { PATH = 512, FULL_STEP = 901, SLOW_STEP = 902, PROBE_STEP = 903 };
+
+static const char faults[] = "write:op=save,step=901;delay:op=save,step=902,seconds=0.2;write:step=903";
+
+static char scratch[TEMP_FOLDER_BYTES];
+
+static int make_scratch(void **state)
+{
+    (void)state;
+    temp_folder_create(scratch);
+    return 0;
+}
+
+static int remove_scratch(void **state)
+{
+    (void)state;
+    temp_folder_remove(scratch);
+    return 0;
+}
+
+static const char *below(const char *name, char path[PATH])
+{
+    snprintf(path, PATH, "%s/%s", scratch, name);
+    return path;
+}
+
+static bool exists(const char *name)
+{
+    char path[PATH];
+    struct stat info;
+    return lstat(below(name, path), &info) == 0;
+}
+
+static void make_folder(const char *name)
+{
+    char path[PATH];
+    assert_int_equal(mkdir(below(name, path), 0777), 0);
+}
+
+static void make_file(const char *name)
+{
+    char path[PATH];
+    FILE *file = fopen(below(name, path), "w");
+    assert_non_null(file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* One tensor each, whose value is the step. */
+static lk_checkpoint *checkpoint_of(uint64_t step)
+{
+    lk_state *states[2];
+    lk_checkpoint *checkpoint;
+    for (int i = 0; i < 2; i++) {
+        lk_entry *entry;
+        assert_int_equal(lk_state_create(&states[i]), LK_OK);
+        assert_int_equal(
+            lk_state_add(states[i], i ? "exp_avg.fc.weight" : "fc.weight", LK_DTYPE_F32, 1, (size_t[]){1000}, &entry),
+            LK_OK);
+        for (size_t k = 0; k < 1000; k++)
+            ((float *)entry->data)[k] = (float)step;
+    }
+    assert_int_equal(lk_checkpoint_create(states[0], states[1], &checkpoint), LK_OK);
+    return checkpoint;
+}
+
+static lk_saver_opts options(const char *name, size_t keep)
+{
+    static char dir[PATH];
+    return (lk_saver_opts){.dir = below(name, dir), .keep = keep};
+}
+
+static lk_saver *open_saver(const lk_saver_opts *opts)
+{
+    lk_saver *saver;
+    assert_int_equal(lk__saver_open(opts, &saver), LK_OK);
+    return saver;
+}
+
+static lk_saver *open_new(const char *name, size_t keep)
+{
+    lk_saver_opts opts = options(name, keep);
+    return open_saver(&opts);
+}
+
+static void refuses(const lk_saver_opts *opts, lk_status status, const char *const *words)
+{
+    lk_saver *saver;
+    assert_int_equal(lk__saver_open(opts, &saver), status);
+    for (; *words; words++)
+        if (!strstr(lk_error_detail(), *words))
+            fail_msg("'%s' is not in: %s", *words, lk_error_detail());
+}
+#define REFUSES(opts, status, ...) refuses((opts), (status), (const char *const[]){__VA_ARGS__, NULL})
+
+static lk_status put(lk_saver *saver, uint64_t step, bool best)
+{
+    return lk__saver_put(saver, checkpoint_of(step), step, best);
+}
+
+/* Puts it and waits until it is told. */
+static void save(lk_saver *saver, uint64_t step, bool best)
+{
+    bool done = false;
+    lk_saved saved;
+    assert_int_equal(put(saver, step, best), LK_OK);
+    assert_int_equal(lk__saver_wait(saver, &done, &saved), LK_OK);
+    assert_true(done);
+    assert_int_equal(saved.step, step);
+    assert_int_equal(saved.best, best);
+    assert_true(saved.seconds >= 0);
+    assert_string_equal(saved.path, lk__saver_last(saver));
+    assert_int_equal(lk_checkpoint_verify(saved.path), LK_OK);
+}
+
+/* The folder has the checkpoints of these steps, all whole, and nothing aside. */
+static void expect_steps(const char *name, size_t count, const uint64_t *wanted)
+{
+    char dir[PATH], path[PATH];
+    uint64_t *steps;
+    size_t found;
+    assert_int_equal(lk__checkpoint_list(below(name, dir), &steps, &found), LK_OK);
+    assert_int_equal(found, count);
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(steps[i], wanted[i]);
+        assert_int_equal(lk__checkpoint_path(dir, steps[i], path, sizeof path), LK_OK);
+        assert_int_equal(lk_checkpoint_verify(path), LK_OK);
+    }
+    lk__free(steps);
+    DIR *folder = opendir(dir);
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
+        assert_int_not_equal(strncmp(entry->d_name, ".lk-", 4), 0);
+    closedir(folder);
+}
+#define EXPECT_STEPS(name, ...) \
+    expect_steps((name), sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t), (uint64_t[]){__VA_ARGS__})
+
+/* As the caller's thread would be in a step. */
+static void set_step(uint64_t step)
+{
+    lk__fault_set_place((lk_fault_place){.step = step});
+}
+
+static void test_order(void **state)
+{
+    (void)state;
+    bool done = true;
+    lk_saved saved = {.step = 77};
+    int priority = getpriority(PRIO_PROCESS, 0);
+    lk_saver *saver = open_new("order", 3);
+    assert_true(exists("order"));
+    assert_string_equal(lk__saver_last(saver), "");
+    assert_int_equal(lk__saver_poll(saver, &done, &saved), LK_OK);
+    assert_false(done);
+    assert_int_equal(lk__saver_wait(saver, &done, &saved), LK_OK);
+    assert_false(done);
+    assert_int_equal(saved.step, 77);
+
+    assert_int_equal(put(saver, 5, false), LK_OK);
+    while (!done) {
+        assert_int_equal(lk__saver_poll(saver, &done, &saved), LK_OK);
+        assert_int_equal(saved.step, done ? 5 : 77);
+        sched_yield();
+    }
+    assert_non_null(strstr(saved.path, "/order/step-000000005"));
+    assert_string_equal(lk__saver_last(saver), saved.path);
+    /* Told once. */
+    assert_int_equal(lk__saver_poll(saver, &done, &saved), LK_OK);
+    assert_false(done);
+    save(saver, 6, false);
+    lk__saver_close(saver);
+    EXPECT_STEPS("order", 5, 6);
+    assert_false(exists("order/best"));
+    /* The saver's thread yields, not the caller's. */
+    assert_int_equal(getpriority(PRIO_PROCESS, 0), priority);
+}
+
+/* The second waits for the first, which takes its time; close for the second. */
+static void test_overlap(void **state)
+{
+    (void)state;
+    lk_saver *saver = open_new("overlap", 3);
+    set_step(SLOW_STEP);
+    assert_int_equal(put(saver, 1, false), LK_OK);
+    assert_int_equal(put(saver, 2, true), LK_OK);
+    assert_true(exists("overlap/step-000000001"));
+    assert_non_null(strstr(lk__saver_last(saver), "/step-000000001"));
+    lk__saver_close(saver);
+    set_step(0);
+    EXPECT_STEPS("overlap", 1, 2);
+    assert_true(exists("overlap/best"));
+}
+
+static void test_keep(void **state)
+{
+    (void)state;
+    lk_saver *saver = open_new("one", 1);
+    save(saver, 1, false);
+    EXPECT_STEPS("one", 1);
+    save(saver, 2, false);
+    EXPECT_STEPS("one", 2);
+    lk__saver_close(saver);
+
+    saver = open_new("three", 3);
+    for (uint64_t step = 10; step <= 50; step += 10)
+        save(saver, step, false);
+    EXPECT_STEPS("three", 30, 40, 50);
+    /* One that is there already is replaced. */
+    save(saver, 50, false);
+    EXPECT_STEPS("three", 30, 40, 50);
+    lk__saver_close(saver);
+}
+
+static void test_best(void **state)
+{
+    (void)state;
+    char dir[PATH];
+    uint64_t best = 0;
+    lk_saver *saver = open_new("best", 2);
+    save(saver, 1, true);
+    for (uint64_t step = 2; step <= 5; step++)
+        save(saver, step, false);
+    EXPECT_STEPS("best", 1, 4, 5);
+    assert_true(lk__checkpoint_best(below("best", dir), &best));
+    assert_int_equal(best, 1);
+    /* The best of before goes as soon as there is a better one. */
+    save(saver, 6, true);
+    EXPECT_STEPS("best", 5, 6);
+    save(saver, 7, false);
+    save(saver, 8, false);
+    EXPECT_STEPS("best", 6, 7, 8);
+    assert_true(lk__checkpoint_best(dir, &best));
+    assert_int_equal(best, 6);
+    lk__saver_close(saver);
+}
+
+static void test_lock(void **state)
+{
+    (void)state;
+    lk_saver *saver = open_new("locked", 1);
+    save(saver, 1, false);
+    lk_saver_opts opts = options("locked", 1);
+    opts.resumed = true;
+    opts.step = 1;
+    REFUSES(&opts, LK_STATUS_USAGE, "/locked'", "another run is saving there", "a folder of its own");
+    lk__saver_close(saver);
+    saver = open_saver(&opts);
+    assert_non_null(strstr(lk__saver_last(saver), "/locked/step-000000001"));
+    lk__saver_close(saver);
+}
+
+static void test_other_run(void **state)
+{
+    (void)state;
+    lk_saver *saver = open_new("other", 3);
+    save(saver, 100, false);
+    save(saver, 200, false);
+    lk__saver_close(saver);
+
+    lk_saver_opts opts = options("other", 3);
+    REFUSES(&opts, LK_STATUS_USAGE, "/other'", "2 checkpoints", "newest of step 200", "--resume auto",
+            "another folder");
+    opts.resumed = opts.exact = true;
+    opts.step = 100;
+    REFUSES(&opts, LK_STATUS_USAGE, "/other'", "newer", "step 100", "/other/step-000000200;", "another folder",
+            "--resume auto", "remove them");
+    EXPECT_STEPS("other", 100, 200);
+
+    opts.step = 200;
+    saver = open_saver(&opts);
+    assert_non_null(strstr(lk__saver_last(saver), "/other/step-000000200"));
+    lk__saver_close(saver);
+    /* From a checkpoint elsewhere: what is here is not known to be good. */
+    opts.step = 300;
+    saver = open_saver(&opts);
+    assert_string_equal(lk__saver_last(saver), "");
+    lk__saver_close(saver);
+}
+
+/* A newer one that was passed over stays until it is reached, and takes no other's
+ * place. */
+static void test_passed_over(void **state)
+{
+    (void)state;
+    lk_saver *saver = open_new("passed", 3);
+    save(saver, 10, false);
+    save(saver, 20, false);
+    save(saver, 30, false);
+    lk__saver_close(saver);
+    lk_saver_opts opts = options("passed", 1);
+    opts.resumed = true;
+    opts.step = 10;
+    saver = open_saver(&opts);
+    assert_non_null(strstr(lk__saver_last(saver), "/step-000000010"));
+    save(saver, 15, false);
+    EXPECT_STEPS("passed", 15, 20, 30);
+    save(saver, 20, false);
+    EXPECT_STEPS("passed", 20, 30);
+    save(saver, 35, false);
+    EXPECT_STEPS("passed", 35);
+    lk__saver_close(saver);
+}
+
+static void test_places(void **state)
+{
+    (void)state;
+    char path[PATH];
+    make_file("file");
+    lk_saver_opts opts = options("file", 1);
+    REFUSES(&opts, LK_STATUS_USAGE, "--checkpoint '", "/file' is not a folder");
+    opts = options("file/below", 1);
+    REFUSES(&opts, LK_STATUS_USAGE, "/file/below'", "create that first");
+    opts = options("missing/below", 1);
+    REFUSES(&opts, LK_STATUS_USAGE, "/missing/below'", "create that first");
+    assert_false(exists("missing"));
+    opts.dir = "";
+    REFUSES(&opts, LK_STATUS_USAGE, "--checkpoint ''");
+    char *longest = calloc(1, 8000);
+    assert_non_null(longest);
+    opts.dir = memset(longest, 'x', 7999);
+    REFUSES(&opts, LK_STATUS_USAGE, "longer than");
+    free(longest);
+    assert_int_equal(symlink("nowhere", below("dangling", path)), 0);
+    opts = options("dangling", 1);
+    REFUSES(&opts, LK_STATUS_IO, "/dangling' cannot be opened", "another folder");
+    assert_int_equal(unlink(path), 0);
+
+    lk_saver *saver = open_new("slashes//", 1);
+    save(saver, 1, false);
+    assert_non_null(strstr(lk__saver_last(saver), "/slashes/step-000000001"));
+    lk__saver_close(saver);
+    opts = options("slashes/step-000000001", 1);
+    REFUSES(&opts, LK_STATUS_USAGE, "is itself a checkpoint");
+}
+
+static void test_unwritable(void **state)
+{
+    (void)state;
+    char path[PATH];
+    make_folder("unwritable");
+    set_step(PROBE_STEP);
+    lk_saver_opts opts = options("unwritable", 1);
+    REFUSES(&opts, LK_STATUS_IO, "/unwritable' cannot be written to", strerror(ENOSPC), "another folder");
+    set_step(0);
+    if (geteuid() == 0) /* whom modes do not stop */
+        return;
+    assert_int_equal(chmod(below("unwritable", path), 0555), 0);
+    REFUSES(&opts, LK_STATUS_IO, "/unwritable' cannot be written to", strerror(EACCES));
+    opts = options("unwritable/below", 1);
+    REFUSES(&opts, LK_STATUS_IO, "/unwritable/below' cannot be created", strerror(EACCES));
+    assert_int_equal(chmod(path, 0777), 0);
+}
+
+static void expect_failure(lk_status got, const char *good)
+{
+    assert_int_equal(got, LK_STATUS_IO);
+    assert_non_null(strstr(lk_error_detail(), good));
+}
+
+/* The failure stays, told in each way and as often as asked. */
+static void expect_failed(lk_saver *saver, const char *good)
+{
+    bool done = false;
+    lk_saved saved = {.step = 77};
+    expect_failure(lk__saver_wait(saver, &done, &saved), good);
+    expect_failure(lk__saver_poll(saver, &done, &saved), good);
+    expect_failure(put(saver, 99, true), good);
+    expect_failure(lk__saver_wait(saver, &done, &saved), good);
+    assert_false(done);
+    assert_int_equal(saved.step, 77);
+}
+
+static void test_failing_save(void **state)
+{
+    (void)state;
+    char wanted[2 * PATH];
+    lk_saver *saver = open_new("full", 1);
+    save(saver, 1, true);
+    set_step(FULL_STEP);
+    assert_int_equal(put(saver, 2, true), LK_OK);
+    set_step(0);
+    snprintf(wanted, sizeof wanted,
+             "; the last good checkpoint is %s/full/step-000000001; mend that and go on with --resume auto", scratch);
+    expect_failed(saver, wanted);
+    assert_non_null(strstr(lk_error_detail(), strerror(ENOSPC)));
+    assert_non_null(strstr(lk__saver_last(saver), "/full/step-000000001"));
+    lk__saver_close(saver);
+    EXPECT_STEPS("full", 1);
+}
+
+/* What goes wrong without a fault: the folder is taken away. Told by the next put,
+ * if nobody asks before. */
+static void test_folder_gone(void **state)
+{
+    (void)state;
+    char from[PATH], to[PATH], wanted[2 * PATH];
+    lk_saver *saver = open_new("gone", 1);
+    assert_int_equal(rename(below("gone", from), below("moved", to)), 0);
+    assert_int_equal(put(saver, 1, false), LK_OK);
+    lk_status status = put(saver, 2, false);
+    assert_int_not_equal(status, LK_OK);
+    snprintf(wanted, sizeof wanted, "; no checkpoint was saved in %s yet; mend that and start again", from);
+    assert_non_null(strstr(lk_error_detail(), wanted));
+    assert_string_equal(lk__saver_last(saver), "");
+    lk__saver_close(saver);
+    assert_false(exists("gone"));
+}
+
+/* The new one was saved: it is the last good one. A folder in the link's place
+ * cannot be replaced by one. */
+static void test_failing_link(void **state)
+{
+    (void)state;
+    lk_saver *saver = open_new("link", 1);
+    save(saver, 1, false);
+    make_folder("link/best");
+    make_file("link/best/mine");
+    assert_int_equal(put(saver, 2, true), LK_OK);
+    expect_failed(saver, "/link/step-000000002; mend that");
+    assert_non_null(strstr(lk__saver_last(saver), "/link/step-000000002"));
+    lk__saver_close(saver);
+    EXPECT_STEPS("link", 1, 2);
+}
+
+static void test_sweep(void **state)
+{
+    (void)state;
+    lk_saver *saver = open_new("swept", 2);
+    save(saver, 1, false);
+    lk__saver_close(saver);
+    make_folder("swept/.lk-probe.tmp");
+    make_folder("swept/.lk-1-0.tmp");
+    make_file("swept/.lk-1-0.tmp/model.safetensors");
+    make_file("swept/mine");
+    lk_saver_opts opts = options("swept", 2);
+    opts.resumed = true;
+    opts.step = 1;
+    saver = open_saver(&opts);
+    EXPECT_STEPS("swept", 1);
+    assert_true(exists("swept/mine"));
+    lk__saver_close(saver);
+}
+
+static void test_close(void **state)
+{
+    (void)state;
+    lk__saver_close(NULL);
+    lk__saver_close(open_new("unused", 1));
+    lk_saver *saver = open_new("untold", 1);
+    assert_int_equal(put(saver, 1, false), LK_OK);
+    lk__saver_close(saver);
+    EXPECT_STEPS("untold", 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order),        cmocka_unit_test(test_overlap),     cmocka_unit_test(test_keep),
+        cmocka_unit_test(test_best),         cmocka_unit_test(test_lock),        cmocka_unit_test(test_other_run),
+        cmocka_unit_test(test_passed_over),  cmocka_unit_test(test_places),      cmocka_unit_test(test_unwritable),
+        cmocka_unit_test(test_failing_save), cmocka_unit_test(test_folder_gone), cmocka_unit_test(test_failing_link),
+        cmocka_unit_test(test_sweep),        cmocka_unit_test(test_close),
+    };
+    if (setenv("LOCKSTEP_FAULT", faults, 1) != 0 || lk__fault_load() != LK_OK) {
+        fprintf(stderr, "%s\n", lk_error_detail());
+        return 1;
+    }
+    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}
