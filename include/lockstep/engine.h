@@ -124,10 +124,12 @@ lk_status lk_engine_optimizer_state(const lk_engine *engine, lk_state **out) LK_
  * missing. Steps are then counted from there. */
 lk_status lk_engine_set_optimizer_state(lk_engine *engine, const lk_state *state) LK_CHECKED;
 
-/* A level that goes round with the next step or evaluation: after it, every rank
- * has the largest that any rank had raised before it, 0 where none had. Thus ranks
- * agree on when to save or to stop, whichever of them was asked to. */
-void lk_engine_raise(lk_engine *engine, int level);
+/* In every step and evaluation, where the ranks exchange words in any case, each
+ * raises the level that its function returns, 0 without one; afterwards every rank
+ * has the largest. Thus ranks agree on when to save or to stop, whichever of them
+ * was asked to, in the step in which it was. */
+void lk_engine_listen(lk_engine *engine, int (*level)(void *arg), void *arg);
+/* Of the last step or evaluation; 0 after one that failed. */
 int lk_engine_raised(const lk_engine *engine);
 
 #ifdef __cplusplus

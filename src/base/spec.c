@@ -40,6 +40,16 @@ bool lk__parse_double(const char *text, double *out)
     return true;
 }
 
+const char *lk__number_text(double value, char text[LK_NUMBER_TEXT])
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, LK_NUMBER_TEXT, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    return text;
+}
+
 bool lk__parse_int(const char *text, long long min, long long max, long long *out)
 {
     if (*text == '\0' || isspace((unsigned char)*text))

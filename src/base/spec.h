@@ -74,6 +74,9 @@ bool lk__spec_has_switch(const char *text, const char *name);
 
 /* A finite number filling all of text. */
 bool lk__parse_double(const char *text, double *out);
+/* The fewest digits that read back as the same number; returns text. */
+enum { LK_NUMBER_TEXT = 32 };
+const char *lk__number_text(double value, char text[LK_NUMBER_TEXT]);
 /* A whole number in [min,max] filling all of text. */
 bool lk__parse_int(const char *text, long long min, long long max, long long *out);
 

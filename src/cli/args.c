@@ -315,7 +315,8 @@ static lk_status complete_schedule(lk_args *args)
                         args->gamma);
     if (args->schedule_given)
         return LK_OK;
-    snprintf(args->schedule, sizeof args->schedule, "step:size=1,gamma=%.17g", args->gamma);
+    char gamma[LK_NUMBER_TEXT];
+    snprintf(args->schedule, sizeof args->schedule, "step:size=1,gamma=%s", lk__number_text(args->gamma, gamma));
     args->train.schedule = args->schedule;
     return LK_OK;
 }

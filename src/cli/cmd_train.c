@@ -104,7 +104,7 @@ static int end_stopped(const train_command *t, const lk_train_result *result)
 {
     int number = lk__wishes_signal() ? lk__wishes_signal() : SIGTERM;
     if (t->join.rank == 0)
-        lk__report_stopped(t->args, result, number == SIGINT ? "SIGINT" : "SIGTERM");
+        lk__report_stopped(t->args, result, number == SIGINT ? "SIGINT" : number == SIGHUP ? "SIGHUP" : "SIGTERM");
     return 128 + number;
 }
 

@@ -15,7 +15,7 @@ _Static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_POINTER_LOCK_FREE == 2, "hand
 /* Milliseconds within which a second signal is the first one told twice. */
 static const unsigned SAME = 200;
 
-static const int watched[] = {SIGUSR1, SIGINT, SIGTERM};
+static const int watched[] = {SIGUSR1, SIGINT, SIGTERM, SIGHUP};
 enum { WATCHED = sizeof watched / sizeof *watched };
 
 static struct {

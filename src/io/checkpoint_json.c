@@ -30,8 +30,6 @@ void lk__manifest_fini(lk_manifest *manifest)
     *manifest = (lk_manifest){0};
 }
 
-/* ---- writing ---------------------------------------------------------------- */
-
 /* All but names and texts: at most this many bytes a line. */
 enum { LINE_BYTES = 128 + 22 * LK_MAX_DIMS };
 
@@ -115,8 +113,6 @@ lk_status lk__manifest_make(const lk_checkpoint *checkpoint, const lk_part_sum p
     *bytes = (size_t)(at - start);
     return LK_OK;
 }
-
-/* ---- reading ---------------------------------------------------------------- */
 
 typedef struct input {
     const char *path;

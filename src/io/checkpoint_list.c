@@ -67,8 +67,6 @@ static lk_status each_name(const char *dir, lk_status (*each)(void *arg, int fol
     return status;
 }
 
-/* ---- the list --------------------------------------------------------------- */
-
 typedef struct step_list {
     uint64_t *steps;
     size_t count, capacity;
@@ -133,8 +131,6 @@ lk_status lk__checkpoint_check_remains(const char *folder)
     return each_name(folder, check_remain, NULL);
 }
 
-/* ---- removing --------------------------------------------------------------- */
-
 static lk_status remove_file(void *arg, int folder, const char *name)
 {
     const char *path = arg;
@@ -187,8 +183,6 @@ lk_status lk__checkpoint_sweep(const char *dir)
     lk_status status = each_name(dir, sweep_name, (void *)(uintptr_t)dir);
     return status == LK_STATUS_NOT_FOUND ? LK_OK : status;
 }
-
-/* ---- the best --------------------------------------------------------------- */
 
 lk_status lk__checkpoint_set_best(const char *dir, uint64_t step)
 {

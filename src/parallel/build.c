@@ -6,6 +6,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "base/spec.h"
 #include "parallel/agree.h"
 #include "parallel/engine_impl.h"
 #include "parallel/fit.h"
@@ -47,28 +48,19 @@ lk_engine_opts lk__engine_defaults(const lk_engine_opts *opts)
     return full;
 }
 
-enum { NUMBER_TEXT = 32 };
-
-/* The shortest text that is read as the same number again; 0 stands for a default. */
-static const char *number_text(double value, char text[NUMBER_TEXT])
+/* 0 stands for a default. */
+static const char *number_text(double value, char text[LK_NUMBER_TEXT])
 {
-    if (value == 0)
-        return "not given";
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, NUMBER_TEXT, "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
-            break;
-    }
-    return text;
+    return value == 0 ? "not given" : lk__number_text(value, text);
 }
 
 /* What must be the same at all ranks: the result's, and the order of calls. */
 static lk_status agree_options(lk_engine *engine)
 {
     const lk_engine_opts *opts = &engine->opts;
-    char lines[LK_AGREED_LINES], optimizer[LK_AGREED_VALUE], stages[LK_AGREED_VALUE], lr[NUMBER_TEXT],
-        clip[NUMBER_TEXT], smoothing[NUMBER_TEXT];
-    char bucket[NUMBER_TEXT], micro[NUMBER_TEXT];
+    char lines[LK_AGREED_LINES], optimizer[LK_AGREED_VALUE], stages[LK_AGREED_VALUE], lr[LK_NUMBER_TEXT],
+        clip[LK_NUMBER_TEXT], smoothing[LK_NUMBER_TEXT];
+    char bucket[LK_NUMBER_TEXT], micro[LK_NUMBER_TEXT];
     if (!opts->group || lk_group_size(opts->group) == 1)
         return LK_OK;
     snprintf(lines, sizeof lines,

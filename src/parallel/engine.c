@@ -336,10 +336,10 @@ uint64_t lk_engine_steps(const lk_engine *engine)
     return lk__optim_steps(engine->optim);
 }
 
-void lk_engine_raise(lk_engine *engine, int level)
+void lk_engine_listen(lk_engine *engine, int (*level)(void *arg), void *arg)
 {
-    if (level > engine->raising)
-        engine->raising = level;
+    engine->level = level;
+    engine->level_arg = arg;
 }
 
 int lk_engine_raised(const lk_engine *engine)

@@ -45,12 +45,13 @@ struct lk_engine {
     lk_buckets *buckets;
     lk_lane *lanes;
     int lane_count;
-    uint64_t step; /* the one at hand, from 1 */
-    bool ready;    /* gradients of a whole step are there */
-    bool agreed;   /* every rank has the failure at hand */
-    bool doubtful; /* some rank has gradients so large that their sum may not be finite */
-    int raising;   /* the level that goes round with the next step or evaluation */
-    int raised;    /* the highest of all ranks, of the last one */
+    uint64_t step;           /* the one at hand, from 1 */
+    bool ready;              /* gradients of a whole step are there */
+    bool agreed;             /* every rank has the failure at hand */
+    bool doubtful;           /* some rank has gradients so large that their sum may not be finite */
+    int (*level)(void *arg); /* what this rank raises; NULL: nothing */
+    void *level_arg;
+    int raised; /* the largest of all ranks, in the last step or evaluation */
 
     /* Of the step or evaluation at hand; host. */
     float *loss;                      /* (samples of this rank) */

@@ -5,7 +5,7 @@
 
 #include "train/run.h"
 
-static lk_status make_checkpoint(const train_run *run, lk_state *model, lk_state *optimizer, lk_checkpoint **out)
+static lk_status make_checkpoint(const lk_train_run *run, lk_state *model, lk_state *optimizer, lk_checkpoint **out)
 {
     lk_checkpoint *checkpoint;
     lk_status status;
@@ -21,7 +21,7 @@ destroy_checkpoint:
 }
 
 /* The stages of replica 0 bring their parts together; rank 0 is one of them. */
-static lk_status copy_states(train_run *run, lk_state **model, lk_state **optimizer)
+static lk_status copy_states(lk_train_run *run, lk_state **model, lk_state **optimizer)
 {
     lk_state *first;
     LK_TRY(lk__run_together(run, lk_engine_state(run->engine, &first)));
@@ -33,7 +33,7 @@ static lk_status copy_states(train_run *run, lk_state **model, lk_state **optimi
     return status;
 }
 
-static lk_status put(train_run *run, lk_state *model, lk_state *optimizer, bool best)
+static lk_status put(lk_train_run *run, lk_state *model, lk_state *optimizer, bool best)
 {
     lk_checkpoint *checkpoint;
     char whose[64];
@@ -53,7 +53,7 @@ static bool same_place(const lk_position *a, const lk_position *b)
     return a->step == b->step && a->tested == b->tested;
 }
 
-lk_status lk__run_saved(train_run *run, bool wait)
+lk_status lk__run_saved(lk_train_run *run, bool wait)
 {
     lk_saver *saver = run->place.rank == 0 ? run->shared->saver : NULL;
     lk_saved saved;
@@ -71,7 +71,7 @@ lk_status lk__run_saved(train_run *run, bool wait)
     return LK_OK;
 }
 
-lk_status lk__run_save(train_run *run, bool best)
+lk_status lk__run_save(lk_train_run *run, bool best)
 {
     lk_state *model = NULL, *optimizer = NULL;
     if (!run->opts->checkpoint || run->at.step == 0 || same_place(&run->at, &run->saved))

@@ -9,7 +9,7 @@
 #include "train/run.h"
 #include "train/start.h"
 
-static void tell_start(const train_run *run)
+static void tell_start(const lk_train_run *run)
 {
     const lk_train_shared *shared = run->shared;
     if (!run->events->start)
@@ -32,14 +32,14 @@ static void tell_start(const train_run *run)
     run->events->start(run->events->arg, &start);
 }
 
-static lk_metrics running_mean(const train_run *run)
+static lk_metrics running_mean(const lk_train_run *run)
 {
     lk_metrics mean = run->running;
     mean.loss = mean.count ? mean.loss / (double)mean.count : 0;
     return mean;
 }
 
-static void tell_step(const train_run *run, const lk_metrics *metrics)
+static void tell_step(const lk_train_run *run, const lk_metrics *metrics)
 {
     if (!run->events->step)
         return;
@@ -61,22 +61,14 @@ static void tell_step(const train_run *run, const lk_metrics *metrics)
     run->events->step(run->events->arg, &step);
 }
 
-/* Before and after a call of the engine: what was asked of one rank becomes known
- * to all. */
-static void raise_wish(train_run *run)
-{
-    int wish = run->rank->wish ? atomic_exchange(run->rank->wish, LK_WISH_NONE) : LK_WISH_NONE;
-    if (wish != LK_WISH_NONE)
-        lk_engine_raise(run->engine, wish);
-}
-
-static void hear_wish(train_run *run)
+/* After a call of the engine: what was asked of one rank has become known to all. */
+static void hear_wish(lk_train_run *run)
 {
     int wish = lk_engine_raised(run->engine);
     run->wish = wish > run->wish ? wish : run->wish;
 }
 
-static void count_batch(train_run *run, const lk_metrics *metrics)
+static void count_batch(lk_train_run *run, const lk_metrics *metrics)
 {
     lk_metrics own = lk_engine_own_metrics(run->engine);
     run->at.step++;
@@ -92,12 +84,11 @@ static void count_batch(train_run *run, const lk_metrics *metrics)
     run->result.train_seconds = run->earlier_epochs + (lk__clock() - run->epoch_began);
 }
 
-static lk_status train_batch(train_run *run, const lk_batch *batch)
+static lk_status train_batch(lk_train_run *run, const lk_batch *batch)
 {
     lk_metrics metrics;
     lk_schedule_at place = lk__run_schedule_at(run, run->at.epoch, run->at.batch);
     lk_engine_set_lr(run->engine, lk__schedule_lr(run->shared->schedule, run->effective.lr, place));
-    raise_wish(run);
     LK_TRY(lk__run_together(run, lk_engine_step(run->engine, batch, &metrics)));
     hear_wish(run);
     count_batch(run, &metrics);
@@ -105,14 +96,14 @@ static lk_status train_batch(train_run *run, const lk_batch *batch)
     return LK_OK;
 }
 
-static bool save_is_due(const train_run *run)
+static bool save_is_due(const lk_train_run *run)
 {
     size_t every = run->opts->save_every;
     return run->wish != LK_WISH_NONE || (every ? run->at.step % every == 0 : run->at.batch == run->effective.batches);
 }
 
 /* Between two steps. */
-static lk_status keep_step(train_run *run)
+static lk_status keep_step(lk_train_run *run)
 {
     LK_TRY(lk__run_saved(run, false));
     if (!save_is_due(run))
@@ -122,12 +113,12 @@ static lk_status keep_step(train_run *run)
     return lk__run_save(run, false);
 }
 
-static bool epoch_is_over(const train_run *run)
+static bool epoch_is_over(const lk_train_run *run)
 {
     return run->at.batch == run->effective.batches || run->at.step >= run->total_steps;
 }
 
-static lk_status train_epoch(train_run *run)
+static lk_status train_epoch(lk_train_run *run)
 {
     lk_dataset *test = run->shared->test;
     bool first = run->result.samples == 0;
@@ -153,25 +144,23 @@ static lk_status train_epoch(train_run *run)
 
 static bool goes_on(void *arg)
 {
-    train_run *run = arg;
+    lk_train_run *run = arg;
     hear_wish(run);
-    raise_wish(run);
     return run->wish != LK_WISH_STOP;
 }
 
-static lk_status evaluate(train_run *run, lk_metrics *out)
+static lk_status evaluate(lk_train_run *run, lk_metrics *out)
 {
     bool own = true;
     if (!run->test_loader)
         LK_TRY(lk__run_alone(run, lk__test_loader(run->opts, run->shared->test, run->shared->test_augment,
                                                   run->place.share, &run->test_loader)));
-    raise_wish(run);
     lk_status status = lk__evaluate_batches(run->engine, run->test_loader, run->opts->dry_run ? 1 : 0,
                                             &(lk_watch){goes_on, run}, out, &own);
     return own ? lk__run_alone(run, status) : lk__run_together(run, status);
 }
 
-static void tell_test(const train_run *run)
+static void tell_test(const lk_train_run *run)
 {
     if (!run->events->test)
         return;
@@ -186,7 +175,7 @@ static void tell_test(const train_run *run)
 
 /* Nothing where there are no test data, or they were tested here before. One that
  * was stopped leaves the position as it was. */
-static lk_status test_epoch(train_run *run)
+static lk_status test_epoch(lk_train_run *run)
 {
     lk_metrics metrics;
     lk_position *at = &run->at;
@@ -211,7 +200,7 @@ static lk_status test_epoch(train_run *run)
 }
 
 /* The best so far is kept, and so is the end. */
-static lk_status keep_epoch(train_run *run)
+static lk_status keep_epoch(lk_train_run *run)
 {
     bool best = run->at.tested == run->at.step && run->at.best_step == run->at.step;
     if (!best && run->at.step < run->total_steps)
@@ -220,7 +209,7 @@ static lk_status keep_epoch(train_run *run)
 }
 
 /* Every rank has the whole model then; those that are to save do. */
-static lk_status finish(train_run *run)
+static lk_status finish(lk_train_run *run)
 {
     lk_state *state;
     lk_status status;
@@ -237,7 +226,7 @@ destroy_state:
 
 /* What was learned before the evaluation failed is not lost with it; what came
  * to nothing does not replace an older model. */
-static lk_status save_anyway(train_run *run, lk_status failure)
+static lk_status save_anyway(lk_train_run *run, lk_status failure)
 {
     char why[LK_DETAIL_BYTES], second[LK_DETAIL_BYTES];
     lk_fault fault = run->fault;
@@ -254,7 +243,7 @@ static lk_status save_anyway(train_run *run, lk_status failure)
 
 /* A run that ends before its time: what it has is on the disk, and no rank leaves
  * before that, or who started them would end them all. */
-static lk_status stop(train_run *run)
+static lk_status stop(lk_train_run *run)
 {
     LK_TRY(lk__run_save(run, false));
     LK_TRY(lk__run_saved(run, true));
@@ -263,7 +252,7 @@ static lk_status stop(train_run *run)
     return run->rank->group ? lk_barrier(run->rank->group, NULL) : LK_OK;
 }
 
-static void next_epoch(train_run *run)
+static void next_epoch(lk_train_run *run)
 {
     run->at.epoch++;
     run->at.batch = 0;
@@ -271,7 +260,7 @@ static void next_epoch(train_run *run)
     run->at.loss = 0;
 }
 
-static lk_status run_epochs(train_run *run)
+static lk_status run_epochs(lk_train_run *run)
 {
     run->began = lk__clock();
     for (;;) {
@@ -292,7 +281,7 @@ static lk_status run_epochs(train_run *run)
     return LK_OK;
 }
 
-static lk_status run_to_end(train_run *run)
+static lk_status run_to_end(lk_train_run *run)
 {
     LK_TRY(lk__run_open(run));
     tell_start(run);
@@ -308,7 +297,7 @@ static lk_status run_to_end(train_run *run)
 
 lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_fault *fault)
 {
-    train_run run = {.rank = rank, .opts = rank->opts, .shared = rank->shared, .events = rank->events};
+    lk_train_run run = {.rank = rank, .opts = rank->opts, .shared = rank->shared, .events = rank->events};
     lk_status status = run_to_end(&run);
     if (status == LK_OK)
         *out = run.result;

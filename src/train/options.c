@@ -33,9 +33,8 @@ static lk_status visit_given(visitor *v, const char *name, size_t value, bool bo
 
 static lk_status visit_real(visitor *v, const char *name, double value, bool bound)
 {
-    char text[NUMBER];
-    snprintf(text, sizeof text, "%.17g", value);
-    return v->each(v, name, text, bound);
+    char text[LK_NUMBER_TEXT];
+    return v->each(v, name, lk__number_text(value, text), bound);
 }
 
 static lk_status visit_result(visitor *v)

@@ -8,7 +8,7 @@
 #include "parallel/engine_impl.h"
 #include "train/start.h"
 
-lk_status lk__run_alone(train_run *run, lk_status status)
+lk_status lk__run_alone(lk_train_run *run, lk_status status)
 {
     char why[LK_DETAIL_BYTES];
     if (status == LK_OK)
@@ -21,13 +21,13 @@ lk_status lk__run_alone(train_run *run, lk_status status)
     return lk__fail(status, "%s", why);
 }
 
-lk_status lk__run_alike(train_run *run, lk_status status)
+lk_status lk__run_alike(lk_train_run *run, lk_status status)
 {
     run->fault = LK_FAULT_COMMON;
     return status;
 }
 
-lk_status lk__run_together(train_run *run, lk_status status)
+lk_status lk__run_together(lk_train_run *run, lk_status status)
 {
     bool agreed =
         run->engine ? lk__engine_agreed(run->engine) : status == LK_STATUS_USAGE || status == LK_STATUS_MISMATCH;
@@ -36,7 +36,7 @@ lk_status lk__run_together(train_run *run, lk_status status)
 }
 
 /* What the engine is not given is compared before it compares the rest. */
-static lk_status compare_options(train_run *run)
+static lk_status compare_options(lk_train_run *run)
 {
     bool agreed = false;
     if (run->place.ranks == 1)
@@ -55,7 +55,7 @@ static size_t divide_up(size_t count, size_t parts)
 
 /* Samples of this rank in a wave: --accumulate K promises the memory of a batch
  * that is K times smaller. */
-static size_t wave_samples(const train_run *run)
+static size_t wave_samples(const lk_train_run *run)
 {
     const lk_train_opts *opts = run->opts;
     if (opts->micro_batch || opts->accumulate < 2)
@@ -64,12 +64,18 @@ static size_t wave_samples(const train_run *run)
     return divide_up(divide_up(opts->batch, opts->accumulate), replicas > 0 ? (size_t)replicas : 1);
 }
 
-size_t lk__run_batch(const train_run *run)
+size_t lk__run_batch(const lk_train_run *run)
 {
     return lk__min_size(run->opts->batch, lk_dataset_get_info(run->shared->train)->count);
 }
 
-static lk_status create_engine(train_run *run)
+/* One rank of a process takes it, and tells all. */
+static int take_wish(void *wish)
+{
+    return atomic_exchange((atomic_int *)wish, LK_WISH_NONE);
+}
+
+static lk_status create_engine(lk_train_run *run)
 {
     const lk_train_opts *opts = run->opts;
     lk_engine_opts engine = {
@@ -91,25 +97,27 @@ static lk_status create_engine(train_run *run)
         .check_every = opts->check_every ? opts->check_every : -1,
     };
     LK_TRY(lk_engine_create(run->shared->graph, &engine, &run->engine));
+    if (run->rank->wish)
+        lk_engine_listen(run->engine, take_wish, run->rank->wish);
     run->effective.lr = lk_engine_lr(run->engine);
     return LK_OK;
 }
 
 /* All ranks have the same file: what is wrong with it, each finds. */
-static lk_status all_find(train_run *run, lk_status status)
+static lk_status all_find(lk_train_run *run, lk_status status)
 {
     bool every = status == LK_STATUS_MISMATCH || status == LK_STATUS_USAGE;
     return every ? lk__run_alike(run, status) : lk__run_together(run, status);
 }
 
-static lk_status load_initial(train_run *run)
+static lk_status load_initial(lk_train_run *run)
 {
     if (!run->shared->initial)
         return LK_OK;
     return all_find(run, lk__init_engine(run->engine, run->opts, run->shared->initial));
 }
 
-static lk_status create_loader(train_run *run)
+static lk_status create_loader(lk_train_run *run)
 {
     const lk_train_opts *opts = run->opts;
     lk_loader_opts loader = {
@@ -125,7 +133,7 @@ static lk_status create_loader(train_run *run)
     return LK_OK;
 }
 
-static void count_steps(train_run *run)
+static void count_steps(lk_train_run *run)
 {
     const lk_train_opts *opts = run->opts;
     run->total_steps = opts->epochs * run->effective.batches;
@@ -135,14 +143,14 @@ static void count_steps(train_run *run)
         run->total_steps = lk__min_size(run->total_steps, run->at.step + 1);
 }
 
-lk_schedule_at lk__run_schedule_at(const train_run *run, size_t epoch, size_t batch)
+lk_schedule_at lk__run_schedule_at(const lk_train_run *run, size_t epoch, size_t batch)
 {
     return (lk_schedule_at){
         .epoch = epoch, .epochs = run->opts->epochs, .batch = batch, .batches = run->effective.batches};
 }
 
 /* Puts engine and position where the checkpoint has them. */
-static lk_status go_on(train_run *run)
+static lk_status go_on(lk_train_run *run)
 {
     const lk_checkpoint *resume = run->shared->resume;
     int shards = 0;
@@ -163,7 +171,7 @@ static lk_status go_on(train_run *run)
     return LK_OK;
 }
 
-lk_status lk__run_open(train_run *run)
+lk_status lk__run_open(lk_train_run *run)
 {
     const lk_train_opts *opts = run->opts;
     run->place = lk__train_place(run->rank);
@@ -184,7 +192,7 @@ lk_status lk__run_open(train_run *run)
     return LK_OK;
 }
 
-void lk__run_close(train_run *run)
+void lk__run_close(lk_train_run *run)
 {
     lk_loader_destroy(run->test_loader);
     lk_loader_destroy(run->loader);

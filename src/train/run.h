@@ -7,7 +7,7 @@
 enum { LK_DETAIL_BYTES = 2048 };
 
 /* Everything a rank owns, and how far it is. */
-typedef struct train_run {
+typedef struct lk_train_run {
     const lk_train_rank *rank;
     const lk_train_opts *opts;
     const lk_train_shared *shared;
@@ -26,28 +26,28 @@ typedef struct train_run {
     double began, epoch_began, step_began;
     double earlier_epochs; /* seconds of training steps */
     lk_metrics running;    /* of this rank's samples in this epoch; loss is a sum */
-} train_run;
+} lk_train_run;
 
 /* run.c: brings a rank to the place where it begins or goes on. */
-lk_status lk__run_open(train_run *run) LK_CHECKED;
-void lk__run_close(train_run *run);
+lk_status lk__run_open(lk_train_run *run) LK_CHECKED;
+void lk__run_close(lk_train_run *run);
 /* Samples a step. */
-size_t lk__run_batch(const train_run *run);
+size_t lk__run_batch(const lk_train_run *run);
 /* The place of a batch in the schedule. */
-lk_schedule_at lk__run_schedule_at(const train_run *run, size_t epoch, size_t batch);
+lk_schedule_at lk__run_schedule_at(const lk_train_run *run, size_t epoch, size_t batch);
 
 /* Whose failure it is. That the others have no part in: they must not wait. */
-lk_status lk__run_alone(train_run *run, lk_status status) LK_CHECKED;
+lk_status lk__run_alone(lk_train_run *run, lk_status status) LK_CHECKED;
 /* That every rank finds by itself. */
-lk_status lk__run_alike(train_run *run, lk_status status) LK_CHECKED;
+lk_status lk__run_alike(lk_train_run *run, lk_status status) LK_CHECKED;
 /* Of the engine, which has told the others of what is this rank's own. One that
  * could not be created has compared its options with theirs. */
-lk_status lk__run_together(train_run *run, lk_status status) LK_CHECKED;
+lk_status lk__run_together(lk_train_run *run, lk_status status) LK_CHECKED;
 
 /* keep.c. Together: saves a checkpoint of where the run is, unless the newest one
  * is that; the writing goes on behind. */
-lk_status lk__run_save(train_run *run, bool best) LK_CHECKED;
+lk_status lk__run_save(lk_train_run *run, bool best) LK_CHECKED;
 /* Tells what has been saved, and fails as a save did; waits for it or not. */
-lk_status lk__run_saved(train_run *run, bool wait) LK_CHECKED;
+lk_status lk__run_saved(lk_train_run *run, bool wait) LK_CHECKED;
 
 #endif

@@ -47,7 +47,7 @@ limited 1 "${task[@]}" --model resnet20:width=4 --batch-size 1000
 said err " of memory, but ulimit -v leaves " "It would fit with --bn shard --micro-batch " "or with batches of "
 wave=$(number_after --micro-batch) batch=$(number_after 'batches of')
 limited 0 "${task[@]}" --model resnet20:width=4 --batch-size 1000 --bn shard --micro-batch "${wave:-1}"
-limited 0 "${task[@]}" --model resnet20:width=8 --batch-size "${batch:-1}"
+limited 0 "${task[@]}" --model resnet20:width=4 --batch-size "${batch:-1}"
 
 # More than any host has.
 run 1 "${task[@]}" --model resnet20:width=4096 --batch-size 60000

@@ -12,6 +12,7 @@ export MARK=lockstep-$command-test-$$ # by which the ranks of this script are fo
 
 checks=0 failures=0 line=
 complain() {
+    local file
     failures=$((failures + 1))
     echo "FAILED: $*"
     for file in out* err*; do sed "s/^/    $file: /" "$file" | tail -8; done

@@ -67,7 +67,7 @@ contradicts "--batch-size 32" "--batch-size 24" --batch-size 32
 contradicts "--seed 2" "--seed 1" --seed 2
 contradicts "--lr 0.25" "--lr 0.5" --lr .25
 contradicts "--optimizer adam" "--optimizer adadelta" --optimizer adam
-contradicts "--schedule step:size=1,gamma=0.5" "gamma=0.69999999999999996" --gamma .5
+contradicts "--schedule step:size=1,gamma=0.5" "gamma=0.7" --gamma .5
 contradicts "8 shards contradict" "--reshard" --shards 8
 contradicts "--bn shard" "--bn batch" --bn shard
 run 0 "${rest[@]}" --model cnn --seed 1 --lr .5 --gamma .7 --batch-size 24

@@ -481,7 +481,7 @@ static void the_reference_defaults(void **state)
     assert_string_equal(args.train.model, "cnn");
     assert_string_equal(args.train.data, "digits");
     assert_string_equal(args.train.optimizer, "adadelta");
-    assert_string_equal(args.train.schedule, "step:size=1,gamma=0.69999999999999996");
+    assert_string_equal(args.train.schedule, "step:size=1,gamma=0.7");
     assert_null(args.train.save_model);
 }
 

@@ -80,7 +80,7 @@ has_ranks() {
     find_processes
     [ ${#ranks[@]} -gt 0 ] || over
 }
-lines_are() { [ "$(grep -c 'Train Epoch' out 2>/dev/null)" -ge "$1" ] || over; }
+lines_are() { [ "$(cat out 2>/dev/null | grep -c 'Train Epoch')" -ge "$1" ] || over; }
 is_saving() { compgen -G 'ck/.lk-*' >saving || over; }
 
 # Waits for the moment that was drawn: any in a run's time, some after a step, or a
@@ -92,7 +92,7 @@ await_moment() {
         rest "$((drawn / 1000)).$(printf %03d $((drawn % 1000)))"
         ;;
     step)
-        draw 16
+        draw 24
         until_true 60 lines_are $((drawn + 1))
         draw 40
         rest "0.0$(printf %02d "$drawn")"

@@ -113,8 +113,6 @@ static size_t entries(const char *name)
     return count;
 }
 
-/* ---- the object ------------------------------------------------------------------ */
-
 static void test_notes(void **ctx)
 {
     (void)ctx;
@@ -209,8 +207,6 @@ static void test_as_model(void **ctx)
     says("dir/step-000000010");
     temp_folder_remove(at("dir", NULL));
 }
-
-/* ---- damage ---------------------------------------------------------------------- */
 
 static void check_found(const char *name, const char *what)
 {
@@ -391,8 +387,6 @@ static void test_versions(void **ctx)
     says("not of a checkpoint");
     temp_folder_remove(at("later", NULL));
 }
-
-/* ---- places ---------------------------------------------------------------------- */
 
 static void test_replace(void **ctx)
 {

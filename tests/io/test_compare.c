@@ -197,8 +197,6 @@ static void test_several_keys(void **ctx)
            "new: only in the second: u8 []");
 }
 
-/* ---- checkpoints: what a difference is of ---------------------------------- */
-
 static const char *const kind_names[LK_DIFFERENCE_KINDS] = {"parameter", "buffer", "optimiser", "position", "option"};
 
 static void note_kind(void *arg, lk_difference_kind kind, const char *key, const char *what)

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""What keeping a run costs it: checkpoints every 50 steps, and checkpoints, replica check and logging together.
+
+`bench/keep.py` trains the cnn at batch 64, on MNIST where it is and else on the built-in digits, in alternating runs: one
+process without and with checkpoints, two ranks with nothing and with all of it. The medians of the ratios stand beside
+the targets. A save's own cost is found inside the runs, where a machine's ups and downs matter less: the steps right
+after a save beside the others of the same period; plain runs are counted the same way, and tell how much of that is
+noise. Timings never fail the run.
+"""
+import argparse
+import collections
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from compare import BATCH, ROOT, Ours, verdict
+
+EVERY = 50  # steps between two saves
+BUSY = 10   # of those, the steps in which a save may be at work
+FIRST = 2 * EVERY  # steps that do not count: caches fill, memory is touched for the first time
+EPOCH = 938        # steps of both data sets; the events of a run tell the step, and must not begin again
+
+SAVING = ["--save-every", str(EVERY)]
+Side = collections.namedtuple("Side", "saves options")
+SIDES = {
+    "plain": Side(False, ["--check-every", "0", "--log-interval", "1"]),
+    "saving": Side(True, ["--check-every", "0", "--log-interval", "1"] + SAVING),
+    "2 ranks, bare": Side(False, ["-n", "2", "--check-every", "0", "--log-interval", str(FIRST)]),
+    "2 ranks, all": Side(True, ["-n", "2", "--check-every", "100", "--log-ranks", "all", "--log-interval", "10"]
+                         + SAVING),
+}
+# Which side is compared with which, and by how many percent it may be slower.
+CASES = (("saving", "plain", 2), ("2 ranks, all", "2 ranks, bare", 3))
+
+Result = collections.namedtuple("Result", "ms cpu_ms times writes bytes")
+
+
+def folder_bytes(folder):
+    """Of the newest checkpoint."""
+    newest = os.path.join(folder, max(name for name in os.listdir(folder) if name.startswith("step-")))
+    return sum(os.path.getsize(os.path.join(newest, name)) for name in os.listdir(newest))
+
+
+def run_program(command, log):
+    """The events, and the CPU seconds of the program and of all that it started and waited for."""
+    with open(log, "w+", encoding="utf-8") as out, open(log + ".err", "w+", encoding="utf-8") as err:
+        # The process is waited for here: Popen would forget what it used.
+        process = subprocess.Popen(command, stdout=out, stderr=err)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status) if hasattr(os, "waitstatus_to_exitcode") else status
+        if process.returncode != 0:
+            err.seek(0)
+            sys.exit(f"{' '.join(command)}: exit status {process.returncode}: {err.read().strip()}")
+        out.seek(0)
+        return [json.loads(line) for line in out], used.ru_utime + used.ru_stime
+
+
+class Runner:
+    def __init__(self, args):
+        self.args = args
+        self.data = "mnist" if Ours(args.program).has("mnist") else "digits"
+        # An event comes with the first step after each interval.
+        self.last = FIRST + args.steps + 1
+        self.common = [args.program, "train", "--model", "cnn", "--batch-size", str(BATCH), "--data", self.data,
+                       "--no-test", "--quiet", "--json", "--max-steps", str(self.last)]
+
+    def run(self, side):
+        """One run, in a folder of its own."""
+        threads = ["--threads", str(self.args.threads)] if self.args.threads and "-n" not in side.options else []
+        with tempfile.TemporaryDirectory(prefix="bench-keep-", dir=self.args.dir) as folder:
+            kept = os.path.join(folder, "kept")
+            command = self.common + side.options + threads + (["--checkpoint", kept] if side.saves else [])
+            events, cpu = run_program(command, os.path.join(folder, "log"))
+            size = folder_bytes(kept) if side.saves else 0
+        times = {event["step"]: event["seconds"] for event in events if event["event"] == "step"}
+        writes = [event["seconds"] for event in events if event["event"] == "checkpoint"]
+        ms = 1e3 * (times[self.last] - times[FIRST + 1]) / (self.last - FIRST - 1)
+        return Result(ms, 1e3 * cpu, times, writes, size)
+
+
+def alternate(runner):
+    """{side: results}; the order turns over every round."""
+    results = {name: [] for name in SIDES}
+    for number in range(runner.args.rounds):
+        for name in list(SIDES) if number % 2 == 0 else reversed(list(SIDES)):
+            results[name].append(runner.run(SIDES[name]))
+        print(f"round {number + 1} of {runner.args.rounds} done", flush=True)
+    return results
+
+
+def spread(values, form):
+    return f"{min(values):{form}} to {max(values):{form}}"
+
+
+def excess(results, busy):
+    """Milliseconds that the first `busy` steps of a period took beyond as many of its others, one for each period."""
+    found = []
+    for times in (result.times for result in results):
+        last = max(times)
+        for begin in range(FIRST, last - EVERY + 1, EVERY):
+            first = times[begin + busy] - times[begin]
+            others = times[begin + EVERY] - times[begin + BUSY]
+            found.append(1e3 * (first - others * busy / (EVERY - BUSY)))
+    return found
+
+
+def show_ratios(results):
+    print(f"\n{f'cnn, batch {BATCH}':<20}{'ms/step':>9}   runs (ms/step)")
+    for name, runs in results.items():
+        shown = " ".join(f"{run.ms:.2f}" for run in runs)
+        print(f"{name:<20}{statistics.median(run.ms for run in runs):>9.2f}   {shown}")
+    print()
+    for name, base, target in CASES:
+        costs = [100 * (a.ms / b.ms - 1) for a, b in zip(results[name], results[base])]
+        print(f"{f'{name}: % slower than {base}':<44}{statistics.median(costs):>7.2f}   "
+              f"{verdict(statistics.median(costs), target, at_most=True)} ({spread(costs, '+.1f')})")
+
+
+def show_saves(results):
+    """What one save costs."""
+    step = statistics.median(run.ms for run in results["plain"])
+    after, noise = (excess(results[name], BUSY) for name in ("saving", "plain"))
+    cost = statistics.median(after)
+    print(f"{'a save, % of a period, inside the runs':<44}{100 * cost / (EVERY * step):>7.2f}   "
+          f"{verdict(100 * cost / (EVERY * step), CASES[0][2], at_most=True)} "
+          f"(counted alike without saves: {100 * statistics.median(noise) / (EVERY * step):.2f})")
+    first = statistics.median(excess(results["saving"], 1)) - statistics.median(excess(results["plain"], 1))
+    saves = len(results["saving"][0].writes)
+    cpu = [(a.cpu_ms - b.cpu_ms) / saves for a, b in zip(results["saving"], results["plain"])]
+    writes = [1e3 * seconds for run in results["saving"] for seconds in run.writes]
+    print(f"a save: {results['saving'][0].bytes / 1e6:.1f} MB; the step after it takes {first:+.1f} ms (the copy, and the "
+          f"writing beside it), the {BUSY} steps after it {cost - statistics.median(noise):+.1f} ms")
+    print(f"writing takes {statistics.median(writes):.0f} ms ({spread(writes, '.0f')}); the processors' time for all of "
+          f"it is {statistics.median(cpu):.0f} ms a save ({spread(cpu, '.0f')})", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--program", default=os.path.join(ROOT, "build", "lockstep"))
+    parser.add_argument("--rounds", type=int, default=7, help="runs of each, of which the median counts")
+    parser.add_argument("--steps", type=int, default=400,
+                        help=f"steps that count, a multiple of {FIRST}, at most {(EPOCH - 1) // FIRST * FIRST - FIRST}")
+    parser.add_argument("--threads", type=int, help="of the runs of one process; without it as many as there are cores")
+    parser.add_argument("--dir", help="where checkpoints are written; the folder of the program, so that it is a disk")
+    args = parser.parse_args()
+    if not os.access(args.program, os.X_OK):
+        sys.exit(f"{args.program} is not there: run make first")
+    if args.steps < FIRST or args.steps % FIRST or FIRST + args.steps + 1 > EPOCH:
+        parser.error(f"--steps {args.steps}: a multiple of {FIRST}, and all of it within an epoch of {EPOCH} steps")
+    args.dir = args.dir or os.path.dirname(os.path.abspath(args.program))
+    runner = Runner(args)
+    print(f"checkpoints every {EVERY} steps, {args.steps} steps a run, data {runner.data}", flush=True)
+    results = alternate(runner)
+    show_ratios(results)
+    show_saves(results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+#!/bin/bash
+# resume_arm64.sh PROGRAM BUILD - checkpoints that change machines: the program for
+# arm64, built in BUILD and run by an emulator, and this machine's own PROGRAM save
+# the same bytes, and each goes on from what the other has saved to the same bits.
+# Exit status 77 says that it was skipped, and why.
+program=$1 command=train
+build=$(realpath -m "$2") native=$(realpath "$1")
+"$(dirname "$0")/../../tools/cross_arm64" --program "$build" || exit
+. "$(dirname "$0")/jobs.sh"
+printf '#!/bin/sh\nexec qemu-aarch64-static "%s" "$@"\n' "$build/lockstep" >arm64
+chmod +x arm64
+arm64=$PWD/arm64
+
+hash_of() { sed -n 's/^State hash //p' out; }
+ends_alike() { check "$line: state hash $(hash_of), not $whole" test "$(hash_of)" = "$whole"; }
+# on MACHINE STATUS ARGUMENTS...
+on() {
+    program=${!1}
+    run "${@:2}"
+    line="$1: $line"
+}
+# One checkpoint alone, as if the run had ended there.
+take() { # FOLDER STEP
+    rm -rf ck
+    mkdir ck
+    cp -r "$1/step-00000000$2" ck
+}
+
+check "the program for arm64 is one" grep -q neon <("$arm64" info)
+
+for case in "cnn --batch-size 16 --max-steps 4" "mlp --batch-size 32 --max-steps 9 --optimizer adam"; do
+    read -ra task <<<"--model $case --epochs 1 --no-test --quiet --log-interval 1"
+    rm -rf from_*
+    on arm64 0 "${task[@]}" --checkpoint from_arm64 --save-every 1 --keep 9
+    whole=$(hash_of)
+    on native 0 "${task[@]}" --checkpoint from_native --save-every 1 --keep 9
+    ends_alike
+    check "$case: all checkpoints are the same bytes" diff -r from_arm64 from_native
+    check "$case: there are some" test -f from_arm64/step-000000003/optimizer.safetensors
+
+    take from_arm64 2
+    on native 0 --resume ck --checkpoint ck -n 2 --quiet
+    said out "going on from ck/step-000000002"
+    ends_alike
+    take from_native 3
+    on arm64 0 --resume ck --checkpoint ck --quiet
+    said out "going on from ck/step-000000003"
+    ends_alike
+done
+
+# A run that is told to stop on the one machine: the delay lets the signal come in
+# a step.
+rm -rf ck
+line="arm64: stopped"
+begin env LOCKSTEP_FAULT=delay:step=4,seconds=5 "$arm64" train "${task[@]}" --checkpoint ck
+await 60 grep -q '\[64/' out || complain "$line: the third step does not come"
+kill -TERM $job
+finish $job
+check "$line: exit status $status" test $status -eq 143
+said err "SIGTERM after step" "lockstep train --resume ck"
+on native 0 --resume ck --checkpoint ck --quiet
+said out "of 9 steps are done"
+ends_alike
+
+echo "$checks checks, $failures failures"
+[ "$failures" -eq 0 ]
