@@ -7,6 +7,8 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # ctest (make test CTEST_ARGS='-R tree').
 CMAKE_ARGS ?=
 CTEST_ARGS ?=
+# For tests/faults/kills.sh (make kills KILLS_ARGS='--kills 50 --seed 7').
+KILLS_ARGS ?=
 
 # The jobs of this make are not those of the build underneath.
 cmake := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake
@@ -21,7 +23,7 @@ sanitize = -DLK_WERROR=ON -DLK_SANITIZE=$(1)
 # Without address randomisation: older TSan runtimes refuse some kernels' layouts.
 no_aslr = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all demo test test-more bench asan tsan fuzz install lint format clean help
+.PHONY: all demo test test-more kills bench asan tsan fuzz install lint format clean help
 .NOTPARALLEL:
 
 all:
@@ -62,6 +64,9 @@ tsan:
 	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
 	 $(no_aslr) $(call ctest,build-tsan,-LE 'more|unsanitized')
 
+kills: all
+	@bash tests/faults/kills.sh build/lockstep --kills 200 --jobs $(JOBS) $(KILLS_ARGS)
+
 # clang is large, so it is used where it is and not installed.
 fuzz:
 	@tools/setup build test
@@ -90,6 +95,7 @@ help:
 	@echo 'make demo       train a small network on Fashion-MNIST, about two minutes'
 	@echo 'make test       the tests that need nothing but this machine, under ten minutes'
 	@echo 'make test-more  long tests, real data, other architectures, then asan, tsan and fuzz'
+	@echo 'make kills      200 times a run is killed, and goes on to the same bits; five minutes'
 	@echo 'make asan       the tests under AddressSanitizer and UBSan (build-asan)'
 	@echo 'make tsan       the tests under ThreadSanitizer (build-tsan)'
 	@echo 'make fuzz       the fuzzers for half a minute each, where clang is installed'

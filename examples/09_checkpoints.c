@@ -1,7 +1,8 @@
 /* 09_checkpoints.c - a loop of one's own that may be cut short at any moment, and goes on to the same bits.
  *
  * What checkpoints add to a loop is numbered. Alone, or as ranks:
- * lockstep run -n 3 examples/09_checkpoints; the bits are the same. */
+ * lockstep run -n 3 examples/09_checkpoints; the bits are the same. Started again,
+ * it goes on from the checkpoint that it has left. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -36,11 +37,13 @@ static lk_status resume(lk_engine *engine, size_t *step)
         return status == LK_STATUS_NOT_FOUND ? LK_OK : status;
     LK_TRY(lk_engine_set_state(engine, lk_checkpoint_model(checkpoint)));
     LK_TRY(lk_engine_set_optimizer_state(engine, lk_checkpoint_optimizer(checkpoint)));
-    *step = strtoul(lk_checkpoint_note(checkpoint, "step"), NULL, 10);
+    const char *text = lk_checkpoint_note(checkpoint, "step");
+    *step = text ? strtoul(text, NULL, 10) : 0;
     lk_checkpoint_destroy(checkpoint);
     return LK_OK;
 }
 
+/* The process ends after a failure, so what was created is left to it. */
 static lk_status train(lk_group *group, const lk_dataset *data, bool durable, size_t end, lk_state **state)
 {
     const lk_dataset_info *info = lk_dataset_get_info(data);

@@ -50,6 +50,7 @@ struct fault {
     uint64_t step;  /* 0: any */
     const char *op; /* NULL: any */
     uint64_t nth;
+    int restart; /* -1: any */
     double seconds;
     bool bit_given;
     uint64_t bit;
@@ -94,8 +95,6 @@ static lk_status load_status;
 static char load_detail[MAX_TEXT];
 
 atomic_bool lk__fault_on;
-
-/* ---- where a thread is ---- */
 
 static atomic_int process_rank;
 static _Thread_local int thread_rank = -1;
@@ -153,14 +152,21 @@ void lk__fault_leave(const char *before)
         set_inside(before);
 }
 
-/* ---- striking ---- */
-
 static bool is_inside(const char *op)
 {
     for (size_t i = 0; i < depth && i < MAX_INSIDE; i++)
         if (inside[i] && strcmp(inside[i], op) == 0)
             return true;
     return false;
+}
+
+/* How often the job was started again before, by a launcher that says so. */
+static bool is_restart(int wanted)
+{
+    const char *text = getenv("TORCHELASTIC_RESTART_COUNT");
+    long long count = 0;
+    (void)(text && lk__parse_int(text, 0, INT_MAX, &count));
+    return wanted < 0 || count == wanted;
 }
 
 /* Whether f strikes now. `begins` is the operation at whose begin this is, NULL
@@ -170,7 +176,7 @@ static bool strikes(fault *f, moment now, const char *begins)
     lk_fault_place place = lk__fault_place();
     if (!(f->action->moments & now) || place.rank < 0)
         return false;
-    if ((f->rank >= 0 && f->rank != place.rank) || (f->step > 0 && f->step != place.step))
+    if ((f->rank >= 0 && f->rank != place.rank) || (f->step > 0 && f->step != place.step) || !is_restart(f->restart))
         return false;
     if (f->op && !(begins ? strcmp(begins, f->op) == 0 : is_inside(f->op)))
         return false;
@@ -225,8 +231,6 @@ bool lk__fault_flips(const char *op, size_t bits, size_t *bit)
     *bit = f->bit_given ? (size_t)(f->bit % bits) : sign < bits ? sign : bits / 2;
     return true;
 }
-
-/* ---- reading ---- */
 
 /* Says where in the text a word is. */
 typedef char spot[sizeof VARIABLE + 32];
@@ -290,6 +294,14 @@ static lk_status read_nth(const char *what, const char *value, fault *f)
     return LK_OK;
 }
 
+static lk_status read_restart(const char *what, const char *value, fault *f)
+{
+    long long restart;
+    LK_TRY(read_whole(what, "restart", value, 0, INT_MAX, &restart));
+    f->restart = (int)restart;
+    return LK_OK;
+}
+
 static lk_status read_seconds(const char *what, const char *value, fault *f)
 {
     double seconds;
@@ -316,10 +328,10 @@ typedef struct key {
 
 /* Those that every action has, then those of single ones. */
 static const key keys[] = {
-    {"rank", read_rank}, {"step", read_step},       {"op", read_op},
-    {"nth", read_nth},   {"seconds", read_seconds}, {"bit", read_bit},
+    {"rank", read_rank},       {"step", read_step},       {"op", read_op},   {"nth", read_nth},
+    {"restart", read_restart}, {"seconds", read_seconds}, {"bit", read_bit},
 };
-enum { COMMON_KEYS = 4, KEYS = sizeof keys / sizeof *keys };
+enum { COMMON_KEYS = 5, KEYS = sizeof keys / sizeof *keys };
 
 /* The names that an action's key may have. */
 static const char *next_key(const void *arg, size_t index)
@@ -391,6 +403,7 @@ static lk_status read_fault(const char *at, fault *f, const char **end)
     f->action = &actions[index];
     f->rank = -1;
     f->nth = 1;
+    f->restart = -1;
     if (f->action->moments == AT_FLIP)
         f->op = "step";
     const char *next = at + length;

@@ -13,6 +13,7 @@
  *   op=NAME        where this operation begins, or at a write or an allocation inside it:
  *                  step, eval, save, load, or a call of the group (allreduce, broadcast
  *                  ...); in any
+ *   restart=K      in a job that was started again K times (--max-restarts); in any
  *   nth=K          the Kth time that the rest holds; the first. Faults strike once.
  * A rank is a thread: its place is thread-local, and its process's rank and step 0
  * until it is set. */

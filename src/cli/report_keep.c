@@ -25,7 +25,9 @@ void lk__report_resumed(const lk_report *report, const lk_train_start *start)
         printf("passed over: %.*s\n", length, line);
     if (report->args->resume && !*found->path)
         printf("no checkpoint in %s yet: the run begins\n", report->args->train.checkpoint);
-    if (*found->path)
+    if (*found->path && start->done >= start->steps)
+        printf("%s has all %zu steps, and more is not asked for (--epochs, --max-steps)\n", found->path, start->done);
+    else if (*found->path)
         printf("going on from %s: %zu of %zu steps are done\n", found->path, start->done, start->steps);
     if (start->saved_shards)
         printf("%d shards instead of the checkpoint's %d (--reshard): from here on the result is another one\n",

@@ -148,7 +148,7 @@ static void texts_that_are_refused(void **state)
     refuses("kill:=1", "character 6: a key is missing");
     refuses("kill:rank", "character 6: 'rank' has no value");
     refuses("kill:rank=", "character 11: a value is missing");
-    refuses("kill:rnak=1", "character 6: no key 'rnak'; did you mean 'rank'? (known: rank, step, op, nth)");
+    refuses("kill:rnak=1", "character 6: no key 'rnak'; did you mean 'rank'? (known: rank, step, op, nth, restart)");
     refuses("kill:rank=-1", "character 11: rank=-1 must be a whole number from 0");
     refuses("kill:rank=1.5", "rank=1.5 must be a whole number");
     refuses("kill:rank=one", "rank=one must be a whole number");
@@ -165,7 +165,7 @@ static void texts_that_are_refused(void **state)
     refuses("delay:seconds=-1", "seconds=-1 must be");
     refuses("delay:seconds=nan", "seconds=nan must be");
     refuses("delay:seconds=1,bit=2", "no key 'bit'");
-    refuses("flip:seconds=1", "no key 'seconds' (known: rank, step, op, nth, bit)");
+    refuses("flip:seconds=1", "no key 'seconds' (known: rank, step, op, nth, restart, bit)");
     refuses("flip:bit=-1", "bit=-1 must be");
     refuses("flip:op=allreduce", "no operation 'allreduce' (known: step, save)");
 }
@@ -253,6 +253,12 @@ static void kills_strike_where_all_holds(void **state)
     run_says("kill:op=save,nth=4", true, "1aa2aasww");
     run_says("kill:op=save,nth=5", true, "1aa2aaswww3aa4aa");
     run_says("kill:step=5,nth=3", true, "1aa2aaswww3aa4aaswww5a");
+    run_says("kill:step=5,restart=0,nth=3", true, "1aa2aaswww3aa4aaswww5a");
+    run_says("kill:step=5,restart=1", false, "1aa2aaswww3aa4aaswww5aa");
+    setenv("TORCHELASTIC_RESTART_COUNT", "1", 1);
+    run_says("kill:step=5,restart=1,nth=3", true, "1aa2aaswww3aa4aaswww5a");
+    run_says("kill:step=5,restart=0", false, "1aa2aaswww3aa4aaswww5aa");
+    unsetenv("TORCHELASTIC_RESTART_COUNT");
 }
 
 static void writes_fail_once_each(void **state)

@@ -1,8 +1,8 @@
 #!/bin/bash
 # run.sh LOCKSTEP PROGRAMS MODELS NAME WAY - one example, in a folder of its own,
 # alone or as WAY ranks of `lockstep run`: it succeeds, complains of nothing, says
-# what it should, and saves the bits that it should. 01_single and 07_own_model,
-# alone, leave their model in the folder MODELS to compare with.
+# what it should, and saves the bits that it should. 01_single, 07_own_model and
+# 09_checkpoints, alone, leave what they saved in the folder MODELS to compare with.
 set -u
 lockstep=$(realpath "$1") program=$(realpath "$2")/$4 models=$(realpath "$3") name=$4 way=$5
 [ -x "$lockstep" ] && [ -x "$program" ] || exit 1
@@ -24,12 +24,11 @@ said() {
     [ "$found" -eq "$2" ] || fail "$found lines match '$1', not $2"
 }
 # leave - what others are compared with.
-leave() { mv "$name.safetensors" "$models" || fail "no model"; }
-# same_bits NAME - as the model that this example left.
-same_bits() {
-    "$lockstep" compare "$models/$1.safetensors" "$name.safetensors" >>out 2>>err || fail "the bits are not those of $1"
-}
+leave() { rm -rf "${models:?}/$saved" && mv "$saved" "$models" || fail "nothing is saved"; }
+# same_bits FILE - as what the first of its kind left.
+same_bits() { "$lockstep" compare "$models/$1" "$saved" >>out 2>>err || fail "the bits are not those of $1"; }
 
+saved=$name.safetensors
 launcher=()
 [ "$way" = alone ] || launcher=("$lockstep" run -n "$way")
 timeout -s KILL 200 "${launcher[@]}" "$program" >out 2>err </dev/null || fail "exit status $?"
@@ -45,24 +44,24 @@ case $name in
     said '^\[0\] epoch [12]: loss 0\.[0-9]{4}, accuracy 9[5-9]\.[0-9]{2} %$' 2
     said '^\[0\] saved 02_ddp.safetensors$' 1
     said '' 3
-    same_bits 01_single
+    same_bits 01_single.safetensors
     ;;
 03_data_parallel)
     said '^epoch [12]: loss of the last step 0\.' 2
     said '' 2
-    same_bits 01_single
+    same_bits 01_single.safetensors
     ;;
 04_model_parallel)
     said '^stage 0 of 2: layers [0-9]+ to [0-9]+$' 1
     said '^stage 1 of 2: layers [1-9][0-9]* to [0-9]+$' 1
     said '^epoch [12]: loss of the last step 0\.' 2
     said '' 4
-    same_bits 01_single
+    same_bits 01_single.safetensors
     ;;
 05_pipeline)
     said '^(in turn|pipelined): stage 0 waited [0-9.]+ s, stage 1 [0-9.]+ s$' 2
     said '^tensors that differ: 0$' 1
-    same_bits 01_single
+    same_bits 01_single.safetensors
     ;;
 06_debug_group)
     for ((r = 0; r < way; r++)); do
@@ -74,13 +73,30 @@ case $name in
 07_own_model)
     said 'step (0|50|100|150): loss [0-9.]+$' 4
     said '9[5-9][0-9] of 1000 new samples are told right$' 1
-    [ "$way" = alone ] && leave || same_bits 07_own_model
+    [ "$way" = alone ] && leave || same_bits "$saved"
     ;;
 08_collectives)
     said 'the sum over 4 ranks is 10$' 1
     said 'the mean of ones is 1,' 1
     said 'gathered abbcccdddd$' 1
     said 'the sum over 2 ranks is 3$' 2
+    ;;
+09_checkpoints)
+    saved=09_checkpoints.checkpoint
+    said 'from step 0 to step (90|75)$' 2
+    said 'from step 60 to step 90$' 1
+    said 'tensors that differ: 0$' "${way/alone/1}"
+    "$lockstep" verify --quiet "$saved" || fail "its checkpoint is damaged"
+    if [ "$way" = alone ]; then
+        leave
+        # Killed in its second save, it goes on from the first.
+        LOCKSTEP_FAULT=kill:op=save,step=40,nth=9 "$program" >out 2>err
+        [ $? -eq 137 ] || fail "it is not killed"
+        timeout -s KILL 200 "$program" >out 2>err || fail "exit status $? after it was killed"
+        said 'from step 20 to step 75$' 1
+        said 'tensors that differ: 0$' 1
+    fi
+    same_bits "$saved"
     ;;
 *)
     fail "nothing is known of it"

@@ -5,6 +5,7 @@
 # The data and the references; common.sh's folder has nothing but cases in it.
 kept=$(mktemp -d)
 trap 'clean_up; rm -rf "$kept"' EXIT
+trap 'exit 1' INT TERM
 
 # ---- jobs ------------------------------------------------------------------------
 
@@ -63,7 +64,7 @@ options() {
     read -ra options <<<"${recipes[$1]}"
     options+=(--data "$kept/data" --batch-size 48)
 }
-# reference JOB...: of one process, never stopped, without checkpoints.
+# reference JOB...: of one process, never stopped.
 reference() {
     local job began
     for job in "$@"; do
