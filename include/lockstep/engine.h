@@ -41,6 +41,7 @@ typedef struct lk_engine_opts {
     const char *optimizer; /* "sgd", "adam", "adamw", "adadelta", with parameters: "sgd:momentum=.9" */
     double lr;             /* default: the optimiser's */
     uint64_t seed;
+    bool eval_only;         /* no step will be taken: one is refused, and what it would need is not asked for */
     bool allow_nonfinite;   /* go on when a loss or gradient is not finite */
     double clip_norm;       /* the gradient is scaled down to this norm; 0: never */
     double label_smoothing; /* of the training loss: so much of a label's weight is spread over all classes */

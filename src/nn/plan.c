@@ -359,8 +359,7 @@ static lk_status alloc_memory(lk_plan *plan)
 {
     const lk_device_type *type = plan->dev->type;
     size_t gathered = gathered_floats(plan);
-    LK_TRY(type->alloc(plan->dev, plan->arena_bytes * (size_t)plan->opts.lanes,
-                       "activations (a smaller --micro-batch needs less)", (void **)&plan->arena));
+    LK_TRY(type->alloc(plan->dev, plan->arena_bytes * (size_t)plan->opts.lanes, "activations", (void **)&plan->arena));
     LK_TRY(type->alloc(plan->dev, plan->sum_floats * sizeof(float), "partial sums", (void **)&plan->sums));
     LK_TRY(type->alloc(plan->dev, gathered * sizeof(float), "partial sums", (void **)&plan->gathered));
     return type->alloc(plan->dev, plan->scratch_bytes, "kernel scratch", &plan->scratch);

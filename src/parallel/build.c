@@ -67,7 +67,7 @@ static lk_status agree_options(lk_engine *engine)
              "a model of %d layers with %zu parameters (hash %016llx)\n--batch-size %zu\n--shards %d\n--seed "
              "%llu\n--optimizer "
              "%s\n--lr %s\n--bn %s\n--clip-norm %s\n--label-smoothing %s\n--micro-batch %s\n--bucket-mb %s\n--stages "
-             "%s\n--pipelined %s\n--check-every %d\nallow_nonfinite %d\n",
+             "%s\n--pipelined %s\n--check-every %d\nallow_nonfinite %d\neval_only %d\n",
              engine->graph->count, lk_graph_parameters(engine->graph),
              (unsigned long long)lk__graph_hash(engine->graph), opts->batch, opts->shards,
              (unsigned long long)opts->seed, lk__agree_value(opts->optimizer, optimizer), number_text(opts->lr, lr),
@@ -75,7 +75,7 @@ static lk_status agree_options(lk_engine *engine)
              number_text(opts->label_smoothing, smoothing), number_text((double)opts->micro_batch, micro),
              number_text((double)opts->bucket_bytes / (1 << 20), bucket),
              lk__agree_value(opts->stages ? opts->stages : "1", stages), opts->pipelined ? "on" : "off",
-             opts->check_every, opts->allow_nonfinite);
+             opts->check_every, opts->allow_nonfinite, opts->eval_only);
     return lk__agree_lines(opts->group, lines, &engine->agreed);
 }
 
@@ -115,6 +115,8 @@ static lk_status plan_waves(lk_engine *engine)
 /* What a device of its own has left is for that device to say. */
 static lk_status check_memory(lk_engine *engine)
 {
+    if (engine->opts.eval_only)
+        return LK_OK;
     lk_rank_model model = model_of(engine);
     lk_available available = lk__available();
     if (!engine->dev->type->host_memory)

@@ -136,6 +136,8 @@ static lk_status update_by_bucket(lk_engine *engine)
 static lk_status check_step(const lk_engine *engine, const lk_batch *batch)
 {
     size_t count = batch->total ? batch->total : batch->count;
+    if (engine->opts.eval_only)
+        return lk__fail(LK_STATUS_USAGE, "a step of an engine that was created for evaluation alone (eval_only)");
     if (count < 1 || count > engine->opts.batch)
         return lk__fail(LK_STATUS_USAGE, "a batch of %zu samples; this engine takes 1 to %zu", count,
                         engine->opts.batch);

@@ -69,8 +69,9 @@ static lk_status load_engine(const lk_train_opts *opts, const lk_graph *graph, s
         .threads = opts->threads,
         .batch = wave,
         .shards = opts->shards,
-        .optimizer = "sgd", /* never stepped; it keeps no state */
+        .optimizer = "sgd", /* keeps no state */
         .seed = opts->seed,
+        .eval_only = true,
     };
     lk_engine *engine;
     LK_TRY(lk_engine_create(graph, &engine_opts, &engine));

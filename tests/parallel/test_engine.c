@@ -165,6 +165,21 @@ static void test_bad_batches(void **arg)
 
 /* A finite loss whose gradient overflows in one sample: two linear layers, the
  * first zero, the second huge. Then a loss that is not finite itself. */
+static void test_an_engine_for_evaluation_takes_no_step(void **arg)
+{
+    (void)arg;
+    lk_engine_opts opts = law_opts(&cnn, &(law_way){.threads = 1});
+    lk_engine *engine;
+    lk_batch batch;
+    lk_metrics metrics;
+    opts.eval_only = true;
+    law_require(law_create(&cnn, &opts, &engine));
+    law_batch(&cnn, 0, x, labels, ids, &batch);
+    law_require(lk_engine_eval(engine, &batch, &metrics));
+    expect_words(lk_engine_step(engine, &batch, &metrics), LK_STATUS_USAGE, "eval_only");
+    lk_engine_destroy(engine);
+}
+
 static void test_nonfinite_names_tensor_sample_and_shard(void **arg)
 {
     (void)arg;
@@ -272,6 +287,7 @@ int main(void)
         cmocka_unit_test(test_foreign_states_are_refused),
         cmocka_unit_test(test_eval_counts_each_sample),
         cmocka_unit_test(test_bad_batches),
+        cmocka_unit_test(test_an_engine_for_evaluation_takes_no_step),
         cmocka_unit_test(test_nonfinite_names_tensor_sample_and_shard),
         cmocka_unit_test(test_nonfinite_step_changes_nothing),
         cmocka_unit_test(test_bad_options),
