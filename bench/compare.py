@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`make bench`: the cnn at batch 64 by Lockstep and by PyTorch in alternating runs, their medians beside the targets;
-then several ranks (bench/ranks.py) and the kernels.
+then several ranks (bench/ranks.py), what checkpoints cost (bench/keep.py) and the kernels.
 
 PyTorch runs in its fastest setting on this machine, which is looked for first: each Python that tools/torch_python
 finds, each setting of bench/peer_torch.py, for each number of threads. Timings never fail the run: machines are noisy,
@@ -142,6 +142,12 @@ def show_memory(ours, peer, results, args):
           f"({mine:.0f} of {theirs:.0f} MB, {what})")
 
 
+def run_script(args, name, *more):
+    print(flush=True)
+    command = [sys.executable, os.path.join(ROOT, "bench", name), "--program", args.program]
+    subprocess.run(command + ["--rounds", str(args.rounds), *more], check=False)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", default=os.path.join(ROOT, "build", "lockstep"))
@@ -149,6 +155,7 @@ def main():
     parser.add_argument("--steps", type=int, default=40, help="steps a run")
     parser.add_argument("--threads", type=int, nargs="+", help="default: 1, and 2 where there are two cores")
     parser.add_argument("--no-ranks", action="store_true", help="leave out bench/ranks.py, several ranks")
+    parser.add_argument("--no-keep", action="store_true", help="leave out bench/keep.py, what checkpoints cost")
     parser.add_argument("--no-kernels", action="store_true", help="leave out `lockstep bench kernels`")
     args = parser.parse_args()
     if not os.access(args.program, os.X_OK):
@@ -162,9 +169,9 @@ def main():
     show_start(ours, args)
     show_memory(ours, peer, results, args)
     if not args.no_ranks and len(os.sched_getaffinity(0)) > 1:
-        print(flush=True)
-        ranks = os.path.join(ROOT, "bench", "ranks.py")
-        subprocess.run([sys.executable, ranks, "--program", args.program, "--rounds", str(args.rounds)], check=False)
+        run_script(args, "ranks.py")
+    if not args.no_keep and len(os.sched_getaffinity(0)) > 1:
+        run_script(args, "keep.py", "--steps", "100")
     if not args.no_kernels:
         print(flush=True)
         return subprocess.run([args.program, "bench", "kernels"], check=False).returncode

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """What keeping a run costs it: checkpoints every 50 steps, and checkpoints, replica check and logging together.
 
-`bench/keep.py` trains the cnn at batch 64, on MNIST where it is and else on the built-in digits, in alternating runs: one
-process without and with checkpoints, two ranks with nothing and with all of it. The medians of the ratios stand beside
-the targets. A save's own cost is found inside the runs, where a machine's ups and downs matter less: the steps right
-after a save beside the others of the same period; plain runs are counted the same way, and tell how much of that is
-noise. Timings never fail the run.
+`bench/keep.py` trains the cnn at batch 64, on MNIST where it is and else on the built-in digits, in alternating runs:
+one process without and with checkpoints, two ranks with nothing and with all of it. The medians of the ratios stand
+beside the targets. A save's own cost is found inside the runs, where a machine's ups and downs matter less: the steps
+right after a save beside the others of the same period; plain runs are counted the same way, and tell how much of that
+is noise. Timings never fail the run.
 """
 import argparse
 import collections
@@ -50,7 +50,7 @@ def run_program(command, log):
         # The process is waited for here: Popen would forget what it used.
         process = subprocess.Popen(command, stdout=out, stderr=err)
         _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status) if hasattr(os, "waitstatus_to_exitcode") else status
+        process.returncode = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
         if process.returncode != 0:
             err.seek(0)
             sys.exit(f"{' '.join(command)}: exit status {process.returncode}: {err.read().strip()}")
@@ -122,19 +122,20 @@ def show_ratios(results):
 def show_saves(results):
     """What one save costs."""
     step = statistics.median(run.ms for run in results["plain"])
-    after, noise = (excess(results[name], BUSY) for name in ("saving", "plain"))
-    cost = statistics.median(after)
-    print(f"{'a save, % of a period, inside the runs':<44}{100 * cost / (EVERY * step):>7.2f}   "
-          f"{verdict(100 * cost / (EVERY * step), CASES[0][2], at_most=True)} "
-          f"(counted alike without saves: {100 * statistics.median(noise) / (EVERY * step):.2f})")
+    after, noise = (statistics.median(excess(results[name], BUSY)) for name in ("saving", "plain"))
+    percent = 100 / (EVERY * step)
+    print(f"{'a save, % of a period, inside the runs':<44}{percent * (after - noise):>7.2f}   "
+          f"{verdict(percent * (after - noise), CASES[0][2], at_most=True)} "
+          f"(taken off: {percent * noise:+.2f}, counted alike without saves)")
     first = statistics.median(excess(results["saving"], 1)) - statistics.median(excess(results["plain"], 1))
     saves = len(results["saving"][0].writes)
     cpu = [(a.cpu_ms - b.cpu_ms) / saves for a, b in zip(results["saving"], results["plain"])]
     writes = [1e3 * seconds for run in results["saving"] for seconds in run.writes]
-    print(f"a save: {results['saving'][0].bytes / 1e6:.1f} MB; the step after it takes {first:+.1f} ms (the copy, and the "
-          f"writing beside it), the {BUSY} steps after it {cost - statistics.median(noise):+.1f} ms")
-    print(f"writing takes {statistics.median(writes):.0f} ms ({spread(writes, '.0f')}); the processors' time for all of "
-          f"it is {statistics.median(cpu):.0f} ms a save ({spread(cpu, '.0f')})", flush=True)
+    size = results["saving"][0].bytes / 1e6
+    print(f"a save: {size:.1f} MB; the step after it takes {first:+.1f} ms (the copy, and the writing beside it), "
+          f"the {BUSY} steps after it {after - noise:+.1f} ms")
+    print(f"writing takes {statistics.median(writes):.0f} ms ({spread(writes, '.0f')}); the processors' time for all "
+          f"of it is {statistics.median(cpu):.0f} ms a save ({spread(cpu, '.0f')})", flush=True)
 
 
 def main():

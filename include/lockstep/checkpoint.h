@@ -43,8 +43,8 @@ const char *lk_checkpoint_note_name(const lk_checkpoint *checkpoint, size_t inde
 lk_status lk_checkpoint_save(const lk_checkpoint *checkpoint, const char *folder) LK_CHECKED;
 
 /* Reads and verifies. NOT_FOUND where folder is no checkpoint; FORMAT, naming file
- * and tensor, where anything differs from what was saved, in one bit say, or where
- * a later version has made it. */
+ * and tensor, where anything differs from what was saved, in one bit say;
+ * UNSUPPORTED where a later version has made it. */
 lk_status lk_checkpoint_load(const char *folder, lk_checkpoint **out) LK_CHECKED;
 /* The same for the notes alone: the two large files are not looked at. */
 lk_status lk_checkpoint_load_notes(const char *folder, lk_checkpoint **out) LK_CHECKED;

@@ -156,6 +156,8 @@ static const lk_option table[] = {
     {"ranks", "log-dir", 0, RUN, TEXT(run.log_dir, "DIR"), NULL, "also write each rank's output to DIR/rank_R.log"},
     {"ranks", "timeout", 0, RUN, REAL(run.timeout, "SECONDS", .1, 1e7), "300",
      "how long nodes that are missing and ranks that are stopped are waited for"},
+    {"ranks", "grace", 0, RUN, REAL(run.grace, "SECONDS", .1, 86400), NULL,
+     "how long interrupted ranks get to save and end before they are killed; without it 5"},
     {"ranks", "timeout", 0, TRAIN, REAL(run.timeout, "SECONDS", .1, 1e7), NULL,
      "how long ranks that are missing or stopped are waited for; without it $LOCKSTEP_TIMEOUT, or 300"},
     {"nodes", "nnodes", 0, RUN | TRAIN, INTEGER(run.nnodes, 1, 1024), "1",

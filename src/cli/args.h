@@ -28,6 +28,7 @@ typedef struct lk_run_args {
     int nnodes, node_rank, master_port, max_restarts, bind;
     const char *master_addr, *init_method, *rdzv_endpoint, *log_dir;
     double timeout; /* 0: not given */
+    double grace;   /* 0: not given */
     bool standalone;
     char *const *program; /* and its arguments, NULL after the last */
     int rank, world_size; /* of a rank started by hand; world_size 0: not given */

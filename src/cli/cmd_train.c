@@ -83,7 +83,8 @@ static int fail(const train_command *t, lk_status status, const lk_train_failure
     if (failure->history)
         print_calls(failure);
     int code = lk__cli_fail(lk__fail(status, "%s", failure->detail));
-    if (*failure->checkpoint && !strstr(failure->detail, failure->checkpoint))
+    bool begun = status != LK_STATUS_USAGE && status != LK_STATUS_MISMATCH;
+    if (begun && *failure->checkpoint && !strstr(failure->detail, failure->checkpoint))
         fprintf(stderr, "lockstep train: the last checkpoint is %s; --resume auto goes on from there\n",
                 failure->checkpoint);
     if (launched && failure->fault == LK_FAULT_PEER)

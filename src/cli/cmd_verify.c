@@ -43,7 +43,9 @@ static void print_text(const char *path, lk_status status, const lk_checkpoint_s
         printf(": whole%s; %zu tensors of the model and %zu of the optimiser, %.1f MB\n", mark, size->model,
                size->optimizer, (double)size->bytes / 1e6);
     else
-        printf(": %s%s: %s\n", status == LK_STATUS_IO ? "cannot be read" : "damaged", mark, lk_error_detail());
+        printf(": %s%s: %s\n",
+               status == LK_STATUS_FORMAT || status == LK_STATUS_NOT_FOUND ? "damaged" : "cannot be read", mark,
+               lk_error_detail());
 }
 
 /* Fails where that says nothing about the checkpoint. */

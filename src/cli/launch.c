@@ -112,6 +112,7 @@ lk_status lk__launch_options(const char *command, const lk_args *args, lk_run_op
         .max_restarts = run->max_restarts,
         .bind = run->bind == 0 ? LK_BIND_NONE : LK_BIND_CORE,
         .log_dir = run->log_dir,
+        .grace = run->grace,
         .backend = args->backend,
     };
     const lk_transport_type *known;

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "io/checkpoint_impl.h"
 
-enum { CHUNK = 1 << 20, LAYOUT_TEXT = sizeof(lk_quoted) + 32 + 22 * LK_MAX_DIMS };
+enum { CHUNK = 256 * 1024, LAYOUT_TEXT = sizeof(lk_quoted) + 32 + 22 * LK_MAX_DIMS };
 
 typedef struct check {
     const lk_state_source *in;

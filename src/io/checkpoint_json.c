@@ -125,7 +125,31 @@ static lk_status damaged(const input *in, const char *what)
     return lk__fail(LK_STATUS_FORMAT, "%s is damaged: %s", in->path, what);
 }
 
-/* Judged before the checksum, which a later version may take otherwise. */
+static bool sum_fits(const input *in)
+{
+    char tail[TAIL_BYTES + 1];
+    if (in->bytes < TAIL_BYTES)
+        return false;
+    size_t before = in->bytes - TAIL_BYTES;
+    snprintf(tail, sizeof tail, TAIL, lk__hash(in->text, before, 0));
+    return memcmp(in->text + before, tail, TAIL_BYTES) == 0;
+}
+
+/* The beginning up to the version and the checksum at the end are the same in every
+ * version, so that a sound file of a later one is told from a damaged one. */
+static lk_status fail_later(const input *in, unsigned long version)
+{
+    if (sum_fits(in))
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "%s was made by a later version of lockstep: it has format %lu, and this one reads up to %d; "
+                        "update lockstep",
+                        in->path, version, VERSION);
+    return lk__fail(LK_STATUS_FORMAT,
+                    "%s is damaged: it says that a later version of lockstep made it, of format %lu, but its checksum "
+                    "does not fit",
+                    in->path, version);
+}
+
 static lk_status check_version(const input *in)
 {
     size_t at = sizeof START - 1, digits = 0;
@@ -137,23 +161,15 @@ static lk_status check_version(const input *in)
     if (digits == 0 || at == in->bytes || in->text[at] != ',' || version == 0)
         return damaged(in, "its version cannot be read");
     if (version > VERSION)
-        return lk__fail(LK_STATUS_FORMAT,
-                        "%s was made by a later version of lockstep: it has format %lu, and this one reads up to %d; "
-                        "update lockstep",
-                        in->path, version, VERSION);
+        return fail_later(in, version);
     return LK_OK;
 }
 
 static lk_status check_sum(const input *in)
 {
-    char tail[TAIL_BYTES + 1];
-    size_t before = in->bytes - TAIL_BYTES;
-    if (in->bytes < TAIL_BYTES || memcmp(in->text + before, "\"checksum\": ", 12) != 0)
+    if (in->bytes < TAIL_BYTES || memcmp(in->text + in->bytes - TAIL_BYTES, "\"checksum\": ", 12) != 0)
         return damaged(in, "it is cut short, or its end is altered");
-    snprintf(tail, sizeof tail, TAIL, lk__hash(in->text, before, 0));
-    if (memcmp(in->text + before, tail, TAIL_BYTES) != 0)
-        return damaged(in, "it differs from what was saved, by its checksum");
-    return LK_OK;
+    return sum_fits(in) ? LK_OK : damaged(in, "it differs from what was saved, by its checksum");
 }
 
 static lk_status parse(const input *in, cJSON **out)

@@ -296,7 +296,7 @@ static void tell_interrupted(const round *r)
     if (!opts->notice || !(r->opts->grace > 0) || !r->node || (signal != SIGINT && signal != SIGTERM))
         return;
     lk__signal_name(signal, name, sizeof name);
-    snprintf(text, sizeof text, "interrupted by %s: the ranks finish their step; again ends them at once", name);
+    snprintf(text, sizeof text, "interrupted by %s: the ranks finish what they are at; again ends them at once", name);
     opts->notice(opts->notice_arg, text);
 }
 

@@ -71,6 +71,8 @@ lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed)
     const lk_train_opts *opts = rank->opts;
     const lk_train_shared *shared = rank->shared;
     text lines = {.at = ""};
+    /* First: options that were not given come from there. */
+    add_resume(&lines, shared->resume);
     add(&lines, "--no-test %s\n", opts->no_test ? "on" : "off");
     add_data(&lines, "training", shared->train);
     add_data(&lines, "test", shared->test);
@@ -88,7 +90,6 @@ lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed)
     if (shared->test)
         add_value(&lines, "--test-augment", shared->test_augment);
     add(&lines, "--save-model for %s\n", who_saves(opts));
-    add_resume(&lines, shared->resume);
     add(&lines, "--checkpoint %s\n--save-every %zu\n--reshard %s\n", opts->checkpoint ? "given" : "not given",
         opts->save_every, opts->reshard ? "on" : "off");
     return lk__agree_lines(rank->group, lines.at, agreed);

@@ -120,11 +120,10 @@ destroy_states:
     return status;
 }
 
-lk_status lk__init_engine(lk_engine *engine, const lk_train_opts *opts, const lk_state *file)
+lk_status lk__init_engine(lk_engine *engine, const lk_train_opts *opts, const lk_state *file, const char *hint)
 {
     lk_status status = take(engine, opts, file);
     if (status == LK_STATUS_MISMATCH)
-        return lk__fail(status, "%s: %s (the model is %s; --init-skip NAME leaves a layer out)", opts->init_from,
-                        lk_error_detail(), opts->model);
+        return lk__fail(status, "%s: %s (the model is %s%s)", opts->init_from, lk_error_detail(), opts->model, hint);
     return status;
 }

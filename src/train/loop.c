@@ -108,8 +108,10 @@ static lk_status keep_step(lk_train_run *run)
     LK_TRY(lk__run_saved(run, false));
     if (!save_is_due(run))
         return LK_OK;
-    if (run->wish == LK_WISH_SAVE)
+    if (run->wish == LK_WISH_SAVE) {
         run->wish = LK_WISH_NONE;
+        run->wished = run->at.step;
+    }
     return lk__run_save(run, false);
 }
 

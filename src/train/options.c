@@ -155,7 +155,6 @@ static lk_status check_batch(const lk_train_rank *rank, size_t saved)
 static lk_status check_epochs(const lk_train_rank *rank, const lk_effective *effective, const lk_position *position)
 {
     size_t saved = 0;
-    char here[NUMBER], there[NUMBER];
     LK_TRY(read_count(rank->shared->resume, "--epochs", &saved));
     for (size_t step = 0; saved != rank->opts->epochs && step < position->step; step++) {
         lk_schedule_at at = {.epoch = step / effective->batches,
@@ -166,9 +165,12 @@ static lk_status check_epochs(const lk_train_rank *rank, const lk_effective *eff
         at.epochs = saved;
         if (now == lk__schedule_lr(rank->shared->schedule, effective->lr, at))
             continue;
-        snprintf(here, sizeof here, "%zu", rank->opts->epochs);
-        snprintf(there, sizeof there, "%zu", saved);
-        return contradiction(rank, "--epochs", here, there);
+        return lk__fail(
+            LK_STATUS_MISMATCH,
+            "--epochs %zu contradicts the checkpoint %s, which has --epochs %zu: with --schedule %s the "
+            "rates of the steps that are done would have been others. Leave --epochs out to go on with that "
+            "run",
+            rank->opts->epochs, rank->opts->resume, saved, rank->opts->schedule);
     }
     return LK_OK;
 }

@@ -53,8 +53,10 @@ lk_status lk__choose_test_augment(const lk_train_opts *opts, const lk_dataset *d
                                   char text[LK_AUGMENT_TEXT]) LK_CHECKED;
 
 /* Together: gives the engine the state of the file opts->init_from, less what
- * opts->init_skip names, whatever floats it is made of. */
-lk_status lk__init_engine(lk_engine *engine, const lk_train_opts *opts, const lk_state *file) LK_CHECKED;
+ * opts->init_skip names, whatever floats it is made of. Where it does not fit, the
+ * message ends with the hint. */
+lk_status lk__init_engine(lk_engine *engine, const lk_train_opts *opts, const lk_state *file,
+                          const char *hint) LK_CHECKED;
 
 /* A loader in the data set's order, each sample once; share is what this rank
  * loads of each batch. */

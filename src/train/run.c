@@ -69,10 +69,13 @@ size_t lk__run_batch(const lk_train_run *run)
     return lk__min_size(run->opts->batch, lk_dataset_get_info(run->shared->train)->count);
 }
 
-/* One rank of a process takes it, and tells all. */
-static int take_wish(void *wish)
+/* One rank of a process takes it, and tells all. A signal to save that reached the
+ * ranks in two steps is one. */
+static int take_wish(void *arg)
 {
-    return atomic_exchange((atomic_int *)wish, LK_WISH_NONE);
+    const lk_train_run *run = arg;
+    int wish = atomic_exchange(run->rank->wish, LK_WISH_NONE);
+    return wish == LK_WISH_SAVE && run->wished > 0 && run->at.step == run->wished ? LK_WISH_NONE : wish;
 }
 
 static lk_status create_engine(lk_train_run *run)
@@ -98,7 +101,7 @@ static lk_status create_engine(lk_train_run *run)
     };
     LK_TRY(lk_engine_create(run->shared->graph, &engine, &run->engine));
     if (run->rank->wish)
-        lk_engine_listen(run->engine, take_wish, run->rank->wish);
+        lk_engine_listen(run->engine, take_wish, run);
     run->effective.lr = lk_engine_lr(run->engine);
     return LK_OK;
 }
@@ -114,7 +117,8 @@ static lk_status load_initial(lk_train_run *run)
 {
     if (!run->shared->initial)
         return LK_OK;
-    return all_find(run, lk__init_engine(run->engine, run->opts, run->shared->initial));
+    return all_find(
+        run, lk__init_engine(run->engine, run->opts, run->shared->initial, "; --init-skip NAME leaves a layer out"));
 }
 
 static lk_status create_loader(lk_train_run *run)

@@ -23,6 +23,7 @@ typedef struct lk_train_run {
     lk_position saved; /* what the newest checkpoint has */
     int saved_shards;  /* of the checkpoint that the run goes on from, where they differ; else 0 */
     int wish;          /* what all ranks agreed on, an LK_WISH */
+    size_t wished;     /* the last step after which that was to save */
     double began, epoch_began, step_began;
     double earlier_epochs; /* seconds of training steps */
     lk_metrics running;    /* of this rank's samples in this epoch; loss is a sum */

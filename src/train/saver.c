@@ -128,9 +128,9 @@ static lk_status check_steps(const lk_saver_opts *opts, const char *dir, const u
                         dir, count, count > 1 ? "s" : "", (unsigned long long)steps[count - 1]);
     if (opts->exact && steps[count - 1] > opts->step)
         return lk__fail(LK_STATUS_USAGE,
-                        "--checkpoint '%s' has checkpoints that are newer than the one to go on from, of step %llu, up "
-                        "to %s; give another folder, or go on from the newest with --resume auto, or remove them",
-                        dir, (unsigned long long)opts->step, newest);
+                        "%s has checkpoints that are newer than the one to go on from, of step %llu, up to %s: save "
+                        "elsewhere with --checkpoint, go on from the newest with --resume %s, or remove them",
+                        dir, (unsigned long long)opts->step, newest, dir);
     return LK_OK;
 }
 

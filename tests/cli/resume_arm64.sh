@@ -34,6 +34,7 @@ for case in "cnn --batch-size 16 --max-steps 3" "mlp --batch-size 32 --max-steps
     rm -rf from_*
     on arm64 "${task[@]}" --checkpoint from_arm64 --save-every 1 --keep 9
     whole=$(hash_of)
+    check "$line: no state hash" test -n "$whole"
     on native "${task[@]}" --checkpoint from_native --save-every 1 --keep 9
     ends_alike
     check "$case: all checkpoints are the same bytes" diff -r from_arm64 from_native

@@ -128,7 +128,7 @@ rm $here/optimizer.safetensors
 damaged "optimizer.safetensors is missing"
 anew
 sed -i 's/^"version": 1,/"version": 7,/' $here/checkpoint.json
-damaged "checkpoint.json was made by a later version of lockstep: it has format 7" "update lockstep"
+damaged "checkpoint.json is damaged: it says that a later version of lockstep made it, of format 7"
 
 # A folder of a checkpoint's name without its notes counts as damaged.
 anew

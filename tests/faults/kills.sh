@@ -8,7 +8,7 @@ set -u
 PATH=$PATH:/usr/sbin:/sbin
 source "$(dirname "$(realpath "$0")")/apart.sh"
 program=$(realpath "$1")
-kills=12 seed=$((RANDOM * 32768 + RANDOM)) jobs=2
+kills=20 seed=$((RANDOM * 32768 + RANDOM)) jobs=2
 shift
 while [ $# -gt 0 ]; do
     case $1 in

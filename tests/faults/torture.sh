@@ -1,13 +1,20 @@
 #!/bin/bash
-# torture.sh LOCKSTEP - every write and every allocation of the saves of a run fails
-# once, each in a run of its own: the first save, the second, one that replaces what
-# is there, the link to the best, the removal of old ones. Each run ends with a word
-# that says what failed and what is left, and --resume auto goes on from there to the
-# bits of a run that never failed. The same for loading.
+# torture.sh LOCKSTEP MEMORY [--all] - every write and every allocation of a save
+# fails once, each in a run of its own, and so in the first save, in one that removes
+# an old checkpoint, in the best, in one that replaces what is there. Each run ends
+# with a word that says what failed and what is left, and --resume auto goes on from
+# there to the bits of a run that never failed. The same for loading. Without --all
+# some of it is a sample.
 set -u
 PATH=$PATH:/usr/sbin:/sbin
 source "$(dirname "$(realpath "$0")")/apart.sh"
-program=$(realpath "$1")
+program=$(realpath "$1") memory=$(realpath "$2")
+# How far apart those of a sample are: some, few, rare.
+case ${3:-} in
+--all) some=1 few=1 rare=1 ;;
+"") some=7 few=15 rare=30 ;;
+*) echo "torture.sh: no option $3" && exit 2 ;;
+esac
 source "$(dirname "$(realpath "$0")")/common.sh"
 source "$(dirname "$(realpath "$0")")/resumes.sh"
 side_by_side=${LOCKSTEP_FAULTS_JOBS:-2} # they compute
@@ -18,15 +25,24 @@ before="$(listening) $(segments)"
 
 # drill FAULT ARGUMENTS...: one that hangs has status 124.
 drill() {
-    LOCKSTEP_FAULT=$1 timeout -k 5 60 "$program" train "${options[@]}" "${@:2}" --checkpoint ck --keep 1 --quiet \
+    case $1 in
+    malloc*) local fault=(LD_PRELOAD="$memory" FAULTS_MALLOC="${1#*nth=}") ;;
+    *) local fault=(LOCKSTEP_FAULT="$1") ;;
+    esac
+    timeout -k 5 60 env "${fault[@]}" "$program" train "${options[@]}" "${@:2}" --checkpoint ck --keep 1 --quiet \
         >out 2>err </dev/null
     status=$?
 }
 # The reason of FAULT, as the program or one of its ranks tells it.
 said_by_program() {
-    local text="no memory for "
-    [[ $1 != write* ]] || text="No space left on device"
-    grep -om 1 "lockstep: .*$text.*" err >struck || complain "nobody says '$text'"
+    local text
+    case $1 in
+    write*) text="No space left on device" ;;
+    alloc*) text="no memory for " ;;
+    malloc*) text="[Nn]o memory\|Cannot allocate memory\|what was written reads back otherwise" ;;
+    esac
+    grep -o "lockstep: .*\($text\).*" err | head -n 1 >struck
+    [ -s struck ] || complain "nobody says '$text'"
 }
 # Where to go on from, on the same line.
 tells_last_good() {
@@ -40,7 +56,7 @@ tells_last_good() {
 }
 strict=yes
 # What has failed leaves nothing aside, but where removing is what failed.
-cleared() { [ -z "$(asides)" ] || grep -q "cannot remove" err || complain "left aside: $(asides)"; }
+cleared() { [ -z "$(asides)" ] || grep -q "cannot remove\|cannot read the folder" err || complain "left aside: $(asides)"; }
 
 # A failure that does no harm is passed over.
 ends_alike() {
@@ -85,7 +101,7 @@ refused() {
 # in_turn NAME STRIDE COMMAND...: COMMAND with NTH for its word @, which counts up until
 # a whole batch of runs meets no fault.
 in_turn() {
-    local name=$1 stride=$2 batch=16 first=1 i hits args total=0
+    local name=$1 stride=$2 batch=12 first=1 i hits args total=0
     shift 2
     while :; do
         for ((i = 0; i < batch; i++)); do
@@ -100,7 +116,7 @@ in_turn() {
         total=$((total + hits)) first=$((first + batch * stride))
         [ $hits -gt 0 ] || break
     done
-    echo "torture: $name: $total failures"
+    echo "torture: $name: $total places failed, $stride apart"
     leftovers "$name"
     [ $total -gt 0 ] || {
         failures=$((failures + 1))
@@ -110,16 +126,23 @@ in_turn() {
 make_data
 reference short
 in_turn write 1 struck write:op=save @
-in_turn alloc 1 struck alloc:op=save @
-in_turn write-ranks 5 struck write:op=save @ -n 2
-in_turn alloc-ranks 5 struck alloc:op=save @ -n 2
-in_turn write-stages 11 struck write:op=save @ -n 2 --stages 2
-in_turn alloc-threads 11 struck alloc:op=save @ --devices cpu:0,cpu:1
-# The copy that is saved is made in the step, before there is a save.
+in_turn alloc-6 1 struck alloc:op=save,step=6 @ # removes one, and is the best
+in_turn alloc $some struck alloc:op=save @
+in_turn malloc $few struck malloc @
+in_turn write-ranks $some struck write:op=save @ -n 2
+in_turn alloc-ranks $few struck alloc:op=save @ -n 2
+in_turn write-stages $few struck write:op=save @ -n 2 --stages 2
+in_turn alloc-threads $rare struck alloc:op=save @ --devices cpu:0,cpu:1
+# What is saved is copied in the step, before there is a save.
 strict=no
-in_turn copy 1 struck alloc:step=8 @
+in_turn copy $some struck alloc:step=8 @
 in_turn load 1 refused alloc:op=load @
-in_turn load-ranks 7 refused alloc:op=load @ -n 2
-# Before the first step: the folder is tried, and swept.
-in_turn open 1 refused write:rank=0 @
-summary
+in_turn load-ranks $some refused alloc:op=load @ -n 2
+# The folder is tried, and swept, before the first step.
+in_turn open $some refused write:rank=0 @
+for i in 2 3 4 5; do
+    with open-first-$i refused write:rank=0 $i
+done
+leftovers open-first
+set -o pipefail # nobody dies here
+summary | sed 's/; longest from a death .*//'

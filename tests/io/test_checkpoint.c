@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "io/checkpoint.h"
 
@@ -375,7 +376,14 @@ static void test_versions(void **ctx)
     assert_non_null(version);
     version[11] = '2';
     put_file(at("later", files[2]), bytes, count);
-    check_found("later", "a later version");
+    check_found("later", "a version that is altered");
+    says("checkpoint.json is damaged: it says that a later version of lockstep made it, of format 2");
+    /* Its checksum tells that it is meant. */
+    enum { TAIL = sizeof "\"checksum\": \"0123456789abcdef\"\n}\n" - 1 };
+    snprintf((char *)bytes + count - TAIL, TAIL + 1, "\"checksum\": \"%016llx\"\n}\n",
+             (unsigned long long)lk__hash(bytes, count - TAIL, 0));
+    put_file(at("later", files[2]), bytes, count);
+    assert_int_equal(lk_checkpoint_verify(at("later", NULL)), LK_STATUS_UNSUPPORTED);
     says(
         "checkpoint.json was made by a later version of lockstep: it has format 2, and this one reads up to 1; update");
     version[11] = '0';

@@ -49,7 +49,7 @@ static void expect_all(const char *model, lk_dtype dtype, const void *element, f
     lk_engine *engine = create(model, 3);
     lk_state *file = file_of(3, dtype, element);
     lk_train_opts opts = {.model = model, .init_from = "file"};
-    assert_int_equal(lk__init_engine(engine, &opts, file), LK_OK);
+    assert_int_equal(lk__init_engine(engine, &opts, file, ""), LK_OK);
     lk_state *got = state_of(engine);
     for (size_t i = 0; i < lk_state_count(got); i++) {
         const lk_entry *entry = lk_state_at(got, i);
@@ -84,7 +84,7 @@ static void test_skip(void **state)
     lk_state *file = state_of(source), *before = state_of(engine);
     memset(lk_state_find(file, "chunk1.1.weight")->data, 0, 64);
     lk_train_opts opts = {.model = "mlp", .init_from = "old.pth", .init_skip = "chunk2.2"};
-    assert_int_equal(lk__init_engine(engine, &opts, file), LK_OK);
+    assert_int_equal(lk__init_engine(engine, &opts, file, ""), LK_OK);
     lk_state *after = state_of(engine);
     for (size_t i = 0; i < lk_state_count(after); i++) {
         const lk_entry *entry = lk_state_at(after, i);
@@ -94,13 +94,13 @@ static void test_skip(void **state)
     lk_state_destroy(after);
 
     opts.init_skip = NULL;
-    assert_int_equal(lk__init_engine(engine, &opts, file), LK_STATUS_MISMATCH);
+    assert_int_equal(lk__init_engine(engine, &opts, file, ""), LK_STATUS_MISMATCH);
     assert_non_null(strstr(lk_error_detail(), "old.pth: key 'chunk2.2.weight'"));
     assert_non_null(strstr(lk_error_detail(), "the model is mlp; --init-skip"));
     opts.init_skip = "chunk2.2,chunk2";
-    assert_int_equal(lk__init_engine(engine, &opts, file), LK_OK);
+    assert_int_equal(lk__init_engine(engine, &opts, file, ""), LK_OK);
     opts.init_skip = "chunk2.2,chun";
-    assert_int_equal(lk__init_engine(engine, &opts, file), LK_STATUS_USAGE);
+    assert_int_equal(lk__init_engine(engine, &opts, file, ""), LK_STATUS_USAGE);
     assert_non_null(strstr(lk_error_detail(), "no layer 'chun'"));
     lk_state_destroy(before);
     lk_state_destroy(file);
