@@ -289,8 +289,8 @@ static void test_other_run(void **state)
             "another folder");
     opts.resumed = opts.exact = true;
     opts.step = 100;
-    REFUSES(&opts, LK_STATUS_USAGE, "/other'", "newer", "step 100", "/other/step-000000200;", "another folder",
-            "--resume auto", "remove them");
+    REFUSES(&opts, LK_STATUS_USAGE, "/other has", "newer", "step 100", "/other/step-000000200:", "--checkpoint",
+            "--resume");
     EXPECT_STEPS("other", 100, 200);
 
     opts.step = 200;
