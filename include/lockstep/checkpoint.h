@@ -38,8 +38,10 @@ const char *lk_checkpoint_note_name(const lk_checkpoint *checkpoint, size_t inde
 /* Writes a folder beside `folder` under a name that starts with ".lk-", syncs it,
  * reads it back, renames it and syncs the folder around: `folder` is there whole
  * or not at all. One that is there already is replaced, and in no moment is
- * neither there, as long as the file system can exchange two names. On failure
- * nothing is left behind. */
+ * neither there, as long as the file system can exchange two names; where it cannot
+ * and the process is killed in such a moment, the old one is put back by the next
+ * save or load of `folder`. A failure leaves what was there, and removes what was
+ * written, unless that fails as well: then it stays under that name. */
 lk_status lk_checkpoint_save(const lk_checkpoint *checkpoint, const char *folder) LK_CHECKED;
 
 /* Reads and verifies. NOT_FOUND where folder is no checkpoint; FORMAT, naming file

@@ -46,14 +46,13 @@ typedef struct action {
 
 struct fault {
     const action *action;
-    int rank;       /* -1: any */
-    uint64_t step;  /* 0: any */
+    long long rank; /* -1: any */
+    long long step; /* 0: any */
     const char *op; /* NULL: any */
-    uint64_t nth;
-    int restart; /* -1: any */
+    long long nth;
+    long long restart; /* -1: any */
     double seconds;
-    bool bit_given;
-    uint64_t bit;
+    long long bit;         /* -1: none was given */
     _Atomic uint64_t seen; /* how often it could have struck */
 };
 
@@ -161,7 +160,7 @@ static bool is_inside(const char *op)
 }
 
 /* How often the job was started again before, by a launcher that says so. */
-static bool is_restart(int wanted)
+static bool is_restart(long long wanted)
 {
     const char *text = getenv("TORCHELASTIC_RESTART_COUNT");
     long long count = 0;
@@ -176,11 +175,12 @@ static bool strikes(fault *f, moment now, const char *begins)
     lk_fault_place place = lk__fault_place();
     if (!(f->action->moments & now) || place.rank < 0)
         return false;
-    if ((f->rank >= 0 && f->rank != place.rank) || (f->step > 0 && f->step != place.step) || !is_restart(f->restart))
+    if ((f->rank >= 0 && f->rank != place.rank) || (f->step > 0 && (uint64_t)f->step != place.step) ||
+        !is_restart(f->restart))
         return false;
     if (f->op && !(begins ? strcmp(begins, f->op) == 0 : is_inside(f->op)))
         return false;
-    return atomic_fetch_add(&f->seen, 1) + 1 == f->nth;
+    return atomic_fetch_add(&f->seen, 1) + 1 == (uint64_t)f->nth;
 }
 
 /* The first fault that strikes now and is the caller's to carry out. All of them
@@ -228,7 +228,7 @@ bool lk__fault_flips(const char *op, size_t bits, size_t *bit)
         return false;
     /* The lowest bit of a float may be rounded away before anyone looks. */
     size_t sign = bits / 2 | 31;
-    *bit = f->bit_given ? (size_t)(f->bit % bits) : sign < bits ? sign : bits / 2;
+    *bit = f->bit >= 0 ? (size_t)f->bit % bits : sign < bits ? sign : bits / 2;
     return true;
 }
 
@@ -253,27 +253,21 @@ static const char *next_operation(const void *arg, size_t index)
     return a->operations[index];
 }
 
-static lk_status read_whole(const char *what, const char *key, const char *value, long long min, long long max,
-                            long long *out)
-{
-    if (lk__parse_int(value, min, max, out))
-        return LK_OK;
-    return lk__fail(LK_STATUS_USAGE, "%s: %s=%s must be a whole number from %lld to %lld", what, key, value, min, max);
-}
+typedef struct key {
+    const char *name;
+    /* What reads it; NULL for a whole number, of these. */
+    lk_status (*read)(const char *what, const char *value, fault *f);
+    long long min, max;
+    size_t offset; /* of a long long in fault */
+} key;
 
-static lk_status read_rank(const char *what, const char *value, fault *f)
+static lk_status read_whole(const char *what, const key *k, const char *value, fault *f)
 {
-    long long rank;
-    LK_TRY(read_whole(what, "rank", value, 0, INT_MAX, &rank));
-    f->rank = (int)rank;
-    return LK_OK;
-}
-
-static lk_status read_step(const char *what, const char *value, fault *f)
-{
-    long long step;
-    LK_TRY(read_whole(what, "step", value, 1, LLONG_MAX, &step));
-    f->step = (uint64_t)step;
+    long long number;
+    if (!lk__parse_int(value, k->min, k->max, &number))
+        return lk__fail(LK_STATUS_USAGE, "%s: %s=%s must be a whole number from %lld to %lld", what, k->name, value,
+                        k->min, k->max);
+    *(long long *)(void *)((char *)f + k->offset) = number;
     return LK_OK;
 }
 
@@ -283,22 +277,6 @@ static lk_status read_op(const char *what, const char *value, fault *f)
     LK_TRY(lk__names_find(&(lk_names){.what = what, .kind = "operation", .next = next_operation, .arg = f->action},
                           value, &index));
     f->op = f->action->operations[index];
-    return LK_OK;
-}
-
-static lk_status read_nth(const char *what, const char *value, fault *f)
-{
-    long long nth;
-    LK_TRY(read_whole(what, "nth", value, 1, LLONG_MAX, &nth));
-    f->nth = (uint64_t)nth;
-    return LK_OK;
-}
-
-static lk_status read_restart(const char *what, const char *value, fault *f)
-{
-    long long restart;
-    LK_TRY(read_whole(what, "restart", value, 0, INT_MAX, &restart));
-    f->restart = (int)restart;
     return LK_OK;
 }
 
@@ -312,24 +290,15 @@ static lk_status read_seconds(const char *what, const char *value, fault *f)
     return LK_OK;
 }
 
-static lk_status read_bit(const char *what, const char *value, fault *f)
-{
-    long long bit;
-    LK_TRY(read_whole(what, "bit", value, 0, LLONG_MAX, &bit));
-    f->bit = (uint64_t)bit;
-    f->bit_given = true;
-    return LK_OK;
-}
-
-typedef struct key {
-    const char *name;
-    lk_status (*read)(const char *what, const char *value, fault *f);
-} key;
-
 /* Those that every action has, then those of single ones. */
 static const key keys[] = {
-    {"rank", read_rank},       {"step", read_step},       {"op", read_op},   {"nth", read_nth},
-    {"restart", read_restart}, {"seconds", read_seconds}, {"bit", read_bit},
+    {"rank", NULL, 0, INT_MAX, offsetof(fault, rank)},
+    {"step", NULL, 1, LLONG_MAX, offsetof(fault, step)},
+    {"op", .read = read_op},
+    {"nth", NULL, 1, LLONG_MAX, offsetof(fault, nth)},
+    {"restart", NULL, 0, INT_MAX, offsetof(fault, restart)},
+    {"seconds", .read = read_seconds},
+    {"bit", NULL, 0, LLONG_MAX, offsetof(fault, bit)},
 };
 enum { COMMON_KEYS = 5, KEYS = sizeof keys / sizeof *keys };
 
@@ -385,7 +354,9 @@ static lk_status read_key(const char *at, fault *f, unsigned *seen, const char *
     at += length + 1;
     length = strcspn(at, ",;");
     LK_TRY(take_word(at, length, "a value", value));
-    LK_TRY(keys[row].read(spot_of(at, where), value, f));
+    const key *k = &keys[row];
+    spot_of(at, where);
+    LK_TRY(k->read ? k->read(where, value, f) : read_whole(where, k, value, f));
     *end = at + length;
     return LK_OK;
 }
@@ -401,9 +372,8 @@ static lk_status read_fault(const char *at, fault *f, const char **end)
     const lk_names names = {.what = spot_of(at, where), .kind = "action", .next = next_action};
     LK_TRY(lk__names_find(&names, name, &index));
     f->action = &actions[index];
-    f->rank = -1;
+    f->rank = f->restart = f->bit = -1;
     f->nth = 1;
-    f->restart = -1;
     if (f->action->moments == AT_FLIP)
         f->op = "step";
     const char *next = at + length;

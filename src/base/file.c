@@ -29,6 +29,12 @@ bool lk__ends_with(const char *text, const char *end)
     return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
+bool lk__path_join(const char *folder, const char *name, char *out, size_t room)
+{
+    const char *slash = *folder && folder[strlen(folder) - 1] != '/' ? "/" : "";
+    return (size_t)snprintf(out, room, "%s%s%s", folder, slash, name) < room;
+}
+
 bool lk__file_exists(const char *path)
 {
     struct stat info;
@@ -296,16 +302,26 @@ bool lk__file_is_aside(const char *name)
     return strncmp(name, ".lk-", 4) == 0 && lk__ends_with(name, ".tmp");
 }
 
-lk_status lk__folder_sync(const char *folder)
+/* 0, or what went wrong. */
+static int sync_folder(const char *folder)
 {
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return LK_OK;
+        return errno;
     int error = lk__fault_write() || fsync(fd) != 0 ? errno : 0;
     close(fd);
-    if (error == EIO || error == ENOSPC || error == EDQUOT)
-        return lk__fail(LK_STATUS_IO, "cannot sync the folder %s: %s", folder, strerror(error));
-    return LK_OK;
+    return error;
+}
+
+lk_status lk__folder_sync(const char *folder)
+{
+    /* What says that it cannot be done here, not that it failed. */
+    static const int unable[] = {0, EACCES, EPERM, EROFS, EINVAL, EBADF, ENOSYS, EOPNOTSUPP};
+    int error = sync_folder(folder);
+    for (size_t i = 0; i < sizeof unable / sizeof *unable; i++)
+        if (error == unable[i])
+            return LK_OK;
+    return lk__fail(LK_STATUS_IO, "cannot sync the folder %s: %s", folder, strerror(error));
 }
 
 lk_status lk__folder_sync_around(const char *path)

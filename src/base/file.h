@@ -12,6 +12,9 @@
 /* Whether text, the name of a file say, ends in `end`. */
 bool lk__ends_with(const char *text, const char *end);
 
+/* folder/name, with one slash between; false where it does not fit. */
+bool lk__path_join(const char *folder, const char *name, char *out, size_t room);
+
 /* True for anything but a folder that can be seen at path. */
 bool lk__file_exists(const char *path);
 
@@ -47,7 +50,7 @@ void lk__file_aside(const char *path, char *out, size_t room);
 bool lk__file_is_aside(const char *name);
 
 /* Makes names in a folder durable. A file system that cannot do that, or a folder
- * that cannot be opened for it, is fine. */
+ * that may not be read, is fine. */
 lk_status lk__folder_sync(const char *folder) LK_CHECKED;
 /* The same for the folder that path is in. */
 lk_status lk__folder_sync_around(const char *path) LK_CHECKED;

@@ -1,7 +1,8 @@
 /* cmd_compare.c - `lockstep compare A B`: silence means the same bits.
  *
- * Two checkpoints are compared in all that a run goes on from; else the models are.
- * Options of the two runs are told where something differs, to help find out why. */
+ * Two checkpoints are compared in their tensors and their position; else the models
+ * are. Options are none of that: they are told where something differs, to help find
+ * out why. */
 #include <stdio.h>
 
 #include "cli/cli.h"

@@ -19,6 +19,10 @@
  * that failed first and ends this one meanwhile. */
 static const long LINGER_NS = 500 * 1000 * 1000;
 
+/* What a launcher gives ranks that were told to stop for their last checkpoint; a
+ * second signal ends them at once. */
+static const double SAVE_SECONDS = 600;
+
 enum { SHOWN_CALLS = 5 };
 
 /* A run as this process sees it. */
@@ -29,6 +33,8 @@ typedef struct train_command {
     lk_mode mode;
     bool data_given;
     double exec_at;
+    lk_screen *screen; /* while ranks run */
+    int code;          /* the exit status of a failure that was printed */
 } train_command;
 
 static void print_notice(void *arg, const char *text)
@@ -72,31 +78,36 @@ static void print_calls(const lk_train_failure *failure)
     fprintf(stderr, "the last calls of rank %d:\n%s", failure->rank, from);
 }
 
-/* Prints a failure and returns the exit status. Of what all ranks fail at alike,
- * rank 0 tells first; a launcher then ends the others before they repeat it. */
-static int fail(const train_command *t, lk_status status, const lk_train_failure *failure)
+static bool is_launched(const train_command *t)
 {
-    bool launched = t->join.way == LK_JOIN_ENV;
+    return t->join.way == LK_JOIN_ENV;
+}
+
+/* Of what all ranks fail at alike, rank 0 tells first; a launcher then ends the
+ * others before they repeat it. */
+static void print_failure(void *arg, const lk_train_failure *failure)
+{
+    train_command *t = arg;
     bool alike = failure->fault == LK_FAULT_SETUP || failure->fault == LK_FAULT_COMMON;
-    if (launched && alike && t->join.rank > 0)
+    bool begun = failure->status != LK_STATUS_USAGE && failure->status != LK_STATUS_MISMATCH;
+    if (t->screen)
+        lk__screen_clear(t->screen);
+    if (is_launched(t) && alike && t->join.rank > 0)
         linger();
     if (failure->history)
         print_calls(failure);
-    int code = lk__cli_fail(lk__fail(status, "%s", failure->detail));
-    bool begun = status != LK_STATUS_USAGE && status != LK_STATUS_MISMATCH;
+    t->code = lk__cli_fail(lk__fail(failure->status, "%s", failure->detail));
     if (begun && *failure->checkpoint && !strstr(failure->detail, failure->checkpoint))
         fprintf(stderr, "lockstep train: the last checkpoint is %s; --resume auto goes on from there\n",
                 failure->checkpoint);
-    if (launched && failure->fault == LK_FAULT_PEER)
-        linger();
-    return code;
 }
 
-static int fail_setup(const train_command *t, lk_status status)
+static int fail_setup(train_command *t, lk_status status)
 {
     lk_train_failure failure = {.status = status, .fault = LK_FAULT_SETUP, .rank = -1};
     snprintf(failure.detail, sizeof failure.detail, "%s", lk_error_detail());
-    return fail(t, status, &failure);
+    print_failure(t, &failure);
+    return t->code;
 }
 
 /* A run that was stopped ends as its signal would have ended it. Ranks that got
@@ -134,18 +145,23 @@ static int run_ranks(train_command *t)
                             .group = &t->join.group,
                             .alone = t->join.way == LK_JOIN_ALONE,
                             .events = events,
-                            .wish = &wish};
+                            .wish = &wish,
+                            .failed = print_failure,
+                            .failed_arg = t};
     lk_train_result result;
     lk_train_failure failure;
+    t->screen = &screen;
     lk__wishes_prepare();
     lk_status status = lk__train(&ranks, &result, &failure);
     lk__wishes_end();
+    t->screen = NULL;
     lk__screen_clear(&screen);
     if (status == LK_OK)
         return result.stopped ? end_stopped(t, &result) : LK_EXIT_DONE;
-    int code = fail(t, status, &failure);
+    if (is_launched(t) && failure.fault == LK_FAULT_PEER)
+        linger();
     lk__train_failure_fini(&failure);
-    return code;
+    return t->code;
 }
 
 /* What would be ignored is refused. */
@@ -219,7 +235,7 @@ static int launch(train_command *t)
     opts.fn = rank_main;
     opts.fn_arg = t;
     opts.plain = true;
-    opts.grace = opts.timeout; /* ranks finish a step and save */
+    opts.grace = opts.timeout + SAVE_SECONDS; /* ranks finish a step and save */
     return lk__launch("train", &opts);
 }
 

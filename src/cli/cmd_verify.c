@@ -64,25 +64,46 @@ static lk_status verify_one(verdict *v, const char *path, const char *mark)
     return LK_OK;
 }
 
-/* What a crash left is told, so that nobody wonders what it is. */
-static void tell_unfinished(const verdict *v, const char *dir)
+static void tell_unfinished(const verdict *v, const char *name)
 {
-    DIR *names = v->args->quiet ? NULL : opendir(dir);
-    const struct dirent *entry;
-    while (names && (entry = readdir(names))) {
-        if (!lk__file_is_aside(entry->d_name))
-            continue;
-        if (v->args->json) {
-            cJSON *line = cJSON_CreateObject();
-            cJSON_AddStringToObject(line, "unfinished", entry->d_name);
-            lk__json_line(line);
-        } else {
-            printf("%s: an unfinished save, which does no harm; the next run in this folder removes it\n",
-                   entry->d_name);
-        }
+    if (v->args->json) {
+        cJSON *line = cJSON_CreateObject();
+        cJSON_AddStringToObject(line, "unfinished", name);
+        lk__json_line(line);
+    } else if (!v->args->quiet) {
+        printf("%s: an unfinished save, which does no harm; the next run in this folder removes it\n", name);
     }
+}
+
+/* A whole checkpoint may wait under such a name. */
+static lk_status verify_aside(verdict *v, const char *dir, const char *name)
+{
+    char own[LK_CHECKPOINT_NAME], path[LK_PATH_BYTES], mark[LK_CHECKPOINT_NAME + 128];
+    LK_TRY(lk__checkpoint_waiting(dir, name, own));
+    if (!*own) {
+        tell_unfinished(v, name);
+        return LK_OK;
+    }
+    if (!lk__path_join(dir, name, path, sizeof path))
+        return lk__fail(LK_STATUS_USAGE, "%s/%s: the path is too long", dir, name);
+    snprintf(mark, sizeof mark,
+             " (this is %s, which a killed save was replacing: the next run in this folder gives it its name back)",
+             own);
+    return verify_one(v, path, mark);
+}
+
+/* What a crash left is told, so that nobody wonders what it is. */
+static lk_status verify_asides(verdict *v, const char *dir)
+{
+    DIR *names = opendir(dir);
+    const struct dirent *entry;
+    lk_status status = LK_OK;
+    while (names && status == LK_OK && (entry = readdir(names)))
+        if (lk__file_is_aside(entry->d_name))
+            status = verify_aside(v, dir, entry->d_name);
     if (names)
         closedir(names);
+    return status;
 }
 
 static lk_status verify_steps(verdict *v, const char *dir, const uint64_t *steps, size_t count)
@@ -94,8 +115,7 @@ static lk_status verify_steps(verdict *v, const char *dir, const uint64_t *steps
         LK_TRY(lk__checkpoint_path(dir, steps[i], path, sizeof path));
         LK_TRY(verify_one(v, path, marked && steps[i] == best ? " (the best)" : ""));
     }
-    tell_unfinished(v, dir);
-    return LK_OK;
+    return verify_asides(v, dir);
 }
 
 static lk_status verify(verdict *v, const char *dir)

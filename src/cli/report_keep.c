@@ -71,9 +71,15 @@ void lk__report_saved(const lk_report *report, const lk_train_saved *saved)
 /* As a shell reads it. */
 static void print_word(const char *word)
 {
-    bool plain =
-        *word && !word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:,@%")];
-    fprintf(stderr, plain ? "%s" : "'%s'", word);
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:,@%";
+    if (*word && !word[strspn(word, plain)]) {
+        fputs(word, stderr);
+        return;
+    }
+    fputc('\'', stderr);
+    for (; *word; word++)
+        fputs(*word == '\'' ? "'\\''" : (const char[]){*word, '\0'}, stderr);
+    fputc('\'', stderr);
 }
 
 static void json_stopped(const lk_train_result *result, const char *signal)

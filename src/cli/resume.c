@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "io/checkpoint.h"
 
 /* The checkpoint whose notes are in use, and where its folder is. */

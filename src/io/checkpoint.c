@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "io/checkpoint_impl.h"
@@ -157,8 +158,7 @@ uint64_t lk__tensor_hash(const lk_entry *entry)
 
 lk_status lk__checkpoint_join(const char *folder, const char *name, char out[LK_CHECKPOINT_PATH])
 {
-    const char *slash = *folder && folder[strlen(folder) - 1] != '/' ? "/" : "";
-    if (snprintf(out, LK_CHECKPOINT_PATH, "%s%s%s", folder, slash, name) >= LK_CHECKPOINT_PATH)
+    if (!lk__path_join(folder, name, out, LK_CHECKPOINT_PATH))
         return lk__fail(LK_STATUS_USAGE, "%s/%s: a path has %d bytes at most", folder, name, LK_CHECKPOINT_PATH - 1);
     return LK_OK;
 }

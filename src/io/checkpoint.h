@@ -55,10 +55,19 @@ lk_status lk__checkpoint_path(const char *dir, uint64_t step, char *out, size_t 
  * lk__free. A folder that is not there has none. */
 lk_status lk__checkpoint_list(const char *dir, uint64_t **steps, size_t *count) LK_CHECKED;
 
+/* Where a file system cannot exchange two names, a save that replaces a checkpoint
+ * and is killed between two moves leaves that one aside, with nothing in its place.
+ * Gives such ones, if they are whole, their names back: to be called before a list.
+ * Any number of processes may call it at once, and while another one saves. */
+lk_status lk__checkpoint_mend(const char *dir) LK_CHECKED;
+/* Whether `name`, in dir, is one of those; own gets the name that it had, or "". */
+enum { LK_CHECKPOINT_NAME = 256 };
+lk_status lk__checkpoint_waiting(const char *dir, const char *name, char own[LK_CHECKPOINT_NAME]) LK_CHECKED;
+
 /* Removes dir/step-... : first renamed aside, so that a crash leaves no half of it. */
 lk_status lk__checkpoint_remove(const char *dir, uint64_t step) LK_CHECKED;
-/* Removes what saves and removals left aside when they were cut short; nobody
- * else may be saving in dir. */
+/* Mends, and removes what else saves and removals left aside when they were cut
+ * short; nobody else may be saving in dir. */
 lk_status lk__checkpoint_sweep(const char *dir) LK_CHECKED;
 
 /* dir/best becomes a link to the checkpoint of that step, in one move. */

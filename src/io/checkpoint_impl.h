@@ -59,6 +59,17 @@ lk_status lk__manifest_read(const char *folder, lk_manifest *out, lk_checkpoint 
 /* FORMAT unless the file is what sum says; reads all of it. */
 lk_status lk__part_check(const lk_state_source *in, const lk_part_sum *sum) LK_CHECKED;
 
+/* Calls each with every name in dir but "." and "..", and dir's descriptor. */
+typedef lk_status (*lk_name_fn)(void *arg, int folder, const char *name);
+lk_status lk__folder_each(const char *dir, lk_name_fn each, void *arg) LK_CHECKED;
+
+/* Where the checkpoint at path goes while another one takes its place in two moves;
+ * false where its name is too long for that. */
+bool lk__checkpoint_was(const char *path, char out[LK_CHECKPOINT_PATH]);
+/* Undoes the first of the two where the second did not come: as lk__checkpoint_mend,
+ * for one checkpoint. */
+lk_status lk__checkpoint_put_back(const char *path) LK_CHECKED;
+
 /* USAGE if a folder has anything that a checkpoint does not have. */
 lk_status lk__checkpoint_check_remains(const char *folder) LK_CHECKED;
 

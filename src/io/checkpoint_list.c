@@ -39,14 +39,12 @@ lk_status lk__checkpoint_path(const char *dir, uint64_t step, char *out, size_t 
 {
     char name[NAME_BYTES];
     step_name(step, name);
-    const char *slash = *dir && dir[strlen(dir) - 1] != '/' ? "/" : "";
-    if ((size_t)snprintf(out, bytes, "%s%s%s", dir, slash, name) >= bytes)
+    if (!lk__path_join(dir, name, out, bytes))
         return lk__fail(LK_STATUS_USAGE, "%s/%s: a path has %zu bytes at most", dir, name, bytes - 1);
     return LK_OK;
 }
 
-/* Calls each with every name in dir but "." and "..". */
-static lk_status each_name(const char *dir, lk_status (*each)(void *arg, int folder, const char *name), void *arg)
+lk_status lk__folder_each(const char *dir, lk_name_fn each, void *arg)
 {
     DIR *names = opendir(dir);
     lk_status status = LK_OK;
@@ -101,7 +99,7 @@ static int by_step(const void *a, const void *b)
 lk_status lk__checkpoint_list(const char *dir, uint64_t **steps, size_t *count)
 {
     step_list list = {0};
-    lk_status status = each_name(dir, add_step, &list);
+    lk_status status = lk__folder_each(dir, add_step, &list);
     if (status != LK_OK && status != LK_STATUS_NOT_FOUND) {
         lk__free(list.steps);
         return status;
@@ -128,7 +126,7 @@ static lk_status check_remain(void *arg, int folder, const char *name)
 
 lk_status lk__checkpoint_check_remains(const char *folder)
 {
-    return each_name(folder, check_remain, NULL);
+    return lk__folder_each(folder, check_remain, NULL);
 }
 
 static lk_status remove_file(void *arg, int folder, const char *name)
@@ -141,7 +139,7 @@ static lk_status remove_file(void *arg, int folder, const char *name)
 
 lk_status lk__folder_remove(const char *folder)
 {
-    lk_status status = each_name(folder, remove_file, (void *)(uintptr_t)folder);
+    lk_status status = lk__folder_each(folder, remove_file, (void *)(uintptr_t)folder);
     if (status == LK_STATUS_NOT_FOUND)
         return LK_OK;
     LK_TRY(status);
@@ -180,7 +178,8 @@ static lk_status sweep_name(void *arg, int folder, const char *name)
 
 lk_status lk__checkpoint_sweep(const char *dir)
 {
-    lk_status status = each_name(dir, sweep_name, (void *)(uintptr_t)dir);
+    LK_TRY(lk__checkpoint_mend(dir));
+    lk_status status = lk__folder_each(dir, sweep_name, (void *)(uintptr_t)dir);
     return status == LK_STATUS_NOT_FOUND ? LK_OK : status;
 }
 
@@ -209,8 +208,7 @@ bool lk__checkpoint_best(const char *dir, uint64_t *step)
     char link[LK_CHECKPOINT_PATH], target[NAME_BYTES];
     struct stat info;
     uint64_t found;
-    const char *slash = *dir && dir[strlen(dir) - 1] != '/' ? "/" : "";
-    if (snprintf(link, sizeof link, "%s%s%s", dir, slash, best_name) >= (int)sizeof link)
+    if (!lk__path_join(dir, best_name, link, sizeof link))
         return false;
     ssize_t length = readlink(link, target, sizeof target - 1);
     if (length < 0 || stat(link, &info) != 0 || !S_ISDIR(info.st_mode))

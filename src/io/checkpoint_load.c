@@ -4,15 +4,14 @@
 #include <sys/stat.h>
 
 #include "base/fault.h"
+#include "base/file.h"
 #include "io/checkpoint_impl.h"
 
 bool lk__checkpoint_is(const char *path)
 {
     char notes[LK_CHECKPOINT_PATH];
     struct stat info;
-    const char *slash = *path && path[strlen(path) - 1] != '/' ? "/" : "";
-    int length = snprintf(notes, sizeof notes, "%s%s%s", path, slash, lk__checkpoint_notes);
-    return length < (int)sizeof notes && stat(notes, &info) == 0;
+    return lk__path_join(path, lk__checkpoint_notes, notes, sizeof notes) && stat(notes, &info) == 0;
 }
 
 /* The notes say that the part is there. */
@@ -99,6 +98,7 @@ static lk_status load(const char *folder, bool states, lk_checkpoint **out)
     lk_manifest manifest = {0};
     lk_checkpoint *checkpoint;
     lk_status status;
+    LK_TRY(lk__checkpoint_put_back(folder));
     LK_TRY(lk_checkpoint_create(NULL, NULL, &checkpoint));
     LK_TRY_GOTO(lk__manifest_read(folder, &manifest, checkpoint), destroy_checkpoint);
     for (int part = 0; states && part < LK_PARTS; part++)

@@ -2,7 +2,8 @@
  *
  * A folder is made aside, with three files, each synced; it is synced itself, read
  * back and verified; then one rename puts it in place, and syncing the folder around
- * makes that last. What fails on the way takes all of it back. */
+ * makes that last. What fails on the way takes all of it back, as far as that can
+ * be done; the rest has a name of those that are swept. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,9 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "io/checkpoint_impl.h"
+
+/* More than processes that mend in one moment. */
+enum { TRIES = 100 };
 
 /* The checkpoint's own path, without slashes at its end, and where it is made. */
 typedef struct place {
@@ -145,27 +149,44 @@ static bool exchange(const char *a, const char *b)
     return false;
 }
 
-/* Without an exchange: the old one makes way first, to a third name. */
-static bool move_in_turn(place *at)
+/* Without an exchange: what has the target's name makes way first, to a third one. */
+static bool move_in_turn(place *at, const char third[LK_CHECKPOINT_PATH])
 {
-    char old[LK_CHECKPOINT_PATH];
-    lk__file_aside(at->target, old, sizeof old);
-    if (move(at->target, old) != 0)
+    if (move(at->target, third) != 0)
         return false;
     if (move(at->aside, at->target) != 0) {
         int error = errno;
-        (void)rename(old, at->target);
+        (void)rename(third, at->target);
         errno = error;
         return false;
     }
-    memcpy(at->aside, old, sizeof old);
+    memcpy(at->aside, third, sizeof at->aside);
     return true;
+}
+
+/* The third name tells what the old one was, so that nothing is lost where this is
+ * killed between the moves. Whoever mends in that moment puts the old one back, and
+ * then it makes way again: a lock is not needed, and between hosts there is none. */
+static bool replace_in_turn(place *at)
+{
+    char was[LK_CHECKPOINT_PATH];
+    if (!lk__checkpoint_was(at->target, was))
+        lk__file_aside(at->target, was, sizeof was);
+    /* Left where it could not be removed after the last time. */
+    (void)!lk__folder_remove(was);
+    bool done = false;
+    for (int i = 0; i < TRIES && !done; i++) {
+        done = move_in_turn(at, was);
+        if (!done && errno != ENOTEMPTY && errno != EEXIST)
+            break;
+    }
+    return done;
 }
 
 /* Puts the new one in place; where one was there, `aside` is its name now. */
 static lk_status put_in_place(place *at, bool replace)
 {
-    bool done = replace ? exchange(at->aside, at->target) || (errno == 0 && move_in_turn(at))
+    bool done = replace ? exchange(at->aside, at->target) || (errno == 0 && replace_in_turn(at))
                         : move(at->aside, at->target) == 0;
     if (!done)
         return lk__fail(LK_STATUS_IO, "cannot rename %s: %s", at->aside, strerror(errno));
@@ -175,10 +196,12 @@ static lk_status put_in_place(place *at, bool replace)
 /* The way back, where it is not known whether the way there would last. */
 static void take_back(place *at, bool replace)
 {
+    char third[LK_CHECKPOINT_PATH];
+    lk__file_aside(at->target, third, sizeof third);
     if (!replace)
         (void)rename(at->target, at->aside);
     else if (renameat2(AT_FDCWD, at->aside, AT_FDCWD, at->target, RENAME_EXCHANGE) != 0)
-        (void)move_in_turn(at);
+        (void)move_in_turn(at, third);
 }
 
 /* Whether something of that name is there that is a checkpoint, or what is left of
@@ -224,6 +247,7 @@ static lk_status save(const lk_checkpoint *checkpoint, const char *folder)
     if (!checkpoint->states[LK_PART_MODEL] || !checkpoint->states[LK_PART_OPTIMIZER])
         return lk__fail(LK_STATUS_USAGE, "it has notes, but no states");
     LK_TRY(fill_place(folder, &at));
+    LK_TRY(lk__checkpoint_put_back(at.target));
     LK_TRY(check_target(at.target, &replace));
     LK_TRY(make_aside(&at));
     LK_TRY_GOTO(write_all(checkpoint, at.aside), remove_aside);

@@ -263,16 +263,22 @@ static lk_status export_slot(const lk_params *params, const slot_visit *visit, v
     return visit->data ? params->dev->type->download(params->dev, visit->data, entry->bytes, entry->data) : LK_OK;
 }
 
-lk_status lk__params_export(const lk_params *params, lk_state **out)
+/* Puts out a state that was filled; one that was not is destroyed. */
+static lk_status hand_over(lk_status status, lk_state *state, lk_state **out)
 {
-    lk_state *state;
-    LK_TRY(lk_state_create(&state));
-    lk_status status = visit_all(&(walk){.params = params, .fn = export_slot, .arg = state});
     if (status == LK_OK)
         *out = state;
     else
         lk_state_destroy(state);
     return status;
+}
+
+lk_status lk__params_export(const lk_params *params, lk_state **out)
+{
+    lk_state *state;
+    LK_TRY(lk_state_create(&state));
+    lk_status status = visit_all(&(walk){.params = params, .fn = export_slot, .arg = state});
+    return hand_over(status, state, out);
 }
 
 lk_status lk__params_export_array(const lk_params *params, lk_params_array array, lk_state *state)
@@ -285,11 +291,7 @@ lk_status lk__params_export_grads(const lk_params *params, lk_state **out)
     lk_state *state;
     LK_TRY(lk_state_create(&state));
     lk_status status = lk__params_export_array(params, (lk_params_array){.data = params->grads}, state);
-    if (status == LK_OK)
-        *out = state;
-    else
-        lk_state_destroy(state);
-    return status;
+    return hand_over(status, state, out);
 }
 
 static void describe_shape(int ndim, const size_t *dims, char *text, size_t bytes)

@@ -28,7 +28,7 @@ typedef struct lk_rank_model {
     const lk_graph *graph;
     lk_device *dev;
     lk_engine_opts opts; /* with nothing left to defaults */
-    lk_grid grid;        /* its groups are not looked at */
+    lk_grid grid;        /* measuring looks at none of its groups, fit.h at world and sums */
     lk_plan_hooks hooks; /* of its plan: what it gathers takes memory, too */
 } lk_rank_model;
 lk_status lk__rank_measure(const lk_rank_model *rank, lk_engine_size *out) LK_CHECKED;

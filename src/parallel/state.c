@@ -19,6 +19,16 @@ static lk_status gather_stages(const lk_engine *engine, lk_state *state)
     return LK_OK;
 }
 
+/* Puts out a state that was filled; one that was not is destroyed. */
+static lk_status hand_over(lk_status status, lk_state *state, lk_state **out)
+{
+    if (status == LK_OK)
+        *out = state;
+    else
+        lk_state_destroy(state);
+    return status;
+}
+
 typedef lk_status (*export_fn)(const lk_params *params, lk_state **out);
 
 static lk_status export_whole(const lk_engine *engine, export_fn export, lk_state **out)
@@ -26,11 +36,7 @@ static lk_status export_whole(const lk_engine *engine, export_fn export, lk_stat
     lk_state *state;
     LK_TRY(export(engine->params, &state));
     lk_status status = gather_stages(engine, state);
-    if (status == LK_OK)
-        *out = state;
-    else
-        lk_state_destroy(state);
-    return status;
+    return hand_over(status, state, out);
 }
 
 lk_status lk_engine_state(const lk_engine *engine, lk_state **out)
@@ -96,11 +102,7 @@ static lk_status optimizer_state(const lk_engine *engine, lk_state **out)
     lk_state *state;
     LK_TRY(lk_state_create(&state));
     lk_status status = export_optim(engine, state);
-    if (status == LK_OK)
-        *out = state;
-    else
-        lk_state_destroy(state);
-    return status;
+    return hand_over(status, state, out);
 }
 
 lk_status lk_engine_optimizer_state(const lk_engine *engine, lk_state **out)

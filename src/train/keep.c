@@ -1,7 +1,7 @@
 /* keep.c - checkpoints of a run: rank 0 copies the engine's states between two
  * steps, and the saver's thread writes them while training goes on. */
 #include <stdio.h>
-#include <string.h>
+#include <time.h>
 
 #include "train/run.h"
 
@@ -36,14 +36,6 @@ static lk_status copy_states(lk_train_run *run, lk_state **model, lk_state **opt
 static lk_status put(lk_train_run *run, lk_state *model, lk_state *optimizer, bool best)
 {
     lk_checkpoint *checkpoint;
-    char whose[64];
-    snprintf(whose, sizeof whose, "the model after step %zu", run->at.step);
-    lk_status status = lk__check_finite(model, whose);
-    if (status != LK_OK) {
-        lk_state_destroy(model);
-        lk_state_destroy(optimizer);
-        return status;
-    }
     LK_TRY(make_checkpoint(run, model, optimizer, &checkpoint));
     return lk__saver_put(run->shared->saver, checkpoint, run->at.step, best);
 }
@@ -53,31 +45,58 @@ static bool same_place(const lk_position *a, const lk_position *b)
     return a->step == b->step && a->tested == b->tested;
 }
 
-lk_status lk__run_saved(lk_train_run *run, bool wait)
+/* NULL but at rank 0. */
+static lk_saver *saver_of(const lk_train_run *run)
 {
-    lk_saver *saver = run->place.rank == 0 ? run->shared->saver : NULL;
+    return run->place.rank == 0 ? run->shared->saver : NULL;
+}
+
+static lk_status tell_saved(lk_train_run *run, bool wait)
+{
+    lk_saver *saver = saver_of(run);
     lk_saved saved;
     bool done = false;
     if (!saver)
         return LK_OK;
     LK_TRY(lk__run_alone(run, (wait ? lk__saver_wait : lk__saver_poll)(saver, &done, &saved)));
-    if (!done)
+    snprintf(run->result.checkpoint, sizeof run->result.checkpoint, "%s", lk__saver_last(saver));
+    if (!done || !run->events->saved)
         return LK_OK;
-    snprintf(run->result.checkpoint, sizeof run->result.checkpoint, "%s", saved.path);
     lk_train_saved told = {
         .path = saved.path, .step = (size_t)saved.step, .best = saved.best, .seconds = saved.seconds};
-    if (run->events->saved)
-        run->events->saved(run->events->arg, &told);
+    run->events->saved(run->events->arg, &told);
     return LK_OK;
 }
 
-lk_status lk__run_save(lk_train_run *run, bool best)
+lk_status lk__run_saved(lk_train_run *run)
+{
+    return tell_saved(run, false);
+}
+
+/* A disk may take longer than ranks wait for each other: they ask again and again,
+ * and a rank that dies meanwhile is noticed. */
+lk_status lk__run_await_saved(lk_train_run *run)
+{
+    static const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    if (!run->opts->checkpoint || !run->rank->group)
+        return tell_saved(run, true);
+    for (;;) {
+        lk_saver *saver = saver_of(run);
+        int64_t busy = saver && lk__saver_busy(saver);
+        LK_TRY(tell_saved(run, false));
+        LK_TRY(lk__run_together(
+            run, lk_allreduce(run->rank->group, (lk_data){&busy, 1, LK_DTYPE_I64}, LK_REDUCTION_MAX, NULL)));
+        if (!busy)
+            return LK_OK;
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* Ranks other than the first of replica 0 only help with the copy. */
+static lk_status save(lk_train_run *run, bool best)
 {
     lk_state *model = NULL, *optimizer = NULL;
-    if (!run->opts->checkpoint || run->at.step == 0 || same_place(&run->at, &run->saved))
-        return LK_OK;
     run->saved = run->at;
-    LK_TRY(lk__run_saved(run, true)); /* of the one before */
     if (run->place.layout.replica > 0)
         return LK_OK;
     LK_TRY(copy_states(run, &model, &optimizer));
@@ -86,4 +105,25 @@ lk_status lk__run_save(lk_train_run *run, bool best)
     lk_state_destroy(model);
     lk_state_destroy(optimizer);
     return LK_OK;
+}
+
+static bool is_new(const lk_train_run *run)
+{
+    return run->opts->checkpoint && run->at.step > 0 && !same_place(&run->at, &run->saved);
+}
+
+lk_status lk__run_save(lk_train_run *run, bool best)
+{
+    if (!is_new(run))
+        return LK_OK;
+    LK_TRY(lk__run_await_saved(run)); /* the one before */
+    return save(run, best);
+}
+
+lk_status lk__run_save_alone(lk_train_run *run)
+{
+    if (!is_new(run))
+        return LK_OK;
+    LK_TRY(save(run, false));
+    return tell_saved(run, true);
 }

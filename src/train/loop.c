@@ -3,6 +3,7 @@
  * in the same order; what one of them fails at alone, it tells the others. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -105,7 +106,7 @@ static bool save_is_due(const lk_train_run *run)
 /* Between two steps. */
 static lk_status keep_step(lk_train_run *run)
 {
-    LK_TRY(lk__run_saved(run, false));
+    LK_TRY(lk__run_saved(run));
     if (!save_is_due(run))
         return LK_OK;
     if (run->wish == LK_WISH_SAVE) {
@@ -226,21 +227,31 @@ destroy_state:
     return status;
 }
 
+/* Adds what became of something that was to be saved to the reason of a failure. */
+static void add_saved(char why[LK_DETAIL_BYTES], const char *what, lk_status saved, const char *path)
+{
+    char failure[LK_DETAIL_BYTES];
+    size_t used = strlen(why);
+    snprintf(failure, sizeof failure, "%s", lk_error_detail());
+    snprintf(why + used, LK_DETAIL_BYTES - used, "; %s was %ssaved%s %.*s", what, saved == LK_OK ? "" : "not ",
+             saved == LK_OK ? " to" : ":", LK_DETAIL_BYTES / 4, saved == LK_OK ? path : failure);
+}
+
 /* What was learned before the evaluation failed is not lost with it; what came
  * to nothing does not replace an older model. */
 static lk_status save_anyway(lk_train_run *run, lk_status failure)
 {
-    char why[LK_DETAIL_BYTES], second[LK_DETAIL_BYTES];
+    char why[LK_DETAIL_BYTES];
     lk_fault fault = run->fault;
-    if (!*run->result.saved || failure == LK_STATUS_NONFINITE)
+    if (failure == LK_STATUS_NONFINITE)
         return failure;
     snprintf(why, sizeof why, "%s", lk_error_detail());
-    lk_status saved = finish(run);
+    if (run->opts->checkpoint && run->place.rank == 0 && run->place.layout.stages == 1)
+        add_saved(why, "a checkpoint", lk__run_save_alone(run), run->result.checkpoint);
+    if (*run->result.saved)
+        add_saved(why, "the model", finish(run), run->result.saved);
     run->fault = fault;
-    if (saved == LK_OK)
-        return lk__fail(failure, "%s; the model was saved to %s", why, run->result.saved);
-    snprintf(second, sizeof second, "%s", lk_error_detail());
-    return lk__fail(failure, "%s; the model was not saved: %s", why, second);
+    return lk__fail(failure, "%s", why);
 }
 
 /* A run that ends before its time: what it has is on the disk, and no rank leaves
@@ -248,10 +259,9 @@ static lk_status save_anyway(lk_train_run *run, lk_status failure)
 static lk_status stop(lk_train_run *run)
 {
     LK_TRY(lk__run_save(run, false));
-    LK_TRY(lk__run_saved(run, true));
+    LK_TRY(lk__run_await_saved(run));
     run->result.stopped = true;
-    run->fault = LK_FAULT_PEER;
-    return run->rank->group ? lk_barrier(run->rank->group, NULL) : LK_OK;
+    return LK_OK;
 }
 
 static void next_epoch(lk_train_run *run)
@@ -291,7 +301,7 @@ static lk_status run_to_end(lk_train_run *run)
     if (run->result.stopped)
         return LK_OK;
     LK_TRY(finish(run));
-    LK_TRY(lk__run_saved(run, true));
+    LK_TRY(lk__run_await_saved(run));
     if (run->events->end)
         run->events->end(run->events->arg, &run->result);
     return LK_OK;

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/fault.h"
 #include "base/mem.h"
 #include "train/parts.h"
 #include "train/start.h"
@@ -89,12 +88,13 @@ static lk_status open_saver(const lk_train_ranks *ranks, lk_train_shared *shared
     if (!opts->checkpoint || ranks->first > 0)
         return LK_OK;
     if (shared->resume)
-        LK_TRY(lk__position_read(shared->resume, &position));
+        LK_TRY(lk__position_read(shared->resume, opts->resume, &position));
     lk_saver_opts saver = {.dir = opts->checkpoint,
                            .keep = opts->keep,
-                           .resumed = opts->resume != NULL,
+                           .from = opts->resume,
                            .step = position.step,
-                           .exact = opts->resume_exact};
+                           .exact = opts->resume_exact,
+                           .best = position.best_step};
     return lk__saver_open(&saver, &shared->saver);
 }
 
@@ -102,12 +102,8 @@ static lk_status open_saver(const lk_train_ranks *ranks, lk_train_shared *shared
 static lk_status open_weights(const lk_train_opts *opts, lk_train_shared *shared)
 {
     LK_TRY(check_initial(opts));
-    if (opts->resume) {
-        const char *before = lk__fault_enter("load");
-        lk_status status = lk_checkpoint_load(opts->resume, &shared->resume);
-        lk__fault_leave(before);
-        return status;
-    }
+    if (opts->resume)
+        return lk_checkpoint_load(opts->resume, &shared->resume);
     if (!opts->init_from)
         return LK_OK;
     LK_TRY(lk_state_load(opts->init_from, &shared->initial));

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/spec.h"
+#include "io/io.h"
 #include "train/parts.h"
 
 enum { NUMBER = 40 };
@@ -70,14 +71,25 @@ static lk_status visit_others(visitor *v)
     LK_TRY(visit_count(v, "--epochs", opts->epochs, false));
     LK_TRY(visit_given(v, "--max-steps", opts->max_steps, false));
     LK_TRY(v->each(v, "--no-test", opts->no_test ? "true" : NULL, false));
+    LK_TRY(v->each(v, "--save-model", opts->save_model, false));
     LK_TRY(visit_given(v, "--save-every", opts->save_every, false));
     return visit_count(v, "--keep", opts->keep, false);
 }
 
+static bool is_utf8(const char *text)
+{
+    size_t bytes = strlen(text), length = 1;
+    for (size_t i = 0; length && i < bytes; i += length)
+        length = lk__utf8_length(text + i, bytes - i);
+    return length > 0;
+}
+
+/* A path that a note cannot hold must be given again. */
 static lk_status note_option(visitor *v, const char *name, const char *text, bool bound)
 {
-    (void)bound;
-    return text ? lk_checkpoint_set_note(v->to, name, text) : LK_OK;
+    if (!text || (!bound && !is_utf8(text)))
+        return LK_OK;
+    return lk_checkpoint_set_note(v->to, name, text);
 }
 
 /* What the training data are; the option may name them differently elsewhere. */
@@ -86,11 +98,9 @@ static const char DATA_NOTE[] = "data";
 lk_status lk__options_note(const lk_train_rank *rank, const lk_effective *effective, lk_checkpoint *checkpoint)
 {
     visitor v = {.each = note_option, .rank = rank, .effective = effective, .to = checkpoint};
-    char data[LK_DATA_TEXT];
-    lk__data_text(rank->shared->train, "training", data);
     LK_TRY(visit_result(&v));
     LK_TRY(visit_others(&v));
-    return lk_checkpoint_set_note(checkpoint, DATA_NOTE, data);
+    return lk_checkpoint_set_note(checkpoint, DATA_NOTE, effective->data);
 }
 
 static lk_status contradiction(const lk_train_rank *rank, const char *name, const char *here, const char *there)
@@ -115,13 +125,13 @@ static lk_status check_option(visitor *v, const char *name, const char *text, bo
     return contradiction(v->rank, name, text, there);
 }
 
-static lk_status read_count(const lk_checkpoint *checkpoint, const char *name, size_t *out)
+static lk_status read_count(const lk_train_rank *rank, const char *name, size_t *out)
 {
-    const char *text = lk_checkpoint_note(checkpoint, name);
+    const char *text = lk_checkpoint_note(rank->shared->resume, name);
     long long value;
     if (!text || !lk__parse_int(text, 0, INT64_MAX, &value))
-        return lk__fail(LK_STATUS_FORMAT, "the checkpoint's note '%s' is '%s', which is no whole number", name,
-                        text ? text : "");
+        return lk__fail(LK_STATUS_FORMAT, "%s: the note '%s' is '%s', which is no whole number", rank->opts->resume,
+                        name, text ? text : "");
     *out = (size_t)value;
     return LK_OK;
 }
@@ -155,7 +165,7 @@ static lk_status check_batch(const lk_train_rank *rank, size_t saved)
 static lk_status check_epochs(const lk_train_rank *rank, const lk_effective *effective, const lk_position *position)
 {
     size_t saved = 0;
-    LK_TRY(read_count(rank->shared->resume, "--epochs", &saved));
+    LK_TRY(read_count(rank, "--epochs", &saved));
     for (size_t step = 0; saved != rank->opts->epochs && step < position->step; step++) {
         lk_schedule_at at = {.epoch = step / effective->batches,
                              .epochs = rank->opts->epochs,
@@ -175,11 +185,9 @@ static lk_status check_epochs(const lk_train_rank *rank, const lk_effective *eff
     return LK_OK;
 }
 
-static lk_status check_data(const lk_train_rank *rank)
+static lk_status check_data(const lk_train_rank *rank, const char *here)
 {
     const char *there = lk_checkpoint_note(rank->shared->resume, DATA_NOTE);
-    char here[LK_DATA_TEXT];
-    lk__data_text(rank->shared->train, "training", here);
     if (same_text(here, there))
         return LK_OK;
     return lk__fail(LK_STATUS_MISMATCH,
@@ -190,14 +198,13 @@ static lk_status check_data(const lk_train_rank *rank)
 lk_status lk__options_check(const lk_train_rank *rank, const lk_effective *effective, const lk_position *position,
                             int *shards)
 {
-    const lk_checkpoint *resume = rank->shared->resume;
     visitor v = {.each = check_option, .rank = rank, .effective = effective};
     size_t batch = 0, waves = 0, saved = 0;
     LK_TRY(visit_result(&v));
-    LK_TRY(check_data(rank));
-    LK_TRY(read_count(resume, "--batch-size", &batch));
-    LK_TRY(read_count(resume, "--accumulate", &waves));
-    LK_TRY(read_count(resume, "--shards", &saved));
+    LK_TRY(check_data(rank, effective->data));
+    LK_TRY(read_count(rank, "--batch-size", &batch));
+    LK_TRY(read_count(rank, "--accumulate", &waves));
+    LK_TRY(read_count(rank, "--shards", &saved));
     LK_TRY(check_batch(rank, batch * waves));
     LK_TRY(check_shards(rank, saved * waves));
     LK_TRY(check_epochs(rank, effective, position));

@@ -89,13 +89,18 @@ typedef struct lk_position {
 } lk_position;
 /* As notes of a checkpoint. */
 lk_status lk__position_note(const lk_position *position, lk_checkpoint *checkpoint) LK_CHECKED;
-/* FORMAT where a note is missing or no number. */
-lk_status lk__position_read(const lk_checkpoint *checkpoint, lk_position *out) LK_CHECKED;
+/* FORMAT where a note is missing or no number; path is for messages. */
+lk_status lk__position_read(const lk_checkpoint *checkpoint, const char *path, lk_position *out) LK_CHECKED;
+
+/* "60000 training samples of 1x28x28 in 10 classes (hash 0123456789abcdef)" */
+enum { LK_DATA_TEXT = 192 };
+void lk__data_text(const lk_dataset *data, const char *split, char text[LK_DATA_TEXT]);
 
 /* What options came to, beside opts. */
 typedef struct lk_effective {
     double lr;
-    size_t batches; /* of an epoch */
+    size_t batches;          /* of an epoch */
+    char data[LK_DATA_TEXT]; /* of training */
 } lk_effective;
 /* The options that a checkpoint keeps, as notes named like them. */
 lk_status lk__options_note(const lk_train_rank *rank, const lk_effective *effective,
@@ -105,10 +110,6 @@ lk_status lk__options_note(const lk_train_rank *rank, const lk_effective *effect
  * checkpoint. */
 lk_status lk__options_check(const lk_train_rank *rank, const lk_effective *effective, const lk_position *position,
                             int *shards) LK_CHECKED;
-
-/* "60000 training samples of 1x28x28 in 10 classes (hash 0123456789abcdef)" */
-enum { LK_DATA_TEXT = 192 };
-void lk__data_text(const lk_dataset *data, const char *split, char text[LK_DATA_TEXT]);
 
 /* Whether this rank saves the model. */
 bool lk__saves(const lk_train_opts *opts, int rank);

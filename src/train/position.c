@@ -65,16 +65,16 @@ static bool parse(const field *f, const char *text, void *out)
     return true;
 }
 
-lk_status lk__position_read(const lk_checkpoint *checkpoint, lk_position *out)
+lk_status lk__position_read(const lk_checkpoint *checkpoint, const char *path, lk_position *out)
 {
     lk_position position = {0};
     for (size_t i = 0; i < FIELDS; i++) {
         const char *text = lk_checkpoint_note(checkpoint, fields[i].name);
         if (!text)
-            return lk__fail(LK_STATUS_FORMAT, "the checkpoint has no note '%s'; it is not one of 'lockstep train'",
+            return lk__fail(LK_STATUS_FORMAT, "%s has no note '%s'; it is not a checkpoint of 'lockstep train'", path,
                             fields[i].name);
         if (!parse(&fields[i], text, (char *)&position + fields[i].offset))
-            return lk__fail(LK_STATUS_FORMAT, "the checkpoint's note '%s' is '%s', which is no such number",
+            return lk__fail(LK_STATUS_FORMAT, "%s: the note '%s' is '%s', which is no such number", path,
                             fields[i].name, text);
     }
     *out = position;

@@ -165,13 +165,13 @@ static void close_crew(crew *c)
     pthread_mutex_destroy(&c->lock);
 }
 
-/* What was being written when the run failed is worth waiting for. */
-static void note_checkpoint(crew *c)
+static void tell_failure(crew *c)
 {
-    bool done;
-    lk_saved saved;
-    (void)!lk__saver_wait(c->shared.saver, &done, &saved);
-    snprintf(c->failure.checkpoint, sizeof c->failure.checkpoint, "%s", lk__saver_last(c->shared.saver));
+    const lk_train_ranks *ranks = c->ranks;
+    if (c->shared.saver)
+        snprintf(c->failure.checkpoint, sizeof c->failure.checkpoint, "%s", lk__saver_last(c->shared.saver));
+    if (ranks->failed)
+        ranks->failed(ranks->failed_arg, &c->failure);
 }
 
 lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_failure *failure)
@@ -186,8 +186,8 @@ lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_
         status = run_threads(&c);
     if (status == LK_OK)
         *out = c.members[0].result;
-    else if (c.shared.saver)
-        note_checkpoint(&c);
+    else
+        tell_failure(&c);
     close_crew(&c);
     if (status != LK_OK) {
         *failure = c.failure;

@@ -134,6 +134,7 @@ static lk_status create_loader(lk_train_run *run)
     };
     LK_TRY(lk_loader_create(run->shared->train, &loader, &run->loader));
     run->effective.batches = lk_loader_batches(run->loader);
+    lk__data_text(run->shared->train, "training", run->effective.data);
     return LK_OK;
 }
 
@@ -160,7 +161,7 @@ static lk_status go_on(lk_train_run *run)
     int shards = 0;
     if (!resume)
         return LK_OK;
-    LK_TRY(lk__run_alike(run, lk__position_read(resume, &run->at)));
+    LK_TRY(lk__run_alike(run, lk__position_read(resume, run->opts->resume, &run->at)));
     LK_TRY(lk__run_alike(run, lk__options_check(run->rank, &run->effective, &run->at, &shards)));
     LK_TRY(all_find(run, lk_engine_set_state(run->engine, lk_checkpoint_model(resume))));
     LK_TRY(all_find(run, lk_engine_set_optimizer_state(run->engine, lk_checkpoint_optimizer(resume))));

@@ -48,7 +48,12 @@ lk_status lk__run_together(lk_train_run *run, lk_status status) LK_CHECKED;
 /* keep.c. Together: saves a checkpoint of where the run is, unless the newest one
  * is that; the writing goes on behind. */
 lk_status lk__run_save(lk_train_run *run, bool best) LK_CHECKED;
-/* Tells what has been saved, and fails as a save did; waits for it or not. */
-lk_status lk__run_saved(lk_train_run *run, bool wait) LK_CHECKED;
+/* Tells what has been saved, and fails as a save did. */
+lk_status lk__run_saved(lk_train_run *run) LK_CHECKED;
+/* Together: the same when nothing is being written any more. */
+lk_status lk__run_await_saved(lk_train_run *run) LK_CHECKED;
+/* After a failure, at rank 0 of a model in one stage: saves without the others, and
+ * waits for it. */
+lk_status lk__run_save_alone(lk_train_run *run) LK_CHECKED;
 
 #endif

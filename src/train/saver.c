@@ -23,6 +23,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "io/checkpoint.h"
+#include "train/parts.h"
 
 /* DIR_BYTES leave room for names below it, those aside too; WHY_BYTES of what went
  * wrong for the path that is named after it. */
@@ -35,7 +36,9 @@ typedef enum phase { PHASE_IDLE, PHASE_WRITING, PHASE_WRITTEN } phase;
 struct lk_saver {
     char dir[DIR_BYTES]; /* without a slash at its end */
     size_t keep;
-    int folder; /* dir, locked */
+    int folder;    /* dir, locked */
+    bool made;     /* dir was not there before */
+    uint64_t best; /* the step that tested best; 0: none was tested */
     bool threaded;
     pthread_t thread;
     pthread_mutex_t mutex;
@@ -78,15 +81,14 @@ static lk_status make_folder(const char *dir, bool *made)
 
 static lk_status open_folder(lk_saver *s)
 {
-    bool made = false;
-    LK_TRY(make_folder(s->dir, &made));
+    LK_TRY(make_folder(s->dir, &s->made));
     s->folder = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->folder < 0 && errno == ENOTDIR)
         return lk__fail(LK_STATUS_USAGE, "--checkpoint '%s' is not a folder; give another name", s->dir);
     if (s->folder < 0)
         return lk__fail(LK_STATUS_IO, "--checkpoint '%s' cannot be opened: %s; give another folder", s->dir,
                         strerror(errno));
-    if (made) /* what is in it lasts only if it does */
+    if (s->made) /* what is in it lasts only if it does */
         LK_TRY(lk__folder_sync_around(s->dir));
     if (lk__checkpoint_is(s->dir))
         return lk__fail(LK_STATUS_USAGE, "--checkpoint '%s' is itself a checkpoint; give the folder that it is in",
@@ -115,17 +117,28 @@ static lk_status probe(const lk_saver *s)
                     strerror(errno));
 }
 
-static lk_status check_steps(const lk_saver_opts *opts, const char *dir, const uint64_t *steps, size_t count)
+/* Whether a checkpoint, a link to it too, is in our folder. */
+static bool is_here(const lk_saver *s, const char *from)
+{
+    char around[PATH_BYTES + 4];
+    struct stat there, here;
+    snprintf(around, sizeof around, "%s/..", from ? from : "");
+    return from && stat(around, &there) == 0 && fstat(s->folder, &here) == 0 && there.st_dev == here.st_dev &&
+           there.st_ino == here.st_ino;
+}
+
+static lk_status check_steps(const lk_saver_opts *opts, bool here, const char *dir, const uint64_t *steps, size_t count)
 {
     char newest[PATH_BYTES];
     if (count == 0)
         return LK_OK;
     LK_TRY(lk__checkpoint_path(dir, steps[count - 1], newest, sizeof newest));
-    if (!opts->resumed)
+    if (!here)
         return lk__fail(LK_STATUS_USAGE,
                         "--checkpoint '%s' has %zu checkpoint%s of another run, the newest of step %llu; go on from it "
-                        "with --resume auto, or give another folder",
-                        dir, count, count > 1 ? "s" : "", (unsigned long long)steps[count - 1]);
+                        "with --resume %s, or give another folder",
+                        dir, count, count > 1 ? "s" : "", (unsigned long long)steps[count - 1],
+                        opts->from ? dir : "auto");
     if (opts->exact && steps[count - 1] > opts->step)
         return lk__fail(LK_STATUS_USAGE,
                         "%s has checkpoints that are newer than the one to go on from, of step %llu, up to %s: save "
@@ -134,17 +147,31 @@ static lk_status check_steps(const lk_saver_opts *opts, const char *dir, const u
     return LK_OK;
 }
 
+/* A crash may have come between the best one and the link to it. */
+static lk_status mend_best(const lk_saver *s, uint64_t step)
+{
+    uint64_t now = 0;
+    if (step != s->best || (lk__checkpoint_best(s->dir, &now) && now == step))
+        return LK_OK;
+    return lk__checkpoint_set_best(s->dir, step);
+}
+
 /* The one that the run goes on from, where it is in this folder, has been
  * verified; of older ones nothing is known. */
-static lk_status find_good(lk_saver *s, const lk_saver_opts *opts)
+static lk_status take_stock(lk_saver *s, const lk_saver_opts *opts)
 {
     uint64_t *steps = NULL;
     size_t count = 0;
+    bool here = is_here(s, opts->from);
     LK_TRY(lk__checkpoint_list(s->dir, &steps, &count));
-    lk_status status = check_steps(opts, s->dir, steps, count);
-    for (size_t i = 0; i < count && opts->resumed && status == LK_OK; i++)
+    lk_status status = check_steps(opts, here, s->dir, steps, count);
+    s->best = here ? opts->best : 0;
+    for (size_t i = 0; i < count && here && status == LK_OK; i++) {
         if (steps[i] == opts->step)
             status = lk__checkpoint_path(s->dir, steps[i], s->good, sizeof s->good);
+        if (status == LK_OK)
+            status = mend_best(s, steps[i]);
+    }
     lk__free(steps);
     memcpy(s->last, s->good, sizeof s->last);
     return status;
@@ -165,7 +192,7 @@ lk_status lk__saver_open(const lk_saver_opts *opts, lk_saver **out)
     LK_TRY_GOTO(lock_folder(s), close_saver);
     LK_TRY_GOTO(probe(s), close_saver);
     LK_TRY_GOTO(lk__checkpoint_sweep(s->dir), close_saver);
-    LK_TRY_GOTO(find_good(s, opts), close_saver);
+    LK_TRY_GOTO(take_stock(s, opts), close_saver);
     *out = s;
     return LK_OK;
 close_saver:
@@ -177,12 +204,14 @@ close_saver:
  * oldest goes first: wherever this is cut short, the newest are there. */
 static lk_status remove_old(const lk_saver *s, const uint64_t *steps, size_t count)
 {
-    uint64_t best = 0;
-    bool has_best = lk__checkpoint_best(s->dir, &best);
+    uint64_t linked = 0;
+    bool has_best = lk__checkpoint_best(s->dir, &linked);
     while (count > 0 && steps[count - 1] > s->saved.step)
         count--;
     for (size_t i = 0; i + s->keep < count; i++) {
-        lk_status status = has_best && steps[i] == best ? LK_OK : lk__checkpoint_remove(s->dir, steps[i]);
+        if ((has_best && steps[i] == linked) || steps[i] == s->best)
+            continue;
+        lk_status status = lk__checkpoint_remove(s->dir, steps[i]);
         /* Somebody else may have removed it. */
         if (status != LK_OK && status != LK_STATUS_NOT_FOUND)
             return status;
@@ -194,10 +223,15 @@ static lk_status write_checkpoint(lk_saver *s)
 {
     uint64_t *steps = NULL;
     size_t count = 0;
+    char whose[64];
+    snprintf(whose, sizeof whose, "the model after step %llu", (unsigned long long)s->saved.step);
+    LK_TRY(lk__check_finite(lk_checkpoint_model(s->checkpoint), whose));
     LK_TRY(lk_checkpoint_save(s->checkpoint, s->saved.path));
     memcpy(s->good, s->saved.path, sizeof s->good);
-    if (s->saved.best)
+    if (s->saved.best) {
+        s->best = s->saved.step;
         LK_TRY(lk__checkpoint_set_best(s->dir, s->saved.step));
+    }
     LK_TRY(lk__checkpoint_list(s->dir, &steps, &count));
     lk_status status = remove_old(s, steps, count);
     lk__free(steps);
@@ -345,6 +379,11 @@ lk_status lk__saver_wait(lk_saver *saver, bool *done, lk_saved *out)
     return tell(saver, true, done, out);
 }
 
+bool lk__saver_busy(lk_saver *saver)
+{
+    return get_phase(saver, false) == PHASE_WRITING;
+}
+
 const char *lk__saver_last(const lk_saver *saver)
 {
     return saver->last;
@@ -364,5 +403,7 @@ void lk__saver_close(lk_saver *saver)
     pthread_cond_destroy(&saver->turned);
     pthread_mutex_destroy(&saver->mutex);
     lk__fd_close(&saver->folder);
+    if (saver->made) /* a run that saved nothing leaves nothing: it fails where there is something */
+        (void)rmdir(saver->dir);
     lk__free(saver);
 }

@@ -18,10 +18,12 @@ typedef struct lk_saver lk_saver;
 typedef struct lk_saver_opts {
     const char *dir; /* created when its parent is there */
     size_t keep;     /* at least 1 */
-    bool resumed;    /* the run goes on from a checkpoint; else dir must have none */
-    uint64_t step;   /* at which it goes on: with `exact`, newer ones in dir are refused; else they were found
-                      * damaged and make way when they are reached */
-    bool exact;      /* that checkpoint was named by the user */
+    const char
+        *from;     /* the checkpoint that the run goes on from; NULL: none. Unless it is in dir, dir must have none */
+    uint64_t step; /* of that: with `exact`, newer ones in dir are refused; else they were found damaged, and make
+                    * way when they are reached */
+    bool exact;    /* it was named by the user */
+    uint64_t best; /* the step that tested best, which `best` leads to where dir has it; 0: none was tested */
 } lk_saver_opts;
 
 /* Finds out now what would go wrong later: a folder that cannot be created or
@@ -33,7 +35,8 @@ void lk__saver_close(lk_saver *saver);
 
 /* Starts writing, and takes checkpoint over, on failure too. Waits for the one
  * before, and fails as it did: then the last that was saved is still there, and
- * the message names it. best makes it the one that `best` leads to. */
+ * the message names it. best makes it the one that `best` leads to. A model that is
+ * not finite is not saved: that is a failure, too. */
 lk_status lk__saver_put(lk_saver *saver, lk_checkpoint *checkpoint, uint64_t step, bool best) LK_CHECKED;
 
 /* One that was saved. */
@@ -48,6 +51,8 @@ typedef struct lk_saved {
 lk_status lk__saver_poll(lk_saver *saver, bool *done, lk_saved *out) LK_CHECKED;
 /* The same, but waits. */
 lk_status lk__saver_wait(lk_saver *saver, bool *done, lk_saved *out) LK_CHECKED;
+/* Whether one is being written. */
+bool lk__saver_busy(lk_saver *saver);
 /* The path of the last that was saved, as of the last put, poll or wait; before the
  * first, of the one that the run goes on from, where dir has it; "" for none. */
 const char *lk__saver_last(const lk_saver *saver);

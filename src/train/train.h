@@ -80,9 +80,9 @@ typedef struct lk_train_step {
     size_t step;        /* from 1, in the run */
     lk_metrics metrics; /* of the whole batch */
     lk_metrics own;     /* of this rank's samples; count 0 but at the last stage */
-    lk_metrics running; /* the same of all its samples in this epoch so far */
+    lk_metrics running; /* the same of all its samples in this epoch, since the run began or was resumed */
     double lr;
-    size_t samples;       /* of the run, this batch included */
+    size_t samples;       /* since this process began, this batch included */
     double seconds;       /* since the first step began */
     double train_seconds; /* the same without evaluations */
     double batch_seconds; /* of this step, its batch's preparation included */
@@ -154,6 +154,10 @@ typedef struct lk_train_ranks {
     bool alone;                    /* there are no others: of group the timeout and the notice count */
     const lk_train_events *events; /* (count) */
     atomic_int *wish;              /* an LK_WISH, taken by a rank that sees it; NULL: there are none */
+    /* Told of a failure before a checkpoint that is being written is waited for, or
+     * NULL. */
+    void (*failed)(void *arg, const lk_train_failure *failure);
+    void *failed_arg;
 } lk_train_ranks;
 
 /* Runs them to the end, each but the first in a thread of its own. out is of

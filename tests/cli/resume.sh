@@ -91,10 +91,34 @@ refused "no/where" -- --checkpoint no/where
 run 0 --resume ck/step-000000009 --checkpoint other --reshard --shards 8
 said out "going on from ck/step-000000009"
 
+# Another run's folder is not saved into, whatever is gone on from.
+run 0 "${task[@]}" --max-steps 3 --checkpoint another --seed 7 --save-every 1
+for from in other other/step-000000012; do
+    refused "another run" "--resume another" -- --resume $from --checkpoint another --epochs 2 --max-steps 20 --shards 8
+    check "$line: it is as it was" test "$(steps_of another)" = "1 2 3 "
+done
+
+# A disk that takes longer than ranks wait for each other.
+rm -rf slow
+LOCKSTEP_FAULT='delay:op=save,seconds=4' run 0 "${task[@]}" --checkpoint slow --save-every 3 -n 2 --timeout 2
+ends_alike
+# A name that cannot be noted must not end the run.
+run 0 "${task[@]}" --checkpoint latin --data-dir $'d\xe9'
+ends_alike
+# A failed start leaves no folder.
+run 2 --checkpoint leave --data nonsense
+check "$line: no empty folder" test ! -e leave
+# The model is saved at the end, as it was asked for at the beginning.
+rm -f asked.safetensors
+run 0 "${task[@]}" --checkpoint asks --max-steps 4 --save-model asked.safetensors
+rm asked.safetensors
+run 0 --resume asks --max-steps 12
+check "$line: --save-model is not forgotten" cmp whole.safetensors asked.safetensors
+
 # ---- the best one, a longer run, and eval -------------------------------------------------
 
 learn=(--model mlp --optimizer sgd --lr .05 --batch-size 100 --epochs 2)
-run 0 "${learn[@]}" --checkpoint best --save-model two.safetensors
+run 0 "${learn[@]}" --checkpoint best
 two=$(hash_of)
 said out "the best so far"
 check "best leads to a checkpoint" test -f best/best/model.safetensors
@@ -103,8 +127,23 @@ three=$(hash_of)
 run 0 "${learn[@]}" --epochs 3
 check "two epochs and one more are three" test "$three" = "$(hash_of)" -a "$two" != "$three"
 
+# What was learned is not lost by an evaluation that fails.
+LOCKSTEP_FAULT=alloc:op=eval run 1 "${learn[@]}" --checkpoint failed --save-every 100000
+said err "no memory" "a checkpoint was saved to failed/step-000000600"
+run 0 --resume failed
+check "$line: two epochs" test "$two" = "$(hash_of)"
+
+# A kill between the best checkpoint and the link to it.
+rm -rf best
+run 0 "${learn[@]}" --epochs 1 --lr 1e-30 --checkpoint best --keep 1
+rm best/best
+run 0 --resume best --epochs 3
+check "best is found again" test "$(readlink best/best)" = step-000000600
+check "and stays" test "$(steps_of best)" = "600 1800 "
+
 test_line() { grep '^Test set' "$1" | tail -1; }
-run 0 "${learn[@]}"
+rm -rf best
+run 0 "${learn[@]}" --checkpoint best --save-model two.safetensors
 test_line out >tested
 "$program" eval best/step-000001200 >out 2>err
 check "eval of a checkpoint knows its model and data" cmp tested <(test_line out)

@@ -33,6 +33,20 @@ said out "step-000000002: whole (the best)" ".lk-1-1.tmp: an unfinished save, wh
 expect verify 0 ck/best
 said out "best: whole"
 
+# What a save was replacing, which was killed where names cannot be exchanged.
+mkdir killed
+cp -r ck/step-000000002 killed/.lk-was-step-000000002.tmp
+expect verify 0 killed
+said out ".lk-was-step-000000002.tmp: whole (this is step-000000002, which a killed save was replacing: "
+expect verify 0 killed --json
+said out '"checkpoint":"killed/.lk-was-step-000000002.tmp","whole":true'
+cp -r ck/step-000000002 killed
+expect verify 0 killed
+said out "step-000000002: whole; " ".lk-was-step-000000002.tmp: an unfinished save, which does no harm"
+rm -r killed/step-000000002 killed/.lk-was-step-000000002.tmp/model.safetensors
+expect verify 2 killed
+said out ".lk-was-step-000000002.tmp: an unfinished save, which does no harm"
+
 mkdir nothing
 for dir in nothing absent; do
     expect verify 2 $dir

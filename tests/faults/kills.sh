@@ -42,7 +42,7 @@ pick() {
     picked=${@:drawn+1:1}
 }
 # pick_mode OTHER: a world size that is not OTHER in $world, a way to divide the work
-# among so many ranks in $mode, and whether they are processes.
+# among so many ranks in $mode.
 pick_mode() {
     local devices i
     world=$1

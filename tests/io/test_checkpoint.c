@@ -7,9 +7,11 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "io/checkpoint.h"
@@ -510,6 +512,26 @@ static void test_best(void **ctx)
     temp_folder_remove(at("dir", NULL));
 }
 
+/* A folder that cannot be opened for want of descriptors was not synced; one that may
+ * not be read is let be. */
+static void test_sync(void **ctx)
+{
+    (void)ctx;
+    struct rlimit limit, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    ok(lk__folder_sync(folder));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    lk_status status = lk__folder_sync(folder);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(status, LK_STATUS_IO);
+    assert_non_null(strstr(lk_error_detail(), "cannot sync the folder "));
+    assert_int_equal(lk__folder_sync(at("absent", NULL)), LK_STATUS_IO);
+    assert_int_equal(mkdir(at("closed", NULL), 0300), 0);
+    ok(lk__folder_sync(at("closed", NULL)));
+    assert_int_equal(rmdir(at("closed", NULL)), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -517,7 +539,7 @@ int main(void)
         cmocka_unit_test(test_as_model), cmocka_unit_test(test_bits),       cmocka_unit_test(test_cut),
         cmocka_unit_test(test_names),    cmocka_unit_test(test_swapped),    cmocka_unit_test(test_swapped_alike),
         cmocka_unit_test(test_versions), cmocka_unit_test(test_replace),    cmocka_unit_test(test_list),
-        cmocka_unit_test(test_remove),   cmocka_unit_test(test_best),
+        cmocka_unit_test(test_remove),   cmocka_unit_test(test_best),       cmocka_unit_test(test_sync),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

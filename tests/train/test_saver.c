@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,6 +96,16 @@ static lk_saver_opts options(const char *name, size_t keep)
 {
     static char dir[PATH];
     return (lk_saver_opts){.dir = below(name, dir), .keep = keep};
+}
+
+/* From the checkpoint of that step in the folder of that name. */
+static void go_on(lk_saver_opts *opts, const char *name, uint64_t step)
+{
+    static char from[PATH + 32];
+    char dir[PATH];
+    assert_int_equal(lk__checkpoint_path(below(name, dir), step, from, sizeof from), LK_OK);
+    opts->from = from;
+    opts->step = step;
 }
 
 static lk_saver *open_saver(const lk_saver_opts *opts)
@@ -267,8 +278,7 @@ static void test_lock(void **state)
     lk_saver *saver = open_new("locked", 1);
     save(saver, 1, false);
     lk_saver_opts opts = options("locked", 1);
-    opts.resumed = true;
-    opts.step = 1;
+    go_on(&opts, "locked", 1);
     REFUSES(&opts, LK_STATUS_USAGE, "/locked'", "another run is saving there", "a folder of its own");
     lk__saver_close(saver);
     saver = open_saver(&opts);
@@ -287,20 +297,68 @@ static void test_other_run(void **state)
     lk_saver_opts opts = options("other", 3);
     REFUSES(&opts, LK_STATUS_USAGE, "/other'", "2 checkpoints", "newest of step 200", "--resume auto",
             "another folder");
-    opts.resumed = opts.exact = true;
-    opts.step = 100;
+    go_on(&opts, "other", 100);
+    opts.exact = true;
     REFUSES(&opts, LK_STATUS_USAGE, "/other has", "newer", "step 100", "/other/step-000000200:", "--checkpoint",
             "--resume");
     EXPECT_STEPS("other", 100, 200);
 
-    opts.step = 200;
+    go_on(&opts, "other", 200);
     saver = open_saver(&opts);
     assert_non_null(strstr(lk__saver_last(saver), "/other/step-000000200"));
     lk__saver_close(saver);
-    /* From a checkpoint elsewhere: what is here is not known to be good. */
-    opts.step = 300;
+    /* From a checkpoint elsewhere: what is here is another run's. */
+    saver = open_new("elsewhere", 3);
+    save(saver, 300, false);
+    lk__saver_close(saver);
+    opts = options("other", 3);
+    go_on(&opts, "elsewhere", 300);
+    for (int exact = 0; exact < 2; exact++) {
+        opts.exact = exact;
+        REFUSES(&opts, LK_STATUS_USAGE, "/other'", "2 checkpoints of another run", "newest of step 200",
+                "another folder");
+        EXPECT_STEPS("other", 100, 200);
+    }
+}
+
+/* A crash came after the best one was saved, and before `best` led to it. */
+static void test_best_is_found_again(void **state)
+{
+    (void)state;
+    char path[PATH];
+    uint64_t best = 0;
+    lk_saver *saver = open_new("mended", 1);
+    save(saver, 5, true);
+    lk__saver_close(saver);
+    below("mended/best", path);
+    assert_int_equal(unlink(path), 0);
+    lk_saver_opts opts = options("mended", 1);
+    go_on(&opts, "mended", 5);
+    opts.best = 5;
     saver = open_saver(&opts);
-    assert_string_equal(lk__saver_last(saver), "");
+    assert_true(lk__checkpoint_best(opts.dir, &best));
+    assert_int_equal(best, 5);
+    assert_int_equal(unlink(path), 0); /* and even without it, what it should lead to stays */
+    save(saver, 6, false);
+    save(saver, 7, false);
+    EXPECT_STEPS("mended", 5, 7);
+    lk__saver_close(saver);
+}
+
+static void test_what_is_not_finite_is_not_saved(void **state)
+{
+    (void)state;
+    lk_saved saved;
+    bool done;
+    lk_saver *saver = open_new("infinite", 1);
+    save(saver, 1, false);
+    lk_checkpoint *checkpoint = checkpoint_of(2);
+    ((float *)lk_state_at(lk_checkpoint_model(checkpoint), 0)->data)[0] = INFINITY;
+    assert_int_equal(lk__saver_put(saver, checkpoint, 2, false), LK_OK);
+    assert_int_equal(lk__saver_wait(saver, &done, &saved), LK_STATUS_NONFINITE);
+    assert_non_null(strstr(lk_error_detail(), "the model after step 2"));
+    assert_non_null(strstr(lk_error_detail(), "the last good checkpoint is"));
+    EXPECT_STEPS("infinite", 1);
     lk__saver_close(saver);
 }
 
@@ -315,8 +373,7 @@ static void test_passed_over(void **state)
     save(saver, 30, false);
     lk__saver_close(saver);
     lk_saver_opts opts = options("passed", 1);
-    opts.resumed = true;
-    opts.step = 10;
+    go_on(&opts, "passed", 10);
     saver = open_saver(&opts);
     assert_non_null(strstr(lk__saver_last(saver), "/step-000000010"));
     save(saver, 15, false);
@@ -460,8 +517,7 @@ static void test_sweep(void **state)
     make_file("swept/.lk-1-0.tmp/model.safetensors");
     make_file("swept/mine");
     lk_saver_opts opts = options("swept", 2);
-    opts.resumed = true;
-    opts.step = 1;
+    go_on(&opts, "swept", 1);
     saver = open_saver(&opts);
     EXPECT_STEPS("swept", 1);
     assert_true(exists("swept/mine"));
@@ -482,11 +538,22 @@ static void test_close(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),        cmocka_unit_test(test_overlap),     cmocka_unit_test(test_keep),
-        cmocka_unit_test(test_best),         cmocka_unit_test(test_lock),        cmocka_unit_test(test_other_run),
-        cmocka_unit_test(test_passed_over),  cmocka_unit_test(test_places),      cmocka_unit_test(test_unwritable),
-        cmocka_unit_test(test_failing_save), cmocka_unit_test(test_folder_gone), cmocka_unit_test(test_failing_link),
-        cmocka_unit_test(test_sweep),        cmocka_unit_test(test_close),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_keep),
+        cmocka_unit_test(test_best),
+        cmocka_unit_test(test_lock),
+        cmocka_unit_test(test_other_run),
+        cmocka_unit_test(test_best_is_found_again),
+        cmocka_unit_test(test_what_is_not_finite_is_not_saved),
+        cmocka_unit_test(test_passed_over),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_unwritable),
+        cmocka_unit_test(test_failing_save),
+        cmocka_unit_test(test_folder_gone),
+        cmocka_unit_test(test_failing_link),
+        cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_close),
     };
     if (setenv("LOCKSTEP_FAULT", faults, 1) != 0 || lk__fault_load() != LK_OK) {
         fprintf(stderr, "%s\n", lk_error_detail());
