@@ -42,12 +42,67 @@ bool lk__parse_double(const char *text, double *out)
 
 const char *lk__number_text(double value, char text[LK_NUMBER_TEXT])
 {
+    char shortest[LK_NUMBER_TEXT] = "";
     for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, LK_NUMBER_TEXT, "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
+        snprintf(shortest, sizeof shortest, "%.*g", digits, value);
+        if (strtod(shortest, NULL) == value)
             break;
     }
-    return text;
+    return memcpy(text, shortest, sizeof shortest);
+}
+
+/* Whether two values, of these many characters, are the same number or text. */
+static bool same_value(const char *a, size_t a_length, const char *b, size_t b_length)
+{
+    char x[64], y[64];
+    double u, v;
+    if (a_length == b_length && memcmp(a, b, a_length) == 0)
+        return true;
+    if (a_length >= sizeof x || b_length >= sizeof y)
+        return false;
+    snprintf(x, sizeof x, "%.*s", (int)a_length, a);
+    snprintf(y, sizeof y, "%.*s", (int)b_length, b);
+    return lk__parse_double(x, &u) && lk__parse_double(y, &v) && u == v;
+}
+
+/* "key=value" or a word, of these many characters. */
+static bool same_item(const char *a, size_t a_length, const char *b, size_t b_length)
+{
+    size_t key = strcspn(a, "=,");
+    if (key != strcspn(b, "=,") || memcmp(a, b, key) != 0)
+        return false;
+    if (key == a_length || key == b_length)
+        return a_length == b_length;
+    return same_value(a + key + 1, a_length - key - 1, b + key + 1, b_length - key - 1);
+}
+
+static const char *next_item(const char *item)
+{
+    item += strcspn(item, ",");
+    return item + (*item == ',');
+}
+
+/* Whether each item of a is in b. */
+static bool has_items(const char *a, const char *b)
+{
+    for (; *a; a = next_item(a)) {
+        const char *other = b;
+        while (*other && !same_item(a, strcspn(a, ","), other, strcspn(other, ",")))
+            other = next_item(other);
+        if (!*other)
+            return false;
+    }
+    return true;
+}
+
+bool lk__spec_same(const char *a, const char *b)
+{
+    size_t name = strcspn(a, ":");
+    if (name != strcspn(b, ":") || memcmp(a, b, name) != 0)
+        return false;
+    a += name + (a[name] == ':');
+    b += name + (b[name] == ':');
+    return has_items(a, b) && has_items(b, a);
 }
 
 bool lk__parse_int(const char *text, long long min, long long max, long long *out)

@@ -74,6 +74,9 @@ bool lk__spec_has_switch(const char *text, const char *name);
 
 /* A finite number filling all of text. */
 bool lk__parse_double(const char *text, double *out);
+/* Whether both say the same, "sgd:momentum=.9,nesterov" and "sgd:nesterov,momentum=0.9"
+ * say: numbers by value, items in any order; defaults are not known here. */
+bool lk__spec_same(const char *a, const char *b);
 /* The fewest digits that read back as the same number; returns text. */
 enum { LK_NUMBER_TEXT = 32 };
 const char *lk__number_text(double value, char text[LK_NUMBER_TEXT]);

@@ -110,14 +110,17 @@ static int fail_setup(train_command *t, lk_status status)
     return t->code;
 }
 
-/* A run that was stopped ends as its signal would have ended it. Ranks that got
- * none themselves heard of it from the others. */
+static const char *signal_name(int number)
+{
+    return number == SIGINT ? "SIGINT" : number == SIGHUP ? "SIGHUP" : "SIGTERM";
+}
+
+/* A run that was stopped ends as its signal would have ended it, at every rank. */
 static int end_stopped(const train_command *t, const lk_train_result *result)
 {
-    int number = lk__wishes_signal() ? lk__wishes_signal() : SIGTERM;
     if (t->join.rank == 0)
-        lk__report_stopped(t->args, result, number == SIGINT ? "SIGINT" : number == SIGHUP ? "SIGHUP" : "SIGTERM");
-    return 128 + number;
+        lk__report_stopped(t->args, result, signal_name(result->stop_signal));
+    return 128 + result->stop_signal;
 }
 
 static int run_ranks(train_command *t)

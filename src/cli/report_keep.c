@@ -19,14 +19,17 @@ static const char *next_line(const char **text, int *length)
 void lk__report_resumed(const lk_report *report, const lk_train_start *start)
 {
     const lk_resume *found = lk__resume_found();
-    const char *why = found->why, *line;
+    const lk_train_opts *opts = &report->args->train;
+    bool by_steps = opts->max_steps && opts->max_steps <= opts->epochs * start->batches;
+    const char *why = found->why, *line, *limit = by_steps ? "--max-steps" : "--epochs";
+    size_t most = by_steps ? opts->max_steps : opts->epochs;
     int length;
     while ((line = next_line(&why, &length)) != NULL)
         printf("passed over: %.*s\n", length, line);
     if (report->args->resume && !*found->path)
         printf("no checkpoint in %s yet: the run begins\n", report->args->train.checkpoint);
     if (*found->path && start->done >= start->steps)
-        printf("%s has all %zu steps, and more is not asked for (--epochs, --max-steps)\n", found->path, start->done);
+        printf("%s has all steps that %s %zu asks for; a larger one goes on\n", found->path, limit, most);
     else if (*found->path)
         printf("going on from %s: %zu of %zu steps are done\n", found->path, start->done, start->steps);
     if (start->saved_shards)

@@ -58,7 +58,7 @@ static void on_stop(int number)
     unsigned now = milliseconds(), first = 0;
     if (atomic_compare_exchange_strong(&state.first_at, &first, now | 1)) {
         atomic_store(&state.signal, number);
-        raise_wish(LK_WISH_STOP);
+        raise_wish(LK_WISH_STOP + number);
         tell();
     } else if ((int)(now - first) >= (int)SAME) {
         /* Delivered when this handler returns. */

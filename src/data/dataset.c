@@ -464,6 +464,38 @@ static uint64_t hash_first_image(const lk_dataset *data, uint64_t seed)
     return seed;
 }
 
+static lk_status hash_images(const lk_dataset *data, uint64_t *hash)
+{
+    const lk_dataset_info *info = &data->info;
+    size_t bytes = info->channels * info->height * info->width;
+    lk_image image = {0};
+    lk_status status;
+    LK_TRY_GOTO(lk__image_resize(&image, info->channels, info->height, info->width), free_image);
+    for (size_t i = 0; i < info->count; i++) {
+        int32_t label;
+        LK_TRY_GOTO(data->ops->get(data, i, image.pixels, &label), free_image);
+        *hash = lk__hash(&label, sizeof label, *hash);
+        *hash = lk__hash(image.pixels, bytes, *hash);
+    }
+free_image:
+    lk__image_fini(&image);
+    return status;
+}
+
+/* Built-in data are what the program draws. */
+lk_status lk__dataset_content(const lk_dataset *data, uint64_t *out)
+{
+    uint64_t hash = lk__dataset_fingerprint(data);
+    if (data->ops->get != NULL && *data->info.path)
+        LK_TRY(hash_images(data, &hash));
+    for (size_t i = 0; data->ops->get == NULL && data->ops->label != NULL && i < data->info.count; i++) {
+        int32_t label = data->ops->label(data, i);
+        hash = lk__hash(&label, sizeof label, hash);
+    }
+    *out = hash;
+    return LK_OK;
+}
+
 uint64_t lk__dataset_fingerprint(const lk_dataset *data)
 {
     const lk_dataset_info *info = &data->info;

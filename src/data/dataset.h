@@ -80,6 +80,10 @@ typedef struct lk_inventory {
     bool denied;                    /* the folder may not be looked into */
 } lk_inventory;
 
+/* The same over all labels and, where images are in memory, all pixels; waits until
+ * they are. */
+lk_status lk__dataset_content(const lk_dataset *data, uint64_t *out) LK_CHECKED;
+
 /* A way to keep a data set in files of one folder. */
 typedef struct lk_dataset_format {
     const char *expects; /* names of the files, for messages */

@@ -64,19 +64,26 @@ static bool exceeds(const demand *d, lk_room room)
     return d->bytes - d->bytes / 16 > room.bytes;
 }
 
+/* What a run takes at its end at the latest, for its hash. */
+static size_t copy_bytes(const lk_engine_size *size)
+{
+    return size->parameters;
+}
+
 static void describe(const lk_rank_model *rank, const lk_engine_size *size, const demand *d, lk_room room,
                      const lk_shortage *shortage, char text[DETAIL])
 {
-    char whole[LK_AMOUNT_TEXT], there[LK_AMOUNT_TEXT], parts[LK_FIT_TEXT], advice[LK_FIT_TEXT];
+    char whole[LK_AMOUNT_TEXT], there[LK_AMOUNT_TEXT], copy[LK_AMOUNT_TEXT], parts[LK_FIT_TEXT], advice[LK_FIT_TEXT];
     char who[64] = "this rank needs", each[64] = "It needs";
     if (d->ranks > 1) {
         snprintf(who, sizeof who, "%d ranks of this %s need", d->ranks, shortage->process ? "process" : "host");
-        snprintf(each, sizeof each, "A rank needs %s:", lk__amount(lk__size_total(size), whole));
+        snprintf(each, sizeof each, "A rank needs %s:", lk__amount(lk__size_total(size) + copy_bytes(size), whole));
     }
     lk__fit_parts(size, parts);
     bool helps = lk__fit_advice(rank, shortage, advice);
-    snprintf(text, DETAIL, "%s %s of memory, but %s leaves %s. %s %s. %s%s%s", who, lk__amount(d->bytes, whole),
-             room.limit, lk__amount(room.bytes, there), each, parts,
+    snprintf(text, DETAIL, "%s %s of memory, but %s leaves %s. %s %s, %s for a copy of parameters. %s%s%s", who,
+             lk__amount(d->bytes, whole), room.limit, lk__amount(room.bytes, there), each, parts,
+             lk__amount(copy_bytes(size), copy),
              helps ? "It would fit with " : "It takes more memory, or a smaller model or batch", advice,
              shortage->process ? "; or raise the limit" : "");
 }
@@ -88,9 +95,10 @@ static lk_status complain(const lk_rank_model *rank, const lk_available *availab
     demand host, process;
     lk_group *world = rank->grid.world;
     /* Gradients in a group's memory are not counted by every limit on processes. */
+    size_t whole = lk__size_total(size) + copy_bytes(size);
     facts mine = {.process = this_process(),
-                  .host = (int64_t)lk__size_total(size),
-                  .own = (int64_t)(lk__size_total(size) - (rank->grid.sums ? size->gradients : 0))};
+                  .host = (int64_t)whole,
+                  .own = (int64_t)(whole - (rank->grid.sums ? size->gradients : 0))};
     LK_TRY(gather(world, &mine, &host, &process));
     if (*text)
         return LK_OK;

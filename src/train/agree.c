@@ -32,11 +32,11 @@ static void add_value(text *lines, const char *option, const char *value)
     add(lines, "%s %s\n", option, lk__agree_value(value, shown));
 }
 
-void lk__data_text(const lk_dataset *data, const char *split, char out[LK_DATA_TEXT])
+void lk__data_text(const lk_dataset *data, const char *split, uint64_t hash, char out[LK_DATA_TEXT])
 {
     const lk_dataset_info *info = lk_dataset_get_info(data);
     snprintf(out, LK_DATA_TEXT, "%zu %s samples of %zux%zux%zu in %zu classes (hash %016" PRIx64 ")", info->count,
-             split, info->channels, info->height, info->width, info->classes, lk__dataset_fingerprint(data));
+             split, info->channels, info->height, info->width, info->classes, hash);
 }
 
 static void add_data(text *lines, const char *split, const lk_dataset *data)
@@ -44,7 +44,7 @@ static void add_data(text *lines, const char *split, const lk_dataset *data)
     char what[LK_DATA_TEXT];
     if (!data)
         return;
-    lk__data_text(data, split, what);
+    lk__data_text(data, split, lk__dataset_fingerprint(data), what);
     add(lines, "--data with %s\n", what);
 }
 

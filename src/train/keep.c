@@ -36,6 +36,12 @@ static lk_status copy_states(lk_train_run *run, lk_state **model, lk_state **opt
 static lk_status put(lk_train_run *run, lk_state *model, lk_state *optimizer, bool best)
 {
     lk_checkpoint *checkpoint;
+    lk_status status = lk__run_data(run);
+    if (status != LK_OK) {
+        lk_state_destroy(model);
+        lk_state_destroy(optimizer);
+        return status;
+    }
     LK_TRY(make_checkpoint(run, model, optimizer, &checkpoint));
     return lk__saver_put(run->shared->saver, checkpoint, run->at.step, best);
 }
@@ -99,7 +105,11 @@ static lk_status save(lk_train_run *run, bool best)
     run->saved = run->at;
     if (run->place.layout.replica > 0)
         return LK_OK;
-    LK_TRY(copy_states(run, &model, &optimizer));
+    lk_status status = copy_states(run, &model, &optimizer);
+    if (status == LK_STATUS_MEMORY)
+        return lk__fail(status, "cannot save a checkpoint of step %zu, which takes a copy of all that is learned: %s",
+                        run->at.step, lk_error_detail());
+    LK_TRY(status);
     if (run->place.rank == 0)
         return lk__run_alone(run, put(run, model, optimizer, best));
     lk_state_destroy(model);

@@ -69,6 +69,11 @@ static void hear_wish(lk_train_run *run)
     run->wish = wish > run->wish ? wish : run->wish;
 }
 
+static bool is_stopped(const lk_train_run *run)
+{
+    return run->wish >= LK_WISH_STOP;
+}
+
 static void count_batch(lk_train_run *run, const lk_metrics *metrics)
 {
     lk_metrics own = lk_engine_own_metrics(run->engine);
@@ -128,7 +133,7 @@ static lk_status train_epoch(lk_train_run *run)
     run->epoch_began = lk__clock();
     run->running = (lk_metrics){0};
     LK_TRY(lk__run_alone(run, lk_loader_start(run->loader, run->at.epoch, run->at.batch)));
-    while (!epoch_is_over(run) && run->wish != LK_WISH_STOP) {
+    while (!epoch_is_over(run) && !is_stopped(run)) {
         const lk_batch *batch;
         run->step_began = lk__clock();
         LK_TRY(lk__run_alone(run, lk_loader_next(run->loader, &batch)));
@@ -149,7 +154,7 @@ static bool goes_on(void *arg)
 {
     lk_train_run *run = arg;
     hear_wish(run);
-    return run->wish != LK_WISH_STOP;
+    return !is_stopped(run);
 }
 
 static lk_status evaluate(lk_train_run *run, lk_metrics *out)
@@ -185,7 +190,7 @@ static lk_status test_epoch(lk_train_run *run)
     if (!run->shared->test || at->step == 0 || at->tested == at->step)
         return LK_OK;
     LK_TRY(evaluate(run, &metrics));
-    if (run->wish == LK_WISH_STOP)
+    if (is_stopped(run))
         return LK_OK;
     /* The last step may have broken the weights, and no later step tells. */
     if (!isfinite(metrics.loss))
@@ -206,9 +211,8 @@ static lk_status test_epoch(lk_train_run *run)
 static lk_status keep_epoch(lk_train_run *run)
 {
     bool best = run->at.tested == run->at.step && run->at.best_step == run->at.step;
-    if (!best && run->at.step < run->total_steps)
-        return LK_OK;
-    return lk__run_save(run, best);
+    bool last = run->at.step >= run->total_steps && run->at.step != run->saved.step;
+    return best || last ? lk__run_save(run, best) : LK_OK;
 }
 
 /* Every rank has the whole model then; those that are to save do. */
@@ -261,6 +265,7 @@ static lk_status stop(lk_train_run *run)
     LK_TRY(lk__run_save(run, false));
     LK_TRY(lk__run_await_saved(run));
     run->result.stopped = true;
+    run->result.stop_signal = run->wish - LK_WISH_STOP;
     return LK_OK;
 }
 
@@ -278,10 +283,10 @@ static lk_status run_epochs(lk_train_run *run)
     for (;;) {
         if (!epoch_is_over(run))
             LK_TRY(train_epoch(run));
-        lk_status status = run->wish == LK_WISH_STOP ? LK_OK : test_epoch(run);
+        lk_status status = is_stopped(run) ? LK_OK : test_epoch(run);
         if (status != LK_OK)
             return save_anyway(run, status);
-        if (run->wish == LK_WISH_STOP)
+        if (is_stopped(run))
             return stop(run);
         LK_TRY(keep_epoch(run));
         if (run->at.step >= run->total_steps)

@@ -115,11 +115,11 @@ static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared
     const lk_train_opts *opts = ranks->opts;
     lk_sample_shape shape;
     /* What needs no data comes first: the sooner a mistake is told, the better. */
-    for (int i = 0; i < ranks->count; i++)
-        LK_TRY(check_saving(opts, ranks->first + i));
     LK_TRY(lk__schedule_create(opts->schedule, &shared->schedule));
     LK_TRY(open_weights(opts, shared));
     LK_TRY(open_saver(ranks, shared));
+    for (int i = 0; i < ranks->count; i++)
+        LK_TRY(check_saving(opts, ranks->first + i));
     LK_TRY(open_splits(opts, shared));
     LK_TRY(lk__training_shape(shared->train, opts->augment, &shape));
     if (shared->test)

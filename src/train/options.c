@@ -38,6 +38,8 @@ static lk_status visit_real(visitor *v, const char *name, double value, bool bou
     return v->each(v, name, lk__number_text(value, text), bound);
 }
 
+static const char SCHEDULE[] = "--schedule";
+
 static lk_status visit_result(visitor *v)
 {
     const lk_train_opts *opts = v->rank->opts;
@@ -46,7 +48,7 @@ static lk_status visit_result(visitor *v)
     LK_TRY(visit_count(v, "--seed", opts->seed, true));
     LK_TRY(v->each(v, "--optimizer", opts->optimizer, true));
     LK_TRY(visit_real(v, "--lr", v->effective->lr, true));
-    LK_TRY(v->each(v, "--schedule", opts->schedule, true));
+    LK_TRY(v->each(v, SCHEDULE, opts->schedule, true));
     if (opts->clip_norm > 0)
         LK_TRY(visit_real(v, "--clip-norm", opts->clip_norm, true));
     else
@@ -109,12 +111,13 @@ static lk_status contradiction(const lk_train_rank *rank, const char *name, cons
         LK_STATUS_MISMATCH,
         "%s %s contradicts the checkpoint %s, which has %s %s: leave %s out to go on with that run, or begin "
         "another one in a folder of its own",
-        name, here ? here : "(not given)", rank->opts->resume, name, there ? there : "(not given)", name);
+        name, here ? here : "(not given)", rank->opts->resume, name, there ? there : "(not given)",
+        strcmp(name, SCHEDULE) == 0 ? "--schedule or --gamma" : name);
 }
 
 static bool same_text(const char *a, const char *b)
 {
-    return a == b || (a && b && strcmp(a, b) == 0);
+    return a == b || (a && b && lk__spec_same(a, b));
 }
 
 static lk_status check_option(visitor *v, const char *name, const char *text, bool bound)
@@ -188,7 +191,7 @@ static lk_status check_epochs(const lk_train_rank *rank, const lk_effective *eff
 static lk_status check_data(const lk_train_rank *rank, const char *here)
 {
     const char *there = lk_checkpoint_note(rank->shared->resume, DATA_NOTE);
-    if (same_text(here, there))
+    if (there && strcmp(here, there) == 0)
         return LK_OK;
     return lk__fail(LK_STATUS_MISMATCH,
                     "--data %s has %s, but the checkpoint %s was trained on %s; go on with the same data",

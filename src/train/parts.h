@@ -94,13 +94,13 @@ lk_status lk__position_read(const lk_checkpoint *checkpoint, const char *path, l
 
 /* "60000 training samples of 1x28x28 in 10 classes (hash 0123456789abcdef)" */
 enum { LK_DATA_TEXT = 192 };
-void lk__data_text(const lk_dataset *data, const char *split, char text[LK_DATA_TEXT]);
+void lk__data_text(const lk_dataset *data, const char *split, uint64_t hash, char text[LK_DATA_TEXT]);
 
 /* What options came to, beside opts. */
 typedef struct lk_effective {
     double lr;
     size_t batches;          /* of an epoch */
-    char data[LK_DATA_TEXT]; /* of training */
+    char data[LK_DATA_TEXT]; /* of training, by their content; "" until lk__run_data */
 } lk_effective;
 /* The options that a checkpoint keeps, as notes named like them. */
 lk_status lk__options_note(const lk_train_rank *rank, const lk_effective *effective,

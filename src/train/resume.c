@@ -3,9 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "io/checkpoint.h"
-#include "train/train.h"
+#include "train/parts.h"
 
 static void add_why(lk_resume *resume, const char *text)
 {
@@ -27,18 +28,33 @@ static bool is_damage(lk_status status)
     return status == LK_STATUS_FORMAT || status == LK_STATUS_NOT_FOUND;
 }
 
+/* One that was renamed by hand would be taken for another. */
+static lk_status check_name(lk_resume *resume, uint64_t step)
+{
+    lk_position position;
+    lk_status status = lk__position_read(resume->notes, resume->path, &position);
+    if (status == LK_OK && position.step == step)
+        return LK_OK;
+    lk__resume_fini(resume);
+    if (status != LK_OK)
+        return status;
+    return lk__fail(LK_STATUS_FORMAT, "%s is a checkpoint of step %zu, unlike its name", resume->path, position.step);
+}
+
 static lk_status take_newest(const char *dir, const uint64_t *steps, size_t count, lk_resume *resume)
 {
     for (size_t i = count; i-- > 0;) {
         LK_TRY(lk__checkpoint_path(dir, steps[i], resume->path, sizeof resume->path));
         lk_status status = take(resume);
+        if (status == LK_OK)
+            status = check_name(resume, steps[i]);
         if (!is_damage(status))
             return status;
         add_why(resume, lk_error_detail());
     }
     return lk__fail(LK_STATUS_FORMAT,
-                    "none of the %zu checkpoints in %s is whole; the newest: %.*s. Remove them to begin anew", count,
-                    dir, (int)strcspn(resume->why, "\n"), resume->why);
+                    "no checkpoint in %s is whole, of %zu; the newest: %.*s. Remove them to begin anew", dir, count,
+                    (int)strcspn(resume->why, "\n"), resume->why);
 }
 
 /* named: by the user, so that there must be one. */
@@ -46,10 +62,15 @@ static lk_status find_newest(const char *dir, bool named, lk_resume *resume)
 {
     uint64_t *steps = NULL;
     size_t count = 0;
+    LK_TRY(lk__checkpoint_mend(dir));
     LK_TRY(lk__checkpoint_list(dir, &steps, &count));
     lk_status status = LK_OK;
     if (count > 0)
         status = take_newest(dir, steps, count, resume);
+    else if (named && lk__file_exists(dir))
+        status = lk__fail(LK_STATUS_USAGE,
+                          "--resume %s: that is a file, not a checkpoint; weights alone are taken by --init-from %s",
+                          dir, dir);
     else if (named)
         status = lk__fail(LK_STATUS_NOT_FOUND,
                           "--resume %s: there is no checkpoint; it wants one, or a folder of them as --checkpoint made "

@@ -34,6 +34,9 @@ lk_status lk__run_open(lk_train_run *run) LK_CHECKED;
 void lk__run_close(lk_train_run *run);
 /* Samples a step. */
 size_t lk__run_batch(const lk_train_run *run);
+/* Fills effective.data. It reads all of them, which is not for the first moments of a
+ * run. */
+lk_status lk__run_data(lk_train_run *run) LK_CHECKED;
 /* The place of a batch in the schedule. */
 lk_schedule_at lk__run_schedule_at(const lk_train_run *run, size_t epoch, size_t batch);
 

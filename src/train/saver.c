@@ -15,6 +15,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -30,6 +31,7 @@
 enum { PATH_BYTES = 4096, DIR_BYTES = PATH_BYTES - 128, DETAIL_BYTES = 2048, WHY_BYTES = 1200, YIELDS = 5 };
 
 static const char PROBE[] = ".lk-probe.tmp";
+static const double LOCK_SECONDS = 3;
 
 typedef enum phase { PHASE_IDLE, PHASE_WRITING, PHASE_WRITTEN } phase;
 
@@ -96,14 +98,33 @@ static lk_status open_folder(lk_saver *s)
     return LK_OK;
 }
 
-/* Two runs would sweep and remove each other's checkpoints. A file system that
- * cannot lock folders goes without. */
+/* Two runs would sweep and remove each other's checkpoints. One that was just killed
+ * may still be dying. A file system that cannot lock folders goes without. */
 static lk_status lock_folder(const lk_saver *s)
 {
-    if (flock(s->folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return lk__fail(LK_STATUS_USAGE,
-                        "--checkpoint '%s': another run is saving there; give this one a folder of its own", s->dir);
+    static const struct timespec pause = {.tv_nsec = 50 * 1000 * 1000};
+    double until = lk__clock() + LOCK_SECONDS;
+    while (flock(s->folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        if (lk__clock() >= until)
+            return lk__fail(LK_STATUS_USAGE,
+                            "--checkpoint '%s': another run is saving there; wait until it ends, or give this one a "
+                            "folder of its own",
+                            s->dir);
+        nanosleep(&pause, NULL);
+    }
     return LK_OK;
+}
+
+/* What is not a link would be in the way of the one that is made later. */
+static lk_status check_best(const lk_saver *s)
+{
+    struct stat info;
+    if (fstatat(s->folder, "best", &info, AT_SYMLINK_NOFOLLOW) != 0 || S_ISLNK(info.st_mode))
+        return LK_OK;
+    return lk__fail(LK_STATUS_USAGE,
+                    "--checkpoint '%s' has a file or folder 'best', where the link to the best checkpoint goes; remove "
+                    "it, or give another folder",
+                    s->dir);
 }
 
 /* Permissions do not tell all (read-only mounts, quotas): tries what a save
@@ -190,6 +211,7 @@ lk_status lk__saver_open(const lk_saver_opts *opts, lk_saver **out)
     LK_TRY_GOTO(set_dir(s, opts->dir), close_saver);
     LK_TRY_GOTO(open_folder(s), close_saver);
     LK_TRY_GOTO(lock_folder(s), close_saver);
+    LK_TRY_GOTO(check_best(s), close_saver);
     LK_TRY_GOTO(probe(s), close_saver);
     LK_TRY_GOTO(lk__checkpoint_sweep(s->dir), close_saver);
     LK_TRY_GOTO(take_stock(s, opts), close_saver);
@@ -241,7 +263,9 @@ static lk_status write_checkpoint(lk_saver *s)
 static void note_failure(lk_saver *s)
 {
     const char *good = "; the last good checkpoint is %s; mend that and go on with --resume auto";
-    const char *none = "; no checkpoint was saved in %s yet; mend that and start again";
+    const char *none = "; there is no checkpoint in %s; mend that and start again";
+    if (!lk__checkpoint_is(s->good))
+        *s->good = '\0';
     int used = snprintf(s->detail, sizeof s->detail, "%.*s", WHY_BYTES, lk_error_detail());
     snprintf(s->detail + used, sizeof s->detail - (size_t)used, *s->good ? good : none, *s->good ? s->good : s->dir);
 }
@@ -253,6 +277,9 @@ static void serve(lk_saver *s)
     const char *before = lk__fault_enter("save");
     s->status = write_checkpoint(s);
     lk__fault_leave(before);
+    /* Whatever it is, another command line does not help. */
+    if (s->status == LK_STATUS_USAGE || s->status == LK_STATUS_NOT_FOUND)
+        s->status = LK_STATUS_IO;
     if (s->status != LK_OK)
         note_failure(s);
     s->saved.seconds = lk__clock() - began;

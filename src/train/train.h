@@ -48,7 +48,8 @@ typedef struct lk_train_opts {
     bool reshard;           /* its number of shards may differ */
 } lk_train_opts;
 
-/* What may be asked of a run under way, the stronger the larger. */
+/* What may be asked of a run under way, the stronger the larger: LK_WISH_STOP plus the
+ * number of the signal that asks for it. */
 enum { LK_WISH_NONE, LK_WISH_SAVE, LK_WISH_STOP };
 
 /* A rank and where it stands; alone it is rank 0 of 1. */
@@ -107,6 +108,7 @@ typedef struct lk_train_saved {
 typedef struct lk_train_result {
     int ranks;
     bool stopped;          /* before the end, as was wished */
+    int stop_signal;       /* by which; 0: none */
     char checkpoint[4096]; /* rank 0: the last that was saved, or "" */
     size_t steps, samples; /* steps of the run; samples of this process's life */
     double seconds;        /* of training and evaluation */

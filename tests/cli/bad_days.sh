@@ -58,8 +58,16 @@ umount disk
 mkdir disk/ck disk/ck/step-000000003
 touch disk/ck/step-000000003/checkpoint.json disk/file
 run 1 --resume disk/ck
-said err "disk/ck/step-000000003" "none of the 1 checkpoint"
+said err "disk/ck/step-000000003" "no checkpoint in disk/ck is whole, of 1"
 refused "disk/file" -- "${task[@]}" --checkpoint disk/file
+
+refused "that is a file" "--init-from" -- --resume disk/file
+mkdir disk/taken disk/taken/best
+refused "disk/taken" "'best'" -- "${task[@]}" --checkpoint disk/taken
+copy renamed
+mv renamed/step-000000003 renamed/step-000000099
+run 0 --resume renamed
+said out "passed over: renamed/step-000000099 is a checkpoint of step 3, unlike its name"
 
 # ---- files -----------------------------------------------------------------------------
 

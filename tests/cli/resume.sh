@@ -70,13 +70,27 @@ contradicts "--optimizer adam" "--optimizer adadelta" --optimizer adam
 contradicts "--schedule step:size=1,gamma=0.5" "gamma=0.7" --gamma .5
 contradicts "8 shards contradict" "--reshard" --shards 8
 contradicts "--bn shard" "--bn batch" --bn shard
-run 0 "${rest[@]}" --model cnn --seed 1 --lr .5 --gamma .7 --batch-size 24
+run 0 "${rest[@]}" --model cnn --seed 1 --lr 5e-1 --schedule step:gamma=.70,size=1 --batch-size 24
 ends_alike
 
 part 3
 run 0 "${rest[@]}" --shards 8 --reshard
 said out "8 shards instead of the checkpoint's 16 (--reshard)"
 check "$line: other shards, other bits" test "$(hash_of)" != "$whole"
+
+# Data that are others now: a bit of a pixel is enough.
+mkdir -p pixels
+big_endian() { printf "\\x$(printf %02x $(($1 >> 24 & 255)))\\x$(printf %02x $(($1 >> 16 & 255)))\\x$(printf %02x $(($1 >> 8 & 255)))\\x$(printf %02x $(($1 & 255)))"; }
+idx() { # PREFIX COUNT
+    { big_endian 0x803 && big_endian "$2" && big_endian 28 && big_endian 28 && seq 1 400000 | head -c $(($2 * 784)); } >"pixels/$1-images-idx3-ubyte"
+    { big_endian 0x801 && big_endian "$2" && head -c "$2" /dev/zero; } >"pixels/$1-labels-idx1-ubyte"
+}
+idx train 60
+idx t10k 20
+run 0 --model mlp --data pixels --epochs 1 --batch-size 20 --checkpoint seen
+printf x | dd of=pixels/train-images-idx3-ubyte bs=1 seek=30000 conv=notrunc status=none
+run 1 --resume seen --epochs 2
+said err "--data pixels has 60 training samples" "was trained on 60 training samples"
 
 # ---- folders that are not free ------------------------------------------------------------
 

@@ -252,8 +252,8 @@ cat "$scratch"/*/kills 2>/dev/null | awk -F ';' '
             victims["rank"], victims["rank that saves"], victims["launcher"], victims["all"]
         printf "    at a drawn time %d, after a drawn step %d, in a save that was seen %d, at a write of a save %d\n",
             moments["time"], moments["step"], moments["saving"], moments["fault"]
-        printf "    of 1 rank %d, 2 ranks %d, 3 ranks %d, 5 ranks %d; resumed by 1 rank %d, 2 ranks %d, 3 ranks %d, 5 ranks %d\n",
-            from[1], from[2], from[3], from[5], to[1], to[2], to[3], to[5]
+        printf "    of 1 rank %d, 2 ranks %d, 3 ranks %d, 5 ranks %d;", from[1], from[2], from[3], from[5]
+        printf " resumed by 1 rank %d, 2 ranks %d, 3 ranks %d, 5 ranks %d\n", to[1], to[2], to[3], to[5]
         printf "    before the first checkpoint %d\n", none
     }'
 summary

@@ -56,7 +56,9 @@ tells_last_good() {
 }
 strict=yes
 # What has failed leaves nothing aside, but where removing is what failed.
-cleared() { [ -z "$(asides)" ] || grep -q "cannot remove\|cannot read the folder" err || complain "left aside: $(asides)"; }
+cleared() {
+    [ -z "$(asides)" ] || grep -q "cannot remove\|cannot read the folder" err || complain "left aside: $(asides)"
+}
 
 # A failure that does no harm is passed over.
 ends_alike() {

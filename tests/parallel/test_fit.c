@@ -75,7 +75,9 @@ static void test_enough(void **arg)
     (void)arg;
     alone a;
     alone_init(&a, "cnn", grey, &(lk_engine_opts){.batch = 256});
-    size_t need = need_of(&a.rank);
+    lk_engine_size size;
+    assert_int_equal(lk__rank_measure(&a.rank, &size), LK_OK);
+    size_t need = need_of(&a.rank) + size.parameters; /* and a copy of those */
     const size_t rooms[] = {SIZE_MAX, 2 * need, need, need - need / 20};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
         lk_available host = room_of(rooms[i], SIZE_MAX), process = room_of(SIZE_MAX, rooms[i]);
