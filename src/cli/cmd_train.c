@@ -90,6 +90,7 @@ static void print_failure(void *arg, const lk_train_failure *failure)
     train_command *t = arg;
     bool alike = failure->fault == LK_FAULT_SETUP || failure->fault == LK_FAULT_COMMON;
     bool begun = failure->status != LK_STATUS_USAGE && failure->status != LK_STATUS_MISMATCH;
+    lk__wishes_end(); /* a launcher that ends this rank means it */
     if (t->screen)
         lk__screen_clear(t->screen);
     if (is_launched(t) && alike && t->join.rank > 0)

@@ -21,7 +21,6 @@ enum { WATCHED = sizeof watched / sizeof *watched };
 static struct {
     atomic_int *_Atomic wish; /* NULL: nobody would see it */
     atomic_uint first_at;     /* of the stop signals, in odd milliseconds; 0: none came */
-    atomic_int signal;        /* that first one */
     bool terminal;
     struct sigaction before[WATCHED];
     bool taken[WATCHED];
@@ -57,7 +56,6 @@ static void on_stop(int number)
     int error = errno;
     unsigned now = milliseconds(), first = 0;
     if (atomic_compare_exchange_strong(&state.first_at, &first, now | 1)) {
-        atomic_store(&state.signal, number);
         raise_wish(LK_WISH_STOP + number);
         tell();
     } else if ((int)(now - first) >= (int)SAME) {
@@ -91,17 +89,11 @@ void lk__wishes_prepare(void)
 void lk__wishes_watch(atomic_int *wish)
 {
     state.terminal = isatty(STDERR_FILENO) == 1;
-    atomic_store(&state.signal, 0);
     atomic_store(&state.first_at, 0);
     atomic_store(&state.wish, wish);
     take(0, on_save);
     for (int i = 1; i < WATCHED; i++)
         take(i, on_stop);
-}
-
-int lk__wishes_signal(void)
-{
-    return atomic_load(&state.signal);
 }
 
 void lk__wishes_end(void)

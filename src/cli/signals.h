@@ -17,8 +17,6 @@ void lk__wishes_prepare(void);
  * moment is the same wish, as timeout(1) and batch systems signal a
  * process and its group, and a launcher passes on what its ranks got as well. */
 void lk__wishes_watch(atomic_int *wish);
-/* Which stop signal came first since then; 0: none. */
-int lk__wishes_signal(void);
 /* The signals do again what they did before lk__wishes_prepare or _watch. Not needed
  * before either. */
 void lk__wishes_end(void);
