@@ -51,7 +51,7 @@ tells_last_good() {
     if [ -n "$newest" ]; then
         said struck "the last good checkpoint is ck/step-$(printf %09d "$newest");" "--resume auto"
     else
-        said struck "no checkpoint was saved in ck yet"
+        said struck "there is no checkpoint in ck"
     fi
 }
 strict=yes
