@@ -379,11 +379,16 @@ static lk_status import_slot(const lk_params *params, const slot_visit *visit, v
     return visit->data ? params->dev->type->upload(params->dev, entry->data, entry->bytes, visit->data) : LK_OK;
 }
 
-lk_status lk__params_import(lk_params *params, const lk_state *state)
+lk_status lk__params_check(const lk_params *params, const lk_state *state)
 {
     check_arg check = {.state = state, .owner = "the model"};
     LK_TRY(visit_all(&(walk){.params = params, .fn = check_slot, .arg = &check}));
-    LK_TRY(check_unknown(params, state, check.known));
+    return check_unknown(params, state, check.known);
+}
+
+lk_status lk__params_import(lk_params *params, const lk_state *state)
+{
+    LK_TRY(lk__params_check(params, state));
     return visit_all(&(walk){.params = params, .fn = import_slot, .arg = (void *)(uintptr_t)state});
 }
 

@@ -48,6 +48,9 @@ lk_status lk__params_init(lk_params *params, uint64_t seed) LK_CHECKED;
  * are elsewhere are there as well, all their bytes zero. */
 lk_status lk__params_export(const lk_params *params, lk_state **out) LK_CHECKED;
 lk_status lk__params_export_grads(const lk_params *params, lk_state **out) LK_CHECKED;
+/* MISMATCH, naming the key, unless a state has all keys of the whole graph and no
+ * others; counters of batches may be missing. */
+lk_status lk__params_check(const lk_params *params, const lk_state *state) LK_CHECKED;
 /* The keys of the whole graph are checked before any is replaced. Counters of
  * batches that the state lacks begin at 0. */
 lk_status lk__params_import(lk_params *params, const lk_state *state) LK_CHECKED;

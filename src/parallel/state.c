@@ -55,6 +55,11 @@ static lk_status set_state(lk_engine *engine, const lk_state *state)
     return engine->grid.sums ? lk__replicas_start(engine->grid.sums, engine->params) : LK_OK;
 }
 
+lk_status lk__engine_check_state(const lk_engine *engine, const lk_state *state)
+{
+    return lk__params_check(engine->params, state);
+}
+
 lk_status lk_engine_set_state(lk_engine *engine, const lk_state *state)
 {
     return lk__engine_tell(engine, set_state(engine, state));

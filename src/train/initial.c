@@ -5,6 +5,7 @@
 
 #include "base/math.h"
 #include "base/mem.h"
+#include "parallel/engine_impl.h"
 #include "train/parts.h"
 
 /* Whether the key is of a layer in the list "fc,layer4.0". */
@@ -112,6 +113,8 @@ static lk_status take(lk_engine *engine, const lk_train_opts *opts, const lk_sta
     LK_TRY_GOTO(check_skip(opts->init_skip, model), destroy_states);
     LK_TRY_GOTO(lk_state_create(&merged), destroy_states);
     LK_TRY_GOTO(merge(model, file, opts->init_skip, merged), destroy_states);
+    /* Each rank finds by itself what is wrong with the file that all have. */
+    LK_TRY_GOTO(lk__engine_check_state(engine, merged), destroy_states);
     status = lk_engine_set_state(engine, merged);
 
 destroy_states:
