@@ -23,7 +23,7 @@ void lk__resume_unload(void)
     lk__resume_fini(&loaded.found);
 }
 
-/* --gamma is another way to say --schedule; a flag may be taken back by =false. */
+/* --gamma is another way to say --schedule. */
 static bool is_said(const lk_option_set *set, const lk_parsed *parsed, const char *name)
 {
     return lk__options_given(set, parsed, name) ||

@@ -65,17 +65,6 @@ static lk_note *find_note(const lk_checkpoint *checkpoint, const char *name)
     return NULL;
 }
 
-static bool is_utf8(const char *text)
-{
-    size_t bytes = strlen(text);
-    for (size_t i = 0, length; i < bytes; i += length) {
-        length = lk__utf8_length(text + i, bytes - i);
-        if (!length)
-            return false;
-    }
-    return true;
-}
-
 static lk_status copy_text(const char *text, char **out)
 {
     size_t bytes = strlen(text) + 1;
@@ -112,7 +101,7 @@ static lk_status add_note(lk_checkpoint *checkpoint, const char *name, char *tex
 
 lk_status lk_checkpoint_set_note(lk_checkpoint *checkpoint, const char *name, const char *text)
 {
-    if (!*name || !is_utf8(name) || !is_utf8(text))
+    if (!*name || !lk__is_utf8(name) || !lk__is_utf8(text))
         return lk__fail(LK_STATUS_USAGE, "the note %s of a checkpoint must have a name, and both must be UTF-8",
                         lk__quote(name).text);
     char *copy;

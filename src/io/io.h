@@ -60,6 +60,8 @@ lk_quoted lk__quote(const char *name);
 /* Bytes of the well-formed UTF-8 character that text starts with; 0 if there
  * is none within the given bytes. */
 size_t lk__utf8_length(const char *text, size_t bytes);
+/* Whether all of text is such characters. */
+bool lk__is_utf8(const char *text);
 
 typedef struct lk_json_limits {
     int depth;    /* of nested objects and arrays, at most LK_JSON_MAX_DEPTH */

@@ -45,6 +45,17 @@ size_t lk__utf8_length(const char *text, size_t bytes)
     return 0;
 }
 
+bool lk__is_utf8(const char *text)
+{
+    size_t bytes = strlen(text);
+    for (size_t i = 0, length; i < bytes; i += length) {
+        length = lk__utf8_length(text + i, bytes - i);
+        if (!length)
+            return false;
+    }
+    return true;
+}
+
 /* Checks the string whose opening quote is at *at and moves *at to its closing
  * one, or to what is wrong. */
 static const char *check_string(const char *text, size_t bytes, size_t *at)

@@ -78,18 +78,10 @@ static lk_status visit_others(visitor *v)
     return visit_count(v, "--keep", opts->keep, false);
 }
 
-static bool is_utf8(const char *text)
-{
-    size_t bytes = strlen(text), length = 1;
-    for (size_t i = 0; length && i < bytes; i += length)
-        length = lk__utf8_length(text + i, bytes - i);
-    return length > 0;
-}
-
 /* A path that a note cannot hold must be given again. */
 static lk_status note_option(visitor *v, const char *name, const char *text, bool bound)
 {
-    if (!text || (!bound && !is_utf8(text)))
+    if (!text || (!bound && !lk__is_utf8(text)))
         return LK_OK;
     return lk_checkpoint_set_note(v->to, name, text);
 }

@@ -178,8 +178,7 @@ typedef struct lk_resume {
     char path[4096]; /* of the checkpoint; "": there is none, and the run begins */
     bool exact;      /* it was named */
     lk_checkpoint *notes;
-    size_t passed;  /* newer ones that do not verify */
-    char why[2048]; /* a line for each of them, without the last newline */
+    char why[2048]; /* a line for each newer one that does not verify, without the last newline */
 } lk_resume;
 /* where: a checkpoint, a folder of them, or NULL for `dir`, a folder that may not be
  * there yet. Verifies what it chooses. */

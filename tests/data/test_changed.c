@@ -1,14 +1,12 @@
 /* test_changed.c - data files that change between two looks at them: each change
  * is an error that names the file, and nothing is read that is not there. */
-#include "data/fixture.h"
+#include "data/committed.h"
 
 #include <lockstep/data.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "data/codec.h"
-
-#define IMAGES LK_TESTS_DIR "/data/images"
 
 enum { COUNT = 12, SIDE = 5, BYTES = 16 + COUNT * SIDE * SIDE };
 
@@ -147,17 +145,6 @@ static void test_steady(void **state)
     assert_int_equal(lk__read_steady(path, sizeof text, 3, &got, &bytes), LK_STATUS_FORMAT);
     assert_detail("holds more than the 3 bytes");
     folder_destroy(&f);
-}
-
-static void copy(const folder *f, const char *from, const char *to)
-{
-    char path[512];
-    uint8_t *bytes;
-    size_t count;
-    snprintf(path, sizeof path, IMAGES "/%s", from);
-    TRY(lk__file_read(path, 0, &bytes, &count));
-    put(f, to, bytes, count);
-    lk__free(bytes);
 }
 
 /* The second epoch of a folder in which `change` was made after the first. */

@@ -1,26 +1,12 @@
 /* test_folder.c - folders of images: classes, order, splits, batches, and what
  * is said when something is missing or damaged. */
-#include "data/fixture.h"
+#include "data/committed.h"
 
 #include <lockstep/data.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "data/codec.h"
-
-#define IMAGES LK_TESTS_DIR "/data/images"
-
-/* Copies one of the committed images to folder/to. */
-static void copy(const folder *f, const char *from, const char *to)
-{
-    char path[512];
-    uint8_t *bytes;
-    size_t count;
-    snprintf(path, sizeof path, IMAGES "/%s", from);
-    TRY(lk__file_read(path, 0, &bytes, &count));
-    put(f, to, bytes, count);
-    lk__free(bytes);
-}
 
 static folder create_animals(void)
 {

@@ -279,36 +279,13 @@ static void test_list(void **state)
     assert_int_equal(count, 4);
 }
 
-static void test_state_names(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *spec, *names[2];
-    } rows[] = {
-        {"sgd", {NULL}},
-        {"sgd:momentum=.9", {"momentum_buffer"}},
-        {"adam", {"exp_avg", "exp_avg_sq"}},
-        {"adamw", {"exp_avg", "exp_avg_sq"}},
-        {"adadelta", {"square_avg", "acc_delta"}},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        lk_optim *optim;
-        size_t count = 0;
-        assert_int_equal(lk__optim_create(rows[i].spec, 0, dev, 1, &optim), LK_OK);
-        for (; count < 2 && rows[i].names[count]; count++)
-            assert_string_equal(lk__optim_state_name(optim, count), rows[i].names[count]);
-        assert_int_equal(lk__optim_states(optim), count);
-        lk__optim_destroy(optim);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rules),      cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_taken_over), cmocka_unit_test(test_adamw_without_decay),
         cmocka_unit_test(test_set_lr),     cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_list),       cmocka_unit_test(test_state_names),
+        cmocka_unit_test(test_list),
     };
     return cmocka_run_group_tests(tests, open_cpu, close_cpu);
 }
