@@ -148,7 +148,9 @@ static lk_status connect_proved(lk_meeting *meeting, const char *host, int port,
 
 close_fd:
     close(fd);
-    snprintf(meeting->heard, sizeof meeting->heard, "%s", lk_error_detail());
+    /* A peer that just ends must not hide what one that answered has said. */
+    if (shake.got_bytes > 0 || !*meeting->heard)
+        snprintf(meeting->heard, sizeof meeting->heard, "%s", lk_error_detail());
     return status;
 }
 

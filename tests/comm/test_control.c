@@ -246,7 +246,7 @@ static void mismatch_token(int rank, void *arg)
 static void test_wrong_token(void **state)
 {
     (void)state;
-    run_ranks(mismatch_token, make_plan(2, 1.5), -1);
+    run_ranks(mismatch_token, make_plan(2, 3), -1);
 }
 
 static int connect_stranger(int port)
