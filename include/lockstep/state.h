@@ -28,6 +28,14 @@ typedef enum lk_dtype {
     LK_DTYPE_COUNT
 } lk_dtype;
 
+/* How values are computed. Parameters, their gradients and all sums over samples
+ * are f32 in each. */
+typedef enum lk_precision {
+    LK_PRECISION_FP32,
+    LK_PRECISION_TF32, /* products of matrices round their inputs to 11 bits; GPUs only */
+    LK_PRECISION_BF16  /* activations and their gradients, and the weights they meet, are bf16; GPUs only */
+} lk_precision;
+
 /* Bytes of one element. */
 size_t lk_dtype_size(lk_dtype dtype);
 /* Short lower-case name: "f32", "i64", ... */

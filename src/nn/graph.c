@@ -318,3 +318,26 @@ uint64_t lk__graph_hash(const lk_graph *graph)
     }
     return hash;
 }
+
+static const lk_layer *only_reader(const lk_graph *graph, int index)
+{
+    const lk_layer *found = NULL;
+    for (int i = index + 1; i < graph->count; i++) {
+        const lk_layer *layer = &graph->layers[i];
+        for (int j = 0; j < layer->input_count; j++) {
+            if (layer->inputs[j] == index && found)
+                return NULL;
+            if (layer->inputs[j] == index)
+                found = layer;
+        }
+    }
+    return found;
+}
+
+bool lk__flat_view(const lk_graph *graph, const lk_layer *layer)
+{
+    if (layer->op != &lk__op_flatten || only_reader(graph, layer->inputs[0]) != layer)
+        return false;
+    const lk_layer *reader = only_reader(graph, layer->index);
+    return reader && reader->op == &lk__op_linear;
+}

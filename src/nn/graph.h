@@ -10,7 +10,7 @@
 
 #include <lockstep/graph.h>
 
-#include "tensor/kernels.h"
+#include "tensor/device.h"
 
 typedef struct lk_op lk_op;
 
@@ -29,9 +29,10 @@ typedef struct lk_slot_def {
     const char *suffix; /* "weight"; the key is "<layer name>.weight" */
     int ndim;
     size_t dims[4];
-    lk_fill fill;  /* LK_FILL_FAN where nothing is said */
-    size_t fan_in; /* for LK_FILL_FAN */
-    double spread; /* for LK_FILL_UNIFORM and LK_FILL_NORMAL */
+    lk_fill fill;     /* LK_FILL_FAN where nothing is said */
+    size_t fan_in;    /* for LK_FILL_FAN */
+    double spread;    /* for LK_FILL_UNIFORM and LK_FILL_NORMAL */
+    lk_weight weight; /* of weights: how a device may order them; pixels is filled in for it */
 } lk_slot_def;
 
 typedef struct lk_layer {
@@ -81,6 +82,10 @@ static inline size_t lk__slot_count(const lk_slot_def *def)
 /* Key of a slot: "conv1.weight". */
 enum { LK_MAX_KEY = LK_MAX_NAME + 32 };
 void lk__slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_KEY]);
+
+/* Whether this layer flattens for one linear layer alone, and is the only one to
+ * read its input: a device may then leave the tensor as it is. */
+bool lk__flat_view(const lk_graph *graph, const lk_layer *layer);
 
 /* Of layers, their order, names, shapes, attributes and how their parameters begin:
  * equal for equal models. */

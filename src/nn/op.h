@@ -21,7 +21,7 @@ typedef struct lk_wave {
     bool last;        /* of this rank's step */
     lk_bn_mode bn;
     uint64_t seed;
-    uint32_t step;
+    const uint32_t *step;  /* device */
     float grad_scale;      /* 1 / samples of the global batch */
     size_t step_rows;      /* samples of the global batch */
     const uint32_t *ids;   /* (n), device */
@@ -29,6 +29,7 @@ typedef struct lk_wave {
     float *loss;           /* (n), device */
     int32_t *place;        /* (n), device: of the label among the classes by score */
     float smoothing;       /* of labels; 0 in evaluation */
+    const lk_flag *flag;   /* device; where it is bad when the step is finished, nothing changes. NULL: it never is */
 } lk_wave;
 
 /* The two sums over samples that a layer may need in mid-pass. */
@@ -45,6 +46,7 @@ typedef struct lk_call {
     lk_tensor dy;
     lk_tensor dx[LK_MAX_INPUTS]; /* data NULL where no gradient is wanted */
     float *param[LK_MAX_PARAMS];
+    const void *value[LK_MAX_PARAMS]; /* the same in the device's value type */
     lk_partials grad[LK_MAX_PARAMS];
     float *buffer[LK_MAX_BUFFERS];
     void *saved; /* kept from a wave's forward to its backward */
@@ -73,7 +75,7 @@ struct lk_op {
      * buffers and in_place of the layer. */
     lk_status (*infer)(const lk_graph *graph, lk_layer *layer);
     /* Floats in call->saved for n samples and `shards` shards. NULL: none. */
-    size_t (*saved)(const lk_layer *layer, size_t n, int shards);
+    size_t (*saved)(lk_device *dev, const lk_layer *layer, size_t n, int shards);
     /* Bytes of scratch for n samples. NULL: none. */
     size_t (*scratch)(lk_device *dev, const lk_layer *layer, lk_shape x, lk_shape y);
     /* Sums over samples that forward (backward) needs before it can start: floats
@@ -99,6 +101,19 @@ struct lk_op {
 extern const lk_op lk__op_input, lk__op_conv2d, lk__op_linear, lk__op_batchnorm2d, lk__op_relu, lk__op_relu6,
     lk__op_maxpool2d, lk__op_avgpool2d, lk__op_global_avgpool, lk__op_dropout, lk__op_dropout2d, lk__op_pad_channels,
     lk__op_flatten, lk__op_add, lk__op_log_softmax, lk__op_nll_loss, lk__op_cross_entropy;
+
+/* Runs rows over the wave's samples: all at once, or shard by shard where the
+ * device's bits depend on how many there are. */
+static inline void lk__by_shard(const lk_call *call, void (*rows)(const lk_call *call, size_t begin, size_t n))
+{
+    const lk_shards *shards = &call->wave->shards;
+    if (!call->dev->type->by_shard) {
+        rows(call, 0, call->wave->n);
+        return;
+    }
+    for (int i = 0; i < shards->count; i++)
+        rows(call, shards->begin[i], shards->begin[i + 1] - shards->begin[i]);
+}
 
 /* The shape of a layer's input number i. */
 static inline lk_shape lk__input_shape(const lk_graph *graph, const lk_layer *layer, int i)

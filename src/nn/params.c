@@ -8,15 +8,48 @@
 #include "base/math.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "nn/op.h"
 
 enum { ALIGN_ELEMENTS = LK_ALIGN / sizeof(float) };
 
 static const char batches_suffix[] = "num_batches_tracked";
+static const lk_weight no_weight = {0};
 
-/* Elements of a slot, and of the gap behind it. */
-static size_t slot_room(const lk_slot_def *def)
+/* As this device may order them. */
+static lk_weight weight_of(const lk_graph *graph, const lk_device *dev, const lk_layer *layer, int slot)
+{
+    lk_weight weight = layer->params[slot].weight;
+    if (weight.out == 0 || weight.kernel > 0)
+        return weight;
+    const lk_layer *input = &graph->layers[layer->inputs[0]];
+    bool view = dev->type->flat_views && lk__flat_view(graph, input);
+    lk_shape flat = view ? lk__input_shape(graph, input, 0) : (lk_shape){.h = 1, .w = 1};
+    weight.pixels = flat.h * flat.w;
+    return weight;
+}
+
+size_t lk__param_elements(const lk_graph *graph, const lk_device *dev, const lk_layer *layer, int slot)
+{
+    lk_weight weight = weight_of(graph, dev, layer, slot);
+    if (weight.out > 0 && dev->type->weight_count)
+        return dev->type->weight_count(&weight);
+    return lk__slot_count(&layer->params[slot]);
+}
+
+/* With the gap behind it. */
+static size_t param_room(const lk_graph *graph, const lk_device *dev, const lk_layer *layer, int slot)
+{
+    return lk__round_up(lk__param_elements(graph, dev, layer, slot), ALIGN_ELEMENTS);
+}
+
+static size_t buffer_room(const lk_slot_def *def)
 {
     return lk__round_up(lk__slot_count(def), ALIGN_ELEMENTS);
+}
+
+size_t lk__param_end(const lk_params *params, const lk_layer *layer, int slot)
+{
+    return params->param_offset[layer->index][slot] + param_room(params->graph, params->dev, layer, slot);
 }
 
 static void lay_out(lk_params *params)
@@ -27,7 +60,7 @@ static void lay_out(lk_params *params)
         const lk_layer *layer = &graph->layers[i];
         for (int slot = layer->param_count - 1; slot >= 0; slot--) {
             params->param_offset[i][slot] = offset;
-            offset += slot_room(&layer->params[slot]);
+            offset += param_room(graph, params->dev, layer, slot);
         }
     }
     params->count = offset;
@@ -35,23 +68,46 @@ static void lay_out(lk_params *params)
     for (int i = params->first; i < params->last; i++) {
         for (int slot = 0; slot < graph->layers[i].buffer_count; slot++) {
             params->buffer_offset[i][slot] = buffers;
-            buffers += slot_room(&graph->layers[i].buffers[slot]);
+            buffers += buffer_room(&graph->layers[i].buffers[slot]);
         }
     }
     params->buffer_count = buffers;
 }
 
-lk_params_size lk__params_measure(const lk_graph *graph, int first, int last)
+lk_params_size lk__params_measure(const lk_graph *graph, const lk_device *dev, int first, int last)
 {
     lk_params_size size = {0};
     for (int i = first; i < last; i++) {
         const lk_layer *layer = &graph->layers[i];
         for (int slot = 0; slot < layer->param_count; slot++)
-            size.count += slot_room(&layer->params[slot]);
+            size.count += param_room(graph, dev, layer, slot);
         for (int slot = 0; slot < layer->buffer_count; slot++)
-            size.buffer_count += slot_room(&layer->buffers[slot]);
+            size.buffer_count += buffer_room(&layer->buffers[slot]);
     }
     return size;
+}
+
+/* Where values are f32 the parameters are these themselves. */
+static lk_status alloc_values(lk_params *params)
+{
+    lk_device *dev = params->dev;
+    params->values = params->params;
+    if (dev->values == LK_DTYPE_F32)
+        return LK_OK;
+    params->values = NULL;
+    return dev->type->alloc(dev, params->count * lk_dtype_size(dev->values), "parameters", &params->values);
+}
+
+void lk__params_round(const lk_params *params, size_t begin, size_t end)
+{
+    lk_device *dev = params->dev;
+    if (params->values == params->params)
+        return;
+    lk_shape row = {.n = 1, .c = end - begin, .h = 1, .w = 1};
+    lk_tensor from = {.data = params->params + begin, .dtype = LK_DTYPE_F32, .shape = row};
+    lk_tensor to = {
+        .data = (char *)params->values + begin * lk_dtype_size(dev->values), .dtype = dev->values, .shape = row};
+    dev->kernels->copy(dev, &from, &to);
 }
 
 static lk_status alloc_floats(lk_device *dev, size_t count, const char *what, float **out)
@@ -71,6 +127,8 @@ lk_status lk__params_create(const lk_graph *graph, lk_device *dev, int first, in
     LK_TRY_GOTO(LK_ALLOC(layers, "batch counters", &params->batches), destroy_params);
     lay_out(params);
     LK_TRY_GOTO(alloc_floats(dev, params->count, "parameters", &params->params), destroy_params);
+    LK_TRY_GOTO(alloc_values(params), destroy_params);
+    LK_TRY_GOTO(dev->type->alloc(dev, sizeof *params->flag, "parameters", (void **)&params->flag), destroy_params);
     LK_TRY_GOTO(alloc_floats(dev, params->buffer_count, "buffers", &params->buffers), destroy_params);
     *out = params;
     return LK_OK;
@@ -84,7 +142,10 @@ void lk__params_destroy(lk_params *params)
 {
     if (!params)
         return;
+    params->dev->type->free(params->dev, params->flag);
     params->dev->type->free(params->dev, params->buffers);
+    if (params->values != params->params)
+        params->dev->type->free(params->dev, params->values);
     params->dev->type->free(params->dev, params->params);
     lk__free(params->batches);
     lk__free(params->buffer_offset);
@@ -144,7 +205,37 @@ static void fill(const lk_slot_def *def, const lk_rng *rng, float *values)
     }
 }
 
-static lk_status init_slot(lk_params *params, const lk_slot_def *def, const lk_rng *rng, float *dst)
+/* From PyTorch's order to the device's. */
+static lk_status put(lk_device *dev, const lk_weight *weight, size_t count, const float *values, float *dst)
+{
+    if (weight->out == 0 || !dev->type->pack)
+        return dev->type->upload(dev, values, count * sizeof *values, dst);
+    size_t packed_count = dev->type->weight_count(weight);
+    float *packed;
+    LK_TRY(LK_ALLOC(packed_count, "weights in the device's order", &packed));
+    dev->type->pack(weight, values, packed);
+    lk_status status = dev->type->upload(dev, packed, packed_count * sizeof *packed, dst);
+    lk__free(packed);
+    return status;
+}
+
+/* And back. */
+static lk_status take(lk_device *dev, const lk_weight *weight, const float *src, size_t count, float *values)
+{
+    if (weight->out == 0 || !dev->type->unpack)
+        return dev->type->download(dev, src, count * sizeof *values, values);
+    size_t packed_count = dev->type->weight_count(weight);
+    float *packed;
+    LK_TRY(LK_ALLOC(packed_count, "weights in the device's order", &packed));
+    lk_status status = dev->type->download(dev, src, packed_count * sizeof *packed, packed);
+    if (status == LK_OK)
+        dev->type->unpack(weight, packed, values);
+    lk__free(packed);
+    return status;
+}
+
+static lk_status init_slot(lk_params *params, const lk_slot_def *def, const lk_weight *weight, const lk_rng *rng,
+                           float *dst)
 {
     size_t count = lk__slot_count(def);
     if (count > LK_RNG_MAX_ELEMENT)
@@ -153,7 +244,7 @@ static lk_status init_slot(lk_params *params, const lk_slot_def *def, const lk_r
     float *values;
     LK_TRY(LK_ALLOC(count, "initial values", &values));
     fill(def, rng, values);
-    lk_status status = params->dev->type->upload(params->dev, values, count * sizeof *values, dst);
+    lk_status status = put(params->dev, weight, count, values, dst);
     lk__free(values);
     return status;
 }
@@ -164,18 +255,23 @@ lk_status lk__params_init(lk_params *params, uint64_t seed)
         const lk_layer *layer = &params->graph->layers[i];
         for (int slot = 0; slot < layer->param_count; slot++) {
             lk_rng rng = lk__rng(seed, LK_RNG_INIT, (uint32_t)i, 0, (uint32_t)slot);
-            LK_TRY(init_slot(params, &layer->params[slot], &rng, params->params + params->param_offset[i][slot]));
+            lk_weight weight = weight_of(params->graph, params->dev, layer, slot);
+            LK_TRY(
+                init_slot(params, &layer->params[slot], &weight, &rng, params->params + params->param_offset[i][slot]));
         }
         for (int slot = 0; slot < layer->buffer_count; slot++)
-            LK_TRY(init_slot(params, &layer->buffers[slot], NULL, params->buffers + params->buffer_offset[i][slot]));
+            LK_TRY(init_slot(params, &layer->buffers[slot], &no_weight, NULL,
+                             params->buffers + params->buffer_offset[i][slot]));
         params->batches[i] = 0;
     }
+    lk__params_round(params, 0, params->count);
     return LK_OK;
 }
 
 /* What a walk over keys of a graph meets, in PyTorch's order. */
 typedef struct slot_visit {
     lk_key key;
+    lk_weight weight; /* of a parameter that is one */
     float *data;      /* device; NULL for a counter, and where the layer is elsewhere */
     int64_t *counter; /* host; the same */
 } slot_visit;
@@ -205,9 +301,10 @@ static void name_key(const walk *w, const lk_layer *layer, const char *suffix, c
 
 /* array is the flat one that has the slot at `offset`; it may be NULL where no
  * data are asked for. */
-static lk_status visit_slot(const walk *w, const lk_layer *layer, const lk_slot_def *def, float *array, size_t offset)
+static lk_status visit_slot(const walk *w, const lk_layer *layer, const lk_slot_def *def, const lk_weight *weight,
+                            float *array, size_t offset)
 {
-    slot_visit visit = {.key = {.dtype = LK_DTYPE_F32, .ndim = def->ndim, .dims = def->dims}};
+    slot_visit visit = {.key = {.dtype = LK_DTYPE_F32, .ndim = def->ndim, .dims = def->dims}, .weight = *weight};
     if (array && is_here(w->params, layer))
         visit.data = array + offset;
     name_key(w, layer, def->suffix, visit.key.name);
@@ -217,8 +314,10 @@ static lk_status visit_slot(const walk *w, const lk_layer *layer, const lk_slot_
 static lk_status visit_layer_params(const walk *w, const lk_layer *layer, float *array)
 {
     const size_t *offset = w->params->param_offset[layer->index];
-    for (int slot = 0; slot < layer->param_count; slot++)
-        LK_TRY(visit_slot(w, layer, &layer->params[slot], array, offset[slot]));
+    for (int slot = 0; slot < layer->param_count; slot++) {
+        lk_weight weight = weight_of(w->params->graph, w->params->dev, layer, slot);
+        LK_TRY(visit_slot(w, layer, &layer->params[slot], &weight, array, offset[slot]));
+    }
     return LK_OK;
 }
 
@@ -238,7 +337,8 @@ static lk_status visit_all(const walk *w)
         const lk_layer *layer = &params->graph->layers[i];
         LK_TRY(visit_layer_params(w, layer, params->params));
         for (int slot = 0; slot < layer->buffer_count; slot++)
-            LK_TRY(visit_slot(w, layer, &layer->buffers[slot], params->buffers, params->buffer_offset[i][slot]));
+            LK_TRY(visit_slot(w, layer, &layer->buffers[slot], &no_weight, params->buffers,
+                              params->buffer_offset[i][slot]));
         if (layer->counts_batches)
             LK_TRY(visit_counter(w, layer));
     }
@@ -260,7 +360,9 @@ static lk_status export_slot(const lk_params *params, const slot_visit *visit, v
     LK_TRY(lk_state_add(arg, key->name, key->dtype, key->ndim, key->dims, &entry));
     if (visit->counter)
         memcpy(entry->data, visit->counter, sizeof *visit->counter);
-    return visit->data ? params->dev->type->download(params->dev, visit->data, entry->bytes, entry->data) : LK_OK;
+    if (!visit->data)
+        return LK_OK;
+    return take(params->dev, &visit->weight, visit->data, entry->bytes / sizeof(float), entry->data);
 }
 
 /* Puts out a state that was filled; one that was not is destroyed. */
@@ -376,7 +478,9 @@ static lk_status import_slot(const lk_params *params, const slot_visit *visit, v
         memcpy(visit->counter, entry->data, sizeof *visit->counter);
     else if (visit->counter)
         *visit->counter = 0;
-    return visit->data ? params->dev->type->upload(params->dev, entry->data, entry->bytes, visit->data) : LK_OK;
+    if (!visit->data)
+        return LK_OK;
+    return put(params->dev, &visit->weight, entry->bytes / sizeof(float), entry->data, visit->data);
 }
 
 lk_status lk__params_check(const lk_params *params, const lk_state *state)
@@ -389,7 +493,9 @@ lk_status lk__params_check(const lk_params *params, const lk_state *state)
 lk_status lk__params_import(lk_params *params, const lk_state *state)
 {
     LK_TRY(lk__params_check(params, state));
-    return visit_all(&(walk){.params = params, .fn = import_slot, .arg = (void *)(uintptr_t)state});
+    LK_TRY(visit_all(&(walk){.params = params, .fn = import_slot, .arg = (void *)(uintptr_t)state}));
+    lk__params_round(params, 0, params->count);
+    return LK_OK;
 }
 
 lk_status lk__params_import_array(const lk_params *params, const lk_state *state, lk_params_array array)

@@ -3,10 +3,12 @@
  * Parameters and gradients are two flat arrays with the same offsets, the last
  * layer first: backward fills them from the front, so a finished prefix can be
  * reduced and stepped while the rest is still computed. Each tensor is in
- * PyTorch's element order and starts on a cache line; the gaps stay zero.
+ * PyTorch's element order, or in the device's own, and starts on a cache line; gaps
+ * and pads stay zero.
  * Gradients have `slots` copies of the array, the partial sums of shards.h.
  *
- * A stage of a pipeline has the layers [first,last) only. */
+ * A stage of a pipeline has the layers [first,last) only. All arrays but offsets and
+ * counters are the device's memory. */
 #ifndef LK_NN_PARAMS_H
 #define LK_NN_PARAMS_H
 
@@ -24,8 +26,10 @@ typedef struct lk_params {
     size_t count;                            /* elements of params, gaps included */
     size_t buffer_count;                     /* elements of buffers, gaps included */
     float *params;                           /* (count) */
+    void *values;                            /* (count) the same in the device's value type, or params itself */
     float *grads;                            /* (slots, count), set by and borrowed from who sums them */
     float *buffers;                          /* flat, in layer order */
+    lk_flag *flag;                           /* what a search through these arrays finds */
     size_t (*param_offset)[LK_MAX_PARAMS];   /* (layers) */
     size_t (*buffer_offset)[LK_MAX_BUFFERS]; /* (layers) */
     int64_t *batches;                        /* (layers) num_batches_tracked */
@@ -39,7 +43,16 @@ void lk__params_destroy(lk_params *params);
 typedef struct lk_params_size {
     size_t count, buffer_count;
 } lk_params_size;
-lk_params_size lk__params_measure(const lk_graph *graph, int first, int last);
+lk_params_size lk__params_measure(const lk_graph *graph, const lk_device *dev, int first, int last);
+
+/* Elements of a layer's parameter on such a device, pads included, gap excluded. */
+size_t lk__param_elements(const lk_graph *graph, const lk_device *dev, const lk_layer *layer, int slot);
+/* Where the gap behind it ends. */
+size_t lk__param_end(const lk_params *params, const lk_layer *layer, int slot);
+
+/* Enqueues bringing elements [begin,end) of params to values. All that is done
+ * here does so by itself. */
+void lk__params_round(const lk_params *params, size_t begin, size_t end);
 
 /* Fills parameters and buffers by each slot's rule. */
 lk_status lk__params_init(lk_params *params, uint64_t seed) LK_CHECKED;

@@ -21,6 +21,7 @@ typedef struct layer_plan {
     bool skipped;             /* forward is done by the layer before */
     bool mask;                /* takes the gradient of the ReLU before it */
     bool passes;              /* backward is done by the layer after */
+    bool view;                /* its value and gradient are its input's: neither pass does anything */
     bool adds[LK_MAX_INPUTS]; /* dx goes to a temporary and is added */
     /* Blocks in the placed list, or -1. */
     int value_block, grad_block, saved_block;
@@ -89,14 +90,21 @@ static bool may_overwrite(const lk_plan *plan, const lk_layer *layer)
            !(maker->op->flags & LK_OP_READS_Y);
 }
 
+/* Of the whole graph: a stage may begin behind one. */
+static void choose_views(lk_plan *plan)
+{
+    for (int i = 0; plan->dev->type->flat_views && i < plan->graph->count; i++)
+        plan->layers[i].view = lk__flat_view(plan->graph, layer_at(plan, i));
+}
+
 static void choose_values(lk_plan *plan)
 {
     plan->layers[plan->opts.first - 1].value = plan->opts.first - 1;
     for (int i = plan->opts.first; i < plan->opts.last; i++) {
         const lk_layer *layer = layer_at(plan, i);
         layer_plan *this = &plan->layers[i];
-        this->value = i;
-        if (!may_overwrite(plan, layer))
+        this->value = this->view ? plan->layers[layer->inputs[0]].value : i;
+        if (this->view || !may_overwrite(plan, layer))
             continue;
         layer_plan *maker = &plan->layers[layer->inputs[0]];
         this->value = maker->value;
@@ -116,7 +124,7 @@ static void choose_grads(lk_plan *plan)
         plan->layers[i].grad = i;
     for (int i = plan->opts.last - 1; i >= plan->opts.first; i--) {
         const lk_layer *layer = layer_at(plan, i);
-        if (!layer->in_place && !(layer->op->flags & LK_OP_PASSES_GRAD))
+        if (!layer->in_place && !(layer->op->flags & LK_OP_PASSES_GRAD) && !plan->layers[i].view)
             continue;
         for (int j = 0; j < layer->input_count; j++) {
             layer_plan *input = &plan->layers[layer->inputs[j]];
@@ -156,15 +164,29 @@ static void extend(lk_plan *plan, int block, int first, int last)
     b->last = last > b->last ? last : b->last;
 }
 
+/* A layer's value, or its gradient, without memory. */
+static lk_tensor value_of(const lk_plan *plan, int index)
+{
+    const lk_layer *layer = layer_at(plan, index);
+    lk_tensor tensor = {.dtype = plan->dev->values, .shape = layer->shape};
+    tensor.pitch = lk__device_pitch(plan->dev, layer->shape.c);
+    if (plan->layers[index].view) {
+        lk_shape x = lk__input_shape(plan->graph, layer, 0);
+        tensor.pitch = x.h * x.w * lk__device_pitch(plan->dev, x.c);
+    }
+    return tensor;
+}
+
 static size_t value_bytes(const lk_plan *plan, int layer)
 {
-    return plan->opts.capacity * lk__shape_sample(layer_at(plan, layer)->shape) * sizeof(float);
+    lk_tensor value = value_of(plan, layer);
+    return plan->opts.capacity * lk__tensor_stride(&value);
 }
 
 static void add_saved_block(lk_plan *plan, int i)
 {
     const lk_layer *layer = layer_at(plan, i);
-    size_t floats = layer->op->saved ? layer->op->saved(layer, plan->opts.capacity, plan->opts.shards) : 0;
+    size_t floats = layer->op->saved ? layer->op->saved(plan->dev, layer, plan->opts.capacity, plan->opts.shards) : 0;
     if (floats)
         plan->layers[i].saved_block = add_block(plan, floats * sizeof(float), i, backward_time(plan, i));
 }
@@ -268,7 +290,7 @@ static void size_scratch(lk_plan *plan)
 
 static lk_tensor tensor_in(const lk_plan *plan, int lane, int block, int layer)
 {
-    lk_tensor tensor = {.dtype = LK_DTYPE_F32, .shape = layer_at(plan, layer)->shape};
+    lk_tensor tensor = value_of(plan, layer);
     if (block >= 0)
         tensor.data = plan->arena + (size_t)lane * plan->arena_bytes + plan->blocks[block].offset;
     return tensor;
@@ -280,6 +302,7 @@ static void bind_params(const lk_plan *plan, const lk_layer *layer, lk_call *cal
     for (int slot = 0; slot < layer->param_count; slot++) {
         size_t offset = params->param_offset[layer->index][slot];
         call->param[slot] = params->params + offset;
+        call->value[slot] = (char *)params->values + offset * lk_dtype_size(plan->dev->values);
         call->grad[slot] = (lk_partials){params->grads + offset, params->count};
     }
     for (int slot = 0; slot < layer->buffer_count; slot++)
@@ -371,6 +394,7 @@ static lk_status choose(lk_plan *plan)
     LK_TRY(check_sizes(plan));
     LK_TRY(LK_ALLOC((size_t)plan->graph->count, "plan", &plan->layers));
     count_consumers(plan);
+    choose_views(plan);
     choose_values(plan);
     choose_grads(plan);
     choose_masks(plan);
@@ -510,7 +534,7 @@ static lk_status tell_done(const lk_plan *plan, const lk_wave *wave, size_t done
 lk_status lk__plan_forward(lk_plan *plan, const lk_wave *wave)
 {
     for (int i = plan->opts.first; i < plan->opts.last; i++) {
-        if (plan->layers[i].skipped)
+        if (plan->layers[i].skipped || plan->layers[i].view)
             continue;
         lk_call call = call_for(plan, i, wave);
         LK_TRY(run_sums(plan, &call, LK_SUM_FORWARD));
@@ -536,15 +560,14 @@ static size_t grads_end(const lk_plan *plan, const lk_layer *layer, size_t befor
 {
     if (layer->param_count == 0)
         return before;
-    return plan->params->param_offset[layer->index][0] +
-           lk__round_up(lk__slot_count(&layer->params[0]), LK_ALIGN / sizeof(float));
+    return lk__param_end(plan->params, layer, 0);
 }
 
 lk_status lk__plan_backward(lk_plan *plan, const lk_wave *wave)
 {
     size_t done = 0;
     for (int i = plan->opts.last - 1; i >= plan->opts.first; i--) {
-        if (!plan->layers[i].needs_grad || plan->layers[i].passes)
+        if (!plan->layers[i].needs_grad || plan->layers[i].passes || plan->layers[i].view)
             continue;
         lk_call call = call_for(plan, i, wave);
         LK_TRY(run_sums(plan, &call, LK_SUM_BACKWARD));

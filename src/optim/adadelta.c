@@ -9,16 +9,21 @@ static size_t states(const double *values)
     return 2;
 }
 
-static void range(lk_optim *optim, const float *grads, float *params, size_t begin, size_t end)
+static lk_scalars scalars(const lk_optim *optim)
 {
     const double *values = optim->values;
-    lk_adadelta adadelta = {.lr = (float)optim->lr,
-                            .rho = (float)values[RHO],
-                            .one_minus_rho = (float)(1 - values[RHO]),
-                            .eps = (float)values[EPS],
-                            .weight_decay = (float)values[WEIGHT_DECAY]};
-    optim->dev->kernels->adadelta_step(optim->dev, &adadelta, end - begin, grads + begin, params + begin,
-                                       optim->state[0] + begin, optim->state[1] + begin);
+    return (lk_scalars){.adadelta = {.lr = (float)optim->lr,
+                                     .rho = (float)values[RHO],
+                                     .one_minus_rho = (float)(1 - values[RHO]),
+                                     .eps = (float)values[EPS],
+                                     .weight_decay = (float)values[WEIGHT_DECAY]}};
+}
+
+static void range(lk_optim *optim, const lk_optim_range *r)
+{
+    optim->dev->kernels->adadelta_step(optim->dev, &optim->scalars->adadelta, r->flag, r->end - r->begin,
+                                       r->grads + r->begin, r->params + r->begin, optim->state[0] + r->begin,
+                                       optim->state[1] + r->begin);
 }
 
 const lk_rule lk__rule_adadelta = {
@@ -29,5 +34,6 @@ const lk_rule lk__rule_adadelta = {
                [WEIGHT_DECAY] = {"weight_decay", 0, 0, 1e6, false}},
     .states = states,
     .state_names = {"square_avg", "acc_delta"},
+    .scalars = scalars,
     .range = range,
 };

@@ -32,20 +32,24 @@ static lk_adam settings(const lk_optim *optim)
                      .shrink = 1.0f};
 }
 
-static void adam_range(lk_optim *optim, const float *grads, float *params, size_t begin, size_t end)
+static lk_scalars adam_scalars(const lk_optim *optim)
 {
-    lk_adam adam = settings(optim);
-    adam.weight_decay = (float)optim->values[WEIGHT_DECAY];
-    optim->dev->kernels->adam_step(optim->dev, &adam, end - begin, grads + begin, params + begin,
-                                   optim->state[0] + begin, optim->state[1] + begin);
+    lk_scalars scalars = {.adam = settings(optim)};
+    scalars.adam.weight_decay = (float)optim->values[WEIGHT_DECAY];
+    return scalars;
 }
 
-static void adamw_range(lk_optim *optim, const float *grads, float *params, size_t begin, size_t end)
+static lk_scalars adamw_scalars(const lk_optim *optim)
 {
-    lk_adam adam = settings(optim);
-    adam.shrink = (float)(1 - optim->lr * optim->values[WEIGHT_DECAY]);
-    optim->dev->kernels->adam_step(optim->dev, &adam, end - begin, grads + begin, params + begin,
-                                   optim->state[0] + begin, optim->state[1] + begin);
+    lk_scalars scalars = {.adam = settings(optim)};
+    scalars.adam.shrink = (float)(1 - optim->lr * optim->values[WEIGHT_DECAY]);
+    return scalars;
+}
+
+static void range(lk_optim *optim, const lk_optim_range *r)
+{
+    optim->dev->kernels->adam_step(optim->dev, &optim->scalars->adam, r->flag, r->end - r->begin, r->grads + r->begin,
+                                   r->params + r->begin, optim->state[0] + r->begin, optim->state[1] + r->begin);
 }
 
 #define ADAM_PARAMS(decay)                                                                             \
@@ -61,7 +65,8 @@ const lk_rule lk__rule_adam = {
     .states = states,
     .state_names = {"exp_avg", "exp_avg_sq"},
     .begin = begin_step,
-    .range = adam_range,
+    .scalars = adam_scalars,
+    .range = range,
 };
 
 const lk_rule lk__rule_adamw = {
@@ -71,5 +76,6 @@ const lk_rule lk__rule_adamw = {
     .states = states,
     .state_names = {"exp_avg", "exp_avg_sq"},
     .begin = begin_step,
-    .range = adamw_range,
+    .scalars = adamw_scalars,
+    .range = range,
 };

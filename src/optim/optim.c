@@ -48,6 +48,7 @@ lk_status lk__optim_create(const char *spec, double lr, lk_device *dev, size_t c
     *optim = (lk_optim){.rule = rule, .dev = dev, .lr = lr != 0 ? lr : rule->lr, .powers = {1, 1}};
     memcpy(optim->values, values, sizeof values);
     lk_status status;
+    LK_TRY_GOTO(dev->type->alloc(dev, sizeof *optim->scalars, "optimiser", (void **)&optim->scalars), destroy_optim);
     for (size_t i = 0; i < rule->states(values); i++)
         LK_TRY_GOTO(dev->type->alloc(dev, count * sizeof(float), "optimiser state", (void **)&optim->state[i]),
                     destroy_optim);
@@ -66,6 +67,7 @@ void lk__optim_destroy(lk_optim *optim)
     for (size_t i = 0; i < LK_RULE_MAX_STATES; i++)
         if (optim->state[i])
             optim->dev->type->free(optim->dev, optim->state[i]);
+    optim->dev->type->free(optim->dev, optim->scalars);
     lk__free(optim);
 }
 
@@ -118,14 +120,17 @@ void lk__optim_set_numbers(lk_optim *optim, const lk_optim_numbers *numbers)
     memcpy(optim->powers, numbers->powers, sizeof optim->powers);
 }
 
-void lk__optim_begin(lk_optim *optim)
+lk_status lk__optim_begin(lk_optim *optim)
 {
+    lk_device *dev = optim->dev;
     optim->steps++;
     if (optim->rule->begin)
         optim->rule->begin(optim);
+    lk_scalars scalars = optim->rule->scalars(optim);
+    return dev->type->upload(dev, &scalars, sizeof scalars, optim->scalars);
 }
 
-void lk__optim_range(lk_optim *optim, const float *grads, float *params, size_t begin, size_t end)
+void lk__optim_range(lk_optim *optim, const lk_optim_range *range)
 {
-    optim->rule->range(optim, grads, params, begin, end);
+    optim->rule->range(optim, range);
 }

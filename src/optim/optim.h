@@ -40,8 +40,14 @@ void lk__optim_set_numbers(lk_optim *optim, const lk_optim_numbers *numbers);
 const char *lk__optim_name(const lk_optim *optim);
 
 /* A step is one begin, then any disjoint ranges that cover all elements. */
-void lk__optim_begin(lk_optim *optim);
-void lk__optim_range(lk_optim *optim, const float *grads, float *params, size_t begin, size_t end);
+typedef struct lk_optim_range {
+    const float *grads; /* the whole flat arrays, on dev */
+    float *params;
+    size_t begin, end;
+    const lk_flag *flag; /* where it is bad nothing changes; NULL: never. Device memory */
+} lk_optim_range;
+lk_status lk__optim_begin(lk_optim *optim) LK_CHECKED;
+void lk__optim_range(lk_optim *optim, const lk_optim_range *range);
 
 /* Rows of the optimiser table, NULL after the last. */
 typedef struct lk_optim_info {

@@ -1,8 +1,8 @@
 /* rule.h - what an optimiser's own file provides: one row of the table.
  *
  * An optimiser is its parameters, the arrays it keeps (one float an element
- * each) and a call of its kernel. Scalars are computed in double and cast once,
- * so that they do not depend on how the elements are cut into ranges. */
+ * each) and a call of its kernel. Scalars are computed in double and cast once when
+ * a step begins, and lie in the device's memory, where a recorded step finds them. */
 #ifndef LK_OPTIM_RULE_H
 #define LK_OPTIM_RULE_H
 
@@ -10,6 +10,12 @@
 #include "optim/optim.h"
 
 enum { LK_RULE_MAX_PARAMS = 8, LK_RULE_MAX_STATES = 2 };
+
+typedef union lk_scalars {
+    lk_sgd sgd;
+    lk_adam adam;
+    lk_adadelta adadelta;
+} lk_scalars;
 
 typedef struct lk_rule {
     lk_optim_info info;
@@ -22,7 +28,9 @@ typedef struct lk_rule {
     const char *state_names[LK_RULE_MAX_STATES]; /* PyTorch's */
     /* Optional: called when a step begins, after `steps` was counted. */
     void (*begin)(lk_optim *optim);
-    void (*range)(lk_optim *optim, const float *grads, float *params, size_t begin, size_t end);
+    /* The kernel's scalars of the step at hand. */
+    lk_scalars (*scalars)(const lk_optim *optim);
+    void (*range)(lk_optim *optim, const lk_optim_range *range);
 } lk_rule;
 
 struct lk_optim {
@@ -33,6 +41,7 @@ struct lk_optim {
     double values[LK_RULE_MAX_PARAMS]; /* in the order of rule->params */
     double powers[2];                  /* a rule's own: parameters to the power of steps; 1 before the first */
     float *state[LK_RULE_MAX_STATES];  // (count) each, NULL where unused
+    lk_scalars *scalars;               /* device; of the step at hand */
 };
 
 extern const lk_rule lk__rule_sgd;

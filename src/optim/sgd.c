@@ -15,16 +15,21 @@ static size_t states(const double *values)
     return values[MOMENTUM] != 0 ? 1 : 0;
 }
 
-static void range(lk_optim *optim, const float *grads, float *params, size_t begin, size_t end)
+static lk_scalars scalars(const lk_optim *optim)
 {
-    lk_sgd sgd = {.lr = (float)optim->lr,
-                  .momentum = (float)optim->values[MOMENTUM],
-                  .dampening = (float)optim->values[DAMPENING],
-                  .weight_decay = (float)optim->values[WEIGHT_DECAY],
-                  .nesterov = optim->values[NESTEROV] != 0,
-                  .first = optim->steps == 1};
-    float *buffer = optim->state[0] ? optim->state[0] + begin : NULL;
-    optim->dev->kernels->sgd_step(optim->dev, &sgd, end - begin, grads + begin, params + begin, buffer);
+    return (lk_scalars){.sgd = {.lr = (float)optim->lr,
+                                .momentum = (float)optim->values[MOMENTUM],
+                                .dampening = (float)optim->values[DAMPENING],
+                                .weight_decay = (float)optim->values[WEIGHT_DECAY],
+                                .nesterov = optim->values[NESTEROV] != 0,
+                                .first = optim->steps == 1}};
+}
+
+static void range(lk_optim *optim, const lk_optim_range *r)
+{
+    float *buffer = optim->state[0] ? optim->state[0] + r->begin : NULL;
+    optim->dev->kernels->sgd_step(optim->dev, &optim->scalars->sgd, r->flag, r->end - r->begin, r->grads + r->begin,
+                                  r->params + r->begin, buffer);
 }
 
 const lk_rule lk__rule_sgd = {
@@ -37,5 +42,6 @@ const lk_rule lk__rule_sgd = {
     .check = check,
     .states = states,
     .state_names = {"momentum_buffer"},
+    .scalars = scalars,
     .range = range,
 };

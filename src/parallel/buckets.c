@@ -11,10 +11,12 @@ enum { ALIGN_ELEMENTS = LK_ALIGN / sizeof(float) };
 lk_status lk__grads_above(const lk_params *params, int slot, size_t begin, size_t end, float limit, size_t *out)
 {
     lk_device *dev = params->dev;
-    size_t first = 0;
-    dev->kernels->find_above(dev, end - begin, limit, params->grads + (size_t)slot * params->count + begin, &first);
-    LK_TRY(dev->type->sync(dev));
-    *out = begin + first;
+    lk_flag flag = {.first = LK_NOWHERE};
+    LK_TRY(dev->type->upload(dev, &flag, sizeof flag, params->flag));
+    dev->kernels->flag_above(dev, end - begin, limit, params->grads + (size_t)slot * params->count + begin, begin,
+                             params->flag);
+    LK_TRY(dev->type->download(dev, params->flag, sizeof flag, &flag));
+    *out = flag.bad ? (size_t)flag.first : end;
     return LK_OK;
 }
 

@@ -171,6 +171,15 @@ static lk_status build_plan(lk_engine *engine)
     return lk__plan_create(engine->graph, engine->params, &opts, &engine->plan);
 }
 
+static lk_status alloc_samples(lk_engine *engine, lk_tensor input, lk_lane *lane)
+{
+    lk_device *dev = engine->dev;
+    size_t sample = lk__shape_sample(input.shape) * sizeof *lane->samples;
+    if (engine->grid.stage > 0 || (input.dtype == LK_DTYPE_F32 && lk__tensor_stride(&input) == sample))
+        return LK_OK;
+    return dev->type->alloc(dev, engine->waves->capacity * sample, "samples", (void **)&lane->samples);
+}
+
 static lk_status alloc_lanes(lk_engine *engine)
 {
     size_t capacity = engine->waves->capacity;
@@ -182,8 +191,9 @@ static lk_status alloc_lanes(lk_engine *engine)
         LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->labels, "labels", (void **)&lane->labels));
         LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->place, "results", (void **)&lane->place));
         LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->loss, "losses", (void **)&lane->loss));
+        LK_TRY(alloc_samples(engine, lk__plan_input(engine->plan, i), lane));
     }
-    return LK_OK;
+    return dev->type->alloc(dev, sizeof *engine->step_value, "the step", (void **)&engine->step_value);
 }
 
 /* All that is large. Where a group's memory is short, the group says what to do. */
@@ -263,6 +273,7 @@ static void destroy_lanes(lk_engine *engine)
 {
     const lk_device_type *type = engine->dev->type;
     for (int i = 0; engine->lanes && i < engine->lane_count; i++) {
+        type->free(engine->dev, engine->lanes[i].samples);
         type->free(engine->dev, engine->lanes[i].loss);
         type->free(engine->dev, engine->lanes[i].place);
         type->free(engine->dev, engine->lanes[i].labels);
@@ -287,6 +298,7 @@ void lk_engine_destroy(lk_engine *engine)
     lk__waves_destroy(engine->waves);
     if (engine->dev) {
         destroy_lanes(engine);
+        engine->dev->type->free(engine->dev, engine->step_value);
         engine->dev->type->free(engine->dev, engine->grads);
     }
     lk__device_close(engine->dev);

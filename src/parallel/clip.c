@@ -23,45 +23,56 @@ double lk__tree_sum(const double *values, size_t count)
     return count ? stack[0] : 0;
 }
 
-static size_t slot_blocks(const lk_slot_def *def)
+static size_t slot_blocks(const lk_params *params, const lk_layer *layer, int slot)
 {
-    return (lk__slot_count(def) + LK_NORM_BLOCK - 1) / LK_NORM_BLOCK;
+    return (lk__param_elements(params->graph, params->dev, layer, slot) + LK_NORM_BLOCK - 1) / LK_NORM_BLOCK;
 }
 
 /* Blocks of the whole model. */
-static size_t count_blocks(const lk_graph *graph)
+static size_t count_blocks(const lk_params *params)
 {
     size_t count = 0;
-    for (int i = 0; i < graph->count; i++) {
-        for (int slot = 0; slot < graph->layers[i].param_count; slot++)
-            count += slot_blocks(&graph->layers[i].params[slot]);
+    for (int i = 0; i < params->graph->count; i++) {
+        const lk_layer *layer = &params->graph->layers[i];
+        for (int slot = 0; slot < layer->param_count; slot++)
+            count += slot_blocks(params, layer, slot);
     }
     return count;
 }
 
-/* Fills the places of the layers that are here. */
-static lk_status sum_blocks(const lk_params *params, double *sums)
+/* Fills the places of the layers that are here; sums is device memory. */
+static void sum_blocks(const lk_params *params, double *sums)
 {
     lk_device *dev = params->dev;
     for (int i = params->graph->count - 1; i >= 0; i--) {
         const lk_layer *layer = &params->graph->layers[i];
         for (int slot = layer->param_count - 1; slot >= 0; slot--) {
             if (i >= params->first && i < params->last)
-                dev->kernels->sum_squares(dev, lk__slot_count(&layer->params[slot]),
+                dev->kernels->sum_squares(dev, lk__param_elements(params->graph, dev, layer, slot),
                                           params->grads + params->param_offset[i][slot], sums);
-            sums += slot_blocks(&layer->params[slot]);
+            sums += slot_blocks(params, layer, slot);
         }
     }
-    return dev->type->sync(dev);
+}
+
+static lk_status download_blocks(const lk_params *params, size_t count, double *out)
+{
+    lk_device *dev = params->dev;
+    double *sums;
+    LK_TRY(dev->type->alloc(dev, count * sizeof *sums, "sums of squares", (void **)&sums));
+    sum_blocks(params, sums);
+    lk_status status = dev->type->download(dev, sums, count * sizeof *sums, out);
+    dev->type->free(dev, sums);
+    return status;
 }
 
 lk_status lk__grad_norm(const lk_params *params, lk_group *pipe, double *out)
 {
-    size_t count = count_blocks(params->graph);
+    size_t count = count_blocks(params);
     double *sums;
     LK_TRY(LK_ALLOC(count, "sums of squares", &sums));
     lk_status status;
-    LK_TRY_GOTO(sum_blocks(params, sums), free_sums);
+    LK_TRY_GOTO(download_blocks(params, count, sums), free_sums);
     /* Each block is one rank's and zero at the others, and x + 0 is x: this
      * gathers, and rounds nothing. */
     if (pipe)

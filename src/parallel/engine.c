@@ -89,7 +89,10 @@ static lk_status await_bucket(lk_engine *engine, int index)
 
 static void update_range(lk_engine *engine, size_t begin, size_t end)
 {
-    lk__optim_range(engine->optim, engine->params->grads, engine->params->params, begin, end);
+    lk_optim_range range = {
+        .grads = engine->params->grads, .params = engine->params->params, .begin = begin, .end = end};
+    lk__optim_range(engine->optim, &range);
+    lk__params_round(engine->params, begin, end);
 }
 
 /* All replicas of a stage find the same; where there are other stages, those
@@ -125,7 +128,7 @@ static lk_status finish_update(lk_engine *engine)
 
 static lk_status update_by_bucket(lk_engine *engine)
 {
-    lk__optim_begin(engine->optim);
+    LK_TRY(lk__optim_begin(engine->optim));
     for (int i = 0; i < engine->buckets->count; i++) {
         LK_TRY(await_bucket(engine, i));
         update_range(engine, engine->buckets->list[i].begin, engine->buckets->list[i].end);
@@ -223,7 +226,7 @@ static lk_status update(lk_engine *engine)
     if (!engine->ready)
         return lk__fail(LK_STATUS_USAGE, "no gradients to update by; lk_engine_gradients must have succeeded before");
     engine->ready = false;
-    lk__optim_begin(engine->optim);
+    LK_TRY(lk__optim_begin(engine->optim));
     update_range(engine, 0, engine->params->count);
     return finish_update(engine);
 }
@@ -267,12 +270,31 @@ lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *o
     return conclude(engine, step(engine, batch, out));
 }
 
-/* Evaluation is cut into pieces of the plan's capacity. Results are per sample,
- * so the cut does not show. */
+/* Results are per sample, so the cut into pieces does not show, or it is the same
+ * for all ranks: pieces of shards. */
+static lk_status run_pieces(lk_engine *engine, const lk_part *part, size_t begin, size_t end, size_t most)
+{
+    for (; begin < end; begin += most)
+        LK_TRY(lk__run_eval(engine, part, begin, lk__min_size(most, end - begin)));
+    return LK_OK;
+}
+
+static lk_status run_part(lk_engine *engine, const lk_part *part)
+{
+    const lk_waves *waves = engine->waves;
+    if (!engine->dev->type->by_shard)
+        return run_pieces(engine, part, 0, part->count, waves->capacity);
+    size_t most = lk__shards_most(engine->opts.batch, waves->shards, 1);
+    size_t first = lk__shard_begin(part->total, waves->shards, waves->first);
+    for (int s = waves->first; s < waves->last; s++)
+        LK_TRY(run_pieces(engine, part, lk__shard_begin(part->total, waves->shards, s) - first,
+                          lk__shard_begin(part->total, waves->shards, s + 1) - first, most));
+    return LK_OK;
+}
+
 static lk_status evaluate(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
 {
     lk_part part;
-    size_t capacity = engine->waves->capacity;
     engine->agreed = false;
     if (batch->count < 1 && !batch->total)
         return lk__fail(LK_STATUS_USAGE, "evaluation needs at least one sample");
@@ -280,8 +302,7 @@ static lk_status evaluate(lk_engine *engine, const lk_batch *batch, lk_metrics *
     LK_TRY(take_part(engine, batch, &part));
     LK_TRY(lk__check_total(engine, part.total));
     LK_TRY(ensure_results(engine, part.count));
-    for (size_t begin = 0; begin < part.count; begin += capacity)
-        LK_TRY(lk__run_eval(engine, &part, begin, lk__min_size(capacity, part.count - begin)));
+    LK_TRY(run_part(engine, &part));
     if (lk__has_losses(engine))
         (void)lk__metrics_leaves(engine, part.total);
     return lk__metrics_total(engine, part.total, out);

@@ -19,6 +19,7 @@ typedef struct lk_lane {
     uint32_t *ids;
     int32_t *labels, *place;
     float *loss;
+    float *samples; /* (capacity, h, w, c) as they come; NULL where the plan's input is just that */
     /* To the next stage and to the one before. */
     lk_request *sent_value, *sent_grad;
 } lk_lane;
@@ -46,6 +47,7 @@ struct lk_engine {
     lk_lane *lanes;
     int lane_count;
     uint64_t step;           /* the one at hand, from 1 */
+    uint32_t *step_value;    /* device: steps before it, where random numbers are found */
     bool ready;              /* gradients of a whole step are there */
     bool agreed;             /* every rank has the failure at hand */
     bool doubtful;           /* some rank has gradients so large that their sum may not be finite */

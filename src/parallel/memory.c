@@ -69,7 +69,7 @@ static lk_status measure_optimizer(const char *spec, lk_device *dev, size_t para
 
 lk_status lk__rank_measure(const lk_rank_model *rank, lk_engine_size *out)
 {
-    lk_params_size params = lk__params_measure(rank->graph, rank->grid.first_layer, rank->grid.last_layer);
+    lk_params_size params = lk__params_measure(rank->graph, rank->dev, rank->grid.first_layer, rank->grid.last_layer);
     lk_engine_size size = {.parameters = params.count * sizeof(float),
                            .statistics = params.buffer_count * sizeof(float)};
     lk_waves *waves;

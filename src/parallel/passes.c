@@ -10,7 +10,7 @@
 
 static lk_data as_data(lk_tensor tensor, size_t n)
 {
-    return (lk_data){tensor.data, n * lk__shape_sample(tensor.shape), LK_DTYPE_F32};
+    return (lk_data){tensor.data, n * lk__tensor_stride(&tensor), LK_DTYPE_U8};
 }
 
 static lk_status await(lk_engine *engine, lk_request **request)
@@ -43,6 +43,20 @@ static lk_status receive(lk_engine *engine, lk_tensor tensor, size_t n, int from
     return await(engine, &request);
 }
 
+/* Samples as they come from the host, f32 and without pads, to the wave's input. */
+static lk_status load_samples(lk_engine *engine, const float *x, size_t n, lk_lane *lane, lk_tensor input)
+{
+    lk_device *dev = engine->dev;
+    size_t bytes = n * lk__shape_sample(input.shape) * sizeof *x;
+    if (!lane->samples)
+        return dev->type->upload(dev, x, bytes, input.data);
+    LK_TRY(dev->type->upload(dev, x, bytes, lane->samples));
+    input.shape.n = n;
+    lk_tensor samples = {.data = lane->samples, .dtype = LK_DTYPE_F32, .shape = input.shape};
+    dev->kernels->copy(dev, &samples, &input);
+    return LK_OK;
+}
+
 /* Brings samples [begin, begin + wave->n) of the part, or what the stage before
  * made of them, to the wave's lane. */
 static lk_status load_wave(lk_engine *engine, const lk_part *part, size_t begin, lk_wave *wave)
@@ -55,7 +69,7 @@ static lk_status load_wave(lk_engine *engine, const lk_part *part, size_t begin,
     LK_TRY(await(engine, &lane->sent_value));
     LK_TRY(await(engine, &lane->sent_grad));
     if (engine->grid.stage == 0)
-        LK_TRY(dev->type->upload(dev, part->x + begin * sample, wave->n * sample * sizeof *part->x, input.data));
+        LK_TRY(load_samples(engine, part->x + begin * sample, wave->n, lane, input));
     else
         LK_TRY(receive(engine, input, wave->n, engine->grid.stage - 1));
     LK_TRY(dev->type->upload(dev, part->labels + begin, wave->n * sizeof *part->labels, lane->labels));
@@ -99,7 +113,7 @@ static void describe_step(const lk_engine *engine, const lk_part *part, lk_wave 
     wave->bn = engine->opts.bn;
     wave->seed = engine->opts.seed;
     wave->smoothing = (float)engine->opts.label_smoothing;
-    wave->step = (uint32_t)lk__optim_steps(engine->optim);
+    wave->step = engine->step_value;
     wave->grad_scale = 1.0f / (float)part->total;
     wave->step_rows = part->total;
 }
@@ -131,6 +145,8 @@ lk_status lk__run_passes(lk_engine *engine, const lk_part *part)
     lk__waves_cut(engine->waves, part->total);
     lk__buckets_reset(engine->buckets);
     int count = engine->waves->count;
+    uint32_t step = (uint32_t)lk__optim_steps(engine->optim);
+    LK_TRY(engine->dev->type->upload(engine->dev, &step, sizeof step, engine->step_value));
     int ahead = lk__pipeline_ahead(grid->stages, grid->stage, count, engine->opts.pipelined);
     for (int i = 0; i < 2 * count; i++) {
         lk_action action = lk__pipeline_action(ahead, count, i);

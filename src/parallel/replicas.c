@@ -35,6 +35,7 @@ lk_status lk__replicas_start(lk_group *group, lk_params *params)
 {
     size_t layers = (size_t)params->graph->count;
     LK_TRY(start_array(group, params->dev, params->params, params->count));
+    lk__params_round(params, 0, params->count);
     LK_TRY(start_array(group, params->dev, params->buffers, params->buffer_count));
     return lk_broadcast(group, (lk_data){params->batches, layers, LK_DTYPE_I64}, 0, NULL);
 }
@@ -76,7 +77,7 @@ static void add_param(item_list *list, const lk_params *params, const lk_optim *
 {
     size_t offset = params->param_offset[layer->index][slot];
     item it = {.layer = layer, .suffix = layer->params[slot].suffix, .data = params->params + offset};
-    it.bytes = lk__slot_count(&layer->params[slot]) * sizeof(float);
+    it.bytes = lk__param_elements(params->graph, params->dev, layer, slot) * sizeof(float);
     add_item(list, it);
     for (size_t i = 0; i < lk__optim_states(optim); i++) {
         it.state = lk__optim_state_name(optim, i);

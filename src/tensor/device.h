@@ -17,11 +17,35 @@ typedef struct lk_device_opts {
     int threads;     /* host threads that kernels may use, at least 1 */
     int sharers;     /* ranks of this host that share its cores; 0: 1 */
     const char *isa; /* NULL, or the kernel build to use ("scalar", "avx2", ...) */
+    lk_precision precision;
 } lk_device_opts;
+
+/* A parameter, for devices that keep some in an order of their own. All zero: an
+ * array that every device keeps as it is. */
+typedef struct lk_weight {
+    size_t out, in; /* PyTorch's is (out, in, kernel, kernel); `in` is of one group */
+    size_t kernel;  /* of a convolution; 0: a linear layer, (out, in) */
+    size_t groups;  /* of a convolution */
+    size_t pixels;  /* of a linear layer: its features are those of a flattened tensor of so many pixels, which
+                     * lie as that tensor does where the device flattens by view; else 1 */
+} lk_weight;
 
 typedef struct lk_device_type {
     const char *name;
     bool host_memory; /* the host can read and write it: groups may lend it */
+    /* Bits of convolutions and linear layers depend on the n of the call: layers
+     * call these shard by shard. */
+    bool by_shard;
+    /* A flattened tensor that only a linear layer reads is the tensor itself. */
+    bool flat_views;
+    /* Elements from a pixel of an activation to the next. Optional: the channels. */
+    size_t (*pitch)(size_t channels);
+    /* Elements of such a parameter on the device, and copies between PyTorch's order
+     * and the device's, both on the host; pads are zero. Optional, together: all
+     * parameters are kept in PyTorch's order. */
+    size_t (*weight_count)(const lk_weight *weight);
+    void (*pack)(const lk_weight *weight, const float *plain, float *packed);
+    void (*unpack)(const lk_weight *weight, const float *packed, float *plain);
     /* Devices of this kind that the machine has, of index 0 and up. It is asked
      * before ranks are forked, so it must start nothing that a fork breaks, as a
      * driver's context. Optional: without it any index may be opened. */
@@ -47,7 +71,14 @@ typedef struct lk_device_type {
 struct lk_device {
     const lk_device_type *type;
     const lk_kernels *kernels;
+    lk_dtype values; /* of activations and their gradients: f32 or bf16 */
 };
+
+/* Elements from a pixel of so many channels to the next, in an activation. */
+static inline size_t lk__device_pitch(const lk_device *dev, size_t channels)
+{
+    return dev->type->pitch ? dev->type->pitch(channels) : channels;
+}
 
 /* "cpu" or "cpu:N". An unknown name lists the known ones. */
 lk_status lk__device_open(const char *name, const lk_device_opts *opts, lk_device **out) LK_CHECKED;
@@ -57,5 +88,6 @@ void lk__device_close(lk_device *dev);
 const lk_device_type *lk__device_list(size_t index);
 
 extern const lk_device_type lk__cpu_device;
+extern const lk_device_type lk__cuda_device; /* in builds with CUDA */
 
 #endif

@@ -11,7 +11,11 @@
  * - Each output element is one sum in a fixed order that depends on the
  *   problem's shape per sample alone, never on n, threads or vector width.
  * - Sums over samples go leaf by leaf into partial sums (shards.h).
- * Tensors of activations are (n, h, w, c) in memory. All slots are required. */
+ * Tensors of activations are (n, h, w, c) in memory, of the device's value type
+ * and pitch unless the comment says otherwise; all other arrays are f32 without
+ * pads. "w" and "b" of convolutions and linear layers are of the value type, and
+ * weights and their gradients in the device's own order (device.h). All slots are
+ * required. */
 #ifndef LK_TENSOR_KERNELS_H
 #define LK_TENSOR_KERNELS_H
 
@@ -44,9 +48,9 @@ typedef struct lk_dropout_desc {
     float p; /* chance of a zero, in [0,1) */
     uint64_t seed;
     uint32_t layer;
-    uint32_t step;
-    const uint32_t *ids; /* (n) sample ids, device memory */
-    bool channels;       /* a draw is for a whole channel, which is its element */
+    const uint32_t *step; /* device memory, so that a recorded step can be run again */
+    const uint32_t *ids;  /* (n) sample ids, device memory */
+    bool channels;        /* a draw is for a whole channel, which is its element */
 } lk_dropout_desc;
 
 /* What a loss compares scores with: the label, of weight 1 - smoothing, and all
@@ -64,8 +68,15 @@ typedef struct lk_moments {
     float *scale; /* (groups, c) */
 } lk_moments;
 
-/* One optimiser step over elements [begin,end) of flat arrays. Scalars are
- * already what the element update needs. */
+/* What flag_above found, in device memory. Nothing: {LK_NOWHERE, 0}. */
+typedef struct lk_flag {
+    uint64_t first; /* the lowest place */
+    uint32_t bad;   /* 1 where there is one */
+} lk_flag;
+#define LK_NOWHERE UINT64_MAX
+
+/* One optimiser step over flat arrays. Scalars are already what the element
+ * update needs; the struct is in device memory. */
 typedef struct lk_sgd {
     float lr, momentum, dampening, weight_decay;
     bool nesterov;
@@ -88,11 +99,11 @@ typedef struct lk_kernels {
     /* conv2d: w is (o, i / groups, kh, kw) row-major as in PyTorch. y = conv(x, w) + b,
      * then max(y, 0) if relu; b may be NULL. */
     size_t (*conv2d_scratch)(lk_device *dev, const lk_conv2d_desc *conv, lk_shape x, lk_shape y);
-    void (*conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const float *w,
-                           const float *b, bool relu, lk_tensor *y, void *scratch);
+    void (*conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const void *w, const void *b,
+                           bool relu, lk_tensor *y, void *scratch);
     /* mask is NULL, or x where it is the result of a ReLU whose gradient is taken
      * here as well: dx is 0 where x is not above 0. */
-    void (*conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const float *w,
+    void (*conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const void *w,
                               const lk_tensor *mask, lk_tensor *dx, void *scratch);
     /* dw in the order of w; db may have slot0 NULL when there is no bias. */
     void (*conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
@@ -100,9 +111,9 @@ typedef struct lk_kernels {
 
     /* linear: x (n, i), w (o, i) row-major, y (n, o) = x w^T + b. */
     size_t (*linear_scratch)(lk_device *dev, lk_shape x, lk_shape y);
-    void (*linear_forward)(lk_device *dev, const lk_tensor *x, const float *w, const float *b, bool relu, lk_tensor *y,
+    void (*linear_forward)(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu, lk_tensor *y,
                            void *scratch);
-    void (*linear_grad_input)(lk_device *dev, const lk_tensor *dy, const float *w, const lk_tensor *mask, lk_tensor *dx,
+    void (*linear_grad_input)(lk_device *dev, const lk_tensor *dy, const void *w, const lk_tensor *mask, lk_tensor *dx,
                               void *scratch);
     void (*linear_grad_weight)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
                                lk_partials dw, lk_partials db, void *scratch);
@@ -124,9 +135,9 @@ typedef struct lk_kernels {
                                       lk_moments *moments);
     /* running = (1 - momentum) * running + momentum * (mean, unbiased variance
      * of `elements` values), from a (mean, M2) entry. One element leaves the
-     * variance alone. */
+     * variance alone. Nothing changes where flag->bad; flag may be NULL. */
     void (*batchnorm_running_update)(lk_device *dev, size_t c, const float *entry, size_t elements, float momentum,
-                                     float *mean, float *variance);
+                                     const lk_flag *flag, float *mean, float *variance);
     void (*batchnorm_forward)(lk_device *dev, const lk_tensor *x, const lk_shards *shards, const lk_moments *moments,
                               const float *gamma, const float *beta, bool relu, lk_tensor *y);
     /* Per shard the sums of dy and of dy * xhat: (count, 2, c), xhat being
@@ -152,6 +163,7 @@ typedef struct lk_kernels {
     void (*relu6_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx);
     /* y = a + b, then max(y, 0) if relu; y may be a or b. */
     void (*add)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, bool relu, lk_tensor *y);
+    /* Of one shape. Types (f32 and bf16) and pitches may differ, and be any. */
     void (*copy)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     /* The first channels of x; where y has more, the rest are 0. */
     void (*fit_channels)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
@@ -163,7 +175,7 @@ typedef struct lk_kernels {
     void (*flatten_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     void (*flatten_grad_input)(lk_device *dev, const lk_tensor *dy, lk_tensor *dx);
 
-    /* index: (n, h, w, c) of y, the winner's place in its window, ky*kernel+kx;
+    /* index: (n, h, w, pitch) of y, the winner's place in its window, ky*kernel+kx;
      * the first of equal values wins. Padding never wins. With mask, x being the
      * result of a ReLU whose gradient is taken here as well, a winner that is not
      * above 0 has place LK_NO_PLACE and gets no gradient. */
@@ -193,20 +205,22 @@ typedef struct lk_kernels {
                                      lk_tensor *dx);
 
     /* PyTorch's update rules over count elements; state arrays are updated in
-     * place. sgd's momentum buffer is NULL when momentum is 0. */
-    void (*sgd_step)(lk_device *dev, const lk_sgd *sgd, size_t count, const float *grad, float *param, float *buffer);
-    void (*adam_step)(lk_device *dev, const lk_adam *adam, size_t count, const float *grad, float *param, float *m,
-                      float *v);
-    void (*adadelta_step)(lk_device *dev, const lk_adadelta *adadelta, size_t count, const float *grad, float *param,
-                          float *square, float *delta);
+     * place. sgd's momentum buffer is NULL when momentum is 0. Nothing changes
+     * where flag->bad; flag may be NULL. */
+    void (*sgd_step)(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag, size_t count, const float *grad,
+                     float *param, float *buffer);
+    void (*adam_step)(lk_device *dev, const lk_adam *adam, const lk_flag *flag, size_t count, const float *grad,
+                      float *param, float *m, float *v);
+    void (*adadelta_step)(lk_device *dev, const lk_adadelta *adadelta, const lk_flag *flag, size_t count,
+                          const float *grad, float *param, float *square, float *delta);
 
-    /* *first = index of the first element whose magnitude is above limit, or that
-     * is a NaN; count where there is none. On the host, valid after the device's
-     * sync. FLT_MAX finds what is not finite. */
-    void (*find_above)(lk_device *dev, size_t count, float limit, const float *x, size_t *first);
+    /* Adds to *flag, which is device memory, the first element whose magnitude is
+     * above limit or that is a NaN, as place base + its index. FLT_MAX finds what
+     * is not finite. */
+    void (*flag_above)(lk_device *dev, size_t count, float limit, const float *x, uint64_t base, lk_flag *flag);
 
     /* sums[b] = the sum of the squares of block b of x, LK_NORM_BLOCK elements or
-     * what the last one has; on the host, valid after the device's sync. */
+     * what the last one has. */
     void (*sum_squares)(lk_device *dev, size_t count, const float *x, double *sums);
     /* x = x * factor. */
     void (*scale)(lk_device *dev, size_t count, float factor, float *x);
@@ -221,5 +235,22 @@ typedef struct lk_kernels {
     void (*divide)(lk_device *dev, lk_dtype dtype, size_t count, int divisor, void *x);
     void (*copy_bytes)(lk_device *dev, size_t bytes, const void *src, void *dst);
 } lk_kernels;
+
+/* Every slot once. */
+/* clang-format off */
+#define LK_KERNEL_LIST(X)                                                                                              \
+    X(conv2d_scratch) X(conv2d_forward) X(conv2d_grad_input) X(conv2d_grad_weight)                                     \
+    X(linear_scratch) X(linear_forward) X(linear_grad_input) X(linear_grad_weight)                                     \
+    X(batchnorm_stats) X(batchnorm_fold) X(batchnorm_moments) X(batchnorm_running_moments)                             \
+    X(batchnorm_running_update) X(batchnorm_forward) X(batchnorm_sums) X(batchnorm_grad_input)                         \
+    X(rows_fold) X(relu_forward) X(relu_grad_input) X(relu6_forward) X(relu6_grad_input)                               \
+    X(add) X(copy) X(fit_channels) X(dropout) X(flatten_forward) X(flatten_grad_input)                                 \
+    X(maxpool_forward) X(maxpool_grad_input) X(avgpool_forward) X(avgpool_grad_input)                                  \
+    X(global_avgpool_forward) X(global_avgpool_grad_input)                                                             \
+    X(log_softmax_forward) X(log_softmax_grad_input) X(nll_forward) X(nll_grad_input)                                  \
+    X(cross_entropy_forward) X(cross_entropy_grad_input)                                                               \
+    X(sgd_step) X(adam_step) X(adadelta_step) X(flag_above)                                                            \
+    X(sum_squares) X(scale) X(reduce) X(divide) X(copy_bytes)
+/* clang-format on */
 
 #endif

@@ -3,7 +3,10 @@
  * A tensor has samples n, channels c, height h and width w. Memory order is
  * n, h, w, c (channels last) on every device; the logical order, which state
  * dicts, random numbers and flatten use, is PyTorch's n, c, h, w. A vector of
- * features is c with h = w = 1, where both orders agree. */
+ * features is c with h = w = 1, where both orders agree.
+ *
+ * A device may keep pixels further apart than their channels need (pitch). What
+ * lies between is zero in every input of a kernel and in every output. */
 #ifndef LK_TENSOR_TENSOR_H
 #define LK_TENSOR_TENSOR_H
 
@@ -16,9 +19,10 @@ typedef struct lk_shape {
 } lk_shape;
 
 typedef struct lk_tensor {
-    void *data; /* in the device's memory */
-    lk_dtype dtype;
+    void *data;     /* in the device's memory */
+    lk_dtype dtype; /* f32, or bf16 on a device that computes in it */
     lk_shape shape;
+    size_t pitch; /* elements from a pixel to the next; 0: shape.c */
 } lk_tensor;
 
 static inline size_t lk__shape_sample(lk_shape shape)
@@ -31,11 +35,31 @@ static inline size_t lk__shape_count(lk_shape shape)
     return shape.n * lk__shape_sample(shape);
 }
 
+static inline size_t lk__pitch(const lk_tensor *tensor)
+{
+    return tensor->pitch ? tensor->pitch : tensor->shape.c;
+}
+
+/* Bytes of one sample, pads included. */
+static inline size_t lk__tensor_stride(const lk_tensor *tensor)
+{
+    return tensor->shape.h * tensor->shape.w * lk__pitch(tensor) * lk_dtype_size(tensor->dtype);
+}
+
+/* Samples [begin, begin + n). */
+static inline lk_tensor lk__tensor_rows(const lk_tensor *tensor, size_t begin, size_t n)
+{
+    lk_tensor rows = *tensor;
+    rows.shape.n = n;
+    rows.data = (char *)tensor->data + begin * lk__tensor_stride(tensor);
+    return rows;
+}
+
 /* Float elements of a tensor; only kernels of devices whose memory the host
  * can address may dereference it. */
 static inline float *lk__f32(const lk_tensor *tensor)
 {
-    return tensor->data;
+    return (float *)tensor->data;
 }
 
 #endif

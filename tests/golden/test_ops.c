@@ -120,7 +120,7 @@ static void test_batchnorm_train(void **state)
         check_as(fx, &y, op, "y", relu);
     }
     float *mean = vector(fx, op, "mean"), *variance = vector(fx, op, "var");
-    fx->kernels->batchnorm_running_update(fx->dev, c, entry.slot0, rows[0] * pixels, BN_MOMENTUM, mean, variance);
+    fx->kernels->batchnorm_running_update(fx->dev, c, entry.slot0, rows[0] * pixels, BN_MOMENTUM, NULL, mean, variance);
     check_vector(fx, mean, op, "new_mean");
     check_vector(fx, variance, op, "new_var");
 
@@ -189,7 +189,8 @@ static void test_dropout_off(void **state)
 {
     fixture *fx = *state;
     lk_tensor x = given(fx, "dropout_off", "x"), y = like(fx, "dropout_off", "y");
-    lk_dropout_desc dropout = {.p = 0, .seed = 1, .ids = block(fx, x.shape.n * sizeof(uint32_t))};
+    lk_dropout_desc dropout = {
+        .p = 0, .seed = 1, .step = block(fx, sizeof(uint32_t)), .ids = block(fx, x.shape.n * sizeof(uint32_t))};
     fx->kernels->dropout(fx->dev, &dropout, &x, &y);
     check(fx, &y, "dropout_off", "y");
 }

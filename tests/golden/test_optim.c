@@ -66,9 +66,12 @@ static void run_optim(const char *spec, const lk_entry *truth)
     assert_int_equal(truth->dims[0], STEPS);
     golden_ok(lk__optim_create(spec, rate(spec), dev, count, &optim));
     for (size_t step = 0; step < STEPS; step++) {
-        lk__optim_begin(optim);
-        lk__optim_range(optim, grads + step * count, params, count / 2, count);
-        lk__optim_range(optim, grads + step * count, params, 0, count / 2);
+        lk_optim_range range = {.grads = grads + step * count, .params = params, .begin = count / 2, .end = count};
+        golden_ok(lk__optim_begin(optim));
+        lk__optim_range(optim, &range);
+        range.begin = 0;
+        range.end = count / 2;
+        lk__optim_range(optim, &range);
         check_row(truth, step, params, count);
     }
     assert_int_equal(lk__optim_steps(optim), STEPS);

@@ -138,11 +138,12 @@ static void take_steps(lk_optim *optim, uint32_t first, uint32_t last, const siz
     float grads[COUNT];
     for (uint32_t step = first; step <= last; step++) {
         fill(grads, step);
-        lk__optim_begin(optim);
+        assert_int_equal(lk__optim_begin(optim), LK_OK);
         assert_int_equal(lk__optim_steps(optim), step);
         /* The last range first: order plays no role. */
         for (size_t i = count; i-- > 0;)
-            lk__optim_range(optim, grads, params, i ? cuts[i - 1] : 0, cuts[i]);
+            lk__optim_range(optim, &(lk_optim_range){
+                                       .grads = grads, .params = params, .begin = i ? cuts[i - 1] : 0, .end = cuts[i]});
     }
 }
 
@@ -231,8 +232,13 @@ static void test_set_lr(void **state)
     assert_int_equal(lk__optim_create("sgd", 0.5, dev, 1, &optim), LK_OK);
     float param = 1, grad = 1;
     lk__optim_set_lr(optim, 0.25);
-    lk__optim_begin(optim);
-    lk__optim_range(optim, &grad, &param, 0, 1);
+    assert_int_equal(lk__optim_begin(optim), LK_OK);
+    lk_flag flag = {.bad = 1};
+    lk_optim_range range = {.grads = &grad, .params = &param, .end = 1, .flag = &flag};
+    lk__optim_range(optim, &range);
+    assert_true(param == 1);
+    flag.bad = 0;
+    lk__optim_range(optim, &range);
     assert_true(param == 0.75f);
     lk__optim_destroy(optim);
     lk__optim_destroy(NULL);

@@ -114,7 +114,7 @@ static void spoil_rate(rank *self)
 static void spoil_steps(rank *self)
 {
     if (self->index == 1)
-        lk__optim_begin(self->optim);
+        law_require(lk__optim_begin(self->optim));
 }
 
 /* Ranks 1 and 3, each in another tensor. */
@@ -155,6 +155,15 @@ static void spoil_gap(rank *self)
 /* The CPU, saying that its memory is out of reach. */
 static lk_device_type far_type;
 
+/* By its own parameters: it fills the optimiser's arrays. */
+static lk_status step_by_itself(const lk_params *params, lk_optim *optim)
+{
+    lk_optim_range range = {.grads = params->params, .params = params->params, .end = params->count};
+    LK_TRY(lk__optim_begin(optim));
+    lk__optim_range(optim, &range);
+    return LK_OK;
+}
+
 static lk_status prepare(rank *self)
 {
     LK_TRY(lk__device_open("cpu", &(lk_device_opts){.threads = 1}, &self->dev));
@@ -167,9 +176,7 @@ static lk_status prepare(rank *self)
         self->params->batches[i] += self->plan->seeds_differ ? self->index + 1 : 1;
     if (self->plan->seeds_differ)
         LK_TRY(lk__replicas_start(self->group, self->params));
-    /* A step by its own parameters fills the optimiser's arrays. */
-    lk__optim_begin(self->optim);
-    lk__optim_range(self->optim, self->params->params, self->params->params, 0, self->params->count);
+    LK_TRY(step_by_itself(self->params, self->optim));
     return self->dev->type->sync(self->dev);
 }
 
@@ -335,8 +342,7 @@ static void check_start(const rank *ranks)
     law_require(lk__params_init(own, 0));
     lk_optim *optim;
     law_require(lk__optim_create("adam", 0.01, ranks->dev, own->count, &optim));
-    lk__optim_begin(optim);
-    lk__optim_range(optim, own->params, own->params, 0, own->count);
+    law_require(step_by_itself(own, optim));
     law_require(ranks->dev->type->sync(ranks->dev));
     for (int r = 0; r < ranks->plan->size; r++) {
         assert_memory_equal(ranks[r].params->params, own->params, own->count * sizeof *own->params);

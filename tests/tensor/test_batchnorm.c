@@ -144,8 +144,8 @@ static void run_batchnorm(lk_device *dev, const void *arg, float *out)
         by_channel[4 * c + i] = 0.5f;
         by_channel[5 * c + i] = 2.0f;
     }
-    dev->kernels->batchnorm_running_update(dev, c, t.moments, b->batch * b->h * b->w, momentum, by_channel + 4 * c,
-                                           by_channel + 5 * c);
+    dev->kernels->batchnorm_running_update(dev, c, t.moments, b->batch * b->h * b->w, momentum, NULL,
+                                           by_channel + 4 * c, by_channel + 5 * c);
     free(t.leaves);
     free(t.moments);
     free(t.sums);
@@ -334,7 +334,7 @@ static void test_single_element(void **state)
     (void)state;
     float entry[2] = {3.0f, 0.0f}, mean = 1.0f, variance = 5.0f;
     lk_device *dev = open_device(NULL, 1);
-    dev->kernels->batchnorm_running_update(dev, 1, entry, 1, 0.5f, &mean, &variance);
+    dev->kernels->batchnorm_running_update(dev, 1, entry, 1, 0.5f, NULL, &mean, &variance);
     assert_true(mean == 2.0f);
     assert_true(variance == 5.0f);
     lk__device_close(dev);

@@ -105,8 +105,8 @@ static result run(const state *s, const setting *how)
         lk_shape shape_x = s->x_shape, shape_y = s->y_shape;
         shape_x.n = shape_y.n = wave.n;
         size_t at_x = wave.sample * lk__shape_sample(shape_x), at_y = wave.sample * lk__shape_sample(shape_y);
-        lk_tensor x = {s->x + at_x, LK_DTYPE_F32, shape_x}, dx = {r.dx + at_x, LK_DTYPE_F32, shape_x};
-        lk_tensor y = {r.y + at_y, LK_DTYPE_F32, shape_y}, dy = {s->dy + at_y, LK_DTYPE_F32, shape_y};
+        lk_tensor x = {.data = s->x + at_x, .shape = shape_x}, dx = {.data = r.dx + at_x, .shape = shape_x};
+        lk_tensor y = {.data = r.y + at_y, .shape = shape_y}, dy = {.data = s->dy + at_y, .shape = shape_y};
         dev->kernels->conv2d_forward(dev, &p->conv, &x, s->w, p->bias ? s->b : NULL, p->relu, &y, scratch);
         dev->kernels->conv2d_grad_input(dev, &p->conv, &dy, s->w, NULL, &dx, scratch);
         dev->kernels->conv2d_grad_weight(dev, &p->conv, &x, &dy, &wave.shards, (lk_partials){r.dw, s->weights},

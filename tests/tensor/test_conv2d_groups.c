@@ -55,8 +55,8 @@ static void compute(run *r, const setting *how, bool masked)
     lk_device *dev = open_device(how);
     size_t bytes = dev->kernels->conv2d_scratch(dev, &r->conv, r->x_shape, r->y_shape);
     void *scratch = scratch_open(bytes);
-    lk_tensor x = {r->x, LK_DTYPE_F32, r->x_shape}, dx = {r->dx, LK_DTYPE_F32, r->x_shape};
-    lk_tensor y = {r->y, LK_DTYPE_F32, r->y_shape}, dy = {r->dy, LK_DTYPE_F32, r->y_shape};
+    lk_tensor x = {.data = r->x, .shape = r->x_shape}, dx = {.data = r->dx, .shape = r->x_shape};
+    lk_tensor y = {.data = r->y, .shape = r->y_shape}, dy = {.data = r->dy, .shape = r->y_shape};
     static shard_wave wave;
     wave_init(&wave, N, SHARDS, 0, SHARDS);
     dev->kernels->conv2d_forward(dev, &r->conv, &x, r->w, r->b, true, &y, scratch);

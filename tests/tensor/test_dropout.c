@@ -21,7 +21,7 @@ static void run_dropout(lk_device *dev, const void *arg, float *out)
     lk_dropout_desc dropout = {.p = d->p,
                                .seed = 0x500000003u,
                                .layer = d->layer,
-                               .step = d->step,
+                               .step = &d->step,
                                .ids = d->ids + d->first,
                                .channels = d->channels};
     lk_tensor x = tensor_of((float *)(uintptr_t)from, s), y = tensor_of(out, s);

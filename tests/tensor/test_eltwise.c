@@ -266,9 +266,12 @@ typedef struct search_case {
 static void run_find(lk_device *dev, const void *arg, float *out)
 {
     const search_case *c = arg;
-    size_t first = 0;
-    dev->kernels->find_above(dev, c->count, c->limit, c->x, &first);
-    *out = (float)first; /* exact: below 2^24 */
+    enum { BASE = 7 };
+    lk_flag flag = {.first = LK_NOWHERE}, earlier = {.first = BASE - 1, .bad = 1};
+    dev->kernels->flag_above(dev, c->count, c->limit, c->x, BASE, &flag);
+    dev->kernels->flag_above(dev, c->count, c->limit, c->x, BASE, &earlier);
+    assert_true(earlier.first == BASE - 1 && earlier.bad);
+    *out = (float)(flag.bad ? flag.first - BASE : c->count); /* exact: below 2^24 */
 }
 
 static void assert_first(const float *x, size_t count, float limit, size_t want)
@@ -279,7 +282,7 @@ static void assert_first(const float *x, size_t count, float limit, size_t want)
     free(got);
 }
 
-static void test_find_above(void **state)
+static void test_flag_above(void **state)
 {
     (void)state;
     enum { COUNT = 100001 };
@@ -306,7 +309,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_elements), cmocka_unit_test(test_relu6),      cmocka_unit_test(test_fit_channels),
-        cmocka_unit_test(test_flatten),  cmocka_unit_test(test_find_above),
+        cmocka_unit_test(test_flatten),  cmocka_unit_test(test_flag_above),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,10 +52,10 @@ static result run(const state *s, const setting *how)
     for (int first = 0; first < p->shards; first += how->wave) {
         wave_init(&wave, p->n, p->shards, first, how->wave < p->shards - first ? how->wave : p->shards - first);
         shape_x.n = shape_y.n = wave.n;
-        lk_tensor x = {s->x + wave.sample * p->in, LK_DTYPE_F32, shape_x};
-        lk_tensor y = {r.y + wave.sample * p->out, LK_DTYPE_F32, shape_y};
-        lk_tensor dy = {s->dy + wave.sample * p->out, LK_DTYPE_F32, shape_y};
-        lk_tensor dx = {r.dx + wave.sample * p->in, LK_DTYPE_F32, shape_x};
+        lk_tensor x = {.data = s->x + wave.sample * p->in, .shape = shape_x};
+        lk_tensor y = {.data = r.y + wave.sample * p->out, .shape = shape_y};
+        lk_tensor dy = {.data = s->dy + wave.sample * p->out, .shape = shape_y};
+        lk_tensor dx = {.data = r.dx + wave.sample * p->in, .shape = shape_x};
         dev->kernels->linear_forward(dev, &x, s->w, p->bias ? s->b : NULL, p->relu, &y, scratch);
         dev->kernels->linear_grad_input(dev, &dy, s->w, NULL, &dx, scratch);
         dev->kernels->linear_grad_weight(dev, &x, &dy, &wave.shards, (lk_partials){r.dw, p->in * p->out},

@@ -25,21 +25,21 @@ static void run_sgd(lk_device *dev, const void *arg, float *out)
 {
     const step_case *s = arg;
     prepare(s, out);
-    dev->kernels->sgd_step(dev, &s->sgd, s->count, s->grad, out, s->sgd.momentum != 0 ? out + s->count : NULL);
+    dev->kernels->sgd_step(dev, &s->sgd, NULL, s->count, s->grad, out, s->sgd.momentum != 0 ? out + s->count : NULL);
 }
 
 static void run_adam(lk_device *dev, const void *arg, float *out)
 {
     const step_case *s = arg;
     prepare(s, out);
-    dev->kernels->adam_step(dev, &s->adam, s->count, s->grad, out, out + s->count, out + 2 * s->count);
+    dev->kernels->adam_step(dev, &s->adam, NULL, s->count, s->grad, out, out + s->count, out + 2 * s->count);
 }
 
 static void run_adadelta(lk_device *dev, const void *arg, float *out)
 {
     const step_case *s = arg;
     prepare(s, out);
-    dev->kernels->adadelta_step(dev, &s->adadelta, s->count, s->grad, out, out + s->count, out + 2 * s->count);
+    dev->kernels->adadelta_step(dev, &s->adadelta, NULL, s->count, s->grad, out, out + s->count, out + 2 * s->count);
 }
 
 /* e: param and two states of one element, updated in double. */

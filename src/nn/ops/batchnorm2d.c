@@ -26,8 +26,9 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
     return LK_OK;
 }
 
-static size_t saved(const lk_layer *layer, size_t n, int shards)
+static size_t saved(lk_device *dev, const lk_layer *layer, size_t n, int shards)
 {
+    (void)dev;
     (void)n;
     return 6 * layer->shape.c * (size_t)shards;
 }
@@ -108,13 +109,9 @@ static void forward(const lk_call *call)
 /* Into slot `slot` of the gradients. */
 static void write_grads(const lk_call *call, float *sums, int slot)
 {
-    size_t c = call->layer->shape.c;
-    lk_shape row = {.n = 1, .c = c, .h = 1, .w = 1};
-    lk_tensor sum_dy = {sums, LK_DTYPE_F32, row}, sum_dy_xhat = {sums + c, LK_DTYPE_F32, row};
-    lk_tensor dgamma = {lk__slot(call->grad[0], slot), LK_DTYPE_F32, row};
-    lk_tensor dbeta = {lk__slot(call->grad[1], slot), LK_DTYPE_F32, row};
-    call->k->copy(call->dev, &sum_dy_xhat, &dgamma);
-    call->k->copy(call->dev, &sum_dy, &dbeta);
+    size_t c = call->layer->shape.c, bytes = c * sizeof *sums;
+    call->k->copy_bytes(call->dev, bytes, sums + c, lk__slot(call->grad[0], slot));
+    call->k->copy_bytes(call->dev, bytes, sums, lk__slot(call->grad[1], slot));
 }
 
 static void backward(const lk_call *call)
@@ -138,7 +135,7 @@ static void finish(const lk_call *call)
 {
     size_t c = call->layer->shape.c, pixels = call->layer->shape.h * call->layer->shape.w;
     call->k->batchnorm_running_update(call->dev, c, call->total[LK_SUM_FORWARD].slot0, call->wave->step_rows * pixels,
-                                      momentum, call->buffer[0], call->buffer[1]);
+                                      momentum, call->wave->flag, call->buffer[0], call->buffer[1]);
 }
 
 const lk_op lk__op_batchnorm2d = {

@@ -45,11 +45,12 @@ static lk_status infer_maxpool(const lk_graph *graph, lk_layer *layer)
     return infer_windows(graph, layer);
 }
 
-/* One byte of index an output element. */
-static size_t saved_maxpool(const lk_layer *layer, size_t n, int shards)
+/* One byte of index an output element, pads included. */
+static size_t saved_maxpool(lk_device *dev, const lk_layer *layer, size_t n, int shards)
 {
     (void)shards;
-    return (n * lk__shape_sample(layer->shape) + sizeof(float) - 1) / sizeof(float);
+    size_t sample = layer->shape.h * layer->shape.w * lk__device_pitch(dev, layer->shape.c);
+    return (n * sample + sizeof(float) - 1) / sizeof(float);
 }
 
 static void forward_maxpool(const lk_call *call)

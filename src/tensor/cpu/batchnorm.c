@@ -296,9 +296,11 @@ void LK_KERNEL(batchnorm_running_moments)(lk_device *dev, size_t c, const float 
 }
 
 void LK_KERNEL(batchnorm_running_update)(lk_device *dev, size_t c, const float *entry, size_t elements, float momentum,
-                                         float *mean, float *variance)
+                                         const lk_flag *flag, float *mean, float *variance)
 {
     (void)dev;
+    if (flag && flag->bad)
+        return;
     v_f32 fresh = v_set1(momentum), old = v_set1(1.0f - momentum);
     for (size_t i = 0; i < c; i += V) {
         size_t n = lk__min_size(V, c - i);

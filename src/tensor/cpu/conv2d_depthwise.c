@@ -243,8 +243,8 @@ static void pack_tap(lane_job *job, const float *w, size_t tap, size_t to)
         job->taps[to * job->lanes + c] = w[c * taps + tap];
 }
 
-void lk__depthwise_forward(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const float *w,
-                           const float *b, bool relu, lk_tensor *y, void *scratch)
+void lk__depthwise_forward(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const void *w, const void *b,
+                           bool relu, lk_tensor *y, void *scratch)
 {
     if (x->shape.n == 0)
         return;
@@ -253,13 +253,13 @@ void lk__depthwise_forward(lk_device *dev, const lk_conv2d_desc *conv, const lk_
     job.output = lk__f32(y);
     place(&job, dev, scratch);
     if (b)
-        memcpy(job.start, b, job.dst.c * sizeof *b);
+        memcpy(job.start, b, job.dst.c * sizeof *job.start);
     for (size_t tap = 0; tap < conv->kernel * conv->kernel; tap++)
         pack_tap(&job, w, tap, tap);
     run(&job, dev, forward_task);
 }
 
-void lk__depthwise_grad_input(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const float *w,
+void lk__depthwise_grad_input(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const void *w,
                               const lk_tensor *mask, lk_tensor *dx, void *scratch)
 {
     if (dx->shape.n == 0)

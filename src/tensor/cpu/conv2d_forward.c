@@ -92,8 +92,8 @@ static void forward_task(void *arg, size_t index, int thread)
     lk__gemm(&gemm);
 }
 
-void LK_KERNEL(conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const float *w,
-                               const float *b, bool relu, lk_tensor *y, void *scratch)
+void LK_KERNEL(conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const void *w,
+                               const void *b, bool relu, lk_tensor *y, void *scratch)
 {
     if (lk__is_depthwise(conv, x->shape, y->shape)) {
         lk__depthwise_forward(dev, conv, x, w, b, relu, y, scratch);
@@ -113,8 +113,9 @@ void LK_KERNEL(conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const
     job.panels = job.start + lk__round_up(cols, LK_ALIGN);
     job.buffers = job.panels + lk__round_up(cols * window(&job), LK_ALIGN);
     memset(job.start, 0, cols * sizeof *job.start);
-    for (size_t group = 0; b && group < groups; group++)
-        memcpy(job.start + group * job.cols, b + group * job.out, job.out * sizeof *b);
+    const float *bias = b;
+    for (size_t group = 0; bias && group < groups; group++)
+        memcpy(job.start + group * job.cols, bias + group * job.out, job.out * sizeof *bias);
     lk__pool_run(pool, lk__panels(job.out) * groups, pack_task, &job);
     lk__pool_run(pool, images * job.bands, forward_task, &job);
 }

@@ -164,7 +164,7 @@ static void input_task(void *arg, size_t index, int thread)
     }
 }
 
-void LK_KERNEL(conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const float *w,
+void LK_KERNEL(conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const void *w,
                                   const lk_tensor *mask, lk_tensor *dx, void *scratch)
 {
     if (lk__is_depthwise(conv, dx->shape, dy->shape)) {

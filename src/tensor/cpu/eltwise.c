@@ -278,11 +278,13 @@ static void search_task(void *arg, size_t index, int thread)
         ;
 }
 
-void LK_KERNEL(find_above)(lk_device *dev, size_t count, float limit, const float *x, size_t *first)
+void LK_KERNEL(flag_above)(lk_device *dev, size_t count, float limit, const float *x, uint64_t base, lk_flag *flag)
 {
     search s = {.count = count, .x = x};
     memcpy(&s.limit, &limit, sizeof limit);
     atomic_init(&s.first, count);
     lk__run_chunks(dev, count, search_task, &s);
-    *first = atomic_load(&s.first);
+    size_t first = atomic_load(&s.first);
+    if (first < count)
+        *flag = (lk_flag){.first = base + first < flag->first ? base + first : flag->first, .bad = 1};
 }

@@ -117,7 +117,7 @@ size_t LK_KERNEL(linear_scratch)(lk_device *dev, lk_shape x, lk_shape y)
     return lk__max_size(floats, lk__linear_weight_floats(x.n, y.c, threads)) * sizeof(float);
 }
 
-void LK_KERNEL(linear_forward)(lk_device *dev, const lk_tensor *x, const float *w, const float *b, bool relu,
+void LK_KERNEL(linear_forward)(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu,
                                lk_tensor *y, void *scratch)
 {
     product p = {.rows = x->shape.n, .len = x->shape.c, .cols = y->shape.c, .scratch = scratch};
@@ -130,7 +130,7 @@ void LK_KERNEL(linear_forward)(lk_device *dev, const lk_tensor *x, const float *
     run_product(dev, &p);
 }
 
-void LK_KERNEL(linear_grad_input)(lk_device *dev, const lk_tensor *dy, const float *w, const lk_tensor *mask,
+void LK_KERNEL(linear_grad_input)(lk_device *dev, const lk_tensor *dy, const void *w, const lk_tensor *mask,
                                   lk_tensor *dx, void *scratch)
 {
     product p = {.rows = dy->shape.n, .len = dy->shape.c, .cols = dx->shape.c, .scratch = scratch};

@@ -75,23 +75,29 @@ DEFINE_TASK(sgd)
 DEFINE_TASK(adam)
 DEFINE_TASK(adadelta)
 
-void LK_KERNEL(sgd_step)(lk_device *dev, const lk_sgd *sgd, size_t count, const float *grad, float *param,
-                         float *buffer)
+static void run_step(lk_device *dev, const lk_flag *flag, lk_task_fn task, step *s)
+{
+    if (!flag || !flag->bad)
+        lk__run_chunks(dev, s->count, task, s);
+}
+
+void LK_KERNEL(sgd_step)(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag, size_t count, const float *grad,
+                         float *param, float *buffer)
 {
     step s = {.count = count, .rule = sgd, .grad = grad, .param = param, .state = {buffer}};
-    lk__run_chunks(dev, count, sgd_task, &s);
+    run_step(dev, flag, sgd_task, &s);
 }
 
-void LK_KERNEL(adam_step)(lk_device *dev, const lk_adam *adam, size_t count, const float *grad, float *param, float *m,
-                          float *v)
+void LK_KERNEL(adam_step)(lk_device *dev, const lk_adam *adam, const lk_flag *flag, size_t count, const float *grad,
+                          float *param, float *m, float *v)
 {
     step s = {.count = count, .rule = adam, .grad = grad, .param = param, .state = {m, v}};
-    lk__run_chunks(dev, count, adam_task, &s);
+    run_step(dev, flag, adam_task, &s);
 }
 
-void LK_KERNEL(adadelta_step)(lk_device *dev, const lk_adadelta *adadelta, size_t count, const float *grad,
-                              float *param, float *square, float *delta)
+void LK_KERNEL(adadelta_step)(lk_device *dev, const lk_adadelta *adadelta, const lk_flag *flag, size_t count,
+                              const float *grad, float *param, float *square, float *delta)
 {
     step s = {.count = count, .rule = adadelta, .grad = grad, .param = param, .state = {square, delta}};
-    lk__run_chunks(dev, count, adadelta_task, &s);
+    run_step(dev, flag, adadelta_task, &s);
 }
