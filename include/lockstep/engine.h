@@ -35,11 +35,12 @@ typedef struct lk_engine_opts {
     const char *device; /* "cpu" */
     int threads;        /* default: this rank's part of the cores that its process may use */
     size_t batch;       /* samples a step, of all ranks together; required */
-    int shards;         /* default 16; part of the result */
+    int shards;         /* default 16, on GPUs one a replica; part of the result */
     size_t micro_batch; /* samples of a rank in one wave; default: all; pipelined, four waves a stage */
     lk_bn_mode bn;
-    const char *optimizer; /* "sgd", "adam", "adamw", "adadelta", with parameters: "sgd:momentum=.9" */
-    double lr;             /* default: the optimiser's */
+    lk_precision precision; /* of values on a GPU */
+    const char *optimizer;  /* "sgd", "adam", "adamw", "adadelta", with parameters: "sgd:momentum=.9" */
+    double lr;              /* default: the optimiser's */
     uint64_t seed;
     bool eval_only;         /* no step will be taken: one is refused, and what it would need is not asked for */
     bool allow_nonfinite;   /* go on when a loss or gradient is not finite */
@@ -82,6 +83,16 @@ lk_share lk_engine_share(const lk_engine *engine);
  * anything from 1 to the engine's batch of samples. The metrics are of the whole
  * batch, at every rank. After NONFINITE the engine is as before the step. */
 lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
+/* The same in two halves: send enqueues a step and returns when the batch's memory
+ * may be used again, receive waits for the oldest step that is under way. On a
+ * device that works by itself (a GPU, a rank alone) up to lk_engine_depth of them
+ * can be under way; can_send says whether one of `total` samples can follow now, and
+ * one can always when there are none. After NONFINITE none is under way, and the
+ * engine is as before the step that failed. All other calls want none. */
+int lk_engine_depth(const lk_engine *engine);
+bool lk_engine_can_send(const lk_engine *engine, size_t total);
+lk_status lk_engine_send(lk_engine *engine, const lk_batch *batch) LK_CHECKED;
+lk_status lk_engine_receive(lk_engine *engine, lk_metrics *out) LK_CHECKED;
 /* Together: forward in evaluation mode; any count. */
 lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 /* Together: the step in two halves: gradients (and BatchNorm's running

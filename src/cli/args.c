@@ -20,6 +20,7 @@ enum { MODELS = TRAIN | EVAL | BENCH, ALL = MODELS | COMPARE | INFO | RUN | DATA
 const char *const lk__parallel_names[] = {"auto", "single", "dp", "ddp", "pp", NULL};
 static const char *const log_ranks_choices[] = {"0", "all", NULL};
 static const char *const bn_choices[] = {"batch", "shard", NULL};
+static const char *const precision_choices[] = {"fp32", "tf32", "bf16", NULL}; /* as in lk_precision */
 static const char *const bind_choices[] = {"none", "core", NULL};
 
 /* The middle of a row: kind, field, the value's name in the help, its range. */
@@ -113,7 +114,7 @@ static const lk_option table[] = {
     {"how", "num-workers", 0, TRAIN | EVAL | BENCH, INTEGER(train.workers, 0, 256), "1",
      "threads that prepare batches; 0 for none"},
     {"how", "shards", 0, MODELS | INFO, INTEGER(train.shards, 1, LK_MAX_SHARDS), "16",
-     "parts that a batch is summed in; belongs to the result"},
+     "parts that a batch is summed in; belongs to the result. On GPUs, if not given, one a replica"},
     {"how", "micro-batch", 0, TRAIN | BENCH | INFO, COUNT(train.micro_batch, 1, BIG), NULL,
      "samples in memory at once, the same result; BatchNorm under --bn batch needs all"},
     {"how", "accumulate", 0, TRAIN, COUNT(accumulate, 1, LK_MAX_SHARDS), "1",
@@ -124,6 +125,8 @@ static const lk_option table[] = {
      "steps between two comparisons of all ranks' weights; 0: never"},
     {"how", "bn", 0, TRAIN | BENCH, CHOICE(bn, bn_choices), "batch", "what BatchNorm normalises over"},
     {"how", "sync-bn", 0, TRAIN | BENCH, ALIAS, "bn=batch", "the same as --bn batch"},
+    {"how", "precision", 0, MODELS, CHOICE(precision, precision_choices), "fp32",
+     "of values on a GPU; weights, gradients and sums over samples are fp32 in each"},
 
     {"bench", "steps", 0, BENCH, COUNT(steps, 1, BIG), "50", "bench train: steps to time"},
     {"bench", "repeat", 0, BENCH, COUNT(repeat, 1, 1000), "7", "bench kernels: timings of which the median counts"},
@@ -291,6 +294,7 @@ lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, 
     args.word_count = parsed.word_count;
     args.schedule_given = lk__options_given(set, &parsed, "schedule");
     args.gamma_given = lk__options_given(set, &parsed, "gamma");
+    args.shards_given = lk__options_given(set, &parsed, "shards");
     args.run.nnodes_given = lk__options_given(set, &parsed, "nnodes");
     args.run.node_rank_given = lk__options_given(set, &parsed, "node-rank");
     args.run.rank_given = lk__options_given(set, &parsed, "rank");
@@ -393,9 +397,18 @@ lk_status lk__args_complete(lk_args *args)
     if (!args->train.data)
         args->train.data = "digits";
     args->train.bn = args->bn == 0 ? LK_BN_BATCH : LK_BN_SHARD;
+    args->train.precision = (lk_precision)args->precision;
     args->train.bucket_bytes = (size_t)(args->bucket_mb * (1 << 20));
     args->train.device = args->devices.name[0];
     return LK_OK;
+}
+
+void lk__args_choose_shards(lk_args *args, const char *device, int ranks)
+{
+    lk_train_opts *opts = &args->train;
+    int replicas = ranks / lk__cut_count(opts->stages);
+    if (!args->shards_given && strncmp(device, "cuda", 4) == 0)
+        opts->shards = (replicas > 0 ? replicas : 1) * (int)opts->accumulate;
 }
 
 lk_status lk__args_one_device(const lk_args *args, const char *command)

@@ -56,6 +56,7 @@ typedef struct lk_args {
     const char *config;  /* the file that options are from, or NULL; lk__args_release */
     lk_train_opts train; /* data is NULL when --data was not given */
     int bn;              /* place in the choices of --bn */
+    int precision;       /* place in the choices of --precision: an lk_precision */
     char device_names[LK_LIST_BYTES], gpu_ids[LK_LIST_BYTES];
     bool no_cuda;
     lk_device_list devices; /* what those come to; filled by lk__args_complete */
@@ -79,7 +80,7 @@ typedef struct lk_args {
     size_t classes;         /* of info; 0: not given */
     const char *words[LK_WORDS_MAX];
     size_t word_count;
-    bool schedule_given, gamma_given;
+    bool schedule_given, gamma_given, shards_given;
     size_t options_given; /* how many there were */
     /* Texts that are put together from several options. */
     char schedule[LK_SCHEDULE_BYTES];
@@ -97,6 +98,9 @@ void lk__args_release(void);
 /* Fills the fields of args->train that depend on several options; args must
  * stay where it is. */
 lk_status lk__args_complete(lk_args *args) LK_CHECKED;
+/* Shards where none were asked for, when it is known how many ranks compute and
+ * where: on GPUs one a replica, for speed. */
+void lk__args_choose_shards(lk_args *args, const char *device, int ranks);
 /* USAGE where several devices are named, of which the command would use one. */
 lk_status lk__args_one_device(const lk_args *args, const char *command) LK_CHECKED;
 

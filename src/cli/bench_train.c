@@ -151,6 +151,7 @@ static lk_status create_engine(bench_rank *r)
         .shards = r->shards,
         .micro_batch = opts->micro_batch,
         .bn = opts->bn,
+        .precision = opts->precision,
         .optimizer = opts->optimizer,
         .lr = opts->lr,
         .seed = opts->seed,

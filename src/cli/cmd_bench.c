@@ -26,6 +26,7 @@ static lk_status run_case(lk_args *args)
     size_t found = 0;
     LK_TRY(lk__args_complete(args));
     LK_TRY(lk__args_one_device(args, "bench"));
+    lk__args_choose_shards(args, args->train.device, args->nproc > 0 ? args->nproc : 1);
     LK_TRY(lk__names_find(&names, args->words[0], &found));
     return cases[found].run(args);
 }

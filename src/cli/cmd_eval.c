@@ -16,8 +16,10 @@ int lk__cmd_eval(lk_args *args)
     lk_status status = lk__args_complete(args);
     if (status == LK_OK)
         status = lk__args_one_device(args, "eval");
-    if (status == LK_OK)
+    if (status == LK_OK) {
+        lk__args_choose_shards(args, args->train.device, 1);
         status = lk__evaluate(&args->train, &metrics, &classes);
+    }
     if (status != LK_OK)
         return lk__cli_fail(status);
     lk__report_metrics(&metrics, classes, args->json);

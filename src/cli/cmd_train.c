@@ -190,6 +190,7 @@ static int train_here(train_command *t)
         return fail_setup(t, status);
     if (*t->mode.whole)
         t->args->train.stages = t->mode.whole;
+    lk__args_choose_shards(t->args, t->devices.name[0], t->join.processes * t->devices.count);
     t->join.group.notice = print_notice;
     return run_ranks(t);
 }

@@ -588,8 +588,14 @@ lk_status lk__plan_finish(lk_plan *plan, const lk_wave *wave)
             LK_TRY(total_sums(plan, &call, LK_SUM_FORWARD));
         if (layer->op->finish)
             layer->op->finish(&call);
-        if (layer->counts_batches)
-            plan->params->batches[i]++;
     }
     return LK_OK;
+}
+
+void lk__plan_count(lk_plan *plan, int64_t steps)
+{
+    for (int i = plan->opts.first; i < plan->opts.last; i++) {
+        if (layer_at(plan, i)->counts_batches)
+            plan->params->batches[i] += steps;
+    }
 }

@@ -68,8 +68,10 @@ lk_status lk__plan_forward(lk_plan *plan, const lk_wave *wave) LK_CHECKED;
  * lane. */
 lk_status lk__plan_backward(lk_plan *plan, const lk_wave *wave) LK_CHECKED;
 /* After the step's last wave, given here again, when its results are found
- * finite. */
+ * finite, or where wave->flag will tell: running statistics. */
 lk_status lk__plan_finish(lk_plan *plan, const lk_wave *wave) LK_CHECKED;
+/* Counts so many steps in the layers that do, which may be below 0. */
+void lk__plan_count(lk_plan *plan, int64_t steps);
 
 /* Whether a layer needs sums over all samples in mid-pass. */
 bool lk__graph_has_sums(const lk_graph *graph);

@@ -15,7 +15,7 @@
  * finite. */
 enum { SOUND, LARGE, NONFINITE };
 
-static const char advice[] = "if the weights and the data are sound, a smaller learning rate may help";
+const char lk__nonfinite_advice[] = "if the weights and the data are sound, a smaller learning rate may help";
 
 static unsigned long long step_number(const lk_engine *engine)
 {
@@ -31,7 +31,7 @@ static int find_loss(const lk_engine *engine, const lk_part *part, char *text, s
             if (isfinite(engine->loss[i]))
                 continue;
             snprintf(text, bytes, "step %llu: the loss of sample %u (shard %d) is %g; %s", step_number(engine),
-                     part->ids[i], s, (double)engine->loss[i], advice);
+                     part->ids[i], s, (double)engine->loss[i], lk__nonfinite_advice);
             return s;
         }
     }
@@ -70,7 +70,7 @@ static void describe_grad(const lk_engine *engine, size_t element, int shard, ch
     if (shard >= 0)
         snprintf(where, sizeof where, "shard %d", shard);
     snprintf(text, bytes, "step %llu: the gradient of %s is not finite (%s); %s", step_number(engine), key, where,
-             advice);
+             lk__nonfinite_advice);
 }
 
 /* One failure for all ranks; a rank alone has its own. */

@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include "base/spec.h"
 #include "parallel/agree.h"
+#include "parallel/ahead.h"
 #include "parallel/engine_impl.h"
 #include "parallel/fit.h"
 #include "parallel/replicas.h"
@@ -87,7 +88,7 @@ static lk_status open_device(lk_engine *engine)
         return lk__fail(LK_STATUS_USAGE, "--threads %d is not in 1 to %d", opts->threads, MAX_THREADS);
     if (!opts->threads)
         opts->threads = part > 0 ? part : 1;
-    lk_device_opts device = {.threads = opts->threads, .sharers = engine->grid.sharers};
+    lk_device_opts device = {.threads = opts->threads, .sharers = engine->grid.sharers, .precision = opts->precision};
     LK_TRY(lk__device_open(opts->device, &device, &engine->dev));
     if (engine->grid.world && !engine->dev->type->host_memory)
         return lk__fail(LK_STATUS_UNSUPPORTED,
@@ -203,6 +204,7 @@ static lk_status allocate(lk_engine *engine)
     LK_TRY_GOTO(build_params(engine), explain);
     LK_TRY_GOTO(build_plan(engine), explain);
     LK_TRY_GOTO(alloc_lanes(engine), explain);
+    LK_TRY_GOTO(lk__ahead_create(engine, &engine->ahead), explain);
     return LK_OK;
 
 explain:
@@ -291,6 +293,7 @@ void lk_engine_destroy(lk_engine *engine)
     lk__free(engine->leaves);
     /* First the groups: other ranks may be reading what this one lends them. */
     lk__grid_fini(&engine->grid);
+    lk__ahead_destroy(engine, engine->ahead);
     lk__plan_destroy(engine->plan);
     lk__optim_destroy(engine->optim);
     lk__buckets_destroy(engine->buckets);

@@ -9,6 +9,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "parallel/agree.h"
+#include "parallel/ahead.h"
 #include "parallel/clip.h"
 #include "parallel/engine_impl.h"
 #include "parallel/replicas.h"
@@ -192,6 +193,7 @@ static lk_status finish_passes(lk_engine *engine)
     lk_wave last = lk__waves_at(engine->waves, engine->waves->count - 1);
     last.bn = engine->opts.bn;
     last.step_rows = engine->waves->batch;
+    lk__plan_count(engine->plan, 1);
     return lk__plan_finish(engine->plan, &last);
 }
 
@@ -255,8 +257,18 @@ static lk_status conclude(lk_engine *engine, lk_status status)
     return engine->agreed ? status : lk__engine_tell(engine, status);
 }
 
+/* What reads or changes the state has to wait. */
+static lk_status check_idle(const lk_engine *engine)
+{
+    if (engine->pending == 0)
+        return LK_OK;
+    return lk__fail(LK_STATUS_USAGE, "%d steps are under way: lk_engine_receive must have got their results first",
+                    engine->pending);
+}
+
 lk_status lk_engine_gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
 {
+    LK_TRY(check_idle(engine));
     return conclude(engine, gradients(engine, batch, out));
 }
 
@@ -265,9 +277,79 @@ lk_status lk_engine_update(lk_engine *engine)
     return conclude(engine, update(engine));
 }
 
+int lk_engine_depth(const lk_engine *engine)
+{
+    return engine->ahead ? LK_AHEAD_DEPTH : 1;
+}
+
+/* Those of a size that the device has not met are done at once, and so are all
+ * where it cannot record; their results wait here. */
+static lk_status step_at_once(lk_engine *engine, const lk_batch *batch, size_t total)
+{
+    LK_TRY(step(engine, batch, &engine->finished));
+    if (engine->ahead)
+        lk__ahead_learn(engine->ahead, total);
+    engine->pending = 1;
+    engine->at_once = true;
+    return LK_OK;
+}
+
+static lk_status send_step(lk_engine *engine, const lk_batch *batch)
+{
+    lk_part part;
+    engine->ready = engine->agreed = false;
+    LK_TRY(check_step(engine, batch));
+    size_t total = batch->total ? batch->total : batch->count;
+    bool known = engine->ahead && !lk__fault_is_on() && lk__ahead_knows(engine->ahead, total);
+    if (engine->pending >= lk_engine_depth(engine) || (engine->pending > 0 && (engine->at_once || !known)))
+        return lk__fail(LK_STATUS_USAGE, "%d steps are under way, and this one needs their results first",
+                        engine->pending);
+    if (!known)
+        return step_at_once(engine, batch, total);
+    LK_TRY(take_part(engine, batch, &part));
+    LK_TRY(ensure_results(engine, part.count));
+    engine->step = lk__optim_steps(engine->optim) + 1;
+    LK_TRY(lk__ahead_send(engine, &part));
+    engine->pending++;
+    return LK_OK;
+}
+
+bool lk_engine_can_send(const lk_engine *engine, size_t total)
+{
+    bool known = engine->ahead && lk__ahead_knows(engine->ahead, total);
+    return engine->pending == 0 || (!engine->at_once && known && engine->pending < LK_AHEAD_DEPTH);
+}
+
+lk_status lk_engine_send(lk_engine *engine, const lk_batch *batch)
+{
+    return conclude(engine, send_step(engine, batch));
+}
+
+static lk_status receive_step(lk_engine *engine, lk_metrics *out)
+{
+    if (engine->pending == 0)
+        return lk__fail(LK_STATUS_USAGE, "no step is under way");
+    if (engine->at_once) {
+        *out = engine->finished;
+        engine->pending = 0;
+        engine->at_once = false;
+        return LK_OK;
+    }
+    lk_status status = lk__ahead_receive(engine, out);
+    engine->pending = lk__ahead_pending(engine->ahead);
+    return status;
+}
+
+lk_status lk_engine_receive(lk_engine *engine, lk_metrics *out)
+{
+    return conclude(engine, receive_step(engine, out));
+}
+
 lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
 {
-    return conclude(engine, step(engine, batch, out));
+    LK_TRY(check_idle(engine));
+    LK_TRY(lk_engine_send(engine, batch));
+    return lk_engine_receive(engine, out);
 }
 
 /* Results are per sample, so the cut into pieces does not show, or it is the same
@@ -296,6 +378,7 @@ static lk_status evaluate(lk_engine *engine, const lk_batch *batch, lk_metrics *
 {
     lk_part part;
     engine->agreed = false;
+    LK_TRY(check_idle(engine));
     if (batch->count < 1 && !batch->total)
         return lk__fail(LK_STATUS_USAGE, "evaluation needs at least one sample");
     meet_faults(engine, "eval", lk__optim_steps(engine->optim));

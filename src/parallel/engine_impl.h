@@ -33,6 +33,8 @@ typedef struct lk_part {
     size_t total; /* of all */
 } lk_part;
 
+typedef struct lk_ahead lk_ahead;
+
 struct lk_engine {
     lk_engine_opts opts; /* its texts are gone after creation */
     lk_graph *graph;
@@ -46,6 +48,10 @@ struct lk_engine {
     lk_buckets *buckets;
     lk_lane *lanes;
     int lane_count;
+    lk_ahead *ahead;         /* NULL where steps are done one by one */
+    int pending;             /* steps that were sent and whose results were not received */
+    bool at_once;            /* the only one of them is done: */
+    lk_metrics finished;     /* its results */
     uint64_t step;           /* the one at hand, from 1 */
     uint32_t *step_value;    /* device: steps before it, where random numbers are found */
     bool ready;              /* gradients of a whole step are there */
@@ -82,6 +88,10 @@ lk_status lk__run_passes(lk_engine *engine, const lk_part *part) LK_CHECKED;
 /* The gradients of shard s of this replica alone, in slot 0; all its stages do
  * it together. */
 lk_status lk__run_leaf(lk_engine *engine, const lk_part *part, int s) LK_CHECKED;
+/* Of a step that is one wave: brings its samples and numbers to the device; then
+ * enqueues what becomes of them and gives the wave. */
+lk_status lk__upload_step(lk_engine *engine, const lk_part *part) LK_CHECKED;
+lk_wave lk__take_step(lk_engine *engine);
 /* Forward in evaluation mode of samples [begin, begin + n) of the part. */
 lk_status lk__run_eval(lk_engine *engine, const lk_part *part, size_t begin, size_t n) LK_CHECKED;
 /* The plan's hooks. */
@@ -102,6 +112,9 @@ static inline bool lk__has_losses(const lk_engine *engine)
 lk_metrics lk__metrics_leaves(lk_engine *engine, size_t total);
 /* Together: the metrics of all `total` samples. */
 lk_status lk__metrics_total(lk_engine *engine, size_t total, lk_metrics *out) LK_CHECKED;
+
+/* What to do about it. */
+extern const char lk__nonfinite_advice[];
 
 /* blame.c, together, after backward: whether all ranks have parts of one batch
  * (else MISMATCH), and their losses and gradients are finite (else NONFINITE, with

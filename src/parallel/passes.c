@@ -43,18 +43,37 @@ static lk_status receive(lk_engine *engine, lk_tensor tensor, size_t n, int from
     return await(engine, &request);
 }
 
-/* Samples as they come from the host, f32 and without pads, to the wave's input. */
-static lk_status load_samples(lk_engine *engine, const float *x, size_t n, lk_lane *lane, lk_tensor input)
+/* Samples come from the host f32 and without pads. */
+static lk_status upload_samples(lk_engine *engine, const float *x, size_t n, const lk_lane *lane, lk_tensor input)
 {
     lk_device *dev = engine->dev;
     size_t bytes = n * lk__shape_sample(input.shape) * sizeof *x;
-    if (!lane->samples)
-        return dev->type->upload(dev, x, bytes, input.data);
-    LK_TRY(dev->type->upload(dev, x, bytes, lane->samples));
+    return dev->type->upload(dev, x, bytes, lane->samples ? lane->samples : input.data);
+}
+
+/* Brings them to the plan's input, where they are not there already. */
+static void take_samples(lk_engine *engine, size_t n, const lk_lane *lane, lk_tensor input)
+{
+    lk_device *dev = engine->dev;
     input.shape.n = n;
     lk_tensor samples = {.data = lane->samples, .dtype = LK_DTYPE_F32, .shape = input.shape};
-    dev->kernels->copy(dev, &samples, &input);
-    return LK_OK;
+    if (lane->samples)
+        dev->kernels->copy(dev, &samples, &input);
+}
+
+static lk_status upload_names(lk_engine *engine, const lk_part *part, size_t begin, size_t n, const lk_lane *lane)
+{
+    lk_device *dev = engine->dev;
+    LK_TRY(dev->type->upload(dev, part->labels + begin, n * sizeof *part->labels, lane->labels));
+    return dev->type->upload(dev, part->ids + begin, n * sizeof *part->ids, lane->ids);
+}
+
+static void name_wave(const lk_lane *lane, lk_wave *wave)
+{
+    wave->ids = lane->ids;
+    wave->labels = lane->labels;
+    wave->loss = lane->loss;
+    wave->place = lane->place;
 }
 
 /* Brings samples [begin, begin + wave->n) of the part, or what the stage before
@@ -62,22 +81,19 @@ static lk_status load_samples(lk_engine *engine, const float *x, size_t n, lk_la
 static lk_status load_wave(lk_engine *engine, const lk_part *part, size_t begin, lk_wave *wave)
 {
     lk_lane *lane = &engine->lanes[wave->lane];
-    lk_device *dev = engine->dev;
     lk_tensor input = lk__plan_input(engine->plan, wave->lane);
     size_t sample = lk__shape_sample(input.shape);
     /* The lane's last wave may still be on its way. */
     LK_TRY(await(engine, &lane->sent_value));
     LK_TRY(await(engine, &lane->sent_grad));
     if (engine->grid.stage == 0)
-        LK_TRY(load_samples(engine, part->x + begin * sample, wave->n, lane, input));
+        LK_TRY(upload_samples(engine, part->x + begin * sample, wave->n, lane, input));
     else
         LK_TRY(receive(engine, input, wave->n, engine->grid.stage - 1));
-    LK_TRY(dev->type->upload(dev, part->labels + begin, wave->n * sizeof *part->labels, lane->labels));
-    LK_TRY(dev->type->upload(dev, part->ids + begin, wave->n * sizeof *part->ids, lane->ids));
-    wave->ids = lane->ids;
-    wave->labels = lane->labels;
-    wave->loss = lane->loss;
-    wave->place = lane->place;
+    if (engine->grid.stage == 0)
+        take_samples(engine, wave->n, lane, input);
+    LK_TRY(upload_names(engine, part, begin, wave->n, lane));
+    name_wave(lane, wave);
     return LK_OK;
 }
 
@@ -107,22 +123,22 @@ static lk_status backward(lk_engine *engine, const lk_wave *wave)
 }
 
 /* What of a wave does not depend on its place. */
-static void describe_step(const lk_engine *engine, const lk_part *part, lk_wave *wave)
+static void describe_step(const lk_engine *engine, size_t total, lk_wave *wave)
 {
     wave->train = true;
     wave->bn = engine->opts.bn;
     wave->seed = engine->opts.seed;
     wave->smoothing = (float)engine->opts.label_smoothing;
     wave->step = engine->step_value;
-    wave->grad_scale = 1.0f / (float)part->total;
-    wave->step_rows = part->total;
+    wave->grad_scale = 1.0f / (float)total;
+    wave->step_rows = total;
 }
 
 /* The wave's labels and ids are still in its lane when it goes backward. */
 static lk_wave wave_at(lk_engine *engine, const lk_part *part, int index)
 {
     lk_wave wave = lk__waves_at(engine->waves, index);
-    describe_step(engine, part, &wave);
+    describe_step(engine, part->total, &wave);
     wave.lane = index % engine->lane_count;
     const lk_lane *lane = &engine->lanes[wave.lane];
     wave.ids = lane->ids;
@@ -139,14 +155,35 @@ static lk_status await_sent(lk_engine *engine)
     return LK_OK;
 }
 
+static lk_status upload_step_value(lk_engine *engine)
+{
+    uint32_t step = (uint32_t)lk__optim_steps(engine->optim);
+    return engine->dev->type->upload(engine->dev, &step, sizeof step, engine->step_value);
+}
+
+lk_status lk__upload_step(lk_engine *engine, const lk_part *part)
+{
+    LK_TRY(upload_step_value(engine));
+    LK_TRY(upload_samples(engine, part->x, part->count, engine->lanes, lk__plan_input(engine->plan, 0)));
+    return upload_names(engine, part, 0, part->count, engine->lanes);
+}
+
+lk_wave lk__take_step(lk_engine *engine)
+{
+    lk_wave wave = lk__waves_at(engine->waves, 0);
+    describe_step(engine, engine->waves->batch, &wave);
+    take_samples(engine, wave.n, engine->lanes, lk__plan_input(engine->plan, 0));
+    name_wave(engine->lanes, &wave);
+    return wave;
+}
+
 lk_status lk__run_passes(lk_engine *engine, const lk_part *part)
 {
     const lk_grid *grid = &engine->grid;
     lk__waves_cut(engine->waves, part->total);
     lk__buckets_reset(engine->buckets);
     int count = engine->waves->count;
-    uint32_t step = (uint32_t)lk__optim_steps(engine->optim);
-    LK_TRY(engine->dev->type->upload(engine->dev, &step, sizeof step, engine->step_value));
+    LK_TRY(upload_step_value(engine));
     int ahead = lk__pipeline_ahead(grid->stages, grid->stage, count, engine->opts.pipelined);
     for (int i = 0; i < 2 * count; i++) {
         lk_action action = lk__pipeline_action(ahead, count, i);
@@ -164,7 +201,7 @@ lk_status lk__run_leaf(lk_engine *engine, const lk_part *part, int s)
 {
     int index = lk__waves_find(engine->waves, s);
     lk_wave wave = lk__waves_leaf(engine->waves, index, s);
-    describe_step(engine, part, &wave);
+    describe_step(engine, part->total, &wave);
     LK_TRY(forward(engine, part, lk__waves_begin(engine->waves, index), &wave));
     LK_TRY(backward(engine, &wave));
     return await_sent(engine);
@@ -196,10 +233,12 @@ static lk_status gather(void *arg, const float *mine, size_t width, float *all)
 }
 
 /* Buckets start in the wave that completes the sums; in all others, and in
- * forward, what is under way is moved on. */
+ * forward, what is under way is moved on. A recorded step has no use for them. */
 static lk_status layer_done(void *arg, const lk_wave *wave, size_t done)
 {
     lk_engine *engine = arg;
+    if (wave->flag)
+        return LK_OK;
     if (wave->last && wave->search < 0 && done > 0)
         LK_TRY(lk__buckets_start(engine->buckets, done));
     if (engine->grid.pipeline)

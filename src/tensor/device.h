@@ -20,6 +20,9 @@ typedef struct lk_device_opts {
     lk_precision precision;
 } lk_device_opts;
 
+/* Work that a device has kept to do again and again. */
+typedef struct lk_recording lk_recording;
+
 /* A parameter, for devices that keep some in an order of their own. All zero: an
  * array that every device keeps as it is. */
 typedef struct lk_weight {
@@ -63,6 +66,17 @@ typedef struct lk_device_type {
     lk_status (*download)(lk_device *dev, const void *src, size_t bytes, void *host);
     /* Blocks until all work enqueued so far is done; reports its faults. */
     lk_status (*sync)(lk_device *dev);
+    /* Optional, together. record keeps what work enqueues, instead of doing it; play
+     * enqueues all of it again, at little cost. Work must have been done before
+     * outside of a recording, so that the device knows its shapes, and must do
+     * nothing but enqueue. */
+    lk_status (*record)(lk_device *dev, lk_status (*work)(void *arg), void *arg, lk_recording **out);
+    lk_status (*play)(lk_device *dev, lk_recording *recording);
+    void (*forget)(lk_device *dev, lk_recording *recording);
+    /* Zeroed memory of the host that kernels can write to while the host reads.
+     * Optional, with record. */
+    lk_status (*alloc_host)(lk_device *dev, size_t bytes, const char *what, void **out);
+    void (*free_host)(lk_device *dev, void *block);
     /* One line for `lockstep info`: what would be opened, "" when nothing. */
     void (*describe)(char *text, size_t bytes);
 } lk_device_type;

@@ -75,6 +75,25 @@ typedef struct lk_flag {
 } lk_flag;
 #define LK_NOWHERE UINT64_MAX
 
+/* A step's results on their way to the host, which reads them while the device goes
+ * on: `number` is written last, and all else is there when it is. */
+typedef struct lk_results {
+    lk_flag flag;
+    uint32_t number; /* of the step, plus 1 */
+    /* Behind it: (n) losses, then (n) places. */
+} lk_results;
+
+typedef struct lk_post {
+    size_t n;
+    const float *loss;    /* (n) */
+    const int32_t *place; /* (n) */
+    const lk_flag *flag;
+    const uint32_t *step; /* its number, in device memory like all before */
+    char *ring;           /* of lk_results in memory of alloc_host; step s goes to s % slots */
+    uint32_t slots;
+    size_t stride; /* bytes from one to the next */
+} lk_post;
+
 /* One optimiser step over flat arrays. Scalars are already what the element
  * update needs; the struct is in device memory. */
 typedef struct lk_sgd {
@@ -219,6 +238,8 @@ typedef struct lk_kernels {
      * is not finite. */
     void (*flag_above)(lk_device *dev, size_t count, float limit, const float *x, uint64_t base, lk_flag *flag);
 
+    void (*post)(lk_device *dev, const lk_post *post);
+
     /* sums[b] = the sum of the squares of block b of x, LK_NORM_BLOCK elements or
      * what the last one has. */
     void (*sum_squares)(lk_device *dev, size_t count, const float *x, double *sums);
@@ -249,7 +270,7 @@ typedef struct lk_kernels {
     X(global_avgpool_forward) X(global_avgpool_grad_input)                                                             \
     X(log_softmax_forward) X(log_softmax_grad_input) X(nll_forward) X(nll_grad_input)                                  \
     X(cross_entropy_forward) X(cross_entropy_grad_input)                                                               \
-    X(sgd_step) X(adam_step) X(adadelta_step) X(flag_above)                                                            \
+    X(sgd_step) X(adam_step) X(adadelta_step) X(flag_above) X(post)                                                    \
     X(sum_squares) X(scale) X(reduce) X(divide) X(copy_bytes)
 /* clang-format on */
 

@@ -69,6 +69,7 @@ static lk_status load_engine(const lk_train_opts *opts, const lk_graph *graph, s
         .threads = opts->threads,
         .batch = wave,
         .shards = opts->shards,
+        .precision = opts->precision,
         .optimizer = "sgd", /* keeps no state */
         .seed = opts->seed,
         .eval_only = true,

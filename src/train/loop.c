@@ -40,7 +40,7 @@ static lk_metrics running_mean(const lk_train_run *run)
     return mean;
 }
 
-static void tell_step(const lk_train_run *run, const lk_metrics *metrics)
+static void tell_step(const lk_train_run *run, const lk_metrics *metrics, double lr)
 {
     if (!run->events->step)
         return;
@@ -53,7 +53,7 @@ static void tell_step(const lk_train_run *run, const lk_metrics *metrics)
         .metrics = *metrics,
         .own = lk_engine_own_metrics(run->engine),
         .running = running_mean(run),
-        .lr = lk_engine_lr(run->engine),
+        .lr = lr,
         .samples = run->result.samples,
         .seconds = now - run->began,
         .train_seconds = run->result.train_seconds,
@@ -90,15 +90,46 @@ static void count_batch(lk_train_run *run, const lk_metrics *metrics)
     run->result.train_seconds = run->earlier_epochs + (lk__clock() - run->epoch_began);
 }
 
-static lk_status train_batch(lk_train_run *run, const lk_batch *batch)
+static double rate_at(const lk_train_run *run, size_t batch)
+{
+    lk_schedule_at place = lk__run_schedule_at(run, run->at.epoch, batch);
+    return lk__schedule_lr(run->shared->schedule, run->effective.lr, place);
+}
+
+static lk_status send_batch(lk_train_run *run)
+{
+    const lk_batch *batch;
+    LK_TRY(lk__run_alone(run, lk_loader_next(run->loader, &batch)));
+    lk_engine_set_lr(run->engine, rate_at(run, run->at.batch + run->under_way));
+    LK_TRY(lk__run_together(run, lk_engine_send(run->engine, batch)));
+    run->under_way++;
+    return LK_OK;
+}
+
+/* Whether to send another step before the results of the last are there. Nothing is
+ * sent past a place where something is to be done between two steps. */
+static bool goes_ahead(const lk_train_run *run)
+{
+    size_t every = run->opts->save_every, step = run->at.step + run->under_way, at = run->at.batch + run->under_way;
+    size_t count = lk_dataset_get_info(run->shared->train)->count, batch = lk__run_batch(run);
+    if (run->wish != LK_WISH_NONE || at >= run->effective.batches || step >= run->total_steps ||
+        (every && step % every == 0))
+        return false;
+    return lk_engine_can_send(run->engine, lk__min_size(batch, count - at * batch));
+}
+
+/* The next step's results; others may be under way behind it. */
+static lk_status train_batch(lk_train_run *run)
 {
     lk_metrics metrics;
-    lk_schedule_at place = lk__run_schedule_at(run, run->at.epoch, run->at.batch);
-    lk_engine_set_lr(run->engine, lk__schedule_lr(run->shared->schedule, run->effective.lr, place));
-    LK_TRY(lk__run_together(run, lk_engine_step(run->engine, batch, &metrics)));
+    while (run->under_way == 0 || goes_ahead(run))
+        LK_TRY(send_batch(run));
+    LK_TRY(lk__run_together(run, lk_engine_receive(run->engine, &metrics)));
+    run->under_way--;
     hear_wish(run);
+    double lr = rate_at(run, run->at.batch);
     count_batch(run, &metrics);
-    tell_step(run, &metrics);
+    tell_step(run, &metrics, lr);
     return LK_OK;
 }
 
@@ -112,7 +143,7 @@ static bool save_is_due(const lk_train_run *run)
 static lk_status keep_step(lk_train_run *run)
 {
     LK_TRY(lk__run_saved(run));
-    if (!save_is_due(run))
+    if (run->under_way > 0 || !save_is_due(run))
         return LK_OK;
     if (run->wish == LK_WISH_SAVE) {
         run->wish = LK_WISH_NONE;
@@ -133,11 +164,9 @@ static lk_status train_epoch(lk_train_run *run)
     run->epoch_began = lk__clock();
     run->running = (lk_metrics){0};
     LK_TRY(lk__run_alone(run, lk_loader_start(run->loader, run->at.epoch, run->at.batch)));
-    while (!epoch_is_over(run) && !is_stopped(run)) {
-        const lk_batch *batch;
+    while (run->under_way > 0 || (!epoch_is_over(run) && !is_stopped(run))) {
         run->step_began = lk__clock();
-        LK_TRY(lk__run_alone(run, lk_loader_next(run->loader, &batch)));
-        LK_TRY(train_batch(run, batch));
+        LK_TRY(train_batch(run));
         LK_TRY(keep_step(run));
         /* Waiting for the test files now does not delay the first step, and
          * finding them damaged does not come at the end of an epoch. Where

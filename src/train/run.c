@@ -88,6 +88,7 @@ static lk_status create_engine(lk_train_run *run)
         .shards = opts->shards,
         .micro_batch = wave_samples(run),
         .bn = opts->bn,
+        .precision = opts->precision,
         .optimizer = opts->optimizer,
         .lr = opts->lr,
         .seed = opts->seed,

@@ -24,6 +24,7 @@ typedef struct lk_train_run {
     int saved_shards;  /* of the checkpoint that the run goes on from, where they differ; else 0 */
     int wish;          /* what all ranks agreed on, an LK_WISH */
     size_t wished;     /* the last step after which that was to save */
+    size_t under_way;  /* steps that were sent and not received */
     double began, epoch_began, step_began;
     double earlier_epochs; /* seconds of training steps */
     lk_metrics running;    /* of this rank's samples in this epoch; loss is a sum */

@@ -28,6 +28,7 @@ typedef struct lk_train_opts {
     size_t micro_batch;           /* samples of a rank in one wave; 0: its part of batch / accumulate */
     size_t accumulate;            /* waves that a step was asked to have; batch and shards are of the whole step */
     lk_bn_mode bn;
+    lk_precision precision;
     double clip_norm; /* 0: never */
     double label_smoothing;
     size_t bucket_bytes; /* 0: the engine's default */

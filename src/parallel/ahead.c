@@ -1,0 +1,246 @@
+/* ahead.c - recording steps, sending them, and reading their results. */
+#include "parallel/ahead.h"
+
+#include <float.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* Sizes of batches that are remembered: all but the last of an epoch are alike. */
+enum { SIZES = 4 };
+
+/* Looks at a result before the device is asked whether it still works. */
+enum { LOOKS = 1 << 16 };
+
+typedef struct known_size {
+    size_t total;            /* 0: unused */
+    lk_recording *recording; /* NULL until it is sent for the first time */
+} known_size;
+
+typedef struct flight {
+    size_t total;
+    lk_optim_numbers before; /* it: what the optimiser goes back to */
+    uint32_t *ids;           /* (batch) */
+} flight;
+
+struct lk_ahead {
+    known_size sizes[SIZES];
+    int next_size; /* the one that is forgotten next */
+    flight flights[LK_AHEAD_DEPTH];
+    uint64_t sent, received;
+    size_t stride;
+    char *ring;    /* (LK_AHEAD_DEPTH, stride) results */
+    lk_flag *flag; /* device */
+};
+
+static bool can_record(const lk_engine *engine)
+{
+    return engine->dev->type->record && !engine->grid.world && engine->waves->single && engine->opts.clip_norm == 0 &&
+           !engine->opts.eval_only;
+}
+
+static lk_status clear_flag(lk_engine *engine, lk_ahead *ahead)
+{
+    lk_flag flag = {.first = LK_NOWHERE};
+    return engine->dev->type->upload(engine->dev, &flag, sizeof flag, ahead->flag);
+}
+
+static lk_status alloc_parts(lk_engine *engine, lk_ahead *ahead)
+{
+    lk_device *dev = engine->dev;
+    size_t batch = engine->opts.batch;
+    ahead->stride = lk__round_up(sizeof(lk_results) + batch * (sizeof(float) + sizeof(int32_t)), LK_ALIGN);
+    for (int i = 0; i < LK_AHEAD_DEPTH; i++)
+        LK_TRY(LK_ALLOC(batch, "sample ids", &ahead->flights[i].ids));
+    LK_TRY(dev->type->alloc_host(dev, ahead->stride * LK_AHEAD_DEPTH, "results", (void **)&ahead->ring));
+    LK_TRY(dev->type->alloc(dev, sizeof *ahead->flag, "results", (void **)&ahead->flag));
+    return clear_flag(engine, ahead);
+}
+
+lk_status lk__ahead_create(lk_engine *engine, lk_ahead **out)
+{
+    lk_ahead *ahead;
+    if (!can_record(engine))
+        return LK_OK;
+    LK_TRY(LK_ALLOC(1, "steps under way", &ahead));
+    *out = ahead;
+    return alloc_parts(engine, ahead);
+}
+
+void lk__ahead_destroy(lk_engine *engine, lk_ahead *ahead)
+{
+    const lk_device_type *type = engine->dev->type;
+    if (!ahead)
+        return;
+    for (int i = 0; i < SIZES; i++)
+        if (ahead->sizes[i].recording)
+            type->forget(engine->dev, ahead->sizes[i].recording);
+    type->free(engine->dev, ahead->flag);
+    type->free_host(engine->dev, ahead->ring);
+    for (int i = 0; i < LK_AHEAD_DEPTH; i++)
+        lk__free(ahead->flights[i].ids);
+    lk__free(ahead);
+}
+
+static known_size *find_size(const lk_ahead *ahead, size_t total)
+{
+    for (int i = 0; i < SIZES; i++)
+        if (ahead->sizes[i].total == total)
+            return (known_size *)(uintptr_t)&ahead->sizes[i];
+    return NULL;
+}
+
+bool lk__ahead_knows(const lk_ahead *ahead, size_t total)
+{
+    return find_size(ahead, total) != NULL;
+}
+
+void lk__ahead_learn(lk_ahead *ahead, size_t total)
+{
+    for (int i = 0; i < SIZES && !lk__ahead_knows(ahead, total); i++)
+        if (ahead->sizes[i].total == 0)
+            ahead->sizes[i].total = total;
+}
+
+int lk__ahead_pending(const lk_ahead *ahead)
+{
+    return (int)(ahead->sent - ahead->received);
+}
+
+/* Losses count as elements behind the gradients. */
+static void look_for_nonfinite(lk_engine *engine, const lk_wave *wave, lk_flag *flag)
+{
+    lk_device *dev = engine->dev;
+    const lk_params *params = engine->params;
+    if (engine->opts.allow_nonfinite)
+        return;
+    dev->kernels->flag_above(dev, params->count, FLT_MAX, params->grads, 0, flag);
+    dev->kernels->flag_above(dev, wave->n, FLT_MAX, wave->loss, params->count, flag);
+}
+
+static void post_results(const lk_engine *engine, const lk_wave *wave)
+{
+    const lk_ahead *ahead = engine->ahead;
+    lk_post post = {.n = wave->n,
+                    .loss = wave->loss,
+                    .place = wave->place,
+                    .flag = ahead->flag,
+                    .step = engine->step_value,
+                    .ring = ahead->ring,
+                    .slots = LK_AHEAD_DEPTH,
+                    .stride = ahead->stride};
+    engine->dev->kernels->post(engine->dev, &post);
+}
+
+/* Enqueues a step whose samples, labels, ids and numbers are on the device. */
+static lk_status enqueue_step(void *arg)
+{
+    lk_engine *engine = arg;
+    lk_ahead *ahead = engine->ahead;
+    lk_wave wave = lk__take_step(engine);
+    wave.flag = ahead->flag;
+    LK_TRY(lk__plan_forward(engine->plan, &wave));
+    LK_TRY(lk__plan_backward(engine->plan, &wave));
+    look_for_nonfinite(engine, &wave, ahead->flag);
+    LK_TRY(lk__plan_finish(engine->plan, &wave));
+    lk_optim_range range = {.grads = engine->params->grads,
+                            .params = engine->params->params,
+                            .end = engine->params->count,
+                            .flag = ahead->flag};
+    lk__optim_range(engine->optim, &range);
+    lk__params_round(engine->params, 0, engine->params->count);
+    post_results(engine, &wave);
+    return LK_OK;
+}
+
+static lk_status play(lk_engine *engine, known_size *size)
+{
+    lk_device *dev = engine->dev;
+    if (!size->recording)
+        LK_TRY(dev->type->record(dev, enqueue_step, engine, &size->recording));
+    return dev->type->play(dev, size->recording);
+}
+
+lk_status lk__ahead_send(lk_engine *engine, const lk_part *part)
+{
+    lk_ahead *ahead = engine->ahead;
+    flight *f = &ahead->flights[lk__optim_steps(engine->optim) % LK_AHEAD_DEPTH];
+    f->total = part->total;
+    f->before = lk__optim_numbers(engine->optim);
+    memcpy(f->ids, part->ids, part->count * sizeof *part->ids);
+    lk__waves_cut(engine->waves, part->total);
+    LK_TRY(lk__upload_step(engine, part));
+    LK_TRY(lk__optim_begin(engine->optim));
+    LK_TRY(play(engine, find_size(ahead, part->total)));
+    lk__plan_count(engine->plan, 1);
+    ahead->sent++;
+    return LK_OK;
+}
+
+/* Of the oldest step. */
+static flight *oldest(const lk_engine *engine, uint64_t *step)
+{
+    const lk_ahead *ahead = engine->ahead;
+    *step = lk__optim_steps(engine->optim) - (ahead->sent - ahead->received);
+    return (flight *)(uintptr_t)&ahead->flights[*step % LK_AHEAD_DEPTH];
+}
+
+static lk_status await_results(lk_engine *engine, uint64_t step, lk_results **out)
+{
+    lk_ahead *ahead = engine->ahead;
+    lk_results *results = (lk_results *)(void *)(ahead->ring + step % LK_AHEAD_DEPTH * ahead->stride);
+    const volatile uint32_t *number = &results->number;
+    for (int looks = 0; *number != (uint32_t)step + 1; looks++) {
+        if (looks == LOOKS)
+            LK_TRY(engine->dev->type->sync(engine->dev));
+        if (looks > LOOKS)
+            return lk__fail(LK_STATUS_IO, "the device finished step %llu without its results",
+                            (unsigned long long)step + 1);
+        if (looks % 64 == 63)
+            sched_yield();
+    }
+    atomic_thread_fence(memory_order_acquire);
+    *out = results;
+    return LK_OK;
+}
+
+/* The state is that from before the oldest step, which failed, and so are numbers. */
+static lk_status go_back(lk_engine *engine, const flight *f, uint64_t step, uint64_t place)
+{
+    lk_ahead *ahead = engine->ahead;
+    char key[LK_MAX_KEY], what[LK_MAX_KEY + 64];
+    size_t count = engine->params->count;
+    LK_TRY(engine->dev->type->sync(engine->dev));
+    LK_TRY(clear_flag(engine, ahead));
+    lk__optim_set_numbers(engine->optim, &f->before);
+    lk__plan_count(engine->plan, -(int64_t)(ahead->sent - ahead->received));
+    ahead->received = ahead->sent;
+    if (place >= count) {
+        snprintf(what, sizeof what, "the loss of sample %u", f->ids[place - count]);
+    } else {
+        lk__params_key_at(engine->params, (size_t)place, key);
+        snprintf(what, sizeof what, "the gradient of %s", key);
+    }
+    return lk__fail(LK_STATUS_NONFINITE, "step %llu: %s is not finite; %s", (unsigned long long)step + 1, what,
+                    lk__nonfinite_advice);
+}
+
+lk_status lk__ahead_receive(lk_engine *engine, lk_metrics *out)
+{
+    uint64_t step;
+    lk_results *results = NULL;
+    flight *f = oldest(engine, &step);
+    LK_TRY(await_results(engine, step, &results));
+    if (results->flag.bad)
+        return go_back(engine, f, step, results->flag.first);
+    const float *loss = (const float *)(results + 1);
+    memcpy(engine->loss, loss, f->total * sizeof *loss);
+    memcpy(engine->place, loss + f->total, f->total * sizeof *engine->place);
+    engine->ahead->received++;
+    engine->own = lk__metrics_leaves(engine, f->total);
+    LK_TRY(lk__check_total(engine, f->total));
+    return lk__metrics_total(engine, f->total, out);
+}
