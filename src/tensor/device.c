@@ -7,6 +7,9 @@
 
 static const lk_device_type *const devices[] = {
     &lk__cpu_device,
+#ifdef LK_HAVE_CUDA
+    &lk__cuda_device,
+#endif
 };
 
 enum { DEVICES = sizeof devices / sizeof *devices, MOST_ADDED = 8 };
@@ -29,6 +32,19 @@ lk_status lk__device_add(const lk_device_type *type)
     return LK_OK;
 }
 
+static const char *next_name(const void *arg, size_t index)
+{
+    (void)arg;
+    return index < DEVICES ? devices[index]->name : NULL;
+}
+
+static lk_status fail_name(const char *name)
+{
+    char known[128];
+    lk__names_join(&(lk_names){.next = next_name}, known, sizeof known);
+    return lk__fail(LK_STATUS_USAGE, "no device '%s' in this build; there is: %s", name, known);
+}
+
 lk_status lk__device_open(const char *name, const lk_device_opts *opts, lk_device **out)
 {
     size_t length = strcspn(name, ":");
@@ -43,7 +59,7 @@ lk_status lk__device_open(const char *name, const lk_device_opts *opts, lk_devic
         chosen.index = (int)index;
         return type->open(&chosen, out);
     }
-    return lk__fail(LK_STATUS_USAGE, "no device '%s' in this build; there is: cpu", name);
+    return fail_name(name);
 }
 
 void lk__device_close(lk_device *dev)

@@ -77,7 +77,8 @@ typedef struct lk_device_type {
      * Optional, with record. */
     lk_status (*alloc_host)(lk_device *dev, size_t bytes, const char *what, void **out);
     void (*free_host)(lk_device *dev, void *block);
-    /* One line for `lockstep info`: what would be opened, "" when nothing. */
+    /* Lines for `lockstep info`, '\n' between them: what would be opened, "" when
+     * nothing. Nothing is forked after it. */
     void (*describe)(char *text, size_t bytes);
 } lk_device_type;
 
