@@ -26,7 +26,8 @@ void lk__fit_parts(const lk_engine_size *size, char text[LK_FIT_TEXT])
     struct part {
         size_t bytes;
         const char *name;
-    } parts[] = {{size->activations, activations},
+    } parts[] = {{size->copies, "copies of what ranks exchange"},
+                 {size->activations, activations},
                  {size->parameters, "parameters"},
                  {size->gradients, "gradients"},
                  {size->optimizer, "the optimiser's state"},
@@ -35,6 +36,8 @@ void lk__fit_parts(const lk_engine_size *size, char text[LK_FIT_TEXT])
     enum { PARTS = sizeof parts / sizeof *parts };
     size_t used = 0;
     text[0] = '\0';
+    for (int i = 1; size->host_only && i < PARTS; i++)
+        parts[i].bytes = 0;
     for (int i = 0; i < PARTS; i++) {
         struct part *largest = &parts[0];
         for (int j = 1; j < PARTS; j++)
@@ -55,7 +58,7 @@ static size_t beside(const lk_rank_model *rank, const lk_engine_size *size, cons
     const lk_grid *grid = &rank->grid;
     int shards = grid->bounds[grid->replica + 1] - grid->bounds[grid->replica];
     size_t sample = grid->stage == 0 ? lk__shape_sample(rank->graph->layers[0].shape) * sizeof(float) : 0;
-    return SPARE_BYTES + size->parameters + size->optimizer + (size_t)shortage->peers * size->gradients +
+    return SPARE_BYTES + size->parameters + size->optimizer + (size_t)shortage->peers * lk__size_shared(size) +
            LOADED_BATCHES * sample * lk__shards_most(rank->opts.batch, rank->opts.shards, shards);
 }
 

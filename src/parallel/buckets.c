@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/tree.h"
+#include "parallel/staging.h"
 
 enum { ALIGN_ELEMENTS = LK_ALIGN / sizeof(float) };
 
@@ -66,6 +67,7 @@ lk_status lk__buckets_create(const lk_buckets_opts *opts, lk_buckets **out)
     *buckets = (lk_buckets){.group = opts->group,
                             .bounds = opts->bounds,
                             .params = opts->params,
+                            .copy = opts->copy,
                             .roots = opts->roots,
                             .check = opts->check,
                             .limit = FLT_MAX / LK_MAX_SHARDS / 2};
@@ -113,19 +115,51 @@ static lk_status check_own(lk_buckets *buckets, const lk_bucket *bucket)
     return LK_OK;
 }
 
-static lk_status start(lk_buckets *buckets, lk_bucket *bucket)
+/* A bucket's range of a slot, where the group reaches it. */
+static float *root_at(const lk_buckets *buckets, const lk_bucket *bucket, int root)
+{
+    float *slots = lk__staging_at(buckets->copy, buckets->params->grads);
+    return slots + (size_t)root * buckets->params->count + bucket->begin;
+}
+
+static size_t bucket_bytes(const lk_bucket *bucket)
+{
+    return (bucket->end - bucket->begin) * sizeof(float);
+}
+
+static lk_status fetch(const lk_buckets *buckets, const lk_bucket *bucket)
+{
+    const lk_params *params = buckets->params;
+    for (int root = 0; root < buckets->roots; root++)
+        LK_TRY(lk__staging_fetch(params->dev, params->grads + (size_t)root * params->count + bucket->begin,
+                                 bucket_bytes(bucket), root_at(buckets, bucket, root)));
+    return LK_OK;
+}
+
+static lk_status sum(const lk_buckets *buckets, lk_bucket *bucket)
 {
     const void *roots[LK_MAX_ROOTS];
+    for (int root = 0; root < buckets->roots; root++)
+        roots[root] = root_at(buckets, bucket, root);
+    lk_shard_sums sums = {.bounds = buckets->bounds, .roots = roots};
+    lk_data out = {root_at(buckets, bucket, 0), bucket->end - bucket->begin, LK_DTYPE_F32};
+    return lk_allreduce_shards(buckets->group, &sums, out, LK_REDUCTION_SUM, &bucket->request);
+}
+
+static lk_status store(const lk_buckets *buckets, const lk_bucket *bucket)
+{
     const lk_params *params = buckets->params;
+    return lk__staging_store(params->dev, root_at(buckets, bucket, 0), bucket_bytes(bucket),
+                             params->grads + bucket->begin);
+}
+
+static lk_status start(lk_buckets *buckets, lk_bucket *bucket)
+{
     LK_TRY(check_own(buckets, bucket));
     if (!buckets->group)
         return LK_OK;
-    LK_TRY(params->dev->type->sync(params->dev));
-    for (int root = 0; root < buckets->roots; root++)
-        roots[root] = params->grads + (size_t)root * params->count + bucket->begin;
-    lk_shard_sums sums = {.bounds = buckets->bounds, .roots = roots};
-    lk_data out = {params->grads + bucket->begin, bucket->end - bucket->begin, LK_DTYPE_F32};
-    return lk_allreduce_shards(buckets->group, &sums, out, LK_REDUCTION_SUM, &bucket->request);
+    LK_TRY(fetch(buckets, bucket));
+    return sum(buckets, bucket);
 }
 
 lk_status lk__buckets_start(lk_buckets *buckets, size_t done)
@@ -143,9 +177,13 @@ lk_status lk__buckets_poll(lk_buckets *buckets)
 
 lk_status lk__buckets_wait(lk_buckets *buckets, int index)
 {
-    lk_request *request = buckets->list[index].request;
-    buckets->list[index].request = NULL;
-    return request ? lk_request_wait(request) : LK_OK;
+    lk_bucket *bucket = &buckets->list[index];
+    lk_request *request = bucket->request;
+    bucket->request = NULL;
+    if (!request)
+        return LK_OK;
+    LK_TRY(lk_request_wait(request));
+    return store(buckets, bucket);
 }
 
 lk_status lk__buckets_wait_all(lk_buckets *buckets)

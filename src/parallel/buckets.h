@@ -1,5 +1,8 @@
 /* buckets.h - ranges of the flat gradient array, summed over the ranks while the
- * backward pass still runs. */
+ * backward pass still runs.
+ *
+ * A bucket's sums are fetched to where the group reaches them, summed there, and
+ * the result is stored on the device when it is awaited (staging.h). */
 #ifndef LK_PARALLEL_BUCKETS_H
 #define LK_PARALLEL_BUCKETS_H
 
@@ -16,6 +19,7 @@ typedef struct lk_buckets {
     lk_group *group;   /* borrowed; NULL: this rank's sums are the whole */
     const int *bounds; /* borrowed, (ranks + 1) shards of each */
     lk_params *params; /* borrowed; the gradients of bucket i are its range of each slot */
+    float *copy;       /* borrowed, (roots, params->count) of the gradients for the group; NULL: it reaches those */
     int roots;         /* slots that hold this rank's partial sums */
     bool check;        /* looks for values that are not finite */
     float limit;       /* where all ranks' sums are within it, their total is finite */
@@ -31,6 +35,7 @@ typedef struct lk_buckets_opts {
     lk_group *group;
     const int *bounds;
     lk_params *params;
+    float *copy;
     int roots;
     size_t bytes;
     bool check;

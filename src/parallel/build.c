@@ -12,6 +12,7 @@
 #include "parallel/engine_impl.h"
 #include "parallel/fit.h"
 #include "parallel/replicas.h"
+#include "parallel/staging.h"
 
 enum { DEFAULT_SHARDS = 16, MAX_THREADS = 1024, DEFAULT_CHECK_EVERY = 100 };
 
@@ -89,11 +90,7 @@ static lk_status open_device(lk_engine *engine)
     if (!opts->threads)
         opts->threads = part > 0 ? part : 1;
     lk_device_opts device = {.threads = opts->threads, .sharers = engine->grid.sharers, .precision = opts->precision};
-    LK_TRY(lk__device_open(opts->device, &device, &engine->dev));
-    if (engine->grid.world && !engine->dev->type->host_memory)
-        return lk__fail(LK_STATUS_UNSUPPORTED,
-                        "ranks cannot share work on device '%s': groups reach the host's memory only", opts->device);
-    return LK_OK;
+    return lk__device_open(opts->device, &device, &engine->dev);
 }
 
 /* As memory.c measures it. */
@@ -119,24 +116,25 @@ static lk_status check_memory(lk_engine *engine)
     if (engine->opts.eval_only)
         return LK_OK;
     lk_rank_model model = model_of(engine);
+    model.host_only = !engine->dev->type->host_memory;
     lk_available available = lk__available();
-    if (!engine->dev->type->host_memory)
-        available = (lk_available){{SIZE_MAX, ""}, {SIZE_MAX, ""}};
     return lk__fit_check(&model, &available);
 }
 
-/* In the group's memory, where ranks of a host read each other's in place. */
+/* In the group's memory, where ranks of a host read each other's in place: the
+ * gradients, or a copy of those that the rank's last wave leaves. */
 static lk_status alloc_grads(lk_engine *engine)
 {
     const lk_waves *waves = engine->waves;
-    int slots = waves->single ? waves->own_roots : waves->most_roots;
-    size_t bytes = lk__max_size(engine->params->count, 1) * (size_t)slots * sizeof(float);
-    if (engine->grid.sums) {
-        LK_TRY(lk_group_alloc(engine->grid.sums, bytes, (void **)&engine->params->grads));
-    } else {
+    bool far = !engine->dev->type->host_memory;
+    size_t slot = lk__max_size(engine->params->count, 1) * sizeof(float);
+    size_t bytes = slot * (size_t)(waves->single ? waves->own_roots : waves->most_roots);
+    if (engine->grid.sums)
+        LK_TRY(
+            lk_group_alloc(engine->grid.sums, far ? slot * (size_t)waves->own_roots : bytes, (void **)&engine->shared));
+    if (far || !engine->shared)
         LK_TRY(engine->dev->type->alloc(engine->dev, bytes, "gradients", (void **)&engine->grads));
-        engine->params->grads = engine->grads;
-    }
+    engine->params->grads = engine->grads ? engine->grads : engine->shared;
     return LK_OK;
 }
 
@@ -149,6 +147,7 @@ static lk_status build_params(lk_engine *engine)
     lk_buckets_opts buckets = {.group = grid->sums,
                                .bounds = grid->bounds,
                                .params = engine->params,
+                               .copy = engine->grads ? engine->shared : NULL,
                                .roots = engine->waves->own_roots,
                                .bytes = engine->opts.bucket_bytes,
                                .check = !engine->opts.allow_nonfinite};
@@ -181,6 +180,34 @@ static lk_status alloc_samples(lk_engine *engine, lk_tensor input, lk_lane *lane
     return dev->type->alloc(dev, engine->waves->capacity * sample, "samples", (void **)&lane->samples);
 }
 
+/* For what a lane exchanges with the stages around. */
+static lk_status alloc_copies(lk_engine *engine, int index)
+{
+    lk_lane *lane = &engine->lanes[index];
+    lk_tensor input = lk__plan_input(engine->plan, index), output = lk__plan_output(engine->plan, index);
+    size_t capacity = engine->waves->capacity;
+    if (engine->grid.stage > 0)
+        LK_TRY(lk__staging_alloc(engine->dev, capacity * lk__tensor_stride(&input), "a copy of activations",
+                                 &lane->before_copy));
+    if (lk__has_losses(engine))
+        return LK_OK;
+    return lk__staging_alloc(engine->dev, capacity * lk__tensor_stride(&output), "a copy of activations",
+                             &lane->next_copy);
+}
+
+/* For what is gathered in mid-pass. */
+static lk_status alloc_sums_copy(lk_engine *engine)
+{
+    size_t widest = 0;
+    for (int i = engine->grid.first_layer; engine->grid.moments && i < engine->grid.last_layer; i++) {
+        const lk_layer *layer = &engine->graph->layers[i];
+        if (layer->op->sum_width)
+            widest = lk__max_size(widest, layer->op->sum_width(layer));
+    }
+    size_t bytes = (size_t)engine->waves->all_roots * widest * sizeof(float);
+    return widest ? lk__staging_alloc(engine->dev, bytes, "a copy of sums", (void **)&engine->sums_copy) : LK_OK;
+}
+
 static lk_status alloc_lanes(lk_engine *engine)
 {
     size_t capacity = engine->waves->capacity;
@@ -193,6 +220,7 @@ static lk_status alloc_lanes(lk_engine *engine)
         LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->place, "results", (void **)&lane->place));
         LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->loss, "losses", (void **)&lane->loss));
         LK_TRY(alloc_samples(engine, lk__plan_input(engine->plan, i), lane));
+        LK_TRY(alloc_copies(engine, i));
     }
     return dev->type->alloc(dev, sizeof *engine->step_value, "the step", (void **)&engine->step_value);
 }
@@ -204,11 +232,12 @@ static lk_status allocate(lk_engine *engine)
     LK_TRY_GOTO(build_params(engine), explain);
     LK_TRY_GOTO(build_plan(engine), explain);
     LK_TRY_GOTO(alloc_lanes(engine), explain);
+    LK_TRY_GOTO(alloc_sums_copy(engine), explain);
     LK_TRY_GOTO(lk__ahead_create(engine, &engine->ahead), explain);
     return LK_OK;
 
 explain:
-    if (status != LK_STATUS_MEMORY || (engine->params && !engine->params->grads && engine->grid.sums))
+    if (status != LK_STATUS_MEMORY || (engine->params && !engine->shared && engine->grid.sums))
         return status;
     lk_rank_model model = model_of(engine);
     return lk__fit_explain(&model);
@@ -275,6 +304,8 @@ static void destroy_lanes(lk_engine *engine)
 {
     const lk_device_type *type = engine->dev->type;
     for (int i = 0; engine->lanes && i < engine->lane_count; i++) {
+        lk__free(engine->lanes[i].next_copy);
+        lk__free(engine->lanes[i].before_copy);
         type->free(engine->dev, engine->lanes[i].samples);
         type->free(engine->dev, engine->lanes[i].loss);
         type->free(engine->dev, engine->lanes[i].place);
@@ -301,6 +332,7 @@ void lk_engine_destroy(lk_engine *engine)
     lk__waves_destroy(engine->waves);
     if (engine->dev) {
         destroy_lanes(engine);
+        lk__free(engine->sums_copy);
         engine->dev->type->free(engine->dev, engine->step_value);
         engine->dev->type->free(engine->dev, engine->grads);
     }

@@ -150,18 +150,28 @@ static lk_status check_step(const lk_engine *engine, const lk_batch *batch)
     return LK_OK;
 }
 
+static lk_status flip_bit(lk_engine *engine, size_t bit)
+{
+    const lk_device_type *type = engine->dev->type;
+    uint8_t byte, *at = (uint8_t *)engine->params->params + bit / 8;
+    LK_TRY(type->download(engine->dev, at, 1, &byte));
+    byte ^= (uint8_t)(1u << bit % 8);
+    LK_TRY(type->upload(engine->dev, &byte, 1, at));
+    lk__params_round(engine->params, 0, engine->params->count);
+    return LK_OK;
+}
+
 /* Where faults are asked for: this rank's place in the run, and a bit of its
  * parameters. */
-static void meet_faults(lk_engine *engine, const char *op, uint64_t step)
+static lk_status meet_faults(lk_engine *engine, const char *op, uint64_t step)
 {
     size_t bit, count = engine->params->count;
     if (!lk__fault_is_on())
-        return;
+        return LK_OK;
     int rank = engine->grid.world ? lk_group_rank(engine->grid.world) : 0;
     lk__fault_set_place((lk_fault_place){.rank = rank, .step = step, .op = op});
     lk__fault_point(op);
-    if (engine->dev->type->host_memory && lk__fault_flip(op, count * 8 * sizeof(float), &bit))
-        ((uint8_t *)engine->params->params)[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    return lk__fault_flip(op, count * 8 * sizeof(float), &bit) ? flip_bit(engine, bit) : LK_OK;
 }
 
 /* Up to gradients that are known to be finite at every rank, their sums perhaps
@@ -173,7 +183,7 @@ static lk_status begin_step(lk_engine *engine, const lk_batch *batch, lk_metrics
     engine->own = (lk_metrics){0};
     LK_TRY(check_step(engine, batch));
     engine->step = lk__optim_steps(engine->optim) + 1;
-    meet_faults(engine, "step", engine->step);
+    LK_TRY(meet_faults(engine, "step", engine->step));
     LK_TRY(take_part(engine, batch, &part));
     LK_TRY(ensure_results(engine, part.count));
     LK_TRY(lk__run_passes(engine, &part));
@@ -381,7 +391,7 @@ static lk_status evaluate(lk_engine *engine, const lk_batch *batch, lk_metrics *
     LK_TRY(check_idle(engine));
     if (batch->count < 1 && !batch->total)
         return lk__fail(LK_STATUS_USAGE, "evaluation needs at least one sample");
-    meet_faults(engine, "eval", lk__optim_steps(engine->optim));
+    LK_TRY(meet_faults(engine, "eval", lk__optim_steps(engine->optim)));
     LK_TRY(take_part(engine, batch, &part));
     LK_TRY(lk__check_total(engine, part.total));
     LK_TRY(ensure_results(engine, part.count));

@@ -22,6 +22,8 @@ typedef struct lk_lane {
     float *samples; /* (capacity, h, w, c) as they come; NULL where the plan's input is just that */
     /* To the next stage and to the one before. */
     lk_request *sent_value, *sent_grad;
+    /* Copies of what goes there and of what comes from there (staging.h). */
+    void *next_copy, *before_copy;
 } lk_lane;
 
 /* The samples of a batch that are this rank's. */
@@ -41,7 +43,9 @@ struct lk_engine {
     lk_grid grid;
     lk_device *dev;
     lk_params *params;
-    float *grads; /* of params: the group's memory, or the device's */
+    float *grads;     /* device: of params, where they are not the group's memory */
+    float *shared;    /* the group's memory: gradients, or a copy of this rank's sums (staging.h); NULL: no group */
+    float *sums_copy; /* of partial sums that are gathered in mid-pass (staging.h) */
     lk_plan *plan;
     lk_optim *optim;
     lk_waves *waves;

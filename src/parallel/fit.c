@@ -81,8 +81,8 @@ static void describe(const lk_rank_model *rank, const lk_engine_size *size, cons
     }
     lk__fit_parts(size, parts);
     bool helps = lk__fit_advice(rank, shortage, advice);
-    snprintf(text, DETAIL, "%s %s of memory, but %s leaves %s. %s %s, %s for a copy of parameters. %s%s%s", who,
-             lk__amount(d->bytes, whole), room.limit, lk__amount(room.bytes, there), each, parts,
+    snprintf(text, DETAIL, "%s %s of memory, but %s leaves %s. %s %s%s%s for a copy of parameters. %s%s%s", who,
+             lk__amount(d->bytes, whole), room.limit, lk__amount(room.bytes, there), each, parts, *parts ? ", " : "",
              lk__amount(copy_bytes(size), copy),
              helps ? "It would fit with " : "It takes more memory, or a smaller model or batch", advice,
              shortage->process ? "; or raise the limit" : "");
@@ -98,7 +98,7 @@ static lk_status complain(const lk_rank_model *rank, const lk_available *availab
     size_t whole = lk__size_total(size) + copy_bytes(size);
     facts mine = {.process = this_process(),
                   .host = (int64_t)whole,
-                  .own = (int64_t)(whole - (rank->grid.sums ? size->gradients : 0))};
+                  .own = (int64_t)(whole - (rank->grid.sums ? lk__size_shared(size) : 0))};
     LK_TRY(gather(world, &mine, &host, &process));
     if (*text)
         return LK_OK;

@@ -67,17 +67,42 @@ static lk_status measure_optimizer(const char *spec, lk_device *dev, size_t para
     return LK_OK;
 }
 
+/* Of a wave's samples, as a layer leaves them. */
+static size_t wave_bytes(const lk_rank_model *rank, size_t capacity, int layer)
+{
+    lk_tensor value = {.dtype = rank->dev->values, .shape = rank->graph->layers[layer].shape};
+    value.pitch = lk__device_pitch(rank->dev, value.shape.c);
+    return capacity * lk__tensor_stride(&value);
+}
+
+/* What is large of them. */
+static size_t measure_copies(const lk_rank_model *rank, const lk_waves *waves, int lanes, size_t parameters)
+{
+    const lk_grid *grid = &rank->grid;
+    size_t lane = 0;
+    if (rank->dev->type->host_memory)
+        return 0;
+    if (grid->stage > 0)
+        lane += wave_bytes(rank, waves->capacity, grid->first_layer - 1);
+    if (grid->stage < grid->stages - 1)
+        lane += wave_bytes(rank, waves->capacity, grid->last_layer - 1);
+    return (size_t)lanes * lane + (grid->replicas > 1 ? parameters * (size_t)waves->own_roots : 0);
+}
+
 lk_status lk__rank_measure(const lk_rank_model *rank, lk_engine_size *out)
 {
     lk_params_size params = lk__params_measure(rank->graph, rank->dev, rank->grid.first_layer, rank->grid.last_layer);
     lk_engine_size size = {.parameters = params.count * sizeof(float),
-                           .statistics = params.buffer_count * sizeof(float)};
+                           .statistics = params.buffer_count * sizeof(float),
+                           .host_only = rank->host_only};
     lk_waves *waves;
     int lanes;
     LK_TRY(measure_optimizer(rank->opts.optimizer, rank->dev, size.parameters, &size));
     LK_TRY(lk__rank_waves(rank, &waves, &lanes));
     size.gradients = size.parameters * (size_t)(waves->single ? waves->own_roots : waves->most_roots);
     lk_status status = measure_plan(rank, waves, lanes, &size);
+    if (status == LK_OK) /* sizes are then known not to overflow */
+        size.copies = measure_copies(rank, waves, lanes, size.parameters);
     lk__waves_destroy(waves);
     if (status == LK_OK)
         *out = size;
@@ -86,7 +111,14 @@ lk_status lk__rank_measure(const lk_rank_model *rank, lk_engine_size *out)
 
 size_t lk__size_total(const lk_engine_size *size)
 {
-    return size->parameters + size->gradients + size->optimizer + size->statistics + size->activations + size->scratch;
+    size_t device =
+        size->parameters + size->gradients + size->optimizer + size->statistics + size->activations + size->scratch;
+    return size->copies + (size->host_only ? 0 : device);
+}
+
+size_t lk__size_shared(const lk_engine_size *size)
+{
+    return size->host_only ? size->copies : size->gradients;
 }
 
 lk_status lk__engine_measure(const lk_graph *graph, const lk_engine_opts *opts, lk_engine_size *out)

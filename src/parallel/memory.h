@@ -1,5 +1,5 @@
-/* memory.h - what an engine would take of its device's memory, without making
- * one. */
+/* memory.h - what an engine would take of its device's memory and of the host's,
+ * without making one. */
 #ifndef LK_PARALLEL_MEMORY_H
 #define LK_PARALLEL_MEMORY_H
 
@@ -17,7 +17,9 @@ typedef struct lk_engine_size {
     size_t statistics;  /* BatchNorm's running ones, and partial sums of a step's */
     size_t activations; /* and their gradients */
     size_t scratch;     /* of kernels */
+    size_t copies;      /* the host's: of what ranks exchange, where the device's memory is another (staging.h) */
     size_t samples;     /* in memory at once */
+    bool host_only;     /* of these, the copies alone count */
 } lk_engine_size;
 
 /* Of a rank that is alone; opts as for lk_engine_create. */
@@ -30,10 +32,13 @@ typedef struct lk_rank_model {
     lk_engine_opts opts; /* with nothing left to defaults */
     lk_grid grid;        /* measuring looks at none of its groups, fit.h at world and sums */
     lk_plan_hooks hooks; /* of its plan: what it gathers takes memory, too */
+    bool host_only;      /* the host's memory is asked about, and the device has its own */
 } lk_rank_model;
 lk_status lk__rank_measure(const lk_rank_model *rank, lk_engine_size *out) LK_CHECKED;
-/* All parts of it. */
+/* All parts of it that count. */
 size_t lk__size_total(const lk_engine_size *size);
+/* What of those is memory of the group that sums gradients, where there is one. */
+size_t lk__size_shared(const lk_engine_size *size);
 
 /* The waves of such a rank, and how many of them are under way at once. */
 lk_status lk__rank_waves(const lk_rank_model *rank, lk_waves **out, int *lanes) LK_CHECKED;

@@ -7,10 +7,19 @@
 #include "base/mem.h"
 #include "parallel/engine_impl.h"
 #include "parallel/pipeline.h"
+#include "parallel/staging.h"
 
-static lk_data as_data(lk_tensor tensor, size_t n)
+/* What goes to another stage, or comes from it. */
+typedef struct parcel {
+    lk_tensor tensor; /* data NULL where there is nothing to move */
+    size_t n;
+    void *copy; /* of a lane */
+    int stage;  /* the other one */
+} parcel;
+
+static lk_data as_data(const parcel *p)
 {
-    return (lk_data){tensor.data, n * lk__tensor_stride(&tensor), LK_DTYPE_U8};
+    return (lk_data){lk__staging_at(p->copy, p->tensor.data), p->n * lk__tensor_stride(&p->tensor), LK_DTYPE_U8};
 }
 
 static lk_status await(lk_engine *engine, lk_request **request)
@@ -25,22 +34,25 @@ static lk_status await(lk_engine *engine, lk_request **request)
     return LK_OK;
 }
 
-static lk_status send(lk_engine *engine, lk_tensor tensor, size_t n, int to, lk_request **request)
+static lk_status send(lk_engine *engine, parcel p, lk_request **request)
 {
-    if (!tensor.data || n == 0)
+    if (!p.tensor.data || p.n == 0)
         return LK_OK;
-    LK_TRY(engine->dev->type->sync(engine->dev));
-    return lk_send(engine->grid.pipeline, as_data(tensor, n), to, request);
+    lk_data data = as_data(&p);
+    LK_TRY(lk__staging_fetch(engine->dev, p.tensor.data, data.count, data.at));
+    return lk_send(engine->grid.pipeline, data, p.stage, request);
 }
 
-static lk_status receive(lk_engine *engine, lk_tensor tensor, size_t n, int from)
+static lk_status receive(lk_engine *engine, parcel p)
 {
-    if (!tensor.data || n == 0)
+    if (!p.tensor.data || p.n == 0)
         return LK_OK;
     lk_request *request = NULL;
-    LK_TRY(engine->dev->type->sync(engine->dev));
-    LK_TRY(lk_recv(engine->grid.pipeline, as_data(tensor, n), from, &request));
-    return await(engine, &request);
+    lk_data data = as_data(&p);
+    LK_TRY(lk__staging_clear(engine->dev, p.tensor.data, data.at));
+    LK_TRY(lk_recv(engine->grid.pipeline, data, p.stage, &request));
+    LK_TRY(await(engine, &request));
+    return lk__staging_store(engine->dev, data.at, data.count, p.tensor.data);
 }
 
 /* Samples come from the host f32 and without pads. */
@@ -89,7 +101,7 @@ static lk_status load_wave(lk_engine *engine, const lk_part *part, size_t begin,
     if (engine->grid.stage == 0)
         LK_TRY(upload_samples(engine, part->x + begin * sample, wave->n, lane, input));
     else
-        LK_TRY(receive(engine, input, wave->n, engine->grid.stage - 1));
+        LK_TRY(receive(engine, (parcel){input, wave->n, lane->before_copy, engine->grid.stage - 1}));
     if (engine->grid.stage == 0)
         take_samples(engine, wave->n, lane, input);
     LK_TRY(upload_names(engine, part, begin, wave->n, lane));
@@ -103,9 +115,10 @@ static lk_status forward(lk_engine *engine, const lk_part *part, size_t begin, l
     lk_device *dev = engine->dev;
     LK_TRY(load_wave(engine, part, begin, wave));
     LK_TRY(lk__plan_forward(engine->plan, wave));
-    if (!lk__has_losses(engine))
-        return send(engine, lk__plan_output(engine->plan, wave->lane), wave->n, engine->grid.stage + 1,
-                    &lane->sent_value);
+    if (!lk__has_losses(engine)) {
+        lk_tensor output = lk__plan_output(engine->plan, wave->lane);
+        return send(engine, (parcel){output, wave->n, lane->next_copy, engine->grid.stage + 1}, &lane->sent_value);
+    }
     LK_TRY(dev->type->download(dev, lane->loss, wave->n * sizeof *lane->loss, engine->loss + begin));
     return dev->type->download(dev, lane->place, wave->n * sizeof *lane->place, engine->place + begin);
 }
@@ -113,13 +126,17 @@ static lk_status forward(lk_engine *engine, const lk_part *part, size_t begin, l
 static lk_status backward(lk_engine *engine, const lk_wave *wave)
 {
     lk_lane *lane = &engine->lanes[wave->lane];
-    if (!lk__has_losses(engine))
-        LK_TRY(receive(engine, lk__plan_output_grad(engine->plan, wave->lane), wave->n, engine->grid.stage + 1));
+    if (!lk__has_losses(engine)) {
+        lk_tensor grad = lk__plan_output_grad(engine->plan, wave->lane);
+        /* It is there before its gradient comes back, and their copies are one. */
+        LK_TRY(await(engine, &lane->sent_value));
+        LK_TRY(receive(engine, (parcel){grad, wave->n, lane->next_copy, engine->grid.stage + 1}));
+    }
     LK_TRY(lk__plan_backward(engine->plan, wave));
     if (engine->grid.stage == 0)
         return LK_OK;
-    return send(engine, lk__plan_input_grad(engine->plan, wave->lane), wave->n, engine->grid.stage - 1,
-                &lane->sent_grad);
+    lk_tensor grad = lk__plan_input_grad(engine->plan, wave->lane);
+    return send(engine, (parcel){grad, wave->n, lane->before_copy, engine->grid.stage - 1}, &lane->sent_grad);
 }
 
 /* What of a wave does not depend on its place. */
@@ -219,17 +236,22 @@ static lk_status gather(void *arg, const float *mine, size_t width, float *all)
 {
     lk_engine *engine = arg;
     const lk_grid *grid = &engine->grid;
-    size_t counts[LK_MAX_SHARDS];
+    size_t counts[LK_MAX_SHARDS], total = 0, place = 0;
     for (int r = 0; r < grid->replicas; r++) {
         int roots = lk_shard_roots(engine->opts.shards, grid->bounds[r], grid->bounds[r + 1], NULL);
         counts[r] = (size_t)roots * width;
+        place = r == grid->replica ? total : place;
+        total += counts[r];
     }
-    lk_data data = {(void *)mine, counts[grid->replica], LK_DTYPE_F32};
-    LK_TRY(engine->dev->type->sync(engine->dev));
+    float *out = lk__staging_at(engine->sums_copy, all);
+    lk_data data = {(void *)(uintptr_t)mine, counts[grid->replica], LK_DTYPE_F32};
+    if (engine->sums_copy)
+        data.at = engine->sums_copy + place;
+    LK_TRY(lk__staging_fetch(engine->dev, mine, data.count * sizeof *mine, data.at));
     double began = lk__clock();
-    LK_TRY(lk_allgather(grid->moments, data, counts, all, NULL));
+    LK_TRY(lk_allgather(grid->moments, data, counts, out, NULL));
     engine->waits.other += lk__clock() - began;
-    return LK_OK;
+    return lk__staging_store(engine->dev, out, total * sizeof *all, all);
 }
 
 /* Buckets start in the wave that completes the sums; in all others, and in

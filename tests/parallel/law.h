@@ -35,7 +35,8 @@ typedef struct law_case {
 
 /* How a case is run; none of it may show in the result. */
 typedef struct law_way {
-    const char *isa; /* NULL: the best */
+    const char *device; /* NULL: the default */
+    const char *isa;    /* NULL: the best */
     int threads;
     size_t micro_batch;
     /* Of ranks, which ranks.h makes. */
@@ -90,7 +91,8 @@ static inline void law_batch(const law_case *c, int step, float *x, int32_t *lab
 
 static inline lk_engine_opts law_opts(const law_case *c, const law_way *way)
 {
-    return (lk_engine_opts){.threads = way->threads,
+    return (lk_engine_opts){.device = way->device,
+                            .threads = way->threads,
                             .batch = c->batch,
                             .shards = c->shards,
                             .micro_batch = way->micro_batch,

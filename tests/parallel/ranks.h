@@ -177,20 +177,25 @@ static inline void ranks_find_truth(const law_case *c, ranks_truth *out)
 
 static inline team_spec ranks_team(const law_way *way)
 {
-    return (team_spec){.size = way->ranks, .transport = way->transport, .hosts = way->hosts, .timeout = RANKS_TIMEOUT};
+    return (team_spec){.size = way->ranks,
+                       .transport = way->transport,
+                       .hosts = way->hosts,
+                       .threads = way->devices,
+                       .timeout = RANKS_TIMEOUT};
 }
 
 static inline void ranks_expect(const law_case *c, law_way way, const ranks_truth *truth)
 {
     ranks_job job = {.c = *c, .way = way, .truth = *truth};
     if (!team_run(ranks_team(&way), ranks_be, &job))
-        fail_msg("%s %s bn=%d batch %zu shards %d clip %g, steps %d to %d, by %d ranks (%d a process), %s, hosts %s, "
-                 "stages %s%s, "
-                 "%d threads, micro-batch %zu, buckets of %zu, %s: not as by one rank",
-                 c->model, c->optimizer, (int)c->bn, c->batch, c->shards, c->clip_norm, c->first,
-                 c->first + c->steps - 1, way.ranks, way.devices, way.transport, way.hosts ? way.hosts : "one",
-                 way.stages ? way.stages : "1", way.pipelined ? " pipelined" : "", way.threads, way.micro_batch,
-                 way.bucket_bytes, way.share ? "shares" : "whole batches");
+        fail_msg(
+            "%s %s bn=%d batch %zu shards %d clip %g, steps %d to %d, on %s by %d ranks (%d a process), %s, hosts %s, "
+            "stages %s%s, "
+            "%d threads, micro-batch %zu, buckets of %zu, %s: not as by one rank",
+            c->model, c->optimizer, (int)c->bn, c->batch, c->shards, c->clip_norm, c->first, c->first + c->steps - 1,
+            way.device ? way.device : "cpu", way.ranks, way.devices, way.transport, way.hosts ? way.hosts : "one",
+            way.stages ? way.stages : "1", way.pipelined ? " pipelined" : "", way.threads, way.micro_batch,
+            way.bucket_bytes, way.share ? "shares" : "whole batches");
 }
 
 #endif

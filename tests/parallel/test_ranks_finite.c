@@ -3,6 +3,7 @@
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <math.h>
 
+#include "far.h"
 #include "ranks.h"
 
 #include "parallel/engine_impl.h"
@@ -59,6 +60,8 @@ static const law_way fault_ways[] = {
     {.ranks = 2, .transport = "inproc", .threads = 1, .stages = "2"},
     {.ranks = 2, .transport = "shm", .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 2},
     {.ranks = 4, .transport = "inproc", .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 2},
+    {.device = "far", .ranks = 3, .transport = "inproc", .threads = 1},
+    {.device = "far", .ranks = 4, .transport = "inproc", .threads = 1, .stages = "2"},
 };
 enum { FAULT_WAYS = sizeof fault_ways / sizeof *fault_ways };
 
@@ -127,12 +130,14 @@ typedef struct overflow {
     size_t width; /* of samples and of the first layer */
     size_t bucket_bytes;
     uint64_t hash; /* after a good step, with no bad one before it */
+    const char *device;
 } overflow;
 
 static lk_status create_two_layers(lk_group *group, const overflow *how, lk_engine **out)
 {
     lk_graph *graph;
-    lk_engine_opts opts = {.batch = 8,
+    lk_engine_opts opts = {.device = how->device,
+                           .batch = 8,
                            .shards = 4,
                            .threads = 1,
                            .optimizer = "sgd:momentum=.9",
@@ -238,8 +243,11 @@ static void test_values_that_overflow(void **arg)
         row.hash = hash_without_overflow(&row);
         for (int ranks = step; ranks <= 4; ranks += step) {
             team_spec team = {.size = ranks, .transport = ranks == 3 ? "shm" : "inproc"};
-            if (!team_run(team, meet_overflow, &row))
-                fail_msg("row %zu: %s was not reported by all of %d ranks", i, row.what, ranks);
+            for (int far = 0; far < 2; far++) {
+                row.device = far ? "far" : "cpu";
+                if (!team_run(team, meet_overflow, &row))
+                    fail_msg("row %zu: %s was not reported by all of %d ranks on %s", i, row.what, ranks, row.device);
+            }
         }
     }
 }
@@ -251,5 +259,6 @@ int main(void)
         cmocka_unit_test(test_nan_in_a_weight),
         cmocka_unit_test(test_values_that_overflow),
     };
+    law_require(far_add());
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,140 @@
+/* far.h - the CPU as a device whose memory the host cannot reach.
+ *
+ * It only says so: kernels of the CPU need memory that it can. But the device
+ * knows its blocks, and ends the process where a copy does not go between one of
+ * them and the host's memory, or gradients are not in one. */
+#ifndef LK_TESTS_FAR_H
+#define LK_TESTS_FAR_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tensor/device.h"
+
+enum { FAR_BLOCKS = 1024 };
+
+typedef struct far_block {
+    const char *at;
+    size_t bytes;
+} far_block;
+
+static pthread_mutex_t far_lock = PTHREAD_MUTEX_INITIALIZER;
+static far_block far_blocks[FAR_BLOCKS]; /* those with at NULL are free */
+static atomic_size_t far_fetched;        /* bytes, by all ranks of the process */
+static lk_device_type far_type;
+static lk_kernels far_kernels, far_cpu; /* with checks, and without */
+
+/* The block that starts at `at`, or a free one for NULL. */
+static inline far_block *far_find(const void *at)
+{
+    int i = 0;
+    while (i < FAR_BLOCKS - 1 && far_blocks[i].at != at)
+        i++;
+    return &far_blocks[i];
+}
+
+static inline bool far_has(const void *place, size_t bytes)
+{
+    const char *at = place;
+    bool found = false;
+    pthread_mutex_lock(&far_lock);
+    for (int i = 0; i < FAR_BLOCKS && !found; i++)
+        found = at >= far_blocks[i].at && at + bytes <= far_blocks[i].at + far_blocks[i].bytes;
+    pthread_mutex_unlock(&far_lock);
+    return found;
+}
+
+static inline void far_require(bool right, const char *what)
+{
+    if (right)
+        return;
+    fprintf(stderr, "device far: %s\n", what);
+    abort();
+}
+
+static inline lk_status far_open(const lk_device_opts *opts, lk_device **out)
+{
+    LK_TRY(lk__cpu_device.open(opts, out));
+    (*out)->type = &far_type;
+    (*out)->kernels = &far_kernels;
+    return LK_OK;
+}
+
+static inline lk_status far_alloc(lk_device *dev, size_t bytes, const char *what, void **out)
+{
+    LK_TRY(lk__cpu_device.alloc(dev, bytes, what, out));
+    pthread_mutex_lock(&far_lock);
+    *far_find(NULL) = (far_block){*out, bytes};
+    pthread_mutex_unlock(&far_lock);
+    return LK_OK;
+}
+
+static inline void far_free(lk_device *dev, void *block)
+{
+    pthread_mutex_lock(&far_lock);
+    if (block)
+        *far_find(block) = (far_block){0};
+    pthread_mutex_unlock(&far_lock);
+    lk__cpu_device.free(dev, block);
+}
+
+static inline lk_status far_upload(lk_device *dev, const void *host, size_t bytes, void *dst)
+{
+    far_require(bytes == 0 || (far_has(dst, bytes) && !far_has(host, 1)), "an upload from or to the wrong memory");
+    return lk__cpu_device.upload(dev, host, bytes, dst);
+}
+
+static inline lk_status far_download(lk_device *dev, const void *src, size_t bytes, void *host)
+{
+    far_require(bytes == 0 || (far_has(src, bytes) && !far_has(host, 1)), "a download from or to the wrong memory");
+    far_fetched += bytes;
+    return lk__cpu_device.download(dev, src, bytes, host);
+}
+
+static inline void far_conv2d_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x,
+                                          const lk_tensor *dy, const lk_shards *shards, lk_partials dw, lk_partials db,
+                                          void *scratch)
+{
+    far_require(far_has(dw.slot0, 1) && far_has(x->data, 1) && far_has(dy->data, 1), "a gradient elsewhere");
+    far_cpu.conv2d_grad_weight(dev, conv, x, dy, shards, dw, db, scratch);
+}
+
+static inline void far_linear_grad_weight(lk_device *dev, const lk_tensor *x, const lk_tensor *dy,
+                                          const lk_shards *shards, lk_partials dw, lk_partials db, void *scratch)
+{
+    far_require(far_has(dw.slot0, 1) && far_has(x->data, 1) && far_has(dy->data, 1), "a gradient elsewhere");
+    far_cpu.linear_grad_weight(dev, x, dy, shards, dw, db, scratch);
+}
+
+static inline void far_flag_above(lk_device *dev, size_t count, float limit, const float *x, uint64_t base,
+                                  lk_flag *flag)
+{
+    far_require(far_has(x, count * sizeof *x) && far_has(flag, sizeof *flag), "a search elsewhere");
+    far_cpu.flag_above(dev, count, limit, x, base, flag);
+}
+
+/* Adds device "far" to the table. */
+static inline lk_status far_add(void)
+{
+    lk_device *cpu;
+    LK_TRY(lk__device_open("cpu", &(lk_device_opts){.threads = 1}, &cpu));
+    far_kernels = far_cpu = *cpu->kernels;
+    lk__device_close(cpu);
+    far_kernels.conv2d_grad_weight = far_conv2d_grad_weight;
+    far_kernels.linear_grad_weight = far_linear_grad_weight;
+    far_kernels.flag_above = far_flag_above;
+    far_type = lk__cpu_device;
+    far_type.name = "far";
+    far_type.host_memory = false;
+    far_type.by_shard = true;
+    far_type.open = far_open;
+    far_type.alloc = far_alloc;
+    far_type.free = far_free;
+    far_type.upload = far_upload;
+    far_type.download = far_download;
+    return lk__device_add(&far_type);
+}
+
+#endif
