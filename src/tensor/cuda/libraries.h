@@ -1,7 +1,7 @@
 /* libraries.h - cuDNN and cuBLASLt, found at run time.
  *
  * Nothing is linked: a build runs where there is no GPU, and a run that needs no
- * convolution never pays for cuDNN (80 ms for linking both, 62 ms for a handle).
+ * convolution does not pay for cuDNN (80 ms for linking both, 62 ms for a handle).
  * Each library is opened by the first plan that needs it. One lk_cuda_libraries belongs
  * to one device; its calls are made by one thread at a time, with that device
  * current. */
@@ -61,7 +61,6 @@ extern "C" {
     X(cublasLtMatmulPreferenceDestroy)      \
     X(cublasLtMatmulPreferenceSetAttribute) \
     X(cublasLtMatmulAlgoGetHeuristic)       \
-    X(cublasLtMatmulAlgoConfigGetAttribute) \
     X(cublasLtMatmul)
 
 typedef struct lk_cuda_libraries {
@@ -74,9 +73,9 @@ typedef struct lk_cuda_libraries {
 #undef LK_LIBRARY_FIELD
 } lk_cuda_libraries;
 
-/* A zeroed lk_cuda_libraries is ready for these; they do nothing the second time.
- * A missing library or function is LK_STATUS_UNSUPPORTED, and the detail says
- * which and where it was looked for. */
+/* A zeroed lk_cuda_libraries is ready for these; they do nothing the second time. A
+ * missing library or function is UNSUPPORTED, and the detail says which, where it was
+ * looked for and what to do. */
 lk_status lk__cuda_libraries_cudnn(lk_cuda_libraries *libs) LK_CHECKED;
 lk_status lk__cuda_libraries_lt(lk_cuda_libraries *libs) LK_CHECKED;
 /* Gives the handles back; the files stay mapped until the process ends. */

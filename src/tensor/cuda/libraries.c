@@ -1,0 +1,127 @@
+/* libraries.c - opening cuDNN and cuBLASLt by name. cuDNN's own parts (libcudnn_cnn,
+ * _ops, _engines_...) are opened by libcudnn itself, beside it, at its first use. */
+#include "tensor/cuda/libraries.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH_BYTES = 4096, NAME_BYTES = 64 };
+
+/* A library as messages tell of it. */
+typedef struct library {
+    const char *what;    /* name and version */
+    const char *need;    /* who needs it */
+    const char *install; /* the package that has it */
+    char file[NAME_BYTES];
+} library;
+
+typedef struct symbol {
+    const char *name;
+    void *at; /* the address of its field */
+} symbol;
+
+/* The folders of libraries of a toolkit, where the dynamic linker may not look. */
+static void *open_below(const char *root, const char *file)
+{
+    static const char *const folders[] = {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"};
+    void *handle = NULL;
+    for (size_t i = 0; root && root[0] && !handle && i < sizeof folders / sizeof *folders; i++) {
+        char path[PATH_BYTES];
+        int length = snprintf(path, sizeof path, "%s/%s/%s", root, folders[i], file);
+        if (length > 0 && length < PATH_BYTES)
+            handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+    return handle;
+}
+
+static lk_status open_file(const library *lib, void **out)
+{
+    const char *roots[] = {getenv("CUDA_HOME"), getenv("CUDA_PATH"), "/usr/local/cuda", "/opt/cuda"};
+    void *handle = dlopen(lib->file, RTLD_NOW | RTLD_LOCAL);
+    /* Why the name alone was not enough says more than that there is no such path. */
+    const char *reason = handle ? NULL : dlerror();
+    char why[PATH_BYTES];
+    snprintf(why, sizeof why, "%s", reason ? reason : "no reason given");
+    for (size_t i = 0; !handle && i < sizeof roots / sizeof *roots; i++)
+        handle = open_below(roots[i], lib->file);
+    if (!handle) {
+        const char *path = getenv("LD_LIBRARY_PATH");
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "%s need %s, but %s cannot be loaded: %s. It was looked for in LD_LIBRARY_PATH (%s), where the "
+                        "dynamic linker looks, in CUDA_HOME, CUDA_PATH, /usr/local/cuda and /opt/cuda. Install it (%s) "
+                        "or put its folder into LD_LIBRARY_PATH",
+                        lib->need, lib->what, lib->file, why, path && path[0] ? path : "not set", lib->install);
+    }
+    *out = handle;
+    return LK_OK;
+}
+
+static lk_status find_symbols(void *handle, const library *lib, const symbol *symbols, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        void *found = dlsym(handle, symbols[i].name);
+        if (!found)
+            return lk__fail(LK_STATUS_UNSUPPORTED, "%s has no function %s: another version of %s is needed", lib->file,
+                            symbols[i].name, lib->what);
+        memcpy(symbols[i].at, &found, sizeof found);
+    }
+    return LK_OK;
+}
+
+lk_status lk__cuda_libraries_cudnn(lk_cuda_libraries *libs)
+{
+#define ROW(name) {#name, &libs->name},
+    const symbol symbols[] = {LK_CUDNN_LIST(ROW)};
+#undef ROW
+    library lib = {
+        .what = "cuDNN", .need = "convolutions on a GPU", .install = "NVIDIA's cudnn9-cuda or pip's nvidia-cudnn"};
+    snprintf(lib.file, sizeof lib.file, "libcudnn.so.%d", CUDNN_MAJOR);
+    if (libs->cudnn)
+        return LK_OK;
+    if (!libs->cudnn_file)
+        LK_TRY(open_file(&lib, &libs->cudnn_file));
+    LK_TRY(find_symbols(libs->cudnn_file, &lib, symbols, sizeof symbols / sizeof *symbols));
+    cudnnStatus_t failed = libs->cudnnCreate(&libs->cudnn);
+    if (failed != CUDNN_STATUS_SUCCESS) {
+        libs->cudnn = NULL;
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "cuDNN %zu does not start: %s (it needs memory of the GPU, and its parts libcudnn_ops, _cnn, "
+                        "_graph and _engines_... beside %s)",
+                        libs->cudnnGetVersion(), libs->cudnnGetErrorString(failed), lib.file);
+    }
+    return LK_OK;
+}
+
+lk_status lk__cuda_libraries_lt(lk_cuda_libraries *libs)
+{
+#define ROW(name) {#name, &libs->name},
+    const symbol symbols[] = {LK_CUBLASLT_LIST(ROW)};
+#undef ROW
+    library lib = {
+        .what = "cuBLASLt", .need = "linear layers on a GPU", .install = "the CUDA toolkit or pip's nvidia-cublas"};
+    snprintf(lib.file, sizeof lib.file, "libcublasLt.so.%d", CUBLAS_VER_MAJOR);
+    if (libs->lt)
+        return LK_OK;
+    if (!libs->lt_file)
+        LK_TRY(open_file(&lib, &libs->lt_file));
+    LK_TRY(find_symbols(libs->lt_file, &lib, symbols, sizeof symbols / sizeof *symbols));
+    cublasStatus_t failed = libs->cublasLtCreate(&libs->lt);
+    if (failed != CUBLAS_STATUS_SUCCESS) {
+        libs->lt = NULL;
+        return lk__fail(LK_STATUS_UNSUPPORTED, "cuBLASLt %zu does not start: status %d (it needs memory of the GPU)",
+                        libs->cublasLtGetVersion(), (int)failed);
+    }
+    return LK_OK;
+}
+
+void lk__cuda_libraries_fini(lk_cuda_libraries *libs)
+{
+    if (libs->cudnn)
+        (void)libs->cudnnDestroy(libs->cudnn);
+    if (libs->lt)
+        (void)libs->cublasLtDestroy(libs->lt);
+    libs->cudnn = NULL;
+    libs->lt = NULL;
+}

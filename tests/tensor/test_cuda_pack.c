@@ -1,0 +1,145 @@
+/* test_cuda_pack.c - parameters in the CUDA device's order: where each element goes,
+ * zero pads, and back. Needs no GPU. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "tensor/cuda/cuda.h"
+
+static const lk_weight weights[] = {
+    {.out = 32, .in = 1, .kernel = 3, .groups = 1},      {.out = 16, .in = 3, .kernel = 3, .groups = 1},
+    {.out = 21, .in = 16, .kernel = 3, .groups = 1},     {.out = 26, .in = 21, .kernel = 1, .groups = 1},
+    {.out = 3, .in = 4, .kernel = 5, .groups = 1},       {.out = 21, .in = 1, .kernel = 3, .groups = 21},
+    {.out = 18, .in = 4, .kernel = 3, .groups = 3},      {.out = 24, .in = 8, .kernel = 2, .groups = 2},
+    {.out = 10, .in = 784, .kernel = 0, .pixels = 1},    {.out = 37, .in = 13, .kernel = 0, .pixels = 1},
+    {.out = 1, .in = 3, .kernel = 0, .pixels = 1},       {.out = 12, .in = 5 * 9, .kernel = 0, .pixels = 9},
+    {.out = 2, .in = 3 * 16, .kernel = 0, .pixels = 16},
+};
+enum { WEIGHTS = sizeof weights / sizeof *weights };
+
+static size_t plain_count(const lk_weight *weight)
+{
+    return weight->out * weight->in * (weight->kernel ? weight->kernel * weight->kernel : 1);
+}
+
+static float *new_floats(size_t count)
+{
+    float *block = calloc(count, sizeof *block);
+    assert_non_null(block);
+    return block;
+}
+
+/* 1, 2, 3, ...: every element is another, and none is 0. */
+static float *numbered(size_t count)
+{
+    float *block = new_floats(count);
+    for (size_t i = 0; i < count; i++)
+        block[i] = (float)(i + 1);
+    return block;
+}
+
+static float *packed_numbers(const lk_weight *weight)
+{
+    size_t count = lk__cuda_weight_count(weight);
+    float *plain = numbered(plain_count(weight)), *packed = new_floats(count);
+    for (size_t i = 0; i < count; i++)
+        packed[i] = NAN;
+    lk__cuda_pack(weight, plain, packed);
+    free(plain);
+    return packed;
+}
+
+static void test_pitch(void **state)
+{
+    (void)state;
+    static const size_t want[][2] = {{1, 1}, {2, 2}, {3, 3}, {4, 8}, {7, 8}, {8, 8}, {9, 16}, {16, 16}, {101, 104}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        assert_int_equal(lk__cuda_pitch(want[i][0]), want[i][1]);
+}
+
+static void test_counts(void **state)
+{
+    (void)state;
+    static const size_t want[WEIGHTS] = {32 * 9, 16 * 9 * 3, 24 * 9 * 16, 32 * 24,  3 * 25 * 8,
+                                         24 * 9, 24 * 9 * 4, 24 * 4 * 8,  16 * 784, 40 * 16,
+                                         3,      16 * 9 * 8, 2 * 16 * 3};
+    for (size_t i = 0; i < WEIGHTS; i++)
+        assert_int_equal(lk__cuda_weight_count(&weights[i]), want[i]);
+}
+
+/* By the words of cuda.h: (pitch of out, kernel, kernel, pitch of in), with groups
+ * (pitch of out, kernel, kernel, in). */
+static void test_order_of_convolutions(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < WEIGHTS; n++) {
+        const lk_weight *w = &weights[n];
+        size_t taps = w->kernel * w->kernel, depth = w->groups > 1 ? w->in : lk__cuda_pitch(w->in);
+        if (!taps)
+            continue;
+        float *packed = packed_numbers(w);
+        for (size_t o = 0; o < lk__cuda_pitch(w->out); o++)
+            for (size_t tap = 0; tap < taps; tap++)
+                for (size_t i = 0; i < depth; i++) {
+                    bool pad = o >= w->out || i >= w->in;
+                    size_t number = (o * w->in + i) * taps + tap + 1;
+                    assert_true(packed[(o * taps + tap) * depth + i] == (pad ? 0 : (float)number));
+                }
+        free(packed);
+    }
+}
+
+/* (pitch of out, pixels, pitch of in / pixels); a feature is channel * pixels + pixel. */
+static void test_order_of_linear_layers(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < WEIGHTS; n++) {
+        const lk_weight *w = &weights[n];
+        if (w->kernel)
+            continue;
+        size_t channels = w->in / w->pixels, depth = lk__cuda_pitch(channels);
+        float *packed = packed_numbers(w);
+        for (size_t o = 0; o < lk__cuda_pitch(w->out); o++)
+            for (size_t pixel = 0; pixel < w->pixels; pixel++)
+                for (size_t c = 0; c < depth; c++) {
+                    bool pad = o >= w->out || c >= channels;
+                    size_t number = o * w->in + c * w->pixels + pixel + 1;
+                    assert_true(packed[(o * w->pixels + pixel) * depth + c] == (pad ? 0 : (float)number));
+                }
+        free(packed);
+    }
+}
+
+static void test_back_and_forth(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < WEIGHTS; n++) {
+        const lk_weight *w = &weights[n];
+        size_t count = plain_count(w);
+        float *plain = numbered(count), *packed = packed_numbers(w), *back = new_floats(count);
+        lk__cuda_unpack(w, packed, back);
+        assert_memory_equal(back, plain, count * sizeof *back);
+        free(plain);
+        free(packed);
+        free(back);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pitch),
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_order_of_convolutions),
+        cmocka_unit_test(test_order_of_linear_layers),
+        cmocka_unit_test(test_back_and_forth),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
