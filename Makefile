@@ -17,13 +17,13 @@ configure = $(cmake) -S . -B $(1) $(call generator,$(1)) --log-level=WARNING $(2
 build = $(cmake) --build $(1) -j $(JOBS) $(2)
 ctest = tools/run_tests $(1) -j $(JOBS) $(2) $(CTEST_ARGS)
 
-fuzz = $(call configure,build-fuzz,-DCMAKE_C_COMPILER=clang -DLK_TESTS=ON -DLK_FUZZ=ON) \
+fuzz = $(call configure,build-fuzz,-DCMAKE_C_COMPILER=clang -DLK_CUDA=OFF -DLK_TESTS=ON -DLK_FUZZ=ON) \
   && $(call build,build-fuzz,--target fuzzers) && $(call ctest,build-fuzz,-R '^fuzz_' -E damaged)
-sanitize = -DLK_WERROR=ON -DLK_SANITIZE=$(1)
+sanitize = -DLK_CUDA=OFF -DLK_WERROR=ON -DLK_SANITIZE=$(1)
 # Without address randomisation: older TSan runtimes refuse some kernels' layouts.
 no_aslr = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all demo test test-more kills bench asan tsan fuzz install lint format clean help
+.PHONY: all demo test test-more gputest gpubench kills bench asan tsan fuzz install lint format clean help
 .NOTPARALLEL:
 
 all:
@@ -64,6 +64,16 @@ tsan:
 	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
 	 $(no_aslr) $(call ctest,build-tsan,-LE 'more|unsanitized')
 
+# On a machine with a GPU; elsewhere each test says that it is skipped.
+gputest:
+	@tools/setup build test
+	@$(call configure,build,-DLK_TESTS=ON)
+	@$(call build,build)
+	@tools/gputest build
+
+gpubench: all
+	@python3 bench/gpu.py build/lockstep
+
 kills: all
 	@bash tests/faults/kills.sh build/lockstep --kills 200 --jobs $(JOBS) $(KILLS_ARGS)
 
@@ -95,6 +105,8 @@ help:
 	@echo 'make demo       train a small network on Fashion-MNIST, about two minutes'
 	@echo 'make test       the tests that need nothing but this machine, under ten minutes'
 	@echo 'make test-more  long tests, real data, other architectures, then asan, tsan and fuzz'
+	@echo 'make gputest    the tests of the CUDA device on a GPU, under five minutes'
+	@echo 'make gpubench   steps on a GPU, beside PyTorch where it is installed'
 	@echo 'make kills      200 times a run is killed, and goes on to the same bits; five minutes'
 	@echo 'make asan       the tests under AddressSanitizer and UBSan (build-asan)'
 	@echo 'make tsan       the tests under ThreadSanitizer (build-tsan)'

@@ -10,6 +10,12 @@ foreach(library ${LK_OPTIONAL})
     string(APPEND LK_PC_OPTIONAL " ${${library}_MODULE_NAME}")
   endif()
 endforeach()
+# The CUDA runtime is static, too, and is the toolkit's.
+set(LK_PC_CUDA)
+if(LK_CUDA_FOUND)
+  get_filename_component(cuda_folder ${LK_CUDA_LIBRARY} DIRECTORY)
+  set(LK_PC_CUDA " -L${cuda_folder} -lcudart_static -lrt")
+endif()
 configure_file(${CMAKE_CURRENT_LIST_DIR}/lockstep.pc.in ${CMAKE_CURRENT_BINARY_DIR}/lockstep.pc @ONLY)
 
 install(TARGETS lockstep ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -190,11 +190,14 @@ static void close_rank(bench_rank *r)
     lk_dataset_destroy(r->data);
 }
 
+/* As many steps are under way as the engine takes. */
 static lk_status run_steps(bench_rank *r, size_t steps)
 {
     lk_metrics metrics;
-    for (size_t i = 0; i < steps; i++) {
-        LK_TRY(lk_engine_step(r->engine, &r->store.batches[i % r->store.count], &metrics));
+    for (size_t received = 0, sent = 0; received < steps; received++) {
+        while (sent == received || (sent < steps && lk_engine_can_send(r->engine, r->batch)))
+            LK_TRY(lk_engine_send(r->engine, &r->store.batches[sent++ % r->store.count]));
+        LK_TRY(lk_engine_receive(r->engine, &metrics));
         if (r->bench->args->in_step && r->group)
             LK_TRY(lk_barrier(r->group, NULL));
     }

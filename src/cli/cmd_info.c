@@ -63,15 +63,31 @@ static void print_transforms(void)
         printf("  %-20s %s\n", row->name, row->summary);
 }
 
+/* The first line stands beside the name, those after it below. */
+static void print_device(const char *name, const char *text)
+{
+    printf("  %-10s ", name);
+    for (; *text; text++) {
+        putchar(*text);
+        if (*text == '\n')
+            printf("  %-10s ", "");
+    }
+    putchar('\n');
+}
+
 static void print_devices(void)
 {
     const lk_device_type *type;
+    bool gpus = false;
     printf("devices:\n");
     for (size_t i = 0; (type = lk__device_list(i)); i++) {
-        char text[256] = "";
+        char text[8192] = "";
         type->describe(text, sizeof text);
-        printf("  %-10s %s\n", type->name, *text ? text : "none here");
+        print_device(type->name, *text ? text : "none here");
+        gpus |= strcmp(type->name, "cuda") == 0;
     }
+    if (!gpus)
+        print_device("cuda", "no GPU: this build is without CUDA");
     const lk_cpu_build *build;
     printf("kernels (the first is used, or the one in LOCKSTEP_ISA):\n");
     for (size_t i = 0; (build = lk__cpu_build_list(i)); i++)

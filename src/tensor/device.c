@@ -7,29 +7,59 @@
 
 static const lk_device_type *const devices[] = {
     &lk__cpu_device,
+#ifdef LK_HAVE_CUDA
+    &lk__cuda_device,
+#endif
 };
 
-enum { DEVICES = sizeof devices / sizeof *devices };
+enum { DEVICES = sizeof devices / sizeof *devices, MOST_ADDED = 8 };
+
+static const lk_device_type *added[MOST_ADDED];
+static size_t added_count;
 
 const lk_device_type *lk__device_list(size_t index)
 {
-    return index < DEVICES ? devices[index] : NULL;
+    if (index < DEVICES)
+        return devices[index];
+    return index - DEVICES < added_count ? added[index - DEVICES] : NULL;
+}
+
+lk_status lk__device_add(const lk_device_type *type)
+{
+    if (added_count == MOST_ADDED)
+        return lk__fail(LK_STATUS_USAGE, "no room for device '%s': a program may add %d", type->name, MOST_ADDED);
+    added[added_count++] = type;
+    return LK_OK;
+}
+
+static const char *next_name(const void *arg, size_t index)
+{
+    (void)arg;
+    return index < DEVICES ? devices[index]->name : NULL;
+}
+
+static lk_status fail_name(const char *name)
+{
+    char known[128];
+    lk__names_join(&(lk_names){.next = next_name}, known, sizeof known);
+    return lk__fail(LK_STATUS_USAGE, "no device '%s' in this build; there is: %s", name, known);
 }
 
 lk_status lk__device_open(const char *name, const lk_device_opts *opts, lk_device **out)
 {
     size_t length = strcspn(name, ":");
-    for (size_t i = 0; i < DEVICES; i++) {
-        if (strlen(devices[i]->name) != length || strncmp(devices[i]->name, name, length) != 0)
+    const lk_device_type *type;
+    for (size_t i = 0; (type = lk__device_list(i)); i++) {
+        if (strlen(type->name) != length || strncmp(type->name, name, length) != 0)
             continue;
         lk_device_opts chosen = *opts;
         long long index = 0;
         if (name[length] && !lk__parse_int(name + length + 1, 0, 65535, &index))
             return lk__fail(LK_STATUS_USAGE, "device '%s': the part after ':' must be a number", name);
         chosen.index = (int)index;
-        return devices[i]->open(&chosen, out);
+        return type->open(&chosen, out);
     }
-    return lk__fail(LK_STATUS_USAGE, "no device '%s' in this build; there is: cpu", name);
+    return fail_name(name);
 }
 
 void lk__device_close(lk_device *dev)

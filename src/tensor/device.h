@@ -77,7 +77,8 @@ typedef struct lk_device_type {
      * Optional, with record. */
     lk_status (*alloc_host)(lk_device *dev, size_t bytes, const char *what, void **out);
     void (*free_host)(lk_device *dev, void *block);
-    /* One line for `lockstep info`: what would be opened, "" when nothing. */
+    /* Lines for `lockstep info`, '\n' between them: what would be opened, "" when
+     * nothing. Nothing is forked after it. */
     void (*describe)(char *text, size_t bytes);
 } lk_device_type;
 
@@ -100,6 +101,9 @@ void lk__device_close(lk_device *dev);
 
 /* Rows of the device table, NULL after the last. */
 const lk_device_type *lk__device_list(size_t index);
+/* Adds a row to the table, for tests and for devices of a program's own; not
+ * thread-safe. The type is borrowed. USAGE where there is no room for more. */
+lk_status lk__device_add(const lk_device_type *type) LK_CHECKED;
 
 extern const lk_device_type lk__cpu_device;
 extern const lk_device_type lk__cuda_device; /* in builds with CUDA */

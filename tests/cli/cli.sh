@@ -113,7 +113,7 @@ refused 2 "--lr '0'" -- train --lr 0
 refused 2 "--lr 'nan'" -- train --lr nan
 refused 2 "--shards '5000'" "4096" -- train --shards 5000
 refused 2 "--bn 'shrad'" "'shard'" -- train --bn shrad
-refused 2 "--devices 'gpu'" "cpu" -- train --devices gpu
+refused 2 "--devices 'gpu'" "cuda" -- train --devices gpu
 refused 2 "one device" -- eval model.safetensors --devices cpu:0,cpu:1
 refused 2 "--quiet takes no value" -- train --quiet=1
 refused 2 "too many" "'digits'" -- train digits

@@ -1,10 +1,17 @@
 #!/bin/bash
-# info.sh PROGRAM - `lockstep info --model`: figures that are known from elsewhere,
-# for people and as JSON, and what it says about mistakes.
+# info.sh PROGRAM - `lockstep info`: the GPUs. `lockstep info --model`: figures that
+# are known from elsewhere, for people and as JSON, and what it says about mistakes.
 program=$1 command=info
 . "$(dirname "$0")/jobs.sh"
 unset LOCKSTEP_DATA
 export HOME=$scratch XDG_CACHE_HOME=$scratch/cache
+
+# The machine may have GPUs and the build CUDA, or not.
+run 0
+said out "devices:" "  cpu " "  cuda "
+check "$line: neither a GPU nor why there is none" grep -qE 'no GPU: .|cuda:0: .*, compute capability [0-9]+\.[0-9]' out
+CUDA_VISIBLE_DEVICES='' run 0
+said out "no GPU: "
 
 run 0 --model pyramidnet
 said out "pyramidnet for 3x32x32, 10 classes" "24,253,410 in 415 tensors" "880 entries" "4.04 GMAC" "24.2 GFLOP" \

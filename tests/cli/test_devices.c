@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/devices.h"
@@ -111,6 +112,8 @@ static void auto_takes_what_there_is(void **state)
     gives((lk_device_choice){.devices = "auto", .gpu_ids = "2"}, with_gpus, "cuda:2");
     gpus = 0;
     gives(DEVICES("auto"), with_gpus, "cpu");
+    /* Hides those that this machine may have. */
+    assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", "", 1), 0);
     gives(DEVICES("auto"), lk__device_list, "cpu");
     refuse(DEVICES("auto,cpu"), with_gpus, "auto,cpu", "alone");
     refuse(DEVICES("cpu,auto"), with_gpus, "cpu,auto", "alone");
@@ -234,6 +237,24 @@ static void parts_of_a_device_are_refused(void **state)
     assert_int_equal(part.count, -1);
 }
 
+static void devices_that_cannot_be_opened(void **state)
+{
+    (void)state;
+    lk_device *device = NULL;
+    lk_device_opts opts = {.threads = 1};
+    assert_int_equal(lk__device_open("quantum", &opts, &device), LK_STATUS_USAGE);
+    const lk_device_type *type;
+    for (size_t i = 0; (type = lk__device_list(i)); i++)
+        assert_non_null(strstr(lk_error_detail(), type->name));
+    opts.precision = LK_PRECISION_BF16;
+    assert_int_equal(lk__device_open("cpu", &opts, &device), LK_STATUS_UNSUPPORTED);
+    assert_non_null(strstr(lk_error_detail(), "--precision bf16"));
+    opts.precision = LK_PRECISION_TF32;
+    assert_int_equal(lk__device_open("cpu:1", &opts, &device), LK_STATUS_UNSUPPORTED);
+    assert_non_null(strstr(lk_error_detail(), "--precision tf32"));
+    assert_null(device);
+}
+
 /* What is chosen can be opened, with its index, by the library's own table. */
 static void the_librarys_table(void **state)
 {
@@ -264,6 +285,7 @@ int main(void)
         cmocka_unit_test_setup(no_more_than_the_limit, sixteen_gpus),
         cmocka_unit_test(each_process_takes_its_part),
         cmocka_unit_test(parts_of_a_device_are_refused),
+        cmocka_unit_test(devices_that_cannot_be_opened),
         cmocka_unit_test(the_librarys_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,6 +27,9 @@ extern "C" {
  * is kept to the end, for recorded steps use it. */
 typedef struct lk_cuda_workspace lk_cuda_workspace;
 
+/* Pinned memory that uploads go through. */
+typedef struct lk_cuda_staging lk_cuda_staging;
+
 /* Plans of convolutions and linear layers, by shape. */
 typedef struct lk_cuda_plans lk_cuda_plans;
 
@@ -38,6 +41,7 @@ typedef struct lk_cuda_device {
     cudaEvent_t forked, joined;
     bool side_busy; /* work is on the side stream that the main one has not waited for */
     lk_cuda_workspace *workspace, *side_workspace;
+    lk_cuda_staging *staging;
     lk_cuda_libraries libraries;
     lk_cuda_plans *plans;
     /* The first fault of a slot, told by the next sync. */

@@ -2,68 +2,69 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "tensor/cuda/memory.h"
 #include "tensor/cuda/record.h"
 
 struct lk_recording {
     cudaGraphExec_t graph;
 };
 
-static lk_status check(lk_device *dev, cudaError_t error, const char *what)
-{
-    return lk__cuda_keep(dev, error, what) ? LK_OK : dev->type->sync(dev);
-}
-
-/* Ends the capture in any case. */
+/* Ends the capture in any case. A slot that failed has left its work out of it. */
 static lk_status capture(lk_device *dev, lk_status (*work)(void *arg), void *arg, cudaGraph_t *out)
 {
     cudaStream_t stream = lk__cuda_stream(dev);
-    LK_TRY(check(dev, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "recording a step"));
-    lk_status status = work(arg);
+    LK_TRY(lk__cuda_status(dev, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "recording a step"));
+    (void)lk__cuda_keep_status(dev, work(arg));
     (void)lk__cuda_stream(dev); /* the side stream is a part of it */
-    cudaError_t error = cudaStreamEndCapture(stream, out);
-    return status == LK_OK ? check(dev, error, "recording a step") : status;
+    (void)lk__cuda_keep(dev, cudaStreamEndCapture(stream, out), "recording a step");
+    return lk__cuda_fault(dev);
 }
 
 lk_status lk__cuda_record(lk_device *dev, lk_status (*work)(void *arg), void *arg, lk_recording **out)
 {
     lk_recording *recording;
     cudaGraph_t graph = NULL;
-    lk_status status;
+    LK_TRY(lk__cuda_sync(dev));
     LK_TRY(LK_ALLOC(1, "a recorded step", &recording));
-    LK_TRY_GOTO(capture(dev, work, arg, &graph), free_recording);
-    LK_TRY_GOTO(check(dev, cudaGraphInstantiate(&recording->graph, graph, 0), "recording a step"), destroy_graph);
-    (void)cudaGraphDestroy(graph);
+    lk_status status = capture(dev, work, arg, &graph);
+    if (status == LK_OK)
+        status = lk__cuda_status(dev, cudaGraphInstantiate(&recording->graph, graph, 0), "recording a step");
+    if (graph)
+        (void)cudaGraphDestroy(graph);
+    if (status != LK_OK) {
+        lk__free(recording);
+        return status;
+    }
     *out = recording;
     return LK_OK;
-
-destroy_graph:
-    (void)cudaGraphDestroy(graph);
-free_recording:
-    lk__free(recording);
-    return status;
 }
 
 lk_status lk__cuda_play(lk_device *dev, lk_recording *recording)
 {
-    return check(dev, cudaGraphLaunch(recording->graph, lk__cuda_stream(dev)), "a recorded step");
+    cudaStream_t stream = lk__cuda_stream(dev);
+    return lk__cuda_status(dev, cudaGraphLaunch(recording->graph, stream), "a recorded step");
 }
 
 void lk__cuda_forget(lk_device *dev, lk_recording *recording)
 {
-    (void)dev->type->sync(dev);
+    if (!recording)
+        return;
+    /* It may be under way; a fault stays kept. */
+    (void)lk__cuda_keep(dev, cudaStreamSynchronize(lk__cuda_stream(dev)), "work that was enqueued");
     (void)cudaGraphExecDestroy(recording->graph);
     lk__free(recording);
 }
 
 lk_status lk__cuda_alloc_host(lk_device *dev, size_t bytes, const char *what, void **out)
 {
-    cudaError_t error = cudaHostAlloc(out, bytes, cudaHostAllocMapped);
-    if (error != cudaSuccess) {
+    void *block;
+    LK_TRY(lk__cuda_use(dev));
+    if (cudaHostAlloc(&block, bytes, cudaHostAllocMapped) != cudaSuccess) {
         (void)cudaGetLastError();
         return lk__fail_memory(bytes, what);
     }
-    (void)dev;
-    memset(*out, 0, bytes);
+    memset(block, 0, bytes);
+    *out = block;
     return LK_OK;
 }
 

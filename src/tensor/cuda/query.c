@@ -1,0 +1,213 @@
+/* query.c - asks the driver for its GPUs, and the linker for libraries. */
+#include "tensor/cuda/query.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The oldest GPUs whose kernels are built: those of compute_80. */
+enum { LEAST_MAJOR = 8, REASON_BYTES = 256, VERSION_BYTES = 32, PATH_BYTES = 4096 };
+
+/* CUDA's numbers for versions: 13020 is 13.2. */
+static int major_of(int version)
+{
+    return version / 1000;
+}
+
+static int minor_of(int version)
+{
+    return version % 1000 / 10;
+}
+
+/* Why cudaGetDeviceCount found nothing. */
+static void explain(cudaError_t error, int driver, char *why, size_t bytes)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (driver == 0)
+        snprintf(why, bytes, "no NVIDIA driver is installed here (libcuda.so.1)");
+    else if (error == cudaErrorInsufficientDriver)
+        snprintf(why, bytes, "the driver is for CUDA %d.%d, and this build needs one for CUDA %d.%d", major_of(driver),
+                 minor_of(driver), major_of(CUDART_VERSION), minor_of(CUDART_VERSION));
+    else if (error != cudaSuccess && error != cudaErrorNoDevice)
+        snprintf(why, bytes, "%s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
+    else if (visible)
+        snprintf(why, bytes, "the driver shows none, with CUDA_VISIBLE_DEVICES '%s'", visible);
+    else
+        snprintf(why, bytes, "the driver finds no device");
+}
+
+/* GPUs that can be opened; 0, and why, where there are none. */
+static int count_gpus(int *driver, char *why, size_t bytes)
+{
+    int count = 0;
+    *driver = 0;
+    (void)cudaDriverGetVersion(driver);
+    cudaError_t error = *driver ? cudaGetDeviceCount(&count) : cudaErrorInsufficientDriver;
+    (void)cudaGetLastError();
+    if (error == cudaSuccess && count > 0)
+        return count;
+    explain(error, *driver, why, bytes);
+    return 0;
+}
+
+lk_status lk__cuda_check(int index)
+{
+    struct cudaDeviceProp gpu;
+    char why[REASON_BYTES];
+    int driver, major = 0, minor = 0;
+    int count = count_gpus(&driver, why, sizeof why);
+    if (count == 0)
+        return lk__fail(LK_STATUS_UNSUPPORTED, "cuda:%d: no GPU: %s; '--devices cpu' needs none", index, why);
+    if (index >= count)
+        return lk__fail(LK_STATUS_UNSUPPORTED, "cuda:%d: the driver shows %d GPU%s, of index 0 and up", index, count,
+                        count == 1 ? "" : "s");
+    cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index);
+    if (error == cudaSuccess && major >= LEAST_MAJOR)
+        return LK_OK;
+    if (error == cudaSuccess)
+        error = cudaGetDeviceProperties(&gpu, index);
+    (void)cudaGetLastError();
+    if (error != cudaSuccess)
+        return lk__fail(LK_STATUS_UNSUPPORTED, "cuda:%d: the GPU does not answer: %s", index,
+                        cudaGetErrorString(error));
+    return lk__fail(LK_STATUS_UNSUPPORTED,
+                    "cuda:%d is a %s of compute capability %d.%d; %d.0 is needed, or '--devices cpu'", index, gpu.name,
+                    major, minor, LEAST_MAJOR);
+}
+
+/* Appends to text; what does not fit is cut. */
+__attribute__((format(printf, 3, 4))) static void add(char *text, size_t bytes, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, bytes - used, format, args);
+    va_end(args);
+}
+
+/* The driver's own version, which is not CUDA's; "" where the system has it nowhere. */
+static void read_driver(char version[VERSION_BYTES])
+{
+    FILE *file = fopen("/sys/module/nvidia/version", "r");
+    if (!file || !fgets(version, VERSION_BYTES, file))
+        version[0] = '\0';
+    version[strcspn(version, "\n")] = '\0';
+    if (file)
+        fclose(file);
+}
+
+static void add_versions(int driver, char *text, size_t bytes)
+{
+    char version[VERSION_BYTES];
+    int runtime = 0;
+    (void)cudaRuntimeGetVersion(&runtime);
+    read_driver(version);
+    add(text, bytes, "driver %s%sfor CUDA %d.%d, runtime %d.%d", version, *version ? " " : "", major_of(driver),
+        minor_of(driver), major_of(runtime), minor_of(runtime));
+}
+
+static void add_gpu(int index, char *text, size_t bytes)
+{
+    struct cudaDeviceProp gpu;
+    size_t available = 0, total = 0;
+    cudaError_t error = cudaGetDeviceProperties(&gpu, index);
+    if (error == cudaSuccess && gpu.major < LEAST_MAJOR) {
+        add(text, bytes, "\ncuda:%d: %s, compute capability %d.%d: too old, %d.0 is needed", index, gpu.name, gpu.major,
+            gpu.minor, LEAST_MAJOR);
+        return;
+    }
+    if (error == cudaSuccess)
+        error = cudaSetDevice(index);
+    if (error == cudaSuccess)
+        error = cudaMemGetInfo(&available, &total);
+    (void)cudaGetLastError();
+    if (error == cudaSuccess)
+        add(text, bytes, "\ncuda:%d: %s, compute capability %d.%d, %.1f of %.1f GB free", index, gpu.name, gpu.major,
+            gpu.minor, (double)available / 1e9, (double)total / 1e9);
+    else
+        add(text, bytes, "\ncuda:%d: does not answer: %s", index, cudaGetErrorString(error));
+}
+
+#define TEXT(x) #x
+#define MAJOR(x) TEXT(x)
+
+/* What is loaded when it is needed. The functions give a version or take a place
+ * for it; 91300 is 9.13.0 with all of them. */
+static const struct library {
+    const char *name, *file, *function;
+    bool takes_place;
+} libraries[] = {
+    {"cuDNN", "libcudnn.so." MAJOR(CUDNN_MAJOR), "cudnnGetVersion", false},
+    {"cuBLASLt", "libcublasLt.so." MAJOR(CUBLAS_VER_MAJOR), "cublasLtGetVersion", false},
+    {"NCCL", "libnccl.so.2", "ncclGetVersion", true},
+};
+
+static int version_of(const struct library *library, void *symbol)
+{
+    size_t (*give)(void);
+    int (*fill)(int *version);
+    int version = 0;
+    if (!library->takes_place) {
+        memcpy(&give, &symbol, sizeof give);
+        return (int)give();
+    }
+    memcpy(&fill, &symbol, sizeof fill);
+    return fill(&version) == 0 ? version : 0;
+}
+
+static void *open_below(const char *root, const char *file)
+{
+    static const char *const folders[] = {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"};
+    void *handle = NULL;
+    for (size_t i = 0; root && *root && !handle && i < sizeof folders / sizeof *folders; i++) {
+        char path[PATH_BYTES];
+        if (snprintf(path, sizeof path, "%s/%s/%s", root, folders[i], file) < (int)sizeof path)
+            handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+    return handle;
+}
+
+void *lk__cuda_open_library(const char *file)
+{
+    const char *const roots[] = {getenv("CUDA_HOME"), getenv("CUDA_PATH"), "/usr/local/cuda", "/opt/cuda"};
+    void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    for (size_t i = 0; !handle && i < sizeof roots / sizeof *roots; i++)
+        handle = open_below(roots[i], file);
+    return handle;
+}
+
+static void add_library(const struct library *library, char *text, size_t bytes)
+{
+    void *handle = lk__cuda_open_library(library->file);
+    void *symbol = handle ? dlsym(handle, library->function) : NULL;
+    int version = symbol ? version_of(library, symbol) : 0;
+    add(text, bytes, "\n%s: ", library->name);
+    if (version)
+        add(text, bytes, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+    else
+        add(text, bytes, "not found (%s)", library->file);
+}
+
+void lk__cuda_describe(char *text, size_t bytes)
+{
+    char why[REASON_BYTES];
+    int driver, count = count_gpus(&driver, why, sizeof why);
+    text[0] = '\0';
+    if (count == 0) {
+        add(text, bytes, "no GPU: %s", why);
+        return;
+    }
+    add_versions(driver, text, bytes);
+    for (int i = 0; i < count; i++)
+        add_gpu(i, text, bytes);
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
+        add_library(&libraries[i], text, bytes);
+}

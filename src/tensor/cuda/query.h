@@ -1,0 +1,28 @@
+/* query.h - what GPUs and libraries of NVIDIA's a machine has. */
+#ifndef LK_TENSOR_CUDA_QUERY_H
+#define LK_TENSOR_CUDA_QUERY_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+/* GPUs that CUDA would find, without starting it: device nodes that this process
+ * may open, as far as $CUDA_VISIBLE_DEVICES lets them be seen. */
+int lk__cuda_count(void);
+/* The same of a machine whose files are below root, "" for this one; visible is the
+ * variable's value, NULL where it is not set. */
+int lk__cuda_count_below(const char *root, const char *visible);
+
+/* Opens a library of NVIDIA's by its name, or else in the folders of toolkits, where
+ * the dynamic linker may not look. NULL where it is nowhere. */
+void *lk__cuda_open_library(const char *file);
+
+/* The rest starts CUDA. */
+
+/* Whether there is such a GPU, its driver and it new enough; otherwise UNSUPPORTED,
+ * with what was found. */
+lk_status lk__cuda_check(int index) LK_CHECKED;
+/* Lines for `lockstep info`; "no GPU: <why>" where there is none. */
+void lk__cuda_describe(char *text, size_t bytes);
+
+#endif

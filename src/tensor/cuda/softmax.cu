@@ -1,0 +1,247 @@
+/* softmax.cu - log-softmax and the losses, a warp a sample.
+ *
+ * Lane l has classes l, l + 32, ...; sums over the classes are a chain in each lane,
+ * folded by a butterfly. Labels are in [0, classes): the loader checks them. */
+#include "tensor/cuda/vec.cuh"
+
+enum { ROWS = LK_THREADS / LK_WARP };
+
+/* What any of the kernels below may use of n rows of `classes` values. */
+struct rows {
+    int n, classes, pitch;
+    const int32_t *labels;
+    float smoothing, scale;
+    float *losses;
+    int32_t *places;
+};
+
+static rows rows_of(const lk_loss_desc *desc, const lk_tensor *x)
+{
+    return {.n = (int)x->shape.n,
+            .classes = (int)lk__shape_sample(x->shape),
+            .pitch = (int)(x->shape.h * x->shape.w * lk__pitch(x)),
+            .labels = desc ? desc->labels : nullptr,
+            .smoothing = desc ? desc->smoothing : 0.0f,
+            .scale = 0.0f,
+            .losses = nullptr,
+            .places = nullptr};
+}
+
+static __device__ int row_of_warp()
+{
+    return (int)(blockIdx.x * ROWS + threadIdx.x / LK_WARP);
+}
+
+template <class T>
+static __device__ float row_max(const rows &r, const T *x)
+{
+    float max = (float)x[0];
+    for (int k = lk__lane(); k < r.classes; k += LK_WARP)
+        max = (float)x[k] > max ? (float)x[k] : max;
+    for (int half = LK_WARP / 2; half > 0; half /= 2) {
+        float other = __shfl_xor_sync(~0u, max, half);
+        max = other > max ? other : max;
+    }
+    return max;
+}
+
+template <class T>
+static __device__ float row_sum_exp(const rows &r, const T *x, float max)
+{
+    float sum = 0;
+    for (int k = lk__lane(); k < r.classes; k += LK_WARP)
+        sum += expf((float)x[k] - max);
+    return lk__warp_sum(sum);
+}
+
+template <class T>
+static __device__ void clear_pads(const rows &r, T *y)
+{
+    for (int k = r.classes + lk__lane(); k < r.pitch; k += LK_WARP)
+        y[k] = (T)0.0f;
+}
+
+template <class T>
+static __global__ void log_softmax(rows r, const T *x, T *y)
+{
+    int row = row_of_warp();
+    if (row >= r.n)
+        return;
+    x += (size_t)row * r.pitch;
+    y += (size_t)row * r.pitch;
+    float max = row_max(r, x), log_sum = logf(row_sum_exp(r, x, max));
+    for (int k = lk__lane(); k < r.classes; k += LK_WARP)
+        y[k] = (T)(((float)x[k] - max) - log_sum);
+    clear_pads(r, y);
+}
+
+template <class T>
+static __global__ void log_softmax_grad(rows r, const T *y, const T *dy, T *dx)
+{
+    int row = row_of_warp();
+    size_t at = (size_t)row * r.pitch;
+    if (row >= r.n)
+        return;
+    float sum = 0;
+    for (int k = lk__lane(); k < r.classes; k += LK_WARP)
+        sum += (float)dy[at + k];
+    sum = lk__warp_sum(sum);
+    for (int k = lk__lane(); k < r.classes; k += LK_WARP)
+        dx[at + k] = (T)__fmaf_rn(-expf((float)y[at + k]), sum, (float)dy[at + k]);
+    clear_pads(r, dx + at);
+}
+
+/* Calls f(stream, blocks, kind) for the tensor's rows, if it has any. */
+template <class F>
+static void run(lk_device *dev, const char *what, const lk_tensor *x, F f)
+{
+    if (x->shape.n == 0)
+        return;
+    unsigned blocks = (unsigned)((x->shape.n + ROWS - 1) / ROWS);
+    lk__by_dtype(x->dtype, [&](auto kind) { f(lk__cuda_stream(dev), blocks, kind); });
+    lk__cuda_launched(dev, what);
+}
+
+extern "C" void lk__cuda_log_softmax_forward(lk_device *dev, const lk_tensor *x, lk_tensor *y)
+{
+    rows r = rows_of(nullptr, x);
+    run(dev, "log_softmax_forward", x, [&](cudaStream_t stream, unsigned blocks, auto kind) {
+        using T = typename decltype(kind)::T;
+        log_softmax<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)x->data, (T *)y->data);
+    });
+}
+
+extern "C" void lk__cuda_log_softmax_grad_input(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx)
+{
+    rows r = rows_of(nullptr, y);
+    run(dev, "log_softmax_grad_input", y, [&](cudaStream_t stream, unsigned blocks, auto kind) {
+        using T = typename decltype(kind)::T;
+        log_softmax_grad<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)y->data, (const T *)dy->data, (T *)dx->data);
+    });
+}
+
+/* How many classes come before the label's by score. A NaN, the label's own or
+ * another's, counts as before it: where there is one the label never wins. */
+template <class T>
+static __device__ int row_place(const rows &r, const T *x, int label)
+{
+    int before = 0;
+    float own = (float)x[label];
+    for (int k = lk__lane(); k < r.classes; k += LK_WARP)
+        before += !((float)x[k] <= own) || (k < label && (float)x[k] == own);
+    return lk__warp_sum(before);
+}
+
+/* What is wanted of class k. */
+static __device__ float target(const rows &r, int label, int k)
+{
+    float even = r.smoothing / (float)r.classes;
+    return k == label ? (1.0f - r.smoothing) + even : even;
+}
+
+/* Class k's loss is log_sum - (x[k] - max): nll has both of them 0. */
+template <class T>
+static __device__ void row_loss(const rows &r, const T *x, int row, float max, float log_sum)
+{
+    int label = r.labels[row];
+    float loss = log_sum - ((float)x[label] - max);
+    double all = 0;
+    for (int k = lk__lane(); r.smoothing > 0 && k < r.classes; k += LK_WARP)
+        all += (double)(log_sum - ((float)x[k] - max));
+    if (r.smoothing > 0)
+        loss = (1.0f - r.smoothing) * loss + r.smoothing * (float)(lk__warp_sum(all) / (double)r.classes);
+    int place = row_place(r, x, label);
+    if (lk__lane() == 0) {
+        r.losses[row] = loss;
+        r.places[row] = place;
+    }
+}
+
+template <class T>
+static __global__ void nll(rows r, const T *x)
+{
+    int row = row_of_warp();
+    if (row < r.n)
+        row_loss(r, x + (size_t)row * r.pitch, row, 0.0f, 0.0f);
+}
+
+template <class T>
+static __global__ void nll_grad(rows r, T *dx)
+{
+    int row = row_of_warp();
+    if (row >= r.n)
+        return;
+    dx += (size_t)row * r.pitch;
+    for (int k = lk__lane(); k < r.classes; k += LK_WARP)
+        dx[k] = (T)(0.0f - r.scale * target(r, r.labels[row], k));
+    clear_pads(r, dx);
+}
+
+template <class T>
+static __global__ void cross_entropy(rows r, const T *x)
+{
+    int row = row_of_warp();
+    if (row >= r.n)
+        return;
+    x += (size_t)row * r.pitch;
+    float max = row_max(r, x);
+    row_loss(r, x, row, max, logf(row_sum_exp(r, x, max)));
+}
+
+template <class T>
+static __global__ void cross_entropy_grad(rows r, const T *x, T *dx)
+{
+    int row = row_of_warp();
+    if (row >= r.n)
+        return;
+    x += (size_t)row * r.pitch;
+    dx += (size_t)row * r.pitch;
+    float max = row_max(r, x), sum = row_sum_exp(r, x, max);
+    for (int k = lk__lane(); k < r.classes; k += LK_WARP)
+        dx[k] = (T)(r.scale * (expf((float)x[k] - max) / sum - target(r, r.labels[row], k)));
+    clear_pads(r, dx);
+}
+
+extern "C" void lk__cuda_nll_forward(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss,
+                                     int32_t *place)
+{
+    rows r = rows_of(desc, x);
+    r.losses = loss, r.places = place;
+    run(dev, "nll_forward", x, [&](cudaStream_t stream, unsigned blocks, auto kind) {
+        using T = typename decltype(kind)::T;
+        nll<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)x->data);
+    });
+}
+
+extern "C" void lk__cuda_nll_grad_input(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float scale,
+                                        lk_tensor *dx)
+{
+    rows r = rows_of(desc, x);
+    r.scale = scale;
+    run(dev, "nll_grad_input", x, [&](cudaStream_t stream, unsigned blocks, auto kind) {
+        using T = typename decltype(kind)::T;
+        nll_grad<<<blocks, LK_THREADS, 0, stream>>>(r, (T *)dx->data);
+    });
+}
+
+extern "C" void lk__cuda_cross_entropy_forward(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x,
+                                               float *loss, int32_t *place)
+{
+    rows r = rows_of(desc, x);
+    r.losses = loss, r.places = place;
+    run(dev, "cross_entropy_forward", x, [&](cudaStream_t stream, unsigned blocks, auto kind) {
+        using T = typename decltype(kind)::T;
+        cross_entropy<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)x->data);
+    });
+}
+
+extern "C" void lk__cuda_cross_entropy_grad_input(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x,
+                                                  float scale, lk_tensor *dx)
+{
+    rows r = rows_of(desc, x);
+    r.scale = scale;
+    run(dev, "cross_entropy_grad_input", x, [&](cudaStream_t stream, unsigned blocks, auto kind) {
+        using T = typename decltype(kind)::T;
+        cross_entropy_grad<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)x->data, (T *)dx->data);
+    });
+}

@@ -1,0 +1,223 @@
+/* test_ahead.c - steps that are sent before the results of earlier ones are there,
+ * on a device that records: the same bits as one by one. */
+#include "law.h"
+
+#include <math.h>
+
+#include "base/mem.h"
+#include "tensor/device.h"
+
+/* The CPU as a device that records: playing does the work again. */
+struct lk_recording {
+    lk_status (*work)(void *arg);
+    void *arg;
+};
+
+static lk_device_type tape;
+static size_t recorded, played;
+
+static lk_status tape_open(const lk_device_opts *opts, lk_device **out)
+{
+    LK_TRY(lk__cpu_device.open(opts, out));
+    (*out)->type = &tape;
+    return LK_OK;
+}
+
+static lk_status tape_record(lk_device *dev, lk_status (*work)(void *arg), void *arg, lk_recording **out)
+{
+    (void)dev;
+    recorded++;
+    LK_TRY(LK_ALLOC(1, "a recording", out));
+    **out = (lk_recording){work, arg};
+    return LK_OK;
+}
+
+static lk_status tape_play(lk_device *dev, lk_recording *recording)
+{
+    (void)dev;
+    played++;
+    return recording->work(recording->arg);
+}
+
+static void tape_forget(lk_device *dev, lk_recording *recording)
+{
+    (void)dev;
+    lk__free(recording);
+}
+
+static int add_tape(void **state)
+{
+    (void)state;
+    tape = lk__cpu_device;
+    tape.name = "tape";
+    tape.open = tape_open;
+    tape.record = tape_record;
+    tape.play = tape_play;
+    tape.forget = tape_forget;
+    tape.alloc_host = lk__cpu_device.alloc;
+    tape.free_host = lk__cpu_device.free;
+    return lk__device_add(&tape) == LK_OK ? 0 : -1;
+}
+
+enum { STEPS = 12, MOST = 24, FLOATS = 784 };
+
+static const law_case cases[] = {
+    {.model = "cnn", .shape = {1, 28, 28, 10}, .optimizer = "adadelta", .lr = 1, .batch = MOST, .shards = 4},
+    {.model = "resnet20", .shape = {3, 16, 16, 10}, .optimizer = "sgd:momentum=.9", .lr = .1, .batch = 16, .shards = 3},
+    {.model = "resnet20",
+     .shape = {3, 16, 16, 10},
+     .bn = LK_BN_SHARD,
+     .optimizer = "adam",
+     .lr = .01,
+     .batch = 16,
+     .shards = 4,
+     .label_smoothing = .1},
+};
+
+/* Batches, and what came of them. */
+typedef struct history {
+    float x[STEPS][MOST * FLOATS];
+    int32_t labels[STEPS][MOST];
+    uint32_t ids[STEPS][MOST];
+    lk_batch batches[STEPS];
+    lk_metrics metrics[STEPS];
+} history;
+
+static lk_engine *make_engine(const law_case *c, const char *device)
+{
+    lk_graph *graph;
+    lk_engine *engine;
+    lk_engine_opts opts = law_opts(c, &(law_way){.threads = 1});
+    opts.device = device;
+    law_require(lk_model_build(c->model, c->shape, &graph));
+    law_require(lk_engine_create(graph, &opts, &engine));
+    lk_graph_destroy(graph);
+    return engine;
+}
+
+static void make_batches(const law_case *c, history *h)
+{
+    for (int i = 0; i < STEPS; i++)
+        law_batch(c, i, h->x[i], h->labels[i], h->ids[i], &h->batches[i]);
+}
+
+static uint64_t hash_of(const lk_engine *engine)
+{
+    lk_state *state, *optimizer;
+    law_require(lk_engine_state(engine, &state));
+    law_require(lk_engine_optimizer_state(engine, &optimizer));
+    uint64_t hash = lk_state_hash(state) ^ lk_state_hash(optimizer);
+    lk_state_destroy(optimizer);
+    lk_state_destroy(state);
+    return hash;
+}
+
+static void run_one_by_one(lk_engine *engine, history *h)
+{
+    for (int i = 0; i < STEPS; i++)
+        law_require(lk_engine_step(engine, &h->batches[i], &h->metrics[i]));
+}
+
+/* Returns the most steps that were under way. */
+static int run_ahead(lk_engine *engine, const history *h)
+{
+    int most = 0;
+    for (int received = 0, sent = 0; received < STEPS; received++) {
+        lk_metrics metrics;
+        while (sent == received || (sent < STEPS && lk_engine_can_send(engine, h->batches[sent].count)))
+            law_require(lk_engine_send(engine, &h->batches[sent++]));
+        most = sent - received > most ? sent - received : most;
+        law_require(lk_engine_receive(engine, &metrics));
+        assert_memory_equal(&metrics, &h->metrics[received], sizeof metrics);
+    }
+    return most;
+}
+
+static void test_same_bits(void **state)
+{
+    history *h = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lk_engine *alone = make_engine(&cases[i], "cpu"), *ahead = make_engine(&cases[i], "tape");
+        make_batches(&cases[i], h);
+        run_one_by_one(alone, h);
+        recorded = played = 0;
+        assert_int_equal(run_ahead(ahead, h), lk_engine_depth(ahead));
+        assert_int_equal(hash_of(ahead), hash_of(alone));
+        /* Whole batches, halves; the single sample comes once and is not recorded. */
+        assert_int_equal(recorded, 2);
+        assert_int_equal(played, STEPS - 3);
+        assert_int_equal(lk_engine_depth(alone), 1);
+        lk_engine_destroy(alone);
+        lk_engine_destroy(ahead);
+    }
+}
+
+/* What is not finite stops the steps behind it, too, and all can go on from there. */
+static void test_nonfinite(void **state)
+{
+    history *h = *state;
+    lk_metrics metrics;
+    lk_engine *alone = make_engine(&cases[1], "cpu"), *ahead = make_engine(&cases[1], "tape");
+    make_batches(&cases[1], h);
+    for (int i = 0; i < 2; i++) {
+        law_require(lk_engine_step(alone, &h->batches[i], &metrics));
+        law_require(lk_engine_step(ahead, &h->batches[i], &metrics));
+    }
+    h->x[2][5] = NAN;
+    for (int i = 1; i < 4; i++)
+        law_require(lk_engine_send(ahead, &h->batches[i]));
+    law_require(lk_engine_step(alone, &h->batches[1], &metrics));
+    law_require(lk_engine_receive(ahead, &metrics));
+    assert_int_equal(lk_engine_receive(ahead, &metrics), LK_STATUS_NONFINITE);
+    assert_non_null(strstr(lk_error_detail(), "step 4: "));
+    assert_int_equal(lk_engine_steps(ahead), 3);
+    assert_int_equal(hash_of(ahead), hash_of(alone));
+    assert_int_equal(lk_engine_receive(ahead, &metrics), LK_STATUS_USAGE);
+    law_require(lk_engine_step(alone, &h->batches[3], &metrics));
+    law_require(lk_engine_step(ahead, &h->batches[3], &metrics));
+    assert_int_equal(hash_of(ahead), hash_of(alone));
+    lk_engine_destroy(alone);
+    lk_engine_destroy(ahead);
+}
+
+/* Calls that would see a state between two steps. */
+static void test_order_of_calls(void **state)
+{
+    history *h = *state;
+    lk_metrics metrics;
+    lk_engine *engine = make_engine(&cases[0], "tape");
+    make_batches(&cases[0], h);
+    assert_int_equal(lk_engine_receive(engine, &metrics), LK_STATUS_USAGE);
+    assert_true(lk_engine_can_send(engine, MOST));
+    law_require(lk_engine_send(engine, &h->batches[0]));
+    assert_false(lk_engine_can_send(engine, MOST));
+    assert_int_equal(lk_engine_send(engine, &h->batches[1]), LK_STATUS_USAGE);
+    assert_int_equal(lk_engine_step(engine, &h->batches[1], &metrics), LK_STATUS_USAGE);
+    assert_int_equal(lk_engine_eval(engine, &h->batches[1], &metrics), LK_STATUS_USAGE);
+    assert_int_equal(lk_engine_gradients(engine, &h->batches[1], &metrics), LK_STATUS_USAGE);
+    law_require(lk_engine_receive(engine, &metrics));
+    law_require(lk_engine_eval(engine, &h->batches[1], &metrics));
+    lk_engine_destroy(engine);
+}
+
+static int make_history(void **state)
+{
+    *state = malloc(sizeof(history));
+    return *state ? 0 : -1;
+}
+
+static int free_history(void **state)
+{
+    free(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_same_bits, make_history, free_history),
+        cmocka_unit_test_setup_teardown(test_nonfinite, make_history, free_history),
+        cmocka_unit_test_setup_teardown(test_order_of_calls, make_history, free_history),
+    };
+    return cmocka_run_group_tests(tests, add_tape, NULL);
+}
