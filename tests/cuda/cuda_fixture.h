@@ -64,9 +64,15 @@ static inline bool fx_present(void)
     return false;
 }
 
-/* Other precisions are for GPUs only. */
+static const char *const fx_precisions[] = {"fp32", "tf32", "bf16"};
+
+/* Whether to test this precision: $LOCKSTEP_TEST_PRECISION is one, or unset for all;
+ * others than fp32 are for GPUs only. */
 static inline bool fx_has(lk_precision wanted)
 {
+    const char *only = getenv("LOCKSTEP_TEST_PRECISION");
+    if (only && *only && strcmp(only, fx_precisions[wanted]) != 0)
+        return false;
     return wanted == LK_PRECISION_FP32 || strncmp(fx_name(), "cpu", 3) != 0;
 }
 
@@ -536,8 +542,7 @@ static inline int fx_open(void)
 /* Runs the tests once for each of these precisions that the device has. */
 static inline int fx_main(const struct CMUnitTest *tests, size_t count, int precisions)
 {
-    static const char *const names[] = {"fp32", "tf32", "bf16"};
-    int failed = 0;
+    int failed = 0, groups = 0;
     if (!fx_present()) {
         puts("skipped: no GPU");
         return FX_SKIPPED;
@@ -548,9 +553,14 @@ static inline int fx_main(const struct CMUnitTest *tests, size_t count, int prec
             continue;
         if (fx_open() != 0)
             return 1;
-        failed += _cmocka_run_group_tests(names[p], tests, count, NULL, NULL);
+        groups++;
+        failed += _cmocka_run_group_tests(fx_precisions[p], tests, count, NULL, NULL);
         lk__device_close(dev);
         lk__device_close(cpu);
+    }
+    if (groups == 0) {
+        printf("skipped: %s has no such precision\n", fx_name());
+        return FX_SKIPPED;
     }
     return failed ? 1 : 0;
 }
