@@ -1,0 +1,27 @@
+/* grad_check.c - tests/nn/test_gradcheck.c, every op's gradients against
+ * differences of the loss, with its engines on the device under test. */
+#include "cuda/cuda_fixture.h"
+
+#include <lockstep/lockstep.h>
+
+static lk_status create_there(const lk_graph *graph, const lk_engine_opts *opts, lk_engine **out)
+{
+    lk_engine_opts there = *opts;
+    there.device = fx_name();
+    return lk_engine_create(graph, &there, out);
+}
+
+int gradcheck_main(void);
+
+#define lk_engine_create create_there
+#define main gradcheck_main
+#include "nn/test_gradcheck.c"
+#undef main
+
+int main(void)
+{
+    if (fx_present())
+        return gradcheck_main();
+    puts("skipped: no GPU");
+    return FX_SKIPPED;
+}

@@ -1,0 +1,359 @@
+/* slots_batchnorm.c - batch normalisation through all its slots, as the engine
+ * calls them, in waves: statistics and passes against double, what is a formula for
+ * each channel as the CPU computes it. */
+#include "cuda/cuda_fixture.h"
+
+typedef struct bn_case {
+    size_t batch, c, h, w;
+    int shards;
+    int wave;       /* shards a wave */
+    bool per_shard; /* normalise each shard alone */
+    bool relu;
+    const float *x, *dy, *gamma, *beta;
+} bn_case;
+
+static const float eps = 1e-5f, momentum = 0.1f;
+
+static lk_shape shape_of(const bn_case *b)
+{
+    return (lk_shape){.n = b->batch, .c = b->c, .h = b->h, .w = b->w};
+}
+
+static size_t value_count(const bn_case *b)
+{
+    return lk__shape_count(shape_of(b));
+}
+
+/* y, dx, then by channel: mean, M2, sum dy, sum dy*xhat. */
+static size_t result_count(const bn_case *b)
+{
+    return 2 * value_count(b) + 4 * b->c;
+}
+
+typedef struct buffers {
+    lk_tensor x, dy, y, dx;
+    const float *gamma, *beta;
+    float *leaves, *moments, *sums, *mean, *scale;
+} buffers;
+
+static buffers make_buffers(lk_device *d, const bn_case *b)
+{
+    size_t c = b->c, shards = (size_t)b->shards;
+    return (buffers){.x = fx_input(d, shape_of(b), b->x),
+                     .dy = fx_input(d, shape_of(b), b->dy),
+                     .y = fx_tensor(d, shape_of(b)),
+                     .dx = fx_tensor(d, shape_of(b)),
+                     .gamma = fx_floats(d, b->gamma, c),
+                     .beta = fx_floats(d, b->beta, c),
+                     .leaves = fx_no_floats(d, shards * 2 * c),
+                     .moments = fx_no_floats(d, FX_SLOTS * 2 * c),
+                     .sums = fx_no_floats(d, FX_SLOTS * 2 * c),
+                     .mean = fx_no_floats(d, shards * c),
+                     .scale = fx_no_floats(d, shards * c)};
+}
+
+/* Statistics of all waves into slot 0. */
+static void fold_stats(lk_device *d, const bn_case *b, buffers *t)
+{
+    for (int lo = 0; lo < b->shards; lo += b->wave) {
+        fx_wave v;
+        fx_wave_init(&v, b->batch, b->shards, lo, b->wave);
+        lk_tensor x = lk__tensor_rows(&t->x, v.first, v.n);
+        d->kernels->batchnorm_stats(d, &x, &v.shards, t->leaves);
+        d->kernels->batchnorm_fold(d, b->c, b->h * b->w, &v.shards, t->leaves, (lk_partials){t->moments, 2 * b->c});
+    }
+}
+
+static lk_moments wave_moments(lk_device *d, const bn_case *b, const fx_wave *v, const lk_tensor *x, buffers *t)
+{
+    lk_moments m = {.groups = b->per_shard ? v->shards.count : 1, .mean = t->mean, .scale = t->scale};
+    size_t pixels = b->h * b->w;
+    if (b->per_shard) {
+        d->kernels->batchnorm_stats(d, x, &v->shards, t->leaves);
+        d->kernels->batchnorm_moments(d, b->c, pixels, t->leaves, v->rows, eps, &m);
+    } else {
+        d->kernels->batchnorm_moments(d, b->c, pixels, t->moments, &b->batch, eps, &m);
+    }
+    return m;
+}
+
+/* Forward and the sums of all waves, then the gradients, which need them. */
+static void passes(lk_device *d, const bn_case *b, buffers *t, bool grads)
+{
+    const lk_kernels *k = d->kernels;
+    for (int lo = 0; lo < b->shards; lo += b->wave) {
+        fx_wave v;
+        fx_wave_init(&v, b->batch, b->shards, lo, b->wave);
+        lk_tensor x = lk__tensor_rows(&t->x, v.first, v.n), dy = lk__tensor_rows(&t->dy, v.first, v.n);
+        lk_tensor y = lk__tensor_rows(&t->y, v.first, v.n), dx = lk__tensor_rows(&t->dx, v.first, v.n);
+        lk_moments m = wave_moments(d, b, &v, &x, t);
+        if (!grads)
+            k->batchnorm_forward(d, &x, &v.shards, &m, t->gamma, t->beta, b->relu, &y);
+        k->batchnorm_sums(d, &x, &dy, &v.shards, &m, t->leaves);
+        if (!grads)
+            k->rows_fold(d, 2 * b->c, t->leaves, 2 * b->c, &v.shards, (lk_partials){t->sums, 2 * b->c});
+        else
+            k->batchnorm_grad_input(d, &x, &dy, &v.shards, &m, t->gamma, b->per_shard ? t->leaves : t->sums,
+                                    b->per_shard ? v.rows : &b->batch, &dx);
+    }
+}
+
+static void run_batchnorm(lk_device *d, const void *arg, float *out)
+{
+    const bn_case *b = arg;
+    buffers t = make_buffers(d, b);
+    fold_stats(d, b, &t);
+    passes(d, b, &t, false);
+    passes(d, b, &t, true);
+    fx_read(d, &t.y, out);
+    fx_read(d, &t.dx, out + value_count(b));
+    fx_get_floats(d, t.moments, 2 * b->c, out + 2 * value_count(b));
+    fx_get_floats(d, t.sums, 2 * b->c, out + 2 * value_count(b) + 2 * b->c);
+}
+
+/* Moments, sums and results of samples [lo,hi) of one channel. */
+typedef struct reference {
+    double mean, squares, sum, product, scale;
+} reference;
+
+static reference refer(const bn_case *b, size_t lo, size_t hi, size_t channel, double *want)
+{
+    size_t pixels = b->h * b->w, count = (hi - lo) * pixels;
+    reference r = {0};
+    for (size_t p = lo * pixels; p < hi * pixels; p++)
+        r.mean += (double)b->x[p * b->c + channel] / (double)count;
+    for (size_t p = lo * pixels; p < hi * pixels; p++)
+        r.squares += pow((double)b->x[p * b->c + channel] - r.mean, 2);
+    r.scale = count ? 1 / sqrt(r.squares / (double)count + (double)eps) : 0;
+    for (size_t p = lo * pixels; p < hi * pixels; p++) {
+        size_t i = p * b->c + channel;
+        r.sum += (double)b->dy[i];
+        r.product += (double)b->dy[i] * ((double)b->x[i] - r.mean) * r.scale;
+    }
+    for (size_t p = lo * pixels; p < hi * pixels; p++) {
+        size_t i = p * b->c + channel;
+        double xhat = ((double)b->x[i] - r.mean) * r.scale, gamma = (double)b->gamma[channel];
+        double y = xhat * gamma + (double)b->beta[channel];
+        want[i] = b->relu && y < 0 ? 0 : y;
+        want[value_count(b) + i] =
+            gamma * r.scale * ((double)b->dy[i] - r.sum / (double)count - xhat * r.product / (double)count);
+    }
+    return r;
+}
+
+static void expect(const bn_case *b, double *want)
+{
+    double *by_channel = want + 2 * value_count(b), *unused = new_doubles(2 * value_count(b));
+    for (size_t i = 0; i < b->c; i++) {
+        reference whole = refer(b, 0, b->batch, i, b->per_shard ? unused : want), sums = whole;
+        if (b->per_shard)
+            sums = (reference){0};
+        for (int s = 0; b->per_shard && s < b->shards; s++) {
+            size_t lo = lk__shard_begin(b->batch, b->shards, s), hi = lk__shard_begin(b->batch, b->shards, s + 1);
+            reference shard = refer(b, lo, hi, i, want);
+            sums.sum += shard.sum;
+            sums.product += shard.product;
+        }
+        by_channel[i] = whole.mean;
+        by_channel[b->c + i] = whole.squares;
+        by_channel[2 * b->c + i] = sums.sum;
+        by_channel[3 * b->c + i] = sums.product;
+    }
+    free(unused);
+}
+
+static void compare(const bn_case *b, const float *got, const double *want)
+{
+    static const char *const names[] = {"mean", "M2", "sum of dy", "sum of dy * xhat"};
+    size_t values = value_count(b);
+    fx_near_values("batchnorm_forward", got, want, values);
+    fx_near_values("batchnorm_grad_input", got + values, want + values, values);
+    /* Sums of so many addends below 1 in size may cancel: fx_bound's last part. */
+    double *bound = new_doubles(b->c);
+    for (size_t i = 0; i < b->c; i++)
+        bound[i] = 4 * 0x1p-20 * sqrt((double)(values / b->c));
+    for (size_t i = 0; i < 4; i++)
+        fx_near_each(names[i], got + 2 * values + i * b->c, want + 2 * values + i * b->c, i < 2 ? NULL : bound, b->c);
+    free(bound);
+}
+
+static void check(bn_case b)
+{
+    size_t values = value_count(&b);
+    float *x = random_values(values, 1), *dy = random_values(values, 2);
+    float *gamma = random_floats(b.c, 3), *beta = random_floats(b.c, 4);
+    double *want = new_doubles(result_count(&b));
+    for (size_t i = 0; i < values; i++)
+        x[i] = fx_round(x[i] + 0.5f); /* a mean that matters */
+    b.x = x;
+    b.dy = dy;
+    b.gamma = gamma;
+    b.beta = beta;
+    for (int mode = 0; mode < 4; mode++) {
+        b.per_shard = mode % 2;
+        b.relu = mode / 2;
+        b.wave = b.shards;
+        expect(&b, want);
+        float *got = fx_twice("batchnorm", run_batchnorm, &b, result_count(&b));
+        compare(&b, got, want);
+        b.wave = mode % 2 ? 1 : 3; /* waves leave no trace */
+        float *by_waves = fx_twice("batchnorm in waves", run_batchnorm, &b, result_count(&b));
+        fx_same("batchnorm in waves", by_waves, got, result_count(&b));
+        free(got);
+        free(by_waves);
+    }
+    free(x);
+    free(dy);
+    free(gamma);
+    free(beta);
+    free(want);
+}
+
+static void test_batchnorm(void **state)
+{
+    (void)state;
+    check((bn_case){.batch = 13, .c = 1, .h = 5, .w = 5, .shards = 5});
+    check((bn_case){.batch = 13, .c = 3, .h = 5, .w = 5, .shards = 5});
+    check((bn_case){.batch = 16, .c = 10, .h = 4, .w = 6, .shards = 16});
+    check((bn_case){.batch = 9, .c = 26, .h = 16, .w = 16, .shards = 4});
+    check((bn_case){.batch = 6, .c = 21, .h = 7, .w = 9, .shards = 16});
+    check((bn_case){.batch = 12, .c = 31, .h = 4, .w = 4, .shards = 8});
+    check((bn_case){.batch = 10, .c = 64, .h = 8, .w = 8, .shards = 3});
+    check((bn_case){.batch = 5, .c = 300, .h = 2, .w = 2, .shards = 2});
+    check((bn_case){.batch = 64, .c = 16, .h = 32, .w = 32, .shards = 4});
+}
+
+static void test_one_sample(void **state)
+{
+    (void)state;
+    check((bn_case){.batch = 1, .c = 16, .h = 5, .w = 5, .shards = 1});
+    check((bn_case){.batch = 1, .c = 3, .h = 6, .w = 5, .shards = 7});
+}
+
+/* A deviation much smaller than the mean survives. */
+static void test_far_mean(void **state)
+{
+    (void)state;
+    enum { C = 3, N = 8, PIXELS = 16 };
+    float x[N * PIXELS * C], stats[2 * C];
+    double want[2 * C];
+    float step = dev->values == LK_DTYPE_BF16 ? 4.0f : 1.0f;
+    for (size_t i = 0; i < N * PIXELS * C; i++)
+        x[i] = 1000.0f + step * (float)(i / C % 2);
+    for (size_t i = 0; i < C; i++) {
+        want[i] = 1000.0 + (double)step / 2;
+        want[C + i] = N * PIXELS * 0.25 * (double)step * (double)step;
+    }
+    fx_wave v;
+    fx_wave_init(&v, N, 1, 0, 1);
+    fx_block_count = 0;
+    lk_tensor t = fx_input(dev, (lk_shape){N, C, 4, 4}, x);
+    float *at = fx_no_floats(dev, 2 * C);
+    dev->kernels->batchnorm_stats(dev, &t, &v.shards, at);
+    fx_get_floats(dev, at, 2 * C, stats);
+    fx_release(dev);
+    fx_near("mean", stats, want, C);
+    fx_near("M2", stats + C, want + C, C);
+}
+
+typedef struct formula_case {
+    size_t c, batch;
+    int shards, wave;
+    const float *stats, *running; // (shards, 2, c), (2, c)
+    int flag;                     /* -1: none */
+} formula_case;
+
+/* Slot 0 after folding, and the sums of the same rows by rows_fold. */
+static void run_folds(lk_device *d, const void *arg, float *out)
+{
+    const formula_case *f = arg;
+    size_t c = f->c;
+    float *stats = fx_floats(d, f->stats, (size_t)f->shards * 2 * c);
+    float *moments = fx_no_floats(d, FX_SLOTS * 2 * c), *sums = fx_no_floats(d, FX_SLOTS * (c + 3));
+    for (int lo = 0; lo < f->shards; lo += f->wave) {
+        fx_wave v;
+        fx_wave_init(&v, f->batch, f->shards, lo, f->wave);
+        const float *leaves = stats + (size_t)lo * 2 * c;
+        d->kernels->batchnorm_fold(d, c, 6, &v.shards, leaves, (lk_partials){moments, 2 * c});
+        d->kernels->rows_fold(d, c, leaves, 2 * c, &v.shards, (lk_partials){sums, c + 3});
+    }
+    fx_get_floats(d, moments, 2 * c, out);
+    fx_get_floats(d, sums, c, out + 2 * c);
+}
+
+static void run_moments(lk_device *d, const void *arg, float *out)
+{
+    const formula_case *f = arg;
+    size_t c = f->c, groups = (size_t)f->shards;
+    fx_wave v;
+    fx_wave_init(&v, f->batch, f->shards, 0, f->shards);
+    float *stats = fx_floats(d, f->stats, groups * 2 * c), *running = fx_floats(d, f->running, 2 * c);
+    float *by_group = fx_no_floats(d, 2 * groups * c), *whole = fx_no_floats(d, 2 * c);
+    lk_moments m = {.groups = f->shards, .mean = by_group, .scale = by_group + groups * c};
+    lk_moments r = {.groups = 1, .mean = whole, .scale = whole + c};
+    d->kernels->batchnorm_moments(d, c, 6, stats, v.rows, eps, &m);
+    d->kernels->batchnorm_running_moments(d, c, running, running + c, eps, &r);
+    fx_get_floats(d, by_group, 2 * groups * c, out);
+    fx_get_floats(d, whole, 2 * c, out + 2 * groups * c);
+}
+
+static void run_running_update(lk_device *d, const void *arg, float *out)
+{
+    const formula_case *f = arg;
+    size_t c = f->c;
+    lk_flag flag = {.first = f->flag > 0 ? 3 : LK_NOWHERE, .bad = f->flag > 0};
+    lk_flag *at = f->flag >= 0 ? fx_put(d, &flag, sizeof flag) : NULL;
+    float *entry = fx_floats(d, f->stats, 2 * c), *running = fx_floats(d, f->running, 2 * c);
+    d->kernels->batchnorm_running_update(d, c, entry, f->batch, momentum, at, running, running + c);
+    fx_get_floats(d, running, 2 * c, out);
+}
+
+/* Exactly the CPU's: one formula a channel. */
+static void check_same(const char *what, fx_run run, const formula_case *f, size_t count)
+{
+    float *got = fx_twice(what, run, f, count), *want = fx_once(cpu, run, f, count);
+    fx_same(what, got, want, count);
+    free(got);
+    free(want);
+}
+
+static void check_formulas(size_t c, size_t batch, int shards)
+{
+    size_t count = (size_t)shards * 2 * c;
+    float *stats = random_floats(count, 5), *running = random_floats(2 * c, 6);
+    for (size_t k = 0; k < count; k++)
+        stats[k] = k / c % 2 ? fabsf(stats[k]) : stats[k];
+    for (size_t k = c; k < 2 * c; k++)
+        running[k] = fabsf(running[k]);
+    formula_case f = {.c = c, .batch = batch, .shards = shards, .stats = stats, .running = running, .flag = -1};
+    for (f.wave = shards; f.wave > 0; f.wave -= 5)
+        check_same("folds", run_folds, &f, 3 * c);
+    check_same("moments", run_moments, &f, count + 2 * c);
+    for (; f.flag <= 1; f.flag++)
+        check_same("running_update", run_running_update, &f, 2 * c);
+    free(stats);
+    free(running);
+}
+
+static void test_formulas(void **state)
+{
+    (void)state;
+    static const size_t channels[] = {1, 3, 21, 64, 300}, batches[] = {1, 2, 9, 64};
+    for (size_t i = 0; i < 5; i++) {
+        for (size_t k = 0; k < 4; k++) {
+            for (int shards = 1; shards <= 16; shards += 5)
+                check_formulas(channels[i], batches[k], shards);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_batchnorm),
+        cmocka_unit_test(test_one_sample),
+        cmocka_unit_test(test_far_mean),
+        cmocka_unit_test(test_formulas),
+    };
+    return fx_main(tests, sizeof tests / sizeof *tests, FX_FP32 | FX_BF16);
+}

@@ -1,0 +1,389 @@
+/* steps.c - whole training steps: near the CPU engine's, and the law's promises
+ * by bits: runs, waves, steps sent ahead and saved states leave no trace.
+ *
+ * Tolerances, of the loss relative to it, and of each tensor relative to its way since
+ * the first step plus the usual way of as many elements: some have no gradient but
+ * noise, such as a bias before BatchNorm. fp32 starts from 1e-6, but a ReLU may see the
+ * other side of 0, which is 0.004 of a gradient. Rounding just weights and samples to
+ * 11 and 8 bits turns the CPU's own gradients by 0.08 and 0.27 in resnet20 and 0.02 and
+ * 0.08 in the others; here activations are rounded as well, in three steps. */
+#include "cuda/cuda_fixture.h"
+#include "parallel/law.h"
+
+static const struct {
+    double loss, way;
+} tolerances[] = {
+    [LK_PRECISION_FP32] = {1e-4, 0.02},
+    [LK_PRECISION_TF32] = {0.01, 0.3},
+    [LK_PRECISION_BF16] = {0.05, 0.9},
+};
+
+enum { MAX_STEPS = 12 };
+
+/* How a run ended. */
+typedef struct outcome {
+    double loss[MAX_STEPS];
+    lk_metrics eval;
+    lk_state *first, *last, *optimizer;
+} outcome;
+
+static void outcome_free(outcome *o)
+{
+    lk_state_destroy(o->first);
+    lk_state_destroy(o->last);
+    lk_state_destroy(o->optimizer);
+}
+
+static lk_engine *make_engine(const law_case *c, const char *device, law_way way)
+{
+    lk_engine *engine;
+    way.threads = 1;
+    lk_engine_opts opts = law_opts(c, &way);
+    opts.device = device;
+    opts.precision = strcmp(device, "cpu") == 0 ? LK_PRECISION_FP32 : precision;
+    law_require(law_create(c, &opts, &engine));
+    return engine;
+}
+
+/* A step at once may be one that the device has recorded; one in halves is not. */
+typedef enum step_way { AT_ONCE, IN_HALVES, SENT } step_way;
+
+static double take_step(lk_engine *engine, const law_case *c, int step, step_way way)
+{
+    law_samples s = law_samples_make(c);
+    lk_batch batch;
+    lk_metrics metrics = {0};
+    law_batch(c, step, s.x, s.labels, s.ids, &batch);
+    if (way == SENT) {
+        law_require(lk_engine_send(engine, &batch));
+    } else if (way == AT_ONCE) {
+        law_require(lk_engine_step(engine, &batch, &metrics));
+    } else {
+        law_require(lk_engine_gradients(engine, &batch, &metrics));
+        law_require(lk_engine_update(engine));
+    }
+    law_samples_free(&s);
+    return metrics.loss;
+}
+
+static lk_metrics evaluate(lk_engine *engine, const law_case *c)
+{
+    law_samples s = law_samples_make(c);
+    lk_batch batch;
+    lk_metrics metrics;
+    law_batch(c, 0, s.x, s.labels, s.ids, &batch);
+    law_require(lk_engine_eval(engine, &batch, &metrics));
+    law_samples_free(&s);
+    return metrics;
+}
+
+static void finish(lk_engine *engine, const law_case *c, outcome *o)
+{
+    o->eval = evaluate(engine, c);
+    law_require(lk_engine_state(engine, &o->last));
+    law_require(lk_engine_optimizer_state(engine, &o->optimizer));
+    lk_engine_destroy(engine);
+}
+
+static outcome run_case(const law_case *c, const char *device, law_way way)
+{
+    outcome o = {0};
+    lk_engine *engine = make_engine(c, device, way);
+    law_require(lk_engine_state(engine, &o.first));
+    for (int i = 0; i < c->steps; i++)
+        o.loss[i] = take_step(engine, c, c->first + i, way.halves ? IN_HALVES : AT_ONCE);
+    finish(engine, c, &o);
+    return o;
+}
+
+static void tell_difference(void *arg, const char *key, const char *what)
+{
+    fprintf(stderr, "%s: %s: %s\n", (const char *)arg, key, what);
+}
+
+static void same_states(const char *what, const lk_state *a, const lk_state *b)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s", what);
+    if (lk_state_compare(a, b, tell_difference, name) != 0)
+        fail_msg("%s: other bits", what);
+}
+
+static void same_outcomes(const char *what, const outcome *a, const outcome *b)
+{
+    for (int i = 0; i < MAX_STEPS; i++) {
+        if (a->loss[i] != b->loss[i])
+            fail_msg("%s: the loss of step %d is %.9g, and %.9g", what, i, a->loss[i], b->loss[i]);
+    }
+    same_states(what, a->last, b->last);
+    same_states(what, a->optimizer, b->optimizer);
+    assert_true(a->eval.loss == b->eval.loss && a->eval.correct == b->eval.correct);
+}
+
+static double length(const float *a, const float *b, size_t count)
+{
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += pow((double)a[i] - (b ? (double)b[i] : 0), 2);
+    return sqrt(sum);
+}
+
+static size_t count_of(const lk_entry *entry)
+{
+    return entry->dtype == LK_DTYPE_F32 ? entry->bytes / sizeof(float) : 0;
+}
+
+static bool is_buffer(const lk_entry *entry)
+{
+    return strstr(entry->name, "running_") != NULL;
+}
+
+static double way_of(const outcome *o, const lk_entry *entry)
+{
+    return length(entry->data, lk_state_find(o->first, entry->name)->data, count_of(entry));
+}
+
+/* The usual way of an element of a parameter, or of a buffer. */
+static double usual_way(const outcome *o, bool buffers)
+{
+    double sum = 0, count = 0;
+    for (size_t i = 0; i < lk_state_count(o->last); i++) {
+        const lk_entry *entry = lk_state_at(o->last, i);
+        if (is_buffer(entry) != buffers || count_of(entry) == 0)
+            continue;
+        sum += pow(way_of(o, entry), 2);
+        count += (double)count_of(entry);
+    }
+    return count > 0 ? sqrt(sum / count) : 0;
+}
+
+/* How far the tensor that is farthest from the CPU's is, of how far it came. */
+static double compare_states(const law_case *c, const outcome *got, const outcome *want)
+{
+    double usual[] = {usual_way(want, false), usual_way(want, true)}, farthest = 0;
+    for (size_t i = 0; i < lk_state_count(want->last); i++) {
+        const lk_entry *entry = lk_state_at(want->last, i), *ours = lk_state_find(got->last, entry->name);
+        assert_non_null(ours);
+        if (count_of(entry) == 0) {
+            assert_memory_equal(ours->data, entry->data, entry->bytes);
+            continue;
+        }
+        double between = length(ours->data, entry->data, count_of(entry));
+        double off = between / (way_of(want, entry) + usual[is_buffer(entry)] * sqrt((double)count_of(entry)));
+        farthest = fmax(farthest, off);
+        if (!(off <= tolerances[precision].way))
+            fail_msg("%s, %s: %s is off by %.3g of its way", c->model, c->optimizer, entry->name, off);
+    }
+    return farthest;
+}
+
+static void near_outcomes(const law_case *c, const outcome *got, const outcome *want)
+{
+    double allowed = tolerances[precision].loss, farthest = 0;
+    for (int i = 0; i < c->steps; i++) {
+        double off = fabs(got->loss[i] / want->loss[i] - 1);
+        farthest = fmax(farthest, off);
+        if (!(off <= allowed))
+            fail_msg("%s, %s: the loss of step %d is %.9g, the CPU's %.9g", c->model, c->optimizer, i, got->loss[i],
+                     want->loss[i]);
+    }
+    double state = compare_states(c, got, want), eval = fabs(got->eval.loss / want->eval.loss - 1);
+    print_message("%s, %s: off by %.2g in losses, %.2g in evaluation, %.2g of a tensor's way\n", c->model, c->optimizer,
+                  farthest, eval, state);
+    if (!(eval <= 10 * allowed))
+        fail_msg("%s: the loss in evaluation is %.9g, the CPU's %.9g", c->model, got->eval.loss, want->eval.loss);
+}
+
+static void check(const law_case *c)
+{
+    outcome got = run_case(c, fx_name(), (law_way){0}), again = run_case(c, fx_name(), (law_way){0});
+    same_outcomes("a second run", &got, &again);
+    outcome want = run_case(c, "cpu", (law_way){0});
+    same_states("first weights", got.first, want.first);
+    near_outcomes(c, &got, &want);
+    outcome_free(&got);
+    outcome_free(&again);
+    outcome_free(&want);
+}
+
+/* The second of the steps 3, 4 and 5 has half a batch. */
+static const law_case models[] = {
+    {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.02, 3, 10, 4, .first = 3},
+    {"mlp", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.02, 3, 13, 4, .first = 3},
+    {"resnet20:width=8", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", 0.02, 3, 16, 4, .first = 3},
+    {"resnet20:width=8", LAW_SMALL, LK_BN_SHARD, "sgd:momentum=.9", 0.02, 3, 16, 2, .first = 3},
+    {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_BATCH, "sgd:momentum=.9", 0.02, 3, 16, 4, .first = 3},
+    {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_SHARD, "sgd:momentum=.9", 0.02, 3, 16, 2, .first = 3},
+    {"ops", LAW_ODD, LK_BN_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
+};
+enum { MODELS = sizeof models / sizeof *models };
+
+/* For what needs no model in particular, as an engine takes a while on a GPU. */
+enum { CNN = 0, RESNET = 2, RESNET_BY_SHARD = 3, PYRAMIDNET_BY_SHARD = 5 };
+static const size_t some[] = {CNN, RESNET, PYRAMIDNET_BY_SHARD};
+enum { SOME = sizeof some / sizeof *some };
+
+static void test_models(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MODELS; i++)
+        check(&models[i]);
+}
+
+/* Adam divides a gradient by its own size, noise included: fp32 alone can be compared. */
+static void test_optimisers(void **state)
+{
+    (void)state;
+    static const char *const optimisers[] = {"sgd", "sgd:momentum=.9,nesterov=1,weight_decay=1e-4", "adam",
+                                             "adamw:weight_decay=.1", "adadelta"};
+    if (precision != LK_PRECISION_FP32)
+        return;
+    for (size_t i = 0; i < sizeof optimisers / sizeof *optimisers; i++) {
+        law_case c = {"mlp", LAW_MNIST, LK_BN_BATCH, optimisers[i], 0, 3, 12, 4, .first = 3};
+        check(&c);
+        c.clip_norm = 0.25;
+        c.label_smoothing = 0.1;
+        check(&c);
+    }
+    law_case cnn = {"cnn", LAW_MNIST, LK_BN_BATCH, "adadelta", 1.0, 3, 10, 4, .first = 3};
+    check(&cnn);
+}
+
+/* Those in which a step need not be one wave, as BatchNorm over the batch does. */
+static void test_waves(void **state)
+{
+    (void)state;
+    static const size_t chosen[] = {CNN, RESNET_BY_SHARD};
+    for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++) {
+        const law_case *c = &models[chosen[i]];
+        outcome whole = run_case(c, fx_name(), (law_way){0});
+        outcome waves = run_case(c, fx_name(), (law_way){.micro_batch = c->batch / 2});
+        same_outcomes("in waves", &whole, &waves);
+        outcome_free(&whole);
+        outcome_free(&waves);
+    }
+}
+
+/* Shards without samples, and the last batch of one sample. */
+static void test_small_batches(void **state)
+{
+    (void)state;
+    law_case c = {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd", 0.02, 3, 3, 8, .first = 4};
+    check(&c);
+    c.model = "mlp";
+    c.batch = 1;
+    check(&c);
+}
+
+/* As many steps under way as the engine takes. */
+static void run_ahead(lk_engine *engine, const law_case *c, outcome *o)
+{
+    for (int sent = 0, received = 0; received < c->steps;) {
+        while (sent < c->steps && lk_engine_can_send(engine, law_count(c, c->first + sent)))
+            take_step(engine, c, c->first + sent++, SENT);
+        lk_metrics metrics;
+        law_require(lk_engine_receive(engine, &metrics));
+        o->loss[received++] = metrics.loss;
+    }
+}
+
+/* Against steps in halves, which no device records. */
+static void test_steps_sent_ahead(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SOME; i++) {
+        law_case c = models[some[i]];
+        c.steps = MAX_STEPS;
+        outcome one = run_case(&c, fx_name(), (law_way){.halves = true}), many = {0};
+        lk_engine *engine = make_engine(&c, fx_name(), (law_way){0});
+        run_ahead(engine, &c, &many);
+        finish(engine, &c, &many);
+        same_outcomes("sent ahead", &one, &many);
+        outcome_free(&one);
+        outcome_free(&many);
+    }
+}
+
+static void copy_states(const lk_engine *from, lk_engine *to)
+{
+    lk_state *weights, *optimizer, *weights_back, *optimizer_back;
+    law_require(lk_engine_state(from, &weights));
+    law_require(lk_engine_optimizer_state(from, &optimizer));
+    law_require(lk_engine_set_state(to, weights));
+    law_require(lk_engine_set_optimizer_state(to, optimizer));
+    law_require(lk_engine_state(to, &weights_back));
+    law_require(lk_engine_optimizer_state(to, &optimizer_back));
+    same_states("a state that came back", weights, weights_back);
+    same_states("an optimiser's state that came back", optimizer, optimizer_back);
+    lk_state_destroy(weights);
+    lk_state_destroy(optimizer);
+    lk_state_destroy(weights_back);
+    lk_state_destroy(optimizer_back);
+}
+
+/* Out and in again is the same, and goes on to the same bits. */
+static void test_states(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SOME; i++) {
+        const law_case *c = &models[some[i]];
+        lk_engine *a = make_engine(c, fx_name(), (law_way){0}), *b = make_engine(c, fx_name(), (law_way){0});
+        take_step(a, c, 0, AT_ONCE);
+        take_step(a, c, 1, AT_ONCE);
+        copy_states(a, b);
+        assert_true(evaluate(a, c).loss == evaluate(b, c).loss);
+        outcome in_a = {0}, in_b = {0};
+        in_a.loss[0] = take_step(a, c, 2, AT_ONCE);
+        in_b.loss[0] = take_step(b, c, 2, AT_ONCE);
+        finish(a, c, &in_a);
+        finish(b, c, &in_b);
+        same_outcomes("from a saved state", &in_a, &in_b);
+        outcome_free(&in_a);
+        outcome_free(&in_b);
+    }
+}
+
+/* A step that fails changes nothing, whether it was sent ahead or not. */
+static void check_nonfinite(const law_case *c, bool ahead)
+{
+    outcome good = run_case(c, fx_name(), (law_way){0}), o = {0};
+    lk_engine *engine = make_engine(c, fx_name(), (law_way){0});
+    law_samples s = law_samples_make(c);
+    lk_batch batch;
+    lk_metrics metrics;
+    for (int i = 0; i < c->steps; i++) {
+        if (i == c->steps - 1) {
+            law_batch(c, c->first, s.x, s.labels, s.ids, &batch);
+            s.x[5] = INFINITY;
+            lk_status status = ahead ? lk_engine_send(engine, &batch) : lk_engine_step(engine, &batch, &metrics);
+            if (ahead && status == LK_OK)
+                status = lk_engine_receive(engine, &metrics);
+            assert_int_equal(status, LK_STATUS_NONFINITE);
+        }
+        o.loss[i] = take_step(engine, c, c->first + i, AT_ONCE);
+    }
+    law_samples_free(&s);
+    finish(engine, c, &o);
+    same_outcomes("after a step that failed", &good, &o);
+    outcome_free(&good);
+    outcome_free(&o);
+}
+
+static void test_nonfinite(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SOME; i++) {
+        check_nonfinite(&models[some[i]], false);
+        check_nonfinite(&models[some[i]], true);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_models),        cmocka_unit_test(test_optimisers),       cmocka_unit_test(test_waves),
+        cmocka_unit_test(test_small_batches), cmocka_unit_test(test_steps_sent_ahead), cmocka_unit_test(test_states),
+        cmocka_unit_test(test_nonfinite),
+    };
+    return fx_main(tests, sizeof tests / sizeof *tests, FX_FP32 | FX_TF32 | FX_BF16);
+}
