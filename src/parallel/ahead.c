@@ -72,9 +72,9 @@ lk_status lk__ahead_create(lk_engine *engine, lk_ahead **out)
 
 void lk__ahead_destroy(lk_engine *engine, lk_ahead *ahead)
 {
-    const lk_device_type *type = engine->dev->type;
     if (!ahead)
         return;
+    const lk_device_type *type = engine->dev->type;
     for (int i = 0; i < SIZES; i++)
         if (ahead->sizes[i].recording)
             type->forget(engine->dev, ahead->sizes[i].recording);
