@@ -63,10 +63,12 @@ lk_status lk_augmented_shape(const lk_dataset *data, const char *augment, lk_sam
 typedef struct lk_batch {
     size_t count;
     size_t sample;         /* floats of a sample, H * W * C */
-    const float *x;        /* (N, H, W, C); NULL in a share that is labels_only */
+    const float *x;        /* (N, H, W, C); NULL in a share that is labels_only, or with source */
     const int32_t *labels; /* (N) */
     const uint32_t *ids;   /* (N), index of each sample in the data set */
     size_t total;          /* samples of the batch that this is a share of; 0, or count: this is the whole */
+    size_t epoch;          /* that it is of */
+    const void *source;    /* the engine's memory that has the samples (lk_engine_place), or NULL */
 } lk_batch;
 
 /* The part of each batch that a rank works on: of the `shards` shards that a

@@ -79,6 +79,15 @@ lk_layout lk_engine_layout(const lk_engine *engine);
  * given whole batches. */
 lk_share lk_engine_share(const lk_engine *engine);
 
+/* Keeps a loader's samples on the engine's device, where that has memory of its own,
+ * they are bytes of one size whose transforms are among crop and flip, and they take
+ * at most half of what is free there. From its next start on the loader brings
+ * labels and ids, and its batches are for this engine alone; the bits of steps and
+ * evaluations stay the same. Reads the whole data set. Two loaders can be placed,
+ * one for training and one for testing. *placed says whether; that it does not fit
+ * is no error. Talks to no other rank, and stages but the first place nothing. */
+lk_status lk_engine_place(lk_engine *engine, lk_loader *loader, bool *placed) LK_CHECKED;
+
 /* Together: forward, backward and one optimiser step. The batch may have
  * anything from 1 to the engine's batch of samples. The metrics are of the whole
  * batch, at every rank. After NONFINITE the engine is as before the step. */

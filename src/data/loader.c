@@ -11,13 +11,13 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/dataset.h"
+#include "data/loader.h"
 
 enum { MAX_WORKERS = 256, SPARE_SLOTS = 2, DETAIL = 2048 };
 
 typedef struct slot {
     lk_batch batch;
-    float *x;                // (N, H, W, C); NULL where the share is labels_only
+    float *x;                // (N, H, W, C); NULL where the share is labels_only, or with source
     int32_t *labels;         // (N)
     uint32_t *ids;           // (N)
     lk_image image, scratch; /* the sample at hand, and what changing it needs */
@@ -35,11 +35,13 @@ struct lk_loader {
     lk_transforms transforms;
     lk_sample_shape shape; /* of each sample, after the transforms */
     lk_normalise normalise;
+    const void *named; /* what lk__loader_names_only was given */
 
     /* Changed only while no worker is busy. */
     bool started;
     uint32_t epoch;
-    uint32_t *order; // (count)
+    uint32_t *order;    // (count)
+    const void *source; /* `named`, when batches began to be names only */
 
     pthread_mutex_t lock;
     pthread_cond_t work, done;
@@ -104,7 +106,9 @@ static lk_status fill_slot(const lk_loader *l, size_t index, slot *s)
                           .x = s->x,
                           .labels = s->labels,
                           .ids = s->ids,
-                          .total = l->share.shards > 0 ? total : 0};
+                          .total = l->share.shards > 0 ? total : 0,
+                          .epoch = l->epoch,
+                          .source = l->source};
     return LK_OK;
 }
 
@@ -280,6 +284,30 @@ static void set_order(lk_loader *l)
         l->order[i] = i;
 }
 
+lk_loader_source lk__loader_source(const lk_loader *loader)
+{
+    return (lk_loader_source){.data = loader->data,
+                              .transforms = &loader->transforms,
+                              .shape = loader->shape,
+                              .normalise = &loader->normalise,
+                              .seed = loader->seed,
+                              .named = loader->named};
+}
+
+void lk__loader_names_only(lk_loader *loader, const void *source)
+{
+    loader->named = source;
+}
+
+/* No sample will be asked for any more. */
+static void drop_samples(lk_loader *l)
+{
+    for (size_t i = 0; i < l->depth; i++) {
+        lk__free(l->slots[i].x);
+        l->slots[i].x = NULL;
+    }
+}
+
 lk_status lk_loader_start(lk_loader *loader, size_t epoch, size_t first_batch)
 {
     if (epoch > UINT32_MAX)
@@ -290,6 +318,9 @@ lk_status lk_loader_start(lk_loader *loader, size_t epoch, size_t first_batch)
     pause_workers(loader);
     loader->epoch = (uint32_t)epoch;
     set_order(loader);
+    loader->source = loader->named;
+    if (loader->source != NULL)
+        drop_samples(loader);
     loader->taken = loader->consumed = loader->held = first_batch;
     loader->started = true;
     loader->paused = false;

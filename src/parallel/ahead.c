@@ -18,6 +18,7 @@ enum { LOOKS = 1 << 16 };
 typedef struct known_size {
     size_t total;            /* 0: unused */
     lk_recording *recording; /* NULL until it is sent for the first time */
+    const lk_resident *from; /* whose samples that takes; NULL: those that come with the batch */
 } known_size;
 
 typedef struct flight {
@@ -30,6 +31,7 @@ struct lk_ahead {
     known_size sizes[SIZES];
     int next_size; /* the one that is forgotten next */
     flight flights[LK_AHEAD_DEPTH];
+    const lk_resident *from; /* of the step that is being sent */
     uint64_t sent, received;
     size_t stride;
     char *ring;    /* (LK_AHEAD_DEPTH, stride) results */
@@ -128,19 +130,19 @@ static void post_results(const lk_engine *engine, const lk_wave *wave)
                     .loss = wave->loss,
                     .place = wave->place,
                     .flag = ahead->flag,
-                    .step = engine->step_value,
+                    .step = &engine->numbers->step,
                     .ring = ahead->ring,
                     .slots = LK_AHEAD_DEPTH,
                     .stride = ahead->stride};
     engine->dev->kernels->post(engine->dev, &post);
 }
 
-/* Enqueues a step whose samples, labels, ids and numbers are on the device. */
+/* Enqueues a step whose samples, or data set, labels, ids and numbers are on the device. */
 static lk_status enqueue_step(void *arg)
 {
     lk_engine *engine = arg;
     lk_ahead *ahead = engine->ahead;
-    lk_wave wave = lk__take_step(engine);
+    lk_wave wave = lk__take_step(engine, ahead->from);
     wave.flag = ahead->flag;
     LK_TRY(lk__plan_forward(engine->plan, &wave));
     LK_TRY(lk__plan_backward(engine->plan, &wave));
@@ -159,6 +161,11 @@ static lk_status enqueue_step(void *arg)
 static lk_status play(lk_engine *engine, known_size *size)
 {
     lk_device *dev = engine->dev;
+    if (size->recording && size->from != engine->ahead->from) {
+        dev->type->forget(dev, size->recording);
+        size->recording = NULL;
+    }
+    size->from = engine->ahead->from;
     if (!size->recording)
         LK_TRY(dev->type->record(dev, enqueue_step, engine, &size->recording));
     return dev->type->play(dev, size->recording);
@@ -168,6 +175,7 @@ lk_status lk__ahead_send(lk_engine *engine, const lk_part *part)
 {
     lk_ahead *ahead = engine->ahead;
     flight *f = &ahead->flights[lk__optim_steps(engine->optim) % LK_AHEAD_DEPTH];
+    ahead->from = part->resident;
     f->total = part->total;
     f->before = lk__optim_numbers(engine->optim);
     memcpy(f->ids, part->ids, part->count * sizeof *part->ids);

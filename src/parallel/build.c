@@ -12,6 +12,7 @@
 #include "parallel/engine_impl.h"
 #include "parallel/fit.h"
 #include "parallel/replicas.h"
+#include "parallel/resident.h"
 #include "parallel/staging.h"
 
 enum { DEFAULT_SHARDS = 16, MAX_THREADS = 1024, DEFAULT_CHECK_EVERY = 100 };
@@ -222,7 +223,7 @@ static lk_status alloc_lanes(lk_engine *engine)
         LK_TRY(alloc_samples(engine, lk__plan_input(engine->plan, i), lane));
         LK_TRY(alloc_copies(engine, i));
     }
-    return dev->type->alloc(dev, sizeof *engine->step_value, "the step", (void **)&engine->step_value);
+    return dev->type->alloc(dev, sizeof *engine->numbers, "the step", (void **)&engine->numbers);
 }
 
 /* All that is large. Where a group's memory is short, the group says what to do. */
@@ -333,7 +334,8 @@ void lk_engine_destroy(lk_engine *engine)
     if (engine->dev) {
         destroy_lanes(engine);
         lk__free(engine->sums_copy);
-        engine->dev->type->free(engine->dev, engine->step_value);
+        lk__residents_destroy(engine);
+        engine->dev->type->free(engine->dev, engine->numbers);
         engine->dev->type->free(engine->dev, engine->grads);
     }
     lk__device_close(engine->dev);

@@ -13,6 +13,7 @@
 #include "parallel/clip.h"
 #include "parallel/engine_impl.h"
 #include "parallel/replicas.h"
+#include "parallel/resident.h"
 
 lk_share lk_engine_share(const lk_engine *engine)
 {
@@ -42,12 +43,16 @@ static lk_status check_samples(const lk_engine *engine, const lk_batch *batch, c
 static lk_status take_part(const lk_engine *engine, const lk_batch *batch, lk_part *out)
 {
     bool first = engine->grid.stage == 0;
-    if ((!batch->x && first) || !batch->labels || !batch->ids)
+    const lk_resident *resident = NULL;
+    if (first && batch->source)
+        LK_TRY(lk__resident_find(engine, batch, &resident));
+    if ((!batch->x && !resident && first) || !batch->labels || !batch->ids)
         return lk__fail(LK_STATUS_USAGE, "a batch needs samples, labels and ids; one of them is NULL");
     const lk_waves *waves = engine->waves;
     lk_share share = {.shards = waves->shards, .first = waves->first, .last = waves->last};
     size_t total = batch->total ? batch->total : batch->count, begin = 0;
-    lk_part part = {.count = lk_share_count(share, total), .total = total};
+    lk_part part = {
+        .resident = resident, .count = lk_share_count(share, total), .total = total, .epoch = (uint32_t)batch->epoch};
     if (batch->count == total)
         begin = lk_share_begin(share, total);
     else if (batch->count != part.count)
@@ -55,7 +60,7 @@ static lk_status take_part(const lk_engine *engine, const lk_batch *batch, lk_pa
                         "this rank's share of a batch of %zu is %zu samples, not %zu; give its loader the share of "
                         "lk_engine_share",
                         total, part.count, batch->count);
-    part.x = first ? batch->x + begin * batch->sample : NULL;
+    part.x = first && !resident ? batch->x + begin * batch->sample : NULL;
     part.labels = batch->labels + begin;
     part.ids = batch->ids + begin;
     LK_TRY(check_samples(engine, batch, &part));
@@ -274,6 +279,12 @@ static lk_status check_idle(const lk_engine *engine)
         return LK_OK;
     return lk__fail(LK_STATUS_USAGE, "%d steps are under way: lk_engine_receive must have got their results first",
                     engine->pending);
+}
+
+lk_status lk_engine_place(lk_engine *engine, lk_loader *loader, bool *placed)
+{
+    LK_TRY(check_idle(engine));
+    return lk__resident_add(engine, loader, placed);
 }
 
 lk_status lk_engine_gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out)

@@ -26,13 +26,25 @@ typedef struct lk_lane {
     void *next_copy, *before_copy;
 } lk_lane;
 
+/* A data set on the device (resident.h). */
+typedef struct lk_resident lk_resident;
+enum { LK_MAX_RESIDENTS = 2 };
+
+/* Numbers of a step that its kernels read from device memory. */
+typedef struct lk_step_numbers {
+    uint32_t step;  /* steps before it, where random numbers are found */
+    uint32_t epoch; /* of its batch */
+} lk_step_numbers;
+
 /* The samples of a batch that are this rank's. */
 typedef struct lk_part {
-    const float *x; /* (count, h, w, c); NULL but in the first stage */
+    const float *x; /* (count, h, w, c); NULL but in the first stage, and there with resident */
+    const lk_resident *resident;
     const int32_t *labels;
     const uint32_t *ids;
     size_t count; /* of this rank */
     size_t total; /* of all */
+    uint32_t epoch;
 } lk_part;
 
 typedef struct lk_ahead lk_ahead;
@@ -52,12 +64,13 @@ struct lk_engine {
     lk_buckets *buckets;
     lk_lane *lanes;
     int lane_count;
+    lk_step_numbers *numbers; /* device */
+    lk_resident *residents[LK_MAX_RESIDENTS];
     lk_ahead *ahead;         /* NULL where steps are done one by one */
     int pending;             /* steps that were sent and whose results were not received */
     bool at_once;            /* the only one of them is done: */
     lk_metrics finished;     /* its results */
     uint64_t step;           /* the one at hand, from 1 */
-    uint32_t *step_value;    /* device: steps before it, where random numbers are found */
     bool ready;              /* gradients of a whole step are there */
     bool agreed;             /* every rank has the failure at hand */
     bool doubtful;           /* some rank has gradients so large that their sum may not be finite */
@@ -93,9 +106,9 @@ lk_status lk__run_passes(lk_engine *engine, const lk_part *part) LK_CHECKED;
  * it together. */
 lk_status lk__run_leaf(lk_engine *engine, const lk_part *part, int s) LK_CHECKED;
 /* Of a step that is one wave: brings its samples and numbers to the device; then
- * enqueues what becomes of them and gives the wave. */
+ * enqueues what becomes of them, or of those of the data set, and gives the wave. */
 lk_status lk__upload_step(lk_engine *engine, const lk_part *part) LK_CHECKED;
-lk_wave lk__take_step(lk_engine *engine);
+lk_wave lk__take_step(lk_engine *engine, const lk_resident *resident);
 /* Forward in evaluation mode of samples [begin, begin + n) of the part. */
 lk_status lk__run_eval(lk_engine *engine, const lk_part *part, size_t begin, size_t n) LK_CHECKED;
 /* The plan's hooks. */

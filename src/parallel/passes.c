@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "parallel/engine_impl.h"
 #include "parallel/pipeline.h"
+#include "parallel/resident.h"
 #include "parallel/staging.h"
 
 /* What goes to another stage, or comes from it. */
@@ -55,21 +56,28 @@ static lk_status receive(lk_engine *engine, parcel p)
     return lk__staging_store(engine->dev, data.at, data.count, p.tensor.data);
 }
 
-/* Samples come from the host f32 and without pads. */
-static lk_status upload_samples(lk_engine *engine, const float *x, size_t n, const lk_lane *lane, lk_tensor input)
+/* Samples come from the host f32 and without pads, or are on the device. */
+static lk_status upload_samples(lk_engine *engine, const lk_part *part, size_t begin, size_t n, const lk_lane *lane,
+                                lk_tensor input)
 {
     lk_device *dev = engine->dev;
-    size_t bytes = n * lk__shape_sample(input.shape) * sizeof *x;
-    return dev->type->upload(dev, x, bytes, lane->samples ? lane->samples : input.data);
+    size_t sample = lk__shape_sample(input.shape);
+    if (part->resident)
+        return LK_OK;
+    return dev->type->upload(dev, part->x + begin * sample, n * sample * sizeof *part->x,
+                             lane->samples ? lane->samples : input.data);
 }
 
-/* Brings them to the plan's input, where they are not there already. */
-static void take_samples(lk_engine *engine, size_t n, const lk_lane *lane, lk_tensor input)
+/* Brings them to the plan's input, where they are not there already. The names must
+ * be in the lane. */
+static void take_samples(lk_engine *engine, const lk_resident *resident, size_t n, const lk_lane *lane, lk_tensor input)
 {
     lk_device *dev = engine->dev;
     input.shape.n = n;
     lk_tensor samples = {.data = lane->samples, .dtype = LK_DTYPE_F32, .shape = input.shape};
-    if (lane->samples)
+    if (resident)
+        lk__resident_gather(engine, resident, lane->ids, &input);
+    else if (lane->samples)
         dev->kernels->copy(dev, &samples, &input);
 }
 
@@ -94,17 +102,16 @@ static lk_status load_wave(lk_engine *engine, const lk_part *part, size_t begin,
 {
     lk_lane *lane = &engine->lanes[wave->lane];
     lk_tensor input = lk__plan_input(engine->plan, wave->lane);
-    size_t sample = lk__shape_sample(input.shape);
     /* The lane's last wave may still be on its way. */
     LK_TRY(await(engine, &lane->sent_value));
     LK_TRY(await(engine, &lane->sent_grad));
     if (engine->grid.stage == 0)
-        LK_TRY(upload_samples(engine, part->x + begin * sample, wave->n, lane, input));
+        LK_TRY(upload_samples(engine, part, begin, wave->n, lane, input));
     else
         LK_TRY(receive(engine, (parcel){input, wave->n, lane->before_copy, engine->grid.stage - 1}));
-    if (engine->grid.stage == 0)
-        take_samples(engine, wave->n, lane, input);
     LK_TRY(upload_names(engine, part, begin, wave->n, lane));
+    if (engine->grid.stage == 0)
+        take_samples(engine, part->resident, wave->n, lane, input);
     name_wave(lane, wave);
     return LK_OK;
 }
@@ -146,7 +153,7 @@ static void describe_step(const lk_engine *engine, size_t total, lk_wave *wave)
     wave->bn = engine->opts.bn;
     wave->seed = engine->opts.seed;
     wave->smoothing = (float)engine->opts.label_smoothing;
-    wave->step = engine->step_value;
+    wave->step = &engine->numbers->step;
     wave->grad_scale = 1.0f / (float)total;
     wave->step_rows = total;
 }
@@ -172,24 +179,24 @@ static lk_status await_sent(lk_engine *engine)
     return LK_OK;
 }
 
-static lk_status upload_step_value(lk_engine *engine)
+static lk_status upload_numbers(lk_engine *engine, const lk_part *part)
 {
-    uint32_t step = (uint32_t)lk__optim_steps(engine->optim);
-    return engine->dev->type->upload(engine->dev, &step, sizeof step, engine->step_value);
+    lk_step_numbers numbers = {.step = (uint32_t)lk__optim_steps(engine->optim), .epoch = part->epoch};
+    return engine->dev->type->upload(engine->dev, &numbers, sizeof numbers, engine->numbers);
 }
 
 lk_status lk__upload_step(lk_engine *engine, const lk_part *part)
 {
-    LK_TRY(upload_step_value(engine));
-    LK_TRY(upload_samples(engine, part->x, part->count, engine->lanes, lk__plan_input(engine->plan, 0)));
+    LK_TRY(upload_numbers(engine, part));
+    LK_TRY(upload_samples(engine, part, 0, part->count, engine->lanes, lk__plan_input(engine->plan, 0)));
     return upload_names(engine, part, 0, part->count, engine->lanes);
 }
 
-lk_wave lk__take_step(lk_engine *engine)
+lk_wave lk__take_step(lk_engine *engine, const lk_resident *resident)
 {
     lk_wave wave = lk__waves_at(engine->waves, 0);
     describe_step(engine, engine->waves->batch, &wave);
-    take_samples(engine, wave.n, engine->lanes, lk__plan_input(engine->plan, 0));
+    take_samples(engine, resident, wave.n, engine->lanes, lk__plan_input(engine->plan, 0));
     name_wave(engine->lanes, &wave);
     return wave;
 }
@@ -200,7 +207,7 @@ lk_status lk__run_passes(lk_engine *engine, const lk_part *part)
     lk__waves_cut(engine->waves, part->total);
     lk__buckets_reset(engine->buckets);
     int count = engine->waves->count;
-    LK_TRY(upload_step_value(engine));
+    LK_TRY(upload_numbers(engine, part));
     int ahead = lk__pipeline_ahead(grid->stages, grid->stage, count, engine->opts.pipelined);
     for (int i = 0; i < 2 * count; i++) {
         lk_action action = lk__pipeline_action(ahead, count, i);
@@ -228,6 +235,7 @@ lk_status lk__run_leaf(lk_engine *engine, const lk_part *part, int s)
 lk_status lk__run_eval(lk_engine *engine, const lk_part *part, size_t begin, size_t n)
 {
     lk_wave wave = {.shards = {.count = 1, .begin = (const size_t[]){0, n}, .merges = (const int[]){0}}, .n = n};
+    LK_TRY(upload_numbers(engine, part));
     LK_TRY(forward(engine, part, begin, &wave));
     return await_sent(engine);
 }

@@ -60,6 +60,9 @@ typedef struct lk_device_type {
     /* Zeroed memory of the device, aligned to LK_ALIGN. May block. */
     lk_status (*alloc)(lk_device *dev, size_t bytes, const char *what, void **out);
     void (*free)(lk_device *dev, void *block);
+    /* Bytes that alloc could still give. Optional: without it nothing is kept on the
+     * device that need not be there. */
+    size_t (*room)(lk_device *dev);
     /* Ordered with kernels. The host memory may be reused when upload returns,
      * and is filled when download returns (it blocks). */
     lk_status (*upload)(lk_device *dev, const void *host, size_t bytes, void *dst);

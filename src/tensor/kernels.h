@@ -94,6 +94,20 @@ typedef struct lk_post {
     size_t stride; /* bytes from one to the next */
 } lk_post;
 
+/* A data set of bytes, and what becomes of a sample that is taken from it. All that
+ * is random is drawn as in data/transform_crop.c: base/rng.h, LK_RNG_AUGMENT. */
+typedef struct lk_gather_desc {
+    const uint8_t *pixels; /* (samples, c, h, w), device memory like all pointers here */
+    size_t record;         /* bytes of a sample */
+    const float *table;    /* (c, 256): what a byte of a channel becomes */
+    const uint32_t *epoch;
+    uint64_t seed;
+    uint32_t crop; /* zeros around the image that a window of its size is taken from; 0: no crop */
+    double flip;   /* chance of left and right being exchanged; 0: never */
+    /* Places in the list of transforms: the lower one is done first. */
+    uint32_t crop_layer, flip_layer;
+} lk_gather_desc;
+
 /* One optimiser step over flat arrays. Scalars are already what the element
  * update needs; the struct is in device memory. */
 typedef struct lk_sgd {
@@ -184,6 +198,9 @@ typedef struct lk_kernels {
     void (*add)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, bool relu, lk_tensor *y);
     /* Of one shape. Types (f32 and bf16) and pitches may differ, and be any. */
     void (*copy)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
+    /* Samples ids[0..n) of a data set, n and the shape being x's; ids is device memory.
+     * The loader's values, rounded to x's type. */
+    void (*gather)(lk_device *dev, const lk_gather_desc *gather, const uint32_t *ids, lk_tensor *x);
     /* The first channels of x; where y has more, the rest are 0. */
     void (*fit_channels)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     /* y = x / (1 - p) or 0, by the logical (c, h, w) element index of each
@@ -265,7 +282,7 @@ typedef struct lk_kernels {
     X(batchnorm_stats) X(batchnorm_fold) X(batchnorm_moments) X(batchnorm_running_moments)                             \
     X(batchnorm_running_update) X(batchnorm_forward) X(batchnorm_sums) X(batchnorm_grad_input)                         \
     X(rows_fold) X(relu_forward) X(relu_grad_input) X(relu6_forward) X(relu6_grad_input)                               \
-    X(add) X(copy) X(fit_channels) X(dropout) X(flatten_forward) X(flatten_grad_input)                                 \
+    X(add) X(copy) X(gather) X(fit_channels) X(dropout) X(flatten_forward) X(flatten_grad_input)                       \
     X(maxpool_forward) X(maxpool_grad_input) X(avgpool_forward) X(avgpool_grad_input)                                  \
     X(global_avgpool_forward) X(global_avgpool_grad_input)                                                             \
     X(log_softmax_forward) X(log_softmax_grad_input) X(nll_forward) X(nll_grad_input)                                  \

@@ -22,6 +22,12 @@ lk_status lk__test_loader(const lk_train_opts *opts, const lk_dataset *data, con
     return lk_loader_create(data, &loader, out);
 }
 
+lk_status lk__place_samples(lk_engine *engine, lk_loader *loader)
+{
+    bool placed;
+    return lk_engine_place(engine, loader, &placed);
+}
+
 static void add_metrics(lk_metrics *total, const lk_metrics *part)
 {
     total->count += part->count;
@@ -106,6 +112,7 @@ lk_status lk__evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *class
     LK_TRY_GOTO(lk__build_model(opts, data, shape, &graph), release);
     LK_TRY_GOTO(load_engine(opts, graph, wave_samples(shape), state, &engine), release);
     LK_TRY_GOTO(lk__test_loader(opts, data, augment, (lk_share){0}, &loader), release);
+    LK_TRY_GOTO(lk__place_samples(engine, loader), release);
     LK_TRY_GOTO(lk__evaluate_batches(engine, loader, opts->dry_run ? 1 : 0, NULL, &metrics, &own), release);
     if (!isfinite(metrics.loss)) {
         status = lk__fail(LK_STATUS_NONFINITE,

@@ -189,9 +189,11 @@ static bool goes_on(void *arg)
 static lk_status evaluate(lk_train_run *run, lk_metrics *out)
 {
     bool own = true;
-    if (!run->test_loader)
+    if (!run->test_loader) {
         LK_TRY(lk__run_alone(run, lk__test_loader(run->opts, run->shared->test, run->shared->test_augment,
                                                   run->place.share, &run->test_loader)));
+        LK_TRY(lk__run_alone(run, lk__place_samples(run->engine, run->test_loader)));
+    }
     lk_status status = lk__evaluate_batches(run->engine, run->test_loader, run->opts->dry_run ? 1 : 0,
                                             &(lk_watch){goes_on, run}, out, &own);
     return own ? lk__run_alone(run, status) : lk__run_together(run, status);

@@ -63,6 +63,9 @@ lk_status lk__init_engine(lk_engine *engine, const lk_train_opts *opts, const lk
 lk_status lk__test_loader(const lk_train_opts *opts, const lk_dataset *data, const char *augment, lk_share share,
                           lk_loader **out) LK_CHECKED;
 
+/* Keeps the loader's samples on the engine's device, where they can be. */
+lk_status lk__place_samples(lk_engine *engine, lk_loader *loader) LK_CHECKED;
+
 /* Metrics over the first max_batches batches of loader, 0 for all. *own tells
  * whether a failure was this rank's alone. watch, unless it is NULL, is asked after
  * each batch; false ends the evaluation, with a count of 0. */

@@ -202,6 +202,7 @@ lk_status lk__run_open(lk_train_run *run)
     LK_TRY(lk__run_alike(run,
                          lk__schedule_check(run->shared->schedule, run->effective.lr, lk__run_schedule_at(run, 0, 0))));
     LK_TRY(go_on(run));
+    LK_TRY(lk__run_alone(run, lk__place_samples(run->engine, run->loader)));
     count_steps(run);
     run->place.layout = lk_engine_layout(run->engine);
     run->place.share = lk_engine_share(run->engine);

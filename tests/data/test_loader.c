@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "data/dataset.h"
+#include "data/loader.h"
 
 enum { C = 3, H = 6, W = 5, SIZE = C * H * W, COUNT = 101 };
 
@@ -397,6 +397,38 @@ static void labels_alone(void **state)
     lk_loader_destroy(loader);
 }
 
+/* From the next start on; the names are those of batches with samples. */
+static void names_only(void **state)
+{
+    (void)state;
+    static const lk_dataset_ops label_ops = {.get = get, .label = label_of}, names = {.get = never, .label = label_of};
+    for (int workers = 0; workers <= 3; workers += 3) {
+        lk_dataset data = made(LK_SPLIT_TRAIN);
+        data.ops = &label_ops;
+        lk_loader *loader = loader_of(&data, 40, workers, "auto");
+        const lk_batch *got = NULL;
+        collect(loader, 2, 0, 40, &one);
+        TRY(lk_loader_start(loader, 2, 0));
+        lk__loader_names_only(loader, &one);
+        assert_ptr_equal(lk__loader_source(loader).named, &one);
+        for (size_t b = 0; b < lk_loader_batches(loader); b++) {
+            TRY(lk_loader_next(loader, &got));
+            assert_true(got->x != NULL && got->source == NULL);
+        }
+        data.ops = &names;
+        TRY(lk_loader_start(loader, 2, 0));
+        for (size_t seen = 0, b = 0; b < lk_loader_batches(loader); b++, seen += got->count) {
+            TRY(lk_loader_next(loader, &got));
+            assert_true(got->x == NULL && got->source == &one);
+            assert_int_equal(got->epoch, 2);
+            assert_int_equal(got->sample, SIZE);
+            assert_memory_equal(got->labels, one.labels + seen, got->count * sizeof *got->labels);
+            assert_memory_equal(got->ids, one.ids + seen, got->count * sizeof *got->ids);
+        }
+        lk_loader_destroy(loader);
+    }
+}
+
 /* Labels that come alone are those that come with pixels. */
 static void check_labels(const char *name)
 {
@@ -484,6 +516,7 @@ int main(void)
         cmocka_unit_test(errors_reach_the_caller),
         cmocka_unit_test(shares_make_up_the_batch),
         cmocka_unit_test(labels_alone),
+        cmocka_unit_test(names_only),
         cmocka_unit_test(labels_of_formats),
         cmocka_unit_test(bad_options),
     };

@@ -192,6 +192,9 @@ static lk_train_opts options(void)
     };
 }
 
+/* Of all ranks. */
+static const char *train_device = "cpu";
+
 /* count ranks in this process; told has an entry for each. */
 static lk_status train_ranks(const lk_train_opts *opts, int count, record *told, lk_train_result *result,
                              lk_train_failure *failure)
@@ -202,7 +205,7 @@ static lk_status train_ranks(const lk_train_opts *opts, int count, record *told,
         told[i] = (record){0};
         events[i] =
             (lk_train_events){.arg = &told[i], .start = on_start, .step = on_step, .test = on_test, .end = on_end};
-        devices[i] = "cpu";
+        devices[i] = train_device;
     }
     lk_group_opts group = {.timeout = 60};
     lk_train_ranks ranks = {

@@ -179,6 +179,7 @@ const lk_device_type lk__cuda_device = {
     .close = cuda_close,
     .alloc = lk__cuda_alloc,
     .free = lk__cuda_free,
+    .room = lk__cuda_room,
     .upload = lk__cuda_upload,
     .download = lk__cuda_download,
     .sync = lk__cuda_sync,

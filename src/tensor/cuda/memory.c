@@ -7,7 +7,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 
-enum { PIECE_BYTES = 128 << 10, PIECES = 16, RING_BYTES = PIECE_BYTES * PIECES };
+enum { PIECE_BYTES = 512 << 10, PIECES = 32, RING_BYTES = PIECE_BYTES * PIECES };
 
 struct lk_cuda_staging {
     char *memory;               /* (PIECES, PIECE_BYTES), pinned */
@@ -57,6 +57,14 @@ void lk__cuda_free(lk_device *dev, void *block)
 {
     if (block && lk__cuda_keep_status(dev, lk__cuda_use(dev)))
         (void)lk__cuda_keep(dev, cudaFree(block), "giving memory back");
+}
+
+size_t lk__cuda_room(lk_device *dev)
+{
+    size_t available = 0, total = 0;
+    if (lk__cuda_use(dev) != LK_OK || cudaMemGetInfo(&available, &total) != cudaSuccess)
+        return 0;
+    return available;
 }
 
 lk_status lk__cuda_staging_create(lk_device *dev, lk_cuda_staging **out)

@@ -9,6 +9,7 @@
  * when the record runs. */
 lk_status lk__cuda_alloc(lk_device *dev, size_t bytes, const char *what, void **out) LK_CHECKED;
 void lk__cuda_free(lk_device *dev, void *block);
+size_t lk__cuda_room(lk_device *dev);
 lk_status lk__cuda_upload(lk_device *dev, const void *host, size_t bytes, void *dst) LK_CHECKED;
 lk_status lk__cuda_download(lk_device *dev, const void *src, size_t bytes, void *host) LK_CHECKED;
 

@@ -1,0 +1,23 @@
+/* loader.h - what a loader makes its samples of, for whoever makes them in its
+ * stead. */
+#ifndef LK_DATA_LOADER_H
+#define LK_DATA_LOADER_H
+
+#include "data/dataset.h"
+
+/* Borrowed from the loader. */
+typedef struct lk_loader_source {
+    const lk_dataset *data;
+    const lk_transforms *transforms;
+    lk_sample_shape shape; /* of each sample, after them */
+    const lk_normalise *normalise;
+    uint64_t seed;
+    const void *named; /* what lk__loader_names_only was given, or NULL */
+} lk_loader_source;
+lk_loader_source lk__loader_source(const lk_loader *loader);
+
+/* From the next lk_loader_start on batches have labels and ids alone, and source
+ * for what has the samples. */
+void lk__loader_names_only(lk_loader *loader, const void *source);
+
+#endif

@@ -1,0 +1,498 @@
+/* test_resident.c - training and evaluation on samples that are on the device give the
+ * bits of those that the loader brings. */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include "far.h"
+#include "ranks.h"
+
+#include "base/mem.h"
+#include "data/dataset.h"
+
+enum { COUNT = 70, TESTS = 45, BATCH = 24, EPOCHS = 2, STEPS = EPOCHS * 3, EVALS = EPOCHS * 2 };
+
+/* Device "far" with room for data sets, which can be made to record: playing does the
+ * work again. */
+struct lk_recording {
+    lk_status (*work)(void *arg);
+    void *arg;
+};
+
+static size_t free_bytes, recorded, forgotten;
+static atomic_size_t largest_upload;
+
+static size_t room(lk_device *dev)
+{
+    (void)dev;
+    return free_bytes;
+}
+
+static lk_status upload(lk_device *dev, const void *host, size_t bytes, void *dst)
+{
+    if (bytes > largest_upload)
+        largest_upload = bytes;
+    return far_upload(dev, host, bytes, dst);
+}
+
+static lk_status record(lk_device *dev, lk_status (*work)(void *arg), void *arg, lk_recording **out)
+{
+    (void)dev;
+    recorded++;
+    LK_TRY(LK_ALLOC(1, "a recording", out));
+    **out = (lk_recording){work, arg};
+    return LK_OK;
+}
+
+static lk_status play(lk_device *dev, lk_recording *recording)
+{
+    (void)dev;
+    return recording->work(recording->arg);
+}
+
+static void forget(lk_device *dev, lk_recording *recording)
+{
+    (void)dev;
+    forgotten++;
+    lk__free(recording);
+}
+
+static void set_recording(bool on)
+{
+    far_type.record = on ? record : NULL;
+    far_type.play = on ? play : NULL;
+    far_type.forget = on ? forget : NULL;
+    far_type.alloc_host = on ? lk__cpu_device.alloc : NULL;
+    far_type.free_host = on ? lk__cpu_device.free : NULL;
+    recorded = forgotten = 0;
+}
+
+static int add_device(void **state)
+{
+    (void)state;
+    if (far_add() != LK_OK)
+        return -1;
+    far_type.room = room;
+    far_type.upload = upload;
+    return 0;
+}
+
+static int reset_device(void **state)
+{
+    (void)state;
+    free_bytes = (size_t)1 << 30;
+    set_recording(false);
+    return 0;
+}
+
+static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+{
+    size_t count = data->info.channels * data->info.height * data->info.width;
+    uint32_t salt = data->split == LK_SPLIT_TEST ? 1000 : 0;
+    lk_rng rng = lk__rng(5, LK_RNG_DIGITS, 0, 0, salt + (uint32_t)index);
+    for (size_t i = 0; i < count; i++)
+        pixels[i] = (uint8_t)lk__rng_u32(&rng, i);
+    *label = (int32_t)(index * 7 % 10);
+    return LK_OK;
+}
+
+static int32_t label_of(const lk_dataset *data, size_t index)
+{
+    (void)data;
+    return (int32_t)(index * 7 % 10);
+}
+
+static const float mean[] = {.25f, .5f, .75f}, deviation[] = {.5f, .25f, 2};
+static const lk_dataset_ops ops = {.get = get, .label = label_of};
+
+static lk_dataset made(lk_model_shape shape, lk_split split)
+{
+    return (lk_dataset){.ops = &ops,
+                        .split = split,
+                        .info = {.name = "made",
+                                 .count = split == LK_SPLIT_TEST ? TESTS : COUNT,
+                                 .channels = shape.channels,
+                                 .height = shape.height,
+                                 .width = shape.width,
+                                 .classes = shape.classes},
+                        .mean = mean,
+                        .std = deviation};
+}
+
+/* An engine, and loaders of training and test data. */
+typedef struct fixture {
+    lk_dataset train, test;
+    lk_engine *engine;
+    lk_loader *loader, *tests;
+} fixture;
+
+typedef struct training {
+    law_case c;
+    const char *augment;
+} training;
+
+static const training trainings[] = {
+    {{"cnn", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, .batch = BATCH, .shards = 4}, "none"},
+    {{"cnn", LAW_MNIST, LK_BN_BATCH, "adadelta", 1, .batch = BATCH, .shards = 4}, "crop=3"},
+    {{"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", .1, .batch = BATCH, .shards = 4}, "crop=2,flip"},
+    {{"resnet20:width=4", LAW_SMALL, LK_BN_SHARD, "sgd", .1, .batch = BATCH, .shards = 4}, "flip=.7,crop=4"},
+};
+
+static lk_loader *open_loader(const lk_dataset *data, const char *augment, bool shuffle)
+{
+    lk_loader *loader;
+    lk_loader_opts opts = {.batch = BATCH, .shuffle = shuffle, .seed = 11, .workers = 2, .augment = augment};
+    law_require(lk_loader_create(data, &opts, &loader));
+    return loader;
+}
+
+static void open_fixture(fixture *f, const training *t, const char *device, size_t micro_batch)
+{
+    lk_engine_opts opts = law_opts(&t->c, &(law_way){.threads = 2, .micro_batch = micro_batch});
+    opts.device = device;
+    f->train = made(t->c.shape, LK_SPLIT_TRAIN);
+    f->test = made(t->c.shape, LK_SPLIT_TEST);
+    law_require(law_create(&t->c, &opts, &f->engine));
+    f->loader = open_loader(&f->train, t->augment, true);
+    f->tests = open_loader(&f->test, "none", false);
+}
+
+static void close_fixture(fixture *f)
+{
+    lk_loader_destroy(f->tests);
+    lk_loader_destroy(f->loader);
+    lk_engine_destroy(f->engine);
+}
+
+static bool place(lk_engine *engine, lk_loader *loader)
+{
+    bool placed;
+    law_require(lk_engine_place(engine, loader, &placed));
+    return placed;
+}
+
+static void place_all(fixture *f)
+{
+    assert_true(place(f->engine, f->loader));
+    assert_true(place(f->engine, f->tests));
+    largest_upload = 0;
+}
+
+/* What came of a training. */
+typedef struct outcome {
+    lk_metrics steps[STEPS], evals[EVALS];
+    uint64_t hash;
+} outcome;
+
+static const lk_batch *next_batch(lk_loader *loader)
+{
+    const lk_batch *batch;
+    law_require(lk_loader_next(loader, &batch));
+    return batch;
+}
+
+/* Steps of an epoch, as many under way as can be. */
+static void train_epoch(fixture *f, size_t epoch, lk_metrics *out)
+{
+    size_t batches = lk_loader_batches(f->loader), sent = 0;
+    law_require(lk_loader_start(f->loader, epoch, 0));
+    for (size_t received = 0; received < batches; received++) {
+        while (sent == received ||
+               (sent < batches && lk_engine_can_send(f->engine, lk__min_size(BATCH, COUNT - sent * BATCH)))) {
+            law_require(lk_engine_send(f->engine, next_batch(f->loader)));
+            sent++;
+        }
+        law_require(lk_engine_receive(f->engine, &out[received]));
+    }
+}
+
+/* The first batch of the loader's epoch. */
+static lk_metrics evaluate(lk_engine *engine, lk_loader *loader, size_t epoch)
+{
+    lk_metrics metrics;
+    law_require(lk_loader_start(loader, epoch, 0));
+    law_require(lk_engine_eval(engine, next_batch(loader), &metrics));
+    return metrics;
+}
+
+static uint64_t hash_of(const lk_engine *engine)
+{
+    lk_state *state, *optimizer;
+    law_require(lk_engine_state(engine, &state));
+    law_require(lk_engine_optimizer_state(engine, &optimizer));
+    uint64_t hash = lk_state_hash(state) ^ lk_state_hash(optimizer);
+    lk_state_destroy(optimizer);
+    lk_state_destroy(state);
+    return hash;
+}
+
+/* Samples of training are tested, too, as a later epoch has them. */
+static void run(fixture *f, outcome *out)
+{
+    memset(out, 0, sizeof *out);
+    for (size_t epoch = 0; epoch < EPOCHS; epoch++) {
+        train_epoch(f, epoch, out->steps + epoch * STEPS / EPOCHS);
+        out->evals[2 * epoch] = evaluate(f->engine, f->tests, 0);
+        out->evals[2 * epoch + 1] = evaluate(f->engine, f->loader, epoch + 5);
+    }
+    out->hash = hash_of(f->engine);
+}
+
+static void expect(const training *t, size_t micro_batch, const outcome *want)
+{
+    fixture f;
+    outcome got;
+    open_fixture(&f, t, "far", micro_batch);
+    place_all(&f);
+    run(&f, &got);
+    assert_memory_equal(&got, want, sizeof got);
+    /* No samples. */
+    assert_true(largest_upload <= BATCH * sizeof(int32_t));
+    close_fixture(&f);
+}
+
+static void test_same_bits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof trainings / sizeof *trainings; i++) {
+        const training *t = &trainings[i];
+        fixture f;
+        outcome want;
+        open_fixture(&f, t, "cpu", 0);
+        assert_false(place(f.engine, f.loader));
+        run(&f, &want);
+        close_fixture(&f);
+        expect(t, 0, &want);
+        if (t->c.bn == LK_BN_SHARD)
+            expect(t, 7, &want);
+        set_recording(true);
+        expect(t, 0, &want);
+        /* Whole batches, and the last of an epoch. */
+        assert_int_equal(recorded, 2);
+        set_recording(false);
+    }
+}
+
+/* Batches of both kinds in turn. */
+static void run_mixed(fixture *f, bool placed, outcome *out)
+{
+    lk_loader *plain = open_loader(&f->train, "flip", true);
+    memset(out, 0, sizeof *out);
+    law_require(lk_loader_start(plain, 0, 0));
+    law_require(lk_loader_start(f->loader, 0, 0));
+    for (int i = 0; i < 4; i++) {
+        lk_loader *loader = i % 2 ? plain : f->loader;
+        const lk_batch *batch = next_batch(loader);
+        assert_int_equal(batch->x == NULL, placed && loader == f->loader);
+        law_require(lk_engine_step(f->engine, batch, &out->steps[i]));
+    }
+    out->hash = hash_of(f->engine);
+    lk_loader_destroy(plain);
+}
+
+static void test_mixed_batches(void **state)
+{
+    (void)state;
+    fixture f;
+    outcome want, got;
+    open_fixture(&f, &trainings[2], "cpu", 0);
+    run_mixed(&f, false, &want);
+    close_fixture(&f);
+    for (int recording = 0; recording < 2; recording++) {
+        set_recording(recording);
+        open_fixture(&f, &trainings[2], "far", 0);
+        place_all(&f);
+        run_mixed(&f, true, &got);
+        assert_memory_equal(&got, &want, sizeof got);
+        /* The first step is none; each of the others has its samples from elsewhere. */
+        assert_int_equal(recorded, recording ? 3 : 0);
+        assert_int_equal(forgotten, recording ? 2 : 0);
+        close_fixture(&f);
+    }
+}
+
+/* Ranks that train on their shares of a placed data set. */
+typedef struct crew {
+    const training *t;
+    const char *stages;
+    uint64_t hash; /* that each must end with */
+} crew;
+
+static bool be_rank(lk_group *group, const team_spec *team, const void *arg)
+{
+    const crew *c = arg;
+    (void)team;
+    lk_engine_opts opts = law_opts(&c->t->c, &(law_way){.threads = 1, .stages = c->stages});
+    lk_dataset data = made(c->t->c.shape, LK_SPLIT_TRAIN);
+    lk_engine *engine;
+    lk_loader *loader;
+    const lk_batch *batch;
+    lk_metrics metrics;
+    bool placed;
+    opts.device = "far";
+    opts.group = group;
+    CHECK_OK(law_create(&c->t->c, &opts, &engine));
+    lk_loader_opts loading = {
+        .batch = BATCH, .shuffle = true, .seed = 11, .augment = c->t->augment, .share = lk_engine_share(engine)};
+    CHECK_OK(lk_loader_create(&data, &loading, &loader));
+    CHECK_OK(lk_engine_place(engine, loader, &placed));
+    CHECK(placed == (lk_engine_layout(engine).stage == 0));
+    CHECK_OK(lk_loader_start(loader, 1, 0));
+    for (size_t i = 0; i < lk_loader_batches(loader); i++) {
+        CHECK_OK(lk_loader_next(loader, &batch));
+        CHECK(!batch->x && (batch->source != NULL) == placed);
+        CHECK_OK(lk_engine_step(engine, batch, &metrics));
+    }
+    CHECK(ranks_hash(engine) == c->hash);
+    lk_loader_destroy(loader);
+    lk_engine_destroy(engine);
+    return false;
+}
+
+static void test_ranks(void **state)
+{
+    (void)state;
+    fixture f;
+    lk_metrics metrics[STEPS];
+    open_fixture(&f, &trainings[3], "cpu", 0);
+    train_epoch(&f, 1, metrics);
+    crew c = {.t = &trainings[3], .hash = ranks_hash(f.engine)};
+    close_fixture(&f);
+    assert_true(team_run((team_spec){.size = 3, .transport = "inproc"}, be_rank, &c));
+    c.stages = "2";
+    assert_true(team_run((team_spec){.size = 2, .transport = "shm"}, be_rank, &c));
+    assert_true(team_run((team_spec){.size = 4, .transport = "inproc"}, be_rank, &c));
+}
+
+/* A loader of such samples is left alone. */
+static void expect_left(fixture *f, const lk_dataset *data, const char *augment)
+{
+    lk_loader *loader = open_loader(data, augment, true);
+    assert_false(place(f->engine, loader));
+    law_require(lk_loader_start(loader, 0, 0));
+    assert_non_null(next_batch(loader)->x);
+    lk_loader_destroy(loader);
+}
+
+static void test_what_is_not_placed(void **state)
+{
+    (void)state;
+    fixture f;
+    size_t bytes = COUNT * 3 * 16 * 16;
+    open_fixture(&f, &trainings[2], "far", 0);
+    expect_left(&f, &f.train, "flip,vflip");
+    expect_left(&f, &f.train, "crop=2,resize=16/16");
+    lk_dataset other = made((lk_model_shape){3, 32, 8, 10}, LK_SPLIT_TRAIN);
+    expect_left(&f, &other, "none");
+    free_bytes = 2 * bytes - 1;
+    expect_left(&f, &f.train, "none");
+    far_type.room = NULL;
+    expect_left(&f, &f.train, "none");
+    far_type.room = room;
+    free_bytes = 2 * bytes;
+    assert_true(place(f.engine, f.loader));
+    assert_true(place(f.engine, f.loader));
+    assert_true(place(f.engine, f.tests));
+    expect_left(&f, &f.train, "none");
+    close_fixture(&f);
+}
+
+static lk_status alloc_nothing(lk_device *dev, size_t bytes, const char *what, void **out)
+{
+    (void)dev, (void)out;
+    return lk__fail(LK_STATUS_MEMORY, "no %zu bytes for %s", bytes, what);
+}
+
+static lk_status get_nothing(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+{
+    (void)data, (void)pixels, (void)label;
+    return index < 5 ? LK_OK : lk__fail(LK_STATUS_FORMAT, "the file is cut off");
+}
+
+/* Memory that another has taken meanwhile; files that cannot be read. */
+static void test_failures(void **state)
+{
+    (void)state;
+    static const lk_dataset_ops broken = {.get = get_nothing, .label = label_of};
+    fixture f;
+    bool placed;
+    outcome want, got;
+    open_fixture(&f, &trainings[2], "far", 0);
+    run(&f, &want);
+    close_fixture(&f);
+    open_fixture(&f, &trainings[2], "far", 0);
+    far_type.alloc = alloc_nothing;
+    assert_false(place(f.engine, f.loader));
+    far_type.alloc = far_alloc;
+    f.train.ops = &broken;
+    assert_int_equal(lk_engine_place(f.engine, f.loader, &placed), LK_STATUS_FORMAT);
+    assert_string_equal(lk_error_detail(), "the file is cut off");
+    f.train.ops = &ops;
+    run(&f, &got);
+    assert_memory_equal(&got, &want, sizeof got);
+    close_fixture(&f);
+}
+
+static void expect_usage(lk_status status, const char *words)
+{
+    assert_int_equal(status, LK_STATUS_USAGE);
+    if (!strstr(lk_error_detail(), words))
+        fail_msg("'%s' does not say '%s'", lk_error_detail(), words);
+}
+
+static void test_wrong_uses(void **state)
+{
+    (void)state;
+    fixture f, other;
+    bool placed;
+    lk_metrics metrics;
+    uint32_t ids[BATCH] = {[3] = COUNT};
+    open_fixture(&f, &trainings[2], "far", 0);
+    open_fixture(&other, &trainings[2], "far", 0);
+    place_all(&f);
+    expect_usage(lk_engine_place(other.engine, f.loader, &placed), "another engine's device");
+    law_require(lk_loader_start(f.loader, 0, 0));
+    lk_batch batch = *next_batch(f.loader);
+    expect_usage(lk_engine_step(other.engine, &batch, &metrics), "another engine's device");
+    batch.ids = ids;
+    expect_usage(lk_engine_step(f.engine, &batch, &metrics), "no sample 70");
+    batch.source = NULL;
+    expect_usage(lk_engine_step(f.engine, &batch, &metrics), "one of them is NULL");
+    assert_int_equal(lk_engine_steps(f.engine), 0);
+    close_fixture(&other);
+    close_fixture(&f);
+}
+
+/* A loader that was started goes on as it is until it is started again. */
+static void test_placed_under_way(void **state)
+{
+    (void)state;
+    fixture f;
+    open_fixture(&f, &trainings[2], "far", 0);
+    law_require(lk_loader_start(f.loader, 0, 0));
+    assert_non_null(next_batch(f.loader)->x);
+    assert_true(place(f.engine, f.loader));
+    const lk_batch *batch = next_batch(f.loader);
+    assert_non_null(batch->x);
+    assert_null(batch->source);
+    law_require(lk_loader_start(f.loader, 3, 1));
+    batch = next_batch(f.loader);
+    assert_null(batch->x);
+    assert_non_null(batch->source);
+    assert_int_equal(batch->epoch, 3);
+    assert_int_equal(batch->sample, 3 * 16 * 16);
+    for (size_t i = 0; i < batch->count; i++)
+        assert_int_equal(batch->labels[i], label_of(NULL, batch->ids[i]));
+    close_fixture(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_same_bits, reset_device),
+        cmocka_unit_test_setup(test_mixed_batches, reset_device),
+        cmocka_unit_test_setup(test_ranks, reset_device),
+        cmocka_unit_test_setup(test_what_is_not_placed, reset_device),
+        cmocka_unit_test_setup(test_failures, reset_device),
+        cmocka_unit_test_setup(test_wrong_uses, reset_device),
+        cmocka_unit_test_setup(test_placed_under_way, reset_device),
+    };
+    return cmocka_run_group_tests(tests, add_device, NULL);
+}
