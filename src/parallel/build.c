@@ -129,7 +129,7 @@ static lk_status alloc_grads(lk_engine *engine)
     const lk_waves *waves = engine->waves;
     bool far = !engine->dev->type->host_memory;
     size_t slot = lk__max_size(engine->params->count, 1) * sizeof(float);
-    size_t bytes = slot * (size_t)(waves->single ? waves->own_roots : waves->most_roots);
+    size_t bytes = slot * (size_t)lk__waves_slots(waves, engine->dev->type->by_shard);
     if (engine->grid.sums)
         LK_TRY(
             lk_group_alloc(engine->grid.sums, far ? slot * (size_t)waves->own_roots : bytes, (void **)&engine->shared));

@@ -99,7 +99,7 @@ lk_status lk__rank_measure(const lk_rank_model *rank, lk_engine_size *out)
     int lanes;
     LK_TRY(measure_optimizer(rank->opts.optimizer, rank->dev, size.parameters, &size));
     LK_TRY(lk__rank_waves(rank, &waves, &lanes));
-    size.gradients = size.parameters * (size_t)(waves->single ? waves->own_roots : waves->most_roots);
+    size.gradients = size.parameters * (size_t)lk__waves_slots(waves, rank->dev->type->by_shard);
     lk_status status = measure_plan(rank, waves, lanes, &size);
     if (status == LK_OK) /* sizes are then known not to overflow */
         size.copies = measure_copies(rank, waves, lanes, size.parameters);

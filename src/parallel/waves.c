@@ -100,6 +100,11 @@ void lk__waves_destroy(lk_waves *waves)
     lk__free(waves);
 }
 
+int lk__waves_slots(const lk_waves *waves, bool by_shard)
+{
+    return waves->single && !by_shard ? waves->own_roots : waves->most_roots;
+}
+
 size_t lk__waves_sample(const lk_waves *waves, int s)
 {
     return lk__shard_begin(waves->batch, waves->shards, s);

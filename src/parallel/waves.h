@@ -37,6 +37,10 @@ typedef struct lk_waves {
 lk_status lk__waves_create(const lk_waves_opts *opts, lk_waves **out) LK_CHECKED;
 void lk__waves_destroy(lk_waves *waves);
 
+/* Slots that gradients need. Inside a wave kernels keep partial sums to themselves,
+ * but for devices that work shard by shard: there each leaf is in a slot. */
+int lk__waves_slots(const lk_waves *waves, bool by_shard);
+
 /* Cuts a step of `batch` samples. */
 void lk__waves_cut(lk_waves *waves, size_t batch);
 /* First sample of a wave in the rank's own samples. */

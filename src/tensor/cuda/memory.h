@@ -4,7 +4,7 @@
 
 #include "tensor/cuda/cuda.h"
 
-/* The slots of lk_device_type. Uploads up to 2 MiB wait only where as much is still
+/* The slots of lk_device_type. Uploads up to 16 MiB wait only where as much is still
  * on its way; larger ones block. None may be recorded: their host memory is gone
  * when the record runs. */
 lk_status lk__cuda_alloc(lk_device *dev, size_t bytes, const char *what, void **out) LK_CHECKED;
