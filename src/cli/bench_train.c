@@ -73,12 +73,12 @@ static lk_status copy_array(const void *from, size_t bytes, const char *what, vo
 
 static lk_status keep_batch(const lk_batch *from, lk_batch *out)
 {
-    lk_batch copy = {.count = from->count, .sample = from->sample, .total = from->total};
+    lk_batch copy = *from;
     void *block = NULL;
     lk_status status;
     if (from->x)
         LK_TRY(copy_array(from->x, from->count * from->sample * sizeof *from->x, "a batch", &block));
-    copy.x = block;
+    copy.x = block; /* NULL where samples are on the device */
     LK_TRY_GOTO(copy_array(from->labels, from->count * sizeof *from->labels, "labels", &block), free_x);
     copy.labels = block;
     LK_TRY_GOTO(copy_array(from->ids, from->count * sizeof *from->ids, "sample ids", &block), free_labels);
@@ -105,7 +105,9 @@ static lk_status fill_store(bench_rank *r)
                              .share = lk_engine_share(r->engine)};
     size_t whole = lk_dataset_get_info(r->data)->count / r->batch;
     size_t wanted = lk__min_size(lk__min_size(args->steps, MAX_BATCHES), whole);
+    bool placed;
     LK_TRY(lk_loader_create(r->data, &loader, &r->loader));
+    LK_TRY(lk_engine_place(r->engine, r->loader, &placed));
     LK_TRY(lk_loader_start(r->loader, 0, 0));
     while (r->store.count < wanted) {
         const lk_batch *batch;

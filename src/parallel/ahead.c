@@ -112,15 +112,15 @@ int lk__ahead_pending(const lk_ahead *ahead)
     return (int)(ahead->sent - ahead->received);
 }
 
-/* Losses count as elements behind the gradients. */
+/* Losses are the first places, the gradients those behind. */
 static void look_for_nonfinite(lk_engine *engine, const lk_wave *wave, lk_flag *flag)
 {
     lk_device *dev = engine->dev;
     const lk_params *params = engine->params;
     if (engine->opts.allow_nonfinite)
         return;
-    dev->kernels->flag_above(dev, params->count, FLT_MAX, params->grads, 0, flag);
-    dev->kernels->flag_above(dev, wave->n, FLT_MAX, wave->loss, params->count, flag);
+    dev->kernels->flag_above(dev, wave->n, FLT_MAX, wave->loss, 0, flag);
+    dev->kernels->flag_above(dev, params->count, FLT_MAX, params->grads, wave->n, flag);
 }
 
 static void post_results(const lk_engine *engine, const lk_wave *wave)
@@ -171,6 +171,12 @@ static lk_status play(lk_engine *engine, known_size *size)
     return dev->type->play(dev, size->recording);
 }
 
+/* Where a step's results go. */
+static lk_results *results_of(const lk_ahead *ahead, uint64_t step)
+{
+    return (lk_results *)(void *)(ahead->ring + step % LK_AHEAD_DEPTH * ahead->stride);
+}
+
 lk_status lk__ahead_send(lk_engine *engine, const lk_part *part)
 {
     lk_ahead *ahead = engine->ahead;
@@ -181,6 +187,8 @@ lk_status lk__ahead_send(lk_engine *engine, const lk_part *part)
     memcpy(f->ids, part->ids, part->count * sizeof *part->ids);
     lk__waves_cut(engine->waves, part->total);
     LK_TRY(lk__upload_step(engine, part));
+    /* A step of this number may have been there before: numbers can be set back. */
+    results_of(ahead, f->before.steps)->number = 0;
     LK_TRY(lk__optim_begin(engine->optim));
     LK_TRY(play(engine, find_size(ahead, part->total)));
     lk__plan_count(engine->plan, 1);
@@ -198,8 +206,7 @@ static flight *oldest(const lk_engine *engine, uint64_t *step)
 
 static lk_status await_results(lk_engine *engine, uint64_t step, lk_results **out)
 {
-    lk_ahead *ahead = engine->ahead;
-    lk_results *results = (lk_results *)(void *)(ahead->ring + step % LK_AHEAD_DEPTH * ahead->stride);
+    lk_results *results = results_of(engine->ahead, step);
     const volatile uint32_t *number = &results->number;
     for (int looks = 0; *number != (uint32_t)step + 1; looks++) {
         if (looks == LOOKS)
@@ -220,16 +227,15 @@ static lk_status go_back(lk_engine *engine, const flight *f, uint64_t step, uint
 {
     lk_ahead *ahead = engine->ahead;
     char key[LK_MAX_KEY], what[LK_MAX_KEY + 64];
-    size_t count = engine->params->count;
     LK_TRY(engine->dev->type->sync(engine->dev));
     LK_TRY(clear_flag(engine, ahead));
     lk__optim_set_numbers(engine->optim, &f->before);
     lk__plan_count(engine->plan, -(int64_t)(ahead->sent - ahead->received));
     ahead->received = ahead->sent;
-    if (place >= count) {
-        snprintf(what, sizeof what, "the loss of sample %u", f->ids[place - count]);
+    if (place < f->total) {
+        snprintf(what, sizeof what, "the loss of sample %u", f->ids[place]);
     } else {
-        lk__params_key_at(engine->params, (size_t)place, key);
+        lk__params_key_at(engine->params, (size_t)place - f->total, key);
         snprintf(what, sizeof what, "the gradient of %s", key);
     }
     return lk__fail(LK_STATUS_NONFINITE, "step %llu: %s is not finite; %s", (unsigned long long)step + 1, what,

@@ -51,8 +51,9 @@ typedef struct lk_cuda_device {
 
 /* The stream for a slot's work, after all that was enqueued before. */
 cudaStream_t lk__cuda_stream(lk_device *dev);
-/* The side stream, for a gradient of weights, after all that was enqueued before.
- * What lk__cuda_beside gives next runs at the same time; lk__cuda_stream waits. */
+/* The side stream, for a gradient of weights, after all that was enqueued before on
+ * either. What lk__cuda_beside gives next runs at the same time; lk__cuda_stream and
+ * the next fork wait. */
 cudaStream_t lk__cuda_fork(lk_device *dev);
 /* The main stream, without waiting for the side stream. */
 cudaStream_t lk__cuda_beside(lk_device *dev);

@@ -70,7 +70,9 @@ cudaStream_t lk__cuda_stream(lk_device *dev)
 cudaStream_t lk__cuda_fork(lk_device *dev)
 {
     lk_cuda_device *cuda = (lk_cuda_device *)dev;
-    order(dev, lk__cuda_beside(dev), cuda->forked, cuda->side);
+    /* The main stream does not go on beside work of two layers: what the first one
+     * reads may have been given away by then. */
+    order(dev, lk__cuda_stream(dev), cuda->forked, cuda->side);
     cuda->side_busy = true;
     return cuda->side;
 }
