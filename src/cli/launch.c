@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "comm/rendezvous.h"
 #include "comm/transport.h"
+#include "tensor/device.h"
 
 typedef struct job {
     const char *command;
@@ -50,6 +51,18 @@ static void print_failed(void *arg, const lk_verdict *verdict, int restart)
     print_notice(j, text);
 }
 
+static lk_status count_gpus(const char *command, int *out)
+{
+    const lk_device_type *gpus = lk__device_find("cuda");
+    int count = gpus ? gpus->count() : 0;
+    if (count < 1 || count > LK_MAX_NPROC)
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "%s: -n (--nproc-per-node) gpu counts GPUs, of which %s has none; give a number or auto",
+                        command, gpus ? "this machine" : "this build");
+    *out = count;
+    return LK_OK;
+}
+
 lk_status lk__launch_nproc(const char *command, const char *text, int *out)
 {
     long long count;
@@ -58,10 +71,7 @@ lk_status lk__launch_nproc(const char *command, const char *text, int *out)
         return LK_OK;
     }
     if (strcmp(text, "gpu") == 0)
-        return lk__fail(LK_STATUS_USAGE,
-                        "%s: -n (--nproc-per-node) gpu counts GPUs, of which this build knows none; give a number or "
-                        "auto",
-                        command);
+        return count_gpus(command, out);
     if (!lk__parse_int(text, 1, LK_MAX_NPROC, &count))
         return lk__fail(LK_STATUS_USAGE,
                         "%s: -n '%s' (--nproc-per-node '%s') must be auto or a whole number from 1 to %d", command,

@@ -25,6 +25,8 @@ static lk_status check_opts(const lk_engine_opts *opts)
         return lk__fail(LK_STATUS_USAGE, "a batch of %zu samples; 1 to %u are possible", opts->batch, UINT32_MAX);
     if (opts->shards < 1 || opts->shards > LK_MAX_SHARDS)
         return lk__fail(LK_STATUS_USAGE, "--shards %d is not in 1 to %d", opts->shards, LK_MAX_SHARDS);
+    if ((int)opts->precision < LK_PRECISION_FP32 || opts->precision > LK_PRECISION_BF16)
+        return lk__fail(LK_STATUS_USAGE, "there is no precision %d", (int)opts->precision);
     if (opts->bn != LK_BN_BATCH && opts->bn != LK_BN_SHARD)
         return lk__fail(LK_STATUS_USAGE, "there is no BatchNorm mode %d", (int)opts->bn);
     if (!(opts->label_smoothing >= 0 && (float)opts->label_smoothing < 1)) /* kernels use a float */
@@ -35,13 +37,23 @@ static lk_status check_opts(const lk_engine_opts *opts)
     return LK_OK;
 }
 
+/* Where bits depend on how many samples a kernel gets at once, few shards are fast. */
+static int default_shards(const lk_engine_opts *opts)
+{
+    const lk_device_type *type = lk__device_find(opts->device);
+    int replicas = (opts->group ? lk_group_size(opts->group) : 1) / lk__cut_count(opts->stages);
+    if (!type || !type->by_shard)
+        return DEFAULT_SHARDS;
+    return replicas > 0 ? replicas : 1;
+}
+
 lk_engine_opts lk__engine_defaults(const lk_engine_opts *opts)
 {
     lk_engine_opts full = *opts;
     if (!full.device)
         full.device = "cpu";
     if (!full.shards)
-        full.shards = DEFAULT_SHARDS;
+        full.shards = default_shards(&full);
     if (!full.optimizer)
         full.optimizer = "sgd";
     if (!full.bucket_bytes)
@@ -80,6 +92,18 @@ static lk_status agree_options(lk_engine *engine)
              lk__agree_value(opts->stages ? opts->stages : "1", stages), opts->pipelined ? "on" : "off",
              opts->check_every, opts->allow_nonfinite, opts->eval_only);
     return lk__agree_lines(opts->group, lines, &engine->agreed);
+}
+
+/* Devices of two kinds, or of one at two precisions, would not agree on a bit. */
+static lk_status agree_device(lk_engine *engine)
+{
+    static const char *const precisions[] = {"fp32", "tf32", "bf16"};
+    char line[LK_AGREED_VALUE];
+    if (!engine->grid.world)
+        return LK_OK;
+    snprintf(line, sizeof line, "--devices %s and --precision %s", engine->dev->type->name,
+             precisions[engine->opts.precision]);
+    return lk__agree_lines(engine->grid.world, line, &engine->agreed);
 }
 
 static lk_status open_device(lk_engine *engine)
@@ -253,6 +277,7 @@ static lk_status build(lk_engine *engine, const lk_graph *graph)
     LK_TRY(check_opts(opts));
     LK_TRY(lk__grid_init(&engine->grid, engine->graph, &grid));
     LK_TRY(open_device(engine));
+    LK_TRY(agree_device(engine));
     LK_TRY(plan_waves(engine));
     LK_TRY(check_memory(engine));
     LK_TRY(allocate(engine));

@@ -45,21 +45,28 @@ static lk_status fail_name(const char *name)
     return lk__fail(LK_STATUS_USAGE, "no device '%s' in this build; there is: %s", name, known);
 }
 
-lk_status lk__device_open(const char *name, const lk_device_opts *opts, lk_device **out)
+const lk_device_type *lk__device_find(const char *name)
 {
     size_t length = strcspn(name, ":");
     const lk_device_type *type;
-    for (size_t i = 0; (type = lk__device_list(i)); i++) {
-        if (strlen(type->name) != length || strncmp(type->name, name, length) != 0)
-            continue;
-        lk_device_opts chosen = *opts;
-        long long index = 0;
-        if (name[length] && !lk__parse_int(name + length + 1, 0, 65535, &index))
-            return lk__fail(LK_STATUS_USAGE, "device '%s': the part after ':' must be a number", name);
-        chosen.index = (int)index;
-        return type->open(&chosen, out);
-    }
-    return fail_name(name);
+    for (size_t i = 0; (type = lk__device_list(i)); i++)
+        if (strlen(type->name) == length && strncmp(type->name, name, length) == 0)
+            break;
+    return type;
+}
+
+lk_status lk__device_open(const char *name, const lk_device_opts *opts, lk_device **out)
+{
+    const lk_device_type *type = lk__device_find(name);
+    const char *number = strchr(name, ':');
+    lk_device_opts chosen = *opts;
+    long long index = 0;
+    if (!type)
+        return fail_name(name);
+    if (number && !lk__parse_int(number + 1, 0, 65535, &index))
+        return lk__fail(LK_STATUS_USAGE, "device '%s': the part after ':' must be a number", name);
+    chosen.index = (int)index;
+    return type->open(&chosen, out);
 }
 
 void lk__device_close(lk_device *dev)

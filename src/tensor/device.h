@@ -102,6 +102,8 @@ static inline size_t lk__device_pitch(const lk_device *dev, size_t channels)
 lk_status lk__device_open(const char *name, const lk_device_opts *opts, lk_device **out) LK_CHECKED;
 void lk__device_close(lk_device *dev);
 
+/* The row that a name, with or without its ":N", stands for; NULL: there is none. */
+const lk_device_type *lk__device_find(const char *name);
 /* Rows of the device table, NULL after the last. */
 const lk_device_type *lk__device_list(size_t index);
 /* Adds a row to the table, for tests and for devices of a program's own; not

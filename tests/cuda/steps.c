@@ -206,12 +206,14 @@ static void check(const law_case *c)
     outcome_free(&want);
 }
 
-/* The second of the steps 3, 4 and 5 has half a batch. */
+/* The second of the steps 3, 4 and 5 has half a batch. resnet20 turns a gradient that is
+ * rounded to 11 bits by 0.08 (above): its rate is such that this moves a loss by less
+ * than its tolerance. */
 static const law_case models[] = {
     {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.02, 3, 10, 4, .first = 3},
     {"mlp", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.02, 3, 13, 4, .first = 3},
-    {"resnet20:width=8", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", 0.02, 3, 16, 4, .first = 3},
-    {"resnet20:width=8", LAW_SMALL, LK_BN_SHARD, "sgd:momentum=.9", 0.02, 3, 16, 2, .first = 3},
+    {"resnet20:width=8", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", 0.002, 3, 16, 4, .first = 3},
+    {"resnet20:width=8", LAW_SMALL, LK_BN_SHARD, "sgd:momentum=.9", 0.002, 3, 16, 2, .first = 3},
     {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_BATCH, "sgd:momentum=.9", 0.02, 3, 16, 4, .first = 3},
     {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_SHARD, "sgd:momentum=.9", 0.02, 3, 16, 2, .first = 3},
     {"ops", LAW_ODD, LK_BN_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
