@@ -1,4 +1,4 @@
-/* test_cuda_pack.c - parameters in the CUDA device's order: where each element goes,
+/* pack.c - parameters in the CUDA device's order: where each element goes,
  * zero pads, and back. Needs no GPU. */
 #include <setjmp.h>
 #include <stdarg.h>
