@@ -72,7 +72,7 @@ gputest:
 	@tools/gputest build
 
 gpubench: all
-	@python3 bench/gpu.py build/lockstep
+	@bench/gpu.py --program build/lockstep
 
 kills: all
 	@bash tests/faults/kills.sh build/lockstep --kills 200 --jobs $(JOBS) $(KILLS_ARGS)

@@ -32,7 +32,7 @@ typedef struct lk_engine lk_engine;
 
 /* Zero means the default. */
 typedef struct lk_engine_opts {
-    const char *device; /* "cpu" */
+    const char *device; /* "cpu", the default, or "cuda:N"; "cuda" is GPU 0 */
     int threads;        /* default: this rank's part of the cores that its process may use */
     size_t batch;       /* samples a step, of all ranks together; required */
     int shards;         /* default 16, on GPUs one a replica; part of the result */
@@ -82,8 +82,8 @@ lk_share lk_engine_share(const lk_engine *engine);
 /* Keeps a loader's samples on the engine's device, where that has memory of its own,
  * they are bytes of one size whose transforms are among crop and flip, and they take
  * at most half of what is free there. From its next start on the loader brings
- * labels and ids, and its batches are for this engine alone; the bits of steps and
- * evaluations stay the same. Reads the whole data set. Two loaders can be placed,
+ * labels and ids, its batches are for this engine alone, and it is of no use without
+ * it; the bits of steps and evaluations stay the same. Reads the whole data set. Two loaders can be placed,
  * one for training and one for testing. *placed says whether; that it does not fit
  * is no error. Talks to no other rank, and stages but the first place nothing. */
 lk_status lk_engine_place(lk_engine *engine, lk_loader *loader, bool *placed) LK_CHECKED;
@@ -97,7 +97,8 @@ lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *o
  * device that works by itself (a GPU, a rank alone) up to lk_engine_depth of them
  * can be under way; can_send says whether one of `total` samples can follow now, and
  * one can always when there are none. After NONFINITE none is under way, and the
- * engine is as before the step that failed. All other calls want none. */
+ * engine is as before the step that failed. Calls that read or change the state want
+ * none; lk_engine_steps counts those that were sent. */
 int lk_engine_depth(const lk_engine *engine);
 bool lk_engine_can_send(const lk_engine *engine, size_t total);
 lk_status lk_engine_send(lk_engine *engine, const lk_batch *batch) LK_CHECKED;

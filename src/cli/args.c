@@ -93,7 +93,7 @@ static const lk_option table[] = {
      "the learning rate's course; 'lockstep info' lists them; without it step:size=1,gamma=GAMMA"},
 
     {"how", "devices", 0, MODELS, LIST(device_names, "LIST"), NULL,
-     "where to compute: auto (the default), cpu, or several as in 'cpu:0,cpu:1', a rank each"},
+     "where to compute: auto (the default), cpu, cuda:0, or several as in 'cuda:0,cuda:1', a rank each"},
     {"how", "gpu-ids", 0, MODELS, LIST(gpu_ids, "LIST"), NULL, "GPUs by number: '1,6,3' is cuda:1,cuda:6,cuda:3"},
     {"how", "gpu-idx", 0, MODELS, LIST(gpu_ids, "LIST"), NULL, "the same as --gpu-ids"},
     {"how", "gpu-devices", 0, MODELS, LIST(gpu_ids, "LIST"), NULL, "the same, as in '--gpu-devices 0 1'"},
@@ -284,6 +284,7 @@ lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, 
         lk_option_set recipe = lk__args_options("train", LK_CMD_TRAIN, 0);
         LK_TRY(lk__config_load(set, &recipe, args.config, &args, &parsed));
     }
+    args.precision_given = lk__options_given(set, &parsed, "precision");
     if (args.resume && !args.help)
         LK_TRY(lk__resume_options(set, &args, &parsed));
     if (set->commands == LK_CMD_EVAL && !args.help) {
@@ -386,13 +387,29 @@ static lk_status complete_checkpoints(lk_args *args)
     return LK_OK;
 }
 
+static bool is_gpu(const char *device)
+{
+    return strncmp(device, "cuda", 4) == 0;
+}
+
+/* A checkpoint's precision is one for GPUs; on the CPU the run goes on all the same. */
+static void complete_gpu(lk_args *args)
+{
+    bool gpu = is_gpu(args->devices.name[0]);
+    if (!gpu && !args->precision_given)
+        args->precision = LK_PRECISION_FP32;
+    if (gpu && !args->shards_given)
+        args->train.shards = 1; /* until the ranks are known */
+}
+
 lk_status lk__args_complete(lk_args *args)
 {
     lk_device_choice choice = {.devices = args->device_names, .gpu_ids = args->gpu_ids, .no_cuda = args->no_cuda};
     LK_TRY(complete_schedule(args));
+    LK_TRY(lk__devices_choose(&choice, lk__device_list, &args->devices));
+    complete_gpu(args);
     LK_TRY(complete_batch(args));
     LK_TRY(complete_checkpoints(args));
-    LK_TRY(lk__devices_choose(&choice, lk__device_list, &args->devices));
     complete_save_path(args);
     if (!args->train.data)
         args->train.data = "digits";
@@ -403,12 +420,18 @@ lk_status lk__args_complete(lk_args *args)
     return LK_OK;
 }
 
+/* A wave has whole shards, so that --micro-batch and --accumulate need several. */
 void lk__args_choose_shards(lk_args *args, const char *device, int ranks)
 {
     lk_train_opts *opts = &args->train;
     int replicas = ranks / lk__cut_count(opts->stages);
-    if (!args->shards_given && strncmp(device, "cuda", 4) == 0)
-        opts->shards = (replicas > 0 ? replicas : 1) * (int)opts->accumulate;
+    if (args->shards_given || !is_gpu(device))
+        return;
+    replicas = replicas > 0 ? replicas : 1;
+    size_t own = (opts->batch + (size_t)replicas - 1) / (size_t)replicas, waves = opts->accumulate;
+    if (opts->micro_batch && (own + opts->micro_batch - 1) / opts->micro_batch > waves)
+        waves = (own + opts->micro_batch - 1) / opts->micro_batch;
+    opts->shards = waves < (size_t)(LK_MAX_SHARDS / replicas) ? replicas * (int)waves : LK_MAX_SHARDS;
 }
 
 lk_status lk__args_one_device(const lk_args *args, const char *command)

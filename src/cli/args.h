@@ -81,6 +81,7 @@ typedef struct lk_args {
     const char *words[LK_WORDS_MAX];
     size_t word_count;
     bool schedule_given, gamma_given, shards_given;
+    bool precision_given; /* not by a checkpoint */
     size_t options_given; /* how many there were */
     /* Texts that are put together from several options. */
     char schedule[LK_SCHEDULE_BYTES];

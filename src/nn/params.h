@@ -30,6 +30,7 @@ typedef struct lk_params {
     float *grads;                            /* (slots, count), set by and borrowed from who sums them */
     float *buffers;                          /* flat, in layer order */
     lk_flag *flag;                           /* what a search through these arrays finds */
+    double *squares;                         /* of blocks of grads; NULL until they are asked for */
     size_t (*param_offset)[LK_MAX_PARAMS];   /* (layers) */
     size_t (*buffer_offset)[LK_MAX_BUFFERS]; /* (layers) */
     int64_t *batches;                        /* (layers) num_batches_tracked */

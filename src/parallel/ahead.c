@@ -6,14 +6,16 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/mem.h"
 
 /* Sizes of batches that are remembered: all but the last of an epoch are alike. */
 enum { SIZES = 4 };
 
-/* Looks at a result before the device is asked whether it still works. */
-enum { LOOKS = 1 << 16 };
+/* Looks at a result before the host sleeps between two, and asks whether the device
+ * still works; and how long. */
+enum { LOOKS = 1 << 14, SLEEP_NS = 20000 };
 
 typedef struct known_size {
     size_t total;            /* 0: unused */
@@ -29,7 +31,6 @@ typedef struct flight {
 
 struct lk_ahead {
     known_size sizes[SIZES];
-    int next_size; /* the one that is forgotten next */
     flight flights[LK_AHEAD_DEPTH];
     const lk_resident *from; /* of the step that is being sent */
     uint64_t sent, received;
@@ -189,8 +190,13 @@ lk_status lk__ahead_send(lk_engine *engine, const lk_part *part)
     LK_TRY(lk__upload_step(engine, part));
     /* A step of this number may have been there before: numbers can be set back. */
     results_of(ahead, f->before.steps)->number = 0;
-    LK_TRY(lk__optim_begin(engine->optim));
-    LK_TRY(play(engine, find_size(ahead, part->total)));
+    lk_status status = lk__optim_begin(engine->optim);
+    if (status == LK_OK)
+        status = play(engine, find_size(ahead, part->total));
+    if (status != LK_OK) {
+        lk__optim_set_numbers(engine->optim, &f->before);
+        return status;
+    }
     lk__plan_count(engine->plan, 1);
     ahead->sent++;
     return LK_OK;
@@ -204,17 +210,26 @@ static flight *oldest(const lk_engine *engine, uint64_t *step)
     return (flight *)(uintptr_t)&ahead->flights[*step % LK_AHEAD_DEPTH];
 }
 
+/* A device that is done must have left the results. */
+static lk_status ask_device(lk_engine *engine, uint64_t step, const volatile uint32_t *number)
+{
+    bool idle = false;
+    LK_TRY(engine->dev->type->poll(engine->dev, &idle));
+    if (idle && *number != (uint32_t)step + 1)
+        return lk__fail(LK_STATUS_IO, "the device finished step %llu without its results",
+                        (unsigned long long)step + 1);
+    nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+    return LK_OK;
+}
+
 static lk_status await_results(lk_engine *engine, uint64_t step, lk_results **out)
 {
     lk_results *results = results_of(engine->ahead, step);
     const volatile uint32_t *number = &results->number;
-    for (int looks = 0; *number != (uint32_t)step + 1; looks++) {
+    for (int looks = 0; *number != (uint32_t)step + 1; looks += looks < LOOKS) {
         if (looks == LOOKS)
-            LK_TRY(engine->dev->type->sync(engine->dev));
-        if (looks > LOOKS)
-            return lk__fail(LK_STATUS_IO, "the device finished step %llu without its results",
-                            (unsigned long long)step + 1);
-        if (looks % 64 == 63)
+            LK_TRY(ask_device(engine, step, number));
+        else if (looks % 64 == 63)
             sched_yield();
     }
     atomic_thread_fence(memory_order_acquire);
@@ -222,9 +237,19 @@ static lk_status await_results(lk_engine *engine, uint64_t step, lk_results **ou
     return LK_OK;
 }
 
-/* The state is that from before the oldest step, which failed, and so are numbers. */
-static lk_status go_back(lk_engine *engine, const flight *f, uint64_t step, uint64_t place)
+static int shard_of(const lk_engine *engine, size_t total, size_t sample)
 {
+    int s = 0;
+    while (lk__shard_begin(total, engine->waves->shards, s + 1) <= sample)
+        s++;
+    return s;
+}
+
+/* The state is that from before the oldest step, which failed, and so are numbers. */
+static lk_status go_back(lk_engine *engine, const flight *f, uint64_t step, const lk_results *results)
+{
+    uint64_t place = results->flag.first;
+    double loss = place < f->total ? (double)((const float *)(results + 1))[place] : 0;
     lk_ahead *ahead = engine->ahead;
     char key[LK_MAX_KEY], what[LK_MAX_KEY + 64];
     LK_TRY(engine->dev->type->sync(engine->dev));
@@ -233,13 +258,13 @@ static lk_status go_back(lk_engine *engine, const flight *f, uint64_t step, uint
     lk__plan_count(engine->plan, -(int64_t)(ahead->sent - ahead->received));
     ahead->received = ahead->sent;
     if (place < f->total) {
-        snprintf(what, sizeof what, "the loss of sample %u", f->ids[place]);
+        snprintf(what, sizeof what, "the loss of sample %u (shard %d) is %g", f->ids[place],
+                 shard_of(engine, f->total, (size_t)place), loss);
     } else {
         lk__params_key_at(engine->params, (size_t)place - f->total, key);
-        snprintf(what, sizeof what, "the gradient of %s", key);
+        snprintf(what, sizeof what, "the gradient of %s is not finite", key);
     }
-    return lk__fail(LK_STATUS_NONFINITE, "step %llu: %s is not finite; %s", (unsigned long long)step + 1, what,
-                    lk__nonfinite_advice);
+    return lk__fail(LK_STATUS_NONFINITE, "step %llu: %s; %s", (unsigned long long)step + 1, what, lk__nonfinite_advice);
 }
 
 lk_status lk__ahead_receive(lk_engine *engine, lk_metrics *out)
@@ -249,7 +274,7 @@ lk_status lk__ahead_receive(lk_engine *engine, lk_metrics *out)
     flight *f = oldest(engine, &step);
     LK_TRY(await_results(engine, step, &results));
     if (results->flag.bad)
-        return go_back(engine, f, step, results->flag.first);
+        return go_back(engine, f, step, results);
     const float *loss = (const float *)(results + 1);
     memcpy(engine->loss, loss, f->total * sizeof *loss);
     memcpy(engine->place, loss + f->total, f->total * sizeof *engine->place);

@@ -97,12 +97,11 @@ static lk_status agree_options(lk_engine *engine)
 /* Devices of two kinds, or of one at two precisions, would not agree on a bit. */
 static lk_status agree_device(lk_engine *engine)
 {
-    static const char *const precisions[] = {"fp32", "tf32", "bf16"};
     char line[LK_AGREED_VALUE];
     if (!engine->grid.world)
         return LK_OK;
     snprintf(line, sizeof line, "--devices %s and --precision %s", engine->dev->type->name,
-             precisions[engine->opts.precision]);
+             lk__precision_name(engine->opts.precision));
     return lk__agree_lines(engine->grid.world, line, &engine->agreed);
 }
 
@@ -131,7 +130,13 @@ static lk_rank_model model_of(lk_engine *engine)
 static lk_status plan_waves(lk_engine *engine)
 {
     lk_rank_model model = model_of(engine);
+    size_t most = engine->dev->type->most_samples;
     LK_TRY(lk__rank_waves(&model, &engine->waves, &engine->lane_count));
+    if (most && engine->waves->capacity > most)
+        return lk__fail(LK_STATUS_USAGE,
+                        "%zu samples of a rank at once are more than device '%s' takes: %zu. Give a smaller "
+                        "--batch-size, or --micro-batch where there is no BatchNorm over the batch",
+                        engine->waves->capacity, engine->dev->type->name, most);
     return LK_ALLOC((size_t)(engine->waves->last - engine->waves->first), "results", &engine->leaves);
 }
 

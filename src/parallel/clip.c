@@ -55,18 +55,18 @@ static void sum_blocks(const lk_params *params, double *sums)
     }
 }
 
-static lk_status download_blocks(const lk_params *params, size_t count, double *out)
+/* The device's copy is made by the first step that clips. */
+static lk_status download_blocks(lk_params *params, size_t count, double *out)
 {
     lk_device *dev = params->dev;
-    double *sums;
-    LK_TRY(dev->type->alloc(dev, count * sizeof *sums, "sums of squares", (void **)&sums));
-    sum_blocks(params, sums);
-    lk_status status = dev->type->download(dev, sums, count * sizeof *sums, out);
-    dev->type->free(dev, sums);
-    return status;
+    size_t bytes = count * sizeof *out;
+    if (!params->squares)
+        LK_TRY(dev->type->alloc(dev, bytes, "sums of squares", (void **)&params->squares));
+    sum_blocks(params, params->squares);
+    return dev->type->download(dev, params->squares, bytes, out);
 }
 
-lk_status lk__grad_norm(const lk_params *params, lk_group *pipe, double *out)
+lk_status lk__grad_norm(lk_params *params, lk_group *pipe, double *out)
 {
     size_t count = count_blocks(params);
     double *sums;

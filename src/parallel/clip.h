@@ -13,7 +13,7 @@
 
 /* The 2-norm of the gradient (slot 0) of the whole model. pipe: the ranks that
  * hold its stages, in order; NULL: this one holds all. Together among them. */
-lk_status lk__grad_norm(const lk_params *params, lk_group *pipe, double *out) LK_CHECKED;
+lk_status lk__grad_norm(lk_params *params, lk_group *pipe, double *out) LK_CHECKED;
 
 /* Scales the gradient (slot 0) so that a norm of `norm` becomes at most `limit`,
  * as PyTorch's clip_grad_norm_ does: by limit / (norm + 1e-6), at most 1. */

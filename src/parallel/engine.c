@@ -272,8 +272,7 @@ static lk_status conclude(lk_engine *engine, lk_status status)
     return engine->agreed ? status : lk__engine_tell(engine, status);
 }
 
-/* What reads or changes the state has to wait. */
-static lk_status check_idle(const lk_engine *engine)
+lk_status lk__engine_idle(const lk_engine *engine)
 {
     if (engine->pending == 0)
         return LK_OK;
@@ -283,18 +282,19 @@ static lk_status check_idle(const lk_engine *engine)
 
 lk_status lk_engine_place(lk_engine *engine, lk_loader *loader, bool *placed)
 {
-    LK_TRY(check_idle(engine));
+    LK_TRY(lk__engine_idle(engine));
     return lk__resident_add(engine, loader, placed);
 }
 
 lk_status lk_engine_gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
 {
-    LK_TRY(check_idle(engine));
+    LK_TRY(lk__engine_idle(engine));
     return conclude(engine, gradients(engine, batch, out));
 }
 
 lk_status lk_engine_update(lk_engine *engine)
 {
+    LK_TRY(lk__engine_idle(engine));
     return conclude(engine, update(engine));
 }
 
@@ -368,7 +368,7 @@ lk_status lk_engine_receive(lk_engine *engine, lk_metrics *out)
 
 lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
 {
-    LK_TRY(check_idle(engine));
+    LK_TRY(lk__engine_idle(engine));
     LK_TRY(lk_engine_send(engine, batch));
     return lk_engine_receive(engine, out);
 }
@@ -399,7 +399,7 @@ static lk_status evaluate(lk_engine *engine, const lk_batch *batch, lk_metrics *
 {
     lk_part part;
     engine->agreed = false;
-    LK_TRY(check_idle(engine));
+    LK_TRY(lk__engine_idle(engine));
     if (batch->count < 1 && !batch->total)
         return lk__fail(LK_STATUS_USAGE, "evaluation needs at least one sample");
     LK_TRY(meet_faults(engine, "eval", lk__optim_steps(engine->optim)));
@@ -445,6 +445,7 @@ lk_waits lk_engine_waits(const lk_engine *engine)
 
 lk_status lk_engine_check(lk_engine *engine)
 {
+    LK_TRY(lk__engine_idle(engine));
     return conclude(engine, check_replicas(engine));
 }
 

@@ -93,6 +93,9 @@ lk_engine_opts lk__engine_defaults(const lk_engine_opts *opts);
 /* Ends a call that ranks make together. A failure that the others cannot
  * know of breaks the job, with this rank's reason; returns status. */
 lk_status lk__engine_tell(const lk_engine *engine, lk_status status) LK_CHECKED;
+/* engine.c: USAGE while steps are under way: what reads or changes the state has to
+ * wait. */
+lk_status lk__engine_idle(const lk_engine *engine) LK_CHECKED;
 /* state.c: as lk_engine_set_state finds it, MISMATCH where it does not fit; but this
  * rank's alone, and the others are not told. */
 lk_status lk__engine_check_state(const lk_engine *engine, const lk_state *state) LK_CHECKED;

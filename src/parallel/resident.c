@@ -123,8 +123,9 @@ lk_status lk__resident_add(lk_engine *engine, lk_loader *loader, bool *placed)
     lk_resident **place = find_place(engine, source.named);
     if (source.named && !place)
         return lk__fail(LK_STATUS_USAGE, "another engine's device has the samples of this loader");
-    *placed = source.named != NULL;
-    if (*placed || !place || engine->grid.stage > 0 || !fits_model(engine, &source) ||
+    bool named = source.named != NULL;
+    *placed = named;
+    if (named || !place || engine->grid.stage > 0 || !fits_model(engine, &source) ||
         !take_transforms(source.transforms, &gather) || !has_room(engine, count, gather.record))
         return LK_OK;
     lk_status status = create(engine->dev, &source, &gather, place);

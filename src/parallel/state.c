@@ -41,11 +41,13 @@ static lk_status export_whole(const lk_engine *engine, export_fn export, lk_stat
 
 lk_status lk_engine_state(const lk_engine *engine, lk_state **out)
 {
+    LK_TRY(lk__engine_idle(engine));
     return lk__engine_tell(engine, export_whole(engine, lk__params_export, out));
 }
 
 lk_status lk_engine_grads(const lk_engine *engine, lk_state **out)
 {
+    LK_TRY(lk__engine_idle(engine));
     return lk__engine_tell(engine, export_whole(engine, lk__params_export_grads, out));
 }
 
@@ -62,6 +64,7 @@ lk_status lk__engine_check_state(const lk_engine *engine, const lk_state *state)
 
 lk_status lk_engine_set_state(lk_engine *engine, const lk_state *state)
 {
+    LK_TRY(lk__engine_idle(engine));
     return lk__engine_tell(engine, set_state(engine, state));
 }
 
@@ -112,6 +115,7 @@ static lk_status optimizer_state(const lk_engine *engine, lk_state **out)
 
 lk_status lk_engine_optimizer_state(const lk_engine *engine, lk_state **out)
 {
+    LK_TRY(lk__engine_idle(engine));
     return lk__engine_tell(engine, optimizer_state(engine, out));
 }
 
@@ -182,5 +186,6 @@ static lk_status import_optim(lk_engine *engine, const lk_state *state)
 
 lk_status lk_engine_set_optimizer_state(lk_engine *engine, const lk_state *state)
 {
+    LK_TRY(lk__engine_idle(engine));
     return lk__engine_tell(engine, import_optim(engine, state));
 }

@@ -35,7 +35,15 @@ lk_status lk__device_add(const lk_device_type *type)
 static const char *next_name(const void *arg, size_t index)
 {
     (void)arg;
-    return index < DEVICES ? devices[index]->name : NULL;
+    const lk_device_type *type = lk__device_list(index);
+    return type ? type->name : NULL;
+}
+
+const char *lk__precision_name(lk_precision precision)
+{
+    static const char *const precisions[] = {
+        [LK_PRECISION_FP32] = "fp32", [LK_PRECISION_TF32] = "tf32", [LK_PRECISION_BF16] = "bf16"};
+    return precisions[precision];
 }
 
 static lk_status fail_name(const char *name)

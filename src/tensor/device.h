@@ -41,6 +41,7 @@ typedef struct lk_device_type {
     bool by_shard;
     /* A flattened tensor that only a linear layer reads is the tensor itself. */
     bool flat_views;
+    size_t most_samples; /* in a wave; 0: any */
     /* Elements from a pixel of an activation to the next. Optional: the channels. */
     size_t (*pitch)(size_t channels);
     /* Elements of such a parameter on the device, and copies between PyTorch's order
@@ -70,12 +71,14 @@ typedef struct lk_device_type {
     /* Blocks until all work enqueued so far is done; reports its faults. */
     lk_status (*sync)(lk_device *dev);
     /* Optional, together. record keeps what work enqueues, instead of doing it; play
-     * enqueues all of it again, at little cost. Work must have been done before
-     * outside of a recording, so that the device knows its shapes, and must do
-     * nothing but enqueue. */
+     * enqueues all of it again, at little cost. Work must do nothing but enqueue, and
+     * layers must have done theirs before outside of a recording, so that the device
+     * knows their shapes. */
     lk_status (*record)(lk_device *dev, lk_status (*work)(void *arg), void *arg, lk_recording **out);
     lk_status (*play)(lk_device *dev, lk_recording *recording);
     void (*forget)(lk_device *dev, lk_recording *recording);
+    /* Faults so far, and whether all work that was enqueued is done, without waiting. */
+    lk_status (*poll)(lk_device *dev, bool *idle);
     /* Zeroed memory of the host that kernels can write to while the host reads.
      * Optional, with record. */
     lk_status (*alloc_host)(lk_device *dev, size_t bytes, const char *what, void **out);
@@ -92,6 +95,9 @@ struct lk_device {
     lk_dtype values; /* of activations and their gradients: f32 or bf16 */
 };
 
+/* "tf32" */
+const char *lk__precision_name(lk_precision precision);
+
 /* Elements from a pixel of so many channels to the next, in an activation. */
 static inline size_t lk__device_pitch(const lk_device *dev, size_t channels)
 {
@@ -106,8 +112,7 @@ void lk__device_close(lk_device *dev);
 const lk_device_type *lk__device_find(const char *name);
 /* Rows of the device table, NULL after the last. */
 const lk_device_type *lk__device_list(size_t index);
-/* Adds a row to the table, for tests and for devices of a program's own; not
- * thread-safe. The type is borrowed. USAGE where there is no room for more. */
+/* Adds a row to the table, for tests; not thread-safe. The type is borrowed. USAGE where there is no room for more. */
 lk_status lk__device_add(const lk_device_type *type) LK_CHECKED;
 
 extern const lk_device_type lk__cpu_device;

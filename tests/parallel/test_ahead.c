@@ -45,6 +45,13 @@ static void tape_forget(lk_device *dev, lk_recording *recording)
     lk__free(recording);
 }
 
+static lk_status tape_poll(lk_device *dev, bool *idle)
+{
+    (void)dev;
+    *idle = true;
+    return LK_OK;
+}
+
 static int add_tape(void **state)
 {
     (void)state;
@@ -54,6 +61,7 @@ static int add_tape(void **state)
     tape.record = tape_record;
     tape.play = tape_play;
     tape.forget = tape_forget;
+    tape.poll = tape_poll;
     tape.alloc_host = lk__cpu_device.alloc;
     tape.free_host = lk__cpu_device.free;
     return lk__device_add(&tape) == LK_OK ? 0 : -1;
@@ -195,6 +203,11 @@ static void test_order_of_calls(void **state)
     assert_int_equal(lk_engine_step(engine, &h->batches[1], &metrics), LK_STATUS_USAGE);
     assert_int_equal(lk_engine_eval(engine, &h->batches[1], &metrics), LK_STATUS_USAGE);
     assert_int_equal(lk_engine_gradients(engine, &h->batches[1], &metrics), LK_STATUS_USAGE);
+    assert_int_equal(lk_engine_update(engine), LK_STATUS_USAGE);
+    assert_int_equal(lk_engine_check(engine), LK_STATUS_USAGE);
+    lk_state *unread;
+    assert_int_equal(lk_engine_state(engine, &unread), LK_STATUS_USAGE);
+    assert_int_equal(lk_engine_optimizer_state(engine, &unread), LK_STATUS_USAGE);
     law_require(lk_engine_receive(engine, &metrics));
     law_require(lk_engine_eval(engine, &h->batches[1], &metrics));
     lk_engine_destroy(engine);

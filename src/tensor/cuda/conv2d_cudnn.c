@@ -284,7 +284,7 @@ static cudnnStatus_t grad_input(lk_cuda_cudnn *cudnn, const lk_cuda_io *io, void
 }
 
 /* Bytes of the gradient of the weights in bf16, before the algorithm's workspace: it
- * is widened here, as cuDNN's f32 result of bf16 inputs is 10 to 20 times slower. */
+ * is widened here, as cuDNN's f32 result of bf16 inputs is 7 to 10 times slower. */
 static size_t narrow_bytes(const lk_cuda_problem *problem)
 {
     if (problem->pass != LK_CUDA_PASS_GRAD_WEIGHT || problem->values != LK_DTYPE_BF16)

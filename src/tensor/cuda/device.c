@@ -91,6 +91,15 @@ lk_status lk__cuda_sync(lk_device *dev)
     return lk__cuda_fault(dev);
 }
 
+lk_status lk__cuda_poll(lk_device *dev, bool *idle)
+{
+    cudaError_t error = cudaStreamQuery(lk__cuda_beside(dev));
+    *idle = error != cudaErrorNotReady;
+    if (*idle)
+        (void)lk__cuda_keep(dev, error, "work that was enqueued");
+    return lk__cuda_fault(dev);
+}
+
 /* Waiting spins while there is a core for every rank, since being woken takes as long
  * as a short step does (so no cudaDeviceScheduleBlockingSync); otherwise it gives the
  * core away. CUDA's own choice knows the threads of this process alone. */
@@ -172,6 +181,7 @@ const lk_device_type lk__cuda_device = {
     .name = "cuda",
     .by_shard = true,
     .flat_views = true,
+    .most_samples = 65535,
     .pitch = lk__cuda_pitch,
     .weight_count = lk__cuda_weight_count,
     .pack = lk__cuda_pack,
@@ -188,6 +198,7 @@ const lk_device_type lk__cuda_device = {
     .record = lk__cuda_record,
     .play = lk__cuda_play,
     .forget = lk__cuda_forget,
+    .poll = lk__cuda_poll,
     .alloc_host = lk__cuda_alloc_host,
     .free_host = lk__cuda_free_host,
     .describe = lk__cuda_describe,

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tensor/cuda/query.h"
+
 enum { PATH_BYTES = 4096, NAME_BYTES = 64 };
 
 /* A library as messages tell of it. */
@@ -22,30 +24,10 @@ typedef struct symbol {
     void *at; /* the address of its field */
 } symbol;
 
-/* The folders of libraries of a toolkit, where the dynamic linker may not look. */
-static void *open_below(const char *root, const char *file)
-{
-    static const char *const folders[] = {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"};
-    void *handle = NULL;
-    for (size_t i = 0; root && root[0] && !handle && i < sizeof folders / sizeof *folders; i++) {
-        char path[PATH_BYTES];
-        int length = snprintf(path, sizeof path, "%s/%s/%s", root, folders[i], file);
-        if (length > 0 && length < PATH_BYTES)
-            handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    }
-    return handle;
-}
-
 static lk_status open_file(const library *lib, void **out)
 {
-    const char *roots[] = {getenv("CUDA_HOME"), getenv("CUDA_PATH"), "/usr/local/cuda", "/opt/cuda"};
-    void *handle = dlopen(lib->file, RTLD_NOW | RTLD_LOCAL);
-    /* Why the name alone was not enough says more than that there is no such path. */
-    const char *reason = handle ? NULL : dlerror();
     char why[PATH_BYTES];
-    snprintf(why, sizeof why, "%s", reason ? reason : "no reason given");
-    for (size_t i = 0; !handle && i < sizeof roots / sizeof *roots; i++)
-        handle = open_below(roots[i], lib->file);
+    void *handle = lk__cuda_open_library(lib->file, why, sizeof why);
     if (!handle) {
         const char *path = getenv("LD_LIBRARY_PATH");
         return lk__fail(LK_STATUS_UNSUPPORTED,

@@ -31,5 +31,6 @@ lk_status lk__cuda_status(lk_device *dev, cudaError_t error, const char *what) L
 lk_status lk__cuda_fault(lk_device *dev) LK_CHECKED;
 /* Waits for all work, and tells the kept fault. */
 lk_status lk__cuda_sync(lk_device *dev) LK_CHECKED;
+lk_status lk__cuda_poll(lk_device *dev, bool *idle) LK_CHECKED;
 
 #endif

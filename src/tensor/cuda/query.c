@@ -163,6 +163,7 @@ static int version_of(const struct library *library, void *symbol)
     return fill(&version) == 0 ? version : 0;
 }
 
+/* The folders of libraries of a toolkit, where the dynamic linker may not look. */
 static void *open_below(const char *root, const char *file)
 {
     static const char *const folders[] = {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"};
@@ -175,10 +176,12 @@ static void *open_below(const char *root, const char *file)
     return handle;
 }
 
-void *lk__cuda_open_library(const char *file)
+void *lk__cuda_open_library(const char *file, char *why, size_t bytes)
 {
     const char *const roots[] = {getenv("CUDA_HOME"), getenv("CUDA_PATH"), "/usr/local/cuda", "/opt/cuda"};
     void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    const char *reason = handle ? NULL : dlerror();
+    snprintf(why, bytes, "%s", reason ? reason : "no reason given");
     for (size_t i = 0; !handle && i < sizeof roots / sizeof *roots; i++)
         handle = open_below(roots[i], file);
     return handle;
@@ -186,7 +189,8 @@ void *lk__cuda_open_library(const char *file)
 
 static void add_library(const struct library *library, char *text, size_t bytes)
 {
-    void *handle = lk__cuda_open_library(library->file);
+    char why[PATH_BYTES];
+    void *handle = lk__cuda_open_library(library->file, why, sizeof why);
     void *symbol = handle ? dlsym(handle, library->function) : NULL;
     int version = symbol ? version_of(library, symbol) : 0;
     add(text, bytes, "\n%s: ", library->name);

@@ -14,8 +14,9 @@ int lk__cuda_count(void);
 int lk__cuda_count_below(const char *root, const char *visible);
 
 /* Opens a library of NVIDIA's by its name, or else in the folders of toolkits, where
- * the dynamic linker may not look. NULL where it is nowhere. */
-void *lk__cuda_open_library(const char *file);
+ * the dynamic linker may not look. NULL where it is nowhere, and why its name alone
+ * was not enough. */
+void *lk__cuda_open_library(const char *file, char *why, size_t bytes);
 
 /* The rest starts CUDA. */
 
