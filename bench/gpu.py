@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""`make gpubench`: milliseconds a step on a GPU, by Lockstep and by PyTorch in alternating runs, beside the ratios that
-are asked for; then the start of a run and a whole one. Under four minutes.
+"""`make gpubench`: milliseconds a step on a GPU, by Lockstep and by PyTorch in alternating runs, beside the ratios
+that are its goals; then the start of a run and a whole one. Under four minutes.
 
 PyTorch's step is measured as Python runs it (eager) and captured in a CUDA graph (bench/peer_torch_gpu.py), in the
 layout of images, channels last or not, whose captured step is faster. Both use the first GPU, of several that of
@@ -23,9 +23,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PEER = os.path.join(ROOT, "bench", "peer_torch_gpu.py")
 DEVICE = "cuda:0"
 
-# asked: how many times as fast as PyTorch's captured step. runs: of ours, each of `steps`; the median counts.
-Row = collections.namedtuple("Row", "model batch precision asked steps runs")
-# What is asked for comes first, in case time runs out.
+# goal: how many times as fast as PyTorch's captured step. runs: of ours, each of `steps`; the median counts.
+Row = collections.namedtuple("Row", "model batch precision goal steps runs")
+# Rows with goals come first, in case time runs out.
 ROWS = (
     Row("cnn", 64, "tf32", 1.6, 1000, 3),
     Row("cnn", 1024, "tf32", 1.5, 200, 3),
@@ -44,7 +44,7 @@ LEARNING = {
 }
 RECORDS = 512  # in each of the five files of colour images, which are drawn at random
 
-START_S, WHOLE_S = 1.5, 6  # asked: from exec to the end of the first step, and of 14 epochs of MNIST
+START_S, WHOLE_S = 1.5, 6  # goals: from exec to the end of the first step, and of 14 epochs of MNIST
 KEPT_S = 25  # of the time, for those two
 STEP_TIMEOUT_S, PEER_TIMEOUT_S, RUN_TIMEOUT_S = 60, 90, 60
 
@@ -267,19 +267,19 @@ def show_row(row, result, last):
         return f"{result[who]:.4g}" if who in result else "-"
 
     layout = "-" if row.model == "mlp" or "captured" not in result else "last" if last else "first"
-    ratio, asked = "-", ""
+    ratio, goal = "-", ""
     if "ours" in result and "captured" in result:
         times = result["captured"] / result["ours"]
         ratio = f"{times:.2f}"
-        asked = verdict(times, row.asked) if row.asked else ""
+        goal = verdict(times, row.goal) if row.goal else ""
     line = (f"{row.model:<11}{row.batch:>6}{row.precision:>6}{column('ours'):>11}{column('eager'):>11}"
-            f"{column('captured'):>11}{ratio:>8}  {layout:<7}{asked}")
+            f"{column('captured'):>11}{ratio:>8}  {layout:<7}{goal}")
     print(line.rstrip(), flush=True)
 
 
 def show_steps(ours, peer, args, clock):
     print(f"\n{'ms a step':<11}{'batch':>6}{'':>6}{'lockstep':>11}{'eager':>11}{'captured':>11}{'times':>8}"
-          f"  {'layout':<7}asked", flush=True)
+          f"  {'layout':<7}goal", flush=True)
     for row in ROWS:
         if clock.left() <= 0:
             print(f"{row.model:<11}{row.batch:>6}{row.precision:>6}  left out: the time is over")
@@ -287,7 +287,8 @@ def show_steps(ours, peer, args, clock):
         result = measure(row, ours, peer, args.rounds)
         show_row(row, result, peer and peer.layouts.get(row))
     print("times: PyTorch's captured step over ours. layout: where PyTorch has the channels of images.\n"
-          "PyTorch's batch lies on the GPU and its loss stays there; ours uploads every batch and reads every loss.")
+          "PyTorch's batch lies on the GPU and its loss stays there. Ours is gathered in each step from the data set,\n"
+          "whose bytes are on the GPU; its labels and ids are uploaded, and every loss is read.")
 
 
 def show_start(ours, data, args):

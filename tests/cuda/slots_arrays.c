@@ -1,5 +1,6 @@
 /* slots_arrays.c - what works on flat arrays: optimisers, norms, the search for
- * what is not finite, and merging vectors of every type. All as the CPU does it. */
+ * what is not finite, merging vectors of every type, and taking samples from bytes.
+ * All as the CPU does it. */
 #include <float.h>
 
 #include "cuda/cuda_fixture.h"
@@ -378,6 +379,79 @@ static void test_post(void **state)
     }
 }
 
+enum { RECORDS = 40, LEVELS = 256 };
+
+typedef struct gather_case {
+    lk_shape shape;
+    uint32_t epoch;
+    const uint8_t *pixels; /* (RECORDS, c, h, w) */
+    const float *table;    /* (c, LEVELS) */
+    const uint32_t *ids;   /* (n) */
+    lk_gather_desc how;    /* all but what is in device memory */
+} gather_case;
+
+static void run_gather(lk_device *d, const void *arg, float *out)
+{
+    const gather_case *g = arg;
+    lk_gather_desc desc = g->how;
+    lk_tensor x = fx_tensor(d, g->shape);
+    desc.pixels = fx_put(d, g->pixels, RECORDS * desc.record);
+    desc.table = fx_floats(d, g->table, g->shape.c * LEVELS);
+    desc.epoch = fx_put(d, &g->epoch, sizeof g->epoch);
+    d->kernels->gather(d, &desc, fx_put(d, g->ids, g->shape.n * sizeof *g->ids), &x);
+    fx_read(d, &x, out);
+}
+
+/* No transform, crop, flip and both in both orders; a window of a crop by 1000 is as
+ * good as always outside of the image. */
+static void check_transforms(gather_case g)
+{
+    static const lk_gather_desc ways[] = {
+        {0},
+        {.crop = 2},
+        {.crop = 1000},
+        {.flip = 0.5},
+        {.flip = 1},
+        {.crop = 3, .flip = 0.5, .crop_layer = 0, .flip_layer = 1},
+        {.crop = 3, .flip = 0.7, .crop_layer = 1, .flip_layer = 0},
+        {.crop = 1000, .flip = 0.5, .crop_layer = 1, .flip_layer = 0},
+    };
+    char what[128];
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        g.how = ways[i];
+        g.how.record = g.shape.c * g.shape.h * g.shape.w;
+        g.how.seed = UINT64_C(0x123456789) + i;
+        g.epoch = (uint32_t)i;
+        snprintf(what, sizeof what, "gather of %zu times %zux%zux%zu, crop=%u (%u), flip=%g (%u)", g.shape.n, g.shape.c,
+                 g.shape.h, g.shape.w, g.how.crop, g.how.crop_layer, g.how.flip, g.how.flip_layer);
+        fx_check_same(what, run_gather, &g, g.shape.n * g.how.record);
+    }
+}
+
+/* Samples in no order, some of them twice. */
+static void test_gather(void **state)
+{
+    (void)state;
+    static const lk_shape shapes[] = {{0, 3, 5, 4}, {1, 1, 1, 1},    {33, 1, 28, 28},
+                                      {9, 3, 5, 4}, {64, 3, 32, 32}, {5, 17, 15, 13}};
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+        lk_shape shape = shapes[k];
+        size_t bytes = RECORDS * shape.c * shape.h * shape.w;
+        float *table = random_floats(shape.c * LEVELS, 6);
+        uint8_t *pixels = malloc(bytes);
+        uint32_t ids[64];
+        lk_rng rng = lk__rng(5, LK_RNG_DIGITS, 0, 0, 7);
+        assert_non_null(pixels);
+        for (size_t i = 0; i < bytes; i++)
+            pixels[i] = (uint8_t)lk__rng_u32(&rng, i);
+        for (size_t i = 0; i < shape.n; i++)
+            ids[i] = (uint32_t)(RECORDS - 1 - i * 7 % RECORDS);
+        check_transforms((gather_case){.shape = shape, .pixels = pixels, .table = table, .ids = ids});
+        free(table);
+        free(pixels);
+    }
+}
+
 /* Ranges that begin anywhere: the last test, for a fault of the device stays. */
 static void test_unaligned(void **state)
 {
@@ -392,12 +466,15 @@ static void test_unaligned(void **state)
     }
 }
 
+/* All but gather know nothing of the value type. */
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
+    const struct CMUnitTest samples[] = {cmocka_unit_test(test_gather)};
+    const struct CMUnitTest arrays[] = {
         cmocka_unit_test(test_steps),     cmocka_unit_test(test_norm),       cmocka_unit_test(test_search),
         cmocka_unit_test(test_merges),    cmocka_unit_test(test_copy_bytes), cmocka_unit_test(test_post),
         cmocka_unit_test(test_unaligned),
     };
-    return fx_main(tests, sizeof tests / sizeof *tests, FX_FP32);
+    int status = fx_main(samples, 1, FX_FP32 | FX_BF16);
+    return status != 0 ? status : fx_main(arrays, sizeof arrays / sizeof *arrays, FX_FP32);
 }
