@@ -179,8 +179,9 @@ lk_status lk__pool_create(int threads, int sharers, lk_pool **out)
         worker *self = &pool->workers[started];
         *self = (worker){.pool = pool, .index = started + 1};
         if (pthread_create(&self->thread, NULL, worker_main, self) != 0) {
-            status = lk__fail(LK_STATUS_MEMORY, "cannot start thread %d of %d; try a smaller --threads", started + 2,
-                              threads);
+            status = lk__fail(LK_STATUS_MEMORY,
+                              "cannot start thread %d of %d; try a smaller --threads, or raise the limit on memory",
+                              started + 2, threads);
             goto stop_started;
         }
     }

@@ -461,7 +461,9 @@ lk_status lk__server_start(const lk_server_opts *opts, lk_server **out)
     int error = start_thread(server);
     if (error) {
         server->lines[0].fd = -1;
-        status = lk__fail(LK_STATUS_IO, "cannot start the job's server thread: %s", strerror(error));
+        status =
+            lk__fail(LK_STATUS_IO, "cannot start the job's server thread: %s; raise the limit on memory or threads",
+                     strerror(error));
         goto free_server;
     }
     *out = server;

@@ -122,8 +122,8 @@ static lk_status run_threads(crew *c)
     if (!error)
         member_main(&c->members[0]);
     else
-        status =
-            lk__fail(LK_STATUS_IO, "cannot start a thread for rank %d: %s", c->ranks->first + started, strerror(error));
+        status = lk__fail(LK_STATUS_IO, "cannot start a thread for rank %d: %s; raise the limit on memory or threads",
+                          c->ranks->first + started, strerror(error));
     for (int i = 1; i < started; i++)
         pthread_join(c->members[i].thread, NULL);
     if (error)
