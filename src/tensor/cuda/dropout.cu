@@ -4,7 +4,7 @@
  * gives four consecutive elements: the same channel at four consecutive pixels,
  * provided that every channel begins at a whole block. Where whole channels are
  * dropped, elements are channels. Pads draw, too, and stay zero. */
-#include "base/rng.h"
+#include "tensor/cuda/random.cuh"
 #include "tensor/cuda/vec.cuh"
 
 /* What a thread does: V channels of one pixel with a draw a channel; of four pixels at
@@ -36,24 +36,6 @@ static work work_of(const lk_dropout_desc *d, const lk_tensor *x)
             .pitch = (unsigned)lk__pitch(x)};
 }
 
-/* lk__rng_block */
-static __device__ __forceinline__ uint4 philox(const lk_rng &rng, uint32_t sample, uint32_t time, uint32_t block)
-{
-    uint32_t c0 = block, c1 = sample, c2 = time, c3 = rng.counter[3], k0 = rng.key[0], k1 = rng.key[1];
-#pragma unroll
-    for (int round = 0; round < LK_PHILOX_ROUNDS; round++) {
-        uint32_t hi0 = __umulhi(LK_PHILOX_M0, c0), lo0 = LK_PHILOX_M0 * c0;
-        uint32_t hi1 = __umulhi(LK_PHILOX_M1, c2), lo1 = LK_PHILOX_M1 * c2;
-        c0 = hi1 ^ c1 ^ k0;
-        c1 = lo1;
-        c2 = hi0 ^ c3 ^ k1;
-        c3 = lo0;
-        k0 += LK_PHILOX_W0;
-        k1 += LK_PHILOX_W1;
-    }
-    return make_uint4(c0, c1, c2, c3);
-}
-
 static __device__ __forceinline__ uint32_t pick(uint4 words, uint32_t i)
 {
     uint32_t low = i & 1 ? words.y : words.x, high = i & 1 ? words.w : words.z;
@@ -69,7 +51,7 @@ static __device__ __forceinline__ void draw(const work &w, unsigned sample, uint
     if constexpr (D == CHANNELS) {
 #pragma unroll
         for (int i = 0; i < V; i += 4) {
-            uint4 words = philox(w.rng, id, time, (channel + i) / 4);
+            uint4 words = lk__philox(w.rng, id, time, (channel + i) / 4);
 #pragma unroll
             for (int k = 0; k < (V < 4 ? V : 4); k++)
                 keep[0][i + k] = pick(words, (channel + i + k) & 3) >= w.threshold;
@@ -78,7 +60,7 @@ static __device__ __forceinline__ void draw(const work &w, unsigned sample, uint
 #pragma unroll
         for (int i = 0; i < V; i++) {
             uint64_t element = (uint64_t)(channel + i) * w.pixels + pixel;
-            uint4 words = philox(w.rng, id, time, (uint32_t)(element / 4));
+            uint4 words = lk__philox(w.rng, id, time, (uint32_t)(element / 4));
             keep[0][i] = pick(words, D == QUADS ? 0 : (uint32_t)element & 3) >= w.threshold;
             if constexpr (D == QUADS) {
                 keep[1][i] = words.y >= w.threshold;
