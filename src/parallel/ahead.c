@@ -3,7 +3,6 @@
 
 #include <float.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -210,12 +209,17 @@ static flight *oldest(const lk_engine *engine, uint64_t *step)
     return (flight *)(uintptr_t)&ahead->flights[*step % LK_AHEAD_DEPTH];
 }
 
+static bool are_there(const lk_results *results, uint64_t step)
+{
+    return __atomic_load_n(&results->number, __ATOMIC_ACQUIRE) == (uint32_t)step + 1;
+}
+
 /* A device that is done must have left the results. */
-static lk_status ask_device(lk_engine *engine, uint64_t step, const volatile uint32_t *number)
+static lk_status ask_device(lk_engine *engine, uint64_t step, const lk_results *results)
 {
     bool idle = false;
     LK_TRY(engine->dev->type->poll(engine->dev, &idle));
-    if (idle && *number != (uint32_t)step + 1)
+    if (idle && !are_there(results, step))
         return lk__fail(LK_STATUS_IO, "the device finished step %llu without its results",
                         (unsigned long long)step + 1);
     nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
@@ -225,14 +229,12 @@ static lk_status ask_device(lk_engine *engine, uint64_t step, const volatile uin
 static lk_status await_results(lk_engine *engine, uint64_t step, lk_results **out)
 {
     lk_results *results = results_of(engine->ahead, step);
-    const volatile uint32_t *number = &results->number;
-    for (int looks = 0; *number != (uint32_t)step + 1; looks += looks < LOOKS) {
+    for (int looks = 0; !are_there(results, step); looks += looks < LOOKS) {
         if (looks == LOOKS)
-            LK_TRY(ask_device(engine, step, number));
+            LK_TRY(ask_device(engine, step, results));
         else if (looks % 64 == 63)
             sched_yield();
     }
-    atomic_thread_fence(memory_order_acquire);
     *out = results;
     return LK_OK;
 }

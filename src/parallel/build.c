@@ -282,10 +282,10 @@ static lk_status build(lk_engine *engine, const lk_graph *graph)
     LK_TRY(check_opts(opts));
     LK_TRY(lk__grid_init(&engine->grid, engine->graph, &grid));
     LK_TRY(open_device(engine));
-    LK_TRY(agree_device(engine));
     LK_TRY(plan_waves(engine));
     LK_TRY(check_memory(engine));
     LK_TRY(allocate(engine));
+    LK_TRY(agree_device(engine));
     if (engine->grid.sums)
         LK_TRY(lk__replicas_start(engine->grid.sums, engine->params));
     /* No rank has an engine unless all have. */

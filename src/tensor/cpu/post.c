@@ -1,5 +1,4 @@
 /* post.c - a step's results to where the host looks for them. */
-#include <stdatomic.h>
 #include <string.h>
 
 #include "tensor/cpu/decls.h"
@@ -12,6 +11,5 @@ void LK_KERNEL(post)(lk_device *dev, const lk_post *post)
     memcpy(loss, post->loss, post->n * sizeof *loss);
     memcpy(loss + post->n, post->place, post->n * sizeof *post->place);
     results->flag = *post->flag;
-    atomic_thread_fence(memory_order_release);
-    results->number = *post->step + 1;
+    __atomic_store_n(&results->number, *post->step + 1, __ATOMIC_RELEASE);
 }
