@@ -16,41 +16,11 @@ import sys
 import time
 import warnings
 
+from peer_torch import make_cnn, make_mlp
+
 PRECISIONS = ("fp32", "tf32", "bf16")
 WARM_UP = 5  # steps before the first that counts; cuDNN looks for its fastest algorithms in them
 CLASSES = 10
-
-
-def make_cnn(torch):
-    nn = torch.nn
-
-    class Cnn(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv1 = nn.Conv2d(1, 32, 3)
-            self.conv2 = nn.Conv2d(32, 64, 3)
-            self.dropout1 = nn.Dropout(0.25)
-            self.dropout2 = nn.Dropout(0.5)
-            self.fc1 = nn.Linear(9216, 128)
-            self.fc2 = nn.Linear(128, CLASSES)
-
-        def forward(self, x):
-            x = nn.functional.relu(self.conv1(x))
-            x = nn.functional.relu(self.conv2(x))
-            x = self.dropout1(nn.functional.max_pool2d(x, 2))
-            x = nn.functional.relu(self.fc1(torch.flatten(x, 1)))
-            return self.fc2(self.dropout2(x))
-
-    return Cnn()
-
-
-def make_mlp(torch):
-    nn = torch.nn
-    sizes = (784, 64, 64, 64, CLASSES)
-    layers = [nn.Flatten()]
-    for i in range(4):
-        layers += [nn.Linear(sizes[i], sizes[i + 1]), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
 
 
 def pyramid_widths(blocks=17, alpha=270, first=16):

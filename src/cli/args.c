@@ -20,7 +20,6 @@ enum { MODELS = TRAIN | EVAL | BENCH, ALL = MODELS | COMPARE | INFO | RUN | DATA
 const char *const lk__parallel_names[] = {"auto", "single", "dp", "ddp", "pp", NULL};
 static const char *const log_ranks_choices[] = {"0", "all", NULL};
 static const char *const bn_choices[] = {"batch", "shard", NULL};
-static const char *const precision_choices[] = {"fp32", "tf32", "bf16", NULL}; /* as in lk_precision */
 static const char *const bind_choices[] = {"none", "core", NULL};
 
 /* The middle of a row: kind, field, the value's name in the help, its range. */
@@ -125,7 +124,7 @@ static const lk_option table[] = {
      "steps between two comparisons of all ranks' weights; 0: never"},
     {"how", "bn", 0, TRAIN | BENCH, CHOICE(bn, bn_choices), "batch", "what BatchNorm normalises over"},
     {"how", "sync-bn", 0, TRAIN | BENCH, ALIAS, "bn=batch", "the same as --bn batch"},
-    {"how", "precision", 0, MODELS, CHOICE(precision, precision_choices), "fp32",
+    {"how", "precision", 0, MODELS, CHOICE(precision, lk__precision_names), "fp32",
      "of values on a GPU; weights, gradients and sums over samples are fp32 in each"},
 
     {"bench", "steps", 0, BENCH, COUNT(steps, 1, BIG), "50", "bench train: steps to time"},
@@ -387,15 +386,16 @@ static lk_status complete_checkpoints(lk_args *args)
     return LK_OK;
 }
 
-static bool is_gpu(const char *device)
+bool lk__args_few_shards(const char *device)
 {
-    return strncmp(device, "cuda", 4) == 0;
+    const lk_device_type *type = lk__device_find(device);
+    return type && type->by_shard;
 }
 
 /* A checkpoint's precision is one for GPUs; on the CPU the run goes on all the same. */
 static void complete_gpu(lk_args *args)
 {
-    bool gpu = is_gpu(args->devices.name[0]);
+    bool gpu = lk__args_few_shards(args->devices.name[0]);
     if (!gpu && !args->precision_given)
         args->precision = LK_PRECISION_FP32;
     if (gpu && !args->shards_given)
@@ -425,7 +425,7 @@ void lk__args_choose_shards(lk_args *args, const char *device, int ranks)
 {
     lk_train_opts *opts = &args->train;
     int replicas = ranks / lk__cut_count(opts->stages);
-    if (args->shards_given || !is_gpu(device))
+    if (args->shards_given || !lk__args_few_shards(device))
         return;
     replicas = replicas > 0 ? replicas : 1;
     size_t own = (opts->batch + (size_t)replicas - 1) / (size_t)replicas, waves = opts->accumulate;

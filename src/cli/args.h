@@ -99,6 +99,8 @@ void lk__args_release(void);
 /* Fills the fields of args->train that depend on several options; args must
  * stay where it is. */
 lk_status lk__args_complete(lk_args *args) LK_CHECKED;
+/* Whether devices of this name, GPUs, are fastest with few shards. */
+bool lk__args_few_shards(const char *device);
 /* Shards where none were asked for, when it is known how many ranks compute and
  * where: on GPUs one a replica, for speed. */
 void lk__args_choose_shards(lk_args *args, const char *device, int ranks);

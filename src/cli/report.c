@@ -140,7 +140,7 @@ static void print_hints(const lk_report *report, const lk_train_start *start)
     if (layout->one_wave && (opts->micro_batch || opts->accumulate > 1))
         printf("%s here: BatchNorm under --bn batch needs the whole batch at once\n",
                opts->micro_batch ? "--micro-batch has no effect" : "--accumulate saves no memory");
-    if (!report->args->shards_given && layout->replicas > 1 && strncmp(start->place.device, "cuda", 4) == 0)
+    if (!report->args->shards_given && layout->replicas > 1 && lk__args_few_shards(start->place.device))
         printf("a shard a replica: the result is that of %d replicas; --shards 16 has one for any number of them\n",
                layout->replicas);
     if (start->better_shards % (int)opts->accumulate == 0 && start->better_shards)

@@ -341,3 +341,12 @@ bool lk__flat_view(const lk_graph *graph, const lk_layer *layer)
     const lk_layer *reader = only_reader(graph, layer->index);
     return reader && reader->op == &lk__op_linear;
 }
+
+bool lk__graph_has_sums(const lk_graph *graph)
+{
+    for (int i = 0; i < graph->count; i++) {
+        if (graph->layers[i].op->sum_width)
+            return true;
+    }
+    return false;
+}

@@ -87,6 +87,9 @@ void lk__slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_KEY
  * read its input: a device may then leave the tensor as it is. */
 bool lk__flat_view(const lk_graph *graph, const lk_layer *layer);
 
+/* Whether a layer needs sums over all samples in mid-pass. */
+bool lk__graph_has_sums(const lk_graph *graph);
+
 /* Of layers, their order, names, shapes, attributes and how their parameters begin:
  * equal for equal models. */
 uint64_t lk__graph_hash(const lk_graph *graph);

@@ -56,15 +56,6 @@ static const lk_layer *layer_at(const lk_plan *plan, int index)
     return &plan->graph->layers[index];
 }
 
-bool lk__graph_has_sums(const lk_graph *graph)
-{
-    for (int i = 0; i < graph->count; i++) {
-        if (graph->layers[i].op->sum_width)
-            return true;
-    }
-    return false;
-}
-
 /* Of the whole graph: a stage must know whether parameters come before it. */
 static void count_consumers(lk_plan *plan)
 {

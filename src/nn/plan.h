@@ -73,8 +73,6 @@ lk_status lk__plan_finish(lk_plan *plan, const lk_wave *wave) LK_CHECKED;
 /* Counts so many steps in the layers that do, which may be below 0. */
 void lk__plan_count(lk_plan *plan, int64_t steps);
 
-/* Whether a layer needs sums over all samples in mid-pass. */
-bool lk__graph_has_sums(const lk_graph *graph);
 /* Whether such a layer keeps a step from being split into waves. */
 static inline bool lk__graph_takes_one_wave(const lk_graph *graph, lk_bn_mode bn)
 {

@@ -148,12 +148,7 @@ static lk_status enqueue_step(void *arg)
     LK_TRY(lk__plan_backward(engine->plan, &wave));
     look_for_nonfinite(engine, &wave, ahead->flag);
     LK_TRY(lk__plan_finish(engine->plan, &wave));
-    lk_optim_range range = {.grads = engine->params->grads,
-                            .params = engine->params->params,
-                            .end = engine->params->count,
-                            .flag = ahead->flag};
-    lk__optim_range(engine->optim, &range);
-    lk__params_round(engine->params, 0, engine->params->count);
+    lk__update_range(engine, 0, engine->params->count, ahead->flag);
     post_results(engine, &wave);
     return LK_OK;
 }

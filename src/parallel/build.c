@@ -101,7 +101,7 @@ static lk_status agree_device(lk_engine *engine)
     if (!engine->grid.world)
         return LK_OK;
     snprintf(line, sizeof line, "--devices %s and --precision %s", engine->dev->type->name,
-             lk__precision_name(engine->opts.precision));
+             lk__precision_names[engine->opts.precision]);
     return lk__agree_lines(engine->grid.world, line, &engine->agreed);
 }
 

@@ -93,10 +93,10 @@ static lk_status await_bucket(lk_engine *engine, int index)
     return LK_OK;
 }
 
-static void update_range(lk_engine *engine, size_t begin, size_t end)
+void lk__update_range(lk_engine *engine, size_t begin, size_t end, const lk_flag *flag)
 {
     lk_optim_range range = {
-        .grads = engine->params->grads, .params = engine->params->params, .begin = begin, .end = end};
+        .grads = engine->params->grads, .params = engine->params->params, .begin = begin, .end = end, .flag = flag};
     lk__optim_range(engine->optim, &range);
     lk__params_round(engine->params, begin, end);
 }
@@ -137,7 +137,7 @@ static lk_status update_by_bucket(lk_engine *engine)
     LK_TRY(lk__optim_begin(engine->optim));
     for (int i = 0; i < engine->buckets->count; i++) {
         LK_TRY(await_bucket(engine, i));
-        update_range(engine, engine->buckets->list[i].begin, engine->buckets->list[i].end);
+        lk__update_range(engine, engine->buckets->list[i].begin, engine->buckets->list[i].end, NULL);
     }
     return finish_update(engine);
 }
@@ -244,7 +244,7 @@ static lk_status update(lk_engine *engine)
         return lk__fail(LK_STATUS_USAGE, "no gradients to update by; lk_engine_gradients must have succeeded before");
     engine->ready = false;
     LK_TRY(lk__optim_begin(engine->optim));
-    update_range(engine, 0, engine->params->count);
+    lk__update_range(engine, 0, engine->params->count, NULL);
     return finish_update(engine);
 }
 

@@ -93,7 +93,10 @@ lk_engine_opts lk__engine_defaults(const lk_engine_opts *opts);
 /* Ends a call that ranks make together. A failure that the others cannot
  * know of breaks the job, with this rank's reason; returns status. */
 lk_status lk__engine_tell(const lk_engine *engine, lk_status status) LK_CHECKED;
-/* engine.c: USAGE while steps are under way: what reads or changes the state has to
+/* engine.c: enqueues the optimiser's step over these elements; where flag, device
+ * memory or NULL, is bad, they stay. */
+void lk__update_range(lk_engine *engine, size_t begin, size_t end, const lk_flag *flag);
+/* USAGE while steps are under way: what reads or changes the state has to
  * wait. */
 lk_status lk__engine_idle(const lk_engine *engine) LK_CHECKED;
 /* state.c: as lk_engine_set_state finds it, MISMATCH where it does not fit; but this

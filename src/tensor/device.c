@@ -39,12 +39,8 @@ static const char *next_name(const void *arg, size_t index)
     return type ? type->name : NULL;
 }
 
-const char *lk__precision_name(lk_precision precision)
-{
-    static const char *const precisions[] = {
-        [LK_PRECISION_FP32] = "fp32", [LK_PRECISION_TF32] = "tf32", [LK_PRECISION_BF16] = "bf16"};
-    return precisions[precision];
-}
+const char *const lk__precision_names[] = {
+    [LK_PRECISION_FP32] = "fp32", [LK_PRECISION_TF32] = "tf32", [LK_PRECISION_BF16] = "bf16", NULL};
 
 static lk_status fail_name(const char *name)
 {

@@ -95,8 +95,8 @@ struct lk_device {
     lk_dtype values; /* of activations and their gradients: f32 or bf16 */
 };
 
-/* "tf32" */
-const char *lk__precision_name(lk_precision precision);
+/* "fp32", "tf32", "bf16" by lk_precision, NULL after the last. */
+extern const char *const lk__precision_names[];
 
 /* Elements from a pixel of so many channels to the next, in an activation. */
 static inline size_t lk__device_pitch(const lk_device *dev, size_t channels)

@@ -71,7 +71,7 @@ static lk_status visit_others(visitor *v)
     LK_TRY(visit_count(v, "--shards", (size_t)opts->shards / waves, false));
     LK_TRY(visit_count(v, "--test-batch-size", opts->test_batch, false));
     LK_TRY(visit_count(v, "--epochs", opts->epochs, false));
-    LK_TRY(v->each(v, "--precision", lk__precision_name(opts->precision), false));
+    LK_TRY(v->each(v, "--precision", lk__precision_names[opts->precision], false));
     LK_TRY(visit_given(v, "--max-steps", opts->max_steps, false));
     LK_TRY(v->each(v, "--no-test", opts->no_test ? "true" : NULL, false));
     LK_TRY(v->each(v, "--save-model", opts->save_model, false));

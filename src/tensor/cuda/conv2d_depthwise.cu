@@ -4,6 +4,7 @@
  * stride 1 is the forward with the taps turned round. */
 #include "tensor/cuda/bias.h"
 #include "tensor/cuda/conv2d.h"
+#include "tensor/cuda/strips.cuh"
 #include "tensor/cuda/vec4.cuh"
 
 enum { WEIGHT_THREADS = 128, STRIP = 4, TAPS = 9, SUMS = 4 * (TAPS + 1), ROW = SUMS + 1, MOST_BLOCKS = 528 };
@@ -27,20 +28,6 @@ static depthwise_shape shape_of(const lk_cuda_problem *problem, bool turned)
     s.strips_a_row = (s.q + STRIP - 1) / STRIP;
     s.strips = (unsigned)problem->n * (unsigned)s.p * (unsigned)s.strips_a_row;
     return s;
-}
-
-typedef struct strip_place {
-    int n, p, q; /* of its first pixel */
-} strip_place;
-
-static __device__ __forceinline__ strip_place place_of(const depthwise_shape &s, unsigned strip)
-{
-    strip_place at;
-    unsigned row = strip / (unsigned)s.strips_a_row;
-    at.q = (int)(strip - row * (unsigned)s.strips_a_row) * STRIP;
-    at.n = (int)(row / (unsigned)s.p);
-    at.p = (int)(row - (unsigned)at.n * (unsigned)s.p);
-    return at;
 }
 
 /* What tap row r of a strip sees. */
@@ -82,7 +69,7 @@ static __global__ void __launch_bounds__(LK_THREADS)
     int channel = (int)(id - strip * quads) * 4;
     if (strip >= s.strips)
         return;
-    strip_place at = place_of(s, strip);
+    strip_place at = place_of<STRIP>(s, strip);
     float f[4 * TAPS];
     load_weights(w, channel, f);
     float4 acc[STRIP];
@@ -191,7 +178,7 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS)
         unsigned strip = first + i * (unsigned)lanes;
         if (strip >= s.strips)
             break;
-        add_strip<T, STRIDE>(s, x, dy, place_of(s, strip), channel, acc);
+        add_strip<T, STRIDE>(s, x, dy, place_of<STRIP>(s, strip), channel, acc);
     }
     float *mine = sums + (int)threadIdx.x * ROW; // (4 channels, 10)
 #pragma unroll

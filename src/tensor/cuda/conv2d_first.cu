@@ -8,6 +8,7 @@
  * blocks. */
 #include "tensor/cuda/bias.h"
 #include "tensor/cuda/conv2d.h"
+#include "tensor/cuda/strips.cuh"
 #include "tensor/cuda/vec4.cuh"
 
 enum { FORWARD_THREADS = 256, WEIGHT_THREADS = 128, STRIP = 4, TAPS = 9, MOST_BLOCKS = 528 };
@@ -30,20 +31,6 @@ static first_shape shape_of(const lk_cuda_problem *problem)
     s.strips_a_row = (s.q + STRIP - 1) / STRIP;
     s.strips = (unsigned)problem->n * (unsigned)s.p * (unsigned)s.strips_a_row;
     return s;
-}
-
-typedef struct strip_place {
-    int n, p, q; /* of its first pixel */
-} strip_place;
-
-static __device__ __forceinline__ strip_place place_of(const first_shape &s, unsigned strip)
-{
-    strip_place at;
-    unsigned row = strip / (unsigned)s.strips_a_row;
-    at.q = (int)(strip - row * (unsigned)s.strips_a_row) * STRIP;
-    at.n = (int)(row / (unsigned)s.p);
-    at.p = (int)(row - (unsigned)at.n * (unsigned)s.p);
-    return at;
 }
 
 /* The six values of channel c under tap row r of a strip. */
@@ -82,7 +69,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS)
     unsigned strip = id / quads, quad = id - strip * quads;
     if (strip >= s.strips)
         return;
-    strip_place at = place_of(s, strip);
+    strip_place at = place_of<STRIP>(s, strip);
     float4 acc[STRIP];
 #pragma unroll
     for (int j = 0; j < STRIP; j++)
@@ -200,7 +187,7 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS)
         unsigned strip = first + i * (unsigned)lanes;
         if (strip >= s.strips)
             break;
-        add_strip<T, C, V>(s, x, dy, place_of(s, strip), V * t, acc);
+        add_strip<T, C, V>(s, x, dy, place_of<STRIP>(s, strip), V * t, acc);
     }
 #pragma unroll
     for (int v = 0; v < V; v++)
