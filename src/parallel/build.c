@@ -252,7 +252,10 @@ static lk_status alloc_lanes(lk_engine *engine)
         LK_TRY(alloc_samples(engine, lk__plan_input(engine->plan, i), lane));
         LK_TRY(alloc_copies(engine, i));
     }
-    return dev->type->alloc(dev, sizeof *engine->numbers, "the step", (void **)&engine->numbers);
+    size_t names = capacity * (sizeof(uint32_t) + sizeof(int32_t));
+    LK_TRY(dev->type->alloc(dev, sizeof *engine->inputs + names, "the step", (void **)&engine->inputs));
+    lk__optim_place(engine->optim, engine->inputs->scalars);
+    return LK_OK;
 }
 
 /* All that is large. Where a group's memory is short, the group says what to do. */
@@ -365,7 +368,7 @@ void lk_engine_destroy(lk_engine *engine)
         destroy_lanes(engine);
         lk__free(engine->sums_copy);
         lk__residents_destroy(engine);
-        engine->dev->type->free(engine->dev, engine->numbers);
+        engine->dev->type->free(engine->dev, engine->inputs);
         engine->dev->type->free(engine->dev, engine->grads);
     }
     lk__device_close(engine->dev);

@@ -41,6 +41,9 @@ typedef struct lk_device_type {
     bool by_shard;
     /* A flattened tensor that only a linear layer reads is the tensor itself. */
     bool flat_views;
+    /* A log_softmax that only an nll_loss reads is left to that one, which is given the
+     * scores: nothing is rounded between the two. */
+    bool loss_views;
     size_t most_samples; /* in a wave; 0: any */
     /* Elements from a pixel of an activation to the next. Optional: the channels. */
     size_t (*pitch)(size_t channels);

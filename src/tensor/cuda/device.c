@@ -181,6 +181,7 @@ const lk_device_type lk__cuda_device = {
     .name = "cuda",
     .by_shard = true,
     .flat_views = true,
+    .loss_views = true,
     .most_samples = 65535,
     .pitch = lk__cuda_pitch,
     .weight_count = lk__cuda_weight_count,
