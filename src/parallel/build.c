@@ -32,6 +32,10 @@ static lk_status check_opts(const lk_engine_opts *opts)
     if (!(opts->label_smoothing >= 0 && (float)opts->label_smoothing < 1)) /* kernels use a float */
         return lk__fail(LK_STATUS_USAGE, "--label-smoothing %.10g must be a part, from 0 to below 1",
                         opts->label_smoothing);
+    if (opts->reduce != LK_REDUCE_TREE && opts->reduce != LK_REDUCE_ENGINE)
+        return lk__fail(LK_STATUS_USAGE, "there is no order of sums %d", (int)opts->reduce);
+    if (opts->reduce == LK_REDUCE_ENGINE && opts->sums == LK_SUMS_HOST)
+        return lk__fail(LK_STATUS_USAGE, "--reduce engine is for sums on the devices, and they are to be on the host");
     if (!isfinite(opts->clip_norm) || opts->clip_norm < 0)
         return lk__fail(LK_STATUS_USAGE, "--clip-norm %g must be a number not below 0", opts->clip_norm);
     return LK_OK;
@@ -82,7 +86,7 @@ static lk_status agree_options(lk_engine *engine)
              "a model of %d layers with %zu parameters (hash %016llx)\n--batch-size %zu\n--shards %d\n--seed "
              "%llu\n--optimizer "
              "%s\n--lr %s\n--bn %s\n--clip-norm %s\n--label-smoothing %s\n--micro-batch %s\n--bucket-mb %s\n--stages "
-             "%s\n--pipelined %s\n--check-every %d\nallow_nonfinite %d\neval_only %d\n",
+             "%s\n--pipelined %s\n--reduce %s\nsums %d\n--check-every %d\nallow_nonfinite %d\neval_only %d\n",
              engine->graph->count, lk_graph_parameters(engine->graph),
              (unsigned long long)lk__graph_hash(engine->graph), opts->batch, opts->shards,
              (unsigned long long)opts->seed, lk__agree_value(opts->optimizer, optimizer), number_text(opts->lr, lr),
@@ -90,7 +94,8 @@ static lk_status agree_options(lk_engine *engine)
              number_text(opts->label_smoothing, smoothing), number_text((double)opts->micro_batch, micro),
              number_text((double)opts->bucket_bytes / (1 << 20), bucket),
              lk__agree_value(opts->stages ? opts->stages : "1", stages), opts->pipelined ? "on" : "off",
-             opts->check_every, opts->allow_nonfinite, opts->eval_only);
+             opts->reduce == LK_REDUCE_ENGINE ? "engine" : "tree", (int)opts->sums, opts->check_every,
+             opts->allow_nonfinite, opts->eval_only);
     return lk__agree_lines(opts->group, lines, &engine->agreed);
 }
 
@@ -156,10 +161,10 @@ static lk_status check_memory(lk_engine *engine)
 static lk_status alloc_grads(lk_engine *engine)
 {
     const lk_waves *waves = engine->waves;
-    bool far = !engine->dev->type->host_memory;
+    bool far = !engine->dev->type->host_memory, grouped = engine->grid.sums && !engine->sums_direct;
     size_t slot = lk__max_size(engine->params->count, 1) * sizeof(float);
     size_t bytes = slot * (size_t)lk__waves_slots(waves, engine->dev->type->by_shard);
-    if (engine->grid.sums)
+    if (grouped)
         LK_TRY(
             lk_group_alloc(engine->grid.sums, far ? slot * (size_t)waves->own_roots : bytes, (void **)&engine->shared));
     if (far || !engine->shared)
@@ -168,9 +173,30 @@ static lk_status alloc_grads(lk_engine *engine)
     return LK_OK;
 }
 
+/* Sums between devices where they are possible. The buckets must be cut. */
+static lk_status open_direct(lk_engine *engine)
+{
+    lk_buckets *buckets = engine->buckets;
+    lk_direct_opts opts = {.group = engine->grid.sums,
+                           .bounds = engine->grid.bounds,
+                           .waves = engine->waves,
+                           .dev = engine->dev,
+                           .reduce = engine->opts.reduce,
+                           .sums = buckets->count};
+    if (!engine->sums_direct)
+        return LK_OK;
+    for (int i = 0; i < buckets->count; i++)
+        opts.most = lk__max_size(opts.most, buckets->list[i].end - buckets->list[i].begin);
+    LK_TRY(lk__direct_create(&opts, &engine->direct));
+    buckets->direct = engine->direct;
+    return LK_OK;
+}
+
 static lk_status build_params(lk_engine *engine)
 {
     const lk_grid *grid = &engine->grid;
+    if (!engine->opts.eval_only)
+        LK_TRY(lk__direct_possible(grid->sums, engine->dev, &engine->opts, &engine->sums_direct));
     LK_TRY(lk__params_create(engine->graph, engine->dev, grid->first_layer, grid->last_layer, &engine->params));
     LK_TRY(lk__params_init(engine->params, engine->opts.seed));
     LK_TRY(alloc_grads(engine));
@@ -182,6 +208,7 @@ static lk_status build_params(lk_engine *engine)
                                .bytes = engine->opts.bucket_bytes,
                                .check = !engine->opts.allow_nonfinite};
     LK_TRY(lk__buckets_create(&buckets, &engine->buckets));
+    LK_TRY(open_direct(engine));
     return lk__optim_create(engine->opts.optimizer, engine->opts.lr, engine->dev, engine->params->count,
                             &engine->optim);
 }
@@ -356,6 +383,7 @@ void lk_engine_destroy(lk_engine *engine)
     lk__free(engine->place);
     lk__free(engine->loss);
     lk__free(engine->leaves);
+    lk__direct_destroy(engine->direct);
     /* First the groups: other ranks may be reading what this one lends them. */
     lk__grid_fini(&engine->grid);
     lk__ahead_destroy(engine, engine->ahead);

@@ -70,6 +70,8 @@ struct lk_engine {
     lk_optim *optim;
     lk_waves *waves;
     lk_buckets *buckets;
+    bool sums_direct;  /* gradients are summed on the devices: */
+    lk_direct *direct; /* NULL where the group does it */
     lk_lane *lanes;
     int lane_count;
     lk_step_inputs *inputs; /* device */

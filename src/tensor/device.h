@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "base/status.h"
+#include "tensor/channel.h"
 #include "tensor/kernels.h"
 
 typedef struct lk_device_opts {
@@ -86,6 +87,8 @@ typedef struct lk_device_type {
      * Optional, with record. */
     lk_status (*alloc_host)(lk_device *dev, size_t bytes, const char *what, void **out);
     void (*free_host)(lk_device *dev, void *block);
+    /* How devices of several ranks reach each other. Optional: through the host. */
+    const lk_channel_type *channel;
     /* Lines for `lockstep info`, '\n' between them: what would be opened, "" when
      * nothing. Nothing is forked after it. */
     void (*describe)(char *text, size_t bytes);

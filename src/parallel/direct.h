@@ -1,0 +1,48 @@
+/* direct.h - sums of gradients between devices, out of the host's way.
+ *
+ * Every rank owns a segment of a bucket; all send their partial sums of it to the
+ * owner, which folds them in the tree's order and hands the result out. The bits are
+ * those of lk_allreduce_shards. All of it is enqueued on a channel of the devices
+ * (tensor/channel.h), beside the backward pass.
+ *
+ * Under LK_REDUCE_ENGINE the channel adds up in an order of its own. */
+#ifndef LK_PARALLEL_DIRECT_H
+#define LK_PARALLEL_DIRECT_H
+
+#include <lockstep/engine.h>
+
+#include "parallel/waves.h"
+#include "tensor/device.h"
+
+typedef struct lk_direct lk_direct;
+
+typedef struct lk_direct_opts {
+    lk_group *group;       /* borrowed, as all here */
+    const int *bounds;     /* (ranks + 1) shards of each */
+    const lk_waves *waves; /* of this rank */
+    lk_device *dev;
+    lk_reduce_order reduce;
+    size_t most; /* elements of a sum */
+    int sums;    /* of a step */
+} lk_direct_opts;
+
+/* Together: whether every rank has a device of its own that a channel can join. Where
+ * not, UNSUPPORTED with the reason, if that way or that order is asked for. group NULL:
+ * a rank alone. */
+lk_status lk__direct_possible(lk_group *group, lk_device *dev, const lk_engine_opts *opts, bool *out) LK_CHECKED;
+
+/* Together, where it is possible. */
+lk_status lk__direct_create(const lk_direct_opts *opts, lk_direct **out) LK_CHECKED;
+/* Before the group is destroyed. */
+void lk__direct_destroy(lk_direct *direct);
+
+/* Together: enqueues sum `index` of a step, of vectors whose partial sums, after the
+ * device's work so far, are at slot0, slot0 + stride and so on; the result goes to slot0. */
+lk_status lk__direct_sum(lk_direct *direct, int index, size_t count, lk_partials sums) LK_CHECKED;
+/* The device's further work finds the result of that sum. */
+lk_status lk__direct_lead(lk_direct *direct, int index) LK_CHECKED;
+/* Until all sums are done, or a peer is lost: before the host waits for the device's
+ * further work. */
+lk_status lk__direct_settle(lk_direct *direct) LK_CHECKED;
+
+#endif
