@@ -57,6 +57,7 @@ typedef struct lk_args {
     lk_train_opts train; /* data is NULL when --data was not given */
     int bn;              /* place in the choices of --bn */
     int precision;       /* place in the choices of --precision: an lk_precision */
+    int reduce;          /* place in the choices of --reduce: an lk_reduce_order */
     char device_names[LK_LIST_BYTES], gpu_ids[LK_LIST_BYTES];
     bool no_cuda;
     lk_device_list devices; /* what those come to; filled by lk__args_complete */

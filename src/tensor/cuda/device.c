@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "tensor/cuda/memory.h"
+#include "tensor/cuda/nccl.h"
 #include "tensor/cuda/plans.h"
 #include "tensor/cuda/query.h"
 #include "tensor/cuda/record.h"
@@ -144,6 +145,7 @@ static void cuda_close(lk_device *dev)
         (void)cudaStreamSynchronize(cuda->side);
     lk__cuda_plans_destroy(cuda->plans);
     lk__cuda_libraries_fini(&cuda->libraries);
+    lk__free(cuda->nccl);
     lk__cuda_workspace_destroy(dev, cuda->side_workspace);
     lk__cuda_workspace_destroy(dev, cuda->workspace);
     lk__cuda_staging_destroy(cuda->staging);
@@ -202,5 +204,6 @@ const lk_device_type lk__cuda_device = {
     .poll = lk__cuda_poll,
     .alloc_host = lk__cuda_alloc_host,
     .free_host = lk__cuda_free_host,
+    .channel = LK_NCCL_CHANNEL,
     .describe = lk__cuda_describe,
 };

@@ -9,22 +9,9 @@
 
 #include "tensor/cuda/query.h"
 
-enum { PATH_BYTES = 4096, NAME_BYTES = 64 };
+enum { PATH_BYTES = 4096 };
 
-/* A library as messages tell of it. */
-typedef struct library {
-    const char *what;    /* name and version */
-    const char *need;    /* who needs it */
-    const char *install; /* the package that has it */
-    char file[NAME_BYTES];
-} library;
-
-typedef struct symbol {
-    const char *name;
-    void *at; /* the address of its field */
-} symbol;
-
-static lk_status open_file(const library *lib, void **out)
+lk_status lk__cuda_library_open(const lk_cuda_library *lib, void **out)
 {
     char why[PATH_BYTES];
     void *handle = lk__cuda_open_library(lib->file, why, sizeof why);
@@ -40,7 +27,7 @@ static lk_status open_file(const library *lib, void **out)
     return LK_OK;
 }
 
-static lk_status find_symbols(void *handle, const library *lib, const symbol *symbols, size_t count)
+lk_status lk__cuda_library_find(void *handle, const lk_cuda_library *lib, const lk_cuda_symbol *symbols, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         void *found = dlsym(handle, symbols[i].name);
@@ -55,16 +42,16 @@ static lk_status find_symbols(void *handle, const library *lib, const symbol *sy
 lk_status lk__cuda_libraries_cudnn(lk_cuda_libraries *libs)
 {
 #define ROW(name) {#name, &libs->name},
-    const symbol symbols[] = {LK_CUDNN_LIST(ROW)};
+    const lk_cuda_symbol symbols[] = {LK_CUDNN_LIST(ROW)};
 #undef ROW
-    library lib = {
+    lk_cuda_library lib = {
         .what = "cuDNN", .need = "convolutions on a GPU", .install = "NVIDIA's cudnn9-cuda or pip's nvidia-cudnn"};
     snprintf(lib.file, sizeof lib.file, "libcudnn.so.%d", CUDNN_MAJOR);
     if (libs->cudnn)
         return LK_OK;
     if (!libs->cudnn_file)
-        LK_TRY(open_file(&lib, &libs->cudnn_file));
-    LK_TRY(find_symbols(libs->cudnn_file, &lib, symbols, sizeof symbols / sizeof *symbols));
+        LK_TRY(lk__cuda_library_open(&lib, &libs->cudnn_file));
+    LK_TRY(lk__cuda_library_find(libs->cudnn_file, &lib, symbols, sizeof symbols / sizeof *symbols));
     cudnnStatus_t failed = libs->cudnnCreate(&libs->cudnn);
     if (failed != CUDNN_STATUS_SUCCESS) {
         libs->cudnn = NULL;
@@ -79,16 +66,16 @@ lk_status lk__cuda_libraries_cudnn(lk_cuda_libraries *libs)
 lk_status lk__cuda_libraries_lt(lk_cuda_libraries *libs)
 {
 #define ROW(name) {#name, &libs->name},
-    const symbol symbols[] = {LK_CUBLASLT_LIST(ROW)};
+    const lk_cuda_symbol symbols[] = {LK_CUBLASLT_LIST(ROW)};
 #undef ROW
-    library lib = {
+    lk_cuda_library lib = {
         .what = "cuBLASLt", .need = "linear layers on a GPU", .install = "the CUDA toolkit or pip's nvidia-cublas"};
     snprintf(lib.file, sizeof lib.file, "libcublasLt.so.%d", CUBLAS_VER_MAJOR);
     if (libs->lt)
         return LK_OK;
     if (!libs->lt_file)
-        LK_TRY(open_file(&lib, &libs->lt_file));
-    LK_TRY(find_symbols(libs->lt_file, &lib, symbols, sizeof symbols / sizeof *symbols));
+        LK_TRY(lk__cuda_library_open(&lib, &libs->lt_file));
+    LK_TRY(lk__cuda_library_find(libs->lt_file, &lib, symbols, sizeof symbols / sizeof *symbols));
     cublasStatus_t failed = libs->cublasLtCreate(&libs->lt);
     if (failed != CUBLAS_STATUS_SUCCESS) {
         libs->lt = NULL;
