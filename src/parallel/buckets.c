@@ -102,6 +102,9 @@ void lk__buckets_reset(lk_buckets *buckets)
 static lk_status check_own(lk_buckets *buckets, const lk_bucket *bucket)
 {
     const lk_params *params = buckets->params;
+    /* The search waits for the device, and that for what is being gathered. */
+    if (buckets->check && buckets->direct)
+        LK_TRY(lk__direct_settle_gather(buckets->direct));
     for (int root = 0; buckets->check && root < buckets->roots && buckets->bad == params->count; root++) {
         size_t first;
         LK_TRY(lk__grads_above(params, root, bucket->begin, bucket->end, buckets->limit, &first));

@@ -256,7 +256,8 @@ static lk_status alloc_copies(lk_engine *engine, int index)
 static lk_status alloc_sums_copy(lk_engine *engine)
 {
     size_t widest = 0;
-    for (int i = engine->grid.first_layer; engine->grid.moments && i < engine->grid.last_layer; i++) {
+    bool grouped = engine->grid.moments && !engine->direct;
+    for (int i = engine->grid.first_layer; grouped && i < engine->grid.last_layer; i++) {
         const lk_layer *layer = &engine->graph->layers[i];
         if (layer->op->sum_width)
             widest = lk__max_size(widest, layer->op->sum_width(layer));

@@ -25,6 +25,7 @@ struct lk_direct {
     lk_channel_move *moves; /* (those of one exchange at most) */
     int move_count;
     float **stack;   /* (roots of all) while they are folded */
+    int last;        /* sum that was enqueued */
     double waits_at; /* when the wait at hand began; 0: none */
 };
 
@@ -78,7 +79,7 @@ lk_status lk__direct_possible(lk_group *group, lk_device *dev, const lk_engine_o
     char obstacle[LK_AGREED_TEXT + 64] = "";
     *out = false;
     if (insists && !dev->type->channel)
-        return lk__fail(LK_STATUS_UNSUPPORTED, "%s: there is nothing that sums gradients between devices %s",
+        return lk__fail(LK_STATUS_UNSUPPORTED, "%s: devices of kind %s have nothing that sums gradients between them",
                         asked_by(opts), dev->type->name);
     if (!group || opts->sums == LK_SUMS_HOST || !dev->type->channel)
         return LK_OK;
@@ -165,7 +166,7 @@ static lk_status open_channel(lk_direct *direct)
     lk_channel_opts channel = {.key = key,
                                .rank = direct->rank,
                                .size = direct->size,
-                               .marks = opts->sums,
+                               .marks = opts->sums + 1,
                                .wait = keep_waiting,
                                .arg = direct};
     return explain(direct, direct->type->open(opts->dev, &channel, &direct->channel));
@@ -308,6 +309,7 @@ static lk_status enqueue(lk_direct *direct, int index, size_t count, lk_partials
         LK_TRY(sum_by_engine(direct, count, sums));
     else
         LK_TRY(sum_by_tree(direct, count, sums));
+    direct->last = index;
     return direct->type->mark(direct->channel, index);
 }
 
@@ -323,5 +325,35 @@ lk_status lk__direct_lead(lk_direct *direct, int index)
 
 lk_status lk__direct_settle(lk_direct *direct)
 {
-    return explain(direct, direct->type->settle(direct->channel));
+    return explain(direct, direct->type->settle(direct->channel, direct->last));
+}
+
+static lk_status enqueue_gather(lk_direct *direct, size_t width, float *all)
+{
+    size_t own = (size_t)roots_of(direct, direct->rank) * width;
+    float *mine = all + (size_t)direct->first_root[direct->rank] * width;
+    LK_TRY(direct->type->follow(direct->channel));
+    for (int i = 1; i < direct->size; i++) {
+        int from = peer_at(direct, direct->size - i);
+        add_move(direct, peer_at(direct, i), true, mine, own);
+        add_move(direct, from, false, all + (size_t)direct->first_root[from] * width,
+                 (size_t)roots_of(direct, from) * width);
+    }
+    LK_TRY(exchange(direct));
+    LK_TRY(direct->type->mark(direct->channel, direct->opts.sums));
+    return direct->type->lead(direct->channel, direct->opts.sums);
+}
+
+lk_status lk__direct_gather(lk_direct *direct, const float *mine, size_t width, float *all)
+{
+    lk_device *dev = direct->opts.dev;
+    float *place = all + (size_t)direct->first_root[direct->rank] * width;
+    if (mine != place)
+        dev->kernels->copy_bytes(dev, (size_t)roots_of(direct, direct->rank) * width * sizeof *mine, mine, place);
+    return explain(direct, enqueue_gather(direct, width, all));
+}
+
+lk_status lk__direct_settle_gather(lk_direct *direct)
+{
+    return explain(direct, direct->type->settle(direct->channel, direct->opts.sums));
 }

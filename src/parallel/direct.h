@@ -1,4 +1,4 @@
-/* direct.h - sums of gradients between devices, out of the host's way.
+/* direct.h - sums between devices, out of the host's way.
  *
  * Every rank owns a segment of a bucket; all send their partial sums of it to the
  * owner, which folds them in the tree's order and hands the result out. The bits are
@@ -44,5 +44,11 @@ lk_status lk__direct_lead(lk_direct *direct, int index) LK_CHECKED;
 /* Until all sums are done, or a peer is lost: before the host waits for the device's
  * further work. */
 lk_status lk__direct_settle(lk_direct *direct) LK_CHECKED;
+
+/* Together: this rank's partial sums of `width` elements each, and those of all ranks
+ * in the order of their shards, for the device's further work. */
+lk_status lk__direct_gather(lk_direct *direct, const float *mine, size_t width, float *all) LK_CHECKED;
+/* As settle, for what is gathered alone. */
+lk_status lk__direct_settle_gather(lk_direct *direct) LK_CHECKED;
 
 #endif

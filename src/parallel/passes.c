@@ -40,6 +40,8 @@ static lk_status send(lk_engine *engine, parcel p, lk_request **request)
     if (!p.tensor.data || p.n == 0)
         return LK_OK;
     lk_data data = as_data(&p);
+    if (engine->direct)
+        LK_TRY(lk__direct_settle_gather(engine->direct));
     LK_TRY(lk__staging_fetch(engine->dev, p.tensor.data, data.count, data.at));
     return lk_send(engine->grid.pipeline, data, p.stage, request);
 }
@@ -127,6 +129,8 @@ static lk_status forward(lk_engine *engine, const lk_part *part, size_t begin, l
         lk_tensor output = lk__plan_output(engine->plan, wave->lane);
         return send(engine, (parcel){output, wave->n, lane->next_copy, engine->grid.stage + 1}, &lane->sent_value);
     }
+    if (engine->direct)
+        LK_TRY(lk__direct_settle_gather(engine->direct));
     LK_TRY(dev->type->download(dev, lane->loss, wave->n * sizeof *lane->loss, engine->loss + begin));
     return dev->type->download(dev, lane->place, wave->n * sizeof *lane->place, engine->place + begin);
 }
@@ -246,6 +250,8 @@ static lk_status gather(void *arg, const float *mine, size_t width, float *all)
 {
     lk_engine *engine = arg;
     const lk_grid *grid = &engine->grid;
+    if (engine->direct)
+        return lk__direct_gather(engine->direct, mine, width, all);
     size_t counts[LK_MAX_SHARDS], total = 0, place = 0;
     for (int r = 0; r < grid->replicas; r++) {
         int roots = lk_shard_roots(engine->opts.shards, grid->bounds[r], grid->bounds[r + 1], NULL);

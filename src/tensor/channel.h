@@ -59,8 +59,8 @@ typedef struct lk_channel_type {
     lk_status (*mark)(lk_channel *channel, int mark);
     /* What follows on the device waits for the mark. */
     lk_status (*lead)(lk_channel *channel, int mark);
-    /* Until all that the channel was given is done. */
-    lk_status (*settle)(lk_channel *channel);
+    /* Until all before the mark is done; at once where it was never set. */
+    lk_status (*settle)(lk_channel *channel, int mark);
 } lk_channel_type;
 
 #endif

@@ -177,13 +177,13 @@ static inline lk_status joined_do(lk_channel *channel, const joined_work *work)
     return work->kind == JOINED_SUM ? joined_add_up(channel, work->elements, work->out) : LK_OK;
 }
 
-/* Up to the mark; -1: all. */
+/* Up to the mark, where it is not yet reached. */
 static inline lk_status joined_run(lk_channel *channel, int mark)
 {
     bool there = false;
-    for (int i = channel->first; mark >= 0 && i < channel->after; i++)
+    for (int i = channel->first; i < channel->after; i++)
         there = there || (channel->work[i].kind == JOINED_MARK && channel->work[i].mark == mark);
-    while (channel->first < channel->after && (there || mark < 0)) {
+    while (there && channel->first < channel->after) {
         joined_work *work = &channel->work[channel->first++];
         lk_status status = joined_do(channel, work);
         lk__free(work->moves);
@@ -240,9 +240,9 @@ static inline lk_status joined_lead(lk_channel *channel, int mark)
     return joined_run(channel, mark);
 }
 
-static inline lk_status joined_settle(lk_channel *channel)
+static inline lk_status joined_settle(lk_channel *channel, int mark)
 {
-    return joined_run(channel, -1);
+    return joined_run(channel, mark);
 }
 
 static const lk_channel_type joined_type = {

@@ -131,7 +131,7 @@ static void test_choice(void **arg)
     expect(1, 0,
            (attempt){.opts = {.reduce = LK_REDUCE_ENGINE, .device = "cpu"},
                      .create = LK_STATUS_UNSUPPORTED,
-                     .text = "--reduce engine: there is nothing that sums gradients between devices cpu"});
+                     .text = "--reduce engine: devices of kind cpu have nothing that sums gradients between them"});
 }
 
 /* The replicas are still alike. */

@@ -282,13 +282,12 @@ static lk_status nccl_lead(lk_channel *channel, int mark)
                            "ordering two streams");
 }
 
-static lk_status nccl_settle(lk_channel *channel)
+static lk_status nccl_settle(lk_channel *channel, int mark)
 {
     lk_device *dev = &channel->cuda->base;
     cudaError_t error;
     LK_TRY(check_whole(channel));
-    LK_TRY(lk__cuda_status(dev, cudaEventRecord(channel->place, channel->stream), "marking a place in a stream"));
-    while ((error = cudaEventQuery(channel->place)) == cudaErrorNotReady) {
+    while ((error = cudaEventQuery(channel->marks[mark])) == cudaErrorNotReady) {
         ncclResult_t state = ncclSuccess;
         lk_status status = channel->opts.wait(channel->opts.arg);
         if (status != LK_OK) {
