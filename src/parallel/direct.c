@@ -325,7 +325,8 @@ lk_status lk__direct_lead(lk_direct *direct, int index)
 
 lk_status lk__direct_settle(lk_direct *direct)
 {
-    return explain(direct, direct->type->settle(direct->channel, direct->last));
+    LK_TRY(explain(direct, direct->type->settle(direct->channel, direct->last)));
+    return lk__direct_settle_gather(direct);
 }
 
 static lk_status enqueue_gather(lk_direct *direct, size_t width, float *all)

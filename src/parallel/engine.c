@@ -229,6 +229,8 @@ static lk_status await_gradients(lk_engine *engine)
     LK_TRY(settle_buckets(engine));
     LK_TRY(lk__check_finite_sums(engine));
     LK_TRY(finish_passes(engine));
+    /* That gathers again, and the norm waits for the device. */
+    LK_TRY(settle_buckets(engine));
     if (engine->opts.clip_norm > 0) {
         double norm;
         LK_TRY(lk__grad_norm(engine->params, engine->grid.pipeline, &norm));
