@@ -418,7 +418,7 @@ static void complete_backend(lk_args *args)
     if (!backend || !*backend || strcmp(backend, "auto") == 0)
         return;
     bool nccl = strcmp(backend, "nccl") == 0;
-    args->train.sums = nccl ? LK_SUMS_DEVICE : LK_SUMS_HOST;
+    args->train.sums = nccl ? "nccl" : "host";
     if (nccl)
         args->backend = "auto";
 }

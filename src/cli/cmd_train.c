@@ -172,7 +172,7 @@ static int run_ranks(train_command *t)
 static lk_status check_backend(const train_command *t)
 {
     bool threads = t->join.way == LK_JOIN_ALONE && t->devices.count > 1;
-    if (!t->args->backend || !threads || t->args->train.sums == LK_SUMS_DEVICE)
+    if (!t->args->backend || !threads || strcmp(t->args->backend, "auto") == 0)
         return LK_OK;
     return lk__fail(LK_STATUS_USAGE,
                     "--backend %s is for ranks of several processes, and threads of one process need no backend: leave "

@@ -1,6 +1,7 @@
 /* build.c - putting an engine together: options, ranks, memory. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <stdlib.h>
 
 #include "base/fault.h"
@@ -34,7 +35,7 @@ static lk_status check_opts(const lk_engine_opts *opts)
                         opts->label_smoothing);
     if (opts->reduce != LK_REDUCE_TREE && opts->reduce != LK_REDUCE_ENGINE)
         return lk__fail(LK_STATUS_USAGE, "there is no order of sums %d", (int)opts->reduce);
-    if (opts->reduce == LK_REDUCE_ENGINE && opts->sums == LK_SUMS_HOST)
+    if (opts->reduce == LK_REDUCE_ENGINE && opts->sums && strcmp(opts->sums, "host") == 0)
         return lk__fail(LK_STATUS_USAGE, "--reduce engine is for sums on the devices, and they are to be on the host");
     if (!isfinite(opts->clip_norm) || opts->clip_norm < 0)
         return lk__fail(LK_STATUS_USAGE, "--clip-norm %g must be a number not below 0", opts->clip_norm);
@@ -77,25 +78,25 @@ static const char *number_text(double value, char text[LK_NUMBER_TEXT])
 static lk_status agree_options(lk_engine *engine)
 {
     const lk_engine_opts *opts = &engine->opts;
-    char lines[LK_AGREED_LINES], optimizer[LK_AGREED_VALUE], stages[LK_AGREED_VALUE], lr[LK_NUMBER_TEXT],
-        clip[LK_NUMBER_TEXT], smoothing[LK_NUMBER_TEXT];
+    char lines[LK_AGREED_LINES], optimizer[LK_AGREED_VALUE], stages[LK_AGREED_VALUE], sums[LK_AGREED_VALUE],
+        lr[LK_NUMBER_TEXT], clip[LK_NUMBER_TEXT], smoothing[LK_NUMBER_TEXT];
     char bucket[LK_NUMBER_TEXT], micro[LK_NUMBER_TEXT];
     if (!opts->group || lk_group_size(opts->group) == 1)
         return LK_OK;
-    snprintf(lines, sizeof lines,
-             "a model of %d layers with %zu parameters (hash %016llx)\n--batch-size %zu\n--shards %d\n--seed "
-             "%llu\n--optimizer "
-             "%s\n--lr %s\n--bn %s\n--clip-norm %s\n--label-smoothing %s\n--micro-batch %s\n--bucket-mb %s\n--stages "
-             "%s\n--pipelined %s\n--reduce %s\nsums %d\n--check-every %d\nallow_nonfinite %d\neval_only %d\n",
-             engine->graph->count, lk_graph_parameters(engine->graph),
-             (unsigned long long)lk__graph_hash(engine->graph), opts->batch, opts->shards,
-             (unsigned long long)opts->seed, lk__agree_value(opts->optimizer, optimizer), number_text(opts->lr, lr),
-             opts->bn == LK_BN_BATCH ? "batch" : "shard", number_text(opts->clip_norm, clip),
-             number_text(opts->label_smoothing, smoothing), number_text((double)opts->micro_batch, micro),
-             number_text((double)opts->bucket_bytes / (1 << 20), bucket),
-             lk__agree_value(opts->stages ? opts->stages : "1", stages), opts->pipelined ? "on" : "off",
-             opts->reduce == LK_REDUCE_ENGINE ? "engine" : "tree", (int)opts->sums, opts->check_every,
-             opts->allow_nonfinite, opts->eval_only);
+    snprintf(
+        lines, sizeof lines,
+        "a model of %d layers with %zu parameters (hash %016llx)\n--batch-size %zu\n--shards %d\n--seed "
+        "%llu\n--optimizer "
+        "%s\n--lr %s\n--bn %s\n--clip-norm %s\n--label-smoothing %s\n--micro-batch %s\n--bucket-mb %s\n--stages "
+        "%s\n--pipelined %s\n--reduce %s\nsums %s\n--check-every %d\nallow_nonfinite %d\neval_only %d\n",
+        engine->graph->count, lk_graph_parameters(engine->graph), (unsigned long long)lk__graph_hash(engine->graph),
+        opts->batch, opts->shards, (unsigned long long)opts->seed, lk__agree_value(opts->optimizer, optimizer),
+        number_text(opts->lr, lr), opts->bn == LK_BN_BATCH ? "batch" : "shard", number_text(opts->clip_norm, clip),
+        number_text(opts->label_smoothing, smoothing), number_text((double)opts->micro_batch, micro),
+        number_text((double)opts->bucket_bytes / (1 << 20), bucket),
+        lk__agree_value(opts->stages ? opts->stages : "1", stages), opts->pipelined ? "on" : "off",
+        opts->reduce == LK_REDUCE_ENGINE ? "engine" : "tree", lk__agree_value(opts->sums ? opts->sums : "auto", sums),
+        opts->check_every, opts->allow_nonfinite, opts->eval_only);
     return lk__agree_lines(opts->group, lines, &engine->agreed);
 }
 
@@ -129,7 +130,8 @@ static lk_rank_model model_of(lk_engine *engine)
                            .dev = engine->dev,
                            .opts = engine->opts,
                            .grid = engine->grid,
-                           .hooks = lk__pass_hooks(engine)};
+                           .hooks = lk__pass_hooks(engine),
+                           .direct = engine->channel};
 }
 
 static lk_status plan_waves(lk_engine *engine)
@@ -161,7 +163,7 @@ static lk_status check_memory(lk_engine *engine)
 static lk_status alloc_grads(lk_engine *engine)
 {
     const lk_waves *waves = engine->waves;
-    bool far = !engine->dev->type->host_memory, grouped = engine->grid.sums && !engine->sums_direct;
+    bool far = !engine->dev->type->host_memory, grouped = engine->grid.sums && !engine->channel;
     size_t slot = lk__max_size(engine->params->count, 1) * sizeof(float);
     size_t bytes = slot * (size_t)lk__waves_slots(waves, engine->dev->type->by_shard);
     if (grouped)
@@ -173,7 +175,19 @@ static lk_status alloc_grads(lk_engine *engine)
     return LK_OK;
 }
 
-/* Sums between devices where they are possible. The buckets must be cut. */
+/* The widest sums that a layer of this rank needs in mid-pass. */
+static size_t widest_sums(const lk_engine *engine)
+{
+    size_t widest = 0;
+    for (int i = engine->grid.first_layer; i < engine->grid.last_layer; i++) {
+        const lk_layer *layer = &engine->graph->layers[i];
+        if (layer->op->sum_width)
+            widest = lk__max_size(widest, layer->op->sum_width(layer));
+    }
+    return widest;
+}
+
+/* The buckets must be cut. */
 static lk_status open_direct(lk_engine *engine)
 {
     lk_buckets *buckets = engine->buckets;
@@ -181,9 +195,11 @@ static lk_status open_direct(lk_engine *engine)
                            .bounds = engine->grid.bounds,
                            .waves = engine->waves,
                            .dev = engine->dev,
+                           .channel = engine->channel,
                            .reduce = engine->opts.reduce,
+                           .widest = widest_sums(engine),
                            .sums = buckets->count};
-    if (!engine->sums_direct)
+    if (!engine->channel)
         return LK_OK;
     for (int i = 0; i < buckets->count; i++)
         opts.most = lk__max_size(opts.most, buckets->list[i].end - buckets->list[i].begin);
@@ -195,8 +211,6 @@ static lk_status open_direct(lk_engine *engine)
 static lk_status build_params(lk_engine *engine)
 {
     const lk_grid *grid = &engine->grid;
-    if (!engine->opts.eval_only)
-        LK_TRY(lk__direct_possible(grid->sums, engine->dev, &engine->opts, &engine->sums_direct));
     LK_TRY(lk__params_create(engine->graph, engine->dev, grid->first_layer, grid->last_layer, &engine->params));
     LK_TRY(lk__params_init(engine->params, engine->opts.seed));
     LK_TRY(alloc_grads(engine));
@@ -255,13 +269,7 @@ static lk_status alloc_copies(lk_engine *engine, int index)
 /* For what is gathered in mid-pass. */
 static lk_status alloc_sums_copy(lk_engine *engine)
 {
-    size_t widest = 0;
-    bool grouped = engine->grid.moments && !engine->direct;
-    for (int i = engine->grid.first_layer; grouped && i < engine->grid.last_layer; i++) {
-        const lk_layer *layer = &engine->graph->layers[i];
-        if (layer->op->sum_width)
-            widest = lk__max_size(widest, layer->op->sum_width(layer));
-    }
+    size_t widest = engine->grid.moments && !engine->channel ? widest_sums(engine) : 0;
     size_t bytes = (size_t)engine->waves->all_roots * widest * sizeof(float);
     return widest ? lk__staging_alloc(engine->dev, bytes, "a copy of sums", (void **)&engine->sums_copy) : LK_OK;
 }
@@ -313,10 +321,12 @@ static lk_status build(lk_engine *engine, const lk_graph *graph)
     LK_TRY(check_opts(opts));
     LK_TRY(lk__grid_init(&engine->grid, engine->graph, &grid));
     LK_TRY(open_device(engine));
+    LK_TRY(agree_device(engine));
+    if (!opts->eval_only)
+        LK_TRY(lk__direct_choose(engine->grid.sums, engine->dev, opts, &engine->channel));
     LK_TRY(plan_waves(engine));
     LK_TRY(check_memory(engine));
     LK_TRY(allocate(engine));
-    LK_TRY(agree_device(engine));
     if (engine->grid.sums)
         LK_TRY(lk__replicas_start(engine->grid.sums, engine->params));
     /* No rank has an engine unless all have. */
@@ -384,9 +394,9 @@ void lk_engine_destroy(lk_engine *engine)
     lk__free(engine->place);
     lk__free(engine->loss);
     lk__free(engine->leaves);
-    lk__direct_destroy(engine->direct);
     /* First the groups: other ranks may be reading what this one lends them. */
     lk__grid_fini(&engine->grid);
+    lk__direct_destroy(engine->direct);
     lk__ahead_destroy(engine, engine->ahead);
     lk__plan_destroy(engine->plan);
     lk__optim_destroy(engine->optim);

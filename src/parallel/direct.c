@@ -35,68 +35,83 @@ typedef struct card {
     char reason[LK_AGREED_TEXT]; /* why it can have no channel; "": it can */
 } card;
 
-static void fill_card(lk_device *dev, card *mine)
+/* Why these two ranks can have no channel, if so. */
+static void compare_places(const lk_channel_type *type, const card *cards, int r, int s, char *text, size_t bytes)
 {
-    if (dev->type->channel->place(dev, mine->place) != LK_OK)
-        snprintf(mine->reason, sizeof mine->reason, "%s", lk_error_detail());
+    bool same = strcmp(cards[r].place, cards[s].place) == 0;
+    if (same && !type->one_device)
+        snprintf(text, bytes, "ranks %d and %d have one device (%s)", s, r, cards[r].place);
+    if (!same && type->one_device)
+        snprintf(text, bytes, "ranks %d and %d have two devices (%s; %s)", s, r, cards[s].place, cards[r].place);
 }
 
-/* The first reason that a rank has, and else two ranks on one device. */
-static void find_obstacle(lk_group *group, const card *cards, char *text, size_t bytes)
+/* The first reason that a rank has, and else what is wrong with their places. */
+static void find_obstacle(const lk_channel_type *type, const card *cards, int ranks, char *text, size_t bytes)
 {
-    for (int r = 0; r < lk_group_size(group) && !text[0]; r++) {
+    for (int r = 0; r < ranks && !text[0]; r++) {
         if (cards[r].reason[0])
             snprintf(text, bytes, "rank %d: %s", r, cards[r].reason);
     }
-    for (int r = 1; r < lk_group_size(group) && !text[0]; r++) {
-        for (int s = 0; s < r && !text[0]; s++) {
-            if (strcmp(cards[r].place, cards[s].place) == 0)
-                snprintf(text, bytes, "ranks %d and %d have one device (%s)", s, r, cards[r].place);
-        }
+    for (int r = 1; r < ranks && !text[0]; r++) {
+        for (int s = 0; s < r && !text[0]; s++)
+            compare_places(type, cards, r, s, text, bytes);
     }
 }
 
-static lk_status exchange_cards(lk_group *group, const card *mine, char *text, size_t bytes)
+/* Together: what is in the way of a channel, "" for nothing, by what each rank says. */
+static lk_status exchange_cards(lk_group *group, const lk_channel_type *type, lk_status found, card *mine, char *text,
+                                size_t bytes)
 {
     card *all;
+    if (found != LK_OK)
+        snprintf(mine->reason, sizeof mine->reason, "%s", lk_error_detail());
     LK_TRY(LK_ALLOC((size_t)lk_group_size(group), "ranks", &all));
-    lk_data data = {(void *)(uintptr_t)mine, sizeof *mine, LK_DTYPE_U8};
-    lk_status status = lk_allgather(group, data, NULL, all, NULL);
+    lk_status status = lk_allgather(group, (lk_data){mine, sizeof *mine, LK_DTYPE_U8}, NULL, all, NULL);
+    text[0] = 0;
     if (status == LK_OK)
-        find_obstacle(group, all, text, bytes);
+        find_obstacle(type, all, lk_group_size(group), text, bytes);
     lk__free(all);
     return status;
 }
 
-static const char *asked_by(const lk_engine_opts *opts)
+static lk_status try_channel(lk_group *group, lk_device *dev, const lk_channel_type *type, char *text, size_t bytes)
 {
-    return opts->reduce == LK_REDUCE_ENGINE ? "--reduce engine" : "--backend nccl";
+    card mine = {0};
+    LK_TRY(exchange_cards(group, type, type->place(dev, mine.place), &mine, text, bytes));
+    /* A library is not loaded in vain. */
+    if (text[0])
+        return LK_OK;
+    return exchange_cards(group, type, type->load(dev), &mine, text, bytes);
 }
 
-lk_status lk__direct_possible(lk_group *group, lk_device *dev, const lk_engine_opts *opts, bool *out)
+/* Whether the options leave this channel to be tried. */
+static bool is_meant(const lk_channel_type *type, const lk_engine_opts *opts, const char *name)
 {
-    bool insists = opts->sums == LK_SUMS_DEVICE || opts->reduce == LK_REDUCE_ENGINE;
-    char obstacle[LK_AGREED_TEXT + 64] = "";
-    *out = false;
-    if (insists && !dev->type->channel)
-        return lk__fail(LK_STATUS_UNSUPPORTED, "%s: devices of kind %s have nothing that sums gradients between them",
-                        asked_by(opts), dev->type->name);
-    if (!group || opts->sums == LK_SUMS_HOST || !dev->type->channel)
-        return LK_OK;
-    card mine = {0};
-    fill_card(dev, &mine);
-    LK_TRY(exchange_cards(group, &mine, obstacle, sizeof obstacle));
-    /* A library is not loaded in vain. */
-    if (!obstacle[0]) {
-        if (dev->type->channel->load(dev) != LK_OK)
-            snprintf(mine.reason, sizeof mine.reason, "%s", lk_error_detail());
-        LK_TRY(exchange_cards(group, &mine, obstacle, sizeof obstacle));
+    return (!name || strcmp(type->name, name) == 0) && (opts->reduce == LK_REDUCE_TREE || type->sum);
+}
+
+lk_status lk__direct_choose(lk_group *group, lk_device *dev, const lk_engine_opts *opts, const lk_channel_type **out)
+{
+    const char *name = opts->sums && strcmp(opts->sums, "auto") != 0 ? opts->sums : NULL;
+    bool host = name && strcmp(name, "host") == 0, insists = name || opts->reduce == LK_REDUCE_ENGINE;
+    char obstacle[2 * LK_CHANNEL_PLACE + LK_AGREED_TEXT] = "";
+    int tried = 0;
+    *out = NULL;
+    for (int i = 0; !host && dev->type->channels && dev->type->channels[i] && !*out; i++) {
+        const lk_channel_type *type = dev->type->channels[i];
+        if (!is_meant(type, opts, name))
+            continue;
+        tried++;
+        if (group)
+            LK_TRY(try_channel(group, dev, type, obstacle, sizeof obstacle));
+        *out = group && !obstacle[0] ? type : NULL;
     }
-    *out = !obstacle[0];
-    if (*out || !insists)
+    if (*out || host || !insists || (tried && !group))
         return LK_OK;
-    return lk__fail(LK_STATUS_UNSUPPORTED, "%s: gradients cannot be summed between the devices: %s", asked_by(opts),
-                    obstacle);
+    if (!tried)
+        snprintf(obstacle, sizeof obstacle, "devices of kind %s have nothing for it in this build", dev->type->name);
+    return lk__fail(LK_STATUS_UNSUPPORTED, "%s%s: gradients cannot be summed between the devices: %s",
+                    name ? "--backend " : "--reduce engine", name ? name : "", obstacle);
 }
 
 /* What a channel does while it waits for other ranks. */
@@ -117,6 +132,11 @@ static lk_status keep_waiting(void *arg)
              direct->type->name);
     lk_group_abort(group, text);
     return lk__fail(LK_STATUS_PEER, "%s", text);
+}
+
+static lk_status meet(void *arg)
+{
+    return lk_barrier(((lk_direct *)arg)->opts.group, NULL);
 }
 
 /* A channel may find that a peer is gone before the job does, which knows why. */
@@ -156,20 +176,32 @@ static lk_status alloc_parts(lk_direct *direct)
                                   (void **)&direct->inbox);
 }
 
+static lk_status join_channel(lk_direct *direct, const unsigned char *key)
+{
+    unsigned char *keys;
+    LK_TRY(LK_ALLOC((size_t)direct->size * LK_CHANNEL_KEY, "ranks", &keys));
+    lk_data mine = {(void *)(uintptr_t)key, LK_CHANNEL_KEY, LK_DTYPE_U8};
+    lk_status status = lk_allgather(direct->opts.group, mine, NULL, keys, NULL);
+    if (status == LK_OK)
+        status = explain(direct, direct->type->join(direct->channel, keys));
+    lk__free(keys);
+    return status;
+}
+
 static lk_status open_channel(lk_direct *direct)
 {
     const lk_direct_opts *opts = &direct->opts;
     unsigned char key[LK_CHANNEL_KEY] = {0};
-    if (direct->rank == 0)
-        LK_TRY(direct->type->key(opts->dev, key));
-    LK_TRY(lk_broadcast(opts->group, (lk_data){key, sizeof key, LK_DTYPE_U8}, 0, NULL));
-    lk_channel_opts channel = {.key = key,
-                               .rank = direct->rank,
+    size_t roots = (size_t)roots_of(direct, direct->rank);
+    lk_channel_opts channel = {.rank = direct->rank,
                                .size = direct->size,
                                .marks = opts->sums + 1,
+                               .most = roots * lk__max_size(direct->segment, opts->widest),
                                .wait = keep_waiting,
+                               .meet = meet,
                                .arg = direct};
-    return explain(direct, direct->type->open(opts->dev, &channel, &direct->channel));
+    LK_TRY(direct->type->open(opts->dev, &channel, key, &direct->channel));
+    return join_channel(direct, key);
 }
 
 lk_status lk__direct_create(const lk_direct_opts *opts, lk_direct **out)
@@ -177,10 +209,8 @@ lk_status lk__direct_create(const lk_direct_opts *opts, lk_direct **out)
     lk_direct *direct;
     lk_status status;
     LK_TRY(LK_ALLOC(1, "sums between devices", &direct));
-    *direct = (lk_direct){.opts = *opts,
-                          .type = opts->dev->type->channel,
-                          .rank = lk_group_rank(opts->group),
-                          .size = lk_group_size(opts->group)};
+    *direct = (lk_direct){
+        .opts = *opts, .type = opts->channel, .rank = lk_group_rank(opts->group), .size = lk_group_size(opts->group)};
     LK_TRY_GOTO(alloc_parts(direct), destroy_direct);
     LK_TRY_GOTO(open_channel(direct), destroy_direct);
     *out = direct;
@@ -213,7 +243,7 @@ static lk_status exchange(lk_direct *direct)
 {
     int count = direct->move_count;
     direct->move_count = 0;
-    return count > 0 ? direct->type->move(direct->channel, direct->moves, count) : LK_OK;
+    return direct->type->move(direct->channel, direct->moves, count);
 }
 
 /* Where a root of the own segment is, once it is here. The only one of all needs no

@@ -21,19 +21,22 @@ typedef struct lk_direct_opts {
     const int *bounds;     /* (ranks + 1) shards of each */
     const lk_waves *waves; /* of this rank */
     lk_device *dev;
+    const lk_channel_type *channel;
     lk_reduce_order reduce;
-    size_t most; /* elements of a sum */
-    int sums;    /* of a step */
+    size_t most;   /* elements of a sum */
+    size_t widest; /* elements of a partial sum that is gathered */
+    int sums;      /* of a step */
 } lk_direct_opts;
 
-/* Together: whether every rank has a device of its own that a channel can join. Where
- * not, UNSUPPORTED with the reason, if that way or that order is asked for. group NULL:
- * a rank alone. */
-lk_status lk__direct_possible(lk_group *group, lk_device *dev, const lk_engine_opts *opts, bool *out) LK_CHECKED;
+/* Together, all with one kind of device: the first channel that can join the devices
+ * of all ranks, or NULL. UNSUPPORTED with the reason, if one is asked for and cannot.
+ * group NULL: a rank alone, which needs none. */
+lk_status lk__direct_choose(lk_group *group, lk_device *dev, const lk_engine_opts *opts,
+                            const lk_channel_type **out) LK_CHECKED;
 
-/* Together, where it is possible. */
+/* Together. */
 lk_status lk__direct_create(const lk_direct_opts *opts, lk_direct **out) LK_CHECKED;
-/* Before the group is destroyed. */
+/* After the group, which sees to it that no other rank is in a sum. */
 void lk__direct_destroy(lk_direct *direct);
 
 /* Together: enqueues sum `index` of a step, of vectors whose partial sums, after the

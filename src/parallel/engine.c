@@ -442,7 +442,7 @@ lk_layout lk_engine_layout(const lk_engine *engine)
         .threads = engine->opts.threads,
         .capacity = engine->waves->capacity,
         .one_wave = lk__takes_one_wave(engine),
-        .sums = engine->direct ? engine->dev->type->channel->name : NULL,
+        .sums = engine->channel ? engine->channel->name : NULL,
     };
 }
 

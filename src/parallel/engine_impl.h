@@ -70,8 +70,8 @@ struct lk_engine {
     lk_optim *optim;
     lk_waves *waves;
     lk_buckets *buckets;
-    bool sums_direct;  /* gradients are summed on the devices: */
-    lk_direct *direct; /* NULL where the group does it */
+    const lk_channel_type *channel; /* between the devices; NULL: the group sums gradients */
+    lk_direct *direct;              /* where there is a channel */
     lk_lane *lanes;
     int lane_count;
     lk_step_inputs *inputs; /* device */

@@ -87,8 +87,9 @@ typedef struct lk_device_type {
      * Optional, with record. */
     lk_status (*alloc_host)(lk_device *dev, size_t bytes, const char *what, void **out);
     void (*free_host)(lk_device *dev, void *block);
-    /* How devices of several ranks reach each other. Optional: through the host. */
-    const lk_channel_type *channel;
+    /* How devices of several ranks reach each other, what is to be preferred first and
+     * NULL last. Optional: through the host. */
+    const lk_channel_type *const *channels;
     /* Lines for `lockstep info`, '\n' between them: what would be opened, "" when
      * nothing. Nothing is forked after it. */
     void (*describe)(char *text, size_t bytes);

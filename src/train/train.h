@@ -33,7 +33,7 @@ typedef struct lk_train_opts {
     double label_smoothing;
     size_t bucket_bytes; /* 0: the engine's default */
     lk_reduce_order reduce;
-    lk_sums_at sums;
+    const char *sums;   /* as in lk_engine_opts */
     int check_every;    /* steps; 0: never */
     const char *stages; /* as in lk_engine_opts; NULL: one */
     bool pipelined;

@@ -64,26 +64,25 @@ static inline lk_status joined_load(lk_device *dev)
     return joined_missing ? lk__fail(LK_STATUS_UNSUPPORTED, "no library for it") : LK_OK;
 }
 
-static inline lk_status joined_key(lk_device *dev, void *key)
-{
-    (void)dev;
-    pthread_mutex_lock(&joined_lock);
-    joined_keys++;
-    memcpy(key, &joined_keys, sizeof joined_keys);
-    pthread_mutex_unlock(&joined_lock);
-    return LK_OK;
-}
-
-static inline lk_status joined_open(lk_device *dev, const lk_channel_opts *opts, lk_channel **out)
+static inline lk_status joined_open(lk_device *dev, const lk_channel_opts *opts, void *key, lk_channel **out)
 {
     lk_channel *channel;
     LK_TRY(LK_ALLOC(1, "a channel", &channel));
     channel->dev = dev;
     channel->opts = *opts;
-    memcpy(&channel->id, opts->key, sizeof channel->id);
-    ++*joined_opened;
+    pthread_mutex_lock(&joined_lock);
+    joined_keys++;
+    memcpy(key, &joined_keys, sizeof joined_keys);
+    pthread_mutex_unlock(&joined_lock);
     *out = channel;
     return LK_OK;
+}
+
+static inline lk_status joined_join(lk_channel *channel, const void *keys)
+{
+    memcpy(&channel->id, keys, sizeof channel->id);
+    ++*joined_opened;
+    return channel->opts.meet(channel->opts.arg);
 }
 
 static inline void joined_close(lk_channel *channel)
@@ -211,10 +210,10 @@ static inline lk_status joined_follow(lk_channel *channel)
 static inline lk_status joined_move(lk_channel *channel, const lk_channel_move *moves, int count)
 {
     joined_work work = {.kind = JOINED_MOVE, .count = count};
-    far_require(count > 0 && count <= JOINED_MOVES, "an exchange of no move, or of too many");
+    far_require(count <= JOINED_MOVES, "an exchange of too many moves");
     for (int i = 0; i < count; i++)
         far_require(far_has(moves[i].at, moves[i].count * sizeof(float)), "a move of the wrong memory");
-    LK_TRY(LK_ALLOC((size_t)count, "moves", &work.moves));
+    LK_TRY(LK_ALLOC((size_t)count + 1, "moves", &work.moves));
     memcpy(work.moves, moves, (size_t)count * sizeof *moves);
     return joined_keep(channel, work);
 }
@@ -249,8 +248,8 @@ static const lk_channel_type joined_type = {
     .name = "joined",
     .place = joined_place,
     .load = joined_load,
-    .key = joined_key,
     .open = joined_open,
+    .join = joined_join,
     .close = joined_close,
     .follow = joined_follow,
     .move = joined_move,
@@ -261,6 +260,10 @@ static const lk_channel_type joined_type = {
     .settle = joined_settle,
 };
 
+/* The same for ranks on one device, without an order of its own. */
+static lk_channel_type joined_near;
+static const lk_channel_type *const joined_channels[] = {&joined_type, &joined_near, NULL};
+
 /* Adds device "far" to the table, joined. */
 static inline lk_status joined_add_device(void)
 {
@@ -268,7 +271,11 @@ static inline lk_status joined_add_device(void)
     far_require(shared != MAP_FAILED, "no memory for a number");
     joined_opened = shared;
     LK_TRY(far_add());
-    far_type.channel = &joined_type;
+    joined_near = joined_type;
+    joined_near.name = "near";
+    joined_near.one_device = true;
+    joined_near.sum = NULL;
+    far_type.channels = joined_channels;
     return LK_OK;
 }
 

@@ -113,14 +113,29 @@ static void test_choice(void **arg)
 {
     (void)arg;
     expect(3, 0, (attempt){.sums = "joined"});
-    expect(3, 0, (attempt){.opts.sums = LK_SUMS_HOST});
+    expect(3, 0, (attempt){.opts.sums = "host"});
     joined_places = 2;
     expect(3, 0, (attempt){0});
     expect(3, 0,
-           (attempt){.opts.sums = LK_SUMS_DEVICE,
+           (attempt){.opts.sums = "joined",
                      .create = LK_STATUS_UNSUPPORTED,
-                     .text = "--backend nccl: gradients cannot be summed between the devices: ranks "});
+                     .text = "--backend joined: gradients cannot be summed between the devices: ranks "});
+    expect(3, 0,
+           (attempt){.opts.sums = "near",
+                     .create = LK_STATUS_UNSUPPORTED,
+                     .text = "--backend near: gradients cannot be summed between the devices: ranks "});
+    joined_places = 1;
+    expect(3, 0, (attempt){.sums = "near"});
+    expect(
+        2, 0,
+        (attempt){.opts.reduce = LK_REDUCE_ENGINE,
+                  .create = LK_STATUS_UNSUPPORTED,
+                  .text = "--reduce engine: gradients cannot be summed between the devices: ranks 0 and 1 have one"});
     joined_places = 0;
+    expect(2, 0,
+           (attempt){.opts.sums = "joint",
+                     .create = LK_STATUS_UNSUPPORTED,
+                     .text = "--backend joint: gradients cannot be summed between the devices: devices of kind far"});
     joined_missing = true;
     expect(2, 0, (attempt){0});
     expect(2, 0,
@@ -128,10 +143,13 @@ static void test_choice(void **arg)
                      .create = LK_STATUS_UNSUPPORTED,
                      .text = "--reduce engine: gradients cannot be summed between the devices: rank 0: no library"});
     joined_missing = false;
-    expect(1, 0,
-           (attempt){.opts = {.reduce = LK_REDUCE_ENGINE, .device = "cpu"},
-                     .create = LK_STATUS_UNSUPPORTED,
-                     .text = "--reduce engine: devices of kind cpu have nothing that sums gradients between them"});
+    expect(
+        1, 0,
+        (attempt){
+            .opts = {.reduce = LK_REDUCE_ENGINE, .device = "cpu"},
+            .create = LK_STATUS_UNSUPPORTED,
+            .text =
+                "--reduce engine: gradients cannot be summed between the devices: devices of kind cpu have nothing"});
 }
 
 /* The replicas are still alike. */

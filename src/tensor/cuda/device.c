@@ -6,8 +6,8 @@
 
 #include "base/mem.h"
 #include "base/pool.h"
+#include "tensor/cuda/channel.h"
 #include "tensor/cuda/memory.h"
-#include "tensor/cuda/nccl.h"
 #include "tensor/cuda/plans.h"
 #include "tensor/cuda/query.h"
 #include "tensor/cuda/record.h"
@@ -204,6 +204,6 @@ const lk_device_type lk__cuda_device = {
     .poll = lk__cuda_poll,
     .alloc_host = lk__cuda_alloc_host,
     .free_host = lk__cuda_free_host,
-    .channel = LK_NCCL_CHANNEL,
+    .channels = lk__cuda_channels,
     .describe = lk__cuda_describe,
 };

@@ -2,18 +2,21 @@
  *
  * It does not block: a call that NCCL has not finished is asked after, and between two
  * questions the caller's `wait` says whether to go on. A communicator that failed, or
- * is given up, is aborted: its work on the GPUs ends then. */
-#include "tensor/cuda/nccl.h"
-
+ * is given up, is aborted: its work on the GPUs ends then.
+ *
+ * NCCL is opened at run time, by the first channel. Two ranks may have one GPU where
+ * each has an NCCL_HOSTID of its own in its environment, by which NCCL takes them to be
+ * on two hosts. */
 #include <assert.h>
 #include <nccl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "tensor/cuda/cuda.h"
+#include "tensor/cuda/channel.h"
 #include "tensor/cuda/memory.h"
 
 #define NCCL_LIST(X)          \
@@ -38,15 +41,11 @@ struct lk_cuda_nccl {
 #undef FIELD
 };
 
-struct lk_channel {
-    lk_cuda_device *cuda;
+typedef struct nccl_channel {
+    lk_channel base;
     const lk_cuda_nccl *nccl;
-    lk_channel_opts opts; /* the key is gone after open */
-    ncclComm_t comm;      /* NULL: none, or aborted */
-    cudaStream_t stream;
-    cudaEvent_t place;  /* in one of the two streams */
-    cudaEvent_t *marks; /* (opts.marks) */
-};
+    ncclComm_t comm; /* NULL: none, or aborted */
+} nccl_channel;
 
 /* Seconds for the ranks to take leave of each other. */
 static const double LEAVE_WITHIN = 5;
@@ -55,13 +54,11 @@ static_assert(LK_CHANNEL_KEY == sizeof(ncclUniqueId), "a key is NCCL's id");
 
 static lk_status nccl_place(lk_device *dev, char place[LK_CHANNEL_PLACE])
 {
-    struct cudaDeviceProp props;
     const char *host = getenv("NCCL_HOSTID");
-    char uuid[2 * sizeof props.uuid.bytes + 1];
-    LK_TRY(lk__cuda_status(dev, cudaGetDeviceProperties(&props, ((lk_cuda_device *)dev)->index), "asking for its id"));
-    for (size_t i = 0; i < sizeof props.uuid.bytes; i++)
-        snprintf(uuid + 2 * i, 3, "%02x", (unsigned char)props.uuid.bytes[i]);
-    snprintf(place, LK_CHANNEL_PLACE, "GPU %s%s%s", uuid, host ? ", NCCL_HOSTID " : "", host ? host : "");
+    LK_TRY(lk__cuda_channel_place(dev, place));
+    size_t length = strlen(place);
+    if (host)
+        snprintf(place + length, LK_CHANNEL_PLACE - length, ", NCCL_HOSTID %s", host);
     return LK_OK;
 }
 
@@ -100,71 +97,52 @@ static lk_status fail_nccl(const lk_cuda_device *cuda, ncclComm_t comm, ncclResu
         cuda->index, version, what, cuda->nccl->ncclGetErrorString(failed), why && why[0] ? ": " : "", why ? why : "");
 }
 
-static lk_status nccl_key(lk_device *dev, void *key)
-{
-    lk_cuda_device *cuda = (lk_cuda_device *)dev;
-    ncclResult_t result = cuda->nccl->ncclGetUniqueId(key);
-    return result == ncclSuccess ? LK_OK : fail_nccl(cuda, NULL, result, "meeting other ranks");
-}
-
-static void give_up(lk_channel *channel)
+static void give_up(nccl_channel *channel)
 {
     if (channel->comm)
         (void)channel->nccl->ncclCommAbort(channel->comm);
     channel->comm = NULL;
+    channel->base.lost = true;
 }
 
 /* Until a call is done that gave this result: then its work is in the stream. */
-static lk_status finish_call(lk_channel *channel, ncclResult_t result, const char *what)
+static lk_status finish_call(nccl_channel *channel, ncclResult_t result, const char *what)
 {
+    const lk_channel_opts *opts = &channel->base.opts;
     lk_status status = LK_OK;
     while (result == ncclInProgress && status == LK_OK) {
         ncclResult_t asked = channel->nccl->ncclCommGetAsyncError(channel->comm, &result);
         if (asked != ncclSuccess)
             result = asked;
         else if (result == ncclInProgress)
-            status = channel->opts.wait(channel->opts.arg);
+            status = opts->wait(opts->arg);
     }
     if (status == LK_OK && result != ncclSuccess)
-        status = fail_nccl(channel->cuda, channel->comm, result, what);
+        status = fail_nccl(channel->base.cuda, channel->comm, result, what);
     if (status != LK_OK)
         give_up(channel);
     return status;
 }
 
-static lk_status check_whole(const lk_channel *channel)
+/* The first rank's key is NCCL's. */
+static lk_status nccl_join(lk_channel *base, const void *keys)
 {
-    if (!channel->comm)
-        return lk__fail(LK_STATUS_IO, "cuda:%d: NCCL was given up after a failure", channel->cuda->index);
-    return lk__cuda_use(&channel->cuda->base);
-}
-
-static cudaError_t create_events(lk_channel *channel)
-{
-    cudaError_t error = cudaStreamCreateWithFlags(&channel->stream, cudaStreamNonBlocking);
-    if (error == cudaSuccess)
-        error = cudaEventCreateWithFlags(&channel->place, cudaEventDisableTiming);
-    for (int i = 0; error == cudaSuccess && i < channel->opts.marks; i++)
-        error = cudaEventCreateWithFlags(&channel->marks[i], cudaEventDisableTiming);
-    return error;
-}
-
-static lk_status meet(lk_channel *channel)
-{
+    nccl_channel *channel = (nccl_channel *)base;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclUniqueId id = *(const ncclUniqueId *)channel->opts.key;
+    ncclUniqueId id;
+    memcpy(&id, keys, sizeof id);
     config.blocking = 0;
+    LK_TRY(lk__cuda_channel_use(base));
     ncclResult_t result =
-        channel->nccl->ncclCommInitRankConfig(&channel->comm, channel->opts.size, id, channel->opts.rank, &config);
-    channel->opts.key = NULL;
+        channel->nccl->ncclCommInitRankConfig(&channel->comm, base->opts.size, id, base->opts.rank, &config);
     if (result != ncclSuccess && result != ncclInProgress)
-        return fail_nccl(channel->cuda, NULL, result, "meeting other ranks");
+        return fail_nccl(base->cuda, NULL, result, "meeting other ranks");
     /* What ncclCommInitRankConfig says of a communicator that does not block is not its state. */
     return finish_call(channel, ncclInProgress, "meeting other ranks");
 }
 
 /* Leaves the others in order, as far as they still answer. */
-static void leave(lk_channel *channel)
+static void leave(nccl_channel *channel)
 {
     ncclResult_t result = channel->nccl->ncclCommFinalize(channel->comm);
     double began = lk__clock();
@@ -179,117 +157,73 @@ static void leave(lk_channel *channel)
     channel->comm = NULL;
 }
 
-static void nccl_close(lk_channel *channel)
+static void nccl_close(lk_channel *base)
 {
+    nccl_channel *channel = (nccl_channel *)base;
     if (!channel)
         return;
-    (void)cudaSetDevice(channel->cuda->index);
+    (void)cudaSetDevice(base->cuda->index);
     /* Work that is not done waits for ranks that may never come. */
-    if (channel->comm && channel->stream && cudaStreamQuery(channel->stream) == cudaSuccess)
+    if (channel->comm && base->stream && cudaStreamQuery(base->stream) == cudaSuccess)
         leave(channel);
     give_up(channel);
-    if (channel->stream)
-        (void)cudaStreamSynchronize(channel->stream);
-    for (int i = 0; channel->marks && i < channel->opts.marks; i++) {
-        if (channel->marks[i])
-            (void)cudaEventDestroy(channel->marks[i]);
-    }
-    if (channel->place)
-        (void)cudaEventDestroy(channel->place);
-    if (channel->stream)
-        (void)cudaStreamDestroy(channel->stream);
-    (void)cudaGetLastError();
-    lk__free(channel->marks);
+    if (base->stream)
+        (void)cudaStreamSynchronize(base->stream);
+    lk__cuda_channel_fini(base);
     lk__free(channel);
 }
 
-static lk_status nccl_open(lk_device *dev, const lk_channel_opts *opts, lk_channel **out)
+static lk_status nccl_open(lk_device *dev, const lk_channel_opts *opts, void *key, lk_channel **out)
 {
-    lk_channel *channel;
+    lk_cuda_device *cuda = (lk_cuda_device *)dev;
+    nccl_channel *channel;
     lk_status status;
-    LK_TRY(lk__cuda_use(dev));
     LK_TRY(LK_ALLOC(1, "a channel", &channel));
-    channel->cuda = (lk_cuda_device *)dev;
-    channel->nccl = channel->cuda->nccl;
-    channel->opts = *opts;
-    LK_TRY_GOTO(LK_ALLOC((size_t)opts->marks + 1, "a channel", &channel->marks), close_channel);
-    LK_TRY_GOTO(lk__cuda_status(dev, create_events(channel), "creating streams"), close_channel);
-    LK_TRY_GOTO(meet(channel), close_channel);
-    *out = channel;
+    channel->nccl = cuda->nccl;
+    LK_TRY_GOTO(lk__cuda_channel_init(dev, opts, &channel->base), close_channel);
+    ncclResult_t result = opts->rank == 0 ? cuda->nccl->ncclGetUniqueId(key) : ncclSuccess;
+    if (result != ncclSuccess)
+        LK_TRY_GOTO(fail_nccl(cuda, NULL, result, "meeting other ranks"), close_channel);
+    *out = &channel->base;
     return LK_OK;
 
 close_channel:
-    nccl_close(channel);
+    nccl_close(&channel->base);
     return status;
 }
 
-/* Makes `after` wait for all that `before` has been given. */
-static lk_status order(lk_channel *channel, cudaStream_t before, cudaStream_t after)
+static lk_status nccl_move(lk_channel *base, const lk_channel_move *moves, int count)
 {
-    lk_device *dev = &channel->cuda->base;
-    LK_TRY(lk__cuda_status(dev, cudaEventRecord(channel->place, before), "marking a place in a stream"));
-    return lk__cuda_status(dev, cudaStreamWaitEvent(after, channel->place, 0), "ordering two streams");
-}
-
-static lk_status nccl_follow(lk_channel *channel)
-{
-    LK_TRY(check_whole(channel));
-    return order(channel, lk__cuda_stream(&channel->cuda->base), channel->stream);
-}
-
-static lk_status nccl_move(lk_channel *channel, const lk_channel_move *moves, int count)
-{
+    nccl_channel *channel = (nccl_channel *)base;
     const lk_cuda_nccl *nccl = channel->nccl;
-    LK_TRY(check_whole(channel));
+    LK_TRY(lk__cuda_channel_use(base));
     ncclResult_t result = nccl->ncclGroupStart();
     for (int i = 0; i < count && result == ncclSuccess; i++) {
         const lk_channel_move *m = &moves[i];
-        result = m->send ? nccl->ncclSend(m->at, m->count, ncclFloat, m->peer, channel->comm, channel->stream)
-                         : nccl->ncclRecv(m->at, m->count, ncclFloat, m->peer, channel->comm, channel->stream);
+        result = m->send ? nccl->ncclSend(m->at, m->count, ncclFloat, m->peer, channel->comm, base->stream)
+                         : nccl->ncclRecv(m->at, m->count, ncclFloat, m->peer, channel->comm, base->stream);
         result = result == ncclInProgress ? ncclSuccess : result;
     }
     ncclResult_t ended = nccl->ncclGroupEnd();
     return finish_call(channel, result == ncclSuccess ? ended : result, "moving gradients");
 }
 
-static lk_status nccl_add(lk_channel *channel, size_t count, const float *a, const float *b, float *out)
+static lk_status nccl_sum(lk_channel *base, size_t count, float *x)
 {
-    LK_TRY(check_whole(channel));
-    if (count > 0)
-        lk__cuda_add_on(&channel->cuda->base, channel->stream, count, a, b, out);
-    return LK_OK;
-}
-
-static lk_status nccl_sum(lk_channel *channel, size_t count, float *x)
-{
-    LK_TRY(check_whole(channel));
-    ncclResult_t result = channel->nccl->ncclAllReduce(x, x, count, ncclFloat, ncclSum, channel->comm, channel->stream);
+    nccl_channel *channel = (nccl_channel *)base;
+    LK_TRY(lk__cuda_channel_use(base));
+    ncclResult_t result = channel->nccl->ncclAllReduce(x, x, count, ncclFloat, ncclSum, channel->comm, base->stream);
     return finish_call(channel, result, "summing gradients");
 }
 
-static lk_status nccl_mark(lk_channel *channel, int mark)
+static lk_status nccl_settle(lk_channel *base, int mark)
 {
-    LK_TRY(check_whole(channel));
-    return lk__cuda_status(&channel->cuda->base, cudaEventRecord(channel->marks[mark], channel->stream),
-                           "marking a place in a stream");
-}
-
-static lk_status nccl_lead(lk_channel *channel, int mark)
-{
-    LK_TRY(check_whole(channel));
-    lk_device *dev = &channel->cuda->base;
-    return lk__cuda_status(dev, cudaStreamWaitEvent(lk__cuda_stream(dev), channel->marks[mark], 0),
-                           "ordering two streams");
-}
-
-static lk_status nccl_settle(lk_channel *channel, int mark)
-{
-    lk_device *dev = &channel->cuda->base;
+    nccl_channel *channel = (nccl_channel *)base;
     cudaError_t error;
-    LK_TRY(check_whole(channel));
-    while ((error = cudaEventQuery(channel->marks[mark])) == cudaErrorNotReady) {
+    LK_TRY(lk__cuda_channel_use(base));
+    while ((error = cudaEventQuery(base->marks[mark])) == cudaErrorNotReady) {
         ncclResult_t state = ncclSuccess;
-        lk_status status = channel->opts.wait(channel->opts.arg);
+        lk_status status = base->opts.wait(base->opts.arg);
         if (status != LK_OK) {
             give_up(channel);
             return status;
@@ -297,21 +231,21 @@ static lk_status nccl_settle(lk_channel *channel, int mark)
         ncclResult_t asked = channel->nccl->ncclCommGetAsyncError(channel->comm, &state);
         LK_TRY(finish_call(channel, asked == ncclSuccess ? state : asked, "summing gradients"));
     }
-    return lk__cuda_status(dev, error, "summing gradients");
+    return lk__cuda_status(&base->cuda->base, error, "summing gradients");
 }
 
 const lk_channel_type lk__nccl_channel = {
     .name = "nccl",
     .place = nccl_place,
     .load = nccl_load,
-    .key = nccl_key,
     .open = nccl_open,
+    .join = nccl_join,
     .close = nccl_close,
-    .follow = nccl_follow,
+    .follow = lk__cuda_channel_follow,
     .move = nccl_move,
-    .add = nccl_add,
+    .add = lk__cuda_channel_add,
     .sum = nccl_sum,
-    .mark = nccl_mark,
-    .lead = nccl_lead,
+    .mark = lk__cuda_channel_mark,
+    .lead = lk__cuda_channel_lead,
     .settle = nccl_settle,
 };
