@@ -299,7 +299,7 @@ typedef struct lk_kernels {
     X(global_avgpool_forward) X(global_avgpool_grad_input)                                                             \
     X(log_softmax_forward) X(log_softmax_grad_input) X(nll_forward) X(nll_grad_input)                                  \
     X(cross_entropy_forward) X(cross_entropy_grad_input)                                                               \
-    X(sgd_step) X(adam_step) X(adadelta_step) X(flag_above) X(post) X(fetch)                                                    \
+    X(sgd_step) X(adam_step) X(adadelta_step) X(flag_above) X(post) X(fetch)                                           \
     X(sum_squares) X(scale) X(reduce) X(divide) X(copy_bytes)
 /* clang-format on */
 
