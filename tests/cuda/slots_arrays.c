@@ -379,6 +379,44 @@ static void test_post(void **state)
     }
 }
 
+typedef struct fetch_case {
+    size_t words;
+    uint32_t turn;
+} fetch_case;
+
+/* The slot of two turns after each other, and the turn then. */
+static void run_fetch(lk_device *d, const void *arg, float *out)
+{
+    const fetch_case *f = arg;
+    char *ring = open_ring(d);
+    uint32_t words[POST_SLOTS * POST_STRIDE / sizeof(uint32_t)], turn;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        words[i] = (uint32_t)i + 1;
+    memcpy(ring, words, sizeof words);
+    lk_fetch_desc fetch = {.ring = ring, .slots = POST_SLOTS, .stride = POST_STRIDE, .bytes = f->words * sizeof *words};
+    fetch.turn = fx_put(d, &f->turn, sizeof f->turn);
+    void *dst = fx_blank(d, fetch.bytes + sizeof *words);
+    for (size_t k = 0; k < 2; k++) {
+        d->kernels->fetch(d, &fetch, dst);
+        fx_get(d, dst, fetch.bytes, words);
+        for (size_t i = 0; i < f->words; i++)
+            out[k * f->words + i] = (float)words[i];
+    }
+    fx_get(d, fetch.turn, sizeof turn, &turn);
+    out[2 * f->words] = (float)turn;
+    close_ring(d, ring);
+}
+
+static void test_fetch(void **state)
+{
+    (void)state;
+    static const size_t counts[] = {0, 1, 3, 64, 257, POST_STRIDE / sizeof(uint32_t)};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        fetch_case f = {.words = counts[i], .turn = (uint32_t)(2 * i)};
+        check_same("fetch", run_fetch, &f, 2 * f.words + 1);
+    }
+}
+
 enum { RECORDS = 40, LEVELS = 256 };
 
 typedef struct gather_case {
@@ -471,9 +509,9 @@ int main(void)
 {
     const struct CMUnitTest samples[] = {cmocka_unit_test(test_gather)};
     const struct CMUnitTest arrays[] = {
-        cmocka_unit_test(test_steps),     cmocka_unit_test(test_norm),       cmocka_unit_test(test_search),
-        cmocka_unit_test(test_merges),    cmocka_unit_test(test_copy_bytes), cmocka_unit_test(test_post),
-        cmocka_unit_test(test_unaligned),
+        cmocka_unit_test(test_steps),  cmocka_unit_test(test_norm),       cmocka_unit_test(test_search),
+        cmocka_unit_test(test_merges), cmocka_unit_test(test_copy_bytes), cmocka_unit_test(test_post),
+        cmocka_unit_test(test_fetch),  cmocka_unit_test(test_unaligned),
     };
     int status = fx_main(samples, 1, FX_FP32 | FX_BF16);
     return status != 0 ? status : fx_main(arrays, sizeof arrays / sizeof *arrays, FX_FP32);
