@@ -396,6 +396,7 @@ bool lk__args_few_shards(const char *device)
 static void complete_gpu(lk_args *args)
 {
     bool gpu = lk__args_few_shards(args->devices.name[0]);
+    args->cpu_shards = args->train.shards;
     if (!gpu && !args->precision_given)
         args->precision = LK_PRECISION_FP32;
     if (gpu && !args->shards_given)
@@ -420,6 +421,32 @@ lk_status lk__args_complete(lk_args *args)
     return LK_OK;
 }
 
+void lk__args_use_cpu(lk_args *args)
+{
+    lk_train_opts *opts = &args->train;
+    bool few = opts->accumulate <= (size_t)(LK_MAX_SHARDS / args->cpu_shards);
+    lk__devices_use_cpu(&args->devices);
+    opts->device = args->devices.name[0];
+    opts->shards = few ? args->cpu_shards * (int)opts->accumulate : LK_MAX_SHARDS;
+    if (!args->precision_given)
+        opts->precision = LK_PRECISION_FP32;
+}
+
+void lk__args_print_cpu(const char *command, const char *why)
+{
+    fprintf(stderr,
+            "lockstep %s: %s; the CPU is used, as no devices were named ('--devices cuda:0' insists on that GPU)\n",
+            command, why);
+}
+
+void lk__args_settle(lk_args *args, const char *command)
+{
+    if (args->devices.named || lk__device_probe(args->train.device, 0) == LK_OK)
+        return;
+    lk__args_print_cpu(command, lk_error_detail());
+    lk__args_use_cpu(args);
+}
+
 /* A wave has whole shards, so that --micro-batch and --accumulate need several. */
 void lk__args_choose_shards(lk_args *args, const char *device, int ranks)
 {
@@ -436,8 +463,7 @@ void lk__args_choose_shards(lk_args *args, const char *device, int ranks)
 
 lk_status lk__args_one_device(const lk_args *args, const char *command)
 {
-    bool named = *args->device_names || *args->gpu_ids;
-    if (named && args->devices.count > 1)
+    if (args->devices.named && args->devices.count > 1)
         return lk__fail(LK_STATUS_USAGE, "%s: runs on one device, and %d are named", command, args->devices.count);
     return LK_OK;
 }

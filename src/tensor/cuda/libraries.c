@@ -9,15 +9,27 @@
 
 #include "tensor/cuda/query.h"
 
-enum { PATH_BYTES = 4096, NAME_BYTES = 64 };
+enum { PATH_BYTES = 4096 };
+
+#define TEXT(x) #x
+#define MAJOR(x) TEXT(x)
 
 /* A library as messages tell of it. */
 typedef struct library {
     const char *what;    /* name and version */
     const char *need;    /* who needs it */
     const char *install; /* the package that has it */
-    char file[NAME_BYTES];
+    const char *file;
 } library;
+
+static const library cudnn = {.what = "cuDNN",
+                              .need = "convolutions on a GPU",
+                              .install = "NVIDIA's cudnn9-cuda or pip's nvidia-cudnn",
+                              .file = "libcudnn.so." MAJOR(CUDNN_MAJOR)};
+static const library lt = {.what = "cuBLASLt",
+                           .need = "linear layers on a GPU",
+                           .install = "the CUDA toolkit or pip's nvidia-cublas",
+                           .file = "libcublasLt.so." MAJOR(CUBLAS_VER_MAJOR)};
 
 typedef struct symbol {
     const char *name;
@@ -57,21 +69,20 @@ lk_status lk__cuda_libraries_cudnn(lk_cuda_libraries *libs)
 #define ROW(name) {#name, &libs->name},
     const symbol symbols[] = {LK_CUDNN_LIST(ROW)};
 #undef ROW
-    library lib = {
-        .what = "cuDNN", .need = "convolutions on a GPU", .install = "NVIDIA's cudnn9-cuda or pip's nvidia-cudnn"};
-    snprintf(lib.file, sizeof lib.file, "libcudnn.so.%d", CUDNN_MAJOR);
+    char memory[LK_CUDA_FREE];
     if (libs->cudnn)
         return LK_OK;
     if (!libs->cudnn_file)
-        LK_TRY(open_file(&lib, &libs->cudnn_file));
-    LK_TRY(find_symbols(libs->cudnn_file, &lib, symbols, sizeof symbols / sizeof *symbols));
+        LK_TRY(open_file(&cudnn, &libs->cudnn_file));
+    LK_TRY(find_symbols(libs->cudnn_file, &cudnn, symbols, sizeof symbols / sizeof *symbols));
     cudnnStatus_t failed = libs->cudnnCreate(&libs->cudnn);
     if (failed != CUDNN_STATUS_SUCCESS) {
         libs->cudnn = NULL;
         return lk__fail(LK_STATUS_UNSUPPORTED,
-                        "cuDNN %zu does not start: %s (it needs memory of the GPU, and its parts libcudnn_ops, _cnn, "
-                        "_graph and _engines_... beside %s)",
-                        libs->cudnnGetVersion(), libs->cudnnGetErrorString(failed), lib.file);
+                        "cuDNN %zu does not start: %s (it needs memory of the GPU, of which %s, and its parts "
+                        "libcudnn_ops, _cnn, _graph and _engines_... beside %s)",
+                        libs->cudnnGetVersion(), libs->cudnnGetErrorString(failed), lk__cuda_free_text(memory),
+                        cudnn.file);
     }
     return LK_OK;
 }
@@ -81,21 +92,27 @@ lk_status lk__cuda_libraries_lt(lk_cuda_libraries *libs)
 #define ROW(name) {#name, &libs->name},
     const symbol symbols[] = {LK_CUBLASLT_LIST(ROW)};
 #undef ROW
-    library lib = {
-        .what = "cuBLASLt", .need = "linear layers on a GPU", .install = "the CUDA toolkit or pip's nvidia-cublas"};
-    snprintf(lib.file, sizeof lib.file, "libcublasLt.so.%d", CUBLAS_VER_MAJOR);
+    char memory[LK_CUDA_FREE];
     if (libs->lt)
         return LK_OK;
     if (!libs->lt_file)
-        LK_TRY(open_file(&lib, &libs->lt_file));
-    LK_TRY(find_symbols(libs->lt_file, &lib, symbols, sizeof symbols / sizeof *symbols));
+        LK_TRY(open_file(&lt, &libs->lt_file));
+    LK_TRY(find_symbols(libs->lt_file, &lt, symbols, sizeof symbols / sizeof *symbols));
     cublasStatus_t failed = libs->cublasLtCreate(&libs->lt);
     if (failed != CUBLAS_STATUS_SUCCESS) {
         libs->lt = NULL;
-        return lk__fail(LK_STATUS_UNSUPPORTED, "cuBLASLt %zu does not start: status %d (it needs memory of the GPU)",
-                        libs->cublasLtGetVersion(), (int)failed);
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "cuBLASLt %zu does not start: status %d (it needs memory of the GPU, of which %s)",
+                        libs->cublasLtGetVersion(), (int)failed, lk__cuda_free_text(memory));
     }
     return LK_OK;
+}
+
+lk_status lk__cuda_libraries_find(void)
+{
+    void *file;
+    LK_TRY(open_file(&lt, &file));
+    return open_file(&cudnn, &file);
 }
 
 void lk__cuda_libraries_fini(lk_cuda_libraries *libs)

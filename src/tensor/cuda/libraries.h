@@ -78,6 +78,8 @@ typedef struct lk_cuda_libraries {
  * looked for and what to do. */
 lk_status lk__cuda_libraries_cudnn(lk_cuda_libraries *libs) LK_CHECKED;
 lk_status lk__cuda_libraries_lt(lk_cuda_libraries *libs) LK_CHECKED;
+/* Whether both files can be loaded, which they then are: it costs nothing twice. */
+lk_status lk__cuda_libraries_find(void) LK_CHECKED;
 /* Gives the handles back; the files stay mapped until the process ends. */
 void lk__cuda_libraries_fini(lk_cuda_libraries *libs);
 
