@@ -435,7 +435,7 @@ void lk__args_use_cpu(lk_args *args)
 void lk__args_print_cpu(const char *command, const char *why)
 {
     fprintf(stderr,
-            "lockstep %s: %s; the CPU is used, as no devices were named ('--devices cuda:0' insists on that GPU)\n",
+            "lockstep %s: %s; the CPU is used, as no devices were named ('--devices cuda:0' insists on a GPU)\n",
             command, why);
 }
 

@@ -205,8 +205,9 @@ lk_status lk__devices_share(const lk_device_list *all, bool dp, int local_rank, 
     if (all->count % local_size != 0)
         return lk__fail(LK_STATUS_USAGE,
                         "%d devices (from %s to %s) cannot be shared evenly by the %d processes of this host; name "
-                        "%d devices, or one for all, or start %d processes",
-                        all->count, all->name[0], all->name[all->count - 1], local_size, local_size, all->count);
+                        "%d devices, or one for all%s, or start %d processes",
+                        all->count, all->name[0], all->name[all->count - 1], local_size, local_size,
+                        all->named ? "" : " as in '--devices cpu'", all->count);
     lk_device_list part = {.count = all->count / local_size, .named = all->named};
     memcpy(part.name, all->name[local_rank * part.count], (size_t)part.count * sizeof *part.name);
     *out = part;

@@ -43,9 +43,10 @@ lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_fau
 lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed) LK_CHECKED;
 
 /* Together, unless the rank is alone: "" where all ranks can use their devices, else
- * why one cannot use its GPU, or has none where others do. */
+ * why one cannot use its GPU, or has none where others do. Of a device that was named
+ * it is taken for granted that it can be used. */
 enum { LK_UNUSABLE_TEXT = 1024 };
-lk_status lk__train_settle(const lk_train_rank *rank, char why[LK_UNUSABLE_TEXT]) LK_CHECKED;
+lk_status lk__train_settle(const lk_train_rank *rank, bool named, char why[LK_UNUSABLE_TEXT]) LK_CHECKED;
 
 /* Waits until data can be read, and reports what is wrong with its files. */
 lk_status lk__check_readable(const lk_dataset *data) LK_CHECKED;

@@ -67,20 +67,20 @@ static lk_status join(member *m)
     return lk_group_join(&opts, &m->group);
 }
 
-/* Where devices were not named: all ranks of the job use GPUs, or none does. The
- * first of the process that gets here changes what all of them read next. */
+/* All ranks of the job use GPUs, or none does, as far as devices were not named: the
+ * first of the process that gets here changes what all of them read next. Devices that
+ * still differ are found by the engine. */
 static lk_status settle(member *m)
 {
     crew *c = m->crew;
     const lk_train_ranks *ranks = c->ranks;
-    char why[LK_UNUSABLE_TEXT] = "";
-    if (!ranks->use_cpu)
-        return LK_OK;
+    char why[LK_UNUSABLE_TEXT];
+    bool named = !ranks->use_cpu;
     lk_train_rank rank = {
         .opts = ranks->opts, .shared = &c->shared, .group = m->group, .device = ranks->devices[m->index]};
-    LK_TRY(lk__train_settle(&rank, why));
+    LK_TRY(lk__train_settle(&rank, named, why));
     pthread_mutex_lock(&c->lock);
-    if (*why && !c->on_cpu)
+    if (*why && !named && !c->on_cpu)
         ranks->use_cpu(ranks->arg, why);
     c->on_cpu = *why;
     pthread_mutex_unlock(&c->lock);

@@ -38,12 +38,12 @@ static size_t estimate_need(const lk_train_rank *rank)
     return (lk__size_total(&size) - size.scratch) / stages;
 }
 
-static int probe(const lk_train_rank *rank, char why[LK_UNUSABLE_TEXT])
+static int probe(const lk_train_rank *rank, bool named, char why[LK_UNUSABLE_TEXT])
 {
     const lk_device_type *type = lk__device_find(rank->device);
     if (!type || !type->probe)
         return ON_CPU;
-    if (lk__device_probe(rank->device, estimate_need(rank)) == LK_OK)
+    if (named || lk__device_probe(rank->device, estimate_need(rank)) == LK_OK)
         return ON_GPU;
     snprintf(why, LK_UNUSABLE_TEXT, "%s", lk_error_detail());
     return UNUSABLE;
@@ -68,9 +68,9 @@ static lk_status settle_together(lk_group *group, int mine, char why[LK_UNUSABLE
     return LK_OK;
 }
 
-lk_status lk__train_settle(const lk_train_rank *rank, char why[LK_UNUSABLE_TEXT])
+lk_status lk__train_settle(const lk_train_rank *rank, bool named, char why[LK_UNUSABLE_TEXT])
 {
     why[0] = '\0';
-    int mine = probe(rank, why);
+    int mine = probe(rank, named, why);
     return rank->group ? settle_together(rank->group, mine, why) : LK_OK;
 }

@@ -142,12 +142,22 @@ static lk_status fail_open(int index, cudaError_t error)
                     cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
+static lk_status find_libraries(int index)
+{
+    char title[LK_CUDA_TITLE], why[PATH_BYTES];
+    lk_status status = lk__cuda_libraries_find();
+    if (status == LK_OK)
+        return LK_OK;
+    snprintf(why, sizeof why, "%s", lk_error_detail());
+    return lk__fail(status, "%s: %s", lk__cuda_title(index, title), why);
+}
+
 lk_status lk__cuda_probe(int index, size_t need)
 {
     size_t available = 0, total = 0, want = need + LEAST_FREE;
     char title[LK_CUDA_TITLE];
     LK_TRY(lk__cuda_check(index));
-    LK_TRY(lk__cuda_libraries_find());
+    LK_TRY(find_libraries(index));
     cudaError_t error = cudaSetDevice(index);
     if (error == cudaSuccess)
         error = cudaMemGetInfo(&available, &total);

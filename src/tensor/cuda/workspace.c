@@ -43,7 +43,7 @@ static lk_status grow(lk_device *dev, lk_cuda_workspace *workspace, size_t bytes
     size_t least = workspace->count ? workspace->bytes / 2 * 3 : FIRST_BYTES;
     size_t size = lk__round_up(lk__max_size(bytes, least), STEP_BYTES);
     assert(workspace->count < MAX_BLOCKS);
-    lk_status status = lk__cuda_alloc_raw(dev, size, "scratch memory", &workspace->blocks[workspace->count]);
+    lk_status status = lk__cuda_alloc_raw(dev, size, "scratch", &workspace->blocks[workspace->count]);
     if (status != LK_OK)
         return advise(status);
     workspace->count++;
