@@ -92,7 +92,8 @@ static const lk_option table[] = {
      "the learning rate's course; 'lockstep info' lists them; without it step:size=1,gamma=GAMMA"},
 
     {"how", "devices", 0, MODELS, LIST(device_names, "LIST"), NULL,
-     "where to compute: auto (the default), cpu, cuda:0, or several as in 'cuda:0,cuda:1', a rank each"},
+     "where to compute: cpu, cuda:0, or several as in 'cuda:0,cuda:1', a rank each; auto (the default): all "
+     "GPUs, or the CPU"},
     {"how", "gpu-ids", 0, MODELS, LIST(gpu_ids, "LIST"), NULL, "GPUs by number: '1,6,3' is cuda:1,cuda:6,cuda:3"},
     {"how", "gpu-idx", 0, MODELS, LIST(gpu_ids, "LIST"), NULL, "the same as --gpu-ids"},
     {"how", "gpu-devices", 0, MODELS, LIST(gpu_ids, "LIST"), NULL, "the same, as in '--gpu-devices 0 1'"},
