@@ -130,7 +130,7 @@ static void use_cpu(void *arg, const char *why)
     train_command *t = arg;
     lk__args_use_cpu(t->args);
     lk__devices_use_cpu(&t->devices);
-    if (t->join.rank == 0)
+    if (why)
         lk__args_print_cpu("train", why);
 }
 

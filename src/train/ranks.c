@@ -68,21 +68,21 @@ static lk_status join(member *m)
 }
 
 /* All ranks of the job use GPUs, or none does, as far as devices were not named: the
- * first of the process that gets here changes what all of them read next. Devices that
- * still differ are found by the engine. */
+ * first of the process that gets here changes what all of them read next. */
 static lk_status settle(member *m)
 {
     crew *c = m->crew;
     const lk_train_ranks *ranks = c->ranks;
-    char why[LK_UNUSABLE_TEXT];
+    lk_settled settled;
     bool named = !ranks->use_cpu;
     lk_train_rank rank = {
         .opts = ranks->opts, .shared = &c->shared, .group = m->group, .device = ranks->devices[m->index]};
-    LK_TRY(lk__train_settle(&rank, named, why));
+    LK_TRY(lk__train_settle(&rank, named, &settled));
+    bool here = settled.teller >= ranks->first && settled.teller < ranks->first + ranks->count;
     pthread_mutex_lock(&c->lock);
-    if (*why && !named && !c->on_cpu)
-        ranks->use_cpu(ranks->arg, why);
-    c->on_cpu = *why;
+    if (*settled.why && !named && !c->on_cpu)
+        ranks->use_cpu(ranks->arg, here ? settled.why : NULL);
+    c->on_cpu = *settled.why;
     pthread_mutex_unlock(&c->lock);
     return LK_OK;
 }

@@ -49,28 +49,40 @@ static int probe(const lk_train_rank *rank, bool named, char why[LK_UNUSABLE_TEX
     return UNUSABLE;
 }
 
-/* Nobody uses a GPU where one rank cannot, though some could: the first such rank
- * tells why. */
-static lk_status settle_together(lk_group *group, int mine, char why[LK_UNUSABLE_TEXT])
+/* Its own devices were named, and others have to do without theirs. */
+static lk_status fail_named(const lk_train_rank *rank, const char *why)
 {
-    int own = lk_group_rank(group);
-    char reason[LK_UNUSABLE_TEXT] = "";
-    int64_t least[] = {mine == ON_GPU ? INT64_MAX : own, mine == ON_CPU ? INT64_MAX : own};
-    LK_TRY(lk_allreduce(group, (lk_data){least, 2, LK_DTYPE_I64}, LK_REDUCTION_MIN, NULL));
-    bool agreed = least[0] == INT64_MAX || least[1] == INT64_MAX;
-    if (!agreed && least[0] == own)
-        snprintf(reason, sizeof reason, "rank %d on %s: %.800s", own, lk_group_host(group, own),
-                 mine == UNUSABLE ? why : "there is no GPU, and other ranks have one");
-    if (!agreed)
-        LK_TRY(lk_broadcast(group, (lk_data){reason, sizeof reason, LK_DTYPE_U8}, (int)least[0], NULL));
-    reason[sizeof reason - 1] = '\0';
-    snprintf(why, LK_UNUSABLE_TEXT, "%s", reason);
-    return LK_OK;
+    char text[LK_UNUSABLE_TEXT];
+    snprintf(text, sizeof text, "rank %d was given --devices %s, but %.800s; name devices for all ranks, or for none",
+             lk_group_rank(rank->group), rank->device, why);
+    lk_group_abort(rank->group, text);
+    return lk__fail(LK_STATUS_MISMATCH, "%s", text);
 }
 
-lk_status lk__train_settle(const lk_train_rank *rank, bool named, char why[LK_UNUSABLE_TEXT])
+/* Nobody uses a GPU where one rank cannot, though some could: the first such rank says
+ * why, and the first that has to change tells the user. */
+static lk_status settle_together(const lk_train_rank *rank, bool named, int mine, lk_settled *settled)
 {
-    why[0] = '\0';
-    int mine = probe(rank, named, why);
-    return rank->group ? settle_together(rank->group, mine, why) : LK_OK;
+    lk_group *group = rank->group;
+    int own = lk_group_rank(group);
+    char reason[LK_UNUSABLE_TEXT] = "";
+    int64_t first[] = {mine == ON_GPU ? INT64_MAX : own, mine == ON_CPU ? INT64_MAX : own, named ? INT64_MAX : own};
+    LK_TRY(lk_allreduce(group, (lk_data){first, 3, LK_DTYPE_I64}, LK_REDUCTION_MIN, NULL));
+    bool agreed = first[0] == INT64_MAX || first[1] == INT64_MAX;
+    if (!agreed && first[0] == own)
+        snprintf(reason, sizeof reason, "rank %d on %s: %.800s", own, lk_group_host(group, own),
+                 mine == UNUSABLE ? settled->why : "no GPU is used here, and other ranks have one");
+    if (!agreed)
+        LK_TRY(lk_broadcast(group, (lk_data){reason, sizeof reason, LK_DTYPE_U8}, (int)first[0], NULL));
+    reason[sizeof reason - 1] = '\0';
+    snprintf(settled->why, sizeof settled->why, "%s", reason);
+    settled->teller = agreed || first[2] == INT64_MAX ? 0 : (int)first[2];
+    return !agreed && named && mine == ON_GPU ? fail_named(rank, reason) : LK_OK;
+}
+
+lk_status lk__train_settle(const lk_train_rank *rank, bool named, lk_settled *out)
+{
+    *out = (lk_settled){0};
+    int mine = probe(rank, named, out->why);
+    return rank->group ? settle_together(rank, named, mine, out) : LK_OK;
 }

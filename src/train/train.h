@@ -161,7 +161,8 @@ typedef struct lk_train_ranks {
      * NULL. */
     void (*failed)(void *arg, const lk_train_failure *failure);
     /* Changes opts and devices to the CPU's, as some rank of the job cannot use its
-     * GPU, and `why`; once, before a rank reads them. NULL: devices were named. */
+     * GPU; once, before a rank reads them. why is for the user, or NULL where another
+     * process tells it. NULL: devices were named. */
     void (*use_cpu)(void *arg, const char *why);
     void *arg;
 } lk_train_ranks;

@@ -1,10 +1,12 @@
 /* test_settle.c - ranks whose devices were not named, some of which cannot be used:
  * all compute on them, or all on the CPU, as if those were not there. */
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/status.h"
 #include "tensor/device.h"
 #include "tiny.h"
+#include "train/parts.h"
 
 enum { GPUS = 4, CPU_SHARDS = 16, GPU_SHARDS = 4 };
 
@@ -161,7 +163,7 @@ static void where_others_have_none(void **state)
     run(j, 2, false);
     computed_on(j, 2, "cpu", 1);
     assert_non_null(strstr(j->why, "rank 1 on "));
-    assert_non_null(strstr(j->why, "no GPU"));
+    assert_non_null(strstr(j->why, "no GPU is used here"));
     j = new_job("cpu", "cpu", "cpu");
     run(j, 3, false);
     computed_on(j, 3, "cpu", 0);
@@ -175,6 +177,68 @@ static void devices_that_were_named_stay(void **state)
     run(j, 2, true);
     computed_on(j, 2, "gpu:", 0);
     assert_int_equal(probes, 0);
+}
+
+/* One of two processes. */
+typedef struct process {
+    lk_train_opts opts;
+    lk_group *group;
+    const char *device;
+    bool named;
+    lk_settled settled;
+    lk_status status;
+    char detail[2048];
+} process;
+
+static void *settle_process(void *arg)
+{
+    process *p = arg;
+    lk_train_ranks ranks = {.opts = &p->opts, .count = 1, .first = lk_group_rank(p->group)};
+    lk_train_shared shared;
+    lk_train_rank rank = {.opts = &p->opts, .shared = &shared, .group = p->group, .device = p->device};
+    assert_int_equal(lk__shared_open(&ranks, &shared), LK_OK);
+    p->status = lk__train_settle(&rank, p->named, &p->settled);
+    snprintf(p->detail, sizeof p->detail, "%s", lk_error_detail());
+    lk_group_destroy(p->group);
+    lk__shared_close(&shared);
+    return NULL;
+}
+
+static void settle_two(process two[2])
+{
+    lk_group *groups[2];
+    pthread_t thread;
+    lk_group_opts opts = {.timeout = 60};
+    assert_int_equal(lk_group_threads(2, &opts, groups), LK_OK);
+    for (int i = 0; i < 2; i++) {
+        two[i].opts = options();
+        two[i].group = groups[i];
+    }
+    assert_int_equal(pthread_create(&thread, NULL, settle_process, &two[1]), 0);
+    settle_process(&two[0]);
+    pthread_join(thread, NULL);
+}
+
+static void processes_that_were_told_differently(void **state)
+{
+    (void)state;
+    static process both[2];
+    broken[1] = true;
+    both[0] = (process){.device = "gpu:0", .named = true};
+    both[1] = (process){.device = "gpu:1"};
+    settle_two(both);
+    assert_int_equal(both[0].status, LK_STATUS_MISMATCH);
+    assert_non_null(strstr(both[0].detail, "rank 0 was given --devices gpu:0"));
+    assert_non_null(strstr(both[0].detail, "gpu:1 is broken"));
+    /* Nobody but rank 1 has to change, and to tell. */
+    both[0] = (process){.device = "cpu", .named = true};
+    both[1] = (process){.device = "gpu:0"};
+    settle_two(both);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(both[r].status, LK_OK);
+        assert_int_equal(both[r].settled.teller, 1);
+        assert_non_null(strstr(both[r].settled.why, "rank 0 on "));
+    }
 }
 
 static size_t need_of(size_t batch, size_t micro_batch, int ranks)
@@ -205,6 +269,7 @@ int main(void)
         cmocka_unit_test_setup(alone, mend_gpus),
         cmocka_unit_test_setup(where_others_have_none, mend_gpus),
         cmocka_unit_test_setup(devices_that_were_named_stay, mend_gpus),
+        cmocka_unit_test_setup(processes_that_were_told_differently, mend_gpus),
         cmocka_unit_test_setup(the_need_is_of_the_ranks_own_samples, mend_gpus),
     };
     return cmocka_run_group_tests(tests, add_gpus, remove_data);
