@@ -30,6 +30,12 @@ extern "C" {
 
 typedef struct lk_engine lk_engine;
 
+/* In what order gradients of several ranks are added up. */
+typedef enum lk_reduce_order {
+    LK_REDUCE_TREE,  /* the law's */
+    LK_REDUCE_ENGINE /* one of the devices' own: the bits depend on the number of ranks, and are outside the law */
+} lk_reduce_order;
+
 /* Zero means the default. */
 typedef struct lk_engine_opts {
     const char *device; /* "cpu", the default, or "cuda:N"; "cuda" is GPU 0 */
@@ -47,11 +53,15 @@ typedef struct lk_engine_opts {
     double clip_norm;       /* the gradient is scaled down to this norm; 0: never */
     double label_smoothing; /* of the training loss: so much of a label's weight is spread over all classes */
 
-    lk_group *group;     /* the ranks, borrowed until the engine is destroyed; NULL: this rank alone */
-    size_t bucket_bytes; /* gradients are summed in ranges of so many bytes; default 4 MB */
-    const char *stages;  /* "2", or "fc1,fc2": the named layers begin stages 1 and 2; NULL: one stage */
-    bool pipelined;      /* stages work at the same time, each on another wave */
-    int check_every;     /* steps between two comparisons of the replicas; default 100, -1: none */
+    lk_group *group;        /* the ranks, borrowed until the engine is destroyed; NULL: this rank alone */
+    size_t bucket_bytes;    /* gradients are summed in ranges of so many bytes; default 4 MB */
+    lk_reduce_order reduce; /* ENGINE is UNSUPPORTED where sums are not on the devices */
+    /* Who adds gradients up, with the same bits: "host" the group, in the host's memory; "nccl" or "ipc" that one, on
+     * the GPUs, or it is an error; NULL or "auto" the first of "nccl", "ipc" and "host" that can. */
+    const char *sums;
+    const char *stages; /* "2", or "fc1,fc2": the named layers begin stages 1 and 2; NULL: one stage */
+    bool pipelined;     /* stages work at the same time, each on another wave */
+    int check_every;    /* steps between two comparisons of the replicas; default 100, -1: none */
 } lk_engine_opts;
 
 /* graph may be destroyed afterwards. Together: options that belong to the
@@ -73,6 +83,7 @@ typedef struct lk_layout {
     int threads;                 /* that this rank computes with */
     size_t capacity;             /* samples in a wave */
     bool one_wave;               /* BatchNorm over the batch: a step is one wave, stages take turns */
+    const char *sums;            /* who adds gradients up: "nccl", "ipc"; NULL: the group */
 } lk_layout;
 lk_layout lk_engine_layout(const lk_engine *engine);
 /* The share of each batch that this rank should load; in a group it may also be

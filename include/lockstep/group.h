@@ -76,6 +76,8 @@ int lk_group_local_size(const lk_group *group);
  * two hosts may have one name. */
 const char *lk_group_host(const lk_group *group, int rank);
 bool lk_group_is_local(const lk_group *group, int rank);
+/* Seconds that a peer is waited for. */
+double lk_group_timeout(const lk_group *group);
 /* "inproc", "shm", "tcp" or "auto". */
 const char *lk_group_transport(const lk_group *group);
 

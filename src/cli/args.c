@@ -2,6 +2,7 @@
 #include "cli/args.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/spec.h"
@@ -20,6 +21,7 @@ enum { MODELS = TRAIN | EVAL | BENCH, ALL = MODELS | COMPARE | INFO | RUN | DATA
 const char *const lk__parallel_names[] = {"auto", "single", "dp", "ddp", "pp", NULL};
 static const char *const log_ranks_choices[] = {"0", "all", NULL};
 static const char *const bn_choices[] = {"batch", "shard", NULL};
+static const char *const reduce_choices[] = {"tree", "engine", NULL}; /* as in lk_reduce_order */
 static const char *const bind_choices[] = {"none", "core", NULL};
 
 /* The middle of a row: kind, field, the value's name in the help, its range. */
@@ -128,6 +130,9 @@ static const lk_option table[] = {
     {"how", "precision", 0, MODELS, CHOICE(precision, lk__precision_names), "fp32",
      "of values on a GPU; weights, gradients and sums over samples are fp32 in each"},
 
+    {"how", "reduce", 0, TRAIN | BENCH, CHOICE(reduce, reduce_choices), "tree",
+     "the order of sums over ranks; engine: NCCL's own, whose bits depend on the number of ranks"},
+
     {"bench", "steps", 0, BENCH, COUNT(steps, 1, BIG), "50", "bench train: steps to time"},
     {"bench", "repeat", 0, BENCH, COUNT(repeat, 1, 1000), "7", "bench kernels: timings of which the median counts"},
 
@@ -137,7 +142,8 @@ static const lk_option table[] = {
      "bench train: each rank trains alone, on its part of the batch; their rates are added"},
     {"bench", "in-step", 0, BENCH, FLAG(in_step), NULL,
      "bench train --independent: ranks wait for each other after each step, and exchange nothing else"},
-    {"bench", "backend", 0, BENCH, TEXT(backend, "auto|shm|tcp"), NULL, "bench train, allreduce: what moves the bytes"},
+    {"bench", "backend", 0, BENCH, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
+     "bench train, allreduce: what moves the bytes; nccl: of train's gradients"},
     {"bench", "max-bytes", 0, BENCH, COUNT(max_bytes, 4, BIG), "100000000", "bench allreduce: the largest vector"},
     {"bench", "runs", 0, BENCH, COUNT(runs, 1, 99), NULL,
      "runs of which the median counts; without it 1 (train), 3 (data), 5 (allreduce)"},
@@ -152,8 +158,9 @@ static const lk_option table[] = {
      "start all ranks again, so many times, after one has failed"},
     {"ranks", "backend", 0, RUN, TEXT(backend, "auto|shm|tcp"), NULL,
      "what moves the bytes of Lockstep programs' groups; without it $LOCKSTEP_BACKEND, or auto"},
-    {"ranks", "backend", 0, TRAIN, TEXT(backend, "auto|shm|tcp"), NULL,
-     "what moves the bytes between ranks; without it $LOCKSTEP_BACKEND, or auto"},
+    {"ranks", "backend", 0, TRAIN, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
+     "what moves the bytes between ranks; nccl: gradients stay on the GPUs, as under auto where each rank has one of "
+     "its own; without it $LOCKSTEP_BACKEND, or auto"},
     {"ranks", "bind", 0, RUN | TRAIN, CHOICE(run.bind, bind_choices), "none",
      "core: a share of the cores for each rank"},
     {"ranks", "log-dir", 0, RUN, TEXT(run.log_dir, "DIR"), NULL, "also write each rank's output to DIR/rank_R.log"},
@@ -404,6 +411,20 @@ static void complete_gpu(lk_args *args)
         args->train.shards = 1; /* until the ranks are known */
 }
 
+/* NCCL moves gradients alone: all else goes as under auto. Another backend is meant
+ * for gradients, too. */
+static void complete_backend(lk_args *args)
+{
+    const char *backend = args->backend ? args->backend : getenv("LOCKSTEP_BACKEND");
+    args->train.reduce = (lk_reduce_order)args->reduce;
+    if (!backend || !*backend || strcmp(backend, "auto") == 0)
+        return;
+    bool nccl = strcmp(backend, "nccl") == 0;
+    args->train.sums = nccl ? "nccl" : "host";
+    if (nccl)
+        args->backend = "auto";
+}
+
 lk_status lk__args_complete(lk_args *args)
 {
     lk_device_choice choice = {.devices = args->device_names, .gpu_ids = args->gpu_ids, .no_cuda = args->no_cuda};
@@ -413,6 +434,7 @@ lk_status lk__args_complete(lk_args *args)
     LK_TRY(complete_batch(args));
     LK_TRY(complete_checkpoints(args));
     complete_save_path(args);
+    complete_backend(args);
     if (!args->train.data)
         args->train.data = "digits";
     args->train.bn = args->bn == 0 ? LK_BN_BATCH : LK_BN_SHARD;

@@ -58,6 +58,7 @@ typedef struct lk_args {
     int bn;              /* place in the choices of --bn */
     int precision;       /* place in the choices of --precision: an lk_precision */
     int cpu_shards;      /* what --shards is on the CPU, for a batch of --accumulate */
+    int reduce;          /* place in the choices of --reduce: an lk_reduce_order */
     char device_names[LK_LIST_BYTES], gpu_ids[LK_LIST_BYTES];
     bool no_cuda;
     lk_device_list devices; /* what those come to; filled by lk__args_complete */

@@ -161,6 +161,8 @@ static lk_status create_engine(bench_rank *r)
         .label_smoothing = opts->label_smoothing,
         .group = r->bench->args->independent ? NULL : r->group,
         .bucket_bytes = opts->bucket_bytes,
+        .reduce = opts->reduce,
+        .sums = opts->sums,
         .stages = opts->stages,
         .pipelined = opts->pipelined,
         .check_every = opts->check_every ? opts->check_every : -1,

@@ -182,7 +182,8 @@ static int run_ranks(train_command *t)
 /* What would be ignored is refused. */
 static lk_status check_backend(const train_command *t)
 {
-    if (!t->args->backend || t->join.way != LK_JOIN_ALONE || t->devices.count == 1)
+    bool threads = t->join.way == LK_JOIN_ALONE && t->devices.count > 1;
+    if (!t->args->backend || !threads || strcmp(t->args->backend, "auto") == 0)
         return LK_OK;
     return lk__fail(LK_STATUS_USAGE,
                     "--backend %s is for ranks of several processes, and threads of one process need no backend: leave "

@@ -66,6 +66,7 @@ static void json_layout(cJSON *line, const lk_report *report, const lk_train_sta
         cJSON_AddItemToArray(names, cJSON_CreateString(start->cuts[i - 1]));
     cJSON_AddBoolToObject(line, "one_wave", place->layout.one_wave);
     cJSON_AddStringToObject(line, "transport", place->transport);
+    cJSON_AddStringToObject(line, "sums", place->layout.sums ? place->layout.sums : place->transport);
     cJSON_AddNumberToObject(line, "better_shards", start->better_shards);
 }
 
@@ -124,8 +125,8 @@ static void print_ranks(const lk_report *report, const lk_train_start *start)
     }
     printf("%s, ", lk__parallel_names[report->parallel]);
     print_grid(start);
-    printf("%d ranks over %s with %d thread%s each", place->ranks, place->transport, start->place.layout.threads,
-           plural);
+    printf("%d ranks over %s%s%s with %d thread%s each", place->ranks, place->layout.sums ? place->layout.sums : "",
+           place->layout.sums ? " and " : "", place->transport, start->place.layout.threads, plural);
 }
 
 /* What a user may not expect of these options together. */
@@ -134,6 +135,10 @@ static void print_hints(const lk_report *report, const lk_train_start *start)
     const lk_train_opts *opts = &report->args->train;
     const lk_layout *layout = &start->place.layout;
     bool stages = layout->stages > 1 && opts->pipelined;
+    if (layout->sums && opts->reduce == LK_REDUCE_ENGINE)
+        printf("--reduce engine: %s adds gradients up in an order of its own, and the result is that of %d replicas "
+               "on these devices; --reduce tree has the same bits for any number\n",
+               layout->sums, layout->replicas);
     if (layout->one_wave && stages)
         printf("--pipelined has little effect here: BatchNorm under --bn batch needs the whole batch at once, and the "
                "stages take turns, segment by segment; --bn shard lets them work at the same time\n");

@@ -461,6 +461,11 @@ bool lk_group_is_local(const lk_group *group, int rank)
            group->members[rank].host_key == group->members[group->rank].host_key;
 }
 
+double lk_group_timeout(const lk_group *group)
+{
+    return group->boot.timeout;
+}
+
 const char *lk_group_transport(const lk_group *group)
 {
     return group->transport->type->name;

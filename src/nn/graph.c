@@ -334,12 +334,23 @@ static const lk_layer *only_reader(const lk_graph *graph, int index)
     return found;
 }
 
-bool lk__flat_view(const lk_graph *graph, const lk_layer *layer)
+/* Whether a layer of this op is alone between its input and a layer of the other. */
+static bool stands_between(const lk_graph *graph, const lk_layer *layer, const lk_op *op, const lk_op *next)
 {
-    if (layer->op != &lk__op_flatten || only_reader(graph, layer->inputs[0]) != layer)
+    if (layer->op != op || only_reader(graph, layer->inputs[0]) != layer)
         return false;
     const lk_layer *reader = only_reader(graph, layer->index);
-    return reader && reader->op == &lk__op_linear;
+    return reader && reader->op == next;
+}
+
+bool lk__flat_view(const lk_graph *graph, const lk_layer *layer)
+{
+    return stands_between(graph, layer, &lk__op_flatten, &lk__op_linear);
+}
+
+bool lk__loss_view(const lk_graph *graph, const lk_layer *layer)
+{
+    return stands_between(graph, layer, &lk__op_log_softmax, &lk__op_nll_loss);
 }
 
 bool lk__graph_has_sums(const lk_graph *graph)

@@ -86,6 +86,8 @@ void lk__slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_KEY
 /* Whether this layer flattens for one linear layer alone, and is the only one to
  * read its input: a device may then leave the tensor as it is. */
 bool lk__flat_view(const lk_graph *graph, const lk_layer *layer);
+/* The same of a log_softmax for one nll_loss. */
+bool lk__loss_view(const lk_graph *graph, const lk_layer *layer);
 
 /* Whether a layer needs sums over all samples in mid-pass. */
 bool lk__graph_has_sums(const lk_graph *graph);

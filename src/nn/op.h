@@ -40,8 +40,9 @@ typedef struct lk_call {
     const lk_kernels *k;
     const lk_layer *layer;
     const lk_wave *wave;
-    bool relu; /* a following ReLU is done by this layer */
-    bool mask; /* dx[0] is 0 where x[0], a ReLU's result, is not above 0 */
+    bool relu;   /* a following ReLU is done by this layer */
+    bool mask;   /* dx[0] is 0 where x[0], a ReLU's result, is not above 0 */
+    bool scores; /* x[0] is the input of the layer before, which was left to this one */
     lk_tensor x[LK_MAX_INPUTS], y;
     lk_tensor dy;
     lk_tensor dx[LK_MAX_INPUTS]; /* data NULL where no gradient is wanted */

@@ -84,8 +84,12 @@ static bool may_overwrite(const lk_plan *plan, const lk_layer *layer)
 /* Of the whole graph: a stage may begin behind one. */
 static void choose_views(lk_plan *plan)
 {
-    for (int i = 0; plan->dev->type->flat_views && i < plan->graph->count; i++)
-        plan->layers[i].view = lk__flat_view(plan->graph, layer_at(plan, i));
+    const lk_device_type *type = plan->dev->type;
+    for (int i = 0; i < plan->graph->count; i++) {
+        const lk_layer *layer = layer_at(plan, i);
+        plan->layers[i].view = (type->flat_views && lk__flat_view(plan->graph, layer)) ||
+                               (type->loss_views && lk__loss_view(plan->graph, layer));
+    }
 }
 
 static void choose_values(lk_plan *plan)
@@ -321,6 +325,7 @@ static void bind_layer(lk_plan *plan, int lane, int i)
     *call =
         (lk_call){.dev = plan->dev, .k = plan->dev->kernels, .layer = layer, .relu = this->relu, .mask = this->mask};
     call->shards = plan->opts.shards;
+    call->scores = layer->op->is_loss && plan->layers[layer->inputs[0]].view;
     call->scratch = plan->scratch;
     call->y = tensor_in(plan, lane, this->value_block, i);
     call->dy = tensor_in(plan, lane, this->grad_block, i);

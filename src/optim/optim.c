@@ -67,7 +67,8 @@ void lk__optim_destroy(lk_optim *optim)
     for (size_t i = 0; i < LK_RULE_MAX_STATES; i++)
         if (optim->state[i])
             optim->dev->type->free(optim->dev, optim->state[i]);
-    optim->dev->type->free(optim->dev, optim->scalars);
+    if (!optim->placed)
+        optim->dev->type->free(optim->dev, optim->scalars);
     lk__free(optim);
 }
 
@@ -120,13 +121,28 @@ void lk__optim_set_numbers(lk_optim *optim, const lk_optim_numbers *numbers)
     memcpy(optim->powers, numbers->powers, sizeof optim->powers);
 }
 
-lk_status lk__optim_begin(lk_optim *optim)
+void lk__optim_place(lk_optim *optim, void *place)
 {
-    lk_device *dev = optim->dev;
+    optim->dev->type->free(optim->dev, optim->scalars);
+    optim->scalars = place;
+    optim->placed = true;
+}
+
+void lk__optim_advance(lk_optim *optim, void *scalars)
+{
+    static_assert(sizeof(lk_scalars) <= LK_SCALARS_BYTES, "the scalars of a step have room");
     optim->steps++;
     if (optim->rule->begin)
         optim->rule->begin(optim);
-    lk_scalars scalars = optim->rule->scalars(optim);
+    lk_scalars now = optim->rule->scalars(optim);
+    memcpy(scalars, &now, sizeof now);
+}
+
+lk_status lk__optim_begin(lk_optim *optim)
+{
+    lk_device *dev = optim->dev;
+    lk_scalars scalars;
+    lk__optim_advance(optim, &scalars);
     return dev->type->upload(dev, &scalars, sizeof scalars, optim->scalars);
 }
 

@@ -47,6 +47,11 @@ typedef struct lk_optim_range {
     const lk_flag *flag; /* where it is bad nothing changes; NULL: never. Device memory */
 } lk_optim_range;
 lk_status lk__optim_begin(lk_optim *optim) LK_CHECKED;
+/* The same in parts, for who brings the step's scalars to the device himself: they
+ * are then at `place` there, of LK_SCALARS_BYTES, and advance gives what belongs there. */
+enum { LK_SCALARS_BYTES = 64 };
+void lk__optim_place(lk_optim *optim, void *place);
+void lk__optim_advance(lk_optim *optim, void *scalars);
 void lk__optim_range(lk_optim *optim, const lk_optim_range *range);
 
 /* Rows of the optimiser table, NULL after the last. */

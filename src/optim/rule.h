@@ -42,6 +42,7 @@ struct lk_optim {
     double powers[2];                  /* a rule's own: parameters to the power of steps; 1 before the first */
     float *state[LK_RULE_MAX_STATES];  // (count) each, NULL where unused
     lk_scalars *scalars;               /* device; of the step at hand */
+    bool placed;                       /* scalars are another's memory */
 };
 
 extern const lk_rule lk__rule_sgd;

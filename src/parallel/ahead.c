@@ -36,6 +36,10 @@ struct lk_ahead {
     size_t stride;
     char *ring;    /* (LK_AHEAD_DEPTH, stride) results */
     lk_flag *flag; /* device */
+    size_t in_stride;
+    char *in_ring;  /* (LK_AHEAD_DEPTH, in_stride) what steps need: lk_step_inputs */
+    uint32_t *turn; /* device: steps that were played */
+    uint32_t turns; /* the same, as far as they were enqueued */
 };
 
 static bool can_record(const lk_engine *engine)
@@ -50,6 +54,12 @@ static lk_status clear_flag(lk_engine *engine, lk_ahead *ahead)
     return engine->dev->type->upload(engine->dev, &flag, sizeof flag, ahead->flag);
 }
 
+/* Of a step of n samples. */
+static size_t input_bytes(size_t n)
+{
+    return sizeof(lk_step_inputs) + n * (sizeof(uint32_t) + sizeof(int32_t));
+}
+
 static lk_status alloc_parts(lk_engine *engine, lk_ahead *ahead)
 {
     lk_device *dev = engine->dev;
@@ -59,6 +69,9 @@ static lk_status alloc_parts(lk_engine *engine, lk_ahead *ahead)
         LK_TRY(LK_ALLOC(batch, "sample ids", &ahead->flights[i].ids));
     LK_TRY(dev->type->alloc_host(dev, ahead->stride * LK_AHEAD_DEPTH, "results", (void **)&ahead->ring));
     LK_TRY(dev->type->alloc(dev, sizeof *ahead->flag, "results", (void **)&ahead->flag));
+    ahead->in_stride = lk__round_up(input_bytes(batch), LK_ALIGN);
+    LK_TRY(dev->type->alloc_host(dev, ahead->in_stride * LK_AHEAD_DEPTH, "steps", (void **)&ahead->in_ring));
+    LK_TRY(dev->type->alloc(dev, sizeof *ahead->turn, "steps", (void **)&ahead->turn));
     return clear_flag(engine, ahead);
 }
 
@@ -80,6 +93,8 @@ void lk__ahead_destroy(lk_engine *engine, lk_ahead *ahead)
     for (int i = 0; i < SIZES; i++)
         if (ahead->sizes[i].recording)
             type->forget(engine->dev, ahead->sizes[i].recording);
+    type->free(engine->dev, ahead->turn);
+    type->free_host(engine->dev, ahead->in_ring);
     type->free(engine->dev, ahead->flag);
     type->free_host(engine->dev, ahead->ring);
     for (int i = 0; i < LK_AHEAD_DEPTH; i++)
@@ -130,18 +145,30 @@ static void post_results(const lk_engine *engine, const lk_wave *wave)
                     .loss = wave->loss,
                     .place = wave->place,
                     .flag = ahead->flag,
-                    .step = &engine->numbers->step,
+                    .step = &engine->inputs->numbers.step,
                     .ring = ahead->ring,
                     .slots = LK_AHEAD_DEPTH,
                     .stride = ahead->stride};
     engine->dev->kernels->post(engine->dev, &post);
 }
 
-/* Enqueues a step whose samples, or data set, labels, ids and numbers are on the device. */
+static void fetch_inputs(const lk_engine *engine)
+{
+    const lk_ahead *ahead = engine->ahead;
+    lk_fetch_desc fetch = {.ring = ahead->in_ring,
+                           .slots = LK_AHEAD_DEPTH,
+                           .stride = ahead->in_stride,
+                           .bytes = input_bytes(engine->waves->batch),
+                           .turn = ahead->turn};
+    engine->dev->kernels->fetch(engine->dev, &fetch, engine->inputs);
+}
+
+/* Enqueues a step whose samples, or data set, are on the device. */
 static lk_status enqueue_step(void *arg)
 {
     lk_engine *engine = arg;
     lk_ahead *ahead = engine->ahead;
+    fetch_inputs(engine);
     lk_wave wave = lk__take_step(engine, ahead->from);
     wave.flag = ahead->flag;
     LK_TRY(lk__plan_forward(engine->plan, &wave));
@@ -172,6 +199,20 @@ static lk_results *results_of(const lk_ahead *ahead, uint64_t step)
     return (lk_results *)(void *)(ahead->ring + step % LK_AHEAD_DEPTH * ahead->stride);
 }
 
+/* What the step at hand needs, to the place in which the device will look for it; the
+ * optimiser goes on to it. */
+static void write_inputs(lk_engine *engine, const lk_part *part)
+{
+    lk_ahead *ahead = engine->ahead;
+    char *slot = ahead->in_ring + ahead->turns % LK_AHEAD_DEPTH * ahead->in_stride;
+    lk_step_inputs *inputs = (lk_step_inputs *)(void *)slot;
+    uint32_t *ids = (uint32_t *)(inputs + 1);
+    inputs->numbers = (lk_step_numbers){(uint32_t)lk__optim_steps(engine->optim), part->epoch};
+    lk__optim_advance(engine->optim, inputs->scalars);
+    memcpy(ids, part->ids, part->count * sizeof *ids);
+    memcpy(ids + part->count, part->labels, part->count * sizeof *part->labels);
+}
+
 lk_status lk__ahead_send(lk_engine *engine, const lk_part *part)
 {
     lk_ahead *ahead = engine->ahead;
@@ -184,14 +225,14 @@ lk_status lk__ahead_send(lk_engine *engine, const lk_part *part)
     LK_TRY(lk__upload_step(engine, part));
     /* A step of this number may have been there before: numbers can be set back. */
     results_of(ahead, f->before.steps)->number = 0;
-    lk_status status = lk__optim_begin(engine->optim);
-    if (status == LK_OK)
-        status = play(engine, find_size(ahead, part->total));
+    write_inputs(engine, part);
+    lk_status status = play(engine, find_size(ahead, part->total));
     if (status != LK_OK) {
         lk__optim_set_numbers(engine->optim, &f->before);
         return status;
     }
     lk__plan_count(engine->plan, 1);
+    ahead->turns++;
     ahead->sent++;
     return LK_OK;
 }

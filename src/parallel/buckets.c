@@ -102,6 +102,9 @@ void lk__buckets_reset(lk_buckets *buckets)
 static lk_status check_own(lk_buckets *buckets, const lk_bucket *bucket)
 {
     const lk_params *params = buckets->params;
+    /* The search waits for the device, and that for what is being gathered. */
+    if (buckets->check && buckets->direct)
+        LK_TRY(lk__direct_settle_gather(buckets->direct));
     for (int root = 0; buckets->check && root < buckets->roots && buckets->bad == params->count; root++) {
         size_t first;
         LK_TRY(lk__grads_above(params, root, bucket->begin, bucket->end, buckets->limit, &first));
@@ -158,6 +161,11 @@ static lk_status start(lk_buckets *buckets, lk_bucket *bucket)
     LK_TRY(check_own(buckets, bucket));
     if (!buckets->group)
         return LK_OK;
+    if (buckets->direct) {
+        const lk_params *params = buckets->params;
+        lk_partials sums = {params->grads + bucket->begin, params->count};
+        return lk__direct_sum(buckets->direct, (int)(bucket - buckets->list), bucket->end - bucket->begin, sums);
+    }
     LK_TRY(fetch(buckets, bucket));
     return sum(buckets, bucket);
 }
@@ -171,7 +179,8 @@ lk_status lk__buckets_start(lk_buckets *buckets, size_t done)
 
 lk_status lk__buckets_poll(lk_buckets *buckets)
 {
-    bool under_way = buckets->group && buckets->started > 0 && buckets->list[buckets->started - 1].request;
+    bool under_way =
+        buckets->group && buckets->started > 0 && (buckets->direct || buckets->list[buckets->started - 1].request);
     return under_way ? lk_group_poll(buckets->group) : LK_OK;
 }
 
@@ -180,15 +189,22 @@ lk_status lk__buckets_wait(lk_buckets *buckets, int index)
     lk_bucket *bucket = &buckets->list[index];
     lk_request *request = bucket->request;
     bucket->request = NULL;
+    if (buckets->direct)
+        return lk__direct_lead(buckets->direct, index);
     if (!request)
         return LK_OK;
     LK_TRY(lk_request_wait(request));
     return store(buckets, bucket);
 }
 
+lk_status lk__buckets_settle(lk_buckets *buckets)
+{
+    return buckets->direct ? lk__direct_settle(buckets->direct) : LK_OK;
+}
+
 lk_status lk__buckets_wait_all(lk_buckets *buckets)
 {
     for (int i = 0; i < buckets->started; i++)
         LK_TRY(lk__buckets_wait(buckets, i));
-    return LK_OK;
+    return lk__buckets_settle(buckets);
 }

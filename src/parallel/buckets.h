@@ -2,13 +2,15 @@
  * backward pass still runs.
  *
  * A bucket's sums are fetched to where the group reaches them, summed there, and
- * the result is stored on the device when it is awaited (staging.h). */
+ * the result is stored on the device when it is awaited (staging.h); or they are
+ * summed on the devices (direct.h). */
 #ifndef LK_PARALLEL_BUCKETS_H
 #define LK_PARALLEL_BUCKETS_H
 
 #include <lockstep/group.h>
 
 #include "nn/params.h"
+#include "parallel/direct.h"
 
 typedef struct lk_bucket {
     size_t begin, end; /* elements */
@@ -20,6 +22,7 @@ typedef struct lk_buckets {
     const int *bounds; /* borrowed, (ranks + 1) shards of each */
     lk_params *params; /* borrowed; the gradients of bucket i are its range of each slot */
     float *copy;       /* borrowed, (roots, params->count) of the gradients for the group; NULL: it reaches those */
+    lk_direct *direct; /* borrowed; NULL: the group sums */
     int roots;         /* slots that hold this rank's partial sums */
     bool check;        /* looks for values that are not finite */
     float limit;       /* where all ranks' sums are within it, their total is finite */
@@ -52,8 +55,12 @@ void lk__buckets_reset(lk_buckets *buckets);
 lk_status lk__buckets_start(lk_buckets *buckets, size_t done) LK_CHECKED;
 /* Moves those under way on; does not block. */
 lk_status lk__buckets_poll(lk_buckets *buckets) LK_CHECKED;
-/* Until the sum over all ranks is in slot 0. */
+/* Until the device's further work finds the sum over all ranks in slot 0. */
 lk_status lk__buckets_wait(lk_buckets *buckets, int index) LK_CHECKED;
+/* After those, before the host waits for such work: until the sums are done, or a
+ * peer is lost. */
+lk_status lk__buckets_settle(lk_buckets *buckets) LK_CHECKED;
+/* Both, for all that were started. */
 lk_status lk__buckets_wait_all(lk_buckets *buckets) LK_CHECKED;
 
 /* The first element in [begin,end) of a slot whose magnitude is above limit (FLT_MAX:

@@ -1,6 +1,7 @@
 /* build.c - putting an engine together: options, ranks, memory. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <stdlib.h>
 
 #include "base/fault.h"
@@ -32,6 +33,10 @@ static lk_status check_opts(const lk_engine_opts *opts)
     if (!(opts->label_smoothing >= 0 && (float)opts->label_smoothing < 1)) /* kernels use a float */
         return lk__fail(LK_STATUS_USAGE, "--label-smoothing %.10g must be a part, from 0 to below 1",
                         opts->label_smoothing);
+    if (opts->reduce != LK_REDUCE_TREE && opts->reduce != LK_REDUCE_ENGINE)
+        return lk__fail(LK_STATUS_USAGE, "there is no order of sums %d", (int)opts->reduce);
+    if (opts->reduce == LK_REDUCE_ENGINE && opts->sums && strcmp(opts->sums, "host") == 0)
+        return lk__fail(LK_STATUS_USAGE, "--reduce engine is for sums on the devices, and they are to be on the host");
     if (!isfinite(opts->clip_norm) || opts->clip_norm < 0)
         return lk__fail(LK_STATUS_USAGE, "--clip-norm %g must be a number not below 0", opts->clip_norm);
     return LK_OK;
@@ -73,24 +78,25 @@ static const char *number_text(double value, char text[LK_NUMBER_TEXT])
 static lk_status agree_options(lk_engine *engine)
 {
     const lk_engine_opts *opts = &engine->opts;
-    char lines[LK_AGREED_LINES], optimizer[LK_AGREED_VALUE], stages[LK_AGREED_VALUE], lr[LK_NUMBER_TEXT],
-        clip[LK_NUMBER_TEXT], smoothing[LK_NUMBER_TEXT];
+    char lines[LK_AGREED_LINES], optimizer[LK_AGREED_VALUE], stages[LK_AGREED_VALUE], sums[LK_AGREED_VALUE],
+        lr[LK_NUMBER_TEXT], clip[LK_NUMBER_TEXT], smoothing[LK_NUMBER_TEXT];
     char bucket[LK_NUMBER_TEXT], micro[LK_NUMBER_TEXT];
     if (!opts->group || lk_group_size(opts->group) == 1)
         return LK_OK;
-    snprintf(lines, sizeof lines,
-             "a model of %d layers with %zu parameters (hash %016llx)\n--batch-size %zu\n--shards %d\n--seed "
-             "%llu\n--optimizer "
-             "%s\n--lr %s\n--bn %s\n--clip-norm %s\n--label-smoothing %s\n--micro-batch %s\n--bucket-mb %s\n--stages "
-             "%s\n--pipelined %s\n--check-every %d\nallow_nonfinite %d\neval_only %d\n",
-             engine->graph->count, lk_graph_parameters(engine->graph),
-             (unsigned long long)lk__graph_hash(engine->graph), opts->batch, opts->shards,
-             (unsigned long long)opts->seed, lk__agree_value(opts->optimizer, optimizer), number_text(opts->lr, lr),
-             opts->bn == LK_BN_BATCH ? "batch" : "shard", number_text(opts->clip_norm, clip),
-             number_text(opts->label_smoothing, smoothing), number_text((double)opts->micro_batch, micro),
-             number_text((double)opts->bucket_bytes / (1 << 20), bucket),
-             lk__agree_value(opts->stages ? opts->stages : "1", stages), opts->pipelined ? "on" : "off",
-             opts->check_every, opts->allow_nonfinite, opts->eval_only);
+    snprintf(
+        lines, sizeof lines,
+        "a model of %d layers with %zu parameters (hash %016llx)\n--batch-size %zu\n--shards %d\n--seed "
+        "%llu\n--optimizer "
+        "%s\n--lr %s\n--bn %s\n--clip-norm %s\n--label-smoothing %s\n--micro-batch %s\n--bucket-mb %s\n--stages "
+        "%s\n--pipelined %s\n--reduce %s\nsums %s\n--check-every %d\nallow_nonfinite %d\neval_only %d\n",
+        engine->graph->count, lk_graph_parameters(engine->graph), (unsigned long long)lk__graph_hash(engine->graph),
+        opts->batch, opts->shards, (unsigned long long)opts->seed, lk__agree_value(opts->optimizer, optimizer),
+        number_text(opts->lr, lr), opts->bn == LK_BN_BATCH ? "batch" : "shard", number_text(opts->clip_norm, clip),
+        number_text(opts->label_smoothing, smoothing), number_text((double)opts->micro_batch, micro),
+        number_text((double)opts->bucket_bytes / (1 << 20), bucket),
+        lk__agree_value(opts->stages ? opts->stages : "1", stages), opts->pipelined ? "on" : "off",
+        opts->reduce == LK_REDUCE_ENGINE ? "engine" : "tree", lk__agree_value(opts->sums ? opts->sums : "auto", sums),
+        opts->check_every, opts->allow_nonfinite, opts->eval_only);
     return lk__agree_lines(opts->group, lines, &engine->agreed);
 }
 
@@ -124,7 +130,8 @@ static lk_rank_model model_of(lk_engine *engine)
                            .dev = engine->dev,
                            .opts = engine->opts,
                            .grid = engine->grid,
-                           .hooks = lk__pass_hooks(engine)};
+                           .hooks = lk__pass_hooks(engine),
+                           .direct = engine->channel};
 }
 
 static lk_status plan_waves(lk_engine *engine)
@@ -156,15 +163,48 @@ static lk_status check_memory(lk_engine *engine)
 static lk_status alloc_grads(lk_engine *engine)
 {
     const lk_waves *waves = engine->waves;
-    bool far = !engine->dev->type->host_memory;
+    bool far = !engine->dev->type->host_memory, grouped = engine->grid.sums && !engine->channel;
     size_t slot = lk__max_size(engine->params->count, 1) * sizeof(float);
     size_t bytes = slot * (size_t)lk__waves_slots(waves, engine->dev->type->by_shard);
-    if (engine->grid.sums)
+    if (grouped)
         LK_TRY(
             lk_group_alloc(engine->grid.sums, far ? slot * (size_t)waves->own_roots : bytes, (void **)&engine->shared));
     if (far || !engine->shared)
         LK_TRY(engine->dev->type->alloc(engine->dev, bytes, "gradients", (void **)&engine->grads));
     engine->params->grads = engine->grads ? engine->grads : engine->shared;
+    return LK_OK;
+}
+
+/* The widest sums that a layer of this rank needs in mid-pass. */
+static size_t widest_sums(const lk_engine *engine)
+{
+    size_t widest = 0;
+    for (int i = engine->grid.first_layer; i < engine->grid.last_layer; i++) {
+        const lk_layer *layer = &engine->graph->layers[i];
+        if (layer->op->sum_width)
+            widest = lk__max_size(widest, layer->op->sum_width(layer));
+    }
+    return widest;
+}
+
+/* The buckets must be cut. */
+static lk_status open_direct(lk_engine *engine)
+{
+    lk_buckets *buckets = engine->buckets;
+    lk_direct_opts opts = {.group = engine->grid.sums,
+                           .bounds = engine->grid.bounds,
+                           .waves = engine->waves,
+                           .dev = engine->dev,
+                           .channel = engine->channel,
+                           .reduce = engine->opts.reduce,
+                           .widest = widest_sums(engine),
+                           .sums = buckets->count};
+    if (!engine->channel)
+        return LK_OK;
+    for (int i = 0; i < buckets->count; i++)
+        opts.most = lk__max_size(opts.most, buckets->list[i].end - buckets->list[i].begin);
+    LK_TRY(lk__direct_create(&opts, &engine->direct));
+    buckets->direct = engine->direct;
     return LK_OK;
 }
 
@@ -182,6 +222,7 @@ static lk_status build_params(lk_engine *engine)
                                .bytes = engine->opts.bucket_bytes,
                                .check = !engine->opts.allow_nonfinite};
     LK_TRY(lk__buckets_create(&buckets, &engine->buckets));
+    LK_TRY(open_direct(engine));
     return lk__optim_create(engine->opts.optimizer, engine->opts.lr, engine->dev, engine->params->count,
                             &engine->optim);
 }
@@ -228,12 +269,7 @@ static lk_status alloc_copies(lk_engine *engine, int index)
 /* For what is gathered in mid-pass. */
 static lk_status alloc_sums_copy(lk_engine *engine)
 {
-    size_t widest = 0;
-    for (int i = engine->grid.first_layer; engine->grid.moments && i < engine->grid.last_layer; i++) {
-        const lk_layer *layer = &engine->graph->layers[i];
-        if (layer->op->sum_width)
-            widest = lk__max_size(widest, layer->op->sum_width(layer));
-    }
+    size_t widest = engine->grid.moments && !engine->channel ? widest_sums(engine) : 0;
     size_t bytes = (size_t)engine->waves->all_roots * widest * sizeof(float);
     return widest ? lk__staging_alloc(engine->dev, bytes, "a copy of sums", (void **)&engine->sums_copy) : LK_OK;
 }
@@ -252,7 +288,10 @@ static lk_status alloc_lanes(lk_engine *engine)
         LK_TRY(alloc_samples(engine, lk__plan_input(engine->plan, i), lane));
         LK_TRY(alloc_copies(engine, i));
     }
-    return dev->type->alloc(dev, sizeof *engine->numbers, "the step", (void **)&engine->numbers);
+    size_t names = capacity * (sizeof(uint32_t) + sizeof(int32_t));
+    LK_TRY(dev->type->alloc(dev, sizeof *engine->inputs + names, "the step", (void **)&engine->inputs));
+    lk__optim_place(engine->optim, engine->inputs->scalars);
+    return LK_OK;
 }
 
 /* All that is large. Where a group's memory is short, the group says what to do. */
@@ -282,10 +321,12 @@ static lk_status build(lk_engine *engine, const lk_graph *graph)
     LK_TRY(check_opts(opts));
     LK_TRY(lk__grid_init(&engine->grid, engine->graph, &grid));
     LK_TRY(open_device(engine));
+    LK_TRY(agree_device(engine));
+    if (!opts->eval_only)
+        LK_TRY(lk__direct_choose(engine->grid.sums, engine->dev, opts, &engine->channel));
     LK_TRY(plan_waves(engine));
     LK_TRY(check_memory(engine));
     LK_TRY(allocate(engine));
-    LK_TRY(agree_device(engine));
     if (engine->grid.sums)
         LK_TRY(lk__replicas_start(engine->grid.sums, engine->params));
     /* No rank has an engine unless all have. */
@@ -355,6 +396,7 @@ void lk_engine_destroy(lk_engine *engine)
     lk__free(engine->leaves);
     /* First the groups: other ranks may be reading what this one lends them. */
     lk__grid_fini(&engine->grid);
+    lk__direct_destroy(engine->direct);
     lk__ahead_destroy(engine, engine->ahead);
     lk__plan_destroy(engine->plan);
     lk__optim_destroy(engine->optim);
@@ -365,7 +407,7 @@ void lk_engine_destroy(lk_engine *engine)
         destroy_lanes(engine);
         lk__free(engine->sums_copy);
         lk__residents_destroy(engine);
-        engine->dev->type->free(engine->dev, engine->numbers);
+        engine->dev->type->free(engine->dev, engine->inputs);
         engine->dev->type->free(engine->dev, engine->grads);
     }
     lk__device_close(engine->dev);

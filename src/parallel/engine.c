@@ -93,6 +93,14 @@ static lk_status await_bucket(lk_engine *engine, int index)
     return LK_OK;
 }
 
+static lk_status settle_buckets(lk_engine *engine)
+{
+    double began = lk__clock();
+    LK_TRY(lk__buckets_settle(engine->buckets));
+    engine->waits.gradients += lk__clock() - began;
+    return LK_OK;
+}
+
 void lk__update_range(lk_engine *engine, size_t begin, size_t end, const lk_flag *flag)
 {
     lk_optim_range range = {
@@ -125,6 +133,7 @@ static lk_status check_replicas(lk_engine *engine)
 /* After an update. */
 static lk_status finish_update(lk_engine *engine)
 {
+    LK_TRY(settle_buckets(engine));
     LK_TRY(engine->dev->type->sync(engine->dev));
     int every = engine->opts.check_every;
     if (engine->grid.replicas == 1 || every < 0 || lk__optim_steps(engine->optim) % (uint64_t)every != 0)
@@ -217,8 +226,11 @@ static lk_status await_gradients(lk_engine *engine)
 {
     for (int i = 0; i < engine->buckets->count; i++)
         LK_TRY(await_bucket(engine, i));
+    LK_TRY(settle_buckets(engine));
     LK_TRY(lk__check_finite_sums(engine));
     LK_TRY(finish_passes(engine));
+    /* That gathers again, and the norm waits for the device. */
+    LK_TRY(settle_buckets(engine));
     if (engine->opts.clip_norm > 0) {
         double norm;
         LK_TRY(lk__grad_norm(engine->params, engine->grid.pipeline, &norm));
@@ -430,6 +442,7 @@ lk_layout lk_engine_layout(const lk_engine *engine)
         .threads = engine->opts.threads,
         .capacity = engine->waves->capacity,
         .one_wave = lk__takes_one_wave(engine),
+        .sums = engine->channel ? engine->channel->name : NULL,
     };
 }
 

@@ -36,6 +36,14 @@ typedef struct lk_step_numbers {
     uint32_t epoch; /* of its batch */
 } lk_step_numbers;
 
+/* What a recorded step gets from the host, in device memory: these, then its ids and
+ * its labels. Other steps use the first part. */
+typedef struct lk_step_inputs {
+    lk_step_numbers numbers;
+    uint64_t unused;                /* scalars begin at a multiple of 16 */
+    char scalars[LK_SCALARS_BYTES]; /* the optimiser's */
+} lk_step_inputs;
+
 /* The samples of a batch that are this rank's. */
 typedef struct lk_part {
     const float *x; /* (count, h, w, c); NULL but in the first stage, and there with resident */
@@ -62,9 +70,11 @@ struct lk_engine {
     lk_optim *optim;
     lk_waves *waves;
     lk_buckets *buckets;
+    const lk_channel_type *channel; /* between the devices; NULL: the group sums gradients */
+    lk_direct *direct;              /* where there is a channel */
     lk_lane *lanes;
     int lane_count;
-    lk_step_numbers *numbers; /* device */
+    lk_step_inputs *inputs; /* device */
     lk_resident *residents[LK_MAX_RESIDENTS];
     lk_ahead *ahead;         /* NULL where steps are done one by one */
     int pending;             /* steps that were sent and whose results were not received */
@@ -111,8 +121,9 @@ lk_status lk__run_passes(lk_engine *engine, const lk_part *part) LK_CHECKED;
 /* The gradients of shard s of this replica alone, in slot 0; all its stages do
  * it together. */
 lk_status lk__run_leaf(lk_engine *engine, const lk_part *part, int s) LK_CHECKED;
-/* Of a step that is one wave: brings its samples and numbers to the device; then
- * enqueues what becomes of them, or of those of the data set, and gives the wave. */
+/* Of a step that is one wave: brings its samples to the device, where they do not
+ * live there; then, behind what brings its inputs, enqueues what becomes of them, or of
+ * those of the data set, and gives the wave. */
 lk_status lk__upload_step(lk_engine *engine, const lk_part *part) LK_CHECKED;
 lk_wave lk__take_step(lk_engine *engine, const lk_resident *resident);
 /* Forward in evaluation mode of samples [begin, begin + n) of the part. */

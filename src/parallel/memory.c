@@ -86,7 +86,7 @@ static size_t measure_copies(const lk_rank_model *rank, const lk_waves *waves, i
         lane += wave_bytes(rank, waves->capacity, grid->first_layer - 1);
     if (grid->stage < grid->stages - 1)
         lane += wave_bytes(rank, waves->capacity, grid->last_layer - 1);
-    return (size_t)lanes * lane + (grid->replicas > 1 ? parameters * (size_t)waves->own_roots : 0);
+    return (size_t)lanes * lane + (grid->replicas > 1 && !rank->direct ? parameters * (size_t)waves->own_roots : 0);
 }
 
 lk_status lk__rank_measure(const lk_rank_model *rank, lk_engine_size *out)

@@ -33,6 +33,7 @@ typedef struct lk_rank_model {
     lk_grid grid;        /* measuring looks at none of its groups, fit.h at world and sums */
     lk_plan_hooks hooks; /* of its plan: what it gathers takes memory, too */
     bool host_only;      /* the host's memory is asked about, and the device has its own */
+    bool direct;         /* the devices add gradients up, and the host has no copy of them */
 } lk_rank_model;
 lk_status lk__rank_measure(const lk_rank_model *rank, lk_engine_size *out) LK_CHECKED;
 /* All parts of it that count. */

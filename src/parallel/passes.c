@@ -40,6 +40,8 @@ static lk_status send(lk_engine *engine, parcel p, lk_request **request)
     if (!p.tensor.data || p.n == 0)
         return LK_OK;
     lk_data data = as_data(&p);
+    if (engine->direct)
+        LK_TRY(lk__direct_settle_gather(engine->direct));
     LK_TRY(lk__staging_fetch(engine->dev, p.tensor.data, data.count, data.at));
     return lk_send(engine->grid.pipeline, data, p.stage, request);
 }
@@ -68,15 +70,16 @@ static lk_status upload_samples(lk_engine *engine, const lk_part *part, size_t b
                              lane->samples ? lane->samples : input.data);
 }
 
-/* Brings them to the plan's input, where they are not there already. The names must
- * be in the lane. */
-static void take_samples(lk_engine *engine, const lk_resident *resident, size_t n, const lk_lane *lane, lk_tensor input)
+/* Brings them to the plan's input, where they are not there already. ids, on
+ * the device, tell which those are. */
+static void take_samples(lk_engine *engine, const lk_resident *resident, const uint32_t *ids, size_t n,
+                         const lk_lane *lane, lk_tensor input)
 {
     lk_device *dev = engine->dev;
     input.shape.n = n;
     lk_tensor samples = {.data = lane->samples, .dtype = LK_DTYPE_F32, .shape = input.shape};
     if (resident)
-        lk__resident_gather(engine, resident, lane->ids, &input);
+        lk__resident_gather(engine, resident, ids, &input);
     else if (lane->samples)
         dev->kernels->copy(dev, &samples, &input);
 }
@@ -111,7 +114,7 @@ static lk_status load_wave(lk_engine *engine, const lk_part *part, size_t begin,
         LK_TRY(receive(engine, (parcel){input, wave->n, lane->before_copy, engine->grid.stage - 1}));
     LK_TRY(upload_names(engine, part, begin, wave->n, lane));
     if (engine->grid.stage == 0)
-        take_samples(engine, part->resident, wave->n, lane, input);
+        take_samples(engine, part->resident, lane->ids, wave->n, lane, input);
     name_wave(lane, wave);
     return LK_OK;
 }
@@ -126,6 +129,8 @@ static lk_status forward(lk_engine *engine, const lk_part *part, size_t begin, l
         lk_tensor output = lk__plan_output(engine->plan, wave->lane);
         return send(engine, (parcel){output, wave->n, lane->next_copy, engine->grid.stage + 1}, &lane->sent_value);
     }
+    if (engine->direct)
+        LK_TRY(lk__direct_settle_gather(engine->direct));
     LK_TRY(dev->type->download(dev, lane->loss, wave->n * sizeof *lane->loss, engine->loss + begin));
     return dev->type->download(dev, lane->place, wave->n * sizeof *lane->place, engine->place + begin);
 }
@@ -153,7 +158,7 @@ static void describe_step(const lk_engine *engine, size_t total, lk_wave *wave)
     wave->bn = engine->opts.bn;
     wave->seed = engine->opts.seed;
     wave->smoothing = (float)engine->opts.label_smoothing;
-    wave->step = &engine->numbers->step;
+    wave->step = &engine->inputs->numbers.step;
     wave->grad_scale = 1.0f / (float)total;
     wave->step_rows = total;
 }
@@ -182,22 +187,23 @@ static lk_status await_sent(lk_engine *engine)
 static lk_status upload_numbers(lk_engine *engine, const lk_part *part)
 {
     lk_step_numbers numbers = {.step = (uint32_t)lk__optim_steps(engine->optim), .epoch = part->epoch};
-    return engine->dev->type->upload(engine->dev, &numbers, sizeof numbers, engine->numbers);
+    return engine->dev->type->upload(engine->dev, &numbers, sizeof numbers, &engine->inputs->numbers);
 }
 
 lk_status lk__upload_step(lk_engine *engine, const lk_part *part)
 {
-    LK_TRY(upload_numbers(engine, part));
-    LK_TRY(upload_samples(engine, part, 0, part->count, engine->lanes, lk__plan_input(engine->plan, 0)));
-    return upload_names(engine, part, 0, part->count, engine->lanes);
+    return upload_samples(engine, part, 0, part->count, engine->lanes, lk__plan_input(engine->plan, 0));
 }
 
 lk_wave lk__take_step(lk_engine *engine, const lk_resident *resident)
 {
     lk_wave wave = lk__waves_at(engine->waves, 0);
     describe_step(engine, engine->waves->batch, &wave);
-    take_samples(engine, resident, wave.n, engine->lanes, lk__plan_input(engine->plan, 0));
     name_wave(engine->lanes, &wave);
+    uint32_t *ids = (uint32_t *)(engine->inputs + 1);
+    wave.ids = ids;
+    wave.labels = (int32_t *)(ids + wave.n);
+    take_samples(engine, resident, ids, wave.n, engine->lanes, lk__plan_input(engine->plan, 0));
     return wave;
 }
 
@@ -244,6 +250,8 @@ static lk_status gather(void *arg, const float *mine, size_t width, float *all)
 {
     lk_engine *engine = arg;
     const lk_grid *grid = &engine->grid;
+    if (engine->direct)
+        return lk__direct_gather(engine->direct, mine, width, all);
     size_t counts[LK_MAX_SHARDS], total = 0, place = 0;
     for (int r = 0; r < grid->replicas; r++) {
         int roots = lk_shard_roots(engine->opts.shards, grid->bounds[r], grid->bounds[r + 1], NULL);

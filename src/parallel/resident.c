@@ -129,7 +129,7 @@ lk_status lk__resident_add(lk_engine *engine, lk_loader *loader, bool *placed)
     size_t count = lk_dataset_get_info(source.data)->count;
     lk_gather_desc gather = {.record = source.shape.channels * source.shape.height * source.shape.width,
                              .seed = source.seed,
-                             .epoch = &engine->numbers->epoch};
+                             .epoch = &engine->inputs->numbers.epoch};
     lk_resident **place = find_place(engine, source.named);
     if (source.named && !place)
         return lk__fail(LK_STATUS_USAGE, "another engine's device has the samples of this loader");

@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "base/status.h"
+#include "tensor/channel.h"
 #include "tensor/kernels.h"
 
 typedef struct lk_device_opts {
@@ -41,6 +42,9 @@ typedef struct lk_device_type {
     bool by_shard;
     /* A flattened tensor that only a linear layer reads is the tensor itself. */
     bool flat_views;
+    /* A log_softmax that only an nll_loss reads is left to that one, which is given the
+     * scores: nothing is rounded between the two. */
+    bool loss_views;
     size_t most_samples; /* in a wave; 0: any */
     /* Elements from a pixel of an activation to the next. Optional: the channels. */
     size_t (*pitch)(size_t channels);
@@ -88,6 +92,9 @@ typedef struct lk_device_type {
      * Optional, with record. */
     lk_status (*alloc_host)(lk_device *dev, size_t bytes, const char *what, void **out);
     void (*free_host)(lk_device *dev, void *block);
+    /* How devices of several ranks reach each other, what is to be preferred first and
+     * NULL last. Optional: through the host. */
+    const lk_channel_type *const *channels;
     /* Lines for `lockstep info`, '\n' between them: what would be opened, "" when
      * nothing. Nothing is forked after it. */
     void (*describe)(char *text, size_t bytes);

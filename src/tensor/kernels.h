@@ -108,6 +108,16 @@ typedef struct lk_gather_desc {
     uint32_t crop_layer, flip_layer;
 } lk_gather_desc;
 
+/* What a step needs on its way from the host, which writes it into a ring in memory
+ * of alloc_host and enqueues the step: the device counts the turns. */
+typedef struct lk_fetch_desc {
+    const char *ring;
+    uint32_t slots;
+    size_t stride;  /* bytes from one to the next */
+    size_t bytes;   /* a multiple of 4 */
+    uint32_t *turn; /* device memory: slot *turn % slots is next; one more afterwards */
+} lk_fetch_desc;
+
 /* One optimiser step over flat arrays. Scalars are already what the element
  * update needs; the struct is in device memory. */
 typedef struct lk_sgd {
@@ -256,6 +266,8 @@ typedef struct lk_kernels {
     void (*flag_above)(lk_device *dev, size_t count, float limit, const float *x, uint64_t base, lk_flag *flag);
 
     void (*post)(lk_device *dev, const lk_post *post);
+    /* To dst, device memory. */
+    void (*fetch)(lk_device *dev, const lk_fetch_desc *fetch, void *dst);
 
     /* sums[b] = the sum of the squares of block b of x, LK_NORM_BLOCK elements or
      * what the last one has. */
@@ -287,7 +299,7 @@ typedef struct lk_kernels {
     X(global_avgpool_forward) X(global_avgpool_grad_input)                                                             \
     X(log_softmax_forward) X(log_softmax_grad_input) X(nll_forward) X(nll_grad_input)                                  \
     X(cross_entropy_forward) X(cross_entropy_grad_input)                                                               \
-    X(sgd_step) X(adam_step) X(adadelta_step) X(flag_above) X(post)                                                    \
+    X(sgd_step) X(adam_step) X(adadelta_step) X(flag_above) X(post) X(fetch)                                           \
     X(sum_squares) X(scale) X(reduce) X(divide) X(copy_bytes)
 /* clang-format on */
 

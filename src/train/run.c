@@ -96,6 +96,8 @@ static lk_status create_engine(lk_train_run *run)
         .label_smoothing = opts->label_smoothing,
         .group = run->rank->group,
         .bucket_bytes = opts->bucket_bytes,
+        .reduce = opts->reduce,
+        .sums = opts->sums,
         .stages = opts->stages,
         .pipelined = opts->pipelined,
         .check_every = opts->check_every ? opts->check_every : -1,

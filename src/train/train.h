@@ -32,8 +32,10 @@ typedef struct lk_train_opts {
     double clip_norm; /* 0: never */
     double label_smoothing;
     size_t bucket_bytes; /* 0: the engine's default */
-    int check_every;     /* steps; 0: never */
-    const char *stages;  /* as in lk_engine_opts; NULL: one */
+    lk_reduce_order reduce;
+    const char *sums;   /* as in lk_engine_opts */
+    int check_every;    /* steps; 0: never */
+    const char *stages; /* as in lk_engine_opts; NULL: one */
     bool pipelined;
     const char *device;     /* of lk__evaluate; ranks have their own */
     const char *init_from;  /* NULL or a file to start from */

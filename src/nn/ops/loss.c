@@ -16,29 +16,6 @@ static lk_loss_desc describe(const lk_call *call)
     return (lk_loss_desc){.labels = call->wave->labels, .smoothing = call->wave->smoothing};
 }
 
-static void forward_nll(const lk_call *call)
-{
-    lk_loss_desc desc = describe(call);
-    call->k->nll_forward(call->dev, &desc, &call->x[0], call->wave->loss, call->wave->place);
-}
-
-static void backward_nll(const lk_call *call)
-{
-    lk_loss_desc desc = describe(call);
-    lk_tensor dx = call->dx[0];
-    if (dx.data)
-        call->k->nll_grad_input(call->dev, &desc, &call->x[0], call->wave->grad_scale, &dx);
-}
-
-const lk_op lk__op_nll_loss = {
-    .name = "nll_loss",
-    .flags = LK_OP_READS_X,
-    .infer = infer,
-    .forward = forward_nll,
-    .backward = backward_nll,
-    .is_loss = true,
-};
-
 static void forward_cross_entropy(const lk_call *call)
 {
     lk_loss_desc desc = describe(call);
@@ -52,6 +29,35 @@ static void backward_cross_entropy(const lk_call *call)
     if (dx.data)
         call->k->cross_entropy_grad_input(call->dev, &desc, &call->x[0], call->wave->grad_scale, &dx);
 }
+
+/* Of log-probabilities; of scores the log-softmax before it is done here as well. */
+static void forward_nll(const lk_call *call)
+{
+    lk_loss_desc desc = describe(call);
+    if (call->scores)
+        forward_cross_entropy(call);
+    else
+        call->k->nll_forward(call->dev, &desc, &call->x[0], call->wave->loss, call->wave->place);
+}
+
+static void backward_nll(const lk_call *call)
+{
+    lk_loss_desc desc = describe(call);
+    lk_tensor dx = call->dx[0];
+    if (call->scores)
+        backward_cross_entropy(call);
+    else if (dx.data)
+        call->k->nll_grad_input(call->dev, &desc, &call->x[0], call->wave->grad_scale, &dx);
+}
+
+const lk_op lk__op_nll_loss = {
+    .name = "nll_loss",
+    .flags = LK_OP_READS_X,
+    .infer = infer,
+    .forward = forward_nll,
+    .backward = backward_nll,
+    .is_loss = true,
+};
 
 const lk_op lk__op_cross_entropy = {
     .name = "cross_entropy",

@@ -1,4 +1,5 @@
-/* post.c - a step's results to where the host looks for them. */
+/* post.c - what a step needs from where the host left it, and its results to where the
+ * host looks for them. */
 #include <string.h>
 
 #include "tensor/cpu/decls.h"
@@ -12,4 +13,11 @@ void LK_KERNEL(post)(lk_device *dev, const lk_post *post)
     memcpy(loss + post->n, post->place, post->n * sizeof *post->place);
     results->flag = *post->flag;
     __atomic_store_n(&results->number, *post->step + 1, __ATOMIC_RELEASE);
+}
+
+void LK_KERNEL(fetch)(lk_device *dev, const lk_fetch_desc *fetch, void *dst)
+{
+    (void)dev;
+    memcpy(dst, fetch->ring + *fetch->turn % fetch->slots * fetch->stride, fetch->bytes);
+    ++*fetch->turn;
 }

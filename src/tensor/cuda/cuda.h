@@ -30,6 +30,9 @@ typedef struct lk_cuda_workspace lk_cuda_workspace;
 /* Pinned memory that uploads go through. */
 typedef struct lk_cuda_staging lk_cuda_staging;
 
+/* NCCL's functions. */
+typedef struct lk_cuda_nccl lk_cuda_nccl;
+
 /* Plans of convolutions and linear layers, by shape. */
 typedef struct lk_cuda_plans lk_cuda_plans;
 
@@ -44,6 +47,7 @@ typedef struct lk_cuda_device {
     lk_cuda_staging *staging;
     lk_cuda_libraries libraries;
     lk_cuda_plans *plans;
+    lk_cuda_nccl *nccl; /* NULL until a channel is asked for */
     /* The first fault of a slot, told by the next sync. */
     lk_status failed;
     char reason[512];
@@ -70,6 +74,9 @@ static inline void lk__cuda_launched(lk_device *dev, const char *what)
 {
     (void)lk__cuda_keep(dev, cudaGetLastError(), what);
 }
+
+/* out = a + b on another stream, with the bits of the reduce slot. */
+void lk__cuda_add_on(lk_device *dev, cudaStream_t stream, size_t count, const float *a, const float *b, float *out);
 
 #define LK_DECLARE(slot) __typeof__(*((const lk_kernels *)0)->slot) lk__cuda_##slot;
 LK_KERNEL_LIST(LK_DECLARE)

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/pool.h"
+#include "tensor/cuda/channel.h"
 #include "tensor/cuda/memory.h"
 #include "tensor/cuda/plans.h"
 #include "tensor/cuda/query.h"
@@ -155,6 +156,7 @@ static void cuda_close(lk_device *dev)
         (void)cudaStreamSynchronize(cuda->side);
     lk__cuda_plans_destroy(cuda->plans);
     lk__cuda_libraries_fini(&cuda->libraries);
+    lk__free(cuda->nccl);
     lk__cuda_workspace_destroy(dev, cuda->side_workspace);
     lk__cuda_workspace_destroy(dev, cuda->workspace);
     lk__cuda_staging_destroy(cuda->staging);
@@ -202,6 +204,7 @@ const lk_device_type lk__cuda_device = {
     .name = "cuda",
     .by_shard = true,
     .flat_views = true,
+    .loss_views = true,
     .most_samples = 65535,
     .pitch = lk__cuda_pitch,
     .weight_count = lk__cuda_weight_count,
@@ -223,5 +226,6 @@ const lk_device_type lk__cuda_device = {
     .poll = lk__cuda_poll,
     .alloc_host = lk__cuda_alloc_host,
     .free_host = lk__cuda_free_host,
+    .channels = lk__cuda_channels,
     .describe = lk__cuda_describe,
 };

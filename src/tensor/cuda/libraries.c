@@ -14,29 +14,16 @@ enum { PATH_BYTES = 4096 };
 #define TEXT(x) #x
 #define MAJOR(x) TEXT(x)
 
-/* A library as messages tell of it. */
-typedef struct library {
-    const char *what;    /* name and version */
-    const char *need;    /* who needs it */
-    const char *install; /* the package that has it */
-    const char *file;
-} library;
+static const lk_cuda_library cudnn = {.what = "cuDNN",
+                                      .need = "convolutions on a GPU",
+                                      .install = "NVIDIA's cudnn9-cuda or pip's nvidia-cudnn",
+                                      .file = "libcudnn.so." MAJOR(CUDNN_MAJOR)};
+static const lk_cuda_library lt = {.what = "cuBLASLt",
+                                   .need = "linear layers on a GPU",
+                                   .install = "the CUDA toolkit or pip's nvidia-cublas",
+                                   .file = "libcublasLt.so." MAJOR(CUBLAS_VER_MAJOR)};
 
-static const library cudnn = {.what = "cuDNN",
-                              .need = "convolutions on a GPU",
-                              .install = "NVIDIA's cudnn9-cuda or pip's nvidia-cudnn",
-                              .file = "libcudnn.so." MAJOR(CUDNN_MAJOR)};
-static const library lt = {.what = "cuBLASLt",
-                           .need = "linear layers on a GPU",
-                           .install = "the CUDA toolkit or pip's nvidia-cublas",
-                           .file = "libcublasLt.so." MAJOR(CUBLAS_VER_MAJOR)};
-
-typedef struct symbol {
-    const char *name;
-    void *at; /* the address of its field */
-} symbol;
-
-static lk_status open_file(const library *lib, void **out)
+lk_status lk__cuda_library_open(const lk_cuda_library *lib, void **out)
 {
     char why[PATH_BYTES];
     void *handle = lk__cuda_open_library(lib->file, why, sizeof why);
@@ -52,7 +39,7 @@ static lk_status open_file(const library *lib, void **out)
     return LK_OK;
 }
 
-static lk_status find_symbols(void *handle, const library *lib, const symbol *symbols, size_t count)
+lk_status lk__cuda_library_find(void *handle, const lk_cuda_library *lib, const lk_cuda_symbol *symbols, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         void *found = dlsym(handle, symbols[i].name);
@@ -67,14 +54,14 @@ static lk_status find_symbols(void *handle, const library *lib, const symbol *sy
 lk_status lk__cuda_libraries_cudnn(lk_cuda_libraries *libs)
 {
 #define ROW(name) {#name, &libs->name},
-    const symbol symbols[] = {LK_CUDNN_LIST(ROW)};
+    const lk_cuda_symbol symbols[] = {LK_CUDNN_LIST(ROW)};
 #undef ROW
     char memory[LK_CUDA_FREE];
     if (libs->cudnn)
         return LK_OK;
     if (!libs->cudnn_file)
-        LK_TRY(open_file(&cudnn, &libs->cudnn_file));
-    LK_TRY(find_symbols(libs->cudnn_file, &cudnn, symbols, sizeof symbols / sizeof *symbols));
+        LK_TRY(lk__cuda_library_open(&cudnn, &libs->cudnn_file));
+    LK_TRY(lk__cuda_library_find(libs->cudnn_file, &cudnn, symbols, sizeof symbols / sizeof *symbols));
     cudnnStatus_t failed = libs->cudnnCreate(&libs->cudnn);
     if (failed != CUDNN_STATUS_SUCCESS) {
         libs->cudnn = NULL;
@@ -90,14 +77,14 @@ lk_status lk__cuda_libraries_cudnn(lk_cuda_libraries *libs)
 lk_status lk__cuda_libraries_lt(lk_cuda_libraries *libs)
 {
 #define ROW(name) {#name, &libs->name},
-    const symbol symbols[] = {LK_CUBLASLT_LIST(ROW)};
+    const lk_cuda_symbol symbols[] = {LK_CUBLASLT_LIST(ROW)};
 #undef ROW
     char memory[LK_CUDA_FREE];
     if (libs->lt)
         return LK_OK;
     if (!libs->lt_file)
-        LK_TRY(open_file(&lt, &libs->lt_file));
-    LK_TRY(find_symbols(libs->lt_file, &lt, symbols, sizeof symbols / sizeof *symbols));
+        LK_TRY(lk__cuda_library_open(&lt, &libs->lt_file));
+    LK_TRY(lk__cuda_library_find(libs->lt_file, &lt, symbols, sizeof symbols / sizeof *symbols));
     cublasStatus_t failed = libs->cublasLtCreate(&libs->lt);
     if (failed != CUBLAS_STATUS_SUCCESS) {
         libs->lt = NULL;
@@ -111,8 +98,8 @@ lk_status lk__cuda_libraries_lt(lk_cuda_libraries *libs)
 lk_status lk__cuda_libraries_find(void)
 {
     void *file;
-    LK_TRY(open_file(&lt, &file));
-    return open_file(&cudnn, &file);
+    LK_TRY(lk__cuda_library_open(&lt, &file));
+    return lk__cuda_library_open(&cudnn, &file);
 }
 
 void lk__cuda_libraries_fini(lk_cuda_libraries *libs)

@@ -63,6 +63,19 @@ extern "C" {
     X(cublasLtMatmulAlgoGetHeuristic)       \
     X(cublasLtMatmul)
 
+/* A library as messages tell of it. */
+typedef struct lk_cuda_library {
+    const char *what;    /* name and version */
+    const char *need;    /* who needs it */
+    const char *install; /* the package that has it */
+    char file[64];
+} lk_cuda_library;
+
+typedef struct lk_cuda_symbol {
+    const char *name;
+    void *at; /* the address of its field */
+} lk_cuda_symbol;
+
 typedef struct lk_cuda_libraries {
     void *cudnn_file, *lt_file; /* of dlopen; NULL until needed */
     cudnnHandle_t cudnn;        /* NULL until lk__cuda_libraries_cudnn */
@@ -80,6 +93,10 @@ lk_status lk__cuda_libraries_cudnn(lk_cuda_libraries *libs) LK_CHECKED;
 lk_status lk__cuda_libraries_lt(lk_cuda_libraries *libs) LK_CHECKED;
 /* Whether both files can be loaded, which they then are: it costs nothing twice. */
 lk_status lk__cuda_libraries_find(void) LK_CHECKED;
+/* Opens a library wherever it is, and finds its functions; as above where they are missing. */
+lk_status lk__cuda_library_open(const lk_cuda_library *lib, void **out) LK_CHECKED;
+lk_status lk__cuda_library_find(void *handle, const lk_cuda_library *lib, const lk_cuda_symbol *symbols,
+                                size_t count) LK_CHECKED;
 /* Gives the handles back; the files stay mapped until the process ends. */
 void lk__cuda_libraries_fini(lk_cuda_libraries *libs);
 

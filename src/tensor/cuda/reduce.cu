@@ -138,6 +138,12 @@ void lk__cuda_reduce(lk_device *dev, lk_dtype dtype, lk_reduction op, size_t cou
     lk__cuda_launched(dev, "reduce");
 }
 
+void lk__cuda_add_on(lk_device *dev, cudaStream_t stream, size_t count, const float *a, const float *b, float *out)
+{
+    run_op<LK_REDUCTION_SUM>(stream, count, a, b, out);
+    lk__cuda_launched(dev, "reduce");
+}
+
 template <class T>
 static __global__ void divide_all(size_t count, int divisor, T *x)
 {

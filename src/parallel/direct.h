@@ -1,0 +1,57 @@
+/* direct.h - sums between devices, out of the host's way.
+ *
+ * Every rank owns a segment of a bucket; all send their partial sums of it to the
+ * owner, which folds them in the tree's order and hands the result out. The bits are
+ * those of lk_allreduce_shards. All of it is enqueued on a channel of the devices
+ * (tensor/channel.h), beside the backward pass.
+ *
+ * Under LK_REDUCE_ENGINE the channel adds up in an order of its own. */
+#ifndef LK_PARALLEL_DIRECT_H
+#define LK_PARALLEL_DIRECT_H
+
+#include <lockstep/engine.h>
+
+#include "parallel/waves.h"
+#include "tensor/device.h"
+
+typedef struct lk_direct lk_direct;
+
+typedef struct lk_direct_opts {
+    lk_group *group;       /* borrowed, as all here */
+    const int *bounds;     /* (ranks + 1) shards of each */
+    const lk_waves *waves; /* of this rank */
+    lk_device *dev;
+    const lk_channel_type *channel;
+    lk_reduce_order reduce;
+    size_t most;   /* elements of a sum */
+    size_t widest; /* elements of a partial sum that is gathered */
+    int sums;      /* of a step */
+} lk_direct_opts;
+
+/* Together, all with one kind of device: the first channel that can join the devices
+ * of all ranks, or NULL. UNSUPPORTED with the reason, if one is asked for and cannot.
+ * group NULL: a rank alone, which needs none. */
+lk_status lk__direct_choose(lk_group *group, lk_device *dev, const lk_engine_opts *opts,
+                            const lk_channel_type **out) LK_CHECKED;
+
+/* Together. */
+lk_status lk__direct_create(const lk_direct_opts *opts, lk_direct **out) LK_CHECKED;
+/* After the group, which sees to it that no other rank is in a sum. */
+void lk__direct_destroy(lk_direct *direct);
+
+/* Together: enqueues sum `index` of a step, of vectors whose partial sums, after the
+ * device's work so far, are at slot0, slot0 + stride and so on; the result goes to slot0. */
+lk_status lk__direct_sum(lk_direct *direct, int index, size_t count, lk_partials sums) LK_CHECKED;
+/* The device's further work finds the result of that sum. */
+lk_status lk__direct_lead(lk_direct *direct, int index) LK_CHECKED;
+/* Until all sums, and what is gathered, are done, or a peer is lost: before the host waits for the device's
+ * further work. */
+lk_status lk__direct_settle(lk_direct *direct) LK_CHECKED;
+
+/* Together: this rank's partial sums of `width` elements each, and those of all ranks
+ * in the order of their shards, for the device's further work. */
+lk_status lk__direct_gather(lk_direct *direct, const float *mine, size_t width, float *all) LK_CHECKED;
+/* As settle, for what is gathered alone. */
+lk_status lk__direct_settle_gather(lk_direct *direct) LK_CHECKED;
+
+#endif

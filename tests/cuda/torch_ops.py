@@ -1,0 +1,381 @@
+#!/usr/bin/env python3
+"""Compares every op, loss and optimiser with PyTorch: torch_ops.py FILE.safetensors, which torch_ops.c wrote.
+
+What PyTorch makes of the same inputs in float64 is right; cases are told by their names (torch_ops.c). A line a case
+and precision has the largest error of all its tensors, each over its tensor's largest value: the device's, PyTorch's
+own in the same precision (on a GPU where it has one; it has no tf32 on a CPU), the CPU's, and the distance from the
+device to the CPU. Last comes how much of what is allowed the device used up. The exit status is 1 where something is
+beyond that. Needs numpy and PyTorch.
+
+Allowed, for an element y: 1e-5 of its tensor's largest value. Beyond fp32 more, u being the unit roundoff:
+- products of convolutions and linear layers in tf32, u = 2^-11: cutting both factors is off by at most 4u of the
+  product, in one direction for all, so that a sum y of products is off by up to 4u |y|, and by random parts that grow
+  with the root of the sum's length: 4 * 4u r, r being the root of the sum of the products' squares, is more than ten
+  of their standard deviations.
+- results in bf16, u = 2^-8: they are rounded, u |y|. With products so may be what is added up to one: 4u r more.
+- dx of add in bf16 is dy plus a gradient g that was rounded before: u |g| more, which is at most u (|dx| + |dy|).
+- log_softmax in bf16 keeps its result rounded, which its gradient takes the exponential of: u |y| more of that.
+"""
+import json
+import struct
+import sys
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+TOLERANCE = 1e-5
+ROUNDOFF = {"fp32": 0.0, "tf32": 2.0**-11, "bf16": 2.0**-8}
+DTYPES = {"F32": np.float32, "I32": np.int32}
+GPU = torch.cuda.is_available()
+PLACE = "cuda" if GPU else "cpu"
+WITH_PRODUCTS = ("conv2d", "linear")
+OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW,
+              "adadelta": torch.optim.Adadelta}
+
+
+def read(path):
+    """{(case, precision, batch): {whose: {what: tensor}}} of a .safetensors file."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        data = file.read()
+    runs = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        case, precision, batch, whose, what = name.split("/")
+        begin, end = entry["data_offsets"]
+        array = np.frombuffer(data[begin:end], DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        run = runs.setdefault((case, precision, batch), {"in": {}, "device": {}, "cpu": {}})
+        run[whose][what] = torch.from_numpy(array.copy())
+    return runs
+
+
+def parse(word):
+    """The name and the numbers of "conv2d:out=26,no_bias"."""
+    name, _, rest = word.partition(":")
+    pairs = (item.partition("=") for item in rest.split(",") if item)
+    return name, {key: float(value) if value else 1.0 for key, _, value in pairs}
+
+
+def split(case):
+    """The layers of a chain."""
+    return [parse(word) for word in case.split() if word not in ("first", "eval")]
+
+
+def images(tensor):
+    """PyTorch's order of (n, h, w, c); a vector where there is one pixel."""
+    return tensor.flatten(1) if tensor.shape[1] == tensor.shape[2] == 1 else tensor.permute(0, 3, 1, 2)
+
+
+def like_ours(tensor):
+    return tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor
+
+
+class Run:
+    """One pass through a chain in PyTorch. kept says where the last layer passes gradients: rounding may have led a
+    ReLU to the other side of 0. Dropout takes it for its mask. Ops get their input and the values behind their name."""
+
+    def __init__(self, case, given, dtype, place, kept=None):
+        self.layers = split(case)
+        self.train = "eval" not in case.split()
+        self.kept = None if kept is None else images(kept).to(place)
+        self.leaves = {key: value.to(place) for key, value in given.items()}
+        for key, value in self.leaves.items():
+            if not value.is_floating_point():
+                continue
+            # BatchNorm's own stay as they are, and running statistics are changed in place.
+            whole = "running_mean" in given and key not in ("x", "dy")
+            kind = torch.float32 if whole and dtype == torch.bfloat16 else dtype
+            self.leaves[key] = value.clone().to(kind).requires_grad_(not key.startswith("running_"))
+
+    def conv2d(self, x, v):
+        return F.conv2d(x, self.leaves["weight"], self.leaves.get("bias"), int(v.get("stride", 1)),
+                        int(v.get("pad", 0)), 1, int(v.get("groups", 1)))
+
+    def linear(self, x, v):
+        return F.linear(x, self.leaves["weight"], self.leaves["bias"])
+
+    def batchnorm2d(self, x, v):
+        return F.batch_norm(x, self.leaves["running_mean"], self.leaves["running_var"], self.leaves["weight"],
+                            self.leaves["bias"], self.train)
+
+    def relu(self, x, v):
+        y = F.relu(x)
+        if self.kept is None:
+            return y
+        passed = x * self.kept
+        return passed + (y - passed).detach()
+
+    def relu6(self, x, v):
+        return F.relu6(x)
+
+    def maxpool2d(self, x, v):
+        kernel = int(v["kernel"])
+        return F.max_pool2d(x, kernel, int(v.get("stride", kernel)), int(v.get("pad", 0)))
+
+    def avgpool2d(self, x, v):
+        kernel = int(v["kernel"])
+        return F.avg_pool2d(x, kernel, int(v.get("stride", kernel)), int(v.get("pad", 0)), bool(v.get("ceil", 0)))
+
+    def global_avgpool(self, x, v):
+        return F.adaptive_avg_pool2d(x, 1)
+
+    def dropout(self, x, v):
+        return x * self.kept / (1 - v["p"])
+
+    def dropout2d(self, x, v):
+        return x * self.kept.amax((2, 3), keepdim=True) / (1 - v["p"])
+
+    def pad_channels(self, x, v):
+        return F.pad(x, (0, 0, 0, 0, 0, int(v["out"]) - x.shape[1]))
+
+    def flatten(self, x, v):
+        return x.flatten(1)
+
+    def add(self, x, v):
+        return x + F.max_pool2d(x, 3, 1, 1)
+
+    # Autocast has these in fp32.
+    def log_softmax(self, x, v):
+        return F.log_softmax(x.float() if x.dtype == torch.bfloat16 else x, 1)
+
+    def nll_loss(self, x, v):
+        smoothing = v.get("smoothing", 0)
+        x = x.float() if x.dtype == torch.bfloat16 else x
+        label = F.nll_loss(x, self.leaves["labels"].long(), reduction="none")
+        return (1 - smoothing) * label - smoothing * x.mean(1)
+
+    def cross_entropy(self, x, v):
+        x = x.float() if x.dtype == torch.bfloat16 else x
+        return F.cross_entropy(x, self.leaves["labels"].long(), reduction="none", label_smoothing=v.get("smoothing", 0))
+
+    def results(self):
+        """As torch_ops.c names them."""
+        y = images(self.leaves["x"])
+        for i, (name, values) in enumerate(self.layers):
+            last, kept = i == len(self.layers) - 1, self.kept
+            self.kept = kept if last else None
+            y = getattr(self, name)(y, values)
+            self.kept = kept
+        out = {"loss": y} if "labels" in self.leaves else {"y": like_ours(y)}
+        if self.train:
+            wanted = [key for key in ("x", "weight", "bias") if key in self.leaves]
+            dy = images(self.leaves["dy"]) if "dy" in self.leaves else torch.full_like(y, 1 / len(y))
+            grads = torch.autograd.grad(y, [self.leaves[key] for key in wanted], dy.reshape(y.shape).to(y.dtype))
+            out.update({"dx" if key == "x" else "grad." + key: grad for key, grad in zip(wanted, grads)})
+        for key in ("running_mean", "running_var"):
+            if key in self.leaves:
+                out["after." + key] = self.leaves[key]
+        return {key: value.detach().double().cpu() for key, value in out.items()}
+
+
+def kept_by(case, run, got):
+    """Where the last layer of a chain passes gradients, by the results that are looked at; dropout's mask is the
+    CPU's."""
+    last = split(case)[-1][0]
+    if last.startswith("dropout"):
+        return run["cpu"]["y"] != 0
+    return got["y"] > 0 if last == "relu" else None
+
+
+def exact(case, run, got):
+    return Run(case, run["in"], torch.float64, "cpu", kept_by(case, run, got)).results()
+
+
+def product_squares(case, run):
+    """Of each sum of products the sum of their squares, as the chain makes it of squares; a ReLU before looks at
+    signs."""
+    given = {key: value.double() ** 2 for key, value in run["in"].items()}
+    if split(case)[0][0] == "relu":
+        given["x"] = given["x"] * run["in"]["x"].sign()
+    return Run(case, given, torch.float64, "cpu", kept_by(case, run, run["device"])).results()
+
+
+# Comparing.
+
+
+def allowed(case, precision, run, want):
+    """What the device's elements may be off by: the head of this file."""
+    names = [name for name, _ in split(case)]
+    u = ROUNDOFF[precision]
+    products = any(name in WITH_PRODUCTS for name in names)
+    squares = product_squares(case, run) if products else {}
+    bounds = {}
+    for key, value in want.items():
+        bounds[key] = torch.full_like(value, TOLERANCE * value.abs().max().item())
+        if products:
+            bounds[key] += (4 * u if precision == "tf32" else u) * (value.abs() + 4 * squares[key].sqrt())
+        elif precision == "bf16" and key in ("y", "dx"):
+            bounds[key] += u * value.abs()
+    if "add" in names and precision == "bf16":
+        bounds["dx"] += u * (want["dx"].abs() + run["in"]["dy"].double().abs())
+    if "log_softmax" in names and precision == "bf16":
+        scores = F.log_softmax(images(run["in"]["x"]).double(), 1)
+        dy = images(run["in"]["dy"]).double().sum(1, keepdim=True) if "dy" in run["in"] else 1 / len(scores)
+        bounds["dx"] += like_ours(u * (scores * scores.exp() * dy).abs()).reshape(bounds["dx"].shape)
+        if "loss" in bounds:
+            bounds["loss"] += u * want["loss"].abs()
+    return bounds
+
+
+def larger(a, b):
+    """NaN is the largest."""
+    return a if b <= a or a != a else b
+
+
+def distance(got, want, scale):
+    """The largest difference of two results, each over its tensor's largest value."""
+    worst = 0.0
+    for key in want:
+        a, b = got[key].double(), want[key].double()
+        largest = scale[key].abs().max().item()
+        off = (a.reshape(b.shape) - b).abs().max().item()
+        worst = larger(worst, off / largest if largest else off)
+    return worst
+
+
+def used(got, want, bounds):
+    """The largest part of what is allowed, and whose."""
+    worst, whose = 0.0, ""
+    for key in want:
+        off = (got[key].double().reshape(want[key].shape) - want[key]).abs()
+        part = torch.where(off == 0, 0, off / bounds[key]).max().item()
+        if larger(worst, part) is not worst:
+            worst, whose = part, key
+    return worst, whose
+
+
+def has_all(got, want):
+    """Whether the file has what PyTorch gives."""
+    return set(want) <= set(got) and all(got[key].numel() == want[key].numel() for key in want)
+
+
+def own(case, precision, run):
+    """PyTorch's results in this precision; None where it has none."""
+    if precision == "tf32" and not GPU:
+        return None
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    last = split(case)[-1][0]
+    kept = kept_by(case, run, run["cpu"]) if last.startswith("dropout") else None
+    try:
+        return Run(case, run["in"], dtype, PLACE, kept).results()
+    except RuntimeError as error:  # old ones lack some of bf16
+        if "not implemented for" in str(error):
+            return None
+        raise
+
+
+def places(run):
+    """Of each sample's label among the classes, the first of equals first."""
+    x, labels = run["in"]["x"].flatten(1), run["in"]["labels"].long()
+    score = x.gather(1, labels[:, None])
+    before = torch.arange(x.shape[1]) < labels[:, None]
+    return ((x > score) | (x == score) & before).sum(1)
+
+
+def mistakes(case, run):
+    """What is compared by equality: masks, and places of labels where the loss sees x itself."""
+    found = []
+    device, cpu = run["device"], run["cpu"]
+    name, values = split(case)[0]
+    if "place" in device and len(split(case)) == 1:
+        for whose in ("device", "cpu"):
+            if not torch.equal(run[whose]["place"].long(), places(run)):
+                found.append(f"{whose}: places of labels")
+    if name.startswith("dropout"):
+        kept = device["y"] != 0
+        if not torch.equal(kept, cpu["y"] != 0) or not torch.equal(kept, device["dx"] != 0):
+            found.append("the mask is not the CPU's, or not that of the gradient")
+        draws = kept.amax((1, 2)) if name == "dropout2d" else kept
+        off = abs(draws.double().mean().item() - (1 - values["p"]))
+        if off > 5 * (values["p"] * (1 - values["p"]) / draws.numel()) ** 0.5:
+            found.append(f"the share of what is kept is off by {off:.3g}")
+    return found
+
+
+def compare_chain(case, precision, run):
+    """(device, PyTorch, CPU, device to CPU, part of what is allowed) and what is wrong."""
+    device, cpu = run["device"], run["cpu"]
+    want, cpu_want = exact(case, run, device), exact(case, run, cpu)
+    if case.startswith("first"):
+        del want["dx"], cpu_want["dx"]
+    if not has_all(device, want) or not has_all(cpu, cpu_want):
+        return None, [f"has {sorted(device)}, PyTorch {sorted(want)}"]
+    part, whose = used(device, want, allowed(case, precision, run, want))
+    found = mistakes(case, run)
+    if not part <= 1:
+        found.append(f"{whose} is off by {part:.3g} times what is allowed")
+    errors = [distance(device, want, want), None, distance(cpu, cpu_want, cpu_want), None, part]
+    if not errors[2] <= TOLERANCE:
+        found.append("the CPU is beyond 1e-5")
+    theirs = own(case, precision, run)
+    if theirs:
+        theirs_want = exact(case, run, theirs if "y" not in theirs else {"y": theirs["y"].reshape(device["y"].shape)})
+        errors[1] = distance(theirs, {key: theirs_want[key] for key in want}, theirs_want)
+    # A ReLU that saw the other side of 0 has other gradients.
+    mine, other = kept_by(case, run, device), kept_by(case, run, cpu)
+    same = mine is None or torch.equal(mine, other)
+    errors[3] = distance(device, {key: cpu[key] for key in want if same or key == "y"}, want)
+    return errors, found
+
+
+def optimize(spec, given, dtype, place):
+    name, values = parse(spec)
+    options = {key: value for key, value in values.items() if key not in ("beta1", "beta2")}
+    if name.startswith("adam"):
+        options["betas"] = values.get("beta1", 0.9), values.get("beta2", 0.999)
+    if "nesterov" in options:
+        options["nesterov"] = True
+    param = given["param"][0].to(place, dtype).requires_grad_()
+    optimizer = OPTIMIZERS[name]([param], lr=given["lr"].item(), **options)
+    steps = []
+    for grad in given["grads"]:
+        param.grad = grad.to(place, dtype)
+        optimizer.step()
+        steps.append(param.detach().clone())
+    state = {key: value for key, value in optimizer.state[param].items() if key != "step" and value is not None}
+    return {key: value.detach().double().cpu() for key, value in {"param": torch.stack(steps), **state}.items()}
+
+
+def compare_optimizer(spec, precision, run):
+    """As compare_chain."""
+    device, cpu = run["device"], run["cpu"]
+    want = optimize(spec, run["in"], torch.float64, "cpu")
+    if not has_all(device, want) or set(device) != set(want):
+        return None, [f"has {sorted(device)}, PyTorch {sorted(want)}"]
+    errors = [distance(got, want, want) for got in (device, optimize(spec, run["in"], torch.float32, PLACE), cpu)]
+    errors += [distance(device, cpu, want), errors[0] / TOLERANCE]
+    found = [f"{whose} is beyond 1e-5" for whose, error in (("the device", errors[0]), ("the CPU", errors[2]))
+             if not error <= TOLERANCE]
+    return errors, found
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: torch_ops.py FILE.safetensors")
+    torch.set_num_threads(1)
+    runs = read(sys.argv[1])
+    lines, failures = {}, []
+    for (case, precision, batch), run in runs.items():
+        compare = compare_optimizer if case.partition(":")[0] in OPTIMIZERS else compare_chain
+        errors, found = compare(case, precision, run)
+        if found:
+            failures.append(f"FAILED {case}, {precision}, {batch}: {'; '.join(found)}")
+        worst = lines.setdefault((case, precision), [None] * 5)
+        for i, error in enumerate(errors or []):
+            worst[i] = error if worst[i] is None else worst[i] if error is None else larger(worst[i], error)
+    print(f"{'':62}{'device':>9}{'PyTorch':>9}{'CPU':>9}{'to CPU':>9}{'allowed':>9}")
+    for (case, precision), worst in lines.items():
+        columns = "".join(f"{'-' if error is None else f'{error:.1e}':>9}" for error in worst[:4])
+        print(f"{precision} {case:57}{columns}{'-' if worst[4] is None else f'{worst[4]:.0%}':>9}")
+    if failures:
+        print("\n".join(failures))
+    where = torch.cuda.get_device_name() if GPU else "a CPU"
+    print(f"{len(runs)} cases, {len(failures)} failed; PyTorch {torch.__version__} on {where}")
+    sys.exit(1 if failures or not runs else 0)
+
+
+if __name__ == "__main__":
+    main()
