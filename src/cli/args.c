@@ -94,7 +94,8 @@ static const lk_option table[] = {
      "the learning rate's course; 'lockstep info' lists them; without it step:size=1,gamma=GAMMA"},
 
     {"how", "devices", 0, MODELS, LIST(device_names, "LIST"), NULL,
-     "where to compute: auto (the default), cpu, cuda:0, or several as in 'cuda:0,cuda:1', a rank each"},
+     "where to compute: cpu, cuda:0, or several as in 'cuda:0,cuda:1', a rank each; auto (the default): all "
+     "GPUs, or the CPU"},
     {"how", "gpu-ids", 0, MODELS, LIST(gpu_ids, "LIST"), NULL, "GPUs by number: '1,6,3' is cuda:1,cuda:6,cuda:3"},
     {"how", "gpu-idx", 0, MODELS, LIST(gpu_ids, "LIST"), NULL, "the same as --gpu-ids"},
     {"how", "gpu-devices", 0, MODELS, LIST(gpu_ids, "LIST"), NULL, "the same, as in '--gpu-devices 0 1'"},
@@ -403,6 +404,7 @@ bool lk__args_few_shards(const char *device)
 static void complete_gpu(lk_args *args)
 {
     bool gpu = lk__args_few_shards(args->devices.name[0]);
+    args->cpu_shards = args->train.shards;
     if (!gpu && !args->precision_given)
         args->precision = LK_PRECISION_FP32;
     if (gpu && !args->shards_given)
@@ -442,6 +444,32 @@ lk_status lk__args_complete(lk_args *args)
     return LK_OK;
 }
 
+void lk__args_use_cpu(lk_args *args)
+{
+    lk_train_opts *opts = &args->train;
+    bool few = opts->accumulate <= (size_t)(LK_MAX_SHARDS / args->cpu_shards);
+    lk__devices_use_cpu(&args->devices);
+    opts->device = args->devices.name[0];
+    opts->shards = few ? args->cpu_shards * (int)opts->accumulate : LK_MAX_SHARDS;
+    if (!args->precision_given)
+        opts->precision = LK_PRECISION_FP32;
+}
+
+void lk__args_print_cpu(const char *command, const char *why)
+{
+    fprintf(stderr,
+            "lockstep %s: %s; the CPU is used, as no devices were named ('--devices cuda:0' insists on a GPU)\n",
+            command, why);
+}
+
+void lk__args_settle(lk_args *args, const char *command)
+{
+    if (args->devices.named || lk__device_probe(args->train.device, 0) == LK_OK)
+        return;
+    lk__args_print_cpu(command, lk_error_detail());
+    lk__args_use_cpu(args);
+}
+
 /* A wave has whole shards, so that --micro-batch and --accumulate need several. */
 void lk__args_choose_shards(lk_args *args, const char *device, int ranks)
 {
@@ -458,8 +486,7 @@ void lk__args_choose_shards(lk_args *args, const char *device, int ranks)
 
 lk_status lk__args_one_device(const lk_args *args, const char *command)
 {
-    bool named = *args->device_names || *args->gpu_ids;
-    if (named && args->devices.count > 1)
+    if (args->devices.named && args->devices.count > 1)
         return lk__fail(LK_STATUS_USAGE, "%s: runs on one device, and %d are named", command, args->devices.count);
     return LK_OK;
 }

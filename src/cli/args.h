@@ -57,6 +57,7 @@ typedef struct lk_args {
     lk_train_opts train; /* data is NULL when --data was not given */
     int bn;              /* place in the choices of --bn */
     int precision;       /* place in the choices of --precision: an lk_precision */
+    int cpu_shards;      /* what --shards is on the CPU, for a batch of --accumulate */
     int reduce;          /* place in the choices of --reduce: an lk_reduce_order */
     char device_names[LK_LIST_BYTES], gpu_ids[LK_LIST_BYTES];
     bool no_cuda;
@@ -100,6 +101,14 @@ void lk__args_release(void);
 /* Fills the fields of args->train that depend on several options; args must
  * stay where it is. */
 lk_status lk__args_complete(lk_args *args) LK_CHECKED;
+/* Changes what complete and choose_shards filled to what it is on the CPU: for GPUs
+ * that "auto" found and that cannot be used. */
+void lk__args_use_cpu(lk_args *args);
+/* The same, with a line on stderr, where the GPU of a command that runs on one device
+ * was not named and cannot be used. After lk__args_complete. */
+void lk__args_settle(lk_args *args, const char *command);
+/* That line; why is the GPU's. */
+void lk__args_print_cpu(const char *command, const char *why);
 /* Whether devices of this name, GPUs, are fastest with few shards. */
 bool lk__args_few_shards(const char *device);
 /* Shards where none were asked for, when it is known how many ranks compute and

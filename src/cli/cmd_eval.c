@@ -17,6 +17,7 @@ int lk__cmd_eval(lk_args *args)
     if (status == LK_OK)
         status = lk__args_one_device(args, "eval");
     if (status == LK_OK) {
+        lk__args_settle(args, "eval");
         lk__args_choose_shards(args, args->train.device, 1);
         status = lk__evaluate(&args->train, &metrics, &classes);
     }

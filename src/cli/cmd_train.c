@@ -124,6 +124,16 @@ static int end_stopped(const train_command *t, const lk_train_result *result)
     return 128 + result->stop_signal;
 }
 
+/* Ranks stay as many, and their devices are read by these names. */
+static void use_cpu(void *arg, const char *why)
+{
+    train_command *t = arg;
+    lk__args_use_cpu(t->args);
+    lk__devices_use_cpu(&t->devices);
+    if (why)
+        lk__args_print_cpu("train", why);
+}
+
 static int run_ranks(train_command *t)
 {
     static atomic_int wish;
@@ -151,7 +161,8 @@ static int run_ranks(train_command *t)
                             .events = events,
                             .wish = &wish,
                             .failed = print_failure,
-                            .failed_arg = t};
+                            .use_cpu = t->devices.named ? NULL : use_cpu,
+                            .arg = t};
     lk_train_result result;
     lk_train_failure failure;
     t->screen = &screen;

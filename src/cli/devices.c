@@ -20,7 +20,6 @@ typedef struct reading {
     const char *text; /* all of the list */
     lk_device_table table;
     char kind[ITEM_BYTES]; /* of the devices so far */
-    int index[LK_DEVICES_MAX];
     lk_device_list list;
 } reading;
 
@@ -73,8 +72,9 @@ static lk_status check_present(const reading *r, const lk_device_type *type, int
     if (index < count)
         return LK_OK;
     if (count <= 0)
-        return lk__fail(LK_STATUS_UNSUPPORTED, "%s '%s': this machine has no %s device; write '--devices cpu'", r->flag,
-                        r->text, type->name);
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "%s '%s': this machine has no %s device ('lockstep info' tells why); write '--devices cpu'",
+                        r->flag, r->text, type->name);
     char names[4 * LK_DEVICE_NAME_BYTES * SHOWN_NAMES];
     device_names(type->name, count, names, sizeof names);
     return lk__fail(LK_STATUS_UNSUPPORTED, "%s '%s': %s:%d: this machine has %d (%s)", r->flag, r->text, type->name,
@@ -92,14 +92,9 @@ static lk_status add_device(reading *r, const char *kind, int index, bool bare)
         return lk__fail(LK_STATUS_USAGE, "%s '%s': devices of one run must be of one kind, not %s and %s", r->flag,
                         r->text, r->kind, kind);
     LK_TRY(check_present(r, type, index));
-    for (int i = 0; i < list->count; i++) {
-        if (r->index[i] == index)
-            return lk__fail(LK_STATUS_USAGE, "%s '%s': %s:%d is given twice", r->flag, r->text, kind, index);
-    }
     if (list->count == LK_DEVICES_MAX)
         return lk__fail(LK_STATUS_USAGE, "%s: more than %d devices", r->flag, LK_DEVICES_MAX);
     snprintf(r->kind, sizeof r->kind, "%s", kind);
-    r->index[list->count] = index;
     char *name = list->name[list->count++];
     int length = bare ? snprintf(name, LK_DEVICE_NAME_BYTES, "%s", kind)
                       : snprintf(name, LK_DEVICE_NAME_BYTES, "%s:%d", kind, index);
@@ -189,8 +184,15 @@ lk_status lk__devices_choose(const lk_device_choice *choice, lk_device_table tab
         LK_TRY(add_all(&r, choice->no_cuda));
     if (choice->no_cuda && strcmp(r.kind, CPU) != 0)
         return lk__fail(LK_STATUS_USAGE, "--no-cuda and --devices %s contradict each other; give one", r.text);
+    r.list.named = named || numbered || choice->no_cuda;
     *out = r.list;
     return LK_OK;
+}
+
+void lk__devices_use_cpu(lk_device_list *list)
+{
+    for (int i = 0; i < list->count; i++)
+        snprintf(list->name[i], sizeof list->name[i], "%s", CPU);
 }
 
 lk_status lk__devices_share(const lk_device_list *all, bool dp, int local_rank, int local_size, lk_device_list *out)
@@ -203,9 +205,10 @@ lk_status lk__devices_share(const lk_device_list *all, bool dp, int local_rank, 
     if (all->count % local_size != 0)
         return lk__fail(LK_STATUS_USAGE,
                         "%d devices (from %s to %s) cannot be shared evenly by the %d processes of this host; name "
-                        "%d devices, or one for all, or start %d processes",
-                        all->count, all->name[0], all->name[all->count - 1], local_size, local_size, all->count);
-    lk_device_list part = {.count = all->count / local_size};
+                        "%d devices, or one for all%s, or start %d processes",
+                        all->count, all->name[0], all->name[all->count - 1], local_size, local_size,
+                        all->named ? "" : " as in '--devices cpu'", all->count);
+    lk_device_list part = {.count = all->count / local_size, .named = all->named};
     memcpy(part.name, all->name[local_rank * part.count], (size_t)part.count * sizeof *part.name);
     *out = part;
     return LK_OK;

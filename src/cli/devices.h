@@ -11,9 +11,11 @@
 
 enum { LK_DEVICES_MAX = 64, LK_DEVICE_NAME_BYTES = 16 };
 
-/* Devices of one kind, each once, in the order in which they were asked for. */
+/* Devices of one kind, in the order in which they were asked for, a rank each. One
+ * that is there twice has two ranks. */
 typedef struct lk_device_list {
     int count;                                       /* at least 1 */
+    bool named;                                      /* no other devices will do; not with "auto" */
     char name[LK_DEVICES_MAX][LK_DEVICE_NAME_BYTES]; /* for lk__device_open: "cpu", "cpu:1", "cuda:12" */
 } lk_device_list;
 
@@ -28,10 +30,13 @@ typedef struct lk_device_choice {
 typedef const lk_device_type *(*lk_device_table)(size_t index);
 
 /* "auto" is all devices (LK_DEVICES_MAX at most) of the first kind that counts
- * its devices and has any, otherwise the CPU. USAGE for what is misspelt, given
- * twice, of several kinds, contradictory or more than LK_DEVICES_MAX; UNSUPPORTED
+ * its devices and has any, otherwise the CPU. USAGE for what is misspelt, of
+ * several kinds, contradictory or more than LK_DEVICES_MAX; UNSUPPORTED
  * for what this build or this machine does not have. */
 lk_status lk__devices_choose(const lk_device_choice *choice, lk_device_table table, lk_device_list *out) LK_CHECKED;
+
+/* The same number of ranks on the CPU. */
+void lk__devices_use_cpu(lk_device_list *list);
 
 /* The devices of one of the local_size processes of this host. All of them with
  * dp, where a process runs a rank on each, and when local_size is 0, as it is

@@ -143,7 +143,10 @@ static void explain(const lk_rank_model *rank, const char *why, size_t room, cha
         shortage.room = lk__min_size(room, lk__size_total(&size) / 2);
     }
     bool helps = lk__fit_advice(rank, &shortage, advice);
-    snprintf(text, DETAIL, "%s%s%s%s", why, needs, helps ? ". Less is needed with " : "", advice);
+    bool wide = !rank->dev->type->host_memory && rank->dev->values == LK_DTYPE_F32;
+    const char *narrow = wide ? "--precision bf16" : "";
+    snprintf(text, DETAIL, "%s%s%s%s%s%s", why, needs, helps || *narrow ? ". Less is needed with " : "", advice,
+             helps && *narrow ? ", or with " : "", narrow);
 }
 
 lk_status lk__fit_check(const lk_rank_model *rank, const lk_available *available)

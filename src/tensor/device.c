@@ -59,18 +59,33 @@ const lk_device_type *lk__device_find(const char *name)
     return type;
 }
 
-lk_status lk__device_open(const char *name, const lk_device_opts *opts, lk_device **out)
+static lk_status read_name(const char *name, const lk_device_type **type, int *out)
 {
-    const lk_device_type *type = lk__device_find(name);
     const char *number = strchr(name, ':');
-    lk_device_opts chosen = *opts;
     long long index = 0;
-    if (!type)
+    *type = lk__device_find(name);
+    if (!*type)
         return fail_name(name);
     if (number && !lk__parse_int(number + 1, 0, 65535, &index))
         return lk__fail(LK_STATUS_USAGE, "device '%s': the part after ':' must be a number", name);
-    chosen.index = (int)index;
+    *out = (int)index;
+    return LK_OK;
+}
+
+lk_status lk__device_open(const char *name, const lk_device_opts *opts, lk_device **out)
+{
+    const lk_device_type *type;
+    lk_device_opts chosen = *opts;
+    LK_TRY(read_name(name, &type, &chosen.index));
     return type->open(&chosen, out);
+}
+
+lk_status lk__device_probe(const char *name, size_t need)
+{
+    const lk_device_type *type;
+    int index = 0;
+    LK_TRY(read_name(name, &type, &index));
+    return type->probe ? type->probe(index, need) : LK_OK;
 }
 
 void lk__device_close(lk_device *dev)

@@ -58,6 +58,11 @@ typedef struct lk_device_type {
      * before ranks are forked, so it must start nothing that a fork breaks, as a
      * driver's context. Optional: without it any index may be opened. */
     int (*count)(void);
+    /* Whether one that is counted could be opened, with what it needs to work, and has
+     * room for `need` bytes; otherwise why not. What it starts stays for open, in this
+     * process, so that asking costs little; nothing may be forked after it. Optional:
+     * without it there is no doubt. */
+    lk_status (*probe)(int index, size_t need);
     /* Fails with UNSUPPORTED when the machine has no such device. */
     lk_status (*open)(const lk_device_opts *opts, lk_device **out);
     /* Waits for work under way. */
@@ -114,6 +119,8 @@ static inline size_t lk__device_pitch(const lk_device *dev, size_t channels)
 /* "cpu" or "cpu:N". An unknown name lists the known ones. */
 lk_status lk__device_open(const char *name, const lk_device_opts *opts, lk_device **out) LK_CHECKED;
 void lk__device_close(lk_device *dev);
+/* Asks the slot of that name. */
+lk_status lk__device_probe(const char *name, size_t need) LK_CHECKED;
 
 /* The row that a name, with or without its ":N", stands for; NULL: there is none. */
 const lk_device_type *lk__device_find(const char *name);

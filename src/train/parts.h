@@ -42,6 +42,17 @@ lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_fau
  * to train on the same data in the same way. *agreed as in lk__agree_lines. */
 lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed) LK_CHECKED;
 
+/* What ranks found of their devices. */
+enum { LK_UNUSABLE_TEXT = 1024 };
+typedef struct lk_settled {
+    char why[LK_UNUSABLE_TEXT]; /* one cannot use its GPU, or has none where others do; "": all is well */
+    int teller;                 /* the rank whose process tells it */
+} lk_settled;
+/* Together, unless the rank is alone. Of a device that was named it is taken for
+ * granted that it can be used; MISMATCH, told to all, where it is a GPU and others
+ * cannot use theirs. */
+lk_status lk__train_settle(const lk_train_rank *rank, bool named, lk_settled *out) LK_CHECKED;
+
 /* Waits until data can be read, and reports what is wrong with its files. */
 lk_status lk__check_readable(const lk_dataset *data) LK_CHECKED;
 

@@ -23,7 +23,8 @@ struct crew {
     member *members; /* (ranks->count) */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int go; /* 1: begin; -1: there is nothing to begin with */
+    int go;      /* 1: begin; -1: there is nothing to begin with */
+    bool on_cpu; /* use_cpu was called */
     lk_train_failure failure;
 };
 
@@ -66,11 +67,33 @@ static lk_status join(member *m)
     return lk_group_join(&opts, &m->group);
 }
 
+/* All ranks of the job use GPUs, or none does, as far as devices were not named: the
+ * first of the process that gets here changes what all of them read next. */
+static lk_status settle(member *m)
+{
+    crew *c = m->crew;
+    const lk_train_ranks *ranks = c->ranks;
+    lk_settled settled;
+    bool named = !ranks->use_cpu;
+    lk_train_rank rank = {
+        .opts = ranks->opts, .shared = &c->shared, .group = m->group, .device = ranks->devices[m->index]};
+    LK_TRY(lk__train_settle(&rank, named, &settled));
+    bool here = settled.teller >= ranks->first && settled.teller < ranks->first + ranks->count;
+    pthread_mutex_lock(&c->lock);
+    if (*settled.why && !named && !c->on_cpu)
+        ranks->use_cpu(ranks->arg, here ? settled.why : NULL);
+    c->on_cpu = *settled.why;
+    pthread_mutex_unlock(&c->lock);
+    return LK_OK;
+}
+
 static void run_member(member *m)
 {
     crew *c = m->crew;
     const lk_train_ranks *ranks = c->ranks;
     lk_status status = join(m);
+    if (status == LK_OK)
+        status = settle(m);
     lk_fault fault = status == LK_STATUS_PEER ? LK_FAULT_PEER : LK_FAULT_SETUP;
     if (status == LK_OK) {
         lk_train_rank rank = {.opts = ranks->opts,
@@ -171,7 +194,7 @@ static void tell_failure(crew *c)
     if (c->shared.saver)
         snprintf(c->failure.checkpoint, sizeof c->failure.checkpoint, "%s", lk__saver_last(c->shared.saver));
     if (ranks->failed)
-        ranks->failed(ranks->failed_arg, &c->failure);
+        ranks->failed(ranks->arg, &c->failure);
 }
 
 lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_failure *failure)

@@ -162,7 +162,11 @@ typedef struct lk_train_ranks {
     /* Told of a failure before a checkpoint that is being written is waited for, or
      * NULL. */
     void (*failed)(void *arg, const lk_train_failure *failure);
-    void *failed_arg;
+    /* Changes opts and devices to the CPU's, as some rank of the job cannot use its
+     * GPU; once, before a rank reads them. why is for the user, or NULL where another
+     * process tells it. NULL: devices were named. */
+    void (*use_cpu)(void *arg, const char *why);
+    void *arg;
 } lk_train_ranks;
 
 /* Runs them to the end, each but the first in a thread of its own. out is of

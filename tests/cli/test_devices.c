@@ -87,6 +87,44 @@ static void names_in_their_order(void **state)
     gives(DEVICES("cuda:07"), with_gpus, "cuda:7");
 }
 
+/* A rank for each time. */
+static void one_device_several_times(void **state)
+{
+    (void)state;
+    gives(DEVICES("cuda:0,cuda:0"), with_gpus, "cuda:0 cuda:0");
+    gives(DEVICES("cpu,cpu,cpu:0"), with_gpus, "cpu cpu cpu:0");
+    gives(IDS("3,03,1,3"), with_gpus, "cuda:3 cuda:3 cuda:1 cuda:3");
+}
+
+static void named(lk_device_choice choice, bool expected)
+{
+    lk_device_list list;
+    assert_int_equal(lk__devices_choose(&choice, with_gpus, &list), LK_OK);
+    assert_int_equal(list.named, expected);
+}
+
+/* Only what nobody named may be exchanged for the CPU. */
+static void auto_names_nothing(void **state)
+{
+    (void)state;
+    lk_device_list list;
+    named(DEVICES("auto"), false);
+    named(DEVICES(NULL), false);
+    named(DEVICES("cuda:0,cuda:1"), true);
+    named(DEVICES("cpu"), true);
+    named(IDS("1,2"), true);
+    named((lk_device_choice){.no_cuda = true}, true);
+    gpus = 3;
+    assert_int_equal(lk__devices_choose(&DEVICES("auto"), with_gpus, &list), LK_OK);
+    lk__devices_use_cpu(&list);
+    assert_int_equal(list.count, 3);
+    for (int i = 0; i < list.count; i++)
+        assert_string_equal(list.name[i], "cpu");
+    assert_int_equal(lk__devices_choose(&DEVICES("cpu:0,cpu:1"), with_gpus, &list), LK_OK);
+    assert_int_equal(lk__devices_share(&list, false, 1, 2, &list), LK_OK);
+    assert_true(list.named);
+}
+
 static void ids_are_numbers_not_digits(void **state)
 {
     (void)state;
@@ -145,9 +183,6 @@ static void misspelt_lists(void **state)
 static void contradictions(void **state)
 {
     (void)state;
-    refuse(DEVICES("cpu:1,cpu:1"), with_gpus, "cpu:1", "twice");
-    refuse(DEVICES("cpu,cpu:0"), with_gpus, "cpu:0", "twice");
-    refuse(IDS("3,03"), with_gpus, "cuda:3", "twice");
     refuse(DEVICES("cpu:0,cuda:0"), with_gpus, "one kind", "cpu and cuda");
     refuse((lk_device_choice){.devices = "cpu", .gpu_ids = "0"}, with_gpus, "--devices cpu", "--gpu-ids 0");
     refuse((lk_device_choice){.devices = "cuda:0", .gpu_ids = "0"}, with_gpus, "--devices cuda:0", "--gpu-ids 0");
@@ -277,6 +312,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(names_in_their_order, sixteen_gpus),
+        cmocka_unit_test_setup(one_device_several_times, sixteen_gpus),
+        cmocka_unit_test_setup(auto_names_nothing, sixteen_gpus),
         cmocka_unit_test_setup(ids_are_numbers_not_digits, sixteen_gpus),
         cmocka_unit_test_setup(auto_takes_what_there_is, sixteen_gpus),
         cmocka_unit_test_setup(misspelt_lists, sixteen_gpus),

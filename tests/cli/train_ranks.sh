@@ -60,6 +60,8 @@ equal -n 1 --init-method "file://$scratch/meeting"
 equal --devices cpu:0,cpu:1
 said out "dp, 2 ranks over inproc"
 equal --parallel dp --devices cpu:0 cpu:1 cpu:2
+equal --devices cpu:0,cpu:0,cpu
+said out "dp, 3 ranks over inproc"
 equal -n 2 --devices cpu:0,cpu:1,cpu:2,cpu:3 --log-ranks all
 said out "ddp, 4 ranks" "device cpu:3" "[rank 3] Train Epoch: 1 [0/60000 (0%)]" "12 of 48 samples" "[rank 2] ends at"
 check "$line: true local ranks" test "$(grep -o 'local rank [0-3], device cpu:[0-3]' out | sort | tr '\n' '/')" = \

@@ -12,16 +12,27 @@
 #include "tensor/cuda/query.h"
 #include "tensor/cuda/record.h"
 
+/* What to do about it. */
+static const char *hint(cudaError_t error)
+{
+    return error == cudaErrorMemoryAllocation         ? "; 'nvidia-smi' shows who uses its memory"
+           : error == cudaErrorDevicesUnavailable     ? "; 'nvidia-smi' shows who has it for itself"
+           : error == cudaErrorNoKernelImageForDevice ? "; this build has no kernels for it: build one with "
+                                                        "-DLK_CUDA_ARCHS of its compute capability ('lockstep info')"
+                                                      : "";
+}
+
 lk_status lk__cuda_status(lk_device *dev, cudaError_t error, const char *what)
 {
+    char title[LK_CUDA_TITLE];
     if (error == cudaSuccess)
         return LK_OK;
     (void)cudaGetLastError();
     lk_status status = error == cudaErrorMemoryAllocation         ? LK_STATUS_MEMORY
                        : error == cudaErrorNoKernelImageForDevice ? LK_STATUS_UNSUPPORTED
                                                                   : LK_STATUS_IO;
-    return lk__fail(status, "cuda:%d: %s failed: %s (%s)", ((lk_cuda_device *)dev)->index, what,
-                    cudaGetErrorString(error), cudaGetErrorName(error));
+    return lk__fail(status, "%s: %s failed: %s (%s)%s", lk__cuda_title(((lk_cuda_device *)dev)->index, title), what,
+                    cudaGetErrorString(error), cudaGetErrorName(error), hint(error));
 }
 
 bool lk__cuda_keep_status(lk_device *dev, lk_status status)
@@ -161,10 +172,20 @@ static void cuda_close(lk_device *dev)
     lk__free(cuda);
 }
 
+static lk_status check(int index)
+{
+    char why[1024];
+    lk_status status = lk__cuda_check(index);
+    if (status == LK_OK)
+        return LK_OK;
+    snprintf(why, sizeof why, "%s", lk_error_detail());
+    return lk__fail(status, "%s; '--devices cpu' needs no GPU", why);
+}
+
 static lk_status cuda_open(const lk_device_opts *opts, lk_device **out)
 {
     lk_cuda_device *cuda;
-    LK_TRY(lk__cuda_check(opts->index));
+    LK_TRY(check(opts->index));
     LK_TRY(LK_ALLOC(1, "device", &cuda));
     cuda->base = (lk_device){.type = &lk__cuda_device, .kernels = &lk__cuda_kernels};
     cuda->base.values = opts->precision == LK_PRECISION_BF16 ? LK_DTYPE_BF16 : LK_DTYPE_F32;
@@ -190,6 +211,7 @@ const lk_device_type lk__cuda_device = {
     .pack = lk__cuda_pack,
     .unpack = lk__cuda_unpack,
     .count = lk__cuda_count,
+    .probe = lk__cuda_probe,
     .open = cuda_open,
     .close = cuda_close,
     .alloc = lk__cuda_alloc,

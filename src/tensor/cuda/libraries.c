@@ -11,6 +11,18 @@
 
 enum { PATH_BYTES = 4096 };
 
+#define TEXT(x) #x
+#define MAJOR(x) TEXT(x)
+
+static const lk_cuda_library cudnn = {.what = "cuDNN",
+                                      .need = "convolutions on a GPU",
+                                      .install = "NVIDIA's cudnn9-cuda or pip's nvidia-cudnn",
+                                      .file = "libcudnn.so." MAJOR(CUDNN_MAJOR)};
+static const lk_cuda_library lt = {.what = "cuBLASLt",
+                                   .need = "linear layers on a GPU",
+                                   .install = "the CUDA toolkit or pip's nvidia-cublas",
+                                   .file = "libcublasLt.so." MAJOR(CUBLAS_VER_MAJOR)};
+
 lk_status lk__cuda_library_open(const lk_cuda_library *lib, void **out)
 {
     char why[PATH_BYTES];
@@ -44,21 +56,20 @@ lk_status lk__cuda_libraries_cudnn(lk_cuda_libraries *libs)
 #define ROW(name) {#name, &libs->name},
     const lk_cuda_symbol symbols[] = {LK_CUDNN_LIST(ROW)};
 #undef ROW
-    lk_cuda_library lib = {
-        .what = "cuDNN", .need = "convolutions on a GPU", .install = "NVIDIA's cudnn9-cuda or pip's nvidia-cudnn"};
-    snprintf(lib.file, sizeof lib.file, "libcudnn.so.%d", CUDNN_MAJOR);
+    char memory[LK_CUDA_FREE];
     if (libs->cudnn)
         return LK_OK;
     if (!libs->cudnn_file)
-        LK_TRY(lk__cuda_library_open(&lib, &libs->cudnn_file));
-    LK_TRY(lk__cuda_library_find(libs->cudnn_file, &lib, symbols, sizeof symbols / sizeof *symbols));
+        LK_TRY(lk__cuda_library_open(&cudnn, &libs->cudnn_file));
+    LK_TRY(lk__cuda_library_find(libs->cudnn_file, &cudnn, symbols, sizeof symbols / sizeof *symbols));
     cudnnStatus_t failed = libs->cudnnCreate(&libs->cudnn);
     if (failed != CUDNN_STATUS_SUCCESS) {
         libs->cudnn = NULL;
         return lk__fail(LK_STATUS_UNSUPPORTED,
-                        "cuDNN %zu does not start: %s (it needs memory of the GPU, and its parts libcudnn_ops, _cnn, "
-                        "_graph and _engines_... beside %s)",
-                        libs->cudnnGetVersion(), libs->cudnnGetErrorString(failed), lib.file);
+                        "cuDNN %zu does not start: %s (it needs memory of the GPU, of which %s, and its parts "
+                        "libcudnn_ops, _cnn, _graph and _engines_... beside %s)",
+                        libs->cudnnGetVersion(), libs->cudnnGetErrorString(failed), lk__cuda_free_text(memory),
+                        cudnn.file);
     }
     return LK_OK;
 }
@@ -68,21 +79,27 @@ lk_status lk__cuda_libraries_lt(lk_cuda_libraries *libs)
 #define ROW(name) {#name, &libs->name},
     const lk_cuda_symbol symbols[] = {LK_CUBLASLT_LIST(ROW)};
 #undef ROW
-    lk_cuda_library lib = {
-        .what = "cuBLASLt", .need = "linear layers on a GPU", .install = "the CUDA toolkit or pip's nvidia-cublas"};
-    snprintf(lib.file, sizeof lib.file, "libcublasLt.so.%d", CUBLAS_VER_MAJOR);
+    char memory[LK_CUDA_FREE];
     if (libs->lt)
         return LK_OK;
     if (!libs->lt_file)
-        LK_TRY(lk__cuda_library_open(&lib, &libs->lt_file));
-    LK_TRY(lk__cuda_library_find(libs->lt_file, &lib, symbols, sizeof symbols / sizeof *symbols));
+        LK_TRY(lk__cuda_library_open(&lt, &libs->lt_file));
+    LK_TRY(lk__cuda_library_find(libs->lt_file, &lt, symbols, sizeof symbols / sizeof *symbols));
     cublasStatus_t failed = libs->cublasLtCreate(&libs->lt);
     if (failed != CUBLAS_STATUS_SUCCESS) {
         libs->lt = NULL;
-        return lk__fail(LK_STATUS_UNSUPPORTED, "cuBLASLt %zu does not start: status %d (it needs memory of the GPU)",
-                        libs->cublasLtGetVersion(), (int)failed);
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "cuBLASLt %zu does not start: status %d (it needs memory of the GPU, of which %s)",
+                        libs->cublasLtGetVersion(), (int)failed, lk__cuda_free_text(memory));
     }
     return LK_OK;
+}
+
+lk_status lk__cuda_libraries_find(void)
+{
+    void *file;
+    LK_TRY(lk__cuda_library_open(&lt, &file));
+    return lk__cuda_library_open(&cudnn, &file);
 }
 
 void lk__cuda_libraries_fini(lk_cuda_libraries *libs)

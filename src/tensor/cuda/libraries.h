@@ -91,6 +91,8 @@ typedef struct lk_cuda_libraries {
  * looked for and what to do. */
 lk_status lk__cuda_libraries_cudnn(lk_cuda_libraries *libs) LK_CHECKED;
 lk_status lk__cuda_libraries_lt(lk_cuda_libraries *libs) LK_CHECKED;
+/* Whether both files can be loaded, which they then are: it costs nothing twice. */
+lk_status lk__cuda_libraries_find(void) LK_CHECKED;
 /* Opens a library wherever it is, and finds its functions; as above where they are missing. */
 lk_status lk__cuda_library_open(const lk_cuda_library *lib, void **out) LK_CHECKED;
 lk_status lk__cuda_library_find(void *handle, const lk_cuda_library *lib, const lk_cuda_symbol *symbols,

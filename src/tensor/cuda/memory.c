@@ -6,6 +6,7 @@
 
 #include "base/fault.h"
 #include "base/mem.h"
+#include "tensor/cuda/query.h"
 
 enum { PIECE_BYTES = 512 << 10, PIECES = 32, RING_BYTES = PIECE_BYTES * PIECES };
 
@@ -17,11 +18,10 @@ struct lk_cuda_staging {
 
 static lk_status fail_memory(const lk_cuda_device *cuda, size_t bytes, const char *what)
 {
-    size_t available = 0, total = 0;
-    (void)cudaMemGetInfo(&available, &total);
+    char title[LK_CUDA_TITLE], memory[LK_CUDA_FREE];
     (void)cudaGetLastError();
-    return lk__fail(LK_STATUS_MEMORY, "cuda:%d: no memory for %s: %.1f MB are asked for, %.1f of its %.1f MB are free",
-                    cuda->index, what, (double)bytes / 1e6, (double)available / 1e6, (double)total / 1e6);
+    return lk__fail(LK_STATUS_MEMORY, "%s: no memory for %s: %.1f MB are asked for, and %s",
+                    lk__cuda_title(cuda->index, title), what, (double)bytes / 1e6, lk__cuda_free_text(memory));
 }
 
 lk_status lk__cuda_alloc_raw(lk_device *dev, size_t bytes, const char *what, void **out)

@@ -11,8 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tensor/cuda/libraries.h"
+
 /* The oldest GPUs whose kernels are built: those of compute_80. */
-enum { LEAST_MAJOR = 8, REASON_BYTES = 256, VERSION_BYTES = 32, PATH_BYTES = 4096 };
+enum { LEAST_MAJOR = 8, REASON_BYTES = 256, VERSION_BYTES = 32, PATH_BYTES = 4096, SHOWN_GPUS = 4 };
+
+/* What libraries and their kernels take, beside all that is allocated. */
+static const size_t LEAST_FREE = (size_t)256 << 20;
 
 /* CUDA's numbers for versions: 13020 is 13.2. */
 static int major_of(int version)
@@ -30,16 +35,27 @@ static void explain(cudaError_t error, int driver, char *why, size_t bytes)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     if (driver == 0)
-        snprintf(why, bytes, "no NVIDIA driver is installed here (libcuda.so.1)");
+        snprintf(why, bytes, "no NVIDIA driver answers (libcuda.so.1)");
     else if (error == cudaErrorInsufficientDriver)
-        snprintf(why, bytes, "the driver is for CUDA %d.%d, and this build needs one for CUDA %d.%d", major_of(driver),
-                 minor_of(driver), major_of(CUDART_VERSION), minor_of(CUDART_VERSION));
+        snprintf(why, bytes,
+                 "the driver is for CUDA %d.%d, and this build needs one for CUDA %d.%d: install a newer driver",
+                 major_of(driver), minor_of(driver), major_of(CUDART_VERSION), minor_of(CUDART_VERSION));
     else if (error != cudaSuccess && error != cudaErrorNoDevice)
         snprintf(why, bytes, "%s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
     else if (visible)
         snprintf(why, bytes, "the driver shows none, with CUDA_VISIBLE_DEVICES '%s'", visible);
     else
         snprintf(why, bytes, "the driver finds no device");
+}
+
+/* Appends to text; what does not fit is cut. */
+__attribute__((format(printf, 3, 4))) static void add(char *text, size_t bytes, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, bytes - used, format, args);
+    va_end(args);
 }
 
 /* GPUs that can be opened; 0, and why, where there are none. */
@@ -56,41 +72,102 @@ static int count_gpus(int *driver, char *why, size_t bytes)
     return 0;
 }
 
-lk_status lk__cuda_check(int index)
+const char *lk__cuda_title(int index, char text[LK_CUDA_TITLE])
 {
     struct cudaDeviceProp gpu;
+    bool known = cudaGetDeviceProperties(&gpu, index) == cudaSuccess;
+    (void)cudaGetLastError();
+    if (known)
+        snprintf(text, LK_CUDA_TITLE, "cuda:%d (%.255s)", index, gpu.name);
+    else
+        snprintf(text, LK_CUDA_TITLE, "cuda:%d", index);
+    return text;
+}
+
+const char *lk__cuda_free_text(char text[LK_CUDA_FREE])
+{
+    size_t available = 0, total = 0;
+    cudaError_t error = cudaMemGetInfo(&available, &total);
+    (void)cudaGetLastError();
+    if (error == cudaSuccess)
+        snprintf(text, LK_CUDA_FREE, "%.1f of %.1f MB are free", (double)available / 1e6, (double)total / 1e6);
+    else
+        snprintf(text, LK_CUDA_FREE, "how much of it is free is not known");
+    return text;
+}
+
+static lk_status fail_index(int index, int count)
+{
+    char shown[SHOWN_GPUS * (LK_CUDA_TITLE + 2)] = "", title[LK_CUDA_TITLE];
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    for (int i = 0; i < count && i < SHOWN_GPUS; i++)
+        add(shown, sizeof shown, "%s%s", i ? ", " : "", lk__cuda_title(i, title));
+    return lk__fail(LK_STATUS_UNSUPPORTED, "cuda:%d: the driver shows %d GPU%s: %s%s%s%s", index, count,
+                    count == 1 ? "" : "s", shown, count > SHOWN_GPUS ? ", ..." : "",
+                    visible ? ", with CUDA_VISIBLE_DEVICES " : "", visible ? visible : "");
+}
+
+lk_status lk__cuda_check(int index)
+{
+    char title[LK_CUDA_TITLE];
     char why[REASON_BYTES];
     int driver, major = 0, minor = 0;
     int count = count_gpus(&driver, why, sizeof why);
     if (count == 0)
-        return lk__fail(LK_STATUS_UNSUPPORTED, "cuda:%d: no GPU: %s; '--devices cpu' needs none", index, why);
+        return lk__fail(LK_STATUS_UNSUPPORTED, "cuda:%d: no GPU: %s", index, why);
     if (index >= count)
-        return lk__fail(LK_STATUS_UNSUPPORTED, "cuda:%d: the driver shows %d GPU%s, of index 0 and up", index, count,
-                        count == 1 ? "" : "s");
+        return fail_index(index, count);
     cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index);
     if (error == cudaSuccess)
         error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index);
     if (error == cudaSuccess && major >= LEAST_MAJOR)
         return LK_OK;
-    if (error == cudaSuccess)
-        error = cudaGetDeviceProperties(&gpu, index);
     (void)cudaGetLastError();
+    lk__cuda_title(index, title);
     if (error != cudaSuccess)
-        return lk__fail(LK_STATUS_UNSUPPORTED, "cuda:%d: the GPU does not answer: %s", index,
-                        cudaGetErrorString(error));
-    return lk__fail(LK_STATUS_UNSUPPORTED,
-                    "cuda:%d is a %s of compute capability %d.%d; %d.0 is needed, or '--devices cpu'", index, gpu.name,
+        return lk__fail(LK_STATUS_UNSUPPORTED, "%s: the GPU does not answer: %s (%s)", title, cudaGetErrorString(error),
+                        cudaGetErrorName(error));
+    return lk__fail(LK_STATUS_UNSUPPORTED, "%s is too old: its compute capability is %d.%d, and %d.0 is needed", title,
                     major, minor, LEAST_MAJOR);
 }
 
-/* Appends to text; what does not fit is cut. */
-__attribute__((format(printf, 3, 4))) static void add(char *text, size_t bytes, const char *format, ...)
+/* The first thing that needs the GPU's context, which takes memory and may be for one
+ * process alone. */
+static lk_status fail_open(int index, cudaError_t error)
 {
-    size_t used = strlen(text);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text + used, bytes - used, format, args);
-    va_end(args);
+    char title[LK_CUDA_TITLE];
+    (void)cudaGetLastError();
+    return lk__fail(error == cudaErrorMemoryAllocation ? LK_STATUS_MEMORY : LK_STATUS_UNSUPPORTED,
+                    "%s cannot be opened: %s (%s); 'nvidia-smi' shows who uses it", lk__cuda_title(index, title),
+                    cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+static lk_status find_libraries(int index)
+{
+    char title[LK_CUDA_TITLE], why[PATH_BYTES];
+    lk_status status = lk__cuda_libraries_find();
+    if (status == LK_OK)
+        return LK_OK;
+    snprintf(why, sizeof why, "%s", lk_error_detail());
+    return lk__fail(status, "%s: %s", lk__cuda_title(index, title), why);
+}
+
+lk_status lk__cuda_probe(int index, size_t need)
+{
+    size_t available = 0, total = 0, want = need + LEAST_FREE;
+    char title[LK_CUDA_TITLE];
+    LK_TRY(lk__cuda_check(index));
+    LK_TRY(find_libraries(index));
+    cudaError_t error = cudaSetDevice(index);
+    if (error == cudaSuccess)
+        error = cudaMemGetInfo(&available, &total);
+    if (error != cudaSuccess)
+        return fail_open(index, error);
+    /* What an empty GPU could not hold either is for the engine to tell, with advice. */
+    if (available >= want || want > total)
+        return LK_OK;
+    return lk__fail(LK_STATUS_MEMORY, "%s is full: about %.1f MB are needed, %.1f of its %.1f MB are free",
+                    lk__cuda_title(index, title), (double)want / 1e6, (double)available / 1e6, (double)total / 1e6);
 }
 
 /* The driver's own version, which is not CUDA's; "" where the system has it nowhere. */

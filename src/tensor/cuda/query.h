@@ -23,6 +23,16 @@ void *lk__cuda_open_library(const char *file, char *why, size_t bytes);
 /* Whether there is such a GPU, its driver and it new enough; otherwise UNSUPPORTED,
  * with what was found. */
 lk_status lk__cuda_check(int index) LK_CHECKED;
+/* The slot: besides, whether the libraries are there, the GPU can be opened, and its
+ * memory is not taken by others. */
+lk_status lk__cuda_probe(int index, size_t need) LK_CHECKED;
+/* A GPU for messages, "cuda:0 (NVIDIA H200)"; returns text. */
+enum { LK_CUDA_TITLE = 288 };
+const char *lk__cuda_title(int index, char text[LK_CUDA_TITLE]);
+/* The memory of this thread's GPU for messages, "120.5 of 150000.0 MB are free";
+ * returns text. */
+enum { LK_CUDA_FREE = 96 };
+const char *lk__cuda_free_text(char text[LK_CUDA_FREE]);
 /* Lines for `lockstep info`; "no GPU: <why>" where there is none. */
 void lk__cuda_describe(char *text, size_t bytes);
 

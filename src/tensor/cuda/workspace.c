@@ -1,5 +1,6 @@
 /* workspace.c - scratch memory that grows with the largest call. */
 #include <assert.h>
+#include <stdio.h>
 
 #include "base/mem.h"
 #include "tensor/cuda/memory.h"
@@ -28,12 +29,23 @@ void lk__cuda_workspace_destroy(lk_device *dev, lk_cuda_workspace *workspace)
     lk__free(workspace);
 }
 
+/* Scratch grows in steps, when the engine can no longer say what would need less. */
+static lk_status advise(lk_status status)
+{
+    char detail[512];
+    snprintf(detail, sizeof detail, "%s", lk_error_detail());
+    return lk__fail(status, "%s; less is needed with a smaller --batch-size, --micro-batch or --precision bf16",
+                    detail);
+}
+
 static lk_status grow(lk_device *dev, lk_cuda_workspace *workspace, size_t bytes)
 {
     size_t least = workspace->count ? workspace->bytes / 2 * 3 : FIRST_BYTES;
     size_t size = lk__round_up(lk__max_size(bytes, least), STEP_BYTES);
     assert(workspace->count < MAX_BLOCKS);
-    LK_TRY(lk__cuda_alloc_raw(dev, size, "scratch memory", &workspace->blocks[workspace->count]));
+    lk_status status = lk__cuda_alloc_raw(dev, size, "scratch", &workspace->blocks[workspace->count]);
+    if (status != LK_OK)
+        return advise(status);
     workspace->count++;
     workspace->bytes = size;
     return LK_OK;

@@ -1,0 +1,88 @@
+/* settle.c - whether every rank of a job can use the GPU that "auto" gave it: all
+ * compute on GPUs, or all on the CPU. */
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "parallel/memory.h"
+#include "train/parts.h"
+
+/* What a rank can say of its device. */
+enum { ON_CPU, ON_GPU, UNUSABLE };
+
+static size_t at_least_one(size_t count)
+{
+    return lk__max_size(count, 1);
+}
+
+/* Bytes that a rank is sure to want, roughly: those of the CPU, where the same model
+ * can be measured before a GPU is open. */
+static size_t estimate_need(const lk_train_rank *rank)
+{
+    const lk_train_opts *opts = rank->opts;
+    size_t ranks = rank->group ? (size_t)lk_group_size(rank->group) : 1;
+    size_t stages = at_least_one((size_t)lk__cut_count(opts->stages)), replicas = at_least_one(ranks / stages);
+    size_t most = lk_dataset_get_info(rank->shared->train)->count;
+    lk_engine_opts engine = {
+        .threads = 1,
+        .batch = at_least_one(lk__min_size(opts->batch, most) / at_least_one(opts->accumulate) / replicas),
+        .shards = 1,
+        .bn = opts->bn,
+        .optimizer = opts->optimizer};
+    lk_engine_size size;
+    if (opts->micro_batch)
+        engine.batch = lk__min_size(engine.batch, opts->micro_batch);
+    if (lk__engine_measure(rank->shared->graph, &engine, &size) != LK_OK)
+        return 0;
+    if (opts->precision == LK_PRECISION_BF16)
+        size.activations /= 2;
+    return (lk__size_total(&size) - size.scratch) / stages;
+}
+
+static int probe(const lk_train_rank *rank, bool named, char why[LK_UNUSABLE_TEXT])
+{
+    const lk_device_type *type = lk__device_find(rank->device);
+    if (!type || !type->probe)
+        return ON_CPU;
+    if (named || lk__device_probe(rank->device, estimate_need(rank)) == LK_OK)
+        return ON_GPU;
+    snprintf(why, LK_UNUSABLE_TEXT, "%s", lk_error_detail());
+    return UNUSABLE;
+}
+
+/* Its own devices were named, and others have to do without theirs. */
+static lk_status fail_named(const lk_train_rank *rank, const char *why)
+{
+    char text[LK_UNUSABLE_TEXT];
+    snprintf(text, sizeof text, "rank %d was given --devices %s, but %.800s; name devices for all ranks, or for none",
+             lk_group_rank(rank->group), rank->device, why);
+    lk_group_abort(rank->group, text);
+    return lk__fail(LK_STATUS_MISMATCH, "%s", text);
+}
+
+/* Nobody uses a GPU where one rank cannot, though some could: the first such rank says
+ * why, and the first that has to change tells the user. */
+static lk_status settle_together(const lk_train_rank *rank, bool named, int mine, lk_settled *settled)
+{
+    lk_group *group = rank->group;
+    int own = lk_group_rank(group);
+    char reason[LK_UNUSABLE_TEXT] = "";
+    int64_t first[] = {mine == ON_GPU ? INT64_MAX : own, mine == ON_CPU ? INT64_MAX : own, named ? INT64_MAX : own};
+    LK_TRY(lk_allreduce(group, (lk_data){first, 3, LK_DTYPE_I64}, LK_REDUCTION_MIN, NULL));
+    bool agreed = first[0] == INT64_MAX || first[1] == INT64_MAX;
+    if (!agreed && first[0] == own)
+        snprintf(reason, sizeof reason, "rank %d on %s: %.800s", own, lk_group_host(group, own),
+                 mine == UNUSABLE ? settled->why : "no GPU is used here, and other ranks have one");
+    if (!agreed)
+        LK_TRY(lk_broadcast(group, (lk_data){reason, sizeof reason, LK_DTYPE_U8}, (int)first[0], NULL));
+    reason[sizeof reason - 1] = '\0';
+    snprintf(settled->why, sizeof settled->why, "%s", reason);
+    settled->teller = agreed || first[2] == INT64_MAX ? 0 : (int)first[2];
+    return !agreed && named && mine == ON_GPU ? fail_named(rank, reason) : LK_OK;
+}
+
+lk_status lk__train_settle(const lk_train_rank *rank, bool named, lk_settled *out)
+{
+    *out = (lk_settled){0};
+    int mine = probe(rank, named, out->why);
+    return rank->group ? settle_together(rank, named, mine, out) : LK_OK;
+}

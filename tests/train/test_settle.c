@@ -1,0 +1,276 @@
+/* test_settle.c - ranks whose devices were not named, some of which cannot be used:
+ * all compute on them, or all on the CPU, as if those were not there. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/status.h"
+#include "tensor/device.h"
+#include "tiny.h"
+#include "train/parts.h"
+
+enum { GPUS = 4, CPU_SHARDS = 16, GPU_SHARDS = 4 };
+
+/* The CPU as "gpu:0" to "gpu:3". */
+static lk_device_type gpu;
+static bool broken[GPUS];
+static atomic_int probes;
+static atomic_size_t needed; /* by the last that was asked for */
+
+static lk_status probe_gpu(int index, size_t need)
+{
+    probes++;
+    needed = need;
+    assert_true(index < GPUS);
+    return broken[index] ? lk__fail(LK_STATUS_UNSUPPORTED, "gpu:%d is broken", index) : LK_OK;
+}
+
+static int add_gpus(void **state)
+{
+    gpu = lk__cpu_device;
+    gpu.name = "gpu";
+    gpu.probe = probe_gpu;
+    return make_data(state) == 0 && lk__device_add(&gpu) == LK_OK ? 0 : -1;
+}
+
+static int mend_gpus(void **state)
+{
+    (void)state;
+    memset(broken, 0, sizeof broken);
+    probes = 0;
+    return 0;
+}
+
+/* A job of thread ranks, and what came of it. */
+typedef struct job {
+    const char *devices[MAX_RANKS];
+    lk_train_opts opts;
+    int switches;
+    char why[1024];
+    record told[MAX_RANKS];
+    lk_train_result result;
+} job;
+
+static void use_cpu(void *arg, const char *why)
+{
+    job *j = arg;
+    j->switches++;
+    j->opts.shards = CPU_SHARDS;
+    snprintf(j->why, sizeof j->why, "%s", why);
+    for (int i = 0; i < MAX_RANKS; i++)
+        j->devices[i] = "cpu";
+}
+
+static void run(job *j, int count, bool named)
+{
+    lk_train_events events[MAX_RANKS];
+    lk_train_failure failure;
+    for (int i = 0; i < count; i++)
+        events[i] = (lk_train_events){.arg = &j->told[i], .start = on_start, .step = on_step, .end = on_end};
+    lk_group_opts group = {.timeout = 60};
+    lk_train_ranks ranks = {.opts = &j->opts,
+                            .count = count,
+                            .devices = j->devices,
+                            .group = &group,
+                            .alone = true,
+                            .events = events,
+                            .use_cpu = named ? NULL : use_cpu,
+                            .arg = j};
+    if (lk__train(&ranks, &j->result, &failure) != LK_OK)
+        fail_msg("%s", lk_error_detail());
+}
+
+static job *new_job(const char *first, const char *second, const char *third)
+{
+    static job j;
+    memset(&j, 0, sizeof j);
+    j.opts = options();
+    j.opts.no_test = true;
+    j.opts.shards = GPU_SHARDS;
+    j.devices[0] = first;
+    j.devices[1] = second;
+    j.devices[2] = third;
+    return &j;
+}
+
+static void computed_on(const job *j, int count, const char *device, int switches)
+{
+    assert_int_equal(j->switches, switches);
+    for (int i = 0; i < count; i++)
+        assert_memory_equal(j->told[i].start.place.device, device, strlen(device));
+}
+
+static uint64_t hash_of(int shards)
+{
+    static record told;
+    lk_train_result result;
+    lk_train_opts opts = options();
+    opts.no_test = true;
+    opts.shards = shards;
+    assert_int_equal(train(&opts, &told, &result), LK_OK);
+    return result.hash;
+}
+
+static void what_works_is_used(void **state)
+{
+    (void)state;
+    uint64_t expected = hash_of(GPU_SHARDS);
+    job *j = new_job("gpu:0", "gpu:1", "gpu:2");
+    run(j, 3, false);
+    computed_on(j, 3, "gpu:", 0);
+    assert_int_equal(probes, 3);
+    assert_true(j->result.hash == expected);
+    j = new_job("gpu:1", NULL, NULL);
+    run(j, 1, false);
+    computed_on(j, 1, "gpu:1", 0);
+}
+
+static void one_that_does_not_sends_all_to_the_cpu(void **state)
+{
+    (void)state;
+    uint64_t expected = hash_of(CPU_SHARDS);
+    for (int bad = 0; bad < 3; bad++) {
+        char rank[32], gpu_name[32];
+        mend_gpus(NULL);
+        broken[bad] = true;
+        job *j = new_job("gpu:0", "gpu:1", "gpu:2");
+        run(j, 3, false);
+        computed_on(j, 3, "cpu", 1);
+        assert_true(j->result.hash == expected);
+        snprintf(rank, sizeof rank, "rank %d on ", bad);
+        snprintf(gpu_name, sizeof gpu_name, ": gpu:%d is broken", bad);
+        assert_non_null(strstr(j->why, rank));
+        assert_non_null(strstr(j->why, gpu_name));
+    }
+}
+
+static void alone(void **state)
+{
+    (void)state;
+    uint64_t expected = hash_of(CPU_SHARDS);
+    broken[3] = true;
+    job *j = new_job("gpu:3", NULL, NULL);
+    run(j, 1, false);
+    computed_on(j, 1, "cpu", 1);
+    assert_string_equal(j->why, "gpu:3 is broken");
+    assert_true(j->result.hash == expected);
+}
+
+/* As on two machines. */
+static void where_others_have_none(void **state)
+{
+    (void)state;
+    job *j = new_job("gpu:0", "cpu", NULL);
+    run(j, 2, false);
+    computed_on(j, 2, "cpu", 1);
+    assert_non_null(strstr(j->why, "rank 1 on "));
+    assert_non_null(strstr(j->why, "no GPU is used here"));
+    j = new_job("cpu", "cpu", "cpu");
+    run(j, 3, false);
+    computed_on(j, 3, "cpu", 0);
+}
+
+static void devices_that_were_named_stay(void **state)
+{
+    (void)state;
+    memset(broken, 1, sizeof broken);
+    job *j = new_job("gpu:0", "gpu:1", NULL);
+    run(j, 2, true);
+    computed_on(j, 2, "gpu:", 0);
+    assert_int_equal(probes, 0);
+}
+
+/* One of two processes. */
+typedef struct process {
+    lk_train_opts opts;
+    lk_group *group;
+    const char *device;
+    bool named;
+    lk_settled settled;
+    lk_status status;
+    char detail[2048];
+} process;
+
+static void *settle_process(void *arg)
+{
+    process *p = arg;
+    lk_train_ranks ranks = {.opts = &p->opts, .count = 1, .first = lk_group_rank(p->group)};
+    lk_train_shared shared;
+    lk_train_rank rank = {.opts = &p->opts, .shared = &shared, .group = p->group, .device = p->device};
+    assert_int_equal(lk__shared_open(&ranks, &shared), LK_OK);
+    p->status = lk__train_settle(&rank, p->named, &p->settled);
+    snprintf(p->detail, sizeof p->detail, "%s", lk_error_detail());
+    lk_group_destroy(p->group);
+    lk__shared_close(&shared);
+    return NULL;
+}
+
+static void settle_two(process two[2])
+{
+    lk_group *groups[2];
+    pthread_t thread;
+    lk_group_opts opts = {.timeout = 60};
+    assert_int_equal(lk_group_threads(2, &opts, groups), LK_OK);
+    for (int i = 0; i < 2; i++) {
+        two[i].opts = options();
+        two[i].group = groups[i];
+    }
+    assert_int_equal(pthread_create(&thread, NULL, settle_process, &two[1]), 0);
+    settle_process(&two[0]);
+    pthread_join(thread, NULL);
+}
+
+static void processes_that_were_told_differently(void **state)
+{
+    (void)state;
+    static process both[2];
+    broken[1] = true;
+    both[0] = (process){.device = "gpu:0", .named = true};
+    both[1] = (process){.device = "gpu:1"};
+    settle_two(both);
+    assert_int_equal(both[0].status, LK_STATUS_MISMATCH);
+    assert_non_null(strstr(both[0].detail, "rank 0 was given --devices gpu:0"));
+    assert_non_null(strstr(both[0].detail, "gpu:1 is broken"));
+    /* Nobody but rank 1 has to change, and to tell. */
+    both[0] = (process){.device = "cpu", .named = true};
+    both[1] = (process){.device = "gpu:0"};
+    settle_two(both);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(both[r].status, LK_OK);
+        assert_int_equal(both[r].settled.teller, 1);
+        assert_non_null(strstr(both[r].settled.why, "rank 0 on "));
+    }
+}
+
+static size_t need_of(size_t batch, size_t micro_batch, int ranks)
+{
+    job *j = new_job("gpu:0", "gpu:0", "gpu:0");
+    j->opts.batch = batch;
+    j->opts.micro_batch = micro_batch;
+    j->opts.epochs = 0;
+    run(j, ranks, false);
+    return needed;
+}
+
+/* Enough to tell a GPU that others have filled from one that is free. */
+static void the_need_is_of_the_ranks_own_samples(void **state)
+{
+    (void)state;
+    size_t whole = need_of(64, 0, 1);
+    assert_true(whole > 0);
+    assert_true(need_of(64, 0, 2) < whole);
+    assert_int_equal(need_of(64, 32, 1), need_of(32, 0, 1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(what_works_is_used, mend_gpus),
+        cmocka_unit_test_setup(one_that_does_not_sends_all_to_the_cpu, mend_gpus),
+        cmocka_unit_test_setup(alone, mend_gpus),
+        cmocka_unit_test_setup(where_others_have_none, mend_gpus),
+        cmocka_unit_test_setup(devices_that_were_named_stay, mend_gpus),
+        cmocka_unit_test_setup(processes_that_were_told_differently, mend_gpus),
+        cmocka_unit_test_setup(the_need_is_of_the_ranks_own_samples, mend_gpus),
+    };
+    return cmocka_run_group_tests(tests, add_gpus, remove_data);
+}
