@@ -89,14 +89,15 @@ struct lk_op {
     void (*add_sums)(const lk_call *call, lk_sum which);
     void (*fold_sums)(const lk_call *call, lk_sum which, const float *entries);
     void (*forward)(const lk_call *call);
-    /* NULL: the layer passes no gradient (an input). */
+    /* NULL: nothing is left to do, for an input, and for a loss, whose forward has
+     * written dx where the wave trains. */
     void (*backward)(const lk_call *call);
     /* After a step whose losses and gradients are finite: running statistics. */
     void (*finish)(const lk_call *call);
     /* Multiplications of one sample's forward pass, each with its addition. NULL:
      * none worth counting. */
     double (*macs)(const lk_layer *layer, lk_shape x);
-    bool is_loss;
+    bool is_loss; /* the last layer */
 };
 
 extern const lk_op lk__op_input, lk__op_conv2d, lk__op_linear, lk__op_batchnorm2d, lk__op_relu, lk__op_relu6,

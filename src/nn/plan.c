@@ -219,7 +219,7 @@ static void add_grad_blocks(lk_plan *plan, bool *written)
     for (int i = output; i >= plan->opts.first; i--) {
         const lk_layer *layer = layer_at(plan, i);
         layer_plan *this = &plan->layers[i];
-        int now = backward_time(plan, i);
+        int now = layer->op->is_loss ? i : backward_time(plan, i);
         if (!this->needs_grad)
             continue;
         for (int j = 0; j < layer->input_count; j++) {
@@ -567,7 +567,8 @@ lk_status lk__plan_backward(lk_plan *plan, const lk_wave *wave)
             continue;
         lk_call call = call_for(plan, i, wave);
         LK_TRY(run_sums(plan, &call, LK_SUM_BACKWARD));
-        call.layer->op->backward(&call);
+        if (call.layer->op->backward)
+            call.layer->op->backward(&call);
         add_inputs(plan, i, &call);
         done = grads_end(plan, call.layer, done);
         LK_TRY(tell_done(plan, wave, done));

@@ -58,6 +58,7 @@ typedef struct lk_dropout_desc {
 typedef struct lk_loss_desc {
     const int32_t *labels; /* (n), device memory */
     float smoothing;       /* in [0,1) */
+    float scale;           /* of the gradient */
 } lk_loss_desc;
 
 /* Mean and 1/sqrt(variance + eps) per channel, in one group for all samples or
@@ -240,15 +241,13 @@ typedef struct lk_kernels {
     /* y is the forward result. */
     void (*log_softmax_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx);
     /* x (n, classes): log-probabilities for nll, scores for cross_entropy. Per
-     * sample: its loss, and the place of its label among the classes, 0 for the
-     * largest score; of equals the first comes first. */
-    void (*nll_forward)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place);
-    /* dx = scale * d(loss)/dx, per sample. */
-    void (*nll_grad_input)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float scale, lk_tensor *dx);
-    void (*cross_entropy_forward)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss,
-                                  int32_t *place);
-    void (*cross_entropy_grad_input)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float scale,
-                                     lk_tensor *dx);
+     * sample: its loss; the place of its label among the classes, 0 for the largest
+     * score, of equals the first comes first; and dx = scale * d(loss)/dx, unless dx
+     * is NULL. */
+    void (*nll)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
+                lk_tensor *dx);
+    void (*cross_entropy)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
+                          lk_tensor *dx);
 
     /* PyTorch's update rules over count elements; state arrays are updated in
      * place. sgd's momentum buffer is NULL when momentum is 0. Nothing changes
@@ -297,8 +296,7 @@ typedef struct lk_kernels {
     X(add) X(copy) X(gather) X(fit_channels) X(dropout) X(flatten_forward) X(flatten_grad_input)                       \
     X(maxpool_forward) X(maxpool_grad_input) X(avgpool_forward) X(avgpool_grad_input)                                  \
     X(global_avgpool_forward) X(global_avgpool_grad_input)                                                             \
-    X(log_softmax_forward) X(log_softmax_grad_input) X(nll_forward) X(nll_grad_input)                                  \
-    X(cross_entropy_forward) X(cross_entropy_grad_input)                                                               \
+    X(log_softmax_forward) X(log_softmax_grad_input) X(nll) X(cross_entropy)                                           \
     X(sgd_step) X(adam_step) X(adadelta_step) X(flag_above) X(post) X(fetch)                                                    \
     X(sum_squares) X(scale) X(reduce) X(divide) X(copy_bytes)
 /* clang-format on */

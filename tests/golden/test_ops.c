@@ -238,12 +238,11 @@ static void loss_case(fixture *fx, const char *op, bool nll, float smoothing)
     int32_t *host = golden_alloc(n, sizeof *host), *labels = block(fx, n * sizeof *labels);
     int32_t *places = block(fx, n * sizeof *places);
     float *loss = block(fx, n * sizeof *loss);
-    lk_loss_desc desc = {.labels = labels, .smoothing = smoothing};
+    lk_loss_desc desc = {.labels = labels, .smoothing = smoothing, .scale = 1.0f / (float)n};
     for (size_t i = 0; i < n; i++)
         host[i] = (int32_t)golden_at(truth, i);
     golden_ok(fx->dev->type->upload(fx->dev, host, n * sizeof *host, labels));
-    (nll ? kernels->nll_forward : kernels->cross_entropy_forward)(fx->dev, &desc, &x, loss, places);
-    (nll ? kernels->nll_grad_input : kernels->cross_entropy_grad_input)(fx->dev, &desc, &x, 1.0f / (float)n, &dx);
+    (nll ? kernels->nll : kernels->cross_entropy)(fx->dev, &desc, &x, loss, places, &dx);
     check_vector(fx, loss, op, "loss");
     check(fx, &dx, op, "dx");
     golden_ok(fx->dev->type->download(fx->dev, places, n * sizeof *host, host));
