@@ -44,6 +44,7 @@ typedef struct lk_call {
     bool mask;   /* dx[0] is 0 where x[0], a ReLU's result, is not above 0 */
     bool scores; /* x[0] is the input of the layer before, which was left to this one */
     lk_tensor x[LK_MAX_INPUTS], y;
+    lk_tensor other; /* data NULL, or what is added to y, before the ReLU: y's channels, or the first of them */
     lk_tensor dy;
     lk_tensor dx[LK_MAX_INPUTS]; /* data NULL where no gradient is wanted */
     float *param[LK_MAX_PARAMS];
@@ -66,7 +67,8 @@ enum {
     LK_OP_IS_RELU = 8,      /* what that one is */
     LK_OP_PASSES_GRAD = 16, /* an input's gradient is dy itself */
     LK_OP_MASKS_DX = 32,    /* backward can take the gradient of a ReLU before it */
-    LK_OP_HAS_WEIGHTS = 64  /* parameter 0 is weights to initialise, 1 a bias */
+    LK_OP_HAS_WEIGHTS = 64, /* parameter 0 is weights to initialise, 1 a bias */
+    LK_OP_FUSES_ADD = 128   /* forward can apply a following addition */
 };
 
 struct lk_op {

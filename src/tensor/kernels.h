@@ -69,6 +69,14 @@ typedef struct lk_moments {
     float *scale; /* (groups, c) */
 } lk_moments;
 
+/* What becomes of a normalised value: xhat * gamma + beta, of the value type, then the
+ * sum of that and other, then max(y, 0). */
+typedef struct lk_batchnorm_desc {
+    const float *gamma, *beta; // (c)
+    const lk_tensor *other;    /* y's channels or the first of them, the rest being 0; NULL: nothing is added */
+    bool relu;
+} lk_batchnorm_desc;
+
 /* What flag_above found, in device memory. Nothing: {LK_NOWHERE, 0}. */
 typedef struct lk_flag {
     uint64_t first; /* the lowest place */
@@ -182,8 +190,8 @@ typedef struct lk_kernels {
      * variance alone. Nothing changes where flag->bad; flag may be NULL. */
     void (*batchnorm_running_update)(lk_device *dev, size_t c, const float *entry, size_t elements, float momentum,
                                      const lk_flag *flag, float *mean, float *variance);
-    void (*batchnorm_forward)(lk_device *dev, const lk_tensor *x, const lk_shards *shards, const lk_moments *moments,
-                              const float *gamma, const float *beta, bool relu, lk_tensor *y);
+    void (*batchnorm_forward)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x,
+                              const lk_shards *shards, const lk_moments *moments, lk_tensor *y);
     /* Per shard the sums of dy and of dy * xhat: (count, 2, c), xhat being
      * (x - mean) * scale. */
     void (*batchnorm_sums)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,

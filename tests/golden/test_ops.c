@@ -116,7 +116,8 @@ static void test_batchnorm_train(void **state)
     fx->kernels->batchnorm_fold(fx->dev, c, pixels, shards, leaves, entry);
     fx->kernels->batchnorm_moments(fx->dev, c, pixels, entry.slot0, rows, BN_EPS, &moments);
     for (int relu = 0; relu < 2; relu++) {
-        fx->kernels->batchnorm_forward(fx->dev, &x, shards, &moments, gamma, beta, relu, &y);
+        lk_batchnorm_desc desc = {.gamma = gamma, .beta = beta, .relu = relu};
+        fx->kernels->batchnorm_forward(fx->dev, &desc, &x, shards, &moments, &y);
         check_as(fx, &y, op, "y", relu);
     }
     float *mean = vector(fx, op, "mean"), *variance = vector(fx, op, "var");
@@ -142,8 +143,8 @@ static void test_batchnorm_eval(void **state)
     size_t c = x.shape.c;
     lk_moments moments = {.groups = 1, .mean = block(fx, c * sizeof(float)), .scale = block(fx, c * sizeof(float))};
     fx->kernels->batchnorm_running_moments(fx->dev, c, vector(fx, op, "mean"), vector(fx, op, "var"), BN_EPS, &moments);
-    fx->kernels->batchnorm_forward(fx->dev, &x, wave_init(&w, x.shape.n), &moments, vector(fx, op, "w"),
-                                   vector(fx, op, "b"), false, &y);
+    lk_batchnorm_desc desc = {.gamma = vector(fx, op, "w"), .beta = vector(fx, op, "b")};
+    fx->kernels->batchnorm_forward(fx->dev, &desc, &x, wave_init(&w, x.shape.n), &moments, &y);
     check(fx, &y, op, "y_eval");
 }
 
