@@ -107,20 +107,55 @@ static void choose_values(fusing *f)
     }
 }
 
+/* Whether its backward leaves dy as it is. */
+static bool only_reads(const fusing *f, int index)
+{
+    const lk_layer *layer = layer_at(f, index);
+    return !layer->in_place && !(layer->op->flags & LK_OP_PASSES_GRAD) && !f->of[index].view;
+}
+
+/* Whether this input's gradient may begin as a layer's dy, which is another's, too: who
+ * writes to it comes later than that one's backward. */
+static bool may_share(const fusing *f, const lk_layer *layer, int input, int reader)
+{
+    if (!f->of[input].needs_grad || (input > reader && !only_reads(f, input)))
+        return false;
+    for (int i = reader + 1; i < f->graph->count; i++) {
+        for (int j = 0; j < layer_at(f, i)->input_count; j++) {
+            if (layer_at(f, i)->inputs[j] == input && i != layer->index)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* One input has its layer's dy for itself; so have others that do not disturb it. */
+static void share_grad(fusing *f, const lk_layer *layer, int owner)
+{
+    f->of[owner].grad = f->of[layer->index].grad;
+    if (owner < f->first || !only_reads(f, owner))
+        return;
+    for (int j = 0; j < layer->input_count; j++) {
+        int input = layer->inputs[j];
+        if (input != owner && may_share(f, layer, input, owner))
+            f->of[input].grad = f->of[layer->index].grad;
+    }
+}
+
 /* Gradients of inputs share their layer's dy where backward works in place, or
- * hands dy on as it is: then one input's. */
+ * hands dy on as it is. */
 static void choose_grads(fusing *f)
 {
     for (int i = f->first - 1; i < f->last; i++)
         f->of[i].grad = i;
     for (int i = f->last - 1; i >= f->first; i--) {
         const lk_layer *layer = layer_at(f, i);
-        if (!layer->in_place && !(layer->op->flags & LK_OP_PASSES_GRAD) && !f->of[i].view)
+        if (only_reads(f, i))
             continue;
         for (int j = 0; j < layer->input_count; j++) {
-            lk_choice *input = &f->of[layer->inputs[j]];
-            if (input->consumers == 1 && input->needs_grad) {
-                input->grad = f->of[i].grad;
+            int input = layer->inputs[j];
+            if (f->of[input].consumers == 1 && f->of[input].needs_grad) {
+                share_grad(f, layer, input);
                 break;
             }
         }

@@ -131,14 +131,13 @@ static void add_grad_blocks(lk_plan *plan, bool *written)
             layer_plan *input = &plan->layers[index];
             if (!plan->choices[index].needs_grad)
                 continue;
-            if (plan->choices[index].grad != index)
-                input->grad_block = this->grad_block;
-            else if (!written[index])
-                input->grad_block = add_block(plan, value_bytes(plan, index), now, now);
-            else
-                this->adds[j] = true;
+            this->adds[j] = written[index];
             if (this->adds[j])
                 this->temp_block[j] = add_block(plan, value_bytes(plan, index), now, now);
+            else if (plan->choices[index].grad != index)
+                input->grad_block = this->grad_block;
+            else
+                input->grad_block = add_block(plan, value_bytes(plan, index), now, now);
             written[index] = true;
             extend(plan, input->grad_block, now, backward_time(plan, index));
         }

@@ -131,6 +131,37 @@ static void test_other_stage(void **state)
     assert_int_equal(fx->choices[BN].other, -1);
 }
 
+/* 0 input, 1 conv, 2 ReLU, 3 conv, 4 bn, 5 add, 6 ReLU: all that 2 gets is there when 4 has read its dy. */
+static void test_shared_gradient(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_conv2d_opts opts = {.out = 4, .kernel = 3, .pad = 1};
+    lk_node x = lk_relu(g, lk_conv2d(g, lk_input(g, 4, 6, 6), "conv1", opts));
+    lk_node y = lk_batchnorm2d(g, lk_conv2d(g, x, "conv2", opts), "bn");
+    finish(g, lk_relu(g, lk_add(g, y, x)));
+    fuse(fx, 1, 0);
+    static const int grads[] = {0, 6, 6, 3, 6, 6, 6};
+    for (int i = 0; i <= 6; i++)
+        assert_int_equal(fx->choices[i].grad, grads[i]);
+}
+
+/* 0 input, 1 conv, 2 bn, 3 conv, 4 ReLU, 5 add: the ReLU writes to its dy before 2 reads it. */
+static void test_gradient_of_its_own(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_conv2d_opts opts = {.out = 4, .kernel = 3, .pad = 1};
+    lk_node x = lk_input(g, 4, 6, 6);
+    lk_node a = lk_batchnorm2d(g, lk_conv2d(g, x, "conv1", opts), "bn");
+    lk_node b = lk_relu(g, lk_conv2d(g, x, "conv2", opts));
+    finish(g, lk_add(g, a, b));
+    fuse(fx, 1, 0);
+    assert_int_equal(fx->choices[2].grad, 5);
+    assert_int_equal(fx->choices[4].grad, 4);
+    assert_int_equal(fx->choices[3].grad, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -139,6 +170,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_padded, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_apart, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_other_stage, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_shared_gradient, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_gradient_of_its_own, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
