@@ -85,6 +85,12 @@ static void choose_overwriting(fusing *f, const lk_layer *layer)
         f->of[f->of[maker].forward].relu = true;
         f->of[layer->index].forward = -1;
     }
+    bool drops = layer->op == &lk__op_dropout || layer->op == &lk__op_dropout2d;
+    if (drops && layer_at(f, maker)->op->flags & LK_OP_FUSES_DROPOUT) {
+        f->of[maker].dropout = layer->index;
+        f->of[layer->index].forward = -1;
+        f->of[layer->index].passes = true;
+    }
 }
 
 static void choose_values(fusing *f)
@@ -93,7 +99,7 @@ static void choose_values(fusing *f)
         const lk_layer *layer = layer_at(f, i);
         lk_choice *this = &f->of[i];
         this->value = this->forward = i;
-        this->other = -1;
+        this->other = this->dropout = -1;
         if (i < f->first)
             continue;
         if (this->view) {

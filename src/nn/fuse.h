@@ -13,6 +13,7 @@ typedef struct lk_choice {
     int grad;        /* layer whose block holds dy */
     int forward;     /* layer whose forward is done when this one's turn comes; -1: none's */
     int other;       /* layer whose value it adds to y, for the layer behind it; -1: none */
+    int dropout;     /* layer that follows and whose passes are done by this one; -1: none */
     bool relu;       /* applies the ReLU that follows */
     bool mask;       /* takes the gradient of the ReLU before it */
     bool passes;     /* backward is done by the layer after */

@@ -40,9 +40,10 @@ typedef struct lk_call {
     const lk_kernels *k;
     const lk_layer *layer;
     const lk_wave *wave;
-    bool relu;   /* a following ReLU is done by this layer */
-    bool mask;   /* dx[0] is 0 where x[0], a ReLU's result, is not above 0 */
-    bool scores; /* x[0] is the input of the layer before, which was left to this one */
+    bool relu;               /* a following ReLU is done by this layer */
+    bool mask;               /* dx[0] is 0 where x[0], a ReLU's result, is not above 0 */
+    const lk_layer *dropout; /* NULL, or the one that follows, which is done by this layer */
+    bool scores;             /* x[0] is the input of the layer before, which was left to this one */
     lk_tensor x[LK_MAX_INPUTS], y;
     lk_tensor other; /* data NULL, or what is added to y, before the ReLU: y's channels, or the first of them */
     lk_tensor dy;
@@ -61,14 +62,15 @@ typedef struct lk_call {
 
 /* What compilation may assume of a row's backward, and lk_init of its parameters. */
 enum {
-    LK_OP_READS_X = 1,      /* backward reads x */
-    LK_OP_READS_Y = 2,      /* backward reads y */
-    LK_OP_FUSES_RELU = 4,   /* forward can apply a following ReLU */
-    LK_OP_IS_RELU = 8,      /* what that one is */
-    LK_OP_PASSES_GRAD = 16, /* an input's gradient is dy itself */
-    LK_OP_MASKS_DX = 32,    /* backward can take the gradient of a ReLU before it */
-    LK_OP_HAS_WEIGHTS = 64, /* parameter 0 is weights to initialise, 1 a bias */
-    LK_OP_FUSES_ADD = 128   /* forward can apply a following addition */
+    LK_OP_READS_X = 1,        /* backward reads x */
+    LK_OP_READS_Y = 2,        /* backward reads y */
+    LK_OP_FUSES_RELU = 4,     /* forward can apply a following ReLU */
+    LK_OP_IS_RELU = 8,        /* what that one is */
+    LK_OP_PASSES_GRAD = 16,   /* an input's gradient is dy itself */
+    LK_OP_MASKS_DX = 32,      /* backward can take the gradient of a ReLU before it */
+    LK_OP_HAS_WEIGHTS = 64,   /* parameter 0 is weights to initialise, 1 a bias */
+    LK_OP_FUSES_ADD = 128,    /* forward can apply a following addition */
+    LK_OP_FUSES_DROPOUT = 256 /* both passes can apply a following dropout */
 };
 
 struct lk_op {
@@ -118,6 +120,9 @@ static inline void lk__by_shard(const lk_call *call, void (*rows)(const lk_call 
     for (int i = 0; i < shards->count; i++)
         rows(call, shards->begin[i], shards->begin[i + 1] - shards->begin[i]);
 }
+
+/* What a dropout layer draws in the call's wave; NULL where it does nothing, else desc. */
+const lk_dropout_desc *lk__dropout_draws(const lk_call *call, const lk_layer *dropout, lk_dropout_desc *desc);
 
 /* The shape of a layer's input number i. */
 static inline lk_shape lk__input_shape(const lk_graph *graph, const lk_layer *layer, int i)

@@ -232,6 +232,8 @@ static void bind_layer(lk_plan *plan, int lane, int i)
     call->scores = layer->op->is_loss && plan->choices[layer->inputs[0]].view;
     call->scratch = plan->scratch;
     call->y = tensor_in(plan, lane, this->value_block, i);
+    if (chosen->dropout >= 0)
+        call->dropout = layer_at(plan, chosen->dropout);
     if (chosen->other >= 0)
         call->other = tensor_in(plan, lane, plan->layers[chosen->other].value_block, chosen->other);
     call->dy = tensor_in(plan, lane, this->grad_block, i);

@@ -53,6 +53,18 @@ typedef struct lk_dropout_desc {
     bool channels;        /* a draw is for a whole channel, which is its element */
 } lk_dropout_desc;
 
+/* Words below it drop their element. */
+static inline uint32_t lk__dropout_threshold(const lk_dropout_desc *dropout)
+{
+    return (uint32_t)((double)dropout->p * 0x1p32);
+}
+
+/* What those that stay are multiplied by. */
+static inline float lk__dropout_scale(const lk_dropout_desc *dropout)
+{
+    return (float)(1.0 / (1.0 - (double)dropout->p));
+}
+
 /* What a loss compares scores with: the label, of weight 1 - smoothing, and all
  * classes alike, of weight smoothing / classes each. */
 typedef struct lk_loss_desc {
@@ -233,11 +245,13 @@ typedef struct lk_kernels {
     /* index: (n, h, w, pitch) of y, the winner's place in its window, ky*kernel+kx;
      * the first of equal values wins. Padding never wins. With mask, x being the
      * result of a ReLU whose gradient is taken here as well, a winner that is not
-     * above 0 has place LK_NO_PLACE and gets no gradient. */
-    void (*maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *x, bool mask, lk_tensor *y,
-                            uint8_t *index);
-    void (*maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *dy, const uint8_t *index,
-                               lk_tensor *dx);
+     * above 0 has place LK_NO_PLACE and gets no gradient. With dropout, which may be
+     * NULL, y and dy are those of a dropout behind the pooling; what it drops has
+     * place LK_NO_PLACE. */
+    void (*maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
+                            const lk_tensor *x, bool mask, lk_tensor *y, uint8_t *index);
+    void (*maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
+                               const lk_tensor *dy, const uint8_t *index, lk_tensor *dx);
     /* Means over windows, as many as y has; padding counts as zeros, what lies
      * beyond it does not count. */
     void (*avgpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *x, lk_tensor *y);

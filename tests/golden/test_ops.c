@@ -158,9 +158,9 @@ static void test_maxpool2d(void **state)
         lk_tensor x = given(fx, ops[i], "x"), dy = given(fx, ops[i], "dy");
         lk_tensor y = like(fx, ops[i], "y"), dx = like(fx, ops[i], "dx");
         uint8_t *index = block(fx, lk__shape_count(y.shape));
-        fx->kernels->maxpool_forward(fx->dev, &pool, &x, false, &y, index);
+        fx->kernels->maxpool_forward(fx->dev, &pool, NULL, &x, false, &y, index);
         check(fx, &y, ops[i], "y");
-        fx->kernels->maxpool_grad_input(fx->dev, &pool, &dy, index, &dx);
+        fx->kernels->maxpool_grad_input(fx->dev, &pool, NULL, &dy, index, &dx);
         check(fx, &dx, ops[i], "dx");
         free_blocks(state);
     }

@@ -162,6 +162,37 @@ static void test_gradient_of_its_own(void **state)
     assert_int_equal(fx->choices[3].grad, 4);
 }
 
+/* 0 input, 1 conv, 2 ReLU, 3 pooling, 4 dropout, 5 dropout: the first is done by the pooling. */
+static void test_dropout(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_node x = lk_relu(g, lk_conv2d(g, lk_input(g, 4, 6, 6), "conv", (lk_conv2d_opts){.out = 4, .kernel = 3}));
+    x = lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 2});
+    finish(g, lk_dropout(g, lk_dropout2d(g, x, 0.25), 0.5));
+    fuse(fx, 1, 0);
+    const lk_choice *of = fx->choices;
+    assert_int_equal(of[3].dropout, 4);
+    assert_true(of[4].forward == -1 && of[4].passes && of[3].grad == of[4].grad);
+    assert_true(of[5].forward == 5 && !of[5].passes && of[4].dropout == -1);
+    fuse(fx, 4, 0);
+    assert_true(of[4].forward == 4 && !of[4].passes);
+    fuse(fx, 1, 4);
+    assert_int_equal(of[3].dropout, -1);
+}
+
+/* Nor where others read what is pooled. */
+static void test_dropout_apart(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_node x = lk_maxpool2d(g, lk_input(g, 4, 6, 6), (lk_maxpool2d_opts){.kernel = 2});
+    finish(g, lk_add(g, lk_dropout(g, x, 0.5), x));
+    fuse(fx, 1, 0);
+    assert_int_equal(fx->choices[1].dropout, -1);
+    assert_true(fx->choices[2].forward == 2 && !fx->choices[2].passes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -172,6 +203,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_other_stage, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_shared_gradient, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_gradient_of_its_own, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_dropout, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_dropout_apart, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
