@@ -42,6 +42,7 @@ typedef struct lk_call {
     const lk_wave *wave;
     bool relu;               /* a following ReLU is done by this layer */
     bool mask;               /* dx[0] is 0 where x[0], a ReLU's result, is not above 0 */
+    bool add;                /* dx[0] has another layer's part of the gradient, and gets the sum */
     const lk_layer *dropout; /* NULL, or the one that follows, which is done by this layer */
     bool scores;             /* x[0] is the input of the layer before, which was left to this one */
     lk_tensor x[LK_MAX_INPUTS], y;
@@ -62,15 +63,16 @@ typedef struct lk_call {
 
 /* What compilation may assume of a row's backward, and lk_init of its parameters. */
 enum {
-    LK_OP_READS_X = 1,        /* backward reads x */
-    LK_OP_READS_Y = 2,        /* backward reads y */
-    LK_OP_FUSES_RELU = 4,     /* forward can apply a following ReLU */
-    LK_OP_IS_RELU = 8,        /* what that one is */
-    LK_OP_PASSES_GRAD = 16,   /* an input's gradient is dy itself */
-    LK_OP_MASKS_DX = 32,      /* backward can take the gradient of a ReLU before it */
-    LK_OP_HAS_WEIGHTS = 64,   /* parameter 0 is weights to initialise, 1 a bias */
-    LK_OP_FUSES_ADD = 128,    /* forward can apply a following addition */
-    LK_OP_FUSES_DROPOUT = 256 /* both passes can apply a following dropout */
+    LK_OP_READS_X = 1,         /* backward reads x */
+    LK_OP_READS_Y = 2,         /* backward reads y */
+    LK_OP_FUSES_RELU = 4,      /* forward can apply a following ReLU */
+    LK_OP_IS_RELU = 8,         /* what that one is */
+    LK_OP_PASSES_GRAD = 16,    /* an input's gradient is dy itself */
+    LK_OP_MASKS_DX = 32,       /* backward can take the gradient of a ReLU before it */
+    LK_OP_HAS_WEIGHTS = 64,    /* parameter 0 is weights to initialise, 1 a bias */
+    LK_OP_FUSES_ADD = 128,     /* forward can apply a following addition */
+    LK_OP_FUSES_DROPOUT = 256, /* both passes can apply a following dropout */
+    LK_OP_ADDS_DX = 512        /* backward can add to dx[0] */
 };
 
 struct lk_op {

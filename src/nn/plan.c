@@ -14,6 +14,7 @@ static const size_t MAX_BLOCK = (size_t)1 << 46;
 
 /* What compilation knows of one layer. Tables of layers are indexed alike. */
 typedef struct layer_plan {
+    bool add;                 /* the layer adds to dx[0] itself */
     bool adds[LK_MAX_INPUTS]; /* dx goes to a temporary and is added */
     /* Blocks in the placed list, or -1. */
     int value_block, grad_block, saved_block;
@@ -131,13 +132,16 @@ static void add_grad_blocks(lk_plan *plan, bool *written)
             layer_plan *input = &plan->layers[index];
             if (!plan->choices[index].needs_grad)
                 continue;
-            this->adds[j] = written[index];
-            if (this->adds[j])
-                this->temp_block[j] = add_block(plan, value_bytes(plan, index), now, now);
-            else if (plan->choices[index].grad != index)
+            if (!written[index] && plan->choices[index].grad != index) {
                 input->grad_block = this->grad_block;
-            else
+            } else if (!written[index]) {
                 input->grad_block = add_block(plan, value_bytes(plan, index), now, now);
+            } else if (layer->op->flags & LK_OP_ADDS_DX) {
+                this->add = true;
+            } else {
+                this->adds[j] = true;
+                this->temp_block[j] = add_block(plan, value_bytes(plan, index), now, now);
+            }
             written[index] = true;
             extend(plan, input->grad_block, now, backward_time(plan, index));
         }
@@ -229,6 +233,7 @@ static void bind_layer(lk_plan *plan, int lane, int i)
     *call = (lk_call){
         .dev = plan->dev, .k = plan->dev->kernels, .layer = layer, .relu = chosen->relu, .mask = chosen->mask};
     call->shards = plan->opts.shards;
+    call->add = this->add;
     call->scores = layer->op->is_loss && plan->choices[layer->inputs[0]].view;
     call->scratch = plan->scratch;
     call->y = tensor_in(plan, lane, this->value_block, i);

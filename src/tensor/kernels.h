@@ -89,6 +89,14 @@ typedef struct lk_batchnorm_desc {
     bool relu;
 } lk_batchnorm_desc;
 
+/* What the gradient of a normalisation needs of each group. */
+typedef struct lk_batchnorm_grad {
+    const float *gamma; // (c)
+    const float *sums;  // (groups, 2, c), of dy and of dy * xhat
+    const size_t *rows; // (groups) samples
+    bool add;           /* dx has a part of a gradient, and gets the sum of that and this one, of the value type */
+} lk_batchnorm_grad;
+
 /* What flag_above found, in device memory. Nothing: {LK_NOWHERE, 0}. */
 typedef struct lk_flag {
     uint64_t first; /* the lowest place */
@@ -208,10 +216,8 @@ typedef struct lk_kernels {
      * (x - mean) * scale. */
     void (*batchnorm_sums)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
                            const lk_moments *moments, float *sums);
-    /* dx from the sums of each group, (groups, 2, c), over rows[g] samples. */
-    void (*batchnorm_grad_input)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
-                                 const lk_moments *moments, const float *gamma, const float *sums, const size_t *rows,
-                                 lk_tensor *dx);
+    void (*batchnorm_grad_input)(lk_device *dev, const lk_batchnorm_grad *grad, const lk_tensor *x, const lk_tensor *dy,
+                                 const lk_shards *shards, const lk_moments *moments, lk_tensor *dx);
     /* Folds (count, width) rows, one a shard and `row` floats apart, by plain
      * addition into partials of width floats. */
     void (*rows_fold)(lk_device *dev, size_t width, const float *leaves, size_t row, const lk_shards *shards,

@@ -88,14 +88,15 @@ static void passes(lk_device *d, const bn_case *b, buffers *t, bool grads)
         lk_tensor y = lk__tensor_rows(&t->y, v.first, v.n), dx = lk__tensor_rows(&t->dx, v.first, v.n);
         lk_moments m = wave_moments(d, b, &v, &x, t);
         lk_batchnorm_desc desc = {.gamma = t->gamma, .beta = t->beta, .relu = b->relu};
+        lk_batchnorm_grad grad = {
+            .gamma = t->gamma, .sums = b->per_shard ? t->leaves : t->sums, .rows = b->per_shard ? v.rows : &b->batch};
         if (!grads)
             k->batchnorm_forward(d, &desc, &x, &v.shards, &m, &y);
         k->batchnorm_sums(d, &x, &dy, &v.shards, &m, t->leaves);
         if (!grads)
             k->rows_fold(d, 2 * b->c, t->leaves, 2 * b->c, &v.shards, (lk_partials){t->sums, 2 * b->c});
         else
-            k->batchnorm_grad_input(d, &x, &dy, &v.shards, &m, t->gamma, b->per_shard ? t->leaves : t->sums,
-                                    b->per_shard ? v.rows : &b->batch, &dx);
+            k->batchnorm_grad_input(d, &grad, &x, &dy, &v.shards, &m, &dx);
     }
 }
 
@@ -257,7 +258,7 @@ static void test_far_mean(void **state)
     fx_near("M2", stats + C, want + C, C);
 }
 
-/* Normalises and adds at once, or one after the other. */
+/* Normalises and adds at once, or one after the other; the same of a gradient. */
 typedef struct sum_case {
     lk_shape shape;
     size_t others; /* channels of what is added */
@@ -279,7 +280,11 @@ static void run_sum(lk_device *d, const void *arg, float *out)
     lk_batchnorm_desc desc = {.gamma = rows + 2 * row, .beta = rows + 3 * row};
     fx_wave v;
     fx_wave_init(&v, s->shape.n, s->groups, 0, s->groups);
+    lk_batchnorm_grad grad = {.gamma = desc.gamma, .sums = fx_floats(d, s->rows, 2 * row), .rows = v.rows};
+    lk_tensor sum = fx_input(d, s->shape, s->x), part = fx_tensor(d, s->shape);
     if (s->at_once) {
+        grad.add = true;
+        d->kernels->batchnorm_grad_input(d, &grad, &x, &x, &v.shards, &m, &sum);
         desc.relu = s->relu;
         desc.other = &other;
         d->kernels->batchnorm_forward(d, &desc, &x, &v.shards, &m, &y);
@@ -287,8 +292,11 @@ static void run_sum(lk_device *d, const void *arg, float *out)
         d->kernels->batchnorm_forward(d, &desc, &x, &v.shards, &m, &y);
         d->kernels->fit_channels(d, &other, &wide);
         d->kernels->add(d, &y, &wide, s->relu, &y);
+        d->kernels->batchnorm_grad_input(d, &grad, &x, &x, &v.shards, &m, &part);
+        d->kernels->add(d, &sum, &part, false, &sum);
     }
     fx_read(d, &y, out);
+    fx_read(d, &sum, out + lk__shape_count(s->shape));
 }
 
 static void check_sum(sum_case s)
@@ -302,10 +310,10 @@ static void check_sum(sum_case s)
     for (int relu = 0; relu < 2; relu++) {
         s.relu = relu;
         s.at_once = true;
-        float *got = fx_twice("batchnorm and addition", run_sum, &s, count);
+        float *got = fx_twice("batchnorm and addition", run_sum, &s, 2 * count);
         s.at_once = false;
-        float *want = fx_twice("batchnorm, addition", run_sum, &s, count);
-        fx_same("batchnorm and addition", got, want, count);
+        float *want = fx_twice("batchnorm, addition", run_sum, &s, 2 * count);
+        fx_same("batchnorm and addition", got, want, 2 * count);
         free(got);
         free(want);
     }

@@ -130,7 +130,8 @@ static void test_batchnorm_train(void **state)
     fx->kernels->rows_fold(fx->dev, 2 * c, leaves, 2 * c, shards, sums);
     check_vector(fx, sums.slot0, op, "db");
     check_vector(fx, sums.slot0 + c, op, "dw");
-    fx->kernels->batchnorm_grad_input(fx->dev, &x, &dy, shards, &moments, gamma, sums.slot0, rows, &dx);
+    lk_batchnorm_grad grad = {.gamma = gamma, .sums = sums.slot0, .rows = rows};
+    fx->kernels->batchnorm_grad_input(fx->dev, &grad, &x, &dy, shards, &moments, &dx);
     check(fx, &dx, op, "dx");
 }
 

@@ -121,8 +121,9 @@ static void backward(lk_device *dev, const bn_case *b, buffers *t, float *out)
         lk_tensor x = part(b, &v, b->x), dy = part(b, &v, b->dy), dx = part(b, &v, out);
         lk_moments m = wave_moments(dev, b, &v, t);
         dev->kernels->batchnorm_sums(dev, &x, &dy, shards, &m, t->leaves);
-        dev->kernels->batchnorm_grad_input(dev, &x, &dy, shards, &m, b->gamma, b->per_shard ? t->leaves : t->sums,
-                                           b->per_shard ? v.rows : &b->batch, &dx);
+        lk_batchnorm_grad grad = {
+            .gamma = b->gamma, .sums = b->per_shard ? t->leaves : t->sums, .rows = b->per_shard ? v.rows : &b->batch};
+        dev->kernels->batchnorm_grad_input(dev, &grad, &x, &dy, shards, &m, &dx);
     }
 }
 
@@ -333,6 +334,30 @@ static void run_sum(lk_device *dev, const void *arg, float *out)
     free(padded);
 }
 
+/* A gradient that is added to another, in one kernel, then in two. */
+static void run_grad_sum(lk_device *dev, const void *arg, float *out)
+{
+    const sum_case *s = arg;
+    size_t count = lk__shape_count(s->shape), row = (size_t)s->groups * s->shape.c;
+    size_t begin[LK_MAX_SHARDS + 1], rows[LK_MAX_SHARDS];
+    for (int i = 0; i <= s->groups; i++)
+        begin[i] = lk__shard_begin(s->shape.n, s->groups, i);
+    for (int i = 0; i < s->groups; i++)
+        rows[i] = begin[i + 1] - begin[i];
+    float *alone = new_floats(count);
+    lk_tensor x = tensor_of(s->x, s->shape), at_once = tensor_of(out, s->shape);
+    lk_tensor in_turn = tensor_of(out + count, s->shape), part_of = tensor_of(alone, s->shape);
+    lk_moments m = {.groups = s->groups, .mean = s->rows, .scale = s->rows + row};
+    lk_shards shards = {.count = s->groups, .begin = begin};
+    lk_batchnorm_grad grad = {.gamma = s->rows, .sums = s->rows + 2 * row, .rows = rows};
+    memcpy(out, s->x, count * sizeof *out);
+    dev->kernels->batchnorm_grad_input(dev, &grad, &x, &x, &shards, &m, &part_of);
+    dev->kernels->add(dev, &x, &part_of, false, &in_turn);
+    grad.add = true;
+    dev->kernels->batchnorm_grad_input(dev, &grad, &x, &x, &shards, &m, &at_once);
+    free(alone);
+}
+
 static void check_sum(sum_case s)
 {
     size_t count = lk__shape_count(s.shape);
@@ -345,6 +370,9 @@ static void check_sum(sum_case s)
         assert_same(got, got + count, count);
         free(got);
     }
+    float *got = run_everywhere(run_grad_sum, &s, 2 * count);
+    assert_same(got, got + count, count);
+    free(got);
     free(s.x);
     free(s.other);
     free(s.rows);

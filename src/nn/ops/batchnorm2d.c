@@ -130,8 +130,11 @@ static void backward(const lk_call *call)
     if (!call->dx[0].data)
         return;
     lk_tensor dx = call->dx[0];
-    call->k->batchnorm_grad_input(call->dev, &call->x[0], &call->dy, &wave->shards, &v.moments, call->param[0],
-                                  per_shard(call) ? v.sums : call->total[LK_SUM_BACKWARD].slot0, v.rows, &dx);
+    lk_batchnorm_grad grad = {.gamma = call->param[0],
+                              .sums = per_shard(call) ? v.sums : call->total[LK_SUM_BACKWARD].slot0,
+                              .rows = v.rows,
+                              .add = call->add};
+    call->k->batchnorm_grad_input(call->dev, &grad, &call->x[0], &call->dy, &wave->shards, &v.moments, &dx);
 }
 
 static void finish(const lk_call *call)
@@ -143,7 +146,7 @@ static void finish(const lk_call *call)
 
 const lk_op lk__op_batchnorm2d = {
     .name = "batchnorm2d",
-    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_FUSES_ADD,
+    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_FUSES_ADD | LK_OP_ADDS_DX,
     .infer = infer,
     .saved = saved,
     .sum_width = sum_width,

@@ -325,7 +325,7 @@ typedef struct pass {
     size_t others;
     const float *sums;  // (groups, 2, c)
     const size_t *rows; // (groups)
-    bool relu;
+    bool relu, add;
     /* Pixels [p, p + pixels) of one group, n channels from i on. */
     void (*tile)(const struct pass *s, size_t group, size_t p, size_t pixels, size_t i);
 } pass;
@@ -371,7 +371,8 @@ static inline void grad_lanes(const pass *s, size_t group, size_t p, size_t pixe
     for (size_t k = 0; k < pixels; k++) {
         v_f32 xhat = v_mul(v_sub(v_load_some(x + k * c, n), mean), scale);
         v_f32 value = v_fma(xhat, slope, v_sub(v_load_some(dy + k * c, n), shift));
-        v_store_some(dx + k * c, v_mul(factor, value), n);
+        value = v_mul(factor, value);
+        v_store_some(dx + k * c, s->add ? v_add(v_load_some(dx + k * c, n), value) : value, n);
     }
 }
 
@@ -419,9 +420,9 @@ void LK_KERNEL(batchnorm_forward)(lk_device *dev, const lk_batchnorm_desc *desc,
     lk__run_rows(dev, s.shape.n * s.shape.h * s.shape.w, s.shape.c, pass_task, &s);
 }
 
-void LK_KERNEL(batchnorm_grad_input)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
-                                     const lk_moments *moments, const float *gamma, const float *sums,
-                                     const size_t *rows, lk_tensor *dx)
+void LK_KERNEL(batchnorm_grad_input)(lk_device *dev, const lk_batchnorm_grad *grad, const lk_tensor *x,
+                                     const lk_tensor *dy, const lk_shards *shards, const lk_moments *moments,
+                                     lk_tensor *dx)
 {
     pass s = {.shape = x->shape,
               .x = lk__f32(x),
@@ -429,9 +430,10 @@ void LK_KERNEL(batchnorm_grad_input)(lk_device *dev, const lk_tensor *x, const l
               .y = lk__f32(dx),
               .shards = shards,
               .moments = moments,
-              .gamma = gamma,
-              .sums = sums,
-              .rows = rows,
+              .gamma = grad->gamma,
+              .sums = grad->sums,
+              .rows = grad->rows,
+              .add = grad->add,
               .tile = grad_tile};
     lk__run_rows(dev, s.shape.n * s.shape.h * s.shape.w, s.shape.c, pass_task, &s);
 }

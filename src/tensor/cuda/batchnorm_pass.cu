@@ -424,7 +424,7 @@ static __device__ void differentiate(const float *own, int width, int at, const 
     }
 }
 
-template <class T, int V>
+template <class T, int V, bool ADD>
 static __global__ void grad_input(lk_bn_tiling t, lk_bn_runs r, sources from, lk_bn_counts counts, const T *x,
                                   const T *dy, T *dx)
 {
@@ -433,41 +433,47 @@ static __global__ void grad_input(lk_bn_tiling t, lk_bn_runs r, sources from, lk
     if (begin >= end)
         return;
     own_pixels<V> own(t, begin, end);
-    lk_packed<T, V> v[PIXELS], d[PIXELS];
+    lk_packed<T, V> v[PIXELS], d[PIXELS], sum[PIXELS];
     own.load(x, v);
     own.load(dy, d);
+    if (ADD)
+        own.load(dx, sum);
     fill_grad<V>(t, from, counts, shared);
 #pragma unroll
-    for (int at = 0; at < V; at += lk_packed<T, V>::N)
+    for (int at = 0; at < V; at += lk_packed<T, V>::N) {
         differentiate(shared + own.spot.column * V, t.columns * V, at, v, d);
+        if (ADD)
+            add_other(at, false, sum, d);
+    }
     own.store(d, dx);
 }
 
 template <class T, int V>
 static void run_grad_input(cudaStream_t stream, const lk_bn_runs &r, const sources &from, const lk_bn_counts &counts,
-                           const lk_tensor *x, const lk_tensor *dy, lk_tensor *dx)
+                           bool add, const lk_tensor *x, const lk_tensor *dy, lk_tensor *dx)
 {
     lk_bn_tiling t = lk__bn_tiling(x, V);
     dim3 grid = pass_grid(t, r);
     size_t bytes = GRAD_ROWS * (size_t)t.columns * V * sizeof(float);
+    auto kernel = add ? grad_input<T, V, true> : grad_input<T, V, false>;
     if (grid.x > 0)
-        grad_input<T, V><<<grid, lk__bn_threads(t), bytes, stream>>>(t, r, from, counts, (const T *)x->data,
-                                                                     (const T *)dy->data, (T *)dx->data);
+        kernel<<<grid, lk__bn_threads(t), bytes, stream>>>(t, r, from, counts, (const T *)x->data, (const T *)dy->data,
+                                                           (T *)dx->data);
 }
 
-void lk__cuda_batchnorm_grad_input(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
-                                   const lk_moments *moments, const float *gamma, const float *sums, const size_t *rows,
+void lk__cuda_batchnorm_grad_input(lk_device *dev, const lk_batchnorm_grad *grad, const lk_tensor *x,
+                                   const lk_tensor *dy, const lk_shards *shards, const lk_moments *moments,
                                    lk_tensor *dx)
 {
     cudaStream_t stream = lk__cuda_stream(dev);
     by_groups(x, shards, moments, [&](const lk_bn_runs &r, int group) {
-        lk_bn_counts counts = lk__bn_counts(rows, group, moments->groups, x->shape.h * x->shape.w);
+        lk_bn_counts counts = lk__bn_counts(grad->rows, group, moments->groups, x->shape.h * x->shape.w);
         sources from = sources_of(moments, group, x->shape.c);
-        from.gamma = gamma;
-        from.sums = sums + (size_t)group * 2 * x->shape.c;
+        from.gamma = grad->gamma;
+        from.sums = grad->sums + (size_t)group * 2 * x->shape.c;
         lk__by_kind(x, [&](auto kind) {
             using K = decltype(kind);
-            run_grad_input<typename K::T, K::V>(stream, r, from, counts, x, dy, dx);
+            run_grad_input<typename K::T, K::V>(stream, r, from, counts, grad->add, x, dy, dx);
         });
     });
     lk__cuda_launched(dev, "batchnorm_grad_input");
