@@ -40,10 +40,13 @@ typedef struct lk_call {
     const lk_kernels *k;
     const lk_layer *layer;
     const lk_wave *wave;
-    bool relu;   /* a following ReLU is done by this layer */
-    bool mask;   /* dx[0] is 0 where x[0], a ReLU's result, is not above 0 */
-    bool scores; /* x[0] is the input of the layer before, which was left to this one */
+    bool relu;               /* a following ReLU is done by this layer */
+    bool mask;               /* dx[0] is 0 where x[0], a ReLU's result, is not above 0 */
+    bool add;                /* dx[0] has another layer's part of the gradient, and gets the sum */
+    const lk_layer *dropout; /* NULL, or the one that follows, which is done by this layer */
+    bool scores;             /* x[0] is the input of the layer before, which was left to this one */
     lk_tensor x[LK_MAX_INPUTS], y;
+    lk_tensor other; /* data NULL, or what is added to y, before the ReLU: y's channels, or the first of them */
     lk_tensor dy;
     lk_tensor dx[LK_MAX_INPUTS]; /* data NULL where no gradient is wanted */
     float *param[LK_MAX_PARAMS];
@@ -60,13 +63,16 @@ typedef struct lk_call {
 
 /* What compilation may assume of a row's backward, and lk_init of its parameters. */
 enum {
-    LK_OP_READS_X = 1,      /* backward reads x */
-    LK_OP_READS_Y = 2,      /* backward reads y */
-    LK_OP_FUSES_RELU = 4,   /* forward can apply a following ReLU */
-    LK_OP_IS_RELU = 8,      /* what that one is */
-    LK_OP_PASSES_GRAD = 16, /* an input's gradient is dy itself */
-    LK_OP_MASKS_DX = 32,    /* backward can take the gradient of a ReLU before it */
-    LK_OP_HAS_WEIGHTS = 64  /* parameter 0 is weights to initialise, 1 a bias */
+    LK_OP_READS_X = 1,         /* backward reads x */
+    LK_OP_READS_Y = 2,         /* backward reads y */
+    LK_OP_FUSES_RELU = 4,      /* forward can apply a following ReLU */
+    LK_OP_IS_RELU = 8,         /* what that one is */
+    LK_OP_PASSES_GRAD = 16,    /* an input's gradient is dy itself */
+    LK_OP_MASKS_DX = 32,       /* backward can take the gradient of a ReLU before it */
+    LK_OP_HAS_WEIGHTS = 64,    /* parameter 0 is weights to initialise, 1 a bias */
+    LK_OP_FUSES_ADD = 128,     /* forward can apply a following addition */
+    LK_OP_FUSES_DROPOUT = 256, /* both passes can apply a following dropout */
+    LK_OP_ADDS_DX = 512        /* backward can add to dx[0] */
 };
 
 struct lk_op {
@@ -89,14 +95,15 @@ struct lk_op {
     void (*add_sums)(const lk_call *call, lk_sum which);
     void (*fold_sums)(const lk_call *call, lk_sum which, const float *entries);
     void (*forward)(const lk_call *call);
-    /* NULL: the layer passes no gradient (an input). */
+    /* NULL: nothing is left to do, for an input, and for a loss, whose forward has
+     * written dx where the wave trains. */
     void (*backward)(const lk_call *call);
     /* After a step whose losses and gradients are finite: running statistics. */
     void (*finish)(const lk_call *call);
     /* Multiplications of one sample's forward pass, each with its addition. NULL:
      * none worth counting. */
     double (*macs)(const lk_layer *layer, lk_shape x);
-    bool is_loss;
+    bool is_loss; /* the last layer */
 };
 
 extern const lk_op lk__op_input, lk__op_conv2d, lk__op_linear, lk__op_batchnorm2d, lk__op_relu, lk__op_relu6,
@@ -115,6 +122,9 @@ static inline void lk__by_shard(const lk_call *call, void (*rows)(const lk_call 
     for (int i = 0; i < shards->count; i++)
         rows(call, shards->begin[i], shards->begin[i + 1] - shards->begin[i]);
 }
+
+/* What a dropout layer draws in the call's wave; NULL where it does nothing, else desc. */
+const lk_dropout_desc *lk__dropout_draws(const lk_call *call, const lk_layer *dropout, lk_dropout_desc *desc);
 
 /* The shape of a layer's input number i. */
 static inline lk_shape lk__input_shape(const lk_graph *graph, const lk_layer *layer, int i)

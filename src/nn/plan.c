@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "nn/fuse.h"
 #include "nn/place.h"
 
 /* The largest activation, in bytes. */
@@ -13,15 +14,7 @@ static const size_t MAX_BLOCK = (size_t)1 << 46;
 
 /* What compilation knows of one layer. Tables of layers are indexed alike. */
 typedef struct layer_plan {
-    int consumers;
-    int value;                /* layer whose block holds y */
-    int grad;                 /* layer whose block holds dy */
-    bool needs_grad;          /* a parameter is in it or before it */
-    bool relu;                /* applies the ReLU that follows */
-    bool skipped;             /* forward is done by the layer before */
-    bool mask;                /* takes the gradient of the ReLU before it */
-    bool passes;              /* backward is done by the layer after */
-    bool view;                /* its value and gradient are its input's: neither pass does anything */
+    bool add;                 /* the layer adds to dx[0] itself */
     bool adds[LK_MAX_INPUTS]; /* dx goes to a temporary and is added */
     /* Blocks in the placed list, or -1. */
     int value_block, grad_block, saved_block;
@@ -33,6 +26,7 @@ struct lk_plan {
     lk_params *params;
     lk_device *dev;
     lk_plan_opts opts;
+    lk_choice *choices;
     layer_plan *layers;
     lk_call *calls;                   /* (lanes, layers) templates; n is set per wave */
     lk_tensor (*adds)[LK_MAX_INPUTS]; /* (lanes, layers) where a temporary dx is added */
@@ -56,96 +50,6 @@ static const lk_layer *layer_at(const lk_plan *plan, int index)
     return &plan->graph->layers[index];
 }
 
-/* Of the whole graph: a stage must know whether parameters come before it. */
-static void count_consumers(lk_plan *plan)
-{
-    for (int i = 0; i < plan->graph->count; i++) {
-        const lk_layer *layer = layer_at(plan, i);
-        plan->layers[i].needs_grad = layer->param_count > 0;
-        for (int j = 0; j < layer->input_count; j++) {
-            plan->layers[layer->inputs[j]].consumers++;
-            plan->layers[i].needs_grad |= plan->layers[layer->inputs[j]].needs_grad;
-        }
-    }
-}
-
-/* A layer may overwrite its input when nobody else reads it: no other
- * consumer, and not the backward pass of the layer that made it, which must be
- * one of the plan's. */
-static bool may_overwrite(const lk_plan *plan, const lk_layer *layer)
-{
-    if (!layer->in_place)
-        return false;
-    const lk_layer *maker = layer_at(plan, layer->inputs[0]);
-    return maker->index >= plan->opts.first && plan->layers[maker->index].consumers == 1 &&
-           !(maker->op->flags & LK_OP_READS_Y);
-}
-
-/* Of the whole graph: a stage may begin behind one. */
-static void choose_views(lk_plan *plan)
-{
-    const lk_device_type *type = plan->dev->type;
-    for (int i = 0; i < plan->graph->count; i++) {
-        const lk_layer *layer = layer_at(plan, i);
-        plan->layers[i].view = (type->flat_views && lk__flat_view(plan->graph, layer)) ||
-                               (type->loss_views && lk__loss_view(plan->graph, layer));
-    }
-}
-
-static void choose_values(lk_plan *plan)
-{
-    plan->layers[plan->opts.first - 1].value = plan->opts.first - 1;
-    for (int i = plan->opts.first; i < plan->opts.last; i++) {
-        const lk_layer *layer = layer_at(plan, i);
-        layer_plan *this = &plan->layers[i];
-        this->value = this->view ? plan->layers[layer->inputs[0]].value : i;
-        if (this->view || !may_overwrite(plan, layer))
-            continue;
-        layer_plan *maker = &plan->layers[layer->inputs[0]];
-        this->value = maker->value;
-        unsigned before = layer_at(plan, layer->inputs[0])->op->flags;
-        if (layer->op->flags & LK_OP_IS_RELU && before & LK_OP_FUSES_RELU) {
-            maker->relu = true;
-            this->skipped = true;
-        }
-    }
-}
-
-/* Gradients of inputs share their layer's dy where backward works in place, or
- * hands dy on as it is: then one input's. */
-static void choose_grads(lk_plan *plan)
-{
-    for (int i = plan->opts.first - 1; i < plan->opts.last; i++)
-        plan->layers[i].grad = i;
-    for (int i = plan->opts.last - 1; i >= plan->opts.first; i--) {
-        const lk_layer *layer = layer_at(plan, i);
-        if (!layer->in_place && !(layer->op->flags & LK_OP_PASSES_GRAD) && !plan->layers[i].view)
-            continue;
-        for (int j = 0; j < layer->input_count; j++) {
-            layer_plan *input = &plan->layers[layer->inputs[j]];
-            if (input->consumers == 1 && input->needs_grad) {
-                input->grad = plan->layers[i].grad;
-                break;
-            }
-        }
-    }
-}
-
-/* A ReLU that works in place leaves its gradient to its only consumer where that
- * one can zero dx by its x. */
-static void choose_masks(lk_plan *plan)
-{
-    for (int i = plan->opts.first; i < plan->opts.last; i++) {
-        const lk_layer *layer = layer_at(plan, i), *before = layer_at(plan, layer->inputs[0]);
-        layer_plan *relu = &plan->layers[before->index];
-        if (before->index < plan->opts.first || !(layer->op->flags & LK_OP_MASKS_DX) ||
-            !(before->op->flags & LK_OP_IS_RELU) || relu->consumers != 1)
-            continue;
-        if (relu->needs_grad && plan->layers[before->inputs[0]].grad == relu->grad)
-            relu->passes = plan->layers[i].mask = true;
-    }
-}
-
 static int add_block(lk_plan *plan, size_t bytes, int first, int last)
 {
     plan->blocks[plan->block_count] = (lk_block){.bytes = bytes, .first = first, .last = last};
@@ -165,7 +69,7 @@ static lk_tensor value_of(const lk_plan *plan, int index)
     const lk_layer *layer = layer_at(plan, index);
     lk_tensor tensor = {.dtype = plan->dev->values, .shape = layer->shape};
     tensor.pitch = lk__device_pitch(plan->dev, layer->shape.c);
-    if (plan->layers[index].view) {
+    if (plan->choices[index].view) {
         lk_shape x = lk__input_shape(plan->graph, layer, 0);
         tensor.pitch = x.h * x.w * lk__device_pitch(plan->dev, x.c);
     }
@@ -192,12 +96,13 @@ static void add_value_blocks(lk_plan *plan)
     plan->layers[input].value_block = add_block(plan, value_bytes(plan, input), input, input);
     for (int i = plan->opts.first; i < plan->opts.last; i++) {
         const lk_layer *layer = layer_at(plan, i);
+        const lk_choice *chosen = &plan->choices[i];
         layer_plan *this = &plan->layers[i];
-        if (this->value != i)
-            this->value_block = plan->layers[this->value].value_block;
+        if (chosen->value != i)
+            this->value_block = plan->layers[chosen->value].value_block;
         else if (!layer->op->is_loss)
             this->value_block = add_block(plan, value_bytes(plan, i), i, i);
-        if (layer->op->flags & LK_OP_READS_Y && !this->passes)
+        if (layer->op->flags & LK_OP_READS_Y && !chosen->passes)
             extend(plan, this->value_block, i, backward_time(plan, i));
         for (int j = 0; j < layer->input_count; j++)
             extend(plan, plan->layers[layer->inputs[j]].value_block, i,
@@ -214,27 +119,29 @@ static void add_value_blocks(lk_plan *plan)
 static void add_grad_blocks(lk_plan *plan, bool *written)
 {
     int output = plan->opts.last - 1, end = backward_time(plan, output);
-    if (!layer_at(plan, output)->op->is_loss && plan->layers[output].needs_grad)
+    if (!layer_at(plan, output)->op->is_loss && plan->choices[output].needs_grad)
         plan->layers[output].grad_block = add_block(plan, value_bytes(plan, output), end, end);
     for (int i = output; i >= plan->opts.first; i--) {
         const lk_layer *layer = layer_at(plan, i);
         layer_plan *this = &plan->layers[i];
-        int now = backward_time(plan, i);
-        if (!this->needs_grad)
+        int now = layer->op->is_loss ? i : backward_time(plan, i);
+        if (!plan->choices[i].needs_grad)
             continue;
         for (int j = 0; j < layer->input_count; j++) {
             int index = layer->inputs[j];
             layer_plan *input = &plan->layers[index];
-            if (!input->needs_grad)
+            if (!plan->choices[index].needs_grad)
                 continue;
-            if (input->grad != index)
+            if (!written[index] && plan->choices[index].grad != index) {
                 input->grad_block = this->grad_block;
-            else if (!written[index])
+            } else if (!written[index]) {
                 input->grad_block = add_block(plan, value_bytes(plan, index), now, now);
-            else
+            } else if (layer->op->flags & LK_OP_ADDS_DX) {
+                this->add = true;
+            } else {
                 this->adds[j] = true;
-            if (this->adds[j])
                 this->temp_block[j] = add_block(plan, value_bytes(plan, index), now, now);
+            }
             written[index] = true;
             extend(plan, input->grad_block, now, backward_time(plan, index));
         }
@@ -319,15 +226,21 @@ static float *bind_sums(const lk_plan *plan, const lk_layer *layer, float *at, l
 static void bind_layer(lk_plan *plan, int lane, int i)
 {
     const lk_layer *layer = layer_at(plan, i);
+    const lk_choice *chosen = &plan->choices[i];
     const layer_plan *this = &plan->layers[i];
     size_t at = (size_t)(lane * plan->graph->count + i);
     lk_call *call = &plan->calls[at];
-    *call =
-        (lk_call){.dev = plan->dev, .k = plan->dev->kernels, .layer = layer, .relu = this->relu, .mask = this->mask};
+    *call = (lk_call){
+        .dev = plan->dev, .k = plan->dev->kernels, .layer = layer, .relu = chosen->relu, .mask = chosen->mask};
     call->shards = plan->opts.shards;
-    call->scores = layer->op->is_loss && plan->layers[layer->inputs[0]].view;
+    call->add = this->add;
+    call->scores = layer->op->is_loss && plan->choices[layer->inputs[0]].view;
     call->scratch = plan->scratch;
     call->y = tensor_in(plan, lane, this->value_block, i);
+    if (chosen->dropout >= 0)
+        call->dropout = layer_at(plan, chosen->dropout);
+    if (chosen->other >= 0)
+        call->other = tensor_in(plan, lane, plan->layers[chosen->other].value_block, chosen->other);
     call->dy = tensor_in(plan, lane, this->grad_block, i);
     call->saved = tensor_in(plan, lane, this->saved_block, i).data;
     for (int j = 0; j < layer->input_count && i >= plan->opts.first; j++) {
@@ -389,11 +302,9 @@ static lk_status choose(lk_plan *plan)
 {
     LK_TRY(check_sizes(plan));
     LK_TRY(LK_ALLOC((size_t)plan->graph->count, "plan", &plan->layers));
-    count_consumers(plan);
-    choose_views(plan);
-    choose_values(plan);
-    choose_grads(plan);
-    choose_masks(plan);
+    LK_TRY(LK_ALLOC((size_t)plan->graph->count, "plan", &plan->choices));
+    lk_fuse_opts fuse = {plan->graph, plan->dev->type, plan->opts.first, plan->opts.last};
+    lk__fuse(&fuse, plan->choices);
     LK_TRY(place_memory(plan));
     size_scratch(plan);
     return LK_OK;
@@ -456,6 +367,7 @@ void lk__plan_destroy(lk_plan *plan)
     lk__free(plan->adds);
     lk__free(plan->calls);
     lk__free(plan->layers);
+    lk__free(plan->choices);
     lk__free(plan);
 }
 
@@ -490,7 +402,7 @@ static lk_call call_for(const lk_plan *plan, int layer, const lk_wave *wave)
 {
     lk_call call = *call_at(plan, wave->lane, layer);
     call.wave = wave;
-    call.y.shape.n = call.dy.shape.n = wave->n;
+    call.y.shape.n = call.dy.shape.n = call.other.shape.n = wave->n;
     for (int j = 0; j < LK_MAX_INPUTS; j++)
         call.x[j].shape.n = call.dx[j].shape.n = wave->n;
     return call;
@@ -530,9 +442,9 @@ static lk_status tell_done(const lk_plan *plan, const lk_wave *wave, size_t done
 lk_status lk__plan_forward(lk_plan *plan, const lk_wave *wave)
 {
     for (int i = plan->opts.first; i < plan->opts.last; i++) {
-        if (plan->layers[i].skipped || plan->layers[i].view)
+        if (plan->choices[i].forward < 0)
             continue;
-        lk_call call = call_for(plan, i, wave);
+        lk_call call = call_for(plan, plan->choices[i].forward, wave);
         LK_TRY(run_sums(plan, &call, LK_SUM_FORWARD));
         call.layer->op->forward(&call);
         LK_TRY(tell_done(plan, wave, 0));
@@ -563,11 +475,12 @@ lk_status lk__plan_backward(lk_plan *plan, const lk_wave *wave)
 {
     size_t done = 0;
     for (int i = plan->opts.last - 1; i >= plan->opts.first; i--) {
-        if (!plan->layers[i].needs_grad || plan->layers[i].passes || plan->layers[i].view)
+        if (!plan->choices[i].needs_grad || plan->choices[i].passes || plan->choices[i].view)
             continue;
         lk_call call = call_for(plan, i, wave);
         LK_TRY(run_sums(plan, &call, LK_SUM_BACKWARD));
-        call.layer->op->backward(&call);
+        if (call.layer->op->backward)
+            call.layer->op->backward(&call);
         add_inputs(plan, i, &call);
         done = grads_end(plan, call.layer, done);
         LK_TRY(tell_done(plan, wave, done));

@@ -4,9 +4,8 @@
  * A plan runs waves of at most `capacity` samples through the layers
  * [first,last) of its graph: all of them, or one stage of a pipeline, whose
  * input is the value of layer first - 1. Running allocates nothing. Compilation
- * decides which layers work in place, which ReLUs are done by the layer before
- * them and where each activation and gradient lives; none of it changes a
- * result. */
+ * decides what layers do for each other (fuse.h) and where each activation and
+ * gradient lives; none of it changes a result. */
 #ifndef LK_NN_PLAN_H
 #define LK_NN_PLAN_H
 

@@ -53,11 +53,24 @@ typedef struct lk_dropout_desc {
     bool channels;        /* a draw is for a whole channel, which is its element */
 } lk_dropout_desc;
 
+/* Words below it drop their element. */
+static inline uint32_t lk__dropout_threshold(const lk_dropout_desc *dropout)
+{
+    return (uint32_t)((double)dropout->p * 0x1p32);
+}
+
+/* What those that stay are multiplied by. */
+static inline float lk__dropout_scale(const lk_dropout_desc *dropout)
+{
+    return (float)(1.0 / (1.0 - (double)dropout->p));
+}
+
 /* What a loss compares scores with: the label, of weight 1 - smoothing, and all
  * classes alike, of weight smoothing / classes each. */
 typedef struct lk_loss_desc {
     const int32_t *labels; /* (n), device memory */
     float smoothing;       /* in [0,1) */
+    float scale;           /* of the gradient */
 } lk_loss_desc;
 
 /* Mean and 1/sqrt(variance + eps) per channel, in one group for all samples or
@@ -67,6 +80,22 @@ typedef struct lk_moments {
     float *mean;  /* (groups, c) */
     float *scale; /* (groups, c) */
 } lk_moments;
+
+/* What becomes of a normalised value: xhat * gamma + beta, of the value type, then the
+ * sum of that and other, then max(y, 0). */
+typedef struct lk_batchnorm_desc {
+    const float *gamma, *beta; // (c)
+    const lk_tensor *other;    /* y's channels or the first of them, the rest being 0; NULL: nothing is added */
+    bool relu;
+} lk_batchnorm_desc;
+
+/* What the gradient of a normalisation needs of each group. */
+typedef struct lk_batchnorm_grad {
+    const float *gamma; // (c)
+    const float *sums;  // (groups, 2, c), of dy and of dy * xhat
+    const size_t *rows; // (groups) samples
+    bool add;           /* dx has a part of a gradient, and gets the sum of that and this one, of the value type */
+} lk_batchnorm_grad;
 
 /* What flag_above found, in device memory. Nothing: {LK_NOWHERE, 0}. */
 typedef struct lk_flag {
@@ -181,16 +210,14 @@ typedef struct lk_kernels {
      * variance alone. Nothing changes where flag->bad; flag may be NULL. */
     void (*batchnorm_running_update)(lk_device *dev, size_t c, const float *entry, size_t elements, float momentum,
                                      const lk_flag *flag, float *mean, float *variance);
-    void (*batchnorm_forward)(lk_device *dev, const lk_tensor *x, const lk_shards *shards, const lk_moments *moments,
-                              const float *gamma, const float *beta, bool relu, lk_tensor *y);
+    void (*batchnorm_forward)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x,
+                              const lk_shards *shards, const lk_moments *moments, lk_tensor *y);
     /* Per shard the sums of dy and of dy * xhat: (count, 2, c), xhat being
      * (x - mean) * scale. */
     void (*batchnorm_sums)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
                            const lk_moments *moments, float *sums);
-    /* dx from the sums of each group, (groups, 2, c), over rows[g] samples. */
-    void (*batchnorm_grad_input)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
-                                 const lk_moments *moments, const float *gamma, const float *sums, const size_t *rows,
-                                 lk_tensor *dx);
+    void (*batchnorm_grad_input)(lk_device *dev, const lk_batchnorm_grad *grad, const lk_tensor *x, const lk_tensor *dy,
+                                 const lk_shards *shards, const lk_moments *moments, lk_tensor *dx);
     /* Folds (count, width) rows, one a shard and `row` floats apart, by plain
      * addition into partials of width floats. */
     void (*rows_fold)(lk_device *dev, size_t width, const float *leaves, size_t row, const lk_shards *shards,
@@ -224,11 +251,13 @@ typedef struct lk_kernels {
     /* index: (n, h, w, pitch) of y, the winner's place in its window, ky*kernel+kx;
      * the first of equal values wins. Padding never wins. With mask, x being the
      * result of a ReLU whose gradient is taken here as well, a winner that is not
-     * above 0 has place LK_NO_PLACE and gets no gradient. */
-    void (*maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *x, bool mask, lk_tensor *y,
-                            uint8_t *index);
-    void (*maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *dy, const uint8_t *index,
-                               lk_tensor *dx);
+     * above 0 has place LK_NO_PLACE and gets no gradient. With dropout, which may be
+     * NULL, y and dy are those of a dropout behind the pooling; what it drops has
+     * place LK_NO_PLACE. */
+    void (*maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
+                            const lk_tensor *x, bool mask, lk_tensor *y, uint8_t *index);
+    void (*maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
+                               const lk_tensor *dy, const uint8_t *index, lk_tensor *dx);
     /* Means over windows, as many as y has; padding counts as zeros, what lies
      * beyond it does not count. */
     void (*avgpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *x, lk_tensor *y);
@@ -240,15 +269,13 @@ typedef struct lk_kernels {
     /* y is the forward result. */
     void (*log_softmax_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx);
     /* x (n, classes): log-probabilities for nll, scores for cross_entropy. Per
-     * sample: its loss, and the place of its label among the classes, 0 for the
-     * largest score; of equals the first comes first. */
-    void (*nll_forward)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place);
-    /* dx = scale * d(loss)/dx, per sample. */
-    void (*nll_grad_input)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float scale, lk_tensor *dx);
-    void (*cross_entropy_forward)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss,
-                                  int32_t *place);
-    void (*cross_entropy_grad_input)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float scale,
-                                     lk_tensor *dx);
+     * sample: its loss; the place of its label among the classes, 0 for the largest
+     * score, of equals the first comes first; and dx = scale * d(loss)/dx, unless dx
+     * is NULL. */
+    void (*nll)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
+                lk_tensor *dx);
+    void (*cross_entropy)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
+                          lk_tensor *dx);
 
     /* PyTorch's update rules over count elements; state arrays are updated in
      * place. sgd's momentum buffer is NULL when momentum is 0. Nothing changes
@@ -297,8 +324,7 @@ typedef struct lk_kernels {
     X(add) X(copy) X(gather) X(fit_channels) X(dropout) X(flatten_forward) X(flatten_grad_input)                       \
     X(maxpool_forward) X(maxpool_grad_input) X(avgpool_forward) X(avgpool_grad_input)                                  \
     X(global_avgpool_forward) X(global_avgpool_grad_input)                                                             \
-    X(log_softmax_forward) X(log_softmax_grad_input) X(nll_forward) X(nll_grad_input)                                  \
-    X(cross_entropy_forward) X(cross_entropy_grad_input)                                                               \
+    X(log_softmax_forward) X(log_softmax_grad_input) X(nll) X(cross_entropy)                                           \
     X(sgd_step) X(adam_step) X(adadelta_step) X(flag_above) X(post) X(fetch)                                           \
     X(sum_squares) X(scale) X(reduce) X(divide) X(copy_bytes)
 /* clang-format on */

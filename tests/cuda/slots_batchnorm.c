@@ -87,14 +87,16 @@ static void passes(lk_device *d, const bn_case *b, buffers *t, bool grads)
         lk_tensor x = lk__tensor_rows(&t->x, v.first, v.n), dy = lk__tensor_rows(&t->dy, v.first, v.n);
         lk_tensor y = lk__tensor_rows(&t->y, v.first, v.n), dx = lk__tensor_rows(&t->dx, v.first, v.n);
         lk_moments m = wave_moments(d, b, &v, &x, t);
+        lk_batchnorm_desc desc = {.gamma = t->gamma, .beta = t->beta, .relu = b->relu};
+        lk_batchnorm_grad grad = {
+            .gamma = t->gamma, .sums = b->per_shard ? t->leaves : t->sums, .rows = b->per_shard ? v.rows : &b->batch};
         if (!grads)
-            k->batchnorm_forward(d, &x, &v.shards, &m, t->gamma, t->beta, b->relu, &y);
+            k->batchnorm_forward(d, &desc, &x, &v.shards, &m, &y);
         k->batchnorm_sums(d, &x, &dy, &v.shards, &m, t->leaves);
         if (!grads)
             k->rows_fold(d, 2 * b->c, t->leaves, 2 * b->c, &v.shards, (lk_partials){t->sums, 2 * b->c});
         else
-            k->batchnorm_grad_input(d, &x, &dy, &v.shards, &m, t->gamma, b->per_shard ? t->leaves : t->sums,
-                                    b->per_shard ? v.rows : &b->batch, &dx);
+            k->batchnorm_grad_input(d, &grad, &x, &dy, &v.shards, &m, &dx);
     }
 }
 
@@ -256,6 +258,85 @@ static void test_far_mean(void **state)
     fx_near("M2", stats + C, want + C, C);
 }
 
+/* Normalises and adds at once, or one after the other; the same of a gradient. */
+typedef struct sum_case {
+    lk_shape shape;
+    size_t others; /* channels of what is added */
+    int groups;    /* 1, or shards */
+    bool relu, at_once;
+    const float *x, *other, *rows; // (n, h, w, c), (n, h, w, others), (4, shards * c)
+} sum_case;
+
+static void run_sum(lk_device *d, const void *arg, float *out)
+{
+    const sum_case *s = arg;
+    size_t c = s->shape.c, row = (size_t)s->groups * c;
+    lk_shape narrow = s->shape;
+    narrow.c = s->others;
+    lk_tensor x = fx_input(d, s->shape, s->x), other = fx_input(d, narrow, s->other), y = fx_tensor(d, s->shape);
+    lk_tensor wide = fx_tensor(d, s->shape);
+    float *rows = fx_floats(d, s->rows, 4 * row);
+    lk_moments m = {.groups = s->groups, .mean = rows, .scale = rows + row};
+    lk_batchnorm_desc desc = {.gamma = rows + 2 * row, .beta = rows + 3 * row};
+    fx_wave v;
+    fx_wave_init(&v, s->shape.n, s->groups, 0, s->groups);
+    lk_batchnorm_grad grad = {.gamma = desc.gamma, .sums = fx_floats(d, s->rows, 2 * row), .rows = v.rows};
+    lk_tensor sum = fx_input(d, s->shape, s->x), part = fx_tensor(d, s->shape);
+    if (s->at_once) {
+        grad.add = true;
+        d->kernels->batchnorm_grad_input(d, &grad, &x, &x, &v.shards, &m, &sum);
+        desc.relu = s->relu;
+        desc.other = &other;
+        d->kernels->batchnorm_forward(d, &desc, &x, &v.shards, &m, &y);
+    } else {
+        d->kernels->batchnorm_forward(d, &desc, &x, &v.shards, &m, &y);
+        d->kernels->fit_channels(d, &other, &wide);
+        d->kernels->add(d, &y, &wide, s->relu, &y);
+        d->kernels->batchnorm_grad_input(d, &grad, &x, &x, &v.shards, &m, &part);
+        d->kernels->add(d, &sum, &part, false, &sum);
+    }
+    fx_read(d, &y, out);
+    fx_read(d, &sum, out + lk__shape_count(s->shape));
+}
+
+static void check_sum(sum_case s)
+{
+    size_t count = lk__shape_count(s.shape), row = (size_t)s.groups * s.shape.c;
+    float *x = random_values(count, 7), *rows = random_floats(4 * row, 9);
+    float *other = random_values(count / s.shape.c * s.others, 8);
+    s.x = x;
+    s.other = other;
+    s.rows = rows;
+    for (int relu = 0; relu < 2; relu++) {
+        s.relu = relu;
+        s.at_once = true;
+        float *got = fx_twice("batchnorm and addition", run_sum, &s, 2 * count);
+        s.at_once = false;
+        float *want = fx_twice("batchnorm, addition", run_sum, &s, 2 * count);
+        fx_same("batchnorm and addition", got, want, 2 * count);
+        free(got);
+        free(want);
+    }
+    free(x);
+    free(rows);
+    free(other);
+}
+
+/* Exactly what separate kernels give. */
+static void test_addition(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t c, others;
+    } channels[] = {{16, 16}, {21, 16}, {26, 21}, {64, 3}, {3, 3}, {3, 1}, {2, 1}, {106, 101}, {300, 30}};
+    for (size_t i = 0; i < sizeof channels / sizeof *channels; i++) {
+        for (int groups = 1; groups <= 5; groups += 4)
+            check_sum((sum_case){{7, channels[i].c, 5, 6}, .others = channels[i].others, .groups = groups});
+        check_sum((sum_case){{0, channels[i].c, 5, 6}, .others = channels[i].others, .groups = 1});
+    }
+    check_sum((sum_case){{33, 24, 32, 32}, .others = 16, .groups = 3});
+}
+
 typedef struct formula_case {
     size_t c, batch;
     int shards, wave;
@@ -350,10 +431,8 @@ static void test_formulas(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batchnorm),
-        cmocka_unit_test(test_one_sample),
-        cmocka_unit_test(test_far_mean),
-        cmocka_unit_test(test_formulas),
+        cmocka_unit_test(test_batchnorm), cmocka_unit_test(test_one_sample), cmocka_unit_test(test_addition),
+        cmocka_unit_test(test_far_mean),  cmocka_unit_test(test_formulas),
     };
     return fx_main(tests, sizeof tests / sizeof *tests, FX_FP32 | FX_BF16);
 }

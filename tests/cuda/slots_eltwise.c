@@ -256,12 +256,37 @@ static void run_maxpool(lk_device *d, const void *arg, float *out)
     lk_tensor x = fx_input(d, c->shape, c->a), y = fx_tensor(d, c->to), dy = fx_input(d, c->to, c->b);
     lk_tensor dx = fx_tensor(d, c->shape);
     uint8_t *index = fx_blank(d, c->to.n * c->to.h * c->to.w * lk__pitch(&y));
-    d->kernels->maxpool_forward(d, &c->pool, &x, c->relu, &y, index);
-    d->kernels->maxpool_grad_input(d, &c->pool, &dy, index, &dx);
+    d->kernels->maxpool_forward(d, &c->pool, NULL, &x, c->relu, &y, index);
+    d->kernels->maxpool_grad_input(d, &c->pool, NULL, &dy, index, &dx);
     size_t outs = lk__shape_count(c->to);
     fx_read(d, &y, out);
     read_places(d, index, &y, out + outs);
     fx_read(d, &dx, out + 2 * outs);
+}
+
+/* With a dropout behind the pooling, in one kernel, or two where c->place is APART. */
+static void run_maxpool_dropout(lk_device *d, const void *arg, float *out)
+{
+    const op_case *c = arg;
+    const lk_kernels *k = d->kernels;
+    lk_tensor x = fx_input(d, c->shape, c->a), y = fx_tensor(d, c->to), dy = fx_input(d, c->to, c->b);
+    lk_tensor dx = fx_tensor(d, c->shape);
+    uint8_t *index = fx_blank(d, c->to.n * c->to.h * c->to.w * lk__pitch(&y));
+    uint32_t ids[32], step = 7;
+    for (uint32_t i = 0; i < 32; i++)
+        ids[i] = 3 * i + 1;
+    lk_dropout_desc desc = {.p = c->p, .seed = 99, .layer = 4, .channels = c->channels};
+    desc.ids = fx_put(d, ids, sizeof ids);
+    desc.step = fx_put(d, &step, sizeof step);
+    bool apart = c->place == APART;
+    k->maxpool_forward(d, &c->pool, apart ? NULL : &desc, &x, c->relu, &y, index);
+    if (apart) {
+        k->dropout(d, &desc, &y, &y);
+        k->dropout(d, &desc, &dy, &dy);
+    }
+    k->maxpool_grad_input(d, &c->pool, apart ? NULL : &desc, &dy, index, &dx);
+    fx_read(d, &y, out);
+    fx_read(d, &dx, out + lk__shape_count(c->to));
 }
 
 static void run_avgpool(lk_device *d, const void *arg, float *out)
@@ -323,6 +348,40 @@ static void check_pools(lk_shape shape, const lk_pool2d_desc *pool)
     free(b);
 }
 
+/* Exactly what two kernels give. */
+static void check_pool_dropout(lk_shape shape, const lk_pool2d_desc *pool)
+{
+    lk_shape to = {.n = shape.n, .c = shape.c, .h = pooled(shape.h, pool), .w = pooled(shape.w, pool)};
+    size_t ins = lk__shape_count(shape), outs = lk__shape_count(to);
+    float *a = random_values(ins, 14), *b = random_values(outs, 15);
+    for (int mode = 0; mode < 4; mode++) {
+        op_case c = {.shape = shape, .to = to, .a = a, .b = b, .pool = *pool, .p = 0.25f, .channels = mode % 2};
+        c.relu = mode / 2;
+        float *want = fx_twice("maxpool, dropout", run_maxpool_dropout, &c, outs + ins);
+        c.place = OVER_A;
+        float *got = fx_twice("maxpool with dropout", run_maxpool_dropout, &c, outs + ins);
+        fx_same("maxpool with dropout", got, want, outs + ins);
+        free(got);
+        free(want);
+    }
+    free(a);
+    free(b);
+}
+
+static void test_pool_dropout(void **state)
+{
+    (void)state;
+    static const size_t channels[] = {1, 3, 21, 64};
+    for (size_t i = 0; i < sizeof channels / sizeof *channels; i++) {
+        for (size_t k = 0; k < POOLS; k++) {
+            check_pool_dropout((lk_shape){.n = 3, .c = channels[i], .h = 9, .w = 8}, &pools[k]);
+            check_pool_dropout((lk_shape){.n = 2, .c = channels[i], .h = 6, .w = 7}, &pools[k]);
+        }
+    }
+    check_pool_dropout((lk_shape){.n = 0, .c = 26, .h = 8, .w = 8}, &pools[0]);
+    check_pool_dropout((lk_shape){.n = 17, .c = 64, .h = 24, .w = 24}, &pools[0]);
+}
+
 static void test_pools(void **state)
 {
     (void)state;
@@ -367,10 +426,9 @@ static void test_global_avgpool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_relu),           cmocka_unit_test(test_add_and_copy),
-        cmocka_unit_test(test_fit_channels),   cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_flatten),        cmocka_unit_test(test_pools),
-        cmocka_unit_test(test_avgpool_beyond), cmocka_unit_test(test_global_avgpool),
+        cmocka_unit_test(test_relu),    cmocka_unit_test(test_add_and_copy),   cmocka_unit_test(test_fit_channels),
+        cmocka_unit_test(test_dropout), cmocka_unit_test(test_pool_dropout),   cmocka_unit_test(test_flatten),
+        cmocka_unit_test(test_pools),   cmocka_unit_test(test_avgpool_beyond), cmocka_unit_test(test_global_avgpool),
     };
     return fx_main(tests, sizeof tests / sizeof *tests, FX_FP32 | FX_BF16);
 }

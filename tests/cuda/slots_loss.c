@@ -8,6 +8,7 @@ typedef struct loss_case {
     const int32_t *labels;
     float smoothing;
     bool from_scores; /* cross entropy, else nll */
+    bool alone;       /* without a gradient */
 } loss_case;
 
 #define SCALE 0.0625f
@@ -29,23 +30,24 @@ static void run_log_softmax(lk_device *d, const void *arg, float *out)
     fx_read(d, &dx, out + c->n * c->classes);
 }
 
-/* Loss and place of each sample, then dx. */
+/* Loss and place of each sample, then dx, unless c->alone. */
 static void run_loss(lk_device *d, const void *arg, float *out)
 {
     const loss_case *c = arg;
     const lk_kernels *k = d->kernels;
     lk_tensor x = fx_input(d, shape_of(c), c->x), dx = fx_tensor(d, shape_of(c));
-    lk_loss_desc desc = {.labels = fx_put(d, c->labels, c->n * sizeof *c->labels), .smoothing = c->smoothing};
+    lk_loss_desc desc = {
+        .labels = fx_put(d, c->labels, c->n * sizeof *c->labels), .smoothing = c->smoothing, .scale = SCALE};
     float *loss = fx_no_floats(d, c->n);
     int32_t *place = fx_blank(d, c->n * sizeof *place), *places = malloc((c->n + 1) * sizeof *places);
     assert_non_null(places);
-    (c->from_scores ? k->cross_entropy_forward : k->nll_forward)(d, &desc, &x, loss, place);
-    (c->from_scores ? k->cross_entropy_grad_input : k->nll_grad_input)(d, &desc, &x, SCALE, &dx);
+    (c->from_scores ? k->cross_entropy : k->nll)(d, &desc, &x, loss, place, c->alone ? NULL : &dx);
     fx_get_floats(d, loss, c->n, out);
     fx_get(d, place, c->n * sizeof *place, places);
     for (size_t i = 0; i < c->n; i++)
         out[c->n + i] = (float)places[i];
-    fx_read(d, &dx, out + 2 * c->n);
+    if (!c->alone)
+        fx_read(d, &dx, out + 2 * c->n);
     free(places);
 }
 
@@ -153,6 +155,11 @@ static void check_loss(const char *what, loss_case c)
         fx_near(what, got, loss, c.n);
         fx_same(what, got + c.n, plain + c.n, c.n);
         fx_near_values(what, got + 2 * c.n, dx, count);
+        c.alone = true;
+        float *alone = fx_twice(what, run_loss, &c, 2 * c.n);
+        c.alone = false;
+        fx_same(what, alone, got, 2 * c.n);
+        free(alone);
         free(got);
         free(plain);
     }

@@ -116,7 +116,8 @@ static void test_batchnorm_train(void **state)
     fx->kernels->batchnorm_fold(fx->dev, c, pixels, shards, leaves, entry);
     fx->kernels->batchnorm_moments(fx->dev, c, pixels, entry.slot0, rows, BN_EPS, &moments);
     for (int relu = 0; relu < 2; relu++) {
-        fx->kernels->batchnorm_forward(fx->dev, &x, shards, &moments, gamma, beta, relu, &y);
+        lk_batchnorm_desc desc = {.gamma = gamma, .beta = beta, .relu = relu};
+        fx->kernels->batchnorm_forward(fx->dev, &desc, &x, shards, &moments, &y);
         check_as(fx, &y, op, "y", relu);
     }
     float *mean = vector(fx, op, "mean"), *variance = vector(fx, op, "var");
@@ -129,7 +130,8 @@ static void test_batchnorm_train(void **state)
     fx->kernels->rows_fold(fx->dev, 2 * c, leaves, 2 * c, shards, sums);
     check_vector(fx, sums.slot0, op, "db");
     check_vector(fx, sums.slot0 + c, op, "dw");
-    fx->kernels->batchnorm_grad_input(fx->dev, &x, &dy, shards, &moments, gamma, sums.slot0, rows, &dx);
+    lk_batchnorm_grad grad = {.gamma = gamma, .sums = sums.slot0, .rows = rows};
+    fx->kernels->batchnorm_grad_input(fx->dev, &grad, &x, &dy, shards, &moments, &dx);
     check(fx, &dx, op, "dx");
 }
 
@@ -142,8 +144,8 @@ static void test_batchnorm_eval(void **state)
     size_t c = x.shape.c;
     lk_moments moments = {.groups = 1, .mean = block(fx, c * sizeof(float)), .scale = block(fx, c * sizeof(float))};
     fx->kernels->batchnorm_running_moments(fx->dev, c, vector(fx, op, "mean"), vector(fx, op, "var"), BN_EPS, &moments);
-    fx->kernels->batchnorm_forward(fx->dev, &x, wave_init(&w, x.shape.n), &moments, vector(fx, op, "w"),
-                                   vector(fx, op, "b"), false, &y);
+    lk_batchnorm_desc desc = {.gamma = vector(fx, op, "w"), .beta = vector(fx, op, "b")};
+    fx->kernels->batchnorm_forward(fx->dev, &desc, &x, wave_init(&w, x.shape.n), &moments, &y);
     check(fx, &y, op, "y_eval");
 }
 
@@ -157,9 +159,9 @@ static void test_maxpool2d(void **state)
         lk_tensor x = given(fx, ops[i], "x"), dy = given(fx, ops[i], "dy");
         lk_tensor y = like(fx, ops[i], "y"), dx = like(fx, ops[i], "dx");
         uint8_t *index = block(fx, lk__shape_count(y.shape));
-        fx->kernels->maxpool_forward(fx->dev, &pool, &x, false, &y, index);
+        fx->kernels->maxpool_forward(fx->dev, &pool, NULL, &x, false, &y, index);
         check(fx, &y, ops[i], "y");
-        fx->kernels->maxpool_grad_input(fx->dev, &pool, &dy, index, &dx);
+        fx->kernels->maxpool_grad_input(fx->dev, &pool, NULL, &dy, index, &dx);
         check(fx, &dx, ops[i], "dx");
         free_blocks(state);
     }
@@ -238,12 +240,11 @@ static void loss_case(fixture *fx, const char *op, bool nll, float smoothing)
     int32_t *host = golden_alloc(n, sizeof *host), *labels = block(fx, n * sizeof *labels);
     int32_t *places = block(fx, n * sizeof *places);
     float *loss = block(fx, n * sizeof *loss);
-    lk_loss_desc desc = {.labels = labels, .smoothing = smoothing};
+    lk_loss_desc desc = {.labels = labels, .smoothing = smoothing, .scale = 1.0f / (float)n};
     for (size_t i = 0; i < n; i++)
         host[i] = (int32_t)golden_at(truth, i);
     golden_ok(fx->dev->type->upload(fx->dev, host, n * sizeof *host, labels));
-    (nll ? kernels->nll_forward : kernels->cross_entropy_forward)(fx->dev, &desc, &x, loss, places);
-    (nll ? kernels->nll_grad_input : kernels->cross_entropy_grad_input)(fx->dev, &desc, &x, 1.0f / (float)n, &dx);
+    (nll ? kernels->nll : kernels->cross_entropy)(fx->dev, &desc, &x, loss, places, &dx);
     check_vector(fx, loss, op, "loss");
     check(fx, &dx, op, "dx");
     golden_ok(fx->dev->type->download(fx->dev, places, n * sizeof *host, host));

@@ -106,7 +106,8 @@ static void forward_and_sums(lk_device *dev, const bn_case *b, buffers *t, float
         const lk_shards *shards = wave_shards(&v);
         lk_tensor x = part(b, &v, b->x), dy = part(b, &v, b->dy), y = part(b, &v, out);
         lk_moments m = wave_moments(dev, b, &v, t);
-        dev->kernels->batchnorm_forward(dev, &x, shards, &m, b->gamma, b->beta, b->relu, &y);
+        lk_batchnorm_desc desc = {.gamma = b->gamma, .beta = b->beta, .relu = b->relu};
+        dev->kernels->batchnorm_forward(dev, &desc, &x, shards, &m, &y);
         dev->kernels->batchnorm_sums(dev, &x, &dy, shards, &m, t->leaves);
         dev->kernels->rows_fold(dev, 2 * b->c, t->leaves, 2 * b->c, shards, (lk_partials){t->sums, 2 * b->c});
     }
@@ -120,8 +121,9 @@ static void backward(lk_device *dev, const bn_case *b, buffers *t, float *out)
         lk_tensor x = part(b, &v, b->x), dy = part(b, &v, b->dy), dx = part(b, &v, out);
         lk_moments m = wave_moments(dev, b, &v, t);
         dev->kernels->batchnorm_sums(dev, &x, &dy, shards, &m, t->leaves);
-        dev->kernels->batchnorm_grad_input(dev, &x, &dy, shards, &m, b->gamma, b->per_shard ? t->leaves : t->sums,
-                                           b->per_shard ? v.rows : &b->batch, &dx);
+        lk_batchnorm_grad grad = {
+            .gamma = b->gamma, .sums = b->per_shard ? t->leaves : t->sums, .rows = b->per_shard ? v.rows : &b->batch};
+        dev->kernels->batchnorm_grad_input(dev, &grad, &x, &dy, shards, &m, &dx);
     }
 }
 
@@ -298,6 +300,94 @@ static void test_far_mean(void **state)
     lk__device_close(dev);
 }
 
+/* Normalises and adds, by shards or all at once. */
+typedef struct sum_case {
+    lk_shape shape;
+    size_t others; /* channels of what is added */
+    int groups;
+    bool relu;
+    float *x, *other, *rows; // (n, h, w, c), (n, h, w, others), (4, groups * c)
+} sum_case;
+
+/* In one kernel, then in three. */
+static void run_sum(lk_device *dev, const void *arg, float *out)
+{
+    const sum_case *s = arg;
+    size_t count = lk__shape_count(s->shape), row = (size_t)s->groups * s->shape.c;
+    lk_shape narrow = s->shape;
+    narrow.c = s->others;
+    float *padded = new_floats(count);
+    lk_tensor x = tensor_of(s->x, s->shape), other = tensor_of(s->other, narrow), wide = tensor_of(padded, s->shape);
+    lk_tensor at_once = tensor_of(out, s->shape), in_turn = tensor_of(out + count, s->shape);
+    lk_moments m = {.groups = s->groups, .mean = s->rows, .scale = s->rows + row};
+    lk_batchnorm_desc plain = {.gamma = s->rows + 2 * row, .beta = s->rows + 3 * row}, all = plain;
+    size_t begin[LK_MAX_SHARDS + 1];
+    for (int i = 0; i <= s->groups; i++)
+        begin[i] = lk__shard_begin(s->shape.n, s->groups, i);
+    lk_shards shards = {.count = s->groups, .begin = begin};
+    all.relu = s->relu;
+    all.other = &other;
+    dev->kernels->batchnorm_forward(dev, &all, &x, &shards, &m, &at_once);
+    dev->kernels->batchnorm_forward(dev, &plain, &x, &shards, &m, &in_turn);
+    dev->kernels->fit_channels(dev, &other, &wide);
+    dev->kernels->add(dev, &in_turn, &wide, s->relu, &in_turn);
+    free(padded);
+}
+
+/* A gradient that is added to another, in one kernel, then in two. */
+static void run_grad_sum(lk_device *dev, const void *arg, float *out)
+{
+    const sum_case *s = arg;
+    size_t count = lk__shape_count(s->shape), row = (size_t)s->groups * s->shape.c;
+    size_t begin[LK_MAX_SHARDS + 1], rows[LK_MAX_SHARDS];
+    for (int i = 0; i <= s->groups; i++)
+        begin[i] = lk__shard_begin(s->shape.n, s->groups, i);
+    for (int i = 0; i < s->groups; i++)
+        rows[i] = begin[i + 1] - begin[i];
+    float *alone = new_floats(count);
+    lk_tensor x = tensor_of(s->x, s->shape), at_once = tensor_of(out, s->shape);
+    lk_tensor in_turn = tensor_of(out + count, s->shape), part_of = tensor_of(alone, s->shape);
+    lk_moments m = {.groups = s->groups, .mean = s->rows, .scale = s->rows + row};
+    lk_shards shards = {.count = s->groups, .begin = begin};
+    lk_batchnorm_grad grad = {.gamma = s->rows, .sums = s->rows + 2 * row, .rows = rows};
+    memcpy(out, s->x, count * sizeof *out);
+    dev->kernels->batchnorm_grad_input(dev, &grad, &x, &x, &shards, &m, &part_of);
+    dev->kernels->add(dev, &x, &part_of, false, &in_turn);
+    grad.add = true;
+    dev->kernels->batchnorm_grad_input(dev, &grad, &x, &x, &shards, &m, &at_once);
+    free(alone);
+}
+
+static void check_sum(sum_case s)
+{
+    size_t count = lk__shape_count(s.shape);
+    s.x = random_floats(count, 1);
+    s.other = random_floats(count / s.shape.c * s.others, 2);
+    s.rows = random_floats(4 * (size_t)s.groups * s.shape.c, 3);
+    for (int relu = 0; relu < 2; relu++) {
+        s.relu = relu;
+        float *got = run_everywhere(run_sum, &s, 2 * count);
+        assert_same(got, got + count, count);
+        free(got);
+    }
+    float *got = run_everywhere(run_grad_sum, &s, 2 * count);
+    assert_same(got, got + count, count);
+    free(got);
+    free(s.x);
+    free(s.other);
+    free(s.rows);
+}
+
+static void test_addition(void **state)
+{
+    (void)state;
+    static const size_t channels[][2] = {{16, 16}, {21, 16}, {40, 21}, {64, 3}, {3, 1}, {37, 37}};
+    for (size_t i = 0; i < sizeof channels / sizeof *channels; i++) {
+        check_sum((sum_case){{7, channels[i][0], 5, 6}, .others = channels[i][1], .groups = 1});
+        check_sum((sum_case){{7, channels[i][0], 5, 6}, .others = channels[i][1], .groups = 3});
+    }
+}
+
 typedef struct running_case {
     size_t c;
     const float *mean, *variance;
@@ -358,6 +448,7 @@ int main(void)
         cmocka_unit_test(test_batchnorm),      cmocka_unit_test(test_one_sample),
         cmocka_unit_test(test_far_mean),       cmocka_unit_test(test_running_moments),
         cmocka_unit_test(test_single_element), cmocka_unit_test(test_empty_group),
+        cmocka_unit_test(test_addition),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

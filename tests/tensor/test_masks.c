@@ -83,10 +83,10 @@ static void test_maxpool(void **arg)
         lk_tensor x = make_relu(shape, 1), y = make(out, 2), dy = make(out, 3);
         lk_tensor plain = make(shape, 4), masked = make(shape, 5);
         uint8_t *index = malloc(lk__shape_count(out));
-        dev->kernels->maxpool_forward(dev, &pool, &x, false, &y, index);
-        dev->kernels->maxpool_grad_input(dev, &pool, &dy, index, &plain);
-        dev->kernels->maxpool_forward(dev, &pool, &x, true, &y, index);
-        dev->kernels->maxpool_grad_input(dev, &pool, &dy, index, &masked);
+        dev->kernels->maxpool_forward(dev, &pool, NULL, &x, false, &y, index);
+        dev->kernels->maxpool_grad_input(dev, &pool, NULL, &dy, index, &plain);
+        dev->kernels->maxpool_forward(dev, &pool, NULL, &x, true, &y, index);
+        dev->kernels->maxpool_grad_input(dev, &pool, NULL, &dy, index, &masked);
         expect_same(&x, &plain, &masked);
         free(index);
         free(x.data), free(y.data), free(dy.data), free(plain.data), free(masked.data);

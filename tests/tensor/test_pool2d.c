@@ -5,6 +5,7 @@ typedef struct pool_case {
     lk_pool2d_desc pool;
     lk_shape in;
     const float *x, *dy;
+    bool mask, channels;
 } pool_case;
 
 static lk_shape out_shape(const pool_case *p)
@@ -25,11 +26,65 @@ static void run_maxpool(lk_device *dev, const void *arg, float *out)
     assert_non_null(index);
     lk_tensor x = tensor_of((float *)(uintptr_t)p->x, p->in), y = tensor_of(out, os);
     lk_tensor dy = tensor_of((float *)(uintptr_t)p->dy, os), dx = tensor_of(out + 2 * count, p->in);
-    dev->kernels->maxpool_forward(dev, &p->pool, &x, false, &y, index);
-    dev->kernels->maxpool_grad_input(dev, &p->pool, &dy, index, &dx);
+    dev->kernels->maxpool_forward(dev, &p->pool, NULL, &x, false, &y, index);
+    dev->kernels->maxpool_grad_input(dev, &p->pool, NULL, &dy, index, &dx);
     for (size_t i = 0; i < count; i++)
         out[count + i] = (float)index[i];
     free(index);
+}
+
+/* y and dx with a dropout behind the pooling, in one kernel and then in two. */
+static void run_maxpool_dropout(lk_device *dev, const void *arg, float *out)
+{
+    static const uint32_t ids[] = {7, 0, 4000000000u, 3}, step = 5;
+    const pool_case *p = arg;
+    const lk_kernels *k = dev->kernels;
+    lk_shape os = out_shape(p);
+    size_t count = lk__shape_count(os), all = count + lk__shape_count(p->in);
+    lk_dropout_desc desc = {.p = 0.25f, .seed = 3, .layer = 2, .step = &step, .ids = ids, .channels = p->channels};
+    uint8_t *index = malloc(count);
+    float *dropped = new_floats(count);
+    assert_non_null(index);
+    lk_tensor x = tensor_of((float *)(uintptr_t)p->x, p->in), dy = tensor_of((float *)(uintptr_t)p->dy, os);
+    lk_tensor y = tensor_of(out, os), dx = tensor_of(out + count, p->in);
+    k->maxpool_forward(dev, &p->pool, &desc, &x, p->mask, &y, index);
+    k->maxpool_grad_input(dev, &p->pool, &desc, &dy, index, &dx);
+    lk_tensor apart = tensor_of(dropped, os);
+    y = tensor_of(out + all, os);
+    dx = tensor_of(out + all + count, p->in);
+    k->maxpool_forward(dev, &p->pool, NULL, &x, p->mask, &y, index);
+    k->dropout(dev, &desc, &y, &y);
+    k->dropout(dev, &desc, &dy, &apart);
+    k->maxpool_grad_input(dev, &p->pool, NULL, &apart, index, &dx);
+    free(dropped);
+    free(index);
+}
+
+static void check_dropout(pool_case p)
+{
+    size_t inputs = lk__shape_count(p.in), all = inputs + lk__shape_count(out_shape(&p));
+    float *x = random_floats(inputs, 1), *dy = random_floats(all - inputs, 2);
+    p.x = x;
+    p.dy = dy;
+    for (int mode = 0; mode < 4; mode++) {
+        p.mask = mode % 2;
+        p.channels = mode / 2;
+        float *got = run_everywhere(run_maxpool_dropout, &p, 2 * all);
+        assert_same(got, got + all, all);
+        free(got);
+    }
+    free(x);
+    free(dy);
+}
+
+static void test_dropout(void **state)
+{
+    (void)state;
+    check_dropout((pool_case){.pool = {2, 2, 0}, .in = {4, 64, 24, 24}});
+    check_dropout((pool_case){.pool = {2, 2, 0}, .in = {3, 21, 6, 6}});
+    check_dropout((pool_case){.pool = {3, 2, 1}, .in = {2, 19, 9, 8}});
+    check_dropout((pool_case){.pool = {2, 1, 0}, .in = {3, 1, 7, 5}});
+    check_dropout((pool_case){.pool = {4, 4, 0}, .in = {2, 35, 4, 4}});
 }
 
 /* Output element i: the winner's place in the window and in the input. */
@@ -214,6 +269,7 @@ static void test_avgpool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_maxpool),
         cmocka_unit_test(test_means),
         cmocka_unit_test(test_avgpool),

@@ -24,32 +24,36 @@ static void run_log_softmax(lk_device *dev, const void *arg, float *out)
     dev->kernels->log_softmax_grad_input(dev, &y, &dy, &dx);
 }
 
-typedef void (*forward_fn)(lk_device *, const lk_loss_desc *, const lk_tensor *, float *, int32_t *);
-typedef void (*grad_fn)(lk_device *, const lk_loss_desc *, const lk_tensor *, float, lk_tensor *);
+typedef void (*loss_fn)(lk_device *, const lk_loss_desc *, const lk_tensor *, float *, int32_t *, lk_tensor *);
 
-/* dx, loss, places as floats */
-static void run_loss(lk_device *dev, const loss_case *l, forward_fn forward, grad_fn grad, float *out)
+/* dx, loss, places as floats; without a gradient the others must be the same. */
+static void run_loss(lk_device *dev, const loss_case *l, loss_fn run, float *out)
 {
     lk_tensor x = tensor_of((float *)(uintptr_t)l->x, shape_of(l)), dx = tensor_of(out, shape_of(l));
-    float *loss = out + l->n * l->classes;
-    lk_loss_desc desc = {.labels = l->labels, .smoothing = l->smoothing};
+    float *loss = out + l->n * l->classes, *alone = calloc(l->n, sizeof *alone);
+    lk_loss_desc desc = {.labels = l->labels, .smoothing = l->smoothing, .scale = l->scale};
     int32_t *places = calloc(l->n, sizeof *places);
+    assert_non_null(alone);
     assert_non_null(places);
-    forward(dev, &desc, &x, loss, places);
-    grad(dev, &desc, &x, l->scale, &dx);
+    run(dev, &desc, &x, loss, places, &dx);
     for (size_t i = 0; i < l->n; i++)
         loss[l->n + i] = (float)places[i];
+    run(dev, &desc, &x, alone, places, NULL);
+    assert_memory_equal(alone, loss, l->n * sizeof *loss);
+    for (size_t i = 0; i < l->n; i++)
+        assert_int_equal(places[i], (int)loss[l->n + i]);
+    free(alone);
     free(places);
 }
 
 static void run_nll(lk_device *dev, const void *arg, float *out)
 {
-    run_loss(dev, arg, dev->kernels->nll_forward, dev->kernels->nll_grad_input, out);
+    run_loss(dev, arg, dev->kernels->nll, out);
 }
 
 static void run_cross_entropy(lk_device *dev, const void *arg, float *out)
 {
-    run_loss(dev, arg, dev->kernels->cross_entropy_forward, dev->kernels->cross_entropy_grad_input, out);
+    run_loss(dev, arg, dev->kernels->cross_entropy, out);
 }
 
 static double log_sum_exp(const float *x, size_t classes)

@@ -102,8 +102,11 @@ static void forward(const lk_call *call)
                                    per_shard(call) ? v.stats : call->total[LK_SUM_FORWARD].slot0, v.rows, epsilon,
                                    &v.moments);
     lk_tensor y = call->y;
-    call->k->batchnorm_forward(call->dev, &call->x[0], &call->wave->shards, &v.moments, call->param[0], call->param[1],
-                               call->relu, &y);
+    lk_batchnorm_desc desc = {.gamma = call->param[0],
+                              .beta = call->param[1],
+                              .other = call->other.data ? &call->other : NULL,
+                              .relu = call->relu};
+    call->k->batchnorm_forward(call->dev, &desc, &call->x[0], &call->wave->shards, &v.moments, &y);
 }
 
 /* Into slot `slot` of the gradients. */
@@ -127,8 +130,11 @@ static void backward(const lk_call *call)
     if (!call->dx[0].data)
         return;
     lk_tensor dx = call->dx[0];
-    call->k->batchnorm_grad_input(call->dev, &call->x[0], &call->dy, &wave->shards, &v.moments, call->param[0],
-                                  per_shard(call) ? v.sums : call->total[LK_SUM_BACKWARD].slot0, v.rows, &dx);
+    lk_batchnorm_grad grad = {.gamma = call->param[0],
+                              .sums = per_shard(call) ? v.sums : call->total[LK_SUM_BACKWARD].slot0,
+                              .rows = v.rows,
+                              .add = call->add};
+    call->k->batchnorm_grad_input(call->dev, &grad, &call->x[0], &call->dy, &wave->shards, &v.moments, &dx);
 }
 
 static void finish(const lk_call *call)
@@ -140,7 +146,7 @@ static void finish(const lk_call *call)
 
 const lk_op lk__op_batchnorm2d = {
     .name = "batchnorm2d",
-    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU,
+    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_FUSES_ADD | LK_OP_ADDS_DX,
     .infer = infer,
     .saved = saved,
     .sum_width = sum_width,

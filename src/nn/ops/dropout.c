@@ -16,38 +16,38 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
     return LK_OK;
 }
 
-static lk_dropout_desc address(const lk_call *call)
+const lk_dropout_desc *lk__dropout_draws(const lk_call *call, const lk_layer *dropout, lk_dropout_desc *desc)
 {
-    return (lk_dropout_desc){.p = (float)call->layer->attr.p,
-                             .seed = call->wave->seed,
-                             .layer = (uint32_t)call->layer->index,
-                             .step = call->wave->step,
-                             .ids = call->wave->ids,
-                             .channels = call->layer->attr.by_channel};
+    if (!dropout || !call->wave->train || dropout->attr.p <= 0)
+        return NULL;
+    *desc = (lk_dropout_desc){.p = (float)dropout->attr.p,
+                              .seed = call->wave->seed,
+                              .layer = (uint32_t)dropout->index,
+                              .step = call->wave->step,
+                              .ids = call->wave->ids,
+                              .channels = dropout->attr.by_channel};
+    return desc;
+}
+
+/* Either pass: the gradient is the same function. */
+static void drop(const lk_call *call, const lk_tensor *from, lk_tensor to)
+{
+    lk_dropout_desc desc;
+    if (lk__dropout_draws(call, call->layer, &desc))
+        call->k->dropout(call->dev, &desc, from, &to);
+    else if (to.data != from->data)
+        call->k->copy(call->dev, from, &to);
 }
 
 static void forward(const lk_call *call)
 {
-    lk_tensor y = call->y;
-    if (call->wave->train && call->layer->attr.p > 0) {
-        lk_dropout_desc dropout = address(call);
-        call->k->dropout(call->dev, &dropout, &call->x[0], &y);
-    } else if (y.data != call->x[0].data) {
-        call->k->copy(call->dev, &call->x[0], &y);
-    }
+    drop(call, &call->x[0], call->y);
 }
 
 static void backward(const lk_call *call)
 {
-    lk_tensor dx = call->dx[0];
-    if (!dx.data)
-        return;
-    if (call->layer->attr.p > 0) {
-        lk_dropout_desc dropout = address(call);
-        call->k->dropout(call->dev, &dropout, &call->dy, &dx);
-    } else if (dx.data != call->dy.data) {
-        call->k->copy(call->dev, &call->dy, &dx);
-    }
+    if (call->dx[0].data)
+        drop(call, &call->dy, call->dx[0]);
 }
 
 const lk_op lk__op_dropout = {

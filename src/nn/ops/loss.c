@@ -1,5 +1,6 @@
 /* loss.c - the losses that end a graph. Their gradient is scaled by one over
- * the global batch, so a sum over samples is already the mean. */
+ * the global batch, so a sum over samples is already the mean, and is written in
+ * the forward pass of training. */
 #include "nn/op.h"
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
@@ -11,59 +12,38 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
     return LK_OK;
 }
 
-static lk_loss_desc describe(const lk_call *call)
+/* The slot of either loss. */
+typedef void (*loss_fn)(lk_device *, const lk_loss_desc *, const lk_tensor *, float *, int32_t *, lk_tensor *);
+
+static void run_loss(const lk_call *call, loss_fn loss)
 {
-    return (lk_loss_desc){.labels = call->wave->labels, .smoothing = call->wave->smoothing};
+    const lk_wave *wave = call->wave;
+    lk_loss_desc desc = {.labels = wave->labels, .smoothing = wave->smoothing, .scale = wave->grad_scale};
+    lk_tensor dx = call->dx[0];
+    loss(call->dev, &desc, &call->x[0], wave->loss, wave->place, wave->train && dx.data ? &dx : NULL);
 }
 
 static void forward_cross_entropy(const lk_call *call)
 {
-    lk_loss_desc desc = describe(call);
-    call->k->cross_entropy_forward(call->dev, &desc, &call->x[0], call->wave->loss, call->wave->place);
-}
-
-static void backward_cross_entropy(const lk_call *call)
-{
-    lk_loss_desc desc = describe(call);
-    lk_tensor dx = call->dx[0];
-    if (dx.data)
-        call->k->cross_entropy_grad_input(call->dev, &desc, &call->x[0], call->wave->grad_scale, &dx);
+    run_loss(call, call->k->cross_entropy);
 }
 
 /* Of log-probabilities; of scores the log-softmax before it is done here as well. */
 static void forward_nll(const lk_call *call)
 {
-    lk_loss_desc desc = describe(call);
-    if (call->scores)
-        forward_cross_entropy(call);
-    else
-        call->k->nll_forward(call->dev, &desc, &call->x[0], call->wave->loss, call->wave->place);
-}
-
-static void backward_nll(const lk_call *call)
-{
-    lk_loss_desc desc = describe(call);
-    lk_tensor dx = call->dx[0];
-    if (call->scores)
-        backward_cross_entropy(call);
-    else if (dx.data)
-        call->k->nll_grad_input(call->dev, &desc, &call->x[0], call->wave->grad_scale, &dx);
+    run_loss(call, call->scores ? call->k->cross_entropy : call->k->nll);
 }
 
 const lk_op lk__op_nll_loss = {
     .name = "nll_loss",
-    .flags = LK_OP_READS_X,
     .infer = infer,
     .forward = forward_nll,
-    .backward = backward_nll,
     .is_loss = true,
 };
 
 const lk_op lk__op_cross_entropy = {
     .name = "cross_entropy",
-    .flags = LK_OP_READS_X,
     .infer = infer,
     .forward = forward_cross_entropy,
-    .backward = backward_cross_entropy,
     .is_loss = true,
 };

@@ -56,19 +56,23 @@ static size_t saved_maxpool(lk_device *dev, const lk_layer *layer, size_t n, int
 static void forward_maxpool(const lk_call *call)
 {
     lk_tensor y = call->y;
-    call->k->maxpool_forward(call->dev, &call->layer->attr.pool, &call->x[0], call->mask, &y, call->saved);
+    lk_dropout_desc desc;
+    call->k->maxpool_forward(call->dev, &call->layer->attr.pool, lk__dropout_draws(call, call->dropout, &desc),
+                             &call->x[0], call->mask, &y, call->saved);
 }
 
 static void backward_maxpool(const lk_call *call)
 {
     lk_tensor dx = call->dx[0];
+    lk_dropout_desc desc;
     if (dx.data)
-        call->k->maxpool_grad_input(call->dev, &call->layer->attr.pool, &call->dy, call->saved, &dx);
+        call->k->maxpool_grad_input(call->dev, &call->layer->attr.pool, lk__dropout_draws(call, call->dropout, &desc),
+                                    &call->dy, call->saved, &dx);
 }
 
 const lk_op lk__op_maxpool2d = {
     .name = "maxpool2d",
-    .flags = LK_OP_MASKS_DX,
+    .flags = LK_OP_MASKS_DX | LK_OP_FUSES_DROPOUT,
     .infer = infer_maxpool,
     .saved = saved_maxpool,
     .forward = forward_maxpool,

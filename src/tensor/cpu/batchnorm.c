@@ -321,33 +321,39 @@ typedef struct pass {
     const lk_shards *shards;
     const lk_moments *moments;
     const float *gamma, *beta; // (c)
-    const float *sums;         // (groups, 2, c)
-    const size_t *rows;        // (groups)
-    bool relu;
+    const float *other;        // (n, h, w, others), or NULL
+    size_t others;
+    const float *sums;  // (groups, 2, c)
+    const size_t *rows; // (groups)
+    bool relu, add;
     /* Pixels [p, p + pixels) of one group, n channels from i on. */
     void (*tile)(const struct pass *s, size_t group, size_t p, size_t pixels, size_t i);
 } pass;
 
-static inline void forward_lanes(const pass *s, size_t group, size_t p, size_t pixels, size_t i, size_t n)
+/* The first m of the lanes are others', too. */
+static inline void forward_lanes(const pass *s, size_t group, size_t p, size_t pixels, size_t i, size_t n, size_t m)
 {
-    size_t c = s->shape.c;
+    size_t c = s->shape.c, others = s->others;
     v_f32 mean = v_load_some(s->moments->mean + group * c + i, n),
           scale = v_load_some(s->moments->scale + group * c + i, n);
     v_f32 gamma = v_load_some(s->gamma + i, n), beta = v_load_some(s->beta + i, n);
-    const float *x = s->x + p * c + i;
+    const float *x = s->x + p * c + i, *other = s->other ? s->other + p * others + lk__min_size(i, others) : NULL;
     float *y = s->y + p * c + i;
     for (size_t k = 0; k < pixels; k++) {
         v_f32 value = v_fma(v_mul(v_sub(v_load_some(x + k * c, n), mean), scale), gamma, beta);
+        value = other ? v_add(value, v_load_some(other + k * others, m)) : value;
         v_store_some(y + k * c, s->relu ? v_relu(value) : value, n);
     }
 }
 
 static void forward_tile(const pass *s, size_t group, size_t p, size_t pixels, size_t i)
 {
-    if (s->shape.c - i >= V)
-        forward_lanes(s, group, p, pixels, i, V);
+    size_t n = lk__min_size(V, s->shape.c - i),
+           m = s->other ? lk__min_size(n, s->others - lk__min_size(i, s->others)) : n;
+    if (n == V && m == V)
+        forward_lanes(s, group, p, pixels, i, V, V);
     else
-        forward_lanes(s, group, p, pixels, i, s->shape.c - i);
+        forward_lanes(s, group, p, pixels, i, n, m);
 }
 
 static inline void grad_lanes(const pass *s, size_t group, size_t p, size_t pixels, size_t i, size_t n)
@@ -365,7 +371,8 @@ static inline void grad_lanes(const pass *s, size_t group, size_t p, size_t pixe
     for (size_t k = 0; k < pixels; k++) {
         v_f32 xhat = v_mul(v_sub(v_load_some(x + k * c, n), mean), scale);
         v_f32 value = v_fma(xhat, slope, v_sub(v_load_some(dy + k * c, n), shift));
-        v_store_some(dx + k * c, v_mul(factor, value), n);
+        value = v_mul(factor, value);
+        v_store_some(dx + k * c, s->add ? v_add(v_load_some(dx + k * c, n), value) : value, n);
     }
 }
 
@@ -396,25 +403,26 @@ static void pass_task(void *arg, size_t index, int thread)
     }
 }
 
-void LK_KERNEL(batchnorm_forward)(lk_device *dev, const lk_tensor *x, const lk_shards *shards,
-                                  const lk_moments *moments, const float *gamma, const float *beta, bool relu,
-                                  lk_tensor *y)
+void LK_KERNEL(batchnorm_forward)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x,
+                                  const lk_shards *shards, const lk_moments *moments, lk_tensor *y)
 {
     pass s = {.shape = x->shape,
               .x = lk__f32(x),
               .y = lk__f32(y),
               .shards = shards,
               .moments = moments,
-              .gamma = gamma,
-              .beta = beta,
-              .relu = relu,
+              .gamma = desc->gamma,
+              .beta = desc->beta,
+              .other = desc->other ? lk__f32(desc->other) : NULL,
+              .others = desc->other ? desc->other->shape.c : 0,
+              .relu = desc->relu,
               .tile = forward_tile};
     lk__run_rows(dev, s.shape.n * s.shape.h * s.shape.w, s.shape.c, pass_task, &s);
 }
 
-void LK_KERNEL(batchnorm_grad_input)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
-                                     const lk_moments *moments, const float *gamma, const float *sums,
-                                     const size_t *rows, lk_tensor *dx)
+void LK_KERNEL(batchnorm_grad_input)(lk_device *dev, const lk_batchnorm_grad *grad, const lk_tensor *x,
+                                     const lk_tensor *dy, const lk_shards *shards, const lk_moments *moments,
+                                     lk_tensor *dx)
 {
     pass s = {.shape = x->shape,
               .x = lk__f32(x),
@@ -422,9 +430,10 @@ void LK_KERNEL(batchnorm_grad_input)(lk_device *dev, const lk_tensor *x, const l
               .y = lk__f32(dx),
               .shards = shards,
               .moments = moments,
-              .gamma = gamma,
-              .sums = sums,
-              .rows = rows,
+              .gamma = grad->gamma,
+              .sums = grad->sums,
+              .rows = grad->rows,
+              .add = grad->add,
               .tile = grad_tile};
     lk__run_rows(dev, s.shape.n * s.shape.h * s.shape.w, s.shape.c, pass_task, &s);
 }

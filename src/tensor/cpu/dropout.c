@@ -5,6 +5,7 @@
  * words are the same channels at four consecutive pixels: vectors of memory as
  * they stand, provided that every channel begins at a whole block. Where whole
  * channels are dropped, elements are channels. */
+#include "tensor/cpu/dropout.h"
 #include "base/math.h"
 #include "base/rng.h"
 #include "tensor/cpu/chunks.h"
@@ -18,6 +19,7 @@ typedef struct work {
     float scale;
     const float *x; // (samples, pixels, channels)
     float *y;       // (samples, pixels, channels)
+    uint8_t *index; // the same, or NULL: LK_NO_PLACE is written for what is dropped
 } work;
 
 typedef struct keys {
@@ -63,6 +65,14 @@ static inline float keep(const work *job, uint32_t word, float x)
     return lk__bits_to_float(lk__float_to_bits(x * job->scale) & mask);
 }
 
+/* n elements of y. */
+static inline void mark(const work *job, const uint32_t *words, size_t n, const float *y)
+{
+    uint8_t *index = job->index + (y - job->y);
+    for (size_t i = 0; i < n; i++)
+        index[i] = words[i] < job->threshold ? LK_NO_PLACE : index[i];
+}
+
 static inline void keep_vector(const work *job, v_u32 words, size_t n, const float *x, float *y)
 {
     v_mask drop = vu_lt(words, vu_set1(job->threshold));
@@ -71,6 +81,11 @@ static inline void keep_vector(const work *job, v_u32 words, size_t n, const flo
         v_store(y, v_select(drop, v_zero(), v_mul(v_load(x), scale)));
     else
         v_store_n(y, v_select(drop, v_zero(), v_mul(v_load_n(x, n), scale)), n);
+    if (job->index) {
+        uint32_t lanes[V];
+        vu_store(lanes, words);
+        mark(job, lanes, n, y);
+    }
 }
 
 /* The words of elements [begin, begin + 4 * V). */
@@ -135,8 +150,11 @@ static void ragged_unit(const work *job, const keys *k, size_t unit, const float
             for (size_t j = 0; j < 4; j++) {
                 size_t pixel = 4 * unit + j - skip; /* wraps, and fails the test, before the first */
                 size_t at = pixel * c + i + lane;
-                if (pixel < pixels)
-                    y[at] = keep(job, words[j][lane], x[at]);
+                if (pixel >= pixels)
+                    continue;
+                y[at] = keep(job, words[j][lane], x[at]);
+                if (job->index)
+                    mark(job, &words[j][lane], 1, y + at);
             }
         }
     }
@@ -213,17 +231,28 @@ static void dropout_task(void *arg, size_t index, int thread)
     }
 }
 
-void LK_KERNEL(dropout)(lk_device *dev, const lk_dropout_desc *dropout, const lk_tensor *x, lk_tensor *y)
+static void run(lk_device *dev, const lk_dropout_desc *dropout, const lk_tensor *x, lk_tensor *y, uint8_t *index)
 {
     lk_shape s = x->shape;
     work job = {.dropout = dropout,
                 .samples = s.n,
                 .channels = s.c,
                 .pixels = s.h * s.w,
-                .threshold = (uint32_t)((double)dropout->p * 0x1p32),
-                .scale = (float)(1.0 / (1.0 - (double)dropout->p)),
+                .threshold = lk__dropout_threshold(dropout),
+                .scale = lk__dropout_scale(dropout),
                 .x = lk__f32(x),
-                .y = lk__f32(y)};
+                .y = lk__f32(y),
+                .index = index};
     job.units = count_units(&job);
     lk__run_rows(dev, job.samples * job.units, unit_size(&job), dropout_task, &job);
+}
+
+void LK_KERNEL(dropout)(lk_device *dev, const lk_dropout_desc *dropout, const lk_tensor *x, lk_tensor *y)
+{
+    run(dev, dropout, x, y, NULL);
+}
+
+void LK_KERNEL(dropout_places)(lk_device *dev, const lk_dropout_desc *dropout, lk_tensor *y, uint8_t *index)
+{
+    run(dev, dropout, y, y, index);
 }

@@ -9,10 +9,12 @@
 
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
+#include "tensor/cpu/dropout.h"
 
 typedef struct pooling {
     size_t kernel, stride, pad;
     bool mask;
+    float scale; /* of dy */
     lk_shape in, out;
     const float *src;
     float *dst;
@@ -120,13 +122,15 @@ static size_t row_cost(const pooling *p)
     return p->in.w * p->in.c * p->stride;
 }
 
-void LK_KERNEL(maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *x, bool mask, lk_tensor *y,
-                                uint8_t *index)
+void LK_KERNEL(maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
+                                const lk_tensor *x, bool mask, lk_tensor *y, uint8_t *index)
 {
     pooling p = pooling_of(pool, x->shape, y->shape, x, y);
     p.mask = mask;
     p.index = index;
     run(dev, p, p.out.n * p.out.h, row_cost(&p), max_row);
+    if (dropout)
+        LK_KERNEL(dropout_places)(dev, dropout, y, index);
 }
 
 /* Windows that overlap or leave the input: zero a sample, then add output by
@@ -142,16 +146,16 @@ static void scatter_sample(const pooling *p, size_t sample)
         for (size_t i = 0; i < c; i++) {
             size_t place = p->index_src[at + i];
             if (place != LK_NO_PLACE)
-                dx[((y + place / p->kernel) * p->in.w + x + place % p->kernel) * c + i] += p->src[at + i];
+                dx[((y + place / p->kernel) * p->in.w + x + place % p->kernel) * c + i] += p->src[at + i] * p->scale;
         }
     }
 }
 
-static void place_pixel(size_t c, uint8_t place, const uint8_t *restrict index, const float *restrict dy,
+static void place_pixel(size_t c, uint8_t place, const uint8_t *restrict index, const float *restrict dy, float scale,
                         float *restrict dx)
 {
     for (size_t i = 0; i < c; i++)
-        dx[i] = index[i] == place ? dy[i] : 0.0f;
+        dx[i] = index[i] == place ? dy[i] * scale : 0.0f;
 }
 
 static void zero(float *p, size_t count)
@@ -170,7 +174,8 @@ static void tile_row(const pooling *p, size_t row)
         for (size_t ox = 0; ox < p->out.w; ox++) {
             size_t at = (row * p->out.w + ox) * c;
             for (size_t kx = 0; kx < k; kx++)
-                place_pixel(c, (uint8_t)(ky * k + kx), p->index_src + at, p->src + at, dx + (ox * k + kx) * c);
+                place_pixel(c, (uint8_t)(ky * k + kx), p->index_src + at, p->src + at, p->scale,
+                            dx + (ox * k + kx) * c);
         }
         zero(dx + p->out.w * k * c, width - p->out.w * k * c);
     }
@@ -178,10 +183,11 @@ static void tile_row(const pooling *p, size_t row)
         zero(dx, (p->in.h - p->out.h * k) * width);
 }
 
-void LK_KERNEL(maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *dy,
-                                   const uint8_t *index, lk_tensor *dx)
+void LK_KERNEL(maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
+                                   const lk_tensor *dy, const uint8_t *index, lk_tensor *dx)
 {
     pooling p = pooling_of(pool, dx->shape, dy->shape, dy, dx);
+    p.scale = dropout ? lk__dropout_scale(dropout) : 1.0f;
     p.index_src = index;
     if (p.kernel == p.stride && p.pad == 0)
         run(dev, p, p.out.n * p.out.h, row_cost(&p), tile_row);

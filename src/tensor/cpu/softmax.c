@@ -10,10 +10,8 @@
 typedef struct rows {
     size_t n, classes;
     const float *x, *dy; // (n, classes)
-    const int32_t *labels;
-    float smoothing;
-    float scale;
-    float *y; // (n, classes), result or dx
+    const lk_loss_desc *desc;
+    float *y; // (n, classes), result or dx; a loss may have none
     float *loss;
     int32_t *place;
     void (*row)(const struct rows *r, size_t n);
@@ -91,34 +89,6 @@ void LK_KERNEL(log_softmax_grad_input)(lk_device *dev, const lk_tensor *y, const
                     .row = log_softmax_grad_row});
 }
 
-typedef void (*row_fn)(const rows *r, size_t n);
-
-static void run_loss(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
-                     row_fn row)
-{
-    run(dev, (rows){.n = x->shape.n,
-                    .classes = lk__shape_sample(x->shape),
-                    .x = lk__f32(x),
-                    .labels = desc->labels,
-                    .smoothing = desc->smoothing,
-                    .loss = loss,
-                    .place = place,
-                    .row = row});
-}
-
-static void run_loss_grad(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float scale, lk_tensor *dx,
-                          row_fn row)
-{
-    run(dev, (rows){.n = x->shape.n,
-                    .classes = lk__shape_sample(x->shape),
-                    .x = lk__f32(x),
-                    .labels = desc->labels,
-                    .smoothing = desc->smoothing,
-                    .scale = scale,
-                    .y = lk__f32(dx),
-                    .row = row});
-}
-
 /* How many classes come before the label's by score. A NaN, the label's own or
  * another's, counts as before it: where there is one the label never wins. */
 static int32_t place_of(const float *x, size_t classes, size_t label)
@@ -133,79 +103,63 @@ static int32_t place_of(const float *x, size_t classes, size_t label)
  * every class's loss, of which there may be thousands. */
 static float smooth(const rows *r, float own, double all)
 {
-    return (1.0f - r->smoothing) * own + r->smoothing * (float)(all / (double)r->classes);
+    float smoothing = r->desc->smoothing;
+    return (1.0f - smoothing) * own + smoothing * (float)(all / (double)r->classes);
 }
 
 /* What is wanted of class k. */
 static float target(const rows *r, size_t n, size_t k)
 {
-    float even = r->smoothing / (float)r->classes;
-    return k == (size_t)r->labels[n] ? (1.0f - r->smoothing) + even : even;
+    float even = r->desc->smoothing / (float)r->classes;
+    return k == (size_t)r->desc->labels[n] ? (1.0f - r->desc->smoothing) + even : even;
+}
+
+static void run_loss(lk_device *dev, rows r, const lk_tensor *x, const lk_tensor *dx)
+{
+    r.n = x->shape.n;
+    r.classes = lk__shape_sample(x->shape);
+    r.x = lk__f32(x);
+    r.y = dx ? lk__f32(dx) : NULL;
+    run(dev, r);
 }
 
 static void nll_row(const rows *r, size_t n)
 {
     const float *x = r->x + n * r->classes;
-    size_t label = (size_t)r->labels[n];
+    size_t label = (size_t)r->desc->labels[n];
     float loss = -x[label];
     double all = 0;
-    for (size_t k = 0; r->smoothing > 0 && k < r->classes; k++)
+    for (size_t k = 0; r->desc->smoothing > 0 && k < r->classes; k++)
         all -= (double)x[k];
-    r->loss[n] = r->smoothing > 0 ? smooth(r, loss, all) : loss;
+    r->loss[n] = r->desc->smoothing > 0 ? smooth(r, loss, all) : loss;
     r->place[n] = place_of(x, r->classes, label);
+    for (size_t k = 0; r->y && k < r->classes; k++)
+        r->y[n * r->classes + k] = 0.0f - r->desc->scale * target(r, n, k);
 }
 
-void LK_KERNEL(nll_forward)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place)
+void LK_KERNEL(nll)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
+                    lk_tensor *dx)
 {
-    run_loss(dev, desc, x, loss, place, nll_row);
-}
-
-static void nll_grad_row(const rows *r, size_t n)
-{
-    float *dx = r->y + n * r->classes;
-    for (size_t k = 0; k < r->classes; k++)
-        dx[k] = 0.0f - r->scale * target(r, n, k);
-}
-
-void LK_KERNEL(nll_grad_input)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float scale, lk_tensor *dx)
-{
-    run_loss_grad(dev, desc, x, scale, dx, nll_grad_row);
+    run_loss(dev, (rows){.desc = desc, .loss = loss, .place = place, .row = nll_row}, x, dx);
 }
 
 static void cross_entropy_row(const rows *r, size_t n)
 {
     const float *x = r->x + n * r->classes;
-    size_t label = (size_t)r->labels[n];
-    float max = x[largest(x, r->classes)], log_sum = lk__logf(sum_exp(x, r->classes, max));
+    size_t label = (size_t)r->desc->labels[n];
+    float max = x[largest(x, r->classes)], sum = sum_exp(x, r->classes, max), log_sum = lk__logf(sum);
     float loss = log_sum - (x[label] - max);
     double all = 0;
-    for (size_t k = 0; r->smoothing > 0 && k < r->classes; k++)
+    for (size_t k = 0; r->desc->smoothing > 0 && k < r->classes; k++)
         all += (double)(log_sum - (x[k] - max));
-    r->loss[n] = r->smoothing > 0 ? smooth(r, loss, all) : loss;
+    r->loss[n] = r->desc->smoothing > 0 ? smooth(r, loss, all) : loss;
     r->place[n] = place_of(x, r->classes, label);
+    for (size_t k = 0; r->y && k < r->classes; k++)
+        r->y[n * r->classes + k] = r->desc->scale * (lk__expf(x[k] - max) / sum - target(r, n, k));
 }
 
-void LK_KERNEL(cross_entropy_forward)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss,
-                                      int32_t *place)
+void LK_KERNEL(cross_entropy)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
+                              lk_tensor *dx)
 {
-    run_loss(dev, desc, x, loss, place, cross_entropy_row);
-}
-
-static void cross_entropy_grad_row(const rows *r, size_t n)
-{
-    const float *x = r->x + n * r->classes;
-    float *dx = r->y + n * r->classes;
-    float max = x[largest(x, r->classes)], sum = 0;
-    for (size_t k = 0; k < r->classes; k++) {
-        dx[k] = lk__expf(x[k] - max);
-        sum += dx[k];
-    }
-    for (size_t k = 0; k < r->classes; k++)
-        dx[k] = r->scale * (dx[k] / sum - target(r, n, k));
-}
-
-void LK_KERNEL(cross_entropy_grad_input)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float scale,
-                                         lk_tensor *dx)
-{
-    run_loss_grad(dev, desc, x, scale, dx, cross_entropy_grad_row);
+    run_loss(dev, (rows){.desc = desc, .loss = loss, .place = place, .row = cross_entropy_row}, x, dx);
 }

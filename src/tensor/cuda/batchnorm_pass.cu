@@ -26,6 +26,14 @@ static __device__ uint32_t pass_begin(const lk_bn_tiling &t, const lk_bn_runs &r
     return r.begin[blockIdx.z] + blockIdx.x * (uint32_t)(t.rows * PIXELS);
 }
 
+/* What is added to the forward pass's result, of one pixel to the next as many elements
+ * as its pitch. */
+template <class T>
+struct addend {
+    const T *data;
+    int pitch;
+};
+
 /* Pixels of a thread, the block's being [begin, begin + rows * PIXELS) of those below end. */
 template <int V>
 struct own_pixels {
@@ -48,6 +56,21 @@ struct own_pixels {
 #pragma unroll
         for (int k = 0; k < PIXELS; k++)
             v[k].load(x + at[k]);
+    }
+
+    /* Zeros where the other tensor has no such channels; its pads are zeros. */
+    template <class T>
+    __device__ void load(const lk_bn_tiling &t, uint32_t begin, const addend<T> &other,
+                         lk_packed<T, V> (&v)[PIXELS]) const
+    {
+        bool there = spot.channel >= 0 && spot.channel < other.pitch;
+#pragma unroll
+        for (int k = 0; k < PIXELS; k++) {
+            size_t pixel = has[k] ? spot.pixel + (uint32_t)(k * t.rows) : begin;
+            v[k] = {};
+            if (there)
+                v[k].load(other.data + pixel * other.pitch + spot.channel);
+        }
     }
 
     template <class T>
@@ -91,8 +114,8 @@ static __device__ void fill_forward(const lk_bn_tiling &t, const sources &from, 
 }
 
 /* N channels from `at` on; own is where the thread's channels begin in the rows. */
-template <bool RELU, class P>
-static __device__ void normalise(const float *own, int width, int at, P (&x)[PIXELS])
+template <class P>
+static __device__ void normalise(const float *own, int width, int at, bool relu, P (&x)[PIXELS])
 {
     constexpr int N = P::N;
     float mean[N], scale[N], gamma[N], beta[N];
@@ -107,14 +130,31 @@ static __device__ void normalise(const float *own, int width, int at, P (&x)[PIX
 #pragma unroll
         for (int i = 0; i < N; i++) {
             float f = fmaf((v[i] - mean[i]) * scale[i], gamma[i], beta[i]);
-            v[i] = RELU && !(f > 0) ? 0.0f : f;
+            v[i] = relu && !(f > 0) ? 0.0f : f;
         }
         x[k].set(at, v);
     }
 }
 
-template <class T, int V, bool RELU>
-static __global__ void forward(lk_bn_tiling t, lk_bn_runs r, sources from, const T *x, T *y)
+/* N channels from `at` on: x becomes the sum, of values that were rounded as if stored. */
+template <class P>
+static __device__ void add_other(int at, bool relu, const P (&other)[PIXELS], P (&x)[PIXELS])
+{
+    constexpr int N = P::N;
+#pragma unroll
+    for (int k = 0; k < PIXELS; k++) {
+        float v[N], o[N];
+        x[k].get(at, v);
+        other[k].get(at, o);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            v[i] = relu && !(v[i] + o[i] > 0) ? 0.0f : v[i] + o[i];
+        x[k].set(at, v);
+    }
+}
+
+template <class T, int V, bool RELU, bool ADD>
+static __global__ void forward(lk_bn_tiling t, lk_bn_runs r, sources from, const T *x, addend<T> other, T *y)
 {
     extern __shared__ __align__(16) float shared[];
     uint32_t begin = pass_begin(t, r), end = r.begin[blockIdx.z + 1];
@@ -122,11 +162,17 @@ static __global__ void forward(lk_bn_tiling t, lk_bn_runs r, sources from, const
         return;
     own_pixels<V> own(t, begin, end);
     lk_packed<T, V> v[PIXELS];
+    lk_packed<T, V> o[PIXELS];
     own.load(x, v);
+    if (ADD)
+        own.load(t, begin, other, o);
     fill_forward<V>(t, from, shared);
 #pragma unroll
-    for (int at = 0; at < V; at += lk_packed<T, V>::N)
-        normalise<RELU>(shared + own.spot.column * V, t.columns * V, at, v);
+    for (int at = 0; at < V; at += lk_packed<T, V>::N) {
+        normalise(shared + own.spot.column * V, t.columns * V, at, RELU && !ADD, v);
+        if (ADD)
+            add_other(at, RELU, o, v);
+    }
     own.store(v, y);
 }
 
@@ -154,28 +200,34 @@ static dim3 pass_grid(const lk_bn_tiling &t, const lk_bn_runs &r)
 }
 
 template <class T, int V>
-static void run_forward(cudaStream_t stream, const lk_bn_runs &r, const sources &from, const lk_tensor *x, bool relu,
-                        lk_tensor *y)
+static void run_forward(cudaStream_t stream, const lk_bn_runs &r, const sources &from, const lk_batchnorm_desc *desc,
+                        const lk_tensor *x, lk_tensor *y)
 {
     lk_bn_tiling t = lk__bn_tiling(x, V);
     dim3 grid = pass_grid(t, r);
     size_t bytes = FORWARD_ROWS * (size_t)t.columns * V * sizeof(float);
-    auto kernel = relu ? forward<T, V, true> : forward<T, V, false>;
+    addend<T> other = {nullptr, 0};
+    if (desc->other)
+        other = {(const T *)desc->other->data, (int)lk__pitch(desc->other)};
+    auto kernel = desc->relu ? forward<T, V, true, false> : forward<T, V, false, false>;
+    if (desc->other)
+        kernel = desc->relu ? forward<T, V, true, true> : forward<T, V, false, true>;
     if (grid.x > 0)
-        kernel<<<grid, lk__bn_threads(t), bytes, stream>>>(t, r, from, (const T *)x->data, (T *)y->data);
+        kernel<<<grid, lk__bn_threads(t), bytes, stream>>>(t, r, from, (const T *)x->data, other, (T *)y->data);
 }
 
-void lk__cuda_batchnorm_forward(lk_device *dev, const lk_tensor *x, const lk_shards *shards, const lk_moments *moments,
-                                const float *gamma, const float *beta, bool relu, lk_tensor *y)
+void lk__cuda_batchnorm_forward(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x,
+                                const lk_shards *shards, const lk_moments *moments, lk_tensor *y)
 {
     cudaStream_t stream = lk__cuda_stream(dev);
+    const lk_tensor *narrow = desc->other && lk__pitch(desc->other) < lk__pitch(x) ? desc->other : x;
     by_groups(x, shards, moments, [&](const lk_bn_runs &r, int group) {
         sources from = sources_of(moments, group, x->shape.c);
-        from.gamma = gamma;
-        from.beta = beta;
-        lk__by_kind(x, [&](auto kind) {
+        from.gamma = desc->gamma;
+        from.beta = desc->beta;
+        lk__by_kind(narrow, [&](auto kind) {
             using K = decltype(kind);
-            run_forward<typename K::T, K::V>(stream, r, from, x, relu, y);
+            run_forward<typename K::T, K::V>(stream, r, from, desc, x, y);
         });
     });
     lk__cuda_launched(dev, "batchnorm_forward");
@@ -372,7 +424,7 @@ static __device__ void differentiate(const float *own, int width, int at, const 
     }
 }
 
-template <class T, int V>
+template <class T, int V, bool ADD>
 static __global__ void grad_input(lk_bn_tiling t, lk_bn_runs r, sources from, lk_bn_counts counts, const T *x,
                                   const T *dy, T *dx)
 {
@@ -381,41 +433,47 @@ static __global__ void grad_input(lk_bn_tiling t, lk_bn_runs r, sources from, lk
     if (begin >= end)
         return;
     own_pixels<V> own(t, begin, end);
-    lk_packed<T, V> v[PIXELS], d[PIXELS];
+    lk_packed<T, V> v[PIXELS], d[PIXELS], sum[PIXELS];
     own.load(x, v);
     own.load(dy, d);
+    if (ADD)
+        own.load(dx, sum);
     fill_grad<V>(t, from, counts, shared);
 #pragma unroll
-    for (int at = 0; at < V; at += lk_packed<T, V>::N)
+    for (int at = 0; at < V; at += lk_packed<T, V>::N) {
         differentiate(shared + own.spot.column * V, t.columns * V, at, v, d);
+        if (ADD)
+            add_other(at, false, sum, d);
+    }
     own.store(d, dx);
 }
 
 template <class T, int V>
 static void run_grad_input(cudaStream_t stream, const lk_bn_runs &r, const sources &from, const lk_bn_counts &counts,
-                           const lk_tensor *x, const lk_tensor *dy, lk_tensor *dx)
+                           bool add, const lk_tensor *x, const lk_tensor *dy, lk_tensor *dx)
 {
     lk_bn_tiling t = lk__bn_tiling(x, V);
     dim3 grid = pass_grid(t, r);
     size_t bytes = GRAD_ROWS * (size_t)t.columns * V * sizeof(float);
+    auto kernel = add ? grad_input<T, V, true> : grad_input<T, V, false>;
     if (grid.x > 0)
-        grad_input<T, V><<<grid, lk__bn_threads(t), bytes, stream>>>(t, r, from, counts, (const T *)x->data,
-                                                                     (const T *)dy->data, (T *)dx->data);
+        kernel<<<grid, lk__bn_threads(t), bytes, stream>>>(t, r, from, counts, (const T *)x->data, (const T *)dy->data,
+                                                           (T *)dx->data);
 }
 
-void lk__cuda_batchnorm_grad_input(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
-                                   const lk_moments *moments, const float *gamma, const float *sums, const size_t *rows,
+void lk__cuda_batchnorm_grad_input(lk_device *dev, const lk_batchnorm_grad *grad, const lk_tensor *x,
+                                   const lk_tensor *dy, const lk_shards *shards, const lk_moments *moments,
                                    lk_tensor *dx)
 {
     cudaStream_t stream = lk__cuda_stream(dev);
     by_groups(x, shards, moments, [&](const lk_bn_runs &r, int group) {
-        lk_bn_counts counts = lk__bn_counts(rows, group, moments->groups, x->shape.h * x->shape.w);
+        lk_bn_counts counts = lk__bn_counts(grad->rows, group, moments->groups, x->shape.h * x->shape.w);
         sources from = sources_of(moments, group, x->shape.c);
-        from.gamma = gamma;
-        from.sums = sums + (size_t)group * 2 * x->shape.c;
+        from.gamma = grad->gamma;
+        from.sums = grad->sums + (size_t)group * 2 * x->shape.c;
         lk__by_kind(x, [&](auto kind) {
             using K = decltype(kind);
-            run_grad_input<typename K::T, K::V>(stream, r, from, counts, x, dy, dx);
+            run_grad_input<typename K::T, K::V>(stream, r, from, counts, grad->add, x, dy, dx);
         });
     });
     lk__cuda_launched(dev, "batchnorm_grad_input");

@@ -4,6 +4,7 @@
  * order of the CPU's kernels, but for global averages: pixel p is in chain p % 8, and
  * chains are folded as a balanced tree. Gradients gather, each from the windows that
  * its pixel is in. */
+#include "tensor/cuda/dropout.cuh"
 #include "tensor/cuda/vec.cuh"
 
 struct pooling {
@@ -11,6 +12,7 @@ struct pooling {
     unsigned pitch;   /* of all tensors */
     int kernel, stride, pad;
     bool mask;
+    float scale; /* of dy */
     size_t threads;
 };
 
@@ -25,6 +27,7 @@ static pooling pooling_of(const lk_pool2d_desc *pool, const lk_tensor *in, const
             .stride = (int)pool->stride,
             .pad = (int)pool->pad,
             .mask = false,
+            .scale = 1.0f,
             .threads = 0};
 }
 
@@ -76,19 +79,15 @@ static __device__ void take(const T *x, int place, float (&best)[V], int (&won)[
     }
 }
 
-/* A thread has V channels of one output pixel. K is the kernel where windows tile the
- * input without padding, or 0. */
+/* The largest of V channels of one output pixel, and their places. K is the kernel where
+ * windows tile the input without padding, or 0. */
 template <int K, int V, class T>
-static __global__ void maxpool(pooling p, const T *__restrict__ x, T *__restrict__ y, uint8_t *__restrict__ index)
+static __device__ void largest(const pooling &p, const place &at, const T *x, float (&best)[V], int (&won)[V])
 {
-    if (lk__thread() >= p.threads)
-        return;
-    place at = place_of<V>((unsigned)lk__thread(), p.pitch, p.oh, p.ow);
     window wy = {at.y * K, 0, K}, wx = {at.x * K, 0, K};
     if (K == 0)
         wy = window_of(p, at.y, p.h), wx = window_of(p, at.x, p.w);
-    int kernel = K ? K : p.kernel, won[V];
-    float best[V];
+    int kernel = K ? K : p.kernel;
     lk__load(row_of(p, x, at, wy.at + wy.begin) + (size_t)(wx.at + wx.begin) * p.pitch, best);
 #pragma unroll
     for (int i = 0; i < V; i++)
@@ -101,8 +100,46 @@ static __global__ void maxpool(pooling p, const T *__restrict__ x, T *__restrict
 #pragma unroll
     for (int i = 0; i < V; i++)
         won[i] = p.mask && !(best[i] > 0) ? LK_NO_PLACE : won[i];
+}
+
+/* A thread has V channels of one output pixel. */
+template <int K, int V, class T>
+static __global__ void maxpool(pooling p, const T *__restrict__ x, T *__restrict__ y, uint8_t *__restrict__ index)
+{
+    if (lk__thread() >= p.threads)
+        return;
+    float best[V];
+    int won[V];
+    largest<K>(p, place_of<V>((unsigned)lk__thread(), p.pitch, p.oh, p.ow), x, best, won);
     lk__store(y + lk__thread() * V, best);
     lk__store_bytes(index + lk__thread() * V, won);
+}
+
+/* With a dropout behind it: a thread has V channels of as many output pixels as it draws for. */
+template <lk_drawing D, int K, int V, class T>
+static __global__ void maxpool_drop(pooling p, lk_drop d, const T *__restrict__ x, T *__restrict__ y,
+                                    uint8_t *__restrict__ index)
+{
+    constexpr int Q = lk__quad<D>;
+    if (lk__thread() >= p.threads)
+        return;
+    lk_drop_spot spot = lk__drop_spot<D, V>(d);
+    bool keep[Q][V];
+    lk__draw<D>(d, spot, keep);
+    size_t to = ((size_t)spot.sample * d.pixels + spot.pixel) * p.pitch + spot.channel;
+#pragma unroll
+    for (int q = 0; q < Q; q++, to += p.pitch) {
+        int pixel = (int)spot.pixel + q, row = pixel / p.ow, won[V];
+        float best[V];
+        largest<K>(p, {spot.sample, row, pixel - row * p.ow, spot.channel}, x, best, won);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            best[i] = keep[q][i] ? best[i] * d.scale : 0.0f;
+            won[i] = keep[q][i] ? won[i] : LK_NO_PLACE;
+        }
+        lk__store(y + to, best);
+        lk__store_bytes(index + to, won);
+    }
 }
 
 /* Every window of the forward pass is inside the input, and none meets another. */
@@ -111,14 +148,24 @@ static bool tiles_by_2(const pooling &p)
     return p.kernel == 2 && p.stride == 2 && p.pad == 0 && 2 * p.oh <= p.h && 2 * p.ow <= p.w;
 }
 
-extern "C" void lk__cuda_maxpool_forward(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *x, bool mask,
-                                         lk_tensor *y, uint8_t *index)
+static void run_maxpool_drop(cudaStream_t stream, pooling p, const lk_dropout_desc *dropout, const lk_tensor *x,
+                             lk_tensor *y, uint8_t *index)
 {
-    pooling p = pooling_of(pool, x, y);
-    p.mask = mask;
-    if (lk__elements(y) == 0)
-        return;
-    cudaStream_t stream = lk__cuda_stream(dev);
+    lk_drop d = lk__drop(dropout, y);
+    lk__by_drawing(dropout, d.pixels, [&](auto drawing) {
+        lk__by_kind(x, [&](auto kind) {
+            constexpr lk_drawing D = decltype(drawing)::D;
+            constexpr int V = decltype(kind)::V;
+            using T = typename decltype(kind)::T;
+            auto kernel = tiles_by_2(p) ? maxpool_drop<D, 2, V, T> : maxpool_drop<D, 0, V, T>;
+            p.threads = lk__elements(y) / V / lk__quad<D>;
+            kernel<<<lk__blocks(p.threads), LK_THREADS, 0, stream>>>(p, d, (const T *)x->data, (T *)y->data, index);
+        });
+    });
+}
+
+static void run_maxpool(cudaStream_t stream, pooling p, const lk_tensor *x, lk_tensor *y, uint8_t *index)
+{
     lk__by_kind(x, [&](auto kind) {
         constexpr int V = decltype(kind)::V;
         using T = typename decltype(kind)::T;
@@ -130,6 +177,19 @@ extern "C" void lk__cuda_maxpool_forward(lk_device *dev, const lk_pool2d_desc *p
         else
             maxpool<0, V><<<lk__blocks(p.threads), LK_THREADS, 0, stream>>>(p, from, to, index);
     });
+}
+
+extern "C" void lk__cuda_maxpool_forward(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
+                                         const lk_tensor *x, bool mask, lk_tensor *y, uint8_t *index)
+{
+    pooling p = pooling_of(pool, x, y);
+    p.mask = mask;
+    if (lk__elements(y) == 0)
+        return;
+    if (dropout)
+        run_maxpool_drop(lk__cuda_stream(dev), p, dropout, x, y, index);
+    else
+        run_maxpool(lk__cuda_stream(dev), p, x, y, index);
     lk__cuda_launched(dev, "maxpool_forward");
 }
 
@@ -150,6 +210,16 @@ static __device__ size_t output_of(const pooling &p, const place &at, int oy, in
     return (((size_t)at.sample * p.oh + oy) * p.ow + ox) * p.pitch + at.channel;
 }
 
+/* V values of dy, as a dropout behind the pooling hands them on: rounded as if stored. */
+template <int V, class T>
+static __device__ void load_scaled(const pooling &p, const T *dy, float (&v)[V])
+{
+    lk__load(dy, v);
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        v[i] = (float)(T)(v[i] * p.scale);
+}
+
 /* A thread has V channels of one input pixel. */
 template <int V, class T>
 static __global__ void maxpool_grad(pooling p, const T *__restrict__ dy, const uint8_t *__restrict__ index,
@@ -167,7 +237,7 @@ static __global__ void maxpool_grad(pooling p, const T *__restrict__ dy, const u
             int won[V];
             float v[V];
             lk__load_bytes(index + from, won);
-            lk__load(dy + from, v);
+            load_scaled(p, dy + from, v);
 #pragma unroll
             for (int i = 0; i < V; i++)
                 sum[i] = won[i] == place ? sum[i] + v[i] : sum[i];
@@ -185,7 +255,7 @@ static __global__ void maxpool_grad_tiles(pooling p, const T *__restrict__ dy, c
     place at = place_of<V>((unsigned)lk__thread(), p.pitch, p.oh, p.ow);
     float v[V];
     int won[V];
-    lk__load(dy + lk__thread() * V, v);
+    load_scaled(p, dy + lk__thread() * V, v);
     lk__load_bytes(index + lk__thread() * V, won);
 #pragma unroll
     for (int k = 0; k < 4; k++) {
@@ -198,10 +268,11 @@ static __global__ void maxpool_grad_tiles(pooling p, const T *__restrict__ dy, c
     }
 }
 
-extern "C" void lk__cuda_maxpool_grad_input(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *dy,
-                                            const uint8_t *index, lk_tensor *dx)
+extern "C" void lk__cuda_maxpool_grad_input(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
+                                            const lk_tensor *dy, const uint8_t *index, lk_tensor *dx)
 {
     pooling p = pooling_of(pool, dx, dy);
+    p.scale = dropout ? lk__dropout_scale(dropout) : 1.0f;
     bool tiles = tiles_by_2(p) && p.h == 2 * p.oh && p.w == 2 * p.ow;
     if (lk__elements(dx) == 0)
         return;

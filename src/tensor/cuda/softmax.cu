@@ -22,7 +22,7 @@ static rows rows_of(const lk_loss_desc *desc, const lk_tensor *x)
             .pitch = (int)(x->shape.h * x->shape.w * lk__pitch(x)),
             .labels = desc ? desc->labels : nullptr,
             .smoothing = desc ? desc->smoothing : 0.0f,
-            .scale = 0.0f,
+            .scale = desc ? desc->scale : 0.0f,
             .losses = nullptr,
             .places = nullptr};
 }
@@ -158,90 +158,55 @@ static __device__ void row_loss(const rows &r, const T *x, int row, float max, f
 }
 
 template <class T>
-static __global__ void nll(rows r, const T *x)
+static __global__ void nll(rows r, const T *x, T *dx)
 {
     int row = row_of_warp();
-    if (row < r.n)
-        row_loss(r, x + (size_t)row * r.pitch, row, 0.0f, 0.0f);
-}
-
-template <class T>
-static __global__ void nll_grad(rows r, T *dx)
-{
-    int row = row_of_warp();
+    size_t at = (size_t)row * r.pitch;
     if (row >= r.n)
         return;
-    dx += (size_t)row * r.pitch;
+    row_loss(r, x + at, row, 0.0f, 0.0f);
+    if (!dx)
+        return;
     for (int k = lk__lane(); k < r.classes; k += LK_WARP)
-        dx[k] = (T)(0.0f - r.scale * target(r, r.labels[row], k));
-    clear_pads(r, dx);
+        dx[at + k] = (T)(0.0f - r.scale * target(r, r.labels[row], k));
+    clear_pads(r, dx + at);
 }
 
 template <class T>
-static __global__ void cross_entropy(rows r, const T *x)
+static __global__ void cross_entropy(rows r, const T *x, T *dx)
 {
     int row = row_of_warp();
+    size_t at = (size_t)row * r.pitch;
     if (row >= r.n)
         return;
-    x += (size_t)row * r.pitch;
-    float max = row_max(r, x);
-    row_loss(r, x, row, max, logf(row_sum_exp(r, x, max)));
-}
-
-template <class T>
-static __global__ void cross_entropy_grad(rows r, const T *x, T *dx)
-{
-    int row = row_of_warp();
-    if (row >= r.n)
-        return;
-    x += (size_t)row * r.pitch;
-    dx += (size_t)row * r.pitch;
+    x += at;
     float max = row_max(r, x), sum = row_sum_exp(r, x, max);
+    row_loss(r, x, row, max, logf(sum));
+    if (!dx)
+        return;
     for (int k = lk__lane(); k < r.classes; k += LK_WARP)
-        dx[k] = (T)(r.scale * (expf((float)x[k] - max) / sum - target(r, r.labels[row], k)));
-    clear_pads(r, dx);
+        dx[at + k] = (T)(r.scale * (expf((float)x[k] - max) / sum - target(r, r.labels[row], k)));
+    clear_pads(r, dx + at);
 }
 
-extern "C" void lk__cuda_nll_forward(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss,
-                                     int32_t *place)
+extern "C" void lk__cuda_nll(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
+                             lk_tensor *dx)
 {
     rows r = rows_of(desc, x);
     r.losses = loss, r.places = place;
-    run(dev, "nll_forward", x, [&](cudaStream_t stream, unsigned blocks, auto kind) {
+    run(dev, "nll", x, [&](cudaStream_t stream, unsigned blocks, auto kind) {
         using T = typename decltype(kind)::T;
-        nll<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)x->data);
+        nll<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)x->data, dx ? (T *)dx->data : nullptr);
     });
 }
 
-extern "C" void lk__cuda_nll_grad_input(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float scale,
-                                        lk_tensor *dx)
-{
-    rows r = rows_of(desc, x);
-    r.scale = scale;
-    run(dev, "nll_grad_input", x, [&](cudaStream_t stream, unsigned blocks, auto kind) {
-        using T = typename decltype(kind)::T;
-        nll_grad<<<blocks, LK_THREADS, 0, stream>>>(r, (T *)dx->data);
-    });
-}
-
-extern "C" void lk__cuda_cross_entropy_forward(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x,
-                                               float *loss, int32_t *place)
+extern "C" void lk__cuda_cross_entropy(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss,
+                                       int32_t *place, lk_tensor *dx)
 {
     rows r = rows_of(desc, x);
     r.losses = loss, r.places = place;
-    run(dev, "cross_entropy_forward", x, [&](cudaStream_t stream, unsigned blocks, auto kind) {
+    run(dev, "cross_entropy", x, [&](cudaStream_t stream, unsigned blocks, auto kind) {
         using T = typename decltype(kind)::T;
-        cross_entropy<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)x->data);
-    });
-}
-
-extern "C" void lk__cuda_cross_entropy_grad_input(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x,
-                                                  float scale, lk_tensor *dx)
-{
-    rows r = rows_of(desc, x);
-    r.scale = scale;
-    run(dev, "cross_entropy_grad_input", x, [&](cudaStream_t stream, unsigned blocks, auto kind) {
-        using T = typename decltype(kind)::T;
-        cross_entropy_grad<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)x->data, (T *)dx->data);
+        cross_entropy<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)x->data, dx ? (T *)dx->data : nullptr);
     });
 }

@@ -1,0 +1,194 @@
+/* fuse.c - choosing what layers do for each other. */
+#include "nn/fuse.h"
+
+/* The choices under way. */
+typedef struct fusing {
+    const lk_graph *graph;
+    const lk_device_type *type;
+    int first, last;
+    lk_choice *of;
+} fusing;
+
+static const lk_layer *layer_at(const fusing *f, int index)
+{
+    return &f->graph->layers[index];
+}
+
+/* Of the whole graph: a stage must know whether parameters come before it. */
+static void count_consumers(fusing *f)
+{
+    for (int i = 0; i < f->graph->count; i++) {
+        const lk_layer *layer = layer_at(f, i);
+        f->of[i].needs_grad = layer->param_count > 0;
+        for (int j = 0; j < layer->input_count; j++) {
+            f->of[layer->inputs[j]].consumers++;
+            f->of[i].needs_grad |= f->of[layer->inputs[j]].needs_grad;
+        }
+    }
+}
+
+/* A layer may overwrite its input when nobody else reads it: no other
+ * consumer, and not the backward pass of the layer that made it, which must be
+ * one of the plan's. */
+static bool may_overwrite(const fusing *f, const lk_layer *layer)
+{
+    if (!layer->in_place)
+        return false;
+    const lk_layer *maker = layer_at(f, layer->inputs[0]);
+    return maker->index >= f->first && f->of[maker->index].consumers == 1 && !(maker->op->flags & LK_OP_READS_Y);
+}
+
+/* Of the whole graph: a stage may begin behind one. */
+static void choose_views(fusing *f)
+{
+    for (int i = 0; i < f->graph->count; i++) {
+        const lk_layer *layer = layer_at(f, i);
+        f->of[i].view = (f->type->flat_views && lk__flat_view(f->graph, layer)) ||
+                        (f->type->loss_views && lk__loss_view(f->graph, layer));
+    }
+}
+
+/* Whether this layer of the plan is of use to one other alone. */
+static bool only_used_once(const fusing *f, int index)
+{
+    return index >= f->first && f->of[index].consumers == 1;
+}
+
+/* An addition is done by a layer that it reads and that can, when the addition's turn
+ * comes: then what that one adds is there. Channels of zeros are not made for it. */
+static void choose_addition(fusing *f, const lk_layer *add)
+{
+    int by = add->inputs[0], other = add->inputs[1];
+    if (!only_used_once(f, by) || !(layer_at(f, by)->op->flags & LK_OP_FUSES_ADD)) {
+        by = add->inputs[1];
+        other = add->inputs[0];
+    }
+    if (!only_used_once(f, by) || !(layer_at(f, by)->op->flags & LK_OP_FUSES_ADD))
+        return;
+    if (layer_at(f, other)->op == &lk__op_pad_channels && only_used_once(f, other)) {
+        int padded = layer_at(f, other)->inputs[0];
+        f->of[other].forward = -1;
+        f->of[other].value = f->of[padded].value;
+        other = padded;
+    }
+    f->of[by].forward = -1;
+    f->of[by].other = other;
+    f->of[add->index].forward = by;
+    f->of[add->index].value = by;
+}
+
+static void choose_overwriting(fusing *f, const lk_layer *layer)
+{
+    int maker = layer->inputs[0];
+    f->of[layer->index].value = f->of[maker].value;
+    if (layer->op->flags & LK_OP_IS_RELU && layer_at(f, maker)->op->flags & LK_OP_FUSES_RELU) {
+        f->of[f->of[maker].forward].relu = true;
+        f->of[layer->index].forward = -1;
+    }
+    bool drops = layer->op == &lk__op_dropout || layer->op == &lk__op_dropout2d;
+    if (drops && layer_at(f, maker)->op->flags & LK_OP_FUSES_DROPOUT) {
+        f->of[maker].dropout = layer->index;
+        f->of[layer->index].forward = -1;
+        f->of[layer->index].passes = true;
+    }
+}
+
+static void choose_values(fusing *f)
+{
+    for (int i = f->first - 1; i < f->last; i++) {
+        const lk_layer *layer = layer_at(f, i);
+        lk_choice *this = &f->of[i];
+        this->value = this->forward = i;
+        this->other = this->dropout = -1;
+        if (i < f->first)
+            continue;
+        if (this->view) {
+            this->value = f->of[layer->inputs[0]].value;
+            this->forward = -1;
+        } else if (may_overwrite(f, layer)) {
+            choose_overwriting(f, layer);
+        } else if (layer->op == &lk__op_add) {
+            choose_addition(f, layer);
+        }
+    }
+}
+
+/* Whether its backward leaves dy as it is. */
+static bool only_reads(const fusing *f, int index)
+{
+    const lk_layer *layer = layer_at(f, index);
+    return !layer->in_place && !(layer->op->flags & LK_OP_PASSES_GRAD) && !f->of[index].view;
+}
+
+/* Whether this input's gradient may begin as a layer's dy, which is another's, too: who
+ * writes to it comes later than that one's backward. */
+static bool may_share(const fusing *f, const lk_layer *layer, int input, int reader)
+{
+    if (!f->of[input].needs_grad || (input > reader && !only_reads(f, input)))
+        return false;
+    for (int i = reader + 1; i < f->graph->count; i++) {
+        for (int j = 0; j < layer_at(f, i)->input_count; j++) {
+            if (layer_at(f, i)->inputs[j] == input && i != layer->index)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* One input has its layer's dy for itself; so have others that do not disturb it. */
+static void share_grad(fusing *f, const lk_layer *layer, int owner)
+{
+    f->of[owner].grad = f->of[layer->index].grad;
+    if (owner < f->first || !only_reads(f, owner))
+        return;
+    for (int j = 0; j < layer->input_count; j++) {
+        int input = layer->inputs[j];
+        if (input != owner && may_share(f, layer, input, owner))
+            f->of[input].grad = f->of[layer->index].grad;
+    }
+}
+
+/* Gradients of inputs share their layer's dy where backward works in place, or
+ * hands dy on as it is. */
+static void choose_grads(fusing *f)
+{
+    for (int i = f->first - 1; i < f->last; i++)
+        f->of[i].grad = i;
+    for (int i = f->last - 1; i >= f->first; i--) {
+        const lk_layer *layer = layer_at(f, i);
+        if (only_reads(f, i))
+            continue;
+        for (int j = 0; j < layer->input_count; j++) {
+            int input = layer->inputs[j];
+            if (f->of[input].consumers == 1 && f->of[input].needs_grad) {
+                share_grad(f, layer, input);
+                break;
+            }
+        }
+    }
+}
+
+/* A ReLU that works in place leaves its gradient to its only consumer where that
+ * one can zero dx by its x. */
+static void choose_masks(fusing *f)
+{
+    for (int i = f->first; i < f->last; i++) {
+        const lk_layer *layer = layer_at(f, i), *before = layer_at(f, layer->inputs[0]);
+        lk_choice *relu = &f->of[before->index];
+        if (before->index < f->first || !(layer->op->flags & LK_OP_MASKS_DX) || !(before->op->flags & LK_OP_IS_RELU) ||
+            relu->consumers != 1)
+            continue;
+        if (relu->needs_grad && f->of[before->inputs[0]].grad == relu->grad)
+            relu->passes = f->of[i].mask = true;
+    }
+}
+
+void lk__fuse(const lk_fuse_opts *opts, lk_choice *choices)
+{
+    fusing f = {.graph = opts->graph, .type = opts->type, .first = opts->first, .last = opts->last, .of = choices};
+    count_consumers(&f);
+    choose_views(&f);
+    choose_values(&f);
+    choose_grads(&f);
+    choose_masks(&f);
+}

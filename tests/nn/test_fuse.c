@@ -1,0 +1,210 @@
+/* test_fuse.c - what layers do for each other, on graphs small enough to say it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "nn/fuse.h"
+
+enum { MOST = 16 };
+
+typedef struct fixture {
+    lk_graph *graph;
+    lk_choice choices[MOST];
+} fixture;
+
+/* Layers [first,last), last being 0 for all. */
+static void fuse(fixture *fx, int first, int last)
+{
+    memset(fx->choices, 0, sizeof fx->choices);
+    assert_true(fx->graph->status == LK_OK && fx->graph->count <= MOST);
+    lk_fuse_opts opts = {fx->graph, &lk__cpu_device, first, last ? last : fx->graph->count};
+    lk__fuse(&opts, fx->choices);
+}
+
+static int set_up(void **state)
+{
+    fixture *fx = calloc(1, sizeof *fx);
+    assert_non_null(fx);
+    assert_int_equal(lk_graph_create(&fx->graph), LK_OK);
+    *state = fx;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *fx = *state;
+    lk_graph_destroy(fx->graph);
+    free(fx);
+    return 0;
+}
+
+static lk_node finish(lk_graph *g, lk_node x)
+{
+    return lk_cross_entropy(g, lk_linear(g, lk_flatten(g, lk_global_avgpool(g, x)), "fc", 3));
+}
+
+enum { INPUT, CONV, BN };
+
+/* 0 input, 1 conv, 2 bn, 3 add, 4 ReLU */
+static lk_node residual(lk_graph *g, bool swapped)
+{
+    lk_node x = lk_input(g, 4, 6, 6);
+    lk_node y = lk_batchnorm2d(g, lk_conv2d(g, x, "conv", (lk_conv2d_opts){.out = 4, .kernel = 3, .pad = 1}), "bn");
+    return lk_relu(g, swapped ? lk_add(g, x, y) : lk_add(g, y, x));
+}
+
+static void test_addition(void **state)
+{
+    fixture *fx = *state;
+    finish(fx->graph, residual(fx->graph, false));
+    fuse(fx, 1, 0);
+    const lk_choice *bn = &fx->choices[BN], *add = bn + 1, *relu = bn + 2;
+    assert_int_equal(bn->forward, -1);
+    assert_int_equal(add->forward, BN);
+    assert_int_equal(relu->forward, -1);
+    assert_int_equal(bn->other, INPUT);
+    assert_true(bn->relu && !add->relu);
+    assert_true(bn->value == BN && add->value == BN && relu->value == BN);
+}
+
+/* Either of the addition's inputs may be the one that does it. */
+static void test_second_input(void **state)
+{
+    fixture *fx = *state;
+    finish(fx->graph, residual(fx->graph, true));
+    fuse(fx, 1, 0);
+    assert_int_equal(fx->choices[BN + 1].forward, BN);
+    assert_int_equal(fx->choices[BN].other, INPUT);
+}
+
+/* 0 input, 1 conv, 2 bn, 3 average pooling, 4 pad_channels, 5 add: all that is added comes behind it. */
+static void test_padded(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_node x = lk_input(g, 4, 6, 6);
+    lk_conv2d_opts opts = {.out = 7, .kernel = 3, .pad = 1, .stride = 2};
+    lk_node y = lk_batchnorm2d(g, lk_conv2d(g, x, "conv", opts), "bn");
+    lk_node pooled = lk_avgpool2d(g, x, (lk_avgpool2d_opts){.kernel = 2});
+    finish(g, lk_add(g, y, lk_pad_channels(g, pooled, 7)));
+    fuse(fx, 1, 0);
+    assert_int_equal(fx->choices[BN].forward, -1);
+    assert_int_equal(fx->choices[BN].other, 3);
+    assert_int_equal(fx->choices[3].forward, 3);
+    assert_int_equal(fx->choices[4].forward, -1);
+    assert_int_equal(fx->choices[4].value, 3);
+    assert_int_equal(fx->choices[5].forward, BN);
+    assert_false(fx->choices[BN].relu);
+}
+
+/* Who has another reader, or is in another stage, is as it was. */
+static void test_apart(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_node x = lk_input(g, 4, 6, 6);
+    lk_node y = lk_batchnorm2d(g, lk_conv2d(g, x, "conv", (lk_conv2d_opts){.out = 4, .kernel = 3, .pad = 1}), "bn");
+    lk_node wide = lk_pad_channels(g, x, 4);                   /* 3 */
+    lk_node sum = lk_add(g, y, wide);                          /* 4 */
+    finish(g, lk_add(g, lk_add(g, lk_relu(g, sum), wide), y)); /* 5, 6, 7 */
+    fuse(fx, 1, 0);
+    for (int i = 1; i <= 7; i++) {
+        assert_int_equal(fx->choices[i].other, -1);
+        assert_int_equal(fx->choices[i].forward, i == 5 ? -1 : i);
+    }
+    assert_true(fx->choices[4].relu);
+}
+
+static void test_other_stage(void **state)
+{
+    fixture *fx = *state;
+    finish(fx->graph, residual(fx->graph, false));
+    fuse(fx, BN + 1, 0);
+    assert_int_equal(fx->choices[BN + 1].forward, BN + 1);
+    assert_true(fx->choices[BN + 1].relu);
+    assert_int_equal(fx->choices[BN + 2].forward, -1);
+    fuse(fx, 1, BN + 1);
+    assert_int_equal(fx->choices[BN].forward, BN);
+    assert_int_equal(fx->choices[BN].other, -1);
+}
+
+/* 0 input, 1 conv, 2 ReLU, 3 conv, 4 bn, 5 add, 6 ReLU: all that 2 gets is there when 4 has read its dy. */
+static void test_shared_gradient(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_conv2d_opts opts = {.out = 4, .kernel = 3, .pad = 1};
+    lk_node x = lk_relu(g, lk_conv2d(g, lk_input(g, 4, 6, 6), "conv1", opts));
+    lk_node y = lk_batchnorm2d(g, lk_conv2d(g, x, "conv2", opts), "bn");
+    finish(g, lk_relu(g, lk_add(g, y, x)));
+    fuse(fx, 1, 0);
+    static const int grads[] = {0, 6, 6, 3, 6, 6, 6};
+    for (int i = 0; i <= 6; i++)
+        assert_int_equal(fx->choices[i].grad, grads[i]);
+}
+
+/* 0 input, 1 conv, 2 bn, 3 conv, 4 ReLU, 5 add: the ReLU writes to its dy before 2 reads it. */
+static void test_gradient_of_its_own(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_conv2d_opts opts = {.out = 4, .kernel = 3, .pad = 1};
+    lk_node x = lk_input(g, 4, 6, 6);
+    lk_node a = lk_batchnorm2d(g, lk_conv2d(g, x, "conv1", opts), "bn");
+    lk_node b = lk_relu(g, lk_conv2d(g, x, "conv2", opts));
+    finish(g, lk_add(g, a, b));
+    fuse(fx, 1, 0);
+    assert_int_equal(fx->choices[2].grad, 5);
+    assert_int_equal(fx->choices[4].grad, 4);
+    assert_int_equal(fx->choices[3].grad, 4);
+}
+
+/* 0 input, 1 conv, 2 ReLU, 3 pooling, 4 dropout, 5 dropout: the first is done by the pooling. */
+static void test_dropout(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_node x = lk_relu(g, lk_conv2d(g, lk_input(g, 4, 6, 6), "conv", (lk_conv2d_opts){.out = 4, .kernel = 3}));
+    x = lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 2});
+    finish(g, lk_dropout(g, lk_dropout2d(g, x, 0.25), 0.5));
+    fuse(fx, 1, 0);
+    const lk_choice *of = fx->choices;
+    assert_int_equal(of[3].dropout, 4);
+    assert_true(of[4].forward == -1 && of[4].passes && of[3].grad == of[4].grad);
+    assert_true(of[5].forward == 5 && !of[5].passes && of[4].dropout == -1);
+    fuse(fx, 4, 0);
+    assert_true(of[4].forward == 4 && !of[4].passes);
+    fuse(fx, 1, 4);
+    assert_int_equal(of[3].dropout, -1);
+}
+
+/* Nor where others read what is pooled. */
+static void test_dropout_apart(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_node x = lk_maxpool2d(g, lk_input(g, 4, 6, 6), (lk_maxpool2d_opts){.kernel = 2});
+    finish(g, lk_add(g, lk_dropout(g, x, 0.5), x));
+    fuse(fx, 1, 0);
+    assert_int_equal(fx->choices[1].dropout, -1);
+    assert_true(fx->choices[2].forward == 2 && !fx->choices[2].passes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_addition, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_second_input, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_padded, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_apart, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_other_stage, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_shared_gradient, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_gradient_of_its_own, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_dropout, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_dropout_apart, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
