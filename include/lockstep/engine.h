@@ -105,9 +105,10 @@ lk_status lk_engine_place(lk_engine *engine, lk_loader *loader, bool *placed) LK
 lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 /* The same in two halves: send enqueues a step and returns when the batch's memory
  * may be used again, receive waits for the oldest step that is under way. On a
- * device that works by itself (a GPU, a rank alone) up to lk_engine_depth of them
- * can be under way; can_send says whether one of `total` samples can follow now, and
- * one can always when there are none. After NONFINITE none is under way, and the
+ * device that works by itself (a GPU; a rank alone, or gradients summed by NCCL) up to
+ * lk_engine_depth of them can be under way; can_send says whether one of `total`
+ * samples can follow now, and one can always when there are none. Ranks must send and
+ * receive the same steps in the same order, as far ahead as each other. After NONFINITE none is under way, and the
  * engine is as before the step that failed. Calls that read or change the state want
  * none; lk_engine_steps counts those that were sent. */
 int lk_engine_depth(const lk_engine *engine);

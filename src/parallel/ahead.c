@@ -1,12 +1,15 @@
 /* ahead.c - recording steps, sending them, and reading their results. */
 #include "parallel/ahead.h"
 
+#include <assert.h>
 #include <float.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "base/fault.h"
 #include "base/mem.h"
 
 /* Sizes of batches that are remembered: all but the last of an epoch are alike. */
@@ -16,6 +19,9 @@ enum { SIZES = 4 };
  * still works; and how long. */
 enum { LOOKS = 1 << 14, SLEEP_NS = 20000 };
 
+/* Seconds for steps to end that no one waits for any more. */
+static const double END_WITHIN = 1;
+
 typedef struct known_size {
     size_t total;            /* 0: unused */
     lk_recording *recording; /* NULL until it is sent for the first time */
@@ -23,7 +29,7 @@ typedef struct known_size {
 } known_size;
 
 typedef struct flight {
-    size_t total;
+    size_t total, count;     /* samples of all ranks, and of this one */
     lk_optim_numbers before; /* it: what the optimiser goes back to */
     uint32_t *ids;           /* (batch) */
 } flight;
@@ -36,16 +42,34 @@ struct lk_ahead {
     size_t stride;
     char *ring;    /* (LK_AHEAD_DEPTH, stride) results */
     lk_flag *flag; /* device */
+    float *losses; /* device, (batch) of all ranks; NULL for a rank alone */
     size_t in_stride;
     char *in_ring;  /* (LK_AHEAD_DEPTH, in_stride) what steps need: lk_step_inputs */
     uint32_t *turn; /* device: steps that were played */
     uint32_t turns; /* the same, as far as they were enqueued */
 };
 
-static bool can_record(const lk_engine *engine)
+/* As far as all ranks know it of each other. */
+static bool may_record(const lk_engine *engine)
 {
-    return engine->dev->type->record && !engine->grid.world && engine->waves->single && engine->opts.clip_norm == 0 &&
+    const lk_grid *grid = &engine->grid;
+    bool joined = engine->channel && engine->channel->records && grid->stages == 1;
+    return engine->dev->type->record && (!grid->world || joined) && engine->opts.clip_norm == 0 &&
            !engine->opts.eval_only;
+}
+
+/* Together: steps of one are steps of all. Faults meet none that are recorded. */
+static lk_status can_record(const lk_engine *engine, bool *out)
+{
+    lk_group *world = engine->grid.world;
+    int64_t can = engine->waves->single && !(world && lk__fault_is_on());
+    *out = false;
+    if (!may_record(engine))
+        return LK_OK;
+    if (world)
+        LK_TRY(lk_allreduce(world, (lk_data){&can, 1, LK_DTYPE_I64}, LK_REDUCTION_MIN, NULL));
+    *out = can == 1;
+    return LK_OK;
 }
 
 static lk_status clear_flag(lk_engine *engine, lk_ahead *ahead)
@@ -69,6 +93,8 @@ static lk_status alloc_parts(lk_engine *engine, lk_ahead *ahead)
         LK_TRY(LK_ALLOC(batch, "sample ids", &ahead->flights[i].ids));
     LK_TRY(dev->type->alloc_host(dev, ahead->stride * LK_AHEAD_DEPTH, "results", (void **)&ahead->ring));
     LK_TRY(dev->type->alloc(dev, sizeof *ahead->flag, "results", (void **)&ahead->flag));
+    if (engine->direct)
+        LK_TRY(dev->type->alloc(dev, batch * sizeof *ahead->losses, "losses", (void **)&ahead->losses));
     ahead->in_stride = lk__round_up(input_bytes(batch), LK_ALIGN);
     LK_TRY(dev->type->alloc_host(dev, ahead->in_stride * LK_AHEAD_DEPTH, "steps", (void **)&ahead->in_ring));
     LK_TRY(dev->type->alloc(dev, sizeof *ahead->turn, "steps", (void **)&ahead->turn));
@@ -78,11 +104,27 @@ static lk_status alloc_parts(lk_engine *engine, lk_ahead *ahead)
 lk_status lk__ahead_create(lk_engine *engine, lk_ahead **out)
 {
     lk_ahead *ahead;
-    if (!can_record(engine))
+    bool can;
+    LK_TRY(can_record(engine, &can));
+    if (!can)
         return LK_OK;
     LK_TRY(LK_ALLOC(1, "steps under way", &ahead));
     *out = ahead;
     return alloc_parts(engine, ahead);
+}
+
+/* What is under way may wait for ranks that will never come. */
+static void end_steps(lk_engine *engine)
+{
+    bool idle = false;
+    double began = lk__clock();
+    while (engine->dev->type->poll(engine->dev, &idle) == LK_OK && !idle) {
+        if (lk__clock() - began > END_WITHIN) {
+            lk__direct_give_up(engine->direct);
+            return;
+        }
+        sched_yield();
+    }
 }
 
 void lk__ahead_destroy(lk_engine *engine, lk_ahead *ahead)
@@ -90,11 +132,14 @@ void lk__ahead_destroy(lk_engine *engine, lk_ahead *ahead)
     if (!ahead)
         return;
     const lk_device_type *type = engine->dev->type;
+    if (engine->direct)
+        end_steps(engine);
     for (int i = 0; i < SIZES; i++)
         if (ahead->sizes[i].recording)
             type->forget(engine->dev, ahead->sizes[i].recording);
     type->free(engine->dev, ahead->turn);
     type->free_host(engine->dev, ahead->in_ring);
+    type->free(engine->dev, ahead->losses);
     type->free(engine->dev, ahead->flag);
     type->free_host(engine->dev, ahead->ring);
     for (int i = 0; i < LK_AHEAD_DEPTH; i++)
@@ -115,11 +160,25 @@ bool lk__ahead_knows(const lk_ahead *ahead, size_t total)
     return find_size(ahead, total) != NULL;
 }
 
-void lk__ahead_learn(lk_ahead *ahead, size_t total)
+/* Where ranks have no samples, kernels would be given nothing to do. */
+static bool suits_all(const lk_engine *engine, size_t total)
 {
-    for (int i = 0; i < SIZES && !lk__ahead_knows(ahead, total); i++)
-        if (ahead->sizes[i].total == 0)
-            ahead->sizes[i].total = total;
+    return !engine->grid.world || total >= (size_t)engine->waves->shards;
+}
+
+/* Ranks share losses here, once without recording, so that the channel has met all
+ * that will be recorded. */
+lk_status lk__ahead_learn(lk_engine *engine, size_t total)
+{
+    lk_ahead *ahead = engine->ahead;
+    known_size *place = find_size(ahead, 0);
+    if (lk__ahead_knows(ahead, total) || !place || !suits_all(engine, total))
+        return LK_OK;
+    place->total = total;
+    if (!engine->direct)
+        return LK_OK;
+    LK_TRY(lk__direct_share(engine->direct, total, ahead->losses));
+    return lk__direct_lead_share(engine->direct);
 }
 
 int lk__ahead_pending(const lk_ahead *ahead)
@@ -127,15 +186,43 @@ int lk__ahead_pending(const lk_ahead *ahead)
     return (int)(ahead->sent - ahead->received);
 }
 
-/* Losses are the first places, the gradients those behind. */
+/* Losses are the first places, the gradients those behind. All ranks look at the
+ * losses of all, and at the sums over all. */
 static void look_for_nonfinite(lk_engine *engine, const lk_wave *wave, lk_flag *flag)
 {
     lk_device *dev = engine->dev;
     const lk_params *params = engine->params;
+    size_t total = engine->waves->batch;
     if (engine->opts.allow_nonfinite)
         return;
-    dev->kernels->flag_above(dev, wave->n, FLT_MAX, wave->loss, 0, flag);
-    dev->kernels->flag_above(dev, params->count, FLT_MAX, params->grads, wave->n, flag);
+    dev->kernels->flag_above(dev, total, FLT_MAX, engine->direct ? engine->ahead->losses : wave->loss, 0, flag);
+    dev->kernels->flag_above(dev, params->count, FLT_MAX, params->grads, total, flag);
+}
+
+/* First sample of this rank in a batch. */
+static size_t first_sample(const lk_engine *engine, size_t total)
+{
+    return lk__shard_begin(total, engine->waves->shards, engine->waves->first);
+}
+
+static lk_status share_losses(lk_engine *engine, const lk_wave *wave)
+{
+    lk_device *dev = engine->dev;
+    size_t total = engine->waves->batch;
+    float *mine = engine->ahead->losses + first_sample(engine, total);
+    dev->kernels->copy_bytes(dev, wave->n * sizeof *mine, wave->loss, mine);
+    return lk__direct_share(engine->direct, total, engine->ahead->losses);
+}
+
+/* Until all that ranks exchange has come, the rest of the device's work waits. */
+static lk_status join_ranks(lk_engine *engine)
+{
+    lk_buckets *buckets = engine->buckets;
+    LK_TRY(lk__buckets_start(buckets, engine->params->count));
+    for (int i = 0; i < buckets->count; i++)
+        LK_TRY(lk__buckets_wait(buckets, i));
+    lk__buckets_reset(buckets, false);
+    return lk__direct_lead_share(engine->direct);
 }
 
 static void post_results(const lk_engine *engine, const lk_wave *wave)
@@ -158,7 +245,7 @@ static void fetch_inputs(const lk_engine *engine)
     lk_fetch_desc fetch = {.ring = ahead->in_ring,
                            .slots = LK_AHEAD_DEPTH,
                            .stride = ahead->in_stride,
-                           .bytes = input_bytes(engine->waves->batch),
+                           .bytes = input_bytes(lk__waves_at(engine->waves, 0).n),
                            .turn = ahead->turn};
     engine->dev->kernels->fetch(engine->dev, &fetch, engine->inputs);
 }
@@ -169,10 +256,15 @@ static lk_status enqueue_step(void *arg)
     lk_engine *engine = arg;
     lk_ahead *ahead = engine->ahead;
     fetch_inputs(engine);
+    lk__buckets_reset(engine->buckets, true);
     lk_wave wave = lk__take_step(engine, ahead->from);
     wave.flag = ahead->flag;
     LK_TRY(lk__plan_forward(engine->plan, &wave));
+    if (engine->direct)
+        LK_TRY(share_losses(engine, &wave));
     LK_TRY(lk__plan_backward(engine->plan, &wave));
+    if (engine->direct)
+        LK_TRY(join_ranks(engine));
     look_for_nonfinite(engine, &wave, ahead->flag);
     LK_TRY(lk__plan_finish(engine->plan, &wave));
     lk__update_range(engine, 0, engine->params->count, ahead->flag);
@@ -180,9 +272,33 @@ static lk_status enqueue_step(void *arg)
     return LK_OK;
 }
 
+/* Between two looks at the device. */
+static lk_status pause_wait(lk_engine *engine, double since)
+{
+    if (engine->direct)
+        LK_TRY(lk__direct_watch(engine->direct, since));
+    nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+    return LK_OK;
+}
+
+/* Until all steps that were sent are done, or a peer is lost. */
+static lk_status await_idle(lk_engine *engine)
+{
+    bool idle = false;
+    double since = lk__clock();
+    LK_TRY(engine->dev->type->poll(engine->dev, &idle));
+    while (!idle) {
+        LK_TRY(pause_wait(engine, since));
+        LK_TRY(engine->dev->type->poll(engine->dev, &idle));
+    }
+    return engine->dev->type->sync(engine->dev);
+}
+
 static lk_status play(lk_engine *engine, known_size *size)
 {
     lk_device *dev = engine->dev;
+    if (!size->recording || size->from != engine->ahead->from)
+        LK_TRY(await_idle(engine));
     if (size->recording && size->from != engine->ahead->from) {
         dev->type->forget(dev, size->recording);
         size->recording = NULL;
@@ -213,12 +329,23 @@ static void write_inputs(lk_engine *engine, const lk_part *part)
     memcpy(ids + part->count, part->labels, part->count * sizeof *part->labels);
 }
 
+/* Whether the upload of samples may wait for earlier ones, and so for other ranks. */
+static bool upload_waits(const lk_engine *engine, const lk_part *part)
+{
+    size_t bytes = part->count * lk__shape_sample(engine->graph->layers[0].shape) * sizeof *part->x;
+    static_assert(LK_AHEAD_DEPTH <= 4, "the fourth step before is done");
+    return bytes > engine->dev->type->prompt_upload;
+}
+
 lk_status lk__ahead_send(lk_engine *engine, const lk_part *part)
 {
     lk_ahead *ahead = engine->ahead;
+    if (engine->direct && !part->resident && upload_waits(engine, part))
+        LK_TRY(await_idle(engine));
     flight *f = &ahead->flights[lk__optim_steps(engine->optim) % LK_AHEAD_DEPTH];
     ahead->from = part->resident;
     f->total = part->total;
+    f->count = part->count;
     f->before = lk__optim_numbers(engine->optim);
     memcpy(f->ids, part->ids, part->count * sizeof *part->ids);
     lk__waves_cut(engine->waves, part->total);
@@ -251,23 +378,23 @@ static bool are_there(const lk_results *results, uint64_t step)
 }
 
 /* A device that is done must have left the results. */
-static lk_status ask_device(lk_engine *engine, uint64_t step, const lk_results *results)
+static lk_status ask_device(lk_engine *engine, uint64_t step, const lk_results *results, double since)
 {
     bool idle = false;
     LK_TRY(engine->dev->type->poll(engine->dev, &idle));
     if (idle && !are_there(results, step))
         return lk__fail(LK_STATUS_IO, "the device finished step %llu without its results",
                         (unsigned long long)step + 1);
-    nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
-    return LK_OK;
+    return pause_wait(engine, since);
 }
 
 static lk_status await_results(lk_engine *engine, uint64_t step, lk_results **out)
 {
     lk_results *results = results_of(engine->ahead, step);
+    double since = lk__clock();
     for (int looks = 0; !are_there(results, step); looks += looks < LOOKS) {
         if (looks == LOOKS)
-            LK_TRY(ask_device(engine, step, results));
+            LK_TRY(ask_device(engine, step, results, since));
         else if (looks % 64 == 63)
             sched_yield();
     }
@@ -283,26 +410,42 @@ static int shard_of(const lk_engine *engine, size_t total, size_t sample)
     return s;
 }
 
+/* Where several ranks can tell, those with more to tell come first. */
+enum { KNOWS_ALL, KNOWS_SHARD };
+
+/* What is not finite; returns how much this rank knows of it. */
+static int describe_place(const lk_engine *engine, const flight *f, const lk_results *results, char *text, size_t bytes)
+{
+    size_t place = (size_t)results->flag.first, own = place - first_sample(engine, f->total);
+    char key[LK_MAX_KEY];
+    if (place >= f->total) {
+        lk__params_key_at(engine->params, place - f->total, key);
+        snprintf(text, bytes, "the gradient of %s is not finite", key);
+        return KNOWS_ALL;
+    }
+    int shard = shard_of(engine, f->total, place);
+    if (own >= f->count) {
+        snprintf(text, bytes, "a loss of shard %d is not finite", shard);
+        return KNOWS_SHARD;
+    }
+    double loss = (double)((const float *)(results + 1))[own];
+    snprintf(text, bytes, "the loss of sample %u (shard %d) is %g", f->ids[own], shard, loss);
+    return KNOWS_ALL;
+}
+
 /* The state is that from before the oldest step, which failed, and so are numbers. */
 static lk_status go_back(lk_engine *engine, const flight *f, uint64_t step, const lk_results *results)
 {
-    uint64_t place = results->flag.first;
-    double loss = place < f->total ? (double)((const float *)(results + 1))[place] : 0;
     lk_ahead *ahead = engine->ahead;
-    char key[LK_MAX_KEY], what[LK_MAX_KEY + 64];
-    LK_TRY(engine->dev->type->sync(engine->dev));
+    char what[LK_MAX_KEY + 64] = "", text[sizeof what + 128];
+    int place = results->flag.bad ? describe_place(engine, f, results, what, sizeof what) : -1;
+    LK_TRY(await_idle(engine));
     LK_TRY(clear_flag(engine, ahead));
     lk__optim_set_numbers(engine->optim, &f->before);
     lk__plan_count(engine->plan, -(int64_t)(ahead->sent - ahead->received));
     ahead->received = ahead->sent;
-    if (place < f->total) {
-        snprintf(what, sizeof what, "the loss of sample %u (shard %d) is %g", f->ids[place],
-                 shard_of(engine, f->total, (size_t)place), loss);
-    } else {
-        lk__params_key_at(engine->params, (size_t)place - f->total, key);
-        snprintf(what, sizeof what, "the gradient of %s is not finite", key);
-    }
-    return lk__fail(LK_STATUS_NONFINITE, "step %llu: %s; %s", (unsigned long long)step + 1, what, lk__nonfinite_advice);
+    snprintf(text, sizeof text, "step %llu: %s; %s", (unsigned long long)step + 1, what, lk__nonfinite_advice);
+    return lk__fail_nonfinite(engine, place, text);
 }
 
 lk_status lk__ahead_receive(lk_engine *engine, lk_metrics *out)
@@ -311,13 +454,18 @@ lk_status lk__ahead_receive(lk_engine *engine, lk_metrics *out)
     lk_results *results = NULL;
     flight *f = oldest(engine, &step);
     LK_TRY(await_results(engine, step, &results));
-    if (results->flag.bad)
+    double began = lk__clock();
+    bool bad = results->flag.bad;
+    LK_TRY(lk__check_recorded(engine, f->total, &bad));
+    if (bad)
         return go_back(engine, f, step, results);
     const float *loss = (const float *)(results + 1);
-    memcpy(engine->loss, loss, f->total * sizeof *loss);
-    memcpy(engine->place, loss + f->total, f->total * sizeof *engine->place);
+    memcpy(engine->loss, loss, f->count * sizeof *loss);
+    memcpy(engine->place, loss + f->count, f->count * sizeof *engine->place);
     engine->ahead->received++;
     engine->own = lk__metrics_leaves(engine, f->total);
-    LK_TRY(lk__check_total(engine, f->total));
-    return lk__metrics_total(engine, f->total, out);
+    LK_TRY(lk__metrics_total(engine, f->total, out));
+    if (engine->grid.world)
+        engine->waits.gradients += lk__clock() - began;
+    return LK_OK;
 }

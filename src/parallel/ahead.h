@@ -4,7 +4,13 @@
  * backward, a look for what is not finite, running statistics, update, results) as
  * one piece of work that is enqueued again and again. Nothing of it waits for the
  * host, so several steps can be under way. A step whose loss or gradients are not
- * finite changes nothing, and neither do those behind it. */
+ * finite changes nothing, and neither do those behind it.
+ *
+ * Steps of several ranks are recorded where a channel between the devices can be
+ * (direct.h): gradients are summed beside the backward pass, and each rank looks at
+ * the losses of all and at the sums, so that all find the same. The host adds up
+ * metrics when it receives, while the devices go on. All ranks must send and receive
+ * the same steps in the same order. */
 #ifndef LK_PARALLEL_AHEAD_H
 #define LK_PARALLEL_AHEAD_H
 
@@ -13,21 +19,22 @@
 /* Steps under way at most. */
 enum { LK_AHEAD_DEPTH = 4 };
 
-/* *out stays NULL where the engine's steps cannot be recorded: the device cannot,
- * there are other ranks, a step has several waves, or a norm must be known on the
- * way. */
+/* Together. *out stays NULL where the engine's steps cannot be recorded: the device
+ * cannot, the host has a part in the sums over ranks, there are stages, a step of some
+ * rank has several waves, or a norm must be known on the way. */
 lk_status lk__ahead_create(lk_engine *engine, lk_ahead **out) LK_CHECKED;
 void lk__ahead_destroy(lk_engine *engine, lk_ahead *ahead);
 
 /* Whether the step of these samples can be sent. The first one of each size is done
  * by the usual way: the device learns its shapes. */
 bool lk__ahead_knows(const lk_ahead *ahead, size_t total);
-void lk__ahead_learn(lk_ahead *ahead, size_t total);
+/* Together, after that step. */
+lk_status lk__ahead_learn(lk_engine *engine, size_t total) LK_CHECKED;
 
 /* There must be room. */
 lk_status lk__ahead_send(lk_engine *engine, const lk_part *part) LK_CHECKED;
 int lk__ahead_pending(const lk_ahead *ahead);
-/* Waits for the oldest; NONFINITE puts the engine back to before it, and none is
+/* Together: waits for the oldest; NONFINITE puts the engine back to before it, and none is
  * under way then. */
 lk_status lk__ahead_receive(lk_engine *engine, lk_metrics *out) LK_CHECKED;
 

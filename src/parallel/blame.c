@@ -73,8 +73,7 @@ static void describe_grad(const lk_engine *engine, size_t element, int shard, ch
              lk__nonfinite_advice);
 }
 
-/* One failure for all ranks; a rank alone has its own. */
-static lk_status fail_all(lk_engine *engine, int place, const char *text)
+lk_status lk__fail_nonfinite(lk_engine *engine, int place, const char *text)
 {
     if (engine->grid.world)
         return lk__agree_failure(engine->grid.world, place, text, LK_STATUS_NONFINITE, &engine->agreed);
@@ -87,13 +86,13 @@ static lk_status explain(lk_engine *engine, const lk_part *part)
     size_t element = engine->buckets->bad;
     int shard = -1;
     LK_TRY(lk__buckets_wait_all(engine->buckets));
-    LK_TRY(fail_all(engine, find_loss(engine, part, text, sizeof text), text));
+    LK_TRY(lk__fail_nonfinite(engine, find_loss(engine, part, text, sizeof text), text));
     LK_TRY(find_shard(engine, part, &shard));
     bool mine = element < engine->params->count;
     if (mine)
         describe_grad(engine, element, shard, text, sizeof text);
     int place = shard >= 0 ? shard : engine->waves->last;
-    return fail_all(engine, mine ? place : -1, text);
+    return lk__fail_nonfinite(engine, mine ? place : -1, text);
 }
 
 /* All ranks must have been given parts of one batch. */
@@ -130,6 +129,14 @@ lk_status lk__check_total(lk_engine *engine, size_t total)
     return go_round(engine, total, SOUND, all);
 }
 
+lk_status lk__check_recorded(lk_engine *engine, size_t total, bool *bad)
+{
+    int64_t all[ROUND];
+    LK_TRY(go_round(engine, total, *bad ? NONFINITE : SOUND, all));
+    *bad = all[WORST] == NONFINITE;
+    return LK_OK;
+}
+
 lk_status lk__check_step(lk_engine *engine, const lk_part *part)
 {
     char text[LK_AGREED_TEXT];
@@ -151,5 +158,5 @@ lk_status lk__check_finite_sums(lk_engine *engine)
     LK_TRY(lk__grads_above(engine->params, 0, 0, count, FLT_MAX, &first));
     if (first < count)
         describe_grad(engine, first, -1, text, sizeof text);
-    return fail_all(engine, first < count ? engine->grid.stage : -1, text);
+    return lk__fail_nonfinite(engine, first < count ? engine->grid.stage : -1, text);
 }

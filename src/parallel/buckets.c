@@ -74,7 +74,7 @@ lk_status lk__buckets_create(const lk_buckets_opts *opts, lk_buckets **out)
     size_t room = lk__round_up(lk__max_size(opts->bytes / sizeof(float), 1), ALIGN_ELEMENTS);
     lk_status status;
     LK_TRY_GOTO(cut(buckets, room), destroy_buckets);
-    lk__buckets_reset(buckets);
+    lk__buckets_reset(buckets, false);
     *out = buckets;
     return LK_OK;
 
@@ -91,8 +91,9 @@ void lk__buckets_destroy(lk_buckets *buckets)
     lk__free(buckets);
 }
 
-void lk__buckets_reset(lk_buckets *buckets)
+void lk__buckets_reset(lk_buckets *buckets, bool recorded)
 {
+    buckets->recorded = recorded;
     buckets->started = 0;
     buckets->large = false;
     buckets->bad = buckets->params->count;
@@ -158,7 +159,8 @@ static lk_status store(const lk_buckets *buckets, const lk_bucket *bucket)
 
 static lk_status start(lk_buckets *buckets, lk_bucket *bucket)
 {
-    LK_TRY(check_own(buckets, bucket));
+    if (!buckets->recorded)
+        LK_TRY(check_own(buckets, bucket));
     if (!buckets->group)
         return LK_OK;
     if (buckets->direct) {

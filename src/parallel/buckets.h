@@ -24,11 +24,12 @@ typedef struct lk_buckets {
     float *copy;       /* borrowed, (roots, params->count) of the gradients for the group; NULL: it reaches those */
     lk_direct *direct; /* borrowed; NULL: the group sums */
     int roots;         /* slots that hold this rank's partial sums */
-    bool check;        /* looks for values that are not finite */
+    bool check;        /* looks for values that are not finite, but in recorded steps */
     float limit;       /* where all ranks' sums are within it, their total is finite */
     lk_bucket *list;
     int count;
     /* The step at hand. */
+    bool recorded;
     int started;
     bool large; /* this rank has sums above the limit */
     size_t bad; /* the first element of them that is not finite; params->count: none */
@@ -48,8 +49,9 @@ typedef struct lk_buckets_opts {
 lk_status lk__buckets_create(const lk_buckets_opts *opts, lk_buckets **out) LK_CHECKED;
 void lk__buckets_destroy(lk_buckets *buckets);
 
-/* Before a step. */
-void lk__buckets_reset(lk_buckets *buckets);
+/* Before a step. In one that is recorded, sums are only enqueued, which takes a channel
+ * that records: the host looks at none, and settle may not be called. */
+void lk__buckets_reset(lk_buckets *buckets, bool recorded);
 /* The first `done` elements are final at this rank: gives those buckets that end
  * there to the group. */
 lk_status lk__buckets_start(lk_buckets *buckets, size_t done) LK_CHECKED;

@@ -396,8 +396,8 @@ void lk_engine_destroy(lk_engine *engine)
     lk__free(engine->leaves);
     /* First the groups: other ranks may be reading what this one lends them. */
     lk__grid_fini(&engine->grid);
-    lk__direct_destroy(engine->direct);
     lk__ahead_destroy(engine, engine->ahead);
+    lk__direct_destroy(engine->direct);
     lk__plan_destroy(engine->plan);
     lk__optim_destroy(engine->optim);
     lk__buckets_destroy(engine->buckets);

@@ -14,6 +14,9 @@
 /* Seconds for the job to learn why a channel failed. */
 static const double REASON_AFTER = 2;
 
+/* Marks after those of the sums. */
+enum { GATHERED, SHARED, MARKS };
+
 struct lk_direct {
     lk_direct_opts opts;
     const lk_channel_type *type;
@@ -195,8 +198,9 @@ static lk_status open_channel(lk_direct *direct)
     size_t roots = (size_t)roots_of(direct, direct->rank);
     lk_channel_opts channel = {.rank = direct->rank,
                                .size = direct->size,
-                               .marks = opts->sums + 1,
-                               .most = roots * lk__max_size(direct->segment, opts->widest),
+                               .marks = opts->sums + MARKS,
+                               .most = lk__max_size(roots * lk__max_size(direct->segment, opts->widest),
+                                                    direct->type->records ? opts->waves->capacity : 0),
                                .wait = keep_waiting,
                                .meet = meet,
                                .arg = direct};
@@ -371,8 +375,8 @@ static lk_status enqueue_gather(lk_direct *direct, size_t width, float *all)
                  (size_t)roots_of(direct, from) * width);
     }
     LK_TRY(exchange(direct));
-    LK_TRY(direct->type->mark(direct->channel, direct->opts.sums));
-    return direct->type->lead(direct->channel, direct->opts.sums);
+    LK_TRY(direct->type->mark(direct->channel, direct->opts.sums + GATHERED));
+    return direct->type->lead(direct->channel, direct->opts.sums + GATHERED);
 }
 
 lk_status lk__direct_gather(lk_direct *direct, const float *mine, size_t width, float *all)
@@ -386,5 +390,48 @@ lk_status lk__direct_gather(lk_direct *direct, const float *mine, size_t width, 
 
 lk_status lk__direct_settle_gather(lk_direct *direct)
 {
-    return explain(direct, direct->type->settle(direct->channel, direct->opts.sums));
+    return explain(direct, direct->type->settle(direct->channel, direct->opts.sums + GATHERED));
+}
+
+/* The samples of a rank in a batch. */
+static lk_span samples_of(const lk_direct *direct, size_t total, int rank)
+{
+    const int *bounds = direct->opts.bounds;
+    size_t first = lk__shard_begin(total, bounds[direct->size], bounds[rank]);
+    return (lk_span){first, lk__shard_begin(total, bounds[direct->size], bounds[rank + 1]) - first};
+}
+
+static lk_status enqueue_share(lk_direct *direct, size_t total, float *all)
+{
+    lk_span mine = samples_of(direct, total, direct->rank);
+    LK_TRY(direct->type->follow(direct->channel));
+    for (int i = 1; i < direct->size; i++) {
+        int from = peer_at(direct, direct->size - i);
+        lk_span its = samples_of(direct, total, from);
+        add_move(direct, peer_at(direct, i), true, all + mine.first, mine.count);
+        add_move(direct, from, false, all + its.first, its.count);
+    }
+    LK_TRY(exchange(direct));
+    return direct->type->mark(direct->channel, direct->opts.sums + SHARED);
+}
+
+lk_status lk__direct_share(lk_direct *direct, size_t total, float *all)
+{
+    return explain(direct, enqueue_share(direct, total, all));
+}
+
+lk_status lk__direct_lead_share(lk_direct *direct)
+{
+    return lk__direct_lead(direct, direct->opts.sums + SHARED);
+}
+
+lk_status lk__direct_watch(lk_direct *direct, double since)
+{
+    direct->waits_at = since;
+    return explain(direct, direct->type->watch(direct->channel));
+}
+
+void lk__direct_give_up(lk_direct *direct)
+{
+    direct->type->give_up(direct->channel);
 }

@@ -54,4 +54,18 @@ lk_status lk__direct_gather(lk_direct *direct, const float *mine, size_t width, 
 /* As settle, for what is gathered alone. */
 lk_status lk__direct_settle_gather(lk_direct *direct) LK_CHECKED;
 
+/* The rest is for channels that record; while the device does, settle and settle_gather
+ * may not be called. */
+
+/* Together: a number of each of `total` samples, of which this rank has those of its
+ * shards in their places, to all ranks. */
+lk_status lk__direct_share(lk_direct *direct, size_t total, float *all) LK_CHECKED;
+/* The device's further work finds them. */
+lk_status lk__direct_lead_share(lk_direct *direct) LK_CHECKED;
+/* Once in a while when the host waits, since a time of lk__clock, for what was recorded:
+ * fails when a peer is lost or the time is up. */
+lk_status lk__direct_watch(lk_direct *direct, double since) LK_CHECKED;
+/* The device's work will end, whatever becomes of other ranks. */
+void lk__direct_give_up(lk_direct *direct);
+
 #endif

@@ -130,15 +130,19 @@ static lk_status check_replicas(lk_engine *engine)
     return status;
 }
 
+/* Whether replicas are compared after the last step that was begun. */
+static bool check_is_due(const lk_engine *engine)
+{
+    int every = engine->opts.check_every;
+    return engine->grid.replicas > 1 && every > 0 && lk__optim_steps(engine->optim) % (uint64_t)every == 0;
+}
+
 /* After an update. */
 static lk_status finish_update(lk_engine *engine)
 {
     LK_TRY(settle_buckets(engine));
     LK_TRY(engine->dev->type->sync(engine->dev));
-    int every = engine->opts.check_every;
-    if (engine->grid.replicas == 1 || every < 0 || lk__optim_steps(engine->optim) % (uint64_t)every != 0)
-        return LK_OK;
-    return check_replicas(engine);
+    return check_is_due(engine) ? check_replicas(engine) : LK_OK;
 }
 
 static lk_status update_by_bucket(lk_engine *engine)
@@ -321,10 +325,16 @@ static lk_status step_at_once(lk_engine *engine, const lk_batch *batch, size_t t
 {
     LK_TRY(step(engine, batch, &engine->finished));
     if (engine->ahead)
-        lk__ahead_learn(engine->ahead, total);
+        LK_TRY(lk__ahead_learn(engine, total));
     engine->pending = 1;
     engine->at_once = true;
     return LK_OK;
+}
+
+/* Behind those under way. */
+static bool takes_more(const lk_engine *engine)
+{
+    return !engine->at_once && engine->pending < lk_engine_depth(engine) && !check_is_due(engine);
 }
 
 static lk_status send_step(lk_engine *engine, const lk_batch *batch)
@@ -334,7 +344,7 @@ static lk_status send_step(lk_engine *engine, const lk_batch *batch)
     LK_TRY(check_step(engine, batch));
     size_t total = batch->total ? batch->total : batch->count;
     bool known = engine->ahead && !lk__fault_is_on() && lk__ahead_knows(engine->ahead, total);
-    if (engine->pending >= lk_engine_depth(engine) || (engine->pending > 0 && (engine->at_once || !known)))
+    if (engine->pending > 0 && (!known || !takes_more(engine)))
         return lk__fail(LK_STATUS_USAGE, "%d steps are under way, and this one needs their results first",
                         engine->pending);
     if (!known)
@@ -350,7 +360,7 @@ static lk_status send_step(lk_engine *engine, const lk_batch *batch)
 bool lk_engine_can_send(const lk_engine *engine, size_t total)
 {
     bool known = engine->ahead && lk__ahead_knows(engine->ahead, total);
-    return engine->pending == 0 || (!engine->at_once && known && engine->pending < LK_AHEAD_DEPTH);
+    return engine->pending == 0 || (known && takes_more(engine));
 }
 
 lk_status lk_engine_send(lk_engine *engine, const lk_batch *batch)
@@ -360,6 +370,7 @@ lk_status lk_engine_send(lk_engine *engine, const lk_batch *batch)
 
 static lk_status receive_step(lk_engine *engine, lk_metrics *out)
 {
+    engine->agreed = false;
     if (engine->pending == 0)
         return lk__fail(LK_STATUS_USAGE, "no step is under way");
     if (engine->at_once) {
@@ -370,7 +381,9 @@ static lk_status receive_step(lk_engine *engine, lk_metrics *out)
     }
     lk_status status = lk__ahead_receive(engine, out);
     engine->pending = lk__ahead_pending(engine->ahead);
-    return status;
+    if (status != LK_OK || engine->pending > 0 || !check_is_due(engine))
+        return status;
+    return check_replicas(engine);
 }
 
 lk_status lk_engine_receive(lk_engine *engine, lk_metrics *out)

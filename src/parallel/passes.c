@@ -211,7 +211,7 @@ lk_status lk__run_passes(lk_engine *engine, const lk_part *part)
 {
     const lk_grid *grid = &engine->grid;
     lk__waves_cut(engine->waves, part->total);
-    lk__buckets_reset(engine->buckets);
+    lk__buckets_reset(engine->buckets, false);
     int count = engine->waves->count;
     LK_TRY(upload_numbers(engine, part));
     int ahead = lk__pipeline_ahead(grid->stages, grid->stage, count, engine->opts.pipelined);
@@ -271,14 +271,16 @@ static lk_status gather(void *arg, const float *mine, size_t width, float *all)
 }
 
 /* Buckets start in the wave that completes the sums; in all others, and in
- * forward, what is under way is moved on. A recorded step has no use for them. */
+ * forward, what is under way is moved on. In a recorded step the devices do that, and
+ * a rank alone has no use for buckets. */
 static lk_status layer_done(void *arg, const lk_wave *wave, size_t done)
 {
     lk_engine *engine = arg;
-    if (wave->flag)
-        return LK_OK;
-    if (wave->last && wave->search < 0 && done > 0)
+    bool recorded = wave->flag != NULL;
+    if (wave->last && wave->search < 0 && done > 0 && (!recorded || engine->direct))
         LK_TRY(lk__buckets_start(engine->buckets, done));
+    if (recorded)
+        return LK_OK;
     if (engine->grid.pipeline)
         LK_TRY(lk_group_poll(engine->grid.pipeline));
     return lk__buckets_poll(engine->buckets);

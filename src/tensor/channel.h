@@ -5,7 +5,7 @@
  * make matching calls in the same order. Calls enqueue. Where one has to wait for
  * other ranks (join, move, settle) it calls `wait` again and again, or `meet`, and when
  * that fails, gives the channel up and returns that failure. After a failure nothing
- * but close is possible. */
+ * but give_up and close is possible. */
 #ifndef LK_TENSOR_CHANNEL_H
 #define LK_TENSOR_CHANNEL_H
 
@@ -67,6 +67,15 @@ typedef struct lk_channel_type {
     lk_status (*lead)(lk_channel *channel, int mark);
     /* Until all before the mark is done; at once where it was never set. */
     lk_status (*settle)(lk_channel *channel, int mark);
+    /* All but settle may be called while the device records, and are done again with
+     * each play. Marks of a recording are for what it records alone: settle takes them
+     * to be done. Recordings must be forgotten before the channel is closed. */
+    bool records;
+    /* With records: once in a while as long as the host waits for what was recorded;
+     * calls wait, and fails as settle does. */
+    lk_status (*watch)(lk_channel *channel);
+    /* With records: work under way will end, whatever becomes of other ranks. */
+    void (*give_up)(lk_channel *channel);
 } lk_channel_type;
 
 #endif

@@ -46,6 +46,8 @@ typedef struct lk_device_type {
      * scores: nothing is rounded between the two. */
     bool loss_views;
     size_t most_samples; /* in a wave; 0: any */
+    /* An upload of at most so many bytes waits for none but the fourth before it. */
+    size_t prompt_upload;
     /* Elements from a pixel of an activation to the next. Optional: the channels. */
     size_t (*pitch)(size_t channels);
     /* Elements of such a parameter on the device, and copies between PyTorch's order

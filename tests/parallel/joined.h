@@ -6,6 +6,7 @@
 #define LK_TESTS_JOINED_H
 
 #include "far.h"
+#include "tape.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -48,6 +49,7 @@ static atomic_int *joined_opened; /* in memory that processes share */
 static atomic_int joined_places;  /* devices that places are told apart by; 0: all are different */
 static atomic_int joined_mute;    /* a rank that sends nothing, plus 1 */
 static atomic_bool joined_missing;
+static atomic_int joined_given_up; /* channels */
 
 static inline lk_status joined_place(lk_device *dev, char place[LK_CHANNEL_PLACE])
 {
@@ -87,6 +89,7 @@ static inline lk_status joined_join(lk_channel *channel, const void *keys)
 
 static inline void joined_close(lk_channel *channel)
 {
+    far_require(!channel || tape_kept == 0, "a channel closed before its recordings are forgotten");
     for (int i = channel ? channel->first : 0; channel && i < channel->after; i++)
         lk__free(channel->work[i].moves);
     lk__free(channel);
@@ -204,7 +207,7 @@ static inline lk_status joined_keep(lk_channel *channel, joined_work work)
 
 static inline lk_status joined_follow(lk_channel *channel)
 {
-    return channel->dev->type->sync(channel->dev);
+    return lk__cpu_device.sync(channel->dev);
 }
 
 static inline lk_status joined_move(lk_channel *channel, const lk_channel_move *moves, int count)
@@ -241,7 +244,19 @@ static inline lk_status joined_lead(lk_channel *channel, int mark)
 
 static inline lk_status joined_settle(lk_channel *channel, int mark)
 {
+    far_require(!tape_plays, "waiting for a channel in a recording");
     return joined_run(channel, mark);
+}
+
+static inline lk_status joined_watch(lk_channel *channel)
+{
+    return channel->opts.wait(channel->opts.arg);
+}
+
+static inline void joined_give_up(lk_channel *channel)
+{
+    (void)channel;
+    joined_given_up++;
 }
 
 static const lk_channel_type joined_type = {
@@ -258,6 +273,9 @@ static const lk_channel_type joined_type = {
     .mark = joined_mark,
     .lead = joined_lead,
     .settle = joined_settle,
+    .records = true,
+    .watch = joined_watch,
+    .give_up = joined_give_up,
 };
 
 /* The same for ranks on one device, without an order of its own. */
@@ -275,6 +293,7 @@ static inline lk_status joined_add_device(void)
     joined_near.name = "near";
     joined_near.one_device = true;
     joined_near.sum = NULL;
+    joined_near.records = false;
     far_type.channels = joined_channels;
     return LK_OK;
 }

@@ -4,51 +4,14 @@
 
 #include <math.h>
 
-#include "base/mem.h"
-#include "tensor/device.h"
-
-/* The CPU as a device that records: playing does the work again. */
-struct lk_recording {
-    lk_status (*work)(void *arg);
-    void *arg;
-};
+#include "tape.h"
 
 static lk_device_type tape;
-static size_t recorded, played;
 
 static lk_status tape_open(const lk_device_opts *opts, lk_device **out)
 {
     LK_TRY(lk__cpu_device.open(opts, out));
     (*out)->type = &tape;
-    return LK_OK;
-}
-
-static lk_status tape_record(lk_device *dev, lk_status (*work)(void *arg), void *arg, lk_recording **out)
-{
-    (void)dev;
-    recorded++;
-    LK_TRY(LK_ALLOC(1, "a recording", out));
-    **out = (lk_recording){work, arg};
-    return LK_OK;
-}
-
-static lk_status tape_play(lk_device *dev, lk_recording *recording)
-{
-    (void)dev;
-    played++;
-    return recording->work(recording->arg);
-}
-
-static void tape_forget(lk_device *dev, lk_recording *recording)
-{
-    (void)dev;
-    lk__free(recording);
-}
-
-static lk_status tape_poll(lk_device *dev, bool *idle)
-{
-    (void)dev;
-    *idle = true;
     return LK_OK;
 }
 
@@ -58,12 +21,7 @@ static int add_tape(void **state)
     tape = lk__cpu_device;
     tape.name = "tape";
     tape.open = tape_open;
-    tape.record = tape_record;
-    tape.play = tape_play;
-    tape.forget = tape_forget;
-    tape.poll = tape_poll;
-    tape.alloc_host = lk__cpu_device.alloc;
-    tape.free_host = lk__cpu_device.free;
+    tape_extend(&tape);
     return lk__device_add(&tape) == LK_OK ? 0 : -1;
 }
 
@@ -148,12 +106,12 @@ static void test_same_bits(void **state)
         lk_engine *alone = make_engine(&cases[i], "cpu"), *ahead = make_engine(&cases[i], "tape");
         make_batches(&cases[i], h);
         run_one_by_one(alone, h);
-        recorded = played = 0;
+        tape_recorded = tape_played = 0;
         assert_int_equal(run_ahead(ahead, h), lk_engine_depth(ahead));
         assert_int_equal(hash_of(ahead), hash_of(alone));
         /* Whole batches, halves; the single sample comes once and is not recorded. */
-        assert_int_equal(recorded, 2);
-        assert_int_equal(played, STEPS - 3);
+        assert_int_equal(tape_recorded, 2);
+        assert_int_equal(tape_played, STEPS - 3);
         assert_int_equal(lk_engine_depth(alone), 1);
         lk_engine_destroy(alone);
         lk_engine_destroy(ahead);

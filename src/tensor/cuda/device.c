@@ -206,6 +206,7 @@ const lk_device_type lk__cuda_device = {
     .flat_views = true,
     .loss_views = true,
     .most_samples = 65535,
+    .prompt_upload = LK_CUDA_PROMPT_UPLOAD,
     .pitch = lk__cuda_pitch,
     .weight_count = lk__cuda_weight_count,
     .pack = lk__cuda_pack,

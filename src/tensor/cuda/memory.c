@@ -2,6 +2,7 @@
  * memory, so that the host does not wait for work that was enqueued before. */
 #include "tensor/cuda/memory.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/fault.h"
@@ -9,6 +10,8 @@
 #include "tensor/cuda/query.h"
 
 enum { PIECE_BYTES = 512 << 10, PIECES = 32, RING_BYTES = PIECE_BYTES * PIECES };
+
+static_assert(4 * (LK_CUDA_PROMPT_UPLOAD / PIECE_BYTES) <= PIECES, "four of them have room");
 
 struct lk_cuda_staging {
     char *memory;               /* (PIECES, PIECE_BYTES), pinned */

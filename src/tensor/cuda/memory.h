@@ -4,6 +4,9 @@
 
 #include "tensor/cuda/cuda.h"
 
+/* Four uploads of so many bytes can be on their way. */
+enum { LK_CUDA_PROMPT_UPLOAD = 4 << 20 };
+
 /* The slots of lk_device_type. Uploads up to 16 MiB wait only where as much is still
  * on its way; larger ones block. None may be recorded: their host memory is gone
  * when the record runs. */

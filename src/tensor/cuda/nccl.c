@@ -2,13 +2,16 @@
  *
  * It does not block: a call that NCCL has not finished is asked after, and between two
  * questions the caller's `wait` says whether to go on. A communicator that failed, or
- * is given up, is aborted: its work on the GPUs ends then.
+ * is given up, is aborted: its work on the GPUs ends then. Aborting waits until no
+ * recorded step uses the communicator, and those can be forgotten only when their work
+ * has ended: so a thread does it.
  *
  * NCCL is opened at run time, by the first channel. Two ranks may have one GPU where
  * each has an NCCL_HOSTID of its own in its environment, by which NCCL takes them to be
  * on two hosts. */
 #include <assert.h>
 #include <nccl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +47,10 @@ struct lk_cuda_nccl {
 typedef struct nccl_channel {
     lk_channel base;
     const lk_cuda_nccl *nccl;
-    ncclComm_t comm; /* NULL: none, or aborted */
+    ncclComm_t comm; /* NULL: none, or being aborted: */
+    pthread_t aborter;
+    bool aborts;
+    ncclComm_t aborted;
 } nccl_channel;
 
 /* Seconds for the ranks to take leave of each other. */
@@ -97,12 +103,24 @@ static lk_status fail_nccl(const lk_cuda_device *cuda, ncclComm_t comm, ncclResu
         cuda->index, version, what, cuda->nccl->ncclGetErrorString(failed), why && why[0] ? ": " : "", why ? why : "");
 }
 
+static void *abort_comm(void *arg)
+{
+    nccl_channel *channel = arg;
+    (void)cudaSetDevice(channel->base.cuda->index);
+    (void)channel->nccl->ncclCommAbort(channel->aborted);
+    return NULL;
+}
+
 static void give_up(nccl_channel *channel)
 {
-    if (channel->comm)
-        (void)channel->nccl->ncclCommAbort(channel->comm);
-    channel->comm = NULL;
     channel->base.lost = true;
+    if (!channel->comm)
+        return;
+    channel->aborted = channel->comm;
+    channel->comm = NULL;
+    channel->aborts = pthread_create(&channel->aborter, NULL, abort_comm, channel) == 0;
+    if (!channel->aborts)
+        (void)abort_comm(channel);
 }
 
 /* Until a call is done that gave this result: then its work is in the stream. */
@@ -167,6 +185,8 @@ static void nccl_close(lk_channel *base)
     if (channel->comm && base->stream && cudaStreamQuery(base->stream) == cudaSuccess)
         leave(channel);
     give_up(channel);
+    if (channel->aborts)
+        (void)pthread_join(channel->aborter, NULL);
     if (base->stream)
         (void)cudaStreamSynchronize(base->stream);
     lk__cuda_channel_fini(base);
@@ -216,22 +236,36 @@ static lk_status nccl_sum(lk_channel *base, size_t count, float *x)
     return finish_call(channel, result, "summing gradients");
 }
 
-static lk_status nccl_settle(lk_channel *base, int mark)
+static lk_status nccl_watch(lk_channel *base)
 {
     nccl_channel *channel = (nccl_channel *)base;
+    ncclResult_t state = ncclSuccess;
+    LK_TRY(lk__cuda_channel_use(base));
+    lk_status status = base->opts.wait(base->opts.arg);
+    if (status != LK_OK) {
+        give_up(channel);
+        return status;
+    }
+    ncclResult_t asked = channel->nccl->ncclCommGetAsyncError(channel->comm, &state);
+    return finish_call(channel, asked == ncclSuccess ? state : asked, "summing gradients");
+}
+
+static lk_status nccl_settle(lk_channel *base, int mark)
+{
     cudaError_t error;
     LK_TRY(lk__cuda_channel_use(base));
-    while ((error = cudaEventQuery(base->marks[mark])) == cudaErrorNotReady) {
-        ncclResult_t state = ncclSuccess;
-        lk_status status = base->opts.wait(base->opts.arg);
-        if (status != LK_OK) {
-            give_up(channel);
-            return status;
-        }
-        ncclResult_t asked = channel->nccl->ncclCommGetAsyncError(channel->comm, &state);
-        LK_TRY(finish_call(channel, asked == ncclSuccess ? state : asked, "summing gradients"));
+    while ((error = cudaEventQuery(base->marks[mark])) == cudaErrorNotReady)
+        LK_TRY(nccl_watch(base));
+    if (error == cudaErrorCapturedEvent) {
+        (void)cudaGetLastError();
+        return LK_OK;
     }
     return lk__cuda_status(&base->cuda->base, error, "summing gradients");
+}
+
+static void nccl_give_up(lk_channel *base)
+{
+    give_up((nccl_channel *)base);
 }
 
 const lk_channel_type lk__nccl_channel = {
@@ -248,4 +282,7 @@ const lk_channel_type lk__nccl_channel = {
     .mark = lk__cuda_channel_mark,
     .lead = lk__cuda_channel_lead,
     .settle = nccl_settle,
+    .records = true,
+    .watch = nccl_watch,
+    .give_up = nccl_give_up,
 };
