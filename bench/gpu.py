@@ -288,7 +288,7 @@ def show_steps(ours, peer, args, clock):
         show_row(row, result, peer and peer.layouts.get(row))
     print("times: PyTorch's captured step over ours. layout: where PyTorch has the channels of images.\n"
           "PyTorch's batch lies on the GPU and its loss stays there. Ours is gathered in each step from the data set,\n"
-          "whose bytes are on the GPU; its labels and ids are uploaded, and every loss is read.")
+          "whose bytes are on the GPU; its labels and ids come from the host, and every loss is read.")
 
 
 def show_start(ours, data, args):

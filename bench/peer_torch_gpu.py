@@ -133,6 +133,7 @@ def capture(torch, step):
         graph.replay()
         return loss
 
+    replay.step = step  # keeps the batch and the weights, which the graph knows by address alone
     return replay
 
 
