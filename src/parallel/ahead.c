@@ -284,12 +284,12 @@ static lk_status pause_wait(lk_engine *engine, double since)
 /* Until all steps that were sent are done, or a peer is lost. */
 static lk_status await_idle(lk_engine *engine)
 {
-    bool idle = false;
+    bool idle = !engine->direct;
     double since = lk__clock();
-    LK_TRY(engine->dev->type->poll(engine->dev, &idle));
     while (!idle) {
-        LK_TRY(pause_wait(engine, since));
         LK_TRY(engine->dev->type->poll(engine->dev, &idle));
+        if (!idle)
+            LK_TRY(pause_wait(engine, since));
     }
     return engine->dev->type->sync(engine->dev);
 }
