@@ -178,7 +178,8 @@ lk_status lk__ahead_learn(lk_engine *engine, size_t total)
     if (!engine->direct)
         return LK_OK;
     LK_TRY(lk__direct_share(engine->direct, total, ahead->losses));
-    return lk__direct_lead_share(engine->direct);
+    LK_TRY(lk__direct_lead_share(engine->direct));
+    return lk__direct_settle(engine->direct);
 }
 
 int lk__ahead_pending(const lk_ahead *ahead)
