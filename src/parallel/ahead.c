@@ -178,7 +178,8 @@ lk_status lk__ahead_learn(lk_engine *engine, size_t total)
     if (!engine->direct)
         return LK_OK;
     LK_TRY(lk__direct_share(engine->direct, total, ahead->losses));
-    return lk__direct_lead_share(engine->direct);
+    LK_TRY(lk__direct_lead_share(engine->direct));
+    return lk__direct_settle(engine->direct);
 }
 
 int lk__ahead_pending(const lk_ahead *ahead)
@@ -284,12 +285,12 @@ static lk_status pause_wait(lk_engine *engine, double since)
 /* Until all steps that were sent are done, or a peer is lost. */
 static lk_status await_idle(lk_engine *engine)
 {
-    bool idle = false;
+    bool idle = !engine->direct;
     double since = lk__clock();
-    LK_TRY(engine->dev->type->poll(engine->dev, &idle));
     while (!idle) {
-        LK_TRY(pause_wait(engine, since));
         LK_TRY(engine->dev->type->poll(engine->dev, &idle));
+        if (!idle)
+            LK_TRY(pause_wait(engine, since));
     }
     return engine->dev->type->sync(engine->dev);
 }

@@ -360,6 +360,7 @@ lk_status lk__direct_lead(lk_direct *direct, int index)
 lk_status lk__direct_settle(lk_direct *direct)
 {
     LK_TRY(explain(direct, direct->type->settle(direct->channel, direct->last)));
+    LK_TRY(explain(direct, direct->type->settle(direct->channel, direct->opts.sums + SHARED)));
     return lk__direct_settle_gather(direct);
 }
 

@@ -44,8 +44,8 @@ void lk__direct_destroy(lk_direct *direct);
 lk_status lk__direct_sum(lk_direct *direct, int index, size_t count, lk_partials sums) LK_CHECKED;
 /* The device's further work finds the result of that sum. */
 lk_status lk__direct_lead(lk_direct *direct, int index) LK_CHECKED;
-/* Until all sums, and what is gathered, are done, or a peer is lost: before the host waits for the device's
- * further work. */
+/* Until all sums, and what is gathered or shared, are done, or a peer is lost: before the host waits for the
+ * device's further work. */
 lk_status lk__direct_settle(lk_direct *direct) LK_CHECKED;
 
 /* Together: this rank's partial sums of `width` elements each, and those of all ranks
