@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`make gpubench`: milliseconds a step on a GPU, by Lockstep and by PyTorch in alternating runs, beside the ratios
-that are its goals; then the start of a run and a whole one. Under four minutes.
+that are its goals; then the start of a run and a whole one. Under five minutes.
 
 PyTorch's step is measured as Python runs it (eager) and captured in a CUDA graph (bench/peer_torch_gpu.py), in the
 layout of images, channels last or not, whose captured step is faster. Both use the first GPU, of several that of
@@ -30,7 +30,7 @@ ROWS = (
     Row("cnn", 64, "tf32", 1.6, 1000, 3),
     Row("cnn", 1024, "tf32", 1.5, 200, 3),
     Row("mlp", 128, "fp32", 1.6, 2000, 3),
-    Row("mlp", 128, "tf32", 1.6, 2000, 3),
+    Row("mlp", 128, "tf32", None, 2000, 3),
     Row("pyramidnet", 256, "tf32", 1.3, 20, 1),
     Row("pyramidnet", 256, "bf16", 1.3, 20, 1),
     Row("cnn", 64, "bf16", None, 1000, 3),
@@ -349,7 +349,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=os.path.join(ROOT, "build", "lockstep"))
     parser.add_argument("--rounds", type=int, default=3, help="runs of each, of which the median counts")
-    parser.add_argument("--limit", type=float, default=225, help="seconds for everything")
+    parser.add_argument("--limit", type=float, default=280, help="seconds for everything")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as colours:
         return bench(args, colours)
