@@ -55,7 +55,7 @@ typedef struct lk_engine_opts {
 
     lk_group *group;        /* the ranks, borrowed until the engine is destroyed; NULL: this rank alone */
     size_t bucket_bytes;    /* gradients are summed in ranges of so many bytes; default 4 MB */
-    lk_reduce_order reduce; /* ENGINE is UNSUPPORTED where sums are not on the devices */
+    lk_reduce_order reduce; /* ENGINE is an error where NCCL does not sum gradients */
     /* Who adds gradients up, with the same bits: "host" the group, in the host's memory; "nccl" or "ipc" that one, on
      * the GPUs, or it is an error; NULL or "auto" the first of "nccl", "ipc" and "host" that can. */
     const char *sums;
@@ -108,9 +108,9 @@ lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *o
  * device that works by itself (a GPU; a rank alone, or gradients summed by NCCL) up to
  * lk_engine_depth of them can be under way; can_send says whether one of `total`
  * samples can follow now, and one can always when there are none. Ranks must send and
- * receive the same steps in the same order, as far ahead as each other. After NONFINITE none is under way, and the
- * engine is as before the step that failed. Calls that read or change the state want
- * none; lk_engine_steps counts those that were sent. */
+ * receive the same steps in the same order, as far ahead as each other. After NONFINITE
+ * none is under way, and the engine is as before the step that failed. Calls that read
+ * or change the state want none; lk_engine_steps counts those that were sent. */
 int lk_engine_depth(const lk_engine *engine);
 bool lk_engine_can_send(const lk_engine *engine, size_t total);
 lk_status lk_engine_send(lk_engine *engine, const lk_batch *batch) LK_CHECKED;

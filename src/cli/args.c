@@ -156,11 +156,11 @@ static const lk_option table[] = {
     {"ranks", "nproc-per-node", 0, TRAIN, TEXT(run.nproc, "N|auto|gpu"), NULL, "the same as --nproc"},
     {"ranks", "max-restarts", 0, RUN, INTEGER(run.max_restarts, 0, 1e6), "0",
      "start all ranks again, so many times, after one has failed"},
-    {"ranks", "backend", 0, RUN, TEXT(backend, "auto|shm|tcp"), NULL,
+    {"ranks", "backend", 0, RUN, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
      "what moves the bytes of Lockstep programs' groups; without it $LOCKSTEP_BACKEND, or auto"},
     {"ranks", "backend", 0, TRAIN, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
      "what moves the bytes between ranks; nccl: gradients stay on the GPUs, as under auto where each rank has one of "
-     "its own; without it $LOCKSTEP_BACKEND, or auto"},
+     "its own, or all have one; without it $LOCKSTEP_BACKEND, or auto"},
     {"ranks", "bind", 0, RUN | TRAIN, CHOICE(run.bind, bind_choices), "none",
      "core: a share of the cores for each rank"},
     {"ranks", "log-dir", 0, RUN, TEXT(run.log_dir, "DIR"), NULL, "also write each rank's output to DIR/rank_R.log"},
@@ -411,18 +411,34 @@ static void complete_gpu(lk_args *args)
         args->train.shards = 1; /* until the ranks are known */
 }
 
+static const char *next_backend(const void *arg, size_t index)
+{
+    static const char *const names[] = {"auto", "shm", "tcp", "nccl", NULL};
+    (void)arg;
+    return names[index];
+}
+
+lk_status lk__args_check_backend(const char *name)
+{
+    static const lk_names names = {.what = "--backend", .kind = "backend", .next = next_backend};
+    size_t found;
+    return name ? lk__names_find(&names, name, &found) : LK_OK;
+}
+
 /* NCCL moves gradients alone: all else goes as under auto. Another backend is meant
  * for gradients, too. */
-static void complete_backend(lk_args *args)
+static lk_status complete_backend(lk_args *args)
 {
     const char *backend = args->backend ? args->backend : getenv("LOCKSTEP_BACKEND");
     args->train.reduce = (lk_reduce_order)args->reduce;
+    LK_TRY(lk__args_check_backend(args->backend));
     if (!backend || !*backend || strcmp(backend, "auto") == 0)
-        return;
+        return LK_OK;
     bool nccl = strcmp(backend, "nccl") == 0;
     args->train.sums = nccl ? "nccl" : "host";
     if (nccl)
         args->backend = "auto";
+    return LK_OK;
 }
 
 lk_status lk__args_complete(lk_args *args)
@@ -434,7 +450,7 @@ lk_status lk__args_complete(lk_args *args)
     LK_TRY(complete_batch(args));
     LK_TRY(complete_checkpoints(args));
     complete_save_path(args);
-    complete_backend(args);
+    LK_TRY(complete_backend(args));
     if (!args->train.data)
         args->train.data = "digits";
     args->train.bn = args->bn == 0 ? LK_BN_BATCH : LK_BN_SHARD;
@@ -450,7 +466,7 @@ void lk__args_use_cpu(lk_args *args)
     bool few = opts->accumulate <= (size_t)(LK_MAX_SHARDS / args->cpu_shards);
     lk__devices_use_cpu(&args->devices);
     opts->device = args->devices.name[0];
-    opts->shards = few ? args->cpu_shards * (int)opts->accumulate : LK_MAX_SHARDS;
+    opts->shards = (few ? args->cpu_shards : LK_MAX_SHARDS / (int)opts->accumulate) * (int)opts->accumulate;
     if (!args->precision_given)
         opts->precision = LK_PRECISION_FP32;
 }

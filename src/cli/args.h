@@ -98,6 +98,8 @@ lk_option_set lk__args_options(const char *command, unsigned bit, size_t max_wor
 lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, lk_args *out) LK_CHECKED;
 void lk__args_release(void);
 
+/* Whether there is such a backend; NULL is none, and well. */
+lk_status lk__args_check_backend(const char *name) LK_CHECKED;
 /* Fills the fields of args->train that depend on several options; args must
  * stay where it is. */
 lk_status lk__args_complete(lk_args *args) LK_CHECKED;

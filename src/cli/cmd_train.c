@@ -183,7 +183,9 @@ static int run_ranks(train_command *t)
 static lk_status check_backend(const train_command *t)
 {
     bool threads = t->join.way == LK_JOIN_ALONE && t->devices.count > 1;
-    if (!t->args->backend || !threads || strcmp(t->args->backend, "auto") == 0)
+    const lk_device_type *type = lk__device_find(t->devices.name[0]);
+    /* Where gradients could be summed on the devices, it says that the host does it. */
+    if (!t->args->backend || !threads || strcmp(t->args->backend, "auto") == 0 || (type && type->channels))
         return LK_OK;
     return lk__fail(LK_STATUS_USAGE,
                     "--backend %s is for ranks of several processes, and threads of one process need no backend: leave "

@@ -6,7 +6,6 @@
 
 #include "base/spec.h"
 #include "comm/rendezvous.h"
-#include "comm/transport.h"
 
 /* A variable's whole number, or -1. */
 static int read_variable(const char *name)
@@ -144,10 +143,7 @@ static lk_status find_way(const lk_run_args *run, lk_join *join)
 lk_status lk__join_find(const lk_args *args, lk_join *out)
 {
     lk_join join = {.processes = 1, .group = {.backend = args->backend, .timeout = args->run.timeout}};
-    if (args->backend) {
-        const lk_transport_type *known;
-        LK_TRY(lk__transport_find(args->backend, &known));
-    }
+    LK_TRY(lk__args_check_backend(args->backend));
     LK_TRY(find_way(&args->run, &join));
     *out = join;
     return LK_OK;

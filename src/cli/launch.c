@@ -11,7 +11,6 @@
 #include "base/spec.h"
 #include "cli/cli.h"
 #include "comm/rendezvous.h"
-#include "comm/transport.h"
 #include "tensor/device.h"
 
 typedef struct job {
@@ -125,11 +124,9 @@ lk_status lk__launch_options(const char *command, const lk_args *args, lk_run_op
         .grace = run->grace,
         .backend = args->backend,
     };
-    const lk_transport_type *known;
     LK_TRY(check_place(command, run));
     LK_TRY(check_nodes(command, run));
-    if (args->backend)
-        LK_TRY(lk__transport_find(args->backend, &known));
+    LK_TRY(lk__args_check_backend(args->backend));
     LK_TRY(lk__timeout_find(run->timeout, &opts.timeout));
     LK_TRY(lk__launch_nproc(command, run->nproc ? run->nproc : "1", &opts.nproc));
     *out = opts;

@@ -189,6 +189,9 @@ lk_status lk_group_join(const lk_group_opts *opts, lk_group **out)
     opts = opts ? opts : &defaults;
     const char *backend = opts->backend ? opts->backend : getenv("LOCKSTEP_BACKEND");
     LK_TRY(lk__fault_load());
+    /* Who has NCCL sum gradients has a group for all else. */
+    if (!opts->backend && backend && strcmp(backend, "nccl") == 0)
+        backend = "auto";
     LK_TRY(lk__transport_find(backend && *backend ? backend : "auto", &type));
     LK_TRY(lk__control_join(opts, &control));
     take_place(lk__control_rank(control), opts->thread == 0);

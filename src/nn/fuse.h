@@ -16,7 +16,7 @@ typedef struct lk_choice {
     int dropout;     /* layer that follows and whose passes are done by this one; -1: none */
     bool relu;       /* applies the ReLU that follows */
     bool mask;       /* takes the gradient of the ReLU before it */
-    bool passes;     /* backward is done by the layer after */
+    bool passes;     /* backward is done by a neighbour: a ReLU's by the layer after, a dropout's by that before */
     bool view;       /* its value and gradient are its input's: neither pass does anything */
 } lk_choice;
 

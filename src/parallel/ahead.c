@@ -118,8 +118,8 @@ static void end_steps(lk_engine *engine)
 {
     bool idle = false;
     double began = lk__clock();
-    while (engine->dev->type->poll(engine->dev, &idle) == LK_OK && !idle) {
-        if (lk__clock() - began > END_WITHIN) {
+    while (!idle) {
+        if (engine->dev->type->poll(engine->dev, &idle) != LK_OK || lk__clock() - began > END_WITHIN) {
             lk__direct_give_up(engine->direct);
             return;
         }

@@ -1,8 +1,8 @@
 /* build.c - putting an engine together: options, ranks, memory. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fault.h"
 #include "base/mem.h"
@@ -36,7 +36,8 @@ static lk_status check_opts(const lk_engine_opts *opts)
     if (opts->reduce != LK_REDUCE_TREE && opts->reduce != LK_REDUCE_ENGINE)
         return lk__fail(LK_STATUS_USAGE, "there is no order of sums %d", (int)opts->reduce);
     if (opts->reduce == LK_REDUCE_ENGINE && opts->sums && strcmp(opts->sums, "host") == 0)
-        return lk__fail(LK_STATUS_USAGE, "--reduce engine is for sums on the devices, and they are to be on the host");
+        return lk__fail(LK_STATUS_USAGE,
+                        "--reduce engine has NCCL sum gradients, and --backend says that the host does: give one");
     if (!isfinite(opts->clip_norm) || opts->clip_norm < 0)
         return lk__fail(LK_STATUS_USAGE, "--clip-norm %g must be a number not below 0", opts->clip_norm);
     return LK_OK;
@@ -121,6 +122,16 @@ static lk_status open_device(lk_engine *engine)
         opts->threads = part > 0 ? part : 1;
     lk_device_opts device = {.threads = opts->threads, .sharers = engine->grid.sharers, .precision = opts->precision};
     return lk__device_open(opts->device, &device, &engine->dev);
+}
+
+/* What is in the way of it is so at all ranks. */
+static lk_status choose_channel(lk_engine *engine)
+{
+    if (engine->opts.eval_only)
+        return LK_OK;
+    lk_status status = lk__direct_choose(engine->grid.sums, engine->dev, &engine->opts, &engine->channel);
+    engine->agreed = status == LK_STATUS_USAGE;
+    return status;
 }
 
 /* As memory.c measures it. */
@@ -322,8 +333,7 @@ static lk_status build(lk_engine *engine, const lk_graph *graph)
     LK_TRY(lk__grid_init(&engine->grid, engine->graph, &grid));
     LK_TRY(open_device(engine));
     LK_TRY(agree_device(engine));
-    if (!opts->eval_only)
-        LK_TRY(lk__direct_choose(engine->grid.sums, engine->dev, opts, &engine->channel));
+    LK_TRY(choose_channel(engine));
     LK_TRY(plan_waves(engine));
     LK_TRY(check_memory(engine));
     LK_TRY(allocate(engine));
@@ -394,6 +404,7 @@ void lk_engine_destroy(lk_engine *engine)
     lk__free(engine->place);
     lk__free(engine->loss);
     lk__free(engine->leaves);
+    lk__direct_leave(engine->direct);
     /* First the groups: other ranks may be reading what this one lends them. */
     lk__grid_fini(&engine->grid);
     lk__ahead_destroy(engine, engine->ahead);

@@ -77,14 +77,73 @@ static lk_status exchange_cards(lk_group *group, const lk_channel_type *type, lk
     return status;
 }
 
+/* What a channel does while it waits for other ranks. */
+static lk_status keep_waiting(void *arg)
+{
+    lk_direct *direct = arg;
+    lk_group *group = direct->opts.group;
+    char text[256];
+    double now = lk__clock(), timeout = lk_group_timeout(group);
+    LK_TRY(lk_group_poll(group));
+    if (direct->waits_at == 0)
+        direct->waits_at = now;
+    if (now - direct->waits_at < timeout) {
+        sched_yield();
+        return LK_OK;
+    }
+    snprintf(text, sizeof text, "rank %d waited %.0f s for sums over %s: that is its timeout", direct->rank, timeout,
+             direct->type->name);
+    lk_group_abort(group, text);
+    return lk__fail(LK_STATUS_PEER, "%s", text);
+}
+
+static lk_status meet(void *arg)
+{
+    return lk_barrier(((lk_direct *)arg)->opts.group, NULL);
+}
+
+static lk_channel_opts channel_opts(lk_direct *direct, int marks, size_t most)
+{
+    return (lk_channel_opts){.rank = direct->rank,
+                             .size = direct->size,
+                             .marks = marks,
+                             .most = most,
+                             .wait = keep_waiting,
+                             .meet = meet,
+                             .arg = direct};
+}
+
+/* A channel that moves little, opened and closed: whether ranks on one device can map
+ * each other's memory shows when they do. */
+static lk_status rehearse(lk_group *group, lk_device *dev, const lk_channel_type *type, card *mine, char *text,
+                          size_t bytes)
+{
+    lk_direct trial = {
+        .opts = {.group = group}, .type = type, .rank = lk_group_rank(group), .size = lk_group_size(group)};
+    lk_channel_opts opts = channel_opts(&trial, 1, 1);
+    unsigned char key[LK_CHANNEL_KEY] = {0}, *keys;
+    LK_TRY(LK_ALLOC((size_t)trial.size * LK_CHANNEL_KEY, "ranks", &keys));
+    lk_status found = type->open(dev, &opts, key, &trial.channel);
+    lk_status status = lk_allgather(group, (lk_data){key, sizeof key, LK_DTYPE_U8}, NULL, keys, NULL);
+    if (status == LK_OK && found == LK_OK)
+        found = type->join(trial.channel, keys);
+    if (trial.channel && type->leave)
+        type->leave(trial.channel);
+    if (status == LK_OK)
+        status = exchange_cards(group, type, found, mine, text, bytes);
+    type->close(trial.channel);
+    lk__free(keys);
+    return status;
+}
+
 static lk_status try_channel(lk_group *group, lk_device *dev, const lk_channel_type *type, char *text, size_t bytes)
 {
     card mine = {0};
     LK_TRY(exchange_cards(group, type, type->place(dev, mine.place), &mine, text, bytes));
     /* A library is not loaded in vain. */
-    if (text[0])
-        return LK_OK;
-    return exchange_cards(group, type, type->load(dev), &mine, text, bytes);
+    if (!text[0])
+        LK_TRY(exchange_cards(group, type, type->load(dev), &mine, text, bytes));
+    return !text[0] && type->one_device ? rehearse(group, dev, type, &mine, text, bytes) : LK_OK;
 }
 
 /* Whether the options leave this channel to be tried. */
@@ -112,34 +171,10 @@ lk_status lk__direct_choose(lk_group *group, lk_device *dev, const lk_engine_opt
     if (*out || host || !insists || (tried && !group))
         return LK_OK;
     if (!tried)
-        snprintf(obstacle, sizeof obstacle, "devices of kind %s have nothing for it in this build", dev->type->name);
-    return lk__fail(LK_STATUS_UNSUPPORTED, "%s%s: gradients cannot be summed between the devices: %s",
+        snprintf(obstacle, sizeof obstacle, "this build has nothing for that between devices of kind %s; leave it out",
+                 dev->type->name);
+    return lk__fail(LK_STATUS_USAGE, "%s%s: gradients cannot be summed between the devices: %s",
                     name ? "--backend " : "--reduce engine", name ? name : "", obstacle);
-}
-
-/* What a channel does while it waits for other ranks. */
-static lk_status keep_waiting(void *arg)
-{
-    lk_direct *direct = arg;
-    lk_group *group = direct->opts.group;
-    char text[256];
-    double now = lk__clock(), timeout = lk_group_timeout(group);
-    LK_TRY(lk_group_poll(group));
-    if (direct->waits_at == 0)
-        direct->waits_at = now;
-    if (now - direct->waits_at < timeout) {
-        sched_yield();
-        return LK_OK;
-    }
-    snprintf(text, sizeof text, "rank %d waited %.0f s for sums over %s: that is its timeout", direct->rank, timeout,
-             direct->type->name);
-    lk_group_abort(group, text);
-    return lk__fail(LK_STATUS_PEER, "%s", text);
-}
-
-static lk_status meet(void *arg)
-{
-    return lk_barrier(((lk_direct *)arg)->opts.group, NULL);
 }
 
 /* A channel may find that a peer is gone before the job does, which knows why. */
@@ -196,14 +231,10 @@ static lk_status open_channel(lk_direct *direct)
     const lk_direct_opts *opts = &direct->opts;
     unsigned char key[LK_CHANNEL_KEY] = {0};
     size_t roots = (size_t)roots_of(direct, direct->rank);
-    lk_channel_opts channel = {.rank = direct->rank,
-                               .size = direct->size,
-                               .marks = opts->sums + MARKS,
-                               .most = lk__max_size(roots * lk__max_size(direct->segment, opts->widest),
-                                                    direct->type->records ? opts->waves->capacity : 0),
-                               .wait = keep_waiting,
-                               .meet = meet,
-                               .arg = direct};
+    size_t most = roots * lk__max_size(direct->segment, opts->widest);
+    if (direct->type->records)
+        most = lk__max_size(most, opts->waves->capacity);
+    lk_channel_opts channel = channel_opts(direct, opts->sums + MARKS, most);
     LK_TRY(direct->type->open(opts->dev, &channel, key, &direct->channel));
     return join_channel(direct, key);
 }
@@ -223,6 +254,20 @@ lk_status lk__direct_create(const lk_direct_opts *opts, lk_direct **out)
 destroy_direct:
     lk__direct_destroy(direct);
     return status;
+}
+
+void lk__direct_leave(lk_direct *direct)
+{
+    char detail[LK_AGREED_TEXT];
+    int64_t left = 1;
+    if (!direct || !direct->type->leave)
+        return;
+    snprintf(detail, sizeof detail, "%s", lk_error_detail());
+    direct->type->leave(direct->channel);
+    /* Not a barrier: it must not meet one of a sum that others are still in. Where it
+     * fails, the job has failed before, for the reason that stays. */
+    if (lk_allreduce(direct->opts.group, (lk_data){&left, 1, LK_DTYPE_I64}, LK_REDUCTION_MAX, NULL) != LK_OK)
+        (void)lk__fail(LK_STATUS_PEER, "%s", detail);
 }
 
 void lk__direct_destroy(lk_direct *direct)

@@ -29,14 +29,16 @@ typedef struct lk_direct_opts {
 } lk_direct_opts;
 
 /* Together, all with one kind of device: the first channel that can join the devices
- * of all ranks, or NULL. UNSUPPORTED with the reason, if one is asked for and cannot.
- * group NULL: a rank alone, which needs none. */
+ * of all ranks, or NULL. USAGE with the reason, the same at all ranks, if one is asked
+ * for and cannot. group NULL: a rank alone, which needs none. */
 lk_status lk__direct_choose(lk_group *group, lk_device *dev, const lk_engine_opts *opts,
                             const lk_channel_type **out) LK_CHECKED;
 
 /* Together. */
 lk_status lk__direct_create(const lk_direct_opts *opts, lk_direct **out) LK_CHECKED;
-/* After the group, which sees to it that no other rank is in a sum. */
+/* Before the group is destroyed: together, as far as the job is whole, so that no rank
+ * gives memory back that another uses. NULL is ignored, as below. */
+void lk__direct_leave(lk_direct *direct);
 void lk__direct_destroy(lk_direct *direct);
 
 /* Together: enqueues sum `index` of a step, of vectors whose partial sums, after the

@@ -51,10 +51,12 @@ static size_t ranks_here(lk_group *world)
 }
 
 /* In half of what the device has left. Ranks that share it look at the same time, so
- * that each takes its part of that; which of this host's do, none knows. */
+ * that each takes its part of that; which of this host's do is known where a channel
+ * joins devices of their own. */
 static bool has_room(const lk_engine *engine, size_t count, size_t record)
 {
-    size_t bytes, parts = 2 * ranks_here(engine->grid.world);
+    bool own = engine->channel && !engine->channel->one_device;
+    size_t bytes, parts = 2 * (own ? 1 : ranks_here(engine->grid.world));
     lk_device *dev = engine->dev;
     return !dev->type->host_memory && dev->type->room && !__builtin_mul_overflow(count, record, &bytes) &&
            bytes <= dev->type->room(dev) / parts;

@@ -50,6 +50,10 @@ typedef struct lk_channel_type {
     lk_status (*open)(lk_device *dev, const lk_channel_opts *opts, void *key, lk_channel **out);
     /* keys: (size, LK_CHANNEL_KEY), those of all ranks. */
     lk_status (*join)(lk_channel *channel, const void *keys);
+    /* Work under way is done, and this rank uses no memory of others any more; their
+     * memory may be gone after all ranks have left. Nothing but close comes after it.
+     * Optional: close does it. */
+    void (*leave)(lk_channel *channel);
     /* NULL is ignored. Work under way ends or is given up. */
     void (*close)(lk_channel *channel);
     /* What follows on the channel waits for all that the device was given so far. */

@@ -60,7 +60,7 @@ static lk_status fail_named(const lk_train_rank *rank, const char *why)
 }
 
 /* Nobody uses a GPU where one rank cannot, though some could: the first such rank says
- * why, and the first that has to change tells the user. */
+ * why, and the first whose devices were not named tells the user. */
 static lk_status settle_together(const lk_train_rank *rank, bool named, int mine, lk_settled *settled)
 {
     lk_group *group = rank->group;

@@ -198,7 +198,8 @@ refused "need no backend" "-n 2" -- "${task[@]}" --devices cpu:0,cpu:1 --backend
 refused "need no backend" -- "${task[@]}" -n 1 --devices cpu:0,cpu:1 --backend tcp
 run 2 "${task[@]}" -n 1 --init-method nowhere://x
 said err "nowhere://x"
-refused '"shn"' -- "${task[@]}" --backend shn
+refused "did you mean 'shm'" -- "${task[@]}" --backend shn
+refused "this build has nothing for that between devices of kind cpu" -- "${task[@]}" --devices cpu:0,cpu:1 --backend nccl
 refused "4096" -- "${task[@]}" --accumulate 300
 refused "-nr" "lockstep train --nnodes 2 --node-rank 1" -- "${task[@]}" -nr 1
 refused "-ip" "--master-addr" -- "${task[@]}" -ip 10.0.0.1

@@ -118,38 +118,37 @@ static void test_choice(void **arg)
     expect(3, 0, (attempt){0});
     expect(3, 0,
            (attempt){.opts.sums = "joined",
-                     .create = LK_STATUS_UNSUPPORTED,
+                     .create = LK_STATUS_USAGE,
                      .text = "--backend joined: gradients cannot be summed between the devices: ranks "});
     expect(3, 0,
            (attempt){.opts.sums = "near",
-                     .create = LK_STATUS_UNSUPPORTED,
+                     .create = LK_STATUS_USAGE,
                      .text = "--backend near: gradients cannot be summed between the devices: ranks "});
     joined_places = 1;
     expect(3, 0, (attempt){.sums = "near"});
     expect(
         2, 0,
         (attempt){.opts.reduce = LK_REDUCE_ENGINE,
-                  .create = LK_STATUS_UNSUPPORTED,
+                  .create = LK_STATUS_USAGE,
                   .text = "--reduce engine: gradients cannot be summed between the devices: ranks 0 and 1 have one"});
     joined_places = 0;
     expect(2, 0,
            (attempt){.opts.sums = "joint",
-                     .create = LK_STATUS_UNSUPPORTED,
-                     .text = "--backend joint: gradients cannot be summed between the devices: devices of kind far"});
+                     .create = LK_STATUS_USAGE,
+                     .text = "--backend joint: gradients cannot be summed between the devices: this build has nothing "
+                             "for that between devices of kind far"});
     joined_missing = true;
     expect(2, 0, (attempt){0});
     expect(2, 0,
            (attempt){.opts.reduce = LK_REDUCE_ENGINE,
-                     .create = LK_STATUS_UNSUPPORTED,
+                     .create = LK_STATUS_USAGE,
                      .text = "--reduce engine: gradients cannot be summed between the devices: rank 0: no library"});
     joined_missing = false;
-    expect(
-        1, 0,
-        (attempt){
-            .opts = {.reduce = LK_REDUCE_ENGINE, .device = "cpu"},
-            .create = LK_STATUS_UNSUPPORTED,
-            .text =
-                "--reduce engine: gradients cannot be summed between the devices: devices of kind cpu have nothing"});
+    expect(1, 0,
+           (attempt){.opts = {.reduce = LK_REDUCE_ENGINE, .device = "cpu"},
+                     .create = LK_STATUS_USAGE,
+                     .text = "--reduce engine: gradients cannot be summed between the devices: this build has nothing "
+                             "for that between devices of kind cpu"});
 }
 
 /* The replicas are still alike. */

@@ -70,18 +70,26 @@ static lk_status ipc_load(lk_device *dev)
     return lk__cuda_status(dev, error, "lending memory to other processes");
 }
 
-static void ipc_close(lk_channel *channel)
+static void ipc_leave(lk_channel *channel)
 {
     ipc_channel *ipc = (ipc_channel *)channel;
-    if (!ipc)
-        return;
     (void)cudaSetDevice(channel->cuda->index);
     if (channel->stream)
         (void)cudaStreamSynchronize(channel->stream);
     for (int r = 0; ipc->peers && r < channel->opts.size; r++) {
         if (ipc->peers[r].mapped)
             (void)cudaIpcCloseMemHandle((void *)(uintptr_t)ipc->peers[r].boxes);
+        ipc->peers[r].mapped = false;
     }
+    channel->lost = true;
+}
+
+static void ipc_close(lk_channel *channel)
+{
+    ipc_channel *ipc = (ipc_channel *)channel;
+    if (!ipc)
+        return;
+    ipc_leave(channel);
     lk__cuda_free(&channel->cuda->base, ipc->boxes);
     lk__free(ipc->peers);
     lk__cuda_channel_fini(channel);
@@ -124,8 +132,7 @@ static lk_status borrow(ipc_channel *ipc, const lent *its, peer *p)
     p->stride = its->stride;
     if (its->process != (uint64_t)getpid()) {
         cudaError_t error = cudaIpcOpenMemHandle(&at, its->handle, cudaIpcMemLazyEnablePeerAccess);
-        LK_TRY(lk__cuda_status(&ipc->base.cuda->base, error,
-                               "mapping another rank's memory (--backend shm sums gradients without it)"));
+        LK_TRY(lk__cuda_status(&ipc->base.cuda->base, error, "mapping another rank's memory"));
         p->mapped = true;
     }
     p->boxes = at;
@@ -207,6 +214,7 @@ const lk_channel_type lk__ipc_channel = {
     .load = ipc_load,
     .open = ipc_open,
     .join = ipc_join,
+    .leave = ipc_leave,
     .close = ipc_close,
     .follow = lk__cuda_channel_follow,
     .move = ipc_move,

@@ -224,7 +224,9 @@ static const struct library {
 } libraries[] = {
     {"cuDNN", "libcudnn.so." MAJOR(CUDNN_MAJOR), "cudnnGetVersion", false},
     {"cuBLASLt", "libcublasLt.so." MAJOR(CUBLAS_VER_MAJOR), "cublasLtGetVersion", false},
+#ifdef LK_HAVE_NCCL
     {"NCCL", "libnccl.so.2", "ncclGetVersion", true},
+#endif
 };
 
 static int version_of(const struct library *library, void *symbol)
