@@ -139,7 +139,7 @@ static void explain(const lk_rank_model *rank, const char *why, size_t room, cha
         lk__fit_parts(&size, parts);
         snprintf(needs, sizeof needs, ". This rank needs %s in all: %s", lk__amount(lk__size_total(&size), whole),
                  parts);
-        /* How much there is, nobody knows; half of it is worth a try. */
+        /* How much there is, nobody knows for sure; half of it is worth a try. */
         shortage.room = lk__min_size(room, lk__size_total(&size) / 2);
     }
     bool helps = lk__fit_advice(rank, &shortage, advice);
@@ -167,7 +167,8 @@ lk_status lk__fit_check(const lk_rank_model *rank, const lk_available *available
 lk_status lk__fit_explain(const lk_rank_model *rank)
 {
     char why[DETAIL], text[DETAIL];
+    const lk_device_type *type = rank->dev->type;
     snprintf(why, sizeof why, "%s", lk_error_detail());
-    explain(rank, why, SIZE_MAX, text);
+    explain(rank, why, type->room ? type->room(rank->dev) : SIZE_MAX, text);
     return lk__fail(LK_STATUS_MEMORY, "%s", text);
 }
