@@ -67,6 +67,7 @@ typedef struct lk_engine_opts {
 /* graph may be destroyed afterwards. Together: options that belong to the
  * result must agree, and all start from the parameters of replica 0. */
 lk_status lk_engine_create(const lk_graph *graph, const lk_engine_opts *opts, lk_engine **out) LK_CHECKED;
+/* Ranks that share a GPU wait here for each other, as long as their job is whole. */
 void lk_engine_destroy(lk_engine *engine);
 
 typedef struct lk_metrics {
