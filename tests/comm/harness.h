@@ -37,6 +37,7 @@ enum { TEAM_MAX = 16, TEAM_SECONDS = 240 };
 /* What all ranks of a team share, beside their group. */
 typedef struct team_page {
     _Atomic int counter;
+    _Atomic int begun; /* ranks */
     _Atomic int notices;
     char text[1024]; /* the last notice */
 } team_page;

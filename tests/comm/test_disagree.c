@@ -22,13 +22,21 @@ enum { RANK_FLOATS = 4096 * 16 };
 static float memory[3][RANK_FLOATS];
 static _Thread_local float *data;
 
-/* A rank may hear that others quarrel before it knows that all have come: its next call
- * fails for the same reason. */
-static void begin(lk_group *group)
+static void pause_ms(long milliseconds)
+{
+    nanosleep(&(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000}, NULL);
+}
+
+/* No rank goes on before all know that all have come: what becomes of the job then
+ * would reach some of them in their barrier. */
+static void begin(lk_group *group, const team_spec *team)
 {
     data = memory[lk_group_rank(group)];
-    lk_status status = lk_barrier(group, NULL);
-    CHECK(status == LK_OK || lk_group_poll(group) == status);
+    CHECK_OK(lk_barrier(group, NULL));
+    team->page->begun++;
+    for (int i = 0; i < 100000 && team->page->begun < team->size; i++)
+        pause_ms(1);
+    CHECK(team->page->begun == team->size);
 }
 
 static lk_data floats(size_t count)
@@ -179,8 +187,7 @@ static void check_quarrel(lk_group *group, const quarrel *q)
 static bool quarrel_at_rank_1(lk_group *group, const team_spec *team, const void *arg)
 {
     const quarrel *q = arg;
-    (void)team;
-    begin(group);
+    begin(group, team);
     lk_status status = (lk_group_rank(group) == 1 ? q->other : q->usual)(group);
     /* One whose part was done before anybody could know learns it in a later call. */
     for (int i = 0; i < 3 && status == LK_OK; i++)
@@ -219,8 +226,8 @@ static bool quarrel_while_polling(lk_group *group, const team_spec *team, const 
     lk_request *request = NULL;
     lk_status status;
     bool done = false;
-    (void)team, (void)arg;
-    begin(group);
+    (void)arg;
+    begin(group, team);
     if (lk_group_rank(group) == 1)
         status = lk_scatter(group, data, NULL, floats(10), 0, &request);
     else
@@ -246,8 +253,8 @@ static void a_different_call_is_named_to_those_who_poll(void **state)
 static bool message_of_other_length(lk_group *group, const team_spec *team, const void *arg)
 {
     lk_status status = LK_OK;
-    (void)team, (void)arg;
-    begin(group);
+    (void)arg;
+    begin(group, team);
     if (lk_group_rank(group) == 0)
         status = lk_send(group, floats(10), 2, NULL);
     if (lk_group_rank(group) == 2)
@@ -265,8 +272,8 @@ static bool message_of_other_length(lk_group *group, const team_spec *team, cons
 static bool portions_that_differ(lk_group *group, const team_spec *team, const void *arg)
 {
     size_t counts[] = {2, 2, 2};
-    (void)team, (void)arg;
-    begin(group);
+    (void)arg;
+    begin(group, team);
     size_t send[] = {2, 2, lk_group_rank(group) == 0 ? 5u : 2u};
     lk_data in = floats(send[0] + send[1] + send[2]);
     lk_data out = {data, 6, LK_DTYPE_F32};
@@ -291,8 +298,7 @@ static bool portion_of_rank_1(lk_group *group, const team_spec *team, const void
     const portion *p = arg;
     int rank = lk_group_rank(group);
     char both[128];
-    (void)team;
-    begin(group);
+    begin(group, team);
     size_t send[] = {1, rank == 0 ? p->given : 1, 1}, recv[] = {rank == 1 ? p->taken : 1, 1, 1};
     lk_data in = floats(2 + send[1]), out = {data, 2 + recv[0], LK_DTYPE_F32};
     lk_status status = lk_alltoall(group, in, send, out, recv, NULL);
@@ -330,8 +336,8 @@ static void messages_that_do_not_fit_are_named(void **state)
 static bool impossible_arguments(lk_group *group, const team_spec *team, const void *arg)
 {
     size_t counts[] = {1, 2, 3};
-    (void)team, (void)arg;
-    begin(group);
+    (void)arg;
+    begin(group, team);
     CHECK(lk_broadcast(group, floats(1), 3, NULL) == LK_STATUS_USAGE);
     CHECK_TEXT(lk_error_detail(), "3");
     CHECK(lk_broadcast(group, floats(1), -1, NULL) == LK_STATUS_USAGE);
@@ -358,8 +364,7 @@ static void impossible_arguments_are_refused(void **state)
 static bool rank_1_leaves(lk_group *group, const team_spec *team, const void *arg)
 {
     const call_fn *call = arg;
-    (void)team;
-    begin(group);
+    begin(group, team);
     if (lk_group_rank(group) == 1)
         return false;
     lk_status status = LK_OK;
@@ -386,9 +391,9 @@ static bool rank_1_sends_and_leaves(lk_group *group, const team_spec *team, cons
 {
     enum { LENGTH = 50001 };
     int32_t *numbers = malloc(LENGTH * sizeof *numbers);
-    (void)team, (void)arg;
+    (void)arg;
     CHECK(numbers);
-    begin(group);
+    begin(group, team);
     for (int i = 0; i < LENGTH; i++)
         numbers[i] = lk_group_rank(group) == 1 ? 3 * i : 0;
     if (lk_group_rank(group) == 1)
@@ -409,11 +414,6 @@ static void what_was_sent_before_leaving_arrives(void **state)
     (void)state;
     for (size_t t = 0; t < TRANSPORTS; t++)
         assert_true(run_on(transports[t], rank_1_sends_and_leaves, NULL));
-}
-
-static void pause_ms(long milliseconds)
-{
-    nanosleep(&(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000}, NULL);
 }
 
 /* Within ten seconds. */
@@ -460,7 +460,7 @@ static bool rank_1_leaves_before_a_stopped_one(lk_group *group, const team_spec 
     int32_t number = lk_group_rank(group) == 1 ? 7 : (int32_t)getpid();
     lk_data one = {&number, 1, LK_DTYPE_I32};
     (void)arg;
-    begin(group);
+    begin(group, team);
     if (lk_group_rank(group) == 0)
         stop_rank_2(group, team);
     if (lk_group_rank(group) == 2) {
@@ -487,8 +487,8 @@ static bool rank_1_gives_up(lk_group *group, const team_spec *team, const void *
 {
     lk_status status = LK_STATUS_PEER;
     lk_request *request = NULL;
-    (void)team, (void)arg;
-    begin(group);
+    (void)arg;
+    begin(group, team);
     if (lk_group_rank(group) == 1) {
         CHECK_OK(lk_recv(group, floats(10), 2, &request));
         lk_group_abort(group, "the disk is full");
@@ -515,7 +515,7 @@ static bool rank_1_stays_away(lk_group *group, const team_spec *team, const void
 {
     lk_status status = LK_OK;
     (void)arg;
-    begin(group);
+    begin(group, team);
     if (lk_group_rank(group) == 1)
         while (team->page->counter == 0 || lk_group_poll(group) == LK_OK)
             nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
