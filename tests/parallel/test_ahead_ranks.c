@@ -139,14 +139,10 @@ static bool be_ahead(lk_group *group, const team_spec *team, const void *arg)
 static void test_row(void **arg)
 {
     static ranks_truth truths[CASES];
-    static bool known[CASES];
     const row *r = *arg;
-    if (!known[r->c])
-        ranks_find_truth(&cases[r->c], &truths[r->c]);
-    known[r->c] = true;
     law_way way = r->way;
     way.transport = "inproc";
-    job j = {.row = r, .c = &cases[r->c], .truth = truths[r->c]};
+    job j = {.row = r, .c = &cases[r->c], .truth = *ranks_know(&cases[r->c], &truths[r->c])};
     assert_true(team_run(ranks_team(&way), be_ahead, &j));
 }
 
