@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/cgroup.h"
 #include "base/mem.h"
 
 enum { LINE = 512, PATH = 4096 };
@@ -53,81 +54,40 @@ static size_t value_or(const char *path, const char *key, size_t unit, size_t ot
 }
 
 /* How a version of cgroups calls things. */
-typedef struct cgroup_type {
-    const char *line;       /* how its line in /proc/self/cgroup begins, after the number */
-    const char *mount;      /* where it is found, mostly */
+typedef struct cgroup_names {
     const char *max, *used; /* files of a group: bytes */
     const char *cached[3];  /* lines of its memory.stat that could be given back, subgroups included */
-} cgroup_type;
+} cgroup_names;
 
-static const cgroup_type cgroup_types[] = {
-    {":", "/sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file ", "active_file ", "slab_reclaimable "}},
-    {"memory:",
-     "/sys/fs/cgroup/memory",
-     "memory.limit_in_bytes",
-     "memory.usage_in_bytes",
-     {"total_inactive_file ", "total_active_file ", "total_slab_reclaimable "}},
+static const cgroup_names names_of[] = {
+    [1] = {"memory.limit_in_bytes",
+           "memory.usage_in_bytes",
+           {"total_inactive_file ", "total_active_file ", "total_slab_reclaimable "}},
+    [2] = {"memory.max", "memory.current", {"inactive_file ", "active_file ", "slab_reclaimable "}},
 };
 
-/* What one group has left; SIZE_MAX where it has no limit, as "max". */
-static size_t group_left(const cgroup_type *type, const char *folder)
+/* To what a group has left, where it has a limit: "max" is none. */
+static void lower(void *arg, const char *folder, int version)
 {
-    char path[PATH + LINE];
-    size_t max, used, cached = 0;
-    snprintf(path, sizeof path, "%s/%s", folder, type->max);
+    const cgroup_names *names = &names_of[version];
+    char path[2 * PATH + LINE];
+    size_t *least = arg, max, used, cached = 0;
+    snprintf(path, sizeof path, "%s/%s", folder, names->max);
     if (!find_value(path, "", 1, &max))
-        return SIZE_MAX;
-    snprintf(path, sizeof path, "%s/%s", folder, type->used);
+        return;
+    snprintf(path, sizeof path, "%s/%s", folder, names->used);
     if (!find_value(path, "", 1, &used))
-        return SIZE_MAX;
+        return;
     snprintf(path, sizeof path, "%s/memory.stat", folder);
-    for (size_t i = 0; i < sizeof type->cached / sizeof *type->cached; i++)
-        cached += value_or(path, type->cached[i], 1, 0);
-    return add(less(max, used), cached < used ? cached : used);
-}
-
-/* The least of a group and of those around it. In a container the path may be
- * that of the host, and not be found: then the folder at the top is the
- * container's. */
-static size_t hierarchy_left(const cgroup_type *type, const char *root, char *group)
-{
-    char folder[PATH];
-    size_t least = SIZE_MAX;
-    for (;;) {
-        char *slash = strrchr(group, '/');
-        if (snprintf(folder, sizeof folder, "%s%s%s", root, type->mount, group) < PATH)
-            least = lk__min_size(least, group_left(type, folder));
-        if (!slash)
-            return least;
-        *slash = '\0';
-    }
-}
-
-/* The path in a line "4:memory:/path" of this type, or NULL. */
-static char *group_in(const cgroup_type *type, char *line)
-{
-    char *at = strchr(line, ':');
-    line[strcspn(line, "\n")] = '\0';
-    if (!at || strncmp(at + 1, type->line, strlen(type->line)) != 0)
-        return NULL;
-    return at + 1 + strlen(type->line);
+    for (size_t i = 0; i < sizeof names->cached / sizeof *names->cached; i++)
+        cached += value_or(path, names->cached[i], 1, 0);
+    *least = lk__min_size(*least, add(less(max, used), cached < used ? cached : used));
 }
 
 static size_t cgroup_left(const char *root)
 {
-    char path[PATH], line[PATH];
     size_t least = SIZE_MAX;
-    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    FILE *file = fopen(path, "re");
-    while (file && fgets(line, sizeof line, file)) {
-        for (size_t i = 0; i < sizeof cgroup_types / sizeof *cgroup_types; i++) {
-            char *group = group_in(&cgroup_types[i], line);
-            if (group)
-                least = lk__min_size(least, hierarchy_left(&cgroup_types[i], root, group));
-        }
-    }
-    if (file)
-        fclose(file);
+    lk__cgroup_visit(root, "memory", lower, &least);
     return least;
 }
 

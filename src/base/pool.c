@@ -5,16 +5,14 @@
  * works too and waits for the count. Waiting spins for some microseconds, as the
  * gap between two kernels usually is, then sleeps on a condition variable, so
  * that more threads than cores do not starve each other. */
-#define _GNU_SOURCE
 #include "base/pool.h"
 
 #include <assert.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "base/hash.h"
+#include "base/cores.h"
 #include "base/mem.h"
 
 enum { SPINS = 4000 };
@@ -44,23 +42,6 @@ struct lk_pool {
     pthread_cond_t wake; /* a new generation */
     pthread_cond_t done; /* busy reached zero */
 };
-
-int lk__cores(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 1;
-    int cores = CPU_COUNT(&set);
-    return cores > 0 ? cores : 1;
-}
-
-uint64_t lk__core_set(void)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    (void)sched_getaffinity(0, sizeof set, &set);
-    return lk__hash(&set, sizeof set, 0);
-}
 
 static void relax(void)
 {

@@ -29,9 +29,4 @@ bool lk__pool_spins(const lk_pool *pool);
 typedef void (*lk_task_fn)(void *arg, size_t index, int thread);
 void lk__pool_run(lk_pool *pool, size_t tasks, lk_task_fn task, void *arg);
 
-/* Cores this process may use, at least 1. */
-int lk__cores(void);
-/* A hash of which cores those are. */
-uint64_t lk__core_set(void);
-
 #endif

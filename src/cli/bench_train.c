@@ -15,8 +15,8 @@
 #include <sys/mman.h>
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/mem.h"
-#include "base/pool.h"
 #include "cli/cli.h"
 #include "cli/json.h"
 #include "cli/median.h"

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cores.h"
 #include "base/fault.h"
-#include "base/pool.h"
 #include "base/spec.h"
 #include "cli/cli.h"
 #include "comm/rendezvous.h"

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cores.h"
+
 _Static_assert(sizeof(_Atomic uint32_t) == 4 && ATOMIC_INT_LOCK_FREE == 2, "a futex is a plain 32-bit word");
 
 /* Only the owner sleeps on a bell. */
@@ -66,5 +68,5 @@ bool lk__cpus_crowded(const uint64_t mask[LK_CPU_WORDS], int threads)
     int cores = 0;
     for (size_t i = 0; i < LK_CPU_WORDS; i++)
         cores += __builtin_popcountll(mask[i]);
-    return cores > 0 && cores < threads;
+    return (cores > 0 && cores < threads) || lk__core_quota("") < threads;
 }

@@ -41,7 +41,8 @@ void lk__bell_get_up(lk_bell *bell);
  * rank, none sees that by itself. */
 enum { LK_CPU_WORDS = 16 };
 void lk__cpus_get(uint64_t mask[LK_CPU_WORDS]);
-/* Whether `threads` are more than the CPUs in mask. */
+/* Whether `threads` are more than the CPUs in mask, or than the quota of this
+ * process's control group keeps busy. */
 bool lk__cpus_crowded(const uint64_t mask[LK_CPU_WORDS], int threads);
 
 #endif

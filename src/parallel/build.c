@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cores.h"
 #include "base/fault.h"
 #include "base/mem.h"
-#include "base/pool.h"
 #include "base/spec.h"
 #include "parallel/agree.h"
 #include "parallel/ahead.h"

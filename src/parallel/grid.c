@@ -1,8 +1,8 @@
 /* grid.c - who does what. */
 #include "parallel/grid.h"
 
+#include "base/cores.h"
 #include "base/mem.h"
-#include "base/pool.h"
 #include "base/tree.h"
 #include "nn/plan.h"
 

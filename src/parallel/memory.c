@@ -1,8 +1,8 @@
 /* memory.c - the sizes that build.c allocates, for one rank. */
 #include "parallel/memory.h"
 
+#include "base/cores.h"
 #include "base/mem.h"
-#include "base/pool.h"
 #include "parallel/engine_impl.h"
 #include "parallel/pipeline.h"
 

@@ -1,4 +1,5 @@
-/* test_available.c - limits of memory, from files as the system has them. */
+/* test_available.c - limits of memory and of cores, from files as the system has
+ * them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,12 +7,14 @@
 
 #include <cmocka.h>
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "base/available.h"
+#include "base/cores.h"
 #include "temp_folder.h"
 
 static char root[TEMP_FOLDER_BYTES];
@@ -137,6 +140,57 @@ static void test_process(void **arg)
     assert_true(before.host.bytes > 0);
 }
 
+static void test_no_quota(void **arg)
+{
+    (void)arg;
+    assert_int_equal(lk__core_quota(root), INT_MAX);
+    put("proc/self/cgroup", "nonsense\n0\n::\n3:cpuset:/a\n0::/a/b\n");
+    assert_int_equal(lk__core_quota(root), INT_MAX);
+    put("sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
+    put("sys/fs/cgroup/cpuset/a/cpu.cfs_quota_us", "100000\n");
+    put("sys/fs/cgroup/cpuset/a/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(lk__core_quota(root), INT_MAX);
+    put("sys/fs/cgroup/a/b/cpu.max", "100000 0\n");
+    assert_int_equal(lk__core_quota(root), INT_MAX);
+    put("sys/fs/cgroup/a/b/cpu.max", "900000000000000 1\n");
+    assert_int_equal(lk__core_quota(root), INT_MAX);
+}
+
+static void test_quota2(void **arg)
+{
+    (void)arg;
+    put("proc/self/cgroup", "0::/a/b\n");
+    put("sys/fs/cgroup/a/b/cpu.max", "600000 100000\n");
+    assert_int_equal(lk__core_quota(root), 6);
+    /* A part of a core wants a thread, too. */
+    put("sys/fs/cgroup/a/b/cpu.max", "250000 100000\n");
+    assert_int_equal(lk__core_quota(root), 3);
+    put("sys/fs/cgroup/a/b/cpu.max", "1000 100000\n");
+    assert_int_equal(lk__core_quota(root), 1);
+    /* A group around it has less. */
+    put("sys/fs/cgroup/a/b/cpu.max", "600000 100000\n");
+    put("sys/fs/cgroup/cpu.max", "200000 50000\n");
+    assert_int_equal(lk__core_quota(root), 4);
+}
+
+static void test_quota1(void **arg)
+{
+    (void)arg;
+    put("proc/self/cgroup", "9:name=systemd:/\n4:cpuacct,cpu:/docker/1234\n0::/\n");
+    put("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+    put("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(lk__core_quota(root), INT_MAX);
+    put("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "400000\n");
+    assert_int_equal(lk__core_quota(root), 4);
+}
+
+static void test_cores(void **arg)
+{
+    (void)arg;
+    assert_true(lk__cores() >= 1 && lk__cores() <= lk__core_quota(""));
+    assert_int_equal(lk__core_set(), lk__core_set());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +199,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_cgroup2, make_root, remove_root),
         cmocka_unit_test_setup_teardown(test_cgroup1, make_root, remove_root),
         cmocka_unit_test(test_process),
+        cmocka_unit_test_setup_teardown(test_no_quota, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(test_quota2, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(test_quota1, make_root, remove_root),
+        cmocka_unit_test(test_cores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

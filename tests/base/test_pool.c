@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 
+#include "base/cores.h"
 #include "base/pool.h"
 
 enum { MAX_TASKS = 1000, MAX_THREADS = 8 };

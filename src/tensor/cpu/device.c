@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cores.h"
 #include "base/mem.h"
 #include "tensor/cpu/cpu.h"
 
@@ -62,7 +63,8 @@ static lk_status cpu_sync(lk_device *dev)
 static void cpu_describe(char *text, size_t bytes)
 {
     const lk_cpu_build *build;
-    snprintf(text, bytes, "%d cores, kernels:", lk__cores());
+    int cores = lk__cores();
+    snprintf(text, bytes, "%d core%s, kernels:", cores, cores == 1 ? "" : "s");
     for (size_t i = 0; (build = lk__cpu_build_list(i)); i++) {
         size_t used = strlen(text);
         snprintf(text + used, bytes - used, " %s", build->name);

@@ -4,8 +4,8 @@
  * CUDA cannot hand it to its children. */
 #include <stdio.h>
 
+#include "base/cores.h"
 #include "base/mem.h"
-#include "base/pool.h"
 #include "tensor/cuda/channel.h"
 #include "tensor/cuda/memory.h"
 #include "tensor/cuda/plans.h"

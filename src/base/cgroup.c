@@ -1,0 +1,59 @@
+/* cgroup.c - finds the folders of control groups by /proc/self/cgroup. */
+#include "base/cgroup.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PATH = 4096 };
+
+/* Whether a list "cpu,cpuacct" of so many characters has this name. */
+static bool has_name(const char *list, size_t length, const char *name)
+{
+    const char *end = list + length;
+    while (list < end) {
+        size_t part = strcspn(list, ",:");
+        if (part == strlen(name) && strncmp(list, name, part) == 0)
+            return true;
+        list += part + 1;
+    }
+    return false;
+}
+
+/* In a container the path may be that of the host, and not be found: then the
+ * folder at the top is the container's. */
+static void visit_upwards(const char *mount, char *group, int version, lk_cgroup_fn visit, void *arg)
+{
+    char folder[2 * PATH];
+    for (;;) {
+        char *slash = strrchr(group, '/');
+        snprintf(folder, sizeof folder, "%s%s", mount, group);
+        visit(arg, folder, version);
+        if (!slash)
+            return;
+        *slash = '\0';
+    }
+}
+
+/* Lines are "4:cpu,cpuacct:/path" for version 1 and "0::/path" for version 2. */
+void lk__cgroup_visit(const char *root, const char *controller, lk_cgroup_fn visit, void *arg)
+{
+    char path[PATH], mount[PATH], line[PATH];
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file)) {
+        char *names = strchr(line, ':'), *group = names ? strchr(names + 1, ':') : NULL;
+        line[strcspn(line, "\n")] = '\0';
+        if (!group)
+            continue;
+        if (group == names + 1) {
+            snprintf(mount, sizeof mount, "%s/sys/fs/cgroup", root);
+            visit_upwards(mount, group + 1, 2, visit, arg);
+        } else if (has_name(names + 1, (size_t)(group - names - 1), controller)) {
+            snprintf(mount, sizeof mount, "%s/sys/fs/cgroup/%s", root, controller);
+            visit_upwards(mount, group + 1, 1, visit, arg);
+        }
+    }
+    if (file)
+        fclose(file);
+}

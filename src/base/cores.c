@@ -1,0 +1,72 @@
+/* cores.c - affinity, and the quota of control groups, as containers have it. */
+#define _GNU_SOURCE /* sched_getaffinity */
+#include "base/cores.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cgroup.h"
+#include "base/hash.h"
+
+enum { SETS = 8 }; /* one is too small for the largest hosts */
+
+static bool get_affinity(cpu_set_t sets[SETS])
+{
+    memset(sets, 0, SETS * sizeof *sets);
+    return sched_getaffinity(0, SETS * sizeof *sets, sets) == 0;
+}
+
+/* Whether a file begins with `count` numbers. */
+static bool read_numbers(const char *folder, const char *name, int count, long long *out)
+{
+    char path[2 * 4096 + 64];
+    int got = 0;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "re");
+    while (file && got < count && fscanf(file, "%lld", &out[got]) == 1)
+        got++;
+    if (file)
+        fclose(file);
+    return got == count;
+}
+
+/* By microseconds that the group may run, of a period: "max" or -1 is no limit. */
+static void lower(void *arg, const char *folder, int version)
+{
+    int *least = arg;
+    long long quota[2];
+    bool told = version == 2 ? read_numbers(folder, "cpu.max", 2, quota)
+                             : read_numbers(folder, "cpu.cfs_quota_us", 1, &quota[0]) &&
+                                   read_numbers(folder, "cpu.cfs_period_us", 1, &quota[1]);
+    if (!told || quota[0] <= 0 || quota[1] <= 0)
+        return;
+    long long cores = quota[0] / quota[1] + (quota[0] % quota[1] > 0);
+    if (cores < *least)
+        *least = (int)cores;
+}
+
+int lk__core_quota(const char *root)
+{
+    int least = INT_MAX;
+    lk__cgroup_visit(root, "cpu", lower, &least);
+    return least;
+}
+
+int lk__cores(void)
+{
+    cpu_set_t sets[SETS];
+    int cores = get_affinity(sets) ? CPU_COUNT_S(sizeof sets, sets) : 1, quota = lk__core_quota("");
+    if (cores > quota)
+        cores = quota;
+    return cores > 0 ? cores : 1;
+}
+
+uint64_t lk__core_set(void)
+{
+    cpu_set_t sets[SETS];
+    (void)get_affinity(sets);
+    return lk__hash(sets, sizeof sets, 0);
+}

@@ -1,0 +1,17 @@
+/* cores.h - how many cores this process may use. */
+#ifndef LK_BASE_CORES_H
+#define LK_BASE_CORES_H
+
+#include <stdint.h>
+
+/* Those of its affinity, or as many as the quota of its control group keeps busy
+ * if that is fewer; at least 1. */
+int lk__cores(void);
+/* A hash of which cores the affinity has. */
+uint64_t lk__core_set(void);
+
+/* The quota alone, rounded up: INT_MAX without one. All processes of a group share
+ * it. The system's files are read below root: "" is this system. */
+int lk__core_quota(const char *root);
+
+#endif
