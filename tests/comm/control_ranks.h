@@ -1,0 +1,109 @@
+/* control_ranks.h - jobs whose ranks are processes on loopback, each with its end
+ * of the control plane. */
+#ifndef TESTS_COMM_CONTROL_RANKS_H
+#define TESTS_COMM_CONTROL_RANKS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "comm/control.h"
+#include "comm/net.h"
+#include "comm/processes.h"
+
+typedef struct plan {
+    char method[128];
+    int port, holder;
+    int size;
+    const char *token;
+    double timeout;
+    int notices;
+    char notice[256]; /* the last */
+} plan;
+
+static inline void count_notice(void *arg, const char *text)
+{
+    plan *job = arg;
+    job->notices++;
+    snprintf(job->notice, sizeof job->notice, "%s", text);
+}
+
+static inline plan make_plan(int size, double timeout)
+{
+    plan made = {.size = size, .token = "secret", .timeout = timeout};
+    assert_int_equal(lk__net_reserve("127.0.0.1", &made.holder, &made.port), LK_OK);
+    snprintf(made.method, sizeof made.method, "tcp://127.0.0.1:%d", made.port);
+    return made;
+}
+
+static inline lk_group_opts options(plan *job, int rank)
+{
+    return (lk_group_opts){.init_method = job->method,
+                           .rank = rank,
+                           .world_size = job->size,
+                           .token = job->token,
+                           .timeout = job->timeout,
+                           .notice = count_notice,
+                           .notice_arg = job};
+}
+
+static inline lk_control *join(plan *job, int rank)
+{
+    lk_group_opts opts = options(job, rank);
+    lk_control *control = NULL;
+    CHECK(lk__control_join(&opts, &control) == LK_OK);
+    return control;
+}
+
+/* Waits for the job to break; returns why. */
+static inline lk_status broken(lk_control *control)
+{
+    double deadline = lk__clock() + 20;
+    lk_status status = LK_OK;
+    while (status == LK_OK && lk__clock() < deadline) {
+        status = lk__control_check(control);
+        sleep_ms(1);
+    }
+    return status;
+}
+
+static inline void meet(lk_control *control)
+{
+    int mine = lk__control_rank(control), all[16];
+    CHECK(lk__control_exchange(control, &mine, sizeof mine, all) == LK_OK);
+    for (int r = 0; r < lk__control_size(control); r++)
+        CHECK(all[r] == r);
+}
+
+static inline void start_ranks(process_fn fn, plan *job, pid_t *pids)
+{
+    for (int r = 0; r < job->size; r++)
+        pids[r] = process_start(fn, r, job);
+}
+
+/* All ranks run fn and end with 0, but for `killed` (-1: none). */
+static inline void run_ranks(process_fn fn, plan job, int killed)
+{
+    pid_t pids[16];
+    start_ranks(fn, &job, pids);
+    for (int r = 0; r < job.size; r++)
+        assert_int_equal(process_wait(pids[r]), r == killed ? 128 + SIGKILL : 0);
+    close(job.holder);
+}
+
+static inline void work_for_a_while(int rank, void *arg)
+{
+    lk_control *control = join(arg, rank);
+    for (int i = 0; i < 50; i++) {
+        sleep_ms(20);
+        CHECK(lk__control_check(control) == LK_OK);
+    }
+    meet(control);
+    lk__control_destroy(control);
+}
+
+#endif
