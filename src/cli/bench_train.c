@@ -146,27 +146,11 @@ static lk_status create_engine(bench_rank *r)
 {
     const lk_train_opts *opts = &r->bench->args->train;
     lk_sample_shape shape;
-    lk_engine_opts engine = {
-        .device = opts->device,
-        .threads = threads_of(r->bench),
-        .batch = r->batch,
-        .shards = r->shards,
-        .micro_batch = opts->micro_batch,
-        .bn = opts->bn,
-        .precision = opts->precision,
-        .optimizer = opts->optimizer,
-        .lr = opts->lr,
-        .seed = opts->seed,
-        .clip_norm = opts->clip_norm,
-        .label_smoothing = opts->label_smoothing,
-        .group = r->bench->args->independent ? NULL : r->group,
-        .bucket_bytes = opts->bucket_bytes,
-        .reduce = opts->reduce,
-        .sums = opts->sums,
-        .stages = opts->stages,
-        .pipelined = opts->pipelined,
-        .check_every = opts->check_every ? opts->check_every : -1,
-    };
+    lk_engine_opts engine = lk__engine_opts(opts);
+    engine.threads = threads_of(r->bench);
+    engine.batch = r->batch;
+    engine.shards = r->shards;
+    engine.group = r->bench->args->independent ? NULL : r->group;
     LK_TRY(lk__training_shape(r->data, opts->augment, &shape));
     LK_TRY(lk__build_model(opts, r->data, shape, &r->graph));
     return lk_engine_create(r->graph, &engine, &r->engine);

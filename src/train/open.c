@@ -178,3 +178,26 @@ lk_status lk__build_model(const lk_train_opts *opts, const lk_dataset *data, lk_
         lk_graph_destroy(graph);
     return status;
 }
+
+lk_engine_opts lk__engine_opts(const lk_train_opts *opts)
+{
+    return (lk_engine_opts){
+        .device = opts->device,
+        .threads = opts->threads,
+        .shards = opts->shards,
+        .micro_batch = opts->micro_batch,
+        .bn = opts->bn,
+        .precision = opts->precision,
+        .optimizer = opts->optimizer,
+        .lr = opts->lr,
+        .seed = opts->seed,
+        .clip_norm = opts->clip_norm,
+        .label_smoothing = opts->label_smoothing,
+        .bucket_bytes = opts->bucket_bytes,
+        .reduce = opts->reduce,
+        .sums = opts->sums,
+        .stages = opts->stages,
+        .pipelined = opts->pipelined,
+        .check_every = opts->check_every ? opts->check_every : -1,
+    };
+}

@@ -80,28 +80,11 @@ static int take_wish(void *arg)
 
 static lk_status create_engine(lk_train_run *run)
 {
-    const lk_train_opts *opts = run->opts;
-    lk_engine_opts engine = {
-        .device = run->rank->device,
-        .threads = opts->threads,
-        .batch = lk__run_batch(run),
-        .shards = opts->shards,
-        .micro_batch = wave_samples(run),
-        .bn = opts->bn,
-        .precision = opts->precision,
-        .optimizer = opts->optimizer,
-        .lr = opts->lr,
-        .seed = opts->seed,
-        .clip_norm = opts->clip_norm,
-        .label_smoothing = opts->label_smoothing,
-        .group = run->rank->group,
-        .bucket_bytes = opts->bucket_bytes,
-        .reduce = opts->reduce,
-        .sums = opts->sums,
-        .stages = opts->stages,
-        .pipelined = opts->pipelined,
-        .check_every = opts->check_every ? opts->check_every : -1,
-    };
+    lk_engine_opts engine = lk__engine_opts(run->opts);
+    engine.device = run->rank->device;
+    engine.batch = lk__run_batch(run);
+    engine.micro_batch = wave_samples(run);
+    engine.group = run->rank->group;
     LK_TRY(lk_engine_create(run->shared->graph, &engine, &run->engine));
     if (run->rank->wish)
         lk_engine_listen(run->engine, take_wish, run);
