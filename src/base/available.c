@@ -70,7 +70,7 @@ static const cgroup_names names_of[] = {
 static void lower(void *arg, const char *folder, int version)
 {
     const cgroup_names *names = &names_of[version];
-    char path[2 * PATH + LINE];
+    char path[LK_CGROUP_PATH + 64];
     size_t *least = arg, max, used, cached = 0;
     snprintf(path, sizeof path, "%s/%s", folder, names->max);
     if (!find_value(path, "", 1, &max))

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PATH = 4096 };
+enum { PATH = LK_CGROUP_PATH / 2 };
 
 /* Whether a list "cpu,cpuacct" of so many characters has this name. */
 static bool has_name(const char *list, size_t length, const char *name)
@@ -24,7 +24,7 @@ static bool has_name(const char *list, size_t length, const char *name)
  * folder at the top is the container's. */
 static void visit_upwards(const char *mount, char *group, int version, lk_cgroup_fn visit, void *arg)
 {
-    char folder[2 * PATH];
+    char folder[LK_CGROUP_PATH];
     for (;;) {
         char *slash = strrchr(group, '/');
         snprintf(folder, sizeof folder, "%s%s", mount, group);

@@ -5,6 +5,8 @@
 #ifndef LK_BASE_CGROUP_H
 #define LK_BASE_CGROUP_H
 
+enum { LK_CGROUP_PATH = 8192 }; /* the longest folder */
+
 /* Calls visit(arg, folder, version) for the group that limits this process by
  * `controller` ("memory", "cpu") and for all groups around it, inner ones first.
  * The folder may not be there. Version is that of cgroups, 1 or 2, which name

@@ -22,7 +22,7 @@ static bool get_affinity(cpu_set_t sets[SETS])
 /* Whether a file begins with `count` numbers. */
 static bool read_numbers(const char *folder, const char *name, int count, long long *out)
 {
-    char path[2 * 4096 + 64];
+    char path[LK_CGROUP_PATH + 64];
     int got = 0;
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *file = fopen(path, "re");
@@ -43,9 +43,8 @@ static void lower(void *arg, const char *folder, int version)
                                    read_numbers(folder, "cpu.cfs_period_us", 1, &quota[1]);
     if (!told || quota[0] <= 0 || quota[1] <= 0)
         return;
-    long long cores = quota[0] / quota[1] + (quota[0] % quota[1] > 0);
-    if (cores < *least)
-        *least = (int)cores;
+    if (quota[0] / quota[1] < *least)
+        *least = (int)(quota[0] / quota[1]);
 }
 
 int lk__core_quota(const char *root)
@@ -55,13 +54,18 @@ int lk__core_quota(const char *root)
     return least;
 }
 
-int lk__cores(void)
+int lk__core_part(int sharers, int neighbours)
 {
     cpu_set_t sets[SETS];
-    int cores = get_affinity(sets) ? CPU_COUNT_S(sizeof sets, sets) : 1, quota = lk__core_quota("");
-    if (cores > quota)
-        cores = quota;
-    return cores > 0 ? cores : 1;
+    int mine = get_affinity(sets) ? CPU_COUNT_S(sizeof sets, sets) / sharers : 1;
+    int ours = lk__core_quota("") / neighbours;
+    return mine < ours ? mine : ours;
+}
+
+int lk__cores(void)
+{
+    int part = lk__core_part(1, 1);
+    return part > 0 ? part : 1;
 }
 
 uint64_t lk__core_set(void)

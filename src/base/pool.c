@@ -25,7 +25,7 @@ typedef struct worker {
 
 struct lk_pool {
     int threads;
-    int spins; /* 0 when the threads of all sharers outnumber the cores */
+    int spins; /* 0 where threads outnumber cores */
     worker *workers;
 
     /* The current run; written before generation is bumped. */
@@ -143,13 +143,13 @@ static void stop_workers(lk_pool *pool, int started)
         pthread_join(pool->workers[i].thread, NULL);
 }
 
-lk_status lk__pool_create(int threads, int sharers, lk_pool **out)
+lk_status lk__pool_create(int threads, bool crowded, lk_pool **out)
 {
-    assert(threads >= 1 && sharers >= 1);
+    assert(threads >= 1);
     lk_pool *pool;
     LK_TRY(LK_ALLOC(1, "thread pool", &pool));
     pool->threads = threads;
-    pool->spins = (long long)threads * sharers <= lk__cores() ? SPINS : 0;
+    pool->spins = !crowded && threads <= lk__cores() ? SPINS : 0;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
     pthread_cond_init(&pool->done, NULL);

@@ -7,19 +7,18 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "base/status.h"
 
 typedef struct lk_pool lk_pool;
 
-/* threads counts the caller: 1 starts none. sharers, at least 1, is the number
- * of ranks, this one too, that have pools like this on the same cores. */
-lk_status lk__pool_create(int threads, int sharers, lk_pool **out) LK_CHECKED;
+/* threads counts the caller: 1 starts none. crowded: with those of other ranks they
+ * outnumber the cores. */
+lk_status lk__pool_create(int threads, bool crowded, lk_pool **out) LK_CHECKED;
 void lk__pool_destroy(lk_pool *pool);
 int lk__pool_threads(const lk_pool *pool);
-/* Whether waiting threads spin for a while before they sleep: only where all
- * sharers' threads find a core each. */
+/* Whether waiting threads spin for a while before they sleep: only where each finds
+ * a core. */
 bool lk__pool_spins(const lk_pool *pool);
 
 /* Runs task(arg, index, thread) for every index in [0,tasks), each once, on all

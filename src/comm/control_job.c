@@ -4,9 +4,11 @@
  * run the same code. Nothing but join, exchange and destroy waits. */
 #define _GNU_SOURCE /* SOCK_CLOEXEC, SOCK_NONBLOCK */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,6 +24,9 @@
 
 /* Seconds for a message to leave, and for a goodbye to be taken. */
 static const double send_seconds = 2, goodbye_seconds = 1;
+/* How much later than the kernel should a server that does not answer is given up
+ * here: it forgets to while the address of a host cannot be resolved. */
+static const double late_seconds = 0.5;
 /* Between two looks at what else is under way, while an exchange waits. */
 static const double idle_slice = 0.001;
 
@@ -32,9 +37,10 @@ typedef struct job {
     lk_server *server; /* of rank 0 */
     uint8_t *in;       /* (in_room) */
     size_t in_bytes, in_room;
-    uint8_t *left;    /* (size) */
-    uint8_t *awaited; /* (size) as the server told last */
-    uint8_t *absent;  /* (size) from the last report's call */
+    uint8_t *left;        /* (size) */
+    uint8_t *awaited;     /* (size) as the server told last */
+    uint8_t *absent;      /* (size) from the last report's call */
+    double unheard_since; /* on lk__clock(); 0: all was heard */
     bool welcome;
     uint32_t number; /* of the next exchange */
     bool exchanged;  /* its parts have come */
@@ -154,11 +160,31 @@ static void listen_now(job *self)
     }
 }
 
+/* The kernel counts what was not acknowledged yet. */
+static bool job_unheard(const lk_control *control)
+{
+    int bytes = 0;
+    return ioctl(((const job *)control)->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
+
+/* Rank 0 reaches its own server. */
+static void watch_server(job *self)
+{
+    if (self->server || !job_unheard(&self->base))
+        self->unheard_since = 0;
+    else if (self->unheard_since == 0)
+        self->unheard_since = lk__clock();
+    else if (lk__clock() - self->unheard_since > lk__net_vanish(self->base.timeout) + late_seconds)
+        lose_server(self, true);
+}
+
 static lk_status job_check(lk_control *control)
 {
     job *self = (job *)control;
     if (self->verdict == LK_OK)
         listen_now(self);
+    if (self->verdict == LK_OK)
+        watch_server(self);
     return self->verdict == LK_OK ? LK_OK : lk__fail(self->verdict, "%s", self->text);
 }
 
@@ -295,6 +321,7 @@ static const lk_control_type job_type = {
     .report = job_report,
     .abort = job_abort,
     .absent = job_absent,
+    .unheard = job_unheard,
     .left = job_left,
     .destroy = job_destroy,
 };

@@ -207,15 +207,33 @@ static lk_status check_left(lk_group *group, double now)
     return group->left_seen == 0 || now - group->left_seen < grace ? LK_OK : fail_left(group, rank);
 }
 
+/* The history, with the call that is waited for at its end. */
+static void report(lk_group *group)
+{
+    lk_call calls[LK_HISTORY];
+    int count = 0;
+    size_t awaited = group->first->past;
+    size_t begin = group->past_count > LK_HISTORY ? group->past_count - LK_HISTORY : 0;
+    for (size_t i = begin; i < group->past_count; i++)
+        if (i != awaited)
+            calls[count++] = group->past[i % LK_HISTORY].call;
+    count -= count == LK_HISTORY;
+    calls[count++] = group->first->call;
+    lk__control_report(group->control, calls, count);
+}
+
 /* A connection that ended is often the first sign of a rank that died or left;
- * the control knows more a moment later. */
+ * the control knows more a moment later. Not when its server cannot be reached,
+ * for which the rank may have ended, too: until that is known takes longer. */
 static lk_status ask_control(lk_group *group, lk_status status)
 {
     struct timespec pause = {.tv_nsec = 2000000};
-    double end = lk__clock() + ASK_SECONDS;
+    double begin = lk__clock(), waited = 0;
     char *detail = status == LK_STATUS_PEER ? strdup(lk_error_detail()) : NULL;
     if (!detail)
         return status;
+    if (group->first)
+        report(group);
     do {
         lk_status verdict = lk__control_check(group->control);
         int left = verdict == LK_OK ? find_left(group) : -1;
@@ -225,7 +243,8 @@ static lk_status ask_control(lk_group *group, lk_status status)
             return verdict;
         }
         nanosleep(&pause, NULL);
-    } while (lk__clock() < end);
+        waited = lk__clock() - begin;
+    } while (waited < ASK_SECONDS || (waited < group->boot.timeout && lk__control_unheard(group->control)));
     status = lk__fail(status, "%s", detail);
     free(detail);
     return status;
@@ -257,21 +276,6 @@ bool lk__exec_move_others(lk_group *whole, const lk_group *except, bool *moved)
         pending |= status == LK_OK && other->first != NULL;
     }
     return pending;
-}
-
-/* The history, with the call that is waited for at its end. */
-static void report(lk_group *group)
-{
-    lk_call calls[LK_HISTORY];
-    int count = 0;
-    size_t awaited = group->first->past;
-    size_t begin = group->past_count > LK_HISTORY ? group->past_count - LK_HISTORY : 0;
-    for (size_t i = begin; i < group->past_count; i++)
-        if (i != awaited)
-            calls[count++] = group->past[i % LK_HISTORY].call;
-    count -= count == LK_HISTORY;
-    calls[count++] = group->first->call;
-    lk__control_report(group->control, calls, count);
 }
 
 static lk_status time_out(lk_group *group, double idle)

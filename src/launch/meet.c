@@ -136,9 +136,10 @@ static void await_newcomers(gathering *g)
     struct pollfd polls[LK_DOOR_POLLS];
     uint8_t hello[LK_MESSAGE_BYTES];
     (void)poll(polls, lk__door_polls(g->door, polls), LK_DOOR_TICK);
+    /* First, for nodes that were started again. */
+    read_links(g);
     for (int fd; (fd = lk__door_next(g->door, hello)) >= 0;)
         admit(g, fd, hello);
-    read_links(g);
 }
 
 static lk_status fail_missing(const gathering *g, const char *who)

@@ -373,6 +373,11 @@ void lk__output_drain(lk_output *o, int index)
     flush(o);
 }
 
+static size_t pending(const lk_output *o)
+{
+    return lk__sink_pending(&o->sinks[0]) + lk__sink_pending(&o->sinks[1]);
+}
+
 void lk__output_finish(lk_output *o, double seconds)
 {
     lk__output_drain(o, -1);
@@ -381,8 +386,13 @@ void lk__output_finish(lk_output *o, double seconds)
     flush(o);
     double deadline = lk__clock() + seconds;
     struct pollfd fds[2];
-    for (size_t count; (count = lk__output_poll(o, fds)) > 0 && lk__clock() < deadline; flush(o))
+    for (size_t count; (count = lk__output_poll(o, fds)) > 0 && lk__clock() < deadline;) {
+        size_t before = pending(o);
         poll(fds, count, 50);
+        flush(o);
+        if (pending(o) < before)
+            deadline = lk__clock() + seconds;
+    }
 }
 
 int lk__output_error(const lk_output *o)

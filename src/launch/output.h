@@ -37,7 +37,8 @@ void lk__output_pump(lk_output *output, const struct pollfd *fds, size_t count);
 /* Reads what a rank (-1: all) has written up to now. */
 void lk__output_drain(lk_output *output, int index);
 /* All writers are gone: drains, ends unfinished lines, and waits for the queues
- * to empty as long as somebody reads them, at most for seconds. */
+ * to empty as long as somebody reads them: not for more than `seconds` in which
+ * nothing goes. */
 void lk__output_finish(lk_output *output, double seconds);
 
 /* Why standard output or error cannot be written any more: EPIPE where its reader

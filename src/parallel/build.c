@@ -115,12 +115,12 @@ static lk_status agree_device(lk_engine *engine)
 static lk_status open_device(lk_engine *engine)
 {
     lk_engine_opts *opts = &engine->opts;
-    int part = lk__cores() / engine->grid.sharers;
+    int part = lk__core_part(engine->grid.sharers, engine->grid.neighbours);
     if (opts->threads < 0 || opts->threads > MAX_THREADS)
         return lk__fail(LK_STATUS_USAGE, "--threads %d is not in 1 to %d", opts->threads, MAX_THREADS);
     if (!opts->threads)
         opts->threads = part > 0 ? part : 1;
-    lk_device_opts device = {.threads = opts->threads, .sharers = engine->grid.sharers, .precision = opts->precision};
+    lk_device_opts device = {.threads = opts->threads, .crowded = opts->threads > part, .precision = opts->precision};
     return lk__device_open(opts->device, &device, &engine->dev);
 }
 

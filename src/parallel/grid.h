@@ -14,7 +14,7 @@ typedef struct lk_grid {
     int first_layer, last_layer; /* of this stage */
     int *bounds;                 /* (replicas + 1) shards of each replica */
     int *metric_bounds;          /* (ranks + 1) the same by rank: the last stage has the losses */
-    int sharers;                 /* ranks that compute on this rank's cores, itself included */
+    int sharers, neighbours;     /* ranks that compute on this rank's cores, and on this host, itself included */
     lk_group *world;             /* all ranks, borrowed; NULL: this rank alone */
     /* Owned; NULL where there would be one rank only. */
     lk_group *sums;     /* this stage's ranks: gradients */

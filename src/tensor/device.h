@@ -16,7 +16,7 @@
 typedef struct lk_device_opts {
     int index;       /* the N of "cuda:N" or "cpu:N" */
     int threads;     /* host threads that kernels may use, at least 1 */
-    int sharers;     /* ranks of this host that share its cores; 0: 1 */
+    bool crowded;    /* with those of other ranks they outnumber the cores */
     const char *isa; /* NULL, or the kernel build to use ("scalar", "avx2", ...) */
     lk_precision precision;
 } lk_device_opts;

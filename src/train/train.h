@@ -197,7 +197,8 @@ lk_status lk__training_shape(const lk_dataset *data, const char *augment, lk_sam
 /* The model of opts for the classes of data and samples of this shape. */
 lk_status lk__build_model(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
                           lk_graph **out) LK_CHECKED;
-/* What opts say of an engine. Batch and group, which they do not, are 0. */
+/* What opts say of an engine. Batch and group are left 0: they depend on the data
+ * and the job. */
 lk_engine_opts lk__engine_opts(const lk_train_opts *opts);
 
 /* Loads a model file into the named model and evaluates it on the test split of

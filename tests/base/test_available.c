@@ -147,8 +147,8 @@ static void test_no_quota(void **arg)
     put("proc/self/cgroup", "nonsense\n0\n::\n3:cpuset:/a\n0::/a/b\n");
     assert_int_equal(lk__core_quota(root), INT_MAX);
     put("sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
-    put("sys/fs/cgroup/cpuset/a/cpu.cfs_quota_us", "100000\n");
-    put("sys/fs/cgroup/cpuset/a/cpu.cfs_period_us", "100000\n");
+    put("sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "100000\n");
+    put("sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000\n");
     assert_int_equal(lk__core_quota(root), INT_MAX);
     put("sys/fs/cgroup/a/b/cpu.max", "100000 0\n");
     assert_int_equal(lk__core_quota(root), INT_MAX);
@@ -162,11 +162,10 @@ static void test_quota2(void **arg)
     put("proc/self/cgroup", "0::/a/b\n");
     put("sys/fs/cgroup/a/b/cpu.max", "600000 100000\n");
     assert_int_equal(lk__core_quota(root), 6);
-    /* A part of a core wants a thread, too. */
-    put("sys/fs/cgroup/a/b/cpu.max", "250000 100000\n");
-    assert_int_equal(lk__core_quota(root), 3);
+    put("sys/fs/cgroup/a/b/cpu.max", "290000 100000\n");
+    assert_int_equal(lk__core_quota(root), 2);
     put("sys/fs/cgroup/a/b/cpu.max", "1000 100000\n");
-    assert_int_equal(lk__core_quota(root), 1);
+    assert_int_equal(lk__core_quota(root), 0);
     /* A group around it has less. */
     put("sys/fs/cgroup/a/b/cpu.max", "600000 100000\n");
     put("sys/fs/cgroup/cpu.max", "200000 50000\n");
@@ -187,7 +186,10 @@ static void test_quota1(void **arg)
 static void test_cores(void **arg)
 {
     (void)arg;
-    assert_true(lk__cores() >= 1 && lk__cores() <= lk__core_quota(""));
+    const int cores = lk__cores(), quota = lk__core_quota("");
+    assert_true(cores >= 1 && (cores <= quota || quota < 1));
+    assert_int_equal(lk__core_part(INT_MAX, 1), 0);
+    assert_int_equal(lk__core_part(1, 1), quota < cores ? quota : cores);
     assert_int_equal(lk__core_set(), lk__core_set());
 }
 

@@ -54,7 +54,7 @@ static void test_each_task_once(void **state)
     const size_t tasks[] = {0, 1, 2, 3, 7, 64, MAX_TASKS};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         lk_pool *pool;
-        assert_int_equal(lk__pool_create(counts[i], 1, &pool), LK_OK);
+        assert_int_equal(lk__pool_create(counts[i], false, &pool), LK_OK);
         assert_int_equal(lk__pool_threads(pool), counts[i]);
         for (size_t k = 0; k < sizeof tasks / sizeof *tasks; k++)
             check_run(pool, tasks[k]);
@@ -75,7 +75,7 @@ static void test_runs_follow_each_other(void **state)
     enum { RUNS = 300, TASKS = 17 };
     size_t sums[TASKS] = {0};
     lk_pool *pool;
-    assert_int_equal(lk__pool_create(3, 1, &pool), LK_OK);
+    assert_int_equal(lk__pool_create(3, false, &pool), LK_OK);
     for (int i = 0; i < RUNS; i++)
         lk__pool_run(pool, TASKS, add, sums);
     for (size_t i = 0; i < TASKS; i++)
@@ -87,7 +87,7 @@ static void test_idle_pool_ends(void **state)
 {
     (void)state;
     lk_pool *pool;
-    assert_int_equal(lk__pool_create(5, 1, &pool), LK_OK);
+    assert_int_equal(lk__pool_create(5, false, &pool), LK_OK);
     lk__pool_destroy(pool);
     lk__pool_destroy(NULL);
     assert_true(lk__cores() >= 1);
@@ -99,13 +99,12 @@ static void test_spins_where_there_is_room(void **state)
     (void)state;
     const int cores = lk__cores();
     const struct {
-        int threads, sharers;
-        bool spins;
-    } cases[] = {{1, 1, true},     {cores, 1, true},      {cores + 1, 1, false},
-                 {1, cores, true}, {1, cores + 1, false}, {2, cores, false}};
+        int threads;
+        bool crowded, spins;
+    } cases[] = {{1, false, true}, {cores, false, true}, {cores + 1, false, false}, {1, true, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         lk_pool *pool;
-        assert_int_equal(lk__pool_create(cases[i].threads, cases[i].sharers, &pool), LK_OK);
+        assert_int_equal(lk__pool_create(cases[i].threads, cases[i].crowded, &pool), LK_OK);
         assert_int_equal(lk__pool_spins(pool), cases[i].spins);
         lk__pool_destroy(pool);
     }

@@ -3,6 +3,7 @@
 # command set: a folder of its own, checks, jobs in the background, and who is
 # left of them.
 set -u
+source "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../port.sh"
 program=$(realpath "$program")
 [ -x "$program" ] || exit 1
 scratch=$(mktemp -d)
@@ -100,6 +101,3 @@ all_finish() {
 cause_last() { # FILE PATTERN LINES_AFTER
     check "$line: the cause is not last in $1" grep -q -- "$2" <(tail -n $((1 + $3)) "$1" | head -1)
 }
-
-# A port that is free now comes from a job.
-free_port() { "$program" run -n 1 sh -c 'echo $MASTER_PORT' | sed 's/.* //'; }

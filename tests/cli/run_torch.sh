@@ -4,6 +4,7 @@
 # where there is no PyTorch.
 set -u
 program=$(realpath "$1")
+source "$(dirname "$0")/../port.sh"
 tools=$(realpath "$(dirname "$0")/../../tools")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -46,7 +47,7 @@ while read -r python; do
     timeout -s KILL 120 "$program" run -n 2 "$python" "$scratch/sum.py" >"$scratch/out" 2>"$scratch/err" </dev/null
     [ $? -eq 0 ] || failures=$((failures + 1))
     expect "$python, one node" "$(printf 'rank 0 of 2 has 3\nrank 1 of 2 has 3')"
-    port=$("$program" run -n 1 sh -c 'echo $MASTER_PORT' | sed 's/.* //')
+    port=$(free_port)
     for node in 0 1; do
         timeout -s KILL 120 "$program" run --nnodes 2 --node-rank $node --master-port "$port" -n 1 "$python" \
             "$scratch/sum.py" >"$scratch/out.$node" 2>"$scratch/err.$node" </dev/null &

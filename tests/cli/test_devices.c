@@ -302,7 +302,7 @@ static void the_librarys_table(void **state)
     assert_int_equal(lk__devices_choose(&DEVICES("cpu:1,cpu:40"), lk__device_list, &list), LK_OK);
     for (int i = 0; i < list.count; i++) {
         lk_device *device;
-        lk_device_opts opts = {.threads = 1, .sharers = list.count};
+        lk_device_opts opts = {.threads = 1, .crowded = true};
         assert_int_equal(lk__device_open(list.name[i], &opts, &device), LK_OK);
         lk__device_close(device);
     }

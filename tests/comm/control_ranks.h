@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include <poll.h>
+
 #include "base/clock.h"
 #include "comm/control.h"
 #include "comm/net.h"
@@ -22,7 +24,8 @@ typedef struct plan {
     const char *token;
     double timeout;
     int notices;
-    char notice[256]; /* the last */
+    char notice[256];       /* the last */
+    int came[2], enough[2]; /* pipes, a byte for each rank: see work_until_told */
 } plan;
 
 static inline void count_notice(void *arg, const char *text)
@@ -37,7 +40,17 @@ static inline plan make_plan(int size, double timeout)
     plan made = {.size = size, .token = "secret", .timeout = timeout};
     assert_int_equal(lk__net_reserve("127.0.0.1", &made.holder, &made.port), LK_OK);
     snprintf(made.method, sizeof made.method, "tcp://127.0.0.1:%d", made.port);
+    assert_int_equal(pipe(made.came) | pipe(made.enough), 0);
     return made;
+}
+
+static inline void give_back(const plan *job)
+{
+    close(job->holder);
+    for (int end = 0; end < 2; end++) {
+        close(job->came[end]);
+        close(job->enough[end]);
+    }
 }
 
 static inline lk_group_opts options(plan *job, int rank)
@@ -92,18 +105,38 @@ static inline void run_ranks(process_fn fn, plan job, int killed)
     start_ranks(fn, &job, pids);
     for (int r = 0; r < job.size; r++)
         assert_int_equal(process_wait(pids[r]), r == killed ? 128 + SIGKILL : 0);
-    close(job.holder);
+    give_back(&job);
 }
 
-static inline void work_for_a_while(int rank, void *arg)
+/* Ranks that have joined work from await_workers to dismiss_workers. */
+static inline void work_until_told(int rank, void *arg)
 {
-    lk_control *control = join(arg, rank);
-    for (int i = 0; i < 50; i++) {
-        sleep_ms(20);
+    plan *job = arg;
+    lk_control *control = join(job, rank);
+    struct pollfd told = {.fd = job->enough[0], .events = POLLIN};
+    char byte = 0;
+    CHECK(write(job->came[1], &byte, 1) == 1);
+    while (poll(&told, 1, 20) == 0)
         CHECK(lk__control_check(control) == LK_OK);
-    }
+    CHECK(read(job->enough[0], &byte, 1) == 1);
     meet(control);
     lk__control_destroy(control);
+}
+
+static inline void await_workers(const plan *job)
+{
+    char byte;
+    for (int r = 0; r < job->size; r++)
+        assert_int_equal(read(job->came[0], &byte, 1), 1);
+}
+
+static inline void dismiss_workers(const plan *job, const pid_t *pids)
+{
+    for (int r = 0; r < job->size; r++)
+        assert_int_equal(write(job->enough[1], "", 1), 1);
+    for (int r = 0; r < job->size; r++)
+        assert_int_equal(process_wait(pids[r]), 0);
+    give_back(job);
 }
 
 #endif

@@ -534,7 +534,7 @@ static void a_rank_that_stays_away_is_named(void **state)
     (void)state;
     for (size_t t = 0; t < TRANSPORTS; t++)
         assert_true(
-            team_run((team_spec){.size = 3, .transport = transports[t], .timeout = 1}, rank_1_stays_away, NULL));
+            team_run((team_spec){.size = 3, .transport = transports[t], .timeout = 3}, rank_1_stays_away, NULL));
 }
 
 int main(void)

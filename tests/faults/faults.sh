@@ -7,6 +7,7 @@ PATH=$PATH:/usr/sbin:/sbin
 source "$(dirname "$(realpath "$0")")/apart.sh"
 program=$(realpath "$1") victim=$(realpath "$2") stranger=$(realpath "$3")
 source "$(dirname "$(realpath "$0")")/common.sh"
+source "$(dirname "$(realpath "$0")")/../port.sh"
 trap clean_up EXIT
 [ "$FAULTS_APART" = yes ] || listening() { :; } # others come and go
 before="$(listening) $(segments)"
@@ -27,7 +28,7 @@ died() {
     local stubborn=1
     [ "$moment" != before ] || stubborn=0
     start -n 3 "$victim" ${backend[$way]} --fault "$kind" --in "$rank" --when "$moment" --call "$call" \
-        --iterations 1000000 --stubborn $stubborn
+        --iterations 1000000 --stubborn $stubborn --delay 900000
     finish
     status_is "${exits[$kind]}"
     took "$rank"
@@ -188,11 +189,13 @@ deaf() {
 impatient() {
     start_family shm --stubborn 1
     kill -TERM "$launcher"
-    rest 0.2
+    rest 0.5 # sooner it would be the same signal told twice
     local begin=$EPOCHREALTIME
     kill -TERM "$launcher"
     finish
-    echo $((${ended/./} - ${begin/./})) >took
+    us=$((${ended/./} - ${begin/./}))
+    echo $us >took
+    ((us < 3000000)) || complain "took $us us"
     status_is 143
 }
 terminal_closed() {
@@ -212,7 +215,7 @@ suspended() {
     # In a process group of its own, whose parent is in another one of the session:
     # the kernel drops SIGTSTP in groups that are orphaned, as this one may be.
     set -m
-    start -n 3 "$victim" --backend tcp --iterations 200 --pause 0.005
+    start -n 3 "$victim" --backend tcp --iterations 1000 --pause 0.005
     set +m
     until_true 10 all_joined
     kill -TSTP "$launcher"
@@ -237,8 +240,6 @@ full_memory() {
     said err "$text" "/dev/shm"
     [ ! -s left ] || complain "left in /dev/shm: $(<left)"
 }
-# A port that nothing listens at: a job had it until now.
-free_port() { "$program" run -n 1 sh -c 'echo $MASTER_PORT' | sed 's/.* //'; }
 busy_port() {
     local port other
     port=$(free_port)
@@ -413,7 +414,7 @@ for way in shm tcp auto; do
     done
 done
 for rank in 0 1 2; do
-    with "absent-$rank" absent $rank 1 300 1
+    with "absent-$rank" absent $rank 3 300 3
     with "absent-$rank-by-launcher" absent $rank 2 2 0
 done
 leftovers "ranks that are awaited"

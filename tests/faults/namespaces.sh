@@ -133,6 +133,28 @@ partition() {
     done
 }
 
+# Rank 2 finds out long before rank 1 that rank 0 is gone, and is gone then itself:
+# that is not what rank 1 tells. Nor is the host's address known any more, which
+# keeps the kernel from giving it up.
+uneven() {
+    local r timeouts=(16 16 4)
+    for r in 0 1 2; do
+        (on $((r + 1)) "$victim" --init "tcp://$net.1:29500" --rank $r --world 3 --backend tcp --iterations 1000000 \
+            --timeout "${timeouts[r]}" >"out.$r" 2>"err.$r") &
+        pids[r]=$!
+    done
+    until_true 10 all_ranks_joined 3 || complain "the ranks did not meet"
+    cut 1
+    for r in 2 3; do
+        ip -n h$r neigh flush dev eth0
+    done
+    gathered 1
+    mend 1
+    for r in 1 2; do
+        said "err.$r" "rank 0 (host host1, pid " ") cannot be reached"
+    done
+}
+
 # ---- launchers -------------------------------------------------------------------
 
 # launch NPROCS RUN'S ARGUMENTS...: a node with so many ranks on each host in turn.
@@ -378,6 +400,7 @@ with cut-2-tcp partition "1 1 2 2" tcp allreduce 2
 with cut-2-auto partition "1 1 2 2" auto allreduce 2
 with cut-1-auto partition "1 2 3" auto allgather 1
 with cut-3-auto partition "1 1 2 3 3" auto alltoall 3
+with cut-1-uneven uneven
 with cut-2-barrier partition "1 2 3" tcp barrier 2
 with nodes-cut-2 nodes_cut 2
 with nodes-cut-1 nodes_cut 1

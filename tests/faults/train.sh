@@ -14,7 +14,7 @@ bound_us=${LOCKSTEP_FAULTS_BOUND_US:-3000000}
 before="$(listening) $(segments)"
 
 # Long enough that nobody gets to its end.
-long=(--model cnn --no-test --quiet --log-ranks all --log-interval 1)
+long=(--model cnn --batch-size 16 --no-test --quiet --log-ranks all --log-interval 1)
 
 # ---- jobs --------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ stopped() {
 }
 # For a moment only: training goes on.
 paused() { # RANK COMMAND...
-    begin "${@:2}" --max-steps 12
+    begin "${@:2}" --max-steps 100
     until_true 30 rank_trains "$1" || complain "rank $1 does not train"
     fell "$1" STOP
     rest 0.5

@@ -243,7 +243,6 @@ static void a_place_is_taken_once_and_given_back(void **state)
     refused_with(&odd, "no place for --node-rank 2 with 4097 ranks");
     refused_with(&other, "--nnodes 3, this node with 4");
     lk__link_close(&first);
-    pause_for(0.5);
     begin(&one);
     begin(&two);
     finish(&one);

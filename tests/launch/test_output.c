@@ -58,7 +58,7 @@ static void test_one_slow_reader(void **state)
         lk_node_state now = LK_NODE_RUNNING;
         if (lk__node_start(&opts, &node) != LK_OK || lk__node_wait(node, -1, PATIENCE, &now) != LK_OK)
             _exit(1);
-        /* Destroy waits a second at most for a reader that stands still. */
+        /* Destroy waits for as long as somebody reads. */
         lk__node_destroy(node);
         _exit(now != LK_NODE_DONE);
     }

@@ -236,7 +236,7 @@ static void test_stuck(void **arg)
     (void)arg;
     law_way way = {.ranks = 3, .transport = "inproc", .threads = 1};
     team_spec team = ranks_team(&way);
-    team.timeout = 1;
+    team.timeout = 3;
     assert_true(team_run(team, be_stuck, &(bool){false}));
     assert_true(team_run(team, be_stuck, &(bool){true}));
 }

@@ -17,7 +17,7 @@ static lk_status cpu_open(const lk_device_opts *opts, lk_device **out)
     LK_TRY(lk__cpu_build_select(opts->isa, &build));
     LK_TRY(LK_ALLOC(1, "device", &cpu));
     lk_status status;
-    LK_TRY_GOTO(lk__pool_create(opts->threads, opts->sharers ? opts->sharers : 1, &cpu->pool), free_device);
+    LK_TRY_GOTO(lk__pool_create(opts->threads, opts->crowded, &cpu->pool), free_device);
     cpu->base = (lk_device){.type = &lk__cpu_device, .kernels = build->kernels};
     cpu->build = build;
     *out = &cpu->base;

@@ -4,7 +4,6 @@
  * CUDA cannot hand it to its children. */
 #include <stdio.h>
 
-#include "base/cores.h"
 #include "base/mem.h"
 #include "tensor/cuda/channel.h"
 #include "tensor/cuda/memory.h"
@@ -117,7 +116,7 @@ lk_status lk__cuda_poll(lk_device *dev, bool *idle)
  * core away. CUDA's own choice knows the threads of this process alone. */
 static unsigned how_to_wait(const lk_device_opts *opts)
 {
-    return opts->sharers > lk__cores() ? cudaDeviceScheduleYield : cudaDeviceScheduleSpin;
+    return opts->crowded ? cudaDeviceScheduleYield : cudaDeviceScheduleSpin;
 }
 
 static cudaError_t create_streams(lk_cuda_device *cuda)
