@@ -7,16 +7,13 @@
 
 enum { PATH = LK_CGROUP_PATH / 2 };
 
-/* Whether a list "cpu,cpuacct" of so many characters has this name. */
-static bool has_name(const char *list, size_t length, const char *name)
+/* Whether a list as "cpu,cpuacct", which it takes apart, has this name. */
+static bool has_name(char *list, const char *name)
 {
-    const char *end = list + length;
-    while (list < end) {
-        size_t part = strcspn(list, ",:");
-        if (part == strlen(name) && strncmp(list, name, part) == 0)
+    char *rest = NULL;
+    for (char *at = strtok_r(list, ",", &rest); at; at = strtok_r(NULL, ",", &rest))
+        if (strcmp(at, name) == 0)
             return true;
-        list += part + 1;
-    }
     return false;
 }
 
@@ -43,15 +40,16 @@ void lk__cgroup_visit(const char *root, const char *controller, lk_cgroup_fn vis
     FILE *file = fopen(path, "re");
     while (file && fgets(line, sizeof line, file)) {
         char *names = strchr(line, ':'), *group = names ? strchr(names + 1, ':') : NULL;
-        line[strcspn(line, "\n")] = '\0';
         if (!group)
             continue;
-        if (group == names + 1) {
+        *names++ = *group++ = '\0';
+        group[strcspn(group, "\n")] = '\0';
+        if (!*names) {
             snprintf(mount, sizeof mount, "%s/sys/fs/cgroup", root);
-            visit_upwards(mount, group + 1, 2, visit, arg);
-        } else if (has_name(names + 1, (size_t)(group - names - 1), controller)) {
+            visit_upwards(mount, group, 2, visit, arg);
+        } else if (has_name(names, controller)) {
             snprintf(mount, sizeof mount, "%s/sys/fs/cgroup/%s", root, controller);
-            visit_upwards(mount, group + 1, 1, visit, arg);
+            visit_upwards(mount, group, 1, visit, arg);
         }
     }
     if (file)

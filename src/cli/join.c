@@ -143,7 +143,6 @@ static lk_status find_way(const lk_run_args *run, lk_join *join)
 lk_status lk__join_find(const lk_args *args, lk_join *out)
 {
     lk_join join = {.processes = 1, .group = {.backend = args->backend, .timeout = args->run.timeout}};
-    LK_TRY(lk__args_check_backend(args->backend));
     LK_TRY(find_way(&args->run, &join));
     *out = join;
     return LK_OK;

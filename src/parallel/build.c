@@ -115,7 +115,7 @@ static lk_status agree_device(lk_engine *engine)
 static lk_status open_device(lk_engine *engine)
 {
     lk_engine_opts *opts = &engine->opts;
-    int part = lk__core_part(engine->grid.sharers, engine->grid.neighbours);
+    int part = lk__core_part(engine->grid.sharers, lk__grid_neighbours(&engine->grid));
     if (opts->threads < 0 || opts->threads > MAX_THREADS)
         return lk__fail(LK_STATUS_USAGE, "--threads %d is not in 1 to %d", opts->threads, MAX_THREADS);
     if (!opts->threads)

@@ -39,19 +39,16 @@ static lk_status share_shards(lk_grid *grid, int shards, int ranks)
     return LK_OK;
 }
 
-/* Ranks of this host, and those of them that may use the same cores. */
+/* Ranks of this host that may use the same cores. */
 static lk_status count_sharers(lk_grid *grid)
 {
     int ranks = lk_group_size(grid->world);
     uint64_t mine = lk__core_set(), *all;
     LK_TRY(LK_ALLOC((size_t)ranks, "ranks", &all));
     lk_status status = lk_allgather(grid->world, (lk_data){&mine, 1, LK_DTYPE_I64}, NULL, all, NULL);
-    grid->sharers = grid->neighbours = 0;
-    for (int r = 0; r < ranks; r++) {
-        bool local = lk_group_is_local(grid->world, r);
-        grid->neighbours += local;
-        grid->sharers += local && all[r] == mine;
-    }
+    grid->sharers = 0;
+    for (int r = 0; r < ranks; r++)
+        grid->sharers += all[r] == mine && lk_group_is_local(grid->world, r);
     lk__free(all);
     return status;
 }
@@ -72,7 +69,7 @@ static lk_status split_groups(lk_grid *grid, bool has_moments)
 lk_status lk__grid_init(lk_grid *grid, const lk_graph *graph, const lk_grid_opts *opts)
 {
     int ranks = opts->world ? lk_group_size(opts->world) : 1;
-    *grid = (lk_grid){.world = ranks > 1 ? opts->world : NULL, .sharers = 1, .neighbours = 1};
+    *grid = (lk_grid){.world = ranks > 1 ? opts->world : NULL, .sharers = 1};
     lk_status status;
     LK_TRY_GOTO(cut_stages(grid, graph, opts->stages, ranks), free_grid);
     LK_TRY_GOTO(share_shards(grid, opts->shards, ranks), free_grid);
@@ -95,4 +92,9 @@ void lk__grid_fini(lk_grid *grid)
     lk__free(grid->metric_bounds);
     lk__free(grid->bounds);
     *grid = (lk_grid){0};
+}
+
+int lk__grid_neighbours(const lk_grid *grid)
+{
+    return grid->world ? lk_group_local_size(grid->world) : 1;
 }

@@ -14,7 +14,7 @@ typedef struct lk_grid {
     int first_layer, last_layer; /* of this stage */
     int *bounds;                 /* (replicas + 1) shards of each replica */
     int *metric_bounds;          /* (ranks + 1) the same by rank: the last stage has the losses */
-    int sharers, neighbours;     /* ranks that compute on this rank's cores, and on this host, itself included */
+    int sharers;                 /* ranks that compute on this rank's cores, itself included */
     lk_group *world;             /* all ranks, borrowed; NULL: this rank alone */
     /* Owned; NULL where there would be one rank only. */
     lk_group *sums;     /* this stage's ranks: gradients */
@@ -31,5 +31,7 @@ typedef struct lk_grid_opts {
 /* Together. */
 lk_status lk__grid_init(lk_grid *grid, const lk_graph *graph, const lk_grid_opts *opts) LK_CHECKED;
 void lk__grid_fini(lk_grid *grid);
+/* Ranks of this host, itself included. */
+int lk__grid_neighbours(const lk_grid *grid);
 
 #endif

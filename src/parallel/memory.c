@@ -125,13 +125,7 @@ lk_status lk__engine_measure(const lk_graph *graph, const lk_engine_opts *opts, 
 {
     lk_rank_model rank = {.graph = graph, .opts = lk__engine_defaults(opts)};
     int bounds[] = {0, rank.opts.shards};
-    rank.grid = (lk_grid){.replicas = 1,
-                          .stages = 1,
-                          .first_layer = 1,
-                          .last_layer = graph->count,
-                          .bounds = bounds,
-                          .sharers = 1,
-                          .neighbours = 1};
+    rank.grid = (lk_grid){.replicas = 1, .stages = 1, .first_layer = 1, .last_layer = graph->count, .bounds = bounds};
     lk_device_opts device = {.threads = rank.opts.threads ? rank.opts.threads : lk__cores()};
     LK_TRY(lk_graph_check(graph));
     LK_TRY(lk__device_open(rank.opts.device, &device, &rank.dev));

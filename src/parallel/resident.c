@@ -42,21 +42,13 @@ static bool fits_model(const lk_engine *engine, const lk_loader_source *source)
            source->shape.width == input.w;
 }
 
-static size_t ranks_here(lk_group *world)
-{
-    size_t count = world ? 0 : 1;
-    for (int r = 0; world && r < lk_group_size(world); r++)
-        count += lk_group_is_local(world, r);
-    return count;
-}
-
 /* In half of what the device has left. Ranks that share it look at the same time, so
  * that each takes its part of that; which of this host's do is known where a channel
  * joins devices of their own. */
 static bool has_room(const lk_engine *engine, size_t count, size_t record)
 {
     bool own = engine->channel && !engine->channel->one_device;
-    size_t bytes, parts = 2 * (own ? 1 : ranks_here(engine->grid.world));
+    size_t bytes, parts = 2 * (own ? 1 : (size_t)lk__grid_neighbours(&engine->grid));
     lk_device *dev = engine->dev;
     return !dev->type->host_memory && dev->type->room && !__builtin_mul_overflow(count, record, &bytes) &&
            bytes <= dev->type->room(dev) / parts;

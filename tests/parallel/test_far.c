@@ -205,13 +205,7 @@ static void test_memory(void **arg)
     lk_engine_size size;
     law_require(lk_model_build("mlp", (lk_model_shape)LAW_MNIST, &graph));
     lk_rank_model rank = {.graph = graph, .opts = lk__engine_defaults(&opts), .host_only = true};
-    rank.grid = (lk_grid){.replicas = 2,
-                          .stages = 1,
-                          .first_layer = 1,
-                          .last_layer = graph->count,
-                          .bounds = bounds,
-                          .sharers = 1,
-                          .neighbours = 1};
+    rank.grid = (lk_grid){.replicas = 2, .stages = 1, .first_layer = 1, .last_layer = graph->count, .bounds = bounds};
     law_require(lk__device_open("far", &(lk_device_opts){.threads = 1}, &rank.dev));
     law_require(lk__rank_measure(&rank, &size));
     assert_int_equal(size.copies, size.parameters);

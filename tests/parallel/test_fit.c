@@ -30,13 +30,8 @@ static void alone_init(alone *a, const char *model, lk_model_shape shape, const 
     a->rank = (lk_rank_model){.graph = a->graph, .opts = lk__engine_defaults(opts)};
     a->bounds[0] = 0;
     a->bounds[1] = a->rank.opts.shards;
-    a->rank.grid = (lk_grid){.replicas = 1,
-                             .stages = 1,
-                             .first_layer = 1,
-                             .last_layer = a->graph->count,
-                             .bounds = a->bounds,
-                             .sharers = 1,
-                             .neighbours = 1};
+    a->rank.grid =
+        (lk_grid){.replicas = 1, .stages = 1, .first_layer = 1, .last_layer = a->graph->count, .bounds = a->bounds};
     assert_int_equal(lk__device_open("cpu", &(lk_device_opts){.threads = 1}, &a->rank.dev), LK_OK);
 }
 

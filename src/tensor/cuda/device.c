@@ -111,7 +111,7 @@ lk_status lk__cuda_poll(lk_device *dev, bool *idle)
     return lk__cuda_fault(dev);
 }
 
-/* Waiting spins while there is a core for every rank, since being woken takes as long
+/* Waiting spins while there is a core for every thread, since being woken takes as long
  * as a short step does (so no cudaDeviceScheduleBlockingSync); otherwise it gives the
  * core away. CUDA's own choice knows the threads of this process alone. */
 static unsigned how_to_wait(const lk_device_opts *opts)
