@@ -1,0 +1,72 @@
+"""exceptions.py - commands of the pages that cannot be run as they stand.
+
+A row: the page, a regular expression that the whole command's beginning matches, and what is done instead. A text is
+run in the command's place; SKIP(why) leaves it out. A row that matches nothing is an error, so the table stays true."""
+import re
+
+
+class SKIP:
+    def __init__(self, why):
+        self.why = why
+
+
+# Both nodes on this host. The page's own line is the first node's.
+def two_nodes(line):
+    return (f"port=$FREE_PORT; export LOCKSTEP_TOKEN=0123456789abcdef0123456789abcdef; "
+            f"{line.format(node=1)} & {line.format(node=0)} && wait $!")
+
+
+NODES = ("lockstep train --nnodes 2 --node-rank {node} --master-addr 127.0.0.1 --master-port $port -n 2 --dry-run "
+         "--model mlp")
+RUN_NODES = "lockstep run --nnodes 2 --node-rank {node} --master-addr 127.0.0.1 --master-port $port -n 2 true"
+TCP = ("lockstep train --init-method tcp://127.0.0.1:$port --rank {node} --world-size 2 --dry-run --model mlp")
+FILE = ("lockstep train --init-method file://$PWD/job1 --rank {node} --world-size 3 --devices cpu:0,cpu:1 "
+        "$OPTIONS --dry-run")
+
+TABLE = [
+    ("README.md", r"make (demo|test) ", SKIP("they build and test the project, this test with it")),
+    ("README.md", r"lockstep data get mnist", SKIP("a download; tests/cli/data.sh has a server of its own")),
+    ("README.md", r"lockstep train --model resnet18 --data DIR",
+     "lockstep train --model resnet18 --data pets --augment resized_crop=64,flip --num-workers 2"),
+    ("README.md", r"lockstep train --nnodes 2", two_nodes(NODES)),
+    ("README.md", r"lockstep train --init-method tcp://IP:PORT", two_nodes(TCP)),
+    ("README.md", r"make install", "cmake --install $BUILD --prefix $HOME/.local"),
+    ("docs/guide.md", r"OPTIONS=\"--model pyramidnet",
+     'OPTIONS="--model pyramidnet:blocks=1,alpha=24 --data cifar10 --batch-size 768 --epochs 4 --lr .1 '
+     '--optimizer sgd:momentum=.9,weight_decay=1e-4 --schedule step:size=2,gamma=.1"'),
+    ("docs/guide.md", r"lockstep train --init-method file:///nfs",
+     f"{FILE.format(node=1)} & {FILE.format(node=2)} & {FILE.format(node=0)} && wait"),
+    ("docs/guide.md", r"srun ", SKIP("needs Slurm")),
+    ("docs/running.md", r"lockstep run -n 2 python3 train.py", SKIP("needs PyTorch; tests/cli/run_torch.sh has it")),
+    ("docs/running.md", r"lockstep run --nnodes 2 --node-rank 0", two_nodes(RUN_NODES)),
+    ("docs/running.md", r"lockstep run --nnodes 2 --node-rank 1", SKIP("the other half of the line before it")),
+    ("docs/data.md", r"lockstep data (list|get|verify)", SKIP("depends on what is installed; tests/cli/data.sh")),
+    ("docs/gpu.md", r"lockstep (train|run)", SKIP("needs a GPU")),
+    ("docs/models.md", r"lockstep (train|eval) .*resnet(18-f37072fd|50-0676ba61)", SKIP("weights that others publish")),
+]
+
+# What else differs from run to run, or from machine to machine, in the output of a command.
+VARIES = [
+    ("docs/checkpoints.md", r"timeout ", r"step[- ]\d+"),
+    ("docs/models.md", r"lockstep info --model", r"(scratch of kernels|together) +[\d.]+ MB"),
+]
+
+
+def varies(page, command):
+    return [pattern for row_page, row, pattern in VARIES if row_page == page and re.match(row, command.text)]
+
+
+def instead(page, command):
+    """The text to run, and None; or None, and why it is left out."""
+    for row_page, pattern, action in TABLE:
+        if row_page == page and re.match(pattern, command.text):
+            if isinstance(action, SKIP):
+                return None, action.why
+            return action, None
+    return command.text, None
+
+
+def unused(page, commands):
+    """Patterns of rows for this page that no command matches."""
+    return [pattern for row_page, pattern, _ in TABLE
+            if row_page == page and not any(re.match(pattern, command.text) for command in commands)]
