@@ -379,7 +379,7 @@ def factors(function):
 
 
 def warmed(length, rest):
-    """A linear warm-up, then another schedule that begins to count there."""
+    """A linear warm-up, then another schedule that begins to count there; stepped after each batch."""
     def make(optimizer):
         rise = lr_scheduler.LinearLR(optimizer, 1 / length, 1, length - 1)
         return lr_scheduler.SequentialLR(optimizer, [rise, rest(optimizer)], [length])
@@ -401,35 +401,39 @@ def above(low, factor):
 
 BY_EPOCH = {  # our spec: what makes PyTorch's schedule of an optimizer, stepped after each epoch
     "constant": factors(lambda _: 1.0),
-    "constant:warmup=4": lambda o: lr_scheduler.LinearLR(o, 1 / 4, 1, 3),
     "step": lambda o: lr_scheduler.StepLR(o, 1, 0.7),
     "step:size=1,gamma=.7": lambda o: lr_scheduler.StepLR(o, 1, 0.7),
     "step:size=3,gamma=.1": lambda o: lr_scheduler.StepLR(o, 3, 0.1),
     "step:size=7": lambda o: lr_scheduler.StepLR(o, 7, 0.7),
-    "step:size=3,gamma=.5,warmup=5": factors(lambda e: (e + 1) / 5 if e < 5 else 0.5 ** (e // 3)),
     "multistep": lambda o: lr_scheduler.MultiStepLR(o, [30, 60, 90], 0.1),
     "multistep:milestones=5/12/13/25,gamma=.5": lambda o: lr_scheduler.MultiStepLR(o, [5, 12, 13, 25], 0.5),
-    "multistep:milestones=3/9,warmup=5": factors(lambda e: (e + 1) / 5 if e < 5 else 0.1 if e < 9 else 0.1 * 0.1),
     "exponential": lambda o: lr_scheduler.ExponentialLR(o, 0.95),
     "exponential:gamma=.8": lambda o: lr_scheduler.ExponentialLR(o, 0.8),
-    "exponential:warmup=3": factors(lambda e: (e + 1) / 3 if e < 3 else 0.95 ** e),
     "cosine": lambda o: lr_scheduler.CosineAnnealingLR(o, SCHEDULE_EPOCHS),
     "cosine:min=.01": lambda o: lr_scheduler.CosineAnnealingLR(o, SCHEDULE_EPOCHS, 0.01),
     "cosine:epochs=20,min=.01": factors(lambda e: above(0.01, half_cosine(min(e / 20, 1)))),
-    "cosine:warmup=5": warmed(5, lambda o: lr_scheduler.CosineAnnealingLR(o, SCHEDULE_EPOCHS - 5)),
     "gaussian": factors(lambda e: bell(e / SCHEDULE_EPOCHS)),
     "gaussian:sigma=.2,min=.05": factors(lambda e: above(0.05, bell(e / SCHEDULE_EPOCHS, 0.2))),
-    "gaussian:warmup=5": warmed(5, factors(lambda e: bell(e / (SCHEDULE_EPOCHS - 5)))),
 }
 BY_STEP = {  # the same, stepped after each batch
     "constant:warmup_steps=50": lambda o: lr_scheduler.LinearLR(o, 1 / 50, 1, 49),
-    "exponential:warmup_steps=9": factors(lambda s: (s + 1) / 9 if s < 9 else 0.95 ** (s // SCHEDULE_BATCHES)),
+    "constant:warmup=4": lambda o: lr_scheduler.LinearLR(o, 1 / 16, 1, 15),
+    "step:size=3,gamma=.5,warmup=5": warmed(20, lambda o: lr_scheduler.StepLR(o, 3 * SCHEDULE_BATCHES, 0.5)),
+    "step:size=2,gamma=.5,warmup_steps=9": warmed(9, lambda o: lr_scheduler.StepLR(o, 2 * SCHEDULE_BATCHES, 0.5)),
+    "multistep:milestones=3/9,warmup=5": warmed(20, lambda o: lr_scheduler.MultiStepLR(
+        o, [3 * SCHEDULE_BATCHES, 9 * SCHEDULE_BATCHES], 0.1)),
+    "multistep:milestones=3/9,warmup_steps=10": warmed(10, lambda o: lr_scheduler.MultiStepLR(
+        o, [3 * SCHEDULE_BATCHES, 9 * SCHEDULE_BATCHES], 0.1)),
+    "exponential:warmup=3": warmed(12, lambda o: lr_scheduler.StepLR(o, SCHEDULE_BATCHES, 0.95)),
+    "exponential:warmup_steps=9": warmed(9, lambda o: lr_scheduler.StepLR(o, SCHEDULE_BATCHES, 0.95)),
     "cosine:by_step": lambda o: lr_scheduler.CosineAnnealingLR(o, SCHEDULE_STEPS),
     "cosine:by_step,warmup_steps=10": warmed(10, lambda o: lr_scheduler.CosineAnnealingLR(o, SCHEDULE_STEPS - 10)),
-    "cosine:warmup_steps=10": factors(lambda s: (s + 1) / 10 if s < 10 else half_cosine(
-        max(0, s // SCHEDULE_BATCHES * SCHEDULE_BATCHES - 10) / (SCHEDULE_STEPS - 10))),
-    "cosine:by_step,warmup=2": factors(lambda s: (s // SCHEDULE_BATCHES + 1) / 2 if s < 8 else half_cosine(
-        (s - 8) / (SCHEDULE_STEPS - 8))),
+    "cosine:by_step,warmup=1": warmed(4, lambda o: lr_scheduler.CosineAnnealingLR(o, SCHEDULE_STEPS - 4)),
+    "cosine:by_step,warmup=2": warmed(8, lambda o: lr_scheduler.CosineAnnealingLR(o, SCHEDULE_STEPS - 8)),
+    "cosine:warmup=5": warmed(20, factors(lambda s: half_cosine(s // SCHEDULE_BATCHES / (SCHEDULE_EPOCHS - 5)))),
+    "cosine:warmup_steps=10": warmed(10, factors(lambda s: half_cosine(
+        s // SCHEDULE_BATCHES * SCHEDULE_BATCHES / (SCHEDULE_STEPS - 10)))),
+    "gaussian:warmup=5": warmed(20, factors(lambda s: bell(s // SCHEDULE_BATCHES / (SCHEDULE_EPOCHS - 5)))),
     "gaussian:by_step,sigma=.5,warmup_steps=7": warmed(7, factors(lambda s: bell(s / (SCHEDULE_STEPS - 7), 0.5))),
 }
 

@@ -52,7 +52,9 @@ typedef struct lk_transform_info {
 const lk_transform_info *lk_transform_list(size_t index);
 
 /* What each sample of a loader looks like when it was opened with this `augment`
- * (see lk_loader_opts). USAGE where the list leaves images of several sizes. */
+ * (see lk_loader_opts). USAGE where the list leaves images of several sizes. Where
+ * images are files and the list fixes no size, reads the headers of all of them, once
+ * a data set. */
 typedef struct lk_sample_shape {
     size_t channels, height, width;
 } lk_sample_shape;

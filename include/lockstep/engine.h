@@ -65,7 +65,8 @@ typedef struct lk_engine_opts {
 } lk_engine_opts;
 
 /* graph may be destroyed afterwards. Together: options that belong to the
- * result must agree, and all start from the parameters of replica 0. */
+ * result must agree, and all start from the parameters of replica 0. USAGE where
+ * BatchNorm would see one value per channel in every batch, or in every shard. */
 lk_status lk_engine_create(const lk_graph *graph, const lk_engine_opts *opts, lk_engine **out) LK_CHECKED;
 /* Ranks that share a GPU wait here for each other, as long as their job is whole. */
 void lk_engine_destroy(lk_engine *engine);

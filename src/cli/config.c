@@ -88,6 +88,24 @@ static bool is_word(const lk_yaml_item *item, const char *word)
     return true;
 }
 
+/* Words that YAML 1.1 takes for true and false, and YAML 1.2 for texts. */
+static lk_status check_words(const config *c)
+{
+    static const struct {
+        const char *word, *truth;
+    } words[] = {{"yes", "true"}, {"on", "true"}, {"no", "false"}, {"off", "false"}};
+    for (size_t i = 0; i < c->yaml->count; i++) {
+        const lk_yaml_item *item = &c->yaml->items[i];
+        for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+            if (is_word(item, words[k].word))
+                return fail_at(c, item,
+                               "'%s' is a text to some readers of YAML and %s to others: write %s, or \"%s\" in "
+                               "quotes for the text",
+                               item->text, words[k].truth, words[k].truth, item->text);
+    }
+    return LK_OK;
+}
+
 /* The item after this one and all that is in it. */
 static size_t skip(const config *c, size_t index)
 {
@@ -220,7 +238,8 @@ static lk_status take_truth(const config *c, const lk_option *row, const lk_yaml
     bool flag = row->kind == LK_OPTION_FLAG || row->kind == LK_OPTION_ALIAS;
     *absent = is_word(item, "false");
     if (flag && !*absent && !is_word(item, "true"))
-        return fail_at(c, item, "%s '%s' must be true or false, without quotes", row->name, item->text);
+        return fail_at(c, item, "%s '%s' must be true or false%s", row->name, item->text,
+                       item->quoted ? ", without quotes" : "");
     if (!flag && row->kind != LK_OPTION_OPTIONAL && (*absent || is_word(item, "true")))
         return fail_at(c, item, "%s wants %s, not %s", row->name, row->arg ? row->arg : "a value", item->text);
     return LK_OK;
@@ -297,6 +316,7 @@ static lk_status read_file(config *c)
         return lk__fail(LK_STATUS_USAGE, "%s", lk_error_detail());
     if (status != LK_OK)
         return lk__fail(status, "--config: %s", lk_error_detail());
+    LK_TRY(check_words(c));
     LK_TRY(reserve_texts(c));
     return LK_ALLOC(c->yaml->count, "the options of a file", &c->entries);
 }

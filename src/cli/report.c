@@ -94,6 +94,9 @@ static void json_start(const lk_report *report, const lk_train_start *start)
     cJSON_AddRawToObject(line, "seed", seed);
     cJSON_AddStringToObject(line, "optimizer", opts->optimizer);
     cJSON_AddStringToObject(line, "schedule", opts->schedule);
+    cJSON_AddNumberToObject(line, "lr_first", start->rates.first);
+    cJSON_AddNumberToObject(line, "lr_highest", start->rates.highest);
+    cJSON_AddNumberToObject(line, "lr_last", start->rates.last);
     cJSON_AddNumberToObject(line, "batch_size", (double)opts->batch);
     cJSON_AddNumberToObject(line, "steps", (double)start->steps);
     json_layout(line, report, start);
@@ -163,6 +166,18 @@ static void print_transforms(const lk_train_start *start)
                tests_changed ? start->test_augment : "as they are");
 }
 
+/* Of the steps that this process does. Six digits tell rates apart that people choose. */
+static void print_rates(const lk_train_start *start)
+{
+    const lk_rates *rates = &start->rates;
+    if (start->done >= start->steps)
+        return;
+    if (rates->first == rates->highest && rates->last == rates->highest)
+        printf("learning rate: %.6g in all steps\n", rates->first);
+    else
+        printf("learning rate: first %.6g, highest %.6g, last %.6g\n", rates->first, rates->highest, rates->last);
+}
+
 static void text_start(const lk_report *report, const lk_train_start *start)
 {
     const lk_train_opts *opts = &report->args->train;
@@ -183,6 +198,7 @@ static void text_start(const lk_report *report, const lk_train_start *start)
         printf(", config %s", report->args->config);
     printf("\n");
     print_transforms(start);
+    print_rates(start);
     print_hints(report, start);
     lk__report_resumed(report, start);
 }

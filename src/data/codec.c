@@ -2,12 +2,17 @@
 #include "data/codec.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
 
 static const lk_codec *const codecs[] = {&lk__jpeg_codec, &lk__png_codec};
 
-enum { CODECS = sizeof codecs / sizeof *codecs, MAX_ENDING = 8 };
+enum { CODECS = sizeof codecs / sizeof *codecs, MAX_ENDING = 8, PROBED = 16 };
 
 const lk_codec *lk__codec_find(const lk_image_file *file)
 {
@@ -33,11 +38,59 @@ bool lk__image_named(const char *name)
     return false;
 }
 
+static lk_status choose_codec(const lk_image_file *file, const lk_codec **out)
+{
+    *out = lk__codec_find(file);
+    if (!*out)
+        return lk__fail(LK_STATUS_FORMAT, "%s: starts like neither a JPEG nor a PNG image", file->path);
+    return LK_OK;
+}
+
+lk_status lk__image_read_at(const lk_image_source *source, size_t at, uint8_t *into, size_t count)
+{
+    if (at > source->count || count > source->count - at)
+        return lk__fail(LK_STATUS_FORMAT, "%s: damaged at about byte %zu: the file ends before the image's size",
+                        source->path, source->count);
+    for (size_t done = 0; done < count;) {
+        ssize_t got = pread(source->fd, into + done, count - done, (off_t)(at + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return lk__fail(LK_STATUS_IO, "cannot read %s: %s", source->path,
+                            got < 0 ? strerror(errno) : "it has become shorter");
+        done += (size_t)got;
+    }
+    return LK_OK;
+}
+
+static lk_status read_size(const lk_image_source *source, size_t *height, size_t *width)
+{
+    uint8_t head[PROBED];
+    const lk_codec *codec;
+    size_t h = 0, w = 0, count = lk__min_size(sizeof head, source->count);
+    LK_TRY(lk__image_read_at(source, 0, head, count));
+    LK_TRY(choose_codec(&(lk_image_file){source->path, head, count}, &codec));
+    LK_TRY(codec->size(source, &h, &w));
+    if (h == 0 || w == 0)
+        return lk__fail(LK_STATUS_FORMAT, "%s: its header speaks of %zu by %zu pixels", source->path, w, h);
+    *height = h;
+    *width = w;
+    return LK_OK;
+}
+
+lk_status lk__image_size(const char *path, size_t *height, size_t *width)
+{
+    lk_image_source source = {.path = path};
+    LK_TRY(lk__file_open(path, &source.fd, &source.count));
+    lk_status status = read_size(&source, height, width);
+    close(source.fd);
+    return status;
+}
+
 lk_status lk__image_decode(const lk_image_file *file, lk_image *out)
 {
-    const lk_codec *codec = lk__codec_find(file);
-    if (!codec)
-        return lk__fail(LK_STATUS_FORMAT, "%s: starts like neither a JPEG nor a PNG image", file->path);
+    const lk_codec *codec;
+    LK_TRY(choose_codec(file, &codec));
     if (!codec->decode)
         return lk__fail(LK_STATUS_UNSUPPORTED, "%s: this build cannot read %s images; install %s and build it again",
                         file->path, codec->name, codec->package);

@@ -14,6 +14,13 @@ typedef struct lk_image_file {
     size_t count;
 } lk_image_file;
 
+/* An image file that is open. */
+typedef struct lk_image_source {
+    const char *path; /* for messages */
+    int fd;
+    size_t count; /* bytes that it had when it was opened */
+} lk_image_source;
+
 typedef struct lk_codec {
     const char *name, *package; /* "JPEG"; what to install where this build lacks it */
     const char *endings;        /* of file names, as in " .jpg .jpeg " */
@@ -21,6 +28,9 @@ typedef struct lk_codec {
     /* Three channels. FORMAT for what is damaged or cut off, with what the library
      * says of it; the image is garbage then. NULL: this build lacks the library. */
     lk_status (*decode)(const lk_image_file *file, lk_image *out);
+    /* Height and width by the file's header alone: needs no library. FORMAT where it
+     * has none. */
+    lk_status (*size)(const lk_image_source *source, size_t *height, size_t *width);
 } lk_codec;
 
 extern const lk_codec lk__jpeg_codec, lk__png_codec;
@@ -32,6 +42,11 @@ const lk_codec *lk__codec_find(const lk_image_file *file);
 bool lk__image_named(const char *name);
 /* Decodes by content, whatever the name. */
 lk_status lk__image_decode(const lk_image_file *file, lk_image *out) LK_CHECKED;
+
+/* Height and width of the image in a file, by content; reads a few bytes of it. */
+lk_status lk__image_size(const char *path, size_t *height, size_t *width) LK_CHECKED;
+/* Reads `count` bytes from byte `at` on; FORMAT where the file ends before. */
+lk_status lk__image_read_at(const lk_image_source *source, size_t at, uint8_t *into, size_t count) LK_CHECKED;
 
 /* Makes room for an image that a file's header speaks of, of three channels. FORMAT
  * where the file has fewer bytes than `least`, into which no such image can be

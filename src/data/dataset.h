@@ -30,6 +30,13 @@ typedef struct lk_image {
 lk_status lk__image_resize(lk_image *image, size_t channels, size_t height, size_t width) LK_CHECKED;
 void lk__image_fini(lk_image *image);
 
+/* Whether all images of a data set have one size. */
+typedef struct lk_common_size {
+    size_t height, width; /* the first image's */
+    size_t other;         /* the first image with another size; 0: none */
+    size_t other_height, other_width;
+} lk_common_size;
+
 /* Which split a sample's bytes come from is fixed when a data set is opened. */
 typedef struct lk_dataset_ops {
     /* One sample, index < count. Called by many threads at once; may block until
@@ -37,6 +44,9 @@ typedef struct lk_dataset_ops {
     lk_status (*get)(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label);
     /* The same where images have sizes of their own; get is NULL then. */
     lk_status (*load)(const lk_dataset *data, size_t index, lk_image *image, int32_t *label);
+    /* Reads the images' headers until one differs, once a data set. By many threads
+     * too. Optional: else sizes are taken to differ. */
+    lk_status (*common_size)(const lk_dataset *data, lk_common_size *out);
     /* Its label alone, at once; by many threads too. Optional: else get is called and the pixels are dropped. */
     int32_t (*label)(const lk_dataset *data, size_t index);
     /* What to call a sample in a message: its file. Optional. */
@@ -156,7 +166,10 @@ lk_status lk__transforms_parse(const char *text, lk_transforms *out) LK_CHECKED;
 lk_status lk__transforms_choose(const lk_dataset *data, const char *augment, lk_transforms *out) LK_CHECKED;
 /* What an image of this shape becomes; height and width 0 stand for any. */
 lk_sample_shape lk__transforms_shape(const lk_transforms *list, lk_sample_shape shape);
-/* What all images of a data set become; USAGE where they end up with several sizes. */
+/* Whether images of any size come out with one. */
+bool lk__transforms_fix_size(const lk_transforms *list);
+/* What all images of a data set become; USAGE where they end up with several sizes.
+ * Where nothing but the images themselves can tell, it asks for their common size. */
 lk_status lk__transforms_one_shape(const lk_transforms *list, const lk_dataset *data, lk_sample_shape *out) LK_CHECKED;
 /* Whose stream the random numbers are of: step i draws from its layer i. */
 typedef struct lk_augment_address {
@@ -168,8 +181,10 @@ typedef struct lk_augment_address {
 lk_status lk__transforms_apply(const lk_transforms *list, lk_augment_address address, lk_image *image,
                                lk_image *scratch) LK_CHECKED;
 /* What brings the images of a test split to a shape that the training split's
- * were brought to, when --test-augment is "auto". */
-lk_status lk__test_augment(const lk_dataset *test, lk_sample_shape shape, char text[LK_AUGMENT_TEXT]) LK_CHECKED;
+ * were brought to, when --test-augment is "auto". fixed: by its transforms; else
+ * test images that have this size too are taken as they are. */
+lk_status lk__test_augment(const lk_dataset *test, lk_sample_shape shape, bool fixed,
+                           char text[LK_AUGMENT_TEXT]) LK_CHECKED;
 
 /* The float that each byte of each channel becomes. */
 typedef struct lk_normalise {

@@ -7,6 +7,7 @@
 #define _DEFAULT_SOURCE /* d_type, which saves a look at every file */
 #include <dirent.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +39,9 @@ typedef struct folder {
     /* (files.count) bytes of each when it was first read, 0 before; they are below
      * MAX_FILE_BYTES. What an epoch has seen, the next ones must see. */
     atomic_uint_least32_t *seen;
+    pthread_mutex_t lock; /* of what follows */
+    bool sized;
+    lk_common_size size; /* where sized */
 } folder;
 
 static const char *name_at(const names *list, size_t index)
@@ -285,6 +289,35 @@ static lk_status load(const lk_dataset *data, size_t index, lk_image *image, int
     return status;
 }
 
+static lk_status compare_sizes(const folder *f, lk_common_size *out)
+{
+    lk_common_size size = {0};
+    for (size_t i = 0; i < f->files.count && size.other == 0; i++) {
+        char path[LK_MAX_PATH];
+        size_t height, width;
+        LK_TRY(join(f->root, name_at(&f->files, i), path));
+        LK_TRY(lk__image_size(path, &height, &width));
+        if (i == 0)
+            size = (lk_common_size){.height = height, .width = width};
+        else if (height != size.height || width != size.width)
+            size = (lk_common_size){size.height, size.width, i, height, width};
+    }
+    *out = size;
+    return LK_OK;
+}
+
+static lk_status common_size(const lk_dataset *data, lk_common_size *out)
+{
+    folder *f = (folder *)(uintptr_t)data->own;
+    pthread_mutex_lock(&f->lock);
+    lk_status status = f->sized ? LK_OK : compare_sizes(f, &f->size);
+    f->sized = status == LK_OK;
+    if (status == LK_OK)
+        *out = f->size;
+    pthread_mutex_unlock(&f->lock);
+    return status;
+}
+
 static void place(const lk_dataset *data, size_t index, char *text, size_t bytes)
 {
     const folder *f = data->own;
@@ -300,6 +333,7 @@ static uint64_t hash_names(const lk_dataset *data, uint64_t seed)
 
 static void destroy(folder *f)
 {
+    pthread_mutex_destroy(&f->lock);
     lk__free(f->seen);
     lk__free(f->label);
     names_fini(&f->files);
@@ -331,13 +365,18 @@ static lk_status fill(folder *f, const char *parent, const char *root, lk_split 
 
 static lk_status open_folder(lk_dataset *data, const char *parent)
 {
-    static const lk_dataset_ops ops = {
-        .load = load, .label = label_of, .place = place, .hash_names = hash_names, .close = close_folder};
+    static const lk_dataset_ops ops = {.load = load,
+                                       .common_size = common_size,
+                                       .label = label_of,
+                                       .place = place,
+                                       .hash_names = hash_names,
+                                       .close = close_folder};
     char root[LK_MAX_PATH];
     folder *f;
     if (!find_split(parent, data->split, root))
         return lk__fail(LK_STATUS_NOT_FOUND, "the images of %s have gone", parent);
     LK_TRY(LK_ALLOC(1, "a folder of images", &f));
+    pthread_mutex_init(&f->lock, NULL);
     lk_status status = fill(f, parent, root, data->split);
     if (status != LK_OK) {
         destroy(f);

@@ -16,6 +16,42 @@ static bool probe(const lk_image_file *file)
     return file->count >= 3 && file->bytes[0] == 0xff && file->bytes[1] == 0xd8 && file->bytes[2] == 0xff;
 }
 
+/* Segments before the one with the size; real files have about ten, and many more
+ * where a colour profile or a preview takes several. */
+enum { MAX_SEGMENTS = 4096 };
+
+/* Markers 0xc0 to 0xcf begin a frame, but for those of tables and one that is reserved. */
+static bool begins_frame(uint8_t marker)
+{
+    return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
+}
+
+/* From segment to segment, each a marker and its length, to the frame's: length,
+ * bits, height and width. Markers may have 0xff before them to fill up. */
+static lk_status size(const lk_image_source *source, size_t *height, size_t *width)
+{
+    size_t at = 2;
+    for (int i = 0; i < MAX_SEGMENTS; i++) {
+        uint8_t head[4], sides[4];
+        LK_TRY(lk__image_read_at(source, at, head, sizeof head));
+        if (head[0] == 0xff && head[1] == 0xff) {
+            at++;
+            continue;
+        }
+        size_t length = (size_t)head[2] << 8 | head[3];
+        if (head[0] != 0xff || length < 2 || head[1] == 0xd9 || head[1] == 0xda)
+            return lk__fail(LK_STATUS_FORMAT, "%s: damaged at about byte %zu: no image's size", source->path, at);
+        if (begins_frame(head[1])) {
+            LK_TRY(lk__image_read_at(source, at + 5, sides, sizeof sides));
+            *height = (size_t)sides[0] << 8 | sides[1];
+            *width = (size_t)sides[2] << 8 | sides[3];
+            return LK_OK;
+        }
+        at += 2 + length;
+    }
+    return lk__fail(LK_STATUS_FORMAT, "%s: more than %d segments before the image's size", source->path, MAX_SEGMENTS);
+}
+
 #ifdef LIBJPEG_TURBO_VERSION
 
 #include <setjmp.h>
@@ -150,4 +186,5 @@ const lk_codec lk__jpeg_codec = {.name = "JPEG",
                                  .package = "libjpeg-turbo (Debian: libjpeg-dev)",
                                  .endings = " .jpg .jpeg ",
                                  .probe = probe,
-                                 .decode = DECODE};
+                                 .decode = DECODE,
+                                 .size = size};

@@ -5,7 +5,6 @@
  * One lock guards all counters. Slots are filled without it: a slot belongs to
  * the worker that took its batch until that is marked ready, then to the
  * consumer until the batch after it is asked for. */
-#include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -76,6 +75,16 @@ static lk_status blame_sample(const lk_loader *l, uint32_t id, lk_status status)
     return lk__fail(status, "%s: %s", place, why);
 }
 
+/* Where no transform fixes a size, that of a file may have changed since all were compared. */
+static lk_status check_shape(const lk_loader *l, const lk_image *image)
+{
+    const lk_sample_shape *want = &l->shape;
+    if (image->channels == want->channels && image->height == want->height && image->width == want->width)
+        return LK_OK;
+    return lk__fail(LK_STATUS_FORMAT, "the image comes out with %zu by %zu pixels, the others with %zu by %zu",
+                    image->width, image->height, want->width, want->height);
+}
+
 /* Sample id of the data set, as number i of the slot. */
 static lk_status fill_sample(const lk_loader *l, uint32_t id, slot *s, size_t i)
 {
@@ -89,8 +98,7 @@ static lk_status fill_sample(const lk_loader *l, uint32_t id, slot *s, size_t i)
         return LK_OK;
     lk_augment_address address = {.seed = l->seed, .epoch = l->epoch, .sample = id};
     LK_TRY(blame_sample(l, id, lk__transforms_apply(&l->transforms, address, &s->image, &s->scratch)));
-    assert(s->image.channels == l->shape.channels && s->image.height == l->shape.height &&
-           s->image.width == l->shape.width);
+    LK_TRY(blame_sample(l, id, check_shape(l, &s->image)));
     lk__normalise_apply(&l->normalise, &s->image, s->x + i * sample_size(l));
     return LK_OK;
 }

@@ -12,6 +12,24 @@ static bool probe(const lk_image_file *file)
     return file->count >= sizeof magic && memcmp(file->bytes, magic, sizeof magic) == 0;
 }
 
+static size_t big_endian(const uint8_t *bytes)
+{
+    return (size_t)bytes[0] << 24 | (size_t)bytes[1] << 16 | (size_t)bytes[2] << 8 | bytes[3];
+}
+
+/* The first chunk is IHDR, which begins with width and height. */
+static lk_status size(const lk_image_source *source, size_t *height, size_t *width)
+{
+    enum { CHUNK_AT = 12 };
+    uint8_t chunk[12]; /* name, width, height */
+    LK_TRY(lk__image_read_at(source, CHUNK_AT, chunk, sizeof chunk));
+    if (memcmp(chunk, "IHDR", 4) != 0)
+        return lk__fail(LK_STATUS_FORMAT, "%s: damaged at about byte %d: no image's size", source->path, CHUNK_AT);
+    *width = big_endian(chunk + 4);
+    *height = big_endian(chunk + 8);
+    return LK_OK;
+}
+
 #ifdef LK_HAVE_PNG
 
 #include <png.h>
@@ -116,5 +134,9 @@ static lk_status decode(const lk_image_file *file, lk_image *out)
 #define DECODE NULL
 #endif
 
-const lk_codec lk__png_codec = {
-    .name = "PNG", .package = "libpng (Debian: libpng-dev)", .endings = " .png ", .probe = probe, .decode = DECODE};
+const lk_codec lk__png_codec = {.name = "PNG",
+                                .package = "libpng (Debian: libpng-dev)",
+                                .endings = " .png ",
+                                .probe = probe,
+                                .decode = DECODE,
+                                .size = size};

@@ -190,14 +190,57 @@ static lk_sample_shape shape_of(const lk_dataset *data)
     return (lk_sample_shape){data->info.channels, data->info.height, data->info.width};
 }
 
+bool lk__transforms_fix_size(const lk_transforms *list)
+{
+    lk_sample_shape shape = lk__transforms_shape(list, (lk_sample_shape){.channels = LK_DATASET_MAX_CHANNELS});
+    return shape.height > 0 && shape.width > 0;
+}
+
+/* The shape of all images before any transform; height and width 0 where they differ.
+ * size is filled where the images were asked. */
+static lk_status common_shape(const lk_dataset *data, lk_common_size *size, lk_sample_shape *out)
+{
+    lk_sample_shape own = shape_of(data);
+    *size = (lk_common_size){0};
+    if (own.height == 0 && data->ops != NULL && data->ops->common_size != NULL)
+        LK_TRY(data->ops->common_size(data, size));
+    if (size->height > 0 && size->other == 0)
+        own = (lk_sample_shape){own.channels, size->height, size->width};
+    *out = own;
+    return LK_OK;
+}
+
+enum { EXAMPLE_NAME = 512, EXAMPLE_TEXT = 2 * EXAMPLE_NAME + 128 };
+
+/* "; a.png has 37 by 29 pixels, b.png 11 by 16", or nothing where that is not known. */
+static void write_example(const lk_dataset *data, const lk_common_size *size, char text[EXAMPLE_TEXT])
+{
+    char first[EXAMPLE_NAME], second[EXAMPLE_NAME];
+    *text = '\0';
+    if (size->other == 0)
+        return;
+    data->ops->place(data, 0, first, sizeof first);
+    data->ops->place(data, size->other, second, sizeof second);
+    snprintf(text, EXAMPLE_TEXT, "; %s has %zu by %zu pixels, %s %zu by %zu", first, size->width, size->height, second,
+             size->other_width, size->other_height);
+}
+
 lk_status lk__transforms_one_shape(const lk_transforms *list, const lk_dataset *data, lk_sample_shape *out)
 {
     lk_sample_shape shape = lk__transforms_shape(list, shape_of(data));
-    if (shape.height == 0 || shape.width == 0)
+    lk_common_size size = {0};
+    char example[EXAMPLE_TEXT];
+    if (shape.height == 0 || shape.width == 0) {
+        LK_TRY(common_shape(data, &size, &shape));
+        shape = lk__transforms_shape(list, shape);
+    }
+    if (shape.height == 0 || shape.width == 0) {
+        write_example(data, &size, example);
         return lk__fail(LK_STATUS_USAGE,
                         "the images of %s have sizes of their own, and a batch needs one: add resize=H/W, "
-                        "resized_crop=N or center_crop=N to the augmentation",
-                        data->info.name);
+                        "resized_crop=N or center_crop=N to the augmentation%s",
+                        data->info.name, example);
+    }
     *out = shape;
     return LK_OK;
 }
@@ -230,11 +273,15 @@ static size_t first_side(lk_sample_shape shape)
     return lk__min_size(side, LK_MAX_SIDE);
 }
 
-lk_status lk__test_augment(const lk_dataset *test, lk_sample_shape shape, char text[LK_AUGMENT_TEXT])
+lk_status lk__test_augment(const lk_dataset *test, lk_sample_shape shape, bool fixed, char text[LK_AUGMENT_TEXT])
 {
     lk_sample_shape own = shape_of(test);
+    lk_common_size size;
     lk_transforms list = {0};
-    if (test->test_augment != NULL) {
+    if (!fixed)
+        LK_TRY(common_shape(test, &size, &own));
+    bool as_they_are = !fixed && own.height == shape.height && own.width == shape.width;
+    if (test->test_augment != NULL && !as_they_are) {
         LK_TRY(lk__transforms_parse(test->test_augment, &list));
         lk_sample_shape usual = lk__transforms_shape(&list, own);
         if (usual.height == shape.height && usual.width == shape.width) {

@@ -93,7 +93,7 @@ static lk_status fail_syntax(const reading *r, const uint8_t *data, size_t bytes
     if (parser->error == YAML_READER_ERROR)
         return lk__fail(LK_STATUS_FORMAT, "%s:%zu: not UTF-8 text: %s", r->name,
                         line_at(data, bytes, parser->problem_offset), problem);
-    return lk__fail(LK_STATUS_FORMAT, "%s:%zu: no YAML: %s%s%s", r->name, parser->problem_mark.line + 1, problem,
+    return lk__fail(LK_STATUS_FORMAT, "%s:%zu: not valid YAML: %s%s%s", r->name, parser->problem_mark.line + 1, problem,
                     parser->context ? " " : "", parser->context ? parser->context : "");
 }
 

@@ -69,12 +69,14 @@ typedef struct lk_schedule_at {
 } lk_schedule_at;
 
 /* spec is a row of the table with parameters: "step:size=1,gamma=.7". Each also
- * takes a warm-up, in which the rate rises evenly to base_lr:
- *   warmup=E        from epoch to epoch: base_lr * (epoch + 1) / E
- *   warmup_steps=N  from step to step: base_lr * (step + 1) / N
- * step, multistep and exponential count epochs from the run's beginning; cosine
- * and gaussian fall over what follows the warm-up, up to the end of the run (or
- * of `epochs`, then they stay), epoch by epoch or, with by_step, step by step. */
+ * takes a warm-up of N steps, warmup_steps=N, or of E epochs, warmup=E, in which
+ * the rate rises from step to step: base_lr * (step + 1) / N, where N is E times
+ * the batches of an epoch.
+ * What follows begins at its own 0, as in PyTorch's SequentialLR([LinearLR(1/N,
+ * total_iters=N-1), ...], [N]) that is stepped after each batch: step, multistep
+ * and exponential count epochs, of as many steps as the run's, from the end of the
+ * warm-up; cosine and gaussian fall from there up to the end of the run (or of its
+ * epoch `epochs`, then they stay), epoch by epoch or, with by_step, step by step. */
 typedef struct lk_schedule lk_schedule;
 lk_status lk__schedule_create(const char *spec, lk_schedule **out) LK_CHECKED;
 void lk__schedule_destroy(lk_schedule *schedule);
@@ -84,6 +86,11 @@ void lk__schedule_destroy(lk_schedule *schedule);
 lk_status lk__schedule_check(const lk_schedule *schedule, double base_lr, lk_schedule_at at) LK_CHECKED;
 /* The rate of the step at this place. */
 double lk__schedule_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at);
+/* The rates of steps begin to end - 1 of the run, of which there is one at least. `at` gives the run's length. */
+typedef struct lk_rates {
+    double first, highest, last;
+} lk_rates;
+lk_rates lk__schedule_rates(const lk_schedule *schedule, double base_lr, lk_schedule_at at, size_t begin, size_t end);
 const lk_optim_info *lk__schedule_list(size_t index);
 
 #endif

@@ -1,5 +1,5 @@
 /* schedule.c - learning-rate schedules: a warm-up, which all of them can have,
- * and after it one of the courses of the table.
+ * and after it one of the courses of the table, which begins at its own 0.
  *
  * A rate reaches the weights, so it is the same double on every machine: no libm
  * here. Places in the run are whole numbers of steps up to one last division. */
@@ -15,10 +15,17 @@ enum { WARMUP, WARMUP_STEPS, OWN, MAX_PARAMS = OWN + 4 };
 
 #define WARMUP_PARAMS [WARMUP] = {"warmup", 0, 0, 1e9, true}, [WARMUP_STEPS] = {"warmup_steps", 0, 0, 1e15, true}
 
+/* A place in the course that follows the warm-up. Its epochs have as many steps as
+ * the run's, and begin where the warm-up has ended. */
+typedef struct place {
+    size_t epoch, batch;            /* from 0; from 0, in the epoch */
+    size_t batches, epochs, warmup; /* of an epoch; of the run; steps of the warm-up */
+} place;
+
 typedef struct row {
     lk_optim_info info;
-    /* The rate at a place after the warm-up. */
-    double (*lr)(const lk_schedule *schedule, double base_lr, lk_schedule_at at);
+    /* The rate after the warm-up. It only rises or only falls, never both. */
+    double (*lr)(const lk_schedule *schedule, double base_lr, place at);
     /* Optional: refuses what does not fit the run, of which `at` gives the length. */
     lk_status (*check)(const lk_schedule *schedule, double base_lr, lk_schedule_at at);
     lk_spec_param params[MAX_PARAMS];
@@ -38,7 +45,7 @@ static size_t warmup_steps(const lk_schedule *schedule, lk_schedule_at at)
     return (size_t)schedule->values[WARMUP] * at.batches + (size_t)schedule->values[WARMUP_STEPS];
 }
 
-static double constant_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
+static double constant_lr(const lk_schedule *schedule, double base_lr, place at)
 {
     (void)schedule, (void)at;
     return base_lr;
@@ -54,14 +61,14 @@ static double times(double lr, double gamma, size_t count)
 
 enum { STEP_SIZE = OWN, STEP_GAMMA };
 
-static double step_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
+static double step_lr(const lk_schedule *schedule, double base_lr, place at)
 {
     return times(base_lr, schedule->values[STEP_GAMMA], at.epoch / (size_t)schedule->values[STEP_SIZE]);
 }
 
 enum { GAMMA = OWN };
 
-static double multistep_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
+static double multistep_lr(const lk_schedule *schedule, double base_lr, place at)
 {
     size_t passed = 0;
     while (passed < schedule->list.count && schedule->list.values[passed] <= (double)at.epoch)
@@ -69,7 +76,7 @@ static double multistep_lr(const lk_schedule *schedule, double base_lr, lk_sched
     return times(base_lr, schedule->values[GAMMA], passed);
 }
 
-static double exponential_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
+static double exponential_lr(const lk_schedule *schedule, double base_lr, place at)
 {
     return times(base_lr, schedule->values[GAMMA], at.epoch);
 }
@@ -81,21 +88,19 @@ enum { FALL_MIN = OWN, FALL_EPOCHS, FALL_BY_STEP, FALL_SIGMA };
     [FALL_MIN] = {"min", 0, 0, 1e9, false}, [FALL_EPOCHS] = {"epochs", 0, 0, 1e9, true}, \
     [FALL_BY_STEP] = {"by_step", 0, 0, 1, true}
 
-/* Steps of the run after which the rate has fallen. */
-static size_t fall_end(const lk_schedule *schedule, lk_schedule_at at)
+/* Steps of the run, the warm-up included, after which the rate has fallen. */
+static size_t fall_end(const lk_schedule *schedule, size_t epochs, size_t batches)
 {
-    double epochs = schedule->values[FALL_EPOCHS];
-    return (epochs != 0 ? (size_t)epochs : at.epochs) * at.batches;
+    double given = schedule->values[FALL_EPOCHS];
+    return (given != 0 ? (size_t)given : epochs) * batches;
 }
 
 /* The part of the fall that lies behind, in [0,1]. */
-static double fallen(const lk_schedule *schedule, lk_schedule_at at)
+static double fallen(const lk_schedule *schedule, place at)
 {
     size_t now = at.epoch * at.batches + (schedule->values[FALL_BY_STEP] != 0 ? at.batch : 0);
-    size_t begin = warmup_steps(schedule, at), end = fall_end(schedule, at);
-    if (now <= begin)
-        return 0;
-    return now < end ? (double)(now - begin) / (double)(end - begin) : 1;
+    size_t end = fall_end(schedule, at.epochs, at.batches);
+    return at.warmup + now < end ? (double)now / (double)(end - at.warmup) : 1;
 }
 
 static double fall_to(const lk_schedule *schedule, double base_lr, double height)
@@ -105,13 +110,13 @@ static double fall_to(const lk_schedule *schedule, double base_lr, double height
 }
 
 /* (1 + cos(pi x)) / 2 is the square of cos(pi x / 2), which cancels nothing. */
-static double cosine_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
+static double cosine_lr(const lk_schedule *schedule, double base_lr, place at)
 {
     double root = lk__cospi64(fallen(schedule, at) / 2);
     return fall_to(schedule, base_lr, root * root);
 }
 
-static double gaussian_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
+static double gaussian_lr(const lk_schedule *schedule, double base_lr, place at)
 {
     double deviations = fallen(schedule, at) / schedule->values[FALL_SIGMA];
     return fall_to(schedule, base_lr, lk__exp64(-0.5 * deviations * deviations));
@@ -124,7 +129,7 @@ static lk_status check_fall(const lk_schedule *schedule, double base_lr, lk_sche
     if (min > base_lr)
         return lk__fail(LK_STATUS_USAGE, "%s %s: min=%.10g is above the learning rate %.10g that it falls from (--lr)",
                         option, name, min, base_lr);
-    if (schedule->values[FALL_EPOCHS] != 0 && fall_end(schedule, at) <= warmup_steps(schedule, at))
+    if (schedule->values[FALL_EPOCHS] != 0 && fall_end(schedule, at.epochs, at.batches) <= warmup_steps(schedule, at))
         return lk__fail(LK_STATUS_USAGE,
                         "%s %s: epochs=%.10g leaves nothing after the warm-up of %zu steps; it counts from the run's "
                         "beginning, %zu steps an epoch",
@@ -134,7 +139,8 @@ static lk_status check_fall(const lk_schedule *schedule, double base_lr, lk_sche
 
 static const row schedules[] = {
     {.info = {.name = "constant",
-              .summary = "the learning rate stays; all of these take warmup=EPOCHS or warmup_steps=STEPS"},
+              .summary = "the learning rate stays; all of these take warmup=EPOCHS or warmup_steps=STEPS, "
+                         "rise step by step, and count from there"},
      .lr = constant_lr,
      .params = {WARMUP_PARAMS}},
     {.info = {.name = "step", .summary = "size=1,gamma=0.7: times gamma after every `size` epochs"},
@@ -201,13 +207,43 @@ lk_status lk__schedule_check(const lk_schedule *schedule, double base_lr, lk_sch
     return schedule->row->check ? schedule->row->check(schedule, base_lr, at) : LK_OK;
 }
 
+static place after_warmup(lk_schedule_at at, size_t warmup)
+{
+    size_t step = at.epoch * at.batches + at.batch - warmup;
+    return (place){.epoch = step / at.batches,
+                   .batch = step % at.batches,
+                   .batches = at.batches,
+                   .epochs = at.epochs,
+                   .warmup = warmup};
+}
+
 double lk__schedule_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
 {
-    double epochs = schedule->values[WARMUP], steps = schedule->values[WARMUP_STEPS];
-    size_t step = at.epoch * at.batches + at.batch;
-    if ((double)at.epoch < epochs)
-        return base_lr * ((double)(at.epoch + 1) / epochs);
-    if ((double)step < steps)
-        return base_lr * ((double)(step + 1) / steps);
-    return schedule->row->lr(schedule, base_lr, at);
+    size_t step = at.epoch * at.batches + at.batch, warmup = warmup_steps(schedule, at);
+    if (step < warmup)
+        return base_lr * ((double)(step + 1) / (double)warmup);
+    return schedule->row->lr(schedule, base_lr, after_warmup(at, warmup));
+}
+
+static double rate_of_step(const lk_schedule *schedule, double base_lr, lk_schedule_at at, size_t step)
+{
+    at.epoch = step / at.batches;
+    at.batch = step % at.batches;
+    return lk__schedule_lr(schedule, base_lr, at);
+}
+
+/* The warm-up rises and a course only rises or only falls, so that the highest rate is at an end of one of them. */
+lk_rates lk__schedule_rates(const lk_schedule *schedule, double base_lr, lk_schedule_at at, size_t begin, size_t end)
+{
+    size_t warmup = warmup_steps(schedule, at);
+    const size_t ends[] = {begin, warmup ? warmup - 1 : 0, warmup, end - 1};
+    lk_rates rates = {.first = rate_of_step(schedule, base_lr, at, begin),
+                      .last = rate_of_step(schedule, base_lr, at, end - 1)};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        if (ends[i] < begin || ends[i] >= end)
+            continue;
+        double lr = rate_of_step(schedule, base_lr, at, ends[i]);
+        rates.highest = lr > rates.highest ? lr : rates.highest;
+    }
+    return rates;
 }

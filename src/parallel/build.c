@@ -43,6 +43,26 @@ static lk_status check_opts(const lk_engine_opts *opts)
     return LK_OK;
 }
 
+/* BatchNorm over one value has its bias for an output, whatever the input: nothing
+ * before it learns. Where the largest batch is so, all are. */
+static lk_status check_batchnorm(const lk_engine *engine)
+{
+    const lk_engine_opts *opts = &engine->opts;
+    bool by_shard = opts->bn == LK_BN_SHARD;
+    size_t shards = by_shard ? (size_t)opts->shards : 1, samples = (opts->batch + shards - 1) / shards;
+    for (int i = 0; i < engine->graph->count && !opts->eval_only; i++) {
+        const lk_layer *layer = &engine->graph->layers[i];
+        if (layer->op != &lk__op_batchnorm2d || samples * layer->shape.h * layer->shape.w > 1)
+            continue;
+        return lk__fail(LK_STATUS_USAGE,
+                        "BatchNorm '%s' would normalise one value per channel, %s of images that are 1x1 there: its "
+                        "output would not depend on its input. Give a larger --batch-size%s, or larger images",
+                        layer->name, by_shard ? "a sample a shard" : "a batch of one sample",
+                        by_shard ? ", fewer --shards or --bn batch" : "");
+    }
+    return LK_OK;
+}
+
 /* Where bits depend on how many samples a kernel gets at once, few shards are fast. */
 static int default_shards(const lk_engine_opts *opts)
 {
@@ -330,6 +350,7 @@ static lk_status build(lk_engine *engine, const lk_graph *graph)
     LK_TRY(lk__graph_copy(graph, &engine->graph));
     LK_TRY(agree_options(engine));
     LK_TRY(check_opts(opts));
+    LK_TRY(check_batchnorm(engine));
     LK_TRY(lk__grid_init(&engine->grid, engine->graph, &grid));
     LK_TRY(open_device(engine));
     LK_TRY(agree_device(engine));

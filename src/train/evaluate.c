@@ -107,8 +107,7 @@ lk_status lk__evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *class
     lk_status status;
     LK_TRY_GOTO(lk_state_load(opts->init_from, &state), release);
     LK_TRY_GOTO(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TEST, &data), release);
-    LK_TRY_GOTO(lk__training_shape(data, opts->augment, &shape), release);
-    LK_TRY_GOTO(lk__choose_test_augment(opts, data, shape, augment), release);
+    LK_TRY_GOTO(lk__evaluation_shape(opts, data, &shape, augment), release);
     LK_TRY_GOTO(lk__build_model(opts, data, shape, &graph), release);
     LK_TRY_GOTO(load_engine(opts, graph, wave_samples(shape), state, &engine), release);
     LK_TRY_GOTO(lk__test_loader(opts, data, augment, (lk_share){0}, &loader), release);

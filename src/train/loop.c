@@ -10,6 +10,14 @@
 #include "train/run.h"
 #include "train/start.h"
 
+static lk_rates rates_left(const lk_train_run *run)
+{
+    if (run->at.step >= run->total_steps)
+        return (lk_rates){0};
+    return lk__schedule_rates(run->shared->schedule, run->effective.lr, lk__run_schedule_at(run, 0, 0), run->at.step,
+                              run->total_steps);
+}
+
 static void tell_start(const lk_train_run *run)
 {
     const lk_train_shared *shared = run->shared;
@@ -28,6 +36,7 @@ static void tell_start(const lk_train_run *run)
         .cuts = (const char(*)[LK_LAYER_TEXT])shared->cuts,
         .better_shards = lk__better_shards(run->opts->shards, run->place.layout.replicas),
         .done = run->at.step,
+        .rates = rates_left(run),
         .saved_shards = run->saved_shards,
     };
     run->events->start(run->events->arg, &start);

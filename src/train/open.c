@@ -41,16 +41,39 @@ lk_status lk__training_shape(const lk_dataset *data, const char *augment, lk_sam
     return lk__transforms_one_shape(&list, data, out);
 }
 
+static bool gives_test_augment(const lk_train_opts *opts)
+{
+    return opts->test_augment && strcmp(opts->test_augment, "auto") != 0;
+}
+
+static lk_status write_test_augment(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
+                                    char text[LK_AUGMENT_TEXT])
+{
+    lk_transforms training;
+    LK_TRY(lk__transforms_parse(lk__training_augment(data, opts->augment), &training));
+    if (!gives_test_augment(opts))
+        return lk__test_augment(data, shape, lk__transforms_fix_size(&training), text);
+    if (strlen(opts->test_augment) >= LK_AUGMENT_TEXT)
+        return lk__fail(LK_STATUS_USAGE, "--test-augment is longer than %d characters", LK_AUGMENT_TEXT - 1);
+    snprintf(text, LK_AUGMENT_TEXT, "%s", opts->test_augment);
+    return LK_OK;
+}
+
+lk_status lk__evaluation_shape(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape *out,
+                               char text[LK_AUGMENT_TEXT])
+{
+    lk_sample_shape shape = {0};
+    if (!gives_test_augment(opts))
+        LK_TRY(lk__training_shape(data, opts->augment, &shape));
+    LK_TRY(write_test_augment(opts, data, shape, text));
+    return lk_augmented_shape(data, text, out);
+}
+
 lk_status lk__choose_test_augment(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
                                   char text[LK_AUGMENT_TEXT])
 {
     lk_sample_shape test;
-    if (!opts->test_augment || strcmp(opts->test_augment, "auto") == 0)
-        LK_TRY(lk__test_augment(data, shape, text));
-    else if (strlen(opts->test_augment) < LK_AUGMENT_TEXT)
-        snprintf(text, LK_AUGMENT_TEXT, "%s", opts->test_augment);
-    else
-        return lk__fail(LK_STATUS_USAGE, "--test-augment is longer than %d characters", LK_AUGMENT_TEXT - 1);
+    LK_TRY(write_test_augment(opts, data, shape, text));
     LK_TRY(lk_augmented_shape(data, text, &test));
     if (test.channels == shape.channels && test.height == shape.height && test.width == shape.width)
         return LK_OK;

@@ -62,6 +62,10 @@ const char *lk__training_augment(const lk_dataset *data, const char *augment);
  * opts, or what "auto" comes to. */
 lk_status lk__choose_test_augment(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
                                   char text[LK_AUGMENT_TEXT]) LK_CHECKED;
+/* The same where nothing is trained, and the shape: that of the test transforms in
+ * opts, whatever those of training are, or where they are "auto" that of training. */
+lk_status lk__evaluation_shape(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape *out,
+                               char text[LK_AUGMENT_TEXT]) LK_CHECKED;
 
 /* Together: gives the engine the state of the file opts->init_from, less what
  * opts->init_skip names, whatever floats it is made of. Where it does not fit, the

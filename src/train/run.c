@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "io/checkpoint.h"
 #include "parallel/engine_impl.h"
 #include "train/start.h"
 
@@ -149,6 +150,24 @@ lk_status lk__run_data(lk_train_run *run)
     return LK_OK;
 }
 
+/* The engine has the checkpoint's rate, that of its last step. */
+static lk_status check_last_rate(const lk_train_run *run)
+{
+    size_t batches = run->effective.batches, last = run->at.step - 1;
+    if (run->at.step == 0)
+        return LK_OK;
+    double saved = lk_engine_lr(run->engine);
+    double rate = lk__schedule_lr(run->shared->schedule, run->effective.lr,
+                                  lk__run_schedule_at(run, last / batches, last % batches));
+    if (saved == rate)
+        return LK_OK;
+    return lk__fail(LK_STATUS_MISMATCH,
+                    "%s: step %zu was taken with the rate %.6g, where --schedule %s has %.6g: another version of this "
+                    "program saved it; go on with that one, or begin anew with --init-from %s/%s",
+                    run->opts->resume, run->at.step, saved, run->opts->schedule, rate, run->opts->resume,
+                    lk__checkpoint_model);
+}
+
 /* Puts engine and position where the checkpoint has them. */
 static lk_status go_on(lk_train_run *run)
 {
@@ -161,6 +180,7 @@ static lk_status go_on(lk_train_run *run)
     LK_TRY(lk__run_alike(run, lk__options_check(run->rank, &run->effective, &run->at, &shards)));
     LK_TRY(all_find(run, lk_engine_set_state(run->engine, lk_checkpoint_model(resume))));
     LK_TRY(all_find(run, lk_engine_set_optimizer_state(run->engine, lk_checkpoint_optimizer(resume))));
+    LK_TRY(lk__run_alike(run, check_last_rate(run)));
     if (lk_engine_steps(run->engine) != run->at.step)
         return lk__run_alike(run, lk__fail(LK_STATUS_FORMAT, "%s: the optimiser has taken %llu steps, the run %zu",
                                            run->opts->resume, (unsigned long long)lk_engine_steps(run->engine),

@@ -13,6 +13,7 @@
 
 #include <lockstep/lockstep.h>
 
+#include "optim/optim.h"
 #include "parallel/cut.h"
 
 /* Values of the program's options; the table of options has the defaults. */
@@ -73,6 +74,7 @@ typedef struct lk_train_start {
     const char (*cuts)[LK_LAYER_TEXT]; /* (stages - 1) the layers that stages 1, 2 ... begin with */
     int better_shards;                 /* the next number that is replicas times a power of two; 0: the run's is */
     size_t done;                       /* steps that were done before: those of opts->resume */
+    lk_rates rates;                    /* of the steps that are left; all 0 where there are none */
     int saved_shards;                  /* of the checkpoint, where they differ; else 0 */
 } lk_train_start;
 

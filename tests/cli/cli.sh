@@ -146,6 +146,7 @@ check "nothing was written by commands that were refused" test -z "$(find . -nam
 # The reference's log lines, and both spellings of options.
 run 0 "${train[@]}" --epochs 2 --batch_size=32 --log-interval 2 --save_model model.safetensors
 said out "data tiny (96 training and 40 test samples, 10 classes)" "model mlp" "parameters" "cpu with 2 threads" "16 shards" "seed 1"
+said out "learning rate: first 1, highest 1, last 0.7"
 said out "Train Epoch: 1 [0/96 (0%)]	Loss: " "Train Epoch: 1 [64/96 (67%)]	Loss: " "Train Epoch: 2 [64/96 (67%)]"
 said out "Test set: Average loss: " "/40 (" "Total Training Time " "Model saved to model.safetensors" "State hash "
 check "one test line an epoch" test "$(grep -c '^Test set: ' out)" -eq 2
@@ -155,6 +156,14 @@ check "the model was saved" test -s model.safetensors
 check "nothing was left beside the model" test "$(find . -name '*model.saf*' -o -name '.lk-*' | wc -l)" -eq 1
 last=$(grep '^Test set: ' out | tail -1)
 hash=$(sed -n 's/^State hash //p' out)
+
+# The first lines say which rates the steps will have: here of two epochs of three, one of which warms up.
+run 0 "${train[@]}" --epochs 2 --batch-size 32 --lr .3 --schedule cosine:by_step=1,warmup=1
+said out "learning rate: first 0.1, highest 0.3, last 0.075"
+run 0 "${train[@]}" --epochs 2 --batch-size 32 --lr .3 --schedule cosine:by_step=1,warmup=1 --json
+said out '"lr_first":0.1' '"lr_highest":0.3' '"lr_last":0.075'
+run 0 "${train[@]}" --epochs 2 --batch-size 32 --lr .25 --schedule constant --max-steps 2
+said out "learning rate: 0.25 in all steps"
 
 # eval repeats the last test line.
 run 0 eval model.safetensors --model mlp --data tiny --threads 1

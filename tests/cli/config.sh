@@ -113,7 +113,7 @@ refused "bad.yaml:3:" "line 1 already" -- --config bad.yaml
 bad 'epochs: some'
 refused "bad.yaml:1:" "--epochs 'some'" -- --config bad.yaml --epochs 1
 bad 'a: [1'
-refused "bad.yaml:2:" "no YAML" -- --config bad.yaml
+refused "bad.yaml:2:" "not valid YAML" -- --config bad.yaml
 bad 'config: bad.yaml'
 refused "bad.yaml:1:" "'config'" -- --config bad.yaml
 refused "--config is given twice" -- --config empty.yaml --config empty.yaml

@@ -42,7 +42,35 @@ for workers in 0 2; do
     run 0 single.safetensors --data pets --model cnn "${augment[@]}" --num-workers $workers
     check "$line: other figures" test "$(grep '^Test set' out)" = "$(grep '^Test set' wanted | tail -n 1)"
 done
+# With transforms of the test images, eval asks for none of training.
+run 0 single.safetensors --data pets --model cnn --test-augment resize=32,center_crop=28
+check "$line: other figures" test "$(grep '^Test set' out)" = "$(grep '^Test set' wanted | tail -n 1)"
+refused "--augment: no augmentation 'foo'" -- single.safetensors --data pets --model cnn --augment foo \
+    --test-augment resize=32,center_crop=28
 command=train
+
+# Images that all have one size need no transform to fix it, and test images of this size are taken as they are.
+put one/train/cat rgb.png
+put one/train/dog rgb.jpg
+put one/val/cat rgb.png
+same=(--data one --model cnn --batch-size 2 --epochs 1)
+run 0 "${same[@]}" --augment none --save-model as_they_are.safetensors
+check "$line: no transform is told" test "$(grep -c '^training images' out)" -eq 0
+grep '^Test set' out >wanted
+run 0 "${same[@]}" --augment flip -n 2
+said out "training images: flip; test images: as they are"
+run 0 "${same[@]}" --augment none --test-augment resize=29/37 --save-model resized.safetensors
+check "$line: compare is silent" test -z "$("$program" compare as_they_are.safetensors resized.safetensors 2>&1)"
+command='eval'
+run 0 as_they_are.safetensors --data one --model cnn --augment none
+check "$line: other figures" cmp -s out wanted
+command=train
+put one/val/dog grey.png
+run 0 "${same[@]}" --augment none
+said out "test images: resize="
+put one/train/dog grey.png
+refused "resized_crop=N" "one/train/cat/rgb.png has 37 by 29 pixels" "one/train/dog/grey.png 11 by 16" -- "${same[@]}" \
+    --augment none
 
 # What is wrong is told by name.
 refused "--augment: no augmentation 'foo'" -- "${task[@]}" --augment foo

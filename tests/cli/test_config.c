@@ -108,6 +108,14 @@ static void flags_are_true_or_false(void **state)
     assert_string_equal(parsed("save-model: m.safetensors\n", "").train.save_model, "m.safetensors");
     refuse("seed: 1\nno-test: maybe\n", "2:", "no-test 'maybe'", "true or false");
     refuse("no-test: 1\n", "1:", "no-test '1'", "true or false");
+    refuse("no-test: 'true'\n", "1:", "no-test 'true'", "without quotes");
+    /* What some readers of YAML take for true is not guessed at, wherever it stands. */
+    refuse("seed: 1\nno-test: yes\n", "2:", "'yes'", "write true");
+    refuse("save-model: Yes\n", "1:", "'Yes'", "quotes");
+    refuse("json: OFF\n", "1:", "'OFF'", "write false");
+    refuse("model: {name: cnn, dropout2d: on}\n", "1:", "'on'", "write true");
+    refuse("augment: {flip: no}\n", "1:", "'no'", "write false");
+    assert_string_equal(parsed("save-model: 'yes'\n", "").train.save_model, "yes");
     refuse("data: true\n", "1:", "data wants NAME|DIR", "true");
     assert_string_equal(parsed("data: 'true'\n", "").train.data, "true");
 }
@@ -294,7 +302,7 @@ static void unknown_keys_name_the_nearest(void **state)
     refuse("help: true\n", "1:", "'help'", "command line");
     refuse("z: 2\n", "1:", "no option 'z'", "");
     refuse("h: true\n", "1:", "'h'", "command line");
-    refuse("a: [\n", "2:", "no YAML", "");
+    refuse("a: [\n", "2:", "not valid YAML", "");
 }
 
 static void one_file_serves_several_commands(void **state)

@@ -41,7 +41,7 @@ check "there are losses" test "$(wc -l <losses)" -eq 3
 equal -n 1
 equal -n 2
 said out "ddp, 2 ranks over shm with "
-check "$line: rank 0 alone speaks, and bare" test "$(grep -c -v -e '^data ' -e '^Train' -e '^Total' -e '^State' out)" -eq 0
+check "$line: rank 0 alone speaks, and bare" test "$(grep -c -v -e '^data ' -e '^learning rate: ' -e '^Train' -e '^Total' -e '^State' out)" -eq 0
 equal -n 3 --backend tcp --parallel ddp
 said out "3 ranks over tcp" "16 shards are not 3 replicas times a power of two" "--shards 24 is faster"
 equal --nproc=4 --bucket-mb .001 --check-every 1

@@ -48,6 +48,10 @@ static void test_pixels(void **state)
         content c = read_image(truth->name);
         if (can_read(&c)) {
             TRY(decode(&c, &image));
+            size_t height, width;
+            TRY(lk__image_size(c.path, &height, &width));
+            assert_int_equal(height, truth->dims[1]);
+            assert_int_equal(width, truth->dims[2]);
             assert_int_equal(image.channels, 3);
             assert_int_equal(image.height, truth->dims[1]);
             assert_int_equal(image.width, truth->dims[2]);
@@ -87,6 +91,41 @@ static void test_cut_off(void **state)
         lk__free(c.bytes);
     }
     lk__image_fini(&image);
+}
+
+/* A header that is cut off has no size, or the right one; a marker that leads nowhere,
+ * and many that lead on and on, end in an error. */
+static void test_sizes_of_damaged_files(void **state)
+{
+    (void)state;
+    enum { SEGMENTS = 5000, MOST = 400 };
+    static const char *const names[] = {"rgb.jpg", "rgb.png"};
+    static uint8_t endless[2 + 4 * SEGMENTS] = {0xff, 0xd8};
+    folder f = folder_create();
+    char path[512];
+    size_t height, width;
+    snprintf(path, sizeof path, "%s/image", f.path);
+    for (size_t i = 0; i < 2; i++) {
+        content c = read_image(names[i]);
+        for (size_t cut = 0; cut < lk__min_size(c.count, MOST); cut++) {
+            put(&f, "image", c.bytes, cut);
+            if (lk__image_size(path, &height, &width) == LK_OK)
+                assert_true(height == 29 && width == 37);
+            else
+                assert_detail(path);
+        }
+        lk__free(c.bytes);
+    }
+    for (size_t i = 0; i < SEGMENTS; i++)
+        memcpy(endless + 2 + 4 * i, (uint8_t[]){0xff, 0xe0, 0, 2}, 4);
+    put(&f, "image", endless, sizeof endless);
+    assert_int_equal(lk__image_size(path, &height, &width), LK_STATUS_FORMAT);
+    assert_detail("segments");
+    endless[5] = 0; /* a length that is less than its own bytes */
+    put(&f, "image", endless, sizeof endless);
+    assert_int_equal(lk__image_size(path, &height, &width), LK_STATUS_FORMAT);
+    assert_detail("byte 2");
+    folder_destroy(&f);
 }
 
 static size_t scan_begin(const content *c)
@@ -196,8 +235,9 @@ static void test_no_image(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pixels),   cmocka_unit_test(test_cut_off), cmocka_unit_test(test_holes),
-        cmocka_unit_test(test_harmless), cmocka_unit_test(test_altered), cmocka_unit_test(test_no_image),
+        cmocka_unit_test(test_pixels),   cmocka_unit_test(test_cut_off),  cmocka_unit_test(test_sizes_of_damaged_files),
+        cmocka_unit_test(test_holes),    cmocka_unit_test(test_harmless), cmocka_unit_test(test_altered),
+        cmocka_unit_test(test_no_image),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

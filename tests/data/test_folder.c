@@ -110,6 +110,61 @@ static void test_batches(void **state)
     folder_destroy(&f);
 }
 
+/* Images of one size need no transform that fixes it: their headers are read. */
+static void test_one_size(void **state)
+{
+    (void)state;
+    folder f = folder_create();
+    lk_sample_shape shape;
+    copy(&f, "rgb.png", "train/cat/1.png");
+    copy(&f, "rgb.png", "train/cat/2.png");
+    copy(&f, "rgb.png", "train/dog/3.png");
+    lk_dataset *data = open_split(&f, LK_SPLIT_TRAIN);
+    TRY(lk_augmented_shape(data, "flip", &shape));
+    assert_int_equal(shape.channels, 3);
+    assert_int_equal(shape.height, 29);
+    assert_int_equal(shape.width, 37);
+    TRY(lk_augmented_shape(data, "resize=58", &shape));
+    assert_int_equal(shape.width, 74);
+    lk_dataset_destroy(data);
+    copy(&f, "grey.png", "train/dog/4.png");
+    data = open_split(&f, LK_SPLIT_TRAIN);
+    assert_int_equal(lk_augmented_shape(data, "flip", &shape), LK_STATUS_USAGE);
+    assert_detail("train/cat/1.png has 37 by 29 pixels");
+    assert_detail("train/dog/4.png 11 by 16");
+    assert_detail("resized_crop=N");
+    lk_dataset_destroy(data);
+    put(&f, "train/cat/2.png", "no image", 8);
+    data = open_split(&f, LK_SPLIT_TRAIN);
+    assert_int_equal(lk_augmented_shape(data, "none", &shape), LK_STATUS_FORMAT);
+    assert_detail("train/cat/2.png");
+    TRY(lk_augmented_shape(data, "resize=9/9", &shape));
+    lk_dataset_destroy(data);
+    folder_destroy(&f);
+}
+
+/* A file that gets another size after the headers were read is an error of its batch. */
+static void test_size_changes(void **state)
+{
+    (void)state;
+    need_png();
+    folder f = folder_create();
+    lk_loader *loader;
+    const lk_batch *batch;
+    copy(&f, "rgb.png", "train/cat/1.png");
+    copy(&f, "rgb.png", "train/cat/2.png");
+    lk_dataset *data = open_split(&f, LK_SPLIT_TRAIN);
+    TRY(lk_loader_create(data, &(lk_loader_opts){.batch = 2, .augment = "none"}, &loader));
+    copy(&f, "grey.png", "train/cat/2.png");
+    TRY(lk_loader_start(loader, 0, 0));
+    assert_int_equal(lk_loader_next(loader, &batch), LK_STATUS_FORMAT);
+    assert_detail("train/cat/2.png");
+    assert_detail("16");
+    lk_loader_destroy(loader);
+    lk_dataset_destroy(data);
+    folder_destroy(&f);
+}
+
 static void test_missing(void **state)
 {
     (void)state;
@@ -206,9 +261,9 @@ static void test_fingerprint(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),       cmocka_unit_test(test_splits),  cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_missing),     cmocka_unit_test(test_damaged), cmocka_unit_test(test_thin),
-        cmocka_unit_test(test_fingerprint),
+        cmocka_unit_test(test_order),    cmocka_unit_test(test_splits),       cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_one_size), cmocka_unit_test(test_size_changes), cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_damaged),  cmocka_unit_test(test_thin),         cmocka_unit_test(test_fingerprint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,7 +162,7 @@ static void check_test_augment(lk_dataset test, lk_sample_shape shape, const cha
 {
     char text[LK_AUGMENT_TEXT] = "";
     lk_sample_shape got = {0};
-    TRY(lk__test_augment(&test, shape, text));
+    TRY(lk__test_augment(&test, shape, true, text));
     assert_string_equal(text, expected);
     TRY(lk_augmented_shape(&test, text, &got));
     assert_memory_equal(&got, &shape, sizeof got);

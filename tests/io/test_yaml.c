@@ -130,12 +130,12 @@ static void other_systems_files_are_read(void **state)
 static void syntax_errors_have_a_line(void **state)
 {
     (void)state;
-    refuse("a: 1\nb: [1, 2\nc: 3\n", "file.yaml:3:", "no YAML");
+    refuse("a: 1\nb: [1, 2\nc: 3\n", "file.yaml:3:", "not valid YAML");
     refuse("a: 1\n b: 2\n", "file.yaml:2:", "mapping values");
-    refuse("a: 1\nb: \"open\n", "file.yaml:3:", "no YAML");
-    refuse("a: {b: 1\n", "file.yaml:2:", "no YAML");
-    refuse("\tkey: 1\n", "file.yaml:1:", "no YAML");
-    refuse("a: 1\nb\n", "file.yaml:3:", "no YAML");
+    refuse("a: 1\nb: \"open\n", "file.yaml:3:", "not valid YAML");
+    refuse("a: {b: 1\n", "file.yaml:2:", "not valid YAML");
+    refuse("\tkey: 1\n", "file.yaml:1:", "not valid YAML");
+    refuse("a: 1\nb\n", "file.yaml:3:", "not valid YAML");
 }
 
 static void other_than_a_mapping_is_refused(void **state)

@@ -103,7 +103,7 @@ static void test_gaussian(void **state)
     lk__schedule_destroy(schedule);
 }
 
-/* All rise alike, and reach the base rate itself. */
+/* All rise alike, step by step, and reach the base rate itself with the last step of the warm-up. */
 static void test_warmup(void **state)
 {
     (void)state;
@@ -112,32 +112,85 @@ static void test_warmup(void **state)
         char epochs[64], steps[64];
         snprintf(epochs, sizeof epochs, "%s:warmup=3", info->name);
         snprintf(steps, sizeof steps, "%s:warmup_steps=6", info->name);
-        for (size_t epoch = 0; epoch < 3; epoch++)
-            for (size_t batch = 0; batch < BATCHES; batch++)
-                assert_true(rate(epochs, 0.3, epoch, batch) == 0.3 * ((double)(epoch + 1) / 3));
+        for (size_t step = 0; step < 3 * BATCHES; step++)
+            assert_true(rate(epochs, 0.3, step / BATCHES, step % BATCHES) == 0.3 * ((double)(step + 1) / 12));
         for (size_t step = 0; step < 6; step++)
             assert_true(rate(steps, 0.3, step / BATCHES, step % BATCHES) == 0.3 * ((double)(step + 1) / 6));
-        assert_true(rate(epochs, 0.3, 2, 0) == 0.3);
-        assert_true(rate(steps, 0.3, 1, 1) == 0.3);
+        assert_true(rate(epochs, 0.3, 2, 3) == 0.3 && rate(epochs, 0.3, 3, 0) == 0.3);
+        assert_true(rate(steps, 0.3, 1, 1) == 0.3 && rate(steps, 0.3, 1, 2) == 0.3);
     }
 }
 
-/* What follows a warm-up: some go on counting, some fall over what is left. */
+/* One epoch is a ramp, too, whether the schedule goes by epochs or by steps. */
+static void test_one_epoch_warms_up(void **state)
+{
+    (void)state;
+    const char *specs[] = {"cosine:by_step=1,warmup=1", "cosine:warmup=1", "step:warmup=1", "constant:warmup=1"};
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
+        for (size_t batch = 0; batch < BATCHES; batch++)
+            assert_true(rate(specs[i], 0.5, 0, batch) == 0.5 * ((double)(batch + 1) / BATCHES));
+}
+
+/* What follows a warm-up begins at its own 0: PyTorch's SequentialLR, stepped after each batch. */
 static void test_after_warmup(void **state)
 {
     (void)state;
     assert_true(lr_at("constant:warmup=3", 0.3, 3) == 0.3);
-    assert_true(lr_at("step:gamma=.5,warmup=3", 1.0, 3) == 0.125);
-    assert_true(lr_at("exponential:gamma=.5,warmup=3", 1.0, 4) == 0.0625);
-    assert_true(lr_at("multistep:milestones=2/5,gamma=.5,warmup=3", 1.0, 3) == 0.5);
+    assert_true(lr_at("step:gamma=.5,warmup=3", 1.0, 3) == 1.0);
+    assert_true(lr_at("step:gamma=.5,warmup=3", 1.0, 4) == 0.5);
+    assert_true(lr_at("step:size=2,gamma=.5,warmup=3", 1.0, 8) == 0.25);
+    assert_true(lr_at("exponential:gamma=.5,warmup=3", 1.0, 3) == 1.0);
+    assert_true(lr_at("exponential:gamma=.5,warmup=3", 1.0, 5) == 0.25);
+    assert_true(rate("multistep:milestones=2/5,gamma=.5,warmup=3", 1.0, 4, 3) == 1.0);
+    assert_true(lr_at("multistep:milestones=2/5,gamma=.5,warmup=3", 1.0, 5) == 0.5);
+    assert_true(lr_at("multistep:milestones=2/5,gamma=.5,warmup=3", 1.0, 8) == 0.25);
     assert_true(lr_at("cosine:warmup=2", 0.5, 2) == 0.5);
     assert_true(near(lr_at("cosine:warmup=2", 0.5, 6), 0.25));
     assert_true(near(lr_at("cosine:warmup=2,epochs=6", 0.5, 4), 0.25));
     assert_true(near(lr_at("gaussian:warmup=2,sigma=.25", 0.5, 4), 0.5 * exp(-0.5)));
-    /* Steps from 8 to 40, the middle at 24; by epochs the rate moves where one begins. */
+    /* Steps from 8 to 40, the middle at 24. */
     assert_true(near(rate("cosine:warmup_steps=8,by_step", 0.5, 6, 0), 0.25));
     assert_true(near(rate("cosine:warmup_steps=8", 0.5, 6, 3), 0.25));
-    assert_true(rate("cosine:warmup_steps=7", 0.5, 1, 3) == 0.5);
+    /* Epochs are counted from the warm-up's end, here after 7 steps: the first one ends with step 10. */
+    assert_true(rate("cosine:warmup_steps=7", 0.5, 2, 2) == 0.5);
+    assert_true(rate("cosine:warmup_steps=7", 0.5, 2, 3) < 0.5);
+    assert_true(rate("step:gamma=.5,warmup_steps=7", 1.0, 2, 2) == 1.0);
+    assert_true(rate("step:gamma=.5,warmup_steps=7", 1.0, 2, 3) == 0.5);
+    assert_true(rate("multistep:milestones=1/3,gamma=.5,warmup_steps=7", 1.0, 4, 2) == 0.5);
+    assert_true(rate("multistep:milestones=1/3,gamma=.5,warmup_steps=7", 1.0, 4, 3) == 0.25);
+}
+
+/* Compared with a search through all steps. */
+static void assert_rates(const char *spec, size_t epochs, size_t begin, size_t end)
+{
+    lk_schedule *schedule;
+    lk_schedule_at run = {.epochs = epochs, .batches = BATCHES};
+    double highest = 0;
+    assert_int_equal(lk__schedule_create(spec, &schedule), LK_OK);
+    lk_rates rates = lk__schedule_rates(schedule, 0.5, run, begin, end);
+    for (size_t step = begin; step < end; step++) {
+        lk_schedule_at at = {step / BATCHES, epochs, step % BATCHES, BATCHES};
+        double lr = lk__schedule_lr(schedule, 0.5, at);
+        highest = lr > highest ? lr : highest;
+        assert_true(step != begin || rates.first == lr);
+        assert_true(step + 1 != end || rates.last == lr);
+    }
+    if (rates.highest != highest)
+        fail_msg("%s, steps %zu to %zu: highest rate %g, found %g", spec, begin, end, highest, rates.highest);
+    lk__schedule_destroy(schedule);
+}
+
+static void test_rates(void **state)
+{
+    (void)state;
+    const char *specs[] = {"constant",          "constant:warmup=3",       "step:gamma=2,warmup=1",
+                           "step:warmup=2",     "exponential:gamma=1.5",   "multistep:milestones=2/4,warmup_steps=7",
+                           "cosine:min=.1",     "cosine:by_step,warmup=1", "multistep:milestones=2/4,gamma=3",
+                           "cosine:warmup=100", "cosine:epochs=4",         "gaussian:by_step,warmup_steps=5,min=.2"};
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
+        for (size_t begin = 0; begin < EPOCHS * BATCHES; begin++)
+            for (size_t end = begin + 1; end <= EPOCHS * BATCHES; end++)
+                assert_rates(specs[i], EPOCHS, begin, end);
 }
 
 static void assert_told(const char *spec, const char *hint)
@@ -224,9 +277,12 @@ static void test_list(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_factors),  cmocka_unit_test(test_milestones), cmocka_unit_test(test_cosine),
-        cmocka_unit_test(test_gaussian), cmocka_unit_test(test_warmup),     cmocka_unit_test(test_after_warmup),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_fit),        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_factors),      cmocka_unit_test(test_milestones),
+        cmocka_unit_test(test_cosine),       cmocka_unit_test(test_gaussian),
+        cmocka_unit_test(test_warmup),       cmocka_unit_test(test_one_epoch_warms_up),
+        cmocka_unit_test(test_after_warmup), cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_fit),
+        cmocka_unit_test(test_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -254,6 +254,37 @@ static void test_nonfinite_step_changes_nothing(void **arg)
     }
 }
 
+static lk_status create_normed(lk_engine_opts opts, size_t width)
+{
+    lk_graph *graph;
+    lk_engine *engine = NULL;
+    law_require(lk_graph_create(&graph));
+    lk_node node = lk_batchnorm2d(graph, lk_input(graph, 2, 1, width), "norm");
+    lk_cross_entropy(graph, lk_linear(graph, lk_flatten(graph, node), "fc", 2));
+    opts.threads = 1;
+    lk_status status = lk_engine_create(graph, &opts, &engine);
+    lk_engine_destroy(engine);
+    lk_graph_destroy(graph);
+    return status;
+}
+
+/* BatchNorm over one value gives its bias whatever it is given. Where every batch is
+ * so, no step is taken; a last batch of one sample stops no run. */
+static void test_batchnorm_of_one_value(void **arg)
+{
+    (void)arg;
+    lk_status status = create_normed((lk_engine_opts){.batch = 1}, 1);
+    expect_words(status, LK_STATUS_USAGE, "BatchNorm 'norm'");
+    expect_words(status, LK_STATUS_USAGE, "--batch-size");
+    status = create_normed((lk_engine_opts){.batch = 16, .bn = LK_BN_SHARD}, 1);
+    expect_words(status, LK_STATUS_USAGE, "BatchNorm 'norm'");
+    expect_words(status, LK_STATUS_USAGE, "--bn batch");
+    law_require(create_normed((lk_engine_opts){.batch = 1}, 2));
+    law_require(create_normed((lk_engine_opts){.batch = 2}, 1));
+    law_require(create_normed((lk_engine_opts){.batch = 17, .bn = LK_BN_SHARD}, 1));
+    law_require(create_normed((lk_engine_opts){.batch = 1, .eval_only = true}, 1));
+}
+
 static void test_bad_options(void **arg)
 {
     (void)arg;
@@ -290,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_an_engine_for_evaluation_takes_no_step),
         cmocka_unit_test(test_nonfinite_names_tensor_sample_and_shard),
         cmocka_unit_test(test_nonfinite_step_changes_nothing),
+        cmocka_unit_test(test_batchnorm_of_one_value),
         cmocka_unit_test(test_bad_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

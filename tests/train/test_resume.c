@@ -356,6 +356,49 @@ static void a_run_may_become_longer_where_its_past_stays(void **state)
     lk__resume_fini(&found);
 }
 
+/* Rates follow from the place, in the middle of a warm-up too. */
+static void a_warm_up_goes_on(void **state)
+{
+    (void)state;
+    char dir[PATH];
+    lk_train_opts opts = options_in("warmup", dir);
+    asked told;
+    lk_train_result result;
+    lk_resume found;
+    opts.schedule = "step:gamma=.5,warmup=2";
+    uint64_t hash = uninterrupted(&opts);
+    assert_int_equal(run(&opts, 1, 1, LK_WISH_STOP, &told, &result), LK_OK);
+    resume_newest(&opts, &found);
+    assert_int_equal(run(&opts, 2, 0, 0, &told, &result), LK_OK);
+    assert_true(result.hash == hash);
+    lk_rates rates = told.told.start.rates;
+    assert_true(rates.first == 0.5 && rates.highest == 1 && rates.last == 1);
+    lk__resume_fini(&found);
+}
+
+/* A checkpoint whose last rate is not the schedule's was saved by a version of other
+ * schedules: going on would bend the course in silence. */
+static void another_last_rate_is_refused(void **state)
+{
+    (void)state;
+    char dir[PATH];
+    lk_train_opts opts = options_in("bent", dir);
+    asked told;
+    lk_train_result result;
+    lk_resume found;
+    lk_checkpoint *checkpoint;
+    opts.schedule = "constant";
+    assert_int_equal(run(&opts, 1, 1, LK_WISH_STOP, &told, &result), LK_OK);
+    resume_newest(&opts, &found);
+    opts.schedule = "constant:warmup=1";
+    assert_int_equal(lk_checkpoint_load(opts.resume, &checkpoint), LK_OK);
+    assert_int_equal(lk_checkpoint_set_note(checkpoint, "--schedule", opts.schedule), LK_OK);
+    assert_int_equal(lk_checkpoint_save(checkpoint, opts.resume), LK_OK);
+    lk_checkpoint_destroy(checkpoint);
+    refuse(&opts, "constant:warmup=1 has 0.666667", "with the rate 1");
+    lk__resume_fini(&found);
+}
+
 static void a_finished_run_has_nothing_left_to_do(void **state)
 {
     (void)state;
@@ -457,6 +500,8 @@ int main(void)
         cmocka_unit_test(the_same_data_may_lie_elsewhere),
         cmocka_unit_test(other_shards_only_when_asked_for),
         cmocka_unit_test(a_run_may_become_longer_where_its_past_stays),
+        cmocka_unit_test(a_warm_up_goes_on),
+        cmocka_unit_test(another_last_rate_is_refused),
         cmocka_unit_test(a_finished_run_has_nothing_left_to_do),
         cmocka_unit_test(a_stopped_evaluation_is_repeated),
         cmocka_unit_test(checkpoints_are_the_same_bytes_in_any_layout),
