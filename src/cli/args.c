@@ -51,9 +51,10 @@ static const lk_option table[] = {
     {"what", "input", 0, INFO, TEXT(input, "CxHxW"), NULL, "or for such images, as in 3x32x32"},
     {"what", "classes", 0, INFO, COUNT(classes, 1, BIG), NULL, "and for so many classes"},
     {"what", "data-dir", 0, MODELS | INFO, TEXT(train.data_dir, "DIR"), NULL,
-     "look for data here first, then in $LOCKSTEP_DATA, ./data, ~/.cache/lockstep, /usr/share/datasets"},
+     "look for data here, and nowhere else; without it in $LOCKSTEP_DATA, ./data, ~/.cache/lockstep, "
+     "/usr/share/datasets"},
     {"what", "data-dir", 0, DATA, TEXT(train.data_dir, "DIR"), NULL,
-     "data get: where to put it, without it ~/.cache/lockstep; list, verify: look here first"},
+     "data get: where to put it, without it ~/.cache/lockstep; list, verify: look here, and nowhere else"},
     {"what", "url", 0, DATA, TEXT(data_url, "URL"), NULL,
      "data get: fetch the files from this folder; without it $LOCKSTEP_DATA_URL, or where they are published"},
     {"what", "config", 0, MODELS, ONCE(config, "FILE.yaml"), NULL,
@@ -303,6 +304,7 @@ lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, 
     args.schedule_given = lk__options_given(set, &parsed, "schedule");
     args.gamma_given = lk__options_given(set, &parsed, "gamma");
     args.shards_given = lk__options_given(set, &parsed, "shards");
+    args.gpu_option = lk__options_spelling(set, &parsed, "gpu-ids");
     args.run.nnodes_given = lk__options_given(set, &parsed, "nnodes");
     args.run.node_rank_given = lk__options_given(set, &parsed, "node-rank");
     args.run.rank_given = lk__options_given(set, &parsed, "rank");
@@ -443,7 +445,10 @@ static lk_status complete_backend(lk_args *args)
 
 lk_status lk__args_complete(lk_args *args)
 {
-    lk_device_choice choice = {.devices = args->device_names, .gpu_ids = args->gpu_ids, .no_cuda = args->no_cuda};
+    lk_device_choice choice = {.devices = args->device_names,
+                               .gpu_ids = args->gpu_ids,
+                               .gpu_option = args->gpu_option,
+                               .no_cuda = args->no_cuda};
     LK_TRY(complete_schedule(args));
     LK_TRY(lk__devices_choose(&choice, lk__device_list, &args->devices));
     complete_gpu(args);

@@ -457,6 +457,16 @@ bool lk__options_given(const lk_option_set *set, const lk_parsed *parsed, const 
     return false;
 }
 
+const char *lk__options_spelling(const lk_option_set *set, const lk_parsed *parsed, const char *name)
+{
+    size_t row = find_row(set, name, strlen(name));
+    for (size_t i = 0; row < set->count && i < set->count; i++) {
+        if (parsed->given[i] && lk__options_same(&set->rows[i], &set->rows[row]))
+            return set->rows[i].name;
+    }
+    return name;
+}
+
 static void help_row(const lk_option *row, FILE *out)
 {
     char name[NAME_BYTES], left[2 * NAME_BYTES];
