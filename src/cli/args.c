@@ -94,12 +94,12 @@ static const lk_option table[] = {
     {"learning", "schedule", 0, TRAIN, SPEC(train.schedule, "NAME[:key=val,...]"), NULL,
      "the learning rate's course; 'lockstep info' lists them; without it step:size=1,gamma=GAMMA"},
 
-    {"how", "devices", 0, MODELS, LIST(device_names, "LIST"), NULL,
+    {"how", "devices", 0, MODELS, LIST(device_names, "auto|cpu:0,cpu:1|..."), NULL,
      "where to compute: cpu, cuda:0, or several as in 'cuda:0,cuda:1', a rank each; auto (the default): all "
-     "GPUs, or the CPU"},
-    {"how", "gpu-ids", 0, MODELS, LIST(gpu_ids, "LIST"), NULL, "GPUs by number: '1,6,3' is cuda:1,cuda:6,cuda:3"},
-    {"how", "gpu-idx", 0, MODELS, LIST(gpu_ids, "LIST"), NULL, "the same as --gpu-ids"},
-    {"how", "gpu-devices", 0, MODELS, LIST(gpu_ids, "LIST"), NULL, "the same, as in '--gpu-devices 0 1'"},
+     "GPUs, or the CPU where there are none, or fewer than -n has ranks"},
+    {"how", "gpu-ids", 0, MODELS, LIST(gpu_ids, "0,1,..."), NULL, "GPUs by number: '1,6,3' is cuda:1,cuda:6,cuda:3"},
+    {"how", "gpu-idx", 0, MODELS, LIST(gpu_ids, "0,1,..."), NULL, "the same as --gpu-ids"},
+    {"how", "gpu-devices", 0, MODELS, LIST(gpu_ids, "0,1,..."), NULL, "the same, as in '--gpu-devices 0 1'"},
     {"how", "no-cuda", 0, MODELS, FLAG(no_cuda), NULL, "no GPUs; the same as --devices cpu"},
     {"how", "parallel", 0, TRAIN, CHOICE(parallel, lk__parallel_names), "auto",
      "dp: ranks are devices of one process; ddp: processes; pp: stages of the model"},
@@ -508,6 +508,7 @@ void lk__args_choose_shards(lk_args *args, const char *device, int ranks)
 lk_status lk__args_one_device(const lk_args *args, const char *command)
 {
     if (args->devices.named && args->devices.count > 1)
-        return lk__fail(LK_STATUS_USAGE, "%s: runs on one device, and %d are named", command, args->devices.count);
+        return lk__fail(LK_STATUS_USAGE, "%s: runs on one device, and %d are named; name one: --devices %s", command,
+                        args->devices.count, args->devices.name[0]);
     return LK_OK;
 }

@@ -93,7 +93,8 @@ static lk_status add_device(reading *r, const char *kind, int index, bool bare)
                         r->text, r->kind, kind);
     LK_TRY(check_present(r, type, index));
     if (list->count == LK_DEVICES_MAX)
-        return lk__fail(LK_STATUS_USAGE, "%s: more than %d devices", r->flag, LK_DEVICES_MAX);
+        return lk__fail(LK_STATUS_USAGE, "%s: more than %d devices, of which a process has no more; give fewer",
+                        r->flag, LK_DEVICES_MAX);
     snprintf(r->kind, sizeof r->kind, "%s", kind);
     char *name = list->name[list->count++];
     int length = bare ? snprintf(name, LK_DEVICE_NAME_BYTES, "%s", kind)
@@ -139,7 +140,8 @@ static lk_status read_list(reading *r, lk_status (*add)(reading *r, const char *
         if (length == 0)
             return lk__fail(LK_STATUS_USAGE, "%s '%s': a device is missing beside a comma", r->flag, r->text);
         if (length >= sizeof item)
-            return lk__fail(LK_STATUS_USAGE, "%s: '%.*s' is no device", r->flag, (int)length, at);
+            return lk__fail(LK_STATUS_USAGE, "%s: '%.*s' is no device; 'lockstep info' lists those there are", r->flag,
+                            (int)length, at);
         snprintf(item, sizeof item, "%.*s", (int)length, at);
         LK_TRY(add(r, item));
         at += length;

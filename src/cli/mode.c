@@ -62,8 +62,8 @@ static lk_status check_pp(const lk_mode_facts *facts)
     if (facts->stages && ranks % stages != 0)
         return lk__fail(LK_STATUS_USAGE,
                         "--stages '%s' cuts the model into %d stages, and %d rank%s cannot be shared evenly by them; "
-                        "start %d, or a multiple of it",
-                        facts->stages, stages, ranks, ranks == 1 ? "" : "s", stages);
+                        "start %d (-n %d), or a multiple of it",
+                        facts->stages, stages, ranks, ranks == 1 ? "" : "s", stages, stages);
     return LK_OK;
 }
 

@@ -107,6 +107,10 @@ refused 2 "--zzzzzzzzz" "--help" -- train --zzzzzzzzz
 refused 2 "--epochs needs a value" -- train --epochs
 refused 2 "--epochs needs a value" -- train --epochs --quiet
 refused 2 "--epochs 'x'" "whole number" -- train --epochs x
+refused 2 "--stages needs a value" -- train --stages -n 2
+refused 2 "--epochs '-1'" "from 0" -- train --epochs -1
+refused 2 "--gpu-ids is empty" "0,1" -- train --gpu-ids ''
+refused 2 "--devices is empty" "cpu:0,cpu:1" -- train --devices ''
 refused 2 "--batch-size '0'" "from 1" -- train --batch-size 0
 refused 2 "--batch-size '-4'" "from 1" -- train --batch_size=-4
 refused 2 "--lr '0'" -- train --lr 0
@@ -114,7 +118,7 @@ refused 2 "--lr 'nan'" -- train --lr nan
 refused 2 "--shards '5000'" "4096" -- train --shards 5000
 refused 2 "--bn 'shrad'" "'shard'" -- train --bn shrad
 refused 2 "--devices 'gpu'" "cuda" -- train --devices gpu
-refused 2 "one device" -- eval model.safetensors --devices cpu:0,cpu:1
+refused 2 "one device" "--devices cpu:0" -- eval model.safetensors --devices cpu:0,cpu:1
 refused 2 "--quiet takes no value" -- train --quiet=1
 refused 2 "too many" "'digits'" -- train digits
 refused 2 "cnm" "cnn" -- train --model cnm --data tiny

@@ -67,7 +67,7 @@ static void contradictions_say_what_to_do(void **state)
         {{DDP, 1, true, 1, NULL, false}, "--parallel ddp needs ranks", "lockstep train -n 2"},
         {{PP, 3, false, 1, "2", false}, "2 stages", "3 ranks"},
         {{AUTO, 4, false, 1, "fc1,fc2", false}, "3 stages", "4 ranks"},
-        {{AUTO, 1, false, 1, "2", false}, "2 stages", "1 rank "},
+        {{AUTO, 1, false, 1, "2", false}, "2 stages, and 1 rank ", "-n 2"},
         {{PP, 2, false, 1, "0", false}, "--stages '0'", "from 1"},
         {{PP, 2, false, 1, "-2", false}, "--stages '-2'", "from 1"},
         {{PP, 2, false, 1, "+3", false}, "3 stages", "2 ranks"},
