@@ -26,9 +26,10 @@ typedef struct lk_dataset_info {
     size_t channels, height, width, classes; /* height and width 0: each image has its own */
 } lk_dataset_info;
 
-/* Opens a split of a data set by name (a row of the data table) or by folder.
- * dir, when not NULL, is searched first, then $LOCKSTEP_DATA, ./data, the user's
- * cache and the system's dataset folder. NOT_FOUND lists where it looked. */
+/* Opens a split of a data set by name (a row of the data table) or by folder. A name
+ * is looked for in dir alone; where dir is NULL or "", in $LOCKSTEP_DATA, ./data, the
+ * user's cache and the system's dataset folder, in this order. NOT_FOUND lists where
+ * it looked. */
 lk_status lk_dataset_open(const char *name, const char *dir, lk_split split, lk_dataset **out) LK_CHECKED;
 void lk_dataset_destroy(lk_dataset *data);
 /* Borrowed from the data set. */

@@ -69,9 +69,10 @@ const lk_entry *lk_state_find(const lk_state *state, const char *name);
  * a state and its saved and reloaded copy hash alike, on every machine. */
 uint64_t lk_state_hash(const lk_state *state);
 
-/* Writes what torch.save writes of a state dict where path ends in .pth or .pt,
- * and .safetensors else. The same state gives the same bytes. Writes aside, syncs
- * and renames, so path holds either its old content or the whole new one. */
+/* Writes what torch.save writes of a state dict where path ends in .pth or .pt, and
+ * safetensors where it ends in .safetensors or has no ending; USAGE, which lists these,
+ * for any other ending. The same state gives the same bytes. Writes aside, syncs and
+ * renames, so path holds either its old content or the whole new one. */
 lk_status lk_state_save(const lk_state *state, const char *path) LK_CHECKED;
 
 /* Reads .safetensors and files of torch.save, old and new, whichever path's

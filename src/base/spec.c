@@ -132,8 +132,9 @@ static lk_status unknown_word(const lk_names *names, const char *word)
     char known[512];
     lk__names_join(names, known, sizeof known);
     const char *near = lk__nearest(word, names->next, names->arg);
-    return lk__fail(LK_STATUS_USAGE, "%s: no %s '%s'%s%s%s (known: %s)", names->what, names->kind, word,
-                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "", known);
+    return lk__fail(LK_STATUS_USAGE, "%s: no %s '%s'%s%s%s (%s: %s)", names->what, names->kind, word,
+                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "",
+                    names->list ? names->list : "known", known);
 }
 
 lk_status lk__names_find(const lk_names *names, const char *word, size_t *index)
@@ -380,7 +381,7 @@ static size_t distance(const char *a, const char *b)
 const char *lk__nearest(const char *word, const char *(*next)(const void *arg, size_t index), const void *arg)
 {
     /* Beyond a third of the word, "did you mean" misleads more than it helps. */
-    size_t limit = strlen(word) / 3 + 1;
+    size_t limit = strlen(word) < 3 ? 1 : strlen(word) / 3;
     const char *best = NULL;
     const char *candidate;
     for (size_t i = 0; (candidate = next(arg, i)) != NULL; i++) {

@@ -39,6 +39,7 @@ typedef struct lk_names {
     const char *kind;                                   /* what it should name: "optimiser" */
     const char *(*next)(const void *arg, size_t index); /* NULL after the last */
     const void *arg;
+    const char *list; /* what the names are called in a message; NULL: "known" */
 } lk_names;
 
 /* Index of the name that equals word. Otherwise USAGE, with the nearest name if
@@ -83,7 +84,8 @@ const char *lk__number_text(double value, char text[LK_NUMBER_TEXT]);
 /* A whole number in [min,max] filling all of text. */
 bool lk__parse_int(const char *text, long long min, long long max, long long *out);
 
-/* The candidate nearest to word by edit distance, or NULL when none is near.
+/* The candidate nearest to word by edit distance, or NULL when none is near: at most
+ * one edit for each three letters of the word, and one for shorter words.
  * '-' and '_' count as the same, and so do small and capital letters. next(index) returns NULL after the last. */
 const char *lk__nearest(const char *word, const char *(*next)(const void *arg, size_t index), const void *arg);
 

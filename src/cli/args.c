@@ -51,9 +51,10 @@ static const lk_option table[] = {
     {"what", "input", 0, INFO, TEXT(input, "CxHxW"), NULL, "or for such images, as in 3x32x32"},
     {"what", "classes", 0, INFO, COUNT(classes, 1, BIG), NULL, "and for so many classes"},
     {"what", "data-dir", 0, MODELS | INFO, TEXT(train.data_dir, "DIR"), NULL,
-     "look for data here first, then in $LOCKSTEP_DATA, ./data, ~/.cache/lockstep, /usr/share/datasets"},
+     "look for data here, and nowhere else; without it in $LOCKSTEP_DATA, ./data, ~/.cache/lockstep, "
+     "/usr/share/datasets"},
     {"what", "data-dir", 0, DATA, TEXT(train.data_dir, "DIR"), NULL,
-     "data get: where to put it, without it ~/.cache/lockstep; list, verify: look here first"},
+     "data get: where to put it, without it ~/.cache/lockstep; list, verify: look here, and nowhere else"},
     {"what", "url", 0, DATA, TEXT(data_url, "URL"), NULL,
      "data get: fetch the files from this folder; without it $LOCKSTEP_DATA_URL, or where they are published"},
     {"what", "config", 0, MODELS, ONCE(config, "FILE.yaml"), NULL,
@@ -93,12 +94,12 @@ static const lk_option table[] = {
     {"learning", "schedule", 0, TRAIN, SPEC(train.schedule, "NAME[:key=val,...]"), NULL,
      "the learning rate's course; 'lockstep info' lists them; without it step:size=1,gamma=GAMMA"},
 
-    {"how", "devices", 0, MODELS, LIST(device_names, "LIST"), NULL,
+    {"how", "devices", 0, MODELS, LIST(device_names, "auto|cpu:0,cpu:1|..."), NULL,
      "where to compute: cpu, cuda:0, or several as in 'cuda:0,cuda:1', a rank each; auto (the default): all "
-     "GPUs, or the CPU"},
-    {"how", "gpu-ids", 0, MODELS, LIST(gpu_ids, "LIST"), NULL, "GPUs by number: '1,6,3' is cuda:1,cuda:6,cuda:3"},
-    {"how", "gpu-idx", 0, MODELS, LIST(gpu_ids, "LIST"), NULL, "the same as --gpu-ids"},
-    {"how", "gpu-devices", 0, MODELS, LIST(gpu_ids, "LIST"), NULL, "the same, as in '--gpu-devices 0 1'"},
+     "GPUs, or the CPU where there are none, or fewer than -n has ranks"},
+    {"how", "gpu-ids", 0, MODELS, LIST(gpu_ids, "0,1,..."), NULL, "GPUs by number: '1,6,3' is cuda:1,cuda:6,cuda:3"},
+    {"how", "gpu-idx", 0, MODELS, LIST(gpu_ids, "0,1,..."), NULL, "the same as --gpu-ids"},
+    {"how", "gpu-devices", 0, MODELS, LIST(gpu_ids, "0,1,..."), NULL, "the same, as in '--gpu-devices 0 1'"},
     {"how", "no-cuda", 0, MODELS, FLAG(no_cuda), NULL, "no GPUs; the same as --devices cpu"},
     {"how", "parallel", 0, TRAIN, CHOICE(parallel, lk__parallel_names), "auto",
      "dp: ranks are devices of one process; ddp: processes; pp: stages of the model"},
@@ -303,6 +304,7 @@ lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, 
     args.schedule_given = lk__options_given(set, &parsed, "schedule");
     args.gamma_given = lk__options_given(set, &parsed, "gamma");
     args.shards_given = lk__options_given(set, &parsed, "shards");
+    args.gpu_option = lk__options_spelling(set, &parsed, "gpu-ids");
     args.run.nnodes_given = lk__options_given(set, &parsed, "nnodes");
     args.run.node_rank_given = lk__options_given(set, &parsed, "node-rank");
     args.run.rank_given = lk__options_given(set, &parsed, "rank");
@@ -443,7 +445,10 @@ static lk_status complete_backend(lk_args *args)
 
 lk_status lk__args_complete(lk_args *args)
 {
-    lk_device_choice choice = {.devices = args->device_names, .gpu_ids = args->gpu_ids, .no_cuda = args->no_cuda};
+    lk_device_choice choice = {.devices = args->device_names,
+                               .gpu_ids = args->gpu_ids,
+                               .gpu_option = args->gpu_option,
+                               .no_cuda = args->no_cuda};
     LK_TRY(complete_schedule(args));
     LK_TRY(lk__devices_choose(&choice, lk__device_list, &args->devices));
     complete_gpu(args);
@@ -503,6 +508,7 @@ void lk__args_choose_shards(lk_args *args, const char *device, int ranks)
 lk_status lk__args_one_device(const lk_args *args, const char *command)
 {
     if (args->devices.named && args->devices.count > 1)
-        return lk__fail(LK_STATUS_USAGE, "%s: runs on one device, and %d are named", command, args->devices.count);
+        return lk__fail(LK_STATUS_USAGE, "%s: runs on one device, and %d are named; name one: --devices %s", command,
+                        args->devices.count, args->devices.name[0]);
     return LK_OK;
 }

@@ -60,6 +60,7 @@ typedef struct lk_args {
     int cpu_shards;      /* what --shards is on the CPU, for a batch of --accumulate */
     int reduce;          /* place in the choices of --reduce: an lk_reduce_order */
     char device_names[LK_LIST_BYTES], gpu_ids[LK_LIST_BYTES];
+    const char *gpu_option; /* the name that gpu_ids were given under: "gpu-devices" */
     bool no_cuda;
     lk_device_list devices; /* what those come to; filled by lk__args_complete */
     int parallel;           /* an lk_parallel */

@@ -22,7 +22,7 @@ static lk_status convert(const char *from, const char *to, bool quiet)
 {
     lk_state *state;
     lk_status status;
-    LK_TRY(lk__state_check_ending(to));
+    LK_TRY(lk__state_check_ending(to, true));
     LK_TRY(check_apart(from, to));
     LK_TRY(lk_state_load(from, &state));
     LK_TRY_GOTO(lk_state_save(state, to), destroy_state);

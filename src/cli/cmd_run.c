@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "cli/launch.h"
+#include "launch/executable.h"
 
 /* torchrun puts python before a script; here the line is what is run. */
 static lk_status check_script(const char *program)
@@ -17,11 +18,30 @@ static lk_status check_script(const char *program)
     return LK_OK;
 }
 
+/* Somebody means a command of this program, and has left its name out. */
+static lk_status check_command(const lk_args *args)
+{
+    char path[LK_EXECUTABLE_BYTES];
+    const char *program = args->run.program[0];
+    const lk_command *command = lk__command_list(0);
+    for (size_t i = 0; command && strcmp(command->name, program) != 0;)
+        command = lk__command_list(++i);
+    if (!command || lk__executable_find(program, path) == LK_OK)
+        return LK_OK;
+    bool train = command->bit == LK_CMD_TRAIN;
+    return lk__fail(LK_STATUS_USAGE,
+                    "run: there is no program '%s'; for this program's own command write 'lockstep run -n %s lockstep "
+                    "%s'%s%s%s",
+                    program, args->run.nproc, program, train ? ", or 'lockstep train -n " : "",
+                    train ? args->run.nproc : "", train ? "'" : "");
+}
+
 static lk_status read_options(const lk_args *args, char *method, size_t bytes, lk_run_opts *out)
 {
     const char *endpoint = args->run.rdzv_endpoint;
     LK_TRY(lk__launch_options("run", args, out));
     LK_TRY(check_script(args->run.program[0]));
+    LK_TRY(check_command(args));
     out->argv = args->run.program;
     /* torchrun's endpoint may go without a port. */
     if (endpoint && !strchr(endpoint, ':')) {

@@ -48,6 +48,7 @@ static lk_status choose_mode(train_command *t, int processes, int devices)
     lk_train_opts *opts = &t->args->train;
     lk_mode_facts facts = {.asked = (lk_parallel)t->args->parallel,
                            .processes = processes,
+                           .alone = !t->join.told,
                            .devices = devices,
                            .stages = opts->stages,
                            .pipelined = opts->pipelined};
@@ -223,10 +224,28 @@ static int rank_main(int rank, void *arg)
     return status == LK_OK ? train_here(t) : fail_setup(t, status);
 }
 
+/* GPUs that "auto" found are too few: ranks that share one are far slower than one
+ * rank on it. */
+static void spare_gpus(train_command *t, int nproc)
+{
+    lk_args *args = t->args;
+    char why[128];
+    int gpus = args->devices.count;
+    if (!lk__devices_crowded(&args->devices, args->parallel == LK_PARALLEL_DP, nproc))
+        return;
+    snprintf(why, sizeof why, "%d ranks would share %d GPU%s, for which '-n gpu' starts one each", nproc, gpus,
+             gpus == 1 ? "" : "s");
+    lk__args_print_cpu("train", why);
+    if (args->parallel != LK_PARALLEL_DP)
+        args->devices.count = 1; /* every rank's */
+    lk__args_use_cpu(args);
+}
+
 /* What would fail at every rank is told before there are any. Of several nodes,
  * only the ranks know how many they are. */
 static lk_status check_ranks(train_command *t, const lk_run_opts *opts)
 {
+    spare_gpus(t, opts->nproc);
     LK_TRY(take_devices(t, 0, opts->nproc));
     return opts->nnodes == 1 ? choose_mode(t, opts->nproc, t->devices.count) : LK_OK;
 }

@@ -10,14 +10,14 @@
 
 #include "base/spec.h"
 
-enum { ITEM_BYTES = 64, MAX_INDEX = 65535, SHOWN_NAMES = 4 };
+enum { ITEM_BYTES = 64, FLAG_BYTES = 32, MAX_INDEX = 65535, SHOWN_NAMES = 4 };
 
 static const char CPU[] = "cpu", GPU[] = "cuda", AUTO[] = "auto";
 
 /* A list under way. */
 typedef struct reading {
-    const char *flag; /* for messages */
-    const char *text; /* all of the list */
+    char flag[FLAG_BYTES]; /* for messages */
+    const char *text;      /* all of the list */
     lk_device_table table;
     char kind[ITEM_BYTES]; /* of the devices so far */
     lk_device_list list;
@@ -93,7 +93,8 @@ static lk_status add_device(reading *r, const char *kind, int index, bool bare)
                         r->text, r->kind, kind);
     LK_TRY(check_present(r, type, index));
     if (list->count == LK_DEVICES_MAX)
-        return lk__fail(LK_STATUS_USAGE, "%s: more than %d devices", r->flag, LK_DEVICES_MAX);
+        return lk__fail(LK_STATUS_USAGE, "%s: more than %d devices, of which a process has no more; give fewer",
+                        r->flag, LK_DEVICES_MAX);
     snprintf(r->kind, sizeof r->kind, "%s", kind);
     char *name = list->name[list->count++];
     int length = bare ? snprintf(name, LK_DEVICE_NAME_BYTES, "%s", kind)
@@ -139,7 +140,8 @@ static lk_status read_list(reading *r, lk_status (*add)(reading *r, const char *
         if (length == 0)
             return lk__fail(LK_STATUS_USAGE, "%s '%s': a device is missing beside a comma", r->flag, r->text);
         if (length >= sizeof item)
-            return lk__fail(LK_STATUS_USAGE, "%s: '%.*s' is no device", r->flag, (int)length, at);
+            return lk__fail(LK_STATUS_USAGE, "%s: '%.*s' is no device; 'lockstep info' lists those there are", r->flag,
+                            (int)length, at);
         snprintf(item, sizeof item, "%.*s", (int)length, at);
         LK_TRY(add(r, item));
         at += length;
@@ -161,13 +163,19 @@ static lk_status add_all(reading *r, bool no_cuda)
     return add_device(r, CPU, 0, true);
 }
 
+static const char *gpu_option(const lk_device_choice *choice)
+{
+    return choice->gpu_option ? choice->gpu_option : "gpu-ids";
+}
+
 static lk_status check_choice(const lk_device_choice *choice, bool named, bool numbered)
 {
     if (named && numbered)
-        return lk__fail(LK_STATUS_USAGE, "--devices %s and --gpu-ids %s contradict each other; give one",
-                        choice->devices, choice->gpu_ids);
+        return lk__fail(LK_STATUS_USAGE, "--devices %s and --%s %s contradict each other; give one", choice->devices,
+                        gpu_option(choice), choice->gpu_ids);
     if (choice->no_cuda && numbered)
-        return lk__fail(LK_STATUS_USAGE, "--no-cuda and --gpu-ids %s contradict each other; give one", choice->gpu_ids);
+        return lk__fail(LK_STATUS_USAGE, "--no-cuda and --%s %s contradict each other; give one", gpu_option(choice),
+                        choice->gpu_ids);
     return LK_OK;
 }
 
@@ -176,7 +184,8 @@ lk_status lk__devices_choose(const lk_device_choice *choice, lk_device_table tab
     bool named = choice->devices && *choice->devices && strcmp(choice->devices, AUTO) != 0;
     bool numbered = choice->gpu_ids && *choice->gpu_ids;
     LK_TRY(check_choice(choice, named, numbered));
-    reading r = {.flag = numbered ? "--gpu-ids" : "--devices", .table = table};
+    reading r = {.table = table};
+    snprintf(r.flag, sizeof r.flag, "--%s", numbered ? gpu_option(choice) : "devices");
     r.text = numbered ? choice->gpu_ids : named ? choice->devices : AUTO;
     if (named || numbered)
         LK_TRY(read_list(&r, numbered ? add_id : add_named));
@@ -193,6 +202,12 @@ void lk__devices_use_cpu(lk_device_list *list)
 {
     for (int i = 0; i < list->count; i++)
         snprintf(list->name[i], sizeof list->name[i], "%s", CPU);
+}
+
+bool lk__devices_crowded(const lk_device_list *all, bool dp, int local_size)
+{
+    bool found = !all->named && strcmp(all->name[0], CPU) != 0;
+    return found && local_size > (dp ? 1 : all->count);
 }
 
 lk_status lk__devices_share(const lk_device_list *all, bool dp, int local_rank, int local_size, lk_device_list *out)

@@ -21,9 +21,10 @@ typedef struct lk_device_list {
 
 /* What the command line says; NULL and "" are the same: not given. */
 typedef struct lk_device_choice {
-    const char *devices; /* --devices: "auto" (the default), "cpu", "cpu:0,cpu:1", "cuda:0,cuda:2" */
-    const char *gpu_ids; /* --gpu-ids: "1,6,3" is cuda:1, cuda:6 and cuda:3 */
-    bool no_cuda;        /* --no-cuda: "auto" is the CPU, and other kinds are refused */
+    const char *devices;    /* --devices: "auto" (the default), "cpu", "cpu:0,cpu:1", "cuda:0,cuda:2" */
+    const char *gpu_ids;    /* --gpu-ids: "1,6,3" is cuda:1, cuda:6 and cuda:3 */
+    const char *gpu_option; /* the name that those were given under; NULL: "gpu-ids" */
+    bool no_cuda;           /* --no-cuda: "auto" is the CPU, and other kinds are refused */
 } lk_device_choice;
 
 /* Rows of a device table, NULL after the last: lk__device_list, or a test's. */
@@ -37,6 +38,10 @@ lk_status lk__devices_choose(const lk_device_choice *choice, lk_device_table tab
 
 /* The same number of ranks on the CPU. */
 void lk__devices_use_cpu(lk_device_list *list);
+
+/* Whether "auto" found devices, which are GPUs then, and fewer than local_size
+ * processes need that take one each, or all of them each with dp. */
+bool lk__devices_crowded(const lk_device_list *all, bool dp, int local_size);
 
 /* The devices of one of the local_size processes of this host. All of them with
  * dp, where a process runs a rank on each, and when local_size is 0, as it is

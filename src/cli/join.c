@@ -6,6 +6,7 @@
 
 #include "base/spec.h"
 #include "comm/rendezvous.h"
+#include "launch/scheduler.h"
 
 /* A variable's whole number, or -1. */
 static int read_variable(const char *name)
@@ -127,6 +128,7 @@ static lk_status find_hand(const lk_run_args *run, lk_join *join)
 
 static lk_status find_way(const lk_run_args *run, lk_join *join)
 {
+    join->told = true;
     if (run->nproc || run->nnodes_given) {
         LK_TRY(check_launch(run));
         join->way = LK_JOIN_LAUNCH;
@@ -137,7 +139,10 @@ static lk_status find_way(const lk_run_args *run, lk_join *join)
         return find_env(run, join);
     if (run->init_method || run->rank_given || run->world_size)
         return find_hand(run, join);
-    return in_job() ? find_env(run, join) : LK_OK;
+    if (in_job())
+        return find_env(run, join);
+    join->told = false;
+    return lk__scheduler_check_alone("train");
 }
 
 lk_status lk__join_find(const lk_args *args, lk_join *out)

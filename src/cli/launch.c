@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/cores.h"
@@ -11,6 +12,7 @@
 #include "base/spec.h"
 #include "cli/cli.h"
 #include "comm/rendezvous.h"
+#include "launch/scheduler.h"
 #include "tensor/device.h"
 
 typedef struct job {
@@ -31,7 +33,7 @@ static void print_verdict(job *j, const lk_verdict *verdict)
     lk__verdict_text(verdict, text, sizeof text);
     print_notice(j, text);
     const char *tail = verdict->cause.tail;
-    if (verdict->outcome != LK_OUTCOME_FAILED || !*tail)
+    if (verdict->outcome != LK_OUTCOME_FAILED || !*tail || verdict->cause.shown)
         return;
     fprintf(stderr, "its last lines of stderr:\n");
     while (*tail) {
@@ -73,7 +75,7 @@ lk_status lk__launch_nproc(const char *command, const char *text, int *out)
         return count_gpus(command, out);
     if (!lk__parse_int(text, 1, LK_MAX_NPROC, &count))
         return lk__fail(LK_STATUS_USAGE,
-                        "%s: -n '%s' (--nproc-per-node '%s') must be auto or a whole number from 1 to %d", command,
+                        "%s: -n '%s' (--nproc-per-node '%s') must be auto, gpu or a whole number from 1 to %d", command,
                         text, text, LK_MAX_NPROC);
     *out = (int)count;
     return LK_OK;
@@ -124,8 +126,12 @@ lk_status lk__launch_options(const char *command, const lk_args *args, lk_run_op
         .grace = run->grace,
         .backend = args->backend,
     };
+    const char *rank = getenv("RANK");
     LK_TRY(check_place(command, run));
     LK_TRY(check_nodes(command, run));
+    /* A rank of a job may start another; a task that knows of no other must not. */
+    if (run->nnodes == 1 && !(rank && *rank))
+        LK_TRY(lk__scheduler_check_alone(command));
     LK_TRY(lk__args_check_backend(args->backend));
     LK_TRY(lk__timeout_find(run->timeout, &opts.timeout));
     LK_TRY(lk__launch_nproc(command, run->nproc ? run->nproc : "1", &opts.nproc));

@@ -36,6 +36,17 @@ static lk_status check_dp(const lk_mode_facts *facts)
                                      "for several processes write --parallel ddp -n 2");
 }
 
+/* One rank that was asked for, by -n 1 say, is a job like others. */
+static lk_status check_ddp(const lk_mode_facts *facts)
+{
+    if (!facts->alone || facts->devices > 1)
+        return LK_OK;
+    return lk__fail(
+        LK_STATUS_USAGE,
+        "--parallel ddp needs ranks, and this process was started alone: lockstep train -n 2 --parallel ddp "
+        "starts two here, lockstep run -n 2 lockstep train does, too; to train alone leave --parallel out");
+}
+
 static lk_status check_pp(const lk_mode_facts *facts)
 {
     int ranks = facts->processes * facts->devices, stages = lk__cut_count(facts->stages);
@@ -51,8 +62,8 @@ static lk_status check_pp(const lk_mode_facts *facts)
     if (facts->stages && ranks % stages != 0)
         return lk__fail(LK_STATUS_USAGE,
                         "--stages '%s' cuts the model into %d stages, and %d rank%s cannot be shared evenly by them; "
-                        "start %d, or a multiple of it",
-                        facts->stages, stages, ranks, ranks == 1 ? "" : "s", stages);
+                        "start %d (-n %d), or a multiple of it",
+                        facts->stages, stages, ranks, ranks == 1 ? "" : "s", stages, stages);
     return LK_OK;
 }
 
@@ -75,12 +86,12 @@ lk_status lk__mode_choose(const lk_mode_facts *facts, lk_mode *out)
     static lk_status (*const checks[])(const lk_mode_facts *facts) = {
         [LK_PARALLEL_SINGLE] = check_single,
         [LK_PARALLEL_DP] = check_dp,
+        [LK_PARALLEL_DDP] = check_ddp,
         [LK_PARALLEL_PP] = check_pp,
     };
     lk_mode mode = {.parallel = facts->asked != LK_PARALLEL_AUTO ? facts->asked : guess(facts)};
     LK_TRY(check_stages(facts, mode.parallel));
-    if (mode.parallel != LK_PARALLEL_DDP)
-        LK_TRY(checks[mode.parallel](facts));
+    LK_TRY(checks[mode.parallel](facts));
     if (mode.parallel == LK_PARALLEL_PP && !facts->stages)
         snprintf(mode.whole, sizeof mode.whole, "%d", facts->processes * facts->devices);
     *out = mode;

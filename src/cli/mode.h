@@ -8,6 +8,7 @@
 typedef struct lk_mode_facts {
     lk_parallel asked;
     int processes;      /* of the job */
+    bool alone;         /* nobody said how many processes there are: there is one */
     int devices;        /* of each process, a rank each */
     const char *stages; /* NULL: not given */
     bool pipelined;

@@ -308,6 +308,12 @@ static lk_status take_list(command_line *line, size_t index)
     return line->used ? set_own(line, index, text) : fail_missing(set, row);
 }
 
+/* "-1" may be a bad value, but "--x" is the next option, and so is a known "-n". */
+static bool is_option(const lk_option_set *set, const char *word)
+{
+    return word[0] == '-' && (word[1] == '-' || (word[1] && find_letter(set, word[1]) < set->count));
+}
+
 /* value is what followed '=', or NULL. */
 static lk_status apply(command_line *line, size_t index, const char *value)
 {
@@ -328,8 +334,7 @@ static lk_status apply(command_line *line, size_t index, const char *value)
         return take_list(line, index);
     const char *next = line->after_count > 0 ? line->after[0] : NULL;
     bool optional = row->kind == LK_OPTION_OPTIONAL;
-    /* "-1" may be a bad value, but "--x" is the next option. */
-    line->used = next && (optional ? next[0] != '-' : strncmp(next, "--", 2) != 0);
+    line->used = next && (optional ? next[0] != '-' : !is_option(set, next));
     if (!line->used && !optional)
         return fail_missing(set, row);
     return line->used ? set_own(line, index, next) : lk__option_set_value(set, row, "", line->values);
@@ -455,6 +460,16 @@ bool lk__options_given(const lk_option_set *set, const lk_parsed *parsed, const 
             return true;
     }
     return false;
+}
+
+const char *lk__options_spelling(const lk_option_set *set, const lk_parsed *parsed, const char *name)
+{
+    size_t row = find_row(set, name, strlen(name));
+    for (size_t i = 0; row < set->count && i < set->count; i++) {
+        if (parsed->given[i] && lk__options_same(&set->rows[i], &set->rows[row]))
+            return set->rows[i].name;
+    }
+    return name;
 }
 
 static void help_row(const lk_option *row, FILE *out)

@@ -171,10 +171,13 @@ bool lk__cache_folder(char folder[LK_MAX_PATH])
     return cache != NULL && *cache != '\0' && snprintf(folder, LK_MAX_PATH, "%s%s", cache, below) < LK_MAX_PATH;
 }
 
+/* A folder that was given is the only place: another copy may differ. */
 static void list_bases(base_list *list, const char *dir)
 {
     list->count = 0;
     add_base(list, "the folder given", dir, "");
+    if (list->count > 0)
+        return;
     add_base(list, "$LOCKSTEP_DATA", getenv("LOCKSTEP_DATA"), "");
     add_base(list, "here", "./data", "");
     char cache[LK_MAX_PATH];
@@ -246,41 +249,64 @@ static void append(char *text, size_t size, const char *more)
     snprintf(text + used, size - used, "%s", more);
 }
 
-static lk_status not_found(const hunt *h, const base_list *bases)
+/* errno says why not, where it is not 0. */
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    errno = 0;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* The places that were looked at, with what each is called. */
+static void list_places(const base_list *bases, bool given, char *text, size_t size)
+{
+    for (size_t i = 0; i < bases->count; i++) {
+        append(text, size, i > 0 ? ", " : "");
+        append(text, size, bases->at[i].path);
+        append(text, size, given ? "" : " (");
+        append(text, size, given ? "" : bases->at[i].what);
+        append(text, size, given ? "" : ")");
+    }
+    if (given && !is_folder(bases->at[0].path))
+        append(text, size, errno ? ", which is not there" : ", which is not a folder");
+}
+
+/* dir: the folder that was given, or NULL. */
+static lk_status not_found(const hunt *h, const base_list *bases, const char *dir)
 {
     const dataset_row *row = h->row;
     bool fetch = lk__source_find(row->row.name) != NULL;
     char places[1024] = "", folders[256] = "";
-    for (size_t i = 0; i < bases->count; i++) {
-        append(places, sizeof places, i > 0 ? ", " : "");
-        append(places, sizeof places, bases->at[i].path);
-        append(places, sizeof places, " (");
-        append(places, sizeof places, bases->at[i].what);
-        append(places, sizeof places, ")");
-    }
+    list_places(bases, dir != NULL, places, sizeof places);
     for (size_t i = 0; i < MAX_FOLDERS && row->folders[i] != NULL; i++) {
         append(folders, sizeof folders, row->folders[i]);
         append(folders, sizeof folders, "/, ");
     }
-    return lk__fail(
-        LK_STATUS_NOT_FOUND,
-        "data set '%s' was not found%s%s; looked in %s, in each for %sand the files themselves (%s). Say where "
-        "it is with --data-dir or LOCKSTEP_DATA%s%s%s, or use the built-in 'digits'",
-        row->row.name, *h->trouble ? ": " : "", h->trouble, places, folders, row->format->expects,
-        fetch ? ", fetch it with 'lockstep data get " : " (it cannot be fetched)", fetch ? row->row.name : "",
-        fetch ? "'" : "");
+    return lk__fail(LK_STATUS_NOT_FOUND,
+                    "data set '%s' was not found%s%s; looked in %s, %sfor %sand the files themselves (%s). "
+                    "%s%s%s%s%s%s, or use the "
+                    "built-in 'digits'",
+                    row->row.name, *h->trouble ? ": " : "", h->trouble, places, dir ? "" : "in each ", folders,
+                    row->format->expects,
+                    dir ? "Give another --data-dir, leave --data-dir out to look in the usual places"
+                        : "Say where it is with --data-dir or LOCKSTEP_DATA",
+                    fetch ? ", fetch it with 'lockstep data get " : " (it cannot be fetched)",
+                    fetch ? row->row.name : "", fetch && dir ? " --data-dir " : "", fetch && dir ? dir : "",
+                    fetch ? "'" : "");
 }
 
 static lk_status search(const dataset_row *row, const char *dir, lk_split split, char folder[LK_MAX_PATH])
 {
     base_list *bases = NULL;
+    if (dir != NULL && strlen(dir) >= LK_MAX_PATH)
+        return lk__fail(LK_STATUS_USAGE, "--data-dir: a path has %d bytes at most", LK_MAX_PATH - 1);
     LK_TRY(LK_ALLOC(1, "folder names", &bases));
     list_bases(bases, dir);
     hunt h = {.row = row, .split = split, .folder = folder};
     size_t i = 0;
     while (i < bases->count && !search_base(&h, bases->at[i].path))
         i++;
-    lk_status status = i < bases->count ? LK_OK : not_found(&h, bases);
+    lk_status status = i < bases->count ? LK_OK : not_found(&h, bases, dir != NULL && *dir ? dir : NULL);
     lk__free(bases);
     return status;
 }
@@ -306,14 +332,6 @@ static const folder_row folder_rows[] = {
     {&lk__cifar100_format, &cifar100_statistics, "crop=4,flip", "none"},
     {&lk__folder_format, &imagenet_statistics, FOLDER_AUGMENT, FOLDER_TEST_AUGMENT},
 };
-
-/* errno says why not, where it is not 0. */
-static bool is_folder(const char *path)
-{
-    struct stat info;
-    errno = 0;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
 
 static lk_status no_such_name(const char *name)
 {

@@ -63,8 +63,11 @@ static void on_warning(png_structp png, png_const_charp what)
 static void read_bytes(png_structp png, png_bytep out, size_t count)
 {
     decoder *d = png_get_io_ptr(png);
-    if (count > d->file->count - d->at)
-        png_error(png, "the file ends here");
+    if (count > d->file->count - d->at) {
+        d->status = lk__fail(LK_STATUS_FORMAT, "%s: cut off: it ends at byte %zu, within the image", d->file->path,
+                             d->file->count);
+        png_longjmp(png, 1);
+    }
     memcpy(out, d->file->bytes + d->at, count);
     d->at += count;
 }

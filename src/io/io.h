@@ -48,8 +48,9 @@ lk_status lk__safetensors_write(const lk_state *state, const char *path, struct 
 /* The order that tensors have in such a file; sorted has room for all. */
 void lk__safetensors_order(const lk_state *state, const lk_entry **sorted);
 
-/* USAGE unless path ends as a format does that can be written. */
-lk_status lk__state_check_ending(const char *path) LK_CHECKED;
+/* USAGE unless path ends as a format does that can be written, or, where no ending is
+ * needed, has none. */
+lk_status lk__state_check_ending(const char *path, bool needed) LK_CHECKED;
 
 /* Names go into messages escaped and cut, for they may hold anything. */
 typedef struct lk_quoted {

@@ -13,7 +13,7 @@
 #include "io/checkpoint.h"
 #include "io/io.h"
 
-/* The first is what a file without a known ending is written in. */
+/* The first is what a file without an ending is written in. */
 static const lk_state_format *const formats[] = {&lk__safetensors_format, &lk__pth_format, &lk__pth_legacy_format};
 
 enum { FORMATS = sizeof formats / sizeof *formats };
@@ -62,9 +62,16 @@ static const lk_state_format *format_by_ending(const char *path)
     return NULL;
 }
 
-lk_status lk__state_check_ending(const char *path)
+/* A dot in the last part of a path begins an ending, unless it is the first letter. */
+static bool has_ending(const char *path)
 {
-    if (format_by_ending(path))
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    return *name && strchr(name + 1, '.') != NULL;
+}
+
+lk_status lk__state_check_ending(const char *path, bool needed)
+{
+    if (format_by_ending(path) || (!needed && !has_ending(path)))
         return LK_OK;
     char known[128] = "";
     size_t used = 0;
@@ -136,5 +143,6 @@ lk_status lk_state_load(const char *path, lk_state **out)
 lk_status lk_state_save(const lk_state *state, const char *path)
 {
     const lk_state_format *format = format_by_ending(path);
+    LK_TRY(lk__state_check_ending(path, false));
     return (format ? format : formats[0])->save(state, path);
 }

@@ -559,6 +559,11 @@ void lk__agent_watch(lk_agent *agent, const lk_plan *plan, const lk_watch_opts *
         lead_round(&r, plan);
     else
         follow_round(&r);
+    if (r.node && r.verdict.outcome == LK_OUTCOME_FAILED && none_left(&r)) {
+        lk__node_stop(r.node, SIGTERM, 0); /* passes the rest of the output on */
+        const lk_cause *own = lk__node_cause(r.node);
+        r.verdict.cause.shown = own->shown && own->rank == r.verdict.cause.rank;
+    }
     lk__node_destroy(r.node);
     *out = r.verdict;
 }

@@ -401,6 +401,7 @@ void lk__node_stop(lk_node *node, int signal, double grace)
     while (node->control >= 0)
         turn(node, -1, lk__clock() + 3600);
     lk__output_finish(node->output, OUTPUT_PATIENCE);
+    node->cause.shown = lk__output_shows(node->output, node->cause.rank - node->opts.first_rank, node->cause.tail);
     node->stopped = true;
 }
 

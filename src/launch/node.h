@@ -59,6 +59,7 @@ typedef struct lk_cause {
     char host[64];
     char tail[2048];    /* its last lines of stderr, "" when it wrote none */
     double stopped_for; /* seconds, where status is -1 */
+    bool shown;         /* tail is the end of what this node's standard error has; after lk__node_stop */
 } lk_cause;
 
 typedef struct lk_node lk_node;

@@ -37,6 +37,8 @@ struct lk_output {
     rank_output *ranks; /* (count) */
     lk_sink sinks[2];
     bool one_file;   /* both sinks lead there */
+    int last_rank;   /* wrote the last line on standard error, by its index; -1: that is a line of stdout */
+    size_t streak;   /* lines that it wrote there one after the other */
     stream **polled; /* (2 count) those in the last lk__output_poll, in order */
     size_t polled_count;
 };
@@ -138,6 +140,7 @@ lk_status lk__output_create(const lk_node_opts *opts, const char *host, lk_outpu
     lk__sink_init(&o->sinks[0], STDOUT_FILENO);
     lk__sink_init(&o->sinks[1], STDERR_FILENO);
     o->one_file = are_one_file(STDOUT_FILENO, STDERR_FILENO);
+    o->last_rank = -1;
     LK_TRY_GOTO(LK_ALLOC(count, "the ranks' output", &o->ranks), destroy_output);
     o->count = opts->nproc;
     for (size_t i = 0; i < count; i++)
@@ -242,12 +245,22 @@ static bool goes_bare(const lk_output *o, const rank_output *r, int which)
     return o->opts->raw || (o->opts->plain && (which == 0 || first));
 }
 
+static void note_line(lk_output *o, const rank_output *r, int which)
+{
+    int index = which == 1 ? (int)(r - o->ranks) : -1;
+    if (which == 0 && !o->one_file)
+        return;
+    o->streak = index == o->last_rank ? o->streak + 1 : 1;
+    o->last_rank = index;
+}
+
 /* Passes a line on: text ends with \n, with \r (a progress bar), or was cut. */
 static void pass_line(lk_output *o, rank_output *r, int which, const char *text, size_t bytes)
 {
     lk_sink *sink = &o->sinks[which];
     bool newline = text[bytes - 1] == '\n', progress = text[bytes - 1] == '\r';
     size_t length = newline || progress ? bytes - 1 : bytes;
+    note_line(o, r, which);
     write_log(o, r, text, bytes);
     if (!newline && !progress)
         write_log(o, r, "\n", 1);
@@ -398,6 +411,14 @@ void lk__output_finish(lk_output *o, double seconds)
 int lk__output_error(const lk_output *o)
 {
     return o->sinks[0].error != 0 ? o->sinks[0].error : o->sinks[1].error;
+}
+
+bool lk__output_shows(const lk_output *o, int index, const char *tail)
+{
+    size_t lines = 0;
+    for (; *tail != '\0'; tail++)
+        lines += *tail == '\n';
+    return o->last_rank == index && o->streak >= lines;
 }
 
 void lk__output_tail(const lk_output *o, int index, char *text, size_t bytes)

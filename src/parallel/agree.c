@@ -45,17 +45,35 @@ lk_status lk__agree_failure(lk_group *group, int place, const char *text, lk_sta
     return lk__fail(failure, "%s", message);
 }
 
+/* A line of a text: what is shown alone, and what is compared. */
+typedef struct agreed_line {
+    const char *shown, *compared;
+    int shown_bytes, bytes;
+} agreed_line;
+
+static agreed_line next_line(const char **text)
+{
+    agreed_line line = {.shown = *text, .compared = *text};
+    size_t length = strcspn(*text, "\n"), tab = strcspn(*text, "\t\n");
+    if (tab < length) {
+        line.shown_bytes = (int)tab;
+        line.compared += tab + 1;
+    }
+    line.bytes = (int)(*text + length - line.compared);
+    *text += length + ((*text)[length] == '\n');
+    return line;
+}
+
 /* The first line that differs, of both texts, without its end. */
 static bool find_difference(const char *mine, const char *theirs, char *text, size_t bytes)
 {
     while (*mine || *theirs) {
-        int own = (int)strcspn(mine, "\n"), other = (int)strcspn(theirs, "\n");
-        if (own != other || strncmp(mine, theirs, (size_t)own) != 0) {
-            snprintf(text, bytes, "has %.*s, rank 0 has %.*s", own, mine, other, theirs);
+        agreed_line own = next_line(&mine), other = next_line(&theirs);
+        if (own.bytes != other.bytes || strncmp(own.compared, other.compared, (size_t)own.bytes) != 0) {
+            snprintf(text, bytes, "has %.*s%.*s, rank 0 has %.*s%.*s", own.shown_bytes, own.shown, own.bytes,
+                     own.compared, other.shown_bytes, other.shown, other.bytes, other.compared);
             return true;
         }
-        mine += own + (mine[own] == '\n');
-        theirs += other + (theirs[other] == '\n');
     }
     return false;
 }

@@ -17,7 +17,8 @@ lk_status lk__agree_failure(lk_group *group, int place, const char *text, lk_sta
 const char *lk__agree_value(const char *value, char text[LK_AGREED_VALUE]);
 
 /* Together: MISMATCH at every rank, naming rank and line, unless all give the
- * same lines ("name value\n" each), which have fewer than LK_AGREED_LINES bytes. */
+ * same lines ("name value\n" each), which have fewer than LK_AGREED_LINES bytes.
+ * What stands before a tab in a line is shown and not compared: where a file lies. */
 lk_status lk__agree_lines(lk_group *group, const char *lines, bool *agreed) LK_CHECKED;
 
 #endif

@@ -241,10 +241,11 @@ static lk_status check_legal(const lk_graph *graph, const char *word, int a)
                     lk__layer_text(graph, from, source), lk__layer_text(graph, crossing->index, reader), text);
 }
 
-/* Names as deep as a word is: with as many dots. */
+/* Names at which a model is cut well, as deep as a word is: with as many dots. */
 typedef struct name_list {
     size_t count;
     char (*at)[LK_MAX_NAME];
+    char last[LK_MAX_NAME]; /* the name of the layer before, cut alike */
 } name_list;
 
 static const char *name_at(const void *arg, size_t index)
@@ -253,15 +254,19 @@ static const char *name_at(const void *arg, size_t index)
     return index < list->count ? list->at[index] : NULL;
 }
 
-static void add_name(name_list *list, const char *name, size_t dots)
+static void add_name(name_list *list, const lk_graph *graph, int layer, size_t dots)
 {
+    const char *name = graph->layers[layer].name;
     size_t length = 0;
     while (name[length] != '\0' && (name[length] != '.' || dots-- > 0))
         length++;
     char *mine = list->at[list->count];
     memcpy(mine, name, length);
     mine[length] = '\0';
-    list->count += length > 0 && (list->count == 0 || strcmp(mine, list->at[list->count - 1]) != 0);
+    bool first = length > 0 && strcmp(mine, list->last) != 0;
+    if (first)
+        memcpy(list->last, mine, length + 1);
+    list->count += first && is_legal(graph, layer) && is_clean(graph, layer);
 }
 
 static lk_status fail_unknown(const lk_graph *graph, const char *word)
@@ -272,8 +277,12 @@ static lk_status fail_unknown(const lk_graph *graph, const char *word)
         dots += *at == '.';
     LK_TRY(LK_ALLOC((size_t)graph->count, "names of layers", &list.at));
     for (int i = 1; i < graph->count; i++)
-        add_name(&list, graph->layers[i].name, dots);
-    lk_status status = lk__names_find(&(lk_names){"--stages", "layer", name_at, &list}, word, &index);
+        add_name(&list, graph, i, dots);
+    const lk_names names = {
+        .what = "--stages", .kind = "layer", .next = name_at, .arg = &list, .list = "a stage can begin at"};
+    lk_status status = list.count > 0
+                           ? lk__names_find(&names, word, &index)
+                           : lk__fail(LK_STATUS_USAGE, "--stages: no layer '%s', and this model cannot be cut", word);
     lk__free(list.at);
     return status;
 }

@@ -39,24 +39,48 @@ void lk__data_text(const lk_dataset *data, const char *split, uint64_t hash, cha
              split, info->channels, info->height, info->width, info->classes, hash);
 }
 
+/* What a user typed, for a message alone: on other hosts the same may lie elsewhere.
+ * A path may hold anything, lines and tabs among it. */
+static void add_shown(text *lines, const char *option, const char *typed)
+{
+    char shown[LK_AGREED_VALUE];
+    snprintf(shown, sizeof shown, "%s", typed);
+    for (char *at = shown; *at; at++)
+        *at = (unsigned char)*at < ' ' ? '?' : *at;
+    add(lines, "%s %s\t", option, shown);
+}
+
 static void add_data(text *lines, const char *split, const lk_dataset *data)
 {
     char what[LK_DATA_TEXT];
     if (!data)
         return;
     lk__data_text(data, split, lk__dataset_fingerprint(data), what);
-    add(lines, "--data with %s\n", what);
+    add_shown(lines, "--data", lk_dataset_get_info(data)->name);
+    add(lines, ", %s\n", what);
 }
 
 /* Ranks that chose for themselves may have chosen differently. */
-static void add_resume(text *lines, const lk_checkpoint *resume)
+static void add_resume(text *lines, const char *path, const lk_checkpoint *resume)
 {
-    if (!resume)
+    if (!resume) {
         add(lines, "--resume nothing\n");
-    else
-        add(lines, "--resume a checkpoint of step %s (model %016" PRIx64 ", optimiser %016" PRIx64 ")\n",
-            lk_checkpoint_note(resume, "step"), lk_state_hash(lk_checkpoint_model(resume)),
-            lk_state_hash(lk_checkpoint_optimizer(resume)));
+        return;
+    }
+    add_shown(lines, "--resume", path);
+    add(lines, ", a checkpoint of step %s (model %016" PRIx64 ", optimiser %016" PRIx64 ")\n",
+        lk_checkpoint_note(resume, "step"), lk_state_hash(lk_checkpoint_model(resume)),
+        lk_state_hash(lk_checkpoint_optimizer(resume)));
+}
+
+static void add_initial(text *lines, const char *path, const lk_state *initial)
+{
+    if (!initial) {
+        add(lines, "--init-from nothing\n");
+        return;
+    }
+    add_shown(lines, "--init-from", path);
+    add(lines, ", a file of state hash %016" PRIx64 "\n", lk_state_hash(initial));
 }
 
 static const char *who_saves(const lk_train_opts *opts)
@@ -72,17 +96,14 @@ lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed)
     const lk_train_shared *shared = rank->shared;
     text lines = {.at = ""};
     /* First: options that were not given come from there. */
-    add_resume(&lines, shared->resume);
+    add_resume(&lines, opts->resume, shared->resume);
     add(&lines, "--no-test %s\n", opts->no_test ? "on" : "off");
     add_data(&lines, "training", shared->train);
     add_data(&lines, "test", shared->test);
     add(&lines, "--epochs %zu\n--max-steps %zu\n", opts->epochs, opts->max_steps);
     add(&lines, "--dry-run %s\n", opts->dry_run ? "on" : "off");
     add(&lines, "--test-batch-size %zu\n--accumulate %zu\n", opts->test_batch, opts->accumulate);
-    if (shared->initial)
-        add(&lines, "--init-from a file of state hash %016" PRIx64 "\n", lk_state_hash(shared->initial));
-    else
-        add(&lines, "--init-from nothing\n");
+    add_initial(&lines, opts->init_from, shared->initial);
     add_value(&lines, "--schedule", opts->schedule);
     add_value(&lines, "--init", opts->init ? opts->init : "as the model has it");
     add_value(&lines, "--init-skip", opts->init_skip ? opts->init_skip : "nothing");

@@ -25,7 +25,10 @@ static lk_status open_splits(const lk_train_opts *opts, lk_train_shared *shared)
     LK_TRY(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TRAIN, &shared->train));
     if (opts->no_test)
         return LK_OK;
-    LK_TRY(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TEST, &shared->test));
+    lk_status status = lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TEST, &shared->test);
+    if (status == LK_STATUS_NOT_FOUND)
+        return lk__fail(status, "%s; --no-test trains without a test split", lk_error_detail());
+    LK_TRY(status);
     return check_splits(shared->train, shared->test);
 }
 

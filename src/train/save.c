@@ -80,6 +80,8 @@ lk_status lk__save_check(const char *path)
     if (lk__ends_with(path, "/") || (stat(path, &info) == 0 && S_ISDIR(info.st_mode)))
         return lk__fail(LK_STATUS_USAGE, "--save-model '%s' is a folder; add a file name", path);
     LK_TRY(check_folder(path));
+    if (lk__state_check_ending(path, false) != LK_OK)
+        return lk__fail(LK_STATUS_USAGE, "--save-model %s", lk_error_detail());
     /* Permissions do not tell all (read-only mounts, quotas): try it. */
     lk_writer *probe;
     lk_status status = lk__writer_open(path, &probe);

@@ -194,6 +194,12 @@ static void nearest(void **state)
     assert_null(lk__nearest("momentum", word_at, words));
     assert_null(lk__nearest("x", word_at, words));
     assert_null(lk__nearest("", word_at, words));
+    /* A guess that shares half of its letters misleads. */
+    const char *augments[] = {"crop", "flip", "auto", "none", "layer1", NULL};
+    assert_null(lk__nearest("cutout", word_at, augments));
+    assert_null(lk__nearest("nolayer", word_at, augments));
+    assert_null(lk__nearest("blur", word_at, augments));
+    assert_string_equal(lk__nearest("crpo", word_at, augments), "crop");
     const char *none[] = {NULL};
     assert_null(lk__nearest("lr", word_at, none));
 }

@@ -107,6 +107,10 @@ refused 2 "--zzzzzzzzz" "--help" -- train --zzzzzzzzz
 refused 2 "--epochs needs a value" -- train --epochs
 refused 2 "--epochs needs a value" -- train --epochs --quiet
 refused 2 "--epochs 'x'" "whole number" -- train --epochs x
+refused 2 "--stages needs a value" -- train --stages -n 2
+refused 2 "--epochs '-1'" "from 0" -- train --epochs -1
+refused 2 "--gpu-ids is empty" "0,1" -- train --gpu-ids ''
+refused 2 "--devices is empty" "cpu:0,cpu:1" -- train --devices ''
 refused 2 "--batch-size '0'" "from 1" -- train --batch-size 0
 refused 2 "--batch-size '-4'" "from 1" -- train --batch_size=-4
 refused 2 "--lr '0'" -- train --lr 0
@@ -114,7 +118,7 @@ refused 2 "--lr 'nan'" -- train --lr nan
 refused 2 "--shards '5000'" "4096" -- train --shards 5000
 refused 2 "--bn 'shrad'" "'shard'" -- train --bn shrad
 refused 2 "--devices 'gpu'" "cuda" -- train --devices gpu
-refused 2 "one device" -- eval model.safetensors --devices cpu:0,cpu:1
+refused 2 "one device" "--devices cpu:0" -- eval model.safetensors --devices cpu:0,cpu:1
 refused 2 "--quiet takes no value" -- train --quiet=1
 refused 2 "too many" "'digits'" -- train digits
 refused 2 "cnm" "cnn" -- train --model cnm --data tiny
@@ -135,7 +139,24 @@ refused 2 "'-h -q'" -- train -hq
 refused 2 "-q takes no value" "'=3'" -- train -q=3
 refused 2 "'none'" "alone" -- train --augment flip,none --data tiny
 refused 2 "mnits" "mnist" -- train --data mnits
-refused 2 "cifar10" "looked in" "nowhere" "./data" -- train --data cifar10 --data-dir nowhere
+refused 2 "cifar10" "looked in" "./data" -- train --data cifar10
+# A folder that is named is the only one: no other copy stands in for it.
+mkdir -p data && cp -r tiny data/mnist
+run 0 train --data mnist --model mlp --dry-run --quiet
+for command in "train --data" "info --model mlp --data" "bench data --data" "data verify"; do
+    refused 2 "data set 'mnist' was not found; looked in nowhere, which is not there, for mnist/" \
+        "--data-dir" "'lockstep data get mnist --data-dir nowhere'" -- $command mnist --data-dir nowhere
+done
+rm -r data
+refused 2 "no augmentation 'cutout' (known: crop, " -- train --augment cutout --data tiny
+refused 2 "-n '0'" "auto, gpu or a whole number from 1" -- train -n 0
+refused 2 "-n 'x'" "auto, gpu or a whole number from 1" -- run -n x true
+refused 2 "--gpu-devices 'x'" "'--gpu-devices 0,1'" -- train --gpu-devices x
+refused 2 "--gpu-idx 'x'" -- train --gpu-idx=x
+refused 2 "--no-cuda and --gpu-devices 0,1 contradict" -- train --gpu-devices 0 1 --no-cuda
+refused 2 "no program 'train'" "'lockstep run -n 2 lockstep train'" "'lockstep train -n 2'" -- run -n 2 train --model mlp
+refused 2 "no program 'eval'" "'lockstep run -n 1 lockstep eval'" -- run eval x.pth
+refused 2 "--parallel ddp" "-n 2" "lockstep run" "leave --parallel out" -- train --parallel ddp
 refused 2 "wants two" -- compare one
 refused 2 "too many" "c" -- compare a b c
 refused 2 "what to measure" -- bench
@@ -213,6 +234,7 @@ refused 2 "cut.safetensors" -- compare cut.safetensors model.safetensors
 # PyTorch's format: by the ending when written, by the content when read.
 refused 2 "wants a model file" -- convert model.safetensors
 refused 2 "model.txt" ".safetensors (" ".pth (PyTorch)" -- convert model.safetensors model.txt
+refused 2 "'model'" ".safetensors (" ".pth (PyTorch)" -- convert model.safetensors model
 refused 2 "one file" -- convert model.safetensors ./model.safetensors
 refused 2 "absent.pth" -- convert absent.pth new.safetensors
 run 0 convert model.safetensors model.pth
@@ -270,6 +292,11 @@ refused 2 "--save-model" "missing" -- "${train[@]}" --save-model missing/model.s
 refused 2 "--save-model" "is not a folder" -- "${train[@]}" --save-model model.safetensors/x.safetensors
 refused 2 "--save-model" "is a folder" -- "${train[@]}" --save-model tiny
 refused 2 "--save-model" "not a regular file" -- "${train[@]}" --save-model /dev/null
+refused 2 "--save-model 'x.onnx'" ".safetensors" ".pth" ".pt" -- "${train[@]}" --save-model x.onnx
+refused 2 "--save-model 'x.0'" ".safetensors" -- "${train[@]}" --save-model 'x.{rank}'
+run 0 "${train[@]}" --dry-run --save-model bare
+check "a name without an ending is safetensors" test "$(head -c 9 bare | tail -c 1)" = '{'
+rm bare
 refused 2 "--save-model" "/proc/model.safetensors" -- "${train[@]}" --save-model /proc/model.safetensors
 mkdir locked && chmod a-w locked
 if ! touch locked/probe 2>/dev/null; then
@@ -358,7 +385,8 @@ fi
 mkdir empty
 refused 2 "empty" -- train --data empty --model mlp
 cp -r tiny half && rm half/t10k-labels-idx1-ubyte
-refused 2 "no test split" "half lacks t10k-labels-idx1-ubyte" -- train --data half --model mlp
+refused 2 "no test split" "half lacks t10k-labels-idx1-ubyte" "--no-test" -- train --data half --model mlp
+run 0 train --data half --model mlp --max-steps 1 --no-test --quiet
 rm half/train-images-idx3-ubyte
 refused 2 "half lacks train-images-idx3-ubyte" -- train --data half --model mlp
 refused 2 "'mnist'" "half lacks train-images-idx3-ubyte" -- train --data mnist --data-dir half

@@ -81,6 +81,12 @@ for way in "" "-n 2"; do
     run 1 "${task[@]}" $way
     said err "pets/train/dog/deeper/fine.jpg: damaged at about byte"
 done
+head -c 500 "$images/rgb.png" >pets/train/cat/rgb.png
+rm pets/train/dog/deeper/fine.jpg
+run 1 "${task[@]}"
+said err "pets/train/cat/rgb.png: cut off: it ends at byte 500"
+mv pets/val away
+refused "no test split" "pets lacks val/CLASS" "--no-test" -- "${task[@]}"
 
 echo "$checks checks, $failures failed"
 [ $failures -eq 0 ]

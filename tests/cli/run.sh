@@ -38,8 +38,21 @@ check "$line: ends like a writer of a closed pipe, quietly" test $? -eq 141 -a !
 
 # A rank fails: its own status, the cause last, the rest stopped.
 run 3 -n 3 sh -c '[ $RANK = 1 ] && { echo first >&2; echo last words >&2; exit 3; }; exec sleep 50'
+cause_last err '^lockstep run: rank 1 on host .* (pid [0-9]*) exited with status 3$' 0
+check "the last words are printed once" test "$(grep -c 'last words' err)" -eq 1
+# Where others have written after it, the cause's lines are repeated.
+run 3 -n 2 sh -c 'case $RANK in
+    0) trap "echo late >&2; exit 1" TERM; : >deaf; sleep 50 & wait ;;
+    1) while [ ! -e deaf ]; do sleep .01; done; echo first >&2; echo last words >&2; exit 3 ;;
+    esac'
 cause_last err '^lockstep run: rank 1 on host .* (pid [0-9]*) exited with status 3$' 3
-said err "its last lines of stderr:" "    first" "    last words"
+said err "[0] late" "its last lines of stderr:" "    first" "    last words"
+line="run, stdout and stderr in one file"
+timeout -s KILL 60 "$program" run -n 2 sh -c 'case $RANK in
+    0) trap "echo late; exit 1" TERM; : >deaf.too; sleep 50 & wait ;;
+    1) while [ ! -e deaf.too ]; do sleep .01; done; echo last words >&2; exit 3 ;;
+    esac' >err 2>&1 </dev/null
+said err "[0] late" "its last lines of stderr:" "    last words"
 check "nobody is left" test -z "$(left)"
 run 139 -n 2 sh -c '[ $RANK = 0 ] && kill -SEGV $$; exec sleep 50'
 cause_last err '^lockstep run: rank 0 .* was killed by SIGSEGV (segmentation fault)' 0
@@ -177,10 +190,11 @@ check "by file: it is removed" test ! -e meeting
 
 nodes "2 2" --master-port "$(free_port)" sh -c '[ $RANK = 2 ] && { echo bad thing >&2; exit 3; }; exec sleep 50'
 ended 3
-for node in 0 1; do
-    cause_last err.$node "^lockstep run: rank 2 on host $host (pid [0-9]*) exited with status 3\$" 2
-    said err.$node "    bad thing"
-done
+# Its own node has just printed the lines, the other has not.
+cause_last err.0 "^lockstep run: rank 2 on host $host (pid [0-9]*) exited with status 3\$" 2
+said err.0 "    bad thing"
+cause_last err.1 "^lockstep run: rank 2 on host $host (pid [0-9]*) exited with status 3\$" 0
+said err.1 "bad thing"
 check "$line: nobody is left" test -z "$(left)"
 # The crash is the cause, though another rank gives up over it and may be heard
 # first: as soon as its keeper has put the dead one away.

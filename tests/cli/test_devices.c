@@ -272,6 +272,41 @@ static void parts_of_a_device_are_refused(void **state)
     assert_int_equal(part.count, -1);
 }
 
+/* GPUs of "auto" are taken where there is one for each rank of the host. */
+static void ranks_that_would_share_gpus(void **state)
+{
+    (void)state;
+    lk_device_list list;
+    gpus = 1;
+    assert_int_equal(lk__devices_choose(&DEVICES("auto"), with_gpus, &list), LK_OK);
+    assert_true(lk__devices_crowded(&list, false, 16));
+    assert_true(lk__devices_crowded(&list, false, 2));
+    assert_false(lk__devices_crowded(&list, false, 1));
+    gpus = 4;
+    assert_int_equal(lk__devices_choose(&DEVICES("auto"), with_gpus, &list), LK_OK);
+    assert_true(lk__devices_crowded(&list, false, 5));
+    assert_false(lk__devices_crowded(&list, false, 4));
+    assert_false(lk__devices_crowded(&list, false, 2));
+    assert_false(lk__devices_crowded(&list, true, 1));
+    assert_true(lk__devices_crowded(&list, true, 2));
+    /* Whoever names them may share them. */
+    assert_int_equal(lk__devices_choose(&DEVICES("cuda:0"), with_gpus, &list), LK_OK);
+    assert_false(lk__devices_crowded(&list, false, 16));
+    assert_int_equal(lk__devices_choose(&DEVICES("auto"), without_gpus, &list), LK_OK);
+    assert_false(lk__devices_crowded(&list, false, 16));
+}
+
+static void names_of_the_option(void **state)
+{
+    (void)state;
+    refuse((lk_device_choice){.gpu_ids = "x", .gpu_option = "gpu-devices"}, with_gpus, "--gpu-devices 'x'",
+           "'--gpu-devices 0,1'");
+    refuse((lk_device_choice){.gpu_ids = "1", .gpu_option = "gpu-idx", .no_cuda = true}, with_gpus, "--gpu-idx 1",
+           "--no-cuda");
+    refuse((lk_device_choice){.devices = "cpu", .gpu_ids = "1", .gpu_option = "gpu-idx"}, with_gpus, "--gpu-idx 1",
+           "--devices cpu");
+}
+
 static void devices_that_cannot_be_opened(void **state)
 {
     (void)state;
@@ -322,6 +357,8 @@ int main(void)
         cmocka_unit_test_setup(no_more_than_the_limit, sixteen_gpus),
         cmocka_unit_test(each_process_takes_its_part),
         cmocka_unit_test(parts_of_a_device_are_refused),
+        cmocka_unit_test_setup(ranks_that_would_share_gpus, sixteen_gpus),
+        cmocka_unit_test_setup(names_of_the_option, sixteen_gpus),
         cmocka_unit_test(devices_that_cannot_be_opened),
         cmocka_unit_test(the_librarys_table),
     };

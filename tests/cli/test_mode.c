@@ -37,7 +37,8 @@ static void modes_follow_from_what_there_is(void **state)
     };
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
         const choice *c = &choices[i];
-        lk_mode_facts facts = {c->asked, c->processes, c->devices, c->stages, false};
+        lk_mode_facts facts = {
+            .asked = c->asked, .processes = c->processes, .devices = c->devices, .stages = c->stages};
         lk_mode mode;
         assert_int_equal(lk__mode_choose(&facts, &mode), LK_OK);
         assert_int_equal(mode.parallel, c->wanted);
@@ -54,21 +55,22 @@ static void contradictions_say_what_to_do(void **state)
 {
     (void)state;
     static const refusal refusals[] = {
-        {{SINGLE, 4, 1, NULL, false}, "has 4", "leave --parallel out"},
-        {{SINGLE, 1, 2, NULL, false}, "there are 2", "--parallel dp"},
-        {{SINGLE, 1, 1, "2", false}, "--parallel single", "--parallel pp"},
-        {{DP, 1, 1, NULL, false}, "several devices", "--devices cpu:0,cpu:1"},
-        {{DP, 1, 2, "2", false}, "--parallel dp", "--parallel pp"},
-        {{DDP, 4, 1, "2", false}, "--parallel ddp", "--parallel pp"},
-        {{DDP, 4, 1, NULL, true}, "--pipelined", "--parallel pp"},
-        {{AUTO, 1, 1, NULL, true}, "--pipelined", "--stages 2"},
-        {{PP, 1, 1, NULL, false}, "--parallel pp", "-n 2"},
-        {{PP, 3, 1, "2", false}, "2 stages", "3 ranks"},
-        {{AUTO, 4, 1, "fc1,fc2", false}, "3 stages", "4 ranks"},
-        {{AUTO, 1, 1, "2", false}, "2 stages", "1 rank "},
-        {{PP, 2, 1, "0", false}, "--stages '0'", "from 1"},
-        {{PP, 2, 1, "-2", false}, "--stages '-2'", "from 1"},
-        {{PP, 2, 1, "+3", false}, "3 stages", "2 ranks"},
+        {{SINGLE, 4, false, 1, NULL, false}, "has 4", "leave --parallel out"},
+        {{SINGLE, 1, false, 2, NULL, false}, "there are 2", "--parallel dp"},
+        {{SINGLE, 1, false, 1, "2", false}, "--parallel single", "--parallel pp"},
+        {{DP, 1, false, 1, NULL, false}, "several devices", "--devices cpu:0,cpu:1"},
+        {{DP, 1, false, 2, "2", false}, "--parallel dp", "--parallel pp"},
+        {{DDP, 4, false, 1, "2", false}, "--parallel ddp", "--parallel pp"},
+        {{DDP, 4, false, 1, NULL, true}, "--pipelined", "--parallel pp"},
+        {{AUTO, 1, false, 1, NULL, true}, "--pipelined", "--stages 2"},
+        {{PP, 1, false, 1, NULL, false}, "--parallel pp", "-n 2"},
+        {{DDP, 1, true, 1, NULL, false}, "--parallel ddp needs ranks", "lockstep train -n 2"},
+        {{PP, 3, false, 1, "2", false}, "2 stages", "3 ranks"},
+        {{AUTO, 4, false, 1, "fc1,fc2", false}, "3 stages", "4 ranks"},
+        {{AUTO, 1, false, 1, "2", false}, "2 stages, and 1 rank ", "-n 2"},
+        {{PP, 2, false, 1, "0", false}, "--stages '0'", "from 1"},
+        {{PP, 2, false, 1, "-2", false}, "--stages '-2'", "from 1"},
+        {{PP, 2, false, 1, "+3", false}, "3 stages", "2 ranks"},
     };
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         lk_mode mode;
@@ -76,6 +78,20 @@ static void contradictions_say_what_to_do(void **state)
         assert_non_null(strstr(lk_error_detail(), refusals[i].first));
         assert_non_null(strstr(lk_error_detail(), refusals[i].second));
     }
+}
+
+/* Several devices of a process that was started alone are ranks. */
+static void ddp_alone_takes_several_devices(void **state)
+{
+    (void)state;
+    lk_mode mode;
+    lk_mode_facts facts = {.asked = DDP, .processes = 1, .alone = true, .devices = 2};
+    assert_int_equal(lk__mode_choose(&facts, &mode), LK_OK);
+    facts.devices = 1;
+    assert_int_equal(lk__mode_choose(&facts, &mode), LK_STATUS_USAGE);
+    facts.asked = AUTO;
+    assert_int_equal(lk__mode_choose(&facts, &mode), LK_OK);
+    assert_int_equal(mode.parallel, SINGLE);
 }
 
 static void stages_are_counted(void **state)
@@ -97,6 +113,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(modes_follow_from_what_there_is),
         cmocka_unit_test(contradictions_say_what_to_do),
+        cmocka_unit_test(ddp_alone_takes_several_devices),
         cmocka_unit_test(stages_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

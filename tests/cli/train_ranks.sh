@@ -39,6 +39,7 @@ check "there are losses" test "$(wc -l <losses)" -eq 3
 
 # Ranks that the command starts itself.
 equal -n 1
+equal -n 1 --parallel ddp
 equal -n 2
 said out "ddp, 2 ranks over shm with "
 check "$line: rank 0 alone speaks, and bare" test "$(grep -c -v -e '^data ' -e '^learning rate: ' -e '^Train' -e '^Total' -e '^State' out)" -eq 0
@@ -175,6 +176,7 @@ fi
 refused "--parallel single" "this job has 4" -- "${task[@]}" -n 4 --parallel single
 refused "--parallel single" "--parallel dp" -- "${task[@]}" --devices cpu:0,cpu:1 --parallel single
 refused "--parallel dp" "--devices cpu:0,cpu:1" -- "${task[@]}" --parallel dp
+refused "--parallel ddp" "-n 2" "lockstep run" -- "${task[@]}" --parallel ddp
 refused "--stages" "--parallel ddp" -- "${task[@]}" -n 2 --parallel ddp --stages 2
 refused "--pipelined" "--parallel pp" -- "${task[@]}" -n 2 --pipelined
 refused "--parallel pp" "-n 2" -- "${task[@]}" --parallel pp
@@ -224,29 +226,39 @@ at_odds() { # OPTION VALUE_OF_RANK_0 VALUE_OF_RANK_1 OPTIONS_OF_BOTH...
 at_odds --epochs 3 4
 at_odds --init kaiming_normal xavier_normal
 at_odds --label-smoothing 0.1 0.2
+# Data are named as they were typed, and compared wherever they lie.
+mkdir tiny0
+printf '\0\0\10\3\0\0\0\2\0\0\0\1\0\0\0\1ab' >tiny0/train-images-idx3-ubyte
+printf '\0\0\10\1\0\0\0\2\0\1' >tiny0/train-labels-idx1-ubyte
+cp -r tiny0 tiny1
+at_odds --data digits tiny1
+said err.0 "rank 1 has --data tiny1, 2 training samples of 1x1x1" "rank 0 has --data digits, 60000 training samples"
+together 2 --data tiny@ --max-steps 1 --init-method "file://$scratch/meeting" --rank @ --world-size 2
+run 0 "${task[@]}" --seed 2 --save-model another.safetensors
+at_odds --init-from single.safetensors another.safetensors
 # Values of any length are compared to their end.
 zeros=$(printf '0%.0s' {1..110})
 long="crop=4,jitter=.1$zeros,grayscale=.1$zeros,affine=5.$zeros,vflip=.5$zeros,flip=.5$zeros"
 at_odds --schedule constant cosine --augment "$long"
 at_odds --augment "${long}1" "${long}2"
 
-# Mistakes that only the ranks find: told once, and last by the launcher.
+# Mistakes that only the ranks find: told once, and then by the launcher whose they are.
 run 2 "${task[@]}" -n 20
 said err "--shards"
-check "$line: told once and repeated once" test "$(grep -c -- --shards err)" -eq 2
-cause_last err '^lockstep train: rank 0 .* exited with status 2$' 2
+check "$line: told once" test "$(grep -c -- --shards err)" -eq 1
+cause_last err '^lockstep train: rank 0 .* exited with status 2$' 0
 run 2 "${task[@]}" -n 3 --model mpl
-check "$line: told once and repeated once" test "$(grep -c "'mpl'" err)" -eq 2
+check "$line: told once" test "$(grep -c "'mpl'" err)" -eq 1
 run 2 "${task[@]}" -n 2 --save-model nofolder/x.safetensors
 said err "nofolder" "create it first"
 run 1 "${task[@]}" -n 3 --model mlp:hidden=8 --init-from single.safetensors
-check "$line: told once and repeated once" test "$(grep -c 'single.safetensors: key' err)" -eq 2
+check "$line: told once" test "$(grep -c 'single.safetensors: key' err)" -eq 1
 run 2 "${task[@]}" -n 2 --stages nosuch
-said err "nosuch"
+said err "no layer 'nosuch' (a stage can begin at: chunk2)"
 run 1 "${task[@]}" -n 3 --optimizer sgd --lr 1e6 --max-steps 50
 said err "smaller learning rate"
-check "$line: told once and repeated once" test "$(grep -c "smaller learning rate" err)" -eq 2
-cause_last err '^lockstep train: rank 0 .* exited with status 1$' 2
+check "$line: told once" test "$(grep -c "smaller learning rate" err)" -eq 1
+cause_last err '^lockstep train: rank 0 .* exited with status 1$' 0
 
 # A rank that dies: all end soon, nobody is left, the cause is last.
 die() { # SIGNAL STATUS OPTIONS...

@@ -128,6 +128,26 @@ static void test_sizes_of_damaged_files(void **state)
     folder_destroy(&f);
 }
 
+/* Where a file ends too early is its size, wherever the decoder began to read. */
+static void test_cut_png(void **state)
+{
+    (void)state;
+    char text[64];
+    if (!lk__png_codec.decode)
+        skip();
+    content c = read_image("rgb.png");
+    size_t whole = c.count;
+    lk_image image = {0};
+    for (size_t cut = whole / 4; cut < whole; cut += whole / 4) {
+        c.count = cut;
+        assert_int_equal(decode(&c, &image), LK_STATUS_FORMAT);
+        snprintf(text, sizeof text, "rgb.png: cut off: it ends at byte %zu", cut);
+        assert_detail(text);
+    }
+    lk__image_fini(&image);
+    lk__free(c.bytes);
+}
+
 static size_t scan_begin(const content *c)
 {
     size_t at = 2;
@@ -235,9 +255,9 @@ static void test_no_image(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pixels),   cmocka_unit_test(test_cut_off),  cmocka_unit_test(test_sizes_of_damaged_files),
-        cmocka_unit_test(test_holes),    cmocka_unit_test(test_harmless), cmocka_unit_test(test_altered),
-        cmocka_unit_test(test_no_image),
+        cmocka_unit_test(test_pixels),  cmocka_unit_test(test_cut_off),  cmocka_unit_test(test_sizes_of_damaged_files),
+        cmocka_unit_test(test_cut_png), cmocka_unit_test(test_holes),    cmocka_unit_test(test_harmless),
+        cmocka_unit_test(test_altered), cmocka_unit_test(test_no_image),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

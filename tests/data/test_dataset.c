@@ -403,21 +403,20 @@ static void cifar_malformed(void **state)
     refuse("cifar10", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, here.path, "data_batch_5.bin");
 }
 
-/* Places in order: the folder given, $LOCKSTEP_DATA, ./data, the user's cache. */
+/* Places in order: $LOCKSTEP_DATA, ./data, the user's cache. */
 static void search_order(void **state)
 {
     (void)state;
-    static const char *const places[] = {"given", "variable", "data", "lockstep"};
-    char dir[300], variable[300], found[400];
-    snprintf(dir, sizeof dir, "%s/given", here.path);
+    static const char *const places[] = {"variable", "data", "lockstep"};
+    char variable[300], found[400];
     snprintf(variable, sizeof variable, "%s/variable", here.path);
     setenv("LOCKSTEP_DATA", variable, 1);
-    for (size_t i = 4; i-- > 0;) {
+    for (size_t i = 3; i-- > 0;) {
         char under[64];
         snprintf(under, sizeof under, "%s/MNIST/raw/", places[i]);
         put_split(under, LK_SPLIT_TRAIN, '-', ".gz");
         lk_dataset *data = NULL;
-        TRY(lk_dataset_open("mnist", dir, LK_SPLIT_TRAIN, &data));
+        TRY(lk_dataset_open("mnist", i % 2 ? "" : NULL, LK_SPLIT_TRAIN, &data));
         snprintf(found, sizeof found, "%s/MNIST/raw", places[i]);
         const char *path = lk_dataset_get_info(data)->path;
         assert_true(strlen(path) >= strlen(found));
@@ -426,17 +425,45 @@ static void search_order(void **state)
     }
 }
 
+/* A folder that is given is the only place: no other copy is taken. */
+static void given_folder(void **state)
+{
+    (void)state;
+    lk_dataset *data = NULL;
+    char dir[300], variable[300];
+    snprintf(variable, sizeof variable, "%s/variable", here.path);
+    setenv("LOCKSTEP_DATA", variable, 1);
+    put_split("variable/MNIST/raw/", LK_SPLIT_TRAIN, '-', ".gz");
+    snprintf(dir, sizeof dir, "%s/given", here.path);
+    assert_int_equal(lk_dataset_open("mnist", dir, LK_SPLIT_TRAIN, &data), LK_STATUS_NOT_FOUND);
+    assert_null(data);
+    assert_detail("data set 'mnist' was not found; looked in ");
+    assert_detail("/given, which is not there");
+    assert_detail("lockstep data get mnist --data-dir ");
+    assert_null(strstr(lk_error_detail(), "/usr/share/datasets"));
+    put_split("given/MNIST/raw/", LK_SPLIT_TEST, '-', "");
+    assert_int_equal(lk_dataset_open("mnist", dir, LK_SPLIT_TRAIN, &data), LK_STATUS_NOT_FOUND);
+    assert_detail("given/MNIST/raw lacks train-images-idx3-ubyte");
+    put_split("given/MNIST/raw/", LK_SPLIT_TRAIN, '-', "");
+    TRY(lk_dataset_open("mnist", dir, LK_SPLIT_TRAIN, &data));
+    assert_non_null(strstr(lk_dataset_get_info(data)->path, "/given/MNIST/raw"));
+    lk_dataset_destroy(data);
+}
+
 static void not_found(void **state)
 {
     (void)state;
-    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, "--data-dir", "LOCKSTEP_DATA");
+    lk_dataset *data = NULL;
+    assert_int_equal(lk_dataset_open("mnist", NULL, LK_SPLIT_TRAIN, &data), LK_STATUS_NOT_FOUND);
     static const char *const parts[] = {
-        "./data", "/lockstep", "/usr/share/datasets", "MNIST/raw", "lockstep data get mnist", "digits", "train-images"};
+        "./data", "/lockstep",  "/usr/share/datasets", "MNIST/raw",   "lockstep data get mnist",
+        "digits", "--data-dir", "LOCKSTEP_DATA",       "train-images"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         assert_detail(parts[i]);
-    assert_detail(here.path);
-    refuse("imagenet", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, "train/CLASS",
-           "with --data-dir or LOCKSTEP_DATA (it cannot be fetched), or use the built-in 'digits'");
+    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, here.path, "leave --data-dir out");
+    assert_int_equal(lk_dataset_open("imagenet", NULL, LK_SPLIT_TRAIN, &data), LK_STATUS_NOT_FOUND);
+    assert_detail("train/CLASS");
+    assert_detail("with --data-dir or LOCKSTEP_DATA (it cannot be fetched), or use the built-in 'digits'");
     refuse("minst", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, "'minst'", "did you mean 'mnist'");
     refuse("/no/such/folder", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, "'/no/such/folder'", "fashion-mnist");
     refuse(here.path, LK_SPLIT_TEST, LK_STATUS_NOT_FOUND, "no test split", "test_batch.bin");
@@ -523,14 +550,12 @@ int main(void)
     const char *variable = getenv("LOCKSTEP_DATA");
     snprintf(real_data, sizeof real_data, "%s", variable ? variable : "");
     const struct CMUnitTest tests[] = {
-        CASE(idx_round_trip),   CASE(idx_bad_images),
-        CASE(idx_bad_labels),   CASE(idx_bad_gzip),
-        CASE(idx_bad_checksum), CASE(idx_classes),
-        CASE(idx_other_labels), CASE(cifar_round_trip),
-        CASE(cifar_malformed),  CASE(cifar100_round_trip),
-        CASE(search_order),     CASE(not_found),
-        CASE(not_the_other),    CASE(table),
-        CASE(fingerprint),      CASE(real_mnist),
+        CASE(idx_round_trip),      CASE(idx_bad_images),   CASE(idx_bad_labels),
+        CASE(idx_bad_gzip),        CASE(idx_bad_checksum), CASE(idx_classes),
+        CASE(idx_other_labels),    CASE(cifar_round_trip), CASE(cifar_malformed),
+        CASE(cifar100_round_trip), CASE(search_order),     CASE(given_folder),
+        CASE(not_found),           CASE(not_the_other),    CASE(table),
+        CASE(fingerprint),         CASE(real_mnist),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <lockstep/state.h>
 
@@ -123,7 +125,8 @@ static void test_ending_chooses(void **ctx)
     (void)ctx;
     static const struct {
         const char *name, *start;
-    } cases[] = {{"m.pth", "PK\3\4"}, {"m.pt", "PK\3\4"}, {"m.safetensors", NULL}, {"m", NULL}, {"pth", NULL}};
+    } cases[] = {{"m.pth", "PK\3\4"}, {"m.pt", "PK\3\4"}, {"m.safetensors", NULL},
+                 {"m", NULL},         {"pth", NULL},      {".m", NULL}};
     lk_state *state = make_samples(SAMPLES);
     static unsigned char bytes[1 << 18];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -140,6 +143,25 @@ static void test_ending_chooses(void **ctx)
     lk_state *back = load(in_folder("other.pth"));
     assert_int_equal(lk_state_compare(state, back, NULL, NULL), 0);
     lk_state_destroy(back);
+    lk_state_destroy(state);
+}
+
+/* An ending that no format has is a mistake; dots of folders are none. */
+static void test_unknown_endings(void **ctx)
+{
+    (void)ctx;
+    static const char *const names[] = {"m.onnx", "m.pth.bak", "m.", "m.0", "m.PTH"};
+    lk_state *state = make_samples(SAMPLES);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        assert_int_equal(lk_state_save(state, in_folder(names[i])), LK_STATUS_USAGE);
+        assert_non_null(strstr(lk_error_detail(), names[i]));
+        assert_non_null(strstr(lk_error_detail(), ".safetensors (safetensors), .pth (PyTorch), .pt (PyTorch)"));
+        assert_null(fopen(in_folder(names[i]), "rb"));
+    }
+    assert_int_equal(mkdir(in_folder("v1.2"), 0777), 0);
+    assert_int_equal(lk_state_save(state, in_folder("v1.2/m")), LK_OK);
+    assert_int_equal(unlink(in_folder("v1.2/m")), 0);
+    assert_int_equal(rmdir(in_folder("v1.2")), 0);
     lk_state_destroy(state);
 }
 
@@ -411,11 +433,12 @@ int main(int argc, char **argv)
     if (argc == 3)
         return exchange(argv[1], argv[2]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_same_state_same_bytes),
-        cmocka_unit_test(test_many_tensors),    cmocka_unit_test(test_archive_is_as_torch_has_it),
-        cmocka_unit_test(test_ending_chooses),  cmocka_unit_test(test_name_must_be_text),
-        cmocka_unit_test(test_files_of_torch),  cmocka_unit_test(test_objects),
-        cmocka_unit_test(test_untyped_storage), cmocka_unit_test(test_compressed_member),
+        cmocka_unit_test(test_round_trip),        cmocka_unit_test(test_same_state_same_bytes),
+        cmocka_unit_test(test_many_tensors),      cmocka_unit_test(test_archive_is_as_torch_has_it),
+        cmocka_unit_test(test_ending_chooses),    cmocka_unit_test(test_name_must_be_text),
+        cmocka_unit_test(test_unknown_endings),   cmocka_unit_test(test_files_of_torch),
+        cmocka_unit_test(test_objects),           cmocka_unit_test(test_untyped_storage),
+        cmocka_unit_test(test_compressed_member),
     };
     const struct CMUnitTest without[] = {
         cmocka_unit_test(test_without_libzip),

@@ -235,15 +235,15 @@ static void ranks_must_be_told_alike(void **state)
     ODD("--augment flip", augment, "flip");
     ODD("--test-batch-size 17", test_batch, 17);
     ODD("--accumulate 2", accumulate, 2);
-    ODD("--init-from a file", init_from, first);
+    ODD(", a file of state hash", init_from, first);
 #undef ODD
     for (size_t i = 0; i < count; i++)
         expect_odd(odd[i].opts, odd[i].word);
     opts = options();
     opts.data = below("fewer", path);
-    expect_odd(opts, "--data with 39 test samples");
+    expect_odd(opts, "fewer, 39 test samples");
     opts.data = below("relabelled", path);
-    expect_odd(opts, "--data with 90 training samples");
+    expect_odd(opts, "relabelled, 90 training samples");
 }
 
 /* Where the data lies, and how a rank works, is its own business. */
