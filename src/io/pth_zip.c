@@ -15,11 +15,11 @@
 #include <zip.h>
 
 enum { NAME_BYTES = 1024 };
-/* A small file could ask for any amount of memory: its directory may name the same
- * bytes again and again, and deflate makes 1032 bytes of one. What is used of the
- * file has no more bytes than it, and inflates to so many times those, and so many
- * more, at most; weights hardly shrink at all. */
-enum { MOST_TIMES = 16, MOST_MORE = 1 << 26 };
+/* The directory may name the same bytes again and again: what is used of the file
+ * has no more bytes than it (and inflates to lk__pth_most at most; weights hardly
+ * shrink at all). Reading a pickle takes many times its size, so it is held to
+ * less: uncompressed, as torch.save writes it, it is smaller than the file. */
+enum { PICKLE_TIMES = 4, PICKLE_MORE = 1 << 12 };
 
 typedef struct archive {
     const lk_state_source *file;
@@ -83,12 +83,12 @@ static lk_status bad_member(const archive *a, const char *name, const char *why)
 /* Before memory is taken for a member. */
 static lk_status count_member(archive *a, const char *name, uint64_t stored, uint64_t inflated)
 {
-    const uint64_t size = a->file->size, most = (size < UINT64_MAX >> 5 ? size * MOST_TIMES : size) + MOST_MORE;
+    const uint64_t size = a->file->size;
     if (stored > size - a->stored)
         return bad_member(a, name, "has a size that the file cannot hold beside its other members");
-    if (inflated > most - a->inflated)
+    if (inflated > lk__pth_most(size) - a->inflated)
         return bad_member(a, name,
-                          "is compressed to so little that all members are more than 16 times the file and 64 MiB; "
+                          "is compressed to so little that all members are more than 16 times the file and 1 MiB; "
                           "unpack the archive and pack it uncompressed");
     a->stored += stored;
     a->inflated += inflated;
@@ -191,10 +191,22 @@ static lk_status load_pickle(archive *a, const lk_pickle_stream *stream, lk_stat
 {
     lk_pickle *pickle = NULL;
     LK_TRY(lk__pickle_read(stream, lk__pth_globals, &pickle));
-    const lk_pth_reader reader = {.pickle = pickle, .self = a, .locate = locate_storage, .read = read_storage};
+    const lk_pth_reader reader = {
+        .pickle = pickle, .file_bytes = a->file->size, .self = a, .locate = locate_storage, .read = read_storage};
     lk_status status = lk__pth_load(&reader, out);
     lk__pickle_destroy(pickle);
     return status;
+}
+
+static lk_status check_pickle_size(const archive *a, const member *m)
+{
+    if (m->bytes > LK_PICKLE_MAX_BYTES)
+        return bad_member(a, m->name, "has more than 64 MiB; it describes the tensors, and holds no data of theirs");
+    if (m->bytes > PICKLE_TIMES * a->file->size + PICKLE_MORE)
+        return bad_member(a, m->name,
+                          "is compressed to so little that it is more than 4 times the file and 4 KiB; unpack the "
+                          "archive and pack it uncompressed");
+    return LK_OK;
 }
 
 static lk_status load_archive(archive *a, lk_state **out)
@@ -212,8 +224,7 @@ static lk_status load_archive(archive *a, lk_state **out)
     LK_TRY(check_byteorder(a));
     snprintf(name, sizeof name, "%s/data.pkl", a->root);
     LK_TRY(find_member(a, name, &m));
-    if (m.bytes > LK_PICKLE_MAX_BYTES)
-        return bad_member(a, name, "has more than 64 MiB; it describes the tensors, and holds no data of theirs");
+    LK_TRY(check_pickle_size(a, &m));
     LK_TRY(LK_ALLOC((size_t)m.bytes, "a pickle", &bytes));
     lk_status status = read_member(a, &m, bytes);
     const lk_quoted shown = lk__quote(name);
