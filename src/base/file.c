@@ -57,8 +57,7 @@ lk_status lk__file_open(const char *path, int *fd, size_t *bytes)
 {
     int opened = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (opened < 0)
-        return lk__fail(errno == ENOENT || errno == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot open %s: %s",
-                        path, strerror(errno));
+        return lk__fail(lk__status_of(errno), "cannot open %s: %s", path, strerror(errno));
     lk_status status = check_regular(opened, path, bytes);
     if (status == LK_OK)
         *fd = opened;
@@ -78,6 +77,8 @@ lk_status lk__gzip_read(gzFile gzip, const char *path, void *into, size_t room, 
 {
     int n = gzread(gzip, into, (unsigned)lk__min_size(room, (size_t)1 << 30)), error = Z_OK;
     const char *why = gzerror(gzip, &error);
+    if (n < 0 && error == Z_MEM_ERROR)
+        return lk__fail_memory(room, path);
     if (n < 0 || error == Z_BUF_ERROR)
         return lk__fail(error == Z_ERRNO ? LK_STATUS_IO : LK_STATUS_FORMAT,
                         "%s: damaged gzip data near byte %lld (%s); fetch the file anew", path,
@@ -191,6 +192,8 @@ static lk_status inflate_member(gunzip *g, content *c)
         c->size += room - g->z.avail_out;
         if (result == Z_STREAM_END)
             return LK_OK;
+        if (result == Z_MEM_ERROR)
+            return lk__fail_memory(CHUNK, c->path);
         if (result != Z_OK && result != Z_BUF_ERROR)
             return damaged(g, c->path, g->z.msg ? g->z.msg : "it cannot be inflated");
     }

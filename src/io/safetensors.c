@@ -100,6 +100,8 @@ static lk_status parse_header(const source *in, const char *text, cJSON **out)
     const char *end = text;
     cJSON *root = cJSON_ParseWithLengthOpts(text, bytes, &end, false);
     at = (size_t)(end - text);
+    if (!root && lk__json_is_valid(text, bytes))
+        return lk__fail_memory(bytes, "the parsed header of a safetensors file");
     if (!root)
         return lk__fail(LK_STATUS_FORMAT, "%s: the header is not valid JSON at byte %zu", in->path, HEADER_AT + at);
     at += strspn(text + at, " \t\r\n");
