@@ -16,6 +16,8 @@ extern "C" {
 #endif
 
 #define LK_MAX_DIMS 8
+/* Bytes of the longest name of a tensor. */
+#define LK_MAX_TENSOR_NAME 1024
 
 typedef enum lk_dtype {
     LK_DTYPE_F32,
@@ -56,7 +58,8 @@ lk_status lk_state_create(lk_state **out) LK_CHECKED;
 void lk_state_destroy(lk_state *state);
 
 /* Appends an entry with zeroed data and returns it for filling. The pointer is
- * borrowed and valid until the next add. A duplicate name is MISMATCH. */
+ * borrowed and valid until the next add. A duplicate name is MISMATCH, one of more
+ * than LK_MAX_TENSOR_NAME bytes USAGE. */
 lk_status lk_state_add(lk_state *state, const char *name, lk_dtype dtype, int ndim, const size_t *dims,
                        lk_entry **out) LK_CHECKED;
 
@@ -79,10 +82,18 @@ lk_status lk_state_save(const lk_state *state, const char *path) LK_CHECKED;
  * content is. Nothing in a file is executed: objects other than tensors and plain
  * data are FORMAT. Of a checkpoint, the state is the dict that it has under
  * "state_dict", "model_state_dict", "model" or "net", in this order, else its own
- * tensors; what is beside it is left out. Where all names start with "module.",
- * as DistributedDataParallel has it, they lose that. A folder that is a checkpoint
- * (checkpoint.h) gives its model, verified. */
+ * tensors; what is beside it is left out. Names are those of the file (see
+ * lk_state_strip). A folder that is a checkpoint (checkpoint.h) gives its model,
+ * verified. What a file costs is bounded by its size; a lack of memory is MEMORY,
+ * never FORMAT. */
 lk_status lk_state_load(const char *path, lk_state **out) LK_CHECKED;
+
+/* Removes prefix from all names where every name starts with it, and returns
+ * whether that is so; else, and in an empty state, nothing is changed. For
+ * "module.", which DataParallel and DistributedDataParallel of PyTorch put before
+ * every name: the commands that load a model or compare models remove it, `convert`
+ * and `info` keep it. */
+bool lk_state_strip(lk_state *state, const char *prefix);
 
 /* Called once per difference, with one sentence without a newline. */
 typedef void (*lk_difference_fn)(void *arg, const char *key, const char *what);

@@ -15,6 +15,7 @@
 #include <zlib.h>
 
 #include "base/fault.h"
+#include "base/fd.h"
 #include "base/hash.h"
 #include "base/mem.h"
 
@@ -55,10 +56,9 @@ static lk_status check_regular(int fd, const char *path, size_t *bytes)
 /* Opening a pipe would wait for its other end, were it not for O_NONBLOCK. */
 lk_status lk__file_open(const char *path, int *fd, size_t *bytes)
 {
-    int opened = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    int opened = lk__fd_open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     if (opened < 0)
-        return lk__fail(errno == ENOENT || errno == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot open %s: %s",
-                        path, strerror(errno));
+        return lk__fail(lk__status_of(errno), "cannot open %s: %s", path, strerror(errno));
     lk_status status = check_regular(opened, path, bytes);
     if (status == LK_OK)
         *fd = opened;
@@ -78,6 +78,8 @@ lk_status lk__gzip_read(gzFile gzip, const char *path, void *into, size_t room, 
 {
     int n = gzread(gzip, into, (unsigned)lk__min_size(room, (size_t)1 << 30)), error = Z_OK;
     const char *why = gzerror(gzip, &error);
+    if (n < 0 && error == Z_MEM_ERROR)
+        return lk__fail_memory(room, path);
     if (n < 0 || error == Z_BUF_ERROR)
         return lk__fail(error == Z_ERRNO ? LK_STATUS_IO : LK_STATUS_FORMAT,
                         "%s: damaged gzip data near byte %lld (%s); fetch the file anew", path,
@@ -191,6 +193,8 @@ static lk_status inflate_member(gunzip *g, content *c)
         c->size += room - g->z.avail_out;
         if (result == Z_STREAM_END)
             return LK_OK;
+        if (result == Z_MEM_ERROR)
+            return lk__fail_memory(CHUNK, c->path);
         if (result != Z_OK && result != Z_BUF_ERROR)
             return damaged(g, c->path, g->z.msg ? g->z.msg : "it cannot be inflated");
     }
@@ -231,11 +235,11 @@ static lk_file_outline outline_of(int fd, size_t bytes)
 {
     lk_file_outline out = {.bytes = bytes, .most = bytes};
     uint8_t magic[2] = {0}, t[4];
-    if (pread(fd, magic, 2, 0) != 2 || magic[0] != 0x1f || magic[1] != 0x8b)
+    if (lk__fd_read_at(fd, magic, 2, 0) != 2 || magic[0] != 0x1f || magic[1] != 0x8b)
         return out;
     out.gzip = true;
     out.most = bytes > SIZE_MAX / MAX_RATIO ? SIZE_MAX : bytes * MAX_RATIO;
-    if (bytes >= GZIP_MIN && pread(fd, t, 4, (off_t)bytes - 4) == 4)
+    if (bytes >= GZIP_MIN && lk__fd_read_at(fd, t, 4, (off_t)bytes - 4) == 4)
         out.tail = (uint32_t)t[0] | (uint32_t)t[1] << 8 | (uint32_t)t[2] << 16 | (uint32_t)t[3] << 24;
     return out;
 }
@@ -305,10 +309,10 @@ bool lk__file_is_aside(const char *name)
 /* 0, or what went wrong. */
 static int sync_folder(const char *folder)
 {
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = lk__fd_open(folder, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
         return errno;
-    int error = lk__fault_write() || fsync(fd) != 0 ? errno : 0;
+    int error = lk__fault_write() || !lk__fd_sync(fd) ? errno : 0;
     close(fd);
     return error;
 }
@@ -338,9 +342,12 @@ lk_status lk__folder_sync_around(const char *path)
     return lk__folder_sync(folder);
 }
 
-/* Where a file is written in place, temporary is path itself. */
+/* Where a file is written in place, temporary is path itself. Small pieces are held
+ * until there are CHUNK bytes of them. */
 struct lk_writer {
-    FILE *file;
+    int fd;        /* -1: closed */
+    uint8_t *held; /* (CHUNK) */
+    size_t holds;
     char *path, *temporary;
     bool in_place;
     lk_hasher *hasher;
@@ -350,6 +357,7 @@ struct lk_writer {
 static void writer_free(lk_writer *w)
 {
     lk__hasher_destroy(w->hasher);
+    lk__free(w->held);
     lk__free(w->temporary);
     lk__free(w->path);
     lk__free(w);
@@ -357,30 +365,22 @@ static void writer_free(lk_writer *w)
 
 static int create_file(const char *path)
 {
-    return lk__fault_write() ? -1 : open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return lk__fault_write() ? -1 : lk__fd_open(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
 }
 
 static lk_status open_file(lk_writer *w, size_t room)
 {
-    int fd;
     do {
         if (w->in_place)
             snprintf(w->temporary, room, "%s", w->path);
         else
             lk__file_aside(w->path, w->temporary, room);
-        fd = create_file(w->temporary);
-    } while (fd < 0 && errno == EEXIST && !w->in_place);
-    if (fd >= 0)
-        w->file = fdopen(fd, "wb");
-    if (w->file != NULL)
+        w->fd = create_file(w->temporary);
+    } while (w->fd < 0 && errno == EEXIST && !w->in_place);
+    if (w->fd >= 0)
         return LK_OK;
-    int error = errno;
-    if (fd >= 0) {
-        close(fd);
-        unlink(w->temporary);
-    }
-    return lk__fail(error == ENOENT || error == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot create %s%s: %s",
-                    w->in_place ? "" : "a file beside ", w->path, strerror(error));
+    return lk__fail(lk__status_of(errno), "cannot create %s%s: %s", w->in_place ? "" : "a file beside ", w->path,
+                    strerror(errno));
 }
 
 /* Puts what the link at path says into next, seen from where path is seen. */
@@ -436,6 +436,7 @@ static lk_status open_writer(const char *path, bool in_place, lk_writer **out)
     w->in_place = in_place;
     LK_TRY_GOTO(LK_ALLOC(length + 1, "a file name", &w->path), free_writer);
     LK_TRY_GOTO(LK_ALLOC(room, "a file name", &w->temporary), free_writer);
+    LK_TRY_GOTO(LK_ALLOC(CHUNK, "a piece of a file", &w->held), free_writer);
     LK_TRY_GOTO(lk__hasher_create(&w->hasher), free_writer);
     memcpy(w->path, path, length + 1);
     LK_TRY_GOTO(open_file(w, room), free_writer);
@@ -468,10 +469,22 @@ static lk_status write_failed(const lk_writer *w, const char *doing)
                     w->path);
 }
 
+static bool put_held(lk_writer *w)
+{
+    size_t bytes = w->holds;
+    w->holds = 0;
+    return lk__fd_write(w->fd, w->held, bytes);
+}
+
 static lk_status put(lk_writer *w, const void *data, size_t bytes)
 {
-    if (bytes > 0 && fwrite(data, 1, bytes, w->file) != bytes)
+    if (bytes > CHUNK - w->holds && !put_held(w))
         return write_failed(w, "write");
+    if (bytes > CHUNK)
+        return lk__fd_write(w->fd, data, bytes) ? LK_OK : write_failed(w, "write");
+    if (bytes > 0)
+        memcpy(w->held + w->holds, data, bytes);
+    w->holds += bytes;
     return LK_OK;
 }
 
@@ -511,11 +524,9 @@ uint64_t lk__writer_hash(const lk_writer *writer)
 /* What cannot be closed may not have been written. */
 static lk_status finish_file(lk_writer *w)
 {
-    if (lk__fault_write() || fflush(w->file) != 0 || fsync(fileno(w->file)) != 0)
+    if (lk__fault_write() || !put_held(w) || !lk__fd_sync(w->fd))
         return write_failed(w, "write");
-    int closed = fclose(w->file);
-    w->file = NULL;
-    if (closed != 0)
+    if (!lk__fd_finish(&w->fd))
         return write_failed(w, "close");
     if (!w->in_place && (lk__fault_write() || rename(w->temporary, w->path) != 0))
         return write_failed(w, "rename");
@@ -539,8 +550,7 @@ void lk__writer_abort(lk_writer *writer)
 {
     if (writer == NULL)
         return;
-    if (writer->file != NULL)
-        fclose(writer->file);
+    lk__fd_close(&writer->fd);
     unlink(writer->temporary);
     writer_free(writer);
 }

@@ -1,6 +1,7 @@
 /* status.c - status strings and the thread's error detail. */
 #include "base/status.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -40,6 +41,13 @@ lk_status lk__fail(lk_status status, const char *format, ...)
             *c = '?';
     snprintf(detail, sizeof detail, "%s", text);
     return status;
+}
+
+lk_status lk__status_of(int error)
+{
+    return error == ENOENT || error == ENOTDIR ? LK_STATUS_NOT_FOUND
+           : error == ENOMEM                   ? LK_STATUS_MEMORY
+                                               : LK_STATUS_IO;
 }
 
 lk_status lk__fail_memory(size_t bytes, const char *what)

@@ -10,6 +10,9 @@
  * first detector calls it; callers above pass the status on untouched. */
 lk_status lk__fail(lk_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* The status of a system call that failed: NOT_FOUND, MEMORY or IO. */
+lk_status lk__status_of(int error);
+
 /* Out of memory while asking for bytes, in words of the caller. */
 lk_status lk__fail_memory(size_t bytes, const char *what);
 

@@ -81,9 +81,13 @@ static bool tell(const pair *p, bool quiet)
 static lk_status load_pair(const char *const *paths, pair *out)
 {
     bool checkpoints = lk__checkpoint_is(paths[0]) && lk__checkpoint_is(paths[1]);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         LK_TRY(checkpoints ? lk_checkpoint_load(paths[i], &out->checkpoints[i])
                            : lk_state_load(paths[i], &out->models[i]));
+        /* A model is the same with the names that DistributedDataParallel gives it. */
+        if (out->models[i])
+            (void)lk_state_strip(out->models[i], "module.");
+    }
     return LK_OK;
 }
 

@@ -1,6 +1,7 @@
 /* cmd_verify.c - `lockstep verify DIR`: whether checkpoints are what was saved, one
  * line each. It repairs nothing. */
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -98,6 +99,8 @@ static lk_status verify_asides(verdict *v, const char *dir)
     DIR *names = opendir(dir);
     const struct dirent *entry;
     lk_status status = LK_OK;
+    if (!names && errno == ENOMEM)
+        return lk__fail_memory(0, dir);
     while (names && status == LK_OK && (entry = readdir(names)))
         if (lk__file_is_aside(entry->d_name))
             status = verify_aside(v, dir, entry->d_name);

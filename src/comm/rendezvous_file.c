@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "comm/host.h"
 #include "comm/net.h"
 #include "comm/rendezvous.h"
@@ -152,13 +153,13 @@ static lk_status fail_write(const char *path, int error)
 /* Writes a new file, on the disk when it returns. */
 static lk_status write_new(const char *path, const char *text, size_t bytes)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = lk__fd_open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
     if (fd < 0)
         return errno == EEXIST ? fail_exists(path) : fail_write(path, errno);
     int error = 0;
-    if (write(fd, text, bytes) != (ssize_t)bytes || fsync(fd) != 0)
-        error = errno ? errno : EIO;
-    if (close(fd) != 0 && !error)
+    if (!lk__fd_write(fd, text, bytes) || !lk__fd_sync(fd))
+        error = errno;
+    if (!lk__fd_finish(&fd) && !error)
         error = errno;
     if (!error)
         return LK_OK;

@@ -216,7 +216,13 @@ static lk_status open_gzip(const char *path, gzFile *out)
         close(fd);
         return lk__fail_memory(CHUNK, "inflating an archive");
     }
-    if (gzdirect(gzip)) {
+    int direct = gzdirect(gzip), error = Z_OK;
+    (void)gzerror(gzip, &error);
+    if (error == Z_MEM_ERROR) {
+        gzclose(gzip);
+        return lk__fail_memory(CHUNK, "inflating an archive");
+    }
+    if (direct) {
         gzclose(gzip);
         return lk__fail(LK_STATUS_FORMAT, "%s: byte 0 does not begin gzip data; this is no .tar.gz", path);
     }

@@ -314,15 +314,15 @@ static void sync_folder(const char *path)
     char folder[PATH_BYTES];
     const char *slash = strrchr(path, '/');
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + (slash == path)) : 1, slash ? path : ".");
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = lk__fd_open(folder, O_RDONLY | O_DIRECTORY, 0);
     if (fd >= 0)
-        fsync(fd);
+        (void)lk__fd_sync(fd);
     lk__fd_close(&fd);
 }
 
 static lk_status publish(job *j)
 {
-    if (fsync(j->fd) != 0)
+    if (!lk__fd_sync(j->fd))
         return local_failure(j, "write");
     if (rename(j->part, j->what->path) != 0)
         return local_failure(j, "rename");

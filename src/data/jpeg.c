@@ -82,6 +82,10 @@ _Noreturn static void on_error(j_common_ptr common)
     decoder *d = common->client_data;
     char why[JMSG_LENGTH_MAX];
     common->err->format_message(common, why);
+    if (common->err->msg_code == JERR_OUT_OF_MEMORY) {
+        d->status = lk__fail_memory(d->file->count, d->file->path);
+        longjmp(d->give_up, 1);
+    }
     size_t left = d->jpeg.src ? d->jpeg.src->bytes_in_buffer : d->file->count;
     d->status = lk__fail(LK_STATUS_FORMAT, "%s: damaged at about byte %zu: %s", d->file->path,
                          d->file->count - (left < d->file->count ? left : d->file->count), why);

@@ -33,6 +33,7 @@ static lk_status size(const lk_image_source *source, size_t *height, size_t *wid
 #ifdef LK_HAVE_PNG
 
 #include <png.h>
+#include <stdlib.h>
 
 #include "base/mem.h"
 
@@ -45,14 +46,35 @@ typedef struct decoder {
     const lk_image_file *file;
     size_t at; /* bytes read */
     lk_status status;
-    uint8_t *rgb; /* (H, W, 3), of an interlaced image; else one row */
+    size_t lacked; /* bytes that were asked for and not there; 0: none */
+    uint8_t *rgb;  /* (H, W, 3), of an interlaced image; else one row */
 } decoder;
 
 _Noreturn static void on_error(png_structp png, png_const_charp why)
 {
     decoder *d = png_get_error_ptr(png);
-    d->status = lk__fail(LK_STATUS_FORMAT, "%s: damaged at about byte %zu: %s", d->file->path, d->at, why);
+    if (d->lacked)
+        d->status = lk__fail_memory(d->lacked, d->file->path);
+    else
+        d->status = lk__fail(LK_STATUS_FORMAT, "%s: damaged at about byte %zu: %s", d->file->path, d->at, why);
     png_longjmp(png, 1);
+}
+
+/* libpng passes over some chunks that it has no memory for, and its errors do not tell
+ * a lack of memory from damage. */
+static png_voidp take_memory(png_structp png, png_alloc_size_t bytes)
+{
+    decoder *d = png_get_mem_ptr(png);
+    void *block = malloc(bytes);
+    if (!block)
+        d->lacked = bytes;
+    return block;
+}
+
+static void give_memory(png_structp png, png_voidp block)
+{
+    (void)png;
+    free(block);
 }
 
 static void on_warning(png_structp png, png_const_charp what)
@@ -124,10 +146,13 @@ static lk_status read_image(decoder *d, png_structp png, png_infop info, lk_imag
 static lk_status decode(const lk_image_file *file, lk_image *out)
 {
     decoder d = {.file = file};
-    png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &d, on_error, on_warning);
+    png_structp png =
+        png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &d, on_error, on_warning, &d, take_memory, give_memory);
     png_infop info = png ? png_create_info_struct(png) : NULL;
     lk_status status = info ? read_image(&d, png, info, out)
                             : lk__fail(LK_STATUS_MEMORY, "%s: no memory for a PNG decoder", file->path);
+    if (status == LK_OK && d.lacked)
+        status = lk__fail_memory(d.lacked, file->path);
     png_destroy_read_struct(&png, &info, NULL);
     lk__free(d.rgb);
     return status;

@@ -181,6 +181,8 @@ static lk_status parse(const input *in, cJSON **out)
         return lk__fail(LK_STATUS_FORMAT, "%s is malformed: it has %s at byte %zu", in->path, wrong, at);
     const char *end = in->text;
     cJSON *root = cJSON_ParseWithLengthOpts(in->text, in->bytes, &end, false);
+    if (!root && lk__json_is_valid(in->text, in->bytes))
+        return lk__fail_memory(in->bytes, "the parsed notes of a checkpoint");
     if (!root)
         return lk__fail(LK_STATUS_FORMAT, "%s is malformed: no valid JSON at byte %zu", in->path,
                         (size_t)(end - in->text));

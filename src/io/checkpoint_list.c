@@ -49,8 +49,7 @@ lk_status lk__folder_each(const char *dir, lk_name_fn each, void *arg)
     DIR *names = opendir(dir);
     lk_status status = LK_OK;
     if (!names)
-        return lk__fail(errno == ENOENT || errno == ENOTDIR ? LK_STATUS_NOT_FOUND : LK_STATUS_IO,
-                        "cannot read the folder %s: %s", dir, strerror(errno));
+        return lk__fail(lk__status_of(errno), "cannot read the folder %s: %s", dir, strerror(errno));
     while (status == LK_OK) {
         errno = 0;
         const struct dirent *entry = readdir(names);

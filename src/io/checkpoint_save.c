@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fault.h"
+#include "base/fd.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "io/checkpoint_impl.h"
@@ -98,7 +99,7 @@ fini_manifest:
 /* Asks for the next reader to get what the disk has; it is advice. */
 static void drop_cache(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = lk__fd_open(path, O_RDONLY, 0);
     if (fd < 0)
         return;
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);

@@ -80,6 +80,11 @@ const char *lk__json_check(const char *text, size_t bytes, lk_json_limits limits
 /* What it returns where a limit was passed, for the caller to name the limit. */
 extern const char lk__json_too_deep[], lk__json_too_long[];
 
+/* Whether a text that lk__json_check has passed begins with a JSON value. cJSON says
+ * alike by NULL that a text is no JSON and that memory was short: it reads every valid
+ * text, so NULL for a valid one is a lack of memory. */
+bool lk__json_is_valid(const char *text, size_t bytes);
+
 /* Whether a parsed value is an integer from 0 to 2^53 - 1; NULL is none. */
 struct cJSON;
 bool lk__json_integer(const struct cJSON *item, uint64_t *out);

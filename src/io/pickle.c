@@ -439,8 +439,8 @@ static lk_status op_persistent(machine *m, const opcode *op)
 static lk_status memoize(machine *m, uint64_t index)
 {
     LK_TRY(want(m, 1));
-    if (index >= LK_PICKLE_MAX_VALUES)
-        return FAIL(m, "place %llu in the memo; it has %d", (unsigned long long)index, LK_PICKLE_MAX_VALUES);
+    if (index >= m->memo.limit)
+        return FAIL(m, "place %llu in the memo; it has %zu", (unsigned long long)index, m->memo.limit);
     LK_TRY(reserve(m, &m->memo, sizeof(lk_pickle_ref), (size_t)index + 1));
     lk_pickle_ref *memo = m->memo.items;
     m->memoized += memo[index] == 0;
@@ -545,17 +545,25 @@ static lk_status run(machine *m)
     return LK_OK;
 }
 
+/* Each opcode takes a byte and makes a value at most. Pickles number the places of
+ * their memo from 0 on. Items of pairs that become a dict's are counted twice. */
+static machine make_machine(const lk_pickle_stream *stream, const lk_pickle_global *globals)
+{
+    size_t values = lk__min_size(LK_PICKLE_MAX_VALUES, stream->size);
+    return (machine){.in = *stream,
+                     .globals = globals,
+                     .values = {.limit = values, .what = "values"},
+                     .cells = {.limit = 1 + 2 * values, .what = "items"},
+                     .stack = {.limit = lk__min_size(LK_PICKLE_MAX_STACK, values), .what = "values at once"},
+                     .marks = {.limit = LK_PICKLE_MAX_MARKS, .what = "nested containers"},
+                     .memo = {.limit = values, .what = "places in the memo"}};
+}
+
 lk_status lk__pickle_read(const lk_pickle_stream *stream, const lk_pickle_global *globals, lk_pickle **out)
 {
     lk_pickle *pickle;
     LK_TRY(LK_ALLOC(1, "a pickle", &pickle));
-    machine m = {.in = *stream,
-                 .globals = globals,
-                 .values = {.limit = LK_PICKLE_MAX_VALUES, .what = "values"},
-                 .cells = {.limit = 2 * (size_t)LK_PICKLE_MAX_VALUES, .what = "items"},
-                 .stack = {.limit = LK_PICKLE_MAX_STACK, .what = "values at once"},
-                 .marks = {.limit = LK_PICKLE_MAX_MARKS, .what = "nested containers"},
-                 .memo = {.limit = LK_PICKLE_MAX_VALUES, .what = "places in the memo"}};
+    machine m = make_machine(stream, globals);
     lk_status status = run(&m);
     pickle->values = m.values.items;
     pickle->cells = m.cells.items;

@@ -2,9 +2,11 @@
  * values. Nothing is executed: a call is recorded with its arguments, and only
  * of globals that the caller lists.
  *
- * Every value costs the stream a byte or more, so memory stays within a small
- * multiple of the stream; the limits below bound it once more. Values may refer
- * to each other in circles: who walks the tree must bound the depth. */
+ * A stream makes as many values as it has bytes at most, and twice as many items,
+ * so memory (less than 80 bytes a byte) and work are bounded by its size; the limits
+ * below bound them once more. The memo gives a value again for two bytes: who walks
+ * the tree bounds its depth, for values may refer to each other in circles, and what
+ * is done with each value. */
 #ifndef LK_IO_PICKLE_H
 #define LK_IO_PICKLE_H
 

@@ -177,7 +177,8 @@ static lk_status load_stream(stream *s, lk_state **out)
     LK_TRY(read_preamble(s));
     LK_TRY(next_pickle(s, &object));
     s->object = object;
-    const lk_pth_reader reader = {.pickle = object, .self = s, .locate = locate_storage, .read = read_storage};
+    const lk_pth_reader reader = {
+        .pickle = object, .file_bytes = s->file->size, .self = s, .locate = locate_storage, .read = read_storage};
     lk_status status = lk__pth_load(&reader, out);
     lk__free(s->storages);
     lk__pickle_destroy(object);

@@ -8,11 +8,6 @@
 #include "base/mem.h"
 #include "io/pth.h"
 
-/* Tensors may share a storage, and a stride of 0 repeats it: a small file could
- * ask for any amount of memory. All tensors together may have so many times the
- * bytes of the storages, and so many more. */
-enum { MOST_TIMES = 16, MOST_MORE = 1 << 26 };
-
 static int by_storage(const void *a, const void *b)
 {
     const lk_pth_tensor *x = *(lk_pth_tensor *const *)a, *y = *(lk_pth_tensor *const *)b;
@@ -58,10 +53,10 @@ static lk_status locate_all(const lk_pth_reader *in, lk_pth_tensor *const *sorte
             overflow |= __builtin_add_overflow(wanted, (uint64_t)sorted[k]->bytes, &wanted);
         }
     }
-    if (overflow || wanted / MOST_TIMES > stored + MOST_MORE / MOST_TIMES)
+    if (overflow || wanted > lk__pth_most(in->file_bytes))
         return lk__fail(LK_STATUS_FORMAT,
                         "%s: its tensors repeat what is stored so often that %" PRIu64 " bytes become %" PRIu64
-                        "; save them contiguous",
+                        ", more than 16 times the file and 1 MiB; save them contiguous",
                         in->pickle->stream.path, stored, wanted);
     return LK_OK;
 }
@@ -100,26 +95,17 @@ static void gather(const lk_pth_tensor *t, const uint8_t *storage, uint8_t *out)
     }
 }
 
-static lk_status add_entries(const lk_pth_reader *in, const lk_pth_tensor *tensors, size_t count, lk_state *state)
+static lk_status add_entries(const lk_pth_tensor *tensors, size_t count, lk_state *state)
 {
-    size_t longest = 0;
-    for (size_t i = 0; i < count; i++)
-        longest = lk__max_size(longest, tensors[i].name_bytes);
-    char *name;
-    lk_status status = LK_OK;
-    LK_TRY(LK_ALLOC(longest + 1, "the name of a tensor", &name));
-    for (size_t i = 0; i < count && status == LK_OK; i++) {
+    char name[LK_MAX_TENSOR_NAME + 1];
+    for (size_t i = 0; i < count; i++) {
         const lk_pth_tensor *t = &tensors[i];
         lk_entry *entry;
         memcpy(name, t->name, t->name_bytes);
         name[t->name_bytes] = '\0';
-        if (lk_state_find(state, name))
-            status = lk__pickle_fail(&in->pickle->stream, t->at, "the state has tensor %s twice", lk__quote(name).text);
-        else
-            status = lk_state_add(state, name, t->dtype, t->ndim, t->dims, &entry);
+        LK_TRY(lk_state_add(state, name, t->dtype, t->ndim, t->dims, &entry));
     }
-    lk__free(name);
-    return status;
+    return LK_OK;
 }
 
 /* One storage into the tensors that share it. A tensor that is its whole storage
@@ -145,7 +131,7 @@ static lk_status fill_shared(const lk_pth_reader *in, lk_pth_tensor *const *sort
 static lk_status load_tensors(const lk_pth_reader *in, const lk_pth_tensor *tensors, lk_pth_tensor *const *sorted,
                               size_t count, lk_state *state)
 {
-    LK_TRY(add_entries(in, tensors, count, state));
+    LK_TRY(add_entries(tensors, count, state));
     for (size_t i = 0, shared; i < count; i += shared) {
         shared = sharing(sorted + i, count - i);
         LK_TRY(fill_shared(in, sorted + i, shared, state));
@@ -159,7 +145,7 @@ lk_status lk__pth_load(const lk_pth_reader *reader, lk_state **out)
     size_t count = 0;
     lk_state *state = NULL;
     lk_status status;
-    LK_TRY(lk__pth_tensors(reader->pickle, &tensors, &count));
+    LK_TRY(lk__pth_tensors(reader, &tensors, &count));
     LK_TRY_GOTO(LK_ALLOC(count, "the order of storages", &sorted), free_tensors);
     for (size_t i = 0; i < count; i++)
         sorted[i] = &tensors[i];

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "io/pth.h"
 
@@ -135,6 +136,9 @@ lk_status lk__pth_storage(const lk_pickle *pickle, const lk_pickle_value *value,
         !get_view(pickle, lk__pickle_item(pickle, id, 5), &storage))
         return lk__pickle_fail(&pickle->stream, value->at,
                                "a malformed storage; expected ('storage', type, key, place, elements)");
+    if (key->as.text.length > LK_PTH_MAX_KEY)
+        return lk__pickle_fail(&pickle->stream, key->at, "the key of a storage has %u bytes; keys have %d at most",
+                               key->as.text.length, LK_PTH_MAX_KEY);
     storage.key = key->as.text.bytes;
     storage.key_bytes = key->as.text.length;
     *out = storage;
@@ -153,6 +157,27 @@ static lk_status wrong(const decoder *d, const char *what)
     return lk__pickle_fail(&d->pickle->stream, d->tensor.at, "tensor %s %s", d->name.text, what);
 }
 
+/* The names so far, by their hash: a slot is a tensor's position plus one, or 0. More
+ * than half of the slots are free. The first name that is there already ends the
+ * search, so all bytes that are looked at lie in the pickle once. */
+typedef struct name_set {
+    uint32_t *slots;
+    size_t mask;
+} name_set;
+
+static lk_status add_name(const name_set *set, const decoder *d, const lk_pth_tensor *tensors)
+{
+    const lk_pth_tensor *t = &d->tensor;
+    size_t at = (size_t)lk__hash(t->name, t->name_bytes, 0) & set->mask;
+    for (; set->slots[at]; at = (at + 1) & set->mask) {
+        const lk_pth_tensor *other = &tensors[set->slots[at] - 1];
+        if (other->name_bytes == t->name_bytes && memcmp(other->name, t->name, t->name_bytes) == 0)
+            return lk__pickle_fail(&d->pickle->stream, t->at, "the state has tensor %s twice", d->name.text);
+    }
+    set->slots[at] = (uint32_t)t->order + 1;
+    return LK_OK;
+}
+
 static lk_status get_name(decoder *d, const lk_pickle_value *key)
 {
     char cut[120];
@@ -161,6 +186,10 @@ static lk_status get_name(decoder *d, const lk_pickle_value *key)
     d->tensor.at = key->at;
     snprintf(cut, sizeof cut, "%.*s", (int)lk__min_size(bytes, sizeof cut), text);
     d->name = lk__quote(cut);
+    if (bytes > LK_MAX_TENSOR_NAME) {
+        snprintf(cut, sizeof cut, "has a name of %zu bytes; names have %d at most", bytes, LK_MAX_TENSOR_NAME);
+        return wrong(d, cut);
+    }
     for (size_t i = 0, length; i < bytes; i += length) {
         length = lk__utf8_length(text + i, bytes - i);
         if (!length)
@@ -332,21 +361,8 @@ static lk_status find_state(const lk_pickle *pickle, const lk_pickle_value **out
     return LK_OK;
 }
 
-/* What torch.nn.DataParallel and DistributedDataParallel put before every name. */
-static void drop_prefix(lk_pth_tensor *tensors, size_t count)
-{
-    static const char prefix[] = "module.";
-    enum { LENGTH = sizeof prefix - 1 };
-    for (size_t i = 0; i < count; i++)
-        if (tensors[i].name_bytes < LENGTH || memcmp(tensors[i].name, prefix, LENGTH) != 0)
-            return;
-    for (size_t i = 0; i < count; i++) {
-        tensors[i].name += LENGTH;
-        tensors[i].name_bytes -= LENGTH;
-    }
-}
-
-static lk_status get_tensors(const lk_pickle *pickle, const lk_pickle_value *dict, lk_pth_tensor *out)
+static lk_status get_tensors(const lk_pickle *pickle, const lk_pickle_value *dict, const name_set *names,
+                             lk_pth_tensor *out)
 {
     size_t count = 0;
     uint32_t cell = dict->as.items.first;
@@ -354,29 +370,54 @@ static lk_status get_tensors(const lk_pickle *pickle, const lk_pickle_value *dic
         const lk_pickle_value *value = lk__pickle_next(pickle, &cell);
         if (key->kind != LK_PICKLE_TEXT || !is_tensor(value))
             continue;
-        decoder d = {.pickle = pickle};
+        decoder d = {.pickle = pickle, .tensor.order = count};
         LK_TRY(get_name(&d, key));
+        LK_TRY(add_name(names, &d, out));
         LK_TRY(get_tensor(&d, value));
-        d.tensor.order = count;
         out[count++] = d.tensor;
     }
     return LK_OK;
 }
 
-lk_status lk__pth_tensors(const lk_pickle *pickle, lk_pth_tensor **out, size_t *count)
+/* Before anything is allocated for the tensors: in files of torch.save each takes a
+ * hundred bytes of the pickle, and most take an entry of the archive's directory. */
+static lk_status check_count(const lk_pth_reader *reader, const lk_pickle_value *dict, size_t count)
 {
+    enum { FEW = 64, LEAST_BYTES = 8 };
+    if (count <= FEW + reader->file_bytes / LEAST_BYTES)
+        return LK_OK;
+    return lk__pickle_fail(&reader->pickle->stream, dict->at,
+                           "the state has %zu tensors, more tensors than a file of %" PRIu64 " bytes can describe",
+                           count, reader->file_bytes);
+}
+
+static lk_status make_tensors(const lk_pickle *pickle, const lk_pickle_value *dict, size_t count, lk_pth_tensor **out)
+{
+    lk_pth_tensor *tensors;
+    name_set names = {.mask = 15};
+    while (names.mask < 2 * count)
+        names.mask = 2 * names.mask + 1;
+    lk_status status;
+    LK_TRY(LK_ALLOC(names.mask + 1, "the names of a PyTorch file", &names.slots));
+    LK_TRY_GOTO(LK_ALLOC(count, "the tensors of a PyTorch file", &tensors), free_names);
+    status = get_tensors(pickle, dict, &names, tensors);
+    if (status == LK_OK)
+        *out = tensors;
+    else
+        lk__free(tensors);
+free_names:
+    lk__free(names.slots);
+    return status;
+}
+
+lk_status lk__pth_tensors(const lk_pth_reader *reader, lk_pth_tensor **out, size_t *count)
+{
+    const lk_pickle *pickle = reader->pickle;
     const lk_pickle_value *dict = NULL;
     LK_TRY(find_state(pickle, &dict));
     size_t found = count_tensors(pickle, dict);
-    lk_pth_tensor *tensors;
-    LK_TRY(LK_ALLOC(found, "the tensors of a PyTorch file", &tensors));
-    lk_status status = get_tensors(pickle, dict, tensors);
-    if (status != LK_OK) {
-        lk__free(tensors);
-        return status;
-    }
-    drop_prefix(tensors, found);
-    *out = tensors;
+    LK_TRY(check_count(reader, dict, found));
+    LK_TRY(make_tensors(pickle, dict, found, out));
     *count = found;
     return LK_OK;
 }

@@ -13,13 +13,14 @@
 
 #ifdef LK_HAVE_LIBZIP
 #include <zip.h>
+#include <zlib.h>
 
 enum { NAME_BYTES = 1024 };
-/* A small file could ask for any amount of memory: its directory may name the same
- * bytes again and again, and deflate makes 1032 bytes of one. What is used of the
- * file has no more bytes than it, and inflates to so many times those, and so many
- * more, at most; weights hardly shrink at all. */
-enum { MOST_TIMES = 16, MOST_MORE = 1 << 26 };
+/* The directory may name the same bytes again and again: what is used of the file
+ * has no more bytes than it (and inflates to lk__pth_most at most; weights hardly
+ * shrink at all). Reading a pickle takes many times its size, so it is held to
+ * less: uncompressed, as torch.save writes it, it is smaller than the file. */
+enum { PICKLE_TIMES = 4, PICKLE_MORE = 1 << 12 };
 
 typedef struct archive {
     const lk_state_source *file;
@@ -34,6 +35,19 @@ typedef struct member {
     zip_uint64_t index, bytes;
 } member;
 
+/* libzip calls a file that it had no memory to read "not a zip archive", and other
+ * things: what tells is errno, which load_zip has cleared. */
+static bool is_memory(const zip_error_t *error)
+{
+    int code = zip_error_code_zip(error), system = zip_error_code_system(error);
+    return errno == ENOMEM || code == ZIP_ER_MEMORY || (code == ZIP_ER_ZLIB && system == Z_MEM_ERROR);
+}
+
+static lk_status no_memory(const archive *a)
+{
+    return lk__fail_memory((size_t)a->file->size, a->file->path);
+}
+
 static lk_status open_archive(const lk_state_source *file, archive *out)
 {
     archive a = {.file = file};
@@ -45,10 +59,12 @@ static lk_status open_archive(const lk_state_source *file, archive *out)
         zip_error_t error;
         zip_error_init_with_code(&error, code);
         lk_status status =
-            lk__fail(code == ZIP_ER_MEMORY ? LK_STATUS_MEMORY : LK_STATUS_FORMAT,
-                     "%s is cut short or damaged: it starts as a zip archive, but its directory, which belongs at its "
-                     "end, cannot be read (%s); fetch or save it anew",
-                     file->path, zip_error_strerror(&error));
+            is_memory(&error)
+                ? no_memory(&a)
+                : lk__fail(LK_STATUS_FORMAT,
+                           "%s is cut short or damaged: it starts as a zip archive, but its directory, which belongs "
+                           "at its end, cannot be read (%s); fetch or save it anew",
+                           file->path, zip_error_strerror(&error));
         zip_error_fini(&error);
         close(fd);
         return status;
@@ -62,6 +78,8 @@ static lk_status find_root(archive *a)
 {
     const char *name = zip_get_name(a->zip, 0, 0);
     const char *slash = name ? strchr(name, '/') : NULL;
+    if (!name && is_memory(zip_get_error(a->zip)))
+        return no_memory(a);
     if (!slash || (size_t)(slash - name) >= sizeof a->root)
         return lk__fail(LK_STATUS_FORMAT, "%s is a zip archive, but not one of torch.save: its first member is %s",
                         a->file->path, lk__quote(name ? name : "").text);
@@ -70,9 +88,10 @@ static lk_status find_root(archive *a)
 }
 
 /* index is negative where there is none. */
-static zip_int64_t find_index(const archive *a, const char *name)
+static lk_status find_index(const archive *a, const char *name, zip_int64_t *index)
 {
-    return zip_name_locate(a->zip, name, 0);
+    *index = zip_name_locate(a->zip, name, 0);
+    return *index < 0 && is_memory(zip_get_error(a->zip)) ? no_memory(a) : LK_OK;
 }
 
 static lk_status bad_member(const archive *a, const char *name, const char *why)
@@ -83,12 +102,12 @@ static lk_status bad_member(const archive *a, const char *name, const char *why)
 /* Before memory is taken for a member. */
 static lk_status count_member(archive *a, const char *name, uint64_t stored, uint64_t inflated)
 {
-    const uint64_t size = a->file->size, most = (size < UINT64_MAX >> 5 ? size * MOST_TIMES : size) + MOST_MORE;
+    const uint64_t size = a->file->size;
     if (stored > size - a->stored)
         return bad_member(a, name, "has a size that the file cannot hold beside its other members");
-    if (inflated > most - a->inflated)
+    if (inflated > lk__pth_most(size) - a->inflated)
         return bad_member(a, name,
-                          "is compressed to so little that all members are more than 16 times the file and 64 MiB; "
+                          "is compressed to so little that all members are more than 16 times the file and 1 MiB; "
                           "unpack the archive and pack it uncompressed");
     a->stored += stored;
     a->inflated += inflated;
@@ -97,7 +116,8 @@ static lk_status count_member(archive *a, const char *name, uint64_t stored, uin
 
 static lk_status find_member(archive *a, const char *name, member *out)
 {
-    zip_int64_t index = find_index(a, name);
+    zip_int64_t index;
+    LK_TRY(find_index(a, name, &index));
     if (index < 0)
         return bad_member(a, name, "is missing: it is no file of torch.save, or was cut");
     zip_stat_t stat;
@@ -112,29 +132,33 @@ static lk_status find_member(archive *a, const char *name, member *out)
 }
 
 /* The checksum is seen to where reading comes to the end. */
+static lk_status read_failed(const archive *a, const member *m, zip_file_t *file)
+{
+    return is_memory(zip_file_get_error(file)) ? no_memory(a) : bad_member(a, m->name, zip_file_strerror(file));
+}
+
 static lk_status read_open(const archive *a, const member *m, zip_file_t *file, uint8_t *out)
 {
     uint8_t more;
     for (zip_uint64_t done = 0; done < m->bytes;) {
         zip_int64_t got = zip_fread(file, out + done, m->bytes - done);
         if (got < 0)
-            return bad_member(a, m->name, zip_file_strerror(file));
+            return read_failed(a, m, file);
         if (got == 0)
             return bad_member(a, m->name, "is shorter than the archive's directory says");
         done += (zip_uint64_t)got;
     }
     zip_int64_t got = zip_fread(file, &more, 1);
-    if (got != 0)
-        return bad_member(a, m->name,
-                          got < 0 ? zip_file_strerror(file) : "is longer than the archive's directory says");
-    return LK_OK;
+    if (got < 0)
+        return read_failed(a, m, file);
+    return got == 0 ? LK_OK : bad_member(a, m->name, "is longer than the archive's directory says");
 }
 
 static lk_status read_member(const archive *a, const member *m, void *out)
 {
     zip_file_t *file = zip_fopen_index(a->zip, m->index, 0);
     if (!file)
-        return bad_member(a, m->name, zip_strerror(a->zip));
+        return is_memory(zip_get_error(a->zip)) ? no_memory(a) : bad_member(a, m->name, zip_strerror(a->zip));
     lk_status status = read_open(a, m, file, out);
     zip_fclose(file);
     return status;
@@ -145,8 +169,10 @@ static lk_status read_member(const archive *a, const member *m, void *out)
 static lk_status check_byteorder(archive *a)
 {
     char name[NAME_BYTES], order[16] = "";
+    zip_int64_t index;
     snprintf(name, sizeof name, "%s/byteorder", a->root);
-    if (find_index(a, name) < 0)
+    LK_TRY(find_index(a, name, &index));
+    if (index < 0)
         return LK_OK;
     member m;
     LK_TRY(find_member(a, name, &m));
@@ -191,10 +217,22 @@ static lk_status load_pickle(archive *a, const lk_pickle_stream *stream, lk_stat
 {
     lk_pickle *pickle = NULL;
     LK_TRY(lk__pickle_read(stream, lk__pth_globals, &pickle));
-    const lk_pth_reader reader = {.pickle = pickle, .self = a, .locate = locate_storage, .read = read_storage};
+    const lk_pth_reader reader = {
+        .pickle = pickle, .file_bytes = a->file->size, .self = a, .locate = locate_storage, .read = read_storage};
     lk_status status = lk__pth_load(&reader, out);
     lk__pickle_destroy(pickle);
     return status;
+}
+
+static lk_status check_pickle_size(const archive *a, const member *m)
+{
+    if (m->bytes > LK_PICKLE_MAX_BYTES)
+        return bad_member(a, m->name, "has more than 64 MiB; it describes the tensors, and holds no data of theirs");
+    if (m->bytes > PICKLE_TIMES * a->file->size + PICKLE_MORE)
+        return bad_member(a, m->name,
+                          "is compressed to so little that it is more than 4 times the file and 4 KiB; unpack the "
+                          "archive and pack it uncompressed");
+    return LK_OK;
 }
 
 static lk_status load_archive(archive *a, lk_state **out)
@@ -202,9 +240,11 @@ static lk_status load_archive(archive *a, lk_state **out)
     char name[NAME_BYTES];
     member m;
     uint8_t *bytes;
+    zip_int64_t program;
     LK_TRY(find_root(a));
     snprintf(name, sizeof name, "%s/constants.pkl", a->root);
-    if (find_index(a, name) >= 0)
+    LK_TRY(find_index(a, name, &program));
+    if (program >= 0)
         return lk__fail(LK_STATUS_FORMAT,
                         "%s is a TorchScript program; in Python save its parameters: torch.save(model.state_dict(), "
                         "PATH)",
@@ -212,8 +252,7 @@ static lk_status load_archive(archive *a, lk_state **out)
     LK_TRY(check_byteorder(a));
     snprintf(name, sizeof name, "%s/data.pkl", a->root);
     LK_TRY(find_member(a, name, &m));
-    if (m.bytes > LK_PICKLE_MAX_BYTES)
-        return bad_member(a, name, "has more than 64 MiB; it describes the tensors, and holds no data of theirs");
+    LK_TRY(check_pickle_size(a, &m));
     LK_TRY(LK_ALLOC((size_t)m.bytes, "a pickle", &bytes));
     lk_status status = read_member(a, &m, bytes);
     const lk_quoted shown = lk__quote(name);
@@ -227,6 +266,7 @@ static lk_status load_archive(archive *a, lk_state **out)
 static lk_status load_zip(const lk_state_source *file, lk_state **out)
 {
     archive a;
+    errno = 0;
     LK_TRY(open_archive(file, &a));
     lk_status status = load_archive(&a, out);
     zip_discard(a.zip);

@@ -100,6 +100,8 @@ static lk_status parse_header(const source *in, const char *text, cJSON **out)
     const char *end = text;
     cJSON *root = cJSON_ParseWithLengthOpts(text, bytes, &end, false);
     at = (size_t)(end - text);
+    if (!root && lk__json_is_valid(text, bytes))
+        return lk__fail_memory(bytes, "the parsed header of a safetensors file");
     if (!root)
         return lk__fail(LK_STATUS_FORMAT, "%s: the header is not valid JSON at byte %zu", in->path, HEADER_AT + at);
     at += strspn(text + at, " \t\r\n");
@@ -254,6 +256,15 @@ static lk_status check_cover(const source *in, const record *records, size_t cou
     return LK_OK;
 }
 
+static lk_status check_length(const source *in, const char *name)
+{
+    size_t bytes = strlen(name);
+    if (bytes > LK_MAX_TENSOR_NAME)
+        return lk__fail(LK_STATUS_FORMAT, "%s: tensor %s has a name of %zu bytes; names have %d at most", in->path,
+                        lk__quote(name).text, bytes, LK_MAX_TENSOR_NAME);
+    return LK_OK;
+}
+
 /* records has room for every child of root. */
 static lk_status parse_records(const source *in, const cJSON *root, record *records, size_t *out)
 {
@@ -268,6 +279,7 @@ static lk_status parse_records(const source *in, const cJSON *root, record *reco
             continue;
         }
         records[count] = (record){.name = item->string, .order = count};
+        LK_TRY(check_length(in, item->string));
         LK_TRY(parse_record(in, item, &records[count]));
         count++;
     }

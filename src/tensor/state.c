@@ -116,11 +116,14 @@ lk_status lk_state_add(lk_state *state, const char *name, lk_dtype dtype, int nd
 {
     lk_entry entry = {.dtype = dtype};
     LK_TRY(fill_layout(&entry, name, ndim, dims));
+    size_t length = strlen(name) + 1;
+    if (length > LK_MAX_TENSOR_NAME + 1)
+        return lk__fail(LK_STATUS_USAGE, "tensor \"%.200s...\" has a name of %zu bytes; names have %d at most", name,
+                        length - 1, LK_MAX_TENSOR_NAME);
     if (lk_state_find(state, name))
         return lk__fail(LK_STATUS_MISMATCH, "the state dict already has a tensor \"%.200s\"; names must differ", name);
     if (state->count == state->capacity)
         LK_TRY(grow(state));
-    size_t length = strlen(name) + 1;
     LK_TRY(lk__alloc(length, 1, "the name of a tensor", (void **)&entry.name));
     lk_status status;
     LK_TRY_GOTO(lk__alloc(entry.bytes, 1, "a tensor of a state dict", &entry.data), free_name);
@@ -150,6 +153,23 @@ const lk_entry *lk_state_find(const lk_state *state, const char *name)
         return NULL;
     size_t position = *find_slot(state->entries, state->index, 2 * state->capacity, name);
     return position ? &state->entries[position - 1] : NULL;
+}
+
+bool lk_state_strip(lk_state *state, const char *prefix)
+{
+    size_t length = strlen(prefix), slots = 2 * state->capacity;
+    for (size_t i = 0; i < state->count; i++)
+        if (strncmp(state->entries[i].name, prefix, length) != 0)
+            return false;
+    if (!state->count)
+        return false;
+    memset(state->index, 0, slots * sizeof *state->index);
+    for (size_t i = 0; i < state->count; i++) {
+        char *name = state->entries[i].name;
+        memmove(name, name + length, strlen(name + length) + 1);
+        *find_slot(state->entries, state->index, slots, name) = i + 1;
+    }
+    return true;
 }
 
 static uint64_t hash_entry(const lk_entry *entry)

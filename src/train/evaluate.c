@@ -105,7 +105,7 @@ lk_status lk__evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *class
     char augment[LK_AUGMENT_TEXT];
     bool own;
     lk_status status;
-    LK_TRY_GOTO(lk_state_load(opts->init_from, &state), release);
+    LK_TRY_GOTO(lk__load_weights(opts->init_from, &state), release);
     LK_TRY_GOTO(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TEST, &data), release);
     LK_TRY_GOTO(lk__evaluation_shape(opts, data, &shape, augment), release);
     LK_TRY_GOTO(lk__build_model(opts, data, shape, &graph), release);

@@ -8,6 +8,13 @@
 #include "parallel/engine_impl.h"
 #include "train/parts.h"
 
+lk_status lk__load_weights(const char *path, lk_state **out)
+{
+    LK_TRY(lk_state_load(path, out));
+    (void)lk_state_strip(*out, "module.");
+    return LK_OK;
+}
+
 /* Whether the key is of a layer in the list "fc,layer4.0". */
 static bool is_skipped(const char *list, const char *key)
 {

@@ -132,7 +132,7 @@ static lk_status open_weights(const lk_train_opts *opts, lk_train_shared *shared
         return lk_checkpoint_load(opts->resume, &shared->resume);
     if (!opts->init_from)
         return LK_OK;
-    LK_TRY(lk_state_load(opts->init_from, &shared->initial));
+    LK_TRY(lk__load_weights(opts->init_from, &shared->initial));
     return lk__check_finite(shared->initial, opts->init_from);
 }
 

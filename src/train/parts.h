@@ -67,6 +67,10 @@ lk_status lk__choose_test_augment(const lk_train_opts *opts, const lk_dataset *d
 lk_status lk__evaluation_shape(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape *out,
                                char text[LK_AUGMENT_TEXT]) LK_CHECKED;
 
+/* The weights in a file, with names as models have them: "module." before all of them
+ * is removed. */
+lk_status lk__load_weights(const char *path, lk_state **out) LK_CHECKED;
+
 /* Together: gives the engine the state of the file opts->init_from, less what
  * opts->init_skip names, whatever floats it is made of. Where it does not fit, the
  * message ends with the hint. */

@@ -84,7 +84,7 @@ static lk_status make_folder(const char *dir, bool *made)
 static lk_status open_folder(lk_saver *s)
 {
     LK_TRY(make_folder(s->dir, &s->made));
-    s->folder = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    s->folder = lk__fd_open(s->dir, O_RDONLY | O_DIRECTORY, 0);
     if (s->folder < 0 && errno == ENOTDIR)
         return lk__fail(LK_STATUS_USAGE, "--checkpoint '%s' is not a folder; give another name", s->dir);
     if (s->folder < 0)

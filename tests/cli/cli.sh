@@ -3,6 +3,7 @@
 # says about every kind of mistake, what it leaves in files.
 set -u
 program=$(realpath "$1")
+files=$(realpath "$(dirname "$0")/../io/data")
 [ -x "$program" ] || exit 1
 scratch=$(mktemp -d)
 trap 'chmod -R u+w "$scratch" && rm -rf "$scratch"' EXIT
@@ -249,6 +250,16 @@ else
     check "there and back: the same file" cmp model.safetensors back.safetensors
     run 0 info model.pth
     said out "weight" "f32" "$hash"
+    # Names that DistributedDataParallel gives are kept, there and back.
+    run 0 info "$files/torch_2.15.pth"
+    said out "module.conv.weight"
+    mv out theirs
+    run 0 convert "$files/torch_2.15.pth" module.safetensors
+    run 0 info module.safetensors
+    check "convert keeps all names" cmp <(cut -c -40 theirs | sort) <(cut -c -40 out | sort)
+    run 0 convert module.safetensors module.pth
+    run 0 compare module.safetensors "$files/torch_2.15.pth"
+    run 0 compare module.pth "$files/torch_2.15.pth"
     run 0 eval model.pth --model mlp --data tiny
     check "eval of a .pth" test "$(cat out)" = "$last"
     run 0 "${train[@]}" --init-from model.pth --epochs 0 --save-model same.pt

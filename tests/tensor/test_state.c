@@ -46,6 +46,49 @@ static void test_dtypes(void **ctx)
     }
 }
 
+/* All names lose the prefix, or none does. */
+static void test_strip(void **ctx)
+{
+    (void)ctx;
+    lk_state *state = create();
+    assert_false(lk_state_strip(state, "module."));
+    for (int i = 0; i < 40; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "module.%d", i);
+        add(state, name, LK_DTYPE_U8, 1, (size_t[]){(size_t)i});
+    }
+    add(state, "module.module.a", LK_DTYPE_U8, 0, NULL);
+    assert_true(lk_state_strip(state, "module."));
+    assert_int_equal(lk_state_count(state), 41);
+    assert_null(lk_state_find(state, "module.7"));
+    for (int i = 0; i < 40; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%d", i);
+        assert_string_equal(lk_state_at(state, (size_t)i)->name, name);
+        assert_ptr_equal(lk_state_find(state, name), lk_state_at(state, (size_t)i));
+        assert_int_equal(lk_state_find(state, name)->bytes, i);
+    }
+    assert_non_null(lk_state_find(state, "module.a"));
+    assert_false(lk_state_strip(state, "module."));
+    assert_non_null(lk_state_find(state, "module.a"));
+    lk_state_destroy(state);
+}
+
+/* A name has a bound, which files cannot pass either. */
+static void test_long_names(void **ctx)
+{
+    (void)ctx;
+    static char name[LK_MAX_TENSOR_NAME + 2];
+    lk_state *state = create();
+    lk_entry *entry;
+    memset(name, 'a', LK_MAX_TENSOR_NAME + 1);
+    assert_int_equal(lk_state_add(state, name, LK_DTYPE_U8, 0, NULL, &entry), LK_STATUS_USAGE);
+    assert_non_null(strstr(lk_error_detail(), "a name of 1025 bytes; names have 1024 at most"));
+    name[LK_MAX_TENSOR_NAME] = '\0';
+    add(state, name, LK_DTYPE_U8, 0, NULL);
+    lk_state_destroy(state);
+}
+
 static void test_layout(void **ctx)
 {
     (void)ctx;
@@ -193,6 +236,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dtypes),
         cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_strip),
+        cmocka_unit_test(test_long_names),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_many_names),
         cmocka_unit_test(test_hash_sees_everything_but_order),

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <string.h>
 
+#include "temp_folder.h"
 #include "train/parts.h"
 
 static lk_engine *create(const char *model, size_t classes)
@@ -108,11 +109,43 @@ static void test_skip(void **state)
     lk_engine_destroy(source);
 }
 
+/* Files of any format start a model that has its names without "module.". */
+static void test_prefix(void **state)
+{
+    (void)state;
+    char folder[TEMP_FOLDER_BYTES], path[TEMP_FOLDER_BYTES + 32];
+    static const char *const endings[] = {"pth", "safetensors"};
+    lk_engine *engine = create("debug", 3);
+    lk_state *named, *file;
+    lk_train_opts opts = {.model = "debug", .init_from = path};
+    temp_folder_create(folder);
+    assert_int_equal(lk_state_create(&named), LK_OK);
+    for (int i = 0; i < 2; i++) {
+        lk_entry *entry;
+        const char *name = i ? "module.fc.bias" : "module.fc.weight";
+        assert_int_equal(lk_state_add(named, name, LK_DTYPE_F32, i ? 1 : 2, (size_t[]){3, 16}, &entry), LK_OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/file.%s", folder, endings[i]);
+        assert_int_equal(lk_state_save(named, path), LK_OK);
+        lk_status status = lk__load_weights(path, &file);
+        if (status == LK_STATUS_UNSUPPORTED)
+            continue;
+        assert_int_equal(status, LK_OK);
+        assert_int_equal(lk__init_engine(engine, &opts, file, ""), LK_OK);
+        lk_state_destroy(file);
+    }
+    lk_state_destroy(named);
+    lk_engine_destroy(engine);
+    temp_folder_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_skip),
+        cmocka_unit_test(test_prefix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
