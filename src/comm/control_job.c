@@ -305,8 +305,9 @@ static void job_destroy(lk_control *control)
         close(self->fd);
     }
     /* Rank 0's address is no longer given out before its server goes. */
-    lk__meeting_close(&self->meeting);
+    lk__meeting_over(&self->meeting);
     lk__server_join(self->server, &self->base);
+    lk__meeting_close(&self->meeting);
     lk__free(self->in);
     lk__free(self->left);
     lk__free(self->awaited);
@@ -409,7 +410,7 @@ static void destroy_keeping_detail(job *self, lk_status status)
 
 lk_status lk__control_join(const lk_group_opts *opts, lk_control **out)
 {
-    static const lk_crowd ranks = {.noun = "rank", .greeting = "lockstep control 1"};
+    static const lk_crowd ranks = {.noun = "rank", .greeting = "lockstep control 1", .once = true};
     job *self;
     lk_status status;
     LK_TRY(LK_ALLOC(1, "the job's control", &self));

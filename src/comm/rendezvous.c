@@ -234,10 +234,20 @@ static lk_status fill_in(lk_meeting *meeting, const lk_group_opts *opts)
     return meeting->method->find(meeting, opts ? opts : &none, rest);
 }
 
+static lk_status claim_rank(lk_meeting *meeting)
+{
+    char place[LK_MEETING_HOST + 16];
+    if (!meeting->crowd.once)
+        return LK_OK;
+    snprintf(place, sizeof place, "%s:%d", meeting->host, meeting->port);
+    return lk__claim_take(meeting->path[0] ? meeting->path : place, meeting->rank, &meeting->claim);
+}
+
 lk_status lk__meeting_open(const lk_group_opts *opts, const lk_crowd *crowd, lk_meeting *out)
 {
     lk_meeting meeting = {.crowd = *crowd, .fd = -1};
     LK_TRY(fill_in(&meeting, opts));
+    LK_TRY(claim_rank(&meeting));
     lk_status status = meeting.rank == 0 ? meeting.method->listen(&meeting) : call_until_heard(&meeting);
     if (status == LK_OK)
         *out = meeting;
@@ -267,4 +277,6 @@ void lk__meeting_close(lk_meeting *meeting)
 {
     lk__meeting_over(meeting);
     lk__fd_close(&meeting->fd);
+    lk__claim_drop(meeting->claim);
+    meeting->claim = NULL;
 }
