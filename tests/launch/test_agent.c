@@ -61,6 +61,23 @@ static void what_cannot_be_is_refused(void **state)
     assert_false(lk__message_decode(bytes, &got));
 }
 
+/* A node's name and its ranks' last lines are printed at every other node. */
+static void hostile_texts_are_defused(void **state)
+{
+    (void)state;
+    lk_message got, sent = {.kind = LK_MESSAGE_HELLO, .name = "\x1b]0;x\a\nnode 0: fine", .text = "one\ntwo\x1b[2J"};
+    uint8_t bytes[LK_MESSAGE_BYTES];
+    lk__message_encode(&sent, bytes);
+    assert_true(lk__message_decode(bytes, &got));
+    assert_string_equal(got.name, "??0?x??node?0??fine");
+    assert_string_equal(got.text, "one\ntwo?[2J");
+    sent.kind = LK_MESSAGE_END;
+    snprintf(sent.name, sizeof sent.name, "fe80::1%%eth0\x1b");
+    lk__message_encode(&sent, bytes);
+    assert_true(lk__message_decode(bytes, &got));
+    assert_string_equal(got.name, "fe80::1%eth0?");
+}
+
 static void a_link_gives_whole_messages_only(void **state)
 {
     (void)state;
@@ -438,19 +455,13 @@ static void verdicts_read_plainly(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cause_survives_the_wire),
-        cmocka_unit_test(what_cannot_be_is_refused),
-        cmocka_unit_test(a_link_gives_whole_messages_only),
-        cmocka_unit_test(three_nodes_meet_among_strangers),
-        cmocka_unit_test(a_place_is_taken_once_and_given_back),
-        cmocka_unit_test(another_token_does_not_join),
-        cmocka_unit_test(ranks_do_not_join_nodes),
-        cmocka_unit_test(who_waits_hears_who_is_missing),
-        cmocka_unit_test(without_node_0_the_wait_ends),
-        cmocka_unit_test(a_signal_ends_the_wait),
-        cmocka_unit_test(nodes_meet_by_a_file),
-        cmocka_unit_test(a_file_of_another_job_is_refused),
-        cmocka_unit_test(verdicts_read_plainly),
+        cmocka_unit_test(a_cause_survives_the_wire),        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(hostile_texts_are_defused),        cmocka_unit_test(a_link_gives_whole_messages_only),
+        cmocka_unit_test(three_nodes_meet_among_strangers), cmocka_unit_test(a_place_is_taken_once_and_given_back),
+        cmocka_unit_test(another_token_does_not_join),      cmocka_unit_test(ranks_do_not_join_nodes),
+        cmocka_unit_test(who_waits_hears_who_is_missing),   cmocka_unit_test(without_node_0_the_wait_ends),
+        cmocka_unit_test(a_signal_ends_the_wait),           cmocka_unit_test(nodes_meet_by_a_file),
+        cmocka_unit_test(a_file_of_another_job_is_refused), cmocka_unit_test(verdicts_read_plainly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
