@@ -40,6 +40,7 @@ typedef struct lk_meeting {
     lk_token user; /* of file://: the user's part of it */
     bool secret;   /* the user gave a token */
     int fd;        /* rank 0: it listens; the others: the proved connection. -1 once somebody else owns it. */
+    bool twin;     /* rank 0: another has its port, and fd is the proved connection to that one, which will say who */
     char host[LK_MEETING_HOST]; /* of file:// known to rank 0 only, and so is port */
     int port, ports;            /* the first port, and how many are tried */
     char path[PATH_MAX];        /* of file:// */
@@ -85,7 +86,8 @@ void lk__meeting_close(lk_meeting *meeting);
 lk_status lk__meeting_rank(lk_meeting *meeting, const lk_group_opts *opts, long long rank, long long size) LK_CHECKED;
 /* One attempt at an address: connect and handshake, within `seconds`. */
 lk_status lk__meeting_call_at(lk_meeting *meeting, const char *host, int port, double seconds) LK_CHECKED;
-/* listen and call over host and ports, shared by env:// and tcp://. */
+/* listen and call over host and ports, shared by env:// and tcp://. Where a port is
+ * taken by a rank 0 that has the token, listen makes a twin. */
 lk_status lk__meeting_listen_ports(lk_meeting *meeting) LK_CHECKED;
 lk_status lk__meeting_call_ports(lk_meeting *meeting) LK_CHECKED;
 /* The user's token, else one that tells this meeting place from others. */

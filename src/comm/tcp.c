@@ -30,8 +30,8 @@
 #include "base/mem.h"
 
 enum {
-    /* Bytes in one call of the kernel, and of a frame: sending, receiving and
-     * checksums take turns. */
+    /* Bytes in one call of the kernel, and of a frame that has a checksum: sending,
+     * receiving and checksums take turns. */
     CHUNK = 512 * 1024,
     GATHER = 16,  /* pieces in one call */
     DRAIN = 64,   /* chunks that close reads and drops */
@@ -260,8 +260,8 @@ static void release(lk_transport *transport, int rank)
 
 static size_t max_frame(const lk_transport *transport, const void *data, size_t bytes)
 {
-    (void)transport, (void)data, (void)bytes;
-    return CHUNK;
+    (void)data, (void)bytes;
+    return ((const lk_tcp *)transport)->sums_large ? CHUNK : LK_FRAME_MAX;
 }
 
 bool lk__tcp_has_room(const lk_tcp *tcp, const int *peers, int count)
@@ -282,13 +282,17 @@ static void enqueue(lk_tcp_peer *peer, const lk_frame *frame, uint64_t sum, cons
     lk__frame_encode(frame, sum, entry->header);
 }
 
+static bool is_far(const lk_tcp *tcp, int rank)
+{
+    return tcp->members[rank].host_key != tcp->members[tcp->rank].host_key;
+}
+
 /* Whether one of the peers checks a payload of that size. */
 static bool wants_sum(const lk_tcp *tcp, const int *peers, int count, size_t bytes)
 {
     bool wants = bytes > 0 && (bytes <= SMALL || tcp->checksum == LK_CHECKSUM_ALL);
     for (int i = 0; i < count && !wants; i++)
-        wants = bytes > 0 && tcp->checksum == LK_CHECKSUM_HOSTS &&
-                tcp->members[peers[i]].host_key != tcp->members[tcp->rank].host_key;
+        wants = bytes > 0 && tcp->checksum == LK_CHECKSUM_HOSTS && is_far(tcp, peers[i]);
     return wants;
 }
 
@@ -444,8 +448,11 @@ static lk_status make_parts(lk_tcp *tcp, const lk_boot *boot, const bool *skip)
     LK_TRY(LK_ALLOC((size_t)boot->size, "members", &tcp->members));
     memcpy(tcp->members, boot->members, (size_t)boot->size * sizeof *boot->members);
     LK_TRY(LK_ALLOC((size_t)boot->size, "connections", &tcp->peers));
-    for (int r = 0; r < boot->size; r++)
+    tcp->sums_large = tcp->checksum == LK_CHECKSUM_ALL;
+    for (int r = 0; r < boot->size; r++) {
         tcp->peers[r].fd = -1;
+        tcp->sums_large |= tcp->checksum == LK_CHECKSUM_HOSTS && is_far(tcp, r);
+    }
     for (int r = 0; r < boot->size; r++) {
         if (r == boot->rank || (skip && skip[r]))
             continue;

@@ -66,6 +66,7 @@ typedef struct lk_tcp {
     uint64_t next;                 /* ticket */
     uint16_t left[LK_TCP_TICKETS]; /* peers that a ticket still waits for, at ticket % LK_TCP_TICKETS */
     lk_checksum checksum;          /* of frames that this rank sends */
+    bool sums_large;               /* some of its large payloads have one */
     bool crowded;                  /* more ranks on this host than cores */
     uint8_t *offers;               /* (size, LK_TCP_OFFER_BYTES) used while connecting */
 } lk_tcp;

@@ -28,6 +28,7 @@ static const row rows[LK_WIRE_COUNT] = {
     [LK_WIRE_EXCHANGED] = {.from_server = true, .unit = 1, .most = LK_EXCHANGE_BYTES, .per_rank = true},
     [LK_WIRE_BROKEN] = {.from_server = true, .unit = 1, .most = LK_WIRE_TEXT},
     [LK_WIRE_LEFT] = {.from_server = true, .unit = 1, .most = 0},
+    [LK_WIRE_NOTICE] = {.from_server = true, .unit = 1, .most = LK_WIRE_TEXT},
 };
 
 size_t lk__wire_from_server(int size)
