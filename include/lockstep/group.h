@@ -14,7 +14,11 @@
  * waits in one of them, calls under way in the others move on.
  *
  * A call with impossible arguments is USAGE and leaves the group whole, but the
- * other ranks may be waiting in that call already: put it right, or abort. */
+ * other ranks may be waiting in that call already: put it right, or abort. Data
+ * of no elements need no memory: their pointer may be NULL.
+ *
+ * A group belongs to the process that made it. In a process forked later its
+ * calls are USAGE, and lk_group_destroy and lk_group_abort do nothing. */
 #ifndef LOCKSTEP_GROUP_H
 #define LOCKSTEP_GROUP_H
 
@@ -50,7 +54,8 @@ typedef struct lk_group_opts {
 } lk_group_opts;
 
 /* Meets the other ranks and connects to them; opts may be NULL. Blocks until
- * all are there or the timeout has passed. */
+ * all are there or the timeout has passed. USAGE while this process is that rank
+ * of that job already. */
 lk_status lk_group_join(const lk_group_opts *opts, lk_group **out) LK_CHECKED;
 /* A group of count ranks inside this process: out[r] is for the thread that is
  * rank r. Of opts, the timeout and the notice count. */
@@ -73,7 +78,7 @@ int lk_group_size(const lk_group *group);
 int lk_group_local_rank(const lk_group *group);
 int lk_group_local_size(const lk_group *group);
 /* Name of the host that a rank runs on, and whether that is this rank's host;
- * two hosts may have one name. */
+ * two hosts may have one name. "" and false where there is no such rank. */
 const char *lk_group_host(const lk_group *group, int rank);
 bool lk_group_is_local(const lk_group *group, int rank);
 /* Seconds that a peer is waited for. */

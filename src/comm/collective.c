@@ -4,7 +4,7 @@
 #include "base/fault.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "base/tree.h"
+#include "comm/argument.h"
 #include "comm/group_impl.h"
 #include "tensor/device.h"
 
@@ -25,6 +25,7 @@ typedef struct lk_intent {
     const void *own_from; /* own_count elements that stay at this rank */
     void *own_to;
     size_t own_count;
+    lk_memory memory[2]; /* what the caller gave */
 } lk_intent;
 
 static const char *const kind_names[] = {
@@ -46,9 +47,29 @@ static void *at_element(void *at, size_t first, lk_dtype dtype)
     return at && first && is_type(dtype) ? (char *)at + first * lk_dtype_size(dtype) : at;
 }
 
+static const char *name_of(const lk_intent *intent)
+{
+    return intent->kind != LK_CALL_MESSAGE ? kind_names[intent->kind] : intent->sending ? "send" : "recv";
+}
+
+/* In place means that what a rank brings for itself stays where it is; in an
+ * alltoall its other parts would still lie across each other. */
+static lk_status check_memory(const lk_intent *intent)
+{
+    const lk_memory *memory = intent->memory;
+    const char *what = name_of(intent);
+    bool in_place = intent->own_from == intent->own_to && intent->kind != LK_CALL_ALLTOALL;
+    LK_TRY(lk__argument_memory(&memory[0], what));
+    LK_TRY(lk__argument_memory(&memory[1], what));
+    bool whole = intent->kind == LK_CALL_REDUCE_SCATTER;
+    if (in_place || whole || memory[0].count == 0 || memory[1].count == 0)
+        return LK_OK;
+    return lk__argument_apart(&memory[0], &memory[1], lk_dtype_size(intent->data.dtype), what);
+}
+
 static lk_status check_intent(const lk_group *group, const lk_intent *intent)
 {
-    const char *what = kind_names[intent->kind];
+    const char *what = name_of(intent);
     int root = intent->root;
     if (!is_type(intent->data.dtype))
         return lk__fail(LK_STATUS_USAGE, "%s works on f32, f64, bf16, i32, i64 and u8, not on %s", what,
@@ -62,20 +83,7 @@ static lk_status check_intent(const lk_group *group, const lk_intent *intent)
         return lk__fail(LK_STATUS_USAGE, "a message from rank %d to itself needs no group", root);
     if (intent->data.count > SIZE_MAX / 16)
         return lk__fail(LK_STATUS_USAGE, "%s: %zu elements are more than memory holds", what, intent->data.count);
-    return LK_OK;
-}
-
-static lk_status check_bounds(const lk_group *group, const int *bounds)
-{
-    for (int r = 0; r <= group->size; r++) {
-        if (bounds[r] < (r ? bounds[r - 1] : 0) || (r == 0 && bounds[0] != 0))
-            return lk__fail(LK_STATUS_USAGE, "shard bounds must start at 0 and not fall: bounds[%d] is %d", r,
-                            bounds[r]);
-    }
-    int shards = bounds[group->size];
-    if (shards < 1 || shards > LK_MAX_SHARDS)
-        return lk__fail(LK_STATUS_USAGE, "a sum has 1 to %d shards, not %d", LK_MAX_SHARDS, shards);
-    return LK_OK;
+    return check_memory(intent);
 }
 
 static bool same_key(const lk_program_key *a, const lk_program_key *b)
@@ -281,7 +289,7 @@ static lk_status start(lk_group *group, const lk_intent *intent, lk_request **ou
 static lk_status start_sum(lk_group *group, lk_intent *intent, const lk_shard_sums *sums, lk_request **request)
 {
     if (sums) {
-        LK_TRY(check_bounds(group, sums->bounds));
+        LK_TRY(lk__argument_sums(group, sums, intent->data.count, kind_names[intent->kind]));
         size_t bytes = ((size_t)group->size + 1) * sizeof *sums->bounds;
         intent->bounds = sums->bounds;
         intent->roots = sums->roots;
@@ -294,19 +302,27 @@ static lk_status allreduce(lk_group *group, const lk_shard_sums *sums, lk_data d
                            lk_request **request)
 {
     const void *own[] = {data.at};
-    lk_intent intent = {
-        .kind = LK_CALL_ALLREDUCE, .data = data, .op = op, .root = -1, .out = {data.at, 0, data.count}, .roots = own};
+    lk_intent intent = {.kind = LK_CALL_ALLREDUCE,
+                        .data = data,
+                        .op = op,
+                        .root = -1,
+                        .out = {data.at, 0, data.count},
+                        .roots = own,
+                        .memory = {{sums ? "out.at" : "data.at", data.at, data.count}}};
     return start_sum(group, &intent, sums, request);
 }
 
 lk_status lk_allreduce(lk_group *group, lk_data data, lk_reduction op, lk_request **request)
 {
+    LK_TRY(lk__argument_group(group, "allreduce"));
     return allreduce(group, NULL, data, op, request);
 }
 
 lk_status lk_allreduce_shards(lk_group *group, const lk_shard_sums *sums, lk_data out, lk_reduction op,
                               lk_request **request)
 {
+    LK_TRY(lk__argument_group(group, "allreduce"));
+    LK_TRY(lk__argument_set(sums, "sums", "allreduce"));
     return allreduce(group, sums, out, op, request);
 }
 
@@ -316,6 +332,7 @@ static lk_status reduce(lk_group *group, const lk_shard_sums *sums, lk_data data
     const void *own[] = {data.at};
     bool here = group->rank == root;
     lk_intent intent = {.kind = LK_CALL_REDUCE, .data = data, .op = op, .rooted = true, .root = root, .roots = own};
+    intent.memory[0] = (lk_memory){sums ? "out.at" : "data.at", data.at, here || !sums ? data.count : 0};
     if (here)
         intent.out = (lk_window){data.at, 0, data.count};
     return start_sum(group, &intent, sums, request);
@@ -323,12 +340,15 @@ static lk_status reduce(lk_group *group, const lk_shard_sums *sums, lk_data data
 
 lk_status lk_reduce(lk_group *group, lk_data data, lk_reduction op, int root, lk_request **request)
 {
+    LK_TRY(lk__argument_group(group, "reduce"));
     return reduce(group, NULL, data, op, root, request);
 }
 
 lk_status lk_reduce_shards(lk_group *group, const lk_shard_sums *sums, lk_data out, lk_reduction op, int root,
                            lk_request **request)
 {
+    LK_TRY(lk__argument_group(group, "reduce"));
+    LK_TRY(lk__argument_set(sums, "sums", "reduce"));
     return reduce(group, sums, out, op, root, request);
 }
 
@@ -376,6 +396,7 @@ static lk_status reduce_scatter(lk_group *group, const lk_shard_sums *sums, lk_i
     intent->spans = spans;
     intent->detail = hash_spans(group, spans, LK_CALL_REDUCE_SCATTER);
     intent->out = (lk_window){out, own.first, own.count};
+    intent->memory[1] = (lk_memory){sums ? "out.at" : "out", out, own.count};
     lk_status status = start_sum(group, intent, sums, request);
     lk__free(spans);
     return status;
@@ -387,6 +408,7 @@ lk_status lk_reduce_scatter(lk_group *group, lk_data in, const size_t *counts, v
     lk_span *spans = NULL;
     size_t total = 0;
     const void *own[] = {in.at};
+    LK_TRY(lk__argument_group(group, "reduce_scatter"));
     LK_TRY(make_spans(group, counts, 0, &spans, &total));
     for (int r = 0; r < group->size && !counts; r++)
         spans[r] = lk__segment(in.count, group->size, r);
@@ -396,6 +418,7 @@ lk_status lk_reduce_scatter(lk_group *group, lk_data in, const size_t *counts, v
                         in.count);
     }
     lk_intent intent = {.kind = LK_CALL_REDUCE_SCATTER, .data = in, .op = op, .root = -1, .roots = own};
+    intent.memory[0] = (lk_memory){"in.at", in.at, in.count};
     return reduce_scatter(group, NULL, &intent, spans, out, request);
 }
 
@@ -404,6 +427,9 @@ lk_status lk_reduce_scatter_shards(lk_group *group, const lk_shard_sums *sums, c
 {
     lk_span *spans = NULL;
     size_t total = 0;
+    LK_TRY(lk__argument_group(group, "reduce_scatter"));
+    LK_TRY(lk__argument_set(sums, "sums", "reduce_scatter"));
+    LK_TRY(lk__argument_set(counts, "counts", "reduce_scatter"));
     LK_TRY(make_spans(group, counts, 0, &spans, &total));
     if (out.count != counts[group->rank]) {
         lk__free(spans);
@@ -416,8 +442,13 @@ lk_status lk_reduce_scatter_shards(lk_group *group, const lk_shard_sums *sums, c
 
 lk_status lk_broadcast(lk_group *group, lk_data data, int root, lk_request **request)
 {
-    lk_intent intent = {
-        .kind = LK_CALL_BROADCAST, .data = data, .rooted = true, .root = root, .out = {data.at, 0, data.count}};
+    LK_TRY(lk__argument_group(group, "broadcast"));
+    lk_intent intent = {.kind = LK_CALL_BROADCAST,
+                        .data = data,
+                        .rooted = true,
+                        .root = root,
+                        .out = {data.at, 0, data.count},
+                        .memory = {{"data.at", data.at, data.count}}};
     return start(group, &intent, request);
 }
 
@@ -439,6 +470,7 @@ static lk_status start_cut(lk_group *group, const lk_cut *cut, lk_request **requ
     lk_window mine = {cut->mine.at, own.first, own.count};
     lk_window whole = {cut->whole, 0, cut->whole ? total : 0};
     void *place = at_element(cut->whole, own.first, cut->mine.dtype);
+    bool holds = cut->kind == LK_CALL_ALLGATHER || cut->root == group->rank;
     /* A scatter goes the other way: the whole is what root sends from. */
     bool out = cut->kind == LK_CALL_SCATTER;
     lk_intent intent = {
@@ -453,6 +485,7 @@ static lk_status start_cut(lk_group *group, const lk_cut *cut, lk_request **requ
         .own_from = out ? place : cut->mine.at,
         .own_to = out ? cut->mine.at : place,
         .own_count = place ? own.count : 0,
+        .memory = {{"mine.at", cut->mine.at, own.count}, {out ? "in" : "out", cut->whole, holds ? total : 0}},
     };
     lk_status status = own.count == cut->mine.count
                            ? start(group, &intent, request)
@@ -463,12 +496,14 @@ static lk_status start_cut(lk_group *group, const lk_cut *cut, lk_request **requ
 
 lk_status lk_allgather(lk_group *group, lk_data mine, const size_t *counts, void *out, lk_request **request)
 {
+    LK_TRY(lk__argument_group(group, "allgather"));
     lk_cut cut = {LK_CALL_ALLGATHER, mine, counts, out, -1};
     return start_cut(group, &cut, request);
 }
 
 lk_status lk_gather(lk_group *group, lk_data mine, const size_t *counts, void *out, int root, lk_request **request)
 {
+    LK_TRY(lk__argument_group(group, "gather"));
     lk_cut cut = {LK_CALL_GATHER, mine, counts, group->rank == root ? out : NULL, root};
     return start_cut(group, &cut, request);
 }
@@ -476,6 +511,7 @@ lk_status lk_gather(lk_group *group, lk_data mine, const size_t *counts, void *o
 lk_status lk_scatter(lk_group *group, const void *in, const size_t *counts, lk_data mine, int root,
                      lk_request **request)
 {
+    LK_TRY(lk__argument_group(group, "scatter"));
     void *whole = group->rank == root ? (void *)(uintptr_t)in : NULL;
     lk_cut cut = {LK_CALL_SCATTER, mine, counts, whole, root};
     return start_cut(group, &cut, request);
@@ -485,8 +521,10 @@ lk_status lk_alltoall(lk_group *group, lk_data in, const size_t *send, lk_data o
                       lk_request **request)
 {
     lk_span *gives = NULL, *takes = NULL;
-    size_t given = 0, taken = 0, size = (size_t)group->size;
+    size_t given = 0, taken = 0;
     lk_status status;
+    LK_TRY(lk__argument_group(group, "alltoall"));
+    size_t size = (size_t)group->size;
     if ((!send && in.count % size != 0) || (!recv && out.count % size != 0))
         return lk__fail(LK_STATUS_USAGE, "alltoall without counts: %zu and %zu elements do not divide by %d ranks",
                         in.count, out.count, group->size);
@@ -502,7 +540,8 @@ lk_status lk_alltoall(lk_group *group, lk_data in, const size_t *send, lk_data o
                         .out = {out.at, 0, out.count},
                         .own_from = at_element(in.at, gives[group->rank].first, in.dtype),
                         .own_to = at_element(out.at, takes[group->rank].first, out.dtype),
-                        .own_count = gives[group->rank].count};
+                        .own_count = gives[group->rank].count,
+                        .memory = {{"in.at", in.at, in.count}, {"out.at", out.at, out.count}}};
     if (given != in.count || taken != out.count || in.dtype != out.dtype ||
         gives[group->rank].count != takes[group->rank].count)
         status = lk__fail(
@@ -522,6 +561,7 @@ lk_status lk_barrier(lk_group *group, lk_request **request)
 {
     lk_span *spans = NULL;
     size_t total = 0;
+    LK_TRY(lk__argument_group(group, "barrier"));
     LK_TRY(make_spans(group, NULL, 0, &spans, &total));
     lk_intent intent = {.kind = LK_CALL_BARRIER, .data = {NULL, 0, LK_DTYPE_U8}, .root = -1, .spans = spans};
     lk_status status = start(group, &intent, request);
@@ -531,18 +571,25 @@ lk_status lk_barrier(lk_group *group, lk_request **request)
 
 lk_status lk_send(lk_group *group, lk_data data, int to, lk_request **request)
 {
+    LK_TRY(lk__argument_group(group, "send"));
     lk_intent intent = {.kind = LK_CALL_MESSAGE,
                         .data = data,
                         .rooted = true,
                         .root = to,
                         .sending = true,
-                        .mine = {data.at, 0, data.count}};
+                        .mine = {data.at, 0, data.count},
+                        .memory = {{"data.at", data.at, data.count}}};
     return start(group, &intent, request);
 }
 
 lk_status lk_recv(lk_group *group, lk_data data, int from, lk_request **request)
 {
-    lk_intent intent = {
-        .kind = LK_CALL_MESSAGE, .data = data, .rooted = true, .root = from, .out = {data.at, 0, data.count}};
+    LK_TRY(lk__argument_group(group, "recv"));
+    lk_intent intent = {.kind = LK_CALL_MESSAGE,
+                        .data = data,
+                        .rooted = true,
+                        .root = from,
+                        .out = {data.at, 0, data.count},
+                        .memory = {{"data.at", data.at, data.count}}};
     return start(group, &intent, request);
 }

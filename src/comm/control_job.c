@@ -46,6 +46,7 @@ typedef struct job {
     bool exchanged;  /* its parts have come */
     uint8_t *all;    /* where to; (size, part_bytes) */
     size_t part_bytes;
+    char hint[LK_WIRE_TEXT / 4]; /* who was refused while ranks were missing; "" */
     lk_status verdict;
     char text[LK_WIRE_TEXT + 1];
 } job;
@@ -63,6 +64,7 @@ static void hear_welcome(job *self, const lk_wire *message)
     for (int r = 0; r < self->base.size; r++)
         lk__wire_get_member(message->data + (size_t)r * LK_WIRE_MEMBER, &self->base.members[r]);
     self->welcome = true;
+    self->hint[0] = '\0';
 }
 
 static void hear_end(job *self, const lk_wire *message)
@@ -93,6 +95,14 @@ static void hear_exchanged(job *self, const lk_wire *message)
     self->exchanged = true;
 }
 
+static void hear_notice(job *self, const lk_wire *message)
+{
+    char text[LK_WIRE_TEXT + 1];
+    lk__wire_text(message, text);
+    snprintf(self->hint, sizeof self->hint, "%.*s", (int)sizeof self->hint - 1, text);
+    lk__control_notice(&self->base, text);
+}
+
 static void hear_left(job *self, const lk_wire *message)
 {
     if (message->rank >= 0 && message->rank < self->base.size)
@@ -104,7 +114,7 @@ static void hear(job *self, const lk_wire *message)
     static void (*const hearers[LK_WIRE_COUNT])(struct job *, const lk_wire *) = {
         [LK_WIRE_WELCOME] = hear_welcome, [LK_WIRE_REFUSED] = hear_end,         [LK_WIRE_WAITING] = hear_waiting,
         [LK_WIRE_ABSENT] = hear_absent,   [LK_WIRE_EXCHANGED] = hear_exchanged, [LK_WIRE_BROKEN] = hear_end,
-        [LK_WIRE_LEFT] = hear_left,
+        [LK_WIRE_LEFT] = hear_left,       [LK_WIRE_NOTICE] = hear_notice,
     };
     if (message->size == self->base.size)
         hearers[message->kind](self, message);
@@ -251,7 +261,8 @@ static lk_status wait_until(job *self, const bool *there, lk_patience *patience,
         else
             snprintf(missing, sizeof missing, "the server in rank 0 of %d has not answered", self->base.size);
         if (lk__patience_over(patience)) {
-            snprintf(text, sizeof text, "%s within %g s", missing, patience->timeout);
+            snprintf(text, sizeof text, "%s within %g s%s%s", missing, patience->timeout, *self->hint ? "; " : "",
+                     self->hint);
             job_abort(&self->base, LK_STATUS_PEER, text);
             return lk__fail(LK_STATUS_PEER, "%s", text);
         }
@@ -305,8 +316,9 @@ static void job_destroy(lk_control *control)
         close(self->fd);
     }
     /* Rank 0's address is no longer given out before its server goes. */
-    lk__meeting_close(&self->meeting);
+    lk__meeting_over(&self->meeting);
     lk__server_join(self->server, &self->base);
+    lk__meeting_close(&self->meeting);
     lk__free(self->in);
     lk__free(self->left);
     lk__free(self->awaited);
@@ -365,7 +377,7 @@ close_own:
 static lk_status meet_server(job *self)
 {
     lk_member member = lk__host_member();
-    if (self->base.rank == 0)
+    if (self->base.rank == 0 && !self->meeting.twin)
         return start_server(self, &member);
     self->fd = self->meeting.fd;
     self->meeting.fd = -1;
@@ -409,7 +421,7 @@ static void destroy_keeping_detail(job *self, lk_status status)
 
 lk_status lk__control_join(const lk_group_opts *opts, lk_control **out)
 {
-    static const lk_crowd ranks = {.noun = "rank", .greeting = "lockstep control 1"};
+    static const lk_crowd ranks = {.noun = "rank", .greeting = "lockstep control 1", .once = true};
     job *self;
     lk_status status;
     LK_TRY(LK_ALLOC(1, "the job's control", &self));

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "comm/net.h"
+#include "comm/patience.h"
 
 enum { STRANGERS = LK_DOOR_POLLS - 1 };    /* at once; the oldest makes room */
 static const double stranger_seconds = 10; /* to get in */
@@ -28,6 +29,8 @@ struct lk_door {
     int count;
     stranger strangers[STRANGERS]; /* (count) in order of arrival */
     uint8_t *hellos;               /* (STRANGERS, hello_bytes) alike */
+    char refused[256];             /* why the last one was, who spoke our protocol; "": none, or told */
+    double refused_after;          /* when that may be told */
     double accept_after;           /* when descriptors ran out, the listener rests; 0: it does not */
 };
 
@@ -136,6 +139,8 @@ static lk_handshake_state step(lk_door *door, int index)
 {
     stranger *at = &door->strangers[index];
     lk_handshake_state state = lk__handshake_step(&at->shake, at->fd);
+    if (state == LK_HANDSHAKE_FAILED && at->shake.status == LK_STATUS_MISMATCH)
+        snprintf(door->refused, sizeof door->refused, "%s", lk_error_detail());
     if (state == LK_HANDSHAKE_DONE) {
         bool ours = memcmp(lk__handshake_greeting(&at->shake), door->greeting, LK_GREETING_BYTES) == 0;
         state = ours ? read_hello(at, hello_of(door, index), door->opts.hello_bytes) : LK_HANDSHAKE_FAILED;
@@ -159,4 +164,15 @@ int lk__door_next(lk_door *door, uint8_t *hello)
     }
     accept_strangers(door);
     return -1;
+}
+
+bool lk__door_refused(lk_door *door, char *text, size_t bytes)
+{
+    double now = lk__clock();
+    if (!door->refused[0] || now < door->refused_after)
+        return false;
+    snprintf(text, bytes, "refused: %s", door->refused);
+    door->refused[0] = '\0';
+    door->refused_after = now + LK_NOTICE_SECONDS;
+    return true;
 }

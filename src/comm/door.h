@@ -38,6 +38,11 @@ bool lk__door_timed(const lk_door *door);
  * has its hello_bytes. -1: nobody now. */
 int lk__door_next(lk_door *door, uint8_t *hello);
 
+/* Why a caller was refused that speaks our protocol, but has another token or
+ * version: the last one since the previous true. At most every LK_NOTICE_SECONDS
+ * it is true, so that nobody can flood a log from outside. */
+bool lk__door_refused(lk_door *door, char *text, size_t bytes);
+
 /* The bytes of a greeting's text, which is shorter than them. */
 void lk__door_greeting(const char *text, uint8_t greeting[LK_GREETING_BYTES]);
 

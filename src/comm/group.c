@@ -7,8 +7,10 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/forks.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "comm/argument.h"
 #include "comm/group_impl.h"
 #include "tensor/device.h"
 
@@ -50,12 +52,15 @@ int lk__group_job_rank(const lk_group *group, int rank)
 
 void lk_group_abort(lk_group *group, const char *reason)
 {
-    (void)lk__group_break(
-        group, lk__fail(LK_STATUS_PEER, "rank %d gave up: %s", lk__group_job_rank(group, group->rank), reason));
+    if (lk__argument_group(group, "lk_group_abort") != LK_OK)
+        return;
+    (void)lk__group_break(group, lk__fail(LK_STATUS_PEER, "rank %d gave up: %s", lk__group_job_rank(group, group->rank),
+                                          reason ? reason : "for no reason given"));
 }
 
 lk_status lk_group_poll(lk_group *group)
 {
+    LK_TRY(lk__argument_group(group, "lk_group_poll"));
     return lk__exec_poll(group);
 }
 
@@ -67,6 +72,7 @@ static lk_status allocate(lk_control *control, int size, lk_group **out)
     LK_TRY(LK_ALLOC(1, "a group", &group));
     group->control = control;
     group->size = size;
+    group->forks = lk__forks();
     group->tail = &group->first;
     LK_TRY_GOTO(LK_ALLOC(n, "members of a group", &group->members), destroy_group);
     LK_TRY_GOTO(LK_ALLOC(n, "hosts of a group", &group->host), destroy_group);
@@ -186,6 +192,7 @@ lk_status lk_group_join(const lk_group_opts *opts, lk_group **out)
     static const lk_group_opts defaults;
     const lk_transport_type *type = NULL;
     lk_control *control = NULL;
+    LK_TRY(lk__argument_set(out, "out", "lk_group_join"));
     opts = opts ? opts : &defaults;
     const char *backend = opts->backend ? opts->backend : getenv("LOCKSTEP_BACKEND");
     LK_TRY(lk__fault_load());
@@ -245,6 +252,7 @@ lk_status lk_group_threads(int count, const lk_group_opts *opts, lk_group **out)
     lk_control **controls = NULL;
     lk_opening *ranks = NULL;
     lk_status status;
+    LK_TRY(lk__argument_set(out, "out", "lk_group_threads"));
     if (count < 1 || count > LK_MAX_RANKS)
         return lk__fail(LK_STATUS_USAGE, "a group has 1 to %d ranks, not %d", LK_MAX_RANKS, count);
     LK_TRY(lk__fault_load());
@@ -346,6 +354,8 @@ lk_status lk_group_split(lk_group *parent, int colour, int key, lk_group **out)
     int *ranks = NULL;
     lk_group *part = NULL;
     lk_status status;
+    LK_TRY(lk__argument_group(parent, "lk_group_split"));
+    LK_TRY(lk__argument_set(out, "out", "lk_group_split"));
     /* The others are on their way here: they must hear of it. */
     status = LK_ALLOC((size_t)parent->size, "colours of the ranks", &wishes);
     if (status == LK_OK)
@@ -393,9 +403,10 @@ static void orphan_parts(lk_group *whole)
     }
 }
 
+/* A forked child has no say in its parent's job, and must not take its bytes. */
 void lk_group_destroy(lk_group *group)
 {
-    if (!group)
+    if (!group || group->forks != lk__forks())
         return;
     leave_family(group);
     if (!group->parent)
@@ -455,11 +466,13 @@ int lk_group_local_size(const lk_group *group)
 
 const char *lk_group_host(const lk_group *group, int rank)
 {
-    return group->members[rank].host;
+    return rank >= 0 && rank < group->size ? group->members[rank].host : "";
 }
 
 bool lk_group_is_local(const lk_group *group, int rank)
 {
+    if (rank < 0 || rank >= group->size)
+        return false;
     return group->transport->type == &lk__transport_inproc ||
            group->members[rank].host_key == group->members[group->rank].host_key;
 }
@@ -515,8 +528,9 @@ static lk_status plain_block(lk_group *group, size_t bytes, void **out)
 
 lk_status lk_group_alloc(lk_group *group, size_t bytes, void **out)
 {
-    if (group->broken != LK_OK)
-        return lk__group_broken(group);
+    LK_TRY(lk__argument_group(group, "lk_group_alloc"));
+    LK_TRY(lk__argument_set(out, "out", "lk_group_alloc"));
+    LK_TRY(lk__group_check(group));
     if (!group->transport->type->alloc)
         return plain_block(group, bytes, out);
     lk_status status = group->transport->type->alloc(group->transport, bytes, out);
@@ -525,7 +539,7 @@ lk_status lk_group_alloc(lk_group *group, size_t bytes, void **out)
 
 void lk_group_free(lk_group *group, void *block)
 {
-    if (!block)
+    if (!block || group->forks != lk__forks())
         return;
     if (group->transport->type->alloc) {
         group->transport->type->free(group->transport, block);

@@ -110,6 +110,7 @@ struct lk_group {
     lk_past past[LK_HISTORY];
     size_t past_count; /* calls ever */
 
+    unsigned forks;   /* lk__forks() where it was made */
     lk_status broken; /* LK_OK while the group is whole */
     char *reason;     /* detail of broken */
 

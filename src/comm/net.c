@@ -123,8 +123,8 @@ static lk_status fail_bind(const char *host, int port, int error)
 {
     const char *next = "";
     if (error == EADDRINUSE)
-        next =
-            port == 0 ? "; all ports are taken" : "; another program, or another job, has the port: choose another one";
+        next = port == 0 ? "; all ports are taken"
+                         : "; another program, or another job, has the port: choose another port";
     else if (error == EADDRNOTAVAIL)
         next = "; it is not an address of this machine";
     else if (error == EACCES)

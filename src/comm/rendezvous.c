@@ -17,6 +17,7 @@
 static const char timeout_variable[] = "LOCKSTEP_TIMEOUT";
 static const double default_timeout = 300;
 static const double call_seconds = 5, scan_seconds = 1; /* an attempt at one port; at one of several */
+static const double holder_seconds = 2;                 /* to learn who has the port */
 static const double connect_most = 2; /* its share before somebody answers: nothing can interrupt that */
 static const double attempt_least = 0.25;
 static const double slice = 0.2; /* between two looks at whether to go on */
@@ -84,20 +85,6 @@ static void warn_open(const lk_meeting *meeting, int port)
     meeting->patience.notice(meeting->patience.arg, text);
 }
 
-lk_status lk__meeting_listen_ports(lk_meeting *meeting)
-{
-    lk_status status = LK_OK;
-    int port = 0;
-    for (int i = 0; i < meeting->ports; i++) {
-        status = lk__net_listen(meeting->host, meeting->port + i, &meeting->fd, &port);
-        if (status != LK_STATUS_IO)
-            break;
-    }
-    LK_TRY(status);
-    warn_open(meeting, port);
-    return LK_OK;
-}
-
 static bool interrupted(const lk_meeting *meeting)
 {
     return meeting->crowd.interrupted && *meeting->crowd.interrupted;
@@ -152,6 +139,42 @@ close_fd:
     if (shake.got_bytes > 0 || !*meeting->heard)
         snprintf(meeting->heard, sizeof meeting->heard, "%s", lk_error_detail());
     return status;
+}
+
+/* Who has the port that this rank 0 cannot have, if it answers at all. */
+static lk_status ask_holder(lk_meeting *meeting, lk_status status)
+{
+    char why[512], answer[512];
+    const char *noun = meeting->crowd.noun;
+    snprintf(why, sizeof why, "%s", lk_error_detail());
+    lk_status asked = connect_proved(meeting, meeting->host, meeting->port, holder_seconds);
+    if (asked == LK_OK) {
+        meeting->twin = true;
+        return LK_OK;
+    }
+    snprintf(answer, sizeof answer, "%s", lk_error_detail());
+    if (!*meeting->heard)
+        return lk__fail(status, "%s", why);
+    return lk__fail(status,
+                    "%s; or another process of this job came as %s 0, and this one needs another number (what answers "
+                    "at the port: %s)",
+                    why, noun, answer);
+}
+
+lk_status lk__meeting_listen_ports(lk_meeting *meeting)
+{
+    lk_status status = LK_OK;
+    int port = 0;
+    for (int i = 0; i < meeting->ports; i++) {
+        status = lk__net_listen(meeting->host, meeting->port + i, &meeting->fd, &port);
+        if (status != LK_STATUS_IO)
+            break;
+    }
+    if (status == LK_STATUS_IO && meeting->ports == 1)
+        return ask_holder(meeting, status);
+    LK_TRY(status);
+    warn_open(meeting, port);
+    return LK_OK;
 }
 
 /* Only what another attempt cannot cure is final. */
@@ -234,10 +257,20 @@ static lk_status fill_in(lk_meeting *meeting, const lk_group_opts *opts)
     return meeting->method->find(meeting, opts ? opts : &none, rest);
 }
 
+static lk_status claim_rank(lk_meeting *meeting)
+{
+    char place[LK_MEETING_HOST + 16];
+    if (!meeting->crowd.once)
+        return LK_OK;
+    snprintf(place, sizeof place, "%s:%d", meeting->host, meeting->port);
+    return lk__claim_take(meeting->path[0] ? meeting->path : place, meeting->rank, &meeting->claim);
+}
+
 lk_status lk__meeting_open(const lk_group_opts *opts, const lk_crowd *crowd, lk_meeting *out)
 {
     lk_meeting meeting = {.crowd = *crowd, .fd = -1};
     LK_TRY(fill_in(&meeting, opts));
+    LK_TRY(claim_rank(&meeting));
     lk_status status = meeting.rank == 0 ? meeting.method->listen(&meeting) : call_until_heard(&meeting);
     if (status == LK_OK)
         *out = meeting;
@@ -267,4 +300,6 @@ void lk__meeting_close(lk_meeting *meeting)
 {
     lk__meeting_over(meeting);
     lk__fd_close(&meeting->fd);
+    lk__claim_drop(meeting->claim);
+    meeting->claim = NULL;
 }

@@ -10,6 +10,7 @@
 #include <signal.h>
 
 #include "comm/auth.h"
+#include "comm/claim.h"
 #include "comm/control.h"
 #include "comm/door.h"
 #include "comm/patience.h"
@@ -22,6 +23,7 @@ typedef struct lk_method lk_method;
 typedef struct lk_crowd {
     const char *noun;     /* "rank", for texts */
     const char *greeting; /* tells them from other crowds */
+    bool once;            /* a process comes once as each of them */
     bool wary;            /* without the user's token warns on loopback, too, where other users of the host may join */
     const char *host;     /* of file://: where rank 0 listens, shorter than LK_MEETING_HOST; NULL: lk__host_address */
     int port;             /* of file://: 0 for any free one */
@@ -33,10 +35,12 @@ typedef struct lk_meeting {
     lk_crowd crowd;
     int rank, size;
     lk_patience patience;
+    lk_claim *claim; /* of a crowd whose processes come once */
     lk_token token;
     lk_token user; /* of file://: the user's part of it */
     bool secret;   /* the user gave a token */
     int fd;        /* rank 0: it listens; the others: the proved connection. -1 once somebody else owns it. */
+    bool twin;     /* rank 0: another has its port, and fd is the proved connection to that one, which will say who */
     char host[LK_MEETING_HOST]; /* of file:// known to rank 0 only, and so is port */
     int port, ports;            /* the first port, and how many are tried */
     char path[PATH_MAX];        /* of file:// */
@@ -74,7 +78,7 @@ lk_status lk__meeting_open(const lk_group_opts *opts, const lk_crowd *crowd, lk_
 lk_status lk__meeting_door(lk_meeting *meeting, size_t hello_bytes, lk_door **out) LK_CHECKED;
 /* No more ranks are expected: what was left for them to find is removed. */
 void lk__meeting_over(lk_meeting *meeting);
-/* Also closes fd, if it still has one. */
+/* Also closes fd, if it still has one, and lets this process come again. */
 void lk__meeting_close(lk_meeting *meeting);
 
 /* For methods: checks rank and world size, which count processes, and turns them
@@ -82,7 +86,8 @@ void lk__meeting_close(lk_meeting *meeting);
 lk_status lk__meeting_rank(lk_meeting *meeting, const lk_group_opts *opts, long long rank, long long size) LK_CHECKED;
 /* One attempt at an address: connect and handshake, within `seconds`. */
 lk_status lk__meeting_call_at(lk_meeting *meeting, const char *host, int port, double seconds) LK_CHECKED;
-/* listen and call over host and ports, shared by env:// and tcp://. */
+/* listen and call over host and ports, shared by env:// and tcp://. Where a port is
+ * taken by a rank 0 that has the token, listen makes a twin. */
 lk_status lk__meeting_listen_ports(lk_meeting *meeting) LK_CHECKED;
 lk_status lk__meeting_call_ports(lk_meeting *meeting) LK_CHECKED;
 /* The user's token, else one that tells this meeting place from others. */

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/text.h"
 #include "comm/host.h"
 #include "comm/net.h"
 #include "comm/rendezvous.h"
@@ -53,6 +54,8 @@ static bool note_parse(const char *text, note *out)
                         "pid %d\nboot %39s\ntime %lld\nend%n",
                         out->nonce, out->token, out->address, &out->port, &out->size, out->host, &out->pid, out->boot,
                         &out->time, &end);
+    if (fields == 9)
+        lk__text_clean(out->host, LK_TEXT_NAME);
     return fields == 9 && end > 0 && text[end] == '\n' && out->port > 0 && out->port <= 65535;
 }
 

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "comm/argument.h"
 #include "comm/group_impl.h"
 
 /* Room for a program, at least what the request has already. */
@@ -105,6 +106,8 @@ void lk__request_free(lk_request *request)
 
 lk_status lk_request_wait(lk_request *request)
 {
+    LK_TRY(lk__argument_set(request, "request", "lk_request_wait"));
+    LK_TRY(lk__argument_group(request->group, "lk_request_wait"));
     lk_status status = lk__exec_wait(request);
     lk__request_retire(request);
     return status;
@@ -112,6 +115,9 @@ lk_status lk_request_wait(lk_request *request)
 
 lk_status lk_request_test(lk_request *request, bool *done)
 {
+    LK_TRY(lk__argument_set(request, "request", "lk_request_test"));
+    LK_TRY(lk__argument_set(done, "done", "lk_request_test"));
+    LK_TRY(lk__argument_group(request->group, "lk_request_test"));
     lk_status status = request->done ? request->status : lk_group_poll(request->group);
     if (status == LK_OK && !request->done) {
         *done = false;

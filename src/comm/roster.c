@@ -113,11 +113,23 @@ static lk_status refuse(lk_roster *roster, lk_status status)
     return status;
 }
 
+static lk_status fail_twin(const lk_roster *roster, int rank, const lk_member *member)
+{
+    char first[LK_MEMBER_TEXT], second[LK_MEMBER_TEXT];
+    return lk__fail(LK_STATUS_MISMATCH, "two processes came as the same rank: %s and %s; give each a rank of its own%s",
+                    lk__member_text(rank, &roster->members[rank], first), lk__member_text(rank, member, second),
+                    rank == 0 ? ", and each job a port of its own" : "");
+}
+
 lk_status lk__roster_join(lk_roster *roster, int rank, int size, const lk_member *member)
 {
     char mine[LK_MEMBER_TEXT], theirs[LK_MEMBER_TEXT];
     if (roster->verdict != LK_OK)
         return lk__fail(roster->verdict, "%s", roster->text);
+    /* It found rank 0's port taken and asks by whom: it may belong to another job,
+     * which must not end this one. */
+    if (rank == 0 && roster->entries[0].presence != LK_PRESENCE_MISSING)
+        return fail_twin(roster, 0, member);
     if (size != roster->size) {
         /* The server runs in rank 0, which joins before anybody else can. */
         lk__member_text(0, &roster->members[0], theirs);
@@ -129,12 +141,8 @@ lk_status lk__roster_join(lk_roster *roster, int rank, int size, const lk_member
     if (rank < 0 || rank >= size)
         return refuse(roster, lk__fail(LK_STATUS_USAGE, "%s is not a rank of a world of %d: ranks count from 0 to %d",
                                        lk__member_text(rank, member, mine), size, size - 1));
-    if (roster->entries[rank].presence != LK_PRESENCE_MISSING) {
-        lk__member_text(rank, &roster->members[rank], theirs);
-        return refuse(roster, lk__fail(LK_STATUS_MISMATCH,
-                                       "two processes came as the same rank: %s and %s; give each a rank of its own",
-                                       theirs, lk__member_text(rank, member, mine)));
-    }
+    if (roster->entries[rank].presence != LK_PRESENCE_MISSING)
+        return refuse(roster, fail_twin(roster, rank, member));
     roster->entries[rank].presence = LK_PRESENCE_HERE;
     roster->members[rank] = *member;
     roster->here++;

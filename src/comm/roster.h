@@ -16,7 +16,8 @@ void lk__roster_destroy(lk_roster *roster);
 /* A process comes as rank of a job of `size`. One that does not fit is refused
  * (MISMATCH or USAGE), with a detail that names it and what it collides with;
  * while ranks are still missing that is the verdict for all, too: one of the
- * two was started wrongly, and the job would wait in vain. */
+ * two was started wrongly, and the job would wait in vain. A second rank 0 is
+ * refused alone. */
 lk_status lk__roster_join(lk_roster *roster, int rank, int size, const lk_member *member) LK_CHECKED;
 bool lk__roster_complete(const lk_roster *roster);
 const lk_member *lk__roster_members(const lk_roster *roster); /* (size) */

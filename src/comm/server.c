@@ -248,6 +248,19 @@ static void refuse(line *at, int size, lk_status status)
     line_send(at, message, lk__wire_encode(&refusal, message));
 }
 
+/* Rank 0's user hears of it, while ranks are missing: it may be why. */
+static void notify(lk_server *server, const char *text)
+{
+    uint8_t message[LK_WIRE_HEAD + LK_WIRE_TEXT];
+    lk_wire notice = {.kind = LK_WIRE_NOTICE,
+                      .rank = -1,
+                      .size = server->opts.size,
+                      .data = (const uint8_t *)text,
+                      .bytes = lk__min_size(strlen(text), LK_WIRE_TEXT)};
+    if (!server->welcomed)
+        line_send(&server->lines[0], message, lk__wire_encode(&notice, message));
+}
+
 /* A host that vanishes is noticed within the timeout. Where rank 0 listens at all
  * addresses, it has the one that others came by. */
 static void settle(lk_server *server, int fd)
@@ -286,6 +299,8 @@ static bool admit(lk_server *server, line *at)
     lk_status status = lk__roster_join(server->roster, message.rank, message.size, &member);
     if (status != LK_OK) {
         refuse(at, message.size, status);
+        if (message.rank == 0)
+            notify(server, lk_error_detail());
         return false;
     }
     line_consume(at, used);
@@ -304,6 +319,9 @@ static void admit_newcomers(lk_server *server)
             line_close(&newcomer);
         newcomer = (line){.in_bytes = LK_SERVER_HELLO};
     }
+    char text[LK_WIRE_TEXT];
+    if (server->opts.door && lk__door_refused(server->opts.door, text, sizeof text))
+        notify(server, text);
 }
 
 static void welcome(lk_server *server)

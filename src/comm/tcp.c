@@ -7,6 +7,11 @@
  * from a peer than was asked for: the rest waits in the kernel, and its sender
  * in turn.
  *
+ * Frames carry checksums: those of TCP itself are weak, and a bit that changed on
+ * the way would be summed into the weights of all ranks. Headers and small payloads
+ * always have one, large payloads where they go to another host: inside a host no
+ * wire is on the way, and the checksum would cost half as much as the copies.
+ *
  * A connection that ended is a failure only once something is wanted from it:
  * ranks leave at different times. Why a rank is gone is told elsewhere. */
 #include "comm/tcp.h"
@@ -15,6 +20,7 @@
 #include <errno.h>
 #include <math.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -24,9 +30,12 @@
 #include "base/mem.h"
 
 enum {
-    CHUNK = 512 * 1024, /* bytes in one call of the kernel: sending and receiving take turns */
-    GATHER = 16,        /* pieces in one call */
-    DRAIN = 64,         /* chunks that close reads and drops */
+    /* Bytes in one call of the kernel, and of a frame that has a checksum: sending,
+     * receiving and checksums take turns. */
+    CHUNK = 512 * 1024,
+    GATHER = 16,  /* pieces in one call */
+    DRAIN = 64,   /* chunks that close reads and drops */
+    SMALL = 1024, /* bytes of a payload whose checksum is lost in the time of a frame */
 };
 
 /* How long ranks with a core of their own spin before they sleep: the time that
@@ -155,13 +164,15 @@ static bool read_some(lk_tcp_peer *peer)
 
 static void parse(lk_tcp_peer *peer)
 {
-    if (lk__frame_decode(peer->buffer + peer->head, &peer->frame)) {
+    lk_frame_result result = lk__frame_decode(peer->buffer + peer->head, &peer->frame, &peer->sum);
+    if (result == LK_FRAME_WHOLE) {
         peer->has_frame = true;
         peer->head += LK_FRAME_BYTES;
-    } else {
-        peer->garbage = peer->read_ended = true;
-        peer->head = peer->tail;
+        return;
     }
+    peer->garbage = peer->read_ended = true;
+    peer->damaged = result == LK_FRAME_DAMAGED ? "a header" : NULL;
+    peer->head = peer->tail;
 }
 
 static const lk_frame *arrived(lk_transport *transport, int rank)
@@ -179,6 +190,11 @@ static lk_status lost(const lk_tcp *tcp, int rank)
 {
     const lk_tcp_peer *peer = &tcp->peers[rank];
     const char *host = tcp->members[rank].host;
+    if (peer->damaged)
+        return lk__fail(LK_STATUS_IO,
+                        "%s from rank %d on host %s to rank %d on host %s changed on the way: its checksum is wrong; "
+                        "check the network cards, the switch and the memory of the two hosts",
+                        peer->damaged, rank, host, tcp->rank, tcp->members[tcp->rank].host);
     if (peer->garbage)
         return lk__fail(LK_STATUS_PEER,
                         "rank %d on host %s sent something that is not a frame: do all ranks run the same version?",
@@ -187,6 +203,18 @@ static lk_status lost(const lk_tcp *tcp, int rank)
         return lk__fail(LK_STATUS_PEER, "rank %d on host %s closed its connection to rank %d", rank, host, tcp->rank);
     return lk__fail(LK_STATUS_PEER, "rank %d lost its connection to rank %d on host %s: %s", tcp->rank, rank, host,
                     strerror(peer->error));
+}
+
+/* Once for each payload. */
+static lk_status check_sum(const lk_tcp *tcp, int rank, const void *data)
+{
+    lk_tcp_peer *peer = &tcp->peers[rank];
+    if (peer->sum == 0 || peer->sum == lk__frame_sum(data, (size_t)peer->frame.bytes)) {
+        peer->sum = 0;
+        return LK_OK;
+    }
+    peer->damaged = "a payload";
+    return lost(tcp, rank);
 }
 
 static lk_status payload(lk_transport *transport, int rank, void *into, const void **at)
@@ -198,6 +226,7 @@ static lk_status payload(lk_transport *transport, int rank, void *into, const vo
     size_t have = lk__min_size(peer->tail - peer->head, bytes);
     const uint8_t *here = peer->buffer + peer->head;
     if (bytes == 0 || (!peer->into && have == bytes && (uintptr_t)here % LK_ALIGN == 0)) {
+        LK_TRY(check_sum(tcp, rank, here));
         *at = here;
         return LK_OK;
     }
@@ -210,6 +239,8 @@ static lk_status payload(lk_transport *transport, int rank, void *into, const vo
     assert(peer->into == into);
     if (peer->got < bytes && peer->read_ended)
         return lost(tcp, rank);
+    if (peer->got == bytes)
+        LK_TRY(check_sum(tcp, rank, into));
     *at = peer->got == bytes ? into : NULL;
     return LK_OK;
 }
@@ -229,8 +260,8 @@ static void release(lk_transport *transport, int rank)
 
 static size_t max_frame(const lk_transport *transport, const void *data, size_t bytes)
 {
-    (void)transport, (void)data, (void)bytes;
-    return LK_FRAME_MAX;
+    (void)data, (void)bytes;
+    return ((const lk_tcp *)transport)->sums_large ? CHUNK : LK_FRAME_MAX;
 }
 
 bool lk__tcp_has_room(const lk_tcp *tcp, const int *peers, int count)
@@ -241,14 +272,28 @@ bool lk__tcp_has_room(const lk_tcp *tcp, const int *peers, int count)
     return room;
 }
 
-static void enqueue(lk_tcp_peer *peer, const lk_frame *frame, const void *data, uint64_t ticket)
+static void enqueue(lk_tcp_peer *peer, const lk_frame *frame, uint64_t sum, const void *data, uint64_t ticket)
 {
     lk_tcp_entry *entry = &peer->queue[(peer->first + peer->pending++) % LK_TCP_QUEUE];
     entry->data = data;
     entry->bytes = (size_t)frame->bytes;
     entry->done = 0;
     entry->ticket = ticket;
-    lk__frame_encode(frame, entry->header);
+    lk__frame_encode(frame, sum, entry->header);
+}
+
+static bool is_far(const lk_tcp *tcp, int rank)
+{
+    return tcp->members[rank].host_key != tcp->members[tcp->rank].host_key;
+}
+
+/* Whether one of the peers checks a payload of that size. */
+static bool wants_sum(const lk_tcp *tcp, const int *peers, int count, size_t bytes)
+{
+    bool wants = bytes > 0 && (bytes <= SMALL || tcp->checksum == LK_CHECKSUM_ALL);
+    for (int i = 0; i < count && !wants; i++)
+        wants = bytes > 0 && tcp->checksum == LK_CHECKSUM_HOSTS && is_far(tcp, peers[i]);
+    return wants;
 }
 
 static lk_status send_frame(lk_transport *transport, const int *peers, int count, const lk_frame *frame,
@@ -262,12 +307,14 @@ static lk_status send_frame(lk_transport *transport, const int *peers, int count
         *ticket = 0;
         return LK_OK;
     }
+    bool wants = wants_sum(tcp, peers, count, (size_t)frame->bytes);
+    uint64_t sum = wants ? lk__frame_sum(data, (size_t)frame->bytes) : 0;
     *ticket = tcp->next++;
     tcp->left[*ticket % LK_TCP_TICKETS] = (uint16_t)count;
     for (int i = 0; i < count; i++) {
         lk_tcp_peer *peer = &tcp->peers[peers[i]];
         assert(peer->fd >= 0);
-        enqueue(peer, frame, data, *ticket);
+        enqueue(peer, frame, sum, data, *ticket);
         if (peer->pending == 1)
             write_some(tcp, peer);
     }
@@ -373,15 +420,39 @@ static void close_tcp(lk_transport *transport)
     lk__free(tcp);
 }
 
+static lk_status find_checksum(lk_checksum *out)
+{
+    static const char *const names[] = {
+        [LK_CHECKSUM_HOSTS] = "hosts", [LK_CHECKSUM_ALL] = "all", [LK_CHECKSUM_SMALL] = "small"};
+    const char *text = getenv("LOCKSTEP_CHECKSUM");
+    *out = LK_CHECKSUM_HOSTS;
+    if (!text || !text[0])
+        return LK_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *out = (lk_checksum)i;
+            return LK_OK;
+        }
+    }
+    return lk__fail(LK_STATUS_USAGE,
+                    "the variable LOCKSTEP_CHECKSUM is '%s': it must be hosts (large payloads between hosts are "
+                    "checked), all or small",
+                    text);
+}
+
 static lk_status make_parts(lk_tcp *tcp, const lk_boot *boot, const bool *skip)
 {
+    LK_TRY(find_checksum(&tcp->checksum));
     LK_TRY(LK_ALLOC((size_t)boot->size, "polled sockets", &tcp->polls));
     LK_TRY(LK_ALLOC((size_t)boot->size * LK_TCP_OFFER_BYTES, "addresses", &tcp->offers));
     LK_TRY(LK_ALLOC((size_t)boot->size, "members", &tcp->members));
     memcpy(tcp->members, boot->members, (size_t)boot->size * sizeof *boot->members);
     LK_TRY(LK_ALLOC((size_t)boot->size, "connections", &tcp->peers));
-    for (int r = 0; r < boot->size; r++)
+    tcp->sums_large = tcp->checksum == LK_CHECKSUM_ALL;
+    for (int r = 0; r < boot->size; r++) {
         tcp->peers[r].fd = -1;
+        tcp->sums_large |= tcp->checksum == LK_CHECKSUM_HOSTS && is_far(tcp, r);
+    }
     for (int r = 0; r < boot->size; r++) {
         if (r == boot->rank || (skip && skip[r]))
             continue;
@@ -412,7 +483,7 @@ lk_status lk__tcp_open(const lk_boot *boot, const bool *skip, lk_transport **out
 {
     lk_tcp *tcp = NULL;
     lk_status status = LK_OK;
-    LK_TRY_GOTO(lk__boot_agree(boot, make(boot, skip, &tcp), "get memory for its connections"), close_transport);
+    LK_TRY_GOTO(lk__boot_agree(boot, make(boot, skip, &tcp), "prepare its connections"), close_transport);
     LK_TRY_GOTO(lk__tcp_connect(tcp, boot, skip), close_transport);
     *out = &tcp->base;
     return LK_OK;

@@ -18,6 +18,13 @@ enum {
     LK_TCP_OFFER_BYTES = 131   /* what a rank tells the others before they connect */
 };
 
+/* Which payloads have a checksum, besides small ones; $LOCKSTEP_CHECKSUM. */
+typedef enum lk_checksum {
+    LK_CHECKSUM_HOSTS, /* those to another host: the default */
+    LK_CHECKSUM_ALL,
+    LK_CHECKSUM_SMALL /* no others */
+} lk_checksum;
+
 /* A frame on its way to one peer. */
 typedef struct lk_tcp_entry {
     uint8_t header[LK_FRAME_BYTES];
@@ -37,6 +44,7 @@ typedef struct lk_tcp_peer {
     uint8_t *buffer; /* (LK_TCP_BUFFER) aligned */
     size_t head, tail;
     lk_frame frame;
+    uint64_t sum; /* checksum of its payload, 0: none, or found right */
     bool has_frame;
     uint8_t *into;
     size_t got;   /* bytes in `into` */
@@ -44,8 +52,9 @@ typedef struct lk_tcp_peer {
     bool asked;   /* so since the last progress */
     /* How the connection ended. Reading may go on after writing failed. */
     bool read_ended, write_ended;
-    bool garbage; /* it sent what is not a frame */
-    int error;    /* errno, 0 when it was closed */
+    bool garbage;        /* it sent what is not a frame */
+    const char *damaged; /* what changed on the way; NULL: nothing */
+    int error;           /* errno, 0 when it was closed */
 } lk_tcp_peer;
 
 typedef struct lk_tcp {
@@ -56,6 +65,8 @@ typedef struct lk_tcp {
     struct pollfd *polls;          /* (size) for wait */
     uint64_t next;                 /* ticket */
     uint16_t left[LK_TCP_TICKETS]; /* peers that a ticket still waits for, at ticket % LK_TCP_TICKETS */
+    lk_checksum checksum;          /* of frames that this rank sends */
+    bool sums_large;               /* some of its large payloads have one */
     bool crowded;                  /* more ranks on this host than cores */
     uint8_t *offers;               /* (size, LK_TCP_OFFER_BYTES) used while connecting */
 } lk_tcp;

@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 /* Data of a kind: a multiple of `unit` bytes, at most `most` units (for each
  * rank where per_rank), or exactly that many. */
@@ -27,6 +28,7 @@ static const row rows[LK_WIRE_COUNT] = {
     [LK_WIRE_EXCHANGED] = {.from_server = true, .unit = 1, .most = LK_EXCHANGE_BYTES, .per_rank = true},
     [LK_WIRE_BROKEN] = {.from_server = true, .unit = 1, .most = LK_WIRE_TEXT},
     [LK_WIRE_LEFT] = {.from_server = true, .unit = 1, .most = 0},
+    [LK_WIRE_NOTICE] = {.from_server = true, .unit = 1, .most = LK_WIRE_TEXT},
 };
 
 size_t lk__wire_from_server(int size)
@@ -83,11 +85,12 @@ lk_wire_result lk__wire_decode(const uint8_t *in, size_t bytes, size_t room, boo
 }
 
 /* Bytes up to the first zero, printable; the rest of out is zero. */
-static void get_text(const uint8_t *in, size_t bytes, char *out, size_t room)
+static void get_text(const uint8_t *in, size_t bytes, lk_text_kind kind, char *out, size_t room)
 {
     memset(out, 0, room);
-    for (size_t i = 0; i < bytes && i + 1 < room && in[i]; i++)
-        out[i] = in[i] < 0x20 || in[i] == 0x7f ? '?' : (char)in[i];
+    memcpy(out, in, lk__min_size(bytes, room - 1));
+    lk__text_clean(out, kind);
+    memset(out + strlen(out), 0, room - strlen(out));
 }
 
 void lk__wire_put_member(const lk_member *member, uint8_t out[LK_WIRE_MEMBER])
@@ -102,13 +105,13 @@ void lk__wire_get_member(const uint8_t in[LK_WIRE_MEMBER], lk_member *out)
 {
     out->host_key = lk__get_le(in, 8);
     out->pid = (int32_t)lk__get_le(in + 8, 4);
-    get_text(in + 12, LK_HOST_BYTES, out->host, sizeof out->host);
-    get_text(in + 12 + LK_HOST_BYTES, LK_ADDRESS_BYTES, out->address, sizeof out->address);
+    get_text(in + 12, LK_HOST_BYTES, LK_TEXT_NAME, out->host, sizeof out->host);
+    get_text(in + 12 + LK_HOST_BYTES, LK_ADDRESS_BYTES, LK_TEXT_LINE, out->address, sizeof out->address);
 }
 
 void lk__wire_text(const lk_wire *message, char out[LK_WIRE_TEXT + 1])
 {
-    get_text(message->data, message->bytes, out, LK_WIRE_TEXT + 1);
+    get_text(message->data, message->bytes, LK_TEXT_LINE, out, LK_WIRE_TEXT + 1);
 }
 
 int lk__wire_calls(const lk_wire *message, lk_call out[LK_HISTORY])

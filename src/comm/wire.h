@@ -16,7 +16,7 @@
  * ABORT (text), LEAVE. From it: WELCOME (all members), REFUSED (text), WAITING
  * (a byte a rank: 1 where it is awaited), ABSENT (the answer to REPORT: 1 where a
  * rank is not known to be in the reporter's last call), EXCHANGED (all parts), BROKEN (text),
- * LEFT (rank). */
+ * LEFT (rank), NOTICE (text for the user). */
 typedef enum lk_wire_kind {
     LK_WIRE_HELLO,
     LK_WIRE_EXCHANGE,
@@ -30,6 +30,7 @@ typedef enum lk_wire_kind {
     LK_WIRE_EXCHANGED,
     LK_WIRE_BROKEN,
     LK_WIRE_LEFT,
+    LK_WIRE_NOTICE,
     LK_WIRE_COUNT
 } lk_wire_kind;
 

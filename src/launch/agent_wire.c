@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/text.h"
 #include "comm/net.h"
 
 enum { SEND_SECONDS = 5 };
@@ -38,6 +39,9 @@ bool lk__message_decode(const uint8_t in[LK_MESSAGE_BYTES], lk_message *out)
     memcpy(out->text, at + LK_MESSAGE_NAME, LK_MESSAGE_TEXT);
     out->name[LK_MESSAGE_NAME - 1] = '\0';
     out->text[LK_MESSAGE_TEXT - 1] = '\0';
+    /* Elsewhere the name may be an address, or the job's. */
+    lk__text_clean(out->name, kind == LK_MESSAGE_HELLO ? LK_TEXT_NAME : LK_TEXT_LINE);
+    lk__text_clean(out->text, LK_TEXT_LINES);
     return true;
 }
 

@@ -37,7 +37,7 @@ typedef struct lk_message {
 } lk_message;
 
 /* The same bytes on every machine. decode: false when there is no such kind;
- * texts end inside their fields. */
+ * texts end inside their fields and are fit for a terminal, whatever came. */
 void lk__message_encode(const lk_message *message, uint8_t out[LK_MESSAGE_BYTES]);
 bool lk__message_decode(const uint8_t in[LK_MESSAGE_BYTES], lk_message *out);
 

@@ -39,8 +39,10 @@ typedef struct lk_keeper_order {
     int signal;
     bool ranks_only;
     bool end;
+    bool unused[2]; /* no bytes go over the socket that nobody has set */
     double grace;
 } lk_keeper_order;
+_Static_assert(sizeof(lk_keeper_order) == sizeof(int) + 4 * sizeof(bool) + sizeof(double), "an order has no padding");
 
 /* Written to plan.failures by a rank that could not become its program, or by a
  * keeper that could not fork it (index -1). */

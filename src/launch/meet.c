@@ -9,8 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "comm/net.h"
 #include "comm/roster.h"
+
+enum { TWIN_SECONDS = 5 };
 
 static lk_status open_meeting(const lk_meet_opts *opts, lk_notice_fn notice, void *arg, lk_meeting *out)
 {
@@ -46,7 +49,9 @@ typedef struct gathering {
     const lk_meet_opts *opts;
     lk_meeting meeting;
     lk_door *door;
-    lk_link *links; /* (nnodes); [0] stays closed */
+    lk_link *links;  /* (nnodes); [0] stays closed */
+    char hint[320];  /* who was refused at the door last; "" */
+    char wrong[320]; /* why this job cannot come about; "" */
 } gathering;
 
 static int missing(const gathering *g)
@@ -82,18 +87,37 @@ static void notify(void *arg, const char *text)
     tell_all(g, LK_MESSAGE_NOTICE, text);
 }
 
-/* Why a node cannot take part; "" when it can. */
-static void judge(const gathering *g, const lk_message *hello, char *why, size_t bytes)
+/* Why a node cannot take part; "" when it can. Where the numbers of nodes differ,
+ * the job of neither can come about. */
+static void judge(gathering *g, const lk_message *hello, char *why, size_t bytes)
 {
     long long node = hello->numbers[0], nnodes = hello->numbers[1], nproc = hello->numbers[2];
     why[0] = '\0';
-    if (nnodes != g->opts->nnodes)
-        snprintf(why, bytes, "node 0 was started with --nnodes %d, this node with %lld", g->opts->nnodes, nnodes);
-    else if (node < 1 || node >= nnodes || nproc < 1 || nproc > LK_MAX_NPROC)
+    if (node == 0) {
+        snprintf(why, bytes,
+                 "node 0 has joined already, from %s; each node needs a --node-rank of its own, and each "
+                 "job a --master-port of its own",
+                 g->opts->hostname);
+    } else if (nnodes != g->opts->nnodes) {
+        snprintf(g->wrong, sizeof g->wrong,
+                 "node %lld on host %s was started with --nnodes %lld, node 0 on host %s with --nnodes %d: give all "
+                 "nodes the same number",
+                 node, hello->name, nnodes, g->opts->hostname, g->opts->nnodes);
+        snprintf(why, bytes, "%s", g->wrong);
+    } else if (node < 1 || node >= nnodes || nproc < 1 || nproc > LK_MAX_NPROC)
         snprintf(why, bytes, "there is no place for --node-rank %lld with %lld ranks", node, nproc);
     else if (g->links[node].fd >= 0)
         snprintf(why, bytes, "node %lld has joined already, from %s; each node needs a --node-rank of its own", node,
                  g->links[node].host);
+}
+
+/* The user of node 0 waits for a node that will not come like this. */
+static void tell_refused(gathering *g, const char *host, const char *why)
+{
+    char text[512];
+    snprintf(text, sizeof text, "refused a node on host %s: %s", host, why);
+    if (!g->wrong[0])
+        notify(g, text);
 }
 
 /* A newcomer takes its node's place; it owns fd. */
@@ -111,6 +135,7 @@ static void admit(gathering *g, int fd, const uint8_t *bytes)
     if (refusal.text[0]) {
         lk__link_send(&link, &refusal);
         lk__link_close(&link);
+        tell_refused(g, hello.name, refusal.text);
         return;
     }
     link.nproc = (int)hello.numbers[2];
@@ -140,13 +165,15 @@ static void await_newcomers(gathering *g)
     read_links(g);
     for (int fd; (fd = lk__door_next(g->door, hello)) >= 0;)
         admit(g, fd, hello);
+    if (lk__door_refused(g->door, g->hint, sizeof g->hint))
+        notify(g, g->hint);
 }
 
 static lk_status fail_missing(const gathering *g, const char *who)
 {
-    char text[LK_MEET_HOST + 384];
-    snprintf(text, sizeof text, "%s within %g s at %s port %d; start it there or raise --timeout", who,
-             g->meeting.patience.timeout, g->meeting.host, g->meeting.port);
+    char text[LK_MEET_HOST + 704];
+    snprintf(text, sizeof text, "%s within %g s at %s port %d; start it there or raise --timeout%s%s", who,
+             g->meeting.patience.timeout, g->meeting.host, g->meeting.port, g->hint[0] ? "; " : "", g->hint);
     tell_all(g, LK_MESSAGE_REFUSED, text);
     return lk__fail(LK_STATUS_PEER, "%s", text);
 }
@@ -162,8 +189,32 @@ static lk_status gather(gathering *g)
             return fail_missing(g, who);
         lk__patience_tell(&g->meeting.patience, who);
         await_newcomers(g);
+        if (g->wrong[0]) {
+            tell_all(g, LK_MESSAGE_REFUSED, g->wrong);
+            return lk__fail(LK_STATUS_MISMATCH, "%s", g->wrong);
+        }
     }
     return LK_OK;
+}
+
+/* Another node 0 has this one's port, and says who it is. */
+static lk_status fail_twin(gathering *g)
+{
+    lk_link link = {.fd = g->meeting.fd};
+    lk_message message;
+    lk_link_state state = LK_LINK_IDLE;
+    double deadline = lk__clock() + TWIN_SECONDS;
+    g->meeting.fd = -1;
+    send_hello(g->opts, &link);
+    while (state != LK_LINK_CLOSED && lk__clock() < deadline && !*g->opts->interrupted) {
+        state = lk__link_receive(&link, &message);
+        if (state == LK_LINK_MESSAGE && message.kind == LK_MESSAGE_REFUSED)
+            break;
+        if (state == LK_LINK_IDLE)
+            (void)lk__net_wait(link.fd, POLLIN, lk__clock() + 0.2);
+    }
+    lk__link_close(&link);
+    return lk__fail(LK_STATUS_MISMATCH, "%s", state == LK_LINK_MESSAGE ? message.text : "node 0 has joined already");
 }
 
 /* Afterwards nobody can join any more, and nothing is left that says so. */
@@ -171,6 +222,8 @@ static lk_status receive(gathering *g)
 {
     lk_status status;
     LK_TRY(open_meeting(g->opts, notify, g, &g->meeting));
+    if (g->meeting.twin)
+        return fail_twin(g);
     LK_TRY_GOTO(lk__meeting_door(&g->meeting, LK_MESSAGE_BYTES, &g->door), close_meeting);
     status = gather(g);
     lk__door_destroy(g->door);

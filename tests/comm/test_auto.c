@@ -114,7 +114,7 @@ static void use_blocks(place *at, const void *arg)
     for (int r = 0; r < at->meet->size; r++)
         if (r != at->rank)
             peers[count++] = r;
-    enum { BYTES = 600000 };
+    enum { BYTES = 500000 };
     CHECK(t->type->max_frame(t, blocks[2], BYTES) >= BYTES);
     static uint8_t into[BYTES];
     lk_frame frame = frame_of(0, BYTES);

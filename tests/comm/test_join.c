@@ -66,6 +66,75 @@ static void test_same_rank_twice(void **state)
     give_back(&job);
 }
 
+/* Says by whom the place is taken, and the first goes on. */
+static void come_as_second_rank_0(int rank, void *arg)
+{
+    char text[64];
+    lk_group_opts opts = options(arg, rank);
+    lk_control *control = NULL;
+    CHECK(lk__control_join(&opts, &control) == LK_STATUS_MISMATCH);
+    CHECK_TEXT(lk_error_detail(), "two processes came as the same rank: rank 0 (host ");
+    snprintf(text, sizeof text, "pid %d) and rank 0 (host ", twin_pid);
+    CHECK_TEXT(lk_error_detail(), text);
+}
+
+static void join_beside_a_twin(int rank, void *arg)
+{
+    plan *job = arg;
+    char byte = 0;
+    if (rank == 0) {
+        /* The listener is there before the twin is. */
+        CHECK(write(job->came[1], &byte, 1) == 1);
+    }
+    lk_control *control = join(job, rank);
+    if (rank == 0) {
+        CHECK(job->notices == 1);
+        CHECK_TEXT(job->notice, "two processes came as the same rank: rank 0 (host ");
+    }
+    meet(control);
+    lk__control_destroy(control);
+}
+
+static int connect_stranger(int port);
+
+static void test_rank_0_twice(void **state)
+{
+    (void)state;
+    plan job = make_plan(2, 20);
+    pid_t first = process_start(join_beside_a_twin, 0, &job);
+    int probe = connect_stranger(job.port);
+    assert_true(probe >= 0);
+    twin_pid = first;
+    assert_int_equal(process_wait(process_start(come_as_second_rank_0, 0, &job)), 0);
+    pid_t second = process_start(join_beside_a_twin, 1, &job);
+    assert_int_equal(process_wait(first), 0);
+    assert_int_equal(process_wait(second), 0);
+    close(probe);
+    give_back(&job);
+}
+
+static void find_port_taken(int rank, void *arg)
+{
+    lk_group_opts opts = options(arg, rank);
+    lk_control *control = NULL;
+    CHECK(lk__control_join(&opts, &control) == LK_STATUS_IO);
+    CHECK_TEXT(lk_error_detail(), "Address already in use");
+    CHECK_TEXT(lk_error_detail(), "another process of this job came as rank 0");
+    CHECK_TEXT(lk_error_detail(), "choose another port");
+}
+
+/* A program that says nothing holds the port. */
+static void test_port_taken(void **state)
+{
+    (void)state;
+    plan job = make_plan(2, 20);
+    int fd = -1, port = 0;
+    assert_int_equal(lk__net_listen("127.0.0.1", job.port, &fd, &port), LK_OK);
+    assert_int_equal(process_wait(process_start(find_port_taken, 0, &job)), 0);
+    close(fd);
+    give_back(&job);
+}
+
 static void late_twin(int rank, void *arg)
 {
     char text[32];
@@ -112,6 +181,12 @@ static void mismatch_token(int rank, void *arg)
     lk_control *control = NULL;
     CHECK(lk__control_join(&opts, &control) == LK_STATUS_PEER);
     CHECK_TEXT(lk_error_detail(), rank == 1 ? "token" : "rank 1 of 2 has not joined");
+    if (rank == 1)
+        return;
+    /* Both sides hear of it, this one as soon as it happens and in the end. */
+    CHECK_TEXT(lk_error_detail(), "the peer at 127.0.0.1 has another job token");
+    CHECK(job->notices == 1);
+    CHECK_TEXT(job->notice, "the peer at 127.0.0.1 has another job token");
 }
 
 static void test_wrong_token(void **state)
@@ -203,6 +278,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_missing_rank),    cmocka_unit_test(test_notice),
         cmocka_unit_test(test_same_rank_twice), cmocka_unit_test(test_late_twin),
+        cmocka_unit_test(test_rank_0_twice),    cmocka_unit_test(test_port_taken),
         cmocka_unit_test(test_world_mismatch),  cmocka_unit_test(test_wrong_token),
         cmocka_unit_test(test_strangers),       cmocka_unit_test(test_two_jobs),
     };

@@ -40,24 +40,26 @@ static void headers_survive_and_lies_are_seen(void **state)
     lk_frame frame = frame_of(77, 123456789), back;
     frame.call.root = 3;
     uint8_t bytes[LK_FRAME_BYTES];
-    lk__frame_encode(&frame, bytes);
-    assert_true(lk__frame_decode(bytes, &back));
+    uint64_t sum = 0;
+    lk__frame_encode(&frame, 4711, bytes);
+    assert_int_equal(lk__frame_decode(bytes, &back, &sum), LK_FRAME_WHOLE);
     assert_true(back.part == 77 && back.bytes == 123456789 && lk__call_same(&frame.call, &back.call));
-    bytes[0] ^= 1;
-    assert_false(lk__frame_decode(bytes, &back));
-    bytes[0] ^= 1;
-    bytes[LK_FRAME_BYTES - 1] = 1;
-    assert_false(lk__frame_decode(bytes, &back));
+    assert_int_equal(sum, 4711);
+    for (int bit = 0; bit < 8 * LK_FRAME_BYTES; bit++) {
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        assert_int_equal(lk__frame_decode(bytes, &back, &sum), LK_FRAME_DAMAGED);
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
     frame.bytes = LK_FRAME_MAX;
-    lk__frame_encode(&frame, bytes);
-    assert_true(lk__frame_decode(bytes, &back));
+    lk__frame_encode(&frame, 0, bytes);
+    assert_int_equal(lk__frame_decode(bytes, &back, &sum), LK_FRAME_WHOLE);
     frame.bytes = LK_FRAME_MAX + 1;
-    lk__frame_encode(&frame, bytes);
-    assert_false(lk__frame_decode(bytes, &back));
+    lk__frame_encode(&frame, 0, bytes);
+    assert_int_equal(lk__frame_decode(bytes, &back, &sum), LK_FRAME_IMPOSSIBLE);
     frame.bytes = 1;
     frame.call.kind = 200;
-    lk__frame_encode(&frame, bytes);
-    assert_false(lk__frame_decode(bytes, &back));
+    lk__frame_encode(&frame, 0, bytes);
+    assert_int_equal(lk__frame_decode(bytes, &back, &sum), LK_FRAME_IMPOSSIBLE);
 }
 
 static void talk(place *at, const void *arg)
@@ -218,6 +220,8 @@ typedef struct lie {
     size_t bytes;    /* that are sent */
     uint64_t claims; /* payload in the header */
     int spoil;       /* byte of the header to change, -1: none */
+    uint64_t sum;    /* checksum of the payload, 0: none */
+    lk_status status;
     const char *word;
 } lie;
 
@@ -229,7 +233,7 @@ static void tell_lie(place *at, const void *arg)
         uint8_t bytes[LK_FRAME_BYTES + 64] = {0};
         lk_frame frame = frame_of(0, 0);
         frame.bytes = what->claims;
-        lk__frame_encode(&frame, bytes);
+        lk__frame_encode(&frame, what->sum, bytes);
         if (what->spoil >= 0)
             bytes[what->spoil] ^= 0x40;
         CHECK(write(((lk_tcp *)t)->peers[0].fd, bytes, what->bytes) == (ssize_t)what->bytes);
@@ -252,7 +256,7 @@ static void tell_lie(place *at, const void *arg)
         if (status == LK_OK)
             status = t->type->progress(t);
     }
-    CHECK(status == LK_STATUS_PEER);
+    CHECK(status == what->status);
     check_blames(1);
     CHECK(strstr(lk_error_detail(), what->word));
     t->type->close(t);
@@ -262,12 +266,14 @@ static void lies_are_told_apart(void **state)
 {
     (void)state;
     static const lie lies[] = {
-        {LK_FRAME_BYTES / 2, 8, -1, "closed"},                  /* half a header */
-        {LK_FRAME_BYTES + 8, 1000, -1, "closed"},               /* less than it claims */
-        {LK_FRAME_BYTES, UINT64_MAX, -1, "not a frame"},        /* more than there can be */
-        {LK_FRAME_BYTES, LK_FRAME_MAX + 1, -1, "not a frame"},  /* by one */
-        {LK_FRAME_BYTES, 8, 1, "not a frame"},                  /* another magic */
-        {LK_FRAME_BYTES, 8, LK_FRAME_BYTES - 1, "not a frame"}, /* something in the zeros */
+        {LK_FRAME_BYTES / 2, 8, -1, 0, LK_STATUS_PEER, "closed"},                 /* half a header */
+        {LK_FRAME_BYTES + 8, 1000, -1, 0, LK_STATUS_PEER, "closed"},              /* less than it claims */
+        {LK_FRAME_BYTES, UINT64_MAX, -1, 0, LK_STATUS_PEER, "not a frame"},       /* more than there can be */
+        {LK_FRAME_BYTES, LK_FRAME_MAX + 1, -1, 0, LK_STATUS_PEER, "not a frame"}, /* by one */
+        {LK_FRAME_BYTES, 8, 1, 0, LK_STATUS_IO, "a header from"},                 /* another magic */
+        {LK_FRAME_BYTES, 8, LK_FRAME_BYTES - 1, 0, LK_STATUS_IO, "a header from"},
+        {LK_FRAME_BYTES + 8, 8, -1, 1, LK_STATUS_IO, "a payload from"}, /* in the buffer that is read ahead */
+        {LK_FRAME_BYTES + 64, 64, -1, 1, LK_STATUS_IO, "changed on the way"},
     };
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         meeting *meet = meeting_create(2);
@@ -386,6 +392,23 @@ static void open_ends_with_the_job(void **state)
     run_world(3, open_in_broken_job, 0);
 }
 
+static void open_with_wrong_word(place *at, const void *arg)
+{
+    (void)arg;
+    lk_boot boot = meeting_boot(at, 20);
+    lk_transport *t = NULL;
+    if (at->rank == 1)
+        setenv("LOCKSTEP_CHECKSUM", "always", 1);
+    CHECK(lk__transport_tcp.open(&boot, &t) == (at->rank == 1 ? LK_STATUS_USAGE : LK_STATUS_PEER) && !t);
+    CHECK(strstr(lk_error_detail(), at->rank == 1 ? "LOCKSTEP_CHECKSUM is 'always': it must be hosts" : "rank 1"));
+}
+
+static void a_checksum_of_another_name_is_refused(void **state)
+{
+    (void)state;
+    run_world(2, open_with_wrong_word, 0);
+}
+
 static void transports_have_names(void **state)
 {
     (void)state;
@@ -415,6 +438,7 @@ int main(void)
         cmocka_unit_test(a_wrong_token_stays_out),
         cmocka_unit_test(one_failure_is_everybodys),
         cmocka_unit_test(open_ends_with_the_job),
+        cmocka_unit_test(a_checksum_of_another_name_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,6 +105,24 @@ static void test_member(void **state)
     assert_int_equal(strlen(out.address), LK_ADDRESS_BYTES - 1);
 }
 
+/* Neither bytes that end a line nor those that a terminal obeys get through. */
+static void test_hostile_texts(void **state)
+{
+    (void)state;
+    static const char hostile[] = "\x1b[31mroot\n\xc2\x9b"
+                                  "2J;rm";
+    lk_member in = {.pid = 1}, out;
+    uint8_t bytes[LK_WIRE_MEMBER];
+    char text[LK_WIRE_TEXT + 1];
+    memcpy(in.host, hostile, sizeof hostile);
+    lk__wire_put_member(&in, bytes);
+    lk__wire_get_member(bytes, &out);
+    assert_string_equal(out.host, "??31mroot??2J?rm");
+    lk_wire message = {.kind = LK_WIRE_BROKEN, .data = (const uint8_t *)hostile, .bytes = sizeof hostile - 1};
+    lk__wire_text(&message, text);
+    assert_string_equal(text, "?[31mroot??2J;rm");
+}
+
 static void test_calls(void **state)
 {
     (void)state;
@@ -126,7 +144,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_bounds), cmocka_unit_test(test_more_than_the_room),
-        cmocka_unit_test(test_member),     cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_member),     cmocka_unit_test(test_calls),  cmocka_unit_test(test_hostile_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

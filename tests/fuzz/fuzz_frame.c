@@ -3,7 +3,8 @@
  *
  * The first byte chooses in what pieces the stream comes. Every payload that is
  * handed out must be the bytes of the stream behind its header; what ends within
- * a frame, or is none, must end in PEER. Streams whose next bytes are not a
+ * a frame, or is none, must end in PEER, or in IO where a checksum is wrong.
+ * Streams whose next bytes are not a
  * header get one for a frame of up to 64 bytes, so that most runs get past it;
  * the second byte chooses whether. */
 #define _GNU_SOURCE
@@ -32,7 +33,7 @@ static size_t mend(const uint8_t *data, size_t size, uint8_t *stream)
     while (size > 0 && used + LK_FRAME_BYTES + 64 <= MOST_STREAM) {
         lk_frame frame = {.call = {.kind = LK_CALL_MESSAGE, .root = -1}, .bytes = data[0] % 65u};
         size_t payload = frame.bytes < size - 1 ? (size_t)frame.bytes : size - 1;
-        lk__frame_encode(&frame, stream + used);
+        lk__frame_encode(&frame, data[0] & 128 ? lk__frame_sum(data + 1, payload) : 0, stream + used);
         memcpy(stream + used + LK_FRAME_BYTES, data + 1, payload);
         used += LK_FRAME_BYTES + payload;
         data += 1 + payload;
@@ -110,7 +111,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (status == LK_OK)
             status = tcp.base.type->progress(&tcp.base);
     }
-    require(status == LK_OK ? !short_enough || open : status == LK_STATUS_PEER);
+    bool failed = status == LK_STATUS_PEER || status == LK_STATUS_IO;
+    require(status == LK_OK ? !short_enough || open : failed);
     if (open)
         close(fds[1]);
     close(fds[0]);

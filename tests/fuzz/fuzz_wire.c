@@ -37,10 +37,11 @@ static void fuzz_call(const uint8_t *in, size_t size)
 static void fuzz_frame(const uint8_t *in, size_t size)
 {
     lk_frame frame;
+    uint64_t sum = 0;
     uint8_t out[LK_FRAME_BYTES];
-    if (size < sizeof out || !lk__frame_decode(in, &frame))
+    if (size < sizeof out || lk__frame_decode(in, &frame, &sum) != LK_FRAME_WHOLE)
         return;
-    lk__frame_encode(&frame, out);
+    lk__frame_encode(&frame, sum, out);
     if (frame.bytes > LK_FRAME_MAX || memcmp(in, out, sizeof out) != 0)
         abort();
 }

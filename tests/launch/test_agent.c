@@ -61,6 +61,23 @@ static void what_cannot_be_is_refused(void **state)
     assert_false(lk__message_decode(bytes, &got));
 }
 
+/* A node's name and its ranks' last lines are printed at every other node. */
+static void hostile_texts_are_defused(void **state)
+{
+    (void)state;
+    lk_message got, sent = {.kind = LK_MESSAGE_HELLO, .name = "\x1b]0;x\a\nnode 0: fine", .text = "one\ntwo\x1b[2J"};
+    uint8_t bytes[LK_MESSAGE_BYTES];
+    lk__message_encode(&sent, bytes);
+    assert_true(lk__message_decode(bytes, &got));
+    assert_string_equal(got.name, "??0?x??node?0??fine");
+    assert_string_equal(got.text, "one\ntwo?[2J");
+    sent.kind = LK_MESSAGE_END;
+    snprintf(sent.name, sizeof sent.name, "fe80::1%%eth0\x1b");
+    lk__message_encode(&sent, bytes);
+    assert_true(lk__message_decode(bytes, &got));
+    assert_string_equal(got.name, "fe80::1%eth0?");
+}
+
 static void a_link_gives_whole_messages_only(void **state)
 {
     (void)state;
@@ -234,14 +251,13 @@ static void a_place_is_taken_once_and_given_back(void **state)
     (void)state;
     int port = free_port();
     party leader = make_party(0, 3, port, 60), one = make_party(1, 3, port, 60), odd = make_party(2, 3, port, 60);
-    party other = make_party(1, 4, port, 60), two = make_party(2, 3, port, 60);
+    party two = make_party(2, 3, port, 60);
     odd.opts.nproc = LK_MAX_NPROC + 1;
     lk_link first;
     begin(&leader);
     knock(&one, &first);
     refused_with(&one, "node 1 has joined already, from other");
     refused_with(&odd, "no place for --node-rank 2 with 4097 ranks");
-    refused_with(&other, "--nnodes 3, this node with 4");
     lk__link_close(&first);
     begin(&one);
     begin(&two);
@@ -253,6 +269,58 @@ static void a_place_is_taken_once_and_given_back(void **state)
     assert_int_equal(leader.status, LK_OK);
     lk__agent_destroy(one.agent);
     lk__agent_destroy(two.agent);
+    lk__agent_destroy(leader.agent);
+}
+
+/* Whoever is wrong, the job cannot come about: both are told at once, and the
+ * third as well. */
+static void the_number_of_nodes_is_compared(void **state)
+{
+    (void)state;
+    int port = free_port();
+    party leader = make_party(0, 3, port, 60), one = make_party(1, 3, port, 60), other = make_party(2, 4, port, 60);
+    static const char why[] = "node 2 on host other was started with --nnodes 4, node 0 on host leader with --nnodes 3";
+    double start = lk__clock();
+    begin(&leader);
+    begin(&one);
+    while (lk__clock() < start + 0.3)
+        pause_for(0.05);
+    begin(&other);
+    finish(&other);
+    finish(&leader);
+    finish(&one);
+    assert_true(lk__clock() - start < 20);
+    assert_int_equal(leader.status, LK_STATUS_MISMATCH);
+    assert_non_null(strstr(leader.detail, why));
+    assert_int_not_equal(other.status, LK_OK);
+    assert_non_null(strstr(other.detail, why));
+    assert_int_not_equal(one.status, LK_OK);
+    assert_non_null(strstr(one.detail, why));
+    lk__agent_destroy(other.agent);
+    lk__agent_destroy(one.agent);
+}
+
+static void a_second_node_0_is_told_of_the_first(void **state)
+{
+    (void)state;
+    int port = free_port(), probe;
+    party leader = make_party(0, 2, port, 60), twin = make_party(0, 2, port, 60), one = make_party(1, 2, port, 60);
+    begin(&leader);
+    connect_stranger(port, "", &probe);
+    twin.opts.hostname = "twin";
+    attend(&twin);
+    assert_int_equal(twin.status, LK_STATUS_MISMATCH);
+    assert_non_null(strstr(twin.detail, "node 0 has joined already, from leader"));
+    assert_non_null(strstr(twin.detail, "--node-rank"));
+    begin(&one);
+    finish(&one);
+    finish(&leader);
+    assert_int_equal(leader.status, LK_OK);
+    assert_int_equal(one.status, LK_OK);
+    assert_non_null(strstr(leader.notice, "twin"));
+    assert_non_null(strstr(leader.notice, "node 0 has joined already"));
+    close(probe);
+    lk__agent_destroy(one.agent);
     lk__agent_destroy(leader.agent);
 }
 
@@ -275,6 +343,8 @@ static void another_token_does_not_join(void **state)
     assert_non_null(strstr(thief.detail, "has another job token"));
     assert_int_equal(leader.status, LK_STATUS_PEER);
     assert_non_null(strstr(leader.detail, "node 1 of 2 has not joined within 3 s"));
+    assert_non_null(strstr(leader.detail, "the peer at 127.0.0.1 has another job token"));
+    assert_non_null(strstr(leader.notice, "the peer at 127.0.0.1 has another job token"));
 }
 
 /* Ranks of a job do not take an agent for theirs, nor the other way round. */
@@ -438,19 +508,14 @@ static void verdicts_read_plainly(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cause_survives_the_wire),
-        cmocka_unit_test(what_cannot_be_is_refused),
-        cmocka_unit_test(a_link_gives_whole_messages_only),
-        cmocka_unit_test(three_nodes_meet_among_strangers),
-        cmocka_unit_test(a_place_is_taken_once_and_given_back),
-        cmocka_unit_test(another_token_does_not_join),
-        cmocka_unit_test(ranks_do_not_join_nodes),
-        cmocka_unit_test(who_waits_hears_who_is_missing),
-        cmocka_unit_test(without_node_0_the_wait_ends),
-        cmocka_unit_test(a_signal_ends_the_wait),
-        cmocka_unit_test(nodes_meet_by_a_file),
-        cmocka_unit_test(a_file_of_another_job_is_refused),
-        cmocka_unit_test(verdicts_read_plainly),
+        cmocka_unit_test(a_cause_survives_the_wire),        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(hostile_texts_are_defused),        cmocka_unit_test(a_link_gives_whole_messages_only),
+        cmocka_unit_test(three_nodes_meet_among_strangers), cmocka_unit_test(a_place_is_taken_once_and_given_back),
+        cmocka_unit_test(the_number_of_nodes_is_compared),  cmocka_unit_test(a_second_node_0_is_told_of_the_first),
+        cmocka_unit_test(another_token_does_not_join),      cmocka_unit_test(ranks_do_not_join_nodes),
+        cmocka_unit_test(who_waits_hears_who_is_missing),   cmocka_unit_test(without_node_0_the_wait_ends),
+        cmocka_unit_test(a_signal_ends_the_wait),           cmocka_unit_test(nodes_meet_by_a_file),
+        cmocka_unit_test(a_file_of_another_job_is_refused), cmocka_unit_test(verdicts_read_plainly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,74 @@
+/* test_text.c - text from strangers on its way to a terminal. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text.h"
+
+static void expect(lk_text_kind kind, const char *in, const char *out)
+{
+    char text[128];
+    snprintf(text, sizeof text, "%s", in);
+    lk__text_clean(text, kind);
+    assert_string_equal(text, out);
+}
+
+static void names_stay_as_they_are(void **state)
+{
+    (void)state;
+    expect(LK_TEXT_NAME, "", "");
+    expect(LK_TEXT_NAME, "node-7.rack_2.example.org", "node-7.rack_2.example.org");
+    expect(LK_TEXT_NAME, "g\xc3\xb6ttingen", "g\xc3\xb6ttingen");
+    expect(LK_TEXT_NAME, "\xe8\xa8\x88\xe7\xae\x97", "\xe8\xa8\x88\xe7\xae\x97");
+}
+
+static void names_have_no_other_characters(void **state)
+{
+    (void)state;
+    expect(LK_TEXT_NAME, "\x1b[2J\x1b]0;title\a", "??2J??0?title?");
+    expect(LK_TEXT_NAME, "a\nrank 0: done", "a?rank?0??done");
+    expect(LK_TEXT_NAME,
+           "a\x7f\xc2\x9b"
+           "b",
+           "a??b");
+    expect(LK_TEXT_NAME,
+           "\xe2\x80\xae"
+           "gpj",
+           "?gpj"); /* U+202E turns the rest around */
+}
+
+static void what_is_not_utf8_shows(void **state)
+{
+    (void)state;
+    expect(LK_TEXT_LINE, "\xff\xfe", "??");
+    expect(LK_TEXT_LINE, "\xc0\xaf", "??");           /* a longer form of '/' */
+    expect(LK_TEXT_LINE, "\xed\xa0\x80", "???");      /* half of a pair */
+    expect(LK_TEXT_LINE, "a\xe2\x82", "a??");         /* cut off */
+    expect(LK_TEXT_LINE, "\xf4\x90\x80\x80", "????"); /* beyond the last */
+    expect(LK_TEXT_LINE, "\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80");
+}
+
+static void lines_keep_what_prints(void **state)
+{
+    (void)state;
+    expect(LK_TEXT_LINE, "rank 2 (host b): \"no\" \xe2\x82\xac", "rank 2 (host b): \"no\" \xe2\x82\xac");
+    expect(LK_TEXT_LINE, "one\r\ntwo\t3", "one??two?3");
+    expect(LK_TEXT_LINES, "one\ntwo\t\x1b[1m3\r", "one\ntwo\t?[1m3?");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_stay_as_they_are),
+        cmocka_unit_test(names_have_no_other_characters),
+        cmocka_unit_test(what_is_not_utf8_shows),
+        cmocka_unit_test(lines_keep_what_prints),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
