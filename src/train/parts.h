@@ -34,9 +34,14 @@ typedef struct lk_train_rank {
     atomic_int *wish; /* or NULL */
 } lk_train_rank;
 
+/* What a rank knows of its failure, beside the status. */
+typedef struct lk_rank_failure {
+    lk_fault fault;
+    bool begun; /* the first step had begun */
+} lk_rank_failure;
 /* Trains, tests and saves. A failure that the others cannot know of has been told
- * to them; *fault is set on failure. */
-lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_fault *fault) LK_CHECKED;
+ * to them; *failure is set on failure. */
+lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_rank_failure *failure) LK_CHECKED;
 
 /* Together: MISMATCH at every rank, naming rank and option, unless all were told
  * to train on the same data in the same way. *agreed as in lk__agree_lines. */
@@ -100,6 +105,7 @@ typedef struct lk_position {
     size_t tested;                  /* the step after which the last evaluation was; 0: none was */
     lk_metrics test;                /* what it gave */
     size_t best_step, best_correct; /* the evaluation that was best; step 0: none was */
+    size_t agreed;                  /* the last step after which replicas were known to be equal; 0: not known */
 } lk_position;
 /* As notes of a checkpoint. */
 lk_status lk__position_note(const lk_position *position, lk_checkpoint *checkpoint) LK_CHECKED;

@@ -406,9 +406,18 @@ lk_status lk__saver_wait(lk_saver *saver, bool *done, lk_saved *out)
     return tell(saver, true, done, out);
 }
 
-bool lk__saver_busy(lk_saver *saver)
+uint64_t lk__saver_writing(lk_saver *saver)
 {
-    return get_phase(saver, false) == PHASE_WRITING;
+    return get_phase(saver, false) == PHASE_WRITING ? saver->saved.step : 0;
+}
+
+lk_status lk__saver_distrust(lk_saver *saver, uint64_t last, size_t *count, char example[LK_CHECKPOINT_PATH])
+{
+    (void)get_phase(saver, true);
+    LK_TRY(lk__checkpoint_distrust(saver->dir, last, count, example));
+    if (!lk__checkpoint_is(saver->last))
+        *saver->last = '\0';
+    return LK_OK;
 }
 
 const char *lk__saver_last(const lk_saver *saver)

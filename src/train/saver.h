@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <lockstep/checkpoint.h>
+#include "io/checkpoint.h"
 
 typedef struct lk_saver lk_saver;
 
@@ -51,9 +51,12 @@ typedef struct lk_saved {
 lk_status lk__saver_poll(lk_saver *saver, bool *done, lk_saved *out) LK_CHECKED;
 /* The same, but waits. */
 lk_status lk__saver_wait(lk_saver *saver, bool *done, lk_saved *out) LK_CHECKED;
-/* Whether one is being written. */
-bool lk__saver_busy(lk_saver *saver);
-/* The path of the last that was saved, as of the last put, poll or wait; before the
+/* The step whose checkpoint is being written, 0 where none is. */
+uint64_t lk__saver_writing(lk_saver *saver);
+/* Waits for what is being written, then lk__checkpoint_distrust in the saver's folder. */
+lk_status lk__saver_distrust(lk_saver *saver, uint64_t last, size_t *count,
+                             char example[LK_CHECKPOINT_PATH]) LK_CHECKED;
+/* The path of the last that was saved, as of the last call of a function above; before the
  * first, of the one that the run goes on from, where dir has it; "" for none. */
 const char *lk__saver_last(const lk_saver *saver);
 

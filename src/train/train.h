@@ -34,7 +34,7 @@ typedef struct lk_train_opts {
     size_t bucket_bytes; /* 0: the engine's default */
     lk_reduce_order reduce;
     const char *sums;   /* as in lk_engine_opts */
-    int check_every;    /* steps; 0: never */
+    int check_every;    /* steps; 0: only before saves and tests */
     const char *stages; /* as in lk_engine_opts; NULL: one */
     bool pipelined;
     const char *device;     /* of lk__evaluate; ranks have their own */
@@ -74,6 +74,7 @@ typedef struct lk_train_start {
     int better_shards;                 /* the next number that is replicas times a power of two; 0: the run's is */
     size_t done;                       /* steps that were done before: those of opts->resume */
     int saved_shards;                  /* of the checkpoint, where they differ; else 0 */
+    size_t agreed; /* at `done` or before: when replicas were last known to be equal; 0: not known */
 } lk_train_start;
 
 /* After each step. */
@@ -145,7 +146,10 @@ typedef struct lk_train_failure {
     lk_fault fault;
     int rank; /* -1: it had not joined */
     char detail[2048];
-    char checkpoint[4096]; /* the last that was saved, where rank 0 is here; or "" */
+    bool begun;            /* the first step had begun */
+    bool saves;            /* rank 0 is here, and saves checkpoints */
+    char checkpoint[4096]; /* the last that it saved, or "" */
+    size_t writing;        /* the step of a later one that is being written; 0: none is */
     char *history;         /* the group's last calls, of LK_FAULT_PEER; or NULL. lk__train_failure_fini frees it */
 } lk_train_failure;
 

@@ -524,6 +524,34 @@ static void test_sweep(void **state)
     lk__saver_close(saver);
 }
 
+/* Later ones get another name, which no list has; an older one of that name makes way. */
+static void test_distrust(void **state)
+{
+    (void)state;
+    char example[LK_CHECKPOINT_PATH], path[PATH];
+    size_t count = 0;
+    lk_saver *saver = open_new("doubt", 9);
+    save(saver, 10, true);
+    save(saver, 20, false);
+    save(saver, 30, true);
+    save(saver, 40, false);
+    make_folder("doubt/suspect-step-000000040");
+    make_file("doubt/suspect-step-000000040/model.safetensors");
+    assert_int_equal(lk__saver_distrust(saver, 20, &count, example), LK_OK);
+    assert_int_equal(count, 2);
+    assert_string_equal(example, below("doubt/suspect-step-000000030", path));
+    expect_steps("doubt", 2, (uint64_t[]){10, 20});
+    assert_false(exists("doubt/best"));
+    assert_true(exists("doubt/suspect-step-000000030/checkpoint.json"));
+    assert_true(exists("doubt/suspect-step-000000040/checkpoint.json"));
+    assert_true(lk__checkpoint_is_suspect(example));
+    assert_false(lk__checkpoint_is_suspect(below("doubt/step-000000020", path)));
+    assert_string_equal(lk__saver_last(saver), "");
+    assert_int_equal(lk__saver_distrust(saver, 20, &count, example), LK_OK);
+    assert_int_equal(count, 0);
+    lk__saver_close(saver);
+}
+
 static void test_close(void **state)
 {
     (void)state;
@@ -553,6 +581,7 @@ int main(void)
         cmocka_unit_test(test_folder_gone),
         cmocka_unit_test(test_failing_link),
         cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_distrust),
         cmocka_unit_test(test_close),
     };
     if (setenv("LOCKSTEP_FAULT", faults, 1) != 0 || lk__fault_load() != LK_OK) {
