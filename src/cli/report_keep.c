@@ -43,6 +43,10 @@ void lk__report_resumed(const lk_report *report, const lk_train_start *start)
         printf("going on from %s: %zu of %zu steps are done\n", found->path, start->done, start->steps);
     if (*found->path && start->agreed < start->done)
         print_doubt(found->path, start->agreed);
+    if (start->touched)
+        printf("files of --data %s have other times than when %s was saved: all sizes and a part of the contents are "
+               "the same, but if an image was changed, the result is another one\n",
+               opts->data, found->path);
     if (start->saved_shards)
         printf("%d shards instead of the checkpoint's %d (--reshard): from here on the result is another one\n",
                report->args->train.shards, start->saved_shards);
@@ -56,6 +60,8 @@ void lk__report_resumed_json(cJSON *line, const lk_train_start *start)
     int length;
     cJSON_AddStringToObject(line, "resumed", found->path);
     cJSON_AddNumberToObject(line, "done", (double)start->done);
+    cJSON_AddNumberToObject(line, "agreed", (double)start->agreed);
+    cJSON_AddBoolToObject(line, "data_touched", start->touched);
     cJSON *list = cJSON_AddArrayToObject(line, "passed_over");
     while ((text = next_line(&why, &length)) != NULL) {
         snprintf(passed, sizeof passed, "%.*s", length, text);
@@ -108,7 +114,7 @@ void lk__report_last(const lk_args *args, const lk_train_failure *failure)
     else if (*last && !strstr(failure->detail, last))
         fprintf(stderr, "lockstep train: the last checkpoint is %s; --resume auto goes on from there\n", last);
     else if (!*last && failure->begun)
-        fprintf(stderr, "lockstep train: there is no checkpoint in %s yet; the same line begins the run again\n",
+        fprintf(stderr, "lockstep train: there is no checkpoint in %s yet; the same line starts the run again\n",
                 args->train.checkpoint);
 }
 

@@ -37,12 +37,6 @@ static lk_status copy_states(lk_train_run *run, lk_state **model, lk_state **opt
 static lk_status put(lk_train_run *run, lk_state *model, lk_state *optimizer, bool best)
 {
     lk_checkpoint *checkpoint;
-    lk_status status = lk__run_data(run);
-    if (status != LK_OK) {
-        lk_state_destroy(model);
-        lk_state_destroy(optimizer);
-        return status;
-    }
     LK_TRY(make_checkpoint(run, model, optimizer, &checkpoint));
     return lk__saver_put(run->shared->saver, checkpoint, run->at.step, best);
 }

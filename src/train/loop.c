@@ -31,6 +31,7 @@ static void tell_start(const lk_train_run *run)
         .done = run->at.step,
         .saved_shards = run->saved_shards,
         .agreed = run->at.agreed,
+        .touched = run->touched,
     };
     run->events->start(run->events->arg, &start);
 }

@@ -38,6 +38,8 @@ typedef enum phase { PHASE_IDLE, PHASE_WRITING, PHASE_WRITTEN } phase;
 struct lk_saver {
     char dir[DIR_BYTES]; /* without a slash at its end */
     size_t keep;
+    lk_status (*complete)(void *arg, lk_checkpoint *checkpoint); /* or NULL */
+    void *arg;
     int folder;    /* dir, locked */
     bool made;     /* dir was not there before */
     uint64_t best; /* the step that tested best; 0: none was tested */
@@ -205,6 +207,8 @@ lk_status lk__saver_open(const lk_saver_opts *opts, lk_saver **out)
     lk_status status;
     LK_TRY(LK_ALLOC(1, "the saver of checkpoints", &s));
     s->keep = opts->keep;
+    s->complete = opts->complete;
+    s->arg = opts->arg;
     s->folder = -1;
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->turned, NULL);
@@ -248,6 +252,8 @@ static lk_status write_checkpoint(lk_saver *s)
     char whose[64];
     snprintf(whose, sizeof whose, "the model after step %llu", (unsigned long long)s->saved.step);
     LK_TRY(lk__check_finite(lk_checkpoint_model(s->checkpoint), whose));
+    if (s->complete)
+        LK_TRY(s->complete(s->arg, s->checkpoint));
     LK_TRY(lk_checkpoint_save(s->checkpoint, s->saved.path));
     memcpy(s->good, s->saved.path, sizeof s->good);
     if (s->saved.best) {

@@ -24,6 +24,9 @@ typedef struct lk_saver_opts {
                     * way when they are reached */
     bool exact;    /* it was named by the user */
     uint64_t best; /* the step that tested best, which `best` leads to where dir has it; 0: none was tested */
+    /* Adds to a checkpoint what takes time to find out, in the saver's thread; or NULL. */
+    lk_status (*complete)(void *arg, lk_checkpoint *checkpoint);
+    void *arg;
 } lk_saver_opts;
 
 /* Finds out now what would go wrong later: a folder that cannot be created or

@@ -75,6 +75,7 @@ typedef struct lk_train_start {
     size_t done;                       /* steps that were done before: those of opts->resume */
     int saved_shards;                  /* of the checkpoint, where they differ; else 0 */
     size_t agreed; /* at `done` or before: when replicas were last known to be equal; 0: not known */
+    bool touched;  /* files of the data have other times than when it was saved, and not all are compared by content */
 } lk_train_start;
 
 /* After each step. */
