@@ -76,6 +76,7 @@ static void json_saved(const lk_train_saved *saved)
     cJSON_AddNumberToObject(line, "step", (double)saved->step);
     cJSON_AddStringToObject(line, "path", saved->path);
     cJSON_AddBoolToObject(line, "best", saved->best);
+    cJSON_AddBoolToObject(line, "again", saved->again);
     cJSON_AddNumberToObject(line, "seconds", saved->seconds);
     lk__json_line(line);
 }
@@ -85,7 +86,8 @@ void lk__report_saved(const lk_report *report, const lk_train_saved *saved)
     if (report->args->json)
         json_saved(saved);
     else
-        printf("Checkpoint saved to %s%s\n", saved->path, saved->best ? ", the best so far" : "");
+        printf(saved->again ? "Checkpoint %s now has its test%s\n" : "Checkpoint saved to %s%s\n", saved->path,
+               saved->best ? ", the best so far" : "");
 }
 
 /* Another command line is what helps, not going on. */

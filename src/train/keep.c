@@ -63,8 +63,11 @@ static lk_status tell_saved(lk_train_run *run, bool wait)
     snprintf(run->result.checkpoint, sizeof run->result.checkpoint, "%s", lk__saver_last(saver));
     if (!done || !run->events->saved)
         return LK_OK;
-    lk_train_saved told = {
-        .path = saved.path, .step = (size_t)saved.step, .best = saved.best, .seconds = saved.seconds};
+    lk_train_saved told = {.path = saved.path,
+                           .step = (size_t)saved.step,
+                           .best = saved.best,
+                           .again = saved.again,
+                           .seconds = saved.seconds};
     run->events->saved(run->events->arg, &told);
     return LK_OK;
 }

@@ -16,7 +16,7 @@
 typedef struct lk_saver lk_saver;
 
 typedef struct lk_saver_opts {
-    const char *dir; /* created when its parent is there */
+    const char *dir; /* created, with the folders around it */
     size_t keep;     /* at least 1 */
     const char
         *from;     /* the checkpoint that the run goes on from; NULL: none. Unless it is in dir, dir must have none */
@@ -46,6 +46,7 @@ lk_status lk__saver_put(lk_saver *saver, lk_checkpoint *checkpoint, uint64_t ste
 typedef struct lk_saved {
     uint64_t step;
     bool best;
+    bool again; /* this run had saved that step before: what was tested since is new */
     char path[4096];
     double seconds; /* that writing took */
 } lk_saved;

@@ -107,6 +107,7 @@ typedef struct lk_train_saved {
     const char *path;
     size_t step;
     bool best;      /* of all tests so far */
+    bool again;     /* it was told before: now it has its test */
     double seconds; /* that writing took, while training went on */
 } lk_train_saved;
 

@@ -393,10 +393,12 @@ static void test_places(void **state)
     lk_saver_opts opts = options("file", 1);
     REFUSES(&opts, LK_STATUS_USAGE, "--checkpoint '", "/file' is not a folder");
     opts = options("file/below", 1);
-    REFUSES(&opts, LK_STATUS_USAGE, "/file/below'", "create that first");
-    opts = options("missing/below", 1);
-    REFUSES(&opts, LK_STATUS_USAGE, "/missing/below'", "create that first");
-    assert_false(exists("missing"));
+    REFUSES(&opts, LK_STATUS_USAGE, "/file/below' cannot be created", "/file' is not a folder", "another");
+    opts = options("missing//below/file/deep", 1);
+    make_folder("missing");
+    make_folder("missing/below");
+    make_file("missing/below/file");
+    REFUSES(&opts, LK_STATUS_USAGE, "/deep' cannot be created", "/missing//below/file' is not a folder");
     opts.dir = "";
     REFUSES(&opts, LK_STATUS_USAGE, "--checkpoint ''");
     char *longest = calloc(1, 8000);
@@ -408,6 +410,15 @@ static void test_places(void **state)
     opts = options("dangling", 1);
     REFUSES(&opts, LK_STATUS_IO, "/dangling' cannot be opened", "another folder");
     assert_int_equal(unlink(path), 0);
+
+    /* Folders around it are made, and what was made goes where nothing was saved. */
+    lk__saver_close(open_new("missing/below/some/more//folders/", 1));
+    assert_false(exists("missing/below/some"));
+    assert_true(exists("missing/below"));
+    lk_saver *parents = open_new("missing/below/some/more//folders", 1);
+    save(parents, 1, false);
+    lk__saver_close(parents);
+    EXPECT_STEPS("missing/below/some/more/folders", 1);
 
     lk_saver *saver = open_new("slashes//", 1);
     save(saver, 1, false);
