@@ -7,8 +7,9 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # ctest (make test CTEST_ARGS='-R tree').
 CMAKE_ARGS ?=
 CTEST_ARGS ?=
-# For tests/faults/kills.sh (make kills KILLS_ARGS='--kills 50 --seed 7').
+# For tests/faults/kills.sh (make kills KILLS_ARGS='--kills 50 --seed 7'), and campaign.sh.
 KILLS_ARGS ?=
+CAMPAIGN_ARGS ?=
 
 # The jobs of this make are not those of the build underneath.
 cmake := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake
@@ -23,7 +24,7 @@ sanitize = -DLK_CUDA=OFF -DLK_WERROR=ON -DLK_SANITIZE=$(1)
 # Without address randomisation: older TSan runtimes refuse some kernels' layouts.
 no_aslr = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all demo test test-more gputest gpubench kills bench asan tsan fuzz install lint format clean help
+.PHONY: all demo test test-more gputest gpubench kills campaign bench asan tsan fuzz install lint format clean help
 .NOTPARALLEL:
 
 all:
@@ -77,6 +78,9 @@ gpubench: all
 kills: all
 	@bash tests/faults/kills.sh build/lockstep --kills 200 --jobs $(JOBS) $(KILLS_ARGS)
 
+campaign: all
+	@bash tests/faults/campaign.sh build/lockstep --trials 200 --jobs $(JOBS) $(CAMPAIGN_ARGS)
+
 # clang is large, so it is used where it is and not installed.
 fuzz:
 	@tools/setup build test
@@ -108,6 +112,7 @@ help:
 	@echo 'make gputest    the tests of the CUDA device on a GPU, under five minutes'
 	@echo 'make gpubench   steps on a GPU, beside PyTorch where it is installed'
 	@echo 'make kills      200 times a run is killed, and goes on to the same bits; five minutes'
+	@echo 'make campaign   200 times a run meets random faults of all kinds, and goes on to the same bits; ten minutes'
 	@echo 'make asan       the tests under AddressSanitizer and UBSan (build-asan)'
 	@echo 'make tsan       the tests under ThreadSanitizer (build-tsan)'
 	@echo 'make fuzz       the fuzzers for half a minute each, where clang is installed'

@@ -125,7 +125,7 @@ static const lk_option table[] = {
     {"how", "bucket-mb", 0, TRAIN | BENCH, REAL(bucket_mb, "MB", .001, 4096), "4",
      "gradients are summed over the ranks in pieces of this size; the same result"},
     {"how", "check-every", 0, TRAIN | BENCH, INTEGER(train.check_every, 0, BIG), "100",
-     "steps between two comparisons of all ranks' weights; 0: never"},
+     "steps between two comparisons of all ranks' weights; 0: only before saves and tests"},
     {"how", "bn", 0, TRAIN | BENCH, CHOICE(bn, bn_choices), "batch", "what BatchNorm normalises over"},
     {"how", "sync-bn", 0, TRAIN | BENCH, ALIAS, "bn=batch", "the same as --bn batch"},
     {"how", "precision", 0, MODELS, CHOICE(precision, lk__precision_names), "fp32",

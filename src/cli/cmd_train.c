@@ -90,7 +90,6 @@ static void print_failure(void *arg, const lk_train_failure *failure)
 {
     train_command *t = arg;
     bool alike = failure->fault == LK_FAULT_SETUP || failure->fault == LK_FAULT_COMMON;
-    bool begun = failure->status != LK_STATUS_USAGE && failure->status != LK_STATUS_MISMATCH;
     lk__wishes_end(); /* a launcher that ends this rank means it */
     if (t->screen)
         lk__screen_clear(t->screen);
@@ -99,9 +98,7 @@ static void print_failure(void *arg, const lk_train_failure *failure)
     if (failure->history)
         print_calls(failure);
     t->code = lk__cli_fail(lk__fail(failure->status, "%s", failure->detail));
-    if (begun && *failure->checkpoint && !strstr(failure->detail, failure->checkpoint))
-        fprintf(stderr, "lockstep train: the last checkpoint is %s; --resume auto goes on from there\n",
-                failure->checkpoint);
+    lk__report_last(t->args, failure);
 }
 
 static int fail_setup(train_command *t, lk_status status)

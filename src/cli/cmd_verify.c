@@ -93,7 +93,18 @@ static lk_status verify_aside(verdict *v, const char *dir, const char *name)
     return verify_one(v, path, mark);
 }
 
-/* What a crash left is told, so that nobody wonders what it is. */
+static void tell_suspect(const verdict *v, const char *name)
+{
+    if (v->args->json) {
+        cJSON *line = cJSON_CreateObject();
+        cJSON_AddStringToObject(line, "suspect", name);
+        lk__json_line(line);
+    } else if (!v->args->quiet) {
+        printf("%s: set aside, because replicas differed after it was saved; no run resumes from it\n", name);
+    }
+}
+
+/* What a crash left, and what was set aside, is told, so that nobody wonders what it is. */
 static lk_status verify_asides(verdict *v, const char *dir)
 {
     DIR *names = opendir(dir);
@@ -104,6 +115,8 @@ static lk_status verify_asides(verdict *v, const char *dir)
     while (names && status == LK_OK && (entry = readdir(names)))
         if (lk__file_is_aside(entry->d_name))
             status = verify_aside(v, dir, entry->d_name);
+        else if (lk__checkpoint_is_suspect(entry->d_name))
+            tell_suspect(v, entry->d_name);
     if (names)
         closedir(names);
     return status;

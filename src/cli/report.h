@@ -48,6 +48,8 @@ struct cJSON;
 void lk__report_resumed(const lk_report *report, const lk_train_start *start);
 void lk__report_resumed_json(struct cJSON *line, const lk_train_start *start);
 void lk__report_saved(const lk_report *report, const lk_train_saved *saved);
+/* After a failure, where rank 0 is here: the checkpoint to go on from. */
+void lk__report_last(const lk_args *args, const lk_train_failure *failure);
 /* The line of a run that was stopped, by this signal: how to go on with it. */
 void lk__report_stopped(const lk_args *args, const lk_train_result *result, const char *signal);
 

@@ -16,6 +16,15 @@ static const char *next_line(const char **text, int *length)
     return *length ? line : NULL;
 }
 
+/* Not every checkpoint is of a step at which replicas were compared. */
+static void print_doubt(const char *path, size_t agreed)
+{
+    if (agreed)
+        printf("%s was saved without a comparison of replicas, which were last equal after step %zu\n", path, agreed);
+    else
+        printf("%s does not note whether replicas were equal, as earlier versions did not\n", path);
+}
+
 void lk__report_resumed(const lk_report *report, const lk_train_start *start)
 {
     const lk_resume *found = lk__resume_found();
@@ -32,6 +41,12 @@ void lk__report_resumed(const lk_report *report, const lk_train_start *start)
         printf("%s has all steps that %s %zu asks for; a larger one goes on\n", found->path, limit, most);
     else if (*found->path)
         printf("going on from %s: %zu of %zu steps are done\n", found->path, start->done, start->steps);
+    if (*found->path && start->agreed < start->done)
+        print_doubt(found->path, start->agreed);
+    if (start->touched)
+        printf("files of --data %s have other times than when %s was saved: all sizes and a part of the contents are "
+               "the same, but if an image was changed, the result is another one\n",
+               opts->data, found->path);
     if (start->saved_shards)
         printf("%d shards instead of the checkpoint's %d (--reshard): from here on the result is another one\n",
                report->args->train.shards, start->saved_shards);
@@ -45,6 +60,8 @@ void lk__report_resumed_json(cJSON *line, const lk_train_start *start)
     int length;
     cJSON_AddStringToObject(line, "resumed", found->path);
     cJSON_AddNumberToObject(line, "done", (double)start->done);
+    cJSON_AddNumberToObject(line, "agreed", (double)start->agreed);
+    cJSON_AddBoolToObject(line, "data_touched", start->touched);
     cJSON *list = cJSON_AddArrayToObject(line, "passed_over");
     while ((text = next_line(&why, &length)) != NULL) {
         snprintf(passed, sizeof passed, "%.*s", length, text);
@@ -59,6 +76,7 @@ static void json_saved(const lk_train_saved *saved)
     cJSON_AddNumberToObject(line, "step", (double)saved->step);
     cJSON_AddStringToObject(line, "path", saved->path);
     cJSON_AddBoolToObject(line, "best", saved->best);
+    cJSON_AddBoolToObject(line, "again", saved->again);
     cJSON_AddNumberToObject(line, "seconds", saved->seconds);
     lk__json_line(line);
 }
@@ -68,7 +86,38 @@ void lk__report_saved(const lk_report *report, const lk_train_saved *saved)
     if (report->args->json)
         json_saved(saved);
     else
-        printf("Checkpoint saved to %s%s\n", saved->path, saved->best ? ", the best so far" : "");
+        printf(saved->again ? "Checkpoint %s now has its test%s\n" : "Checkpoint saved to %s%s\n", saved->path,
+               saved->best ? ", the best so far" : "");
+}
+
+/* Another command line is what helps, not going on. */
+static bool is_refused(const lk_train_failure *failure)
+{
+    return !failure->begun && (failure->status == LK_STATUS_USAGE || failure->status == LK_STATUS_MISMATCH);
+}
+
+/* What is being written may come to its end or not: its name is not promised. */
+void lk__report_last(const lk_args *args, const lk_train_failure *failure)
+{
+    const char *last = failure->checkpoint;
+    if (is_refused(failure) || !failure->saves)
+        return;
+    if (failure->writing && *last)
+        fprintf(
+            stderr,
+            "lockstep train: the last checkpoint is %s, and one of step %zu is being written; --resume auto goes on "
+            "from the newest that is whole\n",
+            last, failure->writing);
+    else if (failure->writing)
+        fprintf(stderr,
+                "lockstep train: a checkpoint of step %zu is being written, the first; --resume auto goes on from it "
+                "if it becomes whole\n",
+                failure->writing);
+    else if (*last && !strstr(failure->detail, last))
+        fprintf(stderr, "lockstep train: the last checkpoint is %s; --resume auto goes on from there\n", last);
+    else if (!*last && failure->begun)
+        fprintf(stderr, "lockstep train: there is no checkpoint in %s yet; the same line starts the run again\n",
+                args->train.checkpoint);
 }
 
 /* As a shell reads it. */

@@ -94,6 +94,18 @@ typedef struct lk_inventory {
  * they are. */
 lk_status lk__dataset_content(const lk_dataset *data, uint64_t *out) LK_CHECKED;
 
+/* What the files of images hold, where each image is a file; files is 0 elsewhere. All
+ * are read where they have up to lk__contents_limit bytes together (1 GiB; a variable,
+ * so that tests can do with less); else 1,024 of them, evenly spread, and the times of
+ * all are hashed too. Sizes and contents that differ give another hash. */
+typedef struct lk_contents {
+    size_t files, read; /* read of these files */
+    uint64_t hash;      /* of all sizes, and of what was read */
+    uint64_t times;     /* of all files' changes, in seconds; 0 where all were read */
+} lk_contents;
+extern uint64_t lk__contents_limit;
+lk_status lk__dataset_contents(const lk_dataset *data, lk_contents *out) LK_CHECKED;
+
 /* A way to keep a data set in files of one folder. */
 typedef struct lk_dataset_format {
     const char *expects; /* names of the files, for messages */

@@ -9,6 +9,8 @@
 
 #include <lockstep/checkpoint.h>
 
+enum { LK_CHECKPOINT_PATH = 4096 };
+
 /* Names of the files of a checkpoint. */
 extern const char lk__checkpoint_model[], lk__checkpoint_optimizer[], lk__checkpoint_notes[];
 
@@ -35,7 +37,7 @@ typedef enum lk_difference_kind {
     LK_DIFFERENCE_BUFFER, /* running statistics */
     LK_DIFFERENCE_OPTIMIZER,
     LK_DIFFERENCE_POSITION, /* notes that are no option: step, epoch ... */
-    LK_DIFFERENCE_OPTION,   /* notes that are named like one: "--model" */
+    LK_DIFFERENCE_OPTION,   /* notes that are named like one: "--model"; and a few that tell how it was made */
     LK_DIFFERENCE_KINDS
 } lk_difference_kind;
 
@@ -63,6 +65,15 @@ lk_status lk__checkpoint_mend(const char *dir) LK_CHECKED;
 /* Whether `name`, in dir, is one of those; own gets the name that it had, or "". */
 enum { LK_CHECKPOINT_NAME = 256 };
 lk_status lk__checkpoint_waiting(const char *dir, const char *name, char own[LK_CHECKPOINT_NAME]) LK_CHECKED;
+
+/* Checkpoints that may hold what a rank computed wrongly are set aside: step-N becomes
+ * suspect-step-N, which no list has and no run resumes from. Sets those of later steps
+ * than `last` aside, and removes the link `best` where it leads to one. *count tells
+ * how many; example is the new path of the first. */
+lk_status lk__checkpoint_distrust(const char *dir, uint64_t last, size_t *count,
+                                  char example[LK_CHECKPOINT_PATH]) LK_CHECKED;
+/* Whether path, or what it links to, is named as one of those. */
+bool lk__checkpoint_is_suspect(const char *path);
 
 /* Removes dir/step-... : first renamed aside, so that a crash leaves no half of it. */
 lk_status lk__checkpoint_remove(const char *dir, uint64_t step) LK_CHECKED;

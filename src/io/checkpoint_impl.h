@@ -6,7 +6,7 @@
 #include "io/checkpoint.h"
 #include "io/io.h"
 
-enum { LK_CHECKPOINT_PATH = 4096, LK_MAX_NOTES = 4096 };
+enum { LK_MAX_NOTES = 4096 };
 
 /* The two files with tensors, in this order everywhere. */
 enum { LK_PART_MODEL, LK_PART_OPTIMIZER, LK_PARTS };

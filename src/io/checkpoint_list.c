@@ -1,5 +1,6 @@
 /* checkpoint_list.c - checkpoints in their folder: which there are, which is the
- * best, removing them, and what is left of saves and removals that were cut short. */
+ * best, which are suspect, removing them, and what is left of saves and removals that were cut short. */
+#define _DEFAULT_SOURCE /* realpath */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +17,7 @@
 #include "io/checkpoint_impl.h"
 
 enum { NAME_BYTES = 32 };
-static const char best_name[] = "best";
+static const char best_name[] = "best", suspect[] = "suspect-";
 
 static void step_name(uint64_t step, char out[NAME_BYTES])
 {
@@ -160,6 +161,62 @@ lk_status lk__checkpoint_remove(const char *dir, uint64_t step)
         return lk__fail(errno == ENOENT ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot remove the checkpoint %s: %s",
                         path, strerror(errno));
     return lk__folder_remove(aside);
+}
+
+/* An older one of that name, of a run that came to the same step, makes way. */
+static lk_status set_aside(const char *dir, uint64_t step, char aside[LK_CHECKPOINT_PATH])
+{
+    char path[LK_CHECKPOINT_PATH], name[NAME_BYTES], own[NAME_BYTES + sizeof suspect];
+    step_name(step, name);
+    snprintf(own, sizeof own, "%s%s", suspect, name);
+    LK_TRY(lk__checkpoint_join(dir, name, path));
+    LK_TRY(lk__checkpoint_join(dir, own, aside));
+    LK_TRY(lk__folder_remove(aside));
+    if (lk__fault_write() || rename(path, aside) != 0)
+        return lk__fail(LK_STATUS_IO, "cannot rename %s to %s: %s", path, own, strerror(errno));
+    return LK_OK;
+}
+
+static lk_status drop_best(const char *dir, uint64_t last)
+{
+    char link[LK_CHECKPOINT_PATH];
+    uint64_t step;
+    if (!lk__checkpoint_best(dir, &step) || step <= last)
+        return LK_OK;
+    LK_TRY(lk__checkpoint_join(dir, best_name, link));
+    if (lk__fault_write() || (unlink(link) != 0 && errno != ENOENT))
+        return lk__fail(LK_STATUS_IO, "cannot remove the link %s: %s", link, strerror(errno));
+    return LK_OK;
+}
+
+lk_status lk__checkpoint_distrust(const char *dir, uint64_t last, size_t *count, char example[LK_CHECKPOINT_PATH])
+{
+    uint64_t *steps = NULL;
+    size_t all = 0, done = 0;
+    char aside[LK_CHECKPOINT_PATH];
+    LK_TRY(drop_best(dir, last));
+    LK_TRY(lk__checkpoint_list(dir, &steps, &all));
+    lk_status status = LK_OK;
+    for (size_t i = 0; i < all && status == LK_OK; i++) {
+        if (steps[i] <= last)
+            continue;
+        status = set_aside(dir, steps[i], done == 0 ? example : aside);
+        done += status == LK_OK;
+    }
+    lk__free(steps);
+    LK_TRY(status);
+    *count = done;
+    return done ? lk__folder_sync(dir) : LK_OK;
+}
+
+bool lk__checkpoint_is_suspect(const char *path)
+{
+    char *real = realpath(path, NULL);
+    const char *whole = real ? real : path, *slash = strrchr(whole, '/'), *name = slash ? slash + 1 : whole;
+    uint64_t step;
+    bool is = strncmp(name, suspect, sizeof suspect - 1) == 0 && read_name(name + sizeof suspect - 1, &step);
+    free(real);
+    return is;
 }
 
 static lk_status sweep_name(void *arg, int folder, const char *name)

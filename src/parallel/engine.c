@@ -109,18 +109,35 @@ void lk__update_range(lk_engine *engine, size_t begin, size_t end, const lk_flag
     lk__params_round(engine->params, begin, end);
 }
 
+uint64_t lk__engine_equal_at(const lk_engine *engine)
+{
+    return engine->grid.replicas > 1 ? engine->equal_at : lk__optim_steps(engine->optim);
+}
+
+/* Adds from where to go on. */
+static lk_status fail_replicas(const lk_engine *engine)
+{
+    char why[LK_AGREED_TEXT];
+    snprintf(why, sizeof why, "%s", lk_error_detail());
+    if (engine->equal_at == 0)
+        return lk__fail(LK_STATUS_MISMATCH, "%s; they were not compared before: start again", why);
+    return lk__fail(LK_STATUS_MISMATCH,
+                    "%s; they were last equal after step %llu: resume from a checkpoint of that step or an earlier one",
+                    why, (unsigned long long)engine->equal_at);
+}
+
 /* All replicas of a stage find the same; where there are other stages, those
  * hear of it. */
-static lk_status check_replicas(lk_engine *engine)
+static lk_status compare_replicas(lk_engine *engine)
 {
     const lk_grid *grid = &engine->grid;
-    if (!grid->sums)
-        return LK_OK;
     char text[LK_AGREED_TEXT];
     lk_status status = lk__replicas_compare(grid->sums, engine->params, engine->optim, lk__optim_steps(engine->optim),
                                             grid->stage, grid->stages);
     if (status != LK_OK && status != LK_STATUS_MISMATCH)
         return status;
+    if (status == LK_STATUS_MISMATCH)
+        status = fail_replicas(engine);
     if (grid->stages > 1) {
         snprintf(text, sizeof text, "%s", status == LK_OK ? "" : lk_error_detail());
         return lk__agree_failure(grid->world, status == LK_OK ? -1 : grid->stage, text, LK_STATUS_MISMATCH,
@@ -128,6 +145,15 @@ static lk_status check_replicas(lk_engine *engine)
     }
     engine->agreed = status != LK_OK;
     return status;
+}
+
+static lk_status check_replicas(lk_engine *engine)
+{
+    if (!engine->grid.sums)
+        return LK_OK;
+    LK_TRY(compare_replicas(engine));
+    engine->equal_at = lk__optim_steps(engine->optim);
+    return LK_OK;
 }
 
 /* Whether replicas are compared after the last step that was begun. */

@@ -81,6 +81,7 @@ struct lk_engine {
     bool at_once;            /* the only one of them is done: */
     lk_metrics finished;     /* its results */
     uint64_t step;           /* the one at hand, from 1 */
+    uint64_t equal_at;       /* steps taken when replicas were last known to be equal */
     bool ready;              /* gradients of a whole step are there */
     bool agreed;             /* every rank has the failure at hand */
     bool doubtful;           /* some rank has gradients so large that their sum may not be finite */
@@ -114,6 +115,9 @@ lk_status lk__engine_idle(const lk_engine *engine) LK_CHECKED;
 lk_status lk__engine_check_state(const lk_engine *engine, const lk_state *state) LK_CHECKED;
 /* Whether every rank has the failure of the engine's last call. */
 bool lk__engine_agreed(const lk_engine *engine);
+/* engine.c: steps taken when replicas were last known to be equal, by comparison or
+ * because all took over one state. A replica alone is equal to all there are. */
+uint64_t lk__engine_equal_at(const lk_engine *engine);
 
 /* passes.c: forward and backward of all waves; fills loss and place, and starts buckets
  * as they become final. */

@@ -187,5 +187,7 @@ static lk_status import_optim(lk_engine *engine, const lk_state *state)
 lk_status lk_engine_set_optimizer_state(lk_engine *engine, const lk_state *state)
 {
     LK_TRY(lk__engine_idle(engine));
-    return lk__engine_tell(engine, import_optim(engine, state));
+    LK_TRY(lk__engine_tell(engine, import_optim(engine, state)));
+    engine->equal_at = lk__optim_steps(engine->optim);
+    return LK_OK;
 }

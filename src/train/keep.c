@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "parallel/engine_impl.h"
 #include "train/run.h"
 
 static lk_status make_checkpoint(const lk_train_run *run, lk_state *model, lk_state *optimizer, lk_checkpoint **out)
@@ -36,12 +37,6 @@ static lk_status copy_states(lk_train_run *run, lk_state **model, lk_state **opt
 static lk_status put(lk_train_run *run, lk_state *model, lk_state *optimizer, bool best)
 {
     lk_checkpoint *checkpoint;
-    lk_status status = lk__run_data(run);
-    if (status != LK_OK) {
-        lk_state_destroy(model);
-        lk_state_destroy(optimizer);
-        return status;
-    }
     LK_TRY(make_checkpoint(run, model, optimizer, &checkpoint));
     return lk__saver_put(run->shared->saver, checkpoint, run->at.step, best);
 }
@@ -68,8 +63,11 @@ static lk_status tell_saved(lk_train_run *run, bool wait)
     snprintf(run->result.checkpoint, sizeof run->result.checkpoint, "%s", lk__saver_last(saver));
     if (!done || !run->events->saved)
         return LK_OK;
-    lk_train_saved told = {
-        .path = saved.path, .step = (size_t)saved.step, .best = saved.best, .seconds = saved.seconds};
+    lk_train_saved told = {.path = saved.path,
+                           .step = (size_t)saved.step,
+                           .best = saved.best,
+                           .again = saved.again,
+                           .seconds = saved.seconds};
     run->events->saved(run->events->arg, &told);
     return LK_OK;
 }
@@ -88,7 +86,7 @@ lk_status lk__run_await_saved(lk_train_run *run)
         return tell_saved(run, true);
     for (;;) {
         lk_saver *saver = saver_of(run);
-        int64_t busy = saver && lk__saver_busy(saver);
+        int64_t busy = saver && lk__saver_writing(saver) > 0;
         LK_TRY(tell_saved(run, false));
         LK_TRY(lk__run_together(
             run, lk_allreduce(run->rank->group, (lk_data){&busy, 1, LK_DTYPE_I64}, LK_REDUCTION_MAX, NULL)));
@@ -98,23 +96,30 @@ lk_status lk__run_await_saved(lk_train_run *run)
     }
 }
 
-/* Ranks other than the first of replica 0 only help with the copy. */
-static lk_status save(lk_train_run *run, bool best)
+lk_status lk__run_check(lk_train_run *run)
+{
+    LK_TRY(lk__run_together(run, lk_engine_check(run->engine)));
+    run->at.agreed = (size_t)lk__engine_equal_at(run->engine);
+    return LK_OK;
+}
+
+/* Ranks other than the first of replica 0 only help with the copy. The comparison
+ * comes after it: a bit that changes in between is found. */
+static lk_status save(lk_train_run *run, bool best, bool together)
 {
     lk_state *model = NULL, *optimizer = NULL;
-    run->saved = run->at;
-    if (run->place.layout.replica > 0)
-        return LK_OK;
-    lk_status status = copy_states(run, &model, &optimizer);
+    lk_status status = run->place.layout.replica > 0 ? LK_OK : copy_states(run, &model, &optimizer);
     if (status == LK_STATUS_MEMORY)
         return lk__fail(status, "cannot save a checkpoint of step %zu, which takes a copy of all that is learned: %s",
                         run->at.step, lk_error_detail());
     LK_TRY(status);
-    if (run->place.rank == 0)
+    if (together)
+        status = lk__run_check(run);
+    if (status == LK_OK && run->place.rank == 0)
         return lk__run_alone(run, put(run, model, optimizer, best));
     lk_state_destroy(model);
     lk_state_destroy(optimizer);
-    return LK_OK;
+    return status;
 }
 
 static bool is_new(const lk_train_run *run)
@@ -127,13 +132,42 @@ lk_status lk__run_save(lk_train_run *run, bool best)
     if (!is_new(run))
         return LK_OK;
     LK_TRY(lk__run_await_saved(run)); /* the one before */
-    return save(run, best);
+    LK_TRY(save(run, best, true));
+    run->saved = run->at;
+    return LK_OK;
 }
 
 lk_status lk__run_save_alone(lk_train_run *run)
 {
     if (!is_new(run))
         return LK_OK;
-    LK_TRY(save(run, false));
+    LK_TRY(save(run, false, false));
+    run->saved = run->at;
     return tell_saved(run, true);
+}
+
+/* What has become of later checkpoints, for the end of a sentence. */
+static void describe_distrust(lk_saver *saver, uint64_t last, char text[LK_CHECKPOINT_PATH + 128])
+{
+    const size_t bytes = LK_CHECKPOINT_PATH + 128;
+    char example[LK_CHECKPOINT_PATH];
+    size_t count = 0;
+    if (lk__saver_distrust(saver, last, &count, example) != LK_OK)
+        snprintf(text, bytes, "; checkpoints after that step could not be set aside: %s. Remove them",
+                 lk_error_detail());
+    else if (count > 1)
+        snprintf(text, bytes, "; %zu checkpoints after that step are set aside, as %s", count, example);
+    else if (count > 0)
+        snprintf(text, bytes, "; the checkpoint after that step is set aside, as %s", example);
+}
+
+lk_status lk__run_distrust(lk_train_run *run, lk_status failure)
+{
+    char why[LK_DETAIL_BYTES], aside[LK_CHECKPOINT_PATH + 128] = "";
+    lk_saver *saver = saver_of(run);
+    if (!saver)
+        return failure;
+    snprintf(why, sizeof why, "%s", lk_error_detail());
+    describe_distrust(saver, lk__engine_equal_at(run->engine), aside);
+    return lk__fail(failure, "%s%s", why, aside);
 }

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "parallel/engine_impl.h"
 #include "train/run.h"
 #include "train/start.h"
 
@@ -38,6 +39,8 @@ static void tell_start(const lk_train_run *run)
         .done = run->at.step,
         .rates = rates_left(run),
         .saved_shards = run->saved_shards,
+        .agreed = run->at.agreed,
+        .touched = run->touched,
     };
     run->events->start(run->events->arg, &start);
 }
@@ -221,14 +224,18 @@ static void tell_test(const lk_train_run *run)
     run->events->test(run->events->arg, &test);
 }
 
-/* Nothing where there are no test data, or they were tested here before. One that
- * was stopped leaves the position as it was. */
+/* Not where there are no test data, or they were tested here before. */
+static bool test_is_due(const lk_train_run *run)
+{
+    const lk_position *at = &run->at;
+    return !is_stopped(run) && run->shared->test && at->step > 0 && at->tested != at->step;
+}
+
+/* One that was stopped leaves the position as it was. */
 static lk_status test_epoch(lk_train_run *run)
 {
     lk_metrics metrics;
     lk_position *at = &run->at;
-    if (!run->shared->test || at->step == 0 || at->tested == at->step)
-        return LK_OK;
     LK_TRY(evaluate(run, &metrics));
     if (is_stopped(run))
         return LK_OK;
@@ -260,9 +267,8 @@ static lk_status finish(lk_train_run *run)
 {
     lk_state *state;
     lk_status status;
-    if (run->opts->check_every)
-        LK_TRY(lk__run_together(run, lk_engine_check(run->engine)));
     LK_TRY(lk__run_together(run, lk_engine_state(run->engine, &state)));
+    LK_TRY_GOTO(lk__run_check(run), destroy_state); /* after the copy, as in a save */
     run->result.hash = lk_state_hash(state);
     LK_TRY_GOTO(lk__run_alike(run, lk__check_finite(state, "the trained model")), destroy_state);
     status = *run->result.saved ? lk__run_alone(run, lk_state_save(state, run->result.saved)) : LK_OK;
@@ -309,6 +315,19 @@ static lk_status stop(lk_train_run *run)
     return LK_OK;
 }
 
+/* Replicas are compared first: a test of ranks that differ is of no model, and a
+ * checkpoint that rank 0 saves alone, where the evaluation fails, is of a step at
+ * which they were equal. */
+static lk_status test(lk_train_run *run)
+{
+    if (!test_is_due(run))
+        return LK_OK;
+    if (lk__engine_equal_at(run->engine) != run->at.step)
+        LK_TRY(lk__run_check(run));
+    lk_status status = test_epoch(run);
+    return status == LK_OK ? LK_OK : save_anyway(run, status);
+}
+
 static void next_epoch(lk_train_run *run)
 {
     run->at.epoch++;
@@ -323,9 +342,7 @@ static lk_status run_epochs(lk_train_run *run)
     for (;;) {
         if (!epoch_is_over(run))
             LK_TRY(train_epoch(run));
-        lk_status status = is_stopped(run) ? LK_OK : test_epoch(run);
-        if (status != LK_OK)
-            return save_anyway(run, status);
+        LK_TRY(test(run));
         if (is_stopped(run))
             return stop(run);
         LK_TRY(keep_epoch(run));
@@ -338,28 +355,35 @@ static lk_status run_epochs(lk_train_run *run)
     return LK_OK;
 }
 
-static lk_status run_to_end(lk_train_run *run)
+static lk_status run_steps(lk_train_run *run)
 {
-    LK_TRY(lk__run_open(run));
-    tell_start(run);
     LK_TRY(run_epochs(run));
     if (run->result.stopped)
         return LK_OK;
     LK_TRY(finish(run));
-    LK_TRY(lk__run_await_saved(run));
-    if (run->events->end)
-        run->events->end(run->events->arg, &run->result);
-    return LK_OK;
+    return lk__run_await_saved(run);
 }
 
-lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_fault *fault)
+static lk_status run_to_end(lk_train_run *run)
+{
+    LK_TRY(lk__run_open(run));
+    tell_start(run);
+    lk_status status = run_steps(run);
+    if (status == LK_STATUS_MISMATCH)
+        return lk__run_distrust(run, status);
+    if (status == LK_OK && !run->result.stopped && run->events->end)
+        run->events->end(run->events->arg, &run->result);
+    return status;
+}
+
+lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_rank_failure *failure)
 {
     lk_train_run run = {.rank = rank, .opts = rank->opts, .shared = rank->shared, .events = rank->events};
     lk_status status = run_to_end(&run);
     if (status == LK_OK)
         *out = run.result;
     else
-        *fault = run.fault;
+        *failure = (lk_rank_failure){.fault = run.fault, .begun = run.began > 0};
     lk__run_close(&run);
     return status;
 }

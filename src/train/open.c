@@ -120,7 +120,9 @@ static lk_status open_saver(const lk_train_ranks *ranks, lk_train_shared *shared
                            .from = opts->resume,
                            .step = position.step,
                            .exact = opts->resume_exact,
-                           .best = position.best_step};
+                           .best = position.best_step,
+                           .complete = lk__data_notes_add,
+                           .arg = shared->data_notes};
     return lk__saver_open(&saver, &shared->saver);
 }
 
@@ -143,10 +145,12 @@ static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared
     /* What needs no data comes first: the sooner a mistake is told, the better. */
     LK_TRY(lk__schedule_create(opts->schedule, &shared->schedule));
     LK_TRY(open_weights(opts, shared));
+    LK_TRY(lk__data_notes_create(&shared->data_notes));
     LK_TRY(open_saver(ranks, shared));
     for (int i = 0; i < ranks->count; i++)
         LK_TRY(check_saving(opts, ranks->first + i));
     LK_TRY(open_splits(opts, shared));
+    lk__data_notes_set(shared->data_notes, shared->train);
     LK_TRY(lk__training_shape(shared->train, opts->augment, &shape));
     if (shared->test)
         LK_TRY(lk__choose_test_augment(opts, shared->test, shape, shared->test_augment));
@@ -167,13 +171,14 @@ lk_status lk__shared_open(const lk_train_ranks *ranks, lk_train_shared *out)
 
 void lk__shared_close(lk_train_shared *shared)
 {
+    lk__saver_close(shared->saver); /* it may be reading the data, for their notes */
+    lk__data_notes_destroy(shared->data_notes);
     lk__free(shared->cuts);
     lk_graph_destroy(shared->graph);
     lk_dataset_destroy(shared->test);
     lk_dataset_destroy(shared->train);
     lk__schedule_destroy(shared->schedule);
     lk_state_destroy(shared->initial);
-    lk__saver_close(shared->saver);
     lk_checkpoint_destroy(shared->resume);
     *shared = (lk_train_shared){0};
 }

@@ -87,15 +87,11 @@ static lk_status note_option(visitor *v, const char *name, const char *text, boo
     return lk_checkpoint_set_note(v->to, name, text);
 }
 
-/* What the training data are; the option may name them differently elsewhere. */
-static const char DATA_NOTE[] = "data";
-
 lk_status lk__options_note(const lk_train_rank *rank, const lk_effective *effective, lk_checkpoint *checkpoint)
 {
     visitor v = {.each = note_option, .rank = rank, .effective = effective, .to = checkpoint};
     LK_TRY(visit_result(&v));
-    LK_TRY(visit_others(&v));
-    return lk_checkpoint_set_note(checkpoint, DATA_NOTE, effective->data);
+    return visit_others(&v);
 }
 
 static lk_status contradiction(const lk_train_rank *rank, const char *name, const char *here, const char *there)
@@ -181,23 +177,12 @@ static lk_status check_epochs(const lk_train_rank *rank, const lk_effective *eff
     return LK_OK;
 }
 
-static lk_status check_data(const lk_train_rank *rank, const char *here)
-{
-    const char *there = lk_checkpoint_note(rank->shared->resume, DATA_NOTE);
-    if (there && strcmp(here, there) == 0)
-        return LK_OK;
-    return lk__fail(LK_STATUS_MISMATCH,
-                    "--data %s has %s, but the checkpoint %s was trained on %s; go on with the same data",
-                    rank->opts->data, here, rank->opts->resume, there ? there : "something else");
-}
-
 lk_status lk__options_check(const lk_train_rank *rank, const lk_effective *effective, const lk_position *position,
                             int *shards)
 {
     visitor v = {.each = check_option, .rank = rank, .effective = effective};
     size_t batch = 0, waves = 0, saved = 0;
     LK_TRY(visit_result(&v));
-    LK_TRY(check_data(rank, effective->data));
     LK_TRY(read_count(rank, "--batch-size", &batch));
     LK_TRY(read_count(rank, "--accumulate", &waves));
     LK_TRY(read_count(rank, "--shards", &saved));

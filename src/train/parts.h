@@ -7,6 +7,23 @@
 #include "train/saver.h"
 #include "train/train.h"
 
+/* What the training data are, by their content; data_notes.c. Any thread may call. */
+typedef struct lk_data_notes lk_data_notes;
+lk_status lk__data_notes_create(lk_data_notes **out) LK_CHECKED;
+/* Before anything is asked: the data, borrowed. */
+void lk__data_notes_set(lk_data_notes *notes, const lk_dataset *data);
+void lk__data_notes_destroy(lk_data_notes *notes);
+/* Reads the data, unless that was done: all of them, or much, which is not for the
+ * first moments of a run. */
+lk_status lk__data_notes_read(lk_data_notes *notes) LK_CHECKED;
+/* Reads, and adds the notes to a checkpoint; an lk_data_notes as lk_saver_opts.complete. */
+lk_status lk__data_notes_add(void *notes, lk_checkpoint *checkpoint) LK_CHECKED;
+/* After lk__data_notes_read: MISMATCH, which says in what they differ, unless resume
+ * notes the same. *touched: the times of files differ, and only some of them are
+ * compared by content. */
+lk_status lk__data_notes_check(lk_data_notes *notes, const lk_train_opts *opts, const lk_checkpoint *resume,
+                               bool *touched) LK_CHECKED;
+
 /* What the ranks of a process have in common; they only read it. */
 typedef struct lk_train_shared {
     lk_state *initial;     /* of init_from, or NULL */
@@ -15,6 +32,7 @@ typedef struct lk_train_shared {
     lk_schedule *schedule;
     lk_dataset *train, *test;           /* test is NULL with no_test */
     char test_augment[LK_AUGMENT_TEXT]; /* what brings test samples to the model's shape */
+    lk_data_notes *data_notes;          /* of train */
     lk_graph *graph;
     char (*cuts)[LK_LAYER_TEXT]; /* as in lk_train_start, or NULL */
 } lk_train_shared;
@@ -34,9 +52,14 @@ typedef struct lk_train_rank {
     atomic_int *wish; /* or NULL */
 } lk_train_rank;
 
+/* What a rank knows of its failure, beside the status. */
+typedef struct lk_rank_failure {
+    lk_fault fault;
+    bool begun; /* the first step had begun */
+} lk_rank_failure;
 /* Trains, tests and saves. A failure that the others cannot know of has been told
- * to them; *fault is set on failure. */
-lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_fault *fault) LK_CHECKED;
+ * to them; *failure is set on failure. */
+lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_rank_failure *failure) LK_CHECKED;
 
 /* Together: MISMATCH at every rank, naming rank and option, unless all were told
  * to train on the same data in the same way. *agreed as in lk__agree_lines. */
@@ -108,6 +131,7 @@ typedef struct lk_position {
     size_t tested;                  /* the step after which the last evaluation was; 0: none was */
     lk_metrics test;                /* what it gave */
     size_t best_step, best_correct; /* the evaluation that was best; step 0: none was */
+    size_t agreed;                  /* the last step after which replicas were known to be equal; 0: not known */
 } lk_position;
 /* As notes of a checkpoint. */
 lk_status lk__position_note(const lk_position *position, lk_checkpoint *checkpoint) LK_CHECKED;
@@ -121,10 +145,9 @@ void lk__data_text(const lk_dataset *data, const char *split, uint64_t hash, cha
 /* What options came to, beside opts. */
 typedef struct lk_effective {
     double lr;
-    size_t batches;          /* of an epoch */
-    char data[LK_DATA_TEXT]; /* of training, by their content; "" until lk__run_data */
+    size_t batches; /* of an epoch */
 } lk_effective;
-/* The options that a checkpoint keeps, as notes named like them. */
+/* The options that a checkpoint keeps, as notes named like them; not what the data are. */
 lk_status lk__options_note(const lk_train_rank *rank, const lk_effective *effective,
                            lk_checkpoint *checkpoint) LK_CHECKED;
 /* Whether the run may go on from the checkpoint, at this place: MISMATCH names the

@@ -11,17 +11,17 @@ enum { TEXT = 64 };
 typedef struct field {
     const char *name;
     size_t offset;
-    bool real; /* double; else size_t */
+    bool real;     /* double; else size_t */
+    bool optional; /* checkpoints of earlier versions have none: 0 */
 } field;
 
-#define WHOLE(name, member)                        \
-    {                                              \
-        name, offsetof(lk_position, member), false \
+#define FIELD(name, member, ...)                         \
+    {                                                    \
+        name, offsetof(lk_position, member), __VA_ARGS__ \
     }
-#define REAL(name, member)                        \
-    {                                             \
-        name, offsetof(lk_position, member), true \
-    }
+#define WHOLE(name, member) FIELD(name, member, false, false)
+#define REAL(name, member) FIELD(name, member, true, false)
+#define LATER(name, member) FIELD(name, member, false, true)
 
 static const field fields[] = {
     WHOLE("step", step),
@@ -36,6 +36,7 @@ static const field fields[] = {
     REAL("test-loss", test.loss),
     WHOLE("best-step", best_step),
     WHOLE("best-correct", best_correct),
+    LATER("agreed", agreed),
 };
 
 enum { FIELDS = sizeof fields / sizeof *fields };
@@ -70,6 +71,8 @@ lk_status lk__position_read(const lk_checkpoint *checkpoint, const char *path, l
     lk_position position = {0};
     for (size_t i = 0; i < FIELDS; i++) {
         const char *text = lk_checkpoint_note(checkpoint, fields[i].name);
+        if (!text && fields[i].optional)
+            continue;
         if (!text)
             return lk__fail(LK_STATUS_FORMAT, "%s has no note '%s'; it is not a checkpoint of 'lockstep train'", path,
                             fields[i].name);

@@ -39,17 +39,18 @@ static char *copy_history(const lk_group *group)
 }
 
 /* Keeps the most telling failure; of equals the first. */
-static void note_failure(crew *c, lk_status status, lk_fault fault, const lk_group *group)
+static void note_failure(crew *c, lk_status status, lk_rank_failure failure, const lk_group *group)
 {
     lk_train_failure *kept = &c->failure;
     pthread_mutex_lock(&c->lock);
-    if (kept->status == LK_OK || fault < kept->fault) {
+    if (kept->status == LK_OK || failure.fault < kept->fault) {
         lk__train_failure_fini(kept);
         kept->status = status;
-        kept->fault = fault;
+        kept->fault = failure.fault;
+        kept->begun = failure.begun;
         kept->rank = group ? lk_group_rank(group) : -1;
         snprintf(kept->detail, sizeof kept->detail, "%s", lk_error_detail());
-        kept->history = fault == LK_FAULT_PEER ? copy_history(group) : NULL;
+        kept->history = failure.fault == LK_FAULT_PEER ? copy_history(group) : NULL;
     }
     pthread_mutex_unlock(&c->lock);
 }
@@ -94,7 +95,7 @@ static void run_member(member *m)
     lk_status status = join(m);
     if (status == LK_OK)
         status = settle(m);
-    lk_fault fault = status == LK_STATUS_PEER ? LK_FAULT_PEER : LK_FAULT_SETUP;
+    lk_rank_failure failure = {.fault = status == LK_STATUS_PEER ? LK_FAULT_PEER : LK_FAULT_SETUP};
     if (status == LK_OK) {
         lk_train_rank rank = {.opts = ranks->opts,
                               .shared = &c->shared,
@@ -102,10 +103,10 @@ static void run_member(member *m)
                               .device = ranks->devices[m->index],
                               .events = &ranks->events[m->index],
                               .wish = ranks->wish};
-        status = lk__train_rank(&rank, &m->result, &fault);
+        status = lk__train_rank(&rank, &m->result, &failure);
     }
     if (status != LK_OK)
-        note_failure(c, status, fault, m->group);
+        note_failure(c, status, failure, m->group);
     lk_group_destroy(m->group);
     m->group = NULL;
 }
@@ -150,7 +151,7 @@ static lk_status run_threads(crew *c)
     for (int i = 1; i < started; i++)
         pthread_join(c->members[i].thread, NULL);
     if (error)
-        note_failure(c, status, LK_FAULT_SETUP, NULL);
+        note_failure(c, status, (lk_rank_failure){.fault = LK_FAULT_SETUP}, NULL);
     return c->failure.status;
 }
 
@@ -191,8 +192,11 @@ static void close_crew(crew *c)
 static void tell_failure(crew *c)
 {
     const lk_train_ranks *ranks = c->ranks;
-    if (c->shared.saver)
+    c->failure.saves = c->shared.saver;
+    if (c->shared.saver) {
+        c->failure.writing = (size_t)lk__saver_writing(c->shared.saver);
         snprintf(c->failure.checkpoint, sizeof c->failure.checkpoint, "%s", lk__saver_last(c->shared.saver));
+    }
     if (ranks->failed)
         ranks->failed(ranks->arg, &c->failure);
 }
@@ -204,7 +208,7 @@ lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_
     pthread_cond_init(&c.changed, NULL);
     lk_status status = open_crew(&c);
     if (status != LK_OK)
-        note_failure(&c, status, LK_FAULT_SETUP, NULL);
+        note_failure(&c, status, (lk_rank_failure){.fault = LK_FAULT_SETUP}, NULL);
     else
         status = run_threads(&c);
     if (status == LK_OK)

@@ -79,6 +79,22 @@ static lk_status find_newest(const char *dir, bool named, lk_resume *resume)
     return status;
 }
 
+static lk_status fail_suspect(const char *where)
+{
+    size_t length = strlen(where);
+    while (length > 1 && where[length - 1] == '/')
+        length--;
+    while (length > 0 && where[length - 1] != '/')
+        length--;
+    while (length > 1 && where[length - 1] == '/')
+        length--;
+    return lk__fail(LK_STATUS_USAGE,
+                    "--resume %s: this checkpoint was set aside, because replicas differed after it was saved and were "
+                    "last equal before: its weights may be wrong. Resume from the newest that is sound, with --resume "
+                    "%.*s",
+                    where, length ? (int)length : 1, length ? where : ".");
+}
+
 static lk_status find(const char *where, const char *dir, lk_resume *resume)
 {
     if (!where && !dir)
@@ -86,6 +102,8 @@ static lk_status find(const char *where, const char *dir, lk_resume *resume)
                                          "checkpoint itself, as in --resume DIR/step-000000500");
     if (!where || !lk__checkpoint_is(where))
         return find_newest(where ? where : dir, where != NULL, resume);
+    if (lk__checkpoint_is_suspect(where))
+        return fail_suspect(where);
     if ((size_t)snprintf(resume->path, sizeof resume->path, "%s", where) >= sizeof resume->path)
         return lk__fail(LK_STATUS_USAGE, "--resume: the path is longer than %zu bytes", sizeof resume->path - 1);
     resume->exact = true;

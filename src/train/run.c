@@ -140,16 +140,6 @@ lk_schedule_at lk__run_schedule_at(const lk_train_run *run, size_t epoch, size_t
         .epoch = epoch, .epochs = run->opts->epochs, .batch = batch, .batches = run->effective.batches};
 }
 
-lk_status lk__run_data(lk_train_run *run)
-{
-    uint64_t hash = 0;
-    if (*run->effective.data)
-        return LK_OK;
-    LK_TRY(lk__dataset_content(run->shared->train, &hash));
-    lk__data_text(run->shared->train, "training", hash, run->effective.data);
-    return LK_OK;
-}
-
 /* The engine has the checkpoint's rate, that of its last step. */
 static lk_status check_last_rate(const lk_train_run *run)
 {
@@ -176,7 +166,8 @@ static lk_status go_on(lk_train_run *run)
     if (!resume)
         return LK_OK;
     LK_TRY(lk__run_alike(run, lk__position_read(resume, run->opts->resume, &run->at)));
-    LK_TRY(lk__run_alone(run, lk__run_data(run)));
+    LK_TRY(lk__run_alone(run, lk__data_notes_read(run->shared->data_notes)));
+    LK_TRY(lk__run_alike(run, lk__data_notes_check(run->shared->data_notes, run->opts, resume, &run->touched)));
     LK_TRY(lk__run_alike(run, lk__options_check(run->rank, &run->effective, &run->at, &shards)));
     LK_TRY(all_find(run, lk_engine_set_state(run->engine, lk_checkpoint_model(resume))));
     LK_TRY(all_find(run, lk_engine_set_optimizer_state(run->engine, lk_checkpoint_optimizer(resume))));

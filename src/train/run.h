@@ -22,6 +22,7 @@ typedef struct lk_train_run {
     lk_position at;
     lk_position saved; /* what the newest checkpoint has */
     int saved_shards;  /* of the checkpoint that the run goes on from, where they differ; else 0 */
+    bool touched;      /* files of the data have other times than when that was saved */
     int wish;          /* what all ranks agreed on, an LK_WISH */
     size_t wished;     /* the last step after which that was to save */
     size_t under_way;  /* steps that were sent and not received */
@@ -35,9 +36,6 @@ lk_status lk__run_open(lk_train_run *run) LK_CHECKED;
 void lk__run_close(lk_train_run *run);
 /* Samples a step. */
 size_t lk__run_batch(const lk_train_run *run);
-/* Fills effective.data. It reads all of them, which is not for the first moments of a
- * run. */
-lk_status lk__run_data(lk_train_run *run) LK_CHECKED;
 /* The place of a batch in the schedule. */
 lk_schedule_at lk__run_schedule_at(const lk_train_run *run, size_t epoch, size_t batch);
 
@@ -50,8 +48,14 @@ lk_status lk__run_alike(lk_train_run *run, lk_status status) LK_CHECKED;
 lk_status lk__run_together(lk_train_run *run, lk_status status) LK_CHECKED;
 
 /* keep.c. Together: saves a checkpoint of where the run is, unless the newest one
- * is that; the writing goes on behind. */
+ * is that; the writing goes on behind. Replicas are compared between the copy and the
+ * writing: what differs between ranks is never saved. */
 lk_status lk__run_save(lk_train_run *run, bool best) LK_CHECKED;
+/* Together: MISMATCH unless all replicas are equal. */
+lk_status lk__run_check(lk_train_run *run) LK_CHECKED;
+/* After a MISMATCH: at rank 0, checkpoints of later steps than the last at which
+ * replicas were equal are set aside, and the detail says so; returns the failure. */
+lk_status lk__run_distrust(lk_train_run *run, lk_status failure) LK_CHECKED;
 /* Tells what has been saved, and fails as a save did. */
 lk_status lk__run_saved(lk_train_run *run) LK_CHECKED;
 /* Together: the same when nothing is being written any more. */

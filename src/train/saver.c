@@ -38,8 +38,10 @@ typedef enum phase { PHASE_IDLE, PHASE_WRITING, PHASE_WRITTEN } phase;
 struct lk_saver {
     char dir[DIR_BYTES]; /* without a slash at its end */
     size_t keep;
+    lk_status (*complete)(void *arg, lk_checkpoint *checkpoint); /* or NULL */
+    void *arg;
     int folder;    /* dir, locked */
-    bool made;     /* dir was not there before */
+    size_t made;   /* bytes of dir that name the first folder that was not there before; 0: all were */
     uint64_t best; /* the step that tested best; 0: none was tested */
     bool threaded;
     pthread_t thread;
@@ -69,29 +71,64 @@ static lk_status set_dir(lk_saver *s, const char *dir)
     return LK_OK;
 }
 
-/* Only the last folder of the path: creating more would hide a typing error. */
-static lk_status make_folder(const char *dir, bool *made)
+static lk_status fail_folder(const lk_saver *s, const char *part, int error)
 {
-    *made = mkdir(dir, 0777) == 0;
-    if (*made || errno == EEXIST)
+    bool usage = error == ENOENT || error == ENOTDIR;
+    return lk__fail(usage ? LK_STATUS_USAGE : LK_STATUS_IO,
+                    error == ENOTDIR ? "--checkpoint '%s' cannot be created: '%s' is not a folder; give another name"
+                                     : "--checkpoint '%s' cannot be created: '%s': %s; give another folder",
+                    s->dir, part, strerror(error));
+}
+
+/* One folder of the path; what is in it lasts only if it does. */
+static lk_status make_folder(lk_saver *s, size_t length)
+{
+    char part[DIR_BYTES];
+    struct stat info;
+    memcpy(part, s->dir, length);
+    part[length] = '\0';
+    if (mkdir(part, 0777) == 0) {
+        s->made = s->made ? s->made : length;
+        return lk__folder_sync_around(part);
+    }
+    int error = errno;
+    /* What is wrong with the folder itself is told when it is opened. */
+    if (error == EEXIST && !s->dir[length])
         return LK_OK;
-    if (errno == ENOENT || errno == ENOTDIR)
-        return lk__fail(LK_STATUS_USAGE, "--checkpoint '%s': the folder that it would be in: %s; create that first",
-                        dir, strerror(errno));
-    return lk__fail(LK_STATUS_IO, "--checkpoint '%s' cannot be created: %s; give another folder", dir, strerror(errno));
+    if (stat(part, &info) == 0)
+        return S_ISDIR(info.st_mode) ? LK_OK : fail_folder(s, part, ENOTDIR);
+    return fail_folder(s, part, error == EEXIST ? ENOENT : error);
+}
+
+static lk_status make_folders(lk_saver *s)
+{
+    for (size_t i = 1; i <= strlen(s->dir); i++)
+        if (s->dir[i - 1] != '/' && (s->dir[i] == '/' || !s->dir[i]))
+            LK_TRY(make_folder(s, i));
+    return LK_OK;
+}
+
+/* A run that saved nothing leaves nothing: a folder is removed as long as it is empty. */
+static void remove_folders(lk_saver *s)
+{
+    for (size_t i = strlen(s->dir); s->made && i >= s->made; i--) {
+        if (s->dir[i - 1] == '/' || (s->dir[i] && s->dir[i] != '/'))
+            continue;
+        s->dir[i] = '\0';
+        if (rmdir(s->dir) != 0)
+            return;
+    }
 }
 
 static lk_status open_folder(lk_saver *s)
 {
-    LK_TRY(make_folder(s->dir, &s->made));
+    LK_TRY(make_folders(s));
     s->folder = lk__fd_open(s->dir, O_RDONLY | O_DIRECTORY, 0);
     if (s->folder < 0 && errno == ENOTDIR)
         return lk__fail(LK_STATUS_USAGE, "--checkpoint '%s' is not a folder; give another name", s->dir);
     if (s->folder < 0)
         return lk__fail(LK_STATUS_IO, "--checkpoint '%s' cannot be opened: %s; give another folder", s->dir,
                         strerror(errno));
-    if (s->made) /* what is in it lasts only if it does */
-        LK_TRY(lk__folder_sync_around(s->dir));
     if (lk__checkpoint_is(s->dir))
         return lk__fail(LK_STATUS_USAGE, "--checkpoint '%s' is itself a checkpoint; give the folder that it is in",
                         s->dir);
@@ -205,6 +242,8 @@ lk_status lk__saver_open(const lk_saver_opts *opts, lk_saver **out)
     lk_status status;
     LK_TRY(LK_ALLOC(1, "the saver of checkpoints", &s));
     s->keep = opts->keep;
+    s->complete = opts->complete;
+    s->arg = opts->arg;
     s->folder = -1;
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->turned, NULL);
@@ -248,6 +287,8 @@ static lk_status write_checkpoint(lk_saver *s)
     char whose[64];
     snprintf(whose, sizeof whose, "the model after step %llu", (unsigned long long)s->saved.step);
     LK_TRY(lk__check_finite(lk_checkpoint_model(s->checkpoint), whose));
+    if (s->complete)
+        LK_TRY(s->complete(s->arg, s->checkpoint));
     LK_TRY(lk_checkpoint_save(s->checkpoint, s->saved.path));
     memcpy(s->good, s->saved.path, sizeof s->good);
     if (s->saved.best) {
@@ -355,8 +396,8 @@ static phase get_phase(lk_saver *s, bool may_wait)
 
 static lk_status prepare(lk_saver *s, uint64_t step, bool best)
 {
-    lk_saved next = {.step = step, .best = best};
     (void)get_phase(s, true);
+    lk_saved next = {.step = step, .best = best, .again = step == s->saved.step};
     if (s->status != LK_OK)
         return lk__fail(s->status, "%s", s->detail);
     LK_TRY(lk__checkpoint_path(s->dir, step, next.path, sizeof next.path));
@@ -406,9 +447,18 @@ lk_status lk__saver_wait(lk_saver *saver, bool *done, lk_saved *out)
     return tell(saver, true, done, out);
 }
 
-bool lk__saver_busy(lk_saver *saver)
+uint64_t lk__saver_writing(lk_saver *saver)
 {
-    return get_phase(saver, false) == PHASE_WRITING;
+    return get_phase(saver, false) == PHASE_WRITING ? saver->saved.step : 0;
+}
+
+lk_status lk__saver_distrust(lk_saver *saver, uint64_t last, size_t *count, char example[LK_CHECKPOINT_PATH])
+{
+    (void)get_phase(saver, true);
+    LK_TRY(lk__checkpoint_distrust(saver->dir, last, count, example));
+    if (!lk__checkpoint_is(saver->last))
+        *saver->last = '\0';
+    return LK_OK;
 }
 
 const char *lk__saver_last(const lk_saver *saver)
@@ -430,7 +480,6 @@ void lk__saver_close(lk_saver *saver)
     pthread_cond_destroy(&saver->turned);
     pthread_mutex_destroy(&saver->mutex);
     lk__fd_close(&saver->folder);
-    if (saver->made) /* a run that saved nothing leaves nothing: it fails where there is something */
-        (void)rmdir(saver->dir);
+    remove_folders(saver);
     lk__free(saver);
 }

@@ -11,12 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <lockstep/checkpoint.h>
+#include "io/checkpoint.h"
 
 typedef struct lk_saver lk_saver;
 
 typedef struct lk_saver_opts {
-    const char *dir; /* created when its parent is there */
+    const char *dir; /* created, with the folders around it */
     size_t keep;     /* at least 1 */
     const char
         *from;     /* the checkpoint that the run goes on from; NULL: none. Unless it is in dir, dir must have none */
@@ -24,6 +24,9 @@ typedef struct lk_saver_opts {
                     * way when they are reached */
     bool exact;    /* it was named by the user */
     uint64_t best; /* the step that tested best, which `best` leads to where dir has it; 0: none was tested */
+    /* Adds to a checkpoint what takes time to find out, in the saver's thread; or NULL. */
+    lk_status (*complete)(void *arg, lk_checkpoint *checkpoint);
+    void *arg;
 } lk_saver_opts;
 
 /* Finds out now what would go wrong later: a folder that cannot be created or
@@ -43,6 +46,7 @@ lk_status lk__saver_put(lk_saver *saver, lk_checkpoint *checkpoint, uint64_t ste
 typedef struct lk_saved {
     uint64_t step;
     bool best;
+    bool again; /* this run had saved that step before: what was tested since is new */
     char path[4096];
     double seconds; /* that writing took */
 } lk_saved;
@@ -51,9 +55,12 @@ typedef struct lk_saved {
 lk_status lk__saver_poll(lk_saver *saver, bool *done, lk_saved *out) LK_CHECKED;
 /* The same, but waits. */
 lk_status lk__saver_wait(lk_saver *saver, bool *done, lk_saved *out) LK_CHECKED;
-/* Whether one is being written. */
-bool lk__saver_busy(lk_saver *saver);
-/* The path of the last that was saved, as of the last put, poll or wait; before the
+/* The step whose checkpoint is being written, 0 where none is. */
+uint64_t lk__saver_writing(lk_saver *saver);
+/* Waits for what is being written, then lk__checkpoint_distrust in the saver's folder. */
+lk_status lk__saver_distrust(lk_saver *saver, uint64_t last, size_t *count,
+                             char example[LK_CHECKPOINT_PATH]) LK_CHECKED;
+/* The path of the last that was saved, as of the last call of a function above; before the
  * first, of the one that the run goes on from, where dir has it; "" for none. */
 const char *lk__saver_last(const lk_saver *saver);
 

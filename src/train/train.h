@@ -35,7 +35,7 @@ typedef struct lk_train_opts {
     size_t bucket_bytes; /* 0: the engine's default */
     lk_reduce_order reduce;
     const char *sums;   /* as in lk_engine_opts */
-    int check_every;    /* steps; 0: never */
+    int check_every;    /* steps; 0: only before saves and tests */
     const char *stages; /* as in lk_engine_opts; NULL: one */
     bool pipelined;
     const char *device;     /* of lk__evaluate; ranks have their own */
@@ -76,6 +76,8 @@ typedef struct lk_train_start {
     size_t done;                       /* steps that were done before: those of opts->resume */
     lk_rates rates;                    /* of the steps that are left; all 0 where there are none */
     int saved_shards;                  /* of the checkpoint, where they differ; else 0 */
+    size_t agreed; /* at `done` or before: when replicas were last known to be equal; 0: not known */
+    bool touched;  /* files of the data have other times than when it was saved, and not all are compared by content */
 } lk_train_start;
 
 /* After each step. */
@@ -107,6 +109,7 @@ typedef struct lk_train_saved {
     const char *path;
     size_t step;
     bool best;      /* of all tests so far */
+    bool again;     /* it was told before: now it has its test */
     double seconds; /* that writing took, while training went on */
 } lk_train_saved;
 
@@ -147,7 +150,10 @@ typedef struct lk_train_failure {
     lk_fault fault;
     int rank; /* -1: it had not joined */
     char detail[2048];
-    char checkpoint[4096]; /* the last that was saved, where rank 0 is here; or "" */
+    bool begun;            /* the first step had begun */
+    bool saves;            /* rank 0 is here, and saves checkpoints */
+    char checkpoint[4096]; /* the last that it saved, or "" */
+    size_t writing;        /* the step of a later one that is being written; 0: none is */
     char *history;         /* the group's last calls, of LK_FAULT_PEER; or NULL. lk__train_failure_fini frees it */
 } lk_train_failure;
 

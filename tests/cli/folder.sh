@@ -72,6 +72,26 @@ put one/train/dog grey.png
 refused "resized_crop=N" "one/train/cat/rgb.png has 37 by 29 pixels" "one/train/dog/grey.png 11 by 16" -- "${same[@]}" \
     --augment none
 
+# A resumed run has the images that it had: compared are their contents, not their times.
+# Bytes after an image's end make two of one size.
+cp -r pets ours
+padded() { cp "$images/$1" ours/train/dog/deeper/palette.png && truncate -s 20000 ours/train/dog/deeper/palette.png; }
+padded palette.png
+run 0 "${task[@]}" --data ours --save-model single.safetensors
+run 0 "${task[@]}" --data ours --epochs 1 --checkpoint ck --save-model other.safetensors
+cp -r ours copied
+find copied -type f -exec touch -d 2001-01-01 {} +
+run 0 --resume ck --epochs 3 --data copied --checkpoint on -n 2 --save-model other.safetensors
+check "$line: compare is silent" test -z "$("$program" compare single.safetensors other.safetensors 2>&1)"
+touch -r ours/train/dog/deeper/palette.png when
+padded rgba.png
+touch -r when ours/train/dog/deeper/palette.png
+for way in "" "-n 2"; do
+    run 1 --resume ck --epochs 3 --checkpoint off $way
+    said err "--data ours" "the content of at least one of its 9 training images has changed" "ck/step-000000002" "put the images back"
+    check "$line: no step was taken" test -z "$(grep '^Train Epoch' out)"
+done
+
 # What is wrong is told by name.
 refused "--augment: no augmentation 'foo'" -- "${task[@]}" --augment foo
 refused "--test-augment: no augmentation 'foo'" -- "${task[@]}" --test-augment foo

@@ -54,6 +54,21 @@ said err "killed by SIGKILL" "the last checkpoint is ck/step-000000004"
 run 0 "${rest[@]}"
 ends_alike
 
+# The checkpoint that is named is the one that is resumed, also where it was finished
+# while rank 0 waited for the one that died.
+part 3 -n 2
+LOCKSTEP_FAULT='delay:rank=1,step=7,seconds=2;kill:rank=1,step=7' run 137 "${rest[@]}" -n 2
+said err "killed by SIGKILL" "the last checkpoint is ck/step-000000006; --resume auto goes on from there"
+run 0 "${rest[@]}"
+said out "going on from ck/step-000000006"
+ends_alike
+# One that is being written is not promised.
+part 3 -n 2
+LOCKSTEP_FAULT='delay:op=save,step=6,seconds=3;kill:rank=1,step=8' run 137 "${rest[@]}" -n 2
+said err "the last checkpoint is ck/step-000000003, and one of step 6 is being written"
+run 0 "${rest[@]}"
+ends_alike
+
 # ---- contradictions -----------------------------------------------------------------------
 
 part 3
@@ -101,7 +116,10 @@ refused "--checkpoint DIR" -- --save-every 5
 refused "epoch, or a whole number" -- --checkpoint x --save-every often
 refused "--resume" -- --reshard
 refused "nowhere" -- --resume nowhere
-refused "no/where" -- --checkpoint no/where
+touch file
+refused "--checkpoint 'file/below'" "'file' is not a folder" -- --checkpoint file/below
+run 0 "${task[@]}" --max-steps 2 --checkpoint runs/of/today
+check "$line: the folders around it are made" test -f runs/of/today/step-000000002/model.safetensors
 run 0 --resume ck/step-000000009 --checkpoint other --reshard --shards 8
 said out "going on from ck/step-000000009"
 
@@ -137,6 +155,8 @@ learn=(--model mlp --data pixels --optimizer sgd --lr .05 --batch-size 20 --epoc
 run 0 "${learn[@]}" --checkpoint best
 two=$(hash_of)
 said out "the best so far"
+check "a checkpoint is told once" test "$(grep -c 'Checkpoint saved to best/step-000000003' out)" -eq 1
+said out "Checkpoint best/step-000000003 now has its test, the best so far"
 check "best leads to a checkpoint" test -f best/best/model.safetensors
 run 0 "${learn[@]}" --epochs 3 --resume best
 three=$(hash_of)

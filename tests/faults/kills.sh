@@ -32,39 +32,6 @@ else
 fi
 before="$(listening) $(segments)"
 
-# ---- draws -------------------------------------------------------------------------
-
-# draw COUNT: from 0, in $drawn. A subshell would draw apart, so nothing is returned.
-draw() { drawn=$(((RANDOM * 32768 + RANDOM) % $1)); }
-# pick WORD...: in $picked.
-pick() {
-    draw $#
-    picked=${@:drawn+1:1}
-}
-# pick_mode OTHER: a world size that is not OTHER in $world, a way to divide the work
-# among so many ranks in $mode.
-pick_mode() {
-    local devices i
-    world=$1
-    until [ "$world" -ne "$1" ]; do
-        pick 1 2 3 5
-        world=$picked
-    done
-    devices=cpu:0
-    for ((i = 1; i < world; i++)); do
-        devices+=,cpu:$i
-    done
-    if [ "$world" -eq 1 ]; then
-        pick "--parallel single" "--threads 1 --num-workers 0" "--threads 2 --micro-batch 64" "-n 1"
-    else
-        pick "-n $world" "-n $world --backend tcp" "-n $world --backend shm --threads 2 --bucket-mb .05" \
-            "-n $world --parallel ddp --num-workers 0" "-n $world --stages $world" \
-            "-n $world --stages $world --pipelined" "-n $world --stages $world --pipelined --backend tcp" \
-            "--devices $devices" "--devices $devices --stages $world --pipelined"
-    fi
-    read -ra mode <<<"$picked"
-}
-
 # ---- one kill ------------------------------------------------------------------------
 
 over() { ! kill -0 "$launcher" 2>/dev/null; }

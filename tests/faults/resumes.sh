@@ -1,5 +1,5 @@
-# resumes.sh - what kills.sh and torture.sh share: small jobs with a test after each
-# short epoch, what each ends with when nothing goes wrong, and what must be true of
+# resumes.sh - what kills.sh, campaign.sh and torture.sh share: small jobs with a test after
+# each short epoch, draws, what each ends with when nothing goes wrong, and what must be true of
 # a folder of checkpoints. Sourced after common.sh.
 
 # The data and the references; common.sh's folder has nothing but cases in it.
@@ -79,6 +79,39 @@ reference() {
     done
 }
 
+# ---- draws -------------------------------------------------------------------------
+
+# draw COUNT: from 0, in $drawn. A subshell would draw apart, so nothing is returned.
+draw() { drawn=$(((RANDOM * 32768 + RANDOM) % $1)); }
+# pick WORD...: in $picked.
+pick() {
+    draw $#
+    picked=${@:drawn+1:1}
+}
+# pick_mode OTHER: a world size that is not OTHER in $world, a way to divide the work
+# among so many ranks in $mode.
+pick_mode() {
+    local devices i
+    world=$1
+    until [ "$world" -ne "$1" ]; do
+        pick 1 2 3 5
+        world=$picked
+    done
+    devices=cpu:0
+    for ((i = 1; i < world; i++)); do
+        devices+=,cpu:$i
+    done
+    if [ "$world" -eq 1 ]; then
+        pick "--parallel single" "--threads 1 --num-workers 0" "--threads 2 --micro-batch 64" "-n 1"
+    else
+        pick "-n $world" "-n $world --backend tcp" "-n $world --backend shm --threads 2 --bucket-mb .05" \
+            "-n $world --parallel ddp --num-workers 0" "-n $world --stages $world" \
+            "-n $world --stages $world --pipelined" "-n $world --stages $world --pipelined --backend tcp" \
+            "--devices $devices" "--devices $devices --stages $world --pipelined"
+    fi
+    read -ra mode <<<"$picked"
+}
+
 # ---- checkpoints --------------------------------------------------------------------
 
 steps_in() { find "$1" -maxdepth 1 -name 'step-*' 2>/dev/null | sed 's/.*step-0*//' | sort -n; }
@@ -101,7 +134,7 @@ sound() {
     told=$(sed -n 's/^.*Checkpoint saved to .*step-0*\([0-9]*\).*/\1/p' "$2" | tail -n 1)
     [ "${newest:-0}" -ge "${told:-0}" ] || complain "step $told was saved, and is gone: ${newest:-nothing} is there"
     for name in $(ls -A "$1" 2>/dev/null); do
-        [[ $name =~ ^(step-[0-9]+|best|\.lk-.*\.tmp)$ ]] || complain "in the folder of checkpoints: $name"
+        [[ $name =~ ^((suspect-)?step-[0-9]+|best|\.lk-.*\.tmp)$ ]] || complain "in the folder of checkpoints: $name"
     done
 }
 

@@ -159,7 +159,7 @@ typedef struct odd_rank {
     lk_group *group;
     lk_train_result result;
     lk_status status;
-    lk_fault fault;
+    lk_rank_failure failure;
     char detail[2048];
 } odd_rank;
 
@@ -172,7 +172,7 @@ static void *be_odd_rank(void *arg)
     lk_train_rank rank = {
         .opts = &self->opts, .shared = &shared, .group = self->group, .device = self->device, .events = &events};
     assert_int_equal(lk__shared_open(&ranks, &shared), LK_OK);
-    self->status = lk__train_rank(&rank, &self->result, &self->fault);
+    self->status = lk__train_rank(&rank, &self->result, &self->failure);
     snprintf(self->detail, sizeof self->detail, "%s", lk_error_detail());
     lk_group_destroy(self->group);
     lk__shared_close(&shared);
@@ -199,10 +199,10 @@ static void expect_odd(lk_train_opts opts, const char *word)
     run_oddly(opts, "cpu", ranks);
     for (int r = 0; r < 2; r++) {
         const odd_rank *rank = &ranks[r];
-        if (rank->status != LK_STATUS_MISMATCH || rank->fault != LK_FAULT_COMMON ||
+        if (rank->status != LK_STATUS_MISMATCH || rank->failure.fault != LK_FAULT_COMMON ||
             !strstr(rank->detail, "rank 1 has --") || !strstr(rank->detail, word))
             fail_msg("rank %d: status %d, fault %d: '%s' should name rank 1 and '%s'", r, (int)rank->status,
-                     (int)rank->fault, rank->detail, word);
+                     (int)rank->failure.fault, rank->detail, word);
     }
 }
 
@@ -273,10 +273,10 @@ static void failures_have_an_owner(void **state)
     static odd_rank ranks[2];
     run_oddly(options(), "abacus", ranks);
     assert_int_equal(ranks[0].status, LK_STATUS_PEER);
-    assert_int_equal(ranks[0].fault, LK_FAULT_PEER);
+    assert_int_equal(ranks[0].failure.fault, LK_FAULT_PEER);
     assert_non_null(strstr(ranks[0].detail, "abacus"));
     assert_int_not_equal(ranks[1].status, LK_STATUS_PEER);
-    assert_int_not_equal(ranks[1].fault, LK_FAULT_PEER);
+    assert_int_not_equal(ranks[1].failure.fault, LK_FAULT_PEER);
     assert_non_null(strstr(ranks[1].detail, "abacus"));
 }
 

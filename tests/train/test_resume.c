@@ -488,6 +488,64 @@ static void damaged_ones_are_passed_over(void **state)
     lk__resume_fini(&found);
 }
 
+/* Copies the checkpoint, with another note of when replicas were equal or, where that is
+ * NULL, without one, as earlier versions saved it. */
+static void renote(const char *path, const char *agreed)
+{
+    lk_checkpoint *notes, *copy;
+    lk_state *states[2];
+    char file[PATH + 32];
+    const char *name;
+    assert_int_equal(lk_checkpoint_load_notes(path, &notes), LK_OK);
+    for (int i = 0; i < 2; i++) {
+        snprintf(file, sizeof file, "%.400s/%s.safetensors", path, i ? "optimizer" : "model");
+        assert_int_equal(lk_state_load(file, &states[i]), LK_OK);
+    }
+    assert_int_equal(lk_checkpoint_create(states[0], states[1], &copy), LK_OK);
+    for (size_t i = 0; (name = lk_checkpoint_note_name(notes, i)) != NULL; i++) {
+        const char *text = strcmp(name, "agreed") == 0 ? agreed : lk_checkpoint_note(notes, name);
+        if (text)
+            assert_int_equal(lk_checkpoint_set_note(copy, name, text), LK_OK);
+    }
+    assert_int_equal(lk_checkpoint_save(copy, path), LK_OK);
+    lk_checkpoint_destroy(copy);
+    lk_checkpoint_destroy(notes);
+}
+
+static void when_replicas_were_equal_is_noted_and_told(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *note;
+        size_t told;
+    } rows[] = {{"3", 3}, {"1", 1}, {NULL, 0}};
+    char name[32], dir[PATH];
+    lk_train_opts opts = options();
+    uint64_t hash = uninterrupted(&opts);
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "agreed%zu", i);
+        lk_train_opts here = options_in(name, dir);
+        here.max_steps = 3;
+        here.no_test = true;
+        asked told;
+        lk_train_result result;
+        assert_int_equal(run(&here, 2, 0, 0, &told, &result), LK_OK);
+        lk_checkpoint *notes;
+        assert_int_equal(lk_checkpoint_load_notes(result.checkpoint, &notes), LK_OK);
+        assert_string_equal(lk_checkpoint_note(notes, "agreed"), "3");
+        lk_checkpoint_destroy(notes);
+        renote(result.checkpoint, rows[i].note);
+        lk_resume found;
+        here.max_steps = 0;
+        here.no_test = false;
+        resume_newest(&here, &found);
+        assert_int_equal(run(&here, 2, 0, 0, &told, &result), LK_OK);
+        assert_int_equal(told.told.start.agreed, rows[i].told);
+        assert_true(result.hash == hash);
+        lk__resume_fini(&found);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -506,6 +564,7 @@ int main(void)
         cmocka_unit_test(a_stopped_evaluation_is_repeated),
         cmocka_unit_test(checkpoints_are_the_same_bytes_in_any_layout),
         cmocka_unit_test(damaged_ones_are_passed_over),
+        cmocka_unit_test(when_replicas_were_equal_is_noted_and_told),
     };
     return cmocka_run_group_tests_name("resume", tests, make_data, remove_data);
 }

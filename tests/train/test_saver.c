@@ -393,10 +393,12 @@ static void test_places(void **state)
     lk_saver_opts opts = options("file", 1);
     REFUSES(&opts, LK_STATUS_USAGE, "--checkpoint '", "/file' is not a folder");
     opts = options("file/below", 1);
-    REFUSES(&opts, LK_STATUS_USAGE, "/file/below'", "create that first");
-    opts = options("missing/below", 1);
-    REFUSES(&opts, LK_STATUS_USAGE, "/missing/below'", "create that first");
-    assert_false(exists("missing"));
+    REFUSES(&opts, LK_STATUS_USAGE, "/file/below' cannot be created", "/file' is not a folder", "another");
+    opts = options("missing//below/file/deep", 1);
+    make_folder("missing");
+    make_folder("missing/below");
+    make_file("missing/below/file");
+    REFUSES(&opts, LK_STATUS_USAGE, "/deep' cannot be created", "/missing//below/file' is not a folder");
     opts.dir = "";
     REFUSES(&opts, LK_STATUS_USAGE, "--checkpoint ''");
     char *longest = calloc(1, 8000);
@@ -408,6 +410,15 @@ static void test_places(void **state)
     opts = options("dangling", 1);
     REFUSES(&opts, LK_STATUS_IO, "/dangling' cannot be opened", "another folder");
     assert_int_equal(unlink(path), 0);
+
+    /* Folders around it are made, and what was made goes where nothing was saved. */
+    lk__saver_close(open_new("missing/below/some/more//folders/", 1));
+    assert_false(exists("missing/below/some"));
+    assert_true(exists("missing/below"));
+    lk_saver *parents = open_new("missing/below/some/more//folders", 1);
+    save(parents, 1, false);
+    lk__saver_close(parents);
+    EXPECT_STEPS("missing/below/some/more/folders", 1);
 
     lk_saver *saver = open_new("slashes//", 1);
     save(saver, 1, false);
@@ -524,6 +535,34 @@ static void test_sweep(void **state)
     lk__saver_close(saver);
 }
 
+/* Later ones get another name, which no list has; an older one of that name makes way. */
+static void test_distrust(void **state)
+{
+    (void)state;
+    char example[LK_CHECKPOINT_PATH], path[PATH];
+    size_t count = 0;
+    lk_saver *saver = open_new("doubt", 9);
+    save(saver, 10, true);
+    save(saver, 20, false);
+    save(saver, 30, true);
+    save(saver, 40, false);
+    make_folder("doubt/suspect-step-000000040");
+    make_file("doubt/suspect-step-000000040/model.safetensors");
+    assert_int_equal(lk__saver_distrust(saver, 20, &count, example), LK_OK);
+    assert_int_equal(count, 2);
+    assert_string_equal(example, below("doubt/suspect-step-000000030", path));
+    expect_steps("doubt", 2, (uint64_t[]){10, 20});
+    assert_false(exists("doubt/best"));
+    assert_true(exists("doubt/suspect-step-000000030/checkpoint.json"));
+    assert_true(exists("doubt/suspect-step-000000040/checkpoint.json"));
+    assert_true(lk__checkpoint_is_suspect(example));
+    assert_false(lk__checkpoint_is_suspect(below("doubt/step-000000020", path)));
+    assert_string_equal(lk__saver_last(saver), "");
+    assert_int_equal(lk__saver_distrust(saver, 20, &count, example), LK_OK);
+    assert_int_equal(count, 0);
+    lk__saver_close(saver);
+}
+
 static void test_close(void **state)
 {
     (void)state;
@@ -553,6 +592,7 @@ int main(void)
         cmocka_unit_test(test_folder_gone),
         cmocka_unit_test(test_failing_link),
         cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_distrust),
         cmocka_unit_test(test_close),
     };
     if (setenv("LOCKSTEP_FAULT", faults, 1) != 0 || lk__fault_load() != LK_OK) {

@@ -1,0 +1,107 @@
+/* contents.c - what the files of images hold, where each image is a file: a hash by
+ * which a resumed run knows that they are what they were. */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "data/dataset.h"
+
+enum { CHUNK = 256 * 1024, SAMPLED_FILES = 1024 };
+
+uint64_t lk__contents_limit = (uint64_t)1 << 30;
+
+/* What looking at all files gives; times are whole seconds, since not all copies keep
+ * more. */
+typedef struct survey {
+    uint64_t bytes, sizes, times;
+} survey;
+
+/* No other command line would help. */
+static lk_status fail_gone(const char *path, int error)
+{
+    return lk__fail(LK_STATUS_IO, "%s: %s; it was there when the folder was listed", path, strerror(error));
+}
+
+static lk_status survey_files(const lk_dataset *data, survey *out)
+{
+    survey s = {0};
+    for (size_t i = 0; i < data->info.count; i++) {
+        char path[LK_MAX_PATH];
+        struct stat info;
+        data->ops->place(data, i, path, sizeof path);
+        if (stat(path, &info) != 0)
+            return fail_gone(path, errno);
+        const uint64_t size = (uint64_t)info.st_size;
+        const int64_t seconds = (int64_t)info.st_mtime;
+        s.bytes += size;
+        s.sizes = lk__hash(&size, sizeof size, s.sizes);
+        s.times = lk__hash(&seconds, sizeof seconds, s.times);
+    }
+    *out = s;
+    return LK_OK;
+}
+
+static lk_status hash_open(int fd, const char *path, uint8_t *chunk, uint64_t *hash)
+{
+    for (;;) {
+        ssize_t got = read(fd, chunk, CHUNK);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return lk__fail(LK_STATUS_IO, "cannot read %s: %s", path, strerror(errno));
+        if (got == 0)
+            return LK_OK;
+        *hash = lk__hash(chunk, (size_t)got, *hash);
+    }
+}
+
+static lk_status hash_file(const lk_dataset *data, size_t index, uint8_t *chunk, uint64_t *hash)
+{
+    char path[LK_MAX_PATH];
+    int fd;
+    size_t bytes;
+    data->ops->place(data, index, path, sizeof path);
+    lk_status status = lk__file_open(path, &fd, &bytes);
+    if (status == LK_STATUS_NOT_FOUND)
+        return fail_gone(path, ENOENT);
+    LK_TRY(status);
+    status = hash_open(fd, path, chunk, hash);
+    lk__fd_close(&fd);
+    return status;
+}
+
+/* Of `read` files, evenly spread. */
+static lk_status hash_files(const lk_dataset *data, size_t read, uint64_t *hash)
+{
+    uint8_t *chunk;
+    LK_TRY(LK_ALLOC(CHUNK, "a piece of an image file", &chunk));
+    lk_status status = LK_OK;
+    for (size_t i = 0; i < read && status == LK_OK; i++)
+        status = hash_file(data, i * data->info.count / read, chunk, hash);
+    lk__free(chunk);
+    return status;
+}
+
+lk_status lk__dataset_contents(const lk_dataset *data, lk_contents *out)
+{
+    lk_contents found = {0};
+    survey s;
+    if (data->ops->load == NULL || data->ops->place == NULL) {
+        *out = found;
+        return LK_OK;
+    }
+    LK_TRY(survey_files(data, &s));
+    bool all = s.bytes <= lk__contents_limit;
+    found.files = data->info.count;
+    found.read = all ? found.files : lk__min_size(found.files, SAMPLED_FILES);
+    found.hash = s.sizes;
+    found.times = all ? 0 : s.times;
+    LK_TRY(hash_files(data, found.read, &found.hash));
+    *out = found;
+    return LK_OK;
+}
