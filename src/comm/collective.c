@@ -227,6 +227,7 @@ static lk_status make_request(lk_group *group, const lk_intent *intent, lk_reque
 static lk_status begin(lk_group *group, const lk_intent *intent, lk_request **out)
 {
     lk_request *request = NULL;
+    LK_TRY(lk__guard_check(&group->guard));
     LK_TRY(lk__group_check(group));
     /* A thread that failed may have freed what it had lent. */
     if (group->transport->type == &lk__transport_inproc) {

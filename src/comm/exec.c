@@ -349,6 +349,7 @@ static void pause(lk_group *group, bool others, double still_since)
 lk_status lk__exec_wait(lk_request *request)
 {
     lk_group *group = request->group;
+    LK_TRY(lk__guard_check(&group->guard));
     double still_since = lk__clock();
     while (!request->done) {
         bool moved = false;

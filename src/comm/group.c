@@ -50,12 +50,15 @@ int lk__group_job_rank(const lk_group *group, int rank)
 
 void lk_group_abort(lk_group *group, const char *reason)
 {
+    if (lk__guard_inherited(&group->guard))
+        return;
     (void)lk__group_break(
         group, lk__fail(LK_STATUS_PEER, "rank %d gave up: %s", lk__group_job_rank(group, group->rank), reason));
 }
 
 lk_status lk_group_poll(lk_group *group)
 {
+    LK_TRY(lk__guard_check(&group->guard));
     return lk__exec_poll(group);
 }
 
@@ -65,6 +68,7 @@ static lk_status allocate(lk_control *control, int size, lk_group **out)
     size_t n = (size_t)size;
     lk_status status;
     LK_TRY(LK_ALLOC(1, "a group", &group));
+    lk__guard_init(&group->guard, "group");
     group->control = control;
     group->size = size;
     group->tail = &group->first;
@@ -395,7 +399,9 @@ static void orphan_parts(lk_group *whole)
 
 void lk_group_destroy(lk_group *group)
 {
-    if (!group)
+    /* Its connections and threads are the parent process's: leaving would end that one's
+     * group, so the memory stays until this process ends. */
+    if (!group || lk__guard_inherited(&group->guard))
         return;
     leave_family(group);
     if (!group->parent)
@@ -515,6 +521,7 @@ static lk_status plain_block(lk_group *group, size_t bytes, void **out)
 
 lk_status lk_group_alloc(lk_group *group, size_t bytes, void **out)
 {
+    LK_TRY(lk__guard_check(&group->guard));
     if (group->broken != LK_OK)
         return lk__group_broken(group);
     if (!group->transport->type->alloc)

@@ -4,6 +4,7 @@
 
 #include <lockstep/group.h>
 
+#include "base/guard.h"
 #include "comm/control.h"
 #include "comm/program.h"
 #include "comm/transport.h"
@@ -73,6 +74,7 @@ struct lk_request {
 enum { LK_PROGRAM_CACHE = 32 };
 
 struct lk_group {
+    lk_guard guard;   /* of the process that it was made in */
     lk_group *parent; /* NULL: the whole job */
     lk_group *whole;  /* the group without parent, itself for that */
     lk_group *family; /* of the whole: all groups of the job here, linked by sibling */

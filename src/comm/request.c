@@ -112,6 +112,7 @@ lk_status lk_request_wait(lk_request *request)
 
 lk_status lk_request_test(lk_request *request, bool *done)
 {
+    LK_TRY(lk__guard_check(&request->group->guard));
     lk_status status = request->done ? request->status : lk_group_poll(request->group);
     if (status == LK_OK && !request->done) {
         *done = false;
