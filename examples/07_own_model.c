@@ -53,7 +53,7 @@ static lk_status train(lk_engine *engine, bool speaker)
     lk_metrics metrics;
     for (uint32_t step = 0; step < STEPS; step++) {
         lk_batch batch = make_batch(engine, step * BATCH, BATCH);
-        lk_engine_set_lr(engine, .1 * (STEPS - step) / STEPS);
+        LK_TRY(lk_engine_set_lr(engine, .1 * (STEPS - step) / STEPS));
         LK_TRY(lk_engine_gradients(engine, &batch, &metrics));
         LK_TRY(lk_engine_update(engine));
         if (speaker && step % 50 == 0)

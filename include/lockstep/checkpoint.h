@@ -3,7 +3,13 @@
  * A checkpoint is a folder of three files: model.safetensors with parameters and
  * buffers under PyTorch's names, optimizer.safetensors with what the optimiser
  * keeps, and checkpoint.json with notes (names and texts), a hash of each tensor,
- * size and hash of both files, and a hash over all of that. */
+ * size and hash of both files, and a hash over all of that.
+ *
+ * Threads: several threads may read or save one lk_checkpoint at the same time as long
+ * as none sets a note or destroys it. Several threads and processes may load or verify
+ * one folder at the same time, but while one saves that folder no other call on it may
+ * run: it might read files of the old checkpoint and of the new one, which is FORMAT.
+ * Different folders are independent. */
 #ifndef LOCKSTEP_CHECKPOINT_H
 #define LOCKSTEP_CHECKPOINT_H
 

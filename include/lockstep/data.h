@@ -1,7 +1,13 @@
 /* data.h - data sets and the loader that turns them into batches.
  *
  * What a batch holds is a pure function of (data, seed, epoch, batch index):
- * the number of workers and their timing leave no trace. */
+ * the number of workers and their timing leave no trace.
+ *
+ * Threads: an open data set may be read by any number of threads at the same time. A
+ * loader may be used by any thread, but by one at a time: lk_loader_start and
+ * lk_loader_next are USAGE while another of the two has not returned. A loader works in
+ * the process that made it: in one that was forked later (lk_spawn) both are USAGE, and
+ * lk_loader_destroy does nothing. */
 #ifndef LOCKSTEP_DATA_H
 #define LOCKSTEP_DATA_H
 
@@ -62,7 +68,8 @@ typedef struct lk_sample_shape {
 lk_status lk_augmented_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out) LK_CHECKED;
 
 /* One global batch, or a rank's share of it. ids give random numbers their
- * address, so equal ids draw alike. */
+ * address, so equal ids draw alike. Pointers may be NULL in a share without samples
+ * (count 0 of a total above 0). */
 typedef struct lk_batch {
     size_t count;
     size_t sample;         /* floats of a sample, H * W * C */
@@ -70,8 +77,8 @@ typedef struct lk_batch {
     const int32_t *labels; /* (N) */
     const uint32_t *ids;   /* (N), index of each sample in the data set */
     size_t total;          /* samples of the batch that this is a share of; 0, or count: this is the whole */
-    size_t epoch;          /* that it is of */
-    const void *source;    /* the engine's memory that has the samples (lk_engine_place), or NULL */
+    size_t epoch;          /* with source: its transforms are drawn by it, below 2^32. Nothing else looks at it */
+    const void *source;    /* names the samples that an engine has placed (lk_engine_place), or NULL */
 } lk_batch;
 
 /* The part of each batch that a rank works on: of the `shards` shards that a

@@ -10,7 +10,19 @@
  * the shards of a batch, times the stages that the model is cut into, which
  * share its layers. Rank r is stage r % stages of replica r / stages. Calls
  * marked "together" talk to the other ranks; an error in one breaks the job,
- * and every rank gets it. */
+ * and every rank gets it.
+ *
+ * Threads: any thread may call an engine, but one at a time. A call that returns a
+ * status while another call of the same engine has not returned, by another thread or
+ * around the function given to lk_engine_listen, is USAGE and touches nothing.
+ * lk_engine_layout, lk_engine_share and lk_engine_depth read what never changes and may
+ * be called at any time; the other calls without a status, lk_engine_destroy among them,
+ * do not notice and must not be made meanwhile, but by the function given to
+ * lk_engine_listen, which may read. Different engines may be called at the same time,
+ * unless they have the same group (group.h).
+ *
+ * Processes: an engine works in the process that made it. In one that was forked later
+ * (lk_spawn) its calls are USAGE, and lk_engine_destroy does nothing. */
 #ifndef LOCKSTEP_ENGINE_H
 #define LOCKSTEP_ENGINE_H
 
@@ -46,12 +58,12 @@ typedef struct lk_engine_opts {
     lk_bn_mode bn;
     lk_precision precision; /* of values on a GPU */
     const char *optimizer;  /* "sgd", "adam", "adamw", "adadelta", with parameters: "sgd:momentum=.9" */
-    double lr;              /* default: the optimiser's */
+    double lr;              /* not below 0; default, and 0: the optimiser's */
     uint64_t seed;
     bool eval_only;         /* no step will be taken: one is refused, and what it would need is not asked for */
     bool allow_nonfinite;   /* go on when a loss or gradient is not finite */
     double clip_norm;       /* the gradient is scaled down to this norm; 0: never */
-    double label_smoothing; /* of the training loss: so much of a label's weight is spread over all classes */
+    double label_smoothing; /* of the training loss, in [0,1): so much of a label's weight is spread over classes */
 
     lk_group *group;        /* the ranks, borrowed until the engine is destroyed; NULL: this rank alone */
     size_t bucket_bytes;    /* gradients are summed in ranges of so many bytes; default 4 MB */
@@ -61,7 +73,7 @@ typedef struct lk_engine_opts {
     const char *sums;
     const char *stages; /* "2", or "fc1,fc2": the named layers begin stages 1 and 2; NULL: one stage */
     bool pipelined;     /* stages work at the same time, each on another wave */
-    int check_every;    /* steps between two comparisons of the replicas; default 100, -1: none */
+    int check_every;    /* steps, as lk_engine_steps counts, between comparisons of replicas; default 100, -1: none */
 } lk_engine_opts;
 
 /* graph may be destroyed afterwards. Together: options that belong to the
@@ -121,7 +133,9 @@ lk_status lk_engine_receive(lk_engine *engine, lk_metrics *out) LK_CHECKED;
 lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 /* Together: the step in two halves: gradients (and BatchNorm's running
  * statistics), then the update of the parameters, which needs the gradients of a
- * whole first half. */
+ * whole first half. A first half that succeeds is a training step, with its own
+ * dropout masks and its place in lk_engine_steps, whether an update follows or the
+ * program changes the parameters itself (lk_engine_grads, lk_engine_set_state). */
 lk_status lk_engine_gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 lk_status lk_engine_update(lk_engine *engine) LK_CHECKED;
 
@@ -139,12 +153,19 @@ lk_waits lk_engine_waits(const lk_engine *engine);
 lk_status lk_engine_check(lk_engine *engine) LK_CHECKED;
 
 double lk_engine_lr(const lk_engine *engine);
-void lk_engine_set_lr(lk_engine *engine, double lr);
-/* Optimiser steps taken. */
+/* Of the updates that follow; may be called while steps are under way. USAGE, and the rate
+ * stays, where lr is below 0, not a number or not finite as a float. With 0, unlike 0 in
+ * lk_engine_opts, updates leave the parameters and advance the optimiser's state. All
+ * ranks must set the same. */
+lk_status lk_engine_set_lr(lk_engine *engine, double lr) LK_CHECKED;
+/* Training steps so far, which dropout masks are drawn by: successful calls of
+ * lk_engine_step, lk_engine_send and lk_engine_gradients, those that a restored optimiser
+ * state had counted included. A failed step and lk_engine_update count nothing. */
 uint64_t lk_engine_steps(const lk_engine *engine);
 
 /* Together, where there are several stages: copies of parameters and buffers, or
- * of the last step's gradients, of the whole model under PyTorch's names. */
+ * of the last step's gradients, of the whole model under PyTorch's names. Gradients are
+ * USAGE where the last step failed or there was none. */
 lk_status lk_engine_state(const lk_engine *engine, lk_state **out) LK_CHECKED;
 lk_status lk_engine_grads(const lk_engine *engine, lk_state **out) LK_CHECKED;
 /* Together: replaces parameters and buffers by replica 0's state. A missing,
@@ -157,7 +178,7 @@ lk_status lk_engine_set_state(lk_engine *engine, const lk_state *state) LK_CHECK
  * "powers" (f64). With parameters and buffers it is all that later steps depend on. */
 lk_status lk_engine_optimizer_state(const lk_engine *engine, lk_state **out) LK_CHECKED;
 /* Together: replaces it by replica 0's; as lk_engine_set_state, and nothing may be
- * missing. Steps are then counted from there. */
+ * missing. Steps are then counted from there, and lk_engine_update needs new gradients. */
 lk_status lk_engine_set_optimizer_state(lk_engine *engine, const lk_state *state) LK_CHECKED;
 
 /* In every step and evaluation, where the ranks exchange words in any case, each

@@ -3,7 +3,12 @@
  * Builders return a node to feed into the next one. They do not return a
  * status: the first mistake (a kernel larger than its input, say) is kept in
  * the graph, later calls do nothing, and lk_graph_check or lk_engine_create
- * reports it. So a network reads top to bottom. */
+ * reports it. So a network reads top to bottom. A node of another graph is such a
+ * mistake.
+ *
+ * Threads: a graph may be built by one thread at a time; a graph that is not being
+ * built may be read (lk_graph_check, lk_graph_parameters, lk_engine_create) by several
+ * at the same time. Different graphs are independent. */
 #ifndef LOCKSTEP_GRAPH_H
 #define LOCKSTEP_GRAPH_H
 
@@ -18,7 +23,8 @@ extern "C" {
 
 typedef struct lk_graph lk_graph;
 typedef struct lk_node {
-    int index; /* position in the graph; negative after a mistake */
+    int index;      /* position in the graph; negative after a mistake */
+    unsigned graph; /* which graph that is; 0: none */
 } lk_node;
 
 lk_status lk_graph_create(lk_graph **out) LK_CHECKED;

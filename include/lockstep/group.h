@@ -10,8 +10,16 @@
  * Sums run over the canonical tree of shards, so their bits do not depend on
  * the number of ranks, on the transport or on the hosts: see lk_shard_sums.
  *
- * A group and all parts of it belong to one thread at a time. While that thread
- * waits in one of them, calls under way in the others move on.
+ * Threads: a group, all parts of it (lk_group_split) and their requests belong to one
+ * thread at a time; no call notices a second thread. While that thread waits in one of
+ * them, calls under way in the others move on. Groups of different jobs, and the ranks
+ * that lk_group_threads gives out, are independent: each may be in a thread of its own.
+ * lk_group_rank, lk_group_size, lk_group_local_rank, lk_group_local_size, lk_group_host,
+ * lk_group_is_local, lk_group_timeout and lk_group_transport read what never changes and
+ * may be called by any thread; lk_shard_roots and lk_even_share are pure functions.
+ *
+ * Processes: a group works in the process that joined. In one that was forked later
+ * (lk_spawn) its calls are USAGE, and lk_group_abort and lk_group_destroy do nothing.
  *
  * A call with impossible arguments is USAGE and leaves the group whole, but the
  * other ranks may be waiting in that call already: put it right, or abort. Data

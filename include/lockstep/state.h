@@ -1,7 +1,11 @@
 /* state.h - a state dict: named host tensors in a fixed order.
  *
  * Names, shapes and element order are PyTorch's (a convolution weight is
- * O,I,H,W), so a state can be exchanged with it file by file. */
+ * O,I,H,W), so a state can be exchanged with it file by file.
+ *
+ * Threads: a state has no lock. Several threads may read, save, hash or compare one at
+ * the same time as long as none changes it (lk_state_add, lk_state_destroy, or what
+ * lk_entry.data points to). Different states are independent. */
 #ifndef LOCKSTEP_STATE_H
 #define LOCKSTEP_STATE_H
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/guard.h"
 #include "base/mem.h"
 #include "data/loader.h"
 
@@ -26,6 +27,7 @@ typedef struct slot {
 } slot;
 
 struct lk_loader {
+    lk_guard guard;
     const lk_dataset *data;
     size_t batch, batches;
     lk_share share;
@@ -221,6 +223,7 @@ lk_status lk_loader_create(const lk_dataset *data, const lk_loader_opts *opts, l
     lk_loader *l = NULL;
     lk_status status;
     LK_TRY(LK_ALLOC(1, "a loader", &l));
+    lk__guard_init(&l->guard, "loader");
     l->data = data;
     l->batch = lk__min_size(opts->batch, data->info.count);
     l->batches = (data->info.count - 1) / l->batch + 1;
@@ -259,7 +262,9 @@ static void destroy_slots(lk_loader *l)
 
 void lk_loader_destroy(lk_loader *loader)
 {
-    if (loader == NULL)
+    /* The workers of a loader cannot be joined in a forked process: the memory stays until
+     * that process ends. */
+    if (loader == NULL || lk__guard_inherited(&loader->guard))
         return;
     pthread_mutex_lock(&loader->lock);
     loader->stop = true;
@@ -316,7 +321,7 @@ static void drop_samples(lk_loader *l)
     }
 }
 
-lk_status lk_loader_start(lk_loader *loader, size_t epoch, size_t first_batch)
+static lk_status start(lk_loader *loader, size_t epoch, size_t first_batch)
 {
     if (epoch > UINT32_MAX)
         return lk__fail(LK_STATUS_USAGE, "epoch %zu is out of range (0 to %u)", epoch, UINT32_MAX);
@@ -335,6 +340,14 @@ lk_status lk_loader_start(lk_loader *loader, size_t epoch, size_t first_batch)
     pthread_cond_broadcast(&loader->work);
     pthread_mutex_unlock(&loader->lock);
     return LK_OK;
+}
+
+lk_status lk_loader_start(lk_loader *loader, size_t epoch, size_t first_batch)
+{
+    LK_TRY(lk__guard_enter(&loader->guard));
+    lk_status status = start(loader, epoch, first_batch);
+    lk__guard_leave(&loader->guard);
+    return status;
 }
 
 /* Waits for the slot of batch `consumed`, or fills it here without workers; the
@@ -356,7 +369,7 @@ static slot *await_slot(lk_loader *l)
     return s;
 }
 
-lk_status lk_loader_next(lk_loader *loader, const lk_batch **out)
+static lk_status next(lk_loader *loader, const lk_batch **out)
 {
     if (!loader->started)
         return lk__fail(LK_STATUS_USAGE, "lk_loader_start must be called before lk_loader_next");
@@ -370,4 +383,12 @@ lk_status lk_loader_next(lk_loader *loader, const lk_batch **out)
     loader->consumed++;
     *out = &s->batch;
     return LK_OK;
+}
+
+lk_status lk_loader_next(lk_loader *loader, const lk_batch **out)
+{
+    LK_TRY(lk__guard_enter(&loader->guard));
+    lk_status status = next(loader, out);
+    lk__guard_leave(&loader->guard);
+    return status;
 }

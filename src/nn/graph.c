@@ -9,11 +9,17 @@
 #include "base/rng.h"
 #include "nn/op.h"
 
-static const lk_node bad_node = {-1};
+static const lk_node bad_node = {.index = -1};
 
 lk_status lk_graph_create(lk_graph **out)
 {
-    return LK_ALLOC(1, "graph", out);
+    static unsigned last;
+    lk_graph *graph;
+    LK_TRY(LK_ALLOC(1, "graph", &graph));
+    while (graph->id == 0)
+        graph->id = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+    *out = graph;
+    return LK_OK;
 }
 
 void lk_graph_destroy(lk_graph *graph)
@@ -121,23 +127,43 @@ static lk_status append(lk_graph *graph, lk_layer *layer, const char *name)
     return LK_OK;
 }
 
+lk_status lk__graph_check_node(const lk_graph *graph, lk_node node, const char *role)
+{
+    if (node.index < 0)
+        return lk__fail(
+            LK_STATUS_USAGE,
+            "%s is no node: the builder that returned it has failed, and lk_graph_check of its graph says why", role);
+    if (node.graph != graph->id)
+        return lk__fail(LK_STATUS_USAGE, "%s is not a node of this graph, but %s", role,
+                        node.graph ? "of another" : "one that no builder has returned");
+    if (node.index >= graph->count)
+        return lk__fail(LK_STATUS_USAGE, "%s is node %d of a graph of %d layers", role, node.index, graph->count);
+    return LK_OK;
+}
+
+static lk_status take_inputs(const lk_graph *graph, lk_layer *layer, const lk_node *inputs, int count)
+{
+    for (int i = 0; i < count; i++) {
+        char role[64];
+        snprintf(role, sizeof role, "layer %d (%s): input %d", graph->count, layer->op->name, i);
+        LK_TRY(lk__graph_check_node(graph, inputs[i], role));
+        layer->inputs[i] = inputs[i].index;
+    }
+    layer->input_count = count;
+    return LK_OK;
+}
+
 /* Adds a layer; layer holds op and attributes. name may be NULL. */
 static lk_node add_layer(lk_graph *graph, lk_layer layer, const char *name, const lk_node *inputs, int input_count)
 {
     if (graph->status != LK_OK)
         return bad_node;
-    for (int i = 0; i < input_count; i++) {
-        if (inputs[i].index < 0 || inputs[i].index >= graph->count)
-            return lk__graph_reject(graph,
-                                    lk__fail(LK_STATUS_USAGE, "layer %d (%s): input %d is not a node of this graph",
-                                             graph->count, layer.op->name, i));
-        layer.inputs[i] = inputs[i].index;
-    }
-    layer.input_count = input_count;
-    lk_status status = append(graph, &layer, name);
+    lk_status status = take_inputs(graph, &layer, inputs, input_count);
+    if (status == LK_OK)
+        status = append(graph, &layer, name);
     if (status != LK_OK)
         return lk__graph_reject(graph, status);
-    return (lk_node){layer.index};
+    return (lk_node){.index = layer.index, .graph = graph->id};
 }
 
 /* The first node whose result nobody uses; count - 1, the loss, when all is

@@ -61,6 +61,7 @@ typedef struct lk_layer {
 } lk_layer;
 
 struct lk_graph {
+    unsigned id; /* of no other graph of the process; from 1 */
     lk_layer *layers;
     int count, room;
     lk_status status; /* of the first mistake */
@@ -70,6 +71,10 @@ struct lk_graph {
 /* Keeps lk__fail's last detail as the graph's mistake; it had none. Returns no
  * node. */
 lk_node lk__graph_reject(lk_graph *graph, lk_status status);
+
+/* USAGE where a node that was given as `role` ("layer 3 (add): input 0") is not one of
+ * the graph. */
+lk_status lk__graph_check_node(const lk_graph *graph, lk_node node, const char *role) LK_CHECKED;
 
 static inline size_t lk__slot_count(const lk_slot_def *def)
 {

@@ -3,6 +3,7 @@
 #include "nn/init.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "base/spec.h"
 #include "nn/graph.h"
@@ -111,6 +112,17 @@ static fans fans_of(const lk_slot_def *weight)
     return (fans){.in = (double)weight->fan_in, .out = (double)out};
 }
 
+static lk_status check_target(const lk_graph *graph, lk_node x, const char *text)
+{
+    char role[96];
+    snprintf(role, sizeof role, "lk_init '%.64s': x", text);
+    LK_TRY(lk__graph_check_node(graph, x, role));
+    if (!has_weights(&graph->layers[x.index]))
+        return lk__fail(LK_STATUS_USAGE, "lk_init '%s': node %d is neither a convolution nor a linear layer", text,
+                        x.index);
+    return LK_OK;
+}
+
 static void apply(const policy *p, lk_layer *layer)
 {
     lk_slot_def *weight = &layer->params[0], *bias = &layer->params[1];
@@ -127,9 +139,8 @@ lk_node lk_init(lk_graph *graph, lk_node x, const char *text)
     if (graph->status != LK_OK)
         return x;
     lk_status status = parse(text, &p);
-    if (status == LK_OK && (x.index < 0 || x.index >= graph->count || !has_weights(&graph->layers[x.index])))
-        status = lk__fail(LK_STATUS_USAGE, "lk_init '%s': node %d is neither a convolution nor a linear layer", text,
-                          x.index);
+    if (status == LK_OK)
+        status = check_target(graph, x, text);
     if (status != LK_OK)
         lk__graph_reject(graph, status);
     else

@@ -9,7 +9,7 @@ static size_t states(const double *values)
     return 2;
 }
 
-static lk_scalars scalars(const lk_optim *optim)
+static lk_scalars scalars(lk_optim *optim)
 {
     const double *values = optim->values;
     return (lk_scalars){.adadelta = {.lr = (float)optim->lr,

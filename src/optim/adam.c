@@ -13,7 +13,7 @@ static size_t states(const double *values)
 }
 
 /* Powers by multiplication: libm's pow differs between machines. */
-static void begin_step(lk_optim *optim)
+static void raise_powers(lk_optim *optim)
 {
     optim->powers[0] *= optim->values[BETA1];
     optim->powers[1] *= optim->values[BETA2];
@@ -32,15 +32,17 @@ static lk_adam settings(const lk_optim *optim)
                      .shrink = 1.0f};
 }
 
-static lk_scalars adam_scalars(const lk_optim *optim)
+static lk_scalars adam_scalars(lk_optim *optim)
 {
+    raise_powers(optim);
     lk_scalars scalars = {.adam = settings(optim)};
     scalars.adam.weight_decay = (float)optim->values[WEIGHT_DECAY];
     return scalars;
 }
 
-static lk_scalars adamw_scalars(const lk_optim *optim)
+static lk_scalars adamw_scalars(lk_optim *optim)
 {
+    raise_powers(optim);
     lk_scalars scalars = {.adam = settings(optim)};
     scalars.adam.shrink = (float)(1 - optim->lr * optim->values[WEIGHT_DECAY]);
     return scalars;
@@ -64,7 +66,6 @@ const lk_rule lk__rule_adam = {
     .params = ADAM_PARAMS(0),
     .states = states,
     .state_names = {"exp_avg", "exp_avg_sq"},
-    .begin = begin_step,
     .scalars = adam_scalars,
     .range = range,
 };
@@ -75,7 +76,6 @@ const lk_rule lk__rule_adamw = {
     .params = ADAM_PARAMS(0.01),
     .states = states,
     .state_names = {"exp_avg", "exp_avg_sq"},
-    .begin = begin_step,
     .scalars = adamw_scalars,
     .range = range,
 };

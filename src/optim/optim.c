@@ -2,6 +2,7 @@
 #include "optim/optim.h"
 
 #include <assert.h>
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -32,6 +33,14 @@ static const char *rule_name(const void *arg, size_t index)
 
 static const lk_names names = {.what = option, .kind = "optimiser", .next = rule_name};
 
+/* Kernels use a float. */
+static lk_status check_lr(double lr)
+{
+    if (!(lr >= 0 && lr <= FLT_MAX))
+        return lk__fail(LK_STATUS_USAGE, "--lr: the learning rate %g must be a number not below 0, and a float", lr);
+    return LK_OK;
+}
+
 lk_status lk__optim_create(const char *spec, double lr, lk_device *dev, size_t count, lk_optim **out)
 {
     size_t found = 0;
@@ -41,8 +50,7 @@ lk_status lk__optim_create(const char *spec, double lr, lk_device *dev, size_t c
     LK_TRY(lk__spec_values(spec, option, rule->params, LK_RULE_MAX_PARAMS, values));
     if (rule->check)
         LK_TRY(rule->check(values));
-    if (!isfinite(lr) || lr < 0)
-        return lk__fail(LK_STATUS_USAGE, "--lr: the learning rate %g must be a number not below 0", lr);
+    LK_TRY(check_lr(lr));
     lk_optim *optim;
     LK_TRY(LK_ALLOC(1, "optimiser", &optim));
     *optim = (lk_optim){.rule = rule, .dev = dev, .lr = lr != 0 ? lr : rule->lr, .powers = {1, 1}};
@@ -77,9 +85,11 @@ double lk__optim_lr(const lk_optim *optim)
     return optim->lr;
 }
 
-void lk__optim_set_lr(lk_optim *optim, double lr)
+lk_status lk__optim_set_lr(lk_optim *optim, double lr)
 {
+    LK_TRY(check_lr(lr));
     optim->lr = lr;
+    return LK_OK;
 }
 
 uint64_t lk__optim_steps(const lk_optim *optim)
@@ -128,12 +138,16 @@ void lk__optim_place(lk_optim *optim, void *place)
     optim->placed = true;
 }
 
+void lk__optim_count(lk_optim *optim)
+{
+    optim->steps++;
+    if (optim->rule->count)
+        optim->rule->count(optim);
+}
+
 void lk__optim_advance(lk_optim *optim, void *scalars)
 {
     static_assert(sizeof(lk_scalars) <= LK_SCALARS_BYTES, "the scalars of a step have room");
-    optim->steps++;
-    if (optim->rule->begin)
-        optim->rule->begin(optim);
     lk_scalars now = optim->rule->scalars(optim);
     memcpy(scalars, &now, sizeof now);
 }

@@ -19,8 +19,13 @@ lk_status lk__optim_create(const char *spec, double lr, lk_device *dev, size_t c
 void lk__optim_destroy(lk_optim *optim);
 
 double lk__optim_lr(const lk_optim *optim);
-void lk__optim_set_lr(lk_optim *optim, double lr);
+/* USAGE for what is no rate: below 0, not finite, or not finite as a float. 0 is one. */
+lk_status lk__optim_set_lr(lk_optim *optim, double lr) LK_CHECKED;
+/* What random numbers of a training step are found by: counted steps, whether the
+ * optimiser updated by them or not. */
 uint64_t lk__optim_steps(const lk_optim *optim);
+/* Counts a training step. Each update needs one that was counted before it. */
+void lk__optim_count(lk_optim *optim);
 /* The arrays of state that it keeps, one float an element each, on dev. */
 size_t lk__optim_states(const lk_optim *optim);
 float *lk__optim_state(const lk_optim *optim, size_t index);
@@ -31,7 +36,7 @@ const char *lk__optim_state_name(const lk_optim *optim, size_t index);
 typedef struct lk_optim_numbers {
     uint64_t steps;
     double lr;
-    double powers[2]; /* a rule's own, in [0,1]: parameters to the power of steps */
+    double powers[2]; /* a rule's own, in [0,1]: parameters to the power of updates, or marks */
 } lk_optim_numbers;
 lk_optim_numbers lk__optim_numbers(const lk_optim *optim);
 void lk__optim_set_numbers(lk_optim *optim, const lk_optim_numbers *numbers);
@@ -39,7 +44,7 @@ void lk__optim_set_numbers(lk_optim *optim, const lk_optim_numbers *numbers);
 /* The row of the table: "adam". */
 const char *lk__optim_name(const lk_optim *optim);
 
-/* A step is one begin, then any disjoint ranges that cover all elements. */
+/* An update is one begin, then any disjoint ranges that cover all elements. */
 typedef struct lk_optim_range {
     const float *grads; /* the whole flat arrays, on dev */
     float *params;
@@ -47,8 +52,8 @@ typedef struct lk_optim_range {
     const lk_flag *flag; /* where it is bad nothing changes; NULL: never. Device memory */
 } lk_optim_range;
 lk_status lk__optim_begin(lk_optim *optim) LK_CHECKED;
-/* The same in parts, for who brings the step's scalars to the device himself: they
- * are then at `place` there, of LK_SCALARS_BYTES, and advance gives what belongs there. */
+/* The same in parts, for a caller that brings the update's scalars to the device itself:
+ * they are then at `place` there, of LK_SCALARS_BYTES, and advance writes what belongs there. */
 enum { LK_SCALARS_BYTES = 64 };
 void lk__optim_place(lk_optim *optim, void *place);
 void lk__optim_advance(lk_optim *optim, void *scalars);

@@ -2,7 +2,7 @@
  *
  * An optimiser is its parameters, the arrays it keeps (one float an element
  * each) and a call of its kernel. Scalars are computed in double and cast once when
- * a step begins, and lie in the device's memory, where a recorded step finds them. */
+ * an update begins, and lie in the device's memory, where a recorded step finds them. */
 #ifndef LK_OPTIM_RULE_H
 #define LK_OPTIM_RULE_H
 
@@ -26,10 +26,12 @@ typedef struct lk_rule {
     /* Arrays of state that these parameters need, zeroed before the first step. */
     size_t (*states)(const double *values);
     const char *state_names[LK_RULE_MAX_STATES]; /* PyTorch's */
-    /* Optional: called when a step begins, after `steps` was counted. */
-    void (*begin)(lk_optim *optim);
-    /* The kernel's scalars of the step at hand. */
-    lk_scalars (*scalars)(const lk_optim *optim);
+    /* Optional: called when a training step was counted in `steps`, before its update,
+     * if it has one. */
+    void (*count)(lk_optim *optim);
+    /* Begins an update: advances what the rule keeps in `powers`, and gives the kernel's
+     * scalars. */
+    lk_scalars (*scalars)(lk_optim *optim);
     void (*range)(lk_optim *optim, const lk_optim_range *range);
 } lk_rule;
 
@@ -37,11 +39,11 @@ struct lk_optim {
     const lk_rule *rule;
     lk_device *dev;
     double lr;
-    uint64_t steps;                    /* begun */
+    uint64_t steps;                    /* counted, with an update or without */
     double values[LK_RULE_MAX_PARAMS]; /* in the order of rule->params */
-    double powers[2];                  /* a rule's own: parameters to the power of steps; 1 before the first */
+    double powers[2];                  /* a rule's own: parameters to the power of updates, or marks; 1 at first */
     float *state[LK_RULE_MAX_STATES];  // (count) each, NULL where unused
-    lk_scalars *scalars;               /* device; of the step at hand */
+    lk_scalars *scalars;               /* device; of the update at hand */
     bool placed;                       /* scalars are another's memory */
 };
 

@@ -15,14 +15,24 @@ static size_t states(const double *values)
     return values[MOMENTUM] != 0 ? 1 : 0;
 }
 
-static lk_scalars scalars(const lk_optim *optim)
+/* powers[0] is 0 while steps were counted and none was updated by: the first update
+ * takes the gradient as its momentum. It is 1 else. */
+static void count(lk_optim *optim)
 {
+    if (optim->steps == 1)
+        optim->powers[0] = 0;
+}
+
+static lk_scalars scalars(lk_optim *optim)
+{
+    bool first = optim->powers[0] == 0;
+    optim->powers[0] = 1;
     return (lk_scalars){.sgd = {.lr = (float)optim->lr,
                                 .momentum = (float)optim->values[MOMENTUM],
                                 .dampening = (float)optim->values[DAMPENING],
                                 .weight_decay = (float)optim->values[WEIGHT_DECAY],
                                 .nesterov = optim->values[NESTEROV] != 0,
-                                .first = optim->steps == 1}};
+                                .first = first}};
 }
 
 static void range(lk_optim *optim, const lk_optim_range *r)
@@ -42,6 +52,7 @@ const lk_rule lk__rule_sgd = {
     .check = check,
     .states = states,
     .state_names = {"momentum_buffer"},
+    .count = count,
     .scalars = scalars,
     .range = range,
 };

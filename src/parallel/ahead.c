@@ -325,6 +325,7 @@ static void write_inputs(lk_engine *engine, const lk_part *part)
     lk_step_inputs *inputs = (lk_step_inputs *)(void *)slot;
     uint32_t *ids = (uint32_t *)(inputs + 1);
     inputs->numbers = (lk_step_numbers){(uint32_t)lk__optim_steps(engine->optim), part->epoch};
+    lk__optim_count(engine->optim);
     lk__optim_advance(engine->optim, inputs->scalars);
     memcpy(ids, part->ids, part->count * sizeof *ids);
     memcpy(ids + part->count, part->labels, part->count * sizeof *part->labels);

@@ -40,6 +40,9 @@ static lk_status check_opts(const lk_engine_opts *opts)
                         "--reduce engine has NCCL sum gradients, and --backend says that the host does: give one");
     if (!isfinite(opts->clip_norm) || opts->clip_norm < 0)
         return lk__fail(LK_STATUS_USAGE, "--clip-norm %g must be a number not below 0", opts->clip_norm);
+    if (opts->check_every < -1)
+        return lk__fail(LK_STATUS_USAGE, "--check-every %d is not a number of steps, or -1 for never",
+                        opts->check_every);
     return LK_OK;
 }
 
@@ -391,6 +394,7 @@ lk_status lk_engine_create(const lk_graph *graph, const lk_engine_opts *opts, lk
     LK_TRY(lk_graph_check(graph));
     lk_engine *engine;
     LK_TRY(LK_ALLOC(1, "engine", &engine));
+    lk__guard_init(&engine->guard, "engine");
     engine->opts = full;
     lk_status status = build(engine, graph);
     if (status != LK_OK) {
@@ -420,7 +424,9 @@ static void destroy_lanes(lk_engine *engine)
 
 void lk_engine_destroy(lk_engine *engine)
 {
-    if (!engine)
+    /* In a forked process the threads of an engine cannot be joined, and leaving its group
+     * would end the parent's: the memory stays until this process ends. */
+    if (!engine || lk__guard_inherited(&engine->guard))
         return;
     lk__free(engine->place);
     lk__free(engine->loss);

@@ -27,7 +27,7 @@ lk_share lk_engine_share(const lk_engine *engine)
 static lk_status check_samples(const lk_engine *engine, const lk_batch *batch, const lk_part *part)
 {
     size_t sample = lk__shape_sample(engine->graph->layers[0].shape);
-    if (batch->sample != sample)
+    if (batch->count > 0 && batch->sample != sample)
         return lk__fail(LK_STATUS_MISMATCH, "the batch has %zu values a sample, the model takes %zu", batch->sample,
                         sample);
     size_t classes = engine->graph->layers[engine->graph->count - 1].shape.c;
@@ -39,6 +39,20 @@ static lk_status check_samples(const lk_engine *engine, const lk_batch *batch, c
     return LK_OK;
 }
 
+/* Points the part at its samples, which begin at `begin` in the batch. A share without
+ * samples may come without memory, and is given some that nobody reads. */
+static void point_at(const lk_batch *batch, size_t begin, bool with_x, lk_part *part)
+{
+    static const float no_x[1];
+    static const int32_t no_labels[1];
+    static const uint32_t no_ids[1];
+    bool empty = part->count == 0;
+    part->labels = empty ? no_labels : batch->labels + begin;
+    part->ids = empty ? no_ids : batch->ids + begin;
+    if (with_x)
+        part->x = empty ? no_x : batch->x + begin * batch->sample;
+}
+
 /* This rank's samples of a batch, which holds all of it or just those. */
 static lk_status take_part(const lk_engine *engine, const lk_batch *batch, lk_part *out)
 {
@@ -46,7 +60,7 @@ static lk_status take_part(const lk_engine *engine, const lk_batch *batch, lk_pa
     const lk_resident *resident = NULL;
     if (first && batch->source)
         LK_TRY(lk__resident_find(engine, batch, &resident));
-    if ((!batch->x && !resident && first) || !batch->labels || !batch->ids)
+    if (batch->count > 0 && ((!batch->x && !resident && first) || !batch->labels || !batch->ids))
         return lk__fail(LK_STATUS_USAGE, "a batch needs samples, labels and ids; one of them is NULL");
     const lk_waves *waves = engine->waves;
     lk_share share = {.shards = waves->shards, .first = waves->first, .last = waves->last};
@@ -60,9 +74,7 @@ static lk_status take_part(const lk_engine *engine, const lk_batch *batch, lk_pa
                         "this rank's share of a batch of %zu is %zu samples, not %zu; give its loader the share of "
                         "lk_engine_share",
                         total, part.count, batch->count);
-    part.x = first && !resident ? batch->x + begin * batch->sample : NULL;
-    part.labels = batch->labels + begin;
-    part.ids = batch->ids + begin;
+    point_at(batch, begin, first && !resident, &part);
     LK_TRY(check_samples(engine, batch, &part));
     *out = part;
     return LK_OK;
@@ -156,11 +168,13 @@ static lk_status check_replicas(lk_engine *engine)
     return LK_OK;
 }
 
-/* Whether replicas are compared after the last step that was begun. */
+/* Whether replicas are compared after the last step that was begun: the count of steps
+ * has come to a multiple of check_every, or has passed one without an update. */
 static bool check_is_due(const lk_engine *engine)
 {
     int every = engine->opts.check_every;
-    return engine->grid.replicas > 1 && every > 0 && lk__optim_steps(engine->optim) % (uint64_t)every == 0;
+    uint64_t steps = lk__optim_steps(engine->optim);
+    return engine->grid.replicas > 1 && every > 0 && steps / (uint64_t)every != engine->equal_at / (uint64_t)every;
 }
 
 /* After an update. */
@@ -173,6 +187,7 @@ static lk_status finish_update(lk_engine *engine)
 
 static lk_status update_by_bucket(lk_engine *engine)
 {
+    lk__optim_count(engine->optim);
     LK_TRY(lk__optim_begin(engine->optim));
     for (int i = 0; i < engine->buckets->count; i++) {
         LK_TRY(await_bucket(engine, i));
@@ -223,7 +238,7 @@ static lk_status meet_faults(lk_engine *engine, const char *op, uint64_t step)
 static lk_status begin_step(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
 {
     lk_part part;
-    engine->ready = engine->doubtful = engine->agreed = false;
+    engine->has_grads = engine->ready = engine->doubtful = engine->agreed = false;
     engine->own = (lk_metrics){0};
     LK_TRY(check_step(engine, batch));
     engine->step = lk__optim_steps(engine->optim) + 1;
@@ -266,7 +281,8 @@ static lk_status await_gradients(lk_engine *engine)
         LK_TRY(lk__grad_norm(engine->params, engine->grid.pipeline, &norm));
         lk__grad_clip(engine->params, norm, engine->opts.clip_norm);
     }
-    engine->ready = true;
+    lk__optim_count(engine->optim);
+    engine->has_grads = engine->ready = true;
     return LK_OK;
 }
 
@@ -300,6 +316,7 @@ static lk_status step(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
     } else {
         LK_TRY(finish_passes(engine));
         LK_TRY(update_by_bucket(engine));
+        engine->has_grads = true;
     }
     *out = metrics;
     return LK_OK;
@@ -314,30 +331,43 @@ static lk_status conclude(lk_engine *engine, lk_status status)
     return engine->agreed ? status : lk__engine_tell(engine, status);
 }
 
-lk_status lk__engine_idle(const lk_engine *engine)
+lk_status lk__engine_enter(const lk_engine *engine)
 {
+    return lk__guard_enter((lk_guard *)(uintptr_t)&engine->guard);
+}
+
+lk_status lk__engine_leave(const lk_engine *engine, lk_status status)
+{
+    lk__guard_leave((lk_guard *)(uintptr_t)&engine->guard);
+    return status;
+}
+
+lk_status lk__engine_enter_idle(const lk_engine *engine)
+{
+    LK_TRY(lk__engine_enter(engine));
     if (engine->pending == 0)
         return LK_OK;
-    return lk__fail(LK_STATUS_USAGE, "%d steps are under way: lk_engine_receive must have got their results first",
-                    engine->pending);
+    return lk__engine_leave(
+        engine, lk__fail(LK_STATUS_USAGE, "%d steps are under way: lk_engine_receive must have got their results first",
+                         engine->pending));
 }
 
 lk_status lk_engine_place(lk_engine *engine, lk_loader *loader, bool *placed)
 {
-    LK_TRY(lk__engine_idle(engine));
-    return lk__resident_add(engine, loader, placed);
+    LK_TRY(lk__engine_enter_idle(engine));
+    return lk__engine_leave(engine, lk__resident_add(engine, loader, placed));
 }
 
 lk_status lk_engine_gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
 {
-    LK_TRY(lk__engine_idle(engine));
-    return conclude(engine, gradients(engine, batch, out));
+    LK_TRY(lk__engine_enter_idle(engine));
+    return lk__engine_leave(engine, conclude(engine, gradients(engine, batch, out)));
 }
 
 lk_status lk_engine_update(lk_engine *engine)
 {
-    LK_TRY(lk__engine_idle(engine));
-    return conclude(engine, update(engine));
+    LK_TRY(lk__engine_enter_idle(engine));
+    return lk__engine_leave(engine, conclude(engine, update(engine)));
 }
 
 int lk_engine_depth(const lk_engine *engine)
@@ -366,7 +396,7 @@ static bool takes_more(const lk_engine *engine)
 static lk_status send_step(lk_engine *engine, const lk_batch *batch)
 {
     lk_part part;
-    engine->ready = engine->agreed = false;
+    engine->has_grads = engine->ready = engine->agreed = false;
     LK_TRY(check_step(engine, batch));
     size_t total = batch->total ? batch->total : batch->count;
     bool known = engine->ahead && !lk__fault_is_on() && lk__ahead_knows(engine->ahead, total);
@@ -391,7 +421,8 @@ bool lk_engine_can_send(const lk_engine *engine, size_t total)
 
 lk_status lk_engine_send(lk_engine *engine, const lk_batch *batch)
 {
-    return conclude(engine, send_step(engine, batch));
+    LK_TRY(lk__engine_enter(engine));
+    return lk__engine_leave(engine, conclude(engine, send_step(engine, batch)));
 }
 
 static lk_status receive_step(lk_engine *engine, lk_metrics *out)
@@ -407,6 +438,7 @@ static lk_status receive_step(lk_engine *engine, lk_metrics *out)
     }
     lk_status status = lk__ahead_receive(engine, out);
     engine->pending = lk__ahead_pending(engine->ahead);
+    engine->has_grads = status == LK_OK;
     if (status != LK_OK || engine->pending > 0 || !check_is_due(engine))
         return status;
     return check_replicas(engine);
@@ -414,14 +446,17 @@ static lk_status receive_step(lk_engine *engine, lk_metrics *out)
 
 lk_status lk_engine_receive(lk_engine *engine, lk_metrics *out)
 {
-    return conclude(engine, receive_step(engine, out));
+    LK_TRY(lk__engine_enter(engine));
+    return lk__engine_leave(engine, conclude(engine, receive_step(engine, out)));
 }
 
 lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
 {
-    LK_TRY(lk__engine_idle(engine));
-    LK_TRY(lk_engine_send(engine, batch));
-    return lk_engine_receive(engine, out);
+    LK_TRY(lk__engine_enter_idle(engine));
+    lk_status status = conclude(engine, send_step(engine, batch));
+    if (status == LK_OK)
+        status = conclude(engine, receive_step(engine, out));
+    return lk__engine_leave(engine, status);
 }
 
 /* Results are per sample, so the cut into pieces does not show, or it is the same
@@ -450,7 +485,6 @@ static lk_status evaluate(lk_engine *engine, const lk_batch *batch, lk_metrics *
 {
     lk_part part;
     engine->agreed = false;
-    LK_TRY(lk__engine_idle(engine));
     if (batch->count < 1 && !batch->total)
         return lk__fail(LK_STATUS_USAGE, "evaluation needs at least one sample");
     LK_TRY(meet_faults(engine, "eval", lk__optim_steps(engine->optim)));
@@ -465,7 +499,8 @@ static lk_status evaluate(lk_engine *engine, const lk_batch *batch, lk_metrics *
 
 lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
 {
-    return conclude(engine, evaluate(engine, batch, out));
+    LK_TRY(lk__engine_enter_idle(engine));
+    return lk__engine_leave(engine, conclude(engine, evaluate(engine, batch, out)));
 }
 
 lk_layout lk_engine_layout(const lk_engine *engine)
@@ -497,8 +532,8 @@ lk_waits lk_engine_waits(const lk_engine *engine)
 
 lk_status lk_engine_check(lk_engine *engine)
 {
-    LK_TRY(lk__engine_idle(engine));
-    return conclude(engine, check_replicas(engine));
+    LK_TRY(lk__engine_enter_idle(engine));
+    return lk__engine_leave(engine, conclude(engine, check_replicas(engine)));
 }
 
 double lk_engine_lr(const lk_engine *engine)
@@ -506,9 +541,10 @@ double lk_engine_lr(const lk_engine *engine)
     return lk__optim_lr(engine->optim);
 }
 
-void lk_engine_set_lr(lk_engine *engine, double lr)
+lk_status lk_engine_set_lr(lk_engine *engine, double lr)
 {
-    lk__optim_set_lr(engine->optim, lr);
+    LK_TRY(lk__engine_enter(engine));
+    return lk__engine_leave(engine, lk__optim_set_lr(engine->optim, lr));
 }
 
 uint64_t lk_engine_steps(const lk_engine *engine)

@@ -4,6 +4,7 @@
 
 #include <lockstep/engine.h>
 
+#include "base/guard.h"
 #include "nn/plan.h"
 #include "optim/optim.h"
 #include "parallel/buckets.h"
@@ -32,8 +33,8 @@ enum { LK_MAX_RESIDENTS = 2 };
 
 /* Numbers of a step that its kernels read from device memory. */
 typedef struct lk_step_numbers {
-    uint32_t step;  /* steps before it, where random numbers are found */
-    uint32_t epoch; /* of its batch */
+    uint32_t step;  /* training steps counted before it, by which random numbers are found */
+    uint32_t epoch; /* of its batch, by which transforms of placed samples are drawn */
 } lk_step_numbers;
 
 /* What a recorded step gets from the host, in device memory: these, then its ids and
@@ -58,6 +59,7 @@ typedef struct lk_part {
 typedef struct lk_ahead lk_ahead;
 
 struct lk_engine {
+    lk_guard guard;
     lk_engine_opts opts; /* its texts are gone after creation */
     lk_graph *graph;
     lk_grid grid;
@@ -81,8 +83,9 @@ struct lk_engine {
     bool at_once;            /* the only one of them is done: */
     lk_metrics finished;     /* its results */
     uint64_t step;           /* the one at hand, from 1 */
-    uint64_t equal_at;       /* steps taken when replicas were last known to be equal */
-    bool ready;              /* gradients of a whole step are there */
+    uint64_t equal_at;       /* steps counted when replicas were last known to be equal */
+    bool has_grads;          /* gradients of the last step are there: */
+    bool ready;              /* and no update was made by them */
     bool agreed;             /* every rank has the failure at hand */
     bool doubtful;           /* some rank has gradients so large that their sum may not be finite */
     int (*level)(void *arg); /* what this rank raises; NULL: nothing */
@@ -107,9 +110,12 @@ lk_status lk__engine_tell(const lk_engine *engine, lk_status status) LK_CHECKED;
 /* engine.c: enqueues the optimiser's step over these elements; where flag, device
  * memory or NULL, is bad, they stay. */
 void lk__update_range(lk_engine *engine, size_t begin, size_t end, const lk_flag *flag);
-/* USAGE while steps are under way: what reads or changes the state has to
- * wait. */
-lk_status lk__engine_idle(const lk_engine *engine) LK_CHECKED;
+/* Begins a public call that works on the engine's memory, and ends it; leave returns
+ * status. enter_idle is for what reads or changes the state: USAGE while steps are
+ * under way. A call that was not begun has touched nothing, and no other rank is told. */
+lk_status lk__engine_enter(const lk_engine *engine) LK_CHECKED;
+lk_status lk__engine_enter_idle(const lk_engine *engine) LK_CHECKED;
+lk_status lk__engine_leave(const lk_engine *engine, lk_status status) LK_CHECKED;
 /* state.c: as lk_engine_set_state finds it, MISMATCH where it does not fit; but this
  * rank's alone, and the others are not told. */
 lk_status lk__engine_check_state(const lk_engine *engine, const lk_state *state) LK_CHECKED;

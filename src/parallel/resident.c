@@ -9,11 +9,19 @@
 static const size_t PIECE = (size_t)4 << 20;
 
 struct lk_resident {
-    size_t count; /* samples */
+    const void *name; /* by which batches say that their samples are here */
+    size_t count;     /* samples */
     uint8_t *pixels;
     float *table;
     lk_gather_desc gather; /* all but the epoch, which is the engine's */
 };
+
+/* Of no other data set of the process, before or after: an address would be used again. */
+static const void *new_name(void)
+{
+    static uintptr_t last;
+    return (const void *)__atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+}
 
 /* Whether gather can do these transforms; puts them into it. */
 static bool take_transforms(const lk_transforms *list, lk_gather_desc *out)
@@ -98,7 +106,7 @@ static lk_status create(lk_device *dev, const lk_loader_source *source, const lk
 {
     lk_resident *resident;
     LK_TRY(LK_ALLOC(1, "a data set on the device", &resident));
-    *resident = (lk_resident){.count = lk_dataset_get_info(source->data)->count, .gather = *gather};
+    *resident = (lk_resident){.name = new_name(), .count = lk_dataset_get_info(source->data)->count, .gather = *gather};
     lk_status status = fill(dev, source, resident);
     if (status != LK_OK) {
         destroy(dev, resident);
@@ -108,13 +116,16 @@ static lk_status create(lk_device *dev, const lk_loader_source *source, const lk
     return LK_OK;
 }
 
-/* The engine's place of a data set, or a free one for NULL; NULL where there is none. */
-static lk_resident **find_place(lk_engine *engine, const void *source)
+/* The index of the engine's data set of this name, or of a free place for NULL; -1 where
+ * there is none. */
+static int find_place(const lk_engine *engine, const void *name)
 {
-    for (int i = 0; i < LK_MAX_RESIDENTS; i++)
-        if (engine->residents[i] == source)
-            return &engine->residents[i];
-    return NULL;
+    for (int i = 0; i < LK_MAX_RESIDENTS; i++) {
+        const lk_resident *resident = engine->residents[i];
+        if ((resident ? resident->name : NULL) == name)
+            return i;
+    }
+    return -1;
 }
 
 lk_status lk__resident_add(lk_engine *engine, lk_loader *loader, bool *placed)
@@ -124,18 +135,18 @@ lk_status lk__resident_add(lk_engine *engine, lk_loader *loader, bool *placed)
     lk_gather_desc gather = {.record = source.shape.channels * source.shape.height * source.shape.width,
                              .seed = source.seed,
                              .epoch = &engine->inputs->numbers.epoch};
-    lk_resident **place = find_place(engine, source.named);
-    if (source.named && !place)
+    int place = find_place(engine, source.named);
+    if (source.named && place < 0)
         return lk__fail(LK_STATUS_USAGE, "another engine's device has the samples of this loader");
     bool named = source.named != NULL;
     *placed = named;
-    if (named || !place || engine->grid.stage > 0 || !fits_model(engine, &source) ||
+    if (named || place < 0 || engine->grid.stage > 0 || !fits_model(engine, &source) ||
         !take_transforms(source.transforms, &gather) || !has_room(engine, count, gather.record))
         return LK_OK;
-    lk_status status = create(engine->dev, &source, &gather, place);
+    lk_status status = create(engine->dev, &source, &gather, &engine->residents[place]);
     if (status != LK_OK)
         return status == LK_STATUS_MEMORY ? LK_OK : status;
-    lk__loader_names_only(loader, *place);
+    lk__loader_names_only(loader, engine->residents[place]->name);
     *placed = true;
     return LK_OK;
 }
@@ -148,12 +159,12 @@ void lk__residents_destroy(lk_engine *engine)
 
 lk_status lk__resident_find(const lk_engine *engine, const lk_batch *batch, const lk_resident **out)
 {
-    const lk_resident *found = NULL;
-    for (int i = 0; i < LK_MAX_RESIDENTS; i++)
-        if (engine->residents[i] == batch->source)
-            found = engine->residents[i];
-    if (!found)
+    int place = find_place(engine, batch->source);
+    if (place < 0)
         return lk__fail(LK_STATUS_USAGE, "another engine's device has the samples of this batch");
+    const lk_resident *found = engine->residents[place];
+    if (batch->epoch > UINT32_MAX)
+        return lk__fail(LK_STATUS_USAGE, "epoch %zu is out of range (0 to %u)", batch->epoch, UINT32_MAX);
     for (size_t i = 0; batch->ids && i < batch->count; i++)
         if (batch->ids[i] >= found->count)
             return lk__fail(LK_STATUS_USAGE, "there is no sample %u on the device, which has %zu", batch->ids[i],

@@ -1,6 +1,6 @@
 /* state.c - what an engine holds, in and out: parameters, buffers, gradients and
  * the optimiser's state. */
-#include <math.h>
+#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,14 +41,19 @@ static lk_status export_whole(const lk_engine *engine, export_fn export, lk_stat
 
 lk_status lk_engine_state(const lk_engine *engine, lk_state **out)
 {
-    LK_TRY(lk__engine_idle(engine));
-    return lk__engine_tell(engine, export_whole(engine, lk__params_export, out));
+    LK_TRY(lk__engine_enter_idle(engine));
+    return lk__engine_leave(engine, lk__engine_tell(engine, export_whole(engine, lk__params_export, out)));
 }
 
 lk_status lk_engine_grads(const lk_engine *engine, lk_state **out)
 {
-    LK_TRY(lk__engine_idle(engine));
-    return lk__engine_tell(engine, export_whole(engine, lk__params_export_grads, out));
+    LK_TRY(lk__engine_enter_idle(engine));
+    if (!engine->has_grads)
+        return lk__engine_leave(
+            engine,
+            lk__fail(LK_STATUS_USAGE,
+                     "no gradients are there; lk_engine_gradients or lk_engine_step must have succeeded before"));
+    return lk__engine_leave(engine, lk__engine_tell(engine, export_whole(engine, lk__params_export_grads, out)));
 }
 
 static lk_status set_state(lk_engine *engine, const lk_state *state)
@@ -64,8 +69,8 @@ lk_status lk__engine_check_state(const lk_engine *engine, const lk_state *state)
 
 lk_status lk_engine_set_state(lk_engine *engine, const lk_state *state)
 {
-    LK_TRY(lk__engine_idle(engine));
-    return lk__engine_tell(engine, set_state(engine, state));
+    LK_TRY(lk__engine_enter_idle(engine));
+    return lk__engine_leave(engine, lk__engine_tell(engine, set_state(engine, state)));
 }
 
 /* The optimiser's numbers, which every stage has alike. */
@@ -115,8 +120,8 @@ static lk_status optimizer_state(const lk_engine *engine, lk_state **out)
 
 lk_status lk_engine_optimizer_state(const lk_engine *engine, lk_state **out)
 {
-    LK_TRY(lk__engine_idle(engine));
-    return lk__engine_tell(engine, optimizer_state(engine, out));
+    LK_TRY(lk__engine_enter_idle(engine));
+    return lk__engine_leave(engine, lk__engine_tell(engine, optimizer_state(engine, out)));
 }
 
 static bool is_known(const lk_engine *engine, const char *key)
@@ -159,7 +164,7 @@ static lk_status check_numbers(const lk_optim_numbers *values)
     if (values->steps > UINT32_MAX)
         return lk__fail(LK_STATUS_MISMATCH, "key 'steps' is %lld, not in 0 to %u", (long long)values->steps,
                         UINT32_MAX);
-    if (!isfinite(values->lr) || values->lr < 0)
+    if (!(values->lr >= 0 && values->lr <= FLT_MAX))
         return lk__fail(LK_STATUS_MISMATCH, "key 'lr' is %g; a learning rate is a number not below 0", values->lr);
     for (size_t i = 0; i < two; i++) {
         if (!(values->powers[i] >= 0 && values->powers[i] <= 1))
@@ -181,13 +186,16 @@ static lk_status import_optim(lk_engine *engine, const lk_state *state)
     for (size_t i = 0; i < lk__optim_states(engine->optim); i++)
         LK_TRY(lk__params_import_array(engine->params, state, array_at(engine->optim, i)));
     lk__optim_set_numbers(engine->optim, &values);
-    return engine->grid.sums ? lk__replicas_start_optim(engine->grid.sums, engine->params, engine->optim) : LK_OK;
+    /* The gradients that are there belong to another count of steps. */
+    engine->ready = false;
+    if (engine->grid.sums)
+        LK_TRY(lk__replicas_start_optim(engine->grid.sums, engine->params, engine->optim));
+    engine->equal_at = lk__optim_steps(engine->optim);
+    return LK_OK;
 }
 
 lk_status lk_engine_set_optimizer_state(lk_engine *engine, const lk_state *state)
 {
-    LK_TRY(lk__engine_idle(engine));
-    LK_TRY(lk__engine_tell(engine, import_optim(engine, state)));
-    engine->equal_at = lk__optim_steps(engine->optim);
-    return LK_OK;
+    LK_TRY(lk__engine_enter_idle(engine));
+    return lk__engine_leave(engine, lk__engine_tell(engine, import_optim(engine, state)));
 }

@@ -112,7 +112,7 @@ static lk_status send_batch(lk_train_run *run)
 {
     const lk_batch *batch;
     LK_TRY(lk__run_alone(run, lk_loader_next(run->loader, &batch)));
-    lk_engine_set_lr(run->engine, rate_at(run, run->at.batch + run->under_way));
+    LK_TRY(lk__run_alone(run, lk_engine_set_lr(run->engine, rate_at(run, run->at.batch + run->under_way))));
     LK_TRY(lk__run_together(run, lk_engine_send(run->engine, batch)));
     run->under_way++;
     return LK_OK;

@@ -527,6 +527,7 @@ static void optimize_on(lk_device *d, const char *whose, size_t index, const flo
     for (size_t s = 0; s < STEPS; s++) {
         lk_optim_range range = {
             .grads = fx_floats(d, grads + s * ELEMENTS, ELEMENTS), .params = param, .end = ELEMENTS};
+        lk__optim_count(optim);
         require(lk__optim_begin(optim));
         lk__optim_range(optim, &range);
         fx_get_floats(d, param, ELEMENTS, (float *)entry->data + s * ELEMENTS);

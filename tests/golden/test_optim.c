@@ -67,6 +67,7 @@ static void run_optim(const char *spec, const lk_entry *truth)
     golden_ok(lk__optim_create(spec, rate(spec), dev, count, &optim));
     for (size_t step = 0; step < STEPS; step++) {
         lk_optim_range range = {.grads = grads + step * count, .params = params, .begin = count / 2, .end = count};
+        lk__optim_count(optim);
         golden_ok(lk__optim_begin(optim));
         lk__optim_range(optim, &range);
         range.begin = 0;

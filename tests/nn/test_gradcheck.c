@@ -270,6 +270,7 @@ static void set_entry(const lk_entry *entry)
 typedef struct check {
     lk_engine *engine;
     lk_state *state;
+    lk_state *first; /* the optimiser's: every loss is that of step 1, with its dropout masks */
     const lk_batch *batch;
 } check;
 
@@ -279,6 +280,7 @@ static double loss_with(const check *c, float *value, float x)
     float old = *value;
     *value = x;
     golden_ok(lk_engine_set_state(c->engine, c->state));
+    golden_ok(lk_engine_set_optimizer_state(c->engine, c->first));
     golden_ok(lk_engine_gradients(c->engine, c->batch, &metrics));
     *value = old;
     return metrics.loss;
@@ -325,6 +327,7 @@ static void run_case(const grad_case *row)
     golden_ok(lk_engine_create(graph, &opts, &c.engine));
     lk_graph_destroy(graph);
     golden_ok(lk_engine_state(c.engine, &c.state));
+    golden_ok(lk_engine_optimizer_state(c.engine, &c.first));
     for (size_t i = 0; i < lk_state_count(c.state); i++)
         set_entry(lk_state_at(c.state, i));
 
@@ -339,6 +342,7 @@ static void run_case(const grad_case *row)
             fail_msg("%s: the gradients of %s are too small to tell", row->name, lk_state_at(grads, i)->name);
     }
     lk_state_destroy(grads);
+    lk_state_destroy(c.first);
     lk_state_destroy(c.state);
     lk_engine_destroy(c.engine);
     golden_batch_free(&batch);

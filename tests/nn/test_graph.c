@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <string.h>
 
 #include <lockstep/lockstep.h>
@@ -83,10 +84,70 @@ static void after_loss(lk_graph *graph)
     lk_relu(graph, lk_cross_entropy(graph, x));
 }
 
-static void foreign_node(lk_graph *graph)
+static void invented_node(lk_graph *graph)
 {
     lk_input(graph, 1, 4, 4);
-    lk_relu(graph, (lk_node){17});
+    lk_relu(graph, (lk_node){.index = 17});
+}
+
+static void zero_node(lk_graph *graph)
+{
+    lk_node forgotten = {0};
+    lk_input(graph, 1, 4, 4);
+    lk_cross_entropy(graph, lk_flatten(graph, forgotten));
+}
+
+/* A node of a graph that is gone, with the place of one in this graph. */
+static lk_node node_of_another(bool failed)
+{
+    lk_graph *other;
+    assert_int_equal(lk_graph_create(&other), LK_OK);
+    lk_node node = lk_relu(other, lk_input(other, 1, 4, 4));
+    if (failed)
+        node = lk_linear(other, node, "fc", 3);
+    lk_graph_destroy(other);
+    return node;
+}
+
+static void foreign_node(lk_graph *graph)
+{
+    lk_relu(graph, lk_input(graph, 1, 4, 4));
+    lk_cross_entropy(graph, lk_flatten(graph, node_of_another(false)));
+}
+
+static void foreign_addend(lk_graph *graph)
+{
+    lk_node x = lk_relu(graph, lk_input(graph, 1, 4, 4));
+    lk_cross_entropy(graph, lk_flatten(graph, lk_add(graph, x, node_of_another(false))));
+}
+
+static void failed_node(lk_graph *graph)
+{
+    lk_input(graph, 1, 4, 4);
+    lk_relu(graph, node_of_another(true));
+}
+
+static void foreign_init(lk_graph *graph)
+{
+    lk_node x = lk_linear(graph, lk_flatten(graph, lk_input(graph, 1, 4, 4)), "fc", 3);
+    lk_init(graph, node_of_another(false), "kaiming_normal");
+    lk_cross_entropy(graph, x);
+}
+
+static void two_inputs(lk_graph *graph)
+{
+    lk_node x = lk_input(graph, 1, 4, 4);
+    lk_cross_entropy(graph, lk_flatten(graph, lk_add(graph, x, lk_input(graph, 1, 4, 4))));
+}
+
+static void empty_input(lk_graph *graph)
+{
+    lk_cross_entropy(graph, lk_flatten(graph, lk_input(graph, 1, 0, 4)));
+}
+
+static void no_number(lk_graph *graph)
+{
+    lk_dropout(graph, lk_input(graph, 1, 4, 4), NAN);
 }
 
 static void unused_node(lk_graph *graph)
@@ -175,7 +236,15 @@ static void test_mistakes(void **arg)
         {unequal_add, "shapes must be equal"},
         {bad_dropout, "[0,1)"},
         {after_loss, "follows the loss"},
-        {foreign_node, "not a node"},
+        {invented_node, "layer 1 (relu): input 0 is not a node of this graph, but one that no builder has returned"},
+        {zero_node, "one that no builder has returned"},
+        {foreign_node, "layer 2 (flatten): input 0 is not a node of this graph, but of another"},
+        {foreign_addend, "layer 2 (add): input 1 is not a node of this graph, but of another"},
+        {failed_node, "lk_graph_check of its graph says why"},
+        {foreign_init, "lk_init 'kaiming_normal': x is not a node of this graph"},
+        {two_inputs, "input"},
+        {empty_input, "input"},
+        {no_number, "[0,1)"},
         {no_loss, "no loss"},
         {unused_node, "layer 2 (linear) is not used"},
         {too_large, "2^34"},

@@ -308,7 +308,7 @@ static void not_a_weight(const network *n)
 
 static void no_node(const network *n)
 {
-    lk_init(n->graph, (lk_node){77}, "kaiming_normal");
+    lk_init(n->graph, (lk_node){.index = 77}, "kaiming_normal");
 }
 
 static void test_mistakes(void **arg)
@@ -318,13 +318,10 @@ static void test_mistakes(void **arg)
         mistake_fn make;
         const char *words;
     } cases[] = {
-        {unknown_policy, "no policy 'kaiming'"},
-        {unknown_key, "no parameter 'fan_out'"},
-        {default_takes_none, "none can be set here"},
-        {negative_std, "out of range"},
-        {std_without_value, "needs a value"},
-        {not_a_weight, "neither a convolution nor a linear layer"},
-        {no_node, "neither a convolution nor a linear layer"},
+        {unknown_policy, "no policy 'kaiming'"},      {unknown_key, "no parameter 'fan_out'"},
+        {default_takes_none, "none can be set here"}, {negative_std, "out of range"},
+        {std_without_value, "needs a value"},         {not_a_weight, "neither a convolution nor a linear layer"},
+        {no_node, "not a node of this graph"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         network n = make_network();

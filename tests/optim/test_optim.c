@@ -138,6 +138,7 @@ static void take_steps(lk_optim *optim, uint32_t first, uint32_t last, const siz
     float grads[COUNT];
     for (uint32_t step = first; step <= last; step++) {
         fill(grads, step);
+        lk__optim_count(optim);
         assert_int_equal(lk__optim_begin(optim), LK_OK);
         assert_int_equal(lk__optim_steps(optim), step);
         /* The last range first: order plays no role. */
@@ -231,7 +232,8 @@ static void test_set_lr(void **state)
     lk_optim *optim;
     assert_int_equal(lk__optim_create("sgd", 0.5, dev, 1, &optim), LK_OK);
     float param = 1, grad = 1;
-    lk__optim_set_lr(optim, 0.25);
+    assert_int_equal(lk__optim_set_lr(optim, 0.25), LK_OK);
+    lk__optim_count(optim);
     assert_int_equal(lk__optim_begin(optim), LK_OK);
     lk_flag flag = {.bad = 1};
     lk_optim_range range = {.grads = &grad, .params = &param, .end = 1, .flag = &flag};

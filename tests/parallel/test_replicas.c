@@ -108,13 +108,13 @@ static void spoil_second_state(rank *self)
 static void spoil_rate(rank *self)
 {
     if (self->index == 1)
-        lk__optim_set_lr(self->optim, nextafter(lk__optim_lr(self->optim), 1));
+        law_require(lk__optim_set_lr(self->optim, nextafter(lk__optim_lr(self->optim), 1)));
 }
 
 static void spoil_steps(rank *self)
 {
     if (self->index == 1)
-        law_require(lk__optim_begin(self->optim));
+        lk__optim_count(self->optim);
 }
 
 /* Ranks 1 and 3, each in another tensor. */
@@ -159,6 +159,7 @@ static lk_device_type far_type;
 static lk_status step_by_itself(const lk_params *params, lk_optim *optim)
 {
     lk_optim_range range = {.grads = params->params, .params = params->params, .end = params->count};
+    lk__optim_count(optim);
     LK_TRY(lk__optim_begin(optim));
     lk__optim_range(optim, &range);
     return LK_OK;

@@ -460,6 +460,65 @@ static void test_wrong_uses(void **state)
     close_fixture(&f);
 }
 
+/* Samples of an engine that is gone are not taken for those of a later one, wherever
+ * that has its memory. */
+static void test_loader_of_a_destroyed_engine(void **state)
+{
+    (void)state;
+    static const int32_t labels[BATCH];
+    static const uint32_t ids[BATCH];
+    enum { ENGINES = 8 };
+    const void *sources[ENGINES];
+    for (int i = 0; i < ENGINES; i++) {
+        fixture f;
+        lk_metrics metrics;
+        open_fixture(&f, &trainings[2], "far", 0);
+        assert_true(place(f.engine, f.loader));
+        for (int j = 0; j < i; j++) {
+            lk_batch old = {.count = BATCH, .sample = 3 * 16 * 16, .labels = labels, .ids = ids, .source = sources[j]};
+            expect_usage(lk_engine_step(f.engine, &old, &metrics), "another engine's device");
+        }
+        law_require(lk_loader_start(f.loader, 0, 0));
+        sources[i] = next_batch(f.loader)->source;
+        close_fixture(&f);
+    }
+}
+
+/* The losses of one batch in two epochs, of a model without dropout. */
+static void losses_by_epoch(fixture *f, lk_batch batch, double out[2])
+{
+    lk_metrics metrics;
+    for (size_t epoch = 0; epoch < 2; epoch++) {
+        batch.epoch = epoch;
+        law_require(lk_engine_gradients(f->engine, &batch, &metrics));
+        out[epoch] = metrics.loss;
+    }
+}
+
+/* The epoch of a batch draws the transforms of samples that are on the device, and
+ * nothing else. */
+static void test_the_epoch_of_a_batch(void **state)
+{
+    (void)state;
+    double loss[2];
+    fixture f;
+    open_fixture(&f, &trainings[2], "far", 0);
+    law_require(lk_loader_start(f.loader, 0, 0));
+    losses_by_epoch(&f, *next_batch(f.loader), loss);
+    assert_true(loss[0] == loss[1]);
+    place_all(&f);
+    law_require(lk_loader_start(f.loader, 0, 0));
+    double host = loss[0];
+    losses_by_epoch(&f, *next_batch(f.loader), loss);
+    assert_true(loss[0] == host);
+    assert_true(loss[0] != loss[1]);
+    lk_metrics metrics;
+    lk_batch late = *next_batch(f.loader);
+    late.epoch = (size_t)UINT32_MAX + 1;
+    expect_usage(lk_engine_gradients(f.engine, &late, &metrics), "epoch");
+    close_fixture(&f);
+}
+
 /* A loader that was started goes on as it is until it is started again. */
 static void test_placed_under_way(void **state)
 {
@@ -492,6 +551,8 @@ int main(void)
         cmocka_unit_test_setup(test_what_is_not_placed, reset_device),
         cmocka_unit_test_setup(test_failures, reset_device),
         cmocka_unit_test_setup(test_wrong_uses, reset_device),
+        cmocka_unit_test_setup(test_loader_of_a_destroyed_engine, reset_device),
+        cmocka_unit_test_setup(test_the_epoch_of_a_batch, reset_device),
         cmocka_unit_test_setup(test_placed_under_way, reset_device),
     };
     return cmocka_run_group_tests(tests, add_device, NULL);
