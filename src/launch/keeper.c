@@ -131,7 +131,6 @@ static _Noreturn void become_rank(const keeper *k, int index, pid_t keeper_pid)
 static void tell(const keeper *k, lk_keeper_news news)
 {
     ssize_t n;
-    news.when = lk__realtime();
     do
         n = send(k->control, &news, sizeof news, MSG_NOSIGNAL);
     while (n < 0 && errno == EINTR);

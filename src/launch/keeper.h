@@ -30,7 +30,6 @@ typedef struct lk_keeper_news {
     int index; /* of the rank in this node */
     pid_t pid;
     int status;
-    double when; /* seconds on the realtime clock */
 } lk_keeper_news;
 
 /* Launcher to keeper: send signal to all descendants, or to the ranks only; with

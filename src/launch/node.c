@@ -93,10 +93,10 @@ static void tell_keeper(const lk_node *node, lk_keeper_order what)
         return; /* it is gone, as the next look at the socket shows */
 }
 
-static void blame(lk_node *node, int index, int status, double when)
+static void blame(lk_node *node, int index, int status)
 {
     rank *r = &node->ranks[index];
-    lk_cause cause = {.rank = node->opts.first_rank + index, .pid = r->pid, .status = status, .when = when};
+    lk_cause cause = {.rank = node->opts.first_rank + index, .pid = r->pid, .status = status};
     if (status == -1)
         cause.stopped_for = lk__clock() - r->stopped_at;
     snprintf(cause.host, sizeof cause.host, "%s", node->host);
@@ -119,7 +119,7 @@ static void rank_ended(lk_node *node, const lk_keeper_news *news)
     r->stopped_at = 0;
     node->running--;
     if (news->status != 0 && !node->stopping && node->state == LK_NODE_RUNNING)
-        blame(node, news->index, news->status, news->when);
+        blame(node, news->index, news->status);
 }
 
 static void tell_stopped(lk_node *node, int index, char state, double now)
@@ -158,7 +158,7 @@ static void look_at(lk_node *node, int index, double now)
     }
     deadline += r->stopped_at;
     if (now >= deadline) {
-        blame(node, index, -1, lk__realtime());
+        blame(node, index, -1);
         return;
     }
     if (now >= r->next_notice) {
