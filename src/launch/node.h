@@ -1,8 +1,8 @@
 /* node.h - the ranks of one node: started, watched, stopped.
  *
- * The caller forks a keeper; the keeper forks the ranks. Both are subreapers:
- * whichever dies, the other finds every descendant, grandchildren included, and
- * ends it. Ranks live in process groups of their own, read from /dev/null, and
+ * The caller forks a guard, the guard a keeper, the keeper the ranks. All three are
+ * subreapers: as long as one of them lives, it finds every descendant, grandchildren
+ * included, and ends it. Ranks live in process groups of their own, read from /dev/null, and
  * write through pipes, line by line.
  *
  * From start to destroy the node takes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP
