@@ -3,6 +3,7 @@
 #include "launch/descendants.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -44,6 +45,14 @@ bool lk__process_read(pid_t pid, lk_process *out)
                         .ticks = user + kernel,
                         .birth = birth};
     return true;
+}
+
+int lk__process_await(pid_t pid)
+{
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return status;
 }
 
 bool lk__process_stopped(const lk_process *process)

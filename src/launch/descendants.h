@@ -25,6 +25,8 @@ typedef struct lk_processes {
 
 /* False when there is no such process. */
 bool lk__process_read(pid_t pid, lk_process *out);
+/* Blocks until this child has ended; its status as wait(2) gives it. */
+int lk__process_await(pid_t pid);
 /* Stopped by a signal or held by a debugger. */
 bool lk__process_stopped(const lk_process *process);
 

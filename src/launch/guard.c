@@ -61,14 +61,6 @@ static void let_go(void)
     lk__keeper_close_above(STDERR_FILENO + 1, 0);
 }
 
-static int await(pid_t keeper)
-{
-    int status = 0;
-    while (waitpid(keeper, &status, 0) < 0 && errno == EINTR)
-        ;
-    return status;
-}
-
 void lk__guard_run(const lk_keeper_plan *plan)
 {
     sigset_t all;
@@ -86,7 +78,7 @@ void lk__guard_run(const lk_keeper_plan *plan)
     }
     rename_self();
     let_go();
-    int status = await(keeper);
+    int status = lk__process_await(keeper);
     if (WIFEXITED(status))
         _exit(WEXITSTATUS(status));
     lk__descendants_end(NULL, KILL_PATIENCE);

@@ -215,14 +215,6 @@ static void hear(lk_node *node, const lk_keeper_news *news)
     }
 }
 
-static int await(pid_t pid)
-{
-    int status = 0;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    return status;
-}
-
 /* The guard ends as the keeper did, unless it was killed itself: then the keeper is
  * our child, and told whether it was done. Whose keeper and guard were killed has
  * their orphans. */
@@ -230,9 +222,9 @@ static void keeper_gone(lk_node *node)
 {
     lk__fd_close(&node->control);
     kill(node->guard, SIGCONT); /* a stopped one would not end */
-    bool killed = !WIFEXITED(await(node->guard));
+    bool killed = !WIFEXITED(lk__process_await(node->guard));
     if (killed && node->keeper_done) {
-        (void)await(node->keeper);
+        (void)lk__process_await(node->keeper);
     } else if (killed) {
         node->lost_keeper = true;
         lk__descendants_end(&node->spared, KILL_PATIENCE);
