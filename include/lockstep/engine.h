@@ -188,6 +188,9 @@ lk_status lk_engine_set_optimizer_state(lk_engine *engine, const lk_state *state
 void lk_engine_listen(lk_engine *engine, int (*level)(void *arg), void *arg);
 /* Of the last step or evaluation; 0 after one that failed. */
 int lk_engine_raised(const lk_engine *engine);
+/* The rank of the engine's group that raised that level, the lowest of several; 0
+ * without a group; -1 where the level is 0. The same at every rank. */
+int lk_engine_raised_by(const lk_engine *engine);
 
 #ifdef __cplusplus
 }

@@ -18,11 +18,6 @@ double lk__clock(void)
     return seconds(CLOCK_MONOTONIC);
 }
 
-double lk__realtime(void)
-{
-    return seconds(CLOCK_REALTIME);
-}
-
 double lk__since_exec(void)
 {
     FILE *file = fopen("/proc/self/stat", "r");

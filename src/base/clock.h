@@ -3,8 +3,6 @@
 #define LK_BASE_CLOCK_H
 
 double lk__clock(void); /* monotonic */
-/* Since 1970; compares between processes and, as far as their clocks agree, hosts. */
-double lk__realtime(void);
 
 /* Seconds since this process was started, to the kernel's clock tick; used to
  * tell how long the start took. 0 where it cannot be known. */

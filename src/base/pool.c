@@ -14,6 +14,7 @@
 
 #include "base/cores.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 enum { SPINS = 4000 };
 
@@ -159,7 +160,7 @@ lk_status lk__pool_create(int threads, bool crowded, lk_pool **out)
     for (; started < threads - 1; started++) {
         worker *self = &pool->workers[started];
         *self = (worker){.pool = pool, .index = started + 1};
-        if (pthread_create(&self->thread, NULL, worker_main, self) != 0) {
+        if (lk__thread_create(&self->thread, worker_main, self) != 0) {
             status = lk__fail(LK_STATUS_MEMORY,
                               "cannot start thread %d of %d; try a smaller --threads, or raise the limit on memory",
                               started + 2, threads);

@@ -18,6 +18,9 @@
 /* How long a rank with nothing new to say waits, so that its launcher hears the one
  * that failed first and ends this one meanwhile. */
 static const long LINGER_NS = 500 * 1000 * 1000;
+/* The same for a rank that ends because another one got a signal: all ranks end by
+ * agreement, so this one is ended within a moment, unless the machine is very busy. */
+static const long STOPPED_LINGER_NS = 5000 * 1000 * 1000L;
 
 /* What a launcher gives ranks that were told to stop for their last checkpoint; a
  * second signal ends them at once. */
@@ -61,10 +64,10 @@ static lk_status take_devices(train_command *t, int local_rank, int local_size)
     return lk__devices_share(&t->args->devices, dp, local_rank, local_size, &t->devices);
 }
 
-static void linger(void)
+static void linger(long nanoseconds)
 {
     fflush(NULL);
-    nanosleep(&(struct timespec){.tv_nsec = LINGER_NS}, NULL);
+    nanosleep(&(struct timespec){.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000}, NULL);
 }
 
 /* The end of the group's history: here the engine makes the calls, hundreds a
@@ -94,7 +97,7 @@ static void print_failure(void *arg, const lk_train_failure *failure)
     if (t->screen)
         lk__screen_clear(t->screen);
     if (is_launched(t) && alike && t->join.rank > 0)
-        linger();
+        linger(LINGER_NS);
     if (failure->history)
         print_calls(failure);
     t->code = lk__cli_fail(lk__fail(failure->status, "%s", failure->detail));
@@ -109,17 +112,26 @@ static int fail_setup(train_command *t, lk_status status)
     return t->code;
 }
 
-static const char *signal_name(int number)
+static _Noreturn void end_by(int number)
 {
-    return number == SIGINT ? "SIGINT" : number == SIGHUP ? "SIGHUP" : "SIGTERM";
+    fflush(NULL);
+    signal(number, SIG_DFL);
+    raise(number);
+    _exit(128 + number); /* where the signal is blocked */
 }
 
-/* A run that was stopped ends as its signal would have ended it, at every rank. */
+/* A run that was stopped ends as its signal would have ended it, at every rank. For a
+ * launcher the rank that got the signal dies by it, and the others leave it time to
+ * be the first that ends: so it is the one that the launcher names. */
 static int end_stopped(const train_command *t, const lk_train_result *result)
 {
-    if (t->join.rank == 0)
-        lk__report_stopped(t->args, result, signal_name(result->stop_signal));
-    return 128 + result->stop_signal;
+    int first = t->join.rank * t->devices.count, number = result->stop_signal;
+    bool mine = result->stop_rank >= first && result->stop_rank < first + t->devices.count;
+    if (is_launched(t) && mine)
+        end_by(number);
+    if (is_launched(t) && !lk__wishes_stop())
+        linger(STOPPED_LINGER_NS);
+    return 128 + number;
 }
 
 /* Ranks stay as many, and their devices are read by these names. */
@@ -144,6 +156,7 @@ static int run_ranks(train_command *t)
         reports[i] = (lk_report){.args = args,
                                  .parallel = t->mode.parallel,
                                  .data_given = t->data_given,
+                                 .by_hand = i == 0 && t->join.way == LK_JOIN_HAND,
                                  .exec_at = t->exec_at,
                                  .screen = &screen,
                                  .wish = i == 0 ? &wish : NULL};
@@ -172,7 +185,7 @@ static int run_ranks(train_command *t)
     if (status == LK_OK)
         return result.stopped ? end_stopped(t, &result) : LK_EXIT_DONE;
     if (is_launched(t) && failure.fault == LK_FAULT_PEER)
-        linger();
+        linger(LINGER_NS);
     lk__train_failure_fini(&failure);
     return t->code;
 }

@@ -2,6 +2,7 @@
  * makes sure that what was printed has arrived. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 
 #include "base/fault.h"
 #include "base/spec.h"
+#include "base/thread.h"
 #include "cli/cli.h"
 #include "cli/config.h"
 
@@ -168,7 +170,7 @@ static const char *output_trouble(int error)
     return error ? strerror(error) : "disk full?";
 }
 
-int main(int argc, char **argv)
+static int program(int argc, char *const *argv)
 {
     hold_streams();
     /* A write past the limit of file sizes then fails, and is cleaned up after. */
@@ -187,4 +189,40 @@ int main(int argc, char **argv)
         return code ? code : LK_EXIT_FAILED;
     }
     return code;
+}
+
+typedef struct invocation {
+    int argc;
+    char **argv;
+    sigset_t mask;
+    int code;
+} invocation;
+
+static void *run_program(void *arg)
+{
+    invocation *call = arg;
+    pthread_sigmask(SIG_SETMASK, &call->mask, NULL);
+    call->code = program(call->argc, call->argv);
+    return NULL;
+}
+
+/* Where `ulimit -s` leaves the first thread little, all is done in another one, which
+ * takes the signals, too. */
+int main(int argc, char **argv)
+{
+    invocation call = {.argc = argc, .argv = argv};
+    pthread_t thread;
+    sigset_t all;
+    if (!lk__stack_is_small())
+        return program(argc, argv);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &call.mask);
+    int error = lk__thread_create(&thread, run_program, &call);
+    if (error) {
+        fprintf(stderr, "lockstep: the limit on the stack (ulimit -s) is too small, and there is no other: %s\n",
+                strerror(error));
+        return LK_EXIT_FAILED;
+    }
+    pthread_join(thread, NULL);
+    return call.code;
 }

@@ -391,8 +391,24 @@ static void on_end(void *arg, const lk_train_result *result)
     end_lines(report);
 }
 
+static void on_stopped(void *arg, const lk_train_result *result)
+{
+    lk_report *report = arg;
+    if (report->rank > 0 && !report->by_hand)
+        return;
+    pthread_mutex_lock(&report->screen->lock);
+    lk__screen_clear(report->screen);
+    lk__report_stopped(report, result);
+    end_lines(report);
+}
+
 lk_train_events lk__report_events(lk_report *report)
 {
-    return (lk_train_events){
-        .arg = report, .start = on_start, .step = on_step, .test = on_test, .end = on_end, .saved = on_saved};
+    return (lk_train_events){.arg = report,
+                             .start = on_start,
+                             .step = on_step,
+                             .test = on_test,
+                             .end = on_end,
+                             .stopped = on_stopped,
+                             .saved = on_saved};
 }

@@ -23,6 +23,7 @@ typedef struct lk_report {
     const lk_args *args;
     lk_parallel parallel;
     bool data_given;
+    bool by_hand;   /* started without a launcher beside others, and the first of its process: tells why it ends */
     double exec_at; /* when the program was started, on lk__clock() */
     lk_screen *screen;
     atomic_int *wish;    /* signals are watched from the start on; NULL: another rank sees to it */
@@ -50,8 +51,9 @@ void lk__report_resumed_json(struct cJSON *line, const lk_train_start *start);
 void lk__report_saved(const lk_report *report, const lk_train_saved *saved);
 /* After a failure, where rank 0 is here: the checkpoint to go on from. */
 void lk__report_last(const lk_args *args, const lk_train_failure *failure);
-/* The line of a run that was stopped, by this signal: how to go on with it. */
-void lk__report_stopped(const lk_args *args, const lk_train_result *result, const char *signal);
+/* The line of a run that was stopped, by which rank's signal, and at rank 0 how to go
+ * on with it. Ranks other than 0 print it where nobody else speaks for them. */
+void lk__report_stopped(const lk_report *report, const lk_train_result *result);
 
 /* Lines of a rank's own. */
 void lk__report_rank_start(const lk_report *report, const lk_train_start *start);

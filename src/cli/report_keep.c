@@ -1,11 +1,13 @@
 /* report_keep.c - what is printed of checkpoints: the one that a run goes on from,
  * those that it saves, and how to go on with one that was stopped. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/json.h"
 #include "cli/report.h"
 #include "cli/resume.h"
+#include "cli/signals.h"
 
 /* The lines of text, one by one. */
 static const char *next_line(const char **text, int *length)
@@ -139,23 +141,43 @@ static void json_stopped(const lk_train_result *result, const char *signal)
     cJSON *line = cJSON_CreateObject();
     cJSON_AddStringToObject(line, "event", "stopped");
     cJSON_AddStringToObject(line, "signal", signal);
+    cJSON_AddNumberToObject(line, "rank", result->stop_rank);
     cJSON_AddNumberToObject(line, "step", (double)result->steps);
     cJSON_AddStringToObject(line, "checkpoint", result->checkpoint);
     lk__json_line(line);
 }
 
-void lk__report_stopped(const lk_args *args, const lk_train_result *result, const char *signal)
+static const char *signal_name(int number)
 {
-    if (args->json)
-        json_stopped(result, signal);
-    fflush(stdout);
+    return number == SIGINT ? "SIGINT" : number == SIGHUP ? "SIGHUP" : "SIGTERM";
+}
+
+/* How rank 0 ends the line. */
+static void print_kept(const lk_args *args, const lk_train_result *result)
+{
     if (!*result->checkpoint) {
-        fprintf(stderr, "lockstep train: %s after step %zu; nothing was saved: --checkpoint DIR keeps what was done\n",
-                signal, result->steps);
+        fputs("nothing was saved: --checkpoint DIR keeps what was done\n", stderr);
         return;
     }
-    fprintf(stderr, "lockstep train: %s after step %zu; all of it is in %s. Go on with: lockstep train --resume ",
-            signal, result->steps, result->checkpoint);
+    fprintf(stderr, "all of it is in %s. Go on with: lockstep train --resume ", result->checkpoint);
     print_word(args->train.checkpoint);
     fputc('\n', stderr);
+}
+
+/* A signal that this process got as well needs no name: a launcher passes on what it
+ * gets to all ranks. */
+void lk__report_stopped(const lk_report *report, const lk_train_result *result)
+{
+    const char *signal = signal_name(result->stop_signal);
+    if (report->rank == 0 && report->args->json)
+        json_stopped(result, signal);
+    fflush(stdout);
+    fputs("lockstep train: ", stderr);
+    if (*result->stop_host && !lk__wishes_stop())
+        fprintf(stderr, "rank %d on host %s got ", result->stop_rank, result->stop_host);
+    fprintf(stderr, "%s after step %zu; ", signal, result->steps);
+    if (report->rank == 0)
+        print_kept(report->args, result);
+    else
+        fputs("all ranks stop, and rank 0 says what was saved\n", stderr);
 }

@@ -96,6 +96,11 @@ void lk__wishes_watch(atomic_int *wish)
         take(i, on_stop);
 }
 
+bool lk__wishes_stop(void)
+{
+    return atomic_load(&state.first_at) != 0;
+}
+
 void lk__wishes_end(void)
 {
     for (int i = 0; i < WATCHED; i++)

@@ -7,6 +7,7 @@
 #define LK_CLI_SIGNALS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 /* As soon as the process knows that it will train: until lk__wishes_watch, SIGUSR1
  * does nothing rather than end the process. */
@@ -17,6 +18,8 @@ void lk__wishes_prepare(void);
  * moment is the same wish, as timeout(1) and batch systems signal a
  * process and its group, and a launcher passes on what its ranks got as well. */
 void lk__wishes_watch(atomic_int *wish);
+/* Whether a signal to stop has come since then. */
+bool lk__wishes_stop(void);
 /* The signals do again what they did before lk__wishes_prepare or _watch. Not needed
  * before either. */
 void lk__wishes_end(void);

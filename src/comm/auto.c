@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "comm/shared.h"
 #include "comm/tcp.h"
 
@@ -162,7 +163,7 @@ static bool start_thread(mixed *m)
     sigfillset(&all);
     if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0)
         return false;
-    m->watching = pthread_create(&m->watcher, NULL, watch, m) == 0;
+    m->watching = lk__thread_create(&m->watcher, watch, m) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return m->watching;
 }

@@ -161,20 +161,44 @@ static void mark_absent(lk_group *group)
     }
 }
 
-static void awaited_text(lk_group *group, char *text, size_t bytes)
+static int count_busy(const lk_group *group)
 {
     int count = 0;
-    mark_absent(group);
     for (int r = 0; r < group->size; r++)
         count += group->busy[r];
-    if (count == 0) {
-        snprintf(text, bytes, "the other ranks to take what was sent");
-        return;
-    }
+    return count;
+}
+
+/* Whom the oldest request waits for: marks them in group->busy, and names them. Those
+ * that owe this rank something come first, then those that have not taken what it
+ * gives them. */
+static void awaited_text(lk_group *group, char *text, size_t bytes)
+{
+    mark_absent(group);
+    bool owing = count_busy(group) > 0;
+    if (!owing)
+        lk__steps_mark_takers(group->first);
     memset(group->absent, 0, (size_t)lk__control_size(group->control));
     for (int r = 0; r < group->size; r++)
         group->absent[lk__group_job_rank(group, r)] = group->busy[r];
-    lk__list_text("rank", group->absent, lk__control_size(group->control), text, bytes);
+    size_t used = lk__list_text("rank", group->absent, lk__control_size(group->control), text, bytes);
+    if (!owing && used < bytes)
+        snprintf(text + used, bytes - used, " to take what was sent");
+}
+
+/* After awaited_text: asks what is most often the matter with them. */
+static void stopped_text(const lk_group *group, char *text, size_t bytes)
+{
+    char who[LK_MEMBER_TEXT];
+    int rank = 0;
+    if (count_busy(group) != 1) {
+        snprintf(text, bytes, "is one of them stopped (Ctrl-Z, SIGSTOP, a debugger), or does it need longer?");
+        return;
+    }
+    while (!group->busy[rank])
+        rank++;
+    lk__member_text(lk__group_job_rank(group, rank), &group->members[rank], who);
+    snprintf(text, bytes, "is %s stopped (Ctrl-Z, SIGSTOP, a debugger), or does it need longer?", who);
 }
 
 /* The rank that is awaited and has left, or -1. */
@@ -280,10 +304,12 @@ bool lk__exec_move_others(lk_group *whole, const lk_group *except, bool *moved)
 
 static lk_status time_out(lk_group *group, double idle)
 {
-    char call[LK_CALL_TEXT], awaited[256];
+    char call[LK_CALL_TEXT], awaited[256], stopped[256];
     awaited_text(group, awaited, sizeof awaited);
-    return lk__fail(LK_STATUS_PEER, "rank %d waited %.0f s in %s for %s: that is its timeout",
-                    lk__group_job_rank(group, group->rank), idle, lk__call_text(&group->first->call, call), awaited);
+    stopped_text(group, stopped, sizeof stopped);
+    return lk__fail(LK_STATUS_PEER, "rank %d waited %.0f s in %s for %s: that is its timeout; %s",
+                    lk__group_job_rank(group, group->rank), idle, lk__call_text(&group->first->call, call), awaited,
+                    stopped);
 }
 
 static void notice(lk_group *group, double idle)

@@ -10,6 +10,7 @@
 #include "base/forks.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "comm/argument.h"
 #include "comm/group_impl.h"
 #include "tensor/device.h"
@@ -229,7 +230,7 @@ static lk_status open_ranks(lk_opening *ranks, int count)
 {
     int started = 1;
     lk_status status = LK_OK;
-    while (started < count && pthread_create(&ranks[started].thread, NULL, open_rank, &ranks[started]) == 0)
+    while (started < count && lk__thread_create(&ranks[started].thread, open_rank, &ranks[started]) == 0)
         started++;
     if (started < count) {
         status = lk__fail(LK_STATUS_MEMORY, "no thread could be started for rank %d of %d", started, count);

@@ -39,6 +39,11 @@ typedef struct lk_outflow {
     bool done;
 } lk_outflow;
 
+typedef struct lk_sending {
+    uint64_t ticket;
+    const lk_cast *cast; /* to whom */
+} lk_sending;
+
 struct lk_request {
     lk_group *group;
     lk_request *next;
@@ -65,7 +70,7 @@ struct lk_request {
     lk_inflow *inflow;   /* (program->max_recvs) */
     lk_outflow *outflow; /* (program->max_casts) */
     const void **inputs; /* (2 * program->max_inputs) of a fold: as they came, and where it is */
-    uint64_t *tickets;   /* sends whose data still belong to the transport */
+    lk_sending *tickets; /* sends whose data still belong to the transport */
     size_t ticket_count, ticket_room;
     int recv_room, cast_room, input_room;
 };
@@ -140,6 +145,8 @@ lk_status lk__steps_run(lk_request *request, bool *moved) LK_CHECKED;
 bool lk__steps_sent(lk_request *request);
 /* Whether recv `index` of the request's phase still lacks frames. */
 bool lk__steps_await(const lk_request *request, int index);
+/* Marks in group->busy the ranks that have not taken all that this rank gives them. */
+void lk__steps_mark_takers(const lk_request *request);
 
 /* exec.c: takes over the request, which is done when it says so. */
 void lk__exec_start(lk_request *request);

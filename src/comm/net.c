@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -64,12 +65,19 @@ lk_status lk__net_split(const char *text, char *host, size_t host_bytes, int *po
     return LK_OK;
 }
 
+/* "localhost" is loopback by its name, whoever resolves others, and without a resolver.
+ * getaddrinfo takes NULL for it. */
+static const char *resolvable(const char *host)
+{
+    return strcasecmp(host, "localhost") == 0 ? NULL : host;
+}
+
 static lk_status look_up(const char *host, int port, struct addrinfo **out)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     char service[16];
     snprintf(service, sizeof service, "%d", port);
-    int error = getaddrinfo(host, service, &hints, out);
+    int error = getaddrinfo(resolvable(host), service, &hints, out);
     if (error == 0)
         return LK_OK;
     return lk__fail(LK_STATUS_NOT_FOUND, "cannot find the host '%s': %s; check its name, or give its address", host,
@@ -340,6 +348,8 @@ bool lk__net_is_loopback(const char *host)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *list;
+    if (resolvable(host) == NULL)
+        return true;
     if (getaddrinfo(host, NULL, &hints, &list) != 0)
         return false;
     bool loopback = true;

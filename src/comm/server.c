@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "comm/net.h"
 #include "comm/patience.h"
 #include "comm/roster.h"
@@ -463,7 +464,7 @@ static int start_thread(lk_server *server)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&server->thread, NULL, serve, server);
+    int error = lk__thread_create(&server->thread, serve, server);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
 }

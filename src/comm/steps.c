@@ -60,20 +60,20 @@ static void copy(const lk_request *request, void *to, const void *from, size_t b
         device->kernels->copy_bytes(device, bytes, from, to);
 }
 
-static lk_status keep_ticket(lk_request *request, uint64_t ticket)
+static lk_status keep_ticket(lk_request *request, uint64_t ticket, const lk_cast *cast)
 {
     lk_transport *transport = request->group->transport;
     if (transport->type->sent(transport, ticket))
         return LK_OK;
     if (request->ticket_count == request->ticket_room) {
         size_t room = request->ticket_room ? 2 * request->ticket_room : 16;
-        uint64_t *more = realloc(request->tickets, room * sizeof *more);
+        lk_sending *more = realloc(request->tickets, room * sizeof *more);
         if (!more)
             return lk__fail_memory(room * sizeof *more, "sends under way");
         request->tickets = more;
         request->ticket_room = room;
     }
-    request->tickets[request->ticket_count++] = ticket;
+    request->tickets[request->ticket_count++] = (lk_sending){ticket, cast};
     return LK_OK;
 }
 
@@ -82,7 +82,7 @@ bool lk__steps_sent(lk_request *request)
     lk_transport *transport = request->group->transport;
     size_t left = 0;
     for (size_t i = 0; i < request->ticket_count; i++)
-        if (!transport->type->sent(transport, request->tickets[i]))
+        if (!transport->type->sent(transport, request->tickets[i].ticket))
             request->tickets[left++] = request->tickets[i];
     request->ticket_count = left;
     return left == 0;
@@ -107,7 +107,7 @@ static lk_status send_frame(lk_request *request, const lk_cast *cast, const char
     uint64_t ticket = 0;
     LK_TRY(transport->type->send(transport, cast->peers, cast->count, &frame, data, &ticket));
     *sent = ticket != 0;
-    return *sent ? keep_ticket(request, ticket) : LK_OK;
+    return *sent ? keep_ticket(request, ticket, cast) : LK_OK;
 }
 
 static size_t frame_limit(const lk_request *request, const char *data, size_t count)
@@ -563,6 +563,15 @@ lk_status lk__steps_run(lk_request *request, bool *moved)
     request->done = lk__steps_sent(request);
     *moved |= request->done;
     return LK_OK;
+}
+
+void lk__steps_mark_takers(const lk_request *request)
+{
+    lk_group *group = request->group;
+    for (size_t i = 0; i < request->ticket_count; i++)
+        claim_peers(group, request->tickets[i].cast, true);
+    for (int c = 0; request->entered && c < stage_of(request)->cast_count; c++)
+        claim_peers(group, &stage_of(request)->casts[c], !request->outflow[c].done);
 }
 
 bool lk__steps_await(const lk_request *request, int index)

@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 enum { DETAIL = 2048 };
 
@@ -129,7 +130,7 @@ lk_status lk__fetch_start(const lk_fetch_opts *opts, lk_fetch **out)
     f->ticket = take_ticket();
     pthread_mutex_init(&f->lock, NULL);
     /* Without a thread the file is read here and now. */
-    if (pthread_create(&f->thread, NULL, fetch_main, f) != 0) {
+    if (lk__thread_create(&f->thread, fetch_main, f) != 0) {
         fetch_main(f);
         atomic_store(&f->joined, true);
     }

@@ -11,6 +11,7 @@
 
 #include "base/guard.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "data/loader.h"
 
 enum { MAX_WORKERS = 256, SPARE_SLOTS = 2, DETAIL = 2048 };
@@ -189,7 +190,7 @@ static lk_status start_workers(lk_loader *l, size_t count)
 {
     LK_TRY(LK_ALLOC(count, "the loader's threads", &l->threads));
     for (; l->workers < count; l->workers++) {
-        int error = pthread_create(&l->threads[l->workers], NULL, worker_main, l);
+        int error = lk__thread_create(&l->threads[l->workers], worker_main, l);
         if (error != 0)
             return lk__fail(
                 LK_STATUS_MEMORY,

@@ -179,13 +179,12 @@ void lk__agent_refuse(lk_agent *agent, const char *why)
  * it counts like a death by signal. */
 static lk_verdict lost(int node, const char *host)
 {
-    lk_verdict verdict = {
-        .outcome = LK_OUTCOME_LOST, .node = node, .cause = {.rank = -1, .status = SIGKILL, .when = lk__realtime()}};
+    lk_verdict verdict = {.outcome = LK_OUTCOME_LOST, .node = node, .cause = {.rank = -1, .status = SIGKILL}};
     snprintf(verdict.cause.host, sizeof verdict.cause.host, "%s", host);
     return verdict;
 }
 
-/* Whether a should be told rather than b. */
+/* Whether a should be told rather than b, which was heard of first. */
 static bool outweighs(const lk_verdict *a, const lk_verdict *b)
 {
     static const int weight[] = {[LK_OUTCOME_DONE] = 0,
@@ -202,18 +201,18 @@ static void encode_verdict(const lk_verdict *verdict, lk_message_kind kind, lk_m
 {
     *out = (lk_message){.kind = kind};
     lk__message_set_cause(out, &verdict->cause);
-    out->numbers[5] = verdict->outcome;
-    out->numbers[6] = verdict->node;
-    out->numbers[7] = verdict->signal;
-    out->numbers[8] = verdict->again;
+    out->numbers[4] = verdict->outcome;
+    out->numbers[5] = verdict->node;
+    out->numbers[6] = verdict->signal;
+    out->numbers[7] = verdict->again;
 }
 
 static bool decode_verdict(const lk_message *message, lk_verdict *out)
 {
     const int64_t *n = message->numbers;
-    if (n[5] < 0 || n[5] > LK_OUTCOME_INTERRUPTED || n[7] < 0 || n[7] > 64)
+    if (n[4] < 0 || n[4] > LK_OUTCOME_INTERRUPTED || n[6] < 0 || n[6] > 64)
         return false;
-    *out = (lk_verdict){.outcome = (lk_outcome)n[5], .node = (int)n[6], .signal = (int)n[7], .again = n[8] != 0};
+    *out = (lk_verdict){.outcome = (lk_outcome)n[4], .node = (int)n[5], .signal = (int)n[6], .again = n[7] != 0};
     lk__message_get_cause(message, &out->cause);
     return true;
 }

@@ -53,8 +53,7 @@ void lk__message_set_cause(lk_message *message, const lk_cause *cause)
     message->numbers[0] = cause->rank;
     message->numbers[1] = cause->pid;
     message->numbers[2] = cause->status;
-    message->numbers[3] = (int64_t)(cause->when * 1e6);
-    message->numbers[4] = (int64_t)(cause->stopped_for * 1e6);
+    message->numbers[3] = (int64_t)(cause->stopped_for * 1e6);
     snprintf(message->name, sizeof message->name, "%s", cause->host);
     snprintf(message->text, sizeof message->text, "%s", cause->tail);
 }
@@ -64,8 +63,7 @@ void lk__message_get_cause(const lk_message *message, lk_cause *out)
     out->rank = (int)message->numbers[0];
     out->pid = (pid_t)message->numbers[1];
     out->status = (int)message->numbers[2];
-    out->when = (double)message->numbers[3] / 1e6;
-    out->stopped_for = (double)message->numbers[4] / 1e6;
+    out->stopped_for = (double)message->numbers[3] / 1e6;
     snprintf(out->host, sizeof out->host, "%s", message->name);
     snprintf(out->tail, sizeof out->tail, "%s", message->text);
 }

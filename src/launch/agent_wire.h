@@ -26,7 +26,7 @@ typedef enum lk_message_kind {
     LK_MESSAGE_COUNT
 } lk_message_kind;
 
-enum { LK_MESSAGE_NUMBERS = 9, LK_MESSAGE_NAME = 64, LK_MESSAGE_TEXT = 2048 };
+enum { LK_MESSAGE_NUMBERS = 8, LK_MESSAGE_NAME = 64, LK_MESSAGE_TEXT = 2048 };
 enum { LK_MESSAGE_BYTES = 8 + 8 * LK_MESSAGE_NUMBERS + LK_MESSAGE_NAME + LK_MESSAGE_TEXT };
 
 typedef struct lk_message {
@@ -41,7 +41,7 @@ typedef struct lk_message {
 void lk__message_encode(const lk_message *message, uint8_t out[LK_MESSAGE_BYTES]);
 bool lk__message_decode(const uint8_t in[LK_MESSAGE_BYTES], lk_message *out);
 
-/* Into the first five numbers, name and text, and back. */
+/* Into the first four numbers, name and text, and back. */
 void lk__message_set_cause(lk_message *message, const lk_cause *cause);
 void lk__message_get_cause(const lk_message *message, lk_cause *out);
 

@@ -1,4 +1,4 @@
-/* cause.c - how a rank's end reads, and which of several ends came first. */
+/* cause.c - how a rank's end reads, and which of several ends is the cause. */
 #define _GNU_SOURCE /* WCOREDUMP, SIGSTKFLT */
 #include "launch/cause.h"
 
@@ -27,7 +27,7 @@ static const struct {
     {SIGUSR2, "SIGUSR2", "user signal 2"},
     {SIGPIPE, "SIGPIPE", "broken pipe"},
     {SIGALRM, "SIGALRM", "alarm"},
-    {SIGTERM, "SIGTERM", "terminated"},
+    {SIGTERM, "SIGTERM", "told to stop"},
     {SIGSTOP, "SIGSTOP", "stopped"},
     {SIGTSTP, "SIGTSTP", "stopped from the terminal"},
     {SIGTTIN, "SIGTTIN", "stopped reading the terminal"},
@@ -59,14 +59,17 @@ void lk__signal_name(int number, char *text, size_t bytes)
         snprintf(text, bytes, "signal %d", number);
 }
 
+/* Signals by which somebody asks a program to end are no crash. */
 static void killed_text(int status, char *text, size_t bytes)
 {
     int number = WTERMSIG(status), i = find(number);
     const char *core = WCOREDUMP(status) ? ", core dumped" : "";
+    bool asked = number == SIGTERM || number == SIGINT || number == SIGHUP;
     if (i >= 0)
-        snprintf(text, bytes, "killed by %s (%s)%s", signals[i].name, signals[i].meaning, core);
+        snprintf(text, bytes, asked ? "got %s (%s) and ended%s" : "was killed by %s (%s)%s", signals[i].name,
+                 signals[i].meaning, core);
     else
-        snprintf(text, bytes, "killed by signal %d%s", number, core);
+        snprintf(text, bytes, "was killed by signal %d%s", number, core);
 }
 
 /* Programs that end in good order after a signal exit as shells tell of one. */
@@ -113,11 +116,25 @@ static bool mourns(const lk_cause *a, const lk_cause *b)
     return strstr(a->tail, known) != NULL || strstr(a->tail, unknown) != NULL;
 }
 
+/* The same for whichever rank; it may be on a host of which nothing was heard yet. */
+static bool mourns_any(const lk_cause *a)
+{
+    for (const char *at = a->tail; (at = strstr(at, "rank ")) != NULL; at++) {
+        int rank = -1, pid = 0, end = 0;
+        char host[64];
+        if (sscanf(at, "rank %d (host %63[^,], pid %d) died%n", &rank, host, &pid, &end) == 3 && end > 0)
+            return true;
+        if (sscanf(at, "rank %d died%n", &rank, &end) == 1 && end > 0)
+            return true;
+    }
+    return false;
+}
+
 bool lk__cause_before(const lk_cause *a, const lk_cause *b)
 {
-    if (by_signal(a) != by_signal(b))
-        return by_signal(a);
+    if (mourns_any(a) != mourns_any(b))
+        return mourns_any(b);
     if (mourns(a, b) != mourns(b, a))
         return mourns(b, a);
-    return a->when < b->when;
+    return by_signal(a) && !by_signal(b);
 }

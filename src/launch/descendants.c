@@ -3,13 +3,17 @@
 #include "launch/descendants.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 bool lk__process_read(pid_t pid, lk_process *out)
@@ -41,6 +45,14 @@ bool lk__process_read(pid_t pid, lk_process *out)
                         .ticks = user + kernel,
                         .birth = birth};
     return true;
+}
+
+int lk__process_await(pid_t pid)
+{
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return status;
 }
 
 bool lk__process_stopped(const lk_process *process)
@@ -77,13 +89,22 @@ static void add(lk_processes *p, const char *name)
         p->count++;
 }
 
+/* Numbers in the /proc of another namespace would mean other processes. */
+static bool shows_us(void)
+{
+    char text[32];
+    ssize_t length = readlink("/proc/self", text, sizeof text - 1);
+    text[length > 0 ? length : 0] = '\0';
+    return strtol(text, NULL, 10) == (long)getpid();
+}
+
 /* Names are fetched few at a time, so that a process that was just born is looked
  * at before it is gone. */
 void lk__processes_read(lk_processes *p)
 {
     _Alignas(struct dirent64) char names[512];
     p->count = 0;
-    int fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = shows_us() ? open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (fd < 0)
         return;
     for (ssize_t n; (n = getdents64(fd, names, sizeof names)) > 0;) {
@@ -154,6 +175,36 @@ void lk__processes_signal(const lk_processes *p, int signal)
             kill(process->pid, signal);
         last = process->group;
     }
+}
+
+void lk__descendants_read(lk_processes *p)
+{
+    size_t kept = 0;
+    lk__processes_read(p);
+    lk__processes_mark(p, getpid(), NULL);
+    for (size_t i = 0; i < p->count; i++)
+        if (p->list[i].marked)
+            p->list[kept++] = p->list[i];
+    p->count = kept;
+}
+
+/* Two empty looks in a row, as one may fall between a death and the adoption of the
+ * orphans. */
+void lk__descendants_end(const lk_processes *spared, double seconds)
+{
+    lk_processes all = {0};
+    double give_up = lk__clock() + seconds;
+    for (int empty = 0; empty < 2 && lk__clock() < give_up;) {
+        lk__processes_read(&all);
+        size_t count = lk__processes_mark(&all, getpid(), spared);
+        lk__processes_signal(&all, SIGKILL);
+        for (size_t i = 0; i < all.count; i++)
+            if (all.list[i].marked && all.list[i].parent == getpid())
+                waitpid(all.list[i].pid, NULL, WNOHANG);
+        empty = count == 0 ? empty + 1 : 0;
+        poll(NULL, 0, count == 0 ? 0 : 2);
+    }
+    lk__processes_fini(&all);
 }
 
 void lk__processes_fini(lk_processes *p)

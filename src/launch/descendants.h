@@ -25,10 +25,13 @@ typedef struct lk_processes {
 
 /* False when there is no such process. */
 bool lk__process_read(pid_t pid, lk_process *out);
+/* Blocks until this child has ended; its status as wait(2) gives it. */
+int lk__process_await(pid_t pid);
 /* Stopped by a signal or held by a debugger. */
 bool lk__process_stopped(const lk_process *process);
 
-/* A new snapshot in place of the old; incomplete when memory is short. */
+/* A new snapshot in place of the old; incomplete when memory is short, empty where
+ * /proc is not mounted or shows another namespace of processes. */
 void lk__processes_read(lk_processes *processes);
 /* Marks those below root, but none that is in spared (NULL: none) or below one
  * that is. Returns how many are marked, zombies included. */
@@ -38,5 +41,11 @@ size_t lk__processes_mark(lk_processes *processes, pid_t root, const lk_processe
  * can escape by forking. */
 void lk__processes_signal(const lk_processes *processes, int signal);
 void lk__processes_fini(lk_processes *processes);
+
+/* Those that descend from this process. */
+void lk__descendants_read(lk_processes *processes);
+/* Kills and reaps what descends from this process, but none that is in spared (NULL:
+ * none), until none is left or `seconds` have passed. */
+void lk__descendants_end(const lk_processes *spared, double seconds);
 
 #endif

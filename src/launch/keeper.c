@@ -29,18 +29,22 @@ enum { CANNOT_RUN = 127 };
 /* Processes that SIGKILL does not end within this many seconds (they wait for a
  * dead disk, say) are reported and left. */
 static const double KILL_PATIENCE = 10;
+/* The same where there is no /proc: who has left the process group of its rank cannot
+ * be found, and waiting does not help. */
+static const double BLIND_PATIENCE = 0.5;
 
 typedef struct keeper {
     const lk_keeper_plan *plan;
     int control, children; /* sockets to the launcher, signalfd of SIGCHLD */
     pid_t *pids;           /* (nproc) 0 once ended */
+    pid_t *groups;         /* (nproc) the same numbers, which stay */
     lk_processes processes;
     bool ending;
     double kill_at, give_up; /* on lk__clock(), while ending */
     int rounds;              /* of killing */
 } keeper;
 
-static void tell_failure(const lk_keeper_plan *plan, int index, int error)
+void lk__keeper_tell_failure(const lk_keeper_plan *plan, int index, int error)
 {
     lk_keeper_failure failure = {.index = index, .error = error};
     ssize_t n = write(plan->failures, &failure, sizeof failure);
@@ -69,7 +73,7 @@ static bool set_standard_fds(const lk_keeper_plan *plan, int index)
     return done;
 }
 
-static void close_above(int fd, unsigned flags)
+void lk__keeper_close_above(int fd, unsigned flags)
 {
 #ifdef SYS_close_range
     if (syscall(SYS_close_range, (unsigned)fd, UINT_MAX, flags) == 0)
@@ -99,9 +103,9 @@ static void run_function(const keeper *k, int index)
 static void run_program(const lk_keeper_plan *plan, int index)
 {
     enum { CLOEXEC = 1 << 2 }; /* of close_range(2) */
-    close_above(STDERR_FILENO + 1, CLOEXEC);
+    lk__keeper_close_above(STDERR_FILENO + 1, CLOEXEC);
     execve(plan->path, plan->opts->argv, environ);
-    tell_failure(plan, index, errno);
+    lk__keeper_tell_failure(plan, index, errno);
     _exit(CANNOT_RUN);
 }
 
@@ -115,7 +119,7 @@ static _Noreturn void become_rank(const keeper *k, int index, pid_t keeper_pid)
     const char *affinity = plan->affinity != NULL ? plan->affinity + (size_t)index * plan->affinity_bytes : NULL;
     if (!set_standard_fds(plan, index) ||
         (affinity != NULL && sched_setaffinity(0, plan->affinity_bytes, (const cpu_set_t *)(const void *)affinity))) {
-        tell_failure(plan, index, errno);
+        lk__keeper_tell_failure(plan, index, errno);
         _exit(CANNOT_RUN);
     }
     setrlimit(RLIMIT_NOFILE, plan->files);
@@ -131,7 +135,6 @@ static _Noreturn void become_rank(const keeper *k, int index, pid_t keeper_pid)
 static void tell(const keeper *k, lk_keeper_news news)
 {
     ssize_t n;
-    news.when = lk__realtime();
     do
         n = send(k->control, &news, sizeof news, MSG_NOSIGNAL);
     while (n < 0 && errno == EINTR);
@@ -146,11 +149,11 @@ static void start_ranks(keeper *k)
         if (pid == 0)
             become_rank(k, i, self);
         if (pid < 0) {
-            tell_failure(plan, -1, errno);
+            lk__keeper_tell_failure(plan, -1, errno);
             return;
         }
         setpgid(pid, pid);
-        k->pids[i] = pid;
+        k->pids[i] = k->groups[i] = pid;
         tell(k, (lk_keeper_news){.event = LK_KEEPER_STARTED, .index = i, .pid = pid});
     }
 }
@@ -166,7 +169,7 @@ static void let_go(keeper *k)
     for (int fd = STDERR_FILENO + 1; fd < high; fd++)
         if (fd != low)
             close(fd);
-    close_above(high + 1, 0);
+    lk__keeper_close_above(high + 1, 0);
 }
 
 static void report(keeper *k, pid_t pid, int status)
@@ -199,9 +202,23 @@ static bool reap(keeper *k)
     }
 }
 
+/* Without /proc the ranks and their process groups are all that is known. A number
+ * that a rank had is still its group's as long as no process has it. */
+static void signal_groups(const keeper *k, int signal)
+{
+    for (int i = 0; i < k->plan->opts->nproc; i++) {
+        pid_t group = k->groups[i];
+        if (group > 0 && (k->pids[i] > 0 || kill(group, 0) != 0))
+            kill(-group, signal);
+    }
+}
+
+/* Returns how many there are, 0 where that cannot be known. */
 static size_t signal_all(keeper *k, int signal)
 {
     lk__processes_read(&k->processes);
+    if (k->processes.count == 0)
+        signal_groups(k, signal);
     size_t count = lk__processes_mark(&k->processes, getpid(), NULL);
     lk__processes_signal(&k->processes, signal);
     return count;
@@ -218,6 +235,8 @@ static void signal_ranks(const keeper *k, int signal)
 /* Who is stopped would not notice the signal that was just sent. */
 static void wake(const keeper *k)
 {
+    if (k->processes.count == 0)
+        signal_groups(k, SIGCONT);
     for (size_t i = 0; i < k->processes.count; i++)
         if (k->processes.list[i].marked && lk__process_stopped(&k->processes.list[i]))
             kill(k->processes.list[i].pid, SIGCONT);
@@ -263,7 +282,8 @@ static int kill_round(keeper *k)
     if (now < k->kill_at)
         return (int)(1000 * (k->kill_at - now)) + 1;
     size_t count = signal_all(k, SIGKILL);
-    if (now > k->give_up) {
+    bool blind = k->processes.count == 0;
+    if (now > (blind ? k->kill_at + BLIND_PATIENCE : k->give_up)) {
         tell(k, (lk_keeper_news){.event = LK_KEEPER_LEFT, .status = (int)count});
         _exit(1);
     }
@@ -298,13 +318,16 @@ void lk__keeper_run(const lk_keeper_plan *plan)
     setpgid(0, 0);
     k.children = lk__fd_above_standard(signalfd(-1, &child, SFD_NONBLOCK | SFD_CLOEXEC));
     if (k.children < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 ||
-        LK_ALLOC((size_t)plan->opts->nproc, "the ranks", &k.pids) != LK_OK) {
-        tell_failure(plan, -1, errno);
+        LK_ALLOC((size_t)plan->opts->nproc, "the ranks", &k.pids) != LK_OK ||
+        LK_ALLOC((size_t)plan->opts->nproc, "the ranks", &k.groups) != LK_OK) {
+        lk__keeper_tell_failure(plan, -1, errno);
         _exit(1);
     }
+    tell(&k, (lk_keeper_news){.event = LK_KEEPER_READY, .pid = getpid()});
     start_ranks(&k);
     prctl(PR_SET_NAME, "lockstep-keeper");
     let_go(&k);
     watch(&k);
+    tell(&k, (lk_keeper_news){.event = LK_KEEPER_DONE});
     _exit(0);
 }

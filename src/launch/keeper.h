@@ -1,4 +1,4 @@
-/* keeper.h - the process between the launcher and its ranks.
+/* keeper.h - the process between the guard, which the launcher starts, and the ranks.
  *
  * It forks the ranks, adopts their orphans, tells the launcher what happens to
  * them, and ends every descendant when told to or when the launcher is gone. It
@@ -17,11 +17,13 @@
 #include "launch/output.h"
 
 typedef enum lk_keeper_event {
+    LK_KEEPER_READY,     /* pid: its own */
     LK_KEEPER_STARTED,   /* pid */
     LK_KEEPER_ENDED,     /* status as wait(2) gives it */
     LK_KEEPER_STOPPED,   /* status is the signal */
     LK_KEEPER_CONTINUED, /* after it */
-    LK_KEEPER_LEFT       /* status is the number of processes that cannot be ended */
+    LK_KEEPER_LEFT,      /* the last: status is the number of processes that cannot be ended; 0: unknown */
+    LK_KEEPER_DONE       /* the last: no descendant is left */
 } lk_keeper_event;
 
 /* Keeper to launcher. */
@@ -30,7 +32,6 @@ typedef struct lk_keeper_news {
     int index; /* of the rank in this node */
     pid_t pid;
     int status;
-    double when; /* seconds on the realtime clock */
 } lk_keeper_news;
 
 /* Launcher to keeper: send signal to all descendants, or to the ranks only; with
@@ -66,5 +67,9 @@ typedef struct lk_keeper_plan {
 
 /* The keeper's life, in the process made for it. */
 _Noreturn void lk__keeper_run(const lk_keeper_plan *plan);
+/* Writes to plan->failures. */
+void lk__keeper_tell_failure(const lk_keeper_plan *plan, int index, int error);
+/* Closes all descriptors from fd on, or gives them flags of close_range(2). */
+void lk__keeper_close_above(int fd, unsigned flags);
 
 #endif

@@ -24,7 +24,7 @@ static lk_status open_meeting(const lk_meet_opts *opts, lk_notice_fn notice, voi
                                  .notice = notice,
                                  .notice_arg = arg};
     const lk_crowd nodes = {.noun = "node",
-                            .greeting = "lockstep agents 1",
+                            .greeting = "lockstep agents 2",
                             .wary = true,
                             .host = opts->address,
                             .port = opts->port,

@@ -1,4 +1,4 @@
-/* node.c - the launcher's side: it starts the keeper, passes output on, takes
+/* node.c - the launcher's side: it starts guard and keeper, passes output on, takes
  * signals, and judges what the keeper tells. */
 #define _GNU_SOURCE /* SOCK_CLOEXEC, pipe2 */
 #include "launch/node.h"
@@ -23,6 +23,7 @@
 #include "launch/descendants.h"
 #include "launch/environment.h"
 #include "launch/executable.h"
+#include "launch/guard.h"
 #include "launch/keeper.h"
 #include "launch/output.h"
 #include "launch/signals.h"
@@ -35,6 +36,8 @@ static const double NOTICE_EVERY = 5;
 static const double TICK = 1;
 /* Output that nobody reads does not hold up the end for longer. */
 static const double OUTPUT_PATIENCE = 1;
+/* Seconds for the orphans of a killed keeper and guard to end after SIGKILL. */
+static const double KILL_PATIENCE = 10;
 /* Seconds within which a second signal is the first one told twice. */
 static const double SAME = 0.2;
 /* Seconds for what good ranks have left behind to end by itself. */
@@ -59,7 +62,7 @@ struct lk_node {
     int was_subreaper;
     void *affinity; /* (nproc sets of affinity_bytes) */
     size_t affinity_bytes;
-    pid_t keeper;             /* 0: none */
+    pid_t guard, keeper;      /* 0: none, or not known yet */
     int control, failures[2]; /* -1: closed */
     int keeper_end;           /* of control */
     rank *ranks;              /* (nproc) */
@@ -67,7 +70,7 @@ struct lk_node {
     struct pollfd *fds;       /* (2 nproc + 5) */
     lk_node_state state;
     bool told; /* the caller knows the state */
-    bool stopping, stopped, lost_keeper, hurried;
+    bool stopping, stopped, keeper_done, lost_keeper, hurried;
     int signal;
     double signal_at; /* when it came, on lk__clock() */
     lk_cause cause;   /* the best one so far, once failed */
@@ -93,10 +96,10 @@ static void tell_keeper(const lk_node *node, lk_keeper_order what)
         return; /* it is gone, as the next look at the socket shows */
 }
 
-static void blame(lk_node *node, int index, int status, double when)
+static void blame(lk_node *node, int index, int status)
 {
     rank *r = &node->ranks[index];
-    lk_cause cause = {.rank = node->opts.first_rank + index, .pid = r->pid, .status = status, .when = when};
+    lk_cause cause = {.rank = node->opts.first_rank + index, .pid = r->pid, .status = status};
     if (status == -1)
         cause.stopped_for = lk__clock() - r->stopped_at;
     snprintf(cause.host, sizeof cause.host, "%s", node->host);
@@ -119,7 +122,7 @@ static void rank_ended(lk_node *node, const lk_keeper_news *news)
     r->stopped_at = 0;
     node->running--;
     if (news->status != 0 && !node->stopping && node->state == LK_NODE_RUNNING)
-        blame(node, news->index, news->status, news->when);
+        blame(node, news->index, news->status);
 }
 
 static void tell_stopped(lk_node *node, int index, char state, double now)
@@ -158,7 +161,7 @@ static void look_at(lk_node *node, int index, double now)
     }
     deadline += r->stopped_at;
     if (now >= deadline) {
-        blame(node, index, -1, lk__realtime());
+        blame(node, index, -1);
         return;
     }
     if (now >= r->next_notice) {
@@ -168,11 +171,23 @@ static void look_at(lk_node *node, int index, double now)
     node->tick_at = fmin(node->tick_at, fmin(deadline, r->next_notice));
 }
 
+static void tell_left(const lk_node *node, int count)
+{
+    char text[192] =
+        "without /proc, processes that left the process group of their rank cannot be found: some are left";
+    if (count > 0)
+        snprintf(text, sizeof text, "%d processes do not end although they were killed; ps shows what they wait for",
+                 count);
+    notice(node, text);
+}
+
 static void hear(lk_node *node, const lk_keeper_news *news)
 {
-    char text[128];
     rank *r = &node->ranks[news->index];
     switch (news->event) {
+    case LK_KEEPER_READY:
+        node->keeper = news->pid;
+        break;
     case LK_KEEPER_STARTED:
         *r = (rank){.pid = news->pid, .running = true};
         node->started++;
@@ -191,42 +206,28 @@ static void hear(lk_node *node, const lk_keeper_news *news)
         r->stop_signal = 0;
         break;
     case LK_KEEPER_LEFT:
-        snprintf(text, sizeof text, "%d processes do not end although they were killed; ps shows what they wait for",
-                 news->status);
-        notice(node, text);
+        node->keeper_done = true;
+        tell_left(node, news->status);
+        break;
+    case LK_KEEPER_DONE:
+        node->keeper_done = true;
         break;
     }
 }
 
-/* The keeper was killed: its orphans are ours now. Two empty looks in a row, as
- * one may fall between a death and the adoption of the orphans. */
-static void end_orphans(lk_node *node)
-{
-    enum { PATIENCE = 10 };
-    lk_processes all = {0};
-    double give_up = lk__clock() + PATIENCE;
-    for (int empty = 0; empty < 2 && lk__clock() < give_up;) {
-        lk__processes_read(&all);
-        size_t count = lk__processes_mark(&all, getpid(), &node->spared);
-        lk__processes_signal(&all, SIGKILL);
-        for (size_t i = 0; i < all.count; i++)
-            if (all.list[i].marked && all.list[i].parent == getpid())
-                waitpid(all.list[i].pid, NULL, WNOHANG);
-        empty = count == 0 ? empty + 1 : 0;
-        poll(NULL, 0, count == 0 ? 0 : 2);
-    }
-    lk__processes_fini(&all);
-}
-
+/* The guard ends as the keeper did, unless it was killed itself: then the keeper is
+ * our child, and told whether it was done. Whose keeper and guard were killed has
+ * their orphans. */
 static void keeper_gone(lk_node *node)
 {
-    int status = 0;
     lk__fd_close(&node->control);
-    while (waitpid(node->keeper, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (!WIFEXITED(status)) {
+    kill(node->guard, SIGCONT); /* a stopped one would not end */
+    bool killed = !WIFEXITED(lk__process_await(node->guard));
+    if (killed && node->keeper_done) {
+        (void)lk__process_await(node->keeper);
+    } else if (killed) {
         node->lost_keeper = true;
-        end_orphans(node);
+        lk__descendants_end(&node->spared, KILL_PATIENCE);
         node->running = 0;
     }
     if (node->lost_keeper || node->stopping)
@@ -314,7 +315,8 @@ static void tick(lk_node *node)
         if (node->ranks[i].running && !node->stopping && node->state == LK_NODE_RUNNING)
             look_at(node, i, now);
     lk_process keeper;
-    if (node->control >= 0 && lk__process_read(node->keeper, &keeper) && lk__process_stopped(&keeper))
+    if (node->control >= 0 && node->keeper > 0 && lk__process_read(node->keeper, &keeper) &&
+        lk__process_stopped(&keeper))
         kill(node->keeper, SIGCONT); /* nobody has a reason to stop it */
 }
 
@@ -440,13 +442,7 @@ static void remember_children(lk_node *node)
     siginfo_t info;
     if (waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) != 0)
         return;
-    lk__processes_read(&node->spared);
-    lk__processes_mark(&node->spared, getpid(), NULL);
-    size_t kept = 0;
-    for (size_t i = 0; i < node->spared.count; i++)
-        if (node->spared.list[i].marked)
-            node->spared.list[kept++] = node->spared.list[i];
-    node->spared.count = kept;
+    lk__descendants_read(&node->spared);
 }
 
 static lk_status bind_ranks(lk_node *node)
@@ -464,7 +460,7 @@ static lk_status bind_ranks(lk_node *node)
     return LK_OK;
 }
 
-static lk_status fork_keeper(lk_node *node, const char *path)
+static lk_status fork_guard(lk_node *node, const char *path)
 {
     int *fds;
     LK_TRY(LK_ALLOC(5 * (size_t)node->opts.nproc + 8, "descriptors", &fds));
@@ -486,13 +482,13 @@ static lk_status fork_keeper(lk_node *node, const char *path)
     pid_t pid = fork();
     if (pid == 0) {
         close(node->control);
-        lk__keeper_run(&plan);
+        lk__guard_run(&plan);
     }
     lk__free(fds);
     if (pid < 0)
         return lk__fail(LK_STATUS_IO, "cannot start a process: %s", strerror(errno));
     setpgid(pid, pid);
-    node->keeper = pid;
+    node->guard = pid;
     return LK_OK;
 }
 
@@ -565,7 +561,7 @@ lk_status lk__node_start(const lk_node_opts *opts, lk_node **out)
     node->told = true;
     const char *program = opts->argv != NULL ? path : NULL;
     LK_TRY_GOTO(prepare(node, path), destroy_node);
-    LK_TRY_GOTO(fork_keeper(node, program), destroy_node);
+    LK_TRY_GOTO(fork_guard(node, program), destroy_node);
     LK_TRY_GOTO(confirm_start(node, program), destroy_node);
     *out = node;
     return LK_OK;
@@ -579,7 +575,7 @@ void lk__node_destroy(lk_node *node)
     if (node == NULL)
         return;
     lk__fd_close(&node->keeper_end);
-    if (node->keeper > 0 && !node->stopped)
+    if (node->guard > 0 && !node->stopped)
         lk__node_stop(node, node->state == LK_NODE_DONE ? SIGTERM : SIGKILL, LEFTOVER_GRACE);
     lk__fd_close(&node->control);
     lk__fd_close(&node->failures[0]);

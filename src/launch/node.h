@@ -1,8 +1,8 @@
 /* node.h - the ranks of one node: started, watched, stopped.
  *
- * The caller forks a keeper; the keeper forks the ranks. Both are subreapers:
- * whichever dies, the other finds every descendant, grandchildren included, and
- * ends it. Ranks live in process groups of their own, read from /dev/null, and
+ * The caller forks a guard, the guard a keeper, the keeper the ranks. All three are
+ * subreapers: as long as one of them lives, it finds every descendant, grandchildren
+ * included, and ends it. Ranks live in process groups of their own, read from /dev/null, and
  * write through pipes, line by line.
  *
  * From start to destroy the node takes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP
@@ -54,8 +54,7 @@ typedef struct lk_node_opts {
 typedef struct lk_cause {
     int rank;
     pid_t pid;
-    int status;  /* as wait(2) gives it; -1: it stayed stopped until the timeout */
-    double when; /* seconds on the realtime clock */
+    int status; /* as wait(2) gives it; -1: it stayed stopped until the timeout */
     char host[64];
     char tail[2048];    /* its last lines of stderr, "" when it wrote none */
     double stopped_for; /* seconds, where status is -1 */
@@ -98,13 +97,16 @@ void lk__node_stop(lk_node *node, int signal, double grace);
 /* Ends what still runs, and gives the caller its signals back. */
 void lk__node_destroy(lk_node *node);
 
-/* "killed by SIGSEGV (segmentation fault)", "exited with status 3". */
+/* "was killed by SIGSEGV (segmentation fault)", "got SIGTERM (told to stop) and ended",
+ * "exited with status 3". */
 void lk__cause_text(const lk_cause *cause, char *text, size_t bytes);
 /* The exit status of a launcher whose job ended so: the rank's own, 128 + signal
  * for a signal. Never 0. */
 int lk__cause_exit(const lk_cause *cause);
-/* Whether a was the root of the failure rather than b: a death by signal comes
- * before an exit, a rank that died before one that says so, then the earlier. */
+/* Whether a, of which this process heard later, was the root of the failure rather
+ * than b. A rank that names no other comes before one whose last lines say that
+ * another died, the rank that died before the one that says so, a death by signal
+ * before an exit. No clock decides: those of two hosts may differ. */
 bool lk__cause_before(const lk_cause *a, const lk_cause *b);
 
 #endif

@@ -36,10 +36,11 @@ struct lk_output {
     int count;
     rank_output *ranks; /* (count) */
     lk_sink sinks[2];
-    bool one_file;   /* both sinks lead there */
-    int last_rank;   /* wrote the last line on standard error, by its index; -1: that is a line of stdout */
-    size_t streak;   /* lines that it wrote there one after the other */
-    stream **polled; /* (2 count) those in the last lk__output_poll, in order */
+    bool one_file;      /* both sinks lead there */
+    double stuck_since; /* on lk__clock(): what waits for the readers has not become less since; 0: it has */
+    int last_rank;      /* wrote the last line on standard error, by its index; -1: that is a line of stdout */
+    size_t streak;      /* lines that it wrote there one after the other */
+    stream **polled;    /* (2 count) those in the last lk__output_poll, in order */
     size_t polled_count;
 };
 
@@ -337,11 +338,22 @@ static bool must_wait(const lk_output *o, int which)
     return o->one_file && other->mid_line && lk__sink_pending(other) > 0;
 }
 
+static size_t pending(const lk_output *o)
+{
+    return lk__sink_pending(&o->sinks[0]) + lk__sink_pending(&o->sinks[1]);
+}
+
 static void flush(lk_output *o)
 {
+    size_t before = pending(o);
     for (int which = 0; which < 2; which++)
         if (!must_wait(o, which))
             lk__sink_flush(&o->sinks[which]);
+    size_t left = pending(o);
+    if (left == 0 || left < before)
+        o->stuck_since = 0;
+    else if (o->stuck_since == 0)
+        o->stuck_since = lk__clock();
 }
 
 size_t lk__output_poll(lk_output *o, struct pollfd *fds)
@@ -386,9 +398,10 @@ void lk__output_drain(lk_output *o, int index)
     flush(o);
 }
 
-static size_t pending(const lk_output *o)
+/* On lk__clock(); far away while the readers read. */
+static double patience_end(const lk_output *o, double seconds)
 {
-    return lk__sink_pending(&o->sinks[0]) + lk__sink_pending(&o->sinks[1]);
+    return (o->stuck_since > 0 ? o->stuck_since : lk__clock()) + seconds;
 }
 
 void lk__output_finish(lk_output *o, double seconds)
@@ -397,14 +410,10 @@ void lk__output_finish(lk_output *o, double seconds)
     for (int i = 0; i < 2 * o->count; i++)
         end_stream(o, &o->ranks[i / 2], i % 2);
     flush(o);
-    double deadline = lk__clock() + seconds;
     struct pollfd fds[2];
-    for (size_t count; (count = lk__output_poll(o, fds)) > 0 && lk__clock() < deadline;) {
-        size_t before = pending(o);
+    for (size_t count; (count = lk__output_poll(o, fds)) > 0 && lk__clock() < patience_end(o, seconds);) {
         poll(fds, count, 50);
         flush(o);
-        if (pending(o) < before)
-            deadline = lk__clock() + seconds;
     }
 }
 

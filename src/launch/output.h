@@ -38,7 +38,7 @@ void lk__output_pump(lk_output *output, const struct pollfd *fds, size_t count);
 void lk__output_drain(lk_output *output, int index);
 /* All writers are gone: drains, ends unfinished lines, and waits for the queues
  * to empty as long as somebody reads them: not for more than `seconds` in which
- * nothing goes. */
+ * nothing goes, those before this call included. */
 void lk__output_finish(lk_output *output, double seconds);
 
 /* Why standard output or error cannot be written any more: EPIPE where its reader

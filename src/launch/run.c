@@ -276,8 +276,7 @@ void lk__verdict_text(const lk_verdict *verdict, char *text, size_t bytes)
         break;
     case LK_OUTCOME_FAILED:
         lk__cause_text(cause, what, sizeof what);
-        snprintf(text, bytes, "rank %d on host %s (pid %ld) %s%s", cause->rank, cause->host, (long)cause->pid,
-                 strncmp(what, "killed", 6) == 0 ? "was " : "", what);
+        snprintf(text, bytes, "rank %d on host %s (pid %ld) %s", cause->rank, cause->host, (long)cause->pid, what);
         break;
     case LK_OUTCOME_LOST:
         snprintf(text, bytes, "node %d (host %s) disappeared", verdict->node, cause->host);

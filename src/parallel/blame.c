@@ -115,11 +115,11 @@ static lk_status go_round(lk_engine *engine, size_t total, int64_t worst, int64_
 {
     all[MOST] = (int64_t)total;
     all[MINUS_LEAST] = -(int64_t)total;
-    all[RAISED] = engine->level ? engine->level(engine->level_arg) : 0;
+    all[RAISED] = lk__engine_raise(engine);
     all[WORST] = worst;
     if (engine->grid.world)
         LK_TRY(lk_allreduce(engine->grid.world, (lk_data){all, ROUND, LK_DTYPE_I64}, LK_REDUCTION_MAX, NULL));
-    engine->raised = (int)all[RAISED];
+    lk__engine_note_raised(engine, all[RAISED]);
     return check_total(engine, (size_t)-all[MINUS_LEAST], (size_t)all[MOST], total);
 }
 

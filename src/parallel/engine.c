@@ -327,7 +327,7 @@ static lk_status conclude(lk_engine *engine, lk_status status)
     if (lk__fault_is_on())
         lk__fault_leave(NULL);
     if (status != LK_OK)
-        engine->raised = 0;
+        lk__engine_note_raised(engine, 0);
     return engine->agreed ? status : lk__engine_tell(engine, status);
 }
 
@@ -558,7 +558,29 @@ void lk_engine_listen(lk_engine *engine, int (*level)(void *arg), void *arg)
     engine->level_arg = arg;
 }
 
+/* The largest of these words has the largest level and, of several ranks, the
+ * lowest. */
+enum { RANK_BITS = 32 };
+
+int64_t lk__engine_raise(const lk_engine *engine)
+{
+    int level = engine->level ? engine->level(engine->level_arg) : 0;
+    int rank = engine->grid.world ? lk_group_rank(engine->grid.world) : 0;
+    return level > 0 ? ((int64_t)level << RANK_BITS) + (INT32_MAX - rank) : 0;
+}
+
+void lk__engine_note_raised(lk_engine *engine, int64_t word)
+{
+    engine->raised = (int)(word >> RANK_BITS);
+    engine->raised_by = (int)(INT32_MAX - (word & UINT32_MAX));
+}
+
 int lk_engine_raised(const lk_engine *engine)
 {
     return engine->raised;
+}
+
+int lk_engine_raised_by(const lk_engine *engine)
+{
+    return engine->raised > 0 ? engine->raised_by : -1;
 }

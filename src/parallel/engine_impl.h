@@ -90,7 +90,8 @@ struct lk_engine {
     bool doubtful;           /* some rank has gradients so large that their sum may not be finite */
     int (*level)(void *arg); /* what this rank raises; NULL: nothing */
     void *level_arg;
-    int raised; /* the largest of all ranks, in the last step or evaluation */
+    int raised;    /* the largest of all ranks, in the last step or evaluation */
+    int raised_by; /* the rank that raised it, where it is above 0 */
 
     /* Of the step or evaluation at hand; host. */
     float *loss;                      /* (samples of this rank) */
@@ -156,6 +157,11 @@ static inline bool lk__has_losses(const lk_engine *engine)
 lk_metrics lk__metrics_leaves(lk_engine *engine, size_t total);
 /* Together: the metrics of all `total` samples. */
 lk_status lk__metrics_total(lk_engine *engine, size_t total, lk_metrics *out) LK_CHECKED;
+
+/* engine.c: this rank's level and its rank in one word, 0 for level 0; and the largest
+ * of all ranks' words, as what lk_engine_raised tells. */
+int64_t lk__engine_raise(const lk_engine *engine);
+void lk__engine_note_raised(lk_engine *engine, int64_t word);
 
 /* What to do about it. */
 extern const char lk__nonfinite_advice[];

@@ -78,7 +78,10 @@ static void tell_step(const lk_train_run *run, const lk_metrics *metrics, double
 static void hear_wish(lk_train_run *run)
 {
     int wish = lk_engine_raised(run->engine);
-    run->wish = wish > run->wish ? wish : run->wish;
+    if (wish <= run->wish)
+        return;
+    run->wish = wish;
+    run->wisher = lk_engine_raised_by(run->engine);
 }
 
 static bool is_stopped(const lk_train_run *run)
@@ -304,15 +307,21 @@ static lk_status save_anyway(lk_train_run *run, lk_status failure)
     return lk__fail(failure, "%s", why);
 }
 
-/* A run that ends before its time: what it has is on the disk, and no rank leaves
- * before that, or who started them would end them all. */
+/* A run that ends before its time: what it has is on the disk and told, and no rank
+ * leaves before that, or who started them would end them all. */
 static lk_status stop(lk_train_run *run)
 {
     LK_TRY(lk__run_save(run, false));
     LK_TRY(lk__run_await_saved(run));
     run->result.stopped = true;
     run->result.stop_signal = run->wish - LK_WISH_STOP;
-    return LK_OK;
+    run->result.stop_rank = run->wisher;
+    lk_group *group = run->rank->group;
+    if (group)
+        snprintf(run->result.stop_host, sizeof run->result.stop_host, "%s", lk_group_host(group, run->wisher));
+    if (run->events->stopped)
+        run->events->stopped(run->events->arg, &run->result);
+    return group ? lk__run_together(run, lk_barrier(group, NULL)) : LK_OK;
 }
 
 /* Replicas are compared first: a test of ranks that differ is of no model, and a

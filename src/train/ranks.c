@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/thread.h"
 #include "train/parts.h"
 
 typedef struct crew crew;
@@ -138,7 +139,7 @@ static lk_status run_threads(crew *c)
 {
     int started = 1, error = 0; /* the first rank is this thread's */
     while (started < c->ranks->count && !error) {
-        error = pthread_create(&c->members[started].thread, NULL, member_main, &c->members[started]);
+        error = lk__thread_create(&c->members[started].thread, member_main, &c->members[started]);
         started += !error;
     }
     set_go(c, error ? -1 : 1);

@@ -24,6 +24,7 @@ typedef struct lk_train_run {
     int saved_shards;  /* of the checkpoint that the run goes on from, where they differ; else 0 */
     bool touched;      /* files of the data have other times than when that was saved */
     int wish;          /* what all ranks agreed on, an LK_WISH */
+    int wisher;        /* the rank that it was asked of */
     size_t wished;     /* the last step after which that was to save */
     size_t under_way;  /* steps that were sent and not received */
     double began, epoch_began, step_began;

@@ -23,6 +23,7 @@
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "io/checkpoint.h"
 #include "train/parts.h"
 
@@ -367,7 +368,7 @@ static bool start_thread(lk_saver *s)
         return true;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    s->threaded = pthread_create(&s->thread, NULL, saver_main, s) == 0;
+    s->threaded = lk__thread_create(&s->thread, saver_main, s) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return s->threaded;
 }

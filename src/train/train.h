@@ -117,6 +117,8 @@ typedef struct lk_train_result {
     int ranks;
     bool stopped;          /* before the end, as was wished */
     int stop_signal;       /* by which; 0: none */
+    int stop_rank;         /* the rank that got it, the lowest of several */
+    char stop_host[64];    /* of that rank; "" for a run of one rank */
     char checkpoint[4096]; /* rank 0: the last that was saved, or "" */
     size_t steps, samples; /* steps of the run; samples of this process's life */
     double seconds;        /* of training and evaluation */
@@ -134,6 +136,9 @@ typedef struct lk_train_events {
     void (*step)(void *arg, const lk_train_step *step);
     void (*test)(void *arg, const lk_train_test *test);
     void (*end)(void *arg, const lk_train_result *result);
+    /* In place of end, of a run that is stopped. No rank of the job leaves before it
+     * has returned at all of them. */
+    void (*stopped)(void *arg, const lk_train_result *result);
     void (*saved)(void *arg, const lk_train_saved *saved);
 } lk_train_events;
 

@@ -40,10 +40,10 @@ saved_steps() { ls ck 2>/dev/null | sed -n 's/^step-0*//p' | sort -n | tr '\n' '
 quietly() { "$@" >/dev/null; }
 # All that was done is in the one checkpoint, at the step that the line tells, and
 # goes on to the same bits, as one rank and as two.
-resumes() { # SIGNAL
+resumes() { # SIGNAL WHO
     local step ranks
     step=$(sed -n "s/.*$1 after step \([0-9]*\);.*/\1/p" err | head -1)
-    said err "lockstep train: $1 after step" "Go on with: lockstep train --resume ck"
+    said err "lockstep train: ${2-}$1 after step" "Go on with: lockstep train --resume ck"
     check "$line: the step at hand is finished, and no other begun: $step" test "${step:-0}" -ge 3 -a "${step:-9}" -le 4
     check "$line: a checkpoint of step $step alone" test "$(saved_steps)" = "$step "
     check "$line: it is whole" quietly "$program" verify ck
@@ -104,8 +104,9 @@ for rank in 0 1; do
     kill -TERM "$held"
     kill -CONT "$held"
     ends_with 143
-    said err "lockstep train: rank " "SIGTERM"
-    resumes SIGTERM
+    check "$line: rank $rank is named" grep -q "^lockstep train: rank $rank on host .* (pid $held) got SIGTERM" err
+    [ $rank -eq 0 ] && who= || who="rank $rank on host $(hostname) got "
+    resumes SIGTERM "$who"
 done
 # Stages, too, agree on the step.
 halted stop:rank=1,step=3,op=step -n 2 --stages 2 --checkpoint ck --save-every 1000

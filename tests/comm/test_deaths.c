@@ -32,11 +32,41 @@ static void a_killed_rank_0_is_named(void **state)
             assert_true(run_death(teams[t], 0, i, 0));
 }
 
+/* More than any transport keeps for a rank that does not take it. */
+enum { MUCH = 1 << 24 };
+
+/* Rank 0 sends to rank 1, which takes nothing until rank 0 has given up. */
+static bool rank_1_takes_nothing(lk_group *group, const team_spec *team, const void *arg)
+{
+    static float data[MUCH];
+    (void)team;
+    (void)arg;
+    CHECK_OK(lk_barrier(group, NULL));
+    if (lk_group_rank(group) == 1)
+        while (lk_group_poll(group) == LK_OK)
+            nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    else
+        CHECK(lk_send(group, (lk_data){data, MUCH, LK_DTYPE_F32}, 1, NULL) == LK_STATUS_PEER);
+    CHECK_TEXT(lk_error_detail(), "for rank 1 to take what was sent: that is its timeout; is rank 1 (host ");
+    CHECK_TEXT(lk_error_detail(), ") stopped");
+    return false;
+}
+
+static void a_rank_that_takes_nothing_is_named(void **state)
+{
+    static const char *const transports[] = {"inproc", "shm", "tcp"};
+    (void)state;
+    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++)
+        assert_true(
+            team_run((team_spec){.size = 2, .transport = transports[i], .timeout = 1}, rank_1_takes_nothing, NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_rank_is_named),
         cmocka_unit_test(a_killed_rank_0_is_named),
+        cmocka_unit_test(a_rank_that_takes_nothing_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

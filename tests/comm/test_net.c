@@ -7,9 +7,11 @@
 
 #include <arpa/inet.h>
 #include <cmocka.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -22,6 +24,21 @@
 #include "comm/net.h"
 
 static const char local[] = "127.0.0.1";
+
+/* Stands before libc's: while it is told so, no name can be resolved, as where there
+ * is neither /etc/hosts nor a name server. */
+static bool nameless;
+
+int getaddrinfo(const char *restrict host, const char *restrict service, const struct addrinfo *restrict hints,
+                struct addrinfo **restrict out)
+{
+    int (*libc)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    struct addrinfo numeric = hints ? *hints : (struct addrinfo){0};
+    *(void **)&libc = dlsym(RTLD_NEXT, "getaddrinfo");
+    if (nameless)
+        numeric.ai_flags |= AI_NUMERICHOST;
+    return libc(host, service, &numeric, out);
+}
 
 static double soon(void)
 {
@@ -208,6 +225,25 @@ static void test_loopback(void **state)
     assert_false(lk__net_is_loopback("::"));
     assert_false(lk__net_is_loopback("::ffff:10.0.0.1"));
     assert_false(lk__net_is_loopback("fe80::1"));
+}
+
+static void test_localhost_needs_no_resolver(void **state)
+{
+    (void)state;
+    int listener = -1, fd = -1, port = 0;
+    bool refused;
+    nameless = true;
+    lk_status unknown = lk__net_listen("somewhere", 0, &listener, &port);
+    bool loopback = lk__net_is_loopback("localhost") && lk__net_is_loopback("LOCALHOST");
+    lk_status listening = lk__net_listen("localhost", 0, &listener, &port);
+    lk_status connected = lk__net_connect("localhost", port, soon(), &fd, &refused);
+    nameless = false;
+    assert_int_equal(unknown, LK_STATUS_NOT_FOUND);
+    assert_true(loopback);
+    assert_int_equal(listening, LK_OK);
+    assert_int_equal(connected, LK_OK);
+    close(fd);
+    close(listener);
 }
 
 static void test_busy_port(void **state)
@@ -441,6 +477,7 @@ int main(void)
         cmocka_unit_test(test_mapped_address),
         cmocka_unit_test(test_address_unknown),
         cmocka_unit_test(test_loopback),
+        cmocka_unit_test(test_localhost_needs_no_resolver),
         cmocka_unit_test(test_busy_port),
         cmocka_unit_test(test_listens_at_one_address),
         cmocka_unit_test(test_refused),

@@ -36,10 +36,12 @@ before="$(listening) $(segments)"
 
 over() { ! kill -0 "$launcher" 2>/dev/null; }
 children() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
-# The launcher's child is the keeper, and its children are the ranks. Ranks that are
-# threads have no process of their own.
+# The launcher's child is the guard, whose child is the keeper, whose children are the
+# ranks. Ranks that are threads have no process of their own.
 find_processes() {
-    keeper=$(children "$launcher")
+    guard=$(children "$launcher")
+    guard=${guard// /}
+    keeper=${guard:+$(children "$guard")}
     keeper=${keeper// /}
     read -ra ranks <<<"${keeper:+$(children "$keeper")}"
 }
@@ -79,7 +81,7 @@ await_moment() {
 strike() {
     find_processes
     case $victim in
-    all) kill -KILL "$launcher" $keeper "${ranks[@]}" ;;
+    all) kill -KILL "$launcher" $guard $keeper "${ranks[@]}" ;;
     launcher) kill -KILL "$launcher" ;;
     rank)
         until_true 10 has_ranks

@@ -102,9 +102,11 @@ stopped_by_hand() { # RANK COUNT OPTIONS...
     wait "$launcher" 2>/dev/null
     ((${ended/./} - $(tr -d . <"fault.$1") < 2000000 + bound_us)) || complain "took too long"
 }
-# The launcher's child is the keeper, and its children are the ranks in their order.
+# The launcher's child is the guard, whose child is the keeper, whose children are the
+# ranks in their order.
 children() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
-ranks_of() { children "$(children "$1" | tr -d ' ')"; }
+child() { children "$1" | tr -d ' '; }
+ranks_of() { children "$(child "$(child "$1")")"; }
 three_ranks() { [ "$(ranks_of "$launcher" | wc -w)" -eq 3 ]; }
 # died_after SECONDS RANK COMMAND...: wherever it is by then.
 died_after() {

@@ -28,7 +28,7 @@ static volatile sig_atomic_t interrupted;
 static void a_cause_survives_the_wire(void **state)
 {
     (void)state;
-    lk_cause cause = {.rank = 7, .pid = 123456, .status = 11, .when = 1.7e9 + 0.25, .stopped_for = 2.5}, back = {0};
+    lk_cause cause = {.rank = 7, .pid = 123456, .status = 11, .stopped_for = 2.5}, back = {0};
     snprintf(cause.host, sizeof cause.host, "node-b");
     memset(cause.tail, 'x', sizeof cause.tail - 1);
     lk_message message = {.kind = LK_MESSAGE_TROUBLE}, got;
@@ -41,7 +41,7 @@ static void a_cause_survives_the_wire(void **state)
     assert_int_equal(back.rank, 7);
     assert_int_equal(back.pid, 123456);
     assert_int_equal(back.status, 11);
-    assert_true(back.when == cause.when && back.stopped_for == 2.5);
+    assert_true(back.stopped_for == 2.5);
     assert_string_equal(back.host, "node-b");
     assert_string_equal(back.tail, cause.tail);
 }

@@ -21,6 +21,7 @@ static void test_text_and_exit(void **state)
         {SIGSEGV, "killed by SIGSEGV (segmentation fault)", 128 + SIGSEGV},
         {SIGKILL, "killed by SIGKILL", 128 + SIGKILL},
         {SIGSEGV | 0x80, "(segmentation fault), core dumped", 128 + SIGSEGV},
+        {SIGTERM, "got SIGTERM (told to stop) and ended", 128 + SIGTERM},
         {40, "killed by signal 40", 128 + 40},
         {-1, "stayed stopped for 300 s", 1},
         {0, "exited with status 0", 1},
@@ -38,19 +39,31 @@ static void test_text_and_exit(void **state)
 static void test_order(void **state)
 {
     (void)state;
-    lk_cause early = {.status = exited(1), .when = 1}, late = {.status = exited(2), .when = 2};
-    lk_cause crash = {.status = SIGABRT, .when = 3}, stopped = {.status = -1, .when = 0};
-    assert_true(lk__cause_before(&early, &late));
-    assert_false(lk__cause_before(&late, &early));
-    assert_true(lk__cause_before(&crash, &early));
-    assert_false(lk__cause_before(&early, &crash));
+    /* Of equals the one that was heard of first stays the cause. */
+    lk_cause one = {.status = exited(1)}, other = {.status = exited(2)};
+    lk_cause crash = {.status = SIGABRT}, stopped = {.status = -1};
+    assert_false(lk__cause_before(&one, &other));
+    assert_false(lk__cause_before(&other, &one));
+    assert_true(lk__cause_before(&crash, &one));
+    assert_false(lk__cause_before(&one, &crash));
     assert_true(lk__cause_before(&crash, &stopped));
-    assert_false(lk__cause_before(&early, &early));
-    lk_cause root = {.rank = 3, .pid = 7, .status = exited(2), .when = 2, .host = "h"};
-    lk_cause echo = {.rank = 0, .pid = 8, .status = exited(1), .when = 1, .host = "h"};
+    lk_cause root = {.rank = 3, .pid = 7, .status = exited(2), .host = "h"};
+    lk_cause echo = {.rank = 0, .pid = 8, .status = exited(1), .host = "h"};
     snprintf(echo.tail, sizeof echo.tail, "error: rank 3 (host h, pid 7) died\n");
     assert_true(lk__cause_before(&root, &echo));
     assert_false(lk__cause_before(&echo, &root));
+    /* A program that aborts because another rank died is no cause. */
+    lk_cause echo_crash = echo;
+    echo_crash.status = SIGABRT;
+    assert_true(lk__cause_before(&root, &echo_crash));
+    assert_false(lk__cause_before(&echo_crash, &root));
+    /* A chain: 0 names 3, 3 names 5, 5 names nobody; and 3 is unheard of yet. */
+    lk_cause last = {.rank = 5, .pid = 9, .status = exited(1), .host = "g"};
+    assert_true(lk__cause_before(&last, &echo_crash));
+    snprintf(root.tail, sizeof root.tail, "rank 5 (host g, pid 9) died\n");
+    assert_true(lk__cause_before(&root, &echo_crash));
+    assert_true(lk__cause_before(&last, &root));
+    assert_false(lk__cause_before(&root, &last));
 }
 
 static void test_environment(void **state)

@@ -156,6 +156,56 @@ static void test_keeper_killed(void **state)
     WAIT_UNTIL(count_left() == 0);
 }
 
+static pid_t parent_of(pid_t pid)
+{
+    lk_process process;
+    assert_true(lk__process_read(pid, &process) && process.parent > 1);
+    return process.parent;
+}
+
+/* The launcher, the guard and the keeper: any one of them that lives ends all the
+ * others' descendants. Those of the ranks ignore signals, have a session of their own
+ * and no file of the rank's. */
+static void test_two_killed_at_once(void **state)
+{
+    static const char script[] =
+        "setsid sh -c 'trap \"\" TERM HUP; sleep 1000 & wait; sleep 1000' >/dev/null 2>&1 </dev/null & "
+        "echo $PPID > $T/keeper; echo $$ > $T/rank$RANK; wait";
+    enum { LAUNCHER, GUARD, KEEPER, COUNT };
+    (void)state;
+    for (int spared = 0; spared < COUNT; spared++) {
+        pid_t pids[COUNT] = {start_launcher(script)};
+        WAIT_UNTIL(file_has_line("rank0") && file_has_line("rank1") && count_left() >= 6);
+        pids[KEEPER] = pid_in_file("keeper");
+        pids[GUARD] = parent_of(pids[KEEPER]);
+        /* None of them acts before all have been hit. */
+        for (int i = 0; i < COUNT; i++)
+            kill(pids[i], SIGSTOP);
+        for (int i = 0; i < COUNT; i++)
+            kill(pids[i], i == spared ? SIGCONT : SIGKILL);
+        waitpid(pids[LAUNCHER], NULL, 0);
+        WAIT_UNTIL(count_left() == 0 && is_gone(pids[GUARD]) && is_gone(pids[KEEPER]));
+        tear_down(state);
+        set_up(state);
+    }
+}
+
+/* A guard that is killed alone is not missed. */
+static void test_guard_killed(void **state)
+{
+    (void)state;
+    int status = 0;
+    pid_t launcher = start_launcher(FAMILY);
+    WAIT_UNTIL(file_has_line("rank0") && file_has_line("rank1") && count_left() >= 6);
+    kill(parent_of(pid_in_file("keeper")), SIGKILL);
+    WAIT_UNTIL(parent_of(pid_in_file("keeper")) == launcher);
+    kill(launcher, SIGTERM);
+    assert_int_equal(waitpid(launcher, &status, 0), launcher);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 100 + SIGTERM);
+    WAIT_UNTIL(count_left() == 0);
+}
+
 static void test_launcher_signalled(void **state)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
@@ -501,6 +551,8 @@ int main(void)
         CASE(test_forks_while_ending),
         CASE(test_launcher_killed),
         CASE(test_keeper_killed),
+        CASE(test_two_killed_at_once),
+        CASE(test_guard_killed),
         CASE(test_launcher_signalled),
         CASE(test_launcher_suspended),
         CASE(test_output_closed),

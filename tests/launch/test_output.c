@@ -36,6 +36,42 @@ static void test_lines_are_never_torn(void **state)
     }
 }
 
+/* A reader that had not read for longer than the end waits for one is not awaited
+ * again. */
+static void test_stalled_reader(void **state)
+{
+    static const char text[4096];
+    const double patience = 2;
+    (void)state;
+    int ends[2], saved = dup(STDOUT_FILENO);
+    assert_int_equal(pipe(ends), 0);
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    while (write(ends[1], text, sizeof text) > 0)
+        ;
+    dup2(ends[1], STDOUT_FILENO);
+    char *argv[] = {"true", NULL};
+    lk_node_opts opts = node_opts(1, argv);
+    lk_output *output;
+    struct pollfd fds[4];
+    assert_int_equal(lk__output_create(&opts, "host", &output), LK_OK);
+    ssize_t written = write(lk__output_pipe(output, 0, 1), "a line\n", 7);
+    size_t count = lk__output_poll(output, fds);
+    poll(fds, (nfds_t)count, (int)(1000 * PATIENCE));
+    lk__output_pump(output, fds, count);
+    poll(NULL, 0, (int)(1000 * patience) + 100);
+    lk__output_started(output);
+    double begin = lk__clock();
+    lk__output_finish(output, patience);
+    double took = lk__clock() - begin;
+    dup2(saved, STDOUT_FILENO);
+    lk__output_destroy(output);
+    close(saved);
+    close(ends[0]);
+    close(ends[1]);
+    assert_int_equal(written, 7);
+    assert_true(took < patience / 2);
+}
+
 /* One slow pipe takes both streams, and its reader the lines in small bites;
  * they are longer than what a pipe takes at once. */
 static void test_one_slow_reader(void **state)
@@ -181,6 +217,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_streams_and_unfinished_lines),
         CASE(test_lines_are_never_torn),
+        CASE(test_stalled_reader),
         CASE(test_one_slow_reader),
         CASE(test_long_lines_are_cut),
         CASE(test_progress_bars),

@@ -71,7 +71,7 @@ static void test_crash(void **state)
     assert_int_equal(lk_spawn(3, bad, &milliseconds), LK_STATUS_PEER);
     assert_true(lk__clock() - begin < PATIENCE);
     assert_contains(lk_error_detail(), "rank 2 (pid ");
-    assert_contains(lk_error_detail(), ") killed by SIGSEGV (segmentation fault)");
+    assert_contains(lk_error_detail(), ") was killed by SIGSEGV (segmentation fault)");
 }
 
 static void test_exit_status(void **state)

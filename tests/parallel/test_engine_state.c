@@ -371,13 +371,17 @@ static void raise_and_look(const ranks_job *job, lk_engine *engine, int rank, bo
         pending = 2;
     CHECK(lk_engine_raised(engine) == 0);
     CHECK_OK(turn(job, engine, eval, false));
-    CHECK(lk_engine_raised(engine) == 2);
+    CHECK(lk_engine_raised(engine) == 2 && lk_engine_raised_by(engine) == last);
     CHECK_OK(turn(job, engine, eval, false));
     CHECK(lk_engine_raised(engine) == 0);
     /* The highest of all. */
     pending = rank == 0 ? 7 : 3;
     CHECK_OK(turn(job, engine, eval, false));
-    CHECK(lk_engine_raised(engine) == 7);
+    CHECK(lk_engine_raised(engine) == 7 && lk_engine_raised_by(engine) == 0);
+    /* The lowest rank of several. */
+    pending = rank > 0 ? 4 : 0;
+    CHECK_OK(turn(job, engine, eval, false));
+    CHECK(lk_engine_raised_by(engine) == (last > 0 ? 1 : -1));
     CHECK_OK(turn(job, engine, !eval, false));
     CHECK(lk_engine_raised(engine) == 0);
 }

@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "tensor/cuda/channel.h"
 #include "tensor/cuda/memory.h"
 
@@ -119,7 +120,7 @@ static void give_up(nccl_channel *channel)
         return;
     channel->aborted = channel->comm;
     channel->comm = NULL;
-    channel->aborts = pthread_create(&channel->aborter, NULL, abort_comm, channel) == 0;
+    channel->aborts = lk__thread_create(&channel->aborter, abort_comm, channel) == 0;
     if (!channel->aborts)
         (void)abort_comm(channel);
 }
