@@ -120,7 +120,7 @@ typedef struct lk_data {
 typedef enum lk_reduction {
     LK_REDUCTION_SUM,
     LK_REDUCTION_MEAN, /* the sum divided by the number of shards; sums of integers wrap, quotients round to zero */
-    LK_REDUCTION_MIN,
+    LK_REDUCTION_MIN,  /* of floating-point values, here and below: NaN where a rank has one */
     LK_REDUCTION_MAX,
     LK_REDUCTION_COUNT
 } lk_reduction;

@@ -41,7 +41,7 @@ typedef struct lk_call {
     const lk_layer *layer;
     const lk_wave *wave;
     bool relu;               /* a following ReLU is done by this layer */
-    bool mask;               /* dx[0] is 0 where x[0], a ReLU's result, is not above 0 */
+    bool mask;               /* dx[0] is 0 where x[0], a ReLU's result, is <= 0 */
     bool add;                /* dx[0] has another layer's part of the gradient, and gets the sum */
     const lk_layer *dropout; /* NULL, or the one that follows, which is done by this layer */
     bool scores;             /* x[0] is the input of the layer before, which was left to this one */

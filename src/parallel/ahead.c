@@ -446,6 +446,7 @@ static lk_status go_back(lk_engine *engine, const flight *f, uint64_t step, cons
     lk__optim_set_numbers(engine->optim, &f->before);
     lk__plan_count(engine->plan, -(int64_t)(ahead->sent - ahead->received));
     ahead->received = ahead->sent;
+    LK_TRY(lk__fail_parameters(engine, (unsigned long long)step + 1));
     snprintf(text, sizeof text, "step %llu: %s; %s", (unsigned long long)step + 1, what, lk__nonfinite_advice);
     return lk__fail_nonfinite(engine, place, text);
 }

@@ -53,7 +53,7 @@ static lk_status find_shard(lk_engine *engine, const lk_part *part, int *out)
         size_t first = element;
         LK_TRY(lk__run_leaf(engine, part, s));
         if (searching && found < 0)
-            LK_TRY(lk__grads_above(engine->params, 0, element, element + 1, FLT_MAX, &first));
+            LK_TRY(lk__first_above(engine->params, engine->params->grads, element, element + 1, FLT_MAX, &first));
         if (searching && found < 0 && first == element)
             found = s;
         if (found >= 0 && engine->grid.stages == 1)
@@ -80,12 +80,32 @@ lk_status lk__fail_nonfinite(lk_engine *engine, int place, const char *text)
     return place >= 0 ? lk__fail(LK_STATUS_NONFINITE, "%s", text) : LK_OK;
 }
 
+lk_status lk__fail_parameters(lk_engine *engine, unsigned long long step)
+{
+    const lk_params *params = engine->params;
+    char text[LK_AGREED_TEXT] = "", key[LK_MAX_KEY], rank[32] = "";
+    size_t first = params->count;
+    LK_TRY(lk__first_above(params, params->params, 0, params->count, FLT_MAX, &first));
+    if (first < params->count) {
+        lk__params_key_at(params, first, key);
+        if (engine->grid.world)
+            snprintf(rank, sizeof rank, " at rank %d", lk_group_rank(engine->grid.world));
+        snprintf(
+            text, sizeof text,
+            "step %llu: before the step %s%s has a value that is not finite, from an earlier step or from where it "
+            "was loaded; begin with sound weights, or with a smaller learning rate",
+            step, key, rank);
+    }
+    return lk__fail_nonfinite(engine, first < params->count ? engine->grid.stage : -1, text);
+}
+
 static lk_status explain(lk_engine *engine, const lk_part *part)
 {
     char text[LK_AGREED_TEXT] = "";
     size_t element = engine->buckets->bad;
     int shard = -1;
     LK_TRY(lk__buckets_wait_all(engine->buckets));
+    LK_TRY(lk__fail_parameters(engine, step_number(engine)));
     LK_TRY(lk__fail_nonfinite(engine, find_loss(engine, part, text, sizeof text), text));
     LK_TRY(find_shard(engine, part, &shard));
     bool mine = element < engine->params->count;
@@ -155,7 +175,7 @@ lk_status lk__check_finite_sums(lk_engine *engine)
     size_t count = engine->params->count, first = count;
     if (!engine->doubtful)
         return LK_OK;
-    LK_TRY(lk__grads_above(engine->params, 0, 0, count, FLT_MAX, &first));
+    LK_TRY(lk__first_above(engine->params, engine->params->grads, 0, count, FLT_MAX, &first));
     if (first < count)
         describe_grad(engine, first, -1, text, sizeof text);
     return lk__fail_nonfinite(engine, first < count ? engine->grid.stage : -1, text);

@@ -9,13 +9,13 @@
 
 enum { ALIGN_ELEMENTS = LK_ALIGN / sizeof(float) };
 
-lk_status lk__grads_above(const lk_params *params, int slot, size_t begin, size_t end, float limit, size_t *out)
+lk_status lk__first_above(const lk_params *params, const float *array, size_t begin, size_t end, float limit,
+                          size_t *out)
 {
     lk_device *dev = params->dev;
     lk_flag flag = {.first = LK_NOWHERE};
     LK_TRY(dev->type->upload(dev, &flag, sizeof flag, params->flag));
-    dev->kernels->flag_above(dev, end - begin, limit, params->grads + (size_t)slot * params->count + begin, begin,
-                             params->flag);
+    dev->kernels->flag_above(dev, end - begin, limit, array + begin, begin, params->flag);
     LK_TRY(dev->type->download(dev, params->flag, sizeof flag, &flag));
     *out = flag.bad ? (size_t)flag.first : end;
     return LK_OK;
@@ -107,12 +107,13 @@ static lk_status check_own(lk_buckets *buckets, const lk_bucket *bucket)
     if (buckets->check && buckets->direct)
         LK_TRY(lk__direct_settle_gather(buckets->direct));
     for (int root = 0; buckets->check && root < buckets->roots && buckets->bad == params->count; root++) {
+        const float *grads = params->grads + (size_t)root * params->count;
         size_t first;
-        LK_TRY(lk__grads_above(params, root, bucket->begin, bucket->end, buckets->limit, &first));
+        LK_TRY(lk__first_above(params, grads, bucket->begin, bucket->end, buckets->limit, &first));
         if (first == bucket->end)
             continue;
         buckets->large = true;
-        LK_TRY(lk__grads_above(params, root, first, bucket->end, FLT_MAX, &first));
+        LK_TRY(lk__first_above(params, grads, first, bucket->end, FLT_MAX, &first));
         if (first < bucket->end)
             buckets->bad = first;
     }

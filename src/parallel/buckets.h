@@ -65,9 +65,9 @@ lk_status lk__buckets_settle(lk_buckets *buckets) LK_CHECKED;
 /* Both, for all that were started. */
 lk_status lk__buckets_wait_all(lk_buckets *buckets) LK_CHECKED;
 
-/* The first element in [begin,end) of a slot whose magnitude is above limit (FLT_MAX:
- * that is not finite), or end. */
-lk_status lk__grads_above(const lk_params *params, int slot, size_t begin, size_t end, float limit,
+/* The first element in [begin,end) whose magnitude is above limit (FLT_MAX: that is not
+ * finite), or end; of a flat array as long as the parameters, on their device. */
+lk_status lk__first_above(const lk_params *params, const float *array, size_t begin, size_t end, float limit,
                           size_t *out) LK_CHECKED;
 
 #endif

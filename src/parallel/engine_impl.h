@@ -168,7 +168,7 @@ extern const char lk__nonfinite_advice[];
 
 /* blame.c, together, after backward: whether all ranks have parts of one batch
  * (else MISMATCH), and their losses and gradients are finite (else NONFINITE, with
- * step, tensor or sample and shard). Every rank gets the same failure. */
+ * step and parameter, or sample or tensor and shard). Every rank gets the same failure. */
 lk_status lk__check_step(lk_engine *engine, const lk_part *part) LK_CHECKED;
 /* The first of these alone, for an evaluation. These bring the raised levels round. */
 lk_status lk__check_total(lk_engine *engine, size_t total) LK_CHECKED;
@@ -177,6 +177,9 @@ lk_status lk__check_recorded(lk_engine *engine, size_t total, bool *bad) LK_CHEC
 /* Together: NONFINITE with the text of the rank whose place is lowest; those with none
  * have -1, and a rank alone fails by its own. */
 lk_status lk__fail_nonfinite(lk_engine *engine, int place, const char *text) LK_CHECKED;
+/* Together, where a step was not finite: NONFINITE with the key of a parameter that is
+ * not, if any rank has one; step is its number, from 1. */
+lk_status lk__fail_parameters(lk_engine *engine, unsigned long long step) LK_CHECKED;
 /* Together, where gradients are doubtful and all buckets are there: whether the
  * sums over ranks are finite, at every stage. */
 lk_status lk__check_finite_sums(lk_engine *engine) LK_CHECKED;

@@ -11,6 +11,8 @@
  * - Each output element is one sum in a fixed order that depends on the
  *   problem's shape per sample alone, never on n, threads or vector width.
  * - Sums over samples go leaf by leaf into partial sums (shards.h).
+ * - A NaN passes: max(y, 0) of a NaN is a NaN, wherever it is done, and the
+ *   gradient of a ReLU passes where its result is a NaN.
  * Tensors of activations are (n, h, w, c) in memory, of the device's value type
  * and pitch unless the comment says otherwise; all other arrays are f32 without
  * pads. "w" and "b" of convolutions and linear layers are of the value type, and
@@ -174,7 +176,7 @@ typedef struct lk_kernels {
     void (*conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const void *w, const void *b,
                            bool relu, lk_tensor *y, void *scratch);
     /* mask is NULL, or x where it is the result of a ReLU whose gradient is taken
-     * here as well: dx is 0 where x is not above 0. */
+     * here as well: dx is 0 where x <= 0. */
     void (*conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const void *w,
                               const lk_tensor *mask, lk_tensor *dx, void *scratch);
     /* dw in the order of w; db may have slot0 NULL when there is no bias. */
@@ -223,13 +225,13 @@ typedef struct lk_kernels {
     void (*rows_fold)(lk_device *dev, size_t width, const float *leaves, size_t row, const lk_shards *shards,
                       lk_partials sums);
 
-    /* y = max(x, 0) as x > 0 ? x : 0; y may be x. */
+    /* y = max(x, 0) as x <= 0 ? 0 : x; y may be x. */
     void (*relu_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
-    /* dx = y > 0 ? dy : 0; dx may be dy. */
+    /* dx = y <= 0 ? 0 : dy; dx may be dy. */
     void (*relu_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx);
-    /* y = x < 6 ? max(x, 0) : 6; y may be x. */
+    /* y = 6 <= x ? 6 : max(x, 0); y may be x. */
     void (*relu6_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
-    /* dx = 0 < y < 6 ? dy : 0; dx may be dy. */
+    /* dx = y <= 0 or 6 <= y ? 0 : dy; dx may be dy. */
     void (*relu6_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx);
     /* y = a + b, then max(y, 0) if relu; y may be a or b. */
     void (*add)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, bool relu, lk_tensor *y);
@@ -240,20 +242,20 @@ typedef struct lk_kernels {
     void (*gather)(lk_device *dev, const lk_gather_desc *gather, const uint32_t *ids, lk_tensor *x);
     /* The first channels of x; where y has more, the rest are 0. */
     void (*fit_channels)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
-    /* y = x / (1 - p) or 0, by the logical (c, h, w) element index of each
-     * sample, or by its channel; the gradient is the same function. In place
-     * allowed. */
+    /* y = x / (1 - p), or where that is dropped x - x: 0, or NaN where x is not finite.
+     * By the logical (c, h, w) element index of each sample, or by its channel; the
+     * gradient is the same function. In place allowed. */
     void (*dropout)(lk_device *dev, const lk_dropout_desc *dropout, const lk_tensor *x, lk_tensor *y);
     /* (n, h, w, c) to (n, c*h*w) in c, h, w order, and back. */
     void (*flatten_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     void (*flatten_grad_input)(lk_device *dev, const lk_tensor *dy, lk_tensor *dx);
 
     /* index: (n, h, w, pitch) of y, the winner's place in its window, ky*kernel+kx;
-     * the first of equal values wins. Padding never wins. With mask, x being the
-     * result of a ReLU whose gradient is taken here as well, a winner that is not
-     * above 0 has place LK_NO_PLACE and gets no gradient. With dropout, which may be
-     * NULL, y and dy are those of a dropout behind the pooling; what it drops has
-     * place LK_NO_PLACE. */
+     * the first of equal values wins, and the first NaN wins over all. Padding never
+     * wins. With mask, x being the result of a ReLU whose gradient is taken here as
+     * well, a winner <= 0 has place LK_NO_PLACE and gets no gradient. With dropout,
+     * which may be NULL, y and dy are those of a dropout behind the pooling; what it
+     * drops has place LK_NO_PLACE. */
     void (*maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
                             const lk_tensor *x, bool mask, lk_tensor *y, uint8_t *index);
     void (*maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,

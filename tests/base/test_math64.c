@@ -1,4 +1,4 @@
-/* test_math64.c - own exp and cos(pi x) in double against long double libm. */
+/* test_math64.c - own exp, log and cos(pi x) in double against long double libm. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,6 +52,38 @@ static void test_exp_limits(void **state)
     assert_true(isnan(lk__exp64(NAN)));
 }
 
+static void test_log(void **state)
+{
+    (void)state;
+    double worst = 0;
+    for (double exponent = -1074; exponent < 1024; exponent += 0.0137) {
+        double x = exp2(exponent);
+        worst = fmax(worst, ulps(lk__log64(x), logl((long double)x)));
+    }
+    /* About 1, where the result is small, and over two octaves. */
+    for (double away = 0x1p-53; away < 0.3; away *= 1.003) {
+        double more = 1 + 2 * away, less = 1 - away;
+        worst = fmax(worst, ulps(lk__log64(more), logl((long double)more)));
+        worst = fmax(worst, ulps(lk__log64(less), logl((long double)less)));
+    }
+    for (double x = 0.5; x < 2; x += 0.0000137)
+        worst = fmax(worst, ulps(lk__log64(x), logl((long double)x)));
+    if (!(worst <= limit))
+        fail_msg("log is %.3f units off", worst);
+}
+
+static void test_log_limits(void **state)
+{
+    (void)state;
+    assert_true(lk__log64(1.0) == 0.0);
+    assert_true(lk__log64(0.0) == -INFINITY);
+    assert_true(lk__log64(-0.0) == -INFINITY);
+    assert_true(lk__log64(INFINITY) == INFINITY);
+    assert_true(isnan(lk__log64(-0x1p-1074)));
+    assert_true(isnan(lk__log64(-INFINITY)));
+    assert_true(isnan(lk__log64(NAN)));
+}
+
 /* The argument is reduced before pi comes in, so that libm sees a small one. */
 static long double cospi(double x)
 {
@@ -97,13 +129,18 @@ static void test_bits(void **state)
     for (int i = 0; i < 4096; i++)
         sum += lk__exp64(-i * 0x1p-7) * lk__cospi64(i * 0x1p-12);
     assert_true(sum == 0x1.fd1d6acdc4fep+6);
+    sum = 0;
+    for (int i = 1; i < 4096; i++)
+        sum += lk__log64(i * 0x1p-7);
+    assert_true(sum == 0x1.3baa21836909p+13);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exp),         cmocka_unit_test(test_exp_limits), cmocka_unit_test(test_cospi),
-        cmocka_unit_test(test_cospi_exact), cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_cospi_exact), cmocka_unit_test(test_bits),       cmocka_unit_test(test_log),
+        cmocka_unit_test(test_log_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -183,7 +183,8 @@ static void test_search(void **state)
 static const lk_dtype dtypes[] = {LK_DTYPE_F32, LK_DTYPE_F64, LK_DTYPE_BF16, LK_DTYPE_I64, LK_DTYPE_I32, LK_DTYPE_U8};
 enum { DTYPES = sizeof dtypes / sizeof *dtypes, MOST = 1031 };
 
-static const double specials[] = {0.0, -0.0, 1.0, -1.0, INFINITY, -INFINITY, 3e38, -3e38, 1e-40, 0.1, 257.0, 65280.0};
+static const double specials[] = {0.0,   -0.0,  1.0, -1.0,  INFINITY, -INFINITY, 3e38,
+                                  -3e38, 1e-40, 0.1, 257.0, 65280.0,  NAN};
 enum { SPECIALS = sizeof specials / sizeof *specials };
 
 /* Every pair of special values comes up, then random bits. */

@@ -7,6 +7,7 @@ typedef struct conv_case {
     int shards, wave; /* of the gradient of weights; 0: all shards */
     bool no_bias;
     const float *values, *dy, *w, *b; // (n, h, w, c), of y, (o, i / groups, k, k), (o)
+    const float *mask;                // as values
 } conv_case;
 
 static lk_conv2d_desc desc_of(const conv_case *c)
@@ -244,12 +245,77 @@ static void test_large(void **state)
     check((conv_case){.x = image(2, 191, 8), .out = 196, .kernel = 3, .stride = 2, .pad = 1, .no_bias = true});
 }
 
+/* A forward with a ReLU, and a gradient that takes the ReLU's before it. */
+static void run_relus(lk_device *d, const void *arg, float *out)
+{
+    const conv_case *c = arg;
+    const lk_kernels *k = d->kernels;
+    lk_conv2d_desc desc = desc_of(c);
+    lk_weight weight = weight_of(c);
+    lk_shape ys = shape_y(c);
+    lk_tensor x = fx_input(d, c->x, c->values), dy = fx_input(d, ys, c->dy), mask = fx_input(d, c->x, c->mask);
+    lk_tensor y = fx_tensor(d, ys), dx = fx_tensor(d, c->x);
+    void *w = fx_weights(d, &weight, c->w), *b = fx_parameter(d, c->b, c->out);
+    void *scratch = fx_blank(d, k->conv2d_scratch(d, &desc, c->x, ys));
+    k->conv2d_forward(d, &desc, &x, w, b, true, &y, scratch);
+    k->conv2d_grad_input(d, &desc, &dy, w, &mask, &dx, scratch);
+    fx_read(d, &y, out);
+    fx_read(d, &dx, out + lk__shape_count(ys));
+}
+
+/* With a NaN in the bias of one channel its outputs are NaN, and where the result of
+ * the ReLU before it is a NaN the gradient passes, as where it is 1; all else stays. */
+static void check_nan(conv_case c)
+{
+    c.groups = c.groups ? c.groups : 1;
+    size_t ins = lk__shape_count(c.x), outs = lk__shape_count(shape_y(&c));
+    float *x = random_values(ins, 1), *dy = random_values(outs, 2), *w = random_values(weights_of(&c), 3);
+    float *b = random_values(c.out, 4), *mask = random_values(ins, 5);
+    c.values = x, c.dy = dy, c.w = w, c.b = b, c.mask = mask;
+    for (size_t at = 0; at < c.out; at += 5) {
+        float number = b[at];
+        for (size_t i = at % c.x.c; i < ins; i += c.x.c)
+            mask[i] = 1.0f;
+        float *want = fx_twice("ReLUs", run_relus, &c, outs + ins);
+        for (size_t i = at % c.x.c; i < ins; i += c.x.c)
+            mask[i] = NAN;
+        for (size_t i = at; i < outs; i += c.out)
+            want[i] = NAN;
+        b[at] = NAN;
+        float *got = fx_twice("ReLUs with NaNs", run_relus, &c, outs + ins);
+        fx_same("ReLUs with NaNs", got, want, outs + ins);
+        b[at] = number;
+        free(want);
+        free(got);
+    }
+    free(x);
+    free(dy);
+    free(w);
+    free(b);
+    free(mask);
+}
+
+/* Each engine, and of cuDNN several algorithms. */
+static void test_nans(void **state)
+{
+    (void)state;
+    check_nan((conv_case){.x = image(5, 1, 28), .out = 32, .kernel = 3, .stride = 1});
+    check_nan((conv_case){.x = image(3, 32, 8), .out = 32, .kernel = 3, .stride = 1, .pad = 1, .groups = 32});
+    check_nan((conv_case){.x = image(2, 21, 7), .out = 21, .kernel = 5, .stride = 1, .pad = 2, .groups = 21});
+    check_nan((conv_case){.x = image(2, 10, 6), .out = 6, .kernel = 1, .stride = 1, .groups = 2});
+    check_nan((conv_case){.x = image(4, 21, 8), .out = 26, .kernel = 3, .stride = 1, .pad = 1});
+    check_nan((conv_case){.x = image(2, 32, 26), .out = 64, .kernel = 3, .stride = 1});
+    check_nan((conv_case){.x = image(64, 64, 16), .out = 64, .kernel = 3, .stride = 1, .pad = 1});
+    check_nan((conv_case){.x = image(2, 26, 12), .out = 16, .kernel = 1, .stride = 1});
+    check_nan((conv_case){.x = image(2, 26, 12), .out = 16, .kernel = 5, .stride = 2, .pad = 2});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_layers), cmocka_unit_test(test_odd_channels), cmocka_unit_test(test_kernels),
         cmocka_unit_test(test_groups),       cmocka_unit_test(test_shards),       cmocka_unit_test(test_large),
-        cmocka_unit_test(test_no_samples),
+        cmocka_unit_test(test_no_samples),   cmocka_unit_test(test_nans),
     };
     return fx_main(tests, sizeof tests / sizeof *tests, FX_FP32 | FX_TF32 | FX_BF16);
 }

@@ -139,6 +139,13 @@ static void run_flatten(lk_device *d, const void *arg, float *out)
     fx_read(d, &dx, out + lk__shape_count(s));
 }
 
+/* NaNs, of either sign, here and there: in whole vectors and in tails. */
+static void spoil(float *x, size_t count)
+{
+    for (size_t i = 3; i < count; i += 11)
+        x[i] = i % 2 ? NAN : -NAN;
+}
+
 static void test_relu(void **state)
 {
     (void)state;
@@ -149,6 +156,7 @@ static void test_relu(void **state)
             a[k] = fx_round(a[k] * 9.0f); /* below 0, on the slope of ReLU6 and above it */
         for (size_t k = 0; k < count; k += 5)
             a[k] = k % 3 ? 6.0f : 0.0f;
+        spoil(a, count);
         op_case c = {.shape = shapes[i], .a = a, .b = b};
         fx_check_same("relu", run_relu, &c, count);
         fx_check_same("relu6", run_relu6, &c, count);
@@ -172,6 +180,7 @@ static void test_add_and_copy(void **state)
         size_t count = lk__shape_count(shapes[i]);
         float *a = random_values(count, 3), *b = random_values(count, 4), *full = random_floats(count, 5);
         op_case c = {.shape = shapes[i], .a = a, .b = b};
+        spoil(a, count);
         for (int way = 0; way < 6; way++) {
             c.place = (place)(way % 3);
             c.relu = way >= 3;
@@ -206,6 +215,9 @@ static void test_dropout(void **state)
     for (size_t i = 0; i < SHAPES; i++) {
         size_t count = lk__shape_count(shapes[i]);
         float *a = random_values(count, 7);
+        spoil(a, count);
+        for (size_t k = 7; k < count; k += 13)
+            a[k] = INFINITY;
         for (int way = 0; way < 8; way++) {
             static const float chances[] = {0.0f, 0.25f, 0.5f, 0.9f};
             op_case c = {.shape = shapes[i], .a = a, .p = chances[way / 2], .channels = way % 2};
@@ -344,6 +356,10 @@ static void check_pools(lk_shape shape, const lk_pool2d_desc *pool)
         a[i] = a[i] > 0 ? a[i] : 0.0f;
     c.relu = true;
     fx_check_same("maxpool of a ReLU", run_maxpool, &c, 2 * outs + ins);
+    spoil(a, ins);
+    fx_check_same("maxpool of a ReLU with NaNs", run_maxpool, &c, 2 * outs + ins);
+    c.relu = false;
+    fx_check_same("maxpool with NaNs", run_maxpool, &c, 2 * outs + ins);
     free(a);
     free(b);
 }

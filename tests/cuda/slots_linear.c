@@ -6,6 +6,7 @@ typedef struct linear_case {
     size_t n, channels, pixels, out; /* in = channels * pixels */
     int shards, wave;                /* 0: one, all of them */
     const float *x, *dy, *w, *b;     // (n, pixels, channels), (n, out), (out, channels, pixels), (out)
+    const float *mask;               // as x
 } linear_case;
 
 static bool has_view(const lk_device *d, const linear_case *c)
@@ -217,13 +218,67 @@ static void test_no_samples(void **state)
     check((linear_case){.n = 0, .channels = 26, .pixels = 4, .out = 10, .shards = 2});
 }
 
+/* A forward with a ReLU, and a gradient that takes the ReLU's before it. */
+static void run_relus(lk_device *d, const void *arg, float *out)
+{
+    const linear_case *c = arg;
+    const lk_kernels *k = d->kernels;
+    lk_weight weight = weight_of(d, c);
+    lk_shape xs = flat(c->n, in_of(c)), ys = flat(c->n, c->out);
+    lk_tensor x = fx_input(d, xs, c->x), dy = fx_input(d, ys, c->dy), mask = fx_input(d, xs, c->mask);
+    lk_tensor y = fx_tensor(d, ys), dx = fx_tensor(d, xs);
+    void *w = fx_weights(d, &weight, c->w), *b = fx_parameter(d, c->b, c->out);
+    void *scratch = fx_blank(d, k->linear_scratch(d, xs, ys));
+    k->linear_forward(d, &x, w, b, true, &y, scratch);
+    k->linear_grad_input(d, &dy, w, &mask, &dx, scratch);
+    fx_read(d, &y, out);
+    fx_read(d, &dx, out + lk__shape_count(ys));
+}
+
+/* With a NaN in one bias its outputs are NaN, and where the result of the ReLU before
+ * it is a NaN the gradient passes, as where it is 1; all else stays. */
+static void check_nan(linear_case c)
+{
+    size_t in = in_of(&c), ins = c.n * in, outs = c.n * c.out;
+    float *x = random_values(ins, 1), *dy = random_values(outs, 2), *w = random_values(c.out * in, 3);
+    float *b = random_values(c.out, 4), *mask = random_values(ins, 5);
+    c.x = x, c.dy = dy, c.w = w, c.b = b, c.mask = mask;
+    for (size_t at = 0; at < c.out; at += 1 + c.out / 7) {
+        float number = b[at];
+        for (size_t i = at % in; i < ins; i += in)
+            mask[i] = 1.0f;
+        float *want = fx_twice("ReLUs", run_relus, &c, outs + ins);
+        for (size_t i = at % in; i < ins; i += in)
+            mask[i] = NAN;
+        for (size_t i = at; i < outs; i += c.out)
+            want[i] = NAN;
+        b[at] = NAN;
+        float *got = fx_twice("ReLUs with NaNs", run_relus, &c, outs + ins);
+        fx_same("ReLUs with NaNs", got, want, outs + ins);
+        b[at] = number;
+        free(want);
+        free(got);
+    }
+    free(x);
+    free(dy);
+    free(w);
+    free(b);
+    free(mask);
+}
+
+static void test_nans(void **state)
+{
+    (void)state;
+    static const size_t sizes[][3] = {{64, 784, 64}, {128, 784, 64}, {64, 9216, 128}, {5, 31, 26}, {3, 1, 1}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        check_nan((linear_case){.n = sizes[i][0], .channels = sizes[i][1], .pixels = 1, .out = sizes[i][2]});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vectors),
-        cmocka_unit_test(test_views),
-        cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_no_samples),
+        cmocka_unit_test(test_vectors),    cmocka_unit_test(test_views), cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_no_samples), cmocka_unit_test(test_nans),
     };
     return fx_main(tests, sizeof tests / sizeof *tests, FX_FP32 | FX_TF32 | FX_BF16);
 }

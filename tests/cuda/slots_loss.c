@@ -218,8 +218,55 @@ static void test_places(void **state)
     free(labels);
 }
 
+/* A label that is all but certain, wherever it is: loss and gradient, which are small
+ * differences of numbers near 1, have the device's precision. In bf16 scores are few
+ * and small whole numbers, which it holds. */
+static void test_many_classes(void **state)
+{
+    (void)state;
+    enum { CLASSES = 1000 };
+    static const int32_t at[] = {0, 500, 999};
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        float *x = random_values(CLASSES, 5);
+        for (size_t k = 0; k < CLASSES; k++)
+            x[k] = (float)(int)(x[k] * 3.0f);
+        x[at[i]] = 18.0f;
+        loss_case c = {.n = 1, .classes = CLASSES, .x = x, .labels = &at[i], .from_scores = true};
+        double norm = 0;
+        for (size_t k = 0; k < CLASSES; k++)
+            norm += (int32_t)k == at[i] ? 0 : exp((double)x[k] - 18);
+        float *got = fx_twice("many classes", run_loss, &c, 2 + CLASSES);
+        double loss = log1p(norm), dx = (double)SCALE * -norm / (1 + norm);
+        fx_near("loss of many classes", got, &loss, 1);
+        fx_near_values("gradient of many classes", got + 2 + at[i], &dx, 1);
+        free(got);
+        free(x);
+    }
+}
+
+/* A NaN among the scores is one in the loss and in all of the gradient. */
+static void test_nan_scores(void **state)
+{
+    (void)state;
+    static const size_t classes[] = {3, 10, 100, 1000};
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        for (size_t at = 0; at < classes[i]; at += 1 + classes[i] / 3) {
+            int32_t label = 1;
+            float *x = random_values(classes[i], 6);
+            x[at] = NAN;
+            loss_case c = {.n = 1, .classes = classes[i], .x = x, .labels = &label, .from_scores = true};
+            float *got = fx_twice("NaN scores", run_loss, &c, 2 + classes[i]);
+            for (size_t k = 0; k < 2 + classes[i]; k++)
+                assert_true(k == 1 || isnan(got[k]));
+            free(got);
+            free(x);
+        }
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_losses), cmocka_unit_test(test_places)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_losses), cmocka_unit_test(test_places),
+                                       cmocka_unit_test(test_many_classes), cmocka_unit_test(test_nan_scores)};
     return fx_main(tests, sizeof tests / sizeof *tests, FX_FP32 | FX_BF16);
 }

@@ -131,20 +131,41 @@ static inline void law_build_line(lk_model_shape shape, lk_graph *g)
     lk_nll_loss(g, lk_log_softmax(g, lk_linear(g, x, "fc", shape.classes)));
 }
 
-/* A model of the zoo, "ops" or "line". */
+/* Two layers, the first zero, the second huge in one weight (law_steepen): a finite
+ * loss, whose gradient overflows where samples are large. */
+static inline void law_build_steep(lk_model_shape shape, lk_graph *g)
+{
+    lk_node x = lk_flatten(g, lk_input(g, shape.channels, shape.height, shape.width));
+    lk_cross_entropy(g, lk_linear(g, lk_linear(g, x, "first", 2), "second", shape.classes));
+}
+
+static inline lk_status law_steepen(lk_engine *engine)
+{
+    lk_state *state;
+    LK_TRY(lk_engine_state(engine, &state));
+    for (size_t i = 0; i < lk_state_count(state); i++)
+        memset(lk_state_at(state, i)->data, 0, lk_state_at(state, i)->bytes);
+    *(float *)lk_state_find(state, "second.weight")->data = 1e30f;
+    lk_status status = lk_engine_set_state(engine, state);
+    lk_state_destroy(state);
+    return status;
+}
+
+/* A model of the zoo, or one of the above by its name. */
 static inline lk_status law_build(const char *model, lk_model_shape shape, lk_graph **out)
 {
-    lk_graph *graph;
-    bool ops = strcmp(model, "ops") == 0;
-    if (!ops && strcmp(model, "line") != 0)
-        return lk_model_build(model, shape, out);
-    LK_TRY(lk_graph_create(&graph));
-    if (ops)
-        law_build_ops(shape, graph);
-    else
-        law_build_line(shape, graph);
-    *out = graph;
-    return LK_OK;
+    static const struct {
+        const char *name;
+        void (*build)(lk_model_shape shape, lk_graph *g);
+    } own[] = {{"ops", law_build_ops}, {"line", law_build_line}, {"steep", law_build_steep}};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        if (strcmp(model, own[i].name) != 0)
+            continue;
+        LK_TRY(lk_graph_create(out));
+        own[i].build(shape, *out);
+        return LK_OK;
+    }
+    return lk_model_build(model, shape, out);
 }
 
 static inline lk_status law_create(const law_case *c, const lk_engine_opts *opts, lk_engine **out)
@@ -153,7 +174,7 @@ static inline lk_status law_create(const law_case *c, const lk_engine_opts *opts
     LK_TRY(law_build(c->model, c->shape, &graph));
     lk_status status = lk_engine_create(graph, opts, out);
     lk_graph_destroy(graph);
-    return status;
+    return status == LK_OK && strcmp(c->model, "steep") == 0 ? law_steepen(*out) : status;
 }
 
 static inline lk_engine *law_engine(const law_case *c, law_way way)

@@ -51,13 +51,10 @@ typedef struct history {
 
 static lk_engine *make_engine(const law_case *c, const char *device)
 {
-    lk_graph *graph;
     lk_engine *engine;
     lk_engine_opts opts = law_opts(c, &(law_way){.threads = 1});
     opts.device = device;
-    law_require(lk_model_build(c->model, c->shape, &graph));
-    law_require(lk_engine_create(graph, &opts, &engine));
-    lk_graph_destroy(graph);
+    law_require(law_create(c, &opts, &engine));
     return engine;
 }
 
@@ -119,23 +116,22 @@ static void test_same_bits(void **state)
 }
 
 /* What is not finite stops the steps behind it, too, and all can go on from there. */
-static void test_nonfinite(void **state)
+static void check_nonfinite(const law_case *c, history *h, float value, const char *text)
 {
-    history *h = *state;
     lk_metrics metrics;
-    lk_engine *alone = make_engine(&cases[1], "cpu"), *ahead = make_engine(&cases[1], "tape");
-    make_batches(&cases[1], h);
+    lk_engine *alone = make_engine(c, "cpu"), *ahead = make_engine(c, "tape");
+    make_batches(c, h);
     for (int i = 0; i < 2; i++) {
         law_require(lk_engine_step(alone, &h->batches[i], &metrics));
         law_require(lk_engine_step(ahead, &h->batches[i], &metrics));
     }
-    h->x[2][5] = NAN;
+    h->x[2][5] = value;
     for (int i = 1; i < 4; i++)
         law_require(lk_engine_send(ahead, &h->batches[i]));
     law_require(lk_engine_step(alone, &h->batches[1], &metrics));
     law_require(lk_engine_receive(ahead, &metrics));
     assert_int_equal(lk_engine_receive(ahead, &metrics), LK_STATUS_NONFINITE);
-    assert_non_null(strstr(lk_error_detail(), "step 4: the gradient of bn1.weight is not finite"));
+    assert_non_null(strstr(lk_error_detail(), text));
     assert_int_equal(lk_engine_steps(ahead), 3);
     assert_int_equal(hash_of(ahead), hash_of(alone));
     assert_int_equal(lk_engine_receive(ahead, &metrics), LK_STATUS_USAGE);
@@ -143,6 +139,34 @@ static void test_nonfinite(void **state)
     law_require(lk_engine_step(ahead, &h->batches[3], &metrics));
     assert_int_equal(hash_of(ahead), hash_of(alone));
     lk_engine_destroy(alone);
+    lk_engine_destroy(ahead);
+}
+
+static void test_nonfinite(void **state)
+{
+    static const law_case steep = {
+        .model = "steep", .shape = {1, 4, 4, 10}, .optimizer = "sgd", .lr = 1e-60, .batch = 16, .shards = 3};
+    check_nonfinite(&cases[1], *state, NAN, "step 4: the loss of sample 32 (shard 0) is ");
+    check_nonfinite(&steep, *state, 1e20f, "step 4: the gradient of first.weight is not finite");
+}
+
+/* A weight that is not finite is named, not the loss that follows from it. */
+static void test_nonfinite_weight(void **arg)
+{
+    history *h = *arg;
+    lk_metrics metrics;
+    lk_state *state;
+    lk_engine *ahead = make_engine(&cases[0], "tape");
+    make_batches(&cases[0], h);
+    for (int i = 0; i < 2; i++)
+        law_require(lk_engine_step(ahead, &h->batches[i], &metrics));
+    law_require(lk_engine_state(ahead, &state));
+    ((float *)lk_state_find(state, "conv2.weight")->data)[77] = NAN;
+    law_require(lk_engine_set_state(ahead, state));
+    lk_state_destroy(state);
+    law_require(lk_engine_send(ahead, &h->batches[2]));
+    assert_int_equal(lk_engine_receive(ahead, &metrics), LK_STATUS_NONFINITE);
+    assert_non_null(strstr(lk_error_detail(), "step 3: before the step conv2.weight has a value that is not finite"));
     lk_engine_destroy(ahead);
 }
 
@@ -188,6 +212,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_same_bits, make_history, free_history),
         cmocka_unit_test_setup_teardown(test_nonfinite, make_history, free_history),
+        cmocka_unit_test_setup_teardown(test_nonfinite_weight, make_history, free_history),
         cmocka_unit_test_setup_teardown(test_order_of_calls, make_history, free_history),
     };
     return cmocka_run_group_tests(tests, add_tape, NULL);

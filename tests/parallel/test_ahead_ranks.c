@@ -8,7 +8,7 @@
 
 #include "parallel/engine_impl.h"
 
-enum { MLP, RES_BATCH, OPS, LINE, CASES };
+enum { MLP, RES_BATCH, OPS, LINE, STEEP, CASES };
 enum { KB = 1024, STEPS = 12 };
 
 static const law_case cases[CASES] = {
@@ -16,6 +16,7 @@ static const law_case cases[CASES] = {
     [RES_BATCH] = {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", 0.05, STEPS, 33, .shards = 16},
     [OPS] = {"ops", LAW_ODD, LK_BN_SHARD, "adamw", 1e-3, STEPS, 14, .shards = 7, .label_smoothing = .1},
     [LINE] = {"line", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, STEPS, 37, .shards = 11},
+    [STEEP] = {"steep", LAW_SMALL, LK_BN_BATCH, "sgd", 1e-60, STEPS, 37, .shards = 11},
 };
 
 typedef struct row {
@@ -204,7 +205,8 @@ static void test_nonfinite(void **arg)
 {
     (void)arg;
     expect_bad((bad_batch){LINE, 30, NAN, .text = "step 3: the loss of sample 104 (shard 9) is "});
-    expect_bad((bad_batch){RES_BATCH, 20, NAN, .text = "step 3: the gradient of "});
+    expect_bad((bad_batch){RES_BATCH, 20, NAN, .text = "step 3: the loss of sample 66 (shard 0) is "});
+    expect_bad((bad_batch){STEEP, 20, 1e20f, .text = "step 3: the gradient of first.weight is not finite"});
 }
 
 /* A peer that sends nothing, in the second step; or work that does not end. */

@@ -5,7 +5,8 @@
 static const lk_dtype dtypes[] = {LK_DTYPE_F32, LK_DTYPE_F64, LK_DTYPE_BF16, LK_DTYPE_I64, LK_DTYPE_I32, LK_DTYPE_U8};
 enum { DTYPES = sizeof dtypes / sizeof *dtypes, COUNT = 1031, MAX_BYTES = COUNT * 8 };
 
-static const double specials[] = {0.0, -0.0, 1.0, -1.0, INFINITY, -INFINITY, 3e38, -3e38, 1e-40, 0.1, 257.0, 65280.0};
+static const double specials[] = {0.0,   -0.0,  1.0, -1.0,  INFINITY, -INFINITY, 3e38,
+                                  -3e38, 1e-40, 0.1, 257.0, 65280.0,  NAN};
 enum { SPECIALS = sizeof specials / sizeof *specials };
 
 static float bf16_value(uint16_t x)
@@ -54,12 +55,14 @@ static void fill(lk_dtype dtype, uint32_t stream, void *out)
     }
 }
 
+/* The least or the largest; of equals a, and a NaN rather than a number. */
 #define REFERENCE(type, value, sum)                                                             \
     do {                                                                                        \
         const type *a = left, *b = right;                                                       \
         for (size_t i = 0; i < COUNT; i++) {                                                    \
-            bool less = value(b[i]) < value(a[i]);                                              \
-            bool more = value(b[i]) > value(a[i]);                                              \
+            bool first = isnan((double)value(b[i])) && !isnan((double)value(a[i]));             \
+            bool less = first || value(b[i]) < value(a[i]);                                     \
+            bool more = first || value(b[i]) > value(a[i]);                                     \
             type merged = op == LK_REDUCTION_MIN ? (less ? b[i] : a[i]) : (more ? b[i] : a[i]); \
             ((type *)out)[i] = op <= LK_REDUCTION_MEAN ? (type)(sum) : merged;                  \
         }                                                                                       \

@@ -198,12 +198,108 @@ static void test_nan_reaches_loss(void **state)
     }
 }
 
+/* Within the rounding of the result to a float, the 2 units (of 2^-23) by which each
+ * exp errs, which reach the result as 2^-22 of `errs`, and 1000 additions of doubles, each
+ * of which is off by at most 2^-53 of the sum. */
+static void assert_rounded(const char *what, size_t at, float got, double want, double errs)
+{
+    double bound = 0x1p-24 * fabs(want) + 0x1p-22 * fabs(errs) + 1000 * 0x1p-53 + 0x1p-148;
+    if (!(fabs((double)got - want) <= bound))
+        fail_msg("%s %zu is %.9g, not %.9g: %g times what rounding does", what, at, (double)got, want,
+                 fabs((double)got - want) / bound);
+}
+
+/* One sample whose label has a score that makes its loss about `loss`. */
+static void check_dominant(size_t classes, size_t at, double loss, bool equal, float smoothing)
+{
+    float *x = random_floats(classes, (uint32_t)classes), scale = 0.125f;
+    int32_t label = (int32_t)at;
+    for (size_t k = 0; equal && k < classes; k++)
+        x[k] = 0;
+    x[at] = -INFINITY;
+    x[at] = (float)(log_sum_exp(x, classes) - log(loss));
+    loss_case l = {.n = 1, .classes = classes, .x = x, .labels = &label, .scale = scale, .smoothing = smoothing};
+    float *got = run_everywhere(run_cross_entropy, &l, classes + 2);
+    double norm = 0, want = 0, even = (double)smoothing / (double)classes;
+    for (size_t k = 0; k < classes; k++)
+        norm += k == at ? 0 : exp((double)x[k] - (double)x[at]);
+    double others = norm / (1 + norm); /* than the label: their probability */
+    for (size_t k = 0; k < classes; k++) {
+        double below = (double)x[at] - (double)x[k], p = exp(-below) / (1 + norm);
+        double own = k == at ? -others + (double)smoothing : p;
+        want += even * (log1p(norm) + below) + (k == at ? (1 - (double)smoothing) * log1p(norm) : 0);
+        assert_rounded("gradient", k, got[k], (double)scale * (own - even),
+                       (double)scale * (k == at ? others : 2.25 * p));
+    }
+    assert_rounded("loss of label", at, got[classes], want, others);
+    assert_true(got[classes + 1] == 0.0f);
+    free(got);
+    free(x);
+}
+
+/* A label that is all but certain: loss and gradient are small differences of
+ * numbers near 1, and right to a float's precision wherever the label is. */
+static void test_many_classes(void **state)
+{
+    (void)state;
+    static const size_t counts[] = {17, 100, 1000};
+    static const double losses[] = {1, 1e-3, 1e-5, 1e-7};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        size_t labels[] = {0, counts[i] / 2, counts[i] - 1};
+        for (size_t k = 0; k < 3 * sizeof losses / sizeof *losses; k++) {
+            check_dominant(counts[i], labels[k % 3], losses[k / 3], false, 0.0f);
+            check_dominant(counts[i], labels[k % 3], losses[k / 3], true, 0.0f);
+            check_dominant(counts[i], labels[k % 3], losses[k / 3], false, 0.1f);
+        }
+    }
+}
+
+/* 999 equal scores and one 18 above them. */
+static void test_one_far_above(void **state)
+{
+    (void)state;
+    enum { CLASSES = 1000, LABEL = 500 };
+    float *x = new_floats(CLASSES);
+    int32_t label = LABEL;
+    double rest = 999 * exp(-18.0);
+    x[LABEL] = 18;
+    loss_case l = {.n = 1, .classes = CLASSES, .x = x, .labels = &label, .scale = 1};
+    float *got = run_everywhere(run_cross_entropy, &l, CLASSES + 2);
+    assert_rounded("loss of label", LABEL, got[CLASSES], log1p(rest), rest);
+    assert_rounded("gradient", LABEL, got[LABEL], -rest / (1 + rest), rest);
+    free(got);
+    free(x);
+}
+
+/* Log-softmax of the same, and its gradient from the result as it was rounded. */
+static void test_log_softmax_of_many(void **state)
+{
+    (void)state;
+    enum { CLASSES = 1000 };
+    for (size_t at = 0; at < CLASSES; at += CLASSES / 2 - 1) {
+        float *x = random_floats(CLASSES, 3), *dy = new_floats(CLASSES);
+        x[at] = 18;
+        dy[at] = -0.125f;
+        loss_case l = {.n = 1, .classes = CLASSES, .x = x, .dy = dy};
+        float *got = run_everywhere(run_log_softmax, &l, 2 * CLASSES);
+        double norm = 0;
+        for (size_t k = 0; k < CLASSES; k++)
+            norm += k == at ? 0 : exp((double)x[k] - 18);
+        for (size_t k = 0; k < CLASSES; k++) {
+            assert_rounded("log-softmax", k, got[k], (double)x[k] - 18 - log1p(norm), norm);
+            double dx = k == at ? 0.125 * expm1((double)got[k]) : 0.125 * exp((double)got[k]);
+            assert_rounded("gradient of log-softmax", k, got[CLASSES + k], dx, 0);
+        }
+        free(got), free(x), free(dy);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_nan_reaches_loss),
+        cmocka_unit_test(test_losses),           cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_nan_reaches_loss), cmocka_unit_test(test_many_classes),
+        cmocka_unit_test(test_one_far_above),    cmocka_unit_test(test_log_softmax_of_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,7 +101,7 @@ LK_INLINE void tile(const lane_job *job, const run_at *at, size_t c, size_t n, i
         if (job->relu)
             acc[i] = v_relu(acc[i]);
         if (job->mask)
-            acc[i] = v_select(v_gt(v_load_some(job->mask + place, n), v_zero()), acc[i], v_zero());
+            acc[i] = v_relu_grad(v_load_some(job->mask + place, n), acc[i]);
         v_store_some(job->output + place, acc[i], n);
     }
 }

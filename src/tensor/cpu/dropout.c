@@ -58,11 +58,17 @@ static inline void philox(const keys *k, v_u32 blocks, v_u32 out[4])
     out[3] = c3;
 }
 
-/* Without a branch, which could not be predicted. */
+/* Without a branch, which could not be predicted. What is dropped is x - x: 0, or
+ * NaN where x is not finite, as it is where x is multiplied by 0. */
 static inline float keep(const work *job, uint32_t word, float x)
 {
     uint32_t mask = 0u - (uint32_t)(word >= job->threshold);
-    return lk__bits_to_float(lk__float_to_bits(x * job->scale) & mask);
+    return lk__bits_to_float((lk__float_to_bits(x * job->scale) & mask) | (lk__float_to_bits(x - x) & ~mask));
+}
+
+static inline v_f32 dropped(v_mask drop, v_f32 scale, v_f32 x)
+{
+    return v_select(drop, v_sub(x, x), v_mul(x, scale));
 }
 
 /* n elements of y. */
@@ -78,9 +84,9 @@ static inline void keep_vector(const work *job, v_u32 words, size_t n, const flo
     v_mask drop = vu_lt(words, vu_set1(job->threshold));
     v_f32 scale = v_set1(job->scale);
     if (n == V)
-        v_store(y, v_select(drop, v_zero(), v_mul(v_load(x), scale)));
+        v_store(y, dropped(drop, scale, v_load(x)));
     else
-        v_store_n(y, v_select(drop, v_zero(), v_mul(v_load_n(x, n), scale)), n);
+        v_store_n(y, dropped(drop, scale, v_load_n(x, n)), n);
     if (job->index) {
         uint32_t lanes[V];
         vu_store(lanes, words);

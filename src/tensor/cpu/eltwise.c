@@ -32,11 +32,6 @@ void LK_KERNEL(relu_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
     lk__run_chunks(dev, op.count, relu_forward_task, &op);
 }
 
-static inline v_f32 relu_grad(v_f32 y, v_f32 dy)
-{
-    return v_select(v_gt(y, v_zero()), dy, v_zero());
-}
-
 static void relu_grad_task(void *arg, size_t index, int thread)
 {
     (void)thread;
@@ -44,10 +39,10 @@ static void relu_grad_task(void *arg, size_t index, int thread)
     lk_range range = lk__chunk(op->count, LK_CHUNK, index);
     size_t i = range.begin;
     for (; i + V <= range.end; i += V)
-        v_store(op->y + i, relu_grad(v_load(op->a + i), v_load(op->b + i)));
+        v_store(op->y + i, v_relu_grad(v_load(op->a + i), v_load(op->b + i)));
     if (i < range.end) {
         size_t n = range.end - i;
-        v_store_n(op->y + i, relu_grad(v_load_n(op->a + i, n), v_load_n(op->b + i, n)), n);
+        v_store_n(op->y + i, v_relu_grad(v_load_n(op->a + i, n), v_load_n(op->b + i, n)), n);
     }
 }
 
@@ -60,7 +55,7 @@ void LK_KERNEL(relu_grad_input)(lk_device *dev, const lk_tensor *y, const lk_ten
 static inline v_f32 relu6(v_f32 x)
 {
     v_f32 six = v_set1(6.0f);
-    return v_select(v_gt(six, x), v_relu(x), six);
+    return v_select(v_le(six, x), six, v_relu(x));
 }
 
 static void relu6_forward_task(void *arg, size_t index, int thread)
@@ -83,7 +78,7 @@ void LK_KERNEL(relu6_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
 
 static inline v_f32 relu6_grad(v_f32 y, v_f32 dy)
 {
-    return v_select(v_gt(v_set1(6.0f), y), relu_grad(y, dy), v_zero());
+    return v_select(v_le(v_set1(6.0f), y), v_zero(), v_relu_grad(y, dy));
 }
 
 static void relu6_grad_task(void *arg, size_t index, int thread)

@@ -49,11 +49,6 @@ LK_INLINE void rows_begin(const row_tile *tile, v_f32 (*acc)[2], int mr, int nv)
     }
 }
 
-LK_INLINE v_f32 masked(v_f32 mask, v_f32 x)
-{
-    return v_select(v_gt(mask, v_zero()), x, v_zero());
-}
-
 LK_INLINE void rows_end(const lk_gemm *gemm, const row_tile *tile, v_f32 (*acc)[2], int mr, int nv)
 {
     size_t last = tile->last;
@@ -67,8 +62,8 @@ LK_INLINE void rows_end(const lk_gemm *gemm, const row_tile *tile, v_f32 (*acc)[
         if (gemm->mask) {
             const float *mask = gemm->mask + (tile->c[i] - gemm->c);
             if (nv > 1)
-                acc[i][0] = masked(v_load(mask), acc[i][0]);
-            acc[i][nv - 1] = masked(v_load_some(mask + (nv - 1) * V, last), acc[i][nv - 1]);
+                acc[i][0] = v_relu_grad(v_load(mask), acc[i][0]);
+            acc[i][nv - 1] = v_relu_grad(v_load_some(mask + (nv - 1) * V, last), acc[i][nv - 1]);
         }
         if (nv > 1)
             v_store(tile->c[i], acc[i][0]);

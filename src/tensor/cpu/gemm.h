@@ -37,7 +37,7 @@ typedef struct lk_gemm {
     size_t c_y, c_x;
     size_t cols;
     bool relu;
-    const float *mask; /* NULL, or laid out as C: the result is 0 where this is not above 0 */
+    const float *mask; /* NULL, or laid out as C: the result is 0 where this is <= 0 */
 } lk_gemm;
 
 #define lk__gemm LK_KERNEL(gemm)

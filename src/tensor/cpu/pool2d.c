@@ -1,7 +1,7 @@
 /* pool2d.c - max pooling, average pooling, and global average pooling.
  *
- * Channels are lanes. A maximum is the first of the largest values in its
- * window: later ones replace it only where x > best. A mean is one chain of
+ * Channels are lanes. A maximum is the first NaN of its window, or else the first
+ * of the largest values: v_tops. A mean is one chain of
  * additions over the window in (ky, kx) order, then divided by its size. Its
  * gradient divides first: one chain over the windows that a pixel is in, in
  * (oy, ox) order, of dy / size. */
@@ -10,6 +10,9 @@
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/dropout.h"
+
+/* Vectors of channels whose maxima are found side by side. */
+enum { MAX_VECTORS = 4 };
 
 typedef struct pooling {
     size_t kernel, stride, pad;
@@ -71,49 +74,65 @@ static window window_of(const pooling *p, size_t out, size_t size)
     return w;
 }
 
-/* n channels of one output pixel; x is its sample from channel i on. Places are
- * small whole numbers, exact as floats. */
-static inline void max_lanes(const pooling *p, const float *x, window wy, window wx, size_t n, float *y, uint8_t *index)
+/* Stores n channels of one output pixel. */
+LK_INLINE void max_store(const pooling *p, v_f32 best, v_f32 place, size_t n, float *y, uint8_t *index)
 {
-    size_t c = p->in.c, row = p->in.w * c;
-    v_f32 best = v_load_some(x + (wy.at + wy.begin) * row + (wx.at + wx.begin) * c, n);
-    v_f32 place = v_set1((float)(wy.begin * p->kernel + wx.begin));
-    for (size_t ky = wy.begin; ky < wy.end; ky++) {
-        for (size_t kx = wx.begin; kx < wx.end; kx++) {
-            v_f32 value = v_load_some(x + (wy.at + ky) * row + (wx.at + kx) * c, n);
-            v_mask larger = v_gt(value, best);
-            best = v_select(larger, value, best);
-            place = v_select(larger, v_set1((float)(ky * p->kernel + kx)), place);
-        }
-    }
-    if (p->mask)
-        place = v_select(v_gt(best, v_zero()), place, v_set1(LK_NO_PLACE));
     float places[V];
+    if (p->mask)
+        place = v_select(v_le(best, v_zero()), v_set1(LK_NO_PLACE), place);
     v_store(places, place);
-    if (n == V) {
-        v_store(y, best);
-        for (size_t i = 0; i < V; i++)
-            index[i] = (uint8_t)(int32_t)places[i];
-        return;
-    }
-    v_store_n(y, best, n);
+    v_store_some(y, best, n);
     for (size_t i = 0; i < n; i++)
         index[i] = (uint8_t)(int32_t)places[i];
+}
+
+/* Channels of one output pixel: nv vectors, the last of n channels; more than one
+ * hide how long a comparison takes. x is its sample from the first channel on.
+ * Places are small whole numbers, exact as floats. */
+LK_INLINE void max_lanes(const pooling *p, const float *x, window wy, window wx, int nv, size_t n, float *y,
+                         uint8_t *index)
+{
+    size_t c = p->in.c, row = p->in.w * c, last = (size_t)(nv - 1);
+    const float *from = x + (wy.at + wy.begin) * row + (wx.at + wx.begin) * c;
+    v_f32 best[MAX_VECTORS], place[MAX_VECTORS], one = v_set1(1.0f);
+    LK_UNROLL for (int v = 0; v < nv; v++)
+    {
+        best[v] = v_load_some(from + v * V, (size_t)v == last ? n : V);
+        place[v] = v_set1((float)(wy.begin * p->kernel + wx.begin));
+    }
+    for (size_t ky = wy.begin; ky < wy.end; ky++) {
+        size_t first = ky == wy.begin ? wx.begin + 1 : wx.begin;
+        v_f32 here = v_set1((float)(ky * p->kernel + first));
+        for (size_t kx = first; kx < wx.end; kx++, here = v_add(here, one)) {
+            from = x + (wy.at + ky) * row + (wx.at + kx) * c;
+            LK_UNROLL for (int v = 0; v < nv; v++)
+            {
+                v_f32 value = v_load_some(from + v * V, (size_t)v == last ? n : V);
+                v_mask tops = v_tops(value, best[v]);
+                best[v] = v_select(tops, value, best[v]);
+                place[v] = v_select(tops, here, place[v]);
+            }
+        }
+    }
+    LK_UNROLL for (int v = 0; v < nv; v++)
+        max_store(p, best[v], place[v], (size_t)v == last ? n : V, y + v * V, index + v * V);
 }
 
 /* Output rows are counted over all samples. */
 static void max_row(const pooling *p, size_t row)
 {
-    size_t c = p->in.c, sample = row / p->out.h;
+    size_t c = p->in.c, sample = row / p->out.h, wide = MAX_VECTORS * V;
     const float *x = p->src + sample * lk__shape_sample(p->in);
     window wy = window_of(p, row % p->out.h, p->in.h);
     for (size_t ox = 0; ox < p->out.w; ox++) {
         window wx = window_of(p, ox, p->in.w);
         size_t at = (row * p->out.w + ox) * c, i = 0;
+        for (; i + wide <= c; i += wide)
+            max_lanes(p, x + i, wy, wx, MAX_VECTORS, V, p->dst + at + i, p->index + at + i);
         for (; i + V <= c; i += V)
-            max_lanes(p, x + i, wy, wx, V, p->dst + at + i, p->index + at + i);
+            max_lanes(p, x + i, wy, wx, 1, V, p->dst + at + i, p->index + at + i);
         if (i < c)
-            max_lanes(p, x + i, wy, wx, c - i, p->dst + at + i, p->index + at + i);
+            max_lanes(p, x + i, wy, wx, 1, c - i, p->dst + at + i, p->index + at + i);
     }
 }
 

@@ -33,19 +33,22 @@ static inline uint16_t float_to_bf16(float x)
 }
 
 /* clang-format off */
+/* Least and largest: of equals a, and a NaN rather than a number. */
+static inline bool f32_keeps_min(float a, float b) { return a <= b || a != a; }
+static inline bool f32_keeps_max(float a, float b) { return a >= b || a != a; }
 static inline float f32_sum(float a, float b) { return a + b; }
-static inline float f32_min(float a, float b) { return b < a ? b : a; }
-static inline float f32_max(float a, float b) { return b > a ? b : a; }
+static inline float f32_min(float a, float b) { return f32_keeps_min(a, b) ? a : b; }
+static inline float f32_max(float a, float b) { return f32_keeps_max(a, b) ? a : b; }
 static inline float f32_quotient(float x, int divisor) { return x / (float)divisor; }
 
 static inline double f64_sum(double a, double b) { return a + b; }
-static inline double f64_min(double a, double b) { return b < a ? b : a; }
-static inline double f64_max(double a, double b) { return b > a ? b : a; }
+static inline double f64_min(double a, double b) { return a <= b || a != a ? a : b; }
+static inline double f64_max(double a, double b) { return a >= b || a != a ? a : b; }
 static inline double f64_quotient(double x, int divisor) { return x / (double)divisor; }
 
 static inline uint16_t bf16_sum(uint16_t a, uint16_t b) { return float_to_bf16(bf16_to_float(a) + bf16_to_float(b)); }
-static inline uint16_t bf16_min(uint16_t a, uint16_t b) { return bf16_to_float(b) < bf16_to_float(a) ? b : a; }
-static inline uint16_t bf16_max(uint16_t a, uint16_t b) { return bf16_to_float(b) > bf16_to_float(a) ? b : a; }
+static inline uint16_t bf16_min(uint16_t a, uint16_t b) { return f32_keeps_min(bf16_to_float(a), bf16_to_float(b)) ? a : b; }
+static inline uint16_t bf16_max(uint16_t a, uint16_t b) { return f32_keeps_max(bf16_to_float(a), bf16_to_float(b)) ? a : b; }
 static inline uint16_t bf16_quotient(uint16_t x, int divisor) { return float_to_bf16(bf16_to_float(x) / (float)divisor); }
 
 static inline int64_t i64_sum(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }

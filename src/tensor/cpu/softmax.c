@@ -1,21 +1,30 @@
 /* softmax.c - log-softmax and the losses, sample by sample.
  *
- * Sums run over the classes in order. exp and log are our own (base/math.h).
- * Labels are in [0, classes): the loader checks them. */
+ * Sums run over the classes in order: of FEW classes in float, of more in double,
+ * from the differences of the scores to the rounding of the results. So they are
+ * right to a float's precision where one class has all but a millionth of the
+ * probability, and the label's place leaves no trace. exp and log are our own
+ * (base/math.h, base/math64.h). Labels are in [0, classes): the loader checks them. */
 #include "base/math.h"
+#include "base/math64.h"
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
 
+enum { FEW = 16, BLOCK = 64 };
+
+typedef struct rows rows;
+typedef void (*row_fn)(const rows *r, size_t n);
+
 /* What any of the kernels below may use of n rows of `classes` values. */
-typedef struct rows {
+struct rows {
     size_t n, classes;
     const float *x, *dy; // (n, classes)
     const lk_loss_desc *desc;
     float *y; // (n, classes), result or dx; a loss may have none
     float *loss;
     int32_t *place;
-    void (*row)(const struct rows *r, size_t n);
-} rows;
+    row_fn row;
+};
 
 static void rows_task(void *arg, size_t index, int thread)
 {
@@ -41,11 +50,44 @@ static size_t largest(const float *x, size_t classes)
     return best;
 }
 
+/* Of FEW classes. */
 static float sum_exp(const float *x, size_t classes, float max)
 {
     float sum = 0;
     for (size_t k = 0; k < classes; k++)
         sum += lk__expf(x[k] - max);
+    return sum;
+}
+
+/* sum + exp(x[0] - max) + exp(x[1] - max) ..., of n <= BLOCK; e, where it is not NULL,
+ * gets what is added, rounded. A difference is rounded to a float, what that took off,
+ * at most 2^-18 where exp is not 0, comes in as a factor: so a term has the 2 units of
+ * lk__expf. One loop a step, so that the compiler makes vectors of all but the sum. */
+static double add_exp(const float *x, size_t n, double max, double sum, float *e)
+{
+    float near[BLOCK], rest[BLOCK], value[BLOCK];
+    double term[BLOCK];
+    for (size_t k = 0; k < n; k++) {
+        near[k] = (float)((double)x[k] - max);
+        rest[k] = (float)(((double)x[k] - max) - (double)near[k]);
+    }
+    for (size_t k = 0; k < n; k++)
+        value[k] = lk__expf(near[k]);
+    for (size_t k = 0; k < n; k++)
+        term[k] = value[k] == 0.0f ? 0.0 : __builtin_fma((double)value[k], (double)rest[k], (double)value[k]);
+    for (size_t k = 0; e && k < n; k++)
+        e[k] = (float)term[k];
+    for (size_t k = 0; k < n; k++)
+        sum += term[k];
+    return sum;
+}
+
+/* The same of many classes. */
+static double sum_exp_many(const float *x, size_t classes, double max, float *e)
+{
+    double sum = 0;
+    for (size_t k = 0; k < classes; k += BLOCK)
+        sum = add_exp(x + k, lk__min_size(BLOCK, classes - k), max, sum, e ? e + k : NULL);
     return sum;
 }
 
@@ -59,13 +101,29 @@ static void log_softmax_row(const rows *r, size_t n)
         y[k] = (x[k] - max) - log_sum;
 }
 
+static void log_softmax_many_row(const rows *r, size_t n)
+{
+    const float *x = r->x + n * r->classes;
+    float *y = r->y + n * r->classes;
+    double max = (double)x[largest(x, r->classes)];
+    double log_sum = lk__log64(sum_exp_many(x, r->classes, max, NULL));
+    for (size_t k = 0; k < r->classes; k++)
+        y[k] = (float)(((double)x[k] - max) - log_sum);
+}
+
+/* The function for so many classes. */
+static row_fn row_of(size_t classes, row_fn few, row_fn many)
+{
+    return classes <= FEW ? few : many;
+}
+
 void LK_KERNEL(log_softmax_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
 {
     run(dev, (rows){.n = x->shape.n,
                     .classes = lk__shape_sample(x->shape),
                     .x = lk__f32(x),
                     .y = lk__f32(y),
-                    .row = log_softmax_row});
+                    .row = row_of(lk__shape_sample(x->shape), log_softmax_row, log_softmax_many_row)});
 }
 
 static void log_softmax_grad_row(const rows *r, size_t n)
@@ -79,6 +137,17 @@ static void log_softmax_grad_row(const rows *r, size_t n)
         dx[k] = __builtin_fmaf(-lk__expf(y[k]), sum, dy[k]);
 }
 
+static void log_softmax_grad_many_row(const rows *r, size_t n)
+{
+    const float *y = r->x + n * r->classes, *dy = r->dy + n * r->classes;
+    float *dx = r->y + n * r->classes;
+    double sum = 0;
+    for (size_t k = 0; k < r->classes; k++)
+        sum += (double)dy[k];
+    for (size_t k = 0; k < r->classes; k++)
+        dx[k] = (float)__builtin_fma(-lk__exp64((double)y[k]), sum, (double)dy[k]);
+}
+
 void LK_KERNEL(log_softmax_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx)
 {
     run(dev, (rows){.n = y->shape.n,
@@ -86,7 +155,7 @@ void LK_KERNEL(log_softmax_grad_input)(lk_device *dev, const lk_tensor *y, const
                     .x = lk__f32(y),
                     .dy = lk__f32(dy),
                     .y = lk__f32(dx),
-                    .row = log_softmax_grad_row});
+                    .row = row_of(lk__shape_sample(y->shape), log_softmax_grad_row, log_softmax_grad_many_row)});
 }
 
 /* How many classes come before the label's by score. A NaN, the label's own or
@@ -158,8 +227,39 @@ static void cross_entropy_row(const rows *r, size_t n)
         r->y[n * r->classes + k] = r->desc->scale * (lk__expf(x[k] - max) / sum - target(r, n, k));
 }
 
+/* scale * (e / sum - what is wanted of the class). Where e was rounded it is at most
+ * half of the sum, or 1: nothing is lost in the difference. */
+static void cross_entropy_grad_many(const rows *r, size_t label, double sum, float *e)
+{
+    double scale = (double)r->desc->scale, even = (double)r->desc->smoothing / (double)r->classes;
+    double own = (double)e[label] / sum - (1.0 - (double)r->desc->smoothing) - even, part = 1.0 / sum;
+    for (size_t k = 0; k < r->classes; k++)
+        e[k] = (float)(scale * ((double)e[k] * part - even));
+    e[label] = (float)(scale * own);
+}
+
+static void cross_entropy_many_row(const rows *r, size_t n)
+{
+    const float *x = r->x + n * r->classes;
+    float *dx = r->y ? r->y + n * r->classes : NULL;
+    size_t label = (size_t)r->desc->labels[n];
+    double max = (double)x[largest(x, r->classes)], sum = sum_exp_many(x, r->classes, max, dx);
+    double log_sum = lk__log64(sum), loss = log_sum - ((double)x[label] - max), all = 0;
+    double smoothing = (double)r->desc->smoothing;
+    for (size_t k = 0; smoothing > 0 && k < r->classes; k++)
+        all += log_sum - ((double)x[k] - max);
+    if (smoothing > 0)
+        loss = (1.0 - smoothing) * loss + smoothing * (all / (double)r->classes);
+    r->loss[n] = (float)loss;
+    r->place[n] = place_of(x, r->classes, label);
+    if (dx)
+        cross_entropy_grad_many(r, label, sum, dx);
+}
+
 void LK_KERNEL(cross_entropy)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
                               lk_tensor *dx)
 {
-    run_loss(dev, (rows){.desc = desc, .loss = loss, .place = place, .row = cross_entropy_row}, x, dx);
+    rows r = {.desc = desc, .loss = loss, .place = place};
+    r.row = row_of(lk__shape_sample(x->shape), cross_entropy_row, cross_entropy_many_row);
+    run_loss(dev, r, x, dx);
 }

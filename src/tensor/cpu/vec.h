@@ -6,7 +6,9 @@
  * builds give the same bits as long as each output has one lane of its own.
  *
  * v_fma(a, b, c) is a * b + c with one rounding. Comparisons and v_select stand
- * in for min and max, whose hardware forms disagree on -0.0 and NaN. */
+ * in for min and max, whose hardware forms disagree on -0.0 and NaN. v_le(a, b),
+ * a <= b, is false where either is a NaN. v_tops(a, b) tells whether a takes the
+ * place of b, the largest value so far: a > b, or a is the first NaN. */
 #ifndef LK_TENSOR_CPU_VEC_H
 #define LK_TENSOR_CPU_VEC_H
 
@@ -51,10 +53,16 @@ LK_INLINE void v_store_some(float *p, v_f32 x, size_t n)
         v_store_n(p, x, n);
 }
 
-/* x > 0 ? x : 0, lane by lane. */
+/* x <= 0 ? 0 : x, lane by lane: -0.0 becomes 0, and a NaN stays. */
 static inline v_f32 v_relu(v_f32 x)
 {
-    return v_select(v_gt(x, v_zero()), x, v_zero());
+    return v_select(v_le(x, v_zero()), v_zero(), x);
+}
+
+/* The gradient dy of a ReLU whose result was y: a NaN in y lets it pass. */
+static inline v_f32 v_relu_grad(v_f32 y, v_f32 dy)
+{
+    return v_select(v_le(y, v_zero()), v_zero(), dy);
 }
 
 #endif

@@ -32,7 +32,8 @@ static inline v_f32 v_div(v_f32 a, v_f32 b) { return _mm256_div_ps(a, b); }
 static inline v_f32 v_sqrt(v_f32 a) { return _mm256_sqrt_ps(a); }
 static inline v_f32 v_fma(v_f32 a, v_f32 b, v_f32 c) { return _mm256_fmadd_ps(a, b, c); }
 
-static inline v_mask v_gt(v_f32 a, v_f32 b) { return _mm256_cmp_ps(a, b, _CMP_GT_OQ); }
+static inline v_mask v_le(v_f32 a, v_f32 b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
+static inline v_mask v_tops(v_f32 a, v_f32 b) { return _mm256_andnot_ps(v_le(a, b), _mm256_cmp_ps(b, b, _CMP_ORD_Q)); }
 static inline v_f32 v_select(v_mask m, v_f32 yes, v_f32 no) { return _mm256_blendv_ps(no, yes, m); }
 
 static inline v_u32 vu_set1(uint32_t x) { return _mm256_set1_epi32((int)x); }

@@ -29,7 +29,11 @@ static inline v_f32 v_div(v_f32 a, v_f32 b) { return _mm512_div_ps(a, b); }
 static inline v_f32 v_sqrt(v_f32 a) { return _mm512_sqrt_ps(a); }
 static inline v_f32 v_fma(v_f32 a, v_f32 b, v_f32 c) { return _mm512_fmadd_ps(a, b, c); }
 
-static inline v_mask v_gt(v_f32 a, v_f32 b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+static inline v_mask v_le(v_f32 a, v_f32 b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
+static inline v_mask v_tops(v_f32 a, v_f32 b)
+{
+    return _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(b, b, _CMP_ORD_Q), a, b, _CMP_NLE_UQ);
+}
 static inline v_f32 v_select(v_mask m, v_f32 yes, v_f32 no) { return _mm512_mask_blend_ps(m, no, yes); }
 
 static inline v_u32 vu_set1(uint32_t x) { return _mm512_set1_epi32((int)x); }

@@ -37,7 +37,8 @@ static inline v_f32 v_div(v_f32 a, v_f32 b) { return vdivq_f32(a, b); }
 static inline v_f32 v_sqrt(v_f32 a) { return vsqrtq_f32(a); }
 static inline v_f32 v_fma(v_f32 a, v_f32 b, v_f32 c) { return vfmaq_f32(c, a, b); }
 
-static inline v_mask v_gt(v_f32 a, v_f32 b) { return vcgtq_f32(a, b); }
+static inline v_mask v_le(v_f32 a, v_f32 b) { return vcleq_f32(a, b); }
+static inline v_mask v_tops(v_f32 a, v_f32 b) { return vbicq_u32(vceqq_f32(b, b), vcleq_f32(a, b)); }
 static inline v_f32 v_select(v_mask m, v_f32 yes, v_f32 no) { return vbslq_f32(m, yes, no); }
 
 static inline v_u32 vu_set1(uint32_t x) { return vdupq_n_u32(x); }

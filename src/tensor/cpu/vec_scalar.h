@@ -33,7 +33,8 @@ static inline v_f32 v_div(v_f32 a, v_f32 b) { return a / b; }
 static inline v_f32 v_sqrt(v_f32 a) { return sqrtf(a); }
 static inline v_f32 v_fma(v_f32 a, v_f32 b, v_f32 c) { return fmaf(a, b, c); }
 
-static inline v_mask v_gt(v_f32 a, v_f32 b) { return a > b; }
+static inline v_mask v_le(v_f32 a, v_f32 b) { return a <= b; }
+static inline v_mask v_tops(v_f32 a, v_f32 b) { return !(a <= b) && b == b; }
 static inline v_f32 v_select(v_mask m, v_f32 yes, v_f32 no) { return m ? yes : no; }
 
 static inline v_u32 vu_set1(uint32_t x) { return x; }

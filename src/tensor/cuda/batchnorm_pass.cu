@@ -130,7 +130,7 @@ static __device__ void normalise(const float *own, int width, int at, bool relu,
 #pragma unroll
         for (int i = 0; i < N; i++) {
             float f = fmaf((v[i] - mean[i]) * scale[i], gamma[i], beta[i]);
-            v[i] = relu && !(f > 0) ? 0.0f : f;
+            v[i] = relu ? lk__relu1(f) : f;
         }
         x[k].set(at, v);
     }
@@ -148,7 +148,7 @@ static __device__ void add_other(int at, bool relu, const P (&other)[PIXELS], P 
         other[k].get(at, o);
 #pragma unroll
         for (int i = 0; i < N; i++)
-            v[i] = relu && !(v[i] + o[i] > 0) ? 0.0f : v[i] + o[i];
+            v[i] = relu ? lk__relu1(v[i] + o[i]) : v[i] + o[i];
         x[k].set(at, v);
     }
 }

@@ -36,7 +36,7 @@ static __global__ void relu_mask(size_t count, const T *mask, T *dx)
     lk__load(dx + i, d);
 #pragma unroll
     for (int j = 0; j < V; j++)
-        d[j] = m[j] > 0.0f ? d[j] : 0.0f;
+        d[j] = lk__relu_grad1(m[j], d[j]);
     lk__store(dx + i, d);
 }
 

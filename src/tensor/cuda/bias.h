@@ -13,7 +13,7 @@ extern "C" {
 
 /* y = y + b, then max(y, 0) if the problem says so; in place. b may be NULL. */
 void lk__cuda_bias_relu(const lk_cuda_problem *problem, const lk_cuda_io *io);
-/* dx = mask > 0 ? dx : 0; in place. */
+/* dx = mask <= 0 ? 0 : dx; in place. */
 void lk__cuda_relu_mask(const lk_cuda_problem *problem, const lk_cuda_io *io);
 /* db = the sums of the columns of dy, in an order that rows and pitch give. */
 lk_status lk__cuda_bias_grad(const lk_cuda_problem *problem, const lk_cuda_io *io) LK_CHECKED;

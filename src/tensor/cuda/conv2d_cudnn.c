@@ -27,8 +27,10 @@ struct lk_cuda_cudnn {
     cudnnConvolutionDescriptor_t conv;
     candidate list[MOST_CANDIDATES]; /* the deterministic ones, in cuDNN's order */
     int count, at;
-    bool proven; /* list[at] has run */
-    bool fused;  /* bias and ReLU by cuDNN; off once it refused */
+    bool proven;   /* list[at] has run */
+    bool fused;    /* bias and ReLU by cuDNN; off once it refused */
+    bool asked;    /* whether its ReLU lets a NaN pass, of list[at] */
+    bool own_relu; /* it does not: cuDNN adds the bias, if that */
 };
 
 static const float one = 1.0f, zero = 0.0f;
@@ -64,7 +66,6 @@ static cudnnStatus_t describe_tensors(lk_cuda_cudnn *cudnn)
     lk_cuda_libraries *libs = cudnn->libs;
     const lk_cuda_problem *p = &cudnn->problem;
     cudnnDataType_t type = p->values == LK_DTYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
-    cudnnActivationMode_t mode = p->relu ? CUDNN_ACTIVATION_RELU : CUDNN_ACTIVATION_IDENTITY;
     cudnnStatus_t s = libs->cudnnSetTensor4dDescriptor(cudnn->x, CUDNN_TENSOR_NHWC, type, p->n, p->x_pitch, p->h, p->w);
     if (s == CUDNN_STATUS_SUCCESS)
         s = libs->cudnnSetTensor4dDescriptor(cudnn->y, CUDNN_TENSOR_NHWC, type, p->n, p->y_pitch, p->p, p->q);
@@ -74,7 +75,8 @@ static cudnnStatus_t describe_tensors(lk_cuda_cudnn *cudnn)
         s = libs->cudnnSetFilter4dDescriptor(cudnn->w, type, CUDNN_TENSOR_NHWC, p->y_pitch, lk__cuda_depth(p),
                                              p->kernel, p->kernel);
     if (s == CUDNN_STATUS_SUCCESS)
-        s = libs->cudnnSetActivationDescriptor(cudnn->activation, mode, CUDNN_NOT_PROPAGATE_NAN, 0.0);
+        s = libs->cudnnSetActivationDescriptor(cudnn->activation, CUDNN_ACTIVATION_IDENTITY, CUDNN_NOT_PROPAGATE_NAN,
+                                               0.0);
     return s;
 }
 
@@ -254,14 +256,63 @@ static cudnnStatus_t forward_fused(lk_cuda_cudnn *cudnn, const lk_cuda_io *io, v
         c->workspace, &zero, cudnn->y, io->y, cudnn->bias, io->b, cudnn->activation, cudnn->y, io->y);
 }
 
+static cudnnStatus_t set_activation(const lk_cuda_cudnn *cudnn, cudnnActivationMode_t mode, cudnnNanPropagation_t nan)
+{
+    return cudnn->libs->cudnnSetActivationDescriptor(cudnn->activation, mode, nan, 0.0);
+}
+
+/* Sets cuDNN's ReLU in this form; whether it runs and lets a NaN pass. */
+static lk_status try_relu(lk_cuda_cudnn *cudnn, const lk_cuda_io *io, cudnnNanPropagation_t form, bool *passes)
+{
+    lk_cuda_io nan;
+    void *workspace;
+    *passes = false;
+    LK_TRY(lk__cuda_nan_bias(&cudnn->problem, io, cudnn->list[cudnn->at].workspace, &nan, &workspace));
+    cudnnStatus_t s = set_activation(cudnn, CUDNN_ACTIVATION_RELU, form);
+    if (s == CUDNN_STATUS_SUCCESS)
+        s = forward_fused(cudnn, &nan, workspace);
+    if (s == CUDNN_STATUS_SUCCESS)
+        return lk__cuda_passed_nan(&cudnn->problem, io, passes);
+    (void)cudaGetLastError(); /* of the attempt */
+    return LK_OK;
+}
+
+/* cuDNN says of one form of its ReLU that it drops NaNs, and refuses the other at
+ * times. Where neither lets them pass the ReLU is a kernel of our own. */
+static lk_status choose_relu(lk_cuda_cudnn *cudnn, const lk_cuda_io *io)
+{
+    bool passes;
+    LK_TRY(try_relu(cudnn, io, CUDNN_PROPAGATE_NAN, &passes));
+    if (!passes)
+        LK_TRY(try_relu(cudnn, io, CUDNN_NOT_PROPAGATE_NAN, &passes));
+    cudnn->asked = true;
+    cudnn->own_relu = !passes;
+    cudnnStatus_t s = CUDNN_STATUS_SUCCESS;
+    if (!passes)
+        s = set_activation(cudnn, CUDNN_ACTIVATION_IDENTITY, CUDNN_NOT_PROPAGATE_NAN);
+    return s == CUDNN_STATUS_SUCCESS ? LK_OK : failure(cudnn, "description of a convolution", s);
+}
+
+/* Bias by cuDNN, and the ReLU by it or by a kernel of our own. */
+static cudnnStatus_t forward_in_one(lk_cuda_cudnn *cudnn, const lk_cuda_io *io, void *workspace)
+{
+    cudnnStatus_t s = forward_fused(cudnn, io, workspace);
+    lk_cuda_io biased = *io;
+    biased.b = NULL;
+    if (s == CUDNN_STATUS_SUCCESS && cudnn->own_relu)
+        lk__cuda_bias_relu(&cudnn->problem, &biased);
+    return s;
+}
+
 static cudnnStatus_t forward(lk_cuda_cudnn *cudnn, const lk_cuda_io *io, void *workspace)
 {
     lk_cuda_libraries *libs = cudnn->libs;
     const candidate *c = &cudnn->list[cudnn->at];
+    bool identity = !cudnn->problem.relu || cudnn->own_relu;
     cudnnStatus_t s;
     /* Identity is taken by one algorithm only. */
-    if (cudnn->fused && (cudnn->problem.relu || c->algo == (int)CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM)) {
-        s = forward_fused(cudnn, io, workspace);
+    if (cudnn->fused && (!identity || c->algo == (int)CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM)) {
+        s = forward_in_one(cudnn, io, workspace);
         if (!is_refusal(cudnn, s))
             return s;
         cudnn->fused = false;
@@ -318,6 +369,8 @@ lk_status lk__cuda_cudnn_run(lk_cuda_cudnn *cudnn, const lk_cuda_io *io, bool *r
         return failure(cudnn, "stream", s);
     while (cudnn->at < cudnn->count) {
         void *workspace;
+        if (problem->pass == LK_CUDA_PASS_FORWARD && problem->relu && cudnn->fused && !cudnn->asked)
+            LK_TRY(choose_relu(cudnn, io));
         LK_TRY(lk__cuda_workspace(io, narrow_bytes(problem) + cudnn->list[cudnn->at].workspace, &workspace));
         s = passes[problem->pass](cudnn, io, workspace);
         if (s == CUDNN_STATUS_SUCCESS) {
@@ -327,6 +380,7 @@ lk_status lk__cuda_cudnn_run(lk_cuda_cudnn *cudnn, const lk_cuda_io *io, bool *r
         if (!is_refusal(cudnn, s))
             return failure(cudnn, "convolution", s);
         take(cudnn, cudnn->at + 1);
+        cudnn->asked = false;
     }
     *refused = true;
     return LK_OK;

@@ -17,7 +17,7 @@ static __global__ void drop(lk_drop d, size_t threads, const T *x, T *y)
         lk__load(x + at + (size_t)q * d.pitch, v);
 #pragma unroll
         for (int i = 0; i < V; i++)
-            v[i] = keep[q][i] ? v[i] * d.scale : 0.0f;
+            v[i] = lk__dropped(d, keep[q][i], v[i]);
         lk__store(y + at + (size_t)q * d.pitch, v);
     }
 }

@@ -74,6 +74,12 @@ static __device__ __forceinline__ uint32_t lk__pick(uint4 words, uint32_t i)
     return i & 2 ? high : low;
 }
 
+/* What becomes of v: what is dropped is 0, or NaN where v is not finite. */
+static __device__ __forceinline__ float lk__dropped(const lk_drop &d, bool keep, float v)
+{
+    return keep ? v * d.scale : v - v;
+}
+
 /* keep[q][i]: whether channel + i of pixel + q stays. */
 template <lk_drawing D, int V>
 static __device__ __forceinline__ void lk__draw(const lk_drop &d, const lk_drop_spot &at, bool (&keep)[lk__quad<D>][V])

@@ -5,28 +5,28 @@
 struct relu_op {
     __device__ float operator()(float x) const
     {
-        return x > 0 ? x : 0.0f;
+        return lk__relu1(x);
     }
 };
 
 struct relu6_op {
     __device__ float operator()(float x) const
     {
-        return x < 6 ? (x > 0 ? x : 0.0f) : 6.0f;
+        return x >= 6 ? 6.0f : lk__relu1(x);
     }
 };
 
 struct relu_grad_op {
     __device__ float operator()(float y, float dy) const
     {
-        return y > 0 ? dy : 0.0f;
+        return lk__relu_grad1(y, dy);
     }
 };
 
 struct relu6_grad_op {
     __device__ float operator()(float y, float dy) const
     {
-        return y > 0 && y < 6 ? dy : 0.0f;
+        return y >= 6 ? 0.0f : lk__relu_grad1(y, dy);
     }
 };
 
@@ -40,7 +40,7 @@ struct add_op {
 struct add_relu_op {
     __device__ float operator()(float a, float b) const
     {
-        return a + b > 0 ? a + b : 0.0f;
+        return lk__relu1(a + b);
     }
 };
 

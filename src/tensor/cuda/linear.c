@@ -27,6 +27,7 @@ typedef struct linear_plan {
     int attempt;    /* place of algo in the heuristics' list */
     bool proven;    /* algo has run */
     bool bias_grad; /* the product of the weights' gradient leaves the bias's as well */
+    bool own_relu;  /* the epilogue's drops NaNs, or cannot be asked without a bias */
 } linear_plan;
 
 /* d = op(a) op(b): m rows, n columns, k summed; ld of each as stored. */
@@ -48,11 +49,11 @@ static lk_status failure(const linear_plan *plan, const lk_cuda_problem *problem
                     problem->y_pitch);
 }
 
-static cublasLtEpilogue_t forward_epilogue(const lk_cuda_problem *problem)
+static cublasLtEpilogue_t forward_epilogue(const linear_plan *plan, const lk_cuda_problem *problem)
 {
-    if (problem->bias)
-        return problem->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
-    return problem->relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
+    if (!problem->bias)
+        return CUBLASLT_EPILOGUE_DEFAULT;
+    return problem->relu && !plan->own_relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
 }
 
 static product product_of(const linear_plan *plan, const lk_cuda_problem *problem)
@@ -69,7 +70,7 @@ static product product_of(const linear_plan *plan, const lk_cuda_problem *proble
         p.m = o, p.n = n, p.k = i;
         p.ld_b = problem->x_pitch;
         p.ld_d = problem->y_pitch;
-        p.epilogue = forward_epilogue(problem);
+        p.epilogue = forward_epilogue(plan, problem);
         break;
     case LK_CUDA_PASS_GRAD_INPUT: /* dx = w dy */
         p.m = i, p.n = n, p.k = o;
@@ -95,7 +96,7 @@ static cublasStatus_t describe_op(linear_plan *plan, const lk_cuda_problem *prob
     int32_t bias_type = (int32_t)p->out;
     /* The heuristics want to see some pointer; each run sets its own. */
     const void *somewhere = (const void *)(uintptr_t)256;
-    bool bias = p->epilogue != CUBLASLT_EPILOGUE_DEFAULT && p->epilogue != CUBLASLT_EPILOGUE_RELU;
+    bool bias = p->epilogue != CUBLASLT_EPILOGUE_DEFAULT;
     cublasComputeType_t compute =
         problem->precision == LK_PRECISION_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     cublasStatus_t s = plan->libs->cublasLtMatmulDescCreate(&plan->op, compute, CUDA_R_32F);
@@ -234,12 +235,34 @@ static cublasStatus_t multiply(const linear_plan *plan, const lk_cuda_io *io, vo
                                       plan->d, &plan->algo, workspace, plan->workspace, io->stream);
 }
 
+/* An algorithm whose ReLU drops NaNs gives way to one without. */
+static lk_status ask_relu(linear_plan *plan, const lk_cuda_problem *problem, const lk_cuda_io *io)
+{
+    lk_cuda_io nan;
+    void *workspace;
+    bool passes = true;
+    LK_TRY(lk__cuda_nan_bias(problem, io, plan->workspace, &nan, &workspace));
+    if (multiply(plan, &nan, workspace) == CUBLAS_STATUS_SUCCESS)
+        LK_TRY(lk__cuda_passed_nan(problem, io, &passes));
+    else
+        (void)cudaGetLastError(); /* of the attempt */
+    if (passes)
+        return LK_OK;
+    forget(plan);
+    plan->own_relu = true;
+    return prepare(plan, problem);
+}
+
 /* Goes from algorithm to algorithm to one that runs; the direct engine is the last. */
 static lk_status run_library(linear_plan *plan, const lk_cuda_io *io)
 {
     const lk_cuda_problem *problem = &plan->base.problem;
     while (!plan->direct) {
         void *workspace;
+        if (problem->relu && !plan->own_relu && !plan->proven)
+            LK_TRY(ask_relu(plan, problem, io));
+        if (plan->direct)
+            break;
         LK_TRY(lk__cuda_workspace(io, plan->workspace, &workspace));
         cublasStatus_t s = multiply(plan, io, workspace);
         if (s == CUBLAS_STATUS_SUCCESS) {
@@ -262,6 +285,10 @@ static lk_status run(lk_cuda_plan *base, const lk_cuda_io *io)
         void *workspace;
         LK_TRY(lk__cuda_workspace(io, lk__cuda_direct_bytes(&base->problem), &workspace));
         lk__cuda_direct(&base->problem, io, workspace);
+    } else if (plan->own_relu) {
+        lk_cuda_io biased = *io;
+        biased.b = NULL;
+        lk__cuda_bias_relu(&base->problem, &biased);
     }
     bool bias = base->problem.pass == LK_CUDA_PASS_GRAD_WEIGHT && io->db && (plan->direct || !plan->bias_grad);
     return bias ? lk__cuda_bias_grad(&base->problem, io) : LK_OK;
@@ -281,6 +308,7 @@ static lk_status make_plan(lk_cuda_device *dev, const lk_cuda_problem *problem, 
     plan->base.destroy = destroy;
     plan->libs = &dev->libraries;
     plan->direct = problem->x_pitch % 8 || problem->y_pitch % 8;
+    plan->own_relu = problem->relu && !problem->bias;
     lk_status status = plan->direct ? LK_OK : prepare(plan, problem);
     if (status != LK_OK) {
         destroy(&plan->base);

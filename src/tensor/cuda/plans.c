@@ -6,9 +6,10 @@
 
 #include "base/mem.h"
 #include "tensor/cuda/bias.h"
+#include "tensor/cuda/memory.h"
 
 /* A run has some hundreds of problems: layers, times passes, times sizes of shards. */
-enum { BUCKETS = 1024, WORDS = sizeof(lk_cuda_problem) / sizeof(int) };
+enum { BIAS_ALIGN = 256, BUCKETS = 1024, WORDS = sizeof(lk_cuda_problem) / sizeof(int) };
 
 struct lk_cuda_plans {
     lk_cuda_plan *buckets[BUCKETS];
@@ -79,6 +80,46 @@ lk_status lk__cuda_workspace(const lk_cuda_io *io, size_t bytes, void **out)
     if (bytes && !memory)
         return lk__fail_memory(bytes, "the workspace of a layer on the GPU");
     *out = memory;
+    return LK_OK;
+}
+
+lk_status lk__cuda_nan_bias(const lk_cuda_problem *problem, const lk_cuda_io *io, size_t bytes, lk_cuda_io *out,
+                            void **workspace)
+{
+    size_t at = lk__round_up(bytes, BIAS_ALIGN),
+           size = (size_t)problem->y_pitch * lk_dtype_size((lk_dtype)problem->values);
+    LK_TRY(lk__cuda_workspace(io, at + size, workspace));
+    *out = *io;
+    out->b = (char *)*workspace + at;
+    /* All bits set are a NaN of every type. */
+    return lk__cuda_status(io->dev, cudaMemsetAsync((char *)*workspace + at, 0xff, size, io->stream), "a bias of NaNs");
+}
+
+static bool is_nan(lk_dtype type, const char *at)
+{
+    uint32_t wide;
+    uint16_t narrow;
+    memcpy(&wide, at, sizeof wide);
+    memcpy(&narrow, at, sizeof narrow);
+    return type == LK_DTYPE_BF16 ? (narrow & 0x7fffu) > 0x7f80u : (wide & 0x7fffffffu) > 0x7f800000u;
+}
+
+/* Of y's last row, whose end no tile of a kernel fills. */
+lk_status lk__cuda_passed_nan(const lk_cuda_problem *problem, const lk_cuda_io *io, bool *out)
+{
+    size_t size = lk_dtype_size((lk_dtype)problem->values), bytes = (size_t)problem->y_pitch * size;
+    const char *row = (const char *)io->y + (lk__cuda_rows(problem) - 1) * bytes;
+    char *host;
+    bool all = true;
+    LK_TRY(LK_ALLOC(bytes + sizeof(uint32_t), "a look for NaNs", &host));
+    cudaError_t error = cudaMemcpyAsync(host, row, bytes, cudaMemcpyDeviceToHost, io->stream);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(io->stream);
+    for (size_t i = 0; i < (size_t)problem->y_pitch; i++)
+        all = all && is_nan((lk_dtype)problem->values, host + i * size);
+    lk__free(host);
+    LK_TRY(lk__cuda_status(io->dev, error, "a look for NaNs"));
+    *out = all;
     return LK_OK;
 }
 

@@ -40,7 +40,7 @@ typedef struct lk_cuda_io {
     const void *x, *w, *b;
     void *y;
     const void *dy;
-    const void *mask; /* NULL, or x where it is the result of a ReLU: dx is 0 where it is not above 0 */
+    const void *mask; /* NULL, or x where it is the result of a ReLU: dx is 0 where it is <= 0 */
     void *dx;
     float *dw, *db;
 } lk_cuda_io;
@@ -85,6 +85,14 @@ static inline size_t lk__cuda_weights(const lk_cuda_problem *problem)
 
 /* Memory of the device for this run; NULL for no bytes. */
 lk_status lk__cuda_workspace(const lk_cuda_io *io, size_t bytes, void **out) LK_CHECKED;
+
+/* Whether a library's ReLU lets a NaN pass, which none promises: a plan asks before its
+ * first run, by a run with *out for io, whose bias is NaN, and with *workspace, of
+ * `bytes`; then lk__cuda_passed_nan looks at y, and waits for it. Where the ReLU drops
+ * NaNs it is left to lk__cuda_bias_relu. */
+lk_status lk__cuda_nan_bias(const lk_cuda_problem *problem, const lk_cuda_io *io, size_t bytes, lk_cuda_io *out,
+                            void **workspace) LK_CHECKED;
+lk_status lk__cuda_passed_nan(const lk_cuda_problem *problem, const lk_cuda_io *io, bool *out) LK_CHECKED;
 
 /* Runs the problem, n rows being there. Failures are kept with the device. */
 void lk__cuda_run(const lk_cuda_problem *problem, lk_cuda_planner planner, const lk_cuda_io *io);

@@ -1,6 +1,6 @@
 /* pool2d.cu - max pooling, average pooling, and global average pooling.
  *
- * A maximum is the first of the largest values of its window. Sums are chains in the
+ * A maximum is the first NaN of its window, or else the first of the largest values. Sums are chains in the
  * order of the CPU's kernels, but for global averages: pixel p is in chain p % 8, and
  * chains are folded as a balanced tree. Gradients gather, each from the windows that
  * its pixel is in. */
@@ -74,8 +74,10 @@ static __device__ void take(const T *x, int place, float (&best)[V], int (&won)[
     lk__load(x, v);
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        won[i] = v[i] > best[i] ? place : won[i];
-        best[i] = v[i] > best[i] ? v[i] : best[i];
+        /* v is larger, or the first NaN. */
+        bool tops = !(v[i] <= best[i]) && best[i] == best[i];
+        won[i] = tops ? place : won[i];
+        best[i] = tops ? v[i] : best[i];
     }
 }
 
@@ -99,7 +101,7 @@ static __device__ void largest(const pooling &p, const place &at, const T *x, fl
     }
 #pragma unroll
     for (int i = 0; i < V; i++)
-        won[i] = p.mask && !(best[i] > 0) ? LK_NO_PLACE : won[i];
+        won[i] = p.mask && best[i] <= 0 ? LK_NO_PLACE : won[i];
 }
 
 /* A thread has V channels of one output pixel. */
@@ -134,7 +136,7 @@ static __global__ void maxpool_drop(pooling p, lk_drop d, const T *__restrict__ 
         largest<K>(p, {spot.sample, row, pixel - row * p.ow, spot.channel}, x, best, won);
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            best[i] = keep[q][i] ? best[i] * d.scale : 0.0f;
+            best[i] = lk__dropped(d, keep[q][i], best[i]);
             won[i] = keep[q][i] ? won[i] : LK_NO_PLACE;
         }
         lk__store(y + to, best);

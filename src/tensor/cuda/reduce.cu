@@ -36,17 +36,20 @@ static __device__ int64_t quotient(int64_t x, int divisor) { return x / divisor;
 static __device__ int32_t quotient(int32_t x, int divisor) { return x / divisor; }
 static __device__ uint8_t quotient(uint8_t x, int divisor) { return (uint8_t)(x / divisor); }
 
-template <class T> static __device__ bool below(T a, T b) { return a < b; }
-static __device__ bool below(half_float a, half_float b) { return widened(a) < widened(b); }
+/* Whether a is the least of both, or a NaN. */
+template <class T> static __device__ bool least(T a, T b) { return a <= b || a != a; }
+static __device__ bool least(half_float a, half_float b) { return least(widened(a), widened(b)); }
+template <class T> static __device__ bool largest(T a, T b) { return a >= b || a != a; }
+static __device__ bool largest(half_float a, half_float b) { return largest(widened(a), widened(b)); }
 /* clang-format on */
 
 template <lk_reduction OP, class T>
 static __device__ T merged(T a, T b)
 {
     if constexpr (OP == LK_REDUCTION_MIN)
-        return below(b, a) ? b : a;
+        return least(a, b) ? a : b;
     else if constexpr (OP == LK_REDUCTION_MAX)
-        return below(a, b) ? b : a;
+        return largest(a, b) ? a : b;
     else
         return added(a, b);
 }

@@ -1,10 +1,20 @@
 /* softmax.cu - log-softmax and the losses, a warp a sample.
  *
  * Lane l has classes l, l + 32, ...; sums over the classes are a chain in each lane,
- * folded by a butterfly. Labels are in [0, classes): the loader checks them. */
+ * folded by a butterfly. N is float for FEW classes and double for more, as in the
+ * CPU's kernels. Labels are in [0, classes): the loader checks them. */
 #include "tensor/cuda/vec.cuh"
 
-enum { ROWS = LK_THREADS / LK_WARP };
+enum { ROWS = LK_THREADS / LK_WARP, FEW = 16 };
+
+/* clang-format off */
+static __device__ float exp_of(float x) { return expf(x); }
+static __device__ double exp_of(double x) { return exp(x); }
+static __device__ float log_of(float x) { return logf(x); }
+static __device__ double log_of(double x) { return log(x); }
+static __device__ float fma_of(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+static __device__ double fma_of(double a, double b, double c) { return __fma_rn(a, b, c); }
+/* clang-format on */
 
 /* What any of the kernels below may use of n rows of `classes` values. */
 struct rows {
@@ -45,12 +55,12 @@ static __device__ float row_max(const rows &r, const T *x)
     return max;
 }
 
-template <class T>
-static __device__ float row_sum_exp(const rows &r, const T *x, float max)
+template <class N, class T>
+static __device__ N row_sum_exp(const rows &r, const T *x, N max)
 {
-    float sum = 0;
+    N sum = 0;
     for (int k = lk__lane(); k < r.classes; k += LK_WARP)
-        sum += expf((float)x[k] - max);
+        sum += exp_of((N)(float)x[k] - max);
     return lk__warp_sum(sum);
 }
 
@@ -61,7 +71,7 @@ static __device__ void clear_pads(const rows &r, T *y)
         y[k] = (T)0.0f;
 }
 
-template <class T>
+template <class N, class T>
 static __global__ void log_softmax(rows r, const T *x, T *y)
 {
     int row = row_of_warp();
@@ -69,25 +79,25 @@ static __global__ void log_softmax(rows r, const T *x, T *y)
         return;
     x += (size_t)row * r.pitch;
     y += (size_t)row * r.pitch;
-    float max = row_max(r, x), log_sum = logf(row_sum_exp(r, x, max));
+    N max = row_max(r, x), log_sum = log_of(row_sum_exp(r, x, max));
     for (int k = lk__lane(); k < r.classes; k += LK_WARP)
-        y[k] = (T)(((float)x[k] - max) - log_sum);
+        y[k] = (T)(float)(((N)(float)x[k] - max) - log_sum);
     clear_pads(r, y);
 }
 
-template <class T>
+template <class N, class T>
 static __global__ void log_softmax_grad(rows r, const T *y, const T *dy, T *dx)
 {
     int row = row_of_warp();
     size_t at = (size_t)row * r.pitch;
     if (row >= r.n)
         return;
-    float sum = 0;
+    N sum = 0;
     for (int k = lk__lane(); k < r.classes; k += LK_WARP)
-        sum += (float)dy[at + k];
+        sum += (N)(float)dy[at + k];
     sum = lk__warp_sum(sum);
     for (int k = lk__lane(); k < r.classes; k += LK_WARP)
-        dx[at + k] = (T)__fmaf_rn(-expf((float)y[at + k]), sum, (float)dy[at + k]);
+        dx[at + k] = (T)(float)fma_of(-exp_of((N)(float)y[at + k]), sum, (N)(float)dy[at + k]);
     clear_pads(r, dx + at);
 }
 
@@ -107,7 +117,8 @@ extern "C" void lk__cuda_log_softmax_forward(lk_device *dev, const lk_tensor *x,
     rows r = rows_of(nullptr, x);
     run(dev, "log_softmax_forward", x, [&](cudaStream_t stream, unsigned blocks, auto kind) {
         using T = typename decltype(kind)::T;
-        log_softmax<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)x->data, (T *)y->data);
+        auto kernel = r.classes <= FEW ? log_softmax<float, T> : log_softmax<double, T>;
+        kernel<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)x->data, (T *)y->data);
     });
 }
 
@@ -116,7 +127,8 @@ extern "C" void lk__cuda_log_softmax_grad_input(lk_device *dev, const lk_tensor 
     rows r = rows_of(nullptr, y);
     run(dev, "log_softmax_grad_input", y, [&](cudaStream_t stream, unsigned blocks, auto kind) {
         using T = typename decltype(kind)::T;
-        log_softmax_grad<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)y->data, (const T *)dy->data, (T *)dx->data);
+        auto kernel = r.classes <= FEW ? log_softmax_grad<float, T> : log_softmax_grad<double, T>;
+        kernel<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)y->data, (const T *)dy->data, (T *)dx->data);
     });
 }
 
@@ -133,26 +145,27 @@ static __device__ int row_place(const rows &r, const T *x, int label)
 }
 
 /* What is wanted of class k. */
-static __device__ float target(const rows &r, int label, int k)
+template <class N>
+static __device__ N target(const rows &r, int label, int k)
 {
-    float even = r.smoothing / (float)r.classes;
-    return k == label ? (1.0f - r.smoothing) + even : even;
+    N smoothing = r.smoothing, even = smoothing / (N)r.classes;
+    return k == label ? ((N)1 - smoothing) + even : even;
 }
 
 /* Class k's loss is log_sum - (x[k] - max): nll has both of them 0. */
-template <class T>
-static __device__ void row_loss(const rows &r, const T *x, int row, float max, float log_sum)
+template <class N, class T>
+static __device__ void row_loss(const rows &r, const T *x, int row, N max, N log_sum)
 {
     int label = r.labels[row];
-    float loss = log_sum - ((float)x[label] - max);
+    N loss = log_sum - ((N)(float)x[label] - max), smoothing = r.smoothing;
     double all = 0;
     for (int k = lk__lane(); r.smoothing > 0 && k < r.classes; k += LK_WARP)
-        all += (double)(log_sum - ((float)x[k] - max));
+        all += (double)(log_sum - ((N)(float)x[k] - max));
     if (r.smoothing > 0)
-        loss = (1.0f - r.smoothing) * loss + r.smoothing * (float)(lk__warp_sum(all) / (double)r.classes);
+        loss = ((N)1 - smoothing) * loss + smoothing * (N)(lk__warp_sum(all) / (double)r.classes);
     int place = row_place(r, x, label);
     if (lk__lane() == 0) {
-        r.losses[row] = loss;
+        r.losses[row] = (float)loss;
         r.places[row] = place;
     }
 }
@@ -168,11 +181,11 @@ static __global__ void nll(rows r, const T *x, T *dx)
     if (!dx)
         return;
     for (int k = lk__lane(); k < r.classes; k += LK_WARP)
-        dx[at + k] = (T)(0.0f - r.scale * target(r, r.labels[row], k));
+        dx[at + k] = (T)(0.0f - r.scale * target<float>(r, r.labels[row], k));
     clear_pads(r, dx + at);
 }
 
-template <class T>
+template <class N, class T>
 static __global__ void cross_entropy(rows r, const T *x, T *dx)
 {
     int row = row_of_warp();
@@ -180,12 +193,12 @@ static __global__ void cross_entropy(rows r, const T *x, T *dx)
     if (row >= r.n)
         return;
     x += at;
-    float max = row_max(r, x), sum = row_sum_exp(r, x, max);
-    row_loss(r, x, row, max, logf(sum));
+    N max = row_max(r, x), sum = row_sum_exp(r, x, max);
+    row_loss(r, x, row, max, log_of(sum));
     if (!dx)
         return;
     for (int k = lk__lane(); k < r.classes; k += LK_WARP)
-        dx[at + k] = (T)(r.scale * (expf((float)x[k] - max) / sum - target(r, r.labels[row], k)));
+        dx[at + k] = (T)(float)((N)r.scale * (exp_of((N)(float)x[k] - max) / sum - target<N>(r, r.labels[row], k)));
     clear_pads(r, dx + at);
 }
 
@@ -207,6 +220,7 @@ extern "C" void lk__cuda_cross_entropy(lk_device *dev, const lk_loss_desc *desc,
     r.losses = loss, r.places = place;
     run(dev, "cross_entropy", x, [&](cudaStream_t stream, unsigned blocks, auto kind) {
         using T = typename decltype(kind)::T;
-        cross_entropy<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)x->data, dx ? (T *)dx->data : nullptr);
+        auto kernel = r.classes <= FEW ? cross_entropy<float, T> : cross_entropy<double, T>;
+        kernel<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)x->data, dx ? (T *)dx->data : nullptr);
     });
 }

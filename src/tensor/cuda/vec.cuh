@@ -118,6 +118,18 @@ static __device__ __forceinline__ void lk__store_bytes(uint8_t *p, const int (&v
     }
 }
 
+/* max(v, 0): -0.0 becomes 0, and a NaN stays, which fmaxf would drop. */
+static __device__ __forceinline__ float lk__relu1(float v)
+{
+    return v <= 0.0f ? 0.0f : v;
+}
+
+/* The gradient dy of a ReLU whose result was y: a NaN in y lets it pass. */
+static __device__ __forceinline__ float lk__relu_grad1(float y, float dy)
+{
+    return y <= 0.0f ? 0.0f : dy;
+}
+
 /* This thread in its grid, where both have one dimension. */
 static __device__ __forceinline__ size_t lk__thread()
 {

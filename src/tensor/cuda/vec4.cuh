@@ -45,11 +45,6 @@ static __device__ __forceinline__ void lk__put4(T *p, float4 v)
     lk__store<4>(p, {v.x, v.y, v.z, v.w});
 }
 
-static __device__ __forceinline__ float lk__relu1(float v)
-{
-    return v > 0.0f ? v : 0.0f;
-}
-
 static __device__ __forceinline__ float4 lk__relu4(float4 v)
 {
     return make_float4(lk__relu1(v.x), lk__relu1(v.y), lk__relu1(v.z), lk__relu1(v.w));
