@@ -249,7 +249,9 @@ static lk_status exchange_offers(const lk_boot *boot, const offer *mine, offer *
 static lk_status share_once(const lk_boot *boot, size_t bytes, bool named, offer *all, views *v, bool *complete)
 {
     segment own = {.fd = -1};
-    offer mine = {.status = LK_OK};
+    /* All bytes are sent, those between the members as well. */
+    offer mine;
+    memset(&mine, 0, sizeof mine);
     int missing = -1;
     lk_status status = segment_init(&own, bytes, named);
     if (status == LK_OK)

@@ -67,12 +67,17 @@ static lk_status read_header(const char *path, const char *kind, uint8_t *header
     gzFile file = gzopen(path, "rb");
     if (file == NULL)
         return lk__fail_memory(bytes, path);
-    size_t got = 0;
-    lk_status status = lk__gzip_read(file, path, header, bytes, &got);
+    int got = gzread(file, header, bytes), error = Z_OK;
+    const char *why = gzerror(file, &error);
+    lk_status status = LK_OK;
+    if (got < 0 && error == Z_MEM_ERROR)
+        status = lk__fail_memory(bytes, path);
+    else if (got < 0)
+        status = lk__fail(LK_STATUS_FORMAT, "%s: damaged gzip data (%s); fetch the file anew", path, why);
     gzclose(file);
     LK_TRY(status);
-    if (got != bytes)
-        return lk__fail(LK_STATUS_FORMAT, "%s: ends at byte %zu, inside the %u-byte header of IDX %s", path, got, bytes,
+    if (got != (int)bytes)
+        return lk__fail(LK_STATUS_FORMAT, "%s: ends at byte %d, inside the %u-byte header of IDX %s", path, got, bytes,
                         kind);
     return LK_OK;
 }
