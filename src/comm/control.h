@@ -58,7 +58,8 @@ enum { LK_HISTORY = 64 };
 void lk__control_report(lk_control *control, const lk_call *calls, int count);
 /* Which ranks had not reported the last call of this rank's report when that
  * reached the server: absent[r] is 1 for them, else 0. They are behind, stopped or
- * elsewhere, or have just not waited for long enough to report. */
+ * elsewhere, or have just not waited for long enough to report. Rank 0 alone, where
+ * its server has not answered a report for a second. */
 void lk__control_absent(const lk_control *control, uint8_t *absent);
 /* Whether something that this rank has said has not come to the server's host: then
  * check will tell that rank 0 cannot be reached, or it will come. */

@@ -24,6 +24,8 @@
 
 /* Seconds for a message to leave, and for a goodbye to be taken. */
 static const double send_seconds = 2, goodbye_seconds = 1;
+/* For a report to be answered. */
+static const double answer_seconds = 1;
 /* How much later than the kernel should a server that does not answer is given up
  * here: it forgets to while the address of a host cannot be resolved. */
 static const double late_seconds = 0.5;
@@ -40,6 +42,7 @@ typedef struct job {
     uint8_t *left;        /* (size) */
     uint8_t *awaited;     /* (size) as the server told last */
     uint8_t *absent;      /* (size) from the last report's call */
+    double asked_at;      /* on lk__clock(): the first report without an answer; 0: all have one */
     double unheard_since; /* on lk__clock(); 0: all was heard */
     bool welcome;
     uint32_t number; /* of the next exchange */
@@ -82,6 +85,7 @@ static void hear_waiting(job *self, const lk_wire *message)
 static void hear_absent(job *self, const lk_wire *message)
 {
     memcpy(self->absent, message->data, message->bytes);
+    self->asked_at = 0;
 }
 
 static void hear_exchanged(job *self, const lk_wire *message)
@@ -231,13 +235,21 @@ static void job_report(lk_control *control, const lk_call *calls, int count)
     }
     for (int i = 0; i < count; i++)
         lk__call_encode(&calls[i], data + (size_t)i * LK_CALL_BYTES);
+    if (self->asked_at == 0)
+        self->asked_at = lk__clock();
     if (self->verdict == LK_OK)
         say(self, (lk_wire){.kind = LK_WIRE_REPORT, .data = data, .bytes = (size_t)count * LK_CALL_BYTES});
 }
 
+/* A server that does not answer is in a rank 0 that is stopped, say. */
 static void job_absent(const lk_control *control, uint8_t *absent)
 {
-    memcpy(absent, ((const job *)control)->absent, (size_t)control->size);
+    const job *self = (const job *)control;
+    memcpy(absent, self->absent, (size_t)control->size);
+    if (self->server || self->asked_at == 0 || lk__clock() - self->asked_at < answer_seconds)
+        return;
+    memset(absent, 0, (size_t)control->size);
+    absent[0] = 1;
 }
 
 static bool job_left(const lk_control *control, int rank)
