@@ -37,7 +37,7 @@ typedef enum lk_difference_kind {
     LK_DIFFERENCE_BUFFER, /* running statistics */
     LK_DIFFERENCE_OPTIMIZER,
     LK_DIFFERENCE_POSITION, /* notes that are no option: step, epoch ... */
-    LK_DIFFERENCE_OPTION,   /* notes that are named like one: "--model"; and a few that tell how it was made */
+    LK_DIFFERENCE_OPTION,   /* notes that are named like one: "--model" */
     LK_DIFFERENCE_KINDS
 } lk_difference_kind;
 

@@ -60,21 +60,21 @@ void lk__note_readable(const char *text, char *out, size_t bytes)
         snprintf(out, bytes, "%s", text);
 }
 
-/* Options, and notes that are neither the result's nor the position's: when replicas
- * were compared, what the files of the data were. */
-static lk_difference_kind kind_of_note(const char *name)
+/* Notes that say how a checkpoint came about, and not what it holds: when replicas were
+ * compared, what the files of the data were. Earlier versions have none. */
+static bool is_beside(const char *name)
 {
     static const char *const beside[] = {"agreed", "data-contents", "data-times"};
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
         if (strcmp(name, beside[i]) == 0)
-            return LK_DIFFERENCE_OPTION;
-    return strncmp(name, "--", 2) == 0 ? LK_DIFFERENCE_OPTION : LK_DIFFERENCE_POSITION;
+            return true;
+    return false;
 }
 
 static void compare_note(const listener *to, const char *name, const char *a, const char *b)
 {
     char x[TEXT_BYTES] = "", y[TEXT_BYTES] = "", what[SENTENCE_BYTES];
-    if (a && b && strcmp(a, b) == 0)
+    if (is_beside(name) || (a && b && strcmp(a, b) == 0))
         return;
     if (a)
         lk__note_readable(a, x, sizeof x);
@@ -84,7 +84,7 @@ static void compare_note(const listener *to, const char *name, const char *a, co
         snprintf(what, sizeof what, "%s against %s", x, y);
     else
         snprintf(what, sizeof what, "only in the %s: %s", a ? "first" : "second", a ? x : y);
-    tell(to, kind_of_note(name), name, what);
+    tell(to, strncmp(name, "--", 2) == 0 ? LK_DIFFERENCE_OPTION : LK_DIFFERENCE_POSITION, name, what);
 }
 
 static void compare_notes(const listener *to, const lk_checkpoint *a, const lk_checkpoint *b)

@@ -178,11 +178,12 @@ static lk_status check_epochs(const lk_train_rank *rank, const lk_effective *eff
 }
 
 lk_status lk__options_check(const lk_train_rank *rank, const lk_effective *effective, const lk_position *position,
-                            int *shards)
+                            int *shards, bool *touched)
 {
     visitor v = {.each = check_option, .rank = rank, .effective = effective};
     size_t batch = 0, waves = 0, saved = 0;
     LK_TRY(visit_result(&v));
+    LK_TRY(lk__data_notes_check(rank->shared->data_notes, rank->opts, rank->shared->resume, touched));
     LK_TRY(read_count(rank, "--batch-size", &batch));
     LK_TRY(read_count(rank, "--accumulate", &waves));
     LK_TRY(read_count(rank, "--shards", &saved));

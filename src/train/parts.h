@@ -151,10 +151,11 @@ typedef struct lk_effective {
 lk_status lk__options_note(const lk_train_rank *rank, const lk_effective *effective,
                            lk_checkpoint *checkpoint) LK_CHECKED;
 /* Whether the run may go on from the checkpoint, at this place: MISMATCH names the
- * first option that contradicts it, with both values. *shards are those of the
- * checkpoint. */
+ * first option that contradicts it, with both values, or in what the data differ, which
+ * have been read. *shards are those of the checkpoint; *touched as in
+ * lk__data_notes_check. */
 lk_status lk__options_check(const lk_train_rank *rank, const lk_effective *effective, const lk_position *position,
-                            int *shards) LK_CHECKED;
+                            int *shards, bool *touched) LK_CHECKED;
 
 /* Whether this rank saves the model. */
 bool lk__saves(const lk_train_opts *opts, int rank);

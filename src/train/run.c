@@ -167,8 +167,7 @@ static lk_status go_on(lk_train_run *run)
         return LK_OK;
     LK_TRY(lk__run_alike(run, lk__position_read(resume, run->opts->resume, &run->at)));
     LK_TRY(lk__run_alone(run, lk__data_notes_read(run->shared->data_notes)));
-    LK_TRY(lk__run_alike(run, lk__data_notes_check(run->shared->data_notes, run->opts, resume, &run->touched)));
-    LK_TRY(lk__run_alike(run, lk__options_check(run->rank, &run->effective, &run->at, &shards)));
+    LK_TRY(lk__run_alike(run, lk__options_check(run->rank, &run->effective, &run->at, &shards, &run->touched)));
     LK_TRY(all_find(run, lk_engine_set_state(run->engine, lk_checkpoint_model(resume))));
     LK_TRY(all_find(run, lk_engine_set_optimizer_state(run->engine, lk_checkpoint_optimizer(resume))));
     LK_TRY(lk__run_alike(run, check_last_rate(run)));

@@ -413,14 +413,13 @@ static void test_places(void **state)
 
     /* Folders around it are made, and what was made goes where nothing was saved. */
     lk__saver_close(open_new("missing/below/some/more//folders/", 1));
-    assert_false(exists("missing/below/some"));
-    assert_true(exists("missing/below"));
-    lk_saver *parents = open_new("missing/below/some/more//folders", 1);
-    save(parents, 1, false);
-    lk__saver_close(parents);
+    assert_true(exists("missing/below") && !exists("missing/below/some"));
+    lk_saver *saver = open_new("missing/below/some/more//folders", 1);
+    save(saver, 1, false);
+    lk__saver_close(saver);
     EXPECT_STEPS("missing/below/some/more/folders", 1);
 
-    lk_saver *saver = open_new("slashes//", 1);
+    saver = open_new("slashes//", 1);
     save(saver, 1, false);
     assert_non_null(strstr(lk__saver_last(saver), "/slashes/step-000000001"));
     lk__saver_close(saver);
@@ -553,13 +552,11 @@ static void test_distrust(void **state)
     assert_string_equal(example, below("doubt/suspect-step-000000030", path));
     expect_steps("doubt", 2, (uint64_t[]){10, 20});
     assert_false(exists("doubt/best"));
-    assert_true(exists("doubt/suspect-step-000000030/checkpoint.json"));
-    assert_true(exists("doubt/suspect-step-000000040/checkpoint.json"));
+    assert_true(exists("doubt/suspect-step-000000030/checkpoint.json") &&
+                exists("doubt/suspect-step-000000040/checkpoint.json"));
     assert_true(lk__checkpoint_is_suspect(example));
     assert_false(lk__checkpoint_is_suspect(below("doubt/step-000000020", path)));
     assert_string_equal(lk__saver_last(saver), "");
-    assert_int_equal(lk__saver_distrust(saver, 20, &count, example), LK_OK);
-    assert_int_equal(count, 0);
     lk__saver_close(saver);
 }
 
