@@ -249,7 +249,7 @@ static int use_legacy(const legacy *given)
     CHECK(lk_loader_next(given->loader, &next) == LK_STATUS_USAGE);
     int32_t one = 1;
     CHECK(lk_allreduce(given->group, (lk_data){&one, 1, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL) == LK_STATUS_USAGE);
-    CHECK_TEXT(lk_error_detail(), "inside the spawned function");
+    CHECK_TEXT(lk_error_detail(), "join in the child");
     CHECK(lk_group_poll(given->group) == LK_STATUS_USAGE);
     lk_engine_destroy(given->engine);
     lk_loader_destroy(given->loader);

@@ -136,7 +136,7 @@ static void the_first_reason_is_told_once(void **state)
     opts = options();
     opts.optimizer = "sgd";
     opts.lr = 1e30;
-    fail_together(&opts, LK_FAULT_COMMON, LK_STATUS_NONFINITE, "not finite");
+    fail_together(&opts, LK_FAULT_COMMON, LK_STATUS_NONFINITE, "the loss of sample ");
     opts = options();
     opts.model = "mlp:hidden=8";
     opts.epochs = 0;
