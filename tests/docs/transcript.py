@@ -2,7 +2,8 @@
 
 A line "..." stands for any number of lines. What differs from run to run is not compared: process ids, host names,
 seconds, the number of threads. Lines of several ranks come in any order, so each rank's are compared in their own.
-Checkpoints are saved while training goes on, so their lines may stand anywhere between others."""
+Checkpoints are saved while training goes on, so their lines may stand anywhere between others. Lines of progress, which
+come where steps take long, are left out."""
 import re
 
 VOLATILE = [
@@ -14,6 +15,7 @@ VOLATILE = [
     (r"\s+", " "),
 ]
 RANK = re.compile(r"\[(\d+)\] ")
+PROGRESS = re.compile(r"(\[\d+\] )?epoch \d+, step \d+/\d+, loss .* ETA ")
 FLOATING = re.compile(r"(\[\d+\] )?Checkpoint saved to ")
 
 
@@ -52,7 +54,7 @@ def pattern_of(shown):
 
 def split(lines, varies):
     """Lines in their places, and those that may float."""
-    lines = [normal(line, varies) for line in lines]
+    lines = [normal(line, varies) for line in lines if not PROGRESS.match(line)]
     return by_rank([line for line in lines if not FLOATING.match(line)]), [x for x in lines if FLOATING.match(x)]
 
 
