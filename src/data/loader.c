@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/guard.h"
+#include "base/gate.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "data/loader.h"
@@ -28,7 +28,7 @@ typedef struct slot {
 } slot;
 
 struct lk_loader {
-    lk_guard guard;
+    lk_gate gate;
     const lk_dataset *data;
     size_t batch, batches;
     lk_share share;
@@ -224,7 +224,7 @@ lk_status lk_loader_create(const lk_dataset *data, const lk_loader_opts *opts, l
     lk_loader *l = NULL;
     lk_status status;
     LK_TRY(LK_ALLOC(1, "a loader", &l));
-    lk__guard_init(&l->guard, "loader");
+    lk__gate_init(&l->gate, "loader");
     l->data = data;
     l->batch = lk__min_size(opts->batch, data->info.count);
     l->batches = (data->info.count - 1) / l->batch + 1;
@@ -265,7 +265,7 @@ void lk_loader_destroy(lk_loader *loader)
 {
     /* The workers of a loader cannot be joined in a forked process: the memory stays until
      * that process ends. */
-    if (loader == NULL || lk__guard_inherited(&loader->guard))
+    if (loader == NULL || lk__gate_inherited(&loader->gate))
         return;
     pthread_mutex_lock(&loader->lock);
     loader->stop = true;
@@ -345,9 +345,9 @@ static lk_status start(lk_loader *loader, size_t epoch, size_t first_batch)
 
 lk_status lk_loader_start(lk_loader *loader, size_t epoch, size_t first_batch)
 {
-    LK_TRY(lk__guard_enter(&loader->guard));
+    LK_TRY(lk__gate_enter(&loader->gate));
     lk_status status = start(loader, epoch, first_batch);
-    lk__guard_leave(&loader->guard);
+    lk__gate_leave(&loader->gate);
     return status;
 }
 
@@ -388,8 +388,8 @@ static lk_status next(lk_loader *loader, const lk_batch **out)
 
 lk_status lk_loader_next(lk_loader *loader, const lk_batch **out)
 {
-    LK_TRY(lk__guard_enter(&loader->guard));
+    LK_TRY(lk__gate_enter(&loader->gate));
     lk_status status = next(loader, out);
-    lk__guard_leave(&loader->guard);
+    lk__gate_leave(&loader->gate);
     return status;
 }

@@ -394,7 +394,7 @@ lk_status lk_engine_create(const lk_graph *graph, const lk_engine_opts *opts, lk
     LK_TRY(lk_graph_check(graph));
     lk_engine *engine;
     LK_TRY(LK_ALLOC(1, "engine", &engine));
-    lk__guard_init(&engine->guard, "engine");
+    lk__gate_init(&engine->gate, "engine");
     engine->opts = full;
     lk_status status = build(engine, graph);
     if (status != LK_OK) {
@@ -426,7 +426,7 @@ void lk_engine_destroy(lk_engine *engine)
 {
     /* In a forked process the threads of an engine cannot be joined, and leaving its group
      * would end the parent's: the memory stays until this process ends. */
-    if (!engine || lk__guard_inherited(&engine->guard))
+    if (!engine || lk__gate_inherited(&engine->gate))
         return;
     lk__free(engine->place);
     lk__free(engine->loss);

@@ -333,12 +333,12 @@ static lk_status conclude(lk_engine *engine, lk_status status)
 
 lk_status lk__engine_enter(const lk_engine *engine)
 {
-    return lk__guard_enter((lk_guard *)(uintptr_t)&engine->guard);
+    return lk__gate_enter((lk_gate *)(uintptr_t)&engine->gate);
 }
 
 lk_status lk__engine_leave(const lk_engine *engine, lk_status status)
 {
-    lk__guard_leave((lk_guard *)(uintptr_t)&engine->guard);
+    lk__gate_leave((lk_gate *)(uintptr_t)&engine->gate);
     return status;
 }
 

@@ -4,7 +4,7 @@
 
 #include <lockstep/engine.h>
 
-#include "base/guard.h"
+#include "base/gate.h"
 #include "nn/plan.h"
 #include "optim/optim.h"
 #include "parallel/buckets.h"
@@ -59,7 +59,7 @@ typedef struct lk_part {
 typedef struct lk_ahead lk_ahead;
 
 struct lk_engine {
-    lk_guard guard;
+    lk_gate gate;
     lk_engine_opts opts; /* its texts are gone after creation */
     lk_graph *graph;
     lk_grid grid;
