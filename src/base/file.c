@@ -80,9 +80,10 @@ lk_status lk__gzip_read(gzFile gzip, const char *path, void *into, size_t room, 
     const char *why = gzerror(gzip, &error);
     if (n < 0 && error == Z_MEM_ERROR)
         return lk__fail_memory(room, path);
+    if (n < 0 && error == Z_ERRNO)
+        return lk__fail(LK_STATUS_IO, "cannot read %s: %s", path, reason(why));
     if (n < 0 || error == Z_BUF_ERROR)
-        return lk__fail(error == Z_ERRNO ? LK_STATUS_IO : LK_STATUS_FORMAT,
-                        "%s: damaged gzip data near byte %lld (%s); fetch the file anew", path,
+        return lk__fail(LK_STATUS_FORMAT, "%s: damaged gzip data near byte %lld (%s); fetch the file anew", path,
                         (long long)gzoffset(gzip), error == Z_BUF_ERROR ? "it ends too early" : reason(why));
     *got = (size_t)n;
     return LK_OK;

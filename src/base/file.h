@@ -23,7 +23,7 @@ bool lk__file_exists(const char *path);
 lk_status lk__file_open(const char *path, int *fd, size_t *bytes) LK_CHECKED;
 
 /* Reads up to room bytes through zlib's gzFile, 0 at the end; path is for messages.
- * Damaged data are FORMAT. */
+ * Damaged data are FORMAT, what cannot be read is IO. */
 struct gzFile_s;
 lk_status lk__gzip_read(struct gzFile_s *gzip, const char *path, void *into, size_t room, size_t *got) LK_CHECKED;
 

@@ -72,6 +72,8 @@ static lk_status read_header(const char *path, const char *kind, uint8_t *header
     lk_status status = LK_OK;
     if (got < 0 && error == Z_MEM_ERROR)
         status = lk__fail_memory(bytes, path);
+    else if (got < 0 && error == Z_ERRNO)
+        status = lk__fail(LK_STATUS_IO, "cannot read %s", why); /* which begins with the path */
     else if (got < 0)
         status = lk__fail(LK_STATUS_FORMAT, "%s: damaged gzip data (%s); fetch the file anew", path, why);
     gzclose(file);

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -254,13 +255,30 @@ static void failed_commit(void **state)
     assert_int_equal(rmdir(sub), 0);
 }
 
+/* Byte 0 of a process's memory cannot be read: a disk that fails looks alike. */
+static void failed_read(void **state)
+{
+    (void)state;
+    static const char name[] = "/proc/self/mem";
+    int fd = open(name, O_RDONLY);
+    if (fd < 0)
+        skip();
+    gzFile file = gzdopen(fd, "rb");
+    assert_non_null(file);
+    char byte;
+    size_t got;
+    assert_int_equal(lk__gzip_read(file, name, &byte, 1, &got), LK_STATUS_IO);
+    assert_detail("cannot read /proc/self/mem: ");
+    gzclose(file);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(reads),  CASE(members), CASE(damage),      CASE(missing),
-        CASE(writes), CASE(aborts),  CASE(bad_targets), CASE(failed_commit),
+        CASE(reads),  CASE(members),     CASE(damage),        CASE(missing),     CASE(writes),
+        CASE(aborts), CASE(bad_targets), CASE(failed_commit), CASE(failed_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
