@@ -19,14 +19,11 @@
  * may be called by any thread; lk_shard_roots and lk_even_share are pure functions.
  *
  * Processes: a group works in the process that joined. In one that was forked later
- * (lk_spawn) its calls are USAGE, and lk_group_abort and lk_group_destroy do nothing.
+ * (lk_spawn) its calls are USAGE, and lk_group_abort, lk_group_destroy and lk_group_free do nothing.
  *
  * A call with impossible arguments is USAGE and leaves the group whole, but the
  * other ranks may be waiting in that call already: put it right, or abort. Data
- * of no elements need no memory: their pointer may be NULL.
- *
- * A group belongs to the process that made it. In a process forked later its
- * calls are USAGE, and lk_group_destroy and lk_group_abort do nothing. */
+ * of no elements need no memory: their pointer may be NULL. */
 #ifndef LOCKSTEP_GROUP_H
 #define LOCKSTEP_GROUP_H
 

@@ -107,10 +107,10 @@ bool lk__options_same(const lk_option *a, const lk_option *b);
 
 /* Whether the option of this name, or another spelling of it, was on the
  * command line or in a file. */
+bool lk__options_given(const lk_option_set *set, const lk_parsed *parsed, const char *name);
 /* The name under which the command line or a file gave the option, `name` itself where
  * neither did. */
 const char *lk__options_spelling(const lk_option_set *set, const lk_parsed *parsed, const char *name);
-bool lk__options_given(const lk_option_set *set, const lk_parsed *parsed, const char *name);
 
 /* Parts of the parser. The value of a row into its field, NULL for a flag; the
  * row that an alias stands for, and its value; an empty value is USAGE. */

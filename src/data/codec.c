@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/file.h"
 #include "base/mem.h"
 
@@ -52,9 +53,7 @@ lk_status lk__image_read_at(const lk_image_source *source, size_t at, uint8_t *i
         return lk__fail(LK_STATUS_FORMAT, "%s: damaged at about byte %zu: the file ends before the image's size",
                         source->path, source->count);
     for (size_t done = 0; done < count;) {
-        ssize_t got = pread(source->fd, into + done, count - done, (off_t)(at + done));
-        if (got < 0 && errno == EINTR)
-            continue;
+        ssize_t got = lk__fd_read_at(source->fd, into + done, count - done, (off_t)(at + done));
         if (got <= 0)
             return lk__fail(LK_STATUS_IO, "cannot read %s: %s", source->path,
                             got < 0 ? strerror(errno) : "it has become shorter");

@@ -48,15 +48,14 @@ static lk_status survey_files(const lk_dataset *data, survey *out)
 
 static lk_status hash_open(int fd, const char *path, uint8_t *chunk, uint64_t *hash)
 {
-    for (;;) {
-        ssize_t got = read(fd, chunk, CHUNK);
-        if (got < 0 && errno == EINTR)
-            continue;
+    for (off_t at = 0;;) {
+        ssize_t got = lk__fd_read_at(fd, chunk, CHUNK, at);
         if (got < 0)
             return lk__fail(LK_STATUS_IO, "cannot read %s: %s", path, strerror(errno));
         if (got == 0)
             return LK_OK;
         *hash = lk__hash(chunk, (size_t)got, *hash);
+        at += got;
     }
 }
 

@@ -131,12 +131,12 @@ static lk_status find_member(archive *a, const char *name, member *out)
     return LK_OK;
 }
 
-/* The checksum is seen to where reading comes to the end. */
 static lk_status read_failed(const archive *a, const member *m, zip_file_t *file)
 {
     return is_memory(zip_file_get_error(file)) ? no_memory(a) : bad_member(a, m->name, zip_file_strerror(file));
 }
 
+/* libzip compares the checksum when reading comes to the end. */
 static lk_status read_open(const archive *a, const member *m, zip_file_t *file, uint8_t *out)
 {
     uint8_t more;

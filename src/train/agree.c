@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/text.h"
 #include "data/dataset.h"
 #include "train/parts.h"
 
@@ -45,8 +46,7 @@ static void add_shown(text *lines, const char *option, const char *typed)
 {
     char shown[LK_AGREED_VALUE];
     snprintf(shown, sizeof shown, "%s", typed);
-    for (char *at = shown; *at; at++)
-        *at = (unsigned char)*at < ' ' ? '?' : *at;
+    lk__text_clean(shown, LK_TEXT_LINE);
     add(lines, "%s %s\t", option, shown);
 }
 
