@@ -118,6 +118,13 @@ bool lk__parse_int(const char *text, long long min, long long max, long long *ou
     return true;
 }
 
+int lk__variable_int(const char *name, int max)
+{
+    const char *text = getenv(name);
+    long long value;
+    return text && lk__parse_int(text, 0, max, &value) ? (int)value : -1;
+}
+
 void lk__names_join(const lk_names *names, char *text, size_t bytes)
 {
     const char *name;

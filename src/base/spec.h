@@ -83,6 +83,9 @@ enum { LK_NUMBER_TEXT = 32 };
 const char *lk__number_text(double value, char text[LK_NUMBER_TEXT]);
 /* A whole number in [min,max] filling all of text. */
 bool lk__parse_int(const char *text, long long min, long long max, long long *out);
+/* The whole number in [0,max] that the environment's variable holds; -1 for anything
+ * else, and where it is not set. */
+int lk__variable_int(const char *name, int max);
 
 /* The candidate nearest to word by edit distance, or NULL when none is near: at most
  * one edit for each three letters of the word, and one for shorter words.

@@ -8,14 +8,6 @@
 #include "comm/rendezvous.h"
 #include "launch/scheduler.h"
 
-/* A variable's whole number, or -1. */
-static int read_variable(const char *name)
-{
-    const char *text = getenv(name);
-    long long value;
-    return text && lk__parse_int(text, 0, LK_MAX_RANKS, &value) ? (int)value : -1;
-}
-
 static bool is_set(const char *name)
 {
     const char *text = getenv(name);
@@ -97,13 +89,14 @@ static lk_status check_env(const lk_run_args *run)
 static lk_status find_env(const lk_run_args *run, lk_join *join)
 {
     LK_TRY(check_env(run));
-    int rank = read_variable("RANK"), size = read_variable("WORLD_SIZE");
+    int rank = lk__variable_int("RANK", LK_MAX_RANKS), size = lk__variable_int("WORLD_SIZE", LK_MAX_RANKS);
     if (rank < 0 || size < 1 || rank >= size)
         return lk__fail(LK_STATUS_USAGE,
                         "train: the variable RANK is '%s' and WORLD_SIZE '%s': a launcher sets both, the rank below "
                         "the size; unset both to train alone, or start ranks by lockstep train -n 4",
                         is_set("RANK") ? getenv("RANK") : "", is_set("WORLD_SIZE") ? getenv("WORLD_SIZE") : "");
-    int local_rank = read_variable("LOCAL_RANK"), local_size = read_variable("LOCAL_WORLD_SIZE");
+    int local_rank = lk__variable_int("LOCAL_RANK", LK_MAX_RANKS),
+        local_size = lk__variable_int("LOCAL_WORLD_SIZE", LK_MAX_RANKS);
     bool known = local_rank >= 0 && local_size > local_rank;
     join->way = size > 1 ? LK_JOIN_ENV : LK_JOIN_ALONE;
     join->rank = rank;

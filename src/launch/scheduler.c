@@ -3,7 +3,6 @@
 #include "launch/scheduler.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/spec.h"
@@ -28,22 +27,14 @@ static const scheduler schedulers[] = {
     {"a launcher of PMIx", NULL, "PMIX_RANK", "prun --map-by ppr:1:node"},
 };
 
-/* A variable's whole number, or -1. */
-static int read_number(const char *name)
-{
-    const char *text = name ? getenv(name) : NULL;
-    long long value;
-    return text && lk__parse_int(text, 0, MAX_TASKS, &value) ? (int)value : -1;
-}
-
 /* The one that has started this process as one of several tasks, or NULL. *count is
  * how many they are, 0 where it does not say. */
 static const scheduler *find(int *count)
 {
     for (size_t i = 0; i < sizeof schedulers / sizeof *schedulers; i++) {
-        int tasks = read_number(schedulers[i].size);
+        int tasks = schedulers[i].size ? lk__variable_int(schedulers[i].size, MAX_TASKS) : -1;
         /* Where their number is not told, all but the first know that there are several. */
-        bool several = schedulers[i].size ? tasks > 1 : read_number(schedulers[i].rank) > 0;
+        bool several = schedulers[i].size ? tasks > 1 : lk__variable_int(schedulers[i].rank, MAX_TASKS) > 0;
         *count = tasks > 0 ? tasks : 0;
         if (several)
             return &schedulers[i];
