@@ -126,6 +126,11 @@ uint64_t lk__engine_equal_at(const lk_engine *engine)
     return engine->grid.replicas > 1 ? engine->equal_at : lk__optim_steps(engine->optim);
 }
 
+bool lk__engine_replicas_differ(const lk_engine *engine)
+{
+    return engine->replicas_differ;
+}
+
 /* Adds from where to go on. */
 static lk_status fail_replicas(const lk_engine *engine)
 {
@@ -163,7 +168,9 @@ static lk_status check_replicas(lk_engine *engine)
 {
     if (!engine->grid.sums)
         return LK_OK;
-    LK_TRY(compare_replicas(engine));
+    lk_status status = compare_replicas(engine);
+    engine->replicas_differ = status == LK_STATUS_MISMATCH;
+    LK_TRY(status);
     engine->equal_at = lk__optim_steps(engine->optim);
     return LK_OK;
 }

@@ -84,6 +84,7 @@ struct lk_engine {
     lk_metrics finished;     /* its results */
     uint64_t step;           /* the one at hand, from 1 */
     uint64_t equal_at;       /* steps counted when replicas were last known to be equal */
+    bool replicas_differ;    /* the last comparison found it */
     bool has_grads;          /* gradients of the last step are there: */
     bool ready;              /* and no update was made by them */
     bool agreed;             /* every rank has the failure at hand */
@@ -125,6 +126,8 @@ bool lk__engine_agreed(const lk_engine *engine);
 /* engine.c: steps taken when replicas were last known to be equal, by comparison or
  * because all took over one state. A replica alone is equal to all there are. */
 uint64_t lk__engine_equal_at(const lk_engine *engine);
+/* Whether the last comparison of the replicas found that they differ. */
+bool lk__engine_replicas_differ(const lk_engine *engine);
 
 /* passes.c: forward and backward of all waves; fills loss and place, and starts buckets
  * as they become final. */

@@ -378,7 +378,7 @@ static lk_status run_to_end(lk_train_run *run)
     LK_TRY(lk__run_open(run));
     tell_start(run);
     lk_status status = run_steps(run);
-    if (status == LK_STATUS_MISMATCH)
+    if (status != LK_OK && lk__engine_replicas_differ(run->engine))
         return lk__run_distrust(run, status);
     if (status == LK_OK && !run->result.stopped && run->events->end)
         run->events->end(run->events->arg, &run->result);

@@ -54,7 +54,7 @@ lk_status lk__run_together(lk_train_run *run, lk_status status) LK_CHECKED;
 lk_status lk__run_save(lk_train_run *run, bool best) LK_CHECKED;
 /* Together: MISMATCH unless all replicas are equal. */
 lk_status lk__run_check(lk_train_run *run) LK_CHECKED;
-/* After a MISMATCH: at rank 0, checkpoints of later steps than the last at which
+/* After replicas were found to differ: at rank 0, checkpoints of later steps than the last at which
  * replicas were equal are set aside, and the detail says so; returns the failure. */
 lk_status lk__run_distrust(lk_train_run *run, lk_status failure) LK_CHECKED;
 /* Tells what has been saved, and fails as a save did. */

@@ -48,7 +48,7 @@ static double now(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const size_t most = FUZZ_BASE + (size_t)FUZZ_TIMES * size;
-    const double seconds = 2 + (double)size / 1024, start = now();
+    const double seconds = 2 + (double)size / (16 << 10), start = now();
     allocated = 0;
     int result = fuzz_one(data, size);
     size_t used = allocated;
