@@ -121,6 +121,16 @@ for rank in 0 1; do
     said err.$rank "rank 1 has --data there, whose training images differ in content though names and labels agree" \
         "of 16 of 16 files" "rank 0 has --data here"
 done
+# One of many is not found by a sample, but when a run is resumed; then the others are told.
+for i in $(seq 100 229); do cp "$images/rgb.png" here/train/cat/$i.png; done
+printf here >>here/train/cat/100.png
+rm -r there && cp -r here there
+run 0 "${small[@]}" --data here --checkpoint many
+printf last >there/tail
+dd if=there/tail of=there/train/cat/100.png bs=1 seek=$(($(stat -c %s there/train/cat/100.png) - 4)) conv=notrunc status=none
+by_hand here there "${small[@]}" --epochs 2 --resume many
+said err.1 "--data there: the content of at least one of its 146 training images has changed"
+said err.0 "rank 1 gave up: --data there: the content of at least one of its 146 training images has changed"
 
 # What is wrong is told by name.
 refused "--augment: no augmentation 'foo'" -- "${task[@]}" --augment foo
