@@ -257,6 +257,12 @@ static lk_status send_frame(lk_transport *transport, const int *peers, int count
     return LK_OK;
 }
 
+static bool taken(const lk_transport *transport, int peer)
+{
+    const lk_transport *part = route(transport, peer, &peer);
+    return part->type->taken(part, peer);
+}
+
 static const lk_frame *arrived(lk_transport *transport, int peer)
 {
     lk_transport *part = route(transport, peer, &peer);
@@ -489,6 +495,7 @@ const lk_transport_type lk__transport_auto = {
     .max_frame = max_frame,
     .send = send_frame,
     .sent = sent,
+    .taken = taken,
     .arrived = arrived,
     .payload = payload,
     .release = release,

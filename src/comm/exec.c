@@ -128,10 +128,9 @@ void lk__exec_start(lk_request *request)
     group->tail = &request->next;
 }
 
-/* Marks in group->busy the ranks that the oldest request waits for. */
-static void mark_awaited(const lk_group *group)
+/* Marks in group->busy the ranks whose frames the request waits for. */
+static void mark_owing(const lk_group *group, const lk_request *request)
 {
-    const lk_request *request = group->first;
     memset(group->busy, 0, (size_t)group->size);
     if (!request || request->phase >= request->program->schedule.phase_count || !request->entered)
         return;
@@ -147,7 +146,7 @@ static void mark_awaited(const lk_group *group)
 static void mark_absent(lk_group *group)
 {
     bool known = false, both = false;
-    mark_awaited(group);
+    mark_owing(group, group->first);
     if (!group->first || group->first->peer >= 0 || group->reports == 0)
         return;
     lk__control_absent(group->control, group->absent);
@@ -201,34 +200,60 @@ static void stopped_text(const lk_group *group, char *text, size_t bytes)
     snprintf(text, bytes, "is %s stopped (Ctrl-Z, SIGSTOP, a debugger), or does it need longer?", who);
 }
 
-/* The rank that is awaited and has left, or -1. */
-static int find_left(const lk_group *group)
+/* A rank that has left, though a request waits for it. */
+typedef struct leaver {
+    int rank;                  /* -1: there is none */
+    const lk_request *request; /* that waits */
+    bool takes;                /* it was to take what this rank sends; else its frames are missing */
+} leaver;
+
+/* The first rank that is marked in group->busy and has left, or -1. */
+static int first_left(const lk_group *group, bool takes)
 {
-    mark_awaited(group);
     for (int r = 0; r < group->size; r++)
         if (group->busy[r] && lk__control_left(group->control, lk__group_job_rank(group, r)) &&
-            !group->transport->type->arrived(group->transport, r))
+            (takes || !group->transport->type->arrived(group->transport, r)))
             return r;
     return -1;
 }
 
-static lk_status fail_left(const lk_group *group, int rank)
+/* Messages do not wait for each other, so any of them may wait for a rank that left. */
+static leaver find_left(const lk_group *group)
 {
-    char text[LK_CALL_TEXT];
-    return lk__fail(LK_STATUS_PEER, "rank %d on %s has left the group, and %s of rank %d needs it",
-                    lk__group_job_rank(group, rank), group->members[rank].host,
-                    lk__call_text(&group->first->call, text), lk__group_job_rank(group, group->rank));
+    leaver found = {.rank = -1};
+    for (const lk_request *request = group->first; request && found.rank < 0; request = request->next) {
+        found.request = request;
+        mark_owing(group, request);
+        found.rank = first_left(group, false);
+        if (found.rank >= 0)
+            break;
+        memset(group->busy, 0, (size_t)group->size);
+        lk__steps_mark_takers(request);
+        found.rank = first_left(group, true);
+        found.takes = found.rank >= 0;
+    }
+    return found;
+}
+
+static lk_status fail_left(const lk_group *group, const leaver *left)
+{
+    char call[LK_CALL_TEXT], who[LK_MEMBER_TEXT];
+    lk__member_text(lk__group_job_rank(group, left->rank), &group->members[left->rank], who);
+    return lk__fail(LK_STATUS_PEER, "%s has left the group while rank %d waits in %s for it%s", who,
+                    lk__group_job_rank(group, group->rank), lk__call_text(&left->request->call, call),
+                    left->takes ? " to take what was sent" : "");
 }
 
 /* What a rank sent last may be on its way, or wait to be read, when the news
  * comes that it left: it gets some time from then on. */
 static lk_status check_left(lk_group *group, double now)
 {
-    int rank = find_left(group);
-    if (rank < 0 || group->left_seen == 0)
-        group->left_seen = rank < 0 ? 0 : now;
-    double grace = rank >= 0 && group->host[rank] == group->host[group->rank] ? CHECK_EVERY : LEFT_AFTER;
-    return group->left_seen == 0 || now - group->left_seen < grace ? LK_OK : fail_left(group, rank);
+    leaver left = find_left(group);
+    if (left.rank < 0 || group->left_seen == 0)
+        group->left_seen = left.rank < 0 ? 0 : now;
+    bool near = left.rank >= 0 && group->host[left.rank] == group->host[group->rank];
+    double grace = near ? CHECK_EVERY : LEFT_AFTER;
+    return group->left_seen == 0 || now - group->left_seen < grace ? LK_OK : fail_left(group, &left);
 }
 
 /* The history, with the call that is waited for at its end. */
@@ -260,8 +285,8 @@ static lk_status ask_control(lk_group *group, lk_status status)
         report(group);
     do {
         lk_status verdict = lk__control_check(group->control);
-        int left = verdict == LK_OK ? find_left(group) : -1;
-        verdict = left >= 0 ? fail_left(group, left) : verdict;
+        leaver left = verdict == LK_OK ? find_left(group) : (leaver){.rank = -1};
+        verdict = left.rank >= 0 ? fail_left(group, &left) : verdict;
         if (verdict != LK_OK) {
             free(detail);
             return verdict;

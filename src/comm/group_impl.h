@@ -145,7 +145,8 @@ lk_status lk__steps_run(lk_request *request, bool *moved) LK_CHECKED;
 bool lk__steps_sent(lk_request *request);
 /* Whether recv `index` of the request's phase still lacks frames. */
 bool lk__steps_await(const lk_request *request, int index);
-/* Marks in group->busy the ranks that have not taken all that this rank gives them. */
+/* Marks in group->busy, beside those that are marked, the ranks that have not taken all
+ * that this rank gives them. */
 void lk__steps_mark_takers(const lk_request *request);
 
 /* exec.c: takes over the request, which is done when it says so. */

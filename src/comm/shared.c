@@ -393,6 +393,13 @@ bool lk__shared_sent(const lk_transport *transport, uint64_t ticket)
     return record->generation != generation;
 }
 
+bool lk__shared_taken(const lk_transport *transport, int peer)
+{
+    lk_shared *s = (lk_shared *)(uintptr_t)transport; /* as in lk__shared_sent */
+    reap_lane(s, peer);
+    return s->lanes[peer].posted == s->lanes[peer].reaped;
+}
+
 static const void *in_region(const lk_shared *s, int peer, uint32_t id, uint64_t at, uint64_t bytes)
 {
     for (const lk_shared_region *region = s->regions; region != NULL; region = region->next)

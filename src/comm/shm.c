@@ -446,6 +446,7 @@ const lk_transport_type lk__transport_shm = {
     .max_frame = lk__shared_max_frame,
     .send = lk__shared_send,
     .sent = lk__shared_sent,
+    .taken = lk__shared_taken,
     .arrived = lk__shared_arrived,
     .payload = lk__shared_payload,
     .release = lk__shared_release,

@@ -565,11 +565,19 @@ lk_status lk__steps_run(lk_request *request, bool *moved)
     return LK_OK;
 }
 
+/* Marks the peers of a cast that have not taken all that was sent to them: one ticket
+ * is for all of its peers, and some may be done with it. */
+static void mark_late(lk_group *group, const lk_cast *cast)
+{
+    for (int i = 0; i < cast->count; i++)
+        group->busy[cast->peers[i]] |= !group->transport->type->taken(group->transport, cast->peers[i]);
+}
+
 void lk__steps_mark_takers(const lk_request *request)
 {
     lk_group *group = request->group;
     for (size_t i = 0; i < request->ticket_count; i++)
-        claim_peers(group, request->tickets[i].cast, true);
+        mark_late(group, request->tickets[i].cast);
     for (int c = 0; request->entered && c < stage_of(request)->cast_count; c++)
         claim_peers(group, &stage_of(request)->casts[c], !request->outflow[c].done);
 }

@@ -328,6 +328,11 @@ static bool sent(const lk_transport *transport, uint64_t ticket)
     return tcp->next - ticket > LK_TCP_TICKETS || tcp->left[ticket % LK_TCP_TICKETS] == 0;
 }
 
+static bool taken(const lk_transport *transport, int rank)
+{
+    return ((const lk_tcp *)transport)->peers[rank].pending == 0;
+}
+
 bool lk__tcp_move(lk_tcp *tcp)
 {
     bool moved = false;
@@ -505,6 +510,7 @@ const lk_transport_type lk__transport_tcp = {
     .max_frame = max_frame,
     .send = send_frame,
     .sent = sent,
+    .taken = taken,
     .arrived = arrived,
     .payload = payload,
     .release = release,

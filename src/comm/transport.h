@@ -82,6 +82,8 @@ typedef struct lk_transport_type {
     /* Whether the data of that send may change: they were taken by all its
      * peers, or copied. */
     bool (*sent)(const lk_transport *transport, uint64_t ticket);
+    /* Whether peer has taken every frame that was sent to it, or the kernel has. */
+    bool (*taken)(const lk_transport *transport, int peer);
 
     /* The oldest frame from peer that was not released, or NULL. */
     const lk_frame *(*arrived)(lk_transport *transport, int peer);

@@ -1,5 +1,6 @@
-/* contents.c - what the files of images hold, where each image is a file: a hash by
- * which a resumed run knows that they are what they were. */
+/* contents.c - what the files of images hold, where each image is a file: hashes by
+ * which a resumed run knows that they are what they were, and ranks that theirs are
+ * alike. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,6 +13,8 @@
 #include "data/dataset.h"
 
 enum { CHUNK = 256 * 1024, SAMPLED_FILES = 1024 };
+/* Of what ranks compare: files, and bytes of one that is read whole, else of each end. */
+enum { COMPARED_FILES = 64, WHOLE_BYTES = 1 << 20, END_BYTES = 64 * 1024 };
 
 uint64_t lk__contents_limit = (uint64_t)1 << 30;
 
@@ -46,51 +49,83 @@ static lk_status survey_files(const lk_dataset *data, survey *out)
     return LK_OK;
 }
 
-static lk_status hash_open(int fd, const char *path, uint8_t *chunk, uint64_t *hash)
+/* An image file, open. */
+typedef struct image_file {
+    const char *path;
+    int fd;
+    size_t bytes;
+} image_file;
+
+/* Bytes from `at` to `end`, or to the end of the file if that comes first. */
+static lk_status hash_range(const image_file *file, size_t at, size_t end, uint8_t *chunk, uint64_t *hash)
 {
-    for (off_t at = 0;;) {
-        ssize_t got = lk__fd_read_at(fd, chunk, CHUNK, at);
+    while (at < end) {
+        ssize_t got = lk__fd_read_at(file->fd, chunk, lk__min_size(CHUNK, end - at), (off_t)at);
         if (got < 0)
-            return lk__fail(LK_STATUS_IO, "cannot read %s: %s", path, strerror(errno));
+            return lk__fail(LK_STATUS_IO, "cannot read %s: %s", file->path, strerror(errno));
         if (got == 0)
             return LK_OK;
         *hash = lk__hash(chunk, (size_t)got, *hash);
-        at += got;
+        at += (size_t)got;
     }
+    return LK_OK;
 }
 
-static lk_status hash_file(const lk_dataset *data, size_t index, uint8_t *chunk, uint64_t *hash)
+static lk_status hash_whole(const image_file *file, uint8_t *chunk, uint64_t *hash)
+{
+    return hash_range(file, 0, SIZE_MAX, chunk, hash);
+}
+
+static lk_status hash_ends(const image_file *file, uint8_t *chunk, uint64_t *hash)
+{
+    const uint64_t size = file->bytes;
+    size_t ends = file->bytes <= WHOLE_BYTES ? file->bytes : END_BYTES;
+    *hash = lk__hash(&size, sizeof size, *hash);
+    LK_TRY(hash_range(file, 0, ends, chunk, hash));
+    return ends == file->bytes ? LK_OK : hash_range(file, file->bytes - ends, file->bytes, chunk, hash);
+}
+
+typedef lk_status (*hash_fn)(const image_file *file, uint8_t *chunk, uint64_t *hash);
+
+static lk_status hash_file(const lk_dataset *data, size_t index, hash_fn fn, uint8_t *chunk, uint64_t *hash)
 {
     char path[LK_MAX_PATH];
-    int fd;
-    size_t bytes;
+    image_file file = {.path = path};
     data->ops->place(data, index, path, sizeof path);
-    lk_status status = lk__file_open(path, &fd, &bytes);
+    lk_status status = lk__file_open(path, &file.fd, &file.bytes);
     if (status == LK_STATUS_NOT_FOUND)
         return fail_gone(path, ENOENT);
     LK_TRY(status);
-    status = hash_open(fd, path, chunk, hash);
-    lk__fd_close(&fd);
+    status = fn(&file, chunk, hash);
+    lk__fd_close(&file.fd);
     return status;
 }
 
-/* Of `read` files, evenly spread. */
-static lk_status hash_files(const lk_dataset *data, size_t read, uint64_t *hash)
+/* Of `read` files, evenly spread. Where `strict` is false, one that cannot be read is
+ * passed over. */
+static lk_status hash_files(const lk_dataset *data, size_t read, hash_fn fn, bool strict, uint64_t *hash)
 {
     uint8_t *chunk;
     LK_TRY(LK_ALLOC(CHUNK, "a piece of an image file", &chunk));
     lk_status status = LK_OK;
-    for (size_t i = 0; i < read && status == LK_OK; i++)
-        status = hash_file(data, i * data->info.count / read, chunk, hash);
+    for (size_t i = 0; i < read && status == LK_OK; i++) {
+        status = hash_file(data, i * data->info.count / read, fn, chunk, hash);
+        status = strict ? status : LK_OK;
+    }
     lk__free(chunk);
     return status;
+}
+
+static bool has_files(const lk_dataset *data)
+{
+    return data->ops->load != NULL && data->ops->place != NULL;
 }
 
 lk_status lk__dataset_contents(const lk_dataset *data, lk_contents *out)
 {
     lk_contents found = {0};
     survey s;
-    if (data->ops->load == NULL || data->ops->place == NULL) {
+    if (!has_files(data)) {
         *out = found;
         return LK_OK;
     }
@@ -100,7 +135,19 @@ lk_status lk__dataset_contents(const lk_dataset *data, lk_contents *out)
     found.read = all ? found.files : lk__min_size(found.files, SAMPLED_FILES);
     found.hash = s.sizes;
     found.times = all ? 0 : s.times;
-    LK_TRY(hash_files(data, found.read, &found.hash));
+    LK_TRY(hash_files(data, found.read, hash_whole, true, &found.hash));
+    *out = found;
+    return LK_OK;
+}
+
+lk_status lk__dataset_sample(const lk_dataset *data, lk_contents *out)
+{
+    lk_contents found = {0};
+    if (has_files(data)) {
+        found.files = data->info.count;
+        found.read = lk__min_size(found.files, COMPARED_FILES);
+        LK_TRY(hash_files(data, found.read, hash_ends, false, &found.hash));
+    }
     *out = found;
     return LK_OK;
 }

@@ -504,6 +504,8 @@ free_image:
 lk_status lk__dataset_content(const lk_dataset *data, uint64_t *out)
 {
     uint64_t hash = lk__dataset_fingerprint(data);
+    if (data->ops->load != NULL)
+        hash = hash_first_image(data, hash);
     if (data->ops->get != NULL && *data->info.path)
         LK_TRY(hash_images(data, &hash));
     for (size_t i = 0; data->ops->get == NULL && data->ops->label != NULL && i < data->info.count; i++) {
@@ -524,7 +526,5 @@ uint64_t lk__dataset_fingerprint(const lk_dataset *data)
         int32_t label = data->ops->label(data, i * info->count / count);
         hash = lk__hash(&label, sizeof label, hash);
     }
-    if (data->ops->hash_names != NULL)
-        hash = data->ops->hash_names(data, hash);
-    return data->ops->load != NULL ? hash_first_image(data, hash) : hash;
+    return data->ops->hash_names != NULL ? data->ops->hash_names(data, hash) : hash;
 }

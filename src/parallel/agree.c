@@ -90,7 +90,7 @@ const char *lk__agree_value(const char *value, char text[LK_AGREED_VALUE])
 
 lk_status lk__agree_lines(lk_group *group, const char *lines, bool *agreed)
 {
-    char theirs[LK_AGREED_LINES] = "", what[LK_AGREED_TEXT / 2], text[LK_AGREED_TEXT];
+    char theirs[LK_AGREED_LINES] = "", what[LK_AGREED_TEXT - 128], text[LK_AGREED_TEXT];
     int rank = lk_group_rank(group);
     assert(strlen(lines) < sizeof theirs);
     if (rank == 0)
@@ -98,6 +98,7 @@ lk_status lk__agree_lines(lk_group *group, const char *lines, bool *agreed)
     LK_TRY(lk_broadcast(group, (lk_data){theirs, sizeof theirs, LK_DTYPE_U8}, 0, NULL));
     theirs[sizeof theirs - 1] = '\0';
     bool differs = find_difference(lines, theirs, what, sizeof what);
-    snprintf(text, sizeof text, "rank %d %s; start all ranks with the same options", rank, differs ? what : "");
+    snprintf(text, sizeof text, "rank %d %s; start all ranks with the same options and data", rank,
+             differs ? what : "");
     return lk__agree_failure(group, differs ? rank : -1, text, LK_STATUS_MISMATCH, agreed);
 }

@@ -50,14 +50,24 @@ static void add_shown(text *lines, const char *option, const char *typed)
     add(lines, "%s %s\t", option, shown);
 }
 
-static void add_data(text *lines, const char *split, const lk_dataset *data)
+/* Names and labels first, so that a difference in the line behind them is of contents. */
+static lk_status add_data(text *lines, const char *split, const lk_dataset *data)
 {
     char what[LK_DATA_TEXT];
+    lk_contents contents;
     if (!data)
-        return;
+        return LK_OK;
+    LK_TRY(lk__dataset_sample(data, &contents));
     lk__data_text(data, split, lk__dataset_fingerprint(data), what);
     add_shown(lines, "--data", lk_dataset_get_info(data)->name);
     add(lines, ", %s\n", what);
+    if (contents.files == 0)
+        return LK_OK;
+    add_shown(lines, "--data", lk_dataset_get_info(data)->name);
+    add(lines,
+        ", whose %s images differ in content though names and labels agree (hash %016" PRIx64 " of %zu of %zu files)\n",
+        split, contents.hash, contents.read, contents.files);
+    return LK_OK;
 }
 
 /* Ranks that chose for themselves may have chosen differently. */
@@ -98,8 +108,8 @@ lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed)
     /* First: options that were not given come from there. */
     add_resume(&lines, opts->resume, shared->resume);
     add(&lines, "--no-test %s\n", opts->no_test ? "on" : "off");
-    add_data(&lines, "training", shared->train);
-    add_data(&lines, "test", shared->test);
+    LK_TRY(add_data(&lines, "training", shared->train));
+    LK_TRY(add_data(&lines, "test", shared->test));
     add(&lines, "--epochs %zu\n--max-steps %zu\n", opts->epochs, opts->max_steps);
     add(&lines, "--dry-run %s\n", opts->dry_run ? "on" : "off");
     add(&lines, "--test-batch-size %zu\n--accumulate %zu\n", opts->test_batch, opts->accumulate);

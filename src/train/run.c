@@ -9,17 +9,23 @@
 #include "parallel/engine_impl.h"
 #include "train/start.h"
 
-lk_status lk__run_alone(lk_train_run *run, lk_status status)
+/* A failure that the others have heard of already is not told again. */
+static lk_status tell_others(const lk_train_run *run, lk_status status)
 {
     char why[LK_DETAIL_BYTES];
-    if (status == LK_OK)
-        return LK_OK;
-    run->fault = LK_FAULT_OWN;
     if (!run->rank->group)
         return status;
     snprintf(why, sizeof why, "%s", lk_error_detail());
     lk_group_abort(run->rank->group, why);
     return lk__fail(status, "%s", why);
+}
+
+lk_status lk__run_alone(lk_train_run *run, lk_status status)
+{
+    if (status == LK_OK)
+        return LK_OK;
+    run->fault = LK_FAULT_OWN;
+    return tell_others(run, status);
 }
 
 lk_status lk__run_alike(lk_train_run *run, lk_status status)
@@ -33,7 +39,31 @@ lk_status lk__run_together(lk_train_run *run, lk_status status)
     bool agreed =
         run->engine ? lk__engine_agreed(run->engine) : status == LK_STATUS_USAGE || status == LK_STATUS_MISMATCH;
     run->fault = status == LK_STATUS_PEER ? LK_FAULT_PEER : agreed ? LK_FAULT_COMMON : LK_FAULT_OWN;
-    return status;
+    return status != LK_OK && run->fault == LK_FAULT_OWN ? tell_others(run, status) : status;
+}
+
+/* How many ranks have failed. */
+static lk_status count_failed(const lk_train_run *run, bool mine, int64_t *failed)
+{
+    *failed = mine;
+    return lk_allreduce(run->rank->group, (lk_data){failed, 1, LK_DTYPE_I64}, LK_REDUCTION_SUM, NULL);
+}
+
+lk_status lk__run_vote(lk_train_run *run, lk_status status)
+{
+    char why[LK_DETAIL_BYTES];
+    int64_t failed = 0;
+    if (run->place.ranks == 1)
+        return lk__run_alike(run, status);
+    snprintf(why, sizeof why, "%s", status == LK_OK ? "" : lk_error_detail());
+    run->fault = LK_FAULT_PEER;
+    LK_TRY(count_failed(run, status != LK_OK, &failed));
+    if (failed == 0)
+        return LK_OK;
+    if (status == LK_OK)
+        return lk_barrier(run->rank->group, NULL); /* who failed does not come, and says why */
+    status = lk__fail(status, "%s", why);
+    return failed == run->place.ranks ? lk__run_alike(run, status) : lk__run_alone(run, status);
 }
 
 /* What the engine is not given is compared before it compares the rest. */
@@ -165,9 +195,9 @@ static lk_status go_on(lk_train_run *run)
     int shards = 0;
     if (!resume)
         return LK_OK;
-    LK_TRY(lk__run_alike(run, lk__position_read(resume, run->opts->resume, &run->at)));
+    LK_TRY(lk__run_vote(run, lk__position_read(resume, run->opts->resume, &run->at)));
     LK_TRY(lk__run_alone(run, lk__data_notes_read(run->shared->data_notes)));
-    LK_TRY(lk__run_alike(run, lk__options_check(run->rank, &run->effective, &run->at, &shards, &run->touched)));
+    LK_TRY(lk__run_vote(run, lk__options_check(run->rank, &run->effective, &run->at, &shards, &run->touched)));
     LK_TRY(all_find(run, lk_engine_set_state(run->engine, lk_checkpoint_model(resume))));
     LK_TRY(all_find(run, lk_engine_set_optimizer_state(run->engine, lk_checkpoint_optimizer(resume))));
     LK_TRY(lk__run_alike(run, check_last_rate(run)));

@@ -42,10 +42,13 @@ lk_schedule_at lk__run_schedule_at(const lk_train_run *run, size_t epoch, size_t
 
 /* Whose failure it is. That the others have no part in: they must not wait. */
 lk_status lk__run_alone(lk_train_run *run, lk_status status) LK_CHECKED;
-/* That every rank finds by itself. */
+/* That every rank finds by itself, since it follows from what the ranks have compared. */
 lk_status lk__run_alike(lk_train_run *run, lk_status status) LK_CHECKED;
-/* Of the engine, which has told the others of what is this rank's own. One that
- * could not be created has compared its options with theirs. */
+/* Together: of what each rank finds in files that may differ between hosts. Fails at
+ * every rank where one has failed: where not all have, those that have tell the others. */
+lk_status lk__run_vote(lk_train_run *run, lk_status status) LK_CHECKED;
+/* Of the engine. One that could not be created has compared its options with theirs.
+ * What is this rank's own, the others are told, unless the engine has told them. */
 lk_status lk__run_together(lk_train_run *run, lk_status status) LK_CHECKED;
 
 /* keep.c. Together: saves a checkpoint of where the run is, unless the newest one

@@ -92,6 +92,46 @@ for way in "" "-n 2"; do
     check "$line: no step was taken" test -z "$(grep '^Train Epoch' out)"
 done
 
+# Ranks whose images have the same names but differ: by_hand ROOT OTHER OPTIONS... - two
+# processes, each with images of its own, that end at once, with one failure each.
+by_hand() {
+    local rank port jobs=() folders=("$1" "$2")
+    port=$(free_port)
+    line="train by hand --data ${folders[*]} ${*:3}"
+    rm -f out.? err.?
+    for rank in 0 1; do
+        timeout -s KILL 60 "$program" train "${@:3}" --data "${folders[rank]}" --rank $rank --world-size 2 --timeout 100 \
+            --init-method "tcp://127.0.0.1:$port" >out.$rank 2>err.$rank </dev/null &
+        jobs+=($!)
+    done
+    for rank in 0 1; do
+        finish "${jobs[rank]}"
+        check "$line: rank $rank ends with $status" test $status -eq 1
+        check "$line: rank $rank took no step" test -z "$(grep '^Train Epoch' out.$rank)"
+    done
+}
+# The first of 16 is equal, the others are not.
+for i in $(seq 10 25); do
+    for own in here there; do mkdir -p $own/train/cat && cp "$images/rgb.png" $own/train/cat/$i.png; done
+    [ "$i" -eq 10 ] || printf there >>there/train/cat/$i.png
+done
+small=(--model mlp --augment none --no-test --batch-size 8 --epochs 1 --log-interval 1)
+by_hand here there "${small[@]}"
+for rank in 0 1; do
+    said err.$rank "rank 1 has --data there, whose training images differ in content though names and labels agree" \
+        "of 16 of 16 files" "rank 0 has --data here"
+done
+# One of many is not found by a sample, but when a run is resumed; then the others are told.
+for i in $(seq 100 229); do cp "$images/rgb.png" here/train/cat/$i.png; done
+printf here >>here/train/cat/100.png
+rm -r there && cp -r here there
+run 0 "${small[@]}" --data here --checkpoint many
+printf last >there/tail
+dd if=there/tail of=there/train/cat/100.png bs=1 seek=$(($(stat -c %s there/train/cat/100.png) - 4)) conv=notrunc status=none
+by_hand here there "${small[@]}" --epochs 2 --resume many
+said err.1 "--data there: the content of at least one of its 146 training images has changed"
+said err.0 "rank 1 gave up: --data there: the content of at least one of its 146 training images has changed"
+
 # What is wrong is told by name.
 refused "--augment: no augmentation 'foo'" -- "${task[@]}" --augment foo
 refused "--test-augment: no augmentation 'foo'" -- "${task[@]}" --test-augment foo

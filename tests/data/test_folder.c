@@ -236,25 +236,73 @@ static uint64_t fingerprint(const folder *f)
     return hash;
 }
 
-/* Ranks find by it whether their folders hold the same: names and the first
- * image's pixels count, the folder's place does not. */
+static uint64_t sample(const folder *f, size_t files, size_t read)
+{
+    lk_dataset *data = open_split(f, LK_SPLIT_TRAIN);
+    lk_contents contents;
+    TRY(lk__dataset_sample(data, &contents));
+    assert_int_equal(contents.files, files);
+    assert_int_equal(contents.read, read);
+    lk_dataset_destroy(data);
+    return contents.hash;
+}
+
+/* Ranks find by it whether their folders hold the same: names count, the folder's
+ * place does not, nor do contents, which are compared for themselves. */
 static void test_fingerprint(void **state)
 {
     (void)state;
     need_png();
     folder f = create_animals(), other = create_animals();
     char from[512], to[512];
-    uint64_t hash = fingerprint(&f);
-    assert_true(hash == fingerprint(&other));
+    uint64_t hash = fingerprint(&f), contents = sample(&f, 4, 4);
+    assert_true(hash == fingerprint(&other) && contents == sample(&other, 4, 4));
     snprintf(from, sizeof from, "%s/train/dog/x.png", other.path);
     snprintf(to, sizeof to, "%s/train/dog/y.png", other.path);
     assert_int_equal(rename(from, to), 0);
     assert_true(hash != fingerprint(&other));
     assert_int_equal(rename(to, from), 0);
-    assert_true(hash == fingerprint(&other));
     copy(&other, "interlaced.png", "train/Bear/deep/1.png");
-    assert_true(hash != fingerprint(&other));
+    assert_true(hash == fingerprint(&other) && contents != sample(&other, 4, 4));
     folder_destroy(&other);
+    folder_destroy(&f);
+}
+
+/* Any of 64 files counts; of more, those that are evenly spread. Of a large file, both
+ * ends and the size do; one that has gone is passed over. */
+static void test_sample(void **state)
+{
+    enum { MANY = 130, LARGE = 3 << 20 };
+    (void)state;
+    folder f = folder_create();
+    char name[64];
+    static uint8_t large[LARGE + 1];
+    for (int i = 0; i < 64; i++) {
+        snprintf(name, sizeof name, "train/cat/%03d.png", i);
+        put(&f, name, "same", 4);
+    }
+    uint64_t hash = sample(&f, 64, 64);
+    put(&f, "train/cat/037.png", "else", 4);
+    assert_true(sample(&f, 64, 64) != hash);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "train/cat/%03d.png", i);
+        put(&f, name, "same", 4);
+    }
+    hash = sample(&f, MANY, 64);
+    put(&f, "train/cat/001.png", "else", 4);
+    assert_true(sample(&f, MANY, 64) == hash);
+    put(&f, "train/cat/002.png", "else", 4);
+    assert_true(sample(&f, MANY, 64) != hash);
+    put(&f, "train/cat/002.png", large, LARGE);
+    hash = sample(&f, MANY, 64);
+    for (size_t at = 0; at < LARGE; at += LARGE - 1) {
+        large[at] = 1;
+        put(&f, "train/cat/002.png", large, LARGE);
+        assert_true(sample(&f, MANY, 64) != hash);
+        large[at] = 0;
+    }
+    put(&f, "train/cat/002.png", large, LARGE + 1);
+    assert_true(sample(&f, MANY, 64) != hash);
     folder_destroy(&f);
 }
 
@@ -264,6 +312,7 @@ int main(void)
         cmocka_unit_test(test_order),    cmocka_unit_test(test_splits),       cmocka_unit_test(test_batches),
         cmocka_unit_test(test_one_size), cmocka_unit_test(test_size_changes), cmocka_unit_test(test_missing),
         cmocka_unit_test(test_damaged),  cmocka_unit_test(test_thin),         cmocka_unit_test(test_fingerprint),
+        cmocka_unit_test(test_sample),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,142 @@
+/* Ranks that leave a group in good order: who still waits for them is told at once,
+ * and who has all it needs of them goes on. */
+#define _DEFAULT_SOURCE /* anonymous memory that children share */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "comm/harness.h"
+
+/* Long enough that a text that is not about the timeout was not waited out. */
+#define PATIENCE 100.0
+
+/* More than rings and sockets hold after a few calls. It outlives ranks that are
+ * threads: peers may still read what one that failed had sent. */
+enum { COUNT = 271968, CALLS = 64, RANKS = 3 };
+static float memory[RANKS][COUNT];
+
+static lk_status broadcast(lk_group *group, lk_data data)
+{
+    return lk_broadcast(group, data, 0, NULL);
+}
+
+static lk_status send_to_1(lk_group *group, lk_data data)
+{
+    return lk_send(group, data, 1, NULL);
+}
+
+/* A message to a rank that left stands behind one from a rank that is late. */
+static lk_status send_behind_recv(lk_group *group, lk_data data)
+{
+    static float late;
+    lk_request *recv = NULL, *send = NULL;
+    lk_status status = lk_recv(group, (lk_data){&late, 1, LK_DTYPE_F32}, 2, &recv);
+    for (int i = 0; i < CALLS && status == LK_OK; i++) {
+        status = lk_send(group, data, 1, &send);
+        if (status == LK_OK)
+            status = lk_request_wait(send);
+    }
+    lk_status late_status = lk_request_wait(recv);
+    return status == LK_OK ? late_status : status;
+}
+
+typedef struct leave_case {
+    lk_status (*call)(lk_group *group, lk_data data);
+    bool split;
+} leave_case;
+
+static const leave_case cases[] = {
+    {broadcast, false}, {broadcast, true}, {send_to_1, false}, {send_behind_recv, false}};
+
+/* Rank 2 does nothing until it hears of it. */
+static void stay(lk_group *group)
+{
+    while (lk_group_poll(group) == LK_OK)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+}
+
+static bool rank_1_leaves(lk_group *group, const team_spec *team, const void *arg)
+{
+    const leave_case *at = arg;
+    lk_group *part = NULL;
+    lk_status status = LK_OK;
+    int rank = lk_group_rank(group);
+    (void)team;
+    CHECK_OK(lk_group_split(group, 0, 0, &part));
+    CHECK_OK(lk_barrier(part, NULL));
+    for (int i = 0; rank == 0 && i < CALLS && status == LK_OK; i++)
+        status = at->call(at->split ? part : group, (lk_data){memory[0], COUNT, LK_DTYPE_F32});
+    if (rank == 0) {
+        CHECK(status == LK_STATUS_PEER);
+        CHECK_TEXT(lk_error_detail(), "rank 1 (host ");
+        CHECK_TEXT(lk_error_detail(), "has left the group while rank 0 waits in ");
+        CHECK_TEXT(lk_error_detail(), " for it to take what was sent");
+    }
+    if (rank == 2) {
+        stay(group);
+        CHECK_TEXT(lk_error_detail(), "has left the group while rank 0 waits in ");
+    }
+    lk_group_destroy(part);
+    return false;
+}
+
+static const char *const transports[] = {"inproc", "shm", "tcp", "auto"};
+enum { TRANSPORTS = sizeof transports / sizeof *transports };
+
+static bool run_on(const char *transport, team_fn fn, const void *arg)
+{
+    return team_run((team_spec){.size = RANKS,
+                                .transport = transport,
+                                .timeout = PATIENCE,
+                                .hosts = strcmp(transport, "auto") == 0 ? "aba" : NULL},
+                    fn, arg);
+}
+
+static void a_rank_that_left_and_should_take_is_named(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < TRANSPORTS; t++)
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+            if (!run_on(transports[t], rank_1_leaves, &cases[i]))
+                fail_msg("%s, case %zu", transports[t], i);
+}
+
+/* Rank 1 takes what it is given and leaves; rank 2 comes half a second later. Lent
+ * memory has one ticket for both. */
+static bool rank_1_takes_and_leaves(lk_group *group, const team_spec *team, const void *arg)
+{
+    void *block = NULL;
+    (void)team, (void)arg;
+    CHECK_OK(lk_group_alloc(group, sizeof memory[0], &block));
+    float *floats = block;
+    for (int i = 0; i < COUNT; i++)
+        floats[i] = lk_group_rank(group) == 0 ? (float)i : 0;
+    CHECK_OK(lk_barrier(group, NULL));
+    if (lk_group_rank(group) == 2)
+        nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
+    CHECK_OK(lk_broadcast(group, (lk_data){floats, COUNT, LK_DTYPE_F32}, 0, NULL));
+    for (int i = 0; i < COUNT; i++)
+        CHECK(floats[i] == (float)i);
+    lk_group_free(group, block);
+    return false;
+}
+
+static void a_rank_that_took_all_may_leave(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < TRANSPORTS; t++)
+        assert_true(run_on(transports[t], rank_1_takes_and_leaves, NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_that_left_and_should_take_is_named),
+        cmocka_unit_test(a_rank_that_took_all_may_leave),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
