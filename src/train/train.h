@@ -159,7 +159,8 @@ typedef struct lk_train_failure {
     bool saves;            /* rank 0 is here, and saves checkpoints */
     char checkpoint[4096]; /* the last that it saved, or "" */
     size_t writing;        /* the step of a later one that is being written; 0: none is */
-    char *history;         /* the group's last calls, of LK_FAULT_PEER; or NULL. lk__train_failure_fini frees it */
+    char *history; /* the group's last calls, of a timeout or calls that differ; or NULL. lk__train_failure_fini frees
+                      it */
 } lk_train_failure;
 
 /* The ranks of a process. */
