@@ -443,6 +443,16 @@ static lk_status complete_backend(lk_args *args)
     return LK_OK;
 }
 
+lk_status lk__args_check_data(const lk_args *args)
+{
+    if (!args->train.data_dir || args->train.data)
+        return LK_OK;
+    return lk__fail(LK_STATUS_USAGE,
+                    "--data-dir %s says where data are, but not which: add --data NAME, as in --data mnist --data-dir "
+                    "%s; for a folder of images write --data %s alone",
+                    args->train.data_dir, args->train.data_dir, args->train.data_dir);
+}
+
 lk_status lk__args_complete(lk_args *args)
 {
     lk_device_choice choice = {.devices = args->device_names,
@@ -456,6 +466,7 @@ lk_status lk__args_complete(lk_args *args)
     LK_TRY(complete_checkpoints(args));
     complete_save_path(args);
     LK_TRY(complete_backend(args));
+    LK_TRY(lk__args_check_data(args));
     if (!args->train.data)
         args->train.data = "digits";
     args->train.bn = args->bn == 0 ? LK_BN_BATCH : LK_BN_SHARD;

@@ -101,6 +101,8 @@ void lk__args_release(void);
 
 /* Whether there is such a backend; NULL is none, and well. */
 lk_status lk__args_check_backend(const char *name) LK_CHECKED;
+/* USAGE for --data-dir without --data, which would be ignored. */
+lk_status lk__args_check_data(const lk_args *args) LK_CHECKED;
 /* Fills the fields of args->train that depend on several options; args must
  * stay where it is. */
 lk_status lk__args_complete(lk_args *args) LK_CHECKED;

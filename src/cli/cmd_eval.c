@@ -23,6 +23,7 @@ int lk__cmd_eval(lk_args *args)
     }
     if (status != LK_OK)
         return lk__cli_fail(status);
+    lk__report_suspect("eval", args->train.init_from);
     lk__report_metrics(&metrics, classes, args->json);
     return LK_EXIT_DONE;
 }

@@ -182,7 +182,7 @@ static lk_status check_options(const lk_args *args)
         return lk__fail(LK_STATUS_USAGE, "info tells of a file or of a --model, not of both at once");
     if (!model && args->options_given > 0)
         return lk__fail(LK_STATUS_USAGE, "the options of info belong to --model: lockstep info --model NAME [options]");
-    return LK_OK;
+    return lk__args_check_data(args);
 }
 
 static void print_build(void)

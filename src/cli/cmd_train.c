@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,6 +22,8 @@ static const long LINGER_NS = 500 * 1000 * 1000;
 /* The same for a rank that ends because another one got a signal: all ranks end by
  * agreement, so this one is ended within a moment, unless the machine is very busy. */
 static const long STOPPED_LINGER_NS = 5000 * 1000 * 1000L;
+/* The same for a rank that could only repeat the reason of another. */
+static const long REPEATED_LINGER_NS = 5000 * 1000 * 1000L;
 
 /* What a launcher gives ranks that were told to stop for their last checkpoint; a
  * second signal ends them at once. */
@@ -87,8 +90,24 @@ static bool is_launched(const train_command *t)
     return t->join.way == LK_JOIN_ENV;
 }
 
+/* Whether `lockstep run` or -n started this rank: it prints what the ranks say, and
+ * names the one that failed. */
+static bool is_watched(const train_command *t)
+{
+    return is_launched(t) && getenv("LOCKSTEP_RUN_ID") != NULL;
+}
+
+/* Another rank's own failure, which that rank tells: lk_group_abort. */
+static bool is_repeated(const lk_train_failure *failure)
+{
+    int rank, end = 0;
+    return failure->fault == LK_FAULT_PEER && sscanf(failure->detail, "rank %d gave up: %n", &rank, &end) == 1 &&
+           end > 0;
+}
+
 /* Of what all ranks fail at alike, rank 0 tells first; a launcher then ends the
- * others before they repeat it. */
+ * others before they repeat it. The same for a rank that could only repeat what
+ * another one tells: it speaks only if the launcher has not ended it for seconds. */
 static void print_failure(void *arg, const lk_train_failure *failure)
 {
     train_command *t = arg;
@@ -98,10 +117,16 @@ static void print_failure(void *arg, const lk_train_failure *failure)
         lk__screen_clear(t->screen);
     if (is_launched(t) && alike && t->join.rank > 0)
         linger(LINGER_NS);
+    bool repeated = is_watched(t) && is_repeated(failure);
+    if (repeated) {
+        lk__report_last(t->args, failure);
+        linger(REPEATED_LINGER_NS);
+    }
     if (failure->history)
         print_calls(failure);
     t->code = lk__cli_fail(lk__fail(failure->status, "%s", failure->detail));
-    lk__report_last(t->args, failure);
+    if (!repeated)
+        lk__report_last(t->args, failure);
 }
 
 static int fail_setup(train_command *t, lk_status status)

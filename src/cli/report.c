@@ -176,6 +176,9 @@ static void print_rates(const lk_train_start *start)
         printf("learning rate: %.6g in all steps\n", rates->first);
     else
         printf("learning rate: first %.6g, highest %.6g, last %.6g\n", rates->first, rates->highest, rates->last);
+    if (start->warmup)
+        printf("the warm-up of %zu steps is longer than the run: the learning rate never reaches its full value\n",
+               start->warmup);
 }
 
 static void text_start(const lk_report *report, const lk_train_start *start)
@@ -221,6 +224,8 @@ static void on_start(void *arg, const lk_train_start *start)
         return;
     if (report->rank == 0)
         (report->args->json ? json_start : text_start)(report, start);
+    if (report->rank == 0 && start->done == 0)
+        lk__report_suspect("train", report->args->train.init_from);
     if (report->rank == 0 && *lk__fault_text())
         fprintf(stderr, "LOCKSTEP_FAULT is set: %s\n", lk__fault_text());
     if (prints_own(report))

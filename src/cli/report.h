@@ -49,6 +49,9 @@ struct cJSON;
 void lk__report_resumed(const lk_report *report, const lk_train_start *start);
 void lk__report_resumed_json(struct cJSON *line, const lk_train_start *start);
 void lk__report_saved(const lk_report *report, const lk_train_saved *saved);
+/* A line on stderr where the model that --init-from or eval names is one of a checkpoint
+ * that was set aside; none for NULL. */
+void lk__report_suspect(const char *command, const char *path);
 /* After a failure, where rank 0 is here: the checkpoint to go on from. */
 void lk__report_last(const lk_args *args, const lk_train_failure *failure);
 /* The line of a run that was stopped, by which rank's signal, and at rank 0 how to go

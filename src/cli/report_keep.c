@@ -8,6 +8,7 @@
 #include "cli/report.h"
 #include "cli/resume.h"
 #include "cli/signals.h"
+#include "io/checkpoint.h"
 
 /* The lines of text, one by one. */
 static const char *next_line(const char **text, int *length)
@@ -39,8 +40,12 @@ void lk__report_resumed(const lk_report *report, const lk_train_start *start)
         printf("passed over: %.*s\n", length, line);
     if (report->args->resume && !*found->path)
         printf("no checkpoint in %s yet: the run begins\n", report->args->train.checkpoint);
-    if (*found->path && start->done >= start->steps)
+    if (*found->path && start->done >= start->steps && (by_steps || start->extends))
         printf("%s has all steps that %s %zu asks for; a larger one goes on\n", found->path, limit, most);
+    else if (*found->path && start->done >= start->steps)
+        printf("%s has all steps that --epochs %zu asks for, and the rates of --schedule %s depend on that number: the "
+               "run is complete; --init-from %s/%s starts another from its model\n",
+               found->path, most, opts->schedule, found->path, lk__checkpoint_model);
     else if (*found->path)
         printf("going on from %s: %zu of %zu steps are done\n", found->path, start->done, start->steps);
     if (*found->path && start->agreed < start->done)
@@ -69,6 +74,25 @@ void lk__report_resumed_json(cJSON *line, const lk_train_start *start)
         snprintf(passed, sizeof passed, "%.*s", length, text);
         cJSON_AddItemToArray(list, cJSON_CreateString(passed));
     }
+}
+
+/* A file in the folder of such a checkpoint, as in suspect-step-000000080/model.safetensors. */
+static bool is_in_suspect(const char *path)
+{
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    return slash && (size_t)snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path) < sizeof folder &&
+           lk__checkpoint_is_suspect(folder);
+}
+
+/* path: a checkpoint, a file in one, or another file. */
+void lk__report_suspect(const char *command, const char *path)
+{
+    if (path && (lk__checkpoint_is_suspect(path) || is_in_suspect(path)))
+        fprintf(stderr,
+                "lockstep %s: %s is of a checkpoint that was set aside, because replicas differed: its weights may be "
+                "wrong\n",
+                command, path);
 }
 
 static void json_saved(const lk_train_saved *saved)

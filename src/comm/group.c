@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "comm/argument.h"
 #include "comm/group_impl.h"
+#include "comm/tcp.h"
 #include "tensor/device.h"
 
 lk_status lk__group_broken(const lk_group *group)
@@ -157,6 +158,7 @@ static lk_status job_exchange(void *arg, const void *mine, size_t bytes, void *a
 static lk_status create_job(lk_control *control, const lk_transport_type *type, lk_group **out)
 {
     lk_group *group = NULL;
+    lk_checksum unused; /* by a transport other than tcp, but a wrong word is refused with each */
     lk_status status = allocate(control, lk__control_size(control), &group);
     if (status != LK_OK) {
         lk__control_abort(control, status, lk_error_detail());
@@ -167,6 +169,7 @@ static lk_status create_job(lk_control *control, const lk_transport_type *type, 
     group->rank = lk__control_rank(control);
     memcpy(group->members, lk__control_members(control), (size_t)group->size * sizeof *group->members);
     group->boot.exchange = job_exchange;
+    LK_TRY_GOTO(lk__tcp_checksum(&unused), destroy_group);
     LK_TRY_GOTO(open_transport(group, type), destroy_group);
     join_family(group);
     lk__control_set_idle(control, move_family, group);

@@ -425,7 +425,7 @@ static void close_tcp(lk_transport *transport)
     lk__free(tcp);
 }
 
-static lk_status find_checksum(lk_checksum *out)
+lk_status lk__tcp_checksum(lk_checksum *out)
 {
     static const char *const names[] = {
         [LK_CHECKSUM_HOSTS] = "hosts", [LK_CHECKSUM_ALL] = "all", [LK_CHECKSUM_SMALL] = "small"};
@@ -447,7 +447,7 @@ static lk_status find_checksum(lk_checksum *out)
 
 static lk_status make_parts(lk_tcp *tcp, const lk_boot *boot, const bool *skip)
 {
-    LK_TRY(find_checksum(&tcp->checksum));
+    LK_TRY(lk__tcp_checksum(&tcp->checksum));
     LK_TRY(LK_ALLOC((size_t)boot->size, "polled sockets", &tcp->polls));
     LK_TRY(LK_ALLOC((size_t)boot->size * LK_TCP_OFFER_BYTES, "addresses", &tcp->offers));
     LK_TRY(LK_ALLOC((size_t)boot->size, "members", &tcp->members));

@@ -25,6 +25,9 @@ typedef enum lk_checksum {
     LK_CHECKSUM_SMALL /* no others */
 } lk_checksum;
 
+/* What the variable says; USAGE for another word. */
+lk_status lk__tcp_checksum(lk_checksum *out) LK_CHECKED;
+
 /* A frame on its way to one peer. */
 typedef struct lk_tcp_entry {
     uint8_t header[LK_FRAME_BYTES];

@@ -204,7 +204,7 @@ static void encode_verdict(const lk_verdict *verdict, lk_message_kind kind, lk_m
     out->numbers[4] = verdict->outcome;
     out->numbers[5] = verdict->node;
     out->numbers[6] = verdict->signal;
-    out->numbers[7] = verdict->again;
+    out->numbers[7] = verdict->again + 2 * verdict->unwritten;
 }
 
 static bool decode_verdict(const lk_message *message, lk_verdict *out)
@@ -212,7 +212,8 @@ static bool decode_verdict(const lk_message *message, lk_verdict *out)
     const int64_t *n = message->numbers;
     if (n[4] < 0 || n[4] > LK_OUTCOME_INTERRUPTED || n[6] < 0 || n[6] > 64)
         return false;
-    *out = (lk_verdict){.outcome = (lk_outcome)n[4], .node = (int)n[5], .signal = (int)n[6], .again = n[7] != 0};
+    *out = (lk_verdict){
+        .outcome = (lk_outcome)n[4], .node = (int)n[5], .signal = (int)n[6], .again = n[7] & 1, .unwritten = n[7] & 2};
     lk__message_get_cause(message, &out->cause);
     return true;
 }
@@ -265,6 +266,7 @@ static lk_verdict own_verdict(const round *r, lk_outcome outcome)
     if (outcome == LK_OUTCOME_INTERRUPTED) {
         int signal = r->node ? lk__node_signal(r->node) : 0;
         verdict.signal = signal ? signal : (int)*r->agent->opts->interrupted;
+        verdict.unwritten = signal == SIGPIPE && lk__node_unwritten(r->node);
     }
     return verdict;
 }

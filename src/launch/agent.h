@@ -37,6 +37,7 @@ typedef struct lk_verdict {
     bool again; /* there will be another round */
     int node;
     int signal;
+    bool unwritten; /* of SIGPIPE: the output could not be written though its reader had not closed it */
     lk_cause cause;
 } lk_verdict;
 

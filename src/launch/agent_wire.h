@@ -52,6 +52,7 @@ typedef struct lk_link {
     uint8_t frame[LK_MESSAGE_BYTES]; /* its first `got` bytes have arrived */
     char host[LK_MESSAGE_NAME];      /* of the peer; its address while the name is unknown */
     int nproc;                       /* its ranks, 0 while unknown */
+    long pid;                        /* its process, 0 while unknown */
 } lk_link;
 
 /* A link that fails shows as CLOSED once all that the peer said was read. */

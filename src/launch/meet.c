@@ -40,7 +40,7 @@ static double vanish(const lk_meet_opts *opts)
 
 static void send_hello(const lk_meet_opts *opts, lk_link *link)
 {
-    lk_message hello = {.kind = LK_MESSAGE_HELLO, .numbers = {opts->node_rank, opts->nnodes, opts->nproc}};
+    lk_message hello = {.kind = LK_MESSAGE_HELLO, .numbers = {opts->node_rank, opts->nnodes, opts->nproc, getpid()}};
     snprintf(hello.name, sizeof hello.name, "%s", opts->hostname);
     lk__link_send(link, &hello);
 }
@@ -95,9 +95,9 @@ static void judge(gathering *g, const lk_message *hello, char *why, size_t bytes
     why[0] = '\0';
     if (node == 0) {
         snprintf(why, bytes,
-                 "node 0 has joined already, from %s; each node needs a --node-rank of its own, and each "
+                 "node 0 has joined already, from %s (pid %d); each node needs a --node-rank of its own, and each "
                  "job a --master-port of its own",
-                 g->opts->hostname);
+                 g->opts->hostname, (int)getpid());
     } else if (nnodes != g->opts->nnodes) {
         snprintf(g->wrong, sizeof g->wrong,
                  "node %lld on host %s was started with --nnodes %lld, node 0 on host %s with --nnodes %d: give all "
@@ -107,8 +107,9 @@ static void judge(gathering *g, const lk_message *hello, char *why, size_t bytes
     } else if (node < 1 || node >= nnodes || nproc < 1 || nproc > LK_MAX_NPROC)
         snprintf(why, bytes, "there is no place for --node-rank %lld with %lld ranks", node, nproc);
     else if (g->links[node].fd >= 0)
-        snprintf(why, bytes, "node %lld has joined already, from %s; each node needs a --node-rank of its own", node,
-                 g->links[node].host);
+        snprintf(why, bytes,
+                 "node %lld has joined already, from %s (pid %ld); each node needs a --node-rank of its own", node,
+                 g->links[node].host, g->links[node].pid);
 }
 
 /* The user of node 0 waits for a node that will not come like this. */
@@ -139,6 +140,7 @@ static void admit(gathering *g, int fd, const uint8_t *bytes)
         return;
     }
     link.nproc = (int)hello.numbers[2];
+    link.pid = (long)hello.numbers[3];
     memcpy(link.host, hello.name, sizeof link.host);
     g->links[hello.numbers[0]] = link;
 }

@@ -381,6 +381,12 @@ int lk__node_signal(const lk_node *node)
     return node->signal;
 }
 
+bool lk__node_unwritten(const lk_node *node)
+{
+    int error = lk__output_error(node->output);
+    return error != 0 && error != EPIPE;
+}
+
 bool lk__node_hurried(const lk_node *node)
 {
     return node->hurried;
@@ -403,7 +409,7 @@ void lk__node_stop(lk_node *node, int signal, double grace)
     while (node->control >= 0)
         turn(node, -1, lk__clock() + 3600);
     lk__output_finish(node->output, OUTPUT_PATIENCE);
-    node->cause.shown = lk__output_shows(node->output, node->cause.rank - node->opts.first_rank, node->cause.tail);
+    node->cause.shown = lk__output_shows(node->output, node->cause.rank - node->opts.first_rank);
     node->stopped = true;
 }
 

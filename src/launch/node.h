@@ -81,7 +81,9 @@ lk_status lk__node_start(const lk_node_opts *opts, lk_node **out) LK_CHECKED;
  * keeper was killed, all ranks have been ended and the status is PEER. */
 lk_status lk__node_wait(lk_node *node, int extra_fd, double seconds, lk_node_state *out) LK_CHECKED;
 const lk_cause *lk__node_cause(const lk_node *node);
-int lk__node_signal(const lk_node *node); /* 0: none came */
+int lk__node_signal(const lk_node *node);
+/* SIGPIPE stands for another error than a reader that closed its end, which was told. */
+bool lk__node_unwritten(const lk_node *node); /* 0: none came */
 /* Whether another signal came after that one: the user wants the end at once, and
  * the ranks have been killed. What follows a signal within a moment is the same one:
  * timeout(1) and batch systems send it to a process and to its group. */

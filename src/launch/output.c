@@ -39,7 +39,6 @@ struct lk_output {
     bool one_file;      /* both sinks lead there */
     double stuck_since; /* on lk__clock(): what waits for the readers has not become less since; 0: it has */
     int last_rank;      /* wrote the last line on standard error, by its index; -1: that is a line of stdout */
-    size_t streak;      /* lines that it wrote there one after the other */
     stream **polled;    /* (2 count) those in the last lk__output_poll, in order */
     size_t polled_count;
 };
@@ -248,11 +247,8 @@ static bool goes_bare(const lk_output *o, const rank_output *r, int which)
 
 static void note_line(lk_output *o, const rank_output *r, int which)
 {
-    int index = which == 1 ? (int)(r - o->ranks) : -1;
-    if (which == 0 && !o->one_file)
-        return;
-    o->streak = index == o->last_rank ? o->streak + 1 : 1;
-    o->last_rank = index;
+    if (which == 1 || o->one_file)
+        o->last_rank = which == 1 ? (int)(r - o->ranks) : -1;
 }
 
 /* Passes a line on: text ends with \n, with \r (a progress bar), or was cut. */
@@ -422,12 +418,9 @@ int lk__output_error(const lk_output *o)
     return o->sinks[0].error != 0 ? o->sinks[0].error : o->sinks[1].error;
 }
 
-bool lk__output_shows(const lk_output *o, int index, const char *tail)
+bool lk__output_shows(const lk_output *o, int index)
 {
-    size_t lines = 0;
-    for (; *tail != '\0'; tail++)
-        lines += *tail == '\n';
-    return o->last_rank == index && o->streak >= lines;
+    return o->last_rank == index;
 }
 
 void lk__output_tail(const lk_output *o, int index, char *text, size_t bytes)

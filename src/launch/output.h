@@ -46,8 +46,9 @@ void lk__output_finish(lk_output *output, double seconds);
 int lk__output_error(const lk_output *output);
 /* The last lines that a rank wrote to stderr. */
 void lk__output_tail(const lk_output *output, int index, char *text, size_t bytes);
-/* Whether these lines of a rank are the last that standard error got. */
-bool lk__output_shows(const lk_output *output, int index, const char *tail);
+/* Whether the last line that standard error got is one that this rank wrote there: a
+ * reader sees its last lines at the end without a repetition. */
+bool lk__output_shows(const lk_output *output, int index);
 
 /* Moves fd above the standard ones, which a caller may have closed; -1 stays. */
 int lk__fd_above_standard(int fd);

@@ -258,7 +258,7 @@ int lk__verdict_exit(const lk_verdict *verdict)
     case LK_OUTCOME_FAILED:
         return lk__cause_exit(&verdict->cause);
     case LK_OUTCOME_INTERRUPTED:
-        return 128 + verdict->signal;
+        return verdict->unwritten ? 1 : 128 + verdict->signal;
     case LK_OUTCOME_LOST:
     case LK_OUTCOME_BROKEN:
         break;

@@ -89,6 +89,8 @@ void lk__schedule_destroy(lk_schedule *schedule);
  * batches `at` gives. A run that ends in its warm-up is legal: recipes are tried
  * out with fewer epochs. */
 lk_status lk__schedule_check(const lk_schedule *schedule, double base_lr, lk_schedule_at at) LK_CHECKED;
+/* Steps of the warm-up; 0: there is none. */
+size_t lk__schedule_warmup(const lk_schedule *schedule, size_t batches);
 /* The rate of the step at this place. */
 double lk__schedule_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at);
 /* The rates of steps begin to end - 1 of the run, of which there is one at least. `at` gives the run's length. */

@@ -40,9 +40,9 @@ struct lk_schedule {
 
 static const char option[] = "--schedule";
 
-static size_t warmup_steps(const lk_schedule *schedule, lk_schedule_at at)
+size_t lk__schedule_warmup(const lk_schedule *schedule, size_t batches)
 {
-    return (size_t)schedule->values[WARMUP] * at.batches + (size_t)schedule->values[WARMUP_STEPS];
+    return (size_t)schedule->values[WARMUP] * batches + (size_t)schedule->values[WARMUP_STEPS];
 }
 
 static double constant_lr(const lk_schedule *schedule, double base_lr, place at)
@@ -129,11 +129,13 @@ static lk_status check_fall(const lk_schedule *schedule, double base_lr, lk_sche
     if (min > base_lr)
         return lk__fail(LK_STATUS_USAGE, "%s %s: min=%.10g is above the learning rate %.10g that it falls from (--lr)",
                         option, name, min, base_lr);
-    if (schedule->values[FALL_EPOCHS] != 0 && fall_end(schedule, at.epochs, at.batches) <= warmup_steps(schedule, at))
+    if (schedule->values[FALL_EPOCHS] != 0 &&
+        fall_end(schedule, at.epochs, at.batches) <= lk__schedule_warmup(schedule, at.batches))
         return lk__fail(LK_STATUS_USAGE,
                         "%s %s: epochs=%.10g leaves nothing after the warm-up of %zu steps; it counts from the run's "
                         "beginning, %zu steps an epoch",
-                        option, name, schedule->values[FALL_EPOCHS], warmup_steps(schedule, at), at.batches);
+                        option, name, schedule->values[FALL_EPOCHS], lk__schedule_warmup(schedule, at.batches),
+                        at.batches);
     return LK_OK;
 }
 
@@ -219,7 +221,7 @@ static place after_warmup(lk_schedule_at at, size_t warmup)
 
 double lk__schedule_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
 {
-    size_t step = at.epoch * at.batches + at.batch, warmup = warmup_steps(schedule, at);
+    size_t step = at.epoch * at.batches + at.batch, warmup = lk__schedule_warmup(schedule, at.batches);
     if (step < warmup)
         return base_lr * ((double)(step + 1) / (double)warmup);
     return schedule->row->lr(schedule, base_lr, after_warmup(at, warmup));
@@ -235,7 +237,7 @@ static double rate_of_step(const lk_schedule *schedule, double base_lr, lk_sched
 /* The warm-up rises and a course only rises or only falls, so that the highest rate is at an end of one of them. */
 lk_rates lk__schedule_rates(const lk_schedule *schedule, double base_lr, lk_schedule_at at, size_t begin, size_t end)
 {
-    size_t warmup = warmup_steps(schedule, at);
+    size_t warmup = lk__schedule_warmup(schedule, at.batches);
     const size_t ends[] = {begin, warmup ? warmup - 1 : 0, warmup, end - 1};
     lk_rates rates = {.first = rate_of_step(schedule, base_lr, at, begin),
                       .last = rate_of_step(schedule, base_lr, at, end - 1)};

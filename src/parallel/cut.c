@@ -241,7 +241,7 @@ static lk_status check_legal(const lk_graph *graph, const char *word, int a)
                     lk__layer_text(graph, from, source), lk__layer_text(graph, crossing->index, reader), text);
 }
 
-/* Names at which a model is cut well, as deep as a word is: with as many dots. */
+/* Names that are accepted, as deep as a word is: with as many dots. */
 typedef struct name_list {
     size_t count;
     char (*at)[LK_MAX_NAME];
@@ -266,7 +266,7 @@ static void add_name(name_list *list, const lk_graph *graph, int layer, size_t d
     bool first = length > 0 && strcmp(mine, list->last) != 0;
     if (first)
         memcpy(list->last, mine, length + 1);
-    list->count += first && is_legal(graph, layer) && is_clean(graph, layer);
+    list->count += first && is_legal(graph, layer);
 }
 
 static lk_status fail_unknown(const lk_graph *graph, const char *word)

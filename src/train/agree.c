@@ -36,8 +36,13 @@ static void add_value(text *lines, const char *option, const char *value)
 void lk__data_text(const lk_dataset *data, const char *split, uint64_t hash, char out[LK_DATA_TEXT])
 {
     const lk_dataset_info *info = lk_dataset_get_info(data);
-    snprintf(out, LK_DATA_TEXT, "%zu %s samples of %zux%zux%zu in %zu classes (hash %016" PRIx64 ")", info->count,
-             split, info->channels, info->height, info->width, info->classes, hash);
+    char sizes[64];
+    if (info->height == 0)
+        snprintf(sizes, sizeof sizes, "several sizes");
+    else
+        snprintf(sizes, sizeof sizes, "%zux%zux%zu", info->channels, info->height, info->width);
+    snprintf(out, LK_DATA_TEXT, "%zu %s samples of %s in %zu classes (hash %016" PRIx64 ")", info->count, split, sizes,
+             info->classes, hash);
 }
 
 /* What a user typed, for a message alone: on other hosts the same may lie elsewhere.

@@ -19,6 +19,17 @@ static lk_rates rates_left(const lk_train_run *run)
                               run->total_steps);
 }
 
+/* The steps of the warm-up where the whole run has fewer; --dry-run shortens no run. */
+static size_t unfinished_warmup(const lk_train_run *run)
+{
+    const lk_train_opts *opts = run->opts;
+    size_t warmup = lk__schedule_warmup(run->shared->schedule, run->effective.batches);
+    size_t steps = opts->epochs * run->effective.batches;
+    if (opts->max_steps)
+        steps = lk__min_size(steps, opts->max_steps);
+    return warmup > steps ? warmup : 0;
+}
+
 static void tell_start(const lk_train_run *run)
 {
     const lk_train_shared *shared = run->shared;
@@ -38,6 +49,8 @@ static void tell_start(const lk_train_run *run)
         .better_shards = lk__better_shards(run->opts->shards, run->place.layout.replicas),
         .done = run->at.step,
         .rates = rates_left(run),
+        .warmup = unfinished_warmup(run),
+        .extends = lk__rates_stay(run->rank, &run->effective, run->opts->epochs + 1, run->opts->epochs, run->at.step),
         .saved_shards = run->saved_shards,
         .agreed = run->at.agreed,
         .touched = run->touched,

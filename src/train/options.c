@@ -153,28 +153,33 @@ static lk_status check_batch(const lk_train_rank *rank, size_t saved)
                          there);
 }
 
+bool lk__rates_stay(const lk_train_rank *rank, const lk_effective *effective, size_t epochs, size_t saved, size_t steps)
+{
+    bool stay = true;
+    for (size_t step = 0; stay && saved != epochs && step < steps; step++) {
+        lk_schedule_at at = {.epoch = step / effective->batches,
+                             .epochs = epochs,
+                             .batch = step % effective->batches,
+                             .batches = effective->batches};
+        double now = lk__schedule_lr(rank->shared->schedule, effective->lr, at);
+        at.epochs = saved;
+        stay = now == lk__schedule_lr(rank->shared->schedule, effective->lr, at);
+    }
+    return stay;
+}
+
 /* A run may become longer or shorter where the rates of its past stay. */
 static lk_status check_epochs(const lk_train_rank *rank, const lk_effective *effective, const lk_position *position)
 {
     size_t saved = 0;
     LK_TRY(read_count(rank, "--epochs", &saved));
-    for (size_t step = 0; saved != rank->opts->epochs && step < position->step; step++) {
-        lk_schedule_at at = {.epoch = step / effective->batches,
-                             .epochs = rank->opts->epochs,
-                             .batch = step % effective->batches,
-                             .batches = effective->batches};
-        double now = lk__schedule_lr(rank->shared->schedule, effective->lr, at);
-        at.epochs = saved;
-        if (now == lk__schedule_lr(rank->shared->schedule, effective->lr, at))
-            continue;
-        return lk__fail(
-            LK_STATUS_MISMATCH,
-            "--epochs %zu contradicts the checkpoint %s, which has --epochs %zu: with --schedule %s the "
-            "rates of the steps that are done would have been others. Leave --epochs out to go on with that "
-            "run",
-            rank->opts->epochs, rank->opts->resume, saved, rank->opts->schedule);
-    }
-    return LK_OK;
+    if (lk__rates_stay(rank, effective, rank->opts->epochs, saved, position->step))
+        return LK_OK;
+    return lk__fail(LK_STATUS_MISMATCH,
+                    "--epochs %zu contradicts the checkpoint %s, which has --epochs %zu: with --schedule %s the "
+                    "rates of the steps that are done would have been others. Leave --epochs out to go on with that "
+                    "run",
+                    rank->opts->epochs, rank->opts->resume, saved, rank->opts->schedule);
 }
 
 lk_status lk__options_check(const lk_train_rank *rank, const lk_effective *effective, const lk_position *position,

@@ -150,6 +150,9 @@ typedef struct lk_effective {
 /* The options that a checkpoint keeps, as notes named like them; not what the data are. */
 lk_status lk__options_note(const lk_train_rank *rank, const lk_effective *effective,
                            lk_checkpoint *checkpoint) LK_CHECKED;
+/* Whether the rates of the first `steps` are the same with both numbers of epochs. */
+bool lk__rates_stay(const lk_train_rank *rank, const lk_effective *effective, size_t epochs, size_t saved,
+                    size_t steps);
 /* Whether the run may go on from the checkpoint, at this place: MISMATCH names the
  * first option that contradicts it, with both values, or in what the data differ, which
  * have been read. *shards are those of the checkpoint; *touched as in

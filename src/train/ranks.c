@@ -39,6 +39,14 @@ static char *copy_history(const lk_group *group)
     return text;
 }
 
+/* Whether the last calls tell more than the failure itself: of a timeout and of ranks
+ * that made different calls, not of a rank that died or failed by itself. */
+static bool calls_help(void)
+{
+    const char *detail = lk_error_detail();
+    return strstr(detail, "that is its timeout") || strstr(detail, "the ranks disagree: ");
+}
+
 /* Keeps the most telling failure; of equals the first. */
 static void note_failure(crew *c, lk_status status, lk_rank_failure failure, const lk_group *group)
 {
@@ -51,7 +59,7 @@ static void note_failure(crew *c, lk_status status, lk_rank_failure failure, con
         kept->begun = failure.begun;
         kept->rank = group ? lk_group_rank(group) : -1;
         snprintf(kept->detail, sizeof kept->detail, "%s", lk_error_detail());
-        kept->history = failure.fault == LK_FAULT_PEER ? copy_history(group) : NULL;
+        kept->history = calls_help() ? copy_history(group) : NULL;
     }
     pthread_mutex_unlock(&c->lock);
 }

@@ -75,6 +75,8 @@ typedef struct lk_train_start {
     int better_shards;                 /* the next number that is replicas times a power of two; 0: the run's is */
     size_t done;                       /* steps that were done before: those of opts->resume */
     lk_rates rates;                    /* of the steps that are left; all 0 where there are none */
+    size_t warmup;                     /* steps of a warm-up that the run is too short for; 0: it is not */
+    bool extends;                      /* a larger --epochs leaves the rates of `done` steps as they are */
     int saved_shards;                  /* of the checkpoint, where they differ; else 0 */
     size_t agreed; /* at `done` or before: when replicas were last known to be equal; 0: not known */
     bool touched;  /* files of the data have other times than when it was saved, and not all are compared by content */
@@ -159,7 +161,8 @@ typedef struct lk_train_failure {
     bool saves;            /* rank 0 is here, and saves checkpoints */
     char checkpoint[4096]; /* the last that it saved, or "" */
     size_t writing;        /* the step of a later one that is being written; 0: none is */
-    char *history;         /* the group's last calls, of LK_FAULT_PEER; or NULL. lk__train_failure_fini frees it */
+    char *history; /* the group's last calls, of a timeout or calls that differ; or NULL. lk__train_failure_fini frees
+                      it */
 } lk_train_failure;
 
 /* The ranks of a process. */

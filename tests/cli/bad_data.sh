@@ -54,5 +54,42 @@ done
 upset "changed while it was in use: it had " replace -- --num-workers 2
 upset "changed while it was in use: it had " lengthen -- -n 2 --stages 2 --num-workers 0
 
+# An image that is cut before the run, which one rank meets: it tells, the launcher names
+# it, and the others repeat nothing.
+once() { # PROCESSES
+    check "$line: the reason is told once" test "$(cat err* | grep -c 'pets/train/cat/2.png')" -eq "$1"
+    check "$line: calls are listed" test "$(cat err* | grep -c 'the last calls\|done in')" -eq 0
+}
+fresh
+shorten
+for way in "-n 3" "-n 3 --checkpoint kept --save-every 1"; do
+    run 1 "${task[@]}" --batch-size 3 $way
+    said err "lockstep train: rank "
+    [ "$way" = "-n 3" ] && once 1
+    check "$line: ranks repeat it" test "$(grep -c 'gave up' err)" -eq 0
+done
+run_by_hand() { # FOLDER...
+    local r pids=()
+    for r in 0 1 2; do
+        timeout -s KILL 60 "$program" train "${task[@]}" --data "${@:r+1:1}" --batch-size 3 --init-method "file://$PWD/meeting" --rank $r \
+            --world-size 3 >out.$r 2>err.$r </dev/null &
+        pids+=($!)
+    done
+    wait "${pids[@]}"
+}
+rm -f err
+line="train --rank R --world-size 3 by hand"
+run_by_hand pets pets pets
+once 3
+check "$line: two say whose reason it is" test "$(cat err.* | grep -c 'gave up')" -eq 2
+
+# Images have sizes of their own.
+fresh
+cp -r pets more
+cp "$images/rgb.png" more/train/dog
+line="train by hand, with other data"
+run_by_hand pets more pets
+said err.0 "rank 1 has --data more, 7 training samples of several sizes in 2 classes"
+
 echo "$checks checks, $failures failed"
 [ $failures -eq 0 ]

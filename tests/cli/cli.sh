@@ -101,6 +101,11 @@ refused 2 "no command 'trian'" "'train'" -- trian
 refused 2 "no command 'xyzzy'" "lockstep help" -- xyzzy
 refused 2 "no command 'trian'" -- help trian
 
+# A folder of data, but not which.
+for words in "train --dry-run" "eval model.safetensors" "bench train --steps 1" "info --model mlp"; do
+    refused 2 "--data-dir nowhere says where data are" "--data mnist --data-dir nowhere" -- $words --data-dir nowhere
+done
+
 # Options that are wrong in every way.
 refused 2 "'--epoch'" "'--epochs'" -- train --epoch 3
 refused 2 "'--sav_model'" "'--save-model'" -- train --sav_model
@@ -182,6 +187,25 @@ hash=$(sed -n 's/^State hash //p' out)
 # The first lines say which rates the steps will have: here of two epochs of three, one of which warms up.
 run 0 "${train[@]}" --epochs 2 --batch-size 32 --lr .3 --schedule cosine:by_step=1,warmup=1
 said out "learning rate: first 0.1, highest 0.3, last 0.075"
+run 0 "${train[@]}" --epochs 2 --batch-size 32 --schedule cosine:warmup=3 --dry-run
+said out "the warm-up of 9 steps is longer than the run: the learning rate never reaches its full value"
+run 0 "${train[@]}" --epochs 2 --batch-size 32 --schedule cosine:warmup=2
+check "a warm-up as long as the run comes to its end" test "$(grep -c 'never reaches' out)" -eq 0
+# A run that is done says what can follow: more epochs only where the past rates stay.
+for schedule in "cosine:warmup_steps=2,by_step" "cosine:epochs=9,by_step" constant; do
+    rm -rf done
+    run 0 "${train[@]}" --epochs 1 --batch-size 32 --schedule $schedule --checkpoint done
+    run 0 train --resume done --quiet
+    cp out complete
+    "$program" train --resume done --epochs 2 --quiet >out 2>err </dev/null
+    longer=$?
+    check "$schedule: what is said of more epochs is true" \
+        test "$(grep -c 'a larger one goes on' complete)" -eq $((longer == 0))
+done
+run 0 "${train[@]}" --epochs 1 --batch-size 32 --schedule cosine:by_step --checkpoint done.too
+run 0 train --resume done.too --quiet
+said out "done.too/step-000000003 has all steps that --epochs 1 asks for, and the rates of --schedule cosine:by_step depend" \
+    "the run is complete; --init-from done.too/step-000000003/model.safetensors starts another from its model"
 run 0 "${train[@]}" --epochs 2 --batch-size 32 --lr .3 --schedule cosine:by_step=1,warmup=1 --json
 said out '"lr_first":0.1' '"lr_highest":0.3' '"lr_last":0.075'
 run 0 "${train[@]}" --epochs 2 --batch-size 32 --lr .25 --schedule constant --max-steps 2

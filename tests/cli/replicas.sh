@@ -87,6 +87,16 @@ ln -s suspect-step-000000080 ck/mine
 refused "ck/mine" "replicas differed" -- --resume ck/mine
 rm ck/mine
 check "verify tells of it" grep -q '^suspect-step-000000080: set aside' <("$program" verify ck)
+# Its model can be looked at, with a word of warning.
+cp -r ck/step-000000060 suspect-step-000000060
+for path in suspect-step-000000060 suspect-step-000000060/model.safetensors; do
+    "$program" eval $path --model mlp --dry-run >out 2>err </dev/null
+    said err "lockstep eval: $path" "its weights may be wrong"
+    run 0 "${task[@]}" --max-steps 1 --init-from $path
+    said err "lockstep train: $path" "its weights may be wrong"
+done
+run 0 "${task[@]}" --max-steps 1 --init-from ck/step-000000060
+check "$line: a sound one needs none" test "$(grep -c 'may be wrong' err)" -eq 0
 run 0 "${task[@]}" -n 3 --save-every 20 --checkpoint ck --resume auto
 said out "going on from ck/step-000000060"
 ends_alike

@@ -35,6 +35,13 @@ for r in 0 1; do check "log of rank $r" test "$(sort logs/deep/rank_$r.log | tr 
 line="run | head"
 timeout -s KILL 60 bash -c '"$0" run -n 2 yes 2>err | head -1 >out; exit ${PIPESTATUS[0]}' "$program"
 check "$line: ends like a writer of a closed pipe, quietly" test $? -eq 141 -a ! -s err
+if [ -w /dev/full ]; then
+    line="run >/dev/full"
+    timeout -s KILL 60 "$program" run -n 2 yes >/dev/full 2>err
+    status=$?
+    check "$line: exit status $status, not 1" test $status -eq 1
+    said err "cannot be written" "No space left on device"
+fi
 
 # A rank fails: its own status, the cause last, the rest stopped.
 run 3 -n 3 sh -c '[ $RANK = 1 ] && { echo first >&2; echo last words >&2; exit 3; }; exec sleep 50'
@@ -53,6 +60,11 @@ timeout -s KILL 60 "$program" run -n 2 sh -c 'case $RANK in
     1) while [ ! -e deaf.too ]; do sleep .01; done; echo last words >&2; exit 3 ;;
     esac' >err 2>&1 </dev/null
 said err "[0] late" "its last lines of stderr:" "    last words"
+# An older line of the rank, and output between that and the last one, change nothing.
+timeout -s KILL 60 "$program" run -n 2 sh -c '[ $RANK = 0 ] && exec sleep 50
+    echo older >&2; sleep .2; echo result; sleep .2; echo last words >&2; exit 3' >err 2>&1 </dev/null
+said err "[1] older" "[1] result" "[1] last words"
+check "last words at the end are printed once" test "$(grep -c 'last words' err)" -eq 1
 check "nobody is left" test -z "$(left)"
 run 139 -n 2 sh -c '[ $RANK = 0 ] && kill -SEGV $$; exec sleep 50'
 cause_last err '^lockstep run: rank 0 .* was killed by SIGSEGV (segmentation fault)' 0

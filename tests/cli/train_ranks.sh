@@ -233,6 +233,11 @@ printf '\0\0\10\1\0\0\0\2\0\1' >tiny0/train-labels-idx1-ubyte
 cp -r tiny0 tiny1
 at_odds --data digits tiny1
 said err.0 "rank 1 has --data tiny1, 2 training samples of 1x1x1" "rank 0 has --data digits, 60000 training samples"
+line="train -n 2 with a wrong LOCKSTEP_CHECKSUM"
+for way in shm tcp auto; do
+    LOCKSTEP_CHECKSUM=always run 2 "${task[@]}" -n 2 --backend $way
+    said err "the variable LOCKSTEP_CHECKSUM is 'always': it must be hosts"
+done
 together 2 --data tiny@ --max-steps 1 --init-method "file://$scratch/meeting" --rank @ --world-size 2
 run 0 "${task[@]}" --seed 2 --save-model another.safetensors
 at_odds --init-from single.safetensors another.safetensors
@@ -254,7 +259,7 @@ said err "nofolder" "create it first"
 run 1 "${task[@]}" -n 3 --model mlp:hidden=8 --init-from single.safetensors
 check "$line: told once" test "$(grep -c 'single.safetensors: key' err)" -eq 1
 run 2 "${task[@]}" -n 2 --stages nosuch
-said err "no layer 'nosuch' (a stage can begin at: chunk2)"
+said err "no layer 'nosuch' (a stage can begin at: chunk1, chunk2)"
 run 1 "${task[@]}" -n 3 --optimizer sgd --lr 1e6 --max-steps 50
 said err "smaller learning rate"
 check "$line: told once" test "$(grep -c "smaller learning rate" err)" -eq 1

@@ -47,6 +47,12 @@ fell() { strike "$(pid_of "$1")" "$1" "$2"; } # RANK SIGNAL
 last_is() {
     grep -v '^its last lines\|^    ' "$1" | tail -n 1 | grep -q -- "$2" || complain "the last word is not '$2'"
 }
+# reason_is F|G PATTERN: the reason is the last line of the tail that follows the
+# launcher's line, or else, where there is no tail, the last line before that.
+reason_is() {
+    grep -v '^lockstep [a-z]*: rank [0-9]* on host \|^its last lines of stderr:$' err | tail -n 1 |
+        grep -q"$1" -- "$2" || complain "the reason '$2' is not at the end"
+}
 
 # ---- a rank dies ---------------------------------------------------------------------
 
@@ -208,7 +214,7 @@ failed() {
     finish
     status_is "$wanted"
     last_is err "^lockstep [a-z]*: rank $rank on host [^ ]* (pid [0-9]*) exited with status $wanted"
-    tail -n 1 err | grep -qF -- "$text" || complain "'$text' is not the last line"
+    reason_is F "$text"
 }
 # One of three ranks begins with PREPARATION.
 one_fails() { # RANK PREPARATION TEXT OPTIONS...
@@ -233,7 +239,7 @@ no_memory() {
     finish
     status_is 1
     last_is err "^lockstep run: rank [0-2] on host"
-    tail -n 1 err | grep -q "lockstep: .*memory" || complain "the last line is another"
+    reason_is G "lockstep: .*memory"
 }
 # A disk that is full by the time the model is saved.
 full_disk() { # RANK PATH OPTIONS...
@@ -249,7 +255,7 @@ full_memory() { # SIZE OPTIONS...
         status=$?; ls /dev/shm >left; exit $status' "$1" "$program" train "${long[@]}" "${@:2}" >out 2>err
     status=$?
     status_is 1
-    tail -n 1 err | grep -q "/dev/shm.*free; enlarge it or use --backend tcp" || complain "the last line is another"
+    reason_is G "/dev/shm.*free; enlarge it or use --backend tcp"
     [ ! -s left ] || complain "left in /dev/shm: $(<left)"
 }
 # Nobody has it right: said once by the group, not by each rank in its own way.
@@ -257,7 +263,7 @@ disagreed() { # TEXT OPTIONS...
     begin "$program" run -n 3 sh -c 'exec "$0" train '"$2" "$program"
     finish
     status_is 1
-    tail -n 1 err | grep -qF -- "$1" || complain "'$1' is not the last line"
+    reason_is F "$1"
 }
 
 # ---- all of them ---------------------------------------------------------------------------------

@@ -235,6 +235,15 @@ static void knock(party *p, lk_link *link)
     assert_string_equal(message.name, "leader");
 }
 
+enum { JOINED_TEXT = 96 };
+
+/* All parties are threads of this process. */
+static const char *joined_text(int node, const char *host, char text[JOINED_TEXT])
+{
+    snprintf(text, JOINED_TEXT, "node %d has joined already, from %s (pid %d)", node, host, (int)getpid());
+    return text;
+}
+
 static void refused_with(party *p, const char *why)
 {
     lk_link link;
@@ -250,13 +259,14 @@ static void a_place_is_taken_once_and_given_back(void **state)
 {
     (void)state;
     int port = free_port();
+    char text[JOINED_TEXT];
     party leader = make_party(0, 3, port, 60), one = make_party(1, 3, port, 60), odd = make_party(2, 3, port, 60);
     party two = make_party(2, 3, port, 60);
     odd.opts.nproc = LK_MAX_NPROC + 1;
     lk_link first;
     begin(&leader);
     knock(&one, &first);
-    refused_with(&one, "node 1 has joined already, from other");
+    refused_with(&one, joined_text(1, "other", text));
     refused_with(&odd, "no place for --node-rank 2 with 4097 ranks");
     lk__link_close(&first);
     begin(&one);
@@ -304,13 +314,14 @@ static void a_second_node_0_is_told_of_the_first(void **state)
 {
     (void)state;
     int port = free_port(), probe;
+    char text[JOINED_TEXT];
     party leader = make_party(0, 2, port, 60), twin = make_party(0, 2, port, 60), one = make_party(1, 2, port, 60);
     begin(&leader);
     connect_stranger(port, "", &probe);
     twin.opts.hostname = "twin";
     attend(&twin);
     assert_int_equal(twin.status, LK_STATUS_MISMATCH);
-    assert_non_null(strstr(twin.detail, "node 0 has joined already, from leader"));
+    assert_non_null(strstr(twin.detail, joined_text(0, "leader", text)));
     assert_non_null(strstr(twin.detail, "--node-rank"));
     begin(&one);
     finish(&one);
