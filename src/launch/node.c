@@ -383,8 +383,7 @@ int lk__node_signal(const lk_node *node)
 
 bool lk__node_unwritten(const lk_node *node)
 {
-    int error = lk__output_error(node->output);
-    return error != 0 && error != EPIPE;
+    return lk__output_error(node->output) != 0 && lk__output_error(node->output) != EPIPE;
 }
 
 bool lk__node_hurried(const lk_node *node)

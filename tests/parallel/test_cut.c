@@ -127,7 +127,7 @@ static void bad_names(void **state)
     refuse("mlp", "", "neither a number nor names");
     refuse("mlp", "chunk2,", "neither a number nor names");
     refuse("mlp", ",chunk2", "neither a number nor names");
-    refuse("mlp", "chunk3", "did you mean 'chunk2'? (a stage can begin at: chunk1, chunk2)");
+    refuse("mlp", "chunk3", "did you mean 'chunk1'? (a stage can begin at: chunk1, chunk2)");
     refuse("mlp", "nolayer", "no layer 'nolayer' (a stage can begin at: chunk1, chunk2)");
     refuse("mlp", "no.layer", "no layer 'no.layer' (a stage can begin at: chunk1.1, chunk1.3, chunk2.0, chunk2.2)");
     refuse("cnn", "nolayer", "(a stage can begin at: conv2, fc1, fc2)");
