@@ -29,6 +29,7 @@ typedef struct job {
     const lk_batch *batch;
     double limit;
     char folder[TEMP_FOLDER_BYTES];
+    lk_state *golden; /* the parent's; here so that a forked rank's leak check finds it */
 } job;
 
 static void save(const job *j, const char *what, int rank, const lk_state *state)
@@ -142,7 +143,7 @@ static void test_row(void **arg)
 {
     job j = {.r = *arg};
     char prefix[64];
-    lk_state *golden = golden_load(DATA, "ranks.safetensors");
+    lk_state *golden = j.golden = golden_load(DATA, "ranks.safetensors");
     int replicas = j.r->stages ? j.r->team.size / 2 : j.r->team.size;
     snprintf(prefix, sizeof prefix, "%s/%d%s", j.r->name, replicas, j.r->clip ? "/clip" : "");
     size_t which = (size_t)golden_at(golden_get(golden, prefix, "batch"), 0);
