@@ -137,7 +137,7 @@ hash_of >small
 LOCKSTEP_FAULT='delay:op=save,seconds=8' run 0 "${small[@]}" --checkpoint slow --save-every 3 -n 2 --timeout 4
 check "$line: the same bits" test "$(hash_of)" = "$(cat small)"
 # A name that cannot be noted must not end the run.
-run 0 "${task[@]}" --checkpoint latin --data-dir $'d\xe9'
+run 0 "${task[@]}" --checkpoint latin --save-model $'d\xe9.safetensors'
 ends_alike
 # A failed start leaves no folder.
 run 2 --checkpoint leave --data nonsense
