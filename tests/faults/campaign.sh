@@ -139,7 +139,7 @@ faulty_run() {
     *) complain "ends with $status: $tried" ;;
     esac
     rm -f first.safetensors
-    [ $kind != flip ] || [ $status -eq 0 ] || grep -q "replicas must be equal\|not finite\|non-finite" err ||
+    [ $kind != flip ] || [ $status -eq 0 ] || grep -qE "replicas must be equal|not finite|is -?(nan|inf)" err ||
         complain "a changed bit ends the run, and nobody tells: $tried"
     echo "$kind;$status;$job $tried" >>faults
     sound ck out # which leaves another status
