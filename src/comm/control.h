@@ -53,7 +53,7 @@ lk_status lk__control_check(lk_control *control) LK_CHECKED;
 /* This rank's latest calls (at most LK_HISTORY), the last of them the one that is
  * waited for: sent when it has waited for some time. The server compares them
  * with all other reports; calls of one group and number must be the same
- * (messages are left out). */
+ * (messages are left out). A report without calls says that the wait is over. */
 enum { LK_HISTORY = 64 };
 void lk__control_report(lk_control *control, const lk_call *calls, int count);
 /* Which ranks had not reported the last call of this rank's report when that

@@ -271,6 +271,15 @@ static void report(lk_group *group)
     lk__control_report(group->control, calls, count);
 }
 
+/* Frames move again: the server must not take this rank for one that waits. */
+static void end_wait(lk_group *group)
+{
+    group->idle_since = group->left_seen = 0;
+    if (group->reports > 0)
+        lk__control_report(group->control, NULL, 0);
+    group->reports = 0;
+}
+
 /* A connection that ended is often the first sign of a rank that died or left;
  * the control knows more a moment later. Not when its server cannot be reached,
  * for which the rank may have ended, too: until that is known takes longer. */
@@ -307,7 +316,7 @@ lk_status lk__exec_move(lk_group *group, bool *moved)
     LK_TRY_GOTO(group->transport->type->progress(group->transport), break_group);
     LK_TRY_GOTO(run_all(group, &mine), break_group);
     if (mine)
-        group->idle_since = group->left_seen = 0;
+        end_wait(group);
     *moved |= mine;
     return LK_OK;
 break_group:

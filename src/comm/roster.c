@@ -244,9 +244,15 @@ void lk__roster_report(lk_roster *roster, int rank, const lk_call *calls, int co
 void lk__roster_absent(const lk_roster *roster, int rank, uint8_t *absent)
 {
     const entry *mine = &roster->entries[rank];
-    for (int r = 0; r < roster->size; r++)
-        absent[r] = r != rank && mine->call_count > 0 && roster->entries[r].presence == LK_PRESENCE_HERE &&
-                    !counterpart(&roster->entries[r], &mine->calls[mine->call_count - 1]);
+    bool silent = false;
+    for (int r = 0; r < roster->size; r++) {
+        const entry *theirs = &roster->entries[r];
+        absent[r] = r != rank && mine->call_count > 0 && theirs->presence == LK_PRESENCE_HERE &&
+                    !counterpart(theirs, &mine->calls[mine->call_count - 1]);
+        silent |= absent[r] && theirs->call_count == 0;
+    }
+    for (int r = 0; r < roster->size && silent; r++)
+        absent[r] = absent[r] && roster->entries[r].call_count == 0;
 }
 
 /* Whether a part fits the exchange under way; breaks the job if not. */

@@ -29,10 +29,12 @@ void lk__roster_leave(lk_roster *roster, int rank);
 /* Without goodbye; how: "died". Breaks the job unless nobody else is left. */
 void lk__roster_lose(lk_roster *roster, int rank, const char *how);
 void lk__roster_abort(lk_roster *roster, lk_status status, const char *text);
-/* Replaces rank's report and compares it with all others. */
+/* Replaces rank's report and compares it with all others. No calls: rank no longer waits. */
 void lk__roster_report(lk_roster *roster, int rank, const lk_call *calls, int count);
 
-/* Who has not reported the last call of rank's report: absent[r] is 1 for them. */
+/* Which ranks have not reported the last call of rank's report: absent[r] is 1 for
+ * them. A rank that reports another call waits itself, so it is left out where some
+ * rank has no report at all. */
 void lk__roster_absent(const lk_roster *roster, int rank, uint8_t *absent);
 
 /* Rank's part of exchange `number` (from 0). True when it was the last one:

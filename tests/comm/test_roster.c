@@ -186,6 +186,31 @@ static void test_reports(void **state)
     lk__roster_destroy(roster);
 }
 
+/* Ranks 0 and 1 wait in calls of two groups, rank 2 is silent: it holds up both. */
+static void test_absent(void **state)
+{
+    (void)state;
+    lk_call whole = {.kind = LK_CALL_BARRIER, .group = 0, .number = 16};
+    lk_call split = {.kind = LK_CALL_BARRIER, .group = 7, .number = 3};
+    uint8_t absent[3];
+    lk_roster *roster = make(3, 3);
+    lk__roster_report(roster, 0, &whole, 1);
+    lk__roster_report(roster, 1, &split, 1);
+    for (int rank = 0; rank < 2; rank++) {
+        lk__roster_absent(roster, rank, absent);
+        assert_memory_equal(absent, ((uint8_t[]){0, 0, 1}), 3);
+    }
+    /* Once rank 2 waits as well, the ranks that have not come to rank 0's call are named. */
+    lk__roster_report(roster, 2, &split, 1);
+    lk__roster_absent(roster, 0, absent);
+    assert_memory_equal(absent, ((uint8_t[]){0, 1, 1}), 3);
+    /* A rank that moves on takes its report back. */
+    lk__roster_report(roster, 1, NULL, 0);
+    lk__roster_absent(roster, 0, absent);
+    assert_memory_equal(absent, ((uint8_t[]){0, 1, 0}), 3);
+    lk__roster_destroy(roster);
+}
+
 static void test_abort(void **state)
 {
     (void)state;
@@ -221,7 +246,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_joining),  cmocka_unit_test(test_refused),         cmocka_unit_test(test_lost_and_left),
         cmocka_unit_test(test_exchange), cmocka_unit_test(test_exchange_breaks), cmocka_unit_test(test_reports),
-        cmocka_unit_test(test_abort),    cmocka_unit_test(test_awaited_text),
+        cmocka_unit_test(test_abort),    cmocka_unit_test(test_awaited_text), cmocka_unit_test(test_absent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
