@@ -59,7 +59,7 @@ static lk_status run(void)
     lk_loader *train_loader, *test_loader;
     lk_loader_opts train_opts = {.batch = BATCH, .shuffle = true, .seed = 1, .workers = 1};
     lk_loader_opts test_opts = {.batch = TEST_BATCH};
-    train_opts.share = test_opts.share = lk_engine_share(engine); /* 3. load only what is this rank's */
+    train_opts.share = test_opts.share = lk_engine_shard_range(engine); /* 3. load only what is this rank's */
     LK_TRY(lk_loader_create(train_data, &train_opts, &train_loader));
     LK_TRY(lk_loader_create(test_data, &test_opts, &test_loader));
 

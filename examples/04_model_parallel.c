@@ -47,7 +47,7 @@ static lk_status train(lk_group *group)
 
     lk_loader *loader;
     lk_loader_opts loader_opts = {.batch = BATCH, .shuffle = true, .seed = 1, .workers = 1};
-    loader_opts.share = lk_engine_share(engine);
+    loader_opts.share = lk_engine_shard_range(engine);
     LK_TRY(lk_loader_create(data, &loader_opts, &loader));
 
     lk_metrics last;
@@ -87,7 +87,7 @@ int main(void)
     lk_group *groups[RANKS];
     pthread_t threads[RANKS];
     int failed = 0;
-    if (lk_group_threads(RANKS, NULL, groups) != LK_OK) {
+    if (lk_group_create_threads(RANKS, NULL, groups) != LK_OK) {
         fprintf(stderr, "04_model_parallel: %s\n", lk_error_detail());
         return 1;
     }

@@ -32,7 +32,7 @@ static lk_status train(lk_group *group, const lk_dataset *data, bool pipelined, 
 
     lk_loader *loader;
     lk_loader_opts loader_opts = {.batch = BATCH, .shuffle = true, .seed = 1, .workers = 1};
-    loader_opts.share = lk_engine_share(engine);
+    loader_opts.share = lk_engine_shard_range(engine);
     LK_TRY(lk_loader_create(data, &loader_opts, &loader));
 
     const lk_batch *batch;
@@ -48,7 +48,7 @@ static lk_status train(lk_group *group, const lk_dataset *data, bool pipelined, 
 
     lk_waits waits = lk_engine_waits(engine);
     double waited = waits.gradients + waits.other, all[RANKS];
-    LK_TRY(lk_allgather(group, (lk_data){&waited, 1, LK_DTYPE_F64}, NULL, all, NULL));
+    LK_TRY(lk_allgather(group, (lk_buffer){&waited, 1, LK_DTYPE_F64}, NULL, all, NULL));
     if (lk_group_rank(group) == 0)
         printf("%s: stage 0 waited %.2f s, stage 1 %.2f s\n", pipelined ? "pipelined" : "in turn", all[0], all[1]);
 

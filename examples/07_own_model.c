@@ -39,13 +39,13 @@ static lk_batch make_batch(lk_engine *engine, uint32_t first, size_t total)
     static float x[TEST * SAMPLE];
     static int32_t labels[TEST];
     static uint32_t ids[TEST];
-    lk_share share = lk_engine_share(engine);
-    size_t count = lk_share_count(share, total), begin = lk_share_begin(share, total);
+    lk_shard_range share = lk_engine_shard_range(engine);
+    size_t count = lk_shard_range_count(share, total), begin = lk_shard_range_begin(share, total);
     for (size_t i = 0; i < count; i++) {
         ids[i] = first + (uint32_t)(begin + i);
         labels[i] = draw(ids[i], x + i * SAMPLE);
     }
-    return (lk_batch){.count = count, .sample = SAMPLE, .x = x, .labels = labels, .ids = ids, .total = total};
+    return (lk_batch){.count = count, .sample_floats = SAMPLE, .x = x, .labels = labels, .ids = ids, .total = total};
 }
 
 static lk_status train(lk_engine *engine, bool speaker)

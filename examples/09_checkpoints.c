@@ -55,8 +55,8 @@ static lk_status train(lk_group *group, const lk_dataset *data, bool durable, si
     lk_loader *loader;
     LK_TRY(lk_model_build("mlp", shape, &graph));
     LK_TRY(lk_engine_create(graph, &(lk_engine_opts){.batch = BATCH, .optimizer = "adam", .group = group}, &engine));
-    lk_loader_opts loader_opts = {.batch = BATCH, .shuffle = true, .workers = 1, .share = lk_engine_share(engine)};
-    LK_TRY(lk_loader_create(data, &loader_opts, &loader));
+    lk_loader_opts opts = {.batch = BATCH, .shuffle = true, .workers = 1, .share = lk_engine_shard_range(engine)};
+    LK_TRY(lk_loader_create(data, &opts, &loader));
     LK_TRY(durable ? resume(engine, &step) : LK_OK);
     if (speaker)
         printf("from step %zu to step %zu\n", step, end);

@@ -72,32 +72,32 @@ lk_status lk_augmented_shape(const lk_dataset *data, const char *augment, lk_sam
  * (count 0 of a total above 0). */
 typedef struct lk_batch {
     size_t count;
-    size_t sample;         /* floats of a sample, H * W * C */
+    size_t sample_floats;  /* floats of a sample, H * W * C */
     const float *x;        /* (N, H, W, C); NULL in a share that is labels_only, or with source */
     const int32_t *labels; /* (N) */
     const uint32_t *ids;   /* (N), index of each sample in the data set */
     size_t total;          /* samples of the batch that this is a share of; 0, or count: this is the whole */
     size_t epoch;          /* with source: its transforms are drawn by it, below 2^32. Nothing else looks at it */
-    const void *source;    /* names the samples that an engine has placed (lk_engine_place), or NULL */
+    const void *source;    /* names the samples that an engine has placed (lk_engine_cache_dataset), or NULL */
 } lk_batch;
 
 /* The part of each batch that a rank works on: of the `shards` shards that a
  * batch is cut into, those in [first,last). All zero: the whole batch. */
-typedef struct lk_share {
+typedef struct lk_shard_range {
     int shards, first, last;
     bool labels_only; /* labels and ids, no samples: stages of a pipeline but the first */
-} lk_share;
+} lk_shard_range;
 /* Samples of a share when a batch has `total`, and the place of the first. */
-size_t lk_share_count(lk_share share, size_t total);
-size_t lk_share_begin(lk_share share, size_t total);
+size_t lk_shard_range_count(lk_shard_range share, size_t total);
+size_t lk_shard_range_begin(lk_shard_range share, size_t total);
 
 typedef struct lk_loader_opts {
     size_t batch; /* samples a batch, required; the last may be smaller */
     bool shuffle; /* anew every epoch */
     uint64_t seed;
-    int workers;         /* threads that prepare batches ahead; 0: in the caller */
-    const char *augment; /* "auto" (the data set's own for this split), "none", "crop=4,flip" */
-    lk_share share;      /* what of each batch to load; default all. A batch's share may be empty */
+    int workers;          /* threads that prepare batches ahead; 0: in the caller */
+    const char *augment;  /* "auto" (the data set's own for this split), "none", "crop=4,flip" */
+    lk_shard_range share; /* what of each batch to load; default all. A batch's share may be empty */
 } lk_loader_opts;
 
 typedef struct lk_loader lk_loader;

@@ -14,11 +14,11 @@
  *
  * Threads: any thread may call an engine, but one at a time. A call that returns a
  * status while another call of the same engine has not returned, by another thread or
- * around the function given to lk_engine_listen, is USAGE and touches nothing.
- * lk_engine_layout, lk_engine_share and lk_engine_depth read what never changes and may
+ * around the function given to lk_engine_set_signal_source, is USAGE and touches nothing.
+ * lk_engine_layout, lk_engine_shard_range and lk_engine_depth read what never changes and may
  * be called at any time; the other calls without a status, lk_engine_destroy among them,
  * do not notice and must not be made meanwhile, but by the function given to
- * lk_engine_listen, which may read. Different engines may be called at the same time,
+ * lk_engine_set_signal_source, which may read. Different engines may be called at the same time,
  * unless they have the same group (group.h).
  *
  * Processes: an engine works in the process that made it. In one that was forked later
@@ -44,8 +44,9 @@ typedef struct lk_engine lk_engine;
 
 /* In what order gradients of several ranks are added up. */
 typedef enum lk_reduce_order {
-    LK_REDUCE_TREE,  /* the law's */
-    LK_REDUCE_ENGINE /* one of the devices' own: the bits depend on the number of ranks, and are outside the law */
+    LK_REDUCE_ORDER_TREE,   /* the law's */
+    LK_REDUCE_ORDER_BACKEND /* one of the devices' own: the bits depend on the number of ranks, and are outside the law
+                             */
 } lk_reduce_order;
 
 /* Zero means the default. */
@@ -70,7 +71,7 @@ typedef struct lk_engine_opts {
     lk_reduce_order reduce; /* ENGINE is an error where NCCL does not sum gradients */
     /* Who adds gradients up, with the same bits: "host" the group, in the host's memory; "nccl" or "ipc" that one, on
      * the GPUs, or it is an error; NULL or "auto" the first of "nccl", "ipc" and "host" that can. */
-    const char *sums;
+    const char *gradient_backend;
     const char *stages; /* "2", or "fc1,fc2": the named layers begin stages 1 and 2; NULL: one stage */
     bool pipelined;     /* stages work at the same time, each on another wave */
     int check_every;    /* steps, as lk_engine_steps counts, between comparisons of replicas; default 100, -1: none */
@@ -93,16 +94,16 @@ typedef struct lk_metrics {
 /* Where an engine stands among the ranks. */
 typedef struct lk_layout {
     int replica, replicas, stage, stages;
-    int first_layer, last_layer; /* layers [first,last) of the graph are this stage; layer 0 is the input, in none */
-    int threads;                 /* that this rank computes with */
-    size_t capacity;             /* samples in a wave */
-    bool one_wave;               /* BatchNorm over the batch: a step is one wave, stages take turns */
-    const char *sums;            /* who adds gradients up: "nccl", "ipc"; NULL: the group */
+    int first_layer, last_layer;  /* layers [first,last) of the graph are this stage; layer 0 is the input, in none */
+    int threads;                  /* that this rank computes with */
+    size_t capacity;              /* samples in a wave */
+    bool one_wave;                /* BatchNorm over the batch: a step is one wave, stages take turns */
+    const char *gradient_backend; /* who adds gradients up: "nccl", "ipc"; NULL: the group */
 } lk_layout;
 lk_layout lk_engine_layout(const lk_engine *engine);
 /* The share of each batch that this rank should load; in a group it may also be
  * given whole batches. */
-lk_share lk_engine_share(const lk_engine *engine);
+lk_shard_range lk_engine_shard_range(const lk_engine *engine);
 
 /* Keeps a loader's samples on the engine's device, where that has memory of its own,
  * they are bytes of one size whose transforms are among crop and flip, and they take
@@ -111,7 +112,7 @@ lk_share lk_engine_share(const lk_engine *engine);
  * it; the bits of steps and evaluations stay the same. Reads the whole data set. Two loaders can be placed,
  * one for training and one for testing. *placed says whether; that it does not fit
  * is no error. Talks to no other rank, and stages but the first place nothing. */
-lk_status lk_engine_place(lk_engine *engine, lk_loader *loader, bool *placed) LK_CHECKED;
+lk_status lk_engine_cache_dataset(lk_engine *engine, lk_loader *loader, bool *placed) LK_CHECKED;
 
 /* Together: forward, backward and one optimiser step. The batch may have
  * anything from 1 to the engine's batch of samples. The metrics are of the whole
@@ -185,12 +186,12 @@ lk_status lk_engine_set_optimizer_state(lk_engine *engine, const lk_state *state
  * raises the level that its function returns, 0 without one; afterwards every rank
  * has the largest. Thus ranks agree on when to save or to stop, whichever of them
  * was asked to, in the step in which it was. */
-void lk_engine_listen(lk_engine *engine, int (*level)(void *arg), void *arg);
+void lk_engine_set_signal_source(lk_engine *engine, int (*level)(void *arg), void *arg);
 /* Of the last step or evaluation; 0 after one that failed. */
-int lk_engine_raised(const lk_engine *engine);
+int lk_engine_agreed_signal(const lk_engine *engine);
 /* The rank of the engine's group that raised that level, the lowest of several; 0
  * without a group; -1 where the level is 0. The same at every rank. */
-int lk_engine_raised_by(const lk_engine *engine);
+int lk_engine_agreed_signal_rank(const lk_engine *engine);
 
 #ifdef __cplusplus
 }

@@ -13,10 +13,10 @@
  * Threads: a group, all parts of it (lk_group_split) and their requests belong to one
  * thread at a time; no call notices a second thread. While that thread waits in one of
  * them, calls under way in the others move on. Groups of different jobs, and the ranks
- * that lk_group_threads gives out, are independent: each may be in a thread of its own.
+ * that lk_group_create_threads gives out, are independent: each may be in a thread of its own.
  * lk_group_rank, lk_group_size, lk_group_local_rank, lk_group_local_size, lk_group_host,
  * lk_group_is_local, lk_group_timeout and lk_group_transport read what never changes and
- * may be called by any thread; lk_shard_roots and lk_even_share are pure functions.
+ * may be called by any thread; lk_shard_roots and lk_even_count are pure functions.
  *
  * Processes: a group works in the process that joined. In one that was forked later
  * (lk_spawn) its calls are USAGE, and lk_group_abort, lk_group_destroy and lk_group_free do nothing.
@@ -64,7 +64,7 @@ typedef struct lk_group_opts {
 lk_status lk_group_join(const lk_group_opts *opts, lk_group **out) LK_CHECKED;
 /* A group of count ranks inside this process: out[r] is for the thread that is
  * rank r. Of opts, the timeout and the notice count. */
-lk_status lk_group_threads(int count, const lk_group_opts *opts, lk_group **out) LK_CHECKED;
+lk_status lk_group_create_threads(int count, const lk_group_opts *opts, lk_group **out) LK_CHECKED;
 /* Tells the others that this rank is done, and frees, its requests included. A
  * peer that still waits for this rank gets an error that says so. Afterwards a
  * process may join again, at the same place too. Rank 0, which
@@ -108,11 +108,11 @@ lk_status lk_group_poll(lk_group *group) LK_CHECKED;
 size_t lk_group_history(const lk_group *group, char *text, size_t bytes);
 
 /* What a call works on. */
-typedef struct lk_data {
+typedef struct lk_buffer {
     void *at;       /* memory of the host */
     size_t count;   /* elements */
     lk_dtype dtype; /* all but f16 */
-} lk_data;
+} lk_buffer;
 
 typedef enum lk_reduction {
     LK_REDUCTION_SUM,
@@ -149,48 +149,49 @@ lk_status lk_request_test(lk_request *request, bool *done) LK_CHECKED;
 /* Buffers of a call must not overlap where a comment does not say so. */
 
 /* Sum in place; each rank is one shard. */
-lk_status lk_allreduce(lk_group *group, lk_data data, lk_reduction op, lk_request **request) LK_CHECKED;
+lk_status lk_allreduce(lk_group *group, lk_buffer data, lk_reduction op, lk_request **request) LK_CHECKED;
 /* The result lands in data.at of root only; others' data stay as they are. */
-lk_status lk_reduce(lk_group *group, lk_data data, lk_reduction op, int root, lk_request **request) LK_CHECKED;
+lk_status lk_reduce(lk_group *group, lk_buffer data, lk_reduction op, int root, lk_request **request) LK_CHECKED;
 /* `in` is the whole vector; rank r gets counts[r] elements of the result at
  * out, which may lie in `in`. counts (size) add up to in.count; NULL: as even as
- * can be, lk_even_share(in.count, size, r) for rank r. */
-lk_status lk_reduce_scatter(lk_group *group, lk_data in, const size_t *counts, void *out, lk_reduction op,
+ * can be, lk_even_count(in.count, size, r) for rank r. */
+lk_status lk_reduce_scatter(lk_group *group, lk_buffer in, const size_t *counts, void *out, lk_reduction op,
                             lk_request **request) LK_CHECKED;
 /* The count of a rank when count elements are shared evenly among ranks. */
-size_t lk_even_share(size_t count, int ranks, int rank);
+size_t lk_even_count(size_t count, int ranks, int rank);
 
 /* The same over shards; out.at may be one of the roots. */
-lk_status lk_allreduce_shards(lk_group *group, const lk_shard_sums *sums, lk_data out, lk_reduction op,
+lk_status lk_allreduce_shards(lk_group *group, const lk_shard_sums *sums, lk_buffer out, lk_reduction op,
                               lk_request **request) LK_CHECKED;
-lk_status lk_reduce_shards(lk_group *group, const lk_shard_sums *sums, lk_data out, lk_reduction op, int root,
+lk_status lk_reduce_shards(lk_group *group, const lk_shard_sums *sums, lk_buffer out, lk_reduction op, int root,
                            lk_request **request) LK_CHECKED;
 /* counts (size) must be given; out.count is counts[rank]. */
-lk_status lk_reduce_scatter_shards(lk_group *group, const lk_shard_sums *sums, const size_t *counts, lk_data out,
+lk_status lk_reduce_scatter_shards(lk_group *group, const lk_shard_sums *sums, const size_t *counts, lk_buffer out,
                                    lk_reduction op, lk_request **request) LK_CHECKED;
 
-lk_status lk_broadcast(lk_group *group, lk_data data, int root, lk_request **request) LK_CHECKED;
+lk_status lk_broadcast(lk_group *group, lk_buffer data, int root, lk_request **request) LK_CHECKED;
 /* Rank r gives mine.count = counts[r] elements; out gets all, in rank order.
  * counts NULL: all give the same number. mine.at may lie in its place in out. */
-lk_status lk_allgather(lk_group *group, lk_data mine, const size_t *counts, void *out, lk_request **request) LK_CHECKED;
+lk_status lk_allgather(lk_group *group, lk_buffer mine, const size_t *counts, void *out,
+                       lk_request **request) LK_CHECKED;
 /* As allgather, at root only; elsewhere out is not looked at. */
-lk_status lk_gather(lk_group *group, lk_data mine, const size_t *counts, void *out, int root,
+lk_status lk_gather(lk_group *group, lk_buffer mine, const size_t *counts, void *out, int root,
                     lk_request **request) LK_CHECKED;
 /* The reverse: root's `in` is cut into counts[r] elements, mine.count of them
  * for this rank; elsewhere in is not looked at. */
-lk_status lk_scatter(lk_group *group, const void *in, const size_t *counts, lk_data mine, int root,
+lk_status lk_scatter(lk_group *group, const void *in, const size_t *counts, lk_buffer mine, int root,
                      lk_request **request) LK_CHECKED;
 /* Rank r gets send[r] elements of in.at, and recv[r] from rank r land in
  * out.at, both in rank order. NULL counts: in.count / size for each. */
-lk_status lk_alltoall(lk_group *group, lk_data in, const size_t *send, lk_data out, const size_t *recv,
+lk_status lk_alltoall(lk_group *group, lk_buffer in, const size_t *send, lk_buffer out, const size_t *recv,
                       lk_request **request) LK_CHECKED;
 /* Returns when every rank has called it. */
 lk_status lk_barrier(lk_group *group, lk_request **request) LK_CHECKED;
 
 /* From one rank to another. Between two ranks of a group, messages and
  * collectives are matched in the order of the calls on both sides. */
-lk_status lk_send(lk_group *group, lk_data data, int to, lk_request **request) LK_CHECKED;
-lk_status lk_recv(lk_group *group, lk_data data, int from, lk_request **request) LK_CHECKED;
+lk_status lk_send(lk_group *group, lk_buffer data, int to, lk_request **request) LK_CHECKED;
+lk_status lk_recv(lk_group *group, lk_buffer data, int from, lk_request **request) LK_CHECKED;
 
 #ifdef __cplusplus
 }

@@ -5,7 +5,7 @@
  *
  * Threads: a state has no lock. Several threads may read, save, hash or compare one at
  * the same time as long as none changes it (lk_state_add, lk_state_destroy, or what
- * lk_entry.data points to). Different states are independent. */
+ * lk_state_entry.data points to). Different states are independent. */
 #ifndef LOCKSTEP_STATE_H
 #define LOCKSTEP_STATE_H
 
@@ -47,14 +47,14 @@ size_t lk_dtype_size(lk_dtype dtype);
 /* Short lower-case name: "f32", "i64", ... */
 const char *lk_dtype_name(lk_dtype dtype);
 
-typedef struct lk_entry {
+typedef struct lk_state_entry {
     char *name;
     lk_dtype dtype;
     int ndim;
     size_t dims[LK_MAX_DIMS];
     size_t bytes; /* product of dims times element size */
     void *data;   /* host memory, row-major */
-} lk_entry;
+} lk_state_entry;
 
 typedef struct lk_state lk_state;
 
@@ -65,12 +65,12 @@ void lk_state_destroy(lk_state *state);
  * borrowed and valid until the next add. A duplicate name is MISMATCH, one of more
  * than LK_MAX_TENSOR_NAME bytes USAGE. */
 lk_status lk_state_add(lk_state *state, const char *name, lk_dtype dtype, int ndim, const size_t *dims,
-                       lk_entry **out) LK_CHECKED;
+                       lk_state_entry **out) LK_CHECKED;
 
 size_t lk_state_count(const lk_state *state);
-const lk_entry *lk_state_at(const lk_state *state, size_t index);
+const lk_state_entry *lk_state_at(const lk_state *state, size_t index);
 /* NULL when there is no such name. */
-const lk_entry *lk_state_find(const lk_state *state, const char *name);
+const lk_state_entry *lk_state_find(const lk_state *state, const char *name);
 
 /* A hash of names, types, shapes and bytes, whatever the order of the entries:
  * a state and its saved and reloaded copy hash alike, on every machine. */

@@ -81,7 +81,7 @@ static void lower(void *arg, const char *folder, int version)
     snprintf(path, sizeof path, "%s/memory.stat", folder);
     for (size_t i = 0; i < sizeof names->cached / sizeof *names->cached; i++)
         cached += value_or(path, names->cached[i], 1, 0);
-    *least = lk__min_size(*least, add(less(max, used), cached < used ? cached : used));
+    *least = lk__size_min(*least, add(less(max, used), cached < used ? cached : used));
 }
 
 static size_t cgroup_left(const char *root)
@@ -91,31 +91,31 @@ static size_t cgroup_left(const char *root)
     return least;
 }
 
-lk_room lk__available_below(const char *root)
+lk_available_room lk__available_below(const char *root)
 {
     char path[PATH];
     size_t memory;
-    lk_room room = {SIZE_MAX, "the memory of this host"};
+    lk_available_room room = {SIZE_MAX, "the memory of this host"};
     snprintf(path, sizeof path, "%s/proc/meminfo", root);
     size_t swap = value_or(path, "SwapFree:", 1024, 0);
     if (find_value(path, "MemAvailable:", 1024, &memory))
-        room = (lk_room){add(memory, swap), "the free memory of this host"};
+        room = (lk_available_room){add(memory, swap), "the free memory of this host"};
     /* How much of the swap a group may use is taken for all of it. */
     size_t group = add(cgroup_left(root), swap);
     if (group < room.bytes)
-        room = (lk_room){group, "the memory limit of the cgroup"};
+        room = (lk_available_room){group, "the memory limit of the cgroup"};
     return room;
 }
 
 /* What a limit leaves of the bytes that /proc/self/status has on this line. */
-static void limit_process(lk_room *room, int which, const char *used, const char *name)
+static void limit_process(lk_available_room *room, int which, const char *used, const char *name)
 {
     struct rlimit limit;
     if (getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > SIZE_MAX)
         return;
     size_t left = less((size_t)limit.rlim_cur, value_or("/proc/self/status", used, 1024, 0));
     if (left < room->bytes)
-        *room = (lk_room){left, name};
+        *room = (lk_available_room){left, name};
 }
 
 lk_available lk__available(void)

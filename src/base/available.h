@@ -10,19 +10,20 @@
 
 /* Bytes; SIZE_MAX where there is no limit, or none that can be seen. `limit` is
  * what to call the one that counts, for messages. */
-typedef struct lk_room {
+typedef struct lk_available_room {
     size_t bytes;
     const char *limit;
-} lk_room;
+} lk_available_room;
 
 typedef struct lk_available {
-    lk_room host;    /* free memory and swap, or what the cgroup has left; files in the page cache count as free */
-    lk_room process; /* what ulimit -v and ulimit -d leave */
+    lk_available_room
+        host; /* free memory and swap, or what the cgroup has left; files in the page cache count as free */
+    lk_available_room process; /* what ulimit -v and ulimit -d leave */
 } lk_available;
 
 lk_available lk__available(void);
 
 /* The host's room as the files below root (root/proc/meminfo ...) tell it. */
-lk_room lk__available_below(const char *root);
+lk_available_room lk__available_below(const char *root);
 
 #endif

@@ -5,13 +5,13 @@
 #include <stdint.h>
 
 /* The lowest `bytes` (at most 8) bytes of value. */
-static inline void lk__put_le(uint8_t *out, uint64_t value, int bytes)
+static inline void lk__bytes_put_le(uint8_t *out, uint64_t value, int bytes)
 {
     for (int i = 0; i < bytes; i++)
         out[i] = (uint8_t)(value >> (8 * i));
 }
 
-static inline uint64_t lk__get_le(const uint8_t *in, int bytes)
+static inline uint64_t lk__bytes_get_le(const uint8_t *in, int bytes)
 {
     uint64_t value = 0;
     for (int i = 0; i < bytes; i++)

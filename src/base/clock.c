@@ -18,7 +18,7 @@ double lk__clock(void)
     return seconds(CLOCK_MONOTONIC);
 }
 
-double lk__since_exec(void)
+double lk__clock_since_exec(void)
 {
     FILE *file = fopen("/proc/self/stat", "r");
     if (!file)

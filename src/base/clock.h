@@ -6,6 +6,6 @@ double lk__clock(void); /* monotonic */
 
 /* Seconds since this process was started, to the kernel's clock tick; used to
  * tell how long the start took. 0 where it cannot be known. */
-double lk__since_exec(void);
+double lk__clock_since_exec(void);
 
 #endif

@@ -47,28 +47,28 @@ static void lower(void *arg, const char *folder, int version)
         *least = (int)(quota[0] / quota[1]);
 }
 
-int lk__core_quota(const char *root)
+int lk__cores_quota(const char *root)
 {
     int least = INT_MAX;
     lk__cgroup_visit(root, "cpu", lower, &least);
     return least;
 }
 
-int lk__core_part(int sharers, int neighbours)
+int lk__cores_part(int sharers, int neighbours)
 {
     cpu_set_t sets[SETS];
     int mine = get_affinity(sets) ? CPU_COUNT_S(sizeof sets, sets) / sharers : 1;
-    int ours = lk__core_quota("") / neighbours;
+    int ours = lk__cores_quota("") / neighbours;
     return mine < ours ? mine : ours;
 }
 
 int lk__cores(void)
 {
-    int part = lk__core_part(1, 1);
+    int part = lk__cores_part(1, 1);
     return part > 0 ? part : 1;
 }
 
-uint64_t lk__core_set(void)
+uint64_t lk__cores_set(void)
 {
     cpu_set_t sets[SETS];
     (void)get_affinity(sets);

@@ -9,12 +9,12 @@
 int lk__cores(void);
 /* The same for each of several processes: `sharers` have this affinity, and
  * `neighbours` this quota, this one among them. 0: less than one. */
-int lk__core_part(int sharers, int neighbours);
+int lk__cores_part(int sharers, int neighbours);
 /* A hash of which cores the affinity has. */
-uint64_t lk__core_set(void);
+uint64_t lk__cores_set(void);
 
 /* The quota alone, rounded down; INT_MAX without one. The system's files are read
  * below root: "" is this system. */
-int lk__core_quota(const char *root);
+int lk__cores_quota(const char *root);
 
 #endif

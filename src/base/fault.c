@@ -121,13 +121,13 @@ void lk__fault_set_process(int rank)
         atomic_store(&faults[i].seen, 0);
 }
 
-lk_fault_place lk__fault_place(void)
+lk_fault_site lk__fault_site(void)
 {
     int rank = thread_rank >= 0 ? thread_rank : atomic_load(&process_rank);
-    return (lk_fault_place){.rank = rank, .step = thread_step, .op = innermost()};
+    return (lk_fault_site){.rank = rank, .step = thread_step, .op = innermost()};
 }
 
-void lk__fault_set_place(lk_fault_place place)
+void lk__fault_set_site(lk_fault_site place)
 {
     thread_rank = place.rank;
     thread_step = place.step;
@@ -164,7 +164,7 @@ static bool is_restart(long long wanted)
 {
     const char *text = getenv("TORCHELASTIC_RESTART_COUNT");
     long long count = 0;
-    (void)(text && lk__parse_int(text, 0, INT_MAX, &count));
+    (void)(text && lk__number_parse_int(text, 0, INT_MAX, &count));
     return wanted < 0 || count == wanted;
 }
 
@@ -172,7 +172,7 @@ static bool is_restart(long long wanted)
  * where something happens inside one. */
 static bool strikes(fault *f, moment now, const char *begins)
 {
-    lk_fault_place place = lk__fault_place();
+    lk_fault_site place = lk__fault_site();
     if (!(f->action->moments & now) || place.rank < 0)
         return false;
     if ((f->rank >= 0 && f->rank != place.rank) || (f->step > 0 && (uint64_t)f->step != place.step) ||
@@ -264,7 +264,7 @@ typedef struct key {
 static lk_status read_whole(const char *what, const key *k, const char *value, fault *f)
 {
     long long number;
-    if (!lk__parse_int(value, k->min, k->max, &number))
+    if (!lk__number_parse_int(value, k->min, k->max, &number))
         return lk__fail(LK_STATUS_USAGE, "%s: %s=%s must be a whole number from %lld to %lld", what, k->name, value,
                         k->min, k->max);
     *(long long *)(void *)((char *)f + k->offset) = number;
@@ -283,7 +283,7 @@ static lk_status read_op(const char *what, const char *value, fault *f)
 static lk_status read_seconds(const char *what, const char *value, fault *f)
 {
     double seconds;
-    if (!lk__parse_double(value, &seconds) || !(seconds > 0 && seconds <= MAX_SECONDS))
+    if (!lk__number_parse_double(value, &seconds) || !(seconds > 0 && seconds <= MAX_SECONDS))
         return lk__fail(LK_STATUS_USAGE, "%s: seconds=%s must be a number above 0, at most %g", what, value,
                         MAX_SECONDS);
     f->seconds = seconds;
@@ -418,7 +418,7 @@ static void load(void)
     if (!text)
         return;
     /* What a launcher says, until the group does. */
-    if (rank && lk__parse_int(rank, 0, INT_MAX, &number))
+    if (rank && lk__number_parse_int(rank, 0, INT_MAX, &number))
         lk__fault_set_process((int)number);
     load_status = read_variable(text);
     if (load_status == LK_OK)

@@ -45,13 +45,13 @@ static inline bool lk__fault_is_on(void)
 /* This thread's place. A thread that works for another takes over that one's.
  * enter returns the operation that it was inside, for leave; it still is, unless
  * set_place comes in between. Names are not copied. */
-typedef struct lk_fault_place {
+typedef struct lk_fault_site {
     int rank; /* -1: the process's */
     uint64_t step;
     const char *op; /* NULL: none */
-} lk_fault_place;
-lk_fault_place lk__fault_place(void);
-void lk__fault_set_place(lk_fault_place place);
+} lk_fault_site;
+lk_fault_site lk__fault_site(void);
+void lk__fault_set_site(lk_fault_site place);
 /* The rank of threads that have none: at first $RANK, or 0. -1 where the process is
  * no rank, as a launcher: then nothing strikes. What a launcher forks becomes a rank
  * by this call, and counts anew. */

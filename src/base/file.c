@@ -24,7 +24,7 @@ enum { MAX_RATIO = 1032, GZIP_MIN = 18, CHUNK = 1 << 18 };
 
 enum { MAX_PATH = 4096, MAX_LINKS = 40 };
 
-bool lk__ends_with(const char *text, const char *end)
+bool lk__path_ends_with(const char *text, const char *end)
 {
     size_t length = strlen(text), tail = strlen(end);
     return length >= tail && strcmp(text + length - tail, end) == 0;
@@ -76,7 +76,7 @@ static const char *reason(const char *why)
 
 lk_status lk__gzip_read(gzFile gzip, const char *path, void *into, size_t room, size_t *got)
 {
-    int n = gzread(gzip, into, (unsigned)lk__min_size(room, (size_t)1 << 30)), error = Z_OK;
+    int n = gzread(gzip, into, (unsigned)lk__size_min(room, (size_t)1 << 30)), error = Z_OK;
     const char *why = gzerror(gzip, &error);
     if (n < 0 && error == Z_MEM_ERROR)
         return lk__fail_memory(room, path);
@@ -103,7 +103,7 @@ static lk_status reserve(content *c, size_t capacity)
     LK_TRY(LK_ALLOC(capacity, c->path, &data));
     if (c->size > 0)
         memcpy(data, c->data, c->size);
-    lk__free(c->data);
+    lk__mem_free(c->data);
     c->data = data;
     c->capacity = capacity;
     return LK_OK;
@@ -117,8 +117,8 @@ static lk_status grow(content *c)
         return lk__fail(LK_STATUS_FORMAT, "%s: holds more than the %zu bytes that are expected%s", c->path, c->max,
                         c->gzip ? "; it is damaged or not what it claims to be: fetch the file anew" : "");
     size_t limit = c->max == SIZE_MAX ? SIZE_MAX : c->max + 1;
-    size_t doubled = c->capacity > limit / 2 ? limit : lk__max_size(2 * c->capacity, CHUNK);
-    return reserve(c, lk__min_size(doubled, limit));
+    size_t doubled = c->capacity > limit / 2 ? limit : lk__size_max(2 * c->capacity, CHUNK);
+    return reserve(c, lk__size_min(doubled, limit));
 }
 
 /* Up to room bytes of fd, retried when interrupted; 0 at the end. */
@@ -126,7 +126,7 @@ static lk_status read_some(int fd, const char *path, uint8_t *into, size_t room,
 {
     ssize_t n;
     do
-        n = read(fd, into, lk__min_size(room, (size_t)1 << 30));
+        n = read(fd, into, lk__size_min(room, (size_t)1 << 30));
     while (n < 0 && errno == EINTR);
     if (n < 0)
         return lk__fail(LK_STATUS_IO, "cannot read %s: %s", path, strerror(errno));
@@ -187,7 +187,7 @@ static lk_status inflate_member(gunzip *g, content *c)
         LK_TRY(refill(g, c->path));
         if (g->z.avail_in == 0)
             return damaged(g, c->path, "it ends too early");
-        size_t room = lk__min_size(c->capacity - c->size, (size_t)1 << 30);
+        size_t room = lk__size_min(c->capacity - c->size, (size_t)1 << 30);
         g->z.next_out = c->data + c->size;
         g->z.avail_out = (uInt)room;
         int result = inflate(&g->z, Z_NO_FLUSH);
@@ -228,7 +228,7 @@ static lk_status read_gzip(int fd, content *c)
 end_inflate:
     inflateEnd(&g.z);
 free_input:
-    lk__free(g.input);
+    lk__mem_free(g.input);
     return status;
 }
 
@@ -248,9 +248,9 @@ static lk_file_outline outline_of(int fd, size_t bytes)
 static lk_status read_content(int fd, size_t bytes, content *c)
 {
     const lk_file_outline file = outline_of(fd, bytes);
-    size_t expected = file.gzip ? lk__min_size(file.tail, file.most) : file.bytes;
+    size_t expected = file.gzip ? lk__size_min(file.tail, file.most) : file.bytes;
     if (c->max != SIZE_MAX)
-        expected = lk__min_size(expected, c->max);
+        expected = lk__size_min(expected, c->max);
     /* The byte to spare lets the end be seen without growing. */
     LK_TRY(reserve(c, expected == SIZE_MAX ? expected : expected + 1));
     c->gzip = file.gzip;
@@ -286,7 +286,7 @@ lk_status lk__file_read(const char *path, size_t max_bytes, uint8_t **out, size_
     lk_status status = read_content(fd, size, &c);
     close(fd);
     if (status != LK_OK) {
-        lk__free(c.data);
+        lk__mem_free(c.data);
         return status;
     }
     *out = c.data;
@@ -304,7 +304,7 @@ void lk__file_aside(const char *path, char *out, size_t room)
 
 bool lk__file_is_aside(const char *name)
 {
-    return strncmp(name, ".lk-", 4) == 0 && lk__ends_with(name, ".tmp");
+    return strncmp(name, ".lk-", 4) == 0 && lk__path_ends_with(name, ".tmp");
 }
 
 /* 0, or what went wrong. */
@@ -358,10 +358,10 @@ struct lk_writer {
 static void writer_free(lk_writer *w)
 {
     lk__hasher_destroy(w->hasher);
-    lk__free(w->held);
-    lk__free(w->temporary);
-    lk__free(w->path);
-    lk__free(w);
+    lk__mem_free(w->held);
+    lk__mem_free(w->temporary);
+    lk__mem_free(w->path);
+    lk__mem_free(w);
 }
 
 static int create_file(const char *path)

@@ -10,7 +10,7 @@
 #include "base/status.h"
 
 /* Whether text, the name of a file say, ends in `end`. */
-bool lk__ends_with(const char *text, const char *end);
+bool lk__path_ends_with(const char *text, const char *end);
 
 /* folder/name, with one slash between; false where it does not fit. */
 bool lk__path_join(const char *folder, const char *name, char *out, size_t room);
@@ -37,7 +37,7 @@ typedef struct lk_file_outline {
 lk_status lk__file_outline(const char *path, lk_file_outline *out) LK_CHECKED;
 
 /* Reads all of path, through gunzip when it starts with the gzip magic, into a
- * block that is freed with lk__free. max_bytes bounds the content (after
+ * block that is freed with lk__mem_free. max_bytes bounds the content (after
  * gunzip), 0 means no bound; more is FORMAT, and so is damaged gzip. A size that
  * the file merely claims costs address space at most, no memory. */
 lk_status lk__file_read(const char *path, size_t max_bytes, uint8_t **out, size_t *bytes) LK_CHECKED;

@@ -7,12 +7,12 @@
 
 #include <math.h>
 
-/* Natural logarithm of a normal x above 0; see lk__logf. */
+/* Natural logarithm of a normal x above 0; see lk__math_logf. */
 static double log_of(float x)
 {
-    uint32_t above = lk__float_to_bits(x) - 0x3f3504f3u;
+    uint32_t above = lk__math_float_to_bits(x) - 0x3f3504f3u;
     double k = (double)((int32_t)((above + 0x40000000u) >> 23) - 128);
-    double f = (double)lk__bits_to_float((above & 0x7fffffu) + 0x3f3504f3u) - 1.0;
+    double f = (double)lk__math_bits_to_float((above & 0x7fffffu) + 0x3f3504f3u) - 1.0;
     double p = -0x1.fc06e2p-5;
     p = p * f + 0x1.af581ep-4;
     p = p * f - 0x1.b4116ap-4;
@@ -48,7 +48,7 @@ static double cos_eighth(double r)
     return p * z + 1.0;
 }
 
-void lk__normal_pair(uint32_t word0, uint32_t word1, float out[2])
+void lk__math_normal_pair(uint32_t word0, uint32_t word1, float out[2])
 {
     /* In (0,1], so that the logarithm is finite. */
     float unit = (float)((word0 >> 8) + 1) * 0x1p-24f;

@@ -11,14 +11,14 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline float lk__bits_to_float(uint32_t bits)
+static inline float lk__math_bits_to_float(uint32_t bits)
 {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-static inline uint32_t lk__float_to_bits(float value)
+static inline uint32_t lk__math_float_to_bits(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -27,15 +27,15 @@ static inline uint32_t lk__float_to_bits(float value)
 
 /* exp(x): 0 below -104, infinity above 88.73; a NaN stays one.
  * x = n ln 2 + r with |r| <= ln 2 / 2; the polynomial gives (e^r - 1 - r) / r^2. */
-static inline float lk__expf(float x)
+static inline float lk__math_expf(float x)
 {
     if (!(x > -104.0f))
         return x != x ? x : 0.0f;
     if (x > 88.73f)
-        return lk__bits_to_float(0x7f800000u);
+        return lk__math_bits_to_float(0x7f800000u);
     /* Adding 1.5 * 2^23 rounds to a whole number, left in the low bits. */
     float shifted = __builtin_fmaf(x, 0x1.715476p+0f, 0x1.8p+23f);
-    int32_t n = (int32_t)(lk__float_to_bits(shifted) - 0x4b400000u);
+    int32_t n = (int32_t)(lk__math_float_to_bits(shifted) - 0x4b400000u);
     float whole = shifted - 0x1.8p+23f;
     float r = __builtin_fmaf(whole, -0x1.62e4p-1f, x);
     r = __builtin_fmaf(whole, -0x1.7f7d1cp-20f, r);
@@ -49,8 +49,8 @@ static inline float lk__expf(float x)
     /* 2^n in two factors: one alone may not be a normal number. Only the second
      * product can round. */
     int32_t half = n / 2;
-    float first = lk__bits_to_float((uint32_t)(half + 127) << 23);
-    float second = lk__bits_to_float((uint32_t)(n - half + 127) << 23);
+    float first = lk__math_bits_to_float((uint32_t)(half + 127) << 23);
+    float second = lk__math_bits_to_float((uint32_t)(n - half + 127) << 23);
     return value * first * second;
 }
 
@@ -58,10 +58,10 @@ static inline float lk__expf(float x)
  * for less, and infinity and NaN stay what they are.
  * x = 2^k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); the polynomial gives
  * (log(1 + f) - f + f^2 / 2) / f^3. */
-static inline float lk__logf(float x)
+static inline float lk__math_logf(float x)
 {
     if (!(x > 0.0f))
-        return lk__bits_to_float(x == 0.0f ? 0xff800000u : 0x7fc00000u);
+        return lk__math_bits_to_float(x == 0.0f ? 0xff800000u : 0x7fc00000u);
     if (x > 0x1.fffffep+127f)
         return x;
     int32_t k = 0;
@@ -69,10 +69,10 @@ static inline float lk__logf(float x)
         x *= 0x1p+23f;
         k = -23;
     }
-    uint32_t above = lk__float_to_bits(x) - 0x3f3504f3u; /* sqrt(1/2) */
+    uint32_t above = lk__math_float_to_bits(x) - 0x3f3504f3u; /* sqrt(1/2) */
     /* Exponents of the octaves below 1 wrapped; 128 octaves more make both whole. */
     k += (int32_t)((above + 0x40000000u) >> 23) - 128;
-    float f = lk__bits_to_float((above & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
+    float f = lk__math_bits_to_float((above & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
     float p = -0x1.fc06e2p-5f;
     p = __builtin_fmaf(p, f, 0x1.af581ep-4f);
     p = __builtin_fmaf(p, f, -0x1.b4116ap-4f);
@@ -91,6 +91,6 @@ static inline float lk__logf(float x)
 
 /* Two independent standard normal numbers out of two random words (Box and
  * Muller), to 1e-6; none is beyond 5.8. */
-void lk__normal_pair(uint32_t word0, uint32_t word1, float out[2]);
+void lk__math_normal_pair(uint32_t word0, uint32_t word1, float out[2]);
 
 #endif

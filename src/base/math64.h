@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* c[0] + c[1] x + c[2] x^2 ... */
-static inline double lk__poly64(const double *c, size_t count, double x)
+static inline double lk__math_poly64(const double *c, size_t count, double x)
 {
     double sum = c[count - 1];
     for (size_t i = count - 1; i-- > 0;)
@@ -20,7 +20,7 @@ static inline double lk__poly64(const double *c, size_t count, double x)
 }
 
 /* 2^n for n from -1022 to 1023. */
-static inline double lk__pow2_64(int n)
+static inline double lk__math_pow2_64(int n)
 {
     uint64_t bits = (uint64_t)(n + 1023) << 52;
     double value;
@@ -31,7 +31,7 @@ static inline double lk__pow2_64(int n)
 /* exp(x): 0 below -745.2, infinity above 709.79; a NaN stays one.
  * x = n ln 2 + r with |r| <= ln 2 / 2; Taylor's polynomial gives
  * (e^r - 1 - r) / r^2, what it leaves out is below 2^-57. */
-static inline double lk__exp64(double x)
+static inline double lk__math_exp64(double x)
 {
     static const double taylor[] = {
         0x1p-1,
@@ -55,11 +55,11 @@ static inline double lk__exp64(double x)
     double whole = __builtin_fma(x, 0x1.71547652b82fep+0, 0x1.8p+52) - 0x1.8p+52;
     double r = __builtin_fma(whole, -0x1.62e42fefa39efp-1, x);
     r = __builtin_fma(whole, -0x1.abc9e3b39803fp-56, r);
-    double value = __builtin_fma(r * r, lk__poly64(taylor, sizeof taylor / sizeof *taylor, r), r) + 1.0;
+    double value = __builtin_fma(r * r, lk__math_poly64(taylor, sizeof taylor / sizeof *taylor, r), r) + 1.0;
     /* 2^n in two factors: one alone may not be a normal number. Only the second
      * product can round. */
     int n = (int)whole, half = n / 2;
-    return value * lk__pow2_64(half) * lk__pow2_64(n - half);
+    return value * lk__math_pow2_64(half) * lk__math_pow2_64(n - half);
 }
 
 /* Natural logarithm of a positive x, subnormals included; -infinity for 0, NaN for
@@ -68,7 +68,7 @@ static inline double lk__exp64(double x)
  * s = f / (2 + f). As 2 s = f - (f^2 / 2 - s f^2 / 2), most of it is f, which is exact;
  * Taylor's polynomial gives (2 atanh(s) - 2 s) / s^3, what it leaves out is below
  * 2^-62 of the result. */
-static inline double lk__log64(double x)
+static inline double lk__math_log64(double x)
 {
     static const double taylor[] = {
         0x1.5555555555555p-1, 0x1.999999999999ap-2, 0x1.2492492492492p-2, 0x1.c71c71c71c71cp-3,
@@ -94,14 +94,14 @@ static inline double lk__log64(double x)
     memcpy(&f, &bits, sizeof f);
     f -= 1.0;
     double s = f / (2.0 + f), z = s * s, half = 0.5 * f * f;
-    double rest = s * __builtin_fma(z, lk__poly64(taylor, sizeof taylor / sizeof *taylor, z), half);
+    double rest = s * __builtin_fma(z, lk__math_poly64(taylor, sizeof taylor / sizeof *taylor, z), half);
     /* ln 2 in two parts. */
     rest = __builtin_fma(k, 0x1.a39ef35793c76p-33, rest);
     return __builtin_fma(k, 0x1.62e42feep-1, f - (half - rest));
 }
 
 /* sin(pi x) for |x| <= 1/4. */
-static inline double lk__sinpi_near(double x)
+static inline double lk__math_sinpi_near(double x)
 {
     static const double taylor[] = {
         -0x1.4abbce625be53p+2, 0x1.466bc6775aae2p+1,  -0x1.32d2cce62bd86p-1,  0x1.50783487ee782p-4,
@@ -109,36 +109,36 @@ static inline double lk__sinpi_near(double x)
     };
     double square = x * x;
     double tail =
-        __builtin_fma(square, lk__poly64(taylor, sizeof taylor / sizeof *taylor, square), 0x1.1a62633145c07p-53);
+        __builtin_fma(square, lk__math_poly64(taylor, sizeof taylor / sizeof *taylor, square), 0x1.1a62633145c07p-53);
     return __builtin_fma(x, 0x1.921fb54442d18p+1, x * tail);
 }
 
 /* cos(pi x) for |x| <= 1/4. */
-static inline double lk__cospi_near(double x)
+static inline double lk__math_cospi_near(double x)
 {
     static const double taylor[] = {
         -0x1.3bd3cc9be45dep+2, 0x1.03c1f081b5ac4p+2,  -0x1.55d3c7e3cbffap+0,  0x1.e1f506891babbp-3,
         -0x1.a6d1f2a204a8cp-6, 0x1.f9d38a3763cc3p-10, -0x1.b6e24f44b128fp-14, 0x1.20c62c2f2d7f5p-18,
     };
     double square = x * x;
-    return __builtin_fma(square, lk__poly64(taylor, sizeof taylor / sizeof *taylor, square), 1.0);
+    return __builtin_fma(square, lk__math_poly64(taylor, sizeof taylor / sizeof *taylor, square), 1.0);
 }
 
 /* cos(pi x) for |x| < 2^50: 0 where it is, since no pi is rounded before. */
-static inline double lk__cospi64(double x)
+static inline double lk__math_cospi64(double x)
 {
     double twice = x + x;
     double whole = twice + 0x1.8p+52 - 0x1.8p+52;
     double rest = x - whole / 2; /* exact; |rest| <= 1/4 */
     switch ((int64_t)whole & 3) {
     case 0:
-        return lk__cospi_near(rest);
+        return lk__math_cospi_near(rest);
     case 1:
-        return -lk__sinpi_near(rest);
+        return -lk__math_sinpi_near(rest);
     case 2:
-        return -lk__cospi_near(rest);
+        return -lk__math_cospi_near(rest);
     default:
-        return lk__sinpi_near(rest);
+        return lk__math_sinpi_near(rest);
     }
 }
 

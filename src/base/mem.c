@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "base/fault.h"
 
@@ -46,13 +47,13 @@ static header *alloc_small(size_t bytes)
     return head;
 }
 
-lk_status lk__alloc(size_t count, size_t size, const char *what, void **out)
+lk_status lk__mem_alloc(size_t count, size_t size, const char *what, void **out)
 {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX / 2)
         return lk__fail(LK_STATUS_MEMORY, "%s would need %zu times %zu bytes, more than can be addressed", what, count,
                         size);
-    bytes = sizeof(header) + lk__round_up(bytes ? bytes : 1, LK_ALIGN);
+    bytes = sizeof(header) + lk__size_round_up(bytes ? bytes : 1, LK_ALIGN);
     header *head = NULL;
     if (!lk__fault_alloc())
         head = LARGE_IS_MAPPED && bytes >= LARGE ? map_large(bytes) : alloc_small(bytes);
@@ -62,7 +63,7 @@ lk_status lk__alloc(size_t count, size_t size, const char *what, void **out)
     return LK_OK;
 }
 
-void lk__free(void *block)
+void lk__mem_free(void *block)
 {
     if (!block)
         return;
@@ -71,4 +72,12 @@ void lk__free(void *block)
         munmap(head, head->mapped);
     else
         free(head);
+}
+
+double lk__mem_peak_mb(void)
+{
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) != 0)
+        return 0;
+    return (double)usage.ru_maxrss / 1024;
 }

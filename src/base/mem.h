@@ -12,24 +12,27 @@
 
 /* Zeroed, aligned to LK_ALIGN, at least one byte; `what` goes into the error.
  * count * size is checked for overflow. Pages of a large block that are never
- * touched cost nothing. Free with lk__free. */
-lk_status lk__alloc(size_t count, size_t size, const char *what, void **out) LK_CHECKED;
-void lk__free(void *block);
+ * touched cost nothing. Free with lk__mem_free. */
+lk_status lk__mem_alloc(size_t count, size_t size, const char *what, void **out) LK_CHECKED;
+void lk__mem_free(void *block);
+
+/* Megabytes (2^20 bytes) that this process had in memory at most. */
+double lk__mem_peak_mb(void);
 
 /* Typed form: LK_ALLOC(n, "labels", &labels) for an n-element array. */
-#define LK_ALLOC(count, what, out) lk__alloc((count), sizeof **(out), (what), (void **)(out))
+#define LK_ALLOC(count, what, out) lk__mem_alloc((count), sizeof **(out), (what), (void **)(out))
 
-static inline size_t lk__round_up(size_t value, size_t multiple)
+static inline size_t lk__size_round_up(size_t value, size_t multiple)
 {
     return (value + multiple - 1) / multiple * multiple;
 }
 
-static inline size_t lk__min_size(size_t a, size_t b)
+static inline size_t lk__size_min(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-static inline size_t lk__max_size(size_t a, size_t b)
+static inline size_t lk__size_max(size_t a, size_t b)
 {
     return a > b ? a : b;
 }

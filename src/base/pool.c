@@ -30,7 +30,7 @@ struct lk_pool {
     worker *workers;
 
     /* The current run; written before generation is bumped. */
-    lk_task_fn task;
+    lk_pool_fn task;
     void *arg;
     size_t tasks;
 
@@ -119,7 +119,7 @@ static void await_workers(lk_pool *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
-void lk__pool_run(lk_pool *pool, size_t tasks, lk_task_fn task, void *arg)
+void lk__pool_run(lk_pool *pool, size_t tasks, lk_pool_fn task, void *arg)
 {
     if (tasks <= 1 || pool->threads == 1) {
         for (size_t index = 0; index < tasks; index++)
@@ -184,8 +184,8 @@ void lk__pool_destroy(lk_pool *pool)
     pthread_cond_destroy(&pool->done);
     pthread_cond_destroy(&pool->wake);
     pthread_mutex_destroy(&pool->lock);
-    lk__free(pool->workers);
-    lk__free(pool);
+    lk__mem_free(pool->workers);
+    lk__mem_free(pool);
 }
 
 int lk__pool_threads(const lk_pool *pool)

@@ -25,7 +25,7 @@ bool lk__pool_spins(const lk_pool *pool);
  * threads and the caller, and returns when all are done. thread is in
  * [0,threads) and no two tasks running at once share it, so it may index
  * scratch memory. Tasks must not call lk__pool_run of the same pool. */
-typedef void (*lk_task_fn)(void *arg, size_t index, int thread);
-void lk__pool_run(lk_pool *pool, size_t tasks, lk_task_fn task, void *arg);
+typedef void (*lk_pool_fn)(void *arg, size_t index, int thread);
+void lk__pool_run(lk_pool *pool, size_t tasks, lk_pool_fn task, void *arg);
 
 #endif

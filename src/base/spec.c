@@ -28,7 +28,7 @@ lk_status lk__spec_name(const char *text, const char *what, char name[LK_SPEC_MA
     return LK_OK;
 }
 
-bool lk__parse_double(const char *text, double *out)
+bool lk__number_parse_double(const char *text, double *out)
 {
     if (*text == '\0' || isspace((unsigned char)*text))
         return false;
@@ -62,7 +62,7 @@ static bool same_value(const char *a, size_t a_length, const char *b, size_t b_l
         return false;
     snprintf(x, sizeof x, "%.*s", (int)a_length, a);
     snprintf(y, sizeof y, "%.*s", (int)b_length, b);
-    return lk__parse_double(x, &u) && lk__parse_double(y, &v) && u == v;
+    return lk__number_parse_double(x, &u) && lk__number_parse_double(y, &v) && u == v;
 }
 
 /* "key=value" or a word, of these many characters. */
@@ -105,7 +105,7 @@ bool lk__spec_same(const char *a, const char *b)
     return has_items(a, b) && has_items(b, a);
 }
 
-bool lk__parse_int(const char *text, long long min, long long max, long long *out)
+bool lk__number_parse_int(const char *text, long long min, long long max, long long *out)
 {
     if (*text == '\0' || isspace((unsigned char)*text))
         return false;
@@ -122,7 +122,7 @@ int lk__variable_int(const char *name, int max)
 {
     const char *text = getenv(name);
     long long value;
-    return text && lk__parse_int(text, 0, max, &value) ? (int)value : -1;
+    return text && lk__number_parse_int(text, 0, max, &value) ? (int)value : -1;
 }
 
 void lk__names_join(const lk_names *names, char *text, size_t bytes)
@@ -138,7 +138,7 @@ static lk_status unknown_word(const lk_names *names, const char *word)
 {
     char known[512];
     lk__names_join(names, known, sizeof known);
-    const char *near = lk__nearest(word, names->next, names->arg);
+    const char *near = lk__names_nearest(word, names->next, names->arg);
     return lk__fail(LK_STATUS_USAGE, "%s: no %s '%s'%s%s%s (%s: %s)", names->what, names->kind, word,
                     near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "",
                     names->list ? names->list : "known", known);
@@ -208,7 +208,7 @@ static lk_status read_number(const char *what, const lk_spec_key *key, const cha
         memcpy(number, digits, length);
         number[length] = '\0';
     }
-    if (!fits || !lk__parse_double(number, &value))
+    if (!fits || !lk__number_parse_double(number, &value))
         return lk__fail(LK_STATUS_USAGE, "%s: '%.*s' is not a number for '%s' (from %.10g to %.10g)", what, (int)length,
                         digits, key->name, key->min, key->max);
     if (!(value >= key->min && value <= key->max))
@@ -385,7 +385,7 @@ static size_t distance(const char *a, const char *b)
     return rows[na % 3][nb];
 }
 
-const char *lk__nearest(const char *word, const char *(*next)(const void *arg, size_t index), const void *arg)
+const char *lk__names_nearest(const char *word, const char *(*next)(const void *arg, size_t index), const void *arg)
 {
     /* Beyond a third of the word, "did you mean" misleads more than it helps. */
     size_t limit = strlen(word) < 3 ? 1 : strlen(word) / 3;

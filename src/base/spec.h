@@ -74,7 +74,7 @@ lk_status lk__spec_values_list(const char *text, const char *what, const lk_spec
 bool lk__spec_has_switch(const char *text, const char *name);
 
 /* A finite number filling all of text. */
-bool lk__parse_double(const char *text, double *out);
+bool lk__number_parse_double(const char *text, double *out);
 /* Whether both say the same, "sgd:momentum=.9,nesterov" and "sgd:nesterov,momentum=0.9"
  * say: numbers by value, items in any order; defaults are not known here. */
 bool lk__spec_same(const char *a, const char *b);
@@ -82,7 +82,7 @@ bool lk__spec_same(const char *a, const char *b);
 enum { LK_NUMBER_TEXT = 32 };
 const char *lk__number_text(double value, char text[LK_NUMBER_TEXT]);
 /* A whole number in [min,max] filling all of text. */
-bool lk__parse_int(const char *text, long long min, long long max, long long *out);
+bool lk__number_parse_int(const char *text, long long min, long long max, long long *out);
 /* The whole number in [0,max] that the environment's variable holds; -1 for anything
  * else, and where it is not set. */
 int lk__variable_int(const char *name, int max);
@@ -90,6 +90,6 @@ int lk__variable_int(const char *name, int max);
 /* The candidate nearest to word by edit distance, or NULL when none is near: at most
  * one edit for each three letters of the word, and one for shorter words.
  * '-' and '_' count as the same, and so do small and capital letters. next(index) returns NULL after the last. */
-const char *lk__nearest(const char *word, const char *(*next)(const void *arg, size_t index), const void *arg);
+const char *lk__names_nearest(const char *word, const char *(*next)(const void *arg, size_t index), const void *arg);
 
 #endif

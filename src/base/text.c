@@ -2,8 +2,7 @@
 #include "base/text.h"
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct range {
@@ -70,4 +69,33 @@ void lk__text_clean(char *text, lk_text_kind kind)
         from += bytes;
     }
     *to = '\0';
+}
+
+size_t lk__text_list(const char *noun, const uint8_t *marked, int size, char *text, size_t bytes)
+{
+    enum { NAMED = 16 };
+    int count = 0, listed = 0;
+    for (int r = 0; r < size; r++)
+        count += marked[r] != 0;
+    size_t used = (size_t)snprintf(text, bytes, "%s%s", noun, count == 1 ? "" : "s");
+    for (int r = 0; r < size && listed < NAMED; r++) {
+        if (!marked[r] || used >= bytes)
+            continue;
+        const char *joint = listed == 0 ? " " : listed == count - 1 ? " and " : ", ";
+        used += (size_t)snprintf(text + used, bytes - used, "%s%d", joint, r);
+        listed++;
+    }
+    if (count > listed && used < bytes)
+        used += (size_t)snprintf(text + used, bytes - used, " and %d more", count - listed);
+    return used;
+}
+
+void lk__text_awaited(const char *noun, const uint8_t *awaited, int size, const char *what, char *text, size_t bytes)
+{
+    int count = 0;
+    for (int r = 0; r < size; r++)
+        count += awaited[r] != 0;
+    size_t used = lk__text_list(noun, awaited, size, text, bytes);
+    if (used < bytes)
+        snprintf(text + used, bytes - used, " of %d %s %s", size, count == 1 ? "has" : "have", what);
 }

@@ -18,7 +18,7 @@ int lk__thread_create(pthread_t *thread, void *(*run)(void *), void *arg)
     return error;
 }
 
-bool lk__stack_is_small(void)
+bool lk__thread_stack_is_small(void)
 {
     struct rlimit limit;
     return getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < ENOUGH_BYTES;

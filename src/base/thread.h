@@ -10,6 +10,6 @@
 int lk__thread_create(pthread_t *thread, void *(*run)(void *), void *arg);
 
 /* Whether `ulimit -s` leaves the first thread less than this library may use. */
-bool lk__stack_is_small(void);
+bool lk__thread_stack_is_small(void);
 
 #endif

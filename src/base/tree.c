@@ -80,7 +80,7 @@ size_t lk__shard_begin(size_t batch, int shards, int s)
     return batch / count * index + batch % count * index / count;
 }
 
-size_t lk__shards_most(size_t batch, int shards, int width)
+size_t lk__shard_most(size_t batch, int shards, int width)
 {
     size_t count = (size_t)shards, part = (size_t)width;
     return batch / count * part + (batch % count * part + count - 1) / count;

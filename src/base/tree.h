@@ -41,6 +41,6 @@ int lk__tree_roots(int shards, int first, int last, int *begin);
 size_t lk__shard_begin(size_t batch, int shards, int s);
 /* Samples that `width` neighbouring shards have at most, in any batch up to this
  * one: a smaller batch may give a range of shards more than a larger one does. */
-size_t lk__shards_most(size_t batch, int shards, int width);
+size_t lk__shard_most(size_t batch, int shards, int width);
 
 #endif

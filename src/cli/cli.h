@@ -4,7 +4,7 @@
 
 #include <lockstep/group.h>
 
-#include "cli/args.h"
+#include "cli/options/args.h"
 
 /* Exit statuses that scripts rely on. */
 enum { LK_EXIT_DONE = 0, LK_EXIT_FAILED = 1, LK_EXIT_USAGE = 2 };
@@ -27,7 +27,7 @@ const lk_command *lk__command_find(const char *name);
 /* Usage, options and defaults of a command, on stdout. */
 void lk__command_help(const lk_command *command);
 /* The list of commands. */
-void lk__program_help(FILE *out);
+void lk__command_program_help(FILE *out);
 
 /* Prints the thread's error detail and returns the exit status that belongs to
  * status: 2 where another command line would help, 1 where the job failed. */
@@ -51,8 +51,5 @@ lk_status lk__bench_allreduce(const lk_args *args) LK_CHECKED;
 lk_status lk__bench_data(const lk_args *args) LK_CHECKED;
 lk_status lk__bench_kernels(const lk_args *args) LK_CHECKED;
 lk_status lk__bench_train(const lk_args *args) LK_CHECKED;
-
-/* Megabytes (2^20 bytes) that this process had in memory at most. */
-double lk__peak_rss_mb(void);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "base/bytes.h"
-#include "comm/transport.h"
+#include "net/host.h"
 
 static const char *const kind_texts[LK_CALL_COUNT] = {
 #define TEXT(name, text) [LK_CALL_##name] = text,
@@ -84,15 +84,15 @@ const char *lk__call_text(const lk_call *call, char text[LK_CALL_TEXT])
 
 void lk__call_encode(const lk_call *call, uint8_t out[LK_CALL_BYTES])
 {
-    lk__put_le(out + AT_GROUP, call->group, 4);
-    lk__put_le(out + AT_NUMBER, call->number, 4);
+    lk__bytes_put_le(out + AT_GROUP, call->group, 4);
+    lk__bytes_put_le(out + AT_NUMBER, call->number, 4);
     out[AT_KIND] = call->kind;
     out[AT_KIND + 1] = call->dtype;
     out[AT_KIND + 2] = call->op;
     out[AT_KIND + 3] = 0;
-    lk__put_le(out + AT_ROOT, (uint32_t)call->root, 4);
-    lk__put_le(out + AT_COUNT, call->count, 8);
-    lk__put_le(out + AT_DETAIL, call->detail, 8);
+    lk__bytes_put_le(out + AT_ROOT, (uint32_t)call->root, 4);
+    lk__bytes_put_le(out + AT_COUNT, call->count, 8);
+    lk__bytes_put_le(out + AT_DETAIL, call->detail, 8);
 }
 
 static bool possible(const lk_call *call)
@@ -112,18 +112,18 @@ static bool possible(const lk_call *call)
 
 bool lk__call_decode(const uint8_t in[LK_CALL_BYTES], lk_call *out)
 {
-    uint32_t root = (uint32_t)lk__get_le(in + AT_ROOT, 4);
+    uint32_t root = (uint32_t)lk__bytes_get_le(in + AT_ROOT, 4);
     if (in[AT_KIND + 3] != 0 || (root > INT32_MAX && root != UINT32_MAX))
         return false;
     lk_call call = {
-        .group = (uint32_t)lk__get_le(in + AT_GROUP, 4),
-        .number = (uint32_t)lk__get_le(in + AT_NUMBER, 4),
+        .group = (uint32_t)lk__bytes_get_le(in + AT_GROUP, 4),
+        .number = (uint32_t)lk__bytes_get_le(in + AT_NUMBER, 4),
         .kind = in[AT_KIND],
         .dtype = in[AT_KIND + 1],
         .op = in[AT_KIND + 2],
         .root = root == UINT32_MAX ? -1 : (int32_t)root,
-        .count = lk__get_le(in + AT_COUNT, 8),
-        .detail = lk__get_le(in + AT_DETAIL, 8),
+        .count = lk__bytes_get_le(in + AT_COUNT, 8),
+        .detail = lk__bytes_get_le(in + AT_DETAIL, 8),
     };
     if (!possible(&call))
         return false;

@@ -50,7 +50,7 @@ static const struct {
     [LK_DTYPE_U8] = {NULL, 0},
 };
 
-static uint64_t load_bits(const lk_entry *entry, size_t index)
+static uint64_t load_bits(const lk_state_entry *entry, size_t index)
 {
     size_t size = lk_dtype_size(entry->dtype);
     uint64_t bits = 0;
@@ -87,7 +87,7 @@ typedef struct summary {
     uint64_t first_ulp; /* the same of the first that differs */
 } summary;
 
-static void count_difference(summary *sum, const lk_entry *a, const lk_entry *b, size_t index)
+static void count_difference(summary *sum, const lk_state_entry *a, const lk_state_entry *b, size_t index)
 {
     lk_dtype dtype = a->dtype;
     uint64_t x = load_bits(a, index), y = load_bits(b, index), steps;
@@ -113,7 +113,7 @@ static void count_difference(summary *sum, const lk_entry *a, const lk_entry *b,
         sum->steps = steps;
 }
 
-static summary compare_data(const lk_entry *a, const lk_entry *b)
+static summary compare_data(const lk_state_entry *a, const lk_state_entry *b)
 {
     size_t size = lk_dtype_size(a->dtype);
     summary sum = {.elements = a->bytes / size, .largest = -1};
@@ -134,7 +134,7 @@ static void format_dims(const size_t *dims, int ndim, char out[SHAPE_BYTES])
     snprintf(out + at, SHAPE_BYTES - at, "]");
 }
 
-static void format_index(const lk_entry *entry, size_t index, char out[SHAPE_BYTES])
+static void format_index(const lk_state_entry *entry, size_t index, char out[SHAPE_BYTES])
 {
     size_t place[LK_MAX_DIMS];
     for (int i = entry->ndim - 1; i >= 0; i--) {
@@ -160,7 +160,7 @@ static void format_value(lk_dtype dtype, uint64_t bits, char out[VALUE_BYTES])
 
 enum { LARGEST_BYTES = SHAPE_BYTES + VALUE_BYTES + 40 };
 
-static void format_largest(const summary *sum, const lk_entry *entry, char out[LARGEST_BYTES])
+static void format_largest(const summary *sum, const lk_state_entry *entry, char out[LARGEST_BYTES])
 {
     char index[SHAPE_BYTES];
     format_index(entry, sum->largest_at, index);
@@ -183,7 +183,8 @@ static void format_ulps(const summary *sum, lk_dtype dtype, bool first_nan, char
                  sum->first_ulp == 1 ? "unit" : "units", sum->steps);
 }
 
-static void describe_data(const summary *sum, const lk_entry *a, const lk_entry *b, char out[SENTENCE_BYTES])
+static void describe_data(const summary *sum, const lk_state_entry *a, const lk_state_entry *b,
+                          char out[SENTENCE_BYTES])
 {
     char index[SHAPE_BYTES], x[VALUE_BYTES], y[VALUE_BYTES];
     char nans[VALUE_BYTES] = "", largest[LARGEST_BYTES], ulps[2 * VALUE_BYTES];
@@ -200,14 +201,14 @@ static void describe_data(const summary *sum, const lk_entry *a, const lk_entry 
              sum->elements, nans, largest, index, x, y, ulps);
 }
 
-static bool same_layout(const lk_entry *a, const lk_entry *b)
+static bool same_layout(const lk_state_entry *a, const lk_state_entry *b)
 {
     return a->dtype == b->dtype && a->ndim == b->ndim &&
            memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof *a->dims) == 0;
 }
 
 /* Whether a and b differ; if so, out says how. */
-static bool describe(const lk_entry *a, const lk_entry *b, char out[SENTENCE_BYTES])
+static bool describe(const lk_state_entry *a, const lk_state_entry *b, char out[SENTENCE_BYTES])
 {
     if (!same_layout(a, b)) {
         char x[SHAPE_BYTES], y[SHAPE_BYTES];
@@ -227,7 +228,7 @@ static bool describe(const lk_entry *a, const lk_entry *b, char out[SENTENCE_BYT
     return true;
 }
 
-static void describe_alone(const lk_entry *entry, const char *side, char out[SENTENCE_BYTES])
+static void describe_alone(const lk_state_entry *entry, const char *side, char out[SENTENCE_BYTES])
 {
     char shape[SHAPE_BYTES];
     format_dims(entry->dims, entry->ndim, shape);
@@ -239,7 +240,7 @@ size_t lk_state_compare(const lk_state *a, const lk_state *b, lk_difference_fn r
     char what[SENTENCE_BYTES];
     size_t differing = 0;
     for (size_t i = 0; i < lk_state_count(a); i++) {
-        const lk_entry *x = lk_state_at(a, i), *y = lk_state_find(b, x->name);
+        const lk_state_entry *x = lk_state_at(a, i), *y = lk_state_find(b, x->name);
         if (y && !describe(x, y, what))
             continue;
         if (!y)
@@ -249,7 +250,7 @@ size_t lk_state_compare(const lk_state *a, const lk_state *b, lk_difference_fn r
         differing++;
     }
     for (size_t i = 0; i < lk_state_count(b); i++) {
-        const lk_entry *y = lk_state_at(b, i);
+        const lk_state_entry *y = lk_state_at(b, i);
         if (lk_state_find(a, y->name))
             continue;
         describe_alone(y, "second", what);

@@ -31,7 +31,7 @@ typedef struct lk_state_format {
     lk_status (*save)(const lk_state *state, const char *path); /* NULL: it is only read */
 } lk_state_format;
 
-extern const lk_state_format lk__safetensors_format, lk__pth_format, lk__pth_legacy_format;
+extern const lk_state_format lk__state_format_safetensors, lk__state_format_pth, lk__state_format_pth_legacy;
 
 /* For what is saved in more than one file: a source of that path, for
  * lk__state_source_close. */
@@ -40,29 +40,29 @@ void lk__state_source_close(lk_state_source *in);
 
 /* Told of each tensor of a file, without its data and in the order of the file;
  * entries are borrowed. */
-typedef void (*lk_entry_fn)(void *arg, const lk_entry *entry);
-lk_status lk__safetensors_list(const lk_state_source *in, lk_entry_fn seen, void *arg) LK_CHECKED;
+typedef void (*lk_state_source_fn)(void *arg, const lk_state_entry *entry);
+lk_status lk__safetensors_list(const lk_state_source *in, lk_state_source_fn seen, void *arg) LK_CHECKED;
 /* Writes what a .safetensors file has; path is for messages. */
 struct lk_writer;
 lk_status lk__safetensors_write(const lk_state *state, const char *path, struct lk_writer *writer) LK_CHECKED;
 /* The order that tensors have in such a file; sorted has room for all. */
-void lk__safetensors_order(const lk_state *state, const lk_entry **sorted);
+void lk__safetensors_order(const lk_state *state, const lk_state_entry **sorted);
 
 /* USAGE unless path ends as a format does that can be written, or, where no ending is
  * needed, has none. */
-lk_status lk__state_check_ending(const char *path, bool needed) LK_CHECKED;
+lk_status lk__state_file_check_ending(const char *path, bool needed) LK_CHECKED;
 
 /* Names go into messages escaped and cut, for they may hold anything. */
-typedef struct lk_quoted {
+typedef struct lk_json_quoted {
     char text[6 * 80 + 8];
-} lk_quoted;
-lk_quoted lk__quote(const char *name);
+} lk_json_quoted;
+lk_json_quoted lk__json_quote_short(const char *name);
 
 /* Bytes of the well-formed UTF-8 character that text starts with; 0 if there
  * is none within the given bytes. */
 size_t lk__utf8_length(const char *text, size_t bytes);
 /* Whether all of text is such characters. */
-bool lk__is_utf8(const char *text);
+bool lk__utf8_is_valid(const char *text);
 
 typedef struct lk_json_limits {
     int depth;    /* of nested objects and arrays, at most LK_JSON_MAX_DEPTH */

@@ -45,7 +45,7 @@ size_t lk__utf8_length(const char *text, size_t bytes)
     return 0;
 }
 
-bool lk__is_utf8(const char *text)
+bool lk__utf8_is_valid(const char *text)
 {
     size_t bytes = strlen(text);
     for (size_t i = 0, length; i < bytes; i += length) {
@@ -316,10 +316,10 @@ size_t lk__json_quote(const char *text, char *out)
     return (size_t)(to - out);
 }
 
-lk_quoted lk__quote(const char *name)
+lk_json_quoted lk__json_quote_short(const char *name)
 {
     char cut[80];
-    lk_quoted out;
+    lk_json_quoted out;
     snprintf(cut, sizeof cut, "%s", name);
     size_t length = lk__json_quote(cut, out.text);
     snprintf(out.text + length, sizeof out.text - length, "%s", strlen(name) >= sizeof cut ? "..." : "");

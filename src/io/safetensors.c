@@ -74,7 +74,7 @@ static lk_status read_header(source *in, char **out)
     LK_TRY(LK_ALLOC((size_t)in->header + 1, "the header of a safetensors file", &text));
     lk_status status = lk__state_source_read(in->file, HEADER_AT, text, (size_t)in->header);
     if (status != LK_OK) {
-        lk__free(text);
+        lk__mem_free(text);
         return status;
     }
     *out = text;
@@ -135,7 +135,7 @@ static lk_status parse_dtype(const source *in, const cJSON *item, record *rec)
     }
     return lk__fail(LK_STATUS_FORMAT,
                     "%s: tensor %s has dtype %s; F64, F32, BF16, F16, I64, I32 and U8 can be read: convert it first",
-                    in->path, lk__quote(rec->name).text, lk__quote(name).text);
+                    in->path, lk__json_quote_short(rec->name).text, lk__json_quote_short(name).text);
 }
 
 static lk_status parse_shape(const source *in, const cJSON *item, record *rec)
@@ -152,7 +152,7 @@ static lk_status parse_shape(const source *in, const cJSON *item, record *rec)
     if (!good)
         return lk__fail(LK_STATUS_FORMAT,
                         "%s: tensor %s has a malformed shape; expected an array of 0 to %d integers from 0 to 2^53 - 1",
-                        in->path, lk__quote(rec->name).text, LK_MAX_DIMS);
+                        in->path, lk__json_quote_short(rec->name).text, LK_MAX_DIMS);
     return LK_OK;
 }
 
@@ -165,13 +165,13 @@ static lk_status parse_offsets(const source *in, const cJSON *item, record *rec)
         return lk__fail(LK_STATUS_FORMAT,
                         "%s: tensor %s has malformed data_offsets; expected [begin, end], integers from 0 to 2^53 - 1 "
                         "with begin <= end",
-                        in->path, lk__quote(rec->name).text);
+                        in->path, lk__json_quote_short(rec->name).text);
     uint64_t data = in->size - data_at(in);
     if (rec->end > data)
         return lk__fail(LK_STATUS_FORMAT,
                         "%s is cut short or its header wrong: tensor %s ends at byte %" PRIu64
                         ", the file at byte %" PRIu64,
-                        in->path, lk__quote(rec->name).text, data_at(in) + rec->end, in->size);
+                        in->path, lk__json_quote_short(rec->name).text, data_at(in) + rec->end, in->size);
     return LK_OK;
 }
 
@@ -196,7 +196,7 @@ static lk_status check_bytes(const source *in, const record *rec)
         return lk__fail(LK_STATUS_FORMAT,
                         "%s: tensor %s has %" PRIu64 " bytes of data at byte %" PRIu64
                         ", its shape and dtype %s ask for %s%" PRIu64,
-                        in->path, lk__quote(rec->name).text, rec->end - rec->begin, data_at(in) + rec->begin,
+                        in->path, lk__json_quote_short(rec->name).text, rec->end - rec->begin, data_at(in) + rec->begin,
                         dtype_names[rec->dtype], overflow ? "more than " : "", overflow ? UINT64_MAX : bytes);
     return LK_OK;
 }
@@ -206,14 +206,14 @@ static lk_status parse_record(const source *in, const cJSON *item, record *rec)
     bool seen[FIELDS] = {false};
     if (!cJSON_IsObject(item))
         return lk__fail(LK_STATUS_FORMAT, "%s: tensor %s is not described by an object in the header", in->path,
-                        lk__quote(rec->name).text);
+                        lk__json_quote_short(rec->name).text);
     for (const cJSON *child = item->child; child; child = child->next) {
         for (int i = 0; i < FIELDS; i++) {
             if (strcmp(child->string, fields[i].name) != 0)
                 continue;
             if (seen[i])
                 return lk__fail(LK_STATUS_FORMAT, "%s: tensor %s has %s twice in the header", in->path,
-                                lk__quote(rec->name).text, fields[i].name);
+                                lk__json_quote_short(rec->name).text, fields[i].name);
             LK_TRY(fields[i].parse(in, child, rec));
             seen[i] = true;
         }
@@ -221,7 +221,7 @@ static lk_status parse_record(const source *in, const cJSON *item, record *rec)
     for (int i = 0; i < FIELDS; i++)
         if (!seen[i])
             return lk__fail(LK_STATUS_FORMAT, "%s: tensor %s has no %s in the header", in->path,
-                            lk__quote(rec->name).text, fields[i].name);
+                            lk__json_quote_short(rec->name).text, fields[i].name);
     return check_bytes(in, rec);
 }
 
@@ -244,8 +244,8 @@ static lk_status check_cover(const source *in, const record *records, size_t cou
             return lk__fail(LK_STATUS_FORMAT,
                             "%s: tensor %s starts at byte %" PRIu64 ", expected byte %" PRIu64
                             ", the end of the one before: tensors may not %s",
-                            in->path, lk__quote(records[i].name).text, data_at(in) + records[i].begin, data_at(in) + at,
-                            records[i].begin < at ? "overlap" : "leave holes");
+                            in->path, lk__json_quote_short(records[i].name).text, data_at(in) + records[i].begin,
+                            data_at(in) + at, records[i].begin < at ? "overlap" : "leave holes");
         at = records[i].end;
     }
     if (data_at(in) + at != in->size)
@@ -261,7 +261,7 @@ static lk_status check_length(const source *in, const char *name)
     size_t bytes = strlen(name);
     if (bytes > LK_MAX_TENSOR_NAME)
         return lk__fail(LK_STATUS_FORMAT, "%s: tensor %s has a name of %zu bytes; names have %d at most", in->path,
-                        lk__quote(name).text, bytes, LK_MAX_TENSOR_NAME);
+                        lk__json_quote_short(name).text, bytes, LK_MAX_TENSOR_NAME);
     return LK_OK;
 }
 
@@ -295,10 +295,10 @@ static lk_status read_tensors(const source *in, const record *records, size_t co
 {
     for (size_t i = 0; i < count; i++) {
         const record *rec = &records[i];
-        lk_entry *entry;
+        lk_state_entry *entry;
         if (lk_state_find(state, rec->name))
             return lk__fail(LK_STATUS_FORMAT, "%s: the header has tensor %s twice", in->path,
-                            lk__quote(rec->name).text);
+                            lk__json_quote_short(rec->name).text);
         LK_TRY(lk_state_add(state, rec->name, rec->dtype, rec->ndim, rec->dims, &entry));
         LK_TRY(lk__state_source_read(in->file, data_at(in) + rec->begin, entry->data, entry->bytes));
     }
@@ -318,7 +318,7 @@ static lk_status use_tensors(const source *in, const cJSON *root, use_records us
     LK_TRY_GOTO(parse_records(in, root, records, &count), free_records);
     status = use(in, records, count, arg);
 free_records:
-    lk__free(records);
+    lk__mem_free(records);
     return status;
 }
 
@@ -333,7 +333,7 @@ static lk_status read_file(const lk_state_source *file, use_records use, void *a
     status = use_tensors(&in, root, use, arg);
     cJSON_Delete(root);
 free_text:
-    lk__free(text);
+    lk__mem_free(text);
     return status;
 }
 
@@ -356,7 +356,7 @@ static lk_status load_safetensors(const lk_state_source *file, lk_state **out)
 }
 
 typedef struct listing {
-    lk_entry_fn seen;
+    lk_state_source_fn seen;
     void *arg;
 } listing;
 
@@ -365,17 +365,17 @@ static lk_status list_records(const source *in, const record *records, size_t co
     const listing *list = arg;
     (void)in;
     for (size_t i = 0; i < count; i++) {
-        lk_entry entry = {.name = (char *)(uintptr_t)records[i].name,
-                          .dtype = records[i].dtype,
-                          .ndim = records[i].ndim,
-                          .bytes = (size_t)(records[i].end - records[i].begin)};
+        lk_state_entry entry = {.name = (char *)(uintptr_t)records[i].name,
+                                .dtype = records[i].dtype,
+                                .ndim = records[i].ndim,
+                                .bytes = (size_t)(records[i].end - records[i].begin)};
         memcpy(entry.dims, records[i].dims, sizeof entry.dims);
         list->seen(list->arg, &entry);
     }
     return LK_OK;
 }
 
-lk_status lk__safetensors_list(const lk_state_source *file, lk_entry_fn seen, void *arg)
+lk_status lk__safetensors_list(const lk_state_source *file, lk_state_source_fn seen, void *arg)
 {
     listing list = {.seen = seen, .arg = arg};
     return read_file(file, list_records, &list);
@@ -397,7 +397,7 @@ static lk_status check_name(const char *path, const char *name)
 
 /* Larger elements first, else in the state's order: every tensor is aligned to
  * its element as long as the data's start is aligned to the largest. */
-void lk__safetensors_order(const lk_state *state, const lk_entry **sorted)
+void lk__safetensors_order(const lk_state *state, const lk_state_entry **sorted)
 {
     size_t at = 0;
     for (size_t size = 8; size; size /= 2)
@@ -414,7 +414,7 @@ static size_t put(char *out, size_t room, const char *before, uint64_t value)
 /* Everything about an entry but its name: at most this many bytes. */
 enum { ENTRY_BYTES = 80 + 21 * (LK_MAX_DIMS + 2) };
 
-static size_t put_entry(char *out, const lk_entry *entry, uint64_t begin)
+static size_t put_entry(char *out, const lk_state_entry *entry, uint64_t begin)
 {
     size_t at = 0;
     out[at++] = ',';
@@ -430,7 +430,8 @@ static size_t put_entry(char *out, const lk_entry *entry, uint64_t begin)
 }
 
 /* The length and the header as they go into the file. */
-static lk_status make_header(const char *path, const lk_entry *const *sorted, size_t count, char **out, size_t *bytes)
+static lk_status make_header(const char *path, const lk_state_entry *const *sorted, size_t count, char **out,
+                             size_t *bytes)
 {
     static const char start[] = "{\"" METADATA "\":{\"format\":\"pt\"}";
     size_t room = HEADER_AT + sizeof start + 16;
@@ -452,7 +453,7 @@ static lk_status make_header(const char *path, const lk_entry *const *sorted, si
         text[at++] = ' ';
     uint64_t length = at - HEADER_AT;
     if (length > MAX_HEADER) {
-        lk__free(text);
+        lk__mem_free(text);
         return lk__fail(LK_STATUS_USAGE, "cannot save %s: its header would have %" PRIu64 " bytes, at most %u is legal",
                         path, length, MAX_HEADER);
     }
@@ -464,7 +465,7 @@ static lk_status make_header(const char *path, const lk_entry *const *sorted, si
 
 lk_status lk__safetensors_write(const lk_state *state, const char *path, lk_writer *writer)
 {
-    const lk_entry **sorted;
+    const lk_state_entry **sorted;
     char *header = NULL;
     size_t count = lk_state_count(state), bytes = 0;
     lk_status status;
@@ -475,9 +476,9 @@ lk_status lk__safetensors_write(const lk_state *state, const char *path, lk_writ
     for (size_t i = 0; i < count; i++)
         LK_TRY_GOTO(lk__writer_write(writer, sorted[i]->data, sorted[i]->bytes), free_header);
 free_header:
-    lk__free(header);
+    lk__mem_free(header);
 free_sorted:
-    lk__free(sorted);
+    lk__mem_free(sorted);
     return status;
 }
 
@@ -498,8 +499,8 @@ static bool probe_safetensors(const uint8_t *start, size_t bytes)
     return bytes > HEADER_AT && start[HEADER_AT] == '{';
 }
 
-const lk_state_format lk__safetensors_format = {.name = "safetensors",
-                                                .endings = {".safetensors"},
-                                                .probe = probe_safetensors,
-                                                .load = load_safetensors,
-                                                .save = save_safetensors};
+const lk_state_format lk__state_format_safetensors = {.name = "safetensors",
+                                                      .endings = {".safetensors"},
+                                                      .probe = probe_safetensors,
+                                                      .load = load_safetensors,
+                                                      .save = save_safetensors};

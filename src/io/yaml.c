@@ -17,7 +17,7 @@ lk_status lk__yaml_read(const char *path, lk_yaml **out)
     size_t bytes;
     LK_TRY(lk__file_read(path, LK_YAML_MAX_BYTES, &data, &bytes));
     lk_status status = lk__yaml_parse(path, data, bytes, out);
-    lk__free(data);
+    lk__mem_free(data);
     return status;
 }
 
@@ -29,8 +29,8 @@ void lk__yaml_destroy(lk_yaml *yaml)
         free((char *)yaml->items[i].key);
         free((char *)yaml->items[i].text);
     }
-    lk__free(yaml->items);
-    lk__free(yaml);
+    lk__mem_free(yaml->items);
+    lk__mem_free(yaml);
 }
 
 #ifndef LK_HAVE_YAML

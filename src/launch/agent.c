@@ -16,8 +16,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "comm/net.h"
 #include "launch/cause.h"
+#include "net/socket.h"
 
 /* Seconds. All ranks of a failed job are gone within one; who is interrupted may
  * want to save something first, and no grace is longer than a day. */
@@ -28,7 +28,7 @@ static const double ANSWER = 4;
 static const double TICK = 1;
 
 struct lk_agent {
-    const lk_meet_opts *opts;
+    const lk_launch_meet_opts *opts;
     lk_link *links; /* (nnodes) at node 0, which leaves [0] closed; else one, to node 0 */
     int link_count;
     bool *over; /* (link_count): done, stopped or lost in this round */
@@ -50,7 +50,7 @@ static lk_status watch_links(lk_agent *agent)
     return LK_OK;
 }
 
-lk_status lk__agent_create(const lk_meet_opts *opts, lk_place *place, lk_agent **out)
+lk_status lk__agent_create(const lk_launch_meet_opts *opts, lk_launch_place *place, lk_agent **out)
 {
     lk_agent *agent;
     lk_status status;
@@ -63,7 +63,7 @@ lk_status lk__agent_create(const lk_meet_opts *opts, lk_place *place, lk_agent *
         agent->links[i].fd = -1;
     agent->link_count = count;
     if (opts->nnodes > 1) {
-        LK_TRY_GOTO(lk__meet(opts, agent->links, place), destroy_agent);
+        LK_TRY_GOTO(lk__launch_meet(opts, agent->links, place), destroy_agent);
         LK_TRY_GOTO(watch_links(agent), destroy_agent);
     }
     *out = agent;
@@ -91,9 +91,9 @@ void lk__agent_destroy(lk_agent *agent)
         drop_link(agent, i);
     if (agent->epoll >= 0)
         close(agent->epoll);
-    lk__free(agent->over);
-    lk__free(agent->links);
-    lk__free(agent);
+    lk__mem_free(agent->over);
+    lk__mem_free(agent->links);
+    lk__mem_free(agent);
 }
 
 static void send_all(lk_agent *agent, const lk_message *message)
@@ -102,7 +102,7 @@ static void send_all(lk_agent *agent, const lk_message *message)
         lk__link_send(&agent->links[i], message);
 }
 
-static void send_plans(lk_agent *agent, const lk_plan *plan)
+static void send_plans(lk_agent *agent, const lk_launch_plan *plan)
 {
     int first = agent->opts->nproc;
     for (int node = 1; node < agent->opts->nnodes; node++) {
@@ -116,20 +116,21 @@ static void send_plans(lk_agent *agent, const lk_plan *plan)
 }
 
 /* Whether what node 0 says makes sense for this node. */
-static bool read_plan(const lk_agent *agent, const lk_message *message, lk_plan *out)
+static bool read_plan(const lk_agent *agent, const lk_message *message, lk_launch_plan *out)
 {
     const int64_t *n = message->numbers;
     int64_t max_world = (int64_t)LK_MAX_NODES * LK_MAX_NPROC;
     if (n[0] < 0 || n[0] > INT32_MAX || n[1] < 1 || n[1] > max_world || n[2] < 0 || n[2] > n[1] - agent->opts->nproc ||
         n[3] < 1 || n[3] > 65535)
         return false;
-    *out = (lk_plan){.restart = (int)n[0], .world_size = (int)n[1], .first_rank = (int)n[2], .master_port = (int)n[3]};
+    *out = (lk_launch_plan){
+        .restart = (int)n[0], .world_size = (int)n[1], .first_rank = (int)n[2], .master_port = (int)n[3]};
     memcpy(out->run_id, message->name, sizeof out->run_id);
     snprintf(out->master_addr, sizeof out->master_addr, "%.*s", LK_MEET_HOST - 1, message->text);
     return true;
 }
 
-static lk_status await_plan(lk_agent *agent, lk_plan *plan)
+static lk_status await_plan(lk_agent *agent, lk_launch_plan *plan)
 {
     lk_link *link = &agent->links[0];
     lk_message message;
@@ -156,7 +157,7 @@ static lk_status await_plan(lk_agent *agent, lk_plan *plan)
     return lk__fail(LK_STATUS_PEER, "interrupted while waiting for node 0");
 }
 
-lk_status lk__agent_plan(lk_agent *agent, lk_plan *plan)
+lk_status lk__agent_plan(lk_agent *agent, lk_launch_plan *plan)
 {
     if (!leads(agent))
         return await_plan(agent, plan);
@@ -177,15 +178,15 @@ void lk__agent_refuse(lk_agent *agent, const char *why)
 
 /* A node that disappears was the reason, not an effect, of ranks that give up:
  * it counts like a death by signal. */
-static lk_verdict lost(int node, const char *host)
+static lk_launch_verdict lost(int node, const char *host)
 {
-    lk_verdict verdict = {.outcome = LK_OUTCOME_LOST, .node = node, .cause = {.rank = -1, .status = SIGKILL}};
+    lk_launch_verdict verdict = {.outcome = LK_OUTCOME_LOST, .node = node, .cause = {.rank = -1, .status = SIGKILL}};
     snprintf(verdict.cause.host, sizeof verdict.cause.host, "%s", host);
     return verdict;
 }
 
 /* Whether a should be told rather than b, which was heard of first. */
-static bool outweighs(const lk_verdict *a, const lk_verdict *b)
+static bool outweighs(const lk_launch_verdict *a, const lk_launch_verdict *b)
 {
     static const int weight[] = {[LK_OUTCOME_DONE] = 0,
                                  [LK_OUTCOME_FAILED] = 1,
@@ -197,7 +198,7 @@ static bool outweighs(const lk_verdict *a, const lk_verdict *b)
     return weight[a->outcome] == 1 && lk__cause_before(&a->cause, &b->cause);
 }
 
-static void encode_verdict(const lk_verdict *verdict, lk_message_kind kind, lk_message *out)
+static void encode_verdict(const lk_launch_verdict *verdict, lk_message_kind kind, lk_message *out)
 {
     *out = (lk_message){.kind = kind};
     lk__message_set_cause(out, &verdict->cause);
@@ -207,36 +208,39 @@ static void encode_verdict(const lk_verdict *verdict, lk_message_kind kind, lk_m
     out->numbers[7] = verdict->again + 2 * verdict->unwritten;
 }
 
-static bool decode_verdict(const lk_message *message, lk_verdict *out)
+static bool decode_verdict(const lk_message *message, lk_launch_verdict *out)
 {
     const int64_t *n = message->numbers;
     if (n[4] < 0 || n[4] > LK_OUTCOME_INTERRUPTED || n[6] < 0 || n[6] > 64)
         return false;
-    *out = (lk_verdict){
-        .outcome = (lk_outcome)n[4], .node = (int)n[5], .signal = (int)n[6], .again = n[7] & 1, .unwritten = n[7] & 2};
+    *out = (lk_launch_verdict){.outcome = (lk_agent_outcome)n[4],
+                               .node = (int)n[5],
+                               .signal = (int)n[6],
+                               .again = n[7] & 1,
+                               .unwritten = n[7] & 2};
     lk__message_get_cause(message, &out->cause);
     return true;
 }
 
 typedef struct round {
     lk_agent *agent;
-    const lk_watch_opts *opts;
-    lk_node *node;      /* NULL: was never started */
-    lk_verdict verdict; /* the weightiest that is known */
-    double stop_at;     /* when the ranks are to be stopped; 0: not known to be needed */
-    bool local_over;    /* this node's ranks are done, or failed */
-    bool interrupted;   /* by a signal to this process */
-    bool told;          /* others: node 0 has heard of a bad end here */
-    bool ending;        /* the ranks have been told to end, and have ... */
-    double grace;       /* ... seconds for it */
-    bool obeys;         /* others: node 0 said so */
-    bool stopped;       /* others: node 0 knows that none is left here */
-    bool asked;         /* node 0: the user of another node wants the end at once */
-    bool hurried;       /* so it was seen to */
+    const lk_agent_watch_opts *opts;
+    lk_launch_node *node;      /* NULL: was never started */
+    lk_launch_verdict verdict; /* the weightiest that is known */
+    double stop_at;            /* when the ranks are to be stopped; 0: not known to be needed */
+    bool local_over;           /* this node's ranks are done, or failed */
+    bool interrupted;          /* by a signal to this process */
+    bool told;                 /* others: node 0 has heard of a bad end here */
+    bool ending;               /* the ranks have been told to end, and have ... */
+    double grace;              /* ... seconds for it */
+    bool obeys;                /* others: node 0 said so */
+    bool stopped;              /* others: node 0 knows that none is left here */
+    bool asked;                /* node 0: the user of another node wants the end at once */
+    bool hurried;              /* so it was seen to */
     bool lost_any;
 } round;
 
-static void weigh(round *r, const lk_verdict *verdict)
+static void weigh(round *r, const lk_launch_verdict *verdict)
 {
     if (outweighs(verdict, &r->verdict))
         r->verdict = *verdict;
@@ -252,29 +256,29 @@ static double grace_of(const round *r)
 }
 
 /* What this node's own ranks came to. */
-static lk_verdict own_verdict(const round *r, lk_outcome outcome)
+static lk_launch_verdict own_verdict(const round *r, lk_agent_outcome outcome)
 {
-    const lk_meet_opts *opts = r->agent->opts;
-    lk_verdict verdict = {.outcome = outcome, .node = opts->node_rank};
+    const lk_launch_meet_opts *opts = r->agent->opts;
+    lk_launch_verdict verdict = {.outcome = outcome, .node = opts->node_rank};
     if (outcome == LK_OUTCOME_FAILED) {
-        verdict.cause = *lk__node_cause(r->node);
+        verdict.cause = *lk__launch_node_cause(r->node);
         return verdict;
     }
     snprintf(verdict.cause.host, sizeof verdict.cause.host, "%s", opts->hostname);
     if (outcome == LK_OUTCOME_BROKEN)
         snprintf(verdict.cause.tail, sizeof verdict.cause.tail, "%s", lk_error_detail());
     if (outcome == LK_OUTCOME_INTERRUPTED) {
-        int signal = r->node ? lk__node_signal(r->node) : 0;
+        int signal = r->node ? lk__launch_node_signal(r->node) : 0;
         verdict.signal = signal ? signal : (int)*r->agent->opts->interrupted;
-        verdict.unwritten = signal == SIGPIPE && lk__node_unwritten(r->node);
+        verdict.unwritten = signal == SIGPIPE && lk__launch_node_unwritten(r->node);
     }
     return verdict;
 }
 
 /* Tells of a bad end here: node 0 weighs it at once, the others send it there. */
-static void end_badly(round *r, lk_outcome outcome)
+static void end_badly(round *r, lk_agent_outcome outcome)
 {
-    lk_verdict verdict = own_verdict(r, outcome);
+    lk_launch_verdict verdict = own_verdict(r, outcome);
     weigh(r, &verdict);
     r->local_over = true;
     if (leads(r->agent))
@@ -291,17 +295,17 @@ static void end_badly(round *r, lk_outcome outcome)
 /* Where the ranks may take long, the user learns what they do and how to end it. */
 static void tell_interrupted(const round *r)
 {
-    const lk_meet_opts *opts = r->agent->opts;
+    const lk_launch_meet_opts *opts = r->agent->opts;
     char name[32], text[128];
     int signal = r->verdict.signal;
     if (!opts->notice || !(r->opts->grace > 0) || !r->node || (signal != SIGINT && signal != SIGTERM))
         return;
-    lk__signal_name(signal, name, sizeof name);
+    lk__cause_signal_name(signal, name, sizeof name);
     snprintf(text, sizeof text, "interrupted by %s: the ranks finish what they are at; again ends them at once", name);
     opts->notice(opts->notice_arg, text);
 }
 
-static void note_state(round *r, lk_node_state state)
+static void note_state(round *r, lk_launch_node_state state)
 {
     if (state == LK_NODE_FAILED && !r->local_over)
         end_badly(r, LK_OUTCOME_FAILED);
@@ -320,13 +324,13 @@ static void note_state(round *r, lk_node_state state)
 /* Until something happens here or on a link. */
 static void wait_for_events(round *r, double seconds)
 {
-    lk_node_state state = LK_NODE_RUNNING;
+    lk_launch_node_state state = LK_NODE_RUNNING;
     if (!r->node)
         (void)lk__net_wait(r->agent->epoll, POLLIN, lk__clock() + seconds);
-    else if (lk__node_wait(r->node, r->agent->epoll, seconds, &state) != LK_OK) {
+    else if (lk__launch_node_wait(r->node, r->agent->epoll, seconds, &state) != LK_OK) {
         /* The keeper was killed, and all ranks with it. */
         end_badly(r, LK_OUTCOME_BROKEN);
-        lk__node_destroy(r->node);
+        lk__launch_node_destroy(r->node);
         r->node = NULL;
         return;
     }
@@ -348,18 +352,18 @@ static void stop_ranks(round *r, int signal, double grace)
         return;
     /* What has failed here by now is not an effect of stopping. */
     if (!r->ending && !r->local_over) {
-        lk_node_state state;
-        if (lk__node_wait(r->node, -1, 0, &state) == LK_OK)
+        lk_launch_node_state state;
+        if (lk__launch_node_wait(r->node, -1, 0, &state) == LK_OK)
             note_state(r, state);
     }
     r->ending = true;
     r->grace = grace;
-    lk__node_end(r->node, signal, grace);
+    lk__launch_node_end(r->node, signal, grace);
 }
 
 static bool none_left(const round *r)
 {
-    return !r->node || lk__node_stopped(r->node);
+    return !r->node || lk__launch_node_stopped(r->node);
 }
 
 /* Whether a user wants the end at once, and nobody has seen to it yet. The first of
@@ -368,13 +372,13 @@ static bool wants_hurry(const round *r)
 {
     if (r->hurried || !r->node)
         return !r->hurried && r->asked;
-    bool twice = *r->agent->opts->interrupted && lk__node_signal(r->node) != 0;
-    return r->asked || twice || lk__node_hurried(r->node);
+    bool twice = *r->agent->opts->interrupted && lk__launch_node_signal(r->node) != 0;
+    return r->asked || twice || lk__launch_node_hurried(r->node);
 }
 
 static void hear(round *r, int node, const lk_message *message)
 {
-    lk_verdict verdict;
+    lk_launch_verdict verdict;
     switch (message->kind) {
     case LK_MESSAGE_DONE:
     case LK_MESSAGE_STOPPED:
@@ -394,7 +398,7 @@ static void hear(round *r, int node, const lk_message *message)
 static void lose(round *r, int node)
 {
     lk_agent *agent = r->agent;
-    lk_verdict verdict = lost(node, agent->links[node].host);
+    lk_launch_verdict verdict = lost(node, agent->links[node].host);
     agent->over[node] = true;
     r->lost_any = true;
     drop_link(agent, node);
@@ -428,7 +432,7 @@ static void hurry(round *r)
 {
     lk_message message = {.kind = LK_MESSAGE_STOP, .numbers = {SIGKILL, 0}};
     if (!leads(r->agent)) {
-        lk_verdict verdict = own_verdict(r, LK_OUTCOME_INTERRUPTED);
+        lk_launch_verdict verdict = own_verdict(r, LK_OUTCOME_INTERRUPTED);
         verdict.again = true;
         encode_verdict(&verdict, LK_MESSAGE_TROUBLE, &message);
     }
@@ -465,7 +469,7 @@ static void stop_everywhere(round *r)
             r->lost_any = true;
 }
 
-static void lead_round(round *r, const lk_plan *plan)
+static void lead_round(round *r, const lk_launch_plan *plan)
 {
     while (r->stop_at == 0 || lk__clock() < r->stop_at) {
         if (r->stop_at == 0 && r->local_over && all_over(r))
@@ -513,7 +517,7 @@ static bool follow(round *r)
         case LK_LINK_IDLE:
             return false;
         case LK_LINK_CLOSED: {
-            lk_verdict verdict = lost(0, agent->links[0].host);
+            lk_launch_verdict verdict = lost(0, agent->links[0].host);
             drop_link(agent, 0);
             /* Node 0 may have ended for this node's own reason. */
             if (!r->told || r->verdict.outcome == LK_OUTCOME_DONE)
@@ -544,12 +548,13 @@ static void follow_round(round *r)
     if (r->verdict.outcome != LK_OUTCOME_DONE)
         stop_ranks(r, interrupted ? r->verdict.signal : SIGTERM, interrupted ? grace_of(r) : FAILED_GRACE);
     /* Node 0 is not heard any more; a signal still is. */
-    lk_node_state state;
-    while (r->ending && !none_left(r) && lk__node_wait(r->node, -1, TICK, &state) == LK_OK)
+    lk_launch_node_state state;
+    while (r->ending && !none_left(r) && lk__launch_node_wait(r->node, -1, TICK, &state) == LK_OK)
         ;
 }
 
-void lk__agent_watch(lk_agent *agent, const lk_plan *plan, const lk_watch_opts *opts, lk_node *node, lk_verdict *out)
+void lk__agent_watch(lk_agent *agent, const lk_launch_plan *plan, const lk_agent_watch_opts *opts, lk_launch_node *node,
+                     lk_launch_verdict *out)
 {
     round r = {.agent = agent, .opts = opts, .node = node};
     for (int i = 0; i < agent->link_count; i++)
@@ -561,10 +566,10 @@ void lk__agent_watch(lk_agent *agent, const lk_plan *plan, const lk_watch_opts *
     else
         follow_round(&r);
     if (r.node && r.verdict.outcome == LK_OUTCOME_FAILED && none_left(&r)) {
-        lk__node_stop(r.node, SIGTERM, 0); /* passes the rest of the output on */
-        const lk_cause *own = lk__node_cause(r.node);
+        lk__launch_node_stop(r.node, SIGTERM, 0); /* passes the rest of the output on */
+        const lk_cause *own = lk__launch_node_cause(r.node);
         r.verdict.cause.shown = own->shown && own->rank == r.verdict.cause.rank;
     }
-    lk__node_destroy(r.node);
+    lk__launch_node_destroy(r.node);
     *out = r.verdict;
 }

@@ -10,17 +10,17 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "comm/net.h"
+#include "net/socket.h"
 
 enum { SEND_SECONDS = 5 };
 
 void lk__message_encode(const lk_message *message, uint8_t out[LK_MESSAGE_BYTES])
 {
     uint8_t *at = out;
-    lk__put_le(at, (uint64_t)message->kind, 8);
+    lk__bytes_put_le(at, (uint64_t)message->kind, 8);
     at += 8;
     for (int i = 0; i < LK_MESSAGE_NUMBERS; i++, at += 8)
-        lk__put_le(at, (uint64_t)message->numbers[i], 8);
+        lk__bytes_put_le(at, (uint64_t)message->numbers[i], 8);
     memcpy(at, message->name, LK_MESSAGE_NAME);
     memcpy(at + LK_MESSAGE_NAME, message->text, LK_MESSAGE_TEXT);
 }
@@ -28,13 +28,13 @@ void lk__message_encode(const lk_message *message, uint8_t out[LK_MESSAGE_BYTES]
 bool lk__message_decode(const uint8_t in[LK_MESSAGE_BYTES], lk_message *out)
 {
     const uint8_t *at = in;
-    uint64_t kind = lk__get_le(at, 8);
+    uint64_t kind = lk__bytes_get_le(at, 8);
     if (kind >= LK_MESSAGE_COUNT)
         return false;
     out->kind = (lk_message_kind)kind;
     at += 8;
     for (int i = 0; i < LK_MESSAGE_NUMBERS; i++, at += 8)
-        out->numbers[i] = (int64_t)lk__get_le(at, 8);
+        out->numbers[i] = (int64_t)lk__bytes_get_le(at, 8);
     memcpy(out->name, at, LK_MESSAGE_NAME);
     memcpy(out->text, at + LK_MESSAGE_NAME, LK_MESSAGE_TEXT);
     out->name[LK_MESSAGE_NAME - 1] = '\0';

@@ -17,12 +17,12 @@ typedef enum lk_message_kind {
     LK_MESSAGE_HELLO,   /* to node 0: node, nodes, ranks there; both ways the host's name */
     LK_MESSAGE_REFUSED, /* to others: no place in this job; text: why */
     LK_MESSAGE_NOTICE,  /* to others: text for the user */
-    LK_MESSAGE_PLAN,    /* to others: lk_plan */
+    LK_MESSAGE_PLAN,    /* to others: lk_launch_plan */
     LK_MESSAGE_DONE,    /* to node 0: all ranks ended with 0 */
-    LK_MESSAGE_TROUBLE, /* to node 0: this node's part ended badly; lk_verdict, `again` for a second signal */
+    LK_MESSAGE_TROUBLE, /* to node 0: this node's part ended badly; lk_launch_verdict, `again` for a second signal */
     LK_MESSAGE_STOP,    /* to others: signal, grace in milliseconds; a second one with SIGKILL ends the grace */
     LK_MESSAGE_STOPPED, /* to node 0: no rank is left here */
-    LK_MESSAGE_END,     /* to others: the job's lk_verdict */
+    LK_MESSAGE_END,     /* to others: the job's lk_launch_verdict */
     LK_MESSAGE_COUNT
 } lk_message_kind;
 

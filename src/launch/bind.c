@@ -24,7 +24,7 @@ static lk_status distribute(hwloc_topology_t topology, int count, cpu_set_t *set
         hwloc_cpuset_to_glibc_sched_affinity(topology, shares[i], &sets[i], sizeof sets[i]);
         hwloc_bitmap_free(shares[i]);
     }
-    lk__free(shares);
+    lk__mem_free(shares);
     if (result != 0)
         return lk__fail(LK_STATUS_UNSUPPORTED, "hwloc cannot share the cores of this machine among %d ranks", count);
     return LK_OK;
@@ -55,7 +55,7 @@ static lk_status plan(hwloc_topology_t topology, int count, cpu_set_t **out, int
     LK_TRY(LK_ALLOC((size_t)count, "core sets", &sets));
     lk_status status = distribute(topology, count, sets);
     if (status != LK_OK) {
-        lk__free(sets);
+        lk__mem_free(sets);
         return status;
     }
     *cores = (int)hwloc_get_nbobjs_by_depth(topology, hwloc_get_type_or_below_depth(topology, HWLOC_OBJ_CORE));

@@ -50,7 +50,7 @@ static int find(int number)
     return -1;
 }
 
-void lk__signal_name(int number, char *text, size_t bytes)
+void lk__cause_signal_name(int number, char *text, size_t bytes)
 {
     int i = find(number);
     if (i >= 0)

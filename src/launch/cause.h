@@ -5,6 +5,6 @@
 #include <stddef.h>
 
 /* "SIGKILL", or "signal 35" where it has no name. */
-void lk__signal_name(int signal, char *text, size_t bytes);
+void lk__cause_signal_name(int signal, char *text, size_t bytes);
 
 #endif

@@ -64,13 +64,13 @@ static bool reserve(lk_processes *p)
 {
     if (p->count < p->capacity)
         return true;
-    size_t capacity = lk__max_size(2 * p->capacity, 1024);
+    size_t capacity = lk__size_max(2 * p->capacity, 1024);
     lk_process *list;
     if (LK_ALLOC(capacity, "a list of processes", &list) != LK_OK)
         return false;
     if (p->count > 0)
         memcpy(list, p->list, p->count * sizeof *list);
-    lk__free(p->list);
+    lk__mem_free(p->list);
     p->list = list;
     p->capacity = capacity;
     return true;
@@ -209,6 +209,6 @@ void lk__descendants_end(const lk_processes *spared, double seconds)
 
 void lk__processes_fini(lk_processes *p)
 {
-    lk__free(p->list);
+    lk__mem_free(p->list);
     *p = (lk_processes){0};
 }

@@ -54,14 +54,14 @@ static const struct {
 enum { VARIABLES = sizeof variables / sizeof *variables, VARIABLE_BYTES = 320, NUMBER_BYTES = 32 };
 
 struct lk_environment {
-    const lk_node_opts *opts;
+    const lk_launch_node_opts *opts;
     char **list;      /* inherited ones, then ours, then NULL */
     size_t inherited; /* in list */
     char ours[VARIABLES][VARIABLE_BYTES];
 };
 
 /* NULL where opts do not say: then the inherited variable stays. */
-static const char *value_text(const lk_node_opts *opts, quantity what, int index, char number[NUMBER_BYTES])
+static const char *value_text(const lk_launch_node_opts *opts, quantity what, int index, char number[NUMBER_BYTES])
 {
     const int numbers[] = {
         [RANK] = opts->first_rank + index, [LOCAL_RANK] = index,      [WORLD_SIZE] = opts->world_size,
@@ -94,7 +94,7 @@ static const char *value_text(const lk_node_opts *opts, quantity what, int index
 }
 
 /* Whether an inherited "NAME=value" goes on to the ranks. */
-static bool stays(const lk_node_opts *opts, const char *entry)
+static bool stays(const lk_launch_node_opts *opts, const char *entry)
 {
     char number[NUMBER_BYTES];
     if (strncmp(entry, "TORCHELASTIC_", 13) == 0)
@@ -107,7 +107,7 @@ static bool stays(const lk_node_opts *opts, const char *entry)
     return true;
 }
 
-static lk_status check(const lk_node_opts *opts)
+static lk_status check(const lk_launch_node_opts *opts)
 {
     char number[NUMBER_BYTES];
     for (int i = 0; i < VARIABLES; i++) {
@@ -119,7 +119,7 @@ static lk_status check(const lk_node_opts *opts)
     return LK_OK;
 }
 
-lk_status lk__environment_create(const lk_node_opts *opts, lk_environment **out)
+lk_status lk__environment_create(const lk_launch_node_opts *opts, lk_environment **out)
 {
     LK_TRY(check(opts));
     size_t count = 0;
@@ -136,7 +136,7 @@ lk_status lk__environment_create(const lk_node_opts *opts, lk_environment **out)
     *out = e;
     return LK_OK;
 free_environment:
-    lk__free(e);
+    lk__mem_free(e);
     return status;
 }
 
@@ -144,8 +144,8 @@ void lk__environment_destroy(lk_environment *environment)
 {
     if (environment == NULL)
         return;
-    lk__free(environment->list);
-    lk__free(environment);
+    lk__mem_free(environment->list);
+    lk__mem_free(environment);
 }
 
 char **lk__environment_rank(lk_environment *e, int index)

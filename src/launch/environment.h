@@ -8,7 +8,7 @@
 
 typedef struct lk_environment lk_environment;
 
-lk_status lk__environment_create(const lk_node_opts *opts, lk_environment **out) LK_CHECKED;
+lk_status lk__environment_create(const lk_launch_node_opts *opts, lk_environment **out) LK_CHECKED;
 void lk__environment_destroy(lk_environment *environment);
 
 /* The variables of the index-th rank of this node, NULL at the end. Allocates

@@ -64,7 +64,7 @@ static void reset_signals(void)
 
 static bool set_standard_fds(const lk_keeper_plan *plan, int index)
 {
-    int null = lk__fd_above_standard(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    int null = lk__output_fd_above_standard(open("/dev/null", O_RDONLY | O_CLOEXEC));
     bool done = null >= 0 && dup2(null, STDIN_FILENO) >= 0;
     for (int stream = STDOUT_FILENO; done && stream <= STDERR_FILENO; stream++)
         done = dup2(lk__output_pipe(plan->output, index, stream), stream) >= 0;
@@ -316,7 +316,7 @@ void lk__keeper_run(const lk_keeper_plan *plan)
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     setpgid(0, 0);
-    k.children = lk__fd_above_standard(signalfd(-1, &child, SFD_NONBLOCK | SFD_CLOEXEC));
+    k.children = lk__output_fd_above_standard(signalfd(-1, &child, SFD_NONBLOCK | SFD_CLOEXEC));
     if (k.children < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 ||
         LK_ALLOC((size_t)plan->opts->nproc, "the ranks", &k.pids) != LK_OK ||
         LK_ALLOC((size_t)plan->opts->nproc, "the ranks", &k.groups) != LK_OK) {

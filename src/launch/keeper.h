@@ -53,7 +53,7 @@ typedef struct lk_keeper_failure {
 } lk_keeper_failure;
 
 typedef struct lk_keeper_plan {
-    const lk_node_opts *opts;
+    const lk_launch_node_opts *opts;
     const char *path; /* of the program; NULL: opts->fn */
     lk_environment *environment;
     const lk_output *output;

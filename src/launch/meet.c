@@ -1,7 +1,7 @@
 /* meet.c - who of a job's nodes has come to node 0, and who is missing.
  *
  * How they find each other and prove that they belong together is comm's
- * business (rendezvous.h, door.h). */
+ * business (rendezvous.h, acceptor.h). */
 #include "launch/meet.h"
 
 #include <poll.h>
@@ -10,12 +10,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "comm/net.h"
-#include "comm/roster.h"
+#include "base/text.h"
+#include "comm/control/roster.h"
+#include "net/socket.h"
 
 enum { TWIN_SECONDS = 5 };
 
-static lk_status open_meeting(const lk_meet_opts *opts, lk_notice_fn notice, void *arg, lk_meeting *out)
+static lk_status open_meeting(const lk_launch_meet_opts *opts, lk_notice_fn notice, void *arg, lk_meeting *out)
 {
     const lk_group_opts group = {.init_method = opts->init_method,
                                  .rank = opts->node_rank,
@@ -23,22 +24,22 @@ static lk_status open_meeting(const lk_meet_opts *opts, lk_notice_fn notice, voi
                                  .timeout = opts->timeout,
                                  .notice = notice,
                                  .notice_arg = arg};
-    const lk_crowd nodes = {.noun = "node",
-                            .greeting = "lockstep agents 2",
-                            .wary = true,
-                            .host = opts->address,
-                            .port = opts->port,
-                            .interrupted = opts->interrupted};
+    const lk_meeting_crowd nodes = {.noun = "node",
+                                    .greeting = "lockstep agents 2",
+                                    .wary = true,
+                                    .host = opts->address,
+                                    .port = opts->port,
+                                    .interrupted = opts->interrupted};
     return lk__meeting_open(&group, &nodes, out);
 }
 
 /* Nodes learn that one has vanished before its ranks' peers do, and name it. */
-static double vanish(const lk_meet_opts *opts)
+static double vanish(const lk_launch_meet_opts *opts)
 {
     return lk__net_vanish(opts->timeout) * 2 / 3;
 }
 
-static void send_hello(const lk_meet_opts *opts, lk_link *link)
+static void send_hello(const lk_launch_meet_opts *opts, lk_link *link)
 {
     lk_message hello = {.kind = LK_MESSAGE_HELLO, .numbers = {opts->node_rank, opts->nnodes, opts->nproc, getpid()}};
     snprintf(hello.name, sizeof hello.name, "%s", opts->hostname);
@@ -46,11 +47,11 @@ static void send_hello(const lk_meet_opts *opts, lk_link *link)
 }
 
 typedef struct gathering {
-    const lk_meet_opts *opts;
+    const lk_launch_meet_opts *opts;
     lk_meeting meeting;
-    lk_door *door;
+    lk_acceptor *acceptor;
     lk_link *links;  /* (nnodes); [0] stays closed */
-    char hint[320];  /* who was refused at the door last; "" */
+    char hint[320];  /* who was refused at the acceptor last; "" */
     char wrong[320]; /* why this job cannot come about; "" */
 } gathering;
 
@@ -67,7 +68,7 @@ static void describe_missing(const gathering *g, char *text, size_t bytes)
     uint8_t awaited[LK_MAX_NODES] = {0};
     for (int node = 1; node < g->opts->nnodes; node++)
         awaited[node] = g->links[node].fd < 0;
-    lk__awaited_text("node", awaited, g->opts->nnodes, "not joined", text, bytes);
+    lk__text_awaited("node", awaited, g->opts->nnodes, "not joined", text, bytes);
 }
 
 static void tell_all(const gathering *g, lk_message_kind kind, const char *text)
@@ -160,14 +161,14 @@ static void read_links(gathering *g)
  * than that. */
 static void await_newcomers(gathering *g)
 {
-    struct pollfd polls[LK_DOOR_POLLS];
+    struct pollfd polls[LK_ACCEPTOR_POLLS];
     uint8_t hello[LK_MESSAGE_BYTES];
-    (void)poll(polls, lk__door_polls(g->door, polls), LK_DOOR_TICK);
+    (void)poll(polls, lk__acceptor_polls(g->acceptor, polls), LK_ACCEPTOR_TICK);
     /* First, for nodes that were started again. */
     read_links(g);
-    for (int fd; (fd = lk__door_next(g->door, hello)) >= 0;)
+    for (int fd; (fd = lk__acceptor_next(g->acceptor, hello)) >= 0;)
         admit(g, fd, hello);
-    if (lk__door_refused(g->door, g->hint, sizeof g->hint))
+    if (lk__acceptor_refused(g->acceptor, g->hint, sizeof g->hint))
         notify(g, g->hint);
 }
 
@@ -175,7 +176,7 @@ static lk_status fail_missing(const gathering *g, const char *who)
 {
     char text[LK_MEET_HOST + 704];
     snprintf(text, sizeof text, "%s within %g s at %s port %d; start it there or raise --timeout%s%s", who,
-             g->meeting.patience.timeout, g->meeting.host, g->meeting.port, g->hint[0] ? "; " : "", g->hint);
+             g->meeting.deadline.timeout, g->meeting.host, g->meeting.port, g->hint[0] ? "; " : "", g->hint);
     tell_all(g, LK_MESSAGE_REFUSED, text);
     return lk__fail(LK_STATUS_PEER, "%s", text);
 }
@@ -187,9 +188,9 @@ static lk_status gather(gathering *g)
         describe_missing(g, who, sizeof who);
         if (*g->opts->interrupted)
             return lk__fail(LK_STATUS_PEER, "interrupted: %s", who);
-        if (lk__patience_over(&g->meeting.patience))
+        if (lk__deadline_over(&g->meeting.deadline))
             return fail_missing(g, who);
-        lk__patience_tell(&g->meeting.patience, who);
+        lk__deadline_tell(&g->meeting.deadline, who);
         await_newcomers(g);
         if (g->wrong[0]) {
             tell_all(g, LK_MESSAGE_REFUSED, g->wrong);
@@ -226,16 +227,16 @@ static lk_status receive(gathering *g)
     LK_TRY(open_meeting(g->opts, notify, g, &g->meeting));
     if (g->meeting.twin)
         return fail_twin(g);
-    LK_TRY_GOTO(lk__meeting_door(&g->meeting, LK_MESSAGE_BYTES, &g->door), close_meeting);
+    LK_TRY_GOTO(lk__meeting_door(&g->meeting, LK_MESSAGE_BYTES, &g->acceptor), close_meeting);
     status = gather(g);
-    lk__door_destroy(g->door);
+    lk__acceptor_destroy(g->acceptor);
 close_meeting:
     lk__meeting_close(&g->meeting);
     return status;
 }
 
 /* link owns the connection, whatever comes of it. */
-static lk_status call(const lk_meet_opts *opts, lk_meeting *meeting, lk_link *link)
+static lk_status call(const lk_launch_meet_opts *opts, lk_meeting *meeting, lk_link *link)
 {
     LK_TRY(open_meeting(opts, opts->notice, opts->notice_arg, meeting));
     *link = (lk_link){.fd = meeting->fd};
@@ -246,7 +247,7 @@ static lk_status call(const lk_meet_opts *opts, lk_meeting *meeting, lk_link *li
     return LK_OK;
 }
 
-lk_status lk__meet(const lk_meet_opts *opts, lk_link *links, lk_place *place)
+lk_status lk__launch_meet(const lk_launch_meet_opts *opts, lk_link *links, lk_launch_place *place)
 {
     gathering g = {.opts = opts, .links = links};
     bool leads = opts->node_rank == 0;

@@ -51,8 +51,8 @@ typedef struct rank {
     unsigned long long ticks;       /* CPU time when last looked at */
 } rank;
 
-struct lk_node {
-    lk_node_opts opts;
+struct lk_launch_node {
+    lk_launch_node_opts opts;
     char host[64];
     lk_environment *environment;
     lk_output *output;
@@ -68,7 +68,7 @@ struct lk_node {
     rank *ranks;              /* (nproc) */
     int started, running;     /* ranks */
     struct pollfd *fds;       /* (2 nproc + 5) */
-    lk_node_state state;
+    lk_launch_node_state state;
     bool told; /* the caller knows the state */
     bool stopping, stopped, keeper_done, lost_keeper, hurried;
     int signal;
@@ -78,25 +78,25 @@ struct lk_node {
     double settle_at, tick_at;
 };
 
-static void set_state(lk_node *node, lk_node_state state)
+static void set_state(lk_launch_node *node, lk_launch_node_state state)
 {
     node->state = state;
     node->told = false;
 }
 
-static void notice(const lk_node *node, const char *text)
+static void notice(const lk_launch_node *node, const char *text)
 {
     if (node->opts.notice != NULL)
         node->opts.notice(node->opts.notice_arg, text);
 }
 
-static void tell_keeper(const lk_node *node, lk_keeper_order what)
+static void tell_keeper(const lk_launch_node *node, lk_keeper_order what)
 {
     if (node->control >= 0 && send(node->control, &what, sizeof what, MSG_NOSIGNAL) < 0)
         return; /* it is gone, as the next look at the socket shows */
 }
 
-static void blame(lk_node *node, int index, int status)
+static void blame(lk_launch_node *node, int index, int status)
 {
     rank *r = &node->ranks[index];
     lk_cause cause = {.rank = node->opts.first_rank + index, .pid = r->pid, .status = status};
@@ -113,7 +113,7 @@ static void blame(lk_node *node, int index, int status)
     node->cause = cause;
 }
 
-static void rank_ended(lk_node *node, const lk_keeper_news *news)
+static void rank_ended(lk_launch_node *node, const lk_keeper_news *news)
 {
     rank *r = &node->ranks[news->index];
     if (!r->running)
@@ -125,14 +125,14 @@ static void rank_ended(lk_node *node, const lk_keeper_news *news)
         blame(node, news->index, news->status);
 }
 
-static void tell_stopped(lk_node *node, int index, char state, double now)
+static void tell_stopped(lk_launch_node *node, int index, char state, double now)
 {
     rank *r = &node->ranks[index];
     char text[160], why[32] = "SIGSTOP", left[48] = "";
     if (state == 't')
         snprintf(why, sizeof why, "in a debugger");
     else if (r->stop_signal != 0)
-        lk__signal_name(r->stop_signal, why, sizeof why);
+        lk__cause_signal_name(r->stop_signal, why, sizeof why);
     if (node->opts.timeout > 0)
         snprintf(left, sizeof left, ", %.0f s left", node->opts.timeout - (now - r->stopped_at));
     snprintf(text, sizeof text, "rank %d (pid %d) is stopped (%s); awaited%s", node->opts.first_rank + index,
@@ -142,7 +142,7 @@ static void tell_stopped(lk_node *node, int index, char state, double now)
 
 /* A rank is stopped while it is seen so and uses no CPU time: one that is traced
  * is seen so, too, each time it calls the kernel. */
-static void look_at(lk_node *node, int index, double now)
+static void look_at(lk_launch_node *node, int index, double now)
 {
     rank *r = &node->ranks[index];
     double deadline = node->opts.timeout > 0 ? node->opts.timeout : INFINITY;
@@ -171,7 +171,7 @@ static void look_at(lk_node *node, int index, double now)
     node->tick_at = fmin(node->tick_at, fmin(deadline, r->next_notice));
 }
 
-static void tell_left(const lk_node *node, int count)
+static void tell_left(const lk_launch_node *node, int count)
 {
     char text[192] =
         "without /proc, processes that left the process group of their rank cannot be found: some are left";
@@ -181,7 +181,7 @@ static void tell_left(const lk_node *node, int count)
     notice(node, text);
 }
 
-static void hear(lk_node *node, const lk_keeper_news *news)
+static void hear(lk_launch_node *node, const lk_keeper_news *news)
 {
     rank *r = &node->ranks[news->index];
     switch (news->event) {
@@ -218,7 +218,7 @@ static void hear(lk_node *node, const lk_keeper_news *news)
 /* The guard ends as the keeper did, unless it was killed itself: then the keeper is
  * our child, and told whether it was done. Whose keeper and guard were killed has
  * their orphans. */
-static void keeper_gone(lk_node *node)
+static void keeper_gone(lk_launch_node *node)
 {
     lk__fd_close(&node->control);
     kill(node->guard, SIGCONT); /* a stopped one would not end */
@@ -234,7 +234,7 @@ static void keeper_gone(lk_node *node)
         node->told = false;
 }
 
-static void hear_keeper(lk_node *node)
+static void hear_keeper(lk_launch_node *node)
 {
     lk_keeper_news news;
     while (node->control >= 0) {
@@ -251,7 +251,7 @@ static void hear_keeper(lk_node *node)
 }
 
 /* Ctrl-Z: the ranks first, then this process; and all go on together. */
-static void suspend(lk_node *node)
+static void suspend(lk_launch_node *node)
 {
     tell_keeper(node, (lk_keeper_order){.signal = SIGSTOP});
     lk__signals_suspend();
@@ -261,7 +261,7 @@ static void suspend(lk_node *node)
 }
 
 /* A reader that closed its end has seen enough; a full disk is news. */
-static void tell_unwritten(const lk_node *node, int error)
+static void tell_unwritten(const lk_launch_node *node, int error)
 {
     char text[160];
     if (error == EPIPE)
@@ -272,13 +272,13 @@ static void tell_unwritten(const lk_node *node, int error)
 
 /* Who is ending saves nothing more, and a rank that does not know the signal would
  * die of it. */
-static void pass_user(const lk_node *node)
+static void pass_user(const lk_launch_node *node)
 {
     if (!node->stopping && node->state == LK_NODE_RUNNING)
         tell_keeper(node, (lk_keeper_order){.signal = SIGUSR1, .ranks_only = true});
 }
 
-static void take_signals(lk_node *node)
+static void take_signals(lk_launch_node *node)
 {
     int error = node->signal == 0 ? lk__output_error(node->output) : 0;
     int signal = error != 0 ? SIGPIPE : 0;
@@ -305,7 +305,7 @@ static void take_signals(lk_node *node)
     set_state(node, node->state == LK_NODE_FAILED ? LK_NODE_FAILED : LK_NODE_INTERRUPTED);
 }
 
-static void tick(lk_node *node)
+static void tick(lk_launch_node *node)
 {
     double now = lk__clock();
     if (now < node->tick_at)
@@ -320,7 +320,7 @@ static void tick(lk_node *node)
         kill(node->keeper, SIGCONT); /* nobody has a reason to stop it */
 }
 
-static void judge(lk_node *node)
+static void judge(lk_launch_node *node)
 {
     if (node->state != LK_NODE_RUNNING || node->stopping)
         return;
@@ -334,7 +334,7 @@ static void judge(lk_node *node)
 
 /* One sleep until something happens, at most until deadline; whether extra_fd
  * can be read. */
-static bool turn(lk_node *node, int extra_fd, double deadline)
+static bool turn(lk_launch_node *node, int extra_fd, double deadline)
 {
     size_t count = lk__output_poll(node->output, node->fds), others = count;
     node->fds[count++] = (struct pollfd){.fd = node->control, .events = POLLIN};
@@ -355,7 +355,7 @@ static bool turn(lk_node *node, int extra_fd, double deadline)
     return node->fds[others + 2].revents != 0;
 }
 
-lk_status lk__node_wait(lk_node *node, int extra_fd, double seconds, lk_node_state *out)
+lk_status lk__launch_node_wait(lk_launch_node *node, int extra_fd, double seconds, lk_launch_node_state *out)
 {
     double deadline = lk__clock() + seconds;
     if (seconds <= 0)
@@ -371,40 +371,40 @@ lk_status lk__node_wait(lk_node *node, int extra_fd, double seconds, lk_node_sta
     return LK_OK;
 }
 
-const lk_cause *lk__node_cause(const lk_node *node)
+const lk_cause *lk__launch_node_cause(const lk_launch_node *node)
 {
     return &node->cause;
 }
 
-int lk__node_signal(const lk_node *node)
+int lk__launch_node_signal(const lk_launch_node *node)
 {
     return node->signal;
 }
 
-bool lk__node_unwritten(const lk_node *node)
+bool lk__launch_node_unwritten(const lk_launch_node *node)
 {
     return lk__output_error(node->output) != 0 && lk__output_error(node->output) != EPIPE;
 }
 
-bool lk__node_hurried(const lk_node *node)
+bool lk__launch_node_hurried(const lk_launch_node *node)
 {
     return node->hurried;
 }
 
-void lk__node_end(lk_node *node, int signal, double grace)
+void lk__launch_node_end(lk_launch_node *node, int signal, double grace)
 {
     node->stopping = true;
     tell_keeper(node, (lk_keeper_order){.signal = signal, .end = true, .grace = grace});
 }
 
-bool lk__node_stopped(const lk_node *node)
+bool lk__launch_node_stopped(const lk_launch_node *node)
 {
     return node->stopping && node->control < 0;
 }
 
-void lk__node_stop(lk_node *node, int signal, double grace)
+void lk__launch_node_stop(lk_launch_node *node, int signal, double grace)
 {
-    lk__node_end(node, signal, grace);
+    lk__launch_node_end(node, signal, grace);
     while (node->control >= 0)
         turn(node, -1, lk__clock() + 3600);
     lk__output_finish(node->output, OUTPUT_PATIENCE);
@@ -413,7 +413,7 @@ void lk__node_stop(lk_node *node, int signal, double grace)
 }
 
 /* Room for the pipes of many ranks; they get the limit as it was. */
-static void raise_file_limit(lk_node *node)
+static void raise_file_limit(lk_launch_node *node)
 {
     enum { OTHERS = 128, PER_RANK = 5 };
     getrlimit(RLIMIT_NOFILE, &node->files);
@@ -425,24 +425,24 @@ static void raise_file_limit(lk_node *node)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static lk_status make_sockets(lk_node *node)
+static lk_status make_sockets(lk_launch_node *node)
 {
     int pair[2], pipe[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
         return lk__fail(LK_STATUS_IO, "cannot make a socket for the keeper: %s", strerror(errno));
-    node->control = lk__fd_above_standard(pair[0]);
-    node->keeper_end = lk__fd_above_standard(pair[1]);
+    node->control = lk__output_fd_above_standard(pair[0]);
+    node->keeper_end = lk__output_fd_above_standard(pair[1]);
     if (pipe2(pipe, O_CLOEXEC) != 0)
         return lk__fail(LK_STATUS_IO, "cannot make a pipe for the keeper: %s", strerror(errno));
-    node->failures[0] = lk__fd_above_standard(pipe[0]);
-    node->failures[1] = lk__fd_above_standard(pipe[1]);
+    node->failures[0] = lk__output_fd_above_standard(pipe[0]);
+    node->failures[1] = lk__output_fd_above_standard(pipe[1]);
     if (node->control < 0 || node->keeper_end < 0 || node->failures[0] < 0 || node->failures[1] < 0)
         return lk__fail(LK_STATUS_IO, "cannot make a pipe for the keeper: %s", strerror(errno));
     return LK_OK;
 }
 
 /* Whose descendants the caller has already: those are not ours to end. */
-static void remember_children(lk_node *node)
+static void remember_children(lk_launch_node *node)
 {
     siginfo_t info;
     if (waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) != 0)
@@ -450,7 +450,7 @@ static void remember_children(lk_node *node)
     lk__descendants_read(&node->spared);
 }
 
-static lk_status bind_ranks(lk_node *node)
+static lk_status bind_ranks(lk_launch_node *node)
 {
     int cores = 0;
     char text[128];
@@ -465,7 +465,7 @@ static lk_status bind_ranks(lk_node *node)
     return LK_OK;
 }
 
-static lk_status fork_guard(lk_node *node, const char *path)
+static lk_status fork_guard(lk_launch_node *node, const char *path)
 {
     int *fds;
     LK_TRY(LK_ALLOC(5 * (size_t)node->opts.nproc + 8, "descriptors", &fds));
@@ -489,7 +489,7 @@ static lk_status fork_guard(lk_node *node, const char *path)
         close(node->control);
         lk__guard_run(&plan);
     }
-    lk__free(fds);
+    lk__mem_free(fds);
     if (pid < 0)
         return lk__fail(LK_STATUS_IO, "cannot start a process: %s", strerror(errno));
     setpgid(pid, pid);
@@ -500,7 +500,7 @@ static lk_status fork_guard(lk_node *node, const char *path)
 /* Waits until all ranks run their program, which closes the pipe, or a signal
  * comes. The keeper must be heard meanwhile: it waits when many ranks' news fill
  * the socket. */
-static bool read_failure(lk_node *node, lk_keeper_failure *failure)
+static bool read_failure(lk_launch_node *node, lk_keeper_failure *failure)
 {
     struct pollfd fds[3];
     do {
@@ -514,7 +514,7 @@ static bool read_failure(lk_node *node, lk_keeper_failure *failure)
     return fds[0].revents != 0 && read(node->failures[0], failure, sizeof *failure) == (ssize_t)sizeof *failure;
 }
 
-static lk_status confirm_start(lk_node *node, const char *path)
+static lk_status confirm_start(lk_launch_node *node, const char *path)
 {
     lk_keeper_failure failure;
     lk__fd_close(&node->keeper_end);
@@ -533,7 +533,7 @@ static lk_status confirm_start(lk_node *node, const char *path)
     return lk__executable_refused(path, failure.error);
 }
 
-static lk_status prepare(lk_node *node, char path[LK_EXECUTABLE_BYTES])
+static lk_status prepare(lk_launch_node *node, char path[LK_EXECUTABLE_BYTES])
 {
     size_t count = (size_t)node->opts.nproc;
     if (node->opts.argv != NULL)
@@ -552,10 +552,10 @@ static lk_status prepare(lk_node *node, char path[LK_EXECUTABLE_BYTES])
     return lk__signals_take(&node->signals, node->opts.pass_user);
 }
 
-lk_status lk__node_start(const lk_node_opts *opts, lk_node **out)
+lk_status lk__launch_node_start(const lk_launch_node_opts *opts, lk_launch_node **out)
 {
     char path[LK_EXECUTABLE_BYTES];
-    lk_node *node;
+    lk_launch_node *node;
     lk_status status;
     if (opts->nproc < 1 || (opts->argv == NULL) == (opts->fn == NULL))
         return lk__fail(LK_STATUS_USAGE, "%d ranks cannot be started; at least one must run something", opts->nproc);
@@ -571,17 +571,17 @@ lk_status lk__node_start(const lk_node_opts *opts, lk_node **out)
     *out = node;
     return LK_OK;
 destroy_node:
-    lk__node_destroy(node);
+    lk__launch_node_destroy(node);
     return status;
 }
 
-void lk__node_destroy(lk_node *node)
+void lk__launch_node_destroy(lk_launch_node *node)
 {
     if (node == NULL)
         return;
     lk__fd_close(&node->keeper_end);
     if (node->guard > 0 && !node->stopped)
-        lk__node_stop(node, node->state == LK_NODE_DONE ? SIGTERM : SIGKILL, LEFTOVER_GRACE);
+        lk__launch_node_stop(node, node->state == LK_NODE_DONE ? SIGTERM : SIGKILL, LEFTOVER_GRACE);
     lk__fd_close(&node->control);
     lk__fd_close(&node->failures[0]);
     lk__fd_close(&node->failures[1]);
@@ -593,8 +593,8 @@ void lk__node_destroy(lk_node *node)
     lk__output_destroy(node->output);
     lk__environment_destroy(node->environment);
     lk__processes_fini(&node->spared);
-    lk__free(node->affinity);
-    lk__free(node->ranks);
-    lk__free(node->fds);
-    lk__free(node);
+    lk__mem_free(node->affinity);
+    lk__mem_free(node->ranks);
+    lk__mem_free(node->fds);
+    lk__mem_free(node);
 }

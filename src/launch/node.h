@@ -20,10 +20,10 @@
 
 #include "base/status.h"
 
-typedef enum lk_bind { LK_BIND_NONE, LK_BIND_CORE } lk_bind;
+typedef enum lk_bind_policy { LK_BIND_NONE, LK_BIND_CORE } lk_bind_policy;
 
 /* What the pointers lead to must outlive the node. */
-typedef struct lk_node_opts {
+typedef struct lk_launch_node_opts {
     int nproc;      /* ranks here */
     int first_rank; /* of the job */
     int world_size;
@@ -37,7 +37,7 @@ typedef struct lk_node_opts {
     char *const *argv;  /* program and arguments, found in PATH; NULL: fn */
     lk_spawn_fn fn;
     void *arg;
-    lk_bind bind;
+    lk_bind_policy bind;
     const char *log_dir; /* NULL: none; else rank_R.log is written there, too */
     bool raw;            /* pass output through without prefix (lk_spawn) */
     bool plain;          /* no prefix for stdout nor for rank 0's stderr: only one writes, or they name themselves */
@@ -48,7 +48,7 @@ typedef struct lk_node_opts {
     /* A line for the user, without newline ("rank 1 (pid 7) is stopped ..."). */
     void (*notice)(void *arg, const char *text);
     void *notice_arg;
-} lk_node_opts;
+} lk_launch_node_opts;
 
 /* Why a job ended: the first rank that failed. */
 typedef struct lk_cause {
@@ -58,46 +58,47 @@ typedef struct lk_cause {
     char host[64];
     char tail[2048];    /* its last lines of stderr, "" when it wrote none */
     double stopped_for; /* seconds, where status is -1 */
-    bool shown;         /* tail is the end of what this node's standard error has; after lk__node_stop */
+    bool shown;         /* tail is the end of what this node's standard error has; after lk__launch_node_stop */
 } lk_cause;
 
-typedef struct lk_node lk_node;
+typedef struct lk_launch_node lk_launch_node;
 
-typedef enum lk_node_state {
+typedef enum lk_launch_node_state {
     LK_NODE_RUNNING,
     LK_NODE_DONE,       /* all ranks ended with 0 */
-    LK_NODE_FAILED,     /* see lk__node_cause; the rest still run until lk__node_stop */
+    LK_NODE_FAILED,     /* see lk__launch_node_cause; the rest still run until lk__launch_node_stop */
     LK_NODE_INTERRUPTED /* this process got SIGINT, SIGTERM, SIGHUP or SIGQUIT, or its
-                         * output was closed (SIGPIPE): lk__node_signal */
-} lk_node_state;
+                         * output was closed (SIGPIPE): lk__launch_node_signal */
+} lk_launch_node_state;
 
 /* A program that is not there or cannot be executed is NOT_FOUND, before any
  * rank has run. */
-lk_status lk__node_start(const lk_node_opts *opts, lk_node **out) LK_CHECKED;
+lk_status lk__launch_node_start(const lk_launch_node_opts *opts, lk_launch_node **out) LK_CHECKED;
 /* Sleeps until the state changes, extra_fd (-1: none) can be read, or seconds
  * have passed; passes output on meanwhile. A change is told once: called again
  * after DONE or FAILED it sleeps, and a signal still ends the sleep. A failure is
  * told some 75 ms late, as a better cause may follow, unless seconds are 0. When the
  * keeper was killed, all ranks have been ended and the status is PEER. */
-lk_status lk__node_wait(lk_node *node, int extra_fd, double seconds, lk_node_state *out) LK_CHECKED;
-const lk_cause *lk__node_cause(const lk_node *node);
-int lk__node_signal(const lk_node *node);
+lk_status lk__launch_node_wait(lk_launch_node *node, int extra_fd, double seconds,
+                               lk_launch_node_state *out) LK_CHECKED;
+const lk_cause *lk__launch_node_cause(const lk_launch_node *node);
+int lk__launch_node_signal(const lk_launch_node *node);
 /* SIGPIPE stands for another error than a reader that closed its end, which was told. */
-bool lk__node_unwritten(const lk_node *node); /* 0: none came */
+bool lk__launch_node_unwritten(const lk_launch_node *node); /* 0: none came */
 /* Whether another signal came after that one: the user wants the end at once, and
  * the ranks have been killed. What follows a signal within a moment is the same one:
  * timeout(1) and batch systems send it to a process and to its group. */
-bool lk__node_hurried(const lk_node *node);
+bool lk__launch_node_hurried(const lk_launch_node *node);
 /* Begins to end all descendants: first by signal (SIGTERM, or what interrupted),
- * after `grace` seconds, and at a second signal, by SIGKILL. lk__node_wait goes on to
- * pass output on, and returns when none is left: lk__node_stopped. Called again with
+ * after `grace` seconds, and at a second signal, by SIGKILL. lk__launch_node_wait goes on to
+ * pass output on, and returns when none is left: lk__launch_node_stopped. Called again with
  * SIGKILL it ends the grace. */
-void lk__node_end(lk_node *node, int signal, double grace);
-bool lk__node_stopped(const lk_node *node);
+void lk__launch_node_end(lk_launch_node *node, int signal, double grace);
+bool lk__launch_node_stopped(const lk_launch_node *node);
 /* The whole of it: returns when none is left. */
-void lk__node_stop(lk_node *node, int signal, double grace);
+void lk__launch_node_stop(lk_launch_node *node, int signal, double grace);
 /* Ends what still runs, and gives the caller its signals back. */
-void lk__node_destroy(lk_node *node);
+void lk__launch_node_destroy(lk_launch_node *node);
 
 /* "was killed by SIGSEGV (segmentation fault)", "got SIGTERM (told to stop) and ended",
  * "exited with status 3". */

@@ -32,7 +32,7 @@ typedef struct rank_output {
 } rank_output;
 
 struct lk_output {
-    const lk_node_opts *opts;
+    const lk_launch_node_opts *opts;
     int count;
     rank_output *ranks; /* (count) */
     lk_sink sinks[2];
@@ -43,7 +43,7 @@ struct lk_output {
     size_t polled_count;
 };
 
-int lk__fd_above_standard(int fd)
+int lk__output_fd_above_standard(int fd)
 {
     if (fd < 0 || fd > STDERR_FILENO)
         return fd;
@@ -65,8 +65,8 @@ static lk_status open_pipe(stream *s)
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
         return no_pipe();
-    s->fd = lk__fd_above_standard(ends[0]);
-    s->write_end = lk__fd_above_standard(ends[1]);
+    s->fd = lk__output_fd_above_standard(ends[0]);
+    s->write_end = lk__output_fd_above_standard(ends[1]);
     if (s->fd < 0 || s->write_end < 0 || fcntl(s->fd, F_SETFL, O_NONBLOCK) != 0)
         return no_pipe();
     return LK_ALLOC(LK_OUTPUT_LINE, "a line of output", &s->line);
@@ -91,12 +91,12 @@ static lk_status make_folder(const char *path)
     return LK_OK;
 }
 
-static lk_status open_log(const lk_node_opts *opts, int rank, int *fd)
+static lk_status open_log(const lk_launch_node_opts *opts, int rank, int *fd)
 {
     char path[PATH_BYTES + 32];
     snprintf(path, sizeof path, "%s/rank_%d.log", opts->log_dir, rank);
     int start = opts->restart > 0 ? 0 : O_TRUNC;
-    *fd = lk__fd_above_standard(open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | start, 0666));
+    *fd = lk__output_fd_above_standard(open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | start, 0666));
     if (*fd < 0)
         return lk__fail(LK_STATUS_IO, "cannot open the log file %s: %s", path, strerror(errno));
     return LK_OK;
@@ -130,7 +130,7 @@ static bool are_one_file(int a, int b)
     return fstat(a, &left) == 0 && fstat(b, &right) == 0 && left.st_dev == right.st_dev && left.st_ino == right.st_ino;
 }
 
-lk_status lk__output_create(const lk_node_opts *opts, const char *host, lk_output **out)
+lk_status lk__output_create(const lk_launch_node_opts *opts, const char *host, lk_output **out)
 {
     lk_output *o;
     lk_status status;
@@ -162,15 +162,15 @@ void lk__output_destroy(lk_output *o)
         for (int which = 0; which < 2; which++) {
             lk__fd_close(&o->ranks[i].streams[which].fd);
             lk__fd_close(&o->ranks[i].streams[which].write_end);
-            lk__free(o->ranks[i].streams[which].line);
+            lk__mem_free(o->ranks[i].streams[which].line);
         }
         lk__fd_close(&o->ranks[i].log);
     }
     lk__sink_fini(&o->sinks[0]);
     lk__sink_fini(&o->sinks[1]);
-    lk__free(o->polled);
-    lk__free(o->ranks);
-    lk__free(o);
+    lk__mem_free(o->polled);
+    lk__mem_free(o->ranks);
+    lk__mem_free(o);
 }
 
 int lk__output_pipe(const lk_output *o, int index, int number)
@@ -233,7 +233,7 @@ static void keep_tail(rank_output *r, const char *text, size_t bytes)
         text += bytes - TAIL_BYTES;
         bytes = TAIL_BYTES;
     }
-    size_t keep = lk__min_size(r->tail_length, TAIL_BYTES - bytes);
+    size_t keep = lk__size_min(r->tail_length, TAIL_BYTES - bytes);
     memmove(r->tail, r->tail + r->tail_length - keep, keep);
     memcpy(r->tail + keep, text, bytes);
     r->tail_length = keep + bytes;

@@ -21,7 +21,7 @@ enum {
 typedef struct lk_output lk_output;
 
 /* Makes pipes and log files. host is named in prefixes where opts say so. */
-lk_status lk__output_create(const lk_node_opts *opts, const char *host, lk_output **out) LK_CHECKED;
+lk_status lk__output_create(const lk_launch_node_opts *opts, const char *host, lk_output **out) LK_CHECKED;
 void lk__output_destroy(lk_output *output);
 
 /* The write end of a rank's stdout (stream 1) or stderr (2), until started. */
@@ -51,6 +51,6 @@ void lk__output_tail(const lk_output *output, int index, char *text, size_t byte
 bool lk__output_shows(const lk_output *output, int index);
 
 /* Moves fd above the standard ones, which a caller may have closed; -1 stays. */
-int lk__fd_above_standard(int fd);
+int lk__output_fd_above_standard(int fd);
 
 #endif

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/host.h"
-#include "comm/net.h"
 #include "launch/cause.h"
+#include "net/host.h"
+#include "net/socket.h"
 
 static const char LOOPBACK[] = "127.0.0.1";
 
@@ -49,7 +49,7 @@ static void give_signals_back(const struct sigaction saved[TAKEN])
         sigaction(taken[i], &saved[i], NULL);
 }
 
-static lk_status set_host(lk_place *place, const char *host)
+static lk_status set_host(lk_launch_place *place, const char *host)
 {
     if (strlen(host) >= sizeof place->host)
         return lk__fail(LK_STATUS_USAGE, "the name of the master's host has more than %zu characters",
@@ -58,7 +58,7 @@ static lk_status set_host(lk_place *place, const char *host)
     return LK_OK;
 }
 
-static lk_status parse_method(const lk_run_opts *opts, lk_place *place)
+static lk_status parse_method(const lk_launch_opts *opts, lk_launch_place *place)
 {
     const char *method = opts->init_method;
     if (strncmp(method, "tcp://", 6) == 0)
@@ -73,9 +73,9 @@ static lk_status parse_method(const lk_run_opts *opts, lk_place *place)
 }
 
 /* What the options say; several nodes learn the rest when they meet. */
-static lk_status find_place(const lk_run_opts *opts, lk_place *out)
+static lk_status find_place(const lk_launch_opts *opts, lk_launch_place *out)
 {
-    lk_place place = {.port = opts->master_port};
+    lk_launch_place place = {.port = opts->master_port};
     LK_TRY(set_host(&place, opts->master_addr ? opts->master_addr : LOOPBACK));
     if (opts->init_method)
         LK_TRY(parse_method(opts, &place));
@@ -85,11 +85,11 @@ static lk_status find_place(const lk_run_opts *opts, lk_place *out)
 }
 
 typedef struct job {
-    const lk_run_opts *opts;
-    lk_place place;
+    const lk_launch_opts *opts;
+    lk_launch_place place;
     char hostname[LK_HOST_BYTES];
     lk_agent *agent;
-    lk_plan plan;
+    lk_launch_plan plan;
     int holder; /* keeps the ranks' port free for them; -1: none */
     char token[LK_TOKEN_TEXT];
 } job;
@@ -97,7 +97,7 @@ typedef struct job {
 /* A port of the user's must be free; another one is found and held. */
 static lk_status find_port(job *j)
 {
-    lk_plan *plan = &j->plan;
+    lk_launch_plan *plan = &j->plan;
     snprintf(plan->master_addr, sizeof plan->master_addr, "%s", j->place.host);
     bool given = j->opts->nnodes == 1 && j->place.port > 0;
     if (!given)
@@ -114,7 +114,7 @@ static lk_status make_plan(job *j, int restart)
         return lk__agent_plan(j->agent, &j->plan);
     char secret[LK_TOKEN_TEXT];
     lk_status status;
-    j->plan = (lk_plan){.restart = restart};
+    j->plan = (lk_launch_plan){.restart = restart};
     LK_TRY_GOTO(find_port(j), refuse);
     LK_TRY_GOTO(lk__token_make(secret), refuse);
     snprintf(j->plan.run_id, sizeof j->plan.run_id, "%.16s", secret);
@@ -141,10 +141,10 @@ static lk_status make_token(job *j, const char **out)
     return LK_OK;
 }
 
-static lk_status start_ranks(job *j, lk_node_opts *node_opts, lk_node **out)
+static lk_status start_ranks(job *j, lk_launch_node_opts *node_opts, lk_launch_node **out)
 {
-    const lk_run_opts *opts = j->opts;
-    *node_opts = (lk_node_opts){
+    const lk_launch_opts *opts = j->opts;
+    *node_opts = (lk_launch_node_opts){
         .nproc = opts->nproc,
         .first_rank = j->plan.first_rank,
         .world_size = j->plan.world_size,
@@ -172,18 +172,18 @@ static lk_status start_ranks(job *j, lk_node_opts *node_opts, lk_node **out)
     /* What is buffered now would be written by every rank. */
     if (opts->fn)
         fflush(NULL);
-    return lk__node_start(node_opts, out);
+    return lk__launch_node_start(node_opts, out);
 }
 
-static lk_status run_round(job *j, int restart, lk_verdict *out)
+static lk_status run_round(job *j, int restart, lk_launch_verdict *out)
 {
-    lk_node_opts node_opts; /* the node refers to it */
-    lk_node *node = NULL;
+    lk_launch_node_opts node_opts; /* the node refers to it */
+    lk_launch_node *node = NULL;
     char detail[LK_MESSAGE_TEXT];
     LK_TRY(make_plan(j, restart));
     lk_status started = start_ranks(j, &node_opts, &node);
     snprintf(detail, sizeof detail, "%s", lk_error_detail());
-    const lk_watch_opts watch = {.max_restarts = j->opts->max_restarts, .grace = j->opts->grace};
+    const lk_agent_watch_opts watch = {.max_restarts = j->opts->max_restarts, .grace = j->opts->grace};
     lk__agent_watch(j->agent, &j->plan, &watch, started == LK_OK ? node : NULL, out);
     if (j->holder >= 0)
         close(j->holder);
@@ -191,7 +191,7 @@ static lk_status run_round(job *j, int restart, lk_verdict *out)
     return started == LK_OK ? LK_OK : lk__fail(started, "%s", detail);
 }
 
-static lk_status run_rounds(job *j, lk_verdict *out)
+static lk_status run_rounds(job *j, lk_launch_verdict *out)
 {
     for (int restart = 0;; restart++) {
         LK_TRY(run_round(j, restart, out));
@@ -204,7 +204,7 @@ static lk_status run_rounds(job *j, lk_verdict *out)
 /* As --init-method, whichever option says where nodes meet. */
 static const char *find_method(const job *j, char *text, size_t bytes)
 {
-    const lk_place *place = &j->place;
+    const lk_launch_place *place = &j->place;
     if (j->opts->init_method)
         return j->opts->init_method;
     snprintf(text, bytes, strchr(place->host, ':') ? "tcp://[%s]:%d" : "tcp://%s:%d", place->host,
@@ -212,23 +212,23 @@ static const char *find_method(const job *j, char *text, size_t bytes)
     return text;
 }
 
-static lk_status run_job(const lk_run_opts *opts, lk_verdict *out)
+static lk_status run_job(const lk_launch_opts *opts, lk_launch_verdict *out)
 {
     job j = {.opts = opts, .holder = -1};
     LK_TRY(find_place(opts, &j.place));
     lk__host_name(j.hostname);
     char method[LK_MEET_HOST + 32];
-    lk_meet_opts meet = {.init_method = find_method(&j, method, sizeof method),
-                         .address = opts->master_addr,
-                         .port = opts->master_port,
-                         .node_rank = opts->node_rank,
-                         .nnodes = opts->nnodes,
-                         .nproc = opts->nproc,
-                         .hostname = j.hostname,
-                         .timeout = opts->timeout,
-                         .notice = opts->notice,
-                         .notice_arg = opts->arg,
-                         .interrupted = &interrupted};
+    lk_launch_meet_opts meet = {.init_method = find_method(&j, method, sizeof method),
+                                .address = opts->master_addr,
+                                .port = opts->master_port,
+                                .node_rank = opts->node_rank,
+                                .nnodes = opts->nnodes,
+                                .nproc = opts->nproc,
+                                .hostname = j.hostname,
+                                .timeout = opts->timeout,
+                                .notice = opts->notice,
+                                .notice_arg = opts->arg,
+                                .interrupted = &interrupted};
     LK_TRY(lk__agent_create(&meet, &j.place, &j.agent));
     lk_status status = run_rounds(&j, out);
     if (j.holder >= 0)
@@ -237,7 +237,7 @@ static lk_status run_job(const lk_run_opts *opts, lk_verdict *out)
     return status;
 }
 
-lk_status lk__run(const lk_run_opts *opts, lk_verdict *out)
+lk_status lk__launch_run(const lk_launch_opts *opts, lk_launch_verdict *out)
 {
     struct sigaction saved[TAKEN];
     take_signals(saved);
@@ -246,11 +246,11 @@ lk_status lk__run(const lk_run_opts *opts, lk_verdict *out)
     /* Before there were ranks, too, an interruption ends the job as one. */
     if (status != LK_STATUS_PEER || !interrupted)
         return status;
-    *out = (lk_verdict){.outcome = LK_OUTCOME_INTERRUPTED, .node = opts->node_rank, .signal = (int)interrupted};
+    *out = (lk_launch_verdict){.outcome = LK_OUTCOME_INTERRUPTED, .node = opts->node_rank, .signal = (int)interrupted};
     return LK_OK;
 }
 
-int lk__verdict_exit(const lk_verdict *verdict)
+int lk__launch_verdict_exit(const lk_launch_verdict *verdict)
 {
     switch (verdict->outcome) {
     case LK_OUTCOME_DONE:
@@ -266,7 +266,7 @@ int lk__verdict_exit(const lk_verdict *verdict)
     return 1;
 }
 
-void lk__verdict_text(const lk_verdict *verdict, char *text, size_t bytes)
+void lk__launch_verdict_text(const lk_launch_verdict *verdict, char *text, size_t bytes)
 {
     const lk_cause *cause = &verdict->cause;
     char what[256];
@@ -285,7 +285,7 @@ void lk__verdict_text(const lk_verdict *verdict, char *text, size_t bytes)
         snprintf(text, bytes, "node %d (host %s): %s", verdict->node, cause->host, cause->tail);
         break;
     case LK_OUTCOME_INTERRUPTED:
-        lk__signal_name(verdict->signal, what, sizeof what);
+        lk__cause_signal_name(verdict->signal, what, sizeof what);
         snprintf(text, bytes, "interrupted by %s", what);
         break;
     }

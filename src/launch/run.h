@@ -9,14 +9,14 @@
 #include "base/status.h"
 #include "launch/agent.h"
 
-typedef struct lk_run_opts {
+typedef struct lk_launch_opts {
     int nproc; /* ranks on this node */
     int nnodes, node_rank;
     const char *init_method; /* "tcp://HOST:PORT" or "file://PATH" in place of the next two, or NULL */
     const char *master_addr; /* NULL: 127.0.0.1; with a file an address of node 0's host */
     int master_port;         /* one node: of its ranks; several: of the agents. 0: free; several: LK_AGENT_PORT */
     int max_restarts;
-    lk_bind bind;
+    lk_bind_policy bind;
     const char *log_dir; /* or NULL */
     const char *backend; /* of the ranks' groups, or NULL */
     double timeout;      /* seconds for nodes to meet, and for a stopped rank */
@@ -24,23 +24,23 @@ typedef struct lk_run_opts {
     char *const *argv;   /* the program and its arguments, NULL after the last; NULL: fn */
     lk_spawn_fn fn;      /* runs in a fork of this process, which should have no other threads */
     void *fn_arg;
-    bool plain; /* as in lk_node_opts */
+    bool plain; /* as in lk_launch_node_opts */
     lk_notice_fn notice;
     /* A round that failed and will be followed by another, restart + 1 of
      * max_restarts at node 0. */
-    void (*failed)(void *arg, const lk_verdict *verdict, int restart);
+    void (*failed)(void *arg, const lk_launch_verdict *verdict, int restart);
     void *arg;
-} lk_run_opts;
+} lk_launch_opts;
 
 /* Runs the job. SIGINT, SIGTERM, SIGHUP and SIGQUIT end it, a second one at once;
  * SIGUSR1 goes on to the ranks of this node, once they run. OK: *out tells how it ended. Otherwise no rank has run at
  * this node, or none is left. */
-lk_status lk__run(const lk_run_opts *opts, lk_verdict *out) LK_CHECKED;
+lk_status lk__launch_run(const lk_launch_opts *opts, lk_launch_verdict *out) LK_CHECKED;
 
 /* The status that the launcher exits with. */
-int lk__verdict_exit(const lk_verdict *verdict);
+int lk__launch_verdict_exit(const lk_launch_verdict *verdict);
 /* A sentence on how the job ended, without the last lines of a rank: "rank 2 on
  * host b (pid 123) was killed by SIGSEGV (segmentation fault)". */
-void lk__verdict_text(const lk_verdict *verdict, char *text, size_t bytes);
+void lk__launch_verdict_text(const lk_launch_verdict *verdict, char *text, size_t bytes);
 
 #endif

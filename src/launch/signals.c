@@ -26,7 +26,7 @@ static void choose(sigset_t *set, bool user)
 lk_status lk__signals_take(lk_signals *s, bool user)
 {
     choose(&s->taken, user);
-    s->fd = lk__fd_above_standard(signalfd(-1, &s->taken, SFD_NONBLOCK | SFD_CLOEXEC));
+    s->fd = lk__output_fd_above_standard(signalfd(-1, &s->taken, SFD_NONBLOCK | SFD_CLOEXEC));
     if (s->fd < 0)
         return lk__fail(LK_STATUS_IO, "cannot take signals: %s", strerror(errno));
     struct sigaction none = {.sa_handler = SIG_DFL};

@@ -40,7 +40,7 @@ void lk__sink_fini(lk_sink *sink)
 {
     if (sink->own)
         close(sink->fd);
-    lk__free(sink->data);
+    lk__mem_free(sink->data);
     *sink = (lk_sink){.fd = -1, .closed = true};
 }
 
@@ -52,15 +52,15 @@ static bool reserve(lk_sink *sink, size_t bytes)
     if (sink->capacity - pending >= bytes && sink->begin >= pending) {
         memcpy(sink->data, sink->data + sink->begin, pending);
     } else {
-        size_t capacity = lk__max_size(2 * sink->capacity, pending + bytes);
+        size_t capacity = lk__size_max(2 * sink->capacity, pending + bytes);
         char *data;
-        if (LK_ALLOC(lk__max_size(capacity, 1 << 14), "output", &data) != LK_OK)
+        if (LK_ALLOC(lk__size_max(capacity, 1 << 14), "output", &data) != LK_OK)
             return false;
         if (pending > 0)
             memcpy(data, sink->data + sink->begin, pending);
-        lk__free(sink->data);
+        lk__mem_free(sink->data);
         sink->data = data;
-        sink->capacity = lk__max_size(capacity, 1 << 14);
+        sink->capacity = lk__size_max(capacity, 1 << 14);
     }
     sink->begin = 0;
     sink->end = pending;

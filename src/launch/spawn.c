@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include "base/status.h"
-#include "comm/auth.h"
-#include "comm/net.h"
-#include "comm/rendezvous.h"
+#include "comm/rendezvous/rendezvous.h"
 #include "launch/cause.h"
 #include "launch/node.h"
+#include "net/auth.h"
+#include "net/socket.h"
 
 static const char LOOPBACK[] = "127.0.0.1";
 /* Seconds that ranks get to end by themselves when one has failed; all is over
@@ -24,24 +24,24 @@ static lk_status explain(const lk_cause *cause)
     return lk__fail(LK_STATUS_PEER, "rank %d (pid %d) %s", cause->rank, (int)cause->pid, text);
 }
 
-static lk_status run(const lk_node_opts *opts, int *interrupted)
+static lk_status run(const lk_launch_node_opts *opts, int *interrupted)
 {
-    lk_node *node;
-    lk_node_state state = LK_NODE_RUNNING;
+    lk_launch_node *node;
+    lk_launch_node_state state = LK_NODE_RUNNING;
     lk_status status = LK_OK;
     char name[32];
-    LK_TRY(lk__node_start(opts, &node));
+    LK_TRY(lk__launch_node_start(opts, &node));
     while (status == LK_OK && state == LK_NODE_RUNNING)
-        status = lk__node_wait(node, -1, 3600, &state);
-    *interrupted = lk__node_signal(node);
-    lk__node_stop(node, *interrupted != 0 && *interrupted != SIGPIPE ? *interrupted : SIGTERM, GRACE);
+        status = lk__launch_node_wait(node, -1, 3600, &state);
+    *interrupted = lk__launch_node_signal(node);
+    lk__launch_node_stop(node, *interrupted != 0 && *interrupted != SIGPIPE ? *interrupted : SIGTERM, GRACE);
     if (status == LK_OK && state == LK_NODE_FAILED)
-        status = explain(lk__node_cause(node));
+        status = explain(lk__launch_node_cause(node));
     if (status == LK_OK && state == LK_NODE_INTERRUPTED) {
-        lk__signal_name(*interrupted, name, sizeof name);
+        lk__cause_signal_name(*interrupted, name, sizeof name);
         status = lk__fail(LK_STATUS_PEER, "the ranks were ended because %s came", name);
     }
-    lk__node_destroy(node);
+    lk__launch_node_destroy(node);
     return status;
 }
 
@@ -51,16 +51,16 @@ lk_status lk_spawn(int nprocs, lk_spawn_fn fn, void *arg)
     int holder = -1, interrupted = 0;
     if (nprocs < 1 || fn == NULL)
         return lk__fail(LK_STATUS_USAGE, "%d processes cannot be spawned; one at least, and a function", nprocs);
-    lk_node_opts opts = {.nproc = nprocs,
-                         .world_size = nprocs,
-                         .nnodes = 1,
-                         .master_addr = LOOPBACK,
-                         .run_id = run_id,
-                         .token = token,
-                         .fn = fn,
-                         .arg = arg,
-                         .raw = true};
-    LK_TRY(lk__timeout_find(0, &opts.timeout));
+    lk_launch_node_opts opts = {.nproc = nprocs,
+                                .world_size = nprocs,
+                                .nnodes = 1,
+                                .master_addr = LOOPBACK,
+                                .run_id = run_id,
+                                .token = token,
+                                .fn = fn,
+                                .arg = arg,
+                                .raw = true};
+    LK_TRY(lk__meeting_timeout(0, &opts.timeout));
     LK_TRY(lk__token_make(token));
     LK_TRY(lk__net_reserve(LOOPBACK, &holder, &opts.master_port));
     snprintf(run_id, sizeof run_id, "spawn-%ld-%d", (long)getpid(), opts.master_port);

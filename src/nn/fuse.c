@@ -6,7 +6,7 @@ typedef struct fusing {
     const lk_graph *graph;
     const lk_device_type *type;
     int first, last;
-    lk_choice *of;
+    lk_fuse_choice *of;
 } fusing;
 
 static const lk_layer *layer_at(const fusing *f, int index)
@@ -43,8 +43,8 @@ static void choose_views(fusing *f)
 {
     for (int i = 0; i < f->graph->count; i++) {
         const lk_layer *layer = layer_at(f, i);
-        f->of[i].view = (f->type->flat_views && lk__flat_view(f->graph, layer)) ||
-                        (f->type->loss_views && lk__loss_view(f->graph, layer));
+        f->of[i].view = (f->type->flat_views && lk__graph_flat_view(f->graph, layer)) ||
+                        (f->type->loss_views && lk__graph_loss_view(f->graph, layer));
     }
 }
 
@@ -97,7 +97,7 @@ static void choose_values(fusing *f)
 {
     for (int i = f->first - 1; i < f->last; i++) {
         const lk_layer *layer = layer_at(f, i);
-        lk_choice *this = &f->of[i];
+        lk_fuse_choice *this = &f->of[i];
         this->value = this->forward = i;
         this->other = this->dropout = -1;
         if (i < f->first)
@@ -174,7 +174,7 @@ static void choose_masks(fusing *f)
 {
     for (int i = f->first; i < f->last; i++) {
         const lk_layer *layer = layer_at(f, i), *before = layer_at(f, layer->inputs[0]);
-        lk_choice *relu = &f->of[before->index];
+        lk_fuse_choice *relu = &f->of[before->index];
         if (before->index < f->first || !(layer->op->flags & LK_OP_MASKS_DX) || !(before->op->flags & LK_OP_IS_RELU) ||
             relu->consumers != 1)
             continue;
@@ -183,7 +183,7 @@ static void choose_masks(fusing *f)
     }
 }
 
-void lk__fuse(const lk_fuse_opts *opts, lk_choice *choices)
+void lk__fuse(const lk_fuse_opts *opts, lk_fuse_choice *choices)
 {
     fusing f = {.graph = opts->graph, .type = opts->type, .first = opts->first, .last = opts->last, .of = choices};
     count_consumers(&f);

@@ -6,7 +6,7 @@
 #include "nn/op.h"
 
 /* What is decided for one layer. Layers are named by their index. */
-typedef struct lk_choice {
+typedef struct lk_fuse_choice {
     int consumers;
     bool needs_grad; /* a parameter is in it or before it */
     int value;       /* layer whose block holds y */
@@ -18,7 +18,7 @@ typedef struct lk_choice {
     bool mask;       /* takes the gradient of the ReLU before it */
     bool passes;     /* backward is done by a neighbour: a ReLU's by the layer after, a dropout's by that before */
     bool view;       /* its value and gradient are its input's: neither pass does anything */
-} lk_choice;
+} lk_fuse_choice;
 
 /* Layers [first,last) of a graph on a device, as in plan.h. */
 typedef struct lk_fuse_opts {
@@ -28,6 +28,6 @@ typedef struct lk_fuse_opts {
 } lk_fuse_opts;
 
 /* choices has an entry for each layer of the graph, all zero. */
-void lk__fuse(const lk_fuse_opts *opts, lk_choice *choices);
+void lk__fuse(const lk_fuse_opts *opts, lk_fuse_choice *choices);
 
 #endif

@@ -26,8 +26,8 @@ void lk_graph_destroy(lk_graph *graph)
 {
     if (!graph)
         return;
-    lk__free(graph->layers);
-    lk__free(graph);
+    lk__mem_free(graph->layers);
+    lk__mem_free(graph);
 }
 
 lk_status lk__graph_copy(const lk_graph *graph, lk_graph **out)
@@ -63,7 +63,7 @@ static lk_status grow(lk_graph *graph)
     LK_TRY(LK_ALLOC((size_t)room, "graph", &layers));
     if (graph->count)
         memcpy(layers, graph->layers, sizeof *layers * (size_t)graph->count);
-    lk__free(graph->layers);
+    lk__mem_free(graph->layers);
     graph->layers = layers;
     graph->room = room;
     return LK_OK;
@@ -306,12 +306,12 @@ size_t lk_graph_parameters(const lk_graph *graph)
     size_t total = 0;
     for (int i = 0; i < graph->count; i++) {
         for (int slot = 0; slot < graph->layers[i].param_count; slot++)
-            total += lk__slot_count(&graph->layers[i].params[slot]);
+            total += lk__op_slot_count(&graph->layers[i].params[slot]);
     }
     return total;
 }
 
-void lk__slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_KEY])
+void lk__op_slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_KEY])
 {
     snprintf(key, LK_MAX_KEY, "%s.%s", layer->name, suffix);
 }
@@ -369,12 +369,12 @@ static bool stands_between(const lk_graph *graph, const lk_layer *layer, const l
     return reader && reader->op == next;
 }
 
-bool lk__flat_view(const lk_graph *graph, const lk_layer *layer)
+bool lk__graph_flat_view(const lk_graph *graph, const lk_layer *layer)
 {
     return stands_between(graph, layer, &lk__op_flatten, &lk__op_linear);
 }
 
-bool lk__loss_view(const lk_graph *graph, const lk_layer *layer)
+bool lk__graph_loss_view(const lk_graph *graph, const lk_layer *layer)
 {
     return stands_between(graph, layer, &lk__op_log_softmax, &lk__op_nll_loss);
 }

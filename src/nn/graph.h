@@ -16,24 +16,24 @@ typedef struct lk_op lk_op;
 
 enum { LK_MAX_INPUTS = 2, LK_MAX_PARAMS = 2, LK_MAX_BUFFERS = 2, LK_MAX_NAME = 128 };
 
-typedef enum lk_fill {
+typedef enum lk_op_fill {
     LK_FILL_FAN,     /* uniform in +-1/sqrt(fan_in), PyTorch's default */
     LK_FILL_UNIFORM, /* in +-spread */
     LK_FILL_NORMAL,  /* of standard deviation spread */
     LK_FILL_ZERO,
     LK_FILL_ONE
-} lk_fill;
+} lk_op_fill;
 
 /* A parameter or a buffer: one key of the state dict. */
-typedef struct lk_slot_def {
+typedef struct lk_op_slot {
     const char *suffix; /* "weight"; the key is "<layer name>.weight" */
     int ndim;
     size_t dims[4];
-    lk_fill fill;     /* LK_FILL_FAN where nothing is said */
-    size_t fan_in;    /* for LK_FILL_FAN */
-    double spread;    /* for LK_FILL_UNIFORM and LK_FILL_NORMAL */
-    lk_weight weight; /* of weights: how a device may order them; pixels is filled in for it */
-} lk_slot_def;
+    lk_op_fill fill;         /* LK_FILL_FAN where nothing is said */
+    size_t fan_in;           /* for LK_FILL_FAN */
+    double spread;           /* for LK_FILL_UNIFORM and LK_FILL_NORMAL */
+    lk_device_weight weight; /* of weights: how a device may order them; pixels is filled in for it */
+} lk_op_slot;
 
 typedef struct lk_layer {
     const lk_op *op;
@@ -42,9 +42,9 @@ typedef struct lk_layer {
     int inputs[LK_MAX_INPUTS];
     int input_count;
     lk_shape shape; /* of the output, n = 1 */
-    lk_slot_def params[LK_MAX_PARAMS];
+    lk_op_slot params[LK_MAX_PARAMS];
     int param_count;
-    lk_slot_def buffers[LK_MAX_BUFFERS];
+    lk_op_slot buffers[LK_MAX_BUFFERS];
     int buffer_count;
     bool counts_batches; /* has num_batches_tracked */
     bool in_place;       /* y may be x, and dx may be dy */
@@ -76,7 +76,7 @@ lk_node lk__graph_reject(lk_graph *graph, lk_status status);
  * the graph. */
 lk_status lk__graph_check_node(const lk_graph *graph, lk_node node, const char *role) LK_CHECKED;
 
-static inline size_t lk__slot_count(const lk_slot_def *def)
+static inline size_t lk__op_slot_count(const lk_op_slot *def)
 {
     size_t count = 1;
     for (int i = 0; i < def->ndim; i++)
@@ -86,13 +86,13 @@ static inline size_t lk__slot_count(const lk_slot_def *def)
 
 /* Key of a slot: "conv1.weight". */
 enum { LK_MAX_KEY = LK_MAX_NAME + 32 };
-void lk__slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_KEY]);
+void lk__op_slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_KEY]);
 
 /* Whether this layer flattens for one linear layer alone, and is the only one to
  * read its input: a device may then leave the tensor as it is. */
-bool lk__flat_view(const lk_graph *graph, const lk_layer *layer);
+bool lk__graph_flat_view(const lk_graph *graph, const lk_layer *layer);
 /* The same of a log_softmax for one nll_loss. */
-bool lk__loss_view(const lk_graph *graph, const lk_layer *layer);
+bool lk__graph_loss_view(const lk_graph *graph, const lk_layer *layer);
 
 /* Whether a layer needs sums over all samples in mid-pass. */
 bool lk__graph_has_sums(const lk_graph *graph);

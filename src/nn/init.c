@@ -23,7 +23,7 @@ typedef struct fans {
 
 typedef struct row {
     lk_init_info info;
-    lk_fill fill;
+    lk_op_fill fill;
     /* Variance of the weights. NULL: the default, which knows its bound. */
     double (*variance)(const policy *p, fans fan);
     bool takes[VALUES];
@@ -104,7 +104,7 @@ static bool has_weights(const lk_layer *layer)
 }
 
 /* The fan out of a convolution counts all groups, as PyTorch's does. */
-static fans fans_of(const lk_slot_def *weight)
+static fans fans_of(const lk_op_slot *weight)
 {
     size_t out = weight->dims[0];
     for (int i = 2; i < weight->ndim; i++)
@@ -125,7 +125,7 @@ static lk_status check_target(const lk_graph *graph, lk_node x, const char *text
 
 static void apply(const policy *p, lk_layer *layer)
 {
-    lk_slot_def *weight = &layer->params[0], *bias = &layer->params[1];
+    lk_op_slot *weight = &layer->params[0], *bias = &layer->params[1];
     double variance = p->row->variance ? p->row->variance(p, fans_of(weight)) : 0;
     weight->fill = p->row->fill;
     weight->spread = sqrt(p->row->fill == LK_FILL_UNIFORM ? 3 * variance : variance);

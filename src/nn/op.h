@@ -9,7 +9,7 @@
 #include "tensor/device.h"
 
 /* One wave of samples on its way through the plan. */
-typedef struct lk_wave {
+typedef struct lk_op_wave {
     lk_shards shards;
     lk_shards leaves; /* those whose parameter gradients are wanted: all, or one in a search */
     int search;       /* the index of that one in shards; -1: no search */
@@ -30,16 +30,16 @@ typedef struct lk_wave {
     int32_t *place;        /* (n), device: of the label among the classes by score */
     float smoothing;       /* of labels; 0 in evaluation */
     const lk_flag *flag;   /* device; where it is bad when the step is finished, nothing changes. NULL: it never is */
-} lk_wave;
+} lk_op_wave;
 
 /* The two sums over samples that a layer may need in mid-pass. */
-typedef enum lk_sum { LK_SUM_FORWARD, LK_SUM_BACKWARD, LK_SUM_COUNT } lk_sum;
+typedef enum lk_op_sum { LK_SUM_FORWARD, LK_SUM_BACKWARD, LK_SUM_COUNT } lk_op_sum;
 
-typedef struct lk_call {
+typedef struct lk_op_call {
     lk_device *dev;
     const lk_kernels *k;
     const lk_layer *layer;
-    const lk_wave *wave;
+    const lk_op_wave *wave;
     bool relu;               /* a following ReLU is done by this layer */
     bool mask;               /* dx[0] is 0 where x[0], a ReLU's result, is <= 0 */
     bool add;                /* dx[0] has another layer's part of the gradient, and gets the sum */
@@ -59,7 +59,7 @@ typedef struct lk_call {
     lk_partials partial[LK_SUM_COUNT], total[LK_SUM_COUNT];
     int shards; /* of this rank: the room of per-shard arrays */
     void *scratch;
-} lk_call;
+} lk_op_call;
 
 /* What compilation may assume of a row's backward, and lk_init of its parameters. */
 enum {
@@ -92,14 +92,14 @@ struct lk_op {
      * point: every sample must have come this far. Under LK_BN_SHARD the total of
      * the forward sums is there by `finish`, that of the backward sums never. */
     size_t (*sum_width)(const lk_layer *layer);
-    void (*add_sums)(const lk_call *call, lk_sum which);
-    void (*fold_sums)(const lk_call *call, lk_sum which, const float *entries);
-    void (*forward)(const lk_call *call);
+    void (*add_sums)(const lk_op_call *call, lk_op_sum which);
+    void (*fold_sums)(const lk_op_call *call, lk_op_sum which, const float *entries);
+    void (*forward)(const lk_op_call *call);
     /* NULL: nothing is left to do, for an input, and for a loss, whose forward has
      * written dx where the wave trains. */
-    void (*backward)(const lk_call *call);
+    void (*backward)(const lk_op_call *call);
     /* After a step whose losses and gradients are finite: running statistics. */
-    void (*finish)(const lk_call *call);
+    void (*finish)(const lk_op_call *call);
     /* Multiplications of one sample's forward pass, each with its addition. NULL:
      * none worth counting. */
     double (*macs)(const lk_layer *layer, lk_shape x);
@@ -112,7 +112,7 @@ extern const lk_op lk__op_input, lk__op_conv2d, lk__op_linear, lk__op_batchnorm2
 
 /* Runs rows over the wave's samples: all at once, or shard by shard where the
  * device's bits depend on how many there are. */
-static inline void lk__by_shard(const lk_call *call, void (*rows)(const lk_call *call, size_t begin, size_t n))
+static inline void lk__op_by_shard(const lk_op_call *call, void (*rows)(const lk_op_call *call, size_t begin, size_t n))
 {
     const lk_shards *shards = &call->wave->shards;
     if (!call->dev->type->by_shard) {
@@ -124,10 +124,10 @@ static inline void lk__by_shard(const lk_call *call, void (*rows)(const lk_call 
 }
 
 /* What a dropout layer draws in the call's wave; NULL where it does nothing, else desc. */
-const lk_dropout_desc *lk__dropout_draws(const lk_call *call, const lk_layer *dropout, lk_dropout_desc *desc);
+const lk_dropout_desc *lk__op_dropout_draws(const lk_op_call *call, const lk_layer *dropout, lk_dropout_desc *desc);
 
 /* The shape of a layer's input number i. */
-static inline lk_shape lk__input_shape(const lk_graph *graph, const lk_layer *layer, int i)
+static inline lk_shape lk__op_input_shape(const lk_graph *graph, const lk_layer *layer, int i)
 {
     return graph->layers[layer->inputs[i]].shape;
 }

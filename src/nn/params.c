@@ -13,41 +13,41 @@
 enum { ALIGN_ELEMENTS = LK_ALIGN / sizeof(float) };
 
 static const char batches_suffix[] = "num_batches_tracked";
-static const lk_weight no_weight = {0};
+static const lk_device_weight no_weight = {0};
 
 /* As this device may order them. */
-static lk_weight weight_of(const lk_graph *graph, const lk_device *dev, const lk_layer *layer, int slot)
+static lk_device_weight weight_of(const lk_graph *graph, const lk_device *dev, const lk_layer *layer, int slot)
 {
-    lk_weight weight = layer->params[slot].weight;
+    lk_device_weight weight = layer->params[slot].weight;
     if (weight.out == 0 || weight.kernel > 0)
         return weight;
     const lk_layer *input = &graph->layers[layer->inputs[0]];
-    bool view = dev->type->flat_views && lk__flat_view(graph, input);
-    lk_shape flat = view ? lk__input_shape(graph, input, 0) : (lk_shape){.h = 1, .w = 1};
+    bool view = dev->type->flat_views && lk__graph_flat_view(graph, input);
+    lk_shape flat = view ? lk__op_input_shape(graph, input, 0) : (lk_shape){.h = 1, .w = 1};
     weight.pixels = flat.h * flat.w;
     return weight;
 }
 
-size_t lk__param_elements(const lk_graph *graph, const lk_device *dev, const lk_layer *layer, int slot)
+size_t lk__params_elements(const lk_graph *graph, const lk_device *dev, const lk_layer *layer, int slot)
 {
-    lk_weight weight = weight_of(graph, dev, layer, slot);
+    lk_device_weight weight = weight_of(graph, dev, layer, slot);
     if (weight.out > 0 && dev->type->weight_count)
         return dev->type->weight_count(&weight);
-    return lk__slot_count(&layer->params[slot]);
+    return lk__op_slot_count(&layer->params[slot]);
 }
 
 /* With the gap behind it. */
 static size_t param_room(const lk_graph *graph, const lk_device *dev, const lk_layer *layer, int slot)
 {
-    return lk__round_up(lk__param_elements(graph, dev, layer, slot), ALIGN_ELEMENTS);
+    return lk__size_round_up(lk__params_elements(graph, dev, layer, slot), ALIGN_ELEMENTS);
 }
 
-static size_t buffer_room(const lk_slot_def *def)
+static size_t buffer_room(const lk_op_slot *def)
 {
-    return lk__round_up(lk__slot_count(def), ALIGN_ELEMENTS);
+    return lk__size_round_up(lk__op_slot_count(def), ALIGN_ELEMENTS);
 }
 
-size_t lk__param_end(const lk_params *params, const lk_layer *layer, int slot)
+size_t lk__params_end(const lk_params *params, const lk_layer *layer, int slot)
 {
     return params->param_offset[layer->index][slot] + param_room(params->graph, params->dev, layer, slot);
 }
@@ -148,10 +148,10 @@ void lk__params_destroy(lk_params *params)
     if (params->values != params->params)
         params->dev->type->free(params->dev, params->values);
     params->dev->type->free(params->dev, params->params);
-    lk__free(params->batches);
-    lk__free(params->buffer_offset);
-    lk__free(params->param_offset);
-    lk__free(params);
+    lk__mem_free(params->batches);
+    lk__mem_free(params->buffer_offset);
+    lk__mem_free(params->param_offset);
+    lk__mem_free(params);
 }
 
 static void fill_constant(size_t count, float value, float *values)
@@ -176,17 +176,17 @@ static void fill_normal(size_t count, float deviation, const lk_rng *rng, float 
         uint32_t words[4];
         float normal[4];
         lk__rng_block(rng, (uint32_t)(i / 4), words);
-        lk__normal_pair(words[0], words[1], normal);
-        lk__normal_pair(words[2], words[3], normal + 2);
+        lk__math_normal_pair(words[0], words[1], normal);
+        lk__math_normal_pair(words[2], words[3], normal + 2);
         for (size_t j = i; j < i + 4 && j < count; j++)
             values[j] = normal[j % 4] * deviation;
     }
 }
 
 /* Element i is a function of the slot's address and of i alone. */
-static void fill(const lk_slot_def *def, const lk_rng *rng, float *values)
+static void fill(const lk_op_slot *def, const lk_rng *rng, float *values)
 {
-    size_t count = lk__slot_count(def);
+    size_t count = lk__op_slot_count(def);
     switch (def->fill) {
     case LK_FILL_FAN:
         fill_uniform(count, 1.0f / sqrtf((float)def->fan_in), rng, values);
@@ -207,7 +207,7 @@ static void fill(const lk_slot_def *def, const lk_rng *rng, float *values)
 }
 
 /* From PyTorch's order to the device's. */
-static lk_status put(lk_device *dev, const lk_weight *weight, size_t count, const float *values, float *dst)
+static lk_status put(lk_device *dev, const lk_device_weight *weight, size_t count, const float *values, float *dst)
 {
     if (weight->out == 0 || !dev->type->pack)
         return dev->type->upload(dev, values, count * sizeof *values, dst);
@@ -216,12 +216,12 @@ static lk_status put(lk_device *dev, const lk_weight *weight, size_t count, cons
     LK_TRY(LK_ALLOC(packed_count, "weights in the device's order", &packed));
     dev->type->pack(weight, values, packed);
     lk_status status = dev->type->upload(dev, packed, packed_count * sizeof *packed, dst);
-    lk__free(packed);
+    lk__mem_free(packed);
     return status;
 }
 
 /* And back. */
-static lk_status take(lk_device *dev, const lk_weight *weight, const float *src, size_t count, float *values)
+static lk_status take(lk_device *dev, const lk_device_weight *weight, const float *src, size_t count, float *values)
 {
     if (weight->out == 0 || !dev->type->unpack)
         return dev->type->download(dev, src, count * sizeof *values, values);
@@ -231,14 +231,14 @@ static lk_status take(lk_device *dev, const lk_weight *weight, const float *src,
     lk_status status = dev->type->download(dev, src, packed_count * sizeof *packed, packed);
     if (status == LK_OK)
         dev->type->unpack(weight, packed, values);
-    lk__free(packed);
+    lk__mem_free(packed);
     return status;
 }
 
-static lk_status init_slot(lk_params *params, const lk_slot_def *def, const lk_weight *weight, const lk_rng *rng,
+static lk_status init_slot(lk_params *params, const lk_op_slot *def, const lk_device_weight *weight, const lk_rng *rng,
                            float *dst)
 {
-    size_t count = lk__slot_count(def);
+    size_t count = lk__op_slot_count(def);
     if (count > LK_RNG_MAX_ELEMENT)
         return lk__fail(LK_STATUS_USAGE, "a parameter of %zu elements cannot be initialised; %llu is the limit", count,
                         (unsigned long long)LK_RNG_MAX_ELEMENT);
@@ -246,7 +246,7 @@ static lk_status init_slot(lk_params *params, const lk_slot_def *def, const lk_w
     LK_TRY(LK_ALLOC(count, "initial values", &values));
     fill(def, rng, values);
     lk_status status = put(params->dev, weight, count, values, dst);
-    lk__free(values);
+    lk__mem_free(values);
     return status;
 }
 
@@ -256,7 +256,7 @@ lk_status lk__params_init(lk_params *params, uint64_t seed)
         const lk_layer *layer = &params->graph->layers[i];
         for (int slot = 0; slot < layer->param_count; slot++) {
             lk_rng rng = lk__rng(seed, LK_RNG_INIT, (uint32_t)i, 0, (uint32_t)slot);
-            lk_weight weight = weight_of(params->graph, params->dev, layer, slot);
+            lk_device_weight weight = weight_of(params->graph, params->dev, layer, slot);
             LK_TRY(
                 init_slot(params, &layer->params[slot], &weight, &rng, params->params + params->param_offset[i][slot]));
         }
@@ -271,10 +271,10 @@ lk_status lk__params_init(lk_params *params, uint64_t seed)
 
 /* What a walk over keys of a graph meets, in PyTorch's order. */
 typedef struct slot_visit {
-    lk_key key;
-    lk_weight weight; /* of a parameter that is one */
-    float *data;      /* device; NULL for a counter, and where the layer is elsewhere */
-    int64_t *counter; /* host; the same */
+    lk_params_key key;
+    lk_device_weight weight; /* of a parameter that is one */
+    float *data;             /* device; NULL for a counter, and where the layer is elsewhere */
+    int64_t *counter;        /* host; the same */
 } slot_visit;
 
 typedef lk_status (*visit_fn)(const lk_params *params, const slot_visit *visit, void *arg);
@@ -296,13 +296,13 @@ static bool is_here(const lk_params *params, const lk_layer *layer)
 static void name_key(const walk *w, const lk_layer *layer, const char *suffix, char name[LK_MAX_ARRAY_KEY])
 {
     char key[LK_MAX_KEY];
-    lk__slot_key(layer, suffix, key);
+    lk__op_slot_key(layer, suffix, key);
     snprintf(name, LK_MAX_ARRAY_KEY, "%s%s%s", w->prefix ? w->prefix : "", w->prefix ? "." : "", key);
 }
 
 /* array is the flat one that has the slot at `offset`; it may be NULL where no
  * data are asked for. */
-static lk_status visit_slot(const walk *w, const lk_layer *layer, const lk_slot_def *def, const lk_weight *weight,
+static lk_status visit_slot(const walk *w, const lk_layer *layer, const lk_op_slot *def, const lk_device_weight *weight,
                             float *array, size_t offset)
 {
     slot_visit visit = {.key = {.dtype = LK_DTYPE_F32, .ndim = def->ndim, .dims = def->dims}, .weight = *weight};
@@ -316,7 +316,7 @@ static lk_status visit_layer_params(const walk *w, const lk_layer *layer, float 
 {
     const size_t *offset = w->params->param_offset[layer->index];
     for (int slot = 0; slot < layer->param_count; slot++) {
-        lk_weight weight = weight_of(w->params->graph, w->params->dev, layer, slot);
+        lk_device_weight weight = weight_of(w->params->graph, w->params->dev, layer, slot);
         LK_TRY(visit_slot(w, layer, &layer->params[slot], &weight, array, offset[slot]));
     }
     return LK_OK;
@@ -356,8 +356,8 @@ static lk_status visit_array(const walk *w, float *array)
 
 static lk_status export_slot(const lk_params *params, const slot_visit *visit, void *arg)
 {
-    const lk_key *key = &visit->key;
-    lk_entry *entry;
+    const lk_params_key *key = &visit->key;
+    lk_state_entry *entry;
     LK_TRY(lk_state_add(arg, key->name, key->dtype, key->ndim, key->dims, &entry));
     if (visit->counter)
         memcpy(entry->data, visit->counter, sizeof *visit->counter);
@@ -406,9 +406,9 @@ static void describe_shape(int ndim, const size_t *dims, char *text, size_t byte
         snprintf(text + used, bytes - used, ")");
 }
 
-lk_status lk__key_check(const lk_key *key, const lk_state *state, const char *owner)
+lk_status lk__params_key_check(const lk_params_key *key, const lk_state *state, const char *owner)
 {
-    const lk_entry *entry = lk_state_find(state, key->name);
+    const lk_state_entry *entry = lk_state_find(state, key->name);
     if (!entry)
         return lk__fail(LK_STATUS_MISMATCH, "the state has no key '%s', which %s needs; is it the state of another?",
                         key->name, owner);
@@ -436,7 +436,7 @@ static lk_status check_slot(const lk_params *params, const slot_visit *visit, vo
     /* PyTorch before 0.4.1 saved none. */
     if (visit->key.dtype == LK_DTYPE_I64 && !lk_state_find(check->state, visit->key.name))
         return LK_OK;
-    LK_TRY(lk__key_check(&visit->key, check->state, check->owner));
+    LK_TRY(lk__params_key_check(&visit->key, check->state, check->owner));
     check->known++;
     return LK_OK;
 }
@@ -474,7 +474,7 @@ static lk_status check_unknown(const lk_params *params, const lk_state *state, s
 
 static lk_status import_slot(const lk_params *params, const slot_visit *visit, void *arg)
 {
-    const lk_entry *entry = lk_state_find(arg, visit->key.name);
+    const lk_state_entry *entry = lk_state_find(arg, visit->key.name);
     if (visit->counter && entry)
         memcpy(visit->counter, entry->data, sizeof *visit->counter);
     else if (visit->counter)
@@ -512,7 +512,7 @@ void lk__params_key_at(const lk_params *params, size_t offset, char key[LK_MAX_K
         const lk_layer *layer = &params->graph->layers[i];
         for (int slot = 0; slot < layer->param_count; slot++) {
             if (params->param_offset[i][slot] <= offset) {
-                lk__slot_key(layer, layer->params[slot].suffix, key);
+                lk__op_slot_key(layer, layer->params[slot].suffix, key);
                 return;
             }
         }

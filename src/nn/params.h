@@ -47,9 +47,9 @@ typedef struct lk_params_size {
 lk_params_size lk__params_measure(const lk_graph *graph, const lk_device *dev, int first, int last);
 
 /* Elements of a layer's parameter on such a device, pads included, gap excluded. */
-size_t lk__param_elements(const lk_graph *graph, const lk_device *dev, const lk_layer *layer, int slot);
+size_t lk__params_elements(const lk_graph *graph, const lk_device *dev, const lk_layer *layer, int slot);
 /* Where the gap behind it ends. */
-size_t lk__param_end(const lk_params *params, const lk_layer *layer, int slot);
+size_t lk__params_end(const lk_params *params, const lk_layer *layer, int slot);
 
 /* Enqueues bringing elements [begin,end) of params to values. All that is done
  * here does so by itself. */
@@ -89,14 +89,14 @@ bool lk__params_array_has(const lk_params *params, const char *name, const char 
 lk_status lk__params_import_array(const lk_params *params, const lk_state *state, lk_params_array array) LK_CHECKED;
 
 /* What a state must have under a name. */
-typedef struct lk_key {
+typedef struct lk_params_key {
     char name[LK_MAX_ARRAY_KEY];
     lk_dtype dtype;
     int ndim;
     const size_t *dims;
-} lk_key;
+} lk_params_key;
 /* MISMATCH, naming the key and what owner needs, unless state has it so. */
-lk_status lk__key_check(const lk_key *key, const lk_state *state, const char *owner) LK_CHECKED;
+lk_status lk__params_key_check(const lk_params_key *key, const lk_state *state, const char *owner) LK_CHECKED;
 
 /* Key of the parameter that holds element `offset` of the flat array. */
 void lk__params_key_at(const lk_params *params, size_t offset, char key[LK_MAX_KEY]);

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "nn/arena.h"
 #include "nn/fuse.h"
-#include "nn/place.h"
 
 /* The largest activation, in bytes. */
 static const size_t MAX_BLOCK = (size_t)1 << 46;
@@ -26,11 +26,11 @@ struct lk_plan {
     lk_params *params;
     lk_device *dev;
     lk_plan_opts opts;
-    lk_choice *choices;
+    lk_fuse_choice *choices;
     layer_plan *layers;
-    lk_call *calls;                   /* (lanes, layers) templates; n is set per wave */
+    lk_op_call *calls;                /* (lanes, layers) templates; n is set per wave */
     lk_tensor (*adds)[LK_MAX_INPUTS]; /* (lanes, layers) where a temporary dx is added */
-    lk_block *blocks;
+    lk_arena_block *blocks;
     size_t block_count;
     size_t arena_bytes, sum_floats, scratch_bytes;
     size_t widest;   /* floats of the widest entry of sums */
@@ -52,13 +52,13 @@ static const lk_layer *layer_at(const lk_plan *plan, int index)
 
 static int add_block(lk_plan *plan, size_t bytes, int first, int last)
 {
-    plan->blocks[plan->block_count] = (lk_block){.bytes = bytes, .first = first, .last = last};
+    plan->blocks[plan->block_count] = (lk_arena_block){.bytes = bytes, .first = first, .last = last};
     return (int)plan->block_count++;
 }
 
 static void extend(lk_plan *plan, int block, int first, int last)
 {
-    lk_block *b = &plan->blocks[block];
+    lk_arena_block *b = &plan->blocks[block];
     b->first = first < b->first ? first : b->first;
     b->last = last > b->last ? last : b->last;
 }
@@ -70,7 +70,7 @@ static lk_tensor value_of(const lk_plan *plan, int index)
     lk_tensor tensor = {.dtype = plan->dev->values, .shape = layer->shape};
     tensor.pitch = lk__device_pitch(plan->dev, layer->shape.c);
     if (plan->choices[index].view) {
-        lk_shape x = lk__input_shape(plan->graph, layer, 0);
+        lk_shape x = lk__op_input_shape(plan->graph, layer, 0);
         tensor.pitch = x.h * x.w * lk__device_pitch(plan->dev, x.c);
     }
     return tensor;
@@ -96,7 +96,7 @@ static void add_value_blocks(lk_plan *plan)
     plan->layers[input].value_block = add_block(plan, value_bytes(plan, input), input, input);
     for (int i = plan->opts.first; i < plan->opts.last; i++) {
         const lk_layer *layer = layer_at(plan, i);
-        const lk_choice *chosen = &plan->choices[i];
+        const lk_fuse_choice *chosen = &plan->choices[i];
         layer_plan *this = &plan->layers[i];
         if (chosen->value != i)
             this->value_block = plan->layers[chosen->value].value_block;
@@ -162,15 +162,15 @@ static lk_status place_memory(lk_plan *plan)
     }
     add_value_blocks(plan);
     add_grad_blocks(plan, written);
-    lk__free(written);
-    return lk__place(plan->blocks, plan->block_count, &plan->arena_bytes);
+    lk__mem_free(written);
+    return lk__arena_pack(plan->blocks, plan->block_count, &plan->arena_bytes);
 }
 
 /* Floats of one layer's partial sums and totals of one kind. */
 static size_t sum_floats(const lk_plan *plan, const lk_layer *layer)
 {
     size_t slots = (size_t)(plan->opts.slots + plan->opts.total_slots);
-    return lk__round_up(layer->op->sum_width(layer) * slots, LK_ALIGN / sizeof(float));
+    return lk__size_round_up(layer->op->sum_width(layer) * slots, LK_ALIGN / sizeof(float));
 }
 
 static void size_scratch(lk_plan *plan)
@@ -179,14 +179,14 @@ static void size_scratch(lk_plan *plan)
         const lk_layer *layer = layer_at(plan, i);
         if (layer->op->sum_width) {
             plan->sum_floats += LK_SUM_COUNT * sum_floats(plan, layer);
-            plan->widest = lk__max_size(plan->widest, layer->op->sum_width(layer));
+            plan->widest = lk__size_max(plan->widest, layer->op->sum_width(layer));
         }
         if (!layer->op->scratch)
             continue;
         lk_shape x = layer_at(plan, layer->inputs[0])->shape;
         lk_shape y = layer->shape;
         x.n = y.n = plan->opts.capacity;
-        plan->scratch_bytes = lk__max_size(plan->scratch_bytes, layer->op->scratch(plan->dev, layer, x, y));
+        plan->scratch_bytes = lk__size_max(plan->scratch_bytes, layer->op->scratch(plan->dev, layer, x, y));
     }
 }
 
@@ -198,7 +198,7 @@ static lk_tensor tensor_in(const lk_plan *plan, int lane, int block, int layer)
     return tensor;
 }
 
-static void bind_params(const lk_plan *plan, const lk_layer *layer, lk_call *call)
+static void bind_params(const lk_plan *plan, const lk_layer *layer, lk_op_call *call)
 {
     lk_params *params = plan->params;
     for (int slot = 0; slot < layer->param_count; slot++) {
@@ -212,7 +212,7 @@ static void bind_params(const lk_plan *plan, const lk_layer *layer, lk_call *cal
 }
 
 /* The sums of a layer follow each other in memory; returns what is behind them. */
-static float *bind_sums(const lk_plan *plan, const lk_layer *layer, float *at, lk_call *call)
+static float *bind_sums(const lk_plan *plan, const lk_layer *layer, float *at, lk_op_call *call)
 {
     size_t width = layer->op->sum_width(layer);
     for (int which = 0; which < LK_SUM_COUNT; which++) {
@@ -226,11 +226,11 @@ static float *bind_sums(const lk_plan *plan, const lk_layer *layer, float *at, l
 static void bind_layer(lk_plan *plan, int lane, int i)
 {
     const lk_layer *layer = layer_at(plan, i);
-    const lk_choice *chosen = &plan->choices[i];
+    const lk_fuse_choice *chosen = &plan->choices[i];
     const layer_plan *this = &plan->layers[i];
     size_t at = (size_t)(lane * plan->graph->count + i);
-    lk_call *call = &plan->calls[at];
-    *call = (lk_call){
+    lk_op_call *call = &plan->calls[at];
+    *call = (lk_op_call){
         .dev = plan->dev, .k = plan->dev->kernels, .layer = layer, .relu = chosen->relu, .mask = chosen->mask};
     call->shards = plan->opts.shards;
     call->add = this->add;
@@ -260,7 +260,7 @@ static void bind_calls(lk_plan *plan)
         bind_layer(plan, lane, plan->opts.first - 1);
         for (int i = plan->opts.first; i < plan->opts.last; i++) {
             const lk_layer *layer = layer_at(plan, i);
-            lk_call *call = &plan->calls[lane * plan->graph->count + i];
+            lk_op_call *call = &plan->calls[lane * plan->graph->count + i];
             bind_layer(plan, lane, i);
             bind_params(plan, layer, call);
             if (layer->op->sum_width)
@@ -363,16 +363,16 @@ void lk__plan_destroy(lk_plan *plan)
     type->free(plan->dev, plan->gathered);
     type->free(plan->dev, plan->sums);
     type->free(plan->dev, plan->arena);
-    lk__free(plan->blocks);
-    lk__free(plan->adds);
-    lk__free(plan->calls);
-    lk__free(plan->layers);
-    lk__free(plan->choices);
-    lk__free(plan);
+    lk__mem_free(plan->blocks);
+    lk__mem_free(plan->adds);
+    lk__mem_free(plan->calls);
+    lk__mem_free(plan->layers);
+    lk__mem_free(plan->choices);
+    lk__mem_free(plan);
 }
 
 /* The template of a layer in a lane. */
-static const lk_call *call_at(const lk_plan *plan, int lane, int layer)
+static const lk_op_call *call_at(const lk_plan *plan, int lane, int layer)
 {
     return &plan->calls[lane * plan->graph->count + layer];
 }
@@ -398,9 +398,9 @@ lk_tensor lk__plan_output_grad(const lk_plan *plan, int lane)
 }
 
 /* The layer's call for this wave. */
-static lk_call call_for(const lk_plan *plan, int layer, const lk_wave *wave)
+static lk_op_call call_for(const lk_plan *plan, int layer, const lk_op_wave *wave)
 {
-    lk_call call = *call_at(plan, wave->lane, layer);
+    lk_op_call call = *call_at(plan, wave->lane, layer);
     call.wave = wave;
     call.y.shape.n = call.dy.shape.n = call.other.shape.n = wave->n;
     for (int j = 0; j < LK_MAX_INPUTS; j++)
@@ -409,7 +409,7 @@ static lk_call call_for(const lk_plan *plan, int layer, const lk_wave *wave)
 }
 
 /* Brings the partial sums of all ranks to the layer's total. */
-static lk_status total_sums(lk_plan *plan, const lk_call *call, lk_sum which)
+static lk_status total_sums(lk_plan *plan, const lk_op_call *call, lk_op_sum which)
 {
     const lk_op *op = call->layer->op;
     const lk_plan_hooks *hooks = &plan->opts.hooks;
@@ -423,7 +423,7 @@ static lk_status total_sums(lk_plan *plan, const lk_call *call, lk_sum which)
 }
 
 /* In a search the totals of the step that is searched are still there. */
-static lk_status run_sums(lk_plan *plan, const lk_call *call, lk_sum which)
+static lk_status run_sums(lk_plan *plan, const lk_op_call *call, lk_op_sum which)
 {
     if (!call->layer->op->sum_width || !call->wave->train)
         return LK_OK;
@@ -433,18 +433,18 @@ static lk_status run_sums(lk_plan *plan, const lk_call *call, lk_sum which)
     return total_sums(plan, call, which);
 }
 
-static lk_status tell_done(const lk_plan *plan, const lk_wave *wave, size_t done)
+static lk_status tell_done(const lk_plan *plan, const lk_op_wave *wave, size_t done)
 {
     const lk_plan_hooks *hooks = &plan->opts.hooks;
     return hooks->layer_done ? hooks->layer_done(hooks->arg, wave, done) : LK_OK;
 }
 
-lk_status lk__plan_forward(lk_plan *plan, const lk_wave *wave)
+lk_status lk__plan_forward(lk_plan *plan, const lk_op_wave *wave)
 {
     for (int i = plan->opts.first; i < plan->opts.last; i++) {
         if (plan->choices[i].forward < 0)
             continue;
-        lk_call call = call_for(plan, plan->choices[i].forward, wave);
+        lk_op_call call = call_for(plan, plan->choices[i].forward, wave);
         LK_TRY(run_sums(plan, &call, LK_SUM_FORWARD));
         call.layer->op->forward(&call);
         LK_TRY(tell_done(plan, wave, 0));
@@ -452,7 +452,7 @@ lk_status lk__plan_forward(lk_plan *plan, const lk_wave *wave)
     return LK_OK;
 }
 
-static void add_inputs(const lk_plan *plan, int layer, const lk_call *call)
+static void add_inputs(const lk_plan *plan, int layer, const lk_op_call *call)
 {
     for (int j = 0; j < call->layer->input_count; j++) {
         if (!plan->layers[layer].adds[j])
@@ -468,16 +468,16 @@ static size_t grads_end(const lk_plan *plan, const lk_layer *layer, size_t befor
 {
     if (layer->param_count == 0)
         return before;
-    return lk__param_end(plan->params, layer, 0);
+    return lk__params_end(plan->params, layer, 0);
 }
 
-lk_status lk__plan_backward(lk_plan *plan, const lk_wave *wave)
+lk_status lk__plan_backward(lk_plan *plan, const lk_op_wave *wave)
 {
     size_t done = 0;
     for (int i = plan->opts.last - 1; i >= plan->opts.first; i--) {
         if (!plan->choices[i].needs_grad || plan->choices[i].passes || plan->choices[i].view)
             continue;
-        lk_call call = call_for(plan, i, wave);
+        lk_op_call call = call_for(plan, i, wave);
         LK_TRY(run_sums(plan, &call, LK_SUM_BACKWARD));
         if (call.layer->op->backward)
             call.layer->op->backward(&call);
@@ -488,11 +488,11 @@ lk_status lk__plan_backward(lk_plan *plan, const lk_wave *wave)
     return LK_OK;
 }
 
-lk_status lk__plan_finish(lk_plan *plan, const lk_wave *wave)
+lk_status lk__plan_finish(lk_plan *plan, const lk_op_wave *wave)
 {
     for (int i = plan->opts.first; i < plan->opts.last; i++) {
         const lk_layer *layer = layer_at(plan, i);
-        lk_call call = call_for(plan, i, wave);
+        lk_op_call call = call_for(plan, i, wave);
         if (layer->op->sum_width && wave->bn == LK_BN_SHARD)
             LK_TRY(total_sums(plan, &call, LK_SUM_FORWARD));
         if (layer->op->finish)

@@ -21,7 +21,7 @@ typedef struct lk_plan_hooks {
     lk_status (*gather)(void *arg, const float *mine, size_t width, float *all);
     /* After each layer: the first `done` elements of the flat gradients have
      * this wave's part (0 in forward). NULL: nobody wants to know. */
-    lk_status (*layer_done)(void *arg, const lk_wave *wave, size_t done);
+    lk_status (*layer_done)(void *arg, const lk_op_wave *wave, size_t done);
 } lk_plan_hooks;
 
 typedef struct lk_plan_opts {
@@ -62,13 +62,13 @@ lk_tensor lk__plan_output_grad(const lk_plan *plan, int lane);
 
 /* Forward through all layers; the loss fills wave->loss and wave->place.
  * Failures are the hooks'. */
-lk_status lk__plan_forward(lk_plan *plan, const lk_wave *wave) LK_CHECKED;
+lk_status lk__plan_forward(lk_plan *plan, const lk_op_wave *wave) LK_CHECKED;
 /* Backward through all layers; the wave's forward must have been the last in its
  * lane. */
-lk_status lk__plan_backward(lk_plan *plan, const lk_wave *wave) LK_CHECKED;
+lk_status lk__plan_backward(lk_plan *plan, const lk_op_wave *wave) LK_CHECKED;
 /* After the step's last wave, given here again, when its results are found
  * finite, or where wave->flag will tell: running statistics. */
-lk_status lk__plan_finish(lk_plan *plan, const lk_wave *wave) LK_CHECKED;
+lk_status lk__plan_finish(lk_plan *plan, const lk_op_wave *wave) LK_CHECKED;
 /* Counts so many steps in the layers that do, which may be below 0. */
 void lk__plan_count(lk_plan *plan, int64_t steps);
 

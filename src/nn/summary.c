@@ -8,9 +8,9 @@ lk_layer_summary lk__layer_summary(const lk_graph *graph, size_t index)
     const lk_layer *layer = &graph->layers[index];
     lk_layer_summary summary = {.op = layer->op->name, .name = layer->name, .output = layer->shape};
     for (int slot = 0; slot < layer->param_count; slot++)
-        summary.parameters += lk__slot_count(&layer->params[slot]);
+        summary.parameters += lk__op_slot_count(&layer->params[slot]);
     if (layer->op->macs)
-        summary.macs = layer->op->macs(layer, lk__input_shape(graph, layer, 0));
+        summary.macs = layer->op->macs(layer, lk__op_input_shape(graph, layer, 0));
     return summary;
 }
 

@@ -9,14 +9,14 @@ static size_t states(const double *values)
     return 2;
 }
 
-static lk_scalars scalars(lk_optim *optim)
+static lk_rule_scalars scalars(lk_optim *optim)
 {
     const double *values = optim->values;
-    return (lk_scalars){.adadelta = {.lr = (float)optim->lr,
-                                     .rho = (float)values[RHO],
-                                     .one_minus_rho = (float)(1 - values[RHO]),
-                                     .eps = (float)values[EPS],
-                                     .weight_decay = (float)values[WEIGHT_DECAY]}};
+    return (lk_rule_scalars){.adadelta = {.lr = (float)optim->lr,
+                                          .rho = (float)values[RHO],
+                                          .one_minus_rho = (float)(1 - values[RHO]),
+                                          .eps = (float)values[EPS],
+                                          .weight_decay = (float)values[WEIGHT_DECAY]}};
 }
 
 static void range(lk_optim *optim, const lk_optim_range *r)

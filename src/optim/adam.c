@@ -32,18 +32,18 @@ static lk_adam settings(const lk_optim *optim)
                      .shrink = 1.0f};
 }
 
-static lk_scalars adam_scalars(lk_optim *optim)
+static lk_rule_scalars adam_scalars(lk_optim *optim)
 {
     raise_powers(optim);
-    lk_scalars scalars = {.adam = settings(optim)};
+    lk_rule_scalars scalars = {.adam = settings(optim)};
     scalars.adam.weight_decay = (float)optim->values[WEIGHT_DECAY];
     return scalars;
 }
 
-static lk_scalars adamw_scalars(lk_optim *optim)
+static lk_rule_scalars adamw_scalars(lk_optim *optim)
 {
     raise_powers(optim);
-    lk_scalars scalars = {.adam = settings(optim)};
+    lk_rule_scalars scalars = {.adam = settings(optim)};
     scalars.adam.shrink = (float)(1 - optim->lr * optim->values[WEIGHT_DECAY]);
     return scalars;
 }

@@ -77,7 +77,7 @@ void lk__optim_destroy(lk_optim *optim)
             optim->dev->type->free(optim->dev, optim->state[i]);
     if (!optim->placed)
         optim->dev->type->free(optim->dev, optim->scalars);
-    lk__free(optim);
+    lk__mem_free(optim);
 }
 
 double lk__optim_lr(const lk_optim *optim)
@@ -147,15 +147,15 @@ void lk__optim_count(lk_optim *optim)
 
 void lk__optim_advance(lk_optim *optim, void *scalars)
 {
-    static_assert(sizeof(lk_scalars) <= LK_SCALARS_BYTES, "the scalars of a step have room");
-    lk_scalars now = optim->rule->scalars(optim);
+    static_assert(sizeof(lk_rule_scalars) <= LK_SCALARS_BYTES, "the scalars of a step have room");
+    lk_rule_scalars now = optim->rule->scalars(optim);
     memcpy(scalars, &now, sizeof now);
 }
 
 lk_status lk__optim_begin(lk_optim *optim)
 {
     lk_device *dev = optim->dev;
-    lk_scalars scalars;
+    lk_rule_scalars scalars;
     lk__optim_advance(optim, &scalars);
     return dev->type->upload(dev, &scalars, sizeof scalars, optim->scalars);
 }

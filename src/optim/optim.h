@@ -68,10 +68,10 @@ const lk_optim_info *lk__optim_list(size_t index);
 
 /* A schedule is a pure function of the place in the run, so that a run resumed
  * there goes on alike. */
-typedef struct lk_schedule_at {
+typedef struct lk_lr_schedule_at {
     size_t epoch, epochs;  /* from 0; of the run */
     size_t batch, batches; /* from 0, in the epoch; of an epoch */
-} lk_schedule_at;
+} lk_lr_schedule_at;
 
 /* spec is a row of the table with parameters: "step:size=1,gamma=.7". Each also
  * takes a warm-up of N steps, warmup_steps=N, or of E epochs, warmup=E, in which
@@ -82,22 +82,23 @@ typedef struct lk_schedule_at {
  * and exponential count epochs, of as many steps as the run's, from the end of the
  * warm-up; cosine and gaussian fall from there up to the end of the run (or of its
  * epoch `epochs`, then they stay), epoch by epoch or, with by_step, step by step. */
-typedef struct lk_schedule lk_schedule;
-lk_status lk__schedule_create(const char *spec, lk_schedule **out) LK_CHECKED;
-void lk__schedule_destroy(lk_schedule *schedule);
+typedef struct lk_lr_schedule lk_lr_schedule;
+lk_status lk__lr_schedule_create(const char *spec, lk_lr_schedule **out) LK_CHECKED;
+void lk__lr_schedule_destroy(lk_lr_schedule *schedule);
 /* USAGE when the schedule does not fit base_lr and the run, whose epochs and
  * batches `at` gives. A run that ends in its warm-up is legal: recipes are tried
  * out with fewer epochs. */
-lk_status lk__schedule_check(const lk_schedule *schedule, double base_lr, lk_schedule_at at) LK_CHECKED;
+lk_status lk__lr_schedule_check(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at) LK_CHECKED;
 /* Steps of the warm-up; 0: there is none. */
-size_t lk__schedule_warmup(const lk_schedule *schedule, size_t batches);
+size_t lk__lr_schedule_warmup(const lk_lr_schedule *schedule, size_t batches);
 /* The rate of the step at this place. */
-double lk__schedule_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at);
+double lk__lr_schedule_lr(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at);
 /* The rates of steps begin to end - 1 of the run, of which there is one at least. `at` gives the run's length. */
-typedef struct lk_rates {
+typedef struct lk_lr_schedule_rates {
     double first, highest, last;
-} lk_rates;
-lk_rates lk__schedule_rates(const lk_schedule *schedule, double base_lr, lk_schedule_at at, size_t begin, size_t end);
-const lk_optim_info *lk__schedule_list(size_t index);
+} lk_lr_schedule_rates;
+lk_lr_schedule_rates lk__lr_schedule_rates(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at,
+                                           size_t begin, size_t end);
+const lk_optim_info *lk__lr_schedule_list(size_t index);
 
 #endif

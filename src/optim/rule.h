@@ -11,11 +11,11 @@
 
 enum { LK_RULE_MAX_PARAMS = 8, LK_RULE_MAX_STATES = 2 };
 
-typedef union lk_scalars {
+typedef union lk_rule_scalars {
     lk_sgd sgd;
     lk_adam adam;
     lk_adadelta adadelta;
-} lk_scalars;
+} lk_rule_scalars;
 
 typedef struct lk_rule {
     lk_optim_info info;
@@ -31,7 +31,7 @@ typedef struct lk_rule {
     void (*count)(lk_optim *optim);
     /* Begins an update: advances what the rule keeps in `powers`, and gives the kernel's
      * scalars. */
-    lk_scalars (*scalars)(lk_optim *optim);
+    lk_rule_scalars (*scalars)(lk_optim *optim);
     void (*range)(lk_optim *optim, const lk_optim_range *range);
 } lk_rule;
 
@@ -43,7 +43,7 @@ struct lk_optim {
     double values[LK_RULE_MAX_PARAMS]; /* in the order of rule->params */
     double powers[2];                  /* a rule's own: parameters to the power of updates, or marks; 1 at first */
     float *state[LK_RULE_MAX_STATES];  // (count) each, NULL where unused
-    lk_scalars *scalars;               /* device; of the update at hand */
+    lk_rule_scalars *scalars;          /* device; of the update at hand */
     bool placed;                       /* scalars are another's memory */
 };
 

@@ -25,14 +25,14 @@ typedef struct place {
 typedef struct row {
     lk_optim_info info;
     /* The rate after the warm-up. It only rises or only falls, never both. */
-    double (*lr)(const lk_schedule *schedule, double base_lr, place at);
+    double (*lr)(const lk_lr_schedule *schedule, double base_lr, place at);
     /* Optional: refuses what does not fit the run, of which `at` gives the length. */
-    lk_status (*check)(const lk_schedule *schedule, double base_lr, lk_schedule_at at);
+    lk_status (*check)(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at);
     lk_spec_param params[MAX_PARAMS];
     lk_spec_list list;
 } row;
 
-struct lk_schedule {
+struct lk_lr_schedule {
     const row *row;
     double values[MAX_PARAMS]; /* in the order of row->params */
     lk_spec_list list;
@@ -40,12 +40,12 @@ struct lk_schedule {
 
 static const char option[] = "--schedule";
 
-size_t lk__schedule_warmup(const lk_schedule *schedule, size_t batches)
+size_t lk__lr_schedule_warmup(const lk_lr_schedule *schedule, size_t batches)
 {
     return (size_t)schedule->values[WARMUP] * batches + (size_t)schedule->values[WARMUP_STEPS];
 }
 
-static double constant_lr(const lk_schedule *schedule, double base_lr, place at)
+static double constant_lr(const lk_lr_schedule *schedule, double base_lr, place at)
 {
     (void)schedule, (void)at;
     return base_lr;
@@ -61,14 +61,14 @@ static double times(double lr, double gamma, size_t count)
 
 enum { STEP_SIZE = OWN, STEP_GAMMA };
 
-static double step_lr(const lk_schedule *schedule, double base_lr, place at)
+static double step_lr(const lk_lr_schedule *schedule, double base_lr, place at)
 {
     return times(base_lr, schedule->values[STEP_GAMMA], at.epoch / (size_t)schedule->values[STEP_SIZE]);
 }
 
 enum { GAMMA = OWN };
 
-static double multistep_lr(const lk_schedule *schedule, double base_lr, place at)
+static double multistep_lr(const lk_lr_schedule *schedule, double base_lr, place at)
 {
     size_t passed = 0;
     while (passed < schedule->list.count && schedule->list.values[passed] <= (double)at.epoch)
@@ -76,7 +76,7 @@ static double multistep_lr(const lk_schedule *schedule, double base_lr, place at
     return times(base_lr, schedule->values[GAMMA], passed);
 }
 
-static double exponential_lr(const lk_schedule *schedule, double base_lr, place at)
+static double exponential_lr(const lk_lr_schedule *schedule, double base_lr, place at)
 {
     return times(base_lr, schedule->values[GAMMA], at.epoch);
 }
@@ -89,40 +89,40 @@ enum { FALL_MIN = OWN, FALL_EPOCHS, FALL_BY_STEP, FALL_SIGMA };
     [FALL_BY_STEP] = {"by_step", 0, 0, 1, true}
 
 /* Steps of the run, the warm-up included, after which the rate has fallen. */
-static size_t fall_end(const lk_schedule *schedule, size_t epochs, size_t batches)
+static size_t fall_end(const lk_lr_schedule *schedule, size_t epochs, size_t batches)
 {
     double given = schedule->values[FALL_EPOCHS];
     return (given != 0 ? (size_t)given : epochs) * batches;
 }
 
 /* The part of the fall that lies behind, in [0,1]. */
-static double fallen(const lk_schedule *schedule, place at)
+static double fallen(const lk_lr_schedule *schedule, place at)
 {
     size_t now = at.epoch * at.batches + (schedule->values[FALL_BY_STEP] != 0 ? at.batch : 0);
     size_t end = fall_end(schedule, at.epochs, at.batches);
     return at.warmup + now < end ? (double)now / (double)(end - at.warmup) : 1;
 }
 
-static double fall_to(const lk_schedule *schedule, double base_lr, double height)
+static double fall_to(const lk_lr_schedule *schedule, double base_lr, double height)
 {
     double min = schedule->values[FALL_MIN];
     return min + (base_lr - min) * height;
 }
 
 /* (1 + cos(pi x)) / 2 is the square of cos(pi x / 2), which cancels nothing. */
-static double cosine_lr(const lk_schedule *schedule, double base_lr, place at)
+static double cosine_lr(const lk_lr_schedule *schedule, double base_lr, place at)
 {
-    double root = lk__cospi64(fallen(schedule, at) / 2);
+    double root = lk__math_cospi64(fallen(schedule, at) / 2);
     return fall_to(schedule, base_lr, root * root);
 }
 
-static double gaussian_lr(const lk_schedule *schedule, double base_lr, place at)
+static double gaussian_lr(const lk_lr_schedule *schedule, double base_lr, place at)
 {
     double deviations = fallen(schedule, at) / schedule->values[FALL_SIGMA];
-    return fall_to(schedule, base_lr, lk__exp64(-0.5 * deviations * deviations));
+    return fall_to(schedule, base_lr, lk__math_exp64(-0.5 * deviations * deviations));
 }
 
-static lk_status check_fall(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
+static lk_status check_fall(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at)
 {
     const char *name = schedule->row->info.name;
     double min = schedule->values[FALL_MIN];
@@ -130,11 +130,11 @@ static lk_status check_fall(const lk_schedule *schedule, double base_lr, lk_sche
         return lk__fail(LK_STATUS_USAGE, "%s %s: min=%.10g is above the learning rate %.10g that it falls from (--lr)",
                         option, name, min, base_lr);
     if (schedule->values[FALL_EPOCHS] != 0 &&
-        fall_end(schedule, at.epochs, at.batches) <= lk__schedule_warmup(schedule, at.batches))
+        fall_end(schedule, at.epochs, at.batches) <= lk__lr_schedule_warmup(schedule, at.batches))
         return lk__fail(LK_STATUS_USAGE,
                         "%s %s: epochs=%.10g leaves nothing after the warm-up of %zu steps; it counts from the run's "
                         "beginning, %zu steps an epoch",
-                        option, name, schedule->values[FALL_EPOCHS], lk__schedule_warmup(schedule, at.batches),
+                        option, name, schedule->values[FALL_EPOCHS], lk__lr_schedule_warmup(schedule, at.batches),
                         at.batches);
     return LK_OK;
 }
@@ -170,7 +170,7 @@ static const row schedules[] = {
 
 enum { SCHEDULES = sizeof schedules / sizeof *schedules };
 
-const lk_optim_info *lk__schedule_list(size_t index)
+const lk_optim_info *lk__lr_schedule_list(size_t index)
 {
     return index < SCHEDULES ? &schedules[index].info : NULL;
 }
@@ -183,33 +183,33 @@ static const char *schedule_name(const void *arg, size_t index)
 
 static const lk_names names = {.what = option, .kind = "schedule", .next = schedule_name};
 
-lk_status lk__schedule_create(const char *spec, lk_schedule **out)
+lk_status lk__lr_schedule_create(const char *spec, lk_lr_schedule **out)
 {
     size_t found = 0;
     LK_TRY(lk__spec_find(spec, &names, &found));
-    lk_schedule read = {.row = &schedules[found], .list = schedules[found].list};
+    lk_lr_schedule read = {.row = &schedules[found], .list = schedules[found].list};
     LK_TRY(lk__spec_values_list(spec, option, read.row->params, MAX_PARAMS, read.values, &read.list));
     if (read.values[WARMUP] != 0 && read.values[WARMUP_STEPS] != 0)
         return lk__fail(LK_STATUS_USAGE, "%s: warmup=%.10g counts epochs, warmup_steps=%.10g steps; give one of them",
                         option, read.values[WARMUP], read.values[WARMUP_STEPS]);
-    lk_schedule *schedule;
+    lk_lr_schedule *schedule;
     LK_TRY(LK_ALLOC(1, "schedule", &schedule));
     *schedule = read;
     *out = schedule;
     return LK_OK;
 }
 
-void lk__schedule_destroy(lk_schedule *schedule)
+void lk__lr_schedule_destroy(lk_lr_schedule *schedule)
 {
-    lk__free(schedule);
+    lk__mem_free(schedule);
 }
 
-lk_status lk__schedule_check(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
+lk_status lk__lr_schedule_check(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at)
 {
     return schedule->row->check ? schedule->row->check(schedule, base_lr, at) : LK_OK;
 }
 
-static place after_warmup(lk_schedule_at at, size_t warmup)
+static place after_warmup(lk_lr_schedule_at at, size_t warmup)
 {
     size_t step = at.epoch * at.batches + at.batch - warmup;
     return (place){.epoch = step / at.batches,
@@ -219,28 +219,29 @@ static place after_warmup(lk_schedule_at at, size_t warmup)
                    .warmup = warmup};
 }
 
-double lk__schedule_lr(const lk_schedule *schedule, double base_lr, lk_schedule_at at)
+double lk__lr_schedule_lr(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at)
 {
-    size_t step = at.epoch * at.batches + at.batch, warmup = lk__schedule_warmup(schedule, at.batches);
+    size_t step = at.epoch * at.batches + at.batch, warmup = lk__lr_schedule_warmup(schedule, at.batches);
     if (step < warmup)
         return base_lr * ((double)(step + 1) / (double)warmup);
     return schedule->row->lr(schedule, base_lr, after_warmup(at, warmup));
 }
 
-static double rate_of_step(const lk_schedule *schedule, double base_lr, lk_schedule_at at, size_t step)
+static double rate_of_step(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at, size_t step)
 {
     at.epoch = step / at.batches;
     at.batch = step % at.batches;
-    return lk__schedule_lr(schedule, base_lr, at);
+    return lk__lr_schedule_lr(schedule, base_lr, at);
 }
 
 /* The warm-up rises and a course only rises or only falls, so that the highest rate is at an end of one of them. */
-lk_rates lk__schedule_rates(const lk_schedule *schedule, double base_lr, lk_schedule_at at, size_t begin, size_t end)
+lk_lr_schedule_rates lk__lr_schedule_rates(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at,
+                                           size_t begin, size_t end)
 {
-    size_t warmup = lk__schedule_warmup(schedule, at.batches);
+    size_t warmup = lk__lr_schedule_warmup(schedule, at.batches);
     const size_t ends[] = {begin, warmup ? warmup - 1 : 0, warmup, end - 1};
-    lk_rates rates = {.first = rate_of_step(schedule, base_lr, at, begin),
-                      .last = rate_of_step(schedule, base_lr, at, end - 1)};
+    lk_lr_schedule_rates rates = {.first = rate_of_step(schedule, base_lr, at, begin),
+                                  .last = rate_of_step(schedule, base_lr, at, end - 1)};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         if (ends[i] < begin || ends[i] >= end)
             continue;

@@ -23,16 +23,16 @@ static void count(lk_optim *optim)
         optim->powers[0] = 0;
 }
 
-static lk_scalars scalars(lk_optim *optim)
+static lk_rule_scalars scalars(lk_optim *optim)
 {
     bool first = optim->powers[0] == 0;
     optim->powers[0] = 1;
-    return (lk_scalars){.sgd = {.lr = (float)optim->lr,
-                                .momentum = (float)optim->values[MOMENTUM],
-                                .dampening = (float)optim->values[DAMPENING],
-                                .weight_decay = (float)optim->values[WEIGHT_DECAY],
-                                .nesterov = optim->values[NESTEROV] != 0,
-                                .first = first}};
+    return (lk_rule_scalars){.sgd = {.lr = (float)optim->lr,
+                                     .momentum = (float)optim->values[MOMENTUM],
+                                     .dampening = (float)optim->values[DAMPENING],
+                                     .weight_decay = (float)optim->values[WEIGHT_DECAY],
+                                     .nesterov = optim->values[NESTEROV] != 0,
+                                     .first = first}};
 }
 
 static void range(lk_optim *optim, const lk_optim_range *r)

@@ -6,9 +6,9 @@
 #include "base/spec.h"
 
 static const lk_device_type *const devices[] = {
-    &lk__cpu_device,
+    &lk__device_cpu,
 #ifdef LK_HAVE_CUDA
-    &lk__cuda_device,
+    &lk__device_cuda,
 #endif
 };
 
@@ -39,7 +39,7 @@ static const char *next_name(const void *arg, size_t index)
     return type ? type->name : NULL;
 }
 
-const char *const lk__precision_names[] = {
+const char *const lk__device_precision_names[] = {
     [LK_PRECISION_FP32] = "fp32", [LK_PRECISION_TF32] = "tf32", [LK_PRECISION_BF16] = "bf16", NULL};
 
 static lk_status fail_name(const char *name)
@@ -66,7 +66,7 @@ static lk_status read_name(const char *name, const lk_device_type **type, int *o
     *type = lk__device_find(name);
     if (!*type)
         return fail_name(name);
-    if (number && !lk__parse_int(number + 1, 0, 65535, &index))
+    if (number && !lk__number_parse_int(number + 1, 0, 65535, &index))
         return lk__fail(LK_STATUS_USAGE, "device '%s': the part after ':' must be a number", name);
     *out = (int)index;
     return LK_OK;

@@ -22,17 +22,17 @@ typedef struct lk_device_opts {
 } lk_device_opts;
 
 /* Work that a device has kept to do again and again. */
-typedef struct lk_recording lk_recording;
+typedef struct lk_device_recording lk_device_recording;
 
 /* A parameter, for devices that keep some in an order of their own. All zero: an
  * array that every device keeps as it is. */
-typedef struct lk_weight {
+typedef struct lk_device_weight {
     size_t out, in; /* PyTorch's is (out, in, kernel, kernel); `in` is of one group */
     size_t kernel;  /* of a convolution; 0: a linear layer, (out, in) */
     size_t groups;  /* of a convolution */
     size_t pixels;  /* of a linear layer: its features are those of a flattened tensor of so many pixels, which
                      * lie as that tensor does where the device flattens by view; else 1 */
-} lk_weight;
+} lk_device_weight;
 
 typedef struct lk_device_type {
     const char *name;
@@ -53,9 +53,9 @@ typedef struct lk_device_type {
     /* Elements of such a parameter on the device, and copies between PyTorch's order
      * and the device's, both on the host; pads are zero. Optional, together: all
      * parameters are kept in PyTorch's order. */
-    size_t (*weight_count)(const lk_weight *weight);
-    void (*pack)(const lk_weight *weight, const float *plain, float *packed);
-    void (*unpack)(const lk_weight *weight, const float *packed, float *plain);
+    size_t (*weight_count)(const lk_device_weight *weight);
+    void (*pack)(const lk_device_weight *weight, const float *plain, float *packed);
+    void (*unpack)(const lk_device_weight *weight, const float *packed, float *plain);
     /* Devices of this kind that the machine has, of index 0 and up. It is asked
      * before ranks are forked, so it must start nothing that a fork breaks, as a
      * driver's context. Optional: without it any index may be opened. */
@@ -85,9 +85,9 @@ typedef struct lk_device_type {
      * enqueues all of it again, at little cost. Work must do nothing but enqueue, and
      * layers must have done theirs before outside of a recording, so that the device
      * knows their shapes. */
-    lk_status (*record)(lk_device *dev, lk_status (*work)(void *arg), void *arg, lk_recording **out);
-    lk_status (*play)(lk_device *dev, lk_recording *recording);
-    void (*forget)(lk_device *dev, lk_recording *recording);
+    lk_status (*record)(lk_device *dev, lk_status (*work)(void *arg), void *arg, lk_device_recording **out);
+    lk_status (*play)(lk_device *dev, lk_device_recording *recording);
+    void (*forget)(lk_device *dev, lk_device_recording *recording);
     /* Faults so far, and whether all work that was enqueued is done, without waiting. */
     lk_status (*poll)(lk_device *dev, bool *idle);
     /* Zeroed memory of the host that kernels can write to while the host reads.
@@ -110,7 +110,7 @@ struct lk_device {
 };
 
 /* "fp32", "tf32", "bf16" by lk_precision, NULL after the last. */
-extern const char *const lk__precision_names[];
+extern const char *const lk__device_precision_names[];
 
 /* Elements from a pixel of so many channels to the next, in an activation. */
 static inline size_t lk__device_pitch(const lk_device *dev, size_t channels)
@@ -131,7 +131,7 @@ const lk_device_type *lk__device_list(size_t index);
 /* Adds a row to the table, for tests; not thread-safe. The type is borrowed. USAGE where there is no room for more. */
 lk_status lk__device_add(const lk_device_type *type) LK_CHECKED;
 
-extern const lk_device_type lk__cpu_device;
-extern const lk_device_type lk__cuda_device; /* in builds with CUDA */
+extern const lk_device_type lk__device_cpu;
+extern const lk_device_type lk__device_cuda; /* in builds with CUDA */
 
 #endif

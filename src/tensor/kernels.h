@@ -56,13 +56,13 @@ typedef struct lk_dropout_desc {
 } lk_dropout_desc;
 
 /* Words below it drop their element. */
-static inline uint32_t lk__dropout_threshold(const lk_dropout_desc *dropout)
+static inline uint32_t lk__dropout_desc_threshold(const lk_dropout_desc *dropout)
 {
     return (uint32_t)((double)dropout->p * 0x1p32);
 }
 
 /* What those that stay are multiplied by. */
-static inline float lk__dropout_scale(const lk_dropout_desc *dropout)
+static inline float lk__dropout_desc_scale(const lk_dropout_desc *dropout)
 {
     return (float)(1.0 / (1.0 - (double)dropout->p));
 }

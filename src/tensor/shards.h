@@ -30,7 +30,7 @@ typedef struct lk_partials {
     size_t stride; /* elements from a slot to the next */
 } lk_partials;
 
-static inline float *lk__slot(lk_partials partials, int depth)
+static inline float *lk__partials_slot(lk_partials partials, int depth)
 {
     return partials.slot0 + partials.stride * (size_t)depth;
 }

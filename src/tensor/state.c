@@ -14,7 +14,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "only little-endian ma
 /* index has a power of two of slots, at least twice the entries; a slot is an
  * entry's position plus one, or 0 when free. Nothing is ever removed. */
 struct lk_state {
-    lk_entry *entries; /* (capacity) */
+    lk_state_entry *entries; /* (capacity) */
     size_t count, capacity;
     size_t *index; /* (2 * capacity) */
 };
@@ -48,17 +48,17 @@ void lk_state_destroy(lk_state *state)
     if (!state)
         return;
     for (size_t i = 0; i < state->count; i++) {
-        lk__free(state->entries[i].name);
-        lk__free(state->entries[i].data);
+        lk__mem_free(state->entries[i].name);
+        lk__mem_free(state->entries[i].data);
     }
-    lk__free(state->entries);
-    lk__free(state->index);
-    lk__free(state);
+    lk__mem_free(state->entries);
+    lk__mem_free(state->index);
+    lk__mem_free(state);
 }
 
 /* The slot that holds name, or the free one where it belongs. The index has
  * free slots, so the walk ends. */
-static size_t *find_slot(const lk_entry *entries, size_t *index, size_t slots, const char *name)
+static size_t *find_slot(const lk_state_entry *entries, size_t *index, size_t slots, const char *name)
 {
     size_t at = (size_t)lk__hash(name, strlen(name), 0) & (slots - 1);
     while (index[at] && strcmp(entries[index[at] - 1].name, name) != 0)
@@ -69,7 +69,7 @@ static size_t *find_slot(const lk_entry *entries, size_t *index, size_t slots, c
 static lk_status grow(lk_state *state)
 {
     size_t capacity = state->capacity ? 2 * state->capacity : 16;
-    lk_entry *entries;
+    lk_state_entry *entries;
     size_t *index;
     lk_status status;
     LK_TRY(LK_ALLOC(capacity, "the entries of a state dict", &entries));
@@ -78,20 +78,20 @@ static lk_status grow(lk_state *state)
         memcpy(entries, state->entries, state->count * sizeof *entries);
     for (size_t i = 0; i < state->count; i++)
         *find_slot(entries, index, 2 * capacity, entries[i].name) = i + 1;
-    lk__free(state->entries);
-    lk__free(state->index);
+    lk__mem_free(state->entries);
+    lk__mem_free(state->index);
     state->entries = entries;
     state->index = index;
     state->capacity = capacity;
     return LK_OK;
 free_entries:
-    lk__free(entries);
+    lk__mem_free(entries);
     return status;
 }
 
 /* Checks type and shape and computes bytes; an empty dimension makes the
  * tensor empty however large the others are. */
-static lk_status fill_layout(lk_entry *entry, const char *name, int ndim, const size_t *dims)
+static lk_status fill_layout(lk_state_entry *entry, const char *name, int ndim, const size_t *dims)
 {
     if ((unsigned)entry->dtype >= LK_DTYPE_COUNT)
         return lk__fail(LK_STATUS_USAGE, "tensor \"%.200s\" has the unknown type %d", name, (int)entry->dtype);
@@ -112,9 +112,10 @@ static lk_status fill_layout(lk_entry *entry, const char *name, int ndim, const 
     return LK_OK;
 }
 
-lk_status lk_state_add(lk_state *state, const char *name, lk_dtype dtype, int ndim, const size_t *dims, lk_entry **out)
+lk_status lk_state_add(lk_state *state, const char *name, lk_dtype dtype, int ndim, const size_t *dims,
+                       lk_state_entry **out)
 {
-    lk_entry entry = {.dtype = dtype};
+    lk_state_entry entry = {.dtype = dtype};
     LK_TRY(fill_layout(&entry, name, ndim, dims));
     size_t length = strlen(name) + 1;
     if (length > LK_MAX_TENSOR_NAME + 1)
@@ -124,16 +125,16 @@ lk_status lk_state_add(lk_state *state, const char *name, lk_dtype dtype, int nd
         return lk__fail(LK_STATUS_MISMATCH, "the state dict already has a tensor \"%.200s\"; names must differ", name);
     if (state->count == state->capacity)
         LK_TRY(grow(state));
-    LK_TRY(lk__alloc(length, 1, "the name of a tensor", (void **)&entry.name));
+    LK_TRY(lk__mem_alloc(length, 1, "the name of a tensor", (void **)&entry.name));
     lk_status status;
-    LK_TRY_GOTO(lk__alloc(entry.bytes, 1, "a tensor of a state dict", &entry.data), free_name);
+    LK_TRY_GOTO(lk__mem_alloc(entry.bytes, 1, "a tensor of a state dict", &entry.data), free_name);
     memcpy(entry.name, name, length);
     state->entries[state->count] = entry;
     *find_slot(state->entries, state->index, 2 * state->capacity, name) = state->count + 1;
     *out = &state->entries[state->count++];
     return LK_OK;
 free_name:
-    lk__free(entry.name);
+    lk__mem_free(entry.name);
     return status;
 }
 
@@ -142,12 +143,12 @@ size_t lk_state_count(const lk_state *state)
     return state->count;
 }
 
-const lk_entry *lk_state_at(const lk_state *state, size_t index)
+const lk_state_entry *lk_state_at(const lk_state *state, size_t index)
 {
     return index < state->count ? &state->entries[index] : NULL;
 }
 
-const lk_entry *lk_state_find(const lk_state *state, const char *name)
+const lk_state_entry *lk_state_find(const lk_state *state, const char *name)
 {
     if (!state->count)
         return NULL;
@@ -172,7 +173,7 @@ bool lk_state_strip(lk_state *state, const char *prefix)
     return true;
 }
 
-static uint64_t hash_entry(const lk_entry *entry)
+static uint64_t hash_entry(const lk_state_entry *entry)
 {
     uint64_t layout[1 + LK_MAX_DIMS] = {(uint64_t)entry->ndim};
     for (int i = 0; i < entry->ndim; i++)

@@ -35,7 +35,7 @@ static inline size_t lk__shape_count(lk_shape shape)
     return shape.n * lk__shape_sample(shape);
 }
 
-static inline size_t lk__pitch(const lk_tensor *tensor)
+static inline size_t lk__tensor_pitch(const lk_tensor *tensor)
 {
     return tensor->pitch ? tensor->pitch : tensor->shape.c;
 }
@@ -43,7 +43,7 @@ static inline size_t lk__pitch(const lk_tensor *tensor)
 /* Bytes of one sample, pads included. */
 static inline size_t lk__tensor_stride(const lk_tensor *tensor)
 {
-    return tensor->shape.h * tensor->shape.w * lk__pitch(tensor) * lk_dtype_size(tensor->dtype);
+    return tensor->shape.h * tensor->shape.w * lk__tensor_pitch(tensor) * lk_dtype_size(tensor->dtype);
 }
 
 /* Samples [begin, begin + n). */
@@ -57,7 +57,7 @@ static inline lk_tensor lk__tensor_rows(const lk_tensor *tensor, size_t begin, s
 
 /* Float elements of a tensor; only kernels of devices whose memory the host
  * can address may dereference it. */
-static inline float *lk__f32(const lk_tensor *tensor)
+static inline float *lk__tensor_f32(const lk_tensor *tensor)
 {
     return (float *)tensor->data;
 }

@@ -1,6 +1,6 @@
 /* agree.c - what all ranks must have been told alike, beside the engine's own
  * options: the data, and the course of the run. Where files lie may differ. */
-#include "parallel/agree.h"
+#include "parallel/engine/agree.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "base/text.h"
-#include "data/dataset.h"
+#include "data/sets/dataset.h"
 #include "train/parts.h"
 
 typedef struct text {
@@ -33,7 +33,7 @@ static void add_value(text *lines, const char *option, const char *value)
     add(lines, "%s %s\n", option, lk__agree_value(value, shown));
 }
 
-void lk__data_text(const lk_dataset *data, const char *split, uint64_t hash, char out[LK_DATA_TEXT])
+void lk__train_data_text(const lk_dataset *data, const char *split, uint64_t hash, char out[LK_DATA_TEXT])
 {
     const lk_dataset_info *info = lk_dataset_get_info(data);
     char sizes[64];
@@ -59,11 +59,11 @@ static void add_shown(text *lines, const char *option, const char *typed)
 static lk_status add_data(text *lines, const char *split, const lk_dataset *data)
 {
     char what[LK_DATA_TEXT];
-    lk_contents contents;
+    lk_dataset_contents contents;
     if (!data)
         return LK_OK;
-    LK_TRY(lk__dataset_sample(data, &contents));
-    lk__data_text(data, split, lk__dataset_fingerprint(data), what);
+    LK_TRY(lk__dataset_sample_contents(data, &contents));
+    lk__train_data_text(data, split, lk__dataset_fingerprint(data), what);
     add_shown(lines, "--data", lk_dataset_get_info(data)->name);
     add(lines, ", %s\n", what);
     if (contents.files == 0)
@@ -102,7 +102,7 @@ static const char *who_saves(const lk_train_opts *opts)
 {
     if (!opts->save_model)
         return "nobody";
-    return lk__saves(opts, 1) ? "every rank" : "rank 0";
+    return lk__train_saves(opts, 1) ? "every rank" : "rank 0";
 }
 
 lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed)

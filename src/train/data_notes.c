@@ -43,16 +43,16 @@ void lk__data_notes_destroy(lk_data_notes *notes)
     if (notes == NULL)
         return;
     pthread_mutex_destroy(&notes->lock);
-    lk__free(notes);
+    lk__mem_free(notes);
 }
 
 static lk_status read_data(lk_data_notes *notes)
 {
     uint64_t hash = 0;
-    lk_contents contents;
+    lk_dataset_contents contents;
     LK_TRY(lk__dataset_content(notes->data, &hash));
     LK_TRY(lk__dataset_contents(notes->data, &contents));
-    lk__data_text(notes->data, "training", hash, notes->text);
+    lk__train_data_text(notes->data, "training", hash, notes->text);
     if (contents.files)
         snprintf(notes->contents, sizeof notes->contents, "%016" PRIx64 " of %zu of %zu files", contents.hash,
                  contents.read, contents.files);

@@ -9,11 +9,11 @@
  * backward pass that never comes. */
 enum { WAVE = 64, WAVE_FLOATS = 1 << 20 };
 
-lk_status lk__test_loader(const lk_train_opts *opts, const lk_dataset *data, const char *augment, lk_share share,
-                          lk_loader **out)
+lk_status lk__train_test_loader(const lk_train_opts *opts, const lk_dataset *data, const char *augment,
+                                lk_shard_range share, lk_loader **out)
 {
     lk_loader_opts loader = {
-        .batch = lk__min_size(opts->test_batch, lk_dataset_get_info(data)->count),
+        .batch = lk__size_min(opts->test_batch, lk_dataset_get_info(data)->count),
         .seed = opts->seed,
         .workers = opts->workers,
         .augment = augment,
@@ -22,10 +22,10 @@ lk_status lk__test_loader(const lk_train_opts *opts, const lk_dataset *data, con
     return lk_loader_create(data, &loader, out);
 }
 
-lk_status lk__place_samples(lk_engine *engine, lk_loader *loader)
+lk_status lk__train_cache_samples(lk_engine *engine, lk_loader *loader)
 {
     bool placed;
-    return lk_engine_place(engine, loader, &placed);
+    return lk_engine_cache_dataset(engine, loader, &placed);
 }
 
 static void add_metrics(lk_metrics *total, const lk_metrics *part)
@@ -36,8 +36,8 @@ static void add_metrics(lk_metrics *total, const lk_metrics *part)
     total->loss += part->loss * (double)part->count;
 }
 
-lk_status lk__evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_batches, const lk_watch *watch,
-                               lk_metrics *out, bool *own)
+lk_status lk__train_evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_batches,
+                                     const lk_train_watch *watch, lk_metrics *out, bool *own)
 {
     lk_metrics total = {0};
     bool goes_on = true;
@@ -64,7 +64,7 @@ lk_status lk__evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_
 static size_t wave_samples(lk_sample_shape shape)
 {
     size_t sample = shape.channels * shape.height * shape.width;
-    return lk__max_size(lk__min_size(WAVE_FLOATS / sample, WAVE), 1);
+    return lk__size_max(lk__size_min(WAVE_FLOATS / sample, WAVE), 1);
 }
 
 static lk_status load_engine(const lk_train_opts *opts, const lk_graph *graph, size_t wave, const lk_state *state,
@@ -83,8 +83,8 @@ static lk_status load_engine(const lk_train_opts *opts, const lk_graph *graph, s
     lk_engine *engine;
     LK_TRY(lk_engine_create(graph, &engine_opts, &engine));
     lk_status status;
-    LK_TRY_GOTO(lk__init_engine(engine, opts, state, ""), destroy_engine);
-    LK_TRY_GOTO(lk__check_finite(state, opts->init_from), destroy_engine);
+    LK_TRY_GOTO(lk__train_init_engine(engine, opts, state, ""), destroy_engine);
+    LK_TRY_GOTO(lk__train_check_finite(state, opts->init_from), destroy_engine);
     *out = engine;
     return LK_OK;
 
@@ -93,7 +93,7 @@ destroy_engine:
     return status;
 }
 
-lk_status lk__evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *classes)
+lk_status lk__train_evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *classes)
 {
     lk_state *state = NULL;
     lk_dataset *data = NULL;
@@ -105,14 +105,14 @@ lk_status lk__evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *class
     char augment[LK_AUGMENT_TEXT];
     bool own;
     lk_status status;
-    LK_TRY_GOTO(lk__load_weights(opts->init_from, &state), release);
+    LK_TRY_GOTO(lk__train_load_weights(opts->init_from, &state), release);
     LK_TRY_GOTO(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TEST, &data), release);
-    LK_TRY_GOTO(lk__evaluation_shape(opts, data, &shape, augment), release);
-    LK_TRY_GOTO(lk__build_model(opts, data, shape, &graph), release);
+    LK_TRY_GOTO(lk__train_evaluation_shape(opts, data, &shape, augment), release);
+    LK_TRY_GOTO(lk__train_build_model(opts, data, shape, &graph), release);
     LK_TRY_GOTO(load_engine(opts, graph, wave_samples(shape), state, &engine), release);
-    LK_TRY_GOTO(lk__test_loader(opts, data, augment, (lk_share){0}, &loader), release);
-    LK_TRY_GOTO(lk__place_samples(engine, loader), release);
-    LK_TRY_GOTO(lk__evaluate_batches(engine, loader, opts->dry_run ? 1 : 0, NULL, &metrics, &own), release);
+    LK_TRY_GOTO(lk__train_test_loader(opts, data, augment, (lk_shard_range){0}, &loader), release);
+    LK_TRY_GOTO(lk__train_cache_samples(engine, loader), release);
+    LK_TRY_GOTO(lk__train_evaluate_batches(engine, loader, opts->dry_run ? 1 : 0, NULL, &metrics, &own), release);
     if (!isfinite(metrics.loss)) {
         status = lk__fail(LK_STATUS_NONFINITE,
                           "%s: the average loss is not finite, although every weight is: they are too large for this "

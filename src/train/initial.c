@@ -5,10 +5,10 @@
 
 #include "base/math.h"
 #include "base/mem.h"
-#include "parallel/engine_impl.h"
+#include "parallel/engine/engine_impl.h"
 #include "train/parts.h"
 
-lk_status lk__load_weights(const char *path, lk_state **out)
+lk_status lk__train_load_weights(const char *path, lk_state **out)
 {
     LK_TRY(lk_state_load(path, out));
     (void)lk_state_strip(*out, "module.");
@@ -48,14 +48,14 @@ static float from_half(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16, rest = half & 0x7fffu;
     if (rest >= 0x7c00u)
-        return lk__bits_to_float(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
+        return lk__math_bits_to_float(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
     /* Subnormals too: 2^112 makes up for the difference of the exponents. */
-    float value = lk__bits_to_float(rest << 13) * 0x1p+112f;
+    float value = lk__math_bits_to_float(rest << 13) * 0x1p+112f;
     return sign ? -value : value;
 }
 
 /* Element i as a float. */
-static float as_float(const lk_entry *entry, size_t i)
+static float as_float(const lk_state_entry *entry, size_t i)
 {
     uint16_t half;
     double wide;
@@ -64,7 +64,7 @@ static float as_float(const lk_entry *entry, size_t i)
     case LK_DTYPE_F16:
     case LK_DTYPE_BF16:
         memcpy(&half, (const char *)entry->data + i * sizeof half, sizeof half);
-        return entry->dtype == LK_DTYPE_F16 ? from_half(half) : lk__bits_to_float((uint32_t)half << 16);
+        return entry->dtype == LK_DTYPE_F16 ? from_half(half) : lk__math_bits_to_float((uint32_t)half << 16);
     case LK_DTYPE_F64:
         memcpy(&wide, (const char *)entry->data + i * sizeof wide, sizeof wide);
         return (float)wide;
@@ -80,9 +80,9 @@ static bool is_float(lk_dtype dtype)
 }
 
 /* A copy in another state, as floats where the model has floats. */
-static lk_status add_entry(const lk_entry *from, lk_dtype wanted, lk_state *to)
+static lk_status add_entry(const lk_state_entry *from, lk_dtype wanted, lk_state *to)
 {
-    lk_entry *entry;
+    lk_state_entry *entry;
     bool cast = wanted == LK_DTYPE_F32 && from->dtype != wanted && is_float(from->dtype);
     LK_TRY(lk_state_add(to, from->name, cast ? wanted : from->dtype, from->ndim, from->dims, &entry));
     if (!cast) {
@@ -99,13 +99,13 @@ static lk_status add_entry(const lk_entry *from, lk_dtype wanted, lk_state *to)
 static lk_status merge(const lk_state *model, const lk_state *file, const char *skip, lk_state *out)
 {
     for (size_t i = 0; i < lk_state_count(model); i++) {
-        const lk_entry *own = lk_state_at(model, i);
-        const lk_entry *from = is_skipped(skip, own->name) ? own : lk_state_find(file, own->name);
+        const lk_state_entry *own = lk_state_at(model, i);
+        const lk_state_entry *from = is_skipped(skip, own->name) ? own : lk_state_find(file, own->name);
         if (from)
             LK_TRY(add_entry(from, own->dtype, out));
     }
     for (size_t i = 0; i < lk_state_count(file); i++) {
-        const lk_entry *from = lk_state_at(file, i);
+        const lk_state_entry *from = lk_state_at(file, i);
         if (!is_skipped(skip, from->name) && !lk_state_find(model, from->name))
             LK_TRY(add_entry(from, from->dtype, out));
     }
@@ -130,7 +130,7 @@ destroy_states:
     return status;
 }
 
-lk_status lk__init_engine(lk_engine *engine, const lk_train_opts *opts, const lk_state *file, const char *hint)
+lk_status lk__train_init_engine(lk_engine *engine, const lk_train_opts *opts, const lk_state *file, const char *hint)
 {
     lk_status status = take(engine, opts, file);
     if (status == LK_STATUS_MISMATCH)

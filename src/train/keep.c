@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "parallel/engine_impl.h"
+#include "parallel/engine/engine_impl.h"
 #include "train/run.h"
 
 static lk_status make_checkpoint(const lk_train_run *run, lk_state *model, lk_state *optimizer, lk_checkpoint **out)
@@ -12,7 +12,7 @@ static lk_status make_checkpoint(const lk_train_run *run, lk_state *model, lk_st
     lk_status status;
     LK_TRY(lk_checkpoint_create(model, optimizer, &checkpoint));
     LK_TRY_GOTO(lk__position_note(&run->at, checkpoint), destroy_checkpoint);
-    LK_TRY_GOTO(lk__options_note(run->rank, &run->effective, checkpoint), destroy_checkpoint);
+    LK_TRY_GOTO(lk__train_options_note(run->rank, &run->effective, checkpoint), destroy_checkpoint);
     *out = checkpoint;
     return LK_OK;
 
@@ -55,7 +55,7 @@ static lk_saver *saver_of(const lk_train_run *run)
 static lk_status tell_saved(lk_train_run *run, bool wait)
 {
     lk_saver *saver = saver_of(run);
-    lk_saved saved;
+    lk_saver_saved saved;
     bool done = false;
     if (!saver)
         return LK_OK;
@@ -89,7 +89,7 @@ lk_status lk__run_await_saved(lk_train_run *run)
         int64_t busy = saver && lk__saver_writing(saver) > 0;
         LK_TRY(tell_saved(run, false));
         LK_TRY(lk__run_together(
-            run, lk_allreduce(run->rank->group, (lk_data){&busy, 1, LK_DTYPE_I64}, LK_REDUCTION_MAX, NULL)));
+            run, lk_allreduce(run->rank->group, (lk_buffer){&busy, 1, LK_DTYPE_I64}, LK_REDUCTION_MAX, NULL)));
         if (!busy)
             return LK_OK;
         nanosleep(&pause, NULL);

@@ -7,26 +7,26 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "parallel/engine_impl.h"
+#include "parallel/engine/engine_impl.h"
 #include "train/run.h"
 #include "train/start.h"
 
-static lk_rates rates_left(const lk_train_run *run)
+static lk_lr_schedule_rates rates_left(const lk_train_run *run)
 {
     if (run->at.step >= run->total_steps)
-        return (lk_rates){0};
-    return lk__schedule_rates(run->shared->schedule, run->effective.lr, lk__run_schedule_at(run, 0, 0), run->at.step,
-                              run->total_steps);
+        return (lk_lr_schedule_rates){0};
+    return lk__lr_schedule_rates(run->shared->schedule, run->effective.lr, lk__run_schedule_at(run, 0, 0), run->at.step,
+                                 run->total_steps);
 }
 
 /* The steps of the warm-up where the whole run has fewer; --dry-run shortens no run. */
 static size_t unfinished_warmup(const lk_train_run *run)
 {
     const lk_train_opts *opts = run->opts;
-    size_t warmup = lk__schedule_warmup(run->shared->schedule, run->effective.batches);
+    size_t warmup = lk__lr_schedule_warmup(run->shared->schedule, run->effective.batches);
     size_t steps = opts->epochs * run->effective.batches;
     if (opts->max_steps)
-        steps = lk__min_size(steps, opts->max_steps);
+        steps = lk__size_min(steps, opts->max_steps);
     return warmup > steps ? warmup : 0;
 }
 
@@ -38,7 +38,7 @@ static void tell_start(const lk_train_run *run)
     lk_train_start start = {
         .train = lk_dataset_get_info(shared->train),
         .test = shared->test ? lk_dataset_get_info(shared->test) : NULL,
-        .augment = lk__training_augment(shared->train, run->opts->augment),
+        .augment = lk__train_augment(shared->train, run->opts->augment),
         .test_augment = shared->test ? shared->test_augment : "none",
         .parameters = lk_graph_parameters(shared->graph),
         .batches = run->effective.batches,
@@ -46,11 +46,12 @@ static void tell_start(const lk_train_run *run)
         .batch = lk__run_batch(run),
         .place = run->place,
         .cuts = (const char(*)[LK_LAYER_TEXT])shared->cuts,
-        .better_shards = lk__better_shards(run->opts->shards, run->place.layout.replicas),
+        .better_shards = lk__train_better_shards(run->opts->shards, run->place.layout.replicas),
         .done = run->at.step,
         .rates = rates_left(run),
         .warmup = unfinished_warmup(run),
-        .extends = lk__rates_stay(run->rank, &run->effective, run->opts->epochs + 1, run->opts->epochs, run->at.step),
+        .extends =
+            lk__train_rates_stay(run->rank, &run->effective, run->opts->epochs + 1, run->opts->epochs, run->at.step),
         .saved_shards = run->saved_shards,
         .agreed = run->at.agreed,
         .touched = run->touched,
@@ -90,11 +91,11 @@ static void tell_step(const lk_train_run *run, const lk_metrics *metrics, double
 /* After a call of the engine: what was asked of one rank has become known to all. */
 static void hear_wish(lk_train_run *run)
 {
-    int wish = lk_engine_raised(run->engine);
+    int wish = lk_engine_agreed_signal(run->engine);
     if (wish <= run->wish)
         return;
     run->wish = wish;
-    run->wisher = lk_engine_raised_by(run->engine);
+    run->wisher = lk_engine_agreed_signal_rank(run->engine);
 }
 
 static bool is_stopped(const lk_train_run *run)
@@ -120,8 +121,8 @@ static void count_batch(lk_train_run *run, const lk_metrics *metrics)
 
 static double rate_at(const lk_train_run *run, size_t batch)
 {
-    lk_schedule_at place = lk__run_schedule_at(run, run->at.epoch, batch);
-    return lk__schedule_lr(run->shared->schedule, run->effective.lr, place);
+    lk_lr_schedule_at place = lk__run_schedule_at(run, run->at.epoch, batch);
+    return lk__lr_schedule_lr(run->shared->schedule, run->effective.lr, place);
 }
 
 static lk_status send_batch(lk_train_run *run)
@@ -143,7 +144,7 @@ static bool goes_ahead(const lk_train_run *run)
     if (run->wish != LK_WISH_NONE || at >= run->effective.batches || step >= run->total_steps ||
         (every && step % every == 0))
         return false;
-    return lk_engine_can_send(run->engine, lk__min_size(batch, count - at * batch));
+    return lk_engine_can_send(run->engine, lk__size_min(batch, count - at * batch));
 }
 
 /* The next step's results; others may be under way behind it. */
@@ -200,7 +201,7 @@ static lk_status train_epoch(lk_train_run *run)
          * finding them damaged does not come at the end of an epoch. Where
          * training ends here, the evaluation is what waits. */
         if (first && test && run->at.step < run->total_steps)
-            LK_TRY(lk__run_alone(run, lk__check_readable(test)));
+            LK_TRY(lk__run_alone(run, lk__train_check_readable(test)));
         first = false;
     }
     run->earlier_epochs = run->result.train_seconds;
@@ -218,12 +219,12 @@ static lk_status evaluate(lk_train_run *run, lk_metrics *out)
 {
     bool own = true;
     if (!run->test_loader) {
-        LK_TRY(lk__run_alone(run, lk__test_loader(run->opts, run->shared->test, run->shared->test_augment,
-                                                  run->place.share, &run->test_loader)));
-        LK_TRY(lk__run_alone(run, lk__place_samples(run->engine, run->test_loader)));
+        LK_TRY(lk__run_alone(run, lk__train_test_loader(run->opts, run->shared->test, run->shared->test_augment,
+                                                        run->place.share, &run->test_loader)));
+        LK_TRY(lk__run_alone(run, lk__train_cache_samples(run->engine, run->test_loader)));
     }
-    lk_status status = lk__evaluate_batches(run->engine, run->test_loader, run->opts->dry_run ? 1 : 0,
-                                            &(lk_watch){goes_on, run}, out, &own);
+    lk_status status = lk__train_evaluate_batches(run->engine, run->test_loader, run->opts->dry_run ? 1 : 0,
+                                                  &(lk_train_watch){goes_on, run}, out, &own);
     return own ? lk__run_alone(run, status) : lk__run_together(run, status);
 }
 
@@ -257,9 +258,9 @@ static lk_status test_epoch(lk_train_run *run)
         return LK_OK;
     /* The last step may have broken the weights, and no later step tells. */
     if (!isfinite(metrics.loss))
-        return lk__run_alike(run, lk__fail(LK_STATUS_NONFINITE,
-                                           "the test loss after epoch %zu is not finite; a smaller --lr may help",
-                                           at->epoch + 1));
+        return lk__run_equal_batches(
+            run, lk__fail(LK_STATUS_NONFINITE, "the test loss after epoch %zu is not finite; a smaller --lr may help",
+                          at->epoch + 1));
     at->tested = at->step;
     at->test = run->result.test = metrics;
     if (at->best_step == 0 || metrics.correct > at->best_correct) {
@@ -286,7 +287,7 @@ static lk_status finish(lk_train_run *run)
     LK_TRY(lk__run_together(run, lk_engine_state(run->engine, &state)));
     LK_TRY_GOTO(lk__run_check(run), destroy_state); /* after the copy, as in a save */
     run->result.hash = lk_state_hash(state);
-    LK_TRY_GOTO(lk__run_alike(run, lk__check_finite(state, "the trained model")), destroy_state);
+    LK_TRY_GOTO(lk__run_equal_batches(run, lk__train_check_finite(state, "the trained model")), destroy_state);
     status = *run->result.saved ? lk__run_alone(run, lk_state_save(state, run->result.saved)) : LK_OK;
 destroy_state:
     lk_state_destroy(state);
@@ -308,7 +309,7 @@ static void add_saved(char why[LK_DETAIL_BYTES], const char *what, lk_status sav
 static lk_status save_anyway(lk_train_run *run, lk_status failure)
 {
     char why[LK_DETAIL_BYTES];
-    lk_fault fault = run->fault;
+    lk_train_fault fault = run->fault;
     if (failure == LK_STATUS_NONFINITE)
         return failure;
     snprintf(why, sizeof why, "%s", lk_error_detail());
@@ -398,14 +399,14 @@ static lk_status run_to_end(lk_train_run *run)
     return status;
 }
 
-lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_rank_failure *failure)
+lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_train_rank_failure *failure)
 {
     lk_train_run run = {.rank = rank, .opts = rank->opts, .shared = rank->shared, .events = rank->events};
     lk_status status = run_to_end(&run);
     if (status == LK_OK)
         *out = run.result;
     else
-        *failure = (lk_rank_failure){.fault = run.fault, .begun = run.began > 0};
+        *failure = (lk_train_rank_failure){.fault = run.fault, .begun = run.began > 0};
     lk__run_close(&run);
     return status;
 }

@@ -32,15 +32,15 @@ static lk_status open_splits(const lk_train_opts *opts, lk_train_shared *shared)
     return check_splits(shared->train, shared->test);
 }
 
-const char *lk__training_augment(const lk_dataset *data, const char *augment)
+const char *lk__train_augment(const lk_dataset *data, const char *augment)
 {
     return augment && strcmp(augment, "auto") != 0 ? augment : data->augment;
 }
 
-lk_status lk__training_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out)
+lk_status lk__train_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out)
 {
     lk_transforms list;
-    LK_TRY(lk__transforms_parse(lk__training_augment(data, augment), &list));
+    LK_TRY(lk__transforms_parse(lk__train_augment(data, augment), &list));
     return lk__transforms_one_shape(&list, data, out);
 }
 
@@ -53,27 +53,27 @@ static lk_status write_test_augment(const lk_train_opts *opts, const lk_dataset 
                                     char text[LK_AUGMENT_TEXT])
 {
     lk_transforms training;
-    LK_TRY(lk__transforms_parse(lk__training_augment(data, opts->augment), &training));
+    LK_TRY(lk__transforms_parse(lk__train_augment(data, opts->augment), &training));
     if (!gives_test_augment(opts))
-        return lk__test_augment(data, shape, lk__transforms_fix_size(&training), text);
+        return lk__transforms_for_test(data, shape, lk__transforms_fix_size(&training), text);
     if (strlen(opts->test_augment) >= LK_AUGMENT_TEXT)
         return lk__fail(LK_STATUS_USAGE, "--test-augment is longer than %d characters", LK_AUGMENT_TEXT - 1);
     snprintf(text, LK_AUGMENT_TEXT, "%s", opts->test_augment);
     return LK_OK;
 }
 
-lk_status lk__evaluation_shape(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape *out,
-                               char text[LK_AUGMENT_TEXT])
+lk_status lk__train_evaluation_shape(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape *out,
+                                     char text[LK_AUGMENT_TEXT])
 {
     lk_sample_shape shape = {0};
     if (!gives_test_augment(opts))
-        LK_TRY(lk__training_shape(data, opts->augment, &shape));
+        LK_TRY(lk__train_shape(data, opts->augment, &shape));
     LK_TRY(write_test_augment(opts, data, shape, text));
     return lk_augmented_shape(data, text, out);
 }
 
-lk_status lk__choose_test_augment(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
-                                  char text[LK_AUGMENT_TEXT])
+lk_status lk__train_choose_test_augment(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
+                                        char text[LK_AUGMENT_TEXT])
 {
     lk_sample_shape test;
     LK_TRY(write_test_augment(opts, data, shape, text));
@@ -90,10 +90,10 @@ lk_status lk__choose_test_augment(const lk_train_opts *opts, const lk_dataset *d
 static lk_status check_saving(const lk_train_opts *opts, int rank)
 {
     char path[sizeof((lk_train_result *)NULL)->saved];
-    if (!lk__saves(opts, rank))
+    if (!lk__train_saves(opts, rank))
         return LK_OK;
-    LK_TRY(lk__save_path(opts->save_model, rank, path, sizeof path));
-    return lk__save_check(path);
+    LK_TRY(lk__train_save_path(opts->save_model, rank, path, sizeof path));
+    return lk__train_save_check(path);
 }
 
 /* What would have no effect is refused. */
@@ -134,8 +134,8 @@ static lk_status open_weights(const lk_train_opts *opts, lk_train_shared *shared
         return lk_checkpoint_load(opts->resume, &shared->resume);
     if (!opts->init_from)
         return LK_OK;
-    LK_TRY(lk__load_weights(opts->init_from, &shared->initial));
-    return lk__check_finite(shared->initial, opts->init_from);
+    LK_TRY(lk__train_load_weights(opts->init_from, &shared->initial));
+    return lk__train_check_finite(shared->initial, opts->init_from);
 }
 
 static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared)
@@ -143,7 +143,7 @@ static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared
     const lk_train_opts *opts = ranks->opts;
     lk_sample_shape shape;
     /* What needs no data comes first: the sooner a mistake is told, the better. */
-    LK_TRY(lk__schedule_create(opts->schedule, &shared->schedule));
+    LK_TRY(lk__lr_schedule_create(opts->schedule, &shared->schedule));
     LK_TRY(open_weights(opts, shared));
     LK_TRY(lk__data_notes_create(&shared->data_notes));
     LK_TRY(open_saver(ranks, shared));
@@ -151,39 +151,39 @@ static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared
         LK_TRY(check_saving(opts, ranks->first + i));
     LK_TRY(open_splits(opts, shared));
     lk__data_notes_set(shared->data_notes, shared->train);
-    LK_TRY(lk__training_shape(shared->train, opts->augment, &shape));
+    LK_TRY(lk__train_shape(shared->train, opts->augment, &shape));
     if (shared->test)
-        LK_TRY(lk__choose_test_augment(opts, shared->test, shape, shared->test_augment));
-    LK_TRY(lk__build_model(opts, shared->train, shape, &shared->graph));
+        LK_TRY(lk__train_choose_test_augment(opts, shared->test, shape, shared->test_augment));
+    LK_TRY(lk__train_build_model(opts, shared->train, shape, &shared->graph));
     return lk__train_cuts(shared->graph, opts->stages, &shared->cuts);
 }
 
-lk_status lk__shared_open(const lk_train_ranks *ranks, lk_train_shared *out)
+lk_status lk__train_shared_open(const lk_train_ranks *ranks, lk_train_shared *out)
 {
     lk_train_shared shared = {0};
     lk_status status = open_parts(ranks, &shared);
     if (status != LK_OK)
-        lk__shared_close(&shared);
+        lk__train_shared_close(&shared);
     else
         *out = shared;
     return status;
 }
 
-void lk__shared_close(lk_train_shared *shared)
+void lk__train_shared_close(lk_train_shared *shared)
 {
     lk__saver_close(shared->saver); /* it may be reading the data, for their notes */
     lk__data_notes_destroy(shared->data_notes);
-    lk__free(shared->cuts);
+    lk__mem_free(shared->cuts);
     lk_graph_destroy(shared->graph);
     lk_dataset_destroy(shared->test);
     lk_dataset_destroy(shared->train);
-    lk__schedule_destroy(shared->schedule);
+    lk__lr_schedule_destroy(shared->schedule);
     lk_state_destroy(shared->initial);
     lk_checkpoint_destroy(shared->resume);
     *shared = (lk_train_shared){0};
 }
 
-lk_status lk__check_readable(const lk_dataset *data)
+lk_status lk__train_check_readable(const lk_dataset *data)
 {
     lk_image image = {0};
     int32_t label;
@@ -192,7 +192,8 @@ lk_status lk__check_readable(const lk_dataset *data)
     return status;
 }
 
-lk_status lk__build_model(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape, lk_graph **out)
+lk_status lk__train_build_model(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
+                                lk_graph **out)
 {
     lk_model_shape model = {.channels = shape.channels,
                             .height = shape.height,
@@ -210,7 +211,7 @@ lk_status lk__build_model(const lk_train_opts *opts, const lk_dataset *data, lk_
     return status;
 }
 
-lk_engine_opts lk__engine_opts(const lk_train_opts *opts)
+lk_engine_opts lk__train_engine_opts(const lk_train_opts *opts)
 {
     return (lk_engine_opts){
         .device = opts->device,
@@ -226,7 +227,7 @@ lk_engine_opts lk__engine_opts(const lk_train_opts *opts)
         .label_smoothing = opts->label_smoothing,
         .bucket_bytes = opts->bucket_bytes,
         .reduce = opts->reduce,
-        .sums = opts->sums,
+        .gradient_backend = opts->gradient_backend,
         .stages = opts->stages,
         .pipelined = opts->pipelined,
         .check_every = opts->check_every ? opts->check_every : -1,

@@ -15,7 +15,7 @@ enum { NUMBER = 40 };
 typedef struct visitor {
     lk_status (*each)(struct visitor *v, const char *name, const char *text, bool bound);
     const lk_train_rank *rank;
-    const lk_effective *effective;
+    const lk_train_effective *effective;
     lk_checkpoint *to;
 } visitor;
 
@@ -44,7 +44,7 @@ static lk_status visit_result(visitor *v)
 {
     const lk_train_opts *opts = v->rank->opts;
     LK_TRY(v->each(v, "--model", opts->model, true));
-    LK_TRY(v->each(v, "--augment", lk__training_augment(v->rank->shared->train, opts->augment), true));
+    LK_TRY(v->each(v, "--augment", lk__train_augment(v->rank->shared->train, opts->augment), true));
     LK_TRY(visit_count(v, "--seed", opts->seed, true));
     LK_TRY(v->each(v, "--optimizer", opts->optimizer, true));
     LK_TRY(visit_real(v, "--lr", v->effective->lr, true));
@@ -71,7 +71,7 @@ static lk_status visit_others(visitor *v)
     LK_TRY(visit_count(v, "--shards", (size_t)opts->shards / waves, false));
     LK_TRY(visit_count(v, "--test-batch-size", opts->test_batch, false));
     LK_TRY(visit_count(v, "--epochs", opts->epochs, false));
-    LK_TRY(v->each(v, "--precision", lk__precision_names[opts->precision], false));
+    LK_TRY(v->each(v, "--precision", lk__device_precision_names[opts->precision], false));
     LK_TRY(visit_given(v, "--max-steps", opts->max_steps, false));
     LK_TRY(v->each(v, "--no-test", opts->no_test ? "true" : NULL, false));
     LK_TRY(v->each(v, "--save-model", opts->save_model, false));
@@ -82,12 +82,13 @@ static lk_status visit_others(visitor *v)
 /* A path that a note cannot hold must be given again. */
 static lk_status note_option(visitor *v, const char *name, const char *text, bool bound)
 {
-    if (!text || (!bound && !lk__is_utf8(text)))
+    if (!text || (!bound && !lk__utf8_is_valid(text)))
         return LK_OK;
     return lk_checkpoint_set_note(v->to, name, text);
 }
 
-lk_status lk__options_note(const lk_train_rank *rank, const lk_effective *effective, lk_checkpoint *checkpoint)
+lk_status lk__train_options_note(const lk_train_rank *rank, const lk_train_effective *effective,
+                                 lk_checkpoint *checkpoint)
 {
     visitor v = {.each = note_option, .rank = rank, .effective = effective, .to = checkpoint};
     LK_TRY(visit_result(&v));
@@ -121,7 +122,7 @@ static lk_status read_count(const lk_train_rank *rank, const char *name, size_t 
 {
     const char *text = lk_checkpoint_note(rank->shared->resume, name);
     long long value;
-    if (!text || !lk__parse_int(text, 0, INT64_MAX, &value))
+    if (!text || !lk__number_parse_int(text, 0, INT64_MAX, &value))
         return lk__fail(LK_STATUS_FORMAT, "%s: the note '%s' is '%s', which is no whole number", rank->opts->resume,
                         name, text ? text : "");
     *out = (size_t)value;
@@ -153,27 +154,29 @@ static lk_status check_batch(const lk_train_rank *rank, size_t saved)
                          there);
 }
 
-bool lk__rates_stay(const lk_train_rank *rank, const lk_effective *effective, size_t epochs, size_t saved, size_t steps)
+bool lk__train_rates_stay(const lk_train_rank *rank, const lk_train_effective *effective, size_t epochs, size_t saved,
+                          size_t steps)
 {
     bool stay = true;
     for (size_t step = 0; stay && saved != epochs && step < steps; step++) {
-        lk_schedule_at at = {.epoch = step / effective->batches,
-                             .epochs = epochs,
-                             .batch = step % effective->batches,
-                             .batches = effective->batches};
-        double now = lk__schedule_lr(rank->shared->schedule, effective->lr, at);
+        lk_lr_schedule_at at = {.epoch = step / effective->batches,
+                                .epochs = epochs,
+                                .batch = step % effective->batches,
+                                .batches = effective->batches};
+        double now = lk__lr_schedule_lr(rank->shared->schedule, effective->lr, at);
         at.epochs = saved;
-        stay = now == lk__schedule_lr(rank->shared->schedule, effective->lr, at);
+        stay = now == lk__lr_schedule_lr(rank->shared->schedule, effective->lr, at);
     }
     return stay;
 }
 
 /* A run may become longer or shorter where the rates of its past stay. */
-static lk_status check_epochs(const lk_train_rank *rank, const lk_effective *effective, const lk_position *position)
+static lk_status check_epochs(const lk_train_rank *rank, const lk_train_effective *effective,
+                              const lk_position *position)
 {
     size_t saved = 0;
     LK_TRY(read_count(rank, "--epochs", &saved));
-    if (lk__rates_stay(rank, effective, rank->opts->epochs, saved, position->step))
+    if (lk__train_rates_stay(rank, effective, rank->opts->epochs, saved, position->step))
         return LK_OK;
     return lk__fail(LK_STATUS_MISMATCH,
                     "--epochs %zu contradicts the checkpoint %s, which has --epochs %zu: with --schedule %s the "
@@ -182,8 +185,8 @@ static lk_status check_epochs(const lk_train_rank *rank, const lk_effective *eff
                     rank->opts->epochs, rank->opts->resume, saved, rank->opts->schedule);
 }
 
-lk_status lk__options_check(const lk_train_rank *rank, const lk_effective *effective, const lk_position *position,
-                            int *shards, bool *touched)
+lk_status lk__train_options_check(const lk_train_rank *rank, const lk_train_effective *effective,
+                                  const lk_position *position, int *shards, bool *touched)
 {
     visitor v = {.each = check_option, .rank = rank, .effective = effective};
     size_t batch = 0, waves = 0, saved = 0;

@@ -59,8 +59,8 @@ static bool parse(const field *f, const char *text, void *out)
 {
     long long whole;
     if (f->real)
-        return lk__parse_double(text, out);
-    if (!lk__parse_int(text, 0, INT64_MAX, &whole))
+        return lk__number_parse_double(text, out);
+    if (!lk__number_parse_int(text, 0, INT64_MAX, &whole))
         return false;
     *(size_t *)out = (size_t)whole;
     return true;

@@ -48,7 +48,7 @@ static bool calls_help(void)
 }
 
 /* Keeps the most telling failure; of equals the first. */
-static void note_failure(crew *c, lk_status status, lk_rank_failure failure, const lk_group *group)
+static void note_failure(crew *c, lk_status status, lk_train_rank_failure failure, const lk_group *group)
 {
     lk_train_failure *kept = &c->failure;
     pthread_mutex_lock(&c->lock);
@@ -83,7 +83,7 @@ static lk_status settle(member *m)
 {
     crew *c = m->crew;
     const lk_train_ranks *ranks = c->ranks;
-    lk_settled settled;
+    lk_train_settled settled;
     bool named = !ranks->use_cpu;
     lk_train_rank rank = {
         .opts = ranks->opts, .shared = &c->shared, .group = m->group, .device = ranks->devices[m->index]};
@@ -104,7 +104,7 @@ static void run_member(member *m)
     lk_status status = join(m);
     if (status == LK_OK)
         status = settle(m);
-    lk_rank_failure failure = {.fault = status == LK_STATUS_PEER ? LK_FAULT_PEER : LK_FAULT_SETUP};
+    lk_train_rank_failure failure = {.fault = status == LK_STATUS_PEER ? LK_FAULT_PEER : LK_FAULT_SETUP};
     if (status == LK_OK) {
         lk_train_rank rank = {.opts = ranks->opts,
                               .shared = &c->shared,
@@ -160,7 +160,7 @@ static lk_status run_threads(crew *c)
     for (int i = 1; i < started; i++)
         pthread_join(c->members[i].thread, NULL);
     if (error)
-        note_failure(c, status, (lk_rank_failure){.fault = LK_FAULT_SETUP}, NULL);
+        note_failure(c, status, (lk_train_rank_failure){.fault = LK_FAULT_SETUP}, NULL);
     return c->failure.status;
 }
 
@@ -171,10 +171,10 @@ static lk_status make_groups(crew *c)
     if (!ranks->alone || ranks->count == 1)
         return LK_OK;
     LK_TRY(LK_ALLOC((size_t)ranks->count, "the ranks", &groups));
-    lk_status status = lk_group_threads(ranks->count, ranks->group, groups);
+    lk_status status = lk_group_create_threads(ranks->count, ranks->group, groups);
     for (int i = 0; status == LK_OK && i < ranks->count; i++)
         c->members[i].group = groups[i];
-    lk__free(groups);
+    lk__mem_free(groups);
     return status;
 }
 
@@ -183,7 +183,7 @@ static lk_status open_crew(crew *c)
     LK_TRY(LK_ALLOC((size_t)c->ranks->count, "the ranks", &c->members));
     for (int i = 0; i < c->ranks->count; i++)
         c->members[i] = (member){.crew = c, .index = i};
-    LK_TRY(lk__shared_open(c->ranks, &c->shared));
+    LK_TRY(lk__train_shared_open(c->ranks, &c->shared));
     return make_groups(c);
 }
 
@@ -192,8 +192,8 @@ static void close_crew(crew *c)
     /* Rank 0 waits for the others to leave. */
     for (int i = c->ranks->count; c->members && i-- > 0;)
         lk_group_destroy(c->members[i].group);
-    lk__shared_close(&c->shared);
-    lk__free(c->members);
+    lk__train_shared_close(&c->shared);
+    lk__mem_free(c->members);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
 }
@@ -217,7 +217,7 @@ lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_
     pthread_cond_init(&c.changed, NULL);
     lk_status status = open_crew(&c);
     if (status != LK_OK)
-        note_failure(&c, status, (lk_rank_failure){.fault = LK_FAULT_SETUP}, NULL);
+        note_failure(&c, status, (lk_train_rank_failure){.fault = LK_FAULT_SETUP}, NULL);
     else
         status = run_threads(&c);
     if (status == LK_OK)
@@ -234,6 +234,6 @@ lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_
 
 void lk__train_failure_fini(lk_train_failure *failure)
 {
-    lk__free(failure->history);
+    lk__mem_free(failure->history);
     failure->history = NULL;
 }

@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "train/parts.h"
 
 static void add_why(lk_resume *resume, const char *text)
@@ -75,7 +75,7 @@ static lk_status find_newest(const char *dir, bool named, lk_resume *resume)
                           "--resume %s: there is no checkpoint; it wants one, or a folder of them as --checkpoint made "
                           "it",
                           dir);
-    lk__free(steps);
+    lk__mem_free(steps);
     return status;
 }
 

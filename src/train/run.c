@@ -5,8 +5,8 @@
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "io/checkpoint.h"
-#include "parallel/engine_impl.h"
+#include "io/checkpoint/checkpoint.h"
+#include "parallel/engine/engine_impl.h"
 #include "train/start.h"
 
 /* A failure that the others have heard of already is not told again. */
@@ -28,7 +28,7 @@ lk_status lk__run_alone(lk_train_run *run, lk_status status)
     return tell_others(run, status);
 }
 
-lk_status lk__run_alike(lk_train_run *run, lk_status status)
+lk_status lk__run_equal_batches(lk_train_run *run, lk_status status)
 {
     run->fault = LK_FAULT_COMMON;
     return status;
@@ -46,7 +46,7 @@ lk_status lk__run_together(lk_train_run *run, lk_status status)
 static lk_status count_failed(const lk_train_run *run, bool mine, int64_t *failed)
 {
     *failed = mine;
-    return lk_allreduce(run->rank->group, (lk_data){failed, 1, LK_DTYPE_I64}, LK_REDUCTION_SUM, NULL);
+    return lk_allreduce(run->rank->group, (lk_buffer){failed, 1, LK_DTYPE_I64}, LK_REDUCTION_SUM, NULL);
 }
 
 lk_status lk__run_vote(lk_train_run *run, lk_status status)
@@ -54,7 +54,7 @@ lk_status lk__run_vote(lk_train_run *run, lk_status status)
     char why[LK_DETAIL_BYTES];
     int64_t failed = 0;
     if (run->place.ranks == 1)
-        return lk__run_alike(run, status);
+        return lk__run_equal_batches(run, status);
     snprintf(why, sizeof why, "%s", status == LK_OK ? "" : lk_error_detail());
     run->fault = LK_FAULT_PEER;
     LK_TRY(count_failed(run, status != LK_OK, &failed));
@@ -63,7 +63,7 @@ lk_status lk__run_vote(lk_train_run *run, lk_status status)
     if (status == LK_OK)
         return lk_barrier(run->rank->group, NULL); /* who failed does not come, and says why */
     status = lk__fail(status, "%s", why);
-    return failed == run->place.ranks ? lk__run_alike(run, status) : lk__run_alone(run, status);
+    return failed == run->place.ranks ? lk__run_equal_batches(run, status) : lk__run_alone(run, status);
 }
 
 /* What the engine is not given is compared before it compares the rest. */
@@ -91,13 +91,13 @@ static size_t wave_samples(const lk_train_run *run)
     const lk_train_opts *opts = run->opts;
     if (opts->micro_batch || opts->accumulate < 2)
         return opts->micro_batch;
-    int replicas = run->place.ranks / lk__cut_count(opts->stages);
+    int replicas = run->place.ranks / lk__partition_count(opts->stages);
     return divide_up(divide_up(opts->batch, opts->accumulate), replicas > 0 ? (size_t)replicas : 1);
 }
 
 size_t lk__run_batch(const lk_train_run *run)
 {
-    return lk__min_size(run->opts->batch, lk_dataset_get_info(run->shared->train)->count);
+    return lk__size_min(run->opts->batch, lk_dataset_get_info(run->shared->train)->count);
 }
 
 /* One rank of a process takes it, and tells all. A signal to save that reached the
@@ -111,14 +111,14 @@ static int take_wish(void *arg)
 
 static lk_status create_engine(lk_train_run *run)
 {
-    lk_engine_opts engine = lk__engine_opts(run->opts);
+    lk_engine_opts engine = lk__train_engine_opts(run->opts);
     engine.device = run->rank->device;
     engine.batch = lk__run_batch(run);
     engine.micro_batch = wave_samples(run);
     engine.group = run->rank->group;
     LK_TRY(lk_engine_create(run->shared->graph, &engine, &run->engine));
     if (run->rank->wish)
-        lk_engine_listen(run->engine, take_wish, run);
+        lk_engine_set_signal_source(run->engine, take_wish, run);
     run->effective.lr = lk_engine_lr(run->engine);
     return LK_OK;
 }
@@ -127,15 +127,15 @@ static lk_status create_engine(lk_train_run *run)
 static lk_status all_find(lk_train_run *run, lk_status status)
 {
     bool every = status == LK_STATUS_MISMATCH || status == LK_STATUS_USAGE;
-    return every ? lk__run_alike(run, status) : lk__run_together(run, status);
+    return every ? lk__run_equal_batches(run, status) : lk__run_together(run, status);
 }
 
 static lk_status load_initial(lk_train_run *run)
 {
     if (!run->shared->initial)
         return LK_OK;
-    return all_find(
-        run, lk__init_engine(run->engine, run->opts, run->shared->initial, "; --init-skip NAME leaves a layer out"));
+    return all_find(run, lk__train_init_engine(run->engine, run->opts, run->shared->initial,
+                                               "; --init-skip NAME leaves a layer out"));
 }
 
 static lk_status create_loader(lk_train_run *run)
@@ -147,7 +147,7 @@ static lk_status create_loader(lk_train_run *run)
         .seed = opts->seed,
         .workers = opts->workers,
         .augment = opts->augment,
-        .share = lk_engine_share(run->engine),
+        .share = lk_engine_shard_range(run->engine),
     };
     LK_TRY(lk_loader_create(run->shared->train, &loader, &run->loader));
     run->effective.batches = lk_loader_batches(run->loader);
@@ -159,14 +159,14 @@ static void count_steps(lk_train_run *run)
     const lk_train_opts *opts = run->opts;
     run->total_steps = opts->epochs * run->effective.batches;
     if (opts->max_steps)
-        run->total_steps = lk__min_size(run->total_steps, opts->max_steps);
+        run->total_steps = lk__size_min(run->total_steps, opts->max_steps);
     if (opts->dry_run)
-        run->total_steps = lk__min_size(run->total_steps, run->at.step + 1);
+        run->total_steps = lk__size_min(run->total_steps, run->at.step + 1);
 }
 
-lk_schedule_at lk__run_schedule_at(const lk_train_run *run, size_t epoch, size_t batch)
+lk_lr_schedule_at lk__run_schedule_at(const lk_train_run *run, size_t epoch, size_t batch)
 {
-    return (lk_schedule_at){
+    return (lk_lr_schedule_at){
         .epoch = epoch, .epochs = run->opts->epochs, .batch = batch, .batches = run->effective.batches};
 }
 
@@ -177,8 +177,8 @@ static lk_status check_last_rate(const lk_train_run *run)
     if (run->at.step == 0)
         return LK_OK;
     double saved = lk_engine_lr(run->engine);
-    double rate = lk__schedule_lr(run->shared->schedule, run->effective.lr,
-                                  lk__run_schedule_at(run, last / batches, last % batches));
+    double rate = lk__lr_schedule_lr(run->shared->schedule, run->effective.lr,
+                                     lk__run_schedule_at(run, last / batches, last % batches));
     if (saved == rate)
         return LK_OK;
     return lk__fail(LK_STATUS_MISMATCH,
@@ -197,14 +197,14 @@ static lk_status go_on(lk_train_run *run)
         return LK_OK;
     LK_TRY(lk__run_vote(run, lk__position_read(resume, run->opts->resume, &run->at)));
     LK_TRY(lk__run_alone(run, lk__data_notes_read(run->shared->data_notes)));
-    LK_TRY(lk__run_vote(run, lk__options_check(run->rank, &run->effective, &run->at, &shards, &run->touched)));
+    LK_TRY(lk__run_vote(run, lk__train_options_check(run->rank, &run->effective, &run->at, &shards, &run->touched)));
     LK_TRY(all_find(run, lk_engine_set_state(run->engine, lk_checkpoint_model(resume))));
     LK_TRY(all_find(run, lk_engine_set_optimizer_state(run->engine, lk_checkpoint_optimizer(resume))));
-    LK_TRY(lk__run_alike(run, check_last_rate(run)));
+    LK_TRY(lk__run_equal_batches(run, check_last_rate(run)));
     if (lk_engine_steps(run->engine) != run->at.step)
-        return lk__run_alike(run, lk__fail(LK_STATUS_FORMAT, "%s: the optimiser has taken %llu steps, the run %zu",
-                                           run->opts->resume, (unsigned long long)lk_engine_steps(run->engine),
-                                           run->at.step));
+        return lk__run_equal_batches(
+            run, lk__fail(LK_STATUS_FORMAT, "%s: the optimiser has taken %llu steps, the run %zu", run->opts->resume,
+                          (unsigned long long)lk_engine_steps(run->engine), run->at.step));
     run->saved = run->at;
     run->saved_shards = shards != run->opts->shards ? shards : 0;
     run->result.steps = run->at.step;
@@ -217,20 +217,20 @@ lk_status lk__run_open(lk_train_run *run)
     const lk_train_opts *opts = run->opts;
     run->place = lk__train_place(run->rank);
     run->result.ranks = run->place.ranks;
-    if (lk__saves(opts, run->place.rank))
+    if (lk__train_saves(opts, run->place.rank))
         LK_TRY(lk__run_alone(
-            run, lk__save_path(opts->save_model, run->place.rank, run->result.saved, sizeof run->result.saved)));
+            run, lk__train_save_path(opts->save_model, run->place.rank, run->result.saved, sizeof run->result.saved)));
     LK_TRY(compare_options(run));
     LK_TRY(lk__run_together(run, create_engine(run)));
     LK_TRY(load_initial(run));
     LK_TRY(lk__run_alone(run, create_loader(run)));
-    LK_TRY(lk__run_alike(run,
-                         lk__schedule_check(run->shared->schedule, run->effective.lr, lk__run_schedule_at(run, 0, 0))));
+    LK_TRY(lk__run_equal_batches(
+        run, lk__lr_schedule_check(run->shared->schedule, run->effective.lr, lk__run_schedule_at(run, 0, 0))));
     LK_TRY(go_on(run));
-    LK_TRY(lk__run_alone(run, lk__place_samples(run->engine, run->loader)));
+    LK_TRY(lk__run_alone(run, lk__train_cache_samples(run->engine, run->loader)));
     count_steps(run);
     run->place.layout = lk_engine_layout(run->engine);
-    run->place.share = lk_engine_share(run->engine);
+    run->place.share = lk_engine_shard_range(run->engine);
     return LK_OK;
 }
 

@@ -12,12 +12,12 @@ typedef struct lk_train_run {
     const lk_train_opts *opts;
     const lk_train_shared *shared;
     const lk_train_events *events;
-    lk_fault fault;
+    lk_train_fault fault;
     lk_train_result result;
     lk_train_place place;
     lk_engine *engine;
     lk_loader *loader, *test_loader;
-    lk_effective effective;
+    lk_train_effective effective;
     size_t total_steps;
     lk_position at;
     lk_position saved; /* what the newest checkpoint has */
@@ -38,12 +38,12 @@ void lk__run_close(lk_train_run *run);
 /* Samples a step. */
 size_t lk__run_batch(const lk_train_run *run);
 /* The place of a batch in the schedule. */
-lk_schedule_at lk__run_schedule_at(const lk_train_run *run, size_t epoch, size_t batch);
+lk_lr_schedule_at lk__run_schedule_at(const lk_train_run *run, size_t epoch, size_t batch);
 
 /* Whose failure it is. That the others have no part in: they must not wait. */
 lk_status lk__run_alone(lk_train_run *run, lk_status status) LK_CHECKED;
 /* That every rank finds by itself, since it follows from what the ranks have compared. */
-lk_status lk__run_alike(lk_train_run *run, lk_status status) LK_CHECKED;
+lk_status lk__run_equal_batches(lk_train_run *run, lk_status status) LK_CHECKED;
 /* Together: of what each rank finds in files that may differ between hosts. Fails at
  * every rank where one has failed: where not all have, those that have tell the others. */
 lk_status lk__run_vote(lk_train_run *run, lk_status status) LK_CHECKED;

@@ -10,7 +10,7 @@
 #include "io/io.h"
 #include "train/parts.h"
 
-static bool all_finite(const lk_entry *entry)
+static bool all_finite(const lk_state_entry *entry)
 {
     const float *values = entry->data;
     bool finite = true;
@@ -19,10 +19,10 @@ static bool all_finite(const lk_entry *entry)
     return finite;
 }
 
-lk_status lk__check_finite(const lk_state *state, const char *what)
+lk_status lk__train_check_finite(const lk_state *state, const char *what)
 {
     for (size_t i = 0; i < lk_state_count(state); i++) {
-        const lk_entry *entry = lk_state_at(state, i);
+        const lk_state_entry *entry = lk_state_at(state, i);
         if (entry->dtype != LK_DTYPE_F32 || all_finite(entry))
             continue;
         /* A file's keys may hold anything: cut and escaped. */
@@ -36,12 +36,12 @@ lk_status lk__check_finite(const lk_state *state, const char *what)
 
 static const char RANK_MARK[] = "{rank}";
 
-bool lk__saves(const lk_train_opts *opts, int rank)
+bool lk__train_saves(const lk_train_opts *opts, int rank)
 {
     return opts->save_model && (rank == 0 || strstr(opts->save_model, RANK_MARK));
 }
 
-lk_status lk__save_path(const char *path, int rank, char *out, size_t bytes)
+lk_status lk__train_save_path(const char *path, int rank, char *out, size_t bytes)
 {
     enum { MARK = sizeof RANK_MARK - 1 };
     size_t used = 0;
@@ -74,13 +74,13 @@ static lk_status check_folder(const char *path)
     return LK_OK;
 }
 
-lk_status lk__save_check(const char *path)
+lk_status lk__train_save_check(const char *path)
 {
     struct stat info;
-    if (lk__ends_with(path, "/") || (stat(path, &info) == 0 && S_ISDIR(info.st_mode)))
+    if (lk__path_ends_with(path, "/") || (stat(path, &info) == 0 && S_ISDIR(info.st_mode)))
         return lk__fail(LK_STATUS_USAGE, "--save-model '%s' is a folder; add a file name", path);
     LK_TRY(check_folder(path));
-    if (lk__state_check_ending(path, false) != LK_OK)
+    if (lk__state_file_check_ending(path, false) != LK_OK)
         return lk__fail(LK_STATUS_USAGE, "--save-model %s", lk_error_detail());
     /* Permissions do not tell all (read-only mounts, quotas): try it. */
     lk_writer *probe;

@@ -24,7 +24,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "train/parts.h"
 
 /* DIR_BYTES leave room for names below it, those aside too; WHY_BYTES of what went
@@ -51,8 +51,8 @@ struct lk_saver {
     phase phase;
     bool closing;
     lk_checkpoint *checkpoint;
-    lk_fault_place place; /* of who put it */
-    lk_saved saved;
+    lk_fault_site place; /* of who put it */
+    lk_saver_saved saved;
     lk_status status; /* a failure stays: nothing is saved after it */
     char detail[DETAIL_BYTES];
     char good[PATH_BYTES]; /* the last that is known to be whole, or "" */
@@ -231,7 +231,7 @@ static lk_status take_stock(lk_saver *s, const lk_saver_opts *opts)
         if (status == LK_OK)
             status = mend_best(s, steps[i]);
     }
-    lk__free(steps);
+    lk__mem_free(steps);
     memcpy(s->last, s->good, sizeof s->last);
     return status;
 }
@@ -287,7 +287,7 @@ static lk_status write_checkpoint(lk_saver *s)
     size_t count = 0;
     char whose[64];
     snprintf(whose, sizeof whose, "the model after step %llu", (unsigned long long)s->saved.step);
-    LK_TRY(lk__check_finite(lk_checkpoint_model(s->checkpoint), whose));
+    LK_TRY(lk__train_check_finite(lk_checkpoint_model(s->checkpoint), whose));
     if (s->complete)
         LK_TRY(s->complete(s->arg, s->checkpoint));
     LK_TRY(lk_checkpoint_save(s->checkpoint, s->saved.path));
@@ -298,7 +298,7 @@ static lk_status write_checkpoint(lk_saver *s)
     }
     LK_TRY(lk__checkpoint_list(s->dir, &steps, &count));
     lk_status status = remove_old(s, steps, count);
-    lk__free(steps);
+    lk__mem_free(steps);
     return status;
 }
 
@@ -350,7 +350,7 @@ static void *saver_main(void *arg)
             continue;
         }
         pthread_mutex_unlock(&s->mutex);
-        lk__fault_set_place(s->place);
+        lk__fault_set_site(s->place);
         serve(s);
         pthread_mutex_lock(&s->mutex);
         s->phase = PHASE_WRITTEN;
@@ -398,12 +398,12 @@ static phase get_phase(lk_saver *s, bool may_wait)
 static lk_status prepare(lk_saver *s, uint64_t step, bool best)
 {
     (void)get_phase(s, true);
-    lk_saved next = {.step = step, .best = best, .again = step == s->saved.step};
+    lk_saver_saved next = {.step = step, .best = best, .again = step == s->saved.step};
     if (s->status != LK_OK)
         return lk__fail(s->status, "%s", s->detail);
     LK_TRY(lk__checkpoint_path(s->dir, step, next.path, sizeof next.path));
     s->saved = next;
-    s->place = lk__fault_place();
+    s->place = lk__fault_site();
     return LK_OK;
 }
 
@@ -425,7 +425,7 @@ lk_status lk__saver_put(lk_saver *saver, lk_checkpoint *checkpoint, uint64_t ste
     return LK_OK;
 }
 
-static lk_status tell(lk_saver *s, bool may_wait, bool *done, lk_saved *out)
+static lk_status tell(lk_saver *s, bool may_wait, bool *done, lk_saver_saved *out)
 {
     phase now = get_phase(s, may_wait);
     if (now == PHASE_WRITTEN && s->status != LK_OK)
@@ -438,12 +438,12 @@ static lk_status tell(lk_saver *s, bool may_wait, bool *done, lk_saved *out)
     return LK_OK;
 }
 
-lk_status lk__saver_poll(lk_saver *saver, bool *done, lk_saved *out)
+lk_status lk__saver_poll(lk_saver *saver, bool *done, lk_saver_saved *out)
 {
     return tell(saver, false, done, out);
 }
 
-lk_status lk__saver_wait(lk_saver *saver, bool *done, lk_saved *out)
+lk_status lk__saver_wait(lk_saver *saver, bool *done, lk_saver_saved *out)
 {
     return tell(saver, true, done, out);
 }
@@ -482,5 +482,5 @@ void lk__saver_close(lk_saver *saver)
     pthread_mutex_destroy(&saver->mutex);
     lk__fd_close(&saver->folder);
     remove_folders(saver);
-    lk__free(saver);
+    lk__mem_free(saver);
 }

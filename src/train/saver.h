@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 
 typedef struct lk_saver lk_saver;
 
@@ -43,18 +43,18 @@ void lk__saver_close(lk_saver *saver);
 lk_status lk__saver_put(lk_saver *saver, lk_checkpoint *checkpoint, uint64_t step, bool best) LK_CHECKED;
 
 /* One that was saved. */
-typedef struct lk_saved {
+typedef struct lk_saver_saved {
     uint64_t step;
     bool best;
     bool again; /* this run had saved that step before: what was tested since is new */
     char path[4096];
     double seconds; /* that writing took */
-} lk_saved;
+} lk_saver_saved;
 /* What has become of the last put: false in *done while it is being written, and
  * where it was told before. A failure stays, and is told each time. Never waits. */
-lk_status lk__saver_poll(lk_saver *saver, bool *done, lk_saved *out) LK_CHECKED;
+lk_status lk__saver_poll(lk_saver *saver, bool *done, lk_saver_saved *out) LK_CHECKED;
 /* The same, but waits. */
-lk_status lk__saver_wait(lk_saver *saver, bool *done, lk_saved *out) LK_CHECKED;
+lk_status lk__saver_wait(lk_saver *saver, bool *done, lk_saver_saved *out) LK_CHECKED;
 /* The step whose checkpoint is being written, 0 where none is. */
 uint64_t lk__saver_writing(lk_saver *saver);
 /* Waits for what is being written, then lk__checkpoint_distrust in the saver's folder. */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "parallel/memory.h"
+#include "parallel/memory/memory.h"
 #include "train/parts.h"
 
 /* What a rank can say of its device. */
@@ -11,7 +11,7 @@ enum { ON_CPU, ON_GPU, UNUSABLE };
 
 static size_t at_least_one(size_t count)
 {
-    return lk__max_size(count, 1);
+    return lk__size_max(count, 1);
 }
 
 /* Bytes that a rank is sure to want, roughly: those of the CPU, where the same model
@@ -20,22 +20,22 @@ static size_t estimate_need(const lk_train_rank *rank)
 {
     const lk_train_opts *opts = rank->opts;
     size_t ranks = rank->group ? (size_t)lk_group_size(rank->group) : 1;
-    size_t stages = at_least_one((size_t)lk__cut_count(opts->stages)), replicas = at_least_one(ranks / stages);
+    size_t stages = at_least_one((size_t)lk__partition_count(opts->stages)), replicas = at_least_one(ranks / stages);
     size_t most = lk_dataset_get_info(rank->shared->train)->count;
     lk_engine_opts engine = {
         .threads = 1,
-        .batch = at_least_one(lk__min_size(opts->batch, most) / at_least_one(opts->accumulate) / replicas),
+        .batch = at_least_one(lk__size_min(opts->batch, most) / at_least_one(opts->accumulate) / replicas),
         .shards = 1,
         .bn = opts->bn,
         .optimizer = opts->optimizer};
     lk_engine_size size;
     if (opts->micro_batch)
-        engine.batch = lk__min_size(engine.batch, opts->micro_batch);
+        engine.batch = lk__size_min(engine.batch, opts->micro_batch);
     if (lk__engine_measure(rank->shared->graph, &engine, &size) != LK_OK)
         return 0;
     if (opts->precision == LK_PRECISION_BF16)
         size.activations /= 2;
-    return (lk__size_total(&size) - size.scratch) / stages;
+    return (lk__engine_size_total(&size) - size.scratch) / stages;
 }
 
 static int probe(const lk_train_rank *rank, bool named, char why[LK_UNUSABLE_TEXT])
@@ -61,28 +61,28 @@ static lk_status fail_named(const lk_train_rank *rank, const char *why)
 
 /* Nobody uses a GPU where one rank cannot, though some could: the first such rank says
  * why, and the first whose devices were not named tells the user. */
-static lk_status settle_together(const lk_train_rank *rank, bool named, int mine, lk_settled *settled)
+static lk_status settle_together(const lk_train_rank *rank, bool named, int mine, lk_train_settled *settled)
 {
     lk_group *group = rank->group;
     int own = lk_group_rank(group);
     char reason[LK_UNUSABLE_TEXT] = "";
     int64_t first[] = {mine == ON_GPU ? INT64_MAX : own, mine == ON_CPU ? INT64_MAX : own, named ? INT64_MAX : own};
-    LK_TRY(lk_allreduce(group, (lk_data){first, 3, LK_DTYPE_I64}, LK_REDUCTION_MIN, NULL));
+    LK_TRY(lk_allreduce(group, (lk_buffer){first, 3, LK_DTYPE_I64}, LK_REDUCTION_MIN, NULL));
     bool agreed = first[0] == INT64_MAX || first[1] == INT64_MAX;
     if (!agreed && first[0] == own)
         snprintf(reason, sizeof reason, "rank %d on %s: %.800s", own, lk_group_host(group, own),
                  mine == UNUSABLE ? settled->why : "no GPU is used here, and other ranks have one");
     if (!agreed)
-        LK_TRY(lk_broadcast(group, (lk_data){reason, sizeof reason, LK_DTYPE_U8}, (int)first[0], NULL));
+        LK_TRY(lk_broadcast(group, (lk_buffer){reason, sizeof reason, LK_DTYPE_U8}, (int)first[0], NULL));
     reason[sizeof reason - 1] = '\0';
     snprintf(settled->why, sizeof settled->why, "%s", reason);
     settled->teller = agreed || first[2] == INT64_MAX ? 0 : (int)first[2];
     return !agreed && named && mine == ON_GPU ? fail_named(rank, reason) : LK_OK;
 }
 
-lk_status lk__train_settle(const lk_train_rank *rank, bool named, lk_settled *out)
+lk_status lk__train_settle(const lk_train_rank *rank, bool named, lk_train_settled *out)
 {
-    *out = (lk_settled){0};
+    *out = (lk_train_settled){0};
     int mine = probe(rank, named, out->why);
     return rank->group ? settle_together(rank, named, mine, out) : LK_OK;
 }

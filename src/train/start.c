@@ -21,7 +21,7 @@ lk_train_place lk__train_place(const lk_train_rank *rank)
     };
 }
 
-int lk__better_shards(int shards, int replicas)
+int lk__train_better_shards(int shards, int replicas)
 {
     int better = replicas;
     if (replicas == 1)
@@ -36,10 +36,10 @@ lk_status lk__train_cuts(const lk_graph *graph, const char *spec, char (**out)[L
     int stages, first[LK_MAX_STAGES + 1];
     char(*cuts)[LK_LAYER_TEXT] = NULL;
     if (spec) {
-        LK_TRY(lk__cut(graph, spec, &stages, first));
+        LK_TRY(lk__partition(graph, spec, &stages, first));
         LK_TRY(LK_ALLOC((size_t)stages, "the stages' names", &cuts));
         for (int stage = 1; stage < stages; stage++)
-            lk__layer_text(graph, first[stage], cuts[stage - 1]);
+            lk__partition_layer_text(graph, first[stage], cuts[stage - 1]);
     }
     *out = cuts;
     return LK_OK;

@@ -14,7 +14,7 @@
 #include <lockstep/lockstep.h>
 
 #include "optim/optim.h"
-#include "parallel/cut.h"
+#include "parallel/layout/partition.h"
 
 /* Values of the program's options; the table of options has the defaults. */
 typedef struct lk_train_opts {
@@ -34,11 +34,11 @@ typedef struct lk_train_opts {
     double label_smoothing;
     size_t bucket_bytes; /* 0: the engine's default */
     lk_reduce_order reduce;
-    const char *sums;   /* as in lk_engine_opts */
-    int check_every;    /* steps; 0: only before saves and tests */
-    const char *stages; /* as in lk_engine_opts; NULL: one */
+    const char *gradient_backend; /* as in lk_engine_opts */
+    int check_every;              /* steps; 0: only before saves and tests */
+    const char *stages;           /* as in lk_engine_opts; NULL: one */
     bool pipelined;
-    const char *device;     /* of lk__evaluate; ranks have their own */
+    const char *device;     /* of lk__train_evaluate; ranks have their own */
     const char *init_from;  /* NULL or a file to start from */
     const char *init_skip;  /* NULL or the layers, with commas between them, that are not taken from it */
     const char *save_model; /* NULL or where to save; {rank} stands for the rank, and then each saves */
@@ -61,7 +61,7 @@ typedef struct lk_train_place {
     int rank, ranks, local_rank;
     const char *host, *transport, *device; /* transport "" when alone */
     lk_layout layout;
-    lk_share share;
+    lk_shard_range share;
 } lk_train_place;
 
 /* Once, before the first step. What is pointed to is borrowed for the run. */
@@ -74,7 +74,7 @@ typedef struct lk_train_start {
     const char (*cuts)[LK_LAYER_TEXT]; /* (stages - 1) the layers that stages 1, 2 ... begin with */
     int better_shards;                 /* the next number that is replicas times a power of two; 0: the run's is */
     size_t done;                       /* steps that were done before: those of opts->resume */
-    lk_rates rates;                    /* of the steps that are left; all 0 where there are none */
+    lk_lr_schedule_rates rates;        /* of the steps that are left; all 0 where there are none */
     size_t warmup;                     /* steps of a warm-up that the run is too short for; 0: it is not */
     bool extends;                      /* a larger --epochs leaves the rates of `done` steps as they are */
     int saved_shards;                  /* of the checkpoint, where they differ; else 0 */
@@ -145,16 +145,16 @@ typedef struct lk_train_events {
 } lk_train_events;
 
 /* Whose failure it is, the most telling first. */
-typedef enum lk_fault {
+typedef enum lk_train_fault {
     LK_FAULT_SETUP,  /* this process's, before it joined */
     LK_FAULT_OWN,    /* this rank's; the others were told */
     LK_FAULT_COMMON, /* every rank has the same */
     LK_FAULT_PEER    /* another rank's */
-} lk_fault;
+} lk_train_fault;
 
 typedef struct lk_train_failure {
     lk_status status;
-    lk_fault fault;
+    lk_train_fault fault;
     int rank; /* -1: it had not joined */
     char detail[2048];
     bool begun;            /* the first step had begun */
@@ -209,18 +209,18 @@ lk_status lk__resume_find(const char *where, const char *dir, lk_resume *out) LK
 void lk__resume_fini(lk_resume *resume);
 
 /* What samples of either split are brought to for training with this `augment`. */
-lk_status lk__training_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out) LK_CHECKED;
+lk_status lk__train_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out) LK_CHECKED;
 /* The model of opts for the classes of data and samples of this shape. */
-lk_status lk__build_model(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
-                          lk_graph **out) LK_CHECKED;
+lk_status lk__train_build_model(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
+                                lk_graph **out) LK_CHECKED;
 /* What opts say of an engine. Batch and group are left 0: they depend on the data
  * and the job. */
-lk_engine_opts lk__engine_opts(const lk_train_opts *opts);
+lk_engine_opts lk__train_engine_opts(const lk_train_opts *opts);
 
 /* Loads a model file into the named model and evaluates it on the test split of
  * the data, whose number of classes is told as well. Uses model, data, data_dir,
  * augment, test_augment, test_batch, threads, workers, shards, device and init_from
  * of opts. */
-lk_status lk__evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *classes) LK_CHECKED;
+lk_status lk__train_evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *classes) LK_CHECKED;
 
 #endif

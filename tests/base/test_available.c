@@ -50,7 +50,7 @@ static void put(const char *name, const char *text)
 
 static void expect_room(size_t bytes, const char *limit)
 {
-    lk_room room = lk__available_below(root);
+    lk_available_room room = lk__available_below(root);
     assert_int_equal(room.bytes, bytes);
     if (limit)
         assert_non_null(strstr(room.limit, limit));
@@ -143,17 +143,17 @@ static void test_process(void **arg)
 static void test_no_quota(void **arg)
 {
     (void)arg;
-    assert_int_equal(lk__core_quota(root), INT_MAX);
+    assert_int_equal(lk__cores_quota(root), INT_MAX);
     put("proc/self/cgroup", "nonsense\n0\n::\n3:cpuset:/a\n0::/a/b\n");
-    assert_int_equal(lk__core_quota(root), INT_MAX);
+    assert_int_equal(lk__cores_quota(root), INT_MAX);
     put("sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
     put("sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "100000\n");
     put("sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000\n");
-    assert_int_equal(lk__core_quota(root), INT_MAX);
+    assert_int_equal(lk__cores_quota(root), INT_MAX);
     put("sys/fs/cgroup/a/b/cpu.max", "100000 0\n");
-    assert_int_equal(lk__core_quota(root), INT_MAX);
+    assert_int_equal(lk__cores_quota(root), INT_MAX);
     put("sys/fs/cgroup/a/b/cpu.max", "900000000000000 1\n");
-    assert_int_equal(lk__core_quota(root), INT_MAX);
+    assert_int_equal(lk__cores_quota(root), INT_MAX);
 }
 
 static void test_quota2(void **arg)
@@ -161,15 +161,15 @@ static void test_quota2(void **arg)
     (void)arg;
     put("proc/self/cgroup", "0::/a/b\n");
     put("sys/fs/cgroup/a/b/cpu.max", "600000 100000\n");
-    assert_int_equal(lk__core_quota(root), 6);
+    assert_int_equal(lk__cores_quota(root), 6);
     put("sys/fs/cgroup/a/b/cpu.max", "290000 100000\n");
-    assert_int_equal(lk__core_quota(root), 2);
+    assert_int_equal(lk__cores_quota(root), 2);
     put("sys/fs/cgroup/a/b/cpu.max", "1000 100000\n");
-    assert_int_equal(lk__core_quota(root), 0);
+    assert_int_equal(lk__cores_quota(root), 0);
     /* A group around it has less. */
     put("sys/fs/cgroup/a/b/cpu.max", "600000 100000\n");
     put("sys/fs/cgroup/cpu.max", "200000 50000\n");
-    assert_int_equal(lk__core_quota(root), 4);
+    assert_int_equal(lk__cores_quota(root), 4);
 }
 
 static void test_quota1(void **arg)
@@ -178,19 +178,19 @@ static void test_quota1(void **arg)
     put("proc/self/cgroup", "9:name=systemd:/\n4:cpuacct,cpu:/docker/1234\n0::/\n");
     put("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
     put("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
-    assert_int_equal(lk__core_quota(root), INT_MAX);
+    assert_int_equal(lk__cores_quota(root), INT_MAX);
     put("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "400000\n");
-    assert_int_equal(lk__core_quota(root), 4);
+    assert_int_equal(lk__cores_quota(root), 4);
 }
 
 static void test_cores(void **arg)
 {
     (void)arg;
-    const int cores = lk__cores(), quota = lk__core_quota("");
+    const int cores = lk__cores(), quota = lk__cores_quota("");
     assert_true(cores >= 1 && (cores <= quota || quota < 1));
-    assert_int_equal(lk__core_part(INT_MAX, 1), 0);
-    assert_int_equal(lk__core_part(1, 1), quota < cores ? quota : cores);
-    assert_int_equal(lk__core_set(), lk__core_set());
+    assert_int_equal(lk__cores_part(INT_MAX, 1), 0);
+    assert_int_equal(lk__cores_part(1, 1), quota < cores ? quota : cores);
+    assert_int_equal(lk__cores_set(), lk__cores_set());
 }
 
 int main(void)

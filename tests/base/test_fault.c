@@ -197,7 +197,7 @@ static int run_as_rank_1(void *arg, int out)
         return 97;
     for (uint64_t step = 1; step <= 5; step++) {
         char line[32];
-        lk__fault_set_place((lk_fault_place){.rank = 1, .step = step});
+        lk__fault_set_site((lk_fault_site){.rank = 1, .step = step});
         lk__fault_point("step");
         snprintf(line, sizeof line, "%d", (int)step);
         say(out, line);
@@ -337,14 +337,14 @@ static int allocate_ten(void *arg, int out)
         /* Small ones, and those that come straight from the kernel. */
         size_t bytes = i % 2 ? 100 : (size_t)4 << 20;
         const char *before = lk__fault_enter("step"), *within = lk__fault_enter(i < 5 ? "reduce" : "gather");
-        lk_status status = lk__alloc(bytes, 1, "a test", &block);
+        lk_status status = lk__mem_alloc(bytes, 1, "a test", &block);
         lk__fault_leave(within);
         lk__fault_leave(before);
         if (status == LK_OK && block)
             say(out, "+");
         else if (status == LK_STATUS_MEMORY && !block)
             say(out, strstr(lk_error_detail(), "no memory for a test (") == lk_error_detail() ? "-" : "?");
-        lk__free(block);
+        lk__mem_free(block);
     }
     return 0;
 }
@@ -419,7 +419,7 @@ static void flips_say_which_bit(void **state)
 
 static void *tell_place(void *arg)
 {
-    *(lk_fault_place *)arg = lk__fault_place();
+    *(lk_fault_site *)arg = lk__fault_site();
     return NULL;
 }
 
@@ -427,13 +427,13 @@ static int places(void *arg, int out)
 {
     (void)arg;
     (void)out;
-    lk_fault_place other;
+    lk_fault_site other;
     pthread_t thread;
     setenv("RANK", "3", 1);
-    if (lk__fault_load() != LK_OK || lk__fault_place().rank != 3)
+    if (lk__fault_load() != LK_OK || lk__fault_site().rank != 3)
         return 1;
-    lk__fault_set_place((lk_fault_place){.rank = 2, .step = 7, .op = "save"});
-    lk_fault_place mine = lk__fault_place();
+    lk__fault_set_site((lk_fault_site){.rank = 2, .step = 7, .op = "save"});
+    lk_fault_site mine = lk__fault_site();
     if (mine.rank != 2 || mine.step != 7 || strcmp(mine.op, "save") != 0)
         return 2;
     if (pthread_create(&thread, NULL, tell_place, &other) != 0 || pthread_join(thread, NULL) != 0)
@@ -446,7 +446,7 @@ static int places(void *arg, int out)
         before[i] = lk__fault_enter("gather");
     for (int i = 20; i-- > 0;)
         lk__fault_leave(before[i]);
-    if (strcmp(lk__fault_place().op, "save") != 0)
+    if (strcmp(lk__fault_site().op, "save") != 0)
         return 4;
     return 0;
 }

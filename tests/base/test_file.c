@@ -87,7 +87,7 @@ static void assert_content(size_t max, const uint8_t *data, size_t bytes)
     assert_int_equal(got_bytes, bytes);
     assert_memory_equal(got, data, bytes);
     assert_int_equal((uintptr_t)got % LK_ALIGN, 0);
-    lk__free(got);
+    lk__mem_free(got);
 }
 
 static void refuse(size_t max, lk_status status, const char *part)

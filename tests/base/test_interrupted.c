@@ -129,7 +129,7 @@ static int in_filter(int (*work)(void))
 static lk_state *make_state(void)
 {
     lk_state *state = NULL;
-    lk_entry *entry;
+    lk_state_entry *entry;
     if (lk_state_create(&state) != LK_OK)
         return NULL;
     for (unsigned t = 0; t < 20; t++) {

@@ -30,11 +30,11 @@ static void test_exp(void **state)
     (void)state;
     double worst = 0;
     for (uint32_t bits = 0; bits < 0x42d00000u; bits += STRIDE) { /* up to 104 */
-        float x = lk__bits_to_float(bits);
+        float x = lk__math_bits_to_float(bits);
         if (x < 88.72f)
-            worst = fmax(worst, ulps(lk__expf(x), exp((double)x)));
+            worst = fmax(worst, ulps(lk__math_expf(x), exp((double)x)));
         if (x < 103.9f)
-            worst = fmax(worst, ulps(lk__expf(-x), exp(-(double)x)));
+            worst = fmax(worst, ulps(lk__math_expf(-x), exp(-(double)x)));
     }
     assert_true(worst <= 2.0);
 }
@@ -42,13 +42,13 @@ static void test_exp(void **state)
 static void test_exp_limits(void **state)
 {
     (void)state;
-    assert_true(lk__expf(0.0f) == 1.0f);
-    assert_true(lk__expf(-0.0f) == 1.0f);
-    assert_true(lk__expf(-104.1f) == 0.0f);
-    assert_true(lk__expf(-INFINITY) == 0.0f);
-    assert_true(isinf(lk__expf(88.74f)));
-    assert_true(isinf(lk__expf(INFINITY)));
-    assert_true(isnan(lk__expf(NAN)));
+    assert_true(lk__math_expf(0.0f) == 1.0f);
+    assert_true(lk__math_expf(-0.0f) == 1.0f);
+    assert_true(lk__math_expf(-104.1f) == 0.0f);
+    assert_true(lk__math_expf(-INFINITY) == 0.0f);
+    assert_true(isinf(lk__math_expf(88.74f)));
+    assert_true(isinf(lk__math_expf(INFINITY)));
+    assert_true(isnan(lk__math_expf(NAN)));
 }
 
 static void test_log(void **state)
@@ -56,23 +56,23 @@ static void test_log(void **state)
     (void)state;
     double worst = 0;
     for (uint32_t bits = 1; bits < 0x7f800000u; bits += STRIDE) {
-        float x = lk__bits_to_float(bits);
-        worst = fmax(worst, ulps(lk__logf(x), log((double)x)));
+        float x = lk__math_bits_to_float(bits);
+        worst = fmax(worst, ulps(lk__math_logf(x), log((double)x)));
     }
     /* Around 1, where the result is small. */
     for (float x = 0.999f; x < 1.001f; x = nextafterf(x, 2.0f))
-        worst = fmax(worst, x == 1.0f ? 0.0 : ulps(lk__logf(x), log((double)x)));
+        worst = fmax(worst, x == 1.0f ? 0.0 : ulps(lk__math_logf(x), log((double)x)));
     assert_true(worst <= 2.0);
 }
 
 static void test_log_limits(void **state)
 {
     (void)state;
-    assert_true(lk__logf(1.0f) == 0.0f);
-    assert_true(lk__logf(0.0f) == -INFINITY);
-    assert_true(lk__logf(INFINITY) == INFINITY);
-    assert_true(isnan(lk__logf(-1.0f)));
-    assert_true(isnan(lk__logf(NAN)));
+    assert_true(lk__math_logf(1.0f) == 0.0f);
+    assert_true(lk__math_logf(0.0f) == -INFINITY);
+    assert_true(lk__math_logf(INFINITY) == INFINITY);
+    assert_true(isnan(lk__math_logf(-1.0f)));
+    assert_true(isnan(lk__math_logf(NAN)));
 }
 
 /* Radii and turns of all sizes. */
@@ -85,7 +85,7 @@ static void test_normal_values(void **state)
         double radius = sqrt(-2 * log((double)((word0 >> 8) + 1) * 0x1p-24));
         double turn = 2 * pi * (double)(word1 >> 8) * 0x1p-24;
         float pair[2];
-        lk__normal_pair(word0, word1, pair);
+        lk__math_normal_pair(word0, word1, pair);
         worst = fmax(worst, fabs((double)pair[0] - radius * cos(turn)));
         worst = fmax(worst, fabs((double)pair[1] - radius * sin(turn)));
     }
@@ -102,7 +102,7 @@ static void test_normal(void **state)
     double sum = 0, square = 0, fourth = 0, product = 0;
     for (uint64_t i = 0; i < PAIRS; i++) {
         float pair[2];
-        lk__normal_pair(lk__rng_u32(&rng, 2 * i), lk__rng_u32(&rng, 2 * i + 1), pair);
+        lk__math_normal_pair(lk__rng_u32(&rng, 2 * i), lk__rng_u32(&rng, 2 * i + 1), pair);
         for (int k = 0; k < 2; k++) {
             double z = (double)pair[k];
             assert_true(fabs(z) < 5.8);
@@ -124,13 +124,13 @@ static void test_normal_limits(void **state)
     (void)state;
     float pair[2];
     double want = sqrt(2 * 24 * log(2));
-    lk__normal_pair(0xffffffffu, 0, pair);
+    lk__math_normal_pair(0xffffffffu, 0, pair);
     assert_true(pair[0] == 0.0f && pair[1] == 0.0f);
-    lk__normal_pair(0, 0, pair);
+    lk__math_normal_pair(0, 0, pair);
     assert_true(ulps(pair[0], want) <= 4 && pair[1] == 0.0f);
-    lk__normal_pair(0, 0x40000000u, pair);
+    lk__math_normal_pair(0, 0x40000000u, pair);
     assert_true(pair[0] == 0.0f && ulps(pair[1], want) <= 4);
-    lk__normal_pair(0, 0xc0000000u, pair);
+    lk__math_normal_pair(0, 0xc0000000u, pair);
     assert_true(pair[0] == 0.0f && ulps(-pair[1], want) <= 4);
 }
 

@@ -162,18 +162,18 @@ static void numbers(void **state)
 {
     (void)state;
     double real = 7;
-    assert_true(lk__parse_double(".5", &real) && real == .5);
-    assert_true(lk__parse_double("-1e-3", &real) && real == -1e-3);
+    assert_true(lk__number_parse_double(".5", &real) && real == .5);
+    assert_true(lk__number_parse_double("-1e-3", &real) && real == -1e-3);
     const char *not_real[] = {"", " 1", "1 ", "1,5", "inf", "nan", "1e999", "--1"};
     for (size_t i = 0; i < sizeof not_real / sizeof *not_real; i++)
-        assert_false(lk__parse_double(not_real[i], &real));
+        assert_false(lk__number_parse_double(not_real[i], &real));
     assert_true(real == -1e-3);
     long long whole = 7;
-    assert_true(lk__parse_int("-5", -5, 5, &whole) && whole == -5);
-    assert_true(lk__parse_int("9223372036854775807", 0, INT64_MAX, &whole) && whole == INT64_MAX);
+    assert_true(lk__number_parse_int("-5", -5, 5, &whole) && whole == -5);
+    assert_true(lk__number_parse_int("9223372036854775807", 0, INT64_MAX, &whole) && whole == INT64_MAX);
     const char *not_whole[] = {"", " 1", "1.0", "6", "-6", "0x1", "9223372036854775808", "1k"};
     for (size_t i = 0; i < sizeof not_whole / sizeof *not_whole; i++)
-        assert_false(lk__parse_int(not_whole[i], -5, 5, &whole));
+        assert_false(lk__number_parse_int(not_whole[i], -5, 5, &whole));
     assert_true(whole == INT64_MAX);
 }
 
@@ -187,21 +187,21 @@ static void nearest(void **state)
 {
     (void)state;
     const char *words[] = {"batch-size", "test-batch-size", "epochs", "lr", "seed", NULL};
-    assert_string_equal(lk__nearest("batch_size", word_at, words), "batch-size");
-    assert_string_equal(lk__nearest("bacth-size", word_at, words), "batch-size");
-    assert_string_equal(lk__nearest("epoch", word_at, words), "epochs");
-    assert_null(lk__nearest("test-batch", word_at, words));
-    assert_null(lk__nearest("momentum", word_at, words));
-    assert_null(lk__nearest("x", word_at, words));
-    assert_null(lk__nearest("", word_at, words));
+    assert_string_equal(lk__names_nearest("batch_size", word_at, words), "batch-size");
+    assert_string_equal(lk__names_nearest("bacth-size", word_at, words), "batch-size");
+    assert_string_equal(lk__names_nearest("epoch", word_at, words), "epochs");
+    assert_null(lk__names_nearest("test-batch", word_at, words));
+    assert_null(lk__names_nearest("momentum", word_at, words));
+    assert_null(lk__names_nearest("x", word_at, words));
+    assert_null(lk__names_nearest("", word_at, words));
     /* A guess that shares half of its letters misleads. */
     const char *augments[] = {"crop", "flip", "auto", "none", "layer1", NULL};
-    assert_null(lk__nearest("cutout", word_at, augments));
-    assert_null(lk__nearest("nolayer", word_at, augments));
-    assert_null(lk__nearest("blur", word_at, augments));
-    assert_string_equal(lk__nearest("crpo", word_at, augments), "crop");
+    assert_null(lk__names_nearest("cutout", word_at, augments));
+    assert_null(lk__names_nearest("nolayer", word_at, augments));
+    assert_null(lk__names_nearest("blur", word_at, augments));
+    assert_string_equal(lk__names_nearest("crpo", word_at, augments), "crop");
     const char *none[] = {NULL};
-    assert_null(lk__nearest("lr", word_at, none));
+    assert_null(lk__names_nearest("lr", word_at, none));
 }
 
 static void finding(void **state)

@@ -157,7 +157,7 @@ static void test_shards_most(void **state)
     (void)state;
     for (int shards = 1; shards <= 9; shards++) {
         for (int width = 1; width <= shards; width++) {
-            size_t most = 0, bound = lk__shards_most(40, shards, width);
+            size_t most = 0, bound = lk__shard_most(40, shards, width);
             for (size_t batch = 0; batch <= 40; batch++) {
                 for (int s = 0; s + width <= shards; s++) {
                     size_t size = lk__shard_begin(batch, shards, s + width) - lk__shard_begin(batch, shards, s);

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/args.h"
-#include "cli/config.h"
+#include "cli/options/args.h"
+#include "cli/options/config.h"
 #include "io/yaml.h"
 #include "temp_folder.h"
 

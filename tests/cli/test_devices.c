@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/devices.h"
+#include "cli/job/devices.h"
 
 static int gpus; /* that the machine has */
 
@@ -41,7 +41,7 @@ static int sixteen_gpus(void **state)
     return 0;
 }
 
-static void joined(const lk_device_list *list, char *text, size_t bytes)
+static void joined(const lk_devices *list, char *text, size_t bytes)
 {
     size_t used = 0;
     *text = 0;
@@ -50,9 +50,9 @@ static void joined(const lk_device_list *list, char *text, size_t bytes)
 }
 
 /* The choice must give exactly these devices, cut at blanks. */
-static void gives(lk_device_choice choice, lk_device_table table, const char *expected)
+static void gives(lk_devices_choice choice, lk_devices_table table, const char *expected)
 {
-    lk_device_list list;
+    lk_devices list;
     char text[LK_DEVICES_MAX * LK_DEVICE_NAME_BYTES];
     if (lk__devices_choose(&choice, table, &list) != LK_OK)
         fail_msg("instead of '%s': %s", expected, lk_error_detail());
@@ -60,14 +60,14 @@ static void gives(lk_device_choice choice, lk_device_table table, const char *ex
     assert_string_equal(text, expected);
 }
 
-#define DEVICES(text) ((lk_device_choice){.devices = text})
-#define IDS(text) ((lk_device_choice){.gpu_ids = text})
+#define DEVICES(text) ((lk_devices_choice){.devices = text})
+#define IDS(text) ((lk_devices_choice){.gpu_ids = text})
 
 /* The choice must be refused with a sentence that has both words in it, and
  * leave the list alone. */
-static void refuse(lk_device_choice choice, lk_device_table table, const char *word, const char *other)
+static void refuse(lk_devices_choice choice, lk_devices_table table, const char *word, const char *other)
 {
-    lk_device_list list = {.count = -1};
+    lk_devices list = {.count = -1};
     lk_status status = lk__devices_choose(&choice, table, &list);
     assert_true(status == LK_STATUS_USAGE || status == LK_STATUS_UNSUPPORTED);
     assert_int_equal(list.count, -1);
@@ -96,9 +96,9 @@ static void one_device_several_times(void **state)
     gives(IDS("3,03,1,3"), with_gpus, "cuda:3 cuda:3 cuda:1 cuda:3");
 }
 
-static void named(lk_device_choice choice, bool expected)
+static void named(lk_devices_choice choice, bool expected)
 {
-    lk_device_list list;
+    lk_devices list;
     assert_int_equal(lk__devices_choose(&choice, with_gpus, &list), LK_OK);
     assert_int_equal(list.named, expected);
 }
@@ -107,13 +107,13 @@ static void named(lk_device_choice choice, bool expected)
 static void auto_names_nothing(void **state)
 {
     (void)state;
-    lk_device_list list;
+    lk_devices list;
     named(DEVICES("auto"), false);
     named(DEVICES(NULL), false);
     named(DEVICES("cuda:0,cuda:1"), true);
     named(DEVICES("cpu"), true);
     named(IDS("1,2"), true);
-    named((lk_device_choice){.no_cuda = true}, true);
+    named((lk_devices_choice){.no_cuda = true}, true);
     gpus = 3;
     assert_int_equal(lk__devices_choose(&DEVICES("auto"), with_gpus, &list), LK_OK);
     lk__devices_use_cpu(&list);
@@ -139,7 +139,7 @@ static void ids_are_numbers_not_digits(void **state)
 static void auto_takes_what_there_is(void **state)
 {
     (void)state;
-    const lk_device_choice no_cuda = {.devices = "auto", .no_cuda = true};
+    const lk_devices_choice no_cuda = {.devices = "auto", .no_cuda = true};
     gives(DEVICES("auto"), without_gpus, "cpu");
     gives(DEVICES(""), without_gpus, "cpu");
     gives(DEVICES(NULL), without_gpus, "cpu");
@@ -147,7 +147,7 @@ static void auto_takes_what_there_is(void **state)
     gpus = 3;
     gives(DEVICES("auto"), with_gpus, "cuda:0 cuda:1 cuda:2");
     gives(no_cuda, with_gpus, "cpu");
-    gives((lk_device_choice){.devices = "auto", .gpu_ids = "2"}, with_gpus, "cuda:2");
+    gives((lk_devices_choice){.devices = "auto", .gpu_ids = "2"}, with_gpus, "cuda:2");
     gpus = 0;
     gives(DEVICES("auto"), with_gpus, "cpu");
     /* Hides those that this machine may have. */
@@ -184,11 +184,11 @@ static void contradictions(void **state)
 {
     (void)state;
     refuse(DEVICES("cpu:0,cuda:0"), with_gpus, "one kind", "cpu and cuda");
-    refuse((lk_device_choice){.devices = "cpu", .gpu_ids = "0"}, with_gpus, "--devices cpu", "--gpu-ids 0");
-    refuse((lk_device_choice){.devices = "cuda:0", .gpu_ids = "0"}, with_gpus, "--devices cuda:0", "--gpu-ids 0");
-    refuse((lk_device_choice){.gpu_ids = "0", .no_cuda = true}, with_gpus, "--no-cuda", "--gpu-ids 0");
-    refuse((lk_device_choice){.devices = "cuda:1", .no_cuda = true}, with_gpus, "--no-cuda", "--devices cuda:1");
-    gives((lk_device_choice){.devices = "cpu:0,cpu:1", .no_cuda = true}, with_gpus, "cpu:0 cpu:1");
+    refuse((lk_devices_choice){.devices = "cpu", .gpu_ids = "0"}, with_gpus, "--devices cpu", "--gpu-ids 0");
+    refuse((lk_devices_choice){.devices = "cuda:0", .gpu_ids = "0"}, with_gpus, "--devices cuda:0", "--gpu-ids 0");
+    refuse((lk_devices_choice){.gpu_ids = "0", .no_cuda = true}, with_gpus, "--no-cuda", "--gpu-ids 0");
+    refuse((lk_devices_choice){.devices = "cuda:1", .no_cuda = true}, with_gpus, "--no-cuda", "--devices cuda:1");
+    gives((lk_devices_choice){.devices = "cpu:0,cpu:1", .no_cuda = true}, with_gpus, "cpu:0 cpu:1");
 }
 
 static void devices_that_are_not_there(void **state)
@@ -213,7 +213,7 @@ static void cpus(int count, char *text, size_t bytes)
         used += (size_t)snprintf(text + used, bytes - used, "%scpu:%d", i ? "," : "", i);
 }
 
-static void choose_cpus(int count, lk_device_list *out)
+static void choose_cpus(int count, lk_devices *out)
 {
     char text[2 * LK_DEVICES_MAX * LK_DEVICE_NAME_BYTES];
     cpus(count, text, sizeof text);
@@ -224,7 +224,7 @@ static void no_more_than_the_limit(void **state)
 {
     (void)state;
     char text[2 * LK_DEVICES_MAX * LK_DEVICE_NAME_BYTES];
-    lk_device_list list;
+    lk_devices list;
     choose_cpus(LK_DEVICES_MAX, &list);
     assert_int_equal(list.count, LK_DEVICES_MAX);
     assert_string_equal(list.name[LK_DEVICES_MAX - 1], "cpu:63");
@@ -237,7 +237,7 @@ static void no_more_than_the_limit(void **state)
 
 static void share_is(int devices, bool dp, int rank, int size, const char *expected)
 {
-    lk_device_list all, part;
+    lk_devices all, part;
     char text[LK_DEVICES_MAX * LK_DEVICE_NAME_BYTES];
     choose_cpus(devices, &all);
     assert_int_equal(lk__devices_share(&all, dp, rank, size, &part), LK_OK);
@@ -262,7 +262,7 @@ static void each_process_takes_its_part(void **state)
 static void parts_of_a_device_are_refused(void **state)
 {
     (void)state;
-    lk_device_list all, part = {.count = -1};
+    lk_devices all, part = {.count = -1};
     choose_cpus(3, &all);
     assert_int_equal(lk__devices_share(&all, false, 0, 2, &part), LK_STATUS_USAGE);
     assert_non_null(strstr(lk_error_detail(), "3 devices"));
@@ -276,7 +276,7 @@ static void parts_of_a_device_are_refused(void **state)
 static void ranks_that_would_share_gpus(void **state)
 {
     (void)state;
-    lk_device_list list;
+    lk_devices list;
     gpus = 1;
     assert_int_equal(lk__devices_choose(&DEVICES("auto"), with_gpus, &list), LK_OK);
     assert_true(lk__devices_crowded(&list, false, 16));
@@ -299,11 +299,11 @@ static void ranks_that_would_share_gpus(void **state)
 static void names_of_the_option(void **state)
 {
     (void)state;
-    refuse((lk_device_choice){.gpu_ids = "x", .gpu_option = "gpu-devices"}, with_gpus, "--gpu-devices 'x'",
+    refuse((lk_devices_choice){.gpu_ids = "x", .gpu_option = "gpu-devices"}, with_gpus, "--gpu-devices 'x'",
            "'--gpu-devices 0,1'");
-    refuse((lk_device_choice){.gpu_ids = "1", .gpu_option = "gpu-idx", .no_cuda = true}, with_gpus, "--gpu-idx 1",
+    refuse((lk_devices_choice){.gpu_ids = "1", .gpu_option = "gpu-idx", .no_cuda = true}, with_gpus, "--gpu-idx 1",
            "--no-cuda");
-    refuse((lk_device_choice){.devices = "cpu", .gpu_ids = "1", .gpu_option = "gpu-idx"}, with_gpus, "--gpu-idx 1",
+    refuse((lk_devices_choice){.devices = "cpu", .gpu_ids = "1", .gpu_option = "gpu-idx"}, with_gpus, "--gpu-idx 1",
            "--devices cpu");
 }
 
@@ -329,7 +329,7 @@ static void devices_that_cannot_be_opened(void **state)
 static void the_librarys_table(void **state)
 {
     (void)state;
-    lk_device_list list;
+    lk_devices list;
     const lk_device_type *cpu = lk__device_list(0);
     assert_string_equal(cpu->name, "cpu");
     assert_true(cpu->host_memory);

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "cli/mode.h"
+#include "cli/job/mode.h"
 
 #define AUTO LK_PARALLEL_AUTO
 #define SINGLE LK_PARALLEL_SINGLE
@@ -18,10 +18,10 @@
 #define PP LK_PARALLEL_PP
 
 typedef struct choice {
-    lk_parallel asked;
+    lk_args_parallel asked;
     int processes, devices;
     const char *stages;
-    lk_parallel wanted;
+    lk_args_parallel wanted;
     const char *whole;
 } choice;
 
@@ -97,15 +97,15 @@ static void ddp_alone_takes_several_devices(void **state)
 static void stages_are_counted(void **state)
 {
     (void)state;
-    assert_int_equal(lk__cut_count(NULL), 1);
-    assert_int_equal(lk__cut_count("1"), 1);
-    assert_int_equal(lk__cut_count("12"), 12);
-    assert_int_equal(lk__cut_count("+3"), 3);
-    assert_int_equal(lk__cut_count("fc1"), 2);
-    assert_int_equal(lk__cut_count("fc1,fc2"), 3);
-    assert_int_equal(lk__cut_count("0"), 0);
-    assert_int_equal(lk__cut_count("-1"), 0);
-    assert_int_equal(lk__cut_count("99999999999"), 0);
+    assert_int_equal(lk__partition_count(NULL), 1);
+    assert_int_equal(lk__partition_count("1"), 1);
+    assert_int_equal(lk__partition_count("12"), 12);
+    assert_int_equal(lk__partition_count("+3"), 3);
+    assert_int_equal(lk__partition_count("fc1"), 2);
+    assert_int_equal(lk__partition_count("fc1,fc2"), 3);
+    assert_int_equal(lk__partition_count("0"), 0);
+    assert_int_equal(lk__partition_count("-1"), 0);
+    assert_int_equal(lk__partition_count("99999999999"), 0);
 }
 
 int main(void)

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/args.h"
-#include "cli/options.h"
+#include "cli/options/args.h"
+#include "cli/options/options.h"
 
 typedef struct values {
     bool loud;
@@ -53,7 +53,7 @@ static const lk_option_set set = {
 enum { MAX_ARGS = 8 };
 
 /* Parses a line cut at single blanks. */
-static lk_status parse_with(const lk_option_set *options, const char *line, values *out, lk_parsed *parsed)
+static lk_status parse_with(const lk_option_set *options, const char *line, values *out, lk_option_parsed *parsed)
 {
     static char text[256];
     char *argv[MAX_ARGS];
@@ -69,7 +69,7 @@ static lk_status parse_with(const lk_option_set *options, const char *line, valu
     return lk__options_parse(options, argc, argv, out, parsed);
 }
 
-static lk_status parse(const char *line, values *out, lk_parsed *parsed)
+static lk_status parse(const char *line, values *out, lk_option_parsed *parsed)
 {
     return parse_with(&set, line, out, parsed);
 }
@@ -77,7 +77,7 @@ static lk_status parse(const char *line, values *out, lk_parsed *parsed)
 static values parsed_ok(const char *line)
 {
     values out;
-    lk_parsed parsed;
+    lk_option_parsed parsed;
     assert_int_equal(parse(line, &out, &parsed), LK_OK);
     return out;
 }
@@ -86,7 +86,7 @@ static values parsed_ok(const char *line)
 static void refuse(const char *line, const char *word, const char *other)
 {
     values out;
-    lk_parsed parsed;
+    lk_option_parsed parsed;
     assert_int_equal(parse(line, &out, &parsed), LK_STATUS_USAGE);
     if (!strstr(lk_error_detail(), word) || !strstr(lk_error_detail(), other))
         fail_msg("'%s' gives '%s', without '%s' and '%s'", line, lk_error_detail(), word, other);
@@ -162,7 +162,7 @@ static void some_options_are_given_once(void **state)
 static lk_status fill(const lk_option_set *options, const char *line, const char *const *words, values *out)
 {
     lk_option_entry entries[4];
-    lk_parsed parsed;
+    lk_option_parsed parsed;
     size_t count = 0;
     assert_int_equal(parse_with(options, line, out, &parsed), LK_OK);
     for (; words[3 * count]; count++) {
@@ -246,7 +246,7 @@ static void list_is(const char *line, const char *ids)
 {
     lk_option_set options = wordless();
     values out;
-    lk_parsed parsed;
+    lk_option_parsed parsed;
     assert_int_equal(parse_with(&options, line, &out, &parsed), LK_OK);
     assert_string_equal(out.ids, ids);
     assert_string_equal(parsed_ok(line).ids, ids);
@@ -276,7 +276,7 @@ static void lists_leave_words_to_the_command(void **state)
     (void)state;
     lk_option_set options = wordless();
     values out;
-    lk_parsed parsed;
+    lk_option_parsed parsed;
     assert_int_equal(parse("--ids 0 1 file", &out, &parsed), LK_OK);
     assert_string_equal(out.ids, "0,1");
     assert_string_equal(parsed.words[0], "file");
@@ -304,7 +304,7 @@ static void lists_have_no_empty_values(void **state)
     refuse("--ids ,1", "--ids ',1'", "empty value");
     refuse("--ids ,", "--ids ','", "empty value");
     values out = {0};
-    lk_parsed parsed;
+    lk_option_parsed parsed;
     char *alone[] = {"--ids", ""};
     assert_int_equal(lk__options_parse(&set, 2, alone, &out, &parsed), LK_STATUS_USAGE);
     lk_option_set options = wordless();
@@ -321,7 +321,7 @@ static void lists_have_an_end(void **state)
     char digits[LK_LIST_BYTES + 1], word[LK_LIST_BYTES + 16];
     char *joined[] = {"--ids", digits}, *split[] = {"--ids", digits, "2"}, *equals[] = {word};
     values out = {0};
-    lk_parsed parsed;
+    lk_option_parsed parsed;
     memset(digits, '1', sizeof digits);
     digits[LK_LIST_BYTES - 1] = 0;
     assert_int_equal(lk__options_parse(&set, 2, joined, &out, &parsed), LK_OK);
@@ -347,7 +347,7 @@ static void spellings_of_one_option_must_agree(void **state)
     refuse("--ids 1 --numbers 1 --ids 2", "--ids 2", "--numbers 1");
     refuse("--ranks 3 -n 4", "--ranks 3", "--nproc 4");
     values out;
-    lk_parsed parsed;
+    lk_option_parsed parsed;
     assert_int_equal(parse("--numbers 3", &out, &parsed), LK_OK);
     assert_true(lk__options_given(&set, &parsed, "numbers"));
     assert_true(lk__options_given(&set, &parsed, "ids"));
@@ -358,7 +358,7 @@ static void words_and_what_was_given(void **state)
 {
     (void)state;
     values out;
-    lk_parsed parsed;
+    lk_option_parsed parsed;
     assert_int_equal(parse("file --name x --by-shard", &out, &parsed), LK_OK);
     assert_int_equal(parsed.word_count, 1);
     assert_string_equal(parsed.words[0], "file");
@@ -373,12 +373,12 @@ static void words_and_what_was_given(void **state)
 static void a_line_may_end_at_the_first_word(void **state)
 {
     (void)state;
-    static const lk_foreign_option foreign[] = {{"-nr", "write --ranks-here"}, {"--old-name", "leave it out"}, {0}};
+    static const lk_option_foreign foreign[] = {{"-nr", "write --ranks-here"}, {"--old-name", "leave it out"}, {0}};
     lk_option_set open = set;
     open.ends_at_word = true;
     open.foreign = foreign;
     values out = {0};
-    lk_parsed parsed;
+    lk_option_parsed parsed;
     char *line[] = {"-n", "3", "program", "--loud", "-n", "4", "--", "--unknown", NULL};
     assert_int_equal(lk__options_parse(&open, 8, line, &out, &parsed), LK_OK);
     assert_int_equal(out.ranks, 3);

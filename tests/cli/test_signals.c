@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/signals.h"
+#include "cli/job/signals.h"
 #include "train/train.h"
 
 static atomic_int wish;

@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "comm/shared.h"
+#include "comm/transport/shared.h"
 
 #ifndef MAP_ANONYMOUS
 #define MAP_ANONYMOUS 0x20

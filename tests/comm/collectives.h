@@ -83,9 +83,9 @@ static inline void expect_reduced(const bench *b, const void *at, size_t first, 
     }
 }
 
-static inline lk_data data_of(const bench *b, void *at, size_t count)
+static inline lk_buffer data_of(const bench *b, void *at, size_t count)
 {
-    return (lk_data){at, count, b->dtype};
+    return (lk_buffer){at, count, b->dtype};
 }
 
 /* Different counts that add up to count, some of them zero. */

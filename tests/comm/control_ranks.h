@@ -13,9 +13,9 @@
 #include <poll.h>
 
 #include "base/clock.h"
-#include "comm/control.h"
-#include "comm/net.h"
+#include "comm/control/control.h"
 #include "comm/processes.h"
+#include "net/socket.h"
 
 typedef struct plan {
     char method[128];

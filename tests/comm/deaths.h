@@ -12,52 +12,52 @@ typedef lk_status (*death_fn)(lk_group *group, float *data, lk_request **request
 
 static inline lk_status death_allreduce(lk_group *group, float *data, lk_request **request)
 {
-    return lk_allreduce(group, (lk_data){data, DEATH_FLOATS, LK_DTYPE_F32}, LK_REDUCTION_SUM, request);
+    return lk_allreduce(group, (lk_buffer){data, DEATH_FLOATS, LK_DTYPE_F32}, LK_REDUCTION_SUM, request);
 }
 
 static inline lk_status death_exchange(lk_group *group, float *data, lk_request **request)
 {
-    return lk_allreduce(group, (lk_data){data, 4, LK_DTYPE_F32}, LK_REDUCTION_MAX, request);
+    return lk_allreduce(group, (lk_buffer){data, 4, LK_DTYPE_F32}, LK_REDUCTION_MAX, request);
 }
 
 static inline lk_status death_reduce(lk_group *group, float *data, lk_request **request)
 {
-    return lk_reduce(group, (lk_data){data, DEATH_FLOATS, LK_DTYPE_F32}, LK_REDUCTION_SUM, 2, request);
+    return lk_reduce(group, (lk_buffer){data, DEATH_FLOATS, LK_DTYPE_F32}, LK_REDUCTION_SUM, 2, request);
 }
 
 static inline lk_status death_reduce_scatter(lk_group *group, float *data, lk_request **request)
 {
-    lk_data in = {data, DEATH_FLOATS, LK_DTYPE_F32};
+    lk_buffer in = {data, DEATH_FLOATS, LK_DTYPE_F32};
     return lk_reduce_scatter(group, in, NULL, data + DEATH_FLOATS, LK_REDUCTION_SUM, request);
 }
 
 static inline lk_status death_broadcast(lk_group *group, float *data, lk_request **request)
 {
-    return lk_broadcast(group, (lk_data){data, DEATH_FLOATS, LK_DTYPE_F32}, 1, request);
+    return lk_broadcast(group, (lk_buffer){data, DEATH_FLOATS, LK_DTYPE_F32}, 1, request);
 }
 
 static inline lk_status death_allgather(lk_group *group, float *data, lk_request **request)
 {
-    lk_data mine = {data, DEATH_FLOATS / 8, LK_DTYPE_F32};
+    lk_buffer mine = {data, DEATH_FLOATS / 8, LK_DTYPE_F32};
     return lk_allgather(group, mine, NULL, data + DEATH_FLOATS, request);
 }
 
 static inline lk_status death_gather(lk_group *group, float *data, lk_request **request)
 {
-    lk_data mine = {data, DEATH_FLOATS / 8, LK_DTYPE_F32};
+    lk_buffer mine = {data, DEATH_FLOATS / 8, LK_DTYPE_F32};
     return lk_gather(group, mine, NULL, data + DEATH_FLOATS, 0, request);
 }
 
 static inline lk_status death_scatter(lk_group *group, float *data, lk_request **request)
 {
-    lk_data mine = {data, DEATH_FLOATS / 8, LK_DTYPE_F32};
+    lk_buffer mine = {data, DEATH_FLOATS / 8, LK_DTYPE_F32};
     return lk_scatter(group, data + DEATH_FLOATS, NULL, mine, 0, request);
 }
 
 static inline lk_status death_alltoall(lk_group *group, float *data, lk_request **request)
 {
     size_t count = DEATH_FLOATS - DEATH_FLOATS % (size_t)lk_group_size(group);
-    lk_data in = {data, count, LK_DTYPE_F32}, out = {data + DEATH_FLOATS, count, LK_DTYPE_F32};
+    lk_buffer in = {data, count, LK_DTYPE_F32}, out = {data + DEATH_FLOATS, count, LK_DTYPE_F32};
     return lk_alltoall(group, in, NULL, out, NULL, request);
 }
 

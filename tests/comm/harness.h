@@ -21,7 +21,7 @@
 
 #include "base/clock.h"
 #include "comm/check.h"
-#include "comm/net.h"
+#include "net/socket.h"
 
 enum { TEAM_MAX = 16, TEAM_SECONDS = 240 };
 
@@ -86,7 +86,7 @@ static inline void team_be_threads(const team_spec *team, team_fn fn, const void
     team_rank ranks[TEAM_MAX];
     lk_group *groups[TEAM_MAX] = {0};
     lk_group_opts opts = {.timeout = team->timeout, .notice = team_notice, .notice_arg = team->page};
-    CHECK_OK(lk_group_threads(team->size, &opts, groups));
+    CHECK_OK(lk_group_create_threads(team->size, &opts, groups));
     for (int r = 0; r < team->size; r++) {
         ranks[r] = (team_rank){.group = groups[r], .team = team, .fn = fn, .arg = arg};
         CHECK(pthread_create(&ranks[r].thread, NULL, team_be_rank, &ranks[r]) == 0);

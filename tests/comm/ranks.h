@@ -22,7 +22,7 @@
 
 #include "base/clock.h"
 #include "comm/check.h"
-#include "comm/transport.h"
+#include "comm/transport/transport.h"
 
 enum { MAX_TEST_RANKS = 8, EXCHANGE_BYTES = 256, RANK_SECONDS = 120 };
 

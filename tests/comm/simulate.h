@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/fold.h"
-#include "comm/schedule.h"
+#include "comm/collective/fold.h"
+#include "comm/collective/schedule.h"
 
 enum { MAX_WORLD = 16, MAX_HELD = 64, LEVELS = 3 };
 
@@ -31,7 +31,7 @@ typedef struct message {
 /* Vectors of the whole length, one for each subtree that a rank has. */
 typedef struct held {
     int count;
-    lk_subtree trees[MAX_HELD];
+    lk_schedule_subtree trees[MAX_HELD];
     float *at[MAX_HELD];
 } held;
 
@@ -49,7 +49,7 @@ typedef struct sim_rank {
 } sim_rank;
 
 typedef struct sim {
-    lk_topology topology;
+    lk_schedule_topology topology;
     const int *bounds; /* NULL where there is no sum */
     size_t count;
     lk_device *device;
@@ -79,11 +79,11 @@ static inline void sim_post(sim *s, int from, int to, lk_span span, const float 
     *end = m;
 }
 
-static inline void sim_send(sim *s, int rank, const lk_phase *phase)
+static inline void sim_send(sim *s, int rank, const lk_schedule_phase *phase)
 {
     sim_rank *r = &s->ranks[rank];
     for (int i = 0; i < phase->send_count; i++) {
-        lk_move move = phase->sends[i];
+        lk_schedule_move move = phase->sends[i];
         assert_int_not_equal(move.peer, rank);
         if (phase->kind == LK_PHASE_PLACE)
             sim_post(s, rank, move.peer, move.span, r->from);
@@ -93,10 +93,10 @@ static inline void sim_send(sim *s, int rank, const lk_phase *phase)
 }
 
 /* Folds all that came with what is there, over the span that is kept. */
-static inline void sim_fold(sim *s, int rank, const lk_phase *phase)
+static inline void sim_fold(sim *s, int rank, const lk_schedule_phase *phase)
 {
     sim_rank *r = &s->ranks[rank];
-    lk_subtree trees[MAX_WORLD * MAX_HELD];
+    lk_schedule_subtree trees[MAX_WORLD * MAX_HELD];
     const void *inputs[MAX_WORLD * MAX_HELD];
     void *outputs[MAX_HELD];
     held *own = &r->held[phase->level], *result = &r->held[phase->level_out];
@@ -126,10 +126,10 @@ static inline void sim_fold(sim *s, int rank, const lk_phase *phase)
 }
 
 /* One message, if the next one that rank waits for is there. */
-static inline bool sim_take(sim *s, int rank, const lk_phase *phase)
+static inline bool sim_take(sim *s, int rank, const lk_schedule_phase *phase)
 {
     sim_rank *r = &s->ranks[rank];
-    lk_move move = phase->recvs[r->next];
+    lk_schedule_move move = phase->recvs[r->next];
     int parts = phase->kind == LK_PHASE_FOLD ? s->ranks[move.peer].held[phase->level].count : 1;
     if (r->part < parts) {
         message *m = r->inbox[move.peer];
@@ -158,7 +158,7 @@ static inline bool sim_take(sim *s, int rank, const lk_phase *phase)
     return true;
 }
 
-static inline void sim_end_phase(sim *s, int rank, const lk_phase *phase)
+static inline void sim_end_phase(sim *s, int rank, const lk_schedule_phase *phase)
 {
     sim_rank *r = &s->ranks[rank];
     if (phase->kind == LK_PHASE_FOLD && phase->keep.count)
@@ -177,7 +177,7 @@ static inline bool sim_step(sim *s, int rank)
     sim_rank *r = &s->ranks[rank];
     if (r->phase == r->schedule.phase_count)
         return false;
-    const lk_phase *phase = &r->schedule.phases[r->phase];
+    const lk_schedule_phase *phase = &r->schedule.phases[r->phase];
     if (!r->sent) {
         sim_send(s, rank, phase);
         r->sent = true;

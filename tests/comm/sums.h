@@ -169,11 +169,11 @@ static inline void try_sums(const shards *s, const void *want, bool shared)
     size_t counts[TEAM_MAX], first = 0;
     int root = s->count % s->size;
     CHECK(out);
-    CHECK_OK(lk_allreduce_shards(s->group, &sums, (lk_data){out, s->elements, s->dtype}, s->op, NULL));
+    CHECK_OK(lk_allreduce_shards(s->group, &sums, (lk_buffer){out, s->elements, s->dtype}, s->op, NULL));
     same_bits(s, out, want, 0, s->elements);
 
     memset(out, 0, 8 * s->elements);
-    CHECK_OK(lk_reduce_shards(s->group, &sums, (lk_data){out, s->elements, s->dtype}, s->op, root, NULL));
+    CHECK_OK(lk_reduce_shards(s->group, &sums, (lk_buffer){out, s->elements, s->dtype}, s->op, root, NULL));
     if (s->rank == root)
         same_bits(s, out, want, 0, s->elements);
 
@@ -184,13 +184,13 @@ static inline void try_sums(const shards *s, const void *want, bool shared)
     counts[s->size - 1] += moved;
     for (int r = 0; r < s->rank; r++)
         first += counts[r];
-    lk_data part = {out, counts[s->rank], s->dtype};
+    lk_buffer part = {out, counts[s->rank], s->dtype};
     CHECK_OK(lk_reduce_scatter_shards(s->group, &sums, counts, part, s->op, NULL));
     same_bits(s, out, want, first, counts[s->rank]);
 
     /* The result may take the place of a partial sum. */
     void *place = p.count > 0 ? p.at[p.count - 1] : out;
-    CHECK_OK(lk_allreduce_shards(s->group, &sums, (lk_data){place, s->elements, s->dtype}, s->op, NULL));
+    CHECK_OK(lk_allreduce_shards(s->group, &sums, (lk_buffer){place, s->elements, s->dtype}, s->op, NULL));
     same_bits(s, place, want, 0, s->elements);
     free(out);
     free_partials(s, &p, shared);

@@ -15,8 +15,8 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
-#include "comm/frame.h"
 #include "comm/harness.h"
+#include "comm/transport/frame.h"
 
 enum { RANKS = 2, NEVER = -1 };
 
@@ -65,7 +65,7 @@ static bool sum_damaged(lk_group *group, const team_spec *team, const void *arg)
         data[i] = (float)(i % 1000 + (size_t)rank);
     /* Nothing was read before: the first frame is the sum's. */
     flip_at = rank == 1 ? what->at : NEVER;
-    lk_status status = lk_allreduce(group, (lk_data){data, what->count, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL);
+    lk_status status = lk_allreduce(group, (lk_buffer){data, what->count, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL);
     for (size_t i = 0; i < what->count && status == LK_OK; i++)
         CHECK(data[i] == (float)(2 * (i % 1000) + 1));
     if (what->at == NEVER)

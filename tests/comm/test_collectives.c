@@ -59,7 +59,7 @@ static bool thousands_under_way(lk_group *group, const team_spec *team, const vo
     for (int reverse = 0; reverse < 2; reverse++) {
         for (int i = 0; i < CALLS; i++) {
             numbers[i] = (float)(i + rank);
-            lk_data one = {numbers + i, 1, LK_DTYPE_F32};
+            lk_buffer one = {numbers + i, 1, LK_DTYPE_F32};
             CHECK_OK(lk_allreduce(group, one, LK_REDUCTION_SUM, &requests[i]));
         }
         for (int i = 0; i < CALLS; i++)
@@ -87,17 +87,17 @@ static bool seven_for_five(lk_group *group, const team_spec *team, const void *a
     size_t first = 0, total = 0;
     (void)team, (void)arg;
     for (int r = 0; r < 5; r++) {
-        first += r < rank ? lk_even_share(7, 5, r) : 0;
-        total += lk_even_share(7, 5, r);
+        first += r < rank ? lk_even_count(7, 5, r) : 0;
+        total += lk_even_count(7, 5, r);
     }
     CHECK(total == 7);
     for (int i = 0; i < 7; i++)
         in[i] = 10 * i + rank;
     for (int i = 0; i < 8; i++)
         out[i] = -1;
-    CHECK_OK(lk_reduce_scatter(group, (lk_data){in, 7, LK_DTYPE_I32}, NULL, out, LK_REDUCTION_SUM, NULL));
+    CHECK_OK(lk_reduce_scatter(group, (lk_buffer){in, 7, LK_DTYPE_I32}, NULL, out, LK_REDUCTION_SUM, NULL));
     for (size_t i = 0; i < 8; i++)
-        CHECK(out[i] == (i < lk_even_share(7, 5, rank) ? (int32_t)(50 * (first + i) + 10) : -1));
+        CHECK(out[i] == (i < lk_even_count(7, 5, rank) ? (int32_t)(50 * (first + i) + 10) : -1));
     return false;
 }
 
@@ -107,8 +107,8 @@ static void a_scatter_without_counts_gives_even_shares(void **state)
     (void)state;
     for (size_t t = 0; t < sizeof transports / sizeof *transports; t++)
         assert_true(team_run((team_spec){.size = 5, .transport = transports[t]}, seven_for_five, NULL));
-    assert_int_equal(lk_even_share(7, 5, -1), 0);
-    assert_int_equal(lk_even_share(7, 5, 5), 0);
+    assert_int_equal(lk_even_count(7, 5, -1), 0);
+    assert_int_equal(lk_even_count(7, 5, 5), 0);
 }
 
 int main(void)

@@ -46,7 +46,7 @@ static bool rank_1_takes_nothing(lk_group *group, const team_spec *team, const v
         while (lk_group_poll(group) == LK_OK)
             nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     else
-        CHECK(lk_send(group, (lk_data){data, MUCH, LK_DTYPE_F32}, 1, NULL) == LK_STATUS_PEER);
+        CHECK(lk_send(group, (lk_buffer){data, MUCH, LK_DTYPE_F32}, 1, NULL) == LK_STATUS_PEER);
     CHECK_TEXT(lk_error_detail(), "for rank 1 to take what was sent: that is its timeout; is rank 1 (host ");
     CHECK_TEXT(lk_error_detail(), ") stopped");
     return false;

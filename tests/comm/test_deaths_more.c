@@ -28,7 +28,7 @@ static void a_killed_rank_is_named(void **state)
                 assert_true(run_death(teams[t], ranks[r], i, (int)(r + i) % 4));
 }
 
-/* Rank 1 does nothing until the others have lost patience. */
+/* Rank 1 does nothing until the others have lost deadline. */
 static bool rank_1_stays_away(lk_group *group, const team_spec *team, const void *arg)
 {
     (void)arg;

@@ -39,9 +39,9 @@ static void begin(lk_group *group, const team_spec *team)
     CHECK(team->page->begun == team->size);
 }
 
-static lk_data floats(size_t count)
+static lk_buffer floats(size_t count)
 {
-    return (lk_data){data + 4096 * 8, count, LK_DTYPE_F32};
+    return (lk_buffer){data + 4096 * 8, count, LK_DTYPE_F32};
 }
 
 static lk_status sum_10(lk_group *group)
@@ -56,7 +56,7 @@ static lk_status sum_11(lk_group *group)
 
 static lk_status sum_10_integers(lk_group *group)
 {
-    return lk_allreduce(group, (lk_data){data, 10, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL);
+    return lk_allreduce(group, (lk_buffer){data, 10, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL);
 }
 
 static lk_status max_10(lk_group *group)
@@ -275,8 +275,8 @@ static bool portions_that_differ(lk_group *group, const team_spec *team, const v
     (void)arg;
     begin(group, team);
     size_t send[] = {2, 2, lk_group_rank(group) == 0 ? 5u : 2u};
-    lk_data in = floats(send[0] + send[1] + send[2]);
-    lk_data out = {data, 6, LK_DTYPE_F32};
+    lk_buffer in = floats(send[0] + send[1] + send[2]);
+    lk_buffer out = {data, 6, LK_DTYPE_F32};
     lk_status status = lk_alltoall(group, in, send, out, counts, NULL);
     for (int i = 0; i < 3 && status == LK_OK; i++)
         status = lk_barrier(group, NULL);
@@ -300,7 +300,7 @@ static bool portion_of_rank_1(lk_group *group, const team_spec *team, const void
     char both[128];
     begin(group, team);
     size_t send[] = {1, rank == 0 ? p->given : 1, 1}, recv[] = {rank == 1 ? p->taken : 1, 1, 1};
-    lk_data in = floats(2 + send[1]), out = {data, 2 + recv[0], LK_DTYPE_F32};
+    lk_buffer in = floats(2 + send[1]), out = {data, 2 + recv[0], LK_DTYPE_F32};
     lk_status status = lk_alltoall(group, in, send, out, recv, NULL);
     CHECK(rank != 1 || status == LK_STATUS_MISMATCH);
     if (status == LK_OK)
@@ -343,7 +343,7 @@ static bool impossible_arguments(lk_group *group, const team_spec *team, const v
     CHECK(lk_broadcast(group, floats(1), -1, NULL) == LK_STATUS_USAGE);
     CHECK_TEXT(lk_error_detail(), "rank -1");
     CHECK(lk_send(group, floats(1), lk_group_rank(group), NULL) == LK_STATUS_USAGE);
-    CHECK(lk_allreduce(group, (lk_data){data, 1, LK_DTYPE_F16}, LK_REDUCTION_SUM, NULL) == LK_STATUS_USAGE);
+    CHECK(lk_allreduce(group, (lk_buffer){data, 1, LK_DTYPE_F16}, LK_REDUCTION_SUM, NULL) == LK_STATUS_USAGE);
     CHECK(lk_allreduce(group, floats(1), (lk_reduction)9, NULL) == LK_STATUS_USAGE);
     CHECK(lk_allgather(group, floats(4), counts, data, NULL) == LK_STATUS_USAGE);
     CHECK(lk_reduce_scatter(group, floats(7), counts, data, LK_REDUCTION_SUM, NULL) == LK_STATUS_USAGE);
@@ -397,11 +397,11 @@ static bool rank_1_sends_and_leaves(lk_group *group, const team_spec *team, cons
     for (int i = 0; i < LENGTH; i++)
         numbers[i] = lk_group_rank(group) == 1 ? 3 * i : 0;
     if (lk_group_rank(group) == 1)
-        CHECK_OK(lk_send(group, (lk_data){numbers, LENGTH, LK_DTYPE_I32}, 2, NULL));
+        CHECK_OK(lk_send(group, (lk_buffer){numbers, LENGTH, LK_DTYPE_I32}, 2, NULL));
     if (lk_group_rank(group) == 2) {
         struct timespec pause = {.tv_nsec = 200000000};
         nanosleep(&pause, NULL);
-        CHECK_OK(lk_recv(group, (lk_data){numbers, LENGTH, LK_DTYPE_I32}, 1, NULL));
+        CHECK_OK(lk_recv(group, (lk_buffer){numbers, LENGTH, LK_DTYPE_I32}, 1, NULL));
         for (int i = 0; i < LENGTH; i++)
             CHECK(numbers[i] == 3 * i);
     }
@@ -442,7 +442,7 @@ static bool is_stopped(pid_t pid)
 static void stop_rank_2(lk_group *group, const team_spec *team)
 {
     int32_t pid = 0;
-    CHECK_OK(lk_recv(group, (lk_data){&pid, 1, LK_DTYPE_I32}, 2, NULL));
+    CHECK_OK(lk_recv(group, (lk_buffer){&pid, 1, LK_DTYPE_I32}, 2, NULL));
     pause_ms(50);
     kill(pid, SIGSTOP);
     for (int i = 0; i < 1000 && !is_stopped(pid); i++)
@@ -458,7 +458,7 @@ static void stop_rank_2(lk_group *group, const team_spec *team)
 static bool rank_1_leaves_before_a_stopped_one(lk_group *group, const team_spec *team, const void *arg)
 {
     int32_t number = lk_group_rank(group) == 1 ? 7 : (int32_t)getpid();
-    lk_data one = {&number, 1, LK_DTYPE_I32};
+    lk_buffer one = {&number, 1, LK_DTYPE_I32};
     (void)arg;
     begin(group, team);
     if (lk_group_rank(group) == 0)
@@ -510,7 +510,7 @@ static void giving_up_reaches_all(void **state)
         assert_true(run_on(transports[t], rank_1_gives_up, NULL));
 }
 
-/* Rank 1 does nothing for as long as the others need to lose patience. */
+/* Rank 1 does nothing for as long as the others need to lose deadline. */
 static bool rank_1_stays_away(lk_group *group, const team_spec *team, const void *arg)
 {
     lk_status status = LK_OK;

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/tree.h"
-#include "comm/fold.h"
+#include "comm/collective/fold.h"
 
 /* More than one block of every type, and not a whole number of them. */
 enum { COUNT = 9001, MAX_SHARDS = 24 };
@@ -41,7 +41,7 @@ static float tree_sum(int lo, int hi, size_t i)
     return tree_sum(lo, middle(lo, hi), i) + tree_sum(middle(lo, hi), hi, i);
 }
 
-static float *vector_of(lk_subtree tree)
+static float *vector_of(lk_schedule_subtree tree)
 {
     float *x = malloc(COUNT * sizeof *x);
     assert_non_null(x);
@@ -50,7 +50,7 @@ static float *vector_of(lk_subtree tree)
     return x;
 }
 
-static void check_vector(const float *got, lk_subtree tree, float divisor)
+static void check_vector(const float *got, lk_schedule_subtree tree, float divisor)
 {
     for (size_t i = 0; i < COUNT; i++) {
         float want = tree_sum(tree.first, tree.last, i) / divisor;
@@ -60,29 +60,29 @@ static void check_vector(const float *got, lk_subtree tree, float divisor)
 }
 
 /* Cuts the node at random into subtrees. */
-static int cut(lk_subtree tree, lk_subtree *out, int count)
+static int cut(lk_schedule_subtree tree, lk_schedule_subtree *out, int count)
 {
     if (tree.last - tree.first == 1 || rand() % 4 == 0) {
         out[count] = tree;
         return count + 1;
     }
     int mid = middle(tree.first, tree.last);
-    count = cut((lk_subtree){tree.first, mid}, out, count);
-    return cut((lk_subtree){mid, tree.last}, out, count);
+    count = cut((lk_schedule_subtree){tree.first, mid}, out, count);
+    return cut((lk_schedule_subtree){mid, tree.last}, out, count);
 }
 
-static void shuffle(lk_subtree *trees, int count)
+static void shuffle(lk_schedule_subtree *trees, int count)
 {
     for (int i = count - 1; i > 0; i--) {
         int j = rand() % (i + 1);
-        lk_subtree swap = trees[i];
+        lk_schedule_subtree swap = trees[i];
         trees[i] = trees[j];
         trees[j] = swap;
     }
 }
 
 typedef struct problem {
-    lk_subtree in[MAX_SHARDS], out[MAX_SHARDS];
+    lk_schedule_subtree in[MAX_SHARDS], out[MAX_SHARDS];
     float *inputs[MAX_SHARDS], *outputs[MAX_SHARDS];
     int in_count, out_count;
 } problem;
@@ -92,7 +92,7 @@ typedef struct problem {
 static void problem_init(problem *p, int shards, bool in_place)
 {
     p->in_count = 0;
-    p->out_count = cut((lk_subtree){0, shards}, p->out, 0);
+    p->out_count = cut((lk_schedule_subtree){0, shards}, p->out, 0);
     shuffle(p->out, p->out_count);
     for (int i = 0; i < p->out_count; i++)
         p->in_count = cut(p->out[i], p->in, p->in_count);
@@ -170,7 +170,7 @@ static void test_types(void **state)
     (void)state;
     static const lk_dtype dtypes[] = {LK_DTYPE_F32, LK_DTYPE_F64, LK_DTYPE_BF16,
                                       LK_DTYPE_I64, LK_DTYPE_I32, LK_DTYPE_U8};
-    static const lk_subtree in[] = {{0, 1}, {1, 2}, {2, 3}, {3, 4}}, out[] = {{0, 4}};
+    static const lk_schedule_subtree in[] = {{0, 1}, {1, 2}, {2, 3}, {3, 4}}, out[] = {{0, 4}};
     static uint8_t x[COUNT * 8], y[COUNT * 8];
     lk_fold_plan *plan;
     assert_int_equal(lk__fold_plan_create(4, in, 4, out, 1, &plan), LK_OK);
@@ -212,7 +212,7 @@ static void test_missing_input(void **state)
 {
     (void)state;
     lk_fold_plan *plan = NULL;
-    lk_subtree in[] = {{0, 1}, {2, 4}}, out[] = {{0, 4}};
+    lk_schedule_subtree in[] = {{0, 1}, {2, 4}}, out[] = {{0, 4}};
     assert_int_equal(lk__fold_plan_create(4, in, 2, out, 1, &plan), LK_STATUS_USAGE);
     assert_non_null(strstr(lk_error_detail(), "shard 1"));
     assert_null(plan);

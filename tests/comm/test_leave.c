@@ -19,22 +19,22 @@
 enum { COUNT = 271968, CALLS = 64, RANKS = 3 };
 static float memory[RANKS][COUNT];
 
-static lk_status broadcast(lk_group *group, lk_data data)
+static lk_status broadcast(lk_group *group, lk_buffer data)
 {
     return lk_broadcast(group, data, 0, NULL);
 }
 
-static lk_status send_to_1(lk_group *group, lk_data data)
+static lk_status send_to_1(lk_group *group, lk_buffer data)
 {
     return lk_send(group, data, 1, NULL);
 }
 
 /* A message to a rank that left stands behind one from a rank that is late. */
-static lk_status send_behind_recv(lk_group *group, lk_data data)
+static lk_status send_behind_recv(lk_group *group, lk_buffer data)
 {
     static float late;
     lk_request *recv = NULL, *send = NULL;
-    lk_status status = lk_recv(group, (lk_data){&late, 1, LK_DTYPE_F32}, 2, &recv);
+    lk_status status = lk_recv(group, (lk_buffer){&late, 1, LK_DTYPE_F32}, 2, &recv);
     for (int i = 0; i < CALLS && status == LK_OK; i++) {
         status = lk_send(group, data, 1, &send);
         if (status == LK_OK)
@@ -45,7 +45,7 @@ static lk_status send_behind_recv(lk_group *group, lk_data data)
 }
 
 typedef struct leave_case {
-    lk_status (*call)(lk_group *group, lk_data data);
+    lk_status (*call)(lk_group *group, lk_buffer data);
     bool split;
 } leave_case;
 
@@ -69,7 +69,7 @@ static bool rank_1_leaves(lk_group *group, const team_spec *team, const void *ar
     CHECK_OK(lk_group_split(group, 0, 0, &part));
     CHECK_OK(lk_barrier(part, NULL));
     for (int i = 0; rank == 0 && i < CALLS && status == LK_OK; i++)
-        status = at->call(at->split ? part : group, (lk_data){memory[0], COUNT, LK_DTYPE_F32});
+        status = at->call(at->split ? part : group, (lk_buffer){memory[0], COUNT, LK_DTYPE_F32});
     if (rank == 0) {
         CHECK(status == LK_STATUS_PEER);
         CHECK_TEXT(lk_error_detail(), "rank 1 (host ");
@@ -118,7 +118,7 @@ static bool rank_1_takes_and_leaves(lk_group *group, const team_spec *team, cons
     CHECK_OK(lk_barrier(group, NULL));
     if (lk_group_rank(group) == 2)
         nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
-    CHECK_OK(lk_broadcast(group, (lk_data){floats, COUNT, LK_DTYPE_F32}, 0, NULL));
+    CHECK_OK(lk_broadcast(group, (lk_buffer){floats, COUNT, LK_DTYPE_F32}, 0, NULL));
     for (int i = 0; i < COUNT; i++)
         CHECK(floats[i] == (float)i);
     lk_group_free(group, block);

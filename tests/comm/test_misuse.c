@@ -27,13 +27,13 @@ static void run_everywhere(team_fn fn)
         CHECK_TEXT(lk_error_detail(), part);    \
     } while (0)
 
-static const lk_data nothing = {NULL, 1, LK_DTYPE_F32};
+static const lk_buffer nothing = {NULL, 1, LK_DTYPE_F32};
 
 static bool pass_no_memory(lk_group *group, const team_spec *team, const void *arg)
 {
     (void)arg, (void)team;
     float room[4] = {0};
-    const lk_data some = {room, 1, LK_DTYPE_F32}, two = {room, 2, LK_DTYPE_F32};
+    const lk_buffer some = {room, 1, LK_DTYPE_F32}, two = {room, 2, LK_DTYPE_F32};
     const size_t ones[RANKS] = {1, 1};
     int rank = lk_group_rank(group), other = 1 - rank;
     CHECK_USAGE(lk_allreduce(group, nothing, LK_REDUCTION_SUM, NULL), "allreduce: data.at is NULL");
@@ -48,8 +48,9 @@ static bool pass_no_memory(lk_group *group, const team_spec *team, const void *a
     CHECK_USAGE(lk_gather(group, some, NULL, NULL, rank, NULL), "gather: out is NULL");
     CHECK_USAGE(lk_scatter(group, room, NULL, nothing, 0, NULL), "scatter: mine.at is NULL");
     CHECK_USAGE(lk_scatter(group, NULL, NULL, some, rank, NULL), "scatter: in is NULL");
-    CHECK_USAGE(lk_alltoall(group, (lk_data){NULL, 2, LK_DTYPE_F32}, NULL, two, NULL, NULL), "alltoall: in.at is NULL");
-    CHECK_USAGE(lk_alltoall(group, two, NULL, (lk_data){NULL, 2, LK_DTYPE_F32}, NULL, NULL),
+    CHECK_USAGE(lk_alltoall(group, (lk_buffer){NULL, 2, LK_DTYPE_F32}, NULL, two, NULL, NULL),
+                "alltoall: in.at is NULL");
+    CHECK_USAGE(lk_alltoall(group, two, NULL, (lk_buffer){NULL, 2, LK_DTYPE_F32}, NULL, NULL),
                 "alltoall: out.at is NULL");
     CHECK_USAGE(lk_send(group, nothing, other, NULL), "send: data.at is NULL");
     CHECK_USAGE(lk_recv(group, nothing, other, NULL), "recv: data.at is NULL");
@@ -67,7 +68,7 @@ static bool sum_no_shards(lk_group *group, const team_spec *team, const void *ar
 {
     (void)arg, (void)team;
     float room[4] = {0};
-    const lk_data some = {room, 1, LK_DTYPE_F32};
+    const lk_buffer some = {room, 1, LK_DTYPE_F32};
     const int bounds[RANKS + 1] = {0, 1, 2};
     const size_t ones[RANKS] = {1, 1};
     const void *roots[LK_MAX_ROOTS] = {room}, *none[LK_MAX_ROOTS] = {NULL};
@@ -106,10 +107,10 @@ static bool pass_no_object(lk_group *group, const team_spec *team, const void *a
     lk_request *request = NULL;
     CHECK_USAGE(lk_request_wait(NULL), "request is NULL");
     CHECK_USAGE(lk_request_test(NULL, &done), "request is NULL");
-    CHECK_OK(lk_allreduce(group, (lk_data){room, 1, LK_DTYPE_F32}, LK_REDUCTION_SUM, &request));
+    CHECK_OK(lk_allreduce(group, (lk_buffer){room, 1, LK_DTYPE_F32}, LK_REDUCTION_SUM, &request));
     CHECK_USAGE(lk_request_test(request, NULL), "done is NULL");
     CHECK_OK(lk_request_wait(request));
-    CHECK_USAGE(lk_allreduce(NULL, (lk_data){room, 1, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL),
+    CHECK_USAGE(lk_allreduce(NULL, (lk_buffer){room, 1, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL),
                 "allreduce: group is NULL");
     CHECK_USAGE(lk_barrier(NULL, NULL), "barrier: group is NULL");
     CHECK_USAGE(lk_group_poll(NULL), "group is NULL");
@@ -118,7 +119,7 @@ static bool pass_no_object(lk_group *group, const team_spec *team, const void *a
     CHECK_USAGE(lk_group_alloc(NULL, 8, &block), "group is NULL");
     CHECK_USAGE(lk_group_alloc(group, 8, NULL), "out is NULL");
     CHECK_USAGE(lk_group_join(NULL, NULL), "out is NULL");
-    CHECK_USAGE(lk_group_threads(1, NULL, NULL), "out is NULL");
+    CHECK_USAGE(lk_group_create_threads(1, NULL, NULL), "out is NULL");
     CHECK(lk_group_host(group, -1)[0] == '\0' && lk_group_host(group, RANKS)[0] == '\0');
     CHECK(!lk_group_is_local(group, -1) && !lk_group_is_local(group, RANKS));
     CHECK_OK(lk_barrier(group, NULL));
@@ -135,11 +136,11 @@ static bool overlap(lk_group *group, const team_spec *team, const void *arg)
 {
     (void)arg, (void)team;
     float room[8] = {0};
-    lk_data two = {room, 2, LK_DTYPE_F32};
+    lk_buffer two = {room, 2, LK_DTYPE_F32};
     int rank = lk_group_rank(group);
-    lk_data misplaced = {room + 2 * (1 - rank) + 1, 2, LK_DTYPE_F32};
+    lk_buffer misplaced = {room + 2 * (1 - rank) + 1, 2, LK_DTYPE_F32};
     CHECK_USAGE(lk_allgather(group, misplaced, NULL, room, NULL), "allgather: mine.at and out overlap");
-    CHECK_USAGE(lk_alltoall(group, two, NULL, (lk_data){room + 1, 2, LK_DTYPE_F32}, NULL, NULL),
+    CHECK_USAGE(lk_alltoall(group, two, NULL, (lk_buffer){room + 1, 2, LK_DTYPE_F32}, NULL, NULL),
                 "alltoall: in.at and out.at overlap");
     two.at = room + 2 * rank;
     CHECK_OK(lk_allgather(group, two, NULL, room, NULL));
@@ -157,7 +158,7 @@ static void overlaps_are_seen(void **state)
 static bool pass_nothing(lk_group *group, const team_spec *team, const void *arg)
 {
     (void)arg, (void)team;
-    const lk_data empty = {NULL, 0, LK_DTYPE_F32};
+    const lk_buffer empty = {NULL, 0, LK_DTYPE_F32};
     const size_t zeros[RANKS] = {0};
     const int bounds[RANKS + 1] = {0, 1, 2};
     const void *roots[LK_MAX_ROOTS] = {NULL};
@@ -181,7 +182,7 @@ static bool pass_nothing(lk_group *group, const team_spec *team, const void *arg
     /* Only one rank has something. */
     float value = 7, got = 0;
     const size_t first[RANKS] = {1, 0};
-    CHECK_OK(lk_allgather(group, (lk_data){rank == 0 ? &value : NULL, first[rank], LK_DTYPE_F32}, first, &got, NULL));
+    CHECK_OK(lk_allgather(group, (lk_buffer){rank == 0 ? &value : NULL, first[rank], LK_DTYPE_F32}, first, &got, NULL));
     CHECK(got == 7);
     return false;
 }
@@ -264,7 +265,7 @@ static void use_after_fork(const place *at)
     if (child == 0) {
         lk_group *part = NULL;
         alarm(20);
-        CHECK_USAGE(lk_allreduce(group, (lk_data){&value, 1, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL),
+        CHECK_USAGE(lk_allreduce(group, (lk_buffer){&value, 1, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL),
                     "was made before this process was forked");
         CHECK_USAGE(lk_group_poll(group), "was made before this process was forked");
         CHECK_USAGE(lk_group_split(group, 0, 0, &part), "was made before this process was forked");
@@ -274,7 +275,7 @@ static void use_after_fork(const place *at)
     }
     int status = -1;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
-    CHECK_OK(lk_allreduce(group, (lk_data){&value, 1, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL));
+    CHECK_OK(lk_allreduce(group, (lk_buffer){&value, 1, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL));
     CHECK(value == RANKS);
     lk_group_destroy(group);
 }

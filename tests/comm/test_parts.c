@@ -13,7 +13,7 @@
 
 static int32_t sum_of(lk_group *group, int32_t mine)
 {
-    CHECK_OK(lk_allreduce(group, (lk_data){&mine, 1, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL));
+    CHECK_OK(lk_allreduce(group, (lk_buffer){&mine, 1, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL));
     return mine;
 }
 
@@ -25,7 +25,7 @@ static void sum_long(lk_group *group, int32_t mine, int32_t want)
     CHECK(numbers);
     for (int i = 0; i < LENGTH; i++)
         numbers[i] = mine + i;
-    CHECK_OK(lk_allreduce(group, (lk_data){numbers, LENGTH, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL));
+    CHECK_OK(lk_allreduce(group, (lk_buffer){numbers, LENGTH, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL));
     for (int i = 0; i < LENGTH; i++)
         CHECK(numbers[i] == want + i * lk_group_size(group));
     free(numbers);
@@ -46,14 +46,14 @@ static bool halves(lk_group *group, const team_spec *team, const void *arg)
     CHECK(strcmp(lk_group_host(part, before), lk_group_host(group, rank)) == 0);
     CHECK(sum_of(part, 100 + rank) == want);
     sum_long(part, 100 + rank, want);
-    CHECK_OK(lk_allgather(part, (lk_data){&(int32_t){rank}, 1, LK_DTYPE_I32}, NULL, ranks, NULL));
+    CHECK_OK(lk_allgather(part, (lk_buffer){&(int32_t){rank}, 1, LK_DTYPE_I32}, NULL, ranks, NULL));
     for (int i = 0; i < members; i++)
         CHECK(ranks[i] == ranks[0] - 2 * i && ranks[i] % 2 == colour);
     /* The whole goes on, in between and with calls of both under way. */
     lk_request *whole_call = NULL, *part_call = NULL;
     int32_t a = rank, b = rank;
-    CHECK_OK(lk_allreduce(group, (lk_data){&a, 1, LK_DTYPE_I32}, LK_REDUCTION_MAX, &whole_call));
-    CHECK_OK(lk_allreduce(part, (lk_data){&b, 1, LK_DTYPE_I32}, LK_REDUCTION_MIN, &part_call));
+    CHECK_OK(lk_allreduce(group, (lk_buffer){&a, 1, LK_DTYPE_I32}, LK_REDUCTION_MAX, &whole_call));
+    CHECK_OK(lk_allreduce(part, (lk_buffer){&b, 1, LK_DTYPE_I32}, LK_REDUCTION_MIN, &part_call));
     CHECK_OK(lk_request_wait(part_call));
     CHECK_OK(lk_request_wait(whole_call));
     CHECK(a == size - 1 && b == colour);
@@ -102,7 +102,7 @@ static bool orphans(lk_group *group, const team_spec *team, const void *arg)
     CHECK_OK(lk_group_split(group, lk_group_rank(group) % 2, 0, &other));
     CHECK(sum_of(part, 1) == lk_group_size(group));
     lk_group_destroy(group);
-    CHECK(lk_allreduce(part, (lk_data){&x, 1, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL) == LK_STATUS_USAGE);
+    CHECK(lk_allreduce(part, (lk_buffer){&x, 1, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL) == LK_STATUS_USAGE);
     CHECK_TEXT(lk_error_detail(), "was destroyed");
     lk_group_destroy(part);
     lk_group_destroy(other);
@@ -121,7 +121,7 @@ static bool quarrel(lk_group *group, const team_spec *team, const void *arg)
     if (rank == 0)
         status = lk_barrier(group, NULL);
     else
-        status = lk_allreduce(part, (lk_data){x, rank == 1 ? 3u : 4u, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL);
+        status = lk_allreduce(part, (lk_buffer){x, rank == 1 ? 3u : 4u, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL);
     CHECK(status == LK_STATUS_MISMATCH);
     CHECK_TEXT(lk_error_detail(), "rank 1 called allreduce #0 (3 f32, sum) in group ");
     CHECK_TEXT(lk_error_detail(), "rank 2 called allreduce #0 (4 f32, sum) in group ");
@@ -143,7 +143,7 @@ static bool hosts(lk_group *group, const team_spec *team, const void *arg)
     CHECK(lk_group_rank(part) == lk_group_local_rank(group));
     CHECK_OK(lk_group_alloc(part, 4 * sizeof(int32_t), &block));
     *(int32_t *)block = 1;
-    CHECK_OK(lk_allreduce(part, (lk_data){block, 1, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL));
+    CHECK_OK(lk_allreduce(part, (lk_buffer){block, 1, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL));
     CHECK(*(int32_t *)block == lk_group_size(part));
     lk_group_destroy(part);
     CHECK_OK(lk_barrier(group, NULL));
@@ -188,7 +188,7 @@ static bool crossed_waits(lk_group *group, const team_spec *team, const void *ar
         numbers[i] = (float)(i % 1000 + rank);
     CHECK_OK(lk_group_split(group, 0, 0, &busy));
     CHECK_OK(lk_group_split(group, 0, 0, &idle));
-    CHECK_OK(lk_allreduce(busy, (lk_data){numbers, LENGTH, LK_DTYPE_F32}, LK_REDUCTION_SUM, &request));
+    CHECK_OK(lk_allreduce(busy, (lk_buffer){numbers, LENGTH, LK_DTYPE_F32}, LK_REDUCTION_SUM, &request));
     if (rank == 0)
         CHECK_OK((*errand)(busy, idle));
     CHECK_OK(lk_request_wait(request));

@@ -10,8 +10,8 @@
 
 #include <lockstep/group.h>
 
-#include "comm/net.h"
 #include "comm/processes.h"
+#include "net/socket.h"
 
 enum { RANKS = 3, ROUNDS = 20 };
 

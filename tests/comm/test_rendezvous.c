@@ -10,11 +10,11 @@
 #include <stdbool.h>
 #include <sys/stat.h>
 
-#include "comm/control.h"
-#include "comm/host.h"
-#include "comm/net.h"
+#include "comm/control/control.h"
 #include "comm/processes.h"
-#include "comm/rendezvous.h"
+#include "comm/rendezvous/rendezvous.h"
+#include "net/host.h"
+#include "net/socket.h"
 
 static char folder[64];
 

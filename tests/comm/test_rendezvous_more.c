@@ -10,9 +10,9 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-#include "comm/control.h"
-#include "comm/net.h"
+#include "comm/control/control.h"
 #include "comm/processes.h"
+#include "net/socket.h"
 
 #ifndef MAP_ANONYMOUS
 #define MAP_ANONYMOUS 0x20

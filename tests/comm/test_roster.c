@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/roster.h"
+#include "base/text.h"
+#include "comm/control/roster.h"
 
 static lk_member member(int pid)
 {
@@ -228,16 +229,16 @@ static void test_awaited_text(void **state)
     uint8_t awaited[64] = {0};
     char text[256];
     awaited[2] = 1;
-    lk__awaited_text("rank", awaited, 4, "not joined", text, sizeof text);
+    lk__text_awaited("rank", awaited, 4, "not joined", text, sizeof text);
     assert_string_equal(text, "rank 2 of 4 has not joined");
     awaited[1] = awaited[5] = 1;
-    lk__awaited_text("rank", awaited, 8, "not joined", text, sizeof text);
+    lk__text_awaited("rank", awaited, 8, "not joined", text, sizeof text);
     assert_string_equal(text, "ranks 1, 2 and 5 of 8 have not joined");
     memset(awaited, 1, sizeof awaited);
-    lk__awaited_text("rank", awaited, 64, "not joined", text, sizeof text);
+    lk__text_awaited("rank", awaited, 64, "not joined", text, sizeof text);
     assert_string_equal(text, "ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 and 48 more of 64 have not "
                               "joined");
-    lk__awaited_text("rank", awaited, 64, "not joined", text, 12);
+    lk__text_awaited("rank", awaited, 64, "not joined", text, 12);
     assert_string_equal(text, "ranks 0, 1,");
 }
 
@@ -246,7 +247,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_joining),  cmocka_unit_test(test_refused),         cmocka_unit_test(test_lost_and_left),
         cmocka_unit_test(test_exchange), cmocka_unit_test(test_exchange_breaks), cmocka_unit_test(test_reports),
-        cmocka_unit_test(test_abort),    cmocka_unit_test(test_awaited_text), cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_abort),    cmocka_unit_test(test_awaited_text),    cmocka_unit_test(test_absent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,13 +40,13 @@ enum { COUNTS = sizeof counts / sizeof *counts };
 
 typedef struct world {
     int host[MAX_WORLD];
-    lk_topology topology;
+    lk_schedule_topology topology;
     int bounds[MAX_WORLD + 1];
 } world;
 
 static void world_init(world *w, const char *text)
 {
-    w->topology = (lk_topology){.size = (int)strlen(text), .host = w->host};
+    w->topology = (lk_schedule_topology){.size = (int)strlen(text), .host = w->host};
     for (int r = 0; r < w->topology.size; r++) {
         char c = text[r];
         w->host[r] = c <= '9' ? c - '0' : c - 'a' + 10;
@@ -133,7 +133,8 @@ static void sim_close(sim *s)
 }
 
 /* Peers in order, beginning after rank; nothing empty, unless for a barrier. */
-static void check_moves(const lk_topology *topology, int rank, const lk_move *moves, int count, bool once, bool empty)
+static void check_moves(const lk_schedule_topology *topology, int rank, const lk_schedule_move *moves, int count,
+                        bool once, bool empty)
 {
     int before = 0;
     for (int i = 0; i < count; i++) {
@@ -144,10 +145,10 @@ static void check_moves(const lk_topology *topology, int rank, const lk_move *mo
     }
 }
 
-static void check_schedule(const lk_topology *topology, int rank, const lk_schedule *schedule, bool empty)
+static void check_schedule(const lk_schedule_topology *topology, int rank, const lk_schedule *schedule, bool empty)
 {
     for (int i = 0; i < schedule->phase_count; i++) {
-        const lk_phase *phase = &schedule->phases[i];
+        const lk_schedule_phase *phase = &schedule->phases[i];
         bool fold = phase->kind == LK_PHASE_FOLD;
         check_moves(topology, rank, phase->sends, phase->send_count, fold || empty, empty);
         check_moves(topology, rank, phase->recvs, phase->recv_count, fold || empty, empty);
@@ -167,7 +168,7 @@ static void uneven_spans(size_t count, int size, lk_span *spans)
 
 typedef enum sum_kind { EXCHANGE, ALLREDUCE, REDUCE_SCATTER, REDUCE_SMALL, REDUCE_LARGE, SUM_KINDS } sum_kind;
 
-static lk_status make_sum(sum_kind kind, const lk_topology *topology, int rank, size_t count, lk_schedule *out)
+static lk_status make_sum(sum_kind kind, const lk_schedule_topology *topology, int rank, size_t count, lk_schedule *out)
 {
     lk_span spans[MAX_WORLD];
     uneven_spans(count, topology->size, spans);
@@ -249,8 +250,8 @@ static size_t elements_sent(const world *w, int rank, const lk_schedule *schedul
 {
     size_t sent = 0;
     for (int i = 0; i < schedule->phase_count; i++) {
-        const lk_phase *phase = &schedule->phases[i];
-        lk_subtree roots[MAX_HELD];
+        const lk_schedule_phase *phase = &schedule->phases[i];
+        lk_schedule_subtree roots[MAX_HELD];
         size_t parts = 1;
         if (phase->kind == LK_PHASE_FOLD)
             parts = (size_t)lk__schedule_roots(&w->topology, w->bounds, phase->level, rank, roots, MAX_HELD);
@@ -286,7 +287,7 @@ static void test_no_more_than_a_ring(void **state)
         if (w.topology.hosts != 1 && w.topology.hosts != w.topology.size)
             continue;
         for (int r = 0; r < w.topology.size; r++) {
-            lk_subtree roots[MAX_HELD];
+            lk_schedule_subtree roots[MAX_HELD];
             size_t parts = (size_t)lk__schedule_roots(&w.topology, w.bounds, 0, r, roots, MAX_HELD);
             if (i % CUTS <= 1)
                 assert_int_equal(parts, 1);
@@ -318,7 +319,7 @@ static void test_one_sum_crosses_between_hosts(void **state)
         world_cut(&w, i % CUTS);
         size_t hosts = (size_t)w.topology.hosts, channels = smallest_host(&w), sent[MAX_WORLD] = {0};
         for (int r = 0; r < w.topology.size; r++) {
-            lk_subtree roots[MAX_HELD];
+            lk_schedule_subtree roots[MAX_HELD];
             size_t parts = (size_t)lk__schedule_roots(&w.topology, w.bounds, 1, r, roots, MAX_HELD);
             size_t own = allreduce_sent(&w, r, count, true);
             size_t share = (hosts - 1) * (count / hosts / channels + 2 * UNEVEN);
@@ -330,13 +331,13 @@ static void test_one_sum_crosses_between_hosts(void **state)
 }
 
 /* The definition: a node is a root when all of it is inside and its parent is not. */
-static void collect(const world *w, const bool *inside, int lo, int hi, lk_subtree *out, int *count)
+static void collect(const world *w, const bool *inside, int lo, int hi, lk_schedule_subtree *out, int *count)
 {
     bool all = true;
     for (int s = lo; s < hi; s++)
         all = all && inside[s];
     if (all) {
-        out[(*count)++] = (lk_subtree){lo, hi};
+        out[(*count)++] = (lk_schedule_subtree){lo, hi};
         return;
     }
     if (hi - lo == 1)
@@ -356,7 +357,7 @@ static void check_roots(const world *w, int level, int rank)
         for (int s = w->bounds[r]; s < w->bounds[r + 1]; s++)
             inside[s] = mine;
     }
-    lk_subtree want[MAX_SHARDS], got[MAX_SHARDS];
+    lk_schedule_subtree want[MAX_SHARDS], got[MAX_SHARDS];
     int count = 0;
     collect(w, inside, 0, w->bounds[w->topology.size], want, &count);
     assert_int_equal(lk__schedule_roots(&w->topology, w->bounds, level, rank, got, count), count);
@@ -393,7 +394,7 @@ static void test_segments(void **state)
             size_t end = 0, size = (size_t)parts;
             size_t grain = count >= 32 * size ? 32 : 1;
             for (int i = 0; i < parts; i++) {
-                lk_span span = lk__segment(count, parts, i);
+                lk_span span = lk__span_segment(count, parts, i);
                 assert_int_equal(span.first, end);
                 assert_int_equal(span.first % grain, 0);
                 assert_true(span.count + grain > count / size / grain * grain);
@@ -407,8 +408,8 @@ static void test_segments(void **state)
 
 typedef enum move_kind { ALLGATHER, BROADCAST_SMALL, BROADCAST_LARGE, GATHER, SCATTER, MOVE_KINDS } move_kind;
 
-static lk_status make_move(move_kind kind, const lk_topology *topology, int rank, const lk_span *spans, size_t count,
-                           lk_schedule *out)
+static lk_status make_move(move_kind kind, const lk_schedule_topology *topology, int rank, const lk_span *spans,
+                           size_t count, lk_schedule *out)
 {
     int root = topology->size / 2;
     switch (kind) {
@@ -424,7 +425,7 @@ static lk_status make_move(move_kind kind, const lk_topology *topology, int rank
 }
 
 /* What rank has at first, or must have in the end; element i is i. */
-static lk_span moved(move_kind kind, const lk_topology *topology, int rank, const lk_span *spans, size_t count,
+static lk_span moved(move_kind kind, const lk_schedule_topology *topology, int rank, const lk_span *spans, size_t count,
                      bool end)
 {
     bool all = rank == topology->size / 2;

@@ -236,12 +236,12 @@ static void test_crowded(void **state)
 {
     (void)state;
     uint64_t cpus[LK_CPU_WORDS] = {0};
-    const int quota = lk__core_quota("");
-    assert_int_equal(lk__cpus_crowded(cpus, 8), quota < 8); /* which CPUs, is unknown */
+    const int quota = lk__cores_quota("");
+    assert_int_equal(lk__bell_cpus_crowded(cpus, 8), quota < 8); /* which CPUs, is unknown */
     cpus[0] = 5;
     cpus[3] = 1;
-    assert_int_equal(lk__cpus_crowded(cpus, 3), quota < 3);
-    assert_true(lk__cpus_crowded(cpus, 4));
+    assert_int_equal(lk__bell_cpus_crowded(cpus, 3), quota < 3);
+    assert_true(lk__bell_cpus_crowded(cpus, 4));
 }
 
 /* The default /dev/shm of a container has 64 MB. */

@@ -85,13 +85,13 @@ static bool results_in_the_data(lk_group *group, const team_spec *team, const vo
     for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
         for (size_t i = 0; i < WHOLE; i++)
             whole[i] = value_at(i);
-        lk_data in = {whole, WHOLE, LK_DTYPE_F32};
+        lk_buffer in = {whole, WHOLE, LK_DTYPE_F32};
         CHECK_OK(lk_reduce_scatter(group, in, counts, whole + places[p], LK_REDUCTION_SUM, NULL));
         expect_share(group, whole + places[p]);
         for (size_t i = 0; i < WHOLE; i++)
             whole[i] = value_at(i);
         lk_shard_sums sums = {(int[]){0, 1, 2, 3}, (const void *[]){whole}};
-        lk_data out = {whole, SHARE, LK_DTYPE_F32};
+        lk_buffer out = {whole, SHARE, LK_DTYPE_F32};
         CHECK_OK(lk_reduce_scatter_shards(group, &sums, counts, out, LK_REDUCTION_SUM, NULL));
         expect_share(group, whole);
     }
@@ -148,7 +148,7 @@ static bool sum_long_vectors(lk_group *group, const team_spec *team, const void 
             vectors[(size_t)r * LONG + i] = node(begin[r], r + 1 < roots ? begin[r + 1] : mine[rank + 1], i);
     }
     lk_shard_sums sums = {mine, places};
-    CHECK_OK(lk_allreduce_shards(group, &sums, (lk_data){vectors, LONG, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL));
+    CHECK_OK(lk_allreduce_shards(group, &sums, (lk_buffer){vectors, LONG, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL));
     for (size_t i = 0; i < LONG; i++)
         CHECK(vectors[i] == node(0, LONG_SHARDS, i));
     free(vectors);

@@ -1,5 +1,5 @@
 /* test_tcp.c - the tcp transport and the headers of its frames: traffic in both
- * directions, strangers at the door, peers that die or lie. */
+ * directions, strangers at the acceptor, peers that die or lie. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 
 #include "comm/ranks.h"
-#include "comm/tcp.h"
+#include "comm/transport/tcp.h"
 
 static const int worlds[] = {1, 2, 3, 5, 8};
 enum { WORLDS = sizeof worlds / sizeof *worlds };

@@ -32,7 +32,7 @@ static bool stand_in_order(lk_group *group, const team_spec *team, const void *a
     int32_t mine[2] = {(int32_t)getpid(), rank}, all[2 * TEAM_MAX];
     (void)arg;
     check_names(group, team);
-    CHECK_OK(lk_allgather(group, (lk_data){mine, 2, LK_DTYPE_I32}, NULL, all, NULL));
+    CHECK_OK(lk_allgather(group, (lk_buffer){mine, 2, LK_DTYPE_I32}, NULL, all, NULL));
     for (int r = 0; r < team->size; r++) {
         CHECK(all[2 * r + 1] == r);
         for (int q = 0; q < team->size; q++)
@@ -43,7 +43,7 @@ static bool stand_in_order(lk_group *group, const team_spec *team, const void *a
 
 static int32_t sum_of(lk_group *group, int32_t mine)
 {
-    CHECK_OK(lk_allreduce(group, (lk_data){&mine, 1, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL));
+    CHECK_OK(lk_allreduce(group, (lk_buffer){&mine, 1, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL));
     return mine;
 }
 
@@ -67,7 +67,7 @@ static bool work_in_parts(lk_group *group, const team_spec *team, const void *ar
     int32_t *numbers = block;
     for (int i = 0; i < LENGTH; i++)
         numbers[i] = rank + i;
-    CHECK_OK(lk_allreduce(group, (lk_data){numbers, LENGTH, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL));
+    CHECK_OK(lk_allreduce(group, (lk_buffer){numbers, LENGTH, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL));
     for (int i = 0; i < LENGTH; i++)
         CHECK(numbers[i] == team->size * i + team->size * (team->size - 1) / 2);
     lk_group_free(group, block);

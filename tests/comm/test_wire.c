@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "comm/wire.h"
+#include "comm/control/wire.h"
 
 static uint8_t buffer[1 << 19];
 

@@ -236,7 +236,7 @@ static inline float fx_load(lk_dtype dtype, const void *array, size_t i)
 /* Gives t memory that holds dense, pads being zero. */
 static inline void fx_fill(lk_device *d, lk_tensor *t, const float *dense)
 {
-    size_t pixels = t->shape.n * t->shape.h * t->shape.w, c = t->shape.c, pitch = lk__pitch(t);
+    size_t pixels = t->shape.n * t->shape.h * t->shape.w, c = t->shape.c, pitch = lk__tensor_pitch(t);
     void *image = calloc(1, fx_bytes(t) + 1);
     assert_non_null(image);
     for (size_t p = 0; p < pixels; p++) {
@@ -256,7 +256,7 @@ static inline lk_tensor fx_input(lk_device *d, lk_shape shape, const float *dens
 
 static inline void fx_read(lk_device *d, const lk_tensor *t, float *dense)
 {
-    size_t pixels = t->shape.n * t->shape.h * t->shape.w, c = t->shape.c, pitch = lk__pitch(t);
+    size_t pixels = t->shape.n * t->shape.h * t->shape.w, c = t->shape.c, pitch = lk__tensor_pitch(t);
     void *image = malloc(fx_bytes(t) + 1);
     assert_non_null(image);
     fx_get(d, t->data, fx_bytes(t), image);
@@ -417,13 +417,13 @@ static inline void fx_wave_init(fx_wave *v, size_t batch, int shards, int lo, in
 
 /* Weights. */
 
-static inline size_t fx_weight_count(const lk_device *d, const lk_weight *w)
+static inline size_t fx_weight_count(const lk_device *d, const lk_device_weight *w)
 {
     size_t plain = w->out * w->in * (w->kernel ? w->kernel * w->kernel : 1);
     return d->type->weight_count ? d->type->weight_count(w) : plain;
 }
 
-static inline void fx_pack(const lk_device *d, const lk_weight *w, const float *plain, float *packed)
+static inline void fx_pack(const lk_device *d, const lk_device_weight *w, const float *plain, float *packed)
 {
     if (d->type->pack)
         d->type->pack(w, plain, packed);
@@ -431,7 +431,7 @@ static inline void fx_pack(const lk_device *d, const lk_weight *w, const float *
         memcpy(packed, plain, fx_weight_count(d, w) * sizeof *plain);
 }
 
-static inline void fx_unpack(const lk_device *d, const lk_weight *w, const float *packed, float *plain)
+static inline void fx_unpack(const lk_device *d, const lk_device_weight *w, const float *packed, float *plain)
 {
     if (d->type->unpack)
         d->type->unpack(w, packed, plain);
@@ -452,7 +452,7 @@ static inline void *fx_parameter(lk_device *d, const float *values, size_t count
     return block;
 }
 
-static inline void *fx_weights(lk_device *d, const lk_weight *w, const float *plain)
+static inline void *fx_weights(lk_device *d, const lk_device_weight *w, const float *plain)
 {
     size_t count = fx_weight_count(d, w);
     float *packed = new_floats(count);
@@ -465,7 +465,7 @@ static inline void *fx_weights(lk_device *d, const lk_weight *w, const float *pl
 /* Partial sums of a layer's gradients, as the engine keeps them: a weight, then a
  * bias, in each slot; values not written yet, pads and gaps zero. */
 typedef struct fx_grads {
-    lk_weight weight;
+    lk_device_weight weight;
     size_t weights, biases, bias_at, stride;
     float *slots; /* device */
 } fx_grads;
@@ -478,7 +478,7 @@ static inline float *fx_nans(size_t count)
     return p;
 }
 
-static inline fx_grads fx_grads_make(lk_device *d, lk_weight weight, size_t plain_count)
+static inline fx_grads fx_grads_make(lk_device *d, lk_device_weight weight, size_t plain_count)
 {
     fx_grads g = {.weight = weight, .weights = fx_weight_count(d, &weight), .biases = weight.out};
     g.bias_at = fx_round_up(g.weights, FX_GAP);

@@ -11,9 +11,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "tensor/cuda/cuda.h"
+#include "tensor/cuda/runtime/cuda.h"
 
-static const lk_weight weights[] = {
+static const lk_device_weight weights[] = {
     {.out = 32, .in = 1, .kernel = 3, .groups = 1},      {.out = 16, .in = 3, .kernel = 3, .groups = 1},
     {.out = 21, .in = 16, .kernel = 3, .groups = 1},     {.out = 26, .in = 21, .kernel = 1, .groups = 1},
     {.out = 3, .in = 4, .kernel = 5, .groups = 1},       {.out = 21, .in = 1, .kernel = 3, .groups = 21},
@@ -24,7 +24,7 @@ static const lk_weight weights[] = {
 };
 enum { WEIGHTS = sizeof weights / sizeof *weights };
 
-static size_t plain_count(const lk_weight *weight)
+static size_t plain_count(const lk_device_weight *weight)
 {
     return weight->out * weight->in * (weight->kernel ? weight->kernel * weight->kernel : 1);
 }
@@ -45,7 +45,7 @@ static float *numbered(size_t count)
     return block;
 }
 
-static float *packed_numbers(const lk_weight *weight)
+static float *packed_numbers(const lk_device_weight *weight)
 {
     size_t count = lk__cuda_weight_count(weight);
     float *plain = numbered(plain_count(weight)), *packed = new_floats(count);
@@ -80,7 +80,7 @@ static void test_order_of_convolutions(void **state)
 {
     (void)state;
     for (size_t n = 0; n < WEIGHTS; n++) {
-        const lk_weight *w = &weights[n];
+        const lk_device_weight *w = &weights[n];
         size_t taps = w->kernel * w->kernel, depth = w->groups > 1 ? w->in : lk__cuda_pitch(w->in);
         if (!taps)
             continue;
@@ -101,7 +101,7 @@ static void test_order_of_linear_layers(void **state)
 {
     (void)state;
     for (size_t n = 0; n < WEIGHTS; n++) {
-        const lk_weight *w = &weights[n];
+        const lk_device_weight *w = &weights[n];
         if (w->kernel)
             continue;
         size_t channels = w->in / w->pixels, depth = lk__cuda_pitch(channels);
@@ -121,7 +121,7 @@ static void test_back_and_forth(void **state)
 {
     (void)state;
     for (size_t n = 0; n < WEIGHTS; n++) {
-        const lk_weight *w = &weights[n];
+        const lk_device_weight *w = &weights[n];
         size_t count = plain_count(w);
         float *plain = numbered(count), *packed = packed_numbers(w), *back = new_floats(count);
         lk__cuda_unpack(w, packed, back);

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tensor/cuda/libraries.h"
+#include "tensor/cuda/runtime/libraries.h"
 
 /* A machine with GPUs of one kind, and what is wrong with it. */
 static struct machine {

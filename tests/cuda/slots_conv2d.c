@@ -23,9 +23,10 @@ static lk_shape shape_y(const conv_case *c)
                       .w = (c->x.w + 2 * c->pad - c->kernel) / c->stride + 1};
 }
 
-static lk_weight weight_of(const conv_case *c)
+static lk_device_weight weight_of(const conv_case *c)
 {
-    return (lk_weight){.out = c->out, .in = c->x.c / c->groups, .kernel = c->kernel, .groups = c->groups, .pixels = 1};
+    return (lk_device_weight){
+        .out = c->out, .in = c->x.c / c->groups, .kernel = c->kernel, .groups = c->groups, .pixels = 1};
 }
 
 static size_t weights_of(const conv_case *c)
@@ -61,7 +62,7 @@ static void run_conv2d(lk_device *d, const void *arg, float *out)
     const conv_case *c = arg;
     const lk_kernels *k = d->kernels;
     lk_conv2d_desc desc = desc_of(c);
-    lk_weight weight = weight_of(c);
+    lk_device_weight weight = weight_of(c);
     layer_layout l = layout_of(c);
     lk_shape ys = shape_y(c);
     lk_tensor x = fx_input(d, c->x, c->values), dy = fx_input(d, ys, c->dy);
@@ -251,7 +252,7 @@ static void run_relus(lk_device *d, const void *arg, float *out)
     const conv_case *c = arg;
     const lk_kernels *k = d->kernels;
     lk_conv2d_desc desc = desc_of(c);
-    lk_weight weight = weight_of(c);
+    lk_device_weight weight = weight_of(c);
     lk_shape ys = shape_y(c);
     lk_tensor x = fx_input(d, c->x, c->values), dy = fx_input(d, ys, c->dy), mask = fx_input(d, c->x, c->mask);
     lk_tensor y = fx_tensor(d, ys), dx = fx_tensor(d, c->x);

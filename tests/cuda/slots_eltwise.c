@@ -250,7 +250,7 @@ enum { POOLS = sizeof pools / sizeof *pools };
 /* The places of n * h * w pixels, as floats. */
 static void read_places(lk_device *d, const uint8_t *index, const lk_tensor *y, float *out)
 {
-    size_t pixels = y->shape.n * y->shape.h * y->shape.w, pitch = lk__pitch(y), c = y->shape.c;
+    size_t pixels = y->shape.n * y->shape.h * y->shape.w, pitch = lk__tensor_pitch(y), c = y->shape.c;
     uint8_t *host = malloc(pixels * pitch + 1);
     assert_non_null(host);
     fx_get(d, index, pixels * pitch, host);
@@ -267,7 +267,7 @@ static void run_maxpool(lk_device *d, const void *arg, float *out)
     const op_case *c = arg;
     lk_tensor x = fx_input(d, c->shape, c->a), y = fx_tensor(d, c->to), dy = fx_input(d, c->to, c->b);
     lk_tensor dx = fx_tensor(d, c->shape);
-    uint8_t *index = fx_blank(d, c->to.n * c->to.h * c->to.w * lk__pitch(&y));
+    uint8_t *index = fx_blank(d, c->to.n * c->to.h * c->to.w * lk__tensor_pitch(&y));
     d->kernels->maxpool_forward(d, &c->pool, NULL, &x, c->relu, &y, index);
     d->kernels->maxpool_grad_input(d, &c->pool, NULL, &dy, index, &dx);
     size_t outs = lk__shape_count(c->to);
@@ -283,7 +283,7 @@ static void run_maxpool_dropout(lk_device *d, const void *arg, float *out)
     const lk_kernels *k = d->kernels;
     lk_tensor x = fx_input(d, c->shape, c->a), y = fx_tensor(d, c->to), dy = fx_input(d, c->to, c->b);
     lk_tensor dx = fx_tensor(d, c->shape);
-    uint8_t *index = fx_blank(d, c->to.n * c->to.h * c->to.w * lk__pitch(&y));
+    uint8_t *index = fx_blank(d, c->to.n * c->to.h * c->to.w * lk__tensor_pitch(&y));
     uint32_t ids[32], step = 7;
     for (uint32_t i = 0; i < 32; i++)
         ids[i] = 3 * i + 1;

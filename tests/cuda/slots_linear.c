@@ -19,9 +19,9 @@ static size_t in_of(const linear_case *c)
     return c->channels * c->pixels;
 }
 
-static lk_weight weight_of(const lk_device *d, const linear_case *c)
+static lk_device_weight weight_of(const lk_device *d, const linear_case *c)
 {
-    return (lk_weight){.out = c->out, .in = in_of(c), .pixels = has_view(d, c) ? c->pixels : 1};
+    return (lk_device_weight){.out = c->out, .in = in_of(c), .pixels = has_view(d, c) ? c->pixels : 1};
 }
 
 static lk_shape image(const linear_case *c)
@@ -37,7 +37,7 @@ static lk_shape flat(size_t n, size_t features)
 /* The features of an image as one long pixel, which is what a plan gives. */
 static lk_tensor as_view(lk_tensor t)
 {
-    t.pitch = t.shape.h * t.shape.w * lk__pitch(&t);
+    t.pitch = t.shape.h * t.shape.w * lk__tensor_pitch(&t);
     t.shape = flat(t.shape.n, lk__shape_sample(t.shape));
     return t;
 }
@@ -103,7 +103,7 @@ static void run_linear(lk_device *d, const void *arg, float *out)
 {
     const linear_case *c = arg;
     const lk_kernels *k = d->kernels;
-    lk_weight weight = weight_of(d, c);
+    lk_device_weight weight = weight_of(d, c);
     layer_layout l = layout_of(c);
     lk_shape ys = flat(c->n, c->out);
     lk_tensor x = make_x(d, c), dy = fx_input(d, ys, c->dy), y = fx_tensor(d, ys), y_relu = fx_tensor(d, ys);
@@ -223,7 +223,7 @@ static void run_relus(lk_device *d, const void *arg, float *out)
 {
     const linear_case *c = arg;
     const lk_kernels *k = d->kernels;
-    lk_weight weight = weight_of(d, c);
+    lk_device_weight weight = weight_of(d, c);
     lk_shape xs = flat(c->n, in_of(c)), ys = flat(c->n, c->out);
     lk_tensor x = fx_input(d, xs, c->x), dy = fx_input(d, ys, c->dy), mask = fx_input(d, xs, c->mask);
     lk_tensor y = fx_tensor(d, ys), dx = fx_tensor(d, xs);

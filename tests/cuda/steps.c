@@ -146,17 +146,17 @@ static double dot(const float *from, const float *a, const float *b, size_t coun
     return sum;
 }
 
-static size_t count_of(const lk_entry *entry)
+static size_t count_of(const lk_state_entry *entry)
 {
     return entry->dtype == LK_DTYPE_F32 ? entry->bytes / sizeof(float) : 0;
 }
 
-static bool is_buffer(const lk_entry *entry)
+static bool is_buffer(const lk_state_entry *entry)
 {
     return strstr(entry->name, "running_") != NULL;
 }
 
-static double way_of(const outcome *o, const lk_entry *entry)
+static double way_of(const outcome *o, const lk_state_entry *entry)
 {
     return length(entry->data, lk_state_find(o->first, entry->name)->data, count_of(entry));
 }
@@ -166,7 +166,7 @@ static double usual_way(const outcome *o, bool buffers)
 {
     double sum = 0, count = 0;
     for (size_t i = 0; i < lk_state_count(o->last); i++) {
-        const lk_entry *entry = lk_state_at(o->last, i);
+        const lk_state_entry *entry = lk_state_at(o->last, i);
         if (is_buffer(entry) != buffers || count_of(entry) == 0)
             continue;
         sum += pow(way_of(o, entry), 2);
@@ -177,7 +177,7 @@ static double usual_way(const outcome *o, bool buffers)
 
 /* Whether a tensor that came far goes along with the CPU's: at least half of its way, or
  * anything at all where it has so few elements that noise can take half of it away. */
-static void check_direction(const law_case *c, const lk_entry *got, const lk_entry *want, const outcome *o,
+static void check_direction(const law_case *c, const lk_state_entry *got, const lk_state_entry *want, const outcome *o,
                             double usual)
 {
     double way = way_of(o, want), least = count_of(want) < FEW ? 0 : 0.5;
@@ -193,7 +193,7 @@ static double compare_states(const law_case *c, const outcome *got, const outcom
 {
     double usual[] = {usual_way(want, false), usual_way(want, true)}, farthest = 0;
     for (size_t i = 0; i < lk_state_count(want->last); i++) {
-        const lk_entry *entry = lk_state_at(want->last, i), *ours = lk_state_find(got->last, entry->name);
+        const lk_state_entry *entry = lk_state_at(want->last, i), *ours = lk_state_find(got->last, entry->name);
         assert_non_null(ours);
         if (count_of(entry) == 0) {
             assert_memory_equal(ours->data, entry->data, entry->bytes);
@@ -422,7 +422,7 @@ static lk_loader *open_loader(const law_case *c, const lk_dataset *data, lk_engi
     law_require(lk_loader_create(data, &opts, &loader));
     if (way == PLACED) {
         bool placed;
-        law_require(lk_engine_place(engine, loader, &placed));
+        law_require(lk_engine_cache_dataset(engine, loader, &placed));
         assert_int_equal(placed, strncmp(fx_name(), "cpu", 3) != 0);
     }
     return loader;

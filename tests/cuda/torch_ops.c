@@ -17,7 +17,7 @@
 #include "nn/graph.h"
 #include "nn/plan.h"
 #include "optim/optim.h"
-#include "parallel/waves.h"
+#include "parallel/step/waves.h"
 
 static lk_state *file;
 
@@ -246,11 +246,11 @@ static lk_shape output_shape(const ops_job *job)
 
 /* What torch_ops.py is told. */
 
-static lk_entry *new_entry(const ops_job *job, const char *whose, const char *what, lk_dtype dtype, int ndim,
-                           const size_t *dims)
+static lk_state_entry *new_entry(const ops_job *job, const char *whose, const char *what, lk_dtype dtype, int ndim,
+                                 const size_t *dims)
 {
     char name[MAX_NAME];
-    lk_entry *entry;
+    lk_state_entry *entry;
     snprintf(name, sizeof name, "%s/%s/%zu of %zu/%s/%s", job->c->chain, fx_precisions[precision], job->n, job->room,
              whose, what);
     require(lk_state_add(file, name, dtype, ndim, dims, &entry));
@@ -259,7 +259,7 @@ static lk_entry *new_entry(const ops_job *job, const char *whose, const char *wh
 
 static void keep_tensor(const ops_job *job, const char *whose, const char *what, lk_shape s, const float *dense)
 {
-    lk_entry *entry = new_entry(job, whose, what, LK_DTYPE_F32, 4, (const size_t[]){s.n, s.h, s.w, s.c});
+    lk_state_entry *entry = new_entry(job, whose, what, LK_DTYPE_F32, 4, (const size_t[]){s.n, s.h, s.w, s.c});
     memcpy(entry->data, dense, entry->bytes);
 }
 
@@ -267,7 +267,7 @@ static void keep_tensor(const ops_job *job, const char *whose, const char *what,
 static void keep_state(const ops_job *job, const char *whose, const char *prefix, const lk_state *state)
 {
     for (size_t i = 0; i < lk_state_count(state); i++) {
-        const lk_entry *from = lk_state_at(state, i);
+        const lk_state_entry *from = lk_state_at(state, i);
         if (strncmp(from->name, layer_name, strlen(layer_name)) != 0 || from->dtype != LK_DTYPE_F32)
             continue;
         char what[MAX_WORD];
@@ -294,7 +294,7 @@ static void draw_state(ops_job *job)
     require(lk__params_export(params, &job->state));
     lk__params_destroy(params);
     for (size_t i = 0; i < lk_state_count(job->state); i++) {
-        const lk_entry *entry = lk_state_at(job->state, i);
+        const lk_state_entry *entry = lk_state_at(job->state, i);
         if (entry->dtype != LK_DTYPE_F32)
             continue;
         size_t count = entry->bytes / sizeof(float);
@@ -327,7 +327,7 @@ static void draw_inputs(ops_job *job)
     keep_tensor(job, "in", "x", input_shape(job), job->x);
     keep_state(job, "in", "", job->state);
     if (job->loss) {
-        lk_entry *entry = new_entry(job, "in", "labels", LK_DTYPE_I32, 1, &job->n);
+        lk_state_entry *entry = new_entry(job, "in", "labels", LK_DTYPE_I32, 1, &job->n);
         memcpy(entry->data, job->labels, entry->bytes);
     } else if (!job->eval) {
         keep_tensor(job, "in", "dy", output_shape(job), job->dy);
@@ -353,7 +353,7 @@ typedef struct ops_run {
     lk_params *params;
     lk_waves *waves;
     lk_plan *plan;
-    lk_wave wave;
+    lk_op_wave wave;
 } ops_run;
 
 static void create_plan(ops_run *run)
@@ -420,9 +420,9 @@ static void keep_values(const ops_run *run, const char *what, lk_tensor from)
 static void keep_losses(const ops_run *run)
 {
     size_t n = run->job->n;
-    lk_entry *loss = new_entry(run->job, run->whose, "loss", LK_DTYPE_F32, 1, &n);
+    lk_state_entry *loss = new_entry(run->job, run->whose, "loss", LK_DTYPE_F32, 1, &n);
     fx_get(run->d, run->wave.loss, loss->bytes, loss->data);
-    lk_entry *place = new_entry(run->job, run->whose, "place", LK_DTYPE_I32, 1, &n);
+    lk_state_entry *place = new_entry(run->job, run->whose, "place", LK_DTYPE_I32, 1, &n);
     fx_get(run->d, run->wave.place, place->bytes, place->data);
 }
 
@@ -507,7 +507,7 @@ static const struct {
 
 enum { ELEMENTS = 1031 };
 
-static lk_entry *new_array(const char *spec, const char *whose, const char *what, size_t rows, size_t count)
+static lk_state_entry *new_array(const char *spec, const char *whose, const char *what, size_t rows, size_t count)
 {
     const ops_case c = {.chain = spec};
     const ops_job job = {.c = &c, .n = STEPS, .room = STEPS};
@@ -519,7 +519,7 @@ static void optimize_on(lk_device *d, const char *whose, size_t index, const flo
 {
     const char *spec = optimizers[index].spec;
     lk_optim *optim;
-    lk_entry *entry;
+    lk_state_entry *entry;
     fx_block_count = 0;
     require(lk__optim_create(spec, optimizers[index].lr, d, ELEMENTS, &optim));
     float *param = fx_floats(d, first, ELEMENTS);

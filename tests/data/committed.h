@@ -17,7 +17,7 @@ static inline void copy(const folder *f, const char *from, const char *to)
     snprintf(path, sizeof path, IMAGES "/%s", from);
     TRY(lk__file_read(path, 0, &bytes, &count));
     put(f, to, bytes, count);
-    lk__free(bytes);
+    lk__mem_free(bytes);
 }
 
 #endif

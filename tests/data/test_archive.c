@@ -2,7 +2,7 @@
  * hostile is told, with its place. */
 #include "fixture.h"
 
-#include "data/archive.h"
+#include "data/download/archive.h"
 #include "tar.h"
 
 enum { ONE = 1500, TWO = 512 };

@@ -6,7 +6,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "data/codec.h"
+#include "data/codec/codec.h"
+#include "data/sets/dataset.h"
 
 enum { COUNT = 12, SIDE = 5, BYTES = 16 + COUNT * SIDE * SIDE };
 
@@ -134,15 +135,15 @@ static void test_steady(void **state)
     size_t bytes;
     snprintf(path, sizeof path, "%s/data", f.path);
     put(&f, "data", text, sizeof text);
-    TRY(lk__read_steady(path, sizeof text, 0, &got, &bytes));
+    TRY(lk__dataset_read_steady(path, sizeof text, 0, &got, &bytes));
     assert_int_equal(bytes, sizeof text);
     assert_memory_equal(got, text, sizeof text);
-    lk__free(got);
-    expect_changed(lk__read_steady(path, sizeof text - 1, 0, &got, &bytes), path, sizeof text - 1, sizeof text);
-    expect_changed(lk__read_steady(path, 5, 5, &got, &bytes), path, 5, sizeof text);
-    expect_changed(lk__read_steady(path, 500, 0, &got, &bytes), path, 500, sizeof text);
+    lk__mem_free(got);
+    expect_changed(lk__dataset_read_steady(path, sizeof text - 1, 0, &got, &bytes), path, sizeof text - 1, sizeof text);
+    expect_changed(lk__dataset_read_steady(path, 5, 5, &got, &bytes), path, 5, sizeof text);
+    expect_changed(lk__dataset_read_steady(path, 500, 0, &got, &bytes), path, 500, sizeof text);
     /* What is wrong with a file that did not change is told as ever. */
-    assert_int_equal(lk__read_steady(path, sizeof text, 3, &got, &bytes), LK_STATUS_FORMAT);
+    assert_int_equal(lk__dataset_read_steady(path, sizeof text, 3, &got, &bytes), LK_STATUS_FORMAT);
     assert_detail("holds more than the 3 bytes");
     folder_destroy(&f);
 }
@@ -216,7 +217,7 @@ static void test_folder(void **state)
         {replace, LK_STATUS_FORMAT, "changed while it was in use: it had "},
         {delete, LK_STATUS_IO, "No such file or directory; it was there when the folder was listed"},
     };
-    if (!lk__png_codec.decode)
+    if (!lk__codec_png.decode)
         skip();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         for (int workers = 0; workers <= 2; workers += 2) {

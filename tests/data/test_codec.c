@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "data/codec.h"
+#include "data/codec/codec.h"
 
 #define IMAGES LK_TESTS_DIR "/data/images"
 
@@ -44,7 +44,7 @@ static void test_pixels(void **state)
     TRY(lk_state_load(IMAGES "/pixels.safetensors", &golden));
     assert_true(lk_state_count(golden) >= 12);
     for (size_t i = 0; i < lk_state_count(golden); i++) {
-        const lk_entry *truth = lk_state_at(golden, i);
+        const lk_state_entry *truth = lk_state_at(golden, i);
         content c = read_image(truth->name);
         if (can_read(&c)) {
             TRY(decode(&c, &image));
@@ -63,7 +63,7 @@ static void test_pixels(void **state)
             assert_int_equal(decode(&c, &image), LK_STATUS_UNSUPPORTED);
             assert_detail("install");
         }
-        lk__free(c.bytes);
+        lk__mem_free(c.bytes);
     }
     lk__image_fini(&image);
     lk_state_destroy(golden);
@@ -88,7 +88,7 @@ static void test_cut_off(void **state)
                 fail_msg("%s: cut to %zu of %zu bytes, it was read", cases[i].name, c.count, whole);
             assert_detail(cases[i].name);
         }
-        lk__free(c.bytes);
+        lk__mem_free(c.bytes);
     }
     lk__image_fini(&image);
 }
@@ -107,14 +107,14 @@ static void test_sizes_of_damaged_files(void **state)
     snprintf(path, sizeof path, "%s/image", f.path);
     for (size_t i = 0; i < 2; i++) {
         content c = read_image(names[i]);
-        for (size_t cut = 0; cut < lk__min_size(c.count, MOST); cut++) {
+        for (size_t cut = 0; cut < lk__size_min(c.count, MOST); cut++) {
             put(&f, "image", c.bytes, cut);
             if (lk__image_size(path, &height, &width) == LK_OK)
                 assert_true(height == 29 && width == 37);
             else
                 assert_detail(path);
         }
-        lk__free(c.bytes);
+        lk__mem_free(c.bytes);
     }
     for (size_t i = 0; i < SEGMENTS; i++)
         memcpy(endless + 2 + 4 * i, (uint8_t[]){0xff, 0xe0, 0, 2}, 4);
@@ -133,7 +133,7 @@ static void test_cut_png(void **state)
 {
     (void)state;
     char text[64];
-    if (!lk__png_codec.decode)
+    if (!lk__codec_png.decode)
         skip();
     content c = read_image("rgb.png");
     size_t whole = c.count;
@@ -145,7 +145,7 @@ static void test_cut_png(void **state)
         assert_detail(text);
     }
     lk__image_fini(&image);
-    lk__free(c.bytes);
+    lk__mem_free(c.bytes);
 }
 
 static size_t scan_begin(const content *c)
@@ -178,7 +178,7 @@ static void test_holes(void **state)
         const char *name;
         size_t hole; /* where it begins in the scan */
     } cases[] = {{"rgb.jpg", 320}, {"fine.jpg", 384}, {"wide.jpg", 288}, {"cmyk.jpg", 96}, {"progressive.jpg", 96}};
-    if (!lk__jpeg_codec.decode)
+    if (!lk__codec_jpeg.decode)
         skip();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         content c = read_image(cases[i].name);
@@ -191,7 +191,7 @@ static void test_holes(void **state)
         c.count = whole;
         memset(c.bytes + begin + cases[i].hole, 0, HOLE);
         refuse_jpeg(&c, "with a hole in the scan");
-        lk__free(c.bytes);
+        lk__mem_free(c.bytes);
     }
 }
 
@@ -200,7 +200,7 @@ static void test_harmless(void **state)
 {
     (void)state;
     enum { MORE = 32 };
-    if (!lk__jpeg_codec.decode)
+    if (!lk__codec_jpeg.decode)
         skip();
     content c = read_image("rgb.jpg");
     lk_image image = {0}, padded = {0};
@@ -216,8 +216,8 @@ static void test_harmless(void **state)
     assert_memory_equal(padded.pixels, image.pixels, 3 * image.height * image.width);
     lk__image_fini(&padded);
     lk__image_fini(&image);
-    lk__free(bytes);
-    lk__free(c.bytes);
+    lk__mem_free(bytes);
+    lk__mem_free(c.bytes);
 }
 
 /* Whatever is altered, there is an image or an error, never a crash. */
@@ -235,7 +235,7 @@ static void test_altered(void **state)
                         status == LK_STATUS_UNSUPPORTED);
             c.bytes[at] ^= 0x55;
         }
-        lk__free(c.bytes);
+        lk__mem_free(c.bytes);
     }
     lk__image_fini(&image);
 }

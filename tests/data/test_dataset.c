@@ -5,7 +5,7 @@
 #include <lockstep/data.h>
 
 #include "base/hash.h"
-#include "data/dataset.h"
+#include "data/sets/dataset.h"
 
 enum { COUNT = 7, HEIGHT = 3, WIDTH = 5, AREA = HEIGHT * WIDTH, RECORD = 3073 };
 

@@ -9,8 +9,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "data/download.h"
-#include "data/transfer.h"
+#include "data/download/download.h"
+#include "data/download/transfer.h"
 #include "http_server.h"
 
 enum { BYTES = 300000 };
@@ -18,7 +18,7 @@ enum { BYTES = 300000 };
 static folder here; /* with served/ and got/ */
 static http_server server, mirror;
 static uint8_t content[BYTES];
-static lk_sums sums;
+static lk_checksum_pair sums;
 static char path[512], part[520];
 
 /* What the watch has seen. */
@@ -145,7 +145,7 @@ static void sums_are_those_of_the_standards(void **state)
 {
     (void)state;
     lk_checksum *sum = NULL;
-    lk_sums found;
+    lk_checksum_pair found;
     TRY(lk__checksum_create(&sum));
     TRY(lk__checksum_add(sum, "a", 1));
     TRY(lk__checksum_add(sum, "bc", 2));
@@ -160,7 +160,7 @@ static void sums_of_content_look_through_gzip(void **state)
 {
     (void)state;
     char name[512];
-    lk_sums found;
+    lk_checksum_pair found;
     put(&here, "same.gz", content, BYTES);
     snprintf(name, sizeof name, "%s/same.gz", here.path);
     TRY(lk__checksum_file(name, true, BYTES, &found));

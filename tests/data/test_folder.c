@@ -6,7 +6,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "data/codec.h"
+#include "data/codec/codec.h"
+#include "data/sets/dataset.h"
 
 static folder create_animals(void)
 {
@@ -24,7 +25,7 @@ static folder create_animals(void)
 
 static void need_png(void)
 {
-    if (!lk__png_codec.decode)
+    if (!lk__codec_png.decode)
         skip();
 }
 
@@ -100,7 +101,7 @@ static void test_batches(void **state)
         TRY(lk_loader_create(data, &opts, &loader));
         TRY(lk_loader_start(loader, 1, 0));
         TRY(lk_loader_next(loader, &batch));
-        assert_int_equal(batch->sample, 3 * 8 * 8);
+        assert_int_equal(batch->sample_floats, 3 * 8 * 8);
         if (workers == 0)
             memcpy(first, batch->x, sizeof first);
         assert_memory_equal(batch->x, first, sizeof first);
@@ -239,8 +240,8 @@ static uint64_t fingerprint(const folder *f)
 static uint64_t sample(const folder *f, size_t files, size_t read)
 {
     lk_dataset *data = open_split(f, LK_SPLIT_TRAIN);
-    lk_contents contents;
-    TRY(lk__dataset_sample(data, &contents));
+    lk_dataset_contents contents;
+    TRY(lk__dataset_sample_contents(data, &contents));
     assert_int_equal(contents.files, files);
     assert_int_equal(contents.read, read);
     lk_dataset_destroy(data);

@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #include <zlib.h>
 
-#include "data/codec.h"
+#include "data/codec/codec.h"
 
 enum { MAX_BYTES = 1 << 16, TEXT = 7 << 20 };
 
@@ -105,7 +105,7 @@ static void test_png_texts(void **unused)
     (void)unused;
     static bytes png;
     lk_image image = {0};
-    need(&lk__png_codec);
+    need(&lk__codec_png);
     make_png(&png, 16, 16, 8);
     size_t before = peak();
     assert_int_equal(decode("texts.png", &png, &image), LK_OK);
@@ -120,7 +120,7 @@ static void test_vast_png(void **unused)
     (void)unused;
     static bytes png;
     lk_image image = {0};
-    need(&lk__png_codec);
+    need(&lk__codec_png);
     make_png(&png, 4096, 4096, 0);
     assert_in_range(png.count, 1, 4096);
     assert_int_equal(decode("black.png", &png, &image), LK_OK);
@@ -140,7 +140,7 @@ static void test_vast_jpeg(void **unused)
     (void)unused;
     static bytes jpeg;
     lk_image image = {0};
-    need(&lk__jpeg_codec);
+    need(&lk__codec_jpeg);
     read_committed("grey.jpg", &jpeg);
     size_t at = 2;
     while (jpeg.at[at] == 0xff && jpeg.at[at + 1] != 0xc0)
@@ -160,7 +160,7 @@ static void test_jpeg_passes(void **unused)
     enum { TIMES = 200 };
     static bytes jpeg;
     lk_image image = {0};
-    need(&lk__jpeg_codec);
+    need(&lk__codec_jpeg);
     read_committed("progressive.jpg", &jpeg);
     size_t end = jpeg.count - 2, begin = end;
     while (begin > 0 && (jpeg.at[begin] != 0xff || jpeg.at[begin + 1] != 0xda))

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "data/loader.h"
+#include "data/loader/loader.h"
 
 enum { C = 3, H = 6, W = 5, SIZE = C * H * W, COUNT = 101 };
 
@@ -229,7 +229,7 @@ static void wide_crop(void **state)
         int lit = 0;
         TRY(lk__image_resize(&image, C, H, W));
         memset(image.pixels, 1, SIZE);
-        TRY(lk__transforms_apply(&list, (lk_augment_address){.seed = 1, .sample = id}, &image, &scratch));
+        TRY(lk__transforms_apply(&list, (lk_transforms_address){.seed = 1, .sample = id}, &image, &scratch));
         for (size_t i = 0; i < SIZE; i++)
             lit += image.pixels[i];
         lk_rng rng = lk__rng(1, LK_RNG_AUGMENT, 0, 0, id);
@@ -251,7 +251,7 @@ static void fair_shuffle(void **state)
     int seen[256] = {0}, kinds = 0;
     for (uint32_t number = 0; number < 2400; number++) {
         uint32_t order[4];
-        lk__permute(99, number, 4, order);
+        lk__sampler_permute(99, number, 4, order);
         seen[order[0] | order[1] << 2 | order[2] << 4 | order[3] << 6]++;
     }
     for (int i = 0; i < 256; i++) {
@@ -294,7 +294,7 @@ static void errors_reach_the_caller(void **state)
 /* One epoch of shard shares [first,last) of SHARDS, beside the whole batches. */
 enum { SHARDS = 16 };
 
-static lk_loader *share_loader(const lk_dataset *data, size_t batch, int workers, lk_share share)
+static lk_loader *share_loader(const lk_dataset *data, size_t batch, int workers, lk_shard_range share)
 {
     lk_loader *loader = NULL;
     lk_loader_opts opts = {.batch = batch, .shuffle = true, .seed = 42, .workers = workers, .share = share};
@@ -306,7 +306,7 @@ static lk_loader *share_loader(const lk_dataset *data, size_t batch, int workers
 static void same_part(const lk_batch *whole, const lk_batch *part, size_t begin, bool labels_only)
 {
     assert_int_equal(part->total, whole->count);
-    assert_int_equal(part->sample, SIZE);
+    assert_int_equal(part->sample_floats, SIZE);
     assert_true(begin + part->count <= whole->count);
     assert_memory_equal(part->labels, whole->labels + begin, part->count * sizeof *part->labels);
     assert_memory_equal(part->ids, whole->ids + begin, part->count * sizeof *part->ids);
@@ -320,10 +320,10 @@ static void same_part(const lk_batch *whole, const lk_batch *part, size_t begin,
  * has total 0. */
 static void check_shares(const lk_dataset *data, size_t batch, int world, int workers, bool labels_only)
 {
-    lk_loader *whole = share_loader(data, batch, 0, (lk_share){0}), *parts[SHARDS] = {NULL};
-    lk_share shares[SHARDS];
+    lk_loader *whole = share_loader(data, batch, 0, (lk_shard_range){0}), *parts[SHARDS] = {NULL};
+    lk_shard_range shares[SHARDS];
     for (int w = 0; w < world; w++) {
-        shares[w] = (lk_share){SHARDS, w * SHARDS / world, (w + 1) * SHARDS / world, labels_only};
+        shares[w] = (lk_shard_range){SHARDS, w * SHARDS / world, (w + 1) * SHARDS / world, labels_only};
         parts[w] = share_loader(data, batch, workers, shares[w]);
         assert_int_equal(lk_loader_batches(parts[w]), lk_loader_batches(whole));
     }
@@ -336,8 +336,8 @@ static void check_shares(const lk_dataset *data, size_t batch, int world, int wo
             assert_true((part == NULL) == (all == NULL));
             if (all == NULL)
                 continue;
-            assert_int_equal(lk_share_begin(shares[w], all->count), begin);
-            assert_int_equal(lk_share_count(shares[w], all->count), part->count);
+            assert_int_equal(lk_shard_range_begin(shares[w], all->count), begin);
+            assert_int_equal(lk_shard_range_count(shares[w], all->count), part->count);
             same_part(all, part, begin, labels_only);
             begin += part->count;
         }
@@ -386,7 +386,7 @@ static void labels_alone(void **state)
     static const lk_dataset_ops label_ops = {.get = never, .label = label_of};
     lk_dataset data = made(LK_SPLIT_TRAIN);
     data.ops = &label_ops;
-    lk_loader *loader = share_loader(&data, 40, 2, (lk_share){SHARDS, 3, 9, true});
+    lk_loader *loader = share_loader(&data, 40, 2, (lk_shard_range){SHARDS, 3, 9, true});
     const lk_batch *got = NULL;
     for (size_t b = 0; b < lk_loader_batches(loader); b++) {
         TRY(lk_loader_next(loader, &got));
@@ -421,7 +421,7 @@ static void names_only(void **state)
             TRY(lk_loader_next(loader, &got));
             assert_true(got->x == NULL && got->source == &one);
             assert_int_equal(got->epoch, 2);
-            assert_int_equal(got->sample, SIZE);
+            assert_int_equal(got->sample_floats, SIZE);
             assert_memory_equal(got->labels, one.labels + seen, got->count * sizeof *got->labels);
             assert_memory_equal(got->ids, one.ids + seen, got->count * sizeof *got->ids);
         }

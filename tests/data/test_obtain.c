@@ -4,8 +4,8 @@
 
 #include <ctype.h>
 
-#include "data/obtain.h"
-#include "data/transfer.h"
+#include "data/download/obtain.h"
+#include "data/download/transfer.h"
 #include "http_server.h"
 #include "tar.h"
 
@@ -20,7 +20,7 @@ static char notes[4096];
 static bool stop;
 
 /* Two gzipped files, or an archive of two, with the sums of what is served. */
-static lk_sums content_sums[2], download_sums[3];
+static lk_checksum_pair content_sums[2], download_sums[3];
 static lk_source_part plain_parts[] = {{NULL, "one", "o.ne", {ONE, NULL, NULL}},
                                        {NULL, "two", NULL, {TWO, NULL, NULL}}};
 static lk_source_part packed_parts[] = {{"box/one", "one", NULL, {ONE, NULL, NULL}},
@@ -49,7 +49,7 @@ static void full_path(char *out, const char *name)
     snprintf(out, 512, "%s/%s", here.path, name);
 }
 
-static void sum_up(const char *name, bool content, lk_sums *sums)
+static void sum_up(const char *name, bool content, lk_checksum_pair *sums)
 {
     char path[512];
     full_path(path, name);
@@ -77,7 +77,8 @@ static int set_up(void **state)
     lk_source_file *const files[] = {&plain_files[0], &plain_files[1], &packed_files[0]};
     for (size_t i = 0; i < 3; i++) {
         sum_up(names[i], false, &download_sums[i]);
-        files[i]->published = (lk_published){download_sums[i].bytes, download_sums[i].md5, download_sums[i].sha256};
+        files[i]->published =
+            (lk_checksum_published){download_sums[i].bytes, download_sums[i].md5, download_sums[i].sha256};
     }
     for (size_t i = 0; i < 2; i++) {
         sum_up(names[i], true, &content_sums[i]);
@@ -99,7 +100,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static lk_status obtain(const lk_source *source, lk_obtained *done)
+static lk_status obtain(const lk_source *source, lk_obtain_result *done)
 {
     lk_obtain_opts opts = {.folder = target,
                            .server = server.url,
@@ -122,7 +123,7 @@ static struct {
     char first[2048];
 } seen;
 
-static void on_verdict(void *arg, const lk_verdict *verdict)
+static void on_verdict(void *arg, const lk_obtain_verdict *verdict)
 {
     (void)arg;
     assert_non_null(strstr(verdict->path, "/got/deep/er/"));
@@ -146,7 +147,7 @@ static void assert_verified(const lk_source *source, int right, int wrong)
 static void files_are_fetched_once(void **state)
 {
     (void)state;
-    lk_obtained done = {0};
+    lk_obtain_result done = {0};
     TRY(obtain(&plain, &done));
     assert_int_equal(done.fetched, 2);
     assert_int_equal(done.unpacked, 0);
@@ -163,7 +164,7 @@ static void files_are_fetched_once(void **state)
 static void archive_is_unpacked_and_removed(void **state)
 {
     (void)state;
-    lk_obtained done = {0};
+    lk_obtain_result done = {0};
     TRY(obtain(&packed, &done));
     assert_int_equal(done.fetched, 1);
     assert_int_equal(done.unpacked, 2);
@@ -180,7 +181,7 @@ static void archive_is_unpacked_and_removed(void **state)
 static void archive_that_is_there_needs_no_server(void **state)
 {
     (void)state;
-    lk_obtained done = {0};
+    lk_obtain_result done = {0};
     put(&here, "got/deep/er/box.tar.gz", made.bytes, made.used);
     http_set(&server, (http_faults){.refusals = -1, .status = 404});
     TRY(obtain(&packed, &done));
@@ -192,7 +193,7 @@ static void archive_that_is_there_needs_no_server(void **state)
 static void damaged_files_are_mended(void **state)
 {
     (void)state;
-    lk_obtained done = {0};
+    lk_obtain_result done = {0};
     TRY(obtain(&packed, &done));
     put(&here, "got/deep/er/two", one, TWO);
     assert_verified(&packed, 1, 1);
@@ -209,7 +210,7 @@ static void damaged_files_are_mended(void **state)
 static void only_what_is_missing_is_fetched(void **state)
 {
     (void)state;
-    lk_obtained done = {0};
+    lk_obtain_result done = {0};
     TRY(obtain(&plain, &done));
     cut(&here, "got/deep/er/two.gz", 50);
     assert_verified(&plain, 1, 1);
@@ -230,7 +231,7 @@ static void other_forms_of_a_file_are_right(void **state)
     assert_int_equal(gzclose(file), Z_OK);
     assert_verified(&plain, 2, 0);
     assert_int_equal(seen.remarks, 1);
-    lk_obtained done = {0};
+    lk_obtain_result done = {0};
     TRY(obtain(&plain, &done));
     assert_int_equal(http_requests(&server), 0);
 }
@@ -238,7 +239,7 @@ static void other_forms_of_a_file_are_right(void **state)
 static void plain_file_in_the_way_is_told(void **state)
 {
     (void)state;
-    lk_obtained done = {0};
+    lk_obtain_result done = {0};
     put(&here, "got/deep/er/one", two, TWO);
     assert_int_equal(obtain(&plain, &done), LK_STATUS_MISMATCH);
     assert_detail("er/one: ends at byte 700");
@@ -256,7 +257,7 @@ static void missing_files_are_told(void **state)
 static void interrupted_unpacking_can_go_on(void **state)
 {
     (void)state;
-    lk_obtained done = {0};
+    lk_obtain_result done = {0};
     put(&here, "got/deep/er/box.tar.gz", made.bytes, made.used);
     stop = true;
     assert_int_equal(obtain(&packed, &done), LK_STATUS_IO);
@@ -271,7 +272,7 @@ static void interrupted_unpacking_can_go_on(void **state)
 static void folder_that_cannot_be_made_is_told(void **state)
 {
     (void)state;
-    lk_obtained done = {0};
+    lk_obtain_result done = {0};
     put(&here, "got", "x", 1);
     assert_int_equal(obtain(&plain, &done), LK_STATUS_IO);
     assert_detail("cannot create the folder");

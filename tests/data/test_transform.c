@@ -3,7 +3,7 @@
  * transforms leave alone. What they do to pixels is tests/golden's to compare. */
 #include "fixture.h"
 
-#include "data/transform.h"
+#include "data/transform/transform.h"
 
 static void refuse(const char *text, const char *part)
 {
@@ -162,7 +162,7 @@ static void check_test_augment(lk_dataset test, lk_sample_shape shape, const cha
 {
     char text[LK_AUGMENT_TEXT] = "";
     lk_sample_shape got = {0};
-    TRY(lk__test_augment(&test, shape, true, text));
+    TRY(lk__transforms_for_test(&test, shape, true, text));
     assert_string_equal(text, expected);
     TRY(lk_augmented_shape(&test, text, &got));
     assert_memory_equal(&got, &shape, sizeof got);
@@ -202,7 +202,7 @@ static void grey_stays(void **state)
     TRY(lk__transforms_parse("jitter=0/0/.9/.5,grayscale=1", &list));
     for (uint32_t id = 0; id < 50; id++) {
         fill(&image, 1, 13, 9);
-        TRY(lk__transforms_apply(&list, (lk_augment_address){.seed = 3, .sample = id}, &image, &scratch));
+        TRY(lk__transforms_apply(&list, (lk_transforms_address){.seed = 3, .sample = id}, &image, &scratch));
         assert_memory_equal(image.pixels, before.pixels, 13 * 9);
     }
     lk__image_fini(&image);
@@ -220,7 +220,7 @@ static void flat_stays_flat(void **state)
         for (unsigned level = 0; level < 256; level += 51) {
             TRY(lk__image_resize(&image, 1, 90, 400 - size));
             memset(image.pixels, (int)level, 90 * (400 - size));
-            lk_region box = {.height = 90, .width = 400 - size};
+            lk_image_region box = {.height = 90, .width = 400 - size};
             TRY(lk__image_resample(&image, &box, size, 2 * size, &scratch));
             assert_int_equal(image.height, size);
             for (size_t i = 0; i < 2 * size * size; i++)

@@ -2,7 +2,7 @@
  * workers and for shares, and each sample what its transforms make of it alone. */
 #include "fixture.h"
 
-#include "data/transform.h"
+#include "data/transform/transform.h"
 
 enum { COUNT = 45, BATCH = 16, SHARDS = 4, MOST = 3 * 24 * 24 };
 
@@ -45,7 +45,7 @@ static lk_dataset made(size_t channels, bool any)
                         .std = deviation};
 }
 
-static lk_loader *open_loader(const lk_dataset *data, const char *augment, int workers, lk_share share)
+static lk_loader *open_loader(const lk_dataset *data, const char *augment, int workers, lk_shard_range share)
 {
     lk_loader *loader = NULL;
     lk_loader_opts opts = {
@@ -69,12 +69,12 @@ static void collect(lk_loader *loader, epoch *out)
         TRY(lk_loader_next(loader, &batch));
         if (batch == NULL)
             break;
-        assert_true(batch->sample <= MOST);
-        out->sample = batch->sample;
+        assert_true(batch->sample_floats <= MOST);
+        out->sample = batch->sample_floats;
         for (size_t i = 0; i < batch->count; i++) {
             assert_false(out->seen[batch->ids[i]]);
             out->seen[batch->ids[i]] = true;
-            memcpy(out->x[batch->ids[i]], batch->x + i * batch->sample, batch->sample * sizeof *batch->x);
+            memcpy(out->x[batch->ids[i]], batch->x + i * batch->sample_floats, batch->sample_floats * sizeof *batch->x);
         }
     }
     lk_loader_destroy(loader);
@@ -93,7 +93,7 @@ static void apply_alone(const lk_dataset *data, const char *augment, epoch *out)
     for (size_t id = COUNT; id-- > 0;) {
         lk_image image = {0}, scratch = {0};
         int32_t label;
-        lk_augment_address address = {.seed = 42, .epoch = 2, .sample = (uint32_t)id};
+        lk_transforms_address address = {.seed = 42, .epoch = 2, .sample = (uint32_t)id};
         TRY(lk__dataset_load(data, id, &image, &label));
         TRY(lk__transforms_apply(&list, address, &image, &scratch));
         assert_int_equal(image.channels, shape.channels);
@@ -115,11 +115,11 @@ static void check(const lk_dataset *data, const char *augment)
     static const int workers[] = {0, 1, 3};
     for (size_t w = 0; w < sizeof workers / sizeof *workers; w++) {
         memset(&two, 0, sizeof two);
-        collect(open_loader(data, augment, workers[w], (lk_share){0}), &two);
+        collect(open_loader(data, augment, workers[w], (lk_shard_range){0}), &two);
         assert_memory_equal(&one, &two, sizeof one);
         memset(&two, 0, sizeof two);
-        collect(open_loader(data, augment, workers[w], (lk_share){SHARDS, 0, 1, false}), &two);
-        collect(open_loader(data, augment, workers[w], (lk_share){SHARDS, 1, 4, false}), &two);
+        collect(open_loader(data, augment, workers[w], (lk_shard_range){SHARDS, 0, 1, false}), &two);
+        collect(open_loader(data, augment, workers[w], (lk_shard_range){SHARDS, 1, 4, false}), &two);
         assert_memory_equal(&one, &two, sizeof one);
     }
 }
@@ -185,7 +185,7 @@ static void draws_differ(void **state)
     lk_transforms list = {0};
     TRY(lk__transforms_parse("jitter=.4/.4/.4/.1", &list));
     uint8_t seen[3][3 * 14 * 11];
-    static const lk_augment_address addresses[] = {{1, 0, 5}, {1, 1, 5}, {2, 0, 5}};
+    static const lk_transforms_address addresses[] = {{1, 0, 5}, {1, 1, 5}, {2, 0, 5}};
     lk_image image = {0}, scratch = {0};
     for (size_t i = 0; i < 3; i++) {
         int32_t label;
@@ -212,7 +212,7 @@ static void memory_stays(void **state)
         for (uint32_t id = 0; id < COUNT; id++) {
             int32_t label;
             TRY(lk__dataset_load(&data, id, &image, &label));
-            TRY(lk__transforms_apply(&list, (lk_augment_address){1, epoch_number, id}, &image, &scratch));
+            TRY(lk__transforms_apply(&list, (lk_transforms_address){1, epoch_number, id}, &image, &scratch));
         }
         if (epoch_number == 3)
             room = image.room + scratch.room;

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "data/transform.h"
+#include "data/transform/transform.h"
 
 enum { DRAWS = 6000 };
 
@@ -61,7 +61,8 @@ static size_t count_changes(const char *text)
     for (uint32_t id = 0; id < DRAWS; id++) {
         TRY(lk__image_resize(&image, 3, 2, 2));
         memcpy(image.pixels, pixels, sizeof pixels);
-        TRY(lk__transforms_apply(&list, (lk_augment_address){.seed = 1, .epoch = 4, .sample = id}, &image, &scratch));
+        TRY(lk__transforms_apply(&list, (lk_transforms_address){.seed = 1, .epoch = 4, .sample = id}, &image,
+                                 &scratch));
         changed += memcmp(image.pixels, pixels, sizeof pixels) != 0;
     }
     lk__image_fini(&image);
@@ -94,7 +95,7 @@ static void jitter(void **state)
     size_t orders[256] = {0}, kinds = 0;
     for (uint32_t id = 0; id < DRAWS; id++) {
         lk_rng rng = stream(id);
-        lk_jitter drawn = lk__draw_jitter(values, &rng);
+        lk_image_jitter drawn = lk__draw_jitter(values, &rng);
         for (size_t i = 0; i < LK_JITTER_PARTS; i++) {
             assert_true(drawn.on[i]);
             add(&s[i], drawn.factor[i]);
@@ -110,7 +111,7 @@ static void jitter(void **state)
         }
     assert_int_equal(kinds, 24);
     lk_rng rng = stream(0);
-    lk_jitter off = lk__draw_jitter((const double[]){0, 0, .1, 0}, &rng);
+    lk_image_jitter off = lk__draw_jitter((const double[]){0, 0, .1, 0}, &rng);
     assert_false(off.on[0] || off.on[1] || off.on[3]);
     assert_true(off.on[2]);
 }
@@ -125,7 +126,7 @@ static void affine(void **state)
          shear = between(-15, 15);
     for (uint32_t id = 0; id < DRAWS; id++) {
         lk_rng rng = stream(id);
-        lk_affine drawn = lk__draw_affine(values, &rng, &image);
+        lk_image_affine drawn = lk__draw_affine(values, &rng, &image);
         add(&angle, drawn.angle);
         add(&right, (double)drawn.shift[0]);
         add(&down, (double)drawn.shift[1]);
@@ -152,7 +153,7 @@ static void resized_crop(void **state)
     double together = 0;
     for (uint32_t id = 0; id < DRAWS; id++) {
         lk_rng rng = stream(id);
-        lk_region box = lk__draw_resized_crop(values, &rng, &image);
+        lk_image_region box = lk__draw_resized_crop(values, &rng, &image);
         assert_true(box.top + box.height <= SIDE && box.left + box.width <= SIDE);
         add(&area, (double)(box.height * box.width) / (SIDE * SIDE));
         add(&ratio, log((double)box.width / (double)box.height));
@@ -169,12 +170,12 @@ static void resized_crop(void **state)
     check_uniform(&left, 1 / (SIDE - most - 1));
 }
 
-static void check_box(const double *values, size_t height, size_t width, lk_region expected)
+static void check_box(const double *values, size_t height, size_t width, lk_image_region expected)
 {
     lk_image image = {.height = height, .width = width};
     for (uint32_t id = 0; id < 20; id++) {
         lk_rng rng = stream(id);
-        lk_region box = lk__draw_resized_crop(values, &rng, &image);
+        lk_image_region box = lk__draw_resized_crop(values, &rng, &image);
         assert_memory_equal(&box, &expected, sizeof box);
     }
 }
@@ -184,11 +185,11 @@ static void nothing_fits(void **state)
 {
     (void)state;
     const double whole[] = {224, 1, 1, 3. / 4, 4. / 3}, upright[] = {224, 1, 1, .5, .5}, wide[] = {224, 1, 1, 1.5, 2};
-    check_box(whole, 1000, 10, (lk_region){493, 0, 13, 10});
-    check_box(whole, 10, 1000, (lk_region){0, 493, 10, 13});
-    check_box(upright, 100, 100, (lk_region){0, 25, 100, 50});
-    check_box(wide, 101, 100, (lk_region){17, 0, 67, 100});
-    check_box(whole, 1, 1, (lk_region){0, 0, 1, 1});
+    check_box(whole, 1000, 10, (lk_image_region){493, 0, 13, 10});
+    check_box(whole, 10, 1000, (lk_image_region){0, 493, 10, 13});
+    check_box(upright, 100, 100, (lk_image_region){0, 25, 100, 50});
+    check_box(wide, 101, 100, (lk_image_region){17, 0, 67, 100});
+    check_box(whole, 1, 1, (lk_image_region){0, 0, 1, 1});
 }
 
 /* Tall images force later tries; what they find lies in the image and has an
@@ -201,7 +202,7 @@ static void tries(void **state)
     size_t middles = 0;
     for (uint32_t id = 0; id < DRAWS; id++) {
         lk_rng rng = stream(id);
-        lk_region box = lk__draw_resized_crop(values, &rng, &image);
+        lk_image_region box = lk__draw_resized_crop(values, &rng, &image);
         double h = (double)box.height, w = (double)box.width;
         assert_true(box.top + box.height <= 300 && box.left + box.width <= 100);
         assert_true((w + .5) / (h - .5) >= 3. / 4 && (w - .5) / (h + .5) <= 4. / 3);

@@ -1,6 +1,6 @@
 #!/bin/bash
 # faults.sh LOCKSTEP VICTIM STRANGER - ranks, keepers and launchers that die or
-# stop, at every moment and in every call; strangers at the door; resources that
+# stop, at every moment and in every call; strangers at the acceptor; resources that
 # are missing. In each case: the right message, in time, and nothing left behind.
 set -u
 PATH=$PATH:/usr/sbin:/sbin

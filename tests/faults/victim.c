@@ -153,14 +153,14 @@ typedef struct pending {
     lk_request *requests[2];
 } pending;
 
-static lk_data part(void)
+static lk_buffer part(void)
 {
-    return (lk_data){.at = data, .count = (size_t)it.count, .dtype = LK_DTYPE_F32};
+    return (lk_buffer){.at = data, .count = (size_t)it.count, .dtype = LK_DTYPE_F32};
 }
 
-static lk_data whole(float *at)
+static lk_buffer whole(float *at)
 {
-    return (lk_data){.at = at, .count = (size_t)(it.count * it.world), .dtype = LK_DTYPE_F32};
+    return (lk_buffer){.at = at, .count = (size_t)(it.count * it.world), .dtype = LK_DTYPE_F32};
 }
 
 static lk_status allreduce(lk_group *group, pending *out)
@@ -211,7 +211,7 @@ static lk_status barrier(lk_group *group, pending *out)
 static lk_status message(lk_group *group, pending *out)
 {
     int size = lk_group_size(group), rank = lk_group_rank(group);
-    lk_data got = {.at = more, .count = (size_t)it.count, .dtype = LK_DTYPE_F32};
+    lk_buffer got = {.at = more, .count = (size_t)it.count, .dtype = LK_DTYPE_F32};
     lk_status status = lk_send(group, part(), (rank + 1) % size, &out->requests[0]);
     if (status != LK_OK)
         return status;
@@ -270,7 +270,7 @@ static lk_status sum_shards(lk_group *group)
         subtree(begin[i], i + 1 < n ? begin[i + 1] : bounds[rank + 1], count, vectors + (size_t)i * count);
         roots[i] = vectors + (size_t)i * count;
     }
-    lk_data out = {.at = vectors + (size_t)n * count, .count = count, .dtype = LK_DTYPE_F32};
+    lk_buffer out = {.at = vectors + (size_t)n * count, .count = count, .dtype = LK_DTYPE_F32};
     lk_shard_sums sums = {.bounds = bounds, .roots = roots};
     lk_status status = lk_allreduce_shards(group, &sums, out, LK_REDUCTION_SUM, NULL);
     if (status == LK_OK)

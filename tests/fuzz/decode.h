@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/codec.h"
+#include "data/codec/codec.h"
 
 /* Two decodes of the same bytes, into fresh memory and into another image's, are
  * alike; so all pixels are set, and set by the file. */

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/dataset.h"
+#include "data/sets/dataset.h"
+#include "data/transform/transforms.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -33,7 +34,7 @@ static bool is_small(lk_transforms list, lk_sample_shape shape)
 static void apply(const lk_transforms *list, lk_sample_shape shape, uint8_t seed, lk_image *image)
 {
     lk_image scratch = {0};
-    const lk_augment_address address = {.seed = seed, .epoch = seed & 3u, .sample = seed};
+    const lk_transforms_address address = {.seed = seed, .epoch = seed & 3u, .sample = seed};
     require(lk__image_resize(image, shape.channels, shape.height, shape.width) == LK_OK);
     for (size_t i = 0; i < shape.channels * shape.height * shape.width; i++)
         image->pixels[i] = (uint8_t)(i * 37 + seed);

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/hash.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "scratch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "comm/auth.h"
+#include "net/auth.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

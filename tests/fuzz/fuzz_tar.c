@@ -5,7 +5,7 @@
  * magic. Members must come whole, and each once. */
 #include <stdint.h>
 
-#include "data/archive.h"
+#include "data/download/archive.h"
 #include "scratch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/frame.h"
-#include "comm/wire.h"
+#include "comm/control/wire.h"
+#include "comm/transport/frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

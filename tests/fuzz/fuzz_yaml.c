@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cli/config.h"
+#include "cli/options/config.h"
 #include "io/yaml.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -93,7 +93,7 @@ static void try_options(uint8_t given, const uint8_t *data, size_t size)
 {
     char path[64], origins[128];
     values v = {0};
-    lk_parsed parsed = {0};
+    lk_option_parsed parsed = {0};
     for (size_t i = 0; i < 8; i++)
         parsed.given[i] = given >> i & 1;
     int fd = memfd_create("fuzz", 0);

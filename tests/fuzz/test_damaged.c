@@ -21,8 +21,9 @@
 #include <lockstep/data.h>
 #include <lockstep/state.h>
 
-#include "data/archive.h"
-#include "data/codec.h"
+#include "data/codec/codec.h"
+#include "data/download/archive.h"
+#include "data/sets/dataset.h"
 #include "temp_folder.h"
 
 enum { MAX_BYTES = 1 << 16, IMAGES = 12, SIDE = 5, CIFAR_RECORD = 3073, CIFAR100_RECORD = 3074, DEFAULT_ROUNDS = 1500 };
@@ -256,7 +257,7 @@ static void test_safetensors(void **unused)
 {
     (void)unused;
     lk_state *state;
-    lk_entry *entry;
+    lk_state_entry *entry;
     assert_int_equal(lk_state_create(&state), LK_OK);
     assert_int_equal(lk_state_add(state, "conv.weight", LK_DTYPE_F32, 4, (size_t[]){2, 3, 3, 3}, &entry), LK_OK);
     assert_int_equal(lk_state_add(state, "conv.bias", LK_DTYPE_BF16, 1, (size_t[]){2}, &entry), LK_OK);
@@ -407,11 +408,11 @@ static void test_images(void **unused)
     static const struct {
         const lk_codec *codec;
         const char *name;
-    } cases[] = {{&lk__jpeg_codec, "rgb.jpg"},
-                 {&lk__jpeg_codec, "progressive.jpg"},
-                 {&lk__jpeg_codec, "cmyk.jpg"},
-                 {&lk__png_codec, "rgba.png"},
-                 {&lk__png_codec, "palette.png"}};
+    } cases[] = {{&lk__codec_jpeg, "rgb.jpg"},
+                 {&lk__codec_jpeg, "progressive.jpg"},
+                 {&lk__codec_jpeg, "cmyk.jpg"},
+                 {&lk__codec_png, "rgba.png"},
+                 {&lk__codec_png, "palette.png"}};
     static bytes content;
     make_class();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

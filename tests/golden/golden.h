@@ -67,7 +67,7 @@ static inline bool golden_ends(const char *text, const char *end)
     return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
-static inline void golden_fill_entry(const lk_entry *entry)
+static inline void golden_fill_entry(const lk_state_entry *entry)
 {
     if (entry->dtype == LK_DTYPE_I64) {
         *(int64_t *)entry->data = 3;
@@ -111,27 +111,27 @@ static inline lk_state *golden_load(const char *folder, const char *file)
 }
 
 /* NULL when there is none. */
-static inline const lk_entry *golden_find(const lk_state *state, const char *prefix, const char *key)
+static inline const lk_state_entry *golden_find(const lk_state *state, const char *prefix, const char *key)
 {
     char name[512];
     snprintf(name, sizeof name, "%s/%s", prefix, key);
     return lk_state_find(state, name);
 }
 
-static inline const lk_entry *golden_get(const lk_state *state, const char *prefix, const char *key)
+static inline const lk_state_entry *golden_get(const lk_state *state, const char *prefix, const char *key)
 {
-    const lk_entry *entry = golden_find(state, prefix, key);
+    const lk_state_entry *entry = golden_find(state, prefix, key);
     if (!entry)
         fail_msg("the golden file has no %s/%s", prefix, key);
     return entry;
 }
 
-static inline size_t golden_count(const lk_entry *entry)
+static inline size_t golden_count(const lk_state_entry *entry)
 {
     return entry->bytes / lk_dtype_size(entry->dtype);
 }
 
-static inline double golden_at(const lk_entry *entry, size_t i)
+static inline double golden_at(const lk_state_entry *entry, size_t i)
 {
     switch (entry->dtype) {
     case LK_DTYPE_F32:
@@ -146,7 +146,7 @@ static inline double golden_at(const lk_entry *entry, size_t i)
     }
 }
 
-static inline double golden_max(const lk_entry *entry)
+static inline double golden_max(const lk_state_entry *entry)
 {
     double max = 0;
     for (size_t i = 0; i < golden_count(entry); i++)
@@ -163,7 +163,7 @@ static inline void golden_near(const char *what, size_t index, double ours, doub
                  error / max, max);
 }
 
-static inline void golden_compare_entries(const lk_entry *ours, const lk_entry *truth)
+static inline void golden_compare_entries(const lk_state_entry *ours, const lk_state_entry *truth)
 {
     assert_int_equal(golden_count(ours), golden_count(truth));
     double max = golden_max(truth);
@@ -176,7 +176,7 @@ static inline void golden_compare_state(const lk_state *ours, const lk_state *tr
 {
     assert_true(lk_state_count(ours) > 0);
     for (size_t i = 0; i < lk_state_count(ours); i++) {
-        const lk_entry *entry = lk_state_at(ours, i);
+        const lk_state_entry *entry = lk_state_at(ours, i);
         golden_compare_entries(entry, golden_get(truth, prefix, entry->name));
     }
 }
@@ -197,7 +197,7 @@ static inline golden_batch golden_batch_make(size_t count, lk_model_shape shape)
     for (size_t i = 0; i < count; i++)
         batch.ids[i] = (uint32_t)i;
     batch.view = (lk_batch){.count = count,
-                            .sample = shape.channels * shape.height * shape.width,
+                            .sample_floats = shape.channels * shape.height * shape.width,
                             .x = batch.x,
                             .labels = batch.labels,
                             .ids = batch.ids};

@@ -51,7 +51,7 @@ static inline void *block(fixture *fx, size_t bytes)
     return fx->blocks[fx->used++];
 }
 
-static inline lk_shape entry_shape(const lk_entry *entry)
+static inline lk_shape entry_shape(const lk_state_entry *entry)
 {
     lk_shape shape = {.n = entry->dims[0], .c = entry->dims[1], .h = 1, .w = 1};
     if (entry->ndim == 4) {
@@ -82,7 +82,7 @@ static inline lk_tensor like(fixture *fx, const char *op, const char *key)
 
 static inline lk_tensor given(fixture *fx, const char *op, const char *key)
 {
-    const lk_entry *entry = golden_get(fx->golden, op, key);
+    const lk_state_entry *entry = golden_get(fx->golden, op, key);
     lk_tensor tensor = empty(fx, entry_shape(entry));
     size_t count = golden_count(entry);
     float *host = golden_alloc(count, sizeof *host);
@@ -96,7 +96,7 @@ static inline lk_tensor given(fixture *fx, const char *op, const char *key)
 /* A weight or vector as it stands; NULL when the case has none. */
 static inline float *vector(fixture *fx, const char *op, const char *key)
 {
-    const lk_entry *entry = golden_find(fx->golden, op, key);
+    const lk_state_entry *entry = golden_find(fx->golden, op, key);
     if (!entry)
         return NULL;
     size_t count = golden_count(entry);
@@ -118,7 +118,7 @@ static inline float *fetch(fixture *fx, const void *data, size_t count)
 
 static inline void check_as(fixture *fx, const lk_tensor *ours, const char *op, const char *key, bool relu)
 {
-    const lk_entry *truth = golden_get(fx->golden, op, key);
+    const lk_state_entry *truth = golden_get(fx->golden, op, key);
     size_t count = golden_count(truth);
     assert_int_equal(count, lk__shape_count(ours->shape));
     float *host = fetch(fx, ours->data, count);
@@ -137,7 +137,7 @@ static inline void check(fixture *fx, const lk_tensor *ours, const char *op, con
 
 static inline void check_vector(fixture *fx, const float *ours, const char *op, const char *key)
 {
-    const lk_entry *truth = golden_get(fx->golden, op, key);
+    const lk_state_entry *truth = golden_get(fx->golden, op, key);
     float *host = fetch(fx, ours, golden_count(truth));
     for (size_t i = 0; i < golden_count(truth); i++)
         golden_near(truth->name, i, host[i], golden_at(truth, i), golden_max(truth));

@@ -21,7 +21,7 @@ static lk_engine *make_engine(const lk_state *golden)
     lk_graph_destroy(graph);
     golden_ok(lk_engine_state(engine, &state));
     for (size_t i = 0; i < lk_state_count(state); i++) {
-        const lk_entry *entry = lk_state_at(state, i), *first = golden_get(golden, "first", entry->name);
+        const lk_state_entry *entry = lk_state_at(state, i), *first = golden_get(golden, "first", entry->name);
         assert_int_equal(entry->bytes, first->bytes);
         memcpy(entry->data, first->data, entry->bytes);
     }

@@ -9,11 +9,11 @@ enum { GOLDEN_SAMPLES = 48 };
 
 /* If every element is within e of its truth, the norms are within
  * e * sqrt(count). */
-static inline void golden_check_samples(const lk_entry *ours, const lk_state *golden, const char *part)
+static inline void golden_check_samples(const lk_state_entry *ours, const lk_state *golden, const char *part)
 {
     char prefix[256];
     snprintf(prefix, sizeof prefix, "%s/%s", part, ours->name);
-    const lk_entry *samples = golden_get(golden, prefix, "samples");
+    const lk_state_entry *samples = golden_get(golden, prefix, "samples");
     double max = golden_at(golden_get(golden, prefix, "max"), 0);
     double truth = golden_at(golden_get(golden, prefix, "norm"), 0), square = 0;
     size_t count = golden_count(ours), stride = (count + GOLDEN_SAMPLES - 1) / GOLDEN_SAMPLES;

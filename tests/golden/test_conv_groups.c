@@ -42,7 +42,7 @@ static size_t place(lk_shape shape, size_t i)
 /* An entry as a tensor in our order, or with room for its values alone. */
 static lk_tensor tensor(const fixture *fx, const char *key, bool filled)
 {
-    const lk_entry *entry = golden_get(fx->golden, fx->op, key);
+    const lk_state_entry *entry = golden_get(fx->golden, fx->op, key);
     lk_shape shape = {entry->dims[0], entry->dims[1], entry->dims[2], entry->dims[3]};
     float *data = golden_alloc(lk__shape_count(shape), sizeof *data);
     for (size_t i = 0; filled && i < golden_count(entry); i++)
@@ -53,7 +53,7 @@ static lk_tensor tensor(const fixture *fx, const char *key, bool filled)
 /* A weight or bias as it stands; NULL when the case has none. */
 static float *vector(const fixture *fx, const char *key)
 {
-    const lk_entry *entry = golden_find(fx->golden, fx->op, key);
+    const lk_state_entry *entry = golden_find(fx->golden, fx->op, key);
     float *data = entry ? golden_alloc(golden_count(entry), sizeof *data) : NULL;
     for (size_t i = 0; entry && i < golden_count(entry); i++)
         data[i] = (float)golden_at(entry, i);
@@ -62,18 +62,18 @@ static float *vector(const fixture *fx, const char *key)
 
 static void check(const fixture *fx, const lk_tensor *ours, const char *key, bool relu)
 {
-    const lk_entry *truth = golden_get(fx->golden, fx->op, key);
+    const lk_state_entry *truth = golden_get(fx->golden, fx->op, key);
     assert_int_equal(golden_count(truth), lk__shape_count(ours->shape));
     double max = golden_max(truth);
     for (size_t i = 0; i < golden_count(truth); i++) {
         double value = golden_at(truth, i);
-        golden_near(truth->name, i, lk__f32(ours)[place(ours->shape, i)], relu && value < 0 ? 0 : value, max);
+        golden_near(truth->name, i, lk__tensor_f32(ours)[place(ours->shape, i)], relu && value < 0 ? 0 : value, max);
     }
 }
 
 static void check_vector(const fixture *fx, const float *ours, const char *key)
 {
-    const lk_entry *truth = golden_get(fx->golden, fx->op, key);
+    const lk_state_entry *truth = golden_get(fx->golden, fx->op, key);
     double max = golden_max(truth);
     for (size_t i = 0; i < golden_count(truth); i++)
         golden_near(truth->name, i, ours[i], golden_at(truth, i), max);
@@ -104,7 +104,7 @@ static void check_weights(const fixture *fx, const lk_conv2d_desc *conv, const l
 static void run_case(const fixture *fx)
 {
     const lk_kernels *kernels = fx->dev->kernels;
-    const lk_entry *opts = golden_get(fx->golden, fx->op, "opts");
+    const lk_state_entry *opts = golden_get(fx->golden, fx->op, "opts");
     lk_conv2d_desc conv = {(size_t)golden_at(opts, 0), (size_t)golden_at(opts, 1), (size_t)golden_at(opts, 2),
                            (size_t)golden_at(opts, 3)};
     lk_tensor x = tensor(fx, "x", true), dy = tensor(fx, "dy", true);

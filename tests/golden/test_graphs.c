@@ -111,14 +111,14 @@ static void check_end(lk_engine *engine, const lk_state *golden, const char *nam
     golden_compare_state(state, golden, prefix);
     lk_state_destroy(state);
     golden_ok(lk_engine_eval(engine, batch, &metrics));
-    const lk_entry *truth = golden_get(golden, name, "eval_loss");
+    const lk_state_entry *truth = golden_get(golden, name, "eval_loss");
     golden_near(truth->name, 0, metrics.loss, golden_at(truth, 0), golden_max(truth));
 }
 
 static void run_case(const graph_case *row, const lk_state *golden)
 {
     lk_engine *engine = make_engine(row);
-    const lk_entry *losses = golden_get(golden, row->name, "losses");
+    const lk_state_entry *losses = golden_get(golden, row->name, "losses");
     for (size_t step = 0; step < STEPS; step++) {
         lk_metrics metrics;
         golden_batch batch = make_batch(step);

@@ -35,7 +35,7 @@ static cJSON *load_table(void)
     return table;
 }
 
-static void check_entry(const cJSON *row, const lk_entry *entry)
+static void check_entry(const cJSON *row, const lk_state_entry *entry)
 {
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(row, "shape");
     if (!entry)
@@ -79,7 +79,7 @@ static void test_keys_and_shapes(void **unused)
 static void check_curve(const char *name, const char *model, const char *optimizer)
 {
     lk_state *golden = golden_load(DATA, "models.safetensors");
-    const lk_entry *losses = golden_get(golden, name, "losses");
+    const lk_state_entry *losses = golden_get(golden, name, "losses");
     lk_engine *engine =
         make_engine(model, mnist, (lk_engine_opts){.threads = 2, .batch = BATCH, .optimizer = optimizer});
     golden_fill_engine(engine);

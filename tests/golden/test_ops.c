@@ -39,7 +39,7 @@ static lk_partials partials(fixture *fx, size_t count)
 
 static lk_conv2d_desc conv_opts(fixture *fx, const char *op)
 {
-    const lk_entry *opts = golden_get(fx->golden, op, "opts");
+    const lk_state_entry *opts = golden_get(fx->golden, op, "opts");
     return (lk_conv2d_desc){(size_t)golden_at(opts, 0), (size_t)golden_at(opts, 1), (size_t)golden_at(opts, 2), 1};
 }
 
@@ -233,8 +233,8 @@ static void test_log_softmax(void **state)
 static void loss_case(fixture *fx, const char *op, bool nll, float smoothing)
 {
     const lk_kernels *kernels = fx->kernels;
-    const lk_entry *truth = golden_get(fx->golden, op, "labels"), *hits = golden_get(fx->golden, op, "correct");
-    const lk_entry *five = golden_get(fx->golden, op, "top5");
+    const lk_state_entry *truth = golden_get(fx->golden, op, "labels"), *hits = golden_get(fx->golden, op, "correct");
+    const lk_state_entry *five = golden_get(fx->golden, op, "top5");
     lk_tensor x = given(fx, op, "x"), dx = like(fx, op, "dx");
     size_t n = x.shape.n;
     int32_t *host = golden_alloc(n, sizeof *host), *labels = block(fx, n * sizeof *labels);

@@ -30,7 +30,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static float *upload(const lk_entry *entry)
+static float *upload(const lk_state_entry *entry)
 {
     void *block;
     golden_ok(dev->type->alloc(dev, entry->bytes, "test", &block));
@@ -38,7 +38,7 @@ static float *upload(const lk_entry *entry)
     return block;
 }
 
-static void check_row(const lk_entry *truth, size_t step, const float *params, size_t count)
+static void check_row(const lk_state_entry *truth, size_t step, const float *params, size_t count)
 {
     float *host = golden_alloc(count, sizeof *host);
     double max = 0;
@@ -58,7 +58,7 @@ static double rate(const char *spec)
     return default_rate ? 0 : golden_at(golden_get(golden, "lr", spec), 0);
 }
 
-static void run_optim(const char *spec, const lk_entry *truth)
+static void run_optim(const char *spec, const lk_state_entry *truth)
 {
     lk_optim *optim;
     float *params = upload(lk_state_find(golden, "params")), *grads = upload(lk_state_find(golden, "grads"));
@@ -87,7 +87,7 @@ static void test_optimisers(void **state)
     static const char prefix[] = "optim/";
     size_t found = 0, length = strlen(prefix);
     for (size_t i = 0; i < lk_state_count(golden); i++) {
-        const lk_entry *entry = lk_state_at(golden, i);
+        const lk_state_entry *entry = lk_state_at(golden, i);
         if (strncmp(entry->name, prefix, length) != 0)
             continue;
         run_optim(entry->name + length, entry);
@@ -98,22 +98,22 @@ static void test_optimisers(void **state)
 
 /* PyTorch gets a rate from the one before it, so its roundings add up, most of
  * all where 1 + cos is small: 120 steps before a rate 10^-4 of the first. */
-static void run_schedule(const char *spec, const lk_entry *truth)
+static void run_schedule(const char *spec, const lk_state_entry *truth)
 {
-    lk_schedule *schedule;
-    lk_schedule_at at = {.epochs = truth->dims[0], .batches = truth->dims[1]};
-    golden_ok(lk__schedule_create(spec, &schedule));
-    golden_ok(lk__schedule_check(schedule, BASE_LR, at));
+    lk_lr_schedule *schedule;
+    lk_lr_schedule_at at = {.epochs = truth->dims[0], .batches = truth->dims[1]};
+    golden_ok(lk__lr_schedule_create(spec, &schedule));
+    golden_ok(lk__lr_schedule_check(schedule, BASE_LR, at));
     for (at.epoch = 0; at.epoch < at.epochs; at.epoch++) {
         for (at.batch = 0; at.batch < at.batches; at.batch++) {
             double theirs = golden_at(truth, at.epoch * at.batches + at.batch);
-            double ours = lk__schedule_lr(schedule, BASE_LR, at);
+            double ours = lk__lr_schedule_lr(schedule, BASE_LR, at);
             if (!(fabs(ours - theirs) <= 1e-12 * theirs))
                 fail_msg("%s: epoch %zu, batch %zu has rate %.17g, PyTorch %.17g", spec, at.epoch, at.batch, ours,
                          theirs);
         }
     }
-    lk__schedule_destroy(schedule);
+    lk__lr_schedule_destroy(schedule);
 }
 
 /* Every schedule of the table must be among them. */
@@ -121,7 +121,7 @@ static void test_schedules(void **state)
 {
     (void)state;
     const lk_optim_info *info;
-    for (size_t i = 0; (info = lk__schedule_list(i)); i++)
+    for (size_t i = 0; (info = lk__lr_schedule_list(i)); i++)
         assert_non_null(lk_state_find(rates, info->name));
     for (size_t i = 0; i < lk_state_count(rates); i++)
         run_schedule(lk_state_at(rates, i)->name, lk_state_at(rates, i));

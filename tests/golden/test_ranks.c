@@ -49,7 +49,7 @@ static lk_state *saved(const job *j, const char *what, int rank)
 static void save_loss(const job *j, int rank, double loss)
 {
     lk_state *state;
-    lk_entry *entry;
+    lk_state_entry *entry;
     CHECK_OK(lk_state_create(&state));
     CHECK_OK(lk_state_add(state, "loss", LK_DTYPE_F64, 1, (size_t[]){1}, &entry));
     *(double *)entry->data = loss;
@@ -113,7 +113,7 @@ static void check_all(const lk_state *ours, const lk_state *golden, const char *
     size_t found = 0;
     snprintf(full, sizeof full, "%s/%s", prefix, part);
     for (size_t i = 0; i < lk_state_count(ours); i++) {
-        const lk_entry *entry = lk_state_at(ours, i);
+        const lk_state_entry *entry = lk_state_at(ours, i);
         char name[256];
         snprintf(name, sizeof name, "%s/%s", full, entry->name);
         if (!golden_find(golden, name, "samples"))

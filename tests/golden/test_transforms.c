@@ -2,7 +2,7 @@
  * images, to the byte: its result for images of random bytes that both sides make. */
 #include "golden/golden.h"
 
-#include "data/transform.h"
+#include "data/transform/transform.h"
 
 typedef struct fixture {
     lk_state *golden;
@@ -36,7 +36,7 @@ static void fill(lk_image *image, size_t c, size_t h, size_t w)
         image->pixels[i] = (uint8_t)(golden_word(name, i) >> 24);
 }
 
-static void compare(const lk_image *ours, const lk_entry *truth)
+static void compare(const lk_image *ours, const lk_state_entry *truth)
 {
     const uint8_t *bytes = truth->data;
     assert_int_equal(truth->dtype, LK_DTYPE_U8);
@@ -50,7 +50,7 @@ static void compare(const lk_image *ours, const lk_entry *truth)
 }
 
 /* A change of one kind, by the values that the golden file has of each case. */
-typedef void change(fixture *fx, const double *values, const lk_entry *truth);
+typedef void change(fixture *fx, const double *values, const lk_state_entry *truth);
 
 static void check_all(fixture *fx, const char *kind, change *apply)
 {
@@ -58,7 +58,7 @@ static void check_all(fixture *fx, const char *kind, change *apply)
     for (;; cases++) {
         char prefix[64];
         snprintf(prefix, sizeof prefix, "%s/%zu", kind, cases);
-        const lk_entry *shape = golden_find(fx->golden, prefix, "x"), *y = golden_find(fx->golden, prefix, "y");
+        const lk_state_entry *shape = golden_find(fx->golden, prefix, "x"), *y = golden_find(fx->golden, prefix, "y");
         if (shape == NULL)
             break;
         const int64_t *x = shape->data;
@@ -70,9 +70,9 @@ static void check_all(fixture *fx, const char *kind, change *apply)
     assert_true(cases >= 3);
 }
 
-static void apply_resize(fixture *fx, const double *values, const lk_entry *truth)
+static void apply_resize(fixture *fx, const double *values, const lk_state_entry *truth)
 {
-    lk_region box = {(size_t)values[0], (size_t)values[1], (size_t)values[2], (size_t)values[3]};
+    lk_image_region box = {(size_t)values[0], (size_t)values[1], (size_t)values[2], (size_t)values[3]};
     golden_ok(lk__image_resample(&fx->image, &box, truth->dims[1], truth->dims[2], &fx->scratch));
 }
 
@@ -81,25 +81,25 @@ static void resizes(void **state)
     check_all(*state, "resize", apply_resize);
 }
 
-static void apply_brightness(fixture *fx, const double *values, const lk_entry *truth)
+static void apply_brightness(fixture *fx, const double *values, const lk_state_entry *truth)
 {
     (void)truth;
     lk__image_brightness(&fx->image, values[0]);
 }
 
-static void apply_contrast(fixture *fx, const double *values, const lk_entry *truth)
+static void apply_contrast(fixture *fx, const double *values, const lk_state_entry *truth)
 {
     (void)truth;
     lk__image_contrast(&fx->image, values[0]);
 }
 
-static void apply_saturation(fixture *fx, const double *values, const lk_entry *truth)
+static void apply_saturation(fixture *fx, const double *values, const lk_state_entry *truth)
 {
     (void)truth;
     lk__image_saturation(&fx->image, values[0]);
 }
 
-static void apply_hue(fixture *fx, const double *values, const lk_entry *truth)
+static void apply_hue(fixture *fx, const double *values, const lk_state_entry *truth)
 {
     (void)truth;
     lk__image_hue(&fx->image, values[0]);
@@ -113,10 +113,10 @@ static void colours(void **state)
     check_all(*state, "hue", apply_hue);
 }
 
-static void apply_jitter(fixture *fx, const double *values, const lk_entry *truth)
+static void apply_jitter(fixture *fx, const double *values, const lk_state_entry *truth)
 {
     (void)truth;
-    lk_jitter jitter = {.on = {true, true, true, true}};
+    lk_image_jitter jitter = {.on = {true, true, true, true}};
     for (size_t i = 0; i < LK_JITTER_PARTS; i++) {
         jitter.order[i] = (size_t)values[i];
         jitter.factor[i] = values[LK_JITTER_PARTS + i];
@@ -129,10 +129,10 @@ static void jitters(void **state)
     check_all(*state, "jitter", apply_jitter);
 }
 
-static void apply_affine(fixture *fx, const double *values, const lk_entry *truth)
+static void apply_affine(fixture *fx, const double *values, const lk_state_entry *truth)
 {
     (void)truth;
-    lk_affine affine = {
+    lk_image_affine affine = {
         .angle = values[0], .shift = {(long)values[1], (long)values[2]}, .scale = values[3], .shear = values[4]};
     golden_ok(lk__image_affine(&fx->image, &affine, &fx->scratch));
 }
@@ -149,7 +149,7 @@ static void lists(void **state)
     fixture *fx = *state;
     size_t cases = 0;
     for (size_t i = 0; i < lk_state_count(fx->golden); i++) {
-        const lk_entry *entry = lk_state_at(fx->golden, i);
+        const lk_state_entry *entry = lk_state_at(fx->golden, i);
         char text[64];
         size_t c, h, w;
         if (sscanf(entry->name, "list/%63s of %zux%zux%zu", text, &c, &h, &w) != 4)
@@ -161,7 +161,7 @@ static void lists(void **state)
         assert_int_equal(shape.height, entry->dims[1]);
         assert_int_equal(shape.width, entry->dims[2]);
         fill(&fx->image, c, h, w);
-        golden_ok(lk__transforms_apply(&list, (lk_augment_address){0}, &fx->image, &fx->scratch));
+        golden_ok(lk__transforms_apply(&list, (lk_transforms_address){0}, &fx->image, &fx->scratch));
         compare(&fx->image, entry);
         cases++;
     }

@@ -64,7 +64,7 @@ static float stream(size_t index)
  * most inputs of a ReLU away from 0, the more the larger their mean is; at the end
  * of a residual block it is scaled down to a part, which keeps what the block
  * computes, and its rounding, from growing with depth. */
-static void fill(const lk_entry *entry, bool after_norm_weight, const row *r, size_t at)
+static void fill(const lk_state_entry *entry, bool after_norm_weight, const row *r, size_t at)
 {
     const char *name = entry->name;
     bool weight = golden_ends(name, ".weight");
@@ -95,7 +95,7 @@ static void set_first_state(lk_engine *engine, const row *r)
     bool norm_weight = false;
     golden_ok(lk_engine_state(engine, &state));
     for (size_t i = 0; i < lk_state_count(state); i++) {
-        const lk_entry *entry = lk_state_at(state, i);
+        const lk_state_entry *entry = lk_state_at(state, i);
         if (entry->dtype == LK_DTYPE_I64)
             *(int64_t *)entry->data = 3;
         else
@@ -127,7 +127,7 @@ static lk_engine *make_engine(const row *r, lk_model_shape shape)
 /* The index-th of a part's tensors. If every element is within e of its truth,
  * norms are within e * sqrt(count); the weighted sum, whose weights are at most 1
  * and of both signs, is held to the same. */
-static void check_tensor(const char *part, size_t index, const lk_entry *ours, const float figures[FIGURES])
+static void check_tensor(const char *part, size_t index, const lk_state_entry *ours, const float figures[FIGURES])
 {
     char what[256];
     const float *values = ours->data;
@@ -149,14 +149,14 @@ static void check_tensor(const char *part, size_t index, const lk_entry *ours, c
 
 static void check_part(const lk_state *ours, const lk_state *golden, const char *prefix, const char *part)
 {
-    const lk_entry *truth = golden_get(golden, prefix, part);
+    const lk_state_entry *truth = golden_get(golden, prefix, part);
     char what[128];
     size_t index = 0;
     assert_int_equal(truth->ndim, 2);
     assert_int_equal(truth->dims[1], FIGURES);
     snprintf(what, sizeof what, "%s/%s", prefix, part);
     for (size_t i = 0; i < lk_state_count(ours); i++) {
-        const lk_entry *entry = lk_state_at(ours, i);
+        const lk_state_entry *entry = lk_state_at(ours, i);
         if (entry->dtype == LK_DTYPE_I64) {
             assert_int_equal(*(const int64_t *)entry->data, 4); /* batches counted: 3 at first */
             continue;

@@ -34,7 +34,7 @@ static inline void build_put(build *b, const void *bytes, size_t size)
 
 static inline void build_number(build *b, uint64_t value, int size)
 {
-    lk__put_le(b->bytes + b->size, value, size);
+    lk__bytes_put_le(b->bytes + b->size, value, size);
     b->size += (size_t)size;
 }
 

@@ -94,7 +94,7 @@ static const struct {
 };
 enum { SAMPLES = sizeof samples / sizeof *samples, SMALL_SAMPLES = SAMPLES - 2 };
 
-static inline void fill(lk_entry *entry, size_t t)
+static inline void fill(lk_state_entry *entry, size_t t)
 {
     for (size_t k = 0; k < entry->bytes; k++)
         ((unsigned char *)entry->data)[k] = (unsigned char)(7 * k + 13 * t + 1);
@@ -106,7 +106,7 @@ static inline lk_state *make_samples(size_t count)
     lk_state *state = NULL;
     assert_int_equal(lk_state_create(&state), LK_OK);
     for (size_t t = 0; t < count; t++) {
-        lk_entry *entry;
+        lk_state_entry *entry;
         assert_int_equal(
             lk_state_add(state, samples[t].name, samples[t].dtype, samples[t].ndim, samples[t].dims, &entry), LK_OK);
         fill(entry, t);

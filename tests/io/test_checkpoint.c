@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 
 enum { MAX_FILE = 1 << 16 };
 static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "checkpoint.json"};
@@ -50,7 +50,7 @@ static bool there(const char *name)
 static lk_state *make_optimizer(int64_t steps, size_t size)
 {
     lk_state *state = NULL;
-    lk_entry *entry;
+    lk_state_entry *entry;
     ok(lk_state_create(&state));
     ok(lk_state_add(state, "steps", LK_DTYPE_I64, 0, NULL, &entry));
     *(int64_t *)entry->data = steps;
@@ -65,7 +65,7 @@ static lk_checkpoint *make(int value)
     lk_checkpoint *checkpoint = NULL;
     lk_state *model = make_samples(SMALL_SAMPLES);
     for (size_t i = 0; i < lk_state_count(model); i++) {
-        const lk_entry *entry = lk_state_at(model, i);
+        const lk_state_entry *entry = lk_state_at(model, i);
         for (size_t k = 0; k < entry->bytes; k++)
             ((unsigned char *)entry->data)[k] ^= (unsigned char)value;
     }
@@ -352,7 +352,7 @@ static void test_swapped_alike(void **ctx)
     static const char *const names[] = {"conv1", "steps", "conv2", "steps"};
     lk_checkpoint *c = NULL;
     for (size_t i = 0; i < 4; i++) {
-        lk_entry *entry;
+        lk_state_entry *entry;
         ok(lk_state_create(&states[i]));
         ok(lk_state_add(states[i], names[i], LK_DTYPE_F32, 1, &(size_t){10}, &entry));
         fill(entry, i);
@@ -437,7 +437,7 @@ static void test_list(void **ctx)
     size_t count = 9;
     ok(lk__checkpoint_list(at("absent", NULL), &found, &count));
     assert_int_equal(count, 0);
-    lk__free(found);
+    lk__mem_free(found);
     assert_int_equal(mkdir(at("dir", NULL), 0777), 0);
     for (size_t i = 0; i < 5; i++) {
         char path[512];
@@ -453,7 +453,7 @@ static void test_list(void **ctx)
     assert_int_equal(count, 5);
     static const uint64_t sorted[] = {2, 40, 500, 1000000000, UINT64_MAX};
     assert_memory_equal(found, sorted, sizeof sorted);
-    lk__free(found);
+    lk__mem_free(found);
     assert_true(there("dir/step-000000500"));
     assert_true(there("dir/step-1000000000"));
     char small[8];

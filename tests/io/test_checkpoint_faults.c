@@ -19,7 +19,7 @@
 
 #include "base/fault.h"
 #include "base/mem.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 
 /* Takes the place of libc's: a file system that cannot exchange names, on request. */
 static bool cannot_exchange;
@@ -360,7 +360,7 @@ static size_t kill_over(void (*find)(void))
             find();
         assert_int_equal(lk__checkpoint_list(folder, &steps, &count), LK_OK);
         assert_int_equal(count, 1);
-        lk__free(steps);
+        lk__mem_free(steps);
         int value = value_of("step-000000001");
         assert_true(value == 1 || value == 2);
         seen[value]++;

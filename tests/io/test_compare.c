@@ -11,7 +11,7 @@
 
 #include <lockstep/state.h>
 
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 
 typedef struct log {
     size_t count;
@@ -30,7 +30,7 @@ static void note(void *arg, const char *key, const char *what)
 static lk_state *state_of(lk_dtype dtype, int ndim, const size_t *dims, const void *content)
 {
     lk_state *state = NULL;
-    lk_entry *entry;
+    lk_state_entry *entry;
     assert_int_equal(lk_state_create(&state), LK_OK);
     if (content) {
         assert_int_equal(lk_state_add(state, "t", dtype, ndim, dims, &entry), LK_OK);
@@ -185,7 +185,7 @@ static void test_several_keys(void **ctx)
     for (int s = 0; s < 2; s++) {
         states[s] = state_of(LK_DTYPE_U8, 0, NULL, NULL);
         for (int i = 0; i < 4; i++) {
-            lk_entry *entry;
+            lk_state_entry *entry;
             assert_int_equal(lk_state_add(states[s], names[s][i], LK_DTYPE_U8, 0, NULL, &entry), LK_OK);
             *(uint8_t *)entry->data = (uint8_t)(strcmp(names[s][i], "same") == 0 ? 9 : s);
         }
@@ -212,7 +212,7 @@ static lk_state *state_with(const char *const *names, uint8_t value)
 {
     lk_state *state = state_of(LK_DTYPE_U8, 0, NULL, NULL);
     for (size_t i = 0; names[i]; i++) {
-        lk_entry *entry;
+        lk_state_entry *entry;
         assert_int_equal(lk_state_add(state, names[i], LK_DTYPE_U8, 0, NULL, &entry), LK_OK);
         *(uint8_t *)entry->data = value;
     }

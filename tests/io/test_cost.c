@@ -69,7 +69,7 @@ static void op_name_and_tensor(opcodes *o, size_t name)
 {
     uint8_t length[4];
     OP(o, "\x80\2}q\0X");
-    lk__put_le(length, name, 4);
+    lk__bytes_put_le(length, name, 4);
     op(o, length, sizeof length);
     op_times(o, "a", 1, name);
     OP(o, "q\1"
@@ -276,7 +276,7 @@ static void test_safetensors(void **ctx)
     OP(&o, "\0\0\0\0\0\0\0\0{\"\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}");
     op_times(&o, one, sizeof one - 1, 50000);
     OP(&o, "}");
-    lk__put_le(o.bytes, o.size - 8, 8);
+    lk__bytes_put_le(o.bytes, o.size - 8, 8);
     write_bytes(o.bytes, o.size);
     load_cheaply("tensor \"a\" twice");
     free(o.bytes);
@@ -284,7 +284,7 @@ static void test_safetensors(void **ctx)
     OP(&o, "\0\0\0\0\0\0\0\0{\"");
     op_times(&o, "a", 1, LK_MAX_TENSOR_NAME + 1);
     OP(&o, "\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}");
-    lk__put_le(o.bytes, o.size - 8, 8);
+    lk__bytes_put_le(o.bytes, o.size - 8, 8);
     write_bytes(o.bytes, o.size);
     load_cheaply("has a name of 1025 bytes");
     free(o.bytes);
@@ -300,7 +300,7 @@ static void test_large_state(void **ctx)
     assert_int_equal(lk_state_create(&state), LK_OK);
     for (unsigned i = 0; i < TENSORS; i++) {
         char name[64];
-        lk_entry *entry;
+        lk_state_entry *entry;
         snprintf(name, sizeof name, "layers.%u.weight", i);
         assert_int_equal(lk_state_add(state, name, LK_DTYPE_F32, 0, NULL, &entry), LK_OK);
         memcpy(entry->data, &i, sizeof i);

@@ -70,7 +70,7 @@ static void test_many_tensors(void **ctx)
         assert_int_equal(lk_state_create(&state), LK_OK);
         for (size_t i = 0; i < counts[c]; i++) {
             char name[32];
-            lk_entry *entry;
+            lk_state_entry *entry;
             snprintf(name, sizeof name, "layer.%zu", i);
             assert_int_equal(lk_state_add(state, name, LK_DTYPE_U8, 1, &(size_t){i % 3}, &entry), LK_OK);
             fill(entry, i);
@@ -89,9 +89,9 @@ static size_t data_at(const unsigned char *bytes, size_t count, const char *name
     size_t length = strlen(name);
     for (size_t i = 0; i + 30 + length < count; i++) {
         const unsigned char *header = bytes + i;
-        if (memcmp(header, "PK\3\4", 4) == 0 && lk__get_le(header + 26, 2) == length &&
+        if (memcmp(header, "PK\3\4", 4) == 0 && lk__bytes_get_le(header + 26, 2) == length &&
             memcmp(header + 30, name, length) == 0)
-            return i + 30 + length + (size_t)lk__get_le(header + 28, 2);
+            return i + 30 + length + (size_t)lk__bytes_get_le(header + 28, 2);
     }
     return 0;
 }
@@ -169,7 +169,7 @@ static void test_name_must_be_text(void **ctx)
 {
     (void)ctx;
     lk_state *state = NULL;
-    lk_entry *entry;
+    lk_state_entry *entry;
     assert_int_equal(lk_state_create(&state), LK_OK);
     assert_int_equal(lk_state_add(state, "ab\xff", LK_DTYPE_U8, 0, NULL, &entry), LK_OK);
     assert_int_equal(lk_state_save(state, in_folder("bad.pth")), LK_STATUS_USAGE);
@@ -224,7 +224,7 @@ static uint64_t bits_of(double value, lk_dtype dtype)
 
 static void check_stored(const lk_state *state, size_t t)
 {
-    const lk_entry *entry = lk_state_at(state, t);
+    const lk_state_entry *entry = lk_state_at(state, t);
     assert_non_null(entry);
     assert_string_equal(entry->name, stored[t].name);
     assert_int_equal(entry->dtype, stored[t].dtype);
@@ -382,7 +382,7 @@ static void test_compressed_member(void **ctx)
     (void)ctx;
     lk_state *state = load(LK_TESTS_DIR "/io/data/compressed.pth");
     assert_int_equal(lk_state_count(state), 1);
-    const lk_entry *entry = lk_state_find(state, "zeros");
+    const lk_state_entry *entry = lk_state_find(state, "zeros");
     assert_non_null(entry);
     assert_int_equal(entry->bytes, 4000);
     for (size_t i = 0; i < 1000; i++)

@@ -15,7 +15,7 @@
 
 #include <lockstep/state.h>
 
-#include "io/pickle.h"
+#include "io/pth/pickle.h"
 #include "pth_bytes.h"
 #include "temp_folder.h"
 

@@ -312,7 +312,7 @@ static void test_names_that_cannot_be_saved(void **ctx)
     static const char *const names[] = {"__metadata__", "bad \xff", "cut \xe6\x97"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         lk_state *state = NULL;
-        lk_entry *entry;
+        lk_state_entry *entry;
         assert_int_equal(lk_state_create(&state), LK_OK);
         assert_int_equal(lk_state_add(state, names[i], LK_DTYPE_U8, 0, NULL, &entry), LK_OK);
         assert_int_equal(lk_state_save(state, in_folder("bad")), LK_STATUS_USAGE);
@@ -334,7 +334,7 @@ static void test_full_disk(void **ctx)
 {
     (void)ctx;
     lk_state *state = make_samples(SMALL_SAMPLES);
-    lk_entry *big;
+    lk_state_entry *big;
     assert_int_equal(lk_state_add(state, "big", LK_DTYPE_U8, 1, (size_t[]){1 << 20}, &big), LK_OK);
     put_file(in_folder("model"), "old", 3);
     struct rlimit old, tight;

@@ -56,18 +56,18 @@ static inline void take_notice(void *arg, const char *text)
     snprintf(notices + length, sizeof notices - length, "%s\n", text);
 }
 
-static inline lk_node_opts node_opts(int nproc, char *const *argv)
+static inline lk_launch_node_opts node_opts(int nproc, char *const *argv)
 {
-    return (lk_node_opts){.nproc = nproc,
-                          .world_size = nproc,
-                          .nnodes = 1,
-                          .master_addr = "127.0.0.1",
-                          .master_port = 1,
-                          .run_id = run_id,
-                          .token = "secret",
-                          .argv = argv,
-                          .timeout = 300,
-                          .notice = take_notice};
+    return (lk_launch_node_opts){.nproc = nproc,
+                                 .world_size = nproc,
+                                 .nnodes = 1,
+                                 .master_addr = "127.0.0.1",
+                                 .master_port = 1,
+                                 .run_id = run_id,
+                                 .token = "secret",
+                                 .argv = argv,
+                                 .timeout = 300,
+                                 .notice = take_notice};
 }
 
 static inline void path_in_folder(char path[TEMP_FOLDER_BYTES + 32], const char *name)
@@ -134,26 +134,26 @@ static inline void capture_end(capture *c)
 
 typedef struct outcome {
     lk_status status;
-    lk_node_state state;
+    lk_launch_node_state state;
     lk_cause cause;
     int signal;
 } outcome;
 
 /* From start to stop; the node must have started. */
-static inline outcome run_node(const lk_node_opts *opts)
+static inline outcome run_node(const lk_launch_node_opts *opts)
 {
     outcome result = {.state = LK_NODE_RUNNING};
-    lk_node *node = NULL;
+    lk_launch_node *node = NULL;
     capture c = capture_begin();
-    result.status = lk__node_start(opts, &node);
+    result.status = lk__launch_node_start(opts, &node);
     while (node != NULL && result.status == LK_OK && result.state == LK_NODE_RUNNING)
-        result.status = lk__node_wait(node, -1, PATIENCE, &result.state);
+        result.status = lk__launch_node_wait(node, -1, PATIENCE, &result.state);
     if (node != NULL) {
-        lk__node_stop(node, SIGTERM, 0.5);
-        result.cause = *lk__node_cause(node);
-        result.signal = lk__node_signal(node);
+        lk__launch_node_stop(node, SIGTERM, 0.5);
+        result.cause = *lk__launch_node_cause(node);
+        result.signal = lk__launch_node_signal(node);
     }
-    lk__node_destroy(node);
+    lk__launch_node_destroy(node);
     capture_end(&c);
     return result;
 }
@@ -161,7 +161,7 @@ static inline outcome run_node(const lk_node_opts *opts)
 static inline outcome run_shell(int nproc, const char *script)
 {
     char *argv[] = {"sh", "-c", (char *)(uintptr_t)script, NULL};
-    lk_node_opts opts = node_opts(nproc, argv);
+    lk_launch_node_opts opts = node_opts(nproc, argv);
     return run_node(&opts);
 }
 

@@ -19,9 +19,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "comm/net.h"
 #include "launch/agent.h"
 #include "launch/run.h"
+#include "net/socket.h"
 
 static volatile sig_atomic_t interrupted;
 
@@ -102,11 +102,11 @@ static void a_link_gives_whole_messages_only(void **state)
 }
 
 typedef struct party {
-    lk_meet_opts opts;
+    lk_launch_meet_opts opts;
     char method[128];
-    lk_place place;
+    lk_launch_place place;
     lk_agent *agent;
-    lk_plan plan;
+    lk_launch_plan plan;
     lk_status status;
     char detail[512], notice[512];
     pthread_t thread;
@@ -140,7 +140,7 @@ static void *attend(void *arg)
     p->status = lk__agent_create(&p->opts, &p->place, &p->agent);
     if (p->status == LK_OK) {
         if (p->opts.node_rank == 0)
-            p->plan = (lk_plan){.master_port = 1234, .master_addr = "10.1.2.3", .run_id = "abc"};
+            p->plan = (lk_launch_plan){.master_port = 1234, .master_addr = "10.1.2.3", .run_id = "abc"};
         p->status = lk__agent_plan(p->agent, &p->plan);
     }
     snprintf(p->detail, sizeof p->detail, "%s", lk_error_detail());
@@ -229,7 +229,7 @@ static void knock(party *p, lk_link *link)
 {
     *link = (lk_link){.fd = -1};
     p->opts.init_method = p->method;
-    assert_int_equal(lk__meet(&p->opts, link, &p->place), LK_OK);
+    assert_int_equal(lk__launch_meet(&p->opts, link, &p->place), LK_OK);
     lk_message message = await_message(link);
     assert_int_equal(message.kind, LK_MESSAGE_HELLO);
     assert_string_equal(message.name, "leader");
@@ -366,7 +366,7 @@ static void ranks_do_not_join_nodes(void **state)
     party leader = make_party(0, 2, port, 3);
     begin(&leader);
     lk_group_opts opts = {.init_method = leader.method, .rank = 1, .world_size = 2, .timeout = 1};
-    const lk_crowd ranks = {.noun = "rank", .greeting = "lockstep control 1"};
+    const lk_meeting_crowd ranks = {.noun = "rank", .greeting = "lockstep control 1"};
     lk_meeting meeting;
     assert_int_equal(lk__meeting_open(&opts, &ranks, &meeting), LK_STATUS_PEER);
     assert_non_null(strstr(lk_error_detail(), "is not rank 0 of a job"));
@@ -495,25 +495,25 @@ static void verdicts_read_plainly(void **state)
 {
     (void)state;
     char text[512];
-    lk_verdict verdict = {.outcome = LK_OUTCOME_FAILED,
-                          .cause = {.rank = 2, .pid = 123, .status = SIGSEGV, .host = "b"}};
-    lk__verdict_text(&verdict, text, sizeof text);
+    lk_launch_verdict verdict = {.outcome = LK_OUTCOME_FAILED,
+                                 .cause = {.rank = 2, .pid = 123, .status = SIGSEGV, .host = "b"}};
+    lk__launch_verdict_text(&verdict, text, sizeof text);
     assert_string_equal(text, "rank 2 on host b (pid 123) was killed by SIGSEGV (segmentation fault)");
-    assert_int_equal(lk__verdict_exit(&verdict), 128 + SIGSEGV);
+    assert_int_equal(lk__launch_verdict_exit(&verdict), 128 + SIGSEGV);
     verdict.cause.status = 3 << 8;
-    lk__verdict_text(&verdict, text, sizeof text);
+    lk__launch_verdict_text(&verdict, text, sizeof text);
     assert_string_equal(text, "rank 2 on host b (pid 123) exited with status 3");
-    assert_int_equal(lk__verdict_exit(&verdict), 3);
+    assert_int_equal(lk__launch_verdict_exit(&verdict), 3);
     verdict.outcome = LK_OUTCOME_LOST;
     verdict.node = 1;
-    lk__verdict_text(&verdict, text, sizeof text);
+    lk__launch_verdict_text(&verdict, text, sizeof text);
     assert_string_equal(text, "node 1 (host b) disappeared");
-    assert_int_equal(lk__verdict_exit(&verdict), 1);
+    assert_int_equal(lk__launch_verdict_exit(&verdict), 1);
     verdict.outcome = LK_OUTCOME_INTERRUPTED;
     verdict.signal = SIGINT;
-    lk__verdict_text(&verdict, text, sizeof text);
+    lk__launch_verdict_text(&verdict, text, sizeof text);
     assert_string_equal(text, "interrupted by SIGINT");
-    assert_int_equal(lk__verdict_exit(&verdict), 130);
+    assert_int_equal(lk__launch_verdict_exit(&verdict), 130);
 }
 
 int main(void)

@@ -70,7 +70,7 @@ static void test_environment(void **state)
 {
     (void)state;
     char *argv[] = {"env", NULL};
-    lk_node_opts opts = node_opts(2, argv);
+    lk_launch_node_opts opts = node_opts(2, argv);
     opts.first_rank = 4;
     opts.world_size = 6;
     opts.node_rank = 2;
@@ -122,7 +122,7 @@ static void test_bind(void **state)
 {
     (void)state;
     char *argv[] = {"grep", "Cpus_allowed_list", "/proc/self/status", NULL};
-    lk_node_opts opts = node_opts(1, argv);
+    lk_launch_node_opts opts = node_opts(1, argv);
     opts.bind = LK_BIND_CORE;
     outcome end = run_node(&opts);
     if (end.status == LK_STATUS_UNSUPPORTED) {
@@ -136,7 +136,7 @@ static void test_bind(void **state)
     int cores = 0;
     assert_int_equal(lk__bind_plan(300, &sets, &bytes, &cores), LK_OK);
     assert_true(cores > 0);
-    lk__free(sets);
+    lk__mem_free(sets);
 }
 
 int main(void)

@@ -113,17 +113,17 @@ static pid_t start_launcher(const char *script)
     /* A test that fails leaves nobody behind. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     char *argv[] = {"sh", "-c", (char *)(uintptr_t)script, NULL};
-    lk_node_opts opts = node_opts(2, argv);
-    lk_node *node;
-    lk_node_state now = LK_NODE_RUNNING;
-    lk_status status = lk__node_start(&opts, &node);
+    lk_launch_node_opts opts = node_opts(2, argv);
+    lk_launch_node *node;
+    lk_launch_node_state now = LK_NODE_RUNNING;
+    lk_status status = lk__launch_node_start(&opts, &node);
     while (status == LK_OK && now == LK_NODE_RUNNING)
-        status = lk__node_wait(node, -1, PATIENCE, &now);
+        status = lk__launch_node_wait(node, -1, PATIENCE, &now);
     if (status != LK_OK)
         _exit(strstr(lk_error_detail(), "keeper") != NULL ? 50 : 51);
-    int signal = lk__node_signal(node);
-    lk__node_stop(node, SIGTERM, 0.2);
-    lk__node_destroy(node);
+    int signal = lk__launch_node_signal(node);
+    lk__launch_node_stop(node, SIGTERM, 0.2);
+    lk__launch_node_destroy(node);
     _exit(now == LK_NODE_INTERRUPTED ? 100 + signal : 52);
 }
 
@@ -300,7 +300,7 @@ static void test_stopped_rank_times_out(void **state)
 {
     (void)state;
     char *argv[] = {"sh", "-c", "[ $RANK = 0 ] && exec sleep 1000; kill -STOP $$; exit 0", NULL};
-    lk_node_opts opts = node_opts(2, argv);
+    lk_launch_node_opts opts = node_opts(2, argv);
     opts.timeout = 0.4;
     outcome end = run_node(&opts);
     assert_failed(&end, 1, "stayed stopped for ");
@@ -313,7 +313,7 @@ static void test_traced_rank_is_stopped(void **state)
 {
     (void)state;
     char *argv[] = {"sh", "-c", "echo $$ > $T/rank; exec sleep 1000", NULL};
-    lk_node_opts opts = node_opts(1, argv);
+    lk_launch_node_opts opts = node_opts(1, argv);
     opts.timeout = 0.4;
     pid_t tracer = fork();
     if (tracer == 0) {
@@ -329,17 +329,17 @@ static void test_traced_rank_is_stopped(void **state)
     }
     double give_up = lk__clock() + PATIENCE;
     int status = 0;
-    lk_node *node;
-    lk_node_state now = LK_NODE_RUNNING;
-    assert_int_equal(lk__node_start(&opts, &node), LK_OK);
+    lk_launch_node *node;
+    lk_launch_node_state now = LK_NODE_RUNNING;
+    assert_int_equal(lk__launch_node_start(&opts, &node), LK_OK);
     bool traced = true;
     while (now == LK_NODE_RUNNING && traced && lk__clock() < give_up) {
-        assert_int_equal(lk__node_wait(node, -1, 0.1, &now), LK_OK);
+        assert_int_equal(lk__launch_node_wait(node, -1, 0.1, &now), LK_OK);
         traced = waitpid(tracer, &status, WNOHANG) != tracer;
     }
-    lk__node_stop(node, SIGTERM, 0);
-    lk_cause cause = *lk__node_cause(node);
-    lk__node_destroy(node);
+    lk__launch_node_stop(node, SIGTERM, 0);
+    lk_cause cause = *lk__launch_node_cause(node);
+    lk__launch_node_destroy(node);
     if (!traced)
         skip(); /* this machine forbids tracing */
     assert_int_equal(now, LK_NODE_FAILED);
@@ -352,28 +352,28 @@ static void test_stopped_rank_is_awaited(void **state)
 {
     (void)state;
     char *argv[] = {"sh", "-c", "echo $$ > $T/rank; kill -STOP $$; exit 0", NULL};
-    lk_node_opts opts = node_opts(1, argv);
-    lk_node *node;
-    lk_node_state now = LK_NODE_RUNNING;
-    assert_int_equal(lk__node_start(&opts, &node), LK_OK);
+    lk_launch_node_opts opts = node_opts(1, argv);
+    lk_launch_node *node;
+    lk_launch_node_state now = LK_NODE_RUNNING;
+    assert_int_equal(lk__launch_node_start(&opts, &node), LK_OK);
     double give_up = lk__clock() + PATIENCE;
     while (now == LK_NODE_RUNNING && notices[0] == '\0' && lk__clock() < give_up)
-        assert_int_equal(lk__node_wait(node, -1, 0.1, &now), LK_OK);
+        assert_int_equal(lk__launch_node_wait(node, -1, 0.1, &now), LK_OK);
     assert_int_equal(now, LK_NODE_RUNNING);
     assert_contains(notices, "rank 0 (pid ");
     assert_contains(notices, ") is stopped (SIGSTOP); awaited, 29");
     kill(pid_in_file("rank"), SIGCONT);
-    assert_int_equal(lk__node_wait(node, -1, PATIENCE, &now), LK_OK);
+    assert_int_equal(lk__launch_node_wait(node, -1, PATIENCE, &now), LK_OK);
     assert_int_equal(now, LK_NODE_DONE);
-    lk__node_destroy(node);
+    lk__launch_node_destroy(node);
 }
 
 static void assert_not_found(char *program, const char *part)
 {
     char *argv[] = {program, NULL};
-    lk_node_opts opts = node_opts(2, argv);
-    lk_node *node;
-    assert_int_equal(lk__node_start(&opts, &node), LK_STATUS_NOT_FOUND);
+    lk_launch_node_opts opts = node_opts(2, argv);
+    lk_launch_node *node;
+    assert_int_equal(lk__launch_node_start(&opts, &node), LK_STATUS_NOT_FOUND);
     assert_contains(lk_error_detail(), part);
     assert_int_equal(count_left(), 0);
 }
@@ -474,22 +474,22 @@ static void test_other_children_are_spared(void **state)
 {
     (void)state;
     char *argv[] = {"sh", "-c", (char *)(uintptr_t)FAMILY, NULL};
-    lk_node_opts opts = node_opts(2, argv);
-    lk_node *node;
-    lk_node_state now = LK_NODE_RUNNING;
+    lk_launch_node_opts opts = node_opts(2, argv);
+    lk_launch_node *node;
+    lk_launch_node_state now = LK_NODE_RUNNING;
     pid_t other = fork();
     if (other == 0) {
         execlp("sleep", "sleep", "1000", (char *)NULL);
         _exit(1);
     }
-    assert_int_equal(lk__node_start(&opts, &node), LK_OK);
+    assert_int_equal(lk__launch_node_start(&opts, &node), LK_OK);
     WAIT_UNTIL(file_has_line("rank0") && file_has_line("rank1") && count_left() >= 6);
     kill(pid_in_file("keeper"), SIGKILL);
     lk_status status = LK_OK;
     while (status == LK_OK)
-        status = lk__node_wait(node, -1, PATIENCE, &now);
+        status = lk__launch_node_wait(node, -1, PATIENCE, &now);
     assert_int_equal(status, LK_STATUS_PEER);
-    lk__node_destroy(node);
+    lk__launch_node_destroy(node);
     assert_int_equal(count_left(), 0);
     assert_false(is_gone(other));
     kill(other, SIGKILL);
@@ -501,20 +501,20 @@ static void test_wait_returns_for_extra_fd_and_time(void **state)
 {
     (void)state;
     char *argv[] = {"sleep", "1000", NULL};
-    lk_node_opts opts = node_opts(1, argv);
-    lk_node *node;
-    lk_node_state now = LK_NODE_DONE;
+    lk_launch_node_opts opts = node_opts(1, argv);
+    lk_launch_node *node;
+    lk_launch_node_state now = LK_NODE_DONE;
     int ends[2];
     assert_int_equal(pipe(ends), 0);
-    assert_int_equal(lk__node_start(&opts, &node), LK_OK);
-    assert_int_equal(lk__node_wait(node, ends[0], 0.01, &now), LK_OK);
+    assert_int_equal(lk__launch_node_start(&opts, &node), LK_OK);
+    assert_int_equal(lk__launch_node_wait(node, ends[0], 0.01, &now), LK_OK);
     assert_int_equal(now, LK_NODE_RUNNING);
     assert_int_equal(write(ends[1], "x", 1), 1);
     double begin = lk__clock();
-    assert_int_equal(lk__node_wait(node, ends[0], 10 * PATIENCE, &now), LK_OK);
+    assert_int_equal(lk__launch_node_wait(node, ends[0], 10 * PATIENCE, &now), LK_OK);
     assert_true(lk__clock() - begin < PATIENCE);
     assert_int_equal(now, LK_NODE_RUNNING);
-    lk__node_destroy(node);
+    lk__launch_node_destroy(node);
     assert_int_equal(count_left(), 0);
     close(ends[0]);
     close(ends[1]);
@@ -525,7 +525,7 @@ static void test_many_ranks(void **state)
     (void)state;
     /* More than fit the keeper's socket at once. */
     char *argv[] = {"true", NULL};
-    lk_node_opts opts = node_opts(400, argv);
+    lk_launch_node_opts opts = node_opts(400, argv);
     outcome end = run_node(&opts);
     assert_int_equal(end.state, LK_NODE_DONE);
     end = run_shell(64, "echo $RANK of $WORLD_SIZE");

@@ -41,7 +41,7 @@ static void test_lines_are_never_torn(void **state)
 static void test_stalled_reader(void **state)
 {
     static const char text[4096];
-    const double patience = 2;
+    const double deadline = 2;
     (void)state;
     int ends[2], saved = dup(STDOUT_FILENO);
     assert_int_equal(pipe(ends), 0);
@@ -50,7 +50,7 @@ static void test_stalled_reader(void **state)
         ;
     dup2(ends[1], STDOUT_FILENO);
     char *argv[] = {"true", NULL};
-    lk_node_opts opts = node_opts(1, argv);
+    lk_launch_node_opts opts = node_opts(1, argv);
     lk_output *output;
     struct pollfd fds[4];
     assert_int_equal(lk__output_create(&opts, "host", &output), LK_OK);
@@ -58,10 +58,10 @@ static void test_stalled_reader(void **state)
     size_t count = lk__output_poll(output, fds);
     poll(fds, (nfds_t)count, (int)(1000 * PATIENCE));
     lk__output_pump(output, fds, count);
-    poll(NULL, 0, (int)(1000 * patience) + 100);
+    poll(NULL, 0, (int)(1000 * deadline) + 100);
     lk__output_started(output);
     double begin = lk__clock();
-    lk__output_finish(output, patience);
+    lk__output_finish(output, deadline);
     double took = lk__clock() - begin;
     dup2(saved, STDOUT_FILENO);
     lk__output_destroy(output);
@@ -69,7 +69,7 @@ static void test_stalled_reader(void **state)
     close(ends[0]);
     close(ends[1]);
     assert_int_equal(written, 7);
-    assert_true(took < patience / 2);
+    assert_true(took < deadline / 2);
 }
 
 /* One slow pipe takes both streams, and its reader the lines in small bites;
@@ -89,13 +89,13 @@ static void test_one_slow_reader(void **state)
                         "x=$(head -c 5000 /dev/zero | tr '\\0' x); i=0;"
                         "while [ $i -lt 20 ]; do echo a$x; echo b$x >&2; i=$((i+1)); done",
                         NULL};
-        lk_node_opts opts = node_opts(2, argv);
-        lk_node *node;
-        lk_node_state now = LK_NODE_RUNNING;
-        if (lk__node_start(&opts, &node) != LK_OK || lk__node_wait(node, -1, PATIENCE, &now) != LK_OK)
+        lk_launch_node_opts opts = node_opts(2, argv);
+        lk_launch_node *node;
+        lk_launch_node_state now = LK_NODE_RUNNING;
+        if (lk__launch_node_start(&opts, &node) != LK_OK || lk__launch_node_wait(node, -1, PATIENCE, &now) != LK_OK)
             _exit(1);
         /* Destroy waits for as long as somebody reads. */
-        lk__node_destroy(node);
+        lk__launch_node_destroy(node);
         _exit(now != LK_NODE_DONE);
     }
     close(ends[1]);
@@ -143,7 +143,7 @@ static void test_host_in_prefix(void **state)
     (void)state;
     char host[64] = "", wanted[128];
     char *argv[] = {"sh", "-c", "echo hello", NULL};
-    lk_node_opts opts = node_opts(1, argv);
+    lk_launch_node_opts opts = node_opts(1, argv);
     opts.name_host = true;
     opts.first_rank = 5;
     opts.world_size = 6;
@@ -158,7 +158,7 @@ static void test_raw(void **state)
 {
     (void)state;
     char *argv[] = {"sh", "-c", "printf 'a\\r'; printf 'b\\n'; printf c", NULL};
-    lk_node_opts opts = node_opts(1, argv);
+    lk_launch_node_opts opts = node_opts(1, argv);
     opts.raw = true;
     outcome end = run_node(&opts);
     assert_int_equal(end.state, LK_NODE_DONE);
@@ -170,7 +170,7 @@ static void test_logs(void **state)
     (void)state;
     char logs[TEMP_FOLDER_BYTES + 32], text[256];
     char *argv[] = {"sh", "-c", "echo out $RANK; sleep 0.1; echo err $RANK >&2", NULL};
-    lk_node_opts opts = node_opts(2, argv);
+    lk_launch_node_opts opts = node_opts(2, argv);
     path_in_folder(logs, "deep/er/logs");
     opts.log_dir = logs;
     for (opts.restart = 0; opts.restart < 2; opts.restart++) {
@@ -189,10 +189,10 @@ static void test_log_folder_that_cannot_be(void **state)
 {
     (void)state;
     char *argv[] = {"sh", "-c", "echo > $T/ran", NULL}, ran[TEMP_FOLDER_BYTES + 32];
-    lk_node_opts opts = node_opts(1, argv);
+    lk_launch_node_opts opts = node_opts(1, argv);
     opts.log_dir = "/dev/null/logs";
-    lk_node *node;
-    assert_int_equal(lk__node_start(&opts, &node), LK_STATUS_IO);
+    lk_launch_node *node;
+    assert_int_equal(lk__launch_node_start(&opts, &node), LK_STATUS_IO);
     assert_contains(lk_error_detail(), "/dev/null/logs");
     path_in_folder(ran, "ran");
     assert_int_not_equal(access(ran, F_OK), 0);

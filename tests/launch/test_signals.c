@@ -25,7 +25,7 @@ static void note(void *arg, const char *text)
     append(arg, text);
 }
 
-static void note_failed(void *arg, const lk_verdict *verdict, int restart)
+static void note_failed(void *arg, const lk_launch_verdict *verdict, int restart)
 {
     (void)verdict;
     append(arg, restart == 0 ? "again" : "too often");
@@ -49,26 +49,26 @@ static pid_t start_run(plan p, const char *script)
     char name[16], method[TEMP_FOLDER_BYTES + 32], last[512];
     snprintf(name, sizeof name, "notes%d", p.node);
     snprintf(method, sizeof method, "file://%s/meeting", folder);
-    lk_run_opts opts = {.nproc = p.nproc,
-                        .nnodes = p.nnodes > 0 ? p.nnodes : 1,
-                        .node_rank = p.node,
-                        .init_method = p.nnodes > 1 ? method : NULL,
-                        .master_addr = p.nnodes > 1 ? "127.0.0.1" : NULL,
-                        .max_restarts = p.max_restarts,
-                        .timeout = 4 * PATIENCE,
-                        .grace = p.grace,
-                        .argv = argv,
-                        .notice = note,
-                        .failed = note_failed,
-                        .arg = name};
-    lk_verdict verdict;
-    if (lk__run(&opts, &verdict) != LK_OK) {
+    lk_launch_opts opts = {.nproc = p.nproc,
+                           .nnodes = p.nnodes > 0 ? p.nnodes : 1,
+                           .node_rank = p.node,
+                           .init_method = p.nnodes > 1 ? method : NULL,
+                           .master_addr = p.nnodes > 1 ? "127.0.0.1" : NULL,
+                           .max_restarts = p.max_restarts,
+                           .timeout = 4 * PATIENCE,
+                           .grace = p.grace,
+                           .argv = argv,
+                           .notice = note,
+                           .failed = note_failed,
+                           .arg = name};
+    lk_launch_verdict verdict;
+    if (lk__launch_run(&opts, &verdict) != LK_OK) {
         append(name, lk_error_detail());
         _exit(91);
     }
-    lk__verdict_text(&verdict, last, sizeof last);
+    lk__launch_verdict_text(&verdict, last, sizeof last);
     append(name, last);
-    _exit(lk__verdict_exit(&verdict));
+    _exit(lk__launch_verdict_exit(&verdict));
 }
 
 static void assert_exit(pid_t launcher, int wanted)
@@ -162,13 +162,13 @@ static void test_user_signal_stays_the_callers(void **state)
     struct sigaction own = {.sa_handler = on_user}, before;
     sigaction(SIGUSR1, &own, &before);
     char *argv[] = {"sleep", "1000", NULL};
-    lk_node_opts opts = node_opts(1, argv);
-    lk_node *node;
-    lk_node_state now = LK_NODE_DONE;
-    assert_int_equal(lk__node_start(&opts, &node), LK_OK);
+    lk_launch_node_opts opts = node_opts(1, argv);
+    lk_launch_node *node;
+    lk_launch_node_state now = LK_NODE_DONE;
+    assert_int_equal(lk__launch_node_start(&opts, &node), LK_OK);
     kill(getpid(), SIGUSR1);
-    assert_int_equal(lk__node_wait(node, -1, 0.01, &now), LK_OK);
-    lk__node_destroy(node);
+    assert_int_equal(lk__launch_node_wait(node, -1, 0.01, &now), LK_OK);
+    lk__launch_node_destroy(node);
     sigaction(SIGUSR1, &before, NULL);
     assert_int_equal(now, LK_NODE_RUNNING);
     assert_int_equal(caught, SIGUSR1);
@@ -200,7 +200,7 @@ static void test_functions_have_plain_signals(void **state)
     sigaddset(&blocked, SIGTERM);
     sigprocmask(SIG_BLOCK, &blocked, &mask);
     sigaction(SIGUSR1, &own, &before);
-    lk_node_opts opts = node_opts(2, NULL);
+    lk_launch_node_opts opts = node_opts(2, NULL);
     opts.fn = check_plain;
     opts.pass_user = true;
     outcome end = run_node(&opts);

@@ -45,8 +45,8 @@ static void check_layer(lk_device *dev, int index, uint32_t step)
 {
     static float x[COUNT], y[COUNT], dy[COUNT], dx[COUNT];
     lk_graph *graph = make_graph(index);
-    lk_wave wave = {.n = SAMPLES, .train = true, .seed = seed, .step = &step, .ids = ids};
-    lk_call call = {.dev = dev, .k = dev->kernels, .layer = &graph->layers[index], .wave = &wave};
+    lk_op_wave wave = {.n = SAMPLES, .train = true, .seed = seed, .step = &step, .ids = ids};
+    lk_op_call call = {.dev = dev, .k = dev->kernels, .layer = &graph->layers[index], .wave = &wave};
     call.x[0] = tensor(x);
     call.y = tensor(y);
     call.dy = tensor(dy);

@@ -12,7 +12,7 @@ enum { MOST = 16 };
 
 typedef struct fixture {
     lk_graph *graph;
-    lk_choice choices[MOST];
+    lk_fuse_choice choices[MOST];
 } fixture;
 
 /* Layers [first,last), last being 0 for all. */
@@ -20,7 +20,7 @@ static void fuse(fixture *fx, int first, int last)
 {
     memset(fx->choices, 0, sizeof fx->choices);
     assert_true(fx->graph->status == LK_OK && fx->graph->count <= MOST);
-    lk_fuse_opts opts = {fx->graph, &lk__cpu_device, first, last ? last : fx->graph->count};
+    lk_fuse_opts opts = {fx->graph, &lk__device_cpu, first, last ? last : fx->graph->count};
     lk__fuse(&opts, fx->choices);
 }
 
@@ -61,7 +61,7 @@ static void test_addition(void **state)
     fixture *fx = *state;
     finish(fx->graph, residual(fx->graph, false));
     fuse(fx, 1, 0);
-    const lk_choice *bn = &fx->choices[BN], *add = bn + 1, *relu = bn + 2;
+    const lk_fuse_choice *bn = &fx->choices[BN], *add = bn + 1, *relu = bn + 2;
     assert_int_equal(bn->forward, -1);
     assert_int_equal(add->forward, BN);
     assert_int_equal(relu->forward, -1);
@@ -171,7 +171,7 @@ static void test_dropout(void **state)
     x = lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 2});
     finish(g, lk_dropout(g, lk_dropout2d(g, x, 0.25), 0.5));
     fuse(fx, 1, 0);
-    const lk_choice *of = fx->choices;
+    const lk_fuse_choice *of = fx->choices;
     assert_int_equal(of[3].dropout, 4);
     assert_true(of[4].forward == -1 && of[4].passes && of[3].grad == of[4].grad);
     assert_true(of[5].forward == 5 && !of[5].passes && of[4].dropout == -1);

@@ -254,7 +254,7 @@ static const struct {
     {.start = "pooled", .end = ".weight", .ndim = 4, .scale = 0.25f, .middle = 0.0f, .shift = 0.5f},
 };
 
-static void set_entry(const lk_entry *entry)
+static void set_entry(const lk_state_entry *entry)
 {
     golden_fill_entry(entry);
     float *values = entry->data;
@@ -294,9 +294,9 @@ static double difference(const check *c, float *value)
     return (8 * near - far) / (12 * (double)H);
 }
 
-static double check_entry(const check *c, const char *name, const lk_entry *grad)
+static double check_entry(const check *c, const char *name, const lk_state_entry *grad)
 {
-    const lk_entry *entry = lk_state_find(c->state, grad->name);
+    const lk_state_entry *entry = lk_state_find(c->state, grad->name);
     assert_non_null(entry);
     float *values = entry->data;
     size_t count = golden_count(entry), stride = (count + MAX_ELEMENTS - 1) / MAX_ELEMENTS;

@@ -58,7 +58,7 @@ typedef struct sample {
 
 static sample values_of(const lk_state *state, const char *key)
 {
-    const lk_entry *entry = lk_state_find(state, key);
+    const lk_state_entry *entry = lk_state_find(state, key);
     assert_non_null(entry);
     return (sample){entry->data, entry->bytes / sizeof(float)};
 }

@@ -15,9 +15,9 @@
 
 #include <lockstep/lockstep.h>
 
+#include "nn/models/zoo.h"
 #include "nn/op.h"
 #include "nn/params.h"
-#include "nn/zoo.h"
 
 enum { TEXT = 256, SPEC = 64, MAX_ROWS = 64 };
 
@@ -67,11 +67,11 @@ static void expect_entry(FILE *file, const table_row *row, const char *key, cons
         fail_msg("%s: '%s' where PyTorch has '%s'", row->spec, ours, want);
 }
 
-static void expect_slots(FILE *file, const table_row *row, const lk_layer *layer, const lk_slot_def *slots, int count)
+static void expect_slots(FILE *file, const table_row *row, const lk_layer *layer, const lk_op_slot *slots, int count)
 {
     for (int i = 0; i < count; i++) {
         char key[LK_MAX_KEY];
-        lk__slot_key(layer, slots[i].suffix, key);
+        lk__op_slot_key(layer, slots[i].suffix, key);
         expect_entry(file, row, key, "F32", slots[i].ndim, slots[i].dims);
     }
 }
@@ -88,7 +88,7 @@ static size_t expect_graph(FILE *file, const table_row *row, const lk_graph *gra
         if (!layer->counts_batches)
             continue;
         char key[LK_MAX_KEY];
-        lk__slot_key(layer, "num_batches_tracked", key);
+        lk__op_slot_key(layer, "num_batches_tracked", key);
         expect_entry(file, row, key, "I64", 0, NULL);
     }
     return entries;
@@ -181,7 +181,7 @@ static void test_states(void **arg)
         assert_int_equal(lk_state_count(state), rows[i].entries);
         fseek(file, rows[i].entries_at, SEEK_SET);
         for (size_t e = 0; e < rows[i].entries; e++) {
-            const lk_entry *entry = lk_state_at(state, e);
+            const lk_state_entry *entry = lk_state_at(state, e);
             expect_entry(file, &rows[i], entry->name, entry->dtype == LK_DTYPE_I64 ? "I64" : "F32", entry->ndim,
                          entry->dims);
         }
@@ -210,7 +210,7 @@ static void test_first_weights(void **arg)
     static const struct {
         const char *spec, *layer;
         lk_model_shape shape;
-        lk_fill weight, bias; /* LK_FILL_ONE: no bias */
+        lk_op_fill weight, bias; /* LK_FILL_ONE: no bias */
         double variance;
     } rows[] = {
         {"resnet50", "layer2.0.conv2", {3, 224, 224, 1000}, LK_FILL_NORMAL, LK_FILL_ONE, 2.0 / (9 * 128)},

@@ -70,7 +70,7 @@ static size_t counted;
 static lk_status counting_alloc(lk_device *dev, size_t bytes, const char *what, void **out)
 {
     counted += bytes;
-    return lk__cpu_device.alloc(dev, bytes, what, out);
+    return lk__device_cpu.alloc(dev, bytes, what, out);
 }
 
 static size_t count_since(size_t *before)
@@ -119,7 +119,7 @@ static void test_memory(void **arg)
     };
     lk_device *dev;
     assert_int_equal(lk__device_open("cpu", &(lk_device_opts){.threads = 2}, &dev), LK_OK);
-    lk_device_type counting = lk__cpu_device;
+    lk_device_type counting = lk__device_cpu;
     const lk_device_type *plain = dev->type;
     counting.alloc = counting_alloc;
     dev->type = &counting;

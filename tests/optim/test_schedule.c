@@ -17,11 +17,11 @@ enum { EPOCHS = 10, BATCHES = 4 };
 
 static double rate(const char *spec, double base, size_t epoch, size_t batch)
 {
-    lk_schedule *schedule;
-    lk_schedule_at at = {.epoch = epoch, .epochs = EPOCHS, .batch = batch, .batches = BATCHES};
-    assert_int_equal(lk__schedule_create(spec, &schedule), LK_OK);
-    double lr = lk__schedule_lr(schedule, base, at);
-    lk__schedule_destroy(schedule);
+    lk_lr_schedule *schedule;
+    lk_lr_schedule_at at = {.epoch = epoch, .epochs = EPOCHS, .batch = batch, .batches = BATCHES};
+    assert_int_equal(lk__lr_schedule_create(spec, &schedule), LK_OK);
+    double lr = lk__lr_schedule_lr(schedule, base, at);
+    lk__lr_schedule_destroy(schedule);
     return lr;
 }
 
@@ -96,11 +96,11 @@ static void test_gaussian(void **state)
     assert_true(near(lr_at("gaussian:sigma=.5,min=.25", 0.5, 5), 0.25 + 0.25 * exp(-0.5)));
     assert_true(lr_at("gaussian:sigma=.001", 0.5, 9) == 0);
     /* The reference's scale of 1500 over 90 epochs of which 5 warm up. */
-    lk_schedule *schedule;
-    lk_schedule_at at = {.epoch = 45, .epochs = 90, .batches = 10};
-    assert_int_equal(lk__schedule_create("gaussian:sigma=.32218974,warmup=5", &schedule), LK_OK);
-    assert_true(fabs(lk__schedule_lr(schedule, 0.256, at) / (0.256 * exp(-1600.0 / 1500)) - 1) < 1e-7);
-    lk__schedule_destroy(schedule);
+    lk_lr_schedule *schedule;
+    lk_lr_schedule_at at = {.epoch = 45, .epochs = 90, .batches = 10};
+    assert_int_equal(lk__lr_schedule_create("gaussian:sigma=.32218974,warmup=5", &schedule), LK_OK);
+    assert_true(fabs(lk__lr_schedule_lr(schedule, 0.256, at) / (0.256 * exp(-1600.0 / 1500)) - 1) < 1e-7);
+    lk__lr_schedule_destroy(schedule);
 }
 
 /* All rise alike, step by step, and reach the base rate itself with the last step of the warm-up. */
@@ -108,7 +108,7 @@ static void test_warmup(void **state)
 {
     (void)state;
     const lk_optim_info *info;
-    for (size_t i = 0; (info = lk__schedule_list(i)); i++) {
+    for (size_t i = 0; (info = lk__lr_schedule_list(i)); i++) {
         char epochs[64], steps[64];
         snprintf(epochs, sizeof epochs, "%s:warmup=3", info->name);
         snprintf(steps, sizeof steps, "%s:warmup_steps=6", info->name);
@@ -163,21 +163,21 @@ static void test_after_warmup(void **state)
 /* Compared with a search through all steps. */
 static void assert_rates(const char *spec, size_t epochs, size_t begin, size_t end)
 {
-    lk_schedule *schedule;
-    lk_schedule_at run = {.epochs = epochs, .batches = BATCHES};
+    lk_lr_schedule *schedule;
+    lk_lr_schedule_at run = {.epochs = epochs, .batches = BATCHES};
     double highest = 0;
-    assert_int_equal(lk__schedule_create(spec, &schedule), LK_OK);
-    lk_rates rates = lk__schedule_rates(schedule, 0.5, run, begin, end);
+    assert_int_equal(lk__lr_schedule_create(spec, &schedule), LK_OK);
+    lk_lr_schedule_rates rates = lk__lr_schedule_rates(schedule, 0.5, run, begin, end);
     for (size_t step = begin; step < end; step++) {
-        lk_schedule_at at = {step / BATCHES, epochs, step % BATCHES, BATCHES};
-        double lr = lk__schedule_lr(schedule, 0.5, at);
+        lk_lr_schedule_at at = {step / BATCHES, epochs, step % BATCHES, BATCHES};
+        double lr = lk__lr_schedule_lr(schedule, 0.5, at);
         highest = lr > highest ? lr : highest;
         assert_true(step != begin || rates.first == lr);
         assert_true(step + 1 != end || rates.last == lr);
     }
     if (rates.highest != highest)
         fail_msg("%s, steps %zu to %zu: highest rate %g, found %g", spec, begin, end, highest, rates.highest);
-    lk__schedule_destroy(schedule);
+    lk__lr_schedule_destroy(schedule);
 }
 
 static void test_rates(void **state)
@@ -201,8 +201,8 @@ static void assert_told(const char *spec, const char *hint)
 
 static void refuse(const char *spec, const char *hint)
 {
-    lk_schedule *schedule = NULL;
-    assert_int_equal(lk__schedule_create(spec, &schedule), LK_STATUS_USAGE);
+    lk_lr_schedule *schedule = NULL;
+    assert_int_equal(lk__lr_schedule_create(spec, &schedule), LK_STATUS_USAGE);
     assert_null(schedule);
     assert_told(spec, hint);
 }
@@ -228,19 +228,19 @@ static void test_refusals(void **state)
     refuse("constant:warm_up=3", "did you mean 'warmup'");
     refuse("constant:warmup=2.5", "whole number");
     refuse("constant:warmup=3,warmup_steps=100", "give one of them");
-    lk__schedule_destroy(NULL);
+    lk__lr_schedule_destroy(NULL);
 }
 
 static void check(const char *spec, const char *hint)
 {
-    lk_schedule *schedule;
-    lk_schedule_at at = {.epochs = EPOCHS, .batches = BATCHES};
-    assert_int_equal(lk__schedule_create(spec, &schedule), LK_OK);
-    lk_status status = lk__schedule_check(schedule, 0.5, at);
+    lk_lr_schedule *schedule;
+    lk_lr_schedule_at at = {.epochs = EPOCHS, .batches = BATCHES};
+    assert_int_equal(lk__lr_schedule_create(spec, &schedule), LK_OK);
+    lk_status status = lk__lr_schedule_check(schedule, 0.5, at);
     assert_int_equal(status, hint ? LK_STATUS_USAGE : LK_OK);
     if (hint)
         assert_told(spec, hint);
-    lk__schedule_destroy(schedule);
+    lk__lr_schedule_destroy(schedule);
 }
 
 static void test_fit(void **state)
@@ -266,7 +266,7 @@ static void test_list(void **state)
     (void)state;
     size_t count = 0;
     const lk_optim_info *info;
-    for (; (info = lk__schedule_list(count)); count++) {
+    for (; (info = lk__lr_schedule_list(count)); count++) {
         assert_true(strlen(info->summary) > 0);
         assert_null(strchr(info->summary, '\n'));
         check(info->name, NULL);

@@ -56,7 +56,7 @@ static inline void far_require(bool right, const char *what)
 
 static inline lk_status far_open(const lk_device_opts *opts, lk_device **out)
 {
-    LK_TRY(lk__cpu_device.open(opts, out));
+    LK_TRY(lk__device_cpu.open(opts, out));
     (*out)->type = &far_type;
     (*out)->kernels = &far_kernels;
     return LK_OK;
@@ -64,7 +64,7 @@ static inline lk_status far_open(const lk_device_opts *opts, lk_device **out)
 
 static inline lk_status far_alloc(lk_device *dev, size_t bytes, const char *what, void **out)
 {
-    LK_TRY(lk__cpu_device.alloc(dev, bytes, what, out));
+    LK_TRY(lk__device_cpu.alloc(dev, bytes, what, out));
     pthread_mutex_lock(&far_lock);
     *far_find(NULL) = (far_block){*out, bytes};
     pthread_mutex_unlock(&far_lock);
@@ -77,20 +77,20 @@ static inline void far_free(lk_device *dev, void *block)
     if (block)
         *far_find(block) = (far_block){0};
     pthread_mutex_unlock(&far_lock);
-    lk__cpu_device.free(dev, block);
+    lk__device_cpu.free(dev, block);
 }
 
 static inline lk_status far_upload(lk_device *dev, const void *host, size_t bytes, void *dst)
 {
     far_require(bytes == 0 || (far_has(dst, bytes) && !far_has(host, 1)), "an upload from or to the wrong memory");
-    return lk__cpu_device.upload(dev, host, bytes, dst);
+    return lk__device_cpu.upload(dev, host, bytes, dst);
 }
 
 static inline lk_status far_download(lk_device *dev, const void *src, size_t bytes, void *host)
 {
     far_require(bytes == 0 || (far_has(src, bytes) && !far_has(host, 1)), "a download from or to the wrong memory");
     far_fetched += bytes;
-    return lk__cpu_device.download(dev, src, bytes, host);
+    return lk__device_cpu.download(dev, src, bytes, host);
 }
 
 static inline void far_conv2d_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x,
@@ -125,7 +125,7 @@ static inline lk_status far_add(void)
     far_kernels.conv2d_grad_weight = far_conv2d_grad_weight;
     far_kernels.linear_grad_weight = far_linear_grad_weight;
     far_kernels.flag_above = far_flag_above;
-    far_type = lk__cpu_device;
+    far_type = lk__device_cpu;
     far_type.name = "far";
     far_type.host_memory = false;
     far_type.by_shard = true;

@@ -91,8 +91,8 @@ static inline void joined_close(lk_channel *channel)
 {
     far_require(!channel || tape_kept == 0, "a channel closed before its recordings are forgotten");
     for (int i = channel ? channel->first : 0; channel && i < channel->after; i++)
-        lk__free(channel->work[i].moves);
-    lk__free(channel);
+        lk__mem_free(channel->work[i].moves);
+    lk__mem_free(channel);
 }
 
 static inline void joined_post(const lk_channel *channel, const lk_channel_move *move)
@@ -188,7 +188,7 @@ static inline lk_status joined_run(lk_channel *channel, int mark)
     while (there && channel->first < channel->after) {
         joined_work *work = &channel->work[channel->first++];
         lk_status status = joined_do(channel, work);
-        lk__free(work->moves);
+        lk__mem_free(work->moves);
         LK_TRY(status);
         if (work->kind == JOINED_MARK && work->mark == mark)
             break;
@@ -207,7 +207,7 @@ static inline lk_status joined_keep(lk_channel *channel, joined_work work)
 
 static inline lk_status joined_follow(lk_channel *channel)
 {
-    return lk__cpu_device.sync(channel->dev);
+    return lk__device_cpu.sync(channel->dev);
 }
 
 static inline lk_status joined_move(lk_channel *channel, const lk_channel_move *moves, int count)

@@ -82,7 +82,7 @@ static inline size_t law_count(const law_case *c, int step)
 static inline void law_batch(const law_case *c, int step, float *x, int32_t *labels, uint32_t *ids, lk_batch *batch)
 {
     size_t sample = c->shape.channels * c->shape.height * c->shape.width;
-    *batch = (lk_batch){.count = law_count(c, step), .sample = sample, .x = x, .labels = labels, .ids = ids};
+    *batch = (lk_batch){.count = law_count(c, step), .sample_floats = sample, .x = x, .labels = labels, .ids = ids};
     for (size_t i = 0; i < batch->count; i++) {
         ids[i] = (uint32_t)((size_t)step * c->batch + i);
         labels[i] = law_sample(c->shape, ids[i], x + i * sample);

@@ -36,12 +36,12 @@ static inline law_case ranks_eval_case(const law_case *c, int which)
 }
 
 /* A rank's share of a whole batch. */
-static inline lk_batch ranks_cut(lk_batch whole, lk_share share)
+static inline lk_batch ranks_cut(lk_batch whole, lk_shard_range share)
 {
-    size_t begin = lk_share_begin(share, whole.count);
-    return (lk_batch){.count = lk_share_count(share, whole.count),
-                      .sample = whole.sample,
-                      .x = share.labels_only ? NULL : whole.x + begin * whole.sample,
+    size_t begin = lk_shard_range_begin(share, whole.count);
+    return (lk_batch){.count = lk_shard_range_count(share, whole.count),
+                      .sample_floats = whole.sample_floats,
+                      .x = share.labels_only ? NULL : whole.x + begin * whole.sample_floats,
                       .labels = whole.labels + begin,
                       .ids = whole.ids + begin,
                       .total = whole.count};
@@ -68,7 +68,7 @@ static inline void ranks_run_steps(const ranks_job *job, lk_engine *engine, lk_m
         lk_batch batch;
         law_batch(&job->c, job->c.first + i, s.x, s.labels, s.ids, &batch);
         if (job->way.share)
-            batch = ranks_cut(batch, lk_engine_share(engine));
+            batch = ranks_cut(batch, lk_engine_shard_range(engine));
         CHECK_OK(ranks_step(engine, &job->way, &batch, &out[i]));
     }
     law_samples_free(&s);
@@ -82,7 +82,7 @@ static inline void ranks_run_evals(const ranks_job *job, lk_engine *engine, lk_m
         lk_batch batch;
         law_batch(&c, 0, s.x, s.labels, s.ids, &batch);
         if (job->way.share)
-            batch = ranks_cut(batch, lk_engine_share(engine));
+            batch = ranks_cut(batch, lk_engine_shard_range(engine));
         CHECK_OK(lk_engine_eval(engine, &batch, &out[i]));
         law_samples_free(&s);
     }
@@ -142,9 +142,10 @@ static inline void ranks_check_own(const ranks_job *job, const lk_engine *engine
     lk_layout at = lk_engine_layout(engine);
     lk_metrics own = lk_engine_own_metrics(engine);
     const lk_metrics *all = &job->truth.steps[job->c.steps - 1];
-    CHECK(own.count == (at.stage == at.stages - 1 ? lk_share_count(lk_engine_share(engine), all->count) : 0));
+    CHECK(own.count ==
+          (at.stage == at.stages - 1 ? lk_shard_range_count(lk_engine_shard_range(engine), all->count) : 0));
     int64_t sums[2] = {(int64_t)own.count, (int64_t)own.correct};
-    CHECK_OK(lk_allreduce(group, (lk_data){sums, 2, LK_DTYPE_I64}, LK_REDUCTION_SUM, NULL));
+    CHECK_OK(lk_allreduce(group, (lk_buffer){sums, 2, LK_DTYPE_I64}, LK_REDUCTION_SUM, NULL));
     CHECK(sums[0] == (int64_t)all->count && sums[1] == (int64_t)all->correct);
 }
 

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "tensor/device.h"
 
-struct lk_recording {
+struct lk_device_recording {
     lk_status (*work)(void *arg);
     void *arg;
 };
@@ -31,17 +31,17 @@ static inline void tape_require(bool right, const char *what)
     abort();
 }
 
-static inline lk_status tape_record(lk_device *dev, lk_status (*work)(void *arg), void *arg, lk_recording **out)
+static inline lk_status tape_record(lk_device *dev, lk_status (*work)(void *arg), void *arg, lk_device_recording **out)
 {
     (void)dev;
     tape_recorded++;
     tape_kept++;
     LK_TRY(LK_ALLOC(1, "a recording", out));
-    **out = (lk_recording){work, arg};
+    **out = (lk_device_recording){work, arg};
     return LK_OK;
 }
 
-static inline lk_status tape_play(lk_device *dev, lk_recording *recording)
+static inline lk_status tape_play(lk_device *dev, lk_device_recording *recording)
 {
     (void)dev;
     tape_played++;
@@ -53,11 +53,11 @@ static inline lk_status tape_play(lk_device *dev, lk_recording *recording)
     return status;
 }
 
-static inline void tape_forget(lk_device *dev, lk_recording *recording)
+static inline void tape_forget(lk_device *dev, lk_device_recording *recording)
 {
     (void)dev;
     tape_kept--;
-    lk__free(recording);
+    lk__mem_free(recording);
 }
 
 static inline lk_status tape_poll(lk_device *dev, bool *idle)
@@ -96,8 +96,8 @@ static inline void tape_extend(lk_device_type *type)
     type->play = tape_play;
     type->forget = tape_forget;
     type->poll = tape_poll;
-    type->alloc_host = lk__cpu_device.alloc;
-    type->free_host = lk__cpu_device.free;
+    type->alloc_host = lk__device_cpu.alloc;
+    type->free_host = lk__device_cpu.free;
 }
 
 #endif

@@ -13,7 +13,7 @@
 
 #include "base/rng.h"
 #include "base/tree.h"
-#include "parallel/clip.h"
+#include "parallel/step/clip.h"
 
 enum { MAX_STAGES = 8 };
 
@@ -54,9 +54,9 @@ static void test_tree_sum(void **state)
     lk_rng rng = lk__rng(1, LK_RNG_DIGITS, 0, 0, 0);
     for (uint32_t i = 0; i < MOST; i++)
         values[i] = ldexp((double)lk__rng_u32(&rng, i), (int)(i % 60) - 50);
-    assert_true(lk__tree_sum(values, 0) == 0);
+    assert_true(lk__clip_tree_sum(values, 0) == 0);
     for (size_t count = 1; count <= MOST; count += count < 300 ? 1 : 1087) {
-        double want = recursive_sum(values, 0, count), got = lk__tree_sum(values, count);
+        double want = recursive_sum(values, 0, count), got = lk__clip_tree_sum(values, count);
         assert_memory_equal(&got, &want, sizeof got);
         if (count <= LK_MAX_SHARDS)
             assert_true(shard_sum(values, (int)count) == got);
@@ -78,7 +78,7 @@ static lk_params *make_params(const lk_graph *graph, lk_device *dev, int first, 
         for (int slot = 0; slot < graph->layers[i].param_count; slot++) {
             float *grad = params->grads + params->param_offset[i][slot];
             lk_rng rng = lk__rng(5, LK_RNG_DIGITS, (uint32_t)i, 0, (uint32_t)slot);
-            for (size_t k = 0; k < lk__slot_count(&graph->layers[i].params[slot]); k++)
+            for (size_t k = 0; k < lk__op_slot_count(&graph->layers[i].params[slot]); k++)
                 grad[k] = (lk__rng_unit(lk__rng_u32(&rng, k)) - 0.5f) * (float)(i + 1);
         }
     }
@@ -108,7 +108,7 @@ static void *run_stage(void *arg)
     if (self->status != LK_OK)
         return NULL;
     lk_params *params = make_params(self->graph, dev, self->first, self->last, 1e30f);
-    self->status = params ? lk__grad_norm(params, self->group, &self->norm) : LK_STATUS_MEMORY;
+    self->status = params ? lk__clip_norm(params, self->group, &self->norm) : LK_STATUS_MEMORY;
     if (params)
         free_params(params);
     lk__device_close(dev);
@@ -121,7 +121,7 @@ static void check_cut(const lk_graph *graph, int stages, const int *cuts, double
     lk_group *groups[MAX_STAGES];
     stage ranks[MAX_STAGES];
     pthread_t threads[MAX_STAGES];
-    require(lk_group_threads(stages, NULL, groups));
+    require(lk_group_create_threads(stages, NULL, groups));
     for (int s = 0; s < stages; s++) {
         ranks[s] =
             (stage){.graph = graph, .group = groups[s], .first = cuts[s], .last = cuts[s + 1], .threads = s % 3 + 1};
@@ -146,7 +146,7 @@ static double plain_norm(const lk_params *params, size_t *terms)
     for (int i = params->first; i < params->last; i++) {
         for (int slot = 0; slot < params->graph->layers[i].param_count; slot++) {
             const float *grad = params->grads + params->param_offset[i][slot];
-            size_t count = lk__slot_count(&params->graph->layers[i].params[slot]);
+            size_t count = lk__op_slot_count(&params->graph->layers[i].params[slot]);
             for (size_t k = 0; k < count; k++)
                 sum += (long double)grad[k] * (long double)grad[k];
             *terms += count;
@@ -213,13 +213,13 @@ static void test_clip(void **state)
     float *before = malloc(bytes);
     memcpy(before, params->grads, bytes);
     double norm, after;
-    require(lk__grad_norm(params, NULL, &norm));
+    require(lk__clip_norm(params, NULL, &norm));
 
-    lk__grad_clip(params, norm, norm * 1.01);
+    lk__clip_gradient(params, norm, norm * 1.01);
     assert_memory_equal(params->grads, before, bytes);
 
     double limit = norm / 7;
-    lk__grad_clip(params, norm, limit);
+    lk__clip_gradient(params, norm, limit);
     require(dev->type->sync(dev));
     float factor = (float)(limit / (norm + 1e-6));
     for (size_t i = 0; i < params->count; i++) {
@@ -227,7 +227,7 @@ static void test_clip(void **state)
             fail_msg("element %zu is %.9g", i, (double)params->grads[i]);
     }
     /* The factor and the products are rounded to floats. */
-    require(lk__grad_norm(params, NULL, &after));
+    require(lk__clip_norm(params, NULL, &after));
     assert_true(fabs(after - limit) <= limit * (2 * 0x1p-24 + 1e-6 / norm));
     free(before);
     free_params(params);
@@ -245,14 +245,14 @@ static void test_odd_norms(void **state)
     lk_params *params = make_params(graph, dev, 0, graph->count, 0);
     memset(params->grads, 0, params->count * sizeof *params->grads);
     double norm = -1;
-    require(lk__grad_norm(params, NULL, &norm));
+    require(lk__clip_norm(params, NULL, &norm));
     assert_true(norm == 0);
-    lk__grad_clip(params, norm, 1e-9);
+    lk__clip_gradient(params, norm, 1e-9);
     assert_true(params->grads[0] == 0);
     params->grads[0] = NAN;
-    require(lk__grad_norm(params, NULL, &norm));
+    require(lk__clip_norm(params, NULL, &norm));
     assert_true(isnan(norm));
-    lk__grad_clip(params, norm, 1);
+    lk__clip_gradient(params, norm, 1);
     require(dev->type->sync(dev));
     assert_true(isnan(params->grads[1]));
     free_params(params);

@@ -35,7 +35,7 @@ static lk_engine *normed_engine(lk_engine_opts opts)
 
 static lk_batch batch_of(size_t count)
 {
-    return (lk_batch){.count = count, .sample = 1, .x = x, .labels = labels, .ids = ids};
+    return (lk_batch){.count = count, .sample_floats = 1, .x = x, .labels = labels, .ids = ids};
 }
 
 static lk_metrics step(lk_engine *engine, size_t count)

@@ -22,7 +22,7 @@ static void expect_words(lk_status status, lk_status want, const char *words)
 /* The first samples of the arrays above. */
 static const lk_batch *batch_of(lk_batch *batch, size_t count, size_t sample)
 {
-    *batch = (lk_batch){.count = count, .sample = sample, .x = x, .labels = labels, .ids = ids};
+    *batch = (lk_batch){.count = count, .sample_floats = sample, .x = x, .labels = labels, .ids = ids};
     return batch;
 }
 
@@ -77,8 +77,8 @@ static void test_states_without_counters(void **arg)
     law_require(lk_engine_state(a, &state));
     law_require(lk_state_create(&old));
     for (size_t i = 0; i < lk_state_count(state); i++) {
-        const lk_entry *from = lk_state_at(state, i);
-        lk_entry *to;
+        const lk_state_entry *from = lk_state_at(state, i);
+        lk_state_entry *to;
         if (from->dtype == LK_DTYPE_I64)
             continue;
         law_require(lk_state_add(old, from->name, from->dtype, from->ndim, from->dims, &to));
@@ -87,7 +87,7 @@ static void test_states_without_counters(void **arg)
     law_require(lk_engine_set_state(a, old));
     law_require(lk_engine_state(a, &back));
     for (size_t i = 0; i < lk_state_count(state); i++) {
-        const lk_entry *was = lk_state_at(state, i), *is = lk_state_at(back, i);
+        const lk_state_entry *was = lk_state_at(state, i), *is = lk_state_at(back, i);
         static const int64_t none = 0;
         assert_memory_equal(is->data, was->dtype == LK_DTYPE_I64 ? (const void *)&none : was->data, was->bytes);
     }
@@ -108,7 +108,7 @@ static void test_foreign_states_are_refused(void **arg)
     expect_words(lk_engine_set_state(a, state), LK_STATUS_MISMATCH, "conv1.weight");
     lk_state_destroy(state);
     law_require(lk_engine_state(a, &state));
-    lk_entry *entry;
+    lk_state_entry *entry;
     law_require(lk_state_add(state, "extra.weight", LK_DTYPE_F32, 1, (size_t[]){1}, &entry));
     expect_words(lk_engine_set_state(a, state), LK_STATUS_MISMATCH, "extra.weight");
     lk_state_destroy(state);
@@ -132,7 +132,7 @@ static void test_eval_counts_each_sample(void **arg)
     for (uint32_t i = 0; i < SAMPLES; i++) {
         ids[i] = i;
         labels[i] = law_sample(cnn.shape, i, x + 784 * i);
-        batch = (lk_batch){.count = 1, .sample = 784, .x = x + 784 * i, .labels = labels + i, .ids = ids + i};
+        batch = (lk_batch){.count = 1, .sample_floats = 784, .x = x + 784 * i, .labels = labels + i, .ids = ids + i};
         law_require(lk_engine_eval(engine, &batch, &metrics));
         loss += metrics.loss;
         correct += metrics.correct;
@@ -155,8 +155,9 @@ static void test_bad_batches(void **arg)
     expect_words(lk_engine_step(engine, batch_of(&batch, 0, 784), &metrics), LK_STATUS_USAGE, "0 samples");
     expect_words(lk_engine_step(engine, batch_of(&batch, 9, 784), &metrics), LK_STATUS_USAGE, "9 samples");
     expect_words(lk_engine_step(engine, batch_of(&batch, 2, 785), &metrics), LK_STATUS_MISMATCH, "785 values");
-    expect_words(lk_engine_step(engine, &(lk_batch){.count = 2, .sample = 784, .x = x, .labels = labels}, &metrics),
-                 LK_STATUS_USAGE, "NULL");
+    expect_words(
+        lk_engine_step(engine, &(lk_batch){.count = 2, .sample_floats = 784, .x = x, .labels = labels}, &metrics),
+        LK_STATUS_USAGE, "NULL");
     labels[1] = 10;
     expect_words(lk_engine_step(engine, batch_of(&batch, 2, 784), &metrics), LK_STATUS_MISMATCH, "label 10");
     assert_int_equal(lk_engine_steps(engine), 0);

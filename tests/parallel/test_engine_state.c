@@ -186,7 +186,7 @@ static void test_names(void **arg)
             for (size_t p = 0; p < PARAMS; p++, at++) {
                 char key[64];
                 snprintf(key, sizeof key, "%s.%s", rows[i].arrays[a], params[p]);
-                const lk_entry *entry = lk_state_at(m.optimizer, at), *param = lk_state_find(m.model, params[p]);
+                const lk_state_entry *entry = lk_state_at(m.optimizer, at), *param = lk_state_find(m.model, params[p]);
                 assert_non_null(entry);
                 assert_string_equal(entry->name, key);
                 assert_int_equal(entry->dtype, LK_DTYPE_F32);
@@ -219,7 +219,7 @@ static lk_state *copy_wrong(const lk_state *from, const wrong *w)
     lk_state *state;
     law_require(lk_state_create(&state));
     for (size_t i = 0; i < lk_state_count(from); i++) {
-        lk_entry e = *lk_state_at(from, i), *entry;
+        lk_state_entry e = *lk_state_at(from, i), *entry;
         bool it = strcmp(e.name, w->key) == 0;
         if (it && w->to && !*w->to)
             continue;
@@ -286,7 +286,7 @@ static void test_refused(void **arg)
         expect_refused(engine, state, wrongs[i].words);
         lk_state_destroy(state);
     }
-    lk_entry *entry;
+    lk_state_entry *entry;
     law_require(lk_state_add(other.optimizer, "exp_avg.three.weight", LK_DTYPE_F32, 0, NULL, &entry));
     expect_refused(engine, other.optimizer,
                    (const char *[]){"a key 'exp_avg.three.weight'", "the optimiser adam does not know", NULL});
@@ -345,7 +345,7 @@ static lk_status turn(const ranks_job *job, lk_engine *engine, bool eval, bool n
     lk_metrics metrics;
     law_batch(&job->c, 0, s.x, s.labels, s.ids, &batch);
     if (nan)
-        s.x[5 * batch.sample] = NAN;
+        s.x[5 * batch.sample_floats] = NAN;
     lk_status status =
         eval ? lk_engine_eval(engine, &batch, &metrics) : ranks_step(engine, &job->way, &batch, &metrics);
     law_samples_free(&s);
@@ -366,33 +366,33 @@ static int take_pending(void *arg)
 static void raise_and_look(const ranks_job *job, lk_engine *engine, int rank, bool eval)
 {
     int last = job->way.ranks - 1;
-    CHECK(lk_engine_raised(engine) == 0);
+    CHECK(lk_engine_agreed_signal(engine) == 0);
     if (rank == last)
         pending = 2;
-    CHECK(lk_engine_raised(engine) == 0);
+    CHECK(lk_engine_agreed_signal(engine) == 0);
     CHECK_OK(turn(job, engine, eval, false));
-    CHECK(lk_engine_raised(engine) == 2 && lk_engine_raised_by(engine) == last);
+    CHECK(lk_engine_agreed_signal(engine) == 2 && lk_engine_agreed_signal_rank(engine) == last);
     CHECK_OK(turn(job, engine, eval, false));
-    CHECK(lk_engine_raised(engine) == 0);
+    CHECK(lk_engine_agreed_signal(engine) == 0);
     /* The highest of all. */
     pending = rank == 0 ? 7 : 3;
     CHECK_OK(turn(job, engine, eval, false));
-    CHECK(lk_engine_raised(engine) == 7 && lk_engine_raised_by(engine) == 0);
+    CHECK(lk_engine_agreed_signal(engine) == 7 && lk_engine_agreed_signal_rank(engine) == 0);
     /* The lowest rank of several. */
     pending = rank > 0 ? 4 : 0;
     CHECK_OK(turn(job, engine, eval, false));
-    CHECK(lk_engine_raised_by(engine) == (last > 0 ? 1 : -1));
+    CHECK(lk_engine_agreed_signal_rank(engine) == (last > 0 ? 1 : -1));
     CHECK_OK(turn(job, engine, !eval, false));
-    CHECK(lk_engine_raised(engine) == 0);
+    CHECK(lk_engine_agreed_signal(engine) == 0);
 }
 
 static void raise_and_fail(const ranks_job *job, lk_engine *engine)
 {
     pending = 5;
     CHECK(turn(job, engine, false, true) == LK_STATUS_NONFINITE);
-    CHECK(lk_engine_raised(engine) == 0);
+    CHECK(lk_engine_agreed_signal(engine) == 0);
     CHECK_OK(turn(job, engine, false, false));
-    CHECK(lk_engine_raised(engine) == 0);
+    CHECK(lk_engine_agreed_signal(engine) == 0);
 }
 
 static bool be_raised(lk_group *group, const team_spec *team, const void *arg)
@@ -404,7 +404,7 @@ static bool be_raised(lk_group *group, const team_spec *team, const void *arg)
     opts.group = group;
     CHECK_OK(law_create(&job->c, &opts, &engine));
     int rank = group ? lk_group_rank(group) : 0;
-    lk_engine_listen(engine, take_pending, NULL);
+    lk_engine_set_signal_source(engine, take_pending, NULL);
     raise_and_look(job, engine, rank, false);
     raise_and_look(job, engine, rank, true);
     raise_and_fail(job, engine);

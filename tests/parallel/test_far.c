@@ -5,8 +5,8 @@
 #include "far.h"
 #include "ranks.h"
 
-#include "parallel/engine_impl.h"
-#include "parallel/fit.h"
+#include "parallel/engine/engine_impl.h"
+#include "parallel/memory/fit.h"
 
 enum { MLP, CNN, CLIP, RES_BATCH, RES_SHARD, OPS, CASES };
 enum { KB = 1024 };
@@ -109,20 +109,20 @@ static void check_copies(const lk_engine *engine)
 static void check_measured(lk_engine *engine, const lk_engine_opts *opts)
 {
     lk_engine_size size;
-    lk_rank_model rank = {.graph = engine->graph,
-                          .dev = engine->dev,
-                          .opts = engine->opts,
-                          .grid = engine->grid,
-                          .hooks = lk__pass_hooks(engine),
-                          .host_only = true};
+    lk_engine_rank_model rank = {.graph = engine->graph,
+                                 .dev = engine->dev,
+                                 .opts = engine->opts,
+                                 .grid = engine->grid,
+                                 .hooks = lk__engine_pass_hooks(engine),
+                                 .host_only = true};
     rank.opts.optimizer = opts->optimizer; /* the engine's own texts are gone */
-    CHECK_OK(lk__rank_measure(&rank, &size));
+    CHECK_OK(lk__engine_measure_rank(&rank, &size));
     size_t lane = 0, sums = engine->params->count * (size_t)engine->waves->own_roots * sizeof(float);
     lk_tensor input = lk__plan_input(engine->plan, 0), output = lk__plan_output(engine->plan, 0);
     lane += engine->lanes[0].before_copy ? lk__tensor_stride(&input) : 0;
     lane += engine->lanes[0].next_copy ? lk__tensor_stride(&output) : 0;
     CHECK(size.copies == sums + lane * engine->waves->capacity * (size_t)engine->lane_count);
-    CHECK(lk__size_total(&size) == size.copies && lk__size_shared(&size) == size.copies);
+    CHECK(lk__engine_size_total(&size) == size.copies && lk__engine_size_shared(&size) == size.copies);
 }
 
 static bool look_inside(lk_group *group, const team_spec *team, const void *arg)
@@ -204,10 +204,10 @@ static void test_memory(void **arg)
     lk_engine_opts opts = {.device = "far", .batch = 4096, .shards = 16};
     lk_engine_size size;
     law_require(lk_model_build("mlp", (lk_model_shape)LAW_MNIST, &graph));
-    lk_rank_model rank = {.graph = graph, .opts = lk__engine_defaults(&opts), .host_only = true};
+    lk_engine_rank_model rank = {.graph = graph, .opts = lk__engine_defaults(&opts), .host_only = true};
     rank.grid = (lk_grid){.replicas = 2, .stages = 1, .first_layer = 1, .last_layer = graph->count, .bounds = bounds};
     law_require(lk__device_open("far", &(lk_device_opts){.threads = 1}, &rank.dev));
-    law_require(lk__rank_measure(&rank, &size));
+    law_require(lk__engine_measure_rank(&rank, &size));
     assert_int_equal(size.copies, size.parameters);
     assert_true(size.activations > 4 * size.parameters);
     lk_available enough = {{2 * size.parameters, "the host"}, {SIZE_MAX, ""}}, little = enough;

@@ -14,12 +14,12 @@
 
 #include <lockstep/lockstep.h>
 
-#include "parallel/engine_impl.h"
-#include "parallel/fit.h"
+#include "parallel/engine/engine_impl.h"
+#include "parallel/memory/fit.h"
 
 /* A rank that is alone, as the engine makes it. */
 typedef struct alone {
-    lk_rank_model rank;
+    lk_engine_rank_model rank;
     lk_graph *graph;
     int bounds[2];
 } alone;
@@ -27,7 +27,7 @@ typedef struct alone {
 static void alone_init(alone *a, const char *model, lk_model_shape shape, const lk_engine_opts *opts)
 {
     assert_int_equal(lk_model_build(model, shape, &a->graph), LK_OK);
-    a->rank = (lk_rank_model){.graph = a->graph, .opts = lk__engine_defaults(opts)};
+    a->rank = (lk_engine_rank_model){.graph = a->graph, .opts = lk__engine_defaults(opts)};
     a->bounds[0] = 0;
     a->bounds[1] = a->rank.opts.shards;
     a->rank.grid =
@@ -41,11 +41,11 @@ static void alone_fini(alone *a)
     lk_graph_destroy(a->graph);
 }
 
-static size_t need_of(const lk_rank_model *rank)
+static size_t need_of(const lk_engine_rank_model *rank)
 {
     lk_engine_size size;
-    assert_int_equal(lk__rank_measure(rank, &size), LK_OK);
-    return lk__size_total(&size);
+    assert_int_equal(lk__engine_measure_rank(rank, &size), LK_OK);
+    return lk__engine_size_total(&size);
 }
 
 static lk_available room_of(size_t host, size_t process)
@@ -76,7 +76,7 @@ static void test_enough(void **arg)
     alone a;
     alone_init(&a, "cnn", grey, &(lk_engine_opts){.batch = 256});
     lk_engine_size size;
-    assert_int_equal(lk__rank_measure(&a.rank, &size), LK_OK);
+    assert_int_equal(lk__engine_measure_rank(&a.rank, &size), LK_OK);
     size_t need = need_of(&a.rank) + size.parameters; /* and a copy of those */
     const size_t rooms[] = {SIZE_MAX, 2 * need, need, need - need / 20};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
@@ -107,8 +107,8 @@ static void test_micro_batch(void **arg)
     /* It is not much smaller than it must be. */
     a.rank.opts.micro_batch = 2 * wave;
     lk_engine_size size;
-    assert_int_equal(lk__rank_measure(&a.rank, &size), LK_OK);
-    assert_true(lk__size_total(&size) + size.parameters + size.optimizer > room / 2);
+    assert_int_equal(lk__engine_measure_rank(&a.rank, &size), LK_OK);
+    assert_true(lk__engine_size_total(&size) + size.parameters + size.optimizer > room / 2);
     a.rank.opts.micro_batch = wave;
     assert_int_equal(lk__fit_check(&a.rank, &available), LK_OK);
     alone_fini(&a);
@@ -255,7 +255,7 @@ static void run_members(member members[RANKS], const size_t rooms[RANKS], bool h
 {
     static const lk_engine_opts opts = {.batch = 1024};
     lk_group *groups[RANKS];
-    assert_int_equal(lk_group_threads(RANKS, &(lk_group_opts){.timeout = 30}, groups), LK_OK);
+    assert_int_equal(lk_group_create_threads(RANKS, &(lk_group_opts){.timeout = 30}, groups), LK_OK);
     for (int r = 0; r < RANKS; r++) {
         members[r] = (member){.available = host ? room_of(rooms[r], SIZE_MAX) : room_of(SIZE_MAX, rooms[r])};
         alone_init(&members[r].a, "cnn", grey, &opts);

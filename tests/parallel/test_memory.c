@@ -10,8 +10,8 @@
 
 #include <lockstep/lockstep.h>
 
-#include "parallel/engine_impl.h"
-#include "parallel/memory.h"
+#include "parallel/engine/engine_impl.h"
+#include "parallel/memory/memory.h"
 
 static lk_plan_size plan_of(const lk_engine *engine)
 {
@@ -25,7 +25,7 @@ static lk_plan_size plan_of(const lk_engine *engine)
                          .slots = waves->most_roots,
                          .all_roots = waves->all_roots,
                          .total_slots = waves->total_slots,
-                         .hooks = lk__pass_hooks((lk_engine *)(uintptr_t)engine)};
+                         .hooks = lk__engine_pass_hooks((lk_engine *)(uintptr_t)engine)};
     assert_int_equal(lk__plan_measure(engine->graph, engine->dev, &opts, &size), LK_OK);
     return size;
 }
@@ -85,14 +85,15 @@ static void *be_member(void *arg)
     lk_engine *engine;
     lk_engine_size size;
     if (lk_engine_create(m->graph, &m->opts, &engine) == LK_OK) {
-        lk_rank_model rank = {.graph = engine->graph,
-                              .dev = engine->dev,
-                              .opts = engine->opts,
-                              .grid = engine->grid,
-                              .hooks = lk__pass_hooks(engine)};
+        lk_engine_rank_model rank = {.graph = engine->graph,
+                                     .dev = engine->dev,
+                                     .opts = engine->opts,
+                                     .grid = engine->grid,
+                                     .hooks = lk__engine_pass_hooks(engine)};
         rank.opts.optimizer = m->opts.optimizer; /* the engine's own texts are gone */
         rank.opts.stages = m->opts.stages;
-        m->right = lk__rank_measure(&rank, &size) == LK_OK && same_size(engine, &size) && engine->lane_count >= 1;
+        m->right =
+            lk__engine_measure_rank(&rank, &size) == LK_OK && same_size(engine, &size) && engine->lane_count >= 1;
         lk_engine_destroy(engine);
     }
     lk_group_destroy(m->opts.group);
@@ -106,7 +107,7 @@ static void expect_ranks(const char *model, const lk_engine_opts *opts, int rank
     lk_group *groups[MOST];
     lk_graph *graph;
     assert_int_equal(lk_model_build(model, (lk_model_shape){3, 32, 32, 10}, &graph), LK_OK);
-    assert_int_equal(lk_group_threads(ranks, NULL, groups), LK_OK);
+    assert_int_equal(lk_group_create_threads(ranks, NULL, groups), LK_OK);
     for (int r = 0; r < ranks; r++) {
         members[r] = (member){.graph = graph, .opts = *opts};
         members[r].opts.group = groups[r];

@@ -112,7 +112,7 @@ static int stay(void *arg)
 {
     inside *in = arg;
     lk_metrics unread;
-    lk_batch batch = {.count = SAMPLES, .sample = PIXELS, .x = x, .labels = labels, .ids = ids};
+    lk_batch batch = {.count = SAMPLES, .sample_floats = PIXELS, .x = x, .labels = labels, .ids = ids};
     in->nested = lk_engine_eval(in->engine, &batch, &unread);
     sem_post(&in->entered);
     while (sem_wait(&in->leave) != 0)
@@ -123,7 +123,7 @@ static int stay(void *arg)
 static void *evaluate(void *arg)
 {
     inside *in = arg;
-    lk_batch batch = {.count = SAMPLES, .sample = PIXELS, .x = x, .labels = labels, .ids = ids};
+    lk_batch batch = {.count = SAMPLES, .sample_floats = PIXELS, .x = x, .labels = labels, .ids = ids};
     in->status = lk_engine_eval(in->engine, &batch, &in->metrics);
     return NULL;
 }
@@ -131,7 +131,7 @@ static void *evaluate(void *arg)
 /* Every call that works on the engine's memory. */
 static void expect_all_refused(lk_engine *engine, const char *words)
 {
-    lk_batch batch = {.count = SAMPLES, .sample = PIXELS, .x = x, .labels = labels, .ids = ids};
+    lk_batch batch = {.count = SAMPLES, .sample_floats = PIXELS, .x = x, .labels = labels, .ids = ids};
     lk_metrics metrics;
     lk_state *unread, *state;
     law_require(lk_state_create(&state));
@@ -164,7 +164,7 @@ static void expect_one_thread(int threads)
     inside in = {.engine = engine};
     sem_init(&in.entered, 0, 0);
     sem_init(&in.leave, 0, 0);
-    lk_engine_listen(engine, stay, &in);
+    lk_engine_set_signal_source(engine, stay, &in);
     assert_int_equal(pthread_create(&thread, NULL, evaluate, &in), 0);
     while (sem_wait(&in.entered) != 0)
         continue;
@@ -174,9 +174,9 @@ static void expect_one_thread(int threads)
     assert_int_equal(in.status, LK_OK);
     assert_int_equal(in.nested, LK_STATUS_USAGE);
     assert_memory_equal(&in.metrics, &want, sizeof want);
-    assert_int_equal(lk_engine_raised(engine), 3);
+    assert_int_equal(lk_engine_agreed_signal(engine), 3);
     /* Another thread may go on at another time. */
-    lk_engine_listen(engine, NULL, NULL);
+    lk_engine_set_signal_source(engine, NULL, NULL);
     assert_true(hash_of(engine) == before);
     assert_int_equal(pthread_create(&thread, NULL, evaluate, &in), 0);
     pthread_join(thread, NULL);
@@ -236,7 +236,7 @@ typedef struct legacy {
 static int use_legacy(const legacy *given)
 {
     static const char advice[] = "create engines inside the spawned function";
-    lk_batch batch = {.count = SAMPLES, .sample = PIXELS, .x = x, .labels = labels, .ids = ids};
+    lk_batch batch = {.count = SAMPLES, .sample_floats = PIXELS, .x = x, .labels = labels, .ids = ids};
     const lk_batch *next;
     lk_metrics metrics;
     lk_state *unread;
@@ -248,7 +248,7 @@ static int use_legacy(const legacy *given)
     CHECK_TEXT(lk_error_detail(), "create loaders inside the spawned function");
     CHECK(lk_loader_next(given->loader, &next) == LK_STATUS_USAGE);
     int32_t one = 1;
-    CHECK(lk_allreduce(given->group, (lk_data){&one, 1, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL) == LK_STATUS_USAGE);
+    CHECK(lk_allreduce(given->group, (lk_buffer){&one, 1, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL) == LK_STATUS_USAGE);
     CHECK_TEXT(lk_error_detail(), "join in the child");
     CHECK(lk_group_poll(given->group) == LK_STATUS_USAGE);
     lk_engine_destroy(given->engine);
@@ -274,7 +274,7 @@ static void test_an_engine_made_before_a_spawn(void **arg)
     lk_batch batch;
     lk_metrics metrics;
     const lk_batch *next;
-    law_require(lk_group_threads(1, NULL, &given.group));
+    law_require(lk_group_create_threads(1, NULL, &given.group));
     lk_engine_opts opts = law_opts(&small, &(law_way){.threads = 2});
     opts.group = given.group;
     law_require(law_create(&small, &opts, &given.engine));
@@ -302,11 +302,11 @@ static bool be_empty(lk_group *group, const team_spec *team, const void *arg)
     lk_engine *engine;
     lk_engine_opts opts = law_opts(&small, way);
     lk_metrics metrics;
-    lk_batch batch = {.count = 1, .sample = PIXELS, .x = x, .labels = labels, .ids = ids, .total = 1};
+    lk_batch batch = {.count = 1, .sample_floats = PIXELS, .x = x, .labels = labels, .ids = ids, .total = 1};
     (void)team;
     opts.group = group;
     CHECK_OK(law_create(&small, &opts, &engine));
-    if (lk_share_count(lk_engine_share(engine), 1) == 0)
+    if (lk_shard_range_count(lk_engine_shard_range(engine), 1) == 0)
         batch = (lk_batch){.total = 1};
     CHECK_OK(lk_engine_step(engine, &batch, &metrics));
     CHECK_OK(lk_engine_gradients(engine, &batch, &metrics));
@@ -329,8 +329,9 @@ static void test_empty_shares(void **arg)
     /* Where there are samples, there must be pointers. */
     lk_engine *engine = law_engine(&small, (law_way){.threads = 1});
     lk_metrics metrics;
-    expect_words(lk_engine_step(engine, &(lk_batch){.count = 1, .sample = PIXELS}, &metrics), LK_STATUS_USAGE, "NULL");
-    expect_words(lk_engine_step(engine, &(lk_batch){.sample = PIXELS}, &metrics), LK_STATUS_USAGE, "0 samples");
+    expect_words(lk_engine_step(engine, &(lk_batch){.count = 1, .sample_floats = PIXELS}, &metrics), LK_STATUS_USAGE,
+                 "NULL");
+    expect_words(lk_engine_step(engine, &(lk_batch){.sample_floats = PIXELS}, &metrics), LK_STATUS_USAGE, "0 samples");
     lk_engine_destroy(engine);
 }
 

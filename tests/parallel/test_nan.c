@@ -64,7 +64,7 @@ static void spoil_weights(lk_engine *engine, const lk_batch *batch, size_t strid
     lk_state *state;
     law_require(lk_engine_state(engine, &state));
     for (size_t i = 0; i < lk_state_count(state); i += stride) {
-        const lk_entry *tensor = lk_state_at(state, i);
+        const lk_state_entry *tensor = lk_state_at(state, i);
         if (!is_trained(tensor->name))
             continue;
         size_t count = tensor->bytes / sizeof(float), at = i % 3 * (count - 1) / 2;
@@ -90,7 +90,7 @@ static void check(const law_case *c, size_t stride)
     spoil_weights(engine, &batch, stride);
     enum { SPOILT = 2 };
     char text[64];
-    float *value = s.x + SPOILT * batch.sample + batch.sample / 2, number = *value;
+    float *value = s.x + SPOILT * batch.sample_floats + batch.sample_floats / 2, number = *value;
     *value = NAN;
     /* Batch normalisation mixes samples; without it the spoilt one is named. */
     snprintf(text, sizeof text, "step 1: the loss of sample %d ", c->bn == LK_BN_SHARD ? 0 : SPOILT);

@@ -15,7 +15,7 @@ static lk_device_type tape;
 
 static lk_status tape_open(const lk_device_opts *opts, lk_device **out)
 {
-    LK_TRY(lk__cpu_device.open(opts, out));
+    LK_TRY(lk__device_cpu.open(opts, out));
     (*out)->type = &tape;
     return LK_OK;
 }
@@ -29,7 +29,7 @@ static int prepare(void **state)
         labels[i] = i % CLASSES;
         ids[i] = (uint32_t)i;
     }
-    tape = lk__cpu_device;
+    tape = lk__device_cpu;
     tape.name = "tape";
     tape.open = tape_open;
     tape_extend(&tape);
@@ -38,7 +38,7 @@ static int prepare(void **state)
 
 static lk_batch whole_batch(void)
 {
-    return (lk_batch){.count = BATCH, .sample = SAMPLE, .x = x, .labels = labels, .ids = ids};
+    return (lk_batch){.count = BATCH, .sample_floats = SAMPLE, .x = x, .labels = labels, .ids = ids};
 }
 
 /* A network with dropout. */
@@ -169,7 +169,7 @@ static void test_the_count_is_saved(void **state)
 
 static void expect_entry(const lk_state *state, const char *name, const void *want)
 {
-    const lk_entry *entry = lk_state_find(state, name);
+    const lk_state_entry *entry = lk_state_find(state, name);
     assert_non_null(entry);
     assert_memory_equal(entry->data, want, entry->bytes);
 }

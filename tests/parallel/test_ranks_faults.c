@@ -7,7 +7,7 @@
 
 #include "ranks.h"
 
-#include "parallel/engine_impl.h"
+#include "parallel/engine/engine_impl.h"
 
 static const law_case mlp = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 4, 12, .shards = 6};
 static const law_case resnet = {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 4, 12, 6,
@@ -248,7 +248,7 @@ static bool set_states(lk_group *group, const team_spec *team, const void *arg)
     CHECK_OK(lk_engine_state(engine, &state));
     int replica = lk_engine_layout(engine).replica;
     for (size_t i = 0; i < lk_state_count(state); i++) {
-        const lk_entry *entry = lk_state_at(state, i);
+        const lk_state_entry *entry = lk_state_at(state, i);
         if (entry->dtype == LK_DTYPE_F32)
             ((float *)entry->data)[0] = (float)(i + 1) + 0.5f * (float)replica;
     }
@@ -257,7 +257,7 @@ static bool set_states(lk_group *group, const team_spec *team, const void *arg)
     CHECK_OK(lk_engine_check(engine));
     CHECK_OK(lk_engine_state(engine, &state));
     for (size_t i = 0; i < lk_state_count(state); i++) {
-        const lk_entry *entry = lk_state_at(state, i);
+        const lk_state_entry *entry = lk_state_at(state, i);
         CHECK(entry->dtype != LK_DTYPE_F32 || ((const float *)entry->data)[0] == (float)(i + 1));
     }
     lk_state_destroy(state);
@@ -385,7 +385,7 @@ static bool find_a_flip(lk_group *group, const team_spec *team, const void *arg)
     char key[LK_MAX_KEY] = "";
     if (lk_group_rank(group) == how->rank)
         turn_a_bit(engine, how, key);
-    CHECK_OK(lk_broadcast(group, (lk_data){key, sizeof key, LK_DTYPE_U8}, how->rank, NULL));
+    CHECK_OK(lk_broadcast(group, (lk_buffer){key, sizeof key, LK_DTYPE_U8}, how->rank, NULL));
     CHECK(key[0] != '\0');
     lk_status status = how->in_a_step ? step_on(engine, &resnet, 3) : lk_engine_check(engine);
     CHECK(status == LK_STATUS_MISMATCH);

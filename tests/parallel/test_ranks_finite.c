@@ -6,7 +6,7 @@
 #include "far.h"
 #include "ranks.h"
 
-#include "parallel/engine_impl.h"
+#include "parallel/engine/engine_impl.h"
 
 static const law_case mlp = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 4, 12, .shards = 6};
 
@@ -26,13 +26,13 @@ static void step_into_nan(lk_engine *engine, bool share)
     lk_batch batch;
     law_batch(&mlp, 0, s.x, s.labels, s.ids, &batch);
     if (share)
-        batch = ranks_cut(batch, lk_engine_share(engine));
+        batch = ranks_cut(batch, lk_engine_shard_range(engine));
     CHECK_OK(lk_engine_step(engine, &batch, &metrics));
     uint64_t before = ranks_hash(engine);
     law_batch(&mlp, 1, s.x, s.labels, s.ids, &batch);
-    s.x[SPOILT * batch.sample + 3] = NAN;
+    s.x[SPOILT * batch.sample_floats + 3] = NAN;
     if (share)
-        batch = ranks_cut(batch, lk_engine_share(engine));
+        batch = ranks_cut(batch, lk_engine_shard_range(engine));
     CHECK(lk_engine_step(engine, &batch, &metrics) == LK_STATUS_NONFINITE);
     CHECK(ranks_hash(engine) == before);
     CHECK(lk_engine_steps(engine) == 1);
@@ -174,7 +174,7 @@ static lk_status step_two_layers(lk_engine *engine, size_t width, const float x[
         samples[width * i] = x[i];
         ids[i] = 70 + i;
     }
-    lk_batch batch = {.count = 8, .sample = width, .x = samples, .labels = labels, .ids = ids};
+    lk_batch batch = {.count = 8, .sample_floats = width, .x = samples, .labels = labels, .ids = ids};
     lk_status status = lk_engine_step(engine, &batch, &metrics);
     free(samples);
     return status;

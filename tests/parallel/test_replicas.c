@@ -5,7 +5,7 @@
 #include <math.h>
 #include <pthread.h>
 
-#include "parallel/replicas.h"
+#include "parallel/layout/replicas.h"
 
 enum { MAX_RANKS = 5, DETAIL = 2048 };
 
@@ -219,7 +219,7 @@ static void run_team(plan p, void (*also)(const rank *ranks))
     rank ranks[MAX_RANKS] = {0};
     pthread_t threads[MAX_RANKS];
     lk_graph *graph = build();
-    law_require(lk_group_threads(p.size, NULL, groups));
+    law_require(lk_group_create_threads(p.size, NULL, groups));
     far_type = *lk__device_list(0);
     far_type.host_memory = false;
     p.stages = p.stages ? p.stages : 1;

@@ -5,13 +5,13 @@
 #include "ranks.h"
 
 #include "base/mem.h"
-#include "data/dataset.h"
+#include "data/sets/dataset.h"
 
 enum { COUNT = 70, TESTS = 45, BATCH = 24, EPOCHS = 2, STEPS = EPOCHS * 3, EVALS = EPOCHS * 2 };
 
 /* Device "far" with room for data sets, which can be made to record: playing does the
  * work again. */
-struct lk_recording {
+struct lk_device_recording {
     lk_status (*work)(void *arg);
     void *arg;
 };
@@ -32,26 +32,26 @@ static lk_status upload(lk_device *dev, const void *host, size_t bytes, void *ds
     return far_upload(dev, host, bytes, dst);
 }
 
-static lk_status record(lk_device *dev, lk_status (*work)(void *arg), void *arg, lk_recording **out)
+static lk_status record(lk_device *dev, lk_status (*work)(void *arg), void *arg, lk_device_recording **out)
 {
     (void)dev;
     recorded++;
     LK_TRY(LK_ALLOC(1, "a recording", out));
-    **out = (lk_recording){work, arg};
+    **out = (lk_device_recording){work, arg};
     return LK_OK;
 }
 
-static lk_status play(lk_device *dev, lk_recording *recording)
+static lk_status play(lk_device *dev, lk_device_recording *recording)
 {
     (void)dev;
     return recording->work(recording->arg);
 }
 
-static void forget(lk_device *dev, lk_recording *recording)
+static void forget(lk_device *dev, lk_device_recording *recording)
 {
     (void)dev;
     forgotten++;
-    lk__free(recording);
+    lk__mem_free(recording);
 }
 
 static void set_recording(bool on)
@@ -59,8 +59,8 @@ static void set_recording(bool on)
     far_type.record = on ? record : NULL;
     far_type.play = on ? play : NULL;
     far_type.forget = on ? forget : NULL;
-    far_type.alloc_host = on ? lk__cpu_device.alloc : NULL;
-    far_type.free_host = on ? lk__cpu_device.free : NULL;
+    far_type.alloc_host = on ? lk__device_cpu.alloc : NULL;
+    far_type.free_host = on ? lk__device_cpu.free : NULL;
     recorded = forgotten = 0;
 }
 
@@ -164,7 +164,7 @@ static void close_fixture(fixture *f)
 static bool place(lk_engine *engine, lk_loader *loader)
 {
     bool placed;
-    law_require(lk_engine_place(engine, loader, &placed));
+    law_require(lk_engine_cache_dataset(engine, loader, &placed));
     return placed;
 }
 
@@ -195,7 +195,7 @@ static void train_epoch(fixture *f, size_t epoch, lk_metrics *out)
     law_require(lk_loader_start(f->loader, epoch, 0));
     for (size_t received = 0; received < batches; received++) {
         while (sent == received ||
-               (sent < batches && lk_engine_can_send(f->engine, lk__min_size(BATCH, COUNT - sent * BATCH)))) {
+               (sent < batches && lk_engine_can_send(f->engine, lk__size_min(BATCH, COUNT - sent * BATCH)))) {
             law_require(lk_engine_send(f->engine, next_batch(f->loader)));
             sent++;
         }
@@ -330,9 +330,9 @@ static bool be_rank(lk_group *group, const team_spec *team, const void *arg)
     opts.group = group;
     CHECK_OK(law_create(&c->t->c, &opts, &engine));
     lk_loader_opts loading = {
-        .batch = BATCH, .shuffle = true, .seed = 11, .augment = c->t->augment, .share = lk_engine_share(engine)};
+        .batch = BATCH, .shuffle = true, .seed = 11, .augment = c->t->augment, .share = lk_engine_shard_range(engine)};
     CHECK_OK(lk_loader_create(&data, &loading, &loader));
-    CHECK_OK(lk_engine_place(engine, loader, &placed));
+    CHECK_OK(lk_engine_cache_dataset(engine, loader, &placed));
     CHECK(placed == (lk_engine_layout(engine).stage == 0));
     CHECK_OK(lk_loader_start(loader, 1, 0));
     for (size_t i = 0; i < lk_loader_batches(loader); i++) {
@@ -422,7 +422,7 @@ static void test_failures(void **state)
     assert_false(place(f.engine, f.loader));
     far_type.alloc = far_alloc;
     f.train.ops = &broken;
-    assert_int_equal(lk_engine_place(f.engine, f.loader, &placed), LK_STATUS_FORMAT);
+    assert_int_equal(lk_engine_cache_dataset(f.engine, f.loader, &placed), LK_STATUS_FORMAT);
     assert_string_equal(lk_error_detail(), "the file is cut off");
     f.train.ops = &ops;
     run(&f, &got);
@@ -447,7 +447,7 @@ static void test_wrong_uses(void **state)
     open_fixture(&f, &trainings[2], "far", 0);
     open_fixture(&other, &trainings[2], "far", 0);
     place_all(&f);
-    expect_usage(lk_engine_place(other.engine, f.loader, &placed), "another engine's device");
+    expect_usage(lk_engine_cache_dataset(other.engine, f.loader, &placed), "another engine's device");
     law_require(lk_loader_start(f.loader, 0, 0));
     lk_batch batch = *next_batch(f.loader);
     expect_usage(lk_engine_step(other.engine, &batch, &metrics), "another engine's device");
@@ -475,7 +475,8 @@ static void test_loader_of_a_destroyed_engine(void **state)
         open_fixture(&f, &trainings[2], "far", 0);
         assert_true(place(f.engine, f.loader));
         for (int j = 0; j < i; j++) {
-            lk_batch old = {.count = BATCH, .sample = 3 * 16 * 16, .labels = labels, .ids = ids, .source = sources[j]};
+            lk_batch old = {
+                .count = BATCH, .sample_floats = 3 * 16 * 16, .labels = labels, .ids = ids, .source = sources[j]};
             expect_usage(lk_engine_step(f.engine, &old, &metrics), "another engine's device");
         }
         law_require(lk_loader_start(f.loader, 0, 0));
@@ -536,7 +537,7 @@ static void test_placed_under_way(void **state)
     assert_null(batch->x);
     assert_non_null(batch->source);
     assert_int_equal(batch->epoch, 3);
-    assert_int_equal(batch->sample, 3 * 16 * 16);
+    assert_int_equal(batch->sample_floats, 3 * 16 * 16);
     for (size_t i = 0; i < batch->count; i++)
         assert_int_equal(batch->labels[i], label_of(NULL, batch->ids[i]));
     close_fixture(&f);

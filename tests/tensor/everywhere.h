@@ -53,7 +53,7 @@ static inline lk_device *open_device(const char *isa, int threads)
 {
     lk_device_opts opts = {.threads = threads, .isa = isa};
     lk_device *dev = NULL;
-    assert_int_equal(lk__cpu_device.open(&opts, &dev), LK_OK);
+    assert_int_equal(lk__device_cpu.open(&opts, &dev), LK_OK);
     return dev;
 }
 

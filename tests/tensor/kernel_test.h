@@ -76,7 +76,7 @@ static inline lk_device *open_device(const setting *how)
 {
     lk_device *dev;
     lk_device_opts opts = {.threads = how->threads, .isa = how->isa};
-    assert_int_equal(lk__cpu_device.open(&opts, &dev), LK_OK);
+    assert_int_equal(lk__device_cpu.open(&opts, &dev), LK_OK);
     return dev;
 }
 
@@ -93,7 +93,7 @@ static inline void scratch_close(void *scratch, size_t bytes)
 {
     for (size_t i = 0; i < LK_ALIGN; i++)
         assert_int_equal(((uint8_t *)scratch)[bytes + i], 0xff);
-    lk__free(scratch);
+    lk__mem_free(scratch);
 }
 
 /* Shards [first, first + count) of `shards` over a batch, as one wave. */

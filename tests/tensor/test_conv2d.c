@@ -76,19 +76,19 @@ static state state_create(const problem *p)
 
 static void result_destroy(result r)
 {
-    lk__free(r.y);
-    lk__free(r.dx);
-    lk__free(r.dw);
-    lk__free(r.db);
+    lk__mem_free(r.y);
+    lk__mem_free(r.dx);
+    lk__mem_free(r.dw);
+    lk__mem_free(r.db);
 }
 
 static void state_destroy(state s)
 {
     result_destroy(s.first);
-    lk__free(s.x);
-    lk__free(s.w);
-    lk__free(s.b);
-    lk__free(s.dy);
+    lk__mem_free(s.x);
+    lk__mem_free(s.w);
+    lk__mem_free(s.b);
+    lk__mem_free(s.dy);
 }
 
 static result run(const state *s, const setting *how)
@@ -186,10 +186,10 @@ static void check_values(const state *s)
     assert_near("dw", s->first.dw, ref.dw, s->weights);
     if (p->bias)
         assert_near("db", s->first.db, ref.db, p->out);
-    lk__free(ref.y);
-    lk__free(ref.dx);
-    lk__free(ref.dw);
-    lk__free(ref.db);
+    lk__mem_free(ref.y);
+    lk__mem_free(ref.dx);
+    lk__mem_free(ref.dw);
+    lk__mem_free(ref.db);
 }
 
 static bool same_bits(const setting *how, void *arg)

@@ -47,7 +47,7 @@ static void run_destroy(run *r)
 {
     float *blocks[] = {r->x, r->w, r->b, r->dy, r->y, r->dx, r->dw, r->db};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
-        lk__free(blocks[i]);
+        lk__mem_free(blocks[i]);
 }
 
 static void compute(run *r, const setting *how, bool masked)

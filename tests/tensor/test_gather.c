@@ -2,7 +2,7 @@
  * bit, whatever their transforms. */
 #include "tensor/everywhere.h"
 
-#include "data/loader.h"
+#include "data/loader/loader.h"
 
 enum { COUNT = 70, BATCH = 32, EPOCHS = 3, SEED = 42 };
 
@@ -70,7 +70,7 @@ static size_t check_epoch(lk_loader *loader, uint32_t epoch, gathered *g)
         if (!batch)
             return changed;
         assert_int_equal(batch->epoch, epoch);
-        size_t count = batch->count * batch->sample;
+        size_t count = batch->count * batch->sample_floats;
         g->shape.n = batch->count;
         g->ids = batch->ids;
         g->epoch = epoch;

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tensor/cuda/query.h"
+#include "tensor/cuda/runtime/query.h"
 
 static char root[TEMP_FOLDER_BYTES];
 

@@ -34,10 +34,10 @@ static result result_create(const problem *p)
 
 static void result_destroy(result r)
 {
-    lk__free(r.y);
-    lk__free(r.dx);
-    lk__free(r.dw);
-    lk__free(r.db);
+    lk__mem_free(r.y);
+    lk__mem_free(r.dx);
+    lk__mem_free(r.dw);
+    lk__mem_free(r.db);
 }
 
 static result run(const state *s, const setting *how)
@@ -79,7 +79,7 @@ static void check_forward(const state *s)
         }
     }
     assert_near("y", s->first.y, want, p->n * p->out);
-    lk__free(want);
+    lk__mem_free(want);
 }
 
 static void check_grad_input(const state *s)
@@ -93,7 +93,7 @@ static void check_grad_input(const state *s)
         }
     }
     assert_near("dx", s->first.dx, want, p->n * p->in);
-    lk__free(want);
+    lk__mem_free(want);
 }
 
 static void check_grad_weight(const state *s)
@@ -111,8 +111,8 @@ static void check_grad_weight(const state *s)
     assert_near("dw", s->first.dw, dw, p->in * p->out);
     if (p->bias)
         assert_near("db", s->first.db, db, p->out);
-    lk__free(dw);
-    lk__free(db);
+    lk__mem_free(dw);
+    lk__mem_free(db);
 }
 
 static bool same_bits(const setting *how, void *arg)
@@ -147,10 +147,10 @@ static void test_problem(void **unused)
         check_grad_weight(&s);
         each_setting(p->shards, same_bits, &s);
         result_destroy(s.first);
-        lk__free(s.x);
-        lk__free(s.w);
-        lk__free(s.b);
-        lk__free(s.dy);
+        lk__mem_free(s.x);
+        lk__mem_free(s.w);
+        lk__mem_free(s.b);
+        lk__mem_free(s.dy);
     }
 }
 
@@ -176,10 +176,10 @@ static void test_exact_counts(void **unused)
             assert_true(r.dw[o * p.in + i] == sum * (float)(1 + i));
     }
     result_destroy(r);
-    lk__free(s.x);
-    lk__free(s.w);
-    lk__free(s.b);
-    lk__free(s.dy);
+    lk__mem_free(s.x);
+    lk__mem_free(s.w);
+    lk__mem_free(s.b);
+    lk__mem_free(s.dy);
 }
 
 int main(void)

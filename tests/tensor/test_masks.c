@@ -38,7 +38,7 @@ static void expect_same(const lk_tensor *x, lk_tensor *plain, const lk_tensor *m
     dev->kernels->relu_grad_input(dev, x, plain, plain);
     assert_memory_equal(plain->data, masked->data, count * sizeof(float));
     for (size_t i = 0; i < count; i++)
-        zeros += lk__f32(masked)[i] == 0;
+        zeros += lk__tensor_f32(masked)[i] == 0;
     assert_in_range(zeros, count / 4, count - 1);
 }
 
@@ -51,8 +51,8 @@ static void test_conv2d(void **arg)
         lk_tensor x = make_relu(shape, 1), dy = make(out, 2), w = make((lk_shape){10, 21, 3, 3}, 3);
         lk_tensor plain = make(shape, 4), masked = make(shape, 5);
         void *scratch = malloc(dev->kernels->conv2d_scratch(dev, &conv, shape, out));
-        dev->kernels->conv2d_grad_input(dev, &conv, &dy, lk__f32(&w), NULL, &plain, scratch);
-        dev->kernels->conv2d_grad_input(dev, &conv, &dy, lk__f32(&w), &x, &masked, scratch);
+        dev->kernels->conv2d_grad_input(dev, &conv, &dy, lk__tensor_f32(&w), NULL, &plain, scratch);
+        dev->kernels->conv2d_grad_input(dev, &conv, &dy, lk__tensor_f32(&w), &x, &masked, scratch);
         expect_same(&x, &plain, &masked);
         free(scratch);
         free(x.data), free(dy.data), free(w.data), free(plain.data), free(masked.data);
@@ -66,8 +66,8 @@ static void test_linear(void **arg)
     lk_tensor x = make_relu(shape, 1), dy = make(out, 2), w = make((lk_shape){1030, 37, 1, 1}, 3);
     lk_tensor plain = make(shape, 4), masked = make(shape, 5);
     void *scratch = malloc(dev->kernels->linear_scratch(dev, shape, out));
-    dev->kernels->linear_grad_input(dev, &dy, lk__f32(&w), NULL, &plain, scratch);
-    dev->kernels->linear_grad_input(dev, &dy, lk__f32(&w), &x, &masked, scratch);
+    dev->kernels->linear_grad_input(dev, &dy, lk__tensor_f32(&w), NULL, &plain, scratch);
+    dev->kernels->linear_grad_input(dev, &dy, lk__tensor_f32(&w), &x, &masked, scratch);
     expect_same(&x, &plain, &masked);
     free(scratch);
     free(x.data), free(dy.data), free(w.data), free(plain.data), free(masked.data);

@@ -11,9 +11,9 @@
 
 #include <lockstep/state.h>
 
-static lk_entry *add(lk_state *state, const char *name, lk_dtype dtype, int ndim, const size_t *dims)
+static lk_state_entry *add(lk_state *state, const char *name, lk_dtype dtype, int ndim, const size_t *dims)
 {
-    lk_entry *entry = NULL;
+    lk_state_entry *entry = NULL;
     assert_int_equal(lk_state_add(state, name, dtype, ndim, dims, &entry), LK_OK);
     for (size_t i = 0; i < entry->bytes; i++)
         assert_int_equal(((unsigned char *)entry->data)[i], 0);
@@ -80,7 +80,7 @@ static void test_long_names(void **ctx)
     (void)ctx;
     static char name[LK_MAX_TENSOR_NAME + 2];
     lk_state *state = create();
-    lk_entry *entry;
+    lk_state_entry *entry;
     memset(name, 'a', LK_MAX_TENSOR_NAME + 1);
     assert_int_equal(lk_state_add(state, name, LK_DTYPE_U8, 0, NULL, &entry), LK_STATUS_USAGE);
     assert_non_null(strstr(lk_error_detail(), "a name of 1025 bytes; names have 1024 at most"));
@@ -100,7 +100,7 @@ static void test_layout(void **ctx)
     assert_int_equal(add(state, "scalar", LK_DTYPE_I64, 0, NULL)->bytes, 8);
     assert_int_equal(add(state, "empty", LK_DTYPE_F64, 3, (size_t[]){SIZE_MAX, SIZE_MAX, 0})->bytes, 0);
     assert_int_equal(add(state, "", LK_DTYPE_U8, 8, (size_t[]){1, 1, 2, 1, 1, 3, 1, 1})->bytes, 6);
-    const lk_entry *a = lk_state_find(state, "a");
+    const lk_state_entry *a = lk_state_find(state, "a");
     assert_ptr_equal(a, lk_state_at(state, 0));
     assert_int_equal(a->ndim, 2);
     assert_int_equal(a->dims[1], 5);
@@ -116,7 +116,7 @@ static void test_refused(void **ctx)
 {
     (void)ctx;
     lk_state *state = create();
-    lk_entry *entry = NULL;
+    lk_state_entry *entry = NULL;
     size_t dims[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
     add(state, "a", LK_DTYPE_F32, 1, dims);
     assert_int_equal(lk_state_add(state, "a", LK_DTYPE_F32, 1, dims, &entry), LK_STATUS_MISMATCH);
@@ -195,7 +195,7 @@ static void test_hash_sees_every_byte(void **ctx)
 {
     (void)ctx;
     lk_state *state = create();
-    lk_entry *a = add(state, "a", LK_DTYPE_U8, 1, (size_t[]){300});
+    lk_state_entry *a = add(state, "a", LK_DTYPE_U8, 1, (size_t[]){300});
     uint64_t hash = lk_state_hash(state);
     unsigned char *bytes = a->data;
     for (size_t i = 0; i < a->bytes; i++) {

@@ -119,8 +119,8 @@ static void test_a_part_is_read(void **state)
     (void)state;
     bool touched = true;
     int found = 0;
-    uint64_t limit = lk__contents_limit;
-    lk__contents_limit = 100;
+    uint64_t limit = lk__dataset_contents_limit;
+    lk__dataset_contents_limit = 100;
     folder f = make_images(FILES);
     lk_checkpoint *checkpoint = note(&f);
     assert_non_null(strstr(lk_checkpoint_note(checkpoint, "data-contents"), " of 1024 of 1500 files"));
@@ -142,7 +142,7 @@ static void test_a_part_is_read(void **state)
         put_image(&f, i, "some bytes");
     }
     assert_int_equal(found, 8);
-    lk__contents_limit = limit;
+    lk__dataset_contents_limit = limit;
     lk_checkpoint_destroy(checkpoint);
     folder_destroy(&f);
 }

@@ -36,7 +36,7 @@ static lk_state *file_of(size_t classes, lk_dtype dtype, const void *element)
     lk_state *state;
     assert_int_equal(lk_state_create(&state), LK_OK);
     for (int i = 0; i < 2; i++) {
-        lk_entry *entry;
+        lk_state_entry *entry;
         assert_int_equal(
             lk_state_add(state, i ? "fc.bias" : "fc.weight", dtype, i ? 1 : 2, (size_t[]){classes, 16}, &entry), LK_OK);
         for (size_t at = 0; at < entry->bytes; at += lk_dtype_size(dtype))
@@ -50,10 +50,10 @@ static void expect_all(const char *model, lk_dtype dtype, const void *element, f
     lk_engine *engine = create(model, 3);
     lk_state *file = file_of(3, dtype, element);
     lk_train_opts opts = {.model = model, .init_from = "file"};
-    assert_int_equal(lk__init_engine(engine, &opts, file, ""), LK_OK);
+    assert_int_equal(lk__train_init_engine(engine, &opts, file, ""), LK_OK);
     lk_state *got = state_of(engine);
     for (size_t i = 0; i < lk_state_count(got); i++) {
-        const lk_entry *entry = lk_state_at(got, i);
+        const lk_state_entry *entry = lk_state_at(got, i);
         for (size_t k = 0; k < entry->bytes / sizeof(float); k++)
             assert_memory_equal((float *)entry->data + k, &wanted, sizeof wanted);
     }
@@ -85,23 +85,23 @@ static void test_skip(void **state)
     lk_state *file = state_of(source), *before = state_of(engine);
     memset(lk_state_find(file, "chunk1.1.weight")->data, 0, 64);
     lk_train_opts opts = {.model = "mlp", .init_from = "old.pth", .init_skip = "chunk2.2"};
-    assert_int_equal(lk__init_engine(engine, &opts, file, ""), LK_OK);
+    assert_int_equal(lk__train_init_engine(engine, &opts, file, ""), LK_OK);
     lk_state *after = state_of(engine);
     for (size_t i = 0; i < lk_state_count(after); i++) {
-        const lk_entry *entry = lk_state_at(after, i);
+        const lk_state_entry *entry = lk_state_at(after, i);
         const lk_state *from = strncmp(entry->name, "chunk2.2.", 9) == 0 ? before : file;
         assert_memory_equal(entry->data, lk_state_find(from, entry->name)->data, entry->bytes);
     }
     lk_state_destroy(after);
 
     opts.init_skip = NULL;
-    assert_int_equal(lk__init_engine(engine, &opts, file, "; skip it"), LK_STATUS_MISMATCH);
+    assert_int_equal(lk__train_init_engine(engine, &opts, file, "; skip it"), LK_STATUS_MISMATCH);
     assert_non_null(strstr(lk_error_detail(), "old.pth: key 'chunk2.2.weight'"));
     assert_non_null(strstr(lk_error_detail(), "(the model is mlp; skip it)"));
     opts.init_skip = "chunk2.2,chunk2";
-    assert_int_equal(lk__init_engine(engine, &opts, file, ""), LK_OK);
+    assert_int_equal(lk__train_init_engine(engine, &opts, file, ""), LK_OK);
     opts.init_skip = "chunk2.2,chun";
-    assert_int_equal(lk__init_engine(engine, &opts, file, ""), LK_STATUS_USAGE);
+    assert_int_equal(lk__train_init_engine(engine, &opts, file, ""), LK_STATUS_USAGE);
     assert_non_null(strstr(lk_error_detail(), "no layer 'chun'"));
     lk_state_destroy(before);
     lk_state_destroy(file);
@@ -121,18 +121,18 @@ static void test_prefix(void **state)
     temp_folder_create(folder);
     assert_int_equal(lk_state_create(&named), LK_OK);
     for (int i = 0; i < 2; i++) {
-        lk_entry *entry;
+        lk_state_entry *entry;
         const char *name = i ? "module.fc.bias" : "module.fc.weight";
         assert_int_equal(lk_state_add(named, name, LK_DTYPE_F32, i ? 1 : 2, (size_t[]){3, 16}, &entry), LK_OK);
     }
     for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "%s/file.%s", folder, endings[i]);
         assert_int_equal(lk_state_save(named, path), LK_OK);
-        lk_status status = lk__load_weights(path, &file);
+        lk_status status = lk__train_load_weights(path, &file);
         if (status == LK_STATUS_UNSUPPORTED)
             continue;
         assert_int_equal(status, LK_OK);
-        assert_int_equal(lk__init_engine(engine, &opts, file, ""), LK_OK);
+        assert_int_equal(lk__train_init_engine(engine, &opts, file, ""), LK_OK);
         lk_state_destroy(file);
     }
     lk_state_destroy(named);

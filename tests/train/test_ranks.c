@@ -105,7 +105,7 @@ static void each_rank_may_save_its_own(void **state)
 }
 
 /* One failure for all ranks of the process, of the kind given. */
-static void fail_together(const lk_train_opts *opts, lk_fault fault, lk_status status, const char *word)
+static void fail_together(const lk_train_opts *opts, lk_train_fault fault, lk_status status, const char *word)
 {
     static record told[MAX_RANKS];
     lk_train_result result;
@@ -159,7 +159,7 @@ typedef struct odd_rank {
     lk_group *group;
     lk_train_result result;
     lk_status status;
-    lk_rank_failure failure;
+    lk_train_rank_failure failure;
     char detail[2048];
 } odd_rank;
 
@@ -171,11 +171,11 @@ static void *be_odd_rank(void *arg)
     lk_train_shared shared;
     lk_train_rank rank = {
         .opts = &self->opts, .shared = &shared, .group = self->group, .device = self->device, .events = &events};
-    assert_int_equal(lk__shared_open(&ranks, &shared), LK_OK);
+    assert_int_equal(lk__train_shared_open(&ranks, &shared), LK_OK);
     self->status = lk__train_rank(&rank, &self->result, &self->failure);
     snprintf(self->detail, sizeof self->detail, "%s", lk_error_detail());
     lk_group_destroy(self->group);
-    lk__shared_close(&shared);
+    lk__train_shared_close(&shared);
     return NULL;
 }
 
@@ -185,7 +185,7 @@ static void run_oddly(lk_train_opts opts, const char *device, odd_rank ranks[2])
     lk_group *groups[2];
     pthread_t thread;
     lk_group_opts group = {.timeout = 60};
-    assert_int_equal(lk_group_threads(2, &group, groups), LK_OK);
+    assert_int_equal(lk_group_create_threads(2, &group, groups), LK_OK);
     ranks[0] = (odd_rank){.opts = options(), .device = "cpu", .group = groups[0]};
     ranks[1] = (odd_rank){.opts = opts, .device = device, .group = groups[1]};
     assert_int_equal(pthread_create(&thread, NULL, be_odd_rank, &ranks[1]), 0);
@@ -283,14 +283,14 @@ static void failures_have_an_owner(void **state)
 static void shards_that_suit_the_ranks(void **state)
 {
     (void)state;
-    assert_int_equal(lk__better_shards(16, 1), 0);
-    assert_int_equal(lk__better_shards(12, 1), 0);
-    assert_int_equal(lk__better_shards(16, 4), 0);
-    assert_int_equal(lk__better_shards(16, 16), 0);
-    assert_int_equal(lk__better_shards(16, 3), 24);
-    assert_int_equal(lk__better_shards(16, 5), 20);
-    assert_int_equal(lk__better_shards(12, 2), 16);
-    assert_int_equal(lk__better_shards(4096, 3), 3072);
+    assert_int_equal(lk__train_better_shards(16, 1), 0);
+    assert_int_equal(lk__train_better_shards(12, 1), 0);
+    assert_int_equal(lk__train_better_shards(16, 4), 0);
+    assert_int_equal(lk__train_better_shards(16, 16), 0);
+    assert_int_equal(lk__train_better_shards(16, 3), 24);
+    assert_int_equal(lk__train_better_shards(16, 5), 20);
+    assert_int_equal(lk__train_better_shards(12, 2), 16);
+    assert_int_equal(lk__train_better_shards(4096, 3), 3072);
 }
 
 int main(void)

@@ -2,7 +2,7 @@
  * checkpoint, in another layout of ranks, end with the bits of the run that was
  * never stopped; what contradicts a checkpoint is refused. */
 #include "base/mem.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "tiny.h"
 
 enum { STEPS = 6, BATCHES = 3 };
@@ -238,7 +238,7 @@ static void the_newest_and_the_best_stay(void **state)
         assert_int_equal(lk__checkpoint_path(dir, steps[i], path, sizeof path), LK_OK);
         assert_int_equal(lk_checkpoint_verify(path), LK_OK);
     }
-    lk__free(steps);
+    lk__mem_free(steps);
 }
 
 static void refuse(const lk_train_opts *opts, const char *first, const char *second)
@@ -371,7 +371,7 @@ static void a_warm_up_goes_on(void **state)
     resume_newest(&opts, &found);
     assert_int_equal(run(&opts, 2, 0, 0, &told, &result), LK_OK);
     assert_true(result.hash == hash);
-    lk_rates rates = told.told.start.rates;
+    lk_lr_schedule_rates rates = told.told.start.rates;
     assert_true(rates.first == 0.5 && rates.highest == 1 && rates.last == 1);
     lk__resume_fini(&found);
 }

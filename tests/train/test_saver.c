@@ -23,7 +23,7 @@
 
 #include "base/fault.h"
 #include "base/mem.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "temp_folder.h"
 #include "train/saver.h"
 
@@ -80,7 +80,7 @@ static lk_checkpoint *checkpoint_of(uint64_t step)
     lk_state *states[2];
     lk_checkpoint *checkpoint;
     for (int i = 0; i < 2; i++) {
-        lk_entry *entry;
+        lk_state_entry *entry;
         assert_int_equal(lk_state_create(&states[i]), LK_OK);
         assert_int_equal(
             lk_state_add(states[i], i ? "exp_avg.fc.weight" : "fc.weight", LK_DTYPE_F32, 1, (size_t[]){1000}, &entry),
@@ -140,7 +140,7 @@ static lk_status put(lk_saver *saver, uint64_t step, bool best)
 static void save(lk_saver *saver, uint64_t step, bool best)
 {
     bool done = false;
-    lk_saved saved;
+    lk_saver_saved saved;
     assert_int_equal(put(saver, step, best), LK_OK);
     assert_int_equal(lk__saver_wait(saver, &done, &saved), LK_OK);
     assert_true(done);
@@ -164,7 +164,7 @@ static void expect_steps(const char *name, size_t count, const uint64_t *wanted)
         assert_int_equal(lk__checkpoint_path(dir, steps[i], path, sizeof path), LK_OK);
         assert_int_equal(lk_checkpoint_verify(path), LK_OK);
     }
-    lk__free(steps);
+    lk__mem_free(steps);
     DIR *folder = opendir(dir);
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
         assert_int_not_equal(strncmp(entry->d_name, ".lk-", 4), 0);
@@ -176,14 +176,14 @@ static void expect_steps(const char *name, size_t count, const uint64_t *wanted)
 /* As the caller's thread would be in a step. */
 static void set_step(uint64_t step)
 {
-    lk__fault_set_place((lk_fault_place){.step = step});
+    lk__fault_set_site((lk_fault_site){.step = step});
 }
 
 static void test_order(void **state)
 {
     (void)state;
     bool done = true;
-    lk_saved saved = {.step = 77};
+    lk_saver_saved saved = {.step = 77};
     int priority = getpriority(PRIO_PROCESS, 0);
     lk_saver *saver = open_new("order", 3);
     assert_true(exists("order"));
@@ -348,7 +348,7 @@ static void test_best_is_found_again(void **state)
 static void test_what_is_not_finite_is_not_saved(void **state)
 {
     (void)state;
-    lk_saved saved;
+    lk_saver_saved saved;
     bool done;
     lk_saver *saver = open_new("infinite", 1);
     save(saver, 1, false);
@@ -455,7 +455,7 @@ static void expect_failure(lk_status got, const char *good)
 static void expect_failed(lk_saver *saver, const char *good)
 {
     bool done = false;
-    lk_saved saved = {.step = 77};
+    lk_saver_saved saved = {.step = 77};
     expect_failure(lk__saver_wait(saver, &done, &saved), good);
     expect_failure(lk__saver_poll(saver, &done, &saved), good);
     expect_failure(put(saver, 99, true), good);

@@ -26,7 +26,7 @@ static lk_status probe_gpu(int index, size_t need)
 
 static int add_gpus(void **state)
 {
-    gpu = lk__cpu_device;
+    gpu = lk__device_cpu;
     gpu.name = "gpu";
     gpu.probe = probe_gpu;
     return make_data(state) == 0 && lk__device_add(&gpu) == LK_OK ? 0 : -1;
@@ -185,7 +185,7 @@ typedef struct process {
     lk_group *group;
     const char *device;
     bool named;
-    lk_settled settled;
+    lk_train_settled settled;
     lk_status status;
     char detail[2048];
 } process;
@@ -196,11 +196,11 @@ static void *settle_process(void *arg)
     lk_train_ranks ranks = {.opts = &p->opts, .count = 1, .first = lk_group_rank(p->group)};
     lk_train_shared shared;
     lk_train_rank rank = {.opts = &p->opts, .shared = &shared, .group = p->group, .device = p->device};
-    assert_int_equal(lk__shared_open(&ranks, &shared), LK_OK);
+    assert_int_equal(lk__train_shared_open(&ranks, &shared), LK_OK);
     p->status = lk__train_settle(&rank, p->named, &p->settled);
     snprintf(p->detail, sizeof p->detail, "%s", lk_error_detail());
     lk_group_destroy(p->group);
-    lk__shared_close(&shared);
+    lk__train_shared_close(&shared);
     return NULL;
 }
 
@@ -209,7 +209,7 @@ static void settle_two(process two[2])
     lk_group *groups[2];
     pthread_t thread;
     lk_group_opts opts = {.timeout = 60};
-    assert_int_equal(lk_group_threads(2, &opts, groups), LK_OK);
+    assert_int_equal(lk_group_create_threads(2, &opts, groups), LK_OK);
     for (int i = 0; i < 2; i++) {
         two[i].opts = options();
         two[i].group = groups[i];

@@ -20,8 +20,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "data/archive.h"
-#include "data/codec.h"
+#include "data/codec/codec.h"
+#include "data/download/archive.h"
 #include "io/yaml.h"
 #include "train/parts.h"
 
@@ -103,7 +103,7 @@ static lk_status read_image(const char *path)
     const lk_image_file file = {path, bytes, count};
     lk_status status = lk__image_decode(&file, &image);
     lk__image_fini(&image);
-    lk__free(bytes);
+    lk__mem_free(bytes);
     return status;
 }
 
@@ -112,7 +112,7 @@ static lk_status read_content(const char *path)
     uint8_t *bytes = NULL;
     size_t count = 0;
     lk_status status = lk__file_read(path, 0, &bytes, &count);
-    lk__free(bytes);
+    lk__mem_free(bytes);
     return status;
 }
 
@@ -147,7 +147,7 @@ static void fill(lk_state *state, size_t tensors)
 {
     for (size_t i = 0; i < tensors; i++) {
         char name[64];
-        lk_entry *entry;
+        lk_state_entry *entry;
         snprintf(name, sizeof name, "layer%zu.weight", i);
         assert_int_equal(lk_state_add(state, name, LK_DTYPE_F32, 2, (size_t[]){3, 2}, &entry), LK_OK);
     }

@@ -153,7 +153,7 @@ static void saved_models_come_back(void **state)
     lk_metrics metrics;
     opts.init_from = path;
     size_t classes;
-    assert_int_equal(lk__evaluate(&opts, &metrics, &classes), LK_OK);
+    assert_int_equal(lk__train_evaluate(&opts, &metrics, &classes), LK_OK);
     assert_int_equal(classes, 10);
     assert_int_equal(metrics.count, TEST_COUNT);
     assert_int_equal(metrics.correct, result.test.correct);
@@ -250,13 +250,13 @@ static void rank_in_a_path(void **state)
 {
     (void)state;
     char out[32];
-    assert_int_equal(lk__save_path("a{rank}b{rank}", 12, out, sizeof out), LK_OK);
+    assert_int_equal(lk__train_save_path("a{rank}b{rank}", 12, out, sizeof out), LK_OK);
     assert_string_equal(out, "a12b12");
-    assert_int_equal(lk__save_path("plain {ran}", 0, out, sizeof out), LK_OK);
+    assert_int_equal(lk__train_save_path("plain {ran}", 0, out, sizeof out), LK_OK);
     assert_string_equal(out, "plain {ran}");
-    assert_int_equal(lk__save_path("abcd", 0, out, 5), LK_OK);
-    assert_int_equal(lk__save_path("abcde", 0, out, 5), LK_STATUS_USAGE);
-    assert_int_equal(lk__save_path("abc{rank}", 12, out, 5), LK_STATUS_USAGE);
+    assert_int_equal(lk__train_save_path("abcd", 0, out, 5), LK_OK);
+    assert_int_equal(lk__train_save_path("abcde", 0, out, 5), LK_STATUS_USAGE);
+    assert_int_equal(lk__train_save_path("abc{rank}", 12, out, 5), LK_STATUS_USAGE);
 }
 
 int main(void)

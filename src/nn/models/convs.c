@@ -31,7 +31,7 @@ lk_status lk__model_convs(const lk_model_args *args, lk_graph *graph)
     LK_TRY(lk__spec_params(args->spec, "--model", NULL, 0));
     lk_node x = convs(args, graph);
     if (args->mean) {
-        x = lk__mean_and_linear(graph, x, "fc", args->shape.classes);
+        x = lk__model_mean_and_linear(graph, x, "fc", args->shape.classes);
     } else {
         x = lk_relu(graph, lk_linear(graph, lk_flatten(graph, x), "fc1", 256));
         x = lk_relu(graph, lk_linear(graph, x, "fc2", 256));

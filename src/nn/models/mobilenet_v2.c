@@ -42,24 +42,24 @@ static lk_node inverted_residual(lk_graph *graph, lk_node x, const block *b)
     size_t hidden = b->in * b->expand;
     lk_node y = x;
     snprintf(prefix, sizeof prefix, "features.%d.conv.", b->index);
-    lk_conv_bn_keys wide = {prefix, "0.0", "0.1"}, deep = {prefix, "1.0", "1.1"}, thin = {prefix, "2", "3"};
+    lk_model_conv_bn_keys wide = {prefix, "0.0", "0.1"}, deep = {prefix, "1.0", "1.1"}, thin = {prefix, "2", "3"};
     if (b->expand == 1) {
         deep = wide;
-        thin = (lk_conv_bn_keys){prefix, "1", "2"};
+        thin = (lk_model_conv_bn_keys){prefix, "1", "2"};
     } else {
-        y = lk_relu6(graph, lk__conv_bn(graph, y, wide, (lk_conv2d_opts){.out = hidden, .kernel = 1}));
+        y = lk_relu6(graph, lk__model_conv_bn(graph, y, wide, (lk_conv2d_opts){.out = hidden, .kernel = 1}));
     }
     lk_conv2d_opts depthwise = {.out = hidden, .kernel = 3, .stride = b->stride, .pad = 1, .groups = hidden};
-    y = lk_relu6(graph, lk__conv_bn(graph, y, deep, depthwise));
-    y = lk__conv_bn(graph, y, thin, (lk_conv2d_opts){.out = b->out, .kernel = 1});
+    y = lk_relu6(graph, lk__model_conv_bn(graph, y, deep, depthwise));
+    y = lk__model_conv_bn(graph, y, thin, (lk_conv2d_opts){.out = b->out, .kernel = 1});
     return b->stride == 1 && b->in == b->out ? lk_add(graph, x, y) : y;
 }
 
 static lk_node features(lk_graph *graph, lk_node x, double width, bool cifar)
 {
     block b = {.index = 0, .out = scale(FIRST, width)};
-    x = lk__conv_bn(graph, x, (lk_conv_bn_keys){"features.", "0.0", "0.1"},
-                    (lk_conv2d_opts){.out = b.out, .kernel = 3, .stride = cifar ? 1 : 2, .pad = 1});
+    x = lk__model_conv_bn(graph, x, (lk_model_conv_bn_keys){"features.", "0.0", "0.1"},
+                          (lk_conv2d_opts){.out = b.out, .kernel = 3, .stride = cifar ? 1 : 2, .pad = 1});
     x = lk_relu6(graph, x);
     for (const struct stage *s = stages; s < stages + sizeof stages / sizeof *stages; s++) {
         for (int i = 0; i < s->blocks; i++) {
@@ -69,7 +69,7 @@ static lk_node features(lk_graph *graph, lk_node x, double width, bool cifar)
         }
     }
     lk_conv2d_opts last = {.out = scale(LAST, width > 1 ? width : 1), .kernel = 1};
-    return lk_relu6(graph, lk__conv_bn(graph, x, (lk_conv_bn_keys){"features.", "18.0", "18.1"}, last));
+    return lk_relu6(graph, lk__model_conv_bn(graph, x, (lk_model_conv_bn_keys){"features.", "18.0", "18.1"}, last));
 }
 
 lk_status lk__model_mobilenet_v2(const lk_model_args *args, lk_graph *graph)

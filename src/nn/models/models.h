@@ -31,14 +31,14 @@ lk_node lk__model_input(const lk_model_args *args, lk_graph *graph);
 
 /* Names of a convolution and of the BatchNorm behind it: prefix and one more
  * part each. */
-typedef struct lk_conv_bn_keys {
+typedef struct lk_model_conv_bn_keys {
     const char *prefix, *conv, *bn;
-} lk_conv_bn_keys;
+} lk_model_conv_bn_keys;
 
 /* A convolution without a bias, and BatchNorm. */
-lk_node lk__conv_bn(lk_graph *graph, lk_node x, lk_conv_bn_keys keys, lk_conv2d_opts opts);
+lk_node lk__model_conv_bn(lk_graph *graph, lk_node x, lk_model_conv_bn_keys keys, lk_conv2d_opts opts);
 
 /* The mean over the pixels, and scores of the classes. */
-lk_node lk__mean_and_linear(lk_graph *graph, lk_node x, const char *name, size_t classes);
+lk_node lk__model_mean_and_linear(lk_graph *graph, lk_node x, const char *name, size_t classes);
 
 #endif

@@ -30,10 +30,11 @@ static lk_node residual(lk_graph *graph, lk_node x, const block *b)
 {
     char key[KEY];
     snprintf(key, sizeof key, "%sbn1", b->prefix);
-    lk_node y = lk__conv_bn(graph, lk_batchnorm2d(graph, x, key), (lk_conv_bn_keys){b->prefix, "conv1", "bn2"},
-                            (lk_conv2d_opts){.out = b->out, .kernel = 3, .stride = b->stride, .pad = 1});
-    y = lk__conv_bn(graph, lk_relu(graph, y), (lk_conv_bn_keys){b->prefix, "conv2", "bn3"},
-                    (lk_conv2d_opts){.out = b->out, .kernel = 3, .pad = 1});
+    lk_node y =
+        lk__model_conv_bn(graph, lk_batchnorm2d(graph, x, key), (lk_model_conv_bn_keys){b->prefix, "conv1", "bn2"},
+                          (lk_conv2d_opts){.out = b->out, .kernel = 3, .stride = b->stride, .pad = 1});
+    y = lk__model_conv_bn(graph, lk_relu(graph, y), (lk_model_conv_bn_keys){b->prefix, "conv2", "bn3"},
+                          (lk_conv2d_opts){.out = b->out, .kernel = 3, .pad = 1});
     return lk_add(graph, y, shortcut(graph, x, b));
 }
 
@@ -61,11 +62,11 @@ lk_status lk__model_pyramidnet(const lk_model_args *args, lk_graph *graph)
                                 {.name = "alpha", .value = &alpha, .min = 0, .max = 1e5}};
     LK_TRY(lk__spec_params(args->spec, "--model", keys, 2));
     lk_node x = lk__model_input(args, graph);
-    x = lk__conv_bn(graph, x, (lk_conv_bn_keys){"", "conv1", "bn1"},
-                    (lk_conv2d_opts){.out = FIRST, .kernel = 3, .pad = 1});
+    x = lk__model_conv_bn(graph, x, (lk_model_conv_bn_keys){"", "conv1", "bn1"},
+                          (lk_conv2d_opts){.out = FIRST, .kernel = 3, .pad = 1});
     x = stages(graph, x, (int)blocks, alpha / (STAGES * (blocks + 1)));
     x = lk_relu(graph, lk_batchnorm2d(graph, x, "bn_out"));
     lk_init_all(graph, "kaiming_normal:fan_out");
-    lk_cross_entropy(graph, lk__mean_and_linear(graph, x, "fc_out", args->shape.classes));
+    lk_cross_entropy(graph, lk__model_mean_and_linear(graph, x, "fc_out", args->shape.classes));
     return LK_OK;
 }

@@ -31,28 +31,28 @@ static lk_node shortcut(lk_graph *graph, lk_node x, const block *b, size_t out)
 {
     if (!b->projected)
         return x;
-    return lk__conv_bn(graph, x, (lk_conv_bn_keys){b->prefix, "downsample.0", "downsample.1"},
-                       (lk_conv2d_opts){.out = out, .kernel = 1, .stride = b->stride});
+    return lk__model_conv_bn(graph, x, (lk_model_conv_bn_keys){b->prefix, "downsample.0", "downsample.1"},
+                             (lk_conv2d_opts){.out = out, .kernel = 1, .stride = b->stride});
 }
 
 static lk_node basic(lk_graph *graph, lk_node x, const block *b)
 {
-    lk_node y = lk__conv_bn(graph, x, (lk_conv_bn_keys){b->prefix, "conv1", "bn1"},
-                            (lk_conv2d_opts){.out = b->width, .kernel = 3, .stride = b->stride, .pad = 1});
-    y = lk__conv_bn(graph, lk_relu(graph, y), (lk_conv_bn_keys){b->prefix, "conv2", "bn2"},
-                    (lk_conv2d_opts){.out = b->width, .kernel = 3, .pad = 1});
+    lk_node y = lk__model_conv_bn(graph, x, (lk_model_conv_bn_keys){b->prefix, "conv1", "bn1"},
+                                  (lk_conv2d_opts){.out = b->width, .kernel = 3, .stride = b->stride, .pad = 1});
+    y = lk__model_conv_bn(graph, lk_relu(graph, y), (lk_model_conv_bn_keys){b->prefix, "conv2", "bn2"},
+                          (lk_conv2d_opts){.out = b->width, .kernel = 3, .pad = 1});
     return lk_relu(graph, lk_add(graph, y, shortcut(graph, x, b, b->width)));
 }
 
 static lk_node bottleneck(lk_graph *graph, lk_node x, const block *b)
 {
     size_t out = EXPANSION * b->width;
-    lk_node y = lk__conv_bn(graph, x, (lk_conv_bn_keys){b->prefix, "conv1", "bn1"},
-                            (lk_conv2d_opts){.out = b->width, .kernel = 1});
-    y = lk__conv_bn(graph, lk_relu(graph, y), (lk_conv_bn_keys){b->prefix, "conv2", "bn2"},
-                    (lk_conv2d_opts){.out = b->width, .kernel = 3, .stride = b->stride, .pad = 1});
-    y = lk__conv_bn(graph, lk_relu(graph, y), (lk_conv_bn_keys){b->prefix, "conv3", "bn3"},
-                    (lk_conv2d_opts){.out = out, .kernel = 1});
+    lk_node y = lk__model_conv_bn(graph, x, (lk_model_conv_bn_keys){b->prefix, "conv1", "bn1"},
+                                  (lk_conv2d_opts){.out = b->width, .kernel = 1});
+    y = lk__model_conv_bn(graph, lk_relu(graph, y), (lk_model_conv_bn_keys){b->prefix, "conv2", "bn2"},
+                          (lk_conv2d_opts){.out = b->width, .kernel = 3, .stride = b->stride, .pad = 1});
+    y = lk__model_conv_bn(graph, lk_relu(graph, y), (lk_model_conv_bn_keys){b->prefix, "conv3", "bn3"},
+                          (lk_conv2d_opts){.out = out, .kernel = 1});
     return lk_relu(graph, lk_add(graph, y, shortcut(graph, x, b, out)));
 }
 
@@ -61,7 +61,7 @@ static lk_node stem(lk_graph *graph, lk_node x, bool cifar)
     lk_conv2d_opts conv = {.out = 64, .kernel = 7, .stride = 2, .pad = 3};
     if (cifar)
         conv = (lk_conv2d_opts){.out = 64, .kernel = 3, .pad = 1};
-    x = lk_relu(graph, lk__conv_bn(graph, x, (lk_conv_bn_keys){"", "conv1", "bn1"}, conv));
+    x = lk_relu(graph, lk__model_conv_bn(graph, x, (lk_model_conv_bn_keys){"", "conv1", "bn1"}, conv));
     return cifar ? x : lk_maxpool2d(graph, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 2, .pad = 1});
 }
 
@@ -89,6 +89,6 @@ lk_status lk__model_resnet(const lk_model_args *args, lk_graph *graph)
         assert(v + 1 < variants + sizeof variants / sizeof *variants);
     lk_node x = stages(graph, stem(graph, lk__model_input(args, graph), cifar > 0), v);
     lk_init_all(graph, "kaiming_normal:fan_out");
-    lk_cross_entropy(graph, lk__mean_and_linear(graph, x, "fc", args->shape.classes));
+    lk_cross_entropy(graph, lk__model_mean_and_linear(graph, x, "fc", args->shape.classes));
     return LK_OK;
 }

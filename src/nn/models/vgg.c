@@ -84,7 +84,7 @@ lk_status lk__model_vgg(const lk_model_args *args, lk_graph *graph)
         assert(v + 1 < variants + sizeof variants / sizeof *variants);
     lk_node x = features(graph, lk__model_input(args, graph), v, cifar > 0 ? "conv" : "features");
     if (cifar > 0) {
-        lk_cross_entropy(graph, lk__mean_and_linear(graph, x, "fc", args->shape.classes));
+        lk_cross_entropy(graph, lk__model_mean_and_linear(graph, x, "fc", args->shape.classes));
         return LK_OK;
     }
     lk_init_all(graph, "kaiming_normal:fan_out,zero_bias");

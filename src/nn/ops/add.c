@@ -3,8 +3,8 @@
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
 {
-    lk_shape a = lk__input_shape(graph, layer, 0);
-    lk_shape b = lk__input_shape(graph, layer, 1);
+    lk_shape a = lk__op_input_shape(graph, layer, 0);
+    lk_shape b = lk__op_input_shape(graph, layer, 1);
     if (a.c != b.c || a.h != b.h || a.w != b.w)
         return lk__fail(LK_STATUS_USAGE, "layer %d adds %zux%zux%zu and %zux%zux%zu; the shapes must be equal",
                         layer->index, a.c, a.h, a.w, b.c, b.h, b.w);
@@ -12,13 +12,13 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
     return LK_OK;
 }
 
-static void forward(const lk_call *call)
+static void forward(const lk_op_call *call)
 {
     lk_tensor y = call->y;
     call->k->add(call->dev, &call->x[0], &call->x[1], call->relu, &y);
 }
 
-static void backward(const lk_call *call)
+static void backward(const lk_op_call *call)
 {
     for (int i = 0; i < 2; i++) {
         lk_tensor dx = call->dx[i];

@@ -14,13 +14,13 @@ static const float momentum = 0.1f;
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
 {
-    lk_shape x = lk__input_shape(graph, layer, 0);
+    lk_shape x = lk__op_input_shape(graph, layer, 0);
     layer->shape = x;
-    layer->params[0] = (lk_slot_def){.suffix = "weight", .ndim = 1, .dims = {x.c}, .fill = LK_FILL_ONE};
-    layer->params[1] = (lk_slot_def){.suffix = "bias", .ndim = 1, .dims = {x.c}, .fill = LK_FILL_ZERO};
+    layer->params[0] = (lk_op_slot){.suffix = "weight", .ndim = 1, .dims = {x.c}, .fill = LK_FILL_ONE};
+    layer->params[1] = (lk_op_slot){.suffix = "bias", .ndim = 1, .dims = {x.c}, .fill = LK_FILL_ZERO};
     layer->param_count = 2;
-    layer->buffers[0] = (lk_slot_def){.suffix = "running_mean", .ndim = 1, .dims = {x.c}, .fill = LK_FILL_ZERO};
-    layer->buffers[1] = (lk_slot_def){.suffix = "running_var", .ndim = 1, .dims = {x.c}, .fill = LK_FILL_ONE};
+    layer->buffers[0] = (lk_op_slot){.suffix = "running_mean", .ndim = 1, .dims = {x.c}, .fill = LK_FILL_ZERO};
+    layer->buffers[1] = (lk_op_slot){.suffix = "running_var", .ndim = 1, .dims = {x.c}, .fill = LK_FILL_ONE};
     layer->buffer_count = 2;
     layer->counts_batches = true;
     return LK_OK;
@@ -45,12 +45,12 @@ typedef struct view {
     size_t rows[LK_MAX_SHARDS]; /* samples of each group */
 } view;
 
-static bool per_shard(const lk_call *call)
+static bool per_shard(const lk_op_call *call)
 {
     return call->wave->train && call->wave->bn == LK_BN_SHARD;
 }
 
-static void make_view(const lk_call *call, view *v)
+static void make_view(const lk_op_call *call, view *v)
 {
     const lk_shards *shards = &call->wave->shards;
     size_t c = call->layer->shape.c;
@@ -67,7 +67,7 @@ static void make_view(const lk_call *call, view *v)
         v->rows[i] = shards->begin[i + 1] - shards->begin[i];
 }
 
-static void add_sums(const lk_call *call, lk_sum which)
+static void add_sums(const lk_op_call *call, lk_op_sum which)
 {
     view v;
     make_view(call, &v);
@@ -81,7 +81,7 @@ static void add_sums(const lk_call *call, lk_sum which)
     }
 }
 
-static void fold_sums(const lk_call *call, lk_sum which, const float *entries)
+static void fold_sums(const lk_op_call *call, lk_op_sum which, const float *entries)
 {
     size_t c = call->layer->shape.c, pixels = call->layer->shape.h * call->layer->shape.w;
     const lk_shards *roots = &call->wave->roots;
@@ -91,7 +91,7 @@ static void fold_sums(const lk_call *call, lk_sum which, const float *entries)
         call->k->rows_fold(call->dev, 2 * c, entries, 2 * c, roots, call->total[which]);
 }
 
-static void forward(const lk_call *call)
+static void forward(const lk_op_call *call)
 {
     view v;
     make_view(call, &v);
@@ -110,23 +110,23 @@ static void forward(const lk_call *call)
 }
 
 /* Into slot `slot` of the gradients. */
-static void write_grads(const lk_call *call, float *sums, int slot)
+static void write_grads(const lk_op_call *call, float *sums, int slot)
 {
     size_t c = call->layer->shape.c, bytes = c * sizeof *sums;
-    call->k->copy_bytes(call->dev, bytes, sums + c, lk__slot(call->grad[0], slot));
-    call->k->copy_bytes(call->dev, bytes, sums, lk__slot(call->grad[1], slot));
+    call->k->copy_bytes(call->dev, bytes, sums + c, lk__partials_slot(call->grad[0], slot));
+    call->k->copy_bytes(call->dev, bytes, sums, lk__partials_slot(call->grad[1], slot));
 }
 
-static void backward(const lk_call *call)
+static void backward(const lk_op_call *call)
 {
     view v;
     make_view(call, &v);
-    const lk_wave *wave = call->wave;
+    const lk_op_wave *wave = call->wave;
     if (wave->search >= 0)
         write_grads(call, v.sums + 2 * v.c * (size_t)wave->search, 0);
     else
         for (int root = 0; wave->last && root < wave->own_roots; root++)
-            write_grads(call, lk__slot(call->partial[LK_SUM_BACKWARD], root), root);
+            write_grads(call, lk__partials_slot(call->partial[LK_SUM_BACKWARD], root), root);
     if (!call->dx[0].data)
         return;
     lk_tensor dx = call->dx[0];
@@ -137,7 +137,7 @@ static void backward(const lk_call *call)
     call->k->batchnorm_grad_input(call->dev, &grad, &call->x[0], &call->dy, &wave->shards, &v.moments, &dx);
 }
 
-static void finish(const lk_call *call)
+static void finish(const lk_op_call *call)
 {
     size_t c = call->layer->shape.c, pixels = call->layer->shape.h * call->layer->shape.w;
     call->k->batchnorm_running_update(call->dev, c, call->total[LK_SUM_FORWARD].slot0, call->wave->step_rows * pixels,

@@ -6,7 +6,7 @@ enum { MAX_SIDE = 1 << 16 };
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
 {
-    lk_shape x = lk__input_shape(graph, layer, 0);
+    lk_shape x = lk__op_input_shape(graph, layer, 0);
     const lk_conv2d_desc *conv = &layer->attr.conv;
     size_t out = layer->attr.out;
     if (!out || !conv->kernel)
@@ -29,12 +29,12 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
                               .h = (x.h + 2 * conv->pad - conv->kernel) / conv->stride + 1,
                               .w = (x.w + 2 * conv->pad - conv->kernel) / conv->stride + 1};
     size_t in = x.c / conv->groups, fan_in = in * conv->kernel * conv->kernel;
-    layer->params[0] = (lk_slot_def){.suffix = "weight",
-                                     .ndim = 4,
-                                     .dims = {out, in, conv->kernel, conv->kernel},
-                                     .fan_in = fan_in,
-                                     .weight = {.out = out, .in = in, .kernel = conv->kernel, .groups = conv->groups}};
-    layer->params[1] = (lk_slot_def){.suffix = "bias", .ndim = 1, .dims = {out}, .fan_in = fan_in};
+    layer->params[0] = (lk_op_slot){.suffix = "weight",
+                                    .ndim = 4,
+                                    .dims = {out, in, conv->kernel, conv->kernel},
+                                    .fan_in = fan_in,
+                                    .weight = {.out = out, .in = in, .kernel = conv->kernel, .groups = conv->groups}};
+    layer->params[1] = (lk_op_slot){.suffix = "bias", .ndim = 1, .dims = {out}, .fan_in = fan_in};
     layer->param_count = layer->attr.no_bias ? 1 : 2;
     return LK_OK;
 }
@@ -44,19 +44,19 @@ static size_t scratch(lk_device *dev, const lk_layer *layer, lk_shape x, lk_shap
     return dev->kernels->conv2d_scratch(dev, &layer->attr.conv, x, y);
 }
 
-static void forward_rows(const lk_call *call, size_t begin, size_t n)
+static void forward_rows(const lk_op_call *call, size_t begin, size_t n)
 {
     lk_tensor x = lk__tensor_rows(&call->x[0], begin, n), y = lk__tensor_rows(&call->y, begin, n);
     call->k->conv2d_forward(call->dev, &call->layer->attr.conv, &x, call->value[0], call->value[1], call->relu, &y,
                             call->scratch);
 }
 
-static void forward(const lk_call *call)
+static void forward(const lk_op_call *call)
 {
-    lk__by_shard(call, forward_rows);
+    lk__op_by_shard(call, forward_rows);
 }
 
-static void grad_input_rows(const lk_call *call, size_t begin, size_t n)
+static void grad_input_rows(const lk_op_call *call, size_t begin, size_t n)
 {
     lk_tensor dy = lk__tensor_rows(&call->dy, begin, n), dx = lk__tensor_rows(&call->dx[0], begin, n);
     lk_tensor x = lk__tensor_rows(&call->x[0], begin, n);
@@ -64,13 +64,13 @@ static void grad_input_rows(const lk_call *call, size_t begin, size_t n)
                                call->scratch);
 }
 
-static void backward(const lk_call *call)
+static void backward(const lk_op_call *call)
 {
     const lk_conv2d_desc *conv = &call->layer->attr.conv;
     call->k->conv2d_grad_weight(call->dev, conv, &call->x[0], &call->dy, &call->wave->leaves, call->grad[0],
                                 call->grad[1], call->scratch);
     if (call->dx[0].data)
-        lk__by_shard(call, grad_input_rows);
+        lk__op_by_shard(call, grad_input_rows);
 }
 
 static double macs(const lk_layer *layer, lk_shape x)

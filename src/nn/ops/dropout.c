@@ -8,7 +8,7 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
     double p = layer->attr.p;
     if (!(p >= 0 && (float)p < 1)) /* kernels use a float */
         return lk__fail(LK_STATUS_USAGE, "layer %d: dropout probability %g is not in [0,1)", layer->index, p);
-    layer->shape = lk__input_shape(graph, layer, 0);
+    layer->shape = lk__op_input_shape(graph, layer, 0);
     layer->in_place = true;
     if (lk__shape_sample(layer->shape) > LK_RNG_MAX_ELEMENT)
         return lk__fail(LK_STATUS_USAGE, "layer %d: dropout over %zu elements a sample is not addressable",
@@ -16,7 +16,7 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
     return LK_OK;
 }
 
-const lk_dropout_desc *lk__dropout_draws(const lk_call *call, const lk_layer *dropout, lk_dropout_desc *desc)
+const lk_dropout_desc *lk__op_dropout_draws(const lk_op_call *call, const lk_layer *dropout, lk_dropout_desc *desc)
 {
     if (!dropout || !call->wave->train || dropout->attr.p <= 0)
         return NULL;
@@ -30,21 +30,21 @@ const lk_dropout_desc *lk__dropout_draws(const lk_call *call, const lk_layer *dr
 }
 
 /* Either pass: the gradient is the same function. */
-static void drop(const lk_call *call, const lk_tensor *from, lk_tensor to)
+static void drop(const lk_op_call *call, const lk_tensor *from, lk_tensor to)
 {
     lk_dropout_desc desc;
-    if (lk__dropout_draws(call, call->layer, &desc))
+    if (lk__op_dropout_draws(call, call->layer, &desc))
         call->k->dropout(call->dev, &desc, from, &to);
     else if (to.data != from->data)
         call->k->copy(call->dev, from, &to);
 }
 
-static void forward(const lk_call *call)
+static void forward(const lk_op_call *call)
 {
     drop(call, &call->x[0], call->y);
 }
 
-static void backward(const lk_call *call)
+static void backward(const lk_op_call *call)
 {
     if (call->dx[0].data)
         drop(call, &call->dy, call->dx[0]);

@@ -3,7 +3,7 @@
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
 {
-    lk_shape x = lk__input_shape(graph, layer, 0);
+    lk_shape x = lk__op_input_shape(graph, layer, 0);
     size_t out = layer->attr.out;
     if (!out)
         return lk__fail(LK_STATUS_USAGE, "linear layer '%s' needs at least one output", layer->name);
@@ -11,9 +11,9 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
         return lk__fail(LK_STATUS_USAGE, "linear layer '%s' got %zux%zux%zu; put lk_flatten before it", layer->name,
                         x.c, x.h, x.w);
     layer->shape = (lk_shape){.n = 1, .c = out, .h = 1, .w = 1};
-    layer->params[0] = (lk_slot_def){
+    layer->params[0] = (lk_op_slot){
         .suffix = "weight", .ndim = 2, .dims = {out, x.c}, .fan_in = x.c, .weight = {.out = out, .in = x.c}};
-    layer->params[1] = (lk_slot_def){.suffix = "bias", .ndim = 1, .dims = {out}, .fan_in = x.c};
+    layer->params[1] = (lk_op_slot){.suffix = "bias", .ndim = 1, .dims = {out}, .fan_in = x.c};
     layer->param_count = 2;
     return LK_OK;
 }
@@ -24,30 +24,30 @@ static size_t scratch(lk_device *dev, const lk_layer *layer, lk_shape x, lk_shap
     return dev->kernels->linear_scratch(dev, x, y);
 }
 
-static void forward_rows(const lk_call *call, size_t begin, size_t n)
+static void forward_rows(const lk_op_call *call, size_t begin, size_t n)
 {
     lk_tensor x = lk__tensor_rows(&call->x[0], begin, n), y = lk__tensor_rows(&call->y, begin, n);
     call->k->linear_forward(call->dev, &x, call->value[0], call->value[1], call->relu, &y, call->scratch);
 }
 
-static void forward(const lk_call *call)
+static void forward(const lk_op_call *call)
 {
-    lk__by_shard(call, forward_rows);
+    lk__op_by_shard(call, forward_rows);
 }
 
-static void grad_input_rows(const lk_call *call, size_t begin, size_t n)
+static void grad_input_rows(const lk_op_call *call, size_t begin, size_t n)
 {
     lk_tensor dy = lk__tensor_rows(&call->dy, begin, n), dx = lk__tensor_rows(&call->dx[0], begin, n);
     lk_tensor x = lk__tensor_rows(&call->x[0], begin, n);
     call->k->linear_grad_input(call->dev, &dy, call->value[0], call->mask ? &x : NULL, &dx, call->scratch);
 }
 
-static void backward(const lk_call *call)
+static void backward(const lk_op_call *call)
 {
     call->k->linear_grad_weight(call->dev, &call->x[0], &call->dy, &call->wave->leaves, call->grad[0], call->grad[1],
                                 call->scratch);
     if (call->dx[0].data)
-        lk__by_shard(call, grad_input_rows);
+        lk__op_by_shard(call, grad_input_rows);
 }
 
 static double macs(const lk_layer *layer, lk_shape x)

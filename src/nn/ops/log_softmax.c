@@ -3,7 +3,7 @@
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
 {
-    lk_shape x = lk__input_shape(graph, layer, 0);
+    lk_shape x = lk__op_input_shape(graph, layer, 0);
     if (x.h != 1 || x.w != 1)
         return lk__fail(LK_STATUS_USAGE, "layer %d: log_softmax works on vectors; put lk_flatten before it",
                         layer->index);
@@ -11,13 +11,13 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
     return LK_OK;
 }
 
-static void forward(const lk_call *call)
+static void forward(const lk_op_call *call)
 {
     lk_tensor y = call->y;
     call->k->log_softmax_forward(call->dev, &call->x[0], &y);
 }
 
-static void backward(const lk_call *call)
+static void backward(const lk_op_call *call)
 {
     lk_tensor dx = call->dx[0];
     if (dx.data)

@@ -5,7 +5,7 @@
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
 {
-    lk_shape x = lk__input_shape(graph, layer, 0);
+    lk_shape x = lk__op_input_shape(graph, layer, 0);
     if (x.h != 1 || x.w != 1)
         return lk__fail(LK_STATUS_USAGE, "layer %d: a loss works on vectors; put lk_flatten before it", layer->index);
     layer->shape = x;
@@ -15,21 +15,21 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
 /* The slot of either loss. */
 typedef void (*loss_fn)(lk_device *, const lk_loss_desc *, const lk_tensor *, float *, int32_t *, lk_tensor *);
 
-static void run_loss(const lk_call *call, loss_fn loss)
+static void run_loss(const lk_op_call *call, loss_fn loss)
 {
-    const lk_wave *wave = call->wave;
+    const lk_op_wave *wave = call->wave;
     lk_loss_desc desc = {.labels = wave->labels, .smoothing = wave->smoothing, .scale = wave->grad_scale};
     lk_tensor dx = call->dx[0];
     loss(call->dev, &desc, &call->x[0], wave->loss, wave->place, wave->train && dx.data ? &dx : NULL);
 }
 
-static void forward_cross_entropy(const lk_call *call)
+static void forward_cross_entropy(const lk_op_call *call)
 {
     run_loss(call, call->k->cross_entropy);
 }
 
 /* Of log-probabilities; of scores the log-softmax before it is done here as well. */
-static void forward_nll(const lk_call *call)
+static void forward_nll(const lk_op_call *call)
 {
     run_loss(call, call->scores ? call->k->cross_entropy : call->k->nll);
 }

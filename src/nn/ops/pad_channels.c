@@ -4,7 +4,7 @@
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
 {
-    lk_shape x = lk__input_shape(graph, layer, 0);
+    lk_shape x = lk__op_input_shape(graph, layer, 0);
     if (layer->attr.out < x.c)
         return lk__fail(LK_STATUS_USAGE, "layer %d: %zu channels cannot be padded to %zu; ask for at least %zu",
                         layer->index, x.c, layer->attr.out, x.c);
@@ -13,13 +13,13 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
     return LK_OK;
 }
 
-static void forward(const lk_call *call)
+static void forward(const lk_op_call *call)
 {
     lk_tensor y = call->y;
     call->k->fit_channels(call->dev, &call->x[0], &y);
 }
 
-static void backward(const lk_call *call)
+static void backward(const lk_op_call *call)
 {
     lk_tensor dx = call->dx[0];
     if (dx.data)

@@ -29,7 +29,7 @@ static size_t count_windows(const lk_layer *layer, size_t x)
 
 static lk_status infer_windows(const lk_graph *graph, lk_layer *layer)
 {
-    lk_shape x = lk__input_shape(graph, layer, 0);
+    lk_shape x = lk__op_input_shape(graph, layer, 0);
     layer->shape = x;
     layer->shape.h = count_windows(layer, x.h);
     layer->shape.w = count_windows(layer, x.w);
@@ -53,21 +53,21 @@ static size_t saved_maxpool(lk_device *dev, const lk_layer *layer, size_t n, int
     return (n * sample + sizeof(float) - 1) / sizeof(float);
 }
 
-static void forward_maxpool(const lk_call *call)
+static void forward_maxpool(const lk_op_call *call)
 {
     lk_tensor y = call->y;
     lk_dropout_desc desc;
-    call->k->maxpool_forward(call->dev, &call->layer->attr.pool, lk__dropout_draws(call, call->dropout, &desc),
+    call->k->maxpool_forward(call->dev, &call->layer->attr.pool, lk__op_dropout_draws(call, call->dropout, &desc),
                              &call->x[0], call->mask, &y, call->saved);
 }
 
-static void backward_maxpool(const lk_call *call)
+static void backward_maxpool(const lk_op_call *call)
 {
     lk_tensor dx = call->dx[0];
     lk_dropout_desc desc;
     if (dx.data)
-        call->k->maxpool_grad_input(call->dev, &call->layer->attr.pool, lk__dropout_draws(call, call->dropout, &desc),
-                                    &call->dy, call->saved, &dx);
+        call->k->maxpool_grad_input(call->dev, &call->layer->attr.pool,
+                                    lk__op_dropout_draws(call, call->dropout, &desc), &call->dy, call->saved, &dx);
 }
 
 const lk_op lk__op_maxpool2d = {
@@ -85,13 +85,13 @@ static lk_status infer_avgpool(const lk_graph *graph, lk_layer *layer)
     return infer_windows(graph, layer);
 }
 
-static void forward_avgpool(const lk_call *call)
+static void forward_avgpool(const lk_op_call *call)
 {
     lk_tensor y = call->y;
     call->k->avgpool_forward(call->dev, &call->layer->attr.pool, &call->x[0], &y);
 }
 
-static void backward_avgpool(const lk_call *call)
+static void backward_avgpool(const lk_op_call *call)
 {
     lk_tensor dx = call->dx[0];
     if (dx.data)
@@ -107,17 +107,17 @@ const lk_op lk__op_avgpool2d = {
 
 static lk_status infer_global(const lk_graph *graph, lk_layer *layer)
 {
-    layer->shape = (lk_shape){.n = 1, .c = lk__input_shape(graph, layer, 0).c, .h = 1, .w = 1};
+    layer->shape = (lk_shape){.n = 1, .c = lk__op_input_shape(graph, layer, 0).c, .h = 1, .w = 1};
     return LK_OK;
 }
 
-static void forward_global(const lk_call *call)
+static void forward_global(const lk_op_call *call)
 {
     lk_tensor y = call->y;
     call->k->global_avgpool_forward(call->dev, &call->x[0], &y);
 }
 
-static void backward_global(const lk_call *call)
+static void backward_global(const lk_op_call *call)
 {
     lk_tensor dx = call->dx[0];
     if (dx.data)

@@ -7,31 +7,31 @@
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
 {
-    layer->shape = lk__input_shape(graph, layer, 0);
+    layer->shape = lk__op_input_shape(graph, layer, 0);
     layer->in_place = true;
     return LK_OK;
 }
 
-static void forward(const lk_call *call)
+static void forward(const lk_op_call *call)
 {
     lk_tensor y = call->y;
     call->k->relu_forward(call->dev, &call->x[0], &y);
 }
 
-static void backward(const lk_call *call)
+static void backward(const lk_op_call *call)
 {
     lk_tensor dx = call->dx[0];
     if (dx.data)
         call->k->relu_grad_input(call->dev, &call->y, &call->dy, &dx);
 }
 
-static void forward6(const lk_call *call)
+static void forward6(const lk_op_call *call)
 {
     lk_tensor y = call->y;
     call->k->relu6_forward(call->dev, &call->x[0], &y);
 }
 
-static void backward6(const lk_call *call)
+static void backward6(const lk_op_call *call)
 {
     lk_tensor dx = call->dx[0];
     if (dx.data)

@@ -76,7 +76,7 @@ static void block_values(const block *b, float out[BLOCK])
 {
     chains sums = {{0}};
     for (size_t p = 0; p < b->pixels; p += TILE) {
-        size_t pixels = lk__min_size(TILE, b->pixels - p);
+        size_t pixels = lk__size_min(TILE, b->pixels - p);
         for (size_t at = 0; at < b->width; at += V) {
             const float *x = b->x + p * b->c + at;
             if (b->width - at >= V)
@@ -92,7 +92,7 @@ static void block_squares(const block *b, const float means[BLOCK], float out[BL
 {
     chains sums = {{0}};
     for (size_t p = 0; p < b->pixels; p += TILE) {
-        size_t pixels = lk__min_size(TILE, b->pixels - p);
+        size_t pixels = lk__size_min(TILE, b->pixels - p);
         for (size_t at = 0; at < b->width; at += V) {
             const float *x = b->x + p * b->c + at;
             if (b->width - at >= V)
@@ -121,7 +121,7 @@ static block reduction_block(const reduction *r, size_t shard, size_t channel)
     size_t offset = begin * pixels * c + channel;
     return (block){.c = c,
                    .pixels = (end - begin) * pixels,
-                   .width = lk__min_size(BLOCK, c - channel),
+                   .width = lk__size_min(BLOCK, c - channel),
                    .x = r->x + offset,
                    .dy = r->dy ? r->dy + offset : NULL};
 }
@@ -146,8 +146,11 @@ static void stats_task(void *arg, size_t index, int thread)
 
 void LK_KERNEL(batchnorm_stats)(lk_device *dev, const lk_tensor *x, const lk_shards *shards, float *stats)
 {
-    reduction r = {
-        .shape = x->shape, .x = lk__f32(x), .shards = shards, .blocks = (x->shape.c + BLOCK - 1) / BLOCK, .out = stats};
+    reduction r = {.shape = x->shape,
+                   .x = lk__tensor_f32(x),
+                   .shards = shards,
+                   .blocks = (x->shape.c + BLOCK - 1) / BLOCK,
+                   .out = stats};
     lk__pool_run(lk__cpu_pool(dev), (size_t)shards->count * r.blocks, stats_task, &r);
 }
 
@@ -176,7 +179,7 @@ static void block_products(const block *b, const float means[BLOCK], const float
 {
     chains sums = {{0}}, products = {{0}};
     for (size_t p = 0; p < b->pixels; p += TILE) {
-        size_t pixels = lk__min_size(TILE, b->pixels - p);
+        size_t pixels = lk__size_min(TILE, b->pixels - p);
         for (size_t at = 0; at < b->width; at += V) {
             const float *x = b->x + p * b->c + at, *dy = b->dy + p * b->c + at;
             if (b->width - at >= V)
@@ -214,8 +217,8 @@ void LK_KERNEL(batchnorm_sums)(lk_device *dev, const lk_tensor *x, const lk_tens
                                const lk_moments *moments, float *sums)
 {
     reduction r = {.shape = x->shape,
-                   .x = lk__f32(x),
-                   .dy = lk__f32(dy),
+                   .x = lk__tensor_f32(x),
+                   .dy = lk__tensor_f32(dy),
                    .shards = shards,
                    .moments = moments,
                    .blocks = (x->shape.c + BLOCK - 1) / BLOCK,
@@ -234,7 +237,7 @@ static void merge_moments(size_t c, size_t left_count, size_t right_count, float
     float share = (float)right_count / (float)count;
     v_f32 mean_weight = v_set1(share), square_weight = v_set1((float)left_count * share);
     for (size_t i = 0; i < c; i += V) {
-        size_t n = lk__min_size(V, c - i);
+        size_t n = lk__size_min(V, c - i);
         v_f32 mean = v_load_some(left + i, n), delta = v_sub(v_load_some(right + i, n), mean);
         v_f32 squares = v_add(v_load_some(left + c + i, n), v_load_some(right + c + i, n));
         v_store_some(left + i, v_fma(delta, mean_weight, mean), n);
@@ -251,11 +254,11 @@ void LK_KERNEL(batchnorm_fold)(lk_device *dev, size_t c, size_t pixels, const lk
     for (int d = 0; d < depth; d++)
         rows[d] = shards->rows[d];
     for (int shard = 0; shard < shards->count; shard++) {
-        memcpy(lk__slot(moments, depth), stats + (size_t)shard * 2 * c, 2 * c * sizeof *stats);
+        memcpy(lk__partials_slot(moments, depth), stats + (size_t)shard * 2 * c, 2 * c * sizeof *stats);
         rows[depth] = shards->begin[shard + 1] - shards->begin[shard];
         for (int i = 0; i < shards->merges[shard]; i++, depth--) {
-            merge_moments(c, rows[depth - 1] * pixels, rows[depth] * pixels, lk__slot(moments, depth - 1),
-                          lk__slot(moments, depth));
+            merge_moments(c, rows[depth - 1] * pixels, rows[depth] * pixels, lk__partials_slot(moments, depth - 1),
+                          lk__partials_slot(moments, depth));
             rows[depth - 1] += rows[depth];
         }
         depth++;
@@ -265,7 +268,7 @@ void LK_KERNEL(batchnorm_fold)(lk_device *dev, size_t c, size_t pixels, const lk
 static void invert(size_t c, const float *squares, float count, float eps, float *scale)
 {
     for (size_t i = 0; i < c; i += V) {
-        size_t n = lk__min_size(V, c - i);
+        size_t n = lk__size_min(V, c - i);
         v_f32 variance = v_div(v_load_some(squares + i, n), v_set1(count));
         v_store_some(scale + i, v_div(v_set1(1.0f), v_sqrt(v_add(variance, v_set1(eps)))), n);
     }
@@ -303,7 +306,7 @@ void LK_KERNEL(batchnorm_running_update)(lk_device *dev, size_t c, const float *
         return;
     v_f32 fresh = v_set1(momentum), old = v_set1(1.0f - momentum);
     for (size_t i = 0; i < c; i += V) {
-        size_t n = lk__min_size(V, c - i);
+        size_t n = lk__size_min(V, c - i);
         if (elements > 0)
             v_store_some(mean + i, v_fma(fresh, v_load_some(entry + i, n), v_mul(old, v_load_some(mean + i, n))), n);
         if (elements > 1) {
@@ -337,7 +340,7 @@ static inline void forward_lanes(const pass *s, size_t group, size_t p, size_t p
     v_f32 mean = v_load_some(s->moments->mean + group * c + i, n),
           scale = v_load_some(s->moments->scale + group * c + i, n);
     v_f32 gamma = v_load_some(s->gamma + i, n), beta = v_load_some(s->beta + i, n);
-    const float *x = s->x + p * c + i, *other = s->other ? s->other + p * others + lk__min_size(i, others) : NULL;
+    const float *x = s->x + p * c + i, *other = s->other ? s->other + p * others + lk__size_min(i, others) : NULL;
     float *y = s->y + p * c + i;
     for (size_t k = 0; k < pixels; k++) {
         v_f32 value = v_fma(v_mul(v_sub(v_load_some(x + k * c, n), mean), scale), gamma, beta);
@@ -348,8 +351,8 @@ static inline void forward_lanes(const pass *s, size_t group, size_t p, size_t p
 
 static void forward_tile(const pass *s, size_t group, size_t p, size_t pixels, size_t i)
 {
-    size_t n = lk__min_size(V, s->shape.c - i),
-           m = s->other ? lk__min_size(n, s->others - lk__min_size(i, s->others)) : n;
+    size_t n = lk__size_min(V, s->shape.c - i),
+           m = s->other ? lk__size_min(n, s->others - lk__size_min(i, s->others)) : n;
     if (n == V && m == V)
         forward_lanes(s, group, p, pixels, i, V, V);
     else
@@ -390,13 +393,13 @@ static void pass_task(void *arg, size_t index, int thread)
     (void)thread;
     const pass *s = arg;
     size_t c = s->shape.c, hw = s->shape.h * s->shape.w, groups = (size_t)s->moments->groups;
-    lk_range range = lk__chunk(s->shape.n * hw, lk__chunk_rows(c), index);
+    lk_chunk_range range = lk__chunk(s->shape.n * hw, lk__chunk_rows(c), index);
     size_t group = 0;
     for (size_t p = range.begin; p < range.end;) {
         while (groups > 1 && s->shards->begin[group + 1] * hw <= p)
             group++;
-        size_t end = groups > 1 ? lk__min_size(range.end, s->shards->begin[group + 1] * hw) : range.end;
-        size_t pixels = lk__min_size(TILE, end - p);
+        size_t end = groups > 1 ? lk__size_min(range.end, s->shards->begin[group + 1] * hw) : range.end;
+        size_t pixels = lk__size_min(TILE, end - p);
         for (size_t i = 0; i < c; i += V)
             s->tile(s, group, p, pixels, i);
         p += pixels;
@@ -407,17 +410,17 @@ void LK_KERNEL(batchnorm_forward)(lk_device *dev, const lk_batchnorm_desc *desc,
                                   const lk_shards *shards, const lk_moments *moments, lk_tensor *y)
 {
     pass s = {.shape = x->shape,
-              .x = lk__f32(x),
-              .y = lk__f32(y),
+              .x = lk__tensor_f32(x),
+              .y = lk__tensor_f32(y),
               .shards = shards,
               .moments = moments,
               .gamma = desc->gamma,
               .beta = desc->beta,
-              .other = desc->other ? lk__f32(desc->other) : NULL,
+              .other = desc->other ? lk__tensor_f32(desc->other) : NULL,
               .others = desc->other ? desc->other->shape.c : 0,
               .relu = desc->relu,
               .tile = forward_tile};
-    lk__run_rows(dev, s.shape.n * s.shape.h * s.shape.w, s.shape.c, pass_task, &s);
+    lk__chunk_run_rows(dev, s.shape.n * s.shape.h * s.shape.w, s.shape.c, pass_task, &s);
 }
 
 void LK_KERNEL(batchnorm_grad_input)(lk_device *dev, const lk_batchnorm_grad *grad, const lk_tensor *x,
@@ -425,9 +428,9 @@ void LK_KERNEL(batchnorm_grad_input)(lk_device *dev, const lk_batchnorm_grad *gr
                                      lk_tensor *dx)
 {
     pass s = {.shape = x->shape,
-              .x = lk__f32(x),
-              .dy = lk__f32(dy),
-              .y = lk__f32(dx),
+              .x = lk__tensor_f32(x),
+              .dy = lk__tensor_f32(dy),
+              .y = lk__tensor_f32(dx),
               .shards = shards,
               .moments = moments,
               .gamma = grad->gamma,
@@ -435,5 +438,5 @@ void LK_KERNEL(batchnorm_grad_input)(lk_device *dev, const lk_batchnorm_grad *gr
               .rows = grad->rows,
               .add = grad->add,
               .tile = grad_tile};
-    lk__run_rows(dev, s.shape.n * s.shape.h * s.shape.w, s.shape.c, pass_task, &s);
+    lk__chunk_run_rows(dev, s.shape.n * s.shape.h * s.shape.w, s.shape.c, pass_task, &s);
 }

@@ -10,18 +10,18 @@
 
 enum { LK_CHUNK = 16384 };
 
-typedef struct lk_range {
+typedef struct lk_chunk_range {
     size_t begin, end;
-} lk_range;
+} lk_chunk_range;
 
-static inline lk_range lk__chunk(size_t count, size_t size, size_t index)
+static inline lk_chunk_range lk__chunk(size_t count, size_t size, size_t index)
 {
-    return (lk_range){index * size, lk__min_size(count, (index + 1) * size)};
+    return (lk_chunk_range){index * size, lk__size_min(count, (index + 1) * size)};
 }
 
 /* Runs task for each chunk of count elements; it finds its range with
  * lk__chunk(count, LK_CHUNK, index). */
-static inline void lk__run_chunks(lk_device *dev, size_t count, lk_task_fn task, void *arg)
+static inline void lk__chunk_run(lk_device *dev, size_t count, lk_pool_fn task, void *arg)
 {
     lk__pool_run(lk__cpu_pool(dev), (count + LK_CHUNK - 1) / LK_CHUNK, task, arg);
 }
@@ -29,12 +29,12 @@ static inline void lk__run_chunks(lk_device *dev, size_t count, lk_task_fn task,
 /* How many rows of `row` elements make about one chunk, at least one. */
 static inline size_t lk__chunk_rows(size_t row)
 {
-    return row < LK_CHUNK ? LK_CHUNK / lk__max_size(row, 1) : 1;
+    return row < LK_CHUNK ? LK_CHUNK / lk__size_max(row, 1) : 1;
 }
 
 /* Runs task for each group of rows; it finds its rows with
  * lk__chunk(rows, lk__chunk_rows(row), index). */
-static inline void lk__run_rows(lk_device *dev, size_t rows, size_t row, lk_task_fn task, void *arg)
+static inline void lk__chunk_run_rows(lk_device *dev, size_t rows, size_t row, lk_pool_fn task, void *arg)
 {
     size_t size = lk__chunk_rows(row);
     lk__pool_run(lk__cpu_pool(dev), (rows + size - 1) / size, task, arg);

@@ -1,4 +1,4 @@
-/* conv2d.c - scratch memory of the convolution, and its padded copies. */
+/* conv2d.c - scratch memory of the convolution. */
 #include "tensor/cpu/conv2d.h"
 
 #include "tensor/cpu/decls.h"
@@ -6,56 +6,11 @@
 size_t LK_KERNEL(conv2d_scratch)(lk_device *dev, const lk_conv2d_desc *conv, lk_shape x, lk_shape y)
 {
     size_t threads = (size_t)lk__pool_threads(lk__cpu_pool(dev));
-    if (lk__is_depthwise(conv, x, y)) {
-        size_t most = lk__max_size(lk__depthwise_floats(conv, x), lk__depthwise_weight_floats(conv, x, y, threads));
+    if (lk__depthwise_fits(conv, x, y)) {
+        size_t most = lk__size_max(lk__depthwise_floats(conv, x), lk__depthwise_weight_floats(conv, x, y, threads));
         return most * sizeof(float);
     }
     size_t floats =
-        lk__max_size(lk__conv_forward_floats(conv, x, y, threads), lk__conv_input_floats(conv, x, y, threads));
-    return lk__max_size(floats, lk__conv_weight_floats(conv, x, y, threads)) * sizeof(float);
-}
-
-bool lk__box_inside(lk_shape image, lk_box box)
-{
-    return box.y >= 0 && box.x >= 0 && (size_t)box.y + box.h <= image.h && (size_t)box.x + box.w <= image.w;
-}
-
-/* The part [first, last) of an interval of `count` from `begin` that lies in
- * [0, size). */
-static void clip(ptrdiff_t begin, size_t count, size_t size, size_t *first, size_t *last)
-{
-    ptrdiff_t end = (ptrdiff_t)count, low = begin < 0 ? -begin : 0, high = (ptrdiff_t)size - begin;
-    low = low < end ? low : end;
-    high = high < end ? high : end;
-    *first = (size_t)low;
-    *last = (size_t)(high > low ? high : low);
-}
-
-lk_view lk__box_view(const float *image, lk_shape shape, lk_box box, size_t lanes, float *buffer)
-{
-    size_t c = box.channels, pixel = shape.c, padded = lk__round_up(c, lanes);
-    bool whole = c == pixel && padded == c;
-    if (whole && lk__box_inside(shape, box))
-        return (lk_view){image + ((size_t)box.y * shape.w + (size_t)box.x) * pixel, shape.w * pixel};
-    size_t row = box.w * padded, y0, y1, x0, x1;
-    clip(box.y, box.h, shape.h, &y0, &y1);
-    clip(box.x, box.w, shape.w, &x0, &x1);
-    memset(buffer, 0, y0 * row * sizeof *buffer);
-    for (size_t y = y0; y < y1; y++) {
-        size_t at = (size_t)(box.y + (ptrdiff_t)y) * shape.w + (size_t)(box.x + (ptrdiff_t)x0);
-        const float *src = image + at * pixel + box.first;
-        float *dst = buffer + y * row;
-        memset(dst, 0, x0 * padded * sizeof *dst);
-        if (whole) {
-            memcpy(dst + x0 * c, src, (x1 - x0) * c * sizeof *dst);
-        } else {
-            for (size_t x = x0; x < x1; x++, src += pixel) {
-                memcpy(dst + x * padded, src, c * sizeof *dst);
-                memset(dst + x * padded + c, 0, (padded - c) * sizeof *dst);
-            }
-        }
-        memset(dst + x1 * padded, 0, (box.w - x1) * padded * sizeof *dst);
-    }
-    memset(buffer + y1 * row, 0, (box.h - y1) * row * sizeof *buffer);
-    return (lk_view){buffer, row};
+        lk__size_max(lk__conv_forward_floats(conv, x, y, threads), lk__conv_input_floats(conv, x, y, threads));
+    return lk__size_max(floats, lk__conv_weight_floats(conv, x, y, threads)) * sizeof(float);
 }

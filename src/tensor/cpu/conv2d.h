@@ -19,10 +19,10 @@ typedef struct lk_box {
     size_t first, channels;
 } lk_box;
 
-typedef struct lk_view {
+typedef struct lk_box_window {
     const float *data; // (h, w, channels)
     size_t row;        /* floats from row to row */
-} lk_view;
+} lk_box_window;
 
 #define lk__box_inside LK_KERNEL(box_inside)
 bool lk__box_inside(lk_shape image, lk_box box);
@@ -31,14 +31,14 @@ bool lk__box_inside(lk_shape image, lk_box box);
  * number `lanes` divides, else a copy in buffer, with channels rounded up to a
  * multiple of lanes and zeros for what does not exist. */
 #define lk__box_view LK_KERNEL(box_view)
-lk_view lk__box_view(const float *image, lk_shape shape, lk_box box, size_t lanes, float *buffer);
+lk_box_window lk__box_view(const float *image, lk_shape shape, lk_box box, size_t lanes, float *buffer);
 
 /* Rows of a band when `rows` rows are cut evenly into at least `wanted` bands
  * that each fit into a budget of floats. At least 1. */
-static inline size_t lk__band_rows(size_t rows, size_t row_floats, size_t budget, size_t wanted)
+static inline size_t lk__box_band_rows(size_t rows, size_t row_floats, size_t budget, size_t wanted)
 {
-    size_t fit = lk__max_size(budget / row_floats, 1);
-    size_t bands = lk__min_size(lk__max_size((rows + fit - 1) / fit, wanted), rows);
+    size_t fit = lk__size_max(budget / row_floats, 1);
+    size_t bands = lk__size_min(lk__size_max((rows + fit - 1) / fit, wanted), rows);
     return (rows + bands - 1) / bands;
 }
 
@@ -87,7 +87,7 @@ size_t lk__conv_input_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y,
 size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads);
 
 /* Whether every group has one channel on both sides, and the kernels for that. */
-static inline bool lk__is_depthwise(const lk_conv2d_desc *conv, lk_shape x, lk_shape y)
+static inline bool lk__depthwise_fits(const lk_conv2d_desc *conv, lk_shape x, lk_shape y)
 {
     return conv->groups > 1 && x.c == conv->groups && y.c == conv->groups;
 }

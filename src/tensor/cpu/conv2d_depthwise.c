@@ -52,7 +52,7 @@ static span inner(const lane_row *row, size_t width)
 {
     ptrdiff_t step = (ptrdiff_t)row->step, room = (ptrdiff_t)width - (ptrdiff_t)row->taps_x - row->x;
     size_t begin = row->x < 0 ? (size_t)((step - 1 - row->x) / step) : 0;
-    size_t end = room < 0 ? 0 : lk__min_size((size_t)(room / step) + 1, row->count);
+    size_t end = room < 0 ? 0 : lk__size_min((size_t)(room / step) + 1, row->count);
     return (span){begin, end};
 }
 
@@ -171,7 +171,7 @@ static void forward_task(void *arg, size_t index, int thread)
     (void)thread;
     const lane_job *job = arg;
     const lk_conv2d_desc *conv = job->conv;
-    size_t end = lk__min_size((index + 1) * job->band, job->dst.n * job->dst.h), width = job->dst.w * job->dst.c;
+    size_t end = lk__size_min((index + 1) * job->band, job->dst.n * job->dst.h), width = job->dst.w * job->dst.c;
     lane_row row = {.x = -(ptrdiff_t)conv->pad, .step = conv->stride, .taps = job->taps, .pitch = job->dst.c};
     row.taps_y = row.taps_x = conv->kernel;
     row.count = job->dst.w;
@@ -190,7 +190,7 @@ static void input_row(const lane_job *job, lane_row row, size_t y)
     size_t s = conv->stride, p = conv->pad, ry = (y + p) % s, line = row.first;
     row.taps_y = lk__taps_of(conv, ry);
     row.y = (ptrdiff_t)((y + p) / s + 1) - (ptrdiff_t)row.taps_y;
-    for (size_t x = 0; x < lk__min_size(s, job->dst.w); x++) {
+    for (size_t x = 0; x < lk__size_min(s, job->dst.w); x++) {
         size_t rx = (x + p) % s;
         row.taps_x = lk__taps_of(conv, rx);
         row.x = (ptrdiff_t)((x + p) / s + 1) - (ptrdiff_t)row.taps_x;
@@ -205,7 +205,7 @@ static void input_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const lane_job *job = arg;
-    size_t end = lk__min_size((index + 1) * job->band, job->dst.n * job->dst.h), width = job->dst.w * job->dst.c;
+    size_t end = lk__size_min((index + 1) * job->band, job->dst.n * job->dst.h), width = job->dst.w * job->dst.c;
     lane_row row = {.step = 1, .pitch = job->conv->stride * job->dst.c};
     for (size_t at = index * job->band; at < end; at++) {
         row.image = job->input + at / job->dst.h * lk__shape_sample(job->src);
@@ -216,20 +216,21 @@ static void input_task(void *arg, size_t index, int thread)
 
 size_t lk__depthwise_floats(const lk_conv2d_desc *conv, lk_shape x)
 {
-    return (conv->kernel * conv->kernel + 1) * lk__round_up(x.c, V);
+    return (conv->kernel * conv->kernel + 1) * lk__size_round_up(x.c, V);
 }
 
 static void place(lane_job *job, lk_device *dev, float *scratch)
 {
     size_t rows = job->dst.n * job->dst.h, threads = (size_t)lk__pool_threads(lk__cpu_pool(dev));
-    job->lanes = lk__round_up(job->src.c, V);
-    job->band = lk__band_rows(rows, job->dst.w * job->dst.c, BAND_FLOATS, threads == 1 ? 1 : threads * TASKS_A_THREAD);
+    job->lanes = lk__size_round_up(job->src.c, V);
+    job->band =
+        lk__box_band_rows(rows, job->dst.w * job->dst.c, BAND_FLOATS, threads == 1 ? 1 : threads * TASKS_A_THREAD);
     job->start = scratch;
     job->taps = scratch + job->lanes;
     memset(scratch, 0, lk__depthwise_floats(job->conv, job->src) * sizeof *scratch);
 }
 
-static void run(lane_job *job, lk_device *dev, lk_task_fn task)
+static void run(lane_job *job, lk_device *dev, lk_pool_fn task)
 {
     size_t rows = job->dst.n * job->dst.h;
     lk__pool_run(lk__cpu_pool(dev), (rows + job->band - 1) / job->band, task, job);
@@ -249,8 +250,8 @@ void lk__depthwise_forward(lk_device *dev, const lk_conv2d_desc *conv, const lk_
     if (x->shape.n == 0)
         return;
     lane_job job = {.conv = conv, .src = x->shape, .dst = y->shape, .relu = relu};
-    job.input = lk__f32(x);
-    job.output = lk__f32(y);
+    job.input = lk__tensor_f32(x);
+    job.output = lk__tensor_f32(y);
     place(&job, dev, scratch);
     if (b)
         memcpy(job.start, b, job.dst.c * sizeof *job.start);
@@ -265,9 +266,9 @@ void lk__depthwise_grad_input(lk_device *dev, const lk_conv2d_desc *conv, const 
     if (dx->shape.n == 0)
         return;
     lane_job job = {.conv = conv, .src = dy->shape, .dst = dx->shape};
-    job.input = lk__f32(dy);
-    job.mask = mask ? lk__f32(mask) : NULL;
-    job.output = lk__f32(dx);
+    job.input = lk__tensor_f32(dy);
+    job.mask = mask ? lk__tensor_f32(mask) : NULL;
+    job.output = lk__tensor_f32(dx);
     place(&job, dev, scratch);
     for (size_t ky = 0; ky < conv->kernel; ky++) {
         for (size_t kx = 0; kx < conv->kernel; kx++) {

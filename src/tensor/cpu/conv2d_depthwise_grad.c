@@ -38,14 +38,14 @@ static size_t place(leaf_job *job, size_t leaves, size_t threads)
     const lk_conv2d_desc *conv = job->conv;
     size_t taps = conv->kernel * conv->kernel, blocks = (job->x.c + V - 1) / V;
     size_t wanted = threads == 1 ? 1 : (threads * TASKS_A_THREAD + leaves - 1) / leaves;
-    job->parts = lk__min_size(wanted, blocks);
+    job->parts = lk__size_min(wanted, blocks);
     job->part = (blocks + job->parts - 1) / job->parts * V;
     job->parts = (blocks * V + job->part - 1) / job->part;
-    size_t width = ((job->y.w - 1) * conv->stride + conv->kernel) * lk__round_up(job->part, V);
-    job->band = lk__band_rows(job->y.h, width * conv->stride, BAND_FLOATS, 1);
-    job->box_floats = lk__round_up(lk__conv_box(conv, job->y, 0, job->band).h * width, LK_ALIGN);
-    job->thread_floats = job->box_floats + lk__round_up((taps + 1) * job->part, LK_ALIGN);
-    job->row = lk__round_up((taps + 1) * job->x.c, LK_ALIGN);
+    size_t width = ((job->y.w - 1) * conv->stride + conv->kernel) * lk__size_round_up(job->part, V);
+    job->band = lk__box_band_rows(job->y.h, width * conv->stride, BAND_FLOATS, 1);
+    job->box_floats = lk__size_round_up(lk__conv_box(conv, job->y, 0, job->band).h * width, LK_ALIGN);
+    job->thread_floats = job->box_floats + lk__size_round_up((taps + 1) * job->part, LK_ALIGN);
+    job->row = lk__size_round_up((taps + 1) * job->x.c, LK_ALIGN);
     return threads * job->thread_floats;
 }
 
@@ -56,7 +56,7 @@ size_t lk__depthwise_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_sh
     leaf_job job = {.conv = conv, .x = x, .y = y};
     size_t most = 0;
     for (size_t leaves = 1; leaves <= MAX_LEAVES; leaves++)
-        most = lk__max_size(most, place(&job, leaves, threads));
+        most = lk__size_max(most, place(&job, leaves, threads));
     return (STACK + MAX_LEAVES) * job.row + most;
 }
 
@@ -118,11 +118,11 @@ static void add_bias(const lane_band *band, size_t n, float *sums)
 static void add_band(const leaf_job *job, size_t sample, size_t y0, size_t y1, size_t first, float *buffer)
 {
     const lk_conv2d_desc *conv = job->conv;
-    size_t c = job->x.c, channels = lk__min_size(job->part, c - first), lanes = lk__round_up(channels, V);
+    size_t c = job->x.c, channels = lk__size_min(job->part, c - first), lanes = lk__size_round_up(channels, V);
     lk_box box = lk__conv_box(conv, job->y, y0, y1);
     box.first = first;
     box.channels = channels;
-    lk_view view = lk__box_view(job->input + sample * lk__shape_sample(job->x), job->x, box, V, buffer);
+    lk_box_window view = lk__box_view(job->input + sample * lk__shape_sample(job->x), job->x, box, V, buffer);
     lane_band band = {.x_y = conv->stride * view.row, .x_x = conv->stride * lanes, .row = view.row, .column = lanes};
     band.dy_y = job->y.w * c;
     band.dy_x = c;
@@ -131,7 +131,7 @@ static void add_band(const leaf_job *job, size_t sample, size_t y0, size_t y1, s
     const float *dy = job->dy + sample * lk__shape_sample(job->y) + y0 * band.dy_y + first;
     float *sums = buffer + job->box_floats, *bias = sums + conv->kernel * conv->kernel * job->part;
     for (size_t lane = 0; lane < channels; lane += V) {
-        size_t n = lk__min_size(V, channels - lane);
+        size_t n = lk__size_min(V, channels - lane);
         band.x = view.data + lane;
         band.dy = dy + lane;
         add_lanes(job, band, n, sums + lane);
@@ -144,12 +144,12 @@ static void leaf_task(void *arg, size_t index, int thread)
 {
     const leaf_job *job = arg;
     size_t leaf = index / job->parts, first = index % job->parts * job->part;
-    size_t taps = job->conv->kernel * job->conv->kernel, channels = lk__min_size(job->part, job->x.c - first);
+    size_t taps = job->conv->kernel * job->conv->kernel, channels = lk__size_min(job->part, job->x.c - first);
     float *buffer = job->scratch + (size_t)thread * job->thread_floats, *sums = buffer + job->box_floats;
     memset(sums, 0, (taps + 1) * job->part * sizeof *sums);
     for (size_t sample = job->begin[leaf]; sample < job->begin[leaf + 1]; sample++) {
         for (size_t y = 0; y < job->y.h; y += job->band)
-            add_band(job, sample, y, lk__min_size(y + job->band, job->y.h), first, buffer);
+            add_band(job, sample, y, lk__size_min(y + job->band, job->y.h), first, buffer);
     }
     float *dw = job->leaves + leaf * job->row + first * taps, *db = job->leaves + leaf * job->row + job->x.c * taps;
     for (size_t tap = 0; tap < taps; tap++) {
@@ -165,9 +165,11 @@ static void move(const leaf_job *job, int first, int last, lk_partials dw, lk_pa
     size_t width = job->x.c * job->conv->kernel * job->conv->kernel;
     for (int i = first; i < last; i++) {
         float *weight = job->stack + (size_t)i * job->row, *bias = weight + width;
-        memcpy(back ? lk__slot(dw, i) : weight, back ? weight : lk__slot(dw, i), width * sizeof *weight);
+        memcpy(back ? lk__partials_slot(dw, i) : weight, back ? weight : lk__partials_slot(dw, i),
+               width * sizeof *weight);
         if (job->bias)
-            memcpy(back ? lk__slot(db, i) : bias, back ? bias : lk__slot(db, i), job->x.c * sizeof *bias);
+            memcpy(back ? lk__partials_slot(db, i) : bias, back ? bias : lk__partials_slot(db, i),
+                   job->x.c * sizeof *bias);
     }
 }
 
@@ -176,11 +178,11 @@ void lk__depthwise_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const
 {
     lk_pool *pool = lk__cpu_pool(dev);
     leaf_job job = {.conv = conv, .x = x->shape, .y = dy->shape, .bias = db.slot0 != NULL, .stack = scratch};
-    lk_fold fold = lk__fold(shards);
+    lk_lanes fold = lk__lanes_fold(shards);
     lk_shards some = *shards;
     size_t width = (conv->kernel * conv->kernel + 1) * job.x.c;
-    job.input = lk__f32(x);
-    job.dy = lk__f32(dy);
+    job.input = lk__tensor_f32(x);
+    job.dy = lk__tensor_f32(dy);
     place(&job, 1, (size_t)lk__pool_threads(pool));
     job.leaves = job.stack + STACK * job.row;
     job.scratch = job.leaves + MAX_LEAVES * job.row;

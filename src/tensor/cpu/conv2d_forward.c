@@ -37,13 +37,14 @@ static size_t place(forward_job *job, size_t wanted, size_t threads)
     const lk_conv2d_desc *conv = job->conv;
     job->in = job->x.c / conv->groups;
     job->out = job->y.c / conv->groups;
-    job->cols = lk__panels(job->out) * LK_NR;
+    job->cols = lk__panel_count(job->out) * LK_NR;
     size_t width = ((job->y.w - 1) * conv->stride + conv->kernel) * job->in, cols = job->cols * conv->groups;
-    job->band = lk__band_rows(job->y.h, width * conv->stride, BAND_FLOATS, wanted);
+    job->band = lk__box_band_rows(job->y.h, width * conv->stride, BAND_FLOATS, wanted);
     job->bands = (job->y.h + job->band - 1) / job->band;
     lk_box box = lk__conv_box(conv, job->y, 0, job->band);
-    job->buffer_floats = conv->pad || conv->groups > 1 ? lk__round_up(box.h * width, LK_ALIGN) : 0;
-    return lk__round_up(cols, LK_ALIGN) + lk__round_up(cols * window(job), LK_ALIGN) + threads * job->buffer_floats;
+    job->buffer_floats = conv->pad || conv->groups > 1 ? lk__size_round_up(box.h * width, LK_ALIGN) : 0;
+    return lk__size_round_up(cols, LK_ALIGN) + lk__size_round_up(cols * window(job), LK_ALIGN) +
+           threads * job->buffer_floats;
 }
 
 size_t lk__conv_forward_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
@@ -57,8 +58,8 @@ static void pack_task(void *arg, size_t index, int thread)
     (void)thread;
     const forward_job *job = arg;
     size_t len = window(job), taps = job->conv->kernel * job->conv->kernel;
-    size_t group = index / lk__panels(job->out), panel = index % lk__panels(job->out), col = panel * LK_NR;
-    lk__pack_transposed(job->weight + (group * job->out + col) * len, len, lk__min_size(job->out - col, LK_NR), len,
+    size_t group = index / lk__panel_count(job->out), panel = index % lk__panel_count(job->out), col = panel * LK_NR;
+    lk__pack_transposed(job->weight + (group * job->out + col) * len, len, lk__size_min(job->out - col, LK_NR), len,
                         taps, lk__panel_width(job->out, panel), job->panels + (group * job->cols + col) * len);
 }
 
@@ -68,10 +69,10 @@ static void forward_task(void *arg, size_t index, int thread)
     const lk_conv2d_desc *conv = job->conv;
     size_t group = index % conv->groups, band = index / conv->groups;
     size_t sample = band / job->bands, y0 = band % job->bands * job->band;
-    size_t y1 = lk__min_size(y0 + job->band, job->y.h);
+    size_t y1 = lk__size_min(y0 + job->band, job->y.h);
     const float *image = job->input + sample * lk__shape_sample(job->x);
     lk_box box = lk__box_group(lk__conv_box(conv, job->y, y0, y1), group, job->in);
-    lk_view view = lk__box_view(image, job->x, box, 1, job->buffers + (size_t)thread * job->buffer_floats);
+    lk_box_window view = lk__box_view(image, job->x, box, 1, job->buffers + (size_t)thread * job->buffer_floats);
     lk_gemm gemm = {
         .ny = y1 - y0,
         .nx = job->y.w,
@@ -95,27 +96,27 @@ static void forward_task(void *arg, size_t index, int thread)
 void LK_KERNEL(conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const void *w,
                                const void *b, bool relu, lk_tensor *y, void *scratch)
 {
-    if (lk__is_depthwise(conv, x->shape, y->shape)) {
+    if (lk__depthwise_fits(conv, x->shape, y->shape)) {
         lk__depthwise_forward(dev, conv, x, w, b, relu, y, scratch);
         return;
     }
     lk_pool *pool = lk__cpu_pool(dev);
     size_t threads = (size_t)lk__pool_threads(pool), n = x->shape.n;
     forward_job job = {.conv = conv, .x = x->shape, .y = y->shape, .weight = w, .relu = relu};
-    job.input = lk__f32(x);
-    job.output = lk__f32(y);
+    job.input = lk__tensor_f32(x);
+    job.output = lk__tensor_f32(y);
     if (n == 0)
         return;
     size_t groups = conv->groups, images = n * groups;
     place(&job, threads == 1 ? 1 : (threads * TASKS_A_THREAD + images - 1) / images, threads);
     size_t cols = job.cols * groups;
     job.start = scratch;
-    job.panels = job.start + lk__round_up(cols, LK_ALIGN);
-    job.buffers = job.panels + lk__round_up(cols * window(&job), LK_ALIGN);
+    job.panels = job.start + lk__size_round_up(cols, LK_ALIGN);
+    job.buffers = job.panels + lk__size_round_up(cols * window(&job), LK_ALIGN);
     memset(job.start, 0, cols * sizeof *job.start);
     const float *bias = b;
     for (size_t group = 0; bias && group < groups; group++)
         memcpy(job.start + group * job.cols, bias + group * job.out, job.out * sizeof *bias);
-    lk__pool_run(pool, lk__panels(job.out) * groups, pack_task, &job);
+    lk__pool_run(pool, lk__panel_count(job.out) * groups, pack_task, &job);
     lk__pool_run(pool, images * job.bands, forward_task, &job);
 }

@@ -44,15 +44,15 @@ static size_t place(input_job *job, size_t wanted, size_t threads)
     const lk_conv2d_desc *conv = job->conv;
     job->in = job->x.c / conv->groups;
     job->out = job->y.c / conv->groups;
-    size_t width = input_box(conv, job->x, 0, 1).w * job->out, cols = lk__panels(job->in) * LK_NR;
+    size_t width = input_box(conv, job->x, 0, 1).w * job->out, cols = lk__panel_count(job->in) * LK_NR;
     job->panel_floats = cols * conv->kernel * conv->kernel * job->out;
     /* A band of whole strides starts each phase at the same place. */
     size_t steps = (job->x.h + conv->stride - 1) / conv->stride;
-    job->band = lk__band_rows(steps, width, BAND_FLOATS, wanted) * conv->stride;
+    job->band = lk__box_band_rows(steps, width, BAND_FLOATS, wanted) * conv->stride;
     job->bands = (job->x.h + job->band - 1) / job->band;
     size_t height = job->band / conv->stride + 1 + lk__taps_of(conv, 0);
-    job->buffer_floats = lk__round_up(height * width, LK_ALIGN);
-    return lk__round_up(cols, LK_ALIGN) + lk__round_up(job->panel_floats * conv->groups, LK_ALIGN) +
+    job->buffer_floats = lk__size_round_up(height * width, LK_ALIGN);
+    return lk__size_round_up(cols, LK_ALIGN) + lk__size_round_up(job->panel_floats * conv->groups, LK_ALIGN) +
            threads * job->buffer_floats;
 }
 
@@ -72,10 +72,10 @@ static void pack_tap(const input_job *job, size_t channel, size_t ky, size_t kx)
     size_t ny = lk__taps_of(conv, ky % s), nx = lk__taps_of(conv, kx % s), len = ny * nx * out;
     size_t row = ((ny - 1 - ky / s) * nx + (nx - 1 - kx / s)) * out + o;
     float *phase = job->panels + group * job->panel_floats;
-    phase += lk__taps_before(conv, ky % s, kx % s) * out * lk__panels(in) * LK_NR;
+    phase += lk__taps_before(conv, ky % s, kx % s) * out * lk__panel_count(in) * LK_NR;
     const float *src = job->weight + channel * in * taps + ky * conv->kernel + kx;
-    for (size_t panel = 0; panel < lk__panels(in); panel++) {
-        size_t width = lk__panel_width(in, panel), col = panel * LK_NR, cols = lk__min_size(in - col, width);
+    for (size_t panel = 0; panel < lk__panel_count(in); panel++) {
+        size_t width = lk__panel_width(in, panel), col = panel * LK_NR, cols = lk__size_min(in - col, width);
         float *dst = phase + col * len + row * width;
         for (size_t j = 0; j < cols; j++)
             dst[j] = src[(col + j) * taps];
@@ -88,7 +88,7 @@ static void pack_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const input_job *job = arg;
-    size_t end = lk__min_size((index + 1) * PACK_CHANNELS, job->y.c);
+    size_t end = lk__size_min((index + 1) * PACK_CHANNELS, job->y.c);
     for (size_t o = index * PACK_CHANNELS; o < end; o++) {
         for (size_t ky = 0; ky < job->conv->kernel; ky++) {
             for (size_t kx = 0; kx < job->conv->kernel; kx++)
@@ -113,7 +113,7 @@ static size_t first_of(const lk_conv2d_desc *conv, size_t from, size_t r)
 
 /* Input pixels of rows [y0, y1) in phase (ry, rx) of the image that begins at
  * element `image` of dx. */
-static void phase(const input_job *job, lk_view view, lk_box box, size_t y0, size_t y1, size_t ry, size_t rx,
+static void phase(const input_job *job, lk_box_window view, lk_box box, size_t y0, size_t y1, size_t ry, size_t rx,
                   size_t image)
 {
     const lk_conv2d_desc *conv = job->conv;
@@ -132,7 +132,7 @@ static void phase(const input_job *job, lk_view view, lk_box box, size_t y0, siz
         .len = taps_x * out,
         .run = view.row,
         .panels =
-            job->panels + group * job->panel_floats + lk__taps_before(conv, ry, rx) * out * lk__panels(in) * LK_NR,
+            job->panels + group * job->panel_floats + lk__taps_before(conv, ry, rx) * out * lk__panel_count(in) * LK_NR,
         .start = job->start,
         .mask = job->mask ? job->mask + first : NULL,
         .c = job->dx + first,
@@ -154,10 +154,10 @@ static void input_task(void *arg, size_t index, int thread)
     const input_job *job = arg;
     size_t group = index % job->conv->groups, band = index / job->conv->groups;
     size_t sample = band / job->bands, y0 = band % job->bands * job->band;
-    size_t y1 = lk__min_size(y0 + job->band, job->x.h);
+    size_t y1 = lk__size_min(y0 + job->band, job->x.h);
     lk_box box = lk__box_group(input_box(job->conv, job->x, y0, y1), group, job->out);
-    lk_view view = lk__box_view(job->dy + sample * lk__shape_sample(job->y), job->y, box, 1,
-                                job->buffers + (size_t)thread * job->buffer_floats);
+    lk_box_window view = lk__box_view(job->dy + sample * lk__shape_sample(job->y), job->y, box, 1,
+                                      job->buffers + (size_t)thread * job->buffer_floats);
     for (size_t ry = 0; ry < job->conv->stride; ry++) {
         for (size_t rx = 0; rx < job->conv->stride; rx++)
             phase(job, view, box, y0, y1, ry, rx, sample * lk__shape_sample(job->x));
@@ -167,24 +167,24 @@ static void input_task(void *arg, size_t index, int thread)
 void LK_KERNEL(conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const void *w,
                                   const lk_tensor *mask, lk_tensor *dx, void *scratch)
 {
-    if (lk__is_depthwise(conv, dx->shape, dy->shape)) {
+    if (lk__depthwise_fits(conv, dx->shape, dy->shape)) {
         lk__depthwise_grad_input(dev, conv, dy, w, mask, dx, scratch);
         return;
     }
     lk_pool *pool = lk__cpu_pool(dev);
     size_t threads = (size_t)lk__pool_threads(pool), n = dx->shape.n;
     input_job job = {.conv = conv, .x = dx->shape, .y = dy->shape, .weight = w};
-    job.dy = lk__f32(dy);
-    job.mask = mask ? lk__f32(mask) : NULL;
-    job.dx = lk__f32(dx);
+    job.dy = lk__tensor_f32(dy);
+    job.mask = mask ? lk__tensor_f32(mask) : NULL;
+    job.dx = lk__tensor_f32(dx);
     if (n == 0)
         return;
     size_t images = n * conv->groups;
     place(&job, threads == 1 ? 1 : (threads * TASKS_A_THREAD + images - 1) / images, threads);
-    size_t cols = lk__panels(job.in) * LK_NR;
+    size_t cols = lk__panel_count(job.in) * LK_NR;
     job.start = scratch;
-    job.panels = job.start + lk__round_up(cols, LK_ALIGN);
-    job.buffers = job.panels + lk__round_up(job.panel_floats * conv->groups, LK_ALIGN);
+    job.panels = job.start + lk__size_round_up(cols, LK_ALIGN);
+    job.buffers = job.panels + lk__size_round_up(job.panel_floats * conv->groups, LK_ALIGN);
     memset(job.start, 0, cols * sizeof *job.start);
     lk__pool_run(pool, (job.y.c + PACK_CHANNELS - 1) / PACK_CHANNELS, pack_task, &job);
     lk__pool_run(pool, images * job.bands, input_task, &job);

@@ -24,7 +24,7 @@ typedef struct weight_job {
     const lk_shards *shards;
     lk_partials dw; // (groups, out, in, kh, kw)
     lk_partials db; // (groups, out)
-    lk_fold fold;
+    lk_lanes fold;
     size_t rows;  /* of the matrix, without db */
     size_t units; /* of a panel of columns */
     size_t total; /* units of a group */
@@ -50,17 +50,18 @@ static size_t place(weight_job *job, bool bias, size_t threads)
     job->in = job->x.c / conv->groups;
     job->out = job->y.c / conv->groups;
     size_t width = ((job->y.w - 1) * conv->stride + conv->kernel) * job->in;
-    size_t dy_row = job->y.w * lk__round_up(job->out, V);
+    size_t dy_row = job->y.w * lk__size_round_up(job->out, V);
     job->rows = conv->kernel * conv->kernel * job->in;
     job->units = (job->rows + LK_MR - 1) / LK_MR + bias;
-    job->total = job->units * lk__panels(job->out);
-    job->chunk = lk__min_size((job->total * conv->groups + threads - 1) / threads, CHUNK_UNITS);
-    job->chunk = lk__min_size(job->chunk, job->total);
+    job->total = job->units * lk__panel_count(job->out);
+    job->chunk = lk__size_min((job->total * conv->groups + threads - 1) / threads, CHUNK_UNITS);
+    job->chunk = lk__size_min(job->chunk, job->total);
     job->chunks = (job->total + job->chunk - 1) / job->chunk;
-    job->band = lk__band_rows(job->y.h, width * conv->stride + dy_row, BAND_FLOATS, 1);
+    job->band = lk__box_band_rows(job->y.h, width * conv->stride + dy_row, BAND_FLOATS, 1);
     lk_box box = lk__conv_box(conv, job->y, 0, job->band);
-    size_t box_floats = lk__round_up(box.h * width, LK_ALIGN), dy_floats = lk__round_up(job->band * dy_row, LK_ALIGN);
-    job->block = job->band < job->y.h ? 1 : lk__max_size(BAND_FLOATS / (box_floats + dy_floats), 1);
+    size_t box_floats = lk__size_round_up(box.h * width, LK_ALIGN),
+           dy_floats = lk__size_round_up(job->band * dy_row, LK_ALIGN);
+    job->block = job->band < job->y.h ? 1 : lk__size_max(BAND_FLOATS / (box_floats + dy_floats), 1);
     job->box_floats = conv->pad || conv->groups > 1 ? box_floats : 0;
     job->dy_floats = job->out % V || conv->groups > 1 ? dy_floats : 0;
     job->thread_floats = job->block * (job->box_floats + job->dy_floats);
@@ -78,10 +79,11 @@ size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y
 static void move_unit(const weight_job *job, size_t group, size_t unit, int entry, bool store, float *tile)
 {
     size_t col = unit / job->units * LK_NR, row = unit % job->units * LK_MR;
-    size_t cols = lk__min_size(job->out - col, LK_NR), taps = job->conv->kernel * job->conv->kernel;
+    size_t cols = lk__size_min(job->out - col, LK_NR), taps = job->conv->kernel * job->conv->kernel;
     bool bias = row >= job->rows;
-    size_t rows = bias ? 1 : lk__min_size(job->rows - row, LK_MR), step = bias ? 1 : job->rows;
-    float *slot = (bias ? lk__slot(job->db, entry) : lk__slot(job->dw, entry)) + (group * job->out + col) * step;
+    size_t rows = bias ? 1 : lk__size_min(job->rows - row, LK_MR), step = bias ? 1 : job->rows;
+    float *slot = (bias ? lk__partials_slot(job->db, entry) : lk__partials_slot(job->dw, entry)) +
+                  (group * job->out + col) * step;
     for (size_t i = 0; i < rows; i++) {
         size_t at = bias ? 0 : (row + i) % job->in * taps + (row + i) / job->in;
         for (size_t j = 0; j < cols; j++) {
@@ -94,7 +96,7 @@ static void move_unit(const weight_job *job, size_t group, size_t unit, int entr
 }
 
 /* Adds the positions of outer to one unit; x and dy are their first bands. */
-static void sum_unit(const weight_job *job, lk_view x, lk_view dy, size_t unit, lk_outer *outer)
+static void sum_unit(const weight_job *job, lk_box_window x, lk_box_window dy, size_t unit, lk_gemm_outer *outer)
 {
     static const float one = 1.0f;
     size_t panel = unit / job->units, row = unit % job->units * LK_MR;
@@ -103,15 +105,15 @@ static void sum_unit(const weight_job *job, lk_view x, lk_view dy, size_t unit, 
     outer->width = lk__panel_width(job->out, panel);
     outer->b = dy.data + panel * LK_NR;
     if (row >= job->rows) {
-        lk_outer bias = *outer;
+        lk_gemm_outer bias = *outer;
         bias.a_z = bias.a_y = bias.a_x = 0;
-        lk__outer(&bias, 1, a);
+        lk__gemm_outer(&bias, 1, a);
         return;
     }
-    size_t rows = lk__min_size(job->rows - row, LK_MR);
+    size_t rows = lk__size_min(job->rows - row, LK_MR);
     for (size_t i = 0; i < rows; i++)
         a[i] = x.data + (row + i) / run * x.row + (row + i) % run;
-    lk__outer(outer, rows, a);
+    lk__gemm_outer(outer, rows, a);
 }
 
 /* Adds output rows [y0, y1) of samples [first, last) to the units of a chunk. */
@@ -119,13 +121,13 @@ static void sum_band(const weight_job *job, const unit_range *chunk, size_t firs
                      bool fresh, int merges)
 {
     size_t begin[2] = {0, job->y.w}, stride = job->conv->stride;
-    lk_outer outer = {.nz = last - first, .ny = y1 - y0, .leaves = 1, .begin = begin, .merges = &merges};
+    lk_gemm_outer outer = {.nz = last - first, .ny = y1 - y0, .leaves = 1, .begin = begin, .merges = &merges};
     lk_box x_box = lk__box_group(lk__conv_box(job->conv, job->y, y0, y1), chunk->group, job->in);
     lk_box dy_box = {(ptrdiff_t)y0, 0, y1 - y0, job->y.w, chunk->group * job->out, job->out};
-    lk_view x = {job->input, 0}, dy = {job->dy, 0};
+    lk_box_window x = {job->input, 0}, dy = {job->dy, 0};
     for (size_t sample = last; sample-- > first;) {
         float *buffer = chunk->buffer + (sample - first) * (job->box_floats + job->dy_floats);
-        lk_view next_x = x, next_dy = dy;
+        lk_box_window next_x = x, next_dy = dy;
         x = lk__box_view(job->input + sample * lk__shape_sample(job->x), job->x, x_box, 1, buffer);
         dy = lk__box_view(job->dy + sample * lk__shape_sample(job->y), job->y, dy_box, V, buffer + job->box_floats);
         if (sample + 1 < last) {
@@ -136,7 +138,7 @@ static void sum_band(const weight_job *job, const unit_range *chunk, size_t firs
     outer.a_y = stride * x.row;
     outer.a_x = stride * job->in;
     outer.b_y = dy.row;
-    outer.b_x = lk__round_up(job->out, V);
+    outer.b_x = lk__size_round_up(job->out, V);
     outer.entry = chunk->entry;
     outer.fresh = fresh;
     for (size_t unit = chunk->begin; unit < chunk->end; unit++) {
@@ -151,9 +153,9 @@ static void sum_shard(const weight_job *job, const unit_range *chunk, size_t fir
     if (first == last)
         sum_band(job, chunk, first, last, 0, 0, true, merges);
     for (size_t sample = first; sample < last; sample += job->block) {
-        size_t end = lk__min_size(sample + job->block, last);
+        size_t end = lk__size_min(sample + job->block, last);
         for (size_t y = 0; y < job->y.h; y += job->band) {
-            size_t y1 = lk__min_size(y + job->band, job->y.h);
+            size_t y1 = lk__size_min(y + job->band, job->y.h);
             bool done = end == last && y1 == job->y.h;
             sum_band(job, chunk, sample, end, y, y1, sample == first && y == 0, done ? merges : 0);
         }
@@ -174,7 +176,7 @@ static void weight_task(void *arg, size_t index, int thread)
     const lk_shards *shards = job->shards;
     unit_range part = {.group = index / job->chunks, .entry = job->chunk * UNIT};
     part.begin = index % job->chunks * job->chunk;
-    part.end = lk__min_size(part.begin + job->chunk, job->total);
+    part.end = lk__size_min(part.begin + job->chunk, job->total);
     part.buffer = job->scratch + (size_t)thread * job->thread_floats;
     float *base = part.buffer + job->block * (job->box_floats + job->dy_floats);
     for (int e = job->fold.low; e < shards->depth; e++)
@@ -192,15 +194,15 @@ static void weight_task(void *arg, size_t index, int thread)
 void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
                                    const lk_shards *shards, lk_partials dw, lk_partials db, void *scratch)
 {
-    if (lk__is_depthwise(conv, x->shape, dy->shape)) {
+    if (lk__depthwise_fits(conv, x->shape, dy->shape)) {
         lk__depthwise_grad_weight(dev, conv, x, dy, shards, dw, db, scratch);
         return;
     }
     lk_pool *pool = lk__cpu_pool(dev);
     weight_job job = {.conv = conv, .x = x->shape, .y = dy->shape, .shards = shards, .dw = dw, .db = db};
-    job.input = lk__f32(x);
-    job.dy = lk__f32(dy);
-    job.fold = lk__fold(shards);
+    job.input = lk__tensor_f32(x);
+    job.dy = lk__tensor_f32(dy);
+    job.fold = lk__lanes_fold(shards);
     job.scratch = scratch;
     place(&job, db.slot0 != NULL, (size_t)lk__pool_threads(pool));
     lk__pool_run(pool, job.chunks * conv->groups, weight_task, &job);

@@ -13,18 +13,18 @@ static lk_status cpu_open(const lk_device_opts *opts, lk_device **out)
     const lk_cpu_build *build;
     if (opts->precision != LK_PRECISION_FP32)
         return lk__fail(LK_STATUS_UNSUPPORTED, "--precision %s: the CPU computes in fp32; use --devices cuda",
-                        lk__precision_names[opts->precision]);
+                        lk__device_precision_names[opts->precision]);
     LK_TRY(lk__cpu_build_select(opts->isa, &build));
     LK_TRY(LK_ALLOC(1, "device", &cpu));
     lk_status status;
     LK_TRY_GOTO(lk__pool_create(opts->threads, opts->crowded, &cpu->pool), free_device);
-    cpu->base = (lk_device){.type = &lk__cpu_device, .kernels = build->kernels};
+    cpu->base = (lk_device){.type = &lk__device_cpu, .kernels = build->kernels};
     cpu->build = build;
     *out = &cpu->base;
     return LK_OK;
 
 free_device:
-    lk__free(cpu);
+    lk__mem_free(cpu);
     return status;
 }
 
@@ -32,19 +32,19 @@ static void cpu_close(lk_device *dev)
 {
     lk_cpu_device *cpu = (lk_cpu_device *)dev;
     lk__pool_destroy(cpu->pool);
-    lk__free(cpu);
+    lk__mem_free(cpu);
 }
 
 static lk_status cpu_alloc(lk_device *dev, size_t bytes, const char *what, void **out)
 {
     (void)dev;
-    return lk__alloc(1, bytes, what, out);
+    return lk__mem_alloc(1, bytes, what, out);
 }
 
 static void cpu_free(lk_device *dev, void *block)
 {
     (void)dev;
-    lk__free(block);
+    lk__mem_free(block);
 }
 
 static lk_status cpu_move(lk_device *dev, const void *src, size_t bytes, void *dst)
@@ -71,7 +71,7 @@ static void cpu_describe(char *text, size_t bytes)
     }
 }
 
-const lk_device_type lk__cpu_device = {
+const lk_device_type lk__device_cpu = {
     .name = "cpu",
     .host_memory = true,
     .open = cpu_open,

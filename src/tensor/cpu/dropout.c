@@ -63,7 +63,8 @@ static inline void philox(const keys *k, v_u32 blocks, v_u32 out[4])
 static inline float keep(const work *job, uint32_t word, float x)
 {
     uint32_t mask = 0u - (uint32_t)(word >= job->threshold);
-    return lk__bits_to_float((lk__float_to_bits(x * job->scale) & mask) | (lk__float_to_bits(x - x) & ~mask));
+    return lk__math_bits_to_float((lk__math_float_to_bits(x * job->scale) & mask) |
+                                  (lk__math_float_to_bits(x - x) & ~mask));
 }
 
 static inline v_f32 dropped(v_mask drop, v_f32 scale, v_f32 x)
@@ -114,9 +115,9 @@ static void flat_unit(const work *job, const keys *k, size_t begin, const float 
 {
     uint32_t ordered[4 * V];
     draw(k, begin, ordered);
-    size_t end = lk__min_size(begin + 4 * V, job->channels * job->pixels);
+    size_t end = lk__size_min(begin + 4 * V, job->channels * job->pixels);
     for (size_t i = begin; i < end; i += V)
-        keep_vector(job, vu_load(ordered + (i - begin)), lk__min_size(V, end - i), x + i, y + i);
+        keep_vector(job, vu_load(ordered + (i - begin)), lk__size_min(V, end - i), x + i, y + i);
 }
 
 /* Pixels 4 * unit .. 4 * unit + 3 of all channels, which begin at whole blocks. */
@@ -130,7 +131,7 @@ static void aligned_unit(const work *job, const keys *k, size_t unit, const floa
     for (size_t i = 0; i < c; i += V) {
         v_u32 words[4];
         philox(k, vu_add(lanes, vu_set1((uint32_t)(i * blocks + unit))), words);
-        size_t n = lk__min_size(V, c - i);
+        size_t n = lk__size_min(V, c - i);
         for (size_t j = 0; j < 4; j++) {
             size_t at = (4 * unit + j) * c + i;
             keep_vector(job, words[j], n, x + at, y + at);
@@ -151,7 +152,7 @@ static void ragged_unit(const work *job, const keys *k, size_t unit, const float
         philox(k, vu_load(blocks), out);
         for (int j = 0; j < 4; j++)
             vu_store(words[j], out[j]);
-        for (size_t lane = 0; lane < lk__min_size(V, c - i); lane++) {
+        for (size_t lane = 0; lane < lk__size_min(V, c - i); lane++) {
             size_t skip = (i + lane) * pixels % 4;
             for (size_t j = 0; j < 4; j++) {
                 size_t pixel = 4 * unit + j - skip; /* wraps, and fails the test, before the first */
@@ -173,10 +174,10 @@ static void channel_units(const work *job, const keys *k, size_t first, size_t l
     for (size_t begin = 0; begin < c; begin += 4 * V) {
         uint32_t ordered[4 * V];
         draw(k, begin, ordered);
-        size_t end = lk__min_size(begin + 4 * V, c);
+        size_t end = lk__size_min(begin + 4 * V, c);
         for (size_t pixel = first; pixel < last; pixel++)
             for (size_t i = begin; i < end; i += V)
-                keep_vector(job, vu_load(ordered + (i - begin)), lk__min_size(V, end - i), x + pixel * c + i,
+                keep_vector(job, vu_load(ordered + (i - begin)), lk__size_min(V, end - i), x + pixel * c + i,
                             y + pixel * c + i);
     }
 }
@@ -229,9 +230,9 @@ static void dropout_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const work *job = arg;
-    lk_range range = lk__chunk(job->samples * job->units, lk__chunk_rows(unit_size(job)), index);
+    lk_chunk_range range = lk__chunk(job->samples * job->units, lk__chunk_rows(unit_size(job)), index);
     for (size_t i = range.begin; i < range.end;) {
-        size_t first = i % job->units, last = lk__min_size(job->units, first + range.end - i);
+        size_t first = i % job->units, last = lk__size_min(job->units, first + range.end - i);
         do_sample(job, i / job->units, first, last);
         i += last - first;
     }
@@ -244,13 +245,13 @@ static void run(lk_device *dev, const lk_dropout_desc *dropout, const lk_tensor 
                 .samples = s.n,
                 .channels = s.c,
                 .pixels = s.h * s.w,
-                .threshold = lk__dropout_threshold(dropout),
-                .scale = lk__dropout_scale(dropout),
-                .x = lk__f32(x),
-                .y = lk__f32(y),
+                .threshold = lk__dropout_desc_threshold(dropout),
+                .scale = lk__dropout_desc_scale(dropout),
+                .x = lk__tensor_f32(x),
+                .y = lk__tensor_f32(y),
                 .index = index};
     job.units = count_units(&job);
-    lk__run_rows(dev, job.samples * job.units, unit_size(&job), dropout_task, &job);
+    lk__chunk_run_rows(dev, job.samples * job.units, unit_size(&job), dropout_task, &job);
 }
 
 void LK_KERNEL(dropout)(lk_device *dev, const lk_dropout_desc *dropout, const lk_tensor *x, lk_tensor *y)

@@ -18,7 +18,7 @@ static void relu_forward_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const operands *op = arg;
-    lk_range range = lk__chunk(op->count, LK_CHUNK, index);
+    lk_chunk_range range = lk__chunk(op->count, LK_CHUNK, index);
     size_t i = range.begin;
     for (; i + V <= range.end; i += V)
         v_store(op->y + i, v_relu(v_load(op->a + i)));
@@ -28,15 +28,15 @@ static void relu_forward_task(void *arg, size_t index, int thread)
 
 void LK_KERNEL(relu_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
 {
-    operands op = {.count = lk__shape_count(x->shape), .a = lk__f32(x), .y = lk__f32(y)};
-    lk__run_chunks(dev, op.count, relu_forward_task, &op);
+    operands op = {.count = lk__shape_count(x->shape), .a = lk__tensor_f32(x), .y = lk__tensor_f32(y)};
+    lk__chunk_run(dev, op.count, relu_forward_task, &op);
 }
 
 static void relu_grad_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const operands *op = arg;
-    lk_range range = lk__chunk(op->count, LK_CHUNK, index);
+    lk_chunk_range range = lk__chunk(op->count, LK_CHUNK, index);
     size_t i = range.begin;
     for (; i + V <= range.end; i += V)
         v_store(op->y + i, v_relu_grad(v_load(op->a + i), v_load(op->b + i)));
@@ -48,8 +48,9 @@ static void relu_grad_task(void *arg, size_t index, int thread)
 
 void LK_KERNEL(relu_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx)
 {
-    operands op = {.count = lk__shape_count(y->shape), .a = lk__f32(y), .b = lk__f32(dy), .y = lk__f32(dx)};
-    lk__run_chunks(dev, op.count, relu_grad_task, &op);
+    operands op = {
+        .count = lk__shape_count(y->shape), .a = lk__tensor_f32(y), .b = lk__tensor_f32(dy), .y = lk__tensor_f32(dx)};
+    lk__chunk_run(dev, op.count, relu_grad_task, &op);
 }
 
 static inline v_f32 relu6(v_f32 x)
@@ -62,7 +63,7 @@ static void relu6_forward_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const operands *op = arg;
-    lk_range range = lk__chunk(op->count, LK_CHUNK, index);
+    lk_chunk_range range = lk__chunk(op->count, LK_CHUNK, index);
     size_t i = range.begin;
     for (; i + V <= range.end; i += V)
         v_store(op->y + i, relu6(v_load(op->a + i)));
@@ -72,8 +73,8 @@ static void relu6_forward_task(void *arg, size_t index, int thread)
 
 void LK_KERNEL(relu6_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
 {
-    operands op = {.count = lk__shape_count(x->shape), .a = lk__f32(x), .y = lk__f32(y)};
-    lk__run_chunks(dev, op.count, relu6_forward_task, &op);
+    operands op = {.count = lk__shape_count(x->shape), .a = lk__tensor_f32(x), .y = lk__tensor_f32(y)};
+    lk__chunk_run(dev, op.count, relu6_forward_task, &op);
 }
 
 static inline v_f32 relu6_grad(v_f32 y, v_f32 dy)
@@ -85,7 +86,7 @@ static void relu6_grad_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const operands *op = arg;
-    lk_range range = lk__chunk(op->count, LK_CHUNK, index);
+    lk_chunk_range range = lk__chunk(op->count, LK_CHUNK, index);
     size_t i = range.begin;
     for (; i + V <= range.end; i += V)
         v_store(op->y + i, relu6_grad(v_load(op->a + i), v_load(op->b + i)));
@@ -97,15 +98,16 @@ static void relu6_grad_task(void *arg, size_t index, int thread)
 
 void LK_KERNEL(relu6_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx)
 {
-    operands op = {.count = lk__shape_count(y->shape), .a = lk__f32(y), .b = lk__f32(dy), .y = lk__f32(dx)};
-    lk__run_chunks(dev, op.count, relu6_grad_task, &op);
+    operands op = {
+        .count = lk__shape_count(y->shape), .a = lk__tensor_f32(y), .b = lk__tensor_f32(dy), .y = lk__tensor_f32(dx)};
+    lk__chunk_run(dev, op.count, relu6_grad_task, &op);
 }
 
 static void add_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const operands *op = arg;
-    lk_range range = lk__chunk(op->count, LK_CHUNK, index);
+    lk_chunk_range range = lk__chunk(op->count, LK_CHUNK, index);
     size_t i = range.begin;
     for (; i + V <= range.end; i += V)
         v_store(op->y + i, v_add(v_load(op->a + i), v_load(op->b + i)));
@@ -119,7 +121,7 @@ static void add_relu_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const operands *op = arg;
-    lk_range range = lk__chunk(op->count, LK_CHUNK, index);
+    lk_chunk_range range = lk__chunk(op->count, LK_CHUNK, index);
     size_t i = range.begin;
     for (; i + V <= range.end; i += V)
         v_store(op->y + i, v_relu(v_add(v_load(op->a + i), v_load(op->b + i))));
@@ -131,27 +133,28 @@ static void add_relu_task(void *arg, size_t index, int thread)
 
 void LK_KERNEL(add)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, bool relu, lk_tensor *y)
 {
-    operands op = {.count = lk__shape_count(a->shape), .a = lk__f32(a), .b = lk__f32(b), .y = lk__f32(y)};
-    lk__run_chunks(dev, op.count, relu ? add_relu_task : add_task, &op);
+    operands op = {
+        .count = lk__shape_count(a->shape), .a = lk__tensor_f32(a), .b = lk__tensor_f32(b), .y = lk__tensor_f32(y)};
+    lk__chunk_run(dev, op.count, relu ? add_relu_task : add_task, &op);
 }
 
 static void copy_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const operands *op = arg;
-    lk_range range = lk__chunk(op->count, LK_CHUNK, index);
+    lk_chunk_range range = lk__chunk(op->count, LK_CHUNK, index);
     memcpy(op->y + range.begin, op->a + range.begin, (range.end - range.begin) * sizeof *op->y);
 }
 
 static void copy(lk_device *dev, size_t count, const float *x, float *y)
 {
     operands op = {.count = count, .a = x, .y = y};
-    lk__run_chunks(dev, count, copy_task, &op);
+    lk__chunk_run(dev, count, copy_task, &op);
 }
 
 void LK_KERNEL(copy)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
 {
-    copy(dev, lk__shape_count(x->shape), lk__f32(x), lk__f32(y));
+    copy(dev, lk__shape_count(x->shape), lk__tensor_f32(x), lk__tensor_f32(y));
 }
 
 typedef struct fitting {
@@ -162,15 +165,15 @@ typedef struct fitting {
 
 static size_t fitting_cost(const fitting *f)
 {
-    return lk__max_size(f->from, f->to);
+    return lk__size_max(f->from, f->to);
 }
 
 static void fit_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const fitting *f = arg;
-    size_t kept = lk__min_size(f->from, f->to);
-    lk_range range = lk__chunk(f->pixels, lk__chunk_rows(fitting_cost(f)), index);
+    size_t kept = lk__size_min(f->from, f->to);
+    lk_chunk_range range = lk__chunk(f->pixels, lk__chunk_rows(fitting_cost(f)), index);
     for (size_t i = range.begin; i < range.end; i++) {
         float *dst = f->dst + i * f->to;
         memcpy(dst, f->src + i * f->from, kept * sizeof *dst);
@@ -181,8 +184,9 @@ static void fit_task(void *arg, size_t index, int thread)
 void LK_KERNEL(fit_channels)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
 {
     lk_shape s = x->shape;
-    fitting f = {.pixels = s.n * s.h * s.w, .from = s.c, .to = y->shape.c, .src = lk__f32(x), .dst = lk__f32(y)};
-    lk__run_rows(dev, f.pixels, fitting_cost(&f), fit_task, &f);
+    fitting f = {
+        .pixels = s.n * s.h * s.w, .from = s.c, .to = y->shape.c, .src = lk__tensor_f32(x), .dst = lk__tensor_f32(y)};
+    lk__chunk_run_rows(dev, f.pixels, fitting_cost(&f), fit_task, &f);
 }
 
 /* One (rows, cols) matrix a sample, to be transposed. */
@@ -212,7 +216,7 @@ static void transpose_task(void *arg, size_t index, int thread)
     (void)thread;
     const matrices *m = arg;
     size_t size = m->rows * m->cols;
-    lk_range range = lk__chunk(m->count, lk__chunk_rows(size), index);
+    lk_chunk_range range = lk__chunk(m->count, lk__chunk_rows(size), index);
     for (size_t n = range.begin; n < range.end; n++)
         transpose(m->rows, m->cols, m->src + n * size, m->dst + n * size);
 }
@@ -222,20 +226,23 @@ static void transpose_all(lk_device *dev, matrices m)
     if (m.rows == 1 || m.cols == 1)
         copy(dev, m.count * m.rows * m.cols, m.src, m.dst);
     else
-        lk__run_rows(dev, m.count, m.rows * m.cols, transpose_task, &m);
+        lk__chunk_run_rows(dev, m.count, m.rows * m.cols, transpose_task, &m);
 }
 
 void LK_KERNEL(flatten_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
 {
     lk_shape s = x->shape;
-    transpose_all(dev, (matrices){.count = s.n, .rows = s.h * s.w, .cols = s.c, .src = lk__f32(x), .dst = lk__f32(y)});
+    transpose_all(
+        dev,
+        (matrices){.count = s.n, .rows = s.h * s.w, .cols = s.c, .src = lk__tensor_f32(x), .dst = lk__tensor_f32(y)});
 }
 
 void LK_KERNEL(flatten_grad_input)(lk_device *dev, const lk_tensor *dy, lk_tensor *dx)
 {
     lk_shape s = dx->shape;
-    transpose_all(dev,
-                  (matrices){.count = s.n, .rows = s.c, .cols = s.h * s.w, .src = lk__f32(dy), .dst = lk__f32(dx)});
+    transpose_all(
+        dev,
+        (matrices){.count = s.n, .rows = s.c, .cols = s.h * s.w, .src = lk__tensor_f32(dy), .dst = lk__tensor_f32(dx)});
 }
 
 typedef struct search {
@@ -262,7 +269,7 @@ static void search_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     search *s = arg;
-    lk_range range = lk__chunk(s->count, LK_CHUNK, index);
+    lk_chunk_range range = lk__chunk(s->count, LK_CHUNK, index);
     if (!any_above(s->x + range.begin, range.end - range.begin, s->limit))
         return;
     size_t i = range.begin;
@@ -278,7 +285,7 @@ void LK_KERNEL(flag_above)(lk_device *dev, size_t count, float limit, const floa
     search s = {.count = count, .x = x};
     memcpy(&s.limit, &limit, sizeof limit);
     atomic_init(&s.first, count);
-    lk__run_chunks(dev, count, search_task, &s);
+    lk__chunk_run(dev, count, search_task, &s);
     size_t first = atomic_load(&s.first);
     if (first < count)
         *flag = (lk_flag){.first = base + first < flag->first ? base + first : flag->first, .bad = 1};

@@ -9,14 +9,14 @@
 
 #include "tensor/shards.h"
 
-typedef struct lk_fold {
+typedef struct lk_lanes {
     int low; /* lowest entry that the wave changes */
     int end; /* entries alive after the wave */
-} lk_fold;
+} lk_lanes;
 
-static inline lk_fold lk__fold(const lk_shards *shards)
+static inline lk_lanes lk__lanes_fold(const lk_shards *shards)
 {
-    lk_fold fold = {shards->depth, shards->depth};
+    lk_lanes fold = {shards->depth, shards->depth};
     for (int i = 0; i < shards->count; i++) {
         fold.end += 1 - shards->merges[i];
         if (fold.end - 1 < fold.low)

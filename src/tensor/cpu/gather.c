@@ -71,13 +71,13 @@ static void gather_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const gathering *op = arg;
-    lk_range rows = lk__chunk(op->shape.n, lk__chunk_rows(lk__shape_sample(op->shape)), index);
+    lk_chunk_range rows = lk__chunk(op->shape.n, lk__chunk_rows(lk__shape_sample(op->shape)), index);
     for (size_t n = rows.begin; n < rows.end; n++)
         gather_sample(op, n);
 }
 
 void LK_KERNEL(gather)(lk_device *dev, const lk_gather_desc *gather, const uint32_t *ids, lk_tensor *x)
 {
-    gathering op = {.from = gather, .ids = ids, .x = lk__f32(x), .shape = x->shape};
-    lk__run_rows(dev, x->shape.n, lk__shape_sample(x->shape), gather_task, &op);
+    gathering op = {.from = gather, .ids = ids, .x = lk__tensor_f32(x), .shape = x->shape};
+    lk__chunk_run_rows(dev, x->shape.n, lk__shape_sample(x->shape), gather_task, &op);
 }

@@ -18,7 +18,7 @@ typedef struct row_tile {
 } row_tile;
 
 typedef void (*rows_fn)(const lk_gemm *gemm, const row_tile *tile);
-typedef void (*outer_fn)(const lk_outer *outer, const float *const *a);
+typedef void (*outer_fn)(const lk_gemm_outer *outer, const float *const *a);
 
 /* clang-format off */
 /* Instances: the number of rows, in falling order. */
@@ -141,7 +141,7 @@ static void prefetch_panel(const lk_gemm *gemm, size_t panel, size_t done, size_
         return;
     size_t floats = gemm->runs * gemm->len * lk__panel_width(gemm->cols, panel + 1), total = gemm->ny * gemm->nx;
     const float *next = gemm->panels + gemm->runs * gemm->len * (panel + 1) * LK_NR;
-    size_t end = lk__min_size(floats * (done + rows) / total, floats);
+    size_t end = lk__size_min(floats * (done + rows) / total, floats);
     for (size_t i = floats * done / total; i < end; i += LINE)
         __builtin_prefetch(next + i, 0, 2);
 }
@@ -154,7 +154,7 @@ static void gemm_panel(const lk_gemm *gemm, size_t panel)
     row_tile tile = {
         .panel = gemm->panels + gemm->runs * gemm->len * col,
         .start = gemm->start ? gemm->start + col : NULL,
-        .last = lk__min_size(gemm->cols - col, width) - (width - V),
+        .last = lk__size_min(gemm->cols - col, width) - (width - V),
     };
     size_t total = gemm->ny * gemm->nx, left = total, y = 0, x = 0;
     for (size_t size = 0; left > 0;) {
@@ -182,7 +182,7 @@ static void gemm_panel(const lk_gemm *gemm, size_t panel)
 
 void lk__gemm(const lk_gemm *gemm)
 {
-    for (size_t panel = 0; panel < lk__panels(gemm->cols); panel++)
+    for (size_t panel = 0; panel < lk__panel_count(gemm->cols); panel++)
         gemm_panel(gemm, panel);
 }
 
@@ -218,7 +218,7 @@ LK_INLINE void store_tile(float *to, v_f32 (*acc)[2], int mr, int nv)
 
 /* One run of count positions along x. packed: the rows' elements are
  * neighbours, so that one pointer will do. */
-LK_INLINE void outer_run(const lk_outer *outer, const float *const *rows, size_t at, const float *b, size_t count,
+LK_INLINE void outer_run(const lk_gemm_outer *outer, const float *const *rows, size_t at, const float *b, size_t count,
                          v_f32 (*acc)[2], bool packed, int mr, int nv)
 {
     size_t a_x = outer->a_x, b_x = outer->b_x;
@@ -235,7 +235,7 @@ LK_INLINE void outer_run(const lk_outer *outer, const float *const *rows, size_t
     }
 }
 
-LK_INLINE void outer_tile(const lk_outer *outer, const float *const *rows, bool packed, int mr, int nv)
+LK_INLINE void outer_tile(const lk_gemm_outer *outer, const float *const *rows, bool packed, int mr, int nv)
 {
     v_f32 acc[LK_MR][2];
     float *top = outer->top;
@@ -256,16 +256,16 @@ LK_INLINE void outer_tile(const lk_outer *outer, const float *const *rows, bool 
     }
 }
 
-#define OUTER(mr, nv)                                                           \
-    static void outer_##mr##x##nv(const lk_outer *outer, const float *const *a) \
-    {                                                                           \
-        bool packed = true;                                                     \
-        for (int i = 1; i < mr; i++)                                            \
-            packed = packed && a[i] == a[0] + i;                                \
-        if (packed)                                                             \
-            outer_tile(outer, a, true, mr, nv);                                 \
-        else                                                                    \
-            outer_tile(outer, a, false, mr, nv);                                \
+#define OUTER(mr, nv)                                                                \
+    static void outer_##mr##x##nv(const lk_gemm_outer *outer, const float *const *a) \
+    {                                                                                \
+        bool packed = true;                                                          \
+        for (int i = 1; i < mr; i++)                                                 \
+            packed = packed && a[i] == a[0] + i;                                     \
+        if (packed)                                                                  \
+            outer_tile(outer, a, true, mr, nv);                                      \
+        else                                                                         \
+            outer_tile(outer, a, false, mr, nv);                                     \
     }
 SIZES(OUTER, 1)
 SIZES(OUTER, 2)
@@ -280,9 +280,9 @@ static const struct {
 #undef ENTRY
 };
 
-void lk__outer(const lk_outer *outer, size_t rows, const float *const *a)
+void lk__gemm_outer(const lk_gemm_outer *outer, size_t rows, const float *const *a)
 {
-    lk_outer part = *outer;
+    lk_gemm_outer part = *outer;
     for (size_t size = 0; rows > 0;) {
         size_t count = outer_table[size].rows;
         if (count > rows) {

@@ -2,7 +2,7 @@
  *
  * Every output is one chain of fused multiply-adds in the order of its sum;
  * vectors run across outputs. lk__gemm multiplies rows that lie in memory as
- * they are by packed panels (forward, input gradients). lk__outer sums outer
+ * they are by packed panels (forward, input gradients). lk__gemm_outer sums outer
  * products over positions (weight gradients) and folds the leaf of a shard into
  * the partial sums while it is in registers. */
 #ifndef LK_TENSOR_CPU_GEMM_H
@@ -50,7 +50,7 @@ static inline size_t lk__panel_width(size_t cols, size_t panel)
     return cols - panel * LK_NR > V ? LK_NR : V;
 }
 
-static inline size_t lk__panels(size_t cols)
+static inline size_t lk__panel_count(size_t cols)
 {
     return (cols + LK_NR - 1) / LK_NR;
 }
@@ -59,7 +59,7 @@ static inline size_t lk__panels(size_t cols)
  * of columns, get the sum over positions (z, y, x) of
  * a[i][z*a_z + y*a_y + x*a_x] * b[z*b_z + y*b_y + x*b_x + column]. The range of x is
  * cut into leaves that are folded as shards.h says. */
-typedef struct lk_outer {
+typedef struct lk_gemm_outer {
     size_t nz, ny;
     size_t a_z, a_y, a_x;
     const float *b;
@@ -71,9 +71,9 @@ typedef struct lk_outer {
     float *top;          /* (rows, LK_NR) where leaf 0 goes */
     size_t entry;        /* floats from a partial sum to the next above it */
     bool fresh;          /* leaves start at zero; else leaf 0 goes on from top */
-} lk_outer;
+} lk_gemm_outer;
 
-#define lk__outer LK_KERNEL(outer)
-void lk__outer(const lk_outer *outer, size_t rows, const float *const *a);
+#define lk__gemm_outer LK_KERNEL(outer)
+void lk__gemm_outer(const lk_gemm_outer *outer, size_t rows, const float *const *a);
 
 #endif

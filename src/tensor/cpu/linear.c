@@ -40,7 +40,7 @@ static void pack_block(const product *p, size_t col, size_t cols, size_t k0, siz
         return;
     }
     for (size_t j = 0; j < cols; j += LK_NR)
-        lk__pack_transposed(p->w + (col + j) * p->len + k0, p->len, lk__min_size(cols - j, LK_NR), len, 1,
+        lk__pack_transposed(p->w + (col + j) * p->len + k0, p->len, lk__size_min(cols - j, LK_NR), len, 1,
                             lk__panel_width(cols, j / LK_NR), panels + len * j);
 }
 
@@ -62,9 +62,9 @@ static void product_task(void *arg, size_t index, int thread)
 {
     const product *p = arg;
     size_t col = index % p->groups * p->group * LK_NR;
-    size_t cols = lk__min_size(p->cols - col, p->group * LK_NR);
+    size_t cols = lk__size_min(p->cols - col, p->group * LK_NR);
     size_t row0 = index / p->groups * p->block_rows;
-    size_t row1 = lk__min_size(row0 + p->block_rows, p->rows);
+    size_t row1 = lk__size_min(row0 + p->block_rows, p->rows);
     float *start = p->scratch + (size_t)thread * p->thread_floats;
     float *panels = start + p->group * LK_NR;
     float *copy = panels + p->block_k * p->group * LK_NR;
@@ -73,10 +73,10 @@ static void product_task(void *arg, size_t index, int thread)
         memcpy(start, p->bias + col, cols * sizeof *start);
 
     for (size_t k0 = 0; k0 < p->len; k0 += p->block_k) {
-        size_t len = lk__min_size(p->block_k, p->len - k0);
+        size_t len = lk__size_min(p->block_k, p->len - k0);
         pack_block(p, col, cols, k0, len, panels);
         for (size_t row = row0; row < row1; row += BLOCK_ROWS) {
-            lk_gemm gemm = {.ny = 1, .nx = lk__min_size(BLOCK_ROWS, row1 - row), .runs = 1, .len = len};
+            lk_gemm gemm = {.ny = 1, .nx = lk__size_min(BLOCK_ROWS, row1 - row), .runs = 1, .len = len};
             gemm.a = rows_block(p, row, gemm.nx, k0, len, &gemm.a_x, copy);
             gemm.panels = panels;
             gemm.start = k0 == 0 ? start : NULL;
@@ -96,15 +96,15 @@ static void run_product(lk_device *dev, product *p)
 {
     lk_pool *pool = lk__cpu_pool(dev);
     size_t threads = (size_t)lk__pool_threads(pool);
-    size_t panels = lk__panels(p->cols);
+    size_t panels = lk__panel_count(p->cols);
     if (p->rows == 0)
         return;
     size_t blocks = (p->len + BLOCK_K - 1) / BLOCK_K;
     p->block_k = (p->len + blocks - 1) / blocks;
-    p->group = lk__min_size((panels + threads - 1) / threads, GROUP_PANELS);
+    p->group = lk__size_min((panels + threads - 1) / threads, GROUP_PANELS);
     p->groups = (panels + p->group - 1) / p->group;
     size_t splits = p->groups < threads ? (threads + p->groups - 1) / p->groups : 1;
-    p->block_rows = lk__round_up((p->rows + splits - 1) / splits, LK_MR);
+    p->block_rows = lk__size_round_up((p->rows + splits - 1) / splits, LK_MR);
     p->thread_floats = thread_floats(p->group);
     lk__pool_run(pool, p->groups * ((p->rows + p->block_rows - 1) / p->block_rows), product_task, p);
 }
@@ -112,21 +112,21 @@ static void run_product(lk_device *dev, product *p)
 size_t LK_KERNEL(linear_scratch)(lk_device *dev, lk_shape x, lk_shape y)
 {
     size_t threads = (size_t)lk__pool_threads(lk__cpu_pool(dev));
-    size_t panels = lk__max_size(lk__panels(x.c), lk__panels(y.c));
-    size_t floats = threads * thread_floats(lk__min_size(panels, GROUP_PANELS));
-    return lk__max_size(floats, lk__linear_weight_floats(x.n, y.c, threads)) * sizeof(float);
+    size_t panels = lk__size_max(lk__panel_count(x.c), lk__panel_count(y.c));
+    size_t floats = threads * thread_floats(lk__size_min(panels, GROUP_PANELS));
+    return lk__size_max(floats, lk__linear_weight_floats(x.n, y.c, threads)) * sizeof(float);
 }
 
 void LK_KERNEL(linear_forward)(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu,
                                lk_tensor *y, void *scratch)
 {
     product p = {.rows = x->shape.n, .len = x->shape.c, .cols = y->shape.c, .scratch = scratch};
-    p.a = lk__f32(x);
+    p.a = lk__tensor_f32(x);
     p.w = w;
     p.transposed = true;
     p.bias = b;
     p.relu = relu;
-    p.c = lk__f32(y);
+    p.c = lk__tensor_f32(y);
     run_product(dev, &p);
 }
 
@@ -134,9 +134,9 @@ void LK_KERNEL(linear_grad_input)(lk_device *dev, const lk_tensor *dy, const voi
                                   lk_tensor *dx, void *scratch)
 {
     product p = {.rows = dy->shape.n, .len = dy->shape.c, .cols = dx->shape.c, .scratch = scratch};
-    p.a = lk__f32(dy);
+    p.a = lk__tensor_f32(dy);
     p.w = w;
-    p.mask = mask ? lk__f32(mask) : NULL;
-    p.c = lk__f32(dx);
+    p.mask = mask ? lk__tensor_f32(mask) : NULL;
+    p.c = lk__tensor_f32(dx);
     run_product(dev, &p);
 }

@@ -26,7 +26,7 @@ typedef struct weight_job {
     size_t split;     /* tasks below are of dw, the others of db */
     size_t n;
     const lk_shards *shards;
-    lk_fold fold;
+    lk_lanes fold;
     const float *dy; // (n, rows of dw)
     float *strips;   // (rows / LK_MR rounded up, n, LK_MR), dy in the order of tiles
     float *scratch;
@@ -40,7 +40,7 @@ static size_t thread_floats(size_t n)
 
 static size_t strip_floats(size_t n, size_t out)
 {
-    return lk__round_up(n * lk__round_up(out, LK_MR), LK_ALIGN);
+    return lk__size_round_up(n * lk__size_round_up(out, LK_MR), LK_ALIGN);
 }
 
 size_t lk__linear_weight_floats(size_t n, size_t out, size_t threads)
@@ -61,25 +61,25 @@ static void copy_rows(const float *from, size_t from_step, size_t rows, size_t c
 }
 
 /* The tile of rows from `row` on, all shards of the wave. */
-static void fold_tile(const weight_job *job, const outer_sum *sum, size_t row, size_t col, const lk_outer *outer,
+static void fold_tile(const weight_job *job, const outer_sum *sum, size_t row, size_t col, const lk_gemm_outer *outer,
                       float *stack)
 {
-    size_t rows = lk__min_size(LK_MR, sum->rows - row), cols = lk__min_size(LK_NR, sum->cols - col);
+    size_t rows = lk__size_min(LK_MR, sum->rows - row), cols = lk__size_min(LK_NR, sum->cols - col);
     size_t at = row * sum->cols + col;
     int low = job->fold.low;
     /* So that the stores at the end find their lines. */
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < cols; j += LK_ALIGN / sizeof(float))
-            __builtin_prefetch(lk__slot(sum->out, low) + at + i * sum->cols + j, 1);
+            __builtin_prefetch(lk__partials_slot(sum->out, low) + at + i * sum->cols + j, 1);
     }
     for (int entry = low; entry < job->shards->depth; entry++)
-        copy_rows(lk__slot(sum->out, entry) + at, sum->cols, rows, cols, stack + (entry - low) * ENTRY, LK_NR);
+        copy_rows(lk__partials_slot(sum->out, entry) + at, sum->cols, rows, cols, stack + (entry - low) * ENTRY, LK_NR);
     const float *a[LK_MR];
     for (size_t i = 0; i < rows; i++)
         a[i] = sum->left + row * job->n + i;
-    lk__outer(outer, rows, a);
+    lk__gemm_outer(outer, rows, a);
     for (int entry = low; entry < job->fold.end; entry++)
-        copy_rows(stack + (entry - low) * ENTRY, LK_NR, rows, cols, lk__slot(sum->out, entry) + at, sum->cols);
+        copy_rows(stack + (entry - low) * ENTRY, LK_NR, rows, cols, lk__partials_slot(sum->out, entry) + at, sum->cols);
 }
 
 static void strip_task(void *arg, size_t index, int thread)
@@ -87,7 +87,7 @@ static void strip_task(void *arg, size_t index, int thread)
     (void)thread;
     const weight_job *job = arg;
     size_t row = index * LK_MR, out = job->sum[0].rows;
-    copy_rows(job->dy + row, out, job->n, lk__min_size(LK_MR, out - row), job->strips + row * job->n, LK_MR);
+    copy_rows(job->dy + row, out, job->n, lk__size_min(LK_MR, out - row), job->strips + row * job->n, LK_MR);
 }
 
 static void weight_task(void *arg, size_t index, int thread)
@@ -96,11 +96,11 @@ static void weight_task(void *arg, size_t index, int thread)
     bool bias = index >= job->split;
     const outer_sum *sum = &job->sum[bias];
     size_t col = (bias ? index - job->split : index) * job->group * LK_NR;
-    size_t cols = lk__min_size(job->group * LK_NR, sum->cols - col);
+    size_t cols = lk__size_min(job->group * LK_NR, sum->cols - col);
     float *stack = job->scratch + (size_t)thread * job->thread_floats;
     float *panels = stack + LK_TREE_MAX_DEPTH * ENTRY;
     lk__pack_rows(sum->right + col, sum->cols, cols, job->n, panels);
-    lk_outer outer = {
+    lk_gemm_outer outer = {
         .nz = 1,
         .ny = 1,
         .a_x = sum->left_step,
@@ -111,7 +111,7 @@ static void weight_task(void *arg, size_t index, int thread)
         .entry = ENTRY,
         .fresh = true,
     };
-    for (size_t panel = 0; panel < lk__panels(cols); panel++) {
+    for (size_t panel = 0; panel < lk__panel_count(cols); panel++) {
         outer.b = panels + panel * job->n * LK_NR;
         outer.b_x = outer.width = lk__panel_width(cols, panel);
         for (size_t row = 0; row < sum->rows; row += LK_MR)
@@ -125,17 +125,17 @@ void LK_KERNEL(linear_grad_weight)(lk_device *dev, const lk_tensor *x, const lk_
     static const float one = 1.0f;
     size_t in = x->shape.c, out = dy->shape.c;
     lk_pool *pool = lk__cpu_pool(dev);
-    size_t share = lk__panels(in) / (4 * (size_t)lk__pool_threads(pool));
-    size_t group = lk__min_size(lk__max_size(share, 1), GROUP), wide = group * LK_NR;
+    size_t share = lk__panel_count(in) / (4 * (size_t)lk__pool_threads(pool));
+    size_t group = lk__size_min(lk__size_max(share, 1), GROUP), wide = group * LK_NR;
     float *strips = scratch;
     weight_job job = {
-        .sum = {{strips, out, LK_MR, lk__f32(x), in, dw}, {&one, 1, 0, lk__f32(dy), out, db}},
+        .sum = {{strips, out, LK_MR, lk__tensor_f32(x), in, dw}, {&one, 1, 0, lk__tensor_f32(dy), out, db}},
         .group = group,
         .split = (in + wide - 1) / wide,
         .n = x->shape.n,
         .shards = shards,
-        .fold = lk__fold(shards),
-        .dy = lk__f32(dy),
+        .fold = lk__lanes_fold(shards),
+        .dy = lk__tensor_f32(dy),
         .strips = strips,
         .scratch = strips + strip_floats(x->shape.n, out),
         .thread_floats = thread_floats(x->shape.n),

@@ -39,16 +39,16 @@ static void squares_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const squares *s = arg;
-    lk_range range = lk__chunk(s->count, LK_CHUNK, index);
+    lk_chunk_range range = lk__chunk(s->count, LK_CHUNK, index);
     double *sum = s->sums + index * BLOCKS;
     for (size_t i = range.begin; i < range.end; i += LK_NORM_BLOCK)
-        *sum++ = block_sum(s->x + i, lk__min_size(LK_NORM_BLOCK, range.end - i));
+        *sum++ = block_sum(s->x + i, lk__size_min(LK_NORM_BLOCK, range.end - i));
 }
 
 void LK_KERNEL(sum_squares)(lk_device *dev, size_t count, const float *x, double *sums)
 {
     squares s = {.count = count, .x = x, .sums = sums};
-    lk__run_chunks(dev, count, squares_task, &s);
+    lk__chunk_run(dev, count, squares_task, &s);
 }
 
 typedef struct scaling {
@@ -61,7 +61,7 @@ static void scale_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const scaling *s = arg;
-    lk_range range = lk__chunk(s->count, LK_CHUNK, index);
+    lk_chunk_range range = lk__chunk(s->count, LK_CHUNK, index);
     for (size_t i = range.begin; i < range.end; i++)
         s->x[i] *= s->factor;
 }
@@ -69,5 +69,5 @@ static void scale_task(void *arg, size_t index, int thread)
 void LK_KERNEL(scale)(lk_device *dev, size_t count, float factor, float *x)
 {
     scaling s = {.count = count, .factor = factor, .x = x};
-    lk__run_chunks(dev, count, scale_task, &s);
+    lk__chunk_run(dev, count, scale_task, &s);
 }

@@ -58,27 +58,27 @@ static inline void adadelta_vector(const step *s, const lk_adadelta *rule, size_
     STORE(s->param, v_fma(v_set1(-rule->lr), change, p));
 }
 
-#define DEFINE_TASK(name)                                        \
-    static void name##_task(void *arg, size_t index, int thread) \
-    {                                                            \
-        (void)thread;                                            \
-        const step *s = arg;                                     \
-        lk_range range = lk__chunk(s->count, LK_CHUNK, index);   \
-        size_t i = range.begin;                                  \
-        for (; i + V <= range.end; i += V)                       \
-            name##_vector(s, s->rule, i, V, true);               \
-        if (i < range.end)                                       \
-            name##_vector(s, s->rule, i, range.end - i, false);  \
+#define DEFINE_TASK(name)                                            \
+    static void name##_task(void *arg, size_t index, int thread)     \
+    {                                                                \
+        (void)thread;                                                \
+        const step *s = arg;                                         \
+        lk_chunk_range range = lk__chunk(s->count, LK_CHUNK, index); \
+        size_t i = range.begin;                                      \
+        for (; i + V <= range.end; i += V)                           \
+            name##_vector(s, s->rule, i, V, true);                   \
+        if (i < range.end)                                           \
+            name##_vector(s, s->rule, i, range.end - i, false);      \
     }
 
 DEFINE_TASK(sgd)
 DEFINE_TASK(adam)
 DEFINE_TASK(adadelta)
 
-static void run_step(lk_device *dev, const lk_flag *flag, lk_task_fn task, step *s)
+static void run_step(lk_device *dev, const lk_flag *flag, lk_pool_fn task, step *s)
 {
     if (!flag || !flag->bad)
-        lk__run_chunks(dev, s->count, task, s);
+        lk__chunk_run(dev, s->count, task, s);
 }
 
 void LK_KERNEL(sgd_step)(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag, size_t count, const float *grad,

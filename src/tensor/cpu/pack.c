@@ -31,7 +31,7 @@ void lk__pack_transposed(const float *src, size_t stride, size_t cols, size_t le
                          float *panel)
 {
     for (size_t j = 0; j < width; j += V) {
-        size_t rest = cols > j ? lk__min_size(cols - j, V) : 0;
+        size_t rest = cols > j ? lk__size_min(cols - j, V) : 0;
         pack_vector(src + j * stride, stride, rest, len, taps, width, panel + j);
     }
 }

@@ -35,15 +35,15 @@ static pooling pooling_of(const lk_pool2d_desc *pool, lk_shape in, lk_shape out,
                      .pad = pool->pad,
                      .in = in,
                      .out = out,
-                     .src = lk__f32(src),
-                     .dst = lk__f32(dst)};
+                     .src = lk__tensor_f32(src),
+                     .dst = lk__tensor_f32(dst)};
 }
 
 static void rows_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const pooling *p = arg;
-    lk_range rows = lk__chunk(p->rows, lk__chunk_rows(p->cost), index);
+    lk_chunk_range rows = lk__chunk(p->rows, lk__chunk_rows(p->cost), index);
     for (size_t row = rows.begin; row < rows.end; row++)
         p->row(p, row);
 }
@@ -53,7 +53,7 @@ static void run(lk_device *dev, pooling p, size_t rows, size_t cost, void (*row)
     p.rows = rows;
     p.cost = cost;
     p.row = row;
-    lk__run_rows(dev, rows, cost, rows_task, &p);
+    lk__chunk_run_rows(dev, rows, cost, rows_task, &p);
 }
 
 /* The part of a window that is inside the input, in one dimension: places
@@ -206,7 +206,7 @@ void LK_KERNEL(maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, c
                                    const lk_tensor *dy, const uint8_t *index, lk_tensor *dx)
 {
     pooling p = pooling_of(pool, dx->shape, dy->shape, dy, dx);
-    p.scale = dropout ? lk__dropout_scale(dropout) : 1.0f;
+    p.scale = dropout ? lk__dropout_desc_scale(dropout) : 1.0f;
     p.index_src = index;
     if (p.kernel == p.stride && p.pad == 0)
         run(dev, p, p.out.n * p.out.h, row_cost(&p), tile_row);
@@ -218,7 +218,7 @@ void LK_KERNEL(maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, c
  * and its padding. */
 static size_t counted(const pooling *p, size_t out, size_t size)
 {
-    return lk__min_size(p->kernel, size + 2 * p->pad - out * p->stride);
+    return lk__size_min(p->kernel, size + 2 * p->pad - out * p->stride);
 }
 
 /* n channels of one output pixel; x is its sample from channel i on. */
@@ -256,15 +256,15 @@ void LK_KERNEL(avgpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, cons
 }
 
 /* The windows that an input coordinate is in, in one dimension. */
-static lk_range windows_over(const pooling *p, size_t at, size_t outs)
+static lk_chunk_range windows_over(const pooling *p, size_t at, size_t outs)
 {
     size_t padded = at + p->pad;
     size_t begin = padded < p->kernel ? 0 : (padded - p->kernel) / p->stride + 1;
-    return (lk_range){begin, lk__min_size(outs, padded / p->stride + 1)};
+    return (lk_chunk_range){begin, lk__size_min(outs, padded / p->stride + 1)};
 }
 
 /* n channels of one input pixel; dy is its sample from channel i on. */
-static inline v_f32 mean_grad(const pooling *p, const float *dy, lk_range over_y, lk_range over_x, size_t n)
+static inline v_f32 mean_grad(const pooling *p, const float *dy, lk_chunk_range over_y, lk_chunk_range over_x, size_t n)
 {
     v_f32 sum = v_zero();
     for (size_t oy = over_y.begin; oy < over_y.end; oy++) {
@@ -282,9 +282,9 @@ static void mean_grad_row(const pooling *p, size_t row)
 {
     size_t c = p->in.c;
     const float *dy = p->src + row / p->in.h * lk__shape_sample(p->out);
-    lk_range over_y = windows_over(p, row % p->in.h, p->out.h);
+    lk_chunk_range over_y = windows_over(p, row % p->in.h, p->out.h);
     for (size_t x = 0; x < p->in.w; x++) {
-        lk_range over_x = windows_over(p, x, p->out.w);
+        lk_chunk_range over_x = windows_over(p, x, p->out.w);
         float *dx = p->dst + (row * p->in.w + x) * c;
         size_t i = 0;
         for (; i + V <= c; i += V)
@@ -322,7 +322,7 @@ static void average_sample(const pooling *p, size_t sample)
 
 void LK_KERNEL(global_avgpool_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
 {
-    pooling p = {.in = x->shape, .out = y->shape, .src = lk__f32(x), .dst = lk__f32(y)};
+    pooling p = {.in = x->shape, .out = y->shape, .src = lk__tensor_f32(x), .dst = lk__tensor_f32(y)};
     run(dev, p, p.in.n, lk__shape_sample(p.in), average_sample);
 }
 
@@ -333,7 +333,7 @@ static void spread_sample(const pooling *p, size_t sample)
     const float *dy = p->src + sample * c;
     float *dx = p->dst + sample * c * pixels;
     for (size_t i = 0; i < c; i += V) {
-        size_t lanes = lk__min_size(V, c - i);
+        size_t lanes = lk__size_min(V, c - i);
         v_store_n(dx + i, v_div(v_load_some(dy + i, lanes), count), lanes);
     }
     for (size_t k = 1; k < pixels; k++)
@@ -342,6 +342,6 @@ static void spread_sample(const pooling *p, size_t sample)
 
 void LK_KERNEL(global_avgpool_grad_input)(lk_device *dev, const lk_tensor *dy, lk_tensor *dx)
 {
-    pooling p = {.in = dx->shape, .out = dy->shape, .src = lk__f32(dy), .dst = lk__f32(dx)};
+    pooling p = {.in = dx->shape, .out = dy->shape, .src = lk__tensor_f32(dy), .dst = lk__tensor_f32(dx)};
     run(dev, p, p.in.n, lk__shape_sample(p.in), spread_sample);
 }

@@ -20,14 +20,14 @@
 
 static inline float bf16_to_float(uint16_t x)
 {
-    return lk__bits_to_float((uint32_t)x << 16);
+    return lk__math_bits_to_float((uint32_t)x << 16);
 }
 
 /* Nearest, ties to even. All NaNs become one: cutting the low half off might
  * make an infinity of them. */
 static inline uint16_t float_to_bf16(float x)
 {
-    uint32_t bits = lk__float_to_bits(x);
+    uint32_t bits = lk__math_float_to_bits(x);
     uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded);
 }

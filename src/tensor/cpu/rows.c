@@ -27,14 +27,15 @@ static void fold_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const fold *f = arg;
-    lk_range range = lk__chunk(f->width, LK_CHUNK, index);
+    lk_chunk_range range = lk__chunk(f->width, LK_CHUNK, index);
     size_t width = range.end - range.begin;
     int depth = f->shards->depth;
     for (int shard = 0; shard < f->shards->count; shard++) {
         const float *leaf = f->leaves + (size_t)shard * f->row + range.begin;
-        memcpy(lk__slot(f->sums, depth) + range.begin, leaf, width * sizeof *leaf);
+        memcpy(lk__partials_slot(f->sums, depth) + range.begin, leaf, width * sizeof *leaf);
         for (int i = 0; i < f->shards->merges[shard]; i++, depth--)
-            merge(width, lk__slot(f->sums, depth - 1) + range.begin, lk__slot(f->sums, depth) + range.begin);
+            merge(width, lk__partials_slot(f->sums, depth - 1) + range.begin,
+                  lk__partials_slot(f->sums, depth) + range.begin);
         depth++;
     }
 }
@@ -43,5 +44,5 @@ void LK_KERNEL(rows_fold)(lk_device *dev, size_t width, const float *leaves, siz
                           lk_partials sums)
 {
     fold f = {.width = width, .row = row, .leaves = leaves, .shards = shards, .sums = sums};
-    lk__run_chunks(dev, width, fold_task, &f);
+    lk__chunk_run(dev, width, fold_task, &f);
 }

@@ -31,14 +31,14 @@ static void rows_task(void *arg, size_t index, int thread)
     (void)thread;
     const rows *r = arg;
     /* exp costs some ten plain operations. */
-    lk_range range = lk__chunk(r->n, lk__chunk_rows(r->classes * 10), index);
+    lk_chunk_range range = lk__chunk(r->n, lk__chunk_rows(r->classes * 10), index);
     for (size_t n = range.begin; n < range.end; n++)
         r->row(r, n);
 }
 
 static void run(lk_device *dev, rows r)
 {
-    lk__run_rows(dev, r.n, r.classes * 10, rows_task, &r);
+    lk__chunk_run_rows(dev, r.n, r.classes * 10, rows_task, &r);
 }
 
 /* The first index of the largest value. */
@@ -55,14 +55,14 @@ static float sum_exp(const float *x, size_t classes, float max)
 {
     float sum = 0;
     for (size_t k = 0; k < classes; k++)
-        sum += lk__expf(x[k] - max);
+        sum += lk__math_expf(x[k] - max);
     return sum;
 }
 
 /* sum + exp(x[0] - max) + exp(x[1] - max) ..., of n <= BLOCK; e, where it is not NULL,
  * gets what is added, rounded. A difference is rounded to a float, what that took off,
  * at most 2^-18 where exp is not 0, comes in as a factor: so a term has the 2 units of
- * lk__expf. One loop a step, so that the compiler makes vectors of all but the sum. */
+ * lk__math_expf. One loop a step, so that the compiler makes vectors of all but the sum. */
 static double add_exp(const float *x, size_t n, double max, double sum, float *e)
 {
     float near[BLOCK], rest[BLOCK], value[BLOCK];
@@ -72,7 +72,7 @@ static double add_exp(const float *x, size_t n, double max, double sum, float *e
         rest[k] = (float)(((double)x[k] - max) - (double)near[k]);
     }
     for (size_t k = 0; k < n; k++)
-        value[k] = lk__expf(near[k]);
+        value[k] = lk__math_expf(near[k]);
     for (size_t k = 0; k < n; k++)
         term[k] = value[k] == 0.0f ? 0.0 : __builtin_fma((double)value[k], (double)rest[k], (double)value[k]);
     for (size_t k = 0; e && k < n; k++)
@@ -87,7 +87,7 @@ static double sum_exp_many(const float *x, size_t classes, double max, float *e)
 {
     double sum = 0;
     for (size_t k = 0; k < classes; k += BLOCK)
-        sum = add_exp(x + k, lk__min_size(BLOCK, classes - k), max, sum, e ? e + k : NULL);
+        sum = add_exp(x + k, lk__size_min(BLOCK, classes - k), max, sum, e ? e + k : NULL);
     return sum;
 }
 
@@ -96,7 +96,7 @@ static void log_softmax_row(const rows *r, size_t n)
     const float *x = r->x + n * r->classes;
     float *y = r->y + n * r->classes;
     float max = x[largest(x, r->classes)];
-    float log_sum = lk__logf(sum_exp(x, r->classes, max));
+    float log_sum = lk__math_logf(sum_exp(x, r->classes, max));
     for (size_t k = 0; k < r->classes; k++)
         y[k] = (x[k] - max) - log_sum;
 }
@@ -106,7 +106,7 @@ static void log_softmax_many_row(const rows *r, size_t n)
     const float *x = r->x + n * r->classes;
     float *y = r->y + n * r->classes;
     double max = (double)x[largest(x, r->classes)];
-    double log_sum = lk__log64(sum_exp_many(x, r->classes, max, NULL));
+    double log_sum = lk__math_log64(sum_exp_many(x, r->classes, max, NULL));
     for (size_t k = 0; k < r->classes; k++)
         y[k] = (float)(((double)x[k] - max) - log_sum);
 }
@@ -121,8 +121,8 @@ void LK_KERNEL(log_softmax_forward)(lk_device *dev, const lk_tensor *x, lk_tenso
 {
     run(dev, (rows){.n = x->shape.n,
                     .classes = lk__shape_sample(x->shape),
-                    .x = lk__f32(x),
-                    .y = lk__f32(y),
+                    .x = lk__tensor_f32(x),
+                    .y = lk__tensor_f32(y),
                     .row = row_of(lk__shape_sample(x->shape), log_softmax_row, log_softmax_many_row)});
 }
 
@@ -134,7 +134,7 @@ static void log_softmax_grad_row(const rows *r, size_t n)
     for (size_t k = 0; k < r->classes; k++)
         sum += dy[k];
     for (size_t k = 0; k < r->classes; k++)
-        dx[k] = __builtin_fmaf(-lk__expf(y[k]), sum, dy[k]);
+        dx[k] = __builtin_fmaf(-lk__math_expf(y[k]), sum, dy[k]);
 }
 
 static void log_softmax_grad_many_row(const rows *r, size_t n)
@@ -145,16 +145,16 @@ static void log_softmax_grad_many_row(const rows *r, size_t n)
     for (size_t k = 0; k < r->classes; k++)
         sum += (double)dy[k];
     for (size_t k = 0; k < r->classes; k++)
-        dx[k] = (float)__builtin_fma(-lk__exp64((double)y[k]), sum, (double)dy[k]);
+        dx[k] = (float)__builtin_fma(-lk__math_exp64((double)y[k]), sum, (double)dy[k]);
 }
 
 void LK_KERNEL(log_softmax_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx)
 {
     run(dev, (rows){.n = y->shape.n,
                     .classes = lk__shape_sample(y->shape),
-                    .x = lk__f32(y),
-                    .dy = lk__f32(dy),
-                    .y = lk__f32(dx),
+                    .x = lk__tensor_f32(y),
+                    .dy = lk__tensor_f32(dy),
+                    .y = lk__tensor_f32(dx),
                     .row = row_of(lk__shape_sample(y->shape), log_softmax_grad_row, log_softmax_grad_many_row)});
 }
 
@@ -187,8 +187,8 @@ static void run_loss(lk_device *dev, rows r, const lk_tensor *x, const lk_tensor
 {
     r.n = x->shape.n;
     r.classes = lk__shape_sample(x->shape);
-    r.x = lk__f32(x);
-    r.y = dx ? lk__f32(dx) : NULL;
+    r.x = lk__tensor_f32(x);
+    r.y = dx ? lk__tensor_f32(dx) : NULL;
     run(dev, r);
 }
 
@@ -216,7 +216,7 @@ static void cross_entropy_row(const rows *r, size_t n)
 {
     const float *x = r->x + n * r->classes;
     size_t label = (size_t)r->desc->labels[n];
-    float max = x[largest(x, r->classes)], sum = sum_exp(x, r->classes, max), log_sum = lk__logf(sum);
+    float max = x[largest(x, r->classes)], sum = sum_exp(x, r->classes, max), log_sum = lk__math_logf(sum);
     float loss = log_sum - (x[label] - max);
     double all = 0;
     for (size_t k = 0; r->desc->smoothing > 0 && k < r->classes; k++)
@@ -224,7 +224,7 @@ static void cross_entropy_row(const rows *r, size_t n)
     r->loss[n] = r->desc->smoothing > 0 ? smooth(r, loss, all) : loss;
     r->place[n] = place_of(x, r->classes, label);
     for (size_t k = 0; r->y && k < r->classes; k++)
-        r->y[n * r->classes + k] = r->desc->scale * (lk__expf(x[k] - max) / sum - target(r, n, k));
+        r->y[n * r->classes + k] = r->desc->scale * (lk__math_expf(x[k] - max) / sum - target(r, n, k));
 }
 
 /* scale * (e / sum - what is wanted of the class). Where e was rounded it is at most
@@ -244,7 +244,7 @@ static void cross_entropy_many_row(const rows *r, size_t n)
     float *dx = r->y ? r->y + n * r->classes : NULL;
     size_t label = (size_t)r->desc->labels[n];
     double max = (double)x[largest(x, r->classes)], sum = sum_exp_many(x, r->classes, max, dx);
-    double log_sum = lk__log64(sum), loss = log_sum - ((double)x[label] - max), all = 0;
+    double log_sum = lk__math_log64(sum), loss = log_sum - ((double)x[label] - max), all = 0;
     double smoothing = (double)r->desc->smoothing;
     for (size_t k = 0; smoothing > 0 && k < r->classes; k++)
         all += log_sum - ((double)x[k] - max);

@@ -1,0 +1,16 @@
+/* median.c - the middle of sorted values. */
+#include "cli/bench/median.h"
+
+#include <stdlib.h>
+
+static int by_value(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return (left > right) - (left < right);
+}
+
+double lk__bench_median(double *values, size_t count)
+{
+    qsort(values, count, sizeof *values, by_value);
+    return values[count / 2];
+}

@@ -1,0 +1,10 @@
+/* median.h - what benchmarks report of repeated timings. */
+#ifndef LK_CLI_BENCH_MEDIAN_H
+#define LK_CLI_BENCH_MEDIAN_H
+
+#include <stddef.h>
+
+/* Of count values, at least one (the upper one of two in the middle); sorts them. */
+double lk__bench_median(double *values, size_t count);
+
+#endif

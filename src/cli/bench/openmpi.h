@@ -1,0 +1,18 @@
+/* openmpi.h - Open MPI as a peer in benchmarks, taken at run time if it is
+ * there. Nothing else of the program uses it. */
+#ifndef LK_CLI_BENCH_OPENMPI_H
+#define LK_CLI_BENCH_OPENMPI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+/* Joins the ranks that mpirun started. UNSUPPORTED where the library is not
+ * there, or not the one that is known. */
+lk_status lk__openmpi_start(int *rank) LK_CHECKED;
+/* Sums floats in place. */
+void lk__openmpi_allreduce(float *data, size_t count);
+void lk__openmpi_stop(void);
+
+#endif

@@ -1,0 +1,382 @@
+/* train.c - `lockstep bench train`: steps of training with the data
+ * already in memory, so that the step alone is timed, by one process or by
+ * several ranks of this host.
+ *
+ * With --independent the ranks start together but each trains alone on its part
+ * of the batch: what the cores could do if ranks never had to wait. With --in-step
+ * they wait for the slowest after each step, as all that train together must: what
+ * the sums cost is the rest. */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include <lockstep/group.h>
+#include <lockstep/launch.h>
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/cores.h"
+#include "base/mem.h"
+#include "cli/bench/median.h"
+#include "cli/cli.h"
+#include "cli/report/json.h"
+#include "comm/transport/transport.h"
+
+enum { WARM_UP = 3, MAX_BATCHES = 32, MAX_RUNS = 99 };
+
+/* What a rank measured in one run. */
+typedef struct timing {
+    double seconds;
+    lk_waits waits;
+} timing;
+
+/* What a rank leaves for the process that started it. */
+typedef struct outcome {
+    timing runs[MAX_RUNS];
+    double peak_rss_mb;
+    size_t samples; /* a step, of this rank's engine */
+    lk_status status;
+    char detail[1024]; /* of a failure */
+} outcome;
+
+typedef struct bench {
+    const lk_args *args;
+    int ranks;
+    size_t runs;
+    outcome *outcomes; /* (ranks), shared with them */
+} bench;
+
+/* Batches copied out of a loader. */
+typedef struct batch_store {
+    lk_batch batches[MAX_BATCHES];
+    size_t count;
+} batch_store;
+
+typedef struct bench_rank {
+    const bench *bench;
+    lk_group *group; /* NULL: the only rank */
+    size_t batch;    /* samples a step of its engine, and their shards */
+    int shards;
+    lk_dataset *data;
+    lk_loader *loader;
+    lk_graph *graph;
+    lk_engine *engine;
+    batch_store store;
+} bench_rank;
+
+static lk_status copy_array(const void *from, size_t bytes, const char *what, void **out)
+{
+    LK_TRY(lk__mem_alloc(1, bytes, what, out));
+    memcpy(*out, from, bytes);
+    return LK_OK;
+}
+
+static lk_status keep_batch(const lk_batch *from, lk_batch *out)
+{
+    lk_batch copy = *from;
+    void *block = NULL;
+    lk_status status;
+    if (from->x)
+        LK_TRY(copy_array(from->x, from->count * from->sample_floats * sizeof *from->x, "a batch", &block));
+    copy.x = block; /* NULL where samples are on the device */
+    LK_TRY_GOTO(copy_array(from->labels, from->count * sizeof *from->labels, "labels", &block), free_x);
+    copy.labels = block;
+    LK_TRY_GOTO(copy_array(from->ids, from->count * sizeof *from->ids, "sample ids", &block), free_labels);
+    copy.ids = block;
+    *out = copy;
+    return LK_OK;
+
+free_labels:
+    lk__mem_free((void *)copy.labels);
+free_x:
+    lk__mem_free((void *)copy.x);
+    return status;
+}
+
+/* Whole batches only: a smaller last one would blur the time of a step. */
+static lk_status fill_store(bench_rank *r)
+{
+    const lk_args *args = r->bench->args;
+    lk_loader_opts loader = {.batch = r->batch,
+                             .shuffle = true,
+                             .seed = args->train.seed,
+                             .workers = args->train.workers,
+                             .augment = args->train.augment,
+                             .share = lk_engine_shard_range(r->engine)};
+    size_t whole = lk_dataset_get_info(r->data)->count / r->batch;
+    size_t wanted = lk__size_min(lk__size_min(args->steps, MAX_BATCHES), whole);
+    bool placed;
+    LK_TRY(lk_loader_create(r->data, &loader, &r->loader));
+    LK_TRY(lk_engine_cache_dataset(r->engine, r->loader, &placed));
+    LK_TRY(lk_loader_start(r->loader, 0, 0));
+    while (r->store.count < wanted) {
+        const lk_batch *batch;
+        LK_TRY(lk_loader_next(r->loader, &batch));
+        LK_TRY(keep_batch(batch, &r->store.batches[r->store.count]));
+        r->store.count++;
+    }
+    return LK_OK;
+}
+
+/* Where ranks are independent, the work of each is what it would be in a group. */
+static lk_status choose_batch(bench_rank *r)
+{
+    const lk_args *args = r->bench->args;
+    int ranks = r->bench->ranks;
+    r->batch = lk__size_min(args->train.batch, lk_dataset_get_info(r->data)->count);
+    r->shards = args->train.shards;
+    if (!args->independent)
+        return LK_OK;
+    if (r->batch < (size_t)ranks)
+        return lk__fail(LK_STATUS_USAGE,
+                        "--batch-size %zu has no sample for some of %d --independent ranks; give -n %zu", r->batch,
+                        ranks, r->batch);
+    r->batch /= (size_t)ranks;
+    r->shards = r->shards > ranks ? r->shards / ranks : 1;
+    return LK_OK;
+}
+
+static int threads_of(const bench *b)
+{
+    int part = lk__cores() / b->ranks;
+    return b->args->train.threads > 0 ? b->args->train.threads : part > 0 ? part : 1;
+}
+
+static lk_status create_engine(bench_rank *r)
+{
+    const lk_train_opts *opts = &r->bench->args->train;
+    lk_sample_shape shape;
+    lk_engine_opts engine = lk__train_engine_opts(opts);
+    engine.threads = threads_of(r->bench);
+    engine.batch = r->batch;
+    engine.shards = r->shards;
+    engine.group = r->bench->args->independent ? NULL : r->group;
+    LK_TRY(lk__train_shape(r->data, opts->augment, &shape));
+    LK_TRY(lk__train_build_model(opts, r->data, shape, &r->graph));
+    return lk_engine_create(r->graph, &engine, &r->engine);
+}
+
+static lk_status open_rank(bench_rank *r)
+{
+    const lk_train_opts *opts = &r->bench->args->train;
+    LK_TRY(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TRAIN, &r->data));
+    LK_TRY(choose_batch(r));
+    LK_TRY(create_engine(r));
+    return fill_store(r);
+}
+
+static void close_rank(bench_rank *r)
+{
+    for (size_t i = 0; i < r->store.count; i++) {
+        lk__mem_free((void *)r->store.batches[i].x);
+        lk__mem_free((void *)r->store.batches[i].labels);
+        lk__mem_free((void *)r->store.batches[i].ids);
+    }
+    lk_loader_destroy(r->loader);
+    lk_engine_destroy(r->engine);
+    lk_graph_destroy(r->graph);
+    lk_dataset_destroy(r->data);
+}
+
+/* As many steps are under way as the engine takes. */
+static lk_status run_steps(bench_rank *r, size_t steps)
+{
+    lk_metrics metrics;
+    for (size_t received = 0, sent = 0; received < steps; received++) {
+        while (sent == received || (sent < steps && lk_engine_can_send(r->engine, r->batch)))
+            LK_TRY(lk_engine_send(r->engine, &r->store.batches[sent++ % r->store.count]));
+        LK_TRY(lk_engine_receive(r->engine, &metrics));
+        if (r->bench->args->in_step && r->group)
+            LK_TRY(lk_barrier(r->group, NULL));
+    }
+    return LK_OK;
+}
+
+static lk_status time_run(bench_rank *r, timing *out)
+{
+    if (r->group)
+        LK_TRY(lk_barrier(r->group, NULL));
+    lk_waits before = lk_engine_waits(r->engine);
+    double began = lk__clock();
+    LK_TRY(run_steps(r, r->bench->args->steps));
+    double seconds = lk__clock() - began;
+    lk_waits after = lk_engine_waits(r->engine);
+    *out = (timing){seconds, {after.gradients - before.gradients, after.other - before.other}};
+    return LK_OK;
+}
+
+static lk_status time_runs(bench_rank *r, outcome *out)
+{
+    LK_TRY(open_rank(r));
+    out->samples = r->batch;
+    LK_TRY(run_steps(r, WARM_UP));
+    for (size_t i = 0; i < r->bench->runs; i++)
+        LK_TRY(time_run(r, &out->runs[i]));
+    out->peak_rss_mb = lk__mem_peak_mb();
+    return LK_OK;
+}
+
+static lk_status run_rank(const bench *b, lk_group *group, outcome *out)
+{
+    bench_rank r = {.bench = b, .group = group};
+    lk_status status = time_runs(&r, out);
+    close_rank(&r);
+    return status;
+}
+
+static int rank_main(int rank, void *arg)
+{
+    const bench *b = arg;
+    outcome *out = &b->outcomes[rank];
+    lk_group_opts opts = {.backend = b->args->backend};
+    lk_group *group = NULL;
+    lk_status status = lk_group_join(&opts, &group);
+    if (status == LK_OK)
+        status = run_rank(b, group, out);
+    if (status != LK_OK) {
+        snprintf(out->detail, sizeof out->detail, "%s", lk_error_detail());
+        out->status = status;
+    }
+    lk_group_destroy(group);
+    return status == LK_OK ? LK_EXIT_DONE : LK_EXIT_FAILED;
+}
+
+/* Of one run; medians of all. Percent of a step, over the ranks. */
+typedef struct figures {
+    double img_per_s, ms_per_step;
+    double gradients, gradients_most, other, other_most;
+} figures;
+
+enum { FIGURES = sizeof(figures) / sizeof(double) };
+
+static figures figures_of(const bench *b, size_t run)
+{
+    figures f = {0};
+    double steps = (double)b->args->steps;
+    for (int rank = 0; rank < b->ranks; rank++) {
+        const outcome *from = &b->outcomes[rank];
+        const timing *t = &from->runs[run];
+        double gradients = 100 * t->waits.gradients / t->seconds, other = 100 * t->waits.other / t->seconds;
+        double samples = (double)from->samples * (b->args->independent ? 1 : 1.0 / b->ranks);
+        f.img_per_s += samples * steps / t->seconds;
+        f.ms_per_step += 1e3 * t->seconds / steps / b->ranks;
+        f.gradients += gradients / b->ranks;
+        f.other += other / b->ranks;
+        f.gradients_most = gradients > f.gradients_most ? gradients : f.gradients_most;
+        f.other_most = other > f.other_most ? other : f.other_most;
+    }
+    return f;
+}
+
+static figures median_figures(const bench *b)
+{
+    double all[FIGURES][MAX_RUNS], one[FIGURES];
+    figures result;
+    for (size_t run = 0; run < b->runs; run++) {
+        figures f = figures_of(b, run);
+        memcpy(one, &f, sizeof f);
+        for (size_t i = 0; i < FIGURES; i++)
+            all[i][run] = one[i];
+    }
+    for (size_t i = 0; i < FIGURES; i++)
+        one[i] = lk__bench_median(all[i], b->runs);
+    memcpy(&result, one, sizeof result);
+    return result;
+}
+
+static double most_memory(const bench *b)
+{
+    double most = 0;
+    for (int rank = 0; rank < b->ranks; rank++)
+        most = b->outcomes[rank].peak_rss_mb > most ? b->outcomes[rank].peak_rss_mb : most;
+    return most;
+}
+
+/* Samples a step, of all ranks together. */
+static size_t batch_of(const bench *b)
+{
+    return b->outcomes[0].samples * (b->args->independent ? (size_t)b->ranks : 1);
+}
+
+static void print_text(const bench *b, const figures *f)
+{
+    const lk_train_opts *opts = &b->args->train;
+    int threads = threads_of(b);
+    printf("%s on %s, batch %zu, ", opts->model, opts->data, batch_of(b));
+    if (b->ranks > 1)
+        printf("%d %sranks of ", b->ranks, b->args->independent ? "independent " : "");
+    printf("%d thread%s, %d shards: %.1f img/s, %.3f ms a step, %.0f MB%s at most", threads, threads == 1 ? "" : "s",
+           opts->shards, f->img_per_s, f->ms_per_step, most_memory(b), b->ranks > 1 ? " a rank" : "");
+    if (b->ranks > 1 && !b->args->independent)
+        printf("; waiting for gradients %.2f %% of a step (at most %.2f %%), for other things %.2f %% (%.2f %%)",
+               f->gradients, f->gradients_most, f->other, f->other_most);
+    printf("\n");
+}
+
+static void print_json(const bench *b, const figures *f)
+{
+    const lk_train_opts *opts = &b->args->train;
+    cJSON *line = cJSON_CreateObject();
+    cJSON_AddStringToObject(line, "case", "train");
+    cJSON_AddStringToObject(line, "model", opts->model);
+    cJSON_AddStringToObject(line, "data", opts->data);
+    cJSON_AddStringToObject(line, "optimizer", opts->optimizer);
+    cJSON_AddNumberToObject(line, "batch_size", (double)batch_of(b));
+    cJSON_AddNumberToObject(line, "ranks", b->ranks);
+    cJSON_AddBoolToObject(line, "independent", b->args->independent);
+    cJSON_AddNumberToObject(line, "threads", threads_of(b));
+    cJSON_AddNumberToObject(line, "shards", opts->shards);
+    cJSON_AddNumberToObject(line, "steps", (double)b->args->steps);
+    cJSON_AddNumberToObject(line, "img_per_s", f->img_per_s);
+    cJSON_AddNumberToObject(line, "ms_per_step", f->ms_per_step);
+    cJSON_AddNumberToObject(line, "wait_gradients_percent", f->gradients);
+    cJSON_AddNumberToObject(line, "wait_gradients_percent_most", f->gradients_most);
+    cJSON_AddNumberToObject(line, "wait_other_percent", f->other);
+    cJSON_AddNumberToObject(line, "wait_other_percent_most", f->other_most);
+    cJSON_AddNumberToObject(line, "peak_rss_mb", most_memory(b));
+    lk__cli_json_line(line);
+}
+
+/* A rank's own reason says more than the end of its process, or than what
+ * others say of it. */
+static lk_status explain(const bench *b, lk_status status)
+{
+    const outcome *telling = NULL;
+    for (int rank = 0; rank < b->ranks; rank++) {
+        const outcome *out = &b->outcomes[rank];
+        if (out->status != LK_OK && (!telling || telling->status == LK_STATUS_PEER))
+            telling = out;
+    }
+    return telling ? lk__fail(telling->status, "%s", telling->detail) : status;
+}
+
+static lk_status run_all(bench *b)
+{
+    if (b->ranks == 1)
+        return run_rank(b, NULL, b->outcomes);
+    lk_status status = lk_spawn(b->ranks, rank_main, b);
+    return status == LK_OK ? LK_OK : explain(b, status);
+}
+
+lk_status lk__bench_train(const lk_args *args)
+{
+    bench b = {.args = args, .ranks = args->nproc ? args->nproc : 1, .runs = args->runs ? args->runs : 1};
+    const lk_transport_type *transport;
+    if (args->in_step && !args->independent)
+        return lk__fail(LK_STATUS_USAGE, "--in-step is for --independent ranks; others are in step anyway");
+    if (args->independent && args->train.stages)
+        return lk__fail(LK_STATUS_USAGE, "--independent ranks have no stages; leave --independent or --stages out");
+    if (args->backend)
+        LK_TRY(lk__transport_find(args->backend, &transport));
+    size_t bytes = (size_t)b.ranks * sizeof *b.outcomes;
+    b.outcomes = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (b.outcomes == MAP_FAILED)
+        return lk__fail_memory(bytes, "the times of all ranks");
+    lk_status status = run_all(&b);
+    if (status == LK_OK) {
+        figures f = median_figures(&b);
+        (args->json ? print_json : print_text)(&b, &f);
+    }
+    munmap(b.outcomes, bytes);
+    return status;
+}

@@ -1,0 +1,90 @@
+/* bench.c - `lockstep bench`: which case to run. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/spec.h"
+#include "cli/cli.h"
+
+static const struct {
+    const char *name;
+    lk_status (*run)(const lk_args *args);
+    bool gpus; /* it can use them */
+} cases[] = {
+    {"allreduce", lk__bench_allreduce, false},
+    {"data", lk__bench_data, false},
+    {"kernels", lk__bench_kernels, false},
+    {"train", lk__bench_train, true},
+};
+
+enum { CASES = sizeof cases / sizeof *cases };
+
+static const char *next_case(const void *arg, size_t index)
+{
+    (void)arg;
+    return index < CASES ? cases[index].name : NULL;
+}
+
+/* In a process of its own, as ranks are forked and a driver must not be started
+ * before that. */
+static bool is_usable(const char *device, char *why, size_t bytes)
+{
+    int ends[2], status = 0;
+    if (pipe(ends) != 0)
+        return true; /* the bench will tell */
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        bool usable = lk__device_probe(device, 0) == LK_OK;
+        const char *detail = usable ? "" : lk_error_detail();
+        _exit(write(ends[1], detail, strlen(detail)) < 0);
+    }
+    close(ends[1]);
+    ssize_t got = child > 0 ? read(ends[0], why, bytes - 1) : 0;
+    close(ends[0]);
+    why[got > 0 ? got : 0] = '\0';
+    if (child > 0)
+        (void)waitpid(child, &status, 0);
+    if (WIFSIGNALED(status))
+        snprintf(why, bytes, "%s: its driver ended a process that asked for it, by signal %d", device,
+                 WTERMSIG(status));
+    return !*why;
+}
+
+static lk_status choose_device(lk_args *args, size_t bench)
+{
+    char why[LK_PATH_BYTES];
+    const lk_device_type *type = lk__device_find(args->train.device);
+    if (!type || !type->probe)
+        return LK_OK;
+    if (!cases[bench].gpus && args->devices.named)
+        return lk__fail(LK_STATUS_USAGE, "bench %s is of the CPU: leave --devices %s out", cases[bench].name,
+                        args->train.device);
+    if (args->devices.named)
+        return LK_OK;
+    if (cases[bench].gpus && is_usable(args->train.device, why, sizeof why))
+        return LK_OK;
+    if (cases[bench].gpus)
+        lk__args_print_cpu("bench", why);
+    lk__args_use_cpu(args);
+    return LK_OK;
+}
+
+static lk_status run_case(lk_args *args)
+{
+    static const lk_names names = {.what = "bench", .kind = "case", .next = next_case};
+    size_t found = 0;
+    LK_TRY(lk__args_complete(args));
+    LK_TRY(lk__args_one_device(args, "bench"));
+    LK_TRY(lk__names_find(&names, args->words[0], &found));
+    LK_TRY(choose_device(args, found));
+    lk__args_choose_shards(args, args->train.device, args->nproc > 0 ? args->nproc : 1);
+    return cases[found].run(args);
+}
+
+int lk__cmd_bench(lk_args *args)
+{
+    lk_status status = run_case(args);
+    return status == LK_OK ? LK_EXIT_DONE : lk__cli_fail(status);
+}

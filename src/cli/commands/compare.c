@@ -1,0 +1,112 @@
+/* compare.c - `lockstep compare A B`: silence means the same bits.
+ *
+ * Two checkpoints are compared in their tensors and their position; else the models
+ * are. Options are none of that: they are told where something differs, to help find
+ * out why. */
+#include <stdio.h>
+
+#include "cli/cli.h"
+#include "cli/report/json.h"
+#include "io/checkpoint/checkpoint.h"
+
+/* How each kind begins its lines, and is counted at the end. */
+static const struct {
+    const char *label, *one, *many;
+} kinds[LK_DIFFERENCE_KINDS] = {
+    [LK_DIFFERENCE_PARAMETER] = {"", "parameter", "parameters"},
+    [LK_DIFFERENCE_BUFFER] = {"buffer ", "buffer", "buffers"},
+    [LK_DIFFERENCE_OPTIMIZER] = {"optimiser ", "of the optimiser's tensors", "of the optimiser's tensors"},
+    [LK_DIFFERENCE_POSITION] = {"position ", "note of the position", "notes of the position"},
+    [LK_DIFFERENCE_OPTION] = {"option ", NULL, NULL},
+};
+
+static bool differ(const size_t counts[LK_DIFFERENCE_KINDS])
+{
+    bool any = false;
+    for (int kind = 0; kind < LK_DIFFERENCE_KINDS; kind++)
+        any |= kind != LK_DIFFERENCE_OPTION && counts[kind] > 0;
+    return any;
+}
+
+static void print_difference(void *arg, lk_difference_kind kind, const char *key, const char *what)
+{
+    (void)arg;
+    fputs(kinds[kind].label, stdout);
+    lk__cli_json_key(key);
+    fputs(": ", stdout);
+    lk__cli_json_key(what);
+    putchar('\n');
+}
+
+static void print_counts(const size_t counts[LK_DIFFERENCE_KINDS])
+{
+    const char *before = "differ: ";
+    for (int kind = 0; kind < LK_DIFFERENCE_KINDS; kind++) {
+        if (kind == LK_DIFFERENCE_OPTION || !counts[kind])
+            continue;
+        printf("%s%zu %s", before, counts[kind], counts[kind] == 1 ? kinds[kind].one : kinds[kind].many);
+        before = ", ";
+    }
+    putchar('\n');
+}
+
+/* Two checkpoints, or two models. */
+typedef struct pair {
+    lk_checkpoint *checkpoints[2];
+    lk_state *models[2];
+} pair;
+
+static void compare(const pair *p, lk_difference_kind_fn report, size_t counts[LK_DIFFERENCE_KINDS])
+{
+    if (p->checkpoints[0])
+        lk__checkpoint_compare(p->checkpoints[0], p->checkpoints[1], report, NULL, counts);
+    else
+        lk__checkpoint_compare_models(p->models[0], p->models[1], report, NULL, counts);
+}
+
+/* Most pairs are equal: what is printed is looked for again. */
+static bool tell(const pair *p, bool quiet)
+{
+    size_t counts[LK_DIFFERENCE_KINDS] = {0}, again[LK_DIFFERENCE_KINDS] = {0};
+    compare(p, NULL, counts);
+    if (!differ(counts))
+        return false;
+    if (!quiet) {
+        compare(p, print_difference, again);
+        print_counts(counts);
+    }
+    return true;
+}
+
+static lk_status load_pair(const char *const *paths, pair *out)
+{
+    bool checkpoints = lk__checkpoint_is(paths[0]) && lk__checkpoint_is(paths[1]);
+    for (int i = 0; i < 2; i++) {
+        LK_TRY(checkpoints ? lk_checkpoint_load(paths[i], &out->checkpoints[i])
+                           : lk_state_load(paths[i], &out->models[i]));
+        /* A model is the same with the names that DistributedDataParallel gives it. */
+        if (out->models[i])
+            (void)lk_state_strip(out->models[i], "module.");
+    }
+    return LK_OK;
+}
+
+int lk__cmd_compare(lk_args *args)
+{
+    pair p = {0};
+    lk_status status = load_pair(args->words, &p);
+    bool different = status == LK_OK && tell(&p, args->quiet);
+    for (int i = 0; i < 2; i++) {
+        lk_checkpoint_destroy(p.checkpoints[i]);
+        lk_state_destroy(p.models[i]);
+    }
+    if (status != LK_OK) {
+        /* 1 would say that the models differ. */
+        (void)lk__cli_fail(status);
+        return LK_EXIT_USAGE;
+    }
+    /* main() says why. */
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return LK_EXIT_USAGE;
+    return different ? LK_EXIT_FAILED : LK_EXIT_DONE;
+}

@@ -1,0 +1,161 @@
+/* verify.c - `lockstep verify DIR`: whether checkpoints are what was saved, one
+ * line each. It repairs nothing. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "cli/report/json.h"
+#include "io/checkpoint/checkpoint.h"
+
+typedef struct verdict {
+    const lk_args *args;
+    size_t checked, damaged;
+} verdict;
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+static void print_json(const char *path, lk_status status, const lk_checkpoint_size *size)
+{
+    cJSON *line = cJSON_CreateObject();
+    cJSON_AddStringToObject(line, "checkpoint", path);
+    cJSON_AddBoolToObject(line, "whole", status == LK_OK);
+    if (status == LK_OK) {
+        cJSON_AddNumberToObject(line, "model_tensors", (double)size->model);
+        cJSON_AddNumberToObject(line, "optimizer_tensors", (double)size->optimizer);
+        cJSON_AddNumberToObject(line, "bytes", (double)size->bytes);
+    } else {
+        cJSON_AddStringToObject(line, "why", lk_error_detail());
+    }
+    lk__cli_json_line(line);
+}
+
+static void print_text(const char *path, lk_status status, const lk_checkpoint_size *size, const char *mark)
+{
+    lk__cli_json_key(last_part(path));
+    if (status == LK_OK)
+        printf(": whole%s; %zu tensors of the model and %zu of the optimiser, %.1f MB\n", mark, size->model,
+               size->optimizer, (double)size->bytes / 1e6);
+    else
+        printf(": %s%s: %s\n",
+               status == LK_STATUS_FORMAT || status == LK_STATUS_NOT_FOUND ? "damaged" : "cannot be read", mark,
+               lk_error_detail());
+}
+
+/* Fails where that says nothing about the checkpoint. */
+static lk_status verify_one(verdict *v, const char *path, const char *mark)
+{
+    lk_checkpoint_size size;
+    lk_status status = lk__checkpoint_verify(path, &size);
+    if (status == LK_STATUS_MEMORY)
+        return status;
+    v->checked++;
+    v->damaged += status != LK_OK;
+    if (v->args->json)
+        print_json(path, status, &size);
+    else if (!v->args->quiet)
+        print_text(path, status, &size, mark);
+    return LK_OK;
+}
+
+static void tell_unfinished(const verdict *v, const char *name)
+{
+    if (v->args->json) {
+        cJSON *line = cJSON_CreateObject();
+        cJSON_AddStringToObject(line, "unfinished", name);
+        lk__cli_json_line(line);
+    } else if (!v->args->quiet) {
+        printf("%s: an unfinished save, which does no harm; the next run in this folder removes it\n", name);
+    }
+}
+
+/* A whole checkpoint may wait under such a name. */
+static lk_status verify_aside(verdict *v, const char *dir, const char *name)
+{
+    char own[LK_CHECKPOINT_NAME], path[LK_PATH_BYTES], mark[LK_CHECKPOINT_NAME + 128];
+    LK_TRY(lk__checkpoint_waiting(dir, name, own));
+    if (!*own) {
+        tell_unfinished(v, name);
+        return LK_OK;
+    }
+    if (!lk__path_join(dir, name, path, sizeof path))
+        return lk__fail(LK_STATUS_USAGE, "%s/%s: the path is too long", dir, name);
+    snprintf(mark, sizeof mark,
+             " (this is %s, which a killed save was replacing: the next run in this folder gives it its name back)",
+             own);
+    return verify_one(v, path, mark);
+}
+
+static void tell_suspect(const verdict *v, const char *name)
+{
+    if (v->args->json) {
+        cJSON *line = cJSON_CreateObject();
+        cJSON_AddStringToObject(line, "suspect", name);
+        lk__cli_json_line(line);
+    } else if (!v->args->quiet) {
+        printf("%s: set aside, because replicas differed after it was saved; no run resumes from it\n", name);
+    }
+}
+
+/* What a crash left, and what was set aside, is told, so that nobody wonders what it is. */
+static lk_status verify_asides(verdict *v, const char *dir)
+{
+    DIR *names = opendir(dir);
+    const struct dirent *entry;
+    lk_status status = LK_OK;
+    if (!names && errno == ENOMEM)
+        return lk__fail_memory(0, dir);
+    while (names && status == LK_OK && (entry = readdir(names)))
+        if (lk__file_is_aside(entry->d_name))
+            status = verify_aside(v, dir, entry->d_name);
+        else if (lk__checkpoint_is_suspect(entry->d_name))
+            tell_suspect(v, entry->d_name);
+    if (names)
+        closedir(names);
+    return status;
+}
+
+static lk_status verify_steps(verdict *v, const char *dir, const uint64_t *steps, size_t count)
+{
+    char path[LK_PATH_BYTES];
+    uint64_t best = 0;
+    bool marked = lk__checkpoint_best(dir, &best);
+    for (size_t i = 0; i < count; i++) {
+        LK_TRY(lk__checkpoint_path(dir, steps[i], path, sizeof path));
+        LK_TRY(verify_one(v, path, marked && steps[i] == best ? " (the best)" : ""));
+    }
+    return verify_asides(v, dir);
+}
+
+static lk_status verify(verdict *v, const char *dir)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    if (lk__checkpoint_is(dir))
+        return verify_one(v, dir, "");
+    LK_TRY(lk__checkpoint_list(dir, &steps, &count));
+    lk_status status = verify_steps(v, dir, steps, count);
+    lk__mem_free(steps);
+    if (status == LK_OK && v->checked == 0)
+        return lk__fail(LK_STATUS_NOT_FOUND,
+                        "nothing to verify: '%s' is no checkpoint, and has none; give a folder as train --checkpoint "
+                        "makes it",
+                        dir);
+    return status;
+}
+
+int lk__cmd_verify(lk_args *args)
+{
+    verdict v = {.args = args};
+    lk_status status = verify(&v, args->words[0]);
+    if (status != LK_OK)
+        return lk__cli_fail(status);
+    return v.damaged ? LK_EXIT_FAILED : LK_EXIT_DONE;
+}

@@ -1,0 +1,35 @@
+/* fail.c - how the program prints errors, and the exit status that each has. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/cli.h"
+#include "cli/options/config.h"
+
+int lk__cli_fail(lk_status status)
+{
+    static const int codes[LK_STATUS_COUNT] = {
+        [LK_STATUS_USAGE] = LK_EXIT_USAGE,       [LK_STATUS_NOT_FOUND] = LK_EXIT_USAGE,
+        [LK_STATUS_IO] = LK_EXIT_FAILED,         [LK_STATUS_FORMAT] = LK_EXIT_FAILED,
+        [LK_STATUS_MISMATCH] = LK_EXIT_FAILED,   [LK_STATUS_MEMORY] = LK_EXIT_FAILED,
+        [LK_STATUS_NONFINITE] = LK_EXIT_FAILED,  [LK_STATUS_PEER] = LK_EXIT_FAILED,
+        [LK_STATUS_UNSUPPORTED] = LK_EXIT_USAGE,
+    };
+    fflush(stdout);
+    char origins[1024];
+    lk__config_origins(lk_error_detail(), origins, sizeof origins);
+    fprintf(stderr, "lockstep: %s%s\n", lk_error_detail(), origins);
+    return codes[status];
+}
+
+int lk__cli_group_fail(lk_status status, const lk_group *group)
+{
+    size_t bytes = group ? lk_group_history(group, NULL, 0) : 1;
+    char *text = bytes > 1 ? malloc(bytes) : NULL;
+    if (text) {
+        lk_group_history(group, text, bytes);
+        fprintf(stderr, "the last calls of rank %d:\n%s", lk_group_rank(group), text);
+        free(text);
+    }
+    /* The reason last: a launcher keeps the end of what a rank has said. */
+    return lk__cli_fail(status);
+}

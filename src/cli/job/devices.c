@@ -1,0 +1,230 @@
+/* devices.c - reads lists of devices and checks them against a device table.
+ *
+ * A list is read item by item into a kind and an index; the names in the result
+ * are written anew from those, so that "cuda:07" and "cuda:7" are one device. */
+#include "cli/job/devices.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/spec.h"
+
+enum { ITEM_BYTES = 64, FLAG_BYTES = 32, MAX_INDEX = 65535, SHOWN_NAMES = 4 };
+
+static const char CPU[] = "cpu", GPU[] = "cuda", AUTO[] = "auto";
+
+/* A list under way. */
+typedef struct reading {
+    char flag[FLAG_BYTES]; /* for messages */
+    const char *text;      /* all of the list */
+    lk_devices_table table;
+    char kind[ITEM_BYTES]; /* of the devices so far */
+    lk_devices list;
+} reading;
+
+static const lk_device_type *find_type(lk_devices_table table, const char *kind)
+{
+    const lk_device_type *type;
+    for (size_t i = 0; (type = table(i)) && strcmp(type->name, kind) != 0; i++)
+        continue;
+    return type;
+}
+
+/* All kinds that a user may mean, in this build or not. */
+static const char *next_kind(const void *arg, size_t index)
+{
+    static const char *const kinds[] = {AUTO, CPU, GPU};
+    (void)arg;
+    return index < sizeof kinds / sizeof *kinds ? kinds[index] : NULL;
+}
+
+static lk_status fail_kind(const reading *r, const char *kind)
+{
+    size_t known;
+    lk_names names = {.what = r->flag, .kind = "device", .next = next_kind};
+    /* Not its nearest word, which is "cpu". */
+    bool gpu = strcmp(kind, "gpu") == 0;
+    if (gpu && find_type(r->table, GPU))
+        return lk__fail(LK_STATUS_USAGE, "%s '%s': write %s:0, %s:1, ... for GPUs, or '--gpu-ids 0,1'", r->flag,
+                        r->text, GPU, GPU);
+    if (!gpu)
+        LK_TRY(lk__names_find(&names, kind, &known));
+    return lk__fail(LK_STATUS_UNSUPPORTED, "%s '%s': this build has no %s devices; write '--devices cpu'", r->flag,
+                    r->text, gpu ? GPU : kind);
+}
+
+/* "cuda:0, cuda:1", and for many "cuda:0 to cuda:15". */
+static void device_names(const char *kind, int count, char *text, size_t bytes)
+{
+    if (count > SHOWN_NAMES) {
+        snprintf(text, bytes, "%s:0 to %s:%d", kind, kind, count - 1);
+        return;
+    }
+    size_t used = 0;
+    for (int i = 0; i < count && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s:%d", i ? ", " : "", kind, i);
+}
+
+static lk_status check_present(const reading *r, const lk_device_type *type, int index)
+{
+    int count = type->count ? type->count() : MAX_INDEX + 1;
+    if (index < count)
+        return LK_OK;
+    if (count <= 0)
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "%s '%s': this machine has no %s device ('lockstep info' tells why); write '--devices cpu'",
+                        r->flag, r->text, type->name);
+    char names[4 * LK_DEVICE_NAME_BYTES * SHOWN_NAMES];
+    device_names(type->name, count, names, sizeof names);
+    return lk__fail(LK_STATUS_UNSUPPORTED, "%s '%s': %s:%d: this machine has %d (%s)", r->flag, r->text, type->name,
+                    index, count, names);
+}
+
+/* Another one; bare says that the name was written without an index. */
+static lk_status add_device(reading *r, const char *kind, int index, bool bare)
+{
+    lk_devices *list = &r->list;
+    const lk_device_type *type = find_type(r->table, kind);
+    if (!type)
+        return fail_kind(r, kind);
+    if (list->count > 0 && strcmp(r->kind, kind) != 0)
+        return lk__fail(LK_STATUS_USAGE, "%s '%s': devices of one run must be of one kind, not %s and %s", r->flag,
+                        r->text, r->kind, kind);
+    LK_TRY(check_present(r, type, index));
+    if (list->count == LK_DEVICES_MAX)
+        return lk__fail(LK_STATUS_USAGE, "%s: more than %d devices, of which a process has no more; give fewer",
+                        r->flag, LK_DEVICES_MAX);
+    snprintf(r->kind, sizeof r->kind, "%s", kind);
+    char *name = list->name[list->count++];
+    int length = bare ? snprintf(name, LK_DEVICE_NAME_BYTES, "%s", kind)
+                      : snprintf(name, LK_DEVICE_NAME_BYTES, "%s:%d", kind, index);
+    assert(length < LK_DEVICE_NAME_BYTES);
+    (void)length;
+    return LK_OK;
+}
+
+/* One of "cpu:0,cpu:1". */
+static lk_status add_named(reading *r, const char *item)
+{
+    char kind[ITEM_BYTES];
+    size_t length = strcspn(item, ":");
+    long long index = 0;
+    snprintf(kind, sizeof kind, "%.*s", (int)length, item);
+    if (strcmp(kind, AUTO) == 0)
+        return lk__fail(LK_STATUS_USAGE, "%s '%s': auto stands alone, or leave it out", r->flag, r->text);
+    /* A word that is no kind at all is told so before its number is looked at. */
+    if (!find_type(r->table, kind))
+        return fail_kind(r, kind);
+    if (item[length] && !lk__number_parse_int(item + length + 1, 0, MAX_INDEX, &index))
+        return lk__fail(LK_STATUS_USAGE, "%s '%s': after ':' comes a whole number from 0 to %d, as in '%s:0'", r->flag,
+                        item, MAX_INDEX, kind);
+    return add_device(r, kind, (int)index, !item[length]);
+}
+
+/* One of "1,6,3". */
+static lk_status add_id(reading *r, const char *item)
+{
+    long long index;
+    if (!lk__number_parse_int(item, 0, MAX_INDEX, &index))
+        return lk__fail(LK_STATUS_USAGE, "%s '%s': GPUs are whole numbers from 0 to %d, as in '%s 0,1'", r->flag, item,
+                        MAX_INDEX, r->flag);
+    return add_device(r, GPU, (int)index, false);
+}
+
+static lk_status read_list(reading *r, lk_status (*add)(reading *r, const char *item))
+{
+    for (const char *at = r->text;; at++) {
+        char item[ITEM_BYTES];
+        size_t length = strcspn(at, ",");
+        if (length == 0)
+            return lk__fail(LK_STATUS_USAGE, "%s '%s': a device is missing beside a comma", r->flag, r->text);
+        if (length >= sizeof item)
+            return lk__fail(LK_STATUS_USAGE, "%s: '%.*s' is no device; 'lockstep info' lists those there are", r->flag,
+                            (int)length, at);
+        snprintf(item, sizeof item, "%.*s", (int)length, at);
+        LK_TRY(add(r, item));
+        at += length;
+        if (!*at)
+            return LK_OK;
+    }
+}
+
+static lk_status add_all(reading *r, bool no_cuda)
+{
+    const lk_device_type *type;
+    for (size_t i = 0; !no_cuda && (type = r->table(i)); i++) {
+        int count = type->count ? type->count() : 0;
+        for (int index = 0; index < count && index < LK_DEVICES_MAX; index++)
+            LK_TRY(add_device(r, type->name, index, false));
+        if (count > 0)
+            return LK_OK;
+    }
+    return add_device(r, CPU, 0, true);
+}
+
+static const char *gpu_option(const lk_devices_choice *choice)
+{
+    return choice->gpu_option ? choice->gpu_option : "gpu-ids";
+}
+
+static lk_status check_choice(const lk_devices_choice *choice, bool named, bool numbered)
+{
+    if (named && numbered)
+        return lk__fail(LK_STATUS_USAGE, "--devices %s and --%s %s contradict each other; give one", choice->devices,
+                        gpu_option(choice), choice->gpu_ids);
+    if (choice->no_cuda && numbered)
+        return lk__fail(LK_STATUS_USAGE, "--no-cuda and --%s %s contradict each other; give one", gpu_option(choice),
+                        choice->gpu_ids);
+    return LK_OK;
+}
+
+lk_status lk__devices_choose(const lk_devices_choice *choice, lk_devices_table table, lk_devices *out)
+{
+    bool named = choice->devices && *choice->devices && strcmp(choice->devices, AUTO) != 0;
+    bool numbered = choice->gpu_ids && *choice->gpu_ids;
+    LK_TRY(check_choice(choice, named, numbered));
+    reading r = {.table = table};
+    snprintf(r.flag, sizeof r.flag, "--%s", numbered ? gpu_option(choice) : "devices");
+    r.text = numbered ? choice->gpu_ids : named ? choice->devices : AUTO;
+    if (named || numbered)
+        LK_TRY(read_list(&r, numbered ? add_id : add_named));
+    else
+        LK_TRY(add_all(&r, choice->no_cuda));
+    if (choice->no_cuda && strcmp(r.kind, CPU) != 0)
+        return lk__fail(LK_STATUS_USAGE, "--no-cuda and --devices %s contradict each other; give one", r.text);
+    r.list.named = named || numbered || choice->no_cuda;
+    *out = r.list;
+    return LK_OK;
+}
+
+void lk__devices_use_cpu(lk_devices *list)
+{
+    for (int i = 0; i < list->count; i++)
+        snprintf(list->name[i], sizeof list->name[i], "%s", CPU);
+}
+
+bool lk__devices_crowded(const lk_devices *all, bool dp, int local_size)
+{
+    bool found = !all->named && strcmp(all->name[0], CPU) != 0;
+    return found && local_size > (dp ? 1 : all->count);
+}
+
+lk_status lk__devices_share(const lk_devices *all, bool dp, int local_rank, int local_size, lk_devices *out)
+{
+    if (dp || local_size == 0 || all->count == 1) {
+        *out = *all;
+        return LK_OK;
+    }
+    assert(local_rank >= 0 && local_rank < local_size);
+    if (all->count % local_size != 0)
+        return lk__fail(LK_STATUS_USAGE,
+                        "%d devices (from %s to %s) cannot be shared evenly by the %d processes of this host; name "
+                        "%d devices, or one for all%s, or start %d processes",
+                        all->count, all->name[0], all->name[all->count - 1], local_size, local_size,
+                        all->named ? "" : " as in '--devices cpu'", all->count);
+    lk_devices part = {.count = all->count / local_size, .named = all->named};
+    memcpy(part.name, all->name[local_rank * part.count], (size_t)part.count * sizeof *part.name);
+    *out = part;
+    return LK_OK;
+}

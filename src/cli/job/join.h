@@ -1,0 +1,29 @@
+/* join.h - how this process becomes a part of a job: out of options and the
+ * environment. */
+#ifndef LK_CLI_JOB_JOIN_H
+#define LK_CLI_JOB_JOIN_H
+
+#include <lockstep/group.h>
+
+#include "cli/options/args.h"
+
+typedef enum lk_join_way {
+    LK_JOIN_ALONE,  /* the only process */
+    LK_JOIN_LAUNCH, /* it starts the ranks of this node, and watches them */
+    LK_JOIN_ENV,    /* a launcher started it, and ends it when another fails */
+    LK_JOIN_HAND    /* --init-method, --rank, --world-size */
+} lk_join_way;
+
+typedef struct lk_join {
+    lk_join_way way;
+    bool told;                  /* options or a launcher say how many processes there are */
+    int rank, processes;        /* of ENV and HAND; ALONE: 0 of 1 */
+    int local_rank, local_size; /* of the processes that a launcher started here; 0 of 0: it does not say */
+    lk_group_opts group;        /* of ENV and HAND; else its timeout */
+} lk_join;
+
+/* USAGE for options that contradict each other or the environment, or that lack
+ * others, with the whole line. The pointers are args' and the environment's. */
+lk_status lk__join_find(const lk_args *args, lk_join *out) LK_CHECKED;
+
+#endif

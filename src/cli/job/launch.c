@@ -1,0 +1,158 @@
+/* launch.c - reads the options of ranks and nodes, runs the job, says how it
+ * ended. */
+#include "cli/job/launch.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cores.h"
+#include "base/fault.h"
+#include "base/spec.h"
+#include "cli/cli.h"
+#include "comm/rendezvous/rendezvous.h"
+#include "launch/scheduler.h"
+#include "tensor/device.h"
+
+typedef struct job {
+    const char *command;
+    int max_restarts;
+} job;
+
+/* A line on stderr. */
+static void print_notice(void *arg, const char *text)
+{
+    const job *j = arg;
+    fprintf(stderr, "lockstep %s: %s\n", j->command, text);
+}
+
+static void print_verdict(job *j, const lk_launch_verdict *verdict)
+{
+    char text[LK_MESSAGE_TEXT + 256];
+    lk__launch_verdict_text(verdict, text, sizeof text);
+    print_notice(j, text);
+    const char *tail = verdict->cause.tail;
+    if (verdict->outcome != LK_OUTCOME_FAILED || !*tail || verdict->cause.shown)
+        return;
+    fprintf(stderr, "its last lines of stderr:\n");
+    while (*tail) {
+        int length = (int)strcspn(tail, "\n");
+        fprintf(stderr, "    %.*s\n", length, tail);
+        tail += length + (tail[length] == '\n');
+    }
+}
+
+static void print_failed(void *arg, const lk_launch_verdict *verdict, int restart)
+{
+    job *j = arg;
+    char text[64];
+    print_verdict(j, verdict);
+    snprintf(text, sizeof text, "restart %d of %d", restart + 1, j->max_restarts);
+    print_notice(j, text);
+}
+
+static lk_status count_gpus(const char *command, int *out)
+{
+    const lk_device_type *gpus = lk__device_find("cuda");
+    int count = gpus ? gpus->count() : 0;
+    if (count < 1 || count > LK_MAX_NPROC)
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "%s: -n (--nproc-per-node) gpu counts GPUs, of which %s has none; give a number or auto",
+                        command, gpus ? "this machine" : "this build");
+    *out = count;
+    return LK_OK;
+}
+
+lk_status lk__cli_launch_nproc(const char *command, const char *text, int *out)
+{
+    long long count;
+    if (strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0) {
+        *out = lk__cores();
+        return LK_OK;
+    }
+    if (strcmp(text, "gpu") == 0)
+        return count_gpus(command, out);
+    if (!lk__number_parse_int(text, 1, LK_MAX_NPROC, &count))
+        return lk__fail(LK_STATUS_USAGE,
+                        "%s: -n '%s' (--nproc-per-node '%s') must be auto, gpu or a whole number from 1 to %d", command,
+                        text, text, LK_MAX_NPROC);
+    *out = (int)count;
+    return LK_OK;
+}
+
+/* Several ways to say where nodes meet, of which one may be used. */
+static lk_status check_place(const char *command, const lk_args_run *run)
+{
+    bool address = run->master_addr || run->master_port;
+    const char *other = run->init_method ? "--init-method" : "--rdzv-endpoint";
+    if (run->init_method && run->rdzv_endpoint)
+        return lk__fail(LK_STATUS_USAGE, "%s: --init-method and --rdzv-endpoint both say where nodes meet; give one",
+                        command);
+    bool file = run->init_method && strncmp(run->init_method, "file://", 7) == 0;
+    if (address && !file && (run->init_method || run->rdzv_endpoint))
+        return lk__fail(LK_STATUS_USAGE,
+                        "%s: --master-addr or --master-port and %s both say where nodes meet; give one", command,
+                        other);
+    return LK_OK;
+}
+
+static lk_status check_nodes(const char *command, const lk_args_run *run)
+{
+    if (run->standalone && run->nnodes > 1)
+        return lk__fail(LK_STATUS_USAGE, "%s: --standalone and --nnodes %d contradict each other; give one", command,
+                        run->nnodes);
+    if (run->nnodes > 1 && !run->node_rank_given)
+        return lk__fail(LK_STATUS_USAGE, "%s: --nnodes %d needs --node-rank, from 0 to %d, another one on each node",
+                        command, run->nnodes, run->nnodes - 1);
+    if (run->node_rank >= run->nnodes)
+        return lk__fail(LK_STATUS_USAGE, "%s: --node-rank %d must be below --nnodes %d", command, run->node_rank,
+                        run->nnodes);
+    return LK_OK;
+}
+
+lk_status lk__cli_launch_options(const char *command, const lk_args *args, lk_launch_opts *out)
+{
+    const lk_args_run *run = &args->run;
+    lk_launch_opts opts = {
+        .nnodes = run->nnodes,
+        .node_rank = run->node_rank,
+        .init_method = run->init_method,
+        .master_addr = run->master_addr,
+        .master_port = run->master_port,
+        .max_restarts = run->max_restarts,
+        .bind = run->bind == 0 ? LK_BIND_NONE : LK_BIND_CORE,
+        .log_dir = run->log_dir,
+        .grace = run->grace,
+        .backend = args->backend,
+    };
+    const char *rank = getenv("RANK");
+    LK_TRY(check_place(command, run));
+    LK_TRY(check_nodes(command, run));
+    /* A rank of a job may start another; a task that knows of no other must not. */
+    if (run->nnodes == 1 && !(rank && *rank))
+        LK_TRY(lk__scheduler_check_alone(command));
+    LK_TRY(lk__args_check_backend(args->backend));
+    LK_TRY(lk__meeting_timeout(run->timeout, &opts.timeout));
+    LK_TRY(lk__cli_launch_nproc(command, run->nproc ? run->nproc : "1", &opts.nproc));
+    *out = opts;
+    return LK_OK;
+}
+
+int lk__cli_launch(const char *command, lk_launch_opts *opts)
+{
+    job j = {.command = command, .max_restarts = opts->max_restarts};
+    lk_launch_verdict verdict;
+    lk__fault_set_process(-1); /* a launcher is no rank */
+    opts->notice = print_notice;
+    opts->failed = print_failed;
+    opts->arg = &j;
+    lk_status status = lk__launch_run(opts, &verdict);
+    if (status != LK_OK)
+        return lk__cli_fail(status);
+    /* A reader that closed its end has seen enough. */
+    bool unread = verdict.outcome == LK_OUTCOME_INTERRUPTED && verdict.signal == SIGPIPE;
+    if (verdict.outcome != LK_OUTCOME_DONE && !unread)
+        print_verdict(&j, &verdict);
+    return lk__launch_verdict_exit(&verdict);
+}

@@ -1,0 +1,112 @@
+/* signals.c - signal handlers that raise a wish, and no more. They may run in any
+ * thread, and in several at once: all they share is atomic. */
+#include "cli/job/signals.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "train/train.h"
+
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_POINTER_LOCK_FREE == 2, "handlers must not lock");
+
+/* Milliseconds within which a second signal is the first one told twice. */
+static const unsigned SAME = 200;
+
+static const int watched[] = {SIGUSR1, SIGINT, SIGTERM, SIGHUP};
+enum { WATCHED = sizeof watched / sizeof *watched };
+
+static struct {
+    atomic_int *_Atomic wish; /* NULL: nobody would see it */
+    atomic_uint first_at;     /* of the stop signals, in odd milliseconds; 0: none came */
+    bool terminal;
+    struct sigaction before[WATCHED];
+    bool taken[WATCHED];
+} state;
+
+static unsigned milliseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (unsigned)now.tv_sec * 1000u + (unsigned)(now.tv_nsec / 1000000);
+}
+
+static void raise_wish(int wanted)
+{
+    atomic_int *wish = atomic_load(&state.wish);
+    if (!wish)
+        return;
+    int now = atomic_load(wish);
+    while (now < wanted && !atomic_compare_exchange_weak(wish, &now, wanted))
+        ;
+}
+
+/* Below the line on which a terminal shows ^C, or progress. */
+static void tell(void)
+{
+    static const char text[] = "\nlockstep train: finishing this step; again ends at once\n";
+    ssize_t n = state.terminal ? write(STDERR_FILENO, text, sizeof text - 1) : 0;
+    (void)n;
+}
+
+static void on_stop(int number)
+{
+    int error = errno;
+    unsigned now = milliseconds(), first = 0;
+    if (atomic_compare_exchange_strong(&state.first_at, &first, now | 1)) {
+        raise_wish(LK_WISH_STOP + number);
+        tell();
+    } else if ((int)(now - first) >= (int)SAME) {
+        /* Delivered when this handler returns. */
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+    errno = error;
+}
+
+static void on_save(int number)
+{
+    (void)number;
+    raise_wish(LK_WISH_SAVE);
+}
+
+static void take(int index, void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, now;
+    sigemptyset(&action.sa_mask);
+    if (state.taken[index] || sigaction(watched[index], NULL, &now) != 0 || now.sa_handler == SIG_IGN)
+        return;
+    state.taken[index] = sigaction(watched[index], &action, &state.before[index]) == 0;
+}
+
+void lk__wishes_prepare(void)
+{
+    take(0, on_save);
+}
+
+void lk__wishes_watch(atomic_int *wish)
+{
+    state.terminal = isatty(STDERR_FILENO) == 1;
+    atomic_store(&state.first_at, 0);
+    atomic_store(&state.wish, wish);
+    take(0, on_save);
+    for (int i = 1; i < WATCHED; i++)
+        take(i, on_stop);
+}
+
+bool lk__wishes_stop(void)
+{
+    return atomic_load(&state.first_at) != 0;
+}
+
+void lk__wishes_end(void)
+{
+    for (int i = 0; i < WATCHED; i++)
+        if (state.taken[i])
+            sigaction(watched[i], &state.before[i], NULL);
+    for (int i = 0; i < WATCHED; i++)
+        state.taken[i] = false;
+    atomic_store(&state.wish, NULL);
+}

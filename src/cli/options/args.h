@@ -1,0 +1,125 @@
+/* args.h - the program's options: the values and the one table of them. */
+#ifndef LK_CLI_OPTIONS_ARGS_H
+#define LK_CLI_OPTIONS_ARGS_H
+
+#include "cli/job/devices.h"
+#include "cli/options/options.h"
+#include "train/train.h"
+
+/* One bit a command; a row of the option table names those that have it. */
+enum {
+    LK_CMD_TRAIN = 1 << 0,
+    LK_CMD_EVAL = 1 << 1,
+    LK_CMD_COMPARE = 1 << 2,
+    LK_CMD_BENCH = 1 << 3,
+    LK_CMD_INFO = 1 << 4,
+    LK_CMD_HELP = 1 << 5,
+    LK_CMD_RUN = 1 << 6,
+    LK_CMD_CONVERT = 1 << 7,
+    LK_CMD_DATA = 1 << 8,
+    LK_CMD_VERIFY = 1 << 9
+};
+
+enum { LK_SCHEDULE_BYTES = 64, LK_PATH_BYTES = 4096 };
+
+/* How ranks are started: options of run, and of train. */
+typedef struct lk_args_run {
+    const char *nproc; /* a number, or "auto"; NULL: not given */
+    int nnodes, node_rank, master_port, max_restarts, bind;
+    const char *master_addr, *init_method, *rdzv_endpoint, *log_dir;
+    double timeout; /* 0: not given */
+    double grace;   /* 0: not given */
+    bool standalone;
+    char *const *program; /* and its arguments, NULL after the last */
+    int rank, world_size; /* of a rank started by hand; world_size 0: not given */
+    bool nnodes_given, node_rank_given, bind_given, rank_given;
+} lk_args_run;
+
+/* Whole lines for messages: ranks of two nodes, and ranks started by hand. */
+#define LK_NODE_LINE "lockstep train --nnodes 2 --node-rank 1 --master-addr HOST -n 4"
+#define LK_HAND_LINE "lockstep train --init-method tcp://HOST:PORT --rank 0 --world-size 2"
+
+/* Places in the choices of --parallel. */
+typedef enum lk_args_parallel {
+    LK_PARALLEL_AUTO,
+    LK_PARALLEL_SINGLE,
+    LK_PARALLEL_DP,
+    LK_PARALLEL_DDP,
+    LK_PARALLEL_PP
+} lk_args_parallel;
+extern const char *const lk__args_parallel_names[];
+
+/* Places in the choices of --log-ranks. */
+typedef enum lk_args_log_ranks { LK_LOG_RANKS_ONE, LK_LOG_RANKS_ALL } lk_args_log_ranks;
+
+typedef struct lk_args {
+    const char *config;  /* the file that options are from, or NULL; lk__args_release */
+    lk_train_opts train; /* data is NULL when --data was not given */
+    int bn;              /* place in the choices of --bn */
+    int precision;       /* place in the choices of --precision: an lk_precision */
+    int cpu_shards;      /* what --shards is on the CPU, for a batch of --accumulate */
+    int reduce;          /* place in the choices of --reduce: an lk_reduce_order */
+    char device_names[LK_LIST_BYTES], gpu_ids[LK_LIST_BYTES];
+    const char *gpu_option; /* the name that gpu_ids were given under: "gpu-devices" */
+    bool no_cuda;
+    lk_devices devices; /* what those come to; filled by lk__args_complete */
+    int parallel;       /* an lk_args_parallel */
+    int log_ranks;      /* an lk_args_log_ranks */
+    size_t accumulate;
+    double bucket_mb;
+    double gamma;
+    size_t log_interval;
+    size_t steps, repeat; /* of bench */
+    lk_args_run run;
+    int nproc;              /* ranks to start; 0: not given */
+    const char *backend;    /* NULL: the default */
+    size_t max_bytes, runs; /* runs 0: not given */
+    bool independent, in_step;
+    bool quiet, json, help;
+    const char *data_url;   /* of data; NULL: not given */
+    const char *resume;     /* what --resume says; NULL: not given, "": without a value */
+    const char *save_every; /* what --save-every says; NULL: not given */
+    const char *input;      /* of info: "3x32x32"; NULL: not given */
+    size_t classes;         /* of info; 0: not given */
+    const char *words[LK_WORDS_MAX];
+    size_t word_count;
+    bool schedule_given, gamma_given, shards_given;
+    bool precision_given; /* not by a checkpoint */
+    size_t options_given; /* how many there were */
+    /* Texts that are put together from several options. */
+    char schedule[LK_SCHEDULE_BYTES];
+    char save_path[LK_PATH_BYTES];
+} lk_args;
+
+/* The options of a command. */
+lk_option_set lk__args_options(const char *command, unsigned bit, size_t max_words);
+
+/* Texts in out point into argv, and into the file of --config, which is kept
+ * until lk__args_release. */
+lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, lk_args *out) LK_CHECKED;
+void lk__args_release(void);
+
+/* Whether there is such a backend; NULL is none, and well. */
+lk_status lk__args_check_backend(const char *name) LK_CHECKED;
+/* USAGE for --data-dir without --data, which would be ignored. */
+lk_status lk__args_check_data(const lk_args *args) LK_CHECKED;
+/* Fills the fields of args->train that depend on several options; args must
+ * stay where it is. */
+lk_status lk__args_complete(lk_args *args) LK_CHECKED;
+/* Changes what complete and choose_shards filled to what it is on the CPU: for GPUs
+ * that "auto" found and that cannot be used. */
+void lk__args_use_cpu(lk_args *args);
+/* The same, with a line on stderr, where the GPU of a command that runs on one device
+ * was not named and cannot be used. After lk__args_complete. */
+void lk__args_settle(lk_args *args, const char *command);
+/* That line; why is the GPU's. */
+void lk__args_print_cpu(const char *command, const char *why);
+/* Whether devices of this name, GPUs, are fastest with few shards. */
+bool lk__args_few_shards(const char *device);
+/* Shards where none were asked for, when it is known how many ranks compute and
+ * where: on GPUs one a replica, for speed. */
+void lk__args_choose_shards(lk_args *args, const char *device, int ranks);
+/* USAGE where several devices are named, of which the command would use one. */
+lk_status lk__args_one_device(const lk_args *args, const char *command) LK_CHECKED;
+
+#endif

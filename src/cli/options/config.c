@@ -1,0 +1,409 @@
+/* config.c - keys and values of a YAML file, as they would stand on the command
+ * line. What values may be is left to the table of options. */
+#include "cli/options/config.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "io/yaml.h"
+
+/* A file that was read. Its memory is what options point to. */
+typedef struct config {
+    const char *path;
+    lk_yaml *yaml;
+    char *texts; /* put together from the items, one after the other */
+    size_t used, room;
+    lk_option_entry *entries;
+    size_t count;
+    lk_option_set set;
+    lk_option_parsed parsed;
+} config;
+
+static config *loaded;
+
+static void destroy(config *c)
+{
+    if (!c)
+        return;
+    lk__yaml_destroy(c->yaml);
+    lk__mem_free(c->texts);
+    lk__mem_free(c->entries);
+    lk__mem_free(c);
+}
+
+void lk__config_unload(void)
+{
+    destroy(loaded);
+    loaded = NULL;
+}
+
+static lk_status __attribute__((format(printf, 3, 4)))
+fail_at(const config *c, const lk_yaml_item *item, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return lk__fail(LK_STATUS_USAGE, "%s:%zu: %s", c->path, item->line, text);
+}
+
+/* Appends to the text under way; reserve_texts has made room for all. */
+static void __attribute__((format(printf, 2, 3))) put(config *c, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(c->texts + c->used, c->room - c->used, format, args);
+    va_end(args);
+    assert(length >= 0 && (size_t)length < c->room - c->used);
+    c->used += (size_t)length;
+}
+
+/* Room for each item's key and text with a sign before, between and behind them,
+ * and for its place. */
+static lk_status reserve_texts(config *c)
+{
+    enum { SIGNS = 8, LINE_DIGITS = 24 };
+    size_t path = strlen(c->path);
+    c->room = 1;
+    for (size_t i = 0; i < c->yaml->count; i++) {
+        const lk_yaml_item *item = &c->yaml->items[i];
+        c->room += (item->key ? strlen(item->key) : 0) + (item->text ? strlen(item->text) : 0) + SIGNS;
+        c->room += path + LINE_DIGITS;
+    }
+    return LK_ALLOC(c->room, "the options of a file", &c->texts);
+}
+
+static bool is_word(const lk_yaml_item *item, const char *word)
+{
+    if (item->kind != LK_YAML_TEXT || item->quoted)
+        return false;
+    for (size_t i = 0; item->text[i] || word[i]; i++) {
+        if (tolower((unsigned char)item->text[i]) != word[i])
+            return false;
+    }
+    return true;
+}
+
+/* Words that YAML 1.1 takes for true and false, and YAML 1.2 for texts. */
+static lk_status check_words(const config *c)
+{
+    static const struct {
+        const char *word, *truth;
+    } words[] = {{"yes", "true"}, {"on", "true"}, {"no", "false"}, {"off", "false"}};
+    for (size_t i = 0; i < c->yaml->count; i++) {
+        const lk_yaml_item *item = &c->yaml->items[i];
+        for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+            if (is_word(item, words[k].word))
+                return fail_at(c, item,
+                               "'%s' is a text to some readers of YAML and %s to others: write %s, or \"%s\" in "
+                               "quotes for the text",
+                               item->text, words[k].truth, words[k].truth, item->text);
+    }
+    return LK_OK;
+}
+
+/* The item after this one and all that is in it. */
+static size_t skip(const config *c, size_t index)
+{
+    int depth = c->yaml->items[index].depth;
+    do
+        index++;
+    while (index < c->yaml->count && c->yaml->items[index].depth > depth);
+    return index;
+}
+
+/* Part of a text that has signs of its own between its parts. */
+static lk_status put_part(config *c, const lk_yaml_item *item, const char *part)
+{
+    if (!*part || part[strcspn(part, ",:= ")])
+        return fail_at(c, item, "'%s' cannot be part of an option's value; write the whole value as one text", part);
+    put(c, "%s", part);
+    return LK_OK;
+}
+
+/* "[1, 2]" as "1/2". */
+static lk_status put_values(config *c, size_t list)
+{
+    const lk_yaml_item *items = c->yaml->items;
+    if (list + 1 == skip(c, list))
+        return fail_at(c, &items[list], "'%s' is an empty list", items[list].key);
+    for (size_t i = list + 1; i < skip(c, list); i++) {
+        if (items[i].kind != LK_YAML_TEXT)
+            return fail_at(c, &items[i], "'%s' wants plain values in its list", items[list].key);
+        put(c, "%s", i > list + 1 ? "/" : "");
+        LK_TRY(put_part(c, &items[i], items[i].text));
+    }
+    return LK_OK;
+}
+
+/* A pair of a mapping as "key=value". Of an option that is a list of terms, true
+ * and nothing stand for the bare term. */
+static lk_status put_pair(config *c, const lk_option *row, size_t index)
+{
+    const lk_yaml_item *item = &c->yaml->items[index];
+    bool term = row->kind == LK_OPTION_TERMS, on = is_word(item, "true");
+    LK_TRY(put_part(c, item, item->key));
+    if (term && (on || item->kind == LK_YAML_NULL))
+        return LK_OK;
+    if (item->kind == LK_YAML_NULL || item->kind == LK_YAML_MAP)
+        return fail_at(c, item, "'%s' of %s wants a value", item->key, row->name);
+    put(c, "=");
+    if (item->kind == LK_YAML_LIST)
+        return put_values(c, index);
+    return put_part(c, item, on ? "1" : is_word(item, "false") ? "0" : item->text);
+}
+
+/* {name: sgd, momentum: .9} as "sgd:momentum=.9". */
+static lk_status put_spec(config *c, const lk_option *row, size_t map)
+{
+    const lk_yaml_item *items = c->yaml->items;
+    size_t end = skip(c, map), name = map + 1;
+    while (name < end && strcmp(items[name].key, "name") != 0)
+        name = skip(c, name);
+    if (name == end || items[name].kind != LK_YAML_TEXT)
+        return fail_at(c, &items[map], "%s wants 'name: ...' among its values", row->name);
+    LK_TRY(put_part(c, &items[name], items[name].text));
+    const char *sign = ":";
+    for (size_t i = map + 1; i < end; i = skip(c, i)) {
+        if (i == name)
+            continue;
+        put(c, "%s", sign);
+        LK_TRY(put_pair(c, row, i));
+        sign = ",";
+    }
+    return LK_OK;
+}
+
+/* {crop: 4, flip: true} as "crop=4,flip"; what is false is left out. */
+static lk_status put_terms(config *c, const lk_option *row, size_t map, const char **sign)
+{
+    size_t end = skip(c, map);
+    for (size_t i = map + 1; i < end; i = skip(c, i)) {
+        if (is_word(&c->yaml->items[i], "false"))
+            continue;
+        put(c, "%s", *sign);
+        LK_TRY(put_pair(c, row, i));
+        *sign = ",";
+    }
+    return LK_OK;
+}
+
+/* [a, b] as "a,b"; elements of a list of terms may be mappings. */
+static lk_status put_list(config *c, const lk_option *row, size_t list)
+{
+    const lk_yaml_item *items = c->yaml->items;
+    size_t end = skip(c, list);
+    const char *sign = "";
+    for (size_t i = list + 1; i < end; i = skip(c, i)) {
+        if (items[i].kind == LK_YAML_MAP && row->kind == LK_OPTION_TERMS) {
+            LK_TRY(put_terms(c, row, i, &sign));
+            continue;
+        }
+        if (items[i].kind != LK_YAML_TEXT || !*items[i].text)
+            return fail_at(c, &items[i], "%s wants plain values in its list", row->name);
+        put(c, "%s%s", sign, items[i].text);
+        sign = ",";
+    }
+    return LK_OK;
+}
+
+/* A list or a mapping as one text, where the option has such values. */
+static lk_status put_nested(config *c, const lk_option *row, size_t index, const char **out)
+{
+    const lk_yaml_item *item = &c->yaml->items[index];
+    const char *text = c->texts + c->used, *sign = "";
+    bool listed = row->kind == LK_OPTION_LIST || row->kind == LK_OPTION_TERMS;
+    if (item->kind == LK_YAML_LIST && listed)
+        LK_TRY(put_list(c, row, index));
+    else if (item->kind == LK_YAML_MAP && row->kind == LK_OPTION_SPEC)
+        LK_TRY(put_spec(c, row, index));
+    else if (item->kind == LK_YAML_MAP && row->kind == LK_OPTION_TERMS)
+        LK_TRY(put_terms(c, row, index, &sign));
+    else
+        return fail_at(c, item, "%s takes no %s%s%s", row->name, item->kind == LK_YAML_LIST ? "list" : "mapping",
+                       row->arg ? ", but " : "", row->arg ? row->arg : "");
+    c->texts[c->used++] = 0;
+    *out = text;
+    return LK_OK;
+}
+
+/* What true and false mean, and where they mean nothing. *absent: the option is
+ * not given. */
+static lk_status take_truth(const config *c, const lk_option *row, const lk_yaml_item *item, bool *absent)
+{
+    bool flag = row->kind == LK_OPTION_FLAG || row->kind == LK_OPTION_ALIAS;
+    *absent = is_word(item, "false");
+    if (flag && !*absent && !is_word(item, "true"))
+        return fail_at(c, item, "%s '%s' must be true or false%s", row->name, item->text,
+                       item->quoted ? ", without quotes" : "");
+    if (!flag && row->kind != LK_OPTION_OPTIONAL && (*absent || is_word(item, "true")))
+        return fail_at(c, item, "%s wants %s, not %s", row->name, row->arg ? row->arg : "a value", item->text);
+    return LK_OK;
+}
+
+/* Adds the entry of an item at the top, unless it says that there is none. */
+static lk_status add_entry(config *c, const lk_option *row, size_t index)
+{
+    const lk_yaml_item *item = &c->yaml->items[index];
+    lk_option_entry *entry = &c->entries[c->count];
+    *entry = (lk_option_entry){.row = row, .value = item->text};
+    if (item->kind == LK_YAML_NULL)
+        return fail_at(c, item, "%s has no value; leave the line out, or write one", row->name);
+    if (item->kind == LK_YAML_TEXT) {
+        bool absent;
+        LK_TRY(take_truth(c, row, item, &absent));
+        if (absent)
+            return LK_OK;
+        if (is_word(item, "true"))
+            entry->value = NULL;
+    } else {
+        LK_TRY(put_nested(c, row, index, &entry->value));
+    }
+    entry->place = c->texts + c->used;
+    put(c, "%s:%zu", c->path, item->line);
+    c->used++;
+    c->count++;
+    return LK_OK;
+}
+
+static lk_status fail_unknown(const config *c, const lk_option_set *set, const lk_option_set *other,
+                              const lk_yaml_item *item)
+{
+    const char *near = lk__options_nearest(set, item->key);
+    near = near ? near : lk__options_nearest(other, item->key);
+    if (near)
+        return fail_at(c, item, "no option '%s'; did you mean '%s'?", item->key, near);
+    return fail_at(c, item, "no option '%s'; 'lockstep %s --help' lists those there are", item->key, set->command);
+}
+
+/* Entries of the options of a set, from all items at the top; options of `other`
+ * are passed over. */
+static lk_status take_items(config *c, const lk_option_set *set, const lk_option_set *other)
+{
+    c->count = 0;
+    for (size_t i = 0; i < c->yaml->count; i = skip(c, i)) {
+        const lk_yaml_item *item = &c->yaml->items[i];
+        const lk_option *row = lk__options_find(set, item->key);
+        if (row && (strcmp(row->name, "config") == 0 || strcmp(row->name, "help") == 0))
+            return fail_at(c, item, "'%s' belongs on the command line; leave it out", item->key);
+        if (row)
+            LK_TRY(add_entry(c, row, i));
+        else if (!lk__options_find(other, item->key))
+            return fail_unknown(c, set, other, item);
+    }
+    return LK_OK;
+}
+
+/* What the set does not have is read as the recipe's, for its mistakes. */
+static lk_status check_others(config *c, const lk_option_set *set, const lk_option_set *recipe, void *values)
+{
+    lk_option_parsed all = {0};
+    for (size_t i = 0; i < recipe->count; i++)
+        all.given[i] = true;
+    LK_TRY(take_items(c, recipe, set));
+    return lk__options_fill(recipe, c->entries, c->count, values, &all);
+}
+
+static lk_status read_file(config *c)
+{
+    lk_status status = lk__yaml_read(c->path, &c->yaml);
+    /* A file of options is a command line of another kind. */
+    if (status == LK_STATUS_FORMAT)
+        return lk__fail(LK_STATUS_USAGE, "%s", lk_error_detail());
+    if (status != LK_OK)
+        return lk__fail(status, "--config: %s", lk_error_detail());
+    LK_TRY(check_words(c));
+    LK_TRY(reserve_texts(c));
+    return LK_ALLOC(c->yaml->count, "the options of a file", &c->entries);
+}
+
+lk_status lk__config_load(const lk_option_set *set, const lk_option_set *recipe, const char *path, void *values,
+                          lk_option_parsed *parsed)
+{
+    config *c;
+    lk_status status;
+    LK_TRY(LK_ALLOC(1, "the options of a file", &c));
+    c->path = path;
+    LK_TRY_GOTO(read_file(c), destroy_config);
+    if (set->commands != recipe->commands)
+        LK_TRY_GOTO(check_others(c, set, recipe, values), destroy_config);
+    c->used = 0;
+    LK_TRY_GOTO(take_items(c, set, recipe), destroy_config);
+    LK_TRY_GOTO(lk__options_fill(set, c->entries, c->count, values, parsed), destroy_config);
+    c->set = *set;
+    c->parsed = *parsed;
+    lk__config_unload();
+    loaded = c;
+    return LK_OK;
+
+destroy_config:
+    destroy(c);
+    return status;
+}
+
+static bool in_name(char c)
+{
+    return isalnum((unsigned char)c) || c == '-' || c == '_';
+}
+
+/* Whether the message has the word, which is an option with its dashes. */
+static bool mentions(const char *message, const char *word)
+{
+    size_t length = strlen(word);
+    for (const char *at = strstr(message, word); at; at = strstr(at + 1, word)) {
+        if ((at == message || !in_name(at[-1])) && !in_name(at[length]))
+            return true;
+    }
+    return false;
+}
+
+/* Under any of its spellings. */
+static bool mentions_row(const lk_option_set *set, const char *message, const lk_option *row)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        const lk_option *other = &set->rows[i];
+        char word[64];
+        snprintf(word, sizeof word, "--%s", other->name);
+        if (lk__options_same(row, other) && mentions(message, word))
+            return true;
+        snprintf(word, sizeof word, "-%c", other->letter);
+        if (other->letter && lk__options_same(row, other) && mentions(message, word))
+            return true;
+    }
+    return false;
+}
+
+/* Whether the message quotes the text that stands at the place. */
+static bool quotes_value(const config *c, const char *message, const char *place)
+{
+    char word[256];
+    for (size_t i = 0; i < c->count; i++) {
+        const char *value = c->entries[i].value;
+        if (c->entries[i].place != place || !value || strlen(value) + 2 >= sizeof word)
+            continue;
+        snprintf(word, sizeof word, "'%s'", value);
+        return strstr(message, word);
+    }
+    return false;
+}
+
+void lk__config_origins(const char *message, char *text, size_t bytes)
+{
+    size_t used = 0;
+    *text = 0;
+    for (size_t i = 0; loaded && i < loaded->set.count; i++) {
+        const char *place = loaded->parsed.from[i];
+        const lk_option *row = &loaded->set.rows[i];
+        if (!place || used >= bytes)
+            continue;
+        if (!mentions_row(&loaded->set, message, row) && !quotes_value(loaded, message, place))
+            continue;
+        used += (size_t)snprintf(text + used, bytes - used, "%s--%s is from %s", used ? ", " : " (", row->name, place);
+    }
+    if (used && used + 1 < bytes)
+        snprintf(text + used, bytes - used, ")");
+}

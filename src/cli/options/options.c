@@ -1,0 +1,500 @@
+/* options.c - the table-driven parser and the help that comes from the same
+ * rows. */
+#include "cli/options/options.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/spec.h"
+
+enum { NAME_BYTES = 64, HELP_COLUMN = 30 };
+
+static bool exists(const lk_option_set *set, size_t row)
+{
+    return (set->rows[row].commands & set->commands) != 0;
+}
+
+static const char *next_name(const void *arg, size_t index)
+{
+    const lk_option_set *set = arg;
+    for (size_t i = 0; i < set->count; i++) {
+        if (exists(set, i) && index-- == 0)
+            return set->rows[i].name;
+    }
+    return NULL;
+}
+
+static bool same_name(const char *a, const char *b, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        char left = a[i] == '_' ? '-' : a[i];
+        if (left != b[i])
+            return false;
+    }
+    return b[length] == 0;
+}
+
+/* The row of a long name that ends at length, or count. */
+static size_t find_row(const lk_option_set *set, const char *name, size_t length)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        if (exists(set, i) && same_name(name, set->rows[i].name, length))
+            return i;
+    }
+    return set->count;
+}
+
+static size_t find_letter(const lk_option_set *set, char letter)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        if (exists(set, i) && set->rows[i].letter == letter)
+            return i;
+    }
+    return set->count;
+}
+
+const lk_option *lk__options_find(const lk_option_set *set, const char *name)
+{
+    size_t row = find_row(set, name, strlen(name));
+    if (row == set->count && *name && !name[1])
+        row = find_letter(set, *name);
+    return row < set->count ? &set->rows[row] : NULL;
+}
+
+const char *lk__options_nearest(const lk_option_set *set, const char *name)
+{
+    return lk__names_nearest(name, next_name, set);
+}
+
+static lk_status fail_unknown(const lk_option_set *set, const char *word)
+{
+    char name[NAME_BYTES];
+    const char *start = word + strspn(word, "-");
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(start, "="), start);
+    const char *near = lk__names_nearest(name, next_name, set);
+    if (near)
+        return lk__fail(LK_STATUS_USAGE, "%s: no option '%s'; did you mean '--%s'?", set->command, word, near);
+    return lk__fail(LK_STATUS_USAGE, "%s: no option '%s'; 'lockstep %s --help' lists those there are", set->command,
+                    word, set->command);
+}
+
+static const char *next_choice(const void *arg, size_t index)
+{
+    const lk_option *row = arg;
+    return row->choices[index];
+}
+
+/* What the help calls the value: "N", or the choices as "a|b". */
+static const char *value_name(const lk_option *row, char *text, size_t bytes)
+{
+    if (row->kind != LK_OPTION_CHOICE)
+        return row->arg;
+    size_t used = 0;
+    for (size_t i = 0; row->choices[i] && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? "|" : "", row->choices[i]);
+    return text;
+}
+
+static lk_status set_choice(const lk_option_set *set, const lk_option *row, const char *value, int *field)
+{
+    for (int i = 0; row->choices[i]; i++) {
+        if (strcmp(row->choices[i], value) == 0) {
+            *field = i;
+            return LK_OK;
+        }
+    }
+    char known[NAME_BYTES];
+    const char *near = lk__names_nearest(value, next_choice, row);
+    return lk__fail(LK_STATUS_USAGE, "%s: --%s '%s' must be one of %s%s%s%s", set->command, row->name, value,
+                    value_name(row, known, sizeof known), near ? "; did you mean '" : "", near ? near : "",
+                    near ? "'?" : "");
+}
+
+static lk_status parse_whole(const lk_option_set *set, const lk_option *row, const char *value, long long *out)
+{
+    long long min = row->kind == LK_OPTION_SEED ? 0 : (long long)row->min;
+    long long max = row->kind == LK_OPTION_SEED ? INT64_MAX : (long long)row->max;
+    if (lk__number_parse_int(value, min, max, out))
+        return LK_OK;
+    return lk__fail(LK_STATUS_USAGE, "%s: --%s '%s' must be a whole number from %lld to %lld", set->command, row->name,
+                    value, min, max);
+}
+
+static lk_status parse_real(const lk_option_set *set, const lk_option *row, const char *value, double *out)
+{
+    double number;
+    if (lk__number_parse_double(value, &number) && number >= row->min && number <= row->max) {
+        *out = number;
+        return LK_OK;
+    }
+    return lk__fail(LK_STATUS_USAGE, "%s: --%s '%s' must be a number from %g to %g", set->command, row->name, value,
+                    row->min, row->max);
+}
+
+lk_status lk__option_fail_empty(const lk_option_set *set, const lk_option *row)
+{
+    return lk__fail(LK_STATUS_USAGE, "%s: --%s is empty; it wants %s", set->command, row->name, row->arg);
+}
+
+static lk_status fail_long(const lk_option_set *set, const lk_option *row)
+{
+    return lk__fail(LK_STATUS_USAGE, "%s: --%s is longer than the %d characters that it may have", set->command,
+                    row->name, LK_LIST_BYTES - 1);
+}
+
+/* text is values with commas between them, none of them empty. */
+static lk_status set_list(const lk_option_set *set, const lk_option *row, const char *text, char *field)
+{
+    if (!*text)
+        return lk__option_fail_empty(set, row);
+    if (strlen(text) >= LK_LIST_BYTES)
+        return fail_long(set, row);
+    for (const char *value = text;; value++) {
+        size_t length = strcspn(value, ",");
+        if (length == 0)
+            return lk__fail(LK_STATUS_USAGE, "%s: --%s '%s' has an empty value; it wants %s", set->command, row->name,
+                            text, row->arg);
+        value += length;
+        if (!*value)
+            break;
+    }
+    snprintf(field, LK_LIST_BYTES, "%s", text);
+    return LK_OK;
+}
+
+lk_status lk__option_set_value(const lk_option_set *set, const lk_option *row, const char *value, void *values)
+{
+    void *field = (char *)values + row->offset;
+    long long whole = 0;
+    switch (row->kind) {
+    case LK_OPTION_FLAG:
+    case LK_OPTION_ALIAS:
+        *(bool *)field = !value || strcmp(value, "false") != 0;
+        break;
+    case LK_OPTION_TEXT:
+    case LK_OPTION_ONCE:
+    case LK_OPTION_SPEC:
+    case LK_OPTION_TERMS:
+        if (!*value)
+            return lk__option_fail_empty(set, row);
+        *(const char **)field = value;
+        break;
+    case LK_OPTION_OPTIONAL:
+        *(const char **)field = value;
+        break;
+    case LK_OPTION_COUNT:
+        LK_TRY(parse_whole(set, row, value, &whole));
+        *(size_t *)field = (size_t)whole;
+        break;
+    case LK_OPTION_INT:
+        LK_TRY(parse_whole(set, row, value, &whole));
+        *(int *)field = (int)whole;
+        break;
+    case LK_OPTION_SEED:
+        LK_TRY(parse_whole(set, row, value, &whole));
+        *(uint64_t *)field = (uint64_t)whole;
+        break;
+    case LK_OPTION_REAL:
+        return parse_real(set, row, value, field);
+    case LK_OPTION_CHOICE:
+        return set_choice(set, row, value, field);
+    case LK_OPTION_LIST:
+        return set_list(set, row, value, field);
+    }
+    return LK_OK;
+}
+
+/* A command line under way. */
+typedef struct command_line {
+    const lk_option_set *set;
+    void *values;
+    lk_option_parsed parsed;
+    const char *own[LK_OPTIONS_MAX]; /* by row: the value given under its own name, or NULL */
+    char *const *after;              /* the words after the option */
+    int after_count;
+    int used; /* of them: the option's values */
+} command_line;
+
+bool lk__options_same(const lk_option *a, const lk_option *b)
+{
+    return a == b || (a->kind != LK_OPTION_ALIAS && b->kind != LK_OPTION_ALIAS && a->offset == b->offset);
+}
+
+/* The option that an alias stands for is in its row as "name=value". */
+const lk_option *lk__option_alias(const lk_option_set *set, const lk_option *alias, const char **value)
+{
+    size_t length = strcspn(alias->initial, "=");
+    size_t target = find_row(set, alias->initial, length);
+    assert(target < set->count && set->rows[target].kind != LK_OPTION_LIST);
+    *value = alias->initial + length + 1;
+    return &set->rows[target];
+}
+
+static lk_status set_alias(command_line *line, const lk_option *row)
+{
+    const lk_option_set *set = line->set;
+    const char *value;
+    const lk_option *target = lk__option_alias(set, row, &value);
+    line->parsed.given[target - set->rows] = true;
+    return lk__option_set_value(set, target, value, line->values);
+}
+
+static lk_status fail_missing(const lk_option_set *set, const lk_option *row)
+{
+    char name[NAME_BYTES];
+    const char *arg = value_name(row, name, sizeof name);
+    if (row->initial)
+        return lk__fail(LK_STATUS_USAGE, "%s: --%s needs a value (%s), as in '--%s %s'", set->command, row->name, arg,
+                        row->name, row->initial);
+    return lk__fail(LK_STATUS_USAGE, "%s: --%s needs a value (%s)", set->command, row->name, arg);
+}
+
+/* The value is not what another spelling of the option has said. */
+static lk_status check_spellings(const command_line *line, size_t index, const char *value)
+{
+    const lk_option_set *set = line->set;
+    const lk_option *row = &set->rows[index];
+    for (size_t i = 0; i < set->count; i++) {
+        const lk_option *other = &set->rows[i];
+        const char *said = line->own[i];
+        if (i != index && said && lk__options_same(row, other) && strcmp(said, value) != 0)
+            return lk__fail(LK_STATUS_USAGE, "%s: --%s %s and --%s %s contradict each other; give one", set->command,
+                            other->name, said, row->name, value);
+    }
+    return LK_OK;
+}
+
+/* Sets an option to a value that was written out. */
+static lk_status set_own(command_line *line, size_t index, const char *value)
+{
+    const lk_option *row = &line->set->rows[index];
+    if (row->kind == LK_OPTION_OPTIONAL && !*value)
+        return lk__option_fail_empty(line->set, row);
+    if (row->kind == LK_OPTION_ONCE && line->own[index])
+        return lk__fail(LK_STATUS_USAGE, "%s: --%s is given twice, '%s' and '%s'; give one", line->set->command,
+                        row->name, line->own[index], value);
+    LK_TRY(check_spellings(line, index, value));
+    LK_TRY(lk__option_set_value(line->set, row, value, line->values));
+    /* A list was put together for this call; what stays is the field. */
+    line->own[index] = row->kind == LK_OPTION_LIST ? (const char *)line->values + row->offset : value;
+    return LK_OK;
+}
+
+/* Whether a word goes on with a list that has count values. "-1" is a bad
+ * value, not an option. */
+static bool goes_on(const lk_option_set *set, const char *word, int count)
+{
+    if (word[0] == '-')
+        return isdigit((unsigned char)word[1]);
+    return count == 0 || set->max_words == 0 || !word[strspn(word, "0123456789,")];
+}
+
+/* The words of a list, one string. */
+static lk_status take_list(command_line *line, size_t index)
+{
+    const lk_option_set *set = line->set;
+    const lk_option *row = &set->rows[index];
+    char text[LK_LIST_BYTES] = "";
+    size_t length = 0;
+    assert(!set->ends_at_word);
+    for (; line->used < line->after_count && goes_on(set, line->after[line->used], line->used); line->used++) {
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s%s", line->used ? "," : "",
+                                   line->after[line->used]);
+        if (length >= sizeof text)
+            return fail_long(set, row);
+    }
+    return line->used ? set_own(line, index, text) : fail_missing(set, row);
+}
+
+/* "-1" may be a bad value, but "--x" is the next option, and so is a known "-n". */
+static bool is_option(const lk_option_set *set, const char *word)
+{
+    return word[0] == '-' && (word[1] == '-' || (word[1] && find_letter(set, word[1]) < set->count));
+}
+
+/* value is what followed '=', or NULL. */
+static lk_status apply(command_line *line, size_t index, const char *value)
+{
+    const lk_option_set *set = line->set;
+    const lk_option *row = &set->rows[index];
+    bool bare = row->kind == LK_OPTION_FLAG || row->kind == LK_OPTION_ALIAS;
+    bool truth = row->kind == LK_OPTION_FLAG && value && (strcmp(value, "true") == 0 || strcmp(value, "false") == 0);
+    line->parsed.given[index] = true;
+    if (bare && value && !truth)
+        return lk__fail(LK_STATUS_USAGE, "%s: --%s takes no value; leave '=%s' out", set->command, row->name, value);
+    if (row->kind == LK_OPTION_ALIAS)
+        return set_alias(line, row);
+    if (bare)
+        return lk__option_set_value(set, row, value, line->values);
+    if (value)
+        return set_own(line, index, value);
+    if (row->kind == LK_OPTION_LIST)
+        return take_list(line, index);
+    const char *next = line->after_count > 0 ? line->after[0] : NULL;
+    bool optional = row->kind == LK_OPTION_OPTIONAL;
+    line->used = next && (optional ? next[0] != '-' : !is_option(set, next));
+    if (!line->used && !optional)
+        return fail_missing(set, row);
+    return line->used ? set_own(line, index, next) : lk__option_set_value(set, row, "", line->values);
+}
+
+/* A word that users bring along from another program. */
+static lk_status check_foreign(const lk_option_set *set, const char *word)
+{
+    size_t length = strcspn(word, "=");
+    for (const lk_option_foreign *row = set->foreign; row && row->word; row++) {
+        if (same_name(word, row->word, length))
+            return lk__fail(LK_STATUS_USAGE, "%s: no option '%.*s'; %s", set->command, (int)length, word, row->instead);
+    }
+    return LK_OK;
+}
+
+static lk_status parse_long(command_line *line, const char *word)
+{
+    size_t length = strcspn(word + 2, "=");
+    size_t row = find_row(line->set, word + 2, length);
+    if (row == line->set->count)
+        return fail_unknown(line->set, word);
+    return apply(line, row, word[2 + length] ? word + 2 + length + 1 : NULL);
+}
+
+/* "-n 4" and "-n4"; letters are not joined, and a flag takes nothing. */
+static lk_status parse_short(command_line *line, const char *word)
+{
+    const lk_option_set *set = line->set;
+    size_t row = find_letter(set, word[1]);
+    if (row == set->count)
+        return fail_unknown(set, word);
+    if (!word[2] || set->rows[row].kind != LK_OPTION_FLAG)
+        return apply(line, row, word[2] ? word + 2 : NULL);
+    if (find_letter(set, word[2]) < set->count)
+        return lk__fail(LK_STATUS_USAGE, "%s: '%s': write short options one by one, as in '-%c -%c'", set->command,
+                        word, word[1], word[2]);
+    return lk__fail(LK_STATUS_USAGE, "%s: -%c takes no value; leave '%s' out", set->command, word[1], word + 2);
+}
+
+/* An alias beside a value of its option that says something else; the default,
+ * written out, gives way. */
+static lk_status check_aliases(const command_line *line)
+{
+    const lk_option_set *set = line->set;
+    for (size_t i = 0; i < set->count; i++) {
+        const lk_option *alias = &set->rows[i];
+        if (!line->parsed.given[i] || alias->kind != LK_OPTION_ALIAS)
+            continue;
+        const char *value;
+        const lk_option *row = lk__option_alias(set, alias, &value);
+        const char *own = line->own[row - set->rows];
+        if (own && strcmp(own, value) != 0 && !(row->initial && strcmp(own, row->initial) == 0))
+            return lk__fail(LK_STATUS_USAGE, "%s: --%s %s and --%s (--%s %s) contradict each other; give one",
+                            set->command, row->name, own, alias->name, row->name, value);
+    }
+    return LK_OK;
+}
+
+/* Takes a word that is no option. */
+static lk_status take_word(command_line *line, char *const *at)
+{
+    const lk_option_set *set = line->set;
+    lk_option_parsed *parsed = &line->parsed;
+    if (set->ends_at_word) {
+        parsed->rest = at;
+        parsed->word_count = 1;
+        parsed->words[0] = *at;
+        return LK_OK;
+    }
+    if (parsed->word_count == set->max_words)
+        return lk__fail(LK_STATUS_USAGE, "%s: one word too many, '%s'; options start with '--'", set->command, *at);
+    parsed->words[parsed->word_count++] = *at;
+    return LK_OK;
+}
+
+static lk_status parse_option(command_line *line, const char *word)
+{
+    LK_TRY(check_foreign(line->set, word));
+    return word[1] == '-' ? parse_long(line, word) : parse_short(line, word);
+}
+
+static lk_status set_defaults(const lk_option_set *set, void *values)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        const lk_option *row = &set->rows[i];
+        if (exists(set, i) && row->initial && row->kind != LK_OPTION_ALIAS)
+            LK_TRY(lk__option_set_value(set, row, row->initial, values));
+    }
+    return LK_OK;
+}
+
+lk_status lk__options_parse(const lk_option_set *set, int argc, char *const *argv, void *values, lk_option_parsed *out)
+{
+    command_line line = {.set = set, .values = values};
+    LK_TRY(set_defaults(set, values));
+    bool options = true; /* until "--" */
+    for (int i = 0; i < argc && !line.parsed.rest; i++) {
+        const char *word = argv[i];
+        line.after = argv + i + 1;
+        line.after_count = argc - i - 1;
+        line.used = 0;
+        if (options && strcmp(word, "--") == 0)
+            options = false;
+        else if (options && word[0] == '-' && word[1])
+            LK_TRY(parse_option(&line, word));
+        else
+            LK_TRY(take_word(&line, &argv[i]));
+        i += line.used;
+    }
+    LK_TRY(check_aliases(&line));
+    *out = line.parsed;
+    return LK_OK;
+}
+
+bool lk__options_given(const lk_option_set *set, const lk_option_parsed *parsed, const char *name)
+{
+    size_t row = find_row(set, name, strlen(name));
+    if (row == set->count)
+        return false;
+    for (size_t i = 0; i < set->count; i++) {
+        if (parsed->given[i] && lk__options_same(&set->rows[i], &set->rows[row]))
+            return true;
+    }
+    return false;
+}
+
+const char *lk__options_spelling(const lk_option_set *set, const lk_option_parsed *parsed, const char *name)
+{
+    size_t row = find_row(set, name, strlen(name));
+    for (size_t i = 0; row < set->count && i < set->count; i++) {
+        if (parsed->given[i] && lk__options_same(&set->rows[i], &set->rows[row]))
+            return set->rows[i].name;
+    }
+    return name;
+}
+
+static void help_row(const lk_option *row, FILE *out)
+{
+    char name[NAME_BYTES], left[2 * NAME_BYTES];
+    const char *arg = value_name(row, name, sizeof name);
+    bool optional = row->kind == LK_OPTION_OPTIONAL;
+    int used = row->letter ? snprintf(left, sizeof left, "-%c, ", row->letter) : 0;
+    snprintf(left + used, sizeof left - (size_t)used, "--%s%s%s%s", row->name, arg ? (optional ? " [" : " ") : "",
+             arg ? arg : "", optional ? "]" : "");
+    fprintf(out, "  %-*s %s", HELP_COLUMN, left, row->help);
+    bool has_default = row->initial && row->kind != LK_OPTION_ALIAS;
+    fprintf(out, has_default ? " (default %s)\n" : "\n", row->initial);
+}
+
+void lk__options_help(const lk_option_set *set, FILE *out)
+{
+    const char *group = "";
+    for (size_t i = 0; i < set->count; i++) {
+        if (!exists(set, i))
+            continue;
+        if (strcmp(group, set->rows[i].group) != 0) {
+            group = set->rows[i].group;
+            fprintf(out, "%s:\n", group);
+        }
+        help_row(&set->rows[i], out);
+    }
+}

@@ -1,0 +1,386 @@
+/* executor.c - the calls of a group under way: who is next, and how one waits.
+ *
+ * A call moves on whenever somebody polls. Calls of a group run in their order;
+ * messages of different pairs, and of the two directions of a pair, do not wait
+ * for each other. Only lk__executor_wait blocks, and never for longer than the
+ * timeout. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "comm/collective/group_impl.h"
+#include "comm/control/roster.h"
+#include "net/deadline.h"
+
+/* Seconds between looks at the control connection, until the calls are reported
+ * (and again, ever less often), between notices, for the control to tell why a
+ * peer is gone, for peers to let go of what was lent to them, for the last bytes
+ * of a far rank that has left, of sleep while other groups have calls under way,
+ * and of watching those before that. */
+#define CHECK_EVERY 0.02
+#define REPORT_AFTER 0.25
+#define NOTICE_EVERY LK_NOTICE_SECONDS
+#define ASK_SECONDS 2.0
+#define LEFT_AFTER 1.0
+#define SLICE 0.0002
+#define WATCH 0.0002
+
+/* Whether an earlier message of the same direction between the same ranks is
+ * unfinished; marks this one. */
+static bool is_behind(const lk_request *request, unsigned char *pairs)
+{
+    unsigned char bit = request->program->key.detail == LK_MESSAGE_SEND ? 1 : 2;
+    bool behind = (pairs[request->peer] & bit) != 0;
+    pairs[request->peer] |= bit;
+    return behind;
+}
+
+/* Takes a request off the list. */
+static void unlink_request(lk_group *group, lk_request **link)
+{
+    lk_request *request = *link;
+    if (group->tail == &request->next)
+        group->tail = link;
+    *link = request->next;
+}
+
+/* A collective runs when nothing before it is unfinished, and nothing behind it
+ * moves until it is done. */
+static lk_status run_all(lk_group *group, bool *moved)
+{
+    unsigned char *pairs = group->busy + group->size;
+    lk_request **link = &group->first;
+    bool clean = false;
+    while (*link) {
+        lk_request *request = *link;
+        bool turn = link == &group->first;
+        if (request->peer >= 0) {
+            if (!clean)
+                memset(pairs, 0, (size_t)group->size);
+            clean = true;
+            turn = !is_behind(request, pairs);
+        }
+        if (turn)
+            LK_TRY(lk__steps_run(request, moved));
+        if (request->done) {
+            lk__request_finish(request);
+            unlink_request(group, link);
+            /* What it stood in the way of may move on the next round. */
+            continue;
+        }
+        if (request->peer < 0)
+            break;
+        link = &request->next;
+    }
+    return LK_OK;
+}
+
+void lk__executor_start(lk_request *request)
+{
+    lk_group *group = request->group;
+    *group->tail = request;
+    group->tail = &request->next;
+}
+
+/* Marks in group->busy the ranks whose frames the request waits for. */
+static void mark_owing(const lk_group *group, const lk_request *request)
+{
+    memset(group->busy, 0, (size_t)group->size);
+    if (!request || request->phase >= request->program->schedule.phase_count || !request->entered)
+        return;
+    const lk_schedule_phase *phase = &request->program->schedule.phases[request->phase];
+    for (int i = 0; i < phase->recv_count; i++)
+        if (lk__steps_await(request, i))
+            group->busy[phase->recvs[i].peer] = 1;
+}
+
+/* Whom this rank waits for may itself wait for others. Where the reports tell who
+ * has not come to the call at all, those are marked instead, or those of them
+ * that this rank waits for itself. */
+static void mark_absent(lk_group *group)
+{
+    bool known = false, both = false;
+    mark_owing(group, group->first);
+    if (!group->first || group->first->peer >= 0 || group->reports == 0)
+        return;
+    lk__control_absent(group->control, group->absent);
+    for (int r = 0; r < group->size; r++)
+        known |= group->absent[lk__group_job_rank(group, r)] != 0;
+    for (int r = 0; r < group->size && known; r++)
+        both |= group->busy[r] && group->absent[lk__group_job_rank(group, r)];
+    for (int r = 0; r < group->size && known; r++) {
+        unsigned char absent = group->absent[lk__group_job_rank(group, r)];
+        group->busy[r] = both ? group->busy[r] & absent : absent;
+    }
+}
+
+static int count_busy(const lk_group *group)
+{
+    int count = 0;
+    for (int r = 0; r < group->size; r++)
+        count += group->busy[r];
+    return count;
+}
+
+/* Whom the oldest request waits for: marks them in group->busy, and names them. Those
+ * that owe this rank something come first, then those that have not taken what it
+ * gives them. */
+static void awaited_text(lk_group *group, char *text, size_t bytes)
+{
+    mark_absent(group);
+    bool owing = count_busy(group) > 0;
+    if (!owing)
+        lk__steps_mark_takers(group->first);
+    memset(group->absent, 0, (size_t)lk__control_size(group->control));
+    for (int r = 0; r < group->size; r++)
+        group->absent[lk__group_job_rank(group, r)] = group->busy[r];
+    size_t used = lk__text_list("rank", group->absent, lk__control_size(group->control), text, bytes);
+    if (!owing && used < bytes)
+        snprintf(text + used, bytes - used, " to take what was sent");
+}
+
+/* After awaited_text: asks what is most often the matter with them. */
+static void stopped_text(const lk_group *group, char *text, size_t bytes)
+{
+    char who[LK_MEMBER_TEXT];
+    int rank = 0;
+    if (count_busy(group) != 1) {
+        snprintf(text, bytes, "is one of them stopped (Ctrl-Z, SIGSTOP, a debugger), or does it need longer?");
+        return;
+    }
+    while (!group->busy[rank])
+        rank++;
+    lk__member_text(lk__group_job_rank(group, rank), &group->members[rank], who);
+    snprintf(text, bytes, "is %s stopped (Ctrl-Z, SIGSTOP, a debugger), or does it need longer?", who);
+}
+
+/* A rank that has left, though a request waits for it. */
+typedef struct leaver {
+    int rank;                  /* -1: there is none */
+    const lk_request *request; /* that waits */
+    bool takes;                /* it was to take what this rank sends; else its frames are missing */
+} leaver;
+
+/* The first rank that is marked in group->busy and has left, or -1. */
+static int first_left(const lk_group *group, bool takes)
+{
+    for (int r = 0; r < group->size; r++)
+        if (group->busy[r] && lk__control_left(group->control, lk__group_job_rank(group, r)) &&
+            (takes || !group->transport->type->arrived(group->transport, r)))
+            return r;
+    return -1;
+}
+
+/* Messages do not wait for each other, so any of them may wait for a rank that left. */
+static leaver find_left(const lk_group *group)
+{
+    leaver found = {.rank = -1};
+    for (const lk_request *request = group->first; request && found.rank < 0; request = request->next) {
+        found.request = request;
+        mark_owing(group, request);
+        found.rank = first_left(group, false);
+        if (found.rank >= 0)
+            break;
+        memset(group->busy, 0, (size_t)group->size);
+        lk__steps_mark_takers(request);
+        found.rank = first_left(group, true);
+        found.takes = found.rank >= 0;
+    }
+    return found;
+}
+
+static lk_status fail_left(const lk_group *group, const leaver *left)
+{
+    char call[LK_CALL_TEXT], who[LK_MEMBER_TEXT];
+    lk__member_text(lk__group_job_rank(group, left->rank), &group->members[left->rank], who);
+    return lk__fail(LK_STATUS_PEER, "%s has left the group while rank %d waits in %s for it%s", who,
+                    lk__group_job_rank(group, group->rank), lk__call_text(&left->request->call, call),
+                    left->takes ? " to take what was sent" : "");
+}
+
+/* What a rank sent last may be on its way, or wait to be read, when the news
+ * comes that it left: it gets some time from then on. */
+static lk_status check_left(lk_group *group, double now)
+{
+    leaver left = find_left(group);
+    if (left.rank < 0 || group->left_seen == 0)
+        group->left_seen = left.rank < 0 ? 0 : now;
+    bool near = left.rank >= 0 && group->host[left.rank] == group->host[group->rank];
+    double grace = near ? CHECK_EVERY : LEFT_AFTER;
+    return group->left_seen == 0 || now - group->left_seen < grace ? LK_OK : fail_left(group, &left);
+}
+
+/* The history, with the call that is waited for at its end. */
+static void report(lk_group *group)
+{
+    lk_call calls[LK_HISTORY];
+    int count = 0;
+    size_t awaited = group->first->past;
+    size_t begin = group->past_count > LK_HISTORY ? group->past_count - LK_HISTORY : 0;
+    for (size_t i = begin; i < group->past_count; i++)
+        if (i != awaited)
+            calls[count++] = group->past[i % LK_HISTORY].call;
+    count -= count == LK_HISTORY;
+    calls[count++] = group->first->call;
+    lk__control_report(group->control, calls, count);
+}
+
+/* Frames move again: the server must not take this rank for one that waits. */
+static void end_wait(lk_group *group)
+{
+    group->idle_since = group->left_seen = 0;
+    if (group->reports > 0)
+        lk__control_report(group->control, NULL, 0);
+    group->reports = 0;
+}
+
+/* A connection that ended is often the first sign of a rank that died or left;
+ * the control knows more a moment later. Not when its server cannot be reached,
+ * for which the rank may have ended, too: until that is known takes longer. */
+static lk_status ask_control(lk_group *group, lk_status status)
+{
+    struct timespec pause = {.tv_nsec = 2000000};
+    double begin = lk__clock(), waited = 0;
+    char *detail = status == LK_STATUS_PEER ? strdup(lk_error_detail()) : NULL;
+    if (!detail)
+        return status;
+    if (group->first)
+        report(group);
+    do {
+        lk_status verdict = lk__control_check(group->control);
+        leaver left = verdict == LK_OK ? find_left(group) : (leaver){.rank = -1};
+        verdict = left.rank >= 0 ? fail_left(group, &left) : verdict;
+        if (verdict != LK_OK) {
+            free(detail);
+            return verdict;
+        }
+        nanosleep(&pause, NULL);
+        waited = lk__clock() - begin;
+    } while (waited < ASK_SECONDS || (waited < group->boot.timeout && lk__control_unheard(group->control)));
+    status = lk__fail(status, "%s", detail);
+    free(detail);
+    return status;
+}
+
+lk_status lk__executor_move(lk_group *group, bool *moved)
+{
+    lk_status status;
+    bool mine = false;
+    LK_TRY(lk__group_check(group));
+    LK_TRY_GOTO(group->transport->type->progress(group->transport), break_group);
+    LK_TRY_GOTO(run_all(group, &mine), break_group);
+    if (mine)
+        end_wait(group);
+    *moved |= mine;
+    return LK_OK;
+break_group:
+    return lk__group_break(group, ask_control(group, status));
+}
+
+bool lk__executor_move_others(lk_group *whole, const lk_group *except, bool *moved)
+{
+    bool pending = false;
+    for (lk_group *other = whole->family; other; other = other->sibling) {
+        if (other == except || !other->first)
+            continue;
+        /* What breaks it breaks the whole, and is seen there. */
+        lk_status status = lk__executor_move(other, moved);
+        pending |= status == LK_OK && other->first != NULL;
+    }
+    return pending;
+}
+
+static lk_status time_out(lk_group *group, double idle)
+{
+    char call[LK_CALL_TEXT], awaited[256], stopped[256];
+    awaited_text(group, awaited, sizeof awaited);
+    stopped_text(group, stopped, sizeof stopped);
+    return lk__fail(LK_STATUS_PEER, "rank %d waited %.0f s in %s for %s: that is its timeout; %s",
+                    lk__group_job_rank(group, group->rank), idle, lk__call_text(&group->first->call, call), awaited,
+                    stopped);
+}
+
+static void notice(lk_group *group, double idle)
+{
+    char call[LK_CALL_TEXT], awaited[256], text[512];
+    awaited_text(group, awaited, sizeof awaited);
+    snprintf(text, sizeof text, "rank %d waits in %s for %s, %.0f s left", lk__group_job_rank(group, group->rank),
+             lk__call_text(&group->first->call, call), awaited, group->boot.timeout - idle);
+    lk__control_notice(group->control, text);
+}
+
+/* What is to be done beside waiting, by the time that nothing has moved. */
+static lk_status look_around(lk_group *group)
+{
+    double now = lk__clock();
+    if (group->idle_since == 0) {
+        group->idle_since = group->noticed = now;
+        group->reports = 0;
+    }
+    double idle = now - group->idle_since;
+    if (now - group->checked >= CHECK_EVERY) {
+        group->checked = now;
+        LK_TRY(lk__control_check(group->control));
+        LK_TRY(check_left(group, now));
+    }
+    if (!group->first)
+        group->idle_since = 0;
+    if (!group->first || idle < REPORT_AFTER)
+        return LK_OK;
+    if (idle >= REPORT_AFTER * (group->reports * group->reports + 1)) {
+        group->reports++;
+        report(group);
+    }
+    if (now - group->noticed >= NOTICE_EVERY) {
+        group->noticed = now;
+        notice(group, idle);
+    }
+    return idle < group->boot.timeout ? LK_OK : time_out(group, idle);
+}
+
+lk_status lk__executor_poll(lk_group *group)
+{
+    bool moved = false;
+    LK_TRY(lk__executor_move(group, &moved));
+    (void)lk__executor_move_others(group->whole, group, &moved);
+    lk_status status = look_around(group);
+    return status == LK_OK ? LK_OK : lk__group_break(group, status);
+}
+
+/* Sleeps until the group has news. While other groups have calls under way, it
+ * watches those as well, and sleeps in short slices once nothing moves. */
+static void pause(lk_group *group, bool others, double still_since)
+{
+    const lk_transport_type *type = group->transport->type;
+    if (!others)
+        type->wait(group->transport, CHECK_EVERY);
+    else if (lk__clock() - still_since < WATCH)
+        sched_yield();
+    else
+        type->wait(group->transport, SLICE);
+}
+
+lk_status lk__executor_wait(lk_request *request)
+{
+    lk_group *group = request->group;
+    double still_since = lk__clock();
+    while (!request->done) {
+        bool moved = false;
+        lk_status status = lk__executor_move(group, &moved);
+        if (status != LK_OK || request->done)
+            break;
+        bool others = lk__executor_move_others(group->whole, group, &moved);
+        if (moved)
+            still_since = lk__clock();
+        if (group->idle_since != 0 || group->first == NULL)
+            pause(group, others, still_since);
+        status = look_around(group);
+        if (status != LK_OK)
+            (void)lk__group_break(group, status);
+    }
+    return request->status == LK_OK ? LK_OK : lk__group_broken(group);
+}

@@ -1,0 +1,523 @@
+/* group.c - groups: made from a job or from a part of one, their failures,
+ * their memory. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/forks.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "comm/collective/argument.h"
+#include "comm/collective/group_impl.h"
+#include "comm/transport/tcp.h"
+#include "tensor/device.h"
+
+void lk_group_abort(lk_group *group, const char *reason)
+{
+    if (lk__argument_group(group, "lk_group_abort") != LK_OK)
+        return;
+    (void)lk__group_break(group, lk__fail(LK_STATUS_PEER, "rank %d gave up: %s", lk__group_job_rank(group, group->rank),
+                                          reason ? reason : "for no reason given"));
+}
+
+lk_status lk_group_poll(lk_group *group)
+{
+    LK_TRY(lk__argument_group(group, "lk_group_poll"));
+    return lk__executor_poll(group);
+}
+
+static lk_status allocate(lk_control *control, int size, lk_group **out)
+{
+    lk_group *group = NULL;
+    size_t n = (size_t)size;
+    lk_status status;
+    LK_TRY(LK_ALLOC(1, "a group", &group));
+    group->control = control;
+    group->size = size;
+    group->forks = lk__forks();
+    group->tail = &group->first;
+    LK_TRY_GOTO(LK_ALLOC(n, "members of a group", &group->members), destroy_group);
+    LK_TRY_GOTO(LK_ALLOC(n, "hosts of a group", &group->host), destroy_group);
+    LK_TRY_GOTO(LK_ALLOC(n, "messages of a group", &group->sent_count), destroy_group);
+    LK_TRY_GOTO(LK_ALLOC(n, "messages of a group", &group->recv_count), destroy_group);
+    LK_TRY_GOTO(LK_ALLOC(n, "ranks of a group", &group->parent_ranks), destroy_group);
+    /* Peers of a phase, and pairs that have a call under way. */
+    LK_TRY_GOTO(LK_ALLOC(2 * n, "pairs of a group", &group->busy), destroy_group);
+    LK_TRY_GOTO(LK_ALLOC((size_t)lk__control_size(control), "ranks of the job", &group->absent), destroy_group);
+    LK_TRY_GOTO(lk__device_open("cpu", &(lk_device_opts){.threads = 1}, &group->device), destroy_group);
+    *out = group;
+    return LK_OK;
+destroy_group:
+    group->control = NULL;
+    lk_group_destroy(group);
+    return status;
+}
+
+/* Which ranks count as one host: those that the transport lets share memory. */
+static void find_hosts(lk_group *group)
+{
+    bool alone = group->transport->type == &lk__transport_tcp;
+    bool one = group->transport->type == &lk__transport_inproc;
+    group->topology = (lk_schedule_topology){.size = group->size, .host = group->host};
+    for (int r = 0; r < group->size; r++) {
+        int same = 0;
+        while (same < r && !one && (alone || group->members[same].host_key != group->members[r].host_key))
+            same++;
+        group->host[r] = same < r ? group->host[same] : group->topology.hosts++;
+    }
+    for (int r = 0; r < group->size; r++) {
+        if (!lk_group_is_local(group, r))
+            continue;
+        group->local_rank += r < group->rank;
+        group->local_size++;
+    }
+}
+
+static lk_status boot_check(void *arg)
+{
+    lk_group *group = arg;
+    return lk__control_check(group->control);
+}
+
+static lk_status open_transport(lk_group *group, const lk_transport_type *type)
+{
+    group->boot.rank = group->rank;
+    group->boot.size = group->size;
+    group->boot.members = group->members;
+    group->boot.group = group->id;
+    group->boot.token = *lk__control_token(group->control);
+    group->boot.timeout = lk__control_timeout(group->control);
+    group->boot.check = boot_check;
+    group->boot.arg = group;
+    group->opened_as = type;
+    LK_TRY(type->open(&group->boot, &group->transport));
+    find_hosts(group);
+    return LK_OK;
+}
+
+/* From here on its calls move on whenever any group of the job waits. */
+static void join_family(lk_group *group)
+{
+    group->sibling = group->whole->family;
+    group->whole->family = group;
+}
+
+static bool move_family(void *arg)
+{
+    bool moved = false;
+    return lk__executor_move_others(arg, NULL, &moved);
+}
+
+static lk_status job_exchange(void *arg, const void *mine, size_t bytes, void *all)
+{
+    lk_group *group = arg;
+    return lk__control_exchange(group->control, mine, bytes, all);
+}
+
+/* The group of all ranks of a job; takes the control over. */
+static lk_status create_job(lk_control *control, const lk_transport_type *type, lk_group **out)
+{
+    lk_group *group = NULL;
+    lk_tcp_checksum unused; /* by a transport other than tcp, but a wrong word is refused with each */
+    lk_status status = allocate(control, lk__control_size(control), &group);
+    if (status != LK_OK) {
+        lk__control_abort(control, status, lk_error_detail());
+        lk__control_destroy(control);
+        return status;
+    }
+    group->whole = group;
+    group->rank = lk__control_rank(control);
+    memcpy(group->members, lk__control_members(control), (size_t)group->size * sizeof *group->members);
+    group->boot.exchange = job_exchange;
+    LK_TRY_GOTO(lk__tcp_checksum(&unused), destroy_group);
+    LK_TRY_GOTO(open_transport(group, type), destroy_group);
+    join_family(group);
+    lk__control_set_idle(control, move_family, group);
+    *out = group;
+    return LK_OK;
+destroy_group:
+    (void)lk__group_break(group, status);
+    lk_group_destroy(group);
+    return status;
+}
+
+/* Where this thread is, for faults on request. */
+static void take_place(int rank, bool of_process)
+{
+    lk_fault_site place = lk__fault_site();
+    if (of_process)
+        lk__fault_set_process(rank);
+    place.rank = rank;
+    lk__fault_set_site(place);
+}
+
+lk_status lk_group_join(const lk_group_opts *opts, lk_group **out)
+{
+    static const lk_group_opts defaults;
+    const lk_transport_type *type = NULL;
+    lk_control *control = NULL;
+    LK_TRY(lk__argument_set(out, "out", "lk_group_join"));
+    opts = opts ? opts : &defaults;
+    const char *backend = opts->backend ? opts->backend : getenv("LOCKSTEP_BACKEND");
+    LK_TRY(lk__fault_load());
+    /* Who has NCCL sum gradients has a group for all else. */
+    if (!opts->backend && backend && strcmp(backend, "nccl") == 0)
+        backend = "auto";
+    LK_TRY(lk__transport_find(backend && *backend ? backend : "auto", &type));
+    LK_TRY(lk__control_join(opts, &control));
+    take_place(lk__control_rank(control), opts->thread == 0);
+    return create_job(control, type, out);
+}
+
+/* Opening a transport takes all ranks at once, so each gets a thread for it. */
+typedef struct lk_opening {
+    pthread_t thread;
+    lk_control *control;
+    lk_group *group;
+    lk_status status;
+    char *detail;
+} lk_opening;
+
+static void *open_rank(void *arg)
+{
+    lk_opening *opening = arg;
+    take_place(lk__control_rank(opening->control), false);
+    opening->status = create_job(opening->control, &lk__transport_inproc, &opening->group);
+    if (opening->status != LK_OK)
+        opening->detail = strdup(lk_error_detail());
+    return NULL;
+}
+
+/* Rank 0 is the caller's own; a thread that cannot be started breaks the rest. */
+static lk_status open_ranks(lk_opening *ranks, int count)
+{
+    int started = 1;
+    lk_status status = LK_OK;
+    while (started < count && lk__thread_create(&ranks[started].thread, open_rank, &ranks[started]) == 0)
+        started++;
+    if (started < count) {
+        status = lk__fail(LK_STATUS_MEMORY, "no thread could be started for rank %d of %d", started, count);
+        lk__control_abort(ranks[0].control, status, lk_error_detail());
+        for (int r = started; r < count; r++)
+            lk__control_destroy(ranks[r].control);
+    }
+    open_rank(&ranks[0]);
+    for (int r = 1; r < started; r++)
+        pthread_join(ranks[r].thread, NULL);
+    for (int r = 0; r < started && status == LK_OK; r++)
+        if (ranks[r].status != LK_OK)
+            status = lk__fail(ranks[r].status, "%s", ranks[r].detail ? ranks[r].detail : "out of memory");
+    return status;
+}
+
+lk_status lk_group_create_threads(int count, const lk_group_opts *opts, lk_group **out)
+{
+    static const lk_group_opts defaults;
+    lk_control **controls = NULL;
+    lk_opening *ranks = NULL;
+    lk_status status;
+    LK_TRY(lk__argument_set(out, "out", "lk_group_create_threads"));
+    if (count < 1 || count > LK_MAX_RANKS)
+        return lk__fail(LK_STATUS_USAGE, "a group has 1 to %d ranks, not %d", LK_MAX_RANKS, count);
+    LK_TRY(lk__fault_load());
+    LK_TRY(LK_ALLOC((size_t)count, "controls of thread ranks", &controls));
+    LK_TRY_GOTO(LK_ALLOC((size_t)count, "thread ranks", &ranks), free_controls);
+    LK_TRY_GOTO(lk__control_threads(count, opts ? opts : &defaults, controls), free_ranks);
+    for (int r = 0; r < count; r++)
+        ranks[r].control = controls[r];
+    status = open_ranks(ranks, count);
+    for (int r = 0; r < count; r++) {
+        free(ranks[r].detail);
+        if (status == LK_OK)
+            out[r] = ranks[r].group;
+        else
+            lk_group_destroy(ranks[r].group);
+    }
+free_ranks:
+    lk__mem_free(ranks);
+free_controls:
+    lk__mem_free(controls);
+    return status;
+}
+
+typedef struct lk_wish {
+    int32_t colour, key;
+} lk_wish;
+
+/* The members of a part, in its order: by key, then by rank of the parent. */
+static int find_part(const lk_wish *wishes, int size, int32_t colour, int *ranks)
+{
+    int count = 0;
+    for (int r = 0; r < size; r++) {
+        if (wishes[r].colour != colour)
+            continue;
+        int at = count++;
+        for (; at > 0 && wishes[ranks[at - 1]].key > wishes[r].key; at--)
+            ranks[at] = ranks[at - 1];
+        ranks[at] = r;
+    }
+    return count;
+}
+
+/* The members of a part talk through messages of the parent: its first rank
+ * collects and hands out. */
+static lk_status part_exchange(void *arg, const void *mine, size_t bytes, void *all)
+{
+    lk_group *part = arg;
+    lk_group *parent = part->parent;
+    lk_buffer whole = {all, bytes * (size_t)part->size, LK_DTYPE_U8};
+    if (part->rank != 0) {
+        lk_buffer own = {(void *)(uintptr_t)mine, bytes, LK_DTYPE_U8};
+        LK_TRY(lk_send(parent, own, part->parent_ranks[0], NULL));
+        return lk_recv(parent, whole, part->parent_ranks[0], NULL);
+    }
+    memcpy(all, mine, bytes);
+    for (int r = 1; r < part->size; r++) {
+        lk_buffer theirs = {(char *)all + bytes * (size_t)r, bytes, LK_DTYPE_U8};
+        LK_TRY(lk_recv(parent, theirs, part->parent_ranks[r], NULL));
+    }
+    for (int r = 1; r < part->size; r++)
+        LK_TRY(lk_send(parent, whole, part->parent_ranks[r], NULL));
+    return LK_OK;
+}
+
+static lk_status create_part(lk_group *parent, const lk_wish *wishes, int *ranks, lk_group **out)
+{
+    int32_t colour = wishes[parent->rank].colour;
+    int count = find_part(wishes, parent->size, colour, ranks);
+    uint32_t name[] = {parent->id, parent->parts, (uint32_t)colour};
+    lk_group *part = NULL;
+    lk_status status = allocate(parent->control, count, &part);
+    if (status != LK_OK)
+        return lk__group_break(parent, status);
+    part->parent = parent;
+    part->whole = parent->whole;
+    part->id = (uint32_t)lk__hash(name, sizeof name, 0) | 1;
+    part->boot.exchange = part_exchange;
+    for (int r = 0; r < count; r++) {
+        part->parent_ranks[r] = ranks[r];
+        part->members[r] = parent->members[ranks[r]];
+        if (ranks[r] == parent->rank)
+            part->rank = r;
+    }
+    status = open_transport(part, parent->opened_as);
+    if (status != LK_OK) {
+        (void)lk__group_break(parent, status);
+        lk_group_destroy(part);
+        return status;
+    }
+    join_family(part);
+    *out = part;
+    return LK_OK;
+}
+
+lk_status lk_group_split(lk_group *parent, int colour, int key, lk_group **out)
+{
+    lk_wish mine = {colour < 0 ? -1 : colour, key};
+    lk_wish *wishes = NULL;
+    int *ranks = NULL;
+    lk_group *part = NULL;
+    lk_status status;
+    LK_TRY(lk__argument_group(parent, "lk_group_split"));
+    LK_TRY(lk__argument_set(out, "out", "lk_group_split"));
+    /* The others are on their way here: they must hear of it. */
+    status = LK_ALLOC((size_t)parent->size, "colours of the ranks", &wishes);
+    if (status == LK_OK)
+        status = LK_ALLOC((size_t)parent->size, "ranks of a part", &ranks);
+    if (status != LK_OK) {
+        status = lk__group_break(parent, status);
+        goto free_ranks;
+    }
+    LK_TRY_GOTO(lk_allgather(parent, (lk_buffer){&mine, 2, LK_DTYPE_I32}, NULL, wishes, NULL), free_ranks);
+    parent->parts++;
+    if (mine.colour >= 0)
+        LK_TRY_GOTO(create_part(parent, wishes, ranks, &part), free_ranks);
+    *out = part;
+free_ranks:
+    lk__mem_free(ranks);
+    lk__mem_free(wishes);
+    return status;
+}
+
+static void leave_family(lk_group *group)
+{
+    lk_group **link = group->whole ? &group->whole->family : NULL;
+    while (link && *link) {
+        if (*link == group)
+            *link = group->sibling;
+        else
+            link = &(*link)->sibling;
+    }
+}
+
+/* Parts that outlive the job can only be destroyed. */
+static void orphan_parts(lk_group *whole)
+{
+    while (whole->family) {
+        lk_group *part = whole->family;
+        whole->family = part->sibling;
+        if (part->broken == LK_OK)
+            part->reason = strdup("the group that this one is a part of was destroyed");
+        part->broken = LK_STATUS_USAGE;
+        lk__group_fail_requests(part);
+        part->parent = NULL;
+        part->whole = part;
+        part->sibling = NULL;
+        part->control = NULL;
+    }
+}
+
+/* A forked child has no say in its parent's job, and must not take its bytes. */
+void lk_group_destroy(lk_group *group)
+{
+    if (!group || group->forks != lk__forks())
+        return;
+    leave_family(group);
+    if (!group->parent)
+        orphan_parts(group);
+    /* Peers may still be reading what calls under way have lent them. */
+    if (group->first)
+        lk__group_fail_requests(group);
+    if (group->transport)
+        group->transport->type->close(group->transport);
+    if (!group->parent)
+        lk__control_destroy(group->control);
+    while (group->made) {
+        lk_request *request = group->made;
+        group->made = request->made_next;
+        lk__request_free(request);
+    }
+    for (size_t i = 0; i < LK_PROGRAM_CACHE; i++)
+        lk__program_release(group->cache[i]);
+    for (size_t i = 0; i < group->block_count; i++)
+        lk__mem_free(group->blocks[i]);
+    free(group->blocks);
+    if (group->device) {
+        group->device->type->free(group->device, group->scratch);
+        group->device->type->free(group->device, group->sums);
+    }
+    lk__device_close(group->device);
+    lk__mem_free(group->members);
+    lk__mem_free(group->host);
+    lk__mem_free(group->sent_count);
+    lk__mem_free(group->recv_count);
+    lk__mem_free(group->parent_ranks);
+    lk__mem_free(group->busy);
+    lk__mem_free(group->absent);
+    free(group->reason);
+    lk__mem_free(group);
+}
+
+int lk_group_rank(const lk_group *group)
+{
+    return group->rank;
+}
+
+int lk_group_size(const lk_group *group)
+{
+    return group->size;
+}
+
+int lk_group_local_rank(const lk_group *group)
+{
+    return group->local_rank;
+}
+
+int lk_group_local_size(const lk_group *group)
+{
+    return group->local_size;
+}
+
+const char *lk_group_host(const lk_group *group, int rank)
+{
+    return rank >= 0 && rank < group->size ? group->members[rank].host : "";
+}
+
+bool lk_group_is_local(const lk_group *group, int rank)
+{
+    if (rank < 0 || rank >= group->size)
+        return false;
+    return group->transport->type == &lk__transport_inproc ||
+           group->members[rank].host_key == group->members[group->rank].host_key;
+}
+
+double lk_group_timeout(const lk_group *group)
+{
+    return group->boot.timeout;
+}
+
+const char *lk_group_transport(const lk_group *group)
+{
+    return group->transport->type->name;
+}
+
+static size_t past_line(const lk_call_record *past, double now, char *text, size_t bytes)
+{
+    char call[LK_CALL_TEXT], peer[32] = "";
+    if (past->peer >= 0)
+        snprintf(peer, sizeof peer, " with rank %d", past->peer);
+    const char *state = past->end == 0 ? "under way for" : past->failed ? "failed after" : "done in";
+    double seconds = (past->end == 0 ? now : past->end) - past->begin;
+    int used =
+        snprintf(text, bytes, "%s%s: %s %.3f ms\n", lk__call_text(&past->call, call), peer, state, 1e3 * seconds);
+    return used > 0 ? (size_t)used : 0;
+}
+
+size_t lk_group_history(const lk_group *group, char *text, size_t bytes)
+{
+    size_t begin = group->past_count > LK_HISTORY ? group->past_count - LK_HISTORY : 0;
+    size_t used = 0;
+    double now = lk__clock();
+    if (bytes > 0)
+        *text = 0;
+    for (size_t i = begin; i < group->past_count; i++) {
+        size_t room = used < bytes ? bytes - used : 0;
+        used += past_line(&group->past[i % LK_HISTORY], now, room ? text + used : NULL, room);
+    }
+    return used + 1;
+}
+
+static lk_status plain_block(lk_group *group, size_t bytes, void **out)
+{
+    void *block = NULL;
+    void **more = realloc(group->blocks, (group->block_count + 1) * sizeof *more);
+    if (!more)
+        return lk__fail_memory((group->block_count + 1) * sizeof *more, "blocks of a group");
+    group->blocks = more;
+    LK_TRY(lk__mem_alloc(bytes, 1, "memory of a group", &block));
+    group->blocks[group->block_count++] = block;
+    *out = block;
+    return LK_OK;
+}
+
+lk_status lk_group_alloc(lk_group *group, size_t bytes, void **out)
+{
+    LK_TRY(lk__argument_group(group, "lk_group_alloc"));
+    LK_TRY(lk__argument_set(out, "out", "lk_group_alloc"));
+    LK_TRY(lk__group_check(group));
+    if (!group->transport->type->alloc)
+        return plain_block(group, bytes, out);
+    lk_status status = group->transport->type->alloc(group->transport, bytes, out);
+    return status == LK_OK ? LK_OK : lk__group_break(group, status);
+}
+
+void lk_group_free(lk_group *group, void *block)
+{
+    if (!block || group->forks != lk__forks())
+        return;
+    if (group->transport->type->alloc) {
+        group->transport->type->free(group->transport, block);
+        return;
+    }
+    for (size_t i = 0; i < group->block_count; i++) {
+        if (group->blocks[i] == block) {
+            group->blocks[i] = group->blocks[--group->block_count];
+            lk__mem_free(block);
+            return;
+        }
+    }
+}

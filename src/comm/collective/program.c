@@ -1,0 +1,280 @@
+/* program.c - a rank's schedule, the subtrees that meet in it, its fold plans. */
+#include "comm/collective/program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* Room for frames that cannot be read in place, all peers together, and the
+ * bounds of one frame. */
+#define FOLD_SCRATCH ((size_t)4 << 20)
+#define FOLD_FRAME_MIN ((size_t)4 << 10)
+#define FOLD_FRAME_MAX ((size_t)256 << 10)
+
+/* One exchange where the bytes that a rank takes in are few; else segments. */
+#define SMALL_BYTES ((size_t)16 << 10)
+/* From here on sums to one rank and vectors from one rank are cut in segments. */
+#define LARGE_BYTES ((size_t)128 << 10)
+
+enum { MAX_SUBTREES = 4 * LK_MAX_ROOTS };
+
+static bool is_sum(lk_call_kind kind)
+{
+    return kind == LK_CALL_ALLREDUCE || kind == LK_CALL_REDUCE || kind == LK_CALL_REDUCE_SCATTER;
+}
+
+static bool is_small(const lk_program_key *key, int size)
+{
+    return key->count * key->element * (size_t)(size - 1) <= SMALL_BYTES;
+}
+
+static bool is_large(const lk_program_key *key)
+{
+    return key->count * key->element >= LARGE_BYTES;
+}
+
+/* One move, even of nothing: to the peer in key->root, or from it. */
+static lk_status make_message(const lk_program_key *key, bool sending, lk_schedule *out)
+{
+    lk_schedule_phase *phase = &out->phases[0];
+    lk_schedule_move **moves = sending ? &phase->sends : &phase->recvs;
+    LK_TRY(LK_ALLOC(1, "a message", moves));
+    (*moves)[0] = (lk_schedule_move){.peer = key->root, .span = {0, key->count}};
+    *(sending ? &phase->send_count : &phase->recv_count) = 1;
+    out->phase_count = 1;
+    return LK_OK;
+}
+
+static int local_ranks(const lk_schedule_topology *where, int rank)
+{
+    int count = 0;
+    for (int r = 0; r < where->size; r++)
+        count += where->host[r] == where->host[rank];
+    return count;
+}
+
+/* Whether the sums of a host are fewer vectors than it has ranks. They are not
+ * where neighbours are on different hosts: then two levels move more bytes than
+ * one. */
+static bool worth_two_levels(const lk_program_input *in, const int *bounds)
+{
+    lk_schedule_subtree list[MAX_SUBTREES];
+    for (int r = 0; r < in->topology->size; r++) {
+        int ranks = local_ranks(in->topology, r);
+        int roots = lk__schedule_roots(in->topology, bounds, 1, r, list, MAX_SUBTREES);
+        if (ranks > 1 && (roots < 0 || roots >= ranks))
+            return false;
+    }
+    return true;
+}
+
+static lk_status make_schedule(const lk_program_key *key, const lk_program_input *in, lk_schedule *out)
+{
+    const lk_schedule_topology *where = in->topology;
+    switch (key->kind) {
+    case LK_CALL_ALLREDUCE:
+        if (is_small(key, where->size))
+            return lk__schedule_exchange(where, in->rank, key->count, out);
+        return lk__schedule_allreduce(where, in->rank, key->count, out);
+    case LK_CALL_REDUCE:
+        return lk__schedule_reduce(where, in->rank, key->count, key->root, is_large(key), out);
+    case LK_CALL_REDUCE_SCATTER:
+        return lk__schedule_reduce_scatter(where, in->rank, in->spans, out);
+    case LK_CALL_BROADCAST:
+        return lk__schedule_broadcast(where, in->rank, key->count, key->root, is_large(key), out);
+    case LK_CALL_ALLGATHER:
+        return lk__schedule_allgather(where, in->rank, in->spans, false, out);
+    case LK_CALL_BARRIER:
+        return lk__schedule_allgather(where, in->rank, in->spans, true, out);
+    case LK_CALL_GATHER:
+        return lk__schedule_gather(where, in->rank, in->spans, key->root, out);
+    case LK_CALL_SCATTER:
+        return lk__schedule_scatter(where, in->rank, in->spans, key->root, out);
+    case LK_CALL_MESSAGE:
+        return make_message(key, key->detail == LK_MESSAGE_SEND, out);
+    default:
+        return lk__schedule_alltoall(where, in->rank, in->spans, in->recv_spans, out);
+    }
+}
+
+static bool same_span(lk_span a, lk_span b)
+{
+    return a.first == b.first && a.count == b.count;
+}
+
+/* Sends of equal spans go out together, so that what must be copied is copied
+ * once. Casts are in the order in which their spans appear. */
+static lk_status make_casts(const lk_schedule_phase *phase, lk_program_stage *stage)
+{
+    LK_TRY(LK_ALLOC((size_t)phase->send_count, "sends of a phase", &stage->casts));
+    for (int i = 0; i < phase->send_count; i++) {
+        const lk_schedule_move *move = &phase->sends[i];
+        int c = 0;
+        while (c < stage->cast_count && !same_span(stage->casts[c].span, move->span))
+            c++;
+        lk_multicast *cast = &stage->casts[c];
+        if (c == stage->cast_count) {
+            LK_TRY(LK_ALLOC((size_t)phase->send_count, "peers of a send", &cast->peers));
+            cast->span = move->span;
+            stage->cast_count++;
+        }
+        cast->peers[cast->count++] = move->peer;
+    }
+    return LK_OK;
+}
+
+/* The subtrees that rank holds at a level, added to list. */
+static lk_status add_roots(const lk_program_input *in, const int *bounds, int level, int rank,
+                           lk_schedule_subtree *list, int room, int *added)
+{
+    int count = lk__schedule_roots(in->topology, bounds, level, rank, list, room);
+    if (count < 0)
+        return lk__fail(LK_STATUS_UNSUPPORTED, "%d shards on %d ranks make more partial sums than there is room for",
+                        bounds[in->topology->size], in->topology->size);
+    *added = count;
+    return LK_OK;
+}
+
+static lk_status make_fold(const lk_program_input *in, const int *bounds, const lk_schedule_phase *phase,
+                           lk_program_stage *stage)
+{
+    size_t recvs = (size_t)phase->recv_count;
+    size_t room = (recvs + 1) * MAX_SUBTREES;
+    lk_schedule_subtree *inputs = NULL;
+    lk_schedule_subtree outputs[MAX_SUBTREES];
+    lk_status status;
+    LK_TRY(LK_ALLOC(room, "partial sums of a call", &inputs));
+    LK_TRY_GOTO(LK_ALLOC(recvs, "partial sums of peers", &stage->recv_roots), free_inputs);
+    LK_TRY_GOTO(LK_ALLOC(recvs, "partial sums of peers", &stage->recv_first), free_inputs);
+    LK_TRY_GOTO(add_roots(in, bounds, phase->level, in->rank, inputs, MAX_SUBTREES, &stage->own), free_inputs);
+    stage->inputs = stage->own;
+    for (int i = 0; i < phase->recv_count; i++) {
+        stage->recv_first[i] = stage->inputs;
+        LK_TRY_GOTO(add_roots(in, bounds, phase->level, phase->recvs[i].peer, inputs + stage->inputs, MAX_SUBTREES,
+                              &stage->recv_roots[i]),
+                    free_inputs);
+        stage->inputs += stage->recv_roots[i];
+    }
+    /* A rank that keeps nothing may not see all that the result is made of. */
+    if (phase->keep.count > 0) {
+        LK_TRY_GOTO(add_roots(in, bounds, phase->level_out, in->rank, outputs, MAX_SUBTREES, &stage->out), free_inputs);
+        status =
+            lk__fold_plan_create(bounds[in->topology->size], inputs, stage->inputs, outputs, stage->out, &stage->plan);
+    }
+free_inputs:
+    lk__mem_free(inputs);
+    return status;
+}
+
+static bool gives_kept(const lk_schedule_phase *phase)
+{
+    bool gives = false;
+    for (int i = 0; i < phase->send_count; i++) {
+        lk_span span = phase->sends[i].span;
+        gives |= span.first < phase->keep.first + phase->keep.count && phase->keep.first < span.first + span.count;
+    }
+    return gives;
+}
+
+/* Most vectors that any rank sends to another in a phase to be folded. */
+static lk_status most_roots(const lk_program_input *in, const int *bounds, int levels, int *out)
+{
+    lk_schedule_subtree list[MAX_SUBTREES];
+    int most = 1;
+    for (int level = 0; level < levels; level++) {
+        for (int r = 0; r < in->topology->size; r++) {
+            int count = 0;
+            LK_TRY(add_roots(in, bounds, level, r, list, MAX_SUBTREES, &count));
+            most = count > most ? count : most;
+        }
+    }
+    *out = most;
+    return LK_OK;
+}
+
+static int max_int(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+static lk_status make_stages(lk_program *program, const lk_program_input *in, const int *bounds)
+{
+    for (int p = 0; p < program->schedule.phase_count; p++) {
+        const lk_schedule_phase *phase = &program->schedule.phases[p];
+        lk_program_stage *stage = &program->stages[p];
+        LK_TRY(make_casts(phase, stage));
+        program->max_casts = max_int(program->max_casts, stage->cast_count);
+        program->max_recvs = max_int(program->max_recvs, phase->recv_count);
+        if (phase->kind != LK_PHASE_FOLD)
+            continue;
+        LK_TRY(make_fold(in, bounds, phase, stage));
+        stage->gives_kept = gives_kept(phase);
+        program->max_inputs = max_int(program->max_inputs, stage->inputs);
+        if (phase->level_out < 2)
+            program->host_vectors = phase->keep.count * (size_t)stage->out;
+    }
+    return LK_OK;
+}
+
+static lk_status fill(lk_program *program, const lk_program_input *in, const int *bounds)
+{
+    int size = in->topology->size;
+    int most = 1;
+    LK_TRY(make_schedule(&program->key, in, &program->schedule));
+    LK_TRY(make_stages(program, in, bounds));
+    if (program->max_inputs > 0)
+        LK_TRY(most_roots(in, bounds, in->topology->hosts == 1 ? 1 : 2, &most));
+    size_t bytes = FOLD_SCRATCH / (size_t)(size * most);
+    bytes = lk__size_min(lk__size_max(bytes, FOLD_FRAME_MIN), FOLD_FRAME_MAX);
+    program->fold_frame = bytes / program->key.element;
+    program->shards = bounds[size];
+    return LK_OK;
+}
+
+lk_status lk__program_create(const lk_program_key *key, const lk_program_input *input, lk_program **out)
+{
+    lk_program *program = NULL;
+    int *each = NULL;
+    lk_program_input flat = *input;
+    lk_schedule_topology apart = *input->topology;
+    size_t size = (size_t)input->topology->size;
+    lk_status status;
+    LK_TRY(LK_ALLOC(1, "a call's program", &program));
+    program->key = *key;
+    program->users = 1;
+    LK_TRY_GOTO(LK_ALLOC(size + 1, "shards of the ranks", &each), release_program);
+    for (size_t r = 0; r <= size; r++)
+        each[r] = (int)r;
+    const int *bounds = input->bounds ? input->bounds : each;
+    if (is_sum(key->kind) && apart.hosts > 1 && !worth_two_levels(input, bounds)) {
+        apart.hosts = apart.size;
+        apart.host = each;
+        flat.topology = &apart;
+    }
+    LK_TRY_GOTO(fill(program, &flat, bounds), release_program);
+    lk__mem_free(each);
+    *out = program;
+    return LK_OK;
+release_program:
+    lk__mem_free(each);
+    lk__program_release(program);
+    return status;
+}
+
+void lk__program_release(lk_program *program)
+{
+    if (!program || --program->users > 0)
+        return;
+    for (int p = 0; p < program->schedule.phase_count; p++) {
+        lk_program_stage *stage = &program->stages[p];
+        for (int c = 0; c < stage->cast_count; c++)
+            lk__mem_free(stage->casts[c].peers);
+        lk__mem_free(stage->casts);
+        lk__mem_free(stage->recv_roots);
+        lk__mem_free(stage->recv_first);
+        lk__fold_plan_destroy(stage->plan);
+    }
+    lk__schedule_fini(&program->schedule);
+    lk__mem_free(program);
+}

@@ -1,0 +1,234 @@
+/* schedule_sum.c - schedules of sums: exchange, allreduce, reduce-scatter and
+ * reduce.
+ *
+ * In two levels the vector is cut in channels, as many as the smallest host has
+ * ranks. Rank j of each host folds channel j for its host; the ranks j of all
+ * hosts then share channel j out, and each folds its part for all. Ranks beyond
+ * the channels only give and get. */
+#include "comm/collective/schedule_build.h"
+
+/* The span that a rank folds, or should end with. */
+typedef lk_span (*owned_fn)(const void *arg, int rank);
+
+/* One exchange: every owner gets everybody's part of its span. */
+static void fold_at_owners(lk_builder *build, owned_fn owned, const void *arg)
+{
+    lk_span mine = owned(arg, build->rank);
+    lk__builder_fold(build, 0, 2, mine);
+    for (int i = 1; i < build->topology->size; i++) {
+        int peer = lk__builder_peer(build, i);
+        lk__builder_send(build, peer, owned(arg, peer), false);
+        lk__builder_recv(build, peer, mine, false);
+    }
+}
+
+typedef struct whole {
+    size_t count;
+    int parts; /* that `even` cuts */
+    int root;  /* of `at_root` */
+} whole;
+
+static lk_span everything(const void *arg, int rank)
+{
+    const whole *all = arg;
+    (void)rank;
+    return (lk_span){0, all->count};
+}
+
+static lk_span at_root(const void *arg, int rank)
+{
+    const whole *all = arg;
+    return (lk_span){0, rank == all->root ? all->count : 0};
+}
+
+static lk_span even(const void *arg, int rank)
+{
+    const whole *all = arg;
+    return lk__span_segment(all->count, all->parts, rank);
+}
+
+static lk_span given(const void *arg, int rank)
+{
+    return ((const lk_span *)arg)[rank];
+}
+
+static lk_span channel(const lk_builder *build, size_t count, int rank)
+{
+    int j = build->local[rank];
+    return j < build->channels ? lk__span_segment(count, build->channels, j) : (lk_span){0};
+}
+
+lk_span lk__builder_part(const lk_builder *build, size_t count, int rank)
+{
+    return lk__span_sub(channel(build, count, rank), build->topology->hosts, build->topology->host[rank]);
+}
+
+/* Whether two ranks fold the same channel for different hosts. */
+static bool on_one_rail(const lk_builder *build, int a, int b)
+{
+    return build->local[a] == build->local[b] && build->local[a] < build->channels;
+}
+
+static void fold_in_host(lk_builder *build, size_t count)
+{
+    lk_span mine = channel(build, count, build->rank);
+    lk__builder_fold(build, 0, 1, mine);
+    for (int i = 1; i < build->topology->size; i++) {
+        int peer = lk__builder_peer(build, i);
+        if (!lk__builder_same_host(build, peer, build->rank))
+            continue;
+        lk__builder_send(build, peer, channel(build, count, peer), false);
+        lk__builder_recv(build, peer, mine, false);
+    }
+}
+
+lk_span lk__builder_folds(lk_builder *build, size_t count)
+{
+    fold_in_host(build, count);
+    lk_span mine = lk__builder_part(build, count, build->rank);
+    lk__builder_fold(build, 1, 2, mine);
+    for (int i = 1; i < build->topology->size; i++) {
+        int peer = lk__builder_peer(build, i);
+        if (!on_one_rail(build, peer, build->rank))
+            continue;
+        lk__builder_send(build, peer, lk__builder_part(build, count, peer), false);
+        lk__builder_recv(build, peer, mine, false);
+    }
+    return mine;
+}
+
+static void place_between_hosts(lk_builder *build, size_t count)
+{
+    lk__builder_place(build);
+    for (int i = 1; i < build->topology->size; i++) {
+        int peer = lk__builder_peer(build, i);
+        if (!on_one_rail(build, peer, build->rank))
+            continue;
+        lk__builder_send(build, peer, lk__builder_part(build, count, build->rank), false);
+        lk__builder_recv(build, peer, lk__builder_part(build, count, peer), false);
+    }
+}
+
+static void place_in_host(lk_builder *build, size_t count)
+{
+    lk__builder_place(build);
+    for (int i = 1; i < build->topology->size; i++) {
+        int peer = lk__builder_peer(build, i);
+        if (!lk__builder_same_host(build, peer, build->rank))
+            continue;
+        lk__builder_send(build, peer, channel(build, count, build->rank), false);
+        lk__builder_recv(build, peer, channel(build, count, peer), false);
+    }
+}
+
+static void place_segments(lk_builder *build, const whole *all)
+{
+    if (build->topology->size == 1)
+        return;
+    lk__builder_place(build);
+    for (int i = 1; i < build->topology->size; i++) {
+        int peer = lk__builder_peer(build, i);
+        lk__builder_send(build, peer, even(all, build->rank), false);
+        lk__builder_recv(build, peer, even(all, peer), false);
+    }
+}
+
+lk_status lk__schedule_exchange(const lk_schedule_topology *topology, int rank, size_t count, lk_schedule *out)
+{
+    lk_builder build;
+    lk__builder_init(&build, topology, rank);
+    fold_at_owners(&build, everything, &(whole){.count = count});
+    return lk__builder_finish(&build, out);
+}
+
+lk_status lk__schedule_allreduce(const lk_schedule_topology *topology, int rank, size_t count, lk_schedule *out)
+{
+    lk_builder build;
+    whole all = {.count = count, .parts = topology->size};
+    lk__builder_init(&build, topology, rank);
+    lk__builder_hosts(&build);
+    if (build.status == LK_OK && build.flat) {
+        fold_at_owners(&build, even, &all);
+        place_segments(&build, &all);
+    } else if (build.status == LK_OK) {
+        lk__builder_folds(&build, count);
+        place_between_hosts(&build, count);
+        place_in_host(&build, count);
+    }
+    return lk__builder_finish(&build, out);
+}
+
+static lk_span intersection(lk_span a, lk_span b)
+{
+    size_t first = a.first > b.first ? a.first : b.first;
+    size_t a_end = a.first + a.count, b_end = b.first + b.count;
+    size_t end = a_end < b_end ? a_end : b_end;
+    return end > first ? (lk_span){first, end - first} : (lk_span){0};
+}
+
+/* From the parts of a sum in two levels to the spans where they should be. */
+static void place_parts(lk_builder *build, size_t count, owned_fn owned, const void *arg)
+{
+    lk_span part = lk__builder_part(build, count, build->rank);
+    lk_span mine = owned(arg, build->rank);
+    lk__builder_place(build);
+    for (int i = 1; i < build->topology->size; i++) {
+        int peer = lk__builder_peer(build, i);
+        lk__builder_send(build, peer, intersection(part, owned(arg, peer)), false);
+        lk__builder_recv(build, peer, intersection(lk__builder_part(build, count, peer), mine), false);
+    }
+}
+
+lk_status lk__schedule_reduce_scatter(const lk_schedule_topology *topology, int rank, const lk_span *spans,
+                                      lk_schedule *out)
+{
+    lk_builder build;
+    lk__builder_init(&build, topology, rank);
+    lk__builder_hosts(&build);
+    if (build.status == LK_OK && build.flat) {
+        fold_at_owners(&build, given, spans);
+    } else if (build.status == LK_OK) {
+        lk_span last = spans[topology->size - 1];
+        lk__builder_folds(&build, last.first + last.count);
+        place_parts(&build, last.first + last.count, given, spans);
+    }
+    return lk__builder_finish(&build, out);
+}
+
+static void gather_segments(lk_builder *build, const whole *all)
+{
+    lk__builder_place(build);
+    if (build->rank != all->root)
+        lk__builder_send(build, all->root, even(all, build->rank), false);
+    for (int i = 1; i < build->topology->size && build->rank == all->root; i++) {
+        int peer = lk__builder_peer(build, i);
+        lk__builder_recv(build, peer, even(all, peer), false);
+    }
+}
+
+static void reduce_large(lk_builder *build, const whole *all)
+{
+    if (build->flat) {
+        fold_at_owners(build, even, all);
+        gather_segments(build, all);
+    } else {
+        lk__builder_folds(build, all->count);
+        place_parts(build, all->count, at_root, all);
+    }
+}
+
+lk_status lk__schedule_reduce(const lk_schedule_topology *topology, int rank, size_t count, int root, bool large,
+                              lk_schedule *out)
+{
+    lk_builder build;
+    whole all = {.count = count, .parts = topology->size, .root = root};
+    lk__builder_init(&build, topology, rank);
+    if (large && topology->size > 1) {
+        lk__builder_hosts(&build);
+        if (build.status == LK_OK)
+            reduce_large(&build, &all);
+    } else {
+        fold_at_owners(&build, at_root, &all);
+    }
+    return lk__builder_finish(&build, out);
+}

@@ -1,0 +1,593 @@
+/* steps.c - moves one call on, phase by phase, over a transport: sends what
+ * there is room for, takes what has arrived, folds where all parts are there.
+ * Nothing here blocks. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "comm/collective/group_impl.h"
+#include "tensor/device.h"
+
+/* Of a frame: while peers read it in place they look at nothing else. */
+#define MAX_FRAME ((size_t)4 << 20)
+
+static const lk_schedule_phase *phase_of(const lk_request *request)
+{
+    return &request->program->schedule.phases[request->phase];
+}
+
+static const lk_program_stage *stage_of(const lk_request *request)
+{
+    return &request->program->stages[request->phase];
+}
+
+static size_t element_of(const lk_request *request)
+{
+    return request->program->key.element;
+}
+
+static bool holds(const lk_request_window *window, lk_span span)
+{
+    return span.first >= window->first && span.count <= window->count &&
+           span.first - window->first <= window->count - span.count;
+}
+
+/* A span of the piece under way, in the whole vector. */
+static lk_span in_vector(const lk_request *request, lk_span span)
+{
+    return (lk_span){request->base + span.first, span.count};
+}
+
+static char *window_at(const lk_request_window *window, size_t first, size_t element)
+{
+    return window->at + (first - window->first) * element;
+}
+
+/* Where a span of the vector is that this rank sends in a PLACE phase. */
+static const char *source(const lk_request *request, lk_span span)
+{
+    const lk_request_window *windows[] = {&request->mine, &request->result, &request->out};
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
+        if (holds(windows[i], span))
+            return window_at(windows[i], span.first, element_of(request));
+    return NULL;
+}
+
+static void copy(const lk_request *request, void *to, const void *from, size_t bytes)
+{
+    lk_device *device = request->group->device;
+    if (bytes > 0 && to != from)
+        device->kernels->copy_bytes(device, bytes, from, to);
+}
+
+static lk_status keep_ticket(lk_request *request, uint64_t ticket, const lk_multicast *cast)
+{
+    lk_transport *transport = request->group->transport;
+    if (transport->type->sent(transport, ticket))
+        return LK_OK;
+    if (request->ticket_count == request->ticket_room) {
+        size_t room = request->ticket_room ? 2 * request->ticket_room : 16;
+        lk_request_sending *more = realloc(request->tickets, room * sizeof *more);
+        if (!more)
+            return lk__fail_memory(room * sizeof *more, "sends under way");
+        request->tickets = more;
+        request->ticket_room = room;
+    }
+    request->tickets[request->ticket_count++] = (lk_request_sending){ticket, cast};
+    return LK_OK;
+}
+
+bool lk__steps_sent(lk_request *request)
+{
+    lk_transport *transport = request->group->transport;
+    size_t left = 0;
+    for (size_t i = 0; i < request->ticket_count; i++)
+        if (!transport->type->sent(transport, request->tickets[i].ticket))
+            request->tickets[left++] = request->tickets[i];
+    request->ticket_count = left;
+    return left == 0;
+}
+
+/* The call as it stands in frames between this rank and a peer. In an alltoall
+ * each pair has a count of its own to agree on. */
+static lk_call call_between(const lk_request *request, lk_span span)
+{
+    lk_call call = request->call;
+    if (call.kind == LK_CALL_ALLTOALL)
+        call.detail = span.count;
+    return call;
+}
+
+static lk_status send_frame(lk_request *request, const lk_multicast *cast, const char *data, size_t count, bool *sent)
+{
+    lk_transport *transport = request->group->transport;
+    lk_frame frame = {.call = call_between(request, cast->span),
+                      .part = (uint32_t)request->phase,
+                      .bytes = count * element_of(request)};
+    uint64_t ticket = 0;
+    LK_TRY(transport->type->send(transport, cast->peers, cast->count, &frame, data, &ticket));
+    *sent = ticket != 0;
+    return *sent ? keep_ticket(request, ticket, cast) : LK_OK;
+}
+
+static size_t frame_limit(const lk_request *request, const char *data, size_t count)
+{
+    lk_transport *transport = request->group->transport;
+    size_t element = element_of(request);
+    size_t bytes = transport->type->max_frame(transport, data, count * element);
+    bytes = lk__size_min(bytes, MAX_FRAME);
+    return lk__size_min(count, lk__size_max(bytes / element, 1));
+}
+
+/* Vector `root` of this rank's own, at element first. */
+static const char *own_vector(const lk_request *request, int root, size_t first)
+{
+    const lk_schedule_phase *phase = phase_of(request);
+    size_t element = element_of(request);
+    if (phase->level == 0)
+        return request->roots[root] + (request->base + first) * element;
+    /* Sums over the host cover what the phase before kept. */
+    const lk_schedule_phase *before = phase - 1;
+    size_t offset = before->keep.count * (size_t)root + (first - before->keep.first);
+    return request->group->sums + offset * element;
+}
+
+/* The next chunk of all vectors of a span that peers fold. */
+static lk_status give_fold(lk_request *request, const lk_multicast *cast, lk_request_outflow *flow, bool *moved)
+{
+    const lk_program_stage *stage = stage_of(request);
+    size_t first = cast->span.first + flow->given;
+    size_t count = lk__size_min(cast->span.count - flow->given, request->program->fold_frame);
+    for (int root = 0; root < stage->own; root++)
+        count = frame_limit(request, own_vector(request, root, first), count);
+    while (flow->root < stage->own) {
+        bool sent = false;
+        LK_TRY(send_frame(request, cast, own_vector(request, flow->root, first), count, &sent));
+        if (!sent)
+            return LK_OK;
+        *moved = true;
+        flow->root++;
+    }
+    flow->root = 0;
+    flow->given += count;
+    flow->done = flow->given == cast->span.count || stage->own == 0;
+    return LK_OK;
+}
+
+static lk_status give_place(lk_request *request, const lk_multicast *cast, lk_request_outflow *flow, bool *moved)
+{
+    lk_span rest = {cast->span.first + flow->given, cast->span.count - flow->given};
+    const char *data = rest.count ? source(request, in_vector(request, rest)) : NULL;
+    size_t count = rest.count ? frame_limit(request, data, rest.count) : 0;
+    bool sent = false;
+    LK_TRY(send_frame(request, cast, data, count, &sent));
+    if (!sent)
+        return LK_OK;
+    *moved = true;
+    flow->given += count;
+    flow->done = flow->given == cast->span.count;
+    return LK_OK;
+}
+
+/* Whether a peer of the cast has an earlier cast before it; marks them all. */
+static bool claim_peers(lk_group *group, const lk_multicast *cast, bool mark)
+{
+    bool busy = false;
+    for (int i = 0; i < cast->count; i++) {
+        busy |= group->busy[cast->peers[i]];
+        group->busy[cast->peers[i]] |= mark;
+    }
+    return busy;
+}
+
+/* One chunk of every cast whose turn it is, round and round until none moves. */
+static lk_status give(lk_request *request, bool *done, bool *moved)
+{
+    lk_group *group = request->group;
+    const lk_program_stage *stage = stage_of(request);
+    bool fold = phase_of(request)->kind == LK_PHASE_FOLD;
+    bool again = stage->cast_count > 0;
+    *done = true;
+    while (again) {
+        again = false;
+        *done = true;
+        memset(group->busy, 0, (size_t)group->size);
+        for (int c = 0; c < stage->cast_count; c++) {
+            lk_request_outflow *flow = &request->outflow[c];
+            const lk_multicast *cast = &stage->casts[c];
+            if (flow->done)
+                continue;
+            bool one = false;
+            if (!claim_peers(group, cast, false))
+                LK_TRY(fold ? give_fold(request, cast, flow, &one) : give_place(request, cast, flow, &one));
+            claim_peers(group, cast, !flow->done);
+            *done &= flow->done;
+            again |= one && !flow->done;
+            *moved |= one;
+        }
+    }
+    return LK_OK;
+}
+
+/* What this rank has called where peer called that, in case it has gone on
+ * since; else what it is calling now. */
+static const lk_call *counterpart(const lk_request *request, const lk_call *theirs)
+{
+    const lk_group *group = request->group;
+    size_t begin = group->past_count > LK_HISTORY ? group->past_count - LK_HISTORY : 0;
+    for (size_t i = begin; i < group->past_count && theirs->kind != LK_CALL_MESSAGE; i++) {
+        const lk_call *past = &group->past[i % LK_HISTORY].call;
+        if (past->kind != LK_CALL_MESSAGE && past->group == theirs->group && past->number == theirs->number)
+            return past;
+    }
+    return &request->call;
+}
+
+static lk_status disagree(const lk_request *request, int peer, const lk_frame *frame)
+{
+    char ours[LK_CALL_TEXT], theirs[LK_CALL_TEXT];
+    const lk_group *group = request->group;
+    return lk__fail(LK_STATUS_MISMATCH, "the ranks disagree: rank %d called %s, rank %d called %s",
+                    lk__group_job_rank(group, group->rank), lk__call_text(counterpart(request, &frame->call), ours),
+                    lk__group_job_rank(group, peer), lk__call_text(&frame->call, theirs));
+}
+
+static lk_status wrong_size(const lk_request *request, int peer, const char *what, size_t theirs, size_t ours)
+{
+    const lk_group *group = request->group;
+    char text[LK_CALL_TEXT];
+    return lk__fail(LK_STATUS_MISMATCH, "the ranks disagree: in %s rank %d sends %s %zu elements, rank %d takes %zu",
+                    lk__call_text(&request->call, text), lk__group_job_rank(group, peer), what, theirs,
+                    lk__group_job_rank(group, group->rank), ours);
+}
+
+/* The frame that a peer has sent for a move of this phase, or NULL; at most limit
+ * elements. */
+static lk_status next_frame(const lk_request *request, const lk_schedule_move *move, size_t limit, const lk_frame **out)
+{
+    lk_transport *transport = request->group->transport;
+    const lk_frame *frame = transport->type->arrived(transport, move->peer);
+    *out = frame;
+    if (!frame)
+        return LK_OK;
+    lk_call ours = call_between(request, move->span), theirs = frame->call;
+    if (ours.kind == LK_CALL_ALLTOALL && theirs.detail != ours.detail) {
+        theirs.detail = ours.detail;
+        if (lk__call_same(&theirs, &ours))
+            return wrong_size(request, move->peer, "it", (size_t)frame->call.detail, move->span.count);
+    }
+    if (!lk__call_same(&theirs, &ours) || frame->part != (uint32_t)request->phase)
+        return disagree(request, move->peer, frame);
+    size_t count = (size_t)frame->bytes / element_of(request);
+    if (frame->bytes % element_of(request) != 0 || count > limit)
+        return wrong_size(request, move->peer, "a frame of", count, limit);
+    return LK_OK;
+}
+
+static lk_status take_place(lk_request *request, int index, bool *moved)
+{
+    lk_transport *transport = request->group->transport;
+    const lk_schedule_move *move = &phase_of(request)->recvs[index];
+    lk_request_inflow *flow = &request->inflow[index];
+    while (!flow->done) {
+        const lk_frame *frame = NULL;
+        size_t rest = move->span.count - flow->taken;
+        LK_TRY(next_frame(request, move, rest, &frame));
+        if (!frame)
+            return LK_OK;
+        size_t bytes = frame->bytes;
+        if (bytes > 0) {
+            char *to = window_at(&request->out, request->base + move->span.first + flow->taken, element_of(request));
+            const void *at = NULL;
+            LK_TRY(transport->type->payload(transport, move->peer, to, &at));
+            if (!at)
+                return LK_OK;
+            copy(request, to, at, bytes);
+        }
+        transport->type->release(transport, move->peer);
+        flow->taken += bytes / element_of(request);
+        flow->done = flow->taken == move->span.count;
+        *moved = true;
+    }
+    return LK_OK;
+}
+
+static lk_status take_all_places(lk_request *request, bool *done, bool *moved)
+{
+    const lk_schedule_phase *phase = phase_of(request);
+    int blocked = -1;
+    *done = true;
+    for (int i = 0; i < phase->recv_count; i++) {
+        lk_request_inflow *flow = &request->inflow[i];
+        int peer = phase->recvs[i].peer;
+        if (!flow->done && peer != blocked)
+            LK_TRY(take_place(request, i, moved));
+        if (!flow->done)
+            blocked = peer;
+        *done &= flow->done;
+    }
+    return LK_OK;
+}
+
+static char *scratch_of(const lk_request *request, int input)
+{
+    return request->group->scratch + (size_t)input * request->program->fold_frame * element_of(request);
+}
+
+/* The chunk of one peer's vectors. All but the last are taken out of the
+ * transport to get at the next one; the last stays until it is folded. */
+static lk_status take_chunk(lk_request *request, int index, bool *moved)
+{
+    lk_transport *transport = request->group->transport;
+    const lk_program_stage *stage = stage_of(request);
+    lk_request_inflow *flow = &request->inflow[index];
+    const lk_schedule_move *move = &phase_of(request)->recvs[index];
+    int peer = move->peer;
+    while (flow->have < stage->recv_roots[index]) {
+        const lk_frame *frame = NULL;
+        int input = stage->recv_first[index] + flow->have;
+        size_t limit = lk__size_min(phase_of(request)->keep.count - flow->taken, request->program->fold_frame);
+        LK_TRY(next_frame(request, move, limit, &frame));
+        if (!frame)
+            return LK_OK;
+        /* The vectors of a peer come in equal chunks, side by side. */
+        size_t bytes = (size_t)frame->bytes, count = bytes / element_of(request);
+        if (count == 0 || (flow->have > 0 && count != flow->chunk))
+            return wrong_size(request, peer, "a frame of", count, flow->have > 0 ? flow->chunk : limit);
+        const void *at = NULL;
+        LK_TRY(transport->type->payload(transport, peer, scratch_of(request, input), &at));
+        if (!at)
+            return LK_OK;
+        *moved = true;
+        flow->chunk = count;
+        flow->have++;
+        if (flow->have < stage->recv_roots[index]) {
+            copy(request, scratch_of(request, input), at, bytes);
+            at = scratch_of(request, input);
+            transport->type->release(transport, peer);
+        }
+        request->inputs[input] = at;
+    }
+    return LK_OK;
+}
+
+/* Elements that can be folded now: what all peers have brought. */
+static lk_status ready_elements(lk_request *request, size_t *out, bool *moved)
+{
+    const lk_schedule_phase *phase = phase_of(request);
+    const lk_program_stage *stage = stage_of(request);
+    size_t ready = phase->keep.count - request->folded;
+    for (int i = 0; i < phase->recv_count; i++) {
+        lk_request_inflow *flow = &request->inflow[i];
+        if (stage->recv_roots[i] == 0)
+            continue;
+        if (flow->have < stage->recv_roots[i])
+            LK_TRY(take_chunk(request, i, moved));
+        bool whole = flow->have == stage->recv_roots[i];
+        ready = whole ? lk__size_min(ready, flow->chunk - flow->used) : 0;
+    }
+    *out = ready;
+    return LK_OK;
+}
+
+/* Whether the fold of a phase ends in a window of its own: out has no place for
+ * it, or may be what peers are still reading. */
+static bool folds_aside(const lk_request *request, int phase)
+{
+    const lk_schedule_phase *p = &request->program->schedule.phases[phase];
+    return p->kind == LK_PHASE_FOLD && p->level_out == 2 &&
+           (!holds(&request->out, in_vector(request, p->keep)) || request->program->stages[phase].gives_kept ||
+            request->aside);
+}
+
+/* Where the fold of the phase puts vector `root`, at element first. */
+static void *fold_target(const lk_request *request, int root, size_t first)
+{
+    const lk_schedule_phase *phase = phase_of(request);
+    size_t element = element_of(request);
+    if (phase->level_out == 2) {
+        const lk_request_window *window = folds_aside(request, request->phase) ? &request->result : &request->out;
+        return window_at(window, request->base + first, element);
+    }
+    return request->group->sums + (phase->keep.count * (size_t)root + (first - phase->keep.first)) * element;
+}
+
+static void fold_elements(lk_request *request, size_t count)
+{
+    const lk_schedule_phase *phase = phase_of(request);
+    const lk_program_stage *stage = stage_of(request);
+    size_t element = element_of(request);
+    size_t first = phase->keep.first + request->folded;
+    const void *inputs[64];
+    void *outputs[4 * LK_MAX_ROOTS];
+    const void **in = stage->inputs <= 64 ? inputs : request->inputs + stage->inputs;
+    for (int root = 0; root < stage->own; root++)
+        in[root] = own_vector(request, root, first);
+    for (int i = 0; i < phase->recv_count; i++)
+        for (int root = 0; root < stage->recv_roots[i]; root++) {
+            int at = stage->recv_first[i] + root;
+            in[at] = (const char *)request->inputs[at] + request->inflow[i].used * element;
+        }
+    for (int root = 0; root < stage->out; root++)
+        outputs[root] = fold_target(request, root, first);
+    lk__fold_run(stage->plan, &(lk_fold){
+                                  .device = request->group->device,
+                                  .dtype = (lk_dtype)request->call.dtype,
+                                  .op = request->op,
+                                  .last = phase->level_out == 2,
+                                  .divisor = request->program->shards,
+                                  .count = count,
+                                  .inputs = in,
+                                  .outputs = outputs,
+                              });
+}
+
+static lk_status take_folds(lk_request *request, bool *done, bool *moved)
+{
+    lk_transport *transport = request->group->transport;
+    const lk_schedule_phase *phase = phase_of(request);
+    const lk_program_stage *stage = stage_of(request);
+    while (request->folded < phase->keep.count) {
+        size_t count = 0;
+        LK_TRY(ready_elements(request, &count, moved));
+        if (count == 0)
+            break;
+        fold_elements(request, count);
+        request->folded += count;
+        *moved = true;
+        for (int i = 0; i < phase->recv_count; i++) {
+            lk_request_inflow *flow = &request->inflow[i];
+            if (stage->recv_roots[i] == 0)
+                continue;
+            flow->used += count;
+            flow->taken += count;
+            if (flow->used < flow->chunk)
+                continue;
+            transport->type->release(transport, phase->recvs[i].peer);
+            flow->have = 0;
+            flow->used = 0;
+        }
+    }
+    *done = request->folded == phase->keep.count;
+    return LK_OK;
+}
+
+static lk_status grow(lk_device *device, char **block, size_t *bytes, size_t wanted, const char *what)
+{
+    if (wanted <= *bytes)
+        return LK_OK;
+    void *more = NULL;
+    LK_TRY(device->type->alloc(device, wanted, what, &more));
+    device->type->free(device, *block);
+    *block = more;
+    *bytes = wanted;
+    return LK_OK;
+}
+
+/* Memory that the call needs of the group; there is one collective at a time. */
+static lk_status reserve(lk_request *request)
+{
+    lk_group *group = request->group;
+    const lk_program *program = request->program;
+    size_t element = program->key.element;
+    size_t frames = (size_t)program->max_inputs * program->fold_frame;
+    size_t sums = program->host_vectors;
+    for (int p = 0; p < program->schedule.phase_count; p++)
+        if (folds_aside(request, p))
+            sums += program->schedule.phases[p].keep.count;
+    if (program->max_inputs > 0 && group->size > 1)
+        LK_TRY(grow(group->device, &group->scratch, &group->scratch_bytes, frames * element, "partial sums of peers"));
+    return grow(group->device, &group->sums, &group->sums_bytes, sums * element, "sums on their way");
+}
+
+static lk_status enter_phase(lk_request *request)
+{
+    const lk_schedule_phase *phase = phase_of(request);
+    const lk_program *program = request->program;
+    if (request->phase == 0)
+        LK_TRY(reserve(request));
+    if (program->max_recvs > 0)
+        memset(request->inflow, 0, (size_t)program->max_recvs * sizeof *request->inflow);
+    if (program->max_casts > 0)
+        memset(request->outflow, 0, (size_t)program->max_casts * sizeof *request->outflow);
+    request->folded = 0;
+    if (folds_aside(request, request->phase)) {
+        char *at = request->group->sums + program->host_vectors * program->key.element;
+        request->result = (lk_request_window){at, request->base + phase->keep.first, phase->keep.count};
+    }
+    request->entered = true;
+    return LK_OK;
+}
+
+/* What a fold left in a window of its own, and this rank wants. */
+static void keep_own_part(lk_request *request)
+{
+    const lk_request_window *from = &request->result;
+    const lk_request_window *to = &request->out;
+    size_t first = lk__size_max(from->first, to->first);
+    size_t last = lk__size_min(from->first + from->count, to->first + to->count);
+    size_t element = element_of(request);
+    if (from->at && first < last)
+        copy(request, window_at(to, first, element), window_at(from, first, element), (last - first) * element);
+}
+
+/* Runs the phase as far as it goes; *done when its end was reached. */
+static lk_status run_phase(lk_request *request, bool *done, bool *moved)
+{
+    bool given = false, taken = false;
+    if (!request->entered)
+        LK_TRY(enter_phase(request));
+    LK_TRY(give(request, &given, moved));
+    if (phase_of(request)->kind == LK_PHASE_FOLD)
+        LK_TRY(take_folds(request, &taken, moved));
+    else
+        LK_TRY(take_all_places(request, &taken, moved));
+    if (taken && !given)
+        LK_TRY(give(request, &given, moved));
+    if (!taken || !given || ((stage_of(request)->gives_kept || request->aside) && !lk__steps_sent(request)))
+        return LK_OK;
+    if (phase_of(request)->kind == LK_PHASE_FOLD)
+        keep_own_part(request);
+    request->entered = false;
+    *done = *moved = true;
+    return LK_OK;
+}
+
+/* Goes to the piece after the one under way, if there is one. */
+static bool next_piece(lk_request *request)
+{
+    size_t piece = request->program->key.count;
+    if (request->base + piece >= request->total)
+        return false;
+    request->base += piece;
+    request->phase = 0;
+    if (request->last && request->total - request->base < piece) {
+        lk_program *whole = request->program;
+        request->program = request->last;
+        request->last = whole;
+    }
+    return true;
+}
+
+lk_status lk__steps_run(lk_request *request, bool *moved)
+{
+    do {
+        while (request->phase < request->program->schedule.phase_count) {
+            bool done = false;
+            LK_TRY(run_phase(request, &done, moved));
+            if (!done)
+                return LK_OK;
+            request->phase++;
+        }
+    } while (next_piece(request));
+    request->done = lk__steps_sent(request);
+    *moved |= request->done;
+    return LK_OK;
+}
+
+/* Marks the peers of a cast that have not taken all that was sent to them: one ticket
+ * is for all of its peers, and some may be done with it. */
+static void mark_late(lk_group *group, const lk_multicast *cast)
+{
+    for (int i = 0; i < cast->count; i++)
+        group->busy[cast->peers[i]] |= !group->transport->type->taken(group->transport, cast->peers[i]);
+}
+
+void lk__steps_mark_takers(const lk_request *request)
+{
+    lk_group *group = request->group;
+    for (size_t i = 0; i < request->ticket_count; i++)
+        mark_late(group, request->tickets[i].cast);
+    for (int c = 0; request->entered && c < stage_of(request)->cast_count; c++)
+        claim_peers(group, &stage_of(request)->casts[c], !request->outflow[c].done);
+}
+
+bool lk__steps_await(const lk_request *request, int index)
+{
+    const lk_schedule_phase *phase = phase_of(request);
+    const lk_request_inflow *flow = &request->inflow[index];
+    if (phase->kind == LK_PHASE_PLACE)
+        return !flow->done;
+    int roots = stage_of(request)->recv_roots[index];
+    return request->folded < phase->keep.count && flow->have < roots;
+}

@@ -1,0 +1,457 @@
+/* control_job.c - a rank's end of its connection to the server of the job.
+ *
+ * Rank 0 starts the server and talks to it over a socket pair, so that all ranks
+ * run the same code. Nothing but join, exchange and destroy waits. */
+#define _GNU_SOURCE /* SOCK_CLOEXEC, SOCK_NONBLOCK */
+#include <errno.h>
+#include <linux/sockios.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "comm/control/control_type.h"
+#include "comm/control/roster.h"
+#include "comm/control/server.h"
+#include "comm/control/wire.h"
+#include "comm/rendezvous/rendezvous.h"
+#include "net/host.h"
+#include "net/socket.h"
+
+/* Seconds for a message to leave, and for a goodbye to be taken. */
+static const double send_seconds = 2, goodbye_seconds = 1;
+/* For a report to be answered. */
+static const double answer_seconds = 1;
+/* How much later than the kernel should a server that does not answer is given up
+ * here: it forgets to while the address of a host cannot be resolved. */
+static const double late_seconds = 0.5;
+/* Between two looks at what else is under way, while an exchange waits. */
+static const double idle_slice = 0.001;
+
+typedef struct job {
+    lk_control base;
+    lk_meeting meeting;
+    int fd;
+    lk_server *server; /* of rank 0 */
+    uint8_t *in;       /* (in_room) */
+    size_t in_bytes, in_room;
+    uint8_t *left;        /* (size) */
+    uint8_t *awaited;     /* (size) as the server told last */
+    uint8_t *absent;      /* (size) from the last report's call */
+    double asked_at;      /* on lk__clock(): the first report without an answer; 0: all have one */
+    double unheard_since; /* on lk__clock(); 0: all was heard */
+    bool welcome;
+    uint32_t number; /* of the next exchange */
+    bool exchanged;  /* its parts have come */
+    uint8_t *all;    /* where to; (size, part_bytes) */
+    size_t part_bytes;
+    char hint[LK_WIRE_TEXT / 4]; /* who was refused while ranks were missing; "" */
+    lk_status verdict;
+    char text[LK_WIRE_TEXT + 1];
+} job;
+
+static void set_verdict(job *self, lk_status status, const char *text)
+{
+    if (self->verdict != LK_OK)
+        return;
+    self->verdict = status == LK_OK ? LK_STATUS_PEER : status;
+    snprintf(self->text, sizeof self->text, "%s", text);
+}
+
+static void hear_welcome(job *self, const lk_wire *message)
+{
+    for (int r = 0; r < self->base.size; r++)
+        lk__wire_get_member(message->data + (size_t)r * LK_WIRE_MEMBER, &self->base.members[r]);
+    self->welcome = true;
+    self->hint[0] = '\0';
+}
+
+static void hear_end(job *self, const lk_wire *message)
+{
+    char text[LK_WIRE_TEXT + 1];
+    lk__wire_text(message, text);
+    set_verdict(self, message->status, text);
+}
+
+static void hear_waiting(job *self, const lk_wire *message)
+{
+    memcpy(self->awaited, message->data, message->bytes);
+}
+
+static void hear_absent(job *self, const lk_wire *message)
+{
+    memcpy(self->absent, message->data, message->bytes);
+    self->asked_at = 0;
+}
+
+static void hear_exchanged(job *self, const lk_wire *message)
+{
+    if (message->number != self->number || !self->all || message->bytes != self->part_bytes * (size_t)self->base.size) {
+        set_verdict(self, LK_STATUS_PEER, "the job's server answered an exchange that was not asked for");
+        return;
+    }
+    if (message->bytes)
+        memcpy(self->all, message->data, message->bytes);
+    self->exchanged = true;
+}
+
+static void hear_notice(job *self, const lk_wire *message)
+{
+    char text[LK_WIRE_TEXT + 1];
+    lk__wire_text(message, text);
+    snprintf(self->hint, sizeof self->hint, "%.*s", (int)sizeof self->hint - 1, text);
+    lk__control_notice(&self->base, text);
+}
+
+static void hear_left(job *self, const lk_wire *message)
+{
+    if (message->rank >= 0 && message->rank < self->base.size)
+        self->left[message->rank] = 1;
+}
+
+static void hear(job *self, const lk_wire *message)
+{
+    static void (*const hearers[LK_WIRE_COUNT])(struct job *, const lk_wire *) = {
+        [LK_WIRE_WELCOME] = hear_welcome, [LK_WIRE_REFUSED] = hear_end,         [LK_WIRE_WAITING] = hear_waiting,
+        [LK_WIRE_ABSENT] = hear_absent,   [LK_WIRE_EXCHANGED] = hear_exchanged, [LK_WIRE_BROKEN] = hear_end,
+        [LK_WIRE_LEFT] = hear_left,       [LK_WIRE_NOTICE] = hear_notice,
+    };
+    if (message->size == self->base.size)
+        hearers[message->kind](self, message);
+    else
+        set_verdict(self, LK_STATUS_PEER, "the job's server speaks of another world size");
+}
+
+/* The server is gone without a verdict, and so is rank 0. */
+static void lose_server(job *self, bool vanished)
+{
+    char who[LK_MEMBER_TEXT] = "rank 0", text[LK_MEMBER_TEXT + 96];
+    if (self->welcome)
+        lk__member_text(0, &self->base.members[0], who);
+    snprintf(text, sizeof text, "%s %s%s", who,
+             self->left[0] ? "left, and its wait for the others has ended"
+             : vanished    ? "cannot be reached"
+                           : "died",
+             self->welcome ? "" : " before all ranks had joined");
+    set_verdict(self, LK_STATUS_PEER, text);
+}
+
+static void hear_all(job *self)
+{
+    lk_wire message;
+    size_t used, done = 0;
+    lk_wire_result result;
+    while ((result = lk__wire_decode(self->in + done, self->in_bytes - done, self->in_room, true, &message, &used)) ==
+           LK_WIRE_WHOLE) {
+        hear(self, &message);
+        done += used;
+    }
+    if (result == LK_WIRE_BAD)
+        set_verdict(self, LK_STATUS_PEER, "the job's server sent a message that makes no sense");
+    self->in_bytes -= done;
+    memmove(self->in, self->in + done, self->in_bytes);
+}
+
+/* Takes what has come. A verdict is the last thing worth hearing. */
+static void listen_now(job *self)
+{
+    while (self->verdict == LK_OK) {
+        ssize_t got = recv(self->fd, self->in + self->in_bytes, self->in_room - self->in_bytes, MSG_DONTWAIT);
+        if (got > 0) {
+            self->in_bytes += (size_t)got;
+            hear_all(self);
+        } else if (got == 0) {
+            lose_server(self, false);
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            return;
+        } else if (errno != EINTR) {
+            lose_server(self, errno != ECONNRESET && errno != EPIPE);
+        }
+    }
+}
+
+/* The kernel counts what was not acknowledged yet. */
+static bool job_unheard(const lk_control *control)
+{
+    int bytes = 0;
+    return ioctl(((const job *)control)->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
+
+/* Rank 0 reaches its own server. */
+static void watch_server(job *self)
+{
+    if (self->server || !job_unheard(&self->base))
+        self->unheard_since = 0;
+    else if (self->unheard_since == 0)
+        self->unheard_since = lk__clock();
+    else if (lk__clock() - self->unheard_since > lk__net_vanish(self->base.timeout) + late_seconds)
+        lose_server(self, true);
+}
+
+static lk_status job_check(lk_control *control)
+{
+    job *self = (job *)control;
+    if (self->verdict == LK_OK)
+        listen_now(self);
+    if (self->verdict == LK_OK)
+        watch_server(self);
+    return self->verdict == LK_OK ? LK_OK : lk__fail(self->verdict, "%s", self->text);
+}
+
+/* A failure to send is not one by itself: why will be heard. */
+static void say(job *self, lk_wire message)
+{
+    uint8_t bytes[LK_WIRE_TO_SERVER];
+    message.size = self->base.size;
+    message.rank = self->base.rank;
+    size_t length = lk__wire_encode(&message, bytes);
+    if (lk__net_send_all(self->fd, bytes, length, lk__clock() + send_seconds) != LK_OK)
+        listen_now(self);
+}
+
+static void job_abort(lk_control *control, lk_status status, const char *text)
+{
+    job *self = (job *)control;
+    if (self->verdict != LK_OK)
+        return;
+    say(self, (lk_wire){.kind = LK_WIRE_ABORT,
+                        .status = status,
+                        .data = (const uint8_t *)text,
+                        .bytes = lk__size_min(strlen(text), LK_WIRE_TEXT)});
+    set_verdict(self, status, text);
+}
+
+static void job_report(lk_control *control, const lk_call *calls, int count)
+{
+    job *self = (job *)control;
+    uint8_t data[LK_HISTORY * LK_CALL_BYTES];
+    if (count > LK_HISTORY) {
+        calls += count - LK_HISTORY;
+        count = LK_HISTORY;
+    }
+    for (int i = 0; i < count; i++)
+        lk__call_encode(&calls[i], data + (size_t)i * LK_CALL_BYTES);
+    if (self->asked_at == 0)
+        self->asked_at = lk__clock();
+    if (self->verdict == LK_OK)
+        say(self, (lk_wire){.kind = LK_WIRE_REPORT, .data = data, .bytes = (size_t)count * LK_CALL_BYTES});
+}
+
+/* A server that does not answer is in a rank 0 that is stopped, say. */
+static void job_absent(const lk_control *control, uint8_t *absent)
+{
+    const job *self = (const job *)control;
+    memcpy(absent, self->absent, (size_t)control->size);
+    if (self->server || self->asked_at == 0 || lk__clock() - self->asked_at < answer_seconds)
+        return;
+    memset(absent, 0, (size_t)control->size);
+    absent[0] = 1;
+}
+
+static bool job_left(const lk_control *control, int rank)
+{
+    return ((const job *)control)->left[rank] != 0;
+}
+
+/* Until *there, with notices. At the end all learn whom this rank waited for. */
+static lk_status wait_until(job *self, const bool *there, lk_deadline *deadline, const char *what)
+{
+    char missing[LK_WIRE_TEXT / 2], text[LK_WIRE_TEXT];
+    for (;;) {
+        bool busy = self->base.idle && self->base.idle(self->base.idle_arg);
+        /* What came before the job broke has come. */
+        lk_status status = job_check(&self->base);
+        if (*there)
+            return LK_OK;
+        LK_TRY(status);
+        if (memchr(self->awaited, 1, (size_t)self->base.size))
+            lk__text_awaited("rank", self->awaited, self->base.size, what, missing, sizeof missing);
+        else
+            snprintf(missing, sizeof missing, "the server in rank 0 of %d has not answered", self->base.size);
+        if (lk__deadline_over(deadline)) {
+            snprintf(text, sizeof text, "%s within %g s%s%s", missing, deadline->timeout, *self->hint ? "; " : "",
+                     self->hint);
+            job_abort(&self->base, LK_STATUS_PEER, text);
+            return lk__fail(LK_STATUS_PEER, "%s", text);
+        }
+        lk__deadline_tell(deadline, missing);
+        double wake = lk__deadline_wake(deadline), slice = lk__clock() + idle_slice;
+        lk__net_wait(self->fd, POLLIN, busy && slice < wake ? slice : wake);
+    }
+}
+
+static lk_status job_exchange(lk_control *control, const void *mine, size_t bytes, void *all)
+{
+    job *self = (job *)control;
+    lk_deadline deadline;
+    if (bytes > LK_EXCHANGE_BYTES)
+        return lk__fail(LK_STATUS_USAGE, "an exchange takes at most %d bytes, not %zu", LK_EXCHANGE_BYTES, bytes);
+    LK_TRY(job_check(control));
+    lk__deadline_init(&deadline, control->timeout, control->notice, control->notice_arg);
+    self->exchanged = false;
+    self->all = all;
+    self->part_bytes = bytes;
+    memset(self->awaited, 0, (size_t)control->size);
+    say(self, (lk_wire){.kind = LK_WIRE_EXCHANGE, .number = self->number, .data = mine, .bytes = bytes});
+    lk_status status = wait_until(self, &self->exchanged, &deadline, "not come to exchange addresses");
+    self->all = NULL;
+    self->number++;
+    return status;
+}
+
+/* The goodbye has been taken when the server hangs up. Until then its messages
+ * are read, or closing would tear the connection down before it. */
+static void say_goodbye(job *self)
+{
+    uint8_t rest[4096];
+    double deadline = lk__clock() + goodbye_seconds;
+    say(self, (lk_wire){.kind = LK_WIRE_LEAVE});
+    shutdown(self->fd, SHUT_WR);
+    for (;;) {
+        ssize_t got = recv(self->fd, rest, sizeof rest, MSG_DONTWAIT);
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+            return;
+        if (got < 0 && lk__net_wait(self->fd, POLLIN, deadline) == 0)
+            return;
+    }
+}
+
+static void job_destroy(lk_control *control)
+{
+    job *self = (job *)control;
+    if (self->fd >= 0) {
+        say_goodbye(self);
+        close(self->fd);
+    }
+    /* Rank 0's address is no longer given out before its server goes. */
+    lk__meeting_over(&self->meeting);
+    lk__server_join(self->server, &self->base);
+    lk__meeting_close(&self->meeting);
+    lk__mem_free(self->in);
+    lk__mem_free(self->left);
+    lk__mem_free(self->awaited);
+    lk__mem_free(self->absent);
+    lk__mem_free(self->base.members);
+    lk__mem_free(self);
+}
+
+static const lk_control_type job_type = {
+    .exchange = job_exchange,
+    .check = job_check,
+    .report = job_report,
+    .abort = job_abort,
+    .absent = job_absent,
+    .unheard = job_unheard,
+    .left = job_left,
+    .destroy = job_destroy,
+};
+
+static void say_hello(job *self, const lk_member *member)
+{
+    uint8_t data[LK_WIRE_MEMBER];
+    lk__wire_put_member(member, data);
+    say(self, (lk_wire){.kind = LK_WIRE_HELLO, .data = data, .bytes = sizeof data});
+}
+
+static bool is_any(const char *address)
+{
+    return strcmp(address, "0.0.0.0") == 0 || strcmp(address, "::") == 0;
+}
+
+/* A job of one needs no socket, but takes the same way. */
+static lk_status start_server(job *self, lk_member *member)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
+        return lk__fail(LK_STATUS_IO, "cannot make a socket pair: %s", strerror(errno));
+    lk__net_local_address(self->meeting.fd, member->address, sizeof member->address);
+    if (is_any(member->address))
+        member->address[0] = '\0';
+    self->fd = pair[0];
+    say_hello(self, member);
+    lk_server_opts opts = {.size = self->base.size, .own = pair[1], .timeout = self->base.timeout};
+    lk_status status;
+    LK_TRY_GOTO(lk__meeting_door(&self->meeting, LK_SERVER_HELLO, &opts.acceptor), close_own);
+    LK_TRY_GOTO(lk__server_start(&opts, &self->server), destroy_door);
+    return LK_OK;
+
+destroy_door:
+    lk__acceptor_destroy(opts.acceptor);
+close_own:
+    close(opts.own);
+    return status;
+}
+
+static lk_status meet_server(job *self)
+{
+    lk_member member = lk__host_member();
+    if (self->base.rank == 0 && !self->meeting.twin)
+        return start_server(self, &member);
+    self->fd = self->meeting.fd;
+    self->meeting.fd = -1;
+    LK_TRY(lk__net_prepare(self->fd, lk__net_vanish(self->base.timeout)));
+    lk__net_local_address(self->fd, member.address, sizeof member.address);
+    say_hello(self, &member);
+    return LK_OK;
+}
+
+static lk_status job_alloc(job *self)
+{
+    size_t size = (size_t)self->base.size;
+    self->in_room = lk__wire_from_server(self->base.size);
+    LK_TRY(LK_ALLOC(self->in_room, "messages of the job's server", &self->in));
+    LK_TRY(LK_ALLOC(size, "the job's ranks", &self->left));
+    LK_TRY(LK_ALLOC(size, "the job's ranks", &self->awaited));
+    LK_TRY(LK_ALLOC(size, "the job's ranks", &self->absent));
+    return LK_ALLOC(size, "the job's members", &self->base.members);
+}
+
+static void fill_base(job *self)
+{
+    const lk_meeting *meeting = &self->meeting;
+    self->base = (lk_control){.type = &job_type,
+                              .rank = meeting->rank,
+                              .size = meeting->size,
+                              .token = meeting->token,
+                              .timeout = meeting->deadline.timeout,
+                              .notice = meeting->deadline.notice,
+                              .notice_arg = meeting->deadline.arg};
+}
+
+/* Leaving may fail as well, but why the rank could not join is what counts. */
+static void destroy_keeping_detail(job *self, lk_status status)
+{
+    char detail[2 * LK_WIRE_TEXT];
+    snprintf(detail, sizeof detail, "%s", lk_error_detail());
+    job_destroy(&self->base);
+    (void)lk__fail(status, "%s", detail);
+}
+
+lk_status lk__control_join(const lk_group_opts *opts, lk_control **out)
+{
+    static const lk_meeting_crowd ranks = {.noun = "rank", .greeting = "lockstep control 1", .once = true};
+    job *self;
+    lk_status status;
+    LK_TRY(LK_ALLOC(1, "the job's control", &self));
+    self->fd = -1;
+    LK_TRY_GOTO(lk__meeting_open(opts, &ranks, &self->meeting), free_self);
+    fill_base(self);
+    LK_TRY_GOTO(job_alloc(self), destroy_job);
+    LK_TRY_GOTO(meet_server(self), destroy_job);
+    LK_TRY_GOTO(wait_until(self, &self->welcome, &self->meeting.deadline, "not joined"), destroy_job);
+    lk__meeting_over(&self->meeting);
+    *out = &self->base;
+    return LK_OK;
+
+destroy_job:
+    destroy_keeping_detail(self, status);
+    return status;
+free_self:
+    lk__mem_free(self);
+    return status;
+}

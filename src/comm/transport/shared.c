@@ -1,0 +1,552 @@
+/* shared.c - lanes, chunks and doorbells in memory that ranks share.
+ *
+ * A lane has one producer and one consumer. The stamp of a slot says that its
+ * frame is there, the lane's `released` that its slots may be used again; both
+ * count frames from 1 and never wrap. They are written sequentially consistent,
+ * as the doorbells want it. */
+#include "comm/transport/shared.h"
+
+#include <sched.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "processes share 64-bit words");
+
+enum { LINE = LK_SHARED_ALIGN };
+
+enum { SMALL, LARGE };
+enum { SMALL_BYTES = 4096, LEND_BYTES = 32 * 1024, SPARE_SMALL = 32, SPARE_LARGE = 16 };
+enum { NONE = UINT32_MAX };
+
+/* Why a rank sleeps. */
+enum { FOR_FRAMES = 1, FOR_RELEASES = 2 };
+
+/* Where a payload is. */
+enum { PLACE_INSIDE, PLACE_STAGED, PLACE_REGION, PLACE_RAW };
+
+typedef struct slot {
+    _Alignas(LINE) _Atomic uint64_t stamp;
+    lk_frame frame;
+    uint32_t place;
+    uint32_t region;
+    union {
+        uint64_t at; /* offset in the segment or region, or an address */
+        unsigned char inside[LK_SHARED_INLINE];
+    };
+} slot;
+_Static_assert(sizeof(slot) == LINE, "a slot is one pair of cache lines");
+
+typedef struct lane {
+    _Alignas(LINE) _Atomic uint64_t released; /* by the receiver */
+    slot slots[];
+} lane;
+
+/* This rank's own view of a peer. */
+struct lk_shared_lane {
+    uint64_t posted, reaped, releases_seen; /* to the peer */
+    int held[LK_SHARED_CLASSES];            /* chunks that the peer has not released */
+    uint64_t taken;                         /* from the peer, and released */
+    uint64_t frames_seen;
+    bool looked; /* the oldest frame is decoded below */
+    lk_frame frame;
+    const void *payload;
+};
+
+/* A send that waits for its peers: what to free when the last one releases. */
+struct lk_shared_record {
+    uint32_t generation; /* counts the uses: a ticket of an earlier one is done */
+    uint32_t next;       /* free list */
+    int pending;         /* peers; 0 while free */
+    int class;           /* of the chunk, -1 for data that are lent */
+    uint32_t chunk;
+};
+
+static lk_bell *bell_of(const lk_shared *s, int rank)
+{
+    return (lk_bell *)(void *)s->segment[rank];
+}
+
+static lane *lane_of(const lk_shared *s, int from, int to)
+{
+    return (lane *)(void *)(s->segment[from] + LINE + (size_t)to * s->layout.lane_bytes);
+}
+
+static slot *slot_of(const lk_shared *s, int from, int to, uint64_t position)
+{
+    return &lane_of(s, from, to)->slots[position & (s->layout.slots - 1)];
+}
+
+static size_t floor_power(size_t value)
+{
+    size_t power = 1;
+    while (power <= value / 2)
+        power *= 2;
+    return power;
+}
+
+/* All segments together stay near 32 MB, so that the 64 MB of /dev/shm that
+ * containers have by default hold sixteen ranks. */
+static size_t large_bytes(int size, uint32_t chunks)
+{
+    const size_t mb = 1024 * 1024;
+    size_t share = lk__size_min(4 * mb, lk__size_max(mb, 32 * mb / (size_t)size));
+    return lk__size_max(8192, lk__size_min(64 * 1024, floor_power(share / chunks)));
+}
+
+lk_shared_layout lk__shared_layout(int size, bool raw)
+{
+    uint32_t peers = (uint32_t)(size - 1);
+    lk_shared_layout l = {.size = size, .slots = size <= 64 ? 64 : 16};
+    l.lane_bytes = sizeof(lane) + l.slots * sizeof(slot);
+    l.chunks[SMALL] = peers == 0 ? 0 : peers + SPARE_SMALL;
+    l.chunk_bytes[SMALL] = SMALL_BYTES;
+    l.chunks[LARGE] = peers == 0 || raw ? 0 : peers + SPARE_LARGE;
+    l.chunk_bytes[LARGE] = large_bytes(size, peers + SPARE_LARGE);
+    l.chunk_at[SMALL] = lk__size_round_up(LINE + (size_t)size * l.lane_bytes, SMALL_BYTES);
+    l.chunk_at[LARGE] = l.chunk_at[SMALL] + l.chunks[SMALL] * l.chunk_bytes[SMALL];
+    l.bytes = l.chunk_at[LARGE] + l.chunks[LARGE] * l.chunk_bytes[LARGE];
+    return l;
+}
+
+static void link_free_lists(lk_shared *s)
+{
+    uint32_t records = (uint32_t)(s->size - 1) * s->layout.slots;
+    s->free_record = NONE;
+    for (uint32_t i = records; i-- > 0; s->free_record = i)
+        s->records[i].next = s->free_record;
+    for (int c = 0; c < LK_SHARED_CLASSES; c++) {
+        s->free_chunk[c] = NONE;
+        for (uint32_t i = s->layout.chunks[c]; i-- > 0; s->free_chunk[c] = i)
+            s->chunk_next[c][i] = s->free_chunk[c];
+        s->chunks_free[c] = s->layout.chunks[c];
+        s->lanes_idle[c] = s->size - 1;
+    }
+}
+
+static lk_status allocate(lk_shared *s)
+{
+    size_t size = (size_t)s->size;
+    LK_TRY(LK_ALLOC(size, "segments", &s->segment));
+    LK_TRY(LK_ALLOC(size, "lanes", &s->lanes));
+    LK_TRY(LK_ALLOC(size, "rank names", &s->names));
+    LK_TRY(LK_ALLOC((size - 1) * s->layout.slots, "send records", &s->records));
+    LK_TRY(LK_ALLOC(size * s->layout.slots, "send records", &s->lane_records));
+    for (int c = 0; c < LK_SHARED_CLASSES; c++)
+        LK_TRY(LK_ALLOC(s->layout.chunks[c], "staging chunks", &s->chunk_next[c]));
+    return LK_OK;
+}
+
+lk_status lk__shared_init(lk_shared *s, const lk_boot *boot, bool raw)
+{
+    *s = (lk_shared){.base = s->base, .rank = boot->rank, .size = boot->size, .raw = raw, .broken = -1};
+    s->layout = lk__shared_layout(boot->size, raw);
+    lk_status status = allocate(s);
+    if (status != LK_OK) {
+        lk__shared_fini(s);
+        return status;
+    }
+    link_free_lists(s);
+    for (int r = 0; r < s->size; r++)
+        s->names[r] = r;
+    return LK_OK;
+}
+
+void lk__shared_fini(lk_shared *s)
+{
+    for (int c = 0; c < LK_SHARED_CLASSES; c++) {
+        lk__mem_free(s->chunk_next[c]);
+        s->chunk_next[c] = NULL;
+    }
+    lk__mem_free(s->lane_records);
+    lk__mem_free(s->records);
+    lk__mem_free(s->names);
+    lk__mem_free(s->lanes);
+    lk__mem_free(s->segment);
+    s->lane_records = NULL;
+    s->records = NULL;
+    s->names = NULL;
+    s->lanes = NULL;
+    s->segment = NULL;
+}
+
+void lk__shared_name(lk_transport *transport, const int *ranks)
+{
+    lk_shared *s = (lk_shared *)transport;
+    memcpy(s->names, ranks, (size_t)s->size * sizeof *ranks);
+}
+
+static void free_chunk(lk_shared *s, int class, uint32_t chunk)
+{
+    s->chunk_next[class][chunk] = s->free_chunk[class];
+    s->free_chunk[class] = chunk;
+    s->chunks_free[class]++;
+}
+
+/* One peer has let go of what the record keeps. */
+static void drop_record(lk_shared *s, lk_shared_lane *l, uint32_t index)
+{
+    lk_shared_record *record = &s->records[index];
+    if (record->class >= 0 && --l->held[record->class] == 0)
+        s->lanes_idle[record->class]++;
+    if (--record->pending > 0)
+        return;
+    if (record->class >= 0)
+        free_chunk(s, record->class, record->chunk);
+    else
+        s->lent--;
+    record->generation++;
+    record->next = s->free_record;
+    s->free_record = index;
+}
+
+static void reap_lane(lk_shared *s, int peer)
+{
+    lk_shared_lane *l = &s->lanes[peer];
+    if (l->posted == l->reaped)
+        return;
+    uint64_t released = atomic_load_explicit(&lane_of(s, s->rank, peer)->released, memory_order_acquire);
+    if (released < l->reaped || released > l->posted) {
+        s->broken = peer;
+        return;
+    }
+    const uint32_t *records = s->lane_records + (size_t)peer * s->layout.slots;
+    for (; l->reaped < released; l->reaped++) {
+        uint32_t record = records[l->reaped & (s->layout.slots - 1)];
+        if (record != NONE)
+            drop_record(s, l, record);
+    }
+    l->releases_seen = released;
+}
+
+static void reap_all(lk_shared *s)
+{
+    for (int peer = 0; peer < s->size; peer++)
+        reap_lane(s, peer);
+}
+
+static bool have_slots(lk_shared *s, const int *peers, int count)
+{
+    for (int i = 0; i < count; i++) {
+        lk_shared_lane *l = &s->lanes[peers[i]];
+        if (l->posted - l->reaped == s->layout.slots)
+            reap_lane(s, peers[i]);
+        if (l->posted - l->reaped == s->layout.slots)
+            return false;
+    }
+    return true;
+}
+
+/* Leaves a chunk for every lane that holds none. */
+static bool may_take(const lk_shared *s, int class, const int *peers, int count)
+{
+    int idle = s->lanes_idle[class];
+    for (int i = 0; i < count; i++)
+        idle -= s->lanes[peers[i]].held[class] == 0;
+    return s->chunks_free[class] >= (uint32_t)idle + 1;
+}
+
+static bool take_chunk(lk_shared *s, int class, const int *peers, int count, uint32_t *chunk)
+{
+    if (!may_take(s, class, peers, count)) {
+        reap_all(s);
+        if (!may_take(s, class, peers, count))
+            return false;
+    }
+    *chunk = s->free_chunk[class];
+    s->free_chunk[class] = s->chunk_next[class][*chunk];
+    s->chunks_free[class]--;
+    for (int i = 0; i < count; i++)
+        if (s->lanes[peers[i]].held[class]++ == 0)
+            s->lanes_idle[class]--;
+    return true;
+}
+
+/* A record is there whenever a slot is. */
+static uint32_t take_record(lk_shared *s, int class, uint32_t chunk, int count)
+{
+    uint32_t index = s->free_record;
+    lk_shared_record *record = &s->records[index];
+    s->free_record = record->next;
+    record->pending = count;
+    record->class = class;
+    record->chunk = chunk;
+    s->lent += class < 0;
+    return index;
+}
+
+/* Where a payload is put, and who keeps it. */
+typedef struct placing {
+    uint32_t place, region, record;
+    uint64_t at;
+} placing;
+
+static bool lendable(const lk_shared *s, const void *data, size_t bytes, placing *p)
+{
+    if (s->raw) {
+        p->place = PLACE_RAW;
+        p->at = (uint64_t)(uintptr_t)data;
+        return true;
+    }
+    for (const lk_shared_region *region = s->regions; region != NULL; region = region->next) {
+        uintptr_t offset = (uintptr_t)data - (uintptr_t)region->base[s->rank];
+        if (offset <= region->bytes[s->rank] && bytes <= region->bytes[s->rank] - offset) {
+            p->place = PLACE_REGION;
+            p->region = region->id;
+            p->at = offset;
+            return true;
+        }
+    }
+    return false;
+}
+
+size_t lk__shared_max_frame(const lk_transport *transport, const void *data, size_t bytes)
+{
+    const lk_shared *s = (const lk_shared *)transport;
+    placing p;
+    return lendable(s, data, bytes, &p) ? SIZE_MAX : s->layout.chunk_bytes[LARGE];
+}
+
+/* Up to LEND_BYTES payloads are copied even where they could be lent: the sender
+ * is done with them at once. False when there is no room. */
+static bool place_payload(lk_shared *s, const int *peers, int count, const void *data, size_t bytes, placing *p)
+{
+    int class = bytes <= SMALL_BYTES ? SMALL : LARGE;
+    bool lend = lendable(s, data, bytes, p);
+    uint32_t chunk;
+    bool stage = bytes <= s->layout.chunk_bytes[class] && (bytes <= LEND_BYTES || !lend);
+    if (stage && take_chunk(s, class, peers, count, &chunk)) {
+        p->place = PLACE_STAGED;
+        p->at = s->layout.chunk_at[class] + chunk * s->layout.chunk_bytes[class];
+        p->record = take_record(s, class, chunk, count);
+        memcpy(s->segment[s->rank] + p->at, data, bytes);
+        return true;
+    }
+    if (lend)
+        p->record = take_record(s, -1, NONE, count);
+    return lend;
+}
+
+static void post(lk_shared *s, int peer, const lk_frame *frame, const void *data, const placing *p)
+{
+    lk_shared_lane *l = &s->lanes[peer];
+    slot *to = slot_of(s, s->rank, peer, l->posted);
+    to->frame = *frame;
+    to->place = p->place;
+    to->region = p->region;
+    if (p->place != PLACE_INSIDE)
+        to->at = p->at;
+    else if (frame->bytes > 0)
+        memcpy(to->inside, data, (size_t)frame->bytes);
+    s->lane_records[(size_t)peer * s->layout.slots + (l->posted & (s->layout.slots - 1))] = p->record;
+    l->posted++;
+    atomic_store(&to->stamp, l->posted);
+    lk__bell_post(bell_of(s, peer), FOR_FRAMES, !s->raw);
+}
+
+/* 1 is the ticket of all sends whose data were copied. */
+static uint64_t ticket_of(const lk_shared *s, const placing *p)
+{
+    if (p->record == NONE || s->records[p->record].class >= 0)
+        return 1;
+    return (uint64_t)s->records[p->record].generation << 32 | (p->record + UINT64_C(2));
+}
+
+lk_status lk__shared_send(lk_transport *transport, const int *peers, int count, const lk_frame *frame, const void *data,
+                          uint64_t *ticket)
+{
+    lk_shared *s = (lk_shared *)transport;
+    placing p = {.place = PLACE_INSIDE, .region = 0, .record = NONE, .at = 0};
+    *ticket = 1;
+    if (count == 0)
+        return LK_OK;
+    *ticket = 0;
+    if (frame->bytes > SMALL_BYTES && frame->bytes > lk__shared_max_frame(transport, data, (size_t)frame->bytes))
+        return lk__fail(LK_STATUS_USAGE, "a frame of %llu bytes is more than this transport carries at once",
+                        (unsigned long long)frame->bytes);
+    s->refused = true;
+    if (!have_slots(s, peers, count))
+        return lk__shared_progress(transport);
+    if (frame->bytes > LK_SHARED_INLINE && !place_payload(s, peers, count, data, (size_t)frame->bytes, &p))
+        return lk__shared_progress(transport);
+    s->refused = false;
+    /* Asked for before the peers can release it. */
+    uint64_t mark = ticket_of(s, &p);
+    for (int i = 0; i < count; i++)
+        post(s, peers[i], frame, data, &p);
+    *ticket = mark;
+    return LK_OK;
+}
+
+bool lk__shared_sent(const lk_transport *transport, uint64_t ticket)
+{
+    if (ticket == 1)
+        return true;
+    /* What it learns is a cache of the peers' words: it changes nothing that
+     * the caller can see but the answer. */
+    lk_shared *s = (lk_shared *)(uintptr_t)transport;
+    uint32_t generation = (uint32_t)(ticket >> 32);
+    const lk_shared_record *record = &s->records[(uint32_t)ticket - 2];
+    if (record->generation == generation)
+        reap_all(s);
+    return record->generation != generation;
+}
+
+bool lk__shared_taken(const lk_transport *transport, int peer)
+{
+    lk_shared *s = (lk_shared *)(uintptr_t)transport; /* as in lk__shared_sent */
+    reap_lane(s, peer);
+    return s->lanes[peer].posted == s->lanes[peer].reaped;
+}
+
+static const void *in_region(const lk_shared *s, int peer, uint32_t id, uint64_t at, uint64_t bytes)
+{
+    for (const lk_shared_region *region = s->regions; region != NULL; region = region->next)
+        if (region->id == id && at <= region->bytes[peer] && bytes <= region->bytes[peer] - at)
+            return (const unsigned char *)region->base[peer] + at;
+    return NULL;
+}
+
+/* Where the payload is, NULL when that is nowhere. */
+static const void *locate(const lk_shared *s, int peer, const slot *from, uint64_t bytes)
+{
+    uint32_t where = from->place;
+    if (where == PLACE_INSIDE)
+        return bytes <= LK_SHARED_INLINE ? from->inside : NULL;
+    uint64_t at = from->at;
+    if (where == PLACE_STAGED && at <= s->layout.bytes && bytes <= s->layout.bytes - at)
+        return s->segment[peer] + at;
+    if (where == PLACE_REGION)
+        return in_region(s, peer, from->region, at, bytes);
+    return where == PLACE_RAW && s->raw ? (const void *)(uintptr_t)at : NULL;
+}
+
+static bool possible(const lk_call *call)
+{
+    return call->kind < LK_CALL_COUNT && call->dtype < LK_DTYPE_COUNT && call->op < LK_REDUCTION_COUNT;
+}
+
+const lk_frame *lk__shared_arrived(lk_transport *transport, int peer)
+{
+    lk_shared *s = (lk_shared *)transport;
+    lk_shared_lane *l = &s->lanes[peer];
+    if (l->looked)
+        return &l->frame;
+    const slot *from = slot_of(s, peer, s->rank, l->taken);
+    if (atomic_load_explicit(&from->stamp, memory_order_acquire) != l->taken + 1)
+        return NULL;
+    l->frame = from->frame;
+    l->payload = locate(s, peer, from, l->frame.bytes);
+    l->frames_seen = l->taken + 1;
+    if (l->payload == NULL || !possible(&l->frame.call)) {
+        s->broken = peer;
+        return NULL;
+    }
+    l->looked = true;
+    return &l->frame;
+}
+
+lk_status lk__shared_payload(lk_transport *transport, int peer, void *into, const void **at)
+{
+    (void)into;
+    *at = ((lk_shared *)transport)->lanes[peer].payload;
+    return LK_OK;
+}
+
+void lk__shared_release(lk_transport *transport, int peer)
+{
+    lk_shared *s = (lk_shared *)transport;
+    lk_shared_lane *l = &s->lanes[peer];
+    l->looked = false;
+    l->taken++;
+    atomic_store(&lane_of(s, peer, s->rank)->released, l->taken);
+    lk__bell_post(bell_of(s, peer), FOR_RELEASES, !s->raw);
+}
+
+lk_status lk__shared_progress(lk_transport *transport)
+{
+    const lk_shared *s = (const lk_shared *)transport;
+    if (s->broken < 0)
+        return LK_OK;
+    return lk__fail(LK_STATUS_MISMATCH,
+                    "rank %d wrote an impossible frame into shared memory; it may run another version",
+                    s->names[s->broken]);
+}
+
+static bool wants_releases(const lk_shared *s)
+{
+    return s->lent > 0 || s->refused;
+}
+
+/* A frame is news once, even if the caller does not take it: it may be waiting
+ * for another peer. */
+static bool lane_changed(lk_shared *s, int peer, bool releases)
+{
+    lk_shared_lane *l = &s->lanes[peer];
+    bool changed = false;
+    if (l->frames_seen == l->taken && atomic_load(&slot_of(s, peer, s->rank, l->taken)->stamp) == l->taken + 1) {
+        l->frames_seen = l->taken + 1;
+        changed = true;
+    }
+    if (releases && l->posted != l->releases_seen) {
+        uint64_t released = atomic_load(&lane_of(s, s->rank, peer)->released);
+        changed = changed || released != l->releases_seen;
+        l->releases_seen = released;
+    }
+    return changed;
+}
+
+static bool something_changed(lk_shared *s)
+{
+    uint32_t count = atomic_load(&bell_of(s, s->rank)->count);
+    bool changed = count != s->bell_seen;
+    bool releases = wants_releases(s);
+    s->bell_seen = count;
+    for (int peer = 0; peer < s->size; peer++)
+        if (peer != s->rank)
+            changed |= lane_changed(s, peer, releases);
+    return changed;
+}
+
+/* Looks hard at first, since an answer often takes less than a microsecond;
+ * then it offers its core between looks, even where ranks are not more than
+ * cores: the rank that is waited for may have lost its own to another program. */
+enum { LOOKS = 200, LOOKS_CROWDED = 10, LOOKS_A_CLOCK = 8 };
+static const double SPIN_SECONDS = 50e-6, SPIN_SECONDS_CROWDED = 100e-6;
+
+static bool spin(lk_shared *s, double seconds)
+{
+    for (int i = s->crowded ? LOOKS_CROWDED : LOOKS; i > 0; i--)
+        if (something_changed(s))
+            return true;
+    double most = s->crowded ? SPIN_SECONDS_CROWDED : SPIN_SECONDS;
+    double end = lk__clock() + (seconds < most ? seconds : most);
+    do {
+        for (int i = 0; i < LOOKS_A_CLOCK; i++) {
+            sched_yield();
+            if (something_changed(s))
+                return true;
+        }
+    } while (lk__clock() < end);
+    return false;
+}
+
+void lk__shared_wait(lk_transport *transport, double seconds)
+{
+    lk_shared *s = (lk_shared *)transport;
+    if (something_changed(s) || seconds <= 0 || spin(s, seconds))
+        return;
+    lk_bell *bell = bell_of(s, s->rank);
+    lk__bell_enter(bell, (uint32_t)(wants_releases(s) ? FOR_FRAMES | FOR_RELEASES : FOR_FRAMES));
+    if (!something_changed(s))
+        lk__bell_sleep(bell, s->bell_seen, seconds, !s->raw);
+    lk__bell_leave(bell);
+    s->bell_seen = atomic_load(&bell->count);
+}
+
+void lk__shared_ring(lk_transport *transport)
+{
+    lk_shared *s = (lk_shared *)transport;
+    lk__bell_ring(bell_of(s, s->rank), !s->raw);
+}

@@ -1,0 +1,101 @@
+/* shared.h - the engine of the transports whose ranks share memory.
+ *
+ * Every rank has a segment that all the others see. In it are its doorbell, one
+ * lane of slots to each peer, and chunks in which it stages payloads. A slot
+ * says where its payload is: inside the slot, staged in a chunk, or where the
+ * sender's data are anyway, in memory that the peer sees. The receiver reads it
+ * in place in each case.
+ *
+ * The engine does not get or map memory: inproc.c and shm.c do. Nothing that
+ * a peer wrote is believed before it was checked against the sizes of what is
+ * mapped here; addresses of threads (`raw`) are the exception.
+ *
+ * No lane can starve another: a lane without a staged frame always finds a
+ * chunk, and there are as many records as slots. */
+#ifndef LK_COMM_TRANSPORT_SHARED_H
+#define LK_COMM_TRANSPORT_SHARED_H
+
+#include <stdatomic.h>
+
+#include "comm/transport/doorbell.h"
+#include "comm/transport/transport.h"
+
+enum {
+    LK_SHARED_ALIGN = 128, /* of a segment, and of words with different writers: caches fetch lines in pairs */
+    LK_SHARED_INLINE = 64, /* bytes of a payload that fit into a slot */
+    LK_SHARED_CLASSES = 2  /* sizes of chunks: small, large */
+};
+
+/* Where things are in a segment; the same for all ranks of a group. */
+typedef struct lk_shared_layout {
+    int size;
+    uint32_t slots; /* of a lane, a power of two */
+    size_t lane_bytes;
+    size_t chunk_at[LK_SHARED_CLASSES];
+    size_t chunk_bytes[LK_SHARED_CLASSES];
+    uint32_t chunks[LK_SHARED_CLASSES];
+    size_t bytes; /* of the segment */
+} lk_shared_layout;
+
+/* What lk_group_alloc gave: a block of each rank, all seen from here. */
+typedef struct lk_shared_region {
+    uint32_t id;   /* the same at every rank */
+    void **base;   /* (size) */
+    size_t *bytes; /* (size) */
+    struct lk_shared_region *next;
+} lk_shared_region;
+
+typedef struct lk_shared_lane lk_shared_lane;
+typedef struct lk_shared_record lk_shared_record;
+
+typedef struct lk_shared {
+    lk_transport base;
+    int rank, size;
+    bool raw;     /* threads: any address may be read by all */
+    bool crowded; /* more ranks than cores */
+    lk_shared_layout layout;
+    unsigned char **segment; /* (size), of each rank */
+    lk_shared_lane *lanes;   /* (size), one for each peer, both directions */
+    lk_shared_record *records;
+    uint32_t *lane_records; /* (size, slots) the record of each slot that was posted */
+    uint32_t free_record;
+    uint32_t *chunk_next[LK_SHARED_CLASSES]; /* the free lists */
+    uint32_t free_chunk[LK_SHARED_CLASSES];
+    uint32_t chunks_free[LK_SHARED_CLASSES];
+    int lanes_idle[LK_SHARED_CLASSES]; /* lanes that hold no chunk */
+    size_t lent;                       /* records of data read in place, under way */
+    bool refused;                      /* the last send found no room */
+    uint32_t bell_seen;
+    lk_shared_region *regions;
+    int broken; /* the peer that wrote nonsense, -1 while there is none */
+    int *names; /* (size) how messages call the ranks */
+} lk_shared;
+
+/* raw: no large chunks, since data are read where they are. */
+lk_shared_layout lk__shared_layout(int size, bool raw);
+
+/* Sets up all but the segments, which the caller puts into s->segment, zeroed,
+ * before use; fini leaves those alone. fini of a zeroed struct is safe. */
+lk_status lk__shared_init(lk_shared *s, const lk_boot *boot, bool raw) LK_CHECKED;
+void lk__shared_fini(lk_shared *s);
+
+/* Wakes this rank's `wait`, or makes the next one return at once. Any thread of
+ * the process may call it until close. */
+void lk__shared_ring(lk_transport *transport);
+/* What messages call the ranks, when they are a part of a larger group:
+ * ranks (size) is copied. */
+void lk__shared_name(lk_transport *transport, const int *ranks);
+
+/* The slots of the vtable. */
+size_t lk__shared_max_frame(const lk_transport *transport, const void *data, size_t bytes);
+lk_status lk__shared_send(lk_transport *transport, const int *peers, int count, const lk_frame *frame, const void *data,
+                          uint64_t *ticket);
+bool lk__shared_sent(const lk_transport *transport, uint64_t ticket);
+bool lk__shared_taken(const lk_transport *transport, int peer);
+const lk_frame *lk__shared_arrived(lk_transport *transport, int peer);
+lk_status lk__shared_payload(lk_transport *transport, int peer, void *into, const void **at);
+void lk__shared_release(lk_transport *transport, int peer);
+lk_status lk__shared_progress(lk_transport *transport);
+void lk__shared_wait(lk_transport *transport, double seconds);
+
+#endif

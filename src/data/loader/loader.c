@@ -1,0 +1,395 @@
+/* loader.c - batches, prepared ahead by worker threads.
+ *
+ * Batch b of an epoch is always made in slot b % depth of a ring, by whichever
+ * worker comes first; its content depends on b, the epoch and the seed alone.
+ * One lock guards all counters. Slots are filled without it: a slot belongs to
+ * the worker that took its batch until that is marked ready, then to the
+ * consumer until the batch after it is asked for. */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/gate.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "data/loader/loader.h"
+
+enum { MAX_WORKERS = 256, SPARE_SLOTS = 2, DETAIL = 2048 };
+
+typedef struct slot {
+    lk_batch batch;
+    float *x;                // (N, H, W, C); NULL where the share is labels_only, or with source
+    int32_t *labels;         // (N)
+    uint32_t *ids;           // (N)
+    lk_image image, scratch; /* the sample at hand, and what changing it needs */
+    bool ready;
+    lk_status status;
+    char detail[DETAIL]; /* of a status that is not LK_OK */
+} slot;
+
+struct lk_loader {
+    lk_gate gate;
+    const lk_dataset *data;
+    size_t batch, batches;
+    lk_shard_range share;
+    bool shuffle;
+    uint64_t seed;
+    lk_transforms transforms;
+    lk_sample_shape shape; /* of each sample, after the transforms */
+    lk_normalise normalise;
+    const void *named; /* what lk__loader_names_only was given */
+
+    /* Changed only while no worker is busy. */
+    bool started;
+    uint32_t epoch;
+    uint32_t *order;    // (count)
+    const void *source; /* `named`, when batches began to be names only */
+
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+    size_t taken;    /* batches below it have been taken by a worker */
+    size_t consumed; /* batches below it have been given out */
+    size_t held;     /* batches below it are no longer looked at by the consumer */
+    size_t busy;     /* workers inside fill_slot */
+    bool paused, stop;
+
+    size_t depth;
+    slot *slots;
+    size_t workers; /* running threads */
+    pthread_t *threads;
+};
+
+static size_t sample_size(const lk_loader *l)
+{
+    return l->shape.channels * l->shape.height * l->shape.width;
+}
+
+/* A transform's failure, with the sample that it failed on. */
+static lk_status blame_sample(const lk_loader *l, uint32_t id, lk_status status)
+{
+    char place[LK_MAX_PATH], why[DETAIL];
+    if (status == LK_OK)
+        return LK_OK;
+    snprintf(why, sizeof why, "%s", lk_error_detail());
+    if (l->data->ops->place != NULL)
+        l->data->ops->place(l->data, id, place, sizeof place);
+    else
+        snprintf(place, sizeof place, "sample %u of %s", id, l->data->info.name);
+    return lk__fail(status, "%s: %s", place, why);
+}
+
+/* Where no transform fixes a size, that of a file may have changed since all were compared. */
+static lk_status check_shape(const lk_loader *l, const lk_image *image)
+{
+    const lk_sample_shape *want = &l->shape;
+    if (image->channels == want->channels && image->height == want->height && image->width == want->width)
+        return LK_OK;
+    return lk__fail(LK_STATUS_FORMAT, "the image comes out with %zu by %zu pixels, the others with %zu by %zu",
+                    image->width, image->height, want->width, want->height);
+}
+
+/* Sample id of the data set, as number i of the slot. */
+static lk_status fill_sample(const lk_loader *l, uint32_t id, slot *s, size_t i)
+{
+    s->ids[i] = id;
+    if (s->x == NULL && l->data->ops->label != NULL) {
+        s->labels[i] = l->data->ops->label(l->data, id);
+        return LK_OK;
+    }
+    LK_TRY(lk__dataset_load(l->data, id, &s->image, &s->labels[i]));
+    if (s->x == NULL)
+        return LK_OK;
+    lk_transforms_address address = {.seed = l->seed, .epoch = l->epoch, .sample = id};
+    LK_TRY(blame_sample(l, id, lk__transforms_apply(&l->transforms, address, &s->image, &s->scratch)));
+    LK_TRY(blame_sample(l, id, check_shape(l, &s->image)));
+    lk__normalise_apply(&l->normalise, &s->image, s->x + i * sample_size(l));
+    return LK_OK;
+}
+
+static lk_status fill_slot(const lk_loader *l, size_t index, slot *s)
+{
+    size_t first = index * l->batch, total = lk__size_min(l->batch, l->data->info.count - first);
+    size_t begin = first + lk_shard_range_begin(l->share, total), count = lk_shard_range_count(l->share, total);
+    for (size_t i = 0; i < count; i++)
+        LK_TRY(fill_sample(l, l->order[begin + i], s, i));
+    s->batch = (lk_batch){.count = count,
+                          .sample_floats = sample_size(l),
+                          .x = s->x,
+                          .labels = s->labels,
+                          .ids = s->ids,
+                          .total = l->share.shards > 0 ? total : 0,
+                          .epoch = l->epoch,
+                          .source = l->source};
+    return LK_OK;
+}
+
+/* Errors are kept with the batch, for the thread that will ask for it. */
+static void prepare(const lk_loader *l, size_t index, slot *s)
+{
+    s->status = fill_slot(l, index, s);
+    if (s->status != LK_OK)
+        snprintf(s->detail, sizeof s->detail, "%s", lk_error_detail());
+}
+
+static bool may_take(const lk_loader *l)
+{
+    return !l->paused && l->taken < l->batches && l->taken < l->held + l->depth;
+}
+
+static void *worker_main(void *arg)
+{
+    lk_loader *l = arg;
+    pthread_mutex_lock(&l->lock);
+    while (!l->stop) {
+        if (!may_take(l)) {
+            pthread_cond_wait(&l->work, &l->lock);
+            continue;
+        }
+        size_t index = l->taken++;
+        slot *s = &l->slots[index % l->depth];
+        s->ready = false;
+        l->busy++;
+        pthread_mutex_unlock(&l->lock);
+        prepare(l, index, s);
+        pthread_mutex_lock(&l->lock);
+        s->ready = true;
+        l->busy--;
+        pthread_cond_signal(&l->done);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* Returns with the lock held and no worker in a slot; none takes a batch until
+ * paused is cleared. */
+static void pause_workers(lk_loader *l)
+{
+    pthread_mutex_lock(&l->lock);
+    l->paused = true;
+    while (l->busy > 0)
+        pthread_cond_wait(&l->done, &l->lock);
+}
+
+static lk_status create_slots(lk_loader *l)
+{
+    size_t most = lk__shard_range_most(l->share, l->batch), values;
+    if (__builtin_mul_overflow(most, sample_size(l), &values))
+        return lk__fail(LK_STATUS_MEMORY, "a batch of %zu samples is more than can be addressed", l->batch);
+    LK_TRY(LK_ALLOC(l->depth, "the loader's slots", &l->slots));
+    for (size_t i = 0; i < l->depth; i++) {
+        slot *s = &l->slots[i];
+        if (!l->share.labels_only)
+            LK_TRY(LK_ALLOC(values, "a batch (smaller with --batch-size, one less with fewer --num-workers)", &s->x));
+        LK_TRY(LK_ALLOC(most, "a batch's labels", &s->labels));
+        LK_TRY(LK_ALLOC(most, "a batch's sample ids", &s->ids));
+    }
+    return LK_OK;
+}
+
+static lk_status start_workers(lk_loader *l, size_t count)
+{
+    LK_TRY(LK_ALLOC(count, "the loader's threads", &l->threads));
+    for (; l->workers < count; l->workers++) {
+        int error = lk__thread_create(&l->threads[l->workers], worker_main, l);
+        if (error != 0)
+            return lk__fail(
+                LK_STATUS_MEMORY,
+                "cannot start worker %zu of the loader: %s; use fewer (--num-workers), or raise the limit on "
+                "processes (ulimit -u) or memory (ulimit -v)",
+                l->workers + 1, strerror(error));
+    }
+    return LK_OK;
+}
+
+static lk_status check_opts(const lk_dataset *data, const lk_loader_opts *opts)
+{
+    if (opts->batch == 0)
+        return lk__fail(LK_STATUS_USAGE, "a batch must hold at least one sample");
+    if (opts->workers < 0 || opts->workers > MAX_WORKERS)
+        return lk__fail(LK_STATUS_USAGE, "a loader cannot have %d workers (0 to %d)", opts->workers, MAX_WORKERS);
+    LK_TRY(lk__shard_range_check(opts->share));
+    if (data->info.count == 0 || data->info.count > UINT32_MAX)
+        return lk__fail(LK_STATUS_UNSUPPORTED, "%s has %zu samples (supported: 1 to %u)", data->info.name,
+                        data->info.count, UINT32_MAX);
+    return LK_OK;
+}
+
+lk_status lk_loader_create(const lk_dataset *data, const lk_loader_opts *opts, lk_loader **out)
+{
+    lk_transforms transforms = {0};
+    lk_sample_shape shape = {0};
+    LK_TRY(check_opts(data, opts));
+    LK_TRY(lk__transforms_choose(data, opts->augment, &transforms));
+    LK_TRY(lk_augmented_shape(data, opts->augment, &shape));
+    lk_loader *l = NULL;
+    lk_status status;
+    LK_TRY(LK_ALLOC(1, "a loader", &l));
+    lk__gate_init(&l->gate, "loader");
+    l->data = data;
+    l->batch = lk__size_min(opts->batch, data->info.count);
+    l->batches = (data->info.count - 1) / l->batch + 1;
+    l->share = opts->share;
+    l->shuffle = opts->shuffle;
+    l->seed = opts->seed;
+    l->transforms = transforms;
+    l->shape = shape;
+    lk__normalise_init(&l->normalise, data->mean, data->std, data->info.channels);
+    l->paused = true;
+    l->depth = opts->workers > 0 ? (size_t)opts->workers + SPARE_SLOTS : 1;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->work, NULL);
+    pthread_cond_init(&l->done, NULL);
+    LK_TRY_GOTO(LK_ALLOC(data->info.count, "the order of samples", &l->order), destroy_loader);
+    LK_TRY_GOTO(create_slots(l), destroy_loader);
+    LK_TRY_GOTO(start_workers(l, (size_t)opts->workers), destroy_loader);
+    *out = l;
+    return LK_OK;
+destroy_loader:
+    lk_loader_destroy(l);
+    return status;
+}
+
+static void destroy_slots(lk_loader *l)
+{
+    for (size_t i = 0; l->slots != NULL && i < l->depth; i++) {
+        lk__mem_free(l->slots[i].x);
+        lk__mem_free(l->slots[i].labels);
+        lk__mem_free(l->slots[i].ids);
+        lk__image_fini(&l->slots[i].image);
+        lk__image_fini(&l->slots[i].scratch);
+    }
+    lk__mem_free(l->slots);
+}
+
+void lk_loader_destroy(lk_loader *loader)
+{
+    /* The workers of a loader cannot be joined in a forked process: the memory stays until
+     * that process ends. */
+    if (loader == NULL || lk__gate_inherited(&loader->gate))
+        return;
+    pthread_mutex_lock(&loader->lock);
+    loader->stop = true;
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->lock);
+    for (size_t i = 0; i < loader->workers; i++)
+        pthread_join(loader->threads[i], NULL);
+    pthread_cond_destroy(&loader->done);
+    pthread_cond_destroy(&loader->work);
+    pthread_mutex_destroy(&loader->lock);
+    destroy_slots(loader);
+    lk__mem_free(loader->threads);
+    lk__mem_free(loader->order);
+    lk__mem_free(loader);
+}
+
+size_t lk_loader_batches(const lk_loader *loader)
+{
+    return loader->batches;
+}
+
+static void set_order(lk_loader *l)
+{
+    uint32_t count = (uint32_t)l->data->info.count;
+    if (l->shuffle) {
+        lk__sampler_permute(l->seed, l->epoch, count, l->order);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        l->order[i] = i;
+}
+
+lk_loader_source lk__loader_source(const lk_loader *loader)
+{
+    return (lk_loader_source){.data = loader->data,
+                              .transforms = &loader->transforms,
+                              .shape = loader->shape,
+                              .normalise = &loader->normalise,
+                              .seed = loader->seed,
+                              .named = loader->named};
+}
+
+void lk__loader_names_only(lk_loader *loader, const void *source)
+{
+    loader->named = source;
+}
+
+/* No sample will be asked for any more. */
+static void drop_samples(lk_loader *l)
+{
+    for (size_t i = 0; i < l->depth; i++) {
+        lk__mem_free(l->slots[i].x);
+        l->slots[i].x = NULL;
+    }
+}
+
+static lk_status start(lk_loader *loader, size_t epoch, size_t first_batch)
+{
+    if (epoch > UINT32_MAX)
+        return lk__fail(LK_STATUS_USAGE, "epoch %zu is out of range (0 to %u)", epoch, UINT32_MAX);
+    if (first_batch > loader->batches)
+        return lk__fail(LK_STATUS_USAGE, "an epoch has %zu batches, it cannot start at batch %zu", loader->batches,
+                        first_batch);
+    pause_workers(loader);
+    loader->epoch = (uint32_t)epoch;
+    set_order(loader);
+    loader->source = loader->named;
+    if (loader->source != NULL)
+        drop_samples(loader);
+    loader->taken = loader->consumed = loader->held = first_batch;
+    loader->started = true;
+    loader->paused = false;
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->lock);
+    return LK_OK;
+}
+
+lk_status lk_loader_start(lk_loader *loader, size_t epoch, size_t first_batch)
+{
+    LK_TRY(lk__gate_enter(&loader->gate));
+    lk_status status = start(loader, epoch, first_batch);
+    lk__gate_leave(&loader->gate);
+    return status;
+}
+
+/* Waits for the slot of batch `consumed`, or fills it here without workers; the
+ * batch given out before it is released first. */
+static slot *await_slot(lk_loader *l)
+{
+    size_t index = l->consumed;
+    slot *s = &l->slots[index % l->depth];
+    if (l->workers == 0) {
+        prepare(l, index, s);
+        return s;
+    }
+    pthread_mutex_lock(&l->lock);
+    l->held = index;
+    pthread_cond_broadcast(&l->work);
+    while (l->taken <= index || !s->ready)
+        pthread_cond_wait(&l->done, &l->lock);
+    pthread_mutex_unlock(&l->lock);
+    return s;
+}
+
+static lk_status next(lk_loader *loader, const lk_batch **out)
+{
+    if (!loader->started)
+        return lk__fail(LK_STATUS_USAGE, "lk_loader_start must be called before lk_loader_next");
+    if (loader->consumed == loader->batches) {
+        *out = NULL;
+        return LK_OK;
+    }
+    slot *s = await_slot(loader);
+    if (s->status != LK_OK)
+        return lk__fail(s->status, "%s", s->detail);
+    loader->consumed++;
+    *out = &s->batch;
+    return LK_OK;
+}
+
+lk_status lk_loader_next(lk_loader *loader, const lk_batch **out)
+{
+    LK_TRY(lk__gate_enter(&loader->gate));
+    lk_status status = next(loader, out);
+    lk__gate_leave(&loader->gate);
+    return status;
+}

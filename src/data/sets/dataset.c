@@ -1,0 +1,530 @@
+/* dataset.c - the table of data sets, where they are looked for, and opening.
+ *
+ * How bytes lie in files is the formats' business (idx.c, cifar.c); digits.c
+ * draws its own. */
+#include "data/sets/dataset.h"
+#include "data/sets/sources.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/spec.h"
+
+enum { MAX_FOLDERS = 5, MAX_BASES = 5, LEAST_CLASSES = 10, HASHED_LABELS = 256 };
+
+#define SYSTEM_FOLDER "/usr/share/datasets"
+
+typedef struct statistics {
+    float mean[LK_DATASET_MAX_CHANNELS], std[LK_DATASET_MAX_CHANNELS];
+} statistics;
+
+static const statistics mnist_statistics = {.mean = {.1307f}, .std = {.3081f}};
+static const statistics fashion_statistics = {.mean = {.2860f}, .std = {.3530f}};
+static const statistics imagenet_statistics = {.mean = {.485f, .456f, .406f}, .std = {.229f, .224f, .225f}};
+static const statistics cifar100_statistics = {.mean = {.5071f, .4867f, .4408f}, .std = {.2675f, .2565f, .2761f}};
+static const statistics cifar_statistics = {.mean = {.4914f, .4822f, .4465f}, .std = {.2023f, .1994f, .2010f}};
+
+typedef struct dataset_row {
+    lk_dataset_row row;
+    const lk_dataset_format *format;  /* NULL: built in */
+    const char *folders[MAX_FOLDERS]; /* spellings below a place of search, then NULL */
+    const statistics *statistics;
+    const char *augment, *test_augment;
+} dataset_row;
+
+#define FOLDER_AUGMENT "resized_crop=224,flip"
+#define FOLDER_TEST_AUGMENT "resize=256,center_crop=224"
+
+static const dataset_row rows[] = {
+    {.row = {"mnist", "handwritten digits, 60,000 + 10,000 grey images of 28x28 in IDX files"},
+     .format = &lk__dataset_format_idx,
+     .folders = {"mnist", "MNIST/raw", "MNIST"},
+     .statistics = &mnist_statistics,
+     .augment = "none",
+     .test_augment = "none"},
+    {.row = {"fashion-mnist", "articles of clothing, 60,000 + 10,000 grey images of 28x28 in IDX files"},
+     .format = &lk__dataset_format_idx,
+     .folders = {"fashion-mnist", "FashionMNIST/raw", "FashionMNIST", "fashion_mnist"},
+     .statistics = &fashion_statistics,
+     .augment = "none",
+     .test_augment = "none"},
+    {.row = {"cifar10", "photographs, 50,000 + 10,000 colour images of 32x32 in CIFAR's binary files"},
+     .format = &lk__dataset_format_cifar,
+     .folders = {"cifar10", "cifar-10-batches-bin", "cifar10/cifar-10-batches-bin", "cifar-10"},
+     .statistics = &cifar_statistics,
+     .augment = "crop=4,flip",
+     .test_augment = "none"},
+    {.row = {"cifar100", "photographs in 100 classes, 50,000 + 10,000 colour images of 32x32 in CIFAR's binary files"},
+     .format = &lk__dataset_format_cifar100,
+     .folders = {"cifar100", "cifar-100-binary", "cifar100/cifar-100-binary", "cifar-100"},
+     .statistics = &cifar100_statistics,
+     .augment = "crop=4,flip",
+     .test_augment = "none"},
+    {.row = {"imagenet", "a folder of JPEG or PNG images of any size: train/CLASS/FILE and val/CLASS/FILE"},
+     .format = &lk__dataset_format_folder,
+     .folders = {"imagenet", "ImageNet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC"},
+     .statistics = &imagenet_statistics,
+     .augment = FOLDER_AUGMENT,
+     .test_augment = FOLDER_TEST_AUGMENT},
+    {.row = {"digits", "built in: digits drawn by the program, 60,000 + 10,000 grey images of 28x28"},
+     .statistics = &mnist_statistics,
+     .augment = "none",
+     .test_augment = "none"},
+};
+
+enum { ROW_COUNT = sizeof rows / sizeof rows[0] };
+
+const lk_dataset_row *lk_dataset_list(size_t index)
+{
+    return index < ROW_COUNT ? &rows[index].row : NULL;
+}
+
+static const char *row_name(const void *arg, size_t index)
+{
+    (void)arg;
+    return index < ROW_COUNT ? rows[index].row.name : NULL;
+}
+
+static const dataset_row *find_row(const char *name)
+{
+    for (size_t i = 0; i < ROW_COUNT; i++)
+        if (strcmp(rows[i].row.name, name) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+bool lk__dataset_find_file(const char *folder, const char *name, char path[LK_MAX_PATH])
+{
+    static const char *const endings[] = {"", ".gz"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        int length = snprintf(path, LK_MAX_PATH, "%s/%s%s", folder, name, endings[i]);
+        if (length < LK_MAX_PATH && lk__file_exists(path))
+            return true;
+    }
+    return false;
+}
+
+void lk__inventory_add(lk_inventory *inventory, const char *folder, const char *name, bool found)
+{
+    char path[LK_MAX_PATH];
+    struct stat info;
+    inventory->present += found;
+    if (found)
+        return;
+    if (!*inventory->missing)
+        snprintf(inventory->missing, sizeof inventory->missing, "%s", name);
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) < LK_MAX_PATH && stat(path, &info) != 0 && errno == EACCES)
+        inventory->denied = true;
+}
+
+static bool complete(const lk_inventory *inventory)
+{
+    return !*inventory->missing;
+}
+
+/* True for a folder that holds some files of the format, not all of the split's;
+ * then text says which is missing. */
+static bool explain(const lk_dataset_format *format, const char *folder, lk_split split, char *text, size_t bytes)
+{
+    lk_split other = split == LK_SPLIT_TRAIN ? LK_SPLIT_TEST : LK_SPLIT_TRAIN;
+    lk_inventory wanted = format->probe(folder, split);
+    if (wanted.denied)
+        snprintf(text, bytes, "%s: %s", folder, strerror(EACCES));
+    else if (wanted.present + format->probe(folder, other).present > 0)
+        snprintf(text, bytes, "%s lacks %s", folder, wanted.missing);
+    else
+        return false;
+    return true;
+}
+
+/* Places to search, in order, each with what to call it in a message. */
+typedef struct base_list {
+    size_t count;
+    struct {
+        const char *what;
+        char path[LK_MAX_PATH];
+    } at[MAX_BASES];
+} base_list;
+
+static void add_base(base_list *list, const char *what, const char *folder, const char *below)
+{
+    if (folder == NULL || *folder == '\0')
+        return;
+    int length = snprintf(list->at[list->count].path, LK_MAX_PATH, "%s%s", folder, below);
+    list->at[list->count].what = what;
+    list->count += length < LK_MAX_PATH;
+}
+
+bool lk__dataset_cache_folder(char folder[LK_MAX_PATH])
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *below = "/lockstep";
+    if (cache == NULL || *cache == '\0') {
+        cache = getenv("HOME");
+        below = "/.cache/lockstep";
+    }
+    return cache != NULL && *cache != '\0' && snprintf(folder, LK_MAX_PATH, "%s%s", cache, below) < LK_MAX_PATH;
+}
+
+/* A folder that was given is the only place: another copy may differ. */
+static void list_bases(base_list *list, const char *dir)
+{
+    list->count = 0;
+    add_base(list, "the folder given", dir, "");
+    if (list->count > 0)
+        return;
+    add_base(list, "$LOCKSTEP_DATA", getenv("LOCKSTEP_DATA"), "");
+    add_base(list, "here", "./data", "");
+    char cache[LK_MAX_PATH];
+    add_base(list, "the user's cache", lk__dataset_cache_folder(cache) ? cache : NULL, "");
+    add_base(list, "the system's", SYSTEM_FOLDER, "");
+}
+
+/* True when path ends in one of the row's folders, as in ".../FashionMNIST/raw". */
+static bool named_after(const char *path, const dataset_row *row)
+{
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    for (size_t i = 0; i < MAX_FOLDERS && row->folders[i] != NULL; i++) {
+        size_t tail = strlen(row->folders[i]);
+        if (tail <= length && memcmp(path + length - tail, row->folders[i], tail) == 0 &&
+            (tail == length || path[length - tail - 1] == '/'))
+            return true;
+    }
+    return false;
+}
+
+/* Files of MNIST and Fashion-MNIST have the same names: a folder that is called
+ * like another data set is not taken for this one. */
+static bool named_after_another(const char *path, const dataset_row *row)
+{
+    if (named_after(path, row))
+        return false;
+    for (size_t i = 0; i < ROW_COUNT; i++)
+        if (&rows[i] != row && named_after(path, &rows[i]))
+            return true;
+    return false;
+}
+
+/* A search under way. */
+typedef struct hunt {
+    const dataset_row *row;
+    lk_split split;
+    char *folder;      /* (LK_MAX_PATH), the one that is looked at */
+    char trouble[512]; /* of the first folder that holds a part only, or "" */
+} hunt;
+
+static bool look(hunt *h)
+{
+    lk_inventory inventory = h->row->format->probe(h->folder, h->split);
+    if (complete(&inventory))
+        return true;
+    if (!*h->trouble)
+        explain(h->row->format, h->folder, h->split, h->trouble, sizeof h->trouble);
+    return false;
+}
+
+/* Looks below base, then in base itself. */
+static bool search_base(hunt *h, const char *base)
+{
+    for (size_t i = 0; i < MAX_FOLDERS && h->row->folders[i] != NULL; i++) {
+        int length = snprintf(h->folder, LK_MAX_PATH, "%s/%s", base, h->row->folders[i]);
+        if (length < LK_MAX_PATH && look(h))
+            return true;
+    }
+    snprintf(h->folder, LK_MAX_PATH, "%s", base);
+    return !named_after_another(base, h->row) && look(h);
+}
+
+/* Appends to text, which has size bytes; what does not fit is cut. */
+static void append(char *text, size_t size, const char *more)
+{
+    size_t used = strlen(text);
+    snprintf(text + used, size - used, "%s", more);
+}
+
+/* errno says why not, where it is not 0. */
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    errno = 0;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* The places that were looked at, with what each is called. */
+static void list_places(const base_list *bases, bool given, char *text, size_t size)
+{
+    for (size_t i = 0; i < bases->count; i++) {
+        append(text, size, i > 0 ? ", " : "");
+        append(text, size, bases->at[i].path);
+        append(text, size, given ? "" : " (");
+        append(text, size, given ? "" : bases->at[i].what);
+        append(text, size, given ? "" : ")");
+    }
+    if (given && !is_folder(bases->at[0].path))
+        append(text, size, errno ? ", which is not there" : ", which is not a folder");
+}
+
+/* dir: the folder that was given, or NULL. */
+static lk_status not_found(const hunt *h, const base_list *bases, const char *dir)
+{
+    const dataset_row *row = h->row;
+    bool fetch = lk__source_find(row->row.name) != NULL;
+    char places[1024] = "", folders[256] = "";
+    list_places(bases, dir != NULL, places, sizeof places);
+    for (size_t i = 0; i < MAX_FOLDERS && row->folders[i] != NULL; i++) {
+        append(folders, sizeof folders, row->folders[i]);
+        append(folders, sizeof folders, "/, ");
+    }
+    return lk__fail(LK_STATUS_NOT_FOUND,
+                    "data set '%s' was not found%s%s; looked in %s, %sfor %sand the files themselves (%s). "
+                    "%s%s%s%s%s%s, or use the "
+                    "built-in 'digits'",
+                    row->row.name, *h->trouble ? ": " : "", h->trouble, places, dir ? "" : "in each ", folders,
+                    row->format->expects,
+                    dir ? "Give another --data-dir, leave --data-dir out to look in the usual places"
+                        : "Say where it is with --data-dir or LOCKSTEP_DATA",
+                    fetch ? ", fetch it with 'lockstep data get " : " (it cannot be fetched)",
+                    fetch ? row->row.name : "", fetch && dir ? " --data-dir " : "", fetch && dir ? dir : "",
+                    fetch ? "'" : "");
+}
+
+static lk_status search(const dataset_row *row, const char *dir, lk_split split, char folder[LK_MAX_PATH])
+{
+    base_list *bases = NULL;
+    if (dir != NULL && strlen(dir) >= LK_MAX_PATH)
+        return lk__fail(LK_STATUS_USAGE, "--data-dir: a path has %d bytes at most", LK_MAX_PATH - 1);
+    LK_TRY(LK_ALLOC(1, "folder names", &bases));
+    list_bases(bases, dir);
+    hunt h = {.row = row, .split = split, .folder = folder};
+    size_t i = 0;
+    while (i < bases->count && !search_base(&h, bases->at[i].path))
+        i++;
+    lk_status status = i < bases->count ? LK_OK : not_found(&h, bases, dir != NULL && *dir ? dir : NULL);
+    lk__mem_free(bases);
+    return status;
+}
+
+static lk_status copy_string(const char *text, char **out)
+{
+    size_t length = strlen(text);
+    LK_TRY(LK_ALLOC(length + 1, "a name", out));
+    memcpy(*out, text, length + 1);
+    return LK_OK;
+}
+
+/* A user's folder: which format it holds decides how it is normalised. */
+typedef struct folder_row {
+    const lk_dataset_format *format;
+    const statistics *statistics;
+    const char *augment, *test_augment;
+} folder_row;
+
+static const folder_row folder_rows[] = {
+    {&lk__dataset_format_idx, &mnist_statistics, "none", "none"},
+    {&lk__dataset_format_cifar, &cifar_statistics, "crop=4,flip", "none"},
+    {&lk__dataset_format_cifar100, &cifar100_statistics, "crop=4,flip", "none"},
+    {&lk__dataset_format_folder, &imagenet_statistics, FOLDER_AUGMENT, FOLDER_TEST_AUGMENT},
+};
+
+static lk_status no_such_name(const char *name)
+{
+    char known[256];
+    lk__names_join(&(lk_names){.next = row_name}, known, sizeof known);
+    const char *near = lk__names_nearest(name, row_name, NULL);
+    return lk__fail(LK_STATUS_NOT_FOUND,
+                    "no data set and no folder '%s'%s%s%s (known: %s, or a folder of IDX or CIFAR files or of images)",
+                    name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "", known);
+}
+
+/* None of the formats has all its files of the split in the folder. */
+static lk_status no_split(const char *name, lk_split split)
+{
+    char trouble[LK_MAX_PATH + 128];
+    const char *which = split == LK_SPLIT_TRAIN ? "training" : "test";
+    for (size_t i = 0; i < sizeof folder_rows / sizeof *folder_rows; i++) {
+        const lk_dataset_format *format = folder_rows[i].format;
+        if (explain(format, name, split, trouble, sizeof trouble))
+            return lk__fail(LK_STATUS_NOT_FOUND, "no %s split: folder %s; expected are %s", which, trouble,
+                            format->expects);
+    }
+    return lk__fail(LK_STATUS_NOT_FOUND,
+                    "folder %s holds no %s split; expected are IDX files (%s), CIFAR files (%s; %s) or images (%s)",
+                    name, which, lk__dataset_format_idx.expects, lk__dataset_format_cifar.expects,
+                    lk__dataset_format_cifar100.expects, lk__dataset_format_folder.expects);
+}
+
+static lk_status open_folder(lk_dataset *data, const char *name)
+{
+    if (!is_folder(name)) {
+        if (errno == EACCES)
+            return lk__fail(LK_STATUS_NOT_FOUND, "cannot look at folder %s: %s", name, strerror(errno));
+        return no_such_name(name);
+    }
+    for (size_t i = 0; i < sizeof folder_rows / sizeof *folder_rows; i++) {
+        const folder_row *row = &folder_rows[i];
+        lk_inventory inventory = row->format->probe(name, data->split);
+        if (!complete(&inventory))
+            continue;
+        data->mean = row->statistics->mean;
+        data->std = row->statistics->std;
+        data->augment = row->augment;
+        data->test_augment = row->test_augment;
+        LK_TRY(copy_string(name, &data->path));
+        return row->format->open(data, name);
+    }
+    return no_split(name, data->split);
+}
+
+static lk_status open_row(lk_dataset *data, const dataset_row *row, const char *dir)
+{
+    data->known = true;
+    data->mean = row->statistics->mean;
+    data->std = row->statistics->std;
+    data->augment = row->augment;
+    data->test_augment = row->test_augment;
+    if (row->format == NULL) {
+        data->ops = &lk__digits_ops;
+        data->info = lk__digits_info[data->split];
+        return copy_string("", &data->path);
+    }
+    char folder[LK_MAX_PATH];
+    LK_TRY(search(row, dir, data->split, folder));
+    LK_TRY(copy_string(folder, &data->path));
+    return row->format->open(data, folder);
+}
+
+lk_status lk__dataset_find(const char *name, const char *dir, lk_split split, char folder[LK_MAX_PATH])
+{
+    const dataset_row *row = find_row(name);
+    if (row == NULL)
+        return no_such_name(name);
+    folder[0] = '\0';
+    return row->format == NULL ? LK_OK : search(row, dir, split, folder);
+}
+
+lk_status lk_dataset_open(const char *name, const char *dir, lk_split split, lk_dataset **out)
+{
+    if (name == NULL || *name == '\0')
+        return lk__fail(LK_STATUS_USAGE, "the name of the data set is empty");
+    lk_dataset *data = NULL;
+    lk_status status;
+    LK_TRY(LK_ALLOC(1, "a data set", &data));
+    data->split = split;
+    data->info.classes = LEAST_CLASSES;
+    LK_TRY_GOTO(copy_string(name, &data->name), destroy_data);
+    data->info.name = data->name;
+    const dataset_row *row = find_row(name);
+    LK_TRY_GOTO(row != NULL ? open_row(data, row, dir) : open_folder(data, name), destroy_data);
+    data->info.name = data->name;
+    data->info.path = data->path;
+    *out = data;
+    return LK_OK;
+destroy_data:
+    lk_dataset_destroy(data);
+    return status;
+}
+
+void lk_dataset_destroy(lk_dataset *data)
+{
+    if (data == NULL)
+        return;
+    if (data->ops && data->ops->close)
+        data->ops->close(data);
+    lk__fetch_destroy(data->images);
+    for (size_t i = 0; i < LK_DATASET_MAX_FILES; i++)
+        lk__mem_free(data->files[i]);
+    lk__mem_free(data->path);
+    lk__mem_free(data->name);
+    lk__mem_free(data);
+}
+
+const lk_dataset_info *lk_dataset_get_info(const lk_dataset *data)
+{
+    return &data->info;
+}
+
+lk_status lk_dataset_get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+{
+    if (index >= data->info.count)
+        return lk__fail(LK_STATUS_USAGE, "%s has %zu samples, there is no sample %zu", data->info.name,
+                        data->info.count, index);
+    if (data->ops->get == NULL)
+        return lk__fail(LK_STATUS_USAGE, "the images of %s have sizes of their own: load them with a loader",
+                        data->info.name);
+    return data->ops->get(data, index, pixels, label);
+}
+
+lk_status lk__dataset_load(const lk_dataset *data, size_t index, lk_image *image, int32_t *label)
+{
+    if (data->ops->load != NULL)
+        return data->ops->load(data, index, image, label);
+    LK_TRY(lk__image_resize(image, data->info.channels, data->info.height, data->info.width));
+    return data->ops->get(data, index, image->pixels, label);
+}
+
+static uint64_t hash_first_image(const lk_dataset *data, uint64_t seed)
+{
+    lk_image image = {0};
+    int32_t label;
+    if (data->info.count > 0 && data->ops->load(data, 0, &image, &label) == LK_OK) {
+        const uint64_t shape[] = {image.channels, image.height, image.width};
+        seed = lk__hash(shape, sizeof shape, seed);
+        seed = lk__hash(image.pixels, image.channels * image.height * image.width, seed);
+    }
+    lk__image_fini(&image);
+    return seed;
+}
+
+static lk_status hash_images(const lk_dataset *data, uint64_t *hash)
+{
+    const lk_dataset_info *info = &data->info;
+    size_t bytes = info->channels * info->height * info->width;
+    lk_image image = {0};
+    lk_status status;
+    LK_TRY_GOTO(lk__image_resize(&image, info->channels, info->height, info->width), free_image);
+    for (size_t i = 0; i < info->count; i++) {
+        int32_t label;
+        LK_TRY_GOTO(data->ops->get(data, i, image.pixels, &label), free_image);
+        *hash = lk__hash(&label, sizeof label, *hash);
+        *hash = lk__hash(image.pixels, bytes, *hash);
+    }
+free_image:
+    lk__image_fini(&image);
+    return status;
+}
+
+/* Built-in data are what the program draws. */
+lk_status lk__dataset_content(const lk_dataset *data, uint64_t *out)
+{
+    uint64_t hash = lk__dataset_fingerprint(data);
+    if (data->ops->load != NULL)
+        hash = hash_first_image(data, hash);
+    if (data->ops->get != NULL && *data->info.path)
+        LK_TRY(hash_images(data, &hash));
+    for (size_t i = 0; data->ops->get == NULL && data->ops->label != NULL && i < data->info.count; i++) {
+        int32_t label = data->ops->label(data, i);
+        hash = lk__hash(&label, sizeof label, hash);
+    }
+    *out = hash;
+    return LK_OK;
+}
+
+uint64_t lk__dataset_fingerprint(const lk_dataset *data)
+{
+    const lk_dataset_info *info = &data->info;
+    size_t count = data->ops->label != NULL ? lk__size_min(info->count, HASHED_LABELS) : 0;
+    uint64_t hash = lk__hash(data->mean, info->channels * sizeof *data->mean, 0);
+    hash = lk__hash(data->std, info->channels * sizeof *data->std, hash);
+    for (size_t i = 0; i < count; i++) {
+        int32_t label = data->ops->label(data, i * info->count / count);
+        hash = lk__hash(&label, sizeof label, hash);
+    }
+    return data->ops->hash_names != NULL ? data->ops->hash_names(data, hash) : hash;
+}

@@ -1,0 +1,111 @@
+/* transform.h - what the table of transforms has of each, and what the files of
+ * transforms share.
+ *
+ * Each transform is a function of given parameters, and a thin part that draws
+ * them from the sample's stream; the elements drawn are told beside each. */
+#ifndef LK_DATA_TRANSFORM_TRANSFORM_H
+#define LK_DATA_TRANSFORM_TRANSFORM_H
+
+#include "base/math.h"
+#include "base/math64.h"
+#include "base/rng.h"
+#include "base/spec.h"
+#include "data/transform/transforms.h"
+
+typedef struct lk_transform_row {
+    lk_transform_info info;
+    lk_spec_param values[LK_TRANSFORM_VALUES]; /* what may follow '=', NULL names after the last */
+    size_t needed;                             /* of the values, the first so many must be written */
+    /* Whether two samples, or epochs, may get different changes. NULL: never. */
+    bool (*random)(const double *values);
+    /* What this cannot check by ranges. Optional; item is the text as written. */
+    lk_status (*check)(const double *values, const char *item);
+    /* What an image becomes; height and width 0 stand for any. NULL: as it was. */
+    lk_sample_shape (*shape)(const double *values, lk_sample_shape shape);
+    /* Changes image; may swap it with scratch, whose pixels mean nothing. */
+    lk_status (*apply)(const double *values, const lk_rng *rng, lk_image *image, lk_image *scratch);
+} lk_transform_row;
+
+extern const lk_transform_row lk__transform_crop, lk__transform_flip, lk__transform_vflip, lk__transform_resize,
+    lk__transform_center_crop, lk__transform_resized_crop, lk__transform_jitter, lk__transform_affine,
+    lk__transform_grayscale;
+
+/* Largest side that an image may be brought to. */
+enum { LK_MAX_SIDE = 8192 };
+
+/* A part of an image. */
+typedef struct lk_image_region {
+    size_t top, left, height, width;
+} lk_image_region;
+
+/* Makes the box, which lies in the image and has pixels, the whole image, of the
+ * size given. */
+lk_status lk__image_resample(lk_image *image, const lk_image_region *box, size_t height, size_t width,
+                             lk_image *scratch) LK_CHECKED;
+lk_image_region lk__draw_resized_crop(const double *values, const lk_rng *rng, const lk_image *image);
+
+/* A factor of 0 is black, one grey, or greys; 1 leaves all as it was. Saturation,
+ * hue and grayscale leave images of one channel alone. */
+void lk__image_brightness(lk_image *image, double factor);
+void lk__image_contrast(lk_image *image, double factor);
+void lk__image_saturation(lk_image *image, double factor);
+/* turn is a part of the circle of hues, from -.5 to .5. */
+void lk__image_hue(lk_image *image, double turn);
+void lk__image_grayscale(lk_image *image);
+
+/* Brightness, contrast, saturation and hue. */
+enum { LK_JITTER_PARTS = 4 };
+typedef struct lk_image_jitter {
+    bool on[LK_JITTER_PARTS];
+    double factor[LK_JITTER_PARTS];
+    size_t order[LK_JITTER_PARTS];
+} lk_image_jitter;
+void lk__image_jitter(lk_image *image, const lk_image_jitter *jitter);
+lk_image_jitter lk__draw_jitter(const double *values, const lk_rng *rng);
+
+/* About the middle of the image; positive angles turn clockwise. */
+typedef struct lk_image_affine {
+    double angle, shear; /* degrees */
+    double scale;
+    long shift[2]; /* pixels to the right and down */
+} lk_image_affine;
+lk_status lk__image_affine(lk_image *image, const lk_image_affine *affine, lk_image *scratch) LK_CHECKED;
+lk_image_affine lk__draw_affine(const double *values, const lk_rng *rng, const lk_image *image);
+
+static inline void lk__image_swap(lk_image *a, lk_image *b)
+{
+    lk_image old = *a;
+    *a = *b;
+    *b = old;
+}
+
+/* Element `element` of the stream, uniform in [0,1). */
+static inline double lk__draw_unit(const lk_rng *rng, uint64_t element)
+{
+    return (double)lk__rng_unit(lk__rng_u32(rng, element));
+}
+
+static inline double lk__draw_between(const lk_rng *rng, uint64_t element, double low, double high)
+{
+    return low + lk__draw_unit(rng, element) * (high - low);
+}
+
+/* Its logarithm is uniform. */
+static inline double lk__draw_ratio(const lk_rng *rng, uint64_t element, double low, double high)
+{
+    double span = (double)lk__math_logf((float)(high / low));
+    return low * lk__math_exp64(lk__draw_unit(rng, element) * span);
+}
+
+/* Whether something of this probability comes about, by the given element. */
+static inline bool lk__draw_chance(const lk_rng *rng, uint64_t element, double probability)
+{
+    return lk__draw_unit(rng, element) >= 1 - probability;
+}
+
+/* For transforms whose first value is their probability. */
+bool lk__transform_uncertain(const double *values);
+/* For transforms that draw whatever their values are. */
+bool lk__transform_always_random(const double *values);
+
+#endif

@@ -1,0 +1,158 @@
+/* transform_affine.c - rotation, shift, scale and shear in one, each output pixel
+ * being the input pixel that it falls on, or 0.
+ *
+ * Positions are counted as Pillow counts them, so that its result for the same
+ * parameters is equal to the byte: in 16 bits of fraction, or, where nothing is
+ * turned, by adding up steps in double. */
+#include <math.h>
+#include <string.h>
+
+#include "base/math64.h"
+#include "data/transform/transform.h"
+
+enum { X, Y };
+
+/* Where the output's pixel (x, y) comes from: x * across + y * down + offset. */
+typedef struct placing {
+    double across[2], down[2], offset[2];
+} placing;
+
+static double cos_degrees(double degrees)
+{
+    return lk__math_cospi64(degrees / 180);
+}
+
+static double sin_degrees(double degrees)
+{
+    return lk__math_cospi64(degrees / 180 - .5);
+}
+
+/* The inverse of: shear, turn and scale about the middle, then shift. */
+static placing invert(const lk_image_affine *p, const lk_image *image)
+{
+    double middle[2] = {(double)image->width * .5, (double)image->height * .5};
+    double cosine = cos_degrees(p->angle), sine = sin_degrees(p->angle);
+    double slant = sin_degrees(p->shear) / cos_degrees(p->shear);
+    placing m = {.across = {(-sine * slant + cosine) / p->scale, -sine / p->scale},
+                 .down = {-(-cosine * slant - sine) / p->scale, cosine / p->scale}};
+    for (int i = X; i <= Y; i++) {
+        double shifted = m.across[i] * (-middle[X] - (double)p->shift[X]);
+        m.offset[i] = shifted + m.down[i] * (-middle[Y] - (double)p->shift[Y]) + middle[i];
+    }
+    return m;
+}
+
+static void copy_pixel(const lk_image *in, size_t from, lk_image *out, size_t to)
+{
+    size_t area = in->height * in->width;
+    for (size_t c = 0; c < in->channels; c++)
+        out->pixels[c * area + to] = in->pixels[c * area + from];
+}
+
+/* A position as a pixel's number, -1 for what lies before the first. */
+static int64_t number_of(double position)
+{
+    return position < 0 ? -1 : (int64_t)position;
+}
+
+static bool inside(int64_t number, size_t count)
+{
+    return number >= 0 && (uint64_t)number < count;
+}
+
+/* Rows and columns stay rows and columns. */
+static void place_straight(const placing *m, const lk_image *in, lk_image *out)
+{
+    double y = m->offset[Y] + m->down[Y] * .5;
+    for (size_t r = 0; r < out->height; r++, y += m->down[Y]) {
+        int64_t row = number_of(y);
+        if (!inside(row, in->height))
+            continue;
+        double x = m->offset[X] + m->across[X] * .5;
+        for (size_t i = 0; i < out->width; i++, x += m->across[X]) {
+            int64_t column = number_of(x);
+            if (inside(column, in->width))
+                copy_pixel(in, (size_t)row * in->width + (size_t)column, out, r * out->width + i);
+        }
+    }
+}
+
+static int64_t fixed(double value)
+{
+    return (int64_t)floor(value * 65536.0 + .5);
+}
+
+static void place_turned(const placing *m, const lk_image *in, lk_image *out)
+{
+    int64_t across[2], down[2], start[2];
+    for (int i = X; i <= Y; i++) {
+        across[i] = fixed(m->across[i]);
+        down[i] = fixed(m->down[i]);
+        start[i] = fixed(m->offset[i] + m->across[i] * .5 + m->down[i] * .5);
+    }
+    for (size_t r = 0; r < out->height; r++, start[X] += down[X], start[Y] += down[Y]) {
+        int64_t x = start[X], y = start[Y];
+        for (size_t i = 0; i < out->width; i++, x += across[X], y += across[Y])
+            if (inside(x >> 16, in->width) && inside(y >> 16, in->height))
+                copy_pixel(in, (size_t)(y >> 16) * in->width + (size_t)(x >> 16), out, r * out->width + i);
+    }
+}
+
+lk_status lk__image_affine(lk_image *image, const lk_image_affine *affine, lk_image *scratch)
+{
+    placing m = invert(affine, image);
+    LK_TRY(lk__image_resize(scratch, image->channels, image->height, image->width));
+    memset(scratch->pixels, 0, image->channels * image->height * image->width);
+    if (m.down[X] == 0 && m.across[Y] == 0)
+        place_straight(&m, image, scratch);
+    else
+        place_turned(&m, image, scratch);
+    lk__image_swap(image, scratch);
+    return LK_OK;
+}
+
+enum { DEGREES, TRANSLATE, SCALE_MIN, SCALE_MAX, SHEAR };
+
+/* Elements: 0 the angle, 1 and 2 the shift to the right and down, 3 the scale, 4
+ * the shear. */
+lk_image_affine lk__draw_affine(const double *values, const lk_rng *rng, const lk_image *image)
+{
+    double right = values[TRANSLATE] * (double)image->width, down = values[TRANSLATE] * (double)image->height;
+    return (lk_image_affine){.angle = lk__draw_between(rng, 0, -values[DEGREES], values[DEGREES]),
+                             .shift = {(long)rint(lk__draw_between(rng, 1, -right, right)),
+                                       (long)rint(lk__draw_between(rng, 2, -down, down))},
+                             .scale = lk__draw_between(rng, 3, values[SCALE_MIN], values[SCALE_MAX]),
+                             .shear = lk__draw_between(rng, 4, -values[SHEAR], values[SHEAR])};
+}
+
+static lk_status affine(const double *values, const lk_rng *rng, lk_image *image, lk_image *scratch)
+{
+    lk_image_affine drawn = lk__draw_affine(values, rng, image);
+    return lk__image_affine(image, &drawn, scratch);
+}
+
+static bool any_affine(const double *values)
+{
+    return values[DEGREES] > 0 || values[TRANSLATE] > 0 || values[SCALE_MIN] < values[SCALE_MAX] || values[SHEAR] > 0;
+}
+
+static lk_status check_scale(const double *values, const char *item)
+{
+    if (values[SCALE_MIN] > values[SCALE_MAX])
+        return lk__fail(LK_STATUS_USAGE, "augmentation '%s': the smallest scale is above the largest", item);
+    return LK_OK;
+}
+
+const lk_transform_row lk__transform_affine = {
+    .info = {"affine",
+             "=DEGREES/0/1/1/0: turned, shifted by a part of each side, scaled from and to, slanted by degrees"},
+    .values = {{.name = "DEGREES", .min = 0, .max = 180},
+               {.name = "TRANSLATE", .min = 0, .max = 1},
+               {.name = "SCALE_MIN", .value = 1, .min = .01, .max = 100},
+               {.name = "SCALE_MAX", .value = 1, .min = .01, .max = 100},
+               {.name = "SHEAR", .min = 0, .max = 89}},
+    .needed = 1,
+    .random = any_affine,
+    .check = check_scale,
+    .apply = affine,
+};

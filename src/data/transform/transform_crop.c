@@ -1,0 +1,129 @@
+/* transform_crop.c - changes that move pixels and leave each as it is: crops and
+ * flips. */
+#include <math.h>
+#include <string.h>
+
+#include "data/transform/transform.h"
+
+/* What is cut out of an image. It may lie partly or wholly outside; what it shows
+ * there is byte 0. */
+typedef struct window {
+    long top, left;
+    size_t height, width;
+} window;
+
+static lk_status cut(const window *w, lk_image *image, lk_image *scratch)
+{
+    size_t h = image->height, wide = image->width;
+    LK_TRY(lk__image_resize(scratch, image->channels, w->height, w->width));
+    /* Output column x shows input column x + left. */
+    size_t begin = w->left < 0 ? (size_t)-w->left : 0, skip = w->left > 0 ? (size_t)w->left : 0;
+    size_t end = skip < wide ? begin + wide - skip : 0;
+    end = end < w->width ? end : w->width;
+    memset(scratch->pixels, 0, image->channels * w->height * w->width);
+    for (size_t c = 0; c < image->channels; c++)
+        for (size_t y = 0; y < w->height; y++) {
+            long from = (long)y + w->top;
+            if (from < 0 || (size_t)from >= h || begin >= end)
+                continue;
+            memcpy(scratch->pixels + (c * w->height + y) * w->width + begin,
+                   image->pixels + (c * h + (size_t)from) * wide + skip, end - begin);
+        }
+    lk__image_swap(image, scratch);
+    return LK_OK;
+}
+
+/* Elements: 0 the row, 1 the column. */
+static lk_status crop(const double *values, const lk_rng *rng, lk_image *image, lk_image *scratch)
+{
+    long pad = (long)values[0];
+    uint32_t choices = 2 * (uint32_t)pad + 1;
+    window w = {.top = (long)lk__rng_below(lk__rng_u32(rng, 0), choices) - pad,
+                .left = (long)lk__rng_below(lk__rng_u32(rng, 1), choices) - pad,
+                .height = image->height,
+                .width = image->width};
+    return cut(&w, image, scratch);
+}
+
+const lk_transform_row lk__transform_crop = {
+    .info = {"crop", "=N: N zeros on each side, then a random window of the old size"},
+    .values = {{.name = "N", .min = 1, .max = 1024, .whole = true}},
+    .needed = 1,
+    .random = lk__transform_always_random,
+    .apply = crop,
+};
+
+static lk_sample_shape cropped(const double *values, lk_sample_shape shape)
+{
+    double width = values[1] > 0 ? values[1] : values[0];
+    return (lk_sample_shape){shape.channels, (size_t)values[0], (size_t)width};
+}
+
+/* Where a window of `out` pixels begins so that it is in the middle of `in`: as
+ * torchvision has it, halves go to the even number inside, and down outside. */
+static long middle(size_t in, size_t out)
+{
+    return in >= out ? (long)rint((double)(in - out) / 2) : -(long)((out - in) / 2);
+}
+
+static lk_status center_crop(const double *values, const lk_rng *rng, lk_image *image, lk_image *scratch)
+{
+    (void)rng;
+    lk_sample_shape to = cropped(values, (lk_sample_shape){.channels = image->channels});
+    window w = {.top = middle(image->height, to.height),
+                .left = middle(image->width, to.width),
+                .height = to.height,
+                .width = to.width};
+    return cut(&w, image, scratch);
+}
+
+const lk_transform_row lk__transform_center_crop = {
+    .info = {"center_crop", "=N or =H/W: the middle, with zeros around what is smaller"},
+    .values = {{.name = "N", .min = 1, .max = LK_MAX_SIDE, .whole = true},
+               {.name = "W", .min = 1, .max = LK_MAX_SIDE, .whole = true}},
+    .needed = 1,
+    .shape = cropped,
+    .apply = center_crop,
+};
+
+/* Element: 0 whether. */
+static lk_status flip(const double *values, const lk_rng *rng, lk_image *image, lk_image *scratch)
+{
+    size_t w = image->width, rows = image->channels * image->height;
+    if (!lk__draw_chance(rng, 0, values[0]))
+        return LK_OK;
+    LK_TRY(lk__image_resize(scratch, image->channels, image->height, w));
+    for (size_t r = 0; r < rows; r++)
+        for (size_t x = 0; x < w; x++)
+            scratch->pixels[r * w + x] = image->pixels[r * w + w - 1 - x];
+    lk__image_swap(image, scratch);
+    return LK_OK;
+}
+
+const lk_transform_row lk__transform_flip = {
+    .info = {"flip", "=0.5: left and right exchanged, with this probability"},
+    .values = {{.name = "P", .value = .5, .min = 0, .max = 1}},
+    .random = lk__transform_uncertain,
+    .apply = flip,
+};
+
+/* Element: 0 whether. */
+static lk_status vflip(const double *values, const lk_rng *rng, lk_image *image, lk_image *scratch)
+{
+    size_t h = image->height, w = image->width;
+    if (!lk__draw_chance(rng, 0, values[0]))
+        return LK_OK;
+    LK_TRY(lk__image_resize(scratch, image->channels, h, w));
+    for (size_t c = 0; c < image->channels; c++)
+        for (size_t y = 0; y < h; y++)
+            memcpy(scratch->pixels + (c * h + y) * w, image->pixels + (c * h + h - 1 - y) * w, w);
+    lk__image_swap(image, scratch);
+    return LK_OK;
+}
+
+const lk_transform_row lk__transform_vflip = {
+    .info = {"vflip", "=0.5: top and bottom exchanged, with this probability"},
+    .values = {{.name = "P", .value = .5, .min = 0, .max = 1}},
+    .random = lk__transform_uncertain,
+    .apply = vflip,
+};

@@ -1,0 +1,310 @@
+/* transform_resize.c - images of another size: bilinear, with the triangle as
+ * wide as the step between output pixels, equal to Pillow's resize to the byte.
+ *
+ * A pass along rows and one along columns, rounded to bytes in between. Weights
+ * are computed once per image, in double; pixels see whole numbers only. */
+#include <assert.h>
+#include <math.h>
+
+#include "base/mem.h"
+#include "data/transform/transform.h"
+
+/* A weight of 1 is 2^22, as in Pillow: bytes times all weights fit 31 bits. */
+enum { FRACTION = 22 };
+
+/* What the output pixels of one axis are made of: pixel i of the `taps` input
+ * pixels from first[i] on. */
+typedef struct axis {
+    size_t in, out, taps;
+    uint32_t *first;  // (out)
+    int32_t *weights; // (out, taps)
+} axis;
+
+/* The input pixels below the triangle of output pixel i. */
+typedef struct reach {
+    double centre, slope; /* of the triangle, in input pixels */
+    size_t begin, end;
+} reach;
+
+static reach reach_of(const axis *a, size_t i)
+{
+    double step = (double)a->in / (double)a->out;
+    double width = step < 1 ? 1 : step; /* half the triangle's base */
+    reach r = {.centre = ((double)i + .5) * step, .slope = 1 / width};
+    double begin = r.centre - width + .5, end = r.centre + width + .5;
+    r.begin = begin > 0 ? (size_t)begin : 0;
+    r.end = lk__size_min((size_t)end, a->in);
+    return r;
+}
+
+static size_t count_taps(const axis *a)
+{
+    size_t most = 1;
+    for (size_t i = 0; i < a->out; i++) {
+        reach r = reach_of(a, i);
+        most = lk__size_max(most, r.end - r.begin);
+    }
+    return most;
+}
+
+static double triangle(const reach *r, size_t x)
+{
+    double t = ((double)x - r->centre + .5) * r->slope;
+    t = t < 0 ? -t : t;
+    return t < 1 ? 1 - t : 0;
+}
+
+/* Weights beside the triangle are 0, so that all pixels have as many. */
+static void set_weights(axis *a)
+{
+    for (size_t i = 0; i < a->out; i++) {
+        reach r = reach_of(a, i);
+        size_t first = lk__size_min(r.begin, a->in - a->taps);
+        double sum = 0;
+        for (size_t x = r.begin; x < r.end; x++)
+            sum += triangle(&r, x);
+        for (size_t k = 0; k < a->taps; k++) {
+            size_t x = first + k;
+            double w = x >= r.begin && x < r.end ? triangle(&r, x) : 0;
+            a->weights[i * a->taps + k] = (int32_t)(.5 + w / sum * (1 << FRACTION));
+        }
+        a->first[i] = (uint32_t)first;
+    }
+}
+
+static inline uint8_t to_byte(int32_t sum)
+{
+    sum >>= FRACTION;
+    return (uint8_t)(sum > 255 ? 255 : sum);
+}
+
+/* Rows of a plane to rows of x->out pixels; four at a time share the weights. */
+static void pass_along_rows(const axis *x, const uint8_t *in, size_t stride, size_t rows, uint8_t *out)
+{
+    const int32_t half = 1 << (FRACTION - 1);
+    size_t r = 0, taps = x->taps;
+    for (; r + 4 <= rows; r += 4, in += 4 * stride, out += 4 * x->out) {
+        const int32_t *w = x->weights;
+        for (size_t i = 0; i < x->out; i++, w += taps) {
+            const uint8_t *p = in + x->first[i];
+            int32_t a = half, b = half, c = half, d = half;
+            for (size_t k = 0; k < taps; k++) {
+                a += p[k] * w[k];
+                b += p[stride + k] * w[k];
+                c += p[2 * stride + k] * w[k];
+                d += p[3 * stride + k] * w[k];
+            }
+            out[i] = to_byte(a);
+            out[x->out + i] = to_byte(b);
+            out[2 * x->out + i] = to_byte(c);
+            out[3 * x->out + i] = to_byte(d);
+        }
+    }
+    for (; r < rows; r++, in += stride, out += x->out)
+        for (size_t i = 0; i < x->out; i++) {
+            int32_t sum = half;
+            for (size_t k = 0; k < taps; k++)
+                sum += in[x->first[i] + k] * x->weights[i * taps + k];
+            out[i] = to_byte(sum);
+        }
+}
+
+/* One output row of width pixels, out of the rows that its weights are of. */
+static void sum_rows(const axis *y, size_t i, const uint8_t *in, size_t stride, size_t width, int32_t *restrict sums,
+                     uint8_t *restrict out)
+{
+    const int32_t *w = y->weights + i * y->taps;
+    in += y->first[i] * stride;
+    for (size_t x = 0; x < width; x++)
+        sums[x] = 1 << (FRACTION - 1);
+    for (size_t k = 0; k < y->taps; k++, in += stride) {
+        const uint8_t *restrict row = in;
+        int32_t weight = w[k];
+        for (size_t x = 0; x < width; x++)
+            sums[x] += row[x] * weight;
+    }
+    for (size_t x = 0; x < width; x++)
+        out[x] = to_byte(sums[x]);
+}
+
+/* What a resize keeps in scratch, one after the other. */
+typedef struct workspace {
+    uint8_t *out; // (C, y.out, x.out)
+    axis x, y;
+    bool columns_first;
+    int32_t *sums;  // (max(x.in, x.out))
+    uint8_t *plane; // (y.in, x.out), or (y.out, x.in): after the first pass
+} workspace;
+
+/* The next block of scratch; counts only while base is NULL. */
+static void *carve(uint8_t *base, size_t *used, size_t bytes)
+{
+    void *block = base != NULL ? base + *used : NULL;
+    *used += lk__size_round_up(bytes, LK_ALIGN);
+    return block;
+}
+
+/* The result comes first: with the rest forgotten, scratch is the image. */
+static size_t lay_out(workspace *ws, size_t channels, uint8_t *base)
+{
+    size_t used = 0;
+    axis *both[] = {&ws->x, &ws->y};
+    ws->out = carve(base, &used, channels * ws->y.out * ws->x.out);
+    for (size_t i = 0; i < 2; i++) {
+        both[i]->first = carve(base, &used, both[i]->out * sizeof *both[i]->first);
+        both[i]->weights = carve(base, &used, both[i]->out * both[i]->taps * sizeof *both[i]->weights);
+    }
+    ws->sums = carve(base, &used, lk__size_max(ws->x.in, ws->x.out) * sizeof *ws->sums);
+    ws->plane = carve(base, &used, ws->columns_first ? ws->y.out * ws->x.in : ws->y.in * ws->x.out);
+    return used;
+}
+
+/* One plane of pixels (y.in, x.in), which lie stride apart, to out (y.out, x.out). */
+static void resample_plane(const workspace *ws, const uint8_t *in, size_t stride, uint8_t *out)
+{
+    const axis *x = &ws->x, *y = &ws->y;
+    if (ws->columns_first) {
+        for (size_t i = 0; i < y->out; i++)
+            sum_rows(y, i, in, stride, x->in, ws->sums, ws->plane + i * x->in);
+        pass_along_rows(x, ws->plane, x->in, y->out, out);
+        return;
+    }
+    pass_along_rows(x, in, stride, y->in, ws->plane);
+    for (size_t i = 0; i < y->out; i++)
+        sum_rows(y, i, ws->plane, x->out, x->out, ws->sums, out + i * x->out);
+}
+
+lk_status lk__image_resample(lk_image *image, const lk_image_region *box, size_t height, size_t width,
+                             lk_image *scratch)
+{
+    size_t channels = image->channels;
+    assert(box->top + box->height <= image->height && box->left + box->width <= image->width);
+    assert(box->height > 0 && box->width > 0 && height > 0 && width > 0);
+    if (image->height == height && image->width == width && box->height == height && box->width == width)
+        return LK_OK;
+    workspace ws = {.x = {.in = box->width, .out = width}, .y = {.in = box->height, .out = height}};
+    /* As Pillow 13 decides: each order rounds in between, but other numbers. */
+    ws.columns_first = height < box->height && (width >= box->width || box->height - height > 2 * (box->width - width));
+    ws.x.taps = count_taps(&ws.x);
+    ws.y.taps = count_taps(&ws.y);
+    LK_TRY(lk__image_resize(scratch, 1, 1, lay_out(&ws, channels, NULL)));
+    lay_out(&ws, channels, scratch->pixels);
+    set_weights(&ws.x);
+    set_weights(&ws.y);
+    for (size_t c = 0; c < channels; c++) {
+        const uint8_t *in = image->pixels + (c * image->height + box->top) * image->width + box->left;
+        resample_plane(&ws, in, image->width, ws.out + c * height * width);
+    }
+    LK_TRY(lk__image_resize(scratch, channels, height, width));
+    lk__image_swap(image, scratch);
+    return LK_OK;
+}
+
+/* The shorter side becomes values[0], unless values[1] says that there are two. */
+static lk_sample_shape resized(const double *values, lk_sample_shape shape)
+{
+    size_t n = (size_t)values[0], h = shape.height, w = shape.width;
+    if (values[1] > 0)
+        return (lk_sample_shape){shape.channels, n, (size_t)values[1]};
+    if (h == 0 || w == 0)
+        return shape;
+    size_t most = w <= h ? n * h / w : n * w / h;
+    return w <= h ? (lk_sample_shape){shape.channels, most, n} : (lk_sample_shape){shape.channels, n, most};
+}
+
+static lk_status resize(const double *values, const lk_rng *rng, lk_image *image, lk_image *scratch)
+{
+    (void)rng;
+    lk_sample_shape to = resized(values, (lk_sample_shape){image->channels, image->height, image->width});
+    if (to.width > LK_IMAGE_MAX_PIXELS / to.height)
+        return lk__fail(LK_STATUS_FORMAT, "an image of %zu by %zu pixels is too thin to be brought to %zu by %zu",
+                        image->width, image->height, to.width, to.height);
+    lk_image_region box = {.height = image->height, .width = image->width};
+    return lk__image_resample(image, &box, to.height, to.width, scratch);
+}
+
+const lk_transform_row lk__transform_resize = {
+    .info = {"resize", "=N: the shorter side to N pixels; =H/W: to H rows and W columns; bilinear"},
+    .values = {{.name = "N", .min = 1, .max = LK_MAX_SIDE, .whole = true},
+               {.name = "W", .min = 1, .max = LK_MAX_SIDE, .whole = true}},
+    .needed = 1,
+    .shape = resized,
+    .apply = resize,
+};
+
+enum { SIZE, AREA_MIN, AREA_MAX, RATIO_MIN, RATIO_MAX, TRIES = 10, DRAWS = 4 };
+
+/* A box that lies in the image, of the area and ratio drawn, by try `number`. */
+static bool draw_box(const double *values, const lk_rng *rng, const lk_image *image, uint64_t number,
+                     lk_image_region *out)
+{
+    double all = (double)image->height * (double)image->width;
+    double area = all * lk__draw_between(rng, DRAWS * number, values[AREA_MIN], values[AREA_MAX]);
+    double ratio = lk__draw_ratio(rng, DRAWS * number + 1, values[RATIO_MIN], values[RATIO_MAX]);
+    double width = rint(sqrt(area * ratio)), height = rint(sqrt(area / ratio));
+    if (width < 1 || width > (double)image->width || height < 1 || height > (double)image->height)
+        return false;
+    out->height = (size_t)height;
+    out->width = (size_t)width;
+    out->top = lk__rng_below(lk__rng_u32(rng, DRAWS * number + 2), (uint32_t)(image->height - out->height + 1));
+    out->left = lk__rng_below(lk__rng_u32(rng, DRAWS * number + 3), (uint32_t)(image->width - out->width + 1));
+    return true;
+}
+
+/* The largest box in the middle whose ratio is allowed. */
+static lk_image_region middle_box(const double *values, const lk_image *image)
+{
+    double h = (double)image->height, w = (double)image->width;
+    lk_image_region box = {.height = image->height, .width = image->width};
+    if (w / h < values[RATIO_MIN])
+        box.height = (size_t)rint(w / values[RATIO_MIN]);
+    else if (w / h > values[RATIO_MAX])
+        box.width = (size_t)rint(h * values[RATIO_MAX]);
+    box.height = lk__size_max(lk__size_min(box.height, image->height), 1);
+    box.width = lk__size_max(lk__size_min(box.width, image->width), 1);
+    box.top = (image->height - box.height) / 2;
+    box.left = (image->width - box.width) / 2;
+    return box;
+}
+
+lk_image_region lk__draw_resized_crop(const double *values, const lk_rng *rng, const lk_image *image)
+{
+    lk_image_region box = {0};
+    for (uint64_t number = 0; number < TRIES; number++)
+        if (draw_box(values, rng, image, number, &box))
+            return box;
+    return middle_box(values, image);
+}
+
+/* Elements: of try t, 4t the area, 4t+1 the ratio, 4t+2 the row, 4t+3 the column. */
+static lk_status resized_crop(const double *values, const lk_rng *rng, lk_image *image, lk_image *scratch)
+{
+    lk_image_region box = lk__draw_resized_crop(values, rng, image);
+    return lk__image_resample(image, &box, (size_t)values[SIZE], (size_t)values[SIZE], scratch);
+}
+
+static lk_sample_shape square(const double *values, lk_sample_shape shape)
+{
+    return (lk_sample_shape){shape.channels, (size_t)values[SIZE], (size_t)values[SIZE]};
+}
+
+static lk_status check_ranges(const double *values, const char *item)
+{
+    if (values[AREA_MIN] > values[AREA_MAX] || values[RATIO_MIN] > values[RATIO_MAX])
+        return lk__fail(LK_STATUS_USAGE, "augmentation '%s': the smallest area or ratio is above the largest", item);
+    return LK_OK;
+}
+
+const lk_transform_row lk__transform_resized_crop = {
+    .info = {"resized_crop", "=N/0.08/1/0.75/1.333: a random part, of least and largest area and ratio, to NxN"},
+    .values = {{.name = "N", .min = 1, .max = LK_MAX_SIDE, .whole = true},
+               {.name = "AREA_MIN", .value = .08, .min = .0001, .max = 1},
+               {.name = "AREA_MAX", .value = 1, .min = .0001, .max = 1},
+               {.name = "RATIO_MIN", .value = 3. / 4, .min = .01, .max = 100},
+               {.name = "RATIO_MAX", .value = 4. / 3, .min = .01, .max = 100}},
+    .needed = 1,
+    .random = lk__transform_always_random,
+    .check = check_ranges,
+    .shape = square,
+    .apply = resized_crop,
+};

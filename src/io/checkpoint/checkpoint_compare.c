@@ -1,0 +1,107 @@
+/* checkpoint_compare.c - what differs between two models or checkpoints, and whether
+ * it is a parameter, a running statistic, the optimiser's or the position. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/checkpoint/checkpoint_impl.h"
+
+enum { TEXT_BYTES = 400, SENTENCE_BYTES = 1024 };
+
+typedef struct listener {
+    lk_difference_kind_fn report;
+    void *arg;
+    size_t *counts; /* (LK_DIFFERENCE_KINDS) */
+} listener;
+
+static void tell(const listener *to, lk_difference_kind kind, const char *key, const char *what)
+{
+    to->counts[kind]++;
+    if (to->report)
+        to->report(to->arg, kind, key, what);
+}
+
+/* By PyTorch's names: files do not tell buffers from parameters. */
+static lk_difference_kind kind_of(const char *key)
+{
+    static const char *const buffers[] = {"running_mean", "running_var", "num_batches_tracked"};
+    const char *dot = strrchr(key, '.'), *last = dot ? dot + 1 : key;
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        if (strcmp(last, buffers[i]) == 0)
+            return LK_DIFFERENCE_BUFFER;
+    return LK_DIFFERENCE_PARAMETER;
+}
+
+static void tell_of_model(void *arg, const char *key, const char *what)
+{
+    tell(arg, kind_of(key), key, what);
+}
+
+static void tell_of_optimizer(void *arg, const char *key, const char *what)
+{
+    tell(arg, LK_DIFFERENCE_OPTIMIZER, key, what);
+}
+
+void lk__checkpoint_compare_models(const lk_state *a, const lk_state *b, lk_difference_kind_fn report, void *arg,
+                                   size_t counts[LK_DIFFERENCE_KINDS])
+{
+    listener to = {.report = report, .arg = arg, .counts = counts};
+    (void)lk_state_compare(a, b, tell_of_model, &to);
+}
+
+void lk__checkpoint_note_readable(const char *text, char *out, size_t bytes)
+{
+    char *end = NULL;
+    bool hexadecimal = strncmp(text + (*text == '-'), "0x", 2) == 0;
+    double value = hexadecimal ? strtod(text, &end) : 0;
+    if (hexadecimal && *end == '\0')
+        snprintf(out, bytes, "%.17g", value);
+    else
+        snprintf(out, bytes, "%s", text);
+}
+
+/* Notes that say how a checkpoint came about, and not what it holds: when replicas were
+ * compared, what the files of the data were. Earlier versions have none. */
+static bool is_beside(const char *name)
+{
+    static const char *const beside[] = {"agreed", "data-contents", "data-times"};
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
+        if (strcmp(name, beside[i]) == 0)
+            return true;
+    return false;
+}
+
+static void compare_note(const listener *to, const char *name, const char *a, const char *b)
+{
+    char x[TEXT_BYTES] = "", y[TEXT_BYTES] = "", what[SENTENCE_BYTES];
+    if (is_beside(name) || (a && b && strcmp(a, b) == 0))
+        return;
+    if (a)
+        lk__checkpoint_note_readable(a, x, sizeof x);
+    if (b)
+        lk__checkpoint_note_readable(b, y, sizeof y);
+    if (a && b)
+        snprintf(what, sizeof what, "%s against %s", x, y);
+    else
+        snprintf(what, sizeof what, "only in the %s: %s", a ? "first" : "second", a ? x : y);
+    tell(to, strncmp(name, "--", 2) == 0 ? LK_DIFFERENCE_OPTION : LK_DIFFERENCE_POSITION, name, what);
+}
+
+static void compare_notes(const listener *to, const lk_checkpoint *a, const lk_checkpoint *b)
+{
+    const char *name;
+    for (size_t i = 0; (name = lk_checkpoint_note_name(a, i)); i++)
+        compare_note(to, name, lk_checkpoint_note(a, name), lk_checkpoint_note(b, name));
+    for (size_t i = 0; (name = lk_checkpoint_note_name(b, i)); i++)
+        if (!lk_checkpoint_note(a, name))
+            compare_note(to, name, NULL, lk_checkpoint_note(b, name));
+}
+
+void lk__checkpoint_compare(const lk_checkpoint *a, const lk_checkpoint *b, lk_difference_kind_fn report, void *arg,
+                            size_t counts[LK_DIFFERENCE_KINDS])
+{
+    listener to = {.report = report, .arg = arg, .counts = counts};
+    (void)lk_state_compare(lk_checkpoint_model(a), lk_checkpoint_model(b), tell_of_model, &to);
+    (void)lk_state_compare(lk_checkpoint_optimizer(a), lk_checkpoint_optimizer(b), tell_of_optimizer, &to);
+    compare_notes(&to, a, b);
+}

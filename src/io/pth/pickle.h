@@ -1,0 +1,129 @@
+/* pickle.h - Python pickles as data: a stream of opcodes becomes a tree of
+ * values. Nothing is executed: a call is recorded with its arguments, and only
+ * of globals that the caller lists.
+ *
+ * A stream makes as many values as it has bytes at most, and twice as many items,
+ * so memory (less than 80 bytes a byte) and work are bounded by its size; the limits
+ * below bound them once more. The memo gives a value again for two bytes: who walks
+ * the tree bounds its depth, for values may refer to each other in circles, and what
+ * is done with each value. */
+#ifndef LK_IO_PTH_PICKLE_H
+#define LK_IO_PTH_PICKLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum {
+    LK_PICKLE_MAX_BYTES = 1 << 26,
+    LK_PICKLE_MAX_VALUES = 1 << 22,
+    LK_PICKLE_MAX_STACK = 1 << 20,
+    LK_PICKLE_MAX_MARKS = 1 << 12,
+};
+
+typedef enum lk_pickle_kind {
+    LK_PICKLE_NONE,
+    LK_PICKLE_BOOL,
+    LK_PICKLE_INT,
+    LK_PICKLE_LONG, /* an integer of more than 64 bits, as its bytes */
+    LK_PICKLE_FLOAT,
+    LK_PICKLE_TEXT, /* not checked to be UTF-8 */
+    LK_PICKLE_BYTES,
+    LK_PICKLE_TUPLE,
+    LK_PICKLE_LIST,
+    LK_PICKLE_DICT, /* items are keys and values in turn */
+    LK_PICKLE_SET,
+    LK_PICKLE_GLOBAL,
+    LK_PICKLE_CALL,      /* of a global */
+    LK_PICKLE_PERSISTENT /* something that lies outside of the stream, by its id */
+} lk_pickle_kind;
+
+/* What may be done with a global. */
+typedef enum lk_pickle_use {
+    LK_PICKLE_NAMED,     /* it stands for itself */
+    LK_PICKLE_CALLED,    /* it may be called as well: a LK_PICKLE_CALL */
+    LK_PICKLE_MAKES_DICT /* a call gives a LK_PICKLE_DICT, of the pairs in its argument */
+} lk_pickle_use;
+
+typedef struct lk_pickle_global {
+    const char *module, *name;
+    lk_pickle_use use;
+    int role; /* the caller's */
+} lk_pickle_global;
+
+typedef uint32_t lk_pickle_ref; /* of a value */
+
+typedef struct lk_pickle_value {
+    lk_pickle_kind kind;
+    uint32_t at; /* byte of the stream that made it */
+    union {
+        int64_t integer; /* of a bool 0 or 1 */
+        double real;
+        struct {
+            const char *bytes; /* in the stream */
+            uint32_t length;
+        } text;
+        struct {
+            uint32_t first, last, count; /* cells; 0: none */
+        } items;
+        struct {
+            const lk_pickle_global *global;
+            lk_pickle_ref args; /* of a call: a tuple */
+        } call;
+        lk_pickle_ref id;
+    } as;
+} lk_pickle_value;
+
+/* A stream, and what to call it in messages. */
+typedef struct lk_pickle_stream {
+    const char *path;
+    const char *member; /* of an archive, as a message can have it; NULL: the file itself */
+    const uint8_t *bytes;
+    size_t size;
+    size_t base; /* byte of the file or member at which it starts */
+} lk_pickle_stream;
+
+typedef struct lk_pickle {
+    lk_pickle_stream stream; /* must outlive it: texts point into it */
+    lk_pickle_value *values; /* (count) */
+    size_t count;
+    struct lk_pickle_cell {
+        lk_pickle_ref value;
+        uint32_t next; /* 0: none */
+    } * cells;
+    lk_pickle_ref root;
+    size_t used; /* bytes of the stream, its last opcode included */
+} lk_pickle;
+
+/* globals ends with a row whose module is NULL. A stream that is not a pickle,
+ * or uses another global, is FORMAT. */
+lk_status lk__pickle_read(const lk_pickle_stream *stream, const lk_pickle_global *globals, lk_pickle **out) LK_CHECKED;
+void lk__pickle_destroy(lk_pickle *pickle);
+
+static inline const lk_pickle_value *lk__pickle_value(const lk_pickle *pickle, lk_pickle_ref ref)
+{
+    return &pickle->values[ref];
+}
+
+static inline const lk_pickle_value *lk__pickle_root(const lk_pickle *pickle)
+{
+    return &pickle->values[pickle->root];
+}
+
+/* The items of a tuple, list, set or dict: start with its items.first, and go
+ * on until NULL. */
+const lk_pickle_value *lk__pickle_next(const lk_pickle *pickle, uint32_t *cell);
+
+/* The index-th item; NULL where the value has none. Takes as many steps. */
+const lk_pickle_value *lk__pickle_item(const lk_pickle *pickle, const lk_pickle_value *value, size_t index);
+/* What a dict has under a text; NULL where there is none. */
+const lk_pickle_value *lk__pickle_find(const lk_pickle *pickle, const lk_pickle_value *dict, const char *key);
+bool lk__pickle_is_text(const lk_pickle_value *value, const char *text);
+
+/* FORMAT, with the place of byte `at` of the stream before the message. */
+lk_status lk__pickle_fail(const lk_pickle_stream *stream, size_t at, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

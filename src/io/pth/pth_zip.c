@@ -1,0 +1,295 @@
+/* pth_zip.c - the zip archive of torch.save, since PyTorch 1.6: ROOT/data.pkl,
+ * ROOT/byteorder and a member ROOT/data/KEY for each storage. Read by libzip,
+ * which has compressed members as well; without it such files are UNSUPPORTED.
+ * Writing needs no library (pth_save.c). */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "io/pth/pth.h"
+
+#ifdef LK_HAVE_LIBZIP
+#include <zip.h>
+#include <zlib.h>
+
+enum { NAME_BYTES = 1024 };
+/* The directory may name the same bytes again and again: what is used of the file
+ * has no more bytes than it (and inflates to lk__pth_most at most; weights hardly
+ * shrink at all). Reading a pickle takes many times its size, so it is held to
+ * less: uncompressed, as torch.save writes it, it is smaller than the file. */
+enum { PICKLE_TIMES = 4, PICKLE_MORE = 1 << 12 };
+
+typedef struct archive {
+    const lk_state_source *file;
+    zip_t *zip;
+    char root[NAME_BYTES / 2];
+    uint64_t stored, inflated; /* bytes of all members that were found */
+} archive;
+
+/* A member that is there: its size can be had from the file. */
+typedef struct member {
+    char name[NAME_BYTES];
+    zip_uint64_t index, bytes;
+} member;
+
+/* libzip calls a file that it had no memory to read "not a zip archive", and other
+ * things: what tells is errno, which load_zip has cleared. */
+static bool is_memory(const zip_error_t *error)
+{
+    int code = zip_error_code_zip(error), system = zip_error_code_system(error);
+    return errno == ENOMEM || code == ZIP_ER_MEMORY || (code == ZIP_ER_ZLIB && system == Z_MEM_ERROR);
+}
+
+static lk_status no_memory(const archive *a)
+{
+    return lk__fail_memory((size_t)a->file->size, a->file->path);
+}
+
+static lk_status open_archive(const lk_state_source *file, archive *out)
+{
+    archive a = {.file = file};
+    int fd = dup(file->fd), code = 0;
+    if (fd < 0)
+        return lk__fail(LK_STATUS_IO, "cannot read %s: %s", file->path, strerror(errno));
+    a.zip = zip_fdopen(fd, 0, &code);
+    if (!a.zip) {
+        zip_error_t error;
+        zip_error_init_with_code(&error, code);
+        lk_status status =
+            is_memory(&error)
+                ? no_memory(&a)
+                : lk__fail(LK_STATUS_FORMAT,
+                           "%s is cut short or damaged: it starts as a zip archive, but its directory, which belongs "
+                           "at its end, cannot be read (%s); fetch or save it anew",
+                           file->path, zip_error_strerror(&error));
+        zip_error_fini(&error);
+        close(fd);
+        return status;
+    }
+    *out = a;
+    return LK_OK;
+}
+
+/* The folder that all members are in, after the first one's. */
+static lk_status find_root(archive *a)
+{
+    const char *name = zip_get_name(a->zip, 0, 0);
+    const char *slash = name ? strchr(name, '/') : NULL;
+    if (!name && is_memory(zip_get_error(a->zip)))
+        return no_memory(a);
+    if (!slash || (size_t)(slash - name) >= sizeof a->root)
+        return lk__fail(LK_STATUS_FORMAT, "%s is a zip archive, but not one of torch.save: its first member is %s",
+                        a->file->path, lk__json_quote_short(name ? name : "").text);
+    snprintf(a->root, sizeof a->root, "%.*s", (int)(slash - name), name);
+    return LK_OK;
+}
+
+/* index is negative where there is none. */
+static lk_status find_index(const archive *a, const char *name, zip_int64_t *index)
+{
+    *index = zip_name_locate(a->zip, name, 0);
+    return *index < 0 && is_memory(zip_get_error(a->zip)) ? no_memory(a) : LK_OK;
+}
+
+static lk_status bad_member(const archive *a, const char *name, const char *why)
+{
+    return lk__fail(LK_STATUS_FORMAT, "%s: member %s %s", a->file->path, lk__json_quote_short(name).text, why);
+}
+
+/* Before memory is taken for a member. */
+static lk_status count_member(archive *a, const char *name, uint64_t stored, uint64_t inflated)
+{
+    const uint64_t size = a->file->size;
+    if (stored > size - a->stored)
+        return bad_member(a, name, "has a size that the file cannot hold beside its other members");
+    if (inflated > lk__pth_most(size) - a->inflated)
+        return bad_member(a, name,
+                          "is compressed to so little that all members are more than 16 times the file and 1 MiB; "
+                          "unpack the archive and pack it uncompressed");
+    a->stored += stored;
+    a->inflated += inflated;
+    return LK_OK;
+}
+
+static lk_status find_member(archive *a, const char *name, member *out)
+{
+    zip_int64_t index;
+    LK_TRY(find_index(a, name, &index));
+    if (index < 0)
+        return bad_member(a, name, "is missing: it is no file of torch.save, or was cut");
+    zip_stat_t stat;
+    zip_stat_init(&stat);
+    const zip_uint64_t needed = ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE;
+    if (zip_stat_index(a->zip, (zip_uint64_t)index, 0, &stat) != 0 || (stat.valid & needed) != needed)
+        return bad_member(a, name, "has no size");
+    LK_TRY(count_member(a, name, stat.comp_size, stat.size));
+    *out = (member){.index = (zip_uint64_t)index, .bytes = stat.size};
+    snprintf(out->name, sizeof out->name, "%s", name);
+    return LK_OK;
+}
+
+static lk_status read_failed(const archive *a, const member *m, zip_file_t *file)
+{
+    return is_memory(zip_file_get_error(file)) ? no_memory(a) : bad_member(a, m->name, zip_file_strerror(file));
+}
+
+/* libzip compares the checksum when reading comes to the end. */
+static lk_status read_open(const archive *a, const member *m, zip_file_t *file, uint8_t *out)
+{
+    uint8_t more;
+    for (zip_uint64_t done = 0; done < m->bytes;) {
+        zip_int64_t got = zip_fread(file, out + done, m->bytes - done);
+        if (got < 0)
+            return read_failed(a, m, file);
+        if (got == 0)
+            return bad_member(a, m->name, "is shorter than the archive's directory says");
+        done += (zip_uint64_t)got;
+    }
+    zip_int64_t got = zip_fread(file, &more, 1);
+    if (got < 0)
+        return read_failed(a, m, file);
+    return got == 0 ? LK_OK : bad_member(a, m->name, "is longer than the archive's directory says");
+}
+
+static lk_status read_member(const archive *a, const member *m, void *out)
+{
+    zip_file_t *file = zip_fopen_index(a->zip, m->index, 0);
+    if (!file)
+        return is_memory(zip_get_error(a->zip)) ? no_memory(a) : bad_member(a, m->name, zip_strerror(a->zip));
+    lk_status status = read_open(a, m, file, out);
+    zip_fclose(file);
+    return status;
+}
+
+/* A file without the member is from a PyTorch that wrote the machine's order,
+ * which is this one on all that are in use. */
+static lk_status check_byteorder(archive *a)
+{
+    char name[NAME_BYTES], order[16] = "";
+    zip_int64_t index;
+    snprintf(name, sizeof name, "%s/byteorder", a->root);
+    LK_TRY(find_index(a, name, &index));
+    if (index < 0)
+        return LK_OK;
+    member m;
+    LK_TRY(find_member(a, name, &m));
+    if (m.bytes < sizeof order)
+        LK_TRY(read_member(a, &m, order));
+    if (strcmp(order, "little") != 0)
+        return bad_member(a, name, "does not say \"little\"; only files of little-endian machines can be read");
+    return LK_OK;
+}
+
+static lk_status storage_name(const archive *a, const lk_pth_storage *storage, char name[NAME_BYTES])
+{
+    int length = snprintf(name, NAME_BYTES, "%s/data/%.*s", a->root, (int)lk__size_min(storage->key_bytes, NAME_BYTES),
+                          storage->key);
+    return length < NAME_BYTES ? LK_OK : bad_member(a, name, "has too long a name");
+}
+
+static lk_status locate_storage(void *self, lk_pth_storage *storage)
+{
+    archive *a = self;
+    char name[NAME_BYTES], why[128];
+    member m;
+    LK_TRY(storage_name(a, storage, name));
+    LK_TRY(find_member(a, name, &m));
+    if (m.bytes != storage->bytes) {
+        snprintf(why, sizeof why, "has %" PRIu64 " bytes, the tensors in data.pkl ask for %" PRIu64, (uint64_t)m.bytes,
+                 storage->bytes);
+        return bad_member(a, name, why);
+    }
+    storage->place = m.index;
+    return LK_OK;
+}
+
+static lk_status read_storage(void *self, const lk_pth_storage *storage, void *out)
+{
+    member m = {.index = storage->place, .bytes = storage->bytes};
+    LK_TRY(storage_name(self, storage, m.name));
+    return read_member(self, &m, out);
+}
+
+static lk_status load_pickle(archive *a, const lk_pickle_stream *stream, lk_state **out)
+{
+    lk_pickle *pickle = NULL;
+    LK_TRY(lk__pickle_read(stream, lk__pth_globals, &pickle));
+    const lk_pth_reader reader = {
+        .pickle = pickle, .file_bytes = a->file->size, .self = a, .locate = locate_storage, .read = read_storage};
+    lk_status status = lk__pth_load(&reader, out);
+    lk__pickle_destroy(pickle);
+    return status;
+}
+
+static lk_status check_pickle_size(const archive *a, const member *m)
+{
+    if (m->bytes > LK_PICKLE_MAX_BYTES)
+        return bad_member(a, m->name, "has more than 64 MiB; it describes the tensors, and holds no data of theirs");
+    if (m->bytes > PICKLE_TIMES * a->file->size + PICKLE_MORE)
+        return bad_member(a, m->name,
+                          "is compressed to so little that it is more than 4 times the file and 4 KiB; unpack the "
+                          "archive and pack it uncompressed");
+    return LK_OK;
+}
+
+static lk_status load_archive(archive *a, lk_state **out)
+{
+    char name[NAME_BYTES];
+    member m;
+    uint8_t *bytes;
+    zip_int64_t program;
+    LK_TRY(find_root(a));
+    snprintf(name, sizeof name, "%s/constants.pkl", a->root);
+    LK_TRY(find_index(a, name, &program));
+    if (program >= 0)
+        return lk__fail(LK_STATUS_FORMAT,
+                        "%s is a TorchScript program; in Python save its parameters: torch.save(model.state_dict(), "
+                        "PATH)",
+                        a->file->path);
+    LK_TRY(check_byteorder(a));
+    snprintf(name, sizeof name, "%s/data.pkl", a->root);
+    LK_TRY(find_member(a, name, &m));
+    LK_TRY(check_pickle_size(a, &m));
+    LK_TRY(LK_ALLOC((size_t)m.bytes, "a pickle", &bytes));
+    lk_status status = read_member(a, &m, bytes);
+    const lk_json_quoted shown = lk__json_quote_short(name);
+    const lk_pickle_stream stream = {a->file->path, shown.text, bytes, (size_t)m.bytes, 0};
+    if (status == LK_OK)
+        status = load_pickle(a, &stream, out);
+    lk__mem_free(bytes);
+    return status;
+}
+
+static lk_status load_zip(const lk_state_source *file, lk_state **out)
+{
+    archive a;
+    errno = 0;
+    LK_TRY(open_archive(file, &a));
+    lk_status status = load_archive(&a, out);
+    zip_discard(a.zip);
+    return status;
+}
+
+#else
+
+static lk_status load_zip(const lk_state_source *file, lk_state **out)
+{
+    (void)out;
+    return lk__fail(LK_STATUS_UNSUPPORTED,
+                    "%s: this build cannot read PyTorch's files: it was made without libzip; install libzip-dev and "
+                    "build anew, or convert the file to .safetensors",
+                    file->path);
+}
+
+#endif
+
+static bool probe_zip(const uint8_t *start, size_t bytes)
+{
+    return bytes >= 4 && memcmp(start, "PK\3\4", 4) == 0;
+}
+
+const lk_state_format lk__state_format_pth = {
+    .name = "PyTorch", .endings = {".pth", ".pt"}, .probe = probe_zip, .load = load_zip, .save = lk__pth_save};

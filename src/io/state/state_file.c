@@ -1,0 +1,111 @@
+/* state_file.c - files of state dicts: which format a file has, by its content,
+ * and which one it gets, by its name's ending. A checkpoint is read as its model. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/io.h"
+
+/* The first is what a file without an ending is written in. */
+static const lk_state_format *const formats[] = {&lk__state_format_safetensors, &lk__state_format_pth,
+                                                 &lk__state_format_pth_legacy};
+
+enum { FORMATS = sizeof formats / sizeof *formats };
+
+/* NULL for an ending that no format has. */
+static const lk_state_format *format_by_ending(const char *path)
+{
+    for (size_t i = 0; i < FORMATS; i++)
+        for (const char *const *ending = formats[i]->endings; *ending; ending++)
+            if (lk__path_ends_with(path, *ending))
+                return formats[i];
+    return NULL;
+}
+
+/* A dot in the last part of a path begins an ending, unless it is the first letter. */
+static bool has_ending(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    return *name && strchr(name + 1, '.') != NULL;
+}
+
+lk_status lk__state_file_check_ending(const char *path, bool needed)
+{
+    if (format_by_ending(path) || (!needed && !has_ending(path)))
+        return LK_OK;
+    char known[128] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < FORMATS; i++)
+        for (const char *const *ending = formats[i]->endings; *ending && used < sizeof known; ending++)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s (%s)", used ? ", " : "", *ending,
+                                     formats[i]->name);
+    return lk__fail(LK_STATUS_USAGE, "'%s': the ending of its name chooses the format: one of %s", path, known);
+}
+
+/* By content; a file that has no format goes to the one that it is most likely
+ * damaged in, which says what is wrong with it. */
+static lk_status load_source(const lk_state_source *in, lk_state **out)
+{
+    uint8_t start[64];
+    size_t bytes = (size_t)(in->size < sizeof start ? in->size : sizeof start);
+    LK_TRY(lk__state_source_read(in, 0, start, bytes));
+    for (size_t i = 0; i < FORMATS; i++)
+        if (formats[i]->probe(start, bytes))
+            return formats[i]->load(in, out);
+    if (format_by_ending(in->path) == &lk__state_format_pth)
+        return lk__fail(LK_STATUS_FORMAT,
+                        "%s is not a file of torch.save: byte 0 starts neither a zip archive nor its older format",
+                        in->path);
+    return formats[0]->load(in, out);
+}
+
+static lk_status load_file(const char *path, lk_state **out)
+{
+    lk_state_source in;
+    lk_status status = lk__state_source_open(path, &in);
+    if (status == LK_STATUS_FORMAT)
+        return lk__fail(status, "%s; name a .safetensors or .pth file, or a checkpoint", lk_error_detail());
+    LK_TRY(status);
+    status = load_source(&in, out);
+    lk__state_source_close(&in);
+    return status;
+}
+
+/* A folder around checkpoints is likely given for one of them. */
+static lk_status refuse_folder(const char *path)
+{
+    char newest[4096];
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    LK_TRY(lk__checkpoint_list(path, &steps, &count));
+    lk_status status = count ? lk__checkpoint_path(path, steps[count - 1], newest, sizeof newest) : LK_OK;
+    lk__mem_free(steps);
+    LK_TRY(status);
+    if (count)
+        return lk__fail(LK_STATUS_USAGE, "%s has %zu checkpoint%s; name one of them, as %s", path, count,
+                        count == 1 ? "" : "s", newest);
+    return lk__fail(LK_STATUS_FORMAT,
+                    "%s is a folder, but no checkpoint; name a .safetensors or .pth file, or a "
+                    "checkpoint",
+                    path);
+}
+
+lk_status lk_state_load(const char *path, lk_state **out)
+{
+    struct stat info;
+    if (lk__checkpoint_is(path))
+        return lk__checkpoint_load_model(path, out);
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        return refuse_folder(path);
+    return load_file(path, out);
+}
+
+lk_status lk_state_save(const lk_state *state, const char *path)
+{
+    const lk_state_format *format = format_by_ending(path);
+    LK_TRY(lk__state_file_check_ending(path, false));
+    return (format ? format : formats[0])->save(state, path);
+}

@@ -1,0 +1,178 @@
+/* acceptor.c - accepting strangers, and taking each through its handshake and first
+ * message as far as it has come. */
+#include "net/acceptor.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "net/deadline.h"
+#include "net/socket.h"
+
+enum { STRANGERS = LK_ACCEPTOR_POLLS - 1 }; /* at once; the oldest makes room */
+static const double stranger_seconds = 10;  /* to get in */
+
+typedef struct stranger {
+    int fd;
+    lk_handshake shake;
+    double deadline;
+    size_t got; /* bytes of its hello */
+} stranger;
+
+struct lk_acceptor {
+    lk_acceptor_opts opts;
+    uint8_t greeting[LK_GREETING_BYTES];
+    int count;
+    stranger strangers[STRANGERS]; /* (count) in order of arrival */
+    uint8_t *hellos;               /* (STRANGERS, hello_bytes) alike */
+    char refused[256];             /* why the last one was, who spoke our protocol; "": none, or told */
+    double refused_after;          /* when that may be told */
+    double accept_after;           /* when descriptors ran out, the listener rests; 0: it does not */
+};
+
+void lk__acceptor_greeting(const char *text, uint8_t greeting[LK_GREETING_BYTES])
+{
+    memset(greeting, 0, LK_GREETING_BYTES);
+    snprintf((char *)greeting, LK_GREETING_BYTES, "%s", text);
+}
+
+lk_status lk__acceptor_create(const lk_acceptor_opts *opts, lk_acceptor **out)
+{
+    lk_acceptor *acceptor;
+    lk_status status;
+    LK_TRY(LK_ALLOC(1, "a acceptor", &acceptor));
+    LK_TRY_GOTO(LK_ALLOC(STRANGERS * opts->hello_bytes, "first messages", &acceptor->hellos), free_acceptor);
+    acceptor->opts = *opts;
+    lk__acceptor_greeting(opts->greeting, acceptor->greeting);
+    *out = acceptor;
+    return LK_OK;
+free_acceptor:
+    lk__mem_free(acceptor);
+    return status;
+}
+
+void lk__acceptor_destroy(lk_acceptor *acceptor)
+{
+    if (!acceptor)
+        return;
+    for (int i = 0; i < acceptor->count; i++)
+        close(acceptor->strangers[i].fd);
+    close(acceptor->opts.listener);
+    lk__mem_free(acceptor->hellos);
+    lk__mem_free(acceptor);
+}
+
+size_t lk__acceptor_polls(const lk_acceptor *acceptor, struct pollfd polls[LK_ACCEPTOR_POLLS])
+{
+    size_t count = 0;
+    bool resting = lk__clock() < acceptor->accept_after;
+    polls[count++] = (struct pollfd){.fd = resting ? -1 : acceptor->opts.listener, .events = POLLIN};
+    for (int i = 0; i < acceptor->count; i++) {
+        const stranger *at = &acceptor->strangers[i];
+        short events = at->shake.state == LK_HANDSHAKE_DONE ? POLLIN : lk__handshake_events(&at->shake);
+        polls[count++] = (struct pollfd){.fd = at->fd, .events = events};
+    }
+    return count;
+}
+
+bool lk__acceptor_timed(const lk_acceptor *acceptor)
+{
+    return acceptor->count > 0 || acceptor->accept_after > 0;
+}
+
+static uint8_t *hello_of(const lk_acceptor *acceptor, int index)
+{
+    return acceptor->hellos + (size_t)index * acceptor->opts.hello_bytes;
+}
+
+static void forget(lk_acceptor *acceptor, int index)
+{
+    size_t after = (size_t)(--acceptor->count - index);
+    memmove(&acceptor->strangers[index], &acceptor->strangers[index + 1], after * sizeof *acceptor->strangers);
+    memmove(hello_of(acceptor, index), hello_of(acceptor, index + 1), after * acceptor->opts.hello_bytes);
+}
+
+/* Who belongs here is in within a round trip or two: in a flood the oldest is not
+ * one of those. If it was, it calls again. */
+static void accept_strangers(lk_acceptor *acceptor)
+{
+    if (lk__clock() < acceptor->accept_after)
+        return;
+    acceptor->accept_after = 0;
+    for (int i = 0; i < STRANGERS; i++) {
+        int fd = lk__net_accept(acceptor->opts.listener);
+        if (fd < 0) {
+            if (errno != EAGAIN && errno != EWOULDBLOCK)
+                acceptor->accept_after = lk__clock() + 0.001 * LK_ACCEPTOR_TICK;
+            return;
+        }
+        if (acceptor->count == STRANGERS) {
+            close(acceptor->strangers[0].fd);
+            forget(acceptor, 0);
+        }
+        stranger *at = &acceptor->strangers[acceptor->count++];
+        *at = (stranger){.fd = fd, .deadline = lk__clock() + stranger_seconds};
+        lk__handshake_init(&at->shake, &acceptor->opts.token, true, acceptor->greeting);
+    }
+}
+
+/* The same states as for the handshake alone. */
+static lk_handshake_state read_hello(stranger *at, uint8_t *hello, size_t bytes)
+{
+    while (at->got < bytes) {
+        ssize_t got = recv(at->fd, hello + at->got, bytes - at->got, MSG_DONTWAIT);
+        if (got > 0)
+            at->got += (size_t)got;
+        else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return LK_HANDSHAKE_PENDING;
+        else if (got == 0 || errno != EINTR)
+            return LK_HANDSHAKE_FAILED;
+    }
+    return LK_HANDSHAKE_DONE;
+}
+
+static lk_handshake_state step(lk_acceptor *acceptor, int index)
+{
+    stranger *at = &acceptor->strangers[index];
+    lk_handshake_state state = lk__handshake_step(&at->shake, at->fd);
+    if (state == LK_HANDSHAKE_FAILED && at->shake.status == LK_STATUS_MISMATCH)
+        snprintf(acceptor->refused, sizeof acceptor->refused, "%s", lk_error_detail());
+    if (state == LK_HANDSHAKE_DONE) {
+        bool ours = memcmp(lk__handshake_greeting(&at->shake), acceptor->greeting, LK_GREETING_BYTES) == 0;
+        state = ours ? read_hello(at, hello_of(acceptor, index), acceptor->opts.hello_bytes) : LK_HANDSHAKE_FAILED;
+    }
+    return state == LK_HANDSHAKE_PENDING && lk__clock() >= at->deadline ? LK_HANDSHAKE_FAILED : state;
+}
+
+int lk__acceptor_next(lk_acceptor *acceptor, uint8_t *hello)
+{
+    for (int i = acceptor->count - 1; i >= 0; i--) {
+        lk_handshake_state state = step(acceptor, i);
+        if (state == LK_HANDSHAKE_PENDING)
+            continue;
+        int fd = acceptor->strangers[i].fd;
+        if (state == LK_HANDSHAKE_DONE)
+            memcpy(hello, hello_of(acceptor, i), acceptor->opts.hello_bytes);
+        forget(acceptor, i);
+        if (state == LK_HANDSHAKE_DONE)
+            return fd;
+        close(fd);
+    }
+    accept_strangers(acceptor);
+    return -1;
+}
+
+bool lk__acceptor_refused(lk_acceptor *acceptor, char *text, size_t bytes)
+{
+    double now = lk__clock();
+    if (!acceptor->refused[0] || now < acceptor->refused_after)
+        return false;
+    snprintf(text, bytes, "refused: %s", acceptor->refused);
+    acceptor->refused[0] = '\0';
+    acceptor->refused_after = now + LK_NOTICE_SECONDS;
+    return true;
+}

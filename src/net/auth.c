@@ -1,0 +1,334 @@
+/* auth.c - tokens from text, variables and files, and the handshake that proves
+ * one. What follows a handshake on its socket is not its business. */
+#include "net/auth.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "net/socket.h"
+
+enum { MAX_TOKEN_FILE = 4096 };
+
+static const uint8_t magic[LK_MAGIC_BYTES] = {'L', 'K', 'S', 'T', 'E', 'P', '\n', LK_WIRE_VERSION};
+enum { VERSION_AT = LK_MAGIC_BYTES - 1 };
+
+static lk_status start_sodium(void)
+{
+    if (sodium_init() < 0)
+        return lk__fail(LK_STATUS_UNSUPPORTED, "libsodium cannot start: the system gives it no random numbers");
+    return LK_OK;
+}
+
+lk_status lk__token_make(char text[LK_TOKEN_TEXT])
+{
+    LK_TRY(start_sodium());
+    uint8_t secret[LK_TOKEN_BYTES];
+    randombytes_buf(secret, sizeof secret);
+    sodium_bin2hex(text, LK_TOKEN_TEXT, secret, sizeof secret);
+    sodium_memzero(secret, sizeof secret);
+    return LK_OK;
+}
+
+lk_status lk__token_from_text(const char *text, lk_token *out)
+{
+    static const char context[] = "lockstep job token";
+    if (text[0] == '\0')
+        return lk__fail(LK_STATUS_USAGE, "the job token is empty; give at least one character");
+    LK_TRY(start_sodium());
+    crypto_generichash_state hash;
+    crypto_generichash_init(&hash, NULL, 0, sizeof out->key);
+    crypto_generichash_update(&hash, (const uint8_t *)context, sizeof context);
+    crypto_generichash_update(&hash, (const uint8_t *)text, strlen(text));
+    crypto_generichash_final(&hash, out->key, sizeof out->key);
+    sodium_memzero(&hash, sizeof hash);
+    return LK_OK;
+}
+
+static lk_status check_private(int fd, const char *path)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return lk__fail(LK_STATUS_IO, "cannot look at the token file %s: %s", path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return lk__fail(LK_STATUS_USAGE, "the token file %s ($LOCKSTEP_TOKEN_FILE) is not a regular file", path);
+    if (info.st_uid != geteuid())
+        return lk__fail(LK_STATUS_USAGE,
+                        "the token file %s belongs to user %ld, not to you (%ld); make a copy of your own and run "
+                        "chmod 600 on it",
+                        path, (long)info.st_uid, (long)geteuid());
+    if ((info.st_mode & 077) != 0)
+        return lk__fail(LK_STATUS_USAGE,
+                        "the token file %s may be used by others (mode %03o); run: chmod 600 %s, and change the "
+                        "token if others could read it",
+                        path, (unsigned)(info.st_mode & 0777), path);
+    return LK_OK;
+}
+
+/* text has room for MAX_TOKEN_FILE + 1 bytes. */
+static lk_status read_text(int fd, const char *path, char *text)
+{
+    size_t size = 0;
+    for (;;) {
+        ssize_t n = read(fd, text + size, MAX_TOKEN_FILE + 1 - size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return lk__fail(LK_STATUS_IO, "cannot read the token file %s: %s", path, strerror(errno));
+        if (n == 0)
+            break;
+        size += (size_t)n;
+        if (size > MAX_TOKEN_FILE)
+            return lk__fail(LK_STATUS_FORMAT, "the token file %s is longer than %d bytes", path, MAX_TOKEN_FILE);
+    }
+    while (size > 0 && (text[size - 1] == '\n' || text[size - 1] == '\r'))
+        size--;
+    text[size] = '\0';
+    if (size == 0)
+        return lk__fail(LK_STATUS_FORMAT, "the token file %s is empty; write a secret of one line into it", path);
+    if (strlen(text) != size)
+        return lk__fail(LK_STATUS_FORMAT, "the token file %s holds a zero byte at %zu; it should be one line of text",
+                        path, strlen(text));
+    return LK_OK;
+}
+
+static lk_status token_from_file(const char *path, lk_token *out)
+{
+    /* Non-blocking, so that a named pipe is refused instead of waited for. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return lk__fail(errno == ENOENT ? LK_STATUS_NOT_FOUND : LK_STATUS_IO,
+                        "cannot open the token file %s ($LOCKSTEP_TOKEN_FILE): %s", path, strerror(errno));
+    char text[MAX_TOKEN_FILE + 1];
+    lk_status status;
+    LK_TRY_GOTO(check_private(fd, path), close_file);
+    LK_TRY_GOTO(read_text(fd, path, text), wipe_text);
+    status = lk__token_from_text(text, out);
+wipe_text:
+    sodium_memzero(text, sizeof text);
+close_file:
+    close(fd);
+    return status;
+}
+
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value && value[0] != '\0' ? value : NULL;
+}
+
+lk_status lk__token_find(const char *given, lk_token *out, bool *found)
+{
+    const char *text = given ? given : variable("LOCKSTEP_TOKEN");
+    const char *path = variable("LOCKSTEP_TOKEN_FILE");
+    if (text)
+        LK_TRY(lk__token_from_text(text, out));
+    else if (path)
+        LK_TRY(token_from_file(path, out));
+    *found = text || path;
+    return LK_OK;
+}
+
+void lk__handshake_init(lk_handshake *shake, const lk_token *token, bool server,
+                        const uint8_t greeting[LK_GREETING_BYTES])
+{
+    *shake = (lk_handshake){.token = *token, .server = server, .state = LK_HANDSHAKE_PENDING};
+    memcpy(shake->sent, magic, LK_MAGIC_BYTES);
+    randombytes_buf(shake->sent + LK_MAGIC_BYTES, LK_NONCE_BYTES);
+    memcpy(shake->sent + LK_MAGIC_BYTES + LK_NONCE_BYTES, greeting, LK_GREETING_BYTES);
+}
+
+/* The proof of one role: it differs between the roles, so that a proof sent back
+ * is none, and it binds both hellos, so that neither can be changed or reused. */
+static void prove(const lk_handshake *shake, bool server, uint8_t proof[LK_PROOF_BYTES])
+{
+    static const char role[2][24] = {"lockstep proof, client", "lockstep proof, server"};
+    crypto_generichash_state hash;
+    crypto_generichash_init(&hash, shake->token.key, sizeof shake->token.key, LK_PROOF_BYTES);
+    crypto_generichash_update(&hash, (const uint8_t *)role[server], sizeof role[server]);
+    crypto_generichash_update(&hash, shake->server ? shake->got : shake->sent, LK_HELLO_BYTES);
+    crypto_generichash_update(&hash, shake->server ? shake->sent : shake->got, LK_HELLO_BYTES);
+    crypto_generichash_final(&hash, proof, LK_PROOF_BYTES);
+    sodium_memzero(&hash, sizeof hash);
+}
+
+/* The bytes that may have been sent by now. The server keeps silent until it saw
+ * the magic, and shows its proof to nobody who did not prove first. */
+static size_t may_send(const lk_handshake *shake)
+{
+    if (shake->proof_ready)
+        return LK_HANDSHAKE_BYTES;
+    return shake->server && shake->got_bytes < LK_MAGIC_BYTES ? 0 : LK_HELLO_BYTES;
+}
+
+/* "the peer at 10.0.0.7 <what>" */
+static lk_status blame(int fd, lk_status status, const char *what)
+{
+    char peer[64];
+    lk__net_peer_address(fd, peer, sizeof peer);
+    return lk__fail(status, "the peer%s%s %s", peer[0] ? " at " : "", peer, what);
+}
+
+#define SAME_TOKEN "give all ranks the same one ($LOCKSTEP_TOKEN or $LOCKSTEP_TOKEN_FILE)"
+
+static lk_status fail_closed(const lk_handshake *shake, int fd)
+{
+    const char *what = "closed the connection in the middle of the handshake";
+    if (shake->got_bytes == 0)
+        what = "closed the connection without a word: it is no Lockstep job, or one that ends";
+    else if (!shake->server && shake->sent_bytes == LK_HANDSHAKE_BYTES)
+        what = "closed the connection when it saw our proof: it has another job token; " SAME_TOKEN;
+    return blame(fd, LK_STATUS_PEER, what);
+}
+
+/* An older or newer peer should learn why as well. It gets our magic, and what it
+ * sent is read away, for closing would otherwise discard that answer. */
+static lk_status fail_version(const lk_handshake *shake, int fd)
+{
+    if (shake->server && send(fd, magic, sizeof magic, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof magic) {
+        uint8_t rest[1024];
+        (void)!recv(fd, rest, sizeof rest, MSG_DONTWAIT);
+        shutdown(fd, SHUT_WR);
+    }
+    char what[128];
+    snprintf(what, sizeof what,
+             "speaks version %d of the protocol, this program version %d; use one release of Lockstep for all ranks",
+             shake->got[VERSION_AT], LK_WIRE_VERSION);
+    return blame(fd, LK_STATUS_MISMATCH, what);
+}
+
+/* Judges what has come so far, at the first byte that tells. */
+static lk_status check_hello(const lk_handshake *shake, int fd)
+{
+    size_t seen = lk__size_min(shake->got_bytes, LK_MAGIC_BYTES);
+    if (memcmp(shake->got, magic, lk__size_min(seen, VERSION_AT)) != 0)
+        return blame(fd, LK_STATUS_FORMAT, "does not speak Lockstep's protocol; is the port another program's?");
+    if (seen == LK_MAGIC_BYTES && shake->got[VERSION_AT] != LK_WIRE_VERSION)
+        return fail_version(shake, fd);
+    if (shake->got_bytes >= LK_MAGIC_BYTES + LK_NONCE_BYTES &&
+        memcmp(shake->got + LK_MAGIC_BYTES, shake->sent + LK_MAGIC_BYTES, LK_NONCE_BYTES) == 0)
+        return blame(fd, LK_STATUS_FORMAT, "sent our own bytes back; is the port another program's?");
+    return LK_OK;
+}
+
+static lk_status check_proof(lk_handshake *shake, int fd)
+{
+    uint8_t expected[LK_PROOF_BYTES];
+    prove(shake, !shake->server, expected);
+    shake->proved = sodium_memcmp(expected, shake->got + LK_HELLO_BYTES, LK_PROOF_BYTES) == 0;
+    sodium_memzero(expected, sizeof expected);
+    return shake->proved ? LK_OK : blame(fd, LK_STATUS_MISMATCH, "has another job token; " SAME_TOKEN);
+}
+
+/* After new bytes: judges them, and makes our proof when it is our turn. */
+static lk_status advance(lk_handshake *shake, int fd)
+{
+    LK_TRY(check_hello(shake, fd));
+    if (shake->got_bytes == LK_HANDSHAKE_BYTES)
+        LK_TRY(check_proof(shake, fd));
+    bool turn = shake->server ? shake->proved : shake->got_bytes >= LK_HELLO_BYTES;
+    if (turn && !shake->proof_ready) {
+        prove(shake, shake->server, shake->sent + LK_HELLO_BYTES);
+        shake->proof_ready = true;
+    }
+    return LK_OK;
+}
+
+static lk_status fail_socket(const lk_handshake *shake, int fd)
+{
+    if (errno == EPIPE || errno == ECONNRESET)
+        return fail_closed(shake, fd);
+    return lk__fail(LK_STATUS_IO, "the handshake failed: %s", strerror(errno));
+}
+
+/* moved: whether a byte went over. */
+static lk_status send_some(lk_handshake *shake, int fd, bool *moved)
+{
+    size_t end = may_send(shake);
+    while (shake->sent_bytes < end) {
+        ssize_t n = send(fd, shake->sent + shake->sent_bytes, end - shake->sent_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            break;
+        /* What the peer sent before it closed tells more than that it did. */
+        if (n < 0 && (errno == EPIPE || errno == ECONNRESET) && shake->got_bytes < LK_HANDSHAKE_BYTES)
+            break;
+        if (n < 0)
+            return fail_socket(shake, fd);
+        shake->sent_bytes += (size_t)n;
+        *moved = true;
+    }
+    return LK_OK;
+}
+
+static lk_status receive_some(lk_handshake *shake, int fd, bool *moved)
+{
+    if (shake->got_bytes == LK_HANDSHAKE_BYTES)
+        return LK_OK;
+    ssize_t n;
+    do
+        n = recv(fd, shake->got + shake->got_bytes, LK_HANDSHAKE_BYTES - shake->got_bytes, MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return LK_OK;
+    if (n < 0)
+        return fail_socket(shake, fd);
+    if (n == 0)
+        return fail_closed(shake, fd);
+    shake->got_bytes += (size_t)n;
+    *moved = true;
+    return advance(shake, fd);
+}
+
+static void finish(lk_handshake *shake, lk_handshake_state state, lk_status status)
+{
+    shake->state = state;
+    shake->status = status;
+    sodium_memzero(&shake->token, sizeof shake->token);
+}
+
+lk_handshake_state lk__handshake_step(lk_handshake *shake, int fd)
+{
+    bool moved = true;
+    while (moved && shake->state == LK_HANDSHAKE_PENDING) {
+        moved = false;
+        lk_status status = send_some(shake, fd, &moved);
+        if (status == LK_OK)
+            status = receive_some(shake, fd, &moved);
+        if (status != LK_OK)
+            finish(shake, LK_HANDSHAKE_FAILED, status);
+        else if (shake->proved && shake->sent_bytes == LK_HANDSHAKE_BYTES)
+            finish(shake, LK_HANDSHAKE_DONE, LK_OK);
+    }
+    return shake->state;
+}
+
+short lk__handshake_events(const lk_handshake *shake)
+{
+    int events = shake->got_bytes < LK_HANDSHAKE_BYTES ? POLLIN : 0;
+    if (shake->sent_bytes < may_send(shake))
+        events |= POLLOUT;
+    return (short)events;
+}
+
+const uint8_t *lk__handshake_greeting(const lk_handshake *shake)
+{
+    return shake->got + LK_MAGIC_BYTES + LK_NONCE_BYTES;
+}
+
+lk_status lk__handshake_run(lk_handshake *shake, int fd, double deadline)
+{
+    while (lk__handshake_step(shake, fd) == LK_HANDSHAKE_PENDING)
+        if (lk__net_wait(fd, lk__handshake_events(shake), deadline) == 0)
+            return blame(fd, LK_STATUS_PEER, "did not complete the handshake in time");
+    return shake->state == LK_HANDSHAKE_DONE ? LK_OK : shake->status;
+}

@@ -1,0 +1,24 @@
+/* agree.h - failures that all ranks report alike. */
+#ifndef LK_PARALLEL_ENGINE_AGREE_H
+#define LK_PARALLEL_ENGINE_AGREE_H
+
+#include <lockstep/group.h>
+
+enum { LK_AGREED_TEXT = 1024, LK_AGREED_LINES = 4096, LK_AGREED_VALUE = 128 };
+
+/* Together: of all ranks that give a place >= 0 the lowest wins (the lowest rank
+ * of equals), and its text becomes everyone's error detail: returns `failure`.
+ * LK_OK when none gives one. *agreed is set when the failure is known to all;
+ * otherwise a failure is the group's. */
+lk_status lk__agree_failure(lk_group *group, int place, const char *text, lk_status failure, bool *agreed) LK_CHECKED;
+
+/* A value as it can stand in a line: one that is long is cut, and its hash
+ * stands for the rest. */
+const char *lk__agree_value(const char *value, char text[LK_AGREED_VALUE]);
+
+/* Together: MISMATCH at every rank, naming rank and line, unless all give the
+ * same lines ("name value\n" each), which have fewer than LK_AGREED_LINES bytes.
+ * What stands before a tab in a line is shown and not compared: where a file lies. */
+lk_status lk__agree_lines(lk_group *group, const char *lines, bool *agreed) LK_CHECKED;
+
+#endif

@@ -1,0 +1,454 @@
+/* build.c - putting an engine together: options, ranks, memory. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cores.h"
+#include "base/fault.h"
+#include "base/mem.h"
+#include "base/spec.h"
+#include "parallel/engine/agree.h"
+#include "parallel/step/recorded.h"
+#include "parallel/engine/engine_impl.h"
+#include "parallel/memory/fit.h"
+#include "parallel/layout/replicas.h"
+#include "parallel/step/resident.h"
+#include "parallel/step/staging.h"
+
+enum { DEFAULT_SHARDS = 16, MAX_THREADS = 1024, DEFAULT_CHECK_EVERY = 100 };
+
+static const size_t DEFAULT_BUCKET = (size_t)4 << 20;
+
+static lk_status check_opts(const lk_engine_opts *opts)
+{
+    if (opts->batch < 1 || opts->batch > UINT32_MAX)
+        return lk__fail(LK_STATUS_USAGE, "a batch of %zu samples; 1 to %u are possible", opts->batch, UINT32_MAX);
+    if (opts->shards < 1 || opts->shards > LK_MAX_SHARDS)
+        return lk__fail(LK_STATUS_USAGE, "--shards %d is not in 1 to %d", opts->shards, LK_MAX_SHARDS);
+    if ((int)opts->precision < LK_PRECISION_FP32 || opts->precision > LK_PRECISION_BF16)
+        return lk__fail(LK_STATUS_USAGE, "there is no precision %d", (int)opts->precision);
+    if (opts->bn != LK_BN_BATCH && opts->bn != LK_BN_SHARD)
+        return lk__fail(LK_STATUS_USAGE, "there is no BatchNorm mode %d", (int)opts->bn);
+    if (!(opts->label_smoothing >= 0 && (float)opts->label_smoothing < 1)) /* kernels use a float */
+        return lk__fail(LK_STATUS_USAGE, "--label-smoothing %.10g must be a part, from 0 to below 1",
+                        opts->label_smoothing);
+    if (opts->reduce != LK_REDUCE_ORDER_TREE && opts->reduce != LK_REDUCE_ORDER_BACKEND)
+        return lk__fail(LK_STATUS_USAGE, "there is no order of sums %d", (int)opts->reduce);
+    if (opts->reduce == LK_REDUCE_ORDER_BACKEND && opts->gradient_backend && strcmp(opts->gradient_backend, "host") == 0)
+        return lk__fail(LK_STATUS_USAGE,
+                        "--reduce engine has NCCL sum gradients, and --backend says that the host does: give one");
+    if (!isfinite(opts->clip_norm) || opts->clip_norm < 0)
+        return lk__fail(LK_STATUS_USAGE, "--clip-norm %g must be a number not below 0", opts->clip_norm);
+    if (opts->check_every < -1)
+        return lk__fail(LK_STATUS_USAGE, "--check-every %d is not a number of steps, or -1 for never",
+                        opts->check_every);
+    return LK_OK;
+}
+
+/* BatchNorm over one value has its bias for an output, whatever the input: nothing
+ * before it learns. Where the largest batch is so, all are. */
+static lk_status check_batchnorm(const lk_engine *engine)
+{
+    const lk_engine_opts *opts = &engine->opts;
+    bool by_shard = opts->bn == LK_BN_SHARD;
+    size_t shards = by_shard ? (size_t)opts->shards : 1, samples = (opts->batch + shards - 1) / shards;
+    for (int i = 0; i < engine->graph->count && !opts->eval_only; i++) {
+        const lk_layer *layer = &engine->graph->layers[i];
+        if (layer->op != &lk__op_batchnorm2d || samples * layer->shape.h * layer->shape.w > 1)
+            continue;
+        return lk__fail(LK_STATUS_USAGE,
+                        "BatchNorm '%s' would normalise one value per channel, %s of images that are 1x1 there: its "
+                        "output would not depend on its input. Give a larger --batch-size%s, or larger images",
+                        layer->name, by_shard ? "a sample a shard" : "a batch of one sample",
+                        by_shard ? ", fewer --shards or --bn batch" : "");
+    }
+    return LK_OK;
+}
+
+/* Where bits depend on how many samples a kernel gets at once, few shards are fast. */
+static int default_shards(const lk_engine_opts *opts)
+{
+    const lk_device_type *type = lk__device_find(opts->device);
+    int replicas = (opts->group ? lk_group_size(opts->group) : 1) / lk__partition_count(opts->stages);
+    if (!type || !type->by_shard)
+        return DEFAULT_SHARDS;
+    return replicas > 0 ? replicas : 1;
+}
+
+lk_engine_opts lk__engine_defaults(const lk_engine_opts *opts)
+{
+    lk_engine_opts full = *opts;
+    if (!full.device)
+        full.device = "cpu";
+    if (!full.shards)
+        full.shards = default_shards(&full);
+    if (!full.optimizer)
+        full.optimizer = "sgd";
+    if (!full.bucket_bytes)
+        full.bucket_bytes = DEFAULT_BUCKET;
+    if (!full.check_every)
+        full.check_every = DEFAULT_CHECK_EVERY;
+    return full;
+}
+
+/* 0 stands for a default. */
+static const char *number_text(double value, char text[LK_NUMBER_TEXT])
+{
+    return value == 0 ? "not given" : lk__number_text(value, text);
+}
+
+/* What must be the same at all ranks: the result's, and the order of calls. */
+static lk_status agree_options(lk_engine *engine)
+{
+    const lk_engine_opts *opts = &engine->opts;
+    char lines[LK_AGREED_LINES], optimizer[LK_AGREED_VALUE], stages[LK_AGREED_VALUE], sums[LK_AGREED_VALUE],
+        lr[LK_NUMBER_TEXT], clip[LK_NUMBER_TEXT], smoothing[LK_NUMBER_TEXT];
+    char bucket[LK_NUMBER_TEXT], micro[LK_NUMBER_TEXT];
+    if (!opts->group || lk_group_size(opts->group) == 1)
+        return LK_OK;
+    snprintf(
+        lines, sizeof lines,
+        "a model of %d layers with %zu parameters (hash %016llx)\n--batch-size %zu\n--shards %d\n--seed "
+        "%llu\n--optimizer "
+        "%s\n--lr %s\n--bn %s\n--clip-norm %s\n--label-smoothing %s\n--micro-batch %s\n--bucket-mb %s\n--stages "
+        "%s\n--pipelined %s\n--reduce %s\nsums %s\n--check-every %d\nallow_nonfinite %d\neval_only %d\n",
+        engine->graph->count, lk_graph_parameters(engine->graph), (unsigned long long)lk__graph_hash(engine->graph),
+        opts->batch, opts->shards, (unsigned long long)opts->seed, lk__agree_value(opts->optimizer, optimizer),
+        number_text(opts->lr, lr), opts->bn == LK_BN_BATCH ? "batch" : "shard", number_text(opts->clip_norm, clip),
+        number_text(opts->label_smoothing, smoothing), number_text((double)opts->micro_batch, micro),
+        number_text((double)opts->bucket_bytes / (1 << 20), bucket),
+        lk__agree_value(opts->stages ? opts->stages : "1", stages), opts->pipelined ? "on" : "off",
+        opts->reduce == LK_REDUCE_ORDER_BACKEND ? "engine" : "tree", lk__agree_value(opts->gradient_backend ? opts->gradient_backend : "auto", sums),
+        opts->check_every, opts->allow_nonfinite, opts->eval_only);
+    return lk__agree_lines(opts->group, lines, &engine->agreed);
+}
+
+/* Devices of two kinds, or of one at two precisions, would not agree on a bit. */
+static lk_status agree_device(lk_engine *engine)
+{
+    char line[LK_AGREED_VALUE];
+    if (!engine->grid.world)
+        return LK_OK;
+    snprintf(line, sizeof line, "--devices %s and --precision %s", engine->dev->type->name,
+             lk__device_precision_names[engine->opts.precision]);
+    return lk__agree_lines(engine->grid.world, line, &engine->agreed);
+}
+
+static lk_status open_device(lk_engine *engine)
+{
+    lk_engine_opts *opts = &engine->opts;
+    int part = lk__cores_part(engine->grid.sharers, lk__grid_neighbours(&engine->grid));
+    if (opts->threads < 0 || opts->threads > MAX_THREADS)
+        return lk__fail(LK_STATUS_USAGE, "--threads %d is not in 1 to %d", opts->threads, MAX_THREADS);
+    if (!opts->threads)
+        opts->threads = part > 0 ? part : 1;
+    lk_device_opts device = {.threads = opts->threads, .crowded = opts->threads > part, .precision = opts->precision};
+    return lk__device_open(opts->device, &device, &engine->dev);
+}
+
+/* What is in the way of it is so at all ranks. */
+static lk_status choose_channel(lk_engine *engine)
+{
+    if (engine->opts.eval_only)
+        return LK_OK;
+    lk_status status = lk__device_sums_choose(engine->grid.sums, engine->dev, &engine->opts, &engine->channel);
+    engine->agreed = status == LK_STATUS_USAGE;
+    return status;
+}
+
+/* As memory.c measures it. */
+static lk_engine_rank_model model_of(lk_engine *engine)
+{
+    return (lk_engine_rank_model){.graph = engine->graph,
+                           .dev = engine->dev,
+                           .opts = engine->opts,
+                           .grid = engine->grid,
+                           .hooks = lk__engine_pass_hooks(engine),
+                           .direct = engine->channel};
+}
+
+static lk_status plan_waves(lk_engine *engine)
+{
+    lk_engine_rank_model model = model_of(engine);
+    size_t most = engine->dev->type->most_samples;
+    LK_TRY(lk__engine_rank_waves(&model, &engine->waves, &engine->lane_count));
+    if (most && engine->waves->capacity > most)
+        return lk__fail(LK_STATUS_USAGE,
+                        "%zu samples of a rank at once are more than device '%s' takes: %zu. Give a smaller "
+                        "--batch-size, or --micro-batch where there is no BatchNorm over the batch",
+                        engine->waves->capacity, engine->dev->type->name, most);
+    return LK_ALLOC((size_t)(engine->waves->last - engine->waves->first), "results", &engine->leaves);
+}
+
+/* What a device of its own has left is for that device to say. */
+static lk_status check_memory(lk_engine *engine)
+{
+    if (engine->opts.eval_only)
+        return LK_OK;
+    lk_engine_rank_model model = model_of(engine);
+    model.host_only = !engine->dev->type->host_memory;
+    lk_available available = lk__available();
+    return lk__fit_check(&model, &available);
+}
+
+/* In the group's memory, where ranks of a host read each other's in place: the
+ * gradients, or a copy of those that the rank's last wave leaves. */
+static lk_status alloc_grads(lk_engine *engine)
+{
+    const lk_waves *waves = engine->waves;
+    bool far = !engine->dev->type->host_memory, grouped = engine->grid.sums && !engine->channel;
+    size_t slot = lk__size_max(engine->params->count, 1) * sizeof(float);
+    size_t bytes = slot * (size_t)lk__waves_slots(waves, engine->dev->type->by_shard);
+    if (grouped)
+        LK_TRY(
+            lk_group_alloc(engine->grid.sums, far ? slot * (size_t)waves->own_roots : bytes, (void **)&engine->shared));
+    if (far || !engine->shared)
+        LK_TRY(engine->dev->type->alloc(engine->dev, bytes, "gradients", (void **)&engine->grads));
+    engine->params->grads = engine->grads ? engine->grads : engine->shared;
+    return LK_OK;
+}
+
+/* The widest sums that a layer of this rank needs in mid-pass. */
+static size_t widest_sums(const lk_engine *engine)
+{
+    size_t widest = 0;
+    for (int i = engine->grid.first_layer; i < engine->grid.last_layer; i++) {
+        const lk_layer *layer = &engine->graph->layers[i];
+        if (layer->op->sum_width)
+            widest = lk__size_max(widest, layer->op->sum_width(layer));
+    }
+    return widest;
+}
+
+/* The buckets must be cut. */
+static lk_status open_direct(lk_engine *engine)
+{
+    lk_buckets *buckets = engine->buckets;
+    lk_device_sums_opts opts = {.group = engine->grid.sums,
+                           .bounds = engine->grid.bounds,
+                           .waves = engine->waves,
+                           .dev = engine->dev,
+                           .channel = engine->channel,
+                           .reduce = engine->opts.reduce,
+                           .widest = widest_sums(engine),
+                           .sums = buckets->count};
+    if (!engine->channel)
+        return LK_OK;
+    for (int i = 0; i < buckets->count; i++)
+        opts.most = lk__size_max(opts.most, buckets->list[i].end - buckets->list[i].begin);
+    LK_TRY(lk__device_sums_create(&opts, &engine->direct));
+    buckets->direct = engine->direct;
+    return LK_OK;
+}
+
+static lk_status build_params(lk_engine *engine)
+{
+    const lk_grid *grid = &engine->grid;
+    LK_TRY(lk__params_create(engine->graph, engine->dev, grid->first_layer, grid->last_layer, &engine->params));
+    LK_TRY(lk__params_init(engine->params, engine->opts.seed));
+    LK_TRY(alloc_grads(engine));
+    lk_buckets_opts buckets = {.group = grid->sums,
+                               .bounds = grid->bounds,
+                               .params = engine->params,
+                               .copy = engine->grads ? engine->shared : NULL,
+                               .roots = engine->waves->own_roots,
+                               .bytes = engine->opts.bucket_bytes,
+                               .check = !engine->opts.allow_nonfinite};
+    LK_TRY(lk__buckets_create(&buckets, &engine->buckets));
+    LK_TRY(open_direct(engine));
+    return lk__optim_create(engine->opts.optimizer, engine->opts.lr, engine->dev, engine->params->count,
+                            &engine->optim);
+}
+
+static lk_status build_plan(lk_engine *engine)
+{
+    const lk_waves *waves = engine->waves;
+    lk_plan_opts opts = {.first = engine->grid.first_layer,
+                         .last = engine->grid.last_layer,
+                         .capacity = waves->capacity,
+                         .lanes = engine->lane_count,
+                         .shards = waves->last - waves->first,
+                         .slots = waves->most_roots,
+                         .all_roots = waves->all_roots,
+                         .total_slots = waves->total_slots,
+                         .hooks = lk__engine_pass_hooks(engine)};
+    return lk__plan_create(engine->graph, engine->params, &opts, &engine->plan);
+}
+
+static lk_status alloc_samples(lk_engine *engine, lk_tensor input, lk_engine_lane *lane)
+{
+    lk_device *dev = engine->dev;
+    size_t sample = lk__shape_sample(input.shape) * sizeof *lane->samples;
+    if (engine->grid.stage > 0 || (input.dtype == LK_DTYPE_F32 && lk__tensor_stride(&input) == sample))
+        return LK_OK;
+    return dev->type->alloc(dev, engine->waves->capacity * sample, "samples", (void **)&lane->samples);
+}
+
+/* For what a lane exchanges with the stages around. */
+static lk_status alloc_copies(lk_engine *engine, int index)
+{
+    lk_engine_lane *lane = &engine->lanes[index];
+    lk_tensor input = lk__plan_input(engine->plan, index), output = lk__plan_output(engine->plan, index);
+    size_t capacity = engine->waves->capacity;
+    if (engine->grid.stage > 0)
+        LK_TRY(lk__staging_alloc(engine->dev, capacity * lk__tensor_stride(&input), "a copy of activations",
+                                 &lane->before_copy));
+    if (lk__engine_has_losses(engine))
+        return LK_OK;
+    return lk__staging_alloc(engine->dev, capacity * lk__tensor_stride(&output), "a copy of activations",
+                             &lane->next_copy);
+}
+
+/* For what is gathered in mid-pass. */
+static lk_status alloc_sums_copy(lk_engine *engine)
+{
+    size_t widest = engine->grid.moments && !engine->channel ? widest_sums(engine) : 0;
+    size_t bytes = (size_t)engine->waves->all_roots * widest * sizeof(float);
+    return widest ? lk__staging_alloc(engine->dev, bytes, "a copy of sums", (void **)&engine->sums_copy) : LK_OK;
+}
+
+static lk_status alloc_lanes(lk_engine *engine)
+{
+    size_t capacity = engine->waves->capacity;
+    lk_device *dev = engine->dev;
+    LK_TRY(LK_ALLOC((size_t)engine->lane_count, "waves", &engine->lanes));
+    for (int i = 0; i < engine->lane_count; i++) {
+        lk_engine_lane *lane = &engine->lanes[i];
+        LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->ids, "sample ids", (void **)&lane->ids));
+        LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->labels, "labels", (void **)&lane->labels));
+        LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->place, "results", (void **)&lane->place));
+        LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->loss, "losses", (void **)&lane->loss));
+        LK_TRY(alloc_samples(engine, lk__plan_input(engine->plan, i), lane));
+        LK_TRY(alloc_copies(engine, i));
+    }
+    size_t names = capacity * (sizeof(uint32_t) + sizeof(int32_t));
+    LK_TRY(dev->type->alloc(dev, sizeof *engine->inputs + names, "the step", (void **)&engine->inputs));
+    lk__optim_place(engine->optim, engine->inputs->scalars);
+    return LK_OK;
+}
+
+/* All that is large. Where a group's memory is short, the group says what to do. */
+static lk_status allocate(lk_engine *engine)
+{
+    lk_status status;
+    LK_TRY_GOTO(build_params(engine), explain);
+    LK_TRY_GOTO(build_plan(engine), explain);
+    LK_TRY_GOTO(alloc_lanes(engine), explain);
+    LK_TRY_GOTO(alloc_sums_copy(engine), explain);
+    LK_TRY_GOTO(lk__recorded_create(engine, &engine->ahead), explain);
+    return LK_OK;
+
+explain:
+    if (status != LK_STATUS_MEMORY || (engine->params && !engine->shared && engine->grid.sums))
+        return status;
+    lk_engine_rank_model model = model_of(engine);
+    return lk__fit_explain(&model);
+}
+
+static lk_status build(lk_engine *engine, const lk_graph *graph)
+{
+    const lk_engine_opts *opts = &engine->opts;
+    lk_grid_opts grid = {.world = opts->group, .stages = opts->stages, .shards = opts->shards};
+    LK_TRY(lk__graph_copy(graph, &engine->graph));
+    LK_TRY(agree_options(engine));
+    LK_TRY(check_opts(opts));
+    LK_TRY(check_batchnorm(engine));
+    LK_TRY(lk__grid_init(&engine->grid, engine->graph, &grid));
+    LK_TRY(open_device(engine));
+    LK_TRY(agree_device(engine));
+    LK_TRY(choose_channel(engine));
+    LK_TRY(plan_waves(engine));
+    LK_TRY(check_memory(engine));
+    LK_TRY(allocate(engine));
+    if (engine->grid.sums)
+        LK_TRY(lk__replicas_start(engine->grid.sums, engine->params));
+    /* No rank has an engine unless all have. */
+    return engine->grid.world ? lk_barrier(engine->grid.world, NULL) : LK_OK;
+}
+
+/* A failure of this rank's own must not leave the others waiting. What the
+ * options say is wrong, before the ranks have a grid, is wrong at every rank. */
+lk_status lk__engine_tell(const lk_engine *engine, lk_status status)
+{
+    char detail[LK_AGREED_TEXT];
+    lk_group *world = engine->grid.world;
+    if (!world && status != LK_STATUS_USAGE)
+        world = engine->opts.group;
+    if (status == LK_OK || status == LK_STATUS_PEER || !world)
+        return status;
+    snprintf(detail, sizeof detail, "%s", lk_error_detail());
+    lk_group_abort(world, detail);
+    return lk__fail(status, "%s", detail);
+}
+
+bool lk__engine_agreed(const lk_engine *engine)
+{
+    return engine->agreed;
+}
+
+lk_status lk_engine_create(const lk_graph *graph, const lk_engine_opts *opts, lk_engine **out)
+{
+    lk_engine_opts full = lk__engine_defaults(opts);
+    LK_TRY(lk__fault_load());
+    LK_TRY(lk_graph_check(graph));
+    lk_engine *engine;
+    LK_TRY(LK_ALLOC(1, "engine", &engine));
+    lk__gate_init(&engine->gate, "engine");
+    engine->opts = full;
+    lk_status status = build(engine, graph);
+    if (status != LK_OK) {
+        if (!engine->agreed)
+            status = lk__engine_tell(engine, status);
+        lk_engine_destroy(engine);
+        return status;
+    }
+    *out = engine;
+    return LK_OK;
+}
+
+static void destroy_lanes(lk_engine *engine)
+{
+    const lk_device_type *type = engine->dev->type;
+    for (int i = 0; engine->lanes && i < engine->lane_count; i++) {
+        lk__mem_free(engine->lanes[i].next_copy);
+        lk__mem_free(engine->lanes[i].before_copy);
+        type->free(engine->dev, engine->lanes[i].samples);
+        type->free(engine->dev, engine->lanes[i].loss);
+        type->free(engine->dev, engine->lanes[i].place);
+        type->free(engine->dev, engine->lanes[i].labels);
+        type->free(engine->dev, engine->lanes[i].ids);
+    }
+    lk__mem_free(engine->lanes);
+}
+
+void lk_engine_destroy(lk_engine *engine)
+{
+    /* In a forked process the threads of an engine cannot be joined, and leaving its group
+     * would end the parent's: the memory stays until this process ends. */
+    if (!engine || lk__gate_inherited(&engine->gate))
+        return;
+    lk__mem_free(engine->place);
+    lk__mem_free(engine->loss);
+    lk__mem_free(engine->leaves);
+    lk__device_sums_leave(engine->direct);
+    /* First the groups: other ranks may be reading what this one lends them. */
+    lk__grid_fini(&engine->grid);
+    lk__recorded_destroy(engine, engine->ahead);
+    lk__device_sums_destroy(engine->direct);
+    lk__plan_destroy(engine->plan);
+    lk__optim_destroy(engine->optim);
+    lk__buckets_destroy(engine->buckets);
+    lk__params_destroy(engine->params);
+    lk__waves_destroy(engine->waves);
+    if (engine->dev) {
+        destroy_lanes(engine);
+        lk__mem_free(engine->sums_copy);
+        lk__residents_destroy(engine);
+        engine->dev->type->free(engine->dev, engine->inputs);
+        engine->dev->type->free(engine->dev, engine->grads);
+    }
+    lk__device_close(engine->dev);
+    lk_graph_destroy(engine->graph);
+    lk__mem_free(engine);
+}

@@ -1,0 +1,135 @@
+/* memory.c - the sizes that build.c allocates, for one rank. */
+#include "parallel/memory/memory.h"
+
+#include "base/cores.h"
+#include "base/mem.h"
+#include "parallel/engine/engine_impl.h"
+#include "parallel/step/pipeline.h"
+
+enum { WAVES_A_STAGE = 4 };
+
+/* Enough waves to keep all stages busy most of the time, where the user does not
+ * say. */
+static size_t choose_micro_batch(const lk_engine_rank_model *rank)
+{
+    const lk_engine_opts *opts = &rank->opts;
+    size_t waves = (size_t)(WAVES_A_STAGE * rank->grid.stages * rank->grid.replicas);
+    if (lk__graph_takes_one_wave(rank->graph, opts->bn))
+        return 0;
+    if (opts->micro_batch || !opts->pipelined)
+        return opts->micro_batch;
+    return lk__size_max(1, opts->batch / waves);
+}
+
+lk_status lk__engine_rank_waves(const lk_engine_rank_model *rank, lk_waves **out, int *lanes)
+{
+    const lk_grid *grid = &rank->grid;
+    lk_waves_opts opts = {.shards = rank->opts.shards,
+                          .bounds = grid->bounds,
+                          .replicas = grid->replicas,
+                          .replica = grid->replica,
+                          .batch = rank->opts.batch,
+                          .micro_batch = choose_micro_batch(rank)};
+    lk_waves *waves;
+    LK_TRY(lk__waves_create(&opts, &waves));
+    int most = waves->single ? 1 : waves->last - waves->first;
+    *lanes = lk__pipeline_ahead(grid->stages, grid->stage, most - 1, rank->opts.pipelined) + 1;
+    *out = waves;
+    return LK_OK;
+}
+
+static lk_status measure_plan(const lk_engine_rank_model *rank, const lk_waves *waves, int lanes, lk_engine_size *size)
+{
+    lk_plan_size plan;
+    lk_plan_opts opts = {.first = rank->grid.first_layer,
+                         .last = rank->grid.last_layer,
+                         .capacity = waves->capacity,
+                         .lanes = lanes,
+                         .shards = waves->last - waves->first,
+                         .slots = waves->most_roots,
+                         .all_roots = waves->all_roots,
+                         .total_slots = waves->total_slots,
+                         .hooks = rank->hooks};
+    LK_TRY(lk__plan_measure(rank->graph, rank->dev, &opts, &plan));
+    size->activations = plan.activations;
+    size->statistics += plan.sums;
+    size->scratch = plan.scratch;
+    size->samples = waves->capacity;
+    return LK_OK;
+}
+
+static lk_status measure_optimizer(const char *spec, lk_device *dev, size_t parameters, lk_engine_size *size)
+{
+    lk_optim *optim;
+    LK_TRY(lk__optim_create(spec, 0, dev, 0, &optim));
+    size->optimizer = lk__optim_states(optim) * parameters;
+    lk__optim_destroy(optim);
+    return LK_OK;
+}
+
+/* Of a wave's samples, as a layer leaves them. */
+static size_t wave_bytes(const lk_engine_rank_model *rank, size_t capacity, int layer)
+{
+    lk_tensor value = {.dtype = rank->dev->values, .shape = rank->graph->layers[layer].shape};
+    value.pitch = lk__device_pitch(rank->dev, value.shape.c);
+    return capacity * lk__tensor_stride(&value);
+}
+
+/* What is large of them. */
+static size_t measure_copies(const lk_engine_rank_model *rank, const lk_waves *waves, int lanes, size_t parameters)
+{
+    const lk_grid *grid = &rank->grid;
+    size_t lane = 0;
+    if (rank->dev->type->host_memory)
+        return 0;
+    if (grid->stage > 0)
+        lane += wave_bytes(rank, waves->capacity, grid->first_layer - 1);
+    if (grid->stage < grid->stages - 1)
+        lane += wave_bytes(rank, waves->capacity, grid->last_layer - 1);
+    return (size_t)lanes * lane + (grid->replicas > 1 && !rank->direct ? parameters * (size_t)waves->own_roots : 0);
+}
+
+lk_status lk__engine_measure_rank(const lk_engine_rank_model *rank, lk_engine_size *out)
+{
+    lk_params_size params = lk__params_measure(rank->graph, rank->dev, rank->grid.first_layer, rank->grid.last_layer);
+    lk_engine_size size = {.parameters = params.count * sizeof(float),
+                           .statistics = params.buffer_count * sizeof(float),
+                           .host_only = rank->host_only};
+    lk_waves *waves;
+    int lanes;
+    LK_TRY(measure_optimizer(rank->opts.optimizer, rank->dev, size.parameters, &size));
+    LK_TRY(lk__engine_rank_waves(rank, &waves, &lanes));
+    size.gradients = size.parameters * (size_t)lk__waves_slots(waves, rank->dev->type->by_shard);
+    lk_status status = measure_plan(rank, waves, lanes, &size);
+    if (status == LK_OK) /* sizes are then known not to overflow */
+        size.copies = measure_copies(rank, waves, lanes, size.parameters);
+    lk__waves_destroy(waves);
+    if (status == LK_OK)
+        *out = size;
+    return status;
+}
+
+size_t lk__engine_size_total(const lk_engine_size *size)
+{
+    size_t device =
+        size->parameters + size->gradients + size->optimizer + size->statistics + size->activations + size->scratch;
+    return size->copies + (size->host_only ? 0 : device);
+}
+
+size_t lk__engine_size_shared(const lk_engine_size *size)
+{
+    return size->host_only ? size->copies : size->gradients;
+}
+
+lk_status lk__engine_measure(const lk_graph *graph, const lk_engine_opts *opts, lk_engine_size *out)
+{
+    lk_engine_rank_model rank = {.graph = graph, .opts = lk__engine_defaults(opts)};
+    int bounds[] = {0, rank.opts.shards};
+    rank.grid = (lk_grid){.replicas = 1, .stages = 1, .first_layer = 1, .last_layer = graph->count, .bounds = bounds};
+    lk_device_opts device = {.threads = rank.opts.threads ? rank.opts.threads : lk__cores()};
+    LK_TRY(lk_graph_check(graph));
+    LK_TRY(lk__device_open(rank.opts.device, &device, &rank.dev));
+    lk_status status = lk__engine_measure_rank(&rank, out);
+    lk__device_close(rank.dev);
+    return status;
+}

@@ -1,0 +1,93 @@
+/* clip.c - sums of squares of all blocks at their place in the whole model,
+ * wherever its layers are, then one sum over the tree. */
+#include "parallel/step/clip.h"
+
+#include <math.h>
+
+#include "base/mem.h"
+
+double lk__clip_tree_sum(const double *values, size_t count)
+{
+    /* Left subtrees hold a power of two of leaves, so the stack mirrors the
+     * binary digits of the leaves so far; what is open at the end is closed from
+     * the right. */
+    double stack[8 * sizeof count + 1];
+    size_t depth = 0;
+    for (size_t i = 0; i < count; i++) {
+        stack[depth++] = values[i];
+        for (size_t leaves = i + 1; leaves % 2 == 0; leaves /= 2, depth--)
+            stack[depth - 2] += stack[depth - 1];
+    }
+    for (; depth > 1; depth--)
+        stack[depth - 2] += stack[depth - 1];
+    return count ? stack[0] : 0;
+}
+
+static size_t slot_blocks(const lk_params *params, const lk_layer *layer, int slot)
+{
+    return (lk__params_elements(params->graph, params->dev, layer, slot) + LK_NORM_BLOCK - 1) / LK_NORM_BLOCK;
+}
+
+/* Blocks of the whole model. */
+static size_t count_blocks(const lk_params *params)
+{
+    size_t count = 0;
+    for (int i = 0; i < params->graph->count; i++) {
+        const lk_layer *layer = &params->graph->layers[i];
+        for (int slot = 0; slot < layer->param_count; slot++)
+            count += slot_blocks(params, layer, slot);
+    }
+    return count;
+}
+
+/* Fills the places of the layers that are here; sums is device memory. */
+static void sum_blocks(const lk_params *params, double *sums)
+{
+    lk_device *dev = params->dev;
+    for (int i = params->graph->count - 1; i >= 0; i--) {
+        const lk_layer *layer = &params->graph->layers[i];
+        for (int slot = layer->param_count - 1; slot >= 0; slot--) {
+            if (i >= params->first && i < params->last)
+                dev->kernels->sum_squares(dev, lk__params_elements(params->graph, dev, layer, slot),
+                                          params->grads + params->param_offset[i][slot], sums);
+            sums += slot_blocks(params, layer, slot);
+        }
+    }
+}
+
+/* The device's copy is made by the first step that clips. */
+static lk_status download_blocks(lk_params *params, size_t count, double *out)
+{
+    lk_device *dev = params->dev;
+    size_t bytes = count * sizeof *out;
+    if (!params->squares)
+        LK_TRY(dev->type->alloc(dev, bytes, "sums of squares", (void **)&params->squares));
+    sum_blocks(params, params->squares);
+    return dev->type->download(dev, params->squares, bytes, out);
+}
+
+lk_status lk__clip_norm(lk_params *params, lk_group *pipe, double *out)
+{
+    size_t count = count_blocks(params);
+    double *sums;
+    LK_TRY(LK_ALLOC(count, "sums of squares", &sums));
+    lk_status status;
+    LK_TRY_GOTO(download_blocks(params, count, sums), free_sums);
+    /* Each block is one rank's and zero at the others, and x + 0 is x: this
+     * gathers, and rounds nothing. */
+    if (pipe)
+        LK_TRY_GOTO(lk_allreduce(pipe, (lk_buffer){sums, count, LK_DTYPE_F64}, LK_REDUCTION_SUM, NULL), free_sums);
+    *out = sqrt(lk__clip_tree_sum(sums, count));
+
+free_sums:
+    lk__mem_free(sums);
+    return status;
+}
+
+void lk__clip_gradient(lk_params *params, double norm, double limit)
+{
+    double factor = limit / (norm + 1e-6);
+    /* A norm that is not a number makes the gradient so, as in PyTorch. */
+    if (!(factor >= 1))
+        params->dev->kernels->scale(params->dev, params->count, (float)factor, params->grads);
+}

@@ -1,0 +1,179 @@
+/* resident.c - bringing data sets to the device. */
+#include "parallel/step/resident.h"
+
+#include "base/mem.h"
+#include "data/loader/loader.h"
+#include "data/transform/transform.h"
+
+/* Bytes that are brought there at once, where a sample has no more. */
+static const size_t PIECE = (size_t)4 << 20;
+
+struct lk_resident {
+    const void *name; /* by which batches say that their samples are here */
+    size_t count;     /* samples */
+    uint8_t *pixels;
+    float *table;
+    lk_gather_desc gather; /* all but the epoch, which is the engine's */
+};
+
+/* Of no other data set of the process, before or after: an address would be used again. */
+static const void *new_name(void)
+{
+    static uintptr_t last;
+    return (const void *)__atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+}
+
+/* Whether gather can do these transforms; puts them into it. */
+static bool take_transforms(const lk_transforms *list, lk_gather_desc *out)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const lk_transform_step *step = &list->steps[i];
+        const lk_transform_info *info = lk_transform_list(step->row);
+        if (info == &lk__transform_crop.info) {
+            out->crop = (uint32_t)step->values[0];
+            out->crop_layer = (uint32_t)i;
+        } else if (info == &lk__transform_flip.info) {
+            out->flip = step->values[0];
+            out->flip_layer = (uint32_t)i;
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether samples are bytes of the model's own shape. */
+static bool fits_model(const lk_engine *engine, const lk_loader_source *source)
+{
+    lk_shape input = engine->graph->layers[0].shape;
+    return source->data->ops->get && source->shape.channels == input.c && source->shape.height == input.h &&
+           source->shape.width == input.w;
+}
+
+/* In half of what the device has left. Ranks that share it look at the same time, so
+ * that each takes its part of that; which of this host's do is known where a channel
+ * joins devices of their own. */
+static bool has_room(const lk_engine *engine, size_t count, size_t record)
+{
+    bool own = engine->channel && !engine->channel->one_device;
+    size_t bytes, parts = 2 * (own ? 1 : (size_t)lk__grid_neighbours(&engine->grid));
+    lk_device *dev = engine->dev;
+    return !dev->type->host_memory && dev->type->room && !__builtin_mul_overflow(count, record, &bytes) &&
+           bytes <= dev->type->room(dev) / parts;
+}
+
+/* Samples of the data set, `most` at a time by way of piece. */
+static lk_status upload_pixels(lk_device *dev, const lk_dataset *data, const lk_resident *resident, size_t most,
+                               uint8_t *piece)
+{
+    size_t record = resident->gather.record, count = 0;
+    for (size_t begin = 0; begin < resident->count; begin += count) {
+        int32_t label;
+        count = lk__size_min(most, resident->count - begin);
+        for (size_t i = 0; i < count; i++)
+            LK_TRY(lk_dataset_get(data, begin + i, piece + i * record, &label));
+        LK_TRY(dev->type->upload(dev, piece, count * record, resident->pixels + begin * record));
+    }
+    return LK_OK;
+}
+
+static lk_status fill(lk_device *dev, const lk_loader_source *source, lk_resident *resident)
+{
+    size_t channels = source->shape.channels, record = resident->gather.record;
+    size_t table = channels * sizeof source->normalise->table[0], most = lk__size_max(PIECE / record, 1);
+    uint8_t *piece;
+    LK_TRY(dev->type->alloc(dev, resident->count * record, "the data set", (void **)&resident->pixels));
+    LK_TRY(dev->type->alloc(dev, table, "the data set", (void **)&resident->table));
+    LK_TRY(LK_ALLOC(lk__size_min(most, resident->count) * record, "samples", &piece));
+    lk_status status = upload_pixels(dev, source->data, resident, most, piece);
+    lk__mem_free(piece);
+    LK_TRY(status);
+    resident->gather.pixels = resident->pixels;
+    resident->gather.table = resident->table;
+    return dev->type->upload(dev, source->normalise->table, table, resident->table);
+}
+
+static void destroy(lk_device *dev, lk_resident *resident)
+{
+    if (!resident)
+        return;
+    dev->type->free(dev, resident->pixels);
+    dev->type->free(dev, resident->table);
+    lk__mem_free(resident);
+}
+
+static lk_status create(lk_device *dev, const lk_loader_source *source, const lk_gather_desc *gather, lk_resident **out)
+{
+    lk_resident *resident;
+    LK_TRY(LK_ALLOC(1, "a data set on the device", &resident));
+    *resident = (lk_resident){.name = new_name(), .count = lk_dataset_get_info(source->data)->count, .gather = *gather};
+    lk_status status = fill(dev, source, resident);
+    if (status != LK_OK) {
+        destroy(dev, resident);
+        return status;
+    }
+    *out = resident;
+    return LK_OK;
+}
+
+/* The index of the engine's data set of this name, or of a free place for NULL; -1 where
+ * there is none. */
+static int find_place(const lk_engine *engine, const void *name)
+{
+    for (int i = 0; i < LK_MAX_RESIDENTS; i++) {
+        const lk_resident *resident = engine->residents[i];
+        if ((resident ? resident->name : NULL) == name)
+            return i;
+    }
+    return -1;
+}
+
+lk_status lk__resident_add(lk_engine *engine, lk_loader *loader, bool *placed)
+{
+    lk_loader_source source = lk__loader_source(loader);
+    size_t count = lk_dataset_get_info(source.data)->count;
+    lk_gather_desc gather = {.record = source.shape.channels * source.shape.height * source.shape.width,
+                             .seed = source.seed,
+                             .epoch = &engine->inputs->numbers.epoch};
+    int place = find_place(engine, source.named);
+    if (source.named && place < 0)
+        return lk__fail(LK_STATUS_USAGE, "another engine's device has the samples of this loader");
+    bool named = source.named != NULL;
+    *placed = named;
+    if (named || place < 0 || engine->grid.stage > 0 || !fits_model(engine, &source) ||
+        !take_transforms(source.transforms, &gather) || !has_room(engine, count, gather.record))
+        return LK_OK;
+    lk_status status = create(engine->dev, &source, &gather, &engine->residents[place]);
+    if (status != LK_OK)
+        return status == LK_STATUS_MEMORY ? LK_OK : status;
+    lk__loader_names_only(loader, engine->residents[place]->name);
+    *placed = true;
+    return LK_OK;
+}
+
+void lk__residents_destroy(lk_engine *engine)
+{
+    for (int i = 0; i < LK_MAX_RESIDENTS; i++)
+        destroy(engine->dev, engine->residents[i]);
+}
+
+lk_status lk__resident_find(const lk_engine *engine, const lk_batch *batch, const lk_resident **out)
+{
+    int place = find_place(engine, batch->source);
+    if (place < 0)
+        return lk__fail(LK_STATUS_USAGE, "another engine's device has the samples of this batch");
+    const lk_resident *found = engine->residents[place];
+    if (batch->epoch > UINT32_MAX)
+        return lk__fail(LK_STATUS_USAGE, "epoch %zu is out of range (0 to %u)", batch->epoch, UINT32_MAX);
+    for (size_t i = 0; batch->ids && i < batch->count; i++)
+        if (batch->ids[i] >= found->count)
+            return lk__fail(LK_STATUS_USAGE, "there is no sample %u on the device, which has %zu", batch->ids[i],
+                            found->count);
+    *out = found;
+    return LK_OK;
+}
+
+void lk__resident_gather(lk_engine *engine, const lk_resident *resident, const uint32_t *ids, lk_tensor *x)
+{
+    engine->dev->kernels->gather(engine->dev, &resident->gather, ids, x);
+}

@@ -1,0 +1,201 @@
+/* waves.c - waves of whole shards, and the stack of partial sums between them. */
+#include "parallel/step/waves.h"
+
+#include "base/mem.h"
+#include "base/tree.h"
+
+/* Merges after each of `count` entries of a stack, where entry i covers shards
+ * [begin[i], begin[i+1]); returns the entries alive at once, the one that is
+ * being pushed included. */
+static int plan_merges(int shards, int count, const int *begin, int *merges)
+{
+    int depth = 0, most = 0;
+    for (int i = 0; i < count; i++) {
+        int after = lk__tree_roots(shards, begin[0], begin[i + 1], NULL);
+        most = depth + 1 > most ? depth + 1 : most;
+        merges[i] = depth + 1 - after;
+        depth = after;
+    }
+    return most;
+}
+
+static int count_roots(const lk_waves_opts *opts)
+{
+    int count = 0;
+    for (int r = 0; r < opts->replicas; r++)
+        count += lk__tree_roots(opts->shards, opts->bounds[r], opts->bounds[r + 1], NULL);
+    return count;
+}
+
+static lk_status plan_roots(lk_waves *waves, const lk_waves_opts *opts)
+{
+    waves->all_roots = count_roots(opts);
+    size_t count = (size_t)waves->all_roots;
+    LK_TRY(LK_ALLOC(count + 1, "shards", &waves->root_shard));
+    LK_TRY(LK_ALLOC(count + 1, "shards", &waves->root_begin));
+    LK_TRY(LK_ALLOC(count, "shards", &waves->root_merges));
+    int *at = waves->root_shard;
+    for (int r = 0; r < opts->replicas; r++) {
+        int roots[LK_TREE_MAX_DEPTH];
+        int own = lk__tree_roots(opts->shards, opts->bounds[r], opts->bounds[r + 1], roots);
+        for (int i = 0; i < own; i++)
+            *at++ = roots[i];
+    }
+    *at = opts->shards;
+    waves->total_slots = plan_merges(opts->shards, waves->all_roots, waves->root_shard, waves->root_merges);
+    return LK_OK;
+}
+
+static lk_status plan_own(lk_waves *waves)
+{
+    size_t own = (size_t)(waves->last - waves->first);
+    int *begin;
+    LK_TRY(LK_ALLOC(own, "shards", &waves->merges));
+    LK_TRY(LK_ALLOC(own + 1, "shards", &waves->wave_shard));
+    LK_TRY(LK_ALLOC(2 * own, "shards", &waves->begin));
+    LK_TRY(LK_ALLOC(own * LK_TREE_MAX_DEPTH, "shards", &waves->rows));
+    LK_TRY(LK_ALLOC(own + 1, "shards", &begin));
+    for (int i = 0; i <= (int)own; i++)
+        begin[i] = waves->first + i;
+    waves->most_roots = plan_merges(waves->shards, (int)own, begin, waves->merges);
+    waves->own_roots = lk__tree_roots(waves->shards, waves->first, waves->last, NULL);
+    lk__mem_free(begin);
+    return LK_OK;
+}
+
+lk_status lk__waves_create(const lk_waves_opts *opts, lk_waves **out)
+{
+    lk_waves *waves;
+    lk_status status;
+    LK_TRY(LK_ALLOC(1, "waves", &waves));
+    waves->shards = opts->shards;
+    waves->first = opts->bounds[opts->replica];
+    waves->last = opts->bounds[opts->replica + 1];
+    size_t all = lk__shard_most(opts->batch, opts->shards, waves->last - waves->first);
+    waves->capacity = all;
+    if (opts->micro_batch && opts->micro_batch < all)
+        waves->capacity = lk__size_max(opts->micro_batch, lk__shard_most(opts->batch, opts->shards, 1));
+    waves->single = waves->capacity == all;
+    LK_TRY_GOTO(plan_roots(waves, opts), destroy_waves);
+    LK_TRY_GOTO(plan_own(waves), destroy_waves);
+    *out = waves;
+    return LK_OK;
+
+destroy_waves:
+    lk__waves_destroy(waves);
+    return status;
+}
+
+void lk__waves_destroy(lk_waves *waves)
+{
+    if (!waves)
+        return;
+    lk__mem_free(waves->rows);
+    lk__mem_free(waves->begin);
+    lk__mem_free(waves->wave_shard);
+    lk__mem_free(waves->merges);
+    lk__mem_free(waves->root_merges);
+    lk__mem_free(waves->root_begin);
+    lk__mem_free(waves->root_shard);
+    lk__mem_free(waves);
+}
+
+int lk__waves_slots(const lk_waves *waves, bool by_shard)
+{
+    return waves->single && !by_shard ? waves->own_roots : waves->most_roots;
+}
+
+size_t lk__waves_sample(const lk_waves *waves, int s)
+{
+    return lk__shard_begin(waves->batch, waves->shards, s);
+}
+
+size_t lk__waves_own(const lk_waves *waves, int s)
+{
+    return lk__waves_sample(waves, s) - lk__waves_sample(waves, waves->first);
+}
+
+/* The shard after the last that fits into a wave starting at `first`. */
+static int wave_end(const lk_waves *waves, int first)
+{
+    int last = first + 1;
+    size_t start = lk__waves_sample(waves, first);
+    while (last < waves->last && lk__waves_sample(waves, last + 1) - start <= waves->capacity)
+        last++;
+    return last;
+}
+
+/* Wave i has one more entry in begin than it has shards, so that those of shard s
+ * in wave i start at s - first + i. */
+static size_t *wave_begin(const lk_waves *waves, int index)
+{
+    return waves->begin + (waves->wave_shard[index] - waves->first) + index;
+}
+
+static void describe_wave(lk_waves *waves, int index)
+{
+    int first = waves->wave_shard[index], last = waves->wave_shard[index + 1];
+    size_t *begin = wave_begin(waves, index), *rows = waves->rows + (size_t)index * LK_TREE_MAX_DEPTH;
+    for (int s = first; s <= last; s++)
+        begin[s - first] = lk__waves_sample(waves, s) - lk__waves_sample(waves, first);
+    int roots[LK_TREE_MAX_DEPTH + 1];
+    int depth = lk__tree_roots(waves->shards, waves->first, first, roots);
+    roots[depth] = first;
+    for (int d = 0; d < depth; d++)
+        rows[d] = lk__waves_sample(waves, roots[d + 1]) - lk__waves_sample(waves, roots[d]);
+}
+
+void lk__waves_cut(lk_waves *waves, size_t batch)
+{
+    waves->batch = batch;
+    waves->count = 0;
+    for (int first = waves->first; first < waves->last; waves->count++) {
+        waves->wave_shard[waves->count] = first;
+        first = waves->single ? waves->last : wave_end(waves, first);
+    }
+    waves->wave_shard[waves->count] = waves->last;
+    for (int i = 0; i < waves->count; i++)
+        describe_wave(waves, i);
+    for (int i = 0; i <= waves->all_roots; i++)
+        waves->root_begin[i] = lk__waves_sample(waves, waves->root_shard[i]);
+}
+
+size_t lk__waves_begin(const lk_waves *waves, int index)
+{
+    return lk__waves_own(waves, waves->wave_shard[index]);
+}
+
+lk_op_wave lk__waves_at(const lk_waves *waves, int index)
+{
+    int first = waves->wave_shard[index], last = waves->wave_shard[index + 1];
+    lk_shards shards = {.count = last - first,
+                        .begin = wave_begin(waves, index),
+                        .merges = waves->merges + (first - waves->first),
+                        .depth = lk__tree_roots(waves->shards, waves->first, first, NULL),
+                        .rows = waves->rows + (size_t)index * LK_TREE_MAX_DEPTH};
+    return (lk_op_wave){.shards = shards,
+                        .leaves = shards,
+                        .search = -1,
+                        .own_roots = waves->own_roots,
+                        .roots = {.count = waves->all_roots, .begin = waves->root_begin, .merges = waves->root_merges},
+                        .n = shards.begin[shards.count],
+                        .last = last == waves->last};
+}
+
+int lk__waves_find(const lk_waves *waves, int s)
+{
+    int index = 0;
+    while (waves->wave_shard[index + 1] <= s)
+        index++;
+    return index;
+}
+
+lk_op_wave lk__waves_leaf(const lk_waves *waves, int index, int s)
+{
+    static const int no_merge = 0;
+    lk_op_wave wave = lk__waves_at(waves, index);
+    int place = s - waves->wave_shard[index];
+    wave.leaves = (lk_shards){.count = 1, .begin = wave.shards.begin + place, .merges = &no_merge};
+    wave.search = place;
+    return wave;
+}

@@ -1,0 +1,34 @@
+/* bias.h - own kernels around the products of convolutions and linear layers: bias,
+ * ReLU, gradient of the bias, widening, and the folds of sums. Tensors are seen as
+ * matrices of (rows, pitch). All enqueue on io's stream and keep faults with its
+ * device. */
+#ifndef LK_TENSOR_CUDA_KERNELS_BIAS_H
+#define LK_TENSOR_CUDA_KERNELS_BIAS_H
+
+#include "tensor/cuda/kernels/plans.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* y = y + b, then max(y, 0) if the problem says so; in place. b may be NULL. */
+void lk__cuda_bias_relu(const lk_cuda_problem *problem, const lk_cuda_io *io);
+/* dx = mask <= 0 ? 0 : dx; in place. */
+void lk__cuda_relu_mask(const lk_cuda_problem *problem, const lk_cuda_io *io);
+/* db = the sums of the columns of dy, in an order that rows and pitch give. */
+lk_status lk__cuda_bias_grad(const lk_cuda_problem *problem, const lk_cuda_io *io) LK_CHECKED;
+
+/* dw = narrow, as many bf16 as there are weights. */
+void lk__cuda_widen(const lk_cuda_problem *problem, const lk_cuda_io *io, const void *narrow);
+/* out[i] = the sum over the rows of parts (rows, width), in a fixed order; columns
+ * from `split` on go to rest, or nowhere where it is NULL. */
+void lk__cuda_fold_parts(const lk_cuda_io *io, const float *parts, int rows, int width, float *out, int split,
+                         float *rest);
+/* So many merges of slot `top` into those below it, of dw and db (shards.h). */
+void lk__cuda_merge_slots(const lk_cuda_problem *problem, const lk_cuda_io *io, lk_partials dw, lk_partials db, int top,
+                          int merges);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

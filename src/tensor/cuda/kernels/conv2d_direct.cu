@@ -1,0 +1,266 @@
+/* conv2d_direct.cu - any convolution, by plain loops: the way out where the libraries
+ * have no deterministic algorithm (fp32 gradients of weights of few channels) or do
+ * not take the layout (groups with padded channels, fewer than 4 channels). */
+#include "tensor/cuda/kernels/bias.h"
+#include "tensor/cuda/kernels/conv2d.h"
+#include "tensor/cuda/kernels/vec4.cuh"
+
+enum { TILE = 32, PIXELS = 32, MOST_CHUNKS = 64, PIXELS_A_CHUNK = 2048, PARTS_FLOATS = 4 << 20 };
+
+typedef struct direct_shape {
+    int n, h, w, c, k, p, q, r, stride, pad, x_pitch, y_pitch;
+    int groups, group_c, group_k; /* channels of a group; with one group the pads belong to it */
+} direct_shape;
+
+static direct_shape shape_of(const lk_cuda_problem *problem)
+{
+    direct_shape s;
+    s.n = problem->n;
+    s.h = problem->h;
+    s.w = problem->w;
+    s.c = problem->groups == 1 ? problem->x_pitch : problem->c;
+    s.k = problem->groups == 1 ? problem->y_pitch : problem->k;
+    s.p = problem->p;
+    s.q = problem->q;
+    s.r = problem->kernel;
+    s.stride = problem->stride;
+    s.pad = problem->pad;
+    s.x_pitch = problem->x_pitch;
+    s.y_pitch = problem->y_pitch;
+    s.groups = problem->groups;
+    s.group_c = s.c / s.groups;
+    s.group_k = s.k / s.groups;
+    return s;
+}
+
+/* The sum of an output channel at a pixel of y. */
+template <class T>
+static __device__ __forceinline__ float sum_window(const direct_shape &s, const T *x, const T *w, size_t pixel, int k)
+{
+    int image = (int)(pixel / ((size_t)s.p * s.q)), p = (int)(pixel / s.q % s.p), q = (int)(pixel % s.q);
+    int base = k / s.group_k * s.group_c;
+    float sum = 0.0f;
+    for (int r = 0; r < s.r; r++)
+        for (int t = 0; t < s.r; t++) {
+            int h = p * s.stride + r - s.pad, col = q * s.stride + t - s.pad;
+            if (h < 0 || h >= s.h || col < 0 || col >= s.w)
+                continue;
+            const T *in = x + (((size_t)image * s.h + h) * s.w + col) * (size_t)s.x_pitch + base;
+            const T *f = w + (((size_t)k * s.r + r) * s.r + t) * (size_t)s.group_c;
+            for (int c = 0; c < s.group_c; c++)
+                sum = __fmaf_rn(lk__cuda_get1(in + c), lk__cuda_get1(f + c), sum);
+        }
+    return sum;
+}
+
+template <class T>
+static __global__ void __launch_bounds__(LK_THREADS)
+    direct_forward(direct_shape s, const T *x, const T *w, const T *b, bool relu, T *y)
+{
+    size_t id = lk__cuda_thread(), pixel = id / s.y_pitch;
+    int k = (int)(id - pixel * s.y_pitch);
+    if (pixel >= (size_t)s.n * s.p * s.q)
+        return;
+    float sum = 0.0f;
+    if (k < s.k) {
+        sum = sum_window(s, x, w, pixel, k);
+        if (b)
+            sum += lk__cuda_get1(b + k);
+        if (relu)
+            sum = lk__cuda_relu1(sum);
+    }
+    lk__cuda_put1(y + id, sum);
+}
+
+/* The sum of an input channel at a pixel of x, over the outputs that used it. */
+template <class T>
+static __device__ __forceinline__ float sum_users(const direct_shape &s, const T *dy, const T *w, size_t pixel, int c)
+{
+    int image = (int)(pixel / ((size_t)s.h * s.w)), h = (int)(pixel / s.w % s.h), col = (int)(pixel % s.w);
+    int base = c / s.group_c * s.group_k, local = c % s.group_c;
+    float sum = 0.0f;
+    for (int r = 0; r < s.r; r++)
+        for (int t = 0; t < s.r; t++) {
+            int p = h + s.pad - r, q = col + s.pad - t;
+            if (p < 0 || q < 0 || p % s.stride != 0 || q % s.stride != 0 || p / s.stride >= s.p || q / s.stride >= s.q)
+                continue;
+            size_t at = ((size_t)image * s.p + p / s.stride) * s.q + q / s.stride;
+            for (int k = base; k < base + s.group_k; k++)
+                sum = __fmaf_rn(lk__cuda_get1(dy + at * (size_t)s.y_pitch + k),
+                                lk__cuda_get1(w + (((size_t)k * s.r + r) * s.r + t) * (size_t)s.group_c + local), sum);
+        }
+    return sum;
+}
+
+template <class T>
+static __global__ void __launch_bounds__(LK_THREADS) direct_grad_input(direct_shape s, const T *dy, const T *w, T *dx)
+{
+    size_t id = lk__cuda_thread(), pixel = id / s.x_pitch;
+    int c = (int)(id - pixel * s.x_pitch);
+    if (pixel >= (size_t)s.n * s.h * s.w)
+        return;
+    lk__cuda_put1(dx + id, c < s.c ? sum_users(s, dy, w, pixel, c) : 0.0f);
+}
+
+/* A block of direct_grad_weight: a chunk of pixels, one tap, 32 channels of y by 32 of x. */
+typedef struct weight_tile {
+    int group, k0, c0; /* k0 and c0 within the group */
+    int r, t;          /* the tap */
+    size_t begin, end; /* pixels of y */
+} weight_tile;
+
+static __device__ __forceinline__ weight_tile tile_of(const direct_shape &s, size_t pixels_a_chunk)
+{
+    int tiles_k = (s.group_k + TILE - 1) / TILE, tiles_c = (s.group_c + TILE - 1) / TILE, i = (int)blockIdx.x;
+    weight_tile tile;
+    tile.group = i / (tiles_k * tiles_c);
+    tile.k0 = i / tiles_c % tiles_k * TILE;
+    tile.c0 = i % tiles_c * TILE;
+    tile.r = (int)blockIdx.y / s.r;
+    tile.t = (int)blockIdx.y % s.r;
+    tile.begin = blockIdx.z * pixels_a_chunk;
+    tile.end = min(tile.begin + pixels_a_chunk, (size_t)s.n * s.p * s.q);
+    return tile;
+}
+
+/* One channel of dy and of x at 32 pixels; 0 where there is none. */
+template <class T>
+static __device__ __forceinline__ void load_pixels(const direct_shape &s, const weight_tile &tile, size_t first,
+                                                   const T *x, const T *dy, float ys[PIXELS][TILE],
+                                                   float xs[PIXELS][TILE])
+{
+    int lane = (int)threadIdx.x % TILE, row = (int)threadIdx.x / TILE;
+    for (int j = row; j < PIXELS; j += LK_THREADS / TILE) {
+        size_t pixel = first + (size_t)j;
+        float u = 0.0f, v = 0.0f;
+        if (pixel < tile.end) {
+            int image = (int)(pixel / ((size_t)s.p * s.q)), p = (int)(pixel / s.q % s.p), q = (int)(pixel % s.q);
+            int h = p * s.stride + tile.r - s.pad, col = q * s.stride + tile.t - s.pad;
+            int k = tile.k0 + lane, c = tile.c0 + lane;
+            if (k < s.group_k)
+                u = lk__cuda_get1(dy + pixel * (size_t)s.y_pitch + tile.group * s.group_k + k);
+            if (c < s.group_c && h >= 0 && h < s.h && col >= 0 && col < s.w)
+                v = lk__cuda_get1(x + (((size_t)image * s.h + h) * s.w + col) * (size_t)s.x_pitch +
+                                  tile.group * s.group_c + c);
+        }
+        ys[j][lane] = u;
+        xs[j][lane] = v;
+    }
+}
+
+/* A thread has two channels of y by two of x. */
+template <class T>
+static __global__ void __launch_bounds__(LK_THREADS)
+    direct_grad_weight(direct_shape s, size_t pixels_a_chunk, const T *x, const T *dy, float *parts)
+{
+    __shared__ __align__(16) float ys[PIXELS][TILE], xs[PIXELS][TILE];
+    weight_tile tile = tile_of(s, pixels_a_chunk);
+    int mine_k = 2 * ((int)threadIdx.x / (TILE / 2)), mine_c = 2 * ((int)threadIdx.x % (TILE / 2));
+    float sums[2][2] = {{0, 0}, {0, 0}};
+    for (size_t first = tile.begin; first < tile.end; first += PIXELS) {
+        load_pixels(s, tile, first, x, dy, ys, xs);
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < PIXELS; j++) {
+            float2 u = *(const float2 *)&ys[j][mine_k], v = *(const float2 *)&xs[j][mine_c];
+            sums[0][0] = __fmaf_rn(u.x, v.x, sums[0][0]);
+            sums[0][1] = __fmaf_rn(u.x, v.y, sums[0][1]);
+            sums[1][0] = __fmaf_rn(u.y, v.x, sums[1][0]);
+            sums[1][1] = __fmaf_rn(u.y, v.y, sums[1][1]);
+        }
+        __syncthreads();
+    }
+    size_t taps = (size_t)(s.r * s.r);
+    float *out = parts + blockIdx.z * (size_t)s.k * taps * (size_t)s.group_c;
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            int k = tile.k0 + mine_k + i, c = tile.c0 + mine_c + j;
+            if (k < s.group_k && c < s.group_c)
+                out[((size_t)(tile.group * s.group_k + k) * taps + blockIdx.y) * (size_t)s.group_c + c] = sums[i][j];
+        }
+}
+
+typedef struct chunk_split {
+    size_t width, pixels_a_chunk;
+    unsigned chunks;
+} chunk_split;
+
+static chunk_split split_of(const lk_cuda_problem *problem)
+{
+    direct_shape s = shape_of(problem);
+    chunk_split split;
+    size_t pixels = lk__cuda_rows(problem), most = MOST_CHUNKS;
+    split.width = (size_t)s.k * (size_t)(s.r * s.r) * (size_t)s.group_c;
+    if (most * split.width > PARTS_FLOATS)
+        most = PARTS_FLOATS / split.width + 1;
+    size_t chunks = (pixels + PIXELS_A_CHUNK - 1) / PIXELS_A_CHUNK;
+    if (chunks > most)
+        chunks = most;
+    split.pixels_a_chunk = (pixels + chunks - 1) / chunks;
+    split.chunks = lk__cuda_parts(pixels, split.pixels_a_chunk);
+    return split;
+}
+
+template <class T>
+static void forward(const lk_cuda_problem *problem, const lk_cuda_io *io)
+{
+    unsigned blocks = lk__cuda_blocks(lk__cuda_rows(problem) * (size_t)problem->y_pitch);
+    direct_forward<T><<<blocks, LK_THREADS, 0, io->stream>>>(shape_of(problem), (const T *)io->x, (const T *)io->w,
+                                                             (const T *)io->b, problem->relu, (T *)io->y);
+}
+
+template <class T>
+static void grad_input(const lk_cuda_problem *problem, const lk_cuda_io *io)
+{
+    size_t pixels = (size_t)problem->n * (size_t)problem->h * (size_t)problem->w;
+    unsigned blocks = lk__cuda_blocks(pixels * (size_t)problem->x_pitch);
+    direct_grad_input<T>
+        <<<blocks, LK_THREADS, 0, io->stream>>>(shape_of(problem), (const T *)io->dy, (const T *)io->w, (T *)io->dx);
+}
+
+template <class T>
+static void grad_weight(const lk_cuda_problem *problem, const lk_cuda_io *io, float *parts)
+{
+    direct_shape s = shape_of(problem);
+    chunk_split split = split_of(problem);
+    unsigned tiles = lk__cuda_parts((size_t)s.group_k, TILE) * lk__cuda_parts((size_t)s.group_c, TILE);
+    dim3 blocks((unsigned)s.groups * tiles, (unsigned)(s.r * s.r), split.chunks);
+    direct_grad_weight<T>
+        <<<blocks, LK_THREADS, 0, io->stream>>>(s, split.pixels_a_chunk, (const T *)io->x, (const T *)io->dy, parts);
+    lk__cuda_launched(io->dev, "gradient of the weights of a convolution");
+    int width = (int)split.width;
+    lk__cuda_fold_parts(io, parts, (int)split.chunks, width, io->dw, width, NULL);
+    size_t pads = (lk__cuda_weights(problem) - split.width) * sizeof(float);
+    if (pads)
+        (void)lk__cuda_keep(io->dev, cudaMemsetAsync(io->dw + split.width, 0, pads, io->stream), "zero gradients");
+}
+
+template <class T>
+static void run(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace)
+{
+    if (problem->pass == LK_CUDA_PASS_FORWARD)
+        forward<T>(problem, io);
+    else if (problem->pass == LK_CUDA_PASS_GRAD_INPUT)
+        grad_input<T>(problem, io);
+    else
+        grad_weight<T>(problem, io, (float *)workspace);
+    lk__cuda_launched(io->dev, "convolution");
+}
+
+size_t lk__cuda_direct_bytes(const lk_cuda_problem *problem)
+{
+    if (problem->pass != LK_CUDA_PASS_GRAD_WEIGHT)
+        return 0;
+    chunk_split split = split_of(problem);
+    return (size_t)split.chunks * split.width * sizeof(float);
+}
+
+void lk__cuda_direct(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace)
+{
+    if (problem->values == LK_DTYPE_F32)
+        run<float>(problem, io, workspace);
+    else
+        run<lk_bf16>(problem, io, workspace);
+}

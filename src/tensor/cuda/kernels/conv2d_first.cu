@@ -1,0 +1,283 @@
+/* conv2d_first.cu - the first convolution of a model of small images: few channels
+ * in, 3x3, stride 1. Bound by memory (y, dy), where cuDNN takes several times as long.
+ *
+ * A strip is four neighbouring pixels of a row of y. Forward: a thread has one strip
+ * and four channels, with the weights in shared memory as (tap, c, k). Gradient of the
+ * weights: a thread has V channels and walks strips with V * (9 C + 1) sums in
+ * registers; the sums of a block's lanes are added in order, then fold adds the
+ * blocks. */
+#include "tensor/cuda/kernels/bias.h"
+#include "tensor/cuda/kernels/conv2d.h"
+#include "tensor/cuda/kernels/strips.cuh"
+#include "tensor/cuda/kernels/vec4.cuh"
+
+enum { FORWARD_THREADS = 256, WEIGHT_THREADS = 128, STRIP = 4, TAPS = 9, MOST_BLOCKS = 528 };
+
+typedef struct first_shape {
+    int h, w, p, q, pad, x_pitch, y_pitch, strips_a_row;
+    unsigned strips;
+} first_shape;
+
+static first_shape shape_of(const lk_cuda_problem *problem)
+{
+    first_shape s;
+    s.h = problem->h;
+    s.w = problem->w;
+    s.p = problem->p;
+    s.q = problem->q;
+    s.pad = problem->pad;
+    s.x_pitch = problem->x_pitch;
+    s.y_pitch = problem->y_pitch;
+    s.strips_a_row = (s.q + STRIP - 1) / STRIP;
+    s.strips = (unsigned)problem->n * (unsigned)s.p * (unsigned)s.strips_a_row;
+    return s;
+}
+
+/* The six values of channel c under tap row r of a strip. */
+template <class T>
+static __device__ __forceinline__ void load_row(const first_shape &s, const T *x, strip_place at, int r, int c,
+                                                float v[STRIP + 2])
+{
+    int h = at.p + r - s.pad;
+    bool inside = h >= 0 && h < s.h;
+    const T *row = x + ((size_t)at.n * s.h + (inside ? h : 0)) * (size_t)s.w * s.x_pitch + c;
+#pragma unroll
+    for (int j = 0; j < STRIP + 2; j++) {
+        int w = at.q + j - s.pad;
+        v[j] = inside && w >= 0 && w < s.w ? lk__cuda_get1(row + w * s.x_pitch) : 0.0f;
+    }
+}
+
+/* The weights of (k, tap, c) as (tap, c, k). */
+template <class T, int C>
+static __device__ __forceinline__ void share_weights(const first_shape &s, const T *w, float *shared)
+{
+    for (int i = (int)threadIdx.x; i < TAPS * C * s.y_pitch; i += FORWARD_THREADS) {
+        int k = i % s.y_pitch, tap_c = i / s.y_pitch;
+        shared[i] = lk__cuda_get1(w + ((size_t)k * TAPS + tap_c / C) * s.x_pitch + tap_c % C);
+    }
+    __syncthreads();
+}
+
+template <class T, int C>
+static __global__ void __launch_bounds__(FORWARD_THREADS)
+    first_forward(first_shape s, const T *x, const T *w, const T *b, bool relu, T *y)
+{
+    extern __shared__ float4 weights[]; // (tap, c, k / 4)
+    share_weights<T, C>(s, w, (float *)weights);
+    unsigned quads = (unsigned)s.y_pitch / 4, id = blockIdx.x * FORWARD_THREADS + threadIdx.x;
+    unsigned strip = id / quads, quad = id - strip * quads;
+    if (strip >= s.strips)
+        return;
+    strip_place at = place_of<STRIP>(s, strip);
+    float4 acc[STRIP];
+#pragma unroll
+    for (int j = 0; j < STRIP; j++)
+        acc[j] = lk__cuda_zero4();
+#pragma unroll
+    for (int r = 0; r < 3; r++)
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            float v[STRIP + 2];
+            load_row(s, x, at, r, c, v);
+#pragma unroll
+            for (int t = 0; t < 3; t++) {
+                float4 f = weights[((r * 3 + t) * C + c) * (int)quads + (int)quad];
+#pragma unroll
+                for (int j = 0; j < STRIP; j++)
+                    lk__cuda_fma4(acc[j], v[j + t], f);
+            }
+        }
+    float4 bias = b ? lk__cuda_get4(b + 4 * quad) : lk__cuda_zero4();
+    T *out = y + (((size_t)at.n * s.p + at.p) * s.q + at.q) * (size_t)s.y_pitch + 4 * quad;
+#pragma unroll
+    for (int j = 0; j < STRIP; j++)
+        if (at.q + j < s.q) {
+            float4 v = lk__cuda_add4(acc[j], bias);
+            lk__cuda_put4(out + (size_t)j * s.y_pitch, relu ? lk__cuda_relu4(v) : v);
+        }
+}
+
+/* V channels of dy of each pixel of a strip; 0 beyond the row's end. */
+template <int V, class T>
+static __device__ __forceinline__ void load_strip(const first_shape &s, const T *dy, strip_place at, int channel,
+                                                  float d[STRIP][V])
+{
+    const T *row = dy + (((size_t)at.n * s.p + at.p) * s.q + at.q) * (size_t)s.y_pitch + channel;
+#pragma unroll
+    for (int j = 0; j < STRIP; j++) {
+        bool inside = at.q + j < s.q;
+        if constexpr (V == 4) {
+            float4 f = inside ? lk__cuda_get4(row + (size_t)j * s.y_pitch) : lk__cuda_zero4();
+            d[j][0] = f.x, d[j][1] = f.y, d[j][2] = f.z, d[j][3] = f.w;
+        } else {
+            float2 f = inside ? lk__cuda_get2(row + (size_t)j * s.y_pitch) : make_float2(0, 0);
+            d[j][0] = f.x, d[j][1] = f.y;
+        }
+    }
+}
+
+/* Adds a strip to the sums of V channels: of each (tap, c), then of dy itself. */
+template <class T, int C, int V>
+static __device__ __forceinline__ void add_strip(const first_shape &s, const T *x, const T *dy, strip_place at,
+                                                 int channel, float acc[V][TAPS * C + 1])
+{
+    float d[STRIP][V];
+    load_strip<V>(s, dy, at, channel, d);
+#pragma unroll
+    for (int j = 0; j < STRIP; j++)
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            acc[v][TAPS * C] += d[j][v];
+#pragma unroll
+    for (int r = 0; r < 3; r++)
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            float u[STRIP + 2];
+            load_row(s, x, at, r, c, u);
+#pragma unroll
+            for (int k = 0; k < 3; k++)
+#pragma unroll
+                for (int v = 0; v < V; v++)
+#pragma unroll
+                    for (int j = 0; j < STRIP; j++)
+                        acc[v][(r * 3 + k) * C + c] = __fmaf_rn(d[j][v], u[j + k], acc[v][(r * 3 + k) * C + c]);
+        }
+}
+
+/* The block's sums over its lanes, in the order of the weights, then those of the bias. */
+template <int C, int V>
+static __device__ __forceinline__ void write_sums(const first_shape &s, const float *sums, int row, float *out)
+{
+    int wide = s.y_pitch / V, lanes = WEIGHT_THREADS / wide;
+    int weights = s.y_pitch * TAPS * s.x_pitch, width = weights + s.y_pitch;
+    for (int i = (int)threadIdx.x; i < width; i += WEIGHT_THREADS) {
+        int k = i - weights, at = TAPS * C;
+        bool used = true;
+        if (i < weights) {
+            int tap = i / s.x_pitch, c = i - tap * s.x_pitch;
+            k = tap / TAPS;
+            at = (tap - k * TAPS) * C + c;
+            used = c < C;
+        }
+        float sum = 0.0f;
+        if (used)
+            for (int l = 0; l < lanes; l++)
+                sum += sums[(l * wide + k / V) * row + k % V * (TAPS * C + 1) + at];
+        out[i] = sum;
+    }
+}
+
+template <class T, int C, int V>
+static __global__ void __launch_bounds__(WEIGHT_THREADS)
+    first_grad_weight(first_shape s, unsigned strips_a_lane, const T *x, const T *dy, float *parts)
+{
+    enum { SUMS = TAPS * C + 1, ROW = V * SUMS | 1 };
+    __shared__ float sums[WEIGHT_THREADS * ROW];
+    int wide = s.y_pitch / V, lanes = WEIGHT_THREADS / wide;
+    int t = (int)threadIdx.x % wide, lane = (int)threadIdx.x / wide;
+    float acc[V][SUMS];
+#pragma unroll
+    for (int v = 0; v < V; v++)
+#pragma unroll
+        for (int i = 0; i < SUMS; i++)
+            acc[v][i] = 0.0f;
+    unsigned first = blockIdx.x * strips_a_lane * (unsigned)lanes + (unsigned)lane;
+    for (unsigned i = 0; i < strips_a_lane && lane < lanes; i++) {
+        unsigned strip = first + i * (unsigned)lanes;
+        if (strip >= s.strips)
+            break;
+        add_strip<T, C, V>(s, x, dy, place_of<STRIP>(s, strip), V * t, acc);
+    }
+#pragma unroll
+    for (int v = 0; v < V; v++)
+#pragma unroll
+        for (int i = 0; i < SUMS; i++)
+            sums[(int)threadIdx.x * ROW + v * SUMS + i] = acc[v][i];
+    __syncthreads();
+    size_t width = (size_t)s.y_pitch * (size_t)(TAPS * s.x_pitch + 1);
+    write_sums<C, V>(s, sums, ROW, parts + (size_t)blockIdx.x * width);
+}
+
+/* Channels of a thread of first_grad_weight: as many as the registers bear. */
+static constexpr int channels_a_thread(int c)
+{
+    return c == 1 ? 4 : 2;
+}
+
+typedef struct strip_split {
+    unsigned strips_a_lane, blocks;
+} strip_split;
+
+static strip_split split_of(const lk_cuda_problem *problem)
+{
+    first_shape s = shape_of(problem);
+    size_t lanes = (size_t)(WEIGHT_THREADS / (s.y_pitch / channels_a_thread(problem->c)));
+    strip_split split;
+    split.strips_a_lane = lk__cuda_parts(s.strips, lanes * MOST_BLOCKS);
+    split.blocks = lk__cuda_parts(s.strips, lanes * split.strips_a_lane);
+    return split;
+}
+
+template <class T, int C>
+static void forward(const lk_cuda_problem *problem, const lk_cuda_io *io)
+{
+    first_shape s = shape_of(problem);
+    size_t bytes = sizeof(float) * TAPS * C * (size_t)s.y_pitch;
+    unsigned blocks = lk__cuda_parts((size_t)s.strips * (size_t)(s.y_pitch / 4), FORWARD_THREADS);
+    first_forward<T, C><<<blocks, FORWARD_THREADS, bytes, io->stream>>>(s, (const T *)io->x, (const T *)io->w,
+                                                                        (const T *)io->b, problem->relu, (T *)io->y);
+    lk__cuda_launched(io->dev, "convolution of few channels");
+}
+
+template <class T, int C>
+static void grad_weight(const lk_cuda_problem *problem, const lk_cuda_io *io, float *parts)
+{
+    first_shape s = shape_of(problem);
+    strip_split split = split_of(problem);
+    first_grad_weight<T, C, channels_a_thread(C)><<<split.blocks, WEIGHT_THREADS, 0, io->stream>>>(
+        s, split.strips_a_lane, (const T *)io->x, (const T *)io->dy, parts);
+    lk__cuda_launched(io->dev, "gradient of the weights of few channels");
+    int weights = s.y_pitch * TAPS * s.x_pitch;
+    lk__cuda_fold_parts(io, parts, (int)split.blocks, weights + s.y_pitch, io->dw, weights, io->db);
+}
+
+template <class T, int C>
+static void run(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace)
+{
+    if (problem->pass == LK_CUDA_PASS_FORWARD)
+        forward<T, C>(problem, io);
+    else
+        grad_weight<T, C>(problem, io, (float *)workspace);
+}
+
+template <class T>
+static void by_channels(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace)
+{
+    switch (problem->c) {
+    case 1:
+        return run<T, 1>(problem, io, workspace);
+    case 2:
+        return run<T, 2>(problem, io, workspace);
+    case 3:
+        return run<T, 3>(problem, io, workspace);
+    default:
+        return run<T, 4>(problem, io, workspace);
+    }
+}
+
+size_t lk__cuda_first_bytes(const lk_cuda_problem *problem)
+{
+    if (problem->pass == LK_CUDA_PASS_FORWARD)
+        return 0;
+    size_t width = (size_t)problem->y_pitch * (size_t)(TAPS * problem->x_pitch + 1);
+    return (size_t)split_of(problem).blocks * width * sizeof(float);
+}
+
+void lk__cuda_first(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace)
+{
+    if (problem->values == LK_DTYPE_F32)
+        by_channels<float>(problem, io, workspace);
+    else
+        by_channels<lk_bf16>(problem, io, workspace);
+}

@@ -1,0 +1,112 @@
+/* dropout.cuh - which elements stay: for dropout, and for pooling with a dropout behind
+ * it. For nvcc only.
+ *
+ * Numbers are counted in c, h, w order, memory is in h, w, c order. A block of philox
+ * gives four consecutive elements: the same channel at four consecutive pixels,
+ * provided that every channel begins at a whole block. Where whole channels are
+ * dropped, elements are channels. Pads draw, too, and stay zero. */
+#ifndef LK_TENSOR_CUDA_KERNELS_DROPOUT_CUH
+#define LK_TENSOR_CUDA_KERNELS_DROPOUT_CUH
+
+#include "tensor/cuda/kernels/random.cuh"
+#include "tensor/cuda/kernels/vec.cuh"
+
+/* What a thread does: V channels of one pixel with a draw a channel; of four pixels at
+ * once, where channels begin at whole blocks; or of one pixel with a block an element. */
+enum lk_drawing { LK_DRAW_CHANNELS, LK_DRAW_QUADS, LK_DRAW_SINGLES };
+
+/* Pixels of a thread. */
+template <lk_drawing D>
+constexpr int lk__quad = D == LK_DRAW_QUADS ? 4 : 1;
+
+struct lk_drop {
+    lk_rng rng;         /* of sample 0 at time 0 */
+    uint32_t threshold; /* words below it drop their element */
+    float scale;
+    const uint32_t *ids, *step; /* device memory */
+    unsigned pixels, pitch;
+};
+
+static inline lk_drop lk__cuda_drop(const lk_dropout_desc *d, const lk_tensor *y)
+{
+    return {.rng = lk__rng(d->seed, LK_RNG_DROPOUT, d->layer, 0, 0),
+            .threshold = lk__dropout_desc_threshold(d),
+            .scale = lk__dropout_desc_scale(d),
+            .ids = d->ids,
+            .step = d->step,
+            .pixels = (unsigned)(y->shape.h * y->shape.w),
+            .pitch = (unsigned)lk__tensor_pitch(y)};
+}
+
+template <lk_drawing D_>
+struct lk_drawing_kind {
+    static constexpr lk_drawing D = D_;
+};
+
+/* Calls f with the lk_drawing_kind that fits. */
+template <class F>
+static void lk__cuda_by_drawing(const lk_dropout_desc *dropout, unsigned pixels, F f)
+{
+    if (dropout->channels || pixels == 1)
+        f(lk_drawing_kind<LK_DRAW_CHANNELS>());
+    else if (pixels % 4 == 0)
+        f(lk_drawing_kind<LK_DRAW_QUADS>());
+    else
+        f(lk_drawing_kind<LK_DRAW_SINGLES>());
+}
+
+/* A thread's part: V channels of one pixel, or of four that follow each other. */
+struct lk_drop_spot {
+    unsigned sample, channel, pixel;
+};
+
+template <lk_drawing D, int V>
+static __device__ __forceinline__ lk_drop_spot lk__cuda_drop_spot(const lk_drop &d)
+{
+    unsigned index = (unsigned)lk__cuda_thread(), columns = d.pitch / V, group = index / columns;
+    unsigned groups = d.pixels / lk__quad<D>, sample = group / groups;
+    return {sample, (index - group * columns) * V, (group - sample * groups) * lk__quad<D>};
+}
+
+static __device__ __forceinline__ uint32_t lk__cuda_pick(uint4 words, uint32_t i)
+{
+    uint32_t low = i & 1 ? words.y : words.x, high = i & 1 ? words.w : words.z;
+    return i & 2 ? high : low;
+}
+
+/* What becomes of v: what is dropped is 0, or NaN where v is not finite. */
+static __device__ __forceinline__ float lk__cuda_dropped(const lk_drop &d, bool keep, float v)
+{
+    return keep ? v * d.scale : v - v;
+}
+
+/* keep[q][i]: whether channel + i of pixel + q stays. */
+template <lk_drawing D, int V>
+static __device__ __forceinline__ void lk__cuda_draw(const lk_drop &d, const lk_drop_spot &at,
+                                                     bool (&keep)[lk__quad<D>][V])
+{
+    uint32_t id = d.ids[at.sample], time = *d.step;
+    if constexpr (D == LK_DRAW_CHANNELS) {
+#pragma unroll
+        for (int i = 0; i < V; i += 4) {
+            uint4 words = lk__cuda_philox(d.rng, id, time, (at.channel + i) / 4);
+#pragma unroll
+            for (int k = 0; k < (V < 4 ? V : 4); k++)
+                keep[0][i + k] = lk__cuda_pick(words, (at.channel + i + k) & 3) >= d.threshold;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            uint64_t element = (uint64_t)(at.channel + i) * d.pixels + at.pixel;
+            uint4 words = lk__cuda_philox(d.rng, id, time, (uint32_t)(element / 4));
+            keep[0][i] = lk__cuda_pick(words, D == LK_DRAW_QUADS ? 0 : (uint32_t)element & 3) >= d.threshold;
+            if constexpr (D == LK_DRAW_QUADS) {
+                keep[1][i] = words.y >= d.threshold;
+                keep[2][i] = words.z >= d.threshold;
+                keep[3][i] = words.w >= d.threshold;
+            }
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,334 @@
+/* eltwise.cu - kernels that treat each element alone: ReLU, ReLU6, addition, copies,
+ * of another type or with more or fewer channels, and flatten's change of order. */
+#include "tensor/cuda/kernels/vec.cuh"
+
+struct relu_op {
+    __device__ float operator()(float x) const
+    {
+        return lk__cuda_relu1(x);
+    }
+};
+
+struct relu6_op {
+    __device__ float operator()(float x) const
+    {
+        return x >= 6 ? 6.0f : lk__cuda_relu1(x);
+    }
+};
+
+struct relu_grad_op {
+    __device__ float operator()(float y, float dy) const
+    {
+        return lk__cuda_relu_grad1(y, dy);
+    }
+};
+
+struct relu6_grad_op {
+    __device__ float operator()(float y, float dy) const
+    {
+        return y >= 6 ? 0.0f : lk__cuda_relu_grad1(y, dy);
+    }
+};
+
+struct add_op {
+    __device__ float operator()(float a, float b) const
+    {
+        return a + b;
+    }
+};
+
+struct add_relu_op {
+    __device__ float operator()(float a, float b) const
+    {
+        return lk__cuda_relu1(a + b);
+    }
+};
+
+struct same_op {
+    __device__ float operator()(float x) const
+    {
+        return x;
+    }
+};
+
+template <int V, class TX, class TY, class F>
+static __device__ void map_at(const TX *x, TY *y, F f)
+{
+    float v[V];
+    lk__cuda_load(x, v);
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        v[i] = f(v[i]);
+    lk__cuda_store(y, v);
+}
+
+/* Pads go through as elements: every operation makes 0 of zeros. */
+template <int V, class TX, class TY, class F>
+static __global__ void map(size_t count, const TX *x, TY *y, F f)
+{
+    size_t i = lk__cuda_thread() * V;
+    if (i + V <= count)
+        map_at<V>(x + i, y + i, f);
+    else
+        for (; i < count; i++)
+            map_at<1>(x + i, y + i, f);
+}
+
+template <int V, class T, class F>
+static __device__ void map2_at(const T *a, const T *b, T *y, F f)
+{
+    float u[V], v[V];
+    lk__cuda_load(a, u);
+    lk__cuda_load(b, v);
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        v[i] = f(u[i], v[i]);
+    lk__cuda_store(y, v);
+}
+
+template <int V, class T, class F>
+static __global__ void map2(size_t count, const T *a, const T *b, T *y, F f)
+{
+    size_t i = lk__cuda_thread() * V;
+    if (i + V <= count)
+        map2_at<V>(a + i, b + i, y + i, f);
+    else
+        for (; i < count; i++)
+            map2_at<1>(a + i, b + i, y + i, f);
+}
+
+/* Samples of images, whose pitch is their channels, may begin anywhere. */
+template <int V, class TX, class TY, class F>
+static void launch_map(cudaStream_t stream, size_t count, const TX *x, TY *y, F f)
+{
+    if (lk__cuda_aligned(x) && lk__cuda_aligned(y))
+        map<V><<<lk__cuda_blocks((count + V - 1) / V), LK_THREADS, 0, stream>>>(count, x, y, f);
+    else
+        map<1><<<lk__cuda_blocks(count), LK_THREADS, 0, stream>>>(count, x, y, f);
+}
+
+template <int V, class T, class F>
+static void launch_map2(cudaStream_t stream, size_t count, const T *a, const T *b, T *y, F f)
+{
+    if (lk__cuda_aligned(a) && lk__cuda_aligned(b) && lk__cuda_aligned(y))
+        map2<V><<<lk__cuda_blocks((count + V - 1) / V), LK_THREADS, 0, stream>>>(count, a, b, y, f);
+    else
+        map2<1><<<lk__cuda_blocks(count), LK_THREADS, 0, stream>>>(count, a, b, y, f);
+}
+
+template <class F>
+static void run_map(lk_device *dev, const char *what, const lk_tensor *x, lk_tensor *y, F f)
+{
+    size_t count = lk__cuda_elements(x);
+    if (count == 0)
+        return;
+    lk__cuda_by_dtype(x->dtype, [&](auto kind) {
+        using T = typename decltype(kind)::T;
+        launch_map<lk__width<T>>(lk__cuda_stream(dev), count, (const T *)x->data, (T *)y->data, f);
+    });
+    lk__cuda_launched(dev, what);
+}
+
+template <class F>
+static void run_map2(lk_device *dev, const char *what, const lk_tensor *a, const lk_tensor *b, lk_tensor *y, F f)
+{
+    size_t count = lk__cuda_elements(a);
+    if (count == 0)
+        return;
+    lk__cuda_by_dtype(a->dtype, [&](auto kind) {
+        using T = typename decltype(kind)::T;
+        launch_map2<lk__width<T>>(lk__cuda_stream(dev), count, (const T *)a->data, (const T *)b->data, (T *)y->data, f);
+    });
+    lk__cuda_launched(dev, what);
+}
+
+extern "C" void lk__cuda_relu_forward(lk_device *dev, const lk_tensor *x, lk_tensor *y)
+{
+    run_map(dev, "relu_forward", x, y, relu_op());
+}
+
+extern "C" void lk__cuda_relu_grad_input(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx)
+{
+    run_map2(dev, "relu_grad_input", y, dy, dx, relu_grad_op());
+}
+
+extern "C" void lk__cuda_relu6_forward(lk_device *dev, const lk_tensor *x, lk_tensor *y)
+{
+    run_map(dev, "relu6_forward", x, y, relu6_op());
+}
+
+extern "C" void lk__cuda_relu6_grad_input(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx)
+{
+    run_map2(dev, "relu6_grad_input", y, dy, dx, relu6_grad_op());
+}
+
+extern "C" void lk__cuda_add(lk_device *dev, const lk_tensor *a, const lk_tensor *b, bool relu, lk_tensor *y)
+{
+    if (relu)
+        run_map2(dev, "add", a, b, y, add_relu_op());
+    else
+        run_map2(dev, "add", a, b, y, add_op());
+}
+
+struct fitting {
+    size_t count;          /* elements of y */
+    size_t channels;       /* of x that y has, too */
+    size_t xpitch, ypitch; /* multiples of V */
+};
+
+/* Division of 64 bits costs several times that of 32. */
+static __device__ __forceinline__ size_t quotient(size_t a, size_t b)
+{
+    return (a | b) >> 32 ? a / b : (size_t)((uint32_t)a / (uint32_t)b);
+}
+
+/* A thread has V channels of one pixel of y. */
+template <int V, class TX, class TY>
+static __global__ void fit(fitting f, const TX *x, TY *y)
+{
+    size_t at = lk__cuda_thread() * V;
+    if (at >= f.count)
+        return;
+    size_t pixel = quotient(at, f.ypitch), channel = at - pixel * f.ypitch;
+    const TX *from = x + pixel * f.xpitch + channel;
+    float v[V];
+    if (channel + V <= f.channels) {
+        lk__cuda_load(from, v);
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            v[i] = channel + i < f.channels ? (float)from[i] : 0.0f;
+    }
+    lk__cuda_store(y + at, v);
+}
+
+template <class TX, class TY>
+static void launch_fit(cudaStream_t stream, const lk_tensor *x, lk_tensor *y)
+{
+    const TX *from = (const TX *)x->data;
+    TY *to = (TY *)y->data;
+    fitting f = {.count = lk__cuda_elements(y),
+                 .channels = x->shape.c < y->shape.c ? x->shape.c : y->shape.c,
+                 .xpitch = lk__tensor_pitch(x),
+                 .ypitch = lk__tensor_pitch(y)};
+    constexpr int V = sizeof(TX) == 2 && sizeof(TY) == 2 ? 8 : 4;
+    if (f.xpitch == f.ypitch && f.channels == x->shape.c)
+        launch_map<V>(stream, f.count, from, to, same_op());
+    else if (f.xpitch % 4 == 0 && f.ypitch % 4 == 0 && lk__cuda_aligned(from) && lk__cuda_aligned(to))
+        fit<4><<<lk__cuda_blocks(f.count / 4), LK_THREADS, 0, stream>>>(f, from, to);
+    else
+        fit<1><<<lk__cuda_blocks(f.count), LK_THREADS, 0, stream>>>(f, from, to);
+}
+
+static void run_fit(lk_device *dev, const char *what, const lk_tensor *x, lk_tensor *y)
+{
+    if (lk__cuda_elements(y) == 0)
+        return;
+    lk__cuda_by_dtype(x->dtype, [&](auto from) {
+        lk__cuda_by_dtype(y->dtype, [&](auto to) {
+            launch_fit<typename decltype(from)::T, typename decltype(to)::T>(lk__cuda_stream(dev), x, y);
+        });
+    });
+    lk__cuda_launched(dev, what);
+}
+
+extern "C" void lk__cuda_copy(lk_device *dev, const lk_tensor *x, lk_tensor *y)
+{
+    run_fit(dev, "copy", x, y);
+}
+
+extern "C" void lk__cuda_fit_channels(lk_device *dev, const lk_tensor *x, lk_tensor *y)
+{
+    run_fit(dev, "fit_channels", x, y);
+}
+
+enum { TILE = 32, TILE_ROWS = 8 };
+
+/* to (columns, padded) = from (rows, columns) transposed, for each sample. Columns
+ * beyond `columns` are neither read nor written; rows from `rows` to `padded` are zeros. */
+struct transposition {
+    size_t rows, padded, columns;
+    size_t from_pitch, to_pitch, from_sample, to_sample;
+};
+
+template <class T>
+static __global__ void transpose(transposition t, const T *from, T *to)
+{
+    __shared__ T tile[TILE][TILE + 2];
+    from += blockIdx.z * t.from_sample;
+    to += blockIdx.z * t.to_sample;
+    size_t row0 = blockIdx.y * TILE, column0 = blockIdx.x * TILE;
+    unsigned x = threadIdx.x;
+    for (unsigned y = threadIdx.y; y < TILE; y += TILE_ROWS)
+        if (column0 + x < t.columns)
+            tile[y][x] = row0 + y < t.rows ? from[(row0 + y) * t.from_pitch + column0 + x] : (T)0.0f;
+    __syncthreads();
+    for (unsigned y = threadIdx.y; y < TILE; y += TILE_ROWS)
+        if (column0 + y < t.columns && row0 + x < t.padded)
+            to[(column0 + y) * t.to_pitch + row0 + x] = tile[x][y];
+}
+
+template <class T>
+static void launch_transpose(cudaStream_t stream, const transposition &t, const lk_tensor *x, lk_tensor *y)
+{
+    dim3 grid((unsigned)((t.columns + TILE - 1) / TILE), (unsigned)((t.padded + TILE - 1) / TILE),
+              (unsigned)x->shape.n);
+    transpose<<<grid, dim3(TILE, TILE_ROWS), 0, stream>>>(t, (const T *)x->data, (T *)y->data);
+}
+
+/* Zeros from element c of each row to its pitch. */
+template <class T>
+static __global__ void clear_pads(size_t c, size_t pitch, T *y)
+{
+    for (size_t i = c + threadIdx.x; i < pitch; i += blockDim.x)
+        y[blockIdx.x * pitch + i] = (T)0.0f;
+}
+
+/* Pixels are rows, channels columns. */
+extern "C" void lk__cuda_flatten_forward(lk_device *dev, const lk_tensor *x, lk_tensor *y)
+{
+    size_t pixels = x->shape.h * x->shape.w, pitch = lk__tensor_pitch(y), n = y->shape.n;
+    transposition t = {.rows = pixels,
+                       .padded = pixels,
+                       .columns = x->shape.c,
+                       .from_pitch = lk__tensor_pitch(x),
+                       .to_pitch = pixels,
+                       .from_sample = pixels * lk__tensor_pitch(x),
+                       .to_sample = pitch};
+    if (pixels == 1) {
+        run_fit(dev, "flatten_forward", x, y);
+        return;
+    }
+    if (n == 0)
+        return;
+    lk__cuda_by_dtype(x->dtype, [&](auto kind) {
+        using T = typename decltype(kind)::T;
+        cudaStream_t stream = lk__cuda_stream(dev);
+        launch_transpose<T>(stream, t, x, y);
+        if (pitch > y->shape.c)
+            clear_pads<<<(unsigned)n, LK_WARP, 0, stream>>>(y->shape.c, pitch, (T *)y->data);
+    });
+    lk__cuda_launched(dev, "flatten_forward");
+}
+
+/* Channels are rows, those of the pads zeros; pixels are columns. */
+extern "C" void lk__cuda_flatten_grad_input(lk_device *dev, const lk_tensor *dy, lk_tensor *dx)
+{
+    size_t pixels = dx->shape.h * dx->shape.w;
+    transposition t = {.rows = dx->shape.c,
+                       .padded = lk__tensor_pitch(dx),
+                       .columns = pixels,
+                       .from_pitch = pixels,
+                       .to_pitch = lk__tensor_pitch(dx),
+                       .from_sample = lk__tensor_pitch(dy),
+                       .to_sample = pixels * lk__tensor_pitch(dx)};
+    if (pixels == 1) {
+        run_fit(dev, "flatten_grad_input", dy, dx);
+        return;
+    }
+    if (dx->shape.n == 0)
+        return;
+    lk__cuda_by_dtype(
+        dy->dtype, [&](auto kind) { launch_transpose<typename decltype(kind)::T>(lk__cuda_stream(dev), t, dy, dx); });
+    lk__cuda_launched(dev, "flatten_grad_input");
+}

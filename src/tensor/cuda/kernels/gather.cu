@@ -1,0 +1,110 @@
+/* gather.cu - a batch from a data set of bytes on the GPU: samples by their ids, cropped
+ * and flipped by their addresses (data/transform_crop.c), as values. */
+#include <cmath>
+
+#include "tensor/cuda/kernels/random.cuh"
+#include "tensor/cuda/kernels/vec.cuh"
+
+struct gathering {
+    const uint8_t *pixels;
+    size_t record;
+    const float *table;
+    const uint32_t *epoch, *ids;
+    lk_rng crop_rng, flip_rng; /* of sample 0 in epoch 0 */
+    int crop;
+    bool flips, flip_last;
+    uint32_t flip_from; /* draws of 24 bits that flip */
+    int h, w, c, pitch;
+};
+
+/* What became of a sample: pixel (y, x) of the crop shows (y + top, x + left). */
+struct view {
+    int top, left;
+    bool flip;
+};
+
+/* lk__rng_below */
+static __device__ int below(uint32_t word, uint32_t bound)
+{
+    return (int)__umulhi(word, bound);
+}
+
+static __device__ view view_of(const gathering &g, uint32_t id)
+{
+    view v = {0, 0, false};
+    uint32_t epoch = *g.epoch, choices = 2 * (uint32_t)g.crop + 1;
+    if (g.crop > 0) {
+        uint4 words = lk__cuda_philox(g.crop_rng, id, epoch, 0);
+        v.top = below(words.x, choices) - g.crop;
+        v.left = below(words.y, choices) - g.crop;
+    }
+    if (g.flips)
+        v.flip = lk__cuda_philox(g.flip_rng, id, epoch, 0).x >> 8 >= g.flip_from;
+    return v;
+}
+
+/* Offset of the byte that output pixel (y, x) shows, from the channel's first; -1 in the
+ * zeros around the image. What was done last is undone first. */
+static __device__ int source_of(const gathering &g, const view &v, int y, int x)
+{
+    if (v.flip && g.flip_last)
+        x = g.w - 1 - x;
+    y += v.top;
+    x += v.left;
+    if (y < 0 || y >= g.h || x < 0 || x >= g.w)
+        return -1;
+    if (v.flip && !g.flip_last)
+        x = g.w - 1 - x;
+    return y * g.w + x;
+}
+
+/* A thread has one pixel, a row of blocks one sample. */
+template <class T>
+static __global__ void gather(gathering g, T *out)
+{
+    int pixel = (int)lk__cuda_thread(), pixels = g.h * g.w;
+    unsigned sample = blockIdx.y;
+    if (pixel >= pixels)
+        return;
+    uint32_t id = g.ids[sample];
+    int from = source_of(g, view_of(g, id), pixel / g.w, pixel % g.w);
+    const uint8_t *bytes = g.pixels + id * g.record;
+    T *to = out + ((size_t)sample * pixels + pixel) * g.pitch;
+    for (int c = 0; c < g.c; c++)
+        to[c] = (T)g.table[c * 256 + (from < 0 ? 0 : bytes[c * pixels + from])];
+    for (int c = g.c; c < g.pitch; c++)
+        to[c] = (T)0.0f;
+}
+
+static gathering gathering_of(const lk_gather_desc *desc, const uint32_t *ids, const lk_tensor *x)
+{
+    return {.pixels = desc->pixels,
+            .record = desc->record,
+            .table = desc->table,
+            .epoch = desc->epoch,
+            .ids = ids,
+            .crop_rng = lk__rng(desc->seed, LK_RNG_AUGMENT, desc->crop_layer, 0, 0),
+            .flip_rng = lk__rng(desc->seed, LK_RNG_AUGMENT, desc->flip_layer, 0, 0),
+            .crop = (int)desc->crop,
+            .flips = desc->flip > 0,
+            .flip_last = desc->flip_layer > desc->crop_layer,
+            .flip_from = (uint32_t)ceil((1 - desc->flip) * 0x1p24),
+            .h = (int)x->shape.h,
+            .w = (int)x->shape.w,
+            .c = (int)x->shape.c,
+            .pitch = (int)lk__tensor_pitch(x)};
+}
+
+extern "C" void lk__cuda_gather(lk_device *dev, const lk_gather_desc *desc, const uint32_t *ids, lk_tensor *x)
+{
+    dim3 grid(lk__cuda_blocks(x->shape.h * x->shape.w), (unsigned)x->shape.n);
+    if (x->shape.n == 0)
+        return;
+    gathering g = gathering_of(desc, ids, x);
+    cudaStream_t stream = lk__cuda_stream(dev);
+    lk__cuda_by_dtype(x->dtype, [&](auto kind) {
+        using T = typename decltype(kind)::T;
+        gather<T><<<grid, LK_THREADS, 0, stream>>>(g, (T *)x->data);
+    });
+    lk__cuda_launched(dev, "samples of the data set");
+}

@@ -1,0 +1,78 @@
+/* norm.cu - the norm of a gradient: sums of squares by blocks, and scaling.
+ *
+ * A block of sum_squares is one warp, lane l having chain l of the CPU's 32; the same
+ * bits. Few warps in a block, so that a small gradient reaches all multiprocessors. */
+#include "tensor/cuda/kernels/vec.cuh"
+
+enum {
+    WARPS = 2, /* of a block of threads */
+    TURNS = LK_NORM_BLOCK / LK_WARP,
+    AT_ONCE = 32 /* loads of a lane that go out together */
+};
+static_assert(LK_NORM_BLOCK % LK_WARP == 0 && TURNS % AT_ONCE == 0, "blocks are whole turns");
+
+/* What is beyond the end counts as 0, which changes no sum of squares. The square of a
+ * float is exact in double, so it does not matter that it is fused. */
+static __global__ void block_sums(size_t count, const float *x, double *sums)
+{
+    size_t block = lk__cuda_thread() / LK_WARP, begin = block * LK_NORM_BLOCK;
+    if (begin >= count)
+        return;
+    uint32_t size = count - begin < LK_NORM_BLOCK ? (uint32_t)(count - begin) : (uint32_t)LK_NORM_BLOCK;
+    double sum = 0;
+    for (uint32_t at = (uint32_t)lk__cuda_lane(); at < size; at += AT_ONCE * LK_WARP) {
+        float v[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            v[k] = at + k * LK_WARP < size ? x[begin + at + k * LK_WARP] : 0.0f;
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            sum = fma((double)v[k], (double)v[k], sum);
+    }
+    sum = lk__cuda_warp_sum(sum);
+    if (lk__cuda_lane() == 0)
+        sums[block] = sum;
+}
+
+void lk__cuda_sum_squares(lk_device *dev, size_t count, const float *x, double *sums)
+{
+    size_t blocks = (count + LK_NORM_BLOCK - 1) / LK_NORM_BLOCK;
+    cudaStream_t stream = lk__cuda_stream(dev);
+    if (count > 0)
+        block_sums<<<(unsigned)((blocks + WARPS - 1) / WARPS), WARPS * LK_WARP, 0, stream>>>(count, x, sums);
+    lk__cuda_launched(dev, "sum_squares");
+}
+
+template <int V>
+static __device__ void scale_at(float factor, float *x)
+{
+    float v[V];
+    lk__cuda_load(x, v);
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        v[i] *= factor;
+    lk__cuda_store(x, v);
+}
+
+template <int V>
+static __global__ void scale_all(size_t count, float factor, float *x)
+{
+    size_t i = lk__cuda_thread() * V;
+    if (i + V <= count)
+        scale_at<V>(factor, x + i);
+    else
+        for (; i < count; i++)
+            scale_at<1>(factor, x + i);
+}
+
+void lk__cuda_scale(lk_device *dev, size_t count, float factor, float *x)
+{
+    cudaStream_t stream = lk__cuda_stream(dev);
+    if (count == 0)
+        return;
+    if (lk__cuda_aligned(x))
+        scale_all<4><<<lk__cuda_blocks((count + 3) / 4), LK_THREADS, 0, stream>>>(count, factor, x);
+    else
+        scale_all<1><<<lk__cuda_blocks(count), LK_THREADS, 0, stream>>>(count, factor, x);
+    lk__cuda_launched(dev, "scale");
+}

@@ -1,0 +1,159 @@
+/* optim.cu - one optimiser step over flat arrays, by PyTorch's rules, and the search for
+ * gradients that are not finite.
+ *
+ * The arithmetic is that of the CPU's kernels, fused where they say so. Rules and flag
+ * are read from the device's memory. Ranges may begin anywhere; those that begin where
+ * a vector may are faster. */
+#include "tensor/cuda/kernels/vec.cuh"
+
+struct arrays {
+    size_t count;
+    const lk_flag *flag;
+    const float *grad;
+    float *param;
+    float *state[2];
+};
+
+/* One element; returns the parameter. `kept` is whether there is a momentum buffer. */
+static __device__ float update(const lk_sgd &sgd, float g, float p, float &buffer, float &, bool kept)
+{
+    float d = fmaf(sgd.weight_decay, p, g);
+    if (kept) {
+        buffer = sgd.first ? d : fmaf(1.0f - sgd.dampening, d, sgd.momentum * buffer);
+        d = sgd.nesterov ? fmaf(sgd.momentum, buffer, d) : buffer;
+    }
+    return fmaf(-sgd.lr, d, p);
+}
+
+static __device__ float update(const lk_adam &adam, float g, float p, float &m, float &v, bool)
+{
+    p = adam.shrink * p; /* exact where it is 1 */
+    g = fmaf(adam.weight_decay, p, g);
+    m = fmaf(adam.one_minus_beta1, g - m, m);
+    v = fmaf(adam.one_minus_beta2 * g, g, adam.beta2 * v);
+    return fmaf(-adam.step_size, m / (sqrtf(v) / adam.root_correction + adam.eps), p);
+}
+
+static __device__ float update(const lk_adadelta &rule, float g, float p, float &square, float &delta, bool)
+{
+    g = fmaf(rule.weight_decay, p, g);
+    square = fmaf(rule.one_minus_rho * g, g, rule.rho * square);
+    float change = sqrtf(delta + rule.eps) / sqrtf(square + rule.eps) * g;
+    delta = fmaf(rule.one_minus_rho * change, change, rule.rho * delta);
+    return fmaf(-rule.lr, change, p);
+}
+
+/* Elements [i, i + V). STATES arrays of state are read and written. */
+template <int V, int STATES, class R>
+static __device__ void step_at(const arrays &a, const R &rule, size_t i)
+{
+    float g[V], p[V], first[V] = {}, second[V] = {};
+    lk__cuda_load(a.grad + i, g);
+    lk__cuda_load(a.param + i, p);
+    if (STATES > 0)
+        lk__cuda_load(a.state[0] + i, first);
+    if (STATES > 1)
+        lk__cuda_load(a.state[1] + i, second);
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        p[k] = update(rule, g[k], p[k], first[k], second[k], STATES > 0);
+    lk__cuda_store(a.param + i, p);
+    if (STATES > 0)
+        lk__cuda_store(a.state[0] + i, first);
+    if (STATES > 1)
+        lk__cuda_store(a.state[1] + i, second);
+}
+
+template <int V, int STATES, class R>
+static __global__ void step(arrays a, const R *in_memory)
+{
+    if (a.flag && a.flag->bad)
+        return;
+    R rule = *in_memory;
+    size_t i = lk__cuda_thread() * V;
+    if (i + V <= a.count)
+        step_at<V, STATES>(a, rule, i);
+    else
+        for (; i < a.count; i++)
+            step_at<1, STATES>(a, rule, i);
+}
+
+template <int STATES, class R>
+static void run_step(lk_device *dev, const arrays &a, const R *rule, const char *what)
+{
+    cudaStream_t stream = lk__cuda_stream(dev);
+    if (a.count == 0)
+        return;
+    if (lk__cuda_aligned(a.grad) && lk__cuda_aligned(a.param) && lk__cuda_aligned(a.state[0]) &&
+        lk__cuda_aligned(a.state[1]))
+        step<4, STATES><<<lk__cuda_blocks((a.count + 3) / 4), LK_THREADS, 0, stream>>>(a, rule);
+    else
+        step<1, STATES><<<lk__cuda_blocks(a.count), LK_THREADS, 0, stream>>>(a, rule);
+    lk__cuda_launched(dev, what);
+}
+
+void lk__cuda_sgd_step(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag, size_t count, const float *grad,
+                       float *param, float *buffer)
+{
+    arrays a = {count, flag, grad, param, {buffer, nullptr}};
+    if (buffer)
+        run_step<1>(dev, a, sgd, "sgd_step");
+    else
+        run_step<0>(dev, a, sgd, "sgd_step");
+}
+
+void lk__cuda_adam_step(lk_device *dev, const lk_adam *adam, const lk_flag *flag, size_t count, const float *grad,
+                        float *param, float *m, float *v)
+{
+    run_step<2>(dev, arrays{count, flag, grad, param, {m, v}}, adam, "adam_step");
+}
+
+void lk__cuda_adadelta_step(lk_device *dev, const lk_adadelta *adadelta, const lk_flag *flag, size_t count,
+                            const float *grad, float *param, float *square, float *delta)
+{
+    run_step<2>(dev, arrays{count, flag, grad, param, {square, delta}}, adadelta, "adadelta_step");
+}
+
+/* The lowest place is the same whatever the order of the atomics. */
+static __device__ void raise(lk_flag *flag, uint64_t place)
+{
+    static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
+    atomicMin((unsigned long long *)&flag->first, (unsigned long long)place);
+    flag->bad = 1;
+}
+
+template <int V>
+static __device__ void check(const float *x, float limit, uint64_t place, lk_flag *flag)
+{
+    float v[V];
+    lk__cuda_load(x, v);
+    int found = V;
+#pragma unroll
+    for (int k = V - 1; k >= 0; k--)
+        found = fabsf(v[k]) <= limit ? found : k;
+    if (found < V)
+        raise(flag, place + (uint64_t)found);
+}
+
+template <int V>
+static __global__ void find_above(size_t count, float limit, const float *x, uint64_t base, lk_flag *flag)
+{
+    size_t i = lk__cuda_thread() * V;
+    if (i + V <= count)
+        check<V>(x + i, limit, base + i, flag);
+    else
+        for (; i < count; i++)
+            check<1>(x + i, limit, base + i, flag);
+}
+
+void lk__cuda_flag_above(lk_device *dev, size_t count, float limit, const float *x, uint64_t base, lk_flag *flag)
+{
+    cudaStream_t stream = lk__cuda_stream(dev);
+    if (count == 0)
+        return;
+    if (lk__cuda_aligned(x))
+        find_above<4><<<lk__cuda_blocks((count + 3) / 4), LK_THREADS, 0, stream>>>(count, limit, x, base, flag);
+    else
+        find_above<1><<<lk__cuda_blocks(count), LK_THREADS, 0, stream>>>(count, limit, x, base, flag);
+    lk__cuda_launched(dev, "flag_above");
+}

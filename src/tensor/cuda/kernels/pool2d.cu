@@ -1,0 +1,470 @@
+/* pool2d.cu - max pooling, average pooling, and global average pooling.
+ *
+ * A maximum is the first NaN of its window, or else the first of the largest values. Sums are chains in the
+ * order of the CPU's kernels, but for global averages: pixel p is in chain p % 8, and
+ * chains are folded as a balanced tree. Gradients gather, each from the windows that
+ * its pixel is in. */
+#include "tensor/cuda/kernels/dropout.cuh"
+#include "tensor/cuda/kernels/vec.cuh"
+
+struct pooling {
+    int h, w, oh, ow; /* of the forward pass */
+    unsigned pitch;   /* of all tensors */
+    int kernel, stride, pad;
+    bool mask;
+    float scale; /* of dy */
+    size_t threads;
+};
+
+static pooling pooling_of(const lk_pool2d_desc *pool, const lk_tensor *in, const lk_tensor *out)
+{
+    return {.h = (int)in->shape.h,
+            .w = (int)in->shape.w,
+            .oh = (int)out->shape.h,
+            .ow = (int)out->shape.w,
+            .pitch = (unsigned)lk__tensor_pitch(in),
+            .kernel = (int)pool->kernel,
+            .stride = (int)pool->stride,
+            .pad = (int)pool->pad,
+            .mask = false,
+            .scale = 1.0f,
+            .threads = 0};
+}
+
+/* A thread's vector: V channels of pixel (y, x) of a sample. */
+struct place {
+    unsigned sample;
+    int y, x;
+    unsigned channel;
+};
+
+template <int V>
+static __device__ place place_of(unsigned index, unsigned pitch, unsigned height, unsigned width)
+{
+    unsigned columns = pitch / V, pixel = index / columns, row = pixel / width;
+    return {.sample = row / height,
+            .y = (int)(row % height),
+            .x = (int)(pixel - row * width),
+            .channel = (index - pixel * columns) * V};
+}
+
+/* Places [begin, end) of a window that are inside the input, in one dimension; place 0
+ * is at input coordinate `at`. */
+struct window {
+    int at, begin, end;
+};
+
+static __device__ window window_of(const pooling &p, int out, int size)
+{
+    int at = out * p.stride - p.pad;
+    return {at, at < 0 ? -at : 0, at + p.kernel > size ? size - at : p.kernel};
+}
+
+/* Row y of the sample, from the thread's channels on. */
+template <class T>
+static __device__ const T *row_of(const pooling &p, const T *x, const place &at, int y)
+{
+    return x + (((size_t)at.sample * p.h + y) * p.w) * p.pitch + at.channel;
+}
+
+template <int V, class T>
+static __device__ void take(const T *x, int place, float (&best)[V], int (&won)[V])
+{
+    float v[V];
+    lk__cuda_load(x, v);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        /* v is larger, or the first NaN. */
+        bool tops = !(v[i] <= best[i]) && best[i] == best[i];
+        won[i] = tops ? place : won[i];
+        best[i] = tops ? v[i] : best[i];
+    }
+}
+
+/* The largest of V channels of one output pixel, and their places. K is the kernel where
+ * windows tile the input without padding, or 0. */
+template <int K, int V, class T>
+static __device__ void largest(const pooling &p, const place &at, const T *x, float (&best)[V], int (&won)[V])
+{
+    window wy = {at.y * K, 0, K}, wx = {at.x * K, 0, K};
+    if (K == 0)
+        wy = window_of(p, at.y, p.h), wx = window_of(p, at.x, p.w);
+    int kernel = K ? K : p.kernel;
+    lk__cuda_load(row_of(p, x, at, wy.at + wy.begin) + (size_t)(wx.at + wx.begin) * p.pitch, best);
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        won[i] = wy.begin * kernel + wx.begin;
+    for (int ky = wy.begin; ky < wy.end; ky++) {
+        const T *row = row_of(p, x, at, wy.at + ky);
+        for (int kx = wx.begin; kx < wx.end; kx++)
+            take(row + (size_t)(wx.at + kx) * p.pitch, ky * kernel + kx, best, won);
+    }
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        won[i] = p.mask && best[i] <= 0 ? LK_NO_PLACE : won[i];
+}
+
+/* A thread has V channels of one output pixel. */
+template <int K, int V, class T>
+static __global__ void maxpool(pooling p, const T *__restrict__ x, T *__restrict__ y, uint8_t *__restrict__ index)
+{
+    if (lk__cuda_thread() >= p.threads)
+        return;
+    float best[V];
+    int won[V];
+    largest<K>(p, place_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow), x, best, won);
+    lk__cuda_store(y + lk__cuda_thread() * V, best);
+    lk__cuda_store_bytes(index + lk__cuda_thread() * V, won);
+}
+
+/* With a dropout behind it: a thread has V channels of as many output pixels as it draws for. */
+template <lk_drawing D, int K, int V, class T>
+static __global__ void maxpool_drop(pooling p, lk_drop d, const T *__restrict__ x, T *__restrict__ y,
+                                    uint8_t *__restrict__ index)
+{
+    constexpr int Q = lk__quad<D>;
+    if (lk__cuda_thread() >= p.threads)
+        return;
+    lk_drop_spot spot = lk__cuda_drop_spot<D, V>(d);
+    bool keep[Q][V];
+    lk__cuda_draw<D>(d, spot, keep);
+    size_t to = ((size_t)spot.sample * d.pixels + spot.pixel) * p.pitch + spot.channel;
+#pragma unroll
+    for (int q = 0; q < Q; q++, to += p.pitch) {
+        int pixel = (int)spot.pixel + q, row = pixel / p.ow, won[V];
+        float best[V];
+        largest<K>(p, {spot.sample, row, pixel - row * p.ow, spot.channel}, x, best, won);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            best[i] = lk__cuda_dropped(d, keep[q][i], best[i]);
+            won[i] = keep[q][i] ? won[i] : LK_NO_PLACE;
+        }
+        lk__cuda_store(y + to, best);
+        lk__cuda_store_bytes(index + to, won);
+    }
+}
+
+/* Every window of the forward pass is inside the input, and none meets another. */
+static bool tiles_by_2(const pooling &p)
+{
+    return p.kernel == 2 && p.stride == 2 && p.pad == 0 && 2 * p.oh <= p.h && 2 * p.ow <= p.w;
+}
+
+static void run_maxpool_drop(cudaStream_t stream, pooling p, const lk_dropout_desc *dropout, const lk_tensor *x,
+                             lk_tensor *y, uint8_t *index)
+{
+    lk_drop d = lk__cuda_drop(dropout, y);
+    lk__cuda_by_drawing(dropout, d.pixels, [&](auto drawing) {
+        lk__cuda_by_kind(x, [&](auto kind) {
+            constexpr lk_drawing D = decltype(drawing)::D;
+            constexpr int V = decltype(kind)::V;
+            using T = typename decltype(kind)::T;
+            auto kernel = tiles_by_2(p) ? maxpool_drop<D, 2, V, T> : maxpool_drop<D, 0, V, T>;
+            p.threads = lk__cuda_elements(y) / V / lk__quad<D>;
+            kernel<<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, d, (const T *)x->data, (T *)y->data,
+                                                                          index);
+        });
+    });
+}
+
+static void run_maxpool(cudaStream_t stream, pooling p, const lk_tensor *x, lk_tensor *y, uint8_t *index)
+{
+    lk__cuda_by_kind(x, [&](auto kind) {
+        constexpr int V = decltype(kind)::V;
+        using T = typename decltype(kind)::T;
+        const T *from = (const T *)x->data;
+        T *to = (T *)y->data;
+        p.threads = lk__cuda_elements(y) / V;
+        if (tiles_by_2(p))
+            maxpool<2, V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, from, to, index);
+        else
+            maxpool<0, V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, from, to, index);
+    });
+}
+
+extern "C" void lk__cuda_maxpool_forward(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
+                                         const lk_tensor *x, bool mask, lk_tensor *y, uint8_t *index)
+{
+    pooling p = pooling_of(pool, x, y);
+    p.mask = mask;
+    if (lk__cuda_elements(y) == 0)
+        return;
+    if (dropout)
+        run_maxpool_drop(lk__cuda_stream(dev), p, dropout, x, y, index);
+    else
+        run_maxpool(lk__cuda_stream(dev), p, x, y, index);
+    lk__cuda_launched(dev, "maxpool_forward");
+}
+
+/* Windows [begin, end) that an input coordinate is in, in one dimension. */
+struct windows {
+    int begin, end;
+};
+
+static __device__ windows windows_over(const pooling &p, int at, int outs)
+{
+    int padded = at + p.pad, end = padded / p.stride + 1;
+    return {padded < p.kernel ? 0 : (padded - p.kernel) / p.stride + 1, end < outs ? end : outs};
+}
+
+/* The thread's channels of output pixel (oy, ox). */
+static __device__ size_t output_of(const pooling &p, const place &at, int oy, int ox)
+{
+    return (((size_t)at.sample * p.oh + oy) * p.ow + ox) * p.pitch + at.channel;
+}
+
+/* V values of dy, as a dropout behind the pooling hands them on: rounded as if stored. */
+template <int V, class T>
+static __device__ void load_scaled(const pooling &p, const T *dy, float (&v)[V])
+{
+    lk__cuda_load(dy, v);
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        v[i] = (float)(T)(v[i] * p.scale);
+}
+
+/* A thread has V channels of one input pixel. */
+template <int V, class T>
+static __global__ void maxpool_grad(pooling p, const T *__restrict__ dy, const uint8_t *__restrict__ index,
+                                    T *__restrict__ dx)
+{
+    if (lk__cuda_thread() >= p.threads)
+        return;
+    place at = place_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.h, p.w);
+    windows over_y = windows_over(p, at.y, p.oh), over_x = windows_over(p, at.x, p.ow);
+    float sum[V] = {};
+    for (int oy = over_y.begin; oy < over_y.end; oy++)
+        for (int ox = over_x.begin; ox < over_x.end; ox++) {
+            size_t from = output_of(p, at, oy, ox);
+            int place = (at.y + p.pad - oy * p.stride) * p.kernel + at.x + p.pad - ox * p.stride;
+            int won[V];
+            float v[V];
+            lk__cuda_load_bytes(index + from, won);
+            load_scaled(p, dy + from, v);
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                sum[i] = won[i] == place ? sum[i] + v[i] : sum[i];
+        }
+    lk__cuda_store(dx + lk__cuda_thread() * V, sum);
+}
+
+/* Where 2x2 windows tile the whole input: a thread has V channels of one window. */
+template <int V, class T>
+static __global__ void maxpool_grad_tiles(pooling p, const T *__restrict__ dy, const uint8_t *__restrict__ index,
+                                          T *__restrict__ dx)
+{
+    if (lk__cuda_thread() >= p.threads)
+        return;
+    place at = place_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow);
+    float v[V];
+    int won[V];
+    load_scaled(p, dy + lk__cuda_thread() * V, v);
+    lk__cuda_load_bytes(index + lk__cuda_thread() * V, won);
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        float part[V];
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            part[i] = won[i] == k ? v[i] : 0.0f;
+        size_t to = (((size_t)at.sample * p.h + 2 * at.y + k / 2) * p.w + 2 * at.x + k % 2) * p.pitch + at.channel;
+        lk__cuda_store(dx + to, part);
+    }
+}
+
+extern "C" void lk__cuda_maxpool_grad_input(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
+                                            const lk_tensor *dy, const uint8_t *index, lk_tensor *dx)
+{
+    pooling p = pooling_of(pool, dx, dy);
+    p.scale = dropout ? lk__dropout_desc_scale(dropout) : 1.0f;
+    bool tiles = tiles_by_2(p) && p.h == 2 * p.oh && p.w == 2 * p.ow;
+    if (lk__cuda_elements(dx) == 0)
+        return;
+    cudaStream_t stream = lk__cuda_stream(dev);
+    lk__cuda_by_kind(dx, [&](auto kind) {
+        constexpr int V = decltype(kind)::V;
+        using T = typename decltype(kind)::T;
+        const T *from = (const T *)dy->data;
+        T *to = (T *)dx->data;
+        p.threads = lk__cuda_elements(tiles ? dy : dx) / V;
+        if (tiles)
+            maxpool_grad_tiles<V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, from, index, to);
+        else
+            maxpool_grad<V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, from, index, to);
+    });
+    lk__cuda_launched(dev, "maxpool_grad_input");
+}
+
+/* Places of a window that count in a mean, in one dimension: those in the input and
+ * its padding. */
+static __device__ int counted(const pooling &p, int out, int size)
+{
+    int rest = size + 2 * p.pad - out * p.stride;
+    return rest < p.kernel ? rest : p.kernel;
+}
+
+/* A thread has V channels of one output pixel. */
+template <int V, class T>
+static __global__ void avgpool(pooling p, const T *__restrict__ x, T *__restrict__ y)
+{
+    if (lk__cuda_thread() >= p.threads)
+        return;
+    place at = place_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow);
+    window wy = window_of(p, at.y, p.h), wx = window_of(p, at.x, p.w);
+    float sum[V] = {}, size = (float)(counted(p, at.y, p.h) * counted(p, at.x, p.w));
+    for (int ky = wy.begin; ky < wy.end; ky++) {
+        const T *row = row_of(p, x, at, wy.at + ky);
+        for (int kx = wx.begin; kx < wx.end; kx++) {
+            float v[V];
+            lk__cuda_load(row + (size_t)(wx.at + kx) * p.pitch, v);
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                sum[i] += v[i];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        sum[i] /= size;
+    lk__cuda_store(y + lk__cuda_thread() * V, sum);
+}
+
+/* A thread has V channels of one input pixel. */
+template <int V, class T>
+static __global__ void avgpool_grad(pooling p, const T *__restrict__ dy, T *__restrict__ dx)
+{
+    if (lk__cuda_thread() >= p.threads)
+        return;
+    place at = place_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.h, p.w);
+    windows over_y = windows_over(p, at.y, p.oh), over_x = windows_over(p, at.x, p.ow);
+    float sum[V] = {};
+    for (int oy = over_y.begin; oy < over_y.end; oy++)
+        for (int ox = over_x.begin; ox < over_x.end; ox++) {
+            float v[V], size = (float)(counted(p, oy, p.h) * counted(p, ox, p.w));
+            lk__cuda_load(dy + output_of(p, at, oy, ox), v);
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                sum[i] += v[i] / size;
+        }
+    lk__cuda_store(dx + lk__cuda_thread() * V, sum);
+}
+
+extern "C" void lk__cuda_avgpool_forward(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *x, lk_tensor *y)
+{
+    pooling p = pooling_of(pool, x, y);
+    if (lk__cuda_elements(y) == 0)
+        return;
+    cudaStream_t stream = lk__cuda_stream(dev);
+    lk__cuda_by_kind(x, [&](auto kind) {
+        constexpr int V = decltype(kind)::V;
+        using T = typename decltype(kind)::T;
+        p.threads = lk__cuda_elements(y) / V;
+        avgpool<V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, (const T *)x->data, (T *)y->data);
+    });
+    lk__cuda_launched(dev, "avgpool_forward");
+}
+
+extern "C" void lk__cuda_avgpool_grad_input(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *dy,
+                                            lk_tensor *dx)
+{
+    pooling p = pooling_of(pool, dx, dy);
+    if (lk__cuda_elements(dx) == 0)
+        return;
+    cudaStream_t stream = lk__cuda_stream(dev);
+    lk__cuda_by_kind(dx, [&](auto kind) {
+        constexpr int V = decltype(kind)::V;
+        using T = typename decltype(kind)::T;
+        p.threads = lk__cuda_elements(dx) / V;
+        avgpool_grad<V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, (const T *)dy->data, (T *)dx->data);
+    });
+    lk__cuda_launched(dev, "avgpool_grad_input");
+}
+
+enum { CHAINS = 8, COLUMNS = 32 };
+
+/* The sum over the chains of a column, for chain 0. */
+template <int V>
+static __device__ void fold_chains(float (&sum)[V])
+{
+    __shared__ float chains[CHAINS][COLUMNS][V + 1];
+    unsigned column = threadIdx.x, chain = threadIdx.y;
+    for (unsigned half = CHAINS / 2; half > 0; half /= 2) {
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            chains[chain][column][i] = sum[i];
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            sum[i] = chain < half ? sum[i] + chains[chain + half][column][i] : sum[i];
+        __syncthreads();
+    }
+}
+
+/* A block has COLUMNS vectors of channels of one sample. */
+template <int V, class T>
+static __global__ void global_avgpool(unsigned pixels, unsigned pitch, const T *__restrict__ x, T *__restrict__ y)
+{
+    unsigned channel = (blockIdx.x * COLUMNS + threadIdx.x) * V;
+    const T *from = x + (size_t)blockIdx.y * pixels * pitch + channel;
+    float sum[V] = {};
+#pragma unroll 4
+    for (unsigned p = threadIdx.y; p < pixels && channel < pitch; p += CHAINS) {
+        float v[V];
+        lk__cuda_load(from + (size_t)p * pitch, v);
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            sum[i] += v[i];
+    }
+    fold_chains(sum);
+    if (threadIdx.y > 0 || channel >= pitch)
+        return;
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        sum[i] /= (float)pixels;
+    lk__cuda_store(y + (size_t)blockIdx.y * pitch + channel, sum);
+}
+
+extern "C" void lk__cuda_global_avgpool_forward(lk_device *dev, const lk_tensor *x, lk_tensor *y)
+{
+    unsigned pixels = (unsigned)(x->shape.h * x->shape.w), pitch = (unsigned)lk__tensor_pitch(x);
+    if (lk__cuda_elements(x) == 0)
+        return;
+    cudaStream_t stream = lk__cuda_stream(dev);
+    lk__cuda_by_kind(x, [&](auto kind) {
+        constexpr int V = decltype(kind)::V;
+        using T = typename decltype(kind)::T;
+        dim3 grid((pitch / V + COLUMNS - 1) / COLUMNS, (unsigned)x->shape.n), block(COLUMNS, CHAINS);
+        global_avgpool<V><<<grid, block, 0, stream>>>(pixels, pitch, (const T *)x->data, (T *)y->data);
+    });
+    lk__cuda_launched(dev, "global_avgpool_forward");
+}
+
+/* A thread has V channels of one input pixel. */
+template <int V, class T>
+static __global__ void spread(size_t threads, unsigned pixels, unsigned pitch, const T *__restrict__ dy,
+                              T *__restrict__ dx)
+{
+    if (lk__cuda_thread() >= threads)
+        return;
+    place at = place_of<V>((unsigned)lk__cuda_thread(), pitch, 1, pixels);
+    float v[V];
+    lk__cuda_load(dy + (size_t)at.sample * pitch + at.channel, v);
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        v[i] /= (float)pixels;
+    lk__cuda_store(dx + lk__cuda_thread() * V, v);
+}
+
+extern "C" void lk__cuda_global_avgpool_grad_input(lk_device *dev, const lk_tensor *dy, lk_tensor *dx)
+{
+    unsigned pixels = (unsigned)(dx->shape.h * dx->shape.w), pitch = (unsigned)lk__tensor_pitch(dx);
+    if (lk__cuda_elements(dx) == 0)
+        return;
+    cudaStream_t stream = lk__cuda_stream(dev);
+    lk__cuda_by_kind(dx, [&](auto kind) {
+        constexpr int V = decltype(kind)::V;
+        using T = typename decltype(kind)::T;
+        size_t threads = lk__cuda_elements(dx) / V;
+        spread<V><<<lk__cuda_blocks(threads), LK_THREADS, 0, stream>>>(threads, pixels, pitch, (const T *)dy->data,
+                                                                       (T *)dx->data);
+    });
+    lk__cuda_launched(dev, "global_avgpool_grad_input");
+}

@@ -1,0 +1,48 @@
+// post.cu - what a step needs from memory of the host, and its results to there, where
+// the host looks at it meanwhile.
+#include "tensor/cuda/runtime/cuda.h"
+
+enum { THREADS = 256, FETCH_THREADS = 1024 };
+
+/* One block: the number must come after all else. */
+static __global__ void post_results(lk_post post)
+{
+    uint32_t step = *post.step;
+    lk_results *results = (lk_results *)(post.ring + (size_t)(step % post.slots) * post.stride);
+    float *loss = (float *)(results + 1);
+    int32_t *place = (int32_t *)(loss + post.n);
+    for (size_t i = threadIdx.x; i < post.n; i += THREADS) {
+        loss[i] = post.loss[i];
+        place[i] = post.place[i];
+    }
+    if (threadIdx.x == 0)
+        results->flag = *post.flag;
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0)
+        *(volatile uint32_t *)&results->number = step + 1;
+}
+
+void lk__cuda_post(lk_device *dev, const lk_post *post)
+{
+    post_results<<<1, THREADS, 0, lk__cuda_stream(dev)>>>(*post);
+    lk__cuda_launched(dev, "results of a step");
+}
+
+/* One block, as the turn counts when all have read it. */
+static __global__ void fetch_words(lk_fetch_desc fetch, uint32_t *dst)
+{
+    uint32_t turn = *fetch.turn;
+    const uint32_t *src = (const uint32_t *)(fetch.ring + (size_t)(turn % fetch.slots) * fetch.stride);
+    for (size_t i = threadIdx.x; i < fetch.bytes / sizeof *src; i += FETCH_THREADS)
+        dst[i] = __ldcv(src + i);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        *fetch.turn = turn + 1;
+}
+
+void lk__cuda_fetch(lk_device *dev, const lk_fetch_desc *fetch, void *dst)
+{
+    fetch_words<<<1, FETCH_THREADS, 0, lk__cuda_stream(dev)>>>(*fetch, (uint32_t *)dst);
+    lk__cuda_launched(dev, "what a step needs");
+}

@@ -1,0 +1,38 @@
+/* channel.h - what channels of CUDA devices have in common: a stream of their own,
+ * ordered against the device's by events. The functions are slots of lk_channel_type. */
+#ifndef LK_TENSOR_CUDA_RUNTIME_CHANNEL_H
+#define LK_TENSOR_CUDA_RUNTIME_CHANNEL_H
+
+#include "tensor/channel.h"
+#include "tensor/cuda/runtime/cuda.h"
+
+/* The first member of a channel's own struct. */
+struct lk_channel {
+    lk_cuda_device *cuda;
+    lk_channel_opts opts;
+    bool lost; /* it failed, or was given up */
+    cudaStream_t stream;
+    cudaEvent_t place;  /* in one of the two streams */
+    cudaEvent_t *marks; /* (opts.marks) */
+};
+
+/* NULL-terminated, the one to be preferred first. */
+extern const lk_channel_type *const lk__cuda_channels[];
+extern const lk_channel_type lk__cuda_channel_ipc, lk__cuda_channel_nccl;
+
+/* "GPU <its id>", which is the same on all ranks that have this GPU. */
+lk_status lk__cuda_channel_place(lk_device *dev, char place[LK_CHANNEL_PLACE]) LK_CHECKED;
+
+/* After a failure of init, fini. */
+lk_status lk__cuda_channel_init(lk_device *dev, const lk_channel_opts *opts, lk_channel *channel) LK_CHECKED;
+void lk__cuda_channel_fini(lk_channel *channel);
+/* Whether it is not lost; the device is current then. */
+lk_status lk__cuda_channel_use(const lk_channel *channel) LK_CHECKED;
+
+lk_status lk__cuda_channel_follow(lk_channel *channel) LK_CHECKED;
+lk_status lk__cuda_channel_add(lk_channel *channel, size_t count, const float *a, const float *b,
+                               float *out) LK_CHECKED;
+lk_status lk__cuda_channel_mark(lk_channel *channel, int mark) LK_CHECKED;
+lk_status lk__cuda_channel_lead(lk_channel *channel, int mark) LK_CHECKED;
+
+#endif

@@ -1,0 +1,225 @@
+/* ipc.c - channels of ranks on one GPU: they read each other's memory.
+ *
+ * A rank puts what it sends into an outbox of its own, which the others have mapped, and
+ * waits until it is there; when all ranks have come so far, each takes what is for it.
+ * There are two outboxes in turn: when all have met over one, all have read the other.
+ * Ranks of one process read it where it is; those of others by CUDA IPC. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "tensor/cuda/runtime/channel.h"
+#include "tensor/cuda/runtime/memory.h"
+
+enum { BOXES = 2 };
+
+/* What a rank tells the others of its outboxes. */
+typedef struct lent {
+    cudaIpcMemHandle_t handle;
+    uint64_t process;
+    uint64_t at;     /* there */
+    uint64_t stride; /* elements for each rank */
+} lent;
+
+static_assert(sizeof(lent) <= LK_CHANNEL_KEY, "a key has room for it");
+
+typedef struct peer {
+    const float *boxes; /* (BOXES, size, stride); the own ones at the own rank */
+    size_t stride;
+    bool mapped; /* to be closed */
+    size_t used; /* elements of the move at hand */
+} peer;
+
+typedef struct ipc_channel {
+    lk_channel base;
+    float *boxes;
+    peer *peers; /* (size) */
+    unsigned turn;
+} ipc_channel;
+
+/* A namespace in which processes know each other by number. */
+static uint64_t process_space(void)
+{
+    char text[64] = "";
+    unsigned long long number = 0;
+    ssize_t length = readlink("/proc/self/ns/pid", text, sizeof text - 1);
+    if (length > 0)
+        (void)sscanf(text, "pid:[%llu]", &number);
+    return number;
+}
+
+/* A GPU's id is its own in all the world, so that ranks of two hosts differ. */
+static lk_status ipc_place(lk_device *dev, char place[LK_CHANNEL_PLACE])
+{
+    LK_TRY(lk__cuda_channel_place(dev, place));
+    size_t length = strlen(place);
+    snprintf(place + length, LK_CHANNEL_PLACE - length, ", processes %llu", (unsigned long long)process_space());
+    return LK_OK;
+}
+
+/* Not every driver can lend memory to other processes. */
+static lk_status ipc_load(lk_device *dev)
+{
+    cudaIpcMemHandle_t handle;
+    void *block;
+    LK_TRY(lk__cuda_alloc_raw(dev, 1, "a trial of CUDA IPC", &block));
+    cudaError_t error = cudaIpcGetMemHandle(&handle, block);
+    lk__cuda_free(dev, block);
+    return lk__cuda_status(dev, error, "lending memory to other processes");
+}
+
+static void ipc_leave(lk_channel *channel)
+{
+    ipc_channel *ipc = (ipc_channel *)channel;
+    (void)cudaSetDevice(channel->cuda->index);
+    if (channel->stream)
+        (void)cudaStreamSynchronize(channel->stream);
+    for (int r = 0; ipc->peers && r < channel->opts.size; r++) {
+        if (ipc->peers[r].mapped)
+            (void)cudaIpcCloseMemHandle((void *)(uintptr_t)ipc->peers[r].boxes);
+        ipc->peers[r].mapped = false;
+    }
+    channel->lost = true;
+}
+
+static void ipc_close(lk_channel *channel)
+{
+    ipc_channel *ipc = (ipc_channel *)channel;
+    if (!ipc)
+        return;
+    ipc_leave(channel);
+    lk__cuda_free(&channel->cuda->base, ipc->boxes);
+    lk__mem_free(ipc->peers);
+    lk__cuda_channel_fini(channel);
+    lk__mem_free(ipc);
+}
+
+static lk_status lend(ipc_channel *ipc, void *out)
+{
+    const lk_channel_opts *opts = &ipc->base.opts;
+    lk_device *dev = &ipc->base.cuda->base;
+    size_t stride = lk__size_round_up(lk__size_max(opts->most, 1), 64);
+    lent mine = {.process = (uint64_t)getpid(), .stride = stride};
+    LK_TRY(lk__cuda_alloc_raw(dev, BOXES * (size_t)opts->size * stride * sizeof(float), "gradients for other ranks",
+                              (void **)&ipc->boxes));
+    mine.at = (uint64_t)(uintptr_t)ipc->boxes;
+    LK_TRY(lk__cuda_status(dev, cudaIpcGetMemHandle(&mine.handle, ipc->boxes), "lending memory to other processes"));
+    memcpy(out, &mine, sizeof mine);
+    return LK_OK;
+}
+
+static lk_status ipc_open(lk_device *dev, const lk_channel_opts *opts, void *key, lk_channel **out)
+{
+    ipc_channel *ipc;
+    lk_status status;
+    LK_TRY(LK_ALLOC(1, "a channel", &ipc));
+    LK_TRY_GOTO(lk__cuda_channel_init(dev, opts, &ipc->base), close_channel);
+    LK_TRY_GOTO(LK_ALLOC((size_t)opts->size, "ranks", &ipc->peers), close_channel);
+    LK_TRY_GOTO(lend(ipc, key), close_channel);
+    *out = &ipc->base;
+    return LK_OK;
+
+close_channel:
+    ipc_close(&ipc->base);
+    return status;
+}
+
+static lk_status borrow(ipc_channel *ipc, const lent *its, peer *p)
+{
+    void *at = (void *)(uintptr_t)its->at;
+    p->stride = its->stride;
+    if (its->process != (uint64_t)getpid()) {
+        cudaError_t error = cudaIpcOpenMemHandle(&at, its->handle, cudaIpcMemLazyEnablePeerAccess);
+        LK_TRY(lk__cuda_status(&ipc->base.cuda->base, error, "mapping another rank's memory"));
+        p->mapped = true;
+    }
+    p->boxes = at;
+    return LK_OK;
+}
+
+static lk_status ipc_join(lk_channel *channel, const void *keys)
+{
+    ipc_channel *ipc = (ipc_channel *)channel;
+    LK_TRY(lk__cuda_channel_use(channel));
+    for (int r = 0; r < channel->opts.size; r++) {
+        lent its;
+        memcpy(&its, (const char *)keys + (size_t)r * LK_CHANNEL_KEY, sizeof its);
+        LK_TRY(borrow(ipc, &its, &ipc->peers[r]));
+    }
+    return LK_OK;
+}
+
+/* Where the next elements from one rank to another lie. */
+static const float *next_in_box(const ipc_channel *ipc, int from, int to, size_t used)
+{
+    const peer *p = &ipc->peers[from];
+    size_t box = ipc->turn % BOXES * (size_t)ipc->base.opts.size + (size_t)to;
+    return p->boxes + box * p->stride + used;
+}
+
+/* The sends of a list of moves into the own outbox, or the others out of their peers'. */
+static cudaError_t copy_moves(ipc_channel *ipc, const lk_channel_move *moves, int count, bool sends)
+{
+    cudaError_t error = cudaSuccess;
+    int rank = ipc->base.opts.rank;
+    for (int r = 0; r < ipc->base.opts.size; r++)
+        ipc->peers[r].used = 0;
+    for (int i = 0; i < count && error == cudaSuccess; i++) {
+        const lk_channel_move *m = &moves[i];
+        size_t *used = &ipc->peers[m->peer].used;
+        if (m->send != sends)
+            continue;
+        float *box = (float *)(uintptr_t)next_in_box(ipc, sends ? rank : m->peer, sends ? m->peer : rank, *used);
+        error = cudaMemcpyAsync(sends ? box : m->at, sends ? m->at : box, m->count * sizeof(float),
+                                cudaMemcpyDeviceToDevice, ipc->base.stream);
+        *used += m->count;
+    }
+    return error;
+}
+
+static lk_status exchange(ipc_channel *ipc, const lk_channel_move *moves, int count)
+{
+    lk_device *dev = &ipc->base.cuda->base;
+    cudaError_t error = copy_moves(ipc, moves, count, true);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(ipc->base.stream);
+    LK_TRY(lk__cuda_status(dev, error, "handing gradients out"));
+    LK_TRY(ipc->base.opts.meet(ipc->base.opts.arg));
+    LK_TRY(lk__cuda_status(dev, copy_moves(ipc, moves, count, false), "taking gradients in"));
+    ipc->turn++;
+    return LK_OK;
+}
+
+static lk_status ipc_move(lk_channel *channel, const lk_channel_move *moves, int count)
+{
+    LK_TRY(lk__cuda_channel_use(channel));
+    lk_status status = exchange((ipc_channel *)channel, moves, count);
+    channel->lost = status != LK_OK;
+    return status;
+}
+
+/* All that it waits for is this rank's own: peers were met when it was enqueued. */
+static lk_status ipc_settle(lk_channel *channel, int mark)
+{
+    LK_TRY(lk__cuda_channel_use(channel));
+    return lk__cuda_status(&channel->cuda->base, cudaEventSynchronize(channel->marks[mark]), "summing gradients");
+}
+
+const lk_channel_type lk__cuda_channel_ipc = {
+    .name = "ipc",
+    .one_device = true,
+    .place = ipc_place,
+    .load = ipc_load,
+    .open = ipc_open,
+    .join = ipc_join,
+    .leave = ipc_leave,
+    .close = ipc_close,
+    .follow = lk__cuda_channel_follow,
+    .move = ipc_move,
+    .add = lk__cuda_channel_add,
+    .mark = lk__cuda_channel_mark,
+    .lead = lk__cuda_channel_lead,
+    .settle = ipc_settle,
+};

@@ -1,0 +1,106 @@
+/* libraries.h - cuDNN and cuBLASLt, found at run time.
+ *
+ * Nothing is linked: a build runs where there is no GPU, and a run that needs no
+ * convolution does not pay for cuDNN (80 ms for linking both, 62 ms for a handle).
+ * Each library is opened by the first plan that needs it. One lk_cuda_libraries belongs
+ * to one device; its calls are made by one thread at a time, with that device
+ * current. */
+#ifndef LK_TENSOR_CUDA_RUNTIME_LIBRARIES_H
+#define LK_TENSOR_CUDA_RUNTIME_LIBRARIES_H
+
+#include <cublasLt.h>
+#include <cudnn.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LK_CUDNN_LIST(X)                              \
+    X(cudnnGetVersion)                                \
+    X(cudnnGetErrorString)                            \
+    X(cudnnCreate)                                    \
+    X(cudnnDestroy)                                   \
+    X(cudnnSetStream)                                 \
+    X(cudnnCreateTensorDescriptor)                    \
+    X(cudnnDestroyTensorDescriptor)                   \
+    X(cudnnSetTensor4dDescriptor)                     \
+    X(cudnnCreateFilterDescriptor)                    \
+    X(cudnnDestroyFilterDescriptor)                   \
+    X(cudnnSetFilter4dDescriptor)                     \
+    X(cudnnCreateActivationDescriptor)                \
+    X(cudnnDestroyActivationDescriptor)               \
+    X(cudnnSetActivationDescriptor)                   \
+    X(cudnnCreateConvolutionDescriptor)               \
+    X(cudnnDestroyConvolutionDescriptor)              \
+    X(cudnnSetConvolution2dDescriptor)                \
+    X(cudnnSetConvolutionMathType)                    \
+    X(cudnnSetConvolutionGroupCount)                  \
+    X(cudnnGetConvolutionForwardAlgorithm_v7)         \
+    X(cudnnGetConvolutionBackwardDataAlgorithm_v7)    \
+    X(cudnnGetConvolutionBackwardFilterAlgorithm_v7)  \
+    X(cudnnGetConvolutionForwardWorkspaceSize)        \
+    X(cudnnGetConvolutionBackwardDataWorkspaceSize)   \
+    X(cudnnGetConvolutionBackwardFilterWorkspaceSize) \
+    X(cudnnConvolutionForward)                        \
+    X(cudnnConvolutionBiasActivationForward)          \
+    X(cudnnConvolutionBackwardData)                   \
+    X(cudnnConvolutionBackwardFilter)
+
+#define LK_CUBLASLT_LIST(X)                 \
+    X(cublasLtGetVersion)                   \
+    X(cublasLtCreate)                       \
+    X(cublasLtDestroy)                      \
+    X(cublasLtMatmulDescCreate)             \
+    X(cublasLtMatmulDescDestroy)            \
+    X(cublasLtMatmulDescSetAttribute)       \
+    X(cublasLtMatrixLayoutCreate)           \
+    X(cublasLtMatrixLayoutDestroy)          \
+    X(cublasLtMatmulPreferenceCreate)       \
+    X(cublasLtMatmulPreferenceDestroy)      \
+    X(cublasLtMatmulPreferenceSetAttribute) \
+    X(cublasLtMatmulAlgoGetHeuristic)       \
+    X(cublasLtMatmul)
+
+/* A library as messages tell of it. */
+typedef struct lk_cuda_library {
+    const char *what;    /* name and version */
+    const char *need;    /* who needs it */
+    const char *install; /* the package that has it */
+    char file[64];
+} lk_cuda_library;
+
+typedef struct lk_cuda_symbol {
+    const char *name;
+    void *at; /* the address of its field */
+} lk_cuda_symbol;
+
+typedef struct lk_cuda_libraries {
+    void *cudnn_file, *lt_file; /* of dlopen; NULL until needed */
+    cudnnHandle_t cudnn;        /* NULL until lk__cuda_libraries_cudnn */
+    cublasLtHandle_t lt;        /* NULL until lk__cuda_libraries_lt */
+#define LK_LIBRARY_FIELD(name) __typeof__(name) *name;
+    LK_CUDNN_LIST(LK_LIBRARY_FIELD)
+    LK_CUBLASLT_LIST(LK_LIBRARY_FIELD)
+#undef LK_LIBRARY_FIELD
+} lk_cuda_libraries;
+
+/* A zeroed lk_cuda_libraries is ready for these; they do nothing the second time. A
+ * missing library or function is UNSUPPORTED, and the detail says which, where it was
+ * looked for and what to do. */
+lk_status lk__cuda_libraries_cudnn(lk_cuda_libraries *libs) LK_CHECKED;
+lk_status lk__cuda_libraries_lt(lk_cuda_libraries *libs) LK_CHECKED;
+/* Whether both files can be loaded, which they then are: it costs nothing twice. */
+lk_status lk__cuda_libraries_find(void) LK_CHECKED;
+/* Opens a library wherever it is, and finds its functions; as above where they are missing. */
+lk_status lk__cuda_library_open(const lk_cuda_library *lib, void **out) LK_CHECKED;
+lk_status lk__cuda_library_find(void *handle, const lk_cuda_library *lib, const lk_cuda_symbol *symbols,
+                                size_t count) LK_CHECKED;
+/* Gives the handles back; the files stay mapped until the process ends. */
+void lk__cuda_libraries_fini(lk_cuda_libraries *libs);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

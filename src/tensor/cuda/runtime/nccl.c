@@ -1,0 +1,290 @@
+/* nccl.c - a communicator of NCCL with a stream of its own.
+ *
+ * It does not block: a call that NCCL has not finished is asked after, and between two
+ * questions the caller's `wait` says whether to go on. A communicator that failed, or
+ * is given up, is aborted: its work on the GPUs ends then. Aborting waits until no
+ * recorded step uses the communicator, and those can be forgotten only when their work
+ * has ended: so a thread does it.
+ *
+ * NCCL is opened at run time, by the first channel. Two ranks may have one GPU where
+ * each has an NCCL_HOSTID of its own in its environment, by which NCCL takes them to be
+ * on two hosts. */
+#include <assert.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "tensor/cuda/runtime/channel.h"
+#include "tensor/cuda/runtime/memory.h"
+
+#define NCCL_LIST(X)          \
+    X(ncclGetVersion)         \
+    X(ncclGetErrorString)     \
+    X(ncclGetLastError)       \
+    X(ncclGetUniqueId)        \
+    X(ncclCommInitRankConfig) \
+    X(ncclCommGetAsyncError)  \
+    X(ncclCommFinalize)       \
+    X(ncclCommDestroy)        \
+    X(ncclCommAbort)          \
+    X(ncclGroupStart)         \
+    X(ncclGroupEnd)           \
+    X(ncclSend)               \
+    X(ncclRecv)               \
+    X(ncclAllReduce)
+
+struct lk_cuda_nccl {
+#define FIELD(name) __typeof__(name) *name;
+    NCCL_LIST(FIELD)
+#undef FIELD
+};
+
+typedef struct nccl_channel {
+    lk_channel base;
+    const lk_cuda_nccl *nccl;
+    ncclComm_t comm; /* NULL: none, or being aborted: */
+    pthread_t aborter;
+    bool aborts;
+    ncclComm_t aborted;
+} nccl_channel;
+
+/* Seconds for the ranks to take leave of each other. */
+static const double LEAVE_WITHIN = 5;
+
+static_assert(LK_CHANNEL_KEY == sizeof(ncclUniqueId), "a key is NCCL's id");
+
+static lk_status nccl_place(lk_device *dev, char place[LK_CHANNEL_PLACE])
+{
+    const char *host = getenv("NCCL_HOSTID");
+    LK_TRY(lk__cuda_channel_place(dev, place));
+    size_t length = strlen(place);
+    if (host)
+        snprintf(place + length, LK_CHANNEL_PLACE - length, ", NCCL_HOSTID %s", host);
+    return LK_OK;
+}
+
+static lk_status nccl_load(lk_device *dev)
+{
+    lk_cuda_device *cuda = (lk_cuda_device *)dev;
+    lk_cuda_library lib = {.what = "NCCL 2.14 or later",
+                           .need = "sums between GPUs",
+                           .install = "NVIDIA's libnccl2 or pip's nvidia-nccl",
+                           .file = "libnccl.so.2"};
+    lk_cuda_nccl *nccl;
+    void *file;
+    if (cuda->nccl)
+        return LK_OK;
+    LK_TRY(lk__cuda_library_open(&lib, &file));
+    LK_TRY(LK_ALLOC(1, "a library", &nccl));
+#define ROW(name) {#name, &nccl->name},
+    const lk_cuda_symbol symbols[] = {NCCL_LIST(ROW)};
+#undef ROW
+    lk_status status = lk__cuda_library_find(file, &lib, symbols, sizeof symbols / sizeof *symbols);
+    if (status != LK_OK) {
+        lk__mem_free(nccl);
+        return status;
+    }
+    cuda->nccl = nccl;
+    return LK_OK;
+}
+
+static lk_status fail_nccl(const lk_cuda_device *cuda, ncclComm_t comm, ncclResult_t failed, const char *what)
+{
+    const char *why = cuda->nccl->ncclGetLastError(comm);
+    int version = 0;
+    (void)cuda->nccl->ncclGetVersion(&version);
+    return lk__fail(LK_STATUS_IO,
+                    "cuda:%d: NCCL %d.%d.%d: %s failed: %s%s%s; --backend shm or tcp sums gradients without NCCL",
+                    cuda->index, version / 10000, version / 100 % 100, version % 100, what,
+                    cuda->nccl->ncclGetErrorString(failed), why && why[0] ? ": " : "", why ? why : "");
+}
+
+static void *abort_comm(void *arg)
+{
+    nccl_channel *channel = arg;
+    (void)cudaSetDevice(channel->base.cuda->index);
+    (void)channel->nccl->ncclCommAbort(channel->aborted);
+    return NULL;
+}
+
+static void give_up(nccl_channel *channel)
+{
+    channel->base.lost = true;
+    if (!channel->comm)
+        return;
+    channel->aborted = channel->comm;
+    channel->comm = NULL;
+    channel->aborts = lk__thread_create(&channel->aborter, abort_comm, channel) == 0;
+    if (!channel->aborts)
+        (void)abort_comm(channel);
+}
+
+/* Until a call is done that gave this result: then its work is in the stream. */
+static lk_status finish_call(nccl_channel *channel, ncclResult_t result, const char *what)
+{
+    const lk_channel_opts *opts = &channel->base.opts;
+    lk_status status = LK_OK;
+    while (result == ncclInProgress && status == LK_OK) {
+        ncclResult_t asked = channel->nccl->ncclCommGetAsyncError(channel->comm, &result);
+        if (asked != ncclSuccess)
+            result = asked;
+        else if (result == ncclInProgress)
+            status = opts->wait(opts->arg);
+    }
+    if (status == LK_OK && result != ncclSuccess)
+        status = fail_nccl(channel->base.cuda, channel->comm, result, what);
+    if (status != LK_OK)
+        give_up(channel);
+    return status;
+}
+
+/* The first rank's key is NCCL's. */
+static lk_status nccl_join(lk_channel *base, const void *keys)
+{
+    nccl_channel *channel = (nccl_channel *)base;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    memcpy(&id, keys, sizeof id);
+    config.blocking = 0;
+    LK_TRY(lk__cuda_channel_use(base));
+    ncclResult_t result =
+        channel->nccl->ncclCommInitRankConfig(&channel->comm, base->opts.size, id, base->opts.rank, &config);
+    if (result != ncclSuccess && result != ncclInProgress)
+        return fail_nccl(base->cuda, NULL, result, "meeting other ranks");
+    /* What ncclCommInitRankConfig says of a communicator that does not block is not its state. */
+    return finish_call(channel, ncclInProgress, "meeting other ranks");
+}
+
+/* Leaves the others in order, as far as they still answer. */
+static void leave(nccl_channel *channel)
+{
+    ncclResult_t result = channel->nccl->ncclCommFinalize(channel->comm);
+    double began = lk__clock();
+    while (result == ncclInProgress && lk__clock() - began < LEAVE_WITHIN) {
+        if (channel->nccl->ncclCommGetAsyncError(channel->comm, &result) != ncclSuccess)
+            break;
+        sched_yield();
+    }
+    if (result != ncclSuccess)
+        return;
+    (void)channel->nccl->ncclCommDestroy(channel->comm);
+    channel->comm = NULL;
+}
+
+static void nccl_close(lk_channel *base)
+{
+    nccl_channel *channel = (nccl_channel *)base;
+    if (!channel)
+        return;
+    (void)cudaSetDevice(base->cuda->index);
+    /* Work that is not done waits for ranks that may never come. */
+    if (channel->comm && base->stream && cudaStreamQuery(base->stream) == cudaSuccess)
+        leave(channel);
+    give_up(channel);
+    if (channel->aborts)
+        (void)pthread_join(channel->aborter, NULL);
+    if (base->stream)
+        (void)cudaStreamSynchronize(base->stream);
+    lk__cuda_channel_fini(base);
+    lk__mem_free(channel);
+}
+
+static lk_status nccl_open(lk_device *dev, const lk_channel_opts *opts, void *key, lk_channel **out)
+{
+    lk_cuda_device *cuda = (lk_cuda_device *)dev;
+    nccl_channel *channel;
+    lk_status status;
+    LK_TRY(LK_ALLOC(1, "a channel", &channel));
+    channel->nccl = cuda->nccl;
+    LK_TRY_GOTO(lk__cuda_channel_init(dev, opts, &channel->base), close_channel);
+    ncclResult_t result = opts->rank == 0 ? cuda->nccl->ncclGetUniqueId(key) : ncclSuccess;
+    if (result != ncclSuccess)
+        LK_TRY_GOTO(fail_nccl(cuda, NULL, result, "meeting other ranks"), close_channel);
+    *out = &channel->base;
+    return LK_OK;
+
+close_channel:
+    nccl_close(&channel->base);
+    return status;
+}
+
+static lk_status nccl_move(lk_channel *base, const lk_channel_move *moves, int count)
+{
+    nccl_channel *channel = (nccl_channel *)base;
+    const lk_cuda_nccl *nccl = channel->nccl;
+    LK_TRY(lk__cuda_channel_use(base));
+    ncclResult_t result = nccl->ncclGroupStart();
+    for (int i = 0; i < count && result == ncclSuccess; i++) {
+        const lk_channel_move *m = &moves[i];
+        result = m->send ? nccl->ncclSend(m->at, m->count, ncclFloat, m->peer, channel->comm, base->stream)
+                         : nccl->ncclRecv(m->at, m->count, ncclFloat, m->peer, channel->comm, base->stream);
+        result = result == ncclInProgress ? ncclSuccess : result;
+    }
+    ncclResult_t ended = nccl->ncclGroupEnd();
+    return finish_call(channel, result == ncclSuccess ? ended : result, "moving gradients");
+}
+
+static lk_status nccl_sum(lk_channel *base, size_t count, float *x)
+{
+    nccl_channel *channel = (nccl_channel *)base;
+    LK_TRY(lk__cuda_channel_use(base));
+    ncclResult_t result = channel->nccl->ncclAllReduce(x, x, count, ncclFloat, ncclSum, channel->comm, base->stream);
+    return finish_call(channel, result, "summing gradients");
+}
+
+static lk_status nccl_watch(lk_channel *base)
+{
+    nccl_channel *channel = (nccl_channel *)base;
+    ncclResult_t state = ncclSuccess;
+    LK_TRY(lk__cuda_channel_use(base));
+    lk_status status = base->opts.wait(base->opts.arg);
+    if (status != LK_OK) {
+        give_up(channel);
+        return status;
+    }
+    ncclResult_t asked = channel->nccl->ncclCommGetAsyncError(channel->comm, &state);
+    return finish_call(channel, asked == ncclSuccess ? state : asked, "summing gradients");
+}
+
+static lk_status nccl_settle(lk_channel *base, int mark)
+{
+    cudaError_t error;
+    LK_TRY(lk__cuda_channel_use(base));
+    while ((error = cudaEventQuery(base->marks[mark])) == cudaErrorNotReady)
+        LK_TRY(nccl_watch(base));
+    if (error == cudaErrorCapturedEvent) {
+        (void)cudaGetLastError();
+        return LK_OK;
+    }
+    return lk__cuda_status(&base->cuda->base, error, "summing gradients");
+}
+
+static void nccl_give_up(lk_channel *base)
+{
+    give_up((nccl_channel *)base);
+}
+
+const lk_channel_type lk__cuda_channel_nccl = {
+    .name = "nccl",
+    .place = nccl_place,
+    .load = nccl_load,
+    .open = nccl_open,
+    .join = nccl_join,
+    .close = nccl_close,
+    .follow = lk__cuda_channel_follow,
+    .move = nccl_move,
+    .add = lk__cuda_channel_add,
+    .sum = nccl_sum,
+    .mark = lk__cuda_channel_mark,
+    .lead = lk__cuda_channel_lead,
+    .settle = nccl_settle,
+    .records = true,
+    .watch = nccl_watch,
+    .give_up = nccl_give_up,
+};

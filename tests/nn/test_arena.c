@@ -1,0 +1,60 @@
+/* test_arena.c - blocks that live together never overlap, and memory of the
+ * dead is used again. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "nn/arena.h"
+
+static void test_random_blocks(void **arg)
+{
+    (void)arg;
+    enum { COUNT = 60 };
+    for (uint32_t round = 0; round < 50; round++) {
+        lk_arena_block blocks[COUNT];
+        lk_rng rng = lk__rng(1, LK_RNG_INIT, 0, round, 0);
+        for (uint32_t i = 0; i < COUNT; i++) {
+            int first = (int)(lk__rng_u32(&rng, 3 * i) % 40);
+            blocks[i] = (lk_arena_block){.bytes = lk__rng_u32(&rng, 3 * i + 1) % 5000,
+                                         .first = first,
+                                         .last = first + (int)(lk__rng_u32(&rng, 3 * i + 2) % 10)};
+        }
+        size_t total;
+        assert_int_equal(lk__arena_pack(blocks, COUNT, &total), LK_OK);
+        for (size_t i = 0; i < COUNT; i++) {
+            assert_int_equal(blocks[i].offset % LK_ALIGN, 0);
+            assert_true(blocks[i].offset + blocks[i].bytes <= total);
+            for (size_t j = 0; j < i; j++) {
+                if (blocks[i].first > blocks[j].last || blocks[j].first > blocks[i].last)
+                    continue;
+                assert_true(blocks[i].offset + blocks[i].bytes <= blocks[j].offset ||
+                            blocks[j].offset + blocks[j].bytes <= blocks[i].offset);
+            }
+        }
+    }
+}
+
+static void test_memory_is_reused(void **arg)
+{
+    (void)arg;
+    lk_arena_block blocks[] = {{.bytes = 640, .first = 0, .last = 1},
+                               {.bytes = 640, .first = 2, .last = 3},
+                               {.bytes = 640, .first = 4, .last = 5}};
+    size_t total;
+    assert_int_equal(lk__arena_pack(blocks, 3, &total), LK_OK);
+    assert_int_equal(total, 640);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_blocks),
+        cmocka_unit_test(test_memory_is_reused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

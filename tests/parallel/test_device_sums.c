@@ -1,0 +1,184 @@
+/* test_device_sums.c - gradients that are summed between devices: the bits are those of one
+ * rank on the CPU, and the group moves none of them; who cannot, and what happens when
+ * a peer is lost. */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include "joined.h"
+#include "ranks.h"
+
+#include "parallel/engine/engine_impl.h"
+
+enum { MLP, ODD, CLIP, RES_BATCH, OPS, CASES };
+enum { KB = 1024 };
+
+static const law_case cases[CASES] = {
+    [MLP] = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 3, 37, .shards = 16, .first = 4},
+    [ODD] = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 3, 37, .shards = 11, .first = 4},
+    [CLIP] = {"mlp", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.1, 3, 20, 5, .first = 4, .clip_norm = 0.5},
+    [RES_BATCH] = {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 3, 19, 16, .first = 4},
+    [OPS] = {"ops", LAW_ODD, LK_BN_SHARD, "adamw", 1e-3, 3, 11, 7, .first = 4, .clip_norm = .5, .label_smoothing = .1},
+};
+
+typedef struct row {
+    const char *name;
+    int c;
+    law_way way;
+} row;
+
+static const row rows[] = {
+    {"one rank", MLP, {.ranks = 1, .threads = 1}},
+    {"2 ranks", MLP, {.ranks = 2, .threads = 1, .bucket_bytes = 64 * KB, .share = true}},
+    {"3 ranks", MLP, {.ranks = 3, .threads = 1, .bucket_bytes = 256 * KB}},
+    {"4 ranks", MLP, {.ranks = 4, .threads = 1, .share = true}},
+    {"5 ranks in waves", MLP, {.ranks = 5, .threads = 1, .micro_batch = 1, .share = true}},
+    {"2 ranks, 11 shards", ODD, {.ranks = 2, .threads = 1, .bucket_bytes = 64 * KB, .share = true}},
+    {"3 ranks, 11 shards", ODD, {.ranks = 3, .threads = 1, .bucket_bytes = 4 * KB}},
+    {"4 ranks, 11 shards", ODD, {.ranks = 4, .threads = 1, .share = true}},
+    {"5 ranks, 11 shards", ODD, {.ranks = 5, .threads = 1, .bucket_bytes = 16 * KB}},
+    {"3 ranks in halves", ODD, {.ranks = 3, .threads = 1, .halves = true}},
+    {"3 ranks, clip", CLIP, {.ranks = 3, .threads = 1, .share = true}},
+    {"5 ranks of a shard each, clip", CLIP, {.ranks = 5, .threads = 1}},
+    {"3 ranks, bn batch", RES_BATCH, {.ranks = 3, .threads = 1, .bucket_bytes = 16 * KB}},
+    {"5 ranks: ops", OPS, {.ranks = 5, .threads = 1, .bucket_bytes = 1 * KB, .share = true}},
+    {"grid, bn batch", RES_BATCH, {.ranks = 4, .threads = 1, .stages = "2", .bucket_bytes = 16 * KB, .share = true}},
+    {"grid, pipelined: ops", OPS, {.ranks = 6, .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 1}},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static void test_row(void **arg)
+{
+    static ranks_truth truths[CASES];
+    const row *r = *arg;
+    law_way way = r->way;
+    way.device = "far";
+    way.transport = "inproc";
+    int before = *joined_opened;
+    ranks_expect(&cases[r->c], way, ranks_know(&cases[r->c], &truths[r->c]));
+    assert_int_equal(*joined_opened - before, way.ranks > 1 ? way.ranks : 0);
+}
+
+/* What a rank of a team finds when it makes an engine, and a step of it. */
+typedef struct attempt {
+    lk_engine_opts opts;
+    lk_status create, step;
+    const char *text;
+    const char *gradient_backend; /* of the layout */
+} attempt;
+
+static bool try_it(lk_group *group, const team_spec *team, const void *arg)
+{
+    const attempt *a = arg;
+    const law_case *c = &cases[ODD];
+    lk_engine_opts opts = law_opts(c, &(law_way){.device = "far", .threads = 1});
+    lk_engine *engine;
+    lk_batch batch;
+    lk_metrics metrics;
+    law_samples s = law_samples_make(c);
+    (void)team;
+    opts.group = group;
+    opts.reduce = a->opts.reduce;
+    opts.gradient_backend = a->opts.gradient_backend;
+    opts.device = a->opts.device ? a->opts.device : opts.device;
+    lk_status status = law_create(c, &opts, &engine);
+    CHECK(status == a->create);
+    if (status == LK_OK) {
+        const char *sums = lk_engine_layout(engine).gradient_backend;
+        CHECK(!sums == !a->gradient_backend && (!sums || strcmp(sums, a->gradient_backend) == 0));
+        law_batch(c, 0, s.x, s.labels, s.ids, &batch);
+        status = lk_engine_step(engine, &batch, &metrics);
+        CHECK(status == a->step);
+        if (status == LK_OK)
+            CHECK_OK(lk_engine_check(engine));
+    }
+    if (a->text)
+        CHECK_TEXT(lk_error_detail(), a->text);
+    if (a->create == LK_OK)
+        lk_engine_destroy(engine);
+    law_samples_free(&s);
+    return false;
+}
+
+static void expect(int ranks, double timeout, attempt a)
+{
+    law_way way = {.ranks = ranks, .transport = "inproc", .threads = 1};
+    team_spec team = ranks_team(&way);
+    team.timeout = timeout > 0 ? timeout : team.timeout;
+    assert_true(team_run(team, try_it, &a));
+}
+
+static void test_choice(void **arg)
+{
+    (void)arg;
+    expect(3, 0, (attempt){.gradient_backend = "joined"});
+    expect(3, 0, (attempt){.opts.gradient_backend = "host"});
+    joined_places = 2;
+    expect(3, 0, (attempt){0});
+    expect(3, 0,
+           (attempt){.opts.gradient_backend = "joined",
+                     .create = LK_STATUS_USAGE,
+                     .text = "--backend joined: gradients cannot be summed between the devices: ranks "});
+    expect(3, 0,
+           (attempt){.opts.gradient_backend = "near",
+                     .create = LK_STATUS_USAGE,
+                     .text = "--backend near: gradients cannot be summed between the devices: ranks "});
+    joined_places = 1;
+    expect(3, 0, (attempt){.gradient_backend = "near"});
+    expect(
+        2, 0,
+        (attempt){.opts.reduce = LK_REDUCE_ORDER_BACKEND,
+                  .create = LK_STATUS_USAGE,
+                  .text = "--reduce engine: gradients cannot be summed between the devices: ranks 0 and 1 have one"});
+    joined_places = 0;
+    expect(2, 0,
+           (attempt){.opts.gradient_backend = "joint",
+                     .create = LK_STATUS_USAGE,
+                     .text = "--backend joint: gradients cannot be summed between the devices: this build has nothing "
+                             "for that between devices of kind far"});
+    joined_missing = true;
+    expect(2, 0, (attempt){0});
+    expect(2, 0,
+           (attempt){.opts.reduce = LK_REDUCE_ORDER_BACKEND,
+                     .create = LK_STATUS_USAGE,
+                     .text = "--reduce engine: gradients cannot be summed between the devices: rank 0: no library"});
+    joined_missing = false;
+    expect(1, 0,
+           (attempt){.opts = {.reduce = LK_REDUCE_ORDER_BACKEND, .device = "cpu"},
+                     .create = LK_STATUS_USAGE,
+                     .text = "--reduce engine: gradients cannot be summed between the devices: this build has nothing "
+                             "for that between devices of kind cpu"});
+}
+
+/* The replicas are still alike. */
+static void test_engine_order(void **arg)
+{
+    (void)arg;
+    for (int ranks = 1; ranks <= 5; ranks++)
+        expect(ranks, 0,
+               (attempt){.opts.reduce = LK_REDUCE_ORDER_BACKEND, .gradient_backend = ranks > 1 ? "joined" : NULL});
+}
+
+static void test_stuck(void **arg)
+{
+    (void)arg;
+    joined_mute = 2;
+    expect(3, 3,
+           (attempt){.gradient_backend = "joined",
+                     .step = LK_STATUS_PEER,
+                     .text = "s for sums over joined: that is its timeout"});
+    joined_mute = 0;
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[ROWS + 3];
+    const struct CMUnitTest others[] = {
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_engine_order),
+        cmocka_unit_test(test_stuck),
+    };
+    for (size_t i = 0; i < ROWS; i++)
+        tests[i] = (struct CMUnitTest){
+            .name = rows[i].name, .test_func = test_row, .initial_state = (void *)(uintptr_t)&rows[i]};
+    memcpy(tests + ROWS, others, sizeof others);
+    law_require(joined_add_device());
+    return _cmocka_run_group_tests("sums between devices", tests, ROWS + 3, NULL, NULL);
+}

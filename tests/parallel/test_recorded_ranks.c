@@ -1,0 +1,260 @@
+/* test_recorded_ranks.c - recorded steps of several ranks, whose gradients are summed
+ * between devices: the bits of one rank, one failure for all, and an end of waiting. */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include "joined.h"
+#include "ranks.h"
+
+#include <math.h>
+
+#include "parallel/engine/engine_impl.h"
+
+enum { MLP, RES_BATCH, OPS, LINE, STEEP, CASES };
+enum { KB = 1024, STEPS = 12 };
+
+static const law_case cases[CASES] = {
+    [MLP] = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, STEPS, 37, .shards = 11},
+    [RES_BATCH] = {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", 0.05, STEPS, 33, .shards = 16},
+    [OPS] = {"ops", LAW_ODD, LK_BN_SHARD, "adamw", 1e-3, STEPS, 14, .shards = 7, .label_smoothing = .1},
+    [LINE] = {"line", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, STEPS, 37, .shards = 11},
+    [STEEP] = {"steep", LAW_SMALL, LK_BN_BATCH, "sgd", 1e-60, STEPS, 37, .shards = 11},
+};
+
+typedef struct row {
+    const char *name;
+    int c;
+    law_way way;
+    int recordings; /* sizes of batches that each rank records */
+    int check_every;
+} row;
+
+/* A batch of fewer samples than there are shards is not recorded, and a size that
+ * comes once is not. */
+static const row rows[] = {
+    {"one rank", MLP, {.ranks = 1, .threads = 1}, .recordings = 2},
+    {"2 ranks", MLP, {.ranks = 2, .threads = 1, .bucket_bytes = 64 * KB}, .recordings = 2},
+    {"3 ranks", MLP, {.ranks = 3, .threads = 1, .bucket_bytes = 16 * KB, .share = true}, .recordings = 2},
+    {"5 ranks", MLP, {.ranks = 5, .threads = 1, .bucket_bytes = 256 * KB, .share = true}, .recordings = 2},
+    {"2 ranks that are compared", MLP, {.ranks = 2, .threads = 1}, .recordings = 2, .check_every = 3},
+    {"2 ranks, bn batch",
+     RES_BATCH,
+     {.ranks = 2, .threads = 1, .bucket_bytes = 4 * KB, .share = true},
+     .recordings = 2},
+    {"3 ranks, bn batch", RES_BATCH, {.ranks = 3, .threads = 1}, .recordings = 2},
+    {"5 ranks, bn batch",
+     RES_BATCH,
+     {.ranks = 5, .threads = 1, .bucket_bytes = 16 * KB, .share = true},
+     .recordings = 2},
+    {"3 ranks: ops",
+     OPS,
+     {.ranks = 3, .threads = 1, .bucket_bytes = 1 * KB, .share = true},
+     .recordings = 2,
+     .check_every = 2},
+    {"5 ranks: ops", OPS, {.ranks = 5, .threads = 1, .share = true}, .recordings = 2},
+    {"3 ranks in waves", MLP, {.ranks = 3, .threads = 1, .micro_batch = 4}, .recordings = 0},
+    {"2 stages", MLP, {.ranks = 4, .threads = 1, .stages = "2"}, .recordings = 0},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+/* Batches of a case, all in memory at once. */
+typedef struct history {
+    law_samples samples[STEPS];
+    lk_batch batches[STEPS];
+} history;
+
+static void make_history(const law_case *c, history *h)
+{
+    for (int i = 0; i < STEPS; i++) {
+        law_samples *s = &h->samples[i];
+        *s = law_samples_make(c);
+        law_batch(c, i, s->x, s->labels, s->ids, &h->batches[i]);
+    }
+}
+
+static void free_history(history *h)
+{
+    for (int i = 0; i < STEPS; i++)
+        law_samples_free(&h->samples[i]);
+}
+
+typedef struct job {
+    const row *row;
+    const law_case *c;
+    ranks_truth truth;
+} job;
+
+/* Step by step until the device knows the sizes; then as many as it takes. */
+static void run_ahead(const job *j, lk_engine *engine, const history *h, lk_metrics *out)
+{
+    int most = 0, every = j->row->check_every;
+    for (int received = 0, sent = 0; received < STEPS; received++) {
+        while (sent == received || (sent < STEPS && lk_engine_can_send(engine, h->batches[sent].count))) {
+            lk_batch batch = h->batches[sent];
+            if (j->row->way.share)
+                batch = ranks_cut(batch, lk_engine_shard_range(engine));
+            CHECK_OK(lk_engine_send(engine, &batch));
+            sent++;
+            /* Nothing is sent past a step after which replicas are compared. */
+            if (j->row->way.ranks > 1 && every && sent % every == 0)
+                CHECK(!lk_engine_can_send(engine, j->c->batch));
+        }
+        most = sent - received > most ? sent - received : most;
+        CHECK_OK(lk_engine_receive(engine, &out[received]));
+    }
+    CHECK(most == (j->row->recordings == 0 ? 1 : every ? every : lk_engine_depth(engine)));
+}
+
+static lk_engine *make_engine(const law_case *c, const law_way *way, int check_every, lk_group *group)
+{
+    lk_engine *engine;
+    lk_engine_opts opts = law_opts(c, way);
+    opts.device = "far";
+    opts.group = group;
+    opts.check_every = check_every;
+    CHECK_OK(law_create(c, &opts, &engine));
+    return engine;
+}
+
+static bool be_ahead(lk_group *group, const team_spec *team, const void *arg)
+{
+    const job *j = arg;
+    history h;
+    ranks_truth ours = {0};
+    ranks_job r = {.c = *j->c, .way = j->row->way, .truth = j->truth};
+    lk_engine *engine = make_engine(j->c, &j->row->way, j->row->check_every, group);
+    make_history(j->c, &h);
+    run_ahead(j, engine, &h, ours.steps);
+    ranks_run_evals(&r, engine, ours.evals);
+    ours.hash = ranks_hash(engine);
+    ranks_compare(&r, lk_group_rank(group), &ours);
+    ranks_check_layout(&r, engine, lk_group_rank(group));
+    ranks_check_own(&r, engine, group);
+    CHECK_OK(lk_engine_check(engine));
+    CHECK_OK(lk_barrier(group, NULL));
+    CHECK(tape_recorded == (size_t)(team->size * j->row->recordings));
+    lk_engine_destroy(engine);
+    CHECK(joined_given_up == 0);
+    free_history(&h);
+    return false;
+}
+
+static void test_row(void **arg)
+{
+    static ranks_truth truths[CASES];
+    const row *r = *arg;
+    law_way way = r->way;
+    way.transport = "inproc";
+    job j = {.row = r, .c = &cases[r->c], .truth = *ranks_know(&cases[r->c], &truths[r->c])};
+    assert_true(team_run(ranks_team(&way), be_ahead, &j));
+}
+
+/* What becomes of a batch that is not sound. */
+typedef struct bad_batch {
+    int c;
+    size_t sample; /* of the batch; its rank is not the first */
+    float value;
+    const char *text;
+    uint64_t hash; /* after the steps before it */
+} bad_batch;
+
+enum { BAD = 2 };
+
+static void spoil(const bad_batch *bad, history *h)
+{
+    const lk_batch *batch = &h->batches[BAD];
+    float *x = h->samples[BAD].x + bad->sample * batch->sample_floats;
+    for (size_t i = 0; i < batch->sample_floats; i++)
+        x[i] = bad->value;
+}
+
+/* The third step is bad, and a fourth one behind it. */
+static bool be_spoilt(lk_group *group, const team_spec *team, const void *arg)
+{
+    const bad_batch *bad = arg;
+    const law_case *c = &cases[bad->c];
+    history h;
+    lk_metrics metrics;
+    lk_engine *engine = make_engine(c, &(law_way){.threads = 1}, 0, group);
+    (void)team;
+    make_history(c, &h);
+    spoil(bad, &h);
+    CHECK_OK(lk_engine_step(engine, &h.batches[0], &metrics));
+    for (int i = 1; i < 4; i++)
+        CHECK_OK(lk_engine_send(engine, &h.batches[i]));
+    CHECK_OK(lk_engine_receive(engine, &metrics));
+    CHECK(lk_engine_receive(engine, &metrics) == LK_STATUS_NONFINITE);
+    CHECK_TEXT(lk_error_detail(), bad->text);
+    CHECK(lk_engine_steps(engine) == BAD && lk_engine_can_send(engine, c->batch));
+    CHECK(ranks_hash(engine) == bad->hash);
+    CHECK_OK(lk_engine_step(engine, &h.batches[3], &metrics));
+    CHECK_OK(lk_engine_check(engine));
+    lk_engine_destroy(engine);
+    free_history(&h);
+    return false;
+}
+
+static void expect_bad(bad_batch bad)
+{
+    law_case c = cases[bad.c];
+    law_way way = {.ranks = 3, .transport = "inproc", .threads = 1};
+    c.steps = BAD;
+    bad.hash = law_run(&c, (law_way){.threads = 1});
+    assert_true(team_run(ranks_team(&way), be_spoilt, &bad));
+}
+
+static void test_nonfinite(void **arg)
+{
+    (void)arg;
+    expect_bad((bad_batch){LINE, 30, NAN, .text = "step 3: the loss of sample 104 (shard 9) is "});
+    expect_bad((bad_batch){RES_BATCH, 20, NAN, .text = "step 3: the loss of sample 66 (shard 0) is "});
+    expect_bad((bad_batch){STEEP, 20, 1e20f, .text = "step 3: the gradient of first.weight is not finite"});
+}
+
+/* A peer that sends nothing, in the second step; or work that does not end. */
+static bool be_stuck(lk_group *group, const team_spec *team, const void *arg)
+{
+    const law_case *c = &cases[MLP];
+    bool stuck = *(const bool *)arg;
+    history h;
+    lk_metrics metrics;
+    lk_engine *engine = make_engine(c, &(law_way){.threads = 1}, 0, group);
+    (void)team;
+    make_history(c, &h);
+    CHECK_OK(lk_engine_step(engine, &h.batches[0], &metrics));
+    CHECK_OK(lk_barrier(group, NULL));
+    joined_mute = stuck ? 0 : 2;
+    tape_stuck = stuck;
+    CHECK_OK(lk_barrier(group, NULL));
+    CHECK(lk_engine_step(engine, &h.batches[1], &metrics) == LK_STATUS_PEER);
+    CHECK_TEXT(lk_error_detail(), "s for sums over joined: that is its timeout");
+    lk_engine_destroy(engine);
+    free_history(&h);
+    if (stuck)
+        CHECK(joined_given_up > 0);
+    return false;
+}
+
+static void test_stuck(void **arg)
+{
+    (void)arg;
+    law_way way = {.ranks = 3, .transport = "inproc", .threads = 1};
+    team_spec team = ranks_team(&way);
+    team.timeout = 3;
+    assert_true(team_run(team, be_stuck, &(bool){false}));
+    assert_true(team_run(team, be_stuck, &(bool){true}));
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[ROWS + 2];
+    const struct CMUnitTest others[] = {
+        cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_stuck),
+    };
+    for (size_t i = 0; i < ROWS; i++)
+        tests[i] = (struct CMUnitTest){
+            .name = rows[i].name, .test_func = test_row, .initial_state = (void *)(uintptr_t)&rows[i]};
+    memcpy(tests + ROWS, others, sizeof others);
+    law_require(joined_add_device());
+    tape_extend(&far_type);
+    return _cmocka_run_group_tests("recorded steps of several ranks", tests, ROWS + 2, NULL, NULL);
+}
