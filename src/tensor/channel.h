@@ -1,11 +1,10 @@
-/* channel.h - memory moved between the devices of several ranks, out of the host's way.
+/* channel.h - work between the devices of several ranks, enqueued on a stream.
  *
- * An optional part of a device type. A channel joins one device of each rank. What it
- * is given runs in the order of the calls, beside the device's own work; all ranks
- * make matching calls in the same order. Calls enqueue. Where one has to wait for
- * other ranks (join, move, settle) it calls `wait` again and again, or `meet`, and when
- * that fails, gives the channel up and returns that failure. After a failure nothing
- * but give_up and close is possible. */
+ * An optional part of a device type. A channel joins one device of each rank. Its work
+ * runs in the order of the calls, beside the device's own work; all ranks make matching
+ * calls in the same order. A channel knows no group and waits for no other rank:
+ * comm/device_sums.c exchanges the keys, waits, and gives a channel up when a rank is lost or
+ * the timeout has passed. After a failure only give_up, leave and close may be called. */
 #ifndef LK_TENSOR_CHANNEL_H
 #define LK_TENSOR_CHANNEL_H
 
@@ -31,11 +30,6 @@ typedef struct lk_channel_opts {
     int rank, size;
     int marks;   /* places in its work that the device can wait for */
     size_t most; /* elements for one peer in a move, from this rank */
-    /* What the user does while the channel waits, and what returns when all ranks have
-     * called it. */
-    lk_status (*wait)(void *arg);
-    lk_status (*meet)(void *arg);
-    void *arg;
 } lk_channel_opts;
 
 typedef struct lk_channel_type {
@@ -50,6 +44,10 @@ typedef struct lk_channel_type {
     lk_status (*open)(lk_device *dev, const lk_channel_opts *opts, void *key, lk_channel **out);
     /* keys: (size, LK_CHANNEL_KEY), those of all ranks. */
     lk_status (*join)(lk_channel *channel, const void *keys);
+    /* Whether join, move, sum and lead, which may return before, have done what they
+     * do; fails where the channel has failed. Called again and again after each of
+     * them, until it says so. Optional: they have when they return. */
+    lk_status (*poll)(lk_channel *channel, bool *done);
     /* Work under way is done, and this rank uses no memory of others any more; their
      * memory may be gone after all ranks have left. Nothing but close comes after it.
      * Optional: close does it. */
@@ -61,6 +59,9 @@ typedef struct lk_channel_type {
     /* All at once; each send meets a recv of its count, in order per pair of ranks.
      * count may be 0. */
     lk_status (*move)(lk_channel *channel, const lk_channel_move *moves, int count);
+    /* The second half of a move, with the same list: called when all ranks have called
+     * move. Optional: move does all of it. */
+    lk_status (*take)(lk_channel *channel, const lk_channel_move *moves, int count);
     /* out = a + b, with the bits of the kernels' reduce; out may be a or b. */
     lk_status (*add)(lk_channel *channel, size_t count, const float *a, const float *b, float *out);
     /* x = the sum over all ranks, in an order of the channel's own. Optional. */
@@ -69,16 +70,13 @@ typedef struct lk_channel_type {
     lk_status (*mark)(lk_channel *channel, int mark);
     /* What follows on the device waits for the mark. */
     lk_status (*lead)(lk_channel *channel, int mark);
-    /* Until all before the mark is done; at once where it was never set. */
-    lk_status (*settle)(lk_channel *channel, int mark);
-    /* All but settle may be called while the device records, and are done again with
-     * each play. Marks of a recording are for what it records alone: settle takes them
+    /* Whether all before the mark is done; true where the mark was never set. */
+    lk_status (*reached)(lk_channel *channel, int mark, bool *done);
+    /* All but reached may be called while the device records, and are done again with
+     * each play. Marks of a recording are for what it records alone: reached takes them
      * to be done. Recordings must be forgotten before the channel is closed. */
     bool records;
-    /* With records: once in a while as long as the host waits for what was recorded;
-     * calls wait, and fails as settle does. */
-    lk_status (*watch)(lk_channel *channel);
-    /* With records: work under way will end, whatever becomes of other ranks. */
+    /* Work under way will end, whatever becomes of other ranks. */
     void (*give_up)(lk_channel *channel);
 } lk_channel_type;
 

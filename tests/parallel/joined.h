@@ -1,7 +1,7 @@
 /* joined.h - a channel between far devices of one process: messages in a list.
  *
- * It does nothing before it must: what it is given is kept, and done when the device
- * waits for a mark or the host settles. So what is used too early has wrong bits. */
+ * It does nothing before it must: what it is given is kept, and done when the device or
+ * the host waits for a mark. So what is used too early has wrong bits. */
 #ifndef LK_TESTS_JOINED_H
 #define LK_TESTS_JOINED_H
 
@@ -15,7 +15,7 @@
 
 enum { JOINED_MOVES = 256, JOINED_WORK = 4096 };
 
-typedef enum joined_kind { JOINED_MOVE, JOINED_ADD, JOINED_SUM, JOINED_MARK } joined_kind;
+typedef enum joined_kind { JOINED_MOVE, JOINED_ADD, JOINED_FREE, JOINED_MARK } joined_kind;
 
 typedef struct joined_work {
     joined_kind kind;
@@ -31,6 +31,9 @@ struct lk_channel {
     lk_channel_opts opts;
     unsigned id;
     int first, after; /* of work that is not done */
+    int until;        /* work that is to be done now */
+    bool posted;      /* the sends of the first move */
+    int received;     /* moves of the first that were looked at for receives */
     joined_work work[JOINED_WORK];
 };
 
@@ -49,6 +52,7 @@ static atomic_int *joined_opened; /* in memory that processes share */
 static atomic_int joined_places;  /* devices that places are told apart by; 0: all are different */
 static atomic_int joined_mute;    /* a rank that sends nothing, plus 1 */
 static atomic_bool joined_missing;
+static atomic_int joined_refuses;  /* a rank that opens no channel, plus 1 */
 static atomic_int joined_given_up; /* channels */
 
 static inline lk_status joined_place(lk_device *dev, char place[LK_CHANNEL_PLACE])
@@ -69,6 +73,8 @@ static inline lk_status joined_load(lk_device *dev)
 static inline lk_status joined_open(lk_device *dev, const lk_channel_opts *opts, void *key, lk_channel **out)
 {
     lk_channel *channel;
+    if (joined_refuses == opts->rank + 1)
+        return lk__fail(LK_STATUS_UNSUPPORTED, "no memory to lend");
     LK_TRY(LK_ALLOC(1, "a channel", &channel));
     channel->dev = dev;
     channel->opts = *opts;
@@ -84,14 +90,21 @@ static inline lk_status joined_join(lk_channel *channel, const void *keys)
 {
     memcpy(&channel->id, keys, sizeof channel->id);
     ++*joined_opened;
-    return channel->opts.meet(channel->opts.arg);
+    return LK_OK;
+}
+
+static inline void joined_forget(const lk_channel *channel, const joined_work *work)
+{
+    lk__mem_free(work->moves);
+    if (work->kind == JOINED_FREE)
+        channel->dev->type->free(channel->dev, work->out);
 }
 
 static inline void joined_close(lk_channel *channel)
 {
     far_require(!channel || tape_kept == 0, "a channel closed before its recordings are forgotten");
     for (int i = channel ? channel->first : 0; channel && i < channel->after; i++)
-        lk__mem_free(channel->work[i].moves);
+        joined_forget(channel, &channel->work[i]);
     lk__mem_free(channel);
 }
 
@@ -123,78 +136,53 @@ static inline joined_message *joined_take(const lk_channel *channel, int peer)
     return found;
 }
 
-static inline lk_status joined_receive(const lk_channel *channel, const lk_channel_move *move)
+/* Whether the message of a receive was there. */
+static inline bool joined_receive(const lk_channel *channel, const lk_channel_move *move)
 {
-    joined_message *message;
-    while (!(message = joined_take(channel, move->peer)))
-        LK_TRY(channel->opts.wait(channel->opts.arg));
+    joined_message *message = joined_take(channel, move->peer);
+    if (!message)
+        return false;
     far_require(message->count == move->count, "a message of another length");
     far_require(far_has(move->at, move->count * sizeof(float)), "a message to the wrong memory");
     memcpy(move->at, message->data, move->count * sizeof(float));
     free(message);
-    return LK_OK;
+    return true;
 }
 
-static inline lk_status joined_exchange(const lk_channel *channel, const lk_channel_move *moves, int count)
+/* The sends of the first work, then its receives; whether all are there. */
+static inline bool joined_exchange(lk_channel *channel, const joined_work *work)
 {
-    for (int i = 0; i < count && joined_mute != channel->opts.rank + 1; i++) {
-        if (moves[i].send)
-            joined_post(channel, &moves[i]);
+    for (int i = 0; i < work->count && !channel->posted && joined_mute != channel->opts.rank + 1; i++) {
+        if (work->moves[i].send)
+            joined_post(channel, &work->moves[i]);
     }
-    for (int i = 0; i < count; i++) {
-        if (!moves[i].send)
-            LK_TRY(joined_receive(channel, &moves[i]));
+    channel->posted = true;
+    for (int *i = &channel->received; *i < work->count; ++*i) {
+        if (!work->moves[*i].send && !joined_receive(channel, &work->moves[*i]))
+            return false;
     }
-    return LK_OK;
+    channel->posted = false;
+    channel->received = 0;
+    return true;
 }
 
-/* From rank to rank in a ring, beginning with the last one: not the tree's order. */
-static inline lk_status joined_add_up(lk_channel *channel, size_t count, float *x)
+/* Does what is to be done now, as far as messages are there. */
+static inline lk_status joined_poll(lk_channel *channel, bool *done)
 {
-    int rank = channel->opts.rank, size = channel->opts.size;
-    float *other;
-    lk_status status = LK_OK;
-    LK_TRY(channel->dev->type->alloc(channel->dev, count * sizeof(float), "a sum", (void **)&other));
-    if (rank < size - 1) {
-        status = joined_receive(channel, &(lk_channel_move){rank + 1, false, other, count});
-        channel->dev->kernels->reduce(channel->dev, LK_DTYPE_F32, LK_REDUCTION_SUM, count, other, x, x);
-    }
-    if (rank > 0)
-        joined_post(channel, &(lk_channel_move){rank - 1, true, x, count});
-    for (int r = 1; rank == 0 && r < size; r++)
-        joined_post(channel, &(lk_channel_move){r, true, x, count});
-    if (rank > 0 && status == LK_OK)
-        status = joined_receive(channel, &(lk_channel_move){0, false, x, count});
-    channel->dev->type->free(channel->dev, other);
-    return status;
-}
-
-static inline lk_status joined_do(lk_channel *channel, const joined_work *work)
-{
-    if (work->kind == JOINED_MOVE)
-        return joined_exchange(channel, work->moves, work->count);
-    if (work->kind == JOINED_ADD)
-        channel->dev->kernels->reduce(channel->dev, LK_DTYPE_F32, LK_REDUCTION_SUM, work->elements, work->a, work->b,
-                                      work->out);
-    return work->kind == JOINED_SUM ? joined_add_up(channel, work->elements, work->out) : LK_OK;
-}
-
-/* Up to the mark, where it is not yet reached. */
-static inline lk_status joined_run(lk_channel *channel, int mark)
-{
-    bool there = false;
-    for (int i = channel->first; i < channel->after; i++)
-        there = there || (channel->work[i].kind == JOINED_MARK && channel->work[i].mark == mark);
-    while (there && channel->first < channel->after) {
-        joined_work *work = &channel->work[channel->first++];
-        lk_status status = joined_do(channel, work);
-        lk__mem_free(work->moves);
-        LK_TRY(status);
-        if (work->kind == JOINED_MARK && work->mark == mark)
-            break;
+    while (channel->first < channel->until) {
+        joined_work *work = &channel->work[channel->first];
+        *done = false;
+        if (work->kind == JOINED_MOVE && !joined_exchange(channel, work))
+            return LK_OK;
+        if (work->kind == JOINED_ADD)
+            channel->dev->kernels->reduce(channel->dev, LK_DTYPE_F32, LK_REDUCTION_SUM, work->elements, work->a,
+                                          work->b, work->out);
+        joined_forget(channel, work);
+        channel->first++;
     }
     if (channel->first == channel->after)
-        channel->first = channel->after = 0;
+        channel->first = channel->after = channel->until = 0;
+    *done = true;
     return LK_OK;
 }
 
@@ -221,14 +209,50 @@ static inline lk_status joined_move(lk_channel *channel, const lk_channel_move *
     return joined_keep(channel, work);
 }
 
+static inline lk_status joined_half(lk_channel *channel, const lk_channel_move *moves, int count, bool sends)
+{
+    lk_channel_move half[JOINED_MOVES];
+    int kept = 0;
+    far_require(count <= JOINED_MOVES, "an exchange of too many moves");
+    for (int i = 0; i < count; i++) {
+        if (moves[i].send == sends)
+            half[kept++] = moves[i];
+    }
+    return joined_move(channel, half, kept);
+}
+
+static inline lk_status joined_near_move(lk_channel *channel, const lk_channel_move *moves, int count)
+{
+    return joined_half(channel, moves, count, true);
+}
+
+static inline lk_status joined_near_take(lk_channel *channel, const lk_channel_move *moves, int count)
+{
+    return joined_half(channel, moves, count, false);
+}
+
 static inline lk_status joined_add(lk_channel *channel, size_t count, const float *a, const float *b, float *out)
 {
     return joined_keep(channel, (joined_work){.kind = JOINED_ADD, .elements = count, .a = a, .b = b, .out = out});
 }
 
+/* From rank to rank in a ring, beginning with the last one: not the tree's order. */
 static inline lk_status joined_sum(lk_channel *channel, size_t count, float *x)
 {
-    return joined_keep(channel, (joined_work){.kind = JOINED_SUM, .elements = count, .out = x});
+    int rank = channel->opts.rank, size = channel->opts.size, sends = rank > 0 ? 1 : size - 1;
+    lk_channel_move moves[JOINED_MOVES];
+    float *other;
+    LK_TRY(channel->dev->type->alloc(channel->dev, count * sizeof(float), "a sum", (void **)&other));
+    for (int i = 0; i < sends; i++)
+        moves[i] = (lk_channel_move){rank > 0 ? rank - 1 : i + 1, true, x, count};
+    if (rank < size - 1) {
+        LK_TRY(joined_move(channel, &(lk_channel_move){rank + 1, false, other, count}, 1));
+        LK_TRY(joined_add(channel, count, other, x, x));
+    }
+    LK_TRY(joined_move(channel, moves, sends));
+    if (rank > 0)
+        LK_TRY(joined_move(channel, &(lk_channel_move){0, false, x, count}, 1));
+    return joined_keep(channel, (joined_work){.kind = JOINED_FREE, .out = other});
 }
 
 static inline lk_status joined_mark(lk_channel *channel, int mark)
@@ -237,20 +261,22 @@ static inline lk_status joined_mark(lk_channel *channel, int mark)
     return joined_keep(channel, (joined_work){.kind = JOINED_MARK, .mark = mark});
 }
 
+/* All up to the mark is to be done now, where it is not done. */
 static inline lk_status joined_lead(lk_channel *channel, int mark)
 {
-    return joined_run(channel, mark);
+    int i = channel->first;
+    while (i < channel->after && (channel->work[i].kind != JOINED_MARK || channel->work[i].mark != mark))
+        i++;
+    if (i < channel->after && i >= channel->until)
+        channel->until = i + 1;
+    return LK_OK;
 }
 
-static inline lk_status joined_settle(lk_channel *channel, int mark)
+static inline lk_status joined_reached(lk_channel *channel, int mark, bool *done)
 {
     far_require(!tape_plays, "waiting for a channel in a recording");
-    return joined_run(channel, mark);
-}
-
-static inline lk_status joined_watch(lk_channel *channel)
-{
-    return channel->opts.wait(channel->opts.arg);
+    LK_TRY(joined_lead(channel, mark));
+    return joined_poll(channel, done);
 }
 
 static inline void joined_give_up(lk_channel *channel)
@@ -265,6 +291,7 @@ static const lk_channel_type joined_type = {
     .load = joined_load,
     .open = joined_open,
     .join = joined_join,
+    .poll = joined_poll,
     .close = joined_close,
     .follow = joined_follow,
     .move = joined_move,
@@ -272,13 +299,13 @@ static const lk_channel_type joined_type = {
     .sum = joined_sum,
     .mark = joined_mark,
     .lead = joined_lead,
-    .settle = joined_settle,
+    .reached = joined_reached,
     .records = true,
-    .watch = joined_watch,
     .give_up = joined_give_up,
 };
 
-/* The same for ranks on one device, without an order of its own. */
+/* The same for ranks on one device, without an order of its own, and with moves in two
+ * halves: move does the sends, take the receives. */
 static lk_channel_type joined_near;
 static const lk_channel_type *const joined_channels[] = {&joined_type, &joined_near, NULL};
 
@@ -293,6 +320,8 @@ static inline lk_status joined_add_device(void)
     joined_near.name = "near";
     joined_near.one_device = true;
     joined_near.sum = NULL;
+    joined_near.move = joined_near_move;
+    joined_near.take = joined_near_take;
     joined_near.records = false;
     far_type.channels = joined_channels;
     return LK_OK;

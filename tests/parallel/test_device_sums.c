@@ -122,6 +122,13 @@ static void test_choice(void **arg)
                      .text = "--backend near: gradients cannot be summed between the devices: ranks "});
     joined_places = 1;
     expect(3, 0, (attempt){.gradient_backend = "near"});
+    joined_refuses = 2;
+    expect(3, 0, (attempt){0});
+    expect(3, 0,
+           (attempt){.opts.gradient_backend = "near",
+                     .create = LK_STATUS_USAGE,
+                     .text = "--backend near: gradients cannot be summed between the devices: rank 1: no memory"});
+    joined_refuses = 0;
     expect(
         2, 0,
         (attempt){.opts.reduce = LK_REDUCE_ORDER_BACKEND,

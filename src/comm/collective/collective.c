@@ -86,12 +86,6 @@ static lk_status check_intent(const lk_group *group, const lk_intent *intent)
     return check_memory(intent);
 }
 
-static bool same_key(const lk_program_key *a, const lk_program_key *b)
-{
-    return a->kind == b->kind && a->element == b->element && a->count == b->count && a->root == b->root &&
-           a->detail == b->detail;
-}
-
 static lk_status find_program(lk_group *group, const lk_intent *intent, lk_program **out)
 {
     lk_program_key key = {
@@ -103,23 +97,12 @@ static lk_status find_program(lk_group *group, const lk_intent *intent, lk_progr
     };
     if (intent->kind == LK_CALL_MESSAGE)
         key.detail = intent->sending ? LK_MESSAGE_SEND : LK_MESSAGE_RECV;
-    for (size_t i = 0; i < LK_PROGRAM_CACHE; i++) {
-        lk_program *known = group->cache[i];
-        if (known && same_key(&known->key, &key)) {
-            known->users++;
-            *out = known;
-            return LK_OK;
-        }
-    }
-    lk_program_input input = {&group->topology, group->rank, intent->bounds, intent->spans, intent->recv_spans};
-    lk_program *made = NULL;
-    LK_TRY(lk__program_create(&key, &input, &made));
-    lk_program **slot = &group->cache[group->cache_next++ % LK_PROGRAM_CACHE];
-    lk__program_release(*slot);
-    *slot = made;
-    made->users++;
-    *out = made;
-    return LK_OK;
+    lk_program_input input = {.topology = &group->topology,
+                              .rank = group->rank,
+                              .bounds = intent->bounds,
+                              .spans = intent->spans,
+                              .recv_spans = intent->recv_spans};
+    return lk__program_find(&group->programs, &key, &input, out);
 }
 
 static lk_call describe(lk_group *group, const lk_intent *intent)

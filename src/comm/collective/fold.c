@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/tree.h"
 
-enum { BLOCK_BYTES = 8192, MERGE = -1 };
+enum { BLOCK_BYTES = 8192 };
 
 typedef struct part {
     lk_schedule_subtree tree;
@@ -21,7 +21,7 @@ typedef struct part {
 
 struct lk_fold_plan {
     int in_count, out_count;
-    int *steps;      /* indices of inputs, and MERGE */
+    int *steps;      /* indices of inputs, and LK_FOLD_MERGE */
     int *begin;      /* (out_count + 1) first step of each output */
     int *owner;      /* (in_count) the output that an input is part of */
     uint8_t *blocks; /* (depth + out_count, BLOCK_BYTES) */
@@ -67,7 +67,7 @@ static lk_status compile(compiler *c, lk_schedule_subtree tree)
     int middle = lk__tree_middle(tree.first, tree.last);
     LK_TRY(compile(c, (lk_schedule_subtree){tree.first, middle}));
     LK_TRY(compile(c, (lk_schedule_subtree){middle, tree.last}));
-    plan->steps[c->step++] = MERGE;
+    plan->steps[c->step++] = LK_FOLD_MERGE;
     c->height--;
     return LK_OK;
 }
@@ -138,6 +138,12 @@ void lk__fold_plan_destroy(lk_fold_plan *plan)
     lk__mem_free(plan);
 }
 
+const int *lk__fold_plan_steps(const lk_fold_plan *plan, int output, int *count)
+{
+    *count = plan->begin[output + 1] - plan->begin[output];
+    return plan->steps + plan->begin[output];
+}
+
 /* Elements [first, first+count) of all vectors. */
 typedef struct block {
     const lk_fold *fold;
@@ -150,15 +156,15 @@ static void run_output(const lk_fold_plan *plan, const block *b, int output, voi
 {
     const lk_kernels *kernels = b->fold->device->kernels;
     const void *stack[LK_TREE_MAX_DEPTH];
-    int height = 0;
-    for (int i = plan->begin[output]; i < plan->begin[output + 1]; i++) {
-        int step = plan->steps[i];
-        if (step != MERGE) {
-            stack[height++] = (const uint8_t *)b->fold->inputs[step] + b->first * b->size;
+    int height = 0, count;
+    const int *steps = lk__fold_plan_steps(plan, output, &count);
+    for (int i = 0; i < count; i++) {
+        if (steps[i] != LK_FOLD_MERGE) {
+            stack[height++] = (const uint8_t *)b->fold->inputs[steps[i]] + b->first * b->size;
             continue;
         }
         height--;
-        bool final = i + 1 == plan->begin[output + 1];
+        bool final = i + 1 == count;
         void *sum = final ? to : plan->blocks + (size_t)(height - 1) * BLOCK_BYTES;
         kernels->reduce(b->fold->device, b->fold->dtype, b->fold->op, b->count, stack[height - 1], stack[height], sum);
         stack[height - 1] = sum;

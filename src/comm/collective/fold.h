@@ -17,6 +17,11 @@ lk_status lk__fold_plan_create(int shards, const lk_schedule_subtree *inputs, in
                                const lk_schedule_subtree *outputs, int out_count, lk_fold_plan **out) LK_CHECKED;
 void lk__fold_plan_destroy(lk_fold_plan *plan);
 
+/* How output `output` is made on a stack of vectors: a step pushes the input of that index, or merges the two topmost
+ * entries (lower entry + upper entry). Borrowed from the plan. */
+enum { LK_FOLD_MERGE = -1 };
+const int *lk__fold_plan_steps(const lk_fold_plan *plan, int output, int *count);
+
 typedef struct lk_fold {
     lk_device *device; /* whose memory the vectors are in */
     lk_dtype dtype;

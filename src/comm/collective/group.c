@@ -391,8 +391,7 @@ void lk_group_destroy(lk_group *group)
         group->made = request->made_next;
         lk__request_free(request);
     }
-    for (size_t i = 0; i < LK_PROGRAM_CACHE; i++)
-        lk__program_release(group->cache[i]);
+    lk__program_cache_fini(&group->programs);
     for (size_t i = 0; i < group->block_count; i++)
         lk__mem_free(group->blocks[i]);
     free(group->blocks);

@@ -75,8 +75,6 @@ struct lk_request {
     int recv_room, cast_room, input_room;
 };
 
-enum { LK_PROGRAM_CACHE = 32 };
-
 struct lk_group {
     lk_group *parent; /* NULL: the whole job */
     lk_group *whole;  /* the group without parent, itself for that */
@@ -105,8 +103,7 @@ struct lk_group {
     lk_request *made;     /* all there are, linked by made_next */
     uint8_t *absent;      /* (ranks of the job) scratch of executor.c */
     unsigned char *busy;  /* (size) scratch of executor.c */
-    lk_program *cache[LK_PROGRAM_CACHE];
-    size_t cache_next;
+    lk_program_cache programs;
     char *scratch; /* frames to be folded */
     size_t scratch_bytes;
     char *sums; /* sums over the host, and results on their way to other ranks */

@@ -17,7 +17,7 @@
 /* From here on sums to one rank and vectors from one rank are cut in segments. */
 #define LARGE_BYTES ((size_t)128 << 10)
 
-enum { MAX_SUBTREES = 4 * LK_MAX_ROOTS };
+enum { MAX_SUBTREES = 4 * LK_MAX_ROOTS, DEFAULT_ROOM = 32 };
 
 static bool is_sum(lk_call_kind kind)
 {
@@ -74,7 +74,7 @@ static lk_status make_schedule(const lk_program_key *key, const lk_program_input
     const lk_schedule_topology *where = in->topology;
     switch (key->kind) {
     case LK_CALL_ALLREDUCE:
-        if (is_small(key, where->size))
+        if (is_small(key, where->size) && !in->segments)
             return lk__schedule_exchange(where, in->rank, key->count, out);
         return lk__schedule_allreduce(where, in->rank, key->count, out);
     case LK_CALL_REDUCE:
@@ -277,4 +277,39 @@ void lk__program_release(lk_program *program)
     }
     lk__schedule_fini(&program->schedule);
     lk__mem_free(program);
+}
+
+static bool same_key(const lk_program_key *a, const lk_program_key *b)
+{
+    return a->kind == b->kind && a->element == b->element && a->count == b->count && a->root == b->root &&
+           a->detail == b->detail;
+}
+
+lk_status lk__program_find(lk_program_cache *cache, const lk_program_key *key, const lk_program_input *input,
+                           lk_program **out)
+{
+    lk_program *found = NULL;
+    if (!cache->rows) {
+        cache->room = cache->room ? cache->room : DEFAULT_ROOM;
+        LK_TRY(LK_ALLOC(cache->room, "programs of calls", &cache->rows));
+    }
+    for (size_t i = 0; i < cache->room && !found; i++)
+        found = cache->rows[i] && same_key(&cache->rows[i]->key, key) ? cache->rows[i] : NULL;
+    if (!found) {
+        LK_TRY(lk__program_create(key, input, &found));
+        lk_program **row = &cache->rows[cache->next++ % cache->room];
+        lk__program_release(*row);
+        *row = found;
+    }
+    found->users++;
+    *out = found;
+    return LK_OK;
+}
+
+void lk__program_cache_fini(lk_program_cache *cache)
+{
+    for (size_t i = 0; cache->rows && i < cache->room; i++)
+        lk__program_release(cache->rows[i]);
+    lk__mem_free(cache->rows);
+    *cache = (lk_program_cache){0};
 }

@@ -29,6 +29,7 @@ typedef struct lk_program_input {
     const int *bounds;         /* of sums: (size + 1); NULL for one shard a rank */
     const lk_span *spans;      /* (size) of reduce_scatter, allgather, gather, scatter; the input's of alltoall */
     const lk_span *recv_spans; /* (size) the output's of alltoall */
+    bool segments;             /* allreduce cuts small vectors in segments, too: fewer bytes, one more phase */
 } lk_program_input;
 
 /* Sends of one span, the same to several peers. */
@@ -66,5 +67,17 @@ typedef struct lk_program {
 lk_status lk__program_create(const lk_program_key *key, const lk_program_input *input, lk_program **out) LK_CHECKED;
 /* Frees with the last user. */
 void lk__program_release(lk_program *program);
+
+/* The programs that were used last. All zero is an empty cache. */
+typedef struct lk_program_cache {
+    size_t room;       /* programs that it keeps; 0: 32 */
+    lk_program **rows; /* (room) NULL: none */
+    size_t next;       /* to be replaced */
+} lk_program_cache;
+
+/* The program of that key, made where the cache does not have it. The caller is one of its users. */
+lk_status lk__program_find(lk_program_cache *cache, const lk_program_key *key, const lk_program_input *input,
+                           lk_program **out) LK_CHECKED;
+void lk__program_cache_fini(lk_program_cache *cache);
 
 #endif

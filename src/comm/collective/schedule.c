@@ -21,6 +21,12 @@ lk_span lk__span_segment(size_t count, int parts, int i)
     return (lk_span){begin, end - begin};
 }
 
+/* A grain more than an even part may come from rounding, and less than a grain is the rest. */
+size_t lk__segment_most(size_t count, int parts)
+{
+    return lk__size_round_up(count / (size_t)parts, GRAIN) + 2 * GRAIN;
+}
+
 void lk__schedule_fini(lk_schedule *schedule)
 {
     for (int i = 0; i < schedule->phase_count; i++) {

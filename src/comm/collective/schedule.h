@@ -69,6 +69,8 @@ void lk__schedule_fini(lk_schedule *schedule);
  * 32 elements a part, segments begin at multiples of 32, and the last one takes
  * the rest. */
 lk_span lk__span_segment(size_t count, int parts, int i);
+/* Elements that a segment of at most so many has at most, a multiple of 32. */
+size_t lk__segment_most(size_t count, int parts);
 
 /* Every rank sends all to all and folds all: one hop, for small vectors. */
 lk_status lk__schedule_exchange(const lk_schedule_topology *topology, int rank, size_t count,

@@ -4,13 +4,10 @@
  * whole, once, in the order in which they were sent, or the transport fails. It
  * does not know what a collective is.
  *
- * It need not have threads: progress is made by polling alone. Payloads may be in
- * memory out of the host's reach: nothing above touches them but with kernels of
- * the group's device, and a transport for such memory orders `release` and later
- * writes behind the kernels that were enqueued before. Headers are small and may
- * take another way than payloads: a library that must be told of a receive
- * beforehand learns its size and place from `payload`. Completion is asked for
- * (`sent`, `payload`), so that events of a stream can answer.
+ * It need not have threads: progress is made by polling alone. Payloads are in the
+ * host's memory; those in the memory of devices take another way (device_sums.h).
+ * Headers are small and may take another way than payloads: a library that must be
+ * told of a receive beforehand learns its size and place from `payload`.
  *
  * No slot but open, close, alloc, free and wait may block. */
 #ifndef LK_COMM_TRANSPORT_TRANSPORT_H

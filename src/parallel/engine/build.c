@@ -147,14 +147,27 @@ static lk_status open_device(lk_engine *engine)
     return lk__device_open(opts->device, &device, &engine->dev);
 }
 
-/* What is in the way of it is so at all ranks. */
+/* The first channel that can join the devices of all ranks, if one can and the options
+ * allow it. What is in the way of one that is asked for is so at all ranks. */
 static lk_status choose_channel(lk_engine *engine)
 {
-    if (engine->opts.eval_only)
+    const lk_engine_opts *opts = &engine->opts;
+    lk_group *group = engine->grid.sums;
+    const char *name =
+        opts->gradient_backend && strcmp(opts->gradient_backend, "auto") != 0 ? opts->gradient_backend : NULL;
+    lk_device_sums_choice choice = {.name = name, .own_order = opts->reduce == LK_REDUCE_ORDER_BACKEND};
+    if (opts->eval_only || (name && strcmp(name, "host") == 0))
         return LK_OK;
-    lk_status status = lk__device_sums_choose(engine->grid.sums, engine->dev, &engine->opts, &engine->channel);
-    engine->agreed = status == LK_STATUS_USAGE;
-    return status;
+    LK_TRY(lk__device_sums_choose(group, engine->dev, &choice));
+    engine->channel = choice.channel;
+    if (choice.channel || (!name && !choice.own_order) || (choice.tried && !group))
+        return LK_OK;
+    if (!choice.tried)
+        snprintf(choice.obstacle, sizeof choice.obstacle,
+                 "this build has nothing for that between devices of kind %s; leave it out", engine->dev->type->name);
+    engine->agreed = true;
+    return lk__fail(LK_STATUS_USAGE, "%s%s: gradients cannot be summed between the devices: %s",
+                    name ? "--backend " : "--reduce engine", name ? name : "", choice.obstacle);
 }
 
 /* As memory.c measures it. */
@@ -225,16 +238,16 @@ static size_t widest_sums(const lk_engine *engine)
 static lk_status open_direct(lk_engine *engine)
 {
     lk_buckets *buckets = engine->buckets;
-    lk_device_sums_opts opts = {.group = engine->grid.sums,
-                           .bounds = engine->grid.bounds,
-                           .waves = engine->waves,
-                           .dev = engine->dev,
-                           .channel = engine->channel,
-                           .reduce = engine->opts.reduce,
-                           .widest = widest_sums(engine),
-                           .sums = buckets->count};
     if (!engine->channel)
         return LK_OK;
+    lk_device_sums_opts opts = {.group = engine->grid.sums,
+                                .bounds = engine->grid.bounds,
+                                .dev = engine->dev,
+                                .channel = engine->channel,
+                                .own_order = engine->opts.reduce == LK_REDUCE_ORDER_BACKEND,
+                                .sums = buckets->count,
+                                .widest = widest_sums(engine),
+                                .samples = engine->channel->records ? engine->waves->capacity : 0};
     for (int i = 0; i < buckets->count; i++)
         opts.most = lk__size_max(opts.most, buckets->list[i].end - buckets->list[i].begin);
     LK_TRY(lk__device_sums_create(&opts, &engine->direct));

@@ -3,14 +3,14 @@
  *
  * A bucket's sums are fetched to where the group reaches them, summed there, and
  * the result is stored on the device when it is awaited (staging.h); or they are
- * summed on the devices (direct.h). */
+ * summed on the devices (comm/device_sums.h). */
 #ifndef LK_PARALLEL_STEP_BUCKETS_H
 #define LK_PARALLEL_STEP_BUCKETS_H
 
 #include <lockstep/group.h>
 
+#include "comm/collective/device_sums.h"
 #include "nn/params.h"
-#include "parallel/step/device_sums.h"
 
 typedef struct lk_bucket {
     size_t begin, end; /* elements */

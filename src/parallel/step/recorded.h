@@ -7,7 +7,7 @@
  * finite changes nothing, and neither do those behind it.
  *
  * Steps of several ranks are recorded where a channel between the devices can be
- * (direct.h): gradients are summed beside the backward pass, and each rank looks at
+ * (comm/device_sums.h): gradients are summed beside the backward pass, and each rank looks at
  * the losses of all and at the sums, so that all find the same. The host adds up
  * metrics when it receives, while the devices go on. All ranks must send and receive
  * the same steps in the same order. */

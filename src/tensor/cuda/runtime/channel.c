@@ -95,3 +95,16 @@ lk_status lk__cuda_channel_lead(lk_channel *channel, int mark)
     return lk__cuda_status(dev, cudaStreamWaitEvent(lk__cuda_stream(dev), channel->marks[mark], 0),
                            "ordering two streams");
 }
+
+/* The event of a mark that was set while the device records is captured: it stands for
+ * nothing outside of the recording. */
+lk_status lk__cuda_channel_reached(lk_channel *channel, int mark, bool *done)
+{
+    LK_TRY(lk__cuda_channel_use(channel));
+    cudaError_t error = cudaEventQuery(channel->marks[mark]);
+    *done = error != cudaErrorNotReady;
+    if (error != cudaErrorNotReady && error != cudaErrorCapturedEvent)
+        return lk__cuda_status(&channel->cuda->base, error, "summing gradients");
+    (void)cudaGetLastError();
+    return LK_OK;
+}

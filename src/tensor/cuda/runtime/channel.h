@@ -34,5 +34,6 @@ lk_status lk__cuda_channel_add(lk_channel *channel, size_t count, const float *a
                                float *out) LK_CHECKED;
 lk_status lk__cuda_channel_mark(lk_channel *channel, int mark) LK_CHECKED;
 lk_status lk__cuda_channel_lead(lk_channel *channel, int mark) LK_CHECKED;
+lk_status lk__cuda_channel_reached(lk_channel *channel, int mark, bool *done) LK_CHECKED;
 
 #endif

@@ -1,7 +1,8 @@
 /* ipc.c - channels of ranks on one GPU: they read each other's memory.
  *
- * A rank puts what it sends into an outbox of its own, which the others have mapped, and
- * waits until it is there; when all ranks have come so far, each takes what is for it.
+ * In move a rank puts what it sends into an outbox of its own, which the others have
+ * mapped, and waits until it is there; in take, when all ranks have come so far, each
+ * takes what is for it.
  * There are two outboxes in turn: when all have met over one, all have read the other.
  * Ranks of one process read it where it is; those of others by CUDA IPC. */
 #include <assert.h>
@@ -179,32 +180,28 @@ static cudaError_t copy_moves(ipc_channel *ipc, const lk_channel_move *moves, in
     return error;
 }
 
-static lk_status exchange(ipc_channel *ipc, const lk_channel_move *moves, int count)
-{
-    lk_device *dev = &ipc->base.cuda->base;
-    cudaError_t error = copy_moves(ipc, moves, count, true);
-    if (error == cudaSuccess)
-        error = cudaStreamSynchronize(ipc->base.stream);
-    LK_TRY(lk__cuda_status(dev, error, "handing gradients out"));
-    LK_TRY(ipc->base.opts.meet(ipc->base.opts.arg));
-    LK_TRY(lk__cuda_status(dev, copy_moves(ipc, moves, count, false), "taking gradients in"));
-    ipc->turn++;
-    return LK_OK;
-}
-
 static lk_status ipc_move(lk_channel *channel, const lk_channel_move *moves, int count)
 {
     LK_TRY(lk__cuda_channel_use(channel));
-    lk_status status = exchange((ipc_channel *)channel, moves, count);
-    channel->lost = status != LK_OK;
-    return status;
+    cudaError_t error = copy_moves((ipc_channel *)channel, moves, count, true);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(channel->stream);
+    return lk__cuda_status(&channel->cuda->base, error, "handing gradients out");
 }
 
-/* All that it waits for is this rank's own: peers were met when it was enqueued. */
-static lk_status ipc_settle(lk_channel *channel, int mark)
+static lk_status ipc_take(lk_channel *channel, const lk_channel_move *moves, int count)
 {
+    ipc_channel *ipc = (ipc_channel *)channel;
     LK_TRY(lk__cuda_channel_use(channel));
-    return lk__cuda_status(&channel->cuda->base, cudaEventSynchronize(channel->marks[mark]), "summing gradients");
+    cudaError_t error = copy_moves(ipc, moves, count, false);
+    ipc->turn++;
+    return lk__cuda_status(&channel->cuda->base, error, "taking gradients in");
+}
+
+/* All that is under way is this rank's own work, which ends by itself. */
+static void ipc_give_up(lk_channel *channel)
+{
+    channel->lost = true;
 }
 
 const lk_channel_type lk__cuda_channel_ipc = {
@@ -218,8 +215,10 @@ const lk_channel_type lk__cuda_channel_ipc = {
     .close = ipc_close,
     .follow = lk__cuda_channel_follow,
     .move = ipc_move,
+    .take = ipc_take,
     .add = lk__cuda_channel_add,
     .mark = lk__cuda_channel_mark,
     .lead = lk__cuda_channel_lead,
-    .settle = ipc_settle,
+    .reached = lk__cuda_channel_reached,
+    .give_up = ipc_give_up,
 };

@@ -1,8 +1,7 @@
 /* nccl.c - a communicator of NCCL with a stream of its own.
  *
- * It does not block: a call that NCCL has not finished is asked after, and between two
- * questions the caller's `wait` says whether to go on. A communicator that failed, or
- * is given up, is aborted: its work on the GPUs ends then. Aborting waits until no
+ * It does not block: `poll` asks after a call that NCCL has not finished. A communicator
+ * that is given up is aborted: its work on the GPUs ends then. Aborting waits until no
  * recorded step uses the communicator, and those can be forgotten only when their work
  * has ended: so a thread does it.
  *
@@ -48,7 +47,8 @@ struct lk_cuda_nccl {
 typedef struct nccl_channel {
     lk_channel base;
     const lk_cuda_nccl *nccl;
-    ncclComm_t comm; /* NULL: none, or being aborted: */
+    const char *doing; /* the call at hand, for messages */
+    ncclComm_t comm;   /* NULL: none, or being aborted: */
     pthread_t aborter;
     bool aborts;
     ncclComm_t aborted;
@@ -125,23 +125,25 @@ static void give_up(nccl_channel *channel)
         (void)abort_comm(channel);
 }
 
-/* Until a call is done that gave this result: then its work is in the stream. */
-static lk_status finish_call(nccl_channel *channel, ncclResult_t result, const char *what)
+/* A call that gave this result is under way, or done, or has failed. */
+static lk_status begin_call(nccl_channel *channel, ncclResult_t result, const char *what)
 {
-    const lk_channel_opts *opts = &channel->base.opts;
-    lk_status status = LK_OK;
-    while (result == ncclInProgress && status == LK_OK) {
-        ncclResult_t asked = channel->nccl->ncclCommGetAsyncError(channel->comm, &result);
-        if (asked != ncclSuccess)
-            result = asked;
-        else if (result == ncclInProgress)
-            status = opts->wait(opts->arg);
-    }
-    if (status == LK_OK && result != ncclSuccess)
-        status = fail_nccl(channel->base.cuda, channel->comm, result, what);
-    if (status != LK_OK)
-        give_up(channel);
-    return status;
+    channel->doing = what;
+    if (result == ncclSuccess || result == ncclInProgress)
+        return LK_OK;
+    return fail_nccl(channel->base.cuda, channel->comm, result, what);
+}
+
+/* When a call is done, its work is in the stream. */
+static lk_status nccl_poll(lk_channel *base, bool *done)
+{
+    nccl_channel *channel = (nccl_channel *)base;
+    ncclResult_t state = ncclSuccess;
+    LK_TRY(lk__cuda_channel_use(base));
+    ncclResult_t asked = channel->nccl->ncclCommGetAsyncError(channel->comm, &state);
+    state = asked == ncclSuccess ? state : asked;
+    *done = state == ncclSuccess;
+    return begin_call(channel, state, channel->doing);
 }
 
 /* The first rank's key is NCCL's. */
@@ -157,8 +159,7 @@ static lk_status nccl_join(lk_channel *base, const void *keys)
         channel->nccl->ncclCommInitRankConfig(&channel->comm, base->opts.size, id, base->opts.rank, &config);
     if (result != ncclSuccess && result != ncclInProgress)
         return fail_nccl(base->cuda, NULL, result, "meeting other ranks");
-    /* What ncclCommInitRankConfig says of a communicator that does not block is not its state. */
-    return finish_call(channel, ncclInProgress, "meeting other ranks");
+    return begin_call(channel, ncclInProgress, "meeting other ranks");
 }
 
 /* Leaves the others in order, as far as they still answer. */
@@ -227,7 +228,7 @@ static lk_status nccl_move(lk_channel *base, const lk_channel_move *moves, int c
         result = result == ncclInProgress ? ncclSuccess : result;
     }
     ncclResult_t ended = nccl->ncclGroupEnd();
-    return finish_call(channel, result == ncclSuccess ? ended : result, "moving gradients");
+    return begin_call(channel, result == ncclSuccess ? ended : result, "moving gradients");
 }
 
 static lk_status nccl_sum(lk_channel *base, size_t count, float *x)
@@ -235,34 +236,7 @@ static lk_status nccl_sum(lk_channel *base, size_t count, float *x)
     nccl_channel *channel = (nccl_channel *)base;
     LK_TRY(lk__cuda_channel_use(base));
     ncclResult_t result = channel->nccl->ncclAllReduce(x, x, count, ncclFloat, ncclSum, channel->comm, base->stream);
-    return finish_call(channel, result, "summing gradients");
-}
-
-static lk_status nccl_watch(lk_channel *base)
-{
-    nccl_channel *channel = (nccl_channel *)base;
-    ncclResult_t state = ncclSuccess;
-    LK_TRY(lk__cuda_channel_use(base));
-    lk_status status = base->opts.wait(base->opts.arg);
-    if (status != LK_OK) {
-        give_up(channel);
-        return status;
-    }
-    ncclResult_t asked = channel->nccl->ncclCommGetAsyncError(channel->comm, &state);
-    return finish_call(channel, asked == ncclSuccess ? state : asked, "summing gradients");
-}
-
-static lk_status nccl_settle(lk_channel *base, int mark)
-{
-    cudaError_t error;
-    LK_TRY(lk__cuda_channel_use(base));
-    while ((error = cudaEventQuery(base->marks[mark])) == cudaErrorNotReady)
-        LK_TRY(nccl_watch(base));
-    if (error == cudaErrorCapturedEvent) {
-        (void)cudaGetLastError();
-        return LK_OK;
-    }
-    return lk__cuda_status(&base->cuda->base, error, "summing gradients");
+    return begin_call(channel, result, "summing gradients");
 }
 
 static void nccl_give_up(lk_channel *base)
@@ -276,6 +250,7 @@ const lk_channel_type lk__cuda_channel_nccl = {
     .load = nccl_load,
     .open = nccl_open,
     .join = nccl_join,
+    .poll = nccl_poll,
     .close = nccl_close,
     .follow = lk__cuda_channel_follow,
     .move = nccl_move,
@@ -283,8 +258,7 @@ const lk_channel_type lk__cuda_channel_nccl = {
     .sum = nccl_sum,
     .mark = lk__cuda_channel_mark,
     .lead = lk__cuda_channel_lead,
-    .settle = nccl_settle,
+    .reached = lk__cuda_channel_reached,
     .records = true,
-    .watch = nccl_watch,
     .give_up = nccl_give_up,
 };
