@@ -11,9 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/status.h"
+#include "tensor/tensor.h"
 
-typedef struct lk_device lk_device;
 typedef struct lk_channel lk_channel;
 
 enum { LK_CHANNEL_KEY = 128, LK_CHANNEL_PLACE = 128 };

@@ -29,8 +29,6 @@
 #include "tensor/shards.h"
 #include "tensor/tensor.h"
 
-typedef struct lk_device lk_device;
-
 typedef struct lk_conv2d_desc {
     size_t kernel, stride, pad;
     size_t groups; /* divides the channels of both sides */

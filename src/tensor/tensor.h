@@ -14,6 +14,9 @@
 
 #include <lockstep/state.h>
 
+/* A device, whose memory tensors are in (device.h). */
+typedef struct lk_device lk_device;
+
 typedef struct lk_shape {
     size_t n, c, h, w;
 } lk_shape;

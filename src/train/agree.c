@@ -1,6 +1,6 @@
 /* agree.c - what all ranks must have been told alike, beside the engine's own
  * options: the data, and the course of the run. Where files lie may differ. */
-#include "parallel/engine/agree.h"
+#include "parallel/agree.h"
 
 #include <assert.h>
 #include <inttypes.h>

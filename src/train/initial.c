@@ -5,7 +5,7 @@
 
 #include "base/math.h"
 #include "base/mem.h"
-#include "parallel/engine/engine_impl.h"
+#include "parallel/engine/engine.h"
 #include "train/parts.h"
 
 lk_status lk__train_load_weights(const char *path, lk_state **out)

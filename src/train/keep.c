@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "parallel/engine/engine_impl.h"
+#include "parallel/engine/engine.h"
 #include "train/run.h"
 
 static lk_status make_checkpoint(const lk_train_run *run, lk_state *model, lk_state *optimizer, lk_checkpoint **out)

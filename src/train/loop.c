@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "parallel/engine/engine_impl.h"
+#include "parallel/engine/engine.h"
 #include "train/run.h"
 #include "train/start.h"
 

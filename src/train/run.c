@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "io/checkpoint/checkpoint.h"
-#include "parallel/engine/engine_impl.h"
+#include "parallel/engine/engine.h"
 #include "train/start.h"
 
 /* A failure that the others have heard of already is not told again. */

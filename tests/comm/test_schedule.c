@@ -399,11 +399,11 @@ static void test_segments(void **state)
                 assert_int_equal(span.first % grain, 0);
                 assert_true(span.count + grain > count / size / grain * grain);
                 assert_true(span.count < count / size + 2 * grain);
-                assert_true(span.count <= lk__segment_most(count, parts));
+                assert_true(span.count <= lk__schedule_segment_most(count, parts));
                 end += span.count;
             }
             assert_int_equal(end, count);
-            assert_true(lk__segment_most(count, parts) <= lk__segment_most(count + 1, parts));
+            assert_true(lk__schedule_segment_most(count, parts) <= lk__schedule_segment_most(count + 1, parts));
         }
     }
 }

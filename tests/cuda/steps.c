@@ -462,8 +462,8 @@ static outcome run_loader(const law_case *c, const lk_dataset *data, samples_way
     return o;
 }
 
-/* Samples that are on the device, whole steps of which it may have recorded and waves
- * of which it has not, against those that the loader brings. */
+/* Samples that are on the device, in whole steps and in waves, against those that the
+ * loader brings. */
 static void test_placed_samples(void **state)
 {
     (void)state;

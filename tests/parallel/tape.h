@@ -17,6 +17,9 @@ struct lk_device_recording {
     void *arg;
 };
 
+/* Uploads of samples up to this size do not wait: engines keep copies of those. */
+enum { TAPE_PROMPT = 80 << 10 };
+
 static lk_device_type tape_base;
 static atomic_size_t tape_recorded, tape_played; /* by all ranks of the process */
 static atomic_bool tape_stuck;                   /* work that is played now never ends */
@@ -89,6 +92,7 @@ static inline lk_status tape_sync(lk_device *dev)
 static inline void tape_extend(lk_device_type *type)
 {
     tape_base = *type;
+    type->prompt_upload = TAPE_PROMPT;
     type->upload = tape_upload;
     type->download = tape_download;
     type->sync = tape_sync;

@@ -5,7 +5,7 @@
 #include "joined.h"
 #include "ranks.h"
 
-#include "parallel/engine/engine_impl.h"
+#include "parallel/step/engine_impl.h"
 
 enum { MLP, ODD, CLIP, RES_BATCH, OPS, CASES };
 enum { KB = 1024 };

@@ -5,8 +5,9 @@
 #include "far.h"
 #include "ranks.h"
 
-#include "parallel/engine/engine_impl.h"
+#include "parallel/layout/defaults.h"
 #include "parallel/memory/fit.h"
+#include "parallel/step/run_waves.h"
 
 enum { MLP, CNN, CLIP, RES_BATCH, RES_SHARD, OPS, CASES };
 enum { KB = 1024 };

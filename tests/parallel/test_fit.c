@@ -14,7 +14,7 @@
 
 #include <lockstep/lockstep.h>
 
-#include "parallel/engine/engine_impl.h"
+#include "parallel/layout/defaults.h"
 #include "parallel/memory/fit.h"
 
 /* A rank that is alone, as the engine makes it. */

@@ -10,8 +10,8 @@
 
 #include <lockstep/lockstep.h>
 
-#include "parallel/engine/engine_impl.h"
 #include "parallel/memory/memory.h"
+#include "parallel/step/run_waves.h"
 
 static lk_plan_size plan_of(const lk_engine *engine)
 {

@@ -7,7 +7,7 @@
 
 #include "ranks.h"
 
-#include "parallel/engine/engine_impl.h"
+#include "parallel/step/engine_impl.h"
 
 static const law_case mlp = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 4, 12, .shards = 6};
 static const law_case resnet = {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 4, 12, 6,

@@ -6,7 +6,7 @@
 #include "far.h"
 #include "ranks.h"
 
-#include "parallel/engine/engine_impl.h"
+#include "parallel/step/engine_impl.h"
 
 static const law_case mlp = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 4, 12, .shards = 6};
 

@@ -1,19 +1,24 @@
-/* test_recorded_ranks.c - recorded steps of several ranks, whose gradients are summed
- * between devices: the bits of one rank, one failure for all, and an end of waiting. */
+/* test_recorded_ranks.c - recorded steps, which are sent before the results of earlier ones are
+ * there, of one rank and of several, whose gradients are summed between devices: the bits of
+ * one rank that does them one by one, one failure for all, and an end of waiting. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "joined.h"
 #include "ranks.h"
 
 #include <math.h>
 
-#include "parallel/engine/engine_impl.h"
+#include "parallel/step/engine_impl.h"
 
-enum { MLP, RES_BATCH, OPS, LINE, STEEP, CASES };
+enum { MLP, CNN, RES_BATCH, RES_SHARD, RES_ODD, OPS, LINE, STEEP, CASES };
 enum { KB = 1024, STEPS = 12 };
 
 static const law_case cases[CASES] = {
     [MLP] = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, STEPS, 37, .shards = 11},
     [RES_BATCH] = {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", 0.05, STEPS, 33, .shards = 16},
+    [CNN] = {"cnn", LAW_MNIST, LK_BN_BATCH, "adadelta", 1, STEPS, 24, .shards = 4},
+    [RES_ODD] = {"resnet20", {3, 16, 16, 10}, LK_BN_BATCH, "sgd:momentum=.9", .1, STEPS, 16, .shards = 3},
+    [RES_SHARD] =
+        {"resnet20", {3, 16, 16, 10}, LK_BN_SHARD, "adam", .01, STEPS, 16, .shards = 4, .label_smoothing = .1},
     [OPS] = {"ops", LAW_ODD, LK_BN_SHARD, "adamw", 1e-3, STEPS, 14, .shards = 7, .label_smoothing = .1},
     [LINE] = {"line", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, STEPS, 37, .shards = 11},
     [STEEP] = {"steep", LAW_SMALL, LK_BN_BATCH, "sgd", 1e-60, STEPS, 37, .shards = 11},
@@ -31,6 +36,12 @@ typedef struct row {
  * comes once is not. */
 static const row rows[] = {
     {"one rank", MLP, {.ranks = 1, .threads = 1}, .recordings = 2},
+    {"one rank: cnn", CNN, {.ranks = 1, .threads = 1}, .recordings = 2},
+    {"one rank, bn batch", RES_ODD, {.ranks = 1, .threads = 1}, .recordings = 2},
+    {"one rank, bn shard", RES_SHARD, {.ranks = 1, .threads = 1}, .recordings = 2},
+    {"one rank in waves", CNN, {.ranks = 1, .threads = 1, .micro_batch = 5}, .recordings = 2},
+    {"one rank in waves, bn shard", RES_SHARD, {.ranks = 1, .threads = 1, .micro_batch = 5}, .recordings = 2},
+    {"one rank in waves of many samples", MLP, {.ranks = 1, .threads = 1, .micro_batch = 5}, .recordings = 0},
     {"2 ranks", MLP, {.ranks = 2, .threads = 1, .bucket_bytes = 64 * KB}, .recordings = 2},
     {"3 ranks", MLP, {.ranks = 3, .threads = 1, .bucket_bytes = 16 * KB, .share = true}, .recordings = 2},
     {"5 ranks", MLP, {.ranks = 5, .threads = 1, .bucket_bytes = 256 * KB, .share = true}, .recordings = 2},
@@ -131,6 +142,9 @@ static bool be_ahead(lk_group *group, const team_spec *team, const void *arg)
     CHECK_OK(lk_engine_check(engine));
     CHECK_OK(lk_barrier(group, NULL));
     CHECK(tape_recorded == (size_t)(team->size * j->row->recordings));
+    /* Whole batches, halves; the first of each and the single sample are not recorded. */
+    CHECK(tape_played == (size_t)(j->row->recordings ? team->size * (STEPS - 3) : 0));
+    CHECK(lk_engine_depth(engine) == (j->row->recordings ? 4 : 1));
     lk_engine_destroy(engine);
     CHECK(joined_given_up == 0);
     free_history(&h);
@@ -153,7 +167,7 @@ typedef struct bad_batch {
     size_t sample; /* of the batch; its rank is not the first */
     float value;
     const char *text;
-    uint64_t hash; /* after the steps before it */
+    uint64_t before, after; /* hashes after the steps before it, and after one more without it */
 } bad_batch;
 
 enum { BAD = 2 };
@@ -166,6 +180,15 @@ static void spoil(const bad_batch *bad, history *h)
         x[i] = bad->value;
 }
 
+static uint64_t hash_of(const lk_engine *engine)
+{
+    lk_state *optimizer;
+    CHECK_OK(lk_engine_optimizer_state(engine, &optimizer));
+    uint64_t hash = ranks_hash(engine) ^ lk_state_hash(optimizer);
+    lk_state_destroy(optimizer);
+    return hash;
+}
+
 /* The third step is bad, and a fourth one behind it. */
 static bool be_spoilt(lk_group *group, const team_spec *team, const void *arg)
 {
@@ -174,7 +197,6 @@ static bool be_spoilt(lk_group *group, const team_spec *team, const void *arg)
     history h;
     lk_metrics metrics;
     lk_engine *engine = make_engine(c, &(law_way){.threads = 1}, 0, group);
-    (void)team;
     make_history(c, &h);
     spoil(bad, &h);
     CHECK_OK(lk_engine_step(engine, &h.batches[0], &metrics));
@@ -184,29 +206,102 @@ static bool be_spoilt(lk_group *group, const team_spec *team, const void *arg)
     CHECK(lk_engine_receive(engine, &metrics) == LK_STATUS_NONFINITE);
     CHECK_TEXT(lk_error_detail(), bad->text);
     CHECK(lk_engine_steps(engine) == BAD && lk_engine_can_send(engine, c->batch));
-    CHECK(ranks_hash(engine) == bad->hash);
+    CHECK(hash_of(engine) == bad->before);
+    if (team->size == 1)
+        CHECK(lk_engine_receive(engine, &metrics) == LK_STATUS_USAGE);
     CHECK_OK(lk_engine_step(engine, &h.batches[3], &metrics));
+    CHECK(hash_of(engine) == bad->after);
     CHECK_OK(lk_engine_check(engine));
     lk_engine_destroy(engine);
     free_history(&h);
     return false;
 }
 
+/* With all ranks, and with one. */
 static void expect_bad(bad_batch bad)
 {
-    law_case c = cases[bad.c];
-    law_way way = {.ranks = 3, .transport = "inproc", .threads = 1};
-    c.steps = BAD;
-    bad.hash = law_run(&c, (law_way){.threads = 1});
-    assert_true(team_run(ranks_team(&way), be_spoilt, &bad));
+    const law_case *c = &cases[bad.c];
+    lk_engine *engine = law_engine(c, (law_way){.threads = 1});
+    lk_metrics metrics;
+    history h;
+    make_history(c, &h);
+    for (int i = 0; i < BAD; i++)
+        law_require(lk_engine_step(engine, &h.batches[i], &metrics));
+    bad.before = hash_of(engine);
+    law_require(lk_engine_step(engine, &h.batches[3], &metrics));
+    bad.after = hash_of(engine);
+    lk_engine_destroy(engine);
+    free_history(&h);
+    for (int ranks = 1; ranks <= 3; ranks += 2) {
+        law_way way = {.ranks = ranks, .transport = "inproc", .threads = 1};
+        assert_true(team_run(ranks_team(&way), be_spoilt, &bad));
+    }
 }
 
 static void test_nonfinite(void **arg)
 {
     (void)arg;
+    far_type.prompt_upload = 1 << 20;
     expect_bad((bad_batch){LINE, 30, NAN, .text = "step 3: the loss of sample 104 (shard 9) is "});
     expect_bad((bad_batch){RES_BATCH, 20, NAN, .text = "step 3: the loss of sample 66 (shard 0) is "});
-    expect_bad((bad_batch){STEEP, 20, 1e20f, .text = "step 3: the gradient of first.weight is not finite"});
+    expect_bad(
+        (bad_batch){STEEP, 20, 1e20f, .text = "step 3: the gradient of first.weight is not finite (shard 6); if"});
+    /* Samples of which no copy is kept are gone when the step is found to be bad. */
+    far_type.prompt_upload = 0;
+    expect_bad((bad_batch){LINE, 30, NAN, .text = "step 3: the loss of sample 104 (shard 9) is "});
+    expect_bad((bad_batch){STEEP, 20, 1e20f, .text = "step 3: the gradient of first.weight is not finite; if"});
+    far_type.prompt_upload = TAPE_PROMPT;
+}
+
+/* A weight that is not finite is named, not the loss that follows from it. */
+static void test_nonfinite_weight(void **arg)
+{
+    lk_engine *engine = make_engine(&cases[CNN], &(law_way){.threads = 1}, 0, NULL);
+    lk_metrics metrics;
+    lk_state *state;
+    history h;
+    (void)arg;
+    make_history(&cases[CNN], &h);
+    for (int i = 0; i < 2; i++)
+        law_require(lk_engine_step(engine, &h.batches[i], &metrics));
+    law_require(lk_engine_state(engine, &state));
+    ((float *)lk_state_find(state, "conv2.weight")->data)[77] = NAN;
+    law_require(lk_engine_set_state(engine, state));
+    lk_state_destroy(state);
+    law_require(lk_engine_send(engine, &h.batches[2]));
+    assert_int_equal(lk_engine_receive(engine, &metrics), LK_STATUS_NONFINITE);
+    assert_non_null(strstr(lk_error_detail(), "step 3: before the step conv2.weight has a value that is not finite"));
+    lk_engine_destroy(engine);
+    free_history(&h);
+}
+
+/* Calls that would see a state between two steps. */
+static void test_order_of_calls(void **arg)
+{
+    lk_engine *engine = make_engine(&cases[CNN], &(law_way){.threads = 1}, 0, NULL);
+    const lk_batch *batches;
+    lk_metrics metrics;
+    lk_state *unread;
+    history h;
+    (void)arg;
+    make_history(&cases[CNN], &h);
+    batches = h.batches;
+    assert_int_equal(lk_engine_receive(engine, &metrics), LK_STATUS_USAGE);
+    assert_true(lk_engine_can_send(engine, cases[CNN].batch));
+    law_require(lk_engine_send(engine, &batches[0]));
+    assert_false(lk_engine_can_send(engine, cases[CNN].batch));
+    assert_int_equal(lk_engine_send(engine, &batches[1]), LK_STATUS_USAGE);
+    assert_int_equal(lk_engine_step(engine, &batches[1], &metrics), LK_STATUS_USAGE);
+    assert_int_equal(lk_engine_eval(engine, &batches[1], &metrics), LK_STATUS_USAGE);
+    assert_int_equal(lk_engine_gradients(engine, &batches[1], &metrics), LK_STATUS_USAGE);
+    assert_int_equal(lk_engine_update(engine), LK_STATUS_USAGE);
+    assert_int_equal(lk_engine_check(engine), LK_STATUS_USAGE);
+    assert_int_equal(lk_engine_state(engine, &unread), LK_STATUS_USAGE);
+    assert_int_equal(lk_engine_optimizer_state(engine, &unread), LK_STATUS_USAGE);
+    law_require(lk_engine_receive(engine, &metrics));
+    law_require(lk_engine_eval(engine, &batches[1], &metrics));
+    lk_engine_destroy(engine);
+    free_history(&h);
 }
 
 /* A peer that sends nothing, in the second step; or work that does not end. */
@@ -245,16 +340,19 @@ static void test_stuck(void **arg)
 
 int main(void)
 {
-    struct CMUnitTest tests[ROWS + 2];
     const struct CMUnitTest others[] = {
         cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_nonfinite_weight),
+        cmocka_unit_test(test_order_of_calls),
         cmocka_unit_test(test_stuck),
     };
+    enum { OTHERS = sizeof others / sizeof *others };
+    struct CMUnitTest tests[ROWS + OTHERS];
     for (size_t i = 0; i < ROWS; i++)
         tests[i] = (struct CMUnitTest){
             .name = rows[i].name, .test_func = test_row, .initial_state = (void *)(uintptr_t)&rows[i]};
     memcpy(tests + ROWS, others, sizeof others);
     law_require(joined_add_device());
     tape_extend(&far_type);
-    return _cmocka_run_group_tests("recorded steps of several ranks", tests, ROWS + 2, NULL, NULL);
+    return _cmocka_run_group_tests("recorded steps", tests, ROWS + OTHERS, NULL, NULL);
 }

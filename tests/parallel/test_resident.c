@@ -3,21 +3,16 @@
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "far.h"
 #include "ranks.h"
+#include "tape.h"
 
-#include "base/mem.h"
 #include "data/sets/dataset.h"
 
 enum { COUNT = 70, TESTS = 45, BATCH = 24, EPOCHS = 2, STEPS = EPOCHS * 3, EVALS = EPOCHS * 2 };
 
-/* Device "far" with room for data sets, which can be made to record: playing does the
- * work again. */
-struct lk_device_recording {
-    lk_status (*work)(void *arg);
-    void *arg;
-};
-
-static size_t free_bytes, recorded, forgotten;
+/* Device "far" with room for data sets, which can be made to record. */
+static size_t free_bytes;
 static atomic_size_t largest_upload;
+static lk_device_type plain_far;
 
 static size_t room(lk_device *dev)
 {
@@ -32,36 +27,13 @@ static lk_status upload(lk_device *dev, const void *host, size_t bytes, void *ds
     return far_upload(dev, host, bytes, dst);
 }
 
-static lk_status record(lk_device *dev, lk_status (*work)(void *arg), void *arg, lk_device_recording **out)
-{
-    (void)dev;
-    recorded++;
-    LK_TRY(LK_ALLOC(1, "a recording", out));
-    **out = (lk_device_recording){work, arg};
-    return LK_OK;
-}
-
-static lk_status play(lk_device *dev, lk_device_recording *recording)
-{
-    (void)dev;
-    return recording->work(recording->arg);
-}
-
-static void forget(lk_device *dev, lk_device_recording *recording)
-{
-    (void)dev;
-    forgotten++;
-    lk__mem_free(recording);
-}
-
 static void set_recording(bool on)
 {
-    far_type.record = on ? record : NULL;
-    far_type.play = on ? play : NULL;
-    far_type.forget = on ? forget : NULL;
-    far_type.alloc_host = on ? lk__device_cpu.alloc : NULL;
-    far_type.free_host = on ? lk__device_cpu.free : NULL;
-    recorded = forgotten = 0;
+    far_type = plain_far;
+    if (on)
+        tape_extend(&far_type);
+    far_type.prompt_upload = 1 << 20;
+    tape_recorded = 0;
 }
 
 static int add_device(void **state)
@@ -71,6 +43,7 @@ static int add_device(void **state)
         return -1;
     far_type.room = room;
     far_type.upload = upload;
+    plain_far = far_type;
     return 0;
 }
 
@@ -264,8 +237,10 @@ static void test_same_bits(void **state)
             expect(t, 7, &want);
         set_recording(true);
         expect(t, 0, &want);
-        /* Whole batches, and the last of an epoch. */
-        assert_int_equal(recorded, 2);
+        if (t->c.bn == LK_BN_SHARD)
+            expect(t, 7, &want);
+        /* Whole batches, and the last of an epoch; the same in waves. */
+        assert_int_equal(tape_recorded, t->c.bn == LK_BN_SHARD ? 4 : 2);
         set_recording(false);
     }
 }
@@ -302,10 +277,42 @@ static void test_mixed_batches(void **state)
         run_mixed(&f, true, &got);
         assert_memory_equal(&got, &want, sizeof got);
         /* The first step is none; each of the others has its samples from elsewhere. */
-        assert_int_equal(recorded, recording ? 3 : 0);
-        assert_int_equal(forgotten, recording ? 2 : 0);
+        assert_int_equal(tape_recorded, recording ? 3 : 0);
+        assert_int_equal(tape_kept, recording ? 1 : 0);
         close_fixture(&f);
     }
+}
+
+static lk_status get_steep(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+{
+    memset(pixels, index == 40 ? 255 : 0, data->info.channels * data->info.height * data->info.width);
+    *label = 0;
+    return LK_OK;
+}
+
+/* A recorded step is done again on the samples that are placed, and so its shard is found. */
+static void test_nonfinite(void **state)
+{
+    static const float none[] = {0}, steep[] = {1e-20f};
+    static const lk_dataset_ops steep_ops = {.get = get_steep, .label = label_of};
+    const training t = {{"steep", {1, 4, 4, 10}, .optimizer = "sgd", .lr = 1e-60, .batch = BATCH, .shards = 4}, NULL};
+    fixture f;
+    lk_metrics metrics;
+    (void)state;
+    set_recording(true);
+    open_fixture(&f, &t, "far", 0);
+    lk_loader_destroy(f.loader);
+    f.train.ops = &steep_ops;
+    f.train.mean = none;
+    f.train.std = steep;
+    f.loader = open_loader(&f.train, NULL, false);
+    assert_true(place(f.engine, f.loader));
+    law_require(lk_loader_start(f.loader, 0, 0));
+    law_require(lk_engine_step(f.engine, next_batch(f.loader), &metrics));
+    assert_int_equal(lk_engine_step(f.engine, next_batch(f.loader), &metrics), LK_STATUS_NONFINITE);
+    assert_int_equal(tape_recorded, 1);
+    assert_non_null(strstr(lk_error_detail(), "step 2: the gradient of first.weight is not finite (shard 2); if"));
+    close_fixture(&f);
 }
 
 /* Ranks that train on their shares of a placed data set. */
@@ -548,6 +555,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_same_bits, reset_device),
         cmocka_unit_test_setup(test_mixed_batches, reset_device),
+        cmocka_unit_test_setup(test_nonfinite, reset_device),
         cmocka_unit_test_setup(test_ranks, reset_device),
         cmocka_unit_test_setup(test_what_is_not_placed, reset_device),
         cmocka_unit_test_setup(test_failures, reset_device),

@@ -114,7 +114,7 @@ static lk_status alloc_parts(lk_device_sums *direct)
     LK_TRY(LK_ALLOC(size, "sums between devices", &direct->host));
     LK_TRY(LK_ALLOC(size, "sums between devices", &direct->spans));
     LK_TRY(LK_ALLOC(roots + size * ((size_t)direct->own + 2), "sums between devices", &direct->moves));
-    direct->segment = lk__segment_most(opts->most, direct->size);
+    direct->segment = lk__schedule_segment_most(opts->most, direct->size);
     size_t others = roots - (size_t)direct->own;
     if (opts->own_order || others == 0)
         return LK_OK;

@@ -12,11 +12,10 @@
 #ifndef LK_COMM_COLLECTIVE_DEVICE_SUMS_H
 #define LK_COMM_COLLECTIVE_DEVICE_SUMS_H
 
-#include "comm/collective/schedule.h"
+#include "comm/collective/program.h"
 #include "tensor/device.h"
 
 typedef struct lk_device_sums lk_device_sums;
-typedef struct lk_program lk_program;
 
 enum { LK_DIRECT_TEXT = 1024 };
 

@@ -22,7 +22,7 @@ lk_span lk__span_segment(size_t count, int parts, int i)
 }
 
 /* A grain more than an even part may come from rounding, and less than a grain is the rest. */
-size_t lk__segment_most(size_t count, int parts)
+size_t lk__schedule_segment_most(size_t count, int parts)
 {
     return lk__size_round_up(count / (size_t)parts, GRAIN) + 2 * GRAIN;
 }

@@ -70,7 +70,7 @@ void lk__schedule_fini(lk_schedule *schedule);
  * the rest. */
 lk_span lk__span_segment(size_t count, int parts, int i);
 /* Elements that a segment of at most so many has at most, a multiple of 32. */
-size_t lk__segment_most(size_t count, int parts);
+size_t lk__schedule_segment_most(size_t count, int parts);
 
 /* Every rank sends all to all and folds all: one hop, for small vectors. */
 lk_status lk__schedule_exchange(const lk_schedule_topology *topology, int rank, size_t count,

@@ -8,17 +8,19 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "base/spec.h"
-#include "parallel/engine/agree.h"
-#include "parallel/step/recorded.h"
-#include "parallel/engine/engine_impl.h"
-#include "parallel/memory/fit.h"
+#include "parallel/agree.h"
+#include "parallel/engine/engine.h"
+#include "parallel/layout/defaults.h"
 #include "parallel/layout/replicas.h"
+#include "parallel/memory/fit.h"
+#include "parallel/step/recorded.h"
+#include "parallel/step/engine_impl.h"
 #include "parallel/step/resident.h"
+#include "parallel/step/run_waves.h"
 #include "parallel/step/staging.h"
 
-enum { DEFAULT_SHARDS = 16, MAX_THREADS = 1024, DEFAULT_CHECK_EVERY = 100 };
+enum { MAX_THREADS = 1024 };
 
-static const size_t DEFAULT_BUCKET = (size_t)4 << 20;
 
 static lk_status check_opts(const lk_engine_opts *opts)
 {
@@ -64,32 +66,6 @@ static lk_status check_batchnorm(const lk_engine *engine)
                         by_shard ? ", fewer --shards or --bn batch" : "");
     }
     return LK_OK;
-}
-
-/* Where bits depend on how many samples a kernel gets at once, few shards are fast. */
-static int default_shards(const lk_engine_opts *opts)
-{
-    const lk_device_type *type = lk__device_find(opts->device);
-    int replicas = (opts->group ? lk_group_size(opts->group) : 1) / lk__partition_count(opts->stages);
-    if (!type || !type->by_shard)
-        return DEFAULT_SHARDS;
-    return replicas > 0 ? replicas : 1;
-}
-
-lk_engine_opts lk__engine_defaults(const lk_engine_opts *opts)
-{
-    lk_engine_opts full = *opts;
-    if (!full.device)
-        full.device = "cpu";
-    if (!full.shards)
-        full.shards = default_shards(&full);
-    if (!full.optimizer)
-        full.optimizer = "sgd";
-    if (!full.bucket_bytes)
-        full.bucket_bytes = DEFAULT_BUCKET;
-    if (!full.check_every)
-        full.check_every = DEFAULT_CHECK_EVERY;
-    return full;
 }
 
 /* 0 stands for a default. */
@@ -323,19 +299,23 @@ static lk_status alloc_sums_copy(lk_engine *engine)
 
 static lk_status alloc_lanes(lk_engine *engine)
 {
-    size_t capacity = engine->waves->capacity;
-    lk_device *dev = engine->dev;
     LK_TRY(LK_ALLOC((size_t)engine->lane_count, "waves", &engine->lanes));
     for (int i = 0; i < engine->lane_count; i++) {
-        lk_engine_lane *lane = &engine->lanes[i];
-        LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->ids, "sample ids", (void **)&lane->ids));
-        LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->labels, "labels", (void **)&lane->labels));
-        LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->place, "results", (void **)&lane->place));
-        LK_TRY(dev->type->alloc(dev, capacity * sizeof *lane->loss, "losses", (void **)&lane->loss));
-        LK_TRY(alloc_samples(engine, lk__plan_input(engine->plan, i), lane));
+        LK_TRY(alloc_samples(engine, lk__plan_input(engine->plan, i), &engine->lanes[i]));
         LK_TRY(alloc_copies(engine, i));
     }
-    size_t names = capacity * (sizeof(uint32_t) + sizeof(int32_t));
+    return LK_OK;
+}
+
+static lk_status alloc_step(lk_engine *engine)
+{
+    lk_device *dev = engine->dev;
+    const lk_waves *waves = engine->waves;
+    size_t batch = engine->opts.batch, most = lk__shard_most(batch, waves->shards, waves->last - waves->first);
+    size_t names = most * (sizeof(uint32_t) + sizeof(int32_t));
+    engine->most = most;
+    LK_TRY(dev->type->alloc(dev, batch * sizeof *engine->losses, "losses", (void **)&engine->losses));
+    LK_TRY(dev->type->alloc(dev, most * sizeof *engine->places, "results", (void **)&engine->places));
     LK_TRY(dev->type->alloc(dev, sizeof *engine->inputs + names, "the step", (void **)&engine->inputs));
     lk__optim_place(engine->optim, engine->inputs->scalars);
     return LK_OK;
@@ -348,6 +328,7 @@ static lk_status allocate(lk_engine *engine)
     LK_TRY_GOTO(build_params(engine), explain);
     LK_TRY_GOTO(build_plan(engine), explain);
     LK_TRY_GOTO(alloc_lanes(engine), explain);
+    LK_TRY_GOTO(alloc_step(engine), explain);
     LK_TRY_GOTO(alloc_sums_copy(engine), explain);
     LK_TRY_GOTO(lk__recorded_create(engine, &engine->ahead), explain);
     return LK_OK;
@@ -427,10 +408,6 @@ static void destroy_lanes(lk_engine *engine)
         lk__mem_free(engine->lanes[i].next_copy);
         lk__mem_free(engine->lanes[i].before_copy);
         type->free(engine->dev, engine->lanes[i].samples);
-        type->free(engine->dev, engine->lanes[i].loss);
-        type->free(engine->dev, engine->lanes[i].place);
-        type->free(engine->dev, engine->lanes[i].labels);
-        type->free(engine->dev, engine->lanes[i].ids);
     }
     lk__mem_free(engine->lanes);
 }
@@ -459,6 +436,8 @@ void lk_engine_destroy(lk_engine *engine)
         lk__mem_free(engine->sums_copy);
         lk__residents_destroy(engine);
         engine->dev->type->free(engine->dev, engine->inputs);
+        engine->dev->type->free(engine->dev, engine->places);
+        engine->dev->type->free(engine->dev, engine->losses);
         engine->dev->type->free(engine->dev, engine->grads);
     }
     lk__device_close(engine->dev);

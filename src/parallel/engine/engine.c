@@ -1,19 +1,12 @@
-/* engine.c - the engine's steps and evaluations.
- *
- * A step runs this rank's waves through the plan (passes.c), sums gradients over
- * the ranks in buckets while it does (buckets.c), makes sure that all is finite
- * (blame.c), and updates each range when its sum is there. */
-#include <stdio.h>
+/* engine.c - the public functions of an engine: arguments, the gate and the status of each
+ * call. What a step is says step.c. */
+#include "parallel/engine/engine.h"
 
-#include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
-#include "parallel/engine/agree.h"
-#include "parallel/engine/engine_impl.h"
-#include "parallel/layout/replicas.h"
-#include "parallel/step/clip.h"
 #include "parallel/step/recorded.h"
 #include "parallel/step/resident.h"
+#include "parallel/step/step.h"
 
 lk_shard_range lk_engine_shard_range(const lk_engine *engine)
 {
@@ -82,129 +75,6 @@ static lk_status take_part(const lk_engine *engine, const lk_batch *batch, lk_en
     return LK_OK;
 }
 
-/* Room for the results of n samples. */
-static lk_status ensure_results(lk_engine *engine, size_t n)
-{
-    n = lk__size_max(n, 1);
-    if (n <= engine->results)
-        return LK_OK;
-    lk__mem_free(engine->loss);
-    lk__mem_free(engine->place);
-    engine->loss = NULL;
-    engine->place = NULL;
-    engine->results = 0;
-    LK_TRY(LK_ALLOC(n, "losses", &engine->loss));
-    LK_TRY(LK_ALLOC(n, "results", &engine->place));
-    engine->results = n;
-    return LK_OK;
-}
-
-static lk_status await_bucket(lk_engine *engine, int index)
-{
-    double began = lk__clock();
-    LK_TRY(lk__buckets_wait(engine->buckets, index));
-    engine->waits.gradients += lk__clock() - began;
-    return LK_OK;
-}
-
-static lk_status settle_buckets(lk_engine *engine)
-{
-    double began = lk__clock();
-    LK_TRY(lk__buckets_settle(engine->buckets));
-    engine->waits.gradients += lk__clock() - began;
-    return LK_OK;
-}
-
-void lk__engine_update_range(lk_engine *engine, size_t begin, size_t end, const lk_flag *flag)
-{
-    lk_optim_range range = {
-        .grads = engine->params->grads, .params = engine->params->params, .begin = begin, .end = end, .flag = flag};
-    lk__optim_range(engine->optim, &range);
-    lk__params_round(engine->params, begin, end);
-}
-
-uint64_t lk__engine_equal_at(const lk_engine *engine)
-{
-    return engine->grid.replicas > 1 ? engine->equal_at : lk__optim_steps(engine->optim);
-}
-
-bool lk__engine_replicas_differ(const lk_engine *engine)
-{
-    return engine->replicas_differ;
-}
-
-/* Adds from where to go on. */
-static lk_status fail_replicas(const lk_engine *engine)
-{
-    char why[LK_AGREED_TEXT];
-    snprintf(why, sizeof why, "%s", lk_error_detail());
-    if (engine->equal_at == 0)
-        return lk__fail(LK_STATUS_MISMATCH, "%s; they were not compared before: start again", why);
-    return lk__fail(LK_STATUS_MISMATCH,
-                    "%s; they were last equal after step %llu: resume from a checkpoint of that step or an earlier one",
-                    why, (unsigned long long)engine->equal_at);
-}
-
-/* All replicas of a stage find the same; where there are other stages, those
- * hear of it. */
-static lk_status compare_replicas(lk_engine *engine)
-{
-    const lk_grid *grid = &engine->grid;
-    char text[LK_AGREED_TEXT];
-    lk_status status = lk__replicas_compare(grid->sums, engine->params, engine->optim, lk__optim_steps(engine->optim),
-                                            grid->stage, grid->stages);
-    if (status != LK_OK && status != LK_STATUS_MISMATCH)
-        return status;
-    if (status == LK_STATUS_MISMATCH)
-        status = fail_replicas(engine);
-    if (grid->stages > 1) {
-        snprintf(text, sizeof text, "%s", status == LK_OK ? "" : lk_error_detail());
-        return lk__agree_failure(grid->world, status == LK_OK ? -1 : grid->stage, text, LK_STATUS_MISMATCH,
-                                 &engine->agreed);
-    }
-    engine->agreed = status != LK_OK;
-    return status;
-}
-
-static lk_status check_replicas(lk_engine *engine)
-{
-    if (!engine->grid.sums)
-        return LK_OK;
-    lk_status status = compare_replicas(engine);
-    engine->replicas_differ = status == LK_STATUS_MISMATCH;
-    LK_TRY(status);
-    engine->equal_at = lk__optim_steps(engine->optim);
-    return LK_OK;
-}
-
-/* Whether replicas are compared after the last step that was begun: the count of steps
- * has come to a multiple of check_every, or has passed one without an update. */
-static bool check_is_due(const lk_engine *engine)
-{
-    int every = engine->opts.check_every;
-    uint64_t steps = lk__optim_steps(engine->optim);
-    return engine->grid.replicas > 1 && every > 0 && steps / (uint64_t)every != engine->equal_at / (uint64_t)every;
-}
-
-/* After an update. */
-static lk_status finish_update(lk_engine *engine)
-{
-    LK_TRY(settle_buckets(engine));
-    LK_TRY(engine->dev->type->sync(engine->dev));
-    return check_is_due(engine) ? check_replicas(engine) : LK_OK;
-}
-
-static lk_status update_by_bucket(lk_engine *engine)
-{
-    lk__optim_count(engine->optim);
-    LK_TRY(lk__optim_begin(engine->optim));
-    for (int i = 0; i < engine->buckets->count; i++) {
-        LK_TRY(await_bucket(engine, i));
-        lk__engine_update_range(engine, engine->buckets->list[i].begin, engine->buckets->list[i].end, NULL);
-    }
-    return finish_update(engine);
-}
-
 static lk_status check_step(const lk_engine *engine, const lk_batch *batch)
 {
     size_t count = batch->total ? batch->total : batch->count;
@@ -218,117 +88,14 @@ static lk_status check_step(const lk_engine *engine, const lk_batch *batch)
     return LK_OK;
 }
 
-static lk_status flip_bit(lk_engine *engine, size_t bit)
+uint64_t lk__engine_equal_at(const lk_engine *engine)
 {
-    const lk_device_type *type = engine->dev->type;
-    uint8_t byte, *at = (uint8_t *)engine->params->params + bit / 8;
-    LK_TRY(type->download(engine->dev, at, 1, &byte));
-    byte ^= (uint8_t)(1u << bit % 8);
-    LK_TRY(type->upload(engine->dev, &byte, 1, at));
-    lk__params_round(engine->params, 0, engine->params->count);
-    return LK_OK;
+    return engine->grid.replicas > 1 ? engine->equal_at : lk__optim_steps(engine->optim);
 }
 
-/* Where faults are asked for: this rank's place in the run, and a bit of its
- * parameters. */
-static lk_status meet_faults(lk_engine *engine, const char *op, uint64_t step)
+bool lk__engine_replicas_differ(const lk_engine *engine)
 {
-    size_t bit, count = engine->params->count;
-    if (!lk__fault_is_on())
-        return LK_OK;
-    int rank = engine->grid.world ? lk_group_rank(engine->grid.world) : 0;
-    lk__fault_set_site((lk_fault_site){.rank = rank, .step = step, .op = op});
-    lk__fault_point(op);
-    return lk__fault_flip(op, count * 8 * sizeof(float), &bit) ? flip_bit(engine, bit) : LK_OK;
-}
-
-/* Up to gradients that are known to be finite at every rank, their sums perhaps
- * still under way. */
-static lk_status begin_step(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
-{
-    lk_engine_part part;
-    engine->has_grads = engine->ready = engine->doubtful = engine->agreed = false;
-    engine->own = (lk_metrics){0};
-    LK_TRY(check_step(engine, batch));
-    engine->step = lk__optim_steps(engine->optim) + 1;
-    LK_TRY(meet_faults(engine, "step", engine->step));
-    LK_TRY(take_part(engine, batch, &part));
-    LK_TRY(ensure_results(engine, part.count));
-    LK_TRY(lk__engine_run_waves(engine, &part));
-    double began = lk__clock();
-    LK_TRY(lk__nonfinite_check_step(engine, &part));
-    if (lk__engine_has_losses(engine))
-        engine->own = lk__metrics_leaves(engine, part.total);
-    LK_TRY(lk__metrics_total(engine, part.total, out));
-    if (engine->grid.world)
-        engine->waits.gradients += lk__clock() - began;
-    return LK_OK;
-}
-
-/* When no check can stop the step any more: running statistics. */
-static lk_status finish_passes(lk_engine *engine)
-{
-    lk_op_wave last = lk__waves_at(engine->waves, engine->waves->count - 1);
-    last.bn = engine->opts.bn;
-    last.step_rows = engine->waves->batch;
-    lk__plan_count(engine->plan, 1);
-    return lk__plan_finish(engine->plan, &last);
-}
-
-/* All gradients at once: summed, found finite, clipped. */
-static lk_status await_gradients(lk_engine *engine)
-{
-    for (int i = 0; i < engine->buckets->count; i++)
-        LK_TRY(await_bucket(engine, i));
-    LK_TRY(settle_buckets(engine));
-    LK_TRY(lk__nonfinite_check_sums(engine));
-    LK_TRY(finish_passes(engine));
-    /* That gathers again, and the norm waits for the device. */
-    LK_TRY(settle_buckets(engine));
-    if (engine->opts.clip_norm > 0) {
-        double norm;
-        LK_TRY(lk__clip_norm(engine->params, engine->grid.pipeline, &norm));
-        lk__clip_gradient(engine->params, norm, engine->opts.clip_norm);
-    }
-    lk__optim_count(engine->optim);
-    engine->has_grads = engine->ready = true;
-    return LK_OK;
-}
-
-static lk_status gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
-{
-    lk_metrics metrics;
-    LK_TRY(begin_step(engine, batch, &metrics));
-    LK_TRY(await_gradients(engine));
-    *out = metrics;
-    return LK_OK;
-}
-
-static lk_status update(lk_engine *engine)
-{
-    engine->agreed = false;
-    if (!engine->ready)
-        return lk__fail(LK_STATUS_USAGE, "no gradients to update by; lk_engine_gradients must have succeeded before");
-    engine->ready = false;
-    LK_TRY(lk__optim_begin(engine->optim));
-    lk__engine_update_range(engine, 0, engine->params->count, NULL);
-    return finish_update(engine);
-}
-
-static lk_status step(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
-{
-    lk_metrics metrics;
-    LK_TRY(begin_step(engine, batch, &metrics));
-    if (engine->opts.clip_norm > 0 || engine->doubtful) {
-        LK_TRY(await_gradients(engine));
-        LK_TRY(update(engine));
-    } else {
-        LK_TRY(finish_passes(engine));
-        LK_TRY(update_by_bucket(engine));
-        engine->has_grads = true;
-    }
-    *out = metrics;
-    return LK_OK;
+    return engine->replicas_differ;
 }
 
 static lk_status conclude(lk_engine *engine, lk_status status)
@@ -336,7 +103,7 @@ static lk_status conclude(lk_engine *engine, lk_status status)
     if (lk__fault_is_on())
         lk__fault_leave(NULL);
     if (status != LK_OK)
-        lk__engine_note_raised(engine, 0);
+        engine->raised = 0;
     return engine->agreed ? status : lk__engine_tell(engine, status);
 }
 
@@ -367,6 +134,21 @@ lk_status lk_engine_cache_dataset(lk_engine *engine, lk_loader *loader, bool *pl
     return lk__engine_leave(engine, lk__resident_add(engine, loader, placed));
 }
 
+/* This rank's part of a batch to train with; earlier gradients are dropped. */
+static lk_status prepare_step(lk_engine *engine, const lk_batch *batch, lk_engine_part *out)
+{
+    engine->has_grads = engine->ready = engine->agreed = false;
+    LK_TRY(check_step(engine, batch));
+    return take_part(engine, batch, out);
+}
+
+static lk_status gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
+{
+    lk_engine_part part;
+    LK_TRY(prepare_step(engine, batch, &part));
+    return lk__step_gradients(engine, &part, out);
+}
+
 lk_status lk_engine_gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
 {
     LK_TRY(lk__engine_enter_idle(engine));
@@ -376,7 +158,8 @@ lk_status lk_engine_gradients(lk_engine *engine, const lk_batch *batch, lk_metri
 lk_status lk_engine_update(lk_engine *engine)
 {
     LK_TRY(lk__engine_enter_idle(engine));
-    return lk__engine_leave(engine, conclude(engine, update(engine)));
+    engine->agreed = false;
+    return lk__engine_leave(engine, conclude(engine, lk__step_update(engine)));
 }
 
 int lk_engine_depth(const lk_engine *engine)
@@ -384,110 +167,38 @@ int lk_engine_depth(const lk_engine *engine)
     return engine->ahead ? LK_AHEAD_DEPTH : 1;
 }
 
-/* Those of a size that the device has not met are done at once, and so are all
- * where it cannot record; their results wait here. */
-static lk_status step_at_once(lk_engine *engine, const lk_batch *batch, size_t total)
-{
-    LK_TRY(step(engine, batch, &engine->finished));
-    if (engine->ahead)
-        LK_TRY(lk__recorded_learn(engine, total));
-    engine->pending = 1;
-    engine->at_once = true;
-    return LK_OK;
-}
-
-/* Behind those under way. */
-static bool takes_more(const lk_engine *engine)
-{
-    return !engine->at_once && engine->pending < lk_engine_depth(engine) && !check_is_due(engine);
-}
-
-static lk_status send_step(lk_engine *engine, const lk_batch *batch)
-{
-    lk_engine_part part;
-    engine->has_grads = engine->ready = engine->agreed = false;
-    LK_TRY(check_step(engine, batch));
-    size_t total = batch->total ? batch->total : batch->count;
-    bool known = engine->ahead && !lk__fault_is_on() && lk__recorded_knows(engine->ahead, total);
-    if (engine->pending > 0 && (!known || !takes_more(engine)))
-        return lk__fail(LK_STATUS_USAGE, "%d steps are under way, and this one needs their results first",
-                        engine->pending);
-    if (!known)
-        return step_at_once(engine, batch, total);
-    LK_TRY(take_part(engine, batch, &part));
-    LK_TRY(ensure_results(engine, part.count));
-    engine->step = lk__optim_steps(engine->optim) + 1;
-    LK_TRY(lk__recorded_send(engine, &part));
-    engine->pending++;
-    return LK_OK;
-}
-
 bool lk_engine_can_send(const lk_engine *engine, size_t total)
 {
-    bool known = engine->ahead && lk__recorded_knows(engine->ahead, total);
-    return engine->pending == 0 || (known && takes_more(engine));
+    return lk__step_can_send(engine, total);
+}
+
+static lk_status send(lk_engine *engine, const lk_batch *batch)
+{
+    lk_engine_part part;
+    LK_TRY(prepare_step(engine, batch, &part));
+    return lk__step_send(engine, &part);
 }
 
 lk_status lk_engine_send(lk_engine *engine, const lk_batch *batch)
 {
     LK_TRY(lk__engine_enter(engine));
-    return lk__engine_leave(engine, conclude(engine, send_step(engine, batch)));
-}
-
-static lk_status receive_step(lk_engine *engine, lk_metrics *out)
-{
-    engine->agreed = false;
-    if (engine->pending == 0)
-        return lk__fail(LK_STATUS_USAGE, "no step is under way");
-    if (engine->at_once) {
-        *out = engine->finished;
-        engine->pending = 0;
-        engine->at_once = false;
-        return LK_OK;
-    }
-    lk_status status = lk__recorded_receive(engine, out);
-    engine->pending = lk__recorded_pending(engine->ahead);
-    engine->has_grads = status == LK_OK;
-    if (status != LK_OK || engine->pending > 0 || !check_is_due(engine))
-        return status;
-    return check_replicas(engine);
+    return lk__engine_leave(engine, conclude(engine, send(engine, batch)));
 }
 
 lk_status lk_engine_receive(lk_engine *engine, lk_metrics *out)
 {
     LK_TRY(lk__engine_enter(engine));
-    return lk__engine_leave(engine, conclude(engine, receive_step(engine, out)));
+    engine->agreed = false;
+    return lk__engine_leave(engine, conclude(engine, lk__step_receive(engine, out)));
 }
 
 lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
 {
     LK_TRY(lk__engine_enter_idle(engine));
-    lk_status status = conclude(engine, send_step(engine, batch));
+    lk_status status = send(engine, batch);
     if (status == LK_OK)
-        status = conclude(engine, receive_step(engine, out));
-    return lk__engine_leave(engine, status);
-}
-
-/* Results are per sample, so the cut into pieces does not show, or it is the same
- * for all ranks: pieces of shards. */
-static lk_status run_pieces(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t end, size_t most)
-{
-    for (; begin < end; begin += most)
-        LK_TRY(lk__engine_run_eval(engine, part, begin, lk__size_min(most, end - begin)));
-    return LK_OK;
-}
-
-static lk_status run_part(lk_engine *engine, const lk_engine_part *part)
-{
-    const lk_waves *waves = engine->waves;
-    if (!engine->dev->type->by_shard)
-        return run_pieces(engine, part, 0, part->count, waves->capacity);
-    size_t most = lk__shard_most(engine->opts.batch, waves->shards, 1);
-    size_t first = lk__shard_begin(part->total, waves->shards, waves->first);
-    for (int s = waves->first; s < waves->last; s++)
-        LK_TRY(run_pieces(engine, part, lk__shard_begin(part->total, waves->shards, s) - first,
-                          lk__shard_begin(part->total, waves->shards, s + 1) - first, most));
-    return LK_OK;
+        status = lk__step_receive(engine, out);
+    return lk__engine_leave(engine, conclude(engine, status));
 }
 
 static lk_status evaluate(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
@@ -496,14 +207,8 @@ static lk_status evaluate(lk_engine *engine, const lk_batch *batch, lk_metrics *
     engine->agreed = false;
     if (batch->count < 1 && !batch->total)
         return lk__fail(LK_STATUS_USAGE, "evaluation needs at least one sample");
-    LK_TRY(meet_faults(engine, "eval", lk__optim_steps(engine->optim)));
     LK_TRY(take_part(engine, batch, &part));
-    LK_TRY(lk__nonfinite_check_total(engine, part.total));
-    LK_TRY(ensure_results(engine, part.count));
-    LK_TRY(run_part(engine, &part));
-    if (lk__engine_has_losses(engine))
-        (void)lk__metrics_leaves(engine, part.total);
-    return lk__metrics_total(engine, part.total, out);
+    return lk__step_evaluate(engine, &part, out);
 }
 
 lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
@@ -524,7 +229,7 @@ lk_layout lk_engine_layout(const lk_engine *engine)
         .last_layer = grid->last_layer,
         .threads = engine->opts.threads,
         .capacity = engine->waves->capacity,
-        .one_wave = lk__engine_takes_one_wave(engine),
+        .one_wave = lk__graph_takes_one_wave(engine->graph, engine->opts.bn),
         .gradient_backend = engine->channel ? engine->channel->name : NULL,
     };
 }
@@ -542,7 +247,7 @@ lk_waits lk_engine_waits(const lk_engine *engine)
 lk_status lk_engine_check(lk_engine *engine)
 {
     LK_TRY(lk__engine_enter_idle(engine));
-    return lk__engine_leave(engine, conclude(engine, check_replicas(engine)));
+    return lk__engine_leave(engine, conclude(engine, lk__step_compare(engine)));
 }
 
 double lk_engine_lr(const lk_engine *engine)
@@ -565,23 +270,6 @@ void lk_engine_set_signal_source(lk_engine *engine, int (*level)(void *arg), voi
 {
     engine->level = level;
     engine->level_arg = arg;
-}
-
-/* The largest of these words has the largest level and, of several ranks, the
- * lowest. */
-enum { RANK_BITS = 32 };
-
-int64_t lk__engine_raise(const lk_engine *engine)
-{
-    int level = engine->level ? engine->level(engine->level_arg) : 0;
-    int rank = engine->grid.world ? lk_group_rank(engine->grid.world) : 0;
-    return level > 0 ? ((int64_t)level << RANK_BITS) + (INT32_MAX - rank) : 0;
-}
-
-void lk__engine_note_raised(lk_engine *engine, int64_t word)
-{
-    engine->raised = (int)(word >> RANK_BITS);
-    engine->raised_by = (int)(INT32_MAX - (word & UINT32_MAX));
 }
 
 int lk_engine_agreed_signal(const lk_engine *engine)

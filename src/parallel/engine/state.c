@@ -4,8 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "parallel/engine/engine_impl.h"
+#include "parallel/engine/engine.h"
 #include "parallel/layout/replicas.h"
+#include "parallel/step/engine_impl.h"
 
 /* Each key's bytes are zero at all stages but one, so adding them up as integers
  * brings every bit to every stage. */

@@ -3,7 +3,8 @@
 
 #include "base/cores.h"
 #include "base/mem.h"
-#include "parallel/engine/engine_impl.h"
+#include "parallel/layout/defaults.h"
+#include "parallel/step/engine_impl.h"
 #include "parallel/step/pipeline.h"
 
 enum { WAVES_A_STAGE = 4 };

@@ -202,7 +202,7 @@ lk_status lk__buckets_wait(lk_buckets *buckets, int index)
 
 lk_status lk__buckets_settle(lk_buckets *buckets)
 {
-    return buckets->direct ? lk__device_sums_settle(buckets->direct) : LK_OK;
+    return buckets->direct && !buckets->recorded ? lk__device_sums_settle(buckets->direct) : LK_OK;
 }
 
 lk_status lk__buckets_wait_all(lk_buckets *buckets)

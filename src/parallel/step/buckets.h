@@ -50,7 +50,7 @@ lk_status lk__buckets_create(const lk_buckets_opts *opts, lk_buckets **out) LK_C
 void lk__buckets_destroy(lk_buckets *buckets);
 
 /* Before a step. In one that is recorded, sums are only enqueued, which takes a channel
- * that records: the host looks at none, and settle may not be called. */
+ * that records: the host looks at none, and settle does nothing. */
 void lk__buckets_reset(lk_buckets *buckets, bool recorded);
 /* The first `done` elements are final at this rank: gives those buckets that end
  * there to the group. */

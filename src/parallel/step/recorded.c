@@ -2,15 +2,14 @@
 #include "parallel/step/recorded.h"
 
 #include <assert.h>
-#include <float.h>
 #include <sched.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "parallel/step/staging.h"
 
 /* Sizes of batches that are remembered: all but the last of an epoch are alike. */
 enum { SIZES = 4 };
@@ -28,47 +27,47 @@ typedef struct known_size {
     const lk_resident *from;        /* whose samples that takes; NULL: those that come with the batch */
 } known_size;
 
+/* A step under way, with what doing it again takes. */
 typedef struct flight {
-    size_t total, count;     /* samples of all ranks, and of this one */
+    lk_engine_part part;     /* of these copies: */
+    uint32_t *ids;           /* (most) */
+    int32_t *labels;         /* (most) */
+    float *x;                /* a copy of samples; NULL until some are kept */
     lk_optim_numbers before; /* it: what the optimiser goes back to */
-    uint32_t *ids;           /* (batch) */
 } flight;
 
 struct lk_recorded {
     known_size sizes[SIZES];
     flight flights[LK_AHEAD_DEPTH];
-    const lk_resident *from; /* of the step that is being sent */
-    uint64_t sent, received;
+    lk_engine_part sending; /* as the device does it */
     size_t stride;
-    char *ring;    /* (LK_AHEAD_DEPTH, stride) results */
-    lk_flag *flag; /* device */
-    float *losses; /* device, (batch) of all ranks; NULL for a rank alone */
+    char *ring;     /* (LK_AHEAD_DEPTH, stride) results */
+    lk_flag *flag;  /* device */
+    float *samples; /* device, (most, h, w, c) of all waves of a step; NULL where there is one */
     size_t in_stride;
     char *in_ring;  /* (LK_AHEAD_DEPTH, in_stride) what steps need: lk_engine_step_inputs */
     uint32_t *turn; /* device: steps that were played */
     uint32_t turns; /* the same, as far as they were enqueued */
 };
 
-/* As far as all ranks know it of each other. */
-static bool may_record(const lk_engine *engine)
+static size_t sample_bytes(const lk_engine *engine, size_t count)
 {
-    const lk_grid *grid = &engine->grid;
-    bool joined = engine->channel && engine->channel->records && grid->stages == 1;
-    return engine->dev->type->record && (!grid->world || joined) && engine->opts.clip_norm == 0 &&
-           !engine->opts.eval_only;
+    return count * lk__shape_sample(engine->graph->layers[0].shape) * sizeof(float);
 }
 
 /* Together: steps of one are steps of all. Faults meet none that are recorded. */
 static lk_status can_record(const lk_engine *engine, bool *out)
 {
     lk_group *world = engine->grid.world;
-    int64_t can = engine->waves->single && !(world && lk__fault_is_on());
-    *out = false;
-    if (!may_record(engine))
-        return LK_OK;
-    if (world)
+    bool joined = engine->channel && engine->channel->records && engine->grid.stages == 1;
+    /* What all ranks know of each other, and what only this one knows. */
+    bool may =
+        engine->dev->type->record && (!world || joined) && engine->opts.clip_norm == 0 && !engine->opts.eval_only;
+    bool fits = !world && sample_bytes(engine, engine->most) <= engine->dev->type->prompt_upload;
+    int64_t can = (engine->waves->single || fits) && !(world && lk__fault_is_on());
+    if (may && world)
         LK_TRY(lk_allreduce(world, (lk_buffer){&can, 1, LK_DTYPE_I64}, LK_REDUCTION_MIN, NULL));
-    *out = can == 1;
+    *out = may && can == 1;
     return LK_OK;
 }
 
@@ -87,17 +86,19 @@ static size_t input_bytes(size_t n)
 static lk_status alloc_parts(lk_engine *engine, lk_recorded *ahead)
 {
     lk_device *dev = engine->dev;
-    size_t batch = engine->opts.batch;
-    ahead->stride = lk__size_round_up(sizeof(lk_results) + batch * (sizeof(float) + sizeof(int32_t)), LK_ALIGN);
-    for (int i = 0; i < LK_AHEAD_DEPTH; i++)
-        LK_TRY(LK_ALLOC(batch, "sample ids", &ahead->flights[i].ids));
+    size_t most = engine->most;
+    ahead->stride = lk__size_round_up(sizeof(lk_results) + most * (sizeof(float) + sizeof(int32_t)), LK_ALIGN);
+    for (int i = 0; i < LK_AHEAD_DEPTH; i++) {
+        LK_TRY(LK_ALLOC(most, "sample ids", &ahead->flights[i].ids));
+        LK_TRY(LK_ALLOC(most, "labels", &ahead->flights[i].labels));
+    }
     LK_TRY(dev->type->alloc_host(dev, ahead->stride * LK_AHEAD_DEPTH, "results", (void **)&ahead->ring));
     LK_TRY(dev->type->alloc(dev, sizeof *ahead->flag, "results", (void **)&ahead->flag));
-    if (engine->direct)
-        LK_TRY(dev->type->alloc(dev, batch * sizeof *ahead->losses, "losses", (void **)&ahead->losses));
-    ahead->in_stride = lk__size_round_up(input_bytes(batch), LK_ALIGN);
+    ahead->in_stride = lk__size_round_up(input_bytes(most), LK_ALIGN);
     LK_TRY(dev->type->alloc_host(dev, ahead->in_stride * LK_AHEAD_DEPTH, "steps", (void **)&ahead->in_ring));
     LK_TRY(dev->type->alloc(dev, sizeof *ahead->turn, "steps", (void **)&ahead->turn));
+    if (!engine->waves->single)
+        LK_TRY(dev->type->alloc(dev, sample_bytes(engine, most), "samples", (void **)&ahead->samples));
     return clear_flag(engine, ahead);
 }
 
@@ -137,13 +138,16 @@ void lk__recorded_destroy(lk_engine *engine, lk_recorded *ahead)
     for (int i = 0; i < SIZES; i++)
         if (ahead->sizes[i].recording)
             type->forget(engine->dev, ahead->sizes[i].recording);
+    type->free(engine->dev, ahead->samples);
     type->free(engine->dev, ahead->turn);
     type->free_host(engine->dev, ahead->in_ring);
-    type->free(engine->dev, ahead->losses);
     type->free(engine->dev, ahead->flag);
     type->free_host(engine->dev, ahead->ring);
-    for (int i = 0; i < LK_AHEAD_DEPTH; i++)
+    for (int i = 0; i < LK_AHEAD_DEPTH; i++) {
+        lk__mem_free(ahead->flights[i].x);
+        lk__mem_free(ahead->flights[i].labels);
         lk__mem_free(ahead->flights[i].ids);
+    }
     lk__mem_free(ahead);
 }
 
@@ -155,15 +159,15 @@ static known_size *find_size(const lk_recorded *ahead, size_t total)
     return NULL;
 }
 
-bool lk__recorded_knows(const lk_recorded *ahead, size_t total)
+bool lk__recorded_knows(const lk_engine *engine, size_t total)
 {
-    return find_size(ahead, total) != NULL;
+    return engine->ahead && find_size(engine->ahead, total);
 }
 
-/* Where ranks have no samples, kernels would be given nothing to do. */
+/* Where ranks or waves have no samples, kernels would be given nothing to do. */
 static bool suits_all(const lk_engine *engine, size_t total)
 {
-    return !engine->grid.world || total >= (size_t)engine->waves->shards;
+    return (!engine->grid.world && engine->waves->single) || total >= (size_t)engine->waves->shards;
 }
 
 /* Ranks share losses here, once without recording, so that the channel has met all
@@ -172,66 +176,22 @@ lk_status lk__recorded_learn(lk_engine *engine, size_t total)
 {
     lk_recorded *ahead = engine->ahead;
     known_size *place = find_size(ahead, 0);
-    if (lk__recorded_knows(ahead, total) || !place || !suits_all(engine, total))
+    if (find_size(ahead, total) || !place || !suits_all(engine, total))
         return LK_OK;
     place->total = total;
     if (!engine->direct)
         return LK_OK;
-    LK_TRY(lk__device_sums_share(engine->direct, total, ahead->losses));
+    LK_TRY(lk__device_sums_share(engine->direct, total, engine->losses));
     LK_TRY(lk__device_sums_lead_share(engine->direct));
     return lk__device_sums_settle(engine->direct);
 }
 
-int lk__recorded_pending(const lk_recorded *ahead)
-{
-    return (int)(ahead->sent - ahead->received);
-}
-
-/* Losses are the first places, the gradients those behind. All ranks look at the
- * losses of all, and at the sums over all. */
-static void look_for_nonfinite(lk_engine *engine, const lk_op_wave *wave, lk_flag *flag)
-{
-    lk_device *dev = engine->dev;
-    const lk_params *params = engine->params;
-    size_t total = engine->waves->batch;
-    if (engine->opts.allow_nonfinite)
-        return;
-    dev->kernels->flag_above(dev, total, FLT_MAX, engine->direct ? engine->ahead->losses : wave->loss, 0, flag);
-    dev->kernels->flag_above(dev, params->count, FLT_MAX, params->grads, total, flag);
-}
-
-/* First sample of this rank in a batch. */
-static size_t first_sample(const lk_engine *engine, size_t total)
-{
-    return lk__shard_begin(total, engine->waves->shards, engine->waves->first);
-}
-
-static lk_status share_losses(lk_engine *engine, const lk_op_wave *wave)
-{
-    lk_device *dev = engine->dev;
-    size_t total = engine->waves->batch;
-    float *mine = engine->ahead->losses + first_sample(engine, total);
-    dev->kernels->copy_bytes(dev, wave->n * sizeof *mine, wave->loss, mine);
-    return lk__device_sums_share(engine->direct, total, engine->ahead->losses);
-}
-
-/* Until all that ranks exchange has come, the rest of the device's work waits. */
-static lk_status join_ranks(lk_engine *engine)
-{
-    lk_buckets *buckets = engine->buckets;
-    LK_TRY(lk__buckets_start(buckets, engine->params->count));
-    for (int i = 0; i < buckets->count; i++)
-        LK_TRY(lk__buckets_wait(buckets, i));
-    lk__buckets_reset(buckets, false);
-    return lk__device_sums_lead_share(engine->direct);
-}
-
-static void post_results(const lk_engine *engine, const lk_op_wave *wave)
+void lk__recorded_post(lk_engine *engine)
 {
     const lk_recorded *ahead = engine->ahead;
-    lk_post post = {.n = wave->n,
-                    .loss = wave->loss,
-                    .place = wave->place,
+    lk_post post = {.n = ahead->sending.count,
+                    .loss = engine->losses + lk__waves_sample(engine->waves, engine->waves->first),
+                    .place = engine->places,
                     .flag = ahead->flag,
                     .step = &engine->inputs->numbers.step,
                     .ring = ahead->ring,
@@ -240,37 +200,16 @@ static void post_results(const lk_engine *engine, const lk_op_wave *wave)
     engine->dev->kernels->post(engine->dev, &post);
 }
 
-static void fetch_inputs(const lk_engine *engine)
+const lk_engine_part *lk__recorded_fetch(lk_engine *engine)
 {
     const lk_recorded *ahead = engine->ahead;
     lk_fetch_desc fetch = {.ring = ahead->in_ring,
                            .slots = LK_AHEAD_DEPTH,
                            .stride = ahead->in_stride,
-                           .bytes = input_bytes(lk__waves_at(engine->waves, 0).n),
+                           .bytes = input_bytes(ahead->sending.count),
                            .turn = ahead->turn};
     engine->dev->kernels->fetch(engine->dev, &fetch, engine->inputs);
-}
-
-/* Enqueues a step whose samples, or data set, are on the device. */
-static lk_status enqueue_step(void *arg)
-{
-    lk_engine *engine = arg;
-    lk_recorded *ahead = engine->ahead;
-    fetch_inputs(engine);
-    lk__buckets_reset(engine->buckets, true);
-    lk_op_wave wave = lk__engine_take_step(engine, ahead->from);
-    wave.flag = ahead->flag;
-    LK_TRY(lk__plan_forward(engine->plan, &wave));
-    if (engine->direct)
-        LK_TRY(share_losses(engine, &wave));
-    LK_TRY(lk__plan_backward(engine->plan, &wave));
-    if (engine->direct)
-        LK_TRY(join_ranks(engine));
-    look_for_nonfinite(engine, &wave, ahead->flag);
-    LK_TRY(lk__plan_finish(engine->plan, &wave));
-    lk__engine_update_range(engine, 0, engine->params->count, ahead->flag);
-    post_results(engine, &wave);
-    return LK_OK;
+    return &ahead->sending;
 }
 
 /* Between two looks at the device. */
@@ -295,18 +234,19 @@ static lk_status await_idle(lk_engine *engine)
     return engine->dev->type->sync(engine->dev);
 }
 
-static lk_status play(lk_engine *engine, known_size *size)
+static lk_status play(lk_engine *engine, known_size *size, lk_status (*enqueue)(void *engine))
 {
     lk_device *dev = engine->dev;
-    if (!size->recording || size->from != engine->ahead->from)
+    const lk_resident *from = engine->ahead->sending.resident;
+    if (!size->recording || size->from != from)
         LK_TRY(await_idle(engine));
-    if (size->recording && size->from != engine->ahead->from) {
+    if (size->recording && size->from != from) {
         dev->type->forget(dev, size->recording);
         size->recording = NULL;
     }
-    size->from = engine->ahead->from;
+    size->from = from;
     if (!size->recording)
-        LK_TRY(dev->type->record(dev, enqueue_step, engine, &size->recording));
+        LK_TRY(dev->type->record(dev, enqueue, engine, &size->recording));
     return dev->type->play(dev, size->recording);
 }
 
@@ -334,44 +274,65 @@ static void write_inputs(lk_engine *engine, const lk_engine_part *part)
 /* Whether the upload of samples may wait for earlier ones, and so for other ranks. */
 static bool upload_waits(const lk_engine *engine, const lk_engine_part *part)
 {
-    size_t bytes = part->count * lk__shape_sample(engine->graph->layers[0].shape) * sizeof *part->x;
     static_assert(LK_AHEAD_DEPTH <= 4, "the fourth step before is done");
-    return bytes > engine->dev->type->prompt_upload;
+    return part->x && sample_bytes(engine, part->count) > engine->dev->type->prompt_upload;
 }
 
-lk_status lk__recorded_send(lk_engine *engine, const lk_engine_part *part)
+/* Keeps what doing the step again would take. Samples are kept where a copy of them takes
+ * no more than an upload that does not wait. */
+static lk_status keep_part(lk_engine *engine, const lk_engine_part *part, flight *f)
+{
+    size_t room = lk__size_min(engine->dev->type->prompt_upload, sample_bytes(engine, engine->most));
+    f->part = *part;
+    f->part.ids = f->ids;
+    f->part.labels = f->labels;
+    f->part.x = NULL;
+    memcpy(f->ids, part->ids, part->count * sizeof *f->ids);
+    memcpy(f->labels, part->labels, part->count * sizeof *f->labels);
+    if (!part->x || upload_waits(engine, part))
+        return LK_OK;
+    if (!f->x)
+        LK_TRY(LK_ALLOC(room / sizeof *f->x, "samples", &f->x));
+    memcpy(f->x, part->x, sample_bytes(engine, part->count));
+    f->part.x = f->x;
+    return LK_OK;
+}
+
+/* To where the waves look for them: the only one in its lane. */
+static lk_status upload_samples(lk_engine *engine, const lk_engine_part *part)
+{
+    lk_device *dev = engine->dev;
+    void *lane = lk__staging_at(engine->lanes[0].samples, lk__plan_input(engine->plan, 0).data);
+    void *to = lk__staging_at(engine->ahead->samples, lane);
+    return part->x ? dev->type->upload(dev, part->x, sample_bytes(engine, part->count), to) : LK_OK;
+}
+
+lk_status lk__recorded_send(lk_engine *engine, const lk_engine_part *part, lk_status (*enqueue)(void *engine))
 {
     lk_recorded *ahead = engine->ahead;
-    if (engine->direct && !part->resident && upload_waits(engine, part))
-        LK_TRY(await_idle(engine));
     flight *f = &ahead->flights[lk__optim_steps(engine->optim) % LK_AHEAD_DEPTH];
-    ahead->from = part->resident;
-    f->total = part->total;
-    f->count = part->count;
+    if (engine->direct && upload_waits(engine, part))
+        LK_TRY(await_idle(engine));
+    LK_TRY(keep_part(engine, part, f));
     f->before = lk__optim_numbers(engine->optim);
-    memcpy(f->ids, part->ids, part->count * sizeof *part->ids);
-    lk__waves_cut(engine->waves, part->total);
-    LK_TRY(lk__engine_upload_step(engine, part));
+    ahead->sending = (lk_engine_part){.x = ahead->samples,
+                                      .resident = part->resident,
+                                      .count = part->count,
+                                      .total = part->total,
+                                      .flag = ahead->flag};
+    LK_TRY(upload_samples(engine, part));
     /* A step of this number may have been there before: numbers can be set back. */
     results_of(ahead, f->before.steps)->number = 0;
     write_inputs(engine, part);
-    lk_status status = play(engine, find_size(ahead, part->total));
+    lk_status status = play(engine, find_size(ahead, part->total), enqueue);
     if (status != LK_OK) {
         lk__optim_set_numbers(engine->optim, &f->before);
         return status;
     }
     lk__plan_count(engine->plan, 1);
     ahead->turns++;
-    ahead->sent++;
+    engine->pending++;
     return LK_OK;
-}
-
-/* Of the oldest step. */
-static flight *oldest(const lk_engine *engine, uint64_t *step)
-{
-    const lk_recorded *ahead = engine->ahead;
-    *step = lk__optim_steps(engine->optim) - (ahead->sent - ahead->received);
-    return (flight *)(uintptr_t)&ahead->flights[*step % LK_AHEAD_DEPTH];
 }
 
 static bool are_there(const lk_results *results, uint64_t step)
@@ -404,71 +365,31 @@ static lk_status await_results(lk_engine *engine, uint64_t step, lk_results **ou
     return LK_OK;
 }
 
-static int shard_of(const lk_engine *engine, size_t total, size_t sample)
-{
-    int s = 0;
-    while (lk__shard_begin(total, engine->waves->shards, s + 1) <= sample)
-        s++;
-    return s;
-}
-
-/* Where several ranks can tell, those with more to tell come first. */
-enum { KNOWS_ALL, KNOWS_SHARD };
-
-/* What is not finite; returns how much this rank knows of it. */
-static int describe_place(const lk_engine *engine, const flight *f, const lk_results *results, char *text, size_t bytes)
-{
-    size_t place = (size_t)results->flag.first, own = place - first_sample(engine, f->total);
-    char key[LK_MAX_KEY];
-    if (place >= f->total) {
-        lk__params_key_at(engine->params, place - f->total, key);
-        snprintf(text, bytes, "the gradient of %s is not finite", key);
-        return KNOWS_ALL;
-    }
-    int shard = shard_of(engine, f->total, place);
-    if (own >= f->count) {
-        snprintf(text, bytes, "a loss of shard %d is not finite", shard);
-        return KNOWS_SHARD;
-    }
-    double loss = (double)((const float *)(results + 1))[own];
-    snprintf(text, bytes, "the loss of sample %u (shard %d) is %g", f->ids[own], shard, loss);
-    return KNOWS_ALL;
-}
-
-/* The state is that from before the oldest step, which failed, and so are numbers. */
-static lk_status go_back(lk_engine *engine, const flight *f, uint64_t step, const lk_results *results)
+lk_status lk__recorded_receive(lk_engine *engine, lk_engine_part *part, lk_flag *found)
 {
     lk_recorded *ahead = engine->ahead;
-    char what[LK_MAX_KEY + 64] = "", text[sizeof what + 128];
-    int place = results->flag.bad ? describe_place(engine, f, results, what, sizeof what) : -1;
-    LK_TRY(await_idle(engine));
-    LK_TRY(clear_flag(engine, ahead));
-    lk__optim_set_numbers(engine->optim, &f->before);
-    lk__plan_count(engine->plan, -(int64_t)(ahead->sent - ahead->received));
-    ahead->received = ahead->sent;
-    LK_TRY(lk__nonfinite_fail_parameters(engine, (unsigned long long)step + 1));
-    snprintf(text, sizeof text, "step %llu: %s; %s", (unsigned long long)step + 1, what, lk__nonfinite_advice);
-    return lk__nonfinite_fail(engine, place, text);
+    uint64_t step = lk__optim_steps(engine->optim) - (uint64_t)engine->pending;
+    const flight *f = &ahead->flights[step % LK_AHEAD_DEPTH];
+    lk_results *results = NULL;
+    LK_TRY(await_results(engine, step, &results));
+    const float *loss = (const float *)(results + 1);
+    memcpy(engine->loss, loss, f->part.count * sizeof *loss);
+    memcpy(engine->place, loss + f->part.count, f->part.count * sizeof *engine->place);
+    *part = f->part;
+    *found = results->flag;
+    engine->pending--;
+    return LK_OK;
 }
 
-lk_status lk__recorded_receive(lk_engine *engine, lk_metrics *out)
+lk_status lk__recorded_go_back(lk_engine *engine)
 {
-    uint64_t step;
-    lk_results *results = NULL;
-    flight *f = oldest(engine, &step);
-    LK_TRY(await_results(engine, step, &results));
-    double began = lk__clock();
-    bool bad = results->flag.bad;
-    LK_TRY(lk__nonfinite_check_recorded(engine, f->total, &bad));
-    if (bad)
-        return go_back(engine, f, step, results);
-    const float *loss = (const float *)(results + 1);
-    memcpy(engine->loss, loss, f->count * sizeof *loss);
-    memcpy(engine->place, loss + f->count, f->count * sizeof *engine->place);
-    engine->ahead->received++;
-    engine->own = lk__metrics_leaves(engine, f->total);
-    LK_TRY(lk__metrics_total(engine, f->total, out));
-    if (engine->grid.world)
-        engine->waits.gradients += lk__clock() - began;
+    lk_recorded *ahead = engine->ahead;
+    int undone = engine->pending + 1;
+    uint64_t step = lk__optim_steps(engine->optim) - (uint64_t)undone;
+    LK_TRY(await_idle(engine));
+    LK_TRY(clear_flag(engine, ahead));
+    lk__optim_set_numbers(engine->optim, &ahead->flights[step % LK_AHEAD_DEPTH].before);
+    lk__plan_count(engine->plan, -undone);
+    engine->pending = 0;
     return LK_OK;
 }

@@ -6,7 +6,7 @@
 #ifndef LK_PARALLEL_STEP_RESIDENT_H
 #define LK_PARALLEL_STEP_RESIDENT_H
 
-#include "parallel/engine/engine_impl.h"
+#include "parallel/step/engine_impl.h"
 
 /* As lk_engine_cache_dataset. */
 lk_status lk__resident_add(lk_engine *engine, lk_loader *loader, bool *placed) LK_CHECKED;

@@ -3,9 +3,10 @@
  * A wave comes from the batch or from the stage before, goes forward, on to the
  * next stage, and back the same way. What is sent is on its way while the next
  * wave is computed. */
+#include "parallel/step/run_waves.h"
+
 #include "base/clock.h"
 #include "base/mem.h"
-#include "parallel/engine/engine_impl.h"
 #include "parallel/step/pipeline.h"
 #include "parallel/step/resident.h"
 #include "parallel/step/staging.h"
@@ -58,82 +59,96 @@ static lk_status receive(lk_engine *engine, parcel p)
     return lk__staging_store(engine->dev, data.at, data.count, p.tensor.data);
 }
 
-/* Samples come from the host f32 and without pads, or are on the device. */
-static lk_status upload_samples(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t n,
-                                const lk_engine_lane *lane, lk_tensor input)
+/* Samples [begin, begin + n) of the part from the host, f32 and without pads, where they
+ * are not on the device. */
+static lk_status upload_samples(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t n, int lane)
 {
     lk_device *dev = engine->dev;
+    lk_tensor input = lk__plan_input(engine->plan, lane);
     size_t sample = lk__shape_sample(input.shape);
-    if (part->resident)
+    if (!part->x || part->flag)
         return LK_OK;
     return dev->type->upload(dev, part->x + begin * sample, n * sample * sizeof *part->x,
-                             lane->samples ? lane->samples : input.data);
+                             lk__staging_at(engine->lanes[lane].samples, input.data));
 }
 
-/* Brings them to the plan's input, where they are not there already. ids, on
- * the device, tell which those are. */
-static void take_samples(lk_engine *engine, const lk_resident *resident, const uint32_t *ids, size_t n,
-                         const lk_engine_lane *lane, lk_tensor input)
+/* Brings the wave's samples, from `begin` on, to the plan's input, where they are not there already. */
+static void take_samples(lk_engine *engine, const lk_engine_part *part, size_t begin, const lk_op_wave *wave)
 {
     lk_device *dev = engine->dev;
-    input.shape.n = n;
-    lk_tensor samples = {.data = lane->samples, .dtype = LK_DTYPE_F32, .shape = input.shape};
-    if (resident)
-        lk__resident_gather(engine, resident, ids, &input);
-    else if (lane->samples)
+    lk_tensor input = lk__plan_input(engine->plan, wave->lane);
+    input.shape.n = wave->n;
+    lk_tensor samples = {.data = engine->lanes[wave->lane].samples, .dtype = LK_DTYPE_F32, .shape = input.shape};
+    if (part->flag && part->x)
+        samples.data = (void *)(uintptr_t)(part->x + begin * lk__shape_sample(input.shape));
+    if (part->resident)
+        lk__resident_gather(engine, part->resident, wave->ids, &input);
+    else if (samples.data)
         dev->kernels->copy(dev, &samples, &input);
 }
 
-static lk_status upload_names(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t n,
-                              const lk_engine_lane *lane)
+/* The numbers of the step, and ids and labels of samples [begin, begin + n) of the part;
+ * a recorded step fetches them itself. */
+static lk_status upload_inputs(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t n)
 {
     lk_device *dev = engine->dev;
-    LK_TRY(dev->type->upload(dev, part->labels + begin, n * sizeof *part->labels, lane->labels));
-    return dev->type->upload(dev, part->ids + begin, n * sizeof *part->ids, lane->ids);
+    uint32_t *ids = (uint32_t *)(engine->inputs + 1);
+    lk_engine_step_numbers numbers = {.step = (uint32_t)lk__optim_steps(engine->optim), .epoch = part->epoch};
+    if (part->flag)
+        return LK_OK;
+    LK_TRY(dev->type->upload(dev, &numbers, sizeof numbers, &engine->inputs->numbers));
+    LK_TRY(dev->type->upload(dev, part->labels + begin, n * sizeof *part->labels, ids + n));
+    return dev->type->upload(dev, part->ids + begin, n * sizeof *part->ids, ids);
 }
 
-static void name_wave(const lk_engine_lane *lane, lk_op_wave *wave)
+/* Where the inputs and the results of a wave are on the device: those of `count` samples
+ * are there, and the wave's begin at `begin`; losses are those of the samples. */
+static void point_wave(const lk_engine *engine, float *losses, size_t begin, size_t count, lk_op_wave *wave)
 {
-    wave->ids = lane->ids;
-    wave->labels = lane->labels;
-    wave->loss = lane->loss;
-    wave->place = lane->place;
+    const uint32_t *ids = (const uint32_t *)(engine->inputs + 1);
+    wave->ids = ids + begin;
+    wave->labels = (const int32_t *)(ids + count) + begin;
+    wave->loss = losses + begin;
+    wave->place = engine->places + begin;
+}
+
+/* The results of samples [begin, begin + n) of the part, which losses and the places begin with. */
+static lk_status download_results(lk_engine *engine, const float *losses, size_t begin, size_t n)
+{
+    lk_device *dev = engine->dev;
+    if (!lk__engine_has_losses(engine))
+        return LK_OK;
+    if (engine->direct)
+        LK_TRY(lk__device_sums_settle_gather(engine->direct));
+    LK_TRY(dev->type->download(dev, losses, n * sizeof *losses, engine->loss + begin));
+    return dev->type->download(dev, engine->places, n * sizeof *engine->places, engine->place + begin);
 }
 
 /* Brings samples [begin, begin + wave->n) of the part, or what the stage before
  * made of them, to the wave's lane. */
-static lk_status load_wave(lk_engine *engine, const lk_engine_part *part, size_t begin, lk_op_wave *wave)
+static lk_status load_wave(lk_engine *engine, const lk_engine_part *part, size_t begin, const lk_op_wave *wave)
 {
     lk_engine_lane *lane = &engine->lanes[wave->lane];
     lk_tensor input = lk__plan_input(engine->plan, wave->lane);
     /* The lane's last wave may still be on its way. */
     LK_TRY(await(engine, &lane->sent_value));
     LK_TRY(await(engine, &lane->sent_grad));
-    if (engine->grid.stage == 0)
-        LK_TRY(upload_samples(engine, part, begin, wave->n, lane, input));
-    else
-        LK_TRY(receive(engine, (parcel){input, wave->n, lane->before_copy, engine->grid.stage - 1}));
-    LK_TRY(upload_names(engine, part, begin, wave->n, lane));
-    if (engine->grid.stage == 0)
-        take_samples(engine, part->resident, lane->ids, wave->n, lane, input);
-    name_wave(lane, wave);
+    if (engine->grid.stage > 0)
+        return receive(engine, (parcel){input, wave->n, lane->before_copy, engine->grid.stage - 1});
+    LK_TRY(upload_samples(engine, part, begin, wave->n, wave->lane));
+    take_samples(engine, part, begin, wave);
     return LK_OK;
 }
 
-static lk_status forward(lk_engine *engine, const lk_engine_part *part, size_t begin, lk_op_wave *wave)
+static lk_status forward(lk_engine *engine, const lk_engine_part *part, size_t begin, const lk_op_wave *wave)
 {
     lk_engine_lane *lane = &engine->lanes[wave->lane];
-    lk_device *dev = engine->dev;
     LK_TRY(load_wave(engine, part, begin, wave));
     LK_TRY(lk__plan_forward(engine->plan, wave));
-    if (!lk__engine_has_losses(engine)) {
-        lk_tensor output = lk__plan_output(engine->plan, wave->lane);
-        return send(engine, (parcel){output, wave->n, lane->next_copy, engine->grid.stage + 1}, &lane->sent_value);
-    }
-    if (engine->direct)
-        LK_TRY(lk__device_sums_settle_gather(engine->direct));
-    LK_TRY(dev->type->download(dev, lane->loss, wave->n * sizeof *lane->loss, engine->loss + begin));
-    return dev->type->download(dev, lane->place, wave->n * sizeof *lane->place, engine->place + begin);
+    if (lk__engine_has_losses(engine))
+        return LK_OK;
+    lk_tensor output = lk__plan_output(engine->plan, wave->lane);
+    return send(engine, (parcel){output, wave->n, lane->next_copy, engine->grid.stage + 1}, &lane->sent_value);
 }
 
 static lk_status backward(lk_engine *engine, const lk_op_wave *wave)
@@ -152,27 +167,31 @@ static lk_status backward(lk_engine *engine, const lk_op_wave *wave)
     return send(engine, (parcel){grad, wave->n, lane->before_copy, engine->grid.stage - 1}, &lane->sent_grad);
 }
 
-/* What of a wave does not depend on its place. */
-static void describe_step(const lk_engine *engine, size_t total, lk_op_wave *wave)
+/* Where the losses of this rank's samples are, among those of all. */
+static float *own_losses(const lk_engine *engine)
 {
+    return engine->losses + lk__waves_sample(engine->waves, engine->waves->first);
+}
+
+/* Fills the fields of a wave that do not come from lk__waves_at. */
+static void describe_wave(const lk_engine *engine, const lk_engine_part *part, int index, lk_op_wave *wave)
+{
+    wave->lane = index % engine->lane_count;
     wave->train = true;
     wave->bn = engine->opts.bn;
     wave->seed = engine->opts.seed;
     wave->smoothing = (float)engine->opts.label_smoothing;
     wave->step = &engine->inputs->numbers.step;
-    wave->grad_scale = 1.0f / (float)total;
-    wave->step_rows = total;
+    wave->grad_scale = 1.0f / (float)part->total;
+    wave->step_rows = part->total;
+    wave->flag = part->flag;
+    point_wave(engine, own_losses(engine), lk__waves_begin(engine->waves, index), part->count, wave);
 }
 
-/* The wave's labels and ids are still in its lane when it goes backward. */
-static lk_op_wave wave_at(lk_engine *engine, const lk_engine_part *part, int index)
+static lk_op_wave wave_at(const lk_engine *engine, const lk_engine_part *part, int index)
 {
     lk_op_wave wave = lk__waves_at(engine->waves, index);
-    describe_step(engine, part->total, &wave);
-    wave.lane = index % engine->lane_count;
-    const lk_engine_lane *lane = &engine->lanes[wave.lane];
-    wave.ids = lane->ids;
-    wave.labels = lane->labels;
+    describe_wave(engine, part, index, &wave);
     return wave;
 }
 
@@ -185,54 +204,44 @@ static lk_status await_sent(lk_engine *engine)
     return LK_OK;
 }
 
-static lk_status upload_numbers(lk_engine *engine, const lk_engine_part *part)
+/* In a recorded step the devices of all ranks look at the losses of all. */
+static lk_status act(lk_engine *engine, const lk_engine_part *part, lk_pipeline_action action)
 {
-    lk_engine_step_numbers numbers = {.step = (uint32_t)lk__optim_steps(engine->optim), .epoch = part->epoch};
-    return engine->dev->type->upload(engine->dev, &numbers, sizeof numbers, &engine->inputs->numbers);
-}
-
-lk_status lk__engine_upload_step(lk_engine *engine, const lk_engine_part *part)
-{
-    return upload_samples(engine, part, 0, part->count, engine->lanes, lk__plan_input(engine->plan, 0));
-}
-
-lk_op_wave lk__engine_take_step(lk_engine *engine, const lk_resident *resident)
-{
-    lk_op_wave wave = lk__waves_at(engine->waves, 0);
-    describe_step(engine, engine->waves->batch, &wave);
-    name_wave(engine->lanes, &wave);
-    uint32_t *ids = (uint32_t *)(engine->inputs + 1);
-    wave.ids = ids;
-    wave.labels = (int32_t *)(ids + wave.n);
-    take_samples(engine, resident, ids, wave.n, engine->lanes, lk__plan_input(engine->plan, 0));
-    return wave;
+    lk_op_wave wave = wave_at(engine, part, action.wave);
+    if (!action.forward)
+        return backward(engine, &wave);
+    LK_TRY(forward(engine, part, lk__waves_begin(engine->waves, action.wave), &wave));
+    bool shares = wave.last && part->flag && engine->direct;
+    return shares ? lk__device_sums_share(engine->direct, part->total, engine->losses) : LK_OK;
 }
 
 lk_status lk__engine_run_waves(lk_engine *engine, const lk_engine_part *part)
 {
     const lk_grid *grid = &engine->grid;
     lk__waves_cut(engine->waves, part->total);
-    lk__buckets_reset(engine->buckets, false);
+    lk__buckets_reset(engine->buckets, part->flag != NULL);
     int count = engine->waves->count;
-    LK_TRY(upload_numbers(engine, part));
+    LK_TRY(upload_inputs(engine, part, 0, part->count));
     int ahead = lk__pipeline_ahead(grid->stages, grid->stage, count, engine->opts.pipelined);
-    for (int i = 0; i < 2 * count; i++) {
-        lk_pipeline_action action = lk__pipeline_action(ahead, count, i);
-        lk_op_wave wave = wave_at(engine, part, action.wave);
-        if (action.forward)
-            LK_TRY(forward(engine, part, lk__waves_begin(engine->waves, action.wave), &wave));
-        else
-            LK_TRY(backward(engine, &wave));
-    }
+    for (int i = 0; i < 2 * count; i++)
+        LK_TRY(act(engine, part, lk__pipeline_action(ahead, count, i)));
     LK_TRY(lk__buckets_start(engine->buckets, engine->params->count));
-    return await_sent(engine);
+    LK_TRY(await_sent(engine));
+    return part->flag ? LK_OK : download_results(engine, own_losses(engine), 0, part->count);
+}
+
+lk_status lk__engine_finish_waves(lk_engine *engine, const lk_engine_part *part)
+{
+    lk_op_wave last = wave_at(engine, part, engine->waves->count - 1);
+    return lk__plan_finish(engine->plan, &last);
 }
 
 lk_status lk__engine_run_leaf(lk_engine *engine, const lk_engine_part *part, int s)
 {
     int index = lk__waves_find(engine->waves, s);
     lk_op_wave wave = lk__waves_leaf(engine->waves, index, s);
-    describe_step(engine, part->total, &wave);
+    describe_wave(engine, part, index, &wave);
+    wave.lane = 0;
     LK_TRY(forward(engine, part, lk__waves_begin(engine->waves, index), &wave));
     LK_TRY(backward(engine, &wave));
     return await_sent(engine);
@@ -242,9 +251,11 @@ lk_status lk__engine_run_leaf(lk_engine *engine, const lk_engine_part *part, int
 lk_status lk__engine_run_eval(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t n)
 {
     lk_op_wave wave = {.shards = {.count = 1, .begin = (const size_t[]){0, n}, .merges = (const int[]){0}}, .n = n};
-    LK_TRY(upload_numbers(engine, part));
+    point_wave(engine, engine->losses, 0, n, &wave);
+    LK_TRY(upload_inputs(engine, part, begin, n));
     LK_TRY(forward(engine, part, begin, &wave));
-    return await_sent(engine);
+    LK_TRY(await_sent(engine));
+    return download_results(engine, engine->losses, begin, n);
 }
 
 static lk_status gather(void *arg, const float *mine, size_t width, float *all)
@@ -272,15 +283,13 @@ static lk_status gather(void *arg, const float *mine, size_t width, float *all)
 }
 
 /* Buckets start in the wave that completes the sums; in all others, and in
- * forward, what is under way is moved on. In a recorded step the devices do that, and
- * a rank alone has no use for buckets. */
+ * forward, what is under way is moved on. In a recorded step the devices do that. */
 static lk_status layer_done(void *arg, const lk_op_wave *wave, size_t done)
 {
     lk_engine *engine = arg;
-    bool recorded = wave->flag != NULL;
-    if (wave->last && wave->search < 0 && done > 0 && (!recorded || engine->direct))
+    if (wave->last && wave->search < 0 && done > 0)
         LK_TRY(lk__buckets_start(engine->buckets, done));
-    if (recorded)
+    if (wave->flag)
         return LK_OK;
     if (engine->grid.pipeline)
         LK_TRY(lk_group_poll(engine->grid.pipeline));

@@ -1,6 +1,6 @@
 /* agree.h - failures that all ranks report alike. */
-#ifndef LK_PARALLEL_ENGINE_AGREE_H
-#define LK_PARALLEL_ENGINE_AGREE_H
+#ifndef LK_PARALLEL_AGREE_H
+#define LK_PARALLEL_AGREE_H
 
 #include <lockstep/group.h>
 

@@ -1,5 +1,5 @@
 /* agree.c - ranks settle on one failure, so that each can tell the whole story. */
-#include "parallel/engine/agree.h"
+#include "parallel/agree.h"
 
 #include <assert.h>
 #include <inttypes.h>

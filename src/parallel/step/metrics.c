@@ -1,7 +1,7 @@
 /* metrics.c - losses and hits of a batch, summed in double over the same tree as
  * gradients, so that every world prints the same numbers. They never reach a
  * weight. */
-#include "parallel/engine/engine_impl.h"
+#include "parallel/step/metrics.h"
 
 #include <string.h>
 
@@ -12,7 +12,7 @@ lk_metrics lk__metrics_leaves(lk_engine *engine, size_t total)
     const lk_waves *waves = engine->waves;
     size_t start = lk__shard_begin(total, waves->shards, waves->first);
     lk_metrics own = {0};
-    for (int s = waves->first; s < waves->last; s++) {
+    for (int s = waves->first; lk__engine_has_losses(engine) && s < waves->last; s++) {
         double *leaf = engine->leaves[s - waves->first];
         size_t begin = lk__shard_begin(total, waves->shards, s), end = lk__shard_begin(total, waves->shards, s + 1);
         leaf[LOSS] = leaf[CORRECT] = leaf[TOP5] = 0;
