@@ -72,8 +72,10 @@ lk_status lk__train_evaluation_shape(const lk_train_opts *opts, const lk_dataset
     return lk_augmented_shape(data, text, out);
 }
 
-lk_status lk__train_choose_test_augment(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
-                                        char text[LK_AUGMENT_TEXT])
+/* The transforms that bring samples of the test split to the shape of training: those of
+ * opts, or what "auto" comes to. */
+static lk_status choose_test_augment(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
+                                     char text[LK_AUGMENT_TEXT])
 {
     lk_sample_shape test;
     LK_TRY(write_test_augment(opts, data, shape, text));
@@ -153,7 +155,7 @@ static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared
     lk__data_notes_set(shared->data_notes, shared->train);
     LK_TRY(lk__train_shape(shared->train, opts->augment, &shape));
     if (shared->test)
-        LK_TRY(lk__train_choose_test_augment(opts, shared->test, shape, shared->test_augment));
+        LK_TRY(choose_test_augment(opts, shared->test, shape, shared->test_augment));
     LK_TRY(lk__train_build_model(opts, shared->train, shape, &shared->graph));
     return lk__train_cuts(shared->graph, opts->stages, &shared->cuts);
 }

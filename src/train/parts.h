@@ -56,7 +56,8 @@ typedef struct lk_train_rank {
 /* What a rank knows of its failure, beside the status. */
 typedef struct lk_train_rank_failure {
     lk_train_fault fault;
-    bool begun; /* the first step had begun */
+    bool begun;  /* the first step had begun */
+    bool teller; /* as in lk_train_failure */
 } lk_train_rank_failure;
 /* Trains, tests and saves. A failure that the others cannot know of has been told
  * to them; *failure is set on failure. */
@@ -66,28 +67,21 @@ lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_tra
  * to train on the same data in the same way. *agreed as in lk__agree_lines. */
 lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed) LK_CHECKED;
 
-/* What ranks found of their devices. */
-enum { LK_UNUSABLE_TEXT = 1024 };
-typedef struct lk_train_settled {
-    char why[LK_UNUSABLE_TEXT]; /* one cannot use its GPU, or has none where others do; "": all is well */
-    int teller;                 /* the rank whose process tells it */
-} lk_train_settled;
-/* Together, unless the rank is alone. Of a device that was named it is taken for
- * granted that it can be used; MISMATCH, told to all, where it is a GPU and others
- * cannot use theirs. */
-lk_status lk__train_settle(const lk_train_rank *rank, bool named, lk_train_settled *out) LK_CHECKED;
+/* Together, unless the rank is alone: whether all ranks can use their devices. A device
+ * that was named is not tried. UNSUPPORTED at every rank whose device was not named where
+ * some ranks use GPUs and one cannot, with the reason of the first such rank; *teller is
+ * then the rank whose process tells the user, and -1 otherwise. MISMATCH, told to all, at
+ * a rank whose GPU was named while others cannot use theirs. */
+lk_status lk__train_settle(const lk_train_rank *rank, bool named, int *teller) LK_CHECKED;
 
 /* Waits until data can be read, and reports what is wrong with its files. */
 lk_status lk__train_check_readable(const lk_dataset *data) LK_CHECKED;
 
 /* The transforms of training: augment, or what "auto" is for these data. */
 const char *lk__train_augment(const lk_dataset *data, const char *augment);
-/* The transforms that bring samples of the test split to that shape: those of
- * opts, or what "auto" comes to. */
-lk_status lk__train_choose_test_augment(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
-                                        char text[LK_AUGMENT_TEXT]) LK_CHECKED;
-/* The same where nothing is trained, and the shape: that of the test transforms in
- * opts, whatever those of training are, or where they are "auto" that of training. */
+/* The transforms of the test split where nothing is trained, and the shape that they
+ * give: that of the test transforms in opts, whatever those of training are, or where
+ * they are "auto" that of training. */
 lk_status lk__train_evaluation_shape(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape *out,
                                      char text[LK_AUGMENT_TEXT]) LK_CHECKED;
 

@@ -8,25 +8,22 @@
 #include "base/thread.h"
 #include "train/parts.h"
 
-typedef struct crew crew;
-
 typedef struct member {
-    crew *crew;
+    lk_train_crew *crew;
     int index;
     lk_group *group; /* NULL: it joins by itself, or is alone */
     pthread_t thread;
     lk_train_result result;
 } member;
 
-struct crew {
+struct lk_train_crew {
     const lk_train_ranks *ranks;
     lk_train_shared shared;
-    member *members; /* (ranks->count) */
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    int go;      /* 1: begin; -1: there is nothing to begin with */
-    bool on_cpu; /* use_cpu was called */
-    lk_train_failure failure;
+    bool joined;               /* by an earlier call, which has also tried the devices */
+    lk_train_failure *failure; /* of this call */
+    bool begin;                /* all threads of this call could be started */
+    pthread_mutex_t lock;      /* of failure and begin */
+    member members[];          /* (ranks->count) */
 };
 
 static char *copy_history(const lk_group *group)
@@ -48,20 +45,23 @@ static bool calls_help(void)
 }
 
 /* Keeps the most telling failure; of equals the first. */
-static void note_failure(crew *c, lk_status status, lk_train_rank_failure failure, const lk_group *group)
+static void keep_failure(lk_train_failure *kept, lk_status status, lk_train_rank_failure failure, const lk_group *group)
 {
-    lk_train_failure *kept = &c->failure;
-    pthread_mutex_lock(&c->lock);
-    if (kept->status == LK_OK || failure.fault < kept->fault) {
-        lk__train_failure_fini(kept);
-        kept->status = status;
-        kept->fault = failure.fault;
-        kept->begun = failure.begun;
-        kept->rank = group ? lk_group_rank(group) : -1;
-        snprintf(kept->detail, sizeof kept->detail, "%s", lk_error_detail());
-        kept->history = calls_help() ? copy_history(group) : NULL;
-    }
-    pthread_mutex_unlock(&c->lock);
+    if (kept->status != LK_OK && failure.fault >= kept->fault)
+        return;
+    lk__train_failure_fini(kept);
+    kept->status = status;
+    kept->fault = failure.fault;
+    kept->begun = failure.begun;
+    kept->teller = failure.teller;
+    kept->rank = group ? lk_group_rank(group) : -1;
+    snprintf(kept->detail, sizeof kept->detail, "%s", lk_error_detail());
+    kept->history = calls_help() ? copy_history(group) : NULL;
+}
+
+static void keep_setup(lk_train_failure *kept, lk_status status)
+{
+    keep_failure(kept, status, (lk_train_rank_failure){.fault = LK_FAULT_SETUP}, NULL);
 }
 
 static lk_status join(member *m)
@@ -77,98 +77,99 @@ static lk_status join(member *m)
     return lk_group_join(&opts, &m->group);
 }
 
-/* All ranks of the job use GPUs, or none does, as far as devices were not named: the
- * first of the process that gets here changes what all of them read next. */
-static lk_status settle(member *m)
+static lk_train_rank rank_of(const member *m)
 {
-    crew *c = m->crew;
-    const lk_train_ranks *ranks = c->ranks;
-    lk_train_settled settled;
-    bool named = !ranks->use_cpu;
-    lk_train_rank rank = {
-        .opts = ranks->opts, .shared = &c->shared, .group = m->group, .device = ranks->devices[m->index]};
-    LK_TRY(lk__train_settle(&rank, named, &settled));
-    bool here = settled.teller >= ranks->first && settled.teller < ranks->first + ranks->count;
-    pthread_mutex_lock(&c->lock);
-    if (*settled.why && !named && !c->on_cpu)
-        ranks->use_cpu(ranks->arg, here ? settled.why : NULL);
-    c->on_cpu = *settled.why;
-    pthread_mutex_unlock(&c->lock);
-    return LK_OK;
+    const lk_train_ranks *ranks = m->crew->ranks;
+    return (lk_train_rank){.opts = ranks->opts,
+                           .shared = &m->crew->shared,
+                           .group = m->group,
+                           .device = ranks->devices[m->index],
+                           .events = &ranks->events[m->index],
+                           .wish = ranks->wish};
+}
+
+/* All ranks of the job use GPUs, or none does, as far as devices were not named. */
+static lk_status settle(const member *m, lk_train_rank_failure *failure)
+{
+    const lk_train_ranks *ranks = m->crew->ranks;
+    lk_train_rank rank = rank_of(m);
+    int teller;
+    lk_status status = lk__train_settle(&rank, !ranks->joined, &teller);
+    if (teller >= 0)
+        failure->fault = LK_FAULT_DEVICE;
+    failure->teller = teller >= ranks->first && teller < ranks->first + ranks->count;
+    return status;
+}
+
+static lk_status enter_job(member *m, lk_train_rank_failure *failure)
+{
+    if (m->crew->joined)
+        return LK_OK;
+    lk_status status = join(m);
+    if (status == LK_OK)
+        status = settle(m, failure);
+    if (status == LK_STATUS_PEER)
+        failure->fault = LK_FAULT_PEER;
+    return status;
 }
 
 static void run_member(member *m)
 {
-    crew *c = m->crew;
-    const lk_train_ranks *ranks = c->ranks;
-    lk_status status = join(m);
-    if (status == LK_OK)
-        status = settle(m);
-    lk_train_rank_failure failure = {.fault = status == LK_STATUS_PEER ? LK_FAULT_PEER : LK_FAULT_SETUP};
+    lk_train_crew *c = m->crew;
+    lk_train_rank_failure failure = {.fault = LK_FAULT_SETUP};
+    lk_status status = enter_job(m, &failure);
     if (status == LK_OK) {
-        lk_train_rank rank = {.opts = ranks->opts,
-                              .shared = &c->shared,
-                              .group = m->group,
-                              .device = ranks->devices[m->index],
-                              .events = &ranks->events[m->index],
-                              .wish = ranks->wish};
+        lk_train_rank rank = rank_of(m);
         status = lk__train_rank(&rank, &m->result, &failure);
     }
-    if (status != LK_OK)
-        note_failure(c, status, failure, m->group);
+    if (status != LK_OK) {
+        pthread_mutex_lock(&c->lock);
+        keep_failure(c->failure, status, failure, m->group);
+        pthread_mutex_unlock(&c->lock);
+    }
+    if (failure.fault == LK_FAULT_DEVICE)
+        return; /* its group is for the next call */
     lk_group_destroy(m->group);
     m->group = NULL;
 }
 
-/* A rank that cannot be started must not be waited for: all begin, or none. */
 static void *member_main(void *arg)
 {
     member *m = arg;
-    crew *c = m->crew;
-    pthread_mutex_lock(&c->lock);
-    while (c->go == 0)
-        pthread_cond_wait(&c->changed, &c->lock);
-    bool begin = c->go > 0;
-    pthread_mutex_unlock(&c->lock);
+    pthread_mutex_lock(&m->crew->lock);
+    bool begin = m->crew->begin;
+    pthread_mutex_unlock(&m->crew->lock);
     if (begin)
         run_member(m);
     return NULL;
 }
 
-static void set_go(crew *c, int go)
-{
-    pthread_mutex_lock(&c->lock);
-    c->go = go;
-    pthread_cond_broadcast(&c->changed);
-    pthread_mutex_unlock(&c->lock);
-}
-
-static lk_status run_threads(crew *c)
+/* A rank that cannot be started must not be waited for: all begin, or none. The lock
+ * stops those that were started until that is known. */
+static void run_threads(lk_train_crew *c)
 {
     int started = 1, error = 0; /* the first rank is this thread's */
+    pthread_mutex_lock(&c->lock);
     while (started < c->ranks->count && !error) {
         error = lk__thread_create(&c->members[started].thread, member_main, &c->members[started]);
         started += !error;
     }
-    set_go(c, error ? -1 : 1);
-    lk_status status = LK_OK;
-    if (!error)
-        member_main(&c->members[0]);
-    else
-        status = lk__fail(LK_STATUS_IO, "cannot start a thread for rank %d: %s; raise the limit on memory or threads",
-                          c->ranks->first + started, strerror(error));
+    c->begin = !error;
+    pthread_mutex_unlock(&c->lock);
+    member_main(&c->members[0]);
     for (int i = 1; i < started; i++)
         pthread_join(c->members[i].thread, NULL);
     if (error)
-        note_failure(c, status, (lk_train_rank_failure){.fault = LK_FAULT_SETUP}, NULL);
-    return c->failure.status;
+        keep_setup(c->failure,
+                   lk__fail(LK_STATUS_IO, "cannot start a thread for rank %d: %s; raise the limit on memory or threads",
+                            c->ranks->first + started, strerror(error)));
 }
 
-static lk_status make_groups(crew *c)
+static lk_status make_groups(lk_train_crew *c)
 {
     const lk_train_ranks *ranks = c->ranks;
     lk_group **groups;
-    if (!ranks->alone || ranks->count == 1)
+    if (c->joined || !ranks->alone || ranks->count == 1)
         return LK_OK;
     LK_TRY(LK_ALLOC((size_t)ranks->count, "the ranks", &groups));
     lk_status status = lk_group_create_threads(ranks->count, ranks->group, groups);
@@ -178,58 +179,91 @@ static lk_status make_groups(crew *c)
     return status;
 }
 
-static lk_status open_crew(crew *c)
+static lk_status open_crew(const lk_train_ranks *ranks, lk_train_crew **out)
 {
-    LK_TRY(LK_ALLOC((size_t)c->ranks->count, "the ranks", &c->members));
-    for (int i = 0; i < c->ranks->count; i++)
+    lk_train_crew *c;
+    void *block;
+    LK_TRY(lk__mem_alloc(1, sizeof *c + (size_t)ranks->count * sizeof *c->members, "the ranks", &block));
+    c = block;
+    lk_status status = lk__train_shared_open(ranks, &c->shared);
+    if (status != LK_OK) {
+        lk__mem_free(c);
+        return status;
+    }
+    for (int i = 0; i < ranks->count; i++)
         c->members[i] = (member){.crew = c, .index = i};
-    LK_TRY(lk__train_shared_open(c->ranks, &c->shared));
-    return make_groups(c);
+    pthread_mutex_init(&c->lock, NULL);
+    *out = c;
+    return LK_OK;
 }
 
-static void close_crew(crew *c)
+/* The crew that an earlier call has left, or a new one. */
+static lk_status take_crew(const lk_train_ranks *ranks, lk_train_crew **out)
+{
+    if (!ranks->joined || !*ranks->joined)
+        return open_crew(ranks, out);
+    *out = *ranks->joined;
+    (*out)->joined = true;
+    *ranks->joined = NULL;
+    return LK_OK;
+}
+
+static void close_crew(lk_train_crew *c)
 {
     /* Rank 0 waits for the others to leave. */
-    for (int i = c->ranks->count; c->members && i-- > 0;)
+    for (int i = c->ranks->count; i-- > 0;)
         lk_group_destroy(c->members[i].group);
     lk__train_shared_close(&c->shared);
-    lk__mem_free(c->members);
-    pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
+    lk__mem_free(c);
 }
 
-static void tell_failure(crew *c)
+static void tell_failure(const lk_train_ranks *ranks, lk_train_failure *failure, lk_saver *saver)
 {
-    const lk_train_ranks *ranks = c->ranks;
-    c->failure.saves = c->shared.saver;
-    if (c->shared.saver) {
-        c->failure.writing = (size_t)lk__saver_writing(c->shared.saver);
-        snprintf(c->failure.checkpoint, sizeof c->failure.checkpoint, "%s", lk__saver_last(c->shared.saver));
+    failure->saves = saver;
+    if (saver) {
+        failure->writing = (size_t)lk__saver_writing(saver);
+        snprintf(failure->checkpoint, sizeof failure->checkpoint, "%s", lk__saver_last(saver));
     }
     if (ranks->failed)
-        ranks->failed(ranks->arg, &c->failure);
+        ranks->failed(ranks->arg, failure);
+}
+
+static void run_crew(lk_train_crew *c, lk_train_result *out)
+{
+    lk_status status = make_groups(c);
+    if (status == LK_OK)
+        run_threads(c);
+    else
+        keep_setup(c->failure, status);
+    if (c->failure->fault == LK_FAULT_DEVICE) {
+        *c->ranks->joined = c;
+        return;
+    }
+    if (c->failure->status == LK_OK)
+        *out = c->members[0].result;
+    else
+        tell_failure(c->ranks, c->failure, c->shared.saver);
+    close_crew(c);
 }
 
 lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_failure *failure)
 {
-    crew c = {.ranks = ranks};
-    pthread_mutex_init(&c.lock, NULL);
-    pthread_cond_init(&c.changed, NULL);
-    lk_status status = open_crew(&c);
-    if (status != LK_OK)
-        note_failure(&c, status, (lk_train_rank_failure){.fault = LK_FAULT_SETUP}, NULL);
-    else
-        status = run_threads(&c);
-    if (status == LK_OK)
-        *out = c.members[0].result;
-    else
-        tell_failure(&c);
-    close_crew(&c);
-    if (status != LK_OK) {
-        *failure = c.failure;
-        return lk__fail(status, "%s", failure->detail);
+    lk_train_failure found = {0};
+    lk_train_crew *c;
+    lk_status status = take_crew(ranks, &c);
+    if (status == LK_OK) {
+        c->ranks = ranks;
+        c->failure = &found;
+        run_crew(c, out);
+    } else {
+        keep_setup(&found, status);
+        tell_failure(ranks, &found, NULL);
     }
-    return LK_OK;
+    if (found.status == LK_OK)
+        return LK_OK;
+    *failure = found;
+    return lk__fail(found.status, "%s", found.detail);
 }
 
 void lk__train_failure_fini(lk_train_failure *failure)

@@ -9,6 +9,8 @@
 /* What a rank can say of its device. */
 enum { ON_CPU, ON_GPU, UNUSABLE };
 
+enum { WHY_BYTES = 1024 };
+
 static size_t at_least_one(size_t count)
 {
     return lk__size_max(count, 1);
@@ -38,21 +40,21 @@ static size_t estimate_need(const lk_train_rank *rank)
     return (lk__engine_size_total(&size) - size.scratch) / stages;
 }
 
-static int probe(const lk_train_rank *rank, bool named, char why[LK_UNUSABLE_TEXT])
+static int probe(const lk_train_rank *rank, bool named, char why[WHY_BYTES])
 {
     const lk_device_type *type = lk__device_find(rank->device);
     if (!type || !type->probe)
         return ON_CPU;
     if (named || lk__device_probe(rank->device, estimate_need(rank)) == LK_OK)
         return ON_GPU;
-    snprintf(why, LK_UNUSABLE_TEXT, "%s", lk_error_detail());
+    snprintf(why, WHY_BYTES, "%s", lk_error_detail());
     return UNUSABLE;
 }
 
 /* Its own devices were named, and others have to do without theirs. */
 static lk_status fail_named(const lk_train_rank *rank, const char *why)
 {
-    char text[LK_UNUSABLE_TEXT];
+    char text[WHY_BYTES];
     snprintf(text, sizeof text, "rank %d was given --devices %s, but %.800s; name devices for all ranks, or for none",
              lk_group_rank(rank->group), rank->device, why);
     lk_group_abort(rank->group, text);
@@ -61,28 +63,35 @@ static lk_status fail_named(const lk_train_rank *rank, const char *why)
 
 /* Nobody uses a GPU where one rank cannot, though some could: the first such rank says
  * why, and the first whose devices were not named tells the user. */
-static lk_status settle_together(const lk_train_rank *rank, bool named, int mine, lk_train_settled *settled)
+static lk_status settle_together(const lk_train_rank *rank, bool named, int mine, const char *why, int *teller)
 {
     lk_group *group = rank->group;
     int own = lk_group_rank(group);
-    char reason[LK_UNUSABLE_TEXT] = "";
+    char reason[WHY_BYTES] = "";
     int64_t first[] = {mine == ON_GPU ? INT64_MAX : own, mine == ON_CPU ? INT64_MAX : own, named ? INT64_MAX : own};
     LK_TRY(lk_allreduce(group, (lk_buffer){first, 3, LK_DTYPE_I64}, LK_REDUCTION_MIN, NULL));
-    bool agreed = first[0] == INT64_MAX || first[1] == INT64_MAX;
-    if (!agreed && first[0] == own)
+    if (first[0] == INT64_MAX || first[1] == INT64_MAX)
+        return LK_OK;
+    if (first[0] == own)
         snprintf(reason, sizeof reason, "rank %d on %s: %.800s", own, lk_group_host(group, own),
-                 mine == UNUSABLE ? settled->why : "no GPU is used here, and other ranks have one");
-    if (!agreed)
-        LK_TRY(lk_broadcast(group, (lk_buffer){reason, sizeof reason, LK_DTYPE_U8}, (int)first[0], NULL));
+                 mine == UNUSABLE ? why : "no GPU is used here, and other ranks have one");
+    LK_TRY(lk_broadcast(group, (lk_buffer){reason, sizeof reason, LK_DTYPE_U8}, (int)first[0], NULL));
     reason[sizeof reason - 1] = '\0';
-    snprintf(settled->why, sizeof settled->why, "%s", reason);
-    settled->teller = agreed || first[2] == INT64_MAX ? 0 : (int)first[2];
-    return !agreed && named && mine == ON_GPU ? fail_named(rank, reason) : LK_OK;
+    if (named)
+        return mine == ON_GPU ? fail_named(rank, reason) : LK_OK;
+    *teller = (int)first[2];
+    return lk__fail(LK_STATUS_UNSUPPORTED, "%s", reason);
 }
 
-lk_status lk__train_settle(const lk_train_rank *rank, bool named, lk_train_settled *out)
+lk_status lk__train_settle(const lk_train_rank *rank, bool named, int *teller)
 {
-    *out = (lk_train_settled){0};
-    int mine = probe(rank, named, out->why);
-    return rank->group ? settle_together(rank, named, mine, out) : LK_OK;
+    char why[WHY_BYTES] = "";
+    int mine = probe(rank, named, why);
+    *teller = -1;
+    if (rank->group)
+        return settle_together(rank, named, mine, why, teller);
+    if (mine != UNUSABLE)
+        return LK_OK;
+    *teller = 0;
+    return lk__fail(LK_STATUS_UNSUPPORTED, "%s", why);
 }

@@ -149,7 +149,8 @@ typedef enum lk_train_fault {
     LK_FAULT_SETUP,  /* this process's, before it joined */
     LK_FAULT_OWN,    /* this rank's; the others were told */
     LK_FAULT_COMMON, /* every rank has the same */
-    LK_FAULT_PEER    /* another rank's */
+    LK_FAULT_PEER,   /* another rank's */
+    LK_FAULT_DEVICE  /* nobody's: a GPU that was not named cannot be used, and no rank has begun */
 } lk_train_fault;
 
 typedef struct lk_train_failure {
@@ -157,6 +158,7 @@ typedef struct lk_train_failure {
     lk_train_fault fault;
     int rank; /* -1: it had not joined */
     char detail[2048];
+    bool teller;           /* of LK_FAULT_DEVICE: of all processes this one tells the user */
     bool begun;            /* the first step had begun */
     bool saves;            /* rank 0 is here, and saves checkpoints */
     char checkpoint[4096]; /* the last that it saved, or "" */
@@ -164,6 +166,9 @@ typedef struct lk_train_failure {
     char *history; /* the group's last calls, of a timeout or calls that differ; or NULL. lk__train_failure_fini frees
                       it */
 } lk_train_failure;
+
+/* Ranks of a process that have joined their job, with all that they share open. */
+typedef struct lk_train_crew lk_train_crew;
 
 /* The ranks of a process. */
 typedef struct lk_train_ranks {
@@ -178,15 +183,18 @@ typedef struct lk_train_ranks {
     /* Told of a failure before a checkpoint that is being written is waited for, or
      * NULL. */
     void (*failed)(void *arg, const lk_train_failure *failure);
-    /* Changes opts and devices to the CPU's, as some rank of the job cannot use its
-     * GPU; once, before a rank reads them. why is for the user, or NULL where another
-     * process tells it. NULL: devices were named. */
-    void (*use_cpu)(void *arg, const char *why);
     void *arg;
+    /* NULL: the devices were named. Otherwise a GPU that some rank of the job cannot use
+     * is LK_FAULT_DEVICE at every process whose devices were not named, and their ranks
+     * are left in *joined, joined and waiting. The caller must then call lk__train again,
+     * with opts and devices of the CPU and all else the same, which takes *joined over.
+     * *joined is NULL before the first call. */
+    lk_train_crew **joined;
 } lk_train_ranks;
 
 /* Runs them to the end, each but the first in a thread of its own. out is of
- * the first; on failure *failure tells the most telling one, once.
+ * the first; on failure *failure tells the most telling one, once. LK_FAULT_DEVICE is
+ * not passed to ranks->failed.
  *
  * What can be known to be wrong (a folder that cannot be written to, a
  * malformed init_from) is reported before the first step, damaged test files

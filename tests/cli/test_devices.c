@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/job/devices.h"
+#include "cli/options/devices.h"
 
 static int gpus; /* that the machine has */
 

@@ -40,55 +40,90 @@ static int mend_gpus(void **state)
     return 0;
 }
 
-/* A job of thread ranks, and what came of it. */
+/* The ranks of a process, and what came of them. */
 typedef struct job {
     const char *devices[MAX_RANKS];
     lk_train_opts opts;
-    int switches;
-    char why[1024];
+    int first; /* rank, of two processes that meet over a file */
+    bool named;
+    int switches; /* to the CPU */
+    char why[2048];
     record told[MAX_RANKS];
     lk_train_result result;
+    lk_status status;
 } job;
 
-static void use_cpu(void *arg, const char *why)
+static void fail_told(void *arg, const lk_train_failure *failure)
 {
-    job *j = arg;
+    (void)arg;
+    fail_msg("a failure was told: %s", failure->detail);
+}
+
+/* The second call, from another copy of the options: the first ones stay as they are. */
+static void switch_to_cpu(job *j, lk_train_ranks ranks, const lk_train_failure *failure)
+{
+    static const char *const cpus[MAX_RANKS] = {"cpu", "cpu", "cpu", "cpu", "cpu"};
+    lk_train_failure second;
+    lk_train_opts opts = j->opts;
+    opts.shards = CPU_SHARDS;
+    ranks.opts = &opts;
+    ranks.devices = cpus;
+    for (int i = 0; i < ranks.count; i++)
+        assert_int_equal(j->told[i].starts, 0);
+    assert_int_equal(j->status, LK_STATUS_UNSUPPORTED);
+    assert_non_null(*ranks.joined);
+    assert_true(failure->teller);
+    assert_string_equal(failure->detail, lk_error_detail());
+    snprintf(j->why, sizeof j->why, "%s", failure->detail);
     j->switches++;
-    j->opts.shards = CPU_SHARDS;
-    snprintf(j->why, sizeof j->why, "%s", why);
-    for (int i = 0; i < MAX_RANKS; i++)
-        j->devices[i] = "cpu";
+    j->status = lk__train(&ranks, &j->result, &second);
+}
+
+static void run_process(job *j, int count, const lk_group_opts *group)
+{
+    lk_train_events events[MAX_RANKS];
+    lk_train_crew *joined = NULL;
+    lk_train_failure failure = {0};
+    for (int i = 0; i < count; i++)
+        events[i] = (lk_train_events){.arg = &j->told[i], .start = on_start, .step = on_step, .end = on_end};
+    lk_train_ranks ranks = {.opts = &j->opts,
+                            .count = count,
+                            .first = j->first,
+                            .devices = j->devices,
+                            .group = group,
+                            .alone = !group->init_method,
+                            .events = events,
+                            .failed = fail_told,
+                            .joined = j->named ? NULL : &joined};
+    j->status = lk__train(&ranks, &j->result, &failure);
+    if (failure.fault == LK_FAULT_DEVICE)
+        switch_to_cpu(j, ranks, &failure);
+    assert_null(joined);
 }
 
 static void run(job *j, int count, bool named)
 {
-    lk_train_events events[MAX_RANKS];
-    lk_train_failure failure;
-    for (int i = 0; i < count; i++)
-        events[i] = (lk_train_events){.arg = &j->told[i], .start = on_start, .step = on_step, .end = on_end};
-    lk_group_opts group = {.timeout = 60};
-    lk_train_ranks ranks = {.opts = &j->opts,
-                            .count = count,
-                            .devices = j->devices,
-                            .group = &group,
-                            .alone = true,
-                            .events = events,
-                            .use_cpu = named ? NULL : use_cpu,
-                            .arg = j};
-    if (lk__train(&ranks, &j->result, &failure) != LK_OK)
+    j->named = named;
+    run_process(j, count, &(lk_group_opts){.timeout = 60});
+    if (j->status != LK_OK)
         fail_msg("%s", lk_error_detail());
+}
+
+static void fill_job(job *j, const char *first, const char *second, const char *third)
+{
+    memset(j, 0, sizeof *j);
+    j->opts = options();
+    j->opts.no_test = true;
+    j->opts.shards = GPU_SHARDS;
+    j->devices[0] = first;
+    j->devices[1] = second;
+    j->devices[2] = third;
 }
 
 static job *new_job(const char *first, const char *second, const char *third)
 {
     static job j;
-    memset(&j, 0, sizeof j);
-    j.opts = options();
-    j.opts.no_test = true;
-    j.opts.shards = GPU_SHARDS;
-    j.devices[0] = first;
-    j.devices[1] = second;
-    j.devices[2] = third;
+    fill_job(&j, first, second, third);
     return &j;
 }
 
@@ -185,7 +220,7 @@ typedef struct process {
     lk_group *group;
     const char *device;
     bool named;
-    lk_train_settled settled;
+    int teller;
     lk_status status;
     char detail[2048];
 } process;
@@ -197,7 +232,7 @@ static void *settle_process(void *arg)
     lk_train_shared shared;
     lk_train_rank rank = {.opts = &p->opts, .shared = &shared, .group = p->group, .device = p->device};
     assert_int_equal(lk__train_shared_open(&ranks, &shared), LK_OK);
-    p->status = lk__train_settle(&rank, p->named, &p->settled);
+    p->status = lk__train_settle(&rank, p->named, &p->teller);
     snprintf(p->detail, sizeof p->detail, "%s", lk_error_detail());
     lk_group_destroy(p->group);
     lk__train_shared_close(&shared);
@@ -234,11 +269,44 @@ static void processes_that_were_told_differently(void **state)
     both[0] = (process){.device = "cpu", .named = true};
     both[1] = (process){.device = "gpu:0"};
     settle_two(both);
-    for (int r = 0; r < 2; r++) {
-        assert_int_equal(both[r].status, LK_OK);
-        assert_int_equal(both[r].settled.teller, 1);
-        assert_non_null(strstr(both[r].settled.why, "rank 0 on "));
-    }
+    assert_int_equal(both[0].status, LK_OK);
+    assert_int_equal(both[1].status, LK_STATUS_UNSUPPORTED);
+    assert_int_equal(both[1].teller, 1);
+    assert_non_null(strstr(both[1].detail, "rank 0 on "));
+}
+
+/* Two ranks of four. */
+static void *run_half(void *arg)
+{
+    job *j = arg;
+    char path[PATH], url[PATH + 8];
+    snprintf(url, sizeof url, "file://%s", below("meeting", path));
+    lk_group_opts group = {.init_method = url, .rank = j->first / 2, .world_size = 2, .timeout = 60};
+    run_process(j, 2, &group);
+    return NULL;
+}
+
+/* Ranks that have joined stay in their group while one process makes its second plan. */
+static void one_process_switches_and_the_other_waits(void **state)
+{
+    (void)state;
+    static job cpus, gpus;
+    uint64_t expected = hash_of(CPU_SHARDS);
+    pthread_t thread;
+    fill_job(&cpus, "cpu:0", "cpu:1", NULL);
+    fill_job(&gpus, "gpu:0", "gpu:1", NULL);
+    cpus.named = true;
+    cpus.opts.shards = CPU_SHARDS;
+    gpus.first = 2;
+    assert_int_equal(pthread_create(&thread, NULL, run_half, &gpus), 0);
+    run_half(&cpus);
+    pthread_join(thread, NULL);
+    assert_int_equal(cpus.status, LK_OK);
+    assert_int_equal(gpus.status, LK_OK);
+    computed_on(&cpus, 2, "cpu:", 0);
+    computed_on(&gpus, 2, "cpu", 1);
+    assert_true(cpus.result.hash == expected);
+    assert_true(gpus.result.hash == expected);
 }
 
 static size_t need_of(size_t batch, size_t micro_batch, int ranks)
@@ -270,6 +338,7 @@ int main(void)
         cmocka_unit_test_setup(where_others_have_none, mend_gpus),
         cmocka_unit_test_setup(devices_that_were_named_stay, mend_gpus),
         cmocka_unit_test_setup(processes_that_were_told_differently, mend_gpus),
+        cmocka_unit_test_setup(one_process_switches_and_the_other_waits, mend_gpus),
         cmocka_unit_test_setup(the_need_is_of_the_ranks_own_samples, mend_gpus),
     };
     return cmocka_run_group_tests(tests, add_gpus, remove_data);

@@ -6,6 +6,7 @@
 
 #include "base/spec.h"
 #include "cli/cli.h"
+#include "cli/job/plan.h"
 
 static const struct {
     const char *name;
@@ -52,34 +53,33 @@ static bool is_usable(const char *device, char *why, size_t bytes)
     return !*why;
 }
 
-static lk_status choose_device(lk_args *args, size_t bench)
+/* Whether the case runs on the plan's GPU; where it does not, it runs on the CPU. */
+static lk_status check_device(const lk_job_plan *plan, size_t bench, bool *usable)
 {
     char why[LK_PATH_BYTES];
-    const lk_device_type *type = lk__device_find(args->train.device);
-    if (!type || !type->probe)
-        return LK_OK;
-    if (!cases[bench].gpus && args->devices.named)
-        return lk__fail(LK_STATUS_USAGE, "bench %s is of the CPU: leave --devices %s out", cases[bench].name,
-                        args->train.device);
-    if (args->devices.named)
-        return LK_OK;
-    if (cases[bench].gpus && is_usable(args->train.device, why, sizeof why))
-        return LK_OK;
-    if (cases[bench].gpus)
-        lk__args_print_cpu("bench", why);
-    lk__args_use_cpu(args);
+    const char *device = plan->train.device;
+    const lk_device_type *type = lk__device_find(device);
+    bool named = plan->devices.named, gpu = type && type->probe;
+    if (gpu && named && !cases[bench].gpus)
+        return lk__fail(LK_STATUS_USAGE, "bench %s is of the CPU: leave --devices %s out", cases[bench].name, device);
+    *usable = !gpu || named || (cases[bench].gpus && is_usable(device, why, sizeof why));
+    if (!*usable && cases[bench].gpus)
+        lk__job_plan_print_cpu("bench", why);
     return LK_OK;
 }
 
 static lk_status run_case(lk_args *args)
 {
     static const lk_names names = {.what = "bench", .kind = "case", .next = next_case};
+    lk_job_plan plan, cpu;
     size_t found = 0;
+    bool usable = true;
     LK_TRY(lk__args_complete(args));
-    LK_TRY(lk__args_one_device(args, "bench"));
+    LK_TRY(lk__job_plan_one_device(args, "bench", args->nproc > 0 ? args->nproc : 1, &plan));
     LK_TRY(lk__names_find(&names, args->words[0], &found));
-    LK_TRY(choose_device(args, found));
-    lk__args_choose_shards(args, args->train.device, args->nproc > 0 ? args->nproc : 1);
+    LK_TRY(check_device(&plan, found, &usable));
+    lk__job_plan_on_cpu(args, &plan, &cpu);
+    args->train = usable ? plan.train : cpu.train;
     return cases[found].run(args);
 }
 

@@ -2,6 +2,18 @@
 #include "cli/cli.h"
 #include "cli/report/report.h"
 
+/* A GPU that was not named and cannot be used means the CPU. */
+static lk_status evaluate(const lk_args *args, lk_metrics *metrics, size_t *classes)
+{
+    lk_job_plan plan, cpu;
+    LK_TRY(lk__job_plan_one_device(args, "eval", 1, &plan));
+    if (plan.devices.named || lk__device_probe(plan.train.device, 0) == LK_OK)
+        return lk__train_evaluate(&plan.train, metrics, classes);
+    lk__job_plan_print_cpu("eval", lk_error_detail());
+    lk__job_plan_on_cpu(args, &plan, &cpu);
+    return lk__train_evaluate(&cpu.train, metrics, classes);
+}
+
 int lk__cmd_eval(lk_args *args)
 {
     if (args->word_count == 1 && args->train.init_from)
@@ -15,12 +27,7 @@ int lk__cmd_eval(lk_args *args)
     size_t classes;
     lk_status status = lk__args_complete(args);
     if (status == LK_OK)
-        status = lk__args_one_device(args, "eval");
-    if (status == LK_OK) {
-        lk__args_settle(args, "eval");
-        lk__args_choose_shards(args, args->train.device, 1);
-        status = lk__train_evaluate(&args->train, &metrics, &classes);
-    }
+        status = evaluate(args, &metrics, &classes);
     if (status != LK_OK)
         return lk__cli_fail(status);
     lk__report_suspect("eval", args->train.init_from);

@@ -10,9 +10,8 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "cli/cli.h"
-#include "cli/job/join.h"
 #include "cli/job/launch.h"
-#include "cli/job/mode.h"
+#include "cli/job/plan.h"
 #include "cli/job/signals.h"
 #include "cli/report/report.h"
 
@@ -33,10 +32,9 @@ enum { SHOWN_CALLS = 5 };
 
 /* A run as this process sees it. */
 typedef struct train_command {
-    lk_args *args;
+    const lk_args *args;
     lk_join join;
-    lk_devices devices; /* of this process */
-    lk_mode mode;
+    lk_job_plan plan; /* made once, before there are ranks */
     bool data_given;
     double exec_at;
     lk_report_screen *screen; /* while ranks run */
@@ -47,24 +45,6 @@ static void print_notice(void *arg, const char *text)
 {
     (void)arg;
     fprintf(stderr, "lockstep train: %s\n", text);
-}
-
-static lk_status choose_mode(train_command *t, int processes, int devices)
-{
-    lk_train_opts *opts = &t->args->train;
-    lk_mode_facts facts = {.asked = (lk_args_parallel)t->args->parallel,
-                           .processes = processes,
-                           .alone = !t->join.told,
-                           .devices = devices,
-                           .stages = opts->stages,
-                           .pipelined = opts->pipelined};
-    return lk__mode_choose(&facts, &t->mode);
-}
-
-static lk_status take_devices(train_command *t, int local_rank, int local_size)
-{
-    bool dp = t->args->parallel == LK_PARALLEL_DP;
-    return lk__devices_share(&t->args->devices, dp, local_rank, local_size, &t->devices);
 }
 
 static void linger(long nanoseconds)
@@ -150,8 +130,8 @@ static _Noreturn void end_by(int number)
  * be the first that ends: so it is the one that the launcher names. */
 static int end_stopped(const train_command *t, const lk_train_result *result)
 {
-    int first = t->join.rank * t->devices.count, number = result->stop_signal;
-    bool mine = result->stop_rank >= first && result->stop_rank < first + t->devices.count;
+    int count = t->plan.devices.count, first = t->join.rank * count, number = result->stop_signal;
+    bool mine = result->stop_rank >= first && result->stop_rank < first + count;
     if (is_launched(t) && mine)
         end_by(number);
     if (is_launched(t) && !lk__wishes_stop())
@@ -159,51 +139,64 @@ static int end_stopped(const train_command *t, const lk_train_result *result)
     return 128 + number;
 }
 
-/* Ranks stay as many, and their devices are read by these names. */
-static void use_cpu(void *arg, const char *why)
+/* Runs the ranks of a plan. joined as in lk_train_ranks. */
+static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_crew **joined, lk_train_result *out,
+                          lk_train_failure *failure)
 {
-    train_command *t = arg;
-    lk__args_use_cpu(t->args);
-    lk__devices_use_cpu(&t->devices);
-    if (why)
-        lk__args_print_cpu("train", why);
+    static atomic_int wish;
+    lk_report reports[LK_DEVICES_MAX];
+    lk_train_events events[LK_DEVICES_MAX];
+    const char *devices[LK_DEVICES_MAX];
+    lk_group_opts group = plan->join.group;
+    group.notice = print_notice;
+    for (int i = 0; i < plan->devices.count; i++) {
+        reports[i] = (lk_report){.args = t->args,
+                                 .plan = plan,
+                                 .data_given = t->data_given,
+                                 .by_hand = i == 0 && plan->join.way == LK_JOIN_HAND,
+                                 .exec_at = t->exec_at,
+                                 .screen = t->screen,
+                                 .wish = i == 0 ? &wish : NULL};
+        events[i] = lk__report_events(&reports[i]);
+        devices[i] = plan->devices.name[i];
+    }
+    lk_train_ranks ranks = {.opts = &plan->train,
+                            .count = plan->devices.count,
+                            .first = plan->join.rank * plan->devices.count,
+                            .devices = devices,
+                            .group = &group,
+                            .alone = plan->join.way == LK_JOIN_ALONE,
+                            .events = events,
+                            .wish = &wish,
+                            .failed = print_failure,
+                            .arg = t,
+                            .joined = plan->devices.named ? NULL : joined};
+    return lk__train(&ranks, out, failure);
+}
+
+/* Where the ranks of the job find that a GPU cannot be used, they go on with a second
+ * plan; one process tells why. */
+static lk_status run_plans(train_command *t, lk_train_result *out, lk_train_failure *failure)
+{
+    lk_train_crew *joined = NULL;
+    lk_job_plan cpu;
+    lk_status status = run_plan(t, &t->plan, &joined, out, failure);
+    if (status == LK_OK || failure->fault != LK_FAULT_DEVICE)
+        return status;
+    if (failure->teller)
+        lk__job_plan_print_cpu("train", failure->detail);
+    lk__job_plan_on_cpu(t->args, &t->plan, &cpu);
+    return run_plan(t, &cpu, &joined, out, failure);
 }
 
 static int run_ranks(train_command *t)
 {
-    static atomic_int wish;
-    lk_args *args = t->args;
-    lk_report reports[LK_DEVICES_MAX];
-    lk_train_events events[LK_DEVICES_MAX];
-    const char *devices[LK_DEVICES_MAX];
     lk_report_screen screen = {.lock = PTHREAD_MUTEX_INITIALIZER, .terminal = isatty(STDERR_FILENO) == 1};
-    for (int i = 0; i < t->devices.count; i++) {
-        reports[i] = (lk_report){.args = args,
-                                 .parallel = t->mode.parallel,
-                                 .data_given = t->data_given,
-                                 .by_hand = i == 0 && t->join.way == LK_JOIN_HAND,
-                                 .exec_at = t->exec_at,
-                                 .screen = &screen,
-                                 .wish = i == 0 ? &wish : NULL};
-        events[i] = lk__report_events(&reports[i]);
-        devices[i] = t->devices.name[i];
-    }
-    lk_train_ranks ranks = {.opts = &args->train,
-                            .count = t->devices.count,
-                            .first = t->join.rank * t->devices.count,
-                            .devices = devices,
-                            .group = &t->join.group,
-                            .alone = t->join.way == LK_JOIN_ALONE,
-                            .events = events,
-                            .wish = &wish,
-                            .failed = print_failure,
-                            .use_cpu = t->devices.named ? NULL : use_cpu,
-                            .arg = t};
     lk_train_result result;
     lk_train_failure failure;
     t->screen = &screen;
     lk__wishes_prepare();
-    lk_status status = lk__train(&ranks, &result, &failure);
+    lk_status status = run_plans(t, &result, &failure);
     lk__wishes_end();
     t->screen = NULL;
     lk__report_screen_clear(&screen);
@@ -215,74 +208,36 @@ static int run_ranks(train_command *t)
     return t->code;
 }
 
-/* What would be ignored is refused. */
-static lk_status check_backend(const train_command *t)
-{
-    bool threads = t->join.way == LK_JOIN_ALONE && t->devices.count > 1;
-    const lk_device_type *type = lk__device_find(t->devices.name[0]);
-    /* Where gradients could be summed on the devices, it says that the host does it. */
-    if (!t->args->backend || !threads || strcmp(t->args->backend, "auto") == 0 || (type && type->channels))
-        return LK_OK;
-    return lk__fail(LK_STATUS_USAGE,
-                    "--backend %s is for ranks of several processes, and threads of one process need no backend: leave "
-                    "it out, or start processes with -n 2",
-                    t->args->backend);
-}
-
-static int train_here(train_command *t)
-{
-    lk_status status = take_devices(t, t->join.local_rank, t->join.local_size);
-    if (status == LK_OK)
-        status = choose_mode(t, t->join.processes, t->devices.count);
-    if (status == LK_OK)
-        status = check_backend(t);
-    if (status != LK_OK)
-        return fail_setup(t, status);
-    if (*t->mode.whole)
-        t->args->train.stages = t->mode.whole;
-    lk__args_choose_shards(t->args, t->devices.name[0], t->join.processes * t->devices.count);
-    t->join.group.notice = print_notice;
-    return run_ranks(t);
-}
-
 /* A rank, in a fork of the process that was started with -n. */
 static int rank_main(int rank, void *arg)
 {
     train_command *t = arg;
-    lk_args_run *run = &t->args->run;
+    lk_job_plan launcher = t->plan;
     lk__fault_set_process(rank);
     /* As in main: a write past the limit of file sizes fails, and is told. */
     signal(SIGXFSZ, SIG_IGN);
-    /* The launcher has used these; the rank finds the rest in its environment. */
-    *run = (lk_args_run){.timeout = run->timeout};
-    lk_status status = lk__join_find(t->args, &t->join);
-    return status == LK_OK ? train_here(t) : fail_setup(t, status);
+    lk_status status = lk__join_launched(t->args, &t->join);
+    if (status == LK_OK)
+        status = lk__job_plan_inherit(t->args, &launcher, &t->join, &t->plan);
+    return status == LK_OK ? run_ranks(t) : fail_setup(t, status);
 }
 
-/* GPUs that "auto" found are too few: ranks that share one are far slower than one
- * rank on it. */
-static void spare_gpus(train_command *t, int nproc)
+/* The devices of nproc ranks. GPUs that "auto" found are left out where they are too
+ * few: ranks that share one are far slower than one rank on it. */
+static lk_devices host_devices(const lk_args *args, int nproc)
 {
-    lk_args *args = t->args;
+    lk_devices devices = args->devices;
+    bool dp = args->parallel == LK_PARALLEL_DP;
     char why[128];
-    int gpus = args->devices.count;
-    if (!lk__devices_crowded(&args->devices, args->parallel == LK_PARALLEL_DP, nproc))
-        return;
-    snprintf(why, sizeof why, "%d ranks would share %d GPU%s, for which '-n gpu' starts one each", nproc, gpus,
-             gpus == 1 ? "" : "s");
-    lk__args_print_cpu("train", why);
-    if (args->parallel != LK_PARALLEL_DP)
-        args->devices.count = 1; /* every rank's */
-    lk__args_use_cpu(args);
-}
-
-/* What would fail at every rank is told before there are any. Of several nodes,
- * only the ranks know how many they are. */
-static lk_status check_ranks(train_command *t, const lk_launch_opts *opts)
-{
-    spare_gpus(t, opts->nproc);
-    LK_TRY(take_devices(t, 0, opts->nproc));
-    return opts->nnodes == 1 ? choose_mode(t, opts->nproc, t->devices.count) : LK_OK;
+    if (!lk__devices_crowded(&devices, dp, nproc))
+        return devices;
+    snprintf(why, sizeof why, "%d ranks would share %d GPU%s, for which '-n gpu' starts one each", nproc, devices.count,
+             devices.count == 1 ? "" : "s");
+    lk__job_plan_print_cpu("train", why);
+    if (!dp)
+        devices.count = 1; /* every rank's */
+    lk__devices_use_cpu(&devices);
+    return devices;
 }
 
 /* One rank needs no launcher, unless there is something that only a launcher
@@ -293,18 +248,27 @@ static bool needs_launcher(const train_command *t, const lk_launch_opts *opts)
            t->args->run.bind_given;
 }
 
+/* What would fail at every rank is told before there are any. Of several nodes,
+ * only the ranks know how many they are. */
+static lk_status plan_ranks(train_command *t, const lk_launch_opts *opts)
+{
+    lk_devices host = host_devices(t->args, opts->nproc);
+    t->join.way = needs_launcher(t, opts) ? LK_JOIN_LAUNCH : LK_JOIN_ALONE;
+    t->join.processes = opts->nnodes == 1 ? opts->nproc : 0;
+    t->join.local_size = opts->nproc;
+    return lk__job_plan_make(t->args, &host, &t->join, &t->plan);
+}
+
 static int launch(train_command *t)
 {
     lk_launch_opts opts;
     lk_status status = lk__cli_launch_options("train", t->args, &opts);
     if (status == LK_OK)
-        status = check_ranks(t, &opts);
+        status = plan_ranks(t, &opts);
     if (status != LK_OK)
         return lk__cli_fail(status);
-    if (!needs_launcher(t, &opts)) {
-        t->join.way = LK_JOIN_ALONE;
-        return train_here(t);
-    }
+    if (t->join.way == LK_JOIN_ALONE)
+        return run_ranks(t);
     opts.fn = rank_main;
     opts.fn_arg = t;
     opts.plain = true;
@@ -319,7 +283,9 @@ int lk__cmd_train(lk_args *args)
     lk_status status = lk__args_complete(args);
     if (status == LK_OK)
         status = lk__join_find(args, &t.join);
-    if (status != LK_OK)
-        return fail_setup(&t, status);
-    return t.join.way == LK_JOIN_LAUNCH ? launch(&t) : train_here(&t);
+    if (status == LK_OK && t.join.way == LK_JOIN_LAUNCH)
+        return launch(&t);
+    if (status == LK_OK)
+        status = lk__job_plan_make(args, &args->devices, &t.join, &t.plan);
+    return status == LK_OK ? run_ranks(&t) : fail_setup(&t, status);
 }

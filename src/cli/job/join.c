@@ -139,9 +139,23 @@ static lk_status find_way(const lk_args_run *run, lk_join *join)
     return lk__scheduler_check_alone("train");
 }
 
+static lk_join one_process(const lk_args *args)
+{
+    return (lk_join){.processes = 1, .group = {.backend = args->backend, .timeout = args->run.timeout}};
+}
+
+lk_status lk__join_launched(const lk_args *args, lk_join *out)
+{
+    lk_join join = one_process(args);
+    join.told = true;
+    LK_TRY(find_env(&args->run, &join));
+    *out = join;
+    return LK_OK;
+}
+
 lk_status lk__join_find(const lk_args *args, lk_join *out)
 {
-    lk_join join = {.processes = 1, .group = {.backend = args->backend, .timeout = args->run.timeout}};
+    lk_join join = one_process(args);
     LK_TRY(find_way(&args->run, &join));
     *out = join;
     return LK_OK;

@@ -17,7 +17,7 @@ typedef enum lk_join_way {
 typedef struct lk_join {
     lk_join_way way;
     bool told;                  /* options or a launcher say how many processes there are */
-    int rank, processes;        /* of ENV and HAND; ALONE: 0 of 1 */
+    int rank, processes;        /* of ENV and HAND; ALONE: 0 of 1; LAUNCH: 0 of those that it starts */
     int local_rank, local_size; /* of the processes that a launcher started here; 0 of 0: it does not say */
     lk_group_opts group;        /* of ENV and HAND; else its timeout */
 } lk_join;
@@ -25,5 +25,8 @@ typedef struct lk_join {
 /* USAGE for options that contradict each other or the environment, or that lack
  * others, with the whole line. The pointers are args' and the environment's. */
 lk_status lk__join_find(const lk_args *args, lk_join *out) LK_CHECKED;
+/* The same of a rank that `train -n` has started: its launcher has read the options of
+ * ranks and nodes, and the environment has the rest. */
+lk_status lk__join_launched(const lk_args *args, lk_join *out) LK_CHECKED;
 
 #endif

@@ -6,9 +6,6 @@
 #include "cli/options/args.h"
 #include "launch/run.h"
 
-/* The number of ranks that -n asks for. command is for messages. */
-lk_status lk__cli_launch_nproc(const char *command, const char *text, int *out) LK_CHECKED;
-
 /* Fills in what the options of nodes and ranks say; what the ranks run is left
  * to the caller. The pointers are args'. */
 lk_status lk__cli_launch_options(const char *command, const lk_args *args, lk_launch_opts *out) LK_CHECKED;

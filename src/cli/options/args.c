@@ -7,8 +7,8 @@
 
 #include "base/spec.h"
 #include "base/tree.h"
-#include "cli/job/resume.h"
 #include "cli/options/config.h"
+#include "cli/options/resume.h"
 
 #define FIELD(name) offsetof(lk_args, name)
 
@@ -362,18 +362,21 @@ static void complete_save_path(lk_args *args)
     args->train.save_model = args->save_path;
 }
 
-/* A step of K batches is a batch of K times the samples in K times the shards. */
+/* A step of K batches is a batch of K times the samples in K times the shards. The
+ * shards are those of the CPU: a plan on GPUs has its own where none were given. */
 static lk_status complete_batch(lk_args *args)
 {
     lk_train_opts *opts = &args->train;
     opts->accumulate = args->accumulate ? args->accumulate : 1;
-    if (opts->accumulate > (size_t)LK_MAX_SHARDS / (size_t)opts->shards)
+    int most = LK_MAX_SHARDS / (int)opts->accumulate;
+    bool own = !args->shards_given && lk__devices_few_shards(args->devices.name[0]);
+    if (opts->shards > most && !own)
         return lk__fail(LK_STATUS_USAGE,
                         "--accumulate %zu makes %zu shards of --shards %d, and at most %d are possible; give fewer of "
                         "one",
                         opts->accumulate, opts->accumulate * (size_t)opts->shards, opts->shards, LK_MAX_SHARDS);
     opts->batch *= opts->accumulate;
-    opts->shards *= (int)opts->accumulate;
+    opts->shards = (opts->shards < most ? opts->shards : most) * (int)opts->accumulate;
     return LK_OK;
 }
 
@@ -394,23 +397,6 @@ static lk_status complete_checkpoints(lk_args *args)
         return lk__fail(LK_STATUS_USAGE,
                         "--reshard goes on from a checkpoint with other shards: give that with --resume");
     return LK_OK;
-}
-
-bool lk__args_few_shards(const char *device)
-{
-    const lk_device_type *type = lk__device_find(device);
-    return type && type->by_shard;
-}
-
-/* A checkpoint's precision is one for GPUs; on the CPU the run goes on all the same. */
-static void complete_gpu(lk_args *args)
-{
-    bool gpu = lk__args_few_shards(args->devices.name[0]);
-    args->cpu_shards = args->train.shards;
-    if (!gpu && !args->precision_given)
-        args->precision = LK_PRECISION_FP32;
-    if (gpu && !args->shards_given)
-        args->train.shards = 1; /* until the ranks are known */
 }
 
 static const char *next_backend(const void *arg, size_t index)
@@ -461,7 +447,6 @@ lk_status lk__args_complete(lk_args *args)
                                 .no_cuda = args->no_cuda};
     LK_TRY(complete_schedule(args));
     LK_TRY(lk__devices_choose(&choice, lk__device_list, &args->devices));
-    complete_gpu(args);
     LK_TRY(complete_batch(args));
     LK_TRY(complete_checkpoints(args));
     complete_save_path(args);
@@ -472,54 +457,5 @@ lk_status lk__args_complete(lk_args *args)
     args->train.bn = args->bn == 0 ? LK_BN_BATCH : LK_BN_SHARD;
     args->train.precision = (lk_precision)args->precision;
     args->train.bucket_bytes = (size_t)(args->bucket_mb * (1 << 20));
-    args->train.device = args->devices.name[0];
-    return LK_OK;
-}
-
-void lk__args_use_cpu(lk_args *args)
-{
-    lk_train_opts *opts = &args->train;
-    bool few = opts->accumulate <= (size_t)(LK_MAX_SHARDS / args->cpu_shards);
-    lk__devices_use_cpu(&args->devices);
-    opts->device = args->devices.name[0];
-    opts->shards = (few ? args->cpu_shards : LK_MAX_SHARDS / (int)opts->accumulate) * (int)opts->accumulate;
-    if (!args->precision_given)
-        opts->precision = LK_PRECISION_FP32;
-}
-
-void lk__args_print_cpu(const char *command, const char *why)
-{
-    fprintf(stderr,
-            "lockstep %s: %s; the CPU is used, as no devices were named ('--devices cuda:0' insists on a GPU)\n",
-            command, why);
-}
-
-void lk__args_settle(lk_args *args, const char *command)
-{
-    if (args->devices.named || lk__device_probe(args->train.device, 0) == LK_OK)
-        return;
-    lk__args_print_cpu(command, lk_error_detail());
-    lk__args_use_cpu(args);
-}
-
-/* A wave has whole shards, so that --micro-batch and --accumulate need several. */
-void lk__args_choose_shards(lk_args *args, const char *device, int ranks)
-{
-    lk_train_opts *opts = &args->train;
-    int replicas = ranks / lk__partition_count(opts->stages);
-    if (args->shards_given || !lk__args_few_shards(device))
-        return;
-    replicas = replicas > 0 ? replicas : 1;
-    size_t own = (opts->batch + (size_t)replicas - 1) / (size_t)replicas, waves = opts->accumulate;
-    if (opts->micro_batch && (own + opts->micro_batch - 1) / opts->micro_batch > waves)
-        waves = (own + opts->micro_batch - 1) / opts->micro_batch;
-    opts->shards = waves < (size_t)(LK_MAX_SHARDS / replicas) ? replicas * (int)waves : LK_MAX_SHARDS;
-}
-
-lk_status lk__args_one_device(const lk_args *args, const char *command)
-{
-    if (args->devices.named && args->devices.count > 1)
-        return lk__fail(LK_STATUS_USAGE, "%s: runs on one device, and %d are named; name one: --devices %s", command,
-                        args->devices.count, args->devices.name[0]);
     return LK_OK;
 }

@@ -2,7 +2,7 @@
 #ifndef LK_CLI_OPTIONS_ARGS_H
 #define LK_CLI_OPTIONS_ARGS_H
 
-#include "cli/job/devices.h"
+#include "cli/options/devices.h"
 #include "cli/options/options.h"
 #include "train/train.h"
 
@@ -57,7 +57,6 @@ typedef struct lk_args {
     lk_train_opts train; /* data is NULL when --data was not given */
     int bn;              /* place in the choices of --bn */
     int precision;       /* place in the choices of --precision: an lk_precision */
-    int cpu_shards;      /* what --shards is on the CPU, for a batch of --accumulate */
     int reduce;          /* place in the choices of --reduce: an lk_reduce_order */
     char device_names[LK_LIST_BYTES], gpu_ids[LK_LIST_BYTES];
     const char *gpu_option; /* the name that gpu_ids were given under: "gpu-devices" */
@@ -103,23 +102,8 @@ void lk__args_release(void);
 lk_status lk__args_check_backend(const char *name) LK_CHECKED;
 /* USAGE for --data-dir without --data, which would be ignored. */
 lk_status lk__args_check_data(const lk_args *args) LK_CHECKED;
-/* Fills the fields of args->train that depend on several options; args must
- * stay where it is. */
+/* Fills the fields of args->train that depend on several options; args must stay where
+ * it is. What depends on the devices that are used, a plan fills: job_plan.h. */
 lk_status lk__args_complete(lk_args *args) LK_CHECKED;
-/* Changes what complete and choose_shards filled to what it is on the CPU: for GPUs
- * that "auto" found and that cannot be used. */
-void lk__args_use_cpu(lk_args *args);
-/* The same, with a line on stderr, where the GPU of a command that runs on one device
- * was not named and cannot be used. After lk__args_complete. */
-void lk__args_settle(lk_args *args, const char *command);
-/* That line; why is the GPU's. */
-void lk__args_print_cpu(const char *command, const char *why);
-/* Whether devices of this name, GPUs, are fastest with few shards. */
-bool lk__args_few_shards(const char *device);
-/* Shards where none were asked for, when it is known how many ranks compute and
- * where: on GPUs one a replica, for speed. */
-void lk__args_choose_shards(lk_args *args, const char *device, int ranks);
-/* USAGE where several devices are named, of which the command would use one. */
-lk_status lk__args_one_device(const lk_args *args, const char *command) LK_CHECKED;
 
 #endif

@@ -53,7 +53,7 @@ static void end_lines(lk_report *report)
 static void json_layout(cJSON *line, const lk_report *report, const lk_train_start *start)
 {
     const lk_train_place *place = &start->place;
-    cJSON_AddStringToObject(line, "parallel", lk__args_parallel_names[report->parallel]);
+    cJSON_AddStringToObject(line, "parallel", lk__args_parallel_names[report->plan->mode.parallel]);
     cJSON_AddNumberToObject(line, "ranks", place->ranks);
     cJSON_AddNumberToObject(line, "replicas", place->layout.replicas);
     cJSON_AddNumberToObject(line, "stages", place->layout.stages);
@@ -69,7 +69,7 @@ static void json_layout(cJSON *line, const lk_report *report, const lk_train_sta
 
 static void json_start(const lk_report *report, const lk_train_start *start)
 {
-    const lk_train_opts *opts = &report->args->train;
+    const lk_train_opts *opts = &report->plan->train;
     char seed[32];
     snprintf(seed, sizeof seed, "%" PRIu64, opts->seed);
     cJSON *line = cJSON_CreateObject();
@@ -123,7 +123,7 @@ static void print_ranks(const lk_report *report, const lk_train_start *start)
         printf("%s with %d thread%s", place->device, start->place.layout.threads, plural);
         return;
     }
-    printf("%s, ", lk__args_parallel_names[report->parallel]);
+    printf("%s, ", lk__args_parallel_names[report->plan->mode.parallel]);
     print_grid(start);
     printf("%d ranks over %s%s%s with %d thread%s each", place->ranks,
            place->layout.gradient_backend ? place->layout.gradient_backend : "",
@@ -133,7 +133,7 @@ static void print_ranks(const lk_report *report, const lk_train_start *start)
 /* What a user may not expect of these options together. */
 static void print_hints(const lk_report *report, const lk_train_start *start)
 {
-    const lk_train_opts *opts = &report->args->train;
+    const lk_train_opts *opts = &report->plan->train;
     const lk_layout *layout = &start->place.layout;
     bool stages = layout->stages > 1 && opts->pipelined;
     if (layout->gradient_backend && opts->reduce == LK_REDUCE_ORDER_BACKEND)
@@ -146,7 +146,7 @@ static void print_hints(const lk_report *report, const lk_train_start *start)
     if (layout->one_wave && (opts->micro_batch || opts->accumulate > 1))
         printf("%s here: BatchNorm under --bn batch needs the whole batch at once\n",
                opts->micro_batch ? "--micro-batch has no effect" : "--accumulate saves no memory");
-    if (!report->args->shards_given && layout->replicas > 1 && lk__args_few_shards(start->place.device))
+    if (!report->args->shards_given && layout->replicas > 1 && lk__devices_few_shards(start->place.device))
         printf("a shard a replica: the result is that of %d replicas; --shards 16 has one for any number of them\n",
                layout->replicas);
     if (start->better_shards % (int)opts->accumulate == 0 && start->better_shards)
@@ -181,7 +181,7 @@ static void print_rates(const lk_train_start *start)
 
 static void text_start(const lk_report *report, const lk_train_start *start)
 {
-    const lk_train_opts *opts = &report->args->train;
+    const lk_train_opts *opts = &report->plan->train;
     const char *path = start->train->path;
     printf("data %s (", start->train->name);
     if (!*path)
@@ -223,7 +223,7 @@ static void on_start(void *arg, const lk_train_start *start)
     if (report->rank == 0)
         (report->args->json ? json_start : text_start)(report, start);
     if (report->rank == 0 && start->done == 0)
-        lk__report_suspect("train", report->args->train.init_from);
+        lk__report_suspect("train", report->plan->train.init_from);
     if (report->rank == 0 && *lk__fault_text())
         fprintf(stderr, "LOCKSTEP_FAULT is set: %s\n", lk__fault_text());
     if (prints_own(report))

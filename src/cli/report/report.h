@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "cli/options/args.h"
+#include "cli/job/plan.h"
 
 /* Where the ranks of a process print: one at a time, since a line of any of them
  * must first remove the progress line. */
@@ -21,7 +21,7 @@ typedef struct lk_report_screen {
 /* Of one rank. */
 typedef struct lk_report {
     const lk_args *args;
-    lk_args_parallel parallel;
+    const lk_job_plan *plan;
     bool data_given;
     bool by_hand;   /* started without a launcher beside others, and the first of its process: tells why it ends */
     double exec_at; /* when the program was started, on lk__clock() */

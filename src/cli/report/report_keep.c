@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/job/resume.h"
 #include "cli/job/signals.h"
+#include "cli/options/resume.h"
 #include "cli/report/json.h"
 #include "cli/report/report.h"
 #include "io/checkpoint/checkpoint.h"
@@ -31,7 +31,7 @@ static void print_doubt(const char *path, size_t agreed)
 void lk__report_resumed(const lk_report *report, const lk_train_start *start)
 {
     const lk_resume *found = lk__cli_resume_found();
-    const lk_train_opts *opts = &report->args->train;
+    const lk_train_opts *opts = &report->plan->train;
     bool by_steps = opts->max_steps && opts->max_steps <= opts->epochs * start->batches;
     const char *why = found->why, *line, *limit = by_steps ? "--max-steps" : "--epochs";
     size_t most = by_steps ? opts->max_steps : opts->epochs;
@@ -39,7 +39,7 @@ void lk__report_resumed(const lk_report *report, const lk_train_start *start)
     while ((line = next_line(&why, &length)) != NULL)
         printf("passed over: %.*s\n", length, line);
     if (report->args->resume && !*found->path)
-        printf("no checkpoint in %s yet: the run begins\n", report->args->train.checkpoint);
+        printf("no checkpoint in %s yet: the run begins\n", report->plan->train.checkpoint);
     if (*found->path && start->done >= start->steps && (by_steps || start->extends))
         printf("%s has all steps that %s %zu asks for; a larger one goes on\n", found->path, limit, most);
     else if (*found->path && start->done >= start->steps)
@@ -56,7 +56,7 @@ void lk__report_resumed(const lk_report *report, const lk_train_start *start)
                opts->data, found->path);
     if (start->saved_shards)
         printf("%d shards instead of the checkpoint's %d (--reshard): from here on the result is another one\n",
-               report->args->train.shards, start->saved_shards);
+               report->plan->train.shards, start->saved_shards);
 }
 
 void lk__report_resumed_json(cJSON *line, const lk_train_start *start)

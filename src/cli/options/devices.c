@@ -2,7 +2,7 @@
  *
  * A list is read item by item into a kind and an index; the names in the result
  * are written anew from those, so that "cuda:07" and "cuda:7" are one device. */
-#include "cli/job/devices.h"
+#include "cli/options/devices.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -196,6 +196,12 @@ lk_status lk__devices_choose(const lk_devices_choice *choice, lk_devices_table t
     r.list.named = named || numbered || choice->no_cuda;
     *out = r.list;
     return LK_OK;
+}
+
+bool lk__devices_few_shards(const char *name)
+{
+    const lk_device_type *type = lk__device_find(name);
+    return type && type->by_shard;
 }
 
 void lk__devices_use_cpu(lk_devices *list)

@@ -1,7 +1,7 @@
 /* resume.h - options that come from a checkpoint: what --resume leaves unsaid, and
  * what `eval` needs to know of the model. */
-#ifndef LK_CLI_JOB_RESUME_H
-#define LK_CLI_JOB_RESUME_H
+#ifndef LK_CLI_OPTIONS_RESUME_H
+#define LK_CLI_OPTIONS_RESUME_H
 
 #include "cli/options/args.h"
 

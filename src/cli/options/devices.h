@@ -1,7 +1,7 @@
 /* devices.h - --devices and --gpu-ids as a checked list of devices, and which of
  * them a process takes. Nothing is opened here. */
-#ifndef LK_CLI_JOB_DEVICES_H
-#define LK_CLI_JOB_DEVICES_H
+#ifndef LK_CLI_OPTIONS_DEVICES_H
+#define LK_CLI_OPTIONS_DEVICES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,6 +35,9 @@ typedef const lk_device_type *(*lk_devices_table)(size_t index);
  * several kinds, contradictory or more than LK_DEVICES_MAX; UNSUPPORTED
  * for what this build or this machine does not have. */
 lk_status lk__devices_choose(const lk_devices_choice *choice, lk_devices_table table, lk_devices *out) LK_CHECKED;
+
+/* Whether devices of this name are fastest with few shards, as GPUs are. */
+bool lk__devices_few_shards(const char *name);
 
 /* The same number of ranks on the CPU. */
 void lk__devices_use_cpu(lk_devices *list);

@@ -1,6 +1,6 @@
 /* resume.c - options that come from a checkpoint, below those of the command line
  * and of a file of options. Whether those contradict it is for train to say. */
-#include "cli/job/resume.h"
+#include "cli/options/resume.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,0 +1,129 @@
+/* plan.c - one place that turns options, devices and the way in which this process
+ * was started into the plan of a job. */
+#include "cli/job/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/tree.h"
+
+/* Shards on GPUs where none were asked for: one a replica, for speed. A wave has whole
+ * shards, so that --micro-batch and --accumulate need several. */
+static int few_shards(const lk_train_opts *opts, int ranks)
+{
+    int stages = lk__partition_count(opts->stages), replicas = stages > 0 ? ranks / stages : 1;
+    replicas = replicas > 0 ? replicas : 1;
+    size_t own = (opts->batch + (size_t)replicas - 1) / (size_t)replicas, waves = opts->accumulate;
+    if (opts->micro_batch)
+        waves = lk__size_max(waves, (own + opts->micro_batch - 1) / opts->micro_batch);
+    return waves < (size_t)(LK_MAX_SHARDS / replicas) ? replicas * (int)waves : LK_MAX_SHARDS;
+}
+
+/* Points options at texts of the plan that they are in. */
+static void bind_texts(lk_job_plan *plan)
+{
+    plan->train.device = plan->devices.name[0];
+    if (*plan->mode.whole)
+        plan->train.stages = plan->mode.whole;
+}
+
+/* Options as they are on the plan's devices; lk__args_complete left those of the CPU. */
+static void fill_options(const lk_args *args, lk_job_plan *plan)
+{
+    lk_train_opts *opts = &plan->train;
+    bool few = lk__devices_few_shards(plan->devices.name[0]);
+    *opts = args->train;
+    bind_texts(plan);
+    if (few && !args->shards_given)
+        opts->shards = few_shards(opts, plan->join.processes * plan->devices.count);
+    /* A checkpoint's precision is one for GPUs; on the CPU the run goes on all the same. */
+    if (!few && !args->precision_given)
+        opts->precision = LK_PRECISION_FP32;
+}
+
+static lk_status choose_mode(const lk_args *args, const lk_join *join, int devices, lk_mode *out)
+{
+    lk_mode_facts facts = {.asked = (lk_args_parallel)args->parallel,
+                           .processes = join->processes,
+                           .alone = !join->told,
+                           .devices = devices,
+                           .stages = args->train.stages,
+                           .pipelined = args->train.pipelined};
+    if (join->processes > 0)
+        return lk__mode_choose(&facts, out);
+    *out = (lk_mode){.parallel = LK_PARALLEL_AUTO};
+    return LK_OK;
+}
+
+/* What would be ignored is refused. */
+static lk_status check_backend(const lk_args *args, const lk_join *join, const lk_devices *devices)
+{
+    bool threads = join->way == LK_JOIN_ALONE && devices->count > 1;
+    const lk_device_type *type = lk__device_find(devices->name[0]);
+    /* Where gradients could be summed on the devices, it says that the host does it. */
+    if (!args->backend || !threads || strcmp(args->backend, "auto") == 0 || (type && type->channels))
+        return LK_OK;
+    return lk__fail(LK_STATUS_USAGE,
+                    "--backend %s is for ranks of several processes, and threads of one process need no backend: leave "
+                    "it out, or start processes with -n 2",
+                    args->backend);
+}
+
+static lk_status take_devices(const lk_args *args, const lk_devices *host, const lk_join *join, lk_devices *out)
+{
+    return lk__devices_share(host, args->parallel == LK_PARALLEL_DP, join->local_rank, join->local_size, out);
+}
+
+lk_status lk__job_plan_make(const lk_args *args, const lk_devices *host, const lk_join *join, lk_job_plan *out)
+{
+    lk_devices devices;
+    lk_mode mode;
+    LK_TRY(take_devices(args, host, join, &devices));
+    LK_TRY(choose_mode(args, join, devices.count, &mode));
+    LK_TRY(check_backend(args, join, &devices));
+    *out = (lk_job_plan){.join = *join, .host = *host, .devices = devices, .mode = mode};
+    fill_options(args, out);
+    return LK_OK;
+}
+
+lk_status lk__job_plan_inherit(const lk_args *args, const lk_job_plan *launcher, const lk_join *join, lk_job_plan *out)
+{
+    lk_devices devices;
+    if (launcher->mode.parallel == LK_PARALLEL_AUTO)
+        return lk__job_plan_make(args, &launcher->host, join, out);
+    LK_TRY(take_devices(args, &launcher->host, join, &devices));
+    LK_TRY(check_backend(args, join, &devices));
+    *out = *launcher;
+    out->join = *join;
+    out->devices = devices;
+    bind_texts(out);
+    return LK_OK;
+}
+
+lk_status lk__job_plan_one_device(const lk_args *args, const char *command, int ranks, lk_job_plan *out)
+{
+    const lk_devices *all = &args->devices;
+    if (all->named && all->count > 1)
+        return lk__fail(LK_STATUS_USAGE, "%s: runs on one device, and %d are named; name one: --devices %s", command,
+                        all->count, all->name[0]);
+    *out = (lk_job_plan){.join = {.processes = ranks}, .host = *all, .devices = *all};
+    out->devices.count = 1;
+    fill_options(args, out);
+    return LK_OK;
+}
+
+void lk__job_plan_on_cpu(const lk_args *args, const lk_job_plan *gpus, lk_job_plan *out)
+{
+    *out = *gpus;
+    lk__devices_use_cpu(&out->host);
+    lk__devices_use_cpu(&out->devices);
+    fill_options(args, out);
+}
+
+void lk__job_plan_print_cpu(const char *command, const char *why)
+{
+    fprintf(stderr,
+            "lockstep %s: %s; the CPU is used, as no devices were named ('--devices cuda:0' insists on a GPU)\n",
+            command, why);
+}

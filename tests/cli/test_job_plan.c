@@ -1,0 +1,231 @@
+/* test_job_plan.c - plans of jobs: what ranks get on GPUs, on the CPU after that, and
+ * what a rank takes over from its launcher. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/job/plan.h"
+
+static int gpus; /* that "auto" finds */
+static lk_args args;
+static lk_job_plan plan, second; /* second: of the CPU, or of a rank of plan's launcher */
+
+static int count_gpus(void)
+{
+    return gpus;
+}
+
+/* Devices that are like GPUs where a plan looks at them. */
+static const lk_device_type fake_gpu = {.name = "fake", .by_shard = true, .count = count_gpus};
+
+static int add_gpus(void **state)
+{
+    (void)state;
+    /* Hides those that this machine may have. */
+    return setenv("CUDA_VISIBLE_DEVICES", "", 1) == 0 && lk__device_add(&fake_gpu) == LK_OK ? 0 : -1;
+}
+
+/* The options of a line of `train` on a machine with so many GPUs. */
+static void read_line(const char *line, int machine)
+{
+    static char words[512];
+    char *argv[32];
+    int argc = 0;
+    snprintf(words, sizeof words, "%s", line);
+    for (char *rest = words, *word; argc < 32 && (word = strtok_r(rest, " ", &rest)); argc++)
+        argv[argc] = word;
+    lk_option_set set = lk__args_options("train", LK_CMD_TRAIN, 0);
+    gpus = machine;
+    assert_int_equal(lk__args_parse(&set, argc, argv, &args), LK_OK);
+    assert_int_equal(lk__args_complete(&args), LK_OK);
+}
+
+/* The launcher of so many processes of this host. */
+static lk_join launcher(int processes)
+{
+    return (lk_join){.way = LK_JOIN_LAUNCH, .told = true, .processes = processes, .local_size = processes};
+}
+
+static lk_join child(int rank, int processes)
+{
+    return (lk_join){.way = LK_JOIN_ENV,
+                     .told = true,
+                     .rank = rank,
+                     .processes = processes,
+                     .local_rank = rank,
+                     .local_size = processes};
+}
+
+static lk_status make(lk_join join)
+{
+    return lk__job_plan_make(&args, &args.devices, &join, &plan);
+}
+
+static lk_status inherit(lk_join join)
+{
+    return lk__job_plan_inherit(&args, &plan, &join, &second);
+}
+
+/* Shards on so many GPUs a process, and those of the second plan. */
+static void shards_are(const char *line, int each, int processes, int expected, int on_cpu)
+{
+    read_line(line, each * processes);
+    assert_int_equal(make(launcher(processes)), LK_OK);
+    assert_int_equal(plan.train.shards, expected);
+    lk__job_plan_on_cpu(&args, &plan, &second);
+    assert_int_equal(second.train.shards, on_cpu);
+    assert_int_equal(plan.train.shards, expected);
+    assert_int_equal(second.devices.count, each);
+    assert_string_equal(second.train.device, "cpu");
+    assert_string_equal(plan.train.device, "fake:0");
+}
+
+static void shards_are_one_a_replica_on_gpus(void **state)
+{
+    (void)state;
+    shards_are("", 1, 1, 1, 16);
+    shards_are("", 2, 1, 2, 16);
+    shards_are("", 1, 3, 3, 16);
+    shards_are("--stages 2", 1, 4, 2, 16);
+    shards_are("--parallel pp", 1, 4, 1, 16);
+    shards_are("--batch-size 64 --micro-batch 16", 1, 1, 4, 16);
+    shards_are("--batch-size 64 --micro-batch 15", 1, 2, 6, 16);
+    shards_are("--accumulate 3", 1, 2, 6, 48);
+    shards_are("--accumulate 3 --batch-size 64 --micro-batch 24", 1, 2, 8, 48);
+    shards_are("--batch-size 1000000 --micro-batch 1", 1, 2, 4096, 16);
+    shards_are("--accumulate 1000", 1, 1, 1000, 4000); /* not 16 of each batch: 4096 are the most */
+    shards_are("--shards 8", 1, 2, 8, 8);
+    shards_are("--shards 8 --accumulate 2", 1, 2, 16, 16);
+}
+
+static void too_many_shards(void **state)
+{
+    (void)state;
+    lk_option_set set = lk__args_options("train", LK_CMD_TRAIN, 0);
+    char *line[] = {"--accumulate", "1000", "--shards", "16"};
+    for (gpus = 0; gpus < 2; gpus++) {
+        assert_int_equal(lk__args_parse(&set, gpus ? 4 : 2, line, &args), LK_OK);
+        assert_int_equal(lk__args_complete(&args), LK_STATUS_USAGE);
+        assert_non_null(strstr(lk_error_detail(), "16000 shards"));
+    }
+}
+
+static lk_precision precision_on(const char *line, int machine, bool from_checkpoint)
+{
+    read_line(line, machine);
+    if (from_checkpoint)
+        args.precision_given = false;
+    assert_int_equal(make(launcher(1)), LK_OK);
+    return plan.train.precision;
+}
+
+/* A checkpoint of a GPU goes on anywhere; who asks for a precision gets it, or an error. */
+static void precision_of_a_checkpoint_is_for_gpus(void **state)
+{
+    (void)state;
+    assert_int_equal(precision_on("--precision bf16", 1, true), LK_PRECISION_BF16);
+    assert_int_equal(precision_on("--precision bf16", 0, true), LK_PRECISION_FP32);
+    assert_int_equal(precision_on("--precision bf16", 0, false), LK_PRECISION_BF16);
+    assert_int_equal(precision_on("", 1, false), LK_PRECISION_FP32);
+}
+
+/* A rank takes all but its own devices from the launcher: other options change nothing. */
+static void ranks_inherit_the_launchers_plan(void **state)
+{
+    (void)state;
+    read_line("--parallel pp", 4);
+    assert_int_equal(make(launcher(2)), LK_OK);
+    assert_string_equal(plan.train.stages, "4");
+    args.parallel = LK_PARALLEL_DDP;
+    args.train.shards = 99;
+    args.devices.count = 1;
+    assert_int_equal(inherit(child(1, 2)), LK_OK);
+    assert_int_equal(second.mode.parallel, LK_PARALLEL_PP);
+    assert_int_equal(second.train.shards, plan.train.shards);
+    assert_string_equal(second.train.stages, "4");
+    assert_ptr_equal(second.train.stages, second.mode.whole);
+    assert_int_equal(second.devices.count, 2);
+    assert_string_equal(second.devices.name[0], "fake:2");
+    assert_string_equal(second.train.device, "fake:2");
+    assert_int_equal(second.join.rank, 1);
+}
+
+/* Two nodes: this one's launcher knows the devices of its own processes only. */
+static void ranks_of_several_nodes_choose_the_mode(void **state)
+{
+    (void)state;
+    lk_join join = launcher(2);
+    join.processes = 0;
+    read_line("--stages 2", 3);
+    lk_devices cpu = {.count = 1, .name = {"cpu"}};
+    assert_int_equal(lk__job_plan_make(&args, &cpu, &join, &plan), LK_OK);
+    assert_int_equal(plan.mode.parallel, LK_PARALLEL_AUTO);
+    join = child(1, 2);
+    join.processes = 3;
+    assert_int_equal(inherit(join), LK_STATUS_USAGE);
+    assert_non_null(strstr(lk_error_detail(), "3 ranks"));
+    join.processes = 4;
+    assert_int_equal(inherit(join), LK_OK);
+    assert_int_equal(second.mode.parallel, LK_PARALLEL_PP);
+    assert_string_equal(second.devices.name[0], "cpu");
+    assert_int_equal(second.train.shards, 16);
+    /* What one process alone can tell, the launcher tells. */
+    join = launcher(2);
+    join.processes = 0;
+    assert_int_equal(make(join), LK_STATUS_USAGE);
+    assert_non_null(strstr(lk_error_detail(), "2 processes"));
+}
+
+static void threads_need_no_backend(void **state)
+{
+    (void)state;
+    lk_join alone = {.processes = 1}, one = launcher(1), hand = {.way = LK_JOIN_HAND, .told = true, .processes = 2};
+    read_line("--backend tcp --devices cpu:0,cpu:1", 0);
+    assert_int_equal(make(alone), LK_STATUS_USAGE);
+    assert_non_null(strstr(lk_error_detail(), "need no backend"));
+    assert_int_equal(make(hand), LK_OK);
+    /* The only rank of a launcher finds it out. */
+    assert_int_equal(make(one), LK_OK);
+    assert_int_equal(inherit(alone), LK_STATUS_USAGE);
+    args.devices.count = 1;
+    assert_int_equal(make(alone), LK_OK);
+}
+
+static void commands_of_one_device(void **state)
+{
+    (void)state;
+    read_line("", 4);
+    assert_int_equal(lk__job_plan_one_device(&args, "bench", 3, &plan), LK_OK);
+    assert_int_equal(plan.devices.count, 1);
+    assert_int_equal(plan.train.shards, 3);
+    assert_string_equal(plan.train.device, "fake:0");
+    lk__job_plan_on_cpu(&args, &plan, &second);
+    assert_int_equal(second.train.shards, 16);
+    args.devices.named = true;
+    assert_int_equal(lk__job_plan_one_device(&args, "bench", 3, &plan), LK_STATUS_USAGE);
+    assert_non_null(strstr(lk_error_detail(), "--devices fake:0"));
+    read_line("--stages 0", 1);
+    assert_int_equal(lk__job_plan_one_device(&args, "bench", 2, &plan), LK_OK);
+    assert_int_equal(plan.train.shards, 1); /* the engine refuses such stages */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shards_are_one_a_replica_on_gpus),
+        cmocka_unit_test(too_many_shards),
+        cmocka_unit_test(precision_of_a_checkpoint_is_for_gpus),
+        cmocka_unit_test(ranks_inherit_the_launchers_plan),
+        cmocka_unit_test(ranks_of_several_nodes_choose_the_mode),
+        cmocka_unit_test(threads_need_no_backend),
+        cmocka_unit_test(commands_of_one_device),
+    };
+    return cmocka_run_group_tests(tests, add_gpus, NULL);
+}
