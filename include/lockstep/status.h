@@ -44,7 +44,8 @@ typedef enum lk_status {
 /* The meaning of a status, never NULL. */
 const char *lk_status_string(lk_status status);
 
-/* The sentence left by this thread's last failure; "" if there was none. */
+/* The sentence left by this thread's last failure; "" if there was none. A field of
+ * the options that it is about stands in backquotes: `max_steps`. */
 const char *lk_error_detail(void);
 
 /* Returns the status of expr to the caller unless it is LK_OK. */

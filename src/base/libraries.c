@@ -41,7 +41,7 @@
 static const lk_library libraries[] = {
     {"hwloc", "binding ranks to cores", HWLOC},
     {"libzip", "reading .pth and .pt files", LIBZIP},
-    {"libyaml", "--config", YAML},
+    {"libyaml", "`config`", YAML},
     {"libjpeg", "folders of JPEG images", JPEG},
     {"libpng", "folders of PNG images", PNG},
     {"libcurl", "lockstep data get; loaded when needed", CURL},

@@ -162,7 +162,7 @@ lk_status lk__pool_create(int threads, bool crowded, lk_pool **out)
         *self = (worker){.pool = pool, .index = started + 1};
         if (lk__thread_create(&self->thread, worker_main, self) != 0) {
             status = lk__fail(LK_STATUS_MEMORY,
-                              "cannot start thread %d of %d; try a smaller --threads, or raise the limit on memory",
+                              "cannot start thread %d of %d; try a smaller `threads`, or raise the limit on memory",
                               started + 2, threads);
             goto stop_started;
         }

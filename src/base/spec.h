@@ -35,7 +35,7 @@ typedef struct lk_spec_list {
 
 /* The names that a word may be one of. */
 typedef struct lk_names {
-    const char *what;                                   /* where the word stands: "--optimizer" */
+    const char *what;                                   /* where the word stands: "`optimizer`" */
     const char *kind;                                   /* what it should name: "optimiser" */
     const char *(*next)(const void *arg, size_t index); /* NULL after the last */
     const void *arg;
@@ -49,7 +49,7 @@ lk_status lk__names_find(const lk_names *names, const char *word, size_t *index)
 void lk__names_join(const lk_names *names, char *text, size_t bytes);
 
 /* Copies the part of text before ':' into name. USAGE when empty or too long;
- * what says whose spec it is ("--optimizer"). */
+ * what says whose spec it is ("`optimizer`"). */
 lk_status lk__spec_name(const char *text, const char *what, char name[LK_SPEC_MAX_NAME]) LK_CHECKED;
 
 /* Index of the name that the spec's part before ':' equals, as lk__names_find. */

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
-#include "cli/options/config.h"
 
 int lk__cli_fail(lk_status status)
 {
@@ -15,9 +14,7 @@ int lk__cli_fail(lk_status status)
         [LK_STATUS_UNSUPPORTED] = LK_EXIT_USAGE,
     };
     fflush(stdout);
-    char origins[1024];
-    lk__config_origins(lk_error_detail(), origins, sizeof origins);
-    fprintf(stderr, "lockstep: %s%s\n", lk_error_detail(), origins);
+    fprintf(stderr, "lockstep: %s\n", lk__args_spell(lk_error_detail()));
     return codes[status];
 }
 

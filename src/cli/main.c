@@ -14,7 +14,7 @@
 
 static int run_command(const lk_command *command, int argc, char *const *argv)
 {
-    lk_option_set set = lk__args_options(command->name, command->bit, command->max_words);
+    lk_options_set set = lk__args_options(command->name, command->bit, command->max_words);
     lk_args args;
     lk_status status = lk__args_parse(&set, argc, argv, &args);
     if (status != LK_OK)

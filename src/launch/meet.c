@@ -96,20 +96,20 @@ static void judge(gathering *g, const lk_message *hello, char *why, size_t bytes
     why[0] = '\0';
     if (node == 0) {
         snprintf(why, bytes,
-                 "node 0 has joined already, from %s (pid %d); each node needs a --node-rank of its own, and each "
-                 "job a --master-port of its own",
+                 "node 0 has joined already, from %s (pid %d); each node needs a `node_rank` of its own, and each "
+                 "job a `master_port` of its own",
                  g->opts->hostname, (int)getpid());
     } else if (nnodes != g->opts->nnodes) {
         snprintf(g->wrong, sizeof g->wrong,
-                 "node %lld on host %s was started with --nnodes %lld, node 0 on host %s with --nnodes %d: give all "
+                 "node %lld on host %s was started with `nnodes` %lld, node 0 on host %s with `nnodes` %d: give all "
                  "nodes the same number",
                  node, hello->name, nnodes, g->opts->hostname, g->opts->nnodes);
         snprintf(why, bytes, "%s", g->wrong);
     } else if (node < 1 || node >= nnodes || nproc < 1 || nproc > LK_MAX_NPROC)
-        snprintf(why, bytes, "there is no place for --node-rank %lld with %lld ranks", node, nproc);
+        snprintf(why, bytes, "there is no place for `node_rank` %lld with %lld ranks", node, nproc);
     else if (g->links[node].fd >= 0)
         snprintf(why, bytes,
-                 "node %lld has joined already, from %s (pid %ld); each node needs a --node-rank of its own", node,
+                 "node %lld has joined already, from %s (pid %ld); each node needs a `node_rank` of its own", node,
                  g->links[node].host, g->links[node].pid);
 }
 
@@ -175,7 +175,7 @@ static void await_newcomers(gathering *g)
 static lk_status fail_missing(const gathering *g, const char *who)
 {
     char text[LK_MEET_HOST + 704];
-    snprintf(text, sizeof text, "%s within %g s at %s port %d; start it there or raise --timeout%s%s", who,
+    snprintf(text, sizeof text, "%s within %g s at %s port %d; start it there or raise `timeout`%s%s", who,
              g->meeting.deadline.timeout, g->meeting.host, g->meeting.port, g->hint[0] ? "; " : "", g->hint);
     tell_all(g, LK_MESSAGE_REFUSED, text);
     return lk__fail(LK_STATUS_PEER, "%s", text);

@@ -65,7 +65,7 @@ const lk_init_info *lk__init_list(size_t index)
     return index < ROWS ? &rows[index].info : NULL;
 }
 
-static const char option[] = "--init";
+static const char option[] = "`init`";
 
 static const char *name_at(const void *arg, size_t index)
 {

@@ -18,7 +18,7 @@ static const lk_rule *const rules[] = {
 
 enum { RULES = sizeof rules / sizeof *rules };
 
-static const char option[] = "--optimizer";
+static const char option[] = "`optimizer`";
 
 const lk_optim_info *lk__optim_list(size_t index)
 {
@@ -37,7 +37,7 @@ static const lk_names names = {.what = option, .kind = "optimiser", .next = rule
 static lk_status check_lr(double lr)
 {
     if (!(lr >= 0 && lr <= FLT_MAX))
-        return lk__fail(LK_STATUS_USAGE, "--lr: the learning rate %g must be a number not below 0, and a float", lr);
+        return lk__fail(LK_STATUS_USAGE, "`lr`: the learning rate %g must be a number not below 0, and a float", lr);
     return LK_OK;
 }
 

@@ -38,7 +38,7 @@ struct lk_lr_schedule {
     lk_spec_list list;
 };
 
-static const char option[] = "--schedule";
+static const char option[] = "`schedule`";
 
 size_t lk__lr_schedule_warmup(const lk_lr_schedule *schedule, size_t batches)
 {
@@ -127,7 +127,7 @@ static lk_status check_fall(const lk_lr_schedule *schedule, double base_lr, lk_l
     const char *name = schedule->row->info.name;
     double min = schedule->values[FALL_MIN];
     if (min > base_lr)
-        return lk__fail(LK_STATUS_USAGE, "%s %s: min=%.10g is above the learning rate %.10g that it falls from (--lr)",
+        return lk__fail(LK_STATUS_USAGE, "%s %s: min=%.10g is above the learning rate %.10g that it falls from (`lr`)",
                         option, name, min, base_lr);
     if (schedule->values[FALL_EPOCHS] != 0 &&
         fall_end(schedule, at.epochs, at.batches) <= lk__lr_schedule_warmup(schedule, at.batches))

@@ -6,7 +6,7 @@ enum { MOMENTUM, DAMPENING, WEIGHT_DECAY, NESTEROV };
 static lk_status check(const double *values)
 {
     if (values[NESTEROV] != 0 && (values[MOMENTUM] == 0 || values[DAMPENING] != 0))
-        return lk__fail(LK_STATUS_USAGE, "--optimizer sgd: nesterov needs a momentum above 0 and dampening=0");
+        return lk__fail(LK_STATUS_USAGE, "`optimizer` sgd: nesterov needs a momentum above 0 and dampening=0");
     return LK_OK;
 }
 

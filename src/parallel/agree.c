@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -86,6 +87,24 @@ const char *lk__agree_value(const char *value, char text[LK_AGREED_VALUE])
         return value;
     snprintf(text, LK_AGREED_VALUE, "%.*s... (hash %016" PRIx64 ")", SHOWN, value, lk__hash(value, length, 0));
     return text;
+}
+
+void lk__agree_add(lk_agree_text *lines, const char *format, ...)
+{
+    va_list values;
+    size_t room = sizeof lines->at - lines->used;
+    va_start(values, format);
+    int wrote = vsnprintf(lines->at + lines->used, room, format, values);
+    va_end(values);
+    assert(wrote >= 0 && (size_t)wrote < room);
+    lines->used += (size_t)wrote;
+}
+
+void lk__agree_add_option(lk_agree_text *lines, const lk_option *row, const void *values)
+{
+    char number[LK_OPTION_TEXT_BYTES], shown[LK_AGREED_VALUE];
+    const char *value = lk__option_value(row, values, number);
+    lk__agree_add(lines, "`%s` %s\n", lk__option_field(row), lk__agree_value(value ? value : "(not given)", shown));
 }
 
 lk_status lk__agree_lines(lk_group *group, const char *lines, bool *agreed)

@@ -1,37 +1,13 @@
-/* agree.c - what all ranks must have been told alike, beside the engine's own
- * options: the data, and the course of the run. Where files lie may differ. */
+/* agree.c - what all ranks must have alike, beside the engine's own options: the
+ * options that table.c says so of, the data, and files. Where files lie may differ. */
 #include "parallel/agree.h"
 
-#include <assert.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 
 #include "base/text.h"
 #include "data/sets/dataset.h"
 #include "train/parts.h"
-
-typedef struct text {
-    char at[LK_AGREED_LINES];
-    size_t used;
-} text;
-
-__attribute__((format(printf, 2, 3))) static void add(text *lines, const char *format, ...)
-{
-    va_list values;
-    size_t room = sizeof lines->at - lines->used;
-    va_start(values, format);
-    int wrote = vsnprintf(lines->at + lines->used, room, format, values);
-    va_end(values);
-    assert(wrote >= 0 && (size_t)wrote < room);
-    lines->used += (size_t)wrote;
-}
-
-static void add_value(text *lines, const char *option, const char *value)
-{
-    char shown[LK_AGREED_VALUE];
-    add(lines, "%s %s\n", option, lk__agree_value(value, shown));
-}
 
 void lk__train_data_text(const lk_dataset *data, const char *split, uint64_t hash, char out[LK_DATA_TEXT])
 {
@@ -47,16 +23,16 @@ void lk__train_data_text(const lk_dataset *data, const char *split, uint64_t has
 
 /* What a user typed, for a message alone: on other hosts the same may lie elsewhere.
  * A path may hold anything, lines and tabs among it. */
-static void add_shown(text *lines, const char *option, const char *typed)
+static void add_shown(lk_agree_text *lines, const char *option, const char *typed)
 {
     char shown[LK_AGREED_VALUE];
     snprintf(shown, sizeof shown, "%s", typed);
     lk__text_clean(shown, LK_TEXT_LINE);
-    add(lines, "%s %s\t", option, shown);
+    lk__agree_add(lines, "%s %s\t", option, shown);
 }
 
 /* Names and labels first, so that a difference in the line behind them is of contents. */
-static lk_status add_data(text *lines, const char *split, const lk_dataset *data)
+static lk_status add_data(lk_agree_text *lines, const char *split, const lk_dataset *data)
 {
     char what[LK_DATA_TEXT];
     lk_dataset_contents contents;
@@ -64,38 +40,39 @@ static lk_status add_data(text *lines, const char *split, const lk_dataset *data
         return LK_OK;
     LK_TRY(lk__dataset_sample_contents(data, &contents));
     lk__train_data_text(data, split, lk__dataset_fingerprint(data), what);
-    add_shown(lines, "--data", lk_dataset_get_info(data)->name);
-    add(lines, ", %s\n", what);
+    add_shown(lines, "`data`", lk_dataset_get_info(data)->name);
+    lk__agree_add(lines, ", %s\n", what);
     if (contents.files == 0)
         return LK_OK;
-    add_shown(lines, "--data", lk_dataset_get_info(data)->name);
-    add(lines,
-        ", whose %s images differ in content though names and labels agree (hash %016" PRIx64 " of %zu of %zu files)\n",
-        split, contents.hash, contents.read, contents.files);
+    add_shown(lines, "`data`", lk_dataset_get_info(data)->name);
+    lk__agree_add(lines,
+                  ", whose %s images differ in content though names and labels agree (hash %016" PRIx64
+                  " of %zu of %zu files)\n",
+                  split, contents.hash, contents.read, contents.files);
     return LK_OK;
 }
 
 /* Ranks that chose for themselves may have chosen differently. */
-static void add_resume(text *lines, const char *path, const lk_checkpoint *resume)
+static void add_resume(lk_agree_text *lines, const char *path, const lk_checkpoint *resume)
 {
     if (!resume) {
-        add(lines, "--resume nothing\n");
+        lk__agree_add(lines, "`resume` nothing\n");
         return;
     }
-    add_shown(lines, "--resume", path);
-    add(lines, ", a checkpoint of step %s (model %016" PRIx64 ", optimiser %016" PRIx64 ")\n",
-        lk_checkpoint_note(resume, "step"), lk_state_hash(lk_checkpoint_model(resume)),
-        lk_state_hash(lk_checkpoint_optimizer(resume)));
+    add_shown(lines, "`resume`", path);
+    lk__agree_add(lines, ", a checkpoint of step %s (model %016" PRIx64 ", optimiser %016" PRIx64 ")\n",
+                  lk_checkpoint_note(resume, "step"), lk_state_hash(lk_checkpoint_model(resume)),
+                  lk_state_hash(lk_checkpoint_optimizer(resume)));
 }
 
-static void add_initial(text *lines, const char *path, const lk_state *initial)
+static void add_initial(lk_agree_text *lines, const char *path, const lk_state *initial)
 {
     if (!initial) {
-        add(lines, "--init-from nothing\n");
+        lk__agree_add(lines, "`init_from` nothing\n");
         return;
     }
-    add_shown(lines, "--init-from", path);
-    add(lines, ", a file of state hash %016" PRIx64 "\n", lk_state_hash(initial));
+    add_shown(lines, "`init_from`", path);
+    lk__agree_add(lines, ", a file of state hash %016" PRIx64 "\n", lk_state_hash(initial));
 }
 
 static const char *who_saves(const lk_train_opts *opts)
@@ -109,24 +86,20 @@ lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed)
 {
     const lk_train_opts *opts = rank->opts;
     const lk_train_shared *shared = rank->shared;
-    text lines = {.at = ""};
+    const lk_option *row;
+    char shown[LK_AGREED_VALUE];
+    lk_agree_text lines = {.at = ""};
     /* First: options that were not given come from there. */
     add_resume(&lines, opts->resume, shared->resume);
-    add(&lines, "--no-test %s\n", opts->no_test ? "on" : "off");
+    for (size_t i = 0; (row = lk__train_option(i)) != NULL; i++)
+        if (row->properties & LK_OPTION_AGREED)
+            lk__agree_add_option(&lines, row, opts);
     LK_TRY(add_data(&lines, "training", shared->train));
     LK_TRY(add_data(&lines, "test", shared->test));
-    add(&lines, "--epochs %zu\n--max-steps %zu\n", opts->epochs, opts->max_steps);
-    add(&lines, "--dry-run %s\n", opts->dry_run ? "on" : "off");
-    add(&lines, "--test-batch-size %zu\n--accumulate %zu\n", opts->test_batch, opts->accumulate);
     add_initial(&lines, opts->init_from, shared->initial);
-    add_value(&lines, "--schedule", opts->schedule);
-    add_value(&lines, "--init", opts->init ? opts->init : "as the model has it");
-    add_value(&lines, "--init-skip", opts->init_skip ? opts->init_skip : "nothing");
-    add_value(&lines, "--augment", opts->augment ? opts->augment : "auto");
     if (shared->test)
-        add_value(&lines, "--test-augment", shared->test_augment);
-    add(&lines, "--save-model for %s\n", who_saves(opts));
-    add(&lines, "--checkpoint %s\n--save-every %zu\n--reshard %s\n", opts->checkpoint ? "given" : "not given",
-        opts->save_every, opts->reshard ? "on" : "off");
+        lk__agree_add(&lines, "`test_augment` %s\n", lk__agree_value(shared->test_augment, shown));
+    lk__agree_add(&lines, "`save_model` for %s\n", who_saves(opts));
+    lk__agree_add(&lines, "`checkpoint` %s\n", opts->checkpoint ? "given" : "not given");
     return lk__agree_lines(rank->group, lines.at, agreed);
 }

@@ -92,7 +92,7 @@ static lk_status check_contents(const lk_data_notes *notes, const lk_train_opts 
         return LK_OK;
     return lk__fail(
         LK_STATUS_MISMATCH,
-        "--data %s: the content of at least one of its %zu training images has changed since the checkpoint "
+        "`data` %s: the content of at least one of its %zu training images has changed since the checkpoint "
         "%s was saved, though names and labels are the same (hash %s, then %s): put the images back as they "
         "were, or begin another run in a folder of its own",
         opts->data, lk_dataset_get_info(notes->data)->count, opts->resume, notes->contents, there);
@@ -104,7 +104,7 @@ lk_status lk__data_notes_check(lk_data_notes *notes, const lk_train_opts *opts, 
     const char *there = lk_checkpoint_note(resume, DATA_NOTE);
     if (!there || strcmp(notes->text, there) != 0)
         return lk__fail(LK_STATUS_MISMATCH,
-                        "--data %s has %s, but the checkpoint %s was trained on %s; go on with the same data",
+                        "`data` %s has %s, but the checkpoint %s was trained on %s; go on with the same data",
                         opts->data, notes->text, opts->resume, there ? there : "something else");
     LK_TRY(check_contents(notes, opts, lk_checkpoint_note(resume, CONTENTS_NOTE)));
     *touched = !same_note(notes->times, lk_checkpoint_note(resume, TIMES_NOTE));

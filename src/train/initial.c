@@ -38,7 +38,7 @@ static lk_status check_skip(const char *list, const lk_state *model)
         for (size_t i = 0; i < lk_state_count(model) && !found; i++)
             found = is_skipped(one, lk_state_at(model, i)->name);
         if (!found)
-            return lk__fail(LK_STATUS_USAGE, "--init-skip: the model has no layer '%s' with parameters", one);
+            return lk__fail(LK_STATUS_USAGE, "`init_skip`: the model has no layer '%s' with parameters", one);
         name += length + (name[length] == ',');
     }
     return LK_OK;

@@ -259,7 +259,7 @@ static lk_status test_epoch(lk_train_run *run)
     /* The last step may have broken the weights, and no later step tells. */
     if (!isfinite(metrics.loss))
         return lk__run_equal_batches(
-            run, lk__fail(LK_STATUS_NONFINITE, "the test loss after epoch %zu is not finite; a smaller --lr may help",
+            run, lk__fail(LK_STATUS_NONFINITE, "the test loss after epoch %zu is not finite; a smaller `lr` may help",
                           at->epoch + 1));
     at->tested = at->step;
     at->test = run->result.test = metrics;

@@ -27,7 +27,7 @@ static lk_status open_splits(const lk_train_opts *opts, lk_train_shared *shared)
         return LK_OK;
     lk_status status = lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TEST, &shared->test);
     if (status == LK_STATUS_NOT_FOUND)
-        return lk__fail(status, "%s; --no-test trains without a test split", lk_error_detail());
+        return lk__fail(status, "%s; `no_test` trains without a test split", lk_error_detail());
     LK_TRY(status);
     return check_splits(shared->train, shared->test);
 }
@@ -57,7 +57,7 @@ static lk_status write_test_augment(const lk_train_opts *opts, const lk_dataset 
     if (!gives_test_augment(opts))
         return lk__transforms_for_test(data, shape, lk__transforms_fix_size(&training), text);
     if (strlen(opts->test_augment) >= LK_AUGMENT_TEXT)
-        return lk__fail(LK_STATUS_USAGE, "--test-augment is longer than %d characters", LK_AUGMENT_TEXT - 1);
+        return lk__fail(LK_STATUS_USAGE, "`test_augment` is longer than %d characters", LK_AUGMENT_TEXT - 1);
     snprintf(text, LK_AUGMENT_TEXT, "%s", opts->test_augment);
     return LK_OK;
 }
@@ -83,8 +83,8 @@ static lk_status choose_test_augment(const lk_train_opts *opts, const lk_dataset
     if (test.channels == shape.channels && test.height == shape.height && test.width == shape.width)
         return LK_OK;
     return lk__fail(LK_STATUS_MISMATCH,
-                    "%s: training images come out as %zux%zux%zu (--augment %s), test images as %zux%zux%zu "
-                    "(--test-augment %s); they must be alike",
+                    "%s: training images come out as %zux%zux%zu (`augment` %s), test images as %zux%zux%zu "
+                    "(`test_augment` %s); they must be alike",
                     lk_dataset_get_info(data)->name, shape.channels, shape.height, shape.width,
                     opts->augment ? opts->augment : "auto", test.channels, test.height, test.width, text);
 }
@@ -102,9 +102,9 @@ static lk_status check_saving(const lk_train_opts *opts, int rank)
 static lk_status check_initial(const lk_train_opts *opts)
 {
     if (opts->init_skip && !opts->init_from)
-        return lk__fail(LK_STATUS_USAGE, "--init-skip leaves layers of a file out: give the file with --init-from");
+        return lk__fail(LK_STATUS_USAGE, "`init_skip` leaves layers of a file out: give the file with `init_from`");
     if (opts->init && opts->init_from && !opts->init_skip)
-        return lk__fail(LK_STATUS_USAGE, "--init has no effect where all weights come from --init-from; give one");
+        return lk__fail(LK_STATUS_USAGE, "`init` has no effect where all weights come from `init_from`; give one");
     return LK_OK;
 }
 
@@ -227,7 +227,7 @@ lk_engine_opts lk__train_engine_opts(const lk_train_opts *opts)
         .seed = opts->seed,
         .clip_norm = opts->clip_norm,
         .label_smoothing = opts->label_smoothing,
-        .bucket_bytes = opts->bucket_bytes,
+        .bucket_bytes = (size_t)(opts->bucket_mb * (1 << 20)),
         .reduce = opts->reduce,
         .gradient_backend = opts->gradient_backend,
         .stages = opts->stages,

@@ -68,11 +68,11 @@ static lk_status find_newest(const char *dir, bool named, lk_resume *resume)
         status = take_newest(dir, steps, count, resume);
     else if (named && lk__file_exists(dir))
         status = lk__fail(LK_STATUS_USAGE,
-                          "--resume %s: that is a file, not a checkpoint; weights alone are taken by --init-from %s",
+                          "`resume` %s: that is a file, not a checkpoint; weights alone are taken by `init_from` %s",
                           dir, dir);
     else if (named)
         status = lk__fail(LK_STATUS_NOT_FOUND,
-                          "--resume %s: there is no checkpoint; it wants one, or a folder of them as --checkpoint made "
+                          "`resume` %s: there is no checkpoint; it wants one, or a folder of them as `checkpoint` made "
                           "it",
                           dir);
     lk__mem_free(steps);
@@ -89,8 +89,8 @@ static lk_status fail_suspect(const char *where)
     while (length > 1 && where[length - 1] == '/')
         length--;
     return lk__fail(LK_STATUS_USAGE,
-                    "--resume %s: this checkpoint was set aside, because replicas differed after it was saved and were "
-                    "last equal before: its weights may be wrong. Resume from the newest that is sound, with --resume "
+                    "`resume` %s: this checkpoint was set aside, because replicas differed after it was saved and were "
+                    "last equal before: its weights may be wrong. Resume from the newest that is sound, with `resume` "
                     "%.*s",
                     where, length ? (int)length : 1, length ? where : ".");
 }
@@ -98,14 +98,14 @@ static lk_status fail_suspect(const char *where)
 static lk_status find(const char *where, const char *dir, lk_resume *resume)
 {
     if (!where && !dir)
-        return lk__fail(LK_STATUS_USAGE, "--resume auto looks in the folder of --checkpoint: give that, or the "
-                                         "checkpoint itself, as in --resume DIR/step-000000500");
+        return lk__fail(LK_STATUS_USAGE, "`resume` auto looks in the folder of `checkpoint`: give that, or the "
+                                         "checkpoint itself, as in `resume` DIR/step-000000500");
     if (!where || !lk__checkpoint_is(where))
         return find_newest(where ? where : dir, where != NULL, resume);
     if (lk__checkpoint_is_suspect(where))
         return fail_suspect(where);
     if ((size_t)snprintf(resume->path, sizeof resume->path, "%s", where) >= sizeof resume->path)
-        return lk__fail(LK_STATUS_USAGE, "--resume: the path is longer than %zu bytes", sizeof resume->path - 1);
+        return lk__fail(LK_STATUS_USAGE, "`resume`: the path is longer than %zu bytes", sizeof resume->path - 1);
     resume->exact = true;
     return take(resume);
 }

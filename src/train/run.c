@@ -135,7 +135,7 @@ static lk_status load_initial(lk_train_run *run)
     if (!run->shared->initial)
         return LK_OK;
     return all_find(run, lk__train_init_engine(run->engine, run->opts, run->shared->initial,
-                                               "; --init-skip NAME leaves a layer out"));
+                                               "; `init_skip` NAME leaves a layer out"));
 }
 
 static lk_status create_loader(lk_train_run *run)
@@ -182,8 +182,8 @@ static lk_status check_last_rate(const lk_train_run *run)
     if (saved == rate)
         return LK_OK;
     return lk__fail(LK_STATUS_MISMATCH,
-                    "%s: step %zu was taken with the rate %.6g, where --schedule %s has %.6g: another version of this "
-                    "program saved it; go on with that one, or begin anew with --init-from %s/%s",
+                    "%s: step %zu was taken with the rate %.6g, where `schedule` %s has %.6g: another version of this "
+                    "program saved it; go on with that one, or begin anew with `init_from` %s/%s",
                     run->opts->resume, run->at.step, saved, run->opts->schedule, rate, run->opts->resume,
                     lk__checkpoint_model);
 }

@@ -53,7 +53,7 @@ lk_status lk__train_save_path(const char *path, int rank, char *out, size_t byte
         path += marked ? MARK : 1;
     }
     if (used >= bytes)
-        return lk__fail(LK_STATUS_USAGE, "--save-model: the path is longer than %zu bytes", bytes - 1);
+        return lk__fail(LK_STATUS_USAGE, "`save_model`: the path is longer than %zu bytes", bytes - 1);
     return LK_OK;
 }
 
@@ -67,10 +67,10 @@ static lk_status check_folder(const char *path)
     snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
     struct stat info;
     if (stat(folder, &info) != 0)
-        return lk__fail(LK_STATUS_USAGE, "--save-model '%s': folder '%s': %s; create it first", path, folder,
+        return lk__fail(LK_STATUS_USAGE, "`save_model` '%s': folder '%s': %s; create it first", path, folder,
                         strerror(errno));
     if (!S_ISDIR(info.st_mode))
-        return lk__fail(LK_STATUS_USAGE, "--save-model '%s': '%s' is not a folder", path, folder);
+        return lk__fail(LK_STATUS_USAGE, "`save_model` '%s': '%s' is not a folder", path, folder);
     return LK_OK;
 }
 
@@ -78,15 +78,15 @@ lk_status lk__train_save_check(const char *path)
 {
     struct stat info;
     if (lk__path_ends_with(path, "/") || (stat(path, &info) == 0 && S_ISDIR(info.st_mode)))
-        return lk__fail(LK_STATUS_USAGE, "--save-model '%s' is a folder; add a file name", path);
+        return lk__fail(LK_STATUS_USAGE, "`save_model` '%s' is a folder; add a file name", path);
     LK_TRY(check_folder(path));
     if (lk__state_file_check_ending(path, false) != LK_OK)
-        return lk__fail(LK_STATUS_USAGE, "--save-model %s", lk_error_detail());
+        return lk__fail(LK_STATUS_USAGE, "`save_model` %s", lk_error_detail());
     /* Permissions do not tell all (read-only mounts, quotas): try it. */
     lk_writer *probe;
     lk_status status = lk__writer_open(path, &probe);
     if (status != LK_OK)
-        return lk__fail(status, "--save-model '%s' cannot be written: %s", path, lk_error_detail());
+        return lk__fail(status, "`save_model` '%s' cannot be written: %s", path, lk_error_detail());
     lk__writer_abort(probe);
     return LK_OK;
 }

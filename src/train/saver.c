@@ -63,11 +63,11 @@ static lk_status set_dir(lk_saver *s, const char *dir)
 {
     size_t length = strlen(dir);
     if (length == 0)
-        return lk__fail(LK_STATUS_USAGE, "--checkpoint '': an empty name; give a folder");
+        return lk__fail(LK_STATUS_USAGE, "`checkpoint` '': an empty name; give a folder");
     while (length > 1 && dir[length - 1] == '/')
         length--;
     if (length >= sizeof s->dir)
-        return lk__fail(LK_STATUS_USAGE, "--checkpoint: the path is longer than %zu bytes", sizeof s->dir - 1);
+        return lk__fail(LK_STATUS_USAGE, "`checkpoint`: the path is longer than %zu bytes", sizeof s->dir - 1);
     memcpy(s->dir, dir, length);
     return LK_OK;
 }
@@ -76,8 +76,8 @@ static lk_status fail_folder(const lk_saver *s, const char *part, int error)
 {
     bool usage = error == ENOENT || error == ENOTDIR;
     return lk__fail(usage ? LK_STATUS_USAGE : LK_STATUS_IO,
-                    error == ENOTDIR ? "--checkpoint '%s' cannot be created: '%s' is not a folder; give another name"
-                                     : "--checkpoint '%s' cannot be created: '%s': %s; give another folder",
+                    error == ENOTDIR ? "`checkpoint` '%s' cannot be created: '%s' is not a folder; give another name"
+                                     : "`checkpoint` '%s' cannot be created: '%s': %s; give another folder",
                     s->dir, part, strerror(error));
 }
 
@@ -126,12 +126,12 @@ static lk_status open_folder(lk_saver *s)
     LK_TRY(make_folders(s));
     s->folder = lk__fd_open(s->dir, O_RDONLY | O_DIRECTORY, 0);
     if (s->folder < 0 && errno == ENOTDIR)
-        return lk__fail(LK_STATUS_USAGE, "--checkpoint '%s' is not a folder; give another name", s->dir);
+        return lk__fail(LK_STATUS_USAGE, "`checkpoint` '%s' is not a folder; give another name", s->dir);
     if (s->folder < 0)
-        return lk__fail(LK_STATUS_IO, "--checkpoint '%s' cannot be opened: %s; give another folder", s->dir,
+        return lk__fail(LK_STATUS_IO, "`checkpoint` '%s' cannot be opened: %s; give another folder", s->dir,
                         strerror(errno));
     if (lk__checkpoint_is(s->dir))
-        return lk__fail(LK_STATUS_USAGE, "--checkpoint '%s' is itself a checkpoint; give the folder that it is in",
+        return lk__fail(LK_STATUS_USAGE, "`checkpoint` '%s' is itself a checkpoint; give the folder that it is in",
                         s->dir);
     return LK_OK;
 }
@@ -145,7 +145,7 @@ static lk_status lock_folder(const lk_saver *s)
     while (flock(s->folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         if (lk__clock() >= until)
             return lk__fail(LK_STATUS_USAGE,
-                            "--checkpoint '%s': another run is saving there; wait until it ends, or give this one a "
+                            "`checkpoint` '%s': another run is saving there; wait until it ends, or give this one a "
                             "folder of its own",
                             s->dir);
         nanosleep(&pause, NULL);
@@ -160,7 +160,7 @@ static lk_status check_best(const lk_saver *s)
     if (fstatat(s->folder, "best", &info, AT_SYMLINK_NOFOLLOW) != 0 || S_ISLNK(info.st_mode))
         return LK_OK;
     return lk__fail(LK_STATUS_USAGE,
-                    "--checkpoint '%s' has a file or folder 'best', where the link to the best checkpoint goes; remove "
+                    "`checkpoint` '%s' has a file or folder 'best', where the link to the best checkpoint goes; remove "
                     "it, or give another folder",
                     s->dir);
 }
@@ -172,7 +172,7 @@ static lk_status probe(const lk_saver *s)
     bool created = !lk__fault_write() && mkdirat(s->folder, PROBE, 0777) == 0;
     if ((created || errno == EEXIST) && unlinkat(s->folder, PROBE, AT_REMOVEDIR) == 0)
         return LK_OK;
-    return lk__fail(LK_STATUS_IO, "--checkpoint '%s' cannot be written to: %s; give another folder", s->dir,
+    return lk__fail(LK_STATUS_IO, "`checkpoint` '%s' cannot be written to: %s; give another folder", s->dir,
                     strerror(errno));
 }
 
@@ -194,14 +194,14 @@ static lk_status check_steps(const lk_saver_opts *opts, bool here, const char *d
     LK_TRY(lk__checkpoint_path(dir, steps[count - 1], newest, sizeof newest));
     if (!here)
         return lk__fail(LK_STATUS_USAGE,
-                        "--checkpoint '%s' has %zu checkpoint%s of another run, the newest of step %llu; go on from it "
-                        "with --resume %s, or give another folder",
+                        "`checkpoint` '%s' has %zu checkpoint%s of another run, the newest of step %llu; go on from it "
+                        "with `resume` %s, or give another folder",
                         dir, count, count > 1 ? "s" : "", (unsigned long long)steps[count - 1],
                         opts->from ? dir : "auto");
     if (opts->exact && steps[count - 1] > opts->step)
         return lk__fail(LK_STATUS_USAGE,
                         "%s has checkpoints that are newer than the one to go on from, of step %llu, up to %s: save "
-                        "elsewhere with --checkpoint, go on from the newest with --resume %s, or remove them",
+                        "elsewhere with `checkpoint`, go on from the newest with `resume` %s, or remove them",
                         dir, (unsigned long long)opts->step, newest, dir);
     return LK_OK;
 }
@@ -304,7 +304,7 @@ static lk_status write_checkpoint(lk_saver *s)
 
 static void note_failure(lk_saver *s)
 {
-    const char *good = "; the last good checkpoint is %s; mend that and go on with --resume auto";
+    const char *good = "; the last good checkpoint is %s; mend that and go on with `resume` auto";
     const char *none = "; there is no checkpoint in %s; mend that and start again";
     if (!lk__checkpoint_is(s->good))
         *s->good = '\0';

@@ -55,7 +55,7 @@ static int probe(const lk_train_rank *rank, bool named, char why[WHY_BYTES])
 static lk_status fail_named(const lk_train_rank *rank, const char *why)
 {
     char text[WHY_BYTES];
-    snprintf(text, sizeof text, "rank %d was given --devices %s, but %.800s; name devices for all ranks, or for none",
+    snprintf(text, sizeof text, "rank %d was given `device` %s, but %.800s; name devices for all ranks, or for none",
              lk_group_rank(rank->group), rank->device, why);
     lk_group_abort(rank->group, text);
     return lk__fail(LK_STATUS_MISMATCH, "%s", text);

@@ -13,10 +13,11 @@
 
 #include <lockstep/lockstep.h>
 
+#include "base/option.h"
 #include "optim/optim.h"
 #include "parallel/layout/partition.h"
 
-/* Values of the program's options; the table of options has the defaults. */
+/* Values of the options; lk__train_option has their rows, with the defaults. */
 typedef struct lk_train_opts {
     const char *model, *data, *data_dir;
     const char *augment, *test_augment;          /* lists of transforms, or "auto" */
@@ -32,7 +33,7 @@ typedef struct lk_train_opts {
     lk_precision precision;
     double clip_norm; /* 0: never */
     double label_smoothing;
-    size_t bucket_bytes; /* 0: the engine's default */
+    double bucket_mb; /* of 2^20 bytes; 0: the engine's default */
     lk_reduce_order reduce;
     const char *gradient_backend; /* as in lk_engine_opts */
     int check_every;              /* steps; 0: only before saves and tests */
@@ -51,6 +52,11 @@ typedef struct lk_train_opts {
     bool resume_exact;      /* it was named, not chosen as the newest */
     bool reshard;           /* its number of shards may differ */
 } lk_train_opts;
+
+/* What reads an option: a bit each in lk_option.commands. */
+enum { LK_FOR_TRAIN = 1 << 0, LK_FOR_EVAL = 1 << 1, LK_FOR_BENCH = 1 << 2, LK_FOR_INFO = 1 << 3 };
+/* The row of an option of lk_train_opts; NULL after the last. */
+const lk_option *lk__train_option(size_t index);
 
 /* What may be asked of a run under way, the stronger the larger: LK_WISH_STOP plus the
  * number of the signal that asks for it. */

@@ -35,7 +35,7 @@ static lk_status parse_as(unsigned bit, const char *text, const char *line, lk_a
     int argc = 2;
     size_t max_words = bit == LK_CMD_TRAIN ? 0 : 1;
     const char *name = bit == LK_CMD_TRAIN ? "train" : bit == LK_CMD_EVAL ? "eval" : "bench";
-    lk_option_set set = lk__args_options(name, bit, max_words);
+    lk_options_set set = lk__args_options(name, bit, max_words);
     write_config(text);
     snprintf(words, sizeof words, "%s", line);
     for (char *word = words; *word && argc < MAX_ARGS;) {
@@ -90,7 +90,7 @@ static void keys_are_long_names(void **state)
     assert_int_equal(args.train.test_batch, 8);
     assert_true(args.train.lr == .5);
     assert_int_equal(args.train.seed, 2020);
-    assert_int_equal(args.bn, 1);
+    assert_int_equal(args.train.bn, LK_BN_SHARD);
     assert_string_equal(args.train.data, "mnist");
     assert_string_equal(args.config, path);
     assert_int_equal(args.train.epochs, 14);
@@ -181,9 +181,9 @@ static void the_command_line_wins(void **state)
     assert_string_equal(parsed("n: 2\n", "").run.nproc, "2");
     assert_string_equal(parsed("nproc_per_node: auto\n", "").run.nproc, "auto");
     assert_string_equal(parsed("gpu-ids: 1\n", "--gpu-devices 2 3").gpu_ids, "2,3");
-    assert_int_equal(parsed("bn: shard\n", "--sync-bn").bn, 0);
-    assert_int_equal(parsed("sync-bn: true\n", "--bn shard").bn, 1);
-    assert_int_equal(parsed("bn: shard\n", "").bn, 1);
+    assert_int_equal(parsed("bn: shard\n", "--sync-bn").train.bn, LK_BN_BATCH);
+    assert_int_equal(parsed("sync-bn: true\n", "--bn shard").train.bn, LK_BN_SHARD);
+    assert_int_equal(parsed("bn: shard\n", "").train.bn, LK_BN_SHARD);
     assert_false(parsed("no-test: true\n", "--no-test=false").train.no_test);
     assert_true(parsed("no-test: false\n", "--no-test").train.no_test);
     assert_string_equal(parsed("model: pyramidnet\n", "--model mlp").train.model, "mlp");
@@ -232,49 +232,71 @@ static void a_launchers_ranks_start_none(void **state)
 /* What cannot both hold is refused, and both places are named. */
 static void contradictions_name_both_places(void **state)
 {
-    char origins[512];
     (void)state;
     lk_args args = parsed("lr: 1\nschedule: constant\n", "--gamma .5");
     assert_int_equal(lk__args_complete(&args), LK_STATUS_USAGE);
-    assert_non_null(strstr(lk_error_detail(), "--gamma"));
-    lk__config_origins(lk_error_detail(), origins, sizeof origins);
-    assert_non_null(strstr(origins, "--schedule is from"));
-    assert_non_null(strstr(origins, "test.yaml:2)"));
-    assert_null(strstr(origins, "--gamma"));
-    assert_null(strstr(origins, "--lr"));
+    const char *said = lk__args_spell(lk_error_detail());
+    assert_non_null(strstr(said, "--gamma belongs"));
+    assert_non_null(strstr(said, " (--schedule is from"));
+    assert_non_null(strstr(said, "test.yaml:2)"));
+    assert_null(strstr(said, "--gamma is"));
+    assert_null(strstr(said, "--lr"));
     refuse("nproc: 2\nlr: 1\nnproc-per-node: 3\n", "3:", "nproc", "test.yaml:1");
     refuse("bn: shard\nsync-bn: true\n", "2:", "sync-bn and bn", "test.yaml:1");
     refuse("batch-size: 1\nbatch_size: 1\n", "2:", "batch-size", "test.yaml:1 already");
     assert_string_equal(parsed("nproc: 2\nnproc-per-node: 2\n", "").run.nproc, "2");
 }
 
+/* The text of the library as it is printed, with the folder of the file left out. */
+static void spells(const char *text, const char *expected)
+{
+    char said[512];
+    const char *from = lk__args_spell(text);
+    size_t used = 0;
+    for (size_t length; *from && used + 1 < sizeof said; from += length) {
+        length = strncmp(from, path, strlen(path)) == 0 ? strlen(path) : 1;
+        said[used++] = length > 1 ? 'F' : *from;
+    }
+    said[used] = 0;
+    assert_string_equal(said, expected);
+}
+
+static void fields_become_options(void **state)
+{
+    (void)state;
+    parsed("", "--gpu-devices 0 --nproc-per-node 2");
+    spells("`max_steps` is 0", "--max-steps is 0");
+    spells("`batch`, `workers` and `test_batch`", "--batch-size, --num-workers and --test-batch-size");
+    spells("`device` `gradient_backend` `bucket_bytes`", "--devices --backend --bucket-mb");
+    spells("`num_workers` `devices`", "--num-workers --devices");
+    spells("`gpu_ids` 'x'", "--gpu-devices 'x'");
+    spells("`nproc` 2", "-n 2");
+    spells("`max-steps` ``lr` `lr` `nobody` `lr", "`max-steps` `--lr --lr `nobody` `lr");
+    spells("", "");
+    spells("`", "`");
+}
+
 static void origins_are_of_what_is_named(void **state)
 {
-    char origins[512], few[8];
+    char few[8];
     (void)state;
     parsed("nproc: 2\nlr: 1\ngpu-ids: 3\n", "");
-    lk__config_origins("-n 2: too many", origins, sizeof origins);
-    assert_non_null(strstr(origins, "(--nproc is from"));
-    lk__config_origins("--nproc-per-node: too many", origins, sizeof origins);
-    assert_non_null(strstr(origins, "test.yaml:1)"));
-    lk__config_origins("--lr and --gpu-idx", origins, sizeof origins);
-    assert_non_null(strstr(origins, "--lr is from"));
-    assert_non_null(strstr(origins, ", --gpu-ids is from"));
-    lk__config_origins("--lr-decay, --no-lr, x-n 4, --seed", origins, sizeof origins);
-    assert_string_equal(origins, "");
-    lk__config_origins("--lr and --gpu-ids", few, sizeof few);
-    assert_true(strlen(few) < sizeof few);
+    spells("`nproc` 2: too many", "-n 2: too many (--nproc is from F:1)");
+    spells("`lr`, `gpu_ids`, `lr`", "--lr, --gpu-ids, --lr (--lr is from F:2, --gpu-ids is from F:3)");
+    spells("`lr_decay`, lr, -n 4, --lr, `seed`", "`lr_decay`, lr, -n 4, --lr, --seed");
+    lk_options_set set = lk__args_options("train", LK_CMD_TRAIN, 0);
+    assert_string_equal(lk__options_spell(&set, NULL, "`lr` and `gpu_ids`", few, sizeof few), "--lr an");
+    parsed("gpu_idx: 3\n", "");
+    spells("`gpu_ids` 3", "--gpu-idx 3 (--gpu-idx is from F:1)");
     parsed("data: cifa10\n", "");
-    lk__config_origins("no data set 'cifa10'", origins, sizeof origins);
-    assert_non_null(strstr(origins, "(--data is from"));
-    lk__config_origins("no data set 'cifa'", origins, sizeof origins);
-    assert_string_equal(origins, "");
+    spells("`data`: no data set 'cifa10'", "--data: no data set 'cifa10' (--data is from F:1)");
     parsed("seed: 1\n", "--seed 2");
-    lk__config_origins("--seed", origins, sizeof origins);
-    assert_string_equal(origins, "");
+    spells("`seed`", "--seed");
+    parsed("", "--gamma .5");
+    spells("`schedule` and `gamma`", "--schedule and --gamma (--schedule is from --gamma)");
+    parsed("lr: 1\n", "");
     lk__args_release();
-    lk__config_origins("--lr", origins, sizeof origins);
-    assert_string_equal(origins, "");
+    spells("`lr`", "--lr");
 }
 
 static void bad_values_have_a_line_even_when_overridden(void **state)
@@ -331,7 +353,7 @@ static void there_is_one_file(void **state)
     (void)state;
     assert_int_equal(parse_as(LK_CMD_TRAIN, "lr: 1\n", "--config other.yaml", &args), LK_STATUS_USAGE);
     assert_non_null(strstr(lk_error_detail(), "--config is given twice"));
-    lk_option_set set = lk__args_options("train", LK_CMD_TRAIN, 0);
+    lk_options_set set = lk__args_options("train", LK_CMD_TRAIN, 0);
     char *argv[] = {"--config", "no-such-file.yaml", "--help"};
     assert_int_equal(lk__args_parse(&set, 2, argv, &args), LK_STATUS_NOT_FOUND);
     assert_non_null(strstr(lk_error_detail(), "no-such-file.yaml"));
@@ -374,6 +396,7 @@ int main(void)
         cmocka_unit_test(what_was_typed_has_no_rivals),
         cmocka_unit_test(a_launchers_ranks_start_none),
         cmocka_unit_test(contradictions_name_both_places),
+        cmocka_unit_test(fields_become_options),
         cmocka_unit_test(origins_are_of_what_is_named),
         cmocka_unit_test(bad_values_have_a_line_even_when_overridden),
         cmocka_unit_test(unknown_keys_name_the_nearest),

@@ -176,7 +176,7 @@ static void misspelt_lists(void **state)
     refuse(IDS("1,,3"), with_gpus, "1,,3", "missing");
     refuse(IDS("1,"), with_gpus, "1,", "missing");
     refuse(DEVICES(",cpu"), with_gpus, ",cpu", "missing");
-    refuse(IDS("1111111111111111111111111111111111111111111111111111111111111111111111"), with_gpus, "--gpu-ids",
+    refuse(IDS("1111111111111111111111111111111111111111111111111111111111111111111111"), with_gpus, "`gpu_ids`",
            "no device");
 }
 
@@ -184,10 +184,10 @@ static void contradictions(void **state)
 {
     (void)state;
     refuse(DEVICES("cpu:0,cuda:0"), with_gpus, "one kind", "cpu and cuda");
-    refuse((lk_devices_choice){.devices = "cpu", .gpu_ids = "0"}, with_gpus, "--devices cpu", "--gpu-ids 0");
-    refuse((lk_devices_choice){.devices = "cuda:0", .gpu_ids = "0"}, with_gpus, "--devices cuda:0", "--gpu-ids 0");
-    refuse((lk_devices_choice){.gpu_ids = "0", .no_cuda = true}, with_gpus, "--no-cuda", "--gpu-ids 0");
-    refuse((lk_devices_choice){.devices = "cuda:1", .no_cuda = true}, with_gpus, "--no-cuda", "--devices cuda:1");
+    refuse((lk_devices_choice){.devices = "cpu", .gpu_ids = "0"}, with_gpus, "`devices` cpu", "`gpu_ids` 0");
+    refuse((lk_devices_choice){.devices = "cuda:0", .gpu_ids = "0"}, with_gpus, "`devices` cuda:0", "`gpu_ids` 0");
+    refuse((lk_devices_choice){.gpu_ids = "0", .no_cuda = true}, with_gpus, "`no_cuda`", "`gpu_ids` 0");
+    refuse((lk_devices_choice){.devices = "cuda:1", .no_cuda = true}, with_gpus, "`no_cuda`", "`devices` cuda:1");
     gives((lk_devices_choice){.devices = "cpu:0,cpu:1", .no_cuda = true}, with_gpus, "cpu:0 cpu:1");
 }
 
@@ -195,14 +195,14 @@ static void devices_that_are_not_there(void **state)
 {
     (void)state;
     refuse(DEVICES("cuda:0"), without_gpus, "'cuda:0'", "this build has no cuda devices");
-    refuse(IDS("0"), without_gpus, "--gpu-ids '0'", "this build has no cuda devices");
+    refuse(IDS("0"), without_gpus, "`gpu_ids` '0'", "this build has no cuda devices");
     refuse(IDS("15,16"), with_gpus, "cuda:16", "this machine has 16 (cuda:0 to cuda:15)");
     gpus = 2;
     refuse(DEVICES("cuda:6"), with_gpus, "cuda:6", "this machine has 2 (cuda:0, cuda:1)");
     gpus = 1;
     refuse(IDS("1,6,3"), with_gpus, "cuda:1", "this machine has 1 (cuda:0)");
     gpus = 0;
-    refuse(IDS("0"), with_gpus, "--gpu-ids '0'", "this machine has no cuda device");
+    refuse(IDS("0"), with_gpus, "`gpu_ids` '0'", "this machine has no cuda device");
 }
 
 /* "cpu:0,cpu:1,..." of so many devices. */
@@ -229,7 +229,7 @@ static void no_more_than_the_limit(void **state)
     assert_int_equal(list.count, LK_DEVICES_MAX);
     assert_string_equal(list.name[LK_DEVICES_MAX - 1], "cpu:63");
     cpus(LK_DEVICES_MAX + 1, text, sizeof text);
-    refuse(DEVICES(text), without_gpus, "--devices", "more than 64");
+    refuse(DEVICES(text), without_gpus, "`devices`", "more than 64");
     gpus = 100;
     assert_int_equal(lk__devices_choose(&DEVICES("auto"), with_gpus, &list), LK_OK);
     assert_int_equal(list.count, LK_DEVICES_MAX);
@@ -299,12 +299,9 @@ static void ranks_that_would_share_gpus(void **state)
 static void names_of_the_option(void **state)
 {
     (void)state;
-    refuse((lk_devices_choice){.gpu_ids = "x", .gpu_option = "gpu-devices"}, with_gpus, "--gpu-devices 'x'",
-           "'--gpu-devices 0,1'");
-    refuse((lk_devices_choice){.gpu_ids = "1", .gpu_option = "gpu-idx", .no_cuda = true}, with_gpus, "--gpu-idx 1",
-           "--no-cuda");
-    refuse((lk_devices_choice){.devices = "cpu", .gpu_ids = "1", .gpu_option = "gpu-idx"}, with_gpus, "--gpu-idx 1",
-           "--devices cpu");
+    refuse(IDS("x"), with_gpus, "`gpu_ids` 'x'", "'`gpu_ids` 0,1'");
+    refuse((lk_devices_choice){.gpu_ids = "1", .no_cuda = true}, with_gpus, "`gpu_ids` 1", "`no_cuda`");
+    refuse((lk_devices_choice){.devices = "cpu", .gpu_ids = "1"}, with_gpus, "`gpu_ids` 1", "`devices` cpu");
 }
 
 static void devices_that_cannot_be_opened(void **state)
@@ -318,10 +315,10 @@ static void devices_that_cannot_be_opened(void **state)
         assert_non_null(strstr(lk_error_detail(), type->name));
     opts.precision = LK_PRECISION_BF16;
     assert_int_equal(lk__device_open("cpu", &opts, &device), LK_STATUS_UNSUPPORTED);
-    assert_non_null(strstr(lk_error_detail(), "--precision bf16"));
+    assert_non_null(strstr(lk_error_detail(), "`precision` bf16"));
     opts.precision = LK_PRECISION_TF32;
     assert_int_equal(lk__device_open("cpu:1", &opts, &device), LK_STATUS_UNSUPPORTED);
-    assert_non_null(strstr(lk_error_detail(), "--precision tf32"));
+    assert_non_null(strstr(lk_error_detail(), "`precision` tf32"));
     assert_null(device);
 }
 

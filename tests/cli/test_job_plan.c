@@ -41,7 +41,7 @@ static void read_line(const char *line, int machine)
     snprintf(words, sizeof words, "%s", line);
     for (char *rest = words, *word; argc < 32 && (word = strtok_r(rest, " ", &rest)); argc++)
         argv[argc] = word;
-    lk_option_set set = lk__args_options("train", LK_CMD_TRAIN, 0);
+    lk_options_set set = lk__args_options("train", LK_CMD_TRAIN, 0);
     gpus = machine;
     assert_int_equal(lk__args_parse(&set, argc, argv, &args), LK_OK);
     assert_int_equal(lk__args_complete(&args), LK_OK);
@@ -108,7 +108,7 @@ static void shards_are_one_a_replica_on_gpus(void **state)
 static void too_many_shards(void **state)
 {
     (void)state;
-    lk_option_set set = lk__args_options("train", LK_CMD_TRAIN, 0);
+    lk_options_set set = lk__args_options("train", LK_CMD_TRAIN, 0);
     char *line[] = {"--accumulate", "1000", "--shards", "16"};
     for (gpus = 0; gpus < 2; gpus++) {
         assert_int_equal(lk__args_parse(&set, gpus ? 4 : 2, line, &args), LK_OK);
@@ -210,7 +210,7 @@ static void commands_of_one_device(void **state)
     assert_int_equal(second.train.shards, 16);
     args.devices.named = true;
     assert_int_equal(lk__job_plan_one_device(&args, "bench", 3, &plan), LK_STATUS_USAGE);
-    assert_non_null(strstr(lk_error_detail(), "--devices fake:0"));
+    assert_non_null(strstr(lk_error_detail(), "`devices` fake:0"));
     read_line("--stages 0", 1);
     assert_int_equal(lk__job_plan_one_device(&args, "bench", 2, &plan), LK_OK);
     assert_int_equal(plan.train.shards, 1); /* the engine refuses such stages */

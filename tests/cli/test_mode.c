@@ -55,21 +55,21 @@ static void contradictions_say_what_to_do(void **state)
 {
     (void)state;
     static const refusal refusals[] = {
-        {{SINGLE, 4, false, 1, NULL, false}, "has 4", "leave --parallel out"},
-        {{SINGLE, 1, false, 2, NULL, false}, "there are 2", "--parallel dp"},
-        {{SINGLE, 1, false, 1, "2", false}, "--parallel single", "--parallel pp"},
-        {{DP, 1, false, 1, NULL, false}, "several devices", "--devices cpu:0,cpu:1"},
-        {{DP, 1, false, 2, "2", false}, "--parallel dp", "--parallel pp"},
-        {{DDP, 4, false, 1, "2", false}, "--parallel ddp", "--parallel pp"},
-        {{DDP, 4, false, 1, NULL, true}, "--pipelined", "--parallel pp"},
-        {{AUTO, 1, false, 1, NULL, true}, "--pipelined", "--stages 2"},
-        {{PP, 1, false, 1, NULL, false}, "--parallel pp", "-n 2"},
+        {{SINGLE, 4, false, 1, NULL, false}, "has 4", "leave `parallel` out"},
+        {{SINGLE, 1, false, 2, NULL, false}, "there are 2", "`parallel` dp"},
+        {{SINGLE, 1, false, 1, "2", false}, "`parallel` single", "`parallel` pp"},
+        {{DP, 1, false, 1, NULL, false}, "several devices", "`devices` cpu:0,cpu:1"},
+        {{DP, 1, false, 2, "2", false}, "`parallel` dp", "`parallel` pp"},
+        {{DDP, 4, false, 1, "2", false}, "`parallel` ddp", "`parallel` pp"},
+        {{DDP, 4, false, 1, NULL, true}, "`pipelined`", "`parallel` pp"},
+        {{AUTO, 1, false, 1, NULL, true}, "`pipelined`", "`stages` 2"},
+        {{PP, 1, false, 1, NULL, false}, "`parallel` pp", "-n 2"},
         {{DDP, 1, true, 1, NULL, false}, "--parallel ddp needs ranks", "lockstep train -n 2"},
         {{PP, 3, false, 1, "2", false}, "2 stages", "3 ranks"},
         {{AUTO, 4, false, 1, "fc1,fc2", false}, "3 stages", "4 ranks"},
         {{AUTO, 1, false, 1, "2", false}, "2 stages, and 1 rank ", "-n 2"},
-        {{PP, 2, false, 1, "0", false}, "--stages '0'", "from 1"},
-        {{PP, 2, false, 1, "-2", false}, "--stages '-2'", "from 1"},
+        {{PP, 2, false, 1, "0", false}, "`stages` '0'", "from 1"},
+        {{PP, 2, false, 1, "-2", false}, "`stages` '-2'", "from 1"},
         {{PP, 2, false, 1, "+3", false}, "3 stages", "2 ranks"},
     };
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {

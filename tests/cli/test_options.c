@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/option_rows.h"
 #include "cli/options/args.h"
 #include "cli/options/options.h"
 
@@ -27,33 +28,33 @@ typedef struct values {
 
 static const char *const modes[] = {"batch", "shard", NULL};
 
-#define AT(field) offsetof(values, field)
+#define AT(field) LK_FIELD(values, field)
 
 static const lk_option rows[] = {
-    {"a", "loud", 'l', 1, LK_OPTION_FLAG, AT(loud), NULL, 0, 0, NULL, NULL, "makes noise"},
-    {"a", "name", 0, 1, LK_OPTION_TEXT, AT(name), "TEXT", 0, 0, NULL, "anna", "a name"},
-    {"a", "save-model", 0, 1, LK_OPTION_OPTIONAL, AT(save), "PATH", 0, 0, NULL, NULL, "saves"},
-    {"b", "batch-size", 0, 1, LK_OPTION_COUNT, AT(count), "N", 1, 100, NULL, "64", "samples"},
-    {"b", "nproc", 'n', 1, LK_OPTION_INT, AT(ranks), "N", 1, 8, NULL, NULL, "ranks"},
-    {"b", "seed", 0, 1, LK_OPTION_SEED, AT(seed), "N", 0, 0, NULL, "1", "randomness"},
-    {"b", "rate", 0, 1, LK_OPTION_REAL, AT(rate), "X", 0, 2, NULL, ".5", "a rate"},
-    {"b", "mode", 0, 1, LK_OPTION_CHOICE, AT(mode), NULL, 0, 0, modes, "batch", "a mode"},
-    {"b", "by-shard", 0, 1, LK_OPTION_ALIAS, 0, NULL, 0, 0, NULL, "mode=shard", "the same as --mode shard"},
-    {"b", "by-batch", 0, 1, LK_OPTION_ALIAS, 0, NULL, 0, 0, NULL, "mode=batch", "the same as --mode batch"},
-    {"c", "ids", 'i', 1, LK_OPTION_LIST, AT(ids), "N,N,...", 0, 0, NULL, NULL, "numbers"},
-    {"c", "numbers", 0, 1, LK_OPTION_LIST, AT(ids), "N,N,...", 0, 0, NULL, NULL, "the same as --ids"},
-    {"c", "ranks", 0, 1, LK_OPTION_INT, AT(ranks), "N", 1, 8, NULL, NULL, "the same as --nproc"},
-    {"c", "once", 0, 1, LK_OPTION_ONCE, AT(once), "FILE", 0, 0, NULL, NULL, "a file"},
-    {"b", "elsewhere", 0, 2, LK_OPTION_FLAG, AT(loud), NULL, 0, 0, NULL, NULL, "another command's"},
+    {"a", "loud", 'l', 1, 0, LK_OPTION_FLAG, AT(loud), NULL, 0, 0, NULL, NULL, "makes noise"},
+    {"a", "name", 0, 1, 0, LK_OPTION_TEXT, AT(name), "TEXT", 0, 0, NULL, "anna", "a name"},
+    {"a", "save-model", 0, 1, 0, LK_OPTION_OPTIONAL, AT(save), "PATH", 0, 0, NULL, NULL, "saves"},
+    {"b", "batch-size", 0, 1, 0, LK_OPTION_COUNT, AT(count), "N", 1, 100, NULL, "64", "samples"},
+    {"b", "nproc", 'n', 1, 0, LK_OPTION_INT, AT(ranks), "N", 1, 8, NULL, NULL, "ranks"},
+    {"b", "seed", 0, 1, 0, LK_OPTION_SEED, AT(seed), "N", 0, 0, NULL, "1", "randomness"},
+    {"b", "rate", 0, 1, 0, LK_OPTION_REAL, AT(rate), "X", 0, 2, NULL, ".5", "a rate"},
+    {"b", "mode", 0, 1, 0, LK_OPTION_CHOICE, AT(mode), NULL, 0, 0, modes, "batch", "a mode"},
+    {"b", "by-shard", 0, 1, 0, LK_OPTION_ALIAS, 0, "", NULL, 0, 0, NULL, "mode=shard", "the same as --mode shard"},
+    {"b", "by-batch", 0, 1, 0, LK_OPTION_ALIAS, 0, "", NULL, 0, 0, NULL, "mode=batch", "the same as --mode batch"},
+    {"c", "ids", 'i', 1, 0, LK_OPTION_LIST, AT(ids), "N,N,...", 0, 0, NULL, NULL, "numbers"},
+    {"c", "numbers", 0, 1, 0, LK_OPTION_LIST, AT(ids), "N,N,...", 0, 0, NULL, NULL, "the same as --ids"},
+    {"c", "ranks", 0, 1, 0, LK_OPTION_INT, AT(ranks), "N", 1, 8, NULL, NULL, "the same as --nproc"},
+    {"c", "once", 0, 1, 0, LK_OPTION_ONCE, AT(once), "FILE", 0, 0, NULL, NULL, "a file"},
+    {"b", "elsewhere", 0, 2, 0, LK_OPTION_FLAG, AT(loud), NULL, 0, 0, NULL, NULL, "another command's"},
 };
 
-static const lk_option_set set = {
+static const lk_options_set set = {
     .rows = rows, .count = sizeof rows / sizeof *rows, .commands = 1, .command = "try", .max_words = 1};
 
 enum { MAX_ARGS = 8 };
 
 /* Parses a line cut at single blanks. */
-static lk_status parse_with(const lk_option_set *options, const char *line, values *out, lk_option_parsed *parsed)
+static lk_status parse_with(const lk_options_set *options, const char *line, values *out, lk_options_parsed *parsed)
 {
     static char text[256];
     char *argv[MAX_ARGS];
@@ -69,7 +70,7 @@ static lk_status parse_with(const lk_option_set *options, const char *line, valu
     return lk__options_parse(options, argc, argv, out, parsed);
 }
 
-static lk_status parse(const char *line, values *out, lk_option_parsed *parsed)
+static lk_status parse(const char *line, values *out, lk_options_parsed *parsed)
 {
     return parse_with(&set, line, out, parsed);
 }
@@ -77,7 +78,7 @@ static lk_status parse(const char *line, values *out, lk_option_parsed *parsed)
 static values parsed_ok(const char *line)
 {
     values out;
-    lk_option_parsed parsed;
+    lk_options_parsed parsed;
     assert_int_equal(parse(line, &out, &parsed), LK_OK);
     return out;
 }
@@ -86,7 +87,7 @@ static values parsed_ok(const char *line)
 static void refuse(const char *line, const char *word, const char *other)
 {
     values out;
-    lk_option_parsed parsed;
+    lk_options_parsed parsed;
     assert_int_equal(parse(line, &out, &parsed), LK_STATUS_USAGE);
     if (!strstr(lk_error_detail(), word) || !strstr(lk_error_detail(), other))
         fail_msg("'%s' gives '%s', without '%s' and '%s'", line, lk_error_detail(), word, other);
@@ -159,10 +160,10 @@ static void some_options_are_given_once(void **state)
 }
 
 /* Entries by row name, value and place, three words each. */
-static lk_status fill(const lk_option_set *options, const char *line, const char *const *words, values *out)
+static lk_status fill(const lk_options_set *options, const char *line, const char *const *words, values *out)
 {
-    lk_option_entry entries[4];
-    lk_option_parsed parsed;
+    lk_options_entry entries[4];
+    lk_options_parsed parsed;
     size_t count = 0;
     assert_int_equal(parse_with(options, line, out, &parsed), LK_OK);
     for (; words[3 * count]; count++) {
@@ -178,8 +179,8 @@ static void a_file_stands_below_the_line(void **state)
 {
     (void)state;
     static const char *const file[] = {"batch-size", "7", "f:1", "loud", NULL, "f:2", "by-shard", NULL, "f:3", NULL};
-    static const lk_option_rival rivals[] = {{{"mode"}, {"rate"}}, {{"loud"}, {""}}, {{NULL}, {NULL}}};
-    lk_option_set options = set;
+    static const lk_options_rival rivals[] = {{{"mode"}, {"rate"}}, {{"loud"}, {""}}, {{NULL}, {NULL}}};
+    lk_options_set options = set;
     values out;
     assert_int_equal(fill(&set, "", file, &out), LK_OK);
     assert_int_equal(out.count, 7);
@@ -235,18 +236,18 @@ static void optional_values_stop_at_options(void **state)
 }
 
 /* A command without words of its own takes any words into a list. */
-static lk_option_set wordless(void)
+static lk_options_set wordless(void)
 {
-    lk_option_set options = set;
+    lk_options_set options = set;
     options.max_words = 0;
     return options;
 }
 
 static void list_is(const char *line, const char *ids)
 {
-    lk_option_set options = wordless();
+    lk_options_set options = wordless();
     values out;
-    lk_option_parsed parsed;
+    lk_options_parsed parsed;
     assert_int_equal(parse_with(&options, line, &out, &parsed), LK_OK);
     assert_string_equal(out.ids, ids);
     assert_string_equal(parsed_ok(line).ids, ids);
@@ -274,9 +275,9 @@ static void lists_are_words_or_commas(void **state)
 static void lists_leave_words_to_the_command(void **state)
 {
     (void)state;
-    lk_option_set options = wordless();
+    lk_options_set options = wordless();
     values out;
-    lk_option_parsed parsed;
+    lk_options_parsed parsed;
     assert_int_equal(parse("--ids 0 1 file", &out, &parsed), LK_OK);
     assert_string_equal(out.ids, "0,1");
     assert_string_equal(parsed.words[0], "file");
@@ -304,10 +305,10 @@ static void lists_have_no_empty_values(void **state)
     refuse("--ids ,1", "--ids ',1'", "empty value");
     refuse("--ids ,", "--ids ','", "empty value");
     values out = {0};
-    lk_option_parsed parsed;
+    lk_options_parsed parsed;
     char *alone[] = {"--ids", ""};
     assert_int_equal(lk__options_parse(&set, 2, alone, &out, &parsed), LK_STATUS_USAGE);
-    lk_option_set options = wordless();
+    lk_options_set options = wordless();
     char *first[] = {"--ids", "", "1"}, *last[] = {"--ids", "1", ""};
     assert_int_equal(lk__options_parse(&options, 3, first, &out, &parsed), LK_STATUS_USAGE);
     assert_int_equal(lk__options_parse(&options, 3, last, &out, &parsed), LK_STATUS_USAGE);
@@ -321,7 +322,7 @@ static void lists_have_an_end(void **state)
     char digits[LK_LIST_BYTES + 1], word[LK_LIST_BYTES + 16];
     char *joined[] = {"--ids", digits}, *split[] = {"--ids", digits, "2"}, *equals[] = {word};
     values out = {0};
-    lk_option_parsed parsed;
+    lk_options_parsed parsed;
     memset(digits, '1', sizeof digits);
     digits[LK_LIST_BYTES - 1] = 0;
     assert_int_equal(lk__options_parse(&set, 2, joined, &out, &parsed), LK_OK);
@@ -347,7 +348,7 @@ static void spellings_of_one_option_must_agree(void **state)
     refuse("--ids 1 --numbers 1 --ids 2", "--ids 2", "--numbers 1");
     refuse("--ranks 3 -n 4", "--ranks 3", "--nproc 4");
     values out;
-    lk_option_parsed parsed;
+    lk_options_parsed parsed;
     assert_int_equal(parse("--numbers 3", &out, &parsed), LK_OK);
     assert_true(lk__options_given(&set, &parsed, "numbers"));
     assert_true(lk__options_given(&set, &parsed, "ids"));
@@ -358,7 +359,7 @@ static void words_and_what_was_given(void **state)
 {
     (void)state;
     values out;
-    lk_option_parsed parsed;
+    lk_options_parsed parsed;
     assert_int_equal(parse("file --name x --by-shard", &out, &parsed), LK_OK);
     assert_int_equal(parsed.word_count, 1);
     assert_string_equal(parsed.words[0], "file");
@@ -373,12 +374,12 @@ static void words_and_what_was_given(void **state)
 static void a_line_may_end_at_the_first_word(void **state)
 {
     (void)state;
-    static const lk_option_foreign foreign[] = {{"-nr", "write --ranks-here"}, {"--old-name", "leave it out"}, {0}};
-    lk_option_set open = set;
+    static const lk_options_foreign foreign[] = {{"-nr", "write --ranks-here"}, {"--old-name", "leave it out"}, {0}};
+    lk_options_set open = set;
     open.ends_at_word = true;
     open.foreign = foreign;
     values out = {0};
-    lk_option_parsed parsed;
+    lk_options_parsed parsed;
     char *line[] = {"-n", "3", "program", "--loud", "-n", "4", "--", "--unknown", NULL};
     assert_int_equal(lk__options_parse(&open, 8, line, &out, &parsed), LK_OK);
     assert_int_equal(out.ranks, 3);
@@ -451,7 +452,7 @@ static void the_programs_table_is_sound(void **state)
 {
     (void)state;
     for (unsigned bit = LK_CMD_TRAIN; bit <= LK_CMD_RUN; bit <<= 1) {
-        lk_option_set all = lk__args_options("train", bit, 0);
+        lk_options_set all = lk__args_options("train", bit, 0);
         lk_args args;
         assert_int_equal(lk__args_parse(&all, 0, NULL, &args), LK_OK);
         for (size_t i = 0; i < all.count; i++) {
@@ -468,7 +469,7 @@ static void the_programs_table_is_sound(void **state)
 static void the_reference_defaults(void **state)
 {
     (void)state;
-    lk_option_set all = lk__args_options("train", LK_CMD_TRAIN, 0);
+    lk_options_set all = lk__args_options("train", LK_CMD_TRAIN, 0);
     lk_args args;
     assert_int_equal(lk__args_parse(&all, 0, NULL, &args), LK_OK);
     assert_int_equal(lk__args_complete(&args), LK_OK);
@@ -487,7 +488,7 @@ static void the_reference_defaults(void **state)
 
 static void complete(lk_args *args, int argc, char *const *argv)
 {
-    lk_option_set all = lk__args_options("train", LK_CMD_TRAIN, 0);
+    lk_options_set all = lk__args_options("train", LK_CMD_TRAIN, 0);
     assert_int_equal(lk__args_parse(&all, argc, argv, args), LK_OK);
     assert_int_equal(lk__args_complete(args), LK_OK);
 }
@@ -507,12 +508,12 @@ static void the_saved_models_name(void **state)
 static void gamma_and_schedule_exclude_each_other(void **state)
 {
     (void)state;
-    lk_option_set all = lk__args_options("train", LK_CMD_TRAIN, 0);
+    lk_options_set all = lk__args_options("train", LK_CMD_TRAIN, 0);
     lk_args args;
     char *const argv[] = {"--gamma=.5", "--schedule=constant"};
     assert_int_equal(lk__args_parse(&all, 2, argv, &args), LK_OK);
     assert_int_equal(lk__args_complete(&args), LK_STATUS_USAGE);
-    assert_non_null(strstr(lk_error_detail(), "--gamma"));
+    assert_non_null(strstr(lk_error_detail(), "`gamma`"));
 }
 
 int main(void)

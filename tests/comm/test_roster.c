@@ -141,7 +141,7 @@ static void test_exchange_breaks(void **state)
     assert_false(lk__roster_give(roster, 1, 0, "ab", 2));
     assert_verdict(roster, LK_STATUS_MISMATCH,
                    "rank 1 (host h101, pid 101) gave 2 bytes to exchange 0, the others 4: "
-                   "have all the same --backend and version?");
+                   "have all the same `backend` and version?");
     lk__roster_destroy(roster);
 
     roster = make(2, 2);

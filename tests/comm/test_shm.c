@@ -12,7 +12,7 @@ static int too_large(rank *self)
     CHECK(self, self->type->alloc(self->t, huge, &block) == LK_STATUS_MEMORY);
     CHECK(self, block == NULL);
     CHECK(self, strstr(lk_error_detail(), "rank 1: shared memory needs ") != NULL);
-    CHECK(self, strstr(lk_error_detail(), " MB free; enlarge it or use --backend tcp") != NULL);
+    CHECK(self, strstr(lk_error_detail(), " MB free; enlarge it or use `backend` tcp") != NULL);
     return lend(self);
 }
 

@@ -457,13 +457,13 @@ static void not_found(void **state)
     assert_int_equal(lk_dataset_open("mnist", NULL, LK_SPLIT_TRAIN, &data), LK_STATUS_NOT_FOUND);
     static const char *const parts[] = {
         "./data", "/lockstep",  "/usr/share/datasets", "MNIST/raw",   "lockstep data get mnist",
-        "digits", "--data-dir", "LOCKSTEP_DATA",       "train-images"};
+        "digits", "`data_dir`", "LOCKSTEP_DATA",       "train-images"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         assert_detail(parts[i]);
-    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, here.path, "leave --data-dir out");
+    refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, here.path, "leave `data_dir` out");
     assert_int_equal(lk_dataset_open("imagenet", NULL, LK_SPLIT_TRAIN, &data), LK_STATUS_NOT_FOUND);
     assert_detail("train/CLASS");
-    assert_detail("with --data-dir or LOCKSTEP_DATA (it cannot be fetched), or use the built-in 'digits'");
+    assert_detail("with `data_dir` or LOCKSTEP_DATA (it cannot be fetched), or use the built-in 'digits'");
     refuse("minst", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, "'minst'", "did you mean 'mnist'");
     refuse("/no/such/folder", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, "'/no/such/folder'", "fashion-mnist");
     refuse(here.path, LK_SPLIT_TEST, LK_STATUS_NOT_FOUND, "no test split", "test_batch.bin");

@@ -298,7 +298,7 @@ static void folders_are_where_training_looks(void **state)
     assert_string_equal(place, "/h/.cache/lockstep/mnist");
     unsetenv("HOME");
     assert_int_equal(lk__source_folder(mnist, NULL, place), LK_STATUS_USAGE);
-    assert_detail("--data-dir");
+    assert_detail("`data_dir`");
 }
 
 static void assert_hexadecimal(const char *sum, size_t digits)

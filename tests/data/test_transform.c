@@ -152,10 +152,10 @@ static void test_split(void **state)
     for (size_t i = 0; i < sizeof steady / sizeof *steady; i++)
         TRY(lk__transforms_choose(&test, steady[i], &list));
     assert_int_equal(lk__transforms_choose(&test, "foo", &list), LK_STATUS_USAGE);
-    assert_detail("--test-augment: no augmentation 'foo'");
+    assert_detail("`test_augment`: no augmentation 'foo'");
     assert_int_equal(lk__transforms_choose(&train, "foo", &list), LK_STATUS_USAGE);
-    assert_detail("--augment: no augmentation 'foo'");
-    assert_null(strstr(lk_error_detail(), "--test-augment"));
+    assert_detail("`augment`: no augmentation 'foo'");
+    assert_null(strstr(lk_error_detail(), "`test_augment`"));
 }
 
 static void check_test_augment(lk_dataset test, lk_sample_shape shape, const char *expected)

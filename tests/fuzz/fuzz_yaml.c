@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/option_rows.h"
 #include "cli/options/config.h"
 #include "io/yaml.h"
 
@@ -26,10 +27,10 @@ typedef struct values {
 
 static const char *const choices[] = {"a", "b", NULL};
 
-#define AT(field) offsetof(values, field)
-#define ROW(name, kind, field)                                                           \
-    {                                                                                    \
-        "g", name, 0, 1, LK_OPTION_##kind, AT(field), "X", 0, 100, choices, NULL, "help" \
+#define AT(field) LK_FIELD(values, field)
+#define ROW(name, kind, field)                                                              \
+    {                                                                                       \
+        "g", name, 0, 1, 0, LK_OPTION_##kind, AT(field), "X", 0, 100, choices, NULL, "help" \
     }
 static const lk_option rows[] = {
     ROW("f", FLAG, flag),
@@ -45,14 +46,14 @@ static const lk_option rows[] = {
     ROW("r", REAL, real),
     ROW("l", LIST, list),
     ROW("l-2", LIST, list),
-    {"g", "a", 0, 1, LK_OPTION_ALIAS, 0, NULL, 0, 0, NULL, "h=b", "help"},
-    {"g", "x", 'x', 2, LK_OPTION_SPEC, AT(spec), "X", 0, 0, NULL, NULL, "help"},
+    {"g", "a", 0, 1, 0, LK_OPTION_ALIAS, 0, "", NULL, 0, 0, NULL, "h=b", "help"},
+    {"g", "x", 'x', 2, 0, LK_OPTION_SPEC, AT(spec), "X", 0, 0, NULL, NULL, "help"},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static const lk_option_rival rivals[] = {{{"t", "l"}, {"f", "r"}}, {{NULL}, {NULL}}};
-static const lk_option_set set = {.rows = rows, .count = ROWS, .commands = 1, .command = "fuzz", .rivals = rivals};
-static const lk_option_set recipe = {.rows = rows, .count = ROWS, .commands = 2, .command = "recipe"};
+static const lk_options_rival rivals[] = {{{"t", "l"}, {"f", "r"}}, {{NULL}, {NULL}}};
+static const lk_options_set set = {.rows = rows, .count = ROWS, .commands = 1, .command = "fuzz", .rivals = rivals};
+static const lk_options_set recipe = {.rows = rows, .count = ROWS, .commands = 2, .command = "recipe"};
 
 /* Items follow each other as the header says. */
 static void check_items(const lk_yaml *yaml)
@@ -93,7 +94,7 @@ static void try_options(uint8_t given, const uint8_t *data, size_t size)
 {
     char path[64], origins[128];
     values v = {0};
-    lk_option_parsed parsed = {0};
+    lk_options_parsed parsed = {0};
     for (size_t i = 0; i < 8; i++)
         parsed.given[i] = given >> i & 1;
     int fd = memfd_create("fuzz", 0);

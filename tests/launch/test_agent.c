@@ -267,7 +267,7 @@ static void a_place_is_taken_once_and_given_back(void **state)
     begin(&leader);
     knock(&one, &first);
     refused_with(&one, joined_text(1, "other", text));
-    refused_with(&odd, "no place for --node-rank 2 with 4097 ranks");
+    refused_with(&odd, "no place for `node_rank` 2 with 4097 ranks");
     lk__link_close(&first);
     begin(&one);
     begin(&two);
@@ -289,7 +289,7 @@ static void the_number_of_nodes_is_compared(void **state)
     (void)state;
     int port = free_port();
     party leader = make_party(0, 3, port, 60), one = make_party(1, 3, port, 60), other = make_party(2, 4, port, 60);
-    static const char why[] = "node 2 on host other was started with --nnodes 4, node 0 on host leader with --nnodes 3";
+    static const char why[] = "node 2 on host other was started with `nnodes` 4, node 0 on host leader with `nnodes` 3";
     double start = lk__clock();
     begin(&leader);
     begin(&one);
@@ -322,7 +322,7 @@ static void a_second_node_0_is_told_of_the_first(void **state)
     attend(&twin);
     assert_int_equal(twin.status, LK_STATUS_MISMATCH);
     assert_non_null(strstr(twin.detail, joined_text(0, "leader", text)));
-    assert_non_null(strstr(twin.detail, "--node-rank"));
+    assert_non_null(strstr(twin.detail, "`node_rank`"));
     begin(&one);
     finish(&one);
     finish(&leader);

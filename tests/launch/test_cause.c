@@ -126,7 +126,7 @@ static void test_bind(void **state)
     opts.bind = LK_BIND_CORE;
     outcome end = run_node(&opts);
     if (end.status == LK_STATUS_UNSUPPORTED) {
-        assert_contains(lk_error_detail(), "--bind none");
+        assert_contains(lk_error_detail(), "`bind` none");
         skip();
     }
     assert_int_equal(end.state, LK_NODE_DONE);

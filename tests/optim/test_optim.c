@@ -268,8 +268,8 @@ static void test_refusals(void **state)
     assert_refused("adamv", 0, "did you mean 'adam'");
     assert_refused("adamw:decay=1", 0, "weight_decay");
     assert_refused("adamw:weight_decay=-1", 0, "weight_decay");
-    assert_refused("adam", -1, "--lr");
-    assert_refused("adam", NAN, "--lr");
+    assert_refused("adam", -1, "`lr`");
+    assert_refused("adam", NAN, "`lr`");
 }
 
 static void test_list(void **state)

@@ -195,7 +195,7 @@ static void test_rates(void **state)
 
 static void assert_told(const char *spec, const char *hint)
 {
-    if (!strstr(lk_error_detail(), hint) || !strstr(lk_error_detail(), "--schedule"))
+    if (!strstr(lk_error_detail(), hint) || !strstr(lk_error_detail(), "`schedule`"))
         fail_msg("%s: \"%s\" does not mention \"%s\"", spec, lk_error_detail(), hint);
 }
 

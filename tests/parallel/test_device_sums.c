@@ -115,11 +115,11 @@ static void test_choice(void **arg)
     expect(3, 0,
            (attempt){.opts.gradient_backend = "joined",
                      .create = LK_STATUS_USAGE,
-                     .text = "--backend joined: gradients cannot be summed between the devices: ranks "});
+                     .text = "`gradient_backend` joined: gradients cannot be summed between the devices: ranks "});
     expect(3, 0,
            (attempt){.opts.gradient_backend = "near",
                      .create = LK_STATUS_USAGE,
-                     .text = "--backend near: gradients cannot be summed between the devices: ranks "});
+                     .text = "`gradient_backend` near: gradients cannot be summed between the devices: ranks "});
     joined_places = 1;
     expect(3, 0, (attempt){.gradient_backend = "near"});
     joined_refuses = 2;
@@ -127,30 +127,32 @@ static void test_choice(void **arg)
     expect(3, 0,
            (attempt){.opts.gradient_backend = "near",
                      .create = LK_STATUS_USAGE,
-                     .text = "--backend near: gradients cannot be summed between the devices: rank 1: no memory"});
+                     .text = "`gradient_backend` near: gradients cannot be summed between the devices: rank 1: no memory"});
     joined_refuses = 0;
     expect(
         2, 0,
         (attempt){.opts.reduce = LK_REDUCE_ORDER_BACKEND,
                   .create = LK_STATUS_USAGE,
-                  .text = "--reduce engine: gradients cannot be summed between the devices: ranks 0 and 1 have one"});
+                  .text = "`reduce` engine: gradients cannot be summed between the devices: ranks 0 and 1 have one"});
     joined_places = 0;
     expect(2, 0,
-           (attempt){.opts.gradient_backend = "joint",
-                     .create = LK_STATUS_USAGE,
-                     .text = "--backend joint: gradients cannot be summed between the devices: this build has nothing "
-                             "for that between devices of kind far"});
+           (attempt){
+               .opts.gradient_backend = "joint",
+               .create = LK_STATUS_USAGE,
+               .text =
+                   "`gradient_backend` joint: gradients cannot be summed between the devices: this build has nothing "
+                   "for that between devices of kind far"});
     joined_missing = true;
     expect(2, 0, (attempt){0});
     expect(2, 0,
            (attempt){.opts.reduce = LK_REDUCE_ORDER_BACKEND,
                      .create = LK_STATUS_USAGE,
-                     .text = "--reduce engine: gradients cannot be summed between the devices: rank 0: no library"});
+                     .text = "`reduce` engine: gradients cannot be summed between the devices: rank 0: no library"});
     joined_missing = false;
     expect(1, 0,
            (attempt){.opts = {.reduce = LK_REDUCE_ORDER_BACKEND, .device = "cpu"},
                      .create = LK_STATUS_USAGE,
-                     .text = "--reduce engine: gradients cannot be summed between the devices: this build has nothing "
+                     .text = "`reduce` engine: gradients cannot be summed between the devices: this build has nothing "
                              "for that between devices of kind cpu"});
 }
 

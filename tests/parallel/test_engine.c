@@ -276,10 +276,10 @@ static void test_batchnorm_of_one_value(void **arg)
     (void)arg;
     lk_status status = create_normed((lk_engine_opts){.batch = 1}, 1);
     expect_words(status, LK_STATUS_USAGE, "BatchNorm 'norm'");
-    expect_words(status, LK_STATUS_USAGE, "--batch-size");
+    expect_words(status, LK_STATUS_USAGE, "`batch`");
     status = create_normed((lk_engine_opts){.batch = 16, .bn = LK_BN_SHARD}, 1);
     expect_words(status, LK_STATUS_USAGE, "BatchNorm 'norm'");
-    expect_words(status, LK_STATUS_USAGE, "--bn batch");
+    expect_words(status, LK_STATUS_USAGE, "`bn` batch");
     law_require(create_normed((lk_engine_opts){.batch = 1}, 2));
     law_require(create_normed((lk_engine_opts){.batch = 2}, 1));
     law_require(create_normed((lk_engine_opts){.batch = 17, .bn = LK_BN_SHARD}, 1));
@@ -297,10 +297,10 @@ static void test_bad_options(void **arg)
         const char *words;
     } rows[] = {
         {{.batch = 0}, "batch"},
-        {{.batch = 8, .shards = 5000}, "--shards 5000"},
-        {{.batch = 8, .shards = -1}, "--shards -1"},
-        {{.batch = 8, .threads = -2}, "--threads -2"},
-        {{.batch = 8, .threads = 5000}, "--threads 5000"},
+        {{.batch = 8, .shards = 5000}, "`shards` 5000"},
+        {{.batch = 8, .shards = -1}, "`shards` -1"},
+        {{.batch = 8, .threads = -2}, "`threads` -2"},
+        {{.batch = 8, .threads = 5000}, "`threads` 5000"},
         {{.batch = 8, .bn = (lk_bn_mode)7}, "mode 7"},
         {{.batch = 8, .device = "gpu"}, "gpu"},
         {{.batch = 8, .optimizer = "adamm"}, "adam"},

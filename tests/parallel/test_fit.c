@@ -100,7 +100,7 @@ static void test_micro_batch(void **arg)
     expect_words(" MB for activations of 2048 samples, ");
     expect_words("MB for the optimiser's state");
     expect_words("MB for parameters");
-    size_t wave = number_after(lk_error_detail(), "It would fit with --micro-batch ");
+    size_t wave = number_after(lk_error_detail(), "It would fit with `micro_batch` ");
     assert_in_range(wave, 2048 / 16, 2047);
     a.rank.opts.micro_batch = wave;
     assert_true(need_of(&a.rank) < room);
@@ -124,8 +124,8 @@ static void test_shards(void **arg)
     assert_int_equal(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY);
     expect_words("the test's ulimit leaves");
     expect_words("; or raise the limit");
-    a.rank.opts.shards = a.bounds[1] = (int)number_after(lk_error_detail(), "It would fit with --shards ");
-    a.rank.opts.micro_batch = number_after(lk_error_detail(), " --micro-batch ");
+    a.rank.opts.shards = a.bounds[1] = (int)number_after(lk_error_detail(), "It would fit with `shards` ");
+    a.rank.opts.micro_batch = number_after(lk_error_detail(), " `micro_batch` ");
     assert_in_range(a.rank.opts.shards, 4, LK_MAX_SHARDS);
     assert_true(need_of(&a.rank) < available.process.bytes);
     assert_int_equal(lk__fit_check(&a.rank, &available), LK_OK);
@@ -140,9 +140,9 @@ static void test_one_wave(void **arg)
     alone_init(&a, "resnet20:width=8", colour, &(lk_engine_opts){.batch = 1024});
     lk_available available = room_of(need_of(&a.rank) / 3, SIZE_MAX);
     assert_int_equal(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY);
-    size_t wave = number_after(lk_error_detail(), "It would fit with --bn shard --micro-batch ");
+    size_t wave = number_after(lk_error_detail(), "It would fit with `bn` shard `micro_batch` ");
     size_t batch = number_after(lk_error_detail(), "or with batches of ");
-    size_t times = number_after(strstr(lk_error_detail(), "--batch-size"), "or with ");
+    size_t times = number_after(strstr(lk_error_detail(), "`batch`"), "or with ");
     expect_words(" times as many hosts and ranks");
     assert_in_range(wave, 1024 / 16, 1023);
     assert_in_range(batch, 1, 1024 / 3);
@@ -165,14 +165,14 @@ static void test_parameters(void **arg)
     size_t need = need_of(&a.rank);
     lk_available available = room_of(need - need / 8, SIZE_MAX);
     assert_int_equal(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY);
-    expect_words("It would fit with --optimizer sgd");
-    assert_null(strstr(lk_error_detail(), "--micro-batch"));
+    expect_words("It would fit with `optimizer` sgd");
+    assert_null(strstr(lk_error_detail(), "`micro_batch`"));
     a.rank.opts.optimizer = "sgd";
     assert_int_equal(lk__fit_check(&a.rank, &available), LK_OK);
     available = room_of(need_of(&a.rank) - need / 16, SIZE_MAX);
     assert_int_equal(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY);
-    assert_null(strstr(lk_error_detail(), "--optimizer"));
-    assert_null(strstr(lk_error_detail(), "--micro-batch"));
+    assert_null(strstr(lk_error_detail(), "`optimizer`"));
+    assert_null(strstr(lk_error_detail(), "`micro_batch`"));
     alone_fini(&a);
 }
 
@@ -183,7 +183,7 @@ static void test_stages(void **arg)
     alone_init(&a, "resnet18", (lk_model_shape){3, 224, 224, 1000}, &(lk_engine_opts){.batch = 1, .shards = 1});
     lk_available available = room_of(need_of(&a.rank) * 7 / 8, SIZE_MAX);
     assert_int_equal(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY);
-    size_t stages = number_after(lk_error_detail(), "It would fit with --stages ");
+    size_t stages = number_after(lk_error_detail(), "It would fit with `stages` ");
     assert_in_range(stages, 2, 16);
     alone_fini(&a);
 }
@@ -221,7 +221,7 @@ static void test_explain(void **arg)
     assert_int_equal(lk__fit_explain(&a.rank), LK_STATUS_MEMORY);
     expect_words("no memory for a test (12345 bytes). This rank needs ");
     expect_words("for activations of 2048 samples");
-    a.rank.opts.micro_batch = number_after(lk_error_detail(), "Less is needed with --micro-batch ");
+    a.rank.opts.micro_batch = number_after(lk_error_detail(), "Less is needed with `micro_batch` ");
     size_t less = need_of(&a.rank);
     a.rank.opts.micro_batch = 0;
     assert_true(less < need_of(&a.rank) / 2);
@@ -290,7 +290,7 @@ static void test_ranks(void **arg)
             for (int r = 0; r < RANKS; r++) {
                 assert_non_null(strstr(members[r].detail, words));
                 assert_non_null(strstr(members[r].detail, "A rank needs "));
-                assert_non_null(strstr(members[r].detail, "It would fit with --micro-batch "));
+                assert_non_null(strstr(members[r].detail, "It would fit with `micro_batch` "));
                 alone_fini(&members[r].a);
             }
         }

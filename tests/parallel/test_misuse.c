@@ -75,10 +75,10 @@ static void test_numbers_of_options(void **arg)
         expect_option(opts, "learning rate");
         opts.lr = .1;
         opts.clip_norm = bad[i];
-        expect_option(opts, "--clip-norm");
+        expect_option(opts, "`clip_norm`");
         opts.clip_norm = 0;
         opts.label_smoothing = bad[i];
-        expect_option(opts, "--label-smoothing");
+        expect_option(opts, "`label_smoothing`");
     }
     lk_engine_opts opts = law_opts(&small, &(law_way){.threads = 1});
     opts.lr = 1e39;
@@ -90,13 +90,13 @@ static void test_negative_counts_of_options(void **arg)
     (void)arg;
     lk_engine_opts opts = law_opts(&small, &(law_way){.threads = 1});
     opts.shards = -1;
-    expect_option(opts, "--shards");
+    expect_option(opts, "`shards`");
     opts.shards = 4;
     opts.threads = -1;
-    expect_option(opts, "--threads");
+    expect_option(opts, "`threads`");
     opts.threads = 1;
     opts.check_every = -2;
-    expect_option(opts, "--check-every");
+    expect_option(opts, "`check_every`");
 }
 
 /* A thread that is inside of an evaluation, as long as the test wants: the engine asks

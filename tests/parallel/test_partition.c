@@ -51,7 +51,7 @@ static void expect(const char *model, const char *spec, const char *cuts)
     lk_graph *graph = build(model);
     cut_text(graph, spec, text);
     if (strcmp(text, cuts) != 0)
-        fail_msg("%s, --stages %s: cut at \"%s\", not \"%s\"", model, spec, text, cuts);
+        fail_msg("%s, `stages` %s: cut at \"%s\", not \"%s\"", model, spec, text, cuts);
     lk_graph_destroy(graph);
 }
 
@@ -104,7 +104,7 @@ static void refuse(const char *model, const char *spec, const char *part)
     assert_int_equal(lk__partition(graph, spec, &stages, first), LK_STATUS_USAGE);
     assert_int_equal(stages, 7);
     assert_int_equal(first[0], 42);
-    check_detail("--stages");
+    check_detail("`stages`");
     check_detail(part);
     lk_graph_destroy(graph);
 }

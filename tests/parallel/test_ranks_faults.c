@@ -129,9 +129,9 @@ static const odd_options odd[] = {
     {"bucket", other_buckets},
     {"check", other_check},
     {"model", other_model},
-    {"--stages", other_stages},
-    {"--pipelined", other_order},
-    {"--micro-batch", other_waves},
+    {"`stages`", other_stages},
+    {"`pipelined`", other_order},
+    {"`micro_batch`", other_waves},
     {"allow_nonfinite", other_care},
 };
 
@@ -219,13 +219,13 @@ static void test_worlds_must_fit(void **arg)
 {
     (void)arg;
     static const bad_world worlds[] = {
-        {"--shards", {.shards = 5}, 6},
-        {"--shards", {.shards = 1}, 2},
-        {"--shards", {.shards = 2, .stages = "2"}, 6},
-        {"--stages", {.shards = 8, .stages = "2"}, 3},
-        {"--stages", {.shards = 8, .stages = "3"}, 2},
-        {"--stages", {.shards = 8, .stages = "15"}, 15},
-        {"--stages", {.shards = 8, .stages = "0"}, 2},
+        {"`shards`", {.shards = 5}, 6},
+        {"`shards`", {.shards = 1}, 2},
+        {"`shards`", {.shards = 2, .stages = "2"}, 6},
+        {"`stages`", {.shards = 8, .stages = "2"}, 3},
+        {"`stages`", {.shards = 8, .stages = "3"}, 2},
+        {"`stages`", {.shards = 8, .stages = "15"}, 15},
+        {"`stages`", {.shards = 8, .stages = "0"}, 2},
         {"chunk2.1", {.shards = 8, .stages = "chunk2.1"}, 2},
     };
     for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {

@@ -132,7 +132,7 @@ static void the_first_reason_is_told_once(void **state)
     fail_together(&opts, LK_FAULT_COMMON, LK_STATUS_USAGE, "adm");
     opts = options();
     opts.shards = 2;
-    fail_together(&opts, LK_FAULT_COMMON, LK_STATUS_USAGE, "--shards");
+    fail_together(&opts, LK_FAULT_COMMON, LK_STATUS_USAGE, "`shards`");
     opts = options();
     opts.optimizer = "sgd";
     opts.lr = 1e30;
@@ -200,7 +200,7 @@ static void expect_odd(lk_train_opts opts, const char *word)
     for (int r = 0; r < 2; r++) {
         const odd_rank *rank = &ranks[r];
         if (rank->status != LK_STATUS_MISMATCH || rank->failure.fault != LK_FAULT_COMMON ||
-            !strstr(rank->detail, "rank 1 has --") || !strstr(rank->detail, word))
+            !strstr(rank->detail, "rank 1 has `") || !strstr(rank->detail, word))
             fail_msg("rank %d: status %d, fault %d: '%s' should name rank 1 and '%s'", r, (int)rank->status,
                      (int)rank->failure.fault, rank->detail, word);
     }
@@ -227,14 +227,14 @@ static void ranks_must_be_told_alike(void **state)
         odd[count].opts = options();     \
         odd[count++].opts.field = value; \
     } while (0)
-    ODD("--epochs 3", epochs, 3);
-    ODD("--max-steps 2", max_steps, 2);
-    ODD("--dry-run on", dry_run, true);
-    ODD("--no-test on", no_test, true);
-    ODD("--schedule constant", schedule, "constant");
-    ODD("--augment flip", augment, "flip");
-    ODD("--test-batch-size 17", test_batch, 17);
-    ODD("--accumulate 2", accumulate, 2);
+    ODD("`epochs` 3", epochs, 3);
+    ODD("`max_steps` 2", max_steps, 2);
+    ODD("`dry_run` true", dry_run, true);
+    ODD("`no_test` true", no_test, true);
+    ODD("`schedule` constant", schedule, "constant");
+    ODD("`augment` flip", augment, "flip");
+    ODD("`test_batch` 17", test_batch, 17);
+    ODD("`accumulate` 2", accumulate, 2);
     ODD(", a file of state hash", init_from, first);
 #undef ODD
     for (size_t i = 0; i < count; i++)

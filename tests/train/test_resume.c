@@ -264,29 +264,29 @@ static void contradictions_name_both_values(void **state)
     lk_train_opts other = opts;
     other.model = "cnn";
     other.data = "digits";
-    refuse(&other, "--model cnn", "--model mlp");
+    refuse(&other, "`model` cnn", "`model` mlp");
     other = opts;
     other.batch = 16;
-    refuse(&other, "--batch-size 16", "--batch-size 32");
+    refuse(&other, "`batch` 16", "`batch` 32");
     other = opts;
     other.seed = 7;
-    refuse(&other, "--seed 7", "--seed 1");
+    refuse(&other, "`seed` 7", "`seed` 1");
     other = opts;
     other.optimizer = "sgd";
-    refuse(&other, "--optimizer sgd", "--optimizer adadelta");
+    refuse(&other, "`optimizer` sgd", "`optimizer` adadelta");
     other = opts;
     other.lr = .5;
-    refuse(&other, "--lr 0.5", "--lr 1");
+    refuse(&other, "`lr` 0.5", "`lr` 1");
     other = opts;
     other.schedule = "constant";
-    refuse(&other, "--schedule constant", "--schedule step:size=1,gamma=.5");
+    refuse(&other, "`schedule` constant", "`schedule` step:size=1,gamma=.5");
     other = opts;
     other.clip_norm = 1;
-    refuse(&other, "--clip-norm 1", "(not given)");
+    refuse(&other, "`clip_norm` 1", "(not given)");
     other = opts;
     other.shards = 8;
     refuse(&other, "8 shards", "16");
-    refuse(&other, "--reshard", "other bits");
+    refuse(&other, "`reshard`", "other bits");
     other = opts;
     other.data = below("relabelled", copy);
     refuse(&other, "relabelled", "was trained on");
@@ -352,7 +352,7 @@ static void a_run_may_become_longer_where_its_past_stays(void **state)
     assert_int_equal(run(&cosine, 1, 4, LK_WISH_STOP, &told, &result), LK_OK);
     resume_newest(&cosine, &found);
     cosine.epochs = 4;
-    refuse(&cosine, "--epochs 4", "--epochs 2");
+    refuse(&cosine, "`epochs` 4", "`epochs` 2");
     lk__resume_fini(&found);
 }
 

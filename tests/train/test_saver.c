@@ -295,12 +295,12 @@ static void test_other_run(void **state)
     lk__saver_close(saver);
 
     lk_saver_opts opts = options("other", 3);
-    REFUSES(&opts, LK_STATUS_USAGE, "/other'", "2 checkpoints", "newest of step 200", "--resume auto",
+    REFUSES(&opts, LK_STATUS_USAGE, "/other'", "2 checkpoints", "newest of step 200", "`resume` auto",
             "another folder");
     go_on(&opts, "other", 100);
     opts.exact = true;
-    REFUSES(&opts, LK_STATUS_USAGE, "/other has", "newer", "step 100", "/other/step-000000200:", "--checkpoint",
-            "--resume");
+    REFUSES(&opts, LK_STATUS_USAGE, "/other has", "newer", "step 100", "/other/step-000000200:", "`checkpoint`",
+            "`resume`");
     EXPECT_STEPS("other", 100, 200);
 
     go_on(&opts, "other", 200);
@@ -391,7 +391,7 @@ static void test_places(void **state)
     char path[PATH];
     make_file("file");
     lk_saver_opts opts = options("file", 1);
-    REFUSES(&opts, LK_STATUS_USAGE, "--checkpoint '", "/file' is not a folder");
+    REFUSES(&opts, LK_STATUS_USAGE, "`checkpoint` '", "/file' is not a folder");
     opts = options("file/below", 1);
     REFUSES(&opts, LK_STATUS_USAGE, "/file/below' cannot be created", "/file' is not a folder", "another");
     opts = options("missing//below/file/deep", 1);
@@ -400,7 +400,7 @@ static void test_places(void **state)
     make_file("missing/below/file");
     REFUSES(&opts, LK_STATUS_USAGE, "/deep' cannot be created", "/missing//below/file' is not a folder");
     opts.dir = "";
-    REFUSES(&opts, LK_STATUS_USAGE, "--checkpoint ''");
+    REFUSES(&opts, LK_STATUS_USAGE, "`checkpoint` ''");
     char *longest = calloc(1, 8000);
     assert_non_null(longest);
     opts.dir = memset(longest, 'x', 7999);
@@ -474,7 +474,7 @@ static void test_failing_save(void **state)
     assert_int_equal(put(saver, 2, true), LK_OK);
     set_step(0);
     snprintf(wanted, sizeof wanted,
-             "; the last good checkpoint is %s/full/step-000000001; mend that and go on with --resume auto", scratch);
+             "; the last good checkpoint is %s/full/step-000000001; mend that and go on with `resume` auto", scratch);
     expect_failed(saver, wanted);
     assert_non_null(strstr(lk_error_detail(), strerror(ENOSPC)));
     assert_non_null(strstr(lk__saver_last(saver), "/full/step-000000001"));

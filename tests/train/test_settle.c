@@ -263,7 +263,7 @@ static void processes_that_were_told_differently(void **state)
     both[1] = (process){.device = "gpu:1"};
     settle_two(both);
     assert_int_equal(both[0].status, LK_STATUS_MISMATCH);
-    assert_non_null(strstr(both[0].detail, "rank 0 was given --devices gpu:0"));
+    assert_non_null(strstr(both[0].detail, "rank 0 was given `device` gpu:0"));
     assert_non_null(strstr(both[0].detail, "gpu:1 is broken"));
     /* Nobody but rank 1 has to change, and to tell. */
     both[0] = (process){.device = "cpu", .named = true};

@@ -188,7 +188,7 @@ static void mistakes_are_found_before_the_first_step(void **state)
     char path[PATH];
     lk_train_opts opts = options();
     opts.save_model = below("missing/model.safetensors", path);
-    refuse(&opts, LK_STATUS_USAGE, "--save-model");
+    refuse(&opts, LK_STATUS_USAGE, "`save_model`");
     opts.save_model = scratch;
     refuse(&opts, LK_STATUS_USAGE, "is a folder");
     opts.save_model = "/dev/null";

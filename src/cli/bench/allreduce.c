@@ -377,7 +377,7 @@ lk_status lk__bench_allreduce(const lk_args *args)
         return run_openmpi_rank(args);
     const lk_transport_type *transport;
     if (args->train.gradient_backend && strcmp(args->train.gradient_backend, "nccl") == 0)
-        return lk__fail(LK_STATUS_USAGE, "--backend nccl moves gradients of training: time it with bench train");
+        return lk__fail(LK_STATUS_USAGE, "`backend` nccl moves gradients of training: time it with bench train");
     if (args->backend)
         LK_TRY(lk__transport_find(args->backend, &transport));
     size_t bytes = (size_t)b.runs * sizeof *b.seconds;

@@ -128,9 +128,8 @@ static lk_status choose_batch(bench_rank *r)
     if (!args->independent)
         return LK_OK;
     if (r->batch < (size_t)ranks)
-        return lk__fail(LK_STATUS_USAGE,
-                        "--batch-size %zu has no sample for some of %d --independent ranks; give -n %zu", r->batch,
-                        ranks, r->batch);
+        return lk__fail(LK_STATUS_USAGE, "`batch` %zu has no sample for some of %d `independent` ranks; give -n %zu",
+                        r->batch, ranks, r->batch);
     r->batch /= (size_t)ranks;
     r->shards = r->shards > ranks ? r->shards / ranks : 1;
     return LK_OK;
@@ -363,9 +362,9 @@ lk_status lk__bench_train(const lk_args *args)
     bench b = {.args = args, .ranks = args->nproc ? args->nproc : 1, .runs = args->runs ? args->runs : 1};
     const lk_transport_type *transport;
     if (args->in_step && !args->independent)
-        return lk__fail(LK_STATUS_USAGE, "--in-step is for --independent ranks; others are in step anyway");
+        return lk__fail(LK_STATUS_USAGE, "`in_step` is for `independent` ranks; others are in step anyway");
     if (args->independent && args->train.stages)
-        return lk__fail(LK_STATUS_USAGE, "--independent ranks have no stages; leave --independent or --stages out");
+        return lk__fail(LK_STATUS_USAGE, "`independent` ranks have no stages; leave `independent` or `stages` out");
     if (args->backend)
         LK_TRY(lk__transport_find(args->backend, &transport));
     size_t bytes = (size_t)b.ranks * sizeof *b.outcomes;

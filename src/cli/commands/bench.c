@@ -61,7 +61,7 @@ static lk_status check_device(const lk_job_plan *plan, size_t bench, bool *usabl
     const lk_device_type *type = lk__device_find(device);
     bool named = plan->devices.named, gpu = type && type->probe;
     if (gpu && named && !cases[bench].gpus)
-        return lk__fail(LK_STATUS_USAGE, "bench %s is of the CPU: leave --devices %s out", cases[bench].name, device);
+        return lk__fail(LK_STATUS_USAGE, "bench %s is of the CPU: leave `devices` %s out", cases[bench].name, device);
     *usable = !gpu || named || (cases[bench].gpus && is_usable(device, why, sizeof why));
     if (!*usable && cases[bench].gpus)
         lk__job_plan_print_cpu("bench", why);

@@ -117,7 +117,7 @@ static int print_row(const lk_args *args, const lk_dataset_row *row)
     char folder[LK_MAX_PATH] = "";
     const lk_source *source = lk__source_find(row->name);
     lk_status status = lk__source_locate(row->name, args->train.data_dir, folder);
-    const char *hint = lk__source_hint(row->name);
+    const char *hint = lk__args_spell(lk__source_hint(row->name));
     if (args->json) {
         cJSON *line = cJSON_CreateObject();
         cJSON_AddStringToObject(line, "event", "data");
@@ -177,10 +177,10 @@ static void print_verdict(void *arg, const lk_obtain_verdict *verdict)
         cJSON_AddStringToObject(line, "event", "file");
         cJSON_AddStringToObject(line, "path", verdict->path);
         cJSON_AddBoolToObject(line, "ok", right);
-        cJSON_AddStringToObject(line, "detail", right ? verdict->remark : lk_error_detail());
+        cJSON_AddStringToObject(line, "detail", right ? verdict->remark : lk__args_spell(lk_error_detail()));
         lk__cli_json_line(line);
     } else if (!right) {
-        printf("%s\n", lk_error_detail());
+        printf("%s\n", lk__args_spell(lk_error_detail()));
     } else if (!v->args->quiet) {
         printf("%s: OK%s%s%s\n", verdict->path, *verdict->remark ? " (" : "", verdict->remark,
                *verdict->remark ? ")" : "");
@@ -263,7 +263,7 @@ static void warn_of_others(const lk_source *source, const lk_args *args, const c
 {
     char found[LK_MAX_PATH];
     if (lk__source_locate(source->name, args->train.data_dir, found) != LK_OK)
-        fprintf(stderr, "lockstep: warning: %s\n", lk_error_detail());
+        fprintf(stderr, "lockstep: warning: %s\n", lk__args_spell(lk_error_detail()));
     else if (strcmp(found, folder) != 0)
         fprintf(stderr, "lockstep: warning: training finds %s first; move it away, or give --data-dir\n", found);
 }

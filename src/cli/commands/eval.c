@@ -17,7 +17,7 @@ static lk_status evaluate(const lk_args *args, lk_metrics *metrics, size_t *clas
 int lk__cmd_eval(lk_args *args)
 {
     if (args->word_count == 1 && args->train.init_from)
-        return lk__cli_fail(lk__fail(LK_STATUS_USAGE, "eval: two model files, '%s' and --init-from '%s'; give one",
+        return lk__cli_fail(lk__fail(LK_STATUS_USAGE, "eval: two model files, '%s' and `init_from` '%s'; give one",
                                      args->words[0], args->train.init_from));
     if (args->word_count == 1)
         args->train.init_from = args->words[0];

@@ -17,7 +17,7 @@ void lk__command_program_help(FILE *out)
 
 void lk__command_help(const lk_command *command)
 {
-    lk_option_set set = lk__args_options(command->name, command->bit, command->max_words);
+    lk_options_set set = lk__args_options(command->name, command->bit, command->max_words);
     printf("usage: lockstep %s %s\n\n%s\n", command->name, command->synopsis, command->summary);
     if (*command->about)
         printf("%s\n", command->about);

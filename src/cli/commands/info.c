@@ -111,7 +111,8 @@ static void print_libraries(void)
     const lk_library *library;
     printf("optional libraries:\n");
     for (size_t i = 0; (library = lk__library_list(i)); i++)
-        printf("  %-10s %s%s\n", library->name, library->present ? "" : "not in this build: ", library->use);
+        printf("  %-10s %s%s\n", library->name,
+               library->present ? "" : "not in this build: ", lk__args_spell(library->use));
 }
 
 static size_t print_entry(const lk_state_entry *entry)

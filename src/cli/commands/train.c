@@ -44,7 +44,7 @@ typedef struct train_command {
 static void print_notice(void *arg, const char *text)
 {
     (void)arg;
-    fprintf(stderr, "lockstep train: %s\n", text);
+    fprintf(stderr, "lockstep train: %s\n", lk__args_spell(text));
 }
 
 static void linger(long nanoseconds)

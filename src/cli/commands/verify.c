@@ -32,7 +32,7 @@ static void print_json(const char *path, lk_status status, const lk_checkpoint_s
         cJSON_AddNumberToObject(line, "optimizer_tensors", (double)size->optimizer);
         cJSON_AddNumberToObject(line, "bytes", (double)size->bytes);
     } else {
-        cJSON_AddStringToObject(line, "why", lk_error_detail());
+        cJSON_AddStringToObject(line, "why", lk__args_spell(lk_error_detail()));
     }
     lk__cli_json_line(line);
 }
@@ -46,7 +46,7 @@ static void print_text(const char *path, lk_status status, const lk_checkpoint_s
     else
         printf(": %s%s: %s\n",
                status == LK_STATUS_FORMAT || status == LK_STATUS_NOT_FOUND ? "damaged" : "cannot be read", mark,
-               lk_error_detail());
+               lk__args_spell(lk_error_detail()));
 }
 
 /* Fails where that says nothing about the checkpoint. */

@@ -36,35 +36,36 @@ static lk_status check_launch(const lk_args_run *run)
         return lk__fail(LK_STATUS_USAGE,
                         "train: %s starts ranks, but this process is rank %s of a job already (RANK is set); leave it "
                         "out, or unset RANK",
-                        run->nproc ? "-n" : "--nnodes", rank);
+                        run->nproc ? "`nproc`" : "`nnodes`", rank);
     if (run->rank_given || run->world_size)
-        return lk__fail(LK_STATUS_USAGE,
-                        "train: %s is for ranks that are started by hand, -n and --nnodes start them; give one or the "
-                        "other: " LK_HAND_LINE ", or " LK_NODE_LINE,
-                        run->rank_given ? "--rank" : "--world-size");
+        return lk__fail(
+            LK_STATUS_USAGE,
+            "train: %s is for ranks that are started by hand, `nproc` and `nnodes` start them; give one or the "
+            "other: " LK_HAND_LINE ", or " LK_NODE_LINE,
+            run->rank_given ? "`rank`" : "`world_size`");
     return LK_OK;
 }
 
 /* What only a launcher can use. */
 static lk_status check_not_launch(const lk_args_run *run)
 {
-    const char *flag = run->node_rank_given ? "--node-rank"
-                       : run->master_addr   ? "--master-addr"
-                       : run->master_port   ? "--master-port"
-                       : run->bind_given    ? "--bind"
+    const char *flag = run->node_rank_given ? "`node_rank`"
+                       : run->master_addr   ? "`master_addr`"
+                       : run->master_port   ? "`master_port`"
+                       : run->bind_given    ? "`bind`"
                                             : NULL;
     if (!flag)
         return LK_OK;
     return lk__fail(LK_STATUS_USAGE,
-                    "train: %s is for ranks that this command starts; add -n or --nnodes: " LK_NODE_LINE, flag);
+                    "train: %s is for ranks that this command starts; add `nproc` or `nnodes`: " LK_NODE_LINE, flag);
 }
 
 static lk_status check_hand(const lk_args_run *run)
 {
-    const char *missing = !run->init_method ? "--init-method" : !run->rank_given ? "--rank" : "--world-size";
+    const char *missing = !run->init_method ? "`init_method`" : !run->rank_given ? "`rank`" : "`world_size`";
     if (run->init_method && run->rank_given && run->world_size > 0) {
         if (run->rank >= run->world_size)
-            return lk__fail(LK_STATUS_USAGE, "train: --rank %d must be below --world-size %d", run->rank,
+            return lk__fail(LK_STATUS_USAGE, "train: `rank` %d must be below `world_size` %d", run->rank,
                             run->world_size);
         return LK_OK;
     }
@@ -79,10 +80,10 @@ static lk_status check_env(const lk_args_run *run)
         return lk__fail(LK_STATUS_USAGE,
                         "train: %s and env:// contradict each other: with env:// RANK and WORLD_SIZE are variables; "
                         "give one or the other: " LK_HAND_LINE,
-                        run->rank_given ? "--rank" : "--world-size");
+                        run->rank_given ? "`rank`" : "`world_size`");
     if (!in_job())
         return lk__fail(LK_STATUS_USAGE,
-                        "train: --init-method env:// needs the variables that a launcher sets (RANK, WORLD_SIZE, "
+                        "train: `init_method` env:// needs the variables that a launcher sets (RANK, WORLD_SIZE, "
                         "MASTER_ADDR, MASTER_PORT): lockstep train -n 4, or " LK_HAND_LINE);
     return LK_OK;
 }

@@ -24,7 +24,7 @@ typedef struct job {
 static void print_notice(void *arg, const char *text)
 {
     const job *j = arg;
-    fprintf(stderr, "lockstep %s: %s\n", j->command, text);
+    fprintf(stderr, "lockstep %s: %s\n", j->command, lk__args_spell(text));
 }
 
 static void print_verdict(job *j, const lk_launch_verdict *verdict)
@@ -58,7 +58,7 @@ static lk_status count_gpus(const char *command, int *out)
     int count = gpus ? gpus->count() : 0;
     if (count < 1 || count > LK_MAX_NPROC)
         return lk__fail(LK_STATUS_UNSUPPORTED,
-                        "%s: -n (--nproc-per-node) gpu counts GPUs, of which %s has none; give a number or auto",
+                        "%s: `nproc` (--nproc-per-node) gpu counts GPUs, of which %s has none; give a number or auto",
                         command, gpus ? "this machine" : "this build");
     *out = count;
     return LK_OK;
@@ -76,8 +76,8 @@ static lk_status count_ranks(const char *command, const char *text, int *out)
         return count_gpus(command, out);
     if (!lk__number_parse_int(text, 1, LK_MAX_NPROC, &count))
         return lk__fail(LK_STATUS_USAGE,
-                        "%s: -n '%s' (--nproc-per-node '%s') must be auto, gpu or a whole number from 1 to %d", command,
-                        text, text, LK_MAX_NPROC);
+                        "%s: `nproc` '%s' (--nproc-per-node '%s') must be auto, gpu or a whole number from 1 to %d",
+                        command, text, text, LK_MAX_NPROC);
     *out = (int)count;
     return LK_OK;
 }
@@ -86,14 +86,14 @@ static lk_status count_ranks(const char *command, const char *text, int *out)
 static lk_status check_place(const char *command, const lk_args_run *run)
 {
     bool address = run->master_addr || run->master_port;
-    const char *other = run->init_method ? "--init-method" : "--rdzv-endpoint";
+    const char *other = run->init_method ? "`init_method`" : "`rdzv_endpoint`";
     if (run->init_method && run->rdzv_endpoint)
-        return lk__fail(LK_STATUS_USAGE, "%s: --init-method and --rdzv-endpoint both say where nodes meet; give one",
+        return lk__fail(LK_STATUS_USAGE, "%s: `init_method` and `rdzv_endpoint` both say where nodes meet; give one",
                         command);
     bool file = run->init_method && strncmp(run->init_method, "file://", 7) == 0;
     if (address && !file && (run->init_method || run->rdzv_endpoint))
         return lk__fail(LK_STATUS_USAGE,
-                        "%s: --master-addr or --master-port and %s both say where nodes meet; give one", command,
+                        "%s: `master_addr` or `master_port` and %s both say where nodes meet; give one", command,
                         other);
     return LK_OK;
 }
@@ -101,13 +101,13 @@ static lk_status check_place(const char *command, const lk_args_run *run)
 static lk_status check_nodes(const char *command, const lk_args_run *run)
 {
     if (run->standalone && run->nnodes > 1)
-        return lk__fail(LK_STATUS_USAGE, "%s: --standalone and --nnodes %d contradict each other; give one", command,
+        return lk__fail(LK_STATUS_USAGE, "%s: `standalone` and `nnodes` %d contradict each other; give one", command,
                         run->nnodes);
     if (run->nnodes > 1 && !run->node_rank_given)
-        return lk__fail(LK_STATUS_USAGE, "%s: --nnodes %d needs --node-rank, from 0 to %d, another one on each node",
+        return lk__fail(LK_STATUS_USAGE, "%s: `nnodes` %d needs `node_rank`, from 0 to %d, another one on each node",
                         command, run->nnodes, run->nnodes - 1);
     if (run->node_rank >= run->nnodes)
-        return lk__fail(LK_STATUS_USAGE, "%s: --node-rank %d must be below --nnodes %d", command, run->node_rank,
+        return lk__fail(LK_STATUS_USAGE, "%s: `node_rank` %d must be below `nnodes` %d", command, run->node_rank,
                         run->nnodes);
     return LK_OK;
 }

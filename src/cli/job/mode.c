@@ -18,12 +18,12 @@ static lk_status check_single(const lk_mode_facts *facts)
 {
     if (facts->processes > 1)
         return lk__fail(LK_STATUS_USAGE,
-                        "--parallel single is one process, but this job has %d; leave --parallel out, or start one",
+                        "`parallel` single is one process, but this job has %d; leave `parallel` out, or start one",
                         facts->processes);
     if (facts->devices > 1)
         return lk__fail(LK_STATUS_USAGE,
-                        "--parallel single is one device, but there are %d; write --parallel dp, or name one with "
-                        "--devices",
+                        "`parallel` single is one device, but there are %d; write `parallel` dp, or name one with "
+                        "`devices`",
                         facts->devices);
     return LK_OK;
 }
@@ -32,8 +32,8 @@ static lk_status check_dp(const lk_mode_facts *facts)
 {
     if (facts->devices > 1)
         return LK_OK;
-    return lk__fail(LK_STATUS_USAGE, "--parallel dp needs several devices in a process, as in '--devices cpu:0,cpu:1'; "
-                                     "for several processes write --parallel ddp -n 2");
+    return lk__fail(LK_STATUS_USAGE, "`parallel` dp needs several devices in a process, as in '`devices` cpu:0,cpu:1'; "
+                                     "for several processes write `parallel` ddp -n 2");
 }
 
 /* One rank that was asked for, by -n 1 say, is a job like others. */
@@ -53,15 +53,15 @@ static lk_status check_pp(const lk_mode_facts *facts)
     if (!facts->stages && ranks == 1)
         return lk__fail(LK_STATUS_USAGE,
                         "--parallel pp needs a rank for every stage, and there is one: lockstep train -n 2 --parallel "
-                        "pp, or --devices cpu:0,cpu:1 --parallel pp");
+                        "pp, or `devices` cpu:0,cpu:1 `parallel` pp");
     if (facts->stages && stages == 0)
         return lk__fail(LK_STATUS_USAGE,
-                        "--stages '%s' must be a whole number from 1 to %d, or names of layers with commas "
+                        "`stages` '%s' must be a whole number from 1 to %d, or names of layers with commas "
                         "between them",
                         facts->stages, LK_MAX_STAGES);
     if (facts->stages && ranks % stages != 0)
         return lk__fail(LK_STATUS_USAGE,
-                        "--stages '%s' cuts the model into %d stages, and %d rank%s cannot be shared evenly by them; "
+                        "`stages` '%s' cuts the model into %d stages, and %d rank%s cannot be shared evenly by them; "
                         "start %d (-n %d), or a multiple of it",
                         facts->stages, stages, ranks, ranks == 1 ? "" : "s", stages, stages);
     return LK_OK;
@@ -73,11 +73,11 @@ static lk_status check_stages(const lk_mode_facts *facts, lk_args_parallel paral
         return LK_OK;
     if (facts->stages)
         return lk__fail(LK_STATUS_USAGE,
-                        "--stages and --parallel %s contradict each other; write --parallel pp, or leave --stages out",
+                        "`stages` and `parallel` %s contradict each other; write `parallel` pp, or leave `stages` out",
                         lk__args_parallel_names[parallel]);
     if (facts->pipelined)
         return lk__fail(LK_STATUS_USAGE,
-                        "--pipelined is for stages of a model: add --parallel pp, or --stages 2, or leave it out");
+                        "`pipelined` is for stages of a model: add `parallel` pp, or `stages` 2, or leave it out");
     return LK_OK;
 }
 

@@ -65,7 +65,7 @@ static lk_status check_backend(const lk_args *args, const lk_join *join, const l
     if (!args->backend || !threads || strcmp(args->backend, "auto") == 0 || (type && type->channels))
         return LK_OK;
     return lk__fail(LK_STATUS_USAGE,
-                    "--backend %s is for ranks of several processes, and threads of one process need no backend: leave "
+                    "`backend` %s is for ranks of several processes, and threads of one process need no backend: leave "
                     "it out, or start processes with -n 2",
                     args->backend);
 }
@@ -105,7 +105,7 @@ lk_status lk__job_plan_one_device(const lk_args *args, const char *command, int 
 {
     const lk_devices *all = &args->devices;
     if (all->named && all->count > 1)
-        return lk__fail(LK_STATUS_USAGE, "%s: runs on one device, and %d are named; name one: --devices %s", command,
+        return lk__fail(LK_STATUS_USAGE, "%s: runs on one device, and %d are named; name one: `devices` %s", command,
                         all->count, all->name[0]);
     *out = (lk_job_plan){.join = {.processes = ranks}, .host = *all, .devices = *all};
     out->devices.count = 1;
@@ -125,5 +125,5 @@ void lk__job_plan_print_cpu(const char *command, const char *why)
 {
     fprintf(stderr,
             "lockstep %s: %s; the CPU is used, as no devices were named ('--devices cuda:0' insists on a GPU)\n",
-            command, why);
+            command, lk__args_spell(why));
 }

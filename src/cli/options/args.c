@@ -1,16 +1,24 @@
-/* args.c - the table of all options, their defaults and what they set. */
+/* args.c - the table of all options: those of training, which train/table.c has, and
+ * those of the program alone. What depends on several options is filled in here. */
 #include "cli/options/args.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/option_rows.h"
 #include "base/spec.h"
 #include "base/tree.h"
 #include "cli/options/config.h"
 #include "cli/options/resume.h"
 
-#define FIELD(name) offsetof(lk_args, name)
+#define FIELD(name) LK_FIELD(lk_args, name)
+/* In place of a row: here stand the rows that lk__train_option has of this group. */
+#define TRAINING(group)                         \
+    {                                           \
+        group, NULL, 0, 0, 0, ALIAS, NULL, NULL \
+    }
 
 enum { TRAIN = LK_CMD_TRAIN, EVAL = LK_CMD_EVAL, COMPARE = LK_CMD_COMPARE, BENCH = LK_CMD_BENCH, INFO = LK_CMD_INFO };
 enum { DATA = LK_CMD_DATA, RUN = LK_CMD_RUN, CONVERT = LK_CMD_CONVERT, VERIFY = LK_CMD_VERIFY };
@@ -20,204 +28,145 @@ enum { MODELS = TRAIN | EVAL | BENCH, ALL = MODELS | COMPARE | INFO | RUN | DATA
 
 const char *const lk__args_parallel_names[] = {"auto", "single", "dp", "ddp", "pp", NULL};
 static const char *const log_ranks_choices[] = {"0", "all", NULL};
-static const char *const bn_choices[] = {"batch", "shard", NULL};
-static const char *const reduce_choices[] = {"tree", "engine", NULL}; /* as in lk_reduce_order */
 static const char *const bind_choices[] = {"none", "core", NULL};
 
-/* The middle of a row: kind, field, the value's name in the help, its range. */
-#define FLAG(f) LK_OPTION_FLAG, FIELD(f), NULL, 0, 0, NULL
-#define TEXT(f, arg) LK_OPTION_TEXT, FIELD(f), arg, 0, 0, NULL
-#define ONCE(f, arg) LK_OPTION_ONCE, FIELD(f), arg, 0, 0, NULL
-#define SPEC(f, arg) LK_OPTION_SPEC, FIELD(f), arg, 0, 0, NULL
-#define TERMS(f, arg) LK_OPTION_TERMS, FIELD(f), arg, 0, 0, NULL
-#define OPTIONAL(f, arg) LK_OPTION_OPTIONAL, FIELD(f), arg, 0, 0, NULL
-#define COUNT(f, min, max) LK_OPTION_COUNT, FIELD(f), "N", min, max, NULL
-#define INTEGER(f, min, max) LK_OPTION_INT, FIELD(f), "N", min, max, NULL
-#define SEED(f) LK_OPTION_SEED, FIELD(f), "N", 0, 0, NULL
-#define REAL(f, arg, min, max) LK_OPTION_REAL, FIELD(f), arg, min, max, NULL
-#define CHOICE(f, words) LK_OPTION_CHOICE, FIELD(f), NULL, 0, 0, words
-#define LIST(f, arg) LK_OPTION_LIST, FIELD(f), arg, 0, 0, NULL
-#define ALIAS LK_OPTION_ALIAS, 0, NULL, 0, 0, NULL
-
-/* group, name, letter, commands, value, default, help */
+/* group, name, letter, commands, properties, value, default, help */
 static const lk_option table[] = {
-    {"what", "model", 0, MODELS, SPEC(train.model, "NAME[:key=val,...]"), "cnn",
-     "the network; 'lockstep info' lists them"},
-    {"what", "model", 0, INFO, SPEC(train.model, "NAME[:key=val,...]"), NULL,
+    {"what", "model", 0, INFO, 0, SPEC(train.model, "NAME[:key=val,...]"), NULL,
      "this network's layers, and what they cost to compute and in memory"},
-    {"what", "data", 0, MODELS, TEXT(train.data, "NAME|DIR"), NULL, "the data set; without it the built-in digits"},
-    {"what", "data", 0, INFO, TEXT(train.data, "NAME|DIR"), NULL,
+    {"what", "data", 0, INFO, 0, TEXT(train.data, "NAME|DIR"), NULL,
      "the network for this data set; without it for what it was made for"},
-    {"what", "input", 0, INFO, TEXT(input, "CxHxW"), NULL, "or for such images, as in 3x32x32"},
-    {"what", "classes", 0, INFO, COUNT(classes, 1, BIG), NULL, "and for so many classes"},
-    {"what", "data-dir", 0, MODELS | INFO, TEXT(train.data_dir, "DIR"), NULL,
-     "look for data here, and nowhere else; without it in $LOCKSTEP_DATA, ./data, ~/.cache/lockstep, "
-     "/usr/share/datasets"},
-    {"what", "data-dir", 0, DATA, TEXT(train.data_dir, "DIR"), NULL,
+    {"what", "input", 0, INFO, 0, TEXT(input, "CxHxW"), NULL, "or for such images, as in 3x32x32"},
+    {"what", "classes", 0, INFO, 0, COUNT(classes, 1, BIG), NULL, "and for so many classes"},
+    TRAINING("what"),
+    {"what", "data-dir", 0, DATA, 0, TEXT(train.data_dir, "DIR"), NULL,
      "data get: where to put it, without it ~/.cache/lockstep; list, verify: look here, and nowhere else"},
-    {"what", "url", 0, DATA, TEXT(data_url, "URL"), NULL,
+    {"what", "url", 0, DATA, 0, TEXT(data_url, "URL"), NULL,
      "data get: fetch the files from this folder; without it $LOCKSTEP_DATA_URL, or where they are published"},
-    {"what", "config", 0, MODELS, ONCE(config, "FILE.yaml"), NULL,
+    {"what", "config", 0, MODELS, 0, ONCE(config, "FILE.yaml"), NULL,
      "options from a file, as in configs/r0.yaml: its keys are their names; those of this line win"},
-    {"what", "augment", 0, MODELS, TERMS(train.augment, "auto|none|LIST"), "auto",
-     "changes to training images, as in 'crop=4,flip'; 'lockstep info' lists them"},
-    {"what", "test-augment", 0, TRAIN | EVAL, TERMS(train.test_augment, "auto|none|LIST"), "auto",
-     "changes to test images, none of them random: 'resize=256,center_crop=224'"},
-    {"what", "init-from", 0, TRAIN | EVAL, TEXT(train.init_from, "FILE"), NULL,
-     "take the weights from a .safetensors or .pth file, or from a checkpoint"},
-    {"what", "init-skip", 0, TRAIN, TEXT(train.init_skip, "NAME,NAME"), NULL,
-     "layers that are not taken from there, as 'fc' where the file has other classes"},
 
-    {"training", "batch-size", 0, TRAIN | BENCH | INFO, COUNT(train.batch, 1, BIG), "64",
-     "samples a step, all shards together"},
-    {"training", "test-batch-size", 0, TRAIN | EVAL, COUNT(train.test_batch, 1, BIG), "1000",
-     "samples a batch in evaluation"},
-    {"training", "epochs", 0, TRAIN, COUNT(train.epochs, 0, 1e6), "14", "passes over the data"},
-    {"training", "max-steps", 0, TRAIN, COUNT(train.max_steps, 1, BIG), NULL, "stop after so many steps"},
-    {"training", "dry-run", 0, TRAIN, FLAG(train.dry_run), NULL, "one batch of training and one of testing"},
-    {"training", "dry-run", 0, EVAL, FLAG(train.dry_run), NULL, "one batch only"},
-    {"training", "no-test", 0, TRAIN, FLAG(train.no_test), NULL, "no evaluation after epochs"},
-    {"training", "seed", 0, TRAIN | BENCH, SEED(train.seed), "1", "all that is random follows from it"},
+    TRAINING("training"),
+    {"training", "dry-run", 0, EVAL, 0, FLAG(train.dry_run), NULL, "one batch only"},
 
-    {"learning", "optimizer", 0, TRAIN | BENCH | INFO, SPEC(train.optimizer, "NAME[:key=val,...]"), "adadelta",
-     "the update rule; 'lockstep info' lists them"},
-    {"learning", "lr", 0, TRAIN | BENCH, REAL(train.lr, "RATE", 1e-30, 1e6), NULL,
-     "learning rate; without it the optimiser's own"},
-    {"learning", "gamma", 0, TRAIN, REAL(gamma, "FACTOR", 0, 1e3), ".7",
+    TRAINING("learning"),
+    {"learning", "gamma", 0, TRAIN, 0, REAL(gamma, "FACTOR", 0, 1e3), ".7",
      "the learning rate's factor from epoch to epoch"},
-    {"learning", "clip-norm", 0, TRAIN | BENCH, REAL(train.clip_norm, "NORM", 1e-30, 1e30), NULL,
-     "scale the gradient down to this norm where it is larger"},
-    {"learning", "label-smoothing", 0, TRAIN | BENCH, REAL(train.label_smoothing, "PART", 0, .999), "0",
-     "spread this part of each label's weight over all classes, in training"},
-    {"learning", "init", 0, TRAIN | BENCH, SPEC(train.init, "POLICY"), NULL,
-     "first weights, as in 'kaiming_normal:fan_out'; 'lockstep info' lists them; without it the model's own"},
-    {"learning", "schedule", 0, TRAIN, SPEC(train.schedule, "NAME[:key=val,...]"), NULL,
-     "the learning rate's course; 'lockstep info' lists them; without it step:size=1,gamma=GAMMA"},
 
-    {"how", "devices", 0, MODELS, LIST(device_names, "auto|cpu:0,cpu:1|..."), NULL,
+    {"how", "devices", 0, MODELS, 0, LIST(device_names, "auto|cpu:0,cpu:1|..."), NULL,
      "where to compute: cpu, cuda:0, or several as in 'cuda:0,cuda:1', a rank each; auto (the default): all "
      "GPUs, or the CPU where there are none, or fewer than -n has ranks"},
-    {"how", "gpu-ids", 0, MODELS, LIST(gpu_ids, "0,1,..."), NULL, "GPUs by number: '1,6,3' is cuda:1,cuda:6,cuda:3"},
-    {"how", "gpu-idx", 0, MODELS, LIST(gpu_ids, "0,1,..."), NULL, "the same as --gpu-ids"},
-    {"how", "gpu-devices", 0, MODELS, LIST(gpu_ids, "0,1,..."), NULL, "the same, as in '--gpu-devices 0 1'"},
-    {"how", "no-cuda", 0, MODELS, FLAG(no_cuda), NULL, "no GPUs; the same as --devices cpu"},
-    {"how", "parallel", 0, TRAIN, CHOICE(parallel, lk__args_parallel_names), "auto",
+    {"how", "gpu-ids", 0, MODELS, 0, LIST(gpu_ids, "0,1,..."), NULL, "GPUs by number: '1,6,3' is cuda:1,cuda:6,cuda:3"},
+    {"how", "gpu-idx", 0, MODELS, 0, LIST(gpu_ids, "0,1,..."), NULL, "the same as --gpu-ids"},
+    {"how", "gpu-devices", 0, MODELS, 0, LIST(gpu_ids, "0,1,..."), NULL, "the same, as in '--gpu-devices 0 1'"},
+    {"how", "no-cuda", 0, MODELS, 0, FLAG(no_cuda), NULL, "no GPUs; the same as --devices cpu"},
+    {"how", "parallel", 0, TRAIN, 0, CHOICE(parallel, lk__args_parallel_names), "auto",
      "dp: ranks are devices of one process; ddp: processes; pp: stages of the model"},
-    {"how", "stages", 0, TRAIN, TERMS(train.stages, "K|NAME,NAME"), NULL,
-     "cut the model into K stages, or before the layers of these names; without it --parallel pp has a stage a rank"},
-    {"how", "stages", 0, BENCH, TERMS(train.stages, "K|NAME,NAME"), NULL,
+    {"how", "stages", 0, BENCH, 0, TERMS(train.stages, "K|NAME,NAME"), NULL,
      "bench train: cut the model into K stages, or before the layers of these names"},
-    {"how", "pipelined", 0, TRAIN | BENCH, FLAG(train.pipelined), NULL,
-     "stages work at the same time, each on another wave"},
-    {"how", "threads", 0, TRAIN, INTEGER(train.threads, 1, 1024), NULL,
-     "of a rank; without it the cores are shared evenly by the ranks of this host"},
-    {"how", "threads", 0, EVAL, INTEGER(train.threads, 1, 1024), NULL, "without it as many as there are cores"},
-    {"how", "threads", 0, BENCH, INTEGER(train.threads, 1, 1024), NULL,
+    {"how", "threads", 0, EVAL, 0, INTEGER(train.threads, 1, 1024), NULL, "without it as many as there are cores"},
+    {"how", "threads", 0, BENCH, 0, INTEGER(train.threads, 1, 1024), NULL,
      "of a rank; without it the cores are shared evenly by the ranks (bench kernels: 1)"},
-    {"how", "num-workers", 0, TRAIN | EVAL | BENCH, INTEGER(train.workers, 0, 256), "1",
-     "threads that prepare batches; 0 for none"},
-    {"how", "shards", 0, MODELS | INFO, INTEGER(train.shards, 1, LK_MAX_SHARDS), "16",
-     "parts that a batch is summed in; belongs to the result. On GPUs, if not given, one a replica"},
-    {"how", "micro-batch", 0, TRAIN | BENCH | INFO, COUNT(train.micro_batch, 1, BIG), NULL,
-     "samples in memory at once, the same result; BatchNorm under --bn batch needs all"},
-    {"how", "accumulate", 0, TRAIN, COUNT(accumulate, 1, LK_MAX_SHARDS), "1",
-     "a step is N batches in N times the shards, in the memory of one"},
-    {"how", "bucket-mb", 0, TRAIN | BENCH, REAL(bucket_mb, "MB", .001, 4096), "4",
-     "gradients are summed over the ranks in pieces of this size; the same result"},
-    {"how", "check-every", 0, TRAIN | BENCH, INTEGER(train.check_every, 0, BIG), "100",
-     "steps between two comparisons of all ranks' weights; 0: only before saves and tests"},
-    {"how", "bn", 0, TRAIN | BENCH, CHOICE(bn, bn_choices), "batch", "what BatchNorm normalises over"},
-    {"how", "sync-bn", 0, TRAIN | BENCH, ALIAS, "bn=batch", "the same as --bn batch"},
-    {"how", "precision", 0, MODELS, CHOICE(precision, lk__device_precision_names), "fp32",
-     "of values on a GPU; weights, gradients and sums over samples are fp32 in each"},
+    TRAINING("how"),
+    {"how", "sync-bn", 0, TRAIN | BENCH, 0, ALIAS, "bn=batch", "the same as --bn batch"},
 
-    {"how", "reduce", 0, TRAIN | BENCH, CHOICE(reduce, reduce_choices), "tree",
-     "the order of sums over ranks; engine: NCCL's own, whose bits depend on the number of ranks"},
-
-    {"bench", "steps", 0, BENCH, COUNT(steps, 1, BIG), "50", "bench train: steps to time"},
-    {"bench", "repeat", 0, BENCH, COUNT(repeat, 1, 1000), "7", "bench kernels: timings of which the median counts"},
-
-    {"bench", "nproc", 'n', BENCH, INTEGER(nproc, 1, 256), NULL,
+    {"bench", "steps", 0, BENCH, 0, COUNT(steps, 1, BIG), "50", "bench train: steps to time"},
+    {"bench", "repeat", 0, BENCH, 0, COUNT(repeat, 1, 1000), "7", "bench kernels: timings of which the median counts"},
+    {"bench", "nproc", 'n', BENCH, 0, INTEGER(nproc, 1, 256), NULL,
      "bench train, allreduce: ranks to start; without it 1 and 2"},
-    {"bench", "independent", 0, BENCH, FLAG(independent), NULL,
+    {"bench", "independent", 0, BENCH, 0, FLAG(independent), NULL,
      "bench train: each rank trains alone, on its part of the batch; their rates are added"},
-    {"bench", "in-step", 0, BENCH, FLAG(in_step), NULL,
+    {"bench", "in-step", 0, BENCH, 0, FLAG(in_step), NULL,
      "bench train --independent: ranks wait for each other after each step, and exchange nothing else"},
-    {"bench", "backend", 0, BENCH, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
+    {"bench", "backend", 0, BENCH, 0, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
      "bench train, allreduce: what moves the bytes; nccl: of train's gradients"},
-    {"bench", "max-bytes", 0, BENCH, COUNT(max_bytes, 4, BIG), "100000000", "bench allreduce: the largest vector"},
-    {"bench", "runs", 0, BENCH, COUNT(runs, 1, 99), NULL,
+    {"bench", "max-bytes", 0, BENCH, 0, COUNT(max_bytes, 4, BIG), "100000000", "bench allreduce: the largest vector"},
+    {"bench", "runs", 0, BENCH, 0, COUNT(runs, 1, 99), NULL,
      "runs of which the median counts; without it 1 (train), 3 (data), 5 (allreduce)"},
 
-    {"ranks", "nproc-per-node", 'n', RUN, TEXT(run.nproc, "N|auto|gpu"), "1",
+    {"ranks", "nproc-per-node", 'n', RUN, 0, TEXT(run.nproc, "N|auto|gpu"), "1",
      "ranks on this node; auto: as many as there are cores, gpu: as there are GPUs"},
-    {"ranks", "nproc", 0, RUN, TEXT(run.nproc, "N|auto|gpu"), NULL, "the same as --nproc-per-node"},
-    {"ranks", "nproc", 'n', TRAIN, TEXT(run.nproc, "N|auto|gpu"), NULL,
+    {"ranks", "nproc", 0, RUN, 0, TEXT(run.nproc, "N|auto|gpu"), NULL, "the same as --nproc-per-node"},
+    {"ranks", "nproc", 'n', TRAIN, 0, TEXT(run.nproc, "N|auto|gpu"), NULL,
      "start so many ranks on this node; auto: as many as there are cores, gpu: as there are GPUs"},
-    {"ranks", "nproc-per-node", 0, TRAIN, TEXT(run.nproc, "N|auto|gpu"), NULL, "the same as --nproc"},
-    {"ranks", "max-restarts", 0, RUN, INTEGER(run.max_restarts, 0, 1e6), "0",
+    {"ranks", "nproc-per-node", 0, TRAIN, 0, TEXT(run.nproc, "N|auto|gpu"), NULL, "the same as --nproc"},
+    {"ranks", "max-restarts", 0, RUN, 0, INTEGER(run.max_restarts, 0, 1e6), "0",
      "start all ranks again, so many times, after one has failed"},
-    {"ranks", "backend", 0, RUN, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
+    {"ranks", "backend", 0, RUN, 0, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
      "what moves the bytes of Lockstep programs' groups; without it $LOCKSTEP_BACKEND, or auto"},
-    {"ranks", "backend", 0, TRAIN, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
+    {"ranks", "backend", 0, TRAIN, 0, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
      "what moves the bytes between ranks; nccl: gradients stay on the GPUs, as under auto where each rank has one of "
      "its own, or all have one; without it $LOCKSTEP_BACKEND, or auto"},
-    {"ranks", "bind", 0, RUN | TRAIN, CHOICE(run.bind, bind_choices), "none",
+    {"ranks", "bind", 0, RUN | TRAIN, 0, CHOICE(run.bind, bind_choices), "none",
      "core: a share of the cores for each rank"},
-    {"ranks", "log-dir", 0, RUN, TEXT(run.log_dir, "DIR"), NULL, "also write each rank's output to DIR/rank_R.log"},
-    {"ranks", "timeout", 0, RUN, REAL(run.timeout, "SECONDS", .1, 1e7), "300",
+    {"ranks", "log-dir", 0, RUN, 0, TEXT(run.log_dir, "DIR"), NULL, "also write each rank's output to DIR/rank_R.log"},
+    {"ranks", "timeout", 0, RUN, 0, REAL(run.timeout, "SECONDS", .1, 1e7), "300",
      "how long nodes that are missing and ranks that are stopped are waited for"},
-    {"ranks", "grace", 0, RUN, REAL(run.grace, "SECONDS", .1, 86400), NULL,
+    {"ranks", "grace", 0, RUN, 0, REAL(run.grace, "SECONDS", .1, 86400), NULL,
      "how long interrupted ranks get to save and end before they are killed; without it 5"},
-    {"ranks", "timeout", 0, TRAIN, REAL(run.timeout, "SECONDS", .1, 1e7), NULL,
+    {"ranks", "timeout", 0, TRAIN, 0, REAL(run.timeout, "SECONDS", .1, 1e7), NULL,
      "how long ranks that are missing or stopped are waited for; without it $LOCKSTEP_TIMEOUT, or 300"},
-    {"nodes", "nnodes", 0, RUN | TRAIN, INTEGER(run.nnodes, 1, 1024), "1",
-     "nodes of the job; run the same line on each"},
-    {"nodes", "node-rank", 0, RUN | TRAIN, INTEGER(run.node_rank, 0, 4095), NULL, "which of them this is, from 0"},
-    {"nodes", "master-addr", 0, RUN | TRAIN, TEXT(run.master_addr, "HOST"), NULL,
-     "node 0's host, where nodes and ranks meet; without it 127.0.0.1"},
-    {"nodes", "master-port", 0, RUN | TRAIN, INTEGER(run.master_port, 1, 65535), NULL,
-     "without it any free port; with several nodes 29400"},
-    {"nodes", "init-method", 0, RUN, TEXT(run.init_method, "URL"), NULL,
-     "where nodes meet: tcp://HOST:PORT, or file://PATH in a folder that all see"},
-    {"nodes", "rdzv-endpoint", 0, RUN, TEXT(run.rdzv_endpoint, "HOST[:PORT]"), NULL,
-     "the same as --master-addr and --master-port"},
-    {"nodes", "standalone", 0, RUN, FLAG(run.standalone), NULL, "one node, which is the default"},
-    {"by hand", "init-method", 0, TRAIN, TEXT(run.init_method, "URL"), NULL,
-     "where ranks (with --nnodes: nodes) meet: tcp://HOST:PORT, file://PATH in a folder that all see, env://"},
-    {"by hand", "rank", 0, TRAIN, INTEGER(run.rank, 0, 4095), NULL, "which process of the job this is, from 0"},
-    {"by hand", "world-size", 0, TRAIN, INTEGER(run.world_size, 1, 4096), NULL, "processes of the job"},
 
-    {"checkpoints", "checkpoint", 0, TRAIN, TEXT(train.checkpoint, "DIR"), NULL,
-     "save all that the run needs to go on, in folders DIR/step-N; DIR/best leads to the one that tests best"},
-    {"checkpoints", "save-every", 0, TRAIN, TEXT(save_every, "N|epoch"), NULL,
-     "steps between two checkpoints; without it one after each epoch"},
-    {"checkpoints", "keep", 0, TRAIN, COUNT(train.keep, 1, BIG), "3", "checkpoints that stay, beside the best one"},
-    {"checkpoints", "resume", 0, TRAIN, OPTIONAL(resume, "DIR|auto"), NULL,
+    {"nodes", "nnodes", 0, RUN | TRAIN, 0, INTEGER(run.nnodes, 1, 1024), "1",
+     "nodes of the job; run the same line on each"},
+    {"nodes", "node-rank", 0, RUN | TRAIN, 0, INTEGER(run.node_rank, 0, 4095), NULL, "which of them this is, from 0"},
+    {"nodes", "master-addr", 0, RUN | TRAIN, 0, TEXT(run.master_addr, "HOST"), NULL,
+     "node 0's host, where nodes and ranks meet; without it 127.0.0.1"},
+    {"nodes", "master-port", 0, RUN | TRAIN, 0, INTEGER(run.master_port, 1, 65535), NULL,
+     "without it any free port; with several nodes 29400"},
+    {"nodes", "init-method", 0, RUN, 0, TEXT(run.init_method, "URL"), NULL,
+     "where nodes meet: tcp://HOST:PORT, or file://PATH in a folder that all see"},
+    {"nodes", "rdzv-endpoint", 0, RUN, 0, TEXT(run.rdzv_endpoint, "HOST[:PORT]"), NULL,
+     "the same as --master-addr and --master-port"},
+    {"nodes", "standalone", 0, RUN, 0, FLAG(run.standalone), NULL, "one node, which is the default"},
+
+    {"by hand", "init-method", 0, TRAIN, 0, TEXT(run.init_method, "URL"), NULL,
+     "where ranks (with --nnodes: nodes) meet: tcp://HOST:PORT, file://PATH in a folder that all see, env://"},
+    {"by hand", "rank", 0, TRAIN, 0, INTEGER(run.rank, 0, 4095), NULL, "which process of the job this is, from 0"},
+    {"by hand", "world-size", 0, TRAIN, 0, INTEGER(run.world_size, 1, 4096), NULL, "processes of the job"},
+
+    TRAINING("checkpoints"),
+    {"checkpoints", "resume", 0, TRAIN, 0, OPTIONAL(resume, "DIR|auto"), NULL,
      "go on from this checkpoint, or from the newest that is whole; auto: in the folder of --checkpoint, where there "
      "may "
      "be none yet"},
-    {"checkpoints", "reshard", 0, TRAIN, FLAG(train.reshard), NULL,
-     "let --shards differ from the checkpoint's: the result then differs, too"},
 
-    {"output", "save-model", 0, TRAIN, OPTIONAL(train.save_model, "PATH"), NULL,
-     "save the final model, as .safetensors or .pth; without PATH as DATA_MODEL.safetensors"},
-    {"output", "log-interval", 0, TRAIN, COUNT(log_interval, 1, BIG), "10", "batches between two lines of output"},
-    {"output", "log-ranks", 0, TRAIN, CHOICE(log_ranks, log_ranks_choices), "0",
+    TRAINING("output"),
+    {"output", "log-interval", 0, TRAIN, 0, COUNT(log_interval, 1, BIG), "10", "batches between two lines of output"},
+    {"output", "log-ranks", 0, TRAIN, 0, CHOICE(log_ranks, log_ranks_choices), "0",
      "all: every rank also prints lines of its own"},
-    {"output", "quiet", 'q', TRAIN, FLAG(quiet), NULL, "no progress line"},
-    {"output", "quiet", 'q', COMPARE | CONVERT | VERIFY, FLAG(quiet), NULL, "print nothing; the exit status tells"},
-    {"output", "quiet", 'q', DATA, FLAG(quiet), NULL, "print errors only"},
-    {"output", "json", 0, MODELS | DATA | INFO | VERIFY, FLAG(json), NULL, "one JSON object a line"},
-    {"output", "help", 'h', ALL, FLAG(help), NULL, "show this text"},
+    {"output", "quiet", 'q', TRAIN, 0, FLAG(quiet), NULL, "no progress line"},
+    {"output", "quiet", 'q', COMPARE | CONVERT | VERIFY, 0, FLAG(quiet), NULL, "print nothing; the exit status tells"},
+    {"output", "quiet", 'q', DATA, 0, FLAG(quiet), NULL, "print errors only"},
+    {"output", "json", 0, MODELS | DATA | INFO | VERIFY, 0, FLAG(json), NULL, "one JSON object a line"},
+    {"output", "help", 'h', ALL, 0, FLAG(help), NULL, "show this text"},
 };
 
-#define ROWS (sizeof table / sizeof *table)
+/* The table with the options of training in their places. */
+static lk_option rows[LK_OPTIONS_MAX];
+static size_t row_count;
 
-_Static_assert(ROWS <= (size_t)LK_OPTIONS_MAX, "lk_option_parsed has no room for all options");
+static void add_row(const lk_option *row, size_t base)
+{
+    assert(row_count < (size_t)LK_OPTIONS_MAX);
+    rows[row_count] = *row;
+    rows[row_count++].offset += base;
+}
+
+static void build_rows(void)
+{
+    const lk_option *row;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (table[i].name)
+            add_row(&table[i], 0);
+        for (size_t k = 0; !table[i].name && (row = lk__train_option(k)) != NULL; k++)
+            if (strcmp(row->group, table[i].group) == 0)
+                add_row(row, offsetof(lk_args, train));
+    }
+}
 
 /* What torchrun, torch.distributed.launch and well-known scripts call things. */
-static const lk_option_foreign run_foreign[] = {
+static const lk_options_foreign run_foreign[] = {
     {"-nr", "write --node-rank: lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
     {"--nr", "write --node-rank: lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
     {"-ip", "write --master-addr: lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
@@ -234,7 +183,7 @@ static const lk_option_foreign run_foreign[] = {
     {NULL, NULL},
 };
 
-static const lk_option_foreign train_foreign[] = {
+static const lk_options_foreign train_foreign[] = {
     {"-nr", "write --node-rank: " LK_NODE_LINE},
     {"--nr", "write --node-rank: " LK_NODE_LINE},
     {"-ip", "write --master-addr: " LK_NODE_LINE},
@@ -253,7 +202,7 @@ static const lk_option_foreign train_foreign[] = {
 /* What a config file says gives way to more than its own option: to all that
  * answers the same question. --gamma beside a schedule of the file is refused
  * instead: it is not clear which schedule it should be of. */
-static const lk_option_rival rivals[] = {
+static const lk_options_rival rivals[] = {
     {{"devices", "gpu-ids", "no-cuda"}, {"devices", "gpu-ids", "no-cuda"}},
     {{"gamma"}, {"schedule"}},
     {{"init-from"}, {""}}, /* eval FILE */
@@ -266,32 +215,64 @@ static const lk_option_rival rivals[] = {
     {{NULL}, {NULL}},
 };
 
-static const lk_option_foreign *find_foreign(unsigned bit)
+/* Fields of the library's structs whose options set another field. */
+static const lk_options_field fields[] = {
+    {"device", "devices"}, {"gradient_backend", "backend"}, {"bucket_bytes", "bucket_mb"}, {NULL, NULL}};
+
+static const lk_options_foreign *find_foreign(unsigned bit)
 {
     return bit == LK_CMD_RUN ? run_foreign : bit == LK_CMD_TRAIN ? train_foreign : NULL;
 }
 
-lk_option_set lk__args_options(const char *command, unsigned bit, size_t max_words)
+lk_options_set lk__args_options(const char *command, unsigned bit, size_t max_words)
 {
-    return (lk_option_set){.rows = table,
-                           .count = ROWS,
-                           .commands = bit,
-                           .command = command,
-                           .max_words = max_words,
-                           .ends_at_word = bit == LK_CMD_RUN,
-                           .foreign = find_foreign(bit),
-                           .rivals = rivals};
+    if (!row_count)
+        build_rows();
+    return (lk_options_set){.rows = rows,
+                            .count = row_count,
+                            .commands = bit,
+                            .command = command,
+                            .max_words = max_words,
+                            .ends_at_word = bit == LK_CMD_RUN,
+                            .foreign = find_foreign(bit),
+                            .rivals = rivals,
+                            .fields = fields};
 }
 
-lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, lk_args *out)
+/* What messages know of the command line and the file of options. */
+static struct {
+    lk_options_set set;
+    lk_options_parsed parsed;
+} learned;
+
+const char *lk__args_spell(const char *text)
+{
+    static _Thread_local char spelt[4096];
+    if (!learned.set.rows)
+        learned.set = lk__args_options("train", LK_CMD_TRAIN, 0);
+    return lk__options_spell(&learned.set, &learned.parsed, text, spelt, sizeof spelt);
+}
+
+/* --gamma is another way to say --schedule. */
+static void learn(const lk_options_set *set, const lk_options_parsed *parsed)
+{
+    const lk_option *schedule = lk__options_find(set, "schedule");
+    learned.set = *set;
+    learned.parsed = *parsed;
+    if (schedule && lk__options_given(set, parsed, "gamma") && !lk__options_given(set, parsed, "schedule"))
+        learned.parsed.from[schedule - set->rows] = "--gamma";
+}
+
+lk_status lk__args_parse(const lk_options_set *set, int argc, char *const *argv, lk_args *out)
 {
     lk_args args = {0};
-    lk_option_parsed parsed;
+    lk_options_parsed parsed;
     LK_TRY(lk__options_parse(set, argc, argv, &args, &parsed));
     if (args.config && !args.help) {
-        lk_option_set recipe = lk__args_options("train", LK_CMD_TRAIN, 0);
+        lk_options_set recipe = lk__args_options("train", LK_CMD_TRAIN, 0);
         LK_TRY(lk__config_load(set, &recipe, args.config, &args, &parsed));
     }
+    learn(set, &parsed);
     args.precision_given = lk__options_given(set, &parsed, "precision");
     if (args.resume && !args.help)
         LK_TRY(lk__cli_resume_options(set, &args, &parsed));
@@ -303,14 +284,14 @@ lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, 
     args.word_count = parsed.word_count;
     args.schedule_given = lk__options_given(set, &parsed, "schedule");
     args.gamma_given = lk__options_given(set, &parsed, "gamma");
+    args.save_every_given = lk__options_given(set, &parsed, "save-every");
     args.shards_given = lk__options_given(set, &parsed, "shards");
-    args.gpu_option = lk__options_spelling(set, &parsed, "gpu-ids");
     args.run.nnodes_given = lk__options_given(set, &parsed, "nnodes");
     args.run.node_rank_given = lk__options_given(set, &parsed, "node-rank");
     args.run.rank_given = lk__options_given(set, &parsed, "rank");
     args.run.bind_given = lk__options_given(set, &parsed, "bind");
     args.run.program = parsed.rest;
-    for (size_t i = 0; i < ROWS; i++)
+    for (size_t i = 0; i < row_count; i++)
         args.options_given += parsed.given[i];
     *out = args;
     return LK_OK;
@@ -320,14 +301,15 @@ void lk__args_release(void)
 {
     lk__config_unload();
     lk__cli_resume_unload();
+    learned.parsed = (lk_options_parsed){0};
 }
 
 static lk_status complete_schedule(lk_args *args)
 {
     if (args->schedule_given && args->gamma_given)
         return lk__fail(LK_STATUS_USAGE,
-                        "--gamma belongs to the default schedule; with --schedule write it there, as "
-                        "in '--schedule step:size=1,gamma=%g'",
+                        "`gamma` belongs to the default schedule; with `schedule` write it there, as "
+                        "in '`schedule` step:size=1,gamma=%g'",
                         args->gamma);
     if (args->schedule_given)
         return LK_OK;
@@ -367,12 +349,12 @@ static void complete_save_path(lk_args *args)
 static lk_status complete_batch(lk_args *args)
 {
     lk_train_opts *opts = &args->train;
-    opts->accumulate = args->accumulate ? args->accumulate : 1;
+    opts->accumulate = opts->accumulate ? opts->accumulate : 1;
     int most = LK_MAX_SHARDS / (int)opts->accumulate;
     bool own = !args->shards_given && lk__devices_few_shards(args->devices.name[0]);
     if (opts->shards > most && !own)
         return lk__fail(LK_STATUS_USAGE,
-                        "--accumulate %zu makes %zu shards of --shards %d, and at most %d are possible; give fewer of "
+                        "`accumulate` %zu makes %zu shards of `shards` %d, and at most %d are possible; give fewer of "
                         "one",
                         opts->accumulate, opts->accumulate * (size_t)opts->shards, opts->shards, LK_MAX_SHARDS);
     opts->batch *= opts->accumulate;
@@ -384,18 +366,11 @@ static lk_status complete_batch(lk_args *args)
 static lk_status complete_checkpoints(lk_args *args)
 {
     lk_train_opts *opts = &args->train;
-    long long every = 0;
-    if (args->save_every && strcmp(args->save_every, "epoch") != 0 &&
-        !lk__number_parse_int(args->save_every, 1, (long long)BIG, &every))
-        return lk__fail(LK_STATUS_USAGE, "--save-every '%s' must be epoch, or a whole number of steps from 1 to %lld",
-                        args->save_every, (long long)BIG);
-    opts->save_every = (size_t)every;
-    if (!opts->checkpoint && args->save_every)
-        return lk__fail(LK_STATUS_USAGE, "--save-every %s saves nowhere: give the folder with --checkpoint DIR",
-                        args->save_every);
+    if (!opts->checkpoint && args->save_every_given)
+        return lk__fail(LK_STATUS_USAGE, "`save_every` saves nowhere: give the folder with `checkpoint` DIR");
     if (opts->reshard && !args->resume)
         return lk__fail(LK_STATUS_USAGE,
-                        "--reshard goes on from a checkpoint with other shards: give that with --resume");
+                        "`reshard` goes on from a checkpoint with other shards: give that with `resume`");
     return LK_OK;
 }
 
@@ -408,7 +383,7 @@ static const char *next_backend(const void *arg, size_t index)
 
 lk_status lk__args_check_backend(const char *name)
 {
-    static const lk_names names = {.what = "--backend", .kind = "backend", .next = next_backend};
+    static const lk_names names = {.what = "`backend`", .kind = "backend", .next = next_backend};
     size_t found;
     return name ? lk__names_find(&names, name, &found) : LK_OK;
 }
@@ -418,7 +393,6 @@ lk_status lk__args_check_backend(const char *name)
 static lk_status complete_backend(lk_args *args)
 {
     const char *backend = args->backend ? args->backend : getenv("LOCKSTEP_BACKEND");
-    args->train.reduce = (lk_reduce_order)args->reduce;
     LK_TRY(lk__args_check_backend(args->backend));
     if (!backend || !*backend || strcmp(backend, "auto") == 0)
         return LK_OK;
@@ -434,17 +408,14 @@ lk_status lk__args_check_data(const lk_args *args)
     if (!args->train.data_dir || args->train.data)
         return LK_OK;
     return lk__fail(LK_STATUS_USAGE,
-                    "--data-dir %s says where data are, but not which: add --data NAME, as in --data mnist --data-dir "
-                    "%s; for a folder of images write --data %s alone",
+                    "`data_dir` %s says where data are, but not which: add `data` NAME, as in `data` mnist `data_dir` "
+                    "%s; for a folder of images write `data` %s alone",
                     args->train.data_dir, args->train.data_dir, args->train.data_dir);
 }
 
 lk_status lk__args_complete(lk_args *args)
 {
-    lk_devices_choice choice = {.devices = args->device_names,
-                                .gpu_ids = args->gpu_ids,
-                                .gpu_option = args->gpu_option,
-                                .no_cuda = args->no_cuda};
+    lk_devices_choice choice = {.devices = args->device_names, .gpu_ids = args->gpu_ids, .no_cuda = args->no_cuda};
     LK_TRY(complete_schedule(args));
     LK_TRY(lk__devices_choose(&choice, lk__device_list, &args->devices));
     LK_TRY(complete_batch(args));
@@ -454,8 +425,5 @@ lk_status lk__args_complete(lk_args *args)
     LK_TRY(lk__args_check_data(args));
     if (!args->train.data)
         args->train.data = "digits";
-    args->train.bn = args->bn == 0 ? LK_BN_BATCH : LK_BN_SHARD;
-    args->train.precision = (lk_precision)args->precision;
-    args->train.bucket_bytes = (size_t)(args->bucket_mb * (1 << 20));
     return LK_OK;
 }

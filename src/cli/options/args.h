@@ -1,4 +1,4 @@
-/* args.h - the program's options: the values and the one table of them. */
+/* args.h - the program's options: their values, and the set of options of a command. */
 #ifndef LK_CLI_OPTIONS_ARGS_H
 #define LK_CLI_OPTIONS_ARGS_H
 
@@ -8,11 +8,11 @@
 
 /* One bit a command; a row of the option table names those that have it. */
 enum {
-    LK_CMD_TRAIN = 1 << 0,
-    LK_CMD_EVAL = 1 << 1,
-    LK_CMD_COMPARE = 1 << 2,
-    LK_CMD_BENCH = 1 << 3,
-    LK_CMD_INFO = 1 << 4,
+    LK_CMD_TRAIN = LK_FOR_TRAIN,
+    LK_CMD_EVAL = LK_FOR_EVAL,
+    LK_CMD_BENCH = LK_FOR_BENCH,
+    LK_CMD_INFO = LK_FOR_INFO,
+    LK_CMD_COMPARE = 1 << 4,
     LK_CMD_HELP = 1 << 5,
     LK_CMD_RUN = 1 << 6,
     LK_CMD_CONVERT = 1 << 7,
@@ -55,17 +55,11 @@ typedef enum lk_args_log_ranks { LK_LOG_RANKS_ONE, LK_LOG_RANKS_ALL } lk_args_lo
 typedef struct lk_args {
     const char *config;  /* the file that options are from, or NULL; lk__args_release */
     lk_train_opts train; /* data is NULL when --data was not given */
-    int bn;              /* place in the choices of --bn */
-    int precision;       /* place in the choices of --precision: an lk_precision */
-    int reduce;          /* place in the choices of --reduce: an lk_reduce_order */
     char device_names[LK_LIST_BYTES], gpu_ids[LK_LIST_BYTES];
-    const char *gpu_option; /* the name that gpu_ids were given under: "gpu-devices" */
     bool no_cuda;
     lk_devices devices; /* what those come to; filled by lk__args_complete */
     int parallel;       /* an lk_args_parallel */
     int log_ranks;      /* an lk_args_log_ranks */
-    size_t accumulate;
-    double bucket_mb;
     double gamma;
     size_t log_interval;
     size_t steps, repeat; /* of bench */
@@ -75,14 +69,13 @@ typedef struct lk_args {
     size_t max_bytes, runs; /* runs 0: not given */
     bool independent, in_step;
     bool quiet, json, help;
-    const char *data_url;   /* of data; NULL: not given */
-    const char *resume;     /* what --resume says; NULL: not given, "": without a value */
-    const char *save_every; /* what --save-every says; NULL: not given */
-    const char *input;      /* of info: "3x32x32"; NULL: not given */
-    size_t classes;         /* of info; 0: not given */
+    const char *data_url; /* of data; NULL: not given */
+    const char *resume;   /* what --resume says; NULL: not given, "": without a value */
+    const char *input;    /* of info: "3x32x32"; NULL: not given */
+    size_t classes;       /* of info; 0: not given */
     const char *words[LK_WORDS_MAX];
     size_t word_count;
-    bool schedule_given, gamma_given, shards_given;
+    bool schedule_given, gamma_given, shards_given, save_every_given;
     bool precision_given; /* not by a checkpoint */
     size_t options_given; /* how many there were */
     /* Texts that are put together from several options. */
@@ -91,12 +84,16 @@ typedef struct lk_args {
 } lk_args;
 
 /* The options of a command. */
-lk_option_set lk__args_options(const char *command, unsigned bit, size_t max_words);
+lk_options_set lk__args_options(const char *command, unsigned bit, size_t max_words);
 
 /* Texts in out point into argv, and into the file of --config, which is kept
  * until lk__args_release. */
-lk_status lk__args_parse(const lk_option_set *set, int argc, char *const *argv, lk_args *out) LK_CHECKED;
+lk_status lk__args_parse(const lk_options_set *set, int argc, char *const *argv, lk_args *out) LK_CHECKED;
 void lk__args_release(void);
+/* A text of the library, or of another rank, as it is printed: lk__options_spell for
+ * the options that were parsed last. Every such text goes through it. The
+ * result is valid until the thread calls again. */
+const char *lk__args_spell(const char *text);
 
 /* Whether there is such a backend; NULL is none, and well. */
 lk_status lk__args_check_backend(const char *name) LK_CHECKED;

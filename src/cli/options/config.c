@@ -16,10 +16,8 @@ typedef struct config {
     lk_yaml *yaml;
     char *texts; /* put together from the items, one after the other */
     size_t used, room;
-    lk_option_entry *entries;
+    lk_options_entry *entries;
     size_t count;
-    lk_option_set set;
-    lk_option_parsed parsed;
 } config;
 
 static config *loaded;
@@ -249,8 +247,8 @@ static lk_status take_truth(const config *c, const lk_option *row, const lk_yaml
 static lk_status add_entry(config *c, const lk_option *row, size_t index)
 {
     const lk_yaml_item *item = &c->yaml->items[index];
-    lk_option_entry *entry = &c->entries[c->count];
-    *entry = (lk_option_entry){.row = row, .value = item->text};
+    lk_options_entry *entry = &c->entries[c->count];
+    *entry = (lk_options_entry){.row = row, .value = item->text};
     if (item->kind == LK_YAML_NULL)
         return fail_at(c, item, "%s has no value; leave the line out, or write one", row->name);
     if (item->kind == LK_YAML_TEXT) {
@@ -270,7 +268,7 @@ static lk_status add_entry(config *c, const lk_option *row, size_t index)
     return LK_OK;
 }
 
-static lk_status fail_unknown(const config *c, const lk_option_set *set, const lk_option_set *other,
+static lk_status fail_unknown(const config *c, const lk_options_set *set, const lk_options_set *other,
                               const lk_yaml_item *item)
 {
     const char *near = lk__options_nearest(set, item->key);
@@ -282,7 +280,7 @@ static lk_status fail_unknown(const config *c, const lk_option_set *set, const l
 
 /* Entries of the options of a set, from all items at the top; options of `other`
  * are passed over. */
-static lk_status take_items(config *c, const lk_option_set *set, const lk_option_set *other)
+static lk_status take_items(config *c, const lk_options_set *set, const lk_options_set *other)
 {
     c->count = 0;
     for (size_t i = 0; i < c->yaml->count; i = skip(c, i)) {
@@ -299,9 +297,9 @@ static lk_status take_items(config *c, const lk_option_set *set, const lk_option
 }
 
 /* What the set does not have is read as the recipe's, for its mistakes. */
-static lk_status check_others(config *c, const lk_option_set *set, const lk_option_set *recipe, void *values)
+static lk_status check_others(config *c, const lk_options_set *set, const lk_options_set *recipe, void *values)
 {
-    lk_option_parsed all = {0};
+    lk_options_parsed all = {0};
     for (size_t i = 0; i < recipe->count; i++)
         all.given[i] = true;
     LK_TRY(take_items(c, recipe, set));
@@ -321,8 +319,8 @@ static lk_status read_file(config *c)
     return LK_ALLOC(c->yaml->count, "the options of a file", &c->entries);
 }
 
-lk_status lk__config_load(const lk_option_set *set, const lk_option_set *recipe, const char *path, void *values,
-                          lk_option_parsed *parsed)
+lk_status lk__config_load(const lk_options_set *set, const lk_options_set *recipe, const char *path, void *values,
+                          lk_options_parsed *parsed)
 {
     config *c;
     lk_status status;
@@ -334,8 +332,6 @@ lk_status lk__config_load(const lk_option_set *set, const lk_option_set *recipe,
     c->used = 0;
     LK_TRY_GOTO(take_items(c, set, recipe), destroy_config);
     LK_TRY_GOTO(lk__options_fill(set, c->entries, c->count, values, parsed), destroy_config);
-    c->set = *set;
-    c->parsed = *parsed;
     lk__config_unload();
     loaded = c;
     return LK_OK;
@@ -343,67 +339,4 @@ lk_status lk__config_load(const lk_option_set *set, const lk_option_set *recipe,
 destroy_config:
     destroy(c);
     return status;
-}
-
-static bool in_name(char c)
-{
-    return isalnum((unsigned char)c) || c == '-' || c == '_';
-}
-
-/* Whether the message has the word, which is an option with its dashes. */
-static bool mentions(const char *message, const char *word)
-{
-    size_t length = strlen(word);
-    for (const char *at = strstr(message, word); at; at = strstr(at + 1, word)) {
-        if ((at == message || !in_name(at[-1])) && !in_name(at[length]))
-            return true;
-    }
-    return false;
-}
-
-/* Under any of its spellings. */
-static bool mentions_row(const lk_option_set *set, const char *message, const lk_option *row)
-{
-    for (size_t i = 0; i < set->count; i++) {
-        const lk_option *other = &set->rows[i];
-        char word[64];
-        snprintf(word, sizeof word, "--%s", other->name);
-        if (lk__options_same(row, other) && mentions(message, word))
-            return true;
-        snprintf(word, sizeof word, "-%c", other->letter);
-        if (other->letter && lk__options_same(row, other) && mentions(message, word))
-            return true;
-    }
-    return false;
-}
-
-/* Whether the message quotes the text that stands at the place. */
-static bool quotes_value(const config *c, const char *message, const char *place)
-{
-    char word[256];
-    for (size_t i = 0; i < c->count; i++) {
-        const char *value = c->entries[i].value;
-        if (c->entries[i].place != place || !value || strlen(value) + 2 >= sizeof word)
-            continue;
-        snprintf(word, sizeof word, "'%s'", value);
-        return strstr(message, word);
-    }
-    return false;
-}
-
-void lk__config_origins(const char *message, char *text, size_t bytes)
-{
-    size_t used = 0;
-    *text = 0;
-    for (size_t i = 0; loaded && i < loaded->set.count; i++) {
-        const char *place = loaded->parsed.from[i];
-        const lk_option *row = &loaded->set.rows[i];
-        if (!place || used >= bytes)
-            continue;
-        if (!mentions_row(&loaded->set, message, row) && !quotes_value(loaded, message, place))
-            continue;
-        used += (size_t)snprintf(text + used, bytes - used, "%s--%s is from %s", used ? ", " : " (", row->name, place);
-    }
-    if (used && used + 1 < bytes)
-        snprintf(text + used, bytes - used, ")");
 }

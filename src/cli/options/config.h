@@ -10,14 +10,10 @@
 /* Fills values and parsed with what the file says and the command line does not
  * (see lk__options_fill). Options of `recipe` that the set has not are checked
  * and passed over, so that one file serves several commands. USAGE names file and
- * line. The texts, and copies of set and parsed, stay until lk__config_unload; a
- * second file takes the place of the first. */
-lk_status lk__config_load(const lk_option_set *set, const lk_option_set *recipe, const char *path, void *values,
-                          lk_option_parsed *parsed) LK_CHECKED;
+ * line. The texts stay until lk__config_unload; a second file takes the place of the
+ * first. */
+lk_status lk__config_load(const lk_options_set *set, const lk_options_set *recipe, const char *path, void *values,
+                          lk_options_parsed *parsed) LK_CHECKED;
 void lk__config_unload(void);
-
-/* Where the options that a message names, or whose values it quotes, come from,
- * those of the file that is loaded: " (--lr is from r1.yaml:7)", or "". */
-void lk__config_origins(const char *message, char *text, size_t bytes);
 
 #endif

@@ -10,14 +10,14 @@
 
 #include "base/spec.h"
 
-enum { ITEM_BYTES = 64, FLAG_BYTES = 32, MAX_INDEX = 65535, SHOWN_NAMES = 4 };
+enum { ITEM_BYTES = 64, MAX_INDEX = 65535, SHOWN_NAMES = 4 };
 
 static const char CPU[] = "cpu", GPU[] = "cuda", AUTO[] = "auto";
 
 /* A list under way. */
 typedef struct reading {
-    char flag[FLAG_BYTES]; /* for messages */
-    const char *text;      /* all of the list */
+    const char *flag; /* for messages */
+    const char *text; /* all of the list */
     lk_devices_table table;
     char kind[ITEM_BYTES]; /* of the devices so far */
     lk_devices list;
@@ -46,11 +46,11 @@ static lk_status fail_kind(const reading *r, const char *kind)
     /* Not its nearest word, which is "cpu". */
     bool gpu = strcmp(kind, "gpu") == 0;
     if (gpu && find_type(r->table, GPU))
-        return lk__fail(LK_STATUS_USAGE, "%s '%s': write %s:0, %s:1, ... for GPUs, or '--gpu-ids 0,1'", r->flag,
+        return lk__fail(LK_STATUS_USAGE, "%s '%s': write %s:0, %s:1, ... for GPUs, or '`gpu_ids` 0,1'", r->flag,
                         r->text, GPU, GPU);
     if (!gpu)
         LK_TRY(lk__names_find(&names, kind, &known));
-    return lk__fail(LK_STATUS_UNSUPPORTED, "%s '%s': this build has no %s devices; write '--devices cpu'", r->flag,
+    return lk__fail(LK_STATUS_UNSUPPORTED, "%s '%s': this build has no %s devices; write '`devices` cpu'", r->flag,
                     r->text, gpu ? GPU : kind);
 }
 
@@ -73,7 +73,7 @@ static lk_status check_present(const reading *r, const lk_device_type *type, int
         return LK_OK;
     if (count <= 0)
         return lk__fail(LK_STATUS_UNSUPPORTED,
-                        "%s '%s': this machine has no %s device ('lockstep info' tells why); write '--devices cpu'",
+                        "%s '%s': this machine has no %s device ('lockstep info' tells why); write '`devices` cpu'",
                         r->flag, r->text, type->name);
     char names[4 * LK_DEVICE_NAME_BYTES * SHOWN_NAMES];
     device_names(type->name, count, names, sizeof names);
@@ -163,19 +163,13 @@ static lk_status add_all(reading *r, bool no_cuda)
     return add_device(r, CPU, 0, true);
 }
 
-static const char *gpu_option(const lk_devices_choice *choice)
-{
-    return choice->gpu_option ? choice->gpu_option : "gpu-ids";
-}
-
 static lk_status check_choice(const lk_devices_choice *choice, bool named, bool numbered)
 {
     if (named && numbered)
-        return lk__fail(LK_STATUS_USAGE, "--devices %s and --%s %s contradict each other; give one", choice->devices,
-                        gpu_option(choice), choice->gpu_ids);
+        return lk__fail(LK_STATUS_USAGE, "`devices` %s and `gpu_ids` %s contradict each other; give one",
+                        choice->devices, choice->gpu_ids);
     if (choice->no_cuda && numbered)
-        return lk__fail(LK_STATUS_USAGE, "--no-cuda and --%s %s contradict each other; give one", gpu_option(choice),
-                        choice->gpu_ids);
+        return lk__fail(LK_STATUS_USAGE, "`no_cuda` and `gpu_ids` %s contradict each other; give one", choice->gpu_ids);
     return LK_OK;
 }
 
@@ -184,15 +178,14 @@ lk_status lk__devices_choose(const lk_devices_choice *choice, lk_devices_table t
     bool named = choice->devices && *choice->devices && strcmp(choice->devices, AUTO) != 0;
     bool numbered = choice->gpu_ids && *choice->gpu_ids;
     LK_TRY(check_choice(choice, named, numbered));
-    reading r = {.table = table};
-    snprintf(r.flag, sizeof r.flag, "--%s", numbered ? gpu_option(choice) : "devices");
+    reading r = {.table = table, .flag = numbered ? "`gpu_ids`" : "`devices`"};
     r.text = numbered ? choice->gpu_ids : named ? choice->devices : AUTO;
     if (named || numbered)
         LK_TRY(read_list(&r, numbered ? add_id : add_named));
     else
         LK_TRY(add_all(&r, choice->no_cuda));
     if (choice->no_cuda && strcmp(r.kind, CPU) != 0)
-        return lk__fail(LK_STATUS_USAGE, "--no-cuda and --devices %s contradict each other; give one", r.text);
+        return lk__fail(LK_STATUS_USAGE, "`no_cuda` and `devices` %s contradict each other; give one", r.text);
     r.list.named = named || numbered || choice->no_cuda;
     *out = r.list;
     return LK_OK;
@@ -228,7 +221,7 @@ lk_status lk__devices_share(const lk_devices *all, bool dp, int local_rank, int 
                         "%d devices (from %s to %s) cannot be shared evenly by the %d processes of this host; name "
                         "%d devices, or one for all%s, or start %d processes",
                         all->count, all->name[0], all->name[all->count - 1], local_size, local_size,
-                        all->named ? "" : " as in '--devices cpu'", all->count);
+                        all->named ? "" : " as in '`devices` cpu'", all->count);
     lk_devices part = {.count = all->count / local_size, .named = all->named};
     memcpy(part.name, all->name[local_rank * part.count], (size_t)part.count * sizeof *part.name);
     *out = part;

@@ -21,10 +21,9 @@ typedef struct lk_devices {
 
 /* What the command line says; NULL and "" are the same: not given. */
 typedef struct lk_devices_choice {
-    const char *devices;    /* --devices: "auto" (the default), "cpu", "cpu:0,cpu:1", "cuda:0,cuda:2" */
-    const char *gpu_ids;    /* --gpu-ids: "1,6,3" is cuda:1, cuda:6 and cuda:3 */
-    const char *gpu_option; /* the name that those were given under; NULL: "gpu-ids" */
-    bool no_cuda;           /* --no-cuda: "auto" is the CPU, and other kinds are refused */
+    const char *devices; /* --devices: "auto" (the default), "cpu", "cpu:0,cpu:1", "cuda:0,cuda:2" */
+    const char *gpu_ids; /* --gpu-ids: "1,6,3" is cuda:1, cuda:6 and cuda:3 */
+    bool no_cuda;        /* --no-cuda: "auto" is the CPU, and other kinds are refused */
 } lk_devices_choice;
 
 /* Rows of a device table, NULL after the last: lk__device_list, or a test's. */

@@ -9,16 +9,16 @@
 
 #include "base/spec.h"
 
-enum { NAME_BYTES = 64, HELP_COLUMN = 30 };
+enum { NAME_BYTES = 64 };
 
-static bool exists(const lk_option_set *set, size_t row)
+static bool exists(const lk_options_set *set, size_t row)
 {
     return (set->rows[row].commands & set->commands) != 0;
 }
 
 static const char *next_name(const void *arg, size_t index)
 {
-    const lk_option_set *set = arg;
+    const lk_options_set *set = arg;
     for (size_t i = 0; i < set->count; i++) {
         if (exists(set, i) && index-- == 0)
             return set->rows[i].name;
@@ -37,7 +37,7 @@ static bool same_name(const char *a, const char *b, size_t length)
 }
 
 /* The row of a long name that ends at length, or count. */
-static size_t find_row(const lk_option_set *set, const char *name, size_t length)
+static size_t find_row(const lk_options_set *set, const char *name, size_t length)
 {
     for (size_t i = 0; i < set->count; i++) {
         if (exists(set, i) && same_name(name, set->rows[i].name, length))
@@ -46,7 +46,7 @@ static size_t find_row(const lk_option_set *set, const char *name, size_t length
     return set->count;
 }
 
-static size_t find_letter(const lk_option_set *set, char letter)
+static size_t find_letter(const lk_options_set *set, char letter)
 {
     for (size_t i = 0; i < set->count; i++) {
         if (exists(set, i) && set->rows[i].letter == letter)
@@ -55,7 +55,7 @@ static size_t find_letter(const lk_option_set *set, char letter)
     return set->count;
 }
 
-const lk_option *lk__options_find(const lk_option_set *set, const char *name)
+const lk_option *lk__options_find(const lk_options_set *set, const char *name)
 {
     size_t row = find_row(set, name, strlen(name));
     if (row == set->count && *name && !name[1])
@@ -63,12 +63,12 @@ const lk_option *lk__options_find(const lk_option_set *set, const char *name)
     return row < set->count ? &set->rows[row] : NULL;
 }
 
-const char *lk__options_nearest(const lk_option_set *set, const char *name)
+const char *lk__options_nearest(const lk_options_set *set, const char *name)
 {
     return lk__names_nearest(name, next_name, set);
 }
 
-static lk_status fail_unknown(const lk_option_set *set, const char *word)
+static lk_status fail_unknown(const lk_options_set *set, const char *word)
 {
     char name[NAME_BYTES];
     const char *start = word + strspn(word, "-");
@@ -86,8 +86,7 @@ static const char *next_choice(const void *arg, size_t index)
     return row->choices[index];
 }
 
-/* What the help calls the value: "N", or the choices as "a|b". */
-static const char *value_name(const lk_option *row, char *text, size_t bytes)
+const char *lk__options_value_name(const lk_option *row, char *text, size_t bytes)
 {
     if (row->kind != LK_OPTION_CHOICE)
         return row->arg;
@@ -97,7 +96,7 @@ static const char *value_name(const lk_option *row, char *text, size_t bytes)
     return text;
 }
 
-static lk_status set_choice(const lk_option_set *set, const lk_option *row, const char *value, int *field)
+static lk_status set_choice(const lk_options_set *set, const lk_option *row, const char *value, int *field)
 {
     for (int i = 0; row->choices[i]; i++) {
         if (strcmp(row->choices[i], value) == 0) {
@@ -108,21 +107,23 @@ static lk_status set_choice(const lk_option_set *set, const lk_option *row, cons
     char known[NAME_BYTES];
     const char *near = lk__names_nearest(value, next_choice, row);
     return lk__fail(LK_STATUS_USAGE, "%s: --%s '%s' must be one of %s%s%s%s", set->command, row->name, value,
-                    value_name(row, known, sizeof known), near ? "; did you mean '" : "", near ? near : "",
+                    lk__options_value_name(row, known, sizeof known), near ? "; did you mean '" : "", near ? near : "",
                     near ? "'?" : "");
 }
 
-static lk_status parse_whole(const lk_option_set *set, const lk_option *row, const char *value, long long *out)
+static lk_status parse_whole(const lk_options_set *set, const lk_option *row, const char *value, long long *out)
 {
+    const char *word = row->choices ? row->choices[0] : NULL;
     long long min = row->kind == LK_OPTION_SEED ? 0 : (long long)row->min;
     long long max = row->kind == LK_OPTION_SEED ? INT64_MAX : (long long)row->max;
-    if (lk__number_parse_int(value, min, max, out))
+    *out = 0;
+    if ((word && strcmp(value, word) == 0) || lk__number_parse_int(value, min, max, out))
         return LK_OK;
-    return lk__fail(LK_STATUS_USAGE, "%s: --%s '%s' must be a whole number from %lld to %lld", set->command, row->name,
-                    value, min, max);
+    return lk__fail(LK_STATUS_USAGE, "%s: --%s '%s' must be %s%sa whole number from %lld to %lld", set->command,
+                    row->name, value, word ? word : "", word ? ", or " : "", min, max);
 }
 
-static lk_status parse_real(const lk_option_set *set, const lk_option *row, const char *value, double *out)
+static lk_status parse_real(const lk_options_set *set, const lk_option *row, const char *value, double *out)
 {
     double number;
     if (lk__number_parse_double(value, &number) && number >= row->min && number <= row->max) {
@@ -133,22 +134,22 @@ static lk_status parse_real(const lk_option_set *set, const lk_option *row, cons
                     row->min, row->max);
 }
 
-lk_status lk__option_fail_empty(const lk_option_set *set, const lk_option *row)
+lk_status lk__options_fail_empty(const lk_options_set *set, const lk_option *row)
 {
     return lk__fail(LK_STATUS_USAGE, "%s: --%s is empty; it wants %s", set->command, row->name, row->arg);
 }
 
-static lk_status fail_long(const lk_option_set *set, const lk_option *row)
+static lk_status fail_long(const lk_options_set *set, const lk_option *row)
 {
     return lk__fail(LK_STATUS_USAGE, "%s: --%s is longer than the %d characters that it may have", set->command,
                     row->name, LK_LIST_BYTES - 1);
 }
 
 /* text is values with commas between them, none of them empty. */
-static lk_status set_list(const lk_option_set *set, const lk_option *row, const char *text, char *field)
+static lk_status set_list(const lk_options_set *set, const lk_option *row, const char *text, char *field)
 {
     if (!*text)
-        return lk__option_fail_empty(set, row);
+        return lk__options_fail_empty(set, row);
     if (strlen(text) >= LK_LIST_BYTES)
         return fail_long(set, row);
     for (const char *value = text;; value++) {
@@ -164,7 +165,7 @@ static lk_status set_list(const lk_option_set *set, const lk_option *row, const 
     return LK_OK;
 }
 
-lk_status lk__option_set_value(const lk_option_set *set, const lk_option *row, const char *value, void *values)
+lk_status lk__options_set_value(const lk_options_set *set, const lk_option *row, const char *value, void *values)
 {
     void *field = (char *)values + row->offset;
     long long whole = 0;
@@ -178,7 +179,7 @@ lk_status lk__option_set_value(const lk_option_set *set, const lk_option *row, c
     case LK_OPTION_SPEC:
     case LK_OPTION_TERMS:
         if (!*value)
-            return lk__option_fail_empty(set, row);
+            return lk__options_fail_empty(set, row);
         *(const char **)field = value;
         break;
     case LK_OPTION_OPTIONAL:
@@ -208,9 +209,9 @@ lk_status lk__option_set_value(const lk_option_set *set, const lk_option *row, c
 
 /* A command line under way. */
 typedef struct command_line {
-    const lk_option_set *set;
+    const lk_options_set *set;
     void *values;
-    lk_option_parsed parsed;
+    lk_options_parsed parsed;
     const char *own[LK_OPTIONS_MAX]; /* by row: the value given under its own name, or NULL */
     char *const *after;              /* the words after the option */
     int after_count;
@@ -223,7 +224,7 @@ bool lk__options_same(const lk_option *a, const lk_option *b)
 }
 
 /* The option that an alias stands for is in its row as "name=value". */
-const lk_option *lk__option_alias(const lk_option_set *set, const lk_option *alias, const char **value)
+const lk_option *lk__options_alias(const lk_options_set *set, const lk_option *alias, const char **value)
 {
     size_t length = strcspn(alias->initial, "=");
     size_t target = find_row(set, alias->initial, length);
@@ -234,17 +235,17 @@ const lk_option *lk__option_alias(const lk_option_set *set, const lk_option *ali
 
 static lk_status set_alias(command_line *line, const lk_option *row)
 {
-    const lk_option_set *set = line->set;
+    const lk_options_set *set = line->set;
     const char *value;
-    const lk_option *target = lk__option_alias(set, row, &value);
+    const lk_option *target = lk__options_alias(set, row, &value);
     line->parsed.given[target - set->rows] = true;
-    return lk__option_set_value(set, target, value, line->values);
+    return lk__options_set_value(set, target, value, line->values);
 }
 
-static lk_status fail_missing(const lk_option_set *set, const lk_option *row)
+static lk_status fail_missing(const lk_options_set *set, const lk_option *row)
 {
     char name[NAME_BYTES];
-    const char *arg = value_name(row, name, sizeof name);
+    const char *arg = lk__options_value_name(row, name, sizeof name);
     if (row->initial)
         return lk__fail(LK_STATUS_USAGE, "%s: --%s needs a value (%s), as in '--%s %s'", set->command, row->name, arg,
                         row->name, row->initial);
@@ -254,7 +255,7 @@ static lk_status fail_missing(const lk_option_set *set, const lk_option *row)
 /* The value is not what another spelling of the option has said. */
 static lk_status check_spellings(const command_line *line, size_t index, const char *value)
 {
-    const lk_option_set *set = line->set;
+    const lk_options_set *set = line->set;
     const lk_option *row = &set->rows[index];
     for (size_t i = 0; i < set->count; i++) {
         const lk_option *other = &set->rows[i];
@@ -271,12 +272,12 @@ static lk_status set_own(command_line *line, size_t index, const char *value)
 {
     const lk_option *row = &line->set->rows[index];
     if (row->kind == LK_OPTION_OPTIONAL && !*value)
-        return lk__option_fail_empty(line->set, row);
+        return lk__options_fail_empty(line->set, row);
     if (row->kind == LK_OPTION_ONCE && line->own[index])
         return lk__fail(LK_STATUS_USAGE, "%s: --%s is given twice, '%s' and '%s'; give one", line->set->command,
                         row->name, line->own[index], value);
     LK_TRY(check_spellings(line, index, value));
-    LK_TRY(lk__option_set_value(line->set, row, value, line->values));
+    LK_TRY(lk__options_set_value(line->set, row, value, line->values));
     /* A list was put together for this call; what stays is the field. */
     line->own[index] = row->kind == LK_OPTION_LIST ? (const char *)line->values + row->offset : value;
     return LK_OK;
@@ -284,7 +285,7 @@ static lk_status set_own(command_line *line, size_t index, const char *value)
 
 /* Whether a word goes on with a list that has count values. "-1" is a bad
  * value, not an option. */
-static bool goes_on(const lk_option_set *set, const char *word, int count)
+static bool goes_on(const lk_options_set *set, const char *word, int count)
 {
     if (word[0] == '-')
         return isdigit((unsigned char)word[1]);
@@ -294,7 +295,7 @@ static bool goes_on(const lk_option_set *set, const char *word, int count)
 /* The words of a list, one string. */
 static lk_status take_list(command_line *line, size_t index)
 {
-    const lk_option_set *set = line->set;
+    const lk_options_set *set = line->set;
     const lk_option *row = &set->rows[index];
     char text[LK_LIST_BYTES] = "";
     size_t length = 0;
@@ -309,7 +310,7 @@ static lk_status take_list(command_line *line, size_t index)
 }
 
 /* "-1" may be a bad value, but "--x" is the next option, and so is a known "-n". */
-static bool is_option(const lk_option_set *set, const char *word)
+static bool is_option(const lk_options_set *set, const char *word)
 {
     return word[0] == '-' && (word[1] == '-' || (word[1] && find_letter(set, word[1]) < set->count));
 }
@@ -317,7 +318,7 @@ static bool is_option(const lk_option_set *set, const char *word)
 /* value is what followed '=', or NULL. */
 static lk_status apply(command_line *line, size_t index, const char *value)
 {
-    const lk_option_set *set = line->set;
+    const lk_options_set *set = line->set;
     const lk_option *row = &set->rows[index];
     bool bare = row->kind == LK_OPTION_FLAG || row->kind == LK_OPTION_ALIAS;
     bool truth = row->kind == LK_OPTION_FLAG && value && (strcmp(value, "true") == 0 || strcmp(value, "false") == 0);
@@ -327,7 +328,7 @@ static lk_status apply(command_line *line, size_t index, const char *value)
     if (row->kind == LK_OPTION_ALIAS)
         return set_alias(line, row);
     if (bare)
-        return lk__option_set_value(set, row, value, line->values);
+        return lk__options_set_value(set, row, value, line->values);
     if (value)
         return set_own(line, index, value);
     if (row->kind == LK_OPTION_LIST)
@@ -337,14 +338,14 @@ static lk_status apply(command_line *line, size_t index, const char *value)
     line->used = next && (optional ? next[0] != '-' : !is_option(set, next));
     if (!line->used && !optional)
         return fail_missing(set, row);
-    return line->used ? set_own(line, index, next) : lk__option_set_value(set, row, "", line->values);
+    return line->used ? set_own(line, index, next) : lk__options_set_value(set, row, "", line->values);
 }
 
 /* A word that users bring along from another program. */
-static lk_status check_foreign(const lk_option_set *set, const char *word)
+static lk_status check_foreign(const lk_options_set *set, const char *word)
 {
     size_t length = strcspn(word, "=");
-    for (const lk_option_foreign *row = set->foreign; row && row->word; row++) {
+    for (const lk_options_foreign *row = set->foreign; row && row->word; row++) {
         if (same_name(word, row->word, length))
             return lk__fail(LK_STATUS_USAGE, "%s: no option '%.*s'; %s", set->command, (int)length, word, row->instead);
     }
@@ -363,7 +364,7 @@ static lk_status parse_long(command_line *line, const char *word)
 /* "-n 4" and "-n4"; letters are not joined, and a flag takes nothing. */
 static lk_status parse_short(command_line *line, const char *word)
 {
-    const lk_option_set *set = line->set;
+    const lk_options_set *set = line->set;
     size_t row = find_letter(set, word[1]);
     if (row == set->count)
         return fail_unknown(set, word);
@@ -379,13 +380,13 @@ static lk_status parse_short(command_line *line, const char *word)
  * written out, gives way. */
 static lk_status check_aliases(const command_line *line)
 {
-    const lk_option_set *set = line->set;
+    const lk_options_set *set = line->set;
     for (size_t i = 0; i < set->count; i++) {
         const lk_option *alias = &set->rows[i];
         if (!line->parsed.given[i] || alias->kind != LK_OPTION_ALIAS)
             continue;
         const char *value;
-        const lk_option *row = lk__option_alias(set, alias, &value);
+        const lk_option *row = lk__options_alias(set, alias, &value);
         const char *own = line->own[row - set->rows];
         if (own && strcmp(own, value) != 0 && !(row->initial && strcmp(own, row->initial) == 0))
             return lk__fail(LK_STATUS_USAGE, "%s: --%s %s and --%s (--%s %s) contradict each other; give one",
@@ -397,8 +398,8 @@ static lk_status check_aliases(const command_line *line)
 /* Takes a word that is no option. */
 static lk_status take_word(command_line *line, char *const *at)
 {
-    const lk_option_set *set = line->set;
-    lk_option_parsed *parsed = &line->parsed;
+    const lk_options_set *set = line->set;
+    lk_options_parsed *parsed = &line->parsed;
     if (set->ends_at_word) {
         parsed->rest = at;
         parsed->word_count = 1;
@@ -417,17 +418,18 @@ static lk_status parse_option(command_line *line, const char *word)
     return word[1] == '-' ? parse_long(line, word) : parse_short(line, word);
 }
 
-static lk_status set_defaults(const lk_option_set *set, void *values)
+static lk_status set_defaults(const lk_options_set *set, void *values)
 {
     for (size_t i = 0; i < set->count; i++) {
         const lk_option *row = &set->rows[i];
         if (exists(set, i) && row->initial && row->kind != LK_OPTION_ALIAS)
-            LK_TRY(lk__option_set_value(set, row, row->initial, values));
+            LK_TRY(lk__options_set_value(set, row, row->initial, values));
     }
     return LK_OK;
 }
 
-lk_status lk__options_parse(const lk_option_set *set, int argc, char *const *argv, void *values, lk_option_parsed *out)
+lk_status lk__options_parse(const lk_options_set *set, int argc, char *const *argv, void *values,
+                            lk_options_parsed *out)
 {
     command_line line = {.set = set, .values = values};
     LK_TRY(set_defaults(set, values));
@@ -450,7 +452,7 @@ lk_status lk__options_parse(const lk_option_set *set, int argc, char *const *arg
     return LK_OK;
 }
 
-bool lk__options_given(const lk_option_set *set, const lk_option_parsed *parsed, const char *name)
+bool lk__options_given(const lk_options_set *set, const lk_options_parsed *parsed, const char *name)
 {
     size_t row = find_row(set, name, strlen(name));
     if (row == set->count)
@@ -462,7 +464,7 @@ bool lk__options_given(const lk_option_set *set, const lk_option_parsed *parsed,
     return false;
 }
 
-const char *lk__options_spelling(const lk_option_set *set, const lk_option_parsed *parsed, const char *name)
+const char *lk__options_spelling(const lk_options_set *set, const lk_options_parsed *parsed, const char *name)
 {
     size_t row = find_row(set, name, strlen(name));
     for (size_t i = 0; row < set->count && i < set->count; i++) {
@@ -470,31 +472,4 @@ const char *lk__options_spelling(const lk_option_set *set, const lk_option_parse
             return set->rows[i].name;
     }
     return name;
-}
-
-static void help_row(const lk_option *row, FILE *out)
-{
-    char name[NAME_BYTES], left[2 * NAME_BYTES];
-    const char *arg = value_name(row, name, sizeof name);
-    bool optional = row->kind == LK_OPTION_OPTIONAL;
-    int used = row->letter ? snprintf(left, sizeof left, "-%c, ", row->letter) : 0;
-    snprintf(left + used, sizeof left - (size_t)used, "--%s%s%s%s", row->name, arg ? (optional ? " [" : " ") : "",
-             arg ? arg : "", optional ? "]" : "");
-    fprintf(out, "  %-*s %s", HELP_COLUMN, left, row->help);
-    bool has_default = row->initial && row->kind != LK_OPTION_ALIAS;
-    fprintf(out, has_default ? " (default %s)\n" : "\n", row->initial);
-}
-
-void lk__options_help(const lk_option_set *set, FILE *out)
-{
-    const char *group = "";
-    for (size_t i = 0; i < set->count; i++) {
-        if (!exists(set, i))
-            continue;
-        if (strcmp(group, set->rows[i].group) != 0) {
-            group = set->rows[i].group;
-            fprintf(out, "%s:\n", group);
-        }
-        help_row(&set->rows[i], out);
-    }
 }

@@ -7,15 +7,15 @@
 
 /* A command line that was read. */
 typedef struct command_line {
-    const lk_option_set *set;
-    const lk_option_parsed *parsed;
+    const lk_options_set *set;
+    const lk_options_parsed *parsed;
     const void *values;
 } command_line;
 
 /* The command line alone, and any spelling or alias of the row's option. */
 static bool typed(const command_line *line, const lk_option *row)
 {
-    const lk_option_parsed *parsed = line->parsed;
+    const lk_options_parsed *parsed = line->parsed;
     for (size_t i = 0; i < line->set->count; i++) {
         if (parsed->given[i] && !parsed->from[i] && lk__options_same(&line->set->rows[i], row))
             return true;
@@ -38,7 +38,7 @@ static bool rival_typed(const command_line *line, const char *name)
     return row->kind != LK_OPTION_FLAG || *(const bool *)((const char *)line->values + row->offset);
 }
 
-static bool yields(const lk_option_set *set, const lk_option_rival *rival, const lk_option *row)
+static bool yields(const lk_options_set *set, const lk_options_rival *rival, const lk_option *row)
 {
     for (size_t i = 0; rival->yields[i]; i++) {
         const lk_option *other = lk__options_find(set, rival->yields[i]);
@@ -52,7 +52,7 @@ static bool yields(const lk_option_set *set, const lk_option_rival *rival, const
 static bool overridden(const command_line *line, const lk_option *row)
 {
     bool over = typed(line, row);
-    for (const lk_option_rival *rival = line->set->rivals; !over && rival && *rival->yields; rival++) {
+    for (const lk_options_rival *rival = line->set->rivals; !over && rival && *rival->yields; rival++) {
         for (size_t i = 0; !over && rival->to[i] && yields(line->set, rival, row); i++)
             over = rival_typed(line, rival->to[i]);
     }
@@ -60,22 +60,22 @@ static bool overridden(const command_line *line, const lk_option *row)
 }
 
 /* What an entry comes to: an alias is the option that it stands for. */
-static lk_option_entry resolve(const lk_option_set *set, const lk_option_entry *entry)
+static lk_options_entry resolve(const lk_options_set *set, const lk_options_entry *entry)
 {
-    lk_option_entry out = *entry;
+    lk_options_entry out = *entry;
     if (entry->row->kind == LK_OPTION_ALIAS)
-        out.row = lk__option_alias(set, entry->row, &out.value);
+        out.row = lk__options_alias(set, entry->row, &out.value);
     else if (!entry->value)
         out.value = entry->row->kind == LK_OPTION_FLAG ? "true" : "";
     return out;
 }
 
 /* entries[index] beside those before it. */
-static lk_status check_entries(const lk_option_set *set, const lk_option_entry *entries, size_t index)
+static lk_status check_entries(const lk_options_set *set, const lk_options_entry *entries, size_t index)
 {
-    lk_option_entry entry = resolve(set, &entries[index]);
+    lk_options_entry entry = resolve(set, &entries[index]);
     for (size_t i = 0; i < index; i++) {
-        lk_option_entry other = resolve(set, &entries[i]);
+        lk_options_entry other = resolve(set, &entries[i]);
         if (entries[i].row == entries[index].row)
             return lk__fail(LK_STATUS_USAGE, "%s: %s is at %s already; give it once", entry.place, entries[i].row->name,
                             other.place);
@@ -87,7 +87,7 @@ static lk_status check_entries(const lk_option_set *set, const lk_option_entry *
 }
 
 /* The value, as the row reads it, but into nothing. */
-static lk_status check_value(const lk_option_set *set, const lk_option_entry *entry)
+static lk_status check_value(const lk_options_set *set, const lk_options_entry *entry)
 {
     union {
         uint64_t number;
@@ -98,24 +98,24 @@ static lk_status check_value(const lk_option_set *set, const lk_option_entry *en
     lk_option row = *entry->row;
     row.offset = 0;
     if (row.kind == LK_OPTION_OPTIONAL && !*entry->value)
-        return lk__option_fail_empty(set, &row);
-    return lk__option_set_value(set, &row, entry->value, &field);
+        return lk__options_fail_empty(set, &row);
+    return lk__options_set_value(set, &row, entry->value, &field);
 }
 
-lk_status lk__options_fill(const lk_option_set *set, const lk_option_entry *entries, size_t count, void *values,
-                           lk_option_parsed *parsed)
+lk_status lk__options_fill(const lk_options_set *set, const lk_options_entry *entries, size_t count, void *values,
+                           lk_options_parsed *parsed)
 {
     const command_line line = {.set = set, .parsed = parsed, .values = values};
     for (size_t i = 0; i < count; i++) {
-        lk_option_set here = *set;
+        lk_options_set here = *set;
         here.command = entries[i].place;
-        lk_option_entry entry = resolve(set, &entries[i]);
+        lk_options_entry entry = resolve(set, &entries[i]);
         LK_TRY(check_entries(set, entries, i));
         if (entries[i].value)
             LK_TRY(check_value(&here, &entries[i]));
         if (overridden(&line, entry.row))
             continue;
-        LK_TRY(lk__option_set_value(&here, entry.row, entry.value, values));
+        LK_TRY(lk__options_set_value(&here, entry.row, entry.value, values));
         size_t index = (size_t)(entry.row - set->rows);
         parsed->given[index] = true;
         parsed->from[index] = entry.place;

@@ -24,14 +24,14 @@ void lk__cli_resume_unload(void)
 }
 
 /* --gamma is another way to say --schedule. */
-static bool is_said(const lk_option_set *set, const lk_option_parsed *parsed, const char *name)
+static bool is_said(const lk_options_set *set, const lk_options_parsed *parsed, const char *name)
 {
     return lk__options_given(set, parsed, name) ||
            (strcmp(name, "schedule") == 0 && lk__options_given(set, parsed, "gamma"));
 }
 
 /* Entries of the notes that are options of the set and not said; returns how many. */
-static size_t take_entries(const lk_option_set *set, const lk_option_parsed *parsed, lk_option_entry *entries)
+static size_t take_entries(const lk_options_set *set, const lk_options_parsed *parsed, lk_options_entry *entries)
 {
     const lk_checkpoint *notes = loaded.found.notes;
     size_t count = 0;
@@ -40,14 +40,14 @@ static size_t take_entries(const lk_option_set *set, const lk_option_parsed *par
         const lk_option *row = strncmp(name, "--", 2) == 0 ? lk__options_find(set, name + 2) : NULL;
         if (row && !is_said(set, parsed, row->name))
             entries[count++] =
-                (lk_option_entry){.row = row, .value = lk_checkpoint_note(notes, name), .place = loaded.place};
+                (lk_options_entry){.row = row, .value = lk_checkpoint_note(notes, name), .place = loaded.place};
     }
     return count;
 }
 
-static lk_status fill(const lk_option_set *set, lk_args *args, lk_option_parsed *parsed)
+static lk_status fill(const lk_options_set *set, lk_args *args, lk_options_parsed *parsed)
 {
-    lk_option_entry entries[LK_OPTIONS_MAX];
+    lk_options_entry entries[LK_OPTIONS_MAX];
     snprintf(loaded.place, sizeof loaded.place, "%s", loaded.found.path);
     size_t count = take_entries(set, parsed, entries);
     return lk__options_fill(set, entries, count, args, parsed);
@@ -69,7 +69,7 @@ static void folder_of(const char *path)
     snprintf(loaded.dir, sizeof loaded.dir, "%.*s", length ? (int)length : 1, length ? path : ".");
 }
 
-lk_status lk__cli_resume_options(const lk_option_set *set, lk_args *args, lk_option_parsed *parsed)
+lk_status lk__cli_resume_options(const lk_options_set *set, lk_args *args, lk_options_parsed *parsed)
 {
     const char *where = *args->resume && strcmp(args->resume, "auto") != 0 ? args->resume : NULL;
     lk__cli_resume_unload();
@@ -86,7 +86,7 @@ lk_status lk__cli_resume_options(const lk_option_set *set, lk_args *args, lk_opt
     return LK_OK;
 }
 
-lk_status lk__cli_resume_model(const lk_option_set *set, const char *path, lk_args *args, lk_option_parsed *parsed)
+lk_status lk__cli_resume_model(const lk_options_set *set, const char *path, lk_args *args, lk_options_parsed *parsed)
 {
     if (!lk__checkpoint_is(path))
         return LK_OK;

@@ -236,7 +236,7 @@ static bool part_fits(lk_roster *roster, int rank, uint32_t number, size_t bytes
                   lk__member_text(rank, &roster->members[rank], text), (unsigned)number);
     else if (bytes > LK_EXCHANGE_BYTES || (roster->given > 0 && bytes != roster->part_bytes))
         break_job(roster, LK_STATUS_MISMATCH,
-                  "%s gave %zu bytes to exchange %u, the others %zu: have all the same --backend and version?",
+                  "%s gave %zu bytes to exchange %u, the others %zu: have all the same `backend` and version?",
                   lk__member_text(rank, &roster->members[rank], text), bytes, (unsigned)number, roster->part_bytes);
     return roster->verdict == LK_OK;
 }

@@ -76,7 +76,7 @@ static lk_status fail_full(size_t bytes)
     if (statvfs(SHM_FOLDER, &info) == 0)
         left = (unsigned long long)info.f_bavail * info.f_frsize;
     return lk__fail(LK_STATUS_MEMORY,
-                    "shared memory needs %llu MB in %s, %llu MB free; enlarge it or use --backend tcp",
+                    "shared memory needs %llu MB in %s, %llu MB free; enlarge it or use `backend` tcp",
                     (bytes + mb - 1) / mb, SHM_FOLDER, left / mb);
 }
 
@@ -94,7 +94,7 @@ static lk_status reserve(int fd, size_t bytes)
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur)
         return lk__fail(LK_STATUS_MEMORY,
                         "shared memory needs %zu bytes, more than the limit on file sizes (%llu); "
-                        "raise it (ulimit -f) or use --backend tcp",
+                        "raise it (ulimit -f) or use `backend` tcp",
                         bytes, (unsigned long long)limit.rlim_cur);
     if (!fits(bytes))
         return fail_full(bytes);
@@ -120,7 +120,7 @@ static lk_status create_named(segment *out)
              (unsigned long long)random[1]);
     int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
-        return lk__fail(LK_STATUS_IO, "cannot make shared memory in %s: %s; use --backend tcp", SHM_FOLDER,
+        return lk__fail(LK_STATUS_IO, "cannot make shared memory in %s: %s; use `backend` tcp", SHM_FOLDER,
                         strerror(errno));
     out->fd = fd;
     memcpy(out->name, name, sizeof name);
@@ -272,7 +272,7 @@ static lk_status share_once(const lk_boot *boot, size_t bytes, bool named, offer
         if (verdicts[r].fd < 0)
             continue;
         *complete = false;
-        status = lk__fail(LK_STATUS_IO, "rank %d cannot open the shared memory of rank %d; use --backend tcp", r,
+        status = lk__fail(LK_STATUS_IO, "rank %d cannot open the shared memory of rank %d; use `backend` tcp", r,
                           (int)verdicts[r].fd);
     }
 
@@ -303,7 +303,7 @@ static lk_status check_one_host(const lk_boot *boot)
         if (boot->members[r].host_key != boot->members[0].host_key)
             return lk__fail(LK_STATUS_USAGE,
                             "backend shm needs all ranks on one host, but rank 0 runs on %s and rank %d on %s; "
-                            "use --backend auto",
+                            "use `backend` auto",
                             boot->members[0].host, r, boot->members[r].host);
     return LK_OK;
 }

@@ -60,7 +60,7 @@ static lk_status local_failure(const job *j, const char *doing)
     bool full = error == ENOSPC || error == EDQUOT || error == EFBIG, closed = error == EACCES || error == EROFS;
     return lk__fail(LK_STATUS_IO, "cannot %s %s: %s%s", doing, j->part, strerror(error),
                     full     ? "; make room and run the same command again: it goes on from there"
-                    : closed ? "; give another folder with --data-dir"
+                    : closed ? "; give another folder with `data_dir`"
                              : "");
 }
 
@@ -280,7 +280,7 @@ static lk_status pause_for(const job *j, double seconds)
 static lk_status give_up(const job *j)
 {
     if (j->have == 0)
-        return lk__fail(j->status, "%s; nothing of it was kept. --url can name another server", j->why);
+        return lk__fail(j->status, "%s; nothing of it was kept. `url` can name another server", j->why);
     return lk__fail(j->status, "%s; %zu of %zu bytes are in %s: run the same command again to go on", j->why, j->have,
                     j->what->published.bytes, j->part);
 }

@@ -18,7 +18,7 @@ static lk_status make_one(const char *path)
 {
     if (mkdir(path, 0777) == 0 || errno == EEXIST)
         return LK_OK;
-    return lk__fail(LK_STATUS_IO, "cannot create the folder %s: %s; give another with --data-dir", path,
+    return lk__fail(LK_STATUS_IO, "cannot create the folder %s: %s; give another with `data_dir`", path,
                     strerror(errno));
 }
 
@@ -28,7 +28,7 @@ static lk_status make_folder(const char *folder)
     char path[LK_MAX_PATH];
     struct stat info;
     if (stat(folder, &info) == 0 && !S_ISDIR(info.st_mode))
-        return lk__fail(LK_STATUS_IO, "%s is a file, and a folder is to be there; give another with --data-dir",
+        return lk__fail(LK_STATUS_IO, "%s is a file, and a folder is to be there; give another with `data_dir`",
                         folder);
     snprintf(path, sizeof path, "%s", folder);
     for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {

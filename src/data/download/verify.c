@@ -9,7 +9,7 @@ lk_status lk__source_folder(const lk_source *source, const char *dir, char folde
 {
     char cache[LK_MAX_PATH];
     if (dir == NULL ? !lk__dataset_cache_folder(cache) : *dir == '\0')
-        return lk__fail(LK_STATUS_USAGE, "there is no cache folder, as HOME is not set: give a folder with --data-dir");
+        return lk__fail(LK_STATUS_USAGE, "there is no cache folder, as HOME is not set: give a folder with `data_dir`");
     if (dir == NULL)
         dir = cache;
     if (snprintf(folder, LK_MAX_PATH, "%s/%s", dir, source->folder) >= LK_MAX_PATH)

@@ -179,7 +179,7 @@ static lk_status create_slots(lk_loader *l)
     for (size_t i = 0; i < l->depth; i++) {
         slot *s = &l->slots[i];
         if (!l->share.labels_only)
-            LK_TRY(LK_ALLOC(values, "a batch (smaller with --batch-size, one less with fewer --num-workers)", &s->x));
+            LK_TRY(LK_ALLOC(values, "a batch (smaller with `batch`, one less with fewer `workers`)", &s->x));
         LK_TRY(LK_ALLOC(most, "a batch's labels", &s->labels));
         LK_TRY(LK_ALLOC(most, "a batch's sample ids", &s->ids));
     }
@@ -192,11 +192,10 @@ static lk_status start_workers(lk_loader *l, size_t count)
     for (; l->workers < count; l->workers++) {
         int error = lk__thread_create(&l->threads[l->workers], worker_main, l);
         if (error != 0)
-            return lk__fail(
-                LK_STATUS_MEMORY,
-                "cannot start worker %zu of the loader: %s; use fewer (--num-workers), or raise the limit on "
-                "processes (ulimit -u) or memory (ulimit -v)",
-                l->workers + 1, strerror(error));
+            return lk__fail(LK_STATUS_MEMORY,
+                            "cannot start worker %zu of the loader: %s; use fewer (`workers`), or raise the limit on "
+                            "processes (ulimit -u) or memory (ulimit -v)",
+                            l->workers + 1, strerror(error));
     }
     return LK_OK;
 }

@@ -284,12 +284,11 @@ static lk_status not_found(const hunt *h, const base_list *bases, const char *di
     }
     return lk__fail(LK_STATUS_NOT_FOUND,
                     "data set '%s' was not found%s%s; looked in %s, %sfor %sand the files themselves (%s). "
-                    "%s%s%s%s%s%s, or use the "
-                    "built-in 'digits'",
+                    "%s%s%s%s%s%s, or use the built-in 'digits' as `data`",
                     row->row.name, *h->trouble ? ": " : "", h->trouble, places, dir ? "" : "in each ", folders,
                     row->format->expects,
-                    dir ? "Give another --data-dir, leave --data-dir out to look in the usual places"
-                        : "Say where it is with --data-dir or LOCKSTEP_DATA",
+                    dir ? "Give another `data_dir`, leave `data_dir` out to look in the usual places"
+                        : "Say where it is with `data_dir` or LOCKSTEP_DATA",
                     fetch ? ", fetch it with 'lockstep data get " : " (it cannot be fetched)",
                     fetch ? row->row.name : "", fetch && dir ? " --data-dir " : "", fetch && dir ? dir : "",
                     fetch ? "'" : "");
@@ -299,7 +298,7 @@ static lk_status search(const dataset_row *row, const char *dir, lk_split split,
 {
     base_list *bases = NULL;
     if (dir != NULL && strlen(dir) >= LK_MAX_PATH)
-        return lk__fail(LK_STATUS_USAGE, "--data-dir: a path has %d bytes at most", LK_MAX_PATH - 1);
+        return lk__fail(LK_STATUS_USAGE, "`data_dir`: a path has %d bytes at most", LK_MAX_PATH - 1);
     LK_TRY(LK_ALLOC(1, "folder names", &bases));
     list_bases(bases, dir);
     hunt h = {.row = row, .split = split, .folder = folder};
@@ -338,9 +337,10 @@ static lk_status no_such_name(const char *name)
     char known[256];
     lk__names_join(&(lk_names){.next = row_name}, known, sizeof known);
     const char *near = lk__names_nearest(name, row_name, NULL);
-    return lk__fail(LK_STATUS_NOT_FOUND,
-                    "no data set and no folder '%s'%s%s%s (known: %s, or a folder of IDX or CIFAR files or of images)",
-                    name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "", known);
+    return lk__fail(
+        LK_STATUS_NOT_FOUND,
+        "`data`: no data set and no folder '%s'%s%s%s (known: %s, or a folder of IDX or CIFAR files or of images)",
+        name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "", known);
 }
 
 /* None of the formats has all its files of the split in the folder. */

@@ -167,7 +167,7 @@ static const struct {
 } hints[] = {
     {"digits", "built in: nothing to download"},
     {"imagenet", "not free to download: bring your own, with train/CLASS/*.JPEG and val/CLASS/*.JPEG in a folder "
-                 "'imagenet' below --data-dir or $LOCKSTEP_DATA"},
+                 "'imagenet' below `data_dir` or $LOCKSTEP_DATA"},
 };
 
 const lk_source *lk__source_find(const char *name)
@@ -183,7 +183,7 @@ const char *lk__source_hint(const char *name)
     for (size_t i = 0; i < COUNT(hints); i++)
         if (strcmp(hints[i].name, name) == 0)
             return hints[i].hint;
-    return "bring your own: put its files below --data-dir or $LOCKSTEP_DATA";
+    return "bring your own: put its files below `data_dir` or $LOCKSTEP_DATA";
 }
 
 size_t lk__source_bytes(const lk_source *source)

@@ -152,7 +152,7 @@ static lk_status parse(const char *text, const char *what, lk_transforms *out)
 
 lk_status lk__transforms_parse(const char *text, lk_transforms *out)
 {
-    return parse(text, "--augment", out);
+    return parse(text, "`augment`", out);
 }
 
 lk_status lk__transforms_choose(const lk_dataset *data, const char *augment, lk_transforms *out)
@@ -161,7 +161,7 @@ lk_status lk__transforms_choose(const lk_dataset *data, const char *augment, lk_
     lk_transforms list = {0};
     if (augment == NULL || strcmp(augment, "auto") == 0)
         augment = test ? data->test_augment : data->augment;
-    LK_TRY(parse(augment != NULL ? augment : "none", test ? "--test-augment" : "--augment", &list));
+    LK_TRY(parse(augment != NULL ? augment : "none", test ? "`test_augment`" : "`augment`", &list));
     for (size_t i = 0; i < list.count && test; i++) {
         const lk_transform_row *row = rows[list.steps[i].row];
         if (row->random != NULL && row->random(list.steps[i].values))

@@ -11,7 +11,7 @@ lk_status lk__model_cnn(const lk_model_args *args, lk_graph *graph)
     double dropout = 1, channels = 0;
     const lk_spec_key keys[] = {{.name = "dropout", .value = &dropout, .min = 0, .max = 1, .whole = true},
                                 {.name = "dropout2d", .value = &channels, .min = 0, .max = 1, .whole = true}};
-    LK_TRY(lk__spec_params(args->spec, "--model", keys, 2));
+    LK_TRY(lk__spec_params(args->spec, "`model`", keys, 2));
     lk_node (*drop)(lk_graph *, lk_node, double) = channels > 0 ? lk_dropout2d : lk_dropout;
     lk_node x = lk__model_input(args, graph);
     x = lk_relu(graph, lk_conv2d(graph, x, "conv1", (lk_conv2d_opts){.out = 32, .kernel = 3}));

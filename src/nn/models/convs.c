@@ -28,7 +28,7 @@ static lk_node convs(const lk_model_args *args, lk_graph *graph)
 
 lk_status lk__model_convs(const lk_model_args *args, lk_graph *graph)
 {
-    LK_TRY(lk__spec_params(args->spec, "--model", NULL, 0));
+    LK_TRY(lk__spec_params(args->spec, "`model`", NULL, 0));
     lk_node x = convs(args, graph);
     if (args->mean) {
         x = lk__model_mean_and_linear(graph, x, "fc", args->shape.classes);

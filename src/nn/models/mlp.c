@@ -8,7 +8,7 @@ lk_status lk__model_mlp(const lk_model_args *args, lk_graph *graph)
 {
     double hidden = 64;
     const lk_spec_key keys[] = {{.name = "hidden", .value = &hidden, .min = 1, .max = 1 << 20, .whole = true}};
-    LK_TRY(lk__spec_params(args->spec, "--model", keys, 1));
+    LK_TRY(lk__spec_params(args->spec, "`model`", keys, 1));
     size_t width = (size_t)hidden;
     lk_node x = lk_flatten(graph, lk__model_input(args, graph));
     x = lk_relu(graph, lk_linear(graph, x, "chunk1.1", width));
@@ -22,7 +22,7 @@ lk_status lk__model_mlp(const lk_model_args *args, lk_graph *graph)
 /* LeNet-300-100; 266,610 parameters on 1x28x28. */
 lk_status lk__model_fc(const lk_model_args *args, lk_graph *graph)
 {
-    LK_TRY(lk__spec_params(args->spec, "--model", NULL, 0));
+    LK_TRY(lk__spec_params(args->spec, "`model`", NULL, 0));
     lk_node x = lk_flatten(graph, lk__model_input(args, graph));
     x = lk_relu(graph, lk_linear(graph, x, "fc1", 300));
     x = lk_relu(graph, lk_linear(graph, x, "fc2", 100));
@@ -33,7 +33,7 @@ lk_status lk__model_fc(const lk_model_args *args, lk_graph *graph)
 /* The smallest there is, for trying out how ranks meet. */
 lk_status lk__model_debug(const lk_model_args *args, lk_graph *graph)
 {
-    LK_TRY(lk__spec_params(args->spec, "--model", NULL, 0));
+    LK_TRY(lk__spec_params(args->spec, "`model`", NULL, 0));
     lk_node x = lk_flatten(graph, lk__model_input(args, graph));
     lk_cross_entropy(graph, lk_linear(graph, x, "fc", args->shape.classes));
     return LK_OK;

@@ -78,7 +78,7 @@ lk_status lk__model_mobilenet_v2(const lk_model_args *args, lk_graph *graph)
     const lk_spec_key keys[] = {{.name = "width", .value = &width, .min = 0.01, .max = 100},
                                 {.name = "cifar", .value = &cifar, .min = 0, .max = 1, .whole = true},
                                 {.name = "dropout", .value = &dropout, .min = 0, .max = 1, .whole = true}};
-    LK_TRY(lk__spec_params(args->spec, "--model", keys, 3));
+    LK_TRY(lk__spec_params(args->spec, "`model`", keys, 3));
     lk_node x = features(graph, lk__model_input(args, graph), width, cifar > 0);
     lk_init_all(graph, "kaiming_normal:fan_out");
     x = lk_flatten(graph, lk_global_avgpool(graph, x));

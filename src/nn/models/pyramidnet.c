@@ -60,7 +60,7 @@ lk_status lk__model_pyramidnet(const lk_model_args *args, lk_graph *graph)
     double blocks = 17, alpha = 270;
     const lk_spec_key keys[] = {{.name = "blocks", .value = &blocks, .min = 1, .max = 1000, .whole = true},
                                 {.name = "alpha", .value = &alpha, .min = 0, .max = 1e5}};
-    LK_TRY(lk__spec_params(args->spec, "--model", keys, 2));
+    LK_TRY(lk__spec_params(args->spec, "`model`", keys, 2));
     lk_node x = lk__model_input(args, graph);
     x = lk__model_conv_bn(graph, x, (lk_model_conv_bn_keys){"", "conv1", "bn1"},
                           (lk_conv2d_opts){.out = FIRST, .kernel = 3, .pad = 1});

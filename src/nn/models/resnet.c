@@ -83,7 +83,7 @@ lk_status lk__model_resnet(const lk_model_args *args, lk_graph *graph)
 {
     double cifar = 0;
     const lk_spec_key keys[] = {{.name = "cifar", .value = &cifar, .min = 0, .max = 1, .whole = true}};
-    LK_TRY(lk__spec_params(args->spec, "--model", keys, 1));
+    LK_TRY(lk__spec_params(args->spec, "`model`", keys, 1));
     const struct variant *v = variants;
     for (; v->size != args->size; v++)
         assert(v + 1 < variants + sizeof variants / sizeof *variants);

@@ -23,7 +23,7 @@ lk_status lk__model_resnet20(const lk_model_args *args, lk_graph *graph)
 {
     double width = 16;
     const lk_spec_key keys[] = {{.name = "width", .value = &width, .min = 1, .max = 4096, .whole = true}};
-    LK_TRY(lk__spec_params(args->spec, "--model", keys, 1));
+    LK_TRY(lk__spec_params(args->spec, "`model`", keys, 1));
     size_t channels = (size_t)width;
     lk_node x = lk__model_input(args, graph);
     x = lk_relu(graph, lk__model_conv_bn(graph, x, (lk_model_conv_bn_keys){"", "conv1", "bn1"},

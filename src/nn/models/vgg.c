@@ -55,7 +55,7 @@ static lk_status pool(lk_graph *graph, const lk_model_args *args, lk_node *x)
     size_t side = args->shape.height / 32;
     if (args->shape.height != args->shape.width || side == 0 || side % POOLED != 0)
         return lk__fail(LK_STATUS_USAGE,
-                        "--model %s: images must be 224x224, or a multiple of that, not %zux%zu; for small images "
+                        "`model` %s: images must be 224x224, or a multiple of that, not %zux%zu; for small images "
                         "write 'vgg%d:cifar'",
                         args->spec, args->shape.height, args->shape.width, args->size);
     if (side > POOLED)
@@ -78,7 +78,7 @@ lk_status lk__model_vgg(const lk_model_args *args, lk_graph *graph)
     double cifar = 0, dropout = 1;
     const lk_spec_key keys[] = {{.name = "cifar", .value = &cifar, .min = 0, .max = 1, .whole = true},
                                 {.name = "dropout", .value = &dropout, .min = 0, .max = 1, .whole = true}};
-    LK_TRY(lk__spec_params(args->spec, "--model", keys, 2));
+    LK_TRY(lk__spec_params(args->spec, "`model`", keys, 2));
     const struct variant *v = variants;
     for (; v->size != args->size; v++)
         assert(v + 1 < variants + sizeof variants / sizeof *variants);

@@ -75,7 +75,7 @@ static const char *name_at(const void *arg, size_t index)
     return index < ROWS ? rows[index].info.name : NULL;
 }
 
-static const lk_names names = {.what = "--model", .kind = "model", .next = name_at};
+static const lk_names names = {.what = "`model`", .kind = "model", .next = name_at};
 
 lk_status lk_model_build(const char *spec, lk_model_shape shape, lk_graph **out)
 {

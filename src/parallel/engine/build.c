@@ -7,6 +7,7 @@
 #include "base/cores.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/option_rows.h"
 #include "base/spec.h"
 #include "parallel/agree.h"
 #include "parallel/engine/engine.h"
@@ -22,28 +23,31 @@
 enum { MAX_THREADS = 1024 };
 
 
+const char *const lk__agree_bn_names[] = {"batch", "shard", NULL};
+const char *const lk__agree_reduce_names[] = {"tree", "engine", NULL};
+
 static lk_status check_opts(const lk_engine_opts *opts)
 {
     if (opts->batch < 1 || opts->batch > UINT32_MAX)
         return lk__fail(LK_STATUS_USAGE, "a batch of %zu samples; 1 to %u are possible", opts->batch, UINT32_MAX);
     if (opts->shards < 1 || opts->shards > LK_MAX_SHARDS)
-        return lk__fail(LK_STATUS_USAGE, "--shards %d is not in 1 to %d", opts->shards, LK_MAX_SHARDS);
+        return lk__fail(LK_STATUS_USAGE, "`shards` %d is not in 1 to %d", opts->shards, LK_MAX_SHARDS);
     if ((int)opts->precision < LK_PRECISION_FP32 || opts->precision > LK_PRECISION_BF16)
         return lk__fail(LK_STATUS_USAGE, "there is no precision %d", (int)opts->precision);
     if (opts->bn != LK_BN_BATCH && opts->bn != LK_BN_SHARD)
         return lk__fail(LK_STATUS_USAGE, "there is no BatchNorm mode %d", (int)opts->bn);
     if (!(opts->label_smoothing >= 0 && (float)opts->label_smoothing < 1)) /* kernels use a float */
-        return lk__fail(LK_STATUS_USAGE, "--label-smoothing %.10g must be a part, from 0 to below 1",
+        return lk__fail(LK_STATUS_USAGE, "`label_smoothing` %.10g must be a part, from 0 to below 1",
                         opts->label_smoothing);
     if (opts->reduce != LK_REDUCE_ORDER_TREE && opts->reduce != LK_REDUCE_ORDER_BACKEND)
         return lk__fail(LK_STATUS_USAGE, "there is no order of sums %d", (int)opts->reduce);
     if (opts->reduce == LK_REDUCE_ORDER_BACKEND && opts->gradient_backend && strcmp(opts->gradient_backend, "host") == 0)
         return lk__fail(LK_STATUS_USAGE,
-                        "--reduce engine has NCCL sum gradients, and --backend says that the host does: give one");
+                        "`reduce` engine has NCCL sum gradients, and `gradient_backend` says that the host does: give one");
     if (!isfinite(opts->clip_norm) || opts->clip_norm < 0)
-        return lk__fail(LK_STATUS_USAGE, "--clip-norm %g must be a number not below 0", opts->clip_norm);
+        return lk__fail(LK_STATUS_USAGE, "`clip_norm` %g must be a number not below 0", opts->clip_norm);
     if (opts->check_every < -1)
-        return lk__fail(LK_STATUS_USAGE, "--check-every %d is not a number of steps, or -1 for never",
+        return lk__fail(LK_STATUS_USAGE, "`check_every` %d is not a number of steps, or -1 for never",
                         opts->check_every);
     return LK_OK;
 }
@@ -61,43 +65,54 @@ static lk_status check_batchnorm(const lk_engine *engine)
             continue;
         return lk__fail(LK_STATUS_USAGE,
                         "BatchNorm '%s' would normalise one value per channel, %s of images that are 1x1 there: its "
-                        "output would not depend on its input. Give a larger --batch-size%s, or larger images",
+                        "output would not depend on its input. Give a larger `batch`%s, or larger images",
                         layer->name, by_shard ? "a sample a shard" : "a batch of one sample",
-                        by_shard ? ", fewer --shards or --bn batch" : "");
+                        by_shard ? ", fewer `shards` or `bn` batch" : "");
     }
     return LK_OK;
 }
 
-/* 0 stands for a default. */
-static const char *number_text(double value, char text[LK_NUMBER_TEXT])
-{
-    return value == 0 ? "not given" : lk__number_text(value, text);
-}
+#define FIELD(name) LK_FIELD(lk_engine_opts, name)
+#define COMPARED(...)                          \
+    {                                          \
+        "", "", 0, 0, 0, __VA_ARGS__, NULL, "" \
+    }
 
 /* What must be the same at all ranks: the result's, and the order of calls. */
+static const lk_option compared[] = {
+    COMPARED(COUNT(batch, 0, 0)),
+    COMPARED(INTEGER(shards, 0, 0)),
+    COMPARED(SEED(seed)),
+    COMPARED(SPEC(optimizer, NULL)),
+    COMPARED(REAL(lr, NULL, 0, 0)),
+    COMPARED(CHOICE(bn, lk__agree_bn_names)),
+    COMPARED(REAL(clip_norm, NULL, 0, 0)),
+    COMPARED(REAL(label_smoothing, NULL, 0, 0)),
+    COMPARED(COUNT(micro_batch, 0, 0)),
+    COMPARED(TERMS(stages, NULL)),
+    COMPARED(FLAG(pipelined)),
+    COMPARED(CHOICE(reduce, lk__agree_reduce_names)),
+    COMPARED(TEXT(gradient_backend, NULL)),
+    COMPARED(INTEGER(check_every, 0, 0)),
+    COMPARED(FLAG(allow_nonfinite)),
+    COMPARED(FLAG(eval_only)),
+};
+
 static lk_status agree_options(lk_engine *engine)
 {
-    const lk_engine_opts *opts = &engine->opts;
-    char lines[LK_AGREED_LINES], optimizer[LK_AGREED_VALUE], stages[LK_AGREED_VALUE], sums[LK_AGREED_VALUE],
-        lr[LK_NUMBER_TEXT], clip[LK_NUMBER_TEXT], smoothing[LK_NUMBER_TEXT];
-    char bucket[LK_NUMBER_TEXT], micro[LK_NUMBER_TEXT];
-    if (!opts->group || lk_group_size(opts->group) == 1)
+    lk_engine_opts opts = engine->opts;
+    lk_agree_text lines = {.at = ""};
+    char size[LK_NUMBER_TEXT];
+    if (!opts.group || lk_group_size(opts.group) == 1)
         return LK_OK;
-    snprintf(
-        lines, sizeof lines,
-        "a model of %d layers with %zu parameters (hash %016llx)\n--batch-size %zu\n--shards %d\n--seed "
-        "%llu\n--optimizer "
-        "%s\n--lr %s\n--bn %s\n--clip-norm %s\n--label-smoothing %s\n--micro-batch %s\n--bucket-mb %s\n--stages "
-        "%s\n--pipelined %s\n--reduce %s\nsums %s\n--check-every %d\nallow_nonfinite %d\neval_only %d\n",
-        engine->graph->count, lk_graph_parameters(engine->graph), (unsigned long long)lk__graph_hash(engine->graph),
-        opts->batch, opts->shards, (unsigned long long)opts->seed, lk__agree_value(opts->optimizer, optimizer),
-        number_text(opts->lr, lr), opts->bn == LK_BN_BATCH ? "batch" : "shard", number_text(opts->clip_norm, clip),
-        number_text(opts->label_smoothing, smoothing), number_text((double)opts->micro_batch, micro),
-        number_text((double)opts->bucket_bytes / (1 << 20), bucket),
-        lk__agree_value(opts->stages ? opts->stages : "1", stages), opts->pipelined ? "on" : "off",
-        opts->reduce == LK_REDUCE_ORDER_BACKEND ? "engine" : "tree", lk__agree_value(opts->gradient_backend ? opts->gradient_backend : "auto", sums),
-        opts->check_every, opts->allow_nonfinite, opts->eval_only);
-    return lk__agree_lines(opts->group, lines, &engine->agreed);
+    opts.stages = opts.stages ? opts.stages : "1";
+    opts.gradient_backend = opts.gradient_backend ? opts.gradient_backend : "auto";
+    lk__agree_add(&lines, "a model of %d layers with %zu parameters (hash %016llx)\n", engine->graph->count,
+                  lk_graph_parameters(engine->graph), (unsigned long long)lk__graph_hash(engine->graph));
+    for (size_t i = 0; i < sizeof compared / sizeof *compared; i++)
+        lk__agree_add_option(&lines, &compared[i], &opts);
+    lk__agree_add(&lines, "%s MB in `bucket_bytes`\n", lk__number_text((double)opts.bucket_bytes / (1 << 20), size));
+    return lk__agree_lines(opts.group, lines.at, &engine->agreed);
 }
 
 /* Devices of two kinds, or of one at two precisions, would not agree on a bit. */
@@ -106,7 +121,7 @@ static lk_status agree_device(lk_engine *engine)
     char line[LK_AGREED_VALUE];
     if (!engine->grid.world)
         return LK_OK;
-    snprintf(line, sizeof line, "--devices %s and --precision %s", engine->dev->type->name,
+    snprintf(line, sizeof line, "`device` %s and `precision` %s", engine->dev->type->name,
              lk__device_precision_names[engine->opts.precision]);
     return lk__agree_lines(engine->grid.world, line, &engine->agreed);
 }
@@ -116,7 +131,7 @@ static lk_status open_device(lk_engine *engine)
     lk_engine_opts *opts = &engine->opts;
     int part = lk__cores_part(engine->grid.sharers, lk__grid_neighbours(&engine->grid));
     if (opts->threads < 0 || opts->threads > MAX_THREADS)
-        return lk__fail(LK_STATUS_USAGE, "--threads %d is not in 1 to %d", opts->threads, MAX_THREADS);
+        return lk__fail(LK_STATUS_USAGE, "`threads` %d is not in 1 to %d", opts->threads, MAX_THREADS);
     if (!opts->threads)
         opts->threads = part > 0 ? part : 1;
     lk_device_opts device = {.threads = opts->threads, .crowded = opts->threads > part, .precision = opts->precision};
@@ -143,7 +158,7 @@ static lk_status choose_channel(lk_engine *engine)
                  "this build has nothing for that between devices of kind %s; leave it out", engine->dev->type->name);
     engine->agreed = true;
     return lk__fail(LK_STATUS_USAGE, "%s%s: gradients cannot be summed between the devices: %s",
-                    name ? "--backend " : "--reduce engine", name ? name : "", choice.obstacle);
+                    name ? "`gradient_backend` " : "`reduce` engine", name ? name : "", choice.obstacle);
 }
 
 /* As memory.c measures it. */
@@ -165,7 +180,7 @@ static lk_status plan_waves(lk_engine *engine)
     if (most && engine->waves->capacity > most)
         return lk__fail(LK_STATUS_USAGE,
                         "%zu samples of a rank at once are more than device '%s' takes: %zu. Give a smaller "
-                        "--batch-size, or --micro-batch where there is no BatchNorm over the batch",
+                        "`batch`, or `micro_batch` where there is no BatchNorm over the batch",
                         engine->waves->capacity, engine->dev->type->name, most);
     return LK_ALLOC((size_t)(engine->waves->last - engine->waves->first), "results", &engine->leaves);
 }

@@ -12,7 +12,7 @@ static lk_status cut_stages(lk_grid *grid, const lk_graph *graph, const char *st
     LK_TRY(lk__partition(graph, stages ? stages : "1", &grid->stages, first));
     if (ranks % grid->stages != 0)
         return lk__fail(LK_STATUS_USAGE,
-                        "--stages %s makes %d stages, but there %s %d rank%s: a multiple of %d is needed", stages,
+                        "`stages` %s makes %d stages, but there %s %d rank%s: a multiple of %d is needed", stages,
                         grid->stages, ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s", grid->stages);
     int rank = grid->world ? lk_group_rank(grid->world) : 0;
     grid->replicas = ranks / grid->stages;
@@ -27,7 +27,7 @@ static lk_status share_shards(lk_grid *grid, int shards, int ranks)
 {
     if (grid->replicas > shards)
         return lk__fail(LK_STATUS_USAGE,
-                        "%d replicas cannot share %d shard%s; --shards %d or more is needed, on every run that is to "
+                        "%d replicas cannot share %d shard%s; `shards` %d or more is needed, on every run that is to "
                         "give the same bits",
                         grid->replicas, shards, shards == 1 ? "" : "s", grid->replicas);
     LK_TRY(LK_ALLOC((size_t)grid->replicas + 1, "shards", &grid->bounds));

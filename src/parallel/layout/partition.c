@@ -170,7 +170,7 @@ static lk_status run_search(search *s, int *first)
     find_points(s);
     if (s->stages > s->points - 1)
         return lk__fail(LK_STATUS_USAGE,
-                        "--stages %d: this model can be cut into at most %d stages, since one tensor must cross each "
+                        "`stages` %d: this model can be cut into at most %d stages, since one tensor must cross each "
                         "cut; give a smaller number",
                         s->stages, s->points - 1);
     LK_TRY(LK_ALLOC((size_t)(s->stages + 1) * (size_t)s->points, "ways to cut a model", &s->best));
@@ -228,7 +228,7 @@ static lk_status check_legal(const lk_graph *graph, const char *word, int a)
     int from = 0;
     if (a == 1)
         return lk__fail(LK_STATUS_USAGE,
-                        "--stages: '%s' is the model's first layer and begins stage 0 anyway; name the layers at "
+                        "`stages`: '%s' is the model's first layer and begins stage 0 anyway; name the layers at "
                         "which stages 1, 2 ... begin",
                         word);
     const lk_layer *crossing = find_crossing(graph, a, &from);
@@ -237,7 +237,7 @@ static lk_status check_legal(const lk_graph *graph, const char *word, int a)
     if (near_text(graph, a, near)[0])
         snprintf(text, sizeof text, "; the nearest that it can begin at: %s", near);
     return lk__fail(LK_STATUS_USAGE,
-                    "--stages: no stage can begin at '%s': the connection from %s to %s would cross the cut%s", word,
+                    "`stages`: no stage can begin at '%s': the connection from %s to %s would cross the cut%s", word,
                     lk__partition_layer_text(graph, from, source),
                     lk__partition_layer_text(graph, crossing->index, reader), text);
 }
@@ -280,10 +280,10 @@ static lk_status fail_unknown(const lk_graph *graph, const char *word)
     for (int i = 1; i < graph->count; i++)
         add_name(&list, graph, i, dots);
     const lk_names names = {
-        .what = "--stages", .kind = "layer", .next = name_at, .arg = &list, .list = "a stage can begin at"};
+        .what = "`stages`", .kind = "layer", .next = name_at, .arg = &list, .list = "a stage can begin at"};
     lk_status status = list.count > 0
                            ? lk__names_find(&names, word, &index)
-                           : lk__fail(LK_STATUS_USAGE, "--stages: no layer '%s', and this model cannot be cut", word);
+                           : lk__fail(LK_STATUS_USAGE, "`stages`: no layer '%s', and this model cannot be cut", word);
     lk__mem_free(list.at);
     return status;
 }
@@ -307,11 +307,11 @@ static lk_status check_order(const lk_graph *graph, const char *word, int a, int
 {
     char text[TEXT_BYTES];
     if (a == before)
-        return lk__fail(LK_STATUS_USAGE, "--stages: '%s' is where stage %d begins already; name each layer once", word,
+        return lk__fail(LK_STATUS_USAGE, "`stages`: '%s' is where stage %d begins already; name each layer once", word,
                         stage - 1);
     if (a < before)
         return lk__fail(LK_STATUS_USAGE,
-                        "--stages: '%s' comes before '%s' in the model; name the layers in the model's order", word,
+                        "`stages`: '%s' comes before '%s' in the model; name the layers in the model's order", word,
                         lk__partition_layer_text(graph, before, text));
     return LK_OK;
 }
@@ -327,9 +327,9 @@ static lk_status cut_at_names(const lk_graph *graph, const char *spec, int *stag
         int a = 0;
         if (length == 0 || length >= sizeof word)
             return lk__fail(LK_STATUS_USAGE,
-                            "--stages '%.200s' is neither a number nor names of layers with commas between them", spec);
+                            "`stages` '%.200s' is neither a number nor names of layers with commas between them", spec);
         if (count == LK_MAX_STAGES)
-            return lk__fail(LK_STATUS_USAGE, "--stages names more than %d stages", LK_MAX_STAGES);
+            return lk__fail(LK_STATUS_USAGE, "`stages` names more than %d stages", LK_MAX_STAGES);
         memcpy(word, at, length);
         word[length] = '\0';
         LK_TRY(find_layer(graph, word, &a));
@@ -373,7 +373,7 @@ lk_status lk__partition(const lk_graph *graph, const char *spec, int *stages, in
     if (!is_number(spec, &number)) {
         LK_TRY(cut_at_names(graph, spec, &count, cuts));
     } else if (number < 1 || number > LK_MAX_STAGES) {
-        return lk__fail(LK_STATUS_USAGE, "--stages %lld: there can be 1 to %d stages", number, LK_MAX_STAGES);
+        return lk__fail(LK_STATUS_USAGE, "`stages` %lld: there can be 1 to %d stages", number, LK_MAX_STAGES);
     } else {
         count = (int)number;
         LK_TRY(cut_evenly(graph, count, cuts));

@@ -132,7 +132,7 @@ static bool try_micro_batch(lk_engine_rank_model rank, const lk_fit_shortage *sh
     if (!wave)
         return false;
     rank.opts.micro_batch = wave;
-    snprintf(way, sizeof way, "%s--micro-batch %zu", also, wave);
+    snprintf(way, sizeof way, "%s`micro_batch` %zu", also, wave);
     add_way(&rank, way, text);
     return true;
 }
@@ -142,7 +142,7 @@ static bool try_bn_shard(lk_engine_rank_model rank, const lk_fit_shortage *short
     if (!one_wave(&rank))
         return false;
     rank.opts.bn = LK_BN_SHARD;
-    return try_micro_batch(rank, shortage, "--bn shard ", text);
+    return try_micro_batch(rank, shortage, "`bn` shard ", text);
 }
 
 static bool try_batch(lk_engine_rank_model rank, const lk_fit_shortage *shortage, char text[LK_FIT_TEXT])
@@ -154,8 +154,8 @@ static bool try_batch(lk_engine_rank_model rank, const lk_fit_shortage *shortage
     if (!batch)
         return false;
     rank.opts.batch = batch;
-    /* Not "--batch-size %zu": with --accumulate that is a part of the batch. */
-    snprintf(way, sizeof way, "%sbatches of %zu samples by --batch-size", one_wave(&rank) ? "" : "--micro-batch 1 and ",
+    /* Not "`batch` %zu": with --accumulate the user gives a part of the batch. */
+    snprintf(way, sizeof way, "%sbatches of %zu samples by `batch`", one_wave(&rank) ? "" : "`micro_batch` 1 and ",
              batch);
     add_way(&rank, way, text);
     return true;
@@ -172,7 +172,7 @@ static bool try_optimizer(lk_engine_rank_model rank, const lk_fit_shortage *shor
         rank.opts.optimizer = lighter[i];
         if (!fits(&rank, shortage, &size) || size.optimizer >= given.optimizer)
             continue;
-        snprintf(way, sizeof way, "--optimizer %s", lighter[i]);
+        snprintf(way, sizeof way, "`optimizer` %s", lighter[i]);
         add_way(&rank, way, text);
         return true;
     }
@@ -215,7 +215,7 @@ static bool try_stages(lk_engine_rank_model rank, const lk_fit_shortage *shortag
             return false;
         if (!fits(&cut, shortage, &size))
             continue;
-        snprintf(way, sizeof way, "--stages %d, each stage %s", stages,
+        snprintf(way, sizeof way, "`stages` %d, each stage %s", stages,
                  shortage->process ? "in a process of its own" : "on a host of its own like this one");
         add_way(&cut, way, text);
         return true;
@@ -241,7 +241,7 @@ static bool try_shards(lk_engine_rank_model rank, const lk_fit_shortage *shortag
     char also[64];
     for (int shards = 2 * rank.opts.shards; shards <= LK_MAX_SHARDS && !one_wave(&rank); shards *= 2) {
         share_anew(&rank, rank.grid.replicas, shards, bounds);
-        snprintf(also, sizeof also, "--shards %d ", shards);
+        snprintf(also, sizeof also, "`shards` %d ", shards);
         if (try_micro_batch(rank, shortage, also, text))
             return true;
     }

@@ -145,7 +145,7 @@ static void explain(const lk_engine_rank_model *rank, const char *why, size_t ro
     }
     bool helps = lk__fit_advice(rank, &shortage, advice);
     bool wide = !rank->dev->type->host_memory && rank->dev->values == LK_DTYPE_F32;
-    const char *narrow = wide ? "--precision bf16" : "";
+    const char *narrow = wide ? "`precision` bf16" : "";
     snprintf(text, DETAIL, "%s%s%s%s%s%s", why, needs, helps || *narrow ? ". Less is needed with " : "", advice,
              helps && *narrow ? ", or with " : "", narrow);
 }

@@ -33,7 +33,7 @@ const char *lk__fit_amount(size_t bytes, char text[LK_AMOUNT_TEXT]);
 /* The parts of a size, largest first: "2.9 GB for activations of 512 samples, ...". */
 void lk__fit_parts(const lk_engine_size *size, char text[LK_FIT_TEXT]);
 /* Options that would make the rank fit, found by measuring again with them:
- * "--micro-batch 64 needs 0.3 GB". False, and "", where there are none. */
+ * "`micro_batch` 64 needs 0.3 GB". False, and "", where there are none. */
 bool lk__fit_advice(const lk_engine_rank_model *rank, const lk_fit_shortage *shortage, char text[LK_FIT_TEXT]);
 
 #endif

@@ -78,7 +78,7 @@ static lk_status check(int index)
     if (status == LK_OK)
         return LK_OK;
     snprintf(why, sizeof why, "%s", lk_error_detail());
-    return lk__fail(status, "%s; '--devices cpu' needs no GPU", why);
+    return lk__fail(status, "%s; '`device` cpu' needs no GPU", why);
 }
 
 static lk_status cuda_open(const lk_device_opts *opts, lk_device **out)

@@ -34,8 +34,7 @@ static lk_status advise(lk_status status)
 {
     char detail[512];
     snprintf(detail, sizeof detail, "%s", lk_error_detail());
-    return lk__fail(status, "%s; less is needed with a smaller --batch-size, --micro-batch or --precision bf16",
-                    detail);
+    return lk__fail(status, "%s; less is needed with a smaller `batch`, `micro_batch` or `precision` bf16", detail);
 }
 
 static lk_status grow(lk_device *dev, lk_cuda_workspace *workspace, size_t bytes)

@@ -1,0 +1,99 @@
+/* table.c - the options of training: one row each. The command line, files of options
+ * and the help read these rows, as do the notes of checkpoints (options.c) and the
+ * comparison of ranks (agree.c). */
+#include "base/option_rows.h"
+#include "base/tree.h"
+#include "parallel/agree.h"
+#include "tensor/device.h"
+#include "train/train.h"
+
+#define FIELD(name) LK_FIELD(lk_train_opts, name)
+
+enum { TRAIN = LK_FOR_TRAIN, EVAL = LK_FOR_EVAL, BENCH = LK_FOR_BENCH, INFO = LK_FOR_INFO };
+enum { MODELS = TRAIN | EVAL | BENCH };
+enum { KEPT = LK_OPTION_KEPT, RESULT = LK_OPTION_KEPT | LK_OPTION_BOUND, AGREED = LK_OPTION_AGREED };
+
+#define BIG 1e9
+
+static const char *const epoch_word[] = {"epoch", NULL};
+
+/* group, name, letter, commands, properties, value, default, help */
+static const lk_option table[] = {
+    {"what", "model", 0, MODELS, RESULT, SPEC(model, "NAME[:key=val,...]"), "cnn",
+     "the network; 'lockstep info' lists them"},
+    {"what", "data", 0, MODELS, KEPT, TEXT(data, "NAME|DIR"), NULL, "the data set; without it the built-in digits"},
+    {"what", "data-dir", 0, MODELS | INFO, KEPT, TEXT(data_dir, "DIR"), NULL,
+     "look for data here, and nowhere else; without it in $LOCKSTEP_DATA, ./data, ~/.cache/lockstep, "
+     "/usr/share/datasets"},
+    {"what", "augment", 0, MODELS, RESULT | AGREED, TERMS(augment, "auto|none|LIST"), "auto",
+     "changes to training images, as in 'crop=4,flip'; 'lockstep info' lists them"},
+    {"what", "test-augment", 0, TRAIN | EVAL, KEPT, TERMS(test_augment, "auto|none|LIST"), "auto",
+     "changes to test images, none of them random: 'resize=256,center_crop=224'"},
+    {"what", "init-from", 0, TRAIN | EVAL, 0, TEXT(init_from, "FILE"), NULL,
+     "take the weights from a .safetensors or .pth file, or from a checkpoint"},
+    {"what", "init-skip", 0, TRAIN, AGREED, TEXT(init_skip, "NAME,NAME"), NULL,
+     "layers that are not taken from there, as 'fc' where the file has other classes"},
+
+    {"training", "batch-size", 0, TRAIN | BENCH | INFO, KEPT, COUNT(batch, 1, BIG), "64",
+     "samples a step, all shards together"},
+    {"training", "test-batch-size", 0, TRAIN | EVAL, KEPT | AGREED, COUNT(test_batch, 1, BIG), "1000",
+     "samples a batch in evaluation"},
+    {"training", "epochs", 0, TRAIN, KEPT | AGREED, COUNT(epochs, 0, 1e6), "14", "passes over the data"},
+    {"training", "max-steps", 0, TRAIN, KEPT | AGREED, COUNT(max_steps, 1, BIG), NULL, "stop after so many steps"},
+    {"training", "dry-run", 0, TRAIN, AGREED, FLAG(dry_run), NULL, "one batch of training and one of testing"},
+    {"training", "no-test", 0, TRAIN, KEPT | AGREED, FLAG(no_test), NULL, "no evaluation after epochs"},
+    {"training", "seed", 0, TRAIN | BENCH, RESULT, SEED(seed), "1", "all that is random follows from it"},
+
+    {"learning", "optimizer", 0, TRAIN | BENCH | INFO, RESULT, SPEC(optimizer, "NAME[:key=val,...]"), "adadelta",
+     "the update rule; 'lockstep info' lists them"},
+    {"learning", "lr", 0, TRAIN | BENCH, RESULT, REAL(lr, "RATE", 1e-30, 1e6), NULL,
+     "learning rate; without it the optimiser's own"},
+    {"learning", "clip-norm", 0, TRAIN | BENCH, RESULT, REAL(clip_norm, "NORM", 1e-30, 1e30), NULL,
+     "scale the gradient down to this norm where it is larger"},
+    {"learning", "label-smoothing", 0, TRAIN | BENCH, RESULT, REAL(label_smoothing, "PART", 0, .999), "0",
+     "spread this part of each label's weight over all classes, in training"},
+    {"learning", "init", 0, TRAIN | BENCH, RESULT | AGREED, SPEC(init, "POLICY"), NULL,
+     "first weights, as in 'kaiming_normal:fan_out'; 'lockstep info' lists them; without it the model's own"},
+    {"learning", "schedule", 0, TRAIN, RESULT | AGREED, SPEC(schedule, "NAME[:key=val,...]"), NULL,
+     "the learning rate's course; 'lockstep info' lists them; without it step:size=1,gamma=GAMMA"},
+
+    {"how", "stages", 0, TRAIN, 0, TERMS(stages, "K|NAME,NAME"), NULL,
+     "cut the model into K stages, or before the layers of these names; without it `parallel` pp has a stage a rank"},
+    {"how", "pipelined", 0, TRAIN | BENCH, 0, FLAG(pipelined), NULL,
+     "stages work at the same time, each on another wave"},
+    {"how", "threads", 0, TRAIN, 0, INTEGER(threads, 1, 1024), NULL,
+     "of a rank; without it the cores are shared evenly by the ranks of this host"},
+    {"how", "num-workers", 0, TRAIN | EVAL | BENCH, 0, INTEGER(workers, 0, 256), "1",
+     "threads that prepare batches; 0 for none"},
+    {"how", "shards", 0, MODELS | INFO, KEPT, INTEGER(shards, 1, LK_MAX_SHARDS), "16",
+     "parts that a batch is summed in; belongs to the result. On GPUs, if not given, one a replica"},
+    {"how", "micro-batch", 0, TRAIN | BENCH | INFO, 0, COUNT(micro_batch, 1, BIG), NULL,
+     "samples in memory at once, the same result; BatchNorm under `bn` batch needs all"},
+    {"how", "accumulate", 0, TRAIN, KEPT | AGREED, COUNT(accumulate, 1, LK_MAX_SHARDS), "1",
+     "a step is N batches in N times the shards, in the memory of one"},
+    {"how", "bucket-mb", 0, TRAIN | BENCH, 0, REAL(bucket_mb, "MB", .001, 4096), "4",
+     "gradients are summed over the ranks in pieces of this size; the same result"},
+    {"how", "check-every", 0, TRAIN | BENCH, 0, INTEGER(check_every, 0, BIG), "100",
+     "steps between two comparisons of all ranks' weights; 0: only before saves and tests"},
+    {"how", "bn", 0, TRAIN | BENCH, RESULT, CHOICE(bn, lk__agree_bn_names), "batch", "what BatchNorm normalises over"},
+    {"how", "precision", 0, MODELS, KEPT, CHOICE(precision, lk__device_precision_names), "fp32",
+     "of values on a GPU; weights, gradients and sums over samples are fp32 in each"},
+    {"how", "reduce", 0, TRAIN | BENCH, 0, CHOICE(reduce, lk__agree_reduce_names), "tree",
+     "the order of sums over ranks; engine: NCCL's own, whose bits depend on the number of ranks"},
+
+    {"checkpoints", "checkpoint", 0, TRAIN, 0, TEXT(checkpoint, "DIR"), NULL,
+     "save all that the run needs to go on, in folders DIR/step-N; DIR/best leads to the one that tests best"},
+    {"checkpoints", "save-every", 0, TRAIN, KEPT | AGREED, COUNT_OR(save_every, "N|epoch", epoch_word, BIG), NULL,
+     "steps between two checkpoints; without it one after each epoch"},
+    {"checkpoints", "keep", 0, TRAIN, KEPT, COUNT(keep, 1, BIG), "3", "checkpoints that stay, beside the best one"},
+    {"checkpoints", "reshard", 0, TRAIN, AGREED, FLAG(reshard), NULL,
+     "let `shards` differ from the checkpoint's: the result then differs, too"},
+
+    {"output", "save-model", 0, TRAIN, KEPT, OPTIONAL(save_model, "PATH"), NULL,
+     "save the final model, as .safetensors or .pth; without PATH as DATA_MODEL.safetensors"},
+};
+
+const lk_option *lk__train_option(size_t index)
+{
+    return index < sizeof table / sizeof *table ? &table[index] : NULL;
+}
