@@ -2,17 +2,9 @@
 #ifndef LK_TESTS_TEMP_FOLDER_H
 #define LK_TESTS_TEMP_FOLDER_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+
+#include "check.h"
 
 enum { TEMP_FOLDER_BYTES = 256 };
 
@@ -38,6 +30,41 @@ static inline void temp_folder_remove(const char *path)
     if (dir != NULL)
         closedir(dir);
     assert_int_equal(remove(path), 0);
+}
+
+/* The test's own, for cmocka's setup and teardown. */
+static char temp_folder[TEMP_FOLDER_BYTES];
+
+static inline int temp_folder_set_up(void **state)
+{
+    temp_folder_create(temp_folder);
+    return 0;
+}
+
+static inline int temp_folder_tear_down(void **state)
+{
+    temp_folder_remove(temp_folder);
+    return 0;
+}
+
+/* The path of a file below it; good until the fourth call after this one. */
+static inline const char *temp_path(const char *name)
+{
+    static char paths[4][1024];
+    static int next;
+    char *path = paths[next++ % 4];
+    assert_true(snprintf(path, sizeof paths[0], "%s/%s", temp_folder, name) < (int)sizeof paths[0]);
+    return path;
+}
+
+/* A new file each time: some file systems sync one that is cut and rewritten. */
+static inline void temp_write(const char *path, const void *bytes, size_t count)
+{
+    remove(path);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
 }
 
 #endif

@@ -1,43 +1,19 @@
 /* test_available.c - limits of memory and of cores, from files as the system has
  * them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <limits.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "base/available.h"
 #include "base/cores.h"
+#include "check.h"
 #include "temp_folder.h"
-
-static char root[TEMP_FOLDER_BYTES];
-
-static int make_root(void **arg)
-{
-    (void)arg;
-    temp_folder_create(root);
-    return 0;
-}
-
-static int remove_root(void **arg)
-{
-    (void)arg;
-    temp_folder_remove(root);
-    return 0;
-}
 
 static void put(const char *name, const char *text)
 {
     char path[512];
-    snprintf(path, sizeof path, "%s/%s", root, name);
-    for (char *slash = strchr(path + strlen(root) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+    snprintf(path, sizeof path, "%s/%s", temp_folder, name);
+    for (char *slash = strchr(path + strlen(temp_folder) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         mkdir(path, 0777);
         *slash = '/';
@@ -50,10 +26,10 @@ static void put(const char *name, const char *text)
 
 static void expect_room(size_t bytes, const char *limit)
 {
-    lk_available_room room = lk__available_below(root);
+    lk_available_room room = lk__available_below(temp_folder);
     assert_int_equal(room.bytes, bytes);
     if (limit)
-        assert_non_null(strstr(room.limit, limit));
+        assert_contains(room.limit, limit);
 }
 
 static void put_memory(void)
@@ -64,7 +40,6 @@ static void put_memory(void)
 
 static void test_nothing_told(void **arg)
 {
-    (void)arg;
     expect_room(SIZE_MAX, NULL);
     put("proc/meminfo", "MemTotal: what\nMemAvailable: much\n");
     put("proc/self/cgroup", "nonsense\n0\n::\n");
@@ -73,14 +48,12 @@ static void test_nothing_told(void **arg)
 
 static void test_memory(void **arg)
 {
-    (void)arg;
     put_memory();
     expect_room(4050 * 1024, "free memory");
 }
 
 static void test_cgroup2(void **arg)
 {
-    (void)arg;
     put_memory();
     put("proc/self/cgroup", "0::/a/b\n");
     put("sys/fs/cgroup/a/b/memory.max", "max\n");
@@ -102,7 +75,6 @@ static void test_cgroup2(void **arg)
 /* A container sees its own group at the top, under the host's name for it. */
 static void test_cgroup1(void **arg)
 {
-    (void)arg;
     put_memory();
     put("proc/self/cgroup", "9:name=systemd:/\n4:memory:/docker/1234\n0::/\n");
     put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
@@ -116,7 +88,6 @@ static void test_cgroup1(void **arg)
 
 static void test_process(void **arg)
 {
-    (void)arg;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     skip(); /* their memory does not fit a limit */
 #endif
@@ -142,50 +113,46 @@ static void test_process(void **arg)
 
 static void test_no_quota(void **arg)
 {
-    (void)arg;
-    assert_int_equal(lk__cores_quota(root), INT_MAX);
+    assert_int_equal(lk__cores_quota(temp_folder), INT_MAX);
     put("proc/self/cgroup", "nonsense\n0\n::\n3:cpuset:/a\n0::/a/b\n");
-    assert_int_equal(lk__cores_quota(root), INT_MAX);
+    assert_int_equal(lk__cores_quota(temp_folder), INT_MAX);
     put("sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
     put("sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "100000\n");
     put("sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000\n");
-    assert_int_equal(lk__cores_quota(root), INT_MAX);
+    assert_int_equal(lk__cores_quota(temp_folder), INT_MAX);
     put("sys/fs/cgroup/a/b/cpu.max", "100000 0\n");
-    assert_int_equal(lk__cores_quota(root), INT_MAX);
+    assert_int_equal(lk__cores_quota(temp_folder), INT_MAX);
     put("sys/fs/cgroup/a/b/cpu.max", "900000000000000 1\n");
-    assert_int_equal(lk__cores_quota(root), INT_MAX);
+    assert_int_equal(lk__cores_quota(temp_folder), INT_MAX);
 }
 
 static void test_quota2(void **arg)
 {
-    (void)arg;
     put("proc/self/cgroup", "0::/a/b\n");
     put("sys/fs/cgroup/a/b/cpu.max", "600000 100000\n");
-    assert_int_equal(lk__cores_quota(root), 6);
+    assert_int_equal(lk__cores_quota(temp_folder), 6);
     put("sys/fs/cgroup/a/b/cpu.max", "290000 100000\n");
-    assert_int_equal(lk__cores_quota(root), 2);
+    assert_int_equal(lk__cores_quota(temp_folder), 2);
     put("sys/fs/cgroup/a/b/cpu.max", "1000 100000\n");
-    assert_int_equal(lk__cores_quota(root), 0);
+    assert_int_equal(lk__cores_quota(temp_folder), 0);
     /* A group around it has less. */
     put("sys/fs/cgroup/a/b/cpu.max", "600000 100000\n");
     put("sys/fs/cgroup/cpu.max", "200000 50000\n");
-    assert_int_equal(lk__cores_quota(root), 4);
+    assert_int_equal(lk__cores_quota(temp_folder), 4);
 }
 
 static void test_quota1(void **arg)
 {
-    (void)arg;
     put("proc/self/cgroup", "9:name=systemd:/\n4:cpuacct,cpu:/docker/1234\n0::/\n");
     put("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
     put("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
-    assert_int_equal(lk__cores_quota(root), INT_MAX);
+    assert_int_equal(lk__cores_quota(temp_folder), INT_MAX);
     put("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "400000\n");
-    assert_int_equal(lk__cores_quota(root), 4);
+    assert_int_equal(lk__cores_quota(temp_folder), 4);
 }
 
 static void test_cores(void **arg)
 {
-    (void)arg;
     const int cores = lk__cores(), quota = lk__cores_quota("");
     assert_true(cores >= 1 && (cores <= quota || quota < 1));
     assert_int_equal(lk__cores_part(INT_MAX, 1), 0);
@@ -196,14 +163,14 @@ static void test_cores(void **arg)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_nothing_told, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(test_memory, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(test_cgroup2, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(test_cgroup1, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(test_nothing_told, temp_folder_set_up, temp_folder_tear_down),
+        cmocka_unit_test_setup_teardown(test_memory, temp_folder_set_up, temp_folder_tear_down),
+        cmocka_unit_test_setup_teardown(test_cgroup2, temp_folder_set_up, temp_folder_tear_down),
+        cmocka_unit_test_setup_teardown(test_cgroup1, temp_folder_set_up, temp_folder_tear_down),
         cmocka_unit_test(test_process),
-        cmocka_unit_test_setup_teardown(test_no_quota, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(test_quota2, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(test_quota1, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(test_no_quota, temp_folder_set_up, temp_folder_tear_down),
+        cmocka_unit_test_setup_teardown(test_quota2, temp_folder_set_up, temp_folder_tear_down),
+        cmocka_unit_test_setup_teardown(test_quota1, temp_folder_set_up, temp_folder_tear_down),
         cmocka_unit_test(test_cores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,27 +2,13 @@
  *
  * The variable is read once for a process, so every case is a process of its own:
  * it tells by its exit status, and by what it writes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
 #include "comm/call.h"
+#include "processes.h"
 
 enum { SAID = 2048 };
 
@@ -32,20 +18,28 @@ typedef struct child {
     int from;
 } child;
 
+typedef struct child_part {
+    const char *text;
+    int (*part)(void *arg, int out);
+    void *arg;
+    int out;
+} child_part;
+
+static void be_child(int number, void *arg)
+{
+    const child_part *run = arg;
+    unsetenv("LOCKSTEP_FAULT");
+    if (run->text)
+        setenv("LOCKSTEP_FAULT", run->text, 1);
+    _exit(run->part(run->arg, run->out));
+}
+
 /* Runs part(arg, out) with the variable set to text, unless that is NULL. */
 static child begin(const char *text, int (*part)(void *arg, int out), void *arg)
 {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
-    fflush(NULL);
-    child c = {.pid = fork(), .from = ends[0]};
-    assert_true(c.pid >= 0);
-    if (c.pid == 0) {
-        unsetenv("LOCKSTEP_FAULT");
-        if (text)
-            setenv("LOCKSTEP_FAULT", text, 1);
-        _exit(part(arg, ends[1]));
-    }
+    child c = {.pid = process_start(be_child, 0, &(child_part){text, part, arg, ends[1]}), .from = ends[0]};
     close(ends[1]);
     return c;
 }
@@ -58,9 +52,7 @@ static int end(child c, char said[SAID])
         used += (size_t)got;
     said[used] = '\0';
     close(c.from);
-    int status;
-    assert_int_equal(waitpid(c.pid, &status, 0), c.pid);
-    return status;
+    return process_wait(c.pid);
 }
 
 static void say(int out, const char *text)
@@ -74,7 +66,6 @@ static void say(int out, const char *text)
 
 static int load(void *arg, int out)
 {
-    (void)arg;
     lk_status first = lk__fault_load();
     lk__fail(LK_STATUS_IO, "something else");
     lk_status again = lk__fault_load();
@@ -88,8 +79,8 @@ static void refuses(const char *text, const char *part)
 {
     char said[SAID];
     int status = end(begin(text, load, NULL), said);
-    if (status != LK_STATUS_USAGE << 8 || !strstr(said, part))
-        fail_msg("'%s': status %#x, \"%s\" lacks \"%s\"", text, (unsigned)status, said, part);
+    if (status != (int)LK_STATUS_USAGE || !strstr(said, part))
+        fail_msg("'%s': status %d, \"%s\" lacks \"%s\"", text, status, said, part);
 }
 
 static void accepts(const char *text)
@@ -97,12 +88,11 @@ static void accepts(const char *text)
     char said[SAID];
     int status = end(begin(text, load, NULL), said);
     if (status != 0 || strcmp(said, text ? text : "") != 0)
-        fail_msg("'%s': status %#x, \"%s\"", text ? text : "(none)", (unsigned)status, said);
+        fail_msg("'%s': status %d, \"%s\"", text ? text : "(none)", status, said);
 }
 
 static void texts_that_are_read(void **state)
 {
-    (void)state;
     accepts(NULL);
     accepts("kill");
     accepts("kill:rank=0");
@@ -117,7 +107,6 @@ static void texts_that_are_read(void **state)
 /* A name of the group's that this does not know would be refused as a typing error. */
 static void every_call_has_a_name(void **state)
 {
-    (void)state;
     static const char *const names[] = {
 #define NAME(name, text) text,
         LK_CALL_LIST(NAME)
@@ -136,7 +125,6 @@ static void every_call_has_a_name(void **state)
 
 static void texts_that_are_refused(void **state)
 {
-    (void)state;
     refuses("", "LOCKSTEP_FAULT is set, but empty");
     refuses("kil:rank=1", "LOCKSTEP_FAULT, character 1: no action 'kil'; did you mean 'kill'?");
     refuses(":rank=1", "character 1: an action is missing");
@@ -172,7 +160,6 @@ static void texts_that_are_refused(void **state)
 
 static void texts_that_are_too_long(void **state)
 {
-    (void)state;
     char text[2000], word[200];
     memset(word, '1', sizeof word - 1);
     word[sizeof word - 1] = '\0';
@@ -192,7 +179,6 @@ static void texts_that_are_too_long(void **state)
 /* A short run as rank 1: five steps of two calls, and two saves of three writes. */
 static int run_as_rank_1(void *arg, int out)
 {
-    (void)arg;
     if (lk__fault_load() != LK_OK)
         return 97;
     for (uint64_t step = 1; step <= 5; step++) {
@@ -224,20 +210,18 @@ static void run_says(const char *text, bool dies, const char *wanted)
 {
     char said[SAID];
     int status = end(begin(text, run_as_rank_1, NULL), said);
-    bool died = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    bool died = status == 128 + SIGKILL;
     if (strcmp(said, wanted) != 0 || died != dies || (!died && status != 0))
-        fail_msg("'%s': status %#x, \"%s\", not \"%s\"", text ? text : "", (unsigned)status, said, wanted);
+        fail_msg("'%s': status %d, \"%s\", not \"%s\"", text ? text : "", status, said, wanted);
 }
 
 static void off_nothing_happens(void **state)
 {
-    (void)state;
     run_says(NULL, false, "1aa2aaswww3aa4aaswww5aa");
 }
 
 static void kills_strike_where_all_holds(void **state)
 {
-    (void)state;
     run_says("kill", true, "");
     run_says("kill:rank=1", true, "");
     run_says("kill:rank=0", false, "1aa2aaswww3aa4aaswww5aa");
@@ -263,7 +247,6 @@ static void kills_strike_where_all_holds(void **state)
 
 static void writes_fail_once_each(void **state)
 {
-    (void)state;
     run_says("write", false, "1aa2aas!ww3aa4aaswww5aa");
     run_says("write:nth=2", false, "1aa2aasw!w3aa4aaswww5aa");
     run_says("write:op=save,nth=4", false, "1aa2aaswww3aa4aas!ww5aa");
@@ -273,7 +256,6 @@ static void writes_fail_once_each(void **state)
 
 static int stop_once(void *arg, int out)
 {
-    (void)arg;
     if (lk__fault_load() != LK_OK)
         return 97;
     say(out, "before ");
@@ -286,7 +268,6 @@ static int stop_once(void *arg, int out)
 
 static void stops_until_told_to_go_on(void **state)
 {
-    (void)state;
     char said[SAID];
     int status;
     child c = begin("stop", stop_once, NULL);
@@ -301,14 +282,11 @@ static void stops_until_told_to_go_on(void **state)
 
 static void on_alarm(int signal)
 {
-    (void)signal;
 }
 
 /* An interval timer interrupts the sleep every few milliseconds. */
 static int sleep_interrupted(void *arg, int out)
 {
-    (void)arg;
-    (void)out;
     struct sigaction action = {.sa_handler = on_alarm};
     timer_t timer;
     struct itimerspec often = {.it_interval.tv_nsec = 7000000, .it_value.tv_nsec = 7000000};
@@ -322,14 +300,12 @@ static int sleep_interrupted(void *arg, int out)
 
 static void delays_last_in_full(void **state)
 {
-    (void)state;
     char said[SAID];
     assert_int_equal(end(begin("delay:seconds=.1", sleep_interrupted, NULL), said), 0);
 }
 
 static int allocate_ten(void *arg, int out)
 {
-    (void)arg;
     if (lk__fault_load() != LK_OK)
         return 97;
     for (int i = 0; i < 10; i++) {
@@ -351,7 +327,6 @@ static int allocate_ten(void *arg, int out)
 
 static void allocations_fail_once(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *wanted;
     } cases[] = {
@@ -382,7 +357,6 @@ typedef struct flip_case {
 static int flip_bits(void *arg, int out)
 {
     const flip_case *f = arg;
-    (void)out;
     size_t bit = SIZE_MAX;
     int struck = 0;
     if (lk__fault_load() != LK_OK)
@@ -399,7 +373,6 @@ static int flip_bits(void *arg, int out)
 
 static void flips_say_which_bit(void **state)
 {
-    (void)state;
     flip_case cases[] = {
         {"flip", "step", 320, 1, 191},       {"flip", "step", 1, 1, 0},
         {"flip", "step", 0, 0, 0},           {"flip", "save", 320, 0, 0},
@@ -411,7 +384,7 @@ static void flips_say_which_bit(void **state)
         char said[SAID];
         int status = end(begin(cases[i].text, flip_bits, &cases[i]), said);
         if (status != 0)
-            fail_msg("case %zu ('%s'): status %#x", i, cases[i].text, (unsigned)status);
+            fail_msg("case %zu ('%s'): status %d", i, cases[i].text, status);
     }
 }
 
@@ -425,8 +398,6 @@ static void *tell_place(void *arg)
 
 static int places(void *arg, int out)
 {
-    (void)arg;
-    (void)out;
     lk_fault_site other;
     pthread_t thread;
     setenv("RANK", "3", 1);
@@ -451,11 +422,17 @@ static int places(void *arg, int out)
     return 0;
 }
 
+static void be_launched(int rank, void *out)
+{
+    lk__fault_set_process(rank);
+    lk__fault_point("step");
+    say(*(int *)out, "rank ");
+    lk__fault_point("step");
+}
+
 /* A launcher is no rank; the rank that it forks counts from the first. */
 static int launch(void *arg, int out)
 {
-    (void)arg;
-    int status;
     if (lk__fault_load() != LK_OK)
         return 97;
     lk__fault_point("step");
@@ -463,22 +440,11 @@ static int launch(void *arg, int out)
     for (int i = 0; i < 5; i++)
         lk__fault_point("step");
     say(out, "launcher ");
-    pid_t pid = fork();
-    if (pid == 0) {
-        lk__fault_set_process(0);
-        lk__fault_point("step");
-        say(out, "rank ");
-        lk__fault_point("step");
-        _exit(0);
-    }
-    if (pid < 0 || waitpid(pid, &status, 0) != pid)
-        return 97;
-    return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL ? 0 : 1;
+    return process_wait(process_start(be_launched, 0, &out)) == 128 + SIGKILL ? 0 : 1;
 }
 
 static void launchers_are_spared(void **state)
 {
-    (void)state;
     char said[SAID];
     assert_int_equal(end(begin("kill:nth=2", launch, NULL), said), 0);
     assert_string_equal(said, "launcher rank ");
@@ -486,46 +452,35 @@ static void launchers_are_spared(void **state)
 
 static void places_are_of_threads(void **state)
 {
-    (void)state;
     char said[SAID];
     assert_int_equal(end(begin("kill", places, NULL), said), 0);
 }
 
 enum { THREADS = 4, ROUNDS = 5000 };
 
-static void *write_often(void *arg)
+static void write_often(int thread, void *failed)
 {
-    int *failed = arg;
     for (int i = 0; i < ROUNDS; i++)
-        *failed += lk__fault_write();
-    return NULL;
+        ((int *)failed)[thread] += lk__fault_write();
 }
 
 /* Exactly one of all writes of all threads fails, the last one there is. */
 static int count_across_threads(void *arg, int out)
 {
-    (void)arg;
-    (void)out;
-    pthread_t threads[THREADS];
     int failed[THREADS] = {0}, total = 0;
     if (lk__fault_load() != LK_OK)
         return 97;
+    threads_run(THREADS, write_often, failed);
     for (int t = 0; t < THREADS; t++)
-        if (pthread_create(&threads[t], NULL, write_often, &failed[t]) != 0)
-            return 97;
-    for (int t = 0; t < THREADS; t++) {
-        pthread_join(threads[t], NULL);
         total += failed[t];
-    }
     return total;
 }
 
 static void threads_count_together(void **state)
 {
-    (void)state;
     char text[64], said[SAID];
     snprintf(text, sizeof text, "write:nth=%d", THREADS * ROUNDS);
-    assert_int_equal(end(begin(text, count_across_threads, NULL), said), 1 << 8);
+    assert_int_equal(end(begin(text, count_across_threads, NULL), said), 1);
     snprintf(text, sizeof text, "write:nth=%d", THREADS * ROUNDS + 1);
     assert_int_equal(end(begin(text, count_across_threads, NULL), said), 0);
 }

@@ -1,29 +1,18 @@
 /* test_file.c - reading files plain and gzipped, and writing them untorn. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "check.h"
 #include "temp_folder.h"
 
 static char folder[TEMP_FOLDER_BYTES], path[TEMP_FOLDER_BYTES + 8];
 
 static int set_up(void **state)
 {
-    (void)state;
     temp_folder_create(folder);
     snprintf(path, sizeof path, "%s/file", folder);
     return 0;
@@ -31,15 +20,8 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     unlink(path);
     return rmdir(folder);
-}
-
-static void assert_detail(const char *part)
-{
-    if (strstr(lk_error_detail(), part) == NULL)
-        fail_msg("detail \"%s\" lacks \"%s\"", lk_error_detail(), part);
 }
 
 /* mode as for gzopen: "wbT" plain, "wb" gzip, "ab" another gzip member. */
@@ -103,7 +85,6 @@ static void refuse(size_t max, lk_status status, const char *part)
 
 static void reads(void **state)
 {
-    (void)state;
     static const size_t sizes[] = {0, 1, 63, 64, 262143, 262144, 262145, 1000000};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         uint8_t *data = pattern(sizes[i]);
@@ -123,7 +104,6 @@ static void reads(void **state)
 
 static void members(void **state)
 {
-    (void)state;
     /* The trailer tells the last member's size only, so the block has to grow. */
     uint8_t *data = pattern(700000);
     put("wb", data, 300000);
@@ -137,7 +117,6 @@ static void members(void **state)
 
 static void damage(void **state)
 {
-    (void)state;
     uint8_t *data = pattern(100000);
     put("wb", data, 100000);
     size_t size = file_size();
@@ -161,14 +140,12 @@ static void damage(void **state)
 
 static void missing(void **state)
 {
-    (void)state;
     assert_false(lk__file_exists(path));
     assert_false(lk__file_exists(folder));
     refuse(0, LK_STATUS_NOT_FOUND, "No such file");
     uint8_t *got = NULL;
     size_t bytes;
-    assert_int_equal(lk__file_read(folder, 0, &got, &bytes), LK_STATUS_NOT_FOUND);
-    assert_detail("directory");
+    assert_fails(lk__file_read(folder, 0, &got, &bytes), LK_STATUS_NOT_FOUND, "directory");
     put("wbT", (const uint8_t *)"x", 1);
     assert_true(lk__file_exists(path));
 }
@@ -186,7 +163,6 @@ static size_t entries(void)
 
 static void writes(void **state)
 {
-    (void)state;
     uint8_t *data = pattern(100000);
     put("wbT", (const uint8_t *)"old", 3);
     lk_writer *writer = NULL;
@@ -203,7 +179,6 @@ static void writes(void **state)
 
 static void aborts(void **state)
 {
-    (void)state;
     put("wbT", (const uint8_t *)"old", 3);
     lk_writer *one = NULL, *two = NULL;
     assert_int_equal(lk__writer_open(path, &one), LK_OK);
@@ -219,15 +194,12 @@ static void aborts(void **state)
 
 static void bad_targets(void **state)
 {
-    (void)state;
     lk_writer *writer = NULL;
-    assert_int_equal(lk__writer_open(folder, &writer), LK_STATUS_USAGE);
-    assert_detail("not a regular file");
+    assert_fails(lk__writer_open(folder, &writer), LK_STATUS_USAGE, "not a regular file");
     assert_int_equal(lk__writer_open("/dev/null", &writer), LK_STATUS_USAGE);
     char below[TEMP_FOLDER_BYTES + 32];
     snprintf(below, sizeof below, "%s/none/file", folder);
-    assert_int_equal(lk__writer_open(below, &writer), LK_STATUS_NOT_FOUND);
-    assert_detail(below);
+    assert_fails(lk__writer_open(below, &writer), LK_STATUS_NOT_FOUND, below);
     assert_null(writer);
     assert_int_equal(entries(), 0);
 }
@@ -235,7 +207,6 @@ static void bad_targets(void **state)
 /* A commit that fails removes what was written. */
 static void failed_commit(void **state)
 {
-    (void)state;
     char sub[TEMP_FOLDER_BYTES + 32], file[TEMP_FOLDER_BYTES + 64];
     snprintf(sub, sizeof sub, "%s/sub", folder);
     snprintf(file, sizeof file, "%s/file", sub);
@@ -248,8 +219,7 @@ static void failed_commit(void **state)
     snprintf(taken, sizeof taken, "%s/x", file);
     assert_int_equal(mkdir(file, 0777), 0);
     assert_int_equal(mkdir(taken, 0777), 0);
-    assert_int_equal(lk__writer_commit(writer), LK_STATUS_IO);
-    assert_detail("left as it was");
+    assert_fails(lk__writer_commit(writer), LK_STATUS_IO, "left as it was");
     assert_int_equal(rmdir(taken), 0);
     assert_int_equal(rmdir(file), 0);
     assert_int_equal(rmdir(sub), 0);
@@ -258,7 +228,6 @@ static void failed_commit(void **state)
 /* Byte 0 of a process's memory cannot be read: a disk that fails looks alike. */
 static void failed_read(void **state)
 {
-    (void)state;
     static const char name[] = "/proc/self/mem";
     int fd = open(name, O_RDONLY);
     if (fd < 0)
@@ -267,8 +236,7 @@ static void failed_read(void **state)
     assert_non_null(file);
     char byte;
     size_t got;
-    assert_int_equal(lk__gzip_read(file, name, &byte, 1, &got), LK_STATUS_IO);
-    assert_detail("cannot read /proc/self/mem: ");
+    assert_fails(lk__gzip_read(file, name, &byte, 1, &got), LK_STATUS_IO, "cannot read /proc/self/mem: ");
     gzclose(file);
 }
 

@@ -3,35 +3,24 @@
  * kernel turns the calls of this process into a signal, whose handler answers EINTR
  * every second time and else does the work, of a write only the first half. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
 #include <ucontext.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <lockstep/state.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "processes.h"
 #include "temp_folder.h"
 
-static char folder[TEMP_FOLDER_BYTES], path[TEMP_FOLDER_BYTES + 32];
+static char path[TEMP_FOLDER_BYTES + 32];
 
 /* The registers of a call: its arguments and its result. */
 #if defined(__x86_64__)
@@ -82,7 +71,6 @@ static void on_call(int number, siginfo_t *info, void *context)
     static volatile sig_atomic_t seen;
     ucontext_t *call = context;
     long result = -EINTR;
-    (void)number;
     for (size_t i = 0; i < CALLS; i++) {
         if (info->si_syscall != calls[i].number)
             continue;
@@ -112,18 +100,16 @@ static bool filter_calls(void)
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
+static void be_filtered(int number, void *arg)
+{
+    int (**work)(void) = arg;
+    _exit(filter_calls() ? (*work)() : 77);
+}
+
 /* A process of its own: a filter stays. Returns the step that failed, 0 for none. */
 static int in_filter(int (*work)(void))
 {
-    fflush(NULL);
-    pid_t child = fork();
-    int status = 0;
-    assert_true(child >= 0);
-    if (child == 0)
-        _exit(filter_calls() ? work() : 77);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    return process_wait(process_start(be_filtered, 0, &work));
 }
 
 static lk_state *make_state(void)
@@ -180,10 +166,9 @@ static void expect_done(int failed)
 
 static void test_saving(void **ctx)
 {
-    (void)ctx;
-    snprintf(path, sizeof path, "%s/state.safetensors", folder);
+    snprintf(path, sizeof path, "%s/state.safetensors", temp_folder);
     expect_done(in_filter(save_and_load));
-    snprintf(path, sizeof path, "%s/state.pth", folder);
+    snprintf(path, sizeof path, "%s/state.pth", temp_folder);
     lk_state *state = NULL;
     if (lk_state_load(LK_TESTS_DIR "/io/data/compressed.pth", &state) == LK_STATUS_UNSUPPORTED)
         return;
@@ -198,27 +183,12 @@ static void test_saving(void **ctx)
 
 static void test_gzip(void **ctx)
 {
-    (void)ctx;
-    snprintf(path, sizeof path, "%s/text.gz", folder);
+    snprintf(path, sizeof path, "%s/text.gz", temp_folder);
     gzFile file = gzopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(gzwrite(file, "text", 4), 4);
     assert_int_equal(gzclose(file), Z_OK);
     expect_done(in_filter(read_gzipped));
-}
-
-static int make_folder(void **ctx)
-{
-    (void)ctx;
-    temp_folder_create(folder);
-    return 0;
-}
-
-static int remove_folder(void **ctx)
-{
-    (void)ctx;
-    temp_folder_remove(folder);
-    return 0;
 }
 
 int main(void)
@@ -227,7 +197,7 @@ int main(void)
         cmocka_unit_test(test_saving),
         cmocka_unit_test(test_gzip),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, temp_folder_set_up, temp_folder_tear_down);
 }
 #else
 int main(void)

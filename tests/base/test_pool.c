@@ -1,16 +1,10 @@
 /* test_pool.c - the thread pool runs every task once, on threads that do not
  * share their index. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdatomic.h>
 
 #include "base/cores.h"
 #include "base/pool.h"
+#include "check.h"
 
 enum { MAX_TASKS = 1000, MAX_THREADS = 8 };
 
@@ -49,7 +43,6 @@ static void check_run(lk_pool *pool, size_t tasks)
 
 static void test_each_task_once(void **state)
 {
-    (void)state;
     const int counts[] = {1, 2, 3, 5, 8};
     const size_t tasks[] = {0, 1, 2, 3, 7, 64, MAX_TASKS};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -64,14 +57,12 @@ static void test_each_task_once(void **state)
 
 static void add(void *arg, size_t index, int thread)
 {
-    (void)thread;
     ((size_t *)arg)[index] += index;
 }
 
 /* Results of a run are visible to the caller and to the next run. */
 static void test_runs_follow_each_other(void **state)
 {
-    (void)state;
     enum { RUNS = 300, TASKS = 17 };
     size_t sums[TASKS] = {0};
     lk_pool *pool;
@@ -85,7 +76,6 @@ static void test_runs_follow_each_other(void **state)
 
 static void test_idle_pool_ends(void **state)
 {
-    (void)state;
     lk_pool *pool;
     assert_int_equal(lk__pool_create(5, false, &pool), LK_OK);
     lk__pool_destroy(pool);
@@ -96,7 +86,6 @@ static void test_idle_pool_ends(void **state)
 /* Spinning is for those that have a core each. */
 static void test_spins_where_there_is_room(void **state)
 {
-    (void)state;
     const int cores = lk__cores();
     const struct {
         int threads;

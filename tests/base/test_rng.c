@@ -1,13 +1,7 @@
 /* test_rng.c - philox4x32-10 against its published known answers, and the
  * layout of addresses. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/rng.h"
+#include "check.h"
 
 typedef struct answer {
     uint32_t counter[4], key[2], out[4];
@@ -25,7 +19,6 @@ static const answer answers[] = {
 
 static void test_known_answers(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
         const answer *a = &answers[i];
         lk_rng rng = {.key = {a->key[0], a->key[1]}, .counter = {0, a->counter[1], a->counter[2], a->counter[3]}};
@@ -37,7 +30,6 @@ static void test_known_answers(void **state)
 
 static void test_address(void **state)
 {
-    (void)state;
     lk_rng rng = lk__rng(0x1122334455667788u, LK_RNG_DROPOUT, 0x00abcdefu, 77, 99);
     assert_int_equal(rng.key[0], 0x55667788u);
     assert_int_equal(rng.key[1], 0x11223344u);
@@ -48,7 +40,6 @@ static void test_address(void **state)
 
 static void test_elements(void **state)
 {
-    (void)state;
     lk_rng rng = lk__rng(5, LK_RNG_INIT, 1, 2, 3);
     for (uint32_t block = 0; block < 100; block++) {
         uint32_t out[4];
@@ -63,7 +54,6 @@ static void test_elements(void **state)
 
 static void test_ranges(void **state)
 {
-    (void)state;
     assert_true(lk__rng_unit(0) == 0.0f);
     assert_true(lk__rng_unit(0xffffffffu) == 1.0f - 0x1p-24f);
     assert_int_equal(lk__rng_below(0, 10), 0);

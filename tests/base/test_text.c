@@ -1,15 +1,6 @@
 /* test_text.c - text from strangers on its way to a terminal. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <string.h>
-
 #include "base/text.h"
+#include "check.h"
 
 static void expect(lk_text_kind kind, const char *in, const char *out)
 {
@@ -21,7 +12,6 @@ static void expect(lk_text_kind kind, const char *in, const char *out)
 
 static void names_stay_as_they_are(void **state)
 {
-    (void)state;
     expect(LK_TEXT_NAME, "", "");
     expect(LK_TEXT_NAME, "node-7.rack_2.example.org", "node-7.rack_2.example.org");
     expect(LK_TEXT_NAME, "g\xc3\xb6ttingen", "g\xc3\xb6ttingen");
@@ -30,7 +20,6 @@ static void names_stay_as_they_are(void **state)
 
 static void names_have_no_other_characters(void **state)
 {
-    (void)state;
     expect(LK_TEXT_NAME, "\x1b[2J\x1b]0;title\a", "??2J??0?title?");
     expect(LK_TEXT_NAME, "a\nrank 0: done", "a?rank?0??done");
     expect(LK_TEXT_NAME,
@@ -45,7 +34,6 @@ static void names_have_no_other_characters(void **state)
 
 static void what_is_not_utf8_shows(void **state)
 {
-    (void)state;
     expect(LK_TEXT_LINE, "\xff\xfe", "??");
     expect(LK_TEXT_LINE, "\xc0\xaf", "??");           /* a longer form of '/' */
     expect(LK_TEXT_LINE, "\xed\xa0\x80", "???");      /* half of a pair */
@@ -56,7 +44,6 @@ static void what_is_not_utf8_shows(void **state)
 
 static void lines_keep_what_prints(void **state)
 {
-    (void)state;
     expect(LK_TEXT_LINE, "rank 2 (host b): \"no\" \xe2\x82\xac", "rank 2 (host b): \"no\" \xe2\x82\xac");
     expect(LK_TEXT_LINE, "one\r\ntwo\t3", "one??two?3");
     expect(LK_TEXT_LINES, "one\ntwo\t\x1b[1m3\r", "one\ntwo\t?[1m3?");

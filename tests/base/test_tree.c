@@ -1,14 +1,8 @@
 /* test_tree.c - the stack form of the sum tree against its recursive
  * definition, symbolically: an entry is the interval of leaves it sums, and two
  * may merge only if the definition splits their union there. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/tree.h"
+#include "check.h"
 
 enum { MAX_SHARDS = 200 };
 
@@ -64,7 +58,6 @@ static void check_shards(int shards)
 
 static void test_all_shard_counts(void **state)
 {
-    (void)state;
     for (int shards = 1; shards <= MAX_SHARDS; shards++)
         check_shards(shards);
     check_shards(LK_MAX_SHARDS - 1);
@@ -75,7 +68,6 @@ static void test_all_shard_counts(void **state)
  * left neighbour has done so, else slots would not be reused in time. */
 static void test_depth_is_small(void **state)
 {
-    (void)state;
     for (int shards = 1; shards <= MAX_SHARDS; shards++) {
         int log2 = 0;
         while (1 << log2 < shards)
@@ -111,7 +103,6 @@ static void check_roots(int shards, int first, int last)
 
 static void test_roots_of_ranges(void **state)
 {
-    (void)state;
     for (int shards = 1; shards <= 70; shards++) {
         for (int first = 0; first <= shards; first++) {
             for (int last = first; last <= shards; last++)
@@ -127,7 +118,6 @@ static void test_roots_of_ranges(void **state)
 
 static void test_middle(void **state)
 {
-    (void)state;
     for (int lo = 0; lo < 40; lo++) {
         for (int hi = lo + 2; hi < 300; hi++)
             assert_int_equal(lk__tree_middle(lo, hi), middle(lo, hi));
@@ -136,7 +126,6 @@ static void test_middle(void **state)
 
 static void test_shard_begin(void **state)
 {
-    (void)state;
     for (size_t batch = 0; batch < 70; batch++) {
         for (int shards = 1; shards < 40; shards++) {
             assert_int_equal(lk__shard_begin(batch, shards, 0), 0);
@@ -154,7 +143,6 @@ static void test_shard_begin(void **state)
  * the largest range of its width reaches it. */
 static void test_shards_most(void **state)
 {
-    (void)state;
     for (int shards = 1; shards <= 9; shards++) {
         for (int width = 1; width <= shards; width++) {
             size_t most = 0, bound = lk__shard_most(40, shards, width);

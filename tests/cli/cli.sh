@@ -1,62 +1,13 @@
 #!/bin/bash
 # cli.sh PROGRAM - drives the program as a user does: exit statuses, what it
 # says about every kind of mistake, what it leaves in files.
-set -u
-program=$(realpath "$1")
+program=$1 command=
 files=$(realpath "$(dirname "$0")/../io/data")
-[ -x "$program" ] || exit 1
-scratch=$(mktemp -d)
+. "$(dirname "$0")/jobs.sh"
 trap 'chmod -R u+w "$scratch" && rm -rf "$scratch"' EXIT
-cd "$scratch" || exit 1
 unset LOCKSTEP_DATA LOCKSTEP_ISA
 export HOME=$scratch XDG_CACHE_HOME=$scratch/cache
-
-checks=0 failures=0
-complain() {
-    failures=$((failures + 1))
-    echo "FAILED: $*"
-    sed 's/^/    out: /' out | tail -5
-    sed 's/^/    err: /' err | tail -5
-}
-
-# run STATUS ARGUMENTS... - runs the program and checks its exit status.
-run() {
-    local wanted=$1
-    shift
-    line="lockstep $*"
-    "$program" "$@" >out 2>err </dev/null
-    local status=$?
-    checks=$((checks + 1))
-    [ $status -eq "$wanted" ] || complain "$line: exit status $status, not $wanted"
-}
-# said FILE TEXT... - every text must occur in out or err.
-said() {
-    local file=$1 text
-    shift
-    for text in "$@"; do
-        checks=$((checks + 1))
-        grep -qF -- "$text" "$file" || complain "$line: '$text' is not in its std$file"
-    done
-}
-# refused STATUS TEXT... -- ARGUMENTS... - fails with one line on stderr that has
-# all the texts, and with nothing on stdout.
-refused() {
-    local wanted=$1 texts=()
-    shift
-    while [ "$1" != -- ]; do
-        texts+=("$1")
-        shift
-    done
-    shift
-    run "$wanted" "$@"
-    said err "lockstep: " "${texts[@]}"
-    checks=$((checks + 1))
-    [ "$(wc -l <err)" -eq 1 ] && [ ! -s out ] || complain "$line: more than one line of error"
-}
-check() {
-    checks=$((checks + 1))
-    "${@:2}" || complain "$1"
-}
+refused() { fails "$@"; } # STATUS TEXT... -- ARGUMENTS...
 
 # A data set of 96 + 40 grey images of 8x8 in IDX files.
 bytes() { for number in "$@"; do printf "\\x$(printf %02x "$number")"; done; }
@@ -82,11 +33,11 @@ run 2
 said err "train" "compare"
 run 0 help
 said out "train" "run" "eval" "compare" "convert" "bench" "info" "help"
-for command in train run eval compare convert bench info help; do
-    run 0 help $command
+for name in train run eval compare convert bench info help; do
+    run 0 help $name
     cp out long
-    run 0 $command --help
-    check "help $command and $command --help are the same" cmp -s out long
+    run 0 $name --help
+    check "help $name and $name --help are the same" cmp -s out long
 done
 run 0 help train
 said out "--batch-size N" "(default 64)" "--save-model [PATH]" "--bn batch|shard" "(default adadelta)" "(default .7)"
@@ -149,9 +100,9 @@ refused 2 "cifar10" "looked in" "./data" -- train --data cifar10
 # A folder that is named is the only one: no other copy stands in for it.
 mkdir -p data && cp -r tiny data/mnist
 run 0 train --data mnist --model mlp --dry-run --quiet
-for command in "train --data" "info --model mlp --data" "bench data --data" "data verify"; do
+for name in "train --data" "info --model mlp --data" "bench data --data" "data verify"; do
     refused 2 "data set 'mnist' was not found; looked in nowhere, which is not there, for mnist/" \
-        "--data-dir" "'lockstep data get mnist --data-dir nowhere'" -- $command mnist --data-dir nowhere
+        "--data-dir" "'lockstep data get mnist --data-dir nowhere'" -- $name mnist --data-dir nowhere
 done
 rm -r data
 refused 2 "no augmentation 'cutout' (known: crop, " -- train --augment cutout --data tiny
@@ -513,5 +464,4 @@ line="train | head"
 { "$program" "${train[@]}" --epochs 3 --log-interval 1 2>err || true; } | head -1 >out
 check "a closed pipe ends quietly" test ! -s err
 
-echo "$checks checks, $failures failed"
-[ $failures -eq 0 ]
+conclude

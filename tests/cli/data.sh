@@ -189,5 +189,4 @@ test_published() {
 }
 
 test_"$part"
-echo "$checks checks, $failures failed"
-[ $failures -eq 0 ]
+conclude

@@ -148,5 +148,4 @@ said err "pets/train/cat/rgb.png: cut off: it ends at byte 500"
 mv pets/val away
 refused "no test split" "pets lacks val/CLASS" "--no-test" -- "${task[@]}"
 
-echo "$checks checks, $failures failed"
-[ $failures -eq 0 ]
+conclude

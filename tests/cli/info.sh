@@ -52,5 +52,4 @@ refused "no optimiser 'adm'" "'adam'" -- --model cnn --optimizer adm
 refused "--model NAME" -- --json
 refused "not of both" -- --model cnn file.safetensors
 
-echo "$checks checks, $failures failed"
-[ $failures -eq 0 ]
+conclude

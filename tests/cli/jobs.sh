@@ -4,6 +4,7 @@
 # left of them.
 set -u
 source "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../port.sh"
+source "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../idx.sh"
 program=$(realpath "$program")
 [ -x "$program" ] || exit 1
 scratch=$(mktemp -d)
@@ -34,12 +35,12 @@ left() {
 trap 'rm -rf "$scratch"' EXIT
 
 # run STATUS ARGUMENTS... - `lockstep $command ARGUMENTS` must end with STATUS in
-# time.
+# time; an empty command is none.
 run() {
     local wanted=$1
     shift
     line="$command $*"
-    timeout -s KILL 60 "$program" "$command" "$@" >out 2>err </dev/null
+    timeout -s KILL 60 "$program" ${command:+"$command"} "$@" >out 2>err </dev/null
     local status=$?
     check "$line: exit status $status, not $wanted" test $status -eq "$wanted"
 }
@@ -49,17 +50,21 @@ said() {
     shift
     for text in "$@"; do check "$line: '$text' is not in $file" grep -qF -- "$text" "$file"; done
 }
-refused() { # TEXT... -- ARGUMENTS...
-    local texts=()
+# fails STATUS TEXT... -- ARGUMENTS... - with one line on stderr that has all the
+# texts, and with nothing on stdout.
+fails() {
+    local wanted=$1 texts=()
+    shift
     while [ "$1" != -- ]; do
         texts+=("$1")
         shift
     done
     shift
-    run 2 "$@"
+    run "$wanted" "$@"
     said err "lockstep: " "${texts[@]}"
     check "$line: more than one line" test "$(wc -l <err)" -eq 1 -a ! -s out
 }
+refused() { fails 2 "$@"; } # TEXT... -- ARGUMENTS...
 # await SECONDS COMMAND... - until it succeeds.
 await() {
     local end=$((SECONDS + $1))
@@ -100,4 +105,14 @@ all_finish() {
 # The last lines of stderr are the cause: its first line is given as a pattern.
 cause_last() { # FILE PATTERN LINES_AFTER
     check "$line: the cause is not last in $1" grep -q -- "$2" <(tail -n $((1 + $3)) "$1" | head -1)
+}
+# A run's state hash, the steps of the checkpoints in a folder, and whether the run
+# ended with the bits of the one whose hash is in whole.
+hash_of() { sed -n 's/^State hash //p' out; }
+steps_of() { ls "$1" 2>/dev/null | sed -n 's/^step-0*//p' | sort -n | tr '\n' ' '; }
+ends_alike() { check "$line: state hash $(hash_of), not $whole" test "$(hash_of)" = "$whole"; }
+# The last line of a script.
+conclude() {
+    echo "$checks checks, $failures failures"
+    [ $failures -eq 0 ]
 }

@@ -11,8 +11,6 @@ printf '#!/bin/sh\nexec qemu-aarch64-static "%s" "$@"\n' "$build/lockstep" >arm6
 chmod +x arm64
 arm64=$PWD/arm64
 
-hash_of() { sed -n 's/^State hash //p' out; }
-ends_alike() { check "$line: state hash $(hash_of), not $whole" test "$(hash_of)" = "$whole"; }
 # on MACHINE ARGUMENTS... - must succeed; a step of the cnn takes an emulator seconds.
 on() {
     line="$1: train ${*:2}"
@@ -64,5 +62,4 @@ on native --resume ck --checkpoint ck --quiet
 said out "of 9 steps are done"
 ends_alike
 
-echo "$checks checks, $failures failures"
-[ "$failures" -eq 0 ]
+conclude

@@ -65,5 +65,4 @@ done
 all_finish "${jobs[@]}"
 check "$line: other bits than one process" test "$(sed -n 's/^State hash //p' out.0)" = "$hash"
 
-echo "$checks checks, $failures failed"
-[ $failures -eq 0 ]
+conclude

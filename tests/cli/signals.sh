@@ -36,7 +36,6 @@ ends_with() { # STATUS
     check "$line: exit status $status, not $1" test $status -eq "$1"
     check "$line: nobody is left" test -z "$(left)"
 }
-saved_steps() { ls ck 2>/dev/null | sed -n 's/^step-0*//p' | sort -n | tr '\n' ' '; }
 quietly() { "$@" >/dev/null; }
 # All that was done is in the one checkpoint, at the step that the line tells, and
 # goes on to the same bits, as one rank and as two.
@@ -45,7 +44,7 @@ resumes() { # SIGNAL WHO
     step=$(sed -n "s/.*$1 after step \([0-9]*\);.*/\1/p" err | head -1)
     said err "lockstep train: ${2-}$1 after step" "Go on with: lockstep train --resume ck"
     check "$line: the step at hand is finished, and no other begun: $step" test "${step:-0}" -ge 3 -a "${step:-9}" -le 4
-    check "$line: a checkpoint of step $step alone" test "$(saved_steps)" = "$step "
+    check "$line: a checkpoint of step $step alone" test "$(steps_of ck)" = "$step "
     check "$line: it is whole" quietly "$program" verify ck
     cp -r ck ck.again
     for ranks in 1 2; do
@@ -118,7 +117,7 @@ resumes SIGTERM
 saves_and_goes_on() {
     local steps
     ends_with 0
-    steps=$(saved_steps)
+    steps=$(steps_of ck)
     check "$line: saved in step 3 or 4, and at the end: $steps" grep -qE '^(3 |4 |3 4 |4 5 )8 $' <<<"$steps"
     check "$line: all whole" quietly "$program" verify ck
     check "$line: other bits" "$program" compare whole.safetensors saved.safetensors
@@ -148,7 +147,7 @@ ends_at_once() { # SIGNAL STATUS
     await 30 in_step_3 || complain "$line: does not come to step 3"
     await 30 told_again "$1" || complain "$line: does not end"
     ends_with "$2"
-    check "$line: nothing is saved" test -z "$(saved_steps)"
+    check "$line: nothing is saved" test -z "$(steps_of ck)"
     check "$line: no word of going on" test "$(grep -c 'Go on with' err)" -eq 0
 }
 in_step_3() { [ "$(cat out 2>/dev/null | grep -c '^Train Epoch')" -eq 2 ]; }
@@ -169,5 +168,4 @@ kill -USR1 $job
 kill -INT $job
 ends_with 130
 
-echo "$checks checks, $failures failed"
-[ $failures -eq 0 ]
+conclude

@@ -1,16 +1,6 @@
 /* test_job_plan.c - plans of jobs: what ranks get on GPUs, on the CPU after that, and
  * what a rank takes over from its launcher. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "check.h"
 #include "cli/job/plan.h"
 
 static int gpus; /* that "auto" finds */
@@ -27,7 +17,6 @@ static const lk_device_type fake_gpu = {.name = "fake", .by_shard = true, .count
 
 static int add_gpus(void **state)
 {
-    (void)state;
     /* Hides those that this machine may have. */
     return setenv("CUDA_VISIBLE_DEVICES", "", 1) == 0 && lk__device_add(&fake_gpu) == LK_OK ? 0 : -1;
 }
@@ -89,7 +78,6 @@ static void shards_are(const char *line, int each, int processes, int expected, 
 
 static void shards_are_one_a_replica_on_gpus(void **state)
 {
-    (void)state;
     shards_are("", 1, 1, 1, 16);
     shards_are("", 2, 1, 2, 16);
     shards_are("", 1, 3, 3, 16);
@@ -107,7 +95,6 @@ static void shards_are_one_a_replica_on_gpus(void **state)
 
 static void too_many_shards(void **state)
 {
-    (void)state;
     lk_options_set set = lk__args_options("train", LK_CMD_TRAIN, 0);
     char *line[] = {"--accumulate", "1000", "--shards", "16"};
     for (gpus = 0; gpus < 2; gpus++) {
@@ -129,7 +116,6 @@ static lk_precision precision_on(const char *line, int machine, bool from_checkp
 /* A checkpoint of a GPU goes on anywhere; who asks for a precision gets it, or an error. */
 static void precision_of_a_checkpoint_is_for_gpus(void **state)
 {
-    (void)state;
     assert_int_equal(precision_on("--precision bf16", 1, true), LK_PRECISION_BF16);
     assert_int_equal(precision_on("--precision bf16", 0, true), LK_PRECISION_FP32);
     assert_int_equal(precision_on("--precision bf16", 0, false), LK_PRECISION_BF16);
@@ -139,7 +125,6 @@ static void precision_of_a_checkpoint_is_for_gpus(void **state)
 /* A rank takes all but its own devices from the launcher: other options change nothing. */
 static void ranks_inherit_the_launchers_plan(void **state)
 {
-    (void)state;
     read_line("--parallel pp", 4);
     assert_int_equal(make(launcher(2)), LK_OK);
     assert_string_equal(plan.train.stages, "4");
@@ -160,7 +145,6 @@ static void ranks_inherit_the_launchers_plan(void **state)
 /* Two nodes: this one's launcher knows the devices of its own processes only. */
 static void ranks_of_several_nodes_choose_the_mode(void **state)
 {
-    (void)state;
     lk_join join = launcher(2);
     join.processes = 0;
     read_line("--stages 2", 3);
@@ -185,7 +169,6 @@ static void ranks_of_several_nodes_choose_the_mode(void **state)
 
 static void threads_need_no_backend(void **state)
 {
-    (void)state;
     lk_join alone = {.processes = 1}, one = launcher(1), hand = {.way = LK_JOIN_HAND, .told = true, .processes = 2};
     read_line("--backend tcp --devices cpu:0,cpu:1", 0);
     assert_int_equal(make(alone), LK_STATUS_USAGE);
@@ -200,7 +183,6 @@ static void threads_need_no_backend(void **state)
 
 static void commands_of_one_device(void **state)
 {
-    (void)state;
     read_line("", 4);
     assert_int_equal(lk__job_plan_one_device(&args, "bench", 3, &plan), LK_OK);
     assert_int_equal(plan.devices.count, 1);

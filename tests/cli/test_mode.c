@@ -1,14 +1,6 @@
 /* test_mode.c - which parallel mode a run has, and which options contradict each
  * other. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <string.h>
-
+#include "check.h"
 #include "cli/job/mode.h"
 
 #define AUTO LK_PARALLEL_AUTO
@@ -27,7 +19,6 @@ typedef struct choice {
 
 static void modes_follow_from_what_there_is(void **state)
 {
-    (void)state;
     static const choice choices[] = {
         {AUTO, 1, 1, NULL, SINGLE, ""}, {AUTO, 1, 3, NULL, DP, ""},       {AUTO, 4, 1, NULL, DDP, ""},
         {AUTO, 2, 2, NULL, DDP, ""},    {AUTO, 2, 1, "2", PP, ""},        {AUTO, 1, 4, "fc1", PP, ""},
@@ -53,7 +44,6 @@ typedef struct refusal {
 
 static void contradictions_say_what_to_do(void **state)
 {
-    (void)state;
     static const refusal refusals[] = {
         {{SINGLE, 4, false, 1, NULL, false}, "has 4", "leave `parallel` out"},
         {{SINGLE, 1, false, 2, NULL, false}, "there are 2", "`parallel` dp"},
@@ -74,16 +64,14 @@ static void contradictions_say_what_to_do(void **state)
     };
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         lk_mode mode;
-        assert_int_equal(lk__mode_choose(&refusals[i].facts, &mode), LK_STATUS_USAGE);
-        assert_non_null(strstr(lk_error_detail(), refusals[i].first));
-        assert_non_null(strstr(lk_error_detail(), refusals[i].second));
+        assert_fails(lk__mode_choose(&refusals[i].facts, &mode), LK_STATUS_USAGE, refusals[i].first);
+        assert_detail(refusals[i].second);
     }
 }
 
 /* Several devices of a process that was started alone are ranks. */
 static void ddp_alone_takes_several_devices(void **state)
 {
-    (void)state;
     lk_mode mode;
     lk_mode_facts facts = {.asked = DDP, .processes = 1, .alone = true, .devices = 2};
     assert_int_equal(lk__mode_choose(&facts, &mode), LK_OK);
@@ -96,7 +84,6 @@ static void ddp_alone_takes_several_devices(void **state)
 
 static void stages_are_counted(void **state)
 {
-    (void)state;
     assert_int_equal(lk__partition_count(NULL), 1);
     assert_int_equal(lk__partition_count("1"), 1);
     assert_int_equal(lk__partition_count("12"), 12);

@@ -1,40 +1,26 @@
 /* test_signals.c - what signals make of a wish. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "cli/job/signals.h"
+#include "processes.h"
 #include "train/train.h"
 
 static atomic_int wish;
 
 static int set_up(void **state)
 {
-    (void)state;
     atomic_store(&wish, LK_WISH_NONE);
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     lk__wishes_end();
     return 0;
 }
 
 static void test_stop_and_which(void **state)
 {
-    (void)state;
     lk__wishes_watch(&wish);
     raise(SIGINT);
     assert_int_equal(atomic_load(&wish), LK_WISH_STOP + SIGINT);
@@ -47,7 +33,6 @@ static void test_stop_and_which(void **state)
 
 static void test_save(void **state)
 {
-    (void)state;
     lk__wishes_watch(&wish);
     raise(SIGUSR1);
     assert_int_equal(atomic_load(&wish), LK_WISH_SAVE);
@@ -57,7 +42,6 @@ static void test_save(void **state)
 
 static void test_a_new_watch_begins_anew(void **state)
 {
-    (void)state;
     lk__wishes_watch(&wish);
     raise(SIGTERM);
     lk__wishes_end();
@@ -69,7 +53,6 @@ static void test_a_new_watch_begins_anew(void **state)
 
 static void test_too_early_to_save(void **state)
 {
-    (void)state;
     lk__wishes_prepare();
     raise(SIGUSR1);
     lk__wishes_watch(&wish);
@@ -80,13 +63,11 @@ static void test_too_early_to_save(void **state)
 
 static void own(int number)
 {
-    (void)number;
 }
 
 static void test_actions_are_given_back(void **state)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1};
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct sigaction mine = {.sa_handler = i == 2 ? SIG_IGN : own}, before, now;
         sigaction(numbers[i], &mine, &before);
@@ -113,37 +94,29 @@ static void *count_up(void *arg)
     return NULL;
 }
 
-/* A child with another thread; 0 when signals go on without ending it. */
-static int end_of_child(int first, int second)
+/* A child with another thread gets two signals. */
+static void signal_twice(int number, void *arg)
 {
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        static unsigned counter;
-        pthread_t thread;
-        lk__wishes_watch(&wish);
-        if (pthread_create(&thread, NULL, count_up, &counter) != 0)
-            _exit(1);
-        kill(getpid(), first);
-        while (atomic_load(&wish) < LK_WISH_STOP)
-            poll(NULL, 0, 1);
-        /* Longer than two of one moment. */
-        poll(NULL, 0, 300);
-        kill(getpid(), second);
-        poll(NULL, 0, 20000);
-        _exit(2);
-    }
-    int status = 0;
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    static unsigned counter;
+    const int *signals = arg;
+    pthread_t thread;
+    lk__wishes_watch(&wish);
+    CHECK(pthread_create(&thread, NULL, count_up, &counter) == 0);
+    kill(getpid(), signals[0]);
+    while (atomic_load(&wish) < LK_WISH_STOP)
+        poll(NULL, 0, 1);
+    /* Longer than two of one moment. */
+    poll(NULL, 0, 300);
+    kill(getpid(), signals[1]);
+    poll(NULL, 0, 20000);
+    _exit(2);
 }
 
 static void test_the_second_ends(void **state)
 {
-    (void)state;
-    assert_int_equal(end_of_child(SIGINT, SIGINT), SIGINT);
-    assert_int_equal(end_of_child(SIGTERM, SIGTERM), SIGTERM);
-    assert_int_equal(end_of_child(SIGINT, SIGTERM), SIGTERM);
+    static int signals[][2] = {{SIGINT, SIGINT}, {SIGTERM, SIGTERM}, {SIGINT, SIGTERM}};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        assert_int_equal(process_wait(process_start(signal_twice, 0, signals[i])), 128 + signals[i][1]);
 }
 
 int main(void)

@@ -3,19 +3,13 @@
 #ifndef TESTS_COMM_CONTROL_RANKS_H
 #define TESTS_COMM_CONTROL_RANKS_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <poll.h>
 
 #include "base/clock.h"
+#include "check.h"
 #include "comm/control/control.h"
-#include "comm/processes.h"
 #include "net/socket.h"
+#include "processes.h"
 
 typedef struct plan {
     char method[128];
@@ -101,10 +95,7 @@ static inline void start_ranks(process_fn fn, plan *job, pid_t *pids)
 /* All ranks run fn and end with 0, but for `killed` (-1: none). */
 static inline void run_ranks(process_fn fn, plan job, int killed)
 {
-    pid_t pids[16];
-    start_ranks(fn, &job, pids);
-    for (int r = 0; r < job.size; r++)
-        assert_int_equal(process_wait(pids[r]), r == killed ? 128 + SIGKILL : 0);
+    assert_true(processes_run(job.size, fn, &job, killed < 0 ? 0 : 1u << killed));
     give_back(&job);
 }
 
@@ -134,8 +125,7 @@ static inline void dismiss_workers(const plan *job, const pid_t *pids)
 {
     for (int r = 0; r < job->size; r++)
         assert_int_equal(write(job->enough[1], "", 1), 1);
-    for (int r = 0; r < job->size; r++)
-        assert_int_equal(process_wait(pids[r]), 0);
+    assert_true(processes_end(pids, job->size, 0));
     give_back(job);
 }
 

@@ -63,7 +63,6 @@ static inline lk_status death_alltoall(lk_group *group, float *data, lk_request 
 
 static inline lk_status death_barrier(lk_group *group, float *data, lk_request **request)
 {
-    (void)data;
     return lk_barrier(group, request);
 }
 
@@ -92,7 +91,6 @@ static inline bool die_inside(lk_group *group, const team_spec *team, const void
     float *data = calloc(2 * DEATH_FLOATS, sizeof *data);
     lk_request *request = NULL;
     char who[64], text[1024];
-    (void)team;
     CHECK(data);
     /* Others may still be in a call that the dead one has finished. */
     lk_status status = lk_barrier(group, NULL);
@@ -112,8 +110,7 @@ static inline bool die_inside(lk_group *group, const team_spec *team, const void
     /* Without the one that joined all, none is left to tell who died. */
     if (how->rank != 0)
         CHECK_TEXT(text, "died");
-    CHECK(lk_barrier(group, NULL) == LK_STATUS_PEER);
-    CHECK_TEXT(lk_error_detail(), text);
+    CHECK_FAILS(lk_barrier(group, NULL), LK_STATUS_PEER, text);
     free(data);
     return false;
 }

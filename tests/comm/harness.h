@@ -6,33 +6,13 @@
 #ifndef LK_TESTS_COMM_HARNESS_H
 #define LK_TESTS_COMM_HARNESS_H
 
-#include <pthread.h>
-#include <signal.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <lockstep/group.h>
 
 #include "base/clock.h"
-#include "comm/check.h"
 #include "net/socket.h"
+#include "processes.h"
 
-enum { TEAM_MAX = 16, TEAM_SECONDS = 240 };
-
-/* Both texts are shown when the first does not contain the second. */
-#define CHECK_TEXT(text, part)                                                                       \
-    do {                                                                                             \
-        if (!strstr(text, part)) {                                                                   \
-            fprintf(stderr, "%s:%d: \"%s\" is not in \"%s\"\n", __FILE__, __LINE__, (part), (text)); \
-            _exit(1);                                                                                \
-        }                                                                                            \
-    } while (0)
+enum { TEAM_MAX = 16 };
 
 /* What all ranks of a team share, beside their group. */
 typedef struct team_page {
@@ -56,21 +36,19 @@ typedef struct team_spec {
 /* Destroys the group itself if it wants to leave early: then it returns true. */
 typedef bool (*team_fn)(lk_group *group, const team_spec *team, const void *arg);
 
-typedef struct team_rank {
-    pthread_t thread;
-    lk_group *group;
-    lk_group_opts opts; /* of a rank that joins */
+/* What a child of the team is given. */
+typedef struct team_run_args {
     const team_spec *team;
     team_fn fn;
     const void *arg;
-} team_rank;
+    int process, port;
+    lk_group **groups; /* of ranks that are threads of one child */
+} team_run_args;
 
-static inline void *team_be_rank(void *arg)
+static inline void team_be_rank(const team_run_args *run, lk_group *group)
 {
-    team_rank *rank = arg;
-    if (!rank->fn(rank->group, rank->team, rank->arg))
-        lk_group_destroy(rank->group);
-    return NULL;
+    if (!run->fn(group, run->team, run->arg))
+        lk_group_destroy(group);
 }
 
 static inline void team_notice(void *arg, const char *text)
@@ -80,26 +58,21 @@ static inline void team_notice(void *arg, const char *text)
     page->notices++;
 }
 
-/* The child that is all ranks. */
-static inline void team_be_threads(const team_spec *team, team_fn fn, const void *arg)
+static inline void team_be_thread(int rank, void *arg)
 {
-    team_rank ranks[TEAM_MAX];
-    lk_group *groups[TEAM_MAX] = {0};
-    lk_group_opts opts = {.timeout = team->timeout, .notice = team_notice, .notice_arg = team->page};
-    CHECK_OK(lk_group_create_threads(team->size, &opts, groups));
-    for (int r = 0; r < team->size; r++) {
-        ranks[r] = (team_rank){.group = groups[r], .team = team, .fn = fn, .arg = arg};
-        CHECK(pthread_create(&ranks[r].thread, NULL, team_be_rank, &ranks[r]) == 0);
-    }
-    for (int r = 0; r < team->size; r++)
-        pthread_join(ranks[r].thread, NULL);
+    const team_run_args *run = arg;
+    team_be_rank(run, run->groups[rank]);
 }
 
-static inline void *team_join(void *arg)
+/* The child that is all ranks. */
+static inline void team_be_threads(team_run_args *run)
 {
-    team_rank *rank = arg;
-    CHECK_OK(lk_group_join(&rank->opts, &rank->group));
-    return team_be_rank(rank);
+    lk_group *groups[TEAM_MAX] = {0};
+    const team_spec *team = run->team;
+    lk_group_opts opts = {.timeout = team->timeout, .notice = team_notice, .notice_arg = team->page};
+    CHECK_OK(lk_group_create_threads(team->size, &opts, groups));
+    run->groups = groups;
+    threads_run(team->size, team_be_thread, run);
 }
 
 static inline int team_threads(const team_spec *team)
@@ -130,76 +103,55 @@ static inline void team_set_env(const team_spec *team, int process, int port)
     team_set_number("WORLD_SIZE", team->size / team_threads(team));
 }
 
-/* The child that is one process of the team: a rank, or one in each thread. */
-static inline void team_be_process(const team_spec *team, int process, int port, team_fn fn, const void *arg)
+/* One rank of a process of the team. */
+static inline void team_join(int thread, void *arg)
 {
+    const team_run_args *run = arg;
+    const team_spec *team = run->team;
     char url[64];
-    team_rank ranks[TEAM_MAX];
-    int threads = team_threads(team);
-    snprintf(url, sizeof url, "tcp://127.0.0.1:%d", port);
-    team_set_env(team, process, port);
-    for (int t = 0; t < threads; t++) {
-        ranks[t] = (team_rank){.team = team, .fn = fn, .arg = arg};
-        ranks[t].opts = (lk_group_opts){.init_method = team->env ? "env://" : url,
-                                        .rank = process,
-                                        .world_size = team->size / threads,
-                                        .threads = team->threads,
-                                        .thread = t,
-                                        .backend = team->transport,
-                                        .timeout = team->timeout,
-                                        .token = "the token of a test",
-                                        .notice = team_notice,
-                                        .notice_arg = team->page};
+    lk_group *group = NULL;
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%d", run->port);
+    lk_group_opts opts = {.init_method = team->env ? "env://" : url,
+                          .rank = run->process,
+                          .world_size = team->size / team_threads(team),
+                          .threads = team->threads,
+                          .thread = thread,
+                          .backend = team->transport,
+                          .timeout = team->timeout,
+                          .token = "the token of a test",
+                          .notice = team_notice,
+                          .notice_arg = team->page};
+    CHECK_OK(lk_group_join(&opts, &group));
+    team_be_rank(run, group);
+}
+
+static inline void team_be_child(int process, void *arg)
+{
+    team_run_args *run = arg;
+    run->process = process;
+    if (strcmp(run->team->transport, "inproc") == 0) {
+        team_be_threads(run);
+        return;
     }
-    for (int t = 1; t < threads; t++)
-        CHECK(pthread_create(&ranks[t].thread, NULL, team_join, &ranks[t]) == 0);
-    team_join(&ranks[0]);
-    for (int t = 1; t < threads; t++)
-        pthread_join(ranks[t].thread, NULL);
-}
-
-static inline void team_be_child(const team_spec *team, int child, int port, team_fn fn, const void *arg)
-{
-    alarm(TEAM_SECONDS);
-    if (strcmp(team->transport, "inproc") == 0)
-        team_be_threads(team, fn, arg);
+    team_set_env(run->team, process, run->port);
+    if (team_threads(run->team) == 1)
+        team_join(0, run);
     else
-        team_be_process(team, child, port, fn, arg);
-    exit(0);
-}
-
-static inline bool team_ended_well(const team_spec *team, int child, int status)
-{
-    bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-    bool fine = team->killed >> child & 1 ? killed : WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    if (!fine)
-        fprintf(stderr, "%s, %d ranks on hosts %s: child %d ended with %s %d\n", team->transport, team->size,
-                team->hosts ? team->hosts : "one", child, WIFSIGNALED(status) ? "signal" : "exit status",
-                WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    return fine;
+        threads_run(team_threads(run->team), team_join, run);
 }
 
 /* Runs fn as every rank; whether all ended as they should. */
 static inline bool team_run(team_spec team, team_fn fn, const void *arg)
 {
-    pid_t children[TEAM_MAX];
-    int holder = -1, port = 0;
+    team_run_args run = {.team = &team, .fn = fn, .arg = arg};
+    int holder = -1;
     int count = strcmp(team.transport, "inproc") == 0 ? 1 : team.size / team_threads(&team);
-    bool fine = true;
-    team.page = mmap(NULL, sizeof *team.page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (team.page == MAP_FAILED || lk__net_reserve("127.0.0.1", &holder, &port) != LK_OK)
-        return false;
-    fflush(NULL);
-    for (int c = 0; c < count; c++) {
-        children[c] = fork();
-        if (children[c] == 0)
-            team_be_child(&team, c, port, fn, arg);
-    }
-    for (int c = 0; c < count; c++) {
-        int status = 0;
-        fine = children[c] > 0 && waitpid(children[c], &status, 0) == children[c] &&
-               team_ended_well(&team, c, status) && fine;
-    }
+    CHECK_OK(lk__net_reserve("127.0.0.1", &holder, &run.port));
+    team.page = process_share(sizeof *team.page);
+    bool fine = processes_run(count, team_be_child, &run, team.killed);
+    if (!fine)
+        fprintf(stderr, "%s, %d ranks on hosts %s: not as it should be\n", team.transport, team.size,
+                team.hosts ? team.hosts : "one");
     close(holder);
     munmap(team.page, sizeof *team.page);
     return fine;

@@ -1,30 +1,14 @@
-/* ranks.h - ranks for the tests of transports: forked processes that meet in a
+/* ranks.h - ranks for the tests of transports: processes or threads that meet in a
  * page of shared memory instead of a control plane, and traffic between them
  * whose every byte is checked. A rank that fails says where and ends. */
 #ifndef LK_TESTS_COMM_RANKS_H
 #define LK_TESTS_COMM_RANKS_H
 
-#ifndef _GNU_SOURCE
-#error "define _GNU_SOURCE before the first include: MAP_ANONYMOUS"
-#endif
-
-#include <pthread.h>
-#include <signal.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-
 #include "base/clock.h"
-#include "comm/check.h"
 #include "comm/transport/transport.h"
+#include "processes.h"
 
-enum { MAX_TEST_RANKS = 8, EXCHANGE_BYTES = 256, RANK_SECONDS = 120 };
+enum { MAX_TEST_RANKS = 8, EXCHANGE_BYTES = 256 };
 
 /* Lives in memory that all ranks share. Blobs of two rounds: a rank may still
  * read the last one while others write the next. */
@@ -42,13 +26,12 @@ typedef struct meeting {
 typedef struct place {
     meeting *meet;
     int rank;
+    lk_transport *t; /* for the test's own use */
 } place;
 
 static inline meeting *meeting_create(int size)
 {
-    meeting *meet = mmap(NULL, sizeof *meet, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (meet == MAP_FAILED)
-        abort();
+    meeting *meet = process_share(sizeof *meet);
     pthread_mutexattr_t lock;
     pthread_mutexattr_init(&lock);
     pthread_mutexattr_setpshared(&lock, PTHREAD_PROCESS_SHARED);
@@ -119,31 +102,23 @@ static inline lk_boot meeting_boot(place *at, double timeout)
 
 typedef void (*rank_fn)(place *at, const void *arg);
 
-/* Runs fn as every rank; whether all ended well but those of `killed` (a mask),
- * which must have been killed. */
+typedef struct ranks_run {
+    meeting *meet;
+    rank_fn fn;
+    const void *arg;
+} ranks_run;
+
+static inline void be_rank(int rank, void *arg)
+{
+    const ranks_run *run = arg;
+    run->fn(&(place){.meet = run->meet, .rank = rank}, run->arg);
+}
+
+/* Runs fn as every rank, in processes; whether all ended well but those of `killed` (a
+ * mask), which must have been killed. */
 static inline bool run_ranks(meeting *meet, rank_fn fn, const void *arg, unsigned killed)
 {
-    pid_t pids[MAX_TEST_RANKS];
-    bool fine = true;
-    fflush(NULL);
-    for (int r = 0; r < meet->size; r++) {
-        pids[r] = fork();
-        if (pids[r] == 0) {
-            alarm(RANK_SECONDS);
-            place at = {.meet = meet, .rank = r};
-            fn(&at, arg);
-            exit(0);
-        }
-        fine = fine && pids[r] > 0;
-    }
-    for (int r = 0; r < meet->size; r++) {
-        int status = 0;
-        waitpid(pids[r], &status, 0);
-        bool ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-        bool was_killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-        fine = fine && ((killed >> r & 1) ? was_killed : ended);
-    }
-    return fine;
+    return processes_run(meet->size, be_rank, &(ranks_run){meet, fn, arg}, killed);
 }
 
 static inline uint8_t byte_of(int from, int to, int index, size_t i)
@@ -266,11 +241,19 @@ static inline void all_to_all(lk_transport *t, int me, int size, const size_t *s
     }
 }
 
-/* The next frame's payload, when it is there. */
+/* The next frame, when it is there. */
+static inline const lk_frame *await_frame(lk_transport *t, int peer)
+{
+    const lk_frame *frame;
+    while (!(frame = t->type->arrived(t, peer)))
+        pause_ranks(t);
+    return frame;
+}
+
+/* And its payload. */
 static inline const void *await_payload(lk_transport *t, int peer, void *into)
 {
-    while (!t->type->arrived(t, peer))
-        pause_ranks(t);
+    await_frame(t, peer);
     for (;;) {
         const void *at = NULL;
         CHECK_OK(t->type->payload(t, peer, into, &at));
@@ -280,13 +263,25 @@ static inline const void *await_payload(lk_transport *t, int peer, void *into)
     }
 }
 
+static inline void await_sent(lk_transport *t, uint64_t ticket)
+{
+    while (!t->type->sent(t, ticket))
+        pause_ranks(t);
+}
+
+/* All ranks but me; how many. */
+static inline int peers_of(int me, int size, int peers[MAX_TEST_RANKS])
+{
+    int count = 0;
+    for (int i = 1; i < size; i++)
+        peers[count++] = (me + i) % size;
+    return count;
+}
+
 /* One frame to all others in one send, and theirs taken. */
 static inline void multicast(lk_transport *t, int me, int size, size_t bytes)
 {
-    int peers[MAX_TEST_RANKS], count = 0;
-    for (int r = 0; r < size; r++)
-        if (r != me)
-            peers[count++] = r;
+    int peers[MAX_TEST_RANKS], count = peers_of(me, size, peers);
     if (count == 0)
         return;
     uint8_t *out = malloc(bytes + 1), *in = malloc(bytes + 1);
@@ -304,8 +299,7 @@ static inline void multicast(lk_transport *t, int me, int size, size_t bytes)
             CHECK(((const uint8_t *)at)[i] == byte_of(peers[p], 0, 5, i));
         t->type->release(t, peers[p]);
     }
-    while (!t->type->sent(t, ticket))
-        pause_ranks(t);
+    await_sent(t, ticket);
     free(out);
     free(in);
 }

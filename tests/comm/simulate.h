@@ -6,17 +6,9 @@
 #ifndef LK_TESTS_COMM_SIMULATE_H
 #define LK_TESTS_COMM_SIMULATE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "check.h"
 #include "comm/collective/fold.h"
 #include "comm/collective/schedule.h"
 

@@ -228,7 +228,6 @@ typedef struct sum_case {
 
 static inline bool try_all_sums(lk_group *group, const team_spec *team, const void *arg)
 {
-    (void)team;
     for (const sum_case *c = arg; c->count > 0; c++) {
         int bounds[TEAM_MAX + 1];
         shards s = {.group = group,

@@ -1,13 +1,5 @@
 /* test_auto.c - the auto transport: hosts are made up by their keys, so that one
  * machine shows ranks of one host, of several, and of both kinds at once. */
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "comm/ranks.h"
 
 /* The host of each rank, as a digit. */
@@ -45,7 +37,6 @@ static void talk(place *at, const void *name)
 
 static void plain_cases_have_their_own_transport(void **state)
 {
-    (void)state;
     run_hosts("1", talk, "shm", 0);
     run_hosts("111", talk, "shm", 0);
     run_hosts("12", talk, "tcp", 0);
@@ -54,7 +45,6 @@ static void plain_cases_have_their_own_transport(void **state)
 
 static void mixed_hosts_talk(void **state)
 {
-    (void)state;
     for (int i = 0; i < MIXES; i++)
         run_hosts(mixes[i], talk, "auto", 0);
 }
@@ -62,7 +52,6 @@ static void mixed_hosts_talk(void **state)
 /* Frames between hosts end a long sleep, and so do frames inside one. */
 static void sleep_long(place *at, const void *arg)
 {
-    (void)arg;
     lk_transport *t = open_at(at, "auto");
     int next = (at->rank + 1) % at->meet->size, before = (at->rank + at->meet->size - 1) % at->meet->size;
     for (int turn = 0; turn < 5; turn++) {
@@ -70,7 +59,7 @@ static void sleep_long(place *at, const void *arg)
         uint64_t ticket = 0;
         for (int half = 0; half < 2; half++) {
             if ((half == 0) == (at->rank == 0)) {
-                nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
+                sleep_ms(3);
                 CHECK_OK(t->type->send(t, &next, 1, &frame, NULL, &ticket));
                 CHECK(ticket);
                 continue;
@@ -78,7 +67,7 @@ static void sleep_long(place *at, const void *arg)
             while (!t->type->arrived(t, before)) {
                 CHECK_OK(t->type->progress(t));
                 if (!t->type->arrived(t, before))
-                    t->type->wait(t, 10 * RANK_SECONDS);
+                    t->type->wait(t, 10 * PROCESS_SECONDS);
             }
             CHECK(t->type->arrived(t, before)->part == (uint32_t)turn);
             t->type->release(t, before);
@@ -90,7 +79,6 @@ static void sleep_long(place *at, const void *arg)
 
 static void sleepers_are_woken(void **state)
 {
-    (void)state;
     run_hosts("112", sleep_long, NULL, 0);
     run_hosts("12121", sleep_long, NULL, 0);
 }
@@ -98,7 +86,6 @@ static void sleepers_are_woken(void **state)
 /* Every rank sends from a block of its own size, and frees in turn. */
 static void use_blocks(place *at, const void *arg)
 {
-    (void)arg;
     lk_transport *t = open_at(at, "auto");
     void *blocks[3] = {NULL};
     for (size_t i = 0; i < 3; i++) {
@@ -110,10 +97,7 @@ static void use_blocks(place *at, const void *arg)
         memset(blocks[i], at->rank + 1, bytes);
     }
     t->type->free(t, blocks[1]);
-    int peers[MAX_TEST_RANKS], count = 0;
-    for (int r = 0; r < at->meet->size; r++)
-        if (r != at->rank)
-            peers[count++] = r;
+    int peers[MAX_TEST_RANKS], count = peers_of(at->rank, at->meet->size, peers);
     enum { BYTES = 500000 };
     CHECK(t->type->max_frame(t, blocks[2], BYTES) >= BYTES);
     static uint8_t into[BYTES];
@@ -127,8 +111,7 @@ static void use_blocks(place *at, const void *arg)
             CHECK(((const uint8_t *)there)[k] == peers[p] + 1);
         t->type->release(t, peers[p]);
     }
-    while (!t->type->sent(t, ticket))
-        pause_ranks(t);
+    await_sent(t, ticket);
     together(at);
     t->type->free(t, blocks[0]);
     t->type->close(t);
@@ -136,14 +119,12 @@ static void use_blocks(place *at, const void *arg)
 
 static void blocks_are_for_all_ranks(void **state)
 {
-    (void)state;
     run_hosts("112", use_blocks, NULL, 0);
     run_hosts("12121", use_blocks, NULL, 0);
 }
 
 static void want_too_much(place *at, const void *arg)
 {
-    (void)arg;
     lk_transport *t = open_at(at, "auto");
     void *block = NULL;
     CHECK(t->type->alloc(t, at->rank == 1 ? SIZE_MAX : 1000, &block) != LK_OK && !block);
@@ -155,7 +136,6 @@ static void want_too_much(place *at, const void *arg)
 
 static void no_memory_at_one_is_a_failure_at_all(void **state)
 {
-    (void)state;
     run_hosts("112", want_too_much, NULL, 0);
     run_hosts("1233", want_too_much, NULL, 0);
 }
@@ -163,22 +143,20 @@ static void no_memory_at_one_is_a_failure_at_all(void **state)
 /* Rank 1 dies; rank 2, on another host, is sending to it. */
 static void die(place *at, const void *arg)
 {
-    (void)arg;
     enum { BYTES = 64 << 20 };
     lk_transport *t = open_at(at, "auto");
     together(at);
     if (at->rank == 1)
         raise(SIGKILL);
     if (at->rank == 2) {
-        CHECK(await_failure(t, 1) == LK_STATUS_PEER);
-        CHECK(strstr(lk_error_detail(), "rank 1") && strstr(lk_error_detail(), "node1"));
+        CHECK_FAILS(await_failure(t, 1), LK_STATUS_PEER, "rank 1");
+        CHECK_TEXT(lk_error_detail(), "node1");
     }
     t->type->close(t);
 }
 
 static void a_dead_rank_of_another_host_is_named(void **state)
 {
-    (void)state;
     run_hosts("112", die, NULL, 1u << 1);
 }
 

@@ -1,12 +1,5 @@
 /* Calls: equality, text and packed bytes, and refusing bytes that no call has. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <string.h>
-
+#include "check.h"
 #include "comm/call.h"
 
 static const lk_call sample = {
@@ -22,7 +15,6 @@ static const lk_call sample = {
 
 static void test_round_trip(void **state)
 {
-    (void)state;
     for (int kind = 0; kind < LK_CALL_COUNT; kind++) {
         bool sums = kind == LK_CALL_ALLREDUCE || kind == LK_CALL_REDUCE || kind == LK_CALL_REDUCE_SCATTER;
         bool rooted =
@@ -40,7 +32,6 @@ static void test_round_trip(void **state)
 
 static void test_bytes_are_fixed(void **state)
 {
-    (void)state;
     static const uint8_t expected[LK_CALL_BYTES] = {
         4, 3, 2, 1, 0xfc, 0xfd, 0xfe, 0xff, LK_CALL_REDUCE, 2,    3,    0,    7,    0,    0,    0,
         8, 7, 6, 5, 4,    3,    2,    1,    0xf8,           0xf7, 0xf6, 0xf5, 0xf4, 0xf3, 0xf2, 0xf1,
@@ -52,7 +43,6 @@ static void test_bytes_are_fixed(void **state)
 
 static void test_every_field_counts(void **state)
 {
-    (void)state;
     lk_call others[8];
     char text[LK_CALL_TEXT], other[LK_CALL_TEXT];
     for (int i = 0; i < 8; i++)
@@ -90,7 +80,6 @@ static void assert_refused(const lk_call *call)
 
 static void test_impossible_fields(void **state)
 {
-    (void)state;
     REFUSED(call.kind = LK_CALL_COUNT);
     REFUSED(call.kind = 255);
     REFUSED(call.dtype = LK_DTYPE_COUNT);
@@ -114,7 +103,6 @@ static void test_impossible_fields(void **state)
 
 static void test_text(void **state)
 {
-    (void)state;
     char text[LK_CALL_TEXT];
     lk_call call = {.number = 41, .dtype = LK_DTYPE_F32, .count = 1024, .root = -1};
     assert_string_equal(lk__call_text(&call, text), "allreduce #41 (1024 f32, sum)");
@@ -130,14 +118,13 @@ static void test_text(void **state)
 
 static void test_longest_text_fits(void **state)
 {
-    (void)state;
     char text[LK_CALL_TEXT];
     lk_call call = {.group = UINT32_MAX, .number = UINT32_MAX, .kind = LK_CALL_REDUCE_SCATTER, .dtype = LK_DTYPE_BF16};
     call.op = LK_REDUCTION_MEAN;
     call.root = -1;
     call.count = call.detail = UINT64_MAX;
     lk__call_text(&call, text);
-    assert_non_null(strstr(text, "in group 4294967295"));
+    assert_contains(text, "in group 4294967295");
     call.root = INT32_MAX;
     assert_true(strlen(lk__call_text(&call, text)) < LK_CALL_TEXT);
 }

@@ -3,18 +3,11 @@
  * flips one bit of the stream. No rank may get a wrong sum without an error, and
  * the error names both ends. */
 #define _GNU_SOURCE /* anonymous memory that children share, syscall */
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "check.h"
 #include "comm/harness.h"
 #include "comm/transport/frame.h"
 
@@ -48,15 +41,13 @@ static void check_failure(lk_group *group, lk_status status)
 {
     if (status == LK_OK)
         status = lk_barrier(group, NULL);
-    CHECK(status == LK_STATUS_IO);
-    CHECK_TEXT(lk_error_detail(), "from rank 0 on host ");
+    CHECK_FAILS(status, LK_STATUS_IO, "from rank 0 on host ");
     CHECK_TEXT(lk_error_detail(), "to rank 1 on host ");
     CHECK_TEXT(lk_error_detail(), "changed on the way");
 }
 
 static bool sum_damaged(lk_group *group, const team_spec *team, const void *arg)
 {
-    (void)team;
     const damage *what = arg;
     int rank = lk_group_rank(group);
     float *data = malloc(what->count * sizeof *data);
@@ -91,14 +82,12 @@ static void run(const char *transport, size_t count, long at)
 
 static void every_part_of_a_header_counts(void **state)
 {
-    (void)state;
     for (long at = 0; at < LK_FRAME_BYTES; at += 3)
         run("tcp", 100, at);
 }
 
 static void small_payloads_count(void **state)
 {
-    (void)state;
     static const long at[] = {0, 1, 99, 199};
     for (size_t i = 0; i < sizeof at / sizeof *at; i++)
         run("tcp", 100, LK_FRAME_BYTES + at[i]);
@@ -106,7 +95,6 @@ static void small_payloads_count(void **state)
 
 static void large_payloads_count(void **state)
 {
-    (void)state;
     static const long at[] = {LK_FRAME_BYTES, 100000, 1000001, 2097152, 3500000, 5000003, 7000000};
     run("tcp", 2000000, NEVER);
     for (size_t i = 0; i < sizeof at / sizeof *at; i++)
@@ -115,7 +103,6 @@ static void large_payloads_count(void **state)
 
 static void hosts_that_share_no_memory_count(void **state)
 {
-    (void)state;
     run("auto", 100, 70);
     run("auto", 2000000, 3000000);
 }
@@ -123,7 +110,6 @@ static void hosts_that_share_no_memory_count(void **state)
 /* There large payloads go without, unless they are asked for. */
 static void inside_a_host_small_ones_count(void **state)
 {
-    (void)state;
     run_on("aa", "tcp", 100, 0);
     run_on("aa", "tcp", 100, LK_FRAME_BYTES + 50);
     run_on("aa", "tcp", 2000000, 20);

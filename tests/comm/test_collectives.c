@@ -1,13 +1,6 @@
 /* Collectives on all transports, worlds of 1, 2, 3, 5 and 8. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "check.h"
 #include "comm/collectives.h"
 
 static void run_sizes(const char *transport, const int *sizes, size_t count)
@@ -20,21 +13,18 @@ static void run_sizes(const char *transport, const int *sizes, size_t count)
 static void thread_ranks_agree(void **state)
 {
     static const int sizes[] = {1, 2, 3, 5, 8};
-    (void)state;
     run_sizes("inproc", sizes, 5);
 }
 
 static void ranks_with_shared_memory_agree(void **state)
 {
     static const int sizes[] = {1, 2, 3, 5, 8};
-    (void)state;
     run_sizes("shm", sizes, 5);
 }
 
 static void ranks_over_sockets_agree(void **state)
 {
     static const int sizes[] = {1, 2, 3, 5};
-    (void)state;
     run_sizes("tcp", sizes, 4);
 }
 
@@ -42,7 +32,6 @@ static void ranks_of_several_hosts_agree(void **state)
 {
     static const effort plan = {.largest = 200003};
     static const char *const hosts[] = {"ab", "aab", "abbab", "aabbc"};
-    (void)state;
     for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
         assert_true(team_run((team_spec){.size = (int)strlen(hosts[i]), .transport = "auto", .hosts = hosts[i]},
                              try_collectives, &plan));
@@ -54,7 +43,6 @@ static bool thousands_under_way(lk_group *group, const team_spec *team, const vo
     int rank = lk_group_rank(group), size = lk_group_size(group);
     float *numbers = malloc(CALLS * sizeof *numbers);
     lk_request **requests = malloc(CALLS * sizeof(lk_request *));
-    (void)team, (void)arg;
     CHECK(numbers && requests);
     for (int reverse = 0; reverse < 2; reverse++) {
         for (int i = 0; i < CALLS; i++) {
@@ -75,7 +63,6 @@ static bool thousands_under_way(lk_group *group, const team_spec *team, const vo
 static void thousands_of_calls_may_be_under_way(void **state)
 {
     static const char *const transports[] = {"inproc", "shm", "tcp"};
-    (void)state;
     for (size_t t = 0; t < sizeof transports / sizeof *transports; t++)
         assert_true(team_run((team_spec){.size = 2, .transport = transports[t]}, thousands_under_way, NULL));
 }
@@ -85,7 +72,6 @@ static bool seven_for_five(lk_group *group, const team_spec *team, const void *a
     int rank = lk_group_rank(group);
     int32_t in[7], out[8];
     size_t first = 0, total = 0;
-    (void)team, (void)arg;
     for (int r = 0; r < 5; r++) {
         first += r < rank ? lk_even_count(7, 5, r) : 0;
         total += lk_even_count(7, 5, r);
@@ -104,7 +90,6 @@ static bool seven_for_five(lk_group *group, const team_spec *team, const void *a
 static void a_scatter_without_counts_gives_even_shares(void **state)
 {
     static const char *const transports[] = {"inproc", "shm", "tcp"};
-    (void)state;
     for (size_t t = 0; t < sizeof transports / sizeof *transports; t++)
         assert_true(team_run((team_spec){.size = 5, .transport = transports[t]}, seven_for_five, NULL));
     assert_int_equal(lk_even_count(7, 5, -1), 0);

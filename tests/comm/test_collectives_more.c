@@ -1,14 +1,7 @@
 /* Collectives on all transports where it takes long: eight ranks over sockets,
  * sixteen ranks, all types with long vectors. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "check.h"
 #include "comm/collectives.h"
 
 static void eight_ranks_agree(void **state)
@@ -23,7 +16,6 @@ static void eight_ranks_agree(void **state)
         {.size = 8, .transport = "auto", .hosts = "abbbbbcc"},
         {.size = 8, .transport = "auto"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof teams / sizeof *teams; i++)
         assert_true(team_run(teams[i], try_collectives, &plan));
 }
@@ -37,7 +29,6 @@ static void sixteen_ranks_agree(void **state)
         {.size = 16, .transport = "tcp"},
         {.size = 16, .transport = "auto", .hosts = "aaaaaaabbbbbcccc"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof teams / sizeof *teams; i++)
         assert_true(team_run(teams[i], try_collectives, &plan));
 }

@@ -1,7 +1,6 @@
 /* test_control.c - the control plane of a job at work: who died, left or gave up,
  * and who disagrees. Ranks are processes on loopback; the last tests are for ranks
  * that are threads. */
-#include <pthread.h>
 
 #include "comm/control_ranks.h"
 
@@ -22,7 +21,6 @@ static void exchange_often(int rank, void *arg)
 
 static void test_exchange(void **state)
 {
-    (void)state;
     static const int sizes[] = {1, 2, 3, 5, 8};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         run_ranks(exchange_often, make_plan(sizes[i], 30), -1);
@@ -37,8 +35,7 @@ static void kill_rank(int rank, void *arg, int victim)
     char text[64];
     snprintf(text, sizeof text, "pid %d) died", (int)lk__control_members(control)[victim].pid);
     for (int again = 0; again < 2; again++) {
-        CHECK(broken(control) == LK_STATUS_PEER);
-        CHECK_TEXT(lk_error_detail(), text);
+        CHECK_FAILS(broken(control), LK_STATUS_PEER, text);
     }
     int all[8];
     CHECK(lk__control_exchange(control, &rank, sizeof rank, all) == LK_STATUS_PEER);
@@ -57,7 +54,6 @@ static void kill_rank_2(int rank, void *arg)
 
 static void test_death(void **state)
 {
-    (void)state;
     run_ranks(kill_rank_0, make_plan(3, 30), 0);
     run_ranks(kill_rank_2, make_plan(3, 30), 2);
 }
@@ -73,7 +69,6 @@ static void wait_for_victim(int rank, void *arg)
 /* Of four, three come, and one of those is killed while they wait. */
 static void test_death_before_all_joined(void **state)
 {
-    (void)state;
     for (int victim = 0; victim < 2; victim++) {
         plan job = make_plan(4, 30);
         pid_t pids[3];
@@ -90,7 +85,6 @@ static void test_death_before_all_joined(void **state)
 /* A stopped rank is awaited, not dead. */
 static void test_stopped(void **state)
 {
-    (void)state;
     plan job = make_plan(3, 30);
     pid_t pids[3];
     start_ranks(work_until_told, &job, pids);
@@ -139,7 +133,6 @@ static void leave_and_be_needed(int rank, void *arg)
 
 static void test_leave(void **state)
 {
-    (void)state;
     run_ranks(leave_in_turn, make_plan(3, 30), -1);
     run_ranks(leave_and_be_needed, make_plan(3, 30), -1);
 }
@@ -158,7 +151,6 @@ static void stay_away(int rank, void *arg)
 
 static void test_exchange_timeout(void **state)
 {
-    (void)state;
     run_ranks(stay_away, make_plan(3, 3), -1);
 }
 
@@ -174,7 +166,6 @@ static void abort_by_1(int rank, void *arg)
 
 static void test_abort(void **state)
 {
-    (void)state;
     run_ranks(abort_by_1, make_plan(3, 30), -1);
 }
 
@@ -192,8 +183,8 @@ static void report(lk_control *control)
 
 static void check_mismatch(lk_control *control)
 {
-    CHECK(broken(control) == LK_STATUS_MISMATCH);
-    CHECK_TEXT(lk_error_detail(), " called allreduce #41 (1024 f32, sum), rank 2 called broadcast #41 (7 f32, ");
+    CHECK_FAILS(broken(control), LK_STATUS_MISMATCH,
+                " called allreduce #41 (1024 f32, sum), rank 2 called broadcast #41 (7 f32, ");
 }
 
 static void report_all(int rank, void *arg)
@@ -206,38 +197,27 @@ static void report_all(int rank, void *arg)
 
 static void test_reports(void **state)
 {
-    (void)state;
     run_ranks(report_all, make_plan(3, 30), -1);
 }
 
-typedef void (*thread_fn)(lk_control *control);
+typedef struct control_threads {
+    lk_control *controls[8];
+    void (*fn)(lk_control *control);
+} control_threads;
 
-typedef struct task {
-    lk_control *control;
-    thread_fn fn;
-} task;
-
-static void *run_task(void *arg)
+static void be_thread(int rank, void *arg)
 {
-    task *one = arg;
-    one->fn(one->control);
-    return NULL;
+    const control_threads *all = arg;
+    CHECK(lk__control_rank(all->controls[rank]) == rank);
+    all->fn(all->controls[rank]);
 }
 
-static void run_threads(int count, double timeout, thread_fn fn)
+static void run_threads(int count, double timeout, void (*fn)(lk_control *control))
 {
-    lk_control *controls[8];
-    task tasks[8];
-    pthread_t threads[8];
+    control_threads all = {.fn = fn};
     lk_group_opts opts = {.timeout = timeout};
-    assert_int_equal(lk__control_threads(count, &opts, controls), LK_OK);
-    for (int r = 0; r < count; r++) {
-        assert_int_equal(lk__control_rank(controls[r]), r);
-        tasks[r] = (task){controls[r], fn};
-        assert_int_equal(pthread_create(&threads[r], NULL, run_task, &tasks[r]), 0);
-    }
-    for (int r = 0; r < count; r++)
-        pthread_join(threads[r], NULL);
+    assert_ok(lk__control_threads(count, &opts, all.controls));
+    threads_run(count, be_thread, &all);
 }
 
 static void thread_meet(lk_control *control)
@@ -262,8 +242,7 @@ static void thread_abort(lk_control *control)
         lk__control_abort(control, LK_STATUS_IO, "rank 1: the disk is full");
     else
         CHECK(lk__control_exchange(control, &mine, sizeof mine, all) == LK_STATUS_IO);
-    CHECK(lk__control_check(control) == LK_STATUS_IO);
-    CHECK_TEXT(lk_error_detail(), "rank 1: the disk is full");
+    CHECK_FAILS(lk__control_check(control), LK_STATUS_IO, "rank 1: the disk is full");
     lk__control_destroy(control);
 }
 
@@ -291,7 +270,6 @@ static void thread_stay_away(lk_control *control)
 
 static void test_threads(void **state)
 {
-    (void)state;
     static const int sizes[] = {1, 2, 3, 5, 8};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         run_threads(sizes[i], 30, thread_meet);

@@ -1,13 +1,6 @@
 /* A rank that is killed inside a collective is named by all others. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "check.h"
 #include "comm/deaths.h"
 
 static const team_spec teams[] = {
@@ -18,7 +11,6 @@ static const team_spec teams[] = {
 
 static void a_killed_rank_is_named(void **state)
 {
-    (void)state;
     for (size_t t = 0; t < sizeof teams / sizeof *teams; t++)
         for (size_t i = 0; i < DEATHS; i++)
             assert_true(run_death(teams[t], 1, i, 1));
@@ -26,7 +18,6 @@ static void a_killed_rank_is_named(void **state)
 
 static void a_killed_rank_0_is_named(void **state)
 {
-    (void)state;
     for (size_t t = 0; t < sizeof teams / sizeof *teams; t++)
         for (size_t i = 0; i < DEATHS; i += 3)
             assert_true(run_death(teams[t], 0, i, 0));
@@ -39,12 +30,10 @@ enum { MUCH = 1 << 24 };
 static bool rank_1_takes_nothing(lk_group *group, const team_spec *team, const void *arg)
 {
     static float data[MUCH];
-    (void)team;
-    (void)arg;
     CHECK_OK(lk_barrier(group, NULL));
     if (lk_group_rank(group) == 1)
         while (lk_group_poll(group) == LK_OK)
-            nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+            sleep_ms(10);
     else
         CHECK(lk_send(group, (lk_buffer){data, MUCH, LK_DTYPE_F32}, 1, NULL) == LK_STATUS_PEER);
     CHECK_TEXT(lk_error_detail(), "for rank 1 to take what was sent: that is its timeout; is rank 1 (host ");
@@ -55,7 +44,6 @@ static bool rank_1_takes_nothing(lk_group *group, const team_spec *team, const v
 static void a_rank_that_takes_nothing_is_named(void **state)
 {
     static const char *const transports[] = {"inproc", "shm", "tcp"};
-    (void)state;
     for (size_t i = 0; i < sizeof transports / sizeof *transports; i++)
         assert_true(
             team_run((team_spec){.size = 2, .transport = transports[i], .timeout = 1}, rank_1_takes_nothing, NULL));

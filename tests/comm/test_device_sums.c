@@ -2,15 +2,9 @@
  * is enqueued on a channel between devices. Both give the bits of the tree's definition,
  * and no more is enqueued than the schedule asks for. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "parallel/joined.h"
 
+#include "check.h"
 #include "comm/collective/device_sums.h"
 #include "comm/collective/group_impl.h"
 #include "comm/sums.h"
@@ -162,7 +156,6 @@ static void try_program(const shards *s, const void *want, lk_device *dev)
 static bool try_all(lk_group *group, const team_spec *team, const void *arg)
 {
     lk_device *dev;
-    (void)team;
     CHECK_OK(lk__device_open("far", &(lk_device_opts){.threads = 1}, &dev));
     for (const sum_case *c = arg; c->count > 0; c++) {
         int bounds[TEAM_MAX + 1];
@@ -187,13 +180,11 @@ static void try_sizes(const lk_channel_type *type)
 
 static void test_moves_at_once(void **state)
 {
-    (void)state;
     try_sizes(&joined_type);
 }
 
 static void test_moves_in_halves(void **state)
 {
-    (void)state;
     try_sizes(&joined_near);
 }
 

@@ -1,14 +1,7 @@
 /* Ranks that call different things, leave, die, give up or stay away: every
  * other rank gets an error that says who and what, and gets it again later. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "check.h"
 #include "comm/harness.h"
 
 /* Long enough that a text that is not about the timeout was not waited out. */
@@ -22,11 +15,6 @@ enum { RANK_FLOATS = 4096 * 16 };
 static float memory[3][RANK_FLOATS];
 static _Thread_local float *data;
 
-static void pause_ms(long milliseconds)
-{
-    nanosleep(&(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000}, NULL);
-}
-
 /* No rank goes on before all know that all have come: what becomes of the job then
  * would reach some of them in their barrier. */
 static void begin(lk_group *group, const team_spec *team)
@@ -35,7 +23,7 @@ static void begin(lk_group *group, const team_spec *team)
     CHECK_OK(lk_barrier(group, NULL));
     team->page->begun++;
     for (int i = 0; i < 100000 && team->page->begun < team->size; i++)
-        pause_ms(1);
+        sleep_ms(1);
     CHECK(team->page->begun == team->size);
 }
 
@@ -213,7 +201,6 @@ enum { TRANSPORTS = sizeof transports / sizeof *transports };
 
 static void a_different_call_is_named(void **state)
 {
-    (void)state;
     for (size_t t = 0; t < TRANSPORTS; t++)
         for (size_t i = 0; i < QUARRELS; i++)
             if (!run_on(transports[t], quarrel_at_rank_1, &quarrels[i]))
@@ -226,7 +213,6 @@ static bool quarrel_while_polling(lk_group *group, const team_spec *team, const 
     lk_request *request = NULL;
     lk_status status;
     bool done = false;
-    (void)arg;
     begin(group, team);
     if (lk_group_rank(group) == 1)
         status = lk_scatter(group, data, NULL, floats(10), 0, &request);
@@ -236,8 +222,7 @@ static bool quarrel_while_polling(lk_group *group, const team_spec *team, const 
         status = lk_request_test(request, &done);
     for (int i = 0; i < 3 && status == LK_OK; i++)
         status = lk_barrier(group, NULL);
-    CHECK(status == LK_STATUS_MISMATCH);
-    CHECK_TEXT(lk_error_detail(), "rank 1 called scatter #1");
+    CHECK_FAILS(status, LK_STATUS_MISMATCH, "rank 1 called scatter #1");
     CHECK_TEXT(lk_error_detail(), "called gather #1");
     check_broken(group, status);
     return false;
@@ -245,7 +230,6 @@ static bool quarrel_while_polling(lk_group *group, const team_spec *team, const 
 
 static void a_different_call_is_named_to_those_who_poll(void **state)
 {
-    (void)state;
     for (size_t t = 0; t < TRANSPORTS; t++)
         assert_true(run_on(transports[t], quarrel_while_polling, NULL));
 }
@@ -253,7 +237,6 @@ static void a_different_call_is_named_to_those_who_poll(void **state)
 static bool message_of_other_length(lk_group *group, const team_spec *team, const void *arg)
 {
     lk_status status = LK_OK;
-    (void)arg;
     begin(group, team);
     if (lk_group_rank(group) == 0)
         status = lk_send(group, floats(10), 2, NULL);
@@ -261,8 +244,7 @@ static bool message_of_other_length(lk_group *group, const team_spec *team, cons
         status = lk_recv(group, floats(11), 0, NULL);
     for (int i = 0; i < 3 && status == LK_OK; i++)
         status = lk_barrier(group, NULL);
-    CHECK(status == LK_STATUS_MISMATCH);
-    CHECK_TEXT(lk_error_detail(), "rank 2 called message #0 (11 f32");
+    CHECK_FAILS(status, LK_STATUS_MISMATCH, "rank 2 called message #0 (11 f32");
     CHECK_TEXT(lk_error_detail(), "rank 0 called message #0 (10 f32");
     check_broken(group, status);
     return false;
@@ -272,7 +254,6 @@ static bool message_of_other_length(lk_group *group, const team_spec *team, cons
 static bool portions_that_differ(lk_group *group, const team_spec *team, const void *arg)
 {
     size_t counts[] = {2, 2, 2};
-    (void)arg;
     begin(group, team);
     size_t send[] = {2, 2, lk_group_rank(group) == 0 ? 5u : 2u};
     lk_buffer in = floats(send[0] + send[1] + send[2]);
@@ -280,8 +261,7 @@ static bool portions_that_differ(lk_group *group, const team_spec *team, const v
     lk_status status = lk_alltoall(group, in, send, out, counts, NULL);
     for (int i = 0; i < 3 && status == LK_OK; i++)
         status = lk_barrier(group, NULL);
-    CHECK(status == LK_STATUS_MISMATCH);
-    CHECK_TEXT(lk_error_detail(), "alltoall #1");
+    CHECK_FAILS(status, LK_STATUS_MISMATCH, "alltoall #1");
     CHECK_TEXT(lk_error_detail(), "rank 0");
     CHECK_TEXT(lk_error_detail(), "rank 2");
     check_broken(group, status);
@@ -316,7 +296,6 @@ static bool portion_of_rank_1(lk_group *group, const team_spec *team, const void
 static void portions_that_do_not_fit_are_named(void **state)
 {
     static const portion portions[] = {{5, 8}, {8, 5}, {0, 3}, {3, 0}};
-    (void)state;
     for (size_t t = 0; t < TRANSPORTS; t++)
         for (size_t i = 0; i < sizeof portions / sizeof *portions; i++)
             if (!run_on(transports[t], portion_of_rank_1, &portions[i]))
@@ -325,7 +304,6 @@ static void portions_that_do_not_fit_are_named(void **state)
 
 static void messages_that_do_not_fit_are_named(void **state)
 {
-    (void)state;
     for (size_t t = 0; t < TRANSPORTS; t++) {
         assert_true(run_on(transports[t], message_of_other_length, NULL));
         assert_true(run_on(transports[t], portions_that_differ, NULL));
@@ -336,12 +314,9 @@ static void messages_that_do_not_fit_are_named(void **state)
 static bool impossible_arguments(lk_group *group, const team_spec *team, const void *arg)
 {
     size_t counts[] = {1, 2, 3};
-    (void)arg;
     begin(group, team);
-    CHECK(lk_broadcast(group, floats(1), 3, NULL) == LK_STATUS_USAGE);
-    CHECK_TEXT(lk_error_detail(), "3");
-    CHECK(lk_broadcast(group, floats(1), -1, NULL) == LK_STATUS_USAGE);
-    CHECK_TEXT(lk_error_detail(), "rank -1");
+    CHECK_FAILS(lk_broadcast(group, floats(1), 3, NULL), LK_STATUS_USAGE, "3");
+    CHECK_FAILS(lk_broadcast(group, floats(1), -1, NULL), LK_STATUS_USAGE, "rank -1");
     CHECK(lk_send(group, floats(1), lk_group_rank(group), NULL) == LK_STATUS_USAGE);
     CHECK(lk_allreduce(group, (lk_buffer){data, 1, LK_DTYPE_F16}, LK_REDUCTION_SUM, NULL) == LK_STATUS_USAGE);
     CHECK(lk_allreduce(group, floats(1), (lk_reduction)9, NULL) == LK_STATUS_USAGE);
@@ -356,7 +331,6 @@ static bool impossible_arguments(lk_group *group, const team_spec *team, const v
 
 static void impossible_arguments_are_refused(void **state)
 {
-    (void)state;
     assert_true(run_on("inproc", impossible_arguments, NULL));
     assert_true(run_on("shm", impossible_arguments, NULL));
 }
@@ -370,8 +344,7 @@ static bool rank_1_leaves(lk_group *group, const team_spec *team, const void *ar
     lk_status status = LK_OK;
     for (int i = 0; i < 1000 && status == LK_OK; i++)
         status = (*call)(group);
-    CHECK(status == LK_STATUS_PEER);
-    CHECK_TEXT(lk_error_detail(), "rank 1");
+    CHECK_FAILS(status, LK_STATUS_PEER, "rank 1");
     CHECK_TEXT(lk_error_detail(), "left");
     check_broken(group, status);
     return false;
@@ -380,7 +353,6 @@ static bool rank_1_leaves(lk_group *group, const team_spec *team, const void *ar
 static void a_rank_that_left_is_named(void **state)
 {
     static const call_fn calls[] = {barrier, sum_10, sum_20000, broadcast_1};
-    (void)state;
     for (size_t t = 0; t < TRANSPORTS; t++)
         for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
             assert_true(run_on(transports[t], rank_1_leaves, &calls[i]));
@@ -391,7 +363,6 @@ static bool rank_1_sends_and_leaves(lk_group *group, const team_spec *team, cons
 {
     enum { LENGTH = 50001 };
     int32_t *numbers = malloc(LENGTH * sizeof *numbers);
-    (void)arg;
     CHECK(numbers);
     begin(group, team);
     for (int i = 0; i < LENGTH; i++)
@@ -399,8 +370,7 @@ static bool rank_1_sends_and_leaves(lk_group *group, const team_spec *team, cons
     if (lk_group_rank(group) == 1)
         CHECK_OK(lk_send(group, (lk_buffer){numbers, LENGTH, LK_DTYPE_I32}, 2, NULL));
     if (lk_group_rank(group) == 2) {
-        struct timespec pause = {.tv_nsec = 200000000};
-        nanosleep(&pause, NULL);
+        sleep_ms(200);
         CHECK_OK(lk_recv(group, (lk_buffer){numbers, LENGTH, LK_DTYPE_I32}, 1, NULL));
         for (int i = 0; i < LENGTH; i++)
             CHECK(numbers[i] == 3 * i);
@@ -411,7 +381,6 @@ static bool rank_1_sends_and_leaves(lk_group *group, const team_spec *team, cons
 
 static void what_was_sent_before_leaving_arrives(void **state)
 {
-    (void)state;
     for (size_t t = 0; t < TRANSPORTS; t++)
         assert_true(run_on(transports[t], rank_1_sends_and_leaves, NULL));
 }
@@ -420,7 +389,7 @@ static void what_was_sent_before_leaving_arrives(void **state)
 static bool counter_reaches(const team_spec *team, int value)
 {
     for (int i = 0; i < 1000 && team->page->counter < value; i++)
-        pause_ms(10);
+        sleep_ms(10);
     return team->page->counter >= value;
 }
 
@@ -443,14 +412,14 @@ static void stop_rank_2(lk_group *group, const team_spec *team)
 {
     int32_t pid = 0;
     CHECK_OK(lk_recv(group, (lk_buffer){&pid, 1, LK_DTYPE_I32}, 2, NULL));
-    pause_ms(50);
+    sleep_ms(50);
     kill(pid, SIGSTOP);
     for (int i = 0; i < 1000 && !is_stopped(pid); i++)
-        pause_ms(10);
+        sleep_ms(10);
     bool stopped = is_stopped(pid);
     team->page->counter = 1;
     bool left = counter_reaches(team, 2);
-    pause_ms(2200);
+    sleep_ms(2200);
     kill(pid, SIGCONT);
     CHECK(stopped && left);
 }
@@ -459,7 +428,6 @@ static bool rank_1_leaves_before_a_stopped_one(lk_group *group, const team_spec 
 {
     int32_t number = lk_group_rank(group) == 1 ? 7 : (int32_t)getpid();
     lk_buffer one = {&number, 1, LK_DTYPE_I32};
-    (void)arg;
     begin(group, team);
     if (lk_group_rank(group) == 0)
         stop_rank_2(group, team);
@@ -479,7 +447,6 @@ static bool rank_1_leaves_before_a_stopped_one(lk_group *group, const team_spec 
 
 static void what_was_sent_to_a_stopped_rank_arrives(void **state)
 {
-    (void)state;
     assert_true(run_on("tcp", rank_1_leaves_before_a_stopped_one, NULL));
 }
 
@@ -487,7 +454,6 @@ static bool rank_1_gives_up(lk_group *group, const team_spec *team, const void *
 {
     lk_status status = LK_STATUS_PEER;
     lk_request *request = NULL;
-    (void)arg;
     begin(group, team);
     if (lk_group_rank(group) == 1) {
         CHECK_OK(lk_recv(group, floats(10), 2, &request));
@@ -497,15 +463,13 @@ static bool rank_1_gives_up(lk_group *group, const team_spec *team, const void *
     } else {
         status = lk_recv(group, floats(10), 1, NULL);
     }
-    CHECK(status == LK_STATUS_PEER);
-    CHECK_TEXT(lk_error_detail(), "rank 1 gave up: the disk is full");
+    CHECK_FAILS(status, LK_STATUS_PEER, "rank 1 gave up: the disk is full");
     check_broken(group, status);
     return false;
 }
 
 static void giving_up_reaches_all(void **state)
 {
-    (void)state;
     for (size_t t = 0; t < TRANSPORTS; t++)
         assert_true(run_on(transports[t], rank_1_gives_up, NULL));
 }
@@ -514,15 +478,13 @@ static void giving_up_reaches_all(void **state)
 static bool rank_1_stays_away(lk_group *group, const team_spec *team, const void *arg)
 {
     lk_status status = LK_OK;
-    (void)arg;
     begin(group, team);
     if (lk_group_rank(group) == 1)
         while (team->page->counter == 0 || lk_group_poll(group) == LK_OK)
-            nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+            sleep_ms(10);
     status = sum_10(group);
     team->page->counter++;
-    CHECK(status == LK_STATUS_PEER);
-    CHECK_TEXT(lk_error_detail(), "for rank 1");
+    CHECK_FAILS(status, LK_STATUS_PEER, "for rank 1");
     CHECK_TEXT(lk_error_detail(), "allreduce #1 (10 f32, sum)");
     CHECK_TEXT(lk_error_detail(), "its timeout");
     check_broken(group, status);
@@ -531,7 +493,6 @@ static bool rank_1_stays_away(lk_group *group, const team_spec *team, const void
 
 static void a_rank_that_stays_away_is_named(void **state)
 {
-    (void)state;
     for (size_t t = 0; t < TRANSPORTS; t++)
         assert_true(
             team_run((team_spec){.size = 3, .transport = transports[t], .timeout = 3}, rank_1_stays_away, NULL));

@@ -17,7 +17,6 @@ static void miss_rank_2(int rank, void *arg)
 
 static void test_missing_rank(void **state)
 {
-    (void)state;
     run_ranks(miss_rank_2, make_plan(4, 3), -1);
 }
 
@@ -41,7 +40,6 @@ static void hear_notice(int rank, void *arg)
 
 static void test_notice(void **state)
 {
-    (void)state;
     run_ranks(hear_notice, make_plan(4, 6), -1);
 }
 
@@ -57,7 +55,6 @@ static void come_twice(int rank, void *arg)
 
 static void test_same_rank_twice(void **state)
 {
-    (void)state;
     plan job = make_plan(3, 20);
     pid_t pids[] = {process_start(come_twice, 0, &job), process_start(come_twice, 1, &job),
                     process_start(come_twice, 1, &job)};
@@ -99,7 +96,6 @@ static int connect_stranger(int port);
 
 static void test_rank_0_twice(void **state)
 {
-    (void)state;
     plan job = make_plan(2, 20);
     pid_t first = process_start(join_beside_a_twin, 0, &job);
     int probe = connect_stranger(job.port);
@@ -126,7 +122,6 @@ static void find_port_taken(int rank, void *arg)
 /* A program that says nothing holds the port. */
 static void test_port_taken(void **state)
 {
-    (void)state;
     plan job = make_plan(2, 20);
     int fd = -1, port = 0;
     assert_int_equal(lk__net_listen("127.0.0.1", job.port, &fd, &port), LK_OK);
@@ -146,7 +141,6 @@ static void late_twin(int rank, void *arg)
 /* A job at work refuses who comes late, and goes on. */
 static void test_late_twin(void **state)
 {
-    (void)state;
     plan job = make_plan(2, 20);
     pid_t pids[2];
     start_ranks(work_until_told, &job, pids);
@@ -169,7 +163,6 @@ static void mismatch_world(int rank, void *arg)
 
 static void test_world_mismatch(void **state)
 {
-    (void)state;
     run_ranks(mismatch_world, make_plan(2, 20), -1);
 }
 
@@ -191,7 +184,6 @@ static void mismatch_token(int rank, void *arg)
 
 static void test_wrong_token(void **state)
 {
-    (void)state;
     run_ranks(mismatch_token, make_plan(2, 3), -1);
 }
 
@@ -215,7 +207,6 @@ static void join_and_meet(int rank, void *arg)
 /* Many silent ones, one that sends a byte now and then, one that sends noise. */
 static void test_strangers(void **state)
 {
-    (void)state;
     enum { SILENT = 100 };
     plan job = make_plan(3, 20);
     int silent[SILENT];
@@ -258,7 +249,6 @@ static void intrude(int rank, void *arg)
 
 static void test_two_jobs(void **state)
 {
-    (void)state;
     plan job = make_plan(2, 20);
     pid_t first = process_start(join_and_meet, 0, &job);
     int probe = connect_stranger(job.port);

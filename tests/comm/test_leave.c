@@ -1,14 +1,7 @@
 /* Ranks that leave a group in good order: who still waits for them is told at once,
  * and who has all it needs of them goes on. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "check.h"
 #include "comm/harness.h"
 
 /* Long enough that a text that is not about the timeout was not waited out. */
@@ -56,7 +49,7 @@ static const leave_case cases[] = {
 static void stay(lk_group *group)
 {
     while (lk_group_poll(group) == LK_OK)
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        sleep_ms(10);
 }
 
 static bool rank_1_leaves(lk_group *group, const team_spec *team, const void *arg)
@@ -65,14 +58,12 @@ static bool rank_1_leaves(lk_group *group, const team_spec *team, const void *ar
     lk_group *part = NULL;
     lk_status status = LK_OK;
     int rank = lk_group_rank(group);
-    (void)team;
     CHECK_OK(lk_group_split(group, 0, 0, &part));
     CHECK_OK(lk_barrier(part, NULL));
     for (int i = 0; rank == 0 && i < CALLS && status == LK_OK; i++)
         status = at->call(at->split ? part : group, (lk_buffer){memory[0], COUNT, LK_DTYPE_F32});
     if (rank == 0) {
-        CHECK(status == LK_STATUS_PEER);
-        CHECK_TEXT(lk_error_detail(), "rank 1 (host ");
+        CHECK_FAILS(status, LK_STATUS_PEER, "rank 1 (host ");
         CHECK_TEXT(lk_error_detail(), "has left the group while rank 0 waits in ");
         CHECK_TEXT(lk_error_detail(), " for it to take what was sent");
     }
@@ -98,7 +89,6 @@ static bool run_on(const char *transport, team_fn fn, const void *arg)
 
 static void a_rank_that_left_and_should_take_is_named(void **state)
 {
-    (void)state;
     for (size_t t = 0; t < TRANSPORTS; t++)
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
             if (!run_on(transports[t], rank_1_leaves, &cases[i]))
@@ -110,14 +100,13 @@ static void a_rank_that_left_and_should_take_is_named(void **state)
 static bool rank_1_takes_and_leaves(lk_group *group, const team_spec *team, const void *arg)
 {
     void *block = NULL;
-    (void)team, (void)arg;
     CHECK_OK(lk_group_alloc(group, sizeof memory[0], &block));
     float *floats = block;
     for (int i = 0; i < COUNT; i++)
         floats[i] = lk_group_rank(group) == 0 ? (float)i : 0;
     CHECK_OK(lk_barrier(group, NULL));
     if (lk_group_rank(group) == 2)
-        nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
+        sleep_ms(500);
     CHECK_OK(lk_broadcast(group, (lk_buffer){floats, COUNT, LK_DTYPE_F32}, 0, NULL));
     for (int i = 0; i < COUNT; i++)
         CHECK(floats[i] == (float)i);
@@ -127,7 +116,6 @@ static bool rank_1_takes_and_leaves(lk_group *group, const team_spec *team, cons
 
 static void a_rank_that_took_all_may_leave(void **state)
 {
-    (void)state;
     for (size_t t = 0; t < TRANSPORTS; t++)
         assert_true(run_on(transports[t], rank_1_takes_and_leaves, NULL));
 }

@@ -2,14 +2,7 @@
  * a process that joined already or that was forked later. Each is USAGE that says
  * what was wrong, and the group goes on. What is empty needs no memory. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "check.h"
 #include "comm/harness.h"
 
 static const char *const transports[] = {"inproc", "shm", "tcp"};
@@ -21,105 +14,98 @@ static void run_everywhere(team_fn fn)
         assert_true(team_run((team_spec){.size = RANKS, .transport = transports[t], .timeout = 30}, fn, NULL));
 }
 
-#define CHECK_USAGE(expression, part)           \
-    do {                                        \
-        CHECK((expression) == LK_STATUS_USAGE); \
-        CHECK_TEXT(lk_error_detail(), part);    \
-    } while (0)
-
 static const lk_buffer nothing = {NULL, 1, LK_DTYPE_F32};
 
 static bool pass_no_memory(lk_group *group, const team_spec *team, const void *arg)
 {
-    (void)arg, (void)team;
     float room[4] = {0};
     const lk_buffer some = {room, 1, LK_DTYPE_F32}, two = {room, 2, LK_DTYPE_F32};
     const size_t ones[RANKS] = {1, 1};
     int rank = lk_group_rank(group), other = 1 - rank;
-    CHECK_USAGE(lk_allreduce(group, nothing, LK_REDUCTION_SUM, NULL), "allreduce: data.at is NULL");
+    CHECK_FAILS(lk_allreduce(group, nothing, LK_REDUCTION_SUM, NULL), LK_STATUS_USAGE, "allreduce: data.at is NULL");
     CHECK_TEXT(lk_error_detail(), "1 element");
-    CHECK_USAGE(lk_reduce(group, nothing, LK_REDUCTION_SUM, 0, NULL), "reduce: data.at is NULL");
-    CHECK_USAGE(lk_reduce_scatter(group, nothing, NULL, room, LK_REDUCTION_SUM, NULL), "reduce_scatter: in.at is NULL");
-    CHECK_USAGE(lk_reduce_scatter(group, two, NULL, NULL, LK_REDUCTION_SUM, NULL), "reduce_scatter: out is NULL");
-    CHECK_USAGE(lk_broadcast(group, nothing, 0, NULL), "broadcast: data.at is NULL");
-    CHECK_USAGE(lk_allgather(group, nothing, NULL, room, NULL), "allgather: mine.at is NULL");
-    CHECK_USAGE(lk_allgather(group, some, ones, NULL, NULL), "allgather: out is NULL");
-    CHECK_USAGE(lk_gather(group, nothing, NULL, room, 0, NULL), "gather: mine.at is NULL");
-    CHECK_USAGE(lk_gather(group, some, NULL, NULL, rank, NULL), "gather: out is NULL");
-    CHECK_USAGE(lk_scatter(group, room, NULL, nothing, 0, NULL), "scatter: mine.at is NULL");
-    CHECK_USAGE(lk_scatter(group, NULL, NULL, some, rank, NULL), "scatter: in is NULL");
-    CHECK_USAGE(lk_alltoall(group, (lk_buffer){NULL, 2, LK_DTYPE_F32}, NULL, two, NULL, NULL),
+    CHECK_FAILS(lk_reduce(group, nothing, LK_REDUCTION_SUM, 0, NULL), LK_STATUS_USAGE, "reduce: data.at is NULL");
+    CHECK_FAILS(lk_reduce_scatter(group, nothing, NULL, room, LK_REDUCTION_SUM, NULL), LK_STATUS_USAGE,
+                "reduce_scatter: in.at is NULL");
+    CHECK_FAILS(lk_reduce_scatter(group, two, NULL, NULL, LK_REDUCTION_SUM, NULL), LK_STATUS_USAGE,
+                "reduce_scatter: out is NULL");
+    CHECK_FAILS(lk_broadcast(group, nothing, 0, NULL), LK_STATUS_USAGE, "broadcast: data.at is NULL");
+    CHECK_FAILS(lk_allgather(group, nothing, NULL, room, NULL), LK_STATUS_USAGE, "allgather: mine.at is NULL");
+    CHECK_FAILS(lk_allgather(group, some, ones, NULL, NULL), LK_STATUS_USAGE, "allgather: out is NULL");
+    CHECK_FAILS(lk_gather(group, nothing, NULL, room, 0, NULL), LK_STATUS_USAGE, "gather: mine.at is NULL");
+    CHECK_FAILS(lk_gather(group, some, NULL, NULL, rank, NULL), LK_STATUS_USAGE, "gather: out is NULL");
+    CHECK_FAILS(lk_scatter(group, room, NULL, nothing, 0, NULL), LK_STATUS_USAGE, "scatter: mine.at is NULL");
+    CHECK_FAILS(lk_scatter(group, NULL, NULL, some, rank, NULL), LK_STATUS_USAGE, "scatter: in is NULL");
+    CHECK_FAILS(lk_alltoall(group, (lk_buffer){NULL, 2, LK_DTYPE_F32}, NULL, two, NULL, NULL), LK_STATUS_USAGE,
                 "alltoall: in.at is NULL");
-    CHECK_USAGE(lk_alltoall(group, two, NULL, (lk_buffer){NULL, 2, LK_DTYPE_F32}, NULL, NULL),
+    CHECK_FAILS(lk_alltoall(group, two, NULL, (lk_buffer){NULL, 2, LK_DTYPE_F32}, NULL, NULL), LK_STATUS_USAGE,
                 "alltoall: out.at is NULL");
-    CHECK_USAGE(lk_send(group, nothing, other, NULL), "send: data.at is NULL");
-    CHECK_USAGE(lk_recv(group, nothing, other, NULL), "recv: data.at is NULL");
+    CHECK_FAILS(lk_send(group, nothing, other, NULL), LK_STATUS_USAGE, "send: data.at is NULL");
+    CHECK_FAILS(lk_recv(group, nothing, other, NULL), LK_STATUS_USAGE, "recv: data.at is NULL");
     CHECK_OK(lk_barrier(group, NULL));
     return false;
 }
 
 static void memory_is_asked_for(void **state)
 {
-    (void)state;
     run_everywhere(pass_no_memory);
 }
 
 static bool sum_no_shards(lk_group *group, const team_spec *team, const void *arg)
 {
-    (void)arg, (void)team;
     float room[4] = {0};
     const lk_buffer some = {room, 1, LK_DTYPE_F32};
     const int bounds[RANKS + 1] = {0, 1, 2};
     const size_t ones[RANKS] = {1, 1};
     const void *roots[LK_MAX_ROOTS] = {room}, *none[LK_MAX_ROOTS] = {NULL};
     const lk_shard_sums good = {bounds, roots};
-    CHECK_USAGE(lk_allreduce_shards(group, NULL, some, LK_REDUCTION_SUM, NULL), "allreduce: sums is NULL");
-    CHECK_USAGE(lk_reduce_shards(group, NULL, some, LK_REDUCTION_SUM, 0, NULL), "reduce: sums is NULL");
-    CHECK_USAGE(lk_reduce_scatter_shards(group, NULL, ones, some, LK_REDUCTION_SUM, NULL),
+    CHECK_FAILS(lk_allreduce_shards(group, NULL, some, LK_REDUCTION_SUM, NULL), LK_STATUS_USAGE,
+                "allreduce: sums is NULL");
+    CHECK_FAILS(lk_reduce_shards(group, NULL, some, LK_REDUCTION_SUM, 0, NULL), LK_STATUS_USAGE,
+                "reduce: sums is NULL");
+    CHECK_FAILS(lk_reduce_scatter_shards(group, NULL, ones, some, LK_REDUCTION_SUM, NULL), LK_STATUS_USAGE,
                 "reduce_scatter: sums is NULL");
-    CHECK_USAGE(lk_reduce_scatter_shards(group, &good, NULL, some, LK_REDUCTION_SUM, NULL),
+    CHECK_FAILS(lk_reduce_scatter_shards(group, &good, NULL, some, LK_REDUCTION_SUM, NULL), LK_STATUS_USAGE,
                 "reduce_scatter: counts is NULL");
-    CHECK_USAGE(lk_allreduce_shards(group, &(lk_shard_sums){NULL, roots}, some, LK_REDUCTION_SUM, NULL),
-                "sums.bounds is NULL");
-    CHECK_USAGE(lk_allreduce_shards(group, &(lk_shard_sums){bounds, NULL}, some, LK_REDUCTION_SUM, NULL),
-                "sums.roots is NULL");
-    CHECK_USAGE(lk_allreduce_shards(group, &(lk_shard_sums){bounds, none}, some, LK_REDUCTION_SUM, NULL),
-                "sums.roots[0] is NULL");
-    CHECK_USAGE(lk_allreduce_shards(group, &good, nothing, LK_REDUCTION_SUM, NULL), "out.at is NULL");
+    CHECK_FAILS(lk_allreduce_shards(group, &(lk_shard_sums){NULL, roots}, some, LK_REDUCTION_SUM, NULL),
+                LK_STATUS_USAGE, "sums.bounds is NULL");
+    CHECK_FAILS(lk_allreduce_shards(group, &(lk_shard_sums){bounds, NULL}, some, LK_REDUCTION_SUM, NULL),
+                LK_STATUS_USAGE, "sums.roots is NULL");
+    CHECK_FAILS(lk_allreduce_shards(group, &(lk_shard_sums){bounds, none}, some, LK_REDUCTION_SUM, NULL),
+                LK_STATUS_USAGE, "sums.roots[0] is NULL");
+    CHECK_FAILS(lk_allreduce_shards(group, &good, nothing, LK_REDUCTION_SUM, NULL), LK_STATUS_USAGE, "out.at is NULL");
     CHECK_OK(lk_barrier(group, NULL));
     return false;
 }
 
 static void shards_are_asked_for(void **state)
 {
-    (void)state;
     run_everywhere(sum_no_shards);
 }
 
 /* Out of reach of the smallest mistake: no group, no request, no place for the answer. */
 static bool pass_no_object(lk_group *group, const team_spec *team, const void *arg)
 {
-    (void)arg, (void)team;
     float room[1] = {0};
     bool done = false;
     void *block = NULL;
     lk_group *part = NULL;
     lk_request *request = NULL;
-    CHECK_USAGE(lk_request_wait(NULL), "request is NULL");
-    CHECK_USAGE(lk_request_test(NULL, &done), "request is NULL");
+    CHECK_FAILS(lk_request_wait(NULL), LK_STATUS_USAGE, "request is NULL");
+    CHECK_FAILS(lk_request_test(NULL, &done), LK_STATUS_USAGE, "request is NULL");
     CHECK_OK(lk_allreduce(group, (lk_buffer){room, 1, LK_DTYPE_F32}, LK_REDUCTION_SUM, &request));
-    CHECK_USAGE(lk_request_test(request, NULL), "done is NULL");
+    CHECK_FAILS(lk_request_test(request, NULL), LK_STATUS_USAGE, "done is NULL");
     CHECK_OK(lk_request_wait(request));
-    CHECK_USAGE(lk_allreduce(NULL, (lk_buffer){room, 1, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL),
+    CHECK_FAILS(lk_allreduce(NULL, (lk_buffer){room, 1, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL), LK_STATUS_USAGE,
                 "allreduce: group is NULL");
-    CHECK_USAGE(lk_barrier(NULL, NULL), "barrier: group is NULL");
-    CHECK_USAGE(lk_group_poll(NULL), "group is NULL");
-    CHECK_USAGE(lk_group_split(NULL, 0, 0, &part), "group is NULL");
-    CHECK_USAGE(lk_group_split(group, 0, 0, NULL), "out is NULL");
-    CHECK_USAGE(lk_group_alloc(NULL, 8, &block), "group is NULL");
-    CHECK_USAGE(lk_group_alloc(group, 8, NULL), "out is NULL");
-    CHECK_USAGE(lk_group_join(NULL, NULL), "out is NULL");
-    CHECK_USAGE(lk_group_create_threads(1, NULL, NULL), "out is NULL");
+    CHECK_FAILS(lk_barrier(NULL, NULL), LK_STATUS_USAGE, "barrier: group is NULL");
+    CHECK_FAILS(lk_group_poll(NULL), LK_STATUS_USAGE, "group is NULL");
+    CHECK_FAILS(lk_group_split(NULL, 0, 0, &part), LK_STATUS_USAGE, "group is NULL");
+    CHECK_FAILS(lk_group_split(group, 0, 0, NULL), LK_STATUS_USAGE, "out is NULL");
+    CHECK_FAILS(lk_group_alloc(NULL, 8, &block), LK_STATUS_USAGE, "group is NULL");
+    CHECK_FAILS(lk_group_alloc(group, 8, NULL), LK_STATUS_USAGE, "out is NULL");
+    CHECK_FAILS(lk_group_join(NULL, NULL), LK_STATUS_USAGE, "out is NULL");
+    CHECK_FAILS(lk_group_create_threads(1, NULL, NULL), LK_STATUS_USAGE, "out is NULL");
     CHECK(lk_group_host(group, -1)[0] == '\0' && lk_group_host(group, RANKS)[0] == '\0');
     CHECK(!lk_group_is_local(group, -1) && !lk_group_is_local(group, RANKS));
     CHECK_OK(lk_barrier(group, NULL));
@@ -128,19 +114,18 @@ static bool pass_no_object(lk_group *group, const team_spec *team, const void *a
 
 static void objects_are_asked_for(void **state)
 {
-    (void)state;
     run_everywhere(pass_no_object);
 }
 
 static bool overlap(lk_group *group, const team_spec *team, const void *arg)
 {
-    (void)arg, (void)team;
     float room[8] = {0};
     lk_buffer two = {room, 2, LK_DTYPE_F32};
     int rank = lk_group_rank(group);
     lk_buffer misplaced = {room + 2 * (1 - rank) + 1, 2, LK_DTYPE_F32};
-    CHECK_USAGE(lk_allgather(group, misplaced, NULL, room, NULL), "allgather: mine.at and out overlap");
-    CHECK_USAGE(lk_alltoall(group, two, NULL, (lk_buffer){room + 1, 2, LK_DTYPE_F32}, NULL, NULL),
+    CHECK_FAILS(lk_allgather(group, misplaced, NULL, room, NULL), LK_STATUS_USAGE,
+                "allgather: mine.at and out overlap");
+    CHECK_FAILS(lk_alltoall(group, two, NULL, (lk_buffer){room + 1, 2, LK_DTYPE_F32}, NULL, NULL), LK_STATUS_USAGE,
                 "alltoall: in.at and out.at overlap");
     two.at = room + 2 * rank;
     CHECK_OK(lk_allgather(group, two, NULL, room, NULL));
@@ -150,14 +135,12 @@ static bool overlap(lk_group *group, const team_spec *team, const void *arg)
 
 static void overlaps_are_seen(void **state)
 {
-    (void)state;
     run_everywhere(overlap);
 }
 
 /* As a std::vector without elements has them. */
 static bool pass_nothing(lk_group *group, const team_spec *team, const void *arg)
 {
-    (void)arg, (void)team;
     const lk_buffer empty = {NULL, 0, LK_DTYPE_F32};
     const size_t zeros[RANKS] = {0};
     const int bounds[RANKS + 1] = {0, 1, 2};
@@ -189,7 +172,6 @@ static bool pass_nothing(lk_group *group, const team_spec *team, const void *arg
 
 static void the_empty_needs_no_memory(void **state)
 {
-    (void)state;
     run_everywhere(pass_nothing);
 }
 
@@ -204,21 +186,16 @@ static lk_group_opts opts_of(const char *url, int rank, int thread, int threads)
                            .token = "the token of a test"};
 }
 
-typedef struct place {
-    char url[64];
-    int rank;
-} place;
-
-static void join_twice(const place *at)
+static void join_twice(int rank, void *url)
 {
-    lk_group_opts opts = opts_of(at->url, at->rank, 0, 1);
+    lk_group_opts opts = opts_of(url, rank, 0, 1);
     lk_group *group = NULL, *second = NULL;
     char expected[64];
     CHECK_OK(lk_group_join(&opts, &group));
     double begin = lk__clock();
-    CHECK_USAGE(lk_group_join(&opts, &second), "this process has joined this job");
+    CHECK_FAILS(lk_group_join(&opts, &second), LK_STATUS_USAGE, "this process has joined this job");
     CHECK(!second && lk__clock() - begin < 5);
-    snprintf(expected, sizeof expected, "as rank %d already; destroy that group first", at->rank);
+    snprintf(expected, sizeof expected, "as rank %d already; destroy that group first", rank);
     CHECK_TEXT(lk_error_detail(), expected);
     CHECK_TEXT(lk_error_detail(), "lk_group_split");
     CHECK_OK(lk_barrier(group, NULL));
@@ -229,96 +206,74 @@ static void join_twice(const place *at)
 }
 
 /* Two threads that are ranks of their own, and a third that says it is the second. */
-static void *join_as_thread(void *arg)
+static void join_as_thread(int thread, void *arg)
 {
-    const lk_group_opts *opts = arg;
+    const lk_group_opts *opts = (const lk_group_opts *)arg + thread;
     lk_group *group = NULL;
     CHECK_OK(lk_group_join(opts, &group));
     CHECK_OK(lk_barrier(group, NULL));
     if (opts->thread == 1) {
         lk_group *second = NULL;
-        CHECK_USAGE(lk_group_join(opts, &second), "this process has joined this job");
+        CHECK_FAILS(lk_group_join(opts, &second), LK_STATUS_USAGE, "this process has joined this job");
     }
     CHECK_OK(lk_barrier(group, NULL));
     lk_group_destroy(group);
-    return NULL;
 }
 
-static void join_in_threads(const place *at)
+static void join_in_threads(int rank, void *url)
 {
-    lk_group_opts opts[2] = {opts_of(at->url, at->rank, 0, 2), opts_of(at->url, at->rank, 1, 2)};
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, join_as_thread, &opts[1]) == 0);
-    join_as_thread(&opts[0]);
-    CHECK(pthread_join(thread, NULL) == 0);
+    lk_group_opts opts[2] = {opts_of(url, rank, 0, 2), opts_of(url, rank, 1, 2)};
+    threads_run(2, join_as_thread, opts);
+}
+
+static void be_child(int number, void *arg)
+{
+    lk_group *group = arg, *part = NULL;
+    float value = 1;
+    CHECK_FAILS(lk_allreduce(group, (lk_buffer){&value, 1, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL), LK_STATUS_USAGE,
+                "was made before this process was forked");
+    CHECK_FAILS(lk_group_poll(group), LK_STATUS_USAGE, "was made before this process was forked");
+    CHECK_FAILS(lk_group_split(group, 0, 0, &part), LK_STATUS_USAGE, "was made before this process was forked");
+    lk_group_abort(group, "a child has no say");
+    lk_group_destroy(group);
+    _exit(0);
 }
 
 /* A child inherits its parent's group, and can neither use nor disturb it. */
-static void use_after_fork(const place *at)
+static void use_after_fork(int rank, void *url)
 {
-    lk_group_opts opts = opts_of(at->url, at->rank, 0, 1);
+    lk_group_opts opts = opts_of(url, rank, 0, 1);
     lk_group *group = NULL;
     float value = 1;
     CHECK_OK(lk_group_join(&opts, &group));
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        lk_group *part = NULL;
-        alarm(20);
-        CHECK_USAGE(lk_allreduce(group, (lk_buffer){&value, 1, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL),
-                    "was made before this process was forked");
-        CHECK_USAGE(lk_group_poll(group), "was made before this process was forked");
-        CHECK_USAGE(lk_group_split(group, 0, 0, &part), "was made before this process was forked");
-        lk_group_abort(group, "a child has no say");
-        lk_group_destroy(group);
-        _exit(0);
-    }
-    int status = -1;
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(process_wait(process_start(be_child, 0, group)) == 0);
     CHECK_OK(lk_allreduce(group, (lk_buffer){&value, 1, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL));
     CHECK(value == RANKS);
     lk_group_destroy(group);
 }
 
-static void run_places(void (*fn)(const place *at))
+static void run_places(process_fn fn)
 {
-    pid_t pids[RANKS];
-    int holder = -1, port = 0, failed = 0;
+    int holder = -1, port = 0;
+    char url[64];
     assert_int_equal(lk__net_reserve("127.0.0.1", &holder, &port), LK_OK);
-    fflush(NULL);
-    for (int r = 0; r < RANKS; r++) {
-        pids[r] = fork();
-        if (pids[r] != 0)
-            continue;
-        place at = {.rank = r};
-        snprintf(at.url, sizeof at.url, "tcp://127.0.0.1:%d", port);
-        alarm(60);
-        fn(&at);
-        exit(0);
-    }
-    for (int r = 0; r < RANKS; r++) {
-        int status = -1;
-        failed += waitpid(pids[r], &status, 0) != pids[r] || status != 0;
-    }
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%d", port);
+    assert_true(processes_run(RANKS, fn, url, 0));
     close(holder);
-    assert_int_equal(failed, 0);
 }
 
 static void a_process_joins_once_at_a_time(void **state)
 {
-    (void)state;
     run_places(join_twice);
 }
 
 static void threads_join_once_each(void **state)
 {
-    (void)state;
     run_places(join_in_threads);
 }
 
 static void a_forked_child_has_no_group(void **state)
 {
-    (void)state;
     run_places(use_after_fork);
 }
 

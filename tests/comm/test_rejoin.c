@@ -1,17 +1,10 @@
 /* Processes that leave a group and join the next one at the same place, at once. */
 #define _DEFAULT_SOURCE /* what the headers of sockets need */
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <lockstep/group.h>
 
-#include "comm/processes.h"
+#include "check.h"
 #include "net/socket.h"
+#include "processes.h"
 
 enum { RANKS = 3, ROUNDS = 20 };
 
@@ -43,18 +36,12 @@ static void join_again_and_again(int rank, void *arg)
 static void groups_follow_each_other_at_one_place(void **state)
 {
     static const char *const backends[] = {"auto", "shm", "tcp"};
-    (void)state;
     for (size_t b = 0; b < sizeof backends / sizeof *backends; b++) {
         place at = {.backend = backends[b]};
-        pid_t ranks[RANKS];
-        int holder = -1, failed = 0;
+        int holder = -1;
         assert_int_equal(lk__net_reserve("127.0.0.1", &holder, &at.port), LK_OK);
-        for (int r = 0; r < RANKS; r++)
-            ranks[r] = process_start(join_again_and_again, r, &at);
-        for (int r = 0; r < RANKS; r++)
-            failed += process_wait(ranks[r]) != 0;
+        assert_true(processes_run(RANKS, join_again_and_again, &at, 0));
         close(holder);
-        assert_int_equal(failed, 0);
     }
 }
 

@@ -1,26 +1,18 @@
 /* test_rendezvous.c - ranks find each other by each method, and say what is
  * wrong when they cannot. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdbool.h>
 #include <sys/stat.h>
 
+#include "check.h"
 #include "comm/control/control.h"
-#include "comm/processes.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "net/host.h"
 #include "net/socket.h"
+#include "processes.h"
 
 static char folder[64];
 
 static int make_folder(void **state)
 {
-    (void)state;
     snprintf(folder, sizeof folder, "/tmp/lk-rendezvous-XXXXXX");
     unsetenv("LOCKSTEP_TOKEN");
     unsetenv("LOCKSTEP_TOKEN_FILE");
@@ -31,7 +23,6 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-    (void)state;
     return rmdir(folder);
 }
 
@@ -86,8 +77,7 @@ static void run_all(process_fn fn, plan *job)
     pid_t pids[8];
     for (int r = job->size - 1; r >= 0; r--)
         pids[r] = process_start(fn, r, job);
-    for (int r = 0; r < job->size; r++)
-        assert_int_equal(process_wait(pids[r]), 0);
+    assert_true(processes_end(pids, job->size, 0));
 }
 
 static const int sizes[] = {1, 2, 3, 5};
@@ -95,7 +85,6 @@ enum { SIZES = sizeof sizes / sizeof *sizes };
 
 static void test_tcp(void **state)
 {
-    (void)state;
     for (int i = 0; i < SIZES; i++) {
         int holder, port;
         assert_int_equal(lk__net_reserve("127.0.0.1", &holder, &port), LK_OK);
@@ -108,7 +97,6 @@ static void test_tcp(void **state)
 
 static void test_env(void **state)
 {
-    (void)state;
     for (int i = 0; i < SIZES; i++) {
         int holder, port;
         assert_int_equal(lk__net_reserve("127.0.0.1", &holder, &port), LK_OK);
@@ -120,7 +108,6 @@ static void test_env(void **state)
 
 static void test_file(void **state)
 {
-    (void)state;
     for (int i = 0; i < SIZES; i++) {
         char path[128];
         plan file = {.size = sizes[i], .token = i % 2 ? "secret" : NULL, .timeout = 30};
@@ -134,7 +121,6 @@ static void test_file(void **state)
 /* The agent listens at MASTER_PORT, and a silent program at the port after it. */
 static void test_torchrun(void **state)
 {
-    (void)state;
     int agent = -1, silent = -1, port, next;
     for (int tries = 0; silent < 0 && tries < 100; tries++) {
         if (agent >= 0)
@@ -157,13 +143,11 @@ static void assert_join_fails(const lk_group_opts *opts, lk_status status, const
     lk_control *control = NULL;
     assert_int_equal(lk__control_join(opts, &control), status);
     assert_null(control);
-    if (!strstr(lk_error_detail(), part))
-        fail_msg("no '%s' in: %s", part, lk_error_detail());
+    assert_detail(part);
 }
 
 static void test_variables(void **state)
 {
-    (void)state;
     static const char *const names[] = {"WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"};
     plan env = {.method = "env://", .size = 2, .port = 4000, .timeout = 1};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -182,7 +166,6 @@ static void test_variables(void **state)
 
 static void test_usage(void **state)
 {
-    (void)state;
     lk_group_opts opts = {.init_method = "tcp://127.0.0.1", .rank = 0, .world_size = 2, .timeout = 1};
     assert_join_fails(&opts, LK_STATUS_USAGE, "names no port");
     opts.init_method = "tcp://127.0.0.1:0";
@@ -207,7 +190,6 @@ static void test_usage(void **state)
 /* Where the options name no timeout, the launcher's counts. */
 static void test_timeout(void **state)
 {
-    (void)state;
     static const char *const bad[] = {"0", "-1", "2s", "inf", "nan"};
     lk_group_opts opts = {.init_method = "tcp://127.0.0.1:0", .world_size = 2};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -231,7 +213,6 @@ static void test_timeout(void **state)
 
 static void test_busy_port(void **state)
 {
-    (void)state;
     int listener, port;
     char method[64], text[16];
     assert_int_equal(lk__net_listen("127.0.0.1", 0, &listener, &port), LK_OK);
@@ -252,7 +233,6 @@ static void join_and_die(int rank, void *arg)
 /* A rank 0 that is killed while it waits leaves its file. */
 static void test_stale_file(void **state)
 {
-    (void)state;
     char path[128], pid_text[32];
     plan file = {.size = 2, .timeout = 30};
     snprintf(path, sizeof path, "%s/stale", folder);
@@ -266,16 +246,16 @@ static void test_stale_file(void **state)
     file.timeout = 1.5;
     lk_group_opts opts = options(&file, 0);
     assert_join_fails(&opts, LK_STATUS_USAGE, "exists already: it was written");
-    assert_non_null(strstr(lk_error_detail(), pid_text));
+    assert_detail(pid_text);
     kill(first, SIGKILL);
     assert_int_equal(process_wait(first), 128 + SIGKILL);
 
     assert_join_fails(&opts, LK_STATUS_USAGE, "is stale");
-    assert_non_null(strstr(lk_error_detail(), pid_text));
-    assert_non_null(strstr(lk_error_detail(), path));
+    assert_detail(pid_text);
+    assert_detail(path);
     opts = options(&file, 1);
     assert_join_fails(&opts, LK_STATUS_PEER, "is of an earlier job");
-    assert_non_null(strstr(lk_error_detail(), pid_text));
+    assert_detail(pid_text);
 
     /* A rank that was there first does not mind: it finds the new one. */
     file.timeout = 30;
@@ -290,7 +270,6 @@ static void test_stale_file(void **state)
 
 static void test_foreign_file(void **state)
 {
-    (void)state;
     char path[128];
     plan file = {.size = 2, .timeout = 0.3};
     snprintf(path, sizeof path, "%s/foreign", folder);
@@ -314,7 +293,6 @@ static void test_foreign_file(void **state)
 
 static void test_host(void **state)
 {
-    (void)state;
     char address[LK_ADDRESS_BYTES];
     uint64_t key = lk__host_key();
     assert_true(key == lk__host_key());

@@ -1,22 +1,10 @@
 /* test_rendezvous_more.c - while ranks are missing, those that wait say so every
  * five seconds; which takes its time. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdatomic.h>
-#include <sys/mman.h>
 
 #include "comm/control/control.h"
-#include "comm/processes.h"
 #include "net/socket.h"
-
-#ifndef MAP_ANONYMOUS
-#define MAP_ANONYMOUS 0x20
-#endif
+#include "processes.h"
 
 enum { RANKS = 4, ABSENT = 2 };
 
@@ -70,9 +58,7 @@ static void assert_notice(const char *text)
 
 static void test_notices(void **state)
 {
-    (void)state;
-    job *at = mmap(NULL, sizeof *at, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(at != MAP_FAILED);
+    job *at = process_share(sizeof *at);
     int holder, port;
     pid_t pids[RANKS];
     assert_int_equal(lk__net_reserve("127.0.0.1", &holder, &port), LK_OK);

@@ -1,15 +1,6 @@
 /* test_roster.c - the state of a job: joining, leaving, exchanging, disagreeing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <string.h>
-
 #include "base/text.h"
+#include "check.h"
 #include "comm/control/roster.h"
 
 static lk_member member(int pid)
@@ -40,7 +31,6 @@ static void assert_verdict(const lk_roster *roster, lk_status status, const char
 
 static void test_joining(void **state)
 {
-    (void)state;
     static const int sizes[] = {1, 2, 3, 5, 8};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         uint8_t awaited[8];
@@ -60,7 +50,6 @@ static void test_joining(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     lk_member late = member(7);
     lk_roster *roster = make(3, 2);
     assert_int_equal(lk__roster_join(roster, 1, 3, &late), LK_STATUS_MISMATCH);
@@ -89,7 +78,6 @@ static void test_refused(void **state)
 
 static void test_lost_and_left(void **state)
 {
-    (void)state;
     lk_roster *roster = make(3, 3);
     lk__roster_leave(roster, 1);
     assert_verdict(roster, LK_OK, "");
@@ -116,7 +104,6 @@ static void test_lost_and_left(void **state)
 
 static void test_exchange(void **state)
 {
-    (void)state;
     lk_roster *roster = make(3, 3);
     for (uint32_t number = 0; number < 5; number++) {
         uint8_t awaited[3];
@@ -135,7 +122,6 @@ static void test_exchange(void **state)
 
 static void test_exchange_breaks(void **state)
 {
-    (void)state;
     lk_roster *roster = make(2, 2);
     assert_false(lk__roster_give(roster, 0, 0, "abcd", 4));
     assert_false(lk__roster_give(roster, 1, 0, "ab", 2));
@@ -170,7 +156,6 @@ static lk_call call(uint32_t group, uint32_t number, lk_call_kind kind)
 
 static void test_reports(void **state)
 {
-    (void)state;
     lk_roster *roster = make(3, 3);
     lk_call zero[] = {call(0, 40, LK_CALL_BARRIER), call(0, 41, LK_CALL_ALLREDUCE)};
     lk_call one[] = {call(0, 40, LK_CALL_BARRIER), call(0, 41, LK_CALL_ALLREDUCE), call(1, 41, LK_CALL_GATHER),
@@ -190,7 +175,6 @@ static void test_reports(void **state)
 /* Ranks 0 and 1 wait in calls of two groups, rank 2 is silent: it holds up both. */
 static void test_absent(void **state)
 {
-    (void)state;
     lk_call whole = {.kind = LK_CALL_BARRIER, .group = 0, .number = 16};
     lk_call split = {.kind = LK_CALL_BARRIER, .group = 7, .number = 3};
     uint8_t absent[3];
@@ -214,7 +198,6 @@ static void test_absent(void **state)
 
 static void test_abort(void **state)
 {
-    (void)state;
     lk_roster *roster = make(2, 2);
     lk__roster_abort(roster, LK_STATUS_NONFINITE, "rank 1: the loss is not finite");
     lk__roster_abort(roster, LK_STATUS_IO, "later");
@@ -225,7 +208,6 @@ static void test_abort(void **state)
 
 static void test_awaited_text(void **state)
 {
-    (void)state;
     uint8_t awaited[64] = {0};
     char text[256];
     awaited[2] = 1;

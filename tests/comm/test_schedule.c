@@ -213,7 +213,6 @@ static void check_sum(const world *w, sum_kind kind, size_t count, const float *
 
 static void test_sums(void **state)
 {
-    (void)state;
     for (int i = 0; i < WORLDS * CUTS; i++) {
         world w = {0};
         world_init(&w, worlds[i / CUTS]);
@@ -232,7 +231,6 @@ static void test_sums(void **state)
 /* The tests above would not see a wrong order if it gave the same sums. */
 static void test_values_show_the_order(void **state)
 {
-    (void)state;
     int differ = 0;
     for (size_t i = 0; i < 1000; i++) {
         float forward = 0;
@@ -277,7 +275,6 @@ enum { UNEVEN = 64 };
 
 static void test_no_more_than_a_ring(void **state)
 {
-    (void)state;
     const size_t count = 1000003;
     for (int i = 0; i < WORLDS * CUTS; i++) {
         world w = {0};
@@ -311,7 +308,6 @@ static size_t smallest_host(const world *w)
  * the work. */
 static void test_one_sum_crosses_between_hosts(void **state)
 {
-    (void)state;
     const size_t count = 1000003;
     for (int i = 0; i < WORLDS * CUTS; i++) {
         world w = {0};
@@ -374,7 +370,6 @@ static void check_roots(const world *w, int level, int rank)
 
 static void test_roots(void **state)
 {
-    (void)state;
     for (int i = 0; i < WORLDS * CUTS; i++) {
         world w = {0};
         world_init(&w, worlds[i / CUTS]);
@@ -388,7 +383,6 @@ static void test_roots(void **state)
 
 static void test_segments(void **state)
 {
-    (void)state;
     for (size_t count = 0; count < 3000; count += 1 + count / 7) {
         for (int parts = 1; parts <= 20; parts++) {
             size_t end = 0, size = (size_t)parts;
@@ -468,7 +462,6 @@ static void check_move(const world *w, move_kind kind, size_t count)
 
 static void test_moves(void **state)
 {
-    (void)state;
     for (int i = 0; i < WORLDS; i++) {
         world w = {0};
         world_init(&w, worlds[i]);
@@ -483,7 +476,6 @@ static void test_moves(void **state)
  * it is large, and goes no further twice. */
 static void test_moves_cross_once(void **state)
 {
-    (void)state;
     const size_t count = 1000003;
     for (int i = 0; i < WORLDS; i++) {
         world w = {0};
@@ -519,7 +511,6 @@ static void spans_between(int size, int rank, bool sending, lk_span *spans)
 
 static void test_alltoall(void **state)
 {
-    (void)state;
     for (int i = 0; i < WORLDS; i++) {
         world w = {0};
         world_init(&w, worlds[i]);
@@ -554,7 +545,6 @@ static void test_alltoall(void **state)
  * comes to its end. */
 static void test_barrier(void **state)
 {
-    (void)state;
     for (int i = 0; i < WORLDS; i++) {
         world w = {0};
         world_init(&w, worlds[i]);

@@ -5,176 +5,159 @@
 
 /* A vector of each size goes from rank 0 around the ring, in frames as large as
  * may be. */
-static int around(rank *self)
+static void around(place *at, const void *arg)
 {
     static const size_t sizes[] = {0, 1, 4, 63, 64, 65, 1000, 4096, 4097, 65536, 262144, 262145, 5000000};
-    int size = self->boot.size, me = self->boot.rank;
+    int size = at->meet->size, me = at->rank;
     int next = (me + 1) % size, before = (me + size - 1) % size;
     unsigned char *data = malloc(5000000);
-    CHECK(self, data != NULL);
-    uint32_t number = 0;
+    CHECK(data != NULL);
+    int number = 0;
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes && size > 1; k++) {
-        size_t most = self->type->max_frame(self->t, data, sizes[k]);
-        CHECK(self, most >= 8192);
+        size_t most = at->t->type->max_frame(at->t, data, sizes[k]);
+        CHECK(most >= 8192);
         fill(data, sizes[k], 0);
         for (size_t done = 0; done < sizes[k] || done == 0; number++) {
             size_t bytes = sizes[k] - done < most ? sizes[k] - done : most;
-            uint64_t ticket = 0;
-            fill(data + done, bytes, number);
-            if (me != 0 && take(self, before, number, number, bytes) != 0)
-                return 1;
-            if (send_one(self, &next, 1, number, data + done, bytes, &ticket) != 0)
-                return 1;
-            wait_sent(self, ticket);
-            if (me == 0 && take(self, before, number, number, bytes) != 0)
-                return 1;
+            fill(data + done, bytes, (uint32_t)number);
+            if (me != 0)
+                take(at, before, number, (uint32_t)number, bytes);
+            await_sent(at->t, send_one(at, &next, 1, number, data + done, bytes));
+            if (me == 0)
+                take(at, before, number, (uint32_t)number, bytes);
             done += bytes > 0 ? bytes : 1;
         }
     }
     free(data);
-    return 0;
 }
 
 /* Every rank sends frames of changing sizes to all others at once, while it
  * takes theirs. */
 enum { ROUNDS = 300 };
-static size_t round_bytes(uint32_t number, int from)
+static size_t round_bytes(int number, int from)
 {
     static const size_t sizes[] = {4, 64, 200, 4096, 6000, 0, 8192, 32};
-    return sizes[(number * 5 + (uint32_t)from) % 8];
+    return sizes[(number * 5 + from) % 8];
 }
 
-static int crowd(rank *self)
+static void crowd(place *at, const void *arg)
 {
-    int size = self->boot.size, me = self->boot.rank, peers[MAX_SIZE], count = 0;
-    uint32_t sent = 0, taken[MAX_SIZE] = {0}, left = (uint32_t)(size - 1) * ROUNDS;
+    int size = at->meet->size, me = at->rank, peers[MAX_TEST_RANKS], count = peers_of(me, size, peers);
+    int sent = 0, taken[MAX_TEST_RANKS] = {0}, left = (size - 1) * ROUNDS;
     static _Thread_local unsigned char data[ROUNDS][8192];
-    for (int i = 1; i < size; i++)
-        peers[count++] = (me + i) % size;
     while ((sent < ROUNDS && count > 0) || left > 0) {
         bool moved = false;
         if (sent < ROUNDS && count > 0) {
             uint64_t ticket;
             lk_frame frame = frame_of(sent, round_bytes(sent, me));
-            fill(data[sent], (size_t)frame.bytes, sent + (uint32_t)me);
-            CHECK(self, self->type->send(self->t, peers, count, &frame, data[sent], &ticket) == LK_OK);
+            fill(data[sent], (size_t)frame.bytes, (uint32_t)(sent + me));
+            CHECK_OK(at->t->type->send(at->t, peers, count, &frame, data[sent], &ticket));
             moved = ticket != 0;
             sent += moved;
         }
         for (int i = 0; i < count; i++) {
             int p = peers[i];
-            if (self->type->arrived(self->t, p) == NULL)
+            if (at->t->type->arrived(at->t, p) == NULL)
                 continue;
-            if (take(self, p, taken[p], taken[p] + (uint32_t)p, round_bytes(taken[p], p)) != 0)
-                return 1;
+            take(at, p, taken[p], (uint32_t)(taken[p] + p), round_bytes(taken[p], p));
             taken[p]++;
             left--;
             moved = true;
         }
-        CHECK(self, self->type->progress(self->t) == LK_OK);
+        CHECK_OK(at->t->type->progress(at->t));
         if (!moved)
-            self->type->wait(self->t, 0.5);
+            at->t->type->wait(at->t, 0.5);
     }
-    meet(self); /* threads' data are read in place until here */
-    return 0;
+    together(at); /* threads' data are read in place until here */
 }
 
 /* Rank 0 sends to rank 1 until there is no room; the frames are all there, in
  * order, and then there is room again. */
-static int fill_up(rank *self, size_t bytes)
+static void fill_up(place *at, size_t bytes)
 {
     static unsigned char data[16384];
     int one = 1;
-    uint32_t count = 0;
+    int count = 0;
     uint64_t ticket = 1;
-    if (self->boot.rank == 0) {
+    if (at->rank == 0) {
         for (lk_frame frame; ticket != 0; count += ticket != 0) {
             frame = frame_of(count, bytes);
-            CHECK(self, count < 100000);
-            CHECK(self, self->type->send(self->t, &one, 1, &frame, data, &ticket) == LK_OK);
+            CHECK(count < 100000);
+            CHECK_OK(at->t->type->send(at->t, &one, 1, &frame, data, &ticket));
         }
-        CHECK(self, count > 1);
-        memcpy(self->board->data[0], &count, sizeof count);
+        CHECK(count > 1);
+        memcpy(at->meet->note, &count, sizeof count);
     }
-    meet(self);
-    memcpy(&count, self->board->data[0], sizeof count);
-    meet(self);
-    for (uint32_t i = 0; i < count && self->boot.rank == 1; i++) {
-        const lk_frame *frame = await(self, 0);
-        CHECK(self, frame != NULL && frame->call.number == i && frame->bytes == bytes);
-        self->type->release(self->t, 0);
+    together(at);
+    memcpy(&count, at->meet->note, sizeof count);
+    together(at);
+    for (int i = 0; i < count && at->rank == 1; i++) {
+        const lk_frame *frame = await_frame(at->t, 0);
+        CHECK(frame->call.number == (uint32_t)i && frame->bytes == bytes);
+        at->t->type->release(at->t, 0);
     }
-    if (self->boot.rank == 0)
-        return send_one(self, &one, 1, 7, data, bytes, &ticket);
-    if (self->boot.rank == 1) {
-        CHECK(self, await(self, 0) != NULL);
-        self->type->release(self->t, 0);
+    if (at->rank == 0)
+        send_one(at, &one, 1, 7, data, bytes);
+    if (at->rank == 1) {
+        await_frame(at->t, 0);
+        at->t->type->release(at->t, 0);
     }
-    return 0;
 }
 
-static int fill_slots(rank *self)
+static void fill_slots(place *at, const void *arg)
 {
-    return fill_up(self, 4);
+    fill_up(at, 4);
 }
 
-static int fill_small(rank *self)
+static void fill_small(place *at, const void *arg)
 {
-    return fill_up(self, 100);
+    fill_up(at, 100);
 }
 
-static int fill_large(rank *self)
+static void fill_large(place *at, const void *arg)
 {
-    return fill_up(self, 8000);
+    fill_up(at, 8000);
 }
 
 /* A peer that takes nothing does not keep others from getting frames. */
-static int starve(rank *self)
+static void starve(place *at, const void *arg)
 {
     static unsigned char data[16384];
     int one = 1, two = 2;
     uint64_t ticket = 1;
     lk_frame frame = frame_of(0, 8000);
-    if (self->boot.rank == 0) {
+    if (at->rank == 0) {
         while (ticket != 0)
-            CHECK(self, self->type->send(self->t, &one, 1, &frame, data, &ticket) == LK_OK);
+            CHECK_OK(at->t->type->send(at->t, &one, 1, &frame, data, &ticket));
         fill(data, 8000, 3);
-        for (uint32_t i = 0; i < 500; i++)
-            if (send_one(self, &two, 1, i, data, 8000, &ticket) != 0)
-                return 1;
+        for (int i = 0; i < 500; i++)
+            send_one(at, &two, 1, i, data, 8000);
     }
-    for (uint32_t i = 0; i < 500 && self->boot.rank == 2; i++)
-        if (take(self, 0, i, 3, 8000) != 0)
-            return 1;
-    meet(self);
-    return 0;
+    for (int i = 0; i < 500 && at->rank == 2; i++)
+        take(at, 0, i, 3, 8000);
+    together(at);
 }
 
 /* A slot full of nonsense is an error that names its writer. */
-static int nonsense(rank *self)
+static void nonsense(place *at, const void *arg)
 {
-    lk_shared *s = (lk_shared *)self->t;
+    lk_shared *s = (lk_shared *)at->t;
     const size_t line = 128;
     int one = 1;
-    uint64_t ticket;
-    if (self->boot.rank == 0) {
-        if (send_one(self, &one, 1, 0, "x", 1, &ticket) != 0)
-            return 1;
+    if (at->rank == 0) {
+        send_one(at, &one, 1, 0, "x", 1);
         unsigned char *slot = s->segment[0] + line + s->layout.lane_bytes + line;
         memset(slot + sizeof(uint64_t), 0xfe, line - sizeof(uint64_t));
     }
-    meet(self);
-    if (self->boot.rank == 0)
-        return 0;
-    CHECK(self, self->type->arrived(self->t, 0) == NULL);
-    CHECK(self, self->type->progress(self->t) == LK_STATUS_MISMATCH);
-    CHECK(self, strstr(lk_error_detail(), "rank 0 ") != NULL);
-    return 0;
+    together(at);
+    if (at->rank == 0)
+        return;
+    CHECK(at->t->type->arrived(at->t, 0) == NULL);
+    CHECK_FAILS(at->t->type->progress(at->t), LK_STATUS_MISMATCH, "rank 0 ");
 }
 
 static void test_all_sizes_around(void **state)
 {
-    (void)state;
     const int sizes[] = {1, 2, 3, 5, 8};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         run_both(sizes[i], around);
@@ -182,7 +165,6 @@ static void test_all_sizes_around(void **state)
 
 static void test_all_to_all(void **state)
 {
-    (void)state;
     const int sizes[] = {1, 2, 3, 5, 8};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         run_both(sizes[i], crowd);
@@ -190,7 +172,6 @@ static void test_all_to_all(void **state)
 
 static void test_no_room(void **state)
 {
-    (void)state;
     run_both(2, fill_slots);
     run_both(2, fill_small);
     run_both(2, fill_large);
@@ -199,13 +180,11 @@ static void test_no_room(void **state)
 
 static void test_lending(void **state)
 {
-    (void)state;
     run_both(3, lend);
 }
 
 static void test_nonsense(void **state)
 {
-    (void)state;
     run_both(2, nonsense);
 }
 
@@ -217,24 +196,21 @@ static void *ring_main(void *arg)
 
 static void test_ring(void **state)
 {
-    (void)state;
-    board *b = board_create(1);
-    rank self = {.board = b, .type = &lk__transport_inproc};
-    self.boot = (lk_boot){.rank = 0, .size = 1, .timeout = 60, .exchange = exchange, .check = check, .arg = &self};
-    assert_int_equal(self.type->open(&self.boot, &self.t), LK_OK);
+    place at = {.meet = meeting_create(1)};
+    lk_boot boot = meeting_boot(&at, 60);
+    assert_int_equal(lk__transport_inproc.open(&boot, &at.t), LK_OK);
     for (int i = 0; i < 50; i++) {
         pthread_t thread;
-        assert_int_equal(pthread_create(&thread, NULL, ring_main, self.t), 0);
-        self.type->wait(self.t, 3600); /* a ring that is lost is the test's timeout */
+        assert_int_equal(pthread_create(&thread, NULL, ring_main, at.t), 0);
+        at.t->type->wait(at.t, 3600); /* a ring that is lost is the test's timeout */
         pthread_join(thread, NULL);
     }
-    self.type->close(self.t);
-    munmap(b, sizeof *b);
+    at.t->type->close(at.t);
+    meeting_destroy(at.meet);
 }
 
 static void test_crowded(void **state)
 {
-    (void)state;
     uint64_t cpus[LK_CPU_WORDS] = {0};
     const int quota = lk__cores_quota("");
     assert_int_equal(lk__bell_cpus_crowded(cpus, 8), quota < 8); /* which CPUs, is unknown */
@@ -247,7 +223,6 @@ static void test_crowded(void **state)
 /* The default /dev/shm of a container has 64 MB. */
 static void test_layout(void **state)
 {
-    (void)state;
     for (int size = 1; size <= LK_MAX_RANKS; size *= 2) {
         lk_shared_layout l = lk__shared_layout(size, false);
         assert_true(size > 16 || l.bytes * (size_t)size <= 40u << 20);

@@ -5,113 +5,103 @@
 #include <sys/resource.h>
 
 /* More blocks than fit, at one rank: all fail, in words, and go on. */
-static int too_large(rank *self)
+static void too_large(place *at, const void *arg)
 {
     void *block = NULL;
-    size_t huge = self->boot.rank == 1 ? SIZE_MAX / 4 : 4096;
-    CHECK(self, self->type->alloc(self->t, huge, &block) == LK_STATUS_MEMORY);
-    CHECK(self, block == NULL);
-    CHECK(self, strstr(lk_error_detail(), "rank 1: shared memory needs ") != NULL);
-    CHECK(self, strstr(lk_error_detail(), " MB free; enlarge it or use `backend` tcp") != NULL);
-    return lend(self);
+    size_t huge = at->rank == 1 ? SIZE_MAX / 4 : 4096;
+    CHECK(at->t->type->alloc(at->t, huge, &block) == LK_STATUS_MEMORY);
+    CHECK(block == NULL);
+    CHECK_TEXT(lk_error_detail(), "rank 1: shared memory needs ");
+    CHECK_TEXT(lk_error_detail(), " MB free; enlarge it or use `backend` tcp");
+    lend(at, NULL);
 }
 
 /* The limit on file sizes kills by a signal where it is not looked at. */
-static int over_limit(rank *self)
+static void over_limit(place *at, const void *arg)
 {
     void *block;
     struct rlimit limit = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
-    CHECK(self, setrlimit(RLIMIT_FSIZE, &limit) == 0);
-    CHECK(self, self->type->alloc(self->t, 2 << 20, &block) == LK_STATUS_MEMORY);
-    CHECK(self, strstr(lk_error_detail(), "ulimit -f") != NULL);
-    return 0;
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    CHECK(at->t->type->alloc(at->t, 2 << 20, &block) == LK_STATUS_MEMORY);
+    CHECK_TEXT(lk_error_detail(), "ulimit -f");
 }
 
-static int die(rank *self)
+static void die(place *at, const void *arg)
 {
     void *block;
-    CHECK(self, self->type->alloc(self->t, 100000, &block) == LK_OK);
-    if (self->boot.rank == 1)
+    CHECK_OK(at->t->type->alloc(at->t, 100000, &block));
+    if (at->rank == 1)
         raise(SIGKILL);
-    return 0;
 }
 
 /* What is mapped from /dev/shm has no name there. */
-static int look_for_names(rank *self)
+static void look_for_names(place *at, const void *arg)
 {
     void *block;
     char line[512];
     int mapped = 0;
-    CHECK(self, self->type->alloc(self->t, 100000, &block) == LK_OK);
+    CHECK_OK(at->t->type->alloc(at->t, 100000, &block));
     FILE *maps = fopen("/proc/self/maps", "r");
-    CHECK(self, maps != NULL);
+    CHECK(maps != NULL);
     while (fgets(line, sizeof line, maps)) {
         if (!strstr(line, "/dev/shm/"))
             continue;
         mapped++;
-        CHECK(self, strstr(line, "(deleted)") != NULL);
+        CHECK(strstr(line, "(deleted)") != NULL);
     }
     fclose(maps);
-    CHECK(self, mapped >= 2 * self->boot.size);
-    return 0;
+    CHECK(mapped >= 2 * at->meet->size);
 }
 
-static int idle(rank *self)
+static void idle(place *at, const void *arg)
 {
-    (void)self;
-    return 0;
 }
 
 static void test_named_segments(void **state)
 {
-    (void)state;
     board *b = board_create(3);
     b->hide = 1;
-    run_board(b, &lk__transport_shm, 3, lend);
+    run_board(b, &lk__transport_shm, lend, 0);
     /* Two for each attempt: the hidden one, the named one, the block. */
     assert_int_equal(atomic_load(&b->exchanges), 6);
-    munmap(b, sizeof *b);
+    board_destroy(b);
 }
 
 /* Nobody but their owner may open segments, with a name or without. */
 static void test_private(void **state)
 {
-    (void)state;
     for (int hide = 0; hide <= 1; hide++) {
         board *b = board_create(3);
         b->hide = hide;
-        assert_int_equal(run_board(b, &lk__transport_shm, 3, look_for_names), 0);
+        run_board(b, &lk__transport_shm, look_for_names, 0);
         assert_int_equal(atomic_load(&b->modes), 0600);
-        munmap(b, sizeof *b);
+        board_destroy(b);
     }
 }
 
 static void test_no_memory(void **state)
 {
-    (void)state;
     run(&lk__transport_shm, 3, too_large);
     run(&lk__transport_shm, 2, over_limit);
 }
 
 static void test_killed(void **state)
 {
-    (void)state;
     board *b = board_create(3);
-    assert_int_equal(run_board(b, &lk__transport_shm, 3, die), 1);
+    run_board(b, &lk__transport_shm, die, 1u << 1);
     b->kill_all = true;
-    assert_int_equal(run_board(b, &lk__transport_shm, 3, idle), 3);
-    munmap(b, sizeof *b);
+    run_board(b, &lk__transport_shm, idle, 7);
+    board_destroy(b);
 }
 
 static void test_two_hosts(void **state)
 {
-    (void)state;
     lk_member members[2] = {{.host_key = 1, .host = "alpha"}, {.host_key = 2, .host = "beta"}};
     lk_boot boot = {.rank = 0, .size = 2, .members = members, .timeout = 60};
     lk_transport *t = NULL;
     assert_int_equal(lk__transport_shm.open(&boot, &t), LK_STATUS_USAGE);
     assert_null(t);
-    assert_non_null(strstr(lk_error_detail(), "rank 1 on beta"));
+    assert_detail("rank 1 on beta");
 }
 
 int main(void)

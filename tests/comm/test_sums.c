@@ -1,14 +1,7 @@
 /* Sums over the canonical tree have the same bits for every cut of the shards
  * among 1, 2, 3, 5 and 8 ranks, on every transport. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "check.h"
 #include "comm/sums.h"
 
 static const sum_case cases[] = {
@@ -36,26 +29,22 @@ static void run_sizes(const char *transport)
 
 static void thread_ranks_have_the_same_bits(void **state)
 {
-    (void)state;
     run_sizes("inproc");
 }
 
 static void ranks_with_shared_memory_have_the_same_bits(void **state)
 {
-    (void)state;
     run_sizes("shm");
 }
 
 static void ranks_over_sockets_have_the_same_bits(void **state)
 {
-    (void)state;
     run_sizes("tcp");
 }
 
 static void ranks_of_several_hosts_have_the_same_bits(void **state)
 {
     static const char *const hosts[] = {"ab", "aab", "abbab", "aabbc", "aaaabbbb", "abababab", "abbbbbbc"};
-    (void)state;
     for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
         assert_true(team_run((team_spec){.size = (int)strlen(hosts[i]), .transport = "auto", .hosts = hosts[i]},
                              try_all_sums, cases));
@@ -80,7 +69,6 @@ static bool results_in_the_data(lk_group *group, const team_spec *team, const vo
 {
     static const size_t counts[] = {SHARE, SHARE, SHARE}, places[] = {0, SHARE / 2, SHARE, 2 * SHARE};
     float *whole = malloc(WHOLE * sizeof *whole);
-    (void)team, (void)arg;
     CHECK(whole);
     for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
         for (size_t i = 0; i < WHOLE; i++)
@@ -107,7 +95,6 @@ static void results_may_lie_in_the_data(void **state)
         {.size = 3, .transport = "tcp"},
         {.size = 3, .transport = "auto", .hosts = "aab"},
     };
-    (void)state;
     for (size_t t = 0; t < sizeof teams / sizeof *teams; t++)
         assert_true(team_run(teams[t], results_in_the_data, NULL));
 }
@@ -140,7 +127,6 @@ static bool sum_long_vectors(lk_group *group, const team_spec *team, const void 
     int roots = lk_shard_roots(LONG_SHARDS, mine[rank], mine[rank + 1], begin);
     float *vectors = malloc((size_t)roots * LONG * sizeof *vectors);
     const void *places[LK_MAX_ROOTS];
-    (void)arg;
     CHECK(vectors);
     for (int r = 0; r < roots; r++) {
         places[r] = vectors + (size_t)r * LONG;
@@ -158,7 +144,6 @@ static bool sum_long_vectors(lk_group *group, const team_spec *team, const void 
 static void long_vectors_have_the_same_bits(void **state)
 {
     static const char *const transports[] = {"inproc", "shm", "tcp"};
-    (void)state;
     for (size_t t = 0; t < sizeof transports / sizeof *transports; t++)
         for (int size = 1; size <= 3; size++)
             assert_true(team_run((team_spec){.size = size, .transport = transports[t]}, sum_long_vectors, NULL));
@@ -167,7 +152,6 @@ static void long_vectors_have_the_same_bits(void **state)
 static void there_are_no_roots_of_no_range(void **state)
 {
     int begin[LK_MAX_ROOTS];
-    (void)state;
     assert_int_equal(lk_shard_roots(10, 4, 12, begin), -1);
     assert_int_equal(lk_shard_roots(10, 6, 4, begin), -1);
     assert_int_equal(lk_shard_roots(10, -1, 4, begin), -1);

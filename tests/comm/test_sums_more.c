@@ -1,13 +1,6 @@
 /* Sums over the canonical tree, with vectors of a megabyte and sixteen ranks. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "check.h"
 #include "comm/sums.h"
 
 static const sum_case cases[] = {
@@ -31,7 +24,6 @@ static const team_spec teams[] = {
 
 static void long_sums_have_the_same_bits(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof teams / sizeof *teams; i++)
         assert_true(team_run(teams[i], try_all_sums, cases));
 }

@@ -1,13 +1,5 @@
 /* test_tcp.c - the tcp transport and the headers of its frames: traffic in both
  * directions, strangers at the acceptor, peers that die or lie. */
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -27,16 +19,15 @@ static lk_transport *open_at(place *at)
     return t;
 }
 
-static void run_world(int size, rank_fn fn, unsigned killed)
+static void run_world(int size, rank_fn fn, const void *arg, unsigned killed)
 {
     meeting *meet = meeting_create(size);
-    assert_true(run_ranks(meet, fn, NULL, killed));
+    assert_true(run_ranks(meet, fn, arg, killed));
     meeting_destroy(meet);
 }
 
 static void headers_survive_and_lies_are_seen(void **state)
 {
-    (void)state;
     lk_frame frame = frame_of(77, 123456789), back;
     frame.call.root = 3;
     uint8_t bytes[LK_FRAME_BYTES];
@@ -64,7 +55,6 @@ static void headers_survive_and_lies_are_seen(void **state)
 
 static void talk(place *at, const void *arg)
 {
-    (void)arg;
     static const size_t sizes[] = {0, 1,     4,     63,     64,      65, 1000, LK_TCP_BUFFER - LK_FRAME_BYTES,
                                    0, 32769, 40000, 100001, 1200000, 5,  0,    70000};
     lk_transport *t = open_at(at);
@@ -78,15 +68,13 @@ static void talk(place *at, const void *arg)
 
 static void ranks_talk(void **state)
 {
-    (void)state;
     for (int i = 0; i < WORLDS; i++)
-        run_world(worlds[i], talk, 0);
+        run_world(worlds[i], talk, NULL, 0);
 }
 
 /* Rank 0 sends until there is no room; rank 1 begins to read after that. */
 static void overfill(place *at, const void *arg)
 {
-    (void)arg;
     enum { BYTES = 50000, MOST = 20000 };
     static uint8_t out[BYTES], in[BYTES];
     lk_transport *t = open_at(at);
@@ -101,8 +89,7 @@ static void overfill(place *at, const void *arg)
         CHECK(ticket == 0 && count >= LK_TCP_QUEUE && !t->type->sent(t, last));
         memcpy(at->meet->note, &count, sizeof count);
         together(at);
-        while (!t->type->sent(t, last))
-            pause_ranks(t);
+        await_sent(t, last);
         together(at);
     } else {
         together(at);
@@ -120,8 +107,7 @@ static void overfill(place *at, const void *arg)
 
 static void a_full_queue_gives_no_ticket(void **state)
 {
-    (void)state;
-    run_world(2, overfill, 0);
+    run_world(2, overfill, NULL, 0);
 }
 
 enum { HUGE_BYTES = 64 << 20 };
@@ -131,14 +117,14 @@ static void check_blames(int rank)
     char name[32], host[32];
     snprintf(name, sizeof name, "rank %d", rank);
     snprintf(host, sizeof host, "node%d", rank);
-    CHECK(strstr(lk_error_detail(), name) && strstr(lk_error_detail(), host));
+    CHECK_TEXT(lk_error_detail(), name);
+    CHECK_TEXT(lk_error_detail(), host);
 }
 
 /* Rank 1 dies while rank 0 reads from it and rank 2 writes to it; rank 3 wants
  * nothing of it. */
 static void die_midway(place *at, const void *arg)
 {
-    (void)arg;
     lk_transport *t = open_at(at);
     uint8_t *data = calloc(1, HUGE_BYTES);
     uint64_t ticket = 0;
@@ -146,8 +132,7 @@ static void die_midway(place *at, const void *arg)
     CHECK(data);
     if (at->rank == 0) {
         const void *there = NULL;
-        while (!t->type->arrived(t, 1))
-            pause_ranks(t);
+        await_frame(t, 1);
         lk_status status = LK_OK;
         while (status == LK_OK) {
             status = t->type->payload(t, 1, data, &there);
@@ -179,22 +164,19 @@ static void die_midway(place *at, const void *arg)
 
 static void a_killed_peer_is_named(void **state)
 {
-    (void)state;
-    run_world(4, die_midway, 1u << 1);
+    run_world(4, die_midway, NULL, 1u << 1);
 }
 
 /* What a rank sent before it left still comes; only who wants more fails. */
 static void leave_early(place *at, const void *arg)
 {
-    (void)arg;
     static uint8_t data[100000];
     lk_transport *t = open_at(at);
     lk_frame frame = frame_of(0, sizeof data);
     if (at->rank == 1) {
         uint64_t ticket = 0;
         CHECK_OK(t->type->send(t, &(int){0}, 1, &frame, data, &ticket));
-        while (!t->type->sent(t, ticket))
-            pause_ranks(t);
+        await_sent(t, ticket);
         t->type->close(t);
         together(at);
         return;
@@ -212,8 +194,7 @@ static void leave_early(place *at, const void *arg)
 
 static void a_peer_may_leave(void **state)
 {
-    (void)state;
-    run_world(2, leave_early, 0);
+    run_world(2, leave_early, NULL, 0);
 }
 
 typedef struct lie {
@@ -258,13 +239,12 @@ static void tell_lie(place *at, const void *arg)
     }
     CHECK(status == what->status);
     check_blames(1);
-    CHECK(strstr(lk_error_detail(), what->word));
+    CHECK_TEXT(lk_error_detail(), what->word);
     t->type->close(t);
 }
 
 static void lies_are_told_apart(void **state)
 {
-    (void)state;
     static const lie lies[] = {
         {LK_FRAME_BYTES / 2, 8, -1, 0, LK_STATUS_PEER, "closed"},                 /* half a header */
         {LK_FRAME_BYTES + 8, 1000, -1, 0, LK_STATUS_PEER, "closed"},              /* less than it claims */
@@ -275,11 +255,8 @@ static void lies_are_told_apart(void **state)
         {LK_FRAME_BYTES + 8, 8, -1, 1, LK_STATUS_IO, "a payload from"}, /* in the buffer that is read ahead */
         {LK_FRAME_BYTES + 64, 64, -1, 1, LK_STATUS_IO, "changed on the way"},
     };
-    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
-        meeting *meet = meeting_create(2);
-        assert_true(run_ranks(meet, tell_lie, &lies[i], 0));
-        meeting_destroy(meet);
-    }
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++)
+        run_world(2, tell_lie, &lies[i], 0);
 }
 
 enum { SILENT = 150 };
@@ -313,7 +290,6 @@ static lk_status exchange_with_strangers(void *arg, const void *mine, size_t byt
 
 static void open_among_strangers(place *at, const void *arg)
 {
-    (void)arg;
     lk_boot boot = meeting_boot(at, 60);
     boot.exchange = exchange_with_strangers;
     lk_transport *t = NULL;
@@ -325,32 +301,28 @@ static void open_among_strangers(place *at, const void *arg)
 
 static void strangers_do_not_matter(void **state)
 {
-    (void)state;
-    run_world(3, open_among_strangers, 0);
+    run_world(3, open_among_strangers, NULL, 0);
 }
 
 static void open_with_wrong_token(place *at, const void *arg)
 {
-    (void)arg;
     lk_boot boot = meeting_boot(at, 1);
     if (at->rank == 1)
         CHECK_OK(lk__token_from_text("the token of another job", &boot.token));
     lk_transport *t = NULL;
     CHECK(lk__transport_tcp.open(&boot, &t) == LK_STATUS_PEER && !t);
     if (at->rank == 1)
-        CHECK(strstr(lk_error_detail(), "token"));
+        CHECK_TEXT(lk_error_detail(), "token");
 }
 
 static void a_wrong_token_stays_out(void **state)
 {
-    (void)state;
-    run_world(3, open_with_wrong_token, 0);
+    run_world(3, open_with_wrong_token, NULL, 0);
 }
 
 /* An address of a documentation network: nobody can listen there. */
 static void open_at_wrong_address(place *at, const void *arg)
 {
-    (void)arg;
     lk_boot boot = meeting_boot(at, 20);
     lk_member members[3];
     memcpy(members, boot.members, sizeof members);
@@ -358,18 +330,16 @@ static void open_at_wrong_address(place *at, const void *arg)
     boot.members = members;
     lk_transport *t = NULL;
     CHECK(lk__transport_tcp.open(&boot, &t) != LK_OK && !t);
-    CHECK(strstr(lk_error_detail(), "203.0.113.1"));
+    CHECK_TEXT(lk_error_detail(), "203.0.113.1");
 }
 
 static void one_failure_is_everybodys(void **state)
 {
-    (void)state;
-    run_world(3, open_at_wrong_address, 0);
+    run_world(3, open_at_wrong_address, NULL, 0);
 }
 
 static void open_in_broken_job(place *at, const void *arg)
 {
-    (void)arg;
     lk_boot boot = meeting_boot(at, 60);
     if (at->rank == 1) {
         uint8_t fine = 1, offer[LK_TCP_OFFER_BYTES] = {1, 1, 0}, all[LK_TCP_OFFER_BYTES * MAX_TEST_RANKS];
@@ -383,40 +353,35 @@ static void open_in_broken_job(place *at, const void *arg)
     }
     lk_transport *t = NULL;
     CHECK(lk__transport_tcp.open(&boot, &t) == LK_STATUS_PEER && !t);
-    CHECK(strstr(lk_error_detail(), "the job is broken"));
+    CHECK_TEXT(lk_error_detail(), "the job is broken");
 }
 
 static void open_ends_with_the_job(void **state)
 {
-    (void)state;
-    run_world(3, open_in_broken_job, 0);
+    run_world(3, open_in_broken_job, NULL, 0);
 }
 
 static void open_with_wrong_word(place *at, const void *arg)
 {
-    (void)arg;
     lk_boot boot = meeting_boot(at, 20);
     lk_transport *t = NULL;
     if (at->rank == 1)
         setenv("LOCKSTEP_CHECKSUM", "always", 1);
     CHECK(lk__transport_tcp.open(&boot, &t) == (at->rank == 1 ? LK_STATUS_USAGE : LK_STATUS_PEER) && !t);
-    CHECK(strstr(lk_error_detail(), at->rank == 1 ? "LOCKSTEP_CHECKSUM is 'always': it must be hosts" : "rank 1"));
+    CHECK_TEXT(lk_error_detail(), at->rank == 1 ? "LOCKSTEP_CHECKSUM is 'always': it must be hosts" : "rank 1");
 }
 
 static void a_checksum_of_another_name_is_refused(void **state)
 {
-    (void)state;
-    run_world(2, open_with_wrong_word, 0);
+    run_world(2, open_with_wrong_word, NULL, 0);
 }
 
 static void transports_have_names(void **state)
 {
-    (void)state;
     const lk_transport_type *type = NULL;
     assert_int_equal(lk__transport_find("tcp", &type), LK_OK);
     assert_ptr_equal(type, &lk__transport_tcp);
-    assert_int_equal(lk__transport_find("carrier pigeon", &type), LK_STATUS_USAGE);
-    assert_non_null(strstr(lk_error_detail(), "auto, shm, tcp"));
+    assert_fails(lk__transport_find("carrier pigeon", &type), LK_STATUS_USAGE, "auto, shm, tcp");
     assert_int_equal(lk__transport_find("inproc", &type), LK_STATUS_USAGE);
     size_t count = 0;
     while (lk__transport_list(count))

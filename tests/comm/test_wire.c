@@ -1,20 +1,11 @@
 /* test_wire.c - control messages survive the way, and what is not one is told. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <string.h>
-
+#include "check.h"
 #include "comm/control/wire.h"
 
 static uint8_t buffer[1 << 19];
 
 static void test_round_trip(void **state)
 {
-    (void)state;
     const char *text = "rank 2 (host b, pid 7) died";
     lk_wire in = {.kind = LK_WIRE_BROKEN,
                   .rank = 2,
@@ -54,7 +45,6 @@ static lk_wire_result decode(lk_wire in, size_t room, bool from_server)
 
 static void test_bounds(void **state)
 {
-    (void)state;
     size_t room = lk__wire_from_server(4);
     assert_int_equal(decode((lk_wire){.kind = LK_WIRE_LEAVE}, room, false), LK_WIRE_WHOLE);
     assert_int_equal(decode((lk_wire){.kind = LK_WIRE_LEAVE}, room, true), LK_WIRE_BAD);
@@ -81,7 +71,6 @@ static void test_bounds(void **state)
 
 static void test_more_than_the_room(void **state)
 {
-    (void)state;
     size_t room = lk__wire_from_server(4);
     lk_wire big = {.kind = LK_WIRE_EXCHANGED, .size = LK_MAX_RANKS, .bytes = LK_MAX_RANKS * 256};
     assert_int_equal(decode(big, lk__wire_from_server(LK_MAX_RANKS), true), LK_WIRE_WHOLE);
@@ -90,7 +79,6 @@ static void test_more_than_the_room(void **state)
 
 static void test_member(void **state)
 {
-    (void)state;
     lk_member in = {.host_key = 0x0123456789abcdefu, .pid = 4711, .host = "node-b", .address = "10.1.2.3"}, out;
     uint8_t bytes[LK_WIRE_MEMBER];
     lk__wire_put_member(&in, bytes);
@@ -108,7 +96,6 @@ static void test_member(void **state)
 /* Neither bytes that end a line nor those that a terminal obeys get through. */
 static void test_hostile_texts(void **state)
 {
-    (void)state;
     static const char hostile[] = "\x1b[31mroot\n\xc2\x9b"
                                   "2J;rm";
     lk_member in = {.pid = 1}, out;
@@ -125,7 +112,6 @@ static void test_hostile_texts(void **state)
 
 static void test_calls(void **state)
 {
-    (void)state;
     lk_call calls[3], back[LK_HISTORY];
     uint8_t data[3 * LK_CALL_BYTES];
     for (uint32_t i = 0; i < 3; i++) {

@@ -15,7 +15,7 @@ static inline void copy(const folder *f, const char *from, const char *to)
     uint8_t *bytes;
     size_t count;
     snprintf(path, sizeof path, IMAGES "/%s", from);
-    TRY(lk__file_read(path, 0, &bytes, &count));
+    assert_ok(lk__file_read(path, 0, &bytes, &count));
     put(f, to, bytes, count);
     lk__mem_free(bytes);
 }

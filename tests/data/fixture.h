@@ -2,37 +2,11 @@
 #ifndef LK_TESTS_DATA_FIXTURE_H
 #define LK_TESTS_DATA_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
-#include <lockstep/status.h>
-
+#include "check.h"
 #include "temp_folder.h"
-
-#define TRY(expr)                                                          \
-    do {                                                                   \
-        lk_status try_ = (expr);                                           \
-        if (try_ != LK_OK)                                                 \
-            fail_msg("%s: status %d, %s", #expr, try_, lk_error_detail()); \
-    } while (0)
-
-static inline void assert_detail(const char *part)
-{
-    if (strstr(lk_error_detail(), part) == NULL)
-        fail_msg("detail \"%s\" lacks \"%s\"", lk_error_detail(), part);
-}
 
 typedef struct folder {
     char path[TEMP_FOLDER_BYTES];

@@ -25,7 +25,7 @@ static void fill(uint8_t content[BYTES], uint8_t height, uint8_t width)
 static size_t size_of(const char *path)
 {
     lk_file_outline outline;
-    TRY(lk__file_outline(path, &outline));
+    assert_ok(lk__file_outline(path, &outline));
     return outline.bytes;
 }
 
@@ -46,7 +46,7 @@ static lk_status fetch(const char *path, size_t size, const uint8_t *header, uin
     lk_fetch *fetching;
     const uint8_t *content;
     memcpy(opts.header, header, sizeof opts.header);
-    TRY(lk__fetch_start(&opts, &fetching));
+    assert_ok(lk__fetch_start(&opts, &fetching));
     lk_status status = lk__fetch_wait(fetching, &content);
     if (status == LK_OK)
         memcpy(out, content, BYTES);
@@ -65,7 +65,7 @@ static void expect_fetches(const char *name)
     fill(content, SIDE, SIDE);
     put(&f, name, content, BYTES);
     size_t size = size_of(path);
-    TRY(fetch(path, size, content, got));
+    assert_ok(fetch(path, size, content, got));
     assert_memory_equal(got, content, BYTES);
     /* It shrinks, at any place; it grows; it is gone; it is another one. */
     for (size_t cut_at = 0; cut_at < size; cut_at += 1 + size / 16) {
@@ -76,34 +76,29 @@ static void expect_fetches(const char *name)
     put(&f, name, content, BYTES + 100);
     expect_changed(fetch(path, size, content, got), path, size, size_of(path));
     unlink(path);
-    assert_int_equal(fetch(path, size, content, got), LK_STATUS_NOT_FOUND);
-    assert_detail(path);
+    assert_fails(fetch(path, size, content, got), LK_STATUS_NOT_FOUND, path);
     memcpy(other, content, BYTES);
     other[7] = COUNT / 2;
     other[11] = 2 * SIDE;
     put(&f, name, other, BYTES);
-    assert_int_equal(fetch(path, size_of(path), content, got), LK_STATUS_FORMAT);
-    assert_detail(path);
+    assert_fails(fetch(path, size_of(path), content, got), LK_STATUS_FORMAT, path);
     assert_detail("its first 16 bytes are not what they were");
     folder_destroy(&f);
 }
 
 static void test_fetch_plain(void **state)
 {
-    (void)state;
     expect_fetches("train-images-idx3-ubyte");
 }
 
 static void test_fetch_gzip(void **state)
 {
-    (void)state;
     expect_fetches("train-images-idx3-ubyte.gz");
 }
 
 /* Once it is open, a data set's files are in memory. */
 static void test_open_stays(void **state)
 {
-    (void)state;
     static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, COUNT, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1};
     uint8_t content[BYTES], pixels[SIDE * SIDE];
     folder f = folder_create();
@@ -112,22 +107,21 @@ static void test_open_stays(void **state)
     fill(content, SIDE, SIDE);
     put(&f, "train-images-idx3-ubyte", content, BYTES);
     put(&f, "train-labels-idx1-ubyte", labels, sizeof labels);
-    TRY(lk_dataset_open(f.path, NULL, LK_SPLIT_TRAIN, &data));
-    TRY(lk_dataset_get(data, 0, pixels, &label));
+    assert_ok(lk_dataset_open(f.path, NULL, LK_SPLIT_TRAIN, &data));
+    assert_ok(lk_dataset_get(data, 0, pixels, &label));
     cut(&f, "train-images-idx3-ubyte", 20);
     cut(&f, "train-labels-idx1-ubyte", 3);
-    TRY(lk_dataset_get(data, COUNT - 1, pixels, &label));
+    assert_ok(lk_dataset_get(data, COUNT - 1, pixels, &label));
     assert_int_equal(label, 1);
     assert_memory_equal(pixels, content + BYTES - sizeof pixels, sizeof pixels);
     lk_dataset_destroy(data);
-    assert_int_equal(lk_dataset_open(f.path, NULL, LK_SPLIT_TRAIN, &data), LK_STATUS_FORMAT);
-    assert_detail("train-images-idx3-ubyte: is 20 bytes long, but its header at bytes 4 to 15 calls for");
+    assert_fails(lk_dataset_open(f.path, NULL, LK_SPLIT_TRAIN, &data), LK_STATUS_FORMAT,
+                 "train-images-idx3-ubyte: is 20 bytes long, but its header at bytes 4 to 15 calls for");
     folder_destroy(&f);
 }
 
 static void test_steady(void **state)
 {
-    (void)state;
     static const char text[] = "whatever is in it";
     folder f = folder_create();
     char path[512];
@@ -135,7 +129,7 @@ static void test_steady(void **state)
     size_t bytes;
     snprintf(path, sizeof path, "%s/data", f.path);
     put(&f, "data", text, sizeof text);
-    TRY(lk__dataset_read_steady(path, sizeof text, 0, &got, &bytes));
+    assert_ok(lk__dataset_read_steady(path, sizeof text, 0, &got, &bytes));
     assert_int_equal(bytes, sizeof text);
     assert_memory_equal(got, text, sizeof text);
     lk__mem_free(got);
@@ -143,8 +137,8 @@ static void test_steady(void **state)
     expect_changed(lk__dataset_read_steady(path, 5, 5, &got, &bytes), path, 5, sizeof text);
     expect_changed(lk__dataset_read_steady(path, 500, 0, &got, &bytes), path, 500, sizeof text);
     /* What is wrong with a file that did not change is told as ever. */
-    assert_int_equal(lk__dataset_read_steady(path, sizeof text, 3, &got, &bytes), LK_STATUS_FORMAT);
-    assert_detail("holds more than the 3 bytes");
+    assert_fails(lk__dataset_read_steady(path, sizeof text, 3, &got, &bytes), LK_STATUS_FORMAT,
+                 "holds more than the 3 bytes");
     folder_destroy(&f);
 }
 
@@ -160,12 +154,12 @@ static lk_status second_epoch(const folder *f, int workers, void (*change)(const
     copy(f, "rgb.png", "train/cat/a.png");
     copy(f, "grey.png", "train/cat/b.png");
     copy(f, "palette.png", "train/dog/c.png");
-    TRY(lk_dataset_open(f->path, NULL, LK_SPLIT_TRAIN, &data));
-    TRY(lk_loader_create(data, &opts, &loader));
+    assert_ok(lk_dataset_open(f->path, NULL, LK_SPLIT_TRAIN, &data));
+    assert_ok(lk_loader_create(data, &opts, &loader));
     for (size_t epoch = 0; epoch < 2 && status == LK_OK; epoch++) {
         if (epoch == 1)
             change(f);
-        TRY(lk_loader_start(loader, epoch, 0));
+        assert_ok(lk_loader_start(loader, epoch, 0));
         do
             status = lk_loader_next(loader, &batch);
         while (status == LK_OK && batch);
@@ -205,7 +199,6 @@ static void delete (const folder *f)
 
 static void test_folder(void **state)
 {
-    (void)state;
     static const struct {
         void (*change)(const folder *f);
         lk_status status;

@@ -20,7 +20,7 @@ static content read_image(const char *name)
 {
     content c;
     snprintf(c.path, sizeof c.path, IMAGES "/%s", name);
-    TRY(lk__file_read(c.path, 0, &c.bytes, &c.count));
+    assert_ok(lk__file_read(c.path, 0, &c.bytes, &c.count));
     return c;
 }
 
@@ -38,18 +38,17 @@ static bool can_read(const content *c)
 
 static void test_pixels(void **state)
 {
-    (void)state;
     lk_state *golden;
     lk_image image = {0};
-    TRY(lk_state_load(IMAGES "/pixels.safetensors", &golden));
+    assert_ok(lk_state_load(IMAGES "/pixels.safetensors", &golden));
     assert_true(lk_state_count(golden) >= 12);
     for (size_t i = 0; i < lk_state_count(golden); i++) {
         const lk_state_entry *truth = lk_state_at(golden, i);
         content c = read_image(truth->name);
         if (can_read(&c)) {
-            TRY(decode(&c, &image));
+            assert_ok(decode(&c, &image));
             size_t height, width;
-            TRY(lk__image_size(c.path, &height, &width));
+            assert_ok(lk__image_size(c.path, &height, &width));
             assert_int_equal(height, truth->dims[1]);
             assert_int_equal(width, truth->dims[2]);
             assert_int_equal(image.channels, 3);
@@ -60,8 +59,7 @@ static void test_pixels(void **state)
                     fail_msg("%s: byte %zu is %d, Pillow has %d", truth->name, k, image.pixels[k],
                              ((const uint8_t *)truth->data)[k]);
         } else {
-            assert_int_equal(decode(&c, &image), LK_STATUS_UNSUPPORTED);
-            assert_detail("install");
+            assert_fails(decode(&c, &image), LK_STATUS_UNSUPPORTED, "install");
         }
         lk__mem_free(c.bytes);
     }
@@ -73,7 +71,6 @@ static void test_pixels(void **state)
  * Behind a JPEG's last rows only its end mark is missing: those may pass. */
 static void test_cut_off(void **state)
 {
-    (void)state;
     static const struct {
         const char *name;
         size_t may_miss;
@@ -97,7 +94,6 @@ static void test_cut_off(void **state)
  * and many that lead on and on, end in an error. */
 static void test_sizes_of_damaged_files(void **state)
 {
-    (void)state;
     enum { SEGMENTS = 5000, MOST = 400 };
     static const char *const names[] = {"rgb.jpg", "rgb.png"};
     static uint8_t endless[2 + 4 * SEGMENTS] = {0xff, 0xd8};
@@ -119,19 +115,16 @@ static void test_sizes_of_damaged_files(void **state)
     for (size_t i = 0; i < SEGMENTS; i++)
         memcpy(endless + 2 + 4 * i, (uint8_t[]){0xff, 0xe0, 0, 2}, 4);
     put(&f, "image", endless, sizeof endless);
-    assert_int_equal(lk__image_size(path, &height, &width), LK_STATUS_FORMAT);
-    assert_detail("segments");
+    assert_fails(lk__image_size(path, &height, &width), LK_STATUS_FORMAT, "segments");
     endless[5] = 0; /* a length that is less than its own bytes */
     put(&f, "image", endless, sizeof endless);
-    assert_int_equal(lk__image_size(path, &height, &width), LK_STATUS_FORMAT);
-    assert_detail("byte 2");
+    assert_fails(lk__image_size(path, &height, &width), LK_STATUS_FORMAT, "byte 2");
     folder_destroy(&f);
 }
 
 /* Where a file ends too early is its size, wherever the decoder began to read. */
 static void test_cut_png(void **state)
 {
-    (void)state;
     char text[64];
     if (!lk__codec_png.decode)
         skip();
@@ -172,7 +165,6 @@ static void refuse_jpeg(const content *c, const char *what)
  * its own making. */
 static void test_holes(void **state)
 {
-    (void)state;
     enum { HOLE = 60 };
     static const struct {
         const char *name;
@@ -198,19 +190,18 @@ static void test_holes(void **state)
 /* Bytes before the end mark, which some cameras leave, cost no pixel. */
 static void test_harmless(void **state)
 {
-    (void)state;
     enum { MORE = 32 };
     if (!lk__codec_jpeg.decode)
         skip();
     content c = read_image("rgb.jpg");
     lk_image image = {0}, padded = {0};
     uint8_t *bytes;
-    TRY(decode(&c, &image));
-    TRY(LK_ALLOC(c.count + MORE, "a copy", &bytes));
+    assert_ok(decode(&c, &image));
+    assert_ok(LK_ALLOC(c.count + MORE, "a copy", &bytes));
     memcpy(bytes, c.bytes, c.count - 2);
     memset(bytes + c.count - 2, 0x11, MORE);
     memcpy(bytes + c.count - 2 + MORE, c.bytes + c.count - 2, 2);
-    TRY(decode(&(content){.path = "padded.jpg", .bytes = bytes, .count = c.count + MORE}, &padded));
+    assert_ok(decode(&(content){.path = "padded.jpg", .bytes = bytes, .count = c.count + MORE}, &padded));
     assert_int_equal(padded.height, image.height);
     assert_int_equal(padded.width, image.width);
     assert_memory_equal(padded.pixels, image.pixels, 3 * image.height * image.width);
@@ -223,7 +214,6 @@ static void test_harmless(void **state)
 /* Whatever is altered, there is an image or an error, never a crash. */
 static void test_altered(void **state)
 {
-    (void)state;
     static const char *const names[] = {"rgb.jpg", "progressive.jpg", "cmyk.jpg", "rgb.png", "palette.png", "bits.png"};
     lk_image image = {0};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -242,11 +232,9 @@ static void test_altered(void **state)
 
 static void test_no_image(void **state)
 {
-    (void)state;
     lk_image image = {0};
     const content c = {.path = "notes.jpg", .bytes = (uint8_t[]){"some text"}, .count = 9};
-    assert_int_equal(decode(&c, &image), LK_STATUS_FORMAT);
-    assert_detail("notes.jpg");
+    assert_fails(decode(&c, &image), LK_STATUS_FORMAT, "notes.jpg");
     assert_true(lk__image_named("a.JPEG") && lk__image_named("a.b.png") && lk__image_named(".jpg"));
     assert_false(lk__image_named("a.txt") || lk__image_named("jpg") || lk__image_named("a.jpg.gz"));
     lk__image_fini(&image);

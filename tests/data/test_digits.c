@@ -13,12 +13,12 @@ enum { PIXELS = 784, HASHED = 500 };
 static uint64_t hash_of(lk_split split)
 {
     lk_dataset *data = NULL;
-    TRY(lk_dataset_open("digits", NULL, split, &data));
+    assert_ok(lk_dataset_open("digits", NULL, split, &data));
     uint64_t hash = 0;
     for (size_t i = 0; i < HASHED; i++) {
         uint8_t bytes[PIXELS + 1];
         int32_t label;
-        TRY(lk_dataset_get(data, i, bytes, &label));
+        assert_ok(lk_dataset_get(data, i, bytes, &label));
         bytes[PIXELS] = (uint8_t)label;
         hash = lk__hash(bytes, sizeof bytes, hash);
     }
@@ -28,18 +28,16 @@ static uint64_t hash_of(lk_split split)
 
 static void same_everywhere(void **state)
 {
-    (void)state;
     assert_int_equal(hash_of(LK_SPLIT_TRAIN), 0xd1c2fdec8906fb67);
     assert_int_equal(hash_of(LK_SPLIT_TEST), 0x6d5d667331d90c40);
 }
 
 static void info(void **state)
 {
-    (void)state;
     static const size_t counts[] = {60000, 10000};
     for (lk_split split = LK_SPLIT_TRAIN; split <= LK_SPLIT_TEST; split++) {
         lk_dataset *data = NULL;
-        TRY(lk_dataset_open("digits", "/no/such/folder", split, &data));
+        assert_ok(lk_dataset_open("digits", "/no/such/folder", split, &data));
         const lk_dataset_info *got = lk_dataset_get_info(data);
         assert_string_equal(got->name, "digits");
         assert_string_equal(got->path, "");
@@ -53,14 +51,13 @@ static void info(void **state)
 /* Samples do not depend on what was asked for before, nor repeat. */
 static void addressed(void **state)
 {
-    (void)state;
     lk_dataset *data = NULL;
-    TRY(lk_dataset_open("digits", NULL, LK_SPLIT_TEST, &data));
+    assert_ok(lk_dataset_open("digits", NULL, LK_SPLIT_TEST, &data));
     uint8_t once[PIXELS], other[PIXELS], again[PIXELS];
     int32_t label = -1, label_again = -1;
-    TRY(lk_dataset_get(data, 9999, once, &label));
-    TRY(lk_dataset_get(data, 0, other, &label_again));
-    TRY(lk_dataset_get(data, 9999, again, &label_again));
+    assert_ok(lk_dataset_get(data, 9999, once, &label));
+    assert_ok(lk_dataset_get(data, 0, other, &label_again));
+    assert_ok(lk_dataset_get(data, 9999, again, &label_again));
     assert_memory_equal(once, again, PIXELS);
     assert_int_equal(label, label_again);
     assert_memory_not_equal(once, other, PIXELS);
@@ -72,14 +69,13 @@ static void addressed(void **state)
  * binomial count, sqrt(10000 * .1 * .9) = 30. Ink covers part of each image. */
 static void balanced(void **state)
 {
-    (void)state;
     lk_dataset *data = NULL;
-    TRY(lk_dataset_open("digits", NULL, LK_SPLIT_TEST, &data));
+    assert_ok(lk_dataset_open("digits", NULL, LK_SPLIT_TEST, &data));
     int seen[10] = {0};
     for (size_t i = 0; i < 10000; i++) {
         uint8_t pixels[PIXELS];
         int32_t label = -1;
-        TRY(lk_dataset_get(data, i, pixels, &label));
+        assert_ok(lk_dataset_get(data, i, pixels, &label));
         assert_in_range(label, 0, 9);
         seen[label]++;
         int bright = 0;

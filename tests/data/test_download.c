@@ -4,14 +4,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/file.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #include "data/download/download.h"
 #include "data/download/transfer.h"
 #include "http_server.h"
+#include "processes.h"
 
 enum { BYTES = 300000 };
 
@@ -27,7 +26,6 @@ static int notes;
 
 static bool on_progress(void *arg, const char *file, size_t have, size_t total)
 {
-    (void)arg;
     assert_string_equal(file, "file.gz");
     assert_true(have <= total);
     assert_int_equal(total, BYTES);
@@ -37,7 +35,6 @@ static bool on_progress(void *arg, const char *file, size_t have, size_t total)
 
 static void on_note(void *arg, const char *text)
 {
-    (void)arg;
     assert_true(*text);
     notes++;
 }
@@ -54,7 +51,6 @@ static void put_served(const char *name, const uint8_t *data, size_t bytes)
 
 static int set_up(void **state)
 {
-    (void)state;
     char name[512];
     here = folder_create();
     snprintf(name, sizeof name, "%s/served", here.path);
@@ -72,7 +68,7 @@ static int set_up(void **state)
     put_served("served/file.gz", content, BYTES);
     put_served("mirror/file.gz", content, BYTES);
     snprintf(name, sizeof name, "%s/served/file.gz", here.path);
-    TRY(lk__checksum_file(name, false, SIZE_MAX, &sums));
+    assert_ok(lk__checksum_file(name, false, SIZE_MAX, &sums));
     last_have = stop_at = 0;
     notes = 0;
     return 0;
@@ -80,7 +76,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     http_stop(&server);
     http_stop(&mirror);
     folder_destroy(&here);
@@ -143,13 +138,12 @@ static void assert_nothing(void)
 
 static void sums_are_those_of_the_standards(void **state)
 {
-    (void)state;
     lk_checksum *sum = NULL;
     lk_checksum_pair found;
-    TRY(lk__checksum_create(&sum));
-    TRY(lk__checksum_add(sum, "a", 1));
-    TRY(lk__checksum_add(sum, "bc", 2));
-    TRY(lk__checksum_finish(sum, &found));
+    assert_ok(lk__checksum_create(&sum));
+    assert_ok(lk__checksum_add(sum, "a", 1));
+    assert_ok(lk__checksum_add(sum, "bc", 2));
+    assert_ok(lk__checksum_finish(sum, &found));
     lk__checksum_destroy(sum);
     assert_int_equal(found.bytes, 3);
     assert_string_equal(found.md5, "900150983cd24fb0d6963f7d28e17f72");
@@ -158,35 +152,32 @@ static void sums_are_those_of_the_standards(void **state)
 
 static void sums_of_content_look_through_gzip(void **state)
 {
-    (void)state;
     char name[512];
     lk_checksum_pair found;
     put(&here, "same.gz", content, BYTES);
     snprintf(name, sizeof name, "%s/same.gz", here.path);
-    TRY(lk__checksum_file(name, true, BYTES, &found));
+    assert_ok(lk__checksum_file(name, true, BYTES, &found));
     assert_string_equal(found.md5, sums.md5);
     assert_int_equal(found.bytes, BYTES);
-    TRY(lk__checksum_file(name, false, SIZE_MAX, &found));
+    assert_ok(lk__checksum_file(name, false, SIZE_MAX, &found));
     assert_string_not_equal(found.md5, sums.md5);
     /* One byte too much is seen, more is not read. */
-    TRY(lk__checksum_file(name, true, 100, &found));
+    assert_ok(lk__checksum_file(name, true, 100, &found));
     assert_int_equal(found.bytes, 101);
     /* A wrong checksum at its end. */
     int fd = open(name, O_RDWR);
     assert_int_equal(pwrite(fd, "wrong", 4, (off_t)size_of(name) - 8), 4);
     close(fd);
-    assert_int_equal(lk__checksum_file(name, true, BYTES, &found), LK_STATUS_FORMAT);
-    assert_detail("same.gz: damaged gzip data near byte ");
+    assert_fails(lk__checksum_file(name, true, BYTES, &found), LK_STATUS_FORMAT,
+                 "same.gz: damaged gzip data near byte ");
     assert_detail(" (incorrect data check)");
     cut(&here, "same.gz", 1000);
-    assert_int_equal(lk__checksum_file(name, true, BYTES, &found), LK_STATUS_FORMAT);
-    assert_detail("same.gz: damaged gzip data");
+    assert_fails(lk__checksum_file(name, true, BYTES, &found), LK_STATUS_FORMAT, "same.gz: damaged gzip data");
 }
 
 static void whole_file_arrives(void **state)
 {
-    (void)state;
-    TRY(download(1));
+    assert_ok(download(1));
     assert_got();
     assert_int_equal(http_requests(&server), 1);
     assert_int_equal(http_last_range(&server), 0);
@@ -195,9 +186,8 @@ static void whole_file_arrives(void **state)
 
 static void part_is_gone_on_with(void **state)
 {
-    (void)state;
     put_part(content, 123456);
-    TRY(download(1));
+    assert_ok(download(1));
     assert_got();
     assert_int_equal(http_requests(&server), 1);
     assert_int_equal(http_last_range(&server), 123456);
@@ -205,19 +195,17 @@ static void part_is_gone_on_with(void **state)
 
 static void whole_part_needs_no_server(void **state)
 {
-    (void)state;
     put_part(content, BYTES);
-    TRY(download(1));
+    assert_ok(download(1));
     assert_got();
     assert_int_equal(http_requests(&server), 0);
 }
 
 static void server_without_ranges_sends_all(void **state)
 {
-    (void)state;
     put_part(content + 7, 1000); /* would be wrong, were it kept */
     http_set(&server, (http_faults){.no_ranges = true});
-    TRY(download(1));
+    assert_ok(download(1));
     assert_got();
     assert_int_equal(http_requests(&server), 1);
     assert_int_equal(notes, 2);
@@ -225,10 +213,9 @@ static void server_without_ranges_sends_all(void **state)
 
 static void other_range_is_not_taken(void **state)
 {
-    (void)state;
     put_part(content, 1000);
     http_set(&server, (http_faults){.shifted_ranges = true});
-    TRY(download(1));
+    assert_ok(download(1));
     assert_got();
     assert_int_equal(http_requests(&server), 2);
     assert_int_equal(http_last_range(&server), 0);
@@ -236,10 +223,9 @@ static void other_range_is_not_taken(void **state)
 
 static void part_of_another_file_is_thrown_away(void **state)
 {
-    (void)state;
     uint8_t other[5000] = {1, 2, 3};
     put_part(other, sizeof other);
-    TRY(download(1));
+    assert_ok(download(1));
     assert_got();
     assert_int_equal(http_requests(&server), 2);
     /* So is one that is whole, or too long. */
@@ -249,20 +235,19 @@ static void part_of_another_file_is_thrown_away(void **state)
     flipped[BYTES - 1] ^= 1;
     flipped[BYTES] = 0;
     put_part(flipped, BYTES);
-    TRY(download(1));
+    assert_ok(download(1));
     assert_got();
     assert_int_equal(unlink(path), 0);
     put_part(flipped, BYTES + 1);
-    TRY(download(1));
+    assert_ok(download(1));
     assert_got();
     free(flipped);
 }
 
 static void cut_connections_are_gone_on_with(void **state)
 {
-    (void)state;
     http_set(&server, (http_faults){.cuts = -1, .cut_after = 40000});
-    TRY(download(1));
+    assert_ok(download(1));
     assert_got();
     assert_int_equal(http_requests(&server), (BYTES + 39999) / 40000);
     assert_int_equal(http_last_range(&server), BYTES / 40000 * 40000);
@@ -270,78 +255,69 @@ static void cut_connections_are_gone_on_with(void **state)
 
 static void cut_without_a_length_is_seen(void **state)
 {
-    (void)state;
     http_set(&server, (http_faults){.cuts = 1, .cut_after = 40000, .no_length = true});
-    TRY(download(1));
+    assert_ok(download(1));
     assert_got();
     assert_int_equal(http_requests(&server), 2);
 }
 
 static void tiny_pieces_count_as_failures(void **state)
 {
-    (void)state;
     http_set(&server, (http_faults){.cuts = -1, .cut_after = 100});
-    assert_int_equal(download(1), LK_STATUS_IO);
-    assert_detail("400 of 300000 bytes are in ");
+    assert_fails(download(1), LK_STATUS_IO, "400 of 300000 bytes are in ");
     assert_detail("run the same command again");
     assert_int_equal(http_requests(&server), 4);
     assert_false(exists(path));
     assert_int_equal(size_of(part), 400);
     http_set(&server, (http_faults){0});
-    TRY(download(1));
+    assert_ok(download(1));
     assert_got();
     assert_int_equal(http_last_range(&server), 400);
 }
 
 static void missing_file_is_told(void **state)
 {
-    (void)state;
     http_set(&server, (http_faults){.refusals = -1, .status = 404});
-    assert_int_equal(download(1), LK_STATUS_IO);
-    assert_detail("folder/file.gz: the server answers 404");
+    assert_fails(download(1), LK_STATUS_IO, "folder/file.gz: the server answers 404");
     assert_int_equal(http_requests(&server), 1);
     assert_nothing();
 }
 
 static void mirror_helps_out(void **state)
 {
-    (void)state;
     http_set(&server, (http_faults){.refusals = -1, .status = 404});
-    TRY(download(2));
+    assert_ok(download(2));
     assert_got();
     assert_int_equal(http_requests(&mirror), 1);
     /* What one server began the next goes on with. */
     assert_int_equal(unlink(path), 0);
     http_set(&server, (http_faults){.cuts = -1, .cut_after = 1000});
     http_set(&mirror, (http_faults){0});
-    TRY(download(2));
+    assert_ok(download(2));
     assert_got();
     assert_int_equal(http_last_range(&mirror), 1000);
 }
 
 static void busy_server_is_asked_again(void **state)
 {
-    (void)state;
     http_set(&server, (http_faults){.refusals = 3, .status = 503});
-    TRY(download(1));
+    assert_ok(download(1));
     assert_got();
     assert_int_equal(http_requests(&server), 4);
     assert_int_equal(unlink(path), 0);
     http_set(&server, (http_faults){.refusals = -1, .status = 500});
-    assert_int_equal(download(1), LK_STATUS_IO);
-    assert_detail("answers 500");
+    assert_fails(download(1), LK_STATUS_IO, "answers 500");
     assert_int_equal(http_requests(&server), 4);
     assert_nothing();
 }
 
 static void redirects_are_followed(void **state)
 {
-    (void)state;
     http_faults faults = {0};
     snprintf(faults.redirect, sizeof faults.redirect, "%selsewhere/", mirror.url);
     http_set(&server, faults);
     put_part(content, 5000);
-    TRY(download(1));
+    assert_ok(download(1));
     assert_got();
     assert_int_equal(http_last_range(&mirror), 5000);
     /* In a circle they are not; nor to a file of this host. */
@@ -358,117 +334,102 @@ static void redirects_are_followed(void **state)
 
 static void wrong_bytes_are_removed(void **state)
 {
-    (void)state;
     uint8_t *wrong = malloc(BYTES);
     memcpy(wrong, content, BYTES);
     wrong[1000] ^= 4;
     put_served("served/file.gz", wrong, BYTES);
     free(wrong);
-    assert_int_equal(download(1), LK_STATUS_MISMATCH);
-    assert_detail("got/file.gz: wrong MD5 sum: expected ");
+    assert_fails(download(1), LK_STATUS_MISMATCH, "got/file.gz: wrong MD5 sum: expected ");
     assert_detail(sums.md5);
     assert_detail("found ");
     assert_nothing();
     assert_int_equal(http_requests(&server), 1);
-    TRY(download(2));
+    assert_ok(download(2));
     assert_got();
 }
 
 static void wrong_sizes_are_refused(void **state)
 {
-    (void)state;
     uint8_t *longer = calloc(1, BYTES + 10);
     put_served("served/file.gz", longer, BYTES + 10);
-    assert_int_equal(download(1), LK_STATUS_MISMATCH);
-    assert_detail("has 300010 bytes there, and 300000 are expected");
+    assert_fails(download(1), LK_STATUS_MISMATCH, "has 300010 bytes there, and 300000 are expected");
     http_set(&server, (http_faults){.no_length = true});
-    assert_int_equal(download(1), LK_STATUS_MISMATCH);
-    assert_detail("more than 300000");
+    assert_fails(download(1), LK_STATUS_MISMATCH, "more than 300000");
     put_served("served/file.gz", longer, BYTES - 10);
     http_set(&server, (http_faults){0});
-    assert_int_equal(download(1), LK_STATUS_MISMATCH);
-    assert_detail("has 299990 bytes");
+    assert_fails(download(1), LK_STATUS_MISMATCH, "has 299990 bytes");
     free(longer);
     assert_nothing();
     /* A part is not given up for such a server. */
     put_part(content, 777);
     assert_int_equal(download(1), LK_STATUS_MISMATCH);
     assert_int_equal(size_of(part), 777);
-    TRY(download(2));
+    assert_ok(download(2));
     assert_got();
 }
 
 static void stalled_server_is_left(void **state)
 {
-    (void)state;
     http_set(&server, (http_faults){.stalls = -1, .stall_after = 2000});
-    assert_int_equal(download_with(1, (lk_download_limits){5, 2, .01, 0}), LK_STATUS_IO);
-    assert_detail("nothing has come for 2 seconds");
+    assert_fails(download_with(1, (lk_download_limits){5, 2, .01, 0}), LK_STATUS_IO, "nothing has come for 2 seconds");
     assert_detail("2000 of 300000 bytes are in ");
     assert_detail("run the same command again");
     assert_int_equal(size_of(part), 2000);
     assert_false(exists(path));
     http_set(&server, (http_faults){0});
-    TRY(download(1));
+    assert_ok(download(1));
     assert_got();
     assert_int_equal(http_last_range(&server), 2000);
 }
 
 static void stopped_download_can_go_on(void **state)
 {
-    (void)state;
     http_set(&server, (http_faults){.stalls = 1, .stall_after = 9000});
     stop_at = 9000;
     assert_int_equal(download(1), LK_STATUS_IO);
     assert_detail("interrupted; 9000 of 300000 bytes are in ");
     assert_int_equal(size_of(part), 9000);
     stop_at = 0;
-    TRY(download(1));
+    assert_ok(download(1));
     assert_got();
     assert_int_equal(http_last_range(&server), 9000);
 }
 
 static void stopped_while_waiting_to_retry(void **state)
 {
-    (void)state;
     put_part(content, 100);
     http_set(&server, (http_faults){.refusals = -1, .status = 503});
     stop_at = 1;
-    assert_int_equal(download_with(1, (lk_download_limits){5, 10, 1000, 3}), LK_STATUS_IO);
-    assert_detail("interrupted");
+    assert_fails(download_with(1, (lk_download_limits){5, 10, 1000, 3}), LK_STATUS_IO, "interrupted");
     assert_int_equal(size_of(part), 100);
 }
 
 static void no_server_is_told(void **state)
 {
-    (void)state;
     http_server gone;
     assert_true(http_start(&gone, here.path));
     http_stop(&gone);
     snprintf(server.url, sizeof server.url, "%s", gone.url);
-    assert_int_equal(download(1), LK_STATUS_IO);
-    assert_detail(gone.url);
+    assert_fails(download(1), LK_STATUS_IO, gone.url);
     assert_detail("nothing of it was kept");
     assert_nothing();
 }
 
 static void two_downloads_do_not_mix(void **state)
 {
-    (void)state;
     put_part(content, 10);
     int fd = open(part, O_RDWR);
     assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
-    assert_int_equal(download(1), LK_STATUS_IO);
-    assert_detail("another process");
+    assert_fails(download(1), LK_STATUS_IO, "another process");
     assert_int_equal(size_of(part), 10);
     close(fd);
-    TRY(download(1));
+    assert_ok(download(1));
     assert_got();
 }
 
 /* Other downloads, that fail at once: each locks a part and removes it, by the
  * same rules, until the process is killed. */
-static void fail_repeatedly(void)
+static void fail_repeatedly(int number, void *arg)
 {
     for (;;) {
         struct stat own, named;
@@ -484,11 +445,7 @@ static void fail_repeatedly(void)
  * the time it can be locked. */
 static void lost_part_is_not_written_into(void **state)
 {
-    (void)state;
-    pid_t peer = fork();
-    assert_true(peer >= 0);
-    if (peer == 0)
-        fail_repeatedly();
+    pid_t peer = process_start(fail_repeatedly, 0, NULL);
     lk_status status = LK_OK;
     for (int i = 0; i < 300 && status == LK_OK; i++) {
         status = download(1);
@@ -496,15 +453,14 @@ static void lost_part_is_not_written_into(void **state)
             status = LK_OK;
     }
     assert_int_equal(kill(peer, SIGKILL), 0);
-    assert_int_equal(waitpid(peer, NULL, 0), peer);
-    TRY(status);
-    TRY(download(1));
+    assert_int_equal(process_wait(peer), 128 + SIGKILL);
+    assert_ok(status);
+    assert_ok(download(1));
     assert_got();
 }
 
 static void full_disk_leaves_no_file(void **state)
 {
-    (void)state;
     struct rlimit old, small;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     small = old;
@@ -513,27 +469,23 @@ static void full_disk_leaves_no_file(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     lk_status status = download(1);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
-    assert_int_equal(status, LK_STATUS_IO);
-    assert_detail("cannot write ");
+    assert_fails(status, LK_STATUS_IO, "cannot write ");
     assert_detail("make room");
     assert_false(exists(path));
-    TRY(download(1));
+    assert_ok(download(1));
     assert_got();
     assert_int_equal(http_last_range(&server), 100000);
 }
 
 static void folder_that_is_not_there_is_told(void **state)
 {
-    (void)state;
     snprintf(path, sizeof path, "%s/served/file.gz/below", here.path);
-    assert_int_equal(download(1), LK_STATUS_IO);
-    assert_detail("below.part");
+    assert_fails(download(1), LK_STATUS_IO, "below.part");
     assert_int_equal(http_requests(&server), 0);
 }
 
 static void nothing_can_be_fetched_here(void **state)
 {
-    (void)state;
     printf("skipped: %s\n", lk_error_detail());
     skip();
 }

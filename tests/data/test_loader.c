@@ -23,7 +23,6 @@ static bool broken;
 
 static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
 {
-    (void)data;
     if (broken && index == COUNT - 1)
         return lk__fail(LK_STATUS_FORMAT, "sample %zu is torn", index);
     for (size_t i = 0; i < SIZE; i++)
@@ -49,7 +48,7 @@ static lk_loader *loader_of(const lk_dataset *data, size_t batch, int workers, c
 {
     lk_loader *loader = NULL;
     lk_loader_opts opts = {.batch = batch, .shuffle = true, .seed = 42, .workers = workers, .augment = augment};
-    TRY(lk_loader_create(data, &opts, &loader));
+    assert_ok(lk_loader_create(data, &opts, &loader));
     return loader;
 }
 
@@ -64,10 +63,10 @@ typedef struct epoch {
 static void collect(lk_loader *loader, size_t number, size_t first, size_t batch, epoch *out)
 {
     memset(out, 0, sizeof *out);
-    TRY(lk_loader_start(loader, number, first));
+    assert_ok(lk_loader_start(loader, number, first));
     for (size_t b = first;; b++) {
         const lk_batch *got = NULL;
-        TRY(lk_loader_next(loader, &got));
+        assert_ok(lk_loader_next(loader, &got));
         if (got == NULL)
             break;
         size_t left = COUNT - b * batch;
@@ -78,7 +77,7 @@ static void collect(lk_loader *loader, size_t number, size_t first, size_t batch
         out->count += got->count;
     }
     const lk_batch *after = NULL;
-    TRY(lk_loader_next(loader, &after));
+    assert_ok(lk_loader_next(loader, &after));
     assert_null(after);
 }
 
@@ -86,7 +85,6 @@ static epoch one, two;
 
 static void workers_leave_no_trace(void **state)
 {
-    (void)state;
     lk_dataset data = made(LK_SPLIT_TRAIN);
     static const size_t batches[] = {1, 8, 100, 101, 1000};
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
@@ -107,7 +105,6 @@ static void workers_leave_no_trace(void **state)
 
 static void each_sample_once(void **state)
 {
-    (void)state;
     lk_dataset data = made(LK_SPLIT_TRAIN);
     lk_loader *loader = loader_of(&data, 8, 2, "none");
     assert_int_equal(lk_loader_batches(loader), 13);
@@ -128,11 +125,10 @@ static void each_sample_once(void **state)
 
 static void in_order(void **state)
 {
-    (void)state;
     lk_dataset data = made(LK_SPLIT_TEST);
     lk_loader *loader = NULL;
     lk_loader_opts opts = {.batch = 10, .workers = 3, .augment = "auto"};
-    TRY(lk_loader_create(&data, &opts, &loader));
+    assert_ok(lk_loader_create(&data, &opts, &loader));
     collect(loader, 0, 0, 10, &one);
     for (size_t s = 0; s < COUNT; s++) {
         assert_int_equal(one.ids[s], s);
@@ -147,7 +143,6 @@ static void in_order(void **state)
 
 static void starts_anywhere(void **state)
 {
-    (void)state;
     lk_dataset data = made(LK_SPLIT_TRAIN);
     for (int workers = 0; workers <= 3; workers++) {
         lk_loader *loader = loader_of(&data, 8, workers, "auto");
@@ -168,19 +163,18 @@ static void starts_anywhere(void **state)
 /* An epoch is left in the middle, again and again, then one runs to its end. */
 static void abandons(void **state)
 {
-    (void)state;
     lk_dataset data = made(LK_SPLIT_TRAIN);
     lk_loader *alone = loader_of(&data, 4, 0, "auto"), *loader = loader_of(&data, 4, 3, "auto");
     for (size_t round = 0; round < 20; round++) {
-        TRY(lk_loader_start(loader, round, round));
+        assert_ok(lk_loader_start(loader, round, round));
         const lk_batch *got = NULL;
         for (size_t i = 0; i < round % 4; i++)
-            TRY(lk_loader_next(loader, &got));
+            assert_ok(lk_loader_next(loader, &got));
     }
     collect(loader, 5, 0, 4, &one);
     collect(alone, 5, 0, 4, &two);
     assert_memory_equal(&one, &two, sizeof one);
-    TRY(lk_loader_start(loader, 6, 0));
+    assert_ok(lk_loader_start(loader, 6, 0));
     lk_loader_destroy(loader);
     lk_loader_destroy(alone);
     lk_loader_destroy(NULL);
@@ -202,7 +196,6 @@ static uint8_t augmented(uint32_t id, uint32_t number, size_t c, size_t y, size_
 
 static void augments(void **state)
 {
-    (void)state;
     lk_dataset data = made(LK_SPLIT_TRAIN);
     lk_loader *loader = loader_of(&data, 16, 2, NULL);
     for (uint32_t number = 0; number < 3; number++) {
@@ -220,16 +213,15 @@ static void augments(void **state)
 /* Padding wider than the image leaves nothing but zeros in some crops. */
 static void wide_crop(void **state)
 {
-    (void)state;
     lk_transforms list = {0};
     lk_image image = {0}, scratch = {0};
-    TRY(lk__transforms_parse("crop=9", &list));
+    assert_ok(lk__transforms_parse("crop=9", &list));
     int empty = 0;
     for (uint32_t id = 0; id < 200; id++) {
         int lit = 0;
-        TRY(lk__image_resize(&image, C, H, W));
+        assert_ok(lk__image_resize(&image, C, H, W));
         memset(image.pixels, 1, SIZE);
-        TRY(lk__transforms_apply(&list, (lk_transforms_address){.seed = 1, .sample = id}, &image, &scratch));
+        assert_ok(lk__transforms_apply(&list, (lk_transforms_address){.seed = 1, .sample = id}, &image, &scratch));
         for (size_t i = 0; i < SIZE; i++)
             lit += image.pixels[i];
         lk_rng rng = lk__rng(1, LK_RNG_AUGMENT, 0, 0, id);
@@ -247,7 +239,6 @@ static void wide_crop(void **state)
  * expected, each within six standard deviations (10) of a Poisson count. */
 static void fair_shuffle(void **state)
 {
-    (void)state;
     int seen[256] = {0}, kinds = 0;
     for (uint32_t number = 0; number < 2400; number++) {
         uint32_t order[4];
@@ -265,26 +256,24 @@ static void fair_shuffle(void **state)
 
 static void errors_reach_the_caller(void **state)
 {
-    (void)state;
     lk_dataset data = made(LK_SPLIT_TRAIN);
     for (int workers = 0; workers <= 3; workers++) {
         lk_loader *loader = NULL;
         lk_loader_opts opts = {.batch = 10, .workers = workers, .augment = "none"};
-        TRY(lk_loader_create(&data, &opts, &loader));
+        assert_ok(lk_loader_create(&data, &opts, &loader));
         broken = true;
-        TRY(lk_loader_start(loader, 0, 0));
+        assert_ok(lk_loader_start(loader, 0, 0));
         const lk_batch *got = NULL, *kept = NULL;
         for (int b = 0; b < 10; b++)
-            TRY(lk_loader_next(loader, &got));
+            assert_ok(lk_loader_next(loader, &got));
         kept = got;
         for (int again = 0; again < 2; again++) {
-            assert_int_equal(lk_loader_next(loader, &got), LK_STATUS_FORMAT);
-            assert_detail("sample 100 is torn");
+            assert_fails(lk_loader_next(loader, &got), LK_STATUS_FORMAT, "sample 100 is torn");
             assert_ptr_equal(got, kept);
         }
         /* lk_loader_start waits for the workers, so broken may change after it
          * has ended the epoch: here at its end, where none is at work. */
-        TRY(lk_loader_start(loader, 0, lk_loader_batches(loader)));
+        assert_ok(lk_loader_start(loader, 0, lk_loader_batches(loader)));
         broken = false;
         collect(loader, 0, 0, 10, &one);
         lk_loader_destroy(loader);
@@ -298,8 +287,8 @@ static lk_loader *share_loader(const lk_dataset *data, size_t batch, int workers
 {
     lk_loader *loader = NULL;
     lk_loader_opts opts = {.batch = batch, .shuffle = true, .seed = 42, .workers = workers, .share = share};
-    TRY(lk_loader_create(data, &opts, &loader));
-    TRY(lk_loader_start(loader, 3, 0));
+    assert_ok(lk_loader_create(data, &opts, &loader));
+    assert_ok(lk_loader_start(loader, 3, 0));
     return loader;
 }
 
@@ -329,10 +318,10 @@ static void check_shares(const lk_dataset *data, size_t batch, int world, int wo
     }
     for (;;) {
         const lk_batch *all = NULL, *part = NULL;
-        TRY(lk_loader_next(whole, &all));
+        assert_ok(lk_loader_next(whole, &all));
         size_t begin = 0;
         for (int w = 0; w < world; w++) {
-            TRY(lk_loader_next(parts[w], &part));
+            assert_ok(lk_loader_next(parts[w], &part));
             assert_true((part == NULL) == (all == NULL));
             if (all == NULL)
                 continue;
@@ -354,7 +343,6 @@ static void check_shares(const lk_dataset *data, size_t batch, int world, int wo
 /* 101 samples: last batches of 21, of 5 (fewer than shards) and of 1. */
 static void shares_make_up_the_batch(void **state)
 {
-    (void)state;
     lk_dataset data = made(LK_SPLIT_TRAIN);
     static const size_t batches[] = {40, 24, 20, 7, 1000};
     static const int worlds[] = {1, 2, 3, 5, 16};
@@ -369,27 +357,23 @@ static void shares_make_up_the_batch(void **state)
 /* A data set that can give labels alone is not asked for pixels. */
 static lk_status never(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
 {
-    (void)pixels;
-    (void)label;
     return lk__fail(LK_STATUS_IO, "%s was asked for the pixels of %zu", data->info.name, index);
 }
 
 static int32_t label_of(const lk_dataset *data, size_t index)
 {
-    (void)data;
     return (int32_t)(index % 10);
 }
 
 static void labels_alone(void **state)
 {
-    (void)state;
     static const lk_dataset_ops label_ops = {.get = never, .label = label_of};
     lk_dataset data = made(LK_SPLIT_TRAIN);
     data.ops = &label_ops;
     lk_loader *loader = share_loader(&data, 40, 2, (lk_shard_range){SHARDS, 3, 9, true});
     const lk_batch *got = NULL;
     for (size_t b = 0; b < lk_loader_batches(loader); b++) {
-        TRY(lk_loader_next(loader, &got));
+        assert_ok(lk_loader_next(loader, &got));
         assert_null(got->x);
         for (size_t i = 0; i < got->count; i++)
             assert_int_equal(got->labels[i], got->ids[i] % 10);
@@ -400,7 +384,6 @@ static void labels_alone(void **state)
 /* From the next start on; the names are those of batches with samples. */
 static void names_only(void **state)
 {
-    (void)state;
     static const lk_dataset_ops label_ops = {.get = get, .label = label_of}, names = {.get = never, .label = label_of};
     for (int workers = 0; workers <= 3; workers += 3) {
         lk_dataset data = made(LK_SPLIT_TRAIN);
@@ -408,17 +391,17 @@ static void names_only(void **state)
         lk_loader *loader = loader_of(&data, 40, workers, "auto");
         const lk_batch *got = NULL;
         collect(loader, 2, 0, 40, &one);
-        TRY(lk_loader_start(loader, 2, 0));
+        assert_ok(lk_loader_start(loader, 2, 0));
         lk__loader_names_only(loader, &one);
         assert_ptr_equal(lk__loader_source(loader).named, &one);
         for (size_t b = 0; b < lk_loader_batches(loader); b++) {
-            TRY(lk_loader_next(loader, &got));
+            assert_ok(lk_loader_next(loader, &got));
             assert_true(got->x != NULL && got->source == NULL);
         }
         data.ops = &names;
-        TRY(lk_loader_start(loader, 2, 0));
+        assert_ok(lk_loader_start(loader, 2, 0));
         for (size_t seen = 0, b = 0; b < lk_loader_batches(loader); b++, seen += got->count) {
-            TRY(lk_loader_next(loader, &got));
+            assert_ok(lk_loader_next(loader, &got));
             assert_true(got->x == NULL && got->source == &one);
             assert_int_equal(got->epoch, 2);
             assert_int_equal(got->sample_floats, SIZE);
@@ -433,13 +416,13 @@ static void names_only(void **state)
 static void check_labels(const char *name)
 {
     lk_dataset *data = NULL;
-    TRY(lk_dataset_open(name, NULL, LK_SPLIT_TEST, &data));
+    assert_ok(lk_dataset_open(name, NULL, LK_SPLIT_TEST, &data));
     assert_non_null(data->ops->label);
     size_t count = data->info.count < 200 ? data->info.count : 200;
     for (size_t i = 0; i < count; i++) {
         static uint8_t pixels[32 * 32 * 3];
         int32_t label = -1;
-        TRY(lk_dataset_get(data, i, pixels, &label));
+        assert_ok(lk_dataset_get(data, i, pixels, &label));
         assert_int_equal(data->ops->label(data, i), label);
     }
     lk_dataset_destroy(data);
@@ -447,7 +430,6 @@ static void check_labels(const char *name)
 
 static void labels_of_formats(void **state)
 {
-    (void)state;
     static const uint8_t images[16 + 3] = {0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 1, 10, 20, 30};
     static const uint8_t labels[8 + 3] = {0, 0, 8, 1, 0, 0, 0, 3, 7, 0, 9};
     static const uint8_t records[2 * 3073] = {[0] = 5, [3073] = 8};
@@ -473,7 +455,6 @@ static void refuse(lk_loader_opts opts, const char *part)
 
 static void bad_options(void **state)
 {
-    (void)state;
     refuse((lk_loader_opts){.batch = 0}, "at least one");
     refuse((lk_loader_opts){.batch = 1, .workers = -1}, "-1 workers");
     refuse((lk_loader_opts){.batch = 1, .workers = 100000}, "100000 workers");
@@ -496,8 +477,7 @@ static void bad_options(void **state)
     lk_loader *loader = loader_of(&data, 10, 1, "none");
     const lk_batch *got = NULL;
     assert_int_equal(lk_loader_next(loader, &got), LK_STATUS_USAGE);
-    assert_int_equal(lk_loader_start(loader, 0, 12), LK_STATUS_USAGE);
-    assert_detail("11 batches");
+    assert_fails(lk_loader_start(loader, 0, 12), LK_STATUS_USAGE, "11 batches");
     assert_int_equal(lk_loader_start(loader, (size_t)1 << 32, 0), LK_STATUS_USAGE);
     lk_loader_destroy(loader);
 }

@@ -32,14 +32,12 @@ static const lk_source packed = {.name = "packed", .folder = "packed", .files = 
 
 static void on_note(void *arg, const char *text)
 {
-    (void)arg;
     size_t used = strlen(notes);
     snprintf(notes + used, sizeof notes - used, "%s\n", text);
 }
 
 static bool on_progress(void *arg, const char *file, size_t have, size_t total)
 {
-    (void)arg, (void)file;
     assert_true(have <= total);
     return !stop;
 }
@@ -53,12 +51,11 @@ static void sum_up(const char *name, bool content, lk_checksum_pair *sums)
 {
     char path[512];
     full_path(path, name);
-    TRY(lk__checksum_file(path, content, 1 << 20, sums));
+    assert_ok(lk__checksum_file(path, content, 1 << 20, sums));
 }
 
 static int set_up(void **state)
 {
-    (void)state;
     char root[512];
     here = folder_create();
     for (size_t i = 0; i < ONE; i++)
@@ -94,7 +91,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     http_stop(&server);
     folder_destroy(&here);
     return 0;
@@ -125,8 +121,7 @@ static struct {
 
 static void on_verdict(void *arg, const lk_obtain_verdict *verdict)
 {
-    (void)arg;
-    assert_non_null(strstr(verdict->path, "/got/deep/er/"));
+    assert_contains(verdict->path, "/got/deep/er/");
     seen.remarks += *verdict->remark != '\0';
     if (verdict->status == LK_OK)
         seen.right++;
@@ -138,7 +133,7 @@ static void assert_verified(const lk_source *source, int right, int wrong)
 {
     bool all = false;
     memset(&seen, 0, sizeof seen);
-    TRY(lk__source_verify(source, target, on_verdict, NULL, &all));
+    assert_ok(lk__source_verify(source, target, on_verdict, NULL, &all));
     assert_int_equal(seen.right, right);
     assert_int_equal(seen.wrong, wrong);
     assert_int_equal(all, wrong == 0);
@@ -146,9 +141,8 @@ static void assert_verified(const lk_source *source, int right, int wrong)
 
 static void files_are_fetched_once(void **state)
 {
-    (void)state;
     lk_obtain_result done = {0};
-    TRY(obtain(&plain, &done));
+    assert_ok(obtain(&plain, &done));
     assert_int_equal(done.fetched, 2);
     assert_int_equal(done.unpacked, 0);
     assert_int_equal(done.bytes, download_sums[0].bytes + download_sums[1].bytes);
@@ -156,35 +150,33 @@ static void files_are_fetched_once(void **state)
     assert_verified(&plain, 2, 0);
     assert_int_equal(seen.remarks, 0);
     http_set(&server, (http_faults){0});
-    TRY(obtain(&plain, &done));
+    assert_ok(obtain(&plain, &done));
     assert_int_equal(done.fetched, 0);
     assert_int_equal(http_requests(&server), 0);
 }
 
 static void archive_is_unpacked_and_removed(void **state)
 {
-    (void)state;
     lk_obtain_result done = {0};
-    TRY(obtain(&packed, &done));
+    assert_ok(obtain(&packed, &done));
     assert_int_equal(done.fetched, 1);
     assert_int_equal(done.unpacked, 2);
     assert_true(in_target("one") && in_target("two"));
     assert_false(in_target("box.tar.gz") || in_target("box.tar.gz.part") || in_target("evil"));
-    assert_non_null(strstr(notes, "the archive is removed"));
+    assert_contains(notes, "the archive is removed");
     assert_verified(&packed, 2, 0);
     http_set(&server, (http_faults){0});
-    TRY(obtain(&packed, &done));
+    assert_ok(obtain(&packed, &done));
     assert_int_equal(done.fetched + done.unpacked, 0);
     assert_int_equal(http_requests(&server), 0);
 }
 
 static void archive_that_is_there_needs_no_server(void **state)
 {
-    (void)state;
     lk_obtain_result done = {0};
     put(&here, "got/deep/er/box.tar.gz", made.bytes, made.used);
     http_set(&server, (http_faults){.refusals = -1, .status = 404});
-    TRY(obtain(&packed, &done));
+    assert_ok(obtain(&packed, &done));
     assert_int_equal(done.fetched, 0);
     assert_int_equal(done.unpacked, 2);
     assert_verified(&packed, 2, 0);
@@ -192,36 +184,33 @@ static void archive_that_is_there_needs_no_server(void **state)
 
 static void damaged_files_are_mended(void **state)
 {
-    (void)state;
     lk_obtain_result done = {0};
-    TRY(obtain(&packed, &done));
+    assert_ok(obtain(&packed, &done));
     put(&here, "got/deep/er/two", one, TWO);
     assert_verified(&packed, 1, 1);
-    assert_non_null(strstr(seen.first, "two: wrong SHA-256 sum: expected "));
-    TRY(obtain(&packed, &done));
+    assert_contains(seen.first, "two: wrong SHA-256 sum: expected ");
+    assert_ok(obtain(&packed, &done));
     assert_int_equal(done.unpacked, 2);
-    assert_non_null(strstr(notes, "it is fetched anew"));
+    assert_contains(notes, "it is fetched anew");
     assert_verified(&packed, 2, 0);
     cut(&here, "got/deep/er/one", ONE - 1);
     assert_verified(&packed, 1, 1);
-    assert_non_null(strstr(seen.first, "one: ends at byte 2999, and 3000 bytes are expected"));
+    assert_contains(seen.first, "one: ends at byte 2999, and 3000 bytes are expected");
 }
 
 static void only_what_is_missing_is_fetched(void **state)
 {
-    (void)state;
     lk_obtain_result done = {0};
-    TRY(obtain(&plain, &done));
+    assert_ok(obtain(&plain, &done));
     cut(&here, "got/deep/er/two.gz", 50);
     assert_verified(&plain, 1, 1);
-    TRY(obtain(&plain, &done));
+    assert_ok(obtain(&plain, &done));
     assert_int_equal(done.fetched, 1);
     assert_verified(&plain, 2, 0);
 }
 
 static void other_forms_of_a_file_are_right(void **state)
 {
-    (void)state;
     char path[512];
     /* Plain, by its other name, and compressed less. */
     put(&here, "got/deep/er/o.ne", one, ONE);
@@ -232,73 +221,63 @@ static void other_forms_of_a_file_are_right(void **state)
     assert_verified(&plain, 2, 0);
     assert_int_equal(seen.remarks, 1);
     lk_obtain_result done = {0};
-    TRY(obtain(&plain, &done));
+    assert_ok(obtain(&plain, &done));
     assert_int_equal(http_requests(&server), 0);
 }
 
 static void plain_file_in_the_way_is_told(void **state)
 {
-    (void)state;
     lk_obtain_result done = {0};
     put(&here, "got/deep/er/one", two, TWO);
-    assert_int_equal(obtain(&plain, &done), LK_STATUS_MISMATCH);
-    assert_detail("er/one: ends at byte 700");
+    assert_fails(obtain(&plain, &done), LK_STATUS_MISMATCH, "er/one: ends at byte 700");
     assert_detail("in place of one.gz: move it away");
     assert_int_equal(http_requests(&server), 0);
 }
 
 static void missing_files_are_told(void **state)
 {
-    (void)state;
     assert_verified(&plain, 0, 2);
-    assert_non_null(strstr(seen.first, "er/one is missing"));
+    assert_contains(seen.first, "er/one is missing");
 }
 
 static void interrupted_unpacking_can_go_on(void **state)
 {
-    (void)state;
     lk_obtain_result done = {0};
     put(&here, "got/deep/er/box.tar.gz", made.bytes, made.used);
     stop = true;
-    assert_int_equal(obtain(&packed, &done), LK_STATUS_IO);
-    assert_detail("interrupted while unpacking box.tar.gz");
+    assert_fails(obtain(&packed, &done), LK_STATUS_IO, "interrupted while unpacking box.tar.gz");
     assert_true(in_target("box.tar.gz"));
     assert_false(in_target("one") || in_target("two"));
     stop = false;
-    TRY(obtain(&packed, &done));
+    assert_ok(obtain(&packed, &done));
     assert_verified(&packed, 2, 0);
 }
 
 static void folder_that_cannot_be_made_is_told(void **state)
 {
-    (void)state;
     lk_obtain_result done = {0};
     put(&here, "got", "x", 1);
-    assert_int_equal(obtain(&plain, &done), LK_STATUS_IO);
-    assert_detail("cannot create the folder");
+    assert_fails(obtain(&plain, &done), LK_STATUS_IO, "cannot create the folder");
     full_path(target, "got");
-    assert_int_equal(obtain(&plain, &done), LK_STATUS_IO);
-    assert_detail("got is a file");
+    assert_fails(obtain(&plain, &done), LK_STATUS_IO, "got is a file");
     assert_int_equal(http_requests(&server), 0);
 }
 
 static void folders_are_where_training_looks(void **state)
 {
-    (void)state;
     char place[LK_MAX_PATH];
     const lk_source *mnist = lk__source_find("mnist");
-    TRY(lk__source_folder(mnist, "d", place));
+    assert_ok(lk__source_folder(mnist, "d", place));
     assert_string_equal(place, "d/mnist");
     setenv("XDG_CACHE_HOME", "/c", 1);
     setenv("HOME", "/h", 1);
-    TRY(lk__source_folder(mnist, NULL, place));
+    assert_ok(lk__source_folder(mnist, NULL, place));
     assert_string_equal(place, "/c/lockstep/mnist");
     setenv("XDG_CACHE_HOME", "", 1);
-    TRY(lk__source_folder(mnist, NULL, place));
+    assert_ok(lk__source_folder(mnist, NULL, place));
     assert_string_equal(place, "/h/.cache/lockstep/mnist");
     unsetenv("HOME");
-    assert_int_equal(lk__source_folder(mnist, NULL, place), LK_STATUS_USAGE);
-    assert_detail("`data_dir`");
+    assert_fails(lk__source_folder(mnist, NULL, place), LK_STATUS_USAGE, "`data_dir`");
 }
 
 static void assert_hexadecimal(const char *sum, size_t digits)
@@ -331,7 +310,6 @@ static void check_source(const lk_source *source)
 
 static void table_is_sound(void **state)
 {
-    (void)state;
     const lk_dataset_row *row;
     int sources = 0;
     for (size_t i = 0; (row = lk_dataset_list(i)) != NULL; i++) {
@@ -349,7 +327,6 @@ static void table_is_sound(void **state)
 
 static void nothing_can_be_fetched_here(void **state)
 {
-    (void)state;
     printf("skipped: %s\n", lk_error_detail());
     skip();
 }

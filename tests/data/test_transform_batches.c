@@ -50,8 +50,8 @@ static lk_loader *open_loader(const lk_dataset *data, const char *augment, int w
     lk_loader *loader = NULL;
     lk_loader_opts opts = {
         .batch = BATCH, .shuffle = true, .seed = 42, .workers = workers, .augment = augment, .share = share};
-    TRY(lk_loader_create(data, &opts, &loader));
-    TRY(lk_loader_start(loader, 2, 0));
+    assert_ok(lk_loader_create(data, &opts, &loader));
+    assert_ok(lk_loader_start(loader, 2, 0));
     return loader;
 }
 
@@ -66,7 +66,7 @@ static void collect(lk_loader *loader, epoch *out)
 {
     const lk_batch *batch = NULL;
     for (;;) {
-        TRY(lk_loader_next(loader, &batch));
+        assert_ok(lk_loader_next(loader, &batch));
         if (batch == NULL)
             break;
         assert_true(batch->sample_floats <= MOST);
@@ -86,16 +86,16 @@ static void apply_alone(const lk_dataset *data, const char *augment, epoch *out)
     lk_transforms list = {0};
     lk_sample_shape shape = {0};
     lk_normalise normalise;
-    TRY(lk__transforms_choose(data, augment, &list));
-    TRY(lk_augmented_shape(data, augment, &shape));
+    assert_ok(lk__transforms_choose(data, augment, &list));
+    assert_ok(lk_augmented_shape(data, augment, &shape));
     lk__normalise_init(&normalise, mean, deviation, data->info.channels);
     out->sample = shape.channels * shape.height * shape.width;
     for (size_t id = COUNT; id-- > 0;) {
         lk_image image = {0}, scratch = {0};
         int32_t label;
         lk_transforms_address address = {.seed = 42, .epoch = 2, .sample = (uint32_t)id};
-        TRY(lk__dataset_load(data, id, &image, &label));
-        TRY(lk__transforms_apply(&list, address, &image, &scratch));
+        assert_ok(lk__dataset_load(data, id, &image, &label));
+        assert_ok(lk__transforms_apply(&list, address, &image, &scratch));
         assert_int_equal(image.channels, shape.channels);
         assert_int_equal(image.height, shape.height);
         assert_int_equal(image.width, shape.width);
@@ -128,7 +128,6 @@ static void check(const lk_dataset *data, const char *augment)
 
 static void fixed_sizes(void **state)
 {
-    (void)state;
     static const char *const lists[] = {"none",
                                         "crop=2",
                                         "flip",
@@ -151,7 +150,6 @@ static void fixed_sizes(void **state)
 
 static void any_sizes(void **state)
 {
-    (void)state;
     static const char *const lists[] = {"resize=20/9",
                                         "resize=16,center_crop=14",
                                         "center_crop=21",
@@ -168,7 +166,6 @@ static void any_sizes(void **state)
 
 static void several_sizes(void **state)
 {
-    (void)state;
     lk_dataset data = made(3, true);
     lk_loader *loader = NULL;
     lk_loader_opts opts = {.batch = 4, .augment = "flip"};
@@ -180,17 +177,16 @@ static void several_sizes(void **state)
 /* Epochs and samples draw anew. */
 static void draws_differ(void **state)
 {
-    (void)state;
     lk_dataset data = made(3, false);
     lk_transforms list = {0};
-    TRY(lk__transforms_parse("jitter=.4/.4/.4/.1", &list));
+    assert_ok(lk__transforms_parse("jitter=.4/.4/.4/.1", &list));
     uint8_t seen[3][3 * 14 * 11];
     static const lk_transforms_address addresses[] = {{1, 0, 5}, {1, 1, 5}, {2, 0, 5}};
     lk_image image = {0}, scratch = {0};
     for (size_t i = 0; i < 3; i++) {
         int32_t label;
-        TRY(lk__dataset_load(&data, 5, &image, &label));
-        TRY(lk__transforms_apply(&list, addresses[i], &image, &scratch));
+        assert_ok(lk__dataset_load(&data, 5, &image, &label));
+        assert_ok(lk__transforms_apply(&list, addresses[i], &image, &scratch));
         memcpy(seen[i], image.pixels, sizeof seen[i]);
         for (size_t j = 0; j < i; j++)
             assert_memory_not_equal(seen[i], seen[j], sizeof seen[i]);
@@ -202,17 +198,16 @@ static void draws_differ(void **state)
 /* Once the two images have grown, samples need no memory. */
 static void memory_stays(void **state)
 {
-    (void)state;
     lk_dataset data = made(3, true);
     lk_transforms list = {0};
-    TRY(lk__transforms_parse(ALL, &list));
+    assert_ok(lk__transforms_parse(ALL, &list));
     lk_image image = {0}, scratch = {0};
     size_t room = 0;
     for (uint32_t epoch_number = 0; epoch_number < 6; epoch_number++) {
         for (uint32_t id = 0; id < COUNT; id++) {
             int32_t label;
-            TRY(lk__dataset_load(&data, id, &image, &label));
-            TRY(lk__transforms_apply(&list, (lk_transforms_address){1, epoch_number, id}, &image, &scratch));
+            assert_ok(lk__dataset_load(&data, id, &image, &label));
+            assert_ok(lk__transforms_apply(&list, (lk_transforms_address){1, epoch_number, id}, &image, &scratch));
         }
         if (epoch_number == 3)
             room = image.room + scratch.room;

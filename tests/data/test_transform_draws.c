@@ -57,12 +57,12 @@ static size_t count_changes(const char *text)
     lk_image image = {0}, scratch = {0};
     lk_transforms list = {0};
     size_t changed = 0;
-    TRY(lk__transforms_parse(text, &list));
+    assert_ok(lk__transforms_parse(text, &list));
     for (uint32_t id = 0; id < DRAWS; id++) {
-        TRY(lk__image_resize(&image, 3, 2, 2));
+        assert_ok(lk__image_resize(&image, 3, 2, 2));
         memcpy(image.pixels, pixels, sizeof pixels);
-        TRY(lk__transforms_apply(&list, (lk_transforms_address){.seed = 1, .epoch = 4, .sample = id}, &image,
-                                 &scratch));
+        assert_ok(lk__transforms_apply(&list, (lk_transforms_address){.seed = 1, .epoch = 4, .sample = id}, &image,
+                                       &scratch));
         changed += memcmp(image.pixels, pixels, sizeof pixels) != 0;
     }
     lk__image_fini(&image);
@@ -72,7 +72,6 @@ static size_t count_changes(const char *text)
 
 static void chances(void **state)
 {
-    (void)state;
     check_share(count_changes("flip"), DRAWS, .5);
     check_share(count_changes("vflip"), DRAWS, .5);
     check_share(count_changes("grayscale"), DRAWS, .1);
@@ -89,7 +88,6 @@ static void chances(void **state)
 
 static void jitter(void **state)
 {
-    (void)state;
     const double values[] = {.4, 2, .1, .3};
     sums s[] = {between(.6, 1.4), between(0, 3), between(.9, 1.1), between(-.3, .3)};
     size_t orders[256] = {0}, kinds = 0;
@@ -119,7 +117,6 @@ static void jitter(void **state)
 /* Shifts are rounded to pixels, a half more than the range at most. */
 static void affine(void **state)
 {
-    (void)state;
     const double values[] = {30, .1, .5, 2, 15};
     lk_image image = {.height = 400, .width = 800};
     sums angle = between(-30, 30), right = between(-80, 80), down = between(-40, 40), scale = between(.5, 2),
@@ -144,7 +141,6 @@ static void affine(void **state)
  * sides are at least sqrt(.08 * 3/4) of the image's and at most sqrt(.5 * 4/3). */
 static void resized_crop(void **state)
 {
-    (void)state;
     enum { SIDE = 1000 };
     const double values[] = {224, .08, .5, 3. / 4, 4. / 3};
     const double least = SIDE * .2449, most = SIDE * .8166;
@@ -183,7 +179,6 @@ static void check_box(const double *values, size_t height, size_t width, lk_imag
 /* Where no box of all the area fits, the largest of an allowed ratio in the middle. */
 static void nothing_fits(void **state)
 {
-    (void)state;
     const double whole[] = {224, 1, 1, 3. / 4, 4. / 3}, upright[] = {224, 1, 1, .5, .5}, wide[] = {224, 1, 1, 1.5, 2};
     check_box(whole, 1000, 10, (lk_image_region){493, 0, 13, 10});
     check_box(whole, 10, 1000, (lk_image_region){0, 493, 10, 13});
@@ -196,7 +191,6 @@ static void nothing_fits(void **state)
  * allowed shape, as far as rounding lets it. */
 static void tries(void **state)
 {
-    (void)state;
     const double values[] = {224, .08, 1, 3. / 4, 4. / 3};
     lk_image image = {.height = 300, .width = 100};
     size_t middles = 0;

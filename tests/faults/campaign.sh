@@ -5,33 +5,11 @@
 # weights and in files. Each run ends in time with nothing torn or left; --resume auto
 # goes on in another layout, sometimes through a second fault, to the bits of a run in
 # which nothing went wrong. J trials go side by side; a seed draws the same faults again.
-set -u
-PATH=$PATH:/usr/sbin:/sbin
 source "$(dirname "$(realpath "$0")")/apart.sh"
-program=$(realpath "$1")
-trials=20 seed=$((RANDOM * 32768 + RANDOM)) jobs=2
-shift
-while [ $# -gt 0 ]; do
-    case $1 in
-    --trials) trials=$2 ;;
-    --seed) seed=$2 ;;
-    --jobs) jobs=$2 ;;
-    *)
-        echo "campaign.sh: no option $1"
-        exit 2
-        ;;
-    esac
-    shift 2
-done
-source "$(dirname "$(realpath "$0")")/common.sh"
 source "$(dirname "$(realpath "$0")")/resumes.sh"
-side_by_side=$jobs
-if [ "$FAULTS_APART" = yes ]; then
-    segments() { ls -A /dev/shm; } # there is nobody else
-else
-    listening() { :; } # others come and go
-fi
-before="$(listening) $(segments)"
+program=$(realpath "$1")
+trials=20 seed=$((RANDOM * 32768 + RANDOM)) side_by_side=2
+read_options trials "${@:2}"
 
 declare -A steps=([mlp]=48 [resnet]=18 [shard]=18 [cnn]=12)
 
@@ -170,7 +148,7 @@ trial() {
 
 # ---- all of them ---------------------------------------------------------------------
 
-echo "campaign: $trials trials with seed $seed, $jobs side by side"
+echo "campaign: $trials trials with seed $seed, $side_by_side side by side"
 make_data
 reference mlp resnet shard cnn
 for ((number = 1; number <= trials; number++)); do

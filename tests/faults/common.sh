@@ -58,6 +58,15 @@ finish() {
     ended=$EPOCHREALTIME
 }
 
+# Ranks of lockstep train that are past their first step.
+rank_trains() { grep -qs "\[rank $1\] Train Epoch: 1 \[[1-9]" out*; }
+all_train() { # WORLD
+    local r
+    for ((r = 0; r < $1; r++)); do
+        rank_trains $r || return 1
+    done
+}
+
 # Processes that carry the mark of this case. This shell does not, as the kernel
 # shows what a process was started with.
 marked() {
@@ -149,3 +158,4 @@ clean_up() {
     [ -z "$pids" ] || kill -KILL $pids 2>/dev/null
     rm -rf "$scratch"
 }
+trap clean_up EXIT

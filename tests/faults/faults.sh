@@ -2,15 +2,9 @@
 # faults.sh LOCKSTEP VICTIM STRANGER - ranks, keepers and launchers that die or
 # stop, at every moment and in every call; strangers at the acceptor; resources that
 # are missing. In each case: the right message, in time, and nothing left behind.
-set -u
-PATH=$PATH:/usr/sbin:/sbin
 source "$(dirname "$(realpath "$0")")/apart.sh"
 program=$(realpath "$1") victim=$(realpath "$2") stranger=$(realpath "$3")
-source "$(dirname "$(realpath "$0")")/common.sh"
 source "$(dirname "$(realpath "$0")")/../port.sh"
-trap clean_up EXIT
-[ "$FAULTS_APART" = yes ] || listening() { :; } # others come and go
-before="$(listening) $(segments)"
 
 moments=(before during after)
 calls=(allreduce reduce reduce_scatter allgather gather scatter broadcast alltoall barrier message)

@@ -1,14 +1,8 @@
 #!/bin/bash
 # inject.sh LOCKSTEP VICTIM - faults that $LOCKSTEP_FAULT asks for: each strikes
 # where it says, once, and there alone; what follows is what follows a real one.
-set -u
-PATH=$PATH:/usr/sbin:/sbin
 source "$(dirname "$(realpath "$0")")/apart.sh"
 program=$(realpath "$1") victim=$(realpath "$2")
-source "$(dirname "$(realpath "$0")")/common.sh"
-trap clean_up EXIT
-[ "$FAULTS_APART" = yes ] || listening() { :; } # others come and go
-before="$(listening) $(segments)"
 
 # Eight steps, a line each at every rank.
 train=("$program" train --data digits --model mlp --max-steps 8 --quiet --log-interval 1 --log-ranks all)

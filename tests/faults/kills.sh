@@ -4,33 +4,11 @@
 # nothing is torn or left, and the run goes on at another world size and in another
 # mode to the bits of a run that was never stopped. J runs go side by side. A seed
 # draws the same kills again, as far as clocks allow.
-set -u
-PATH=$PATH:/usr/sbin:/sbin
 source "$(dirname "$(realpath "$0")")/apart.sh"
-program=$(realpath "$1")
-kills=20 seed=$((RANDOM * 32768 + RANDOM)) jobs=2
-shift
-while [ $# -gt 0 ]; do
-    case $1 in
-    --kills) kills=$2 ;;
-    --seed) seed=$2 ;;
-    --jobs) jobs=$2 ;;
-    *)
-        echo "kills.sh: no option $1"
-        exit 2
-        ;;
-    esac
-    shift 2
-done
-source "$(dirname "$(realpath "$0")")/common.sh"
 source "$(dirname "$(realpath "$0")")/resumes.sh"
-side_by_side=$jobs
-if [ "$FAULTS_APART" = yes ]; then
-    segments() { ls -A /dev/shm; } # there is nobody else
-else
-    listening() { :; } # others come and go
-fi
-before="$(listening) $(segments)"
+program=$(realpath "$1")
+kills=20 seed=$((RANDOM * 32768 + RANDOM)) side_by_side=2
+read_options kills "${@:2}"
 
 # ---- one kill ------------------------------------------------------------------------
 
@@ -196,7 +174,7 @@ chain() {
 # ---- all of them ------------------------------------------------------------------------
 
 count_kills() { cat "$scratch"/*/kills 2>/dev/null | wc -l; }
-echo "kills: $kills with seed $seed, $jobs side by side"
+echo "kills: $kills with seed $seed, $side_by_side side by side"
 make_data
 reference mlp resnet shard cnn
 RANDOM=$((seed % 2147483647))

@@ -21,7 +21,6 @@ if [ -z "${FAULTS_APART:-}" ]; then
 fi
 program=$(realpath "$1") victim=$(realpath "$2") stranger=$(realpath "$3")
 source "$(dirname "$(realpath "$0")")/common.sh"
-trap clean_up EXIT
 
 make_hosts() {
     local h
@@ -195,23 +194,28 @@ nodes_failed() { # KIND RANK HOST STATUS TEXT
             complain "node $k does not tell the cause last"
     done
 }
-# nodes_cut HOST: the launchers and all ranks end.
-nodes_cut() {
-    local begin us k lost
-    launch "2 1 2" --master-addr "$net.1" --timeout 8 "$victim" --backend auto --iterations 1000000 --timeout 8
-    until_true 10 all_ranks_joined 5 || complain "the ranks did not meet"
+# end_of_cut HOST MICROSECONDS: cuts it off; all end in that time, with something wrong.
+end_of_cut() {
+    local begin us k
     begin=$EPOCHREALTIME
     cut "$1"
-    for k in 0 1 2; do
+    for k in "${!pids[@]}"; do
         wait "${pids[k]}"
         status=$?
-        [ $status -ne 0 ] || complain "node $k: exit status 0"
+        [ $status -ne 0 ] || complain "process $k: exit status 0"
     done
     ended=$EPOCHREALTIME
     mend "$1"
     us=$((${ended/./} - ${begin/./}))
     echo "$us" >cut_us
-    ((us < 20000000)) || complain "took $us us"
+    ((us < $2)) || complain "took $us us"
+}
+# nodes_cut HOST: the launchers and all ranks end.
+nodes_cut() {
+    local k lost
+    launch "2 1 2" --master-addr "$net.1" --timeout 8 "$victim" --backend auto --iterations 1000000 --timeout 8
+    until_true 10 all_ranks_joined 5 || complain "the ranks did not meet"
+    end_of_cut "$1" 20000000
     for k in 0 1 2; do
         # A node that is cut off misses node 0; node 0 misses the one, or any when it is cut off itself.
         lost="$(($1 - 1)) (host host$1)"
@@ -310,34 +314,11 @@ train_nodes() { # NPROC OPTIONS...
     launch_training "$1" "${task[@]}" "${each_saves[@]}" --timeout 20 "${@:2}"
     trained $(($1 * hosts))
 }
-rank_trains() { cat out* | grep -q "\[rank $1\] Train Epoch: 1 \[[1-9]"; }
-all_train() { # WORLD
-    local r
-    for ((r = 0; r < $1; r++)); do
-        rank_trains $r || return 1
-    done
-}
-# end_of_cut WORLD HOST: cuts it off in mid-training; all end, with something wrong.
-end_of_cut() {
-    local begin us k
-    until_true 30 all_train "$1" || complain "not all ranks train"
-    begin=$EPOCHREALTIME
-    cut "$2"
-    for k in "${!pids[@]}"; do
-        wait "${pids[k]}"
-        status=$?
-        [ $status -ne 0 ] || complain "process $k: exit status 0"
-    done
-    ended=$EPOCHREALTIME
-    mend "$2"
-    us=$((${ended/./} - ${begin/./}))
-    echo "$us" >cut_us
-    ((us < $3)) || complain "took $us us"
-}
 train_cut() { # LAYOUT HOST OPTIONS...
     local layout=($1) r
     spread_training "tcp://$net.1:29500" "$1" "${long[@]}" --timeout 8 "${@:3}"
-    end_of_cut ${#layout[@]} "$2" 12000000
+    until_true 30 all_train ${#layout[@]} || complain "not all ranks train"
+    end_of_cut "$2" 12000000
     for r in "${!layout[@]}"; do
         tail -n 1 "err.$r" | grep -Eq 'lockstep: rank [0-9]+ \(host host[0-9], pid [0-9]+\) cannot be reached' ||
             complain "rank $r does not tell who cannot be reached: $(tail -n 1 "err.$r")"
@@ -346,7 +327,8 @@ train_cut() { # LAYOUT HOST OPTIONS...
 train_nodes_cut() { # HOST
     local k
     launch_training 1 "${long[@]}" --master-addr "$net.1" --timeout 8
-    end_of_cut 3 "$1" 20000000
+    until_true 30 all_train 3 || complain "not all ranks train"
+    end_of_cut "$1" 20000000
     for k in 0 1 2; do
         tail -n 1 "err.$k" | grep -q "^lockstep train: node [0-2] (host host[1-3]) disappeared" ||
             complain "node $k does not name one that is lost: $(tail -n 1 "err.$k")"

@@ -7,41 +7,35 @@ kept=$(mktemp -d)
 trap 'clean_up; rm -rf "$kept"' EXIT
 trap 'exit 1' INT TERM
 
+# read_options COUNT ARGUMENTS... - of a script with draws: --COUNT, --seed and --jobs, each with
+# a number. With a /dev/shm of its own there is nobody else in it.
+read_options() {
+    local count=$1
+    shift
+    while [ $# -gt 0 ]; do
+        case $1 in
+        "--$count") declare -g "$count=$2" ;;
+        --seed) seed=$2 ;;
+        --jobs) side_by_side=$2 ;;
+        *) echo "$(basename "$0"): no option $1" && exit 2 ;;
+        esac
+        shift 2
+    done
+    [ "$FAULTS_APART" = no ] || segments() { ls -A /dev/shm; }
+    before="$(listening) $(segments)"
+}
+
 # ---- jobs ------------------------------------------------------------------------
 
-# big_endian NUMBER, and byte NUMBER.
-byte() { printf '%b' "\\0$(printf %o "$1")"; }
-big_endian() {
-    byte $(($1 >> 24 & 255))
-    byte $(($1 >> 16 & 255))
-    byte $(($1 >> 8 & 255))
-    byte $(($1 & 255))
-}
-# idx NAME COUNT FIRST: images whose pixels are bytes of untrained weights, which are
-# as good as random and the same everywhere.
-idx() {
-    local i
-    {
-        printf '\0\0\10\3'
-        big_endian "$2"
-        big_endian 28
-        big_endian 28
-        tail -c "+$3" "$kept/noise.safetensors" | head -c $(($2 * 28 * 28))
-    } >"$kept/data/$1-images-idx3-ubyte"
-    {
-        printf '\0\0\10\1'
-        big_endian "$2"
-        for ((i = 0; i < $2; i++)); do
-            byte $((i * 7 % 10))
-        done
-    } >"$kept/data/$1-labels-idx1-ubyte"
-}
+# Images whose pixels are bytes of untrained weights, which are as good as random and the
+# same everywhere.
+source "$(dirname "$(realpath "$0")")/../idx.sh"
 make_data() {
     mkdir "$kept/data"
     "$program" train --data digits --model mlp --max-steps 1 --no-test --quiet \
         --save-model "$kept/noise.safetensors" >"$kept/out" 2>&1 </dev/null || give_up
-    idx train 256 2000
-    idx t10k 64 100000
+    tail -c +2000 "$kept/noise.safetensors" | idx "$kept/data/train" 256
+    tail -c +100000 "$kept/noise.safetensors" | idx "$kept/data/t10k" 64
 }
 # Said where nothing can be tested.
 give_up() {

@@ -5,8 +5,6 @@
 # with a word that says what failed and what is left, and --resume auto goes on from
 # there to the bits of a run that never failed. The same for loading. Without --all
 # some of it is a sample.
-set -u
-PATH=$PATH:/usr/sbin:/sbin
 source "$(dirname "$(realpath "$0")")/apart.sh"
 program=$(realpath "$1") memory=$(realpath "$2")
 # How far apart those of a sample are: some, few, rare.
@@ -15,11 +13,8 @@ case ${3:-} in
 "") some=7 few=15 rare=30 ;;
 *) echo "torture.sh: no option $3" && exit 2 ;;
 esac
-source "$(dirname "$(realpath "$0")")/common.sh"
 source "$(dirname "$(realpath "$0")")/resumes.sh"
 side_by_side=${LOCKSTEP_FAULTS_JOBS:-2} # they compute
-[ "$FAULTS_APART" = yes ] || listening() { :; } # others come and go
-before="$(listening) $(segments)"
 
 # ---- a case ---------------------------------------------------------------------------
 

@@ -3,15 +3,9 @@
 # themselves in mid-training, in every mode; launchers that are interrupted; disks
 # and memory that are full. In each case: the right message, in time, and nothing
 # left behind.
-set -u
-PATH=$PATH:/usr/sbin:/sbin
 source "$(dirname "$(realpath "$0")")/apart.sh"
 program=$(realpath "$1")
-source "$(dirname "$(realpath "$0")")/common.sh"
-trap clean_up EXIT
 bound_us=${LOCKSTEP_FAULTS_BOUND_US:-3000000}
-[ "$FAULTS_APART" = yes ] || listening() { :; } # others come and go
-before="$(listening) $(segments)"
 
 # Long enough that nobody gets to its end.
 long=(--model cnn --batch-size 16 --no-test --quiet --log-ranks all --log-interval 1)
@@ -22,13 +16,6 @@ long=(--model cnn --batch-size 16 --no-test --quiet --log-ranks all --log-interv
 begin() {
     env --default-signal=INT,QUIT "$@" >out 2>err </dev/null &
     launcher=$!
-}
-rank_trains() { grep -qs "\[rank $1\] Train Epoch: 1 \[[1-9]" out*; }
-all_train() { # WORLD
-    local r
-    for ((r = 0; r < $1; r++)); do
-        rank_trains $r || return 1
-    done
 }
 await_training() { # WORLD
     until_true 30 all_train "$1" || complain "not all ranks train"

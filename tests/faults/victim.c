@@ -130,7 +130,6 @@ static void commit(void)
 
 static void on_alarm(int number)
 {
-    (void)number;
     commit();
 }
 
@@ -281,7 +280,6 @@ static lk_status sum_shards(lk_group *group)
 
 static void print_notice(void *arg, const char *text)
 {
-    (void)arg;
     fprintf(stderr, "notice: %s\n", text);
 }
 
@@ -421,7 +419,6 @@ static void tell_failure(lk_status status, const lk_group *group)
 
 int main(int argc, char **argv)
 {
-    (void)argc;
     parse(argv + 1);
     prepare();
     lk_group_opts opts = {.init_method = it.init,

@@ -20,18 +20,15 @@ static _Thread_local size_t allocated;
 
 static void on_malloc(const volatile void *block, size_t bytes)
 {
-    (void)block;
     allocated += bytes;
 }
 
 static void on_free(const volatile void *block)
 {
-    (void)block;
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-    (void)argc, (void)argv;
     if (!__sanitizer_install_malloc_and_free_hooks(on_malloc, on_free))
         abort();
     return 0;

@@ -5,22 +5,13 @@
  *
  * LOCKSTEP_FUZZ_ROUNDS sets the damaged files a format gets, LOCKSTEP_FUZZ_SEED
  * where the damage starts; a failure names its round. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <lockstep/data.h>
 #include <lockstep/state.h>
 
+#include "check.h"
 #include "data/codec/codec.h"
 #include "data/download/archive.h"
 #include "data/sets/dataset.h"
@@ -33,7 +24,6 @@ typedef struct bytes {
     uint8_t at[MAX_BYTES];
 } bytes;
 
-static char folder[TEMP_FOLDER_BYTES];
 static uint64_t random_state;
 static unsigned long current_round; /* 0: the file as it should be */
 
@@ -49,16 +39,9 @@ static unsigned long setting(const char *name, unsigned long otherwise)
     return text ? strtoul(text, NULL, 10) : otherwise;
 }
 
-static char *in_folder(const char *name)
-{
-    static char path[sizeof folder + 64];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
 static void write_file(const char *name, const bytes *content)
 {
-    FILE *file = fopen(in_folder(name), "wb");
+    FILE *file = fopen(temp_path(name), "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(content->at, 1, content->count, file), content->count);
     assert_int_equal(fclose(file), 0);
@@ -66,7 +49,7 @@ static void write_file(const char *name, const bytes *content)
 
 static void read_file(const char *name, bytes *content)
 {
-    FILE *file = fopen(in_folder(name), "rb");
+    FILE *file = fopen(temp_path(name), "rb");
     assert_non_null(file);
     content->count = fread(content->at, 1, MAX_BYTES, file);
     fclose(file);
@@ -140,7 +123,7 @@ static void check_place(lk_status status, const char *name)
 static void try_state(const char *name)
 {
     lk_state *state = NULL;
-    lk_status status = lk_state_load(in_folder(name), &state);
+    lk_status status = lk_state_load(temp_path(name), &state);
     if (status != LK_OK) {
         assert_null(state);
         check_refusal(status, name);
@@ -153,7 +136,7 @@ static void try_state(const char *name)
 static void try_dataset(const char *name)
 {
     lk_dataset *data = NULL;
-    lk_status status = lk_dataset_open(folder, NULL, LK_SPLIT_TRAIN, &data);
+    lk_status status = lk_dataset_open(temp_folder, NULL, LK_SPLIT_TRAIN, &data);
     if (status != LK_OK) {
         assert_null(data);
         check_place(status, name);
@@ -180,7 +163,7 @@ static void try_image(const char *name)
     lk_dataset *data = NULL;
     lk_image image = {0};
     int32_t label = -1;
-    assert_int_equal(lk_dataset_open(folder, NULL, LK_SPLIT_TRAIN, &data), LK_OK);
+    assert_int_equal(lk_dataset_open(temp_folder, NULL, LK_SPLIT_TRAIN, &data), LK_OK);
     lk_status status = lk__dataset_load(data, 0, &image, &label);
     if (status != LK_OK)
         check_place(status, name);
@@ -223,7 +206,7 @@ static void try_archive(const char *name)
 {
     size_t left = 0;
     const lk_archive_sink sink = {.arg = &left, .begin = on_member, .write = on_bytes, .end = on_end};
-    lk_status status = lk__archive_read(in_folder(name), members, MEMBERS, &sink);
+    lk_status status = lk__archive_read(temp_path(name), members, MEMBERS, &sink);
     if (status != LK_OK)
         check_place(status, name);
 }
@@ -250,19 +233,18 @@ static void fuzz(const char *name, void (*attempt)(const char *name))
 
 static void remove_file(const char *name)
 {
-    unlink(in_folder(name));
+    unlink(temp_path(name));
 }
 
 static void test_safetensors(void **unused)
 {
-    (void)unused;
     lk_state *state;
     lk_state_entry *entry;
     assert_int_equal(lk_state_create(&state), LK_OK);
     assert_int_equal(lk_state_add(state, "conv.weight", LK_DTYPE_F32, 4, (size_t[]){2, 3, 3, 3}, &entry), LK_OK);
     assert_int_equal(lk_state_add(state, "conv.bias", LK_DTYPE_BF16, 1, (size_t[]){2}, &entry), LK_OK);
     assert_int_equal(lk_state_add(state, "count", LK_DTYPE_I64, 0, (size_t[]){1}, &entry), LK_OK);
-    assert_int_equal(lk_state_save(state, in_folder("model.safetensors")), LK_OK);
+    assert_int_equal(lk_state_save(state, temp_path("model.safetensors")), LK_OK);
     lk_state_destroy(state);
     fuzz("model.safetensors", try_state);
     remove_file("model.safetensors");
@@ -282,7 +264,7 @@ static void fill_idx(bytes *images, bytes *labels)
 
 static void write_gzip(const char *name, const bytes *content)
 {
-    gzFile file = gzopen(in_folder(name), "wb");
+    gzFile file = gzopen(temp_path(name), "wb");
     assert_non_null(file);
     assert_int_equal(gzwrite(file, content->at, (unsigned)content->count), (int)content->count);
     assert_int_equal(gzclose(file), Z_OK);
@@ -302,19 +284,16 @@ static void fuzz_idx(const char *images, const char *labels, void (*write)(const
 
 static void test_idx(void **unused)
 {
-    (void)unused;
     fuzz_idx("train-images-idx3-ubyte", "train-labels-idx1-ubyte", write_file);
 }
 
 static void test_idx_gzip(void **unused)
 {
-    (void)unused;
     fuzz_idx("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", write_gzip);
 }
 
 static void test_cifar(void **unused)
 {
-    (void)unused;
     static const char *const names[] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
                                         "data_batch_5.bin"};
     static bytes batch;
@@ -341,7 +320,6 @@ static void fuzz_cifar100(const char *name, void (*write)(const char *name, cons
 
 static void test_cifar100(void **unused)
 {
-    (void)unused;
     fuzz_cifar100("train.bin", write_file);
     fuzz_cifar100("train.bin.gz", write_gzip);
 }
@@ -367,7 +345,6 @@ static void add_member(bytes *tar, const lk_archive_member *member)
 
 static void test_archive(void **unused)
 {
-    (void)unused;
     static bytes tar;
     tar.count = 0;
     for (size_t i = 0; i < MEMBERS; i++)
@@ -381,14 +358,14 @@ static void test_archive(void **unused)
 
 static void make_class(void)
 {
-    assert_int_equal(mkdir(in_folder("train"), 0777), 0);
-    assert_int_equal(mkdir(in_folder("train/cat"), 0777), 0);
+    assert_int_equal(mkdir(temp_path("train"), 0777), 0);
+    assert_int_equal(mkdir(temp_path("train/cat"), 0777), 0);
 }
 
 static void remove_class(void)
 {
-    assert_int_equal(rmdir(in_folder("train/cat")), 0);
-    assert_int_equal(rmdir(in_folder("train")), 0);
+    assert_int_equal(rmdir(temp_path("train/cat")), 0);
+    assert_int_equal(rmdir(temp_path("train")), 0);
 }
 
 /* One of the committed images. */
@@ -404,7 +381,6 @@ static void read_committed(const char *name, bytes *out)
 
 static void test_images(void **unused)
 {
-    (void)unused;
     static const struct {
         const lk_codec *codec;
         const char *name;
@@ -428,17 +404,10 @@ static void test_images(void **unused)
     remove_class();
 }
 
-static int make_folder(void **unused)
+/* Every case has removed its files. */
+static int expect_empty(void **unused)
 {
-    (void)unused;
-    temp_folder_create(folder);
-    return 0;
-}
-
-static int remove_folder(void **unused)
-{
-    (void)unused;
-    return rmdir(folder);
+    return rmdir(temp_folder);
 }
 
 int main(void)
@@ -448,5 +417,5 @@ int main(void)
         cmocka_unit_test(test_cifar),       cmocka_unit_test(test_cifar100), cmocka_unit_test(test_archive),
         cmocka_unit_test(test_images),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, temp_folder_set_up, expect_empty);
 }

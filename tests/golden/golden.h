@@ -7,19 +7,11 @@
 #ifndef LK_TESTS_GOLDEN_H
 #define LK_TESTS_GOLDEN_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <lockstep/lockstep.h>
+
+#include "check.h"
 
 #define GOLDEN_TOLERANCE 1e-5
 

@@ -135,7 +135,6 @@ static void run_case(const graph_case *row, const lk_state *golden)
 
 static void test_graphs(void **state)
 {
-    (void)state;
     lk_state *golden = golden_load(LK_TESTS_DIR "/golden/data", "graphs.safetensors");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         run_case(&cases[i], golden);

@@ -68,7 +68,6 @@ static void check_model(const cJSON *model)
 
 static void test_keys_and_shapes(void **unused)
 {
-    (void)unused;
     cJSON *table = load_table(), *model;
     assert_int_equal(cJSON_GetArraySize(table), 3);
     cJSON_ArrayForEach(model, table) check_model(model);
@@ -99,13 +98,11 @@ static void check_curve(const char *name, const char *model, const char *optimiz
 
 static void test_cnn(void **unused)
 {
-    (void)unused;
     check_curve("cnn", "cnn:dropout=0", "adadelta");
 }
 
 static void test_mlp(void **unused)
 {
-    (void)unused;
     check_curve("mlp", "mlp", "adam");
 }
 
@@ -118,7 +115,6 @@ static void check_all_samples(const lk_state *ours, const lk_state *golden, cons
 
 static void test_resnet20_step(void **unused)
 {
-    (void)unused;
     lk_state *golden = golden_load(DATA, "models.safetensors"), *grads, *state;
     lk_engine_opts opts = {.threads = 2, .batch = SMOOTH_BATCH, .optimizer = "sgd:momentum=.9", .lr = 0.1};
     lk_engine *engine = make_engine("resnet20", cifar, opts);

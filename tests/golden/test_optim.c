@@ -14,7 +14,6 @@ static lk_device *dev;
 
 static int setup(void **state)
 {
-    (void)state;
     golden = golden_load(LK_TESTS_DIR "/golden/data", "optim.safetensors");
     rates = golden_load(LK_TESTS_DIR "/golden/data", "schedules.safetensors");
     golden_ok(lk__device_open("cpu", &(lk_device_opts){.threads = 2}, &dev));
@@ -23,7 +22,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     lk_state_destroy(golden);
     lk_state_destroy(rates);
     lk__device_close(dev);
@@ -83,7 +81,6 @@ static void run_optim(const char *spec, const lk_state_entry *truth)
 
 static void test_optimisers(void **state)
 {
-    (void)state;
     static const char prefix[] = "optim/";
     size_t found = 0, length = strlen(prefix);
     for (size_t i = 0; i < lk_state_count(golden); i++) {
@@ -119,7 +116,6 @@ static void run_schedule(const char *spec, const lk_state_entry *truth)
 /* Every schedule of the table must be among them. */
 static void test_schedules(void **state)
 {
-    (void)state;
     const lk_optim_info *info;
     for (size_t i = 0; (info = lk__lr_schedule_list(i)); i++)
         assert_non_null(lk_state_find(rates, info->name));

@@ -2,7 +2,6 @@
  * as many processes, with what SyncBatchNorm computes in resnet20, and a step
  * whose gradient is clipped. The ranks save what they got; the test compares
  * it. */
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "golden/samples.h"
 
 #include "comm/harness.h"
@@ -90,7 +89,6 @@ static bool be_rank(lk_group *group, const team_spec *team, const void *arg)
     lk_engine *engine;
     lk_metrics metrics;
     lk_state *grads, *state;
-    (void)team;
     CHECK_OK(create(j, group, &engine));
     set_first_state(engine);
     CHECK_OK(lk_engine_gradients(engine, j->batch, &metrics));

@@ -83,25 +83,21 @@ static void resizes(void **state)
 
 static void apply_brightness(fixture *fx, const double *values, const lk_state_entry *truth)
 {
-    (void)truth;
     lk__image_brightness(&fx->image, values[0]);
 }
 
 static void apply_contrast(fixture *fx, const double *values, const lk_state_entry *truth)
 {
-    (void)truth;
     lk__image_contrast(&fx->image, values[0]);
 }
 
 static void apply_saturation(fixture *fx, const double *values, const lk_state_entry *truth)
 {
-    (void)truth;
     lk__image_saturation(&fx->image, values[0]);
 }
 
 static void apply_hue(fixture *fx, const double *values, const lk_state_entry *truth)
 {
-    (void)truth;
     lk__image_hue(&fx->image, values[0]);
 }
 
@@ -115,7 +111,6 @@ static void colours(void **state)
 
 static void apply_jitter(fixture *fx, const double *values, const lk_state_entry *truth)
 {
-    (void)truth;
     lk_image_jitter jitter = {.on = {true, true, true, true}};
     for (size_t i = 0; i < LK_JITTER_PARTS; i++) {
         jitter.order[i] = (size_t)values[i];
@@ -131,7 +126,6 @@ static void jitters(void **state)
 
 static void apply_affine(fixture *fx, const double *values, const lk_state_entry *truth)
 {
-    (void)truth;
     lk_image_affine affine = {
         .angle = values[0], .shift = {(long)values[1], (long)values[2]}, .scale = values[3], .shear = values[4]};
     golden_ok(lk__image_affine(&fx->image, &affine, &fx->scratch));

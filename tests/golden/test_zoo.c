@@ -196,7 +196,6 @@ static void test_row(void **arg)
 
 static void test_every_model(void **unused)
 {
-    (void)unused;
     const lk_model_info *info;
     for (size_t m = 0; (info = lk_model_list(m)); m++) {
         bool found = false;

@@ -3,52 +3,10 @@
 #ifndef LK_TESTS_IO_STATE_FILES_H
 #define LK_TESTS_IO_STATE_FILES_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-
 #include <lockstep/state.h>
 
+#include "check.h"
 #include "temp_folder.h"
-
-static char folder[TEMP_FOLDER_BYTES];
-
-/* Good until the next call. */
-static inline const char *in_folder(const char *name)
-{
-    static char path[sizeof folder + 256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static inline int make_folder(void **ctx)
-{
-    (void)ctx;
-    temp_folder_create(folder);
-    return 0;
-}
-
-static inline int remove_folder(void **ctx)
-{
-    (void)ctx;
-    temp_folder_remove(folder);
-    return 0;
-}
-
-/* A new file each time: some file systems sync one that is cut and rewritten. */
-static inline void put_file(const char *path, const void *bytes, size_t count)
-{
-    remove(path);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, count, file), count);
-    assert_int_equal(fclose(file), 0);
-}
 
 static inline size_t get_file(const char *path, unsigned char *bytes, size_t room)
 {

@@ -8,18 +8,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/fault.h"
 #include "base/mem.h"
 #include "io/checkpoint/checkpoint.h"
+#include "processes.h"
 
 /* Takes the place of libc's: a file system that cannot exchange names, on request. */
 static bool cannot_exchange;
@@ -41,7 +36,7 @@ int rename(const char *from, const char *to)
     if (mends_between > 0 && strstr(to, "/.lk-was-")) {
         mends_between--;
         assert_int_equal(moved, 0);
-        assert_int_equal(lk__checkpoint_mend(folder), LK_OK);
+        assert_int_equal(lk__checkpoint_mend(temp_folder), LK_OK);
         assert_int_equal(access(from, F_OK), 0);
     }
     return moved;
@@ -49,6 +44,7 @@ int rename(const char *from, const char *to)
 
 /* What a child tells; its last words are kept when it is killed. */
 typedef struct report {
+    char fault[64]; /* what the child is given */
     lk_status status;
     char detail[1024];
     size_t unused; /* times that the fault's moment came after the work, until it struck */
@@ -73,7 +69,7 @@ static lk_checkpoint *make(int value)
 static lk_status save_over(void)
 {
     lk_checkpoint *checkpoint = make(2);
-    lk_status status = lk_checkpoint_save(checkpoint, in_folder("step-000000001"));
+    lk_status status = lk_checkpoint_save(checkpoint, temp_path("step-000000001"));
     lk_checkpoint_destroy(checkpoint);
     return status;
 }
@@ -81,7 +77,7 @@ static lk_status save_over(void)
 static lk_status save_new(void)
 {
     lk_checkpoint *checkpoint = make(2);
-    lk_status status = lk_checkpoint_save(checkpoint, in_folder("step-000000002"));
+    lk_status status = lk_checkpoint_save(checkpoint, temp_path("step-000000002"));
     lk_checkpoint_destroy(checkpoint);
     return status;
 }
@@ -89,7 +85,7 @@ static lk_status save_new(void)
 static lk_status load_one(void)
 {
     lk_checkpoint *checkpoint = NULL;
-    lk_status status = lk_checkpoint_load(in_folder("step-000000001"), &checkpoint);
+    lk_status status = lk_checkpoint_load(temp_path("step-000000001"), &checkpoint);
     lk_checkpoint_destroy(checkpoint);
     return status;
 }
@@ -97,7 +93,7 @@ static lk_status load_one(void)
 static lk_status remove_one(void)
 {
     const char *before = lk__fault_enter("save");
-    lk_status status = lk__checkpoint_remove(folder, 1);
+    lk_status status = lk__checkpoint_remove(temp_folder, 1);
     lk__fault_leave(before);
     return status;
 }
@@ -105,7 +101,7 @@ static lk_status remove_one(void)
 static lk_status set_best(void)
 {
     const char *before = lk__fault_enter("save");
-    lk_status status = lk__checkpoint_set_best(folder, 1);
+    lk_status status = lk__checkpoint_set_best(temp_folder, 1);
     lk__fault_leave(before);
     return status;
 }
@@ -137,9 +133,10 @@ typedef struct trial {
     bool (*moment)(void);
 } trial;
 
-static void child(const trial *t, const char *fault)
+static void child(int number, void *arg)
 {
-    if (setenv("LOCKSTEP_FAULT", fault, 1) != 0 || lk__fault_load() != LK_OK)
+    const trial *t = arg;
+    if (setenv("LOCKSTEP_FAULT", told->fault, 1) != 0 || lk__fault_load() != LK_OK)
         _exit(9);
     told->status = t->work();
     snprintf(told->detail, sizeof told->detail, "%s", lk_error_detail());
@@ -148,26 +145,19 @@ static void child(const trial *t, const char *fault)
     _exit(0);
 }
 
-/* Returns how the child ended, as waitpid has it. */
-static int run(const trial *t, size_t nth)
+/* Returns how the child ended, as process_wait has it. */
+static int run(trial t, size_t nth)
 {
-    char fault[64];
-    int ended = 0;
-    snprintf(fault, sizeof fault, "%s:op=%s,nth=%zu", t->fault, t->op, nth);
     memset(told, 0, sizeof *told);
+    snprintf(told->fault, sizeof told->fault, "%s:op=%s,nth=%zu", t.fault, t.op, nth);
     told->status = LK_STATUS_COUNT;
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0)
-        child(t, fault);
-    assert_int_equal(waitpid(pid, &ended, 0), pid);
-    return ended;
+    return process_wait(process_start(child, 0, &t));
 }
 
 /* How many moments the work has. */
 static size_t count_moments(const trial *t)
 {
-    assert_int_equal(run(t, FAR), 0);
+    assert_int_equal(run(*t, FAR), 0);
     assert_int_equal(told->status, LK_OK);
     assert_true(told->unused < FAR);
     return FAR - told->unused - 1;
@@ -176,7 +166,7 @@ static size_t count_moments(const trial *t)
 static size_t entries(void)
 {
     size_t count = 0;
-    DIR *dir = opendir(folder);
+    DIR *dir = opendir(temp_folder);
     assert_non_null(dir);
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
         count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
@@ -189,9 +179,9 @@ static int value_of(const char *name)
 {
     lk_checkpoint *checkpoint = NULL;
     struct stat info;
-    if (lstat(in_folder(name), &info) != 0)
+    if (lstat(temp_path(name), &info) != 0)
         return 0;
-    if (lk_checkpoint_load(in_folder(name), &checkpoint) != LK_OK)
+    if (lk_checkpoint_load(temp_path(name), &checkpoint) != LK_OK)
         fail_msg("%s", lk_error_detail());
     int value = *(unsigned char *)lk_state_find(lk_checkpoint_model(checkpoint), samples[0].name)->data;
     assert_int_equal(value, strtol(lk_checkpoint_note(checkpoint, "step"), NULL, 10));
@@ -201,16 +191,16 @@ static int value_of(const char *name)
 
 static int begin(void **ctx)
 {
-    make_folder(ctx);
+    temp_folder_set_up(ctx);
     lk_checkpoint *checkpoint = make(1);
-    assert_int_equal(lk_checkpoint_save(checkpoint, in_folder("step-000000001")), LK_OK);
+    assert_int_equal(lk_checkpoint_save(checkpoint, temp_path("step-000000001")), LK_OK);
     lk_checkpoint_destroy(checkpoint);
     return 0;
 }
 
 static int end(void **ctx)
 {
-    remove_folder(ctx);
+    temp_folder_tear_down(ctx);
     return 0;
 }
 
@@ -227,12 +217,12 @@ static void check_left(lk_status status)
 {
     if (status != LK_OK)
         assert_int_equal(entries(), 1);
-    assert_int_equal(lk__checkpoint_sweep(folder), LK_OK);
+    assert_int_equal(lk__checkpoint_sweep(temp_folder), LK_OK);
 }
 
 static void check_save_over(const trial *t, size_t nth, lk_status wanted)
 {
-    assert_int_equal(run(t, nth), 0);
+    assert_int_equal(run(*t, nth), 0);
     if (told->status != LK_OK && told->status != wanted)
         fail_msg("%s %zu: status %d, %s", t->fault, nth, (int)told->status, told->detail);
     assert_int_equal(value_of("step-000000001"), told->status == LK_OK ? 2 : 1);
@@ -242,10 +232,10 @@ static void check_save_over(const trial *t, size_t nth, lk_status wanted)
 
 static void check_save_new(const trial *t, size_t nth, lk_status wanted)
 {
-    assert_int_equal(run(t, nth), 0);
+    assert_int_equal(run(*t, nth), 0);
     assert_int_equal(told->status, wanted);
-    assert_non_null(strstr(told->detail, "cannot save the checkpoint "));
-    assert_non_null(strstr(told->detail, in_folder("step-000000002")));
+    assert_contains(told->detail, "cannot save the checkpoint ");
+    assert_contains(told->detail, temp_path("step-000000002"));
     assert_int_equal(value_of("step-000000001"), 1);
     assert_int_equal(entries(), 1);
 }
@@ -259,7 +249,7 @@ static size_t fail_writes_over(void)
         again();
         check_save_over(&over, nth, LK_STATUS_IO);
         if (told->status != LK_OK)
-            assert_non_null(strstr(told->detail, "No space left on device"));
+            assert_contains(told->detail, "No space left on device");
         assert_int_equal(told->unused, FAR + 1);
     }
     again();
@@ -268,7 +258,6 @@ static size_t fail_writes_over(void)
 
 static void test_writes(void **ctx)
 {
-    (void)ctx;
     const trial fresh = {"write", "save", save_new, write_moment};
     size_t exchanged = fail_writes_over();
     /* Three files, their folder, and what is around it. */
@@ -285,7 +274,6 @@ static void test_writes(void **ctx)
 
 static void test_allocations(void **ctx)
 {
-    (void)ctx;
     const trial over = {"alloc", "save", save_over, alloc_moment}, fresh = {"alloc", "save", save_new, alloc_moment};
     size_t count = count_moments(&over);
     assert_true(count > 10);
@@ -300,7 +288,7 @@ static void test_allocations(void **ctx)
     count = count_moments(&load);
     assert_true(count > 10);
     for (size_t nth = 1; nth <= count; nth++) {
-        assert_int_equal(run(&load, nth), 0);
+        assert_int_equal(run(load, nth), 0);
         assert_int_equal(told->status, LK_STATUS_MEMORY);
     }
 }
@@ -308,7 +296,6 @@ static void test_allocations(void **ctx)
 /* Each piece of each file has a bit altered on its way. */
 static void test_flips(void **ctx)
 {
-    (void)ctx;
     const trial over = {"flip", "save", save_over, NULL};
     size_t struck = 0;
     for (size_t nth = 1; nth < 100; nth++) {
@@ -316,7 +303,7 @@ static void test_flips(void **ctx)
         check_save_over(&over, nth, LK_STATUS_IO);
         if (told->status == LK_OK)
             break;
-        assert_non_null(strstr(told->detail, "reads back otherwise"));
+        assert_contains(told->detail, "reads back otherwise");
         struck++;
     }
     /* Two headers, ten tensors, the notes. */
@@ -326,12 +313,12 @@ static void test_flips(void **ctx)
 /* How a checkpoint that waits is found again. */
 static void mend(void)
 {
-    assert_int_equal(lk__checkpoint_mend(folder), LK_OK);
+    assert_int_equal(lk__checkpoint_mend(temp_folder), LK_OK);
 }
 
 static void sweep(void)
 {
-    assert_int_equal(lk__checkpoint_sweep(folder), LK_OK);
+    assert_int_equal(lk__checkpoint_sweep(temp_folder), LK_OK);
 }
 
 static void load_it(void)
@@ -352,13 +339,13 @@ static size_t kill_over(void (*find)(void))
     size_t nth = 1, seen[3] = {0};
     uint64_t *steps = NULL;
     size_t count = 0;
-    for (int ended = SIGKILL; WIFSIGNALED(ended); nth++) {
+    for (int ended = 128 + SIGKILL; ended > 128; nth++) {
         again();
-        ended = run(&over, nth);
+        ended = run(over, nth);
         seen[0] += value_of("step-000000001") == 0;
         if (find)
             find();
-        assert_int_equal(lk__checkpoint_list(folder, &steps, &count), LK_OK);
+        assert_int_equal(lk__checkpoint_list(temp_folder, &steps, &count), LK_OK);
         assert_int_equal(count, 1);
         lk__mem_free(steps);
         int value = value_of("step-000000001");
@@ -375,7 +362,6 @@ static size_t kill_over(void (*find)(void))
 /* Where names cannot be exchanged there is one moment in which neither is there. */
 static void test_kills_over(void **ctx)
 {
-    (void)ctx;
     assert_int_equal(kill_over(NULL), 0);
     cannot_exchange = true;
     assert_int_equal(kill_over(mend), 1);
@@ -387,16 +373,15 @@ static void test_kills_over(void **ctx)
 
 static void test_kills_new(void **ctx)
 {
-    (void)ctx;
     const trial fresh = {"kill", "save", save_new, NULL};
-    int ended = SIGKILL;
+    int ended = 128 + SIGKILL;
     size_t nth;
-    for (nth = 1; WIFSIGNALED(ended); nth++) {
+    for (nth = 1; ended > 128; nth++) {
         again();
-        ended = run(&fresh, nth);
+        ended = run(fresh, nth);
         int value = value_of("step-000000002");
         assert_true(value == 0 || value == 2);
-        assert_int_equal(lk__checkpoint_sweep(folder), LK_OK);
+        assert_int_equal(lk__checkpoint_sweep(temp_folder), LK_OK);
         assert_int_equal(entries(), value ? 2 : 1);
         assert_int_equal(value_of("step-000000001"), 1);
     }
@@ -406,8 +391,8 @@ static void test_kills_new(void **ctx)
 static void move(const char *from, const char *to)
 {
     char path[4096];
-    snprintf(path, sizeof path, "%s", in_folder(from));
-    assert_int_equal(rename(path, in_folder(to)), 0);
+    snprintf(path, sizeof path, "%s", temp_path(from));
+    assert_int_equal(rename(path, temp_path(to)), 0);
 }
 
 /* Somebody mends whenever nothing is in place, while a save replaces 1 by 2. */
@@ -424,19 +409,18 @@ static void save_long_name(void)
     memset(name, 'n', 250);
     for (int value = 1; value <= 2; value++) {
         lk_checkpoint *checkpoint = make(value);
-        assert_int_equal(lk_checkpoint_save(checkpoint, in_folder(name)), LK_OK);
+        assert_int_equal(lk_checkpoint_save(checkpoint, temp_path(name)), LK_OK);
         lk_checkpoint_destroy(checkpoint);
         assert_int_equal(value_of(name), value);
     }
     assert_int_equal(entries(), 2);
-    temp_folder_remove(in_folder(name));
+    temp_folder_remove(temp_path(name));
 }
 
 /* What is not whole gets no name, what is there is not replaced, and a save that
  * goes on is not disturbed. */
 static void test_mending(void **ctx)
 {
-    (void)ctx;
     const char *was = ".lk-was-step-000000001.tmp";
     assert_int_equal(save_new(), LK_OK);
     move("step-000000001", was);
@@ -444,8 +428,8 @@ static void test_mending(void **ctx)
     mend();
     assert_int_equal(value_of("step-000000001"), 2);
     assert_int_equal(value_of(was), 1);
-    assert_int_equal(lk__checkpoint_remove(folder, 1), LK_OK);
-    assert_int_equal(unlink(in_folder(".lk-was-step-000000001.tmp/model.safetensors")), 0);
+    assert_int_equal(lk__checkpoint_remove(temp_folder, 1), LK_OK);
+    assert_int_equal(unlink(temp_path(".lk-was-step-000000001.tmp/model.safetensors")), 0);
     mend();
     assert_int_equal(value_of("step-000000001"), 0);
     assert_int_equal(entries(), 1);
@@ -462,16 +446,15 @@ static void test_mending(void **ctx)
 /* A removal that fails leaves the checkpoint whole, or nothing that has its name. */
 static void test_other_work(void **ctx)
 {
-    (void)ctx;
     const trial removing = {"write", "save", remove_one, write_moment};
     size_t count = count_moments(&removing);
     assert_int_equal(count, 5);
     for (size_t nth = 1; nth <= count; nth++) {
         again();
-        assert_int_equal(run(&removing, nth), 0);
+        assert_int_equal(run(removing, nth), 0);
         assert_int_equal(told->status, LK_STATUS_IO);
         assert_int_equal(value_of("step-000000001"), nth == 1);
-        assert_int_equal(lk__checkpoint_sweep(folder), LK_OK);
+        assert_int_equal(lk__checkpoint_sweep(temp_folder), LK_OK);
         assert_int_equal(entries(), nth == 1);
     }
     again();
@@ -480,7 +463,7 @@ static void test_other_work(void **ctx)
     assert_int_equal(count, 3);
     for (size_t nth = 1; nth <= count; nth++) {
         again();
-        assert_int_equal(run(&linking, nth), 0);
+        assert_int_equal(run(linking, nth), 0);
         assert_int_equal(told->status, LK_STATUS_IO);
         assert_int_equal(entries(), nth < 3 ? 1 : 2);
     }
@@ -488,9 +471,8 @@ static void test_other_work(void **ctx)
 
 static int share_report(void **ctx)
 {
-    (void)ctx;
-    told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return told == MAP_FAILED ? -1 : 0;
+    told = process_share(sizeof *told);
+    return 0;
 }
 
 int main(void)

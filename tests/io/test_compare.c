@@ -1,16 +1,7 @@
 /* test_compare.c - every kind of difference, and the sentence it gets. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <string.h>
-
 #include <lockstep/state.h>
 
+#include "check.h"
 #include "io/checkpoint/checkpoint.h"
 
 typedef struct log {
@@ -58,7 +49,6 @@ static void expect_data(lk_dtype dtype, size_t count, const void *a, const void 
 
 static void test_same(void **ctx)
 {
-    (void)ctx;
     const float data[3] = {1, -0.0f, 3};
     const uint32_t nan[2] = {0x7fc00001, 0xff800001};
     expect_data(LK_DTYPE_F32, 3, data, data, "");
@@ -69,7 +59,6 @@ static void test_same(void **ctx)
 
 static void test_keys(void **ctx)
 {
-    (void)ctx;
     const float data[6] = {0};
     const size_t dims[2] = {2, 3};
     expect(state_of(LK_DTYPE_F32, 2, dims, data), state_of(LK_DTYPE_F32, 0, NULL, NULL),
@@ -80,7 +69,6 @@ static void test_keys(void **ctx)
 
 static void test_layout(void **ctx)
 {
-    (void)ctx;
     const double data[6] = {0};
     const size_t a[2] = {2, 3}, b[2] = {3, 2};
     expect(state_of(LK_DTYPE_F32, 2, a, data), state_of(LK_DTYPE_F32, 2, b, data),
@@ -95,7 +83,6 @@ static void test_layout(void **ctx)
 
 static void test_floats(void **ctx)
 {
-    (void)ctx;
     const float a[6] = {1, 2, 3, 4, 5, 6};
     float b[6] = {1, 2, 3, 4, 5, 6};
     const size_t dims[2] = {2, 3};
@@ -113,7 +100,6 @@ static void test_floats(void **ctx)
 
 static void test_signs(void **ctx)
 {
-    (void)ctx;
     const float zero[1] = {0}, minus[1] = {-0.0f};
     const uint32_t tiny[1] = {1}, minus_tiny[1] = {0x80000001};
     expect_data(LK_DTYPE_F32, 1, zero, minus,
@@ -127,7 +113,6 @@ static void test_signs(void **ctx)
 
 static void test_nans(void **ctx)
 {
-    (void)ctx;
     const uint32_t a[2] = {0x7fc00000, 0x3f800000}, payload[2] = {0x7fc00001, 0x3f800000};
     const uint32_t both[2] = {0x3f800000, 0x3f800002};
     expect_data(LK_DTYPE_F32, 2, a, payload,
@@ -140,7 +125,6 @@ static void test_nans(void **ctx)
 
 static void test_other_floats(void **ctx)
 {
-    (void)ctx;
     const double f64[2][1] = {{1.0}, {1.0 + 0x1p-52}};
     const uint16_t f16[2][4] = {{0x3c00, 0x0001, 0x7c00, 0xc000}, {0x3c01, 0x8001, 0x7c00, 0xc000}};
     const uint16_t big[2][1] = {{0x7bff}, {0x7c00}};
@@ -163,7 +147,6 @@ static void test_other_floats(void **ctx)
 
 static void test_integers(void **ctx)
 {
-    (void)ctx;
     const int64_t low[1] = {INT64_MIN}, high[1] = {INT64_MAX};
     const int32_t i32[2][2] = {{-5, 7}, {-5, -3}};
     const uint8_t u8[2][3] = {{1, 2, 255}, {1, 3, 0}};
@@ -179,7 +162,6 @@ static void test_integers(void **ctx)
 /* Keys are matched by name, not by place, and reported in the first's order. */
 static void test_several_keys(void **ctx)
 {
-    (void)ctx;
     static const char *const names[2][4] = {{"w", "same", "gone", "n"}, {"n", "same", "w", "new"}};
     lk_state *states[2];
     for (int s = 0; s < 2; s++) {
@@ -250,7 +232,6 @@ static void expect_checkpoints(lk_checkpoint *a, lk_checkpoint *b, const char *e
 
 static void test_checkpoints(void **ctx)
 {
-    (void)ctx;
     expect_checkpoints(checkpoint_with(1, "5", "0x1p+1", "2"), checkpoint_with(1, "5", "0x1p+1", "2"), "");
     expect_checkpoints(checkpoint_with(1, "5", NULL, "2"), checkpoint_with(1, "5", NULL, "3"),
                        "option --epochs: 2 against 3");

@@ -4,39 +4,23 @@
  * timeout. */
 #include "heap.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <string.h>
 #include <zlib.h>
 
 #include <lockstep/state.h>
 
+#include "check.h"
 #include "pth_bytes.h"
 #include "temp_folder.h"
 
 /* What loading a file may allocate in all: blocks that grow are counted each time. */
 enum { COST_BASE = 3 << 20, COST_TIMES = 160 };
 
-static char folder[TEMP_FOLDER_BYTES], path[TEMP_FOLDER_BYTES + 16];
+static char path[TEMP_FOLDER_BYTES + 16];
 
 static int make_folder(void **ctx)
 {
-    (void)ctx;
-    temp_folder_create(folder);
-    snprintf(path, sizeof path, "%s/cost.pth", folder);
-    return 0;
-}
-
-static int remove_folder(void **ctx)
-{
-    (void)ctx;
-    temp_folder_remove(folder);
+    temp_folder_create(temp_folder);
+    snprintf(path, sizeof path, "%s/cost.pth", temp_folder);
     return 0;
 }
 
@@ -169,7 +153,6 @@ static void load_cheaply(const char *says)
 /* 17 KB that inflate to 16 MB: a name that is shared by all keys, few or many. */
 static void test_small_archives(void **ctx)
 {
-    (void)ctx;
     static const size_t cases[][2] = {{1 << 24, 20}, {1 << 24, 2000}, {4, 3900000}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         opcodes o = repeated_pairs(cases[i][0], cases[i][1]);
@@ -181,7 +164,6 @@ static void test_small_archives(void **ctx)
 
 static void test_long_names(void **ctx)
 {
-    (void)ctx;
     opcodes o = repeated_pairs(1 << 20, 120000);
     write_legacy(&o);
     load_cheaply("has a name of 1048576 bytes; names have 1024 at most");
@@ -203,7 +185,6 @@ static void test_long_names(void **ctx)
 /* A key of a storage is a number in all files of PyTorch's. */
 static void test_long_storage_keys(void **ctx)
 {
-    (void)ctx;
     opcodes o = {0};
     OP(&o, "\x80\2}X\1\0\0\0a" REBUILD "((" TEXT("\7", "storage") "ctorch\nFloatStorage\nX\0\4\0\0");
     op_times(&o, "0", 1, 1024);
@@ -216,7 +197,6 @@ static void test_long_storage_keys(void **ctx)
 /* An OrderedDict is made of a list of pairs, which the memo gives again and again. */
 static void test_copied_pairs(void **ctx)
 {
-    (void)ctx;
     opcodes o = {0};
     OP(&o, "\x80\2](");
     op_times(&o, "NN\x86", 3, 3000);
@@ -232,7 +212,6 @@ static void test_copied_pairs(void **ctx)
 
 static void test_far_places_in_the_memo(void **ctx)
 {
-    (void)ctx;
     opcodes o = {0};
     OP(&o, "\x80\2}r\0\0\x3f\0.");
     write_legacy(&o);
@@ -242,7 +221,6 @@ static void test_far_places_in_the_memo(void **ctx)
 
 static void test_repeated_elements(void **ctx)
 {
-    (void)ctx;
     opcodes o = {0};
     OP(&o, "\x80\2}X\1\0\0\0a" TENSOR(FLOATS, "K\0", "J\0\0\xff\0K\1\x86", "K\0K\1\x86") "s.");
     write_legacy(&o);
@@ -253,7 +231,6 @@ static void test_repeated_elements(void **ctx)
 /* Different names of one tensor, as short as can be. */
 static void test_many_names(void **ctx)
 {
-    (void)ctx;
     opcodes o = {0};
     op_name_and_tensor(&o, 1);
     OP(&o, "(");
@@ -270,7 +247,6 @@ static void test_many_names(void **ctx)
 /* Duplicates and a header full of members are found in one pass. */
 static void test_safetensors(void **ctx)
 {
-    (void)ctx;
     static const char one[] = ",\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}";
     opcodes o = {0};
     OP(&o, "\0\0\0\0\0\0\0\0{\"\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}");
@@ -293,7 +269,6 @@ static void test_safetensors(void **ctx)
 /* A large state is no hostile one: work grows with the number of its tensors. */
 static void test_large_state(void **ctx)
 {
-    (void)ctx;
     enum { TENSORS = 100000 };
     static const char *const endings[] = {"pth", "safetensors"};
     lk_state *state = NULL, *back = NULL;
@@ -307,7 +282,7 @@ static void test_large_state(void **ctx)
     }
     for (int i = 0; i < 2; i++) {
         char large[TEMP_FOLDER_BYTES + 32];
-        snprintf(large, sizeof large, "%s/large.%s", folder, endings[i]);
+        snprintf(large, sizeof large, "%s/large.%s", temp_folder, endings[i]);
         assert_int_equal(lk_state_save(state, large), LK_OK);
         lk_status status = lk_state_load(large, &back);
         if (status == LK_STATUS_UNSUPPORTED)
@@ -333,5 +308,5 @@ int main(void)
         cmocka_unit_test(test_safetensors),
         cmocka_unit_test(test_large_state),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder, temp_folder_tear_down);
 }

@@ -3,21 +3,11 @@
  *
  * Run with "write FILE" or "read FILE" it is one half of an exchange with
  * PyTorch, which interop_pth.py conducts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <lockstep/state.h>
 
+#include "check.h"
 #include "pth_bytes.h"
 #include "state_files.h"
 
@@ -33,10 +23,9 @@ static void assert_same(const lk_state *a, const lk_state *b)
 /* The order stays as well. */
 static void test_round_trip(void **ctx)
 {
-    (void)ctx;
     lk_state *state = make_samples(SAMPLES);
     for (int i = 0; i < 2; i++) {
-        const char *path = in_folder(i ? "all.pth" : "all.pt");
+        const char *path = temp_path(i ? "all.pth" : "all.pt");
         assert_int_equal(lk_state_save(state, path), LK_OK);
         lk_state *back = load(path);
         assert_same(state, back);
@@ -47,14 +36,13 @@ static void test_round_trip(void **ctx)
 
 static void test_same_state_same_bytes(void **ctx)
 {
-    (void)ctx;
     static unsigned char a[1 << 18], b[1 << 18];
     lk_state *state = make_samples(SAMPLES);
-    assert_int_equal(lk_state_save(state, in_folder("a.pth")), LK_OK);
-    lk_state *back = load(in_folder("a.pth"));
-    assert_int_equal(lk_state_save(back, in_folder("b.pt")), LK_OK);
-    size_t bytes = get_file(in_folder("a.pth"), a, sizeof a);
-    assert_int_equal(get_file(in_folder("b.pt"), b, sizeof b), bytes);
+    assert_int_equal(lk_state_save(state, temp_path("a.pth")), LK_OK);
+    lk_state *back = load(temp_path("a.pth"));
+    assert_int_equal(lk_state_save(back, temp_path("b.pt")), LK_OK);
+    size_t bytes = get_file(temp_path("a.pth"), a, sizeof a);
+    assert_int_equal(get_file(temp_path("b.pt"), b, sizeof b), bytes);
     assert_memory_equal(a, b, bytes);
     lk_state_destroy(back);
     lk_state_destroy(state);
@@ -63,7 +51,6 @@ static void test_same_state_same_bytes(void **ctx)
 /* The memo's places, the parts of a dict and a directory of more than 65535. */
 static void test_many_tensors(void **ctx)
 {
-    (void)ctx;
     static const size_t counts[] = {0, 1, 2, 999, 1000, 1001, 66000};
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
         lk_state *state = NULL;
@@ -75,8 +62,8 @@ static void test_many_tensors(void **ctx)
             assert_int_equal(lk_state_add(state, name, LK_DTYPE_U8, 1, &(size_t){i % 3}, &entry), LK_OK);
             fill(entry, i);
         }
-        assert_int_equal(lk_state_save(state, in_folder("many.pth")), LK_OK);
-        lk_state *back = load(in_folder("many.pth"));
+        assert_int_equal(lk_state_save(state, temp_path("many.pth")), LK_OK);
+        lk_state *back = load(temp_path("many.pth"));
         assert_same(state, back);
         lk_state_destroy(back);
         lk_state_destroy(state);
@@ -98,11 +85,10 @@ static size_t data_at(const unsigned char *bytes, size_t count, const char *name
 
 static void test_archive_is_as_torch_has_it(void **ctx)
 {
-    (void)ctx;
     static unsigned char bytes[1 << 18];
     lk_state *state = make_samples(SAMPLES);
-    assert_int_equal(lk_state_save(state, in_folder("a.pth")), LK_OK);
-    size_t count = get_file(in_folder("a.pth"), bytes, sizeof bytes);
+    assert_int_equal(lk_state_save(state, temp_path("a.pth")), LK_OK);
+    size_t count = get_file(temp_path("a.pth"), bytes, sizeof bytes);
     static const struct {
         const char *name, *content;
     } members[] = {{"archive/data.pkl", "\x80\2ccollections\nOrderedDict\nq"},
@@ -122,7 +108,6 @@ static void test_archive_is_as_torch_has_it(void **ctx)
 
 static void test_ending_chooses(void **ctx)
 {
-    (void)ctx;
     static const struct {
         const char *name, *start;
     } cases[] = {{"m.pth", "PK\3\4"}, {"m.pt", "PK\3\4"}, {"m.safetensors", NULL},
@@ -130,17 +115,17 @@ static void test_ending_chooses(void **ctx)
     lk_state *state = make_samples(SAMPLES);
     static unsigned char bytes[1 << 18];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(lk_state_save(state, in_folder(cases[i].name)), LK_OK);
-        assert_true(get_file(in_folder(cases[i].name), bytes, sizeof bytes) > 64);
+        assert_int_equal(lk_state_save(state, temp_path(cases[i].name)), LK_OK);
+        assert_true(get_file(temp_path(cases[i].name), bytes, sizeof bytes) > 64);
         if (cases[i].start)
             assert_memory_equal(bytes, cases[i].start, 4);
         else
             assert_int_equal(bytes[8], '{');
     }
     /* What is read does not go by the name. */
-    size_t count = get_file(in_folder("m"), bytes, sizeof bytes);
-    put_file(in_folder("other.pth"), bytes, count);
-    lk_state *back = load(in_folder("other.pth"));
+    size_t count = get_file(temp_path("m"), bytes, sizeof bytes);
+    temp_write(temp_path("other.pth"), bytes, count);
+    lk_state *back = load(temp_path("other.pth"));
     assert_int_equal(lk_state_compare(state, back, NULL, NULL), 0);
     lk_state_destroy(back);
     lk_state_destroy(state);
@@ -149,32 +134,28 @@ static void test_ending_chooses(void **ctx)
 /* An ending that no format has is a mistake; dots of folders are none. */
 static void test_unknown_endings(void **ctx)
 {
-    (void)ctx;
     static const char *const names[] = {"m.onnx", "m.pth.bak", "m.", "m.0", "m.PTH"};
     lk_state *state = make_samples(SAMPLES);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        assert_int_equal(lk_state_save(state, in_folder(names[i])), LK_STATUS_USAGE);
-        assert_non_null(strstr(lk_error_detail(), names[i]));
-        assert_non_null(strstr(lk_error_detail(), ".safetensors (safetensors), .pth (PyTorch), .pt (PyTorch)"));
-        assert_null(fopen(in_folder(names[i]), "rb"));
+        assert_fails(lk_state_save(state, temp_path(names[i])), LK_STATUS_USAGE, names[i]);
+        assert_detail(".safetensors (safetensors), .pth (PyTorch), .pt (PyTorch)");
+        assert_null(fopen(temp_path(names[i]), "rb"));
     }
-    assert_int_equal(mkdir(in_folder("v1.2"), 0777), 0);
-    assert_int_equal(lk_state_save(state, in_folder("v1.2/m")), LK_OK);
-    assert_int_equal(unlink(in_folder("v1.2/m")), 0);
-    assert_int_equal(rmdir(in_folder("v1.2")), 0);
+    assert_int_equal(mkdir(temp_path("v1.2"), 0777), 0);
+    assert_int_equal(lk_state_save(state, temp_path("v1.2/m")), LK_OK);
+    assert_int_equal(unlink(temp_path("v1.2/m")), 0);
+    assert_int_equal(rmdir(temp_path("v1.2")), 0);
     lk_state_destroy(state);
 }
 
 static void test_name_must_be_text(void **ctx)
 {
-    (void)ctx;
     lk_state *state = NULL;
     lk_state_entry *entry;
     assert_int_equal(lk_state_create(&state), LK_OK);
     assert_int_equal(lk_state_add(state, "ab\xff", LK_DTYPE_U8, 0, NULL, &entry), LK_OK);
-    assert_int_equal(lk_state_save(state, in_folder("bad.pth")), LK_STATUS_USAGE);
-    assert_non_null(strstr(lk_error_detail(), "not UTF-8 at its byte 2"));
-    assert_null(fopen(in_folder("bad.pth"), "rb"));
+    assert_fails(lk_state_save(state, temp_path("bad.pth")), LK_STATUS_USAGE, "not UTF-8 at its byte 2");
+    assert_null(fopen(temp_path("bad.pth"), "rb"));
     lk_state_destroy(state);
 }
 
@@ -244,7 +225,6 @@ static void check_stored(const lk_state *state, size_t t)
 /* Storages that are shared, sliced, transposed, repeated; a checkpoint around. */
 static void test_files_of_torch(void **ctx)
 {
-    (void)ctx;
     static const char *const names[] = {"torch_1.13.pth", "torch_1.13_legacy.pth", "torch_2.15.pth",
                                         "torch_2.15_legacy.pth"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -271,8 +251,8 @@ static lk_status load_object(const char *object, size_t size, lk_state **out)
     build_put(&b, KEYS, sizeof KEYS - 1);
     build_number(&b, 4, 8);
     build_put(&b, floats, sizeof floats);
-    put_file(in_folder("object.pth"), b.bytes, b.size);
-    return lk_state_load(in_folder("object.pth"), out);
+    temp_write(temp_path("object.pth"), b.bytes, b.size);
+    return lk_state_load(temp_path("object.pth"), out);
 }
 
 /* An object, the names of the tensors found in it, and the floats of the first. */
@@ -338,7 +318,6 @@ static const struct {
 
 static void test_objects(void **ctx)
 {
-    (void)ctx;
     for (size_t i = 0; i < sizeof objects / sizeof *objects; i++) {
         lk_state *state = NULL;
         if (load_object(objects[i].object.bytes, objects[i].object.size, &state) != LK_OK)
@@ -358,7 +337,6 @@ static void test_objects(void **ctx)
 /* Types without a storage class of their own: bytes and a dtype. */
 static void test_untyped_storage(void **ctx)
 {
-    (void)ctx;
     static const char object[] = "\x80\2}" TEXT("\1", "a") "ctorch._utils\n_rebuild_tensor_v3\n((" TEXT(
         "\7", "storage") "ctorch.storage\nUntypedStorage\n" TEXT("\1", "0")
         TEXT("\3", "cpu") "K\x10tQ"
@@ -368,8 +346,8 @@ static void test_untyped_storage(void **ctx)
     zip_add(&z, "x/data.pkl", object, sizeof object - 1, sizeof object - 1);
     zip_add(&z, "x/data/0", floats, sizeof floats, sizeof floats);
     zip_end(&z);
-    put_file(in_folder("untyped.pth"), z.file.bytes, z.file.size);
-    lk_state *state = load(in_folder("untyped.pth"));
+    temp_write(temp_path("untyped.pth"), z.file.bytes, z.file.size);
+    lk_state *state = load(temp_path("untyped.pth"));
     assert_int_equal(lk_state_count(state), 1);
     assert_int_equal(lk_state_at(state, 0)->bytes, 12);
     assert_memory_equal(lk_state_at(state, 0)->data, floats + 1, 12);
@@ -379,7 +357,6 @@ static void test_untyped_storage(void **ctx)
 /* Compressed members: a zip program has gone over the file. */
 static void test_compressed_member(void **ctx)
 {
-    (void)ctx;
     lk_state *state = load(LK_TESTS_DIR "/io/data/compressed.pth");
     assert_int_equal(lk_state_count(state), 1);
     const lk_state_entry *entry = lk_state_find(state, "zeros");
@@ -394,13 +371,12 @@ static void test_compressed_member(void **ctx)
  * lacks for the newer one. */
 static void test_without_libzip(void **ctx)
 {
-    (void)ctx;
     lk_state *state = make_samples(SAMPLES), *back = NULL;
-    assert_int_equal(lk_state_save(state, in_folder("all.pth")), LK_OK);
-    assert_int_equal(lk_state_load(in_folder("all.pth"), &back), LK_STATUS_UNSUPPORTED);
+    assert_int_equal(lk_state_save(state, temp_path("all.pth")), LK_OK);
+    assert_int_equal(lk_state_load(temp_path("all.pth"), &back), LK_STATUS_UNSUPPORTED);
     assert_null(back);
-    assert_non_null(strstr(lk_error_detail(), "libzip"));
-    assert_non_null(strstr(lk_error_detail(), in_folder("all.pth")));
+    assert_detail("libzip");
+    assert_detail(temp_path("all.pth"));
     lk_state_destroy(state);
 }
 
@@ -450,6 +426,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_name_must_be_text),
         cmocka_unit_test(test_objects),
     };
-    return has_libzip() ? cmocka_run_group_tests(tests, make_folder, remove_folder)
-                        : cmocka_run_group_tests(without, make_folder, remove_folder);
+    return has_libzip() ? cmocka_run_group_tests(tests, temp_folder_set_up, temp_folder_tear_down)
+                        : cmocka_run_group_tests(without, temp_folder_set_up, temp_folder_tear_down);
 }

@@ -1,31 +1,20 @@
 /* test_pth_hostile.c - files of torch.save that are damaged, or made to harm:
  * refused with FORMAT, a place and a reason, and nothing of them is executed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <lockstep/state.h>
 
+#include "check.h"
 #include "io/pth/pickle.h"
 #include "pth_bytes.h"
 #include "temp_folder.h"
 
-static char folder[TEMP_FOLDER_BYTES], path[TEMP_FOLDER_BYTES + 16];
+static char path[TEMP_FOLDER_BYTES + 16];
 
 static int make_folder(void **ctx)
 {
-    (void)ctx;
-    temp_folder_create(folder);
-    snprintf(path, sizeof path, "%s/bad.pth", folder);
+    temp_folder_create(temp_folder);
+    snprintf(path, sizeof path, "%s/bad.pth", temp_folder);
     /* A tensor that is allocated on a file's word alone would be beyond this. */
     struct rlimit limit = {(rlim_t)8 << 30, (rlim_t)8 << 30};
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -35,33 +24,17 @@ static int make_folder(void **ctx)
     return 0;
 }
 
-static int remove_folder(void **ctx)
-{
-    (void)ctx;
-    temp_folder_remove(folder);
-    return 0;
-}
-
 /* A new file each time: some file systems sync one that is cut and rewritten. */
-static void put_file(const void *bytes, size_t size)
-{
-    remove(path);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
-}
-
 static void refuse(const void *bytes, size_t size, const char *says)
 {
-    put_file(bytes, size);
+    temp_write(path, bytes, size);
     lk_state *state = NULL;
     lk_status status = lk_state_load(path, &state);
     if (status != LK_STATUS_FORMAT)
         fail_msg("status %d instead of FORMAT; expected: %s", (int)status, says);
     assert_null(state);
-    if (!strstr(lk_error_detail(), says) || !strstr(lk_error_detail(), path))
-        fail_msg("it says: %s\nexpected: %s", lk_error_detail(), says);
+    assert_detail(says);
+    assert_detail(path);
     assert_null(strchr(lk_error_detail(), '\x1b'));
 }
 
@@ -191,7 +164,6 @@ static const struct {
 
 static void test_objects(void **ctx)
 {
-    (void)ctx;
     for (size_t i = 0; i < sizeof objects / sizeof *objects; i++)
         refuse_object(objects[i].object, objects[i].says);
 }
@@ -199,7 +171,6 @@ static void test_objects(void **ctx)
 /* Marks, containers, values: each within its own bound. */
 static void test_deep_and_many(void **ctx)
 {
-    (void)ctx;
     enum { DEEP = 1 << 23 };
     static const struct {
         const char *op;
@@ -244,7 +215,6 @@ static size_t get_fixture(const char *name, uint8_t *bytes, size_t room)
 
 static void test_every_truncation_is_refused(void **ctx)
 {
-    (void)ctx;
     static const char *const names[] = {"torch_1.13.pth", "torch_2.15.pth", "torch_1.13_legacy.pth"};
     static uint8_t bytes[1 << 16];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -257,14 +227,13 @@ static void test_every_truncation_is_refused(void **ctx)
 /* Every byte of a file, changed: refused, or without consequence. */
 static void test_every_changed_byte_is_survived(void **ctx)
 {
-    (void)ctx;
     static const char *const names[] = {"torch_2.15.pth", "torch_2.15_legacy.pth"};
     static uint8_t bytes[1 << 16];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t count = get_fixture(names[i], bytes, sizeof bytes);
         for (size_t at = 0; at < count; at++) {
             bytes[at] ^= (uint8_t)(1 << at % 8);
-            put_file(bytes, count);
+            temp_write(path, bytes, count);
             bytes[at] ^= (uint8_t)(1 << at % 8);
             lk_state *state = NULL;
             lk_status status = lk_state_load(path, &state);
@@ -292,7 +261,6 @@ static void add(zip_build *z, const char *name, const char *bytes, size_t size)
 
 static void test_archives(void **ctx)
 {
-    (void)ctx;
     static zip_build z;
     static const char pickle[] = PICKLE, floats[] = "0123456789abcdef";
     add(&z, "readme", "x", 1);
@@ -353,7 +321,6 @@ static void put_tensors(zip_build *z)
  * same bytes again and again, nor by members that inflate to any size. */
 static void test_memory_is_bounded(void **ctx)
 {
-    (void)ctx;
     static zip_build z;
     static const char storage[STORAGE_BYTES];
     for (int shared = 0; shared < 2; shared++) {
@@ -374,7 +341,7 @@ static void test_memory_is_bounded(void **ctx)
             continue;
         }
         zip_end(&z);
-        put_file(z.file.bytes, z.file.size);
+        temp_write(path, z.file.bytes, z.file.size);
         memset(&z, 0, sizeof z);
         lk_state *state = NULL;
         assert_int_equal(lk_state_load(path, &state), LK_OK);
@@ -390,7 +357,6 @@ static void test_memory_is_bounded(void **ctx)
 
 static void test_other_files(void **ctx)
 {
-    (void)ctx;
     REFUSE("", "not a file of torch.save");
     REFUSE("PK\3\4", "its directory");
     REFUSE("<html>not found</html>", "not a file of torch.save");
@@ -419,6 +385,6 @@ int main(void)
     lk_state *state = NULL;
     bool has_libzip = lk_state_load(LK_TESTS_DIR "/io/data/compressed.pth", &state) != LK_STATUS_UNSUPPORTED;
     lk_state_destroy(state);
-    return has_libzip ? cmocka_run_group_tests(tests, make_folder, remove_folder)
-                      : cmocka_run_group_tests(without, make_folder, remove_folder);
+    return has_libzip ? cmocka_run_group_tests(tests, make_folder, temp_folder_tear_down)
+                      : cmocka_run_group_tests(without, make_folder, temp_folder_tear_down);
 }

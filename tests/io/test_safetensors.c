@@ -2,24 +2,14 @@
  *
  * Run with "write FILE" or "read FILE" it is one half of an exchange with the
  * safetensors package, which interop_safetensors.py conducts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <lockstep/state.h>
 
+#include "check.h"
 #include "io/io.h"
 #include "state_files.h"
 
@@ -36,15 +26,14 @@ static size_t count_files(const char *path)
 
 static void test_round_trip(void **ctx)
 {
-    (void)ctx;
     lk_state *state = make_samples(SMALL_SAMPLES);
-    const char *path = in_folder("all.safetensors");
+    const char *path = temp_path("all.safetensors");
     assert_int_equal(lk_state_save(state, path), LK_OK);
     lk_state *back = load(path);
     assert_int_equal(lk_state_count(back), SMALL_SAMPLES);
     assert_int_equal(lk_state_compare(state, back, NULL, NULL), 0);
     assert_true(lk_state_hash(state) == lk_state_hash(back));
-    assert_int_equal(count_files(folder), 1);
+    assert_int_equal(count_files(temp_folder), 1);
     /* Elements of 8 bytes first, the state's order among equals. */
     assert_string_equal(lk_state_at(back, 0)->name, "bn.num_batches_tracked");
     assert_string_equal(lk_state_at(back, 1)->name, "f64");
@@ -56,17 +45,16 @@ static void test_round_trip(void **ctx)
 /* Saving what was loaded gives the same file: the order is settled. */
 static void test_second_save_is_the_same_file(void **ctx)
 {
-    (void)ctx;
     static unsigned char a[8192], b[8192];
     lk_state *state = make_samples(SMALL_SAMPLES);
-    assert_int_equal(lk_state_save(state, in_folder("a")), LK_OK);
-    size_t bytes = get_file(in_folder("a"), a, sizeof a);
+    assert_int_equal(lk_state_save(state, temp_path("a")), LK_OK);
+    size_t bytes = get_file(temp_path("a"), a, sizeof a);
     uint64_t header;
     memcpy(&header, a, 8);
     assert_int_equal(header % 8, 0);
-    lk_state *back = load(in_folder("a"));
-    assert_int_equal(lk_state_save(back, in_folder("a")), LK_OK);
-    assert_int_equal(get_file(in_folder("a"), b, sizeof b), bytes);
+    lk_state *back = load(temp_path("a"));
+    assert_int_equal(lk_state_save(back, temp_path("a")), LK_OK);
+    assert_int_equal(get_file(temp_path("a"), b, sizeof b), bytes);
     assert_memory_equal(a, b, bytes);
     lk_state_destroy(back);
     lk_state_destroy(state);
@@ -74,33 +62,29 @@ static void test_second_save_is_the_same_file(void **ctx)
 
 static void test_empty_state(void **ctx)
 {
-    (void)ctx;
     lk_state *state = NULL;
     assert_int_equal(lk_state_create(&state), LK_OK);
-    assert_int_equal(lk_state_save(state, in_folder("none")), LK_OK);
+    assert_int_equal(lk_state_save(state, temp_path("none")), LK_OK);
     lk_state_destroy(state);
-    state = load(in_folder("none"));
+    state = load(temp_path("none"));
     assert_int_equal(lk_state_count(state), 0);
     lk_state_destroy(state);
 }
 
 static void test_every_truncation_is_refused(void **ctx)
 {
-    (void)ctx;
     static unsigned char bytes[8192];
     lk_state *state = make_samples(SMALL_SAMPLES), *out = NULL;
-    assert_int_equal(lk_state_save(state, in_folder("whole")), LK_OK);
+    assert_int_equal(lk_state_save(state, temp_path("whole")), LK_OK);
     lk_state_destroy(state);
-    size_t count = get_file(in_folder("whole"), bytes, sizeof bytes);
+    size_t count = get_file(temp_path("whole"), bytes, sizeof bytes);
     for (size_t cut = 0; cut < count; cut++) {
-        put_file(in_folder("cut"), bytes, cut);
-        assert_int_equal(lk_state_load(in_folder("cut"), &out), LK_STATUS_FORMAT);
-        assert_non_null(strstr(lk_error_detail(), in_folder("cut")));
+        temp_write(temp_path("cut"), bytes, cut);
+        assert_fails(lk_state_load(temp_path("cut"), &out), LK_STATUS_FORMAT, temp_path("cut"));
         assert_null(out);
     }
-    put_file(in_folder("cut"), bytes, count + 1);
-    assert_int_equal(lk_state_load(in_folder("cut"), &out), LK_STATUS_FORMAT);
-    assert_non_null(strstr(lk_error_detail(), "belongs to no tensor"));
+    temp_write(temp_path("cut"), bytes, count + 1);
+    assert_fails(lk_state_load(temp_path("cut"), &out), LK_STATUS_FORMAT, "belongs to no tensor");
 }
 
 #define ENTRY(name, dtype, shape, begin, end) \
@@ -189,15 +173,14 @@ static size_t make_file(unsigned char *out, const char *header, size_t data)
 
 static void test_hostile_headers(void **ctx)
 {
-    (void)ctx;
     static unsigned char bytes[4096];
     for (size_t i = 0; i < sizeof hostiles / sizeof *hostiles; i++) {
         const struct hostile *h = &hostiles[i];
         lk_state *out = NULL;
-        put_file(in_folder("bad"), bytes, make_file(bytes, h->header, h->data));
-        lk_status status = lk_state_load(in_folder("bad"), &out);
+        temp_write(temp_path("bad"), bytes, make_file(bytes, h->header, h->data));
+        lk_status status = lk_state_load(temp_path("bad"), &out);
         if (status != LK_STATUS_FORMAT || out || !strstr(lk_error_detail(), h->says) ||
-            !strstr(lk_error_detail(), in_folder("bad")))
+            !strstr(lk_error_detail(), temp_path("bad")))
             fail_msg("%s: status %d, \"%s\" lacks \"%s\"", h->header, (int)status, lk_error_detail(), h->says);
     }
 }
@@ -205,7 +188,6 @@ static void test_hostile_headers(void **ctx)
 /* Unusual but legal. */
 static void test_legal_headers(void **ctx)
 {
-    (void)ctx;
     static unsigned char bytes[4096];
     static const struct {
         const char *header;
@@ -222,8 +204,8 @@ static void test_legal_headers(void **ctx)
         {"{" EMPTY("\\ud83d\\ude00\\n\\\\u0000") "}", 0, 1, "\xf0\x9f\x98\x80\n\\u0000"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        put_file(in_folder("odd"), bytes, make_file(bytes, rows[i].header, rows[i].data));
-        lk_state *state = load(in_folder("odd"));
+        temp_write(temp_path("odd"), bytes, make_file(bytes, rows[i].header, rows[i].data));
+        lk_state *state = load(temp_path("odd"));
         assert_int_equal(lk_state_count(state), rows[i].count);
         if (rows[i].first)
             assert_string_equal(lk_state_at(state, 0)->name, rows[i].first);
@@ -233,7 +215,6 @@ static void test_legal_headers(void **ctx)
 
 static void test_lying_header_length(void **ctx)
 {
-    (void)ctx;
     static unsigned char bytes[64];
     static const struct {
         uint64_t length;
@@ -247,17 +228,14 @@ static void test_lying_header_length(void **ctx)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         lk_state *out = NULL;
         memcpy(bytes, &rows[i].length, 8);
-        put_file(in_folder("lie"), bytes, count);
-        assert_int_equal(lk_state_load(in_folder("lie"), &out), LK_STATUS_FORMAT);
-        if (!strstr(lk_error_detail(), rows[i].says))
-            fail_msg("\"%s\" lacks \"%s\"", lk_error_detail(), rows[i].says);
+        temp_write(temp_path("lie"), bytes, count);
+        assert_fails(lk_state_load(temp_path("lie"), &out), LK_STATUS_FORMAT, rows[i].says);
     }
 }
 
 /* Every single-byte change of a small file is read or refused, never worse. */
 static void test_changed_bytes(void **ctx)
 {
-    (void)ctx;
     static unsigned char bytes[4096];
     static const unsigned char values[] = {0, '"', '\\', '{', '}', '[', ']', ',', '9', '-', 'e', 0x80, 0xff};
     size_t count = make_file(bytes, "{" ENTRY("a", "F32", "[2]", 0, 8) "," ENTRY("b", "I64", "[]", 8, 16) "}", 16);
@@ -266,10 +244,10 @@ static void test_changed_bytes(void **ctx)
         for (size_t v = 0; v < sizeof values; v++) {
             unsigned char old = bytes[i];
             bytes[i] = values[v];
-            put_file(in_folder("changed"), bytes, count);
+            temp_write(temp_path("changed"), bytes, count);
             bytes[i] = old;
             lk_state *out = NULL;
-            lk_status status = lk_state_load(in_folder("changed"), &out);
+            lk_status status = lk_state_load(temp_path("changed"), &out);
             assert_true(status == LK_OK || status == LK_STATUS_FORMAT);
             assert_true((status == LK_OK) == (out != NULL));
             refused += status != LK_OK;
@@ -281,7 +259,6 @@ static void test_changed_bytes(void **ctx)
 
 static void test_deep_nesting(void **ctx)
 {
-    (void)ctx;
     enum { DEEP = 1 << 20 };
     unsigned char *bytes = malloc(8 + DEEP);
     assert_non_null(bytes);
@@ -289,34 +266,30 @@ static void test_deep_nesting(void **ctx)
     memcpy(bytes, &length, 8);
     memset(bytes + 8, '[', DEEP);
     memcpy(bytes + 8, "{\"a\":", 5);
-    put_file(in_folder("deep"), bytes, 8 + DEEP);
+    temp_write(temp_path("deep"), bytes, 8 + DEEP);
     free(bytes);
     lk_state *out = NULL;
-    assert_int_equal(lk_state_load(in_folder("deep"), &out), LK_STATUS_FORMAT);
-    assert_non_null(strstr(lk_error_detail(), "too many nested"));
+    assert_fails(lk_state_load(temp_path("deep"), &out), LK_STATUS_FORMAT, "too many nested");
 }
 
 static void test_not_a_file(void **ctx)
 {
-    (void)ctx;
     lk_state *out = NULL;
-    assert_int_equal(lk_state_load(in_folder("absent"), &out), LK_STATUS_NOT_FOUND);
-    assert_non_null(strstr(lk_error_detail(), in_folder("absent")));
-    assert_int_equal(lk_state_load(folder, &out), LK_STATUS_FORMAT);
+    assert_fails(lk_state_load(temp_path("absent"), &out), LK_STATUS_NOT_FOUND, temp_path("absent"));
+    assert_int_equal(lk_state_load(temp_folder, &out), LK_STATUS_FORMAT);
     assert_null(out);
 }
 
 static void test_names_that_cannot_be_saved(void **ctx)
 {
-    (void)ctx;
     static const char *const names[] = {"__metadata__", "bad \xff", "cut \xe6\x97"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         lk_state *state = NULL;
         lk_state_entry *entry;
         assert_int_equal(lk_state_create(&state), LK_OK);
         assert_int_equal(lk_state_add(state, names[i], LK_DTYPE_U8, 0, NULL, &entry), LK_OK);
-        assert_int_equal(lk_state_save(state, in_folder("bad")), LK_STATUS_USAGE);
-        assert_int_equal(access(in_folder("bad"), F_OK), -1);
+        assert_int_equal(lk_state_save(state, temp_path("bad")), LK_STATUS_USAGE);
+        assert_int_equal(access(temp_path("bad"), F_OK), -1);
         lk_state_destroy(state);
     }
 }
@@ -332,23 +305,22 @@ static void expect_old_file(const char *path, lk_status status, lk_status expect
 
 static void test_full_disk(void **ctx)
 {
-    (void)ctx;
     lk_state *state = make_samples(SMALL_SAMPLES);
     lk_state_entry *big;
     assert_int_equal(lk_state_add(state, "big", LK_DTYPE_U8, 1, (size_t[]){1 << 20}, &big), LK_OK);
-    put_file(in_folder("model"), "old", 3);
+    temp_write(temp_path("model"), "old", 3);
     struct rlimit old, tight;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     tight = old;
     tight.rlim_cur = 1 << 16;
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
-    lk_status status = lk_state_save(state, in_folder("model"));
+    lk_status status = lk_state_save(state, temp_path("model"));
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
-    expect_old_file(in_folder("model"), status, LK_STATUS_IO);
-    assert_int_equal(count_files(folder), 1);
-    assert_int_equal(lk_state_save(state, in_folder("model")), LK_OK);
-    lk_state *back = load(in_folder("model"));
+    expect_old_file(temp_path("model"), status, LK_STATUS_IO);
+    assert_int_equal(count_files(temp_folder), 1);
+    assert_int_equal(lk_state_save(state, temp_path("model")), LK_OK);
+    lk_state *back = load(temp_path("model"));
     assert_int_equal(lk_state_compare(state, back, NULL, NULL), 0);
     lk_state_destroy(back);
     lk_state_destroy(state);
@@ -358,38 +330,34 @@ static void test_full_disk(void **ctx)
  * other user to become there is nothing to test. */
 static void test_read_only_folder(void **ctx)
 {
-    (void)ctx;
     uid_t user = geteuid();
-    put_file(in_folder("model"), "old", 3);
+    temp_write(temp_path("model"), "old", 3);
     lk_state *state = make_samples(SMALL_SAMPLES);
-    assert_int_equal(chmod(folder, 0555), 0);
+    assert_int_equal(chmod(temp_folder, 0555), 0);
     bool lowly = user != 0 || seteuid(65534) == 0;
-    lk_status status = lowly ? lk_state_save(state, in_folder("model")) : LK_OK;
+    lk_status status = lowly ? lk_state_save(state, temp_path("model")) : LK_OK;
     assert_int_equal(seteuid(user), 0);
-    assert_int_equal(chmod(folder, 0700), 0);
+    assert_int_equal(chmod(temp_folder, 0700), 0);
     lk_state_destroy(state);
     if (!lowly)
         skip();
-    expect_old_file(in_folder("model"), status, LK_STATUS_IO);
-    assert_int_equal(count_files(folder), 1);
+    expect_old_file(temp_path("model"), status, LK_STATUS_IO);
+    assert_int_equal(count_files(temp_folder), 1);
 }
 
 static void test_missing_folder(void **ctx)
 {
-    (void)ctx;
     lk_state *state = make_samples(SMALL_SAMPLES);
-    put_file(in_folder("model"), "old", 3);
-    assert_int_equal(lk_state_save(state, in_folder("no/model")), LK_STATUS_NOT_FOUND);
-    assert_non_null(strstr(lk_error_detail(), in_folder("no/model")));
-    lk_status status = lk_state_save(state, in_folder("model/below"));
+    temp_write(temp_path("model"), "old", 3);
+    assert_fails(lk_state_save(state, temp_path("no/model")), LK_STATUS_NOT_FOUND, temp_path("no/model"));
+    lk_status status = lk_state_save(state, temp_path("model/below"));
     assert_true(status != LK_OK);
-    expect_old_file(in_folder("model"), status, status);
+    expect_old_file(temp_path("model"), status, status);
     lk_state_destroy(state);
 }
 
 static void test_utf8(void **ctx)
 {
-    (void)ctx;
     assert_int_equal(lk__utf8_length("", 0), 0);
     assert_int_equal(lk__utf8_length("a", 1), 1);
     assert_int_equal(lk__utf8_length("\xc3\xa9", 2), 2);
@@ -403,7 +371,6 @@ static void test_utf8(void **ctx)
 
 static void test_quote(void **ctx)
 {
-    (void)ctx;
     const struct {
         const char *text, *quoted;
     } rows[] = {
@@ -448,7 +415,7 @@ static int read_samples(char *path)
     return differing != 0;
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, temp_folder_set_up, temp_folder_tear_down)
 
 int main(int argc, char **argv)
 {

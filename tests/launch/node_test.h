@@ -3,56 +3,34 @@
 #ifndef LK_TESTS_NODE_TEST_H
 #define LK_TESTS_NODE_TEST_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "launch/descendants.h"
 #include "launch/node.h"
+#include "processes.h"
 #include "temp_folder.h"
 
 /* Long enough for a slow and busy machine; nothing waits so long when all is well. */
 enum { PATIENCE = 60, TEXT_BYTES = 1 << 20 };
 
-static char folder[TEMP_FOLDER_BYTES], run_id[64], notices[4096];
+static char run_id[64], notices[4096];
 static char out_text[TEXT_BYTES], err_text[TEXT_BYTES];
 
 static inline int set_up(void **state)
 {
     static int count;
-    (void)state;
-    temp_folder_create(folder);
+    temp_folder_create(temp_folder);
     snprintf(run_id, sizeof run_id, "test-%ld-%d", (long)getpid(), count++);
-    setenv("T", folder, 1);
+    setenv("T", temp_folder, 1);
     notices[0] = '\0';
-    return 0;
-}
-
-static inline int tear_down(void **state)
-{
-    (void)state;
-    temp_folder_remove(folder);
     return 0;
 }
 
 static inline void take_notice(void *arg, const char *text)
 {
     size_t length = strlen(notices);
-    (void)arg;
     snprintf(notices + length, sizeof notices - length, "%s\n", text);
 }
 
@@ -70,15 +48,9 @@ static inline lk_launch_node_opts node_opts(int nproc, char *const *argv)
                                  .notice = take_notice};
 }
 
-static inline void path_in_folder(char path[TEMP_FOLDER_BYTES + 32], const char *name)
-{
-    snprintf(path, TEMP_FOLDER_BYTES + 32, "%s/%s", folder, name);
-}
-
 static inline void read_text(const char *name, char *text, size_t bytes)
 {
-    char path[TEMP_FOLDER_BYTES + 32];
-    path_in_folder(path, name);
+    const char *path = temp_path(name);
     FILE *file = fopen(path, "r");
     size_t length = file != NULL ? fread(text, 1, bytes - 1, file) : 0;
     text[length] = '\0';
@@ -111,8 +83,7 @@ static inline capture capture_begin(void)
     capture c;
     fflush(NULL);
     for (int i = 0; i < 2; i++) {
-        char path[TEMP_FOLDER_BYTES + 32];
-        path_in_folder(path, names[i]);
+        const char *path = temp_path(names[i]);
         c.saved[i] = fcntl(i + 1, F_DUPFD_CLOEXEC, 10);
         int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
         dup2(fd, i + 1);
@@ -195,7 +166,7 @@ static inline int count_in_folder(void)
     char marker[TEMP_FOLDER_BYTES + 8];
     lk_processes all = {0};
     int left = 0;
-    snprintf(marker, sizeof marker, "T=%s", folder);
+    snprintf(marker, sizeof marker, "T=%s", temp_folder);
     lk__processes_read(&all);
     for (size_t i = 0; i < all.count; i++)
         left += all.list[i].state != 'Z' && has_variable(all.list[i].pid, marker);
@@ -232,11 +203,5 @@ static inline bool is_gone(pid_t pid)
             poll(NULL, 0, 5);                                  \
         assert_true(held);                                     \
     } while (0)
-
-static inline void assert_contains(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL)
-        fail_msg("\"%s\" lacks \"%s\"", text, part);
-}
 
 #endif

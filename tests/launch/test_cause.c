@@ -26,7 +26,6 @@ static void test_text_and_exit(void **state)
         {-1, "stayed stopped for 300 s", 1},
         {0, "exited with status 0", 1},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[128];
         lk_cause cause = {.status = rows[i].status, .stopped_for = 300.01};
@@ -38,7 +37,6 @@ static void test_text_and_exit(void **state)
 
 static void test_order(void **state)
 {
-    (void)state;
     /* Of equals the one that was heard of first stays the cause. */
     lk_cause one = {.status = exited(1)}, other = {.status = exited(2)};
     lk_cause crash = {.status = SIGABRT}, stopped = {.status = -1};
@@ -68,7 +66,6 @@ static void test_order(void **state)
 
 static void test_environment(void **state)
 {
-    (void)state;
     char *argv[] = {"env", NULL};
     lk_launch_node_opts opts = node_opts(2, argv);
     opts.first_rank = 4;
@@ -120,7 +117,6 @@ static void test_environment(void **state)
 
 static void test_bind(void **state)
 {
-    (void)state;
     char *argv[] = {"grep", "Cpus_allowed_list", "/proc/self/status", NULL};
     lk_launch_node_opts opts = node_opts(1, argv);
     opts.bind = LK_BIND_CORE;
@@ -144,8 +140,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_and_exit),
         cmocka_unit_test(test_order),
-        cmocka_unit_test_setup_teardown(test_environment, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_bind, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_environment, set_up, temp_folder_tear_down),
+        cmocka_unit_test_setup_teardown(test_bind, set_up, temp_folder_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

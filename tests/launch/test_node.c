@@ -8,7 +8,6 @@
 
 static void test_all_exit_0(void **state)
 {
-    (void)state;
     outcome end = run_shell(3, "exit 0");
     assert_int_equal(end.status, LK_OK);
     assert_int_equal(end.state, LK_NODE_DONE);
@@ -30,7 +29,6 @@ static void assert_failed(const outcome *end, int rank, const char *text)
 
 static void test_exit_3(void **state)
 {
-    (void)state;
     outcome end = run_shell(3, "[ $RANK = 1 ] || exec sleep 1000; echo first >&2; echo second >&2; exit 3");
     assert_failed(&end, 1, "exited with status 3");
     assert_int_equal(lk__cause_exit(&end.cause), 3);
@@ -40,7 +38,6 @@ static void test_exit_3(void **state)
 
 static void test_signals(void **state)
 {
-    (void)state;
     outcome end = run_shell(2, "[ $RANK = 0 ] || exec sleep 1000; ulimit -c 0; kill -SEGV $$");
     assert_failed(&end, 0, "killed by SIGSEGV (segmentation fault)");
     assert_int_equal(lk__cause_exit(&end.cause), 128 + SIGSEGV);
@@ -51,7 +48,6 @@ static void test_signals(void **state)
 /* Rank 0 ends by itself because it lost rank 1; the crash is the cause. */
 static void test_crash_beats_echo(void **state)
 {
-    (void)state;
     outcome end =
         run_shell(2, "if [ $RANK = 0 ]; then mkfifo $T/lost.$$; mv $T/lost.$$ $T/lost; cat $T/lost; exit 1; fi;"
                      "while ! [ -p $T/lost ]; do :; done; ulimit -c 0; exec 3>$T/lost; kill -ABRT $$");
@@ -60,7 +56,6 @@ static void test_crash_beats_echo(void **state)
 
 static void test_rank_deaf_to_term_is_killed(void **state)
 {
-    (void)state;
     outcome end = run_shell(2, "if [ $RANK = 0 ]; then trap '' TERM INT HUP; echo > $T/deaf;"
                                "while :; do sleep 1000; done; fi; while ! [ -s $T/deaf ]; do :; done; exit 9");
     assert_failed(&end, 1, "exited with status 9");
@@ -71,7 +66,6 @@ static void test_grandchildren_are_ended(void **state)
 {
     static const char script[] = "setsid nohup sh -c 'trap \"\" TERM HUP; sleep 1000 & echo $$ > $T/g$RANK; wait' "
                                  ">/dev/null 2>&1 & while ! [ -s $T/g$RANK ]; do :; done; [ $T/end != $T/x ] && exit ";
-    (void)state;
     char text[512];
     for (int status = 0; status < 2; status++) {
         snprintf(text, sizeof text, "%s%d", script, status);
@@ -85,7 +79,6 @@ static void test_grandchildren_are_ended(void **state)
 /* Grandchildren that hold the rank's output open do not delay the end. */
 static void test_output_held_open(void **state)
 {
-    (void)state;
     outcome end = run_shell(1, "sleep 1000 & echo done");
     assert_int_equal(end.state, LK_NODE_DONE);
     assert_string_equal(out_text, "[0] done\n");
@@ -95,7 +88,6 @@ static void test_output_held_open(void **state)
 /* Processes that multiply while they are being ended. */
 static void test_forks_while_ending(void **state)
 {
-    (void)state;
     outcome end = run_shell(2, "trap '' TERM; if [ $RANK = 0 ]; then "
                                "f() { sleep 0.01; f & }; f; setsid sh -c 'g() { sleep 0.01; g & }; g' & "
                                "echo > $T/on; wait; sleep 1000; fi;"
@@ -103,16 +95,11 @@ static void test_forks_while_ending(void **state)
     assert_failed(&end, 1, "exited with status 4");
 }
 
-/* Starts a node in a process of its own, which only waits. */
-static pid_t start_launcher(const char *script)
+static void be_launcher(int number, void *script)
 {
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid > 0)
-        return pid;
     /* A test that fails leaves nobody behind. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    char *argv[] = {"sh", "-c", (char *)(uintptr_t)script, NULL};
+    char *argv[] = {"sh", "-c", script, NULL};
     lk_launch_node_opts opts = node_opts(2, argv);
     lk_launch_node *node;
     lk_launch_node_state now = LK_NODE_RUNNING;
@@ -127,32 +114,51 @@ static pid_t start_launcher(const char *script)
     _exit(now == LK_NODE_INTERRUPTED ? 100 + signal : 52);
 }
 
+/* Starts a node in a process of its own, which only waits. */
+static pid_t start_launcher(const char *script)
+{
+    return process_start(be_launcher, 0, (char *)(uintptr_t)script);
+}
+
+/* The same, whose standard output nobody reads; the other end of that is returned. */
+static pid_t start_unread(const char *script, int *end)
+{
+    int ends[2], saved = dup(STDOUT_FILENO);
+    fflush(NULL);
+    assert_int_equal(pipe(ends), 0);
+    dup2(ends[1], STDOUT_FILENO);
+    close(ends[1]);
+    if (end)
+        *end = ends[0];
+    else
+        close(ends[0]);
+    pid_t launcher = start_launcher(script);
+    dup2(saved, STDOUT_FILENO);
+    close(saved);
+    return launcher;
+}
+
 /* Each rank has a grandchild in a session of its own; $PPID is the keeper. */
 static const char FAMILY[] = "setsid sh -c 'trap \"\" TERM; sleep 1000 & wait; sleep 1000' & "
                              "echo $PPID > $T/keeper; echo $$ > $T/rank$RANK; wait";
 
 static void test_launcher_killed(void **state)
 {
-    (void)state;
     pid_t launcher = start_launcher(FAMILY);
     WAIT_UNTIL(file_has_line("rank0") && file_has_line("rank1") && count_left() >= 6);
     pid_t keeper = pid_in_file("keeper");
     assert_false(is_gone(keeper));
     kill(launcher, SIGKILL);
-    waitpid(launcher, NULL, 0);
+    assert_int_equal(process_wait(launcher), 128 + SIGKILL);
     WAIT_UNTIL(count_left() == 0 && is_gone(keeper));
 }
 
 static void test_keeper_killed(void **state)
 {
-    (void)state;
-    int status = 0;
     pid_t launcher = start_launcher(FAMILY);
     WAIT_UNTIL(file_has_line("rank0") && file_has_line("rank1") && count_left() >= 6);
     kill(pid_in_file("keeper"), SIGKILL);
-    assert_int_equal(waitpid(launcher, &status, 0), launcher);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 50);
+    assert_int_equal(process_wait(launcher), 50);
     WAIT_UNTIL(count_left() == 0);
 }
 
@@ -172,7 +178,6 @@ static void test_two_killed_at_once(void **state)
         "setsid sh -c 'trap \"\" TERM HUP; sleep 1000 & wait; sleep 1000' >/dev/null 2>&1 </dev/null & "
         "echo $PPID > $T/keeper; echo $$ > $T/rank$RANK; wait";
     enum { LAUNCHER, GUARD, KEEPER, COUNT };
-    (void)state;
     for (int spared = 0; spared < COUNT; spared++) {
         pid_t pids[COUNT] = {start_launcher(script)};
         WAIT_UNTIL(file_has_line("rank0") && file_has_line("rank1") && count_left() >= 6);
@@ -183,9 +188,9 @@ static void test_two_killed_at_once(void **state)
             kill(pids[i], SIGSTOP);
         for (int i = 0; i < COUNT; i++)
             kill(pids[i], i == spared ? SIGCONT : SIGKILL);
-        waitpid(pids[LAUNCHER], NULL, 0);
+        process_wait(pids[LAUNCHER]);
         WAIT_UNTIL(count_left() == 0 && is_gone(pids[GUARD]) && is_gone(pids[KEEPER]));
-        tear_down(state);
+        temp_folder_tear_down(state);
         set_up(state);
     }
 }
@@ -193,31 +198,23 @@ static void test_two_killed_at_once(void **state)
 /* A guard that is killed alone is not missed. */
 static void test_guard_killed(void **state)
 {
-    (void)state;
-    int status = 0;
     pid_t launcher = start_launcher(FAMILY);
     WAIT_UNTIL(file_has_line("rank0") && file_has_line("rank1") && count_left() >= 6);
     kill(parent_of(pid_in_file("keeper")), SIGKILL);
     WAIT_UNTIL(parent_of(pid_in_file("keeper")) == launcher);
     kill(launcher, SIGTERM);
-    assert_int_equal(waitpid(launcher, &status, 0), launcher);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 100 + SIGTERM);
+    assert_int_equal(process_wait(launcher), 100 + SIGTERM);
     WAIT_UNTIL(count_left() == 0);
 }
 
 static void test_launcher_signalled(void **state)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-    (void)state;
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
-        int status = 0;
         pid_t launcher = start_launcher(FAMILY);
         WAIT_UNTIL(count_left() >= 6);
         kill(launcher, signals[i]);
-        assert_int_equal(waitpid(launcher, &status, 0), launcher);
-        assert_true(WIFEXITED(status));
-        assert_int_equal(WEXITSTATUS(status), 100 + signals[i]);
+        assert_int_equal(process_wait(launcher), 100 + signals[i]);
         assert_int_equal(count_left(), 0);
     }
 }
@@ -240,7 +237,6 @@ static bool all_in_state(bool stopped)
 /* As Ctrl-Z does, and fg. */
 static void test_launcher_suspended(void **state)
 {
-    (void)state;
     int status = 0;
     pid_t launcher = start_launcher(FAMILY);
     setpgid(launcher, launcher); /* the kernel stops only what a shell can continue */
@@ -252,53 +248,33 @@ static void test_launcher_suspended(void **state)
     kill(launcher, SIGCONT);
     WAIT_UNTIL(all_in_state(false));
     kill(launcher, SIGTERM);
-    assert_int_equal(waitpid(launcher, &status, 0), launcher);
-    assert_int_equal(WEXITSTATUS(status), 100 + SIGTERM);
+    assert_int_equal(process_wait(launcher), 100 + SIGTERM);
     assert_int_equal(count_left(), 0);
 }
 
 static void test_output_closed(void **state)
 {
-    (void)state;
-    int ends[2], status = 0;
-    assert_int_equal(pipe(ends), 0);
-    int saved = dup(STDOUT_FILENO);
-    dup2(ends[1], STDOUT_FILENO);
-    close(ends[0]);
-    close(ends[1]);
-    pid_t launcher = start_launcher("while :; do echo text; sleep 0.01; done");
-    dup2(saved, STDOUT_FILENO);
-    close(saved);
-    assert_int_equal(waitpid(launcher, &status, 0), launcher);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 100 + SIGPIPE);
+    pid_t launcher = start_unread("while :; do echo text; sleep 0.01; done", NULL);
+    assert_int_equal(process_wait(launcher), 100 + SIGPIPE);
     assert_int_equal(count_left(), 0);
 }
 
 /* A reader that does not read holds up neither a failure nor the end. */
 static void test_output_not_read(void **state)
 {
-    (void)state;
-    int ends[2], status = 0;
-    assert_int_equal(pipe(ends), 0);
-    int saved = dup(STDOUT_FILENO);
-    dup2(ends[1], STDOUT_FILENO);
-    close(ends[1]);
-    pid_t launcher = start_launcher("if [ $RANK = 1 ]; then while :; do echo text; done; fi;"
-                                    "dd if=/dev/zero bs=1024 count=4096; exit 7");
-    dup2(saved, STDOUT_FILENO);
-    close(saved);
+    int unread;
+    pid_t launcher = start_unread("if [ $RANK = 1 ]; then while :; do echo text; done; fi;"
+                                  "dd if=/dev/zero bs=1024 count=4096; exit 7",
+                                  &unread);
     WAIT_UNTIL(count_left() > 0);
     kill(launcher, SIGTERM);
-    assert_int_equal(waitpid(launcher, &status, 0), launcher);
-    assert_true(WIFEXITED(status));
+    assert_true(process_wait(launcher) < 128);
     assert_int_equal(count_left(), 0);
-    close(ends[0]);
+    close(unread);
 }
 
 static void test_stopped_rank_times_out(void **state)
 {
-    (void)state;
     char *argv[] = {"sh", "-c", "[ $RANK = 0 ] && exec sleep 1000; kill -STOP $$; exit 0", NULL};
     lk_launch_node_opts opts = node_opts(2, argv);
     opts.timeout = 0.4;
@@ -308,25 +284,26 @@ static void test_stopped_rank_times_out(void **state)
     assert_int_equal(lk__cause_exit(&end.cause), 1);
 }
 
+static void be_tracer(int number, void *arg)
+{
+    int status = 0;
+    while (!file_has_line("rank"))
+        poll(NULL, 0, 5);
+    pid_t rank = pid_in_file("rank");
+    if (ptrace(PTRACE_ATTACH, rank, NULL, NULL) != 0)
+        _exit(2);
+    while (waitpid(rank, &status, 0) == rank && !WIFSIGNALED(status))
+        ;
+    _exit(0);
+}
+
 /* A debugger holds the rank: its parent is told of no stop. */
 static void test_traced_rank_is_stopped(void **state)
 {
-    (void)state;
     char *argv[] = {"sh", "-c", "echo $$ > $T/rank; exec sleep 1000", NULL};
     lk_launch_node_opts opts = node_opts(1, argv);
     opts.timeout = 0.4;
-    pid_t tracer = fork();
-    if (tracer == 0) {
-        int status = 0;
-        while (!file_has_line("rank"))
-            poll(NULL, 0, 5);
-        pid_t rank = pid_in_file("rank");
-        if (ptrace(PTRACE_ATTACH, rank, NULL, NULL) != 0)
-            _exit(2);
-        while (waitpid(rank, &status, 0) == rank && !WIFSIGNALED(status))
-            ;
-        _exit(0);
-    }
+    pid_t tracer = process_start(be_tracer, 0, NULL);
     double give_up = lk__clock() + PATIENCE;
     int status = 0;
     lk_launch_node *node;
@@ -344,13 +321,12 @@ static void test_traced_rank_is_stopped(void **state)
         skip(); /* this machine forbids tracing */
     assert_int_equal(now, LK_NODE_FAILED);
     assert_int_equal(cause.status, -1);
-    assert_int_equal(waitpid(tracer, &status, 0), tracer);
+    process_wait(tracer);
     assert_int_equal(count_left(), 0);
 }
 
 static void test_stopped_rank_is_awaited(void **state)
 {
-    (void)state;
     char *argv[] = {"sh", "-c", "echo $$ > $T/rank; kill -STOP $$; exit 0", NULL};
     lk_launch_node_opts opts = node_opts(1, argv);
     lk_launch_node *node;
@@ -380,12 +356,11 @@ static void assert_not_found(char *program, const char *part)
 
 static void test_missing_program(void **state)
 {
-    (void)state;
     char path[TEMP_FOLDER_BYTES + 32];
-    path_in_folder(path, "script");
+    snprintf(path, sizeof path, "%s/script", temp_folder);
     assert_not_found("no-such-program-anywhere", "no program no-such-program-anywhere in PATH");
     assert_not_found(path, "no program");
-    assert_not_found(folder, "Is a directory");
+    assert_not_found(temp_folder, "Is a directory");
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fputs("true\n", file);
@@ -402,7 +377,6 @@ static void test_missing_program(void **state)
 
 static void test_ranks_get_three_descriptors(void **state)
 {
-    (void)state;
     int fd = open("/dev/null", O_RDONLY), high = fcntl(fd, F_DUPFD, 200);
     outcome end = run_shell(2, "i=3; while [ $i -lt 300 ]; do [ -e /proc/$$/fd/$i ] && echo open $i; i=$((i+1)); done;"
                                "readlink /proc/self/fd/0");
@@ -415,7 +389,6 @@ static void test_ranks_get_three_descriptors(void **state)
 
 static void test_ranks_have_plain_signals(void **state)
 {
-    (void)state;
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before[2];
     sigset_t usr1, mask;
     sigemptyset(&usr1);
@@ -436,23 +409,23 @@ static void test_ranks_have_plain_signals(void **state)
 
 static void on_signal(int number)
 {
-    (void)number;
+}
+
+static void be_sleeper(int number, void *arg)
+{
+    execlp("sleep", "sleep", "1000", (char *)NULL);
+    _exit(1);
 }
 
 static void test_caller_gets_its_own_back(void **state)
 {
-    (void)state;
     struct sigaction own = {.sa_handler = on_signal}, plain, now;
     sigset_t before, after;
     int reaper = 1;
     sigaction(SIGINT, &own, &plain);
     sigaction(SIGCHLD, &own, NULL);
     sigprocmask(SIG_SETMASK, NULL, &before);
-    pid_t other = fork();
-    if (other == 0) {
-        execlp("sleep", "sleep", "1000", (char *)NULL);
-        _exit(1);
-    }
+    pid_t other = process_start(be_sleeper, 0, NULL);
     outcome end = run_shell(2, "[ $RANK = 0 ] || exec sleep 1000; exit 5");
     assert_failed(&end, 0, "status 5");
     sigaction(SIGINT, &plain, &now);
@@ -466,22 +439,17 @@ static void test_caller_gets_its_own_back(void **state)
     assert_int_equal(reaper, 0);
     assert_false(is_gone(other));
     kill(other, SIGKILL);
-    assert_int_equal(waitpid(other, NULL, 0), other);
+    assert_int_equal(process_wait(other), 128 + SIGKILL);
 }
 
 /* Not even when the keeper was killed are the caller's other children touched. */
 static void test_other_children_are_spared(void **state)
 {
-    (void)state;
     char *argv[] = {"sh", "-c", (char *)(uintptr_t)FAMILY, NULL};
     lk_launch_node_opts opts = node_opts(2, argv);
     lk_launch_node *node;
     lk_launch_node_state now = LK_NODE_RUNNING;
-    pid_t other = fork();
-    if (other == 0) {
-        execlp("sleep", "sleep", "1000", (char *)NULL);
-        _exit(1);
-    }
+    pid_t other = process_start(be_sleeper, 0, NULL);
     assert_int_equal(lk__launch_node_start(&opts, &node), LK_OK);
     WAIT_UNTIL(file_has_line("rank0") && file_has_line("rank1") && count_left() >= 6);
     kill(pid_in_file("keeper"), SIGKILL);
@@ -493,13 +461,12 @@ static void test_other_children_are_spared(void **state)
     assert_int_equal(count_left(), 0);
     assert_false(is_gone(other));
     kill(other, SIGKILL);
-    assert_int_equal(waitpid(other, NULL, 0), other);
+    assert_int_equal(process_wait(other), 128 + SIGKILL);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
 static void test_wait_returns_for_extra_fd_and_time(void **state)
 {
-    (void)state;
     char *argv[] = {"sleep", "1000", NULL};
     lk_launch_node_opts opts = node_opts(1, argv);
     lk_launch_node *node;
@@ -522,7 +489,6 @@ static void test_wait_returns_for_extra_fd_and_time(void **state)
 
 static void test_many_ranks(void **state)
 {
-    (void)state;
     /* More than fit the keeper's socket at once. */
     char *argv[] = {"true", NULL};
     lk_launch_node_opts opts = node_opts(400, argv);
@@ -539,7 +505,7 @@ static void test_many_ranks(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, temp_folder_tear_down)
     const struct CMUnitTest tests[] = {
         CASE(test_all_exit_0),
         CASE(test_exit_3),

@@ -13,7 +13,6 @@ static size_t count_lines(const char *text)
 
 static void test_streams_and_unfinished_lines(void **state)
 {
-    (void)state;
     outcome end = run_shell(1, "echo out; echo err >&2; echo; printf unfinished; printf 'bad end' >&2");
     assert_int_equal(end.state, LK_NODE_DONE);
     assert_string_equal(out_text, "[0] out\n[0] \n[0] unfinished\n");
@@ -23,7 +22,6 @@ static void test_streams_and_unfinished_lines(void **state)
 /* Writers that flush inside lines, all at once. */
 static void test_lines_are_never_torn(void **state)
 {
-    (void)state;
     outcome end = run_shell(4, "i=0; while [ $i -lt 300 ]; do printf 'begin %s ' $RANK; printf 'middle '; "
                                "echo end $RANK; i=$((i+1)); done");
     assert_int_equal(end.state, LK_NODE_DONE);
@@ -42,7 +40,6 @@ static void test_stalled_reader(void **state)
 {
     static const char text[4096];
     const double deadline = 2;
-    (void)state;
     int ends[2], saved = dup(STDOUT_FILENO);
     assert_int_equal(pipe(ends), 0);
     fcntl(ends[1], F_SETFL, O_NONBLOCK);
@@ -72,32 +69,34 @@ static void test_stalled_reader(void **state)
     assert_true(took < deadline / 2);
 }
 
+static void be_slowly_read(int number, void *arg)
+{
+    const int *ends = arg;
+    dup2(ends[1], STDOUT_FILENO);
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    char *argv[] = {"sh", "-c",
+                    "x=$(head -c 5000 /dev/zero | tr '\\0' x); i=0;"
+                    "while [ $i -lt 20 ]; do echo a$x; echo b$x >&2; i=$((i+1)); done",
+                    NULL};
+    lk_launch_node_opts opts = node_opts(2, argv);
+    lk_launch_node *node;
+    lk_launch_node_state now = LK_NODE_RUNNING;
+    if (lk__launch_node_start(&opts, &node) != LK_OK || lk__launch_node_wait(node, -1, PATIENCE, &now) != LK_OK)
+        _exit(1);
+    /* Destroy waits for as long as somebody reads. */
+    lk__launch_node_destroy(node);
+    _exit(now != LK_NODE_DONE);
+}
+
 /* One slow pipe takes both streams, and its reader the lines in small bites;
  * they are longer than what a pipe takes at once. */
 static void test_one_slow_reader(void **state)
 {
-    (void)state;
     int ends[2];
     assert_int_equal(pipe(ends), 0);
-    pid_t launcher = fork();
-    if (launcher == 0) {
-        dup2(ends[1], STDOUT_FILENO);
-        dup2(ends[1], STDERR_FILENO);
-        close(ends[0]);
-        close(ends[1]);
-        char *argv[] = {"sh", "-c",
-                        "x=$(head -c 5000 /dev/zero | tr '\\0' x); i=0;"
-                        "while [ $i -lt 20 ]; do echo a$x; echo b$x >&2; i=$((i+1)); done",
-                        NULL};
-        lk_launch_node_opts opts = node_opts(2, argv);
-        lk_launch_node *node;
-        lk_launch_node_state now = LK_NODE_RUNNING;
-        if (lk__launch_node_start(&opts, &node) != LK_OK || lk__launch_node_wait(node, -1, PATIENCE, &now) != LK_OK)
-            _exit(1);
-        /* Destroy waits for as long as somebody reads. */
-        lk__launch_node_destroy(node);
-        _exit(now != LK_NODE_DONE);
-    }
+    pid_t launcher = process_start(be_slowly_read, 0, ends);
     close(ends[1]);
     size_t length = 0;
     for (ssize_t n; (n = read(ends[0], out_text + length, 777)) > 0; length += (size_t)n)
@@ -105,9 +104,7 @@ static void test_one_slow_reader(void **state)
             poll(NULL, 0, 1);
     close(ends[0]);
     out_text[length] = '\0';
-    int status = 1;
-    assert_int_equal(waitpid(launcher, &status, 0), launcher);
-    assert_int_equal(status, 0);
+    assert_int_equal(process_wait(launcher), 0);
     assert_int_equal(count_lines(out_text), 80);
     for (char *line = out_text, *next; *line != '\0'; line = next) {
         next = strchr(line, '\n') + 1;
@@ -118,7 +115,6 @@ static void test_one_slow_reader(void **state)
 
 static void test_long_lines_are_cut(void **state)
 {
-    (void)state;
     outcome end = run_shell(1, "head -c 150000 /dev/zero | tr '\\0' x; echo; echo after");
     assert_int_equal(end.state, LK_NODE_DONE);
     assert_int_equal(count_lines(out_text), 4);
@@ -132,7 +128,6 @@ static void test_long_lines_are_cut(void **state)
 
 static void test_progress_bars(void **state)
 {
-    (void)state;
     outcome end = run_shell(1, "printf '\\r 10%%\\r 20%%\\r'; printf ' 30%%\\ndos\\r\\n'");
     assert_int_equal(end.state, LK_NODE_DONE);
     assert_string_equal(out_text, "[0]  10%\n[0]  20%\n[0]  30%\n[0] dos\r\n");
@@ -140,7 +135,6 @@ static void test_progress_bars(void **state)
 
 static void test_host_in_prefix(void **state)
 {
-    (void)state;
     char host[64] = "", wanted[128];
     char *argv[] = {"sh", "-c", "echo hello", NULL};
     lk_launch_node_opts opts = node_opts(1, argv);
@@ -156,7 +150,6 @@ static void test_host_in_prefix(void **state)
 
 static void test_raw(void **state)
 {
-    (void)state;
     char *argv[] = {"sh", "-c", "printf 'a\\r'; printf 'b\\n'; printf c", NULL};
     lk_launch_node_opts opts = node_opts(1, argv);
     opts.raw = true;
@@ -167,11 +160,10 @@ static void test_raw(void **state)
 
 static void test_logs(void **state)
 {
-    (void)state;
     char logs[TEMP_FOLDER_BYTES + 32], text[256];
     char *argv[] = {"sh", "-c", "echo out $RANK; sleep 0.1; echo err $RANK >&2", NULL};
     lk_launch_node_opts opts = node_opts(2, argv);
-    path_in_folder(logs, "deep/er/logs");
+    snprintf(logs, sizeof logs, "%s/deep/er/logs", temp_folder);
     opts.log_dir = logs;
     for (opts.restart = 0; opts.restart < 2; opts.restart++) {
         outcome end = run_node(&opts);
@@ -187,20 +179,17 @@ static void test_logs(void **state)
 
 static void test_log_folder_that_cannot_be(void **state)
 {
-    (void)state;
-    char *argv[] = {"sh", "-c", "echo > $T/ran", NULL}, ran[TEMP_FOLDER_BYTES + 32];
+    char *argv[] = {"sh", "-c", "echo > $T/ran", NULL};
     lk_launch_node_opts opts = node_opts(1, argv);
     opts.log_dir = "/dev/null/logs";
     lk_launch_node *node;
     assert_int_equal(lk__launch_node_start(&opts, &node), LK_STATUS_IO);
     assert_contains(lk_error_detail(), "/dev/null/logs");
-    path_in_folder(ran, "ran");
-    assert_int_not_equal(access(ran, F_OK), 0);
+    assert_int_not_equal(access(temp_path("ran"), F_OK), 0);
 }
 
 static void test_tail_is_bounded(void **state)
 {
-    (void)state;
     outcome end = run_shell(1, "i=0; while [ $i -lt 50 ]; do echo line $i >&2; i=$((i+1)); done; exit 1");
     assert_int_equal(end.state, LK_NODE_FAILED);
     assert_int_equal(count_lines(end.cause.tail), LK_OUTPUT_TAIL_LINES);
@@ -213,7 +202,7 @@ static void test_tail_is_bounded(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, temp_folder_tear_down)
     const struct CMUnitTest tests[] = {
         CASE(test_streams_and_unfinished_lines),
         CASE(test_lines_are_never_torn),

@@ -11,8 +11,7 @@ static const double LONG_GRACE = 10 * PATIENCE;
 
 static void append(const char *name, const char *text)
 {
-    char path[TEMP_FOLDER_BYTES + 32];
-    path_in_folder(path, name);
+    const char *path = temp_path(name);
     FILE *file = fopen(path, "a");
     if (file == NULL)
         _exit(90);
@@ -27,28 +26,23 @@ static void note(void *arg, const char *text)
 
 static void note_failed(void *arg, const lk_launch_verdict *verdict, int restart)
 {
-    (void)verdict;
     append(arg, restart == 0 ? "again" : "too often");
 }
 
 typedef struct plan {
     int node, nnodes, nproc, max_restarts;
     double grace;
+    const char *script;
 } plan;
 
-/* A launcher in a process of its own, which ends with the verdict's status. What it
- * tells is in notes0, notes1 ... by node. */
-static pid_t start_run(plan p, const char *script)
+static void be_launcher(int number, void *arg)
 {
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid > 0)
-        return pid;
+    const plan p = *(const plan *)arg;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    char *argv[] = {"sh", "-c", (char *)(uintptr_t)script, NULL};
+    char *argv[] = {"sh", "-c", (char *)(uintptr_t)p.script, NULL};
     char name[16], method[TEMP_FOLDER_BYTES + 32], last[512];
     snprintf(name, sizeof name, "notes%d", p.node);
-    snprintf(method, sizeof method, "file://%s/meeting", folder);
+    snprintf(method, sizeof method, "file://%s/meeting", temp_folder);
     lk_launch_opts opts = {.nproc = p.nproc,
                            .nnodes = p.nnodes > 0 ? p.nnodes : 1,
                            .node_rank = p.node,
@@ -69,6 +63,14 @@ static pid_t start_run(plan p, const char *script)
     lk__launch_verdict_text(&verdict, last, sizeof last);
     append(name, last);
     _exit(lk__launch_verdict_exit(&verdict));
+}
+
+/* A launcher in a process of its own, which ends with the verdict's status. What it
+ * tells is in notes0, notes1 ... by node. */
+static pid_t start_run(plan p, const char *script)
+{
+    p.script = script;
+    return process_start(be_launcher, 0, &p);
 }
 
 static void assert_exit(pid_t launcher, int wanted)
@@ -103,7 +105,6 @@ static const char USERS[] =
 
 static void test_user_signal_reaches_the_ranks_alone(void **state)
 {
-    (void)state;
     pid_t launcher = start_run((plan){.nproc = 2}, USERS);
     WAIT_UNTIL(file_has_line("ready0") && file_has_line("ready1"));
     kill(launcher, SIGUSR1);
@@ -113,7 +114,6 @@ static void test_user_signal_reaches_the_ranks_alone(void **state)
 
 static void test_user_signal_in_a_later_round(void **state)
 {
-    (void)state;
     setenv("FAILING", "2", 1);
     pid_t launcher = start_run((plan){.nproc = 1, .max_restarts = 2}, USERS);
     WAIT_UNTIL(file_has_line("ready0"));
@@ -126,7 +126,6 @@ static void test_user_signal_in_a_later_round(void **state)
 /* Ranks that would die of it: the launcher ignores the signal, so it passes none on. */
 static void test_user_signal_ignored(void **state)
 {
-    (void)state;
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
     sigaction(SIGUSR1, &ignore, &before);
     pid_t launcher = start_run((plan){.nproc = 1}, "echo > $T/ready0; exec sleep 1000");
@@ -139,7 +138,6 @@ static void test_user_signal_ignored(void **state)
 
 static void test_user_signal_before_there_are_ranks(void **state)
 {
-    (void)state;
     pid_t launcher = start_run((plan){.nproc = 1, .nnodes = 2}, "exit 0");
     WAIT_UNTIL(file_has_line("meeting"));
     kill(launcher, SIGUSR1);
@@ -158,7 +156,6 @@ static void on_user(int number)
 /* A program that calls lk_spawn has its own use for the signal. */
 static void test_user_signal_stays_the_callers(void **state)
 {
-    (void)state;
     struct sigaction own = {.sa_handler = on_user}, before;
     sigaction(SIGUSR1, &own, &before);
     char *argv[] = {"sleep", "1000", NULL};
@@ -178,8 +175,6 @@ static int check_plain(int rank, void *arg)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1};
     sigset_t mask;
-    (void)rank;
-    (void)arg;
     sigprocmask(SIG_SETMASK, NULL, &mask);
     for (int i = 0; i < 3; i++) {
         struct sigaction action;
@@ -193,7 +188,6 @@ static int check_plain(int rank, void *arg)
 /* Whatever the caller had, and the launcher took. */
 static void test_functions_have_plain_signals(void **state)
 {
-    (void)state;
     struct sigaction own = {.sa_handler = on_user}, before;
     sigset_t blocked, mask;
     sigemptyset(&blocked);
@@ -214,7 +208,6 @@ static void test_functions_have_plain_signals(void **state)
  * matter then. */
 static void test_ranks_that_save_are_awaited(void **state)
 {
-    (void)state;
     pid_t launcher = start_run((plan){.nproc = 2, .grace = LONG_GRACE}, SAVERS);
     WAIT_UNTIL(file_has_line("ready0") && file_has_line("ready1"));
     kill(launcher, SIGTERM);
@@ -232,7 +225,6 @@ static void test_ranks_that_save_are_awaited(void **state)
 /* timeout(1) signals its child and then the group; here they come at one moment. */
 static void test_signals_of_one_moment_are_one(void **state)
 {
-    (void)state;
     int status = 0;
     pid_t launcher = start_run((plan){.nproc = 1, .grace = LONG_GRACE}, SAVERS);
     WAIT_UNTIL(file_has_line("ready0"));
@@ -267,7 +259,6 @@ static bool signalled_away(pid_t target, int signal, pid_t *launchers, int count
 
 static void test_second_signal_ends_at_once(void **state)
 {
-    (void)state;
     pid_t launcher = start_run((plan){.nproc = 2, .grace = LONG_GRACE}, DEAF);
     WAIT_UNTIL(file_has_line("ready0") && file_has_line("ready1") && count_in_folder() >= 2);
     pid_t left = launcher;
@@ -297,20 +288,17 @@ static void second_signal_at(int node)
 
 static void test_second_signal_at_node_0(void **state)
 {
-    (void)state;
     second_signal_at(0);
 }
 
 static void test_second_signal_at_node_2(void **state)
 {
-    (void)state;
     second_signal_at(2);
 }
 
 /* Batch systems tell every node; the first word of each hurries nobody. */
 static void test_each_node_is_told_once(void **state)
 {
-    (void)state;
     pid_t launchers[2];
     for (int i = 0; i < 2; i++)
         launchers[i] = start_run((plan){.node = i, .nnodes = 2, .nproc = 1, .grace = LONG_GRACE}, SAVERS);
@@ -328,7 +316,7 @@ static void test_each_node_is_told_once(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, temp_folder_tear_down)
     const struct CMUnitTest tests[] = {
         CASE(test_user_signal_reaches_the_ranks_alone),
         CASE(test_user_signal_in_a_later_round),

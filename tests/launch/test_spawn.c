@@ -24,7 +24,6 @@ static int bad(int rank, void *arg)
 
 static int status_7(int rank, void *arg)
 {
-    (void)arg;
     return rank == 0 ? 7 : 0;
 }
 
@@ -33,14 +32,12 @@ static int sleeper(int rank, void *arg)
 {
     char name[16];
     FILE *file;
-    (void)arg;
     if (fork() == 0) {
         setsid();
         rank += 100;
     }
     snprintf(name, sizeof name, "pid%d", rank);
-    char path[TEMP_FOLDER_BYTES + 32];
-    path_in_folder(path, name);
+    const char *path = temp_path(name);
     file = fopen(path, "w");
     fprintf(file, "%ld\n", (long)getpid());
     fclose(file);
@@ -51,7 +48,6 @@ static int sleeper(int rank, void *arg)
 
 static void test_good(void **state)
 {
-    (void)state;
     capture c = capture_begin();
     printf("before\n"); /* buffered, and not to be written by each rank */
     lk_status status = lk_spawn(3, good, "rank");
@@ -65,26 +61,22 @@ static void test_good(void **state)
 
 static void test_crash(void **state)
 {
-    (void)state;
     int milliseconds = 1000 * PATIENCE;
     double begin = lk__clock();
     assert_int_equal(lk_spawn(3, bad, &milliseconds), LK_STATUS_PEER);
     assert_true(lk__clock() - begin < PATIENCE);
-    assert_contains(lk_error_detail(), "rank 2 (pid ");
-    assert_contains(lk_error_detail(), ") was killed by SIGSEGV (segmentation fault)");
+    assert_detail("rank 2 (pid ");
+    assert_detail(") was killed by SIGSEGV (segmentation fault)");
 }
 
 static void test_exit_status(void **state)
 {
-    (void)state;
-    assert_int_equal(lk_spawn(2, status_7, NULL), LK_STATUS_PEER);
-    assert_contains(lk_error_detail(), "rank 0 (pid ");
-    assert_contains(lk_error_detail(), "exited with status 7");
+    assert_fails(lk_spawn(2, status_7, NULL), LK_STATUS_PEER, "rank 0 (pid ");
+    assert_detail("exited with status 7");
 }
 
 static void test_bad_arguments(void **state)
 {
-    (void)state;
     assert_int_equal(lk_spawn(0, good, NULL), LK_STATUS_USAGE);
     assert_int_equal(lk_spawn(2, NULL, NULL), LK_STATUS_USAGE);
 }
@@ -100,45 +92,40 @@ static bool all_gone(void)
            is_gone(pid_in_file("pid101"));
 }
 
+static void be_caller(int number, void *arg)
+{
+    signal(SIGINT, SIG_DFL);
+    _exit((int)lk_spawn(2, sleeper, NULL));
+}
+
 /* SIGKILL leaves the caller no chance; SIGINT ends it in its own way. */
 static void test_caller_ended(void **state)
 {
     static const int signals[] = {SIGKILL, SIGINT};
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
-        int status = 0;
-        pid_t caller = fork();
-        if (caller == 0) {
-            signal(SIGINT, SIG_DFL);
-            status = (int)lk_spawn(2, sleeper, NULL);
-            _exit(status);
-        }
+        pid_t caller = process_start(be_caller, 0, NULL);
         WAIT_UNTIL(all_written());
         kill(caller, signals[i]);
-        assert_int_equal(waitpid(caller, &status, 0), caller);
-        assert_true(WIFSIGNALED(status));
-        assert_int_equal(WTERMSIG(status), signals[i]);
+        assert_int_equal(process_wait(caller), 128 + signals[i]);
         WAIT_UNTIL(all_gone());
-        temp_folder_remove(folder);
-        assert_int_equal(mkdir(folder, 0700), 0);
+        temp_folder_remove(temp_folder);
+        assert_int_equal(mkdir(temp_folder, 0700), 0);
     }
 }
 
 static int nested(int rank, void *arg)
 {
-    (void)rank;
     return lk_spawn(2, status_7, arg) == LK_STATUS_PEER ? 0 : 1;
 }
 
 static void test_nested(void **state)
 {
-    (void)state;
     assert_int_equal(lk_spawn(2, nested, NULL), LK_OK);
 }
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, temp_folder_tear_down)
     const struct CMUnitTest tests[] = {
         CASE(test_good),          CASE(test_crash),        CASE(test_exit_status),
         CASE(test_bad_arguments), CASE(test_caller_ended), CASE(test_nested),

@@ -1,16 +1,8 @@
 /* test_acceptor.c - who gets in by a acceptor, and who does not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/clock.h"
+#include "check.h"
 #include "net/acceptor.h"
 #include "net/socket.h"
 
@@ -83,7 +75,6 @@ static ssize_t receive(int fd, void *out, size_t bytes)
 
 static void a_hello_may_come_in_pieces(void **state)
 {
-    (void)state;
     fixture f = make();
     uint8_t hello[HELLO];
     char rest[8];
@@ -118,7 +109,6 @@ static void assert_hung_up(const fixture *f, int fd)
 
 static void others_stay_outside(void **state)
 {
-    (void)state;
     fixture f = make();
     lk_token guess;
     assert_int_equal(lk__token_from_text("guess", &guess), LK_OK);
@@ -142,7 +132,6 @@ static void others_stay_outside(void **state)
 
 static void a_crowd_of_silent_ones_is_in_nobodys_way(void **state)
 {
-    (void)state;
     fixture f = make();
     int silent[SILENT];
     uint8_t hello[HELLO];

@@ -1,19 +1,12 @@
 /* test_arena.c - blocks that live together never overlap, and memory of the
  * dead is used again. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/rng.h"
+#include "check.h"
 #include "nn/arena.h"
 
 static void test_random_blocks(void **arg)
 {
-    (void)arg;
     enum { COUNT = 60 };
     for (uint32_t round = 0; round < 50; round++) {
         lk_arena_block blocks[COUNT];
@@ -41,7 +34,6 @@ static void test_random_blocks(void **arg)
 
 static void test_memory_is_reused(void **arg)
 {
-    (void)arg;
     lk_arena_block blocks[] = {{.bytes = 640, .first = 0, .last = 1},
                                {.bytes = 640, .first = 2, .last = 3},
                                {.bytes = 640, .first = 4, .last = 5}};

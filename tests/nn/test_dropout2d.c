@@ -1,16 +1,8 @@
 /* test_dropout2d.c - the layer that drops whole channels: which address it draws
  * from, that its gradient has the forward's mask, and that evaluation passes x
  * on. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "base/rng.h"
+#include "check.h"
 #include "nn/op.h"
 
 enum { SAMPLES = 5, CHANNELS = 37, SIDE = 3, PIXELS = SIDE * SIDE, COUNT = SAMPLES * CHANNELS * PIXELS };
@@ -72,7 +64,6 @@ static void check_layer(lk_device *dev, int index, uint32_t step)
 
 static void test_layers(void **arg)
 {
-    (void)arg;
     lk_device *dev;
     assert_int_equal(lk__device_open("cpu", &(lk_device_opts){.threads = 2}, &dev), LK_OK);
     check_layer(dev, 1, 0);

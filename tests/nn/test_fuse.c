@@ -1,11 +1,5 @@
 /* test_fuse.c - what layers do for each other, on graphs small enough to say it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "check.h"
 #include "nn/fuse.h"
 
 enum { MOST = 16 };

@@ -350,7 +350,6 @@ static void run_case(const grad_case *row)
 
 static void test_gradients(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         run_case(&cases[i]);
 }

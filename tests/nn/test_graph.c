@@ -1,16 +1,10 @@
 /* test_graph.c - building graphs: sizes of the models, and each mistake with
  * the sentence that names it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
-#include <string.h>
 
 #include <lockstep/lockstep.h>
 
+#include "check.h"
 #include "nn/graph.h"
 
 static const lk_model_shape mnist = {1, 28, 28, 10};
@@ -27,26 +21,17 @@ static size_t parameters(const char *spec, lk_model_shape shape)
 
 static void test_parameter_counts(void **arg)
 {
-    (void)arg;
     assert_int_equal(parameters("cnn", mnist), 1199882);
     assert_int_equal(parameters("mlp", mnist), 59210);
     assert_int_equal(parameters("resnet20", cifar), 272474);
 }
 
-static void expect_detail(lk_status status, lk_status want, const char *words)
-{
-    assert_int_equal(status, want);
-    if (!strstr(lk_error_detail(), words))
-        fail_msg("'%s' does not say '%s'", lk_error_detail(), words);
-}
-
 static void test_unknown_model(void **arg)
 {
-    (void)arg;
     lk_graph *graph;
-    expect_detail(lk_model_build("resnet2", cifar, &graph), LK_STATUS_USAGE, "resnet20");
-    expect_detail(lk_model_build("cnn:dropuot=0", mnist, &graph), LK_STATUS_USAGE, "dropout");
-    expect_detail(lk_model_build("cnn", (lk_model_shape){1, 3, 3, 10}, &graph), LK_STATUS_USAGE, "conv2");
+    assert_fails(lk_model_build("resnet2", cifar, &graph), LK_STATUS_USAGE, "resnet20");
+    assert_fails(lk_model_build("cnn:dropuot=0", mnist, &graph), LK_STATUS_USAGE, "dropout");
+    assert_fails(lk_model_build("cnn", (lk_model_shape){1, 3, 3, 10}, &graph), LK_STATUS_USAGE, "conv2");
 }
 
 typedef void (*mistake_fn)(lk_graph *graph);
@@ -225,7 +210,6 @@ static void no_loss(lk_graph *graph)
 
 static void test_mistakes(void **arg)
 {
-    (void)arg;
     static const struct {
         mistake_fn make;
         const char *words;
@@ -265,8 +249,8 @@ static void test_mistakes(void **arg)
         lk_engine *engine;
         assert_int_equal(lk_graph_create(&graph), LK_OK);
         rows[i].make(graph);
-        expect_detail(lk_graph_check(graph), LK_STATUS_USAGE, rows[i].words);
-        expect_detail(lk_engine_create(graph, &(lk_engine_opts){.batch = 1}, &engine), LK_STATUS_USAGE, rows[i].words);
+        assert_fails(lk_graph_check(graph), LK_STATUS_USAGE, rows[i].words);
+        assert_fails(lk_engine_create(graph, &(lk_engine_opts){.batch = 1}, &engine), LK_STATUS_USAGE, rows[i].words);
         lk_graph_destroy(graph);
     }
 }
@@ -284,7 +268,6 @@ static uint64_t pooled_hash(lk_avgpool2d_opts opts)
 
 static void test_hash(void **arg)
 {
-    (void)arg;
     lk_avgpool2d_opts plain = {.kernel = 2}, same = {.kernel = 2, .stride = 2}, ceil = {.kernel = 2, .ceil = true};
     assert_true(pooled_hash(plain) == pooled_hash(same));
     assert_true(pooled_hash(plain) != pooled_hash(ceil));

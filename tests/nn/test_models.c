@@ -1,20 +1,11 @@
 /* test_models.c - keys, their order, shapes and counts of every model against the
  * table that tools/models.py made with PyTorch and torchvision; and how each model
  * begins. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <lockstep/lockstep.h>
 
+#include "check.h"
 #include "nn/models/zoo.h"
 #include "nn/op.h"
 #include "nn/params.h"
@@ -96,7 +87,6 @@ static size_t expect_graph(FILE *file, const table_row *row, const lk_graph *gra
 
 static void test_table(void **arg)
 {
-    (void)arg;
     table_row rows[MAX_ROWS];
     FILE *file = open_table();
     size_t count = read_rows(file, rows);
@@ -116,7 +106,6 @@ static void test_table(void **arg)
 /* No model is left out, each for the shape that it was made for. */
 static void test_every_model(void **arg)
 {
-    (void)arg;
     table_row rows[MAX_ROWS];
     FILE *file = open_table();
     size_t count = read_rows(file, rows);
@@ -136,7 +125,6 @@ static void test_every_model(void **arg)
 
 static void test_usual_shape(void **arg)
 {
-    (void)arg;
     static const struct {
         const char *spec;
         size_t side;
@@ -162,7 +150,6 @@ static void test_usual_shape(void **arg)
 /* A state that is really made, of the models that fit easily. */
 static void test_states(void **arg)
 {
-    (void)arg;
     enum { MOST = 5000000 };
     table_row rows[MAX_ROWS];
     FILE *file = open_table();
@@ -206,7 +193,6 @@ static const lk_layer *layer_named(const lk_graph *graph, const char *name)
 /* What torchvision and the models' papers draw weights from. */
 static void test_first_weights(void **arg)
 {
-    (void)arg;
     static const struct {
         const char *spec, *layer;
         lk_model_shape shape;
@@ -242,7 +228,6 @@ static void test_first_weights(void **arg)
 /* Both dropouts of cnn; what a layer does is in no key. */
 static void test_dropout2d(void **arg)
 {
-    (void)arg;
     static const struct {
         const char *spec;
         const lk_op *op;
@@ -260,7 +245,6 @@ static void test_dropout2d(void **arg)
 
 static void test_mistakes(void **arg)
 {
-    (void)arg;
     static const struct {
         const char *spec, *words;
         lk_model_shape shape;
@@ -277,9 +261,7 @@ static void test_mistakes(void **arg)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         lk_graph *graph;
-        assert_int_equal(lk_model_build(rows[i].spec, rows[i].shape, &graph), LK_STATUS_USAGE);
-        if (!strstr(lk_error_detail(), rows[i].words))
-            fail_msg("%s: '%s' does not say '%s'", rows[i].spec, lk_error_detail(), rows[i].words);
+        assert_fails(lk_model_build(rows[i].spec, rows[i].shape, &graph), LK_STATUS_USAGE, rows[i].words);
     }
 }
 

@@ -1,14 +1,8 @@
 /* test_summary.c - what `lockstep info --model` counts: layers, multiplications,
  * and the memory of a plan that is never made. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <lockstep/lockstep.h>
 
+#include "check.h"
 #include "nn/plan.h"
 #include "nn/summary.h"
 
@@ -23,7 +17,6 @@ static lk_graph *build(const char *spec, const lk_model_shape *shape)
 
 static void test_cnn_by_hand(void **arg)
 {
-    (void)arg;
     lk_graph *graph = build("cnn", &mnist);
     lk_graph_summary total = lk__graph_summary(graph);
     double conv1 = 26 * 26 * 32 * 9, conv2 = 24 * 24 * 64 * 32 * 9, fc1 = 9216 * 128, fc2 = 128 * 10;
@@ -46,7 +39,6 @@ static void test_cnn_by_hand(void **arg)
 /* Published figures, which count convolutions and linear layers: in millions. */
 static void test_known_macs(void **arg)
 {
-    (void)arg;
     static const struct {
         const char *spec;
         const lk_model_shape *shape;
@@ -82,7 +74,6 @@ static size_t count_since(size_t *before)
 
 static lk_status no_gather(void *arg, const float *mine, size_t width, float *all)
 {
-    (void)arg, (void)mine, (void)width, (void)all;
     return LK_OK;
 }
 
@@ -107,7 +98,6 @@ static void expect_measured(lk_device *dev, const lk_graph *graph, lk_plan_opts 
 
 static void test_memory(void **arg)
 {
-    (void)arg;
     static const struct {
         const char *spec;
         const lk_model_shape *shape;

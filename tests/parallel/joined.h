@@ -6,10 +6,8 @@
 #define LK_TESTS_JOINED_H
 
 #include "far.h"
+#include "processes.h"
 #include "tape.h"
-
-#include <string.h>
-#include <sys/mman.h>
 
 #include "base/mem.h"
 
@@ -58,7 +56,6 @@ static atomic_int joined_given_up; /* channels */
 static inline lk_status joined_place(lk_device *dev, char place[LK_CHANNEL_PLACE])
 {
     static atomic_int next;
-    (void)dev;
     int number = next++;
     snprintf(place, LK_CHANNEL_PLACE, "far %d", joined_places ? number % joined_places : number);
     return LK_OK;
@@ -66,7 +63,6 @@ static inline lk_status joined_place(lk_device *dev, char place[LK_CHANNEL_PLACE
 
 static inline lk_status joined_load(lk_device *dev)
 {
-    (void)dev;
     return joined_missing ? lk__fail(LK_STATUS_UNSUPPORTED, "no library for it") : LK_OK;
 }
 
@@ -281,7 +277,6 @@ static inline lk_status joined_reached(lk_channel *channel, int mark, bool *done
 
 static inline void joined_give_up(lk_channel *channel)
 {
-    (void)channel;
     joined_given_up++;
 }
 
@@ -312,9 +307,7 @@ static const lk_channel_type *const joined_channels[] = {&joined_type, &joined_n
 /* Adds device "far" to the table, joined. */
 static inline lk_status joined_add_device(void)
 {
-    void *shared = mmap(NULL, sizeof *joined_opened, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    far_require(shared != MAP_FAILED, "no memory for a number");
-    joined_opened = shared;
+    joined_opened = process_share(sizeof *joined_opened);
     LK_TRY(far_add());
     joined_near = joined_type;
     joined_near.name = "near";

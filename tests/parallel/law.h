@@ -4,19 +4,10 @@
 #ifndef LK_TESTS_LAW_H
 #define LK_TESTS_LAW_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <lockstep/lockstep.h>
 
 #include "base/rng.h"
+#include "check.h"
 
 typedef struct law_case {
     const char *model;
@@ -211,6 +202,25 @@ static inline void law_samples_free(law_samples *samples)
     free(samples->ids);
 }
 
+static inline uint64_t law_hash(const lk_engine *engine)
+{
+    lk_state *state;
+    CHECK_OK(lk_engine_state(engine, &state));
+    uint64_t hash = lk_state_hash(state);
+    lk_state_destroy(state);
+    return hash;
+}
+
+/* Of the optimiser's state as well. */
+static inline uint64_t law_hash_all(const lk_engine *engine)
+{
+    lk_state *optimizer;
+    CHECK_OK(lk_engine_optimizer_state(engine, &optimizer));
+    uint64_t hash = law_hash(engine) * 3 + lk_state_hash(optimizer);
+    lk_state_destroy(optimizer);
+    return hash;
+}
+
 static inline uint64_t law_run(const law_case *c, law_way way)
 {
     law_samples s = law_samples_make(c);
@@ -221,10 +231,7 @@ static inline uint64_t law_run(const law_case *c, law_way way)
         law_batch(c, step, s.x, s.labels, s.ids, &batch);
         law_require(lk_engine_step(engine, &batch, &metrics));
     }
-    lk_state *state;
-    law_require(lk_engine_state(engine, &state));
-    uint64_t hash = lk_state_hash(state);
-    lk_state_destroy(state);
+    uint64_t hash = law_hash(engine);
     lk_engine_destroy(engine);
     law_samples_free(&s);
     return hash;

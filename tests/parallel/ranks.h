@@ -88,20 +88,11 @@ static inline void ranks_run_evals(const ranks_job *job, lk_engine *engine, lk_m
     }
 }
 
-static inline uint64_t ranks_hash(const lk_engine *engine)
-{
-    lk_state *state;
-    CHECK_OK(lk_engine_state(engine, &state));
-    uint64_t hash = lk_state_hash(state);
-    lk_state_destroy(state);
-    return hash;
-}
-
 static inline void ranks_run(const ranks_job *job, lk_engine *engine, ranks_truth *out)
 {
     ranks_run_steps(job, engine, out->steps);
     ranks_run_evals(job, engine, out->evals);
-    out->hash = ranks_hash(engine);
+    out->hash = law_hash(engine);
 }
 
 /* Ends the process when a rank's result is not the truth. */
@@ -156,7 +147,6 @@ static inline bool ranks_be(lk_group *group, const team_spec *team, const void *
     ranks_truth ours = {0};
     lk_engine *engine;
     lk_engine_opts opts = law_opts(&job->c, &job->way);
-    (void)team;
     opts.group = group;
     CHECK_OK(law_create(&job->c, &opts, &engine));
     ranks_run(job, engine, &ours);
@@ -193,6 +183,25 @@ static inline team_spec ranks_team(const law_way *way)
                        .hosts = way->hosts,
                        .threads = way->devices,
                        .timeout = RANKS_TIMEOUT};
+}
+
+/* A row of a table: a case of the file's, run in one way. */
+typedef struct ranks_row {
+    const char *name;
+    int c;
+    law_way way;
+} ranks_row;
+
+/* A test for each row whose name contains `only` (NULL: all); returns how many. */
+static inline size_t ranks_tests(const ranks_row *rows, size_t count, const char *only, CMUnitTestFunction test,
+                                 struct CMUnitTest *out)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!only || strstr(rows[i].name, only))
+            out[used++] = (struct CMUnitTest){
+                .name = rows[i].name, .test_func = test, .initial_state = (void *)(uintptr_t)&rows[i]};
+    return used;
 }
 
 static inline void ranks_expect(const law_case *c, law_way way, const ranks_truth *truth)

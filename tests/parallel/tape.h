@@ -36,7 +36,6 @@ static inline void tape_require(bool right, const char *what)
 
 static inline lk_status tape_record(lk_device *dev, lk_status (*work)(void *arg), void *arg, lk_device_recording **out)
 {
-    (void)dev;
     tape_recorded++;
     tape_kept++;
     LK_TRY(LK_ALLOC(1, "a recording", out));
@@ -46,7 +45,6 @@ static inline lk_status tape_record(lk_device *dev, lk_status (*work)(void *arg)
 
 static inline lk_status tape_play(lk_device *dev, lk_device_recording *recording)
 {
-    (void)dev;
     tape_played++;
     if (tape_stuck)
         return LK_OK;
@@ -58,14 +56,12 @@ static inline lk_status tape_play(lk_device *dev, lk_device_recording *recording
 
 static inline void tape_forget(lk_device *dev, lk_device_recording *recording)
 {
-    (void)dev;
     tape_kept--;
     lk__mem_free(recording);
 }
 
 static inline lk_status tape_poll(lk_device *dev, bool *idle)
 {
-    (void)dev;
     *idle = !tape_stuck;
     return LK_OK;
 }

@@ -1,27 +1,13 @@
 /* test_clip.c - the norm of a gradient, by equality of bits between a whole model
  * and the same one cut into stages, and clipping by it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/rng.h"
 #include "base/tree.h"
 #include "parallel/step/clip.h"
+#include "processes.h"
 
 enum { MAX_STAGES = 8 };
-
-static void require(lk_status status)
-{
-    if (status != LK_OK)
-        fail_msg("%s: %s", lk_status_string(status), lk_error_detail());
-}
 
 /* By the definition of base/tree.h. */
 static double recursive_sum(const double *values, size_t lo, size_t hi)
@@ -48,7 +34,6 @@ static double shard_sum(const double *values, int count)
 
 static void test_tree_sum(void **state)
 {
-    (void)state;
     enum { MOST = 9001 };
     double *values = calloc(MOST, sizeof *values);
     lk_rng rng = lk__rng(1, LK_RNG_DIGITS, 0, 0, 0);
@@ -100,19 +85,18 @@ typedef struct stage {
     double norm;
 } stage;
 
-static void *run_stage(void *arg)
+static void run_stage(int number, void *arg)
 {
-    stage *self = arg;
+    stage *self = (stage *)arg + number;
     lk_device *dev = NULL;
     self->status = lk__device_open("cpu", &(lk_device_opts){.threads = self->threads}, &dev);
     if (self->status != LK_OK)
-        return NULL;
+        return;
     lk_params *params = make_params(self->graph, dev, self->first, self->last, 1e30f);
     self->status = params ? lk__clip_norm(params, self->group, &self->norm) : LK_STATUS_MEMORY;
     if (params)
         free_params(params);
     lk__device_close(dev);
-    return NULL;
 }
 
 /* Stage s has the layers [cuts[s], cuts[s+1]); all must find the norm `want`. */
@@ -120,15 +104,11 @@ static void check_cut(const lk_graph *graph, int stages, const int *cuts, double
 {
     lk_group *groups[MAX_STAGES];
     stage ranks[MAX_STAGES];
-    pthread_t threads[MAX_STAGES];
-    require(lk_group_create_threads(stages, NULL, groups));
-    for (int s = 0; s < stages; s++) {
+    assert_ok(lk_group_create_threads(stages, NULL, groups));
+    for (int s = 0; s < stages; s++)
         ranks[s] =
             (stage){.graph = graph, .group = groups[s], .first = cuts[s], .last = cuts[s + 1], .threads = s % 3 + 1};
-        assert_int_equal(pthread_create(&threads[s], NULL, run_stage, &ranks[s]), 0);
-    }
-    for (int s = 0; s < stages; s++)
-        pthread_join(threads[s], NULL);
+    threads_run(stages, run_stage, ranks);
     for (int s = 0; s < stages; s++) {
         assert_int_equal(ranks[s].status, LK_OK);
         if (memcmp(&ranks[s].norm, &want, sizeof want) != 0)
@@ -158,7 +138,7 @@ static double plain_norm(const lk_params *params, size_t *terms)
 static lk_graph *build(const char *model)
 {
     lk_graph *graph;
-    require(lk_model_build(model, (lk_model_shape){3, 32, 32, 10}, &graph));
+    assert_ok(lk_model_build(model, (lk_model_shape){3, 32, 32, 10}, &graph));
     return graph;
 }
 
@@ -166,10 +146,10 @@ static lk_graph *build(const char *model)
 static double whole_norm(const lk_graph *graph)
 {
     stage whole = {.graph = graph, .last = graph->count, .threads = 1};
-    run_stage(&whole);
-    require(whole.status);
+    run_stage(0, &whole);
+    assert_ok(whole.status);
     lk_device *dev;
-    require(lk__device_open("cpu", &(lk_device_opts){.threads = 1}, &dev));
+    assert_ok(lk__device_open("cpu", &(lk_device_opts){.threads = 1}, &dev));
     size_t terms;
     lk_params *params = make_params(graph, dev, 0, graph->count, 0);
     double plain = plain_norm(params, &terms);
@@ -196,7 +176,6 @@ static void check_model(const char *model)
 
 static void test_stages_do_not_show(void **state)
 {
-    (void)state;
     check_model("mlp");
     check_model("cnn");
     check_model("resnet20:width=4");
@@ -204,30 +183,29 @@ static void test_stages_do_not_show(void **state)
 
 static void test_clip(void **state)
 {
-    (void)state;
     lk_graph *graph = build("mlp");
     lk_device *dev;
-    require(lk__device_open("cpu", &(lk_device_opts){.threads = 2}, &dev));
+    assert_ok(lk__device_open("cpu", &(lk_device_opts){.threads = 2}, &dev));
     lk_params *params = make_params(graph, dev, 0, graph->count, 0);
     size_t bytes = params->count * sizeof *params->grads;
     float *before = malloc(bytes);
     memcpy(before, params->grads, bytes);
     double norm, after;
-    require(lk__clip_norm(params, NULL, &norm));
+    assert_ok(lk__clip_norm(params, NULL, &norm));
 
     lk__clip_gradient(params, norm, norm * 1.01);
     assert_memory_equal(params->grads, before, bytes);
 
     double limit = norm / 7;
     lk__clip_gradient(params, norm, limit);
-    require(dev->type->sync(dev));
+    assert_ok(dev->type->sync(dev));
     float factor = (float)(limit / (norm + 1e-6));
     for (size_t i = 0; i < params->count; i++) {
         if (params->grads[i] != before[i] * factor)
             fail_msg("element %zu is %.9g", i, (double)params->grads[i]);
     }
     /* The factor and the products are rounded to floats. */
-    require(lk__clip_norm(params, NULL, &after));
+    assert_ok(lk__clip_norm(params, NULL, &after));
     assert_true(fabs(after - limit) <= limit * (2 * 0x1p-24 + 1e-6 / norm));
     free(before);
     free_params(params);
@@ -238,22 +216,21 @@ static void test_clip(void **state)
 /* Zeros stay zeros, and a norm that is no number spoils all, as in PyTorch. */
 static void test_odd_norms(void **state)
 {
-    (void)state;
     lk_graph *graph = build("mlp");
     lk_device *dev;
-    require(lk__device_open("cpu", &(lk_device_opts){.threads = 1}, &dev));
+    assert_ok(lk__device_open("cpu", &(lk_device_opts){.threads = 1}, &dev));
     lk_params *params = make_params(graph, dev, 0, graph->count, 0);
     memset(params->grads, 0, params->count * sizeof *params->grads);
     double norm = -1;
-    require(lk__clip_norm(params, NULL, &norm));
+    assert_ok(lk__clip_norm(params, NULL, &norm));
     assert_true(norm == 0);
     lk__clip_gradient(params, norm, 1e-9);
     assert_true(params->grads[0] == 0);
     params->grads[0] = NAN;
-    require(lk__clip_norm(params, NULL, &norm));
+    assert_ok(lk__clip_norm(params, NULL, &norm));
     assert_true(isnan(norm));
     lk__clip_gradient(params, norm, 1);
-    require(dev->type->sync(dev));
+    assert_ok(dev->type->sync(dev));
     assert_true(isnan(params->grads[1]));
     free_params(params);
     lk__device_close(dev);

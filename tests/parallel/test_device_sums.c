@@ -1,7 +1,6 @@
 /* test_device_sums.c - gradients that are summed between devices: the bits are those of one
  * rank on the CPU, and the group moves none of them; who cannot, and what happens when
  * a peer is lost. */
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "joined.h"
 #include "ranks.h"
 
@@ -18,13 +17,7 @@ static const law_case cases[CASES] = {
     [OPS] = {"ops", LAW_ODD, LK_BN_SHARD, "adamw", 1e-3, 3, 11, 7, .first = 4, .clip_norm = .5, .label_smoothing = .1},
 };
 
-typedef struct row {
-    const char *name;
-    int c;
-    law_way way;
-} row;
-
-static const row rows[] = {
+static const ranks_row rows[] = {
     {"one rank", MLP, {.ranks = 1, .threads = 1}},
     {"2 ranks", MLP, {.ranks = 2, .threads = 1, .bucket_bytes = 64 * KB, .share = true}},
     {"3 ranks", MLP, {.ranks = 3, .threads = 1, .bucket_bytes = 256 * KB}},
@@ -47,7 +40,7 @@ enum { ROWS = sizeof rows / sizeof *rows };
 static void test_row(void **arg)
 {
     static ranks_truth truths[CASES];
-    const row *r = *arg;
+    const ranks_row *r = *arg;
     law_way way = r->way;
     way.device = "far";
     way.transport = "inproc";
@@ -73,7 +66,6 @@ static bool try_it(lk_group *group, const team_spec *team, const void *arg)
     lk_batch batch;
     lk_metrics metrics;
     law_samples s = law_samples_make(c);
-    (void)team;
     opts.group = group;
     opts.reduce = a->opts.reduce;
     opts.gradient_backend = a->opts.gradient_backend;
@@ -107,7 +99,6 @@ static void expect(int ranks, double timeout, attempt a)
 
 static void test_choice(void **arg)
 {
-    (void)arg;
     expect(3, 0, (attempt){.gradient_backend = "joined"});
     expect(3, 0, (attempt){.opts.gradient_backend = "host"});
     joined_places = 2;
@@ -127,7 +118,8 @@ static void test_choice(void **arg)
     expect(3, 0,
            (attempt){.opts.gradient_backend = "near",
                      .create = LK_STATUS_USAGE,
-                     .text = "`gradient_backend` near: gradients cannot be summed between the devices: rank 1: no memory"});
+                     .text =
+                         "`gradient_backend` near: gradients cannot be summed between the devices: rank 1: no memory"});
     joined_refuses = 0;
     expect(
         2, 0,
@@ -159,7 +151,6 @@ static void test_choice(void **arg)
 /* The replicas are still alike. */
 static void test_engine_order(void **arg)
 {
-    (void)arg;
     for (int ranks = 1; ranks <= 5; ranks++)
         expect(ranks, 0,
                (attempt){.opts.reduce = LK_REDUCE_ORDER_BACKEND, .gradient_backend = ranks > 1 ? "joined" : NULL});
@@ -167,7 +158,6 @@ static void test_engine_order(void **arg)
 
 static void test_stuck(void **arg)
 {
-    (void)arg;
     joined_mute = 2;
     expect(3, 3,
            (attempt){.gradient_backend = "joined",
@@ -184,9 +174,7 @@ int main(void)
         cmocka_unit_test(test_engine_order),
         cmocka_unit_test(test_stuck),
     };
-    for (size_t i = 0; i < ROWS; i++)
-        tests[i] = (struct CMUnitTest){
-            .name = rows[i].name, .test_func = test_row, .initial_state = (void *)(uintptr_t)&rows[i]};
+    ranks_tests(rows, ROWS, NULL, test_row, tests);
     memcpy(tests + ROWS, others, sizeof others);
     law_require(joined_add_device());
     return _cmocka_run_group_tests("sums between devices", tests, ROWS + 3, NULL, NULL);

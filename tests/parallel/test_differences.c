@@ -61,7 +61,6 @@ static void expect(const lk_engine *engine, const char *name, double want)
  * and the unbiased variance 56/3 of all four. Rank 0 of DDP would keep 1 and 2. */
 static void test_running_statistics_are_pooled(void **arg)
 {
-    (void)arg;
     for (int mode = 0; mode < 2; mode++) {
         lk_engine *engine =
             normed_engine((lk_engine_opts){.batch = 4, .shards = 2, .bn = mode ? LK_BN_SHARD : LK_BN_BATCH});
@@ -77,7 +76,6 @@ static void test_running_statistics_are_pooled(void **arg)
  * the first bias is (-.5 + .5 + .5) / 3. The mean of two ranks' means would be 0. */
 static void test_samples_weigh_alike(void **arg)
 {
-    (void)arg;
     lk_engine *engine = normed_engine((lk_engine_opts){.batch = 3, .shards = 2, .bn = LK_BN_SHARD});
     memcpy(labels, (int32_t[]){0, 1, 1, 0}, sizeof labels);
     step(engine, 3);
@@ -88,7 +86,6 @@ static void test_samples_weigh_alike(void **arg)
 /* A last batch of one value trains on: the bias learns, the variance that is kept stays. */
 static void test_one_value_in_the_last_batch(void **arg)
 {
-    (void)arg;
     lk_engine *engine = normed_engine((lk_engine_opts){.batch = 2, .shards = 2});
     x[0] = 5;
     labels[0] = 0;
@@ -104,7 +101,6 @@ static void test_one_value_in_the_last_batch(void **arg)
  * losses of one batch differ. */
 static void test_test_loss_is_plain(void **arg)
 {
-    (void)arg;
     lk_engine *engine = normed_engine((lk_engine_opts){.batch = 2, .shards = 1, .label_smoothing = .5});
     lk_metrics tested;
     lk_batch batch = batch_of(2);

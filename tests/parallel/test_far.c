@@ -1,7 +1,6 @@
 /* test_far.c - ranks on a device whose memory the host cannot reach: in every mode
  * they end with the bits of one rank on the CPU, and what groups move goes through
  * copies in the host's memory. */
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "far.h"
 #include "ranks.h"
 
@@ -23,13 +22,7 @@ static const law_case cases[CASES] = {
     [OPS] = {"ops", LAW_ODD, LK_BN_SHARD, "adamw", 1e-3, 3, 11, 16, .first = 4, .clip_norm = .5, .label_smoothing = .1},
 };
 
-typedef struct row {
-    const char *name;
-    int c;
-    law_way way;
-} row;
-
-static const row rows[] = {
+static const ranks_row rows[] = {
     {"one rank: cnn", CNN, {.ranks = 1, .transport = "inproc", .threads = 2}},
     {"one rank in waves: resnet", RES_SHARD, {.ranks = 1, .transport = "inproc", .threads = 1, .micro_batch = 5}},
     {"2 ranks: mlp", MLP, {.ranks = 2, .transport = "inproc", .threads = 1, .bucket_bytes = 64 * KB, .share = true}},
@@ -73,7 +66,7 @@ enum { ROWS = sizeof rows / sizeof *rows };
 static void test_row(void **arg)
 {
     static ranks_truth truths[CASES];
-    const row *r = *arg;
+    const ranks_row *r = *arg;
     law_way way = r->way;
     way.device = "far";
     ranks_expect(&cases[r->c], way, ranks_know(&cases[r->c], &truths[r->c]));
@@ -82,7 +75,6 @@ static void test_row(void **arg)
 /* Without a group. */
 static void test_alone(void **arg)
 {
-    (void)arg;
     for (int c = 0; c < CASES; c++) {
         uint64_t near = law_run(&cases[c], (law_way){.threads = 1});
         law_expect(&cases[c], (law_way){.device = "far", .threads = 2, .micro_batch = 4}, near);
@@ -135,7 +127,6 @@ static bool look_inside(lk_group *group, const team_spec *team, const void *arg)
     lk_batch batch;
     lk_metrics metrics;
     law_samples s = law_samples_make(c);
-    (void)team;
     opts.group = group;
     CHECK_OK(law_create(c, &opts, &engine));
     check_copies(engine);
@@ -151,7 +142,6 @@ static bool look_inside(lk_group *group, const team_spec *team, const void *arg)
 
 static void test_copies(void **arg)
 {
-    (void)arg;
     static const law_way ways[] = {
         {.device = "far", .ranks = 2, .transport = "inproc", .threads = 1},
         {.device = "far", .ranks = 3, .transport = "inproc", .threads = 1, .micro_batch = 2},
@@ -172,7 +162,6 @@ static bool find_a_flip(lk_group *group, const team_spec *team, const void *arg)
     lk_batch batch;
     lk_metrics metrics;
     law_samples s = law_samples_make(c);
-    (void)team;
     opts.group = group;
     opts.check_every = 1;
     CHECK_OK(law_create(c, &opts, &engine));
@@ -188,7 +177,6 @@ static bool find_a_flip(lk_group *group, const team_spec *team, const void *arg)
 /* A fault on request reaches the device's memory. */
 static void test_a_bit_flips(void **arg)
 {
-    (void)arg;
     law_way way = {.device = "far", .ranks = 3, .transport = "shm", .threads = 1};
     setenv("LOCKSTEP_FAULT", "flip:rank=1,step=2", 1);
     bool found = team_run(ranks_team(&way), find_a_flip, &way);
@@ -199,7 +187,6 @@ static void test_a_bit_flips(void **arg)
 /* The device's memory is not the host's, but copies are. */
 static void test_memory(void **arg)
 {
-    (void)arg;
     lk_graph *graph;
     int bounds[] = {0, 8, 16};
     lk_engine_opts opts = {.device = "far", .batch = 4096, .shards = 16};
@@ -214,8 +201,7 @@ static void test_memory(void **arg)
     lk_available enough = {{2 * size.parameters, "the host"}, {SIZE_MAX, ""}}, little = enough;
     law_require(lk__fit_check(&rank, &enough));
     little.host.bytes = size.parameters;
-    assert_int_equal(lk__fit_check(&rank, &little), LK_STATUS_MEMORY);
-    assert_non_null(strstr(lk_error_detail(), " for copies of what ranks exchange, "));
+    assert_fails(lk__fit_check(&rank, &little), LK_STATUS_MEMORY, " for copies of what ranks exchange, ");
     assert_null(strstr(lk_error_detail(), "activations"));
     lk__device_close(rank.dev);
     lk_graph_destroy(graph);
@@ -223,7 +209,6 @@ static void test_memory(void **arg)
 
 static void test_table(void **arg)
 {
-    (void)arg;
     size_t rows_before = 0;
     lk_device *dev;
     while (lk__device_list(rows_before))
@@ -234,7 +219,7 @@ static void test_table(void **arg)
     size_t more = 0;
     while (lk__device_add(&far_type) == LK_OK)
         more++;
-    assert_non_null(strstr(lk_error_detail(), "no room for device 'far'"));
+    assert_detail("no room for device 'far'");
     assert_null(lk__device_list(rows_before + more));
 }
 
@@ -248,9 +233,7 @@ int main(void)
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_table),
     };
-    for (size_t i = 0; i < ROWS; i++)
-        tests[i + 1] = (struct CMUnitTest){
-            .name = rows[i].name, .test_func = test_row, .initial_state = (void *)(uintptr_t)&rows[i]};
+    ranks_tests(rows, ROWS, NULL, test_row, tests + 1);
     memcpy(tests + ROWS + 1, others, sizeof others);
     law_require(far_add());
     return _cmocka_run_group_tests("ranks on a far device", tests, ROWS + 5, NULL, NULL);

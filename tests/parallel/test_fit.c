@@ -1,21 +1,10 @@
 /* test_fit.c - a rank that lacks memory is told how much, for what, and what to
  * change; what it is told to change is enough. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <lockstep/lockstep.h>
 
 #include "parallel/layout/defaults.h"
 #include "parallel/memory/fit.h"
+#include "processes.h"
 
 /* A rank that is alone, as the engine makes it. */
 typedef struct alone {
@@ -53,12 +42,6 @@ static lk_available room_of(size_t host, size_t process)
     return (lk_available){{host, "the test's host"}, {process, "the test's ulimit"}};
 }
 
-static void expect_words(const char *words)
-{
-    if (!strstr(lk_error_detail(), words))
-        fail_msg("'%s' lacks '%s'", lk_error_detail(), words);
-}
-
 /* The number after words in the text. */
 static size_t number_after(const char *text, const char *words)
 {
@@ -72,7 +55,6 @@ static const lk_model_shape grey = {1, 28, 28, 10}, colour = {3, 32, 32, 10};
 
 static void test_enough(void **arg)
 {
-    (void)arg;
     alone a;
     alone_init(&a, "cnn", grey, &(lk_engine_opts){.batch = 256});
     lk_engine_size size;
@@ -89,17 +71,15 @@ static void test_enough(void **arg)
 
 static void test_micro_batch(void **arg)
 {
-    (void)arg;
     alone a;
     alone_init(&a, "cnn", grey, &(lk_engine_opts){.batch = 2048, .optimizer = "adam"});
     size_t room = need_of(&a.rank) / 3;
     lk_available available = room_of(room, SIZE_MAX);
-    assert_int_equal(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY);
-    expect_words("this rank needs ");
-    expect_words(" MB of memory, but the test's host leaves ");
-    expect_words(" MB for activations of 2048 samples, ");
-    expect_words("MB for the optimiser's state");
-    expect_words("MB for parameters");
+    assert_fails(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY, "this rank needs ");
+    assert_detail(" MB of memory, but the test's host leaves ");
+    assert_detail(" MB for activations of 2048 samples, ");
+    assert_detail("MB for the optimiser's state");
+    assert_detail("MB for parameters");
     size_t wave = number_after(lk_error_detail(), "It would fit with `micro_batch` ");
     assert_in_range(wave, 2048 / 16, 2047);
     a.rank.opts.micro_batch = wave;
@@ -117,13 +97,11 @@ static void test_micro_batch(void **arg)
 /* Waves of less than a shard need more shards. */
 static void test_shards(void **arg)
 {
-    (void)arg;
     alone a;
     alone_init(&a, "cnn", grey, &(lk_engine_opts){.batch = 8192, .shards = 2});
     lk_available available = room_of(SIZE_MAX, need_of(&a.rank) / 4);
-    assert_int_equal(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY);
-    expect_words("the test's ulimit leaves");
-    expect_words("; or raise the limit");
+    assert_fails(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY, "the test's ulimit leaves");
+    assert_detail("; or raise the limit");
     a.rank.opts.shards = a.bounds[1] = (int)number_after(lk_error_detail(), "It would fit with `shards` ");
     a.rank.opts.micro_batch = number_after(lk_error_detail(), " `micro_batch` ");
     assert_in_range(a.rank.opts.shards, 4, LK_MAX_SHARDS);
@@ -135,7 +113,6 @@ static void test_shards(void **arg)
 /* BatchNorm over the batch allows no waves. */
 static void test_one_wave(void **arg)
 {
-    (void)arg;
     alone a;
     alone_init(&a, "resnet20:width=8", colour, &(lk_engine_opts){.batch = 1024});
     lk_available available = room_of(need_of(&a.rank) / 3, SIZE_MAX);
@@ -143,7 +120,7 @@ static void test_one_wave(void **arg)
     size_t wave = number_after(lk_error_detail(), "It would fit with `bn` shard `micro_batch` ");
     size_t batch = number_after(lk_error_detail(), "or with batches of ");
     size_t times = number_after(strstr(lk_error_detail(), "`batch`"), "or with ");
-    expect_words(" times as many hosts and ranks");
+    assert_detail(" times as many hosts and ranks");
     assert_in_range(wave, 1024 / 16, 1023);
     assert_in_range(batch, 1, 1024 / 3);
     assert_in_range(times, 3, 16);
@@ -159,13 +136,11 @@ static void test_one_wave(void **arg)
 /* Where parameters are what is large, batches do not help. */
 static void test_parameters(void **arg)
 {
-    (void)arg;
     alone a;
     alone_init(&a, "mlp:hidden=4096", grey, &(lk_engine_opts){.batch = 16, .optimizer = "adam"});
     size_t need = need_of(&a.rank);
     lk_available available = room_of(need - need / 8, SIZE_MAX);
-    assert_int_equal(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY);
-    expect_words("It would fit with `optimizer` sgd");
+    assert_fails(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY, "It would fit with `optimizer` sgd");
     assert_null(strstr(lk_error_detail(), "`micro_batch`"));
     a.rank.opts.optimizer = "sgd";
     assert_int_equal(lk__fit_check(&a.rank, &available), LK_OK);
@@ -178,7 +153,6 @@ static void test_parameters(void **arg)
 
 static void test_stages(void **arg)
 {
-    (void)arg;
     alone a;
     alone_init(&a, "resnet18", (lk_model_shape){3, 224, 224, 1000}, &(lk_engine_opts){.batch = 1, .shards = 1});
     lk_available available = room_of(need_of(&a.rank) * 7 / 8, SIZE_MAX);
@@ -190,37 +164,31 @@ static void test_stages(void **arg)
 
 static void test_nothing_helps(void **arg)
 {
-    (void)arg;
     alone a;
     alone_init(&a, "mlp", grey, &(lk_engine_opts){.batch = 64});
     lk_available available = room_of(1000, SIZE_MAX);
-    assert_int_equal(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY);
-    expect_words("leaves 0.0 MB");
-    expect_words("It takes more memory, or a smaller model or batch");
+    assert_fails(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY, "leaves 0.0 MB");
+    assert_detail("It takes more memory, or a smaller model or batch");
     alone_fini(&a);
 }
 
 /* A batch whose size cannot even be told. */
 static void test_no_measure(void **arg)
 {
-    (void)arg;
     alone a;
     alone_init(&a, "cnn", grey, &(lk_engine_opts){.batch = (size_t)1 << 50});
     lk_available available = room_of(SIZE_MAX, SIZE_MAX);
-    assert_int_equal(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY);
-    expect_words("would need over");
+    assert_fails(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY, "would need over");
     alone_fini(&a);
 }
 
 static void test_explain(void **arg)
 {
-    (void)arg;
     alone a;
     alone_init(&a, "cnn", grey, &(lk_engine_opts){.batch = 2048});
     (void)lk__fail_memory(12345, "a test");
-    assert_int_equal(lk__fit_explain(&a.rank), LK_STATUS_MEMORY);
-    expect_words("no memory for a test (12345 bytes). This rank needs ");
-    expect_words("for activations of 2048 samples");
+    assert_fails(lk__fit_explain(&a.rank), LK_STATUS_MEMORY, "no memory for a test (12345 bytes). This rank needs ");
+    assert_detail("for activations of 2048 samples");
     a.rank.opts.micro_batch = number_after(lk_error_detail(), "Less is needed with `micro_batch` ");
     size_t less = need_of(&a.rank);
     a.rank.opts.micro_batch = 0;
@@ -236,19 +204,17 @@ typedef struct member {
     lk_available available;
     lk_status status;
     char detail[2048];
-    pthread_t thread;
 } member;
 
-static void *be_member(void *arg)
+static void be_member(int rank, void *arg)
 {
-    member *m = arg;
+    member *m = (member *)arg + rank;
     lk_group *group = m->a.rank.grid.world;
     m->status = lk__fit_check(&m->a.rank, &m->available);
     snprintf(m->detail, sizeof m->detail, "%s", lk_error_detail());
     if (m->status == LK_STATUS_MEMORY)
         lk_group_abort(group, m->detail);
     lk_group_destroy(group);
-    return NULL;
 }
 
 static void run_members(member members[RANKS], const size_t rooms[RANKS], bool host)
@@ -261,15 +227,11 @@ static void run_members(member members[RANKS], const size_t rooms[RANKS], bool h
         alone_init(&members[r].a, "cnn", grey, &opts);
         members[r].a.rank.grid.world = groups[r];
     }
-    for (int r = 0; r < RANKS; r++)
-        assert_int_equal(pthread_create(&members[r].thread, NULL, be_member, &members[r]), 0);
-    for (int r = 0; r < RANKS; r++)
-        pthread_join(members[r].thread, NULL);
+    threads_run(RANKS, be_member, members);
 }
 
 static void test_ranks(void **arg)
 {
-    (void)arg;
     member members[RANKS];
     alone a;
     alone_init(&a, "cnn", grey, &(lk_engine_opts){.batch = 1024});
@@ -288,9 +250,9 @@ static void test_ranks(void **arg)
             assert_int_equal(members[1 - failing].status, LK_STATUS_PEER);
             const char *words = host ? "2 ranks of this host need " : "2 ranks of this process need ";
             for (int r = 0; r < RANKS; r++) {
-                assert_non_null(strstr(members[r].detail, words));
-                assert_non_null(strstr(members[r].detail, "A rank needs "));
-                assert_non_null(strstr(members[r].detail, "It would fit with `micro_batch` "));
+                assert_contains(members[r].detail, words);
+                assert_contains(members[r].detail, "A rank needs ");
+                assert_contains(members[r].detail, "It would fit with `micro_batch` ");
                 alone_fini(&members[r].a);
             }
         }

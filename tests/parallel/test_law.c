@@ -56,19 +56,16 @@ static void check_builds(const law_case *c, uint64_t want)
 
 static void test_threads(void **arg)
 {
-    (void)arg;
     for_each_case(check_threads);
 }
 
 static void test_waves(void **arg)
 {
-    (void)arg;
     for_each_case(check_waves);
 }
 
 static void test_builds(void **arg)
 {
-    (void)arg;
     for_each_case(check_builds);
 }
 
@@ -76,7 +73,6 @@ static void test_builds(void **arg)
  * that did not notice would make every test here empty. */
 static void test_shards_matter(void **arg)
 {
-    (void)arg;
     law_case other = cases[2];
     other.shards = 8;
     uint64_t one = law_run(&cases[2], (law_way){.threads = 1});

@@ -5,7 +5,6 @@
 
 static void test_builds(void **arg)
 {
-    (void)arg;
     const lk_cpu_build *build;
     for (size_t i = 0; (build = lk__cpu_build_list(i)); i++) {
         for (size_t row = 0; row < LAW_TABLE; row++)

@@ -1,17 +1,9 @@
 /* test_memory.c - the sizes that are told of an engine are those of the engine. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <pthread.h>
-
 #include <lockstep/lockstep.h>
 
 #include "parallel/memory/memory.h"
 #include "parallel/step/run_waves.h"
+#include "processes.h"
 
 static lk_plan_size plan_of(const lk_engine *engine)
 {
@@ -58,7 +50,6 @@ static void expect_engine(const char *model, lk_model_shape shape, const lk_engi
 
 static void test_engines(void **arg)
 {
-    (void)arg;
     static const lk_engine_opts opts[] = {
         {.batch = 64, .threads = 1},
         {.batch = 64, .threads = 2, .micro_batch = 4, .optimizer = "adam"},
@@ -76,12 +67,11 @@ typedef struct member {
     const lk_graph *graph;
     lk_engine_opts opts;
     bool right;
-    pthread_t thread;
 } member;
 
-static void *be_member(void *arg)
+static void be_member(int number, void *arg)
 {
-    member *m = arg;
+    member *m = (member *)arg + number;
     lk_engine *engine;
     lk_engine_size size;
     if (lk_engine_create(m->graph, &m->opts, &engine) == LK_OK) {
@@ -97,7 +87,6 @@ static void *be_member(void *arg)
         lk_engine_destroy(engine);
     }
     lk_group_destroy(m->opts.group);
-    return NULL;
 }
 
 static void expect_ranks(const char *model, const lk_engine_opts *opts, int ranks)
@@ -111,10 +100,8 @@ static void expect_ranks(const char *model, const lk_engine_opts *opts, int rank
     for (int r = 0; r < ranks; r++) {
         members[r] = (member){.graph = graph, .opts = *opts};
         members[r].opts.group = groups[r];
-        assert_int_equal(pthread_create(&members[r].thread, NULL, be_member, &members[r]), 0);
     }
-    for (int r = 0; r < ranks; r++)
-        pthread_join(members[r].thread, NULL);
+    threads_run(ranks, be_member, members);
     for (int r = 0; r < ranks; r++)
         assert_true(members[r].right);
     lk_graph_destroy(graph);
@@ -122,7 +109,6 @@ static void expect_ranks(const char *model, const lk_engine_opts *opts, int rank
 
 static void test_ranks(void **arg)
 {
-    (void)arg;
     static const struct {
         lk_engine_opts opts;
         int ranks;
@@ -140,7 +126,6 @@ static void test_ranks(void **arg)
 
 static void test_mistakes(void **arg)
 {
-    (void)arg;
     lk_graph *graph;
     lk_engine_size size;
     assert_int_equal(lk_model_build("mlp", (lk_model_shape){1, 28, 28, 10}, &graph), LK_OK);

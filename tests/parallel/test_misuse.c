@@ -1,7 +1,6 @@
 /* test_misuse.c - calls that a program makes by mistake: numbers that are none, one
  * engine in two threads, an engine of another process. Each is an error that says so
  * and changes nothing; a share without samples is none. */
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <math.h>
 #include <semaphore.h>
 
@@ -14,40 +13,21 @@ static float x[SAMPLES * PIXELS];
 static int32_t labels[SAMPLES];
 static uint32_t ids[SAMPLES];
 
-static void expect_words(lk_status status, lk_status want, const char *words)
-{
-    assert_int_equal(status, want);
-    if (!strstr(lk_error_detail(), words))
-        fail_msg("'%s' does not say '%s'", lk_error_detail(), words);
-}
-
-static uint64_t hash_of(const lk_engine *engine)
-{
-    lk_state *state, *optimizer;
-    law_require(lk_engine_state(engine, &state));
-    law_require(lk_engine_optimizer_state(engine, &optimizer));
-    uint64_t hash = lk_state_hash(state) * 3 + lk_state_hash(optimizer);
-    lk_state_destroy(optimizer);
-    lk_state_destroy(state);
-    return hash;
-}
-
 /* A rate that no step can use is refused, and the rate stays. */
 static void test_learning_rates(void **arg)
 {
-    (void)arg;
     static const double bad[] = {NAN, -NAN, -1, -1e-300, INFINITY, -INFINITY, 1e39};
     lk_engine *engine = law_engine(&small, (law_way){.threads = 1});
     lk_batch batch;
     lk_metrics metrics;
     law_batch(&small, 0, x, labels, ids, &batch);
     law_require(lk_engine_step(engine, &batch, &metrics));
-    uint64_t before = hash_of(engine);
+    uint64_t before = law_hash_all(engine);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        expect_words(lk_engine_set_lr(engine, bad[i]), LK_STATUS_USAGE, "learning rate");
+        assert_fails(lk_engine_set_lr(engine, bad[i]), LK_STATUS_USAGE, "learning rate");
         assert_true(lk_engine_lr(engine) == small.lr);
     }
-    assert_true(hash_of(engine) == before);
+    assert_true(law_hash_all(engine) == before);
     law_require(lk_engine_set_lr(engine, 0));
     lk_state *was, *is;
     law_require(lk_engine_state(engine, &was));
@@ -62,12 +42,11 @@ static void test_learning_rates(void **arg)
 static void expect_option(lk_engine_opts opts, const char *words)
 {
     lk_engine *engine;
-    expect_words(law_create(&small, &opts, &engine), LK_STATUS_USAGE, words);
+    assert_fails(law_create(&small, &opts, &engine), LK_STATUS_USAGE, words);
 }
 
 static void test_numbers_of_options(void **arg)
 {
-    (void)arg;
     static const double bad[] = {NAN, -1, INFINITY, -INFINITY};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         lk_engine_opts opts = law_opts(&small, &(law_way){.threads = 1});
@@ -87,7 +66,6 @@ static void test_numbers_of_options(void **arg)
 
 static void test_negative_counts_of_options(void **arg)
 {
-    (void)arg;
     lk_engine_opts opts = law_opts(&small, &(law_way){.threads = 1});
     opts.shards = -1;
     expect_option(opts, "`shards`");
@@ -135,19 +113,19 @@ static void expect_all_refused(lk_engine *engine, const char *words)
     lk_metrics metrics;
     lk_state *unread, *state;
     law_require(lk_state_create(&state));
-    expect_words(lk_engine_step(engine, &batch, &metrics), LK_STATUS_USAGE, words);
-    expect_words(lk_engine_send(engine, &batch), LK_STATUS_USAGE, words);
-    expect_words(lk_engine_receive(engine, &metrics), LK_STATUS_USAGE, words);
-    expect_words(lk_engine_eval(engine, &batch, &metrics), LK_STATUS_USAGE, words);
-    expect_words(lk_engine_gradients(engine, &batch, &metrics), LK_STATUS_USAGE, words);
-    expect_words(lk_engine_update(engine), LK_STATUS_USAGE, words);
-    expect_words(lk_engine_check(engine), LK_STATUS_USAGE, words);
-    expect_words(lk_engine_set_lr(engine, .5), LK_STATUS_USAGE, words);
-    expect_words(lk_engine_state(engine, &unread), LK_STATUS_USAGE, words);
-    expect_words(lk_engine_grads(engine, &unread), LK_STATUS_USAGE, words);
-    expect_words(lk_engine_optimizer_state(engine, &unread), LK_STATUS_USAGE, words);
-    expect_words(lk_engine_set_state(engine, state), LK_STATUS_USAGE, words);
-    expect_words(lk_engine_set_optimizer_state(engine, state), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_step(engine, &batch, &metrics), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_send(engine, &batch), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_receive(engine, &metrics), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_eval(engine, &batch, &metrics), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_gradients(engine, &batch, &metrics), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_update(engine), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_check(engine), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_set_lr(engine, .5), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_state(engine, &unread), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_grads(engine, &unread), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_optimizer_state(engine, &unread), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_set_state(engine, state), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_set_optimizer_state(engine, state), LK_STATUS_USAGE, words);
     lk_state_destroy(state);
 }
 
@@ -160,7 +138,7 @@ static void expect_one_thread(int threads)
     law_batch(&small, 0, x, labels, ids, &batch);
     law_require(lk_engine_step(engine, &batch, &want));
     law_require(lk_engine_eval(engine, &batch, &want));
-    uint64_t before = hash_of(engine);
+    uint64_t before = law_hash_all(engine);
     inside in = {.engine = engine};
     sem_init(&in.entered, 0, 0);
     sem_init(&in.leave, 0, 0);
@@ -177,7 +155,7 @@ static void expect_one_thread(int threads)
     assert_int_equal(lk_engine_agreed_signal(engine), 3);
     /* Another thread may go on at another time. */
     lk_engine_set_signal_source(engine, NULL, NULL);
-    assert_true(hash_of(engine) == before);
+    assert_true(law_hash_all(engine) == before);
     assert_int_equal(pthread_create(&thread, NULL, evaluate, &in), 0);
     pthread_join(thread, NULL);
     assert_int_equal(in.status, LK_OK);
@@ -188,7 +166,6 @@ static void expect_one_thread(int threads)
 
 static void test_one_thread_at_a_time(void **arg)
 {
-    (void)arg;
     expect_one_thread(1);
     expect_one_thread(2);
 }
@@ -209,7 +186,6 @@ static void *send_one(void *arg)
 /* A step may be sent by one thread and received by another. */
 static void test_send_and_receive_in_two_threads(void **arg)
 {
-    (void)arg;
     lk_engine *engine = law_engine(&small, (law_way){.threads = 2});
     lk_batch batch;
     lk_metrics metrics;
@@ -244,8 +220,7 @@ static int use_legacy(const legacy *given)
     CHECK_TEXT(lk_error_detail(), advice);
     CHECK(lk_engine_state(given->engine, &unread) == LK_STATUS_USAGE);
     CHECK_TEXT(lk_error_detail(), advice);
-    CHECK(lk_loader_start(given->loader, 0, 0) == LK_STATUS_USAGE);
-    CHECK_TEXT(lk_error_detail(), "create loaders inside the spawned function");
+    CHECK_FAILS(lk_loader_start(given->loader, 0, 0), LK_STATUS_USAGE, "create loaders inside the spawned function");
     CHECK(lk_loader_next(given->loader, &next) == LK_STATUS_USAGE);
     int32_t one = 1;
     CHECK(lk_allreduce(given->group, (lk_buffer){&one, 1, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL) == LK_STATUS_USAGE);
@@ -259,7 +234,6 @@ static int use_legacy(const legacy *given)
 
 static int be_spawned(int rank, void *arg)
 {
-    (void)rank;
     alarm(NEVER);
     return use_legacy(arg);
 }
@@ -268,7 +242,6 @@ static int be_spawned(int rank, void *arg)
  * the parent say so there, and are whole in the parent afterwards. */
 static void test_an_engine_made_before_a_spawn(void **arg)
 {
-    (void)arg;
     legacy given;
     lk_dataset *data;
     lk_batch batch;
@@ -303,7 +276,6 @@ static bool be_empty(lk_group *group, const team_spec *team, const void *arg)
     lk_engine_opts opts = law_opts(&small, way);
     lk_metrics metrics;
     lk_batch batch = {.count = 1, .sample_floats = PIXELS, .x = x, .labels = labels, .ids = ids, .total = 1};
-    (void)team;
     opts.group = group;
     CHECK_OK(law_create(&small, &opts, &engine));
     if (lk_shard_range_count(lk_engine_shard_range(engine), 1) == 0)
@@ -320,7 +292,6 @@ static bool be_empty(lk_group *group, const team_spec *team, const void *arg)
 
 static void test_empty_shares(void **arg)
 {
-    (void)arg;
     law_batch(&(law_case){.shape = LAW_MNIST, .batch = 1}, 0, x, labels, ids, &(lk_batch){0});
     static const law_way ways[] = {{.threads = 1, .ranks = 2}, {.threads = 1, .ranks = 4, .stages = "2"}};
     for (size_t i = 0; i < 2; i++)
@@ -329,9 +300,9 @@ static void test_empty_shares(void **arg)
     /* Where there are samples, there must be pointers. */
     lk_engine *engine = law_engine(&small, (law_way){.threads = 1});
     lk_metrics metrics;
-    expect_words(lk_engine_step(engine, &(lk_batch){.count = 1, .sample_floats = PIXELS}, &metrics), LK_STATUS_USAGE,
+    assert_fails(lk_engine_step(engine, &(lk_batch){.count = 1, .sample_floats = PIXELS}, &metrics), LK_STATUS_USAGE,
                  "NULL");
-    expect_words(lk_engine_step(engine, &(lk_batch){.sample_floats = PIXELS}, &metrics), LK_STATUS_USAGE, "0 samples");
+    assert_fails(lk_engine_step(engine, &(lk_batch){.sample_floats = PIXELS}, &metrics), LK_STATUS_USAGE, "0 samples");
     lk_engine_destroy(engine);
 }
 

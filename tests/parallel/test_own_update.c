@@ -1,6 +1,5 @@
 /* test_own_update.c - loops that update the weights themselves: what counts as a
  * training step, and which random numbers it draws. */
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <math.h>
 
 #include "ranks.h"
@@ -22,7 +21,6 @@ static lk_status tape_open(const lk_device_opts *opts, lk_device **out)
 
 static int prepare(void **state)
 {
-    (void)state;
     for (int i = 0; i < BATCH * SAMPLE; i++)
         x[i] = (float)(i * 7919 % 101) / 64 - 1;
     for (int i = 0; i < BATCH; i++) {
@@ -101,7 +99,6 @@ static void take_losses(lk_engine *engine, double (*step)(lk_engine *engine), in
  * of lk_engine_step. */
 static void test_masks_follow_gradients(void **state)
 {
-    (void)state;
     static const char *const devices[] = {"cpu", "tape"};
     for (size_t d = 0; d < 2; d++) {
         double want[STEPS], got[STEPS];
@@ -122,7 +119,6 @@ static void test_masks_follow_gradients(void **state)
 /* Both halves of a step count once, whatever failed in between does not count. */
 static void test_what_is_counted(void **state)
 {
-    (void)state;
     lk_engine *engine = make("cpu", "sgd:momentum=.9");
     lk_batch batch = whole_batch();
     lk_metrics metrics;
@@ -152,7 +148,6 @@ static void test_what_is_counted(void **state)
 /* The count is saved and restored, so that the masks of later steps stay the same. */
 static void test_the_count_is_saved(void **state)
 {
-    (void)state;
     double want[STEPS], got[2];
     lk_engine *engine = make("cpu", "adam"), *other = make("cpu", "adam");
     take_losses(engine, loss_of_gradients, STEPS - 2, want);
@@ -203,7 +198,6 @@ static void check_first_update(bool restored)
 
 static void test_first_update(void **state)
 {
-    (void)state;
     check_first_update(false);
     check_first_update(true);
     lk_engine *engine = make("cpu", "adam:beta1=.5,beta2=.25");
@@ -220,7 +214,6 @@ static void test_first_update(void **state)
 /* Gradients that belong to another count than the optimiser has are not updated by. */
 static void test_a_restored_optimiser_wants_new_gradients(void **state)
 {
-    (void)state;
     lk_engine *engine = make("cpu", "sgd:momentum=.5");
     lk_state *saved = copy_optimizer(engine);
     (void)loss_of_gradients(engine);
@@ -234,14 +227,12 @@ static void test_a_restored_optimiser_wants_new_gradients(void **state)
 static void expect_no_grads(const lk_engine *engine)
 {
     lk_state *unread;
-    assert_int_equal(lk_engine_grads(engine, &unread), LK_STATUS_USAGE);
-    assert_non_null(strstr(lk_error_detail(), "lk_engine_gradients"));
+    assert_fails(lk_engine_grads(engine, &unread), LK_STATUS_USAGE, "lk_engine_gradients");
 }
 
 /* There are gradients after a step or a first half that succeeded, and at no other time. */
 static void test_grads_need_a_step(void **state)
 {
-    (void)state;
     static const char *const devices[] = {"cpu", "tape"};
     for (size_t d = 0; d < 2; d++) {
         lk_engine *engine = make(devices[d], "sgd");
@@ -277,8 +268,6 @@ static bool be_odd_pairs(lk_group *group, const team_spec *team, const void *arg
     lk_batch batch = whole_batch();
     lk_metrics metrics;
     lk_status status = LK_OK;
-    (void)team;
-    (void)arg;
     CHECK_OK(create(&opts, &engine));
     CHECK_OK(lk_engine_step(engine, &batch, &metrics));
     if (lk_group_rank(group) == 1)
@@ -296,7 +285,6 @@ static bool be_odd_pairs(lk_group *group, const team_spec *team, const void *arg
 
 static void test_comparisons_are_not_skipped(void **state)
 {
-    (void)state;
     assert_true(team_run((team_spec){.size = 2, .transport = "inproc", .timeout = RANKS_TIMEOUT}, be_odd_pairs, NULL));
 }
 

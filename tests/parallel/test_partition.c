@@ -1,15 +1,6 @@
 /* Cutting a graph into stages: exact cuts of the models of the zoo, no better
  * cut among all there are, and what is said about cuts that cannot be. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <string.h>
-
+#include "check.h"
 #include "nn/op.h"
 #include "parallel/layout/partition.h"
 
@@ -20,12 +11,6 @@ static lk_graph *build(const char *model)
     lk_graph *graph = NULL;
     assert_int_equal(lk_model_build(model, strncmp(model, "resnet", 6) == 0 ? cifar : mnist, &graph), LK_OK);
     return graph;
-}
-
-static void check_detail(const char *part)
-{
-    if (strstr(lk_error_detail(), part) == NULL)
-        fail_msg("\"%s\" lacks \"%s\"", lk_error_detail(), part);
 }
 
 /* The layers that begin stages 1, 2 ..., by name or by operation. */
@@ -57,7 +42,6 @@ static void expect(const char *model, const char *spec, const char *cuts)
 
 static void numbers(void **state)
 {
-    (void)state;
     expect("mlp", "1", "");
     expect("mlp", "2", "chunk1.3");
     expect("mlp", "3", "chunk1.3 chunk2.0");
@@ -77,7 +61,6 @@ static void numbers(void **state)
 /* More stages than there are clean cuts: as few others as can be. */
 static void torn_apart(void **state)
 {
-    (void)state;
     expect("mlp", "5", "chunk1.1 chunk1.3 chunk2.0 chunk2.2");
     expect("mlp", "9", "chunk1.1 relu chunk1.3 relu chunk2.0 relu chunk2.2 cross_entropy");
     expect("cnn", "5", "conv2 relu fc1 fc2");
@@ -85,7 +68,6 @@ static void torn_apart(void **state)
 
 static void names(void **state)
 {
-    (void)state;
     expect("mlp", "chunk2", "chunk2.0");
     expect("mlp", "chunk2.0", "chunk2.0");
     expect("mlp", "chunk1,chunk2", "chunk1.1 chunk2.0");
@@ -104,14 +86,13 @@ static void refuse(const char *model, const char *spec, const char *part)
     assert_int_equal(lk__partition(graph, spec, &stages, first), LK_STATUS_USAGE);
     assert_int_equal(stages, 7);
     assert_int_equal(first[0], 42);
-    check_detail("`stages`");
-    check_detail(part);
+    assert_detail("`stages`");
+    assert_detail(part);
     lk_graph_destroy(graph);
 }
 
 static void bad_numbers(void **state)
 {
-    (void)state;
     refuse("mlp", "0", "there can be 1 to 256 stages");
     refuse("mlp", "-2", "there can be 1 to 256 stages");
     refuse("mlp", "257", "there can be 1 to 256 stages");
@@ -123,7 +104,6 @@ static void bad_numbers(void **state)
 
 static void bad_names(void **state)
 {
-    (void)state;
     refuse("mlp", "", "neither a number nor names");
     refuse("mlp", "chunk2,", "neither a number nor names");
     refuse("mlp", ",chunk2", "neither a number nor names");
@@ -147,7 +127,6 @@ static void bad_names(void **state)
 /* A residual connection crosses: which one, and where to cut instead. */
 static void crossed(void **state)
 {
-    (void)state;
     refuse("resnet20", "layer2.1.conv2",
            "no stage can begin at 'layer2.1.conv2': the connection from relu after layer2.0.downsample.1 to add after "
            "layer2.1.bn2 would cross the cut; the nearest that it can begin at: 'layer2.1.conv1' or 'layer2.2.conv1'");
@@ -234,7 +213,6 @@ static int find_places(const lk_graph *graph, int *places)
 
 static void no_cut_is_better(void **state)
 {
-    (void)state;
     static const char *const models[] = {"mlp", "mlp:hidden=1000", "cnn", "resnet20", "resnet20:width=64"};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         lk_graph *graph = build(models[m]);
@@ -255,7 +233,6 @@ static void no_cut_is_better(void **state)
 /* Equal layers: the earliest of equal ways. */
 static void ties(void **state)
 {
-    (void)state;
     lk_graph *graph = NULL;
     char text[1024];
     assert_int_equal(lk_graph_create(&graph), LK_OK);

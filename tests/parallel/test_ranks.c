@@ -2,7 +2,6 @@
  * buckets, waves, stages and grids leave no trace in weights or metrics. All
  * combinations are in test_ranks_more.c. LAW_ONLY picks rows by a part of their
  * name. */
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "ranks.h"
 
 enum {
@@ -48,13 +47,7 @@ static const law_case cases[CASES] = {
     [PYRAMID] = {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_SHARD, "sgd:momentum=.9", 0.1, 3, 11, 16, .first = 4},
 };
 
-typedef struct row {
-    const char *name;
-    int c;
-    law_way way;
-} row;
-
-static const row rows[] = {
+static const ranks_row rows[] = {
     /* Thread ranks. */
     {"2 ranks: mlp", MLP, {.ranks = 2, .transport = "inproc", .threads = 1, .share = true}},
     {"3 ranks: mlp", MLP, {.ranks = 3, .transport = "inproc", .threads = 2, .bucket_bytes = 64 * KB}},
@@ -203,7 +196,7 @@ enum { ROWS = sizeof rows / sizeof *rows };
 static void test_row(void **arg)
 {
     static ranks_truth truths[CASES];
-    const row *r = *arg;
+    const ranks_row *r = *arg;
     ranks_expect(&cases[r->c], r->way, ranks_know(&cases[r->c], &truths[r->c]));
 }
 
@@ -211,7 +204,6 @@ static void test_row(void **arg)
  * show nothing of it. */
 static void test_clipping_matters(void **arg)
 {
-    (void)arg;
     static const int clipped[] = {MLP_CLIP, CNN_CLIP, RES_CLIP};
     for (size_t i = 0; i < 3; i++) {
         law_case c = cases[clipped[i]], free_run = c;
@@ -223,13 +215,8 @@ static void test_clipping_matters(void **arg)
 int main(void)
 {
     struct CMUnitTest tests[ROWS + 1];
-    size_t count = 0;
     const char *only = getenv("LAW_ONLY");
-    for (size_t i = 0; i < ROWS; i++) {
-        if (!only || strstr(rows[i].name, only))
-            tests[count++] = (struct CMUnitTest){
-                .name = rows[i].name, .test_func = test_row, .initial_state = (void *)(uintptr_t)&rows[i]};
-    }
+    size_t count = ranks_tests(rows, ROWS, only, test_row, tests);
     if (!only)
         tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_clipping_matters);
     return _cmocka_run_group_tests("law of ranks", tests, count, NULL, NULL);

@@ -1,7 +1,6 @@
 /* test_ranks_faults.c - what goes wrong between ranks is known at every rank:
  * options that disagree, ranks that die or leave, and weights that are no longer
  * the same. Values that are not finite are in test_ranks_finite.c. */
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <math.h>
 #include <sys/time.h>
 
@@ -36,85 +35,71 @@ typedef struct odd_options {
 
 static void other_seed(law_case *c, lk_engine_opts *opts)
 {
-    (void)c;
     opts->seed++;
 }
 
 static void other_batch(law_case *c, lk_engine_opts *opts)
 {
-    (void)c;
     opts->batch++;
 }
 
 static void other_lr(law_case *c, lk_engine_opts *opts)
 {
-    (void)c;
     opts->lr = nextafter(opts->lr, 1);
 }
 
 static void other_shards(law_case *c, lk_engine_opts *opts)
 {
-    (void)c;
     opts->shards++;
 }
 
 static void other_bn(law_case *c, lk_engine_opts *opts)
 {
-    (void)c;
     opts->bn = LK_BN_SHARD;
 }
 
 static void other_optimizer(law_case *c, lk_engine_opts *opts)
 {
-    (void)c;
     opts->optimizer = "adam:beta1=.8";
 }
 
 static void other_clip(law_case *c, lk_engine_opts *opts)
 {
-    (void)c;
     opts->clip_norm = 1;
 }
 
 static void other_buckets(law_case *c, lk_engine_opts *opts)
 {
-    (void)c;
     opts->bucket_bytes = 64 << 10;
 }
 
 static void other_check(law_case *c, lk_engine_opts *opts)
 {
-    (void)c;
     opts->check_every = 7;
 }
 
 static void other_model(law_case *c, lk_engine_opts *opts)
 {
-    (void)opts;
     c->model = "mlp:hidden=65";
 }
 
 static void other_stages(law_case *c, lk_engine_opts *opts)
 {
-    (void)c;
     opts->stages = "2";
 }
 
 static void other_order(law_case *c, lk_engine_opts *opts)
 {
-    (void)c;
     opts->pipelined = true;
 }
 
 static void other_waves(law_case *c, lk_engine_opts *opts)
 {
-    (void)c;
     opts->micro_batch = 3;
 }
 
 static void other_care(law_case *c, lk_engine_opts *opts)
 {
-    (void)c;
     opts->allow_nonfinite = true;
 }
 
@@ -142,20 +127,17 @@ static bool create_oddly(lk_group *group, const team_spec *team, const void *arg
     law_way way = {.threads = 1};
     lk_engine_opts opts = law_opts(&c, &way);
     lk_engine *engine;
-    (void)team;
     opts.group = group;
     if (lk_group_rank(group) == 1)
         how->spoil(&c, &opts);
     lk_status status = law_create(&c, &opts, &engine);
-    CHECK(status == LK_STATUS_MISMATCH);
-    CHECK_TEXT(lk_error_detail(), how->word);
+    CHECK_FAILS(status, LK_STATUS_MISMATCH, how->word);
     CHECK_TEXT(lk_error_detail(), "rank 1");
     return false;
 }
 
 static void test_options_must_agree(void **arg)
 {
-    (void)arg;
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         team_spec team = {.size = 2 + (int)(i % 2), .transport = i == 0 ? "tcp" : "inproc"};
         if (!team_run(team, create_oddly, &odd[i]))
@@ -171,7 +153,6 @@ static bool open_no_device(lk_group *group, const team_spec *team, const void *a
     lk_engine_opts opts = law_opts(&mlp, way);
     lk_engine *engine;
     bool odd_one = lk_group_rank(group) == way->ranks - 1;
-    (void)team;
     opts.group = group;
     opts.device = odd_one ? "abacus" : "cpu";
     lk_status status = law_create(&mlp, &opts, &engine);
@@ -182,7 +163,6 @@ static bool open_no_device(lk_group *group, const team_spec *team, const void *a
 
 static void test_a_rank_has_no_device(void **arg)
 {
-    (void)arg;
     static const law_way ways[] = {
         {.ranks = 2, .transport = "inproc", .threads = 1},
         {.ranks = 3, .transport = "shm", .threads = 1},
@@ -206,7 +186,6 @@ static bool create_badly(lk_group *group, const team_spec *team, const void *arg
     const bad_world *how = arg;
     lk_engine_opts opts = how->opts;
     lk_engine *engine;
-    (void)team;
     opts.batch = mlp.batch;
     opts.threads = 1;
     opts.group = group;
@@ -217,7 +196,6 @@ static bool create_badly(lk_group *group, const team_spec *team, const void *arg
 
 static void test_worlds_must_fit(void **arg)
 {
-    (void)arg;
     static const bad_world worlds[] = {
         {"`shards`", {.shards = 5}, 6},
         {"`shards`", {.shards = 1}, 2},
@@ -242,7 +220,6 @@ static bool set_states(lk_group *group, const team_spec *team, const void *arg)
     lk_engine_opts opts = law_opts(&resnet, way);
     lk_engine *engine;
     lk_state *state;
-    (void)team;
     opts.group = group;
     CHECK_OK(law_create(&resnet, &opts, &engine));
     CHECK_OK(lk_engine_state(engine, &state));
@@ -267,7 +244,6 @@ static bool set_states(lk_group *group, const team_spec *team, const void *arg)
 
 static void test_state_is_replica_0s(void **arg)
 {
-    (void)arg;
     static const law_way ways[] = {
         {.ranks = 3, .transport = "inproc", .threads = 1},
         {.ranks = 4, .transport = "tcp", .threads = 1, .stages = "2"},
@@ -283,7 +259,6 @@ typedef struct going {
 
 static void die(int signal)
 {
-    (void)signal;
     kill(getpid(), SIGKILL);
 }
 
@@ -323,7 +298,6 @@ static bool lose_a_rank(lk_group *group, const team_spec *team, const void *arg)
  * the others in time. */
 static void test_a_rank_goes(void **arg)
 {
-    (void)arg;
     static const going rows[] = {
         {{.ranks = 2, .transport = "inproc", .threads = 1}, 1},
         {{.ranks = 4, .transport = "inproc", .threads = 1, .stages = "2", .pipelined = true}, 2},
@@ -334,7 +308,7 @@ static void test_a_rank_goes(void **arg)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         team_spec team = ranks_team(&rows[i].way);
-        team.timeout = 10 * TEAM_SECONDS;
+        team.timeout = 10 * PROCESS_SECONDS;
         if (!team_run(team, lose_a_rank, &rows[i]))
             fail_msg("row %zu: rank %d left, and not all know", i, rows[i].rank);
         team.killed = 1u << rows[i].rank;
@@ -376,7 +350,6 @@ static bool find_a_flip(lk_group *group, const team_spec *team, const void *arg)
     const flip *how = arg;
     lk_engine_opts opts = law_opts(&resnet, &how->way);
     lk_engine *engine;
-    (void)team;
     opts.group = group;
     opts.check_every = 3;
     CHECK_OK(law_create(&resnet, &opts, &engine));
@@ -388,8 +361,7 @@ static bool find_a_flip(lk_group *group, const team_spec *team, const void *arg)
     CHECK_OK(lk_broadcast(group, (lk_buffer){key, sizeof key, LK_DTYPE_U8}, how->rank, NULL));
     CHECK(key[0] != '\0');
     lk_status status = how->in_a_step ? step_on(engine, &resnet, 3) : lk_engine_check(engine);
-    CHECK(status == LK_STATUS_MISMATCH);
-    CHECK_TEXT(lk_error_detail(), how->who);
+    CHECK_FAILS(status, LK_STATUS_MISMATCH, how->who);
     CHECK_TEXT(lk_error_detail(), key);
     CHECK_TEXT(lk_error_detail(), "step");
     lk_engine_destroy(engine);
@@ -398,7 +370,6 @@ static bool find_a_flip(lk_group *group, const team_spec *team, const void *arg)
 
 static void test_a_bit_flips(void **arg)
 {
-    (void)arg;
     static const flip rows[] = {
         {{.ranks = 2, .transport = "inproc", .threads = 1}, 1, "ranks 0 and 1", false, 0.0, false},
         {{.ranks = 2, .transport = "inproc", .threads = 1}, 1, "ranks 0 and 1", false, 0.5, true},
@@ -425,7 +396,6 @@ static bool bring_too_few(lk_group *group, const team_spec *team, const void *ar
     lk_metrics metrics;
     law_samples s = law_samples_make(&mlp);
     lk_batch batch;
-    (void)team;
     opts.group = group;
     CHECK_OK(law_create(&mlp, &opts, &engine));
     law_batch(&mlp, 0, s.x, s.labels, s.ids, &batch);
@@ -446,7 +416,6 @@ static bool bring_too_few(lk_group *group, const team_spec *team, const void *ar
 
 static void test_batches_must_agree(void **arg)
 {
-    (void)arg;
     static const law_way ways[] = {
         {.ranks = 2, .transport = "inproc", .threads = 1},
         {.ranks = 3, .transport = "shm", .threads = 1, .bucket_bytes = 64 << 10},

@@ -1,6 +1,5 @@
 /* test_ranks_more.c - the law across ranks for all combinations of models,
  * worlds and ways to run, and the committed hashes reached by many ranks. */
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "law_table.h"
 #include "ranks.h"
 
@@ -27,7 +26,6 @@ static ranks_truth truths[CASES];
 
 static int find_truths(void **arg)
 {
-    (void)arg;
     for (size_t i = 0; i < CASES; i++)
         ranks_find_truth(&cases[i], &truths[i]);
     return 0;
@@ -58,7 +56,6 @@ static void run_all(const law_way *ways, size_t count)
 
 static void test_threads(void **arg)
 {
-    (void)arg;
     static const law_way ways[] = {
         {.ranks = 2, .transport = "inproc"},  {.ranks = 3, .transport = "inproc"}, {.ranks = 4, .transport = "inproc"},
         {.ranks = 5, .transport = "inproc"},  {.ranks = 8, .transport = "inproc"}, {.ranks = 11, .transport = "inproc"},
@@ -69,7 +66,6 @@ static void test_threads(void **arg)
 
 static void test_processes(void **arg)
 {
-    (void)arg;
     static const law_way ways[] = {
         {.ranks = 2, .transport = "shm"},
         {.ranks = 5, .transport = "shm"},
@@ -87,7 +83,6 @@ static void test_processes(void **arg)
 
 static void test_stages(void **arg)
 {
-    (void)arg;
     static const law_way ways[] = {
         {.ranks = 2, .transport = "inproc", .stages = "2"},
         {.ranks = 3, .transport = "inproc", .stages = "3"},
@@ -102,7 +97,6 @@ static void test_stages(void **arg)
 
 static void test_grids(void **arg)
 {
-    (void)arg;
     static const law_way ways[] = {
         {.ranks = 4, .transport = "inproc", .stages = "2"},
         {.ranks = 4, .transport = "auto", .hosts = "abab", .stages = "2", .pipelined = true},
@@ -118,7 +112,6 @@ static void test_grids(void **arg)
 /* The committed hashes. The metrics are compared among the runs here. */
 static void test_table(void **arg)
 {
-    (void)arg;
     static const law_way ways[] = {
         {.ranks = 2, .transport = "shm", .threads = 1, .share = true},
         {.ranks = 3, .transport = "inproc", .threads = 1, .share = true},

@@ -1,7 +1,6 @@
 /* test_recorded_ranks.c - recorded steps, which are sent before the results of earlier ones are
  * there, of one rank and of several, whose gradients are summed between devices: the bits of
  * one rank that does them one by one, one failure for all, and an end of waiting. */
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "joined.h"
 #include "ranks.h"
 
@@ -135,7 +134,7 @@ static bool be_ahead(lk_group *group, const team_spec *team, const void *arg)
     make_history(j->c, &h);
     run_ahead(j, engine, &h, ours.steps);
     ranks_run_evals(&r, engine, ours.evals);
-    ours.hash = ranks_hash(engine);
+    ours.hash = law_hash(engine);
     ranks_compare(&r, lk_group_rank(group), &ours);
     ranks_check_layout(&r, engine, lk_group_rank(group));
     ranks_check_own(&r, engine, group);
@@ -180,15 +179,6 @@ static void spoil(const bad_batch *bad, history *h)
         x[i] = bad->value;
 }
 
-static uint64_t hash_of(const lk_engine *engine)
-{
-    lk_state *optimizer;
-    CHECK_OK(lk_engine_optimizer_state(engine, &optimizer));
-    uint64_t hash = ranks_hash(engine) ^ lk_state_hash(optimizer);
-    lk_state_destroy(optimizer);
-    return hash;
-}
-
 /* The third step is bad, and a fourth one behind it. */
 static bool be_spoilt(lk_group *group, const team_spec *team, const void *arg)
 {
@@ -206,11 +196,11 @@ static bool be_spoilt(lk_group *group, const team_spec *team, const void *arg)
     CHECK(lk_engine_receive(engine, &metrics) == LK_STATUS_NONFINITE);
     CHECK_TEXT(lk_error_detail(), bad->text);
     CHECK(lk_engine_steps(engine) == BAD && lk_engine_can_send(engine, c->batch));
-    CHECK(hash_of(engine) == bad->before);
+    CHECK(law_hash_all(engine) == bad->before);
     if (team->size == 1)
         CHECK(lk_engine_receive(engine, &metrics) == LK_STATUS_USAGE);
     CHECK_OK(lk_engine_step(engine, &h.batches[3], &metrics));
-    CHECK(hash_of(engine) == bad->after);
+    CHECK(law_hash_all(engine) == bad->after);
     CHECK_OK(lk_engine_check(engine));
     lk_engine_destroy(engine);
     free_history(&h);
@@ -227,9 +217,9 @@ static void expect_bad(bad_batch bad)
     make_history(c, &h);
     for (int i = 0; i < BAD; i++)
         law_require(lk_engine_step(engine, &h.batches[i], &metrics));
-    bad.before = hash_of(engine);
+    bad.before = law_hash_all(engine);
     law_require(lk_engine_step(engine, &h.batches[3], &metrics));
-    bad.after = hash_of(engine);
+    bad.after = law_hash_all(engine);
     lk_engine_destroy(engine);
     free_history(&h);
     for (int ranks = 1; ranks <= 3; ranks += 2) {
@@ -240,7 +230,6 @@ static void expect_bad(bad_batch bad)
 
 static void test_nonfinite(void **arg)
 {
-    (void)arg;
     far_type.prompt_upload = 1 << 20;
     expect_bad((bad_batch){LINE, 30, NAN, .text = "step 3: the loss of sample 104 (shard 9) is "});
     expect_bad((bad_batch){RES_BATCH, 20, NAN, .text = "step 3: the loss of sample 66 (shard 0) is "});
@@ -260,7 +249,6 @@ static void test_nonfinite_weight(void **arg)
     lk_metrics metrics;
     lk_state *state;
     history h;
-    (void)arg;
     make_history(&cases[CNN], &h);
     for (int i = 0; i < 2; i++)
         law_require(lk_engine_step(engine, &h.batches[i], &metrics));
@@ -283,7 +271,6 @@ static void test_order_of_calls(void **arg)
     lk_metrics metrics;
     lk_state *unread;
     history h;
-    (void)arg;
     make_history(&cases[CNN], &h);
     batches = h.batches;
     assert_int_equal(lk_engine_receive(engine, &metrics), LK_STATUS_USAGE);
@@ -312,7 +299,6 @@ static bool be_stuck(lk_group *group, const team_spec *team, const void *arg)
     history h;
     lk_metrics metrics;
     lk_engine *engine = make_engine(c, &(law_way){.threads = 1}, 0, group);
-    (void)team;
     make_history(c, &h);
     CHECK_OK(lk_engine_step(engine, &h.batches[0], &metrics));
     CHECK_OK(lk_barrier(group, NULL));
@@ -330,7 +316,6 @@ static bool be_stuck(lk_group *group, const team_spec *team, const void *arg)
 
 static void test_stuck(void **arg)
 {
-    (void)arg;
     law_way way = {.ranks = 3, .transport = "inproc", .threads = 1};
     team_spec team = ranks_team(&way);
     team.timeout = 3;

@@ -3,9 +3,9 @@
 #include "law.h"
 
 #include <math.h>
-#include <pthread.h>
 
 #include "parallel/layout/replicas.h"
+#include "processes.h"
 
 enum { MAX_RANKS = 5, DETAIL = 2048 };
 
@@ -190,12 +190,11 @@ static lk_status run(rank *self)
     return lk__replicas_compare(self->group, self->params, self->optim, 42, self->plan->stage, self->plan->stages);
 }
 
-static void *rank_main(void *arg)
+static void rank_main(int number, void *arg)
 {
-    rank *self = arg;
+    rank *self = (rank *)arg + number;
     self->status = run(self);
     snprintf(self->detail, sizeof self->detail, "%s", self->status == LK_OK ? "" : lk_error_detail());
-    return NULL;
 }
 
 static void check_rank(const plan *p, const rank *self)
@@ -217,19 +216,15 @@ static void run_team(plan p, void (*also)(const rank *ranks))
 {
     lk_group *groups[MAX_RANKS];
     rank ranks[MAX_RANKS] = {0};
-    pthread_t threads[MAX_RANKS];
     lk_graph *graph = build();
     law_require(lk_group_create_threads(p.size, NULL, groups));
     far_type = *lk__device_list(0);
     far_type.host_memory = false;
     p.stages = p.stages ? p.stages : 1;
     p.want = p.words ? LK_STATUS_MISMATCH : LK_OK;
-    for (int r = 0; r < p.size; r++) {
-        ranks[r] = (rank){.plan = &p, .graph = graph, .group = groups[r], .index = r};
-        assert_int_equal(pthread_create(&threads[r], NULL, rank_main, &ranks[r]), 0);
-    }
     for (int r = 0; r < p.size; r++)
-        pthread_join(threads[r], NULL);
+        ranks[r] = (rank){.plan = &p, .graph = graph, .group = groups[r], .index = r};
+    threads_run(p.size, rank_main, ranks);
     for (int r = 0; r < p.size; r++)
         check_rank(&p, &ranks[r]);
     if (also)
@@ -243,7 +238,6 @@ static void run_team(plan p, void (*also)(const rank *ranks))
 
 static void test_equal_replicas(void **state)
 {
-    (void)state;
     for (int size = 1; size <= MAX_RANKS; size++)
         run_team((plan){.size = size}, NULL);
     run_team((plan){.size = 2, .spoil = spoil_gap}, NULL);
@@ -252,7 +246,6 @@ static void test_equal_replicas(void **state)
 /* The hash is the same wherever the memory is. */
 static void test_far_memory(void **state)
 {
-    (void)state;
     run_team((plan){.size = 3, .far = true}, NULL);
     run_team((plan){.size = 3,
                     .far = true,
@@ -263,7 +256,6 @@ static void test_far_memory(void **state)
 
 static void test_two_differ(void **state)
 {
-    (void)state;
     run_team((plan){.size = 2, .spoil = spoil_weight, .words = "step 42: ranks 0 and 1 differ in conv1.weight;"}, NULL);
     run_team((plan){.size = 2, .spoil = spoil_buffer, .words = "step 42: ranks 0 and 1 differ in bn1.running_var;"},
              NULL);
@@ -275,7 +267,6 @@ static void test_two_differ(void **state)
 
 static void test_odd_one_is_named(void **state)
 {
-    (void)state;
     static const struct {
         void (*spoil)(rank *self);
         int rank; /* -1: the last */
@@ -303,7 +294,6 @@ static void test_odd_one_is_named(void **state)
 
 static void test_several_differ(void **state)
 {
-    (void)state;
     run_team((plan){.size = 5,
                     .spoil = spoil_two,
                     .words = "step 42: ranks 1 and 3 differ from the other replicas in bn1.weight and bn1.bias;"},
@@ -320,7 +310,6 @@ static void test_several_differ(void **state)
 /* Ranks are those of the job, where each replica has several stages. */
 static void test_ranks_of_a_grid(void **state)
 {
-    (void)state;
     run_team((plan){.size = 3,
                     .stage = 1,
                     .stages = 3,
@@ -357,7 +346,6 @@ static void check_start(const rank *ranks)
 
 static void test_start(void **state)
 {
-    (void)state;
     run_team((plan){.size = 2, .seeds_differ = true}, check_start);
     run_team((plan){.size = 5, .seeds_differ = true}, check_start);
 }

@@ -42,7 +42,7 @@ static folder make_images(int count)
 static lk_data_notes *notes_of(lk_dataset *data)
 {
     lk_data_notes *notes;
-    TRY(lk__data_notes_create(&notes));
+    assert_ok(lk__data_notes_create(&notes));
     lk__data_notes_set(notes, data);
     return notes;
 }
@@ -50,7 +50,7 @@ static lk_data_notes *notes_of(lk_dataset *data)
 static lk_dataset *open_images(const folder *f)
 {
     lk_dataset *data;
-    TRY(lk_dataset_open(f->path, NULL, LK_SPLIT_TRAIN, &data));
+    assert_ok(lk_dataset_open(f->path, NULL, LK_SPLIT_TRAIN, &data));
     return data;
 }
 
@@ -61,10 +61,10 @@ static lk_checkpoint *note(const folder *f)
     lk_checkpoint *checkpoint;
     lk_dataset *data = open_images(f);
     lk_data_notes *notes = notes_of(data);
-    TRY(lk_state_create(&model));
-    TRY(lk_state_create(&optimizer));
-    TRY(lk_checkpoint_create(model, optimizer, &checkpoint));
-    TRY(lk__data_notes_add(notes, checkpoint));
+    assert_ok(lk_state_create(&model));
+    assert_ok(lk_state_create(&optimizer));
+    assert_ok(lk_checkpoint_create(model, optimizer, &checkpoint));
+    assert_ok(lk__data_notes_add(notes, checkpoint));
     lk__data_notes_destroy(notes);
     lk_dataset_destroy(data);
     return checkpoint;
@@ -75,7 +75,7 @@ static lk_status check(const folder *f, const lk_checkpoint *checkpoint, bool *t
     lk_train_opts opts = {.data = f->path, .resume = "run/step-000000007"};
     lk_dataset *data = open_images(f);
     lk_data_notes *notes = notes_of(data);
-    TRY(lk__data_notes_read(notes));
+    assert_ok(lk__data_notes_read(notes));
     lk_status status = lk__data_notes_check(notes, &opts, checkpoint, touched);
     lk__data_notes_destroy(notes);
     lk_dataset_destroy(data);
@@ -85,8 +85,7 @@ static lk_status check(const folder *f, const lk_checkpoint *checkpoint, bool *t
 static void expect_changed(const folder *f, const lk_checkpoint *checkpoint)
 {
     bool touched;
-    assert_int_equal(check(f, checkpoint, &touched), LK_STATUS_MISMATCH);
-    assert_detail(f->path);
+    assert_fails(check(f, checkpoint, &touched), LK_STATUS_MISMATCH, f->path);
     assert_detail("the content of at least one of its ");
     assert_detail("run/step-000000007");
     assert_detail("put the images back as they were");
@@ -94,21 +93,20 @@ static void expect_changed(const folder *f, const lk_checkpoint *checkpoint)
 
 static void test_all_are_read(void **state)
 {
-    (void)state;
     bool touched = true;
     folder f = make_images(9);
     lk_checkpoint *checkpoint = note(&f);
     assert_null(lk_checkpoint_note(checkpoint, "data-times"));
-    TRY(check(&f, checkpoint, &touched));
+    assert_ok(check(&f, checkpoint, &touched));
     for (int i = 0; i < 9; i++)
         touch(&f, i);
-    TRY(check(&f, checkpoint, &touched));
+    assert_ok(check(&f, checkpoint, &touched));
     assert_false(touched);
     for (int i = 0; i < 9; i++) { /* a byte of any */
         put_image(&f, i, "some bytez");
         expect_changed(&f, checkpoint);
         put_image(&f, i, "some bytes");
-        TRY(check(&f, checkpoint, &touched));
+        assert_ok(check(&f, checkpoint, &touched));
     }
     lk_checkpoint_destroy(checkpoint);
     folder_destroy(&f);
@@ -116,18 +114,17 @@ static void test_all_are_read(void **state)
 
 static void test_a_part_is_read(void **state)
 {
-    (void)state;
     bool touched = true;
     int found = 0;
     uint64_t limit = lk__dataset_contents_limit;
     lk__dataset_contents_limit = 100;
     folder f = make_images(FILES);
     lk_checkpoint *checkpoint = note(&f);
-    assert_non_null(strstr(lk_checkpoint_note(checkpoint, "data-contents"), " of 1024 of 1500 files"));
-    TRY(check(&f, checkpoint, &touched));
+    assert_contains(lk_checkpoint_note(checkpoint, "data-contents"), " of 1024 of 1500 files");
+    assert_ok(check(&f, checkpoint, &touched));
     assert_false(touched);
     touch(&f, 700);
-    TRY(check(&f, checkpoint, &touched));
+    assert_ok(check(&f, checkpoint, &touched));
     assert_true(touched);
     /* Of neighbours in the list, at least one is read. */
     put_image(&f, 700, "some bytez");
@@ -150,16 +147,15 @@ static void test_a_part_is_read(void **state)
 /* Earlier versions noted no contents. */
 static void test_old_notes(void **state)
 {
-    (void)state;
     bool touched = true;
     folder f = make_images(4);
     lk_checkpoint *checkpoint = note(&f), *old;
     lk_state *model, *optimizer;
-    TRY(lk_state_create(&model));
-    TRY(lk_state_create(&optimizer));
-    TRY(lk_checkpoint_create(model, optimizer, &old));
-    TRY(lk_checkpoint_set_note(old, "data", lk_checkpoint_note(checkpoint, "data")));
-    TRY(check(&f, old, &touched));
+    assert_ok(lk_state_create(&model));
+    assert_ok(lk_state_create(&optimizer));
+    assert_ok(lk_checkpoint_create(model, optimizer, &old));
+    assert_ok(lk_checkpoint_set_note(old, "data", lk_checkpoint_note(checkpoint, "data")));
+    assert_ok(check(&f, old, &touched));
     assert_false(touched);
     lk_checkpoint_destroy(old);
     lk_checkpoint_destroy(checkpoint);
@@ -168,15 +164,13 @@ static void test_old_notes(void **state)
 
 static void test_gone(void **state)
 {
-    (void)state;
     char path[512];
     folder f = make_images(4);
     lk_dataset *data = open_images(&f);
     lk_data_notes *notes = notes_of(data);
     snprintf(path, sizeof path, "%s/train/cat/0003.png", f.path);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(lk__data_notes_read(notes), LK_STATUS_IO);
-    assert_detail(path);
+    assert_fails(lk__data_notes_read(notes), LK_STATUS_IO, path);
     assert_detail("it was there when the folder was listed");
     lk__data_notes_destroy(notes);
     lk_dataset_destroy(data);

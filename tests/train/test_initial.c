@@ -1,13 +1,6 @@
 /* test_initial.c - starting from a file: other kinds of floats, layers left out,
  * and what is said when it does not fit. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <string.h>
-
+#include "check.h"
 #include "temp_folder.h"
 #include "train/parts.h"
 
@@ -64,7 +57,6 @@ static void expect_all(const char *model, lk_dtype dtype, const void *element, f
 
 static void test_types(void **state)
 {
-    (void)state;
     static const struct {
         uint16_t half;
         float value;
@@ -80,7 +72,6 @@ static void test_types(void **state)
 /* The left-out layer keeps its first weights, the others are the file's. */
 static void test_skip(void **state)
 {
-    (void)state;
     lk_engine *source = create("mlp", 7), *engine = create("mlp", 3);
     lk_state *file = state_of(source), *before = state_of(engine);
     memset(lk_state_find(file, "chunk1.1.weight")->data, 0, 64);
@@ -96,13 +87,12 @@ static void test_skip(void **state)
 
     opts.init_skip = NULL;
     assert_int_equal(lk__train_init_engine(engine, &opts, file, "; skip it"), LK_STATUS_MISMATCH);
-    assert_non_null(strstr(lk_error_detail(), "old.pth: key 'chunk2.2.weight'"));
-    assert_non_null(strstr(lk_error_detail(), "(the model is mlp; skip it)"));
+    assert_detail("old.pth: key 'chunk2.2.weight'");
+    assert_detail("(the model is mlp; skip it)");
     opts.init_skip = "chunk2.2,chunk2";
     assert_int_equal(lk__train_init_engine(engine, &opts, file, ""), LK_OK);
     opts.init_skip = "chunk2.2,chun";
-    assert_int_equal(lk__train_init_engine(engine, &opts, file, ""), LK_STATUS_USAGE);
-    assert_non_null(strstr(lk_error_detail(), "no layer 'chun'"));
+    assert_fails(lk__train_init_engine(engine, &opts, file, ""), LK_STATUS_USAGE, "no layer 'chun'");
     lk_state_destroy(before);
     lk_state_destroy(file);
     lk_engine_destroy(engine);
@@ -112,7 +102,6 @@ static void test_skip(void **state)
 /* Files of any format start a model that has its names without "module.". */
 static void test_prefix(void **state)
 {
-    (void)state;
     char folder[TEMP_FOLDER_BYTES], path[TEMP_FOLDER_BYTES + 32];
     static const char *const endings[] = {"pth", "safetensors"};
     lk_engine *engine = create("debug", 3);

@@ -7,7 +7,6 @@ static size_t gathered, free_bytes;
 
 static size_t room(lk_device *dev)
 {
-    (void)dev;
     return free_bytes;
 }
 
@@ -38,7 +37,6 @@ static lk_train_result train_on(const char *device, const lk_train_opts *opts)
 
 static void a_run_is_the_same(void **state)
 {
-    (void)state;
     lk_train_opts opts = options();
     opts.augment = "crop=1,flip";
     lk_train_result near = train_on("cpu", &opts);
@@ -56,7 +54,6 @@ static void a_run_is_the_same(void **state)
 
 static void an_evaluation_is_the_same(void **state)
 {
-    (void)state;
     char path[PATH];
     size_t classes;
     lk_train_opts opts = options();
@@ -78,5 +75,5 @@ int main(void)
         cmocka_unit_test(a_run_is_the_same),
         cmocka_unit_test(an_evaluation_is_the_same),
     };
-    return cmocka_run_group_tests(tests, prepare, remove_data);
+    return cmocka_run_group_tests(tests, prepare, temp_folder_tear_down);
 }

@@ -1,7 +1,6 @@
 /* test_ranks.c - several ranks in one process do and tell what one does, and of
  * their failures the first is told once. */
-#include <pthread.h>
-
+#include "processes.h"
 #include "tiny.h"
 #include "train/start.h"
 
@@ -23,7 +22,6 @@ static void check_ranks(const record *told, int count, const record *single)
 
 static void ranks_leave_no_trace(void **state)
 {
-    (void)state;
     static record alone, told[MAX_RANKS];
     lk_train_result single, result;
     lk_train_failure failure;
@@ -44,7 +42,6 @@ static void ranks_leave_no_trace(void **state)
 
 static void accumulation_is_a_larger_batch(void **state)
 {
-    (void)state;
     static record told[MAX_RANKS];
     lk_train_result single, result;
     lk_train_failure failure;
@@ -60,7 +57,6 @@ static void accumulation_is_a_larger_batch(void **state)
 
 static void stages_are_told(void **state)
 {
-    (void)state;
     static record told[MAX_RANKS];
     lk_train_result single, result;
     lk_train_failure failure;
@@ -79,7 +75,6 @@ static void stages_are_told(void **state)
 
 static void each_rank_may_save_its_own(void **state)
 {
-    (void)state;
     static record told[MAX_RANKS];
     char pattern[PATH], path[PATH];
     lk_train_result result;
@@ -122,7 +117,6 @@ static void fail_together(const lk_train_opts *opts, lk_train_fault fault, lk_st
 
 static void the_first_reason_is_told_once(void **state)
 {
-    (void)state;
     char path[PATH];
     lk_train_opts opts = options();
     opts.model = "cnm";
@@ -163,34 +157,30 @@ typedef struct odd_rank {
     char detail[2048];
 } odd_rank;
 
-static void *be_odd_rank(void *arg)
+static void be_odd_rank(int number, void *arg)
 {
-    odd_rank *self = arg;
+    odd_rank *self = (odd_rank *)arg + number;
     lk_train_events events = {0};
     lk_train_ranks ranks = {.opts = &self->opts, .count = 1, .first = lk_group_rank(self->group)};
     lk_train_shared shared;
     lk_train_rank rank = {
         .opts = &self->opts, .shared = &shared, .group = self->group, .device = self->device, .events = &events};
-    assert_int_equal(lk__train_shared_open(&ranks, &shared), LK_OK);
+    CHECK_OK(lk__train_shared_open(&ranks, &shared));
     self->status = lk__train_rank(&rank, &self->result, &self->failure);
     snprintf(self->detail, sizeof self->detail, "%s", lk_error_detail());
     lk_group_destroy(self->group);
     lk__train_shared_close(&shared);
-    return NULL;
 }
 
 /* Rank 1 gets opts and device, rank 0 the usual. */
 static void run_oddly(lk_train_opts opts, const char *device, odd_rank ranks[2])
 {
     lk_group *groups[2];
-    pthread_t thread;
     lk_group_opts group = {.timeout = 60};
     assert_int_equal(lk_group_create_threads(2, &group, groups), LK_OK);
     ranks[0] = (odd_rank){.opts = options(), .device = "cpu", .group = groups[0]};
     ranks[1] = (odd_rank){.opts = opts, .device = device, .group = groups[1]};
-    assert_int_equal(pthread_create(&thread, NULL, be_odd_rank, &ranks[1]), 0);
-    be_odd_rank(&ranks[0]);
-    pthread_join(thread, NULL);
+    threads_run(2, be_odd_rank, ranks);
 }
 
 static void expect_odd(lk_train_opts opts, const char *word)
@@ -208,7 +198,6 @@ static void expect_odd(lk_train_opts opts, const char *word)
 
 static void ranks_must_be_told_alike(void **state)
 {
-    (void)state;
     static record told;
     char first[PATH], path[PATH];
     lk_train_result result;
@@ -249,7 +238,6 @@ static void ranks_must_be_told_alike(void **state)
 /* Where the data lies, and how a rank works, is its own business. */
 static void hosts_may_differ(void **state)
 {
-    (void)state;
     static odd_rank ranks[2];
     static record told;
     lk_train_result single;
@@ -269,20 +257,18 @@ static void hosts_may_differ(void **state)
 /* What one rank fails at is another's failure to the rest. */
 static void failures_have_an_owner(void **state)
 {
-    (void)state;
     static odd_rank ranks[2];
     run_oddly(options(), "abacus", ranks);
     assert_int_equal(ranks[0].status, LK_STATUS_PEER);
     assert_int_equal(ranks[0].failure.fault, LK_FAULT_PEER);
-    assert_non_null(strstr(ranks[0].detail, "abacus"));
+    assert_contains(ranks[0].detail, "abacus");
     assert_int_not_equal(ranks[1].status, LK_STATUS_PEER);
     assert_int_not_equal(ranks[1].failure.fault, LK_FAULT_PEER);
-    assert_non_null(strstr(ranks[1].detail, "abacus"));
+    assert_contains(ranks[1].detail, "abacus");
 }
 
 static void shards_that_suit_the_ranks(void **state)
 {
-    (void)state;
     assert_int_equal(lk__train_better_shards(16, 1), 0);
     assert_int_equal(lk__train_better_shards(12, 1), 0);
     assert_int_equal(lk__train_better_shards(16, 4), 0);
@@ -306,5 +292,5 @@ int main(void)
         cmocka_unit_test(failures_have_an_owner),
         cmocka_unit_test(shards_that_suit_the_ranks),
     };
-    return cmocka_run_group_tests(tests, make_data, remove_data);
+    return cmocka_run_group_tests(tests, make_data, temp_folder_tear_down);
 }

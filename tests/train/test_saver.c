@@ -3,26 +3,16 @@
  *
  * Faults are told apart by the step that the caller's thread says it is in, which
  * the saver's thread must take over for them to strike. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/fault.h"
 #include "base/mem.h"
+#include "check.h"
 #include "io/checkpoint/checkpoint.h"
 #include "temp_folder.h"
 #include "train/saver.h"
@@ -31,25 +21,9 @@ enum { PATH = 512, FULL_STEP = 901, SLOW_STEP = 902, PROBE_STEP = 903 };
 
 static const char faults[] = "write:op=save,step=901;delay:op=save,step=902,seconds=0.2;write:step=903";
 
-static char scratch[TEMP_FOLDER_BYTES];
-
-static int make_scratch(void **state)
-{
-    (void)state;
-    temp_folder_create(scratch);
-    return 0;
-}
-
-static int remove_scratch(void **state)
-{
-    (void)state;
-    temp_folder_remove(scratch);
-    return 0;
-}
-
 static const char *below(const char *name, char path[PATH])
 {
-    snprintf(path, PATH, "%s/%s", scratch, name);
+    snprintf(path, PATH, "%s/%s", temp_folder, name);
     return path;
 }
 
@@ -126,8 +100,7 @@ static void refuses(const lk_saver_opts *opts, lk_status status, const char *con
     lk_saver *saver;
     assert_int_equal(lk__saver_open(opts, &saver), status);
     for (; *words; words++)
-        if (!strstr(lk_error_detail(), *words))
-            fail_msg("'%s' is not in: %s", *words, lk_error_detail());
+        assert_detail(*words);
 }
 #define REFUSES(opts, status, ...) refuses((opts), (status), (const char *const[]){__VA_ARGS__, NULL})
 
@@ -181,7 +154,6 @@ static void set_step(uint64_t step)
 
 static void test_order(void **state)
 {
-    (void)state;
     bool done = true;
     lk_saver_saved saved = {.step = 77};
     int priority = getpriority(PRIO_PROCESS, 0);
@@ -200,7 +172,7 @@ static void test_order(void **state)
         assert_int_equal(saved.step, done ? 5 : 77);
         sched_yield();
     }
-    assert_non_null(strstr(saved.path, "/order/step-000000005"));
+    assert_contains(saved.path, "/order/step-000000005");
     assert_string_equal(lk__saver_last(saver), saved.path);
     /* Told once. */
     assert_int_equal(lk__saver_poll(saver, &done, &saved), LK_OK);
@@ -216,13 +188,12 @@ static void test_order(void **state)
 /* The second waits for the first, which takes its time; close for the second. */
 static void test_overlap(void **state)
 {
-    (void)state;
     lk_saver *saver = open_new("overlap", 3);
     set_step(SLOW_STEP);
     assert_int_equal(put(saver, 1, false), LK_OK);
     assert_int_equal(put(saver, 2, true), LK_OK);
     assert_true(exists("overlap/step-000000001"));
-    assert_non_null(strstr(lk__saver_last(saver), "/step-000000001"));
+    assert_contains(lk__saver_last(saver), "/step-000000001");
     lk__saver_close(saver);
     set_step(0);
     EXPECT_STEPS("overlap", 1, 2);
@@ -231,7 +202,6 @@ static void test_overlap(void **state)
 
 static void test_keep(void **state)
 {
-    (void)state;
     lk_saver *saver = open_new("one", 1);
     save(saver, 1, false);
     EXPECT_STEPS("one", 1);
@@ -251,7 +221,6 @@ static void test_keep(void **state)
 
 static void test_best(void **state)
 {
-    (void)state;
     char dir[PATH];
     uint64_t best = 0;
     lk_saver *saver = open_new("best", 2);
@@ -274,7 +243,6 @@ static void test_best(void **state)
 
 static void test_lock(void **state)
 {
-    (void)state;
     lk_saver *saver = open_new("locked", 1);
     save(saver, 1, false);
     lk_saver_opts opts = options("locked", 1);
@@ -282,13 +250,12 @@ static void test_lock(void **state)
     REFUSES(&opts, LK_STATUS_USAGE, "/locked'", "another run is saving there", "a folder of its own");
     lk__saver_close(saver);
     saver = open_saver(&opts);
-    assert_non_null(strstr(lk__saver_last(saver), "/locked/step-000000001"));
+    assert_contains(lk__saver_last(saver), "/locked/step-000000001");
     lk__saver_close(saver);
 }
 
 static void test_other_run(void **state)
 {
-    (void)state;
     lk_saver *saver = open_new("other", 3);
     save(saver, 100, false);
     save(saver, 200, false);
@@ -305,7 +272,7 @@ static void test_other_run(void **state)
 
     go_on(&opts, "other", 200);
     saver = open_saver(&opts);
-    assert_non_null(strstr(lk__saver_last(saver), "/other/step-000000200"));
+    assert_contains(lk__saver_last(saver), "/other/step-000000200");
     lk__saver_close(saver);
     /* From a checkpoint elsewhere: what is here is another run's. */
     saver = open_new("elsewhere", 3);
@@ -324,7 +291,6 @@ static void test_other_run(void **state)
 /* A crash came after the best one was saved, and before `best` led to it. */
 static void test_best_is_found_again(void **state)
 {
-    (void)state;
     char path[PATH];
     uint64_t best = 0;
     lk_saver *saver = open_new("mended", 1);
@@ -347,7 +313,6 @@ static void test_best_is_found_again(void **state)
 
 static void test_what_is_not_finite_is_not_saved(void **state)
 {
-    (void)state;
     lk_saver_saved saved;
     bool done;
     lk_saver *saver = open_new("infinite", 1);
@@ -355,9 +320,8 @@ static void test_what_is_not_finite_is_not_saved(void **state)
     lk_checkpoint *checkpoint = checkpoint_of(2);
     ((float *)lk_state_at(lk_checkpoint_model(checkpoint), 0)->data)[0] = INFINITY;
     assert_int_equal(lk__saver_put(saver, checkpoint, 2, false), LK_OK);
-    assert_int_equal(lk__saver_wait(saver, &done, &saved), LK_STATUS_NONFINITE);
-    assert_non_null(strstr(lk_error_detail(), "the model after step 2"));
-    assert_non_null(strstr(lk_error_detail(), "the last good checkpoint is"));
+    assert_fails(lk__saver_wait(saver, &done, &saved), LK_STATUS_NONFINITE, "the model after step 2");
+    assert_detail("the last good checkpoint is");
     EXPECT_STEPS("infinite", 1);
     lk__saver_close(saver);
 }
@@ -366,7 +330,6 @@ static void test_what_is_not_finite_is_not_saved(void **state)
  * place. */
 static void test_passed_over(void **state)
 {
-    (void)state;
     lk_saver *saver = open_new("passed", 3);
     save(saver, 10, false);
     save(saver, 20, false);
@@ -375,7 +338,7 @@ static void test_passed_over(void **state)
     lk_saver_opts opts = options("passed", 1);
     go_on(&opts, "passed", 10);
     saver = open_saver(&opts);
-    assert_non_null(strstr(lk__saver_last(saver), "/step-000000010"));
+    assert_contains(lk__saver_last(saver), "/step-000000010");
     save(saver, 15, false);
     EXPECT_STEPS("passed", 15, 20, 30);
     save(saver, 20, false);
@@ -387,7 +350,6 @@ static void test_passed_over(void **state)
 
 static void test_places(void **state)
 {
-    (void)state;
     char path[PATH];
     make_file("file");
     lk_saver_opts opts = options("file", 1);
@@ -421,7 +383,7 @@ static void test_places(void **state)
 
     saver = open_new("slashes//", 1);
     save(saver, 1, false);
-    assert_non_null(strstr(lk__saver_last(saver), "/slashes/step-000000001"));
+    assert_contains(lk__saver_last(saver), "/slashes/step-000000001");
     lk__saver_close(saver);
     opts = options("slashes/step-000000001", 1);
     REFUSES(&opts, LK_STATUS_USAGE, "is itself a checkpoint");
@@ -429,7 +391,6 @@ static void test_places(void **state)
 
 static void test_unwritable(void **state)
 {
-    (void)state;
     char path[PATH];
     make_folder("unwritable");
     set_step(PROBE_STEP);
@@ -447,8 +408,7 @@ static void test_unwritable(void **state)
 
 static void expect_failure(lk_status got, const char *good)
 {
-    assert_int_equal(got, LK_STATUS_IO);
-    assert_non_null(strstr(lk_error_detail(), good));
+    assert_fails(got, LK_STATUS_IO, good);
 }
 
 /* The failure stays, told in each way and as often as asked. */
@@ -466,7 +426,6 @@ static void expect_failed(lk_saver *saver, const char *good)
 
 static void test_failing_save(void **state)
 {
-    (void)state;
     char wanted[2 * PATH];
     lk_saver *saver = open_new("full", 1);
     save(saver, 1, true);
@@ -474,10 +433,11 @@ static void test_failing_save(void **state)
     assert_int_equal(put(saver, 2, true), LK_OK);
     set_step(0);
     snprintf(wanted, sizeof wanted,
-             "; the last good checkpoint is %s/full/step-000000001; mend that and go on with `resume` auto", scratch);
+             "; the last good checkpoint is %s/full/step-000000001; mend that and go on with `resume` auto",
+             temp_folder);
     expect_failed(saver, wanted);
-    assert_non_null(strstr(lk_error_detail(), strerror(ENOSPC)));
-    assert_non_null(strstr(lk__saver_last(saver), "/full/step-000000001"));
+    assert_detail(strerror(ENOSPC));
+    assert_contains(lk__saver_last(saver), "/full/step-000000001");
     lk__saver_close(saver);
     EXPECT_STEPS("full", 1);
 }
@@ -486,7 +446,6 @@ static void test_failing_save(void **state)
  * if nobody asks before. */
 static void test_folder_gone(void **state)
 {
-    (void)state;
     char from[PATH], to[PATH], wanted[2 * PATH];
     lk_saver *saver = open_new("gone", 1);
     assert_int_equal(rename(below("gone", from), below("moved", to)), 0);
@@ -494,7 +453,7 @@ static void test_folder_gone(void **state)
     lk_status status = put(saver, 2, false);
     assert_int_equal(status, LK_STATUS_IO);
     snprintf(wanted, sizeof wanted, "; there is no checkpoint in %s; mend that and start again", from);
-    assert_non_null(strstr(lk_error_detail(), wanted));
+    assert_detail(wanted);
     assert_string_equal(lk__saver_last(saver), "");
     lk__saver_close(saver);
     assert_false(exists("gone"));
@@ -504,21 +463,19 @@ static void test_folder_gone(void **state)
  * cannot be replaced by one. */
 static void test_failing_link(void **state)
 {
-    (void)state;
     lk_saver *saver = open_new("link", 1);
     save(saver, 1, false);
     make_folder("link/best");
     make_file("link/best/mine");
     assert_int_equal(put(saver, 2, true), LK_OK);
     expect_failed(saver, "/link/step-000000002; mend that");
-    assert_non_null(strstr(lk__saver_last(saver), "/link/step-000000002"));
+    assert_contains(lk__saver_last(saver), "/link/step-000000002");
     lk__saver_close(saver);
     EXPECT_STEPS("link", 1, 2);
 }
 
 static void test_sweep(void **state)
 {
-    (void)state;
     lk_saver *saver = open_new("swept", 2);
     save(saver, 1, false);
     lk__saver_close(saver);
@@ -537,7 +494,6 @@ static void test_sweep(void **state)
 /* Later ones get another name, which no list has; an older one of that name makes way. */
 static void test_distrust(void **state)
 {
-    (void)state;
     char example[LK_CHECKPOINT_PATH], path[PATH];
     size_t count = 0;
     lk_saver *saver = open_new("doubt", 9);
@@ -562,7 +518,6 @@ static void test_distrust(void **state)
 
 static void test_close(void **state)
 {
-    (void)state;
     lk__saver_close(NULL);
     lk__saver_close(open_new("unused", 1));
     lk_saver *saver = open_new("untold", 1);
@@ -596,5 +551,5 @@ int main(void)
         fprintf(stderr, "%s\n", lk_error_detail());
         return 1;
     }
-    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+    return cmocka_run_group_tests(tests, temp_folder_set_up, temp_folder_tear_down);
 }

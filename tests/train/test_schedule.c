@@ -28,7 +28,6 @@ static lk_train_opts scheduled(const char *spec)
 
 static void every_step_has_its_rate(void **state)
 {
-    (void)state;
     const char *specs[] = {"cosine:by_step,warmup_steps=4", "gaussian:warmup=2", "multistep:milestones=1/3"};
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
         lk_train_opts opts = scheduled(specs[i]);
@@ -43,7 +42,6 @@ static void every_step_has_its_rate(void **state)
 /* A run that is cut short follows the course of the whole. */
 static void max_steps_bends_nothing(void **state)
 {
-    (void)state;
     lk_train_opts opts = scheduled("cosine:by_step");
     opts.max_steps = 5;
     record told;
@@ -55,7 +53,6 @@ static void max_steps_bends_nothing(void **state)
 
 static void ranks_agree_with_one(void **state)
 {
-    (void)state;
     lk_train_opts opts = scheduled("cosine:by_step,warmup_steps=4,min=.01");
     record told[3];
     lk_train_result one, three;
@@ -74,12 +71,11 @@ static void refuse(const char *spec, const char *hint)
     lk_train_result result;
     assert_int_equal(train(&opts, &told, &result), LK_STATUS_USAGE);
     assert_int_equal(told.steps, 0);
-    assert_non_null(strstr(lk_error_detail(), hint));
+    assert_detail(hint);
 }
 
 static void misfits_are_refused(void **state)
 {
-    (void)state;
     refuse("cosine:min=.5", "min=0.5 is above the learning rate 0.125");
     lk_train_opts opts = scheduled("cosine:epochs=1,warmup=1");
     record told[3];
@@ -98,5 +94,5 @@ int main(void)
         cmocka_unit_test(ranks_agree_with_one),
         cmocka_unit_test(misfits_are_refused),
     };
-    return cmocka_run_group_tests(tests, make_data, remove_data);
+    return cmocka_run_group_tests(tests, make_data, temp_folder_tear_down);
 }

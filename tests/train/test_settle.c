@@ -1,9 +1,9 @@
 /* test_settle.c - ranks whose devices were not named, some of which cannot be used:
  * all compute on them, or all on the CPU, as if those were not there. */
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/status.h"
+#include "processes.h"
 #include "tensor/device.h"
 #include "tiny.h"
 #include "train/parts.h"
@@ -34,7 +34,6 @@ static int add_gpus(void **state)
 
 static int mend_gpus(void **state)
 {
-    (void)state;
     memset(broken, 0, sizeof broken);
     probes = 0;
     return 0;
@@ -55,7 +54,6 @@ typedef struct job {
 
 static void fail_told(void *arg, const lk_train_failure *failure)
 {
-    (void)arg;
     fail_msg("a failure was told: %s", failure->detail);
 }
 
@@ -147,7 +145,6 @@ static uint64_t hash_of(int shards)
 
 static void what_works_is_used(void **state)
 {
-    (void)state;
     uint64_t expected = hash_of(GPU_SHARDS);
     job *j = new_job("gpu:0", "gpu:1", "gpu:2");
     run(j, 3, false);
@@ -161,7 +158,6 @@ static void what_works_is_used(void **state)
 
 static void one_that_does_not_sends_all_to_the_cpu(void **state)
 {
-    (void)state;
     uint64_t expected = hash_of(CPU_SHARDS);
     for (int bad = 0; bad < 3; bad++) {
         char rank[32], gpu_name[32];
@@ -173,14 +169,13 @@ static void one_that_does_not_sends_all_to_the_cpu(void **state)
         assert_true(j->result.hash == expected);
         snprintf(rank, sizeof rank, "rank %d on ", bad);
         snprintf(gpu_name, sizeof gpu_name, ": gpu:%d is broken", bad);
-        assert_non_null(strstr(j->why, rank));
-        assert_non_null(strstr(j->why, gpu_name));
+        assert_contains(j->why, rank);
+        assert_contains(j->why, gpu_name);
     }
 }
 
 static void alone(void **state)
 {
-    (void)state;
     uint64_t expected = hash_of(CPU_SHARDS);
     broken[3] = true;
     job *j = new_job("gpu:3", NULL, NULL);
@@ -193,12 +188,11 @@ static void alone(void **state)
 /* As on two machines. */
 static void where_others_have_none(void **state)
 {
-    (void)state;
     job *j = new_job("gpu:0", "cpu", NULL);
     run(j, 2, false);
     computed_on(j, 2, "cpu", 1);
-    assert_non_null(strstr(j->why, "rank 1 on "));
-    assert_non_null(strstr(j->why, "no GPU is used here"));
+    assert_contains(j->why, "rank 1 on ");
+    assert_contains(j->why, "no GPU is used here");
     j = new_job("cpu", "cpu", "cpu");
     run(j, 3, false);
     computed_on(j, 3, "cpu", 0);
@@ -206,7 +200,6 @@ static void where_others_have_none(void **state)
 
 static void devices_that_were_named_stay(void **state)
 {
-    (void)state;
     memset(broken, 1, sizeof broken);
     job *j = new_job("gpu:0", "gpu:1", NULL);
     run(j, 2, true);
@@ -225,9 +218,9 @@ typedef struct process {
     char detail[2048];
 } process;
 
-static void *settle_process(void *arg)
+static void settle_process(int number, void *arg)
 {
-    process *p = arg;
+    process *p = (process *)arg + number;
     lk_train_ranks ranks = {.opts = &p->opts, .count = 1, .first = lk_group_rank(p->group)};
     lk_train_shared shared;
     lk_train_rank rank = {.opts = &p->opts, .shared = &shared, .group = p->group, .device = p->device};
@@ -236,35 +229,30 @@ static void *settle_process(void *arg)
     snprintf(p->detail, sizeof p->detail, "%s", lk_error_detail());
     lk_group_destroy(p->group);
     lk__train_shared_close(&shared);
-    return NULL;
 }
 
 static void settle_two(process two[2])
 {
     lk_group *groups[2];
-    pthread_t thread;
     lk_group_opts opts = {.timeout = 60};
     assert_int_equal(lk_group_create_threads(2, &opts, groups), LK_OK);
     for (int i = 0; i < 2; i++) {
         two[i].opts = options();
         two[i].group = groups[i];
     }
-    assert_int_equal(pthread_create(&thread, NULL, settle_process, &two[1]), 0);
-    settle_process(&two[0]);
-    pthread_join(thread, NULL);
+    threads_run(2, settle_process, two);
 }
 
 static void processes_that_were_told_differently(void **state)
 {
-    (void)state;
     static process both[2];
     broken[1] = true;
     both[0] = (process){.device = "gpu:0", .named = true};
     both[1] = (process){.device = "gpu:1"};
     settle_two(both);
     assert_int_equal(both[0].status, LK_STATUS_MISMATCH);
-    assert_non_null(strstr(both[0].detail, "rank 0 was given `device` gpu:0"));
-    assert_non_null(strstr(both[0].detail, "gpu:1 is broken"));
+    assert_contains(both[0].detail, "rank 0 was given `device` gpu:0");
+    assert_contains(both[0].detail, "gpu:1 is broken");
     /* Nobody but rank 1 has to change, and to tell. */
     both[0] = (process){.device = "cpu", .named = true};
     both[1] = (process){.device = "gpu:0"};
@@ -289,7 +277,6 @@ static void *run_half(void *arg)
 /* Ranks that have joined stay in their group while one process makes its second plan. */
 static void one_process_switches_and_the_other_waits(void **state)
 {
-    (void)state;
     static job cpus, gpus;
     uint64_t expected = hash_of(CPU_SHARDS);
     pthread_t thread;
@@ -322,7 +309,6 @@ static size_t need_of(size_t batch, size_t micro_batch, int ranks)
 /* Enough to tell a GPU that others have filled from one that is free. */
 static void the_need_is_of_the_ranks_own_samples(void **state)
 {
-    (void)state;
     size_t whole = need_of(64, 0, 1);
     assert_true(whole > 0);
     assert_true(need_of(64, 0, 2) < whole);
@@ -341,5 +327,5 @@ int main(void)
         cmocka_unit_test_setup(one_process_switches_and_the_other_waits, mend_gpus),
         cmocka_unit_test_setup(the_need_is_of_the_ranks_own_samples, mend_gpus),
     };
-    return cmocka_run_group_tests(tests, add_gpus, remove_data);
+    return cmocka_run_group_tests(tests, add_gpus, temp_folder_tear_down);
 }

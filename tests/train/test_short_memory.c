@@ -4,15 +4,6 @@
  * made no difference. */
 #include "heap.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <zlib.h>
 
@@ -26,18 +17,10 @@
 #include "train/parts.h"
 
 #include "../data/tar.h"
+#include "check.h"
 #include "temp_folder.h"
 
-enum { PATH = TEMP_FOLDER_BYTES + 64, MOST = 100000 };
-
-static char folder[TEMP_FOLDER_BYTES];
-
-static const char *in_folder(const char *name)
-{
-    static char path[PATH];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
+enum { MOST = 100000 };
 
 /* What is tried: reads the file, and gives up all that it was given. */
 typedef lk_status (*trial)(const char *path);
@@ -89,7 +72,7 @@ static lk_status find_newest(const char *path)
     lk_resume resume = {0};
     lk_status status = lk__resume_find(NULL, path, &resume);
     if (status == LK_OK)
-        assert_non_null(strstr(resume.path, "step-000000002"));
+        assert_contains(resume.path, "step-000000002");
     lk__resume_fini(&resume);
     return status;
 }
@@ -118,13 +101,11 @@ static lk_status read_content(const char *path)
 
 static lk_status note_member(void *arg, size_t member)
 {
-    (void)arg, (void)member;
     return LK_OK;
 }
 
 static lk_status drop(void *arg, const uint8_t *data, size_t bytes)
 {
-    (void)arg, (void)data, (void)bytes;
     return LK_OK;
 }
 
@@ -167,7 +148,7 @@ static void save_checkpoint(uint64_t step)
     const lk_position position = {.step = (size_t)step};
     assert_int_equal(lk__position_note(&position, checkpoint), LK_OK);
     snprintf(name, sizeof name, "run/step-%09u", (unsigned)step);
-    assert_int_equal(lk_checkpoint_save(checkpoint, in_folder(name)), LK_OK);
+    assert_int_equal(lk_checkpoint_save(checkpoint, temp_path(name)), LK_OK);
     lk_checkpoint_destroy(checkpoint);
 }
 
@@ -181,26 +162,16 @@ static void write_file(const char *path, const void *bytes, size_t count, bool g
 
 static int make_folder(void **ctx)
 {
-    (void)ctx;
-    temp_folder_create(folder);
-    assert_int_equal(mkdir(in_folder("run"), 0777), 0);
+    temp_folder_create(temp_folder);
+    assert_int_equal(mkdir(temp_path("run"), 0777), 0);
     save_checkpoint(1);
     save_checkpoint(2);
     return 0;
 }
 
-static int remove_folder(void **ctx)
-{
-    (void)ctx;
-    temp_folder_remove(folder);
-    return 0;
-}
-
 static void test_checkpoints(void **ctx)
 {
-    (void)ctx;
-    char path[PATH];
-    snprintf(path, sizeof path, "%s", in_folder("run/step-000000002"));
+    const char *path = temp_path("run/step-000000002");
     assert_true(fail_each(lk_checkpoint_verify, path) > 100);
     assert_true(fail_each(read_checkpoint, path) > 100);
     assert_true(fail_each(read_state, path) > 50);
@@ -208,15 +179,12 @@ static void test_checkpoints(void **ctx)
 
 static void test_resume(void **ctx)
 {
-    (void)ctx;
-    char path[PATH];
-    snprintf(path, sizeof path, "%s", in_folder("run"));
+    const char *path = temp_path("run");
     assert_true(fail_each(find_newest, path) > 100);
 }
 
 static void test_states(void **ctx)
 {
-    (void)ctx;
     static const char *const names[] = {"torch_2.15.pth", "torch_2.15_legacy.pth", "compressed.pth"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[512];
@@ -228,11 +196,9 @@ static void test_states(void **ctx)
 
 static void test_options(void **ctx)
 {
-    (void)ctx;
     static const char text[] =
         "model: cnn\nlr: .1\nlist: [1, 'two', \"three\\n\"]\nmap:\n  a: |\n    text\n  b: {c: d}\n";
-    char path[PATH];
-    snprintf(path, sizeof path, "%s", in_folder("options.yaml"));
+    const char *path = temp_path("options.yaml");
     write_file(path, text, sizeof text - 1, false);
     if (read_yaml(path) != LK_STATUS_UNSUPPORTED)
         assert_true(fail_each(read_yaml, path) > 10);
@@ -240,7 +206,6 @@ static void test_options(void **ctx)
 
 static void test_images(void **ctx)
 {
-    (void)ctx;
     static const char *const names[] = {"palette.png", "interlaced.png", "rgba.png",        "bits.png",
                                         "rgb.jpg",     "cmyk.jpg",       "progressive.jpg", "grey.jpg"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -253,11 +218,9 @@ static void test_images(void **ctx)
 
 static void test_gzip(void **ctx)
 {
-    (void)ctx;
     static tar t;
     static const uint8_t bytes[700];
-    char path[PATH];
-    snprintf(path, sizeof path, "%s", in_folder("set.tar.gz"));
+    const char *path = temp_path("set.tar.gz");
     tar_add(&t, "set/a.bin", bytes, sizeof bytes);
     tar_end(&t);
     write_file(path, t.bytes, t.used, true);
@@ -268,14 +231,12 @@ static void test_gzip(void **ctx)
 /* Two images of 3 by 3 pixels. */
 static void test_data(void **ctx)
 {
-    (void)ctx;
     static const uint8_t images[16 + 18] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 3};
     static const uint8_t labels[8 + 2] = {0, 0, 8, 1, 0, 0, 0, 2, 0, 1};
-    char path[PATH];
-    snprintf(path, sizeof path, "%s", in_folder("data"));
+    const char *path = temp_path("data");
     assert_int_equal(mkdir(path, 0777), 0);
-    write_file(in_folder("data/train-images-idx3-ubyte.gz"), images, sizeof images, true);
-    write_file(in_folder("data/train-labels-idx1-ubyte.gz"), labels, sizeof labels, true);
+    write_file(temp_path("data/train-images-idx3-ubyte.gz"), images, sizeof images, true);
+    write_file(temp_path("data/train-labels-idx1-ubyte.gz"), labels, sizeof labels, true);
     assert_true(fail_each(open_data, path) > 5);
 }
 
@@ -290,5 +251,5 @@ int main(void)
         puts("skipped: allocations cannot be made to fail in this build");
         return 77;
     }
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder, temp_folder_tear_down);
 }

@@ -5,7 +5,6 @@
 
 static void events_tell_the_run(void **state)
 {
-    (void)state;
     lk_train_opts opts = options();
     record told;
     lk_train_result result;
@@ -38,7 +37,6 @@ static void events_tell_the_run(void **state)
 
 static void each_test_sample_counts_once(void **state)
 {
-    (void)state;
     const size_t batches[] = {1, 7, 16, TEST_COUNT, 1000};
     lk_train_result first = {0};
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
@@ -58,7 +56,6 @@ static void each_test_sample_counts_once(void **state)
 
 static void train_loss_is_the_mean_over_samples(void **state)
 {
-    (void)state;
     lk_train_opts opts = options();
     record told;
     lk_train_result result;
@@ -71,7 +68,6 @@ static void train_loss_is_the_mean_over_samples(void **state)
 
 static void a_model_learns(void **state)
 {
-    (void)state;
     lk_train_opts opts = options();
     opts.epochs = 6;
     record told;
@@ -83,7 +79,6 @@ static void a_model_learns(void **state)
 
 static void the_division_of_work_leaves_no_trace(void **state)
 {
-    (void)state;
     record told;
     lk_train_result plain, other;
     lk_train_opts opts = options();
@@ -102,7 +97,6 @@ static void the_division_of_work_leaves_no_trace(void **state)
 
 static void short_runs_end_in_time(void **state)
 {
-    (void)state;
     record told;
     lk_train_result result;
     lk_train_opts opts = options();
@@ -124,7 +118,6 @@ static void short_runs_end_in_time(void **state)
 
 static void a_batch_larger_than_the_data_is_the_data(void **state)
 {
-    (void)state;
     record told;
     lk_train_result result;
     lk_train_opts opts = options();
@@ -136,7 +129,6 @@ static void a_batch_larger_than_the_data_is_the_data(void **state)
 
 static void saved_models_come_back(void **state)
 {
-    (void)state;
     char pattern[PATH], path[PATH];
     record told;
     lk_train_result result;
@@ -184,12 +176,11 @@ static void refuse(const lk_train_opts *opts, lk_status wanted, const char *word
 
 static void mistakes_are_found_before_the_first_step(void **state)
 {
-    (void)state;
     char path[PATH];
     lk_train_opts opts = options();
     opts.save_model = below("missing/model.safetensors", path);
     refuse(&opts, LK_STATUS_USAGE, "`save_model`");
-    opts.save_model = scratch;
+    opts.save_model = temp_folder;
     refuse(&opts, LK_STATUS_USAGE, "is a folder");
     opts.save_model = "/dev/null";
     refuse(&opts, LK_STATUS_USAGE, "not a regular file");
@@ -215,7 +206,6 @@ static void mistakes_are_found_before_the_first_step(void **state)
 
 static void a_run_that_diverges_saves_nothing(void **state)
 {
-    (void)state;
     char path[PATH];
     record told;
     lk_train_result result;
@@ -230,7 +220,6 @@ static void a_run_that_diverges_saves_nothing(void **state)
 
 static void weights_that_are_not_finite_are_not_saved(void **state)
 {
-    (void)state;
     char path[PATH];
     record told;
     lk_train_result result;
@@ -242,13 +231,12 @@ static void weights_that_are_not_finite_are_not_saved(void **state)
     opts.save_model = below("burst.safetensors", path);
     assert_int_equal(train(&opts, &told, &result), LK_STATUS_NONFINITE);
     assert_int_equal(told.steps, 1);
-    assert_non_null(strstr(lk_error_detail(), "key \""));
+    assert_detail("key \"");
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
 static void rank_in_a_path(void **state)
 {
-    (void)state;
     char out[32];
     assert_int_equal(lk__train_save_path("a{rank}b{rank}", 12, out, sizeof out), LK_OK);
     assert_string_equal(out, "a12b12");
@@ -275,5 +263,5 @@ int main(void)
         cmocka_unit_test(weights_that_are_not_finite_are_not_saved),
         cmocka_unit_test(rank_in_a_path),
     };
-    return cmocka_run_group_tests(tests, make_data, remove_data);
+    return cmocka_run_group_tests(tests, make_data, temp_folder_tear_down);
 }

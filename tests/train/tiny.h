@@ -3,31 +3,19 @@
 #ifndef LK_TESTS_TRAIN_TINY_H
 #define LK_TESTS_TRAIN_TINY_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
+#include "check.h"
 #include "temp_folder.h"
 #include "train/train.h"
 
 enum { TRAIN_COUNT = 90, TEST_COUNT = 40, SIDE = 8, BAD_COUNT = 200, BAD_SIDE = 28, PATH = 512, MAX_RANKS = 5 };
 
-static char scratch[TEMP_FOLDER_BYTES];
-
 static const char *below(const char *name, char path[PATH])
 {
-    snprintf(path, PATH, "%.300s/%.200s", scratch, name);
+    snprintf(path, PATH, "%.300s/%.200s", temp_folder, name);
     return path;
 }
 
@@ -98,8 +86,7 @@ static void relabel(const char *name)
 
 static int make_data(void **state)
 {
-    (void)state;
-    temp_folder_create(scratch);
+    temp_folder_create(temp_folder);
     make_folder("tiny");
     write_split("tiny", "train", TRAIN_COUNT, SIDE);
     write_split("tiny", "t10k", TEST_COUNT, SIDE);
@@ -122,13 +109,6 @@ static int make_data(void **state)
     make_folder("odd");
     write_split("odd", "train", TRAIN_COUNT, SIDE);
     write_split("odd", "t10k", TEST_COUNT, SIDE + 1);
-    return 0;
-}
-
-static int remove_data(void **state)
-{
-    (void)state;
-    temp_folder_remove(scratch);
     return 0;
 }
 
