@@ -1,6 +1,6 @@
 /* grad_check.c - tests/nn/test_gradcheck.c, every op's gradients against
  * differences of the loss, with its engines on the device under test. */
-#include "cuda/cuda_fixture.h"
+#include "tensor/kernel_test.h"
 
 #include <lockstep/lockstep.h>
 

@@ -1,16 +1,8 @@
 /* pack.c - parameters in the CUDA device's order: where each element goes,
  * zero pads, and back. Needs no GPU. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
-#include <stdbool.h>
-#include <stdlib.h>
 
+#include "check.h"
 #include "tensor/cuda/runtime/cuda.h"
 
 static const lk_device_weight weights[] = {
@@ -58,7 +50,6 @@ static float *packed_numbers(const lk_device_weight *weight)
 
 static void test_pitch(void **state)
 {
-    (void)state;
     static const size_t want[][2] = {{1, 1}, {2, 2}, {3, 3}, {4, 8}, {7, 8}, {8, 8}, {9, 16}, {16, 16}, {101, 104}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
         assert_int_equal(lk__cuda_pitch(want[i][0]), want[i][1]);
@@ -66,7 +57,6 @@ static void test_pitch(void **state)
 
 static void test_counts(void **state)
 {
-    (void)state;
     static const size_t want[WEIGHTS] = {32 * 9, 16 * 9 * 3, 24 * 9 * 16, 32 * 24,  3 * 25 * 8,
                                          24 * 9, 24 * 9 * 4, 24 * 4 * 8,  16 * 784, 40 * 16,
                                          3,      16 * 9 * 8, 2 * 16 * 3};
@@ -78,7 +68,6 @@ static void test_counts(void **state)
  * (pitch of out, kernel, kernel, in). */
 static void test_order_of_convolutions(void **state)
 {
-    (void)state;
     for (size_t n = 0; n < WEIGHTS; n++) {
         const lk_device_weight *w = &weights[n];
         size_t taps = w->kernel * w->kernel, depth = w->groups > 1 ? w->in : lk__cuda_pitch(w->in);
@@ -99,7 +88,6 @@ static void test_order_of_convolutions(void **state)
 /* (pitch of out, pixels, pitch of in / pixels); a feature is channel * pixels + pixel. */
 static void test_order_of_linear_layers(void **state)
 {
-    (void)state;
     for (size_t n = 0; n < WEIGHTS; n++) {
         const lk_device_weight *w = &weights[n];
         if (w->kernel)
@@ -119,7 +107,6 @@ static void test_order_of_linear_layers(void **state)
 
 static void test_back_and_forth(void **state)
 {
-    (void)state;
     for (size_t n = 0; n < WEIGHTS; n++) {
         const lk_device_weight *w = &weights[n];
         size_t count = plain_count(w);

@@ -1,17 +1,6 @@
 /* query.c - what is said of GPUs that cannot be used. The runtime's functions are this
  * test's own, so that no GPU is needed, and the file under test is a part of it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <cuda_runtime_api.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tensor/cuda/runtime/libraries.h"
 
@@ -51,7 +40,6 @@ static cudaError_t fake_properties(struct cudaDeviceProp *gpu, int index)
 
 static cudaError_t fake_set(int index)
 {
-    (void)index;
     return machine.opening;
 }
 
@@ -80,7 +68,6 @@ static const char *fake_name(cudaError_t error)
 
 static const char *fake_string(cudaError_t error)
 {
-    (void)error;
     return "a reason";
 }
 
@@ -101,13 +88,13 @@ static lk_status fake_libraries(void)
 #define cudaGetErrorName fake_name
 #define cudaGetErrorString fake_string
 #define lk__cuda_libraries_find fake_libraries
+#include "check.h"
 #include "tensor/cuda/query.c"
 
 static const size_t GIGA = (size_t)1 << 30;
 
 static int good_machine(void **state)
 {
-    (void)state;
     unsetenv("CUDA_VISIBLE_DEVICES");
     machine =
         (struct machine){.driver = CUDART_VERSION, .gpus = 2, .major = 9, .available = 100 * GIGA, .total = 140 * GIGA};
@@ -123,7 +110,6 @@ static void refuses(int index, size_t need, lk_status expected, const char *word
 
 static void a_good_one(void **state)
 {
-    (void)state;
     assert_int_equal(lk__cuda_probe(0, GIGA), LK_OK);
     assert_int_equal(lk__cuda_probe(1, GIGA), LK_OK);
     assert_int_equal(lk__cuda_check(1), LK_OK);
@@ -131,7 +117,6 @@ static void a_good_one(void **state)
 
 static void none(void **state)
 {
-    (void)state;
     refuses(2, 0, LK_STATUS_UNSUPPORTED, "cuda:2: the driver shows 2 GPUs", "cuda:0 (NVIDIA X0), cuda:1 (NVIDIA X1)");
     assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", "5,6", 1), 0);
     refuses(2, 0, LK_STATUS_UNSUPPORTED, "cuda:2", "CUDA_VISIBLE_DEVICES 5,6");
@@ -146,7 +131,6 @@ static void none(void **state)
 
 static void too_old(void **state)
 {
-    (void)state;
     machine.major = 7;
     machine.minor = 5;
     refuses(1, 0, LK_STATUS_UNSUPPORTED, "cuda:1 (NVIDIA X1) is too old", "7.5, and 8.0 is needed");
@@ -156,7 +140,6 @@ static void too_old(void **state)
 /* By others; what no GPU of this size could hold is not its fault. */
 static void full(void **state)
 {
-    (void)state;
     refuses(0, 120 * GIGA, LK_STATUS_MEMORY, "cuda:0 (NVIDIA X0) is full", "107374.2 of its 150323.9 MB are free");
     assert_int_equal(lk__cuda_probe(0, 200 * GIGA), LK_OK);
     machine.available = 1 << 20;
@@ -167,7 +150,6 @@ static void full(void **state)
 
 static void of_no_use(void **state)
 {
-    (void)state;
     machine.no_library = true;
     refuses(1, 0, LK_STATUS_UNSUPPORTED, "cuda:1 (NVIDIA X1): ", "libcudnn.so");
     machine.no_library = false;
@@ -177,7 +159,6 @@ static void of_no_use(void **state)
 
 static void what_info_says(void **state)
 {
-    (void)state;
     char text[4096];
     lk__cuda_describe(text, sizeof text);
     assert_non_null(strstr(text, "cuda:1: NVIDIA X1, compute capability 9.0, 107.4 of 150.3 GB free"));

@@ -11,8 +11,8 @@
  * bf16's tolerance lets a tensor stay where it was. So one that came half of the usual
  * way has to go along with the CPU's, too: rounding to 8 bits as above leaves 0.9 of a
  * way (0.74 of one of 8 elements), and to 6 bits 0.8 (0.41). */
-#include "cuda/cuda_fixture.h"
 #include "parallel/law.h"
+#include "tensor/kernel_test.h"
 
 static const struct {
     double loss, way;
@@ -259,7 +259,6 @@ enum { SOME = sizeof some / sizeof *some };
 
 static void test_models(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < MODELS; i++)
         check(&models[i]);
 }
@@ -267,7 +266,6 @@ static void test_models(void **state)
 /* Adam divides a gradient by its own size, noise included: fp32 alone can be compared. */
 static void test_optimisers(void **state)
 {
-    (void)state;
     static const char *const optimisers[] = {"sgd", "sgd:momentum=.9,nesterov=1,weight_decay=1e-4", "adam",
                                              "adamw:weight_decay=.1", "adadelta"};
     if (precision != LK_PRECISION_FP32)
@@ -286,7 +284,6 @@ static void test_optimisers(void **state)
 /* Those in which a step need not be one wave, as BatchNorm over the batch does. */
 static void test_waves(void **state)
 {
-    (void)state;
     static const size_t chosen[] = {CNN, RESNET_BY_SHARD};
     for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++) {
         const law_case *c = &models[chosen[i]];
@@ -301,7 +298,6 @@ static void test_waves(void **state)
 /* Shards without samples, and the last batch of one sample. */
 static void test_small_batches(void **state)
 {
-    (void)state;
     law_case c = {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd", 0.02, 3, 3, 8, .first = 4};
     check(&c);
     c.model = "mlp";
@@ -324,7 +320,6 @@ static void run_ahead(lk_engine *engine, const law_case *c, outcome *o)
 /* Against steps in halves, which no device records. */
 static void test_steps_sent_ahead(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < SOME; i++) {
         law_case c = models[some[i]];
         c.steps = MAX_STEPS;
@@ -358,7 +353,6 @@ static void copy_states(const lk_engine *from, lk_engine *to)
 /* Out and in again is the same, and goes on to the same bits. */
 static void test_states(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < SOME; i++) {
         const law_case *c = &models[some[i]];
         lk_engine *a = make_engine(c, fx_name(), (law_way){0}), *b = make_engine(c, fx_name(), (law_way){0});
@@ -405,7 +399,6 @@ static void check_nonfinite(const law_case *c, bool ahead)
 
 static void test_nonfinite(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < SOME; i++) {
         check_nonfinite(&models[some[i]], false);
         check_nonfinite(&models[some[i]], true);
@@ -466,7 +459,6 @@ static outcome run_loader(const law_case *c, const lk_dataset *data, samples_way
  * loader brings. */
 static void test_placed_samples(void **state)
 {
-    (void)state;
     law_case c = {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.02, .batch = 22, .shards = 4};
     lk_dataset *data;
     law_require(lk_dataset_open("digits", NULL, LK_SPLIT_TRAIN, &data));

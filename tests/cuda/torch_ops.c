@@ -11,7 +11,7 @@
  * Tensors are named CASE/PRECISION/BATCH/WHOSE/WHAT. WHOSE is in, device or cpu.
  * Activations are (n, h, w, c), parameters PyTorch's; all values are those that the
  * device's type can hold, as floats. */
-#include "cuda/cuda_fixture.h"
+#include "tensor/kernel_test.h"
 
 #include "base/spec.h"
 #include "nn/graph.h"
@@ -56,7 +56,6 @@ static lk_node add_linear(lk_graph *g, lk_node x, const double *v)
 
 static lk_node add_batchnorm2d(lk_graph *g, lk_node x, const double *v)
 {
-    (void)v;
     return lk_batchnorm2d(g, x, layer_name);
 }
 
@@ -90,7 +89,6 @@ static lk_node add_pad_channels(lk_graph *g, lk_node x, const double *v)
 
 static lk_node add_add(lk_graph *g, lk_node x, const double *v)
 {
-    (void)v;
     return lk_add(g, x, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 1, .pad = 1}));
 }
 
@@ -120,7 +118,6 @@ static const struct {
 
 static const char *layer_type_name(const void *arg, size_t index)
 {
-    (void)arg;
     return index < sizeof layer_types / sizeof *layer_types ? layer_types[index].name : NULL;
 }
 
@@ -473,7 +470,6 @@ static void run_on(const ops_job *job, lk_device *d, const char *whose)
 
 static void write_layers(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (size_t b = 0; b < sizeof batches / sizeof *batches; b++) {
             ops_job job = {.c = &cases[i], .n = batches[b].n, .room = batches[b].room};
@@ -542,7 +538,6 @@ static void optimize_on(lk_device *d, const char *whose, size_t index, const flo
 
 static void write_optimizers(void **state)
 {
-    (void)state;
     float *first = random_floats(ELEMENTS, 1), *grads = random_floats((size_t)STEPS * ELEMENTS, 2);
     for (size_t i = 0; precision == LK_PRECISION_FP32 && i < sizeof optimizers / sizeof *optimizers; i++) {
         const char *spec = optimizers[i].spec;

@@ -1,11 +1,12 @@
-/* test_batchnorm.c - batch normalisation and the folding of rows, forward and
- * backward through all their kernels as the engine calls them, in waves. */
-#include "tensor/everywhere.h"
+/* test_batchnorm.c - batch normalisation through all its slots, as the engine calls
+ * them, in waves, on the CPU and on GPUs: statistics and passes against double, formulas
+ * of a channel as the CPU computes them. */
+#include "tensor/kernel_test.h"
 
 typedef struct bn_case {
     size_t batch, c, h, w;
     int shards;
-    int wave;       /* shards a wave */
+    int wave;       /* shards a wave; 0: all */
     bool per_shard; /* normalise each shard alone */
     bool relu;
     const float *x, *dy, *gamma, *beta;
@@ -13,9 +14,14 @@ typedef struct bn_case {
 
 static const float eps = 1e-5f, momentum = 0.1f;
 
+static lk_shape shape_of(const bn_case *b)
+{
+    return (lk_shape){.n = b->batch, .c = b->c, .h = b->h, .w = b->w};
+}
+
 static size_t value_count(const bn_case *b)
 {
-    return b->batch * b->c * b->h * b->w;
+    return lk__shape_count(shape_of(b));
 }
 
 /* y, dx, then by channel: mean, M2, sum dy, sum dy*xhat, running mean and variance. */
@@ -24,163 +30,119 @@ static size_t result_count(const bn_case *b)
     return 2 * value_count(b) + 6 * b->c;
 }
 
-/* One wave: its shards and where its samples are. */
-typedef struct wave {
-    lk_shards shards;
-    size_t begin[LK_MAX_SHARDS + 1];
-    size_t rows[LK_MAX_SHARDS]; /* of each shard */
-    int merges[LK_MAX_SHARDS];
-    size_t stack_rows[LK_TREE_MAX_DEPTH];
-    size_t first; /* sample */
-} wave;
-
-static wave make_wave(const bn_case *b, int lo)
-{
-    wave v = {.first = lk__shard_begin(b->batch, b->shards, lo)};
-    int hi = lo + b->wave < b->shards ? lo + b->wave : b->shards;
-    for (int s = lo; s <= hi; s++)
-        v.begin[s - lo] = lk__shard_begin(b->batch, b->shards, s) - v.first;
-    for (int s = lo; s < hi; s++) {
-        v.merges[s - lo] = lk__tree_merges(b->shards, s);
-        v.rows[s - lo] = v.begin[s - lo + 1] - v.begin[s - lo];
-    }
-    int starts[LK_TREE_MAX_DEPTH];
-    int depth = lk__tree_stack(b->shards, lo - 1, starts);
-    for (int d = 0; d < depth; d++) {
-        size_t end = d + 1 < depth ? lk__shard_begin(b->batch, b->shards, starts[d + 1]) : v.first;
-        v.stack_rows[d] = end - lk__shard_begin(b->batch, b->shards, starts[d]);
-    }
-    v.shards = (lk_shards){.count = hi - lo, .depth = depth};
-    return v;
-}
-
-/* Pointers into the wave itself, once it has its final place. */
-static const lk_shards *wave_shards(wave *v)
-{
-    v->shards.begin = v->begin;
-    v->shards.merges = v->merges;
-    v->shards.rows = v->stack_rows;
-    return &v->shards;
-}
-
-static lk_tensor part(const bn_case *b, const wave *v, const float *data)
-{
-    size_t n = v->begin[v->shards.count];
-    const float *at = data + v->first * b->c * b->h * b->w;
-    return tensor_of((float *)(uintptr_t)at, (lk_shape){n, b->c, b->h, b->w});
-}
-
 typedef struct buffers {
-    float *leaves, *moments, *sums, *mean, *scale;
+    lk_tensor x, dy, y, dx;
+    const float *gamma, *beta;
+    float *leaves, *moments, *sums, *mean, *scale, *running;
 } buffers;
 
-/* Statistics of all waves into slot 0. */
-static void fold_stats(lk_device *dev, const bn_case *b, buffers *t)
+static buffers make_buffers(lk_device *d, const bn_case *b)
 {
-    for (int lo = 0; lo < b->shards; lo += b->wave) {
-        wave v = make_wave(b, lo);
-        lk_tensor x = part(b, &v, b->x);
-        dev->kernels->batchnorm_stats(dev, &x, wave_shards(&v), t->leaves);
-        dev->kernels->batchnorm_fold(dev, b->c, b->h * b->w, &v.shards, t->leaves, (lk_partials){t->moments, 2 * b->c});
+    size_t c = b->c, shards = (size_t)b->shards, slots = fx_slots(b->shards);
+    float *running = new_floats(2 * c);
+    for (size_t i = 0; i < 2 * c; i++)
+        running[i] = i < c ? 0.5f : 2.0f;
+    buffers t = {.x = fx_input(d, shape_of(b), b->x),
+                 .dy = fx_input(d, shape_of(b), b->dy),
+                 .y = fx_tensor(d, shape_of(b)),
+                 .dx = fx_tensor(d, shape_of(b)),
+                 .gamma = fx_floats(d, b->gamma, c),
+                 .beta = fx_floats(d, b->beta, c),
+                 .leaves = fx_no_floats(d, shards * 2 * c),
+                 .moments = fx_no_floats(d, slots * 2 * c),
+                 .sums = fx_no_floats(d, slots * 2 * c),
+                 .mean = fx_no_floats(d, shards * c),
+                 .scale = fx_no_floats(d, shards * c),
+                 .running = fx_floats(d, running, 2 * c)};
+    free(running);
+    return t;
+}
+
+/* Statistics of all waves into slot 0. */
+static void fold_stats(lk_device *d, const bn_case *b, buffers *t)
+{
+    for (int lo = 0, wave = b->wave ? b->wave : b->shards; lo < b->shards; lo += wave) {
+        fx_wave v;
+        fx_wave_init(&v, b->batch, b->shards, lo, wave);
+        lk_tensor x = lk__tensor_rows(&t->x, v.first, v.n);
+        d->kernels->batchnorm_stats(d, &x, &v.shards, t->leaves);
+        d->kernels->batchnorm_fold(d, b->c, b->h * b->w, &v.shards, t->leaves, (lk_partials){t->moments, 2 * b->c});
     }
 }
 
-static lk_moments wave_moments(lk_device *dev, const bn_case *b, wave *v, buffers *t)
+static lk_moments wave_moments(lk_device *d, const bn_case *b, const fx_wave *v, const lk_tensor *x, buffers *t)
 {
     lk_moments m = {.groups = b->per_shard ? v->shards.count : 1, .mean = t->mean, .scale = t->scale};
     size_t pixels = b->h * b->w;
     if (b->per_shard) {
-        lk_tensor x = part(b, v, b->x);
-        dev->kernels->batchnorm_stats(dev, &x, wave_shards(v), t->leaves);
-        dev->kernels->batchnorm_moments(dev, b->c, pixels, t->leaves, v->rows, eps, &m);
+        d->kernels->batchnorm_stats(d, x, &v->shards, t->leaves);
+        d->kernels->batchnorm_moments(d, b->c, pixels, t->leaves, v->rows, eps, &m);
     } else {
-        dev->kernels->batchnorm_moments(dev, b->c, pixels, t->moments, &b->batch, eps, &m);
+        d->kernels->batchnorm_moments(d, b->c, pixels, t->moments, &b->batch, eps, &m);
     }
     return m;
 }
 
-static void forward_and_sums(lk_device *dev, const bn_case *b, buffers *t, float *out)
+/* Forward and the sums of all waves, then the gradients, which need them. */
+static void passes(lk_device *d, const bn_case *b, buffers *t, bool grads)
 {
-    for (int lo = 0; lo < b->shards; lo += b->wave) {
-        wave v = make_wave(b, lo);
-        const lk_shards *shards = wave_shards(&v);
-        lk_tensor x = part(b, &v, b->x), dy = part(b, &v, b->dy), y = part(b, &v, out);
-        lk_moments m = wave_moments(dev, b, &v, t);
-        lk_batchnorm_desc desc = {.gamma = b->gamma, .beta = b->beta, .relu = b->relu};
-        dev->kernels->batchnorm_forward(dev, &desc, &x, shards, &m, &y);
-        dev->kernels->batchnorm_sums(dev, &x, &dy, shards, &m, t->leaves);
-        dev->kernels->rows_fold(dev, 2 * b->c, t->leaves, 2 * b->c, shards, (lk_partials){t->sums, 2 * b->c});
-    }
-}
-
-static void backward(lk_device *dev, const bn_case *b, buffers *t, float *out)
-{
-    for (int lo = 0; lo < b->shards; lo += b->wave) {
-        wave v = make_wave(b, lo);
-        const lk_shards *shards = wave_shards(&v);
-        lk_tensor x = part(b, &v, b->x), dy = part(b, &v, b->dy), dx = part(b, &v, out);
-        lk_moments m = wave_moments(dev, b, &v, t);
-        dev->kernels->batchnorm_sums(dev, &x, &dy, shards, &m, t->leaves);
+    const lk_kernels *k = d->kernels;
+    for (int lo = 0, wave = b->wave ? b->wave : b->shards; lo < b->shards; lo += wave) {
+        fx_wave v;
+        fx_wave_init(&v, b->batch, b->shards, lo, wave);
+        lk_tensor x = lk__tensor_rows(&t->x, v.first, v.n), dy = lk__tensor_rows(&t->dy, v.first, v.n);
+        lk_tensor y = lk__tensor_rows(&t->y, v.first, v.n), dx = lk__tensor_rows(&t->dx, v.first, v.n);
+        lk_moments m = wave_moments(d, b, &v, &x, t);
+        lk_batchnorm_desc desc = {.gamma = t->gamma, .beta = t->beta, .relu = b->relu};
         lk_batchnorm_grad grad = {
-            .gamma = b->gamma, .sums = b->per_shard ? t->leaves : t->sums, .rows = b->per_shard ? v.rows : &b->batch};
-        dev->kernels->batchnorm_grad_input(dev, &grad, &x, &dy, shards, &m, &dx);
+            .gamma = t->gamma, .sums = b->per_shard ? t->leaves : t->sums, .rows = b->per_shard ? v.rows : &b->batch};
+        if (!grads)
+            k->batchnorm_forward(d, &desc, &x, &v.shards, &m, &y);
+        k->batchnorm_sums(d, &x, &dy, &v.shards, &m, t->leaves);
+        if (!grads)
+            k->rows_fold(d, 2 * b->c, t->leaves, 2 * b->c, &v.shards, (lk_partials){t->sums, 2 * b->c});
+        else
+            k->batchnorm_grad_input(d, &grad, &x, &dy, &v.shards, &m, &dx);
     }
 }
 
-static void run_batchnorm(lk_device *dev, const void *arg, float *out)
+static void run_batchnorm(lk_device *d, const void *arg, float *out)
 {
     const bn_case *b = arg;
-    size_t c = b->c, shards = (size_t)b->shards, slots = LK_TREE_MAX_DEPTH * 2 * c;
-    buffers t = {.leaves = new_floats(shards * 2 * c),
-                 .moments = new_floats(slots),
-                 .sums = new_floats(slots),
-                 .mean = new_floats(shards * c),
-                 .scale = new_floats(shards * c)};
-    fold_stats(dev, b, &t);
-    forward_and_sums(dev, b, &t, out);
-    backward(dev, b, &t, out + value_count(b));
-    float *by_channel = out + 2 * value_count(b);
-    memcpy(by_channel, t.moments, 2 * c * sizeof *out);
-    memcpy(by_channel + 2 * c, t.sums, 2 * c * sizeof *out);
-    for (size_t i = 0; i < c; i++) {
-        by_channel[4 * c + i] = 0.5f;
-        by_channel[5 * c + i] = 2.0f;
-    }
-    dev->kernels->batchnorm_running_update(dev, c, t.moments, b->batch * b->h * b->w, momentum, NULL,
-                                           by_channel + 4 * c, by_channel + 5 * c);
-    free(t.leaves);
-    free(t.moments);
-    free(t.sums);
-    free(t.mean);
-    free(t.scale);
+    buffers t = make_buffers(d, b);
+    fold_stats(d, b, &t);
+    passes(d, b, &t, false);
+    passes(d, b, &t, true);
+    d->kernels->batchnorm_running_update(d, b->c, t.moments, b->batch * b->h * b->w, momentum, NULL, t.running,
+                                         t.running + b->c);
+    fx_read(d, &t.y, out);
+    fx_read(d, &t.dx, out + value_count(b));
+    fx_get_floats(d, t.moments, 2 * b->c, out + 2 * value_count(b));
+    fx_get_floats(d, t.sums, 2 * b->c, out + 2 * value_count(b) + 2 * b->c);
+    fx_get_floats(d, t.running, 2 * b->c, out + 2 * value_count(b) + 4 * b->c);
 }
 
-/* Moments, sums and results of samples [lo,hi) of one channel, in double. */
+/* Moments, sums and results of samples [lo,hi) of one channel. */
 typedef struct reference {
     double mean, squares, sum, product, scale;
 } reference;
-
-static size_t element_at(const bn_case *b, size_t p, size_t channel)
-{
-    return p * b->c + channel;
-}
 
 static reference refer(const bn_case *b, size_t lo, size_t hi, size_t channel, double *want)
 {
     size_t pixels = b->h * b->w, count = (hi - lo) * pixels;
     reference r = {0};
     for (size_t p = lo * pixels; p < hi * pixels; p++)
-        r.mean += (double)b->x[element_at(b, p, channel)] / (double)count;
+        r.mean += (double)b->x[p * b->c + channel] / (double)count;
     for (size_t p = lo * pixels; p < hi * pixels; p++)
-        r.squares += pow((double)b->x[element_at(b, p, channel)] - r.mean, 2);
-    r.scale = 1 / sqrt(r.squares / (double)count + (double)eps);
+        r.squares += pow((double)b->x[p * b->c + channel] - r.mean, 2);
+    r.scale = count ? 1 / sqrt(r.squares / (double)count + (double)eps) : 0;
     for (size_t p = lo * pixels; p < hi * pixels; p++) {
-        size_t i = element_at(b, p, channel);
+        size_t i = p * b->c + channel;
         r.sum += (double)b->dy[i];
         r.product += (double)b->dy[i] * ((double)b->x[i] - r.mean) * r.scale;
     }
     for (size_t p = lo * pixels; p < hi * pixels; p++) {
-        size_t i = element_at(b, p, channel);
+        size_t i = p * b->c + channel;
         double xhat = ((double)b->x[i] - r.mean) * r.scale, gamma = (double)b->gamma[channel];
         double y = xhat * gamma + (double)b->beta[channel];
         want[i] = b->relu && y < 0 ? 0 : y;
@@ -192,70 +154,71 @@ static reference refer(const bn_case *b, size_t lo, size_t hi, size_t channel, d
 
 static void expect(const bn_case *b, double *want)
 {
-    double *by_channel = want + 2 * value_count(b);
-    double *scratch = new_doubles(2 * value_count(b));
+    double *by_channel = want + 2 * value_count(b), *unused = new_doubles(2 * value_count(b));
     for (size_t i = 0; i < b->c; i++) {
-        reference whole = refer(b, 0, b->batch, i, b->per_shard ? scratch : want), sums = whole;
-        if (b->per_shard) {
+        reference whole = refer(b, 0, b->batch, i, b->per_shard ? unused : want), sums = whole;
+        if (b->per_shard)
             sums = (reference){0};
-            for (int s = 0; s < b->shards; s++) {
-                size_t lo = lk__shard_begin(b->batch, b->shards, s), hi = lk__shard_begin(b->batch, b->shards, s + 1);
-                reference part_of = refer(b, lo, hi, i, want);
-                sums.sum += part_of.sum;
-                sums.product += part_of.product;
-            }
+        for (int s = 0; b->per_shard && s < b->shards; s++) {
+            size_t lo = lk__shard_begin(b->batch, b->shards, s), hi = lk__shard_begin(b->batch, b->shards, s + 1);
+            reference shard = refer(b, lo, hi, i, want);
+            sums.sum += shard.sum;
+            sums.product += shard.product;
         }
-        double count = (double)(b->batch * b->h * b->w);
         by_channel[i] = whole.mean;
         by_channel[b->c + i] = whole.squares;
         by_channel[2 * b->c + i] = sums.sum;
         by_channel[3 * b->c + i] = sums.product;
         by_channel[4 * b->c + i] = 0.9 * 0.5 + 0.1 * whole.mean;
-        by_channel[5 * b->c + i] = 0.9 * 2.0 + 0.1 * whole.squares / (count - 1);
+        by_channel[5 * b->c + i] = 0.9 * 2.0 + 0.1 * whole.squares / (double)(b->batch * b->h * b->w - 1);
     }
-    free(scratch);
+    free(unused);
 }
 
-/* Any number of shards a wave gives the bits of the whole batch at once. */
-static void check_waves(bn_case b, const float *want)
+static void compare(const bn_case *b, const float *got, const double *want)
 {
-    static const int waves[] = {1, 2, 3, 7};
-    size_t count = result_count(&b);
-    float *got = new_floats(count);
-    lk_device *dev = open_device(NULL, 2);
-    for (size_t i = 0; i < sizeof waves / sizeof *waves; i++) {
-        b.wave = waves[i];
-        run_batchnorm(dev, &b, got);
-        assert_same(got, want, count);
+    static const char *const names[] = {
+        "mean", "M2", "sum of dy", "sum of dy * xhat", "running mean", "running variance"};
+    size_t values = value_count(b);
+    fx_near_values("batchnorm_forward", got, want, FX_NEAR, values);
+    fx_near_values("batchnorm_grad_input", got + values, want + values, FX_NEAR, values);
+    /* Sums of so many addends below 1 in size may cancel: fx_bound's last part. */
+    double *bound = new_doubles(b->c);
+    for (size_t i = 0; i < b->c; i++)
+        bound[i] = 4 * 0x1p-20 * sqrt((double)(values / b->c));
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        size_t at = 2 * values + i * b->c;
+        fx_near_each(names[i], got + at, want + at, FX_NEAR, i == 2 || i == 3 ? bound : NULL, b->c);
     }
-    lk__device_close(dev);
-    free(got);
+    free(bound);
 }
 
 static void check(bn_case b)
 {
-    size_t values = value_count(&b);
-    float *x = random_floats(values, 1), *dy = random_floats(values, 2);
+    size_t values = value_count(&b), count = result_count(&b);
+    if (fx_too_large(values))
+        return;
+    float *x = random_values(values, 1), *dy = random_values(values, 2);
     float *gamma = random_floats(b.c, 3), *beta = random_floats(b.c, 4);
-    double *want = new_doubles(result_count(&b));
+    double *want = new_doubles(count);
     for (size_t i = 0; i < values; i++)
-        x[i] += 0.5f; /* a mean that matters */
+        x[i] = fx_round(x[i] + 0.5f); /* a mean that matters */
     b.x = x;
     b.dy = dy;
     b.gamma = gamma;
     b.beta = beta;
-    b.wave = b.shards;
     for (int mode = 0; mode < 4; mode++) {
         b.per_shard = mode % 2;
         b.relu = mode / 2;
         expect(&b, want);
-        float *got = run_everywhere(run_batchnorm, &b, result_count(&b));
-        assert_close(got, want, values, 1e-5);
-        assert_close(got + values, want + values, values, 1e-5);
-        for (size_t i = 0; i < 6; i++)
-            assert_close(got + 2 * values + i * b.c, want + 2 * values + i * b.c, b.c, 1e-5);
-        check_waves(b, got);
+        float *got = fx_bits_in_waves("batchnorm", run_batchnorm, &b, count, &b.wave);
+        compare(&b, got, want);
+        b.wave = 7;
+        float *by_waves = fx_bits_brief("batchnorm in waves", run_batchnorm, &b, count);
+        fx_same("batchnorm in waves", by_waves, got, count);
+        b.wave = 0;
         free(got);
+        free(by_waves);
     }
     free(x);
     free(dy);
@@ -266,189 +229,310 @@ static void check(bn_case b)
 
 static void test_batchnorm(void **state)
 {
-    (void)state;
+    check((bn_case){.batch = 13, .c = 1, .h = 5, .w = 5, .shards = 5});
     check((bn_case){.batch = 13, .c = 3, .h = 5, .w = 5, .shards = 5});
     check((bn_case){.batch = 16, .c = 10, .h = 4, .w = 6, .shards = 16});
+    check((bn_case){.batch = 9, .c = 26, .h = 16, .w = 16, .shards = 4});
     check((bn_case){.batch = 9, .c = 16, .h = 16, .w = 16, .shards = 4});
     check((bn_case){.batch = 6, .c = 21, .h = 7, .w = 9, .shards = 16});
+    check((bn_case){.batch = 12, .c = 31, .h = 4, .w = 4, .shards = 8});
     check((bn_case){.batch = 10, .c = 64, .h = 8, .w = 8, .shards = 3});
+    check((bn_case){.batch = 5, .c = 300, .h = 2, .w = 2, .shards = 2});
+    check((bn_case){.batch = 64, .c = 16, .h = 32, .w = 32, .shards = 4});
 }
 
 static void test_one_sample(void **state)
 {
-    (void)state;
     check((bn_case){.batch = 1, .c = 16, .h = 5, .w = 5, .shards = 1});
     check((bn_case){.batch = 1, .c = 3, .h = 6, .w = 5, .shards = 7});
+}
+
+/* Mean and M2 of one shard; x is 1000 and a step more by turns. */
+static void run_stats(lk_device *d, const void *arg, float *out)
+{
+    const bn_case *b = arg;
+    fx_wave v;
+    fx_wave_init(&v, b->batch, 1, 0, 1);
+    lk_tensor x = fx_input(d, shape_of(b), b->x);
+    float *stats = fx_no_floats(d, 2 * b->c);
+    d->kernels->batchnorm_stats(d, &x, &v.shards, stats);
+    fx_get_floats(d, stats, 2 * b->c, out);
 }
 
 /* A deviation much smaller than the mean survives: the two passes see to it. */
 static void test_far_mean(void **state)
 {
-    (void)state;
     enum { C = 3, N = 8, PIXELS = 16 };
-    float x[N * PIXELS * C], stats[2 * C];
+    float x[N * PIXELS * C], step = dev->values == LK_DTYPE_BF16 ? 4.0f : 1.0f;
+    double want[2 * C];
     for (size_t i = 0; i < N * PIXELS * C; i++)
-        x[i] = 1000.0f + (float)(i / C % 2);
-    lk_tensor t = tensor_of(x, (lk_shape){N, C, 4, 4});
-    lk_shards shards = {.count = 1, .begin = (const size_t[]){0, N}, .merges = (const int[]){0}};
-    lk_device *dev = open_device(NULL, 1);
-    dev->kernels->batchnorm_stats(dev, &t, &shards, stats);
+        x[i] = 1000.0f + step * (float)(i / C % 2);
     for (size_t i = 0; i < C; i++) {
-        assert_true(stats[i] == 1000.5f);
-        assert_true(stats[C + i] == N * PIXELS * 0.25f);
+        want[i] = 1000.0 + (double)step / 2;
+        want[C + i] = N * PIXELS * 0.25 * (double)step * (double)step;
     }
-    lk__device_close(dev);
+    bn_case b = {.batch = N, .c = C, .h = 4, .w = 4, .x = x};
+    float *got = fx_bits("stats", run_stats, &b, 2 * C);
+    fx_near("mean", got, want, fx_builds ? 0 : FX_NEAR, C);
+    fx_near("M2", got + C, want + C, fx_builds ? 0 : FX_NEAR, C);
+    free(got);
 }
 
-/* Normalises and adds, by shards or all at once. */
+/* Normalises and adds at once, or one after the other; the same of a gradient. */
 typedef struct sum_case {
     lk_shape shape;
-    size_t others; /* channels of what is added */
-    int groups;
-    bool relu;
-    float *x, *other, *rows; // (n, h, w, c), (n, h, w, others), (4, groups * c)
+    size_t others; /* channels of what is added; 0: nothing */
+    int groups;    /* 1, or shards */
+    bool relu, at_once;
+    const float *x, *other, *rows; // (n, h, w, c), (n, h, w, others), (4, shards * c)
 } sum_case;
 
-/* In one kernel, then in three. */
-static void run_sum(lk_device *dev, const void *arg, float *out)
+static void run_sum(lk_device *d, const void *arg, float *out)
 {
     const sum_case *s = arg;
-    size_t count = lk__shape_count(s->shape), row = (size_t)s->groups * s->shape.c;
+    size_t c = s->shape.c, row = (size_t)s->groups * c;
     lk_shape narrow = s->shape;
     narrow.c = s->others;
-    float *padded = new_floats(count);
-    lk_tensor x = tensor_of(s->x, s->shape), other = tensor_of(s->other, narrow), wide = tensor_of(padded, s->shape);
-    lk_tensor at_once = tensor_of(out, s->shape), in_turn = tensor_of(out + count, s->shape);
-    lk_moments m = {.groups = s->groups, .mean = s->rows, .scale = s->rows + row};
-    lk_batchnorm_desc plain = {.gamma = s->rows + 2 * row, .beta = s->rows + 3 * row}, all = plain;
-    size_t begin[LK_MAX_SHARDS + 1];
-    for (int i = 0; i <= s->groups; i++)
-        begin[i] = lk__shard_begin(s->shape.n, s->groups, i);
-    lk_shards shards = {.count = s->groups, .begin = begin};
-    all.relu = s->relu;
-    all.other = &other;
-    dev->kernels->batchnorm_forward(dev, &all, &x, &shards, &m, &at_once);
-    dev->kernels->batchnorm_forward(dev, &plain, &x, &shards, &m, &in_turn);
-    dev->kernels->fit_channels(dev, &other, &wide);
-    dev->kernels->add(dev, &in_turn, &wide, s->relu, &in_turn);
-    free(padded);
-}
-
-/* A gradient that is added to another, in one kernel, then in two. */
-static void run_grad_sum(lk_device *dev, const void *arg, float *out)
-{
-    const sum_case *s = arg;
-    size_t count = lk__shape_count(s->shape), row = (size_t)s->groups * s->shape.c;
-    size_t begin[LK_MAX_SHARDS + 1], rows[LK_MAX_SHARDS];
-    for (int i = 0; i <= s->groups; i++)
-        begin[i] = lk__shard_begin(s->shape.n, s->groups, i);
-    for (int i = 0; i < s->groups; i++)
-        rows[i] = begin[i + 1] - begin[i];
-    float *alone = new_floats(count);
-    lk_tensor x = tensor_of(s->x, s->shape), at_once = tensor_of(out, s->shape);
-    lk_tensor in_turn = tensor_of(out + count, s->shape), part_of = tensor_of(alone, s->shape);
-    lk_moments m = {.groups = s->groups, .mean = s->rows, .scale = s->rows + row};
-    lk_shards shards = {.count = s->groups, .begin = begin};
-    lk_batchnorm_grad grad = {.gamma = s->rows, .sums = s->rows + 2 * row, .rows = rows};
-    memcpy(out, s->x, count * sizeof *out);
-    dev->kernels->batchnorm_grad_input(dev, &grad, &x, &x, &shards, &m, &part_of);
-    dev->kernels->add(dev, &x, &part_of, false, &in_turn);
-    grad.add = true;
-    dev->kernels->batchnorm_grad_input(dev, &grad, &x, &x, &shards, &m, &at_once);
-    free(alone);
+    lk_tensor x = fx_input(d, s->shape, s->x), other = fx_input(d, narrow, s->other), y = fx_tensor(d, s->shape);
+    lk_tensor wide = fx_tensor(d, s->shape);
+    float *rows = fx_floats(d, s->rows, 4 * row);
+    lk_moments m = {.groups = s->groups, .mean = rows, .scale = rows + row};
+    lk_batchnorm_desc desc = {.gamma = rows + 2 * row, .beta = rows + 3 * row};
+    fx_wave v;
+    fx_wave_init(&v, s->shape.n, s->groups, 0, s->groups);
+    lk_batchnorm_grad grad = {.gamma = desc.gamma, .sums = fx_floats(d, s->rows, 2 * row), .rows = v.rows};
+    lk_tensor sum = fx_input(d, s->shape, s->x), part = fx_tensor(d, s->shape);
+    if (s->at_once) {
+        grad.add = true;
+        d->kernels->batchnorm_grad_input(d, &grad, &x, &x, &v.shards, &m, &sum);
+        desc.relu = s->relu;
+        desc.other = s->others ? &other : NULL;
+        d->kernels->batchnorm_forward(d, &desc, &x, &v.shards, &m, &y);
+    } else {
+        d->kernels->batchnorm_forward(d, &desc, &x, &v.shards, &m, &y);
+        d->kernels->fit_channels(d, &other, &wide);
+        d->kernels->add(d, &y, &wide, s->relu, &y);
+        d->kernels->batchnorm_grad_input(d, &grad, &x, &x, &v.shards, &m, &part);
+        d->kernels->add(d, &sum, &part, false, &sum);
+    }
+    fx_read(d, &y, out);
+    fx_read(d, &sum, out + lk__shape_count(s->shape));
 }
 
 static void check_sum(sum_case s)
 {
-    size_t count = lk__shape_count(s.shape);
-    s.x = random_floats(count, 1);
-    s.other = random_floats(count / s.shape.c * s.others, 2);
-    s.rows = random_floats(4 * (size_t)s.groups * s.shape.c, 3);
+    size_t count = lk__shape_count(s.shape), row = (size_t)s.groups * s.shape.c;
+    if (fx_too_large(count))
+        return;
+    float *x = random_values(count, 7), *rows = random_floats(4 * row, 9);
+    float *other = random_values(count / s.shape.c * s.others, 8);
+    s.x = x;
+    s.other = other;
+    s.rows = rows;
+    if (count)
+        x[count / 2] = NAN; /* it passes a ReLU, too */
     for (int relu = 0; relu < 2; relu++) {
         s.relu = relu;
-        float *got = run_everywhere(run_sum, &s, 2 * count);
-        assert_same(got, got + count, count);
+        s.at_once = true;
+        float *got = fx_bits("batchnorm and addition", run_sum, &s, 2 * count);
+        s.at_once = false;
+        float *want = fx_bits_brief("batchnorm, addition", run_sum, &s, 2 * count);
+        fx_same("batchnorm and addition", got, want, 2 * count);
+        assert_true(!count || isnan(got[count / 2]));
         free(got);
+        free(want);
     }
-    float *got = run_everywhere(run_grad_sum, &s, 2 * count);
-    assert_same(got, got + count, count);
-    free(got);
-    free(s.x);
-    free(s.other);
-    free(s.rows);
+    free(x);
+    free(rows);
+    free(other);
 }
 
+/* Exactly what separate kernels give. */
 static void test_addition(void **state)
 {
-    (void)state;
-    static const size_t channels[][2] = {{16, 16}, {21, 16}, {40, 21}, {64, 3}, {3, 1}, {37, 37}};
+    static const struct {
+        size_t c, others;
+    } channels[] = {{16, 16}, {21, 16}, {26, 21}, {40, 21},   {64, 3},  {3, 3},
+                    {3, 1},   {2, 1},   {37, 37}, {106, 101}, {300, 30}};
     for (size_t i = 0; i < sizeof channels / sizeof *channels; i++) {
-        check_sum((sum_case){{7, channels[i][0], 5, 6}, .others = channels[i][1], .groups = 1});
-        check_sum((sum_case){{7, channels[i][0], 5, 6}, .others = channels[i][1], .groups = 3});
+        for (int groups = 1; groups <= 5; groups += 2)
+            check_sum((sum_case){{7, channels[i].c, 5, 6}, .others = channels[i].others, .groups = groups});
+        check_sum((sum_case){{0, channels[i].c, 5, 6}, .others = channels[i].others, .groups = 1});
+    }
+    check_sum((sum_case){{33, 24, 32, 32}, .others = 16, .groups = 3});
+}
+
+/* One NaN in x at a time, on the CPU: in every lane of a vector and in every tail, a ReLU
+ * behind it, with and without an addition. */
+static void test_nan_at_every_place(void **state)
+{
+    static const size_t channels[] = {1, 7, 37};
+    for (size_t k = 0; fx_builds && k < 2 * COUNT_OF(channels); k++) {
+        size_t c = channels[k / 2], count = 3 * c;
+        sum_case s = {{1, c, 3, 1}, .others = k % 2 ? c : 0, .groups = 1, .relu = true, .at_once = true};
+        float *x = random_values(count, 1), *rows = random_floats(4 * c, 3), *other = random_values(count, 2);
+        s.x = x;
+        s.rows = rows;
+        s.other = other;
+        float *want = fx_bits_brief("batchnorm", run_sum, &s, 2 * count);
+        for (size_t at = 0; at < count; at++) {
+            float number = x[at], result = want[at];
+            want[at] = x[at] = NAN;
+            float *got = fx_bits_brief("batchnorm of a NaN", run_sum, &s, 2 * count);
+            fx_same("batchnorm of a NaN", got, want, count);
+            free(got);
+            x[at] = number;
+            want[at] = result;
+        }
+        free(x);
+        free(rows);
+        free(other);
+        free(want);
     }
 }
 
-typedef struct running_case {
-    size_t c;
-    const float *mean, *variance;
-} running_case;
+typedef struct formula_case {
+    size_t c, batch;
+    int shards, wave;
+    const float *stats, *running; // (shards, 2, c), (2, c)
+    int flag;                     /* -1: none */
+} formula_case;
 
-static void run_running(lk_device *dev, const void *arg, float *out)
+/* Slot 0 after folding, and the sums of the same rows by rows_fold. */
+static void run_folds(lk_device *d, const void *arg, float *out)
 {
-    const running_case *r = arg;
-    lk_moments m = {.groups = 1, .mean = out, .scale = out + r->c};
-    dev->kernels->batchnorm_running_moments(dev, r->c, r->mean, r->variance, eps, &m);
+    const formula_case *f = arg;
+    size_t c = f->c;
+    float *stats = fx_floats(d, f->stats, (size_t)f->shards * 2 * c);
+    size_t slots = fx_slots(f->shards);
+    float *moments = fx_no_floats(d, slots * 2 * c), *sums = fx_no_floats(d, slots * (c + 3));
+    for (int lo = 0; lo < f->shards; lo += f->wave) {
+        fx_wave v;
+        fx_wave_init(&v, f->batch, f->shards, lo, f->wave);
+        const float *leaves = stats + (size_t)lo * 2 * c;
+        d->kernels->batchnorm_fold(d, c, 6, &v.shards, leaves, (lk_partials){moments, 2 * c});
+        d->kernels->rows_fold(d, c, leaves, 2 * c, &v.shards, (lk_partials){sums, c + 3});
+    }
+    fx_get_floats(d, moments, 2 * c, out);
+    fx_get_floats(d, sums, c, out + 2 * c);
+}
+
+static void run_moments(lk_device *d, const void *arg, float *out)
+{
+    const formula_case *f = arg;
+    size_t c = f->c, groups = (size_t)f->shards;
+    fx_wave v;
+    fx_wave_init(&v, f->batch, f->shards, 0, f->shards);
+    float *stats = fx_floats(d, f->stats, groups * 2 * c), *running = fx_floats(d, f->running, 2 * c);
+    float *by_group = fx_no_floats(d, 2 * groups * c), *whole = fx_no_floats(d, 2 * c);
+    lk_moments m = {.groups = f->shards, .mean = by_group, .scale = by_group + groups * c};
+    lk_moments r = {.groups = 1, .mean = whole, .scale = whole + c};
+    d->kernels->batchnorm_moments(d, c, 6, stats, v.rows, eps, &m);
+    d->kernels->batchnorm_running_moments(d, c, running, running + c, eps, &r);
+    fx_get_floats(d, by_group, 2 * groups * c, out);
+    fx_get_floats(d, whole, 2 * c, out + 2 * groups * c);
+}
+
+static void run_running_update(lk_device *d, const void *arg, float *out)
+{
+    const formula_case *f = arg;
+    size_t c = f->c;
+    lk_flag flag = {.first = f->flag > 0 ? 3 : LK_NOWHERE, .bad = f->flag > 0};
+    lk_flag *at = f->flag >= 0 ? fx_put(d, &flag, sizeof flag) : NULL;
+    float *entry = fx_floats(d, f->stats, 2 * c), *running = fx_floats(d, f->running, 2 * c);
+    d->kernels->batchnorm_running_update(d, c, entry, f->batch, momentum, at, running, running + c);
+    fx_get_floats(d, running, 2 * c, out);
+}
+
+/* Exactly the CPU's: one formula a channel. */
+static void check_same(const char *what, fx_run run, const formula_case *f, size_t count)
+{
+    float *got = fx_bits_brief(what, run, f, count), *want = fx_once(cpu, run, f, count);
+    fx_same(what, got, want, count);
+    free(got);
+    free(want);
+}
+
+static void check_formulas(size_t c, size_t batch, int shards)
+{
+    size_t count = (size_t)shards * 2 * c;
+    float *stats = random_floats(count, 5), *running = random_floats(2 * c, 6);
+    for (size_t k = 0; k < count; k++)
+        stats[k] = k / c % 2 ? fabsf(stats[k]) : stats[k];
+    for (size_t k = c; k < 2 * c; k++)
+        running[k] = fabsf(running[k]);
+    formula_case f = {.c = c, .batch = batch, .shards = shards, .stats = stats, .running = running, .flag = -1};
+    for (f.wave = shards; f.wave > 0; f.wave -= 5)
+        check_same("folds", run_folds, &f, 3 * c);
+    check_same("moments", run_moments, &f, count + 2 * c);
+    for (; f.flag <= 1; f.flag++)
+        check_same("running_update", run_running_update, &f, 2 * c);
+    free(stats);
+    free(running);
+}
+
+static void test_formulas(void **state)
+{
+    static const size_t channels[] = {1, 3, 21, 64, 300}, batches[] = {1, 2, 9, 64};
+    for (size_t i = 0; i < 5; i++) {
+        for (size_t k = 0; k < 4; k++) {
+            for (int shards = 1; shards <= 16; shards += 5)
+                check_formulas(channels[i], batches[k], shards);
+        }
+    }
 }
 
 static void test_running_moments(void **state)
 {
-    (void)state;
     enum { C = 21 };
-    float *mean = random_floats(C, 1), *variance = random_floats(C, 2);
+    float *running = random_floats(2 * C, 1), stats[2 * C] = {0};
     double want[2 * C];
     for (size_t i = 0; i < C; i++) {
-        variance[i] = fabsf(variance[i]);
-        want[i] = (double)mean[i];
-        want[C + i] = 1 / sqrt((double)variance[i] + (double)eps);
+        running[C + i] = fabsf(running[C + i]);
+        want[i] = (double)running[i];
+        want[C + i] = 1 / sqrt((double)running[C + i] + (double)eps);
     }
-    float *got = run_everywhere(run_running, &(running_case){C, mean, variance}, 2 * C);
-    assert_close(got, want, C, 0);
-    assert_close(got + C, want + C, C, 1e-6);
+    formula_case f = {.c = C, .batch = 1, .shards = 1, .stats = stats, .running = running};
+    float *got = fx_bits("running moments", run_moments, &f, 4 * C);
+    fx_near("mean", got + 2 * C, want, 0, C);
+    fx_near("scale", got + 3 * C, want + C, 1e-6, C);
     free(got);
-    free(mean);
-    free(variance);
+    free(running);
 }
 
+/* The variance of one element stays; the mean goes a tenth of its way. */
 static void test_single_element(void **state)
 {
-    (void)state;
-    float entry[2] = {3.0f, 0.0f}, mean = 1.0f, variance = 5.0f;
-    lk_device *dev = open_device(NULL, 1);
-    dev->kernels->batchnorm_running_update(dev, 1, entry, 1, 0.5f, NULL, &mean, &variance);
-    assert_true(mean == 2.0f);
-    assert_true(variance == 5.0f);
-    lk__device_close(dev);
+    const float entry[2] = {3.0f, 0.0f}, running[2] = {1.0f, 5.0f};
+    const double want[2] = {0.9 * 1 + 0.1 * 3, 5};
+    formula_case f = {.c = 1, .batch = 1, .stats = entry, .running = running, .flag = -1};
+    float *got = fx_bits("single element", run_running_update, &f, 2);
+    fx_near("running mean", got, want, 1e-6, 1);
+    fx_near("running variance", got + 1, want + 1, 0, 1);
+    free(got);
 }
 
+/* Of two groups the first is empty: its moments are 0, those of the other as they should be. */
 static void test_empty_group(void **state)
 {
-    (void)state;
-    float stats[4] = {1, 2, 3, 4}, mean[2] = {9, 9}, scale[2] = {9, 9};
-    lk_moments m = {.groups = 2, .mean = mean, .scale = scale};
-    lk_device *dev = open_device(NULL, 1);
-    dev->kernels->batchnorm_moments(dev, 1, 4, stats, (const size_t[]){0, 1}, 0.0f, &m);
-    assert_true(mean[0] == 0.0f && scale[0] == 0.0f);
-    assert_true(mean[1] == 3.0f && scale[1] == 1.0f);
-    lk__device_close(dev);
+    const float stats[4] = {1, 2, 3, 6}, running[2] = {0, 1};
+    const double want[4] = {0, 3, 0, 1 / sqrt(1 + (double)eps)}; /* means, scales: 6 pixels */
+    formula_case f = {.c = 1, .batch = 1, .shards = 2, .stats = stats, .running = running};
+    float *got = fx_bits("empty group", run_moments, &f, 6);
+    fx_near("means", got, want, 0, 2);
+    fx_near("scales", got + 2, want + 2, 1e-6, 2);
+    assert_true(got[2] == 0.0f);
+    free(got);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batchnorm),      cmocka_unit_test(test_one_sample),
-        cmocka_unit_test(test_far_mean),       cmocka_unit_test(test_running_moments),
-        cmocka_unit_test(test_single_element), cmocka_unit_test(test_empty_group),
-        cmocka_unit_test(test_addition),
+        cmocka_unit_test(test_batchnorm),          cmocka_unit_test(test_one_sample),
+        cmocka_unit_test(test_far_mean),           cmocka_unit_test(test_addition),
+        cmocka_unit_test(test_nan_at_every_place), cmocka_unit_test(test_formulas),
+        cmocka_unit_test(test_running_moments),    cmocka_unit_test(test_single_element),
+        cmocka_unit_test(test_empty_group),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_BF16);
 }

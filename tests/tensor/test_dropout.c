@@ -1,6 +1,8 @@
-/* test_dropout.c - dropout against the address of each element or channel, one by
- * one. */
-#include "tensor/everywhere.h"
+/* test_dropout.c - dropout against the address of each element or channel, one by one,
+ * on the CPU and on GPUs. */
+#include "tensor/kernel_test.h"
+
+#define SEED UINT64_C(0x1234567500000003)
 
 typedef struct dropping {
     lk_shape shape;
@@ -9,89 +11,126 @@ typedef struct dropping {
     bool in_place, channels;
     uint32_t layer, step;
     const float *x;
-    const uint32_t *ids;
+    const uint32_t *ids; // (n)
 } dropping;
 
-static void run_dropout(lk_device *dev, const void *arg, float *out)
+static void run_dropout(lk_device *d, const void *arg, float *out)
 {
-    const dropping *d = arg;
-    lk_shape s = d->shape;
-    s.n -= d->first;
-    const float *from = d->x + d->first * lk__shape_sample(s);
-    lk_dropout_desc dropout = {.p = d->p,
-                               .seed = 0x500000003u,
-                               .layer = d->layer,
-                               .step = &d->step,
-                               .ids = d->ids + d->first,
-                               .channels = d->channels};
-    lk_tensor x = tensor_of((float *)(uintptr_t)from, s), y = tensor_of(out, s);
-    if (d->in_place)
-        memcpy(out, from, lk__shape_count(s) * sizeof *out);
-    dev->kernels->dropout(dev, &dropout, d->in_place ? &y : &x, &y);
+    const dropping *c = arg;
+    lk_shape s = c->shape;
+    s.n -= c->first;
+    lk_tensor x = fx_input(d, s, c->x + c->first * lk__shape_sample(s)), y = c->in_place ? x : fx_tensor(d, s);
+    lk_dropout_desc dropout = {.p = c->p, .seed = SEED, .layer = c->layer, .channels = c->channels};
+    dropout.step = fx_put(d, &c->step, sizeof c->step);
+    dropout.ids = fx_put(d, c->ids + c->first, s.n * sizeof *c->ids);
+    d->kernels->dropout(d, &dropout, &x, &y);
+    fx_read(d, &y, out);
 }
 
+/* A dropped NaN, or infinity, is a NaN: PyTorch multiplies it by 0. */
 static void expect(const dropping *d, float *want)
 {
     lk_shape s = d->shape;
     size_t pixels = s.h * s.w;
     for (size_t i = 0; i < lk__shape_count(s); i++) {
         size_t c = i % s.c, p = i / s.c % pixels, n = i / s.c / pixels;
-        lk_rng rng = lk__rng(0x500000003u, LK_RNG_DROPOUT, d->layer, d->step, d->ids[n]);
+        lk_rng rng = lk__rng(SEED, LK_RNG_DROPOUT, d->layer, d->step, d->ids[n]);
         size_t element = d->channels ? c : c * pixels + p;
         bool keep = (double)lk__rng_u32(&rng, element) >= floor((double)d->p * 4294967296.0);
-        want[i] = keep ? d->x[i] * (float)(1 / (1 - (double)d->p)) : 0.0f;
+        want[i] = keep ? d->x[i] * (float)(1 / (1 - (double)d->p)) : d->x[i] - d->x[i];
     }
 }
 
 static const lk_shape shapes[] = {
-    {1, 1, 1, 1},  {3, 10, 1, 1}, {2, 128, 1, 1}, {2, 1, 5, 7}, {1, 3, 2, 2},    {2, 16, 4, 4},
-    {2, 21, 5, 5}, {3, 10, 3, 2}, {2, 64, 7, 7},  {2, 3, 3, 1}, {9, 64, 12, 12},
+    {1, 1, 1, 1},   {3, 10, 1, 1},   {2, 128, 1, 1}, {2, 1, 5, 7},     {1, 3, 2, 2},    {2, 16, 4, 4},
+    {2, 21, 5, 5},  {3, 10, 3, 2},   {2, 64, 7, 7},  {2, 3, 3, 1},     {9, 64, 12, 12}, {1, 1, 5, 3},
+    {3, 3, 7, 5},   {2, 4, 3, 3},    {5, 21, 4, 6},  {2, 26, 8, 8},    {7, 31, 1, 1},   {4, 64, 6, 5},
+    {13, 10, 1, 1}, {1, 1000, 1, 1}, {0, 21, 4, 4},  {33, 16, 32, 32},
 };
 
-static const uint32_t ids[] = {5, 0, 0xffffffffu, 59999, 2, 17, 18, 19, 1000000};
+static const uint32_t special_ids[] = {5, 0, 0xffffffffu, 59999, 2, 17, 18, 19, 1000000};
 
-static void check(const dropping *given)
+static void check(dropping d)
 {
-    dropping d = *given;
-    size_t count = lk__shape_count(d.shape), last = lk__shape_sample(d.shape);
+    size_t count = lk__shape_count(d.shape), sample = lk__shape_sample(d.shape);
     float *want = new_floats(count);
     expect(&d, want);
-    float *got = run_everywhere(run_dropout, &d, count);
-    assert_same(got, want, count);
-    free(got);
-    d.first = d.shape.n - 1;
-    got = run_everywhere(run_dropout, &d, last);
-    assert_same(got, want + d.first * last, last);
-    free(got);
+    fx_check("dropout", run_dropout, &d, want, count);
+    if (d.shape.n) {
+        d.first = d.shape.n - 1;
+        fx_check("dropout of the last sample", run_dropout, &d, want + d.first * sample, sample);
+    }
     free(want);
 }
 
+/* Numbers, then some that are not finite. */
 static void test_dropout(void **state)
 {
-    (void)state;
-    static const float chances[] = {0.25f, 0.5f, 0.0f, 0.999f};
-    for (uint32_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
-        float *x = random_floats(lk__shape_count(shapes[k]), 1);
-        dropping d = {.shape = shapes[k], .p = chances[k % 4], .in_place = k % 2, .x = x, .ids = ids};
-        d.layer = 6 + k % 3;
-        d.step = 41 + k % 2;
-        check(&d);
-        d.channels = true;
-        check(&d);
+    static const float chances[] = {0.25f, 0.5f, 0.0f, 0.999f, 0.9f};
+    uint32_t ids[64];
+    for (uint32_t i = 0; i < COUNT_OF(ids); i++)
+        ids[i] = i < COUNT_OF(special_ids) ? special_ids[i] : i * 7919 + 3;
+    for (uint32_t k = 0; k < 2 * COUNT_OF(shapes); k++) {
+        lk_shape shape = shapes[k / 2];
+        size_t count = lk__shape_count(shape);
+        if (fx_too_large(count))
+            continue;
+        float *x = random_values(count, 1);
+        for (size_t i = 3; k % 2 && i < count; i += 11)
+            x[i] = i % 2 ? NAN : -NAN;
+        for (size_t i = 7; k % 2 && i < count; i += 13)
+            x[i] = INFINITY;
+        dropping d = {.shape = shape, .x = x, .ids = ids, .layer = 6 + k % 3, .step = 41 + k % 2};
+        for (size_t way = 0; way < 4; way++) {
+            d.p = chances[(k / 2 + way + k % 2) % COUNT_OF(chances)];
+            d.channels = way % 2;
+            d.in_place = (k + way / 2) % 2;
+            check(d);
+        }
         free(x);
     }
+}
+
+/* A NaN in every lane of a vector and in every tail, on the CPU. */
+static void test_nan_at_every_place(void **state)
+{
+    static const lk_shape small[] = {{2, 37, 1, 1}, {2, 21, 3, 3}, {2, 19, 2, 2}, {2, 1, 5, 5}};
+    for (size_t k = 0; fx_builds && k < 2 * COUNT_OF(small); k++) {
+        size_t count = lk__shape_count(small[k / 2]);
+        float *x = random_values(count, 1), *want = new_floats(count);
+        dropping d = {.shape = small[k / 2], .p = 0.5f, .channels = k % 2, .layer = 2, .step = 5};
+        d.x = x;
+        d.ids = special_ids;
+        expect(&d, want);
+        for (size_t at = 0; at < count; at++) {
+            float number = x[at], result = want[at];
+            want[at] = x[at] = NAN;
+            float *got = fx_bits_brief("dropout of a NaN", run_dropout, &d, count);
+            fx_same_values("dropout of a NaN", got, want, count);
+            free(got);
+            x[at] = number;
+            want[at] = result;
+        }
+        free(x);
+        free(want);
+    }
+}
+
+static float *ones(size_t count)
+{
+    float *x = new_floats(count);
+    for (size_t i = 0; i < count; i++)
+        x[i] = 1.0f;
+    return x;
 }
 
 /* Counts stray from their mean by less than five standard deviations. */
 static void test_share(void **state)
 {
-    (void)state;
     enum { COUNT = 9 * 64 * 144 };
-    float *x = new_floats(COUNT);
-    for (size_t i = 0; i < COUNT; i++)
-        x[i] = 1.0f;
-    dropping d = {.shape = {9, 64, 12, 12}, .p = 0.25f, .x = x, .ids = ids};
-    float *got = run_everywhere(run_dropout, &d, COUNT);
+    float *x = ones(COUNT);
+    dropping d = {.shape = {9, 64, 12, 12}, .p = 0.25f, .x = x, .ids = special_ids};
+    float *got = fx_bits("share", run_dropout, &d, COUNT);
     double zeros = 0;
     for (size_t i = 0; i < COUNT; i++)
         zeros += got[i] == 0.0f;
@@ -105,17 +144,13 @@ static void test_share(void **state)
  * channel of the sample before, as chance has it. */
 static void test_channel_share(void **state)
 {
-    (void)state;
     enum { SAMPLES = 300, CHANNELS = 70, PIXELS = 6, COUNT = SAMPLES * CHANNELS };
-    float *x = new_floats(COUNT * PIXELS);
-    uint32_t *many = calloc(SAMPLES, sizeof *many);
-    assert_non_null(many);
-    for (size_t i = 0; i < COUNT * PIXELS; i++)
-        x[i] = 1.0f;
+    static uint32_t many[SAMPLES];
+    float *x = ones(COUNT * PIXELS);
     for (uint32_t i = 0; i < SAMPLES; i++)
         many[i] = 1000 + i;
     dropping d = {.shape = {SAMPLES, CHANNELS, 3, 2}, .p = 0.25f, .channels = true, .x = x, .ids = many};
-    float *got = run_everywhere(run_dropout, &d, COUNT * PIXELS);
+    float *got = fx_bits("share of channels", run_dropout, &d, COUNT * PIXELS);
     double zeros = 0, beside = 0, above = 0;
     for (size_t n = 0; n < SAMPLES; n++) {
         const float *y = got + n * CHANNELS * PIXELS;
@@ -131,16 +166,16 @@ static void test_channel_share(void **state)
     assert_true(fabs(beside - 0.0625 * (COUNT - SAMPLES)) < 5 * sqrt(2 * 0.0625 * COUNT));
     assert_true(fabs(above - 0.0625 * (COUNT - CHANNELS)) < 5 * sqrt(2 * 0.0625 * COUNT));
     free(got);
-    free(many);
     free(x);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_nan_at_every_place),
         cmocka_unit_test(test_share),
         cmocka_unit_test(test_channel_share),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_BF16);
 }

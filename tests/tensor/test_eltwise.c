@@ -1,315 +1,268 @@
-/* test_eltwise.c - ReLU, ReLU6, addition, copies and the search for large values:
- * exact. */
+/* test_eltwise.c - ReLU, ReLU6, addition, copies, fitting of channels and flattening, on
+ * the CPU and on GPUs: exact, rounded once to the value type. */
 #include <float.h>
 
-#include "tensor/everywhere.h"
+#include "tensor/kernel_test.h"
 
-/* Sizes with and without tails, the last of several chunks. */
-static const size_t sizes[] = {1, 3, 16, 21, 64, 1000, 40003};
-enum { SIZES = sizeof sizes / sizeof *sizes };
+/* Channels that a device pads or not, tails of vectors, one sample, none, several
+ * chunks of threads and more than a grid's row. */
+static const lk_shape shapes[] = {
+    {1, 1, 1, 1},  {1, 3, 1, 1},     {1, 16, 1, 1},  {1, 21, 1, 1}, {1, 64, 1, 1},    {1, 1000, 1, 1},
+    {1, 1, 5, 3},  {1, 40003, 1, 1}, {3, 3, 7, 5},   {2, 4, 3, 3},  {5, 21, 4, 6},    {2, 26, 8, 8},
+    {7, 31, 1, 1}, {4, 64, 6, 5},    {13, 10, 1, 1}, {0, 21, 4, 4}, {33, 16, 32, 32},
+};
 
-typedef struct vectors {
-    size_t count;
+typedef enum place { APART, OVER_A, OVER_B, PLACES } place;
+
+typedef struct op op;
+
+typedef struct op_case {
+    const op *op;
+    lk_shape shape, to;
     const float *a, *b;
-    bool relu, in_place;
-} vectors;
+    place place;
+} op_case;
 
-static lk_shape flat(size_t count)
+/* A slot from a, or a and b, to y of the same shape. */
+struct op {
+    const char *name;
+    void (*call)(lk_device *d, const lk_tensor *a, const lk_tensor *b, lk_tensor *y);
+    float (*element)(float a, float b);
+    bool over[PLACES]; /* where y may be */
+};
+
+/* clang-format off */
+#define CALL(name, ...) \
+    static void name(lk_device *d, const lk_tensor *a, const lk_tensor *b, lk_tensor *y) { (void)b; d->kernels->__VA_ARGS__; }
+CALL(call_relu, relu_forward(d, a, y))
+CALL(call_relu6, relu6_forward(d, a, y))
+CALL(call_relu_grad, relu_grad_input(d, a, b, y))
+CALL(call_relu6_grad, relu6_grad_input(d, a, b, y))
+CALL(call_add, add(d, a, b, false, y))
+CALL(call_add_relu, add(d, a, b, true, y))
+CALL(call_copy, copy(d, a, y))
+
+static float relu(float a, float b) { (void)b; return a <= 0 ? 0.0f : a; }
+static float relu6(float a, float b) { (void)b; return a >= 6 ? 6.0f : relu(a, 0); }
+static float relu_grad(float a, float b) { return a <= 0 ? 0.0f : b; }
+static float relu6_grad(float a, float b) { return a <= 0 || a >= 6 ? 0.0f : b; }
+static float add(float a, float b) { return a + b; }
+static float add_relu(float a, float b) { return relu(a + b, 0); }
+static float copy(float a, float b) { (void)b; return a; }
+/* clang-format on */
+
+static const op ops[] = {
+    {"relu", call_relu, relu, {true, true, false}},
+    {"relu6", call_relu6, relu6, {true, true, false}},
+    {"relu_grad", call_relu_grad, relu_grad, {true, false, true}},
+    {"relu6_grad", call_relu6_grad, relu6_grad, {true, false, true}},
+    {"add", call_add, add, {true, true, true}},
+    {"add with ReLU", call_add_relu, add_relu, {true, true, true}},
+    {"copy", call_copy, copy, {true, false, false}},
+};
+
+static void run_op(lk_device *d, const void *arg, float *out)
 {
-    return (lk_shape){.n = 1, .c = count, .h = 1, .w = 1};
+    const op_case *c = arg;
+    lk_tensor a = fx_input(d, c->shape, c->a), b = fx_input(d, c->shape, c->b), y = a;
+    if (c->place != OVER_A)
+        y = c->place == OVER_B ? b : fx_tensor(d, c->shape);
+    c->op->call(d, &a, &b, &y);
+    fx_read(d, &y, out);
 }
 
-static lk_tensor input(const float *data, size_t count)
+/* One op in every place, thoroughly or with two threads only. */
+static void check_op(const op *o, lk_shape shape, const float *a, const float *b, bool brief)
 {
-    return tensor_of((float *)(uintptr_t)data, flat(count));
-}
-
-static void run_relu(lk_device *dev, const void *arg, float *out)
-{
-    const vectors *v = arg;
-    lk_tensor x = input(v->a, v->count), y = tensor_of(out, flat(v->count));
-    if (v->in_place)
-        memcpy(out, v->a, v->count * sizeof *out);
-    dev->kernels->relu_forward(dev, v->in_place ? &y : &x, &y);
-}
-
-static void run_relu_grad(lk_device *dev, const void *arg, float *out)
-{
-    const vectors *v = arg;
-    lk_tensor y = input(v->a, v->count), dy = input(v->b, v->count), dx = tensor_of(out, flat(v->count));
-    if (v->in_place)
-        memcpy(out, v->b, v->count * sizeof *out);
-    dev->kernels->relu_grad_input(dev, &y, v->in_place ? &dx : &dy, &dx);
-}
-
-static void run_relu6(lk_device *dev, const void *arg, float *out)
-{
-    const vectors *v = arg;
-    lk_tensor x = input(v->a, v->count), y = tensor_of(out, flat(v->count));
-    if (v->in_place)
-        memcpy(out, v->a, v->count * sizeof *out);
-    dev->kernels->relu6_forward(dev, v->in_place ? &y : &x, &y);
-}
-
-static void run_relu6_grad(lk_device *dev, const void *arg, float *out)
-{
-    const vectors *v = arg;
-    lk_tensor y = input(v->a, v->count), dy = input(v->b, v->count), dx = tensor_of(out, flat(v->count));
-    if (v->in_place)
-        memcpy(out, v->b, v->count * sizeof *out);
-    dev->kernels->relu6_grad_input(dev, &y, v->in_place ? &dx : &dy, &dx);
-}
-
-static void run_add(lk_device *dev, const void *arg, float *out)
-{
-    const vectors *v = arg;
-    lk_tensor a = input(v->a, v->count), b = input(v->b, v->count), y = tensor_of(out, flat(v->count));
-    if (v->in_place)
-        memcpy(out, v->b, v->count * sizeof *out);
-    dev->kernels->add(dev, &a, v->in_place ? &y : &b, v->relu, &y);
-}
-
-static void run_copy(lk_device *dev, const void *arg, float *out)
-{
-    const vectors *v = arg;
-    lk_tensor x = input(v->a, v->count), y = tensor_of(out, flat(v->count));
-    dev->kernels->copy(dev, &x, &y);
-}
-
-typedef float (*element_fn)(const vectors *v, size_t i);
-
-static float relu_element(const vectors *v, size_t i)
-{
-    return v->a[i] > 0 ? v->a[i] : 0.0f;
-}
-
-static float relu_grad_element(const vectors *v, size_t i)
-{
-    return v->a[i] > 0 ? v->b[i] : 0.0f;
-}
-
-static float relu6_element(const vectors *v, size_t i)
-{
-    if (v->a[i] >= 6)
-        return 6.0f;
-    return v->a[i] > 0 ? v->a[i] : 0.0f;
-}
-
-static float relu6_grad_element(const vectors *v, size_t i)
-{
-    return v->a[i] > 0 && v->a[i] < 6 ? v->b[i] : 0.0f;
-}
-
-static float add_element(const vectors *v, size_t i)
-{
-    float sum = v->a[i] + v->b[i];
-    return v->relu && !(sum > 0) ? 0.0f : sum;
-}
-
-static float copy_element(const vectors *v, size_t i)
-{
-    return v->a[i];
-}
-
-static void check(case_fn run, element_fn element, vectors v)
-{
-    float *got = run_everywhere(run, &v, v.count), *want = new_floats(v.count);
-    for (size_t i = 0; i < v.count; i++)
-        want[i] = element(&v, i);
-    assert_same(got, want, v.count);
-    free(got);
+    size_t count = lk__shape_count(shape);
+    float *want = new_floats(count);
+    for (size_t i = 0; i < count; i++)
+        want[i] = o->element(a[i], b[i]);
+    for (place at = APART; at < PLACES; at++) {
+        op_case c = {.op = o, .shape = shape, .a = a, .b = b, .place = at};
+        if (!o->over[at])
+            continue;
+        float *got = (brief ? fx_bits_brief : fx_bits)(o->name, run_op, &c, count);
+        fx_same_values(o->name, got, want, count);
+        free(got);
+    }
     free(want);
+}
+
+static void check_ops(lk_shape shape, const float *a, const float *b)
+{
+    for (size_t i = 0; i < COUNT_OF(ops) && !fx_too_large(lk__shape_count(shape)); i++)
+        check_op(&ops[i], shape, a, b, false);
 }
 
 static void test_elements(void **state)
 {
-    (void)state;
-    for (size_t k = 0; k < SIZES; k++) {
-        size_t count = sizes[k];
-        float *a = random_floats(count, 1), *b = random_floats(count, 2);
-        a[0] = -0.0f;
-        b[0] = -0.0f;
-        a[count - 1] = k % 2 ? 0.0f : 0x1p-149f;
-        vectors v = {.count = count, .a = a, .b = b};
-        for (int i = 0; i < 4; i++) {
-            v.relu = i % 2;
-            v.in_place = i / 2;
-            check(run_relu, relu_element, v);
-            check(run_relu_grad, relu_grad_element, v);
-            check(run_add, add_element, v);
+    for (size_t k = 0; k < COUNT_OF(shapes); k++) {
+        size_t count = lk__shape_count(shapes[k]);
+        float *a = random_values(count, 1), *b = random_values(count, 2);
+        if (count) {
+            a[0] = b[0] = -0.0f;
+            a[count - 1] = fx_round(k % 2 ? 0.0f : 0x1p-149f);
         }
-        check(run_copy, copy_element, v);
+        check_ops(shapes[k], a, b);
         free(a);
         free(b);
     }
 }
 
-/* A third of the values below 0, a third above 6; the last are at the ends of the
- * slope and their neighbours. */
-static void test_relu6(void **state)
+/* Below 0, on the slope of ReLU6 and above it, a third each; the last are at the ends of
+ * the slope and their neighbours. Then NaNs, of either sign, here and there. */
+static void test_slopes(void **state)
 {
-    (void)state;
     static const float ends[] = {6.0f, 0x1.7ffffep2f, 0x1.800002p2f, 0.0f, -0.0f, 0x1p-149f, -0x1p-149f, FLT_MAX};
-    for (size_t k = 0; k < SIZES; k++) {
-        size_t count = sizes[k];
-        float *a = random_floats(count, 5), *b = random_floats(count, 6);
+    for (size_t k = 0; k < COUNT_OF(shapes); k++) {
+        size_t count = lk__shape_count(shapes[k]);
+        float *a = random_values(count, 5), *b = random_values(count, 6);
         for (size_t i = 0; i < count; i++)
-            a[i] = a[i] * 9 + 3;
-        for (size_t i = 0; i < count && i < sizeof ends / sizeof *ends; i++)
-            a[count - 1 - i] = ends[i];
-        vectors v = {.count = count, .a = a, .b = b};
-        for (int i = 0; i < 2; i++) {
-            v.in_place = i;
-            check(run_relu6, relu6_element, v);
-            check(run_relu6_grad, relu6_grad_element, v);
+            a[i] = fx_round(a[i] * 9 + 3);
+        for (size_t i = 0; i < count && i < COUNT_OF(ends); i++)
+            a[count - 1 - i] = fx_round(ends[i]);
+        check_ops(shapes[k], a, b);
+        for (size_t i = 3; i < count; i += 11)
+            a[i] = i % 2 ? NAN : -NAN;
+        check_ops(shapes[k], a, b);
+        free(a);
+        free(b);
+    }
+}
+
+/* A NaN in every lane of a vector and in every tail: at every place of every length up
+ * to two of the widest vectors and more. Only the CPU has such vectors. */
+static void test_nan_in_every_lane(void **state)
+{
+    enum { MOST = 37 };
+    for (size_t count = 1; fx_builds && count <= MOST; count++) {
+        float *a = random_values(count, 1), *b = random_values(count, 2);
+        a[count / 2] = -0.0f;
+        for (size_t at = 0; at < count; at++) {
+            float number = a[at];
+            a[at] = at % 2 ? NAN : -NAN;
+            for (size_t i = 0; i < COUNT_OF(ops); i++)
+                check_op(&ops[i], (lk_shape){1, count, 1, 1}, a, b, true);
+            a[at] = number;
         }
         free(a);
         free(b);
     }
 }
 
-typedef struct fit_case {
-    lk_shape shape;
-    size_t to;
-    const float *x;
-} fit_case;
-
-static void run_fit(lk_device *dev, const void *arg, float *out)
+/* From f32 without pads, as samples come, to the device's type and back; then a flat
+ * array, as parameters are. */
+static void run_copies(lk_device *d, const void *arg, float *out)
 {
-    const fit_case *f = arg;
-    lk_shape s = f->shape;
-    s.c = f->to;
-    lk_tensor x = tensor_of((float *)(uintptr_t)f->x, f->shape), y = tensor_of(out, s);
-    dev->kernels->fit_channels(dev, &x, &y);
+    const op_case *c = arg;
+    size_t count = lk__shape_count(c->shape);
+    lk_shape flat = {.n = 1, .c = count, .h = 1, .w = 1};
+    lk_tensor plain = {.data = fx_floats(d, c->a, count), .dtype = LK_DTYPE_F32, .shape = c->shape};
+    lk_tensor back = {.data = fx_no_floats(d, count), .dtype = LK_DTYPE_F32, .shape = c->shape, .pitch = c->shape.c};
+    lk_tensor value = fx_tensor(d, c->shape), x = plain, y = {.dtype = d->values, .shape = flat};
+    x.shape = flat;
+    y.data = fx_blank(d, fx_bytes(&y));
+    d->kernels->copy(d, &plain, &value);
+    d->kernels->copy(d, &value, &back);
+    d->kernels->copy(d, &x, &y);
+    fx_read(d, &value, out);
+    fx_get_floats(d, back.data, count, out + count);
+    fx_read(d, &y, out + 2 * count);
+}
+
+static void test_copies_between_types(void **state)
+{
+    for (size_t k = 0; k < COUNT_OF(shapes); k++) {
+        size_t count = lk__shape_count(shapes[k]);
+        if (fx_too_large(count))
+            continue;
+        float *a = random_floats(count, 5), *want = new_floats(3 * count);
+        for (size_t i = 0; i < 3 * count; i++)
+            want[i] = a[i % count];
+        fx_check("copy between types", run_copies, &(op_case){.shape = shapes[k], .a = a}, want, 3 * count);
+        free(a);
+        free(want);
+    }
+}
+
+static void run_fit(lk_device *d, const void *arg, float *out)
+{
+    const op_case *c = arg;
+    lk_tensor x = fx_input(d, c->shape, c->a), y = fx_tensor(d, c->to);
+    d->kernels->fit_channels(d, &x, &y);
+    fx_read(d, &y, out);
 }
 
 static void test_fit_channels(void **state)
 {
-    (void)state;
-    static const fit_case cases[] = {
-        {.shape = {1, 1, 1, 1}, .to = 1},   {.shape = {2, 3, 5, 4}, .to = 7},     {.shape = {2, 7, 5, 4}, .to = 3},
-        {.shape = {3, 16, 8, 8}, .to = 33}, {.shape = {3, 33, 8, 8}, .to = 16},   {.shape = {5, 21, 1, 1}, .to = 22},
-        {.shape = {2, 4, 3, 3}, .to = 4},   {.shape = {9, 64, 16, 16}, .to = 80}, {.shape = {9, 80, 16, 16}, .to = 64},
+    static const struct {
+        lk_shape shape;
+        size_t to;
+    } cases[] = {
+        {{1, 1, 1, 1}, 1},   {{2, 3, 5, 4}, 7},   {{2, 7, 5, 4}, 3},     {{3, 16, 8, 8}, 33},   {{3, 33, 8, 8}, 16},
+        {{5, 21, 1, 1}, 22}, {{2, 4, 3, 3}, 4},   {{9, 64, 16, 16}, 80}, {{9, 80, 16, 16}, 64}, {{3, 3, 5, 4}, 16},
+        {{3, 16, 5, 4}, 26}, {{3, 26, 5, 4}, 31}, {{3, 31, 5, 4}, 21},   {{3, 64, 5, 4}, 1},    {{3, 1, 5, 4}, 64},
+        {{3, 10, 5, 4}, 10}, {{3, 21, 5, 4}, 22},
     };
-    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        fit_case f = cases[k];
-        size_t count = lk__shape_count(f.shape), from = f.shape.c, outputs = count / from * f.to;
-        float *x = random_floats(count, 7), *want = new_floats(outputs);
-        for (size_t i = 0; i < outputs; i++)
-            want[i] = i % f.to < from ? x[i / f.to * from + i % f.to] : 0.0f;
-        f.x = x;
-        float *got = run_everywhere(run_fit, &f, outputs);
-        assert_same(got, want, outputs);
-        free(got);
+    for (size_t k = 0; k < COUNT_OF(cases); k++) {
+        size_t count = lk__shape_count(cases[k].shape), from = cases[k].shape.c, to = cases[k].to;
+        float *x = random_values(count, 7), *want = new_floats(count / from * to);
+        op_case c = {.shape = cases[k].shape, .to = cases[k].shape, .a = x};
+        c.to.c = to;
+        for (size_t i = 0; i < count / from * to; i++)
+            want[i] = i % to < from ? x[i / to * from + i % to] : 0.0f;
+        fx_check("fit_channels", run_fit, &c, want, count / from * to);
         free(want);
         free(x);
     }
 }
 
-typedef struct flattening {
-    lk_shape shape;
-    const float *x;
-} flattening;
-
-static void run_flatten(lk_device *dev, const void *arg, float *out)
+/* Forward of a, then the gradient from b. */
+static void run_flatten(lk_device *d, const void *arg, float *out)
 {
-    const flattening *f = arg;
-    lk_tensor x = tensor_of((float *)(uintptr_t)f->x, f->shape);
-    lk_tensor y = tensor_of(out, (lk_shape){f->shape.n, lk__shape_sample(f->shape), 1, 1});
-    dev->kernels->flatten_forward(dev, &x, &y);
+    const op_case *c = arg;
+    lk_shape s = c->shape, flat = {.n = s.n, .c = lk__shape_sample(s), .h = 1, .w = 1};
+    lk_tensor x = fx_input(d, s, c->a), y = fx_tensor(d, flat), dy = fx_input(d, flat, c->b), dx = fx_tensor(d, s);
+    d->kernels->flatten_forward(d, &x, &y);
+    d->kernels->flatten_grad_input(d, &dy, &dx);
+    fx_read(d, &y, out);
+    fx_read(d, &dx, out + lk__shape_count(s));
 }
 
-/* Back from what forward gave: x again. */
-static void run_flatten_back(lk_device *dev, const void *arg, float *out)
+static void check_flatten(lk_shape s)
 {
-    const flattening *f = arg;
-    size_t count = lk__shape_count(f->shape);
-    float *between = new_floats(count);
-    run_flatten(dev, arg, between);
-    lk_tensor dy = tensor_of(between, (lk_shape){f->shape.n, lk__shape_sample(f->shape), 1, 1});
-    lk_tensor dx = tensor_of(out, f->shape);
-    dev->kernels->flatten_grad_input(dev, &dy, &dx);
-    free(between);
+    size_t count = lk__shape_count(s), pixels = s.h * s.w;
+    if (fx_too_large(count))
+        return;
+    float *x = random_values(count, 3), *dy = random_values(count, 4), *want = new_floats(2 * count);
+    for (size_t i = 0; i < count; i++) {
+        size_t feature = (i / s.c / pixels * s.c + i % s.c) * pixels + i / s.c % pixels;
+        want[feature] = x[i];
+        want[count + i] = dy[feature];
+    }
+    fx_check("flatten", run_flatten, &(op_case){.shape = s, .a = x, .b = dy}, want, 2 * count);
+    free(x);
+    free(dy);
+    free(want);
 }
 
 static void test_flatten(void **state)
 {
-    (void)state;
-    static const lk_shape shapes[] = {{1, 1, 5, 4},  {2, 3, 1, 1},   {3, 10, 5, 3},
-                                      {2, 16, 4, 4}, {1, 21, 7, 19}, {7, 64, 12, 12}};
-    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
-        lk_shape s = shapes[k];
-        size_t count = lk__shape_count(s), pixels = s.h * s.w;
-        float *x = random_floats(count, 3), *want = new_floats(count);
-        for (size_t i = 0; i < count; i++) {
-            size_t c = i % s.c, p = i / s.c % pixels, n = i / s.c / pixels;
-            want[(n * s.c + c) * pixels + p] = x[i];
-        }
-        flattening f = {.shape = s, .x = x};
-        float *got = run_everywhere(run_flatten, &f, count);
-        float *back = run_everywhere(run_flatten_back, &f, count);
-        assert_same(got, want, count);
-        assert_same(back, x, count);
-        free(x);
-        free(want);
-        free(got);
-        free(back);
-    }
+    static const lk_shape more[] = {{1, 1, 5, 4},  {2, 3, 1, 1},   {3, 10, 5, 3},
+                                    {2, 16, 4, 4}, {1, 21, 7, 19}, {7, 64, 12, 12}};
+    for (size_t k = 0; k < COUNT_OF(shapes); k++)
+        check_flatten(shapes[k]);
+    for (size_t k = 0; k < COUNT_OF(more); k++)
+        check_flatten(more[k]);
 }
 
-typedef struct search_case {
-    size_t count;
-    float limit;
-    const float *x;
-} search_case;
-
-static void run_find(lk_device *dev, const void *arg, float *out)
-{
-    const search_case *c = arg;
-    enum { BASE = 7 };
-    lk_flag flag = {.first = LK_NOWHERE}, earlier = {.first = BASE - 1, .bad = 1};
-    dev->kernels->flag_above(dev, c->count, c->limit, c->x, BASE, &flag);
-    dev->kernels->flag_above(dev, c->count, c->limit, c->x, BASE, &earlier);
-    assert_true(earlier.first == BASE - 1 && earlier.bad);
-    *out = (float)(flag.bad ? flag.first - BASE : c->count); /* exact: below 2^24 */
-}
-
-static void assert_first(const float *x, size_t count, float limit, size_t want)
-{
-    search_case c = {count, limit, x};
-    float *got = run_everywhere(run_find, &c, 1);
-    assert_int_equal((size_t)*got, want);
-    free(got);
-}
-
-static void test_flag_above(void **state)
-{
-    (void)state;
-    enum { COUNT = 100001 };
-    float *x = random_floats(COUNT, 4);
-    x[5] = FLT_MAX;
-    assert_first(x, COUNT, FLT_MAX, COUNT);
-    assert_first(x, 0, FLT_MAX, 0);
-    x[COUNT - 1] = NAN;
-    assert_first(x, COUNT, FLT_MAX, COUNT - 1);
-    x[70000] = -INFINITY;
-    x[60000] = INFINITY;
-    assert_first(x, COUNT, FLT_MAX, 60000);
-    x[50000] = -0x1p100f;
-    x[40000] = 0x1p99f;
-    assert_first(x + 6, COUNT - 6, 0x1p100f, 60000 - 6);
-    assert_first(x + 6, COUNT - 6, 0x1p99f, 50000 - 6);
-    assert_first(x + 6, COUNT - 6, 0x1.fffffep98f, 40000 - 6);
-    x[0] = NAN;
-    assert_first(x, COUNT, FLT_MAX, 0);
-    free(x);
-}
-
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_elements), cmocka_unit_test(test_relu6),      cmocka_unit_test(test_fit_channels),
-        cmocka_unit_test(test_flatten),  cmocka_unit_test(test_flag_above),
+        cmocka_unit_test(test_elements),          cmocka_unit_test(test_slopes),
+        cmocka_unit_test(test_nan_in_every_lane), cmocka_unit_test(test_copies_between_types),
+        cmocka_unit_test(test_fit_channels),      cmocka_unit_test(test_flatten),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_BF16);
 }

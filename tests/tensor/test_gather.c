@@ -1,18 +1,12 @@
-/* test_gather.c - samples gathered from a data set of bytes are the loader's, bit for
- * bit, whatever their transforms. */
-#include "tensor/everywhere.h"
+/* test_gather.c - samples gathered from a data set of bytes, on the CPU and on GPUs: the
+ * loader's values whatever their transforms, rounded once to the value type. */
+#include "tensor/kernel_test.h"
 
 #include "data/loader/loader.h"
 
-enum { COUNT = 70, BATCH = 32, EPOCHS = 3, SEED = 42 };
+enum { COUNT = 70, BATCH = 32, EPOCHS = 3, SEED = 42, LEVELS = 256 };
 
 static const float mean[] = {.25f, .5f, .75f}, deviation[] = {.5f, .25f, 2};
-
-static void require(lk_status status)
-{
-    if (status != LK_OK)
-        fail_msg("%s: %s", lk_status_string(status), lk_error_detail());
-}
 
 static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
 {
@@ -34,19 +28,24 @@ static lk_dataset made(lk_shape shape)
         .std = deviation};
 }
 
-/* A batch of a loader, and what it is gathered by. */
+/* A batch, and what it is gathered by: all pointers are the host's. */
 typedef struct gathered {
     lk_gather_desc desc;
     uint32_t epoch;
     lk_shape shape;
-    const uint32_t *ids;
+    const uint32_t *ids; // (n)
 } gathered;
 
-static void run_gather(lk_device *dev, const void *arg, float *out)
+static void run_gather(lk_device *d, const void *arg, float *out)
 {
     const gathered *g = arg;
-    lk_tensor x = tensor_of(out, g->shape);
-    dev->kernels->gather(dev, &g->desc, g->ids, &x);
+    lk_gather_desc desc = g->desc;
+    lk_tensor x = fx_tensor(d, g->shape);
+    desc.pixels = fx_put(d, g->desc.pixels, COUNT * desc.record);
+    desc.table = fx_floats(d, g->desc.table, g->shape.c * LEVELS);
+    desc.epoch = fx_put(d, &g->epoch, sizeof g->epoch);
+    d->kernels->gather(d, &desc, fx_put(d, g->ids, g->shape.n * sizeof *g->ids), &x);
+    fx_read(d, &x, out);
 }
 
 static uint8_t *all_pixels(const lk_dataset *data, size_t record)
@@ -74,15 +73,12 @@ static size_t check_epoch(lk_loader *loader, uint32_t epoch, gathered *g)
         g->shape.n = batch->count;
         g->ids = batch->ids;
         g->epoch = epoch;
-        float *x = run_everywhere(run_gather, g, count);
-        assert_same(x, batch->x, count);
+        fx_check("gather", run_gather, g, batch->x, count);
         g->epoch = epoch + 1;
-        lk_device *dev = open_device(NULL, 1);
-        run_gather(dev, g, x);
-        lk__device_close(dev);
+        float *other = fx_once(dev, run_gather, g, count);
         for (size_t i = 0; i < count; i++)
-            changed += x[i] != batch->x[i];
-        free(x);
+            changed += other[i] != fx_round(batch->x[i]);
+        free(other);
     }
 }
 
@@ -99,7 +95,6 @@ static void check(lk_shape shape, const char *augment, lk_gather_desc desc)
     g.desc.pixels = pixels;
     g.desc.table = lk__loader_source(loader).normalise->table[0];
     g.desc.seed = SEED;
-    g.desc.epoch = &g.epoch;
     for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
         bool random = desc.crop > 0 || (desc.flip > 0 && desc.flip < 1);
         assert_int_equal(check_epoch(loader, epoch, &g) > 0, random);
@@ -123,21 +118,76 @@ static void check_all(lk_shape shape)
 
 static void test_one_channel(void **state)
 {
-    (void)state;
     check_all((lk_shape){.c = 1, .h = 28, .w = 28});
 }
 
 static void test_three_channels(void **state)
 {
-    (void)state;
     check_all((lk_shape){.c = 3, .h = 14, .w = 11});
 }
 
-int main(void)
+/* No transform, crop, flip and both in both orders; a window of a crop by 1000 is as
+ * good as always outside of the image. */
+static void check_transforms(gathered g)
+{
+    static const lk_gather_desc ways[] = {
+        {0},
+        {.crop = 2},
+        {.crop = 1000},
+        {.flip = 0.5},
+        {.flip = 1},
+        {.crop = 3, .flip = 0.5, .crop_layer = 0, .flip_layer = 1},
+        {.crop = 3, .flip = 0.7, .crop_layer = 1, .flip_layer = 0},
+        {.crop = 1000, .flip = 0.5, .crop_layer = 1, .flip_layer = 0},
+    };
+    const lk_gather_desc data = g.desc;
+    for (size_t i = 0; i < COUNT_OF(ways); i++) {
+        g.desc = ways[i];
+        g.desc.pixels = data.pixels;
+        g.desc.table = data.table;
+        g.desc.record = lk__shape_sample(g.shape);
+        g.desc.seed = UINT64_C(0x123456789) + i;
+        g.epoch = (uint32_t)i;
+        size_t count = lk__shape_count(g.shape);
+        float *got = fx_bits_brief("gather", run_gather, &g, count), *want = fx_once(cpu, run_gather, &g, count);
+        fx_same_values("gather", got, want, count);
+        free(got);
+        free(want);
+    }
+}
+
+/* More shapes than the loader has, as the CPU gathers them: samples in no order, some of
+ * them twice. */
+static void test_shapes(void **state)
+{
+    static const lk_shape shapes[] = {{0, 3, 5, 4}, {1, 1, 1, 1},    {33, 1, 28, 28},
+                                      {9, 3, 5, 4}, {64, 3, 32, 32}, {5, 17, 15, 13}};
+    for (size_t k = 0; k < COUNT_OF(shapes); k++) {
+        lk_shape shape = shapes[k];
+        if (fx_too_large(lk__shape_count(shape)))
+            continue;
+        size_t bytes = COUNT * lk__shape_sample(shape);
+        float *table = random_floats(shape.c * LEVELS, 6);
+        uint8_t *pixels = malloc(bytes);
+        uint32_t ids[64];
+        lk_rng rng = lk__rng(5, LK_RNG_DIGITS, 0, 0, 7);
+        assert_non_null(pixels);
+        for (size_t i = 0; i < bytes; i++)
+            pixels[i] = (uint8_t)lk__rng_u32(&rng, i);
+        for (size_t i = 0; i < shape.n; i++)
+            ids[i] = (uint32_t)(39 - i * 7 % 40);
+        check_transforms((gathered){.desc = {.pixels = pixels, .table = table}, .shape = shape, .ids = ids});
+        free(table);
+        free(pixels);
+    }
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_channel),
         cmocka_unit_test(test_three_channels),
+        cmocka_unit_test(test_shapes),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_BF16);
 }

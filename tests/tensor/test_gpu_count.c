@@ -36,7 +36,6 @@ static void make_gpu(int index, const char *uuid)
 
 static int create(void **state)
 {
-    (void)state;
     temp_folder_create(root);
     return 0;
 }
@@ -56,7 +55,6 @@ static int four_gpus(void **state)
 
 static int destroy(void **state)
 {
-    (void)state;
     temp_folder_remove(root);
     return 0;
 }
@@ -70,7 +68,6 @@ static void count_is(const char *visible, int expected)
 
 static void none(void **state)
 {
-    (void)state;
     count_is(NULL, 0);
     count_is("0", 0);
     make_file("dev/null", "");
@@ -82,14 +79,12 @@ static void none(void **state)
 
 static void all(void **state)
 {
-    (void)state;
     count_is(NULL, 4);
     count_is("0,1,2,3", 4);
 }
 
 static void numbers(void **state)
 {
-    (void)state;
     count_is("2", 1);
     count_is("3,0", 2);
     count_is(" 1, 2", 2);
@@ -109,7 +104,6 @@ static void numbers(void **state)
 
 static void uuids(void **state)
 {
-    (void)state;
     count_is("GPU-bbbb2222-2222", 1);
     count_is("GPU-bbbb2222-2222,GPU-aaaa0000-0000", 2);
     count_is("GPU-b,GPU-c", 2);
@@ -122,7 +116,6 @@ static void uuids(void **state)
 
 static void uuids_that_the_driver_does_not_tell(void **state)
 {
-    (void)state;
     make_gpu(1, "GPU-????????");
     count_is("GPU-bbbb2222-2222", 1);
     count_is("GPU-x,GPU-y,GPU-z,GPU-u,GPU-v", 4);
@@ -130,7 +123,6 @@ static void uuids_that_the_driver_does_not_tell(void **state)
 
 static void nodes_that_may_not_be_opened(void **state)
 {
-    (void)state;
     char path[2 * TEMP_FOLDER_BYTES];
     snprintf(path, sizeof path, "%s/dev/nvidia1", root);
     assert_int_equal(chmod(path, 0), 0);

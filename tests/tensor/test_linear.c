@@ -1,192 +1,112 @@
-/* test_linear.c - linear layers against float64, and the same bits from every
- * build, thread count and split into waves. */
-#include "kernel_test.h"
+/* test_linear.c - linear layers and their gradients, on the CPU and on GPUs, behind a
+ * vector and behind a flattened image that the device may take as a view. */
+#include "tensor/layer.h"
 
-typedef struct problem {
-    size_t n, in, out;
-    int shards;
-    bool bias, relu;
-} problem;
-
-typedef struct result {
-    float *y, *dx, *dw, *db;
-} result;
-
-static const problem problems[] = {
-    {1, 1, 1, 1, true, false},     {1, 7, 10, 1, true, true},       {4, 16, 32, 4, false, false},
-    {5, 33, 17, 16, true, false},  {7, 784, 64, 3, true, true},     {64, 128, 10, 16, true, false},
-    {13, 1500, 70, 5, true, true}, {3, 26, 130, 2, true, false},    {29, 21, 3, 7, false, true},
-    {150, 64, 65, 16, true, true}, {2, 1025, 300, 16, true, false},
+/* {n, features, 1, 1} or {n, c, h, w}, out, and more by name */
+static const layer layers[] = {
+    {{1, 1, 1, 1}, 1, .shards = 1},
+    {{1, 7, 1, 1}, 10, .shards = 1},
+    {{4, 16, 1, 1}, 32, .shards = 4, .no_bias = true},
+    {{5, 33, 1, 1}, 17, .shards = 16},
+    {{7, 784, 1, 1}, 64, .shards = 3},
+    {{64, 128, 1, 1}, 10, .shards = 16},
+    {{13, 1500, 1, 1}, 70, .shards = 5},
+    {{3, 26, 1, 1}, 130, .shards = 2},
+    {{29, 21, 1, 1}, 3, .shards = 7, .no_bias = true},
+    {{150, 64, 1, 1}, 65, .shards = 16},
+    {{2, 1025, 1, 1}, 300, .shards = 16},
+    {{13, 37, 1, 1}, 1030, .shards = 1},
+    /* images */
+    {{4, 64, 12, 12}, 128, .shards = 2, .effort = NOT_CPU}, /* the cnn's */
+    {{5, 26, 3, 3}, 10, .shards = 3},
+    {{3, 1, 28, 28}, 64, .shards = 3, .effort = BRIEF},
+    {{2, 3, 5, 5}, 21, .shards = 1},
+    {{7, 31, 2, 2}, 1000, .shards = 2, .effort = BRIEF},
+    /* no samples */
+    {{0, 64, 1, 1}, 10, .shards = 4},
+    {{0, 26, 2, 2}, 10, .shards = 2},
 };
 
-typedef struct state {
-    const problem *p;
-    float *x, *w, *b, *dy;
-    result first;
-} state;
+static const layer with_relus[] = {
+    {{3, 21, 1, 1}, 37, .shards = 1},
+    {{14, 37, 1, 1}, 5, .shards = 1},
+    {{5, 31, 1, 1}, 26, .shards = 1},
+    {{3, 1, 1, 1}, 1, .shards = 1},
+    {{64, 784, 1, 1}, 64, .shards = 1, .effort = NOT_CPU},
+    {{128, 784, 1, 1}, 64, .shards = 1, .effort = NOT_CPU},
+    {{64, 9216, 1, 1}, 128, .shards = 1, .effort = NOT_CPU},
+};
 
-static result result_create(const problem *p)
+static void test_layers(void **state)
 {
-    size_t weights = p->in * p->out;
-    return (result){unwritten(p->n * p->out), unwritten(p->n * p->in), unwritten(weights * LK_TREE_MAX_DEPTH),
-                    unwritten(p->out * LK_TREE_MAX_DEPTH)};
+    check_layers(layers, COUNT_OF(layers));
 }
 
-static void result_destroy(result r)
+static void test_sizes(void **state)
 {
-    lk__mem_free(r.y);
-    lk__mem_free(r.dx);
-    lk__mem_free(r.dw);
-    lk__mem_free(r.db);
-}
-
-static result run(const state *s, const setting *how)
-{
-    const problem *p = s->p;
-    lk_device *dev = open_device(how);
-    lk_shape shape_x = {p->n, p->in, 1, 1}, shape_y = {p->n, p->out, 1, 1};
-    size_t bytes = dev->kernels->linear_scratch(dev, shape_x, shape_y);
-    void *scratch = scratch_open(bytes);
-    result r = result_create(p);
-    static shard_wave wave;
-    for (int first = 0; first < p->shards; first += how->wave) {
-        wave_init(&wave, p->n, p->shards, first, how->wave < p->shards - first ? how->wave : p->shards - first);
-        shape_x.n = shape_y.n = wave.n;
-        lk_tensor x = {.data = s->x + wave.sample * p->in, .shape = shape_x};
-        lk_tensor y = {.data = r.y + wave.sample * p->out, .shape = shape_y};
-        lk_tensor dy = {.data = s->dy + wave.sample * p->out, .shape = shape_y};
-        lk_tensor dx = {.data = r.dx + wave.sample * p->in, .shape = shape_x};
-        dev->kernels->linear_forward(dev, &x, s->w, p->bias ? s->b : NULL, p->relu, &y, scratch);
-        dev->kernels->linear_grad_input(dev, &dy, s->w, NULL, &dx, scratch);
-        dev->kernels->linear_grad_weight(dev, &x, &dy, &wave.shards, (lk_partials){r.dw, p->in * p->out},
-                                         (lk_partials){p->bias ? r.db : NULL, p->out}, scratch);
-    }
-    scratch_close(scratch, bytes);
-    dev->type->close(dev);
-    return r;
-}
-
-static void check_forward(const state *s)
-{
-    const problem *p = s->p;
-    double *want = buffer64(p->n * p->out);
-    for (size_t n = 0; n < p->n; n++) {
-        for (size_t o = 0; o < p->out; o++) {
-            double sum = p->bias ? (double)s->b[o] : 0.0;
-            for (size_t i = 0; i < p->in; i++)
-                sum += (double)s->x[n * p->in + i] * (double)s->w[o * p->in + i];
-            want[n * p->out + o] = p->relu && sum < 0 ? 0 : sum;
-        }
-    }
-    assert_near("y", s->first.y, want, p->n * p->out);
-    lk__mem_free(want);
-}
-
-static void check_grad_input(const state *s)
-{
-    const problem *p = s->p;
-    double *want = buffer64(p->n * p->in);
-    for (size_t n = 0; n < p->n; n++) {
-        for (size_t o = 0; o < p->out; o++) {
-            for (size_t i = 0; i < p->in; i++)
-                want[n * p->in + i] += (double)s->dy[n * p->out + o] * (double)s->w[o * p->in + i];
-        }
-    }
-    assert_near("dx", s->first.dx, want, p->n * p->in);
-    lk__mem_free(want);
-}
-
-static void check_grad_weight(const state *s)
-{
-    const problem *p = s->p;
-    double *dw = buffer64(p->in * p->out), *db = buffer64(p->out);
-    for (size_t n = 0; n < p->n; n++) {
-        for (size_t o = 0; o < p->out; o++) {
-            double dy = (double)s->dy[n * p->out + o];
-            db[o] += dy;
-            for (size_t i = 0; i < p->in; i++)
-                dw[o * p->in + i] += dy * (double)s->x[n * p->in + i];
-        }
-    }
-    assert_near("dw", s->first.dw, dw, p->in * p->out);
-    if (p->bias)
-        assert_near("db", s->first.db, db, p->out);
-    lk__mem_free(dw);
-    lk__mem_free(db);
-}
-
-static bool same_bits(const setting *how, void *arg)
-{
-    state *s = arg;
-    const problem *p = s->p;
-    result r = run(s, how);
-    bool same = !memcmp(r.y, s->first.y, p->n * p->out * sizeof *r.y) &&
-                !memcmp(r.dx, s->first.dx, p->n * p->in * sizeof *r.dx) &&
-                !memcmp(r.dw, s->first.dw, p->in * p->out * sizeof *r.dw) &&
-                (!p->bias || !memcmp(r.db, s->first.db, p->out * sizeof *r.db));
-    result_destroy(r);
-    if (!same)
-        fail_msg("n %zu, %zu to %zu: %s with %d threads and waves of %d shards differs", p->n, p->in, p->out, how->isa,
-                 how->threads, how->wave);
-    return false;
-}
-
-static void test_problem(void **unused)
-{
-    (void)unused;
-    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
-        const problem *p = &problems[i];
-        state s = {.p = p};
-        s.x = random_buffer(p->n * p->in, 1);
-        s.w = random_buffer(p->in * p->out, 2);
-        s.b = random_buffer(p->out, 3);
-        s.dy = random_buffer(p->n * p->out, 4);
-        s.first = run(&s, &(setting){"scalar", 1, p->shards});
-        check_forward(&s);
-        check_grad_input(&s);
-        check_grad_weight(&s);
-        each_setting(p->shards, same_bits, &s);
-        result_destroy(s.first);
-        lk__mem_free(s.x);
-        lk__mem_free(s.w);
-        lk__mem_free(s.b);
-        lk__mem_free(s.dy);
+    static const size_t sizes[][2] = {{784, 64}, {64, 64}, {64, 10}, {128, 1000}, {31, 26},
+                                      {21, 3},   {3, 31},  {1, 1},   {26, 1}};
+    static const size_t batches[] = {1, 5, 64};
+    for (size_t i = 0; i < COUNT_OF(sizes) * COUNT_OF(batches); i++) {
+        const size_t *size = sizes[i / COUNT_OF(batches)];
+        layer l = {{batches[i % COUNT_OF(batches)], size[0], 1, 1}, size[1], .shards = 4};
+        l.effort = l.x.n > 5 ? NOT_CPU : BRIEF;
+        check_layer(l);
     }
 }
 
-/* Sums of whole numbers are exact, so the tree's order cannot hide a lost or
- * doubled sample. */
-static void test_exact_counts(void **unused)
+/* Shards of different sizes, empty ones, and waves. */
+static void test_shards(void **state)
 {
-    (void)unused;
-    problem p = {.n = 37, .in = 19, .out = 11, .shards = 16, .bias = true};
-    state s = {.p = &p, .x = buffer(p.n * p.in), .w = buffer(p.in * p.out), .b = buffer(p.out)};
-    s.dy = buffer(p.n * p.out);
-    for (size_t n = 0; n < p.n; n++) {
-        for (size_t i = 0; i < p.in; i++)
-            s.x[n * p.in + i] = (float)(1 + i);
-        for (size_t o = 0; o < p.out; o++)
-            s.dy[n * p.out + o] = (float)(n + o);
+    static const struct {
+        size_t batch;
+        int shards, wave;
+    } cuts[] = {{7, 4, 0}, {7, 4, 1}, {13, 5, 2}, {3, 8, 0}, {3, 8, 1}, {1, 1, 0}, {1, 16, 3}, {128, 16, 5}};
+    for (size_t i = 0; i < COUNT_OF(cuts); i++) {
+        layer l = {{cuts[i].batch, 37, 1, 1}, 21, .shards = 1, cuts[i].shards, cuts[i].wave, .effort = BRIEF};
+        check_layer(l);
+        l.x = (lk_shape){cuts[i].batch, 26, 2, 2};
+        check_layer(l);
     }
-    result r = run(&s, &(setting){NULL, 2, 5});
-    for (size_t o = 0; o < p.out; o++) {
-        float sum = (float)(p.n * (p.n - 1) / 2 + p.n * o);
-        assert_true(r.db[o] == sum);
-        for (size_t i = 0; i < p.in; i++)
-            assert_true(r.dw[o * p.in + i] == sum * (float)(1 + i));
-    }
-    result_destroy(r);
-    lk__mem_free(s.x);
-    lk__mem_free(s.w);
-    lk__mem_free(s.b);
-    lk__mem_free(s.dy);
 }
 
-int main(void)
+static void test_nans(void **state)
+{
+    for (size_t i = 0; i < COUNT_OF(with_relus); i++)
+        check_layer_nans(with_relus[i]);
+}
+
+/* Sums of whole numbers are exact, so the tree's order cannot hide a lost or doubled
+ * sample. bf16 may round the leaves. */
+static void test_exact_counts(void **state)
+{
+    enum { N = 37, IN = 19, OUT = 11 };
+    float *x = new_floats(N * IN), *dy = new_floats(N * OUT), *w = new_floats(IN * OUT), *b = new_floats(OUT);
+    for (size_t i = 0; i < N * IN; i++)
+        x[i] = (float)(1 + i % IN);
+    for (size_t i = 0; i < N * OUT; i++)
+        dy[i] = (float)(i / OUT + i % OUT);
+    layer l = {{N, IN, 1, 1}, OUT, {0}, 16, 5, .values = x, .dy = dy, .w = w, .b = b};
+    layer_layout to = layer_layout_of(&l);
+    float *got = fx_bits("whole numbers", run_layer, &l, to.at[PARTS]);
+    layer_compare(&l, got);
+    for (size_t i = 0; i < IN * OUT && dev->values == LK_DTYPE_F32; i++) {
+        float sum = (float)(N * (N - 1) / 2 + N * (i / IN));
+        assert_true(got[to.at[DW] + i] == sum * (float)(1 + i % IN));
+        assert_true(got[to.at[DB] + i / IN] == sum);
+    }
+    free(got);
+    free(x);
+    free(dy);
+    free(w);
+    free(b);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_problem),
-        cmocka_unit_test(test_exact_counts),
+        cmocka_unit_test(test_layers), cmocka_unit_test(test_sizes),        cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_nans),   cmocka_unit_test(test_exact_counts),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_TF32 | FX_BF16);
 }

@@ -1,102 +1,36 @@
-/* test_norm.c - sums of squares by blocks, and scaling: the same bits from every
- * build and number of threads, at every length. */
-#include "everywhere.h"
+/* test_norm.c - sums of squares by blocks, scaling, and the search for large values, on
+ * the CPU and on GPUs: exact, at every length and beginning anywhere. */
+#include <float.h>
 
-enum { MAX_BLOCKS = 12, FLOATS = sizeof(double) / sizeof(float), GUARD = 2 };
+#include "tensor/kernel_test.h"
 
-typedef struct norm_case {
-    size_t count;
-    const float *x;
-} norm_case;
+static const size_t lengths[] = {0,    1,    2,    3,    16,   21,    31,    32,    33,    64,
+                                 1000, 4095, 4096, 4097, 8192, 16384, 16385, 45000, 50001, 262147};
 
-static const size_t lengths[] = {0, 1, 2, 31, 32, 33, 4095, 4096, 4097, 8192, 16384, 16385, 45000};
-enum { LENGTHS = sizeof lengths / sizeof *lengths };
+typedef struct array_case {
+    size_t count, skip; /* elements before the first */
+    const float *x;     // (skip + count)
+    lk_flag flag;
+    uint64_t base;
+    float limit;
+} array_case;
 
 static size_t blocks_of(size_t count)
 {
     return (count + LK_NORM_BLOCK - 1) / LK_NORM_BLOCK;
 }
 
-/* out holds the sums, then GUARD doubles that must not be touched. */
-static void run_squares(lk_device *dev, const void *arg, float *out)
+/* The bytes of the sums. */
+static void run_squares(lk_device *d, const void *arg, float *out)
 {
-    const norm_case *c = arg;
-    double sums[MAX_BLOCKS + GUARD];
-    size_t blocks = blocks_of(c->count);
-    for (size_t b = 0; b < blocks + GUARD; b++)
-        sums[b] = -1;
-    dev->kernels->sum_squares(dev, c->count, c->x, sums);
-    assert_int_equal(dev->type->sync(dev), LK_OK);
-    memcpy(out, sums, (blocks + GUARD) * sizeof *sums);
-}
-
-static void squares_everywhere(const norm_case *c, double sums[MAX_BLOCKS])
-{
-    size_t blocks = blocks_of(c->count);
-    assert_true(blocks <= MAX_BLOCKS);
-    float *out = run_everywhere(run_squares, c, (blocks + GUARD) * FLOATS);
-    double guards[GUARD];
-    memcpy(sums, out, blocks * sizeof *sums);
-    memcpy(guards, out + blocks * FLOATS, sizeof guards);
-    for (int i = 0; i < GUARD; i++)
-        assert_true(guards[i] == -1);
-    free(out);
-}
-
-/* Any order of n additions of terms that are not negative is within n * 2^-53 of
- * the sum. */
-static void test_sums_are_close(void **state)
-{
-    (void)state;
-    for (size_t k = 0; k < LENGTHS; k++) {
-        float *x = random_floats(lengths[k], (uint32_t)k);
-        double sums[MAX_BLOCKS];
-        squares_everywhere(&(norm_case){lengths[k], x}, sums);
-        for (size_t b = 0; b < blocks_of(lengths[k]); b++) {
-            long double want = 0;
-            for (size_t i = b * LK_NORM_BLOCK; i < (b + 1) * LK_NORM_BLOCK && i < lengths[k]; i++)
-                want += (long double)x[i] * (long double)x[i];
-            if (!(fabsl((long double)sums[b] - want) <= LK_NORM_BLOCK * 0x1p-53L * want))
-                fail_msg("block %zu of %zu elements is %.17g, not %.17Lg", b, lengths[k], sums[b], want);
-        }
-        free(x);
-    }
-}
-
-/* Small integers: every order gives the same sum, so each element must count
- * once, and in its block. */
-static void test_every_element_counts_once(void **state)
-{
-    (void)state;
-    for (size_t k = 0; k < LENGTHS; k++) {
-        float *x = new_floats(lengths[k]);
-        double want[MAX_BLOCKS] = {0}, sums[MAX_BLOCKS] = {0};
-        for (size_t i = 0; i < lengths[k]; i++) {
-            x[i] = (float)(i * 7 % 1021) - 500;
-            want[i / LK_NORM_BLOCK] += (double)x[i] * (double)x[i];
-        }
-        squares_everywhere(&(norm_case){lengths[k], x}, sums);
-        assert_memory_equal(sums, want, sizeof want);
-        free(x);
-    }
-}
-
-/* No square of a finite gradient is lost or overflows. */
-static void test_extremes(void **state)
-{
-    (void)state;
-    const float values[] = {3e38f, -3e38f, 1e-40f, 0.0f, -0.0f};
-    for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
-        float *x = new_floats(LK_NORM_BLOCK);
-        for (size_t i = 0; i < LK_NORM_BLOCK; i++)
-            x[i] = values[k];
-        double sums[MAX_BLOCKS];
-        squares_everywhere(&(norm_case){LK_NORM_BLOCK, x}, sums);
-        double square = (double)values[k] * (double)values[k];
-        assert_true(fabs(sums[0] - LK_NORM_BLOCK * square) <= LK_NORM_BLOCK * 0x1p-53 * sums[0]);
-        assert_true(isfinite(sums[0]) && (sums[0] > 0 || values[k] == 0));
-        free(x);
-    }
+    const array_case *a = arg;
+    size_t bytes = blocks_of(a->count) * sizeof(double);
+    float *x = fx_floats(d, a->x, a->skip + a->count) + a->skip;
+    double *sums = fx_blank(d, bytes), *host = new_doubles(blocks_of(a->count));
+    d->kernels->sum_squares(d, a->count, x, sums);
+    fx_get(d, sums, bytes, host);
+    fx_spread(host, bytes, out);
+    free(host);
 }
 
 /* The order of the sum, which is part of the result: element i of a block in
@@ -113,55 +47,182 @@ static double block_in_order(const float *x, size_t count)
     return chain[0];
 }
 
-static void test_order_of_the_sum(void **state)
+/* The bits of the written order, which is near the sum: any order of n additions of
+ * terms that are not negative is within n * 2^-53 of it. */
+static void check_squares(const array_case *a)
 {
-    (void)state;
-    for (size_t k = 0; k < LENGTHS; k++) {
-        float *x = random_floats(lengths[k], 77 + (uint32_t)k);
-        double sums[MAX_BLOCKS];
-        squares_everywhere(&(norm_case){lengths[k], x}, sums);
-        for (size_t b = 0; b < blocks_of(lengths[k]); b++) {
-            size_t begin = b * LK_NORM_BLOCK;
-            size_t count = lengths[k] - begin < LK_NORM_BLOCK ? lengths[k] - begin : LK_NORM_BLOCK;
-            double want = block_in_order(x + begin, count);
-            if (memcmp(&sums[b], &want, sizeof want) != 0)
-                fail_msg("block %zu of %zu elements is %.17g, not %.17g", b, lengths[k], sums[b], want);
-        }
-        free(x);
-    }
-}
-
-static void run_scale(lk_device *dev, const void *arg, float *out)
-{
-    const norm_case *c = arg;
-    memcpy(out, c->x, (c->count + 1) * sizeof *out);
-    dev->kernels->scale(dev, c->count, 0.3f, out);
-    assert_int_equal(dev->type->sync(dev), LK_OK);
-}
-
-static void test_scale(void **state)
-{
-    (void)state;
-    for (size_t k = 0; k < LENGTHS; k++) {
-        size_t count = lengths[k];
-        float *x = random_floats(count + 1, (uint32_t)k), *want = new_floats(count + 1);
+    size_t blocks = blocks_of(a->count), bytes = blocks * sizeof(double);
+    double *want = new_doubles(blocks);
+    float *spread = new_floats(bytes), *got = fx_bits("sum_squares", run_squares, a, bytes);
+    for (size_t b = 0; b < blocks; b++) {
+        const float *x = a->x + a->skip + b * LK_NORM_BLOCK;
+        size_t rest = a->count - b * LK_NORM_BLOCK, count = rest < LK_NORM_BLOCK ? rest : LK_NORM_BLOCK;
+        long double sum = 0;
+        want[b] = block_in_order(x, count);
         for (size_t i = 0; i < count; i++)
-            want[i] = x[i] * 0.3f;
-        want[count] = x[count];
-        float *got = run_everywhere(run_scale, &(norm_case){count, x}, count + 1);
-        assert_same(got, want, count + 1);
+            sum += (long double)x[i] * (long double)x[i];
+        assert_true(fabsl((long double)want[b] - sum) <= LK_NORM_BLOCK * 0x1p-53L * sum);
+    }
+    fx_spread(want, bytes, spread);
+    fx_same("sum_squares", got, spread, bytes);
+    free(want);
+    free(spread);
+    free(got);
+}
+
+static void run_scale(lk_device *d, const void *arg, float *out)
+{
+    const array_case *a = arg;
+    float *x = fx_floats(d, a->x, a->skip + a->count);
+    d->kernels->scale(d, a->count, 0.3f, x + a->skip);
+    fx_get_floats(d, x, a->skip + a->count, out);
+}
+
+static void check_norm(size_t count, size_t skip)
+{
+    size_t whole = count + skip;
+    float *x = random_floats(whole, (uint32_t)count), *want = new_floats(whole);
+    array_case a = {.count = count, .skip = skip, .x = x};
+    if (!fx_too_large(count)) {
+        check_squares(&a);
+        for (size_t i = 0; i < whole; i++)
+            want[i] = i < skip ? x[i] : x[i] * 0.3f;
+        float *got = fx_bits("scale", run_scale, &a, whole);
+        fx_same("scale", got, want, whole);
         free(got);
-        free(want);
-        free(x);
+        /* Small integers: every order gives the same sum, so each element must count
+         * once, and in its block. */
+        for (size_t i = 0; i < whole; i++)
+            x[i] = (float)(i * 7 % 1021) - 500;
+        check_squares(&a);
+    }
+    free(x);
+    free(want);
+}
+
+static void test_norm(void **state)
+{
+    for (size_t k = 0; k < COUNT_OF(lengths); k++)
+        check_norm(lengths[k], 0);
+}
+
+/* No square of a finite gradient is lost or overflows. */
+static void test_extremes(void **state)
+{
+    const float values[] = {3e38f, -3e38f, 1e-40f, 0.0f, -0.0f};
+    for (size_t k = 0; k < COUNT_OF(values); k++) {
+        float x[LK_NORM_BLOCK];
+        for (size_t i = 0; i < LK_NORM_BLOCK; i++)
+            x[i] = values[k];
+        double sum = block_in_order(x, LK_NORM_BLOCK);
+        assert_true(isfinite(sum) && (sum > 0 || values[k] == 0));
+        check_squares(&(array_case){.count = LK_NORM_BLOCK, .x = x});
     }
 }
 
-int main(void)
+/* The bytes of the place, then whether there is one. */
+static void run_find(lk_device *d, const void *arg, float *out)
+{
+    const array_case *a = arg;
+    lk_flag *flag = fx_put(d, &a->flag, sizeof a->flag), found = {0};
+    float *x = fx_floats(d, a->x, a->skip + a->count) + a->skip;
+    d->kernels->flag_above(d, a->count, a->limit, x, a->base, flag);
+    fx_get(d, flag, sizeof *flag, &found);
+    fx_spread(&found.first, sizeof found.first, out);
+    out[sizeof found.first] = (float)found.bad;
+}
+
+static void check_search(const array_case *a)
+{
+    lk_flag want = a->flag;
+    float spread[sizeof want.first + 1];
+    for (size_t i = a->skip; i < a->skip + a->count; i++) {
+        uint64_t place = a->base + i - a->skip;
+        if (fabsf(a->x[i]) <= a->limit)
+            continue;
+        want.bad = 1;
+        want.first = place < want.first ? place : want.first;
+        break;
+    }
+    fx_spread(&want.first, sizeof want.first, spread);
+    spread[sizeof want.first] = (float)want.bad;
+    float *got = fx_bits("flag_above", run_find, a, COUNT_OF(spread));
+    fx_same("flag_above", got, spread, COUNT_OF(spread));
+    free(got);
+}
+
+/* Nothing; then something at one place, at two, and at one before what is known. */
+static void check_searches(size_t count, size_t skip, float bad)
+{
+    float *x = random_floats(count + skip, 4);
+    array_case a = {.count = count, .skip = skip, .x = x, .flag = {.first = LK_NOWHERE}, .base = 77, .limit = FLT_MAX};
+    check_search(&a);
+    for (size_t i = 0; i < 4 && count; i++) {
+        x[skip + count - 1 - count * i / 4] = bad;
+        a.base = i * 1000003;
+        check_search(&a);
+        a.flag = (lk_flag){.first = 500, .bad = 1};
+        check_search(&a);
+        a.flag = (lk_flag){.first = LK_NOWHERE};
+    }
+    a.limit = 0.75f;
+    check_search(&a);
+    free(x);
+}
+
+static void test_search(void **state)
+{
+    for (size_t i = 0; i < COUNT_OF(lengths); i++) {
+        if (fx_too_large(lengths[i]))
+            continue;
+        check_searches(lengths[i], 0, INFINITY);
+        check_searches(lengths[i], 0, -NAN);
+    }
+}
+
+/* Limits and infinities in an array of several chunks; an earlier place stays. */
+static void test_limits(void **state)
+{
+    enum { COUNT = 100001, BASE = 7 };
+    static const struct {
+        size_t at;
+        float value, limit;
+    } steps[] = {{5, FLT_MAX, FLT_MAX},
+                 {COUNT - 1, NAN, FLT_MAX},
+                 {70000, -INFINITY, FLT_MAX},
+                 {60000, INFINITY, FLT_MAX},
+                 {50000, -0x1p100f, 0x1p100f},
+                 {40000, 0x1p99f, 0x1p99f},
+                 {40000, 0x1p99f, 0x1.fffffep98f},
+                 {0, NAN, FLT_MAX}};
+    float *x = random_floats(COUNT, 4);
+    for (size_t i = 0; i < COUNT_OF(steps); i++) {
+        bool late = steps[i].limit < FLT_MAX; /* beyond the element that is FLT_MAX */
+        array_case a = {.count = late ? COUNT - 6 : COUNT, .skip = late ? 6 : 0, .x = x, .base = BASE};
+        x[steps[i].at] = steps[i].value;
+        a.limit = steps[i].limit;
+        a.flag = (lk_flag){.first = LK_NOWHERE};
+        check_search(&a);
+        a.flag = (lk_flag){.first = BASE - 1, .bad = 1};
+        check_search(&a);
+    }
+    free(x);
+}
+
+/* The last test, for a fault of the device stays. */
+static void test_unaligned(void **state)
+{
+    for (size_t skip = 1; skip <= 3; skip++) {
+        check_norm(5001, skip);
+        check_searches(5001, skip, NAN);
+    }
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums_are_close), cmocka_unit_test(test_every_element_counts_once),
-        cmocka_unit_test(test_extremes),       cmocka_unit_test(test_order_of_the_sum),
-        cmocka_unit_test(test_scale),
+        cmocka_unit_test(test_norm),   cmocka_unit_test(test_extremes),  cmocka_unit_test(test_search),
+        cmocka_unit_test(test_limits), cmocka_unit_test(test_unaligned),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32);
 }

@@ -1,48 +1,47 @@
-/* test_optim.c - the optimisers' element updates: one step against double, the
- * same bits everywhere, and nothing beyond the range touched. */
-#include "tensor/everywhere.h"
+/* test_optim.c - the optimisers' element updates on the CPU and on GPUs: one step
+ * against double, the CPU's bits everywhere, and nothing changed where a flag says so. */
+#include "tensor/kernel_test.h"
 
-static const size_t sizes[] = {1, 3, 16, 21, 64, 50001};
+/* Results are three arrays: param and state. */
+enum { ARRAYS = 3 };
+
+typedef struct rule rule;
 
 typedef struct step_case {
-    size_t count;
+    const rule *rule;
+    size_t count, skip; /* elements before the first: arrays need not be aligned to more than an element */
     lk_sgd sgd;
     lk_adam adam;
     lk_adadelta adadelta;
-    const float *grad, *start; /* start: param and two states, >= 0 where a root is taken */
+    int flag;                  /* -1: none */
+    const float *grad, *start; // (skip + count), (ARRAYS, skip + count), states >= 0 as a root is taken of them
 } step_case;
 
-/* Results are three arrays of count, param and state; then one sentinel. */
-enum { ARRAYS = 3 };
+struct rule {
+    const char *name;
+    void (*step)(lk_device *d, const step_case *s, const lk_flag *flag, const float *grad, float *array[ARRAYS]);
+    /* e: param and two states of one element, updated in double. */
+    void (*element)(const step_case *s, double g, double e[ARRAYS]);
+};
 
-static void prepare(const step_case *s, float *out)
+static void sgd_step(lk_device *d, const step_case *s, const lk_flag *flag, const float *grad, float *array[ARRAYS])
 {
-    memcpy(out, s->start, ARRAYS * s->count * sizeof *out);
-    out[ARRAYS * s->count] = 7.0f;
+    d->kernels->sgd_step(d, fx_put(d, &s->sgd, sizeof s->sgd), flag, s->count, grad, array[0],
+                         s->sgd.momentum != 0 ? array[1] : NULL);
 }
 
-static void run_sgd(lk_device *dev, const void *arg, float *out)
+static void adam_step(lk_device *d, const step_case *s, const lk_flag *flag, const float *grad, float *array[ARRAYS])
 {
-    const step_case *s = arg;
-    prepare(s, out);
-    dev->kernels->sgd_step(dev, &s->sgd, NULL, s->count, s->grad, out, s->sgd.momentum != 0 ? out + s->count : NULL);
+    d->kernels->adam_step(d, fx_put(d, &s->adam, sizeof s->adam), flag, s->count, grad, array[0], array[1], array[2]);
 }
 
-static void run_adam(lk_device *dev, const void *arg, float *out)
+static void adadelta_step(lk_device *d, const step_case *s, const lk_flag *flag, const float *grad,
+                          float *array[ARRAYS])
 {
-    const step_case *s = arg;
-    prepare(s, out);
-    dev->kernels->adam_step(dev, &s->adam, NULL, s->count, s->grad, out, out + s->count, out + 2 * s->count);
+    d->kernels->adadelta_step(d, fx_put(d, &s->adadelta, sizeof s->adadelta), flag, s->count, grad, array[0], array[1],
+                              array[2]);
 }
 
-static void run_adadelta(lk_device *dev, const void *arg, float *out)
-{
-    const step_case *s = arg;
-    prepare(s, out);
-    dev->kernels->adadelta_step(dev, &s->adadelta, NULL, s->count, s->grad, out, out + s->count, out + 2 * s->count);
-}
-
-/* e: param and two states of one element, updated in double. */
 static void sgd_element(const step_case *s, double g, double e[ARRAYS])
 {
     double d = g + (double)s->sgd.weight_decay * e[0], momentum = (double)s->sgd.momentum;
@@ -73,60 +72,100 @@ static void adadelta_element(const step_case *s, double g, double e[ARRAYS])
     e[0] -= (double)a->lr * change;
 }
 
-static void check(const step_case *s, case_fn run, void (*element)(const step_case *, double, double[ARRAYS]))
+static const rule sgd = {"sgd", sgd_step, sgd_element};
+static const rule adam = {"adam", adam_step, adam_element};
+static const rule adadelta = {"adadelta", adadelta_step, adadelta_element};
+
+static void run_step(lk_device *d, const void *arg, float *out)
 {
-    size_t count = s->count;
-    float *got = run_everywhere(run, s, ARRAYS * count + 1);
-    double *want = new_doubles(ARRAYS * count);
-    for (size_t i = 0; i < count; i++) {
+    const step_case *s = arg;
+    lk_flag flag = {.first = s->flag > 0 ? 3 : LK_NOWHERE, .bad = s->flag > 0};
+    size_t whole = s->count + s->skip;
+    float *grad = fx_floats(d, s->grad, whole) + s->skip, *array[ARRAYS];
+    for (size_t i = 0; i < ARRAYS; i++)
+        array[i] = fx_floats(d, s->start + i * whole, whole) + s->skip;
+    s->rule->step(d, s, s->flag >= 0 ? fx_put(d, &flag, sizeof flag) : NULL, grad, array);
+    for (size_t i = 0; i < ARRAYS; i++)
+        fx_get_floats(d, array[i] - s->skip, whole, out + i * whole);
+}
+
+static void check(const step_case *s)
+{
+    size_t whole = s->count + s->skip;
+    float *got = fx_bits_of_cpu(s->rule->name, run_step, s, ARRAYS * whole);
+    double *want = new_doubles(ARRAYS * whole);
+    for (size_t i = 0; i < whole; i++) {
         double e[ARRAYS];
         for (size_t k = 0; k < ARRAYS; k++)
-            e[k] = (double)s->start[k * count + i];
-        element(s, (double)s->grad[i], e);
+            e[k] = (double)s->start[k * whole + i];
+        if (i >= s->skip && s->flag <= 0)
+            s->rule->element(s, (double)s->grad[i], e);
         for (size_t k = 0; k < ARRAYS; k++)
-            want[k * count + i] = e[k];
+            want[k * whole + i] = e[k];
     }
     for (size_t k = 0; k < ARRAYS; k++)
-        assert_close(got + k * count, want + k * count, count, 1e-6);
-    assert_true(got[ARRAYS * count] == 7.0f);
+        fx_near(s->rule->name, got + k * whole, want + k * whole, s->flag > 0 ? 0 : 1e-6, whole);
     free(got);
     free(want);
 }
 
+static void check_rules(step_case s)
+{
+    s.rule = &sgd;
+    for (unsigned i = 0; i < 8; i++) {
+        s.sgd = (lk_sgd){.lr = 0.1f,
+                         .momentum = i & 1 ? 0.9f : 0.0f,
+                         .dampening = i & 2 ? 0.25f : 0.0f,
+                         .weight_decay = 0.01f,
+                         .nesterov = i & 4,
+                         .first = i == 5};
+        check(&s);
+    }
+    s.rule = &adam;
+    s.adam = (lk_adam){0.999f, 0.1f, 0.001f, 0.01f, 0.0316f, 1e-8f, .weight_decay = 0.01f, .shrink = 1.0f};
+    check(&s);
+    s.adam.weight_decay = 0.0f;
+    s.adam.shrink = 0.75f;
+    check(&s);
+    s.rule = &adadelta;
+    s.adadelta = (lk_adadelta){1.0f, 0.9f, 0.1f, 1e-6f, 0.01f};
+    check(&s);
+}
+
+static void check_steps(size_t count, size_t skip)
+{
+    size_t whole = count + skip;
+    float *grad = random_floats(whole, 1), *start = random_floats(ARRAYS * whole, 2);
+    for (size_t i = whole; i < ARRAYS * whole; i++)
+        start[i] = fabsf(start[i]);
+    step_case s = {.count = count, .skip = skip, .grad = grad, .start = start};
+    for (s.flag = -1; s.flag <= 1; s.flag++)
+        check_rules(s);
+    free(grad);
+    free(start);
+}
+
 static void test_steps(void **state)
 {
-    (void)state;
-    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-        size_t count = sizes[k];
-        float *grad = random_floats(count, 1), *start = random_floats(ARRAYS * count, 2);
-        for (size_t i = count; i < ARRAYS * count; i++)
-            start[i] = fabsf(start[i]);
-        step_case s = {.count = count, .grad = grad, .start = start};
-        for (unsigned i = 0; i < 8; i++) {
-            s.sgd = (lk_sgd){.lr = 0.1f,
-                             .momentum = i & 1 ? 0.9f : 0.0f,
-                             .dampening = i & 2 ? 0.25f : 0.0f,
-                             .weight_decay = 0.01f,
-                             .nesterov = i & 4,
-                             .first = i == 5};
-            check(&s, run_sgd, sgd_element);
-        }
-        s.adam = (lk_adam){0.999f, 0.1f, 0.001f, 0.01f, 0.0316f, 1e-8f, .weight_decay = 0.01f, .shrink = 1.0f};
-        check(&s, run_adam, adam_element);
-        s.adam.weight_decay = 0.0f;
-        s.adam.shrink = 0.75f;
-        check(&s, run_adam, adam_element);
-        s.adadelta = (lk_adadelta){1.0f, 0.9f, 0.1f, 1e-6f, 0.01f};
-        check(&s, run_adadelta, adadelta_element);
-        free(grad);
-        free(start);
+    static const size_t sizes[] = {0, 1, 3, 16, 21, 64, 1000, 4096, 4097, 50001, 262147};
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        if (!fx_too_large(sizes[i]))
+            check_steps(sizes[i], 0);
     }
 }
 
-int main(void)
+/* The last test, for a fault of the device stays. */
+static void test_unaligned(void **state)
+{
+    for (size_t skip = 1; skip <= 3; skip++)
+        check_steps(1001, skip);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_unaligned),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32);
 }

@@ -1,77 +1,227 @@
-/* test_pool2d.c - max, average and global average pooling against plain loops. */
-#include "tensor/everywhere.h"
+/* test_pool2d.c - max, average and global average pooling on the CPU and on GPUs. A
+ * maximum is exact, and so are the means of the CPU, in the kernels' order. */
+#include "tensor/kernel_test.h"
 
 typedef struct pool_case {
     lk_pool2d_desc pool;
-    lk_shape in;
+    lk_shape in, out;
     const float *x, *dy;
-    bool mask, channels;
+    bool mask;           /* x is the result of a ReLU */
+    bool drop, channels; /* a dropout behind the pooling; of channels */
+    bool apart;          /* the dropout is a kernel of its own */
+    bool brief;          /* fewer threads on the CPU: one of many cases of a loop */
 } pool_case;
 
-static lk_shape out_shape(const pool_case *p)
+/* Every channel count below is tried with every window of these. */
+static const lk_pool2d_desc pools[] = {{2, 2, 0}, {3, 2, 1}, {3, 1, 1}, {3, 3, 0}, {2, 1, 0}, {5, 2, 2}};
+
+static const struct {
+    lk_pool2d_desc pool;
+    lk_shape in;
+} cases[] = {
+    {{2, 2, 0}, {3, 64, 24, 24}},  {{2, 2, 0}, {2, 3, 7, 9}},     {{2, 2, 0}, {1, 21, 8, 5}},
+    {{3, 3, 0}, {2, 10, 11, 9}},   {{3, 2, 1}, {2, 16, 9, 8}},    {{3, 1, 1}, {5, 21, 16, 15}},
+    {{2, 3, 0}, {1, 3, 8, 8}},     {{2, 2, 1}, {1, 1, 6, 6}},     {{1, 1, 0}, {1, 10, 3, 3}},
+    {{16, 16, 0}, {1, 3, 16, 16}}, {{2, 1, 0}, {2, 19, 6, 6}},    {{2, 2, 0}, {2, 19, 6, 6}},
+    {{2, 2, 0}, {0, 26, 8, 8}},    {{2, 2, 0}, {17, 64, 24, 24}},
+};
+
+static pool_case make_case(lk_pool2d_desc pool, lk_shape in)
 {
-    lk_shape s = p->in;
-    s.h = (p->in.h + 2 * p->pool.pad - p->pool.kernel) / p->pool.stride + 1;
-    s.w = (p->in.w + 2 * p->pool.pad - p->pool.kernel) / p->pool.stride + 1;
-    return s;
+    pool_case p = {.pool = pool, .in = in, .out = in};
+    p.out.h = (in.h + 2 * pool.pad - pool.kernel) / pool.stride + 1;
+    p.out.w = (in.w + 2 * pool.pad - pool.kernel) / pool.stride + 1;
+    return p;
 }
 
-/* y, the indices as floats, then dx. */
-static void run_maxpool(lk_device *dev, const void *arg, float *out)
+static float *results_of(const char *what, fx_run run, const pool_case *p, size_t count)
+{
+    return (p->brief ? fx_bits_brief : fx_bits)(what, run, p, count);
+}
+
+/* Calls check for every pool and the channels with two shapes, of 3 and of n samples. */
+static void check_pools(void (*check)(pool_case p), const size_t *channels, size_t count, size_t n)
+{
+    for (size_t i = 0; i < 2 * count * COUNT_OF(pools); i++) {
+        lk_shape large = {3, channels[i / 2 / COUNT_OF(pools)], 9, 8}, small = {n, large.c, 6, 7};
+        pool_case p = make_case(pools[i / 2 % COUNT_OF(pools)], i % 2 ? small : large);
+        p.brief = true;
+        check(p);
+    }
+}
+
+static const uint32_t ids[] = {7, 0, 4000000000u, 3, 4, 13, 16, 19, 22, 25, 28, 31, 34, 37, 40, 43, 46};
+
+/* y, places as floats, dx; places are left out with a dropout. */
+static void run_maxpool(lk_device *d, const void *arg, float *out)
 {
     const pool_case *p = arg;
-    lk_shape os = out_shape(p);
-    size_t count = lk__shape_count(os);
-    uint8_t *index = malloc(count);
-    assert_non_null(index);
-    lk_tensor x = tensor_of((float *)(uintptr_t)p->x, p->in), y = tensor_of(out, os);
-    lk_tensor dy = tensor_of((float *)(uintptr_t)p->dy, os), dx = tensor_of(out + 2 * count, p->in);
-    dev->kernels->maxpool_forward(dev, &p->pool, NULL, &x, false, &y, index);
-    dev->kernels->maxpool_grad_input(dev, &p->pool, NULL, &dy, index, &dx);
-    for (size_t i = 0; i < count; i++)
-        out[count + i] = (float)index[i];
-    free(index);
+    const lk_kernels *k = d->kernels;
+    const uint32_t step = 5;
+    lk_tensor x = fx_input(d, p->in, p->x), y = fx_tensor(d, p->out), dy = fx_input(d, p->out, p->dy);
+    lk_tensor dx = fx_tensor(d, p->in);
+    size_t outs = lk__shape_count(p->out), bytes = p->out.n * p->out.h * p->out.w * lk__tensor_pitch(&y);
+    uint8_t *index = fx_blank(d, bytes), *host = malloc(bytes + 1);
+    lk_dropout_desc desc = {.p = 0.25f, .seed = 3, .layer = 2, .channels = p->channels};
+    desc.step = fx_put(d, &step, sizeof step);
+    desc.ids = fx_put(d, ids, sizeof ids);
+    const lk_dropout_desc *behind = p->drop && !p->apart ? &desc : NULL;
+    assert_non_null(host);
+    k->maxpool_forward(d, &p->pool, behind, &x, p->mask, &y, index);
+    if (p->drop && p->apart) {
+        k->dropout(d, &desc, &y, &y);
+        k->dropout(d, &desc, &dy, &dy);
+    }
+    k->maxpool_grad_input(d, &p->pool, behind, &dy, index, &dx);
+    fx_read(d, &y, out);
+    fx_get(d, index, bytes, host);
+    for (size_t i = 0; i < outs; i++)
+        out[outs + i] = p->drop ? 0.0f : (float)host[i / p->out.c * lk__tensor_pitch(&y) + i % p->out.c];
+    fx_read(d, &dx, out + 2 * outs);
+    free(host);
 }
 
-/* y and dx with a dropout behind the pooling, in one kernel and then in two. */
-static void run_maxpool_dropout(lk_device *dev, const void *arg, float *out)
+/* The input of place k of output element i's window; SIZE_MAX outside of the input. */
+static size_t input_of(const pool_case *p, size_t i, size_t k)
 {
-    static const uint32_t ids[] = {7, 0, 4000000000u, 3}, step = 5;
-    const pool_case *p = arg;
-    const lk_kernels *k = dev->kernels;
-    lk_shape os = out_shape(p);
-    size_t count = lk__shape_count(os), all = count + lk__shape_count(p->in);
-    lk_dropout_desc desc = {.p = 0.25f, .seed = 3, .layer = 2, .step = &step, .ids = ids, .channels = p->channels};
-    uint8_t *index = malloc(count);
-    float *dropped = new_floats(count);
-    assert_non_null(index);
-    lk_tensor x = tensor_of((float *)(uintptr_t)p->x, p->in), dy = tensor_of((float *)(uintptr_t)p->dy, os);
-    lk_tensor y = tensor_of(out, os), dx = tensor_of(out + count, p->in);
-    k->maxpool_forward(dev, &p->pool, &desc, &x, p->mask, &y, index);
-    k->maxpool_grad_input(dev, &p->pool, &desc, &dy, index, &dx);
-    lk_tensor apart = tensor_of(dropped, os);
-    y = tensor_of(out + all, os);
-    dx = tensor_of(out + all + count, p->in);
-    k->maxpool_forward(dev, &p->pool, NULL, &x, p->mask, &y, index);
-    k->dropout(dev, &desc, &y, &y);
-    k->dropout(dev, &desc, &dy, &apart);
-    k->maxpool_grad_input(dev, &p->pool, NULL, &apart, index, &dx);
-    free(dropped);
-    free(index);
+    size_t c = i % p->out.c, ox = i / p->out.c % p->out.w, oy = i / p->out.c / p->out.w % p->out.h;
+    size_t n = i / lk__shape_sample(p->out);
+    size_t y = oy * p->pool.stride + k / p->pool.kernel - p->pool.pad; /* wraps below 0 */
+    size_t x = ox * p->pool.stride + k % p->pool.kernel - p->pool.pad;
+    return y < p->in.h && x < p->in.w ? ((n * p->in.h + y) * p->in.w + x) * p->in.c + c : SIZE_MAX;
 }
 
-static void check_dropout(pool_case p)
+/* The winner of output element i, and its place in the window: the first NaN, or else
+ * the first of the largest. */
+static size_t find_winner(const pool_case *p, size_t i, size_t *place)
 {
-    size_t inputs = lk__shape_count(p.in), all = inputs + lk__shape_count(out_shape(&p));
-    float *x = random_floats(inputs, 1), *dy = random_floats(all - inputs, 2);
+    size_t best = SIZE_MAX;
+    for (size_t k = 0; k < p->pool.kernel * p->pool.kernel; k++) {
+        size_t at = input_of(p, i, k);
+        if (at == SIZE_MAX ||
+            (best != SIZE_MAX && !(p->x[at] > p->x[best]) && !(isnan(p->x[at]) && !isnan(p->x[best]))))
+            continue;
+        best = at;
+        *place = k;
+    }
+    return best;
+}
+
+/* Gradients in the order of the outputs, as the kernels add them. */
+static void expect_maxpool(const pool_case *p, float *want)
+{
+    size_t outs = lk__shape_count(p->out), ins = lk__shape_count(p->in);
+    memset(want + 2 * outs, 0, ins * sizeof *want);
+    for (size_t i = 0; i < outs; i++) {
+        size_t place = 0, at = find_winner(p, i, &place);
+        bool masked = p->mask && p->x[at] <= 0;
+        want[i] = p->x[at];
+        want[outs + i] = masked ? LK_NO_PLACE : (float)place;
+        want[2 * outs + at] += masked ? 0.0f : p->dy[i];
+    }
+}
+
+/* Numbers of which many are equal, then the result of a ReLU, then both with NaNs. */
+static void check_maxpool(pool_case p)
+{
+    size_t ins = lk__shape_count(p.in), outs = lk__shape_count(p.out), count = 2 * outs + ins;
+    if (fx_too_large(ins))
+        return;
+    float *x = random_values(ins, 10), *dy = random_values(outs, 11), *want = new_floats(count);
     p.x = x;
     p.dy = dy;
+    for (int way = 0; way < 4; way++) {
+        p.mask = way == 1 || way == 2;
+        for (size_t i = 0; i < ins; i++)
+            x[i] = way > 0 && x[i] <= 0 ? 0.0f : floorf(x[i] * 8) / 8;
+        for (size_t i = 3; way > 1 && i < ins; i += 11)
+            x[i] = i % 2 ? NAN : -NAN;
+        expect_maxpool(&p, want);
+        float *got = results_of("maxpool", run_maxpool, &p, count);
+        fx_same_values("maxpool", got, want, count);
+        free(got);
+    }
+    free(x);
+    free(dy);
+    free(want);
+}
+
+static void test_maxpool(void **state)
+{
+    static const size_t channels[] = {1, 3, 21, 26, 31, 64};
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        check_maxpool(make_case(cases[i].pool, cases[i].in));
+    check_pools(check_maxpool, channels, COUNT_OF(channels), 1);
+}
+
+/* One NaN at each pixel and channel, on the CPU: in every lane of a vector and in every
+ * tail. A dropout leaves no trace of what it drops but a NaN. */
+static void check_nan_everywhere(pool_case p)
+{
+    size_t ins = lk__shape_count(p.in), outs = lk__shape_count(p.out), count = 2 * outs + ins;
+    float *x = random_values(ins, 1), *dy = random_values(outs, 2), *want = new_floats(count);
+    p.x = x;
+    p.dy = dy;
+    float *plain = fx_bits_brief("maxpool", run_maxpool, &p, count);
+    for (size_t at = 0; at < ins; at++) {
+        float number = x[at];
+        x[at] = NAN;
+        expect_maxpool(&p, want);
+        for (size_t i = 0; p.drop && i < outs; i++)
+            want[i] = isnan(want[i]) ? NAN : plain[i];
+        float *got = fx_bits_brief("maxpool of a NaN", run_maxpool, &p, count);
+        fx_same("maxpool of a NaN", got, want, p.drop ? outs : count);
+        free(got);
+        x[at] = number;
+    }
+    free(x);
+    free(dy);
+    free(want);
+    free(plain);
+}
+
+static void test_nan_at_every_place(void **state)
+{
+    static const size_t channels[] = {1, 3, 21, 33};
+    for (size_t i = 0; fx_builds && i < 6 * COUNT_OF(channels); i++) {
+        pool_case p = make_case(pools[i % 2], (lk_shape){1, channels[i / 6], 5, 4});
+        p.mask = i % 6 / 2 == 1;
+        p.drop = i % 6 / 2 == 2;
+        check_nan_everywhere(p);
+    }
+}
+
+/* The first of several NaNs gets the gradient. */
+static void test_first_nan(void **state)
+{
+    static const float x[9] = {1, 2, NAN, 9, NAN, 3, NAN, 7, 8}, dy = 5;
+    static const float want[11] = {NAN, 2, 0, 0, 5, 0, 0, 0, 0, 0, 0};
+    pool_case p = make_case((lk_pool2d_desc){3, 3, 0}, (lk_shape){1, 1, 3, 3});
+    p.x = x;
+    p.dy = &dy;
+    fx_check("the first of several NaNs", run_maxpool, &p, want, COUNT_OF(want));
+}
+
+/* One kernel gives exactly what two do. */
+static void check_dropout(pool_case p)
+{
+    size_t ins = lk__shape_count(p.in), outs = lk__shape_count(p.out), count = 2 * outs + ins;
+    if (fx_too_large(ins))
+        return;
+    float *x = random_values(ins, 14), *dy = random_values(outs, 15);
+    p.x = x;
+    p.dy = dy;
+    p.drop = true;
     for (int mode = 0; mode < 4; mode++) {
         p.mask = mode % 2;
         p.channels = mode / 2;
-        float *got = run_everywhere(run_maxpool_dropout, &p, 2 * all);
-        assert_same(got, got + all, all);
+        p.apart = true;
+        float *want = fx_bits_brief("maxpool, dropout", run_maxpool, &p, count);
+        p.apart = false;
+        float *got = results_of("maxpool with dropout", run_maxpool, &p, count);
+        fx_same("maxpool with dropout", got, want, count);
         free(got);
+        free(want);
     }
     free(x);
     free(dy);
@@ -79,176 +229,129 @@ static void check_dropout(pool_case p)
 
 static void test_dropout(void **state)
 {
-    (void)state;
-    check_dropout((pool_case){.pool = {2, 2, 0}, .in = {4, 64, 24, 24}});
-    check_dropout((pool_case){.pool = {2, 2, 0}, .in = {3, 21, 6, 6}});
-    check_dropout((pool_case){.pool = {3, 2, 1}, .in = {2, 19, 9, 8}});
-    check_dropout((pool_case){.pool = {2, 1, 0}, .in = {3, 1, 7, 5}});
-    check_dropout((pool_case){.pool = {4, 4, 0}, .in = {2, 35, 4, 4}});
+    static const size_t channels[] = {1, 3, 21, 64};
+    check_dropout(make_case((lk_pool2d_desc){2, 2, 0}, (lk_shape){4, 64, 24, 24}));
+    check_dropout(make_case((lk_pool2d_desc){2, 2, 0}, (lk_shape){3, 21, 6, 6}));
+    check_dropout(make_case((lk_pool2d_desc){3, 2, 1}, (lk_shape){2, 19, 9, 8}));
+    check_dropout(make_case((lk_pool2d_desc){2, 1, 0}, (lk_shape){3, 1, 7, 5}));
+    check_dropout(make_case((lk_pool2d_desc){4, 4, 0}, (lk_shape){2, 35, 4, 4}));
+    check_dropout(make_case((lk_pool2d_desc){2, 2, 0}, (lk_shape){0, 26, 8, 8}));
+    check_dropout(make_case((lk_pool2d_desc){2, 2, 0}, (lk_shape){17, 64, 24, 24}));
+    check_pools(check_dropout, channels, COUNT_OF(channels), 2);
 }
-
-/* Output element i: the winner's place in the window and in the input. */
-static void find_winner(const pool_case *p, lk_shape os, size_t i, size_t *place, size_t *at)
-{
-    size_t c = i % os.c, ox = i / os.c % os.w, oy = i / os.c / os.w % os.h, n = i / os.c / os.w / os.h;
-    bool found = false;
-    for (size_t k = 0; k < p->pool.kernel * p->pool.kernel; k++) {
-        size_t y = oy * p->pool.stride + k / p->pool.kernel, x = ox * p->pool.stride + k % p->pool.kernel;
-        if (y < p->pool.pad || x < p->pool.pad || y - p->pool.pad >= p->in.h || x - p->pool.pad >= p->in.w)
-            continue;
-        size_t here = ((n * p->in.h + y - p->pool.pad) * p->in.w + x - p->pool.pad) * p->in.c + c;
-        if (!found || p->x[here] > p->x[*at]) {
-            *place = k;
-            *at = here;
-            found = true;
-        }
-    }
-}
-
-static void check_maxpool(lk_pool2d_desc pool, lk_shape in)
-{
-    pool_case p = {.pool = pool, .in = in};
-    lk_shape os = out_shape(&p);
-    size_t inputs = lk__shape_count(in), outputs = lk__shape_count(os);
-    /* Eighths: equal values in a window are common, and all sums are exact. */
-    float *x = random_floats(inputs, 1), *dy = random_floats(outputs, 2);
-    for (size_t i = 0; i < inputs; i++)
-        x[i] = floorf(x[i] * 8) / 8;
-    for (size_t i = 0; i < outputs; i++)
-        dy[i] = floorf(dy[i] * 8) / 8;
-    p.x = x;
-    p.dy = dy;
-    float *want = new_floats(2 * outputs + inputs);
-    for (size_t i = 0; i < outputs; i++) {
-        size_t place = 0, at = 0;
-        find_winner(&p, os, i, &place, &at);
-        want[i] = x[at];
-        want[outputs + i] = (float)place;
-        want[2 * outputs + at] += dy[i];
-    }
-    float *got = run_everywhere(run_maxpool, &p, 2 * outputs + inputs);
-    assert_same(got, want, 2 * outputs + inputs);
-    free(got);
-    free(want);
-    free(x);
-    free(dy);
-}
-
-static void test_maxpool(void **state)
-{
-    (void)state;
-    check_maxpool((lk_pool2d_desc){2, 2, 0}, (lk_shape){3, 64, 24, 24});
-    check_maxpool((lk_pool2d_desc){2, 2, 0}, (lk_shape){2, 3, 7, 9});
-    check_maxpool((lk_pool2d_desc){2, 2, 0}, (lk_shape){1, 21, 8, 5});
-    check_maxpool((lk_pool2d_desc){3, 3, 0}, (lk_shape){2, 10, 11, 9});
-    check_maxpool((lk_pool2d_desc){3, 2, 1}, (lk_shape){2, 16, 9, 8});
-    check_maxpool((lk_pool2d_desc){3, 1, 1}, (lk_shape){5, 21, 16, 15});
-    check_maxpool((lk_pool2d_desc){2, 3, 0}, (lk_shape){1, 3, 8, 8});
-    check_maxpool((lk_pool2d_desc){2, 2, 1}, (lk_shape){1, 1, 6, 6});
-    check_maxpool((lk_pool2d_desc){1, 1, 0}, (lk_shape){1, 10, 3, 3});
-    check_maxpool((lk_pool2d_desc){16, 16, 0}, (lk_shape){1, 3, 16, 16});
-}
-
-/* A mean pooling, of out.h x out.w windows. */
-typedef struct mean_case {
-    lk_pool2d_desc pool;
-    lk_shape in, out;
-    const float *x, *dy;
-} mean_case;
 
 /* y, then dx. */
-static void run_means(lk_device *dev, const void *arg, float *out)
+static void run_means(lk_device *d, const void *arg, float *out)
 {
-    const mean_case *m = arg;
-    lk_tensor x = tensor_of((float *)(uintptr_t)m->x, m->in), y = tensor_of(out, m->out);
-    lk_tensor dy = tensor_of((float *)(uintptr_t)m->dy, m->out), dx = tensor_of(out + lk__shape_count(m->out), m->in);
-    dev->kernels->avgpool_forward(dev, &m->pool, &x, &y);
-    dev->kernels->avgpool_grad_input(dev, &m->pool, &dy, &dx);
-}
-
-/* Output element i: adds its window to want[i] and its part of the gradient to
- * dx. Padding counts, what lies beyond it does not. The order is the kernels'. */
-static void expect_mean(const mean_case *m, size_t i, float *want, float *dx)
-{
-    size_t c = i % m->out.c, ox = i / m->out.c % m->out.w, oy = i / m->out.c / m->out.w % m->out.h;
-    size_t n = i / lk__shape_sample(m->out), k = m->pool.kernel, pad = m->pool.pad, size = 0;
-    float sum = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        for (size_t place = 0; place < k * k; place++) {
-            size_t y = oy * m->pool.stride + place / k, x = ox * m->pool.stride + place % k;
-            if (y >= m->in.h + 2 * pad || x >= m->in.w + 2 * pad)
-                continue;
-            size += pass == 0;
-            if (y < pad || x < pad || y - pad >= m->in.h || x - pad >= m->in.w)
-                continue;
-            size_t at = ((n * m->in.h + y - pad) * m->in.w + x - pad) * m->in.c + c;
-            if (pass == 0)
-                sum += m->x[at];
-            else
-                dx[at] += m->dy[i] / (float)size;
-        }
+    const pool_case *p = arg;
+    lk_tensor x = fx_input(d, p->in, p->x), y = fx_tensor(d, p->out), dy = fx_input(d, p->out, p->dy);
+    lk_tensor dx = fx_tensor(d, p->in);
+    if (p->pool.kernel) {
+        d->kernels->avgpool_forward(d, &p->pool, &x, &y);
+        d->kernels->avgpool_grad_input(d, &p->pool, &dy, &dx);
+    } else {
+        d->kernels->global_avgpool_forward(d, &x, &y);
+        d->kernels->global_avgpool_grad_input(d, &dy, &dx);
     }
-    want[i] = sum / (float)size;
+    fx_read(d, &y, out);
+    fx_read(d, &dx, out + lk__shape_count(p->out));
 }
 
-static void check_means(lk_pool2d_desc pool, lk_shape in, size_t out_h, size_t out_w)
+/* Output element i: its mean, and its part of the gradient. Padding counts, what lies
+ * beyond it does not. The order is the kernels'. */
+static void expect_mean(const pool_case *p, size_t i, float *y, float *dx)
 {
-    mean_case m = {.pool = pool, .in = in, .out = {in.n, in.c, out_h, out_w}};
-    size_t inputs = lk__shape_count(in), outputs = lk__shape_count(m.out);
-    float *x = random_floats(inputs, 1), *dy = random_floats(outputs, 2), *want = new_floats(outputs + inputs);
-    x[0] = dy[0] = -0.0f;
-    m.x = x;
-    m.dy = dy;
-    for (size_t i = 0; i < outputs; i++)
-        expect_mean(&m, i, want, want + outputs);
-    float *got = run_everywhere(run_means, &m, outputs + inputs);
-    assert_same(got, want, outputs + inputs);
+    size_t ox = i / p->out.c % p->out.w, oy = i / p->out.c / p->out.w % p->out.h, k = p->pool.kernel, size = 0;
+    float sum = 0;
+    for (size_t place = 0; place < k * k; place++) {
+        size_t at = input_of(p, i, place);
+        size += oy * p->pool.stride + place / k < p->in.h + 2 * p->pool.pad &&
+                ox * p->pool.stride + place % k < p->in.w + 2 * p->pool.pad;
+        sum += at == SIZE_MAX ? 0.0f : p->x[at];
+    }
+    y[i] = sum / (float)size;
+    for (size_t place = 0; place < k * k; place++) {
+        size_t at = input_of(p, i, place);
+        if (at != SIZE_MAX)
+            dx[at] += p->dy[i] / (float)size;
+    }
+}
+
+static double *doubles_of(const float *x, size_t count)
+{
+    double *y = new_doubles(count);
+    for (size_t i = 0; i < count; i++)
+        y[i] = (double)x[i];
+    return y;
+}
+
+static void check_means(pool_case p)
+{
+    size_t ins = lk__shape_count(p.in), outs = lk__shape_count(p.out);
+    if (fx_too_large(ins))
+        return;
+    float *x = random_values(ins, 1), *dy = random_values(outs, 2), *want = new_floats(outs + ins);
+    if (outs)
+        x[0] = dy[0] = -0.0f;
+    p.x = x;
+    p.dy = dy;
+    for (size_t i = 0; i < outs; i++)
+        expect_mean(&p, i, want, want + outs);
+    float *got = results_of("avgpool", run_means, &p, outs + ins);
+    double *truth = doubles_of(want, outs + ins);
+    fx_near_values("avgpool", got, truth, FX_NEAR, outs);
+    fx_near_values("gradient of avgpool", got + outs, truth + outs, FX_NEAR, ins);
+    if (fx_builds)
+        fx_same("avgpool in the kernels' order", got, want, outs + ins);
     free(got);
+    free(truth);
     free(want);
     free(x);
     free(dy);
+}
+
+/* With as many windows as are given. */
+static void check_windows(lk_pool2d_desc pool, lk_shape in, size_t h, size_t w)
+{
+    check_means((pool_case){.pool = pool, .in = in, .out = {in.n, in.c, h, w}});
 }
 
 static void test_means(void **state)
 {
-    (void)state;
-    check_means((lk_pool2d_desc){2, 2, 0}, (lk_shape){3, 64, 24, 24}, 12, 12);
-    check_means((lk_pool2d_desc){2, 2, 0}, (lk_shape){2, 3, 7, 9}, 3, 4);
-    check_means((lk_pool2d_desc){2, 2, 0}, (lk_shape){2, 21, 7, 9}, 4, 5); /* ceil */
-    check_means((lk_pool2d_desc){2, 2, 0}, (lk_shape){3, 10, 1, 1}, 1, 1); /* ceil */
-    check_means((lk_pool2d_desc){8, 8, 0}, (lk_shape){5, 35, 8, 8}, 1, 1);
-    check_means((lk_pool2d_desc){3, 1, 1}, (lk_shape){4, 21, 16, 15}, 16, 15);
-    check_means((lk_pool2d_desc){3, 2, 1}, (lk_shape){2, 16, 9, 8}, 5, 4);
-    check_means((lk_pool2d_desc){3, 2, 1}, (lk_shape){2, 16, 9, 8}, 5, 5); /* ceil */
-    check_means((lk_pool2d_desc){2, 3, 0}, (lk_shape){1, 3, 8, 8}, 3, 3);  /* with gaps */
-    check_means((lk_pool2d_desc){2, 5, 1}, (lk_shape){1, 5, 8, 8}, 2, 2);  /* the same */
-    check_means((lk_pool2d_desc){1, 1, 0}, (lk_shape){1, 10, 3, 3}, 3, 3);
+    static const size_t channels[] = {1, 3, 21, 26, 31, 64};
+    check_windows((lk_pool2d_desc){2, 2, 0}, (lk_shape){3, 64, 24, 24}, 12, 12);
+    check_windows((lk_pool2d_desc){2, 2, 0}, (lk_shape){2, 3, 7, 9}, 3, 4);
+    check_windows((lk_pool2d_desc){2, 2, 0}, (lk_shape){2, 21, 7, 9}, 4, 5); /* ceil */
+    check_windows((lk_pool2d_desc){2, 2, 0}, (lk_shape){3, 26, 7, 5}, 4, 3); /* ceil: PyramidNet's shortcuts */
+    check_windows((lk_pool2d_desc){2, 2, 0}, (lk_shape){3, 10, 1, 1}, 1, 1); /* ceil */
+    check_windows((lk_pool2d_desc){8, 8, 0}, (lk_shape){5, 35, 8, 8}, 1, 1);
+    check_windows((lk_pool2d_desc){3, 1, 1}, (lk_shape){4, 21, 16, 15}, 16, 15);
+    check_windows((lk_pool2d_desc){3, 2, 1}, (lk_shape){2, 16, 9, 8}, 5, 4);
+    check_windows((lk_pool2d_desc){3, 2, 1}, (lk_shape){2, 16, 9, 8}, 5, 5); /* ceil */
+    check_windows((lk_pool2d_desc){2, 3, 0}, (lk_shape){1, 3, 8, 8}, 3, 3);  /* with gaps */
+    check_windows((lk_pool2d_desc){2, 5, 1}, (lk_shape){1, 5, 8, 8}, 2, 2);  /* the same */
+    check_windows((lk_pool2d_desc){1, 1, 0}, (lk_shape){1, 10, 3, 3}, 3, 3);
+    check_means(make_case(pools[0], (lk_shape){0, 26, 8, 8}));
+    check_means(make_case(pools[0], (lk_shape){17, 64, 24, 24}));
+    check_pools(check_means, channels, COUNT_OF(channels), 1);
 }
 
-static void run_avgpool(lk_device *dev, const void *arg, float *out)
+static void check_global(lk_shape in)
 {
-    const pool_case *p = arg;
-    lk_shape os = {p->in.n, p->in.c, 1, 1};
-    lk_tensor x = tensor_of((float *)(uintptr_t)p->x, p->in), y = tensor_of(out, os);
-    lk_tensor dy = tensor_of((float *)(uintptr_t)p->dy, os), dx = tensor_of(out + lk__shape_count(os), p->in);
-    dev->kernels->global_avgpool_forward(dev, &x, &y);
-    dev->kernels->global_avgpool_grad_input(dev, &dy, &dx);
-}
-
-static void check_avgpool(lk_shape in)
-{
-    size_t inputs = lk__shape_count(in), outputs = in.n * in.c, pixels = in.h * in.w;
-    float *x = random_floats(inputs, 1), *dy = random_floats(outputs, 2);
-    double *y = new_doubles(outputs), *dx = new_doubles(inputs);
-    for (size_t i = 0; i < inputs; i++) {
+    size_t ins = lk__shape_count(in), outs = in.n * in.c, pixels = in.h * in.w;
+    if (fx_too_large(ins))
+        return;
+    float *x = random_values(ins, 1), *dy = random_values(outs, 2);
+    double *y = new_doubles(outs), *dx = new_doubles(ins);
+    for (size_t i = 0; i < ins; i++) {
         size_t o = i / in.c / pixels * in.c + i % in.c;
         y[o] += (double)x[i] / (double)pixels;
         dx[i] = (double)dy[o] / (double)pixels;
     }
-    pool_case p = {.in = in, .x = x, .dy = dy};
-    float *got = run_everywhere(run_avgpool, &p, outputs + inputs);
-    assert_close(got, y, outputs, 1e-5);
-    assert_close(got + outputs, dx, inputs, 1e-6);
+    pool_case p = {.in = in, .out = {in.n, in.c, 1, 1}, .x = x, .dy = dy};
+    float *got = fx_bits("global_avgpool", run_means, &p, outs + ins);
+    fx_near_values("global_avgpool", got, y, FX_NEAR, outs);
+    fx_near_values("gradient of global_avgpool", got + outs, dx, fx_builds ? 1e-6 : FX_NEAR, ins);
     free(got);
     free(x);
     free(dy);
@@ -256,23 +359,23 @@ static void check_avgpool(lk_shape in)
     free(dx);
 }
 
-static void test_avgpool(void **state)
+static void test_global_avgpool(void **state)
 {
-    (void)state;
-    check_avgpool((lk_shape){1, 3, 1, 1});
-    check_avgpool((lk_shape){9, 64, 8, 8});
-    check_avgpool((lk_shape){2, 10, 7, 5});
-    check_avgpool((lk_shape){3, 21, 3, 3});
-    check_avgpool((lk_shape){30, 16, 9, 9});
+    static const lk_shape shapes[] = {
+        {1, 3, 1, 1},   {9, 64, 8, 8},   {2, 10, 7, 5}, {3, 21, 3, 3},    {30, 16, 9, 9}, {1, 1, 5, 3},
+        {3, 3, 7, 5},   {2, 4, 3, 3},    {5, 21, 4, 6}, {2, 26, 8, 8},    {7, 31, 1, 1},  {4, 64, 6, 5},
+        {13, 10, 1, 1}, {1, 1000, 1, 1}, {0, 21, 4, 4}, {33, 16, 32, 32},
+    };
+    for (size_t i = 0; i < COUNT_OF(shapes); i++)
+        check_global(shapes[i]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_maxpool),
-        cmocka_unit_test(test_means),
-        cmocka_unit_test(test_avgpool),
+        cmocka_unit_test(test_maxpool),   cmocka_unit_test(test_nan_at_every_place),
+        cmocka_unit_test(test_first_nan), cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_means),     cmocka_unit_test(test_global_avgpool),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_BF16);
 }

@@ -1,21 +1,13 @@
-/* test_reduce.c - merging vectors of every type: against plain references, with
- * the same bits from every build, at every length and in place. */
-#include "everywhere.h"
+/* test_reduce.c - merging, dividing and copying vectors of every type, on the CPU and on
+ * GPUs: against plain references, at every length, in place and beginning anywhere. */
+#include "tensor/kernel_test.h"
 
 static const lk_dtype dtypes[] = {LK_DTYPE_F32, LK_DTYPE_F64, LK_DTYPE_BF16, LK_DTYPE_I64, LK_DTYPE_I32, LK_DTYPE_U8};
-enum { DTYPES = sizeof dtypes / sizeof *dtypes, COUNT = 1031, MAX_BYTES = COUNT * 8 };
+enum { MOST = 1031 };
 
 static const double specials[] = {0.0,   -0.0,  1.0, -1.0,  INFINITY, -INFINITY, 3e38,
                                   -3e38, 1e-40, 0.1, 257.0, 65280.0,  NAN};
 enum { SPECIALS = sizeof specials / sizeof *specials };
-
-static float bf16_value(uint16_t x)
-{
-    uint32_t bits = (uint32_t)x << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
 
 /* The nearest bf16, found by trying: of the two about x the nearer one, of two
  * as near the even one. Beyond the largest the next would be 2^128. */
@@ -28,8 +20,8 @@ static uint16_t nearest_bf16(float x)
         return 0x7fc0;
     if (isinf(x))
         return below;
-    double high = isinf(bf16_value(above)) ? copysign(0x1p128, (double)x) : (double)bf16_value(above);
-    double to_below = fabs((double)x - (double)bf16_value(below)), to_above = fabs(high - (double)x);
+    double high = isinf(bf16_to_float(above)) ? copysign(0x1p128, (double)x) : (double)bf16_to_float(above);
+    double to_below = fabs((double)x - (double)bf16_to_float(below)), to_above = fabs(high - (double)x);
     if (to_below == to_above)
         return below % 2 ? above : below;
     return to_below < to_above ? below : above;
@@ -39,7 +31,7 @@ static uint16_t nearest_bf16(float x)
 static void fill(lk_dtype dtype, uint32_t stream, void *out)
 {
     lk_rng rng = lk__rng(5, LK_RNG_DIGITS, 0, 0, stream);
-    for (size_t i = 0; i < COUNT; i++) {
+    for (size_t i = 0; i < MOST; i++) {
         uint64_t bits = (uint64_t)lk__rng_u32(&rng, 2 * i) << 32 | lk__rng_u32(&rng, 2 * i + 1);
         double special = specials[(stream ? i / SPECIALS : i) % SPECIALS];
         bool chosen = i < SPECIALS * SPECIALS;
@@ -59,7 +51,7 @@ static void fill(lk_dtype dtype, uint32_t stream, void *out)
 #define REFERENCE(type, value, sum)                                                             \
     do {                                                                                        \
         const type *a = left, *b = right;                                                       \
-        for (size_t i = 0; i < COUNT; i++) {                                                    \
+        for (size_t i = 0; i < MOST; i++) {                                                     \
             bool first = isnan((double)value(b[i])) && !isnan((double)value(a[i]));             \
             bool less = first || value(b[i]) < value(a[i]);                                     \
             bool more = first || value(b[i]) > value(a[i]);                                     \
@@ -75,7 +67,7 @@ static void reference(lk_dtype dtype, lk_reduction op, const void *left, const v
     else if (dtype == LK_DTYPE_F64)
         REFERENCE(double, , a[i] + b[i]);
     else if (dtype == LK_DTYPE_BF16)
-        REFERENCE(uint16_t, bf16_value, nearest_bf16(bf16_value(a[i]) + bf16_value(b[i])));
+        REFERENCE(uint16_t, bf16_to_float, nearest_bf16(bf16_to_float(a[i]) + bf16_to_float(b[i])));
     else if (dtype == LK_DTYPE_I64)
         REFERENCE(int64_t, , (uint64_t)a[i] + (uint64_t)b[i]);
     else if (dtype == LK_DTYPE_I32)
@@ -84,147 +76,230 @@ static void reference(lk_dtype dtype, lk_reduction op, const void *left, const v
         REFERENCE(uint8_t, , (a[i] + b[i]) % 256);
 }
 
-/* Not a number is as good as another one. */
-static bool same_element(lk_dtype dtype, const uint8_t *got, const uint8_t *want)
+/* A quotient in the type; integers round towards zero. */
+static void divide(lk_dtype dtype, int divisor, const void *x, void *out)
 {
-    if (memcmp(got, want, lk_dtype_size(dtype)) == 0)
-        return true;
-    float x, y;
-    double x64, y64;
-    memcpy(&x, got, sizeof x);
-    memcpy(&y, want, sizeof y);
-    memcpy(&x64, got, sizeof x64);
-    memcpy(&y64, want, sizeof y64);
-    return (dtype == LK_DTYPE_F32 && isnan(x) && isnan(y)) || (dtype == LK_DTYPE_F64 && isnan(x64) && isnan(y64));
-}
-
-static void check(const char *isa, lk_dtype dtype, size_t count, const uint8_t *got, const uint8_t *want)
-{
-    size_t size = lk_dtype_size(dtype);
-    for (size_t i = 0; i < count; i++) {
-        if (!same_element(dtype, got + i * size, want + i * size))
-            fail_msg("%s, %s: element %zu of %zu is wrong", isa, lk_dtype_name(dtype), i, count);
+    for (size_t i = 0; i < MOST; i++) {
+        if (dtype == LK_DTYPE_F32)
+            ((float *)out)[i] = ((const float *)x)[i] / (float)divisor;
+        else if (dtype == LK_DTYPE_F64)
+            ((double *)out)[i] = ((const double *)x)[i] / divisor;
+        else if (dtype == LK_DTYPE_BF16)
+            ((uint16_t *)out)[i] = nearest_bf16(bf16_to_float(((const uint16_t *)x)[i]) / (float)divisor);
+        else if (dtype == LK_DTYPE_I64)
+            ((int64_t *)out)[i] = ((const int64_t *)x)[i] / divisor;
+        else if (dtype == LK_DTYPE_I32)
+            ((int32_t *)out)[i] = ((const int32_t *)x)[i] / divisor;
+        else
+            ((uint8_t *)out)[i] = (uint8_t)(((const uint8_t *)x)[i] / divisor);
     }
-    for (size_t i = count * size; i < count * size + 64; i++)
-        assert_int_equal(got[i], 0xa5);
 }
 
-static void check_reduce(lk_device *dev, const char *isa, lk_dtype dtype, lk_reduction op)
+typedef struct merge_case {
+    lk_dtype dtype;
+    lk_reduction op;
+    size_t count, skip; /* skip: elements before the first */
+    int place;          /* of out: 0 apart, 1 over a, 2 over b */
+    int divisor;
+    const void *a, *b; // (skip + count)
+} merge_case;
+
+/* The bytes of elements; a NaN, whose bits may be any but for those of the CPU's bf16,
+ * as -1 in each. */
+static void spread_elements(lk_dtype dtype, const void *elements, size_t count, float *out)
 {
-    static uint8_t a[MAX_BYTES + 64], b[MAX_BYTES + 64], want[MAX_BYTES + 64], got[MAX_BYTES + 64];
-    static const size_t lengths[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 65, COUNT};
     size_t size = lk_dtype_size(dtype);
+    fx_spread(elements, count * size, out);
+    for (size_t i = 0; i < count; i++) {
+        bool nan = (dtype == LK_DTYPE_F32 && isnan(((const float *)elements)[i])) ||
+                   (dtype == LK_DTYPE_F64 && isnan(((const double *)elements)[i])) ||
+                   (dtype == LK_DTYPE_BF16 && !fx_builds && isnan(bf16_to_float(((const uint16_t *)elements)[i])));
+        for (size_t k = 0; nan && k < size; k++)
+            out[i * size + k] = -1.0f;
+    }
+}
+
+static size_t bytes_of(const merge_case *m)
+{
+    return (m->count + m->skip) * lk_dtype_size(m->dtype);
+}
+
+/* All elements of where the result is; those before the first are 0 where they were not
+ * written before. */
+static void read_elements(lk_device *d, const merge_case *m, const void *src, bool written, float *out)
+{
+    double host[MOST + 4];
+    fx_get(d, src, bytes_of(m), host);
+    spread_elements(m->dtype, host, m->count + m->skip, out);
+    if (!written)
+        memset(out, 0, m->skip * lk_dtype_size(m->dtype) * sizeof *out);
+}
+
+static void run_reduce(lk_device *d, const void *arg, float *out)
+{
+    const merge_case *m = arg;
+    size_t bytes = bytes_of(m), skip = m->skip * lk_dtype_size(m->dtype);
+    char *a = fx_put(d, m->a, bytes), *b = fx_put(d, m->b, bytes), *to = fx_blank(d, bytes);
+    to = m->place == 1 ? a : m->place == 2 ? b : to;
+    d->kernels->reduce(d, m->dtype, m->op, m->count, a + skip, b + skip, to + skip);
+    read_elements(d, m, to, m->place > 0, out);
+}
+
+static void run_divide(lk_device *d, const void *arg, float *out)
+{
+    const merge_case *m = arg;
+    char *x = fx_put(d, m->a, bytes_of(m));
+    d->kernels->divide(d, m->dtype, m->count, m->divisor, x + m->skip * lk_dtype_size(m->dtype));
+    read_elements(d, m, x, true, out);
+}
+
+/* want holds the results; what was before the first element must still be there. */
+static void check_elements(fx_run run, const merge_case *m, const uint64_t *want)
+{
+    size_t bytes = bytes_of(m);
+    const void *before = run == run_divide || m->place == 1 ? m->a : m->b;
+    float *got = fx_bits_brief(lk_dtype_name(m->dtype), run, m, bytes), *spread = new_floats(bytes);
+    spread_elements(m->dtype, want, m->count + m->skip, spread);
+    if (run == run_reduce && m->place == 0)
+        memset(spread, 0, m->skip * lk_dtype_size(m->dtype) * sizeof *spread);
+    else
+        spread_elements(m->dtype, before, m->skip, spread);
+    fx_same(lk_dtype_name(m->dtype), got, spread, bytes);
+    free(got);
+    free(spread);
+}
+
+static void check_merges(lk_dtype dtype, const size_t *lengths, size_t count, size_t skip)
+{
+    static uint64_t a[MOST], b[MOST], want[MOST];
+    static const int divisors[] = {1, 3, 8, 1000};
     fill(dtype, 0, a);
     fill(dtype, 1, b);
-    reference(dtype, op, a, b, want);
-    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
-        size_t n = lengths[k];
-        for (int place = 0; place < 3; place++) {
-            memset(got, 0xa5, sizeof got);
-            if (place > 0)
-                memcpy(got, place == 1 ? a : b, n * size);
-            dev->kernels->reduce(dev, dtype, op, n, place == 1 ? got : a, place == 2 ? got : b, got);
-            check(isa, dtype, n, got, want);
+    merge_case m = {.dtype = dtype, .skip = skip, .a = a, .b = b};
+    for (int op = 0; op < LK_REDUCTION_COUNT; op++) {
+        m.op = (lk_reduction)op;
+        reference(dtype, m.op, a, b, want);
+        for (size_t k = 0; k < 3 * count; k++) {
+            m.count = lengths[k / 3];
+            m.place = (int)(k % 3);
+            check_elements(run_reduce, &m, want);
         }
+    }
+    for (size_t k = 0; k < count; k++) {
+        m.count = lengths[k];
+        m.divisor = divisors[m.count % COUNT_OF(divisors)];
+        divide(dtype, m.divisor, a, want);
+        check_elements(run_divide, &m, want);
     }
 }
 
-static void test_reduce(void **state)
+static void test_merges(void **state)
 {
-    (void)state;
-    const lk_cpu_build *build;
-    for (size_t i = 0; (build = lk__cpu_build_list(i)); i++) {
-        lk_device *dev = open_device(build->name, 1);
-        for (int d = 0; d < DTYPES; d++) {
-            for (int op = 0; op < LK_REDUCTION_COUNT; op++)
-                check_reduce(dev, build->name, dtypes[d], (lk_reduction)op);
-        }
-        lk__device_close(dev);
-    }
+    static const size_t lengths[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 255, 514, MOST};
+    for (size_t i = 0; i < COUNT_OF(dtypes); i++)
+        check_merges(dtypes[i], lengths, COUNT_OF(lengths), 0);
 }
 
 /* Ties of zeros show which operand was taken: the first. */
 static void test_first_of_equals(void **state)
 {
-    (void)state;
-    const lk_cpu_build *build;
-    for (size_t i = 0; (build = lk__cpu_build_list(i)); i++) {
-        lk_device *dev = open_device(build->name, 1);
-        float a[40], b[40], out[40];
-        for (int k = 0; k < 40; k++) {
-            a[k] = k % 2 ? 0.0f : -0.0f;
-            b[k] = -a[k];
-        }
-        for (int op = LK_REDUCTION_MIN; op <= LK_REDUCTION_MAX; op++) {
-            dev->kernels->reduce(dev, LK_DTYPE_F32, (lk_reduction)op, 40, a, b, out);
-            assert_memory_equal(out, a, sizeof a);
-        }
-        lk__device_close(dev);
+    uint64_t a[MOST], b[MOST];
+    for (size_t k = 0; k < 40; k++) {
+        ((float *)a)[k] = k % 2 ? 0.0f : -0.0f;
+        ((float *)b)[k] = k % 2 ? -0.0f : 0.0f;
+    }
+    for (int op = LK_REDUCTION_MIN; op <= LK_REDUCTION_MAX; op++) {
+        merge_case m = {.dtype = LK_DTYPE_F32, .op = (lk_reduction)op, .count = 40, .a = a, .b = b};
+        check_elements(run_reduce, &m, a);
     }
 }
 
 static void test_bf16_rounds_to_even_and_keeps_nan(void **state)
 {
-    (void)state;
     /* 1 + 2^-8 is half way between 1 and its successor; 1.0078125 + 2^-8 as well. */
-    uint16_t a[] = {0x3f80, 0x3f81, 0x3f80, 0x7f80, 0x7f81, 0xffff, 0x7f7f};
-    uint16_t b[] = {0x3b80, 0x3b80, 0x3b81, 0xff80, 0x0000, 0x3f80, 0x7f7f};
-    uint16_t want[] = {0x3f80, 0x3f82, 0x3f81, 0x7fc0, 0x7fc0, 0x7fc0, 0x7f80};
-    uint16_t out[7];
-    const lk_cpu_build *build;
-    for (size_t i = 0; (build = lk__cpu_build_list(i)); i++) {
-        lk_device *dev = open_device(build->name, 1);
-        dev->kernels->reduce(dev, LK_DTYPE_BF16, LK_REDUCTION_SUM, 7, a, b, out);
-        assert_memory_equal(out, want, sizeof want);
-        lk__device_close(dev);
-    }
+    static const uint16_t a[] = {0x3f80, 0x3f81, 0x3f80, 0x7f80, 0x7f81, 0xffff, 0x7f7f};
+    static const uint16_t b[] = {0x3b80, 0x3b80, 0x3b81, 0xff80, 0x0000, 0x3f80, 0x7f7f};
+    static const uint16_t sum[] = {0x3f80, 0x3f82, 0x3f81, 0x7fc0, 0x7fc0, 0x7fc0, 0x7f80};
+    uint64_t want[COUNT_OF(sum)];
+    memcpy(want, sum, sizeof sum);
+    merge_case m = {.dtype = LK_DTYPE_BF16, .op = LK_REDUCTION_SUM, .count = COUNT_OF(a), .a = a, .b = b};
+    check_elements(run_reduce, &m, want);
 }
 
-#define CHECK_DIVIDE(dtype, type, ...)                      \
-    do {                                                    \
-        type x[] = {__VA_ARGS__};                           \
-        enum { HALF = sizeof x / sizeof *x / 2 };           \
-        dev->kernels->divide(dev, dtype, HALF, 3, x);       \
-        assert_memory_equal(x, x + HALF, HALF * sizeof *x); \
+#define CHECK_DIVIDE(which, type, ...)                                                   \
+    do {                                                                                 \
+        const type x[] = {__VA_ARGS__};                                                  \
+        uint64_t want[COUNT_OF(x)];                                                      \
+        memcpy(want, x + COUNT_OF(x) / 2, sizeof x / 2);                                 \
+        merge_case m = {.dtype = which, .count = COUNT_OF(x) / 2, .divisor = 3, .a = x}; \
+        check_elements(run_divide, &m, want);                                            \
     } while (0)
 
+/* Values, then what a third of each is. */
 static void test_divide(void **state)
 {
-    (void)state;
-    const lk_cpu_build *build;
-    for (size_t i = 0; (build = lk__cpu_build_list(i)); i++) {
-        lk_device *dev = open_device(build->name, 1);
-        /* Values, then what a third of each is. */
-        CHECK_DIVIDE(LK_DTYPE_F32, float, 1, -6, 0, 1.0f / 3, -2, 0);
-        CHECK_DIVIDE(LK_DTYPE_F64, double, 1, -6, 0, 1.0 / 3, -2, 0);
-        CHECK_DIVIDE(LK_DTYPE_BF16, uint16_t, 0x3f80, 0xc0c0, 0x7f80, 0x3eab, 0xc000, 0x7f80);
-        CHECK_DIVIDE(LK_DTYPE_I64, int64_t, 8, -8, INT64_MIN, 2, -2, INT64_MIN / 3);
-        CHECK_DIVIDE(LK_DTYPE_I32, int32_t, 8, -8, INT32_MIN, 2, -2, INT32_MIN / 3);
-        CHECK_DIVIDE(LK_DTYPE_U8, uint8_t, 8, 255, 2, 2, 85, 0);
-        lk__device_close(dev);
-    }
+    CHECK_DIVIDE(LK_DTYPE_F32, float, 1, -6, 0, 1.0f / 3, -2, 0);
+    CHECK_DIVIDE(LK_DTYPE_F64, double, 1, -6, 0, 1.0 / 3, -2, 0);
+    CHECK_DIVIDE(LK_DTYPE_BF16, uint16_t, 0x3f80, 0xc0c0, 0x7f80, 0x3eab, 0xc000, 0x7f80);
+    CHECK_DIVIDE(LK_DTYPE_I64, int64_t, 8, -8, INT64_MIN, 2, -2, INT64_MIN / 3);
+    CHECK_DIVIDE(LK_DTYPE_I32, int32_t, 8, -8, INT32_MIN, 2, -2, INT32_MIN / 3);
+    CHECK_DIVIDE(LK_DTYPE_U8, uint8_t, 8, 255, 2, 2, 85, 0);
+}
+
+/* All bytes of the destination: those before the first and behind the last stay. */
+static void run_copy_bytes(lk_device *d, const void *arg, float *out)
+{
+    const merge_case *m = arg;
+    size_t whole = MOST * sizeof(uint64_t);
+    uint64_t host[MOST];
+    char *x = fx_put(d, m->a, whole), *to = fx_put(d, m->b, whole);
+    d->kernels->copy_bytes(d, 0, NULL, NULL);
+    d->kernels->copy_bytes(d, m->count, x + m->skip, to + m->skip);
+    fx_get(d, to, whole, host);
+    fx_spread(host, whole, out);
+}
+
+static void check_copy(size_t count, size_t skip)
+{
+    static uint64_t a[MOST], b[MOST];
+    float want[sizeof b];
+    fill(LK_DTYPE_I64, 2, a);
+    fill(LK_DTYPE_I64, 3, b);
+    merge_case m = {.count = count, .skip = skip, .a = a, .b = b};
+    fx_spread(b, sizeof b, want);
+    fx_spread((const char *)a + skip, count, want + skip);
+    float *got = fx_bits_brief("copy_bytes", run_copy_bytes, &m, sizeof b);
+    fx_same("copy_bytes", got, want, sizeof b);
+    free(got);
 }
 
 static void test_copy_bytes(void **state)
 {
-    (void)state;
-    lk_device *dev = open_device(NULL, 1);
-    const char text[] = "0123456789";
-    char out[] = "----------";
-    dev->kernels->copy_bytes(dev, 0, NULL, NULL);
-    dev->kernels->copy_bytes(dev, 7, text, out);
-    assert_string_equal(out, "0123456---");
-    lk__device_close(dev);
+    static const size_t lengths[] = {0, 1, 7, 16, 100, 4096, 8001};
+    for (size_t i = 0; i < COUNT_OF(lengths); i++)
+        check_copy(lengths[i], 0);
 }
 
-int main(void)
+/* The last test, for a fault of the device stays. */
+static void test_unaligned(void **state)
+{
+    static const size_t length = 1001;
+    for (size_t skip = 1; skip <= 3; skip++) {
+        check_copy(length, skip);
+        for (size_t i = 0; i < COUNT_OF(dtypes); i++)
+            check_merges(dtypes[i], &length, 1, skip);
+    }
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reduce),
+        cmocka_unit_test(test_merges),
         cmocka_unit_test(test_first_of_equals),
         cmocka_unit_test(test_bf16_rounds_to_even_and_keeps_nan),
         cmocka_unit_test(test_divide),
         cmocka_unit_test(test_copy_bytes),
+        cmocka_unit_test(test_unaligned),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32);
 }

@@ -1,28 +1,25 @@
-/* test_rows.c - rows folded over the sum tree: the bits of the recursive
- * definition, in any waves. */
-#include "tensor/everywhere.h"
+/* test_rows.c - rows folded over the sum tree, on the CPU and on GPUs: the bits of the
+ * recursive definition, in any waves. */
+#include "tensor/kernel_test.h"
 
 typedef struct rows_case {
-    int shards, wave;
+    int shards, wave; /* wave 0: all shards */
     size_t width, row;
     const float *leaves; // (shards, row)
 } rows_case;
 
-static void run_fold(lk_device *dev, const void *arg, float *out)
+static void run_fold(lk_device *d, const void *arg, float *out)
 {
     const rows_case *r = arg;
-    float *slots = new_floats(LK_TREE_MAX_DEPTH * r->width);
-    for (int lo = 0; lo < r->shards; lo += r->wave) {
-        int count = lo + r->wave < r->shards ? r->wave : r->shards - lo;
-        int merges[LK_MAX_SHARDS];
-        for (int i = 0; i < count; i++)
-            merges[i] = lk__tree_merges(r->shards, lo + i);
-        lk_shards shards = {.count = count, .merges = merges, .depth = lk__tree_depth(r->shards, lo - 1)};
-        dev->kernels->rows_fold(dev, r->width, r->leaves + (size_t)lo * r->row, r->row, &shards,
-                                (lk_partials){slots, r->width});
+    float *leaves = fx_floats(d, r->leaves, (size_t)r->shards * r->row);
+    float *slots = fx_no_floats(d, fx_slots(r->shards) * r->width);
+    for (int lo = 0, wave = r->wave ? r->wave : r->shards; lo < r->shards; lo += wave) {
+        fx_wave v;
+        fx_wave_init(&v, 0, r->shards, lo, wave);
+        d->kernels->rows_fold(d, r->width, leaves + (size_t)lo * r->row, r->row, &v.shards,
+                              (lk_partials){slots, r->width});
     }
-    memcpy(out, slots, r->width * sizeof *out);
-    free(slots);
+    fx_get_floats(d, slots, r->width, out);
 }
 
 static float sum(const rows_case *r, int lo, int hi, size_t i)
@@ -41,20 +38,17 @@ static void check(int shards, size_t width, size_t row)
     rows_case r = {.shards = shards, .width = width, .row = row, .leaves = leaves};
     for (size_t i = 0; i < width; i++)
         want[i] = sum(&r, 0, shards, i);
-    const int waves[] = {shards, 1, 3, 4};
-    for (size_t i = 0; i < sizeof waves / sizeof *waves; i++) {
-        r.wave = waves[i];
-        float *got = run_everywhere(run_fold, &r, width);
-        assert_same(got, want, width);
-        free(got);
-    }
+    float *got = fx_bits_in_waves("rows_fold", run_fold, &r, width, &r.wave);
+    fx_same("rows_fold", got, want, width);
+    free(got);
+    r.wave = 4;
+    fx_check("rows_fold", run_fold, &r, want, width);
     free(leaves);
     free(want);
 }
 
 static void test_fold(void **state)
 {
-    (void)state;
     check(1, 3, 3);
     check(2, 1, 1);
     check(3, 21, 40);
@@ -63,10 +57,10 @@ static void test_fold(void **state)
     check(23, 40000, 40000);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fold),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32);
 }

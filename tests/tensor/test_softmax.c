@@ -1,11 +1,15 @@
-/* test_softmax.c - log-softmax, NLL and cross-entropy against double. */
-#include "tensor/everywhere.h"
+/* test_softmax.c - log-softmax, NLL and cross-entropy against double, on the CPU and on
+ * GPUs. */
+#include "tensor/kernel_test.h"
 
 typedef struct loss_case {
     size_t n, classes;
-    const float *x, *dy;
+    const float *x, *y, *dy; // (n, classes): scores, logarithms of probabilities, gradients
     const int32_t *labels;
     float scale, smoothing;
+    bool from_scores; /* cross-entropy of x, else NLL of y */
+    bool brief;       /* fewer threads on the CPU: one of many cases of a loop */
+    double near;      /* part of the largest result that each may be off */
 } loss_case;
 
 static lk_shape shape_of(const loss_case *l)
@@ -13,53 +17,53 @@ static lk_shape shape_of(const loss_case *l)
     return (lk_shape){.n = l->n, .c = l->classes, .h = 1, .w = 1};
 }
 
-/* y, dx */
-static void run_log_softmax(lk_device *dev, const void *arg, float *out)
+/* The result from x, and the gradient with y as the result. */
+static void run_log_softmax(lk_device *d, const void *arg, float *out)
 {
     const loss_case *l = arg;
-    lk_tensor x = tensor_of((float *)(uintptr_t)l->x, shape_of(l)), y = tensor_of(out, shape_of(l));
-    lk_tensor dy = tensor_of((float *)(uintptr_t)l->dy, shape_of(l));
-    lk_tensor dx = tensor_of(out + l->n * l->classes, shape_of(l));
-    dev->kernels->log_softmax_forward(dev, &x, &y);
-    dev->kernels->log_softmax_grad_input(dev, &y, &dy, &dx);
+    lk_tensor x = fx_input(d, shape_of(l), l->x), to = fx_tensor(d, shape_of(l)), y = fx_input(d, shape_of(l), l->y);
+    lk_tensor dy = fx_input(d, shape_of(l), l->dy), dx = fx_tensor(d, shape_of(l));
+    d->kernels->log_softmax_forward(d, &x, &to);
+    d->kernels->log_softmax_grad_input(d, &y, &dy, &dx);
+    fx_read(d, &to, out);
+    fx_read(d, &dx, out + l->n * l->classes);
 }
 
-typedef void (*loss_fn)(lk_device *, const lk_loss_desc *, const lk_tensor *, float *, int32_t *, lk_tensor *);
-
-/* dx, loss, places as floats; without a gradient the others must be the same. */
-static void run_loss(lk_device *dev, const loss_case *l, loss_fn run, float *out)
+/* Losses and places, as floats, without a gradient, or with one and then dx. */
+static void run_half(lk_device *d, const loss_case *l, bool grad, float *out)
 {
-    lk_tensor x = tensor_of((float *)(uintptr_t)l->x, shape_of(l)), dx = tensor_of(out, shape_of(l));
-    float *loss = out + l->n * l->classes, *alone = calloc(l->n, sizeof *alone);
-    lk_loss_desc desc = {.labels = l->labels, .smoothing = l->smoothing, .scale = l->scale};
-    int32_t *places = calloc(l->n, sizeof *places);
-    assert_non_null(alone);
+    const lk_kernels *k = d->kernels;
+    lk_tensor x = fx_input(d, shape_of(l), l->from_scores ? l->x : l->y), dx = fx_tensor(d, shape_of(l));
+    lk_loss_desc desc = {.smoothing = l->smoothing, .scale = l->scale};
+    desc.labels = fx_put(d, l->labels, l->n * sizeof *l->labels);
+    float *loss = fx_no_floats(d, l->n);
+    int32_t *place = fx_blank(d, l->n * sizeof *place), *places = malloc((l->n + 1) * sizeof *places);
     assert_non_null(places);
-    run(dev, &desc, &x, loss, places, &dx);
+    (l->from_scores ? k->cross_entropy : k->nll)(d, &desc, &x, loss, place, grad ? &dx : NULL);
+    fx_get_floats(d, loss, l->n, out);
+    fx_get(d, place, l->n * sizeof *place, places);
     for (size_t i = 0; i < l->n; i++)
-        loss[l->n + i] = (float)places[i];
-    run(dev, &desc, &x, alone, places, NULL);
-    assert_memory_equal(alone, loss, l->n * sizeof *loss);
-    for (size_t i = 0; i < l->n; i++)
-        assert_int_equal(places[i], (int)loss[l->n + i]);
-    free(alone);
+        out[l->n + i] = (float)places[i];
+    if (grad)
+        fx_read(d, &dx, out + 2 * l->n);
     free(places);
 }
 
-static void run_nll(lk_device *dev, const void *arg, float *out)
+/* Losses, places, dx; without a gradient the others must be the same. */
+static void run_loss(lk_device *d, const void *arg, float *out)
 {
-    run_loss(dev, arg, dev->kernels->nll, out);
-}
-
-static void run_cross_entropy(lk_device *dev, const void *arg, float *out)
-{
-    run_loss(dev, arg, dev->kernels->cross_entropy, out);
+    const loss_case *l = arg;
+    float *alone = new_floats(2 * l->n);
+    run_half(d, l, true, out);
+    run_half(d, l, false, alone);
+    fx_same("loss without a gradient", alone, out, 2 * l->n);
+    free(alone);
 }
 
 static double log_sum_exp(const float *x, size_t classes)
 {
-    double max = (double)x[0], sum = 0;
-    for (size_t k = 1; k < classes; k++)
+    double max = -INFINITY, sum = 0;
+    for (size_t k = 0; k < classes; k++)
         max = fmax(max, (double)x[k]);
     for (size_t k = 0; k < classes; k++)
         sum += exp((double)x[k] - max);
@@ -75,136 +79,183 @@ static size_t first_largest(const float *x, size_t classes)
     return best;
 }
 
+/* Where a stable sort by falling score puts the label. A NaN comes before it, the
+ * label's own, too: beside a NaN no label is the best. */
+static int sorted_place(const float *x, size_t classes, size_t label)
+{
+    int before = 0;
+    for (size_t k = 0; k < classes; k++)
+        before += !(x[k] <= x[label]) || (k < label && x[k] == x[label]);
+    return before;
+}
+
 static void check_log_softmax(const loss_case *l)
 {
     size_t count = l->n * l->classes;
     double *y = new_doubles(count), *dx = new_doubles(count);
-    for (size_t i = 0; i < count; i++)
-        y[i] = (double)l->x[i] - log_sum_exp(l->x + i / l->classes * l->classes, l->classes);
-    for (size_t i = 0; i < count; i++) {
-        double sum = 0;
-        for (size_t k = 0; k < l->classes; k++)
-            sum += (double)l->dy[i / l->classes * l->classes + k];
-        dx[i] = (double)l->dy[i] - exp(y[i]) * sum;
+    for (size_t begin = 0; begin < count; begin += l->classes) {
+        double norm = log_sum_exp(l->x + begin, l->classes), sum = 0;
+        for (size_t i = begin; i < begin + l->classes; i++)
+            sum += (double)l->dy[i];
+        for (size_t i = begin; i < begin + l->classes; i++) {
+            y[i] = (double)l->x[i] - norm;
+            dx[i] = (double)l->dy[i] - exp((double)l->y[i]) * sum;
+        }
     }
-    float *got = run_everywhere(run_log_softmax, l, 2 * count);
-    assert_close(got, y, count, 1e-6);
-    assert_close(got + count, dx, count, 1e-6);
+    float *got = (l->brief ? fx_bits_brief : fx_bits)("log_softmax", run_log_softmax, l, 2 * count);
+    fx_near_values("log_softmax", got, y, l->near, count);
+    fx_near_values("gradient of log_softmax", got + count, dx, l->near, count);
     free(got);
     free(y);
     free(dx);
 }
 
-/* Where a stable sort by falling score puts the label. */
-static int sorted_place(const float *x, size_t classes, size_t label)
-{
-    int before = 0;
-    for (size_t k = 0; k < label; k++)
-        before += x[k] >= x[label];
-    for (size_t k = label + 1; k < classes; k++)
-        before += x[k] > x[label];
-    return before;
-}
-
-static void check_loss(const loss_case *l, bool scores)
+static void check_loss(const loss_case *l)
 {
     size_t count = l->n * l->classes;
-    double *dx = new_doubles(count), *loss = new_doubles(l->n);
+    const char *what = l->from_scores ? "cross_entropy" : "nll";
+    double *dx = new_doubles(count), *loss = new_doubles(l->n), even = (double)l->smoothing / (double)l->classes;
+    float *got = (l->brief ? fx_bits_brief : fx_bits)(what, run_loss, l, count + 2 * l->n);
     for (size_t n = 0; n < l->n; n++) {
-        const float *x = l->x + n * l->classes;
-        double norm = scores ? log_sum_exp(x, l->classes) : 0;
+        const float *x = (l->from_scores ? l->x : l->y) + n * l->classes;
+        double norm = l->from_scores ? log_sum_exp(x, l->classes) : 0;
         for (size_t k = 0; k < l->classes; k++) {
-            double share = scores ? exp((double)x[k] - norm) : 0, even = (double)l->smoothing / (double)l->classes;
+            double share = l->from_scores ? exp((double)x[k] - norm) : 0;
             double wanted = ((int32_t)k == l->labels[n] ? 1 - (double)l->smoothing : 0) + even;
             loss[n] += wanted * (norm - (double)x[k]);
             dx[n * l->classes + k] = (double)l->scale * (share - wanted);
         }
-    }
-    float *got = run_everywhere(scores ? run_cross_entropy : run_nll, l, count + 2 * l->n);
-    assert_close(got, dx, count, 1e-6);
-    assert_close(got + count, loss, l->n, 1e-6);
-    for (size_t n = 0; n < l->n; n++) {
-        const float *x = l->x + n * l->classes;
-        int place = (int)got[count + l->n + n];
+        int place = (int)got[l->n + n];
         assert_int_equal(place, sorted_place(x, l->classes, (size_t)l->labels[n]));
         assert_int_equal(place == 0, first_largest(x, l->classes) == (size_t)l->labels[n]);
     }
+    fx_near(what, got, loss, l->near, l->n);
+    fx_near_values(what, got + 2 * l->n, dx, l->near, count);
     free(got);
     free(dx);
     free(loss);
 }
 
-static void check(size_t n, size_t classes)
+static void check_losses(size_t n, size_t classes, const float *x, double near, bool brief)
 {
-    float *x = random_floats(n * classes, 1), *dy = random_floats(n * classes, 2);
-    int32_t *labels = calloc(n, sizeof *labels);
+    float *dy = random_values(n * classes, 2), *y = new_floats(n * classes);
+    int32_t *labels = calloc(n + 1, sizeof *labels);
     assert_non_null(labels);
-    /* Halves, so that a row often has several largest values; one row far from 0. */
-    for (size_t i = 0; i < n * classes; i++)
-        x[i] = floorf(x[i] * 16) / 2 + (i < classes ? 90.0f : 0.0f);
-    for (size_t i = 0; i < n; i++)
-        labels[i] = (int32_t)(i % 3 ? first_largest(x + i * classes, classes) : i % classes);
-    loss_case l = {.n = n, .classes = classes, .x = x, .dy = dy, .labels = labels, .scale = 0.125f};
+    for (size_t i = 0; i < n; i++) {
+        const float *row = x + i * classes;
+        double norm = log_sum_exp(row, classes);
+        labels[i] = (int32_t)(i % 3 ? first_largest(row, classes) : (i * 7 + i / 3) % classes);
+        for (size_t k = 0; k < classes; k++)
+            y[i * classes + k] = fx_round((float)((double)row[k] - norm));
+    }
+    loss_case l = {.n = n, .classes = classes, .x = x, .y = y, .dy = dy, .labels = labels, .scale = 0.125f};
+    l.near = near;
+    l.brief = brief;
     check_log_softmax(&l);
-    check_loss(&l, false);
-    check_loss(&l, true);
-    l.smoothing = 0.1f;
-    check_loss(&l, false);
-    check_loss(&l, true);
-    free(x);
+    for (int way = 0; way < 4; way++) {
+        l.from_scores = way % 2;
+        l.smoothing = way / 2 ? 0.1f : 0.0f;
+        check_loss(&l);
+    }
+    free(y);
     free(dy);
     free(labels);
 }
 
-static void test_losses(void **state)
+/* Halves, so that a row often has several largest values; one row far from 0. */
+static void test_equal_scores(void **state)
 {
-    (void)state;
-    check(1, 10);
-    check(64, 10);
-    check(7, 3);
-    check(5, 1000);
-    check(1000, 21);
-    check(4, 1);
+    static const size_t sizes[][2] = {{1, 10}, {64, 10}, {7, 3}, {5, 1000}, {1000, 21}, {4, 1}};
+    for (size_t s = 0; s < COUNT_OF(sizes); s++) {
+        size_t n = sizes[s][0], classes = sizes[s][1];
+        float *x = random_values(n * classes, 1);
+        for (size_t i = 0; i < n * classes; i++)
+            x[i] = floorf(x[i] * 16) / 2 + (i < classes ? 90.0f : 0.0f);
+        check_losses(n, classes, x, fx_builds ? 1e-6 : FX_NEAR, false);
+        free(x);
+    }
+}
+
+/* Scores far below 0: a pad, which is 0, would win if it counted. */
+static void test_low_scores(void **state)
+{
+    static const size_t classes[] = {2, 3, 10, 26, 31, 64, 100, 1000}, counts[] = {0, 1, 5, 64, 131};
+    for (size_t s = 0; s < COUNT_OF(classes) * COUNT_OF(counts); s++) {
+        size_t c = classes[s / COUNT_OF(counts)], n = counts[s % COUNT_OF(counts)];
+        float *x = random_values(n * c, 1);
+        for (size_t i = 0; i < n * c; i++)
+            x[i] = fx_round(4.0f * x[i] - 20.0f);
+        check_losses(n, c, x, FX_NEAR, true);
+        free(x);
+    }
+}
+
+/* Equals and NaNs: where the labels come. */
+static void test_places(void **state)
+{
+    enum { N = 24, CLASSES = 21 };
+    float *x = random_values(N * CLASSES, 3);
+    int32_t labels[N];
+    for (size_t i = 0; i < N; i++)
+        labels[i] = (int32_t)((i * 7 + i / 3) % CLASSES);
+    for (size_t i = 0; i < N * CLASSES; i++)
+        x[i] = (float)(int)(x[i] * 3.0f);
+    x[3 * CLASSES + 5] = NAN;
+    x[4 * CLASSES + (size_t)labels[4]] = NAN;
+    loss_case l = {.n = N, .classes = CLASSES, .x = x, .y = x, .labels = labels, .scale = 1};
+    for (int i = 0; i < 2; i++) {
+        l.from_scores = i;
+        float *got = fx_bits("places", run_loss, &l, N * (2 + CLASSES));
+        for (size_t n = 0; n < N; n++)
+            assert_int_equal((int)got[N + n], sorted_place(x + n * CLASSES, CLASSES, (size_t)labels[n]));
+        free(got);
+    }
+    free(x);
 }
 
 /* Scores far apart neither overflow nor give a NaN. */
 static void test_extremes(void **state)
 {
-    (void)state;
-    float x[3] = {1e30f, -1e30f, 0};
-    int32_t label = 0;
-    loss_case l = {.n = 1, .classes = 3, .x = x, .dy = x, .labels = &label, .scale = 1};
-    float *got = run_everywhere(run_cross_entropy, &l, 5);
-    const float want[5] = {0, 0, 0, 0, 0};
-    assert_same(got, want, 5);
+    const float x[3] = {fx_round(1e30f), fx_round(-1e30f), 0}, want[5] = {0};
+    const double zeros[5] = {0};
+    const int32_t label = 0;
+    loss_case l = {.n = 1, .classes = 3, .x = x, .labels = &label, .scale = 1, .from_scores = true};
+    float *got = fx_bits("extremes", run_loss, &l, 5);
+    fx_near("extremes", got, zeros, 0, 5);
+    if (fx_builds)
+        fx_same("extremes", got, want, 5);
     free(got);
 }
 
-/* A NaN score must reach the loss, where the run looks for it. */
-static void test_nan_reaches_loss(void **state)
+/* A NaN among the scores is one in the loss, where the run looks for it, and in all of
+ * the gradient. */
+static void test_nan_scores(void **state)
 {
-    (void)state;
-    for (size_t at = 0; at < 3; at++) {
-        float x[3] = {1, 2, 3};
-        x[at] = NAN;
-        int32_t label = 0;
-        loss_case l = {.n = 1, .classes = 3, .x = x, .dy = x, .labels = &label, .scale = 1};
-        lk_device *dev = open_device(NULL, 1);
-        float out[5];
-        run_cross_entropy(dev, &l, out);
-        assert_true(isnan(out[3]));
-        assert_true(at > 0 || out[4] > 0); /* a label whose score is a NaN is not the best */
-        lk__device_close(dev);
+    static const size_t classes[] = {3, 10, 100, 1000};
+    for (size_t i = 0; i < COUNT_OF(classes); i++) {
+        for (size_t at = 0; at < classes[i]; at += classes[i] < 10 ? 1 : 1 + classes[i] / 3) {
+            float *x = random_values(classes[i], 6);
+            x[at] = NAN;
+            for (int32_t label = 0; label < 2; label++) {
+                loss_case l = {
+                    .n = 1, .classes = classes[i], .x = x, .labels = &label, .scale = 1, .from_scores = true};
+                float *got = fx_bits("NaN scores", run_loss, &l, 2 + classes[i]);
+                for (size_t k = 0; k < 2 + classes[i]; k++)
+                    assert_true(k == 1 ? got[k] > 0 : isnan(got[k]));
+                free(got);
+            }
+            free(x);
+        }
     }
 }
 
-/* Within the rounding of the result to a float, the 2 units (of 2^-23) by which each
- * exp errs, which reach the result as 2^-22 of `errs`, and 1000 additions of doubles, each
- * of which is off by at most 2^-53 of the sum. */
+/* On the CPU within the rounding of the result to a float, the 2 units (of 2^-23) by
+ * which each exp errs, which reach the result as 2^-22 of `errs`, and 1000 additions of
+ * doubles, each of which is off by at most 2^-53 of the sum; elsewhere near. */
 static void assert_rounded(const char *what, size_t at, float got, double want, double errs)
 {
     double bound = 0x1p-24 * fabs(want) + 0x1p-22 * fabs(errs) + 1000 * 0x1p-53 + 0x1p-148;
-    if (!(fabs((double)got - want) <= bound))
+    if (fx_builds && !(fabs((double)got - want) <= bound))
         fail_msg("%s %zu is %.9g, not %.9g: %g times what rounding does", what, at, (double)got, want,
                  fabs((double)got - want) / bound);
 }
@@ -212,15 +263,16 @@ static void assert_rounded(const char *what, size_t at, float got, double want, 
 /* One sample whose label has a score that makes its loss about `loss`. */
 static void check_dominant(size_t classes, size_t at, double loss, bool equal, float smoothing)
 {
-    float *x = random_floats(classes, (uint32_t)classes), scale = 0.125f;
+    float *x = random_values(classes, (uint32_t)classes), scale = 0.125f;
     int32_t label = (int32_t)at;
     for (size_t k = 0; equal && k < classes; k++)
         x[k] = 0;
     x[at] = -INFINITY;
-    x[at] = (float)(log_sum_exp(x, classes) - log(loss));
+    x[at] = fx_round((float)(log_sum_exp(x, classes) - log(loss)));
     loss_case l = {.n = 1, .classes = classes, .x = x, .labels = &label, .scale = scale, .smoothing = smoothing};
-    float *got = run_everywhere(run_cross_entropy, &l, classes + 2);
-    double norm = 0, want = 0, even = (double)smoothing / (double)classes;
+    l.from_scores = true;
+    float *got = fx_bits("a label that is all but certain", run_loss, &l, classes + 2);
+    double norm = 0, want = 0, even = (double)smoothing / (double)classes, *dx = new_doubles(classes);
     for (size_t k = 0; k < classes; k++)
         norm += k == at ? 0 : exp((double)x[k] - (double)x[at]);
     double others = norm / (1 + norm); /* than the label: their probability */
@@ -228,25 +280,28 @@ static void check_dominant(size_t classes, size_t at, double loss, bool equal, f
         double below = (double)x[at] - (double)x[k], p = exp(-below) / (1 + norm);
         double own = k == at ? -others + (double)smoothing : p;
         want += even * (log1p(norm) + below) + (k == at ? (1 - (double)smoothing) * log1p(norm) : 0);
-        assert_rounded("gradient", k, got[k], (double)scale * (own - even),
-                       (double)scale * (k == at ? others : 2.25 * p));
+        dx[k] = (double)scale * (own - even);
+        assert_rounded("gradient", k, got[2 + k], dx[k], (double)scale * (k == at ? others : 2.25 * p));
     }
-    assert_rounded("loss of label", at, got[classes], want, others);
-    assert_true(got[classes + 1] == 0.0f);
+    assert_rounded("loss of label", at, got[0], want, others);
+    fx_near("loss of a label that is all but certain", got, &want, FX_NEAR, 1);
+    fx_near_values("its gradient", got + 2 + at, dx + at, FX_NEAR, 1);
+    fx_near_values("gradient of many classes", got + 2, dx, FX_NEAR, classes);
+    assert_true(got[1] == 0.0f);
+    free(dx);
     free(got);
     free(x);
 }
 
-/* A label that is all but certain: loss and gradient are small differences of
- * numbers near 1, and right to a float's precision wherever the label is. */
+/* A label that is all but certain: loss and gradient are small differences of numbers
+ * near 1, and have the device's precision wherever the label is. */
 static void test_many_classes(void **state)
 {
-    (void)state;
     static const size_t counts[] = {17, 100, 1000};
     static const double losses[] = {1, 1e-3, 1e-5, 1e-7};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    for (size_t i = 0; i < COUNT_OF(counts); i++) {
         size_t labels[] = {0, counts[i] / 2, counts[i] - 1};
-        for (size_t k = 0; k < 3 * sizeof losses / sizeof *losses; k++) {
+        for (size_t k = 0; k < 3 * COUNT_OF(losses); k++) {
             check_dominant(counts[i], labels[k % 3], losses[k / 3], false, 0.0f);
             check_dominant(counts[i], labels[k % 3], losses[k / 3], true, 0.0f);
             check_dominant(counts[i], labels[k % 3], losses[k / 3], false, 0.1f);
@@ -254,52 +309,70 @@ static void test_many_classes(void **state)
     }
 }
 
-/* 999 equal scores and one 18 above them. */
+/* One score of 18, the others small whole numbers or all 0. */
 static void test_one_far_above(void **state)
 {
-    (void)state;
-    enum { CLASSES = 1000, LABEL = 500 };
-    float *x = new_floats(CLASSES);
-    int32_t label = LABEL;
-    double rest = 999 * exp(-18.0);
-    x[LABEL] = 18;
-    loss_case l = {.n = 1, .classes = CLASSES, .x = x, .labels = &label, .scale = 1};
-    float *got = run_everywhere(run_cross_entropy, &l, CLASSES + 2);
-    assert_rounded("loss of label", LABEL, got[CLASSES], log1p(rest), rest);
-    assert_rounded("gradient", LABEL, got[LABEL], -rest / (1 + rest), rest);
-    free(got);
-    free(x);
+    enum { CLASSES = 1000 };
+    static const int32_t at[] = {0, 500, 999};
+    for (size_t i = 0; i < 2 * COUNT_OF(at); i++) {
+        int32_t label = at[i / 2];
+        float *x = random_values(CLASSES, 5);
+        double rest = 0;
+        for (int32_t k = 0; k < CLASSES; k++) {
+            x[k] = i % 2 ? (float)(int)(x[k] * 3.0f) : 0.0f;
+            rest += k == label ? 0 : exp((double)x[k] - 18);
+        }
+        x[label] = 18.0f;
+        loss_case l = {.n = 1, .classes = CLASSES, .x = x, .labels = &label, .scale = 1, .from_scores = true};
+        float *got = fx_bits("one far above", run_loss, &l, CLASSES + 2);
+        double loss = log1p(rest), dx = -rest / (1 + rest);
+        assert_rounded("loss of label", (size_t)label, got[0], loss, rest);
+        assert_rounded("gradient", (size_t)label, got[2 + label], dx, rest);
+        fx_near("loss of many classes", got, &loss, FX_NEAR, 1);
+        fx_near_values("gradient of many classes", got + 2 + label, &dx, FX_NEAR, 1);
+        free(got);
+        free(x);
+    }
 }
 
 /* Log-softmax of the same, and its gradient from the result as it was rounded. */
 static void test_log_softmax_of_many(void **state)
 {
-    (void)state;
     enum { CLASSES = 1000 };
     for (size_t at = 0; at < CLASSES; at += CLASSES / 2 - 1) {
-        float *x = random_floats(CLASSES, 3), *dy = new_floats(CLASSES);
+        float *x = random_values(CLASSES, 3), *dy = new_floats(CLASSES), *result = new_floats(CLASSES);
+        double norm = 0, y[CLASSES], dx[CLASSES];
         x[at] = 18;
         dy[at] = -0.125f;
-        loss_case l = {.n = 1, .classes = CLASSES, .x = x, .dy = dy};
-        float *got = run_everywhere(run_log_softmax, &l, 2 * CLASSES);
-        double norm = 0;
         for (size_t k = 0; k < CLASSES; k++)
             norm += k == at ? 0 : exp((double)x[k] - 18);
         for (size_t k = 0; k < CLASSES; k++) {
-            assert_rounded("log-softmax", k, got[k], (double)x[k] - 18 - log1p(norm), norm);
-            double dx = k == at ? 0.125 * expm1((double)got[k]) : 0.125 * exp((double)got[k]);
-            assert_rounded("gradient of log-softmax", k, got[CLASSES + k], dx, 0);
+            y[k] = (double)x[k] - 18 - log1p(norm);
+            result[k] = fx_round((float)y[k]);
+            dx[k] = 0.125 * (k == at ? expm1((double)result[k]) : exp((double)result[k]));
         }
-        free(got), free(x), free(dy);
+        loss_case l = {.n = 1, .classes = CLASSES, .x = x, .y = result, .dy = dy};
+        float *got = fx_bits("log_softmax of many", run_log_softmax, &l, 2 * CLASSES);
+        fx_near_values("log_softmax of many", got, y, FX_NEAR, CLASSES);
+        fx_near_values("gradient of log_softmax of many", got + CLASSES, dx, FX_NEAR, CLASSES);
+        for (size_t k = 0; k < CLASSES; k++) {
+            assert_rounded("log-softmax", k, got[k], y[k], norm);
+            assert_rounded("gradient of log-softmax", k, got[CLASSES + k], dx[k], 0);
+        }
+        free(got);
+        free(x);
+        free(dy);
+        free(result);
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_losses),           cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_nan_reaches_loss), cmocka_unit_test(test_many_classes),
-        cmocka_unit_test(test_one_far_above),    cmocka_unit_test(test_log_softmax_of_many),
+        cmocka_unit_test(test_equal_scores),  cmocka_unit_test(test_low_scores),
+        cmocka_unit_test(test_places),        cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_nan_scores),    cmocka_unit_test(test_many_classes),
+        cmocka_unit_test(test_one_far_above), cmocka_unit_test(test_log_softmax_of_many),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_BF16);
 }

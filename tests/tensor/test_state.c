@@ -1,15 +1,7 @@
 /* test_state.c - the state dict as a container, and its hash. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <string.h>
-
 #include <lockstep/state.h>
+
+#include "check.h"
 
 static lk_state_entry *add(lk_state *state, const char *name, lk_dtype dtype, int ndim, const size_t *dims)
 {
@@ -31,7 +23,6 @@ static lk_state *create(void)
 
 static void test_dtypes(void **ctx)
 {
-    (void)ctx;
     static const struct {
         lk_dtype dtype;
         const char *name;
@@ -49,7 +40,6 @@ static void test_dtypes(void **ctx)
 /* All names lose the prefix, or none does. */
 static void test_strip(void **ctx)
 {
-    (void)ctx;
     lk_state *state = create();
     assert_false(lk_state_strip(state, "module."));
     for (int i = 0; i < 40; i++) {
@@ -77,7 +67,6 @@ static void test_strip(void **ctx)
 /* A name has a bound, which files cannot pass either. */
 static void test_long_names(void **ctx)
 {
-    (void)ctx;
     static char name[LK_MAX_TENSOR_NAME + 2];
     lk_state *state = create();
     lk_state_entry *entry;
@@ -91,7 +80,6 @@ static void test_long_names(void **ctx)
 
 static void test_layout(void **ctx)
 {
-    (void)ctx;
     lk_state *state = create();
     assert_int_equal(lk_state_count(state), 0);
     assert_null(lk_state_find(state, "a"));
@@ -114,7 +102,6 @@ static void test_layout(void **ctx)
 
 static void test_refused(void **ctx)
 {
-    (void)ctx;
     lk_state *state = create();
     lk_state_entry *entry = NULL;
     size_t dims[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -134,7 +121,6 @@ static void test_refused(void **ctx)
 
 static void test_many_names(void **ctx)
 {
-    (void)ctx;
     enum { MANY = 5000 };
     lk_state *state = create();
     char name[32];
@@ -173,7 +159,6 @@ static uint64_t hash_of(const spec *specs, size_t count)
 
 static void test_hash_sees_everything_but_order(void **ctx)
 {
-    (void)ctx;
     const spec ab[] = {{"a", LK_DTYPE_F32, 2, {2, 3}}, {"b", LK_DTYPE_F32, 2, {2, 3}}};
     const spec ba[] = {ab[1], ab[0]};
     const spec others[][2] = {
@@ -193,7 +178,6 @@ static void test_hash_sees_everything_but_order(void **ctx)
 
 static void test_hash_sees_every_byte(void **ctx)
 {
-    (void)ctx;
     lk_state *state = create();
     lk_state_entry *a = add(state, "a", LK_DTYPE_U8, 1, (size_t[]){300});
     uint64_t hash = lk_state_hash(state);
@@ -209,7 +193,6 @@ static void test_hash_sees_every_byte(void **ctx)
 
 static void test_hash_sees_swapped_data(void **ctx)
 {
-    (void)ctx;
     lk_state *state = create();
     add(state, "a", LK_DTYPE_U8, 1, (size_t[]){4});
     add(state, "b", LK_DTYPE_U8, 1, (size_t[]){4});
@@ -226,7 +209,6 @@ static void test_hash_sees_swapped_data(void **ctx)
 /* The committed value is what makes hashes of two machines comparable. */
 static void test_hash_is_the_same_everywhere(void **ctx)
 {
-    (void)ctx;
     const spec specs[] = {{"conv1.weight", LK_DTYPE_F32, 2, {32, 9}}, {"bn.num_batches_tracked", LK_DTYPE_I64, 0, {0}}};
     assert_true(hash_of(specs, 2) == UINT64_C(0x272323f4e47f6f26));
 }
