@@ -84,14 +84,7 @@ static inline size_t lk__cuda_weights(const lk_cuda_problem *problem)
 }
 
 /* Memory of the device for this run; NULL for no bytes. */
-static inline lk_status lk__cuda_workspace(const lk_cuda_io *io, size_t bytes, void **out)
-{
-    void *memory = bytes ? io->scratch(io->dev, bytes) : NULL;
-    if (bytes && !memory)
-        return lk__fail_memory(bytes, "the workspace of a layer on the GPU");
-    *out = memory;
-    return LK_OK;
-}
+lk_status lk__cuda_workspace(const lk_cuda_io *io, size_t bytes, void **out) LK_CHECKED;
 
 /* Whether a library's ReLU lets a NaN pass, which none promises: a plan asks before its
  * first run, by a run with *out for io, whose bias is NaN, and with *workspace, of
