@@ -1,7 +1,8 @@
 /* query.c - what is said of GPUs that cannot be used. The runtime's functions are this
- * test's own, so that no GPU is needed, and the file under test is a part of it. */
+ * test's own, so that no GPU is needed, and the files under test are parts of it. */
 #include <cuda_runtime_api.h>
 
+#include "check.h"
 #include "tensor/cuda/runtime/libraries.h"
 
 /* A machine with GPUs of one kind, and what is wrong with it. */
@@ -88,8 +89,8 @@ static lk_status fake_libraries(void)
 #define cudaGetErrorName fake_name
 #define cudaGetErrorString fake_string
 #define lk__cuda_libraries_find fake_libraries
-#include "check.h"
-#include "tensor/cuda/query.c"
+#include "tensor/cuda/runtime/open.c"
+#include "tensor/cuda/runtime/query.c"
 
 static const size_t GIGA = (size_t)1 << 30;
 

@@ -7,7 +7,7 @@
 
 #include "tensor/cuda/runtime/query.h"
 
-enum { PATH_BYTES = 4096 };
+enum { LIBRARY_BYTES = 4096 };
 
 /* The folders of libraries of a toolkit, where the dynamic linker may not look. */
 static void *open_below(const char *root, const char *file)
@@ -15,7 +15,7 @@ static void *open_below(const char *root, const char *file)
     static const char *const folders[] = {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"};
     void *handle = NULL;
     for (size_t i = 0; root && *root && !handle && i < sizeof folders / sizeof *folders; i++) {
-        char path[PATH_BYTES];
+        char path[LIBRARY_BYTES];
         if (snprintf(path, sizeof path, "%s/%s/%s", root, folders[i], file) < (int)sizeof path)
             handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     }
