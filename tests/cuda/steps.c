@@ -318,19 +318,32 @@ static void run_ahead(lk_engine *engine, const law_case *c, outcome *o)
 }
 
 /* Against steps in halves, which no device records. */
+static void check_sent_ahead(size_t model, bool in_waves)
+{
+    law_case c = models[model];
+    c.steps = MAX_STEPS;
+    outcome one = run_case(&c, fx_name(), (law_way){.halves = true}), many = {0};
+    lk_engine *engine = make_engine(&c, fx_name(), (law_way){.micro_batch = in_waves ? c.batch / 2 : 0});
+    assert_true(lk_engine_depth(engine) > 1 || strncmp(fx_name(), "cpu", 3) == 0);
+    run_ahead(engine, &c, &many);
+    finish(engine, &c, &many);
+    same_outcomes(in_waves ? "sent ahead, in waves" : "sent ahead", &one, &many);
+    outcome_free(&one);
+    outcome_free(&many);
+}
+
 static void test_steps_sent_ahead(void **state)
 {
-    for (size_t i = 0; i < SOME; i++) {
-        law_case c = models[some[i]];
-        c.steps = MAX_STEPS;
-        outcome one = run_case(&c, fx_name(), (law_way){.halves = true}), many = {0};
-        lk_engine *engine = make_engine(&c, fx_name(), (law_way){0});
-        run_ahead(engine, &c, &many);
-        finish(engine, &c, &many);
-        same_outcomes("sent ahead", &one, &many);
-        outcome_free(&one);
-        outcome_free(&many);
-    }
+    for (size_t i = 0; i < SOME; i++)
+        check_sent_ahead(some[i], false);
+}
+
+/* One recording of several waves is played for samples, steps and rates that differ. */
+static void test_waves_sent_ahead(void **state)
+{
+    static const size_t chosen[] = {CNN, PYRAMIDNET_BY_SHARD};
+    for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++)
+        check_sent_ahead(chosen[i], true);
 }
 
 static void copy_states(const lk_engine *from, lk_engine *to)
@@ -480,6 +493,7 @@ int main(void)
         cmocka_unit_test(test_models),        cmocka_unit_test(test_optimisers),       cmocka_unit_test(test_waves),
         cmocka_unit_test(test_small_batches), cmocka_unit_test(test_steps_sent_ahead), cmocka_unit_test(test_states),
         cmocka_unit_test(test_nonfinite),     cmocka_unit_test(test_placed_samples),
+        cmocka_unit_test(test_waves_sent_ahead),
     };
     return fx_main(tests, sizeof tests / sizeof *tests, FX_FP32 | FX_TF32 | FX_BF16);
 }

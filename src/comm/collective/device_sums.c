@@ -19,7 +19,7 @@ static const double REASON_AFTER = 2;
 enum { GATHERED, SHARED, MARKS };
 
 /* Programs that are kept beside those of the sums. */
-enum { GATHERS = 32 };
+enum { GATHERS = 256 };
 
 struct lk_device_sums {
     lk_device_sums_opts opts;

@@ -161,6 +161,7 @@ lk_status lk__nonfinite_explain(lk_engine *engine, const lk_engine_part *part, c
         LK_TRY(fail_own_sums(engine, part));
     bool sums = found && found->bad && found->first >= part->total;
     LK_TRY(fail_sum(engine, sums ? (size_t)found->first - part->total : SIZE_MAX, there ? THE_SUM : UNKNOWN));
+    engine->agreed = true; /* all have come to here */
     return lk__fail(LK_STATUS_NONFINITE, "step %llu: a loss or a gradient was not finite, but no rank finds which; %s",
                     step_number(engine), advice);
 }
