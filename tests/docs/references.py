@@ -1,59 +1,65 @@
-#!/usr/bin/env python3
-"""references.py ROOT: every file and every C name that a page mentions in backquotes or links to exists.
+"""references.py ROOT: every file and every C name that a page mentions exists.
 
-A path is looked for below the root, src/ and tests/. A bare name of a source file must be the name of one file at
-least. A C name must occur in the sources. CHANGELOG.md has names that are gone, so it is left out."""
+Checked are links and paths in backquotes, which may begin at the root, in src/ or in tests/; bare names of C files; and
+words that look like names of the library. NAME and FOLDER stand for any. CHANGELOG.md has names that are gone: there
+only the version is checked, which must be that of CMakeLists.txt."""
 import re
 import sys
 from pathlib import Path
 
-QUOTED = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)")
-PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+/?|[\w-]+\.(?:c|cu|cuh|h|cmake|md)")
+QUOTED = re.compile(r"`([\w.-]+(?:/[\w.-]+)+/?|[\w-]+\.(?:c|cu|cuh|h|md))`")
 NAME = re.compile(r"\blk__?[a-z]\w*|\bLK_[A-Z]\w*")
+SOURCES = (".c", ".h", ".cu", ".cuh", ".py", ".txt", ".cmake")
+# First folders of paths of this repository, beside the modules of src/.
+FOLDERS = ("src", "include", "tests", "tools", "examples", "configs", "docs", "bench", "cmake")
 FOREIGN = {"nccl.h"}
-# First folders of paths that are meant to be in this repository.
-ROOMS = {"src", "include", "tests", "tools", "examples", "configs", "docs", "bench", "cmake"}
 
 
-def pages(root):
-    return sorted(page for page in [*root.glob("*.md"), *root.glob("docs/*.md")] if page.name != "CHANGELOG.md")
+class Tree:
+    def __init__(self, root):
+        self.root = root
+        files = [path for folder in FOLDERS for path in (root / folder).rglob("*") if path.is_file()]
+        files += [path for path in root.iterdir() if path.is_file()]
+        self.files = {path.name for path in files} | FOREIGN
+        self.names = {name for path in files if path.suffix in SOURCES
+                      for name in NAME.findall(path.read_text(errors="replace"))}
+
+    def is_ours(self, path):
+        first = path.split("/")[0]
+        return "/" not in path or first in FOLDERS or (self.root / "src" / first).is_dir()
+
+    def has_path(self, path, page):
+        if "/" not in path and path in self.files:
+            return True
+        starts = (page.parent, self.root, self.root / "src", self.root / "tests")
+        return any((start / path).exists() for start in starts)
+
+    def has_name(self, name):
+        return name in self.names or (name.endswith("_") and any(known.startswith(name) for known in self.names))
 
 
-def known(root):
-    """Paths of all files and folders, file names, and the text of all sources."""
-    files = [path for room in sorted(ROOMS) for path in (root / room).rglob("*") if "__pycache__" not in path.parts]
-    text = "\n".join(path.read_text(errors="replace") for path in files
-                     if path.suffix in (".c", ".h", ".cu", ".cuh", ".py", ".txt", ".cmake"))
-    text += (root / "CMakeLists.txt").read_text()
-    return {path.name for path in files} | {path.name for path in root.iterdir()}, set(NAME.findall(text))
+def check_line(tree, page, line):
+    paths = [link for link in LINK.findall(line) if "://" not in link]
+    paths += [path for path in QUOTED.findall(line) if tree.is_ours(path) and not re.search("NAME|FOLDER", path)]
+    yield from (f"there is no {path}" for path in paths if not tree.has_path(path, page))
+    yield from (f"no source has {name}" for name in NAME.findall(line) if not tree.has_name(name))
 
 
-def path_exists(root, page, path, names):
-    if "/" not in path:
-        return path in names | FOREIGN or (page.parent / path).exists()
-    places = (page.parent, root, root / "src", root / "tests")
-    return any((place / path).exists() for place in places)
-
-
-def is_ours(root, path):
-    first = path.split("/")[0]
-    return "/" not in path or first in ROOMS or (root / "src" / first).is_dir()
+def check_version(root):
+    version = re.search(r"project\(\w+ VERSION ([\d.]+)", (root / "CMakeLists.txt").read_text()).group(1)
+    newest = re.search(r"^## \[?([^\]\s]+)", (root / "CHANGELOG.md").read_text(), re.M).group(1)
+    if newest != version:
+        yield f"CHANGELOG.md: the newest version is {newest}, and CMakeLists.txt has {version}"
 
 
 def check(root):
-    names, words = known(root)
-    for page in pages(root):
-        for number, line in enumerate(page.read_text(encoding="utf-8").split("\n"), 1):
-            paths = [link for link in LINK.findall(line) if "://" not in link]
-            if not line.startswith("    "):
-                paths += [quoted for quoted in QUOTED.findall(line) if PATH.fullmatch(quoted) and is_ours(root, quoted)]
-            for path in paths:
-                if not path_exists(root, page, path, names):
-                    yield f"{page.relative_to(root)}:{number}: there is no {path}"
-            for name in NAME.findall(line):
-                if name not in words and not any(word.startswith(name) for word in words if name.endswith("_")):
-                    yield f"{page.relative_to(root)}:{number}: no source has {name}"
+    tree = Tree(root)
+    for page in sorted([*root.glob("*.md"), *root.glob("docs/*.md")]):
+        lines = page.read_text(encoding="utf-8").split("\n") if page.name != "CHANGELOG.md" else []
+        for number, line in enumerate(lines, 1):
+            yield from (f"{page.relative_to(root)}:{number}: {what}" for what in check_line(tree, page, line))
+    yield from check_version(root)
 
 
 if __name__ == "__main__":
