@@ -53,45 +53,47 @@ same() {
     check "$line: another hash than with ${file[*]}" test -n "$hash" -a "$hash" = "$(hash_of)"
 }
 
-check "there are five recipes" test "$(cd "$configs" && echo *.yaml)" = "r0.yaml r1.yaml r2.yaml r3.yaml r4.yaml"
+check "there are five recipes" test "$(cd "$configs" && echo *.yaml)" = \
+    "cifar10-pyramidnet.yaml cifar100-resnet18.yaml mnist-cnn-dropout2d.yaml mnist-cnn.yaml mnist-mlp.yaml"
 short=(--threads 1 --quiet --num-workers 0)
 
-same --config "$configs/r0.yaml" --epochs 1 "${short[@]}" -- --model cnn:dropout2d=1 --data mnist \
+same --config "$configs/mnist-cnn-dropout2d.yaml" --epochs 1 "${short[@]}" -- --model cnn:dropout2d=1 --data mnist \
     --optimizer adadelta --lr 1 --gamma .7 --seed 2020 --epochs 1 "${short[@]}"
-same --config "$configs/r1.yaml" --model pyramidnet:blocks=1,alpha=6 --max-steps 2 --batch-size 16 --no-test \
-    "${short[@]}" -- --model pyramidnet:blocks=1,alpha=6 --data cifar10 --augment crop=4,flip \
+same --config "$configs/cifar10-pyramidnet.yaml" --model pyramidnet:blocks=1,alpha=6 --max-steps 2 --batch-size 16 \
+    --no-test "${short[@]}" -- --model pyramidnet:blocks=1,alpha=6 --data cifar10 --augment crop=4,flip \
     --optimizer sgd:momentum=.9,weight_decay=1e-4 --lr .1 --schedule step:size=2,gamma=.1 --epochs 4 --max-steps 2 \
     --batch-size 16 --no-test "${short[@]}"
-# The width of R2's network is fixed, so a small one stands in for it here.
+# The width of resnet18 is fixed, so a small network stands in for it here.
 small=(--model resnet20:width=4 --epochs 6 --max-steps 6 --batch-size 20 --test-batch-size 20)
-same --config "$configs/r2.yaml" "${small[@]}" "${short[@]}" -- --data cifar100 "${small[@]}" "${short[@]}" \
+same --config "$configs/cifar100-resnet18.yaml" "${small[@]}" "${short[@]}" -- \
+    --data cifar100 "${small[@]}" "${short[@]}" \
     --augment flip,crop=4,jitter=.3/.2/.4/.4,affine=15/.1/.5/1.25/5,grayscale=.1,vflip=.5 \
     --init kaiming_normal:zero_bias --optimizer sgd:momentum=.9,nesterov=1,weight_decay=1e-4 --lr .064 \
     --schedule cosine:warmup=5 --label-smoothing .1
-same --config "$configs/r3.yaml" "${short[@]}" -- --model mlp --data mnist --optimizer adam --schedule constant \
+same --config "$configs/mnist-mlp.yaml" "${short[@]}" -- --model mlp --data mnist --optimizer adam --schedule constant \
     --batch-size 128 --epochs 3 "${short[@]}"
-same --config "$configs/r4.yaml" --epochs 1 "${short[@]}" -- --data mnist --epochs 1 "${short[@]}"
+same --config "$configs/mnist-cnn.yaml" --epochs 1 "${short[@]}" -- --data mnist --epochs 1 "${short[@]}"
 
 # As they are: the first step of the networks themselves.
-run 0 --config "$configs/r2.yaml" --max-steps 1 --batch-size 2 --no-test "${short[@]}"
-said out "model resnet18:cifar=1 " "config $configs/r2.yaml"
-run 0 --config "$configs/r1.yaml" --epochs 0 --no-test "${short[@]}"
+run 0 --config "$configs/cifar100-resnet18.yaml" --max-steps 1 --batch-size 2 --no-test "${short[@]}"
+said out "model resnet18:cifar=1 " "config $configs/cifar100-resnet18.yaml"
+run 0 --config "$configs/cifar10-pyramidnet.yaml" --epochs 0 --no-test "${short[@]}"
 said out "(24253410 parameters)" "model pyramidnet:blocks=17,alpha=270 "
 
 # Ranks, from the file or from the line.
-cat "$configs/r3.yaml" >ranks.yaml
+cat "$configs/mnist-mlp.yaml" >ranks.yaml
 echo 'nproc: 2' >>ranks.yaml
-same --config ranks.yaml "${short[@]}" -- --config "$configs/r3.yaml" --parallel single "${short[@]}"
+same --config ranks.yaml "${short[@]}" -- --config "$configs/mnist-mlp.yaml" --parallel single "${short[@]}"
 run 0 --config ranks.yaml -n 3 "${short[@]}"
 said out "3 ranks" "config ranks.yaml"
-run 0 --config "$configs/r1.yaml" --model pyramidnet:blocks=1,alpha=6 --max-steps 1 --batch-size 8 --no-test -n 2 \
-    "${short[@]}"
+run 0 --config "$configs/cifar10-pyramidnet.yaml" --model pyramidnet:blocks=1,alpha=6 --max-steps 1 --batch-size 8 \
+    --no-test -n 2 "${short[@]}"
 said out "[rank 1] "
 
 # ---- what it says --------------------------------------------------------------------
 
-run 0 --config "$configs/r3.yaml" --epochs 0 --json "${short[@]}"
-said out "\"config\":\"$configs/r3.yaml\""
+run 0 --config "$configs/mnist-mlp.yaml" --epochs 0 --json "${short[@]}"
+said out "\"config\":\"$configs/mnist-mlp.yaml\""
 run 0 --model mlp --epochs 0 --json "${short[@]}"
 said out '"config":""'
 
@@ -125,12 +127,12 @@ said out "--config FILE.yaml"
 
 # ---- other commands take their part of a recipe ----------------------------------------
 
-run 0 --config "$configs/r3.yaml" --epochs 1 --save-model m.safetensors "${short[@]}"
+run 0 --config "$configs/mnist-mlp.yaml" --epochs 1 --save-model m.safetensors "${short[@]}"
 command=eval
-run 0 m.safetensors --config "$configs/r3.yaml" --threads 1
+run 0 m.safetensors --config "$configs/mnist-mlp.yaml" --threads 1
 said out "/30 ("
 command=bench
-run 0 train --config "$configs/r3.yaml" --steps 1 --threads 1 --nproc 1 --json
+run 0 train --config "$configs/mnist-mlp.yaml" --steps 1 --threads 1 --nproc 1 --json
 said out '"img_per_s"'
 
 check "processes are left: $(left)" test -z "$(left)"

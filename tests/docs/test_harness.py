@@ -1,9 +1,11 @@
 """test_harness.py - the harness finds commands, and finds what is wrong with a page."""
 import os
+import pathlib
 import tempfile
 import unittest
 
 import page
+import references
 import transcript
 
 PAGE = """# A page
@@ -67,6 +69,30 @@ class Agreement(unittest.TestCase):
         self.assertTrue(self.agree("a\nCheckpoint saved to x\nb", "a\nb\nCheckpoint saved to x"))
         self.assertFalse(self.agree("a\nCheckpoint saved to x\nb", "a\nb\nCheckpoint saved to y"))
         self.assertFalse(self.agree("a\nb", "a\nb\nCheckpoint saved to y"))
+
+
+class References(unittest.TestCase):
+    FILES = {"CMakeLists.txt": "project(x VERSION 1.2.0)", "src/nn/plan.c": "lk__plan_run", "README.md": "",
+             "CHANGELOG.md": "# Changes\n## [1.2.0] - unreleased\n`lk_gone`"}
+
+    def found(self, **changed):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for path, text in {**self.FILES, **{name + ".md": text for name, text in changed.items()}}.items():
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_text(text)
+            return list(references.check(root))
+
+    def test_what_exists_is_accepted(self):
+        for text in ("`nn/plan.c`", "`src/nn`", "`plan.c`", "`a/b`", "[x](CHANGELOG.md)", "lk__plan_", "lk__plan_run"):
+            self.assertEqual(self.found(README=text), [], text)
+
+    def test_what_is_gone_is_found(self):
+        for text in ("`nn/plans.c`", "`place.c`", "[x](docs/y.md)", "lk__plan_runs", "LK_GONE"):
+            self.assertEqual(len(self.found(README=text)), 1, text)
+
+    def test_versions_are_equal(self):
+        self.assertEqual(len(self.found(CHANGELOG="## [1.3.0]")), 1)
 
 
 unittest.main()

@@ -44,7 +44,7 @@ static const lk_option table[] = {
     {"what", "url", 0, DATA, 0, TEXT(data_url, "URL"), NULL,
      "data get: fetch the files from this folder; without it $LOCKSTEP_DATA_URL, or where they are published"},
     {"what", "config", 0, MODELS, 0, ONCE(config, "FILE.yaml"), NULL,
-     "options from a file, as in configs/r0.yaml: its keys are their names; those of this line win"},
+     "options from a file, as in configs/mnist-cnn.yaml: its keys are their names; those of this line win"},
 
     TRAINING("training"),
     {"training", "dry-run", 0, EVAL, 0, FLAG(train.dry_run), NULL, "one batch only"},
