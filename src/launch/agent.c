@@ -2,7 +2,7 @@
  *
  * Every node reports its own end: done, a cause, broken, interrupted. Node 0
  * weighs what it hears; when the job cannot end well it says STOP, waits for all
- * to have stopped, and says END with the verdict. The others do as they are told
+ * to have stopped, and says END with the verdict. The others do as they are reported
  * and act by themselves only when node 0 is silent. */
 #include "launch/agent.h"
 
@@ -28,7 +28,7 @@ static const double ANSWER = 4;
 static const double TICK = 1;
 
 struct lk_agent {
-    const lk_launch_meet_opts *opts;
+    const lk_launch_rendezvous_opts *opts;
     lk_link *links; /* (nnodes) at node 0, which leaves [0] closed; else one, to node 0 */
     int link_count;
     bool *over; /* (link_count): done, stopped or lost in this round */
@@ -50,7 +50,7 @@ static lk_status watch_links(lk_agent *agent)
     return LK_OK;
 }
 
-lk_status lk__agent_create(const lk_launch_meet_opts *opts, lk_launch_place *place, lk_agent **out)
+lk_status lk__agent_create(const lk_launch_rendezvous_opts *opts, lk_launch_address *address, lk_agent **out)
 {
     lk_agent *agent;
     lk_status status;
@@ -63,7 +63,7 @@ lk_status lk__agent_create(const lk_launch_meet_opts *opts, lk_launch_place *pla
         agent->links[i].fd = -1;
     agent->link_count = count;
     if (opts->nnodes > 1) {
-        LK_TRY_GOTO(lk__launch_meet(opts, agent->links, place), destroy_agent);
+        LK_TRY_GOTO(lk__launch_rendezvous(opts, agent->links, address), destroy_agent);
         LK_TRY_GOTO(watch_links(agent), destroy_agent);
     }
     *out = agent;
@@ -126,7 +126,7 @@ static bool read_plan(const lk_agent *agent, const lk_message *message, lk_launc
     *out = (lk_launch_plan){
         .restart = (int)n[0], .world_size = (int)n[1], .first_rank = (int)n[2], .master_port = (int)n[3]};
     memcpy(out->run_id, message->name, sizeof out->run_id);
-    snprintf(out->master_addr, sizeof out->master_addr, "%.*s", LK_MEET_HOST - 1, message->text);
+    snprintf(out->master_addr, sizeof out->master_addr, "%.*s", LK_LAUNCH_HOST - 1, message->text);
     return true;
 }
 
@@ -143,7 +143,7 @@ static lk_status await_plan(lk_agent *agent, lk_launch_plan *plan)
             (void)lk__net_wait(agent->epoll, POLLIN, lk__clock() + 0.2);
             continue;
         }
-        /* Node 0 is alive, and waits for others as long as it was told to. */
+        /* Node 0 is alive, and waits for others as long as it was reported to. */
         deadline = lk__clock() + agent->opts->timeout + ANSWER;
         if (message.kind == LK_MESSAGE_HELLO)
             memcpy(link->host, message.name, sizeof link->host);
@@ -185,7 +185,7 @@ static lk_launch_verdict lost(int node, const char *host)
     return verdict;
 }
 
-/* Whether a should be told rather than b, which was heard of first. */
+/* Whether a should be reported rather than b, which was heard of first. */
 static bool outweighs(const lk_launch_verdict *a, const lk_launch_verdict *b)
 {
     static const int weight[] = {[LK_OUTCOME_DONE] = 0,
@@ -230,8 +230,8 @@ typedef struct round {
     double stop_at;            /* when the ranks are to be stopped; 0: not known to be needed */
     bool local_over;           /* this node's ranks are done, or failed */
     bool interrupted;          /* by a signal to this process */
-    bool told;                 /* others: node 0 has heard of a bad end here */
-    bool ending;               /* the ranks have been told to end, and have ... */
+    bool reported;             /* others: node 0 has heard of a bad end here */
+    bool ending;               /* the ranks have been reported to end, and have ... */
     double grace;              /* ... seconds for it */
     bool obeys;                /* others: node 0 said so */
     bool stopped;              /* others: node 0 knows that none is left here */
@@ -258,7 +258,7 @@ static double grace_of(const round *r)
 /* What this node's own ranks came to. */
 static lk_launch_verdict own_verdict(const round *r, lk_agent_outcome outcome)
 {
-    const lk_launch_meet_opts *opts = r->agent->opts;
+    const lk_launch_rendezvous_opts *opts = r->agent->opts;
     lk_launch_verdict verdict = {.outcome = outcome, .node = opts->node_rank};
     if (outcome == LK_OUTCOME_FAILED) {
         verdict.cause = *lk__launch_node_cause(r->node);
@@ -286,16 +286,16 @@ static void end_badly(round *r, lk_agent_outcome outcome)
     lk_message message;
     encode_verdict(&verdict, LK_MESSAGE_TROUBLE, &message);
     lk__link_send(&r->agent->links[0], &message);
-    r->told = true;
+    r->reported = true;
     /* Node 0 answers STOP; when it cannot, this node stops alone. */
     if (!r->ending)
         r->stop_at = lk__clock() + ANSWER / 2;
 }
 
 /* Where the ranks may take long, the user learns what they do and how to end it. */
-static void tell_interrupted(const round *r)
+static void notice_interrupted(const round *r)
 {
-    const lk_launch_meet_opts *opts = r->agent->opts;
+    const lk_launch_rendezvous_opts *opts = r->agent->opts;
     char name[32], text[128];
     int signal = r->verdict.signal;
     if (!opts->notice || !(r->opts->grace > 0) || !r->node || (signal != SIGINT && signal != SIGTERM))
@@ -313,7 +313,7 @@ static void note_state(round *r, lk_launch_node_state state)
         r->interrupted = true;
         end_badly(r, LK_OUTCOME_INTERRUPTED);
         if (!r->ending || r->grace > FAILED_GRACE)
-            tell_interrupted(r);
+            notice_interrupted(r);
     } else if (state == LK_NODE_DONE && !r->local_over) {
         r->local_over = true;
         if (!leads(r->agent))
@@ -376,7 +376,7 @@ static bool wants_hurry(const round *r)
     return r->asked || twice || lk__launch_node_hurried(r->node);
 }
 
-static void hear(round *r, int node, const lk_message *message)
+static void handle(round *r, int node, const lk_message *message)
 {
     lk_launch_verdict verdict;
     switch (message->kind) {
@@ -405,7 +405,7 @@ static void lose(round *r, int node)
     weigh(r, &verdict);
 }
 
-static void hear_all(round *r)
+static void read_links(round *r)
 {
     lk_agent *agent = r->agent;
     lk_message message;
@@ -413,7 +413,7 @@ static void hear_all(round *r)
         lk_link_state state = LK_LINK_IDLE;
         while (agent->links[node].fd >= 0 &&
                (state = lk__link_receive(&agent->links[node], &message)) == LK_LINK_MESSAGE)
-            hear(r, node, &message);
+            handle(r, node, &message);
         if (state == LK_LINK_CLOSED)
             lose(r, node);
     }
@@ -454,14 +454,14 @@ static void stop_everywhere(round *r)
     send_all(agent, &stop);
     stop_ranks(r, signal, grace);
     double deadline = lk__clock() + grace + ANSWER;
-    hear_all(r);
+    read_links(r);
     while (!none_left(r) || (!all_over(r) && lk__clock() < deadline)) {
         if (wants_hurry(r)) {
             hurry(r);
             deadline = lk__clock() + ANSWER;
         }
         wait_for_events(r, TICK);
-        hear_all(r);
+        read_links(r);
     }
     /* Who is silent is not the reason for what happened before. */
     for (int node = 1; node < agent->link_count; node++)
@@ -475,7 +475,7 @@ static void lead_round(round *r, const lk_launch_plan *plan)
         if (r->stop_at == 0 && r->local_over && all_over(r))
             break;
         wait_for_events(r, seconds_left(r));
-        hear_all(r);
+        read_links(r);
     }
     if (r->stop_at > 0)
         stop_everywhere(r);
@@ -520,7 +520,7 @@ static bool follow(round *r)
             lk_launch_verdict verdict = lost(0, agent->links[0].host);
             drop_link(agent, 0);
             /* Node 0 may have ended for this node's own reason. */
-            if (!r->told || r->verdict.outcome == LK_OUTCOME_DONE)
+            if (!r->reported || r->verdict.outcome == LK_OUTCOME_DONE)
                 r->verdict = verdict;
             return true;
         }

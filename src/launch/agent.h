@@ -10,8 +10,8 @@
 #include <stdbool.h>
 
 #include "base/status.h"
-#include "launch/meet.h"
 #include "launch/node.h"
+#include "launch/node_rendezvous.h"
 
 /* What the ranks of a round are told. */
 typedef struct lk_launch_plan {
@@ -19,7 +19,7 @@ typedef struct lk_launch_plan {
     int world_size;
     int first_rank; /* on this node */
     int master_port;
-    char master_addr[LK_MEET_HOST];
+    char master_addr[LK_LAUNCH_HOST];
     char run_id[LK_MESSAGE_NAME];
 } lk_launch_plan;
 
@@ -50,7 +50,8 @@ typedef struct lk_agent_watch_opts {
 
 /* Meets the other nodes, if there are any, and fills place then. opts must outlive
  * it. */
-lk_status lk__agent_create(const lk_launch_meet_opts *opts, lk_launch_place *place, lk_agent **out) LK_CHECKED;
+lk_status lk__agent_create(const lk_launch_rendezvous_opts *opts, lk_launch_address *address,
+                           lk_agent **out) LK_CHECKED;
 void lk__agent_destroy(lk_agent *agent);
 
 /* Node 0: fills in world size and first rank, and sends the plan to all. Others:

@@ -108,7 +108,7 @@ int lk__cause_exit(const lk_cause *cause)
 
 /* Whether the last words of a are that b died, as lk_group puts it: who has not
  * met it knows neither its host nor its pid. */
-static bool mourns(const lk_cause *a, const lk_cause *b)
+static bool reports_death_of(const lk_cause *a, const lk_cause *b)
 {
     char known[128], unknown[32];
     snprintf(known, sizeof known, "rank %d (host %s, pid %ld) died", b->rank, b->host, (long)b->pid);
@@ -117,7 +117,7 @@ static bool mourns(const lk_cause *a, const lk_cause *b)
 }
 
 /* The same for whichever rank; it may be on a host of which nothing was heard yet. */
-static bool mourns_any(const lk_cause *a)
+static bool reports_a_death(const lk_cause *a)
 {
     for (const char *at = a->tail; (at = strstr(at, "rank ")) != NULL; at++) {
         int rank = -1, pid = 0, end = 0;
@@ -132,9 +132,9 @@ static bool mourns_any(const lk_cause *a)
 
 bool lk__cause_before(const lk_cause *a, const lk_cause *b)
 {
-    if (mourns_any(a) != mourns_any(b))
-        return mourns_any(b);
-    if (mourns(a, b) != mourns(b, a))
-        return mourns(b, a);
+    if (reports_a_death(a) != reports_a_death(b))
+        return reports_a_death(b);
+    if (reports_death_of(a, b) != reports_death_of(b, a))
+        return reports_death_of(b, a);
     return by_signal(a) && !by_signal(b);
 }

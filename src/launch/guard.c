@@ -15,7 +15,7 @@
 #include "launch/descendants.h"
 
 /* Seconds for processes to end after SIGKILL. */
-static const double KILL_PATIENCE = 10;
+static const double KILL_TIMEOUT = 10;
 
 static const char NAME[] = "lk-guard";
 
@@ -53,7 +53,7 @@ static void rename_self(void)
 }
 
 /* What others may wait to be closed. */
-static void let_go(void)
+static void close_inherited(void)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; null >= 0 && fd <= STDERR_FILENO; fd++)
@@ -73,15 +73,15 @@ void lk__guard_run(const lk_keeper_plan *plan)
     if (keeper == 0)
         lk__keeper_run(plan);
     if (keeper < 0) {
-        lk__keeper_tell_failure(plan, -1, errno);
+        lk__keeper_report_failure(plan, -1, errno);
         _exit(1);
     }
     rename_self();
-    let_go();
+    close_inherited();
     int status = lk__process_await(keeper);
     if (WIFEXITED(status))
         _exit(WEXITSTATUS(status));
-    lk__descendants_end(NULL, KILL_PATIENCE);
+    lk__descendants_end(NULL, KILL_TIMEOUT);
     kill(getpid(), SIGKILL);
     _exit(1);
 }

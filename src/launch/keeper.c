@@ -28,10 +28,10 @@ enum { CANNOT_RUN = 127 };
 
 /* Processes that SIGKILL does not end within this many seconds (they wait for a
  * dead disk, say) are reported and left. */
-static const double KILL_PATIENCE = 10;
+static const double KILL_TIMEOUT = 10;
 /* The same where there is no /proc: who has left the process group of its rank cannot
  * be found, and waiting does not help. */
-static const double BLIND_PATIENCE = 0.5;
+static const double BLIND_TIMEOUT = 0.5;
 
 typedef struct keeper {
     const lk_keeper_plan *plan;
@@ -44,7 +44,7 @@ typedef struct keeper {
     int rounds;              /* of killing */
 } keeper;
 
-void lk__keeper_tell_failure(const lk_keeper_plan *plan, int index, int error)
+void lk__keeper_report_failure(const lk_keeper_plan *plan, int index, int error)
 {
     lk_keeper_failure failure = {.index = index, .error = error};
     ssize_t n = write(plan->failures, &failure, sizeof failure);
@@ -105,7 +105,7 @@ static void run_program(const lk_keeper_plan *plan, int index)
     enum { CLOEXEC = 1 << 2 }; /* of close_range(2) */
     lk__keeper_close_above(STDERR_FILENO + 1, CLOEXEC);
     execve(plan->path, plan->opts->argv, environ);
-    lk__keeper_tell_failure(plan, index, errno);
+    lk__keeper_report_failure(plan, index, errno);
     _exit(CANNOT_RUN);
 }
 
@@ -119,7 +119,7 @@ static _Noreturn void become_rank(const keeper *k, int index, pid_t keeper_pid)
     const char *affinity = plan->affinity != NULL ? plan->affinity + (size_t)index * plan->affinity_bytes : NULL;
     if (!set_standard_fds(plan, index) ||
         (affinity != NULL && sched_setaffinity(0, plan->affinity_bytes, (const cpu_set_t *)(const void *)affinity))) {
-        lk__keeper_tell_failure(plan, index, errno);
+        lk__keeper_report_failure(plan, index, errno);
         _exit(CANNOT_RUN);
     }
     setrlimit(RLIMIT_NOFILE, plan->files);
@@ -132,7 +132,7 @@ static _Noreturn void become_rank(const keeper *k, int index, pid_t keeper_pid)
     _exit(CANNOT_RUN);
 }
 
-static void tell(const keeper *k, lk_keeper_news news)
+static void send_news(const keeper *k, lk_keeper_news news)
 {
     ssize_t n;
     do
@@ -149,17 +149,17 @@ static void start_ranks(keeper *k)
         if (pid == 0)
             become_rank(k, i, self);
         if (pid < 0) {
-            lk__keeper_tell_failure(plan, -1, errno);
+            lk__keeper_report_failure(plan, -1, errno);
             return;
         }
         setpgid(pid, pid);
         k->pids[i] = k->groups[i] = pid;
-        tell(k, (lk_keeper_news){.event = LK_KEEPER_STARTED, .index = i, .pid = pid});
+        send_news(k, (lk_keeper_news){.event = LK_KEEPER_STARTED, .index = i, .pid = pid});
     }
 }
 
 /* Keeps nothing open that others may wait to be closed. */
-static void let_go(keeper *k)
+static void close_inherited(keeper *k)
 {
     int low = k->control < k->children ? k->control : k->children;
     int high = k->control < k->children ? k->children : k->control;
@@ -184,7 +184,7 @@ static void report(keeper *k, pid_t pid, int status)
             news.event = LK_KEEPER_CONTINUED;
         else
             k->pids[i] = 0;
-        tell(k, news);
+        send_news(k, news);
     }
 }
 
@@ -255,7 +255,7 @@ static void obey(keeper *k, const lk_keeper_order *order)
         return;
     double at = lk__clock() + (order->signal == SIGKILL ? 0 : order->grace);
     k->kill_at = k->ending && k->kill_at < at ? k->kill_at : at;
-    k->give_up = k->kill_at + KILL_PATIENCE;
+    k->give_up = k->kill_at + KILL_TIMEOUT;
     k->ending = true;
 }
 
@@ -283,8 +283,8 @@ static int kill_round(keeper *k)
         return (int)(1000 * (k->kill_at - now)) + 1;
     size_t count = signal_all(k, SIGKILL);
     bool blind = k->processes.count == 0;
-    if (now > (blind ? k->kill_at + BLIND_PATIENCE : k->give_up)) {
-        tell(k, (lk_keeper_news){.event = LK_KEEPER_LEFT, .status = (int)count});
+    if (now > (blind ? k->kill_at + BLIND_TIMEOUT : k->give_up)) {
+        send_news(k, (lk_keeper_news){.event = LK_KEEPER_LEFT, .status = (int)count});
         _exit(1);
     }
     return k->rounds++ < 200 ? 2 : 50;
@@ -320,14 +320,14 @@ void lk__keeper_run(const lk_keeper_plan *plan)
     if (k.children < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 ||
         LK_ALLOC((size_t)plan->opts->nproc, "the ranks", &k.pids) != LK_OK ||
         LK_ALLOC((size_t)plan->opts->nproc, "the ranks", &k.groups) != LK_OK) {
-        lk__keeper_tell_failure(plan, -1, errno);
+        lk__keeper_report_failure(plan, -1, errno);
         _exit(1);
     }
-    tell(&k, (lk_keeper_news){.event = LK_KEEPER_READY, .pid = getpid()});
+    send_news(&k, (lk_keeper_news){.event = LK_KEEPER_READY, .pid = getpid()});
     start_ranks(&k);
     prctl(PR_SET_NAME, "lockstep-keeper");
-    let_go(&k);
+    close_inherited(&k);
     watch(&k);
-    tell(&k, (lk_keeper_news){.event = LK_KEEPER_DONE});
+    send_news(&k, (lk_keeper_news){.event = LK_KEEPER_DONE});
     _exit(0);
 }

@@ -68,7 +68,7 @@ typedef struct lk_keeper_plan {
 /* The keeper's life, in the process made for it. */
 _Noreturn void lk__keeper_run(const lk_keeper_plan *plan);
 /* Writes to plan->failures. */
-void lk__keeper_tell_failure(const lk_keeper_plan *plan, int index, int error);
+void lk__keeper_report_failure(const lk_keeper_plan *plan, int index, int error);
 /* Closes all descriptors from fd on, or gives them flags of close_range(2). */
 void lk__keeper_close_above(int fd, unsigned flags);
 

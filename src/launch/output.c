@@ -395,7 +395,7 @@ void lk__output_drain(lk_output *o, int index)
 }
 
 /* On lk__clock(); far away while the readers read. */
-static double patience_end(const lk_output *o, double seconds)
+static double finish_deadline(const lk_output *o, double seconds)
 {
     return (o->stuck_since > 0 ? o->stuck_since : lk__clock()) + seconds;
 }
@@ -407,7 +407,7 @@ void lk__output_finish(lk_output *o, double seconds)
         end_stream(o, &o->ranks[i / 2], i % 2);
     flush(o);
     struct pollfd fds[2];
-    for (size_t count; (count = lk__output_poll(o, fds)) > 0 && lk__clock() < patience_end(o, seconds);) {
+    for (size_t count; (count = lk__output_poll(o, fds)) > 0 && lk__clock() < finish_deadline(o, seconds);) {
         poll(fds, count, 50);
         flush(o);
     }

@@ -49,20 +49,20 @@ static void give_signals_back(const struct sigaction saved[TAKEN])
         sigaction(taken[i], &saved[i], NULL);
 }
 
-static lk_status set_host(lk_launch_place *place, const char *host)
+static lk_status set_host(lk_launch_address *address, const char *host)
 {
-    if (strlen(host) >= sizeof place->host)
+    if (strlen(host) >= sizeof address->host)
         return lk__fail(LK_STATUS_USAGE, "the name of the master's host has more than %zu characters",
-                        sizeof place->host - 1);
-    snprintf(place->host, sizeof place->host, "%s", host);
+                        sizeof address->host - 1);
+    snprintf(address->host, sizeof address->host, "%s", host);
     return LK_OK;
 }
 
-static lk_status parse_method(const lk_launch_opts *opts, lk_launch_place *place)
+static lk_status parse_method(const lk_launch_opts *opts, lk_launch_address *address)
 {
     const char *method = opts->init_method;
     if (strncmp(method, "tcp://", 6) == 0)
-        return lk__net_split(method + 6, place->host, sizeof place->host, &place->port);
+        return lk__net_split(method + 6, address->host, sizeof address->host, &address->port);
     if (strncmp(method, "env://", 6) == 0)
         return lk__fail(LK_STATUS_USAGE,
                         "`init_method` env:// is for ranks: 'lockstep run' sets the variables that it reads; give "
@@ -72,21 +72,21 @@ static lk_status parse_method(const lk_launch_opts *opts, lk_launch_place *place
     return LK_OK;
 }
 
-/* What the options say; several nodes learn the rest when they meet. */
-static lk_status find_place(const lk_launch_opts *opts, lk_launch_place *out)
+/* What the options say; several nodes learn the rest when they rendezvous. */
+static lk_status find_address(const lk_launch_opts *opts, lk_launch_address *out)
 {
-    lk_launch_place place = {.port = opts->master_port};
-    LK_TRY(set_host(&place, opts->master_addr ? opts->master_addr : LOOPBACK));
+    lk_launch_address address = {.port = opts->master_port};
+    LK_TRY(set_host(&address, opts->master_addr ? opts->master_addr : LOOPBACK));
     if (opts->init_method)
-        LK_TRY(parse_method(opts, &place));
-    LK_TRY(lk__token_find(NULL, &place.token, &place.secret));
-    *out = place;
+        LK_TRY(parse_method(opts, &address));
+    LK_TRY(lk__token_find(NULL, &address.token, &address.secret));
+    *out = address;
     return LK_OK;
 }
 
 typedef struct job {
     const lk_launch_opts *opts;
-    lk_launch_place place;
+    lk_launch_address address;
     char hostname[LK_HOST_BYTES];
     lk_agent *agent;
     lk_launch_plan plan;
@@ -98,12 +98,12 @@ typedef struct job {
 static lk_status find_port(job *j)
 {
     lk_launch_plan *plan = &j->plan;
-    snprintf(plan->master_addr, sizeof plan->master_addr, "%s", j->place.host);
-    bool given = j->opts->nnodes == 1 && j->place.port > 0;
+    snprintf(plan->master_addr, sizeof plan->master_addr, "%s", j->address.host);
+    bool given = j->opts->nnodes == 1 && j->address.port > 0;
     if (!given)
-        return lk__net_reserve(j->place.host, &j->holder, &plan->master_port);
+        return lk__net_reserve(j->address.host, &j->holder, &plan->master_port);
     int probe = -1;
-    LK_TRY(lk__net_listen(j->place.host, j->place.port, &probe, &plan->master_port));
+    LK_TRY(lk__net_listen(j->address.host, j->address.port, &probe, &plan->master_port));
     close(probe);
     return LK_OK;
 }
@@ -129,14 +129,14 @@ refuse:
 static lk_status make_token(job *j, const char **out)
 {
     *out = NULL;
-    if (j->place.secret)
+    if (j->address.secret)
         return LK_OK;
     *out = j->token;
     if (j->opts->nnodes == 1)
         return lk__token_make(j->token);
     uint8_t hash[LK_TOKEN_BYTES];
-    crypto_generichash(hash, sizeof hash, (const uint8_t *)j->plan.run_id, strlen(j->plan.run_id), j->place.token.key,
-                       sizeof j->place.token.key);
+    crypto_generichash(hash, sizeof hash, (const uint8_t *)j->plan.run_id, strlen(j->plan.run_id), j->address.token.key,
+                       sizeof j->address.token.key);
     sodium_bin2hex(j->token, sizeof j->token, hash, sizeof hash);
     return LK_OK;
 }
@@ -201,35 +201,35 @@ static lk_status run_rounds(job *j, lk_launch_verdict *out)
     }
 }
 
-/* As --init-method, whichever option says where nodes meet. */
+/* As --init-method, whichever option says where nodes rendezvous. */
 static const char *find_method(const job *j, char *text, size_t bytes)
 {
-    const lk_launch_place *place = &j->place;
+    const lk_launch_address *address = &j->address;
     if (j->opts->init_method)
         return j->opts->init_method;
-    snprintf(text, bytes, strchr(place->host, ':') ? "tcp://[%s]:%d" : "tcp://%s:%d", place->host,
-             place->port ? place->port : LK_AGENT_PORT);
+    snprintf(text, bytes, strchr(address->host, ':') ? "tcp://[%s]:%d" : "tcp://%s:%d", address->host,
+             address->port ? address->port : LK_AGENT_PORT);
     return text;
 }
 
 static lk_status run_job(const lk_launch_opts *opts, lk_launch_verdict *out)
 {
     job j = {.opts = opts, .holder = -1};
-    LK_TRY(find_place(opts, &j.place));
+    LK_TRY(find_address(opts, &j.address));
     lk__host_name(j.hostname);
-    char method[LK_MEET_HOST + 32];
-    lk_launch_meet_opts meet = {.init_method = find_method(&j, method, sizeof method),
-                                .address = opts->master_addr,
-                                .port = opts->master_port,
-                                .node_rank = opts->node_rank,
-                                .nnodes = opts->nnodes,
-                                .nproc = opts->nproc,
-                                .hostname = j.hostname,
-                                .timeout = opts->timeout,
-                                .notice = opts->notice,
-                                .notice_arg = opts->arg,
-                                .interrupted = &interrupted};
-    LK_TRY(lk__agent_create(&meet, &j.place, &j.agent));
+    char method[LK_LAUNCH_HOST + 32];
+    lk_launch_rendezvous_opts rendezvous = {.init_method = find_method(&j, method, sizeof method),
+                                            .address = opts->master_addr,
+                                            .port = opts->master_port,
+                                            .node_rank = opts->node_rank,
+                                            .nnodes = opts->nnodes,
+                                            .nproc = opts->nproc,
+                                            .hostname = j.hostname,
+                                            .timeout = opts->timeout,
+                                            .notice = opts->notice,
+                                            .notice_arg = opts->arg,
+                                            .interrupted = &interrupted};
+    LK_TRY(lk__agent_create(&rendezvous, &j.address, &j.agent));
     lk_status status = run_rounds(&j, out);
     if (j.holder >= 0)
         close(j.holder);

@@ -22,6 +22,6 @@ bool lk__deadline_over(const lk_deadline *deadline);
 /* When to look again at the latest: the next notice, or the end. */
 double lk__deadline_wake(const lk_deadline *deadline);
 /* Gives the notice "WHAT, 35 s left" when it is time for one. */
-void lk__deadline_tell(lk_deadline *deadline, const char *what);
+void lk__deadline_notice(lk_deadline *deadline, const char *what);
 
 #endif

@@ -21,7 +21,7 @@ typedef struct lk_intent {
     uint64_t detail; /* that all ranks agree on */
     uint64_t own;    /* of this rank alone */
     lk_request_window mine, out;
-    const void *const *roots;
+    const void *const *partials;
     const void *own_from; /* own_count elements that stay at this rank */
     void *own_to;
     size_t own_count;
@@ -130,8 +130,8 @@ static lk_call describe(lk_group *group, const lk_intent *intent)
 
 static void remember(lk_group *group, lk_request *request)
 {
-    request->past = group->past_count++;
-    group->past[request->past % LK_HISTORY] =
+    request->record = group->history_count++;
+    group->history[request->record % LK_HISTORY] =
         (lk_call_record){.call = request->call, .peer = request->peer, .begin = lk__clock()};
 }
 
@@ -143,7 +143,7 @@ static bool lies_across(const lk_request *request, int roots)
     uintptr_t out = (uintptr_t)request->out.at;
     uintptr_t out_bytes = request->out.count * element, bytes = request->call.count * element;
     for (int i = 0; i < roots; i++) {
-        uintptr_t root = (uintptr_t)request->roots[i];
+        uintptr_t root = (uintptr_t)request->partials[i];
         bool overlap = out < root + bytes && root < out + out_bytes;
         if (overlap && out != root + request->out.first * element)
             return true;
@@ -151,7 +151,7 @@ static bool lies_across(const lk_request *request, int roots)
     return false;
 }
 
-static void take_roots(lk_request *request, const lk_intent *intent)
+static void take_partials(lk_request *request, const lk_intent *intent)
 {
     const lk_group *group = request->group;
     int own = 1;
@@ -159,12 +159,12 @@ static void take_roots(lk_request *request, const lk_intent *intent)
         own = lk_shard_roots(intent->bounds[group->size], intent->bounds[group->rank], intent->bounds[group->rank + 1],
                              NULL);
     for (int i = 0; i < own; i++)
-        request->roots[i] = intent->roots[i];
-    request->aside = lies_across(request, own);
+        request->partials[i] = intent->partials[i];
+    request->out_overlaps = lies_across(request, own);
 }
 
 /* What this rank brings for itself goes to its place at once. */
-static void place_own(lk_group *group, const lk_intent *intent)
+static void copy_own(lk_group *group, const lk_intent *intent)
 {
     size_t bytes = intent->own_count * lk_dtype_size(intent->data.dtype);
     if (bytes > 0 && intent->own_to != intent->own_from)
@@ -232,9 +232,9 @@ static lk_status begin(lk_group *group, const lk_intent *intent, lk_request **ou
     request->peer = intent->kind == LK_CALL_MESSAGE ? intent->root : -1;
     request->mine = intent->mine;
     request->out = intent->out;
-    if (intent->roots)
-        take_roots(request, intent);
-    place_own(group, intent);
+    if (intent->partials)
+        take_partials(request, intent);
+    copy_own(group, intent);
     remember(group, request);
     lk__executor_start(request);
     if (!out)
@@ -256,11 +256,11 @@ static lk_status start(lk_group *group, const lk_intent *intent, lk_request **ou
     if (!lk__fault_is_on())
         return begin(group, intent, out);
     const char *name = kind_names[intent->kind];
-    lk_fault_site place = lk__fault_site();
+    lk_fault_site site = lk__fault_site();
     int rank = lk__group_job_rank(group, group->rank);
-    if (place.rank != rank) {
-        place.rank = rank;
-        lk__fault_set_site(place);
+    if (site.rank != rank) {
+        site.rank = rank;
+        lk__fault_set_site(site);
     }
     const char *before = lk__fault_enter(name);
     lk__fault_point(name);
@@ -275,7 +275,7 @@ static lk_status start_sum(lk_group *group, lk_intent *intent, const lk_shard_su
         LK_TRY(lk__argument_sums(group, sums, intent->data.count, kind_names[intent->kind]));
         size_t bytes = ((size_t)group->size + 1) * sizeof *sums->bounds;
         intent->bounds = sums->bounds;
-        intent->roots = sums->roots;
+        intent->partials = sums->roots;
         intent->detail = lk__hash(sums->bounds, bytes, intent->detail + 1);
     }
     return start(group, intent, request);
@@ -290,7 +290,7 @@ static lk_status allreduce(lk_group *group, const lk_shard_sums *sums, lk_buffer
                         .op = op,
                         .root = -1,
                         .out = {data.at, 0, data.count},
-                        .roots = own,
+                        .partials = own,
                         .memory = {{sums ? "out.at" : "data.at", data.at, data.count}}};
     return start_sum(group, &intent, sums, request);
 }
@@ -314,7 +314,7 @@ static lk_status reduce(lk_group *group, const lk_shard_sums *sums, lk_buffer da
 {
     const void *own[] = {data.at};
     bool here = group->rank == root;
-    lk_intent intent = {.kind = LK_CALL_REDUCE, .data = data, .op = op, .rooted = true, .root = root, .roots = own};
+    lk_intent intent = {.kind = LK_CALL_REDUCE, .data = data, .op = op, .rooted = true, .root = root, .partials = own};
     intent.memory[0] = (lk_argument_memory){sums ? "out.at" : "data.at", data.at, here || !sums ? data.count : 0};
     if (here)
         intent.out = (lk_request_window){data.at, 0, data.count};
@@ -400,7 +400,7 @@ lk_status lk_reduce_scatter(lk_group *group, lk_buffer in, const size_t *counts,
         return lk__fail(LK_STATUS_USAGE, "reduce_scatter: the counts add up to %zu, the vector has %zu elements", total,
                         in.count);
     }
-    lk_intent intent = {.kind = LK_CALL_REDUCE_SCATTER, .data = in, .op = op, .root = -1, .roots = own};
+    lk_intent intent = {.kind = LK_CALL_REDUCE_SCATTER, .data = in, .op = op, .root = -1, .partials = own};
     intent.memory[0] = (lk_argument_memory){"in.at", in.at, in.count};
     return reduce_scatter(group, NULL, &intent, spans, out, request);
 }
@@ -418,8 +418,11 @@ lk_status lk_reduce_scatter_shards(lk_group *group, const lk_shard_sums *sums, c
         lk__mem_free(spans);
         return wrong_count("reduce_scatter", "out.count", out.count, group->rank, counts[group->rank]);
     }
-    lk_intent intent = {
-        .kind = LK_CALL_REDUCE_SCATTER, .data = {out.at, total, out.dtype}, .op = op, .root = -1, .roots = sums->roots};
+    lk_intent intent = {.kind = LK_CALL_REDUCE_SCATTER,
+                        .data = {out.at, total, out.dtype},
+                        .op = op,
+                        .root = -1,
+                        .partials = sums->roots};
     return reduce_scatter(group, sums, &intent, spans, out.at, request);
 }
 
@@ -452,7 +455,7 @@ static lk_status start_cut(lk_group *group, const lk_cut *cut, lk_request **requ
     lk_span own = spans[group->rank];
     lk_request_window mine = {cut->mine.at, own.first, own.count};
     lk_request_window whole = {cut->whole, 0, cut->whole ? total : 0};
-    void *place = at_element(cut->whole, own.first, cut->mine.dtype);
+    void *own_slot = at_element(cut->whole, own.first, cut->mine.dtype);
     bool holds = cut->kind == LK_CALL_ALLGATHER || cut->root == group->rank;
     /* A scatter goes the other way: the whole is what root sends from. */
     bool out = cut->kind == LK_CALL_SCATTER;
@@ -465,9 +468,9 @@ static lk_status start_cut(lk_group *group, const lk_cut *cut, lk_request **requ
         .detail = cut->counts ? hash_spans(group, spans, cut->kind) : 0,
         .mine = out ? whole : mine,
         .out = out ? mine : whole,
-        .own_from = out ? place : cut->mine.at,
-        .own_to = out ? cut->mine.at : place,
-        .own_count = place ? own.count : 0,
+        .own_from = out ? own_slot : cut->mine.at,
+        .own_to = out ? cut->mine.at : own_slot,
+        .own_count = own_slot ? own.count : 0,
         .memory = {{"mine.at", cut->mine.at, own.count}, {out ? "in" : "out", cut->whole, holds ? total : 0}},
     };
     lk_status status = own.count == cut->mine.count

@@ -17,7 +17,7 @@
 
 typedef struct lk_device_sums lk_device_sums;
 
-enum { LK_DIRECT_TEXT = 1024 };
+enum { LK_DEVICE_SUMS_TEXT = 1024 };
 
 /* Which channel the ranks use. */
 typedef struct lk_device_sums_choice {
@@ -25,7 +25,7 @@ typedef struct lk_device_sums_choice {
     bool own_order;                 /* only those that sum in an order of their own */
     bool tried;                     /* set: there was one to be tried */
     const lk_channel_type *channel; /* set: the first that can join the devices of all ranks, or NULL */
-    char obstacle[LK_DIRECT_TEXT + 2 * LK_CHANNEL_PLACE]; /* set: why the last one that was tried cannot */
+    char obstacle[LK_DEVICE_SUMS_TEXT + 2 * LK_CHANNEL_PLACE]; /* set: why the last one that was tried cannot */
 } lk_device_sums_choice;
 
 /* Together, all with one kind of device; all ranks get the same choice. group NULL: a
@@ -51,40 +51,40 @@ lk_status lk__device_sums_create(const lk_device_sums_opts *opts, lk_device_sums
 lk_status lk__device_sums_rehearse(const lk_device_sums_opts *opts) LK_CHECKED;
 /* Before the group is destroyed: together, as far as the job is whole, so that no rank
  * frees memory that another uses. NULL is ignored, as below. */
-void lk__device_sums_leave(lk_device_sums *direct);
-void lk__device_sums_destroy(lk_device_sums *direct);
+void lk__device_sums_leave(lk_device_sums *sums);
+void lk__device_sums_destroy(lk_device_sums *sums);
 
 /* Together: enqueues sum `index` of a step. This rank's partial sums, after the device's
  * work so far, are the slots of `sums` in the order of its shards; the result goes to
  * slot 0. Over the tree, the other slots keep what they had. */
-lk_status lk__device_sums_sum(lk_device_sums *direct, int index, size_t count, lk_partials sums) LK_CHECKED;
+lk_status lk__device_sums_sum(lk_device_sums *sums, int index, size_t count, lk_partials partials) LK_CHECKED;
 /* The device's further work finds the result of that sum. */
-lk_status lk__device_sums_lead(lk_device_sums *direct, int index) LK_CHECKED;
+lk_status lk__device_sums_lead(lk_device_sums *sums, int index) LK_CHECKED;
 /* Blocks until all that was enqueued is done, or a peer is lost: before the host waits
  * for the device's further work. */
-lk_status lk__device_sums_settle(lk_device_sums *direct) LK_CHECKED;
+lk_status lk__device_sums_wait(lk_device_sums *sums) LK_CHECKED;
 
 /* Together: this rank's partial sums of `width` elements each, and those of all ranks
  * in the order of their shards, for the device's further work. */
-lk_status lk__device_sums_gather(lk_device_sums *direct, const float *mine, size_t width, float *all) LK_CHECKED;
+lk_status lk__device_sums_gather(lk_device_sums *sums, const float *mine, size_t width, float *all) LK_CHECKED;
 /* As settle, for what is gathered alone. */
-lk_status lk__device_sums_settle_gather(lk_device_sums *direct) LK_CHECKED;
+lk_status lk__device_sums_wait_gather(lk_device_sums *sums) LK_CHECKED;
 
 /* The rest is for channels that record; while the device does, settle and settle_gather
  * may not be called. */
 
 /* Together: a number of each of `total` samples, of which this rank has those of its
  * shards in their places, to all ranks. */
-lk_status lk__device_sums_share(lk_device_sums *direct, size_t total, float *all) LK_CHECKED;
+lk_status lk__device_sums_share(lk_device_sums *sums, size_t total, float *all) LK_CHECKED;
 /* The device's further work finds them. */
-lk_status lk__device_sums_lead_share(lk_device_sums *direct) LK_CHECKED;
+lk_status lk__device_sums_lead_share(lk_device_sums *sums) LK_CHECKED;
 /* Once in a while when the host waits, since a time of lk__clock, for what was recorded:
  * fails when a peer is lost or the time is up. */
-lk_status lk__device_sums_watch(lk_device_sums *direct, double since) LK_CHECKED;
+lk_status lk__device_sums_watch(lk_device_sums *sums, double since) LK_CHECKED;
 /* The device's work will end, whatever becomes of other ranks. */
-void lk__device_sums_give_up(lk_device_sums *direct);
+void lk__device_sums_give_up(lk_device_sums *sums);
 
 /* Enqueues a program, as sum and gather do with theirs; vectors as in sum. */
-lk_status lk__device_sums_run(lk_device_sums *direct, const lk_program *program, lk_partials vectors) LK_CHECKED;
+lk_status lk__device_sums_run(lk_device_sums *sums, const lk_program *program, lk_partials vectors) LK_CHECKED;
 
 #endif

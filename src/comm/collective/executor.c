@@ -87,7 +87,7 @@ void lk__executor_start(lk_request *request)
 }
 
 /* Marks in group->busy the ranks whose frames the request waits for. */
-static void mark_owing(const lk_group *group, const lk_request *request)
+static void mark_senders(const lk_group *group, const lk_request *request)
 {
     memset(group->busy, 0, (size_t)group->size);
     if (!request || request->phase >= request->program->schedule.phase_count || !request->entered)
@@ -104,7 +104,7 @@ static void mark_owing(const lk_group *group, const lk_request *request)
 static void mark_absent(lk_group *group)
 {
     bool known = false, both = false;
-    mark_owing(group, group->first);
+    mark_senders(group, group->first);
     if (!group->first || group->first->peer >= 0 || group->reports == 0)
         return;
     lk__control_absent(group->control, group->absent);
@@ -132,14 +132,14 @@ static int count_busy(const lk_group *group)
 static void awaited_text(lk_group *group, char *text, size_t bytes)
 {
     mark_absent(group);
-    bool owing = count_busy(group) > 0;
-    if (!owing)
-        lk__steps_mark_takers(group->first);
+    bool sending = count_busy(group) > 0;
+    if (!sending)
+        lk__steps_mark_receivers(group->first);
     memset(group->absent, 0, (size_t)lk__control_size(group->control));
     for (int r = 0; r < group->size; r++)
         group->absent[lk__group_job_rank(group, r)] = group->busy[r];
     size_t used = lk__text_list("rank", group->absent, lk__control_size(group->control), text, bytes);
-    if (!owing && used < bytes)
+    if (!sending && used < bytes)
         snprintf(text + used, bytes - used, " to take what was sent");
 }
 
@@ -181,12 +181,12 @@ static leaver find_left(const lk_group *group)
     leaver found = {.rank = -1};
     for (const lk_request *request = group->first; request && found.rank < 0; request = request->next) {
         found.request = request;
-        mark_owing(group, request);
+        mark_senders(group, request);
         found.rank = first_left(group, false);
         if (found.rank >= 0)
             break;
         memset(group->busy, 0, (size_t)group->size);
-        lk__steps_mark_takers(request);
+        lk__steps_mark_receivers(request);
         found.rank = first_left(group, true);
         found.takes = found.rank >= 0;
     }
@@ -219,11 +219,11 @@ static void report(lk_group *group)
 {
     lk_call calls[LK_HISTORY];
     int count = 0;
-    size_t awaited = group->first->past;
-    size_t begin = group->past_count > LK_HISTORY ? group->past_count - LK_HISTORY : 0;
-    for (size_t i = begin; i < group->past_count; i++)
+    size_t awaited = group->first->record;
+    size_t begin = group->history_count > LK_HISTORY ? group->history_count - LK_HISTORY : 0;
+    for (size_t i = begin; i < group->history_count; i++)
         if (i != awaited)
-            calls[count++] = group->past[i % LK_HISTORY].call;
+            calls[count++] = group->history[i % LK_HISTORY].call;
     count -= count == LK_HISTORY;
     calls[count++] = group->first->call;
     lk__control_report(group->control, calls, count);
@@ -260,7 +260,7 @@ static lk_status ask_control(lk_group *group, lk_status status)
         }
         nanosleep(&pause, NULL);
         waited = lk__clock() - begin;
-    } while (waited < ASK_SECONDS || (waited < group->boot.timeout && lk__control_unheard(group->control)));
+    } while (waited < ASK_SECONDS || (waited < group->boot.timeout && lk__control_unacknowledged(group->control)));
     status = lk__fail(status, "%s", detail);
     free(detail);
     return status;
@@ -314,7 +314,7 @@ static void notice(lk_group *group, double idle)
 }
 
 /* What is to be done beside waiting, by the time that nothing has moved. */
-static lk_status look_around(lk_group *group)
+static lk_status check_job(lk_group *group)
 {
     double now = lk__clock();
     if (group->idle_since == 0) {
@@ -347,7 +347,7 @@ lk_status lk__executor_poll(lk_group *group)
     bool moved = false;
     LK_TRY(lk__executor_move(group, &moved));
     (void)lk__executor_move_others(group->whole, group, &moved);
-    lk_status status = look_around(group);
+    lk_status status = check_job(group);
     return status == LK_OK ? LK_OK : lk__group_break(group, status);
 }
 
@@ -378,7 +378,7 @@ lk_status lk__executor_wait(lk_request *request)
             still_since = lk__clock();
         if (group->idle_since != 0 || group->first == NULL)
             pause(group, others, still_since);
-        status = look_around(group);
+        status = check_job(group);
         if (status != LK_OK)
             (void)lk__group_break(group, status);
     }

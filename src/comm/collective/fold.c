@@ -3,7 +3,7 @@
  * A plan holds, for each output, a program for a stack of vectors: push an
  * input, or merge the two topmost. A run takes it block by block, so that what
  * is on the stack stays in the nearest cache; the last merge of an output
- * writes to its place. The stack's blocks are the host's memory. */
+ * writes to its to. The stack's blocks are the host's memory. */
 #include "comm/collective/fold.h"
 
 #include <assert.h>
@@ -175,7 +175,7 @@ static void run_output(const lk_fold_plan *plan, const block *b, int output, voi
         kernels->divide(b->fold->device, b->fold->dtype, b->count, b->fold->divisor, to);
 }
 
-/* Whether an output takes the place of an input that a later one needs. */
+/* Whether an output takes the to of an input that a later one needs. */
 static bool clobbers(const lk_fold_plan *plan, const lk_fold *fold)
 {
     for (int o = 0; o + 1 < plan->out_count; o++) {
@@ -187,17 +187,17 @@ static bool clobbers(const lk_fold_plan *plan, const lk_fold *fold)
     return false;
 }
 
-static void run_block(const lk_fold_plan *plan, const block *b, bool aside)
+static void run_block(const lk_fold_plan *plan, const block *b, bool buffered)
 {
-    uint8_t *waiting = plan->blocks + (size_t)plan->depth * BLOCK_BYTES; /* (out_count, BLOCK_BYTES) */
+    uint8_t *buffer = plan->blocks + (size_t)plan->depth * BLOCK_BYTES; /* (out_count, BLOCK_BYTES) */
     const lk_fold *fold = b->fold;
     for (int o = 0; o < plan->out_count; o++) {
-        uint8_t *place = (uint8_t *)fold->outputs[o] + b->first * b->size;
-        run_output(plan, b, o, aside ? waiting + (size_t)o * BLOCK_BYTES : place);
+        uint8_t *to = (uint8_t *)fold->outputs[o] + b->first * b->size;
+        run_output(plan, b, o, buffered ? buffer + (size_t)o * BLOCK_BYTES : to);
     }
-    for (int o = 0; o < plan->out_count && aside; o++) {
-        uint8_t *place = (uint8_t *)fold->outputs[o] + b->first * b->size;
-        fold->device->kernels->copy_bytes(fold->device, b->count * b->size, waiting + (size_t)o * BLOCK_BYTES, place);
+    for (int o = 0; o < plan->out_count && buffered; o++) {
+        uint8_t *to = (uint8_t *)fold->outputs[o] + b->first * b->size;
+        fold->device->kernels->copy_bytes(fold->device, b->count * b->size, buffer + (size_t)o * BLOCK_BYTES, to);
     }
 }
 
@@ -205,12 +205,12 @@ void lk__fold_run(const lk_fold_plan *plan, const lk_fold *fold)
 {
     block b = {.fold = fold, .size = lk_dtype_size(fold->dtype)};
     b.divide = fold->last && fold->op == LK_REDUCTION_MEAN && fold->divisor != 1;
-    bool aside = clobbers(plan, fold);
-    /* One merge at most, straight to its place: nothing to keep in cache. */
+    bool buffered = clobbers(plan, fold);
+    /* One merge at most, straight to its to: nothing to keep in cache. */
     bool whole = plan->out_count == 1 && plan->begin[1] <= 3 && !b.divide;
     size_t most = whole ? fold->count : BLOCK_BYTES / b.size;
     for (; b.first < fold->count; b.first += b.count) {
         b.count = lk__size_min(most, fold->count - b.first);
-        run_block(plan, &b, aside);
+        run_block(plan, &b, buffered);
     }
 }

@@ -146,13 +146,13 @@ destroy_group:
 }
 
 /* Where this thread is, for faults on request. */
-static void take_place(int rank, bool of_process)
+static void set_fault_rank(int rank, bool of_process)
 {
-    lk_fault_site place = lk__fault_site();
+    lk_fault_site site = lk__fault_site();
     if (of_process)
         lk__fault_set_process(rank);
-    place.rank = rank;
-    lk__fault_set_site(place);
+    site.rank = rank;
+    lk__fault_set_site(site);
 }
 
 lk_status lk_group_join(const lk_group_opts *opts, lk_group **out)
@@ -169,7 +169,7 @@ lk_status lk_group_join(const lk_group_opts *opts, lk_group **out)
         backend = "auto";
     LK_TRY(lk__transport_find(backend && *backend ? backend : "auto", &type));
     LK_TRY(lk__control_join(opts, &control));
-    take_place(lk__control_rank(control), opts->thread == 0);
+    set_fault_rank(lk__control_rank(control), opts->thread == 0);
     return create_job(control, type, out);
 }
 
@@ -185,7 +185,7 @@ typedef struct lk_opening {
 static void *open_rank(void *arg)
 {
     lk_opening *opening = arg;
-    take_place(lk__control_rank(opening->control), false);
+    set_fault_rank(lk__control_rank(opening->control), false);
     opening->status = create_job(opening->control, &lk__transport_inproc, &opening->group);
     if (opening->status != LK_OK)
         opening->detail = strdup(lk_error_detail());
@@ -244,19 +244,19 @@ free_controls:
     return status;
 }
 
-typedef struct lk_wish {
+typedef struct split_choice {
     int32_t colour, key;
-} lk_wish;
+} split_choice;
 
 /* The members of a part, in its order: by key, then by rank of the parent. */
-static int find_part(const lk_wish *wishes, int size, int32_t colour, int *ranks)
+static int find_part(const split_choice *choices, int size, int32_t colour, int *ranks)
 {
     int count = 0;
     for (int r = 0; r < size; r++) {
-        if (wishes[r].colour != colour)
+        if (choices[r].colour != colour)
             continue;
         int at = count++;
-        for (; at > 0 && wishes[ranks[at - 1]].key > wishes[r].key; at--)
+        for (; at > 0 && choices[ranks[at - 1]].key > choices[r].key; at--)
             ranks[at] = ranks[at - 1];
         ranks[at] = r;
     }
@@ -285,10 +285,10 @@ static lk_status part_exchange(void *arg, const void *mine, size_t bytes, void *
     return LK_OK;
 }
 
-static lk_status create_part(lk_group *parent, const lk_wish *wishes, int *ranks, lk_group **out)
+static lk_status create_part(lk_group *parent, const split_choice *choices, int *ranks, lk_group **out)
 {
-    int32_t colour = wishes[parent->rank].colour;
-    int count = find_part(wishes, parent->size, colour, ranks);
+    int32_t colour = choices[parent->rank].colour;
+    int count = find_part(choices, parent->size, colour, ranks);
     uint32_t name[] = {parent->id, parent->parts, (uint32_t)colour};
     lk_group *part = NULL;
     lk_status status = allocate(parent->control, count, &part);
@@ -317,29 +317,29 @@ static lk_status create_part(lk_group *parent, const lk_wish *wishes, int *ranks
 
 lk_status lk_group_split(lk_group *parent, int colour, int key, lk_group **out)
 {
-    lk_wish mine = {colour < 0 ? -1 : colour, key};
-    lk_wish *wishes = NULL;
+    split_choice mine = {colour < 0 ? -1 : colour, key};
+    split_choice *choices = NULL;
     int *ranks = NULL;
     lk_group *part = NULL;
     lk_status status;
     LK_TRY(lk__argument_group(parent, "lk_group_split"));
     LK_TRY(lk__argument_set(out, "out", "lk_group_split"));
     /* The others are on their way here: they must hear of it. */
-    status = LK_ALLOC((size_t)parent->size, "colours of the ranks", &wishes);
+    status = LK_ALLOC((size_t)parent->size, "colours of the ranks", &choices);
     if (status == LK_OK)
         status = LK_ALLOC((size_t)parent->size, "ranks of a part", &ranks);
     if (status != LK_OK) {
         status = lk__group_break(parent, status);
         goto free_ranks;
     }
-    LK_TRY_GOTO(lk_allgather(parent, (lk_buffer){&mine, 2, LK_DTYPE_I32}, NULL, wishes, NULL), free_ranks);
+    LK_TRY_GOTO(lk_allgather(parent, (lk_buffer){&mine, 2, LK_DTYPE_I32}, NULL, choices, NULL), free_ranks);
     parent->parts++;
     if (mine.colour >= 0)
-        LK_TRY_GOTO(create_part(parent, wishes, ranks, &part), free_ranks);
+        LK_TRY_GOTO(create_part(parent, choices, ranks, &part), free_ranks);
     *out = part;
 free_ranks:
     lk__mem_free(ranks);
-    lk__mem_free(wishes);
+    lk__mem_free(choices);
     return status;
 }
 
@@ -454,28 +454,28 @@ const char *lk_group_transport(const lk_group *group)
     return group->transport->type->name;
 }
 
-static size_t past_line(const lk_call_record *past, double now, char *text, size_t bytes)
+static size_t record_line(const lk_call_record *record, double now, char *text, size_t bytes)
 {
     char call[LK_CALL_TEXT], peer[32] = "";
-    if (past->peer >= 0)
-        snprintf(peer, sizeof peer, " with rank %d", past->peer);
-    const char *state = past->end == 0 ? "under way for" : past->failed ? "failed after" : "done in";
-    double seconds = (past->end == 0 ? now : past->end) - past->begin;
+    if (record->peer >= 0)
+        snprintf(peer, sizeof peer, " with rank %d", record->peer);
+    const char *state = record->end == 0 ? "under way for" : record->failed ? "failed after" : "done in";
+    double seconds = (record->end == 0 ? now : record->end) - record->begin;
     int used =
-        snprintf(text, bytes, "%s%s: %s %.3f ms\n", lk__call_text(&past->call, call), peer, state, 1e3 * seconds);
+        snprintf(text, bytes, "%s%s: %s %.3f ms\n", lk__call_text(&record->call, call), peer, state, 1e3 * seconds);
     return used > 0 ? (size_t)used : 0;
 }
 
 size_t lk_group_history(const lk_group *group, char *text, size_t bytes)
 {
-    size_t begin = group->past_count > LK_HISTORY ? group->past_count - LK_HISTORY : 0;
+    size_t begin = group->history_count > LK_HISTORY ? group->history_count - LK_HISTORY : 0;
     size_t used = 0;
     double now = lk__clock();
     if (bytes > 0)
         *text = 0;
-    for (size_t i = begin; i < group->past_count; i++) {
+    for (size_t i = begin; i < group->history_count; i++) {
         size_t room = used < bytes ? bytes - used : 0;
-        used += past_line(&group->past[i % LK_HISTORY], now, room ? text + used : NULL, room);
+        used += record_line(&group->history[i % LK_HISTORY], now, room ? text + used : NULL, room);
     }
     return used + 1;
 }

@@ -32,16 +32,16 @@ typedef struct lk_request_inflow {
     bool done;
 } lk_request_inflow;
 
-/* What has gone out of one cast of a phase. */
+/* What has gone out of one multicast of a phase. */
 typedef struct lk_request_outflow {
     size_t given; /* elements */
-    int root;     /* of FOLD: vectors of the chunk that are out */
+    int partial;  /* of FOLD: vectors of the chunk that are out */
     bool done;
 } lk_request_outflow;
 
 typedef struct lk_request_sending {
     uint64_t ticket;
-    const lk_multicast *cast; /* to whom */
+    const lk_multicast *multicast; /* to whom */
 } lk_request_sending;
 
 struct lk_request {
@@ -50,16 +50,16 @@ struct lk_request {
     lk_request *made_next;
     lk_call call;
     lk_reduction op;
-    bool aside;                      /* out lies across what peers read: results wait until they have */
-    int peer;                        /* of a message, else -1 */
-    lk_program *program;             /* of the piece under way */
-    lk_program *last;                /* of the last piece, where that is shorter; else NULL */
-    size_t base;                     /* elements of the vector before the piece */
-    size_t total;                    /* elements of a vector in pieces; 0: one piece */
-    lk_request_window mine;          /* what this rank brings to PLACE phases, where that is not in out */
-    lk_request_window out;           /* where results go */
-    const char *roots[LK_MAX_ROOTS]; /* this rank's partial sums, whole vectors */
-    size_t past;                     /* its place in the history */
+    bool out_overlaps;                  /* out lies across what peers read: results wait until they have */
+    int peer;                           /* of a message, else -1 */
+    lk_program *program;                /* of the piece under way */
+    lk_program *last;                   /* of the last piece, where that is shorter; else NULL */
+    size_t base;                        /* elements of the vector before the piece */
+    size_t total;                       /* elements of a vector in pieces; 0: one piece */
+    lk_request_window mine;             /* what this rank brings to PLACE phases, where that is not in out */
+    lk_request_window out;              /* where results go */
+    const char *partials[LK_MAX_ROOTS]; /* this rank's partial sums, whole vectors */
+    size_t record;                      /* its place in the history */
 
     bool done;
     lk_status status;
@@ -68,11 +68,11 @@ struct lk_request {
     size_t folded;               /* elements of the phase's keep */
     lk_request_window result;    /* of a fold to the end, where out does not have its place */
     lk_request_inflow *inflow;   /* (program->max_recvs) */
-    lk_request_outflow *outflow; /* (program->max_casts) */
+    lk_request_outflow *outflow; /* (program->max_multicasts) */
     const void **inputs;         /* (2 * program->max_inputs) of a fold: as they came, and where it is */
     lk_request_sending *tickets; /* sends whose data still belong to the transport */
     size_t ticket_count, ticket_room;
-    int recv_room, cast_room, input_room;
+    int recv_room, multicast_room, input_room;
 };
 
 struct lk_group {
@@ -109,8 +109,8 @@ struct lk_group {
     char *sums; /* sums over the host, and results on their way to other ranks */
     size_t sums_bytes;
 
-    lk_call_record past[LK_HISTORY];
-    size_t past_count; /* calls ever */
+    lk_call_record history[LK_HISTORY];
+    size_t history_count; /* calls ever */
 
     unsigned forks;   /* lk__forks() where it was made */
     lk_status broken; /* LK_OK while the group is whole */
@@ -151,7 +151,7 @@ bool lk__steps_sent(lk_request *request);
 bool lk__steps_await(const lk_request *request, int index);
 /* Marks in group->busy, beside those that are marked, the ranks that have not taken all
  * that this rank gives them. */
-void lk__steps_mark_takers(const lk_request *request);
+void lk__steps_mark_receivers(const lk_request *request);
 
 /* executor.c: takes over the request, which is done when it says so. */
 void lk__executor_start(lk_request *request);

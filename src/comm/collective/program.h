@@ -40,26 +40,26 @@ typedef struct lk_multicast {
 } lk_multicast;
 
 /* What a phase needs beside the schedule. */
-typedef struct lk_program_stage {
-    int cast_count;
-    lk_multicast *casts;
+typedef struct lk_program_phase {
+    int multicast_count;
+    lk_multicast *multicasts;
     /* Of FOLD: the vectors at hand are this rank's own, then those of each recv
      * in order; the plan makes `out` vectors of them. */
     int own, out;
-    bool gives_kept; /* peers get, among others, what this rank keeps: it must not change under their hands */
-    int *recv_roots; /* (recv_count) vectors from each peer */
-    int *recv_first; /* (recv_count) place of the first of them among the inputs */
-    int inputs;      /* all */
+    bool sends_kept;    /* peers get, among others, what this rank keeps: it must not change under their hands */
+    int *recv_partials; /* (recv_count) vectors from each peer */
+    int *recv_first;    /* (recv_count) place of the first of them among the inputs */
+    int inputs;         /* all */
     lk_fold_plan *plan;
-} lk_program_stage;
+} lk_program_phase;
 
 typedef struct lk_program {
     lk_program_key key;
     int users; /* calls that run it, and the cache */
     int shards;
     lk_schedule schedule;
-    lk_program_stage stages[LK_MAX_PHASES];
-    int max_casts, max_recvs, max_inputs;
+    lk_program_phase phases[LK_MAX_PHASES];
+    int max_multicasts, max_recvs, max_inputs;
     size_t fold_frame;   /* elements of the largest frame to be folded, the same at all ranks */
     size_t host_vectors; /* elements of the sums over the host, all vectors together */
 } lk_program;

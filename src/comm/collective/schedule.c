@@ -58,7 +58,7 @@ void lk__builder_hosts(lk_builder *build)
         least = ranks < least ? ranks : least;
         most = ranks > most ? ranks : most;
     }
-    build->channels = least;
+    build->rails = least;
     build->flat = topology->hosts == 1 || most == 1;
 }
 
@@ -79,9 +79,9 @@ static void begin_phase(lk_builder *build, lk_schedule_phase phase)
     *build->phase = phase;
 }
 
-void lk__builder_place(lk_builder *build)
+void lk__builder_copy(lk_builder *build)
 {
-    begin_phase(build, (lk_schedule_phase){.kind = LK_PHASE_PLACE});
+    begin_phase(build, (lk_schedule_phase){.kind = LK_PHASE_COPY});
 }
 
 void lk__builder_fold(lk_builder *build, int level, int level_out, lk_span keep)
@@ -128,7 +128,7 @@ int lk_shard_roots(int shards, int first, int last, int *begin)
 }
 
 /* Adds the roots of [first,last) after the `count` that are there. */
-static int add_roots(int shards, int first, int last, lk_schedule_subtree *out, int count, int room)
+static int add_subtrees(int shards, int first, int last, lk_schedule_subtree *out, int count, int room)
 {
     int begin[LK_TREE_MAX_DEPTH];
     int roots = lk__tree_roots(shards, first, last, begin);
@@ -139,24 +139,24 @@ static int add_roots(int shards, int first, int last, lk_schedule_subtree *out, 
     return count + roots;
 }
 
-int lk__schedule_roots(const lk_schedule_topology *topology, const int *bounds, int level, int rank,
-                       lk_schedule_subtree *out, int room)
+int lk__schedule_subtrees(const lk_schedule_topology *topology, const int *bounds, int level, int rank,
+                          lk_schedule_subtree *out, int room)
 {
     int shards = bounds[topology->size];
     if (level == 2)
-        return add_roots(shards, 0, shards, out, 0, room);
+        return add_subtrees(shards, 0, shards, out, 0, room);
     if (level == 0)
-        return add_roots(shards, bounds[rank], bounds[rank + 1], out, 0, room);
+        return add_subtrees(shards, bounds[rank], bounds[rank + 1], out, 0, room);
     /* Ranges that touch make one; a subtree inside the union is inside one of these. */
     int count = 0, first = 0, last = 0;
     for (int r = 0; r < topology->size && count >= 0; r++) {
         if (topology->host[r] != topology->host[rank] || bounds[r] == bounds[r + 1])
             continue;
         if (bounds[r] > last) {
-            count = add_roots(shards, first, last, out, count, room);
+            count = add_subtrees(shards, first, last, out, count, room);
             first = bounds[r];
         }
         last = bounds[r + 1];
     }
-    return count < 0 ? -1 : add_roots(shards, first, last, out, count, room);
+    return count < 0 ? -1 : add_subtrees(shards, first, last, out, count, room);
 }

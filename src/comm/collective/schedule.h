@@ -39,8 +39,8 @@ typedef struct lk_schedule_move {
 } lk_schedule_move;
 
 typedef enum lk_schedule_phase_kind {
-    LK_PHASE_PLACE, /* what arrives goes to its place in the output */
-    LK_PHASE_FOLD   /* what arrives is folded with this rank's own */
+    LK_PHASE_COPY, /* what arrives goes to its place in the output */
+    LK_PHASE_FOLD  /* what arrives is folded with this rank's own */
 } lk_schedule_phase_kind;
 
 /* One rank's part in a phase. Moves with an empty span are left out, unless the
@@ -117,7 +117,7 @@ typedef struct lk_schedule_subtree {
 } lk_schedule_subtree;
 /* Returns how many there are; out has room for `room`. -1 when that is too
  * little. */
-int lk__schedule_roots(const lk_schedule_topology *topology, const int *bounds, int level, int rank,
-                       lk_schedule_subtree *out, int room);
+int lk__schedule_subtrees(const lk_schedule_topology *topology, const int *bounds, int level, int rank,
+                          lk_schedule_subtree *out, int room);
 
 #endif

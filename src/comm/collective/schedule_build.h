@@ -11,7 +11,7 @@ typedef struct lk_builder {
     int rank;
     int *local;               /* (size) place of each rank among its host's, in rank order */
     int *local_size;          /* (hosts) */
-    int channels;             /* ranks of the smallest host */
+    int rails;                /* ranks of the smallest host */
     bool flat;                /* one host, or one rank a host */
     lk_schedule_phase *phase; /* the last one */
     lk_schedule schedule;
@@ -25,7 +25,7 @@ void lk__builder_hosts(lk_builder *build);
 /* Frees what out does not get: all of it after a failure. */
 lk_status lk__builder_finish(lk_builder *build, lk_schedule *out) LK_CHECKED;
 
-void lk__builder_place(lk_builder *build);
+void lk__builder_copy(lk_builder *build);
 void lk__builder_fold(lk_builder *build, int level, int level_out, lk_span keep);
 /* Moves of the last phase; an empty span is left out, unless `empty`. */
 void lk__builder_send(lk_builder *build, int peer, lk_span span, bool empty);

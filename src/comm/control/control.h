@@ -63,7 +63,7 @@ void lk__control_report(lk_control *control, const lk_call *calls, int count);
 void lk__control_absent(const lk_control *control, uint8_t *absent);
 /* Whether something that this rank has said has not come to the server's host: then
  * check will tell that rank 0 cannot be reached, or it will come. */
-bool lk__control_unheard(const lk_control *control);
+bool lk__control_unacknowledged(const lk_control *control);
 /* Gives up for all: everybody's check fails with this status and text, which
  * should name this rank. */
 void lk__control_abort(lk_control *control, lk_status status, const char *text);

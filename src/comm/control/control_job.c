@@ -40,11 +40,11 @@ typedef struct job {
     lk_server *server; /* of rank 0 */
     uint8_t *in;       /* (in_room) */
     size_t in_bytes, in_room;
-    uint8_t *left;        /* (size) */
-    uint8_t *awaited;     /* (size) as the server told last */
-    uint8_t *absent;      /* (size) from the last report's call */
-    double asked_at;      /* on lk__clock(): the first report without an answer; 0: all have one */
-    double unheard_since; /* on lk__clock(); 0: all was heard */
+    uint8_t *left;               /* (size) */
+    uint8_t *awaited;            /* (size) as the server told last */
+    uint8_t *absent;             /* (size) from the last report's call */
+    double asked_at;             /* on lk__clock(): the first report without an answer; 0: all have one */
+    double unacknowledged_since; /* on lk__clock(); 0: all was heard */
     bool welcome;
     uint32_t number; /* of the next exchange */
     bool exchanged;  /* its parts have come */
@@ -63,7 +63,7 @@ static void set_verdict(job *self, lk_status status, const char *text)
     snprintf(self->text, sizeof self->text, "%s", text);
 }
 
-static void hear_welcome(job *self, const lk_wire *message)
+static void handle_welcome(job *self, const lk_wire *message)
 {
     for (int r = 0; r < self->base.size; r++)
         lk__wire_get_member(message->data + (size_t)r * LK_WIRE_MEMBER, &self->base.members[r]);
@@ -71,25 +71,25 @@ static void hear_welcome(job *self, const lk_wire *message)
     self->hint[0] = '\0';
 }
 
-static void hear_end(job *self, const lk_wire *message)
+static void handle_end(job *self, const lk_wire *message)
 {
     char text[LK_WIRE_TEXT + 1];
     lk__wire_text(message, text);
     set_verdict(self, message->status, text);
 }
 
-static void hear_waiting(job *self, const lk_wire *message)
+static void handle_waiting(job *self, const lk_wire *message)
 {
     memcpy(self->awaited, message->data, message->bytes);
 }
 
-static void hear_absent(job *self, const lk_wire *message)
+static void handle_absent(job *self, const lk_wire *message)
 {
     memcpy(self->absent, message->data, message->bytes);
     self->asked_at = 0;
 }
 
-static void hear_exchanged(job *self, const lk_wire *message)
+static void handle_exchanged(job *self, const lk_wire *message)
 {
     if (message->number != self->number || !self->all || message->bytes != self->part_bytes * (size_t)self->base.size) {
         set_verdict(self, LK_STATUS_PEER, "the job's server answered an exchange that was not asked for");
@@ -100,7 +100,7 @@ static void hear_exchanged(job *self, const lk_wire *message)
     self->exchanged = true;
 }
 
-static void hear_notice(job *self, const lk_wire *message)
+static void handle_notice(job *self, const lk_wire *message)
 {
     char text[LK_WIRE_TEXT + 1];
     lk__wire_text(message, text);
@@ -108,21 +108,21 @@ static void hear_notice(job *self, const lk_wire *message)
     lk__control_notice(&self->base, text);
 }
 
-static void hear_left(job *self, const lk_wire *message)
+static void handle_left(job *self, const lk_wire *message)
 {
     if (message->rank >= 0 && message->rank < self->base.size)
         self->left[message->rank] = 1;
 }
 
-static void hear(job *self, const lk_wire *message)
+static void handle(job *self, const lk_wire *message)
 {
-    static void (*const hearers[LK_WIRE_COUNT])(struct job *, const lk_wire *) = {
-        [LK_WIRE_WELCOME] = hear_welcome, [LK_WIRE_REFUSED] = hear_end,         [LK_WIRE_WAITING] = hear_waiting,
-        [LK_WIRE_ABSENT] = hear_absent,   [LK_WIRE_EXCHANGED] = hear_exchanged, [LK_WIRE_BROKEN] = hear_end,
-        [LK_WIRE_LEFT] = hear_left,       [LK_WIRE_NOTICE] = hear_notice,
+    static void (*const handlers[LK_WIRE_COUNT])(struct job *, const lk_wire *) = {
+        [LK_WIRE_WELCOME] = handle_welcome, [LK_WIRE_REFUSED] = handle_end,         [LK_WIRE_WAITING] = handle_waiting,
+        [LK_WIRE_ABSENT] = handle_absent,   [LK_WIRE_EXCHANGED] = handle_exchanged, [LK_WIRE_BROKEN] = handle_end,
+        [LK_WIRE_LEFT] = handle_left,       [LK_WIRE_NOTICE] = handle_notice,
     };
     if (message->size == self->base.size)
-        hearers[message->kind](self, message);
+        handlers[message->kind](self, message);
     else
         set_verdict(self, LK_STATUS_PEER, "the job's server speaks of another world size");
 }
@@ -141,14 +141,14 @@ static void lose_server(job *self, bool vanished)
     set_verdict(self, LK_STATUS_PEER, text);
 }
 
-static void hear_all(job *self)
+static void handle_all(job *self)
 {
     lk_wire message;
     size_t used, done = 0;
     lk_wire_result result;
     while ((result = lk__wire_decode(self->in + done, self->in_bytes - done, self->in_room, true, &message, &used)) ==
            LK_WIRE_WHOLE) {
-        hear(self, &message);
+        handle(self, &message);
         done += used;
     }
     if (result == LK_WIRE_BAD)
@@ -158,13 +158,13 @@ static void hear_all(job *self)
 }
 
 /* Takes what has come. A verdict is the last thing worth hearing. */
-static void listen_now(job *self)
+static void receive_now(job *self)
 {
     while (self->verdict == LK_OK) {
         ssize_t got = recv(self->fd, self->in + self->in_bytes, self->in_room - self->in_bytes, MSG_DONTWAIT);
         if (got > 0) {
             self->in_bytes += (size_t)got;
-            hear_all(self);
+            handle_all(self);
         } else if (got == 0) {
             lose_server(self, false);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -176,7 +176,7 @@ static void listen_now(job *self)
 }
 
 /* The kernel counts what was not acknowledged yet. */
-static bool job_unheard(const lk_control *control)
+static bool job_unacknowledged(const lk_control *control)
 {
     int bytes = 0;
     return ioctl(((const job *)control)->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
@@ -185,11 +185,11 @@ static bool job_unheard(const lk_control *control)
 /* Rank 0 reaches its own server. */
 static void watch_server(job *self)
 {
-    if (self->server || !job_unheard(&self->base))
-        self->unheard_since = 0;
-    else if (self->unheard_since == 0)
-        self->unheard_since = lk__clock();
-    else if (lk__clock() - self->unheard_since > lk__net_vanish(self->base.timeout) + late_seconds)
+    if (self->server || !job_unacknowledged(&self->base))
+        self->unacknowledged_since = 0;
+    else if (self->unacknowledged_since == 0)
+        self->unacknowledged_since = lk__clock();
+    else if (lk__clock() - self->unacknowledged_since > lk__net_vanish(self->base.timeout) + late_seconds)
         lose_server(self, true);
 }
 
@@ -197,21 +197,21 @@ static lk_status job_check(lk_control *control)
 {
     job *self = (job *)control;
     if (self->verdict == LK_OK)
-        listen_now(self);
+        receive_now(self);
     if (self->verdict == LK_OK)
         watch_server(self);
     return self->verdict == LK_OK ? LK_OK : lk__fail(self->verdict, "%s", self->text);
 }
 
 /* A failure to send is not one by itself: why will be heard. */
-static void say(job *self, lk_wire message)
+static void send_message(job *self, lk_wire message)
 {
     uint8_t bytes[LK_WIRE_TO_SERVER];
     message.size = self->base.size;
     message.rank = self->base.rank;
     size_t length = lk__wire_encode(&message, bytes);
     if (lk__net_send_all(self->fd, bytes, length, lk__clock() + send_seconds) != LK_OK)
-        listen_now(self);
+        receive_now(self);
 }
 
 static void job_abort(lk_control *control, lk_status status, const char *text)
@@ -219,10 +219,10 @@ static void job_abort(lk_control *control, lk_status status, const char *text)
     job *self = (job *)control;
     if (self->verdict != LK_OK)
         return;
-    say(self, (lk_wire){.kind = LK_WIRE_ABORT,
-                        .status = status,
-                        .data = (const uint8_t *)text,
-                        .bytes = lk__size_min(strlen(text), LK_WIRE_TEXT)});
+    send_message(self, (lk_wire){.kind = LK_WIRE_ABORT,
+                                 .status = status,
+                                 .data = (const uint8_t *)text,
+                                 .bytes = lk__size_min(strlen(text), LK_WIRE_TEXT)});
     set_verdict(self, status, text);
 }
 
@@ -239,7 +239,7 @@ static void job_report(lk_control *control, const lk_call *calls, int count)
     if (self->asked_at == 0)
         self->asked_at = lk__clock();
     if (self->verdict == LK_OK)
-        say(self, (lk_wire){.kind = LK_WIRE_REPORT, .data = data, .bytes = (size_t)count * LK_CALL_BYTES});
+        send_message(self, (lk_wire){.kind = LK_WIRE_REPORT, .data = data, .bytes = (size_t)count * LK_CALL_BYTES});
 }
 
 /* A server that does not answer is in a rank 0 that is stopped, say. */
@@ -279,7 +279,7 @@ static lk_status wait_until(job *self, const bool *there, lk_deadline *deadline,
             job_abort(&self->base, LK_STATUS_PEER, text);
             return lk__fail(LK_STATUS_PEER, "%s", text);
         }
-        lk__deadline_tell(deadline, missing);
+        lk__deadline_notice(deadline, missing);
         double wake = lk__deadline_wake(deadline), slice = lk__clock() + idle_slice;
         lk__net_wait(self->fd, POLLIN, busy && slice < wake ? slice : wake);
     }
@@ -297,7 +297,7 @@ static lk_status job_exchange(lk_control *control, const void *mine, size_t byte
     self->all = all;
     self->part_bytes = bytes;
     memset(self->awaited, 0, (size_t)control->size);
-    say(self, (lk_wire){.kind = LK_WIRE_EXCHANGE, .number = self->number, .data = mine, .bytes = bytes});
+    send_message(self, (lk_wire){.kind = LK_WIRE_EXCHANGE, .number = self->number, .data = mine, .bytes = bytes});
     lk_status status = wait_until(self, &self->exchanged, &deadline, "not come to exchange addresses");
     self->all = NULL;
     self->number++;
@@ -306,11 +306,11 @@ static lk_status job_exchange(lk_control *control, const void *mine, size_t byte
 
 /* The goodbye has been taken when the server hangs up. Until then its messages
  * are read, or closing would tear the connection down before it. */
-static void say_goodbye(job *self)
+static void send_goodbye(job *self)
 {
     uint8_t rest[4096];
     double deadline = lk__clock() + goodbye_seconds;
-    say(self, (lk_wire){.kind = LK_WIRE_LEAVE});
+    send_message(self, (lk_wire){.kind = LK_WIRE_LEAVE});
     shutdown(self->fd, SHUT_WR);
     for (;;) {
         ssize_t got = recv(self->fd, rest, sizeof rest, MSG_DONTWAIT);
@@ -325,7 +325,7 @@ static void job_destroy(lk_control *control)
 {
     job *self = (job *)control;
     if (self->fd >= 0) {
-        say_goodbye(self);
+        send_goodbye(self);
         close(self->fd);
     }
     /* Rank 0's address is no longer given out before its server goes. */
@@ -346,16 +346,16 @@ static const lk_control_type job_type = {
     .report = job_report,
     .abort = job_abort,
     .absent = job_absent,
-    .unheard = job_unheard,
+    .unacknowledged = job_unacknowledged,
     .left = job_left,
     .destroy = job_destroy,
 };
 
-static void say_hello(job *self, const lk_member *member)
+static void send_hello(job *self, const lk_member *member)
 {
     uint8_t data[LK_WIRE_MEMBER];
     lk__wire_put_member(member, data);
-    say(self, (lk_wire){.kind = LK_WIRE_HELLO, .data = data, .bytes = sizeof data});
+    send_message(self, (lk_wire){.kind = LK_WIRE_HELLO, .data = data, .bytes = sizeof data});
 }
 
 static bool is_any(const char *address)
@@ -373,21 +373,21 @@ static lk_status start_server(job *self, lk_member *member)
     if (is_any(member->address))
         member->address[0] = '\0';
     self->fd = pair[0];
-    say_hello(self, member);
+    send_hello(self, member);
     lk_server_opts opts = {.size = self->base.size, .own = pair[1], .timeout = self->base.timeout};
     lk_status status;
-    LK_TRY_GOTO(lk__meeting_door(&self->meeting, LK_SERVER_HELLO, &opts.acceptor), close_own);
-    LK_TRY_GOTO(lk__server_start(&opts, &self->server), destroy_door);
+    LK_TRY_GOTO(lk__meeting_acceptor(&self->meeting, LK_SERVER_HELLO, &opts.acceptor), close_own);
+    LK_TRY_GOTO(lk__server_start(&opts, &self->server), destroy_acceptor);
     return LK_OK;
 
-destroy_door:
+destroy_acceptor:
     lk__acceptor_destroy(opts.acceptor);
 close_own:
     close(opts.own);
     return status;
 }
 
-static lk_status meet_server(job *self)
+static lk_status connect_server(job *self)
 {
     lk_member member = lk__host_member();
     if (self->base.rank == 0 && !self->meeting.twin)
@@ -396,7 +396,7 @@ static lk_status meet_server(job *self)
     self->meeting.fd = -1;
     LK_TRY(lk__net_prepare(self->fd, lk__net_vanish(self->base.timeout)));
     lk__net_local_address(self->fd, member.address, sizeof member.address);
-    say_hello(self, &member);
+    send_hello(self, &member);
     return LK_OK;
 }
 
@@ -434,7 +434,7 @@ static void destroy_keeping_detail(job *self, lk_status status)
 
 lk_status lk__control_join(const lk_group_opts *opts, lk_control **out)
 {
-    static const lk_meeting_crowd ranks = {.noun = "rank", .greeting = "lockstep control 1", .once = true};
+    static const lk_meeting_kind ranks = {.noun = "rank", .greeting = "lockstep control 1", .once_per_process = true};
     job *self;
     lk_status status;
     LK_TRY(LK_ALLOC(1, "the job's control", &self));
@@ -442,7 +442,7 @@ lk_status lk__control_join(const lk_group_opts *opts, lk_control **out)
     LK_TRY_GOTO(lk__meeting_open(opts, &ranks, &self->meeting), free_self);
     fill_base(self);
     LK_TRY_GOTO(job_alloc(self), destroy_job);
-    LK_TRY_GOTO(meet_server(self), destroy_job);
+    LK_TRY_GOTO(connect_server(self), destroy_job);
     LK_TRY_GOTO(wait_until(self, &self->welcome, &self->meeting.deadline, "not joined"), destroy_job);
     lk__meeting_over(&self->meeting);
     *out = &self->base;

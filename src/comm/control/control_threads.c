@@ -103,12 +103,12 @@ static void sleep_until(hub *shared, double moment)
 }
 
 /* The lock is not held while the user's function runs. */
-static void tell(thread *self, lk_deadline *deadline)
+static void give_notice(thread *self, lk_deadline *deadline)
 {
     char text[LK_WIRE_TEXT / 2];
     lk__text_awaited("rank", self->awaited, self->base.size, "not come to an exchange", text, sizeof text);
     pthread_mutex_unlock(&self->hub->lock);
-    lk__deadline_tell(deadline, text);
+    lk__deadline_notice(deadline, text);
     pthread_mutex_lock(&self->hub->lock);
 }
 
@@ -147,7 +147,7 @@ static lk_status wait_for_parts(thread *self)
         if (lk__deadline_over(&deadline))
             return give_up(self, &deadline);
         if (lk__clock() >= deadline.next)
-            tell(self, &deadline);
+            give_notice(self, &deadline);
         else
             sleep_until(shared, busy ? lk__clock() + idle_slice : lk__deadline_wake(&deadline));
     }

@@ -13,7 +13,7 @@ typedef struct lk_control_type {
     void (*report)(lk_control *control, const lk_call *calls, int count);
     void (*abort)(lk_control *control, lk_status status, const char *text);
     void (*absent)(const lk_control *control, uint8_t *absent);
-    bool (*unheard)(const lk_control *control); /* NULL: never */
+    bool (*unacknowledged)(const lk_control *control); /* NULL: never */
     bool (*left)(const lk_control *control, int rank);
     void (*destroy)(lk_control *control); /* frees */
 } lk_control_type;

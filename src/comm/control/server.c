@@ -42,10 +42,10 @@ struct lk_server {
     struct pollfd *polls; /* (LK_ACCEPTOR_POLLS + size) */
     uint8_t *message;     /* scratch: the longest message */
     uint8_t *data;        /* scratch: its data */
-    uint8_t *awaited;     /* (size) as told last */
+    uint8_t *awaited;     /* (size) as verdict_sent last */
     double awaited_at;
     double end; /* of the thread, once rank 0 has gone from a broken job; 0 before */
-    bool welcomed, told;
+    bool welcomed, verdict_sent;
 };
 
 static void line_close(line *at)
@@ -140,7 +140,7 @@ static void line_consume(line *at, size_t bytes)
     memmove(at->in, at->in + bytes, at->in_bytes);
 }
 
-static void hear_exchange(lk_server *server, int rank, const lk_wire *message)
+static void handle_exchange(lk_server *server, int rank, const lk_wire *message)
 {
     if (!lk__roster_give(server->roster, rank, message->number, message->data, message->bytes))
         return;
@@ -151,7 +151,7 @@ static void hear_exchange(lk_server *server, int rank, const lk_wire *message)
                                   .bytes = message->bytes * (size_t)server->opts.size});
 }
 
-static void hear_report(lk_server *server, int rank, const lk_wire *message)
+static void handle_report(lk_server *server, int rank, const lk_wire *message)
 {
     lk_call calls[LK_HISTORY];
     int count = lk__wire_calls(message, calls);
@@ -169,7 +169,7 @@ static void hear_report(lk_server *server, int rank, const lk_wire *message)
     line_send(&server->lines[rank], server->message, lk__wire_encode(&answer, server->message));
 }
 
-static void hear_abort(lk_server *server, int rank, const lk_wire *message)
+static void handle_abort(lk_server *server, int rank, const lk_wire *message)
 {
     (void)rank;
     char text[LK_WIRE_TEXT + 1];
@@ -177,7 +177,7 @@ static void hear_abort(lk_server *server, int rank, const lk_wire *message)
     lk__roster_abort(server->roster, message->status, text);
 }
 
-static void hear_leave(lk_server *server, int rank, const lk_wire *message)
+static void handle_leave(lk_server *server, int rank, const lk_wire *message)
 {
     (void)message;
     lk__roster_leave(server->roster, rank);
@@ -190,16 +190,16 @@ static void hear_leave(lk_server *server, int rank, const lk_wire *message)
     send_to_all(server, (lk_wire){.kind = LK_WIRE_LEFT, .rank = rank});
 }
 
-static void hear(lk_server *server, int rank, const lk_wire *message)
+static void handle(lk_server *server, int rank, const lk_wire *message)
 {
-    static void (*const hearers[LK_WIRE_COUNT])(lk_server *, int, const lk_wire *) = {
-        [LK_WIRE_EXCHANGE] = hear_exchange,
-        [LK_WIRE_REPORT] = hear_report,
-        [LK_WIRE_ABORT] = hear_abort,
-        [LK_WIRE_LEAVE] = hear_leave,
+    static void (*const handlers[LK_WIRE_COUNT])(lk_server *, int, const lk_wire *) = {
+        [LK_WIRE_EXCHANGE] = handle_exchange,
+        [LK_WIRE_REPORT] = handle_report,
+        [LK_WIRE_ABORT] = handle_abort,
+        [LK_WIRE_LEAVE] = handle_leave,
     };
-    if (hearers[message->kind] && message->size == server->opts.size)
-        hearers[message->kind](server, rank, message);
+    if (handlers[message->kind] && message->size == server->opts.size)
+        handlers[message->kind](server, rank, message);
     else
         lk__roster_lose(server->roster, rank, "sent a message that makes no sense");
 }
@@ -220,7 +220,7 @@ static void serve_line(lk_server *server, int rank)
         while (at->fd >= 0 && result == LK_WIRE_WHOLE) {
             result = lk__wire_decode(at->in, at->in_bytes, sizeof at->in, false, &message, &used);
             if (result == LK_WIRE_WHOLE) {
-                hear(server, rank, &message);
+                handle(server, rank, &message);
                 if (at->fd >= 0)
                     line_consume(at, used);
             }
@@ -264,7 +264,7 @@ static void notify(lk_server *server, const char *text)
 
 /* A host that vanishes is noticed within the timeout. Where rank 0 listens at all
  * addresses, it has the one that others came by. */
-static void settle(lk_server *server, int fd)
+static void prepare_line(lk_server *server, int fd)
 {
     if (lk__net_prepare(fd, lk__net_vanish(server->opts.timeout)) != LK_OK)
         shutdown(fd, SHUT_RDWR);
@@ -275,7 +275,7 @@ static void settle(lk_server *server, int fd)
 }
 
 /* Others hear of changes now and then; who comes learns at once how it stands. */
-static void tell_newcomer(lk_server *server, int rank)
+static void send_awaited(lk_server *server, int rank)
 {
     uint8_t *message = server->message;
     lk_wire waiting = {.kind = LK_WIRE_WAITING,
@@ -306,9 +306,9 @@ static bool admit(lk_server *server, line *at)
     }
     line_consume(at, used);
     if (message.rank > 0)
-        settle(server, at->fd);
+        prepare_line(server, at->fd);
     server->lines[message.rank] = *at;
-    tell_newcomer(server, message.rank);
+    send_awaited(server, message.rank);
     return true;
 }
 
@@ -339,7 +339,7 @@ static void welcome(lk_server *server)
 
 /* Once waiting has lasted for a while, and then when it changed; not faster than
  * the ranks read. */
-static void tell_awaited(lk_server *server)
+static void announce_awaited(lk_server *server)
 {
     double now = lk__clock();
     size_t size = (size_t)server->opts.size;
@@ -359,23 +359,23 @@ static void tell_awaited(lk_server *server)
     send_to_all(server, (lk_wire){.kind = LK_WIRE_WAITING, .rank = -1, .data = server->data, .bytes = size});
 }
 
-static void tell(lk_server *server)
+static void announce(lk_server *server)
 {
     const char *text;
     lk_status verdict = lk__roster_verdict(server->roster, &text);
-    if (verdict != LK_OK && !server->told) {
+    if (verdict != LK_OK && !server->verdict_sent) {
         send_to_all(server, (lk_wire){.kind = LK_WIRE_BROKEN,
                                       .rank = -1,
                                       .status = verdict,
                                       .data = (const uint8_t *)text,
                                       .bytes = lk__size_min(strlen(text), LK_WIRE_TEXT)});
-        server->told = true;
+        server->verdict_sent = true;
     }
     if (verdict != LK_OK)
         return;
     if (!server->welcomed && lk__roster_complete(server->roster))
         welcome(server);
-    tell_awaited(server);
+    announce_awaited(server);
 }
 
 /* After rank 0 has gone the rest get all the time they need; in a broken job a
@@ -384,7 +384,7 @@ static bool finished(lk_server *server)
 {
     if (server->lines[0].fd >= 0)
         return false;
-    if (server->told && server->end == 0)
+    if (server->verdict_sent && server->end == 0)
         server->end = lk__clock() + moment;
     return lk__roster_here(server->roster) == 0 || (server->end > 0 && lk__clock() >= server->end);
 }
@@ -418,7 +418,7 @@ static void *serve(void *arg)
         line own = server->lines[0];
         admit(server, &own);
     }
-    tell(server);
+    announce(server);
     while (!finished(server)) {
         poll(server->polls, fill_polls(server), sleep_ms(server));
         for (int r = 0; r < server->opts.size; r++) {
@@ -427,7 +427,7 @@ static void *serve(void *arg)
                 serve_line(server, r);
         }
         admit_newcomers(server);
-        tell(server);
+        announce(server);
     }
     return NULL;
 }

@@ -11,7 +11,7 @@ typedef struct lk_claim lk_claim;
 
 /* place: text that is the same for all ranks of a job. USAGE while another claim
  * of this process to place and rank lives. Any thread may call it. */
-lk_status lk__claim_take(const char *place, int rank, lk_claim **out) LK_CHECKED;
+lk_status lk__claim_take(const char *job, int rank, lk_claim **out) LK_CHECKED;
 void lk__claim_drop(lk_claim *claim);
 
 #endif

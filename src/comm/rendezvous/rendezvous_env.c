@@ -67,20 +67,20 @@ static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char
     LK_TRY(read_address(meeting));
     /* Run id and port tell jobs apart; the address may be spelt in many ways. */
     const char *run = getenv("TORCHELASTIC_RUN_ID");
-    char place[512];
-    snprintf(place, sizeof place, "lockstep env %d %s", meeting->port, run ? run : "");
+    char job[512];
+    snprintf(job, sizeof job, "lockstep env %d %s", meeting->port, run ? run : "");
     meeting->ports = 1;
     if (agent_listens()) {
         meeting->ports = AGENT_PORTS;
         meeting->port = meeting->port + AGENT_PORTS <= LAST_PORT ? meeting->port + 1 : meeting->port - AGENT_PORTS;
     }
-    return lk__meeting_token(meeting, opts->token, place);
+    return lk__meeting_token(meeting, opts->token, job);
 }
 
-const lk_rendezvous_method lk__method_env = {
+const lk_rendezvous_method lk__rendezvous_env = {
     .scheme = "env://",
     .summary = "env://",
     .find = find,
     .listen = lk__meeting_listen_ports,
-    .call = lk__meeting_call_ports,
+    .connect = lk__meeting_connect_ports,
 };

@@ -23,7 +23,7 @@
 #include "net/socket.h"
 
 enum { FILE_BYTES = 1024 };
-static const double call_seconds = 2;
+static const double connect_seconds = 2;
 
 /* What the file says. */
 typedef struct note {
@@ -223,11 +223,11 @@ static lk_status listen_and_publish(lk_meeting *meeting)
     LK_TRY(combine(meeting, mine.token));
     lk__host_name(mine.host);
     lk__host_boot_id(mine.boot);
-    if (meeting->crowd.host)
-        snprintf(mine.address, sizeof mine.address, "%s", meeting->crowd.host);
+    if (meeting->kind.host)
+        snprintf(mine.address, sizeof mine.address, "%s", meeting->kind.host);
     else
         lk__host_address(mine.address);
-    LK_TRY(lk__net_listen(mine.address, meeting->crowd.port, &meeting->fd, &mine.port));
+    LK_TRY(lk__net_listen(mine.address, meeting->kind.port, &meeting->fd, &mine.port));
     LK_TRY(publish(meeting->path, &mine));
     memcpy(meeting->host, mine.address, sizeof meeting->host);
     meeting->port = mine.port;
@@ -244,23 +244,23 @@ static void remove_file(lk_meeting *meeting)
     meeting->nonce[0] = '\0';
 }
 
-static lk_status call(lk_meeting *meeting)
+static lk_status connect_once(lk_meeting *meeting)
 {
     note there;
     char age[32];
     lk_status status = note_read(meeting->path, &there);
     if (status == LK_STATUS_NOT_FOUND)
-        (void)lk__fail(LK_STATUS_PEER, "%s 0 of %d has not joined: there is no %s", meeting->crowd.noun, meeting->size,
+        (void)lk__fail(LK_STATUS_PEER, "%s 0 of %d has not joined: there is no %s", meeting->kind.noun, meeting->size,
                        meeting->path);
     if (status != LK_OK)
         return LK_OK;
     LK_TRY(combine(meeting, there.token));
-    LK_TRY(lk__meeting_call_at(meeting, there.address, there.port, call_seconds));
+    LK_TRY(lk__meeting_connect_at(meeting, there.address, there.port, connect_seconds));
     if (meeting->fd < 0)
         (void)lk__fail(LK_STATUS_PEER,
                        "%s 0 of %d has not joined: %s is of an earlier job (written %s by pid %d on host %s) and "
                        "should be removed, or its host cannot be reached (%s)",
-                       meeting->crowd.noun, meeting->size, meeting->path, age_text(&there, age), there.pid, there.host,
+                       meeting->kind.noun, meeting->size, meeting->path, age_text(&there, age), there.pid, there.host,
                        lk_error_detail());
     return LK_OK;
 }
@@ -269,7 +269,7 @@ static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char
 {
     if (!rest[0])
         return lk__fail(LK_STATUS_USAGE, "file:// names no file: give one that all %ss see, as in file:///home/me/job",
-                        meeting->crowd.noun);
+                        meeting->kind.noun);
     if (strlen(rest) >= sizeof meeting->path)
         return lk__fail(LK_STATUS_USAGE, "the path of file:// is longer than %zu characters", sizeof meeting->path - 1);
     snprintf(meeting->path, sizeof meeting->path, "%s", rest);
@@ -282,6 +282,6 @@ const lk_rendezvous_method lk__rendezvous_file = {
     .summary = "file://PATH",
     .find = find,
     .listen = listen_and_publish,
-    .call = call,
+    .connect = connect_once,
     .over = remove_file,
 };

@@ -33,9 +33,9 @@ static const double pause_seconds = 20e-6;
 
 /* What a rank says in a round of exchanges: ranks of other hosts may need more
  * rounds, so all go on until all are through. */
-typedef enum stage { STAGE_EXCHANGING, STAGE_DONE, STAGE_FAILED } stage;
+typedef enum round_state { ROUND_EXCHANGING, ROUND_DONE, ROUND_FAILED } round_state;
 typedef struct blob {
-    uint8_t stage;
+    uint8_t state;
     uint8_t unused[BLOB_BYTES - PIECE_BYTES - 1];
     uint8_t piece[PIECE_BYTES];
 } blob;
@@ -72,9 +72,9 @@ typedef struct mixed {
     int epoll, stop; /* -1: none; stop is an eventfd in epoll */
 } mixed;
 
-static lk_status take_round(mixed *m, stage s, const void *piece, size_t bytes)
+static lk_status take_round(mixed *m, round_state s, const void *piece, size_t bytes)
 {
-    blob mine = {.stage = (uint8_t)s};
+    blob mine = {.state = (uint8_t)s};
     if (bytes > 0)
         memcpy(mine.piece, piece, bytes);
     return m->boot.exchange(m->boot.arg, &mine, sizeof mine, m->blobs);
@@ -87,10 +87,10 @@ static lk_status exchange_local(void *arg, const void *mine, size_t bytes, void 
     mixed *m = arg;
     for (size_t at = 0; at == 0 || at < bytes; at += PIECE_BYTES) {
         size_t piece = lk__size_min(bytes - at, PIECE_BYTES);
-        LK_TRY(take_round(m, STAGE_EXCHANGING, (const uint8_t *)mine + at, piece));
+        LK_TRY(take_round(m, ROUND_EXCHANGING, (const uint8_t *)mine + at, piece));
         for (int i = 0; i < m->local.size; i++) {
             const blob *b = &m->blobs[m->ranks[i]];
-            if (b->stage != STAGE_EXCHANGING)
+            if (b->state != ROUND_EXCHANGING)
                 return lk__fail(LK_STATUS_PEER, "rank %d on host %s gave up sharing memory", m->ranks[i],
                                 m->members[i].host);
             memcpy((uint8_t *)all + (size_t)i * bytes + at, b->piece, piece);
@@ -106,23 +106,23 @@ static lk_status check_local(void *arg)
 }
 
 /* Takes part in rounds until no host needs more. LK_OK where all were well. */
-static lk_status settle(mixed *m, lk_status mine)
+static lk_status finish_rounds(mixed *m, lk_status mine)
 {
     char detail[DETAIL_BYTES];
     snprintf(detail, sizeof detail, "%s", lk_error_detail());
     bool busy = true;
     lk_status status = LK_OK;
     while (busy && status == LK_OK) {
-        status = take_round(m, mine == LK_OK ? STAGE_DONE : STAGE_FAILED, NULL, 0);
+        status = take_round(m, mine == LK_OK ? ROUND_DONE : ROUND_FAILED, NULL, 0);
         busy = false;
         for (int r = 0; r < m->boot.size; r++)
-            busy = busy || m->blobs[r].stage == STAGE_EXCHANGING;
+            busy = busy || m->blobs[r].state == ROUND_EXCHANGING;
     }
     if (mine != LK_OK)
         return lk__fail(mine, "%s", detail);
     LK_TRY(status);
     for (int r = 0; r < m->boot.size; r++)
-        if (m->blobs[r].stage == STAGE_FAILED)
+        if (m->blobs[r].state == ROUND_FAILED)
             return lk__fail(LK_STATUS_PEER, "rank %d on host %s could not share memory; its own message says why", r,
                             m->boot.members[r].host);
     return LK_OK;
@@ -360,7 +360,7 @@ static lk_status alloc_block(lk_transport *transport, size_t bytes, void **out)
     mixed *m = (mixed *)transport;
     void *block = NULL;
     lk_status mine = m->shm ? m->shm->type->alloc(m->shm, bytes, &block) : alloc_plain(m, bytes, &block);
-    lk_status status = settle(m, mine);
+    lk_status status = finish_rounds(m, mine);
     if (status == LK_OK)
         *out = block;
     else if (mine == LK_OK)
@@ -462,7 +462,7 @@ static lk_status open_mixed(const lk_boot *boot, lk_transport **out)
     mixed *m = NULL;
     lk_status status = LK_OK;
     LK_TRY_GOTO(lk__tcp_boot_agree(boot, make(boot, &m), "get memory for its connections"), close_transport);
-    LK_TRY_GOTO(settle(m, open_shm(m)), close_transport);
+    LK_TRY_GOTO(finish_rounds(m, open_shm(m)), close_transport);
     LK_TRY_GOTO(open_tcp(m), close_transport);
     LK_TRY_GOTO(lk__tcp_boot_agree(boot, m->shm ? start_watcher(m) : LK_OK, "watch its connections"), close_transport);
     *out = &m->base;

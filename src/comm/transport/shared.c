@@ -24,12 +24,12 @@ enum { NONE = UINT32_MAX };
 enum { FOR_FRAMES = 1, FOR_RELEASES = 2 };
 
 /* Where a payload is. */
-enum { PLACE_INSIDE, PLACE_STAGED, PLACE_REGION, PLACE_RAW };
+enum { IN_SLOT, IN_CHUNK, IN_REGION, AT_ADDRESS };
 
 typedef struct slot {
     _Alignas(LINE) _Atomic uint64_t stamp;
     lk_frame frame;
-    uint32_t place;
+    uint32_t where;
     uint32_t region;
     union {
         uint64_t at; /* offset in the segment or region, or an address */
@@ -277,22 +277,22 @@ static uint32_t take_record(lk_shared *s, int class, uint32_t chunk, int count)
 }
 
 /* Where a payload is put, and who keeps it. */
-typedef struct placing {
-    uint32_t place, region, record;
+typedef struct location {
+    uint32_t where, region, record;
     uint64_t at;
-} placing;
+} location;
 
-static bool lendable(const lk_shared *s, const void *data, size_t bytes, placing *p)
+static bool lendable(const lk_shared *s, const void *data, size_t bytes, location *p)
 {
     if (s->raw) {
-        p->place = PLACE_RAW;
+        p->where = AT_ADDRESS;
         p->at = (uint64_t)(uintptr_t)data;
         return true;
     }
     for (const lk_shared_region *region = s->regions; region != NULL; region = region->next) {
         uintptr_t offset = (uintptr_t)data - (uintptr_t)region->base[s->rank];
         if (offset <= region->bytes[s->rank] && bytes <= region->bytes[s->rank] - offset) {
-            p->place = PLACE_REGION;
+            p->where = IN_REGION;
             p->region = region->id;
             p->at = offset;
             return true;
@@ -304,20 +304,20 @@ static bool lendable(const lk_shared *s, const void *data, size_t bytes, placing
 size_t lk__shared_max_frame(const lk_transport *transport, const void *data, size_t bytes)
 {
     const lk_shared *s = (const lk_shared *)transport;
-    placing p;
+    location p;
     return lendable(s, data, bytes, &p) ? SIZE_MAX : s->layout.chunk_bytes[LARGE];
 }
 
 /* Up to LEND_BYTES payloads are copied even where they could be lent: the sender
  * is done with them at once. False when there is no room. */
-static bool place_payload(lk_shared *s, const int *peers, int count, const void *data, size_t bytes, placing *p)
+static bool store_payload(lk_shared *s, const int *peers, int count, const void *data, size_t bytes, location *p)
 {
     int class = bytes <= SMALL_BYTES ? SMALL : LARGE;
     bool lend = lendable(s, data, bytes, p);
     uint32_t chunk;
     bool stage = bytes <= s->layout.chunk_bytes[class] && (bytes <= LEND_BYTES || !lend);
     if (stage && take_chunk(s, class, peers, count, &chunk)) {
-        p->place = PLACE_STAGED;
+        p->where = IN_CHUNK;
         p->at = s->layout.chunk_at[class] + chunk * s->layout.chunk_bytes[class];
         p->record = take_record(s, class, chunk, count);
         memcpy(s->segment[s->rank] + p->at, data, bytes);
@@ -328,14 +328,14 @@ static bool place_payload(lk_shared *s, const int *peers, int count, const void 
     return lend;
 }
 
-static void post(lk_shared *s, int peer, const lk_frame *frame, const void *data, const placing *p)
+static void post(lk_shared *s, int peer, const lk_frame *frame, const void *data, const location *p)
 {
     lk_shared_lane *l = &s->lanes[peer];
     slot *to = slot_of(s, s->rank, peer, l->posted);
     to->frame = *frame;
-    to->place = p->place;
+    to->where = p->where;
     to->region = p->region;
-    if (p->place != PLACE_INSIDE)
+    if (p->where != IN_SLOT)
         to->at = p->at;
     else if (frame->bytes > 0)
         memcpy(to->inside, data, (size_t)frame->bytes);
@@ -346,7 +346,7 @@ static void post(lk_shared *s, int peer, const lk_frame *frame, const void *data
 }
 
 /* 1 is the ticket of all sends whose data were copied. */
-static uint64_t ticket_of(const lk_shared *s, const placing *p)
+static uint64_t ticket_of(const lk_shared *s, const location *p)
 {
     if (p->record == NONE || s->records[p->record].class >= 0)
         return 1;
@@ -357,7 +357,7 @@ lk_status lk__shared_send(lk_transport *transport, const int *peers, int count, 
                           uint64_t *ticket)
 {
     lk_shared *s = (lk_shared *)transport;
-    placing p = {.place = PLACE_INSIDE, .region = 0, .record = NONE, .at = 0};
+    location p = {.where = IN_SLOT, .region = 0, .record = NONE, .at = 0};
     *ticket = 1;
     if (count == 0)
         return LK_OK;
@@ -368,7 +368,7 @@ lk_status lk__shared_send(lk_transport *transport, const int *peers, int count, 
     s->refused = true;
     if (!have_slots(s, peers, count))
         return lk__shared_progress(transport);
-    if (frame->bytes > LK_SHARED_INLINE && !place_payload(s, peers, count, data, (size_t)frame->bytes, &p))
+    if (frame->bytes > LK_SHARED_INLINE && !store_payload(s, peers, count, data, (size_t)frame->bytes, &p))
         return lk__shared_progress(transport);
     s->refused = false;
     /* Asked for before the peers can release it. */
@@ -411,15 +411,15 @@ static const void *in_region(const lk_shared *s, int peer, uint32_t id, uint64_t
 /* Where the payload is, NULL when that is nowhere. */
 static const void *locate(const lk_shared *s, int peer, const slot *from, uint64_t bytes)
 {
-    uint32_t where = from->place;
-    if (where == PLACE_INSIDE)
+    uint32_t where = from->where;
+    if (where == IN_SLOT)
         return bytes <= LK_SHARED_INLINE ? from->inside : NULL;
     uint64_t at = from->at;
-    if (where == PLACE_STAGED && at <= s->layout.bytes && bytes <= s->layout.bytes - at)
+    if (where == IN_CHUNK && at <= s->layout.bytes && bytes <= s->layout.bytes - at)
         return s->segment[peer] + at;
-    if (where == PLACE_REGION)
+    if (where == IN_REGION)
         return in_region(s, peer, from->region, at, bytes);
-    return where == PLACE_RAW && s->raw ? (const void *)(uintptr_t)at : NULL;
+    return where == AT_ADDRESS && s->raw ? (const void *)(uintptr_t)at : NULL;
 }
 
 static bool possible(const lk_call *call)

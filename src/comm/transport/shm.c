@@ -162,7 +162,7 @@ static lk_status describe(const segment *seg, size_t bytes, offer *out)
     return LK_OK;
 }
 
-static void tell_failure(offer *out, lk_status status)
+static void write_failure(offer *out, lk_status status)
 {
     memset(out, 0, sizeof *out);
     out->status = (int32_t)status;
@@ -257,13 +257,13 @@ static lk_status share_once(const lk_boot *boot, size_t bytes, bool named, offer
     if (status == LK_OK)
         status = describe(&own, bytes, &mine);
     if (status != LK_OK)
-        tell_failure(&mine, status);
+        write_failure(&mine, status);
     LK_TRY_GOTO(exchange_offers(boot, &mine, all), fini_segment);
     status = map_all(boot, &own, all, v, &missing);
     offer verdict = {.status = LK_OK};
     verdict.fd = missing;
     if (status != LK_OK)
-        tell_failure(&verdict, status);
+        write_failure(&verdict, status);
     offer *verdicts;
     LK_TRY_GOTO(LK_ALLOC((size_t)boot->size, "shared memory", &verdicts), unmap);
     LK_TRY_GOTO(exchange_offers(boot, &verdict, verdicts), free_verdicts);

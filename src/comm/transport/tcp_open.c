@@ -19,7 +19,7 @@
 #include "net/socket.h"
 
 enum {
-    STRANGERS = 64,     /* unproved callers that are listened to, beyond the peers */
+    CANDIDATES = 64,    /* unproved callers that are listened to, beyond the peers */
     PURPOSE_BYTES = 16, /* of a greeting; then group and rank, four bytes each */
     DETAIL_BYTES = 512,
 };
@@ -122,7 +122,7 @@ static void make_room(opening *o)
 
 static void accept_all(opening *o)
 {
-    for (int n = 0; n < STRANGERS; n++) {
+    for (int n = 0; n < CANDIDATES; n++) {
         int fd = lk__net_accept(o->listener);
         if (fd < 0)
             return;
@@ -222,7 +222,7 @@ static lk_status fail_missing(const opening *o)
                     called && o->reason[0] ? o->reason : "is a firewall between the hosts?");
 }
 
-static lk_status meet(opening *o)
+static lk_status connect_peers(opening *o)
 {
     while (o->missing > 0) {
         LK_TRY(o->boot->check(o->boot->arg));
@@ -289,7 +289,7 @@ static lk_status exchange_offers(const lk_boot *boot, lk_status listening, int p
     return LK_OK;
 }
 
-/* Room for what meet needs, and a listener where somebody will call. */
+/* Room for what connect_peers needs, and a listener where somebody will call. */
 static lk_status prepare(opening *o, int *port)
 {
     int callers = 0;
@@ -297,7 +297,7 @@ static lk_status prepare(opening *o, int *port)
         o->missing += is_peer(o, r);
         callers += is_peer(o, r) && r > o->boot->rank;
     }
-    o->room = o->boot->size + STRANGERS;
+    o->room = o->boot->size + CANDIDATES;
     LK_TRY(LK_ALLOC((size_t)o->boot->size, "calls", &o->again));
     LK_TRY(LK_ALLOC((size_t)o->room, "callers", &o->callers));
     LK_TRY(LK_ALLOC((size_t)o->room + 1, "polled sockets", &o->polls));
@@ -323,7 +323,7 @@ lk_status lk__tcp_connect(lk_tcp *tcp, const lk_boot *boot, const bool *skip)
     lk_status status = prepare(&o, &port);
     LK_TRY_GOTO(exchange_offers(boot, status, port, tcp->offers), close_callers);
     tcp->crowded = is_crowded(boot, tcp->offers);
-    status = lk__tcp_boot_agree(boot, meet(&o), "connect to all its peers");
+    status = lk__tcp_boot_agree(boot, connect_peers(&o), "connect to all its peers");
 close_callers:
     fini(&o);
     return status;

@@ -1,4 +1,4 @@
-/* schedule_place.c - schedules that only move: allgather, broadcast, gather,
+/* schedule_copy.c - schedules that only move: allgather, broadcast, gather,
  * scatter and all-to-all.
  *
  * Between hosts a span goes once to each other host, to the rank whose local
@@ -16,7 +16,7 @@ static void allgather_first(lk_builder *build, const lk_span *spans, bool empty,
 {
     const int *host = build->topology->host;
     int rank = build->rank;
-    lk__builder_place(build);
+    lk__builder_copy(build);
     for (int i = 1; i < build->topology->size; i++) {
         int peer = lk__builder_peer(build, i);
         bool direct = build->flat || host[peer] == host[rank];
@@ -51,7 +51,7 @@ void lk__builder_allgather(lk_builder *build, const lk_span *spans, bool empty, 
     allgather_first(build, spans, empty, without);
     if (build->flat)
         return;
-    lk__builder_place(build);
+    lk__builder_copy(build);
     for (int i = 1; i < build->topology->size; i++) {
         int peer = lk__builder_peer(build, i);
         if (!lk__builder_same_host(build, peer, rank) || build->topology->host[rank] == without)
@@ -90,7 +90,7 @@ static void remote_segments(const lk_builder *build, size_t count, int root, lk_
 /* Root sends `whole` to its own host, and to others their spans. */
 static void hand_out(lk_builder *build, const lk_span *spans, lk_span whole, int root)
 {
-    lk__builder_place(build);
+    lk__builder_copy(build);
     if (build->rank != root) {
         bool home = lk__builder_same_host(build, build->rank, root);
         lk__builder_recv(build, root, home ? whole : spans[build->rank], false);
@@ -128,7 +128,7 @@ lk_status lk__schedule_gather(const lk_schedule_topology *topology, int rank, co
 {
     lk_builder build;
     lk__builder_init(&build, topology, rank);
-    lk__builder_place(&build);
+    lk__builder_copy(&build);
     if (rank != root)
         lk__builder_send(&build, root, spans[rank], false);
     for (int i = 1; i < topology->size && rank == root; i++) {
@@ -143,7 +143,7 @@ lk_status lk__schedule_scatter(const lk_schedule_topology *topology, int rank, c
 {
     lk_builder build;
     lk__builder_init(&build, topology, rank);
-    lk__builder_place(&build);
+    lk__builder_copy(&build);
     if (rank != root)
         lk__builder_recv(&build, root, spans[rank], false);
     for (int i = 1; i < topology->size && rank == root; i++) {
@@ -158,7 +158,7 @@ lk_status lk__schedule_alltoall(const lk_schedule_topology *topology, int rank, 
 {
     lk_builder build;
     lk__builder_init(&build, topology, rank);
-    lk__builder_place(&build);
+    lk__builder_copy(&build);
     for (int i = 1; i < topology->size; i++) {
         int peer = lk__builder_peer(&build, i);
         lk__builder_send(&build, peer, send[peer], true);

@@ -2,7 +2,7 @@
  *
  * How they find each other and prove that they belong together is comm's
  * business (rendezvous.h, acceptor.h). */
-#include "launch/meet.h"
+#include "launch/node_rendezvous.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 enum { TWIN_SECONDS = 5 };
 
-static lk_status open_meeting(const lk_launch_meet_opts *opts, lk_notice_fn notice, void *arg, lk_meeting *out)
+static lk_status open_meeting(const lk_launch_rendezvous_opts *opts, lk_notice_fn notice, void *arg, lk_meeting *out)
 {
     const lk_group_opts group = {.init_method = opts->init_method,
                                  .rank = opts->node_rank,
@@ -24,22 +24,22 @@ static lk_status open_meeting(const lk_launch_meet_opts *opts, lk_notice_fn noti
                                  .timeout = opts->timeout,
                                  .notice = notice,
                                  .notice_arg = arg};
-    const lk_meeting_crowd nodes = {.noun = "node",
-                                    .greeting = "lockstep agents 2",
-                                    .wary = true,
-                                    .host = opts->address,
-                                    .port = opts->port,
-                                    .interrupted = opts->interrupted};
+    const lk_meeting_kind nodes = {.noun = "node",
+                                   .greeting = "lockstep agents 2",
+                                   .warn_on_loopback = true,
+                                   .host = opts->address,
+                                   .port = opts->port,
+                                   .interrupted = opts->interrupted};
     return lk__meeting_open(&group, &nodes, out);
 }
 
 /* Nodes learn that one has vanished before its ranks' peers do, and name it. */
-static double vanish(const lk_launch_meet_opts *opts)
+static double vanish(const lk_launch_rendezvous_opts *opts)
 {
     return lk__net_vanish(opts->timeout) * 2 / 3;
 }
 
-static void send_hello(const lk_launch_meet_opts *opts, lk_link *link)
+static void send_hello(const lk_launch_rendezvous_opts *opts, lk_link *link)
 {
     lk_message hello = {.kind = LK_MESSAGE_HELLO, .numbers = {opts->node_rank, opts->nnodes, opts->nproc, getpid()}};
     snprintf(hello.name, sizeof hello.name, "%s", opts->hostname);
@@ -47,7 +47,7 @@ static void send_hello(const lk_launch_meet_opts *opts, lk_link *link)
 }
 
 typedef struct gathering {
-    const lk_launch_meet_opts *opts;
+    const lk_launch_rendezvous_opts *opts;
     lk_meeting meeting;
     lk_acceptor *acceptor;
     lk_link *links;  /* (nnodes); [0] stays closed */
@@ -71,7 +71,7 @@ static void describe_missing(const gathering *g, char *text, size_t bytes)
     lk__text_awaited("node", awaited, g->opts->nnodes, "not joined", text, bytes);
 }
 
-static void tell_all(const gathering *g, lk_message_kind kind, const char *text)
+static void send_to_all(const gathering *g, lk_message_kind kind, const char *text)
 {
     lk_message message = {.kind = kind};
     snprintf(message.text, sizeof message.text, "%s", text);
@@ -85,7 +85,7 @@ static void notify(void *arg, const char *text)
     const gathering *g = arg;
     if (g->opts->notice)
         g->opts->notice(g->opts->notice_arg, text);
-    tell_all(g, LK_MESSAGE_NOTICE, text);
+    send_to_all(g, LK_MESSAGE_NOTICE, text);
 }
 
 /* Why a node cannot take part; "" when it can. Where the numbers of nodes differ,
@@ -114,7 +114,7 @@ static void judge(gathering *g, const lk_message *hello, char *why, size_t bytes
 }
 
 /* The user of node 0 waits for a node that will not come like this. */
-static void tell_refused(gathering *g, const char *host, const char *why)
+static void notice_refused(gathering *g, const char *host, const char *why)
 {
     char text[512];
     snprintf(text, sizeof text, "refused a node on host %s: %s", host, why);
@@ -137,7 +137,7 @@ static void admit(gathering *g, int fd, const uint8_t *bytes)
     if (refusal.text[0]) {
         lk__link_send(&link, &refusal);
         lk__link_close(&link);
-        tell_refused(g, hello.name, refusal.text);
+        notice_refused(g, hello.name, refusal.text);
         return;
     }
     link.nproc = (int)hello.numbers[2];
@@ -174,10 +174,10 @@ static void await_newcomers(gathering *g)
 
 static lk_status fail_missing(const gathering *g, const char *who)
 {
-    char text[LK_MEET_HOST + 704];
+    char text[LK_LAUNCH_HOST + 704];
     snprintf(text, sizeof text, "%s within %g s at %s port %d; start it there or raise `timeout`%s%s", who,
              g->meeting.deadline.timeout, g->meeting.host, g->meeting.port, g->hint[0] ? "; " : "", g->hint);
-    tell_all(g, LK_MESSAGE_REFUSED, text);
+    send_to_all(g, LK_MESSAGE_REFUSED, text);
     return lk__fail(LK_STATUS_PEER, "%s", text);
 }
 
@@ -190,10 +190,10 @@ static lk_status gather(gathering *g)
             return lk__fail(LK_STATUS_PEER, "interrupted: %s", who);
         if (lk__deadline_over(&g->meeting.deadline))
             return fail_missing(g, who);
-        lk__deadline_tell(&g->meeting.deadline, who);
+        lk__deadline_notice(&g->meeting.deadline, who);
         await_newcomers(g);
         if (g->wrong[0]) {
-            tell_all(g, LK_MESSAGE_REFUSED, g->wrong);
+            send_to_all(g, LK_MESSAGE_REFUSED, g->wrong);
             return lk__fail(LK_STATUS_MISMATCH, "%s", g->wrong);
         }
     }
@@ -221,13 +221,13 @@ static lk_status fail_twin(gathering *g)
 }
 
 /* Afterwards nobody can join any more, and nothing is left that says so. */
-static lk_status receive(gathering *g)
+static lk_status accept_nodes(gathering *g)
 {
     lk_status status;
     LK_TRY(open_meeting(g->opts, notify, g, &g->meeting));
     if (g->meeting.twin)
         return fail_twin(g);
-    LK_TRY_GOTO(lk__meeting_door(&g->meeting, LK_MESSAGE_BYTES, &g->acceptor), close_meeting);
+    LK_TRY_GOTO(lk__meeting_acceptor(&g->meeting, LK_MESSAGE_BYTES, &g->acceptor), close_meeting);
     status = gather(g);
     lk__acceptor_destroy(g->acceptor);
 close_meeting:
@@ -236,7 +236,7 @@ close_meeting:
 }
 
 /* link owns the connection, whatever comes of it. */
-static lk_status call(const lk_launch_meet_opts *opts, lk_meeting *meeting, lk_link *link)
+static lk_status connect_to_first(const lk_launch_rendezvous_opts *opts, lk_meeting *meeting, lk_link *link)
 {
     LK_TRY(open_meeting(opts, opts->notice, opts->notice_arg, meeting));
     *link = (lk_link){.fd = meeting->fd};
@@ -247,19 +247,19 @@ static lk_status call(const lk_launch_meet_opts *opts, lk_meeting *meeting, lk_l
     return LK_OK;
 }
 
-lk_status lk__launch_meet(const lk_launch_meet_opts *opts, lk_link *links, lk_launch_place *place)
+lk_status lk__launch_rendezvous(const lk_launch_rendezvous_opts *opts, lk_link *links, lk_launch_address *address)
 {
     gathering g = {.opts = opts, .links = links};
     bool leads = opts->node_rank == 0;
-    lk_status status = leads ? receive(&g) : call(opts, &g.meeting, &links[0]);
+    lk_status status = leads ? accept_nodes(&g) : connect_to_first(opts, &g.meeting, &links[0]);
     for (int i = 0; status != LK_OK && i < (leads ? opts->nnodes : 1); i++)
         lk__link_close(&links[i]);
     LK_TRY(status);
     if (leads) {
-        memcpy(place->host, g.meeting.host, sizeof place->host);
-        place->port = g.meeting.port;
+        memcpy(address->host, g.meeting.host, sizeof address->host);
+        address->port = g.meeting.port;
     }
-    place->token = g.meeting.token;
-    place->secret = g.meeting.secret;
+    address->token = g.meeting.token;
+    address->secret = g.meeting.secret;
     return LK_OK;
 }
