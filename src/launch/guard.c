@@ -1,5 +1,5 @@
-/* guard.c - waits for the keeper, and ends what a killed one leaves. Like the keeper
- * it runs in a fork of a process that may have had threads. */
+/* guard.c - waits for the keeper, and ends its descendants if the keeper was killed. Runs in a fork of a
+ * process that may have had threads. */
 #include "launch/guard.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ static const double KILL_TIMEOUT = 10;
 
 static const char NAME[] = "lk-guard";
 
-/* Where the kernel reads this process's command line: fields 48 and 49 of proc(5). */
+/* Finds the memory of this process's command line: fields 48 and 49 of /proc/self/stat, see proc(5). */
 static bool find_arguments(uintptr_t *begin, uintptr_t *end)
 {
     char text[1024];
@@ -28,7 +28,7 @@ static bool find_arguments(uintptr_t *begin, uintptr_t *end)
     if (fd >= 0)
         close(fd);
     text[length > 0 ? length : 0] = '\0';
-    const char *at = strrchr(text, ')'); /* of field 2 */
+    const char *at = strrchr(text, ')'); /* the end of field 2 */
     for (int field = 2; at != NULL && field < 48; field++)
         at = strchr(at + 1, ' ');
     unsigned long long first = 0, last = 0;
@@ -39,7 +39,7 @@ static bool find_arguments(uintptr_t *begin, uintptr_t *end)
     return true;
 }
 
-/* As ps, top and pkill show it, with and without arguments. */
+/* Changes the process name and the command line that ps, top and pkill show. */
 static void rename_self(void)
 {
     uintptr_t begin, end;
@@ -52,7 +52,7 @@ static void rename_self(void)
     memcpy(text, NAME, sizeof NAME < room ? sizeof NAME : room - 1);
 }
 
-/* What others may wait to be closed. */
+/* Closes all descriptors, because other processes may wait until they are closed. */
 static void close_inherited(void)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);

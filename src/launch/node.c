@@ -1,5 +1,5 @@
-/* node.c - the launcher's side: it starts guard and keeper, passes output on, takes
- * signals, and judges what the keeper tells. */
+/* node.c - the launcher's side of a node: starts guard and keeper, forwards output, handles signals, and
+ * derives the node's state from the keeper's news. */
 #define _GNU_SOURCE /* SOCK_CLOEXEC, pipe2 */
 #include "launch/node.h"
 
@@ -28,27 +28,27 @@
 #include "launch/output.h"
 #include "launch/signals.h"
 
-/* After a failure others may follow, one of which may be the root: a rank that
- * lost its peer often ends sooner than the peer's death is known. */
+/* Seconds between the first failure and the judgement. Other ranks may fail in this time, and one of them may
+ * be the cause: a rank that lost its peer often ends before the peer's death is known. */
 static const double CAUSE_DELAY = 0.075;
 static const double NOTICE_EVERY = 5;
-/* How often to look for ranks that a debugger holds, of which no signal tells. */
+/* Seconds between checks for ranks that a debugger has stopped, for which there is no signal. */
 static const double TICK = 1;
-/* Output that nobody reads does not hold up the end for longer. */
+/* Seconds that unread output delays the end. */
 static const double OUTPUT_TIMEOUT = 1;
 /* Seconds for the orphans of a killed keeper and guard to end after SIGKILL. */
 static const double KILL_TIMEOUT = 10;
-/* Seconds within which a second signal is the first one state_reported twice. */
+/* Seconds within which a second signal counts as the first one. */
 static const double SAME = 0.2;
-/* Seconds for what good ranks have left behind to end by itself. */
+/* Seconds for descendants of successful ranks to end by themselves. */
 static const double LEFTOVER_GRACE = 1;
 
 typedef struct rank {
     pid_t pid;
     bool running;
-    double stopped_at, next_notice; /* on lk__clock(); 0: not stopped */
+    double stopped_at, next_notice; /* lk__clock() times; 0: not stopped */
     int stop_signal;                /* 0: unknown */
-    unsigned long long ticks;       /* CPU time when last looked at */
+    unsigned long long ticks;       /* CPU time at the last check */
 } rank;
 
 struct lk_launch_node {
@@ -57,23 +57,23 @@ struct lk_launch_node {
     lk_environment *environment;
     lk_output *output;
     lk_signals signals;
-    lk_processes spared; /* the caller's other descendants */
+    lk_processes spared; /* the caller's other descendants, which are not ended */
     struct rlimit files;
     int was_subreaper;
     void *affinity; /* (nproc sets of affinity_bytes) */
     size_t affinity_bytes;
-    pid_t guard, keeper;      /* 0: none, or not known yet */
+    pid_t guard, keeper;      /* 0: none, or unknown */
     int control, failures[2]; /* -1: closed */
-    int keeper_end;           /* of control */
+    int keeper_end;           /* the keeper's end of control */
     rank *ranks;              /* (nproc) */
-    int started, running;     /* ranks */
+    int started, running;     /* numbers of ranks */
     struct pollfd *fds;       /* (2 nproc + 5) */
     lk_launch_node_state state;
-    bool state_reported; /* the caller knows the state */
+    bool state_reported; /* lk__launch_node_wait has returned the state */
     bool stopping, stopped, keeper_done, lost_keeper, hurried;
     int signal;
-    double signal_at; /* when it came, on lk__clock() */
-    lk_cause cause;   /* the best one so far, once failed */
+    double signal_at; /* lk__clock() time of the last signal */
+    lk_cause cause;   /* the best cause so far, if failed */
     bool failed;
     double judge_at, tick_at;
 };
@@ -93,7 +93,7 @@ static void notice(const lk_launch_node *node, const char *text)
 static void order_keeper(const lk_launch_node *node, lk_keeper_order what)
 {
     if (node->control >= 0 && send(node->control, &what, sizeof what, MSG_NOSIGNAL) < 0)
-        return; /* it is gone, as the next look at the socket shows */
+        return; /* the keeper is gone; the next read shows it */
 }
 
 static void blame(lk_launch_node *node, int index, int status)
@@ -140,8 +140,8 @@ static void notice_stopped(lk_launch_node *node, int index, char state, double n
     notice(node, text);
 }
 
-/* A rank is stopped while it is seen so and uses no CPU time: one that is traced
- * is seen so, too, each time it calls the kernel. */
+/* A rank counts as stopped if /proc says so and it uses no CPU time: a traced rank also appears as stopped at
+ * every system call. */
 static void look_at(lk_launch_node *node, int index, double now)
 {
     rank *r = &node->ranks[index];
@@ -215,13 +215,12 @@ static void handle_news(lk_launch_node *node, const lk_keeper_news *news)
     }
 }
 
-/* The guard ends as the keeper did, unless it was killed itself: then the keeper is
- * our child, and state_reported whether it was done. Whose keeper and guard were killed has
- * their orphans. */
+/* The guard exits as the keeper did, unless the guard was killed: then the keeper is our child, and
+ * keeper_done says whether it had finished. If both were killed, their orphans are ours and are ended here. */
 static void keeper_gone(lk_launch_node *node)
 {
     lk__fd_close(&node->control);
-    kill(node->guard, SIGCONT); /* a stopped one would not end */
+    kill(node->guard, SIGCONT); /* a stopped guard would not end */
     bool killed = !WIFEXITED(lk__process_await(node->guard));
     if (killed && node->keeper_done) {
         (void)lk__process_await(node->keeper);
@@ -250,7 +249,7 @@ static void read_keeper(lk_launch_node *node)
     }
 }
 
-/* Ctrl-Z: the ranks first, then this process; and all go on together. */
+/* Ctrl-Z: stops the ranks, then this process; continues all together. */
 static void suspend(lk_launch_node *node)
 {
     order_keeper(node, (lk_keeper_order){.signal = SIGSTOP});
@@ -260,7 +259,7 @@ static void suspend(lk_launch_node *node)
         node->ranks[i].stopped_at = 0;
 }
 
-/* A reader that closed its end has seen enough; a full disk is news. */
+/* Gives no notice for a closed reader, which has seen enough; gives one for an error such as a full disk. */
 static void notice_unwritten(const lk_launch_node *node, int error)
 {
     char text[160];
@@ -270,8 +269,7 @@ static void notice_unwritten(const lk_launch_node *node, int error)
     notice(node, text);
 }
 
-/* Who is ending saves nothing more, and a rank that does not know the signal would
- * die of it. */
+/* Not while the ranks end: a rank that does not handle SIGUSR1 would die of it. */
 static void pass_user(const lk_launch_node *node)
 {
     if (!node->stopping && node->state == LK_NODE_RUNNING)
@@ -298,7 +296,7 @@ static void take_signals(lk_launch_node *node)
     node->hurried = node->signal != 0;
     if (node->hurried)
         order_keeper(node, (lk_keeper_order){.signal = SIGKILL, .end = true});
-    /* The one that came first is the reason. */
+    /* The first signal is the reason. */
     if (node->signal == 0)
         node->signal = signal;
     node->signal_at = now;
@@ -317,7 +315,7 @@ static void tick(lk_launch_node *node)
     lk_process keeper;
     if (node->control >= 0 && node->keeper > 0 && lk__process_read(node->keeper, &keeper) &&
         lk__process_stopped(&keeper))
-        kill(node->keeper, SIGCONT); /* nobody has a reason to stop it */
+        kill(node->keeper, SIGCONT); /* nobody has a reason to stop the keeper */
 }
 
 static void judge(lk_launch_node *node)
@@ -332,8 +330,7 @@ static void judge(lk_launch_node *node)
     }
 }
 
-/* One sleep until something happens, at most until deadline; whether extra_fd
- * can be read. */
+/* Sleeps once until an event, at most until deadline, and handles it. Returns whether extra_fd is readable. */
 static bool turn(lk_launch_node *node, int extra_fd, double deadline)
 {
     size_t count = lk__output_poll(node->output, node->fds), others = count;
@@ -359,7 +356,7 @@ lk_status lk__launch_node_wait(lk_launch_node *node, int extra_fd, double second
 {
     double deadline = lk__clock() + seconds;
     if (seconds <= 0)
-        node->judge_at = 0; /* a failure that is known is state_reported, even if a better cause may follow */
+        node->judge_at = 0; /* report a known failure now, although a better cause may follow */
     judge(node);
     while (node->state_reported && !turn(node, extra_fd, deadline) && lk__clock() < deadline)
         ;
@@ -412,7 +409,7 @@ void lk__launch_node_stop(lk_launch_node *node, int signal, double grace)
     node->stopped = true;
 }
 
-/* Room for the pipes of many ranks; they get the limit as it was. */
+/* Raises the limit of open files for the pipes of many ranks. Ranks get the old limit. */
 static void raise_file_limit(lk_launch_node *node)
 {
     enum { OTHERS = 128, PER_RANK = 5 };
@@ -441,7 +438,7 @@ static lk_status make_sockets(lk_launch_node *node)
     return LK_OK;
 }
 
-/* Whose descendants the caller has already: those are not ours to end. */
+/* Remembers the descendants that the caller already has, which are not ended. */
 static void remember_children(lk_launch_node *node)
 {
     siginfo_t info;
@@ -497,9 +494,9 @@ static lk_status fork_guard(lk_launch_node *node, const char *path)
     return LK_OK;
 }
 
-/* Waits until all ranks run their program, which closes the pipe, or a signal
- * comes. The keeper must be heard meanwhile: it waits when many ranks' news fill
- * the socket. */
+/* Waits until all ranks have executed their program, which closes the pipe, or a signal comes. Reads the
+ * keeper's news meanwhile, because the keeper blocks when the socket is full. Returns whether a failure was
+ * read. */
 static bool read_failure(lk_launch_node *node, lk_keeper_failure *failure)
 {
     struct pollfd fds[3];
@@ -509,7 +506,7 @@ static bool read_failure(lk_launch_node *node, lk_keeper_failure *failure)
         fds[2] = (struct pollfd){.fd = node->control, .events = POLLIN};
         if (poll(fds, 3, -1) > 0)
             read_keeper(node);
-        /* Who does not run yet has nothing to save. */
+        /* SIGUSR1 is dropped: ranks that do not run yet have nothing to save. */
     } while (fds[0].revents == 0 && (fds[1].revents == 0 || lk__signals_forget(&node->signals, SIGUSR1)));
     return fds[0].revents != 0 && read(node->failures[0], failure, sizeof *failure) == (ssize_t)sizeof *failure;
 }

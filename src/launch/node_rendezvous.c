@@ -1,7 +1,6 @@
-/* meet.c - who of a job's nodes has come to node 0, and who is missing.
+/* node_rendezvous.c - which nodes of a job have connected to node 0, and which are missing.
  *
- * How they find each other and prove that they belong together is comm's
- * business (rendezvous.h, acceptor.h). */
+ * Finding and authenticating each other is done by comm/rendezvous and net/acceptor. */
 #include "launch/node_rendezvous.h"
 
 #include <poll.h>
@@ -33,7 +32,7 @@ static lk_status open_meeting(const lk_launch_rendezvous_opts *opts, lk_notice_f
     return lk__meeting_open(&group, &nodes, out);
 }
 
-/* Nodes learn that one has vanished before its ranks' peers do, and name it. */
+/* Launchers notice a vanished host before its ranks' peers do, so that they can name it. */
 static double vanish(const lk_launch_rendezvous_opts *opts)
 {
     return lk__net_vanish(opts->timeout) * 2 / 3;
@@ -51,8 +50,8 @@ typedef struct gathering {
     lk_meeting meeting;
     lk_acceptor *acceptor;
     lk_link *links;  /* (nnodes); [0] stays closed */
-    char hint[320];  /* who was refused at the acceptor last; "" */
-    char wrong[320]; /* why this job cannot come about; "" */
+    char hint[320];  /* last refusal of the acceptor; "" */
+    char wrong[320]; /* why this job cannot start; "" */
 } gathering;
 
 static int missing(const gathering *g)
@@ -79,7 +78,7 @@ static void send_to_all(const gathering *g, lk_message_kind kind, const char *te
         lk__link_send(&g->links[node], &message);
 }
 
-/* The user hears at every node why it waits. */
+/* Gives a notice at every node. */
 static void notify(void *arg, const char *text)
 {
     const gathering *g = arg;
@@ -88,8 +87,7 @@ static void notify(void *arg, const char *text)
     send_to_all(g, LK_MESSAGE_NOTICE, text);
 }
 
-/* Why a node cannot take part; "" when it can. Where the numbers of nodes differ,
- * the job of neither can come about. */
+/* Writes why a node cannot take part; "": it can. If the numbers of nodes differ, neither job can start. */
 static void judge(gathering *g, const lk_message *hello, char *why, size_t bytes)
 {
     long long node = hello->numbers[0], nnodes = hello->numbers[1], nproc = hello->numbers[2];
@@ -113,7 +111,7 @@ static void judge(gathering *g, const lk_message *hello, char *why, size_t bytes
                  g->links[node].host, g->links[node].pid);
 }
 
-/* The user of node 0 waits for a node that will not come like this. */
+/* Gives a notice about a refused node, since the job waits for it. */
 static void notice_refused(gathering *g, const char *host, const char *why)
 {
     char text[512];
@@ -122,7 +120,7 @@ static void notice_refused(gathering *g, const char *host, const char *why)
         notify(g, text);
 }
 
-/* A newcomer takes its node's place; it owns fd. */
+/* Admits a node or refuses it. Owns fd. */
 static void admit(gathering *g, int fd, const uint8_t *bytes)
 {
     lk_message hello, refusal = {.kind = LK_MESSAGE_REFUSED};
@@ -146,7 +144,7 @@ static void admit(gathering *g, int fd, const uint8_t *bytes)
     g->links[hello.numbers[0]] = link;
 }
 
-/* A node that goes away before all are there is missing again. */
+/* A node that disconnects before all have joined is missing again. */
 static void read_links(gathering *g)
 {
     lk_message message;
@@ -157,14 +155,13 @@ static void read_links(gathering *g)
     }
 }
 
-/* Links are looked at when the tick is over: a job waits for its last node longer
- * than that. */
+/* Links are only checked after each tick of the acceptor, which is soon enough. */
 static void await_newcomers(gathering *g)
 {
     struct pollfd polls[LK_ACCEPTOR_POLLS];
     uint8_t hello[LK_MESSAGE_BYTES];
     (void)poll(polls, lk__acceptor_polls(g->acceptor, polls), LK_ACCEPTOR_TICK);
-    /* First, for nodes that were started again. */
+    /* Before new nodes, because a node may have been started again. */
     read_links(g);
     for (int fd; (fd = lk__acceptor_next(g->acceptor, hello)) >= 0;)
         admit(g, fd, hello);
@@ -200,7 +197,7 @@ static lk_status gather(gathering *g)
     return LK_OK;
 }
 
-/* Another node 0 has this one's port, and says who it is. */
+/* Another node 0 has this node's port; asks it who it is. */
 static lk_status fail_twin(gathering *g)
 {
     lk_link link = {.fd = g->meeting.fd};
@@ -220,7 +217,7 @@ static lk_status fail_twin(gathering *g)
     return lk__fail(LK_STATUS_MISMATCH, "%s", state == LK_LINK_MESSAGE ? message.text : "node 0 has joined already");
 }
 
-/* Afterwards nobody can join any more, and nothing is left that says so. */
+/* Node 0: accepts all nodes. Afterwards the listener is closed and a published address is removed. */
 static lk_status accept_nodes(gathering *g)
 {
     lk_status status;
@@ -235,7 +232,7 @@ close_meeting:
     return status;
 }
 
-/* link owns the connection, whatever comes of it. */
+/* The other nodes: connect to node 0. link owns the connection, also after a failure. */
 static lk_status connect_to_first(const lk_launch_rendezvous_opts *opts, lk_meeting *meeting, lk_link *link)
 {
     LK_TRY(open_meeting(opts, opts->notice, opts->notice_arg, meeting));

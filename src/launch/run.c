@@ -1,4 +1,4 @@
-/* run.c - where a job meets, which secret it has, and its rounds. */
+/* run.c - the address and the token of a job, and its rounds. */
 #include "launch/run.h"
 
 #include <signal.h>
@@ -23,13 +23,13 @@ static void note_signal(int number)
     interrupted = number;
 }
 
-/* Nobody is there yet who could do what it asks. */
+/* Handles SIGUSR1 before there are ranks: does nothing. */
 static void disregard(int number)
 {
     (void)number;
 }
 
-/* What is ignored stays so: nohup. */
+/* Ignored signals stay ignored (nohup). */
 static void take_signals(struct sigaction saved[TAKEN])
 {
     struct sigaction note = {.sa_handler = note_signal}, none = {.sa_handler = disregard, .sa_flags = SA_RESTART};
@@ -72,7 +72,7 @@ static lk_status parse_method(const lk_launch_opts *opts, lk_launch_address *add
     return LK_OK;
 }
 
-/* What the options say; several nodes learn the rest when they rendezvous. */
+/* Fills the address from the options. With several nodes the rendezvous completes it. */
 static lk_status find_address(const lk_launch_opts *opts, lk_launch_address *out)
 {
     lk_launch_address address = {.port = opts->master_port};
@@ -90,11 +90,11 @@ typedef struct job {
     char hostname[LK_HOST_BYTES];
     lk_agent *agent;
     lk_launch_plan plan;
-    int holder; /* keeps the ranks' port free for them; -1: none */
+    int holder; /* socket that reserves the ranks' port; -1: none */
     char token[LK_TOKEN_TEXT];
 } job;
 
-/* A port of the user's must be free; another one is found and held. */
+/* A port given by the user must be free; otherwise a free port is found and reserved. */
 static lk_status find_port(job *j)
 {
     lk_launch_plan *plan = &j->plan;
@@ -124,8 +124,8 @@ refuse:
     return status;
 }
 
-/* The ranks' token: the user's is in their environment already; several nodes
- * make one of what they share, so that it never travels; one node draws one. */
+/* Makes the ranks' token; *out NULL: the user's token is in their environment. Several nodes derive it from
+ * their common token and the run id, so that it is never sent; one node draws a random one. */
 static lk_status make_token(job *j, const char **out)
 {
     *out = NULL;
@@ -169,7 +169,7 @@ static lk_status start_ranks(job *j, lk_launch_node_opts *node_opts, lk_launch_n
         .notice_arg = opts->arg,
     };
     LK_TRY(make_token(j, &node_opts->token));
-    /* What is buffered now would be written by every rank. */
+    /* Otherwise every rank would write what is buffered now. */
     if (opts->fn)
         fflush(NULL);
     return lk__launch_node_start(node_opts, out);
@@ -177,7 +177,7 @@ static lk_status start_ranks(job *j, lk_launch_node_opts *node_opts, lk_launch_n
 
 static lk_status run_round(job *j, int restart, lk_launch_verdict *out)
 {
-    lk_launch_node_opts node_opts; /* the node refers to it */
+    lk_launch_node_opts node_opts; /* must outlive the node */
     lk_launch_node *node = NULL;
     char detail[LK_MESSAGE_TEXT];
     LK_TRY(make_plan(j, restart));
@@ -201,7 +201,7 @@ static lk_status run_rounds(job *j, lk_launch_verdict *out)
     }
 }
 
-/* As --init-method, whichever option says where nodes rendezvous. */
+/* Returns the rendezvous of the nodes as an init method, from any of the options. */
 static const char *find_method(const job *j, char *text, size_t bytes)
 {
     const lk_launch_address *address = &j->address;
@@ -243,7 +243,7 @@ lk_status lk__launch_run(const lk_launch_opts *opts, lk_launch_verdict *out)
     take_signals(saved);
     lk_status status = run_job(opts, out);
     give_signals_back(saved);
-    /* Before there were ranks, too, an interruption ends the job as one. */
+    /* An interruption before the ranks were started also ends the job as interrupted. */
     if (status != LK_STATUS_PEER || !interrupted)
         return status;
     *out = (lk_launch_verdict){.outcome = LK_OUTCOME_INTERRUPTED, .node = opts->node_rank, .signal = (int)interrupted};

@@ -1,5 +1,4 @@
-/* acceptor.c - accepting candidates, and taking each through its handshake and first
- * message as far as it has come. */
+/* acceptor.c - accepts connections, and advances the handshake and first message of each. */
 #include "net/acceptor.h"
 
 #include <errno.h>
@@ -13,14 +12,14 @@
 #include "net/deadline.h"
 #include "net/socket.h"
 
-enum { CANDIDATES = LK_ACCEPTOR_POLLS - 1 }; /* at once; the oldest makes room */
-static const double candidate_seconds = 10;  /* to get in */
+enum { CANDIDATES = LK_ACCEPTOR_POLLS - 1 }; /* at a time; the oldest is closed for a new one */
+static const double candidate_seconds = 10;  /* seconds until a connection must be admitted */
 
 typedef struct candidate {
     int fd;
     lk_handshake shake;
     double deadline;
-    size_t got; /* bytes of its hello */
+    size_t got; /* bytes of its first message that have arrived */
 } candidate;
 
 struct lk_acceptor {
@@ -28,10 +27,10 @@ struct lk_acceptor {
     uint8_t greeting[LK_GREETING_BYTES];
     int count;
     candidate candidates[CANDIDATES]; /* (count) in order of arrival */
-    uint8_t *hellos;                  /* (CANDIDATES, hello_bytes) alike */
-    char refused[256];                /* why the last one was, who spoke our protocol; "": none, or told */
-    double refused_after;             /* when that may be told */
-    double accept_after;              /* when descriptors ran out, the listener rests; 0: it does not */
+    uint8_t *hellos;                  /* (CANDIDATES, hello_bytes) first messages in the same order */
+    char refused[256];    /* why the last refusal happened, if the peer speaks the protocol; "": none, or reported */
+    double refused_after; /* lk__clock() time of the next report */
+    double accept_after;  /* lk__clock() time until which the listener pauses after descriptors ran out; 0: no pause */
 };
 
 void lk__acceptor_greeting(const char *text, uint8_t greeting[LK_GREETING_BYTES])
@@ -96,8 +95,8 @@ static void forget(lk_acceptor *acceptor, int index)
     memmove(hello_of(acceptor, index), hello_of(acceptor, index + 1), after * acceptor->opts.hello_bytes);
 }
 
-/* Who belongs here is in within a round trip or two: in a flood the oldest is not
- * one of those. If it was, it calls again. */
+/* A peer of this job is admitted within a round trip or two, so in a flood the oldest connection is closed.
+ * If it was a peer, it connects again. */
 static void accept_candidates(lk_acceptor *acceptor)
 {
     if (lk__clock() < acceptor->accept_after)
@@ -120,7 +119,7 @@ static void accept_candidates(lk_acceptor *acceptor)
     }
 }
 
-/* The same states as for the handshake alone. */
+/* Returns the state of the first message, in the states of a handshake. */
 static lk_handshake_state read_hello(candidate *at, uint8_t *hello, size_t bytes)
 {
     while (at->got < bytes) {

@@ -1,4 +1,4 @@
-/* deadline.c - waiting with a deadline. */
+/* deadline.c - the end of a wait, with notices. */
 #include "net/deadline.h"
 
 #include <stdio.h>

@@ -75,7 +75,7 @@ static void run_polled(const shards *s, lk_program *program, const partials *p, 
     request->op = LK_REDUCTION_SUM;
     request->out = (lk_request_window){(char *)out, 0, s->elements};
     for (int i = 0; i < p->count; i++)
-        request->roots[i] = p->at[i];
+        request->partials[i] = p->at[i];
     request->record = group->history_count++;
     group->history[request->record % LK_HISTORY] =
         (lk_call_record){.call = request->call, .peer = -1, .begin = lk__clock()};

@@ -1,5 +1,5 @@
-/* collective.c - the public calls: each says what the ranks must agree on, where
- * the data are, and which program moves them. */
+/* collective.c - the public collective calls. Each describes what the ranks must agree on, where the data
+ * are, and which program moves them. */
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/hash.h"
@@ -8,24 +8,24 @@
 #include "comm/collective/group_impl.h"
 #include "tensor/device.h"
 
-/* A call on its way to becoming a request. */
+/* The description of a call before it is a request. */
 typedef struct lk_intent {
     lk_call_kind kind;
-    lk_buffer data; /* count of the whole vector */
+    lk_buffer data; /* count is that of the whole vector */
     lk_reduction op;
     bool rooted;
-    int root; /* -1: none; of a message, the peer */
+    int root; /* -1: none; of a message: the peer */
     bool sending;
     const int *bounds;
     const lk_span *spans, *recv_spans;
-    uint64_t detail; /* that all ranks agree on */
-    uint64_t own;    /* of this rank alone */
+    uint64_t detail; /* equal at all ranks */
+    uint64_t own;    /* of this rank only */
     lk_request_window mine, out;
     const void *const *partials;
-    const void *own_from; /* own_count elements that stay at this rank */
+    const void *own_from; /* own_count elements that this rank sends to itself */
     void *own_to;
     size_t own_count;
-    lk_argument_memory memory[2]; /* what the caller gave */
+    lk_argument_memory memory[2]; /* buffers of the caller */
 } lk_intent;
 
 static const char *const kind_names[] = {
@@ -41,7 +41,7 @@ static bool is_type(lk_dtype dtype)
     return (unsigned)dtype < LK_DTYPE_COUNT && dtype != LK_DTYPE_F16;
 }
 
-/* Where an element is; anywhere for a type that will be refused. */
+/* Returns the address of an element; `at` for a type that is refused later. */
 static void *at_element(void *at, size_t first, lk_dtype dtype)
 {
     return at && first && is_type(dtype) ? (char *)at + first * lk_dtype_size(dtype) : at;
@@ -52,8 +52,8 @@ static const char *name_of(const lk_intent *intent)
     return intent->kind != LK_CALL_MESSAGE ? kind_names[intent->kind] : intent->sending ? "send" : "recv";
 }
 
-/* In place means that what a rank brings for itself stays where it is; in an
- * alltoall its other parts would still lie across each other. */
+/* Checks the caller's buffers. Input and output may overlap if the call is in place: if this rank's own part
+ * has the same address in both. An alltoall is never in place, because its other parts would overlap. */
 static lk_status check_memory(const lk_intent *intent)
 {
     const lk_argument_memory *memory = intent->memory;
@@ -119,12 +119,12 @@ static lk_call describe(lk_group *group, const lk_intent *intent)
     if (intent->kind == LK_CALL_MESSAGE) {
         uint32_t *counts = intent->sending ? group->sent_count : group->recv_count;
         call.number = counts[intent->root]++;
-        call.root = intent->sending ? intent->root : group->rank; /* the receiver, at both ends */
+        call.root = intent->sending ? intent->root : group->rank; /* the receiver, at both ranks */
     } else {
         call.number = group->calls++;
     }
     if (intent->kind == LK_CALL_ALLTOALL)
-        call.count = 0; /* each rank has counts of its own */
+        call.count = 0; /* every rank has its own counts */
     return call;
 }
 
@@ -135,8 +135,8 @@ static void remember(lk_group *group, lk_request *request)
         (lk_call_record){.call = request->call, .peer = request->peer, .begin = lk__clock()};
 }
 
-/* Whether writing results as they come would change what peers still read: out
- * lies in one of this rank's vectors, but not at its own place there. */
+/* Whether writing results early would change what peers still read: out overlaps a partial sum of this rank
+ * at another offset than its own. */
 static bool lies_across(const lk_request *request, int roots)
 {
     size_t element = request->program->key.element;
@@ -163,7 +163,7 @@ static void take_partials(lk_request *request, const lk_intent *intent)
     request->out_overlaps = lies_across(request, own);
 }
 
-/* What this rank brings for itself goes to its place at once. */
+/* Copies the part that this rank sends to itself. */
 static void copy_own(lk_group *group, const lk_intent *intent)
 {
     size_t bytes = intent->own_count * lk_dtype_size(intent->data.dtype);
@@ -171,9 +171,8 @@ static void copy_own(lk_group *group, const lk_intent *intent)
         group->device->kernels->copy_bytes(group->device, bytes, intent->own_from, intent->own_to);
 }
 
-/* Large sums in the memory of one host are taken piece by piece, so that what a
- * rank has folded is still in the cache that all share when the others fetch it.
- * The same at all ranks. */
+/* Large allreduces inside one host are done in pieces, so that a result is still in the shared cache when the
+ * other ranks read it. Returns the elements of a piece; equal at all ranks. */
 static size_t piece_of(const lk_group *group, const lk_intent *intent)
 {
     size_t piece = PIECE_BYTES / lk_dtype_size(intent->data.dtype);
@@ -181,7 +180,7 @@ static size_t piece_of(const lk_group *group, const lk_intent *intent)
     return whole || intent->data.count < piece + piece / 2 ? intent->data.count : piece;
 }
 
-/* The first program makes the request, the second one is for its last piece. */
+/* Makes the request with its first program, or adds the program of the last piece. */
 static lk_status add_program(lk_group *group, const lk_intent *intent, size_t count, lk_request **request)
 {
     lk_intent piece = *intent;
@@ -194,8 +193,7 @@ static lk_status add_program(lk_group *group, const lk_intent *intent, size_t co
     return status;
 }
 
-/* The others are on their way into the call: what fails here, and not for its
- * arguments, fails for all. */
+/* A failure here aborts the job, unless an argument is wrong: the other ranks may be in this call already. */
 static lk_status make_request(lk_group *group, const lk_intent *intent, lk_request **out)
 {
     lk_request *request = NULL;
@@ -219,7 +217,7 @@ static lk_status begin(lk_group *group, const lk_intent *intent, lk_request **ou
 {
     lk_request *request = NULL;
     LK_TRY(lk__group_check(group));
-    /* A thread that failed may have freed what it had lent. */
+    /* A thread rank that failed may have freed memory that its frames refer to. */
     if (group->transport->type == &lk__transport_inproc) {
         lk_status verdict = lk__control_check(group->control);
         if (verdict != LK_OK)
@@ -249,8 +247,8 @@ static lk_status begin(lk_group *group, const lk_intent *intent, lk_request **ou
     return LK_OK;
 }
 
-/* Every call comes through here: a point at which faults on request strike. A
- * thread that calls is the group's rank, whatever it was taken for before. */
+/* Every call starts here: a site for faults on request. The calling thread gets the group's rank as its fault
+ * site. */
 static lk_status start(lk_group *group, const lk_intent *intent, lk_request **out)
 {
     if (!lk__fault_is_on())
@@ -340,8 +338,8 @@ size_t lk_even_count(size_t count, int ranks, int rank)
     return ranks > 0 && rank >= 0 && rank < ranks ? lk__span_segment(count, ranks, rank).count : 0;
 }
 
-/* Spans of all ranks, side by side: counts, or `each` for all; *total is their
- * sum. */
+/* Makes the spans of all ranks, one after the other, from counts, or with `each` elements if counts is NULL.
+ * *total is the sum of the counts. */
 static lk_status make_spans(const lk_group *group, const size_t *counts, size_t each, lk_span **out, size_t *total)
 {
     lk_span *spans = NULL;
@@ -438,12 +436,12 @@ lk_status lk_broadcast(lk_group *group, lk_buffer data, int root, lk_request **r
     return start(group, &intent, request);
 }
 
-/* Gather, allgather and scatter: a vector at one or all ranks, cut in spans. */
+/* Arguments of gather, allgather and scatter: a vector at one or all ranks, divided into spans. */
 typedef struct lk_cut {
     lk_call_kind kind;
     lk_buffer mine;
     const size_t *counts;
-    void *whole; /* NULL where this rank has none */
+    void *whole; /* NULL if this rank has none */
     int root;
 } lk_cut;
 
@@ -457,7 +455,7 @@ static lk_status start_cut(lk_group *group, const lk_cut *cut, lk_request **requ
     lk_request_window whole = {cut->whole, 0, cut->whole ? total : 0};
     void *own_slot = at_element(cut->whole, own.first, cut->mine.dtype);
     bool holds = cut->kind == LK_CALL_ALLGATHER || cut->root == group->rank;
-    /* A scatter goes the other way: the whole is what root sends from. */
+    /* In a scatter, the whole vector is the input of root. */
     bool out = cut->kind == LK_CALL_SCATTER;
     lk_intent intent = {
         .kind = cut->kind,

@@ -1,5 +1,4 @@
-/* device_sums.c - runs programs on a channel between devices, in the order of a step's
- * streams, and waits for other ranks. */
+/* device_sums.c - runs programs on a channel between devices, and waits for other ranks. */
 #include "comm/collective/device_sums.h"
 
 #include <assert.h>
@@ -12,33 +11,33 @@
 #include "base/tree.h"
 #include "comm/collective/program.h"
 
-/* Seconds for the job to learn why a channel failed. */
+/* Seconds to wait for the job to learn why a channel failed. */
 static const double REASON_AFTER = 2;
 
-/* Marks after those of the sums. */
+/* Marks of the channel that follow those of the sums. */
 enum { GATHERED, SHARED, MARKS };
 
-/* Programs that are kept beside those of the sums. */
+/* Programs that are cached in addition to those of the sums. */
 enum { GATHERS = 32 };
 
 struct lk_device_sums {
     lk_device_sums_opts opts;
     const lk_channel_type *type;
     lk_channel *channel;
-    bool given_up;       /* given up */
-    int rank, size, own; /* vectors of this rank */
-    int *host;           /* (size) zeros: the topology of one host */
+    bool given_up;       /* the channel was given up */
+    int rank, size, own; /* own: partial sums of this rank */
+    int *host;           /* (size) zeros: all ranks count as one host */
     lk_program_cache programs;
-    lk_span *spans;         /* (size) of what is gathered */
-    size_t segment;         /* elements of a sum that a rank folds at most */
+    lk_span *spans;         /* (size) of the current gather */
+    size_t segment;         /* most elements of a sum that one rank folds */
     float *inbox;           /* device: (partial sums of peers, segment) */
-    lk_channel_move *moves; /* (those of one exchange at most) */
+    lk_channel_move *moves; /* room for the moves of one phase */
     int move_count;
-    int last;        /* sum that was enqueued */
-    double waits_at; /* when the wait at hand began; 0: none */
+    int last;        /* the last sum that was enqueued */
+    double waits_at; /* lk__clock() time when the current wait began; 0: none */
 };
 
-/* Waits a little for other ranks; fails when one is lost or the timeout has passed. */
+/* Yields the core once. Fails when a rank is lost or the timeout has passed. */
 static lk_status keep_waiting(lk_device_sums *sums)
 {
     lk_group *group = sums->opts.group;
@@ -57,7 +56,7 @@ static lk_status keep_waiting(lk_device_sums *sums)
     return lk__fail(LK_STATUS_PEER, "%s", text);
 }
 
-/* Until the channel has done what it was told last. */
+/* Waits until the channel has done its last operation. */
 static lk_status finish(lk_device_sums *sums)
 {
     bool done = !sums->type->poll;
@@ -69,8 +68,8 @@ static lk_status finish(lk_device_sums *sums)
     return LK_OK;
 }
 
-/* The end of each call. A channel may find that a peer is gone before the job does,
- * which knows why. */
+/* Ends a call. After a failure it gives the channel up, and waits for the job to learn the reason: a channel
+ * may notice a lost peer earlier than the job. */
 static lk_status explain(lk_device_sums *sums, lk_status status)
 {
     char text[LK_DEVICE_SUMS_TEXT];
@@ -84,7 +83,7 @@ static lk_status explain(lk_device_sums *sums, lk_status status)
     return lk__fail(status, "%s", text);
 }
 
-/* The program of a gather, or without spans that of a sum. */
+/* Finds the program of a gather, or of a sum if spans is NULL. */
 static lk_status find(lk_device_sums *sums, size_t count, const lk_span *spans, lk_program **out)
 {
     lk_schedule_topology topology = {.size = sums->size, .hosts = 1, .host = sums->host};
@@ -122,7 +121,7 @@ static lk_status alloc_parts(lk_device_sums *sums)
                                   (void **)&sums->inbox);
 }
 
-/* This rank's part of the channel, and its key. */
+/* Opens this rank's part of the channel and writes its key. */
 static lk_status open_channel(lk_device_sums *sums, unsigned char *key)
 {
     const lk_device_sums_opts *opts = &sums->opts;
@@ -134,7 +133,7 @@ static lk_status open_channel(lk_device_sums *sums, unsigned char *key)
     return sums->type->open(opts->dev, &channel, key, &sums->channel);
 }
 
-/* Also at a rank that has no channel: the others wait for its key. */
+/* Also called by a rank without channel: the others wait for its key. */
 static lk_status join_channel(lk_device_sums *sums, unsigned char *key)
 {
     unsigned char *keys;
@@ -173,8 +172,8 @@ destroy_sums:
     return status;
 }
 
-/* No rank closes its channel before all have left. */
-lk_status lk__device_sums_rehearse(const lk_device_sums_opts *opts)
+/* The barrier ensures that no rank closes its channel before all have left. */
+lk_status lk__device_sums_probe(const lk_device_sums_opts *opts)
 {
     lk_device_sums trial = blank(opts);
     unsigned char key[LK_CHANNEL_KEY] = {0};
@@ -201,8 +200,8 @@ void lk__device_sums_leave(lk_device_sums *sums)
         return;
     snprintf(detail, sizeof detail, "%s", lk_error_detail());
     sums->type->leave(sums->channel);
-    /* Not a barrier: it must not meet one of a sum that others are still in. Where it
-     * fails, the job has failed before, for the reason that stays. */
+    /* Not a barrier, because other ranks may still be in the barrier of a sum. If it fails, the job has
+     * failed earlier, and that reason stays. */
     if (lk_allreduce(sums->opts.group, (lk_buffer){&left, 1, LK_DTYPE_I64}, LK_REDUCTION_MAX, NULL) != LK_OK)
         (void)lk__fail(LK_STATUS_PEER, "%s", detail);
 }
@@ -227,8 +226,8 @@ void lk__device_sums_give_up(lk_device_sums *sums)
     sums->given_up = true;
 }
 
-/* Where a vector of a fold is, over the span that this rank folds. The only vector of all
- * needs no fold, and comes to the place of the result. */
+/* Returns the address of input i of a fold, over the span that this rank folds. A single input needs no fold,
+ * and is received at the address of the result. */
 static float *input_at(const lk_device_sums *sums, const lk_schedule_phase *phase, const lk_program_phase *details,
                        lk_partials vectors, int i)
 {
@@ -244,7 +243,7 @@ static void add_move(lk_device_sums *sums, const lk_schedule_move *move, bool se
     sums->moves[sums->move_count++] = (lk_channel_move){move->peer, send, at, move->span.count};
 }
 
-/* Each send and recv of a fold is one of every vector; else there is one vector. */
+/* In a FOLD phase, each send or receive is one move for each partial sum. */
 static void list_moves(lk_device_sums *sums, const lk_schedule_phase *phase, const lk_program_phase *details,
                        lk_partials vectors)
 {
@@ -264,8 +263,7 @@ static void list_moves(lk_device_sums *sums, const lk_schedule_phase *phase, con
     }
 }
 
-/* One exchange a phase, also at ranks that have no part in it: the calls of all ranks
- * must match. */
+/* Moves the data of a phase. Ranks without moves call it too, because the calls of all ranks must match. */
 static lk_status exchange(lk_device_sums *sums)
 {
     const lk_channel_type *type = sums->type;
@@ -277,14 +275,14 @@ static lk_status exchange(lk_device_sums *sums)
     return type->take(sums->channel, sums->moves, sums->move_count);
 }
 
-/* A vector while it is folded. */
+/* An entry of the stack of a fold. */
 typedef struct entry {
     float *at;
-    bool own; /* it must keep its values */
+    bool own; /* a partial sum of this rank, which must not change */
 } entry;
 
-/* Two vectors of this rank are never merged, for it holds the roots of maximal subtrees:
- * one of the two is in the inbox, and so the sum can be. */
+/* Partial sums of this rank are never merged with each other, because they belong to maximal subtrees. So one
+ * of the two inputs of a merge is in the inbox, and the sum can be written there. */
 static lk_status fold(lk_device_sums *sums, const lk_schedule_phase *phase, const lk_program_phase *details,
                       lk_partials vectors)
 {
@@ -331,7 +329,7 @@ static lk_status sum_in_own_order(lk_device_sums *sums, size_t count, lk_partial
     return finish(sums);
 }
 
-/* A gather of sums->spans, or without `gathers` a sum; and the mark behind it. */
+/* Enqueues a gather of sums->spans if `gathers`, otherwise a sum, and then sets the mark. */
 static lk_status enqueue(lk_device_sums *sums, bool gathers, size_t count, lk_partials vectors, int mark)
 {
     lk_program *program;

@@ -1,27 +1,27 @@
-/* device_sums_choose.c - which channel can join the devices of all ranks. */
+/* device_sums_choose.c - finds a channel that can join the devices of all ranks. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "comm/collective/device_sums.h"
 
-/* What a rank says of its device. */
+/* What a rank tells the others about its device. */
 typedef struct device_info {
     char location[LK_CHANNEL_PLACE];
-    char reason[LK_DEVICE_SUMS_TEXT]; /* why it can have no channel; "": it can */
+    char reason[LK_DEVICE_SUMS_TEXT]; /* why the rank cannot use the channel; "": it can */
 } device_info;
 
-/* A channel that is tried. */
+/* One attempt at one channel. */
 typedef struct trial {
     lk_group *group;
     lk_device *dev;
     const lk_channel_type *type;
     device_info mine;
-    char *obstacle; /* (bytes) what is in its way; "": nothing so far */
+    char *obstacle; /* (bytes) why the ranks cannot use it; "": no reason so far */
     size_t bytes;
 } trial;
 
-/* Why these two ranks can have no channel, if so. */
+/* Sets the obstacle if these two ranks cannot be joined. */
 static void compare_devices(const trial *t, const device_info *infos, int r, int s)
 {
     bool same = strcmp(infos[r].location, infos[s].location) == 0;
@@ -32,7 +32,7 @@ static void compare_devices(const trial *t, const device_info *infos, int r, int
                  infos[r].location);
 }
 
-/* The first reason that a rank has, and else what is wrong with their places. */
+/* The obstacle is the first reason of a rank, or else a pair of ranks that cannot be joined. */
 static void find_obstacle(const trial *t, const device_info *infos, int ranks)
 {
     for (int r = 0; r < ranks && !t->obstacle[0]; r++) {
@@ -45,7 +45,7 @@ static void find_obstacle(const trial *t, const device_info *infos, int ranks)
     }
 }
 
-/* Together: what is in the way, by what each rank has found. */
+/* Collective: finds the obstacle from the results of all ranks. */
 static lk_status exchange_infos(trial *t, lk_status found)
 {
     device_info *all;
@@ -63,17 +63,17 @@ static lk_status exchange_infos(trial *t, lk_status found)
 static lk_status try_channel(trial *t)
 {
     LK_TRY(exchange_infos(t, t->type->place(t->dev, t->mine.location)));
-    /* A library is not loaded in vain. */
+    /* The library is loaded only if the devices fit. */
     if (!t->obstacle[0])
         LK_TRY(exchange_infos(t, t->type->load(t->dev)));
     if (t->obstacle[0] || !t->type->one_device)
         return LK_OK;
-    /* Whether ranks on one device can map each other's memory shows when they do. */
+    /* Whether ranks on one device can map each other's memory is known only after trying. */
     lk_device_sums_opts opts = {.group = t->group, .dev = t->dev, .channel = t->type};
-    return exchange_infos(t, lk__device_sums_rehearse(&opts));
+    return exchange_infos(t, lk__device_sums_probe(&opts));
 }
 
-/* Whether this channel is one to be tried. */
+/* Whether the choice allows this channel. */
 static bool is_candidate(const lk_channel_type *type, const lk_device_sums_choice *choice)
 {
     return (!choice->name || strcmp(type->name, choice->name) == 0) && (!choice->own_order || type->sum);

@@ -1,9 +1,8 @@
-/* executor.c - the calls of a group under way: who is next, and how one waits.
+/* executor.c - runs the requests of a group in host memory: their order, and waiting.
  *
- * A call moves on whenever somebody polls. Calls of a group run in their order;
- * messages of different pairs, and of the two directions of a pair, do not wait
- * for each other. Only lk__executor_wait blocks, and never for longer than the
- * timeout. */
+ * Requests advance only while a thread polls. Collective calls of a group run in their order. Messages of
+ * different pairs, and of the two directions of a pair, do not wait for each other. Only lk__executor_wait
+ * blocks, at most until the timeout. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,11 +15,9 @@
 #include "comm/control/roster.h"
 #include "net/deadline.h"
 
-/* Seconds between looks at the control connection, until the calls are reported
- * (and again, ever less often), between notices, for the control to tell why a
- * peer is gone, for peers to let go of what was lent to them, for the last bytes
- * of a far rank that has left, of sleep while other groups have calls under way,
- * and of watching those before that. */
+/* Seconds: between checks of the control; until the first report of calls (later ones follow less often);
+ * between notices; for the control to say why a peer is gone; for the last frames of a rank of another host
+ * that has left; of sleep, and of polling before it, while other groups have requests under way. */
 #define CHECK_EVERY 0.02
 #define REPORT_AFTER 0.25
 #define NOTICE_EVERY LK_NOTICE_SECONDS
@@ -29,8 +26,7 @@
 #define SLICE 0.0002
 #define WATCH 0.0002
 
-/* Whether an earlier message of the same direction between the same ranks is
- * unfinished; marks this one. */
+/* Whether an earlier message of the same direction and pair is unfinished. Marks the pair. */
 static bool is_behind(const lk_request *request, unsigned char *pairs)
 {
     unsigned char bit = request->program->key.detail == LK_MESSAGE_SEND ? 1 : 2;
@@ -39,7 +35,7 @@ static bool is_behind(const lk_request *request, unsigned char *pairs)
     return behind;
 }
 
-/* Takes a request off the list. */
+/* Removes a request from the list. */
 static void unlink_request(lk_group *group, lk_request **link)
 {
     lk_request *request = *link;
@@ -48,8 +44,7 @@ static void unlink_request(lk_group *group, lk_request **link)
     *link = request->next;
 }
 
-/* A collective runs when nothing before it is unfinished, and nothing behind it
- * moves until it is done. */
+/* A collective runs when all earlier requests are done, and no later request runs before it is done. */
 static lk_status run_all(lk_group *group, bool *moved)
 {
     unsigned char *pairs = group->busy + group->size;
@@ -69,7 +64,7 @@ static lk_status run_all(lk_group *group, bool *moved)
         if (request->done) {
             lk__request_finish(request);
             unlink_request(group, link);
-            /* What it stood in the way of may move on the next round. */
+            /* Later requests may run in the next round. */
             continue;
         }
         if (request->peer < 0)
@@ -86,7 +81,7 @@ void lk__executor_start(lk_request *request)
     group->tail = &request->next;
 }
 
-/* Marks in group->busy the ranks whose frames the request waits for. */
+/* Marks in group->busy the ranks from which the request needs frames. */
 static void mark_senders(const lk_group *group, const lk_request *request)
 {
     memset(group->busy, 0, (size_t)group->size);
@@ -98,9 +93,8 @@ static void mark_senders(const lk_group *group, const lk_request *request)
             group->busy[phase->recvs[i].peer] = 1;
 }
 
-/* Whom this rank waits for may itself wait for others. Where the reports tell who
- * has not come to the call at all, those are marked instead, or those of them
- * that this rank waits for itself. */
+/* A rank that this rank waits for may itself wait for others. If the reports say which ranks are not in the
+ * call, those are marked instead; if this rank waits for some of them, only these. */
 static void mark_absent(lk_group *group)
 {
     bool known = false, both = false;
@@ -126,9 +120,8 @@ static int count_busy(const lk_group *group)
     return count;
 }
 
-/* Whom the oldest request waits for: marks them in group->busy, and names them. Those
- * that owe this rank something come first, then those that have not taken what it
- * gives them. */
+/* Marks in group->busy the ranks that the oldest request waits for, and writes their list. Ranks whose frames
+ * are missing come first; if there are none, the ranks that have not received this rank's frames. */
 static void awaited_text(lk_group *group, char *text, size_t bytes)
 {
     mark_absent(group);
@@ -143,7 +136,7 @@ static void awaited_text(lk_group *group, char *text, size_t bytes)
         snprintf(text + used, bytes - used, " to take what was sent");
 }
 
-/* After awaited_text: asks what is most often the matter with them. */
+/* After awaited_text: writes a question about the most common cause. */
 static void stopped_text(const lk_group *group, char *text, size_t bytes)
 {
     char who[LK_MEMBER_TEXT];
@@ -158,14 +151,14 @@ static void stopped_text(const lk_group *group, char *text, size_t bytes)
     snprintf(text, bytes, "is %s stopped (Ctrl-Z, SIGSTOP, a debugger), or does it need longer?", who);
 }
 
-/* A rank that has left, though a request waits for it. */
+/* A rank that has left although a request waits for it. */
 typedef struct leaver {
-    int rank;                  /* -1: there is none */
-    const lk_request *request; /* that waits */
-    bool takes;                /* it was to take what this rank sends; else its frames are missing */
+    int rank;                  /* -1: none */
+    const lk_request *request; /* the request that waits */
+    bool takes;                /* true: it has not received this rank's frames; false: its frames are missing */
 } leaver;
 
-/* The first rank that is marked in group->busy and has left, or -1. */
+/* Returns the first rank that is marked in group->busy and has left, or -1. */
 static int first_left(const lk_group *group, bool takes)
 {
     for (int r = 0; r < group->size; r++)
@@ -175,7 +168,7 @@ static int first_left(const lk_group *group, bool takes)
     return -1;
 }
 
-/* Messages do not wait for each other, so any of them may wait for a rank that left. */
+/* Checks all requests, because messages do not wait for each other. */
 static leaver find_left(const lk_group *group)
 {
     leaver found = {.rank = -1};
@@ -202,8 +195,8 @@ static lk_status fail_left(const lk_group *group, const leaver *left)
                     left->takes ? " to take what was sent" : "");
 }
 
-/* What a rank sent last may be on its way, or wait to be read, when the news
- * comes that it left: it gets some time from then on. */
+/* Fails if a request waits for a rank that has left. Its last frames may still arrive after the news that it
+ * left, so the failure comes some time later. */
 static lk_status check_left(lk_group *group, double now)
 {
     leaver left = find_left(group);
@@ -214,7 +207,7 @@ static lk_status check_left(lk_group *group, double now)
     return group->left_seen == 0 || now - group->left_seen < grace ? LK_OK : fail_left(group, &left);
 }
 
-/* The history, with the call that is waited for at its end. */
+/* Sends the history to the server, with the awaited call at the end. */
 static void report(lk_group *group)
 {
     lk_call calls[LK_HISTORY];
@@ -229,7 +222,7 @@ static void report(lk_group *group)
     lk__control_report(group->control, calls, count);
 }
 
-/* Frames move again: the server must not take this rank for one that waits. */
+/* Frames move again. Withdraws the report, so that the server knows that this rank does not wait. */
 static void end_wait(lk_group *group)
 {
     group->idle_since = group->left_seen = 0;
@@ -238,9 +231,9 @@ static void end_wait(lk_group *group)
     group->reports = 0;
 }
 
-/* A connection that ended is often the first sign of a rank that died or left;
- * the control knows more a moment later. Not when its server cannot be reached,
- * for which the rank may have ended, too: until that is known takes longer. */
+/* A closed connection is often the first sign of a rank that died or left, and the control learns the reason
+ * a moment later. Waits for that reason. If the server may be unreachable as well, it waits longer, because
+ * finding that out takes more time. */
 static lk_status ask_control(lk_group *group, lk_status status)
 {
     struct timespec pause = {.tv_nsec = 2000000};
@@ -287,7 +280,7 @@ bool lk__executor_move_others(lk_group *whole, const lk_group *except, bool *mov
     for (lk_group *other = whole->family; other; other = other->sibling) {
         if (other == except || !other->first)
             continue;
-        /* What breaks it breaks the whole, and is seen there. */
+        /* A failure of that group fails the whole job, where it is seen. */
         lk_status status = lk__executor_move(other, moved);
         pending |= status == LK_OK && other->first != NULL;
     }
@@ -313,7 +306,7 @@ static void notice(lk_group *group, double idle)
     lk__control_notice(group->control, text);
 }
 
-/* What is to be done beside waiting, by the time that nothing has moved. */
+/* Checks, reports, notices and the timeout, depending on how long nothing has moved. */
 static lk_status check_job(lk_group *group)
 {
     double now = lk__clock();
@@ -351,8 +344,8 @@ lk_status lk__executor_poll(lk_group *group)
     return status == LK_OK ? LK_OK : lk__group_break(group, status);
 }
 
-/* Sleeps until the group has news. While other groups have calls under way, it
- * watches those as well, and sleeps in short slices once nothing moves. */
+/* Sleeps until the transport has news. While other groups have requests under way, it first polls and then
+ * sleeps for short times, so that those advance too. */
 static void pause(lk_group *group, bool others, double still_since)
 {
     const lk_transport_type *type = group->transport->type;

@@ -1,4 +1,4 @@
-/* program.c - a rank's schedule, the subtrees that meet in it, its fold plans. */
+/* program.c - makes a rank's schedule, its multicasts and its fold plans. */
 #include "comm/collective/program.h"
 
 #include <stdlib.h>
@@ -6,15 +6,14 @@
 
 #include "base/mem.h"
 
-/* Room for frames that cannot be read in place, all peers together, and the
- * bounds of one frame. */
+/* Bytes of received frames that wait to be folded, all peers together, and bounds for one frame. */
 #define FOLD_SCRATCH ((size_t)4 << 20)
 #define FOLD_FRAME_MIN ((size_t)4 << 10)
 #define FOLD_FRAME_MAX ((size_t)256 << 10)
 
-/* One exchange where the bytes that a rank takes in are few; else segments. */
+/* Largest number of received bytes for which allreduce uses one exchange instead of segments. */
 #define SMALL_BYTES ((size_t)16 << 10)
-/* From here on sums to one rank and vectors from one rank are cut in segments. */
+/* Smallest vector that reduce and broadcast divide into segments. */
 #define LARGE_BYTES ((size_t)128 << 10)
 
 enum { MAX_SUBTREES = 4 * LK_MAX_ROOTS, DEFAULT_ROOM = 32 };
@@ -34,7 +33,7 @@ static bool is_large(const lk_program_key *key)
     return key->count * key->element >= LARGE_BYTES;
 }
 
-/* One move, even of nothing: to the peer in key->root, or from it. */
+/* One move, possibly empty, to or from the peer in key->root. */
 static lk_status make_message(const lk_program_key *key, bool sending, lk_schedule *out)
 {
     lk_schedule_phase *phase = &out->phases[0];
@@ -54,9 +53,8 @@ static int local_ranks(const lk_schedule_topology *where, int rank)
     return count;
 }
 
-/* Whether the sums of a host are fewer vectors than it has ranks. They are not
- * where neighbours are on different hosts: then two levels move more bytes than
- * one. */
+/* Whether every host folds to fewer vectors than it has ranks. It does not if neighbouring ranks are on
+ * different hosts; then two levels move more bytes than one. */
 static bool worth_two_levels(const lk_program_input *in, const int *bounds)
 {
     lk_schedule_subtree list[MAX_SUBTREES];
@@ -103,8 +101,8 @@ static bool same_span(lk_span a, lk_span b)
     return a.first == b.first && a.count == b.count;
 }
 
-/* Sends of equal spans go out together, so that what must be copied is copied
- * once. Casts are in the order in which their spans appear. */
+/* Combines sends of equal spans, so that a transport that copies a payload copies it once. Multicasts are in
+ * the order in which their spans appear. */
 static lk_status make_multicasts(const lk_schedule_phase *phase, lk_program_phase *details)
 {
     LK_TRY(LK_ALLOC((size_t)phase->send_count, "sends of a phase", &details->multicasts));
@@ -124,7 +122,7 @@ static lk_status make_multicasts(const lk_schedule_phase *phase, lk_program_phas
     return LK_OK;
 }
 
-/* The subtrees that rank holds at a level, added to list. */
+/* Writes the subtrees that rank holds at a level to list; *added is their count. */
 static lk_status add_subtrees(const lk_program_input *in, const int *bounds, int level, int rank,
                               lk_schedule_subtree *list, int room, int *added)
 {
@@ -156,7 +154,7 @@ static lk_status make_fold(const lk_program_input *in, const int *bounds, const 
                     free_inputs);
         details->inputs += details->recv_partials[i];
     }
-    /* A rank that keeps nothing may not see all that the result is made of. */
+    /* A rank that keeps nothing may not receive all inputs of the result. */
     if (phase->keep.count > 0) {
         LK_TRY_GOTO(add_subtrees(in, bounds, phase->level_out, in->rank, outputs, MAX_SUBTREES, &details->out),
                     free_inputs);
@@ -178,7 +176,7 @@ static bool sends_kept(const lk_schedule_phase *phase)
     return sends;
 }
 
-/* Most vectors that any rank sends to another in a phase to be folded. */
+/* The largest number of vectors that a rank sends to another rank in a FOLD phase. */
 static lk_status most_partials(const lk_program_input *in, const int *bounds, int levels, int *out)
 {
     lk_schedule_subtree list[MAX_SUBTREES];

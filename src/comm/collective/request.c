@@ -1,11 +1,11 @@
-/* request.c - requests: made, finished, used again. */
+/* request.c - creates, finishes and reuses requests. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "comm/collective/group_impl.h"
 
-/* Room for a program, at least what the request has already. */
+/* Grows the request's arrays to what the program needs. */
 static lk_status make_room(lk_request *request, const lk_program *program)
 {
     if (program->max_recvs > request->recv_room) {
@@ -26,7 +26,7 @@ static lk_status make_room(lk_request *request, const lk_program *program)
         lk__mem_free((void *)request->inputs);
         request->inputs = NULL;
         request->input_room = 0;
-        /* Twice: as they came, and as far as they are folded. */
+        /* Two halves: as received, and advanced to the elements to be folded. */
         LK_TRY(lk__mem_alloc(2 * (size_t)program->max_inputs, sizeof *request->inputs, "a call's partial sums",
                              (void **)&request->inputs));
         request->input_room = program->max_inputs;
@@ -34,7 +34,7 @@ static lk_status make_room(lk_request *request, const lk_program *program)
     return LK_OK;
 }
 
-/* Blank but for the memory that it owns. */
+/* Clears everything except the memory that the request owns. */
 static void reset(lk_request *request, lk_group *group, lk_program *program)
 {
     *request = (lk_request){

@@ -1,16 +1,14 @@
-/* schedule_sum.c - schedules of sums: exchange, allreduce, reduce-scatter and
- * reduce.
+/* schedule_sum.c - schedules with sums: exchange, allreduce, reduce-scatter and reduce.
  *
- * In two levels the vector is cut in channels, as many as the smallest host has
- * ranks. Rank j of each host folds channel j for its host; the ranks j of all
- * hosts then share channel j out, and each folds its part for all. Ranks beyond
- * the channels only give and get. */
+ * In two levels the vector is divided into rails, as many as the smallest host has ranks. Rank j of each host
+ * folds rail j for its host. Then the ranks j of all hosts divide rail j among them, and each folds its part
+ * over all hosts. The other ranks only send their partial sums and receive results. */
 #include "comm/collective/schedule_build.h"
 
-/* The span that a rank folds, or should end with. */
+/* Returns the span that a rank folds, or should end with. */
 typedef lk_span (*owned_fn)(const void *arg, int rank);
 
-/* One exchange: every owner gets everybody's part of its span. */
+/* Every rank receives the partial sums of its span from all ranks, and folds them. */
 static void fold_at_owners(lk_builder *build, owned_fn owned, const void *arg)
 {
     lk_span mine = owned(arg, build->rank);
@@ -24,8 +22,8 @@ static void fold_at_owners(lk_builder *build, owned_fn owned, const void *arg)
 
 typedef struct whole {
     size_t count;
-    int parts; /* that `even` cuts */
-    int root;  /* of `at_root` */
+    int parts; /* for `even` */
+    int root;  /* for `at_root` */
 } whole;
 
 static lk_span everything(const void *arg, int rank)
@@ -63,7 +61,7 @@ lk_span lk__builder_part(const lk_builder *build, size_t count, int rank)
     return lk__span_sub(rail_span(build, count, rank), build->topology->hosts, build->topology->host[rank]);
 }
 
-/* Whether two ranks fold the same channel for different hosts. */
+/* Whether two ranks fold the same rail for different hosts. */
 static bool on_same_rail(const lk_builder *build, int a, int b)
 {
     return build->local[a] == build->local[b] && build->local[a] < build->rails;
@@ -166,7 +164,7 @@ static lk_span intersection(lk_span a, lk_span b)
     return end > first ? (lk_span){first, end - first} : (lk_span){0};
 }
 
-/* From the parts of a sum in two levels to the spans where they should be. */
+/* Copies the parts of a sum in two levels to the ranks that should have them. */
 static void redistribute_parts(lk_builder *build, size_t count, owned_fn owned, const void *arg)
 {
     lk_span part = lk__builder_part(build, count, build->rank);

@@ -1,6 +1,5 @@
-/* steps.c - moves one call on, phase by phase, over a transport: sends what
- * there is room for, takes what has arrived, folds where all parts are there.
- * Nothing here blocks. */
+/* steps.c - advances one request, phase by phase, over a transport: sends while there is room, receives what
+ * has arrived, folds what is complete. Nothing here blocks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +7,7 @@
 #include "comm/collective/group_impl.h"
 #include "tensor/device.h"
 
-/* Of a frame: while peers read it in place they look at nothing else. */
+/* Most bytes of a frame. Peers that read a frame in place see no other frame meanwhile. */
 #define MAX_FRAME ((size_t)4 << 20)
 
 static const lk_schedule_phase *phase_of(const lk_request *request)
@@ -32,7 +31,7 @@ static bool holds(const lk_request_window *window, lk_span span)
            span.first - window->first <= window->count - span.count;
 }
 
-/* A span of the piece under way, in the whole vector. */
+/* Converts a span of the current piece to a span of the whole vector. */
 static lk_span in_vector(const lk_request *request, lk_span span)
 {
     return (lk_span){request->base + span.first, span.count};
@@ -43,7 +42,7 @@ static char *window_at(const lk_request_window *window, size_t first, size_t ele
     return window->at + (first - window->first) * element;
 }
 
-/* Where a span of the vector is that this rank sends in a PLACE phase. */
+/* Returns the address of a span that this rank sends in a COPY phase. */
 static const char *source(const lk_request *request, lk_span span)
 {
     const lk_request_window *windows[] = {&request->mine, &request->result, &request->out};
@@ -88,8 +87,8 @@ bool lk__steps_sent(lk_request *request)
     return left == 0;
 }
 
-/* The call as it stands in frames between this rank and a peer. In an alltoall
- * each pair has a count of its own to agree on. */
+/* Returns the call as frames between this rank and a peer carry it. In an alltoall, each pair agrees on a
+ * count of its own. */
 static lk_call call_between(const lk_request *request, lk_span span)
 {
     lk_call call = request->call;
@@ -120,20 +119,20 @@ static size_t frame_limit(const lk_request *request, const char *data, size_t co
     return lk__size_min(count, lk__size_max(bytes / element, 1));
 }
 
-/* Vector `partial` of this rank's own, at element first. */
+/* Returns partial sum number `partial` of this rank, at element first. */
 static const char *own_vector(const lk_request *request, int partial, size_t first)
 {
     const lk_schedule_phase *phase = phase_of(request);
     size_t element = element_of(request);
     if (phase->level == 0)
         return request->partials[partial] + (request->base + first) * element;
-    /* Sums over the host cover what the phase before kept. */
+    /* The sums of the host cover what the previous phase kept. */
     const lk_schedule_phase *before = phase - 1;
     size_t offset = before->keep.count * (size_t)partial + (first - before->keep.first);
     return request->group->sums + offset * element;
 }
 
-/* The next chunk of all vectors of a span that peers fold. */
+/* Sends the next chunk of all partial sums of a span. */
 static lk_status send_partials(lk_request *request, const lk_multicast *multicast, lk_request_outflow *flow,
                                bool *moved)
 {
@@ -171,7 +170,7 @@ static lk_status send_span(lk_request *request, const lk_multicast *multicast, l
     return LK_OK;
 }
 
-/* Whether a peer of the multicast has an earlier multicast before it; marks them all. */
+/* Whether a peer of the multicast is marked as busy. Marks all its peers if `mark`. */
 static bool claim_peers(lk_group *group, const lk_multicast *multicast, bool mark)
 {
     bool busy = false;
@@ -182,7 +181,8 @@ static bool claim_peers(lk_group *group, const lk_multicast *multicast, bool mar
     return busy;
 }
 
-/* One chunk of every multicast whose turn it is, round and round until none moves. */
+/* Sends chunks of all multicasts in turn until none advances. A multicast waits while an earlier one to the
+ * same peer is unfinished. */
 static lk_status send_phase(lk_request *request, bool *done, bool *moved)
 {
     lk_group *group = request->group;
@@ -212,8 +212,7 @@ static lk_status send_phase(lk_request *request, bool *done, bool *moved)
     return LK_OK;
 }
 
-/* What this rank has called where peer called that, in case it has gone on
- * since; else what it is calling now. */
+/* Returns this rank's call with the group and number of the peer's call, or else its current call. */
 static const lk_call *counterpart(const lk_request *request, const lk_call *theirs)
 {
     const lk_group *group = request->group;
@@ -244,8 +243,8 @@ static lk_status wrong_size(const lk_request *request, int peer, const char *wha
                     lk__group_job_rank(group, group->rank), ours);
 }
 
-/* The frame that a peer has sent for a move of this phase, or NULL; at most limit
- * elements. */
+/* *out is the frame that has arrived for a move of this phase, or NULL. Fails if the frame belongs to another
+ * call or has more than `limit` elements. */
 static lk_status next_frame(const lk_request *request, const lk_schedule_move *move, size_t limit, const lk_frame **out)
 {
     lk_transport *transport = request->group->transport;
@@ -317,8 +316,8 @@ static char *scratch_of(const lk_request *request, int input)
     return request->group->scratch + (size_t)input * request->program->fold_frame * element_of(request);
 }
 
-/* The chunk of one peer's vectors. All but the last are taken out of the
- * transport to get at the next one; the last stays until it is folded. */
+/* Receives the chunk of each of a peer's vectors. All but the last are copied out of the transport, so that
+ * the next frame can be seen; the last stays there until it is folded. */
 static lk_status receive_chunk(lk_request *request, int index, bool *moved)
 {
     lk_transport *transport = request->group->transport;
@@ -333,7 +332,7 @@ static lk_status receive_chunk(lk_request *request, int index, bool *moved)
         LK_TRY(next_frame(request, move, limit, &frame));
         if (!frame)
             return LK_OK;
-        /* The vectors of a peer come in equal chunks, side by side. */
+        /* Chunks of a peer's vectors have equal sizes and follow each other. */
         size_t bytes = (size_t)frame->bytes, count = bytes / element_of(request);
         if (count == 0 || (flow->have > 0 && count != flow->chunk))
             return wrong_size(request, peer, "a frame of", count, flow->have > 0 ? flow->chunk : limit);
@@ -354,7 +353,7 @@ static lk_status receive_chunk(lk_request *request, int index, bool *moved)
     return LK_OK;
 }
 
-/* Elements that can be folded now: what all peers have brought. */
+/* *out is the number of elements that have arrived from all peers and can be folded. */
 static lk_status ready_elements(lk_request *request, size_t *out, bool *moved)
 {
     const lk_schedule_phase *phase = phase_of(request);
@@ -373,8 +372,8 @@ static lk_status ready_elements(lk_request *request, size_t *out, bool *moved)
     return LK_OK;
 }
 
-/* Whether the fold of a phase ends in a window of its own: out has no place for
- * it, or may be what peers are still reading. */
+/* Whether the result of a phase needs a buffer of its own: out does not contain its span, or peers may still
+ * read the memory there. */
 static bool needs_result_buffer(const lk_request *request, int phase)
 {
     const lk_schedule_phase *p = &request->program->schedule.phases[phase];
@@ -383,7 +382,7 @@ static bool needs_result_buffer(const lk_request *request, int phase)
             request->out_overlaps);
 }
 
-/* Where the fold of the phase puts vector `partial`, at element first. */
+/* Returns where the fold writes output `partial`, at element first. */
 static void *fold_target(const lk_request *request, int partial, size_t first)
 {
     const lk_schedule_phase *phase = phase_of(request);
@@ -468,7 +467,7 @@ static lk_status grow(lk_device *device, char **block, size_t *bytes, size_t wan
     return LK_OK;
 }
 
-/* Memory that the call needs of the group; there is one collective at a time. */
+/* Grows the group's buffers for this request. They are shared, since one collective runs at a time. */
 static lk_status reserve(lk_request *request)
 {
     lk_group *group = request->group;
@@ -503,7 +502,7 @@ static lk_status enter_phase(lk_request *request)
     return LK_OK;
 }
 
-/* What a fold left in a window of its own, and this rank wants. */
+/* Copies the result of a fold from its buffer to out, as far as out wants it. */
 static void keep_own_part(lk_request *request)
 {
     const lk_request_window *from = &request->result;
@@ -515,7 +514,7 @@ static void keep_own_part(lk_request *request)
         copy(request, window_at(to, first, element), window_at(from, first, element), (last - first) * element);
 }
 
-/* Runs the phase as far as it goes; *done when its end was reached. */
+/* Runs the phase as far as possible. Sets *done at its end. */
 static lk_status run_phase(lk_request *request, bool *done, bool *moved)
 {
     bool given = false, taken = false;
@@ -537,7 +536,7 @@ static lk_status run_phase(lk_request *request, bool *done, bool *moved)
     return LK_OK;
 }
 
-/* Goes to the piece after the one under way, if there is one. */
+/* Starts the next piece, if there is one. */
 static bool next_piece(lk_request *request)
 {
     size_t piece = request->program->key.count;
@@ -569,8 +568,8 @@ lk_status lk__steps_run(lk_request *request, bool *moved)
     return LK_OK;
 }
 
-/* Marks the peers of a multicast that have not taken all that was sent to them: one ticket
- * is for all of its peers, and some may be done with it. */
+/* Marks the peers that have not received everything. A ticket is shared by all peers of a multicast, of which
+ * some may be done. */
 static void mark_late(lk_group *group, const lk_multicast *multicast)
 {
     for (int i = 0; i < multicast->count; i++)

@@ -1,4 +1,4 @@
-/* control.c - dispatch to the kind of control at hand. */
+/* control.c - calls the functions of the control's kind. */
 #include "comm/control/control.h"
 
 #include "comm/control/control_type.h"

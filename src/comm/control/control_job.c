@@ -1,7 +1,7 @@
-/* control_job.c - a rank's end of its connection to the server of the job.
+/* control_job.c - a rank's end of the connection to the job's server.
  *
- * Rank 0 starts the server and talks to it over a socket pair, so that all ranks
- * run the same code. Nothing but join, exchange and destroy waits. */
+ * Rank 0 starts the server and uses a socket pair, so that all ranks run the same code. Only join, exchange
+ * and destroy block. */
 #define _GNU_SOURCE /* SOCK_CLOEXEC, SOCK_NONBLOCK */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -23,34 +23,34 @@
 #include "net/host.h"
 #include "net/socket.h"
 
-/* Seconds for a message to leave, and for a goodbye to be taken. */
+/* Seconds for a message to be sent, and for a goodbye to be received. */
 static const double send_seconds = 2, goodbye_seconds = 1;
-/* For a report to be answered. */
+/* Seconds for the server to answer a report. */
 static const double answer_seconds = 1;
-/* How much later than the kernel should a server that does not answer is given up
- * here: it forgets to while the address of a host cannot be resolved. */
+/* Seconds after the kernel's own timeout before a silent server counts as lost. The kernel's timeout does not
+ * work while the address of a host cannot be resolved. */
 static const double late_seconds = 0.5;
-/* Between two looks at what else is under way, while an exchange waits. */
+/* Seconds between two runs of the idle function while an exchange waits. */
 static const double idle_slice = 0.001;
 
 typedef struct job {
     lk_control base;
     lk_meeting meeting;
     int fd;
-    lk_server *server; /* of rank 0 */
+    lk_server *server; /* at rank 0 only */
     uint8_t *in;       /* (in_room) */
     size_t in_bytes, in_room;
     uint8_t *left;               /* (size) */
-    uint8_t *awaited;            /* (size) as the server told last */
-    uint8_t *absent;             /* (size) from the last report's call */
-    double asked_at;             /* on lk__clock(): the first report without an answer; 0: all have one */
-    double unacknowledged_since; /* on lk__clock(); 0: all was heard */
+    uint8_t *awaited;            /* (size) from the server's last WAITING */
+    uint8_t *absent;             /* (size) from the server's last ABSENT */
+    double asked_at;             /* lk__clock() time of the first unanswered report; 0: none */
+    double unacknowledged_since; /* lk__clock() time; 0: the server's host has acknowledged everything */
     bool welcome;
     uint32_t number; /* of the next exchange */
-    bool exchanged;  /* its parts have come */
-    uint8_t *all;    /* where to; (size, part_bytes) */
+    bool exchanged;  /* its parts have arrived */
+    uint8_t *all;    /* (size, part_bytes) receives the parts */
     size_t part_bytes;
-    char hint[LK_WIRE_TEXT / 4]; /* who was refused while ranks were missing; "" */
+    char hint[LK_WIRE_TEXT / 4]; /* the server's last notice before all had joined; "" */
     lk_status verdict;
     char text[LK_WIRE_TEXT + 1];
 } job;
@@ -127,7 +127,7 @@ static void handle(job *self, const lk_wire *message)
         set_verdict(self, LK_STATUS_PEER, "the job's server speaks of another world size");
 }
 
-/* The server is gone without a verdict, and so is rank 0. */
+/* Sets the verdict after the server has ended without one, and with it rank 0. */
 static void lose_server(job *self, bool vanished)
 {
     char who[LK_MEMBER_TEXT] = "rank 0", text[LK_MEMBER_TEXT + 96];
@@ -157,7 +157,7 @@ static void handle_all(job *self)
     memmove(self->in, self->in + done, self->in_bytes);
 }
 
-/* Takes what has come. A verdict is the last thing worth hearing. */
+/* Reads and handles all messages that have arrived, up to a verdict. */
 static void receive_now(job *self)
 {
     while (self->verdict == LK_OK) {
@@ -175,14 +175,14 @@ static void receive_now(job *self)
     }
 }
 
-/* The kernel counts what was not acknowledged yet. */
+/* SIOCOUTQ counts the bytes that were not acknowledged. */
 static bool job_unacknowledged(const lk_control *control)
 {
     int bytes = 0;
     return ioctl(((const job *)control)->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
-/* Rank 0 reaches its own server. */
+/* Rank 0 always reaches its own server. */
 static void watch_server(job *self)
 {
     if (self->server || !job_unacknowledged(&self->base))
@@ -203,7 +203,7 @@ static lk_status job_check(lk_control *control)
     return self->verdict == LK_OK ? LK_OK : lk__fail(self->verdict, "%s", self->text);
 }
 
-/* A failure to send is not one by itself: why will be heard. */
+/* A failed send is no failure of its own: the reason is read from the connection. */
 static void send_message(job *self, lk_wire message)
 {
     uint8_t bytes[LK_WIRE_TO_SERVER];
@@ -242,7 +242,7 @@ static void job_report(lk_control *control, const lk_call *calls, int count)
         send_message(self, (lk_wire){.kind = LK_WIRE_REPORT, .data = data, .bytes = (size_t)count * LK_CALL_BYTES});
 }
 
-/* A server that does not answer is in a rank 0 that is stopped, say. */
+/* If the server does not answer, rank 0 is stopped or busy. */
 static void job_absent(const lk_control *control, uint8_t *absent)
 {
     const job *self = (const job *)control;
@@ -258,13 +258,13 @@ static bool job_left(const lk_control *control, int rank)
     return ((const job *)control)->left[rank] != 0;
 }
 
-/* Until *there, with notices. At the end all learn whom this rank waited for. */
+/* Blocks until *there, with notices. At the timeout it aborts the job and names the ranks that it waited for. */
 static lk_status wait_until(job *self, const bool *there, lk_deadline *deadline, const char *what)
 {
     char missing[LK_WIRE_TEXT / 2], text[LK_WIRE_TEXT];
     for (;;) {
         bool busy = self->base.idle && self->base.idle(self->base.idle_arg);
-        /* What came before the job broke has come. */
+        /* A part that arrived before the job failed still counts. */
         lk_status status = job_check(&self->base);
         if (*there)
             return LK_OK;
@@ -304,8 +304,8 @@ static lk_status job_exchange(lk_control *control, const void *mine, size_t byte
     return status;
 }
 
-/* The goodbye has been taken when the server hangs up. Until then its messages
- * are read, or closing would tear the connection down before it. */
+/* The server closes the connection when it has received the goodbye. Until then its messages are read,
+ * because closing a socket with unread data would reset the connection. */
 static void send_goodbye(job *self)
 {
     uint8_t rest[4096];
@@ -328,7 +328,7 @@ static void job_destroy(lk_control *control)
         send_goodbye(self);
         close(self->fd);
     }
-    /* Rank 0's address is no longer given out before its server goes. */
+    /* Removes rank 0's address before its server ends. */
     lk__meeting_over(&self->meeting);
     lk__server_join(self->server, &self->base);
     lk__meeting_close(&self->meeting);
@@ -363,7 +363,7 @@ static bool is_any(const char *address)
     return strcmp(address, "0.0.0.0") == 0 || strcmp(address, "::") == 0;
 }
 
-/* A job of one needs no socket, but takes the same way. */
+/* A job of one rank uses the same code, although it needs no socket. */
 static lk_status start_server(job *self, lk_member *member)
 {
     int pair[2];
@@ -423,7 +423,7 @@ static void fill_base(job *self)
                               .notice_arg = meeting->deadline.arg};
 }
 
-/* Leaving may fail as well, but why the rank could not join is what counts. */
+/* Keeps the reason why the rank could not join, since leaving may set another detail. */
 static void destroy_keeping_detail(job *self, lk_status status)
 {
     char detail[2 * LK_WIRE_TEXT];

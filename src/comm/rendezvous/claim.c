@@ -1,4 +1,4 @@
-/* claim.c - a list of places and ranks under a lock. */
+/* claim.c - a list of jobs and ranks with a lock. */
 #include "comm/rendezvous/claim.h"
 
 #include <pthread.h>
@@ -13,7 +13,7 @@ struct lk_claim {
     lk_claim *next;
     char *job;
     int rank;
-    unsigned forks; /* a child does not inherit its parent's ranks */
+    unsigned forks; /* a forked child does not inherit its parent's ranks */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

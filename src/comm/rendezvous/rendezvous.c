@@ -1,5 +1,5 @@
-/* rendezvous.c - the table of methods, and what they share: tries that go on
- * until the timeout, calls that are proved, listening at host and port. */
+/* rendezvous.c - the table of methods and what they share: attempts until the timeout, authenticated
+ * connections, listening at host and port. */
 #include "comm/rendezvous/rendezvous.h"
 
 #include <math.h>
@@ -16,11 +16,13 @@
 
 static const char timeout_variable[] = "LOCKSTEP_TIMEOUT";
 static const double default_timeout = 300;
-static const double connect_seconds = 5, scan_seconds = 1; /* an attempt at one port; at one of several */
-static const double holder_seconds = 2;                    /* to learn who has the port */
-static const double connect_most = 2; /* its share before somebody answers: nothing can interrupt that */
+static const double connect_seconds = 5,
+                    scan_seconds = 1;   /* seconds of an attempt at the only port; at one of several */
+static const double holder_seconds = 2; /* seconds to learn who has the port */
+static const double connect_most =
+    2; /* most seconds of an attempt before the peer answers; this wait cannot be interrupted */
 static const double attempt_least = 0.25;
-static const double slice = 0.2; /* between two looks at whether to go on */
+static const double slice = 0.2; /* seconds between two checks for an interruption */
 static const double pause_least = 0.01, pause_most = 0.25;
 
 static const lk_rendezvous_method *const methods[] = {&lk__rendezvous_env, &lk__rendezvous_tcp, &lk__rendezvous_file};
@@ -101,7 +103,7 @@ static lk_status prove(const lk_meeting *meeting, lk_handshake *shake, int fd, d
     return status;
 }
 
-/* Whom a failure to meet is about. */
+/* Adds to a failure whom it is about. */
 static lk_status name_first(const lk_meeting *meeting, lk_status status)
 {
     if (status == LK_OK)
@@ -109,7 +111,7 @@ static lk_status name_first(const lk_meeting *meeting, lk_status status)
     return lk__fail(status, "%s 0 of %d: %s", meeting->kind.noun, meeting->size, lk_error_detail());
 }
 
-/* Connected and proved, or why not. */
+/* Connects and authenticates; sets meeting->fd. */
 static lk_status connect_proved(lk_meeting *meeting, const char *host, int port, double seconds)
 {
     const lk_meeting_kind *kind = &meeting->kind;
@@ -136,13 +138,13 @@ static lk_status connect_proved(lk_meeting *meeting, const char *host, int port,
 
 close_fd:
     close(fd);
-    /* A peer that just ends must not hide what one that answered has said. */
+    /* The answer of a peer that only closed the connection does not replace an earlier answer. */
     if (shake.got_bytes > 0 || !*meeting->last_answer)
         snprintf(meeting->last_answer, sizeof meeting->last_answer, "%s", lk_error_detail());
     return status;
 }
 
-/* Who has the port that this rank 0 cannot have, if it answers at all. */
+/* Asks the process that has rank 0's port who it is. If it is a rank 0 with the same token, sets twin. */
 static lk_status ask_holder(lk_meeting *meeting, lk_status status)
 {
     char why[512], answer[512];
@@ -178,7 +180,7 @@ lk_status lk__meeting_listen_ports(lk_meeting *meeting)
     return LK_OK;
 }
 
-/* Only what another attempt cannot cure is final. */
+/* Whether another attempt cannot succeed either. */
 static bool is_final(lk_status status)
 {
     return status == LK_STATUS_USAGE || status == LK_STATUS_MEMORY || status == LK_STATUS_UNSUPPORTED;
@@ -186,8 +188,8 @@ static bool is_final(lk_status status)
 
 lk_status lk__meeting_connect_at(lk_meeting *meeting, const char *host, int port, double seconds)
 {
-    /* The last attempt gets a moment, too: why it fails shall be the reason, not
-     * that it was cut short. */
+    /* The last attempt also gets some time, so that the reported reason is its failure and not the lack of
+     * time. */
     double left = meeting->deadline.end - lk__clock();
     if (seconds > left)
         seconds = left > attempt_least ? left : attempt_least;

@@ -1,4 +1,4 @@
-/* rendezvous_tcp.c - tcp://HOST:PORT: rank 0 listens there and nowhere else. */
+/* rendezvous_tcp.c - tcp://HOST:PORT: rank 0 listens at this address only. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,17 +1,17 @@
 /* inproc.c - the transport of ranks that are threads of one process.
  *
- * Segments are ordinary memory, and they live until the last rank has closed:
- * ranks leave in any order. */
+ * Segments are ordinary memory. They live until the last rank has closed the transport, because ranks leave
+ * in any order. */
 #include <string.h>
 
 #include "base/mem.h"
 #include "comm/transport/shared.h"
 
-/* What all ranks hold together. */
+/* Memory of all ranks. */
 typedef struct world {
     atomic_int users;
     int size;
-    void *block[]; /* (size) what the segments lie in */
+    void *block[]; /* (size) contain the segments */
 } world;
 
 typedef struct inproc {
