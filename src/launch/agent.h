@@ -1,7 +1,7 @@
 /* agent.h - the launcher of one node and its connections to the launchers of the other nodes.
  *
  * Node 0 leads. It makes the plan of each round, receives the results of all nodes, stops all nodes when one
- * has failed, and sends the verdict, which is the same at every node. A job of one node only has no links.
+ * has failed, and sends the verdict, which is the same at every node. A job of one node has no links.
  * There are no threads; lk__agent_watch does all waiting. */
 #ifndef LK_LAUNCH_AGENT_H
 #define LK_LAUNCH_AGENT_H
@@ -44,8 +44,7 @@ typedef struct lk_agent lk_agent;
 
 typedef struct lk_agent_watch_opts {
     int max_restarts; /* rounds that node 0 adds after failures */
-    double
-        grace; /* seconds for interrupted ranks to end; node 0's value is used. 0: 5, for programs that save nothing */
+    double grace;     /* seconds for interrupted ranks to end; node 0's value is used. 0: 5 */
 } lk_agent_watch_opts;
 
 /* Connects to the other nodes, if there are any, and then fills address. opts must outlive the agent. Blocks. */

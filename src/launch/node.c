@@ -39,7 +39,7 @@ static const double OUTPUT_TIMEOUT = 1;
 /* Seconds for the orphans of a killed keeper and guard to end after SIGKILL. */
 static const double KILL_TIMEOUT = 10;
 /* Seconds within which a second signal counts as the first one. */
-static const double SAME = 0.2;
+static const double SAME_SIGNAL = 0.2;
 /* Seconds for descendants of successful ranks to end by themselves. */
 static const double LEFTOVER_GRACE = 1;
 
@@ -291,7 +291,7 @@ static void take_signals(lk_launch_node *node)
             signal = next;
     }
     double now = lk__clock();
-    if (signal == 0 || (node->signal != 0 && now - node->signal_at < SAME))
+    if (signal == 0 || (node->signal != 0 && now - node->signal_at < SAME_SIGNAL))
         return;
     node->hurried = node->signal != 0;
     if (node->hurried)

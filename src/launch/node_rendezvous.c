@@ -104,7 +104,9 @@ static void judge(gathering *g, const lk_message *hello, char *why, size_t bytes
                  node, hello->name, nnodes, g->opts->hostname, g->opts->nnodes);
         snprintf(why, bytes, "%s", g->wrong);
     } else if (node < 1 || node >= nnodes || nproc < 1 || nproc > LK_MAX_NPROC)
-        snprintf(why, bytes, "there is no place for `node_rank` %lld with %lld ranks", node, nproc);
+        snprintf(why, bytes,
+                 "`node_rank` %lld with %lld ranks is impossible: nodes are 1 to %d, ranks of a node 1 to %d", node,
+                 nproc, g->opts->nnodes - 1, LK_MAX_NPROC);
     else if (g->links[node].fd >= 0)
         snprintf(why, bytes,
                  "node %lld has joined already, from %s (pid %ld); each node needs a `node_rank` of its own", node,

@@ -251,7 +251,7 @@ static void a_place_is_taken_once_and_given_back(void **state)
     begin(&leader);
     knock(&one, &first);
     refused_with(&one, joined_text(1, "other", text));
-    refused_with(&odd, "no place for `node_rank` 2 with 4097 ranks");
+    refused_with(&odd, "`node_rank` 2 with 4097 ranks is impossible");
     lk__link_close(&first);
     begin(&one);
     begin(&two);

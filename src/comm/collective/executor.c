@@ -15,16 +15,14 @@
 #include "comm/control/roster.h"
 #include "net/deadline.h"
 
-/* Seconds: between checks of the control; until the first report of calls (later ones follow less often);
- * between notices; for the control to say why a peer is gone; for the last frames of a rank of another host
- * that has left; of sleep, and of polling before it, while other groups have requests under way. */
-#define CHECK_EVERY 0.02
-#define REPORT_AFTER 0.25
-#define NOTICE_EVERY LK_NOTICE_SECONDS
-#define ASK_SECONDS 2.0
-#define LEFT_AFTER 1.0
-#define SLICE 0.0002
-#define WATCH 0.0002
+/* Seconds. */
+#define CHECK_EVERY 0.02               /* between checks of the control */
+#define REPORT_AFTER 0.25              /* until the first report of calls; later ones follow less often */
+#define NOTICE_EVERY LK_NOTICE_SECONDS /* between notices */
+#define ASK_SECONDS 2.0                /* for the control to say why a peer is gone */
+#define LEFT_AFTER 1.0                 /* for the last frames of a rank of another host that has left */
+#define SLICE 0.0002                   /* of sleep while other groups have requests under way */
+#define WATCH 0.0002                   /* of polling before that sleep */
 
 /* Whether an earlier message of the same direction and pair is unfinished. Marks the pair. */
 static bool is_behind(const lk_request *request, unsigned char *pairs)
