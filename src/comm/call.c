@@ -1,4 +1,4 @@
-/* call.c - comparing, naming and packing what the ranks agree on in a call. */
+/* call.c - compares, describes and encodes calls. */
 #include "comm/call.h"
 
 #include <stdarg.h>
@@ -13,7 +13,7 @@ static const char *const kind_texts[LK_CALL_COUNT] = {
 #undef TEXT
 };
 
-/* What a kind has besides a type: its fields are zero (root: -1) elsewhere. */
+/* Fields that a kind uses. Unused fields are zero (root: -1). */
 static const struct {
     bool op, root;
 } traits[LK_CALL_COUNT] = {
@@ -29,7 +29,7 @@ static const char *const reductions[LK_REDUCTION_COUNT] = {
     [LK_REDUCTION_MAX] = "max",
 };
 
-/* Packed: kind, dtype, op and a zero after group and number. */
+/* Offsets in an encoded call. AT_KIND has kind, dtype, op and a zero byte. */
 enum { AT_GROUP = 0, AT_NUMBER = 4, AT_KIND = 8, AT_ROOT = 12, AT_COUNT = 16, AT_DETAIL = 24 };
 _Static_assert(AT_DETAIL + 8 == LK_CALL_BYTES, "a packed call ends with its detail");
 
@@ -102,7 +102,7 @@ static bool possible(const lk_call *call)
         return false;
     if (call->op != 0 && !traits[call->kind].op)
         return false;
-    /* A message may name a rank there or not. */
+    /* The root of a message is the receiver, or -1. */
     int lowest = traits[call->kind].root ? 0 : -1;
     int highest = traits[call->kind].root || call->kind == LK_CALL_MESSAGE ? LK_MAX_RANKS - 1 : -1;
     if (call->root < lowest || call->root > highest)

@@ -1,9 +1,8 @@
 /* agent.c - a round from the plan to the verdict, at node 0 and at the others.
  *
- * Every node reports its own end: done, a cause, broken, interrupted. Node 0
- * weighs what it hears; when the job cannot end well it says STOP, waits for all
- * to have stopped, and says END with the verdict. The others do as they are told
- * and act by themselves only when node 0 is silent. */
+ * Every node reports its own result: done, a cause, broken, interrupted. Node 0 compares the results. If the
+ * job cannot succeed, it sends STOP, waits until all nodes have stopped, and sends END with the verdict. The
+ * other nodes follow these messages and act alone only if node 0 does not answer. */
 #include "launch/agent.h"
 
 #include <errno.h>
@@ -19,20 +18,19 @@
 #include "launch/cause.h"
 #include "net/socket.h"
 
-/* Seconds. All ranks of a failed job are gone within one; who is interrupted may
- * want to save something first, and no grace is longer than a day. */
+/* Seconds. The ranks of a failed job end within one second; interrupted ranks may save something first; the
+ * grace is at most a day. */
 static const double FAILED_GRACE = 0.5, INTERRUPTED_GRACE = 5, LONGEST_GRACE = 86400;
-/* How long others wait for node 0's word, and node 0 for theirs, beyond any
- * grace. */
+/* Seconds that the other nodes wait for node 0, and node 0 for them, in addition to any grace. */
 static const double ANSWER = 4;
 static const double TICK = 1;
 
 struct lk_agent {
-    const lk_launch_meet_opts *opts;
-    lk_link *links; /* (nnodes) at node 0, which leaves [0] closed; else one, to node 0 */
+    const lk_launch_rendezvous_opts *opts;
+    lk_link *links; /* node 0: (nnodes), of which [0] stays closed; others: one, to node 0 */
     int link_count;
-    bool *over; /* (link_count): done, stopped or lost in this round */
-    int epoll;  /* readable when a link is */
+    bool *over; /* (link_count) the node is done, stopped or lost in this round */
+    int epoll;  /* readable when a link is readable */
 };
 
 static bool leads(const lk_agent *agent)
@@ -50,7 +48,7 @@ static lk_status watch_links(lk_agent *agent)
     return LK_OK;
 }
 
-lk_status lk__agent_create(const lk_launch_meet_opts *opts, lk_launch_place *place, lk_agent **out)
+lk_status lk__agent_create(const lk_launch_rendezvous_opts *opts, lk_launch_address *address, lk_agent **out)
 {
     lk_agent *agent;
     lk_status status;
@@ -63,7 +61,7 @@ lk_status lk__agent_create(const lk_launch_meet_opts *opts, lk_launch_place *pla
         agent->links[i].fd = -1;
     agent->link_count = count;
     if (opts->nnodes > 1) {
-        LK_TRY_GOTO(lk__launch_meet(opts, agent->links, place), destroy_agent);
+        LK_TRY_GOTO(lk__launch_rendezvous(opts, agent->links, address), destroy_agent);
         LK_TRY_GOTO(watch_links(agent), destroy_agent);
     }
     *out = agent;
@@ -73,8 +71,8 @@ destroy_agent:
     return status;
 }
 
-/* The keeper of the ranks may hold a copy of the descriptor, so closing alone
- * would not end the watching. */
+/* Removes the link from epoll first: the keeper may have a copy of the descriptor, so closing it would not
+ * end the watching. */
 static void drop_link(lk_agent *agent, int index)
 {
     lk_link *link = &agent->links[index];
@@ -115,7 +113,7 @@ static void send_plans(lk_agent *agent, const lk_launch_plan *plan)
     }
 }
 
-/* Whether what node 0 says makes sense for this node. */
+/* Reads the plan. Returns whether it is possible for this node. */
 static bool read_plan(const lk_agent *agent, const lk_message *message, lk_launch_plan *out)
 {
     const int64_t *n = message->numbers;
@@ -126,7 +124,7 @@ static bool read_plan(const lk_agent *agent, const lk_message *message, lk_launc
     *out = (lk_launch_plan){
         .restart = (int)n[0], .world_size = (int)n[1], .first_rank = (int)n[2], .master_port = (int)n[3]};
     memcpy(out->run_id, message->name, sizeof out->run_id);
-    snprintf(out->master_addr, sizeof out->master_addr, "%.*s", LK_MEET_HOST - 1, message->text);
+    snprintf(out->master_addr, sizeof out->master_addr, "%.*s", LK_LAUNCH_HOST - 1, message->text);
     return true;
 }
 
@@ -143,7 +141,7 @@ static lk_status await_plan(lk_agent *agent, lk_launch_plan *plan)
             (void)lk__net_wait(agent->epoll, POLLIN, lk__clock() + 0.2);
             continue;
         }
-        /* Node 0 is alive, and waits for others as long as it was told to. */
+        /* Node 0 is alive, and waits for the other nodes up to its own timeout. */
         deadline = lk__clock() + agent->opts->timeout + ANSWER;
         if (message.kind == LK_MESSAGE_HELLO)
             memcpy(link->host, message.name, sizeof link->host);
@@ -176,8 +174,8 @@ void lk__agent_refuse(lk_agent *agent, const char *why)
     send_all(agent, &message);
 }
 
-/* A node that disappears was the reason, not an effect, of ranks that give up:
- * it counts like a death by signal. */
+/* A verdict for a node that disappeared. It counts like a death by signal, because it is the reason why other
+ * ranks fail. */
 static lk_launch_verdict lost(int node, const char *host)
 {
     lk_launch_verdict verdict = {.outcome = LK_OUTCOME_LOST, .node = node, .cause = {.rank = -1, .status = SIGKILL}};
@@ -185,7 +183,7 @@ static lk_launch_verdict lost(int node, const char *host)
     return verdict;
 }
 
-/* Whether a should be told rather than b, which was heard of first. */
+/* Whether verdict a replaces b, which became known first. */
 static bool outweighs(const lk_launch_verdict *a, const lk_launch_verdict *b)
 {
     static const int weight[] = {[LK_OUTCOME_DONE] = 0,
@@ -225,18 +223,18 @@ static bool decode_verdict(const lk_message *message, lk_launch_verdict *out)
 typedef struct round {
     lk_agent *agent;
     const lk_agent_watch_opts *opts;
-    lk_launch_node *node;      /* NULL: was never started */
-    lk_launch_verdict verdict; /* the weightiest that is known */
-    double stop_at;            /* when the ranks are to be stopped; 0: not known to be needed */
-    bool local_over;           /* this node's ranks are done, or failed */
-    bool interrupted;          /* by a signal to this process */
-    bool told;                 /* others: node 0 has heard of a bad end here */
-    bool ending;               /* the ranks have been told to end, and have ... */
-    double grace;              /* ... seconds for it */
-    bool obeys;                /* others: node 0 said so */
-    bool stopped;              /* others: node 0 knows that none is left here */
-    bool asked;                /* node 0: the user of another node wants the end at once */
-    bool hurried;              /* so it was seen to */
+    lk_launch_node *node;      /* NULL: its ranks were not started, or the keeper was killed */
+    lk_launch_verdict verdict; /* the most important one so far */
+    double stop_at;            /* lk__clock() time at which the ranks are stopped; 0: no stop so far */
+    bool local_over;           /* this node's ranks are done or failed */
+    bool interrupted;          /* a signal to this process interrupted the job */
+    bool reported;             /* others: node 0 has this node's failure */
+    bool ending;               /* the ranks are being ended */
+    double grace;              /* seconds that the ranks have to end */
+    bool obeys;                /* others: node 0 has sent STOP */
+    bool stopped;              /* others: STOPPED was sent */
+    bool asked;                /* node 0: the user of another node has sent a second signal */
+    bool hurried;              /* the second signal was handled */
     bool lost_any;
 } round;
 
@@ -248,17 +246,17 @@ static void weigh(round *r, const lk_launch_verdict *verdict)
         r->stop_at = lk__clock();
 }
 
-/* For ranks that were interrupted. */
+/* Seconds for interrupted ranks to end. */
 static double grace_of(const round *r)
 {
     double grace = r->opts->grace > 0 ? r->opts->grace : INTERRUPTED_GRACE;
     return grace < LONGEST_GRACE ? grace : LONGEST_GRACE;
 }
 
-/* What this node's own ranks came to. */
+/* The verdict about this node's own ranks. */
 static lk_launch_verdict own_verdict(const round *r, lk_agent_outcome outcome)
 {
-    const lk_launch_meet_opts *opts = r->agent->opts;
+    const lk_launch_rendezvous_opts *opts = r->agent->opts;
     lk_launch_verdict verdict = {.outcome = outcome, .node = opts->node_rank};
     if (outcome == LK_OUTCOME_FAILED) {
         verdict.cause = *lk__launch_node_cause(r->node);
@@ -275,7 +273,7 @@ static lk_launch_verdict own_verdict(const round *r, lk_agent_outcome outcome)
     return verdict;
 }
 
-/* Tells of a bad end here: node 0 weighs it at once, the others send it there. */
+/* Records a failure of this node: node 0 compares it with others, the other nodes send it to node 0. */
 static void end_badly(round *r, lk_agent_outcome outcome)
 {
     lk_launch_verdict verdict = own_verdict(r, outcome);
@@ -286,16 +284,16 @@ static void end_badly(round *r, lk_agent_outcome outcome)
     lk_message message;
     encode_verdict(&verdict, LK_MESSAGE_TROUBLE, &message);
     lk__link_send(&r->agent->links[0], &message);
-    r->told = true;
-    /* Node 0 answers STOP; when it cannot, this node stops alone. */
+    r->reported = true;
+    /* Node 0 answers with STOP. Without an answer this node stops alone. */
     if (!r->ending)
         r->stop_at = lk__clock() + ANSWER / 2;
 }
 
-/* Where the ranks may take long, the user learns what they do and how to end it. */
-static void tell_interrupted(const round *r)
+/* If the ranks may take long to end, tells the user what they do and how to end them at once. */
+static void notice_interrupted(const round *r)
 {
-    const lk_launch_meet_opts *opts = r->agent->opts;
+    const lk_launch_rendezvous_opts *opts = r->agent->opts;
     char name[32], text[128];
     int signal = r->verdict.signal;
     if (!opts->notice || !(r->opts->grace > 0) || !r->node || (signal != SIGINT && signal != SIGTERM))
@@ -313,7 +311,7 @@ static void note_state(round *r, lk_launch_node_state state)
         r->interrupted = true;
         end_badly(r, LK_OUTCOME_INTERRUPTED);
         if (!r->ending || r->grace > FAILED_GRACE)
-            tell_interrupted(r);
+            notice_interrupted(r);
     } else if (state == LK_NODE_DONE && !r->local_over) {
         r->local_over = true;
         if (!leads(r->agent))
@@ -321,14 +319,14 @@ static void note_state(round *r, lk_launch_node_state state)
     }
 }
 
-/* Until something happens here or on a link. */
+/* Blocks until an event of this node or of a link, at most `seconds`. */
 static void wait_for_events(round *r, double seconds)
 {
     lk_launch_node_state state = LK_NODE_RUNNING;
     if (!r->node)
         (void)lk__net_wait(r->agent->epoll, POLLIN, lk__clock() + seconds);
     else if (lk__launch_node_wait(r->node, r->agent->epoll, seconds, &state) != LK_OK) {
-        /* The keeper was killed, and all ranks with it. */
+        /* The keeper was killed, and all ranks have been ended. */
         end_badly(r, LK_OUTCOME_BROKEN);
         lk__launch_node_destroy(r->node);
         r->node = NULL;
@@ -345,12 +343,12 @@ static double seconds_left(const round *r)
     return left < 0 ? 0 : left < TICK ? left : TICK;
 }
 
-/* Begins to. Told twice, ranks would end at once: SIGKILL alone may follow. */
+/* Begins to stop the ranks. Only SIGKILL may follow, because a second signal would end the ranks at once. */
 static void stop_ranks(round *r, int signal, double grace)
 {
     if (!r->node || (r->ending && signal != SIGKILL))
         return;
-    /* What has failed here by now is not an effect of stopping. */
+    /* A failure until now is not an effect of stopping. */
     if (!r->ending && !r->local_over) {
         lk_launch_node_state state;
         if (lk__launch_node_wait(r->node, -1, 0, &state) == LK_OK)
@@ -366,8 +364,8 @@ static bool none_left(const round *r)
     return !r->node || lk__launch_node_stopped(r->node);
 }
 
-/* Whether a user wants the end at once, and nobody has seen to it yet. The first of
- * two signals may have come before the node took them. */
+/* Whether a second signal has come that was not handled yet. The first one may have come before the node
+ * handled signals. */
 static bool wants_hurry(const round *r)
 {
     if (r->hurried || !r->node)
@@ -376,7 +374,7 @@ static bool wants_hurry(const round *r)
     return r->asked || twice || lk__launch_node_hurried(r->node);
 }
 
-static void hear(round *r, int node, const lk_message *message)
+static void handle(round *r, int node, const lk_message *message)
 {
     lk_launch_verdict verdict;
     switch (message->kind) {
@@ -405,7 +403,7 @@ static void lose(round *r, int node)
     weigh(r, &verdict);
 }
 
-static void hear_all(round *r)
+static void read_links(round *r)
 {
     lk_agent *agent = r->agent;
     lk_message message;
@@ -413,7 +411,7 @@ static void hear_all(round *r)
         lk_link_state state = LK_LINK_IDLE;
         while (agent->links[node].fd >= 0 &&
                (state = lk__link_receive(&agent->links[node], &message)) == LK_LINK_MESSAGE)
-            hear(r, node, &message);
+            handle(r, node, &message);
         if (state == LK_LINK_CLOSED)
             lose(r, node);
     }
@@ -427,7 +425,7 @@ static bool all_over(const round *r)
     return true;
 }
 
-/* Ends all grace: here and, at node 0, everywhere. Others ask node 0 to. */
+/* Ends the grace: node 0 at all nodes; another node here, and it asks node 0 to do the same. */
 static void hurry(round *r)
 {
     lk_message message = {.kind = LK_MESSAGE_STOP, .numbers = {SIGKILL, 0}};
@@ -441,7 +439,7 @@ static void hurry(round *r)
     r->hurried = true;
 }
 
-/* After it no rank is left on any node that answers. */
+/* Stops the ranks of all nodes. Afterwards no rank is left on any node that answers. */
 static void stop_everywhere(round *r)
 {
     lk_agent *agent = r->agent;
@@ -454,16 +452,16 @@ static void stop_everywhere(round *r)
     send_all(agent, &stop);
     stop_ranks(r, signal, grace);
     double deadline = lk__clock() + grace + ANSWER;
-    hear_all(r);
+    read_links(r);
     while (!none_left(r) || (!all_over(r) && lk__clock() < deadline)) {
         if (wants_hurry(r)) {
             hurry(r);
             deadline = lk__clock() + ANSWER;
         }
         wait_for_events(r, TICK);
-        hear_all(r);
+        read_links(r);
     }
-    /* Who is silent is not the reason for what happened before. */
+    /* A node that does not answer is not the cause of the failure before it. */
     for (int node = 1; node < agent->link_count; node++)
         if (!agent->over[node])
             r->lost_any = true;
@@ -475,7 +473,7 @@ static void lead_round(round *r, const lk_launch_plan *plan)
         if (r->stop_at == 0 && r->local_over && all_over(r))
             break;
         wait_for_events(r, seconds_left(r));
-        hear_all(r);
+        read_links(r);
     }
     if (r->stop_at > 0)
         stop_everywhere(r);
@@ -492,11 +490,11 @@ static void obey_stop(round *r, const lk_message *message)
         return;
     stop_ranks(r, (int)signal, (double)grace / 1000);
     r->obeys = true;
-    /* Others may use up their grace, or be lost. */
+    /* Other nodes may use their whole grace, or be lost. */
     r->stop_at = lk__clock() + (double)grace / 1000 + 2 * ANSWER;
 }
 
-/* What node 0 is to know of this node's end. */
+/* Sends node 0 what it must know about the end of this node's ranks. */
 static void report(round *r)
 {
     if (wants_hurry(r))
@@ -507,7 +505,7 @@ static void report(round *r)
     r->stopped = true;
 }
 
-/* Whether the round is over; then r->verdict is the verdict. */
+/* Handles node 0's messages. Returns whether the round is over; then r->verdict is the verdict. */
 static bool follow(round *r)
 {
     lk_agent *agent = r->agent;
@@ -519,8 +517,8 @@ static bool follow(round *r)
         case LK_LINK_CLOSED: {
             lk_launch_verdict verdict = lost(0, agent->links[0].host);
             drop_link(agent, 0);
-            /* Node 0 may have ended for this node's own reason. */
-            if (!r->told || r->verdict.outcome == LK_OUTCOME_DONE)
+            /* Node 0 may have ended because of this node's failure. */
+            if (!r->reported || r->verdict.outcome == LK_OUTCOME_DONE)
                 r->verdict = verdict;
             return true;
         }
@@ -547,7 +545,7 @@ static void follow_round(round *r)
     bool interrupted = r->verdict.outcome == LK_OUTCOME_INTERRUPTED;
     if (r->verdict.outcome != LK_OUTCOME_DONE)
         stop_ranks(r, interrupted ? r->verdict.signal : SIGTERM, interrupted ? grace_of(r) : FAILED_GRACE);
-    /* Node 0 is not heard any more; a signal still is. */
+    /* Node 0's messages are not read any more; signals still work. */
     lk_launch_node_state state;
     while (r->ending && !none_left(r) && lk__launch_node_wait(r->node, -1, TICK, &state) == LK_OK)
         ;
@@ -566,7 +564,7 @@ void lk__agent_watch(lk_agent *agent, const lk_launch_plan *plan, const lk_agent
     else
         follow_round(&r);
     if (r.node && r.verdict.outcome == LK_OUTCOME_FAILED && none_left(&r)) {
-        lk__launch_node_stop(r.node, SIGTERM, 0); /* passes the rest of the output on */
+        lk__launch_node_stop(r.node, SIGTERM, 0); /* forwards the rest of the output */
         const lk_cause *own = lk__launch_node_cause(r.node);
         r.verdict.cause.shown = own->shown && own->rank == r.verdict.cause.rank;
     }

@@ -1,4 +1,4 @@
-/* agent_wire.c - messages as bytes, and moving them over a link. */
+/* agent_wire.c - encodes messages and sends and receives them over a link. */
 #include "launch/agent_wire.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ bool lk__message_decode(const uint8_t in[LK_MESSAGE_BYTES], lk_message *out)
     memcpy(out->text, at + LK_MESSAGE_NAME, LK_MESSAGE_TEXT);
     out->name[LK_MESSAGE_NAME - 1] = '\0';
     out->text[LK_MESSAGE_TEXT - 1] = '\0';
-    /* Elsewhere the name may be an address, or the job's. */
+    /* In other messages the name may be an address or the job's run id. */
     lk__text_clean(out->name, kind == LK_MESSAGE_HELLO ? LK_TEXT_NAME : LK_TEXT_LINE);
     lk__text_clean(out->text, LK_TEXT_LINES);
     return true;
@@ -74,7 +74,7 @@ void lk__link_send(lk_link *link, const lk_message *message)
         return;
     uint8_t frame[LK_MESSAGE_BYTES];
     lk__message_encode(message, frame);
-    /* Reading still works on a half-closed link: what the peer said last counts. */
+    /* Only writing is shut down, because the last messages of the peer must still be read. */
     if (lk__net_send_all(link->fd, frame, sizeof frame, lk__clock() + SEND_SECONDS) != LK_OK)
         (void)shutdown(link->fd, SHUT_WR);
 }

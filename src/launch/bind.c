@@ -1,4 +1,4 @@
-/* bind.c - cores from hwloc, where the build has it. */
+/* bind.c - divides cores among ranks with hwloc, if the build has it. */
 #define _GNU_SOURCE /* cpu_set_t */
 #include "launch/bind.h"
 
@@ -30,14 +30,14 @@ static lk_status distribute(hwloc_topology_t topology, int count, cpu_set_t *set
     return LK_OK;
 }
 
-/* The topology knows the CPUs that cgroups leave, but not the mask of this process
- * (taskset, or a launcher around this one). */
+/* Restricts the topology to the CPU mask of this process (taskset, or an outer launcher). The topology only
+ * knows the limits of control groups. */
 static lk_status keep_own(hwloc_topology_t topology)
 {
     hwloc_bitmap_t own = hwloc_bitmap_alloc();
     if (!own)
         return lk__fail_memory(0, "the CPUs of this process");
-    /* Where the mask cannot be read, all CPUs stay. */
+    /* If the mask cannot be read, all CPUs stay. */
     bool known = hwloc_get_cpubind(topology, own, HWLOC_CPUBIND_THREAD) == 0;
     int result = known ? hwloc_topology_restrict(topology, own, 0) : 0;
     hwloc_bitmap_free(own);

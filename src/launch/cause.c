@@ -1,4 +1,4 @@
-/* cause.c - how a rank's end reads, and which of several ends is the cause. */
+/* cause.c - texts for the end of a rank, and which of several ends is the cause. */
 #define _GNU_SOURCE /* WCOREDUMP, SIGSTKFLT */
 #include "launch/cause.h"
 
@@ -59,7 +59,7 @@ void lk__cause_signal_name(int number, char *text, size_t bytes)
         snprintf(text, bytes, "signal %d", number);
 }
 
-/* Signals by which somebody asks a program to end are no crash. */
+/* SIGTERM, SIGINT and SIGHUP are requests to end, not crashes. */
 static void killed_text(int status, char *text, size_t bytes)
 {
     int number = WTERMSIG(status), i = find(number);
@@ -72,7 +72,7 @@ static void killed_text(int status, char *text, size_t bytes)
         snprintf(text, bytes, "was killed by signal %d%s", number, core);
 }
 
-/* Programs that end in good order after a signal exit as shells tell of one. */
+/* A program that handles a signal and ends exits with 128 + signal, as shells do. */
 static void exited_text(int code, char *text, size_t bytes)
 {
     int i = code > 128 ? find(code - 128) : -1;
@@ -106,9 +106,9 @@ int lk__cause_exit(const lk_cause *cause)
     return WEXITSTATUS(cause->status);
 }
 
-/* Whether the last words of a are that b died, as lk_group puts it: who has not
- * met it knows neither its host nor its pid. */
-static bool mourns(const lk_cause *a, const lk_cause *b)
+/* Whether the last lines of a say that b died, in the words of lk_group. A rank that had not joined yet knows
+ * neither b's host nor its process id. */
+static bool reports_death_of(const lk_cause *a, const lk_cause *b)
 {
     char known[128], unknown[32];
     snprintf(known, sizeof known, "rank %d (host %s, pid %ld) died", b->rank, b->host, (long)b->pid);
@@ -116,8 +116,8 @@ static bool mourns(const lk_cause *a, const lk_cause *b)
     return strstr(a->tail, known) != NULL || strstr(a->tail, unknown) != NULL;
 }
 
-/* The same for whichever rank; it may be on a host of which nothing was heard yet. */
-static bool mourns_any(const lk_cause *a)
+/* Whether the last lines of a say that some rank died; nothing may be known here about that rank's host yet. */
+static bool reports_a_death(const lk_cause *a)
 {
     for (const char *at = a->tail; (at = strstr(at, "rank ")) != NULL; at++) {
         int rank = -1, pid = 0, end = 0;
@@ -132,9 +132,9 @@ static bool mourns_any(const lk_cause *a)
 
 bool lk__cause_before(const lk_cause *a, const lk_cause *b)
 {
-    if (mourns_any(a) != mourns_any(b))
-        return mourns_any(b);
-    if (mourns(a, b) != mourns(b, a))
-        return mourns(b, a);
+    if (reports_a_death(a) != reports_a_death(b))
+        return reports_a_death(b);
+    if (reports_death_of(a, b) != reports_death_of(b, a))
+        return reports_death_of(b, a);
     return by_signal(a) && !by_signal(b);
 }

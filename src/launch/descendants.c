@@ -1,4 +1,4 @@
-/* descendants.c - snapshots of /proc, and the tree of parents in them. */
+/* descendants.c - reads snapshots of /proc and follows parents in them. */
 #define _GNU_SOURCE /* getdents64 */
 #include "launch/descendants.h"
 
@@ -28,7 +28,7 @@ bool lk__process_read(pid_t pid, lk_process *out)
     if (length <= 0)
         return false;
     text[length] = '\0';
-    /* The name before it may hold anything, even a parenthesis. */
+    /* The process name before it may contain anything, even a parenthesis. */
     const char *rest = strrchr(text, ')');
     int parent = 0, group = 0;
     char state = '?';
@@ -89,7 +89,7 @@ static void add(lk_processes *p, const char *name)
         p->count++;
 }
 
-/* Numbers in the /proc of another namespace would mean other processes. */
+/* Whether /proc shows this PID namespace. In another one, the numbers would mean other processes. */
 static bool shows_us(void)
 {
     char text[32];
@@ -98,8 +98,7 @@ static bool shows_us(void)
     return strtol(text, NULL, 10) == (long)getpid();
 }
 
-/* Names are fetched few at a time, so that a process that was just born is looked
- * at before it is gone. */
+/* Reads a few names at a time, so that a new process is read before it ends. */
 void lk__processes_read(lk_processes *p)
 {
     _Alignas(struct dirent64) char names[512];
@@ -133,7 +132,7 @@ static bool is_spared(const lk_processes *spared, const lk_process *process)
 
 static bool descends(const lk_processes *p, const lk_process *process, pid_t root, const lk_processes *spared)
 {
-    /* Parents read at different moments could lead in a circle. */
+    /* Parents were read at different times and could form a circle. */
     for (size_t steps = 0; process != NULL && process->pid != root && steps < p->count; steps++) {
         if (is_spared(spared, process))
             return false;
@@ -188,8 +187,8 @@ void lk__descendants_read(lk_processes *p)
     p->count = kept;
 }
 
-/* Two empty looks in a row, as one may fall between a death and the adoption of the
- * orphans. */
+/* Ends after two empty snapshots in a row, because one may fall between the death of a parent and the
+ * adoption of its orphans. */
 void lk__descendants_end(const lk_processes *spared, double seconds)
 {
     lk_processes all = {0};

@@ -1,7 +1,7 @@
-/* environment.c - a rank's variables.
+/* environment.c - the environment variables of a rank.
  *
- * TORCHELASTIC_RUN_ID and TORCHELASTIC_USE_AGENT_STORE are left out on purpose:
- * with them PyTorch expects a store in the launcher instead of in rank 0. */
+ * TORCHELASTIC_RUN_ID and TORCHELASTIC_USE_AGENT_STORE are not set: with them PyTorch expects a store in the
+ * launcher instead of in rank 0. */
 #include "launch/environment.h"
 
 #include <stdio.h>
@@ -55,12 +55,12 @@ enum { VARIABLES = sizeof variables / sizeof *variables, VARIABLE_BYTES = 320, N
 
 struct lk_environment {
     const lk_launch_node_opts *opts;
-    char **list;      /* inherited ones, then ours, then NULL */
-    size_t inherited; /* in list */
+    char **list;      /* inherited variables, then ours, then NULL */
+    size_t inherited; /* number of inherited variables in list */
     char ours[VARIABLES][VARIABLE_BYTES];
 };
 
-/* NULL where opts do not say: then the inherited variable stays. */
+/* Returns the value of a variable, or NULL if opts do not set it: then the inherited variable stays. */
 static const char *value_text(const lk_launch_node_opts *opts, quantity what, int index, char number[NUMBER_BYTES])
 {
     const int numbers[] = {
@@ -93,7 +93,7 @@ static const char *value_text(const lk_launch_node_opts *opts, quantity what, in
     return number;
 }
 
-/* Whether an inherited "NAME=value" goes on to the ranks. */
+/* Whether the ranks get an inherited "NAME=value". */
 static bool stays(const lk_launch_node_opts *opts, const char *entry)
 {
     char number[NUMBER_BYTES];

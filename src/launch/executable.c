@@ -1,4 +1,4 @@
-/* executable.c - PATH, and messages for programs that cannot be run. */
+/* executable.c - searches PATH; messages for programs that cannot be run. */
 #include "launch/executable.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ lk_status lk__executable_refused(const char *path, int error)
     return lk__fail(LK_STATUS_NOT_FOUND, "cannot run %s: %s", path, strerror(error));
 }
 
-/* 0 when path can be run, otherwise an errno. */
+/* Returns 0 if path can be run, otherwise an errno value. */
 static int examine(const char *path)
 {
     struct stat info;
@@ -49,7 +49,7 @@ static lk_status find_in_path(const char *name, char path[LK_EXECUTABLE_BYTES])
     for (const char *end; folders != NULL; folders = end != NULL ? end + 1 : NULL) {
         end = strchr(folders, ':');
         int length = end != NULL ? (int)(end - folders) : (int)strlen(folders);
-        /* An empty entry is the current folder. */
+        /* An empty entry means the current folder. */
         int size = length == 0 ? snprintf(path, LK_EXECUTABLE_BYTES, "./%s", name)
                                : snprintf(path, LK_EXECUTABLE_BYTES, "%.*s/%s", length, folders, name);
         if (size < LK_EXECUTABLE_BYTES && examine(path) == 0)

@@ -1,4 +1,4 @@
-/* executable.h - finding the program that the ranks run, and saying why not. */
+/* executable.h - finds the program that the ranks run. */
 #ifndef LK_LAUNCH_EXECUTABLE_H
 #define LK_LAUNCH_EXECUTABLE_H
 
@@ -9,9 +9,9 @@
 
 enum { LK_EXECUTABLE_BYTES = 4096 };
 
-/* Looks name up as a shell would; NOT_FOUND tells what is wrong. */
+/* Finds name as a shell does. NOT_FOUND says what is wrong. */
 lk_status lk__executable_find(const char *name, char path[LK_EXECUTABLE_BYTES]) LK_CHECKED;
-/* NOT_FOUND with the reason why execve(2) refused path. */
+/* Returns NOT_FOUND with the reason why execve(2) refused path. */
 lk_status lk__executable_refused(const char *path, int error);
 
 #endif

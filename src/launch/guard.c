@@ -1,5 +1,5 @@
-/* guard.c - waits for the keeper, and ends what a killed one leaves. Like the keeper
- * it runs in a fork of a process that may have had threads. */
+/* guard.c - waits for the keeper, and ends its descendants if the keeper was killed. Runs in a fork of a
+ * process that may have had threads. */
 #include "launch/guard.h"
 
 #include <errno.h>
@@ -15,11 +15,11 @@
 #include "launch/descendants.h"
 
 /* Seconds for processes to end after SIGKILL. */
-static const double KILL_PATIENCE = 10;
+static const double KILL_TIMEOUT = 10;
 
 static const char NAME[] = "lk-guard";
 
-/* Where the kernel reads this process's command line: fields 48 and 49 of proc(5). */
+/* Finds the memory of this process's command line: fields 48 and 49 of /proc/self/stat, see proc(5). */
 static bool find_arguments(uintptr_t *begin, uintptr_t *end)
 {
     char text[1024];
@@ -28,7 +28,7 @@ static bool find_arguments(uintptr_t *begin, uintptr_t *end)
     if (fd >= 0)
         close(fd);
     text[length > 0 ? length : 0] = '\0';
-    const char *at = strrchr(text, ')'); /* of field 2 */
+    const char *at = strrchr(text, ')'); /* the end of field 2 */
     for (int field = 2; at != NULL && field < 48; field++)
         at = strchr(at + 1, ' ');
     unsigned long long first = 0, last = 0;
@@ -39,7 +39,7 @@ static bool find_arguments(uintptr_t *begin, uintptr_t *end)
     return true;
 }
 
-/* As ps, top and pkill show it, with and without arguments. */
+/* Changes the process name and the command line that ps, top and pkill show. */
 static void rename_self(void)
 {
     uintptr_t begin, end;
@@ -52,8 +52,8 @@ static void rename_self(void)
     memcpy(text, NAME, sizeof NAME < room ? sizeof NAME : room - 1);
 }
 
-/* What others may wait to be closed. */
-static void let_go(void)
+/* Closes all descriptors, because other processes may wait until they are closed. */
+static void close_inherited(void)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; null >= 0 && fd <= STDERR_FILENO; fd++)
@@ -73,15 +73,15 @@ void lk__guard_run(const lk_keeper_plan *plan)
     if (keeper == 0)
         lk__keeper_run(plan);
     if (keeper < 0) {
-        lk__keeper_tell_failure(plan, -1, errno);
+        lk__keeper_report_failure(plan, -1, errno);
         _exit(1);
     }
     rename_self();
-    let_go();
+    close_inherited();
     int status = lk__process_await(keeper);
     if (WIFEXITED(status))
         _exit(WEXITSTATUS(status));
-    lk__descendants_end(NULL, KILL_PATIENCE);
+    lk__descendants_end(NULL, KILL_TIMEOUT);
     kill(getpid(), SIGKILL);
     _exit(1);
 }

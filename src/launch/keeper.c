@@ -1,5 +1,5 @@
-/* keeper.c - forks the ranks, watches and ends them. It runs in a fork of a
- * process that may have had threads, and reports through its sockets alone. */
+/* keeper.c - forks the ranks, watches and ends them. Runs in a fork of a process that may have had threads;
+ * it reports only through its sockets. */
 #define _GNU_SOURCE /* sched_setaffinity, close_range */
 #include "launch/keeper.h"
 
@@ -23,35 +23,35 @@
 
 extern char **environ;
 
-/* Exit status of a rank that could not become its program, as shells have it. */
+/* Exit status of a rank that could not execute its program, as in shells. */
 enum { CANNOT_RUN = 127 };
 
-/* Processes that SIGKILL does not end within this many seconds (they wait for a
- * dead disk, say) are reported and left. */
-static const double KILL_PATIENCE = 10;
-/* The same where there is no /proc: who has left the process group of its rank cannot
- * be found, and waiting does not help. */
-static const double BLIND_PATIENCE = 0.5;
+/* Seconds after SIGKILL. Processes that have not ended then (they may wait for a dead disk) are reported and
+ * left. */
+static const double KILL_TIMEOUT = 10;
+/* The same without /proc. Processes that left the process group of their rank cannot be found then, so more
+ * waiting does not help. */
+static const double BLIND_TIMEOUT = 0.5;
 
 typedef struct keeper {
     const lk_keeper_plan *plan;
-    int control, children; /* sockets to the launcher, signalfd of SIGCHLD */
-    pid_t *pids;           /* (nproc) 0 once ended */
-    pid_t *groups;         /* (nproc) the same numbers, which stay */
+    int control, children; /* socket to the launcher; signalfd for SIGCHLD */
+    pid_t *pids;           /* (nproc) 0: ended */
+    pid_t *groups;         /* (nproc) process groups of the ranks: the same numbers, never set to 0 */
     lk_processes processes;
     bool ending;
-    double kill_at, give_up; /* on lk__clock(), while ending */
-    int rounds;              /* of killing */
+    double kill_at, give_up; /* lk__clock() times, used while ending */
+    int rounds;              /* rounds of SIGKILL so far */
 } keeper;
 
-void lk__keeper_tell_failure(const lk_keeper_plan *plan, int index, int error)
+void lk__keeper_report_failure(const lk_keeper_plan *plan, int index, int error)
 {
     lk_keeper_failure failure = {.index = index, .error = error};
     ssize_t n = write(plan->failures, &failure, sizeof failure);
     (void)n;
 }
 
-/* Handlers and masks of the launcher mean nothing here. */
+/* Ranks do not inherit the launcher's signal handlers and mask. */
 static void reset_signals(void)
 {
     struct sigaction plain = {.sa_handler = SIG_DFL};
@@ -88,7 +88,7 @@ void lk__keeper_close_above(int fd, unsigned flags)
             close(i);
 }
 
-/* A rank that runs a function may use what its caller had opened. */
+/* A rank that runs a function keeps the descriptors that its caller had opened. */
 static void run_function(const keeper *k, int index)
 {
     const lk_keeper_plan *plan = k->plan;
@@ -102,10 +102,10 @@ static void run_function(const keeper *k, int index)
 
 static void run_program(const lk_keeper_plan *plan, int index)
 {
-    enum { CLOEXEC = 1 << 2 }; /* of close_range(2) */
+    enum { CLOEXEC = 1 << 2 }; /* CLOSE_RANGE_CLOEXEC of close_range(2) */
     lk__keeper_close_above(STDERR_FILENO + 1, CLOEXEC);
     execve(plan->path, plan->opts->argv, environ);
-    lk__keeper_tell_failure(plan, index, errno);
+    lk__keeper_report_failure(plan, index, errno);
     _exit(CANNOT_RUN);
 }
 
@@ -119,7 +119,7 @@ static _Noreturn void become_rank(const keeper *k, int index, pid_t keeper_pid)
     const char *affinity = plan->affinity != NULL ? plan->affinity + (size_t)index * plan->affinity_bytes : NULL;
     if (!set_standard_fds(plan, index) ||
         (affinity != NULL && sched_setaffinity(0, plan->affinity_bytes, (const cpu_set_t *)(const void *)affinity))) {
-        lk__keeper_tell_failure(plan, index, errno);
+        lk__keeper_report_failure(plan, index, errno);
         _exit(CANNOT_RUN);
     }
     setrlimit(RLIMIT_NOFILE, plan->files);
@@ -132,7 +132,7 @@ static _Noreturn void become_rank(const keeper *k, int index, pid_t keeper_pid)
     _exit(CANNOT_RUN);
 }
 
-static void tell(const keeper *k, lk_keeper_news news)
+static void send_news(const keeper *k, lk_keeper_news news)
 {
     ssize_t n;
     do
@@ -149,17 +149,17 @@ static void start_ranks(keeper *k)
         if (pid == 0)
             become_rank(k, i, self);
         if (pid < 0) {
-            lk__keeper_tell_failure(plan, -1, errno);
+            lk__keeper_report_failure(plan, -1, errno);
             return;
         }
         setpgid(pid, pid);
         k->pids[i] = k->groups[i] = pid;
-        tell(k, (lk_keeper_news){.event = LK_KEEPER_STARTED, .index = i, .pid = pid});
+        send_news(k, (lk_keeper_news){.event = LK_KEEPER_STARTED, .index = i, .pid = pid});
     }
 }
 
-/* Keeps nothing open that others may wait to be closed. */
-static void let_go(keeper *k)
+/* Closes everything except its two sockets, because other processes may wait until a descriptor is closed. */
+static void close_inherited(keeper *k)
 {
     int low = k->control < k->children ? k->control : k->children;
     int high = k->control < k->children ? k->children : k->control;
@@ -184,12 +184,12 @@ static void report(keeper *k, pid_t pid, int status)
             news.event = LK_KEEPER_CONTINUED;
         else
             k->pids[i] = 0;
-        tell(k, news);
+        send_news(k, news);
     }
 }
 
-/* Returns whether descendants are left: each has a living ancestor below the
- * keeper, which is its child. */
+/* Reports and reaps ended children. Returns whether descendants are left: every descendant has a living
+ * ancestor that is the keeper's child. */
 static bool reap(keeper *k)
 {
     for (;;) {
@@ -202,8 +202,8 @@ static bool reap(keeper *k)
     }
 }
 
-/* Without /proc the ranks and their process groups are all that is known. A number
- * that a rank had is still its group's as long as no process has it. */
+/* Without /proc only the ranks and their process groups are known. A number that a rank had still names its
+ * group as long as no process has it. */
 static void signal_groups(const keeper *k, int signal)
 {
     for (int i = 0; i < k->plan->opts->nproc; i++) {
@@ -213,7 +213,7 @@ static void signal_groups(const keeper *k, int signal)
     }
 }
 
-/* Returns how many there are, 0 where that cannot be known. */
+/* Sends signal to all descendants. Returns their number; 0: unknown. */
 static size_t signal_all(keeper *k, int signal)
 {
     lk__processes_read(&k->processes);
@@ -224,7 +224,7 @@ static size_t signal_all(keeper *k, int signal)
     return count;
 }
 
-/* None that was put away is hit: its number is forgotten then. */
+/* Only signals ranks that were not reaped: their numbers cannot belong to other processes. */
 static void signal_ranks(const keeper *k, int signal)
 {
     for (int i = 0; i < k->plan->opts->nproc; i++)
@@ -232,7 +232,7 @@ static void signal_ranks(const keeper *k, int signal)
             kill(k->pids[i], signal);
 }
 
-/* Who is stopped would not notice the signal that was just sent. */
+/* Continues stopped processes, which would not handle the signal otherwise. */
 static void wake(const keeper *k)
 {
     if (k->processes.count == 0)
@@ -255,7 +255,7 @@ static void obey(keeper *k, const lk_keeper_order *order)
         return;
     double at = lk__clock() + (order->signal == SIGKILL ? 0 : order->grace);
     k->kill_at = k->ending && k->kill_at < at ? k->kill_at : at;
-    k->give_up = k->kill_at + KILL_PATIENCE;
+    k->give_up = k->kill_at + KILL_TIMEOUT;
     k->ending = true;
 }
 
@@ -266,7 +266,7 @@ static void listen_to_launcher(keeper *k)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n != (ssize_t)sizeof order) {
-        /* The launcher is gone; there is nobody to listen to any more. */
+        /* The launcher is gone. */
         close(k->control);
         k->control = -1;
         order = (lk_keeper_order){.signal = SIGKILL, .end = true};
@@ -274,8 +274,8 @@ static void listen_to_launcher(keeper *k)
     obey(k, &order);
 }
 
-/* Kills what there is now; more may be born meanwhile, so it is called again and
- * again. Returns the milliseconds to wait before. */
+/* Kills all descendants that exist now. It is called repeatedly, because they may fork meanwhile. Returns the
+ * milliseconds until the next call. */
 static int kill_round(keeper *k)
 {
     double now = lk__clock();
@@ -283,8 +283,8 @@ static int kill_round(keeper *k)
         return (int)(1000 * (k->kill_at - now)) + 1;
     size_t count = signal_all(k, SIGKILL);
     bool blind = k->processes.count == 0;
-    if (now > (blind ? k->kill_at + BLIND_PATIENCE : k->give_up)) {
-        tell(k, (lk_keeper_news){.event = LK_KEEPER_LEFT, .status = (int)count});
+    if (now > (blind ? k->kill_at + BLIND_TIMEOUT : k->give_up)) {
+        send_news(k, (lk_keeper_news){.event = LK_KEEPER_LEFT, .status = (int)count});
         _exit(1);
     }
     return k->rounds++ < 200 ? 2 : 50;
@@ -320,14 +320,14 @@ void lk__keeper_run(const lk_keeper_plan *plan)
     if (k.children < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 ||
         LK_ALLOC((size_t)plan->opts->nproc, "the ranks", &k.pids) != LK_OK ||
         LK_ALLOC((size_t)plan->opts->nproc, "the ranks", &k.groups) != LK_OK) {
-        lk__keeper_tell_failure(plan, -1, errno);
+        lk__keeper_report_failure(plan, -1, errno);
         _exit(1);
     }
-    tell(&k, (lk_keeper_news){.event = LK_KEEPER_READY, .pid = getpid()});
+    send_news(&k, (lk_keeper_news){.event = LK_KEEPER_READY, .pid = getpid()});
     start_ranks(&k);
     prctl(PR_SET_NAME, "lockstep-keeper");
-    let_go(&k);
+    close_inherited(&k);
     watch(&k);
-    tell(&k, (lk_keeper_news){.event = LK_KEEPER_DONE});
+    send_news(&k, (lk_keeper_news){.event = LK_KEEPER_DONE});
     _exit(0);
 }

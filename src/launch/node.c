@@ -1,5 +1,5 @@
-/* node.c - the launcher's side: it starts guard and keeper, passes output on, takes
- * signals, and judges what the keeper tells. */
+/* node.c - the launcher's side of a node: starts guard and keeper, forwards output, handles signals, and
+ * derives the node's state from the keeper's news. */
 #define _GNU_SOURCE /* SOCK_CLOEXEC, pipe2 */
 #include "launch/node.h"
 
@@ -28,27 +28,27 @@
 #include "launch/output.h"
 #include "launch/signals.h"
 
-/* After a failure others may follow, one of which may be the root: a rank that
- * lost its peer often ends sooner than the peer's death is known. */
-static const double SETTLE = 0.075;
+/* Seconds between the first failure and the judgement. Other ranks may fail in this time, and one of them may
+ * be the cause: a rank that lost its peer often ends before the peer's death is known. */
+static const double CAUSE_DELAY = 0.075;
 static const double NOTICE_EVERY = 5;
-/* How often to look for ranks that a debugger holds, of which no signal tells. */
+/* Seconds between checks for ranks that a debugger has stopped, for which there is no signal. */
 static const double TICK = 1;
-/* Output that nobody reads does not hold up the end for longer. */
-static const double OUTPUT_PATIENCE = 1;
+/* Seconds that unread output delays the end. */
+static const double OUTPUT_TIMEOUT = 1;
 /* Seconds for the orphans of a killed keeper and guard to end after SIGKILL. */
-static const double KILL_PATIENCE = 10;
-/* Seconds within which a second signal is the first one told twice. */
-static const double SAME = 0.2;
-/* Seconds for what good ranks have left behind to end by itself. */
+static const double KILL_TIMEOUT = 10;
+/* Seconds within which a second signal counts as the first one. */
+static const double SAME_SIGNAL = 0.2;
+/* Seconds for descendants of successful ranks to end by themselves. */
 static const double LEFTOVER_GRACE = 1;
 
 typedef struct rank {
     pid_t pid;
     bool running;
-    double stopped_at, next_notice; /* on lk__clock(); 0: not stopped */
+    double stopped_at, next_notice; /* lk__clock() times; 0: not stopped */
     int stop_signal;                /* 0: unknown */
-    unsigned long long ticks;       /* CPU time when last looked at */
+    unsigned long long ticks;       /* CPU time at the last check */
 } rank;
 
 struct lk_launch_node {
@@ -57,31 +57,31 @@ struct lk_launch_node {
     lk_environment *environment;
     lk_output *output;
     lk_signals signals;
-    lk_processes spared; /* the caller's other descendants */
+    lk_processes spared; /* the caller's other descendants, which are not ended */
     struct rlimit files;
     int was_subreaper;
     void *affinity; /* (nproc sets of affinity_bytes) */
     size_t affinity_bytes;
-    pid_t guard, keeper;      /* 0: none, or not known yet */
+    pid_t guard, keeper;      /* 0: none, or unknown */
     int control, failures[2]; /* -1: closed */
-    int keeper_end;           /* of control */
+    int keeper_end;           /* the keeper's end of control */
     rank *ranks;              /* (nproc) */
-    int started, running;     /* ranks */
+    int started, running;     /* numbers of ranks */
     struct pollfd *fds;       /* (2 nproc + 5) */
     lk_launch_node_state state;
-    bool told; /* the caller knows the state */
+    bool state_reported; /* lk__launch_node_wait has returned the state */
     bool stopping, stopped, keeper_done, lost_keeper, hurried;
     int signal;
-    double signal_at; /* when it came, on lk__clock() */
-    lk_cause cause;   /* the best one so far, once failed */
+    double signal_at; /* lk__clock() time of the last signal */
+    lk_cause cause;   /* the best cause so far, if failed */
     bool failed;
-    double settle_at, tick_at;
+    double judge_at, tick_at;
 };
 
 static void set_state(lk_launch_node *node, lk_launch_node_state state)
 {
     node->state = state;
-    node->told = false;
+    node->state_reported = false;
 }
 
 static void notice(const lk_launch_node *node, const char *text)
@@ -90,10 +90,10 @@ static void notice(const lk_launch_node *node, const char *text)
         node->opts.notice(node->opts.notice_arg, text);
 }
 
-static void tell_keeper(const lk_launch_node *node, lk_keeper_order what)
+static void order_keeper(const lk_launch_node *node, lk_keeper_order what)
 {
     if (node->control >= 0 && send(node->control, &what, sizeof what, MSG_NOSIGNAL) < 0)
-        return; /* it is gone, as the next look at the socket shows */
+        return; /* the keeper is gone; the next read shows it */
 }
 
 static void blame(lk_launch_node *node, int index, int status)
@@ -108,7 +108,7 @@ static void blame(lk_launch_node *node, int index, int status)
     if (node->failed && !lk__cause_before(&cause, &node->cause))
         return;
     if (!node->failed)
-        node->settle_at = lk__clock() + SETTLE;
+        node->judge_at = lk__clock() + CAUSE_DELAY;
     node->failed = true;
     node->cause = cause;
 }
@@ -125,7 +125,7 @@ static void rank_ended(lk_launch_node *node, const lk_keeper_news *news)
         blame(node, news->index, news->status);
 }
 
-static void tell_stopped(lk_launch_node *node, int index, char state, double now)
+static void notice_stopped(lk_launch_node *node, int index, char state, double now)
 {
     rank *r = &node->ranks[index];
     char text[160], why[32] = "SIGSTOP", left[48] = "";
@@ -140,8 +140,8 @@ static void tell_stopped(lk_launch_node *node, int index, char state, double now
     notice(node, text);
 }
 
-/* A rank is stopped while it is seen so and uses no CPU time: one that is traced
- * is seen so, too, each time it calls the kernel. */
+/* A rank counts as stopped if /proc says so and it uses no CPU time: a traced rank also appears as stopped at
+ * every system call. */
 static void look_at(lk_launch_node *node, int index, double now)
 {
     rank *r = &node->ranks[index];
@@ -165,13 +165,13 @@ static void look_at(lk_launch_node *node, int index, double now)
         return;
     }
     if (now >= r->next_notice) {
-        tell_stopped(node, index, seen.state, now);
+        notice_stopped(node, index, seen.state, now);
         r->next_notice += NOTICE_EVERY;
     }
     node->tick_at = fmin(node->tick_at, fmin(deadline, r->next_notice));
 }
 
-static void tell_left(const lk_launch_node *node, int count)
+static void notice_left(const lk_launch_node *node, int count)
 {
     char text[192] =
         "without /proc, processes that left the process group of their rank cannot be found: some are left";
@@ -181,7 +181,7 @@ static void tell_left(const lk_launch_node *node, int count)
     notice(node, text);
 }
 
-static void hear(lk_launch_node *node, const lk_keeper_news *news)
+static void handle_news(lk_launch_node *node, const lk_keeper_news *news)
 {
     rank *r = &node->ranks[news->index];
     switch (news->event) {
@@ -207,7 +207,7 @@ static void hear(lk_launch_node *node, const lk_keeper_news *news)
         break;
     case LK_KEEPER_LEFT:
         node->keeper_done = true;
-        tell_left(node, news->status);
+        notice_left(node, news->status);
         break;
     case LK_KEEPER_DONE:
         node->keeper_done = true;
@@ -215,32 +215,31 @@ static void hear(lk_launch_node *node, const lk_keeper_news *news)
     }
 }
 
-/* The guard ends as the keeper did, unless it was killed itself: then the keeper is
- * our child, and told whether it was done. Whose keeper and guard were killed has
- * their orphans. */
+/* The guard exits as the keeper did, unless the guard was killed: then the keeper is our child, and
+ * keeper_done says whether it had finished. If both were killed, their orphans are ours and are ended here. */
 static void keeper_gone(lk_launch_node *node)
 {
     lk__fd_close(&node->control);
-    kill(node->guard, SIGCONT); /* a stopped one would not end */
+    kill(node->guard, SIGCONT); /* a stopped guard would not end */
     bool killed = !WIFEXITED(lk__process_await(node->guard));
     if (killed && node->keeper_done) {
         (void)lk__process_await(node->keeper);
     } else if (killed) {
         node->lost_keeper = true;
-        lk__descendants_end(&node->spared, KILL_PATIENCE);
+        lk__descendants_end(&node->spared, KILL_TIMEOUT);
         node->running = 0;
     }
     if (node->lost_keeper || node->stopping)
-        node->told = false;
+        node->state_reported = false;
 }
 
-static void hear_keeper(lk_launch_node *node)
+static void read_keeper(lk_launch_node *node)
 {
     lk_keeper_news news;
     while (node->control >= 0) {
         ssize_t n = recv(node->control, &news, sizeof news, MSG_DONTWAIT);
         if (n == (ssize_t)sizeof news)
-            hear(node, &news);
+            handle_news(node, &news);
         else if (n < 0 && errno == EINTR)
             continue;
         else if (n < 0 && errno == EAGAIN)
@@ -250,18 +249,18 @@ static void hear_keeper(lk_launch_node *node)
     }
 }
 
-/* Ctrl-Z: the ranks first, then this process; and all go on together. */
+/* Ctrl-Z: stops the ranks, then this process; continues all together. */
 static void suspend(lk_launch_node *node)
 {
-    tell_keeper(node, (lk_keeper_order){.signal = SIGSTOP});
+    order_keeper(node, (lk_keeper_order){.signal = SIGSTOP});
     lk__signals_suspend();
-    tell_keeper(node, (lk_keeper_order){.signal = SIGCONT});
+    order_keeper(node, (lk_keeper_order){.signal = SIGCONT});
     for (int i = 0; i < node->opts.nproc; i++)
         node->ranks[i].stopped_at = 0;
 }
 
-/* A reader that closed its end has seen enough; a full disk is news. */
-static void tell_unwritten(const lk_launch_node *node, int error)
+/* Gives no notice for a closed reader, which has seen enough; gives one for an error such as a full disk. */
+static void notice_unwritten(const lk_launch_node *node, int error)
 {
     char text[160];
     if (error == EPIPE)
@@ -270,12 +269,11 @@ static void tell_unwritten(const lk_launch_node *node, int error)
     notice(node, text);
 }
 
-/* Who is ending saves nothing more, and a rank that does not know the signal would
- * die of it. */
+/* Not while the ranks end: a rank that does not handle SIGUSR1 would die of it. */
 static void pass_user(const lk_launch_node *node)
 {
     if (!node->stopping && node->state == LK_NODE_RUNNING)
-        tell_keeper(node, (lk_keeper_order){.signal = SIGUSR1, .ranks_only = true});
+        order_keeper(node, (lk_keeper_order){.signal = SIGUSR1, .ranks_only = true});
 }
 
 static void take_signals(lk_launch_node *node)
@@ -283,7 +281,7 @@ static void take_signals(lk_launch_node *node)
     int error = node->signal == 0 ? lk__output_error(node->output) : 0;
     int signal = error != 0 ? SIGPIPE : 0;
     if (error != 0)
-        tell_unwritten(node, error);
+        notice_unwritten(node, error);
     for (int next; (next = lk__signals_next(&node->signals)) != 0;) {
         if (next == SIGTSTP)
             suspend(node);
@@ -293,12 +291,12 @@ static void take_signals(lk_launch_node *node)
             signal = next;
     }
     double now = lk__clock();
-    if (signal == 0 || (node->signal != 0 && now - node->signal_at < SAME))
+    if (signal == 0 || (node->signal != 0 && now - node->signal_at < SAME_SIGNAL))
         return;
     node->hurried = node->signal != 0;
     if (node->hurried)
-        tell_keeper(node, (lk_keeper_order){.signal = SIGKILL, .end = true});
-    /* The one that came first is the reason. */
+        order_keeper(node, (lk_keeper_order){.signal = SIGKILL, .end = true});
+    /* The first signal is the reason. */
     if (node->signal == 0)
         node->signal = signal;
     node->signal_at = now;
@@ -317,14 +315,14 @@ static void tick(lk_launch_node *node)
     lk_process keeper;
     if (node->control >= 0 && node->keeper > 0 && lk__process_read(node->keeper, &keeper) &&
         lk__process_stopped(&keeper))
-        kill(node->keeper, SIGCONT); /* nobody has a reason to stop it */
+        kill(node->keeper, SIGCONT); /* nobody has a reason to stop the keeper */
 }
 
 static void judge(lk_launch_node *node)
 {
     if (node->state != LK_NODE_RUNNING || node->stopping)
         return;
-    if (node->failed && (node->running == 0 || lk__clock() >= node->settle_at)) {
+    if (node->failed && (node->running == 0 || lk__clock() >= node->judge_at)) {
         set_state(node, LK_NODE_FAILED);
     } else if (!node->failed && node->started == node->opts.nproc && node->running == 0 && !node->lost_keeper) {
         lk__output_drain(node->output, -1);
@@ -332,8 +330,7 @@ static void judge(lk_launch_node *node)
     }
 }
 
-/* One sleep until something happens, at most until deadline; whether extra_fd
- * can be read. */
+/* Sleeps once until an event, at most until deadline, and handles it. Returns whether extra_fd is readable. */
 static bool turn(lk_launch_node *node, int extra_fd, double deadline)
 {
     size_t count = lk__output_poll(node->output, node->fds), others = count;
@@ -341,14 +338,14 @@ static bool turn(lk_launch_node *node, int extra_fd, double deadline)
     node->fds[count++] = (struct pollfd){.fd = node->signals.fd, .events = POLLIN};
     node->fds[count++] = (struct pollfd){.fd = extra_fd, .events = POLLIN};
     double until = node->control >= 0 && node->tick_at < deadline ? node->tick_at : deadline;
-    if (node->failed && node->state == LK_NODE_RUNNING && node->settle_at < until)
-        until = node->settle_at;
+    if (node->failed && node->state == LK_NODE_RUNNING && node->judge_at < until)
+        until = node->judge_at;
     double left = until - lk__clock();
     int wait = left <= 0 ? 0 : left > 3600 ? 3600000 : (int)(1000 * left) + 1;
     if (poll(node->fds, count, wait) < 0)
         return false;
     lk__output_pump(node->output, node->fds, others);
-    hear_keeper(node);
+    read_keeper(node);
     take_signals(node);
     tick(node);
     judge(node);
@@ -359,14 +356,14 @@ lk_status lk__launch_node_wait(lk_launch_node *node, int extra_fd, double second
 {
     double deadline = lk__clock() + seconds;
     if (seconds <= 0)
-        node->settle_at = 0; /* a failure that is known is told, even if a better cause may follow */
+        node->judge_at = 0; /* report a known failure now, although a better cause may follow */
     judge(node);
-    while (node->told && !turn(node, extra_fd, deadline) && lk__clock() < deadline)
+    while (node->state_reported && !turn(node, extra_fd, deadline) && lk__clock() < deadline)
         ;
     if (node->lost_keeper && !node->stopping)
         return lk__fail(LK_STATUS_PEER, "the keeper of the ranks (pid %d) was killed; all ranks were ended",
                         (int)node->keeper);
-    node->told = true;
+    node->state_reported = true;
     *out = node->state;
     return LK_OK;
 }
@@ -394,7 +391,7 @@ bool lk__launch_node_hurried(const lk_launch_node *node)
 void lk__launch_node_end(lk_launch_node *node, int signal, double grace)
 {
     node->stopping = true;
-    tell_keeper(node, (lk_keeper_order){.signal = signal, .end = true, .grace = grace});
+    order_keeper(node, (lk_keeper_order){.signal = signal, .end = true, .grace = grace});
 }
 
 bool lk__launch_node_stopped(const lk_launch_node *node)
@@ -407,12 +404,12 @@ void lk__launch_node_stop(lk_launch_node *node, int signal, double grace)
     lk__launch_node_end(node, signal, grace);
     while (node->control >= 0)
         turn(node, -1, lk__clock() + 3600);
-    lk__output_finish(node->output, OUTPUT_PATIENCE);
+    lk__output_finish(node->output, OUTPUT_TIMEOUT);
     node->cause.shown = lk__output_shows(node->output, node->cause.rank - node->opts.first_rank);
     node->stopped = true;
 }
 
-/* Room for the pipes of many ranks; they get the limit as it was. */
+/* Raises the limit of open files for the pipes of many ranks. Ranks get the old limit. */
 static void raise_file_limit(lk_launch_node *node)
 {
     enum { OTHERS = 128, PER_RANK = 5 };
@@ -441,7 +438,7 @@ static lk_status make_sockets(lk_launch_node *node)
     return LK_OK;
 }
 
-/* Whose descendants the caller has already: those are not ours to end. */
+/* Remembers the descendants that the caller already has, which are not ended. */
 static void remember_children(lk_launch_node *node)
 {
     siginfo_t info;
@@ -497,9 +494,9 @@ static lk_status fork_guard(lk_launch_node *node, const char *path)
     return LK_OK;
 }
 
-/* Waits until all ranks run their program, which closes the pipe, or a signal
- * comes. The keeper must be heard meanwhile: it waits when many ranks' news fill
- * the socket. */
+/* Waits until all ranks have executed their program, which closes the pipe, or a signal comes. Reads the
+ * keeper's news meanwhile, because the keeper blocks when the socket is full. Returns whether a failure was
+ * read. */
 static bool read_failure(lk_launch_node *node, lk_keeper_failure *failure)
 {
     struct pollfd fds[3];
@@ -508,8 +505,8 @@ static bool read_failure(lk_launch_node *node, lk_keeper_failure *failure)
         fds[1] = (struct pollfd){.fd = node->signals.fd, .events = POLLIN};
         fds[2] = (struct pollfd){.fd = node->control, .events = POLLIN};
         if (poll(fds, 3, -1) > 0)
-            hear_keeper(node);
-        /* Who does not run yet has nothing to save. */
+            read_keeper(node);
+        /* SIGUSR1 is dropped: ranks that do not run yet have nothing to save. */
     } while (fds[0].revents == 0 && (fds[1].revents == 0 || lk__signals_forget(&node->signals, SIGUSR1)));
     return fds[0].revents != 0 && read(node->failures[0], failure, sizeof *failure) == (ssize_t)sizeof *failure;
 }
@@ -522,7 +519,7 @@ static lk_status confirm_start(lk_launch_node *node, const char *path)
     lk__output_started(node->output);
     bool refused = read_failure(node, &failure);
     lk__fd_close(&node->failures[0]);
-    hear_keeper(node);
+    read_keeper(node);
     if (!refused)
         return LK_OK;
     if (failure.index < 0)
@@ -563,7 +560,7 @@ lk_status lk__launch_node_start(const lk_launch_node_opts *opts, lk_launch_node 
     node->opts = *opts;
     node->control = node->keeper_end = node->failures[0] = node->failures[1] = node->signals.fd = -1;
     node->was_subreaper = 1;
-    node->told = true;
+    node->state_reported = true;
     const char *program = opts->argv != NULL ? path : NULL;
     LK_TRY_GOTO(prepare(node, path), destroy_node);
     LK_TRY_GOTO(fork_guard(node, program), destroy_node);

@@ -1,4 +1,4 @@
-/* output.c - pipes from the ranks, assembled to lines. */
+/* output.c - reads the ranks' pipes and forwards lines. */
 #define _GNU_SOURCE /* pipe2 */
 #include "launch/output.h"
 
@@ -14,12 +14,12 @@
 #include "base/mem.h"
 #include "launch/sink.h"
 
-/* Reading stops while this much waits for a slow terminal. */
+/* QUEUE_LIMIT: reading pauses while so many bytes wait for a slow terminal. */
 enum { QUEUE_LIMIT = 1 << 20, TAIL_BYTES = 2048, PREFIX_BYTES = 96, PATH_BYTES = 4096 };
 
 typedef struct stream {
     int fd, write_end; /* -1: closed */
-    char *line;        /* (LK_OUTPUT_LINE) read and not yet passed on */
+    char *line;        /* (LK_OUTPUT_LINE) read and not yet forwarded */
     size_t length;
 } stream;
 
@@ -36,10 +36,10 @@ struct lk_output {
     int count;
     rank_output *ranks; /* (count) */
     lk_sink sinks[2];
-    bool one_file;      /* both sinks lead there */
-    double stuck_since; /* on lk__clock(): what waits for the readers has not become less since; 0: it has */
-    int last_rank;      /* wrote the last line on standard error, by its index; -1: that is a line of stdout */
-    stream **polled;    /* (2 count) those in the last lk__output_poll, in order */
+    bool one_file;      /* standard output and error are the same file */
+    double stuck_since; /* lk__clock() time since which the queues have not become shorter; 0: they have */
+    int last_rank;   /* index of the rank that wrote the last line on standard error; -1: none, or a line of stdout */
+    stream **polled; /* (2 * count) the streams of the last lk__output_poll, in order */
     size_t polled_count;
 };
 
@@ -72,7 +72,6 @@ static lk_status open_pipe(stream *s)
     return LK_ALLOC(LK_OUTPUT_LINE, "a line of output", &s->line);
 }
 
-/* Like mkdir -p. */
 static lk_status make_folder(const char *path)
 {
     char part[PATH_BYTES];
@@ -207,7 +206,7 @@ static void notice(const lk_output *o, const char *text)
         o->opts->notice(o->opts->notice_arg, text);
 }
 
-/* A log that cannot be written is given up; the job goes on. */
+/* After a failed write the log is closed; the job continues. */
 static void write_log(lk_output *o, rank_output *r, const char *text, size_t bytes)
 {
     while (r->log >= 0 && bytes > 0) {
@@ -251,7 +250,7 @@ static void note_line(lk_output *o, const rank_output *r, int which)
         o->last_rank = which == 1 ? (int)(r - o->ranks) : -1;
 }
 
-/* Passes a line on: text ends with \n, with \r (a progress bar), or was cut. */
+/* Forwards a line. text ends with \n, with \r (a progress bar), or is part of a long line. */
 static void pass_line(lk_output *o, rank_output *r, int which, const char *text, size_t bytes)
 {
     lk_sink *sink = &o->sinks[which];
@@ -276,8 +275,8 @@ static void pass_line(lk_output *o, rank_output *r, int which, const char *text,
     }
 }
 
-/* Where the line that begins at begin ends, 0 when it has not ended. A \r ends it
- * when something other than \n is known to follow. */
+/* Returns the end of the line that begins at begin; 0: it has not ended. A \r ends it if a character other
+ * than \n follows. */
 static size_t line_end(const stream *s, size_t begin, size_t from)
 {
     for (size_t i = from > begin ? from : begin; i < s->length; i++)
@@ -286,7 +285,7 @@ static size_t line_end(const stream *s, size_t begin, size_t from)
     return s->length - begin == LK_OUTPUT_LINE ? s->length : 0;
 }
 
-/* from: up to there no line ends. */
+/* Forwards all complete lines. No line ends before `from`. */
 static void pass_lines(lk_output *o, rank_output *r, int which, size_t from)
 {
     stream *s = &r->streams[which];
@@ -306,7 +305,7 @@ static void end_stream(lk_output *o, rank_output *r, int which)
     s->length = 0;
 }
 
-/* One read; false when there is nothing to read now. */
+/* Reads once; returns false if there is nothing to read now. */
 static bool read_stream(lk_output *o, rank_output *r, int which)
 {
     stream *s = &r->streams[which];
@@ -327,7 +326,7 @@ static bool read_stream(lk_output *o, rank_output *r, int which)
     return true;
 }
 
-/* Lines of one sink must not come into an unfinished line of the other. */
+/* If both sinks are one file, a line of one must not be written into an unfinished line of the other. */
 static bool must_wait(const lk_output *o, int which)
 {
     const lk_sink *other = &o->sinks[1 - which];
@@ -383,7 +382,7 @@ void lk__output_pump(lk_output *o, const struct pollfd *fds, size_t count)
 
 void lk__output_drain(lk_output *o, int index)
 {
-    /* A pipe's content and no more: a process that goes on writing is not waited for. */
+    /* At most the content of a pipe, so that it does not wait for a process that continues to write. */
     enum { READS = 32 };
     for (int i = 0; i < 2 * o->count; i++) {
         if (index >= 0 && i / 2 != index)
@@ -394,8 +393,8 @@ void lk__output_drain(lk_output *o, int index)
     flush(o);
 }
 
-/* On lk__clock(); far away while the readers read. */
-static double patience_end(const lk_output *o, double seconds)
+/* lk__clock() time at which finish gives up; it moves while the readers read. */
+static double finish_deadline(const lk_output *o, double seconds)
 {
     return (o->stuck_since > 0 ? o->stuck_since : lk__clock()) + seconds;
 }
@@ -407,7 +406,7 @@ void lk__output_finish(lk_output *o, double seconds)
         end_stream(o, &o->ranks[i / 2], i % 2);
     flush(o);
     struct pollfd fds[2];
-    for (size_t count; (count = lk__output_poll(o, fds)) > 0 && lk__clock() < patience_end(o, seconds);) {
+    for (size_t count; (count = lk__output_poll(o, fds)) > 0 && lk__clock() < finish_deadline(o, seconds);) {
         poll(fds, count, 50);
         flush(o);
     }

@@ -1,4 +1,4 @@
-/* run.c - where a job meets, which secret it has, and its rounds. */
+/* run.c - the address and the token of a job, and its rounds. */
 #include "launch/run.h"
 
 #include <signal.h>
@@ -23,13 +23,13 @@ static void note_signal(int number)
     interrupted = number;
 }
 
-/* Nobody is there yet who could do what it asks. */
+/* Handles SIGUSR1 before there are ranks: does nothing. */
 static void disregard(int number)
 {
     (void)number;
 }
 
-/* What is ignored stays so: nohup. */
+/* Ignored signals stay ignored (nohup). */
 static void take_signals(struct sigaction saved[TAKEN])
 {
     struct sigaction note = {.sa_handler = note_signal}, none = {.sa_handler = disregard, .sa_flags = SA_RESTART};
@@ -49,20 +49,20 @@ static void give_signals_back(const struct sigaction saved[TAKEN])
         sigaction(taken[i], &saved[i], NULL);
 }
 
-static lk_status set_host(lk_launch_place *place, const char *host)
+static lk_status set_host(lk_launch_address *address, const char *host)
 {
-    if (strlen(host) >= sizeof place->host)
+    if (strlen(host) >= sizeof address->host)
         return lk__fail(LK_STATUS_USAGE, "the name of the master's host has more than %zu characters",
-                        sizeof place->host - 1);
-    snprintf(place->host, sizeof place->host, "%s", host);
+                        sizeof address->host - 1);
+    snprintf(address->host, sizeof address->host, "%s", host);
     return LK_OK;
 }
 
-static lk_status parse_method(const lk_launch_opts *opts, lk_launch_place *place)
+static lk_status parse_method(const lk_launch_opts *opts, lk_launch_address *address)
 {
     const char *method = opts->init_method;
     if (strncmp(method, "tcp://", 6) == 0)
-        return lk__net_split(method + 6, place->host, sizeof place->host, &place->port);
+        return lk__net_split(method + 6, address->host, sizeof address->host, &address->port);
     if (strncmp(method, "env://", 6) == 0)
         return lk__fail(LK_STATUS_USAGE,
                         "`init_method` env:// is for ranks: 'lockstep run' sets the variables that it reads; give "
@@ -72,38 +72,38 @@ static lk_status parse_method(const lk_launch_opts *opts, lk_launch_place *place
     return LK_OK;
 }
 
-/* What the options say; several nodes learn the rest when they meet. */
-static lk_status find_place(const lk_launch_opts *opts, lk_launch_place *out)
+/* Fills the address from the options. With several nodes the rendezvous completes it. */
+static lk_status find_address(const lk_launch_opts *opts, lk_launch_address *out)
 {
-    lk_launch_place place = {.port = opts->master_port};
-    LK_TRY(set_host(&place, opts->master_addr ? opts->master_addr : LOOPBACK));
+    lk_launch_address address = {.port = opts->master_port};
+    LK_TRY(set_host(&address, opts->master_addr ? opts->master_addr : LOOPBACK));
     if (opts->init_method)
-        LK_TRY(parse_method(opts, &place));
-    LK_TRY(lk__token_find(NULL, &place.token, &place.secret));
-    *out = place;
+        LK_TRY(parse_method(opts, &address));
+    LK_TRY(lk__token_find(NULL, &address.token, &address.secret));
+    *out = address;
     return LK_OK;
 }
 
 typedef struct job {
     const lk_launch_opts *opts;
-    lk_launch_place place;
+    lk_launch_address address;
     char hostname[LK_HOST_BYTES];
     lk_agent *agent;
     lk_launch_plan plan;
-    int holder; /* keeps the ranks' port free for them; -1: none */
+    int holder; /* socket that reserves the ranks' port; -1: none */
     char token[LK_TOKEN_TEXT];
 } job;
 
-/* A port of the user's must be free; another one is found and held. */
+/* A port given by the user must be free; otherwise a free port is found and reserved. */
 static lk_status find_port(job *j)
 {
     lk_launch_plan *plan = &j->plan;
-    snprintf(plan->master_addr, sizeof plan->master_addr, "%s", j->place.host);
-    bool given = j->opts->nnodes == 1 && j->place.port > 0;
+    snprintf(plan->master_addr, sizeof plan->master_addr, "%s", j->address.host);
+    bool given = j->opts->nnodes == 1 && j->address.port > 0;
     if (!given)
-        return lk__net_reserve(j->place.host, &j->holder, &plan->master_port);
+        return lk__net_reserve(j->address.host, &j->holder, &plan->master_port);
     int probe = -1;
-    LK_TRY(lk__net_listen(j->place.host, j->place.port, &probe, &plan->master_port));
+    LK_TRY(lk__net_listen(j->address.host, j->address.port, &probe, &plan->master_port));
     close(probe);
     return LK_OK;
 }
@@ -124,19 +124,19 @@ refuse:
     return status;
 }
 
-/* The ranks' token: the user's is in their environment already; several nodes
- * make one of what they share, so that it never travels; one node draws one. */
+/* Makes the ranks' token; *out NULL: the user's token is in their environment. Several nodes derive it from
+ * their common token and the run id, so that it is never sent; one node draws a random one. */
 static lk_status make_token(job *j, const char **out)
 {
     *out = NULL;
-    if (j->place.secret)
+    if (j->address.secret)
         return LK_OK;
     *out = j->token;
     if (j->opts->nnodes == 1)
         return lk__token_make(j->token);
     uint8_t hash[LK_TOKEN_BYTES];
-    crypto_generichash(hash, sizeof hash, (const uint8_t *)j->plan.run_id, strlen(j->plan.run_id), j->place.token.key,
-                       sizeof j->place.token.key);
+    crypto_generichash(hash, sizeof hash, (const uint8_t *)j->plan.run_id, strlen(j->plan.run_id), j->address.token.key,
+                       sizeof j->address.token.key);
     sodium_bin2hex(j->token, sizeof j->token, hash, sizeof hash);
     return LK_OK;
 }
@@ -169,7 +169,7 @@ static lk_status start_ranks(job *j, lk_launch_node_opts *node_opts, lk_launch_n
         .notice_arg = opts->arg,
     };
     LK_TRY(make_token(j, &node_opts->token));
-    /* What is buffered now would be written by every rank. */
+    /* Otherwise every rank would write what is buffered now. */
     if (opts->fn)
         fflush(NULL);
     return lk__launch_node_start(node_opts, out);
@@ -177,7 +177,7 @@ static lk_status start_ranks(job *j, lk_launch_node_opts *node_opts, lk_launch_n
 
 static lk_status run_round(job *j, int restart, lk_launch_verdict *out)
 {
-    lk_launch_node_opts node_opts; /* the node refers to it */
+    lk_launch_node_opts node_opts; /* must outlive the node */
     lk_launch_node *node = NULL;
     char detail[LK_MESSAGE_TEXT];
     LK_TRY(make_plan(j, restart));
@@ -201,35 +201,35 @@ static lk_status run_rounds(job *j, lk_launch_verdict *out)
     }
 }
 
-/* As --init-method, whichever option says where nodes meet. */
+/* Returns the rendezvous of the nodes as an init method, from any of the options. */
 static const char *find_method(const job *j, char *text, size_t bytes)
 {
-    const lk_launch_place *place = &j->place;
+    const lk_launch_address *address = &j->address;
     if (j->opts->init_method)
         return j->opts->init_method;
-    snprintf(text, bytes, strchr(place->host, ':') ? "tcp://[%s]:%d" : "tcp://%s:%d", place->host,
-             place->port ? place->port : LK_AGENT_PORT);
+    snprintf(text, bytes, strchr(address->host, ':') ? "tcp://[%s]:%d" : "tcp://%s:%d", address->host,
+             address->port ? address->port : LK_AGENT_PORT);
     return text;
 }
 
 static lk_status run_job(const lk_launch_opts *opts, lk_launch_verdict *out)
 {
     job j = {.opts = opts, .holder = -1};
-    LK_TRY(find_place(opts, &j.place));
+    LK_TRY(find_address(opts, &j.address));
     lk__host_name(j.hostname);
-    char method[LK_MEET_HOST + 32];
-    lk_launch_meet_opts meet = {.init_method = find_method(&j, method, sizeof method),
-                                .address = opts->master_addr,
-                                .port = opts->master_port,
-                                .node_rank = opts->node_rank,
-                                .nnodes = opts->nnodes,
-                                .nproc = opts->nproc,
-                                .hostname = j.hostname,
-                                .timeout = opts->timeout,
-                                .notice = opts->notice,
-                                .notice_arg = opts->arg,
-                                .interrupted = &interrupted};
-    LK_TRY(lk__agent_create(&meet, &j.place, &j.agent));
+    char method[LK_LAUNCH_HOST + 32];
+    lk_launch_rendezvous_opts rendezvous = {.init_method = find_method(&j, method, sizeof method),
+                                            .address = opts->master_addr,
+                                            .port = opts->master_port,
+                                            .node_rank = opts->node_rank,
+                                            .nnodes = opts->nnodes,
+                                            .nproc = opts->nproc,
+                                            .hostname = j.hostname,
+                                            .timeout = opts->timeout,
+                                            .notice = opts->notice,
+                                            .notice_arg = opts->arg,
+                                            .interrupted = &interrupted};
+    LK_TRY(lk__agent_create(&rendezvous, &j.address, &j.agent));
     lk_status status = run_rounds(&j, out);
     if (j.holder >= 0)
         close(j.holder);
@@ -243,7 +243,7 @@ lk_status lk__launch_run(const lk_launch_opts *opts, lk_launch_verdict *out)
     take_signals(saved);
     lk_status status = run_job(opts, out);
     give_signals_back(saved);
-    /* Before there were ranks, too, an interruption ends the job as one. */
+    /* An interruption before the ranks were started also ends the job as interrupted. */
     if (status != LK_STATUS_PEER || !interrupted)
         return status;
     *out = (lk_launch_verdict){.outcome = LK_OUTCOME_INTERRUPTED, .node = opts->node_rank, .signal = (int)interrupted};

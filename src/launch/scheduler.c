@@ -1,5 +1,4 @@
-/* scheduler.c - the table of launchers, and what to write while their tasks are not
- * joined by themselves. */
+/* scheduler.c - the table of schedulers, and the command lines that start one launcher on each node. */
 #include "launch/scheduler.h"
 
 #include <stdio.h>
@@ -10,15 +9,14 @@
 enum { MAX_TASKS = 1 << 24, LINE_BYTES = 512 };
 
 typedef struct scheduler {
-    const char *name;        /* for messages */
-    const char *size, *rank; /* variables: tasks, and which of them this is; size NULL: there is none */
-    const char *one_a_node;  /* how one task a node is started */
+    const char *name;        /* name in messages */
+    const char *size, *rank; /* variables with the number of tasks and the index of this one; size NULL: none */
+    const char *one_a_node;  /* command that starts one task on each node */
 } scheduler;
 
-/* Open MPI's and MVAPICH's come first, as under Slurm they start their processes with
- * srun; PMI's and PMIx's are last, as others set them, too. srun alone sets
- * SLURM_STEP_NUM_TASKS: SLURM_NTASKS is there in a batch script as well, which is one
- * process. */
+/* The order matters. Open MPI and MVAPICH come first, because under Slurm they use srun; PMI and PMIx come
+ * last, because others set their variables too. Only srun sets SLURM_STEP_NUM_TASKS; SLURM_NTASKS is also set
+ * in a batch script, which is one process. */
 static const scheduler schedulers[] = {
     {"mpirun of Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun --map-by ppr:1:node"},
     {"mpirun of MVAPICH", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "mpirun -ppn 1"},
@@ -27,13 +25,13 @@ static const scheduler schedulers[] = {
     {"a launcher of PMIx", NULL, "PMIX_RANK", "prun --map-by ppr:1:node"},
 };
 
-/* The one that has started this process as one of several tasks, or NULL. *count is
- * how many they are, 0 where it does not say. */
+/* Returns the scheduler that has started this process as one of several tasks, or NULL. *count is the number
+ * of tasks; 0: unknown. */
 static const scheduler *find(int *count)
 {
     for (size_t i = 0; i < sizeof schedulers / sizeof *schedulers; i++) {
         int tasks = schedulers[i].size ? lk__variable_int(schedulers[i].size, MAX_TASKS) : -1;
-        /* Where their number is not told, all but the first know that there are several. */
+        /* Without the number of tasks, every task except the first knows that there are several. */
         bool several = schedulers[i].size ? tasks > 1 : lk__variable_int(schedulers[i].rank, MAX_TASKS) > 0;
         *count = tasks > 0 ? tasks : 0;
         if (several)
@@ -42,7 +40,7 @@ static const scheduler *find(int *count)
     return NULL;
 }
 
-/* A whole line for one task a node. */
+/* Writes a command line that starts one task on each node. */
 static void write_line(const scheduler *s, const char *command, char text[LINE_BYTES])
 {
     snprintf(text, LINE_BYTES, "%s sh -c 'lockstep %s --nnodes %s%s --node-rank $%s --master-addr HOST -n 4%s'",

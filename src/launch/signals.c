@@ -1,4 +1,4 @@
-/* signals.c - blocking signals and reading them from a descriptor. */
+/* signals.c - blocks signals and reads them from a descriptor. */
 #include "launch/signals.h"
 
 #include <errno.h>
@@ -56,8 +56,7 @@ bool lk__signals_forget(const lk_signals *s, int signal)
     return any;
 }
 
-/* By SIGTSTP itself, not SIGSTOP: the kernel knows when there is no shell that
- * could continue us, and then does not stop. */
+/* Uses SIGTSTP and not SIGSTOP: the kernel does not stop a process by SIGTSTP if no shell could continue it. */
 void lk__signals_suspend(void)
 {
     struct sigaction plain = {.sa_handler = SIG_DFL}, before;
@@ -75,8 +74,7 @@ void lk__signals_restore(lk_signals *s)
 {
     if (s->fd < 0)
         return;
-    /* A pipe that broke was reported, and who should have saved is gone: these must
-     * not strike now. */
+    /* SIGPIPE was reported, and SIGUSR1 is for ranks that have ended: neither may take effect now. */
     (void)lk__signals_forget(s, SIGPIPE);
     (void)lk__signals_forget(s, SIGUSR1);
     sigaction(SIGCHLD, &s->child, NULL);

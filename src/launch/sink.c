@@ -1,8 +1,7 @@
-/* sink.c - writing without waiting to a descriptor that may block.
+/* sink.c - writes without blocking to a descriptor that may block.
  *
- * Its flags cannot be changed, as it is shared with other processes. A pipe that
- * poll(2) finds writable takes PIPE_BUF bytes at once; a terminal is opened anew
- * for a flag of its own. */
+ * The flags of the descriptor cannot be changed, because other processes share it. A pipe that poll(2)
+ * reports as writable takes PIPE_BUF bytes at once; a terminal is opened again with O_NONBLOCK. */
 #define _GNU_SOURCE /* memrchr */
 #include "launch/sink.h"
 
@@ -86,7 +85,7 @@ static bool ready(const lk_sink *sink)
     return sink->regular || poll(&fd, 1, 0) > 0;
 }
 
-/* How much of the queue to write at once. */
+/* Returns the bytes to write at once. */
 static size_t portion(const lk_sink *sink)
 {
     size_t pending = lk__sink_pending(sink);

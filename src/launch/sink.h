@@ -1,5 +1,5 @@
-/* sink.h - a file that many write to through one queue, never waiting: standard
- * output or error, whose reader may be slow, stalled or gone. */
+/* sink.h - a queue of bytes for standard output or error, written without blocking: the reader may be slow,
+ * stopped or gone. */
 #ifndef LK_LAUNCH_SINK_H
 #define LK_LAUNCH_SINK_H
 
@@ -8,24 +8,24 @@
 
 typedef struct lk_sink {
     int fd;
-    bool own;      /* fd was opened here */
-    bool regular;  /* a file, which never makes a writer wait */
-    bool closed;   /* was never open: all that is added is dropped */
-    int error;     /* of a write that failed, EPIPE where nobody reads any more: the same */
-    bool mid_line; /* what was written last did not end a line */
+    bool own;      /* fd was opened by the sink */
+    bool regular;  /* a regular file, which never blocks a writer */
+    bool closed;   /* fd was not open: everything added is dropped */
+    int error;     /* errno of a failed write (EPIPE: no reader): everything added is dropped; 0: none */
+    bool mid_line; /* the last byte written did not end a line */
     char *data;
     size_t begin, end, capacity;
 } lk_sink;
 
-/* fd stays the caller's. */
+/* The caller keeps the ownership of fd. */
 void lk__sink_init(lk_sink *sink, int fd);
 void lk__sink_fini(lk_sink *sink);
 
-/* Puts bytes at the end of the queue; drops them where memory is short. */
+/* Appends bytes to the queue; drops them if memory is short. */
 void lk__sink_add(lk_sink *sink, const char *data, size_t bytes);
 size_t lk__sink_pending(const lk_sink *sink);
-/* Writes as much of the queue as can be without waiting, whole lines as far as
- * they are not longer than what can be written at once. */
+/* Writes as much of the queue as possible without blocking: whole lines, unless a line is longer than one
+ * write. */
 void lk__sink_flush(lk_sink *sink);
 
 #endif

@@ -1,4 +1,4 @@
-/* spawn.c - lk_spawn: a job of this host whose ranks run a function. */
+/* spawn.c - lk_spawn: a job on this host whose ranks run a function. */
 #include <lockstep/launch.h>
 
 #include <signal.h>
@@ -13,8 +13,7 @@
 #include "net/socket.h"
 
 static const char LOOPBACK[] = "127.0.0.1";
-/* Seconds that ranks get to end by themselves when one has failed; all is over
- * within a second. */
+/* Seconds for the other ranks to end by themselves after a failure; the job ends within a second. */
 static const double GRACE = 0.5;
 
 static lk_status explain(const lk_cause *cause)
@@ -64,11 +63,11 @@ lk_status lk_spawn(int nprocs, lk_spawn_fn fn, void *arg)
     LK_TRY(lk__token_make(token));
     LK_TRY(lk__net_reserve(LOOPBACK, &holder, &opts.master_port));
     snprintf(run_id, sizeof run_id, "spawn-%ld-%d", (long)getpid(), opts.master_port);
-    /* What is buffered now would be written by every rank. */
+    /* Otherwise every rank would write what is buffered now. */
     fflush(NULL);
     lk_status status = run(&opts, &interrupted);
     close(holder);
-    /* The caller's own way with this signal applies, now that nothing is left. */
+    /* The caller's own action for this signal follows, after all ranks have ended. */
     if (interrupted != 0)
         raise(interrupted);
     return status;

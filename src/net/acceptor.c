@@ -1,5 +1,4 @@
-/* acceptor.c - accepting strangers, and taking each through its handshake and first
- * message as far as it has come. */
+/* acceptor.c - accepts connections, and advances the handshake and first message of each. */
 #include "net/acceptor.h"
 
 #include <errno.h>
@@ -13,25 +12,25 @@
 #include "net/deadline.h"
 #include "net/socket.h"
 
-enum { STRANGERS = LK_ACCEPTOR_POLLS - 1 }; /* at once; the oldest makes room */
-static const double stranger_seconds = 10;  /* to get in */
+enum { CANDIDATES = LK_ACCEPTOR_POLLS - 1 }; /* at a time; the oldest is closed for a new one */
+static const double candidate_seconds = 10;  /* seconds until a connection must be admitted */
 
-typedef struct stranger {
+typedef struct candidate {
     int fd;
     lk_handshake shake;
     double deadline;
-    size_t got; /* bytes of its hello */
-} stranger;
+    size_t got; /* bytes of its first message that have arrived */
+} candidate;
 
 struct lk_acceptor {
     lk_acceptor_opts opts;
     uint8_t greeting[LK_GREETING_BYTES];
     int count;
-    stranger strangers[STRANGERS]; /* (count) in order of arrival */
-    uint8_t *hellos;               /* (STRANGERS, hello_bytes) alike */
-    char refused[256];             /* why the last one was, who spoke our protocol; "": none, or told */
-    double refused_after;          /* when that may be told */
-    double accept_after;           /* when descriptors ran out, the listener rests; 0: it does not */
+    candidate candidates[CANDIDATES]; /* (count) in order of arrival */
+    uint8_t *hellos;                  /* (CANDIDATES, hello_bytes) first messages in the same order */
+    char refused[256];    /* why the last refusal happened, if the peer speaks the protocol; "": none, or reported */
+    double refused_after; /* lk__clock() time of the next report */
+    double accept_after;  /* lk__clock() time until which the listener pauses after descriptors ran out; 0: no pause */
 };
 
 void lk__acceptor_greeting(const char *text, uint8_t greeting[LK_GREETING_BYTES])
@@ -44,8 +43,8 @@ lk_status lk__acceptor_create(const lk_acceptor_opts *opts, lk_acceptor **out)
 {
     lk_acceptor *acceptor;
     lk_status status;
-    LK_TRY(LK_ALLOC(1, "a acceptor", &acceptor));
-    LK_TRY_GOTO(LK_ALLOC(STRANGERS * opts->hello_bytes, "first messages", &acceptor->hellos), free_acceptor);
+    LK_TRY(LK_ALLOC(1, "an acceptor", &acceptor));
+    LK_TRY_GOTO(LK_ALLOC(CANDIDATES * opts->hello_bytes, "first messages", &acceptor->hellos), free_acceptor);
     acceptor->opts = *opts;
     lk__acceptor_greeting(opts->greeting, acceptor->greeting);
     *out = acceptor;
@@ -60,7 +59,7 @@ void lk__acceptor_destroy(lk_acceptor *acceptor)
     if (!acceptor)
         return;
     for (int i = 0; i < acceptor->count; i++)
-        close(acceptor->strangers[i].fd);
+        close(acceptor->candidates[i].fd);
     close(acceptor->opts.listener);
     lk__mem_free(acceptor->hellos);
     lk__mem_free(acceptor);
@@ -72,7 +71,7 @@ size_t lk__acceptor_polls(const lk_acceptor *acceptor, struct pollfd polls[LK_AC
     bool resting = lk__clock() < acceptor->accept_after;
     polls[count++] = (struct pollfd){.fd = resting ? -1 : acceptor->opts.listener, .events = POLLIN};
     for (int i = 0; i < acceptor->count; i++) {
-        const stranger *at = &acceptor->strangers[i];
+        const candidate *at = &acceptor->candidates[i];
         short events = at->shake.state == LK_HANDSHAKE_DONE ? POLLIN : lk__handshake_events(&at->shake);
         polls[count++] = (struct pollfd){.fd = at->fd, .events = events};
     }
@@ -92,36 +91,36 @@ static uint8_t *hello_of(const lk_acceptor *acceptor, int index)
 static void forget(lk_acceptor *acceptor, int index)
 {
     size_t after = (size_t)(--acceptor->count - index);
-    memmove(&acceptor->strangers[index], &acceptor->strangers[index + 1], after * sizeof *acceptor->strangers);
+    memmove(&acceptor->candidates[index], &acceptor->candidates[index + 1], after * sizeof *acceptor->candidates);
     memmove(hello_of(acceptor, index), hello_of(acceptor, index + 1), after * acceptor->opts.hello_bytes);
 }
 
-/* Who belongs here is in within a round trip or two: in a flood the oldest is not
- * one of those. If it was, it calls again. */
-static void accept_strangers(lk_acceptor *acceptor)
+/* A peer of this job is admitted within a round trip or two, so in a flood the oldest connection is closed.
+ * If it was a peer, it connects again. */
+static void accept_candidates(lk_acceptor *acceptor)
 {
     if (lk__clock() < acceptor->accept_after)
         return;
     acceptor->accept_after = 0;
-    for (int i = 0; i < STRANGERS; i++) {
+    for (int i = 0; i < CANDIDATES; i++) {
         int fd = lk__net_accept(acceptor->opts.listener);
         if (fd < 0) {
             if (errno != EAGAIN && errno != EWOULDBLOCK)
                 acceptor->accept_after = lk__clock() + 0.001 * LK_ACCEPTOR_TICK;
             return;
         }
-        if (acceptor->count == STRANGERS) {
-            close(acceptor->strangers[0].fd);
+        if (acceptor->count == CANDIDATES) {
+            close(acceptor->candidates[0].fd);
             forget(acceptor, 0);
         }
-        stranger *at = &acceptor->strangers[acceptor->count++];
-        *at = (stranger){.fd = fd, .deadline = lk__clock() + stranger_seconds};
+        candidate *at = &acceptor->candidates[acceptor->count++];
+        *at = (candidate){.fd = fd, .deadline = lk__clock() + candidate_seconds};
         lk__handshake_init(&at->shake, &acceptor->opts.token, true, acceptor->greeting);
     }
 }
 
-/* The same states as for the handshake alone. */
-static lk_handshake_state read_hello(stranger *at, uint8_t *hello, size_t bytes)
+/* Returns the state of the first message, in the states of a handshake. */
+static lk_handshake_state read_hello(candidate *at, uint8_t *hello, size_t bytes)
 {
     while (at->got < bytes) {
         ssize_t got = recv(at->fd, hello + at->got, bytes - at->got, MSG_DONTWAIT);
@@ -137,7 +136,7 @@ static lk_handshake_state read_hello(stranger *at, uint8_t *hello, size_t bytes)
 
 static lk_handshake_state step(lk_acceptor *acceptor, int index)
 {
-    stranger *at = &acceptor->strangers[index];
+    candidate *at = &acceptor->candidates[index];
     lk_handshake_state state = lk__handshake_step(&at->shake, at->fd);
     if (state == LK_HANDSHAKE_FAILED && at->shake.status == LK_STATUS_MISMATCH)
         snprintf(acceptor->refused, sizeof acceptor->refused, "%s", lk_error_detail());
@@ -154,7 +153,7 @@ int lk__acceptor_next(lk_acceptor *acceptor, uint8_t *hello)
         lk_handshake_state state = step(acceptor, i);
         if (state == LK_HANDSHAKE_PENDING)
             continue;
-        int fd = acceptor->strangers[i].fd;
+        int fd = acceptor->candidates[i].fd;
         if (state == LK_HANDSHAKE_DONE)
             memcpy(hello, hello_of(acceptor, i), acceptor->opts.hello_bytes);
         forget(acceptor, i);
@@ -162,7 +161,7 @@ int lk__acceptor_next(lk_acceptor *acceptor, uint8_t *hello)
             return fd;
         close(fd);
     }
-    accept_strangers(acceptor);
+    accept_candidates(acceptor);
     return -1;
 }
 

@@ -1,5 +1,4 @@
-/* auth.c - tokens from text, variables and files, and the handshake that proves
- * one. What follows a handshake on its socket is not its business. */
+/* auth.c - tokens from text, variables and files, and the handshake that proves one. */
 #include "net/auth.h"
 
 #include <errno.h>
@@ -73,7 +72,7 @@ static lk_status check_private(int fd, const char *path)
     return LK_OK;
 }
 
-/* text has room for MAX_TOKEN_FILE + 1 bytes. */
+/* text: room for MAX_TOKEN_FILE + 1 bytes. */
 static lk_status read_text(int fd, const char *path, char *text)
 {
     size_t size = 0;
@@ -102,7 +101,7 @@ static lk_status read_text(int fd, const char *path, char *text)
 
 static lk_status token_from_file(const char *path, lk_token *out)
 {
-    /* Non-blocking, so that a named pipe is refused instead of waited for. */
+    /* Non-blocking, so that a named pipe is refused and does not block. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return lk__fail(errno == ENOENT ? LK_STATUS_NOT_FOUND : LK_STATUS_IO,
@@ -146,8 +145,8 @@ void lk__handshake_init(lk_handshake *shake, const lk_token *token, bool server,
     memcpy(shake->sent + LK_MAGIC_BYTES + LK_NONCE_BYTES, greeting, LK_GREETING_BYTES);
 }
 
-/* The proof of one role: it differs between the roles, so that a proof sent back
- * is none, and it binds both hellos, so that neither can be changed or reused. */
+/* Computes the proof of one role. It differs between the roles, so that a proof cannot be sent back, and
+ * depends on both hellos, so that neither can be changed or reused. */
 static void prove(const lk_handshake *shake, bool server, uint8_t proof[LK_PROOF_BYTES])
 {
     static const char role[2][24] = {"lockstep proof, client", "lockstep proof, server"};
@@ -160,8 +159,8 @@ static void prove(const lk_handshake *shake, bool server, uint8_t proof[LK_PROOF
     sodium_memzero(&hash, sizeof hash);
 }
 
-/* The bytes that may have been sent by now. The server keeps silent until it saw
- * the magic, and shows its proof to nobody who did not prove first. */
+/* Returns how many bytes this end may have sent so far. The server sends nothing before it has seen the
+ * magic, and no proof before the client has proved. */
 static size_t may_send(const lk_handshake *shake)
 {
     if (shake->proof_ready)
@@ -169,7 +168,7 @@ static size_t may_send(const lk_handshake *shake)
     return shake->server && shake->got_bytes < LK_MAGIC_BYTES ? 0 : LK_HELLO_BYTES;
 }
 
-/* "the peer at 10.0.0.7 <what>" */
+/* Fails with "the peer at 10.0.0.7 <what>". */
 static lk_status blame(int fd, lk_status status, const char *what)
 {
     char peer[64];
@@ -189,8 +188,8 @@ static lk_status fail_closed(const lk_handshake *shake, int fd)
     return blame(fd, LK_STATUS_PEER, what);
 }
 
-/* An older or newer peer should learn why as well. It gets our magic, and what it
- * sent is read away, for closing would otherwise discard that answer. */
+/* A peer of another version should learn the reason too: it gets our magic. Its data are read first, because
+ * closing a socket with unread data would discard our answer. */
 static lk_status fail_version(const lk_handshake *shake, int fd)
 {
     if (shake->server && send(fd, magic, sizeof magic, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof magic) {
@@ -205,7 +204,7 @@ static lk_status fail_version(const lk_handshake *shake, int fd)
     return blame(fd, LK_STATUS_MISMATCH, what);
 }
 
-/* Judges what has come so far, at the first byte that tells. */
+/* Checks the received bytes, at the first byte that can be wrong. */
 static lk_status check_hello(const lk_handshake *shake, int fd)
 {
     size_t seen = lk__size_min(shake->got_bytes, LK_MAGIC_BYTES);
@@ -228,7 +227,7 @@ static lk_status check_proof(lk_handshake *shake, int fd)
     return shake->proved ? LK_OK : blame(fd, LK_STATUS_MISMATCH, "has another job token; " SAME_TOKEN);
 }
 
-/* After new bytes: judges them, and makes our proof when it is our turn. */
+/* Checks new bytes, and makes this end's proof when it is its turn. */
 static lk_status advance(lk_handshake *shake, int fd)
 {
     LK_TRY(check_hello(shake, fd));
@@ -249,7 +248,7 @@ static lk_status fail_socket(const lk_handshake *shake, int fd)
     return lk__fail(LK_STATUS_IO, "the handshake failed: %s", strerror(errno));
 }
 
-/* moved: whether a byte went over. */
+/* *moved becomes true when a byte was sent. */
 static lk_status send_some(lk_handshake *shake, int fd, bool *moved)
 {
     size_t end = may_send(shake);
@@ -259,7 +258,7 @@ static lk_status send_some(lk_handshake *shake, int fd, bool *moved)
             continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             break;
-        /* What the peer sent before it closed tells more than that it did. */
+        /* What the peer sent before it closed says more than the closing itself. */
         if (n < 0 && (errno == EPIPE || errno == ECONNRESET) && shake->got_bytes < LK_HANDSHAKE_BYTES)
             break;
         if (n < 0)

@@ -1,12 +1,10 @@
-/* auth.h - the job's token, and proving it on a connection.
+/* auth.h - the job's token, and how both ends of a connection prove that they have it.
  *
- * Both ends send a magic, a nonce and a greeting, then a keyed hash over all of
- * that from both ends: each learns that the other has the token, and that nonce
- * and greeting are its own. Nothing else is read before that. The token never
- * travels. The end that connected speaks first and proves first, so a stranger
- * gets no proof to guess at, and without the magic no answer at all. A handshake
- * is a state machine that never blocks, so a slow or silent client holds up
- * nobody. */
+ * Each end sends a magic, a nonce and a greeting, then a keyed hash over the bytes of both ends. So each end
+ * learns that the other has the token and that the nonces and greetings were not changed. Nothing else is
+ * read before. The token itself is never sent. The connecting end sends first and proves first: a peer
+ * without the token gets no proof that it could use for guessing, and without the magic no answer at all. A
+ * handshake is a state machine that never blocks. */
 #ifndef LK_NET_AUTH_H
 #define LK_NET_AUTH_H
 
@@ -22,19 +20,18 @@ typedef struct lk_token {
     uint8_t key[LK_TOKEN_BYTES];
 } lk_token;
 
-/* A new secret, as text of 64 hexadecimal digits. */
+/* Makes a new secret, as a text of 64 hexadecimal digits. */
 enum { LK_TOKEN_TEXT = 65 };
 lk_status lk__token_make(char text[LK_TOKEN_TEXT]) LK_CHECKED;
-/* Any text of at least one character becomes a token. */
+/* Makes a token from any text of at least one character. */
 lk_status lk__token_from_text(const char *text, lk_token *out) LK_CHECKED;
-/* The user's token: given (may be NULL), $LOCKSTEP_TOKEN, or the file
- * $LOCKSTEP_TOKEN_FILE, which nobody else may read or write (0600); newlines at
- * its end do not count. Empty variables count as unset. *found is false, and out
- * untouched, when there is none. */
+/* Finds the user's token: given (may be NULL), $LOCKSTEP_TOKEN, or the file $LOCKSTEP_TOKEN_FILE, which
+ * nobody else may read or write (0600); newlines at its end are ignored. Empty variables count as unset. If
+ * there is none, *found is false and out does not change. */
 lk_status lk__token_find(const char *given, lk_token *out, bool *found) LK_CHECKED;
 
-/* The magic is seven bytes and a version, which grows whenever the bytes that
- * ranks exchange change their meaning. */
+/* The magic is seven bytes and a version, which grows whenever the bytes that ranks exchange change their
+ * meaning. */
 enum { LK_WIRE_VERSION = 2, LK_MAGIC_BYTES = 8, LK_NONCE_BYTES = 32, LK_PROOF_BYTES = 32 };
 enum {
     LK_HELLO_BYTES = LK_MAGIC_BYTES + LK_NONCE_BYTES + LK_GREETING_BYTES,
@@ -43,34 +40,31 @@ enum {
 
 typedef enum lk_handshake_state { LK_HANDSHAKE_PENDING, LK_HANDSHAKE_DONE, LK_HANDSHAKE_FAILED } lk_handshake_state;
 
-/* Fits into a connection's own struct; nothing to free. */
+/* State of a handshake; there is nothing to free. */
 typedef struct lk_handshake {
-    lk_token token;                   /* wiped at the end */
+    lk_token token;                   /* erased at the end */
     uint8_t sent[LK_HANDSHAKE_BYTES]; /* hello (magic, nonce, greeting), proof */
     uint8_t got[LK_HANDSHAKE_BYTES];
     size_t sent_bytes, got_bytes;
     bool server;
-    bool proof_ready; /* the proof in sent is made */
+    bool proof_ready; /* `sent` has this end's proof */
     bool proved;      /* the peer's proof is right */
     lk_handshake_state state;
-    lk_status status; /* why it FAILED: PEER closed, IO, FORMAT for a foreign
-                       * protocol, MISMATCH for another version or token */
+    lk_status
+        status; /* why it FAILED: PEER closed, IO, FORMAT for another protocol, MISMATCH for another version or token */
 } lk_handshake;
 
-/* server: the end that accepted. greeting tells the peer who this is; it can be
- * read by anybody on the way. */
+/* server: this end accepted the connection. greeting tells the peer who this is; it is not encrypted. */
 void lk__handshake_init(lk_handshake *shake, const lk_token *token, bool server,
                         const uint8_t greeting[LK_GREETING_BYTES]);
-/* Goes on as far as the non-blocking socket allows, and reads no byte beyond the
- * handshake. FAILED: the peer closed, spoke something else or has another token
- * (the error detail tells which); close the socket then. */
+/* Advances as far as the non-blocking socket allows, and reads no byte after the handshake. FAILED: the peer
+ * closed, uses another protocol or has another token, as the error detail says; the caller closes the socket. */
 lk_handshake_state lk__handshake_step(lk_handshake *shake, int fd);
-/* What to wait for while PENDING: POLLIN, POLLOUT or both. */
+/* The events to wait for while PENDING: POLLIN, POLLOUT or both. */
 short lk__handshake_events(const lk_handshake *shake);
-/* The peer's greeting, once DONE. */
+/* The peer's greeting, after DONE. */
 const uint8_t *lk__handshake_greeting(const lk_handshake *shake);
-/* Steps until DONE, FAILED (its status is returned) or the deadline on
- * lk__clock() (PEER). */
+/* Blocks until DONE, FAILED (its status is returned) or the deadline on lk__clock() (PEER). */
 lk_status lk__handshake_run(lk_handshake *shake, int fd, double deadline) LK_CHECKED;
 
 #endif

@@ -1,4 +1,4 @@
-/* deadline.c - waiting with a deadline. */
+/* deadline.c - the end of a wait, with notices. */
 #include "net/deadline.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@ double lk__deadline_wake(const lk_deadline *deadline)
     return deadline->next < deadline->end ? deadline->next : deadline->end;
 }
 
-void lk__deadline_tell(lk_deadline *deadline, const char *what)
+void lk__deadline_notice(lk_deadline *deadline, const char *what)
 {
     double now = lk__clock();
     if (now < deadline->next || now >= deadline->end)

@@ -1,5 +1,4 @@
-/* deadline.h - waiting with a deadline, and telling the user about it now and
- * then. */
+/* deadline.h - the end of a wait, with notices to the user before it. */
 #ifndef LK_NET_DEADLINE_H
 #define LK_NET_DEADLINE_H
 
@@ -11,17 +10,17 @@
 enum { LK_NOTICE_SECONDS = 5 };
 
 typedef struct lk_deadline {
-    double timeout;      /* seconds in all */
-    double end, next;    /* on lk__clock() */
+    double timeout;      /* seconds */
+    double end, next;    /* lk__clock() times of the end and of the next notice */
     lk_notice_fn notice; /* may be NULL */
     void *arg;
 } lk_deadline;
 
 void lk__deadline_init(lk_deadline *deadline, double timeout, lk_notice_fn notice, void *arg);
 bool lk__deadline_over(const lk_deadline *deadline);
-/* When to look again at the latest: the next notice, or the end. */
+/* lk__clock() time at which the waiting thread must wake up: for the next notice, or at the end. */
 double lk__deadline_wake(const lk_deadline *deadline);
-/* Gives the notice "WHAT, 35 s left" when it is time for one. */
-void lk__deadline_tell(lk_deadline *deadline, const char *what);
+/* Gives the notice "WHAT, 35 s left" if it is time for one. */
+void lk__deadline_notice(lk_deadline *deadline, const char *what);
 
 #endif

@@ -56,8 +56,8 @@ uint64_t lk__host_key(void)
     return lk__hash(numbers, sizeof numbers, key);
 }
 
-/* The numeric text of an address that other hosts can reach; false for others:
- * loopback, and IPv6 addresses that are good on one link only. */
+/* Writes the numeric text of an address that other hosts can reach. Returns false for loopback and for
+ * link-local IPv6 addresses. */
 static bool reachable(const struct sockaddr *at, char address[LK_ADDRESS_BYTES])
 {
     struct sockaddr_in v4;
@@ -76,8 +76,8 @@ static bool reachable(const struct sockaddr *at, char address[LK_ADDRESS_BYTES])
     return !local && inet_ntop(AF_INET6, &v6.sin6_addr, address, LK_ADDRESS_BYTES);
 }
 
-/* The first address of an interface that is up; where `wanted` is given, only
- * that one. IPv4 comes first. */
+/* Finds the first address of an interface that is up, IPv4 before IPv6. If `wanted` is not NULL, only that
+ * address. */
 static bool find_interface(const struct ifaddrs *list, const char *wanted, char address[LK_ADDRESS_BYTES])
 {
     static const int families[] = {AF_INET, AF_INET6};

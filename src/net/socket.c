@@ -1,6 +1,5 @@
-/* socket.c - TCP sockets over IPv4 and IPv6, and waiting on them with a deadline.
- *
- * What the bytes mean, and who may send them, is not known here. */
+/* socket.c - TCP sockets over IPv4 and IPv6, and waiting on them with a deadline. The content of messages and
+ * authentication are not known here. */
 #define _GNU_SOURCE /* accept4, TCP_USER_TIMEOUT */
 #include "net/socket.h"
 
@@ -21,7 +20,7 @@
 #include "base/clock.h"
 #include "base/spec.h"
 
-/* Bounds of a socket's deadline in seconds; the kernel's own end at 32767. */
+/* MIN_VANISH and MAX_VANISH are seconds; the kernel's limit is 32767. */
 enum { MIN_VANISH = 2, MAX_VANISH = 30000, MAX_PORT = 65535, ADDRESS_TEXT = 64 };
 
 typedef union address {
@@ -65,8 +64,7 @@ lk_status lk__net_split(const char *text, char *host, size_t host_bytes, int *po
     return LK_OK;
 }
 
-/* "localhost" is loopback by its name, whoever resolves others, and without a resolver.
- * getaddrinfo takes NULL for it. */
+/* "localhost" is always loopback and needs no resolver: getaddrinfo takes NULL for it. */
 static const char *resolvable(const char *host)
 {
     return strcasecmp(host, "localhost") == 0 ? NULL : host;
@@ -95,7 +93,7 @@ static void set(int fd, int level, int option, int value, bool *failed)
         *failed = true;
 }
 
-/* Closes without touching errno. */
+/* Closes without changing errno. */
 static void drop(int fd)
 {
     int saved = errno;
@@ -103,7 +101,7 @@ static void drop(int fd)
     errno = saved;
 }
 
-/* Bound to info's address, and listening if asked to; -1 with errno. */
+/* Returns a socket bound to info's address, listening if requested; or -1 with errno. */
 static int bind_one(const struct addrinfo *info, bool listening)
 {
     int fd = open_socket(info);
@@ -140,8 +138,8 @@ static lk_status fail_bind(const char *host, int port, int error)
     return lk__fail(LK_STATUS_IO, "cannot listen at %s, port %d: %s%s", host, port, strerror(error), next);
 }
 
-/* Takes the first of host's addresses that this machine has. A busy one ends the
- * search: at a second address of the same name nobody would look for us. */
+/* Binds the first of host's addresses that this machine has. An address in use ends the search, because peers
+ * would not try a second address of the same name. */
 static lk_status bind_host(const char *host, int port, bool listening, int *fd, int *port_out)
 {
     struct addrinfo *list;
@@ -172,8 +170,8 @@ lk_status lk__net_reserve(const char *host, int *holder, int *port)
     return bind_host(host, 0, false, holder, port);
 }
 
-/* Keep-alive asks after half of the time, then about every sixth of it. The user
- * timeout does the same for data that nobody acknowledges. */
+/* Keep-alive probes begin after half of the time and follow about every sixth of it. The user timeout does
+ * the same for data that are not acknowledged. */
 lk_status lk__net_prepare(int fd, double vanish)
 {
     int seconds = vanish < MIN_VANISH ? MIN_VANISH : vanish > MAX_VANISH ? MAX_VANISH : (int)vanish;
@@ -213,8 +211,7 @@ int lk__net_accept(int listener)
     return fd;
 }
 
-/* Where nobody listens at a port of the ephemeral range on this machine, TCP may
- * connect a socket to itself. */
+/* If nobody listens at a local port of the ephemeral range, TCP may connect a socket to itself. */
 static bool is_own_end(int fd)
 {
     address here = {0}, there = {0};
@@ -227,7 +224,7 @@ static bool is_own_end(int fd)
     return here.v4.sin_port == there.v4.sin_port && here.v4.sin_addr.s_addr == there.v4.sin_addr.s_addr;
 }
 
-/* Waits for the connection under way at fd; 0 or an errno value. */
+/* Waits until the connection of fd is made; returns 0 or an errno value. */
 static int complete(int fd, double deadline)
 {
     if (lk__net_wait(fd, POLLOUT, deadline) == 0)
@@ -237,7 +234,7 @@ static int complete(int fd, double deadline)
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
         return errno;
     if (error == 0 && is_own_end(fd)) {
-        /* Closed with a reset: the port is not kept busy for who shall listen. */
+        /* Closing with a reset leaves the port free for the process that should listen. */
         const struct linger reset = {.l_onoff = 1};
         setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
         return ECONNREFUSED;
@@ -245,7 +242,7 @@ static int complete(int fd, double deadline)
     return error;
 }
 
-/* Connected, or -1 with errno. */
+/* Returns a connected socket, or -1 with errno. */
 static int connect_one(const struct addrinfo *info, double deadline)
 {
     int fd = open_socket(info);
@@ -281,10 +278,10 @@ lk_status lk__net_connect(const char *host, int port, double deadline, int *fd, 
     for (struct addrinfo *info = list; info; info = info->ai_next)
         left++;
     for (struct addrinfo *info = list; info && connected < 0; info = info->ai_next, left--) {
-        /* A silent address leaves their share of the time to the others. */
+        /* A silent address gets only its share of the remaining time. */
         double now = lk__clock();
         connected = connect_one(info, deadline > now ? now + (deadline - now) / left : deadline);
-        /* That a port is free says more than that an address is out of reach. */
+        /* "Refused" says more than "unreachable", so it is kept. */
         if (connected < 0 && error != ECONNREFUSED)
             error = errno;
     }
@@ -302,7 +299,7 @@ lk_status lk__net_connect(const char *host, int port, double deadline, int *fd, 
     return status;
 }
 
-/* IPv4 inside IPv6 is written as IPv4, which reaches the same end. */
+/* An IPv4-mapped IPv6 address is written as IPv4. */
 static void address_text(const address *at, char *text, size_t bytes)
 {
     char full[ADDRESS_TEXT] = "";
@@ -364,7 +361,7 @@ short lk__net_wait(int fd, short events, double deadline)
     struct pollfd poller = {.fd = fd, .events = events};
     for (;;) {
         double left = deadline - lk__clock();
-        /* Rounded up, so that the last wait does not turn into a spin. */
+        /* Rounded up, so that the last wait does not become a busy loop. */
         int milliseconds = left <= 0 ? 0 : left > 1e6 ? INT_MAX / 4 : (int)(left * 1000) + 1;
         int ready = poll(&poller, 1, milliseconds);
         if (ready > 0)

@@ -77,7 +77,7 @@ static inline void sim_send(sim *s, int rank, const lk_schedule_phase *phase)
     for (int i = 0; i < phase->send_count; i++) {
         lk_schedule_move move = phase->sends[i];
         assert_int_not_equal(move.peer, rank);
-        if (phase->kind == LK_PHASE_PLACE)
+        if (phase->kind == LK_PHASE_COPY)
             sim_post(s, rank, move.peer, move.span, r->from);
         for (int k = 0; phase->kind == LK_PHASE_FOLD && k < r->held[phase->level].count; k++)
             sim_post(s, rank, move.peer, move.span, r->held[phase->level].at[k]);

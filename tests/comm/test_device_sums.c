@@ -75,9 +75,10 @@ static void run_polled(const shards *s, lk_program *program, const partials *p, 
     request->op = LK_REDUCTION_SUM;
     request->out = (lk_request_window){(char *)out, 0, s->elements};
     for (int i = 0; i < p->count; i++)
-        request->roots[i] = p->at[i];
-    request->past = group->past_count++;
-    group->past[request->past % LK_HISTORY] = (lk_call_record){.call = request->call, .peer = -1, .begin = lk__clock()};
+        request->partials[i] = p->at[i];
+    request->record = group->history_count++;
+    group->history[request->record % LK_HISTORY] =
+        (lk_call_record){.call = request->call, .peer = -1, .begin = lk__clock()};
     lk__executor_start(request);
     CHECK_OK(lk_request_wait(request));
 }
@@ -128,7 +129,7 @@ static void run_enqueued(const shards *s, const lk_program *program, lk_device *
     check_tally(s, p->count);
     CHECK_OK(lk__device_sums_sum(direct, 0, s->elements, vectors[1]));
     CHECK_OK(lk__device_sums_lead(direct, 0));
-    CHECK_OK(lk__device_sums_settle(direct));
+    CHECK_OK(lk__device_sums_wait(direct));
     lk__device_sums_leave(direct);
     lk__device_sums_destroy(direct);
     for (int k = 0; k < 2; k++) {

@@ -107,7 +107,7 @@ static void sim_open_sums(sim *s, const world *w)
         sim_rank *rank = &s->ranks[r];
         for (int level = 0; level < LEVELS; level++) {
             held *h = &rank->held[level];
-            h->count = lk__schedule_roots(&s->topology, s->bounds, level, r, h->trees, MAX_HELD);
+            h->count = lk__schedule_subtrees(&s->topology, s->bounds, level, r, h->trees, MAX_HELD);
             assert_true(h->count >= 0);
             for (int k = 0; k < h->count; k++) {
                 h->at[k] = new_vector(s->count);
@@ -252,7 +252,7 @@ static size_t elements_sent(const world *w, int rank, const lk_schedule *schedul
         lk_schedule_subtree roots[MAX_HELD];
         size_t parts = 1;
         if (phase->kind == LK_PHASE_FOLD)
-            parts = (size_t)lk__schedule_roots(&w->topology, w->bounds, phase->level, rank, roots, MAX_HELD);
+            parts = (size_t)lk__schedule_subtrees(&w->topology, w->bounds, phase->level, rank, roots, MAX_HELD);
         for (int k = 0; k < phase->send_count; k++) {
             if (!crossing || w->host[phase->sends[k].peer] != w->host[rank])
                 sent += parts * phase->sends[k].span.count;
@@ -285,7 +285,7 @@ static void test_no_more_than_a_ring(void **state)
             continue;
         for (int r = 0; r < w.topology.size; r++) {
             lk_schedule_subtree roots[MAX_HELD];
-            size_t parts = (size_t)lk__schedule_roots(&w.topology, w.bounds, 0, r, roots, MAX_HELD);
+            size_t parts = (size_t)lk__schedule_subtrees(&w.topology, w.bounds, 0, r, roots, MAX_HELD);
             if (i % CUTS <= 1)
                 assert_int_equal(parts, 1);
             size_t ring = (size - 1) * (count / size + UNEVEN);
@@ -316,7 +316,7 @@ static void test_one_sum_crosses_between_hosts(void **state)
         size_t hosts = (size_t)w.topology.hosts, channels = smallest_host(&w), sent[MAX_WORLD] = {0};
         for (int r = 0; r < w.topology.size; r++) {
             lk_schedule_subtree roots[MAX_HELD];
-            size_t parts = (size_t)lk__schedule_roots(&w.topology, w.bounds, 1, r, roots, MAX_HELD);
+            size_t parts = (size_t)lk__schedule_subtrees(&w.topology, w.bounds, 1, r, roots, MAX_HELD);
             size_t own = allreduce_sent(&w, r, count, true);
             size_t share = (hosts - 1) * (count / hosts / channels + 2 * UNEVEN);
             assert_true(own <= (parts + 1) * share);
@@ -356,10 +356,10 @@ static void check_roots(const world *w, int level, int rank)
     lk_schedule_subtree want[MAX_SHARDS], got[MAX_SHARDS];
     int count = 0;
     collect(w, inside, 0, w->bounds[w->topology.size], want, &count);
-    assert_int_equal(lk__schedule_roots(&w->topology, w->bounds, level, rank, got, count), count);
+    assert_int_equal(lk__schedule_subtrees(&w->topology, w->bounds, level, rank, got, count), count);
     assert_memory_equal(got, want, (size_t)count * sizeof *got);
     if (count > 0)
-        assert_int_equal(lk__schedule_roots(&w->topology, w->bounds, level, rank, got, count - 1), -1);
+        assert_int_equal(lk__schedule_subtrees(&w->topology, w->bounds, level, rank, got, count - 1), -1);
     int begin[LK_MAX_ROOTS];
     if (level > 0)
         return;

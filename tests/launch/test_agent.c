@@ -88,9 +88,9 @@ static void a_link_gives_whole_messages_only(void **state)
 }
 
 typedef struct party {
-    lk_launch_meet_opts opts;
+    lk_launch_rendezvous_opts opts;
     char method[128];
-    lk_launch_place place;
+    lk_launch_address place;
     lk_agent *agent;
     lk_launch_plan plan;
     lk_status status;
@@ -214,7 +214,7 @@ static void knock(party *p, lk_link *link)
 {
     *link = (lk_link){.fd = -1};
     p->opts.init_method = p->method;
-    assert_int_equal(lk__launch_meet(&p->opts, link, &p->place), LK_OK);
+    assert_int_equal(lk__launch_rendezvous(&p->opts, link, &p->place), LK_OK);
     lk_message message = await_message(link);
     assert_int_equal(message.kind, LK_MESSAGE_HELLO);
     assert_string_equal(message.name, "leader");
@@ -251,7 +251,7 @@ static void a_place_is_taken_once_and_given_back(void **state)
     begin(&leader);
     knock(&one, &first);
     refused_with(&one, joined_text(1, "other", text));
-    refused_with(&odd, "no place for `node_rank` 2 with 4097 ranks");
+    refused_with(&odd, "`node_rank` 2 with 4097 ranks is impossible");
     lk__link_close(&first);
     begin(&one);
     begin(&two);
@@ -346,7 +346,7 @@ static void ranks_do_not_join_nodes(void **state)
     party leader = make_party(0, 2, port, 3);
     begin(&leader);
     lk_group_opts opts = {.init_method = leader.method, .rank = 1, .world_size = 2, .timeout = 1};
-    const lk_meeting_crowd ranks = {.noun = "rank", .greeting = "lockstep control 1"};
+    const lk_meeting_kind ranks = {.noun = "rank", .greeting = "lockstep control 1"};
     lk_meeting meeting;
     assert_fails(lk__meeting_open(&opts, &ranks, &meeting), LK_STATUS_PEER, "is not rank 0 of a job");
     finish(&leader);

@@ -56,7 +56,7 @@ static lk_status read_options(const lk_args *args, char *method, size_t bytes, l
 int lk__cmd_run(lk_args *args)
 {
     lk_launch_opts opts;
-    char method[LK_MEET_HOST + 16];
+    char method[LK_LAUNCH_HOST + 16];
     lk_status status = read_options(args, method, sizeof method, &opts);
     return status == LK_OK ? lk__cli_launch("run", &opts) : lk__cli_fail(status);
 }

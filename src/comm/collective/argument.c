@@ -1,4 +1,4 @@
-/* argument.c - checks before anything is sent. */
+/* argument.c - checks of arguments before anything is sent. */
 #include "comm/collective/argument.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* collective.c - the public calls: each says what the ranks must agree on, where
- * the data are, and which program moves them. */
+/* collective.c - the public collective calls. Each describes what the ranks must agree on, where the data
+ * are, and which program moves them. */
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/hash.h"
@@ -8,24 +8,24 @@
 #include "comm/collective/group_impl.h"
 #include "tensor/device.h"
 
-/* A call on its way to becoming a request. */
+/* The description of a call before it is a request. */
 typedef struct lk_intent {
     lk_call_kind kind;
-    lk_buffer data; /* count of the whole vector */
+    lk_buffer data; /* count is that of the whole vector */
     lk_reduction op;
     bool rooted;
-    int root; /* -1: none; of a message, the peer */
+    int root; /* -1: none; of a message: the peer */
     bool sending;
     const int *bounds;
     const lk_span *spans, *recv_spans;
-    uint64_t detail; /* that all ranks agree on */
-    uint64_t own;    /* of this rank alone */
+    uint64_t detail; /* equal at all ranks */
+    uint64_t own;    /* of this rank only */
     lk_request_window mine, out;
-    const void *const *roots;
-    const void *own_from; /* own_count elements that stay at this rank */
+    const void *const *partials;
+    const void *own_from; /* own_count elements that this rank sends to itself */
     void *own_to;
     size_t own_count;
-    lk_argument_memory memory[2]; /* what the caller gave */
+    lk_argument_memory memory[2]; /* buffers of the caller */
 } lk_intent;
 
 static const char *const kind_names[] = {
@@ -41,7 +41,7 @@ static bool is_type(lk_dtype dtype)
     return (unsigned)dtype < LK_DTYPE_COUNT && dtype != LK_DTYPE_F16;
 }
 
-/* Where an element is; anywhere for a type that will be refused. */
+/* Returns the address of an element; `at` for a type that is refused later. */
 static void *at_element(void *at, size_t first, lk_dtype dtype)
 {
     return at && first && is_type(dtype) ? (char *)at + first * lk_dtype_size(dtype) : at;
@@ -52,8 +52,8 @@ static const char *name_of(const lk_intent *intent)
     return intent->kind != LK_CALL_MESSAGE ? kind_names[intent->kind] : intent->sending ? "send" : "recv";
 }
 
-/* In place means that what a rank brings for itself stays where it is; in an
- * alltoall its other parts would still lie across each other. */
+/* Checks the caller's buffers. Input and output may overlap if the call is in place: if this rank's own part
+ * has the same address in both. An alltoall is never in place, because its other parts would overlap. */
 static lk_status check_memory(const lk_intent *intent)
 {
     const lk_argument_memory *memory = intent->memory;
@@ -119,31 +119,31 @@ static lk_call describe(lk_group *group, const lk_intent *intent)
     if (intent->kind == LK_CALL_MESSAGE) {
         uint32_t *counts = intent->sending ? group->sent_count : group->recv_count;
         call.number = counts[intent->root]++;
-        call.root = intent->sending ? intent->root : group->rank; /* the receiver, at both ends */
+        call.root = intent->sending ? intent->root : group->rank; /* the receiver, at both ranks */
     } else {
         call.number = group->calls++;
     }
     if (intent->kind == LK_CALL_ALLTOALL)
-        call.count = 0; /* each rank has counts of its own */
+        call.count = 0; /* every rank has its own counts */
     return call;
 }
 
 static void remember(lk_group *group, lk_request *request)
 {
-    request->past = group->past_count++;
-    group->past[request->past % LK_HISTORY] =
+    request->record = group->history_count++;
+    group->history[request->record % LK_HISTORY] =
         (lk_call_record){.call = request->call, .peer = request->peer, .begin = lk__clock()};
 }
 
-/* Whether writing results as they come would change what peers still read: out
- * lies in one of this rank's vectors, but not at its own place there. */
+/* Whether writing results early would change what peers still read: out overlaps a partial sum of this rank
+ * at another offset than its own. */
 static bool lies_across(const lk_request *request, int roots)
 {
     size_t element = request->program->key.element;
     uintptr_t out = (uintptr_t)request->out.at;
     uintptr_t out_bytes = request->out.count * element, bytes = request->call.count * element;
     for (int i = 0; i < roots; i++) {
-        uintptr_t root = (uintptr_t)request->roots[i];
+        uintptr_t root = (uintptr_t)request->partials[i];
         bool overlap = out < root + bytes && root < out + out_bytes;
         if (overlap && out != root + request->out.first * element)
             return true;
@@ -151,7 +151,7 @@ static bool lies_across(const lk_request *request, int roots)
     return false;
 }
 
-static void take_roots(lk_request *request, const lk_intent *intent)
+static void take_partials(lk_request *request, const lk_intent *intent)
 {
     const lk_group *group = request->group;
     int own = 1;
@@ -159,21 +159,20 @@ static void take_roots(lk_request *request, const lk_intent *intent)
         own = lk_shard_roots(intent->bounds[group->size], intent->bounds[group->rank], intent->bounds[group->rank + 1],
                              NULL);
     for (int i = 0; i < own; i++)
-        request->roots[i] = intent->roots[i];
-    request->aside = lies_across(request, own);
+        request->partials[i] = intent->partials[i];
+    request->out_overlaps = lies_across(request, own);
 }
 
-/* What this rank brings for itself goes to its place at once. */
-static void place_own(lk_group *group, const lk_intent *intent)
+/* Copies the part that this rank sends to itself. */
+static void copy_own(lk_group *group, const lk_intent *intent)
 {
     size_t bytes = intent->own_count * lk_dtype_size(intent->data.dtype);
     if (bytes > 0 && intent->own_to != intent->own_from)
         group->device->kernels->copy_bytes(group->device, bytes, intent->own_from, intent->own_to);
 }
 
-/* Large sums in the memory of one host are taken piece by piece, so that what a
- * rank has folded is still in the cache that all share when the others fetch it.
- * The same at all ranks. */
+/* Large allreduces inside one host are done in pieces, so that a result is still in the shared cache when the
+ * other ranks read it. Returns the elements of a piece; equal at all ranks. */
 static size_t piece_of(const lk_group *group, const lk_intent *intent)
 {
     size_t piece = PIECE_BYTES / lk_dtype_size(intent->data.dtype);
@@ -181,7 +180,7 @@ static size_t piece_of(const lk_group *group, const lk_intent *intent)
     return whole || intent->data.count < piece + piece / 2 ? intent->data.count : piece;
 }
 
-/* The first program makes the request, the second one is for its last piece. */
+/* Makes the request with its first program, or adds the program of the last piece. */
 static lk_status add_program(lk_group *group, const lk_intent *intent, size_t count, lk_request **request)
 {
     lk_intent piece = *intent;
@@ -194,8 +193,7 @@ static lk_status add_program(lk_group *group, const lk_intent *intent, size_t co
     return status;
 }
 
-/* The others are on their way into the call: what fails here, and not for its
- * arguments, fails for all. */
+/* A failure here aborts the job, unless an argument is wrong: the other ranks may be in this call already. */
 static lk_status make_request(lk_group *group, const lk_intent *intent, lk_request **out)
 {
     lk_request *request = NULL;
@@ -219,7 +217,7 @@ static lk_status begin(lk_group *group, const lk_intent *intent, lk_request **ou
 {
     lk_request *request = NULL;
     LK_TRY(lk__group_check(group));
-    /* A thread that failed may have freed what it had lent. */
+    /* A thread rank that failed may have freed memory that its frames refer to. */
     if (group->transport->type == &lk__transport_inproc) {
         lk_status verdict = lk__control_check(group->control);
         if (verdict != LK_OK)
@@ -232,9 +230,9 @@ static lk_status begin(lk_group *group, const lk_intent *intent, lk_request **ou
     request->peer = intent->kind == LK_CALL_MESSAGE ? intent->root : -1;
     request->mine = intent->mine;
     request->out = intent->out;
-    if (intent->roots)
-        take_roots(request, intent);
-    place_own(group, intent);
+    if (intent->partials)
+        take_partials(request, intent);
+    copy_own(group, intent);
     remember(group, request);
     lk__executor_start(request);
     if (!out)
@@ -249,18 +247,18 @@ static lk_status begin(lk_group *group, const lk_intent *intent, lk_request **ou
     return LK_OK;
 }
 
-/* Every call comes through here: a point at which faults on request strike. A
- * thread that calls is the group's rank, whatever it was taken for before. */
+/* Every call starts here: a site for faults on request. The calling thread gets the group's rank as its fault
+ * site. */
 static lk_status start(lk_group *group, const lk_intent *intent, lk_request **out)
 {
     if (!lk__fault_is_on())
         return begin(group, intent, out);
     const char *name = kind_names[intent->kind];
-    lk_fault_site place = lk__fault_site();
+    lk_fault_site site = lk__fault_site();
     int rank = lk__group_job_rank(group, group->rank);
-    if (place.rank != rank) {
-        place.rank = rank;
-        lk__fault_set_site(place);
+    if (site.rank != rank) {
+        site.rank = rank;
+        lk__fault_set_site(site);
     }
     const char *before = lk__fault_enter(name);
     lk__fault_point(name);
@@ -275,7 +273,7 @@ static lk_status start_sum(lk_group *group, lk_intent *intent, const lk_shard_su
         LK_TRY(lk__argument_sums(group, sums, intent->data.count, kind_names[intent->kind]));
         size_t bytes = ((size_t)group->size + 1) * sizeof *sums->bounds;
         intent->bounds = sums->bounds;
-        intent->roots = sums->roots;
+        intent->partials = sums->roots;
         intent->detail = lk__hash(sums->bounds, bytes, intent->detail + 1);
     }
     return start(group, intent, request);
@@ -290,7 +288,7 @@ static lk_status allreduce(lk_group *group, const lk_shard_sums *sums, lk_buffer
                         .op = op,
                         .root = -1,
                         .out = {data.at, 0, data.count},
-                        .roots = own,
+                        .partials = own,
                         .memory = {{sums ? "out.at" : "data.at", data.at, data.count}}};
     return start_sum(group, &intent, sums, request);
 }
@@ -314,7 +312,7 @@ static lk_status reduce(lk_group *group, const lk_shard_sums *sums, lk_buffer da
 {
     const void *own[] = {data.at};
     bool here = group->rank == root;
-    lk_intent intent = {.kind = LK_CALL_REDUCE, .data = data, .op = op, .rooted = true, .root = root, .roots = own};
+    lk_intent intent = {.kind = LK_CALL_REDUCE, .data = data, .op = op, .rooted = true, .root = root, .partials = own};
     intent.memory[0] = (lk_argument_memory){sums ? "out.at" : "data.at", data.at, here || !sums ? data.count : 0};
     if (here)
         intent.out = (lk_request_window){data.at, 0, data.count};
@@ -340,8 +338,8 @@ size_t lk_even_count(size_t count, int ranks, int rank)
     return ranks > 0 && rank >= 0 && rank < ranks ? lk__span_segment(count, ranks, rank).count : 0;
 }
 
-/* Spans of all ranks, side by side: counts, or `each` for all; *total is their
- * sum. */
+/* Makes the spans of all ranks, one after the other, from counts, or with `each` elements if counts is NULL.
+ * *total is the sum of the counts. */
 static lk_status make_spans(const lk_group *group, const size_t *counts, size_t each, lk_span **out, size_t *total)
 {
     lk_span *spans = NULL;
@@ -400,7 +398,7 @@ lk_status lk_reduce_scatter(lk_group *group, lk_buffer in, const size_t *counts,
         return lk__fail(LK_STATUS_USAGE, "reduce_scatter: the counts add up to %zu, the vector has %zu elements", total,
                         in.count);
     }
-    lk_intent intent = {.kind = LK_CALL_REDUCE_SCATTER, .data = in, .op = op, .root = -1, .roots = own};
+    lk_intent intent = {.kind = LK_CALL_REDUCE_SCATTER, .data = in, .op = op, .root = -1, .partials = own};
     intent.memory[0] = (lk_argument_memory){"in.at", in.at, in.count};
     return reduce_scatter(group, NULL, &intent, spans, out, request);
 }
@@ -418,8 +416,11 @@ lk_status lk_reduce_scatter_shards(lk_group *group, const lk_shard_sums *sums, c
         lk__mem_free(spans);
         return wrong_count("reduce_scatter", "out.count", out.count, group->rank, counts[group->rank]);
     }
-    lk_intent intent = {
-        .kind = LK_CALL_REDUCE_SCATTER, .data = {out.at, total, out.dtype}, .op = op, .root = -1, .roots = sums->roots};
+    lk_intent intent = {.kind = LK_CALL_REDUCE_SCATTER,
+                        .data = {out.at, total, out.dtype},
+                        .op = op,
+                        .root = -1,
+                        .partials = sums->roots};
     return reduce_scatter(group, sums, &intent, spans, out.at, request);
 }
 
@@ -435,12 +436,12 @@ lk_status lk_broadcast(lk_group *group, lk_buffer data, int root, lk_request **r
     return start(group, &intent, request);
 }
 
-/* Gather, allgather and scatter: a vector at one or all ranks, cut in spans. */
+/* Arguments of gather, allgather and scatter: a vector at one or all ranks, divided into spans. */
 typedef struct lk_cut {
     lk_call_kind kind;
     lk_buffer mine;
     const size_t *counts;
-    void *whole; /* NULL where this rank has none */
+    void *whole; /* NULL if this rank has none */
     int root;
 } lk_cut;
 
@@ -452,9 +453,9 @@ static lk_status start_cut(lk_group *group, const lk_cut *cut, lk_request **requ
     lk_span own = spans[group->rank];
     lk_request_window mine = {cut->mine.at, own.first, own.count};
     lk_request_window whole = {cut->whole, 0, cut->whole ? total : 0};
-    void *place = at_element(cut->whole, own.first, cut->mine.dtype);
+    void *own_slot = at_element(cut->whole, own.first, cut->mine.dtype);
     bool holds = cut->kind == LK_CALL_ALLGATHER || cut->root == group->rank;
-    /* A scatter goes the other way: the whole is what root sends from. */
+    /* In a scatter, the whole vector is the input of root. */
     bool out = cut->kind == LK_CALL_SCATTER;
     lk_intent intent = {
         .kind = cut->kind,
@@ -465,9 +466,9 @@ static lk_status start_cut(lk_group *group, const lk_cut *cut, lk_request **requ
         .detail = cut->counts ? hash_spans(group, spans, cut->kind) : 0,
         .mine = out ? whole : mine,
         .out = out ? mine : whole,
-        .own_from = out ? place : cut->mine.at,
-        .own_to = out ? cut->mine.at : place,
-        .own_count = place ? own.count : 0,
+        .own_from = out ? own_slot : cut->mine.at,
+        .own_to = out ? cut->mine.at : own_slot,
+        .own_count = own_slot ? own.count : 0,
         .memory = {{"mine.at", cut->mine.at, own.count}, {out ? "in" : "out", cut->whole, holds ? total : 0}},
     };
     lk_status status = own.count == cut->mine.count

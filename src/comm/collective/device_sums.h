@@ -1,14 +1,13 @@
 /* device_sums.h - sums and gathers of vectors in the memory of devices.
  *
- * The devices of a group's ranks are joined by a channel (tensor/channel.h). It runs the
- * programs (program.h) that the group runs too: steps.c moves frames of the host's memory
- * and polls; here moves and additions are enqueued on a stream of the device. Both follow
- * one schedule and one fold plan, so a sum has the bits of lk_allreduce_shards. The
- * programs have one level, whatever hosts the ranks are on.
+ * A channel (tensor/channel.h) joins the devices of a group's ranks. It runs the same programs (program.h) as
+ * the group. The group's executor polls frames in host memory (steps.c); here copies and additions are
+ * enqueued on a stream of the device. Both follow the same schedule and fold plan, so a sum has the bits of
+ * lk_allreduce_shards. Programs on devices have one level, also between hosts.
  *
- * Calls marked "together" are made by all ranks, in the same order. When a rank is lost
- * or the group's timeout has passed, the channel is given up and the call fails; after a
- * failure only leave, destroy and give_up are possible. One thread at a time. */
+ * "Collective" means that all ranks make the call, in the same order. When a rank is lost or the group's
+ * timeout has passed, the channel is given up and the call fails. After a failure only leave, destroy and
+ * give_up may be called. One thread at a time. */
 #ifndef LK_COMM_COLLECTIVE_DEVICE_SUMS_H
 #define LK_COMM_COLLECTIVE_DEVICE_SUMS_H
 
@@ -17,74 +16,73 @@
 
 typedef struct lk_device_sums lk_device_sums;
 
-enum { LK_DIRECT_TEXT = 1024 };
+enum { LK_DEVICE_SUMS_TEXT = 1024 };
 
-/* Which channel the ranks use. */
+/* The choice of a channel. */
 typedef struct lk_device_sums_choice {
-    const char *name;               /* the only one to be tried; NULL: any */
-    bool own_order;                 /* only those that sum in an order of their own */
-    bool tried;                     /* set: there was one to be tried */
-    const lk_channel_type *channel; /* set: the first that can join the devices of all ranks, or NULL */
-    char obstacle[LK_DIRECT_TEXT + 2 * LK_CHANNEL_PLACE]; /* set: why the last one that was tried cannot */
+    const char *name;               /* the only channel to try; NULL: any */
+    bool own_order;                 /* only channels that sum in an order of their own */
+    bool tried;                     /* output: there was a channel to try */
+    const lk_channel_type *channel; /* output: the first channel that can join the devices of all ranks, or NULL */
+    char obstacle[LK_DEVICE_SUMS_TEXT + 2 * LK_CHANNEL_PLACE]; /* output: why the last channel that was tried cannot */
 } lk_device_sums_choice;
 
-/* Together, all with one kind of device; all ranks get the same choice. group NULL: a
- * rank alone, which needs no channel: only `tried` is set. */
+/* Collective. All ranks have the same kind of device and get the same choice. group NULL: one rank alone,
+ * which needs no channel; only `tried` is set. */
 lk_status lk__device_sums_choose(lk_group *group, lk_device *dev, lk_device_sums_choice *choice) LK_CHECKED;
 
 typedef struct lk_device_sums_opts {
-    lk_group *group;   /* borrowed, as all here */
-    const int *bounds; /* (ranks + 1) shards of each */
+    lk_group *group;   /* all pointers are borrowed */
+    const int *bounds; /* (ranks + 1) bounds of the shards of each rank */
     lk_device *dev;
     const lk_channel_type *channel;
-    bool own_order; /* the channel adds up in an order of its own, not over the tree */
-    int sums;       /* of a step */
-    size_t most;    /* elements of a sum */
-    size_t widest;  /* elements of a partial sum that is gathered */
-    size_t samples; /* of one rank that are shared, at most */
+    bool own_order; /* the channel sums in its own order, not over the tree */
+    int sums;       /* sums in a step */
+    size_t most;    /* most elements of a sum */
+    size_t widest;  /* most elements of a partial sum that is gathered */
+    size_t samples; /* most samples of one rank in lk__device_sums_share */
 } lk_device_sums_opts;
 
-/* Together. */
+/* Collective. */
 lk_status lk__device_sums_create(const lk_device_sums_opts *opts, lk_device_sums **out) LK_CHECKED;
-/* Together: opens and closes a channel, for what only shows then. The others take part
- * where one fails. */
-lk_status lk__device_sums_rehearse(const lk_device_sums_opts *opts) LK_CHECKED;
-/* Before the group is destroyed: together, as far as the job is whole, so that no rank
- * frees memory that another uses. NULL is ignored, as below. */
-void lk__device_sums_leave(lk_device_sums *direct);
-void lk__device_sums_destroy(lk_device_sums *direct);
+/* Collective. Opens and closes a channel, to find failures that appear only then. All ranks take part until
+ * the end, also if one fails. */
+lk_status lk__device_sums_probe(const lk_device_sums_opts *opts) LK_CHECKED;
+/* Collective as long as the job has not failed, before the group is destroyed: afterwards no rank uses memory
+ * of another. NULL is ignored, also by destroy. */
+void lk__device_sums_leave(lk_device_sums *sums);
+void lk__device_sums_destroy(lk_device_sums *sums);
 
-/* Together: enqueues sum `index` of a step. This rank's partial sums, after the device's
- * work so far, are the slots of `sums` in the order of its shards; the result goes to
- * slot 0. Over the tree, the other slots keep what they had. */
-lk_status lk__device_sums_sum(lk_device_sums *direct, int index, size_t count, lk_partials sums) LK_CHECKED;
-/* The device's further work finds the result of that sum. */
-lk_status lk__device_sums_lead(lk_device_sums *direct, int index) LK_CHECKED;
-/* Blocks until all that was enqueued is done, or a peer is lost: before the host waits
- * for the device's further work. */
-lk_status lk__device_sums_settle(lk_device_sums *direct) LK_CHECKED;
+/* Collective. Enqueues sum `index` of a step, after the work that the device has so far. The slots of
+ * `partials` are this rank's partial sums in the order of its shards. The result is written to slot 0; with a
+ * sum over the tree the other slots do not change. */
+lk_status lk__device_sums_sum(lk_device_sums *sums, int index, size_t count, lk_partials partials) LK_CHECKED;
+/* Work enqueued on the device from now on waits for that sum. */
+lk_status lk__device_sums_lead(lk_device_sums *sums, int index) LK_CHECKED;
+/* Blocks until everything enqueued here is done, or a peer is lost. Called before the host waits for the
+ * device. */
+lk_status lk__device_sums_wait(lk_device_sums *sums) LK_CHECKED;
 
-/* Together: this rank's partial sums of `width` elements each, and those of all ranks
- * in the order of their shards, for the device's further work. */
-lk_status lk__device_sums_gather(lk_device_sums *direct, const float *mine, size_t width, float *all) LK_CHECKED;
-/* As settle, for what is gathered alone. */
-lk_status lk__device_sums_settle_gather(lk_device_sums *direct) LK_CHECKED;
+/* Collective. Gathers the partial sums of all ranks, of `width` elements each, in the order of their shards.
+ * Work enqueued on the device from now on waits for them. */
+lk_status lk__device_sums_gather(lk_device_sums *sums, const float *mine, size_t width, float *all) LK_CHECKED;
+/* Like wait, for the last gather only. */
+lk_status lk__device_sums_wait_gather(lk_device_sums *sums) LK_CHECKED;
 
-/* The rest is for channels that record; while the device does, settle and settle_gather
- * may not be called. */
+/* The rest is for channels that record. While the device records, wait and wait_gather may not be called. */
 
-/* Together: a number of each of `total` samples, of which this rank has those of its
- * shards in their places, to all ranks. */
-lk_status lk__device_sums_share(lk_device_sums *direct, size_t total, float *all) LK_CHECKED;
-/* The device's further work finds them. */
-lk_status lk__device_sums_lead_share(lk_device_sums *direct) LK_CHECKED;
-/* Once in a while when the host waits, since a time of lk__clock, for what was recorded:
- * fails when a peer is lost or the time is up. */
-lk_status lk__device_sums_watch(lk_device_sums *direct, double since) LK_CHECKED;
-/* The device's work will end, whatever becomes of other ranks. */
-void lk__device_sums_give_up(lk_device_sums *direct);
+/* Collective. Gives all ranks one number for each of `total` samples. This rank has written the numbers of
+ * its shards' samples to `all`. */
+lk_status lk__device_sums_share(lk_device_sums *sums, size_t total, float *all) LK_CHECKED;
+/* Work enqueued on the device from now on waits for the last share. */
+lk_status lk__device_sums_lead_share(lk_device_sums *sums) LK_CHECKED;
+/* Called repeatedly while the host waits, since `since` on lk__clock(), for recorded work. Fails when a peer
+ * is lost or the timeout has passed. */
+lk_status lk__device_sums_watch(lk_device_sums *sums, double since) LK_CHECKED;
+/* Gives the channel up, so that the device's work ends even if other ranks do nothing more. */
+void lk__device_sums_give_up(lk_device_sums *sums);
 
-/* Enqueues a program, as sum and gather do with theirs; vectors as in sum. */
-lk_status lk__device_sums_run(lk_device_sums *direct, const lk_program *program, lk_partials vectors) LK_CHECKED;
+/* Enqueues a program. `vectors` as `partials` of lk__device_sums_sum. */
+lk_status lk__device_sums_run(lk_device_sums *sums, const lk_program *program, lk_partials vectors) LK_CHECKED;
 
 #endif

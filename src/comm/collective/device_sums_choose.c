@@ -1,54 +1,54 @@
-/* device_sums_choose.c - which channel can join the devices of all ranks. */
+/* device_sums_choose.c - finds a channel that can join the devices of all ranks. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "comm/collective/device_sums.h"
 
-/* What a rank says of its device. */
-typedef struct card {
-    char place[LK_CHANNEL_PLACE];
-    char reason[LK_DIRECT_TEXT]; /* why it can have no channel; "": it can */
-} card;
+/* What a rank tells the others about its device. */
+typedef struct device_info {
+    char location[LK_CHANNEL_PLACE];
+    char reason[LK_DEVICE_SUMS_TEXT]; /* why the rank cannot use the channel; "": it can */
+} device_info;
 
-/* A channel that is tried. */
+/* One attempt at one channel. */
 typedef struct trial {
     lk_group *group;
     lk_device *dev;
     const lk_channel_type *type;
-    card mine;
-    char *obstacle; /* (bytes) what is in its way; "": nothing so far */
+    device_info mine;
+    char *obstacle; /* (bytes) why the ranks cannot use it; "": no reason so far */
     size_t bytes;
 } trial;
 
-/* Why these two ranks can have no channel, if so. */
-static void compare_places(const trial *t, const card *cards, int r, int s)
+/* Sets the obstacle if these two ranks cannot be joined. */
+static void compare_devices(const trial *t, const device_info *infos, int r, int s)
 {
-    bool same = strcmp(cards[r].place, cards[s].place) == 0;
+    bool same = strcmp(infos[r].location, infos[s].location) == 0;
     if (same && !t->type->one_device)
-        snprintf(t->obstacle, t->bytes, "ranks %d and %d have one device (%s)", s, r, cards[r].place);
+        snprintf(t->obstacle, t->bytes, "ranks %d and %d have one device (%s)", s, r, infos[r].location);
     if (!same && t->type->one_device)
-        snprintf(t->obstacle, t->bytes, "ranks %d and %d have two devices (%s; %s)", s, r, cards[s].place,
-                 cards[r].place);
+        snprintf(t->obstacle, t->bytes, "ranks %d and %d have two devices (%s; %s)", s, r, infos[s].location,
+                 infos[r].location);
 }
 
-/* The first reason that a rank has, and else what is wrong with their places. */
-static void find_obstacle(const trial *t, const card *cards, int ranks)
+/* The obstacle is the first reason of a rank, or else a pair of ranks that cannot be joined. */
+static void find_obstacle(const trial *t, const device_info *infos, int ranks)
 {
     for (int r = 0; r < ranks && !t->obstacle[0]; r++) {
-        if (cards[r].reason[0])
-            snprintf(t->obstacle, t->bytes, "rank %d: %s", r, cards[r].reason);
+        if (infos[r].reason[0])
+            snprintf(t->obstacle, t->bytes, "rank %d: %s", r, infos[r].reason);
     }
     for (int r = 1; r < ranks && !t->obstacle[0]; r++) {
         for (int s = 0; s < r && !t->obstacle[0]; s++)
-            compare_places(t, cards, r, s);
+            compare_devices(t, infos, r, s);
     }
 }
 
-/* Together: what is in the way, by what each rank has found. */
-static lk_status exchange_cards(trial *t, lk_status found)
+/* Collective: finds the obstacle from the results of all ranks. */
+static lk_status exchange_infos(trial *t, lk_status found)
 {
-    card *all;
+    device_info *all;
     if (found != LK_OK)
         snprintf(t->mine.reason, sizeof t->mine.reason, "%s", lk_error_detail());
     LK_TRY(LK_ALLOC((size_t)lk_group_size(t->group), "ranks", &all));
@@ -62,19 +62,19 @@ static lk_status exchange_cards(trial *t, lk_status found)
 
 static lk_status try_channel(trial *t)
 {
-    LK_TRY(exchange_cards(t, t->type->place(t->dev, t->mine.place)));
-    /* A library is not loaded in vain. */
+    LK_TRY(exchange_infos(t, t->type->place(t->dev, t->mine.location)));
+    /* The library is loaded only if the devices fit. */
     if (!t->obstacle[0])
-        LK_TRY(exchange_cards(t, t->type->load(t->dev)));
+        LK_TRY(exchange_infos(t, t->type->load(t->dev)));
     if (t->obstacle[0] || !t->type->one_device)
         return LK_OK;
-    /* Whether ranks on one device can map each other's memory shows when they do. */
+    /* Whether ranks on one device can map each other's memory is known only after trying. */
     lk_device_sums_opts opts = {.group = t->group, .dev = t->dev, .channel = t->type};
-    return exchange_cards(t, lk__device_sums_rehearse(&opts));
+    return exchange_infos(t, lk__device_sums_probe(&opts));
 }
 
-/* Whether this channel is one to be tried. */
-static bool is_meant(const lk_channel_type *type, const lk_device_sums_choice *choice)
+/* Whether the choice allows this channel. */
+static bool is_candidate(const lk_channel_type *type, const lk_device_sums_choice *choice)
 {
     return (!choice->name || strcmp(type->name, choice->name) == 0) && (!choice->own_order || type->sum);
 }
@@ -84,7 +84,7 @@ lk_status lk__device_sums_choose(lk_group *group, lk_device *dev, lk_device_sums
     const lk_channel_type *const *types = dev->type->channels;
     for (; types && *types && !choice->channel; types++) {
         trial t = {group, dev, *types, .obstacle = choice->obstacle, .bytes = sizeof choice->obstacle};
-        if (!is_meant(*types, choice))
+        if (!is_candidate(*types, choice))
             continue;
         choice->tried = true;
         if (group)

@@ -1,9 +1,8 @@
-/* executor.c - the calls of a group under way: who is next, and how one waits.
+/* executor.c - runs the requests of a group in host memory: their order, and waiting.
  *
- * A call moves on whenever somebody polls. Calls of a group run in their order;
- * messages of different pairs, and of the two directions of a pair, do not wait
- * for each other. Only lk__executor_wait blocks, and never for longer than the
- * timeout. */
+ * Requests advance only while a thread polls. Collective calls of a group run in their order. Messages of
+ * different pairs, and of the two directions of a pair, do not wait for each other. Only lk__executor_wait
+ * blocks, at most until the timeout. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,21 +15,16 @@
 #include "comm/control/roster.h"
 #include "net/deadline.h"
 
-/* Seconds between looks at the control connection, until the calls are reported
- * (and again, ever less often), between notices, for the control to tell why a
- * peer is gone, for peers to let go of what was lent to them, for the last bytes
- * of a far rank that has left, of sleep while other groups have calls under way,
- * and of watching those before that. */
-#define CHECK_EVERY 0.02
-#define REPORT_AFTER 0.25
-#define NOTICE_EVERY LK_NOTICE_SECONDS
-#define ASK_SECONDS 2.0
-#define LEFT_AFTER 1.0
-#define SLICE 0.0002
-#define WATCH 0.0002
+/* Seconds. */
+#define CHECK_EVERY 0.02               /* between checks of the control */
+#define REPORT_AFTER 0.25              /* until the first report of calls; later ones follow less often */
+#define NOTICE_EVERY LK_NOTICE_SECONDS /* between notices */
+#define ASK_SECONDS 2.0                /* for the control to say why a peer is gone */
+#define LEFT_AFTER 1.0                 /* for the last frames of a rank of another host that has left */
+#define SLICE 0.0002                   /* of sleep while other groups have requests under way */
+#define WATCH 0.0002                   /* of polling before that sleep */
 
-/* Whether an earlier message of the same direction between the same ranks is
- * unfinished; marks this one. */
+/* Whether an earlier message of the same direction and pair is unfinished. Marks the pair. */
 static bool is_behind(const lk_request *request, unsigned char *pairs)
 {
     unsigned char bit = request->program->key.detail == LK_MESSAGE_SEND ? 1 : 2;
@@ -39,7 +33,7 @@ static bool is_behind(const lk_request *request, unsigned char *pairs)
     return behind;
 }
 
-/* Takes a request off the list. */
+/* Removes a request from the list. */
 static void unlink_request(lk_group *group, lk_request **link)
 {
     lk_request *request = *link;
@@ -48,8 +42,7 @@ static void unlink_request(lk_group *group, lk_request **link)
     *link = request->next;
 }
 
-/* A collective runs when nothing before it is unfinished, and nothing behind it
- * moves until it is done. */
+/* A collective runs when all earlier requests are done, and no later request runs before it is done. */
 static lk_status run_all(lk_group *group, bool *moved)
 {
     unsigned char *pairs = group->busy + group->size;
@@ -69,7 +62,7 @@ static lk_status run_all(lk_group *group, bool *moved)
         if (request->done) {
             lk__request_finish(request);
             unlink_request(group, link);
-            /* What it stood in the way of may move on the next round. */
+            /* Later requests may run in the next round. */
             continue;
         }
         if (request->peer < 0)
@@ -86,8 +79,8 @@ void lk__executor_start(lk_request *request)
     group->tail = &request->next;
 }
 
-/* Marks in group->busy the ranks whose frames the request waits for. */
-static void mark_owing(const lk_group *group, const lk_request *request)
+/* Marks in group->busy the ranks from which the request needs frames. */
+static void mark_senders(const lk_group *group, const lk_request *request)
 {
     memset(group->busy, 0, (size_t)group->size);
     if (!request || request->phase >= request->program->schedule.phase_count || !request->entered)
@@ -98,13 +91,12 @@ static void mark_owing(const lk_group *group, const lk_request *request)
             group->busy[phase->recvs[i].peer] = 1;
 }
 
-/* Whom this rank waits for may itself wait for others. Where the reports tell who
- * has not come to the call at all, those are marked instead, or those of them
- * that this rank waits for itself. */
+/* A rank that this rank waits for may itself wait for others. If the reports say which ranks are not in the
+ * call, those are marked instead; if this rank waits for some of them, only these. */
 static void mark_absent(lk_group *group)
 {
     bool known = false, both = false;
-    mark_owing(group, group->first);
+    mark_senders(group, group->first);
     if (!group->first || group->first->peer >= 0 || group->reports == 0)
         return;
     lk__control_absent(group->control, group->absent);
@@ -126,24 +118,23 @@ static int count_busy(const lk_group *group)
     return count;
 }
 
-/* Whom the oldest request waits for: marks them in group->busy, and names them. Those
- * that owe this rank something come first, then those that have not taken what it
- * gives them. */
+/* Marks in group->busy the ranks that the oldest request waits for, and writes their list. Ranks whose frames
+ * are missing come first; if there are none, the ranks that have not received this rank's frames. */
 static void awaited_text(lk_group *group, char *text, size_t bytes)
 {
     mark_absent(group);
-    bool owing = count_busy(group) > 0;
-    if (!owing)
-        lk__steps_mark_takers(group->first);
+    bool sending = count_busy(group) > 0;
+    if (!sending)
+        lk__steps_mark_receivers(group->first);
     memset(group->absent, 0, (size_t)lk__control_size(group->control));
     for (int r = 0; r < group->size; r++)
         group->absent[lk__group_job_rank(group, r)] = group->busy[r];
     size_t used = lk__text_list("rank", group->absent, lk__control_size(group->control), text, bytes);
-    if (!owing && used < bytes)
+    if (!sending && used < bytes)
         snprintf(text + used, bytes - used, " to take what was sent");
 }
 
-/* After awaited_text: asks what is most often the matter with them. */
+/* After awaited_text: writes a question about the most common cause. */
 static void stopped_text(const lk_group *group, char *text, size_t bytes)
 {
     char who[LK_MEMBER_TEXT];
@@ -158,14 +149,14 @@ static void stopped_text(const lk_group *group, char *text, size_t bytes)
     snprintf(text, bytes, "is %s stopped (Ctrl-Z, SIGSTOP, a debugger), or does it need longer?", who);
 }
 
-/* A rank that has left, though a request waits for it. */
+/* A rank that has left although a request waits for it. */
 typedef struct leaver {
-    int rank;                  /* -1: there is none */
-    const lk_request *request; /* that waits */
-    bool takes;                /* it was to take what this rank sends; else its frames are missing */
+    int rank;                  /* -1: none */
+    const lk_request *request; /* the request that waits */
+    bool takes;                /* true: it has not received this rank's frames; false: its frames are missing */
 } leaver;
 
-/* The first rank that is marked in group->busy and has left, or -1. */
+/* Returns the first rank that is marked in group->busy and has left, or -1. */
 static int first_left(const lk_group *group, bool takes)
 {
     for (int r = 0; r < group->size; r++)
@@ -175,18 +166,18 @@ static int first_left(const lk_group *group, bool takes)
     return -1;
 }
 
-/* Messages do not wait for each other, so any of them may wait for a rank that left. */
+/* Checks all requests, because messages do not wait for each other. */
 static leaver find_left(const lk_group *group)
 {
     leaver found = {.rank = -1};
     for (const lk_request *request = group->first; request && found.rank < 0; request = request->next) {
         found.request = request;
-        mark_owing(group, request);
+        mark_senders(group, request);
         found.rank = first_left(group, false);
         if (found.rank >= 0)
             break;
         memset(group->busy, 0, (size_t)group->size);
-        lk__steps_mark_takers(request);
+        lk__steps_mark_receivers(request);
         found.rank = first_left(group, true);
         found.takes = found.rank >= 0;
     }
@@ -202,8 +193,8 @@ static lk_status fail_left(const lk_group *group, const leaver *left)
                     left->takes ? " to take what was sent" : "");
 }
 
-/* What a rank sent last may be on its way, or wait to be read, when the news
- * comes that it left: it gets some time from then on. */
+/* Fails if a request waits for a rank that has left. Its last frames may still arrive after the news that it
+ * left, so the failure comes some time later. */
 static lk_status check_left(lk_group *group, double now)
 {
     leaver left = find_left(group);
@@ -214,22 +205,22 @@ static lk_status check_left(lk_group *group, double now)
     return group->left_seen == 0 || now - group->left_seen < grace ? LK_OK : fail_left(group, &left);
 }
 
-/* The history, with the call that is waited for at its end. */
+/* Sends the history to the server, with the awaited call at the end. */
 static void report(lk_group *group)
 {
     lk_call calls[LK_HISTORY];
     int count = 0;
-    size_t awaited = group->first->past;
-    size_t begin = group->past_count > LK_HISTORY ? group->past_count - LK_HISTORY : 0;
-    for (size_t i = begin; i < group->past_count; i++)
+    size_t awaited = group->first->record;
+    size_t begin = group->history_count > LK_HISTORY ? group->history_count - LK_HISTORY : 0;
+    for (size_t i = begin; i < group->history_count; i++)
         if (i != awaited)
-            calls[count++] = group->past[i % LK_HISTORY].call;
+            calls[count++] = group->history[i % LK_HISTORY].call;
     count -= count == LK_HISTORY;
     calls[count++] = group->first->call;
     lk__control_report(group->control, calls, count);
 }
 
-/* Frames move again: the server must not take this rank for one that waits. */
+/* Frames move again. Withdraws the report, so that the server knows that this rank does not wait. */
 static void end_wait(lk_group *group)
 {
     group->idle_since = group->left_seen = 0;
@@ -238,9 +229,9 @@ static void end_wait(lk_group *group)
     group->reports = 0;
 }
 
-/* A connection that ended is often the first sign of a rank that died or left;
- * the control knows more a moment later. Not when its server cannot be reached,
- * for which the rank may have ended, too: until that is known takes longer. */
+/* A closed connection is often the first sign of a rank that died or left, and the control learns the reason
+ * a moment later. Waits for that reason. If the server may be unreachable as well, it waits longer, because
+ * finding that out takes more time. */
 static lk_status ask_control(lk_group *group, lk_status status)
 {
     struct timespec pause = {.tv_nsec = 2000000};
@@ -260,7 +251,7 @@ static lk_status ask_control(lk_group *group, lk_status status)
         }
         nanosleep(&pause, NULL);
         waited = lk__clock() - begin;
-    } while (waited < ASK_SECONDS || (waited < group->boot.timeout && lk__control_unheard(group->control)));
+    } while (waited < ASK_SECONDS || (waited < group->boot.timeout && lk__control_unacknowledged(group->control)));
     status = lk__fail(status, "%s", detail);
     free(detail);
     return status;
@@ -287,7 +278,7 @@ bool lk__executor_move_others(lk_group *whole, const lk_group *except, bool *mov
     for (lk_group *other = whole->family; other; other = other->sibling) {
         if (other == except || !other->first)
             continue;
-        /* What breaks it breaks the whole, and is seen there. */
+        /* A failure of that group fails the whole job, where it is seen. */
         lk_status status = lk__executor_move(other, moved);
         pending |= status == LK_OK && other->first != NULL;
     }
@@ -313,8 +304,8 @@ static void notice(lk_group *group, double idle)
     lk__control_notice(group->control, text);
 }
 
-/* What is to be done beside waiting, by the time that nothing has moved. */
-static lk_status look_around(lk_group *group)
+/* Checks, reports, notices and the timeout, depending on how long nothing has moved. */
+static lk_status check_job(lk_group *group)
 {
     double now = lk__clock();
     if (group->idle_since == 0) {
@@ -347,12 +338,12 @@ lk_status lk__executor_poll(lk_group *group)
     bool moved = false;
     LK_TRY(lk__executor_move(group, &moved));
     (void)lk__executor_move_others(group->whole, group, &moved);
-    lk_status status = look_around(group);
+    lk_status status = check_job(group);
     return status == LK_OK ? LK_OK : lk__group_break(group, status);
 }
 
-/* Sleeps until the group has news. While other groups have calls under way, it
- * watches those as well, and sleeps in short slices once nothing moves. */
+/* Sleeps until the transport has news. While other groups have requests under way, it first polls and then
+ * sleeps for short times, so that those advance too. */
 static void pause(lk_group *group, bool others, double still_since)
 {
     const lk_transport_type *type = group->transport->type;
@@ -378,7 +369,7 @@ lk_status lk__executor_wait(lk_request *request)
             still_since = lk__clock();
         if (group->idle_since != 0 || group->first == NULL)
             pause(group, others, still_since);
-        status = look_around(group);
+        status = check_job(group);
         if (status != LK_OK)
             (void)lk__group_break(group, status);
     }

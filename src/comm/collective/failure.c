@@ -1,5 +1,5 @@
-/* failure.c - how a group breaks: the reason is kept, the other ranks are told, and
- * every call under way ends with it. */
+/* failure.c - how a group fails: it keeps the reason, aborts the job, and ends every request under way with
+ * that reason. */
 #include <string.h>
 #include <time.h>
 
@@ -9,10 +9,9 @@
 /* Seconds that a rank waits for peers that read its memory. */
 #define RELEASE_SECONDS 0.5
 
-/* Threads read each other's memory. What has come is let go, so that its owner
- * need not wait for this rank; and what was lent is waited for, since a peer may
- * be reading it right now. A peer that comes to the call later sees first that
- * the group is broken (collective.c). */
+/* Thread ranks read each other's memory. Releases all received frames, so that their senders need not wait
+ * for this rank, and waits until peers have finished reading this rank's memory. A peer that starts the call
+ * later sees first that the job has failed (collective.c). */
 static void release_memory(lk_group *group)
 {
     const lk_transport_type *type = group->transport->type;
@@ -45,15 +44,15 @@ lk_status lk__group_broken(const lk_group *group)
     return lk__fail(group->broken, "%s", group->reason ? group->reason : "the group is broken");
 }
 
-/* Parts share the job, so what broke one has broken all above it, and below
- * those: lk__group_check. */
+/* All groups of a job share its failure: a failed part fails its parents here, and the others see it in
+ * lk__group_check. */
 lk_status lk__group_break(lk_group *group, lk_status status)
 {
     if (group->broken != LK_OK)
         return lk__group_broken(group);
     group->broken = status;
     group->reason = strdup(lk_error_detail());
-    /* The others keep the first reason; one that came from them is not news. */
+    /* The job keeps the first reason. If the reason came from another rank, this abort has no effect. */
     lk__control_abort(group->control, status, group->reason ? group->reason : "a rank gave up");
     lk__group_fail_requests(group);
     if (group->parent)

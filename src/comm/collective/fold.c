@@ -1,9 +1,8 @@
-/* fold.c - merging partial sums over the canonical tree.
+/* fold.c - merges partial sums over the tree of shards.
  *
- * A plan holds, for each output, a program for a stack of vectors: push an
- * input, or merge the two topmost. A run takes it block by block, so that what
- * is on the stack stays in the nearest cache; the last merge of an output
- * writes to its place. The stack's blocks are the host's memory. */
+ * A plan has a list of steps for each output: push an input, or merge the two topmost entries. A run does all
+ * steps for one block of elements, then for the next block, so that the stack stays in the nearest cache. The
+ * last merge of an output writes to the output itself. The blocks of the stack are in host memory. */
 #include "comm/collective/fold.h"
 
 #include <assert.h>
@@ -21,18 +20,17 @@ typedef struct part {
 
 struct lk_fold_plan {
     int in_count, out_count;
-    int *steps;      /* indices of inputs, and LK_FOLD_MERGE */
+    int *steps;      /* indices of inputs, or LK_FOLD_MERGE */
     int *begin;      /* (out_count + 1) first step of each output */
-    int *owner;      /* (in_count) the output that an input is part of */
+    int *owner;      /* (in_count) the output that contains the input */
     uint8_t *blocks; /* (depth + out_count, BLOCK_BYTES) */
-    int depth;       /* of the stack */
+    int depth;       /* largest height of the stack */
 };
 
-/* The plan of one output after the other, while parts are used up from left to
- * right. */
+/* Writes the steps of one output after the other, taking parts from left to right. */
 typedef struct compiler {
     lk_fold_plan *plan;
-    const part *parts; /* (plan->in_count) from left to right */
+    const part *parts; /* (plan->in_count) in the order of their first shard */
     int next, step, height, output;
 } compiler;
 
@@ -76,7 +74,7 @@ static lk_status compile_all(lk_fold_plan *plan, const part *parts, const lk_sch
 {
     compiler c = {.plan = plan, .parts = parts};
     for (int i = 0; i < plan->out_count; i++) {
-        /* Outputs are disjoint, but may come in any order. */
+        /* Outputs are disjoint, in any order. */
         c.next = 0;
         while (c.next < plan->in_count && parts[c.next].tree.first < outputs[i].first)
             c.next++;
@@ -175,7 +173,7 @@ static void run_output(const lk_fold_plan *plan, const block *b, int output, voi
         kernels->divide(b->fold->device, b->fold->dtype, b->count, b->fold->divisor, to);
 }
 
-/* Whether an output takes the place of an input that a later one needs. */
+/* Whether an output overwrites an input that a later output needs. */
 static bool clobbers(const lk_fold_plan *plan, const lk_fold *fold)
 {
     for (int o = 0; o + 1 < plan->out_count; o++) {
@@ -187,17 +185,17 @@ static bool clobbers(const lk_fold_plan *plan, const lk_fold *fold)
     return false;
 }
 
-static void run_block(const lk_fold_plan *plan, const block *b, bool aside)
+static void run_block(const lk_fold_plan *plan, const block *b, bool buffered)
 {
-    uint8_t *waiting = plan->blocks + (size_t)plan->depth * BLOCK_BYTES; /* (out_count, BLOCK_BYTES) */
+    uint8_t *buffer = plan->blocks + (size_t)plan->depth * BLOCK_BYTES; /* (out_count, BLOCK_BYTES) */
     const lk_fold *fold = b->fold;
     for (int o = 0; o < plan->out_count; o++) {
-        uint8_t *place = (uint8_t *)fold->outputs[o] + b->first * b->size;
-        run_output(plan, b, o, aside ? waiting + (size_t)o * BLOCK_BYTES : place);
+        uint8_t *to = (uint8_t *)fold->outputs[o] + b->first * b->size;
+        run_output(plan, b, o, buffered ? buffer + (size_t)o * BLOCK_BYTES : to);
     }
-    for (int o = 0; o < plan->out_count && aside; o++) {
-        uint8_t *place = (uint8_t *)fold->outputs[o] + b->first * b->size;
-        fold->device->kernels->copy_bytes(fold->device, b->count * b->size, waiting + (size_t)o * BLOCK_BYTES, place);
+    for (int o = 0; o < plan->out_count && buffered; o++) {
+        uint8_t *to = (uint8_t *)fold->outputs[o] + b->first * b->size;
+        fold->device->kernels->copy_bytes(fold->device, b->count * b->size, buffer + (size_t)o * BLOCK_BYTES, to);
     }
 }
 
@@ -205,12 +203,12 @@ void lk__fold_run(const lk_fold_plan *plan, const lk_fold *fold)
 {
     block b = {.fold = fold, .size = lk_dtype_size(fold->dtype)};
     b.divide = fold->last && fold->op == LK_REDUCTION_MEAN && fold->divisor != 1;
-    bool aside = clobbers(plan, fold);
-    /* One merge at most, straight to its place: nothing to keep in cache. */
+    bool buffered = clobbers(plan, fold);
+    /* At most one merge, written to the output: nothing has to stay in the cache. */
     bool whole = plan->out_count == 1 && plan->begin[1] <= 3 && !b.divide;
     size_t most = whole ? fold->count : BLOCK_BYTES / b.size;
     for (; b.first < fold->count; b.first += b.count) {
         b.count = lk__size_min(most, fold->count - b.first);
-        run_block(plan, &b, aside);
+        run_block(plan, &b, buffered);
     }
 }

@@ -1,5 +1,4 @@
-/* group.c - groups: made from a job or from a part of one, their failures,
- * their memory. */
+/* group.c - creates, splits and destroys groups; their history and their memory. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +44,7 @@ static lk_status allocate(lk_control *control, int size, lk_group **out)
     LK_TRY_GOTO(LK_ALLOC(n, "messages of a group", &group->sent_count), destroy_group);
     LK_TRY_GOTO(LK_ALLOC(n, "messages of a group", &group->recv_count), destroy_group);
     LK_TRY_GOTO(LK_ALLOC(n, "ranks of a group", &group->parent_ranks), destroy_group);
-    /* Peers of a phase, and pairs that have a call under way. */
+    /* The first half is for peers of a phase, the second for pairs with a message under way. */
     LK_TRY_GOTO(LK_ALLOC(2 * n, "pairs of a group", &group->busy), destroy_group);
     LK_TRY_GOTO(LK_ALLOC((size_t)lk__control_size(control), "ranks of the job", &group->absent), destroy_group);
     LK_TRY_GOTO(lk__device_open("cpu", &(lk_device_opts){.threads = 1}, &group->device), destroy_group);
@@ -57,7 +56,7 @@ destroy_group:
     return status;
 }
 
-/* Which ranks count as one host: those that the transport lets share memory. */
+/* Ranks count as one host if the transport lets them share memory. */
 static void find_hosts(lk_group *group)
 {
     bool alone = group->transport->type == &lk__transport_tcp;
@@ -99,7 +98,7 @@ static lk_status open_transport(lk_group *group, const lk_transport_type *type)
     return LK_OK;
 }
 
-/* From here on its calls move on whenever any group of the job waits. */
+/* From here on the group's requests advance whenever any group of the job waits. */
 static void join_family(lk_group *group)
 {
     group->sibling = group->whole->family;
@@ -118,11 +117,11 @@ static lk_status job_exchange(void *arg, const void *mine, size_t bytes, void *a
     return lk__control_exchange(group->control, mine, bytes, all);
 }
 
-/* The group of all ranks of a job; takes the control over. */
+/* Makes the group of all ranks of a job. Takes the control over, also when it fails. */
 static lk_status create_job(lk_control *control, const lk_transport_type *type, lk_group **out)
 {
     lk_group *group = NULL;
-    lk_tcp_checksum unused; /* by a transport other than tcp, but a wrong word is refused with each */
+    lk_tcp_checksum unused; /* only tcp uses it, but an unknown word is an error with every transport */
     lk_status status = allocate(control, lk__control_size(control), &group);
     if (status != LK_OK) {
         lk__control_abort(control, status, lk_error_detail());
@@ -145,14 +144,14 @@ destroy_group:
     return status;
 }
 
-/* Where this thread is, for faults on request. */
-static void take_place(int rank, bool of_process)
+/* Sets the rank of this thread, and of the process, for faults on request. */
+static void set_fault_rank(int rank, bool of_process)
 {
-    lk_fault_site place = lk__fault_site();
+    lk_fault_site site = lk__fault_site();
     if (of_process)
         lk__fault_set_process(rank);
-    place.rank = rank;
-    lk__fault_set_site(place);
+    site.rank = rank;
+    lk__fault_set_site(site);
 }
 
 lk_status lk_group_join(const lk_group_opts *opts, lk_group **out)
@@ -164,16 +163,16 @@ lk_status lk_group_join(const lk_group_opts *opts, lk_group **out)
     opts = opts ? opts : &defaults;
     const char *backend = opts->backend ? opts->backend : getenv("LOCKSTEP_BACKEND");
     LK_TRY(lk__fault_load());
-    /* Who has NCCL sum gradients has a group for all else. */
+    /* nccl is for sums between devices only: the group itself then uses auto. */
     if (!opts->backend && backend && strcmp(backend, "nccl") == 0)
         backend = "auto";
     LK_TRY(lk__transport_find(backend && *backend ? backend : "auto", &type));
     LK_TRY(lk__control_join(opts, &control));
-    take_place(lk__control_rank(control), opts->thread == 0);
+    set_fault_rank(lk__control_rank(control), opts->thread == 0);
     return create_job(control, type, out);
 }
 
-/* Opening a transport takes all ranks at once, so each gets a thread for it. */
+/* All ranks must open the transport at the same time, so each has a thread for it. */
 typedef struct lk_opening {
     pthread_t thread;
     lk_control *control;
@@ -185,14 +184,14 @@ typedef struct lk_opening {
 static void *open_rank(void *arg)
 {
     lk_opening *opening = arg;
-    take_place(lk__control_rank(opening->control), false);
+    set_fault_rank(lk__control_rank(opening->control), false);
     opening->status = create_job(opening->control, &lk__transport_inproc, &opening->group);
     if (opening->status != LK_OK)
         opening->detail = strdup(lk_error_detail());
     return NULL;
 }
 
-/* Rank 0 is the caller's own; a thread that cannot be started breaks the rest. */
+/* The caller's thread opens rank 0. If a thread cannot be started, the job is aborted. */
 static lk_status open_ranks(lk_opening *ranks, int count)
 {
     int started = 1;
@@ -244,27 +243,27 @@ free_controls:
     return status;
 }
 
-typedef struct lk_wish {
+typedef struct split_choice {
     int32_t colour, key;
-} lk_wish;
+} split_choice;
 
-/* The members of a part, in its order: by key, then by rank of the parent. */
-static int find_part(const lk_wish *wishes, int size, int32_t colour, int *ranks)
+/* Writes the parent's ranks with that colour, ordered by key, then by rank. Returns their count. */
+static int find_part(const split_choice *choices, int size, int32_t colour, int *ranks)
 {
     int count = 0;
     for (int r = 0; r < size; r++) {
-        if (wishes[r].colour != colour)
+        if (choices[r].colour != colour)
             continue;
         int at = count++;
-        for (; at > 0 && wishes[ranks[at - 1]].key > wishes[r].key; at--)
+        for (; at > 0 && choices[ranks[at - 1]].key > choices[r].key; at--)
             ranks[at] = ranks[at - 1];
         ranks[at] = r;
     }
     return count;
 }
 
-/* The members of a part talk through messages of the parent: its first rank
- * collects and hands out. */
+/* Exchanges bytes between the members of a part by messages of the parent: the part's first rank collects and
+ * distributes them. */
 static lk_status part_exchange(void *arg, const void *mine, size_t bytes, void *all)
 {
     lk_group *part = arg;
@@ -285,10 +284,10 @@ static lk_status part_exchange(void *arg, const void *mine, size_t bytes, void *
     return LK_OK;
 }
 
-static lk_status create_part(lk_group *parent, const lk_wish *wishes, int *ranks, lk_group **out)
+static lk_status create_part(lk_group *parent, const split_choice *choices, int *ranks, lk_group **out)
 {
-    int32_t colour = wishes[parent->rank].colour;
-    int count = find_part(wishes, parent->size, colour, ranks);
+    int32_t colour = choices[parent->rank].colour;
+    int count = find_part(choices, parent->size, colour, ranks);
     uint32_t name[] = {parent->id, parent->parts, (uint32_t)colour};
     lk_group *part = NULL;
     lk_status status = allocate(parent->control, count, &part);
@@ -317,29 +316,29 @@ static lk_status create_part(lk_group *parent, const lk_wish *wishes, int *ranks
 
 lk_status lk_group_split(lk_group *parent, int colour, int key, lk_group **out)
 {
-    lk_wish mine = {colour < 0 ? -1 : colour, key};
-    lk_wish *wishes = NULL;
+    split_choice mine = {colour < 0 ? -1 : colour, key};
+    split_choice *choices = NULL;
     int *ranks = NULL;
     lk_group *part = NULL;
     lk_status status;
     LK_TRY(lk__argument_group(parent, "lk_group_split"));
     LK_TRY(lk__argument_set(out, "out", "lk_group_split"));
-    /* The others are on their way here: they must hear of it. */
-    status = LK_ALLOC((size_t)parent->size, "colours of the ranks", &wishes);
+    /* The other ranks may be in this call already, so a failure must reach them. */
+    status = LK_ALLOC((size_t)parent->size, "colours of the ranks", &choices);
     if (status == LK_OK)
         status = LK_ALLOC((size_t)parent->size, "ranks of a part", &ranks);
     if (status != LK_OK) {
         status = lk__group_break(parent, status);
         goto free_ranks;
     }
-    LK_TRY_GOTO(lk_allgather(parent, (lk_buffer){&mine, 2, LK_DTYPE_I32}, NULL, wishes, NULL), free_ranks);
+    LK_TRY_GOTO(lk_allgather(parent, (lk_buffer){&mine, 2, LK_DTYPE_I32}, NULL, choices, NULL), free_ranks);
     parent->parts++;
     if (mine.colour >= 0)
-        LK_TRY_GOTO(create_part(parent, wishes, ranks, &part), free_ranks);
+        LK_TRY_GOTO(create_part(parent, choices, ranks, &part), free_ranks);
     *out = part;
 free_ranks:
     lk__mem_free(ranks);
-    lk__mem_free(wishes);
+    lk__mem_free(choices);
     return status;
 }
 
@@ -354,7 +353,7 @@ static void leave_family(lk_group *group)
     }
 }
 
-/* Parts that outlive the job can only be destroyed. */
+/* Marks the remaining parts as failed. They can only be destroyed. */
 static void orphan_parts(lk_group *whole)
 {
     while (whole->family) {
@@ -371,7 +370,7 @@ static void orphan_parts(lk_group *whole)
     }
 }
 
-/* A forked child has no say in its parent's job, and must not take its bytes. */
+/* A forked child must not close connections of its parent's job or read from them. */
 void lk_group_destroy(lk_group *group)
 {
     if (!group || group->forks != lk__forks())
@@ -379,7 +378,7 @@ void lk_group_destroy(lk_group *group)
     leave_family(group);
     if (!group->parent)
         orphan_parts(group);
-    /* Peers may still be reading what calls under way have lent them. */
+    /* Peers may still read memory of requests under way. */
     if (group->first)
         lk__group_fail_requests(group);
     if (group->transport)
@@ -454,28 +453,28 @@ const char *lk_group_transport(const lk_group *group)
     return group->transport->type->name;
 }
 
-static size_t past_line(const lk_call_record *past, double now, char *text, size_t bytes)
+static size_t record_line(const lk_call_record *record, double now, char *text, size_t bytes)
 {
     char call[LK_CALL_TEXT], peer[32] = "";
-    if (past->peer >= 0)
-        snprintf(peer, sizeof peer, " with rank %d", past->peer);
-    const char *state = past->end == 0 ? "under way for" : past->failed ? "failed after" : "done in";
-    double seconds = (past->end == 0 ? now : past->end) - past->begin;
+    if (record->peer >= 0)
+        snprintf(peer, sizeof peer, " with rank %d", record->peer);
+    const char *state = record->end == 0 ? "under way for" : record->failed ? "failed after" : "done in";
+    double seconds = (record->end == 0 ? now : record->end) - record->begin;
     int used =
-        snprintf(text, bytes, "%s%s: %s %.3f ms\n", lk__call_text(&past->call, call), peer, state, 1e3 * seconds);
+        snprintf(text, bytes, "%s%s: %s %.3f ms\n", lk__call_text(&record->call, call), peer, state, 1e3 * seconds);
     return used > 0 ? (size_t)used : 0;
 }
 
 size_t lk_group_history(const lk_group *group, char *text, size_t bytes)
 {
-    size_t begin = group->past_count > LK_HISTORY ? group->past_count - LK_HISTORY : 0;
+    size_t begin = group->history_count > LK_HISTORY ? group->history_count - LK_HISTORY : 0;
     size_t used = 0;
     double now = lk__clock();
     if (bytes > 0)
         *text = 0;
-    for (size_t i = begin; i < group->past_count; i++) {
+    for (size_t i = begin; i < group->history_count; i++) {
         size_t room = used < bytes ? bytes - used : 0;
-        used += past_line(&group->past[i % LK_HISTORY], now, room ? text + used : NULL, room);
+        used += record_line(&group->history[i % LK_HISTORY], now, room ? text + used : NULL, room);
     }
     return used + 1;
 }

@@ -1,4 +1,4 @@
-/* group_impl.h - a group and its calls under way, as the files of comm see them. */
+/* group_impl.h - a group and its requests, as the files of comm/collective see them. */
 #ifndef LK_COMM_COLLECTIVE_GROUP_IMPL_H
 #define LK_COMM_COLLECTIVE_GROUP_IMPL_H
 
@@ -14,34 +14,34 @@ typedef struct lk_request_window {
     size_t first, count;
 } lk_request_window;
 
-/* A call of this rank, for the history. */
+/* An entry of the group's history. */
 typedef struct lk_call_record {
     lk_call call;
     int peer;          /* of a message, else -1 */
-    double begin, end; /* on lk__clock; end is 0 while it is under way */
+    double begin, end; /* lk__clock() times; end is 0 while the call is under way */
     bool failed;
 } lk_call_record;
 
-/* What has come in for one recv of a phase. */
+/* Progress of one receive of a phase. */
 typedef struct lk_request_inflow {
-    size_t taken; /* elements placed or folded */
-    /* Of FOLD: vectors of the chunk at hand that are there, elements in it, and
-     * how many of those are folded. */
+    size_t taken; /* elements copied or folded */
+    /* Of FOLD: vectors of the current chunk that have arrived, elements of the chunk, and elements of it that
+     * are folded. */
     int have;
     size_t chunk, used;
     bool done;
 } lk_request_inflow;
 
-/* What has gone out of one cast of a phase. */
+/* Progress of one multicast of a phase. */
 typedef struct lk_request_outflow {
     size_t given; /* elements */
-    int root;     /* of FOLD: vectors of the chunk that are out */
+    int partial;  /* of FOLD: vectors of the current chunk that are sent */
     bool done;
 } lk_request_outflow;
 
 typedef struct lk_request_sending {
     uint64_t ticket;
-    const lk_multicast *cast; /* to whom */
+    const lk_multicast *multicast; /* the receivers */
 } lk_request_sending;
 
 struct lk_request {
@@ -50,129 +50,127 @@ struct lk_request {
     lk_request *made_next;
     lk_call call;
     lk_reduction op;
-    bool aside;                      /* out lies across what peers read: results wait until they have */
-    int peer;                        /* of a message, else -1 */
-    lk_program *program;             /* of the piece under way */
-    lk_program *last;                /* of the last piece, where that is shorter; else NULL */
-    size_t base;                     /* elements of the vector before the piece */
-    size_t total;                    /* elements of a vector in pieces; 0: one piece */
-    lk_request_window mine;          /* what this rank brings to PLACE phases, where that is not in out */
-    lk_request_window out;           /* where results go */
-    const char *roots[LK_MAX_ROOTS]; /* this rank's partial sums, whole vectors */
-    size_t past;                     /* its place in the history */
+    bool out_overlaps;      /* out overlaps memory that peers read: results are written after the peers have read it */
+    int peer;               /* of a message, else -1 */
+    lk_program *program;    /* of the current piece */
+    lk_program *last;       /* of the last piece if that is shorter; else NULL */
+    size_t base;            /* elements of the vector before the current piece */
+    size_t total;           /* elements of a vector that is summed in pieces; 0: one piece */
+    lk_request_window mine; /* this rank's input of COPY phases, if it is not in out */
+    lk_request_window out;  /* where results go */
+    const char *partials[LK_MAX_ROOTS]; /* this rank's partial sums; whole vectors */
+    size_t record;                      /* number of its record in the history */
 
     bool done;
     lk_status status;
     int phase;
-    bool entered;                /* the phase has begun */
-    size_t folded;               /* elements of the phase's keep */
-    lk_request_window result;    /* of a fold to the end, where out does not have its place */
+    bool entered;                /* whether the phase has begun */
+    size_t folded;               /* elements of the phase's keep that are folded */
+    lk_request_window result;    /* result of the last fold, if it cannot be written to out */
     lk_request_inflow *inflow;   /* (program->max_recvs) */
-    lk_request_outflow *outflow; /* (program->max_casts) */
-    const void **inputs;         /* (2 * program->max_inputs) of a fold: as they came, and where it is */
-    lk_request_sending *tickets; /* sends whose data still belong to the transport */
+    lk_request_outflow *outflow; /* (program->max_multicasts) */
+    const void **inputs;         /* (2 * program->max_inputs) of a fold: as received, and at the elements to fold */
+    lk_request_sending *tickets; /* sends whose data the transport still uses */
     size_t ticket_count, ticket_room;
-    int recv_room, cast_room, input_room;
+    int recv_room, multicast_room, input_room;
 };
 
 struct lk_group {
-    lk_group *parent; /* NULL: the whole job */
-    lk_group *whole;  /* the group without parent, itself for that */
-    lk_group *family; /* of the whole: all groups of the job here, linked by sibling */
+    lk_group *parent; /* NULL: this group is the whole job */
+    lk_group *whole;  /* the group of the whole job; may be this group */
+    lk_group *family; /* of the whole job: all groups of this rank, linked by sibling */
     lk_group *sibling;
-    lk_control *control;                /* of the job; owned by the group without parent */
-    const lk_transport_type *opened_as; /* what was asked for; auto may have become shm or tcp */
+    lk_control *control;                /* of the job; owned by the group of the whole job */
+    const lk_transport_type *opened_as; /* the transport that was requested; auto may have opened shm or tcp */
     lk_transport *transport;
-    lk_device *device; /* folds */
+    lk_device *device; /* computes the folds, in host memory */
     int rank, size;
     int local_rank, local_size;
     lk_member *members; /* (size) */
-    int *parent_ranks;  /* (size) of a part */
+    int *parent_ranks;  /* (size) of a part: ranks in the parent */
     int *host;          /* (size) */
     lk_schedule_topology topology;
     lk_boot boot;
     uint32_t id;
-    uint32_t parts; /* splits so far */
+    uint32_t parts; /* number of splits */
 
-    uint32_t calls;       /* collectives so far */
-    uint32_t *sent_count; /* (size) messages to each rank so far */
+    uint32_t calls;       /* number of collective calls */
+    uint32_t *sent_count; /* (size) number of messages to each rank */
     uint32_t *recv_count; /* (size) */
-    lk_request *first;    /* under way, in the order of the calls */
-    lk_request **tail;    /* where the next one goes */
-    lk_request *spare;    /* finished ones, to be used again */
-    lk_request *made;     /* all there are, linked by made_next */
+    lk_request *first;    /* requests under way, in the order of the calls */
+    lk_request **tail;    /* where the next request is linked */
+    lk_request *spare;    /* finished requests, for reuse */
+    lk_request *made;     /* all requests, linked by made_next */
     uint8_t *absent;      /* (ranks of the job) scratch of executor.c */
-    unsigned char *busy;  /* (size) scratch of executor.c */
+    unsigned char *busy;  /* (2 * size) scratch of executor.c and steps.c: ranks, then pairs */
     lk_program_cache programs;
-    char *scratch; /* frames to be folded */
+    char *scratch; /* received frames that wait to be folded */
     size_t scratch_bytes;
-    char *sums; /* sums over the host, and results on their way to other ranks */
+    char *sums; /* sums of the host, and results that cannot be written to out yet */
     size_t sums_bytes;
 
-    lk_call_record past[LK_HISTORY];
-    size_t past_count; /* calls ever */
+    lk_call_record history[LK_HISTORY];
+    size_t history_count; /* number of calls, also of those no longer in the history */
 
-    unsigned forks;   /* lk__forks() where it was made */
-    lk_status broken; /* LK_OK while the group is whole */
-    char *reason;     /* detail of broken */
+    unsigned forks;   /* lk__forks() when the group was made */
+    lk_status broken; /* LK_OK, or the failure of the group */
+    char *reason;     /* error detail of that failure */
 
     /* While a call makes no progress. */
-    double idle_since; /* 0: something moved */
+    double idle_since; /* lk__clock() time since which nothing has moved; 0: something moved */
     double checked, noticed;
     int reports;
-    double left_seen; /* since when a rank that is awaited is known to have left; 0: none */
-    void **blocks;    /* of lk_group_alloc where the transport has no memory of its own */
+    double left_seen; /* when a rank that this rank waits for was first seen to have left; 0: none */
+    void **blocks;    /* from lk_group_alloc, if the transport has no memory of its own */
     size_t block_count;
 };
 
-/* Breaks the group here with the thread's error detail, and for the others if
- * the reason is ours; returns status. */
+/* Marks the group as failed with the thread's error detail, and aborts the job unless it has failed already.
+ * Returns the group's failure. */
 lk_status lk__group_break(lk_group *group, lk_status status);
-/* LK_OK while the group and the job that it is part of are whole, as far as
- * this rank knows. */
+/* LK_OK while neither the group nor its job has failed, as far as this rank knows. */
 lk_status lk__group_check(lk_group *group) LK_CHECKED;
 /* Ends every request of the group with the group's failure. */
 void lk__group_fail_requests(lk_group *group);
-/* What messages call a rank of the group: its number in the job. */
+/* Returns the rank's number in the job, which messages use. */
 static inline int lk__group_job_rank(const lk_group *group, int rank)
 {
     for (; group->parent; group = group->parent)
         rank = group->parent_ranks[rank];
     return rank;
 }
-/* The reason again, for a group that is broken. */
+/* Sets the error detail to the reason of a failed group, and returns its status. */
 lk_status lk__group_broken(const lk_group *group) LK_CHECKED;
 
-/* steps.c: runs the request as far as it goes; marks it done at its end. */
+/* steps.c. Runs the request as far as possible without waiting. At its end the request is marked done. */
 lk_status lk__steps_run(lk_request *request, bool *moved) LK_CHECKED;
-/* Whether all that was sent so far has left this rank's memory. */
+/* Whether the transport no longer uses this rank's memory for this request. */
 bool lk__steps_sent(lk_request *request);
-/* Whether recv `index` of the request's phase still lacks frames. */
+/* Whether receive `index` of the current phase still needs frames. */
 bool lk__steps_await(const lk_request *request, int index);
-/* Marks in group->busy, beside those that are marked, the ranks that have not taken all
- * that this rank gives them. */
-void lk__steps_mark_takers(const lk_request *request);
+/* Marks in group->busy, in addition, the ranks that have not received everything from this rank. */
+void lk__steps_mark_receivers(const lk_request *request);
 
-/* executor.c: takes over the request, which is done when it says so. */
+/* executor.c. Adds the request to the requests under way. The group owns it until it is done. */
 void lk__executor_start(lk_request *request);
-/* Moves all requests of a group on; fails when it is broken. Sets *moved if one
- * did. */
+/* Advances all requests of a group; fails if the group has failed. Sets *moved if one advanced. Does not
+ * block. */
 lk_status lk__executor_move(lk_group *group, bool *moved) LK_CHECKED;
-/* The same for all groups of the job, and looks for failures of this one. */
+/* Advances all groups of the job, and checks for failures and the timeout. Does not block. */
 lk_status lk__executor_poll(lk_group *group) LK_CHECKED;
-/* Moves the calls of all groups of the job but `except` on; whether some are still
- * under way. Sets *moved if one did. */
+/* Advances the requests of all groups of the job except `except`. Returns whether some are still under way.
+ * Sets *moved if one advanced. */
 bool lk__executor_move_others(lk_group *whole, const lk_group *except, bool *moved);
-/* Until the request is done. */
+/* Blocks until the request is done or the group has failed. */
 lk_status lk__executor_wait(lk_request *request) LK_CHECKED;
 
-/* request.c: an empty request with room for the program, which it takes over. */
+/* request.c. Makes a request with room for the program, which it takes over. */
 lk_status lk__request_create(lk_group *group, lk_program *program, lk_request **out) LK_CHECKED;
-/* Room for another program, which it takes over as that of the last piece. */
+/* Gives the request the program of its last piece, which it takes over. */
 lk_status lk__request_add_last(lk_request *request, lk_program *last) LK_CHECKED;
-/* Marks the request as done, and notes the end of its call in the history. */
+/* Marks the request as done and records the end of its call in the history. */
 void lk__request_finish(lk_request *request);
-/* Back to the group's spare ones. */
+/* Returns the request to the group's spare requests. */
 void lk__request_retire(lk_request *request);
 void lk__request_free(lk_request *request);
 

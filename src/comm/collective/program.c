@@ -1,4 +1,4 @@
-/* program.c - a rank's schedule, the subtrees that meet in it, its fold plans. */
+/* program.c - makes a rank's schedule, its multicasts and its fold plans. */
 #include "comm/collective/program.h"
 
 #include <stdlib.h>
@@ -6,15 +6,14 @@
 
 #include "base/mem.h"
 
-/* Room for frames that cannot be read in place, all peers together, and the
- * bounds of one frame. */
+/* Bytes of received frames that wait to be folded, all peers together, and bounds for one frame. */
 #define FOLD_SCRATCH ((size_t)4 << 20)
 #define FOLD_FRAME_MIN ((size_t)4 << 10)
 #define FOLD_FRAME_MAX ((size_t)256 << 10)
 
-/* One exchange where the bytes that a rank takes in are few; else segments. */
+/* Largest number of received bytes for which allreduce uses one exchange instead of segments. */
 #define SMALL_BYTES ((size_t)16 << 10)
-/* From here on sums to one rank and vectors from one rank are cut in segments. */
+/* Smallest vector that reduce and broadcast divide into segments. */
 #define LARGE_BYTES ((size_t)128 << 10)
 
 enum { MAX_SUBTREES = 4 * LK_MAX_ROOTS, DEFAULT_ROOM = 32 };
@@ -34,7 +33,7 @@ static bool is_large(const lk_program_key *key)
     return key->count * key->element >= LARGE_BYTES;
 }
 
-/* One move, even of nothing: to the peer in key->root, or from it. */
+/* One move, possibly empty, to or from the peer in key->root. */
 static lk_status make_message(const lk_program_key *key, bool sending, lk_schedule *out)
 {
     lk_schedule_phase *phase = &out->phases[0];
@@ -54,16 +53,15 @@ static int local_ranks(const lk_schedule_topology *where, int rank)
     return count;
 }
 
-/* Whether the sums of a host are fewer vectors than it has ranks. They are not
- * where neighbours are on different hosts: then two levels move more bytes than
- * one. */
+/* Whether every host folds to fewer vectors than it has ranks. It does not if neighbouring ranks are on
+ * different hosts; then two levels move more bytes than one. */
 static bool worth_two_levels(const lk_program_input *in, const int *bounds)
 {
     lk_schedule_subtree list[MAX_SUBTREES];
     for (int r = 0; r < in->topology->size; r++) {
         int ranks = local_ranks(in->topology, r);
-        int roots = lk__schedule_roots(in->topology, bounds, 1, r, list, MAX_SUBTREES);
-        if (ranks > 1 && (roots < 0 || roots >= ranks))
+        int subtrees = lk__schedule_subtrees(in->topology, bounds, 1, r, list, MAX_SUBTREES);
+        if (ranks > 1 && (subtrees < 0 || subtrees >= ranks))
             return false;
     }
     return true;
@@ -103,32 +101,32 @@ static bool same_span(lk_span a, lk_span b)
     return a.first == b.first && a.count == b.count;
 }
 
-/* Sends of equal spans go out together, so that what must be copied is copied
- * once. Casts are in the order in which their spans appear. */
-static lk_status make_casts(const lk_schedule_phase *phase, lk_program_stage *stage)
+/* Combines sends of equal spans, so that a transport that copies a payload copies it once. Multicasts are in
+ * the order in which their spans appear. */
+static lk_status make_multicasts(const lk_schedule_phase *phase, lk_program_phase *details)
 {
-    LK_TRY(LK_ALLOC((size_t)phase->send_count, "sends of a phase", &stage->casts));
+    LK_TRY(LK_ALLOC((size_t)phase->send_count, "sends of a phase", &details->multicasts));
     for (int i = 0; i < phase->send_count; i++) {
         const lk_schedule_move *move = &phase->sends[i];
         int c = 0;
-        while (c < stage->cast_count && !same_span(stage->casts[c].span, move->span))
+        while (c < details->multicast_count && !same_span(details->multicasts[c].span, move->span))
             c++;
-        lk_multicast *cast = &stage->casts[c];
-        if (c == stage->cast_count) {
-            LK_TRY(LK_ALLOC((size_t)phase->send_count, "peers of a send", &cast->peers));
-            cast->span = move->span;
-            stage->cast_count++;
+        lk_multicast *multicast = &details->multicasts[c];
+        if (c == details->multicast_count) {
+            LK_TRY(LK_ALLOC((size_t)phase->send_count, "peers of a send", &multicast->peers));
+            multicast->span = move->span;
+            details->multicast_count++;
         }
-        cast->peers[cast->count++] = move->peer;
+        multicast->peers[multicast->count++] = move->peer;
     }
     return LK_OK;
 }
 
-/* The subtrees that rank holds at a level, added to list. */
-static lk_status add_roots(const lk_program_input *in, const int *bounds, int level, int rank,
-                           lk_schedule_subtree *list, int room, int *added)
+/* Writes the subtrees that rank holds at a level to list; *added is their count. */
+static lk_status add_subtrees(const lk_program_input *in, const int *bounds, int level, int rank,
+                              lk_schedule_subtree *list, int room, int *added)
 {
-    int count = lk__schedule_roots(in->topology, bounds, level, rank, list, room);
+    int count = lk__schedule_subtrees(in->topology, bounds, level, rank, list, room);
     if (count < 0)
         return lk__fail(LK_STATUS_UNSUPPORTED, "%d shards on %d ranks make more partial sums than there is room for",
                         bounds[in->topology->size], in->topology->size);
@@ -137,7 +135,7 @@ static lk_status add_roots(const lk_program_input *in, const int *bounds, int le
 }
 
 static lk_status make_fold(const lk_program_input *in, const int *bounds, const lk_schedule_phase *phase,
-                           lk_program_stage *stage)
+                           lk_program_phase *details)
 {
     size_t recvs = (size_t)phase->recv_count;
     size_t room = (recvs + 1) * MAX_SUBTREES;
@@ -145,47 +143,48 @@ static lk_status make_fold(const lk_program_input *in, const int *bounds, const 
     lk_schedule_subtree outputs[MAX_SUBTREES];
     lk_status status;
     LK_TRY(LK_ALLOC(room, "partial sums of a call", &inputs));
-    LK_TRY_GOTO(LK_ALLOC(recvs, "partial sums of peers", &stage->recv_roots), free_inputs);
-    LK_TRY_GOTO(LK_ALLOC(recvs, "partial sums of peers", &stage->recv_first), free_inputs);
-    LK_TRY_GOTO(add_roots(in, bounds, phase->level, in->rank, inputs, MAX_SUBTREES, &stage->own), free_inputs);
-    stage->inputs = stage->own;
+    LK_TRY_GOTO(LK_ALLOC(recvs, "partial sums of peers", &details->recv_partials), free_inputs);
+    LK_TRY_GOTO(LK_ALLOC(recvs, "partial sums of peers", &details->recv_first), free_inputs);
+    LK_TRY_GOTO(add_subtrees(in, bounds, phase->level, in->rank, inputs, MAX_SUBTREES, &details->own), free_inputs);
+    details->inputs = details->own;
     for (int i = 0; i < phase->recv_count; i++) {
-        stage->recv_first[i] = stage->inputs;
-        LK_TRY_GOTO(add_roots(in, bounds, phase->level, phase->recvs[i].peer, inputs + stage->inputs, MAX_SUBTREES,
-                              &stage->recv_roots[i]),
+        details->recv_first[i] = details->inputs;
+        LK_TRY_GOTO(add_subtrees(in, bounds, phase->level, phase->recvs[i].peer, inputs + details->inputs, MAX_SUBTREES,
+                                 &details->recv_partials[i]),
                     free_inputs);
-        stage->inputs += stage->recv_roots[i];
+        details->inputs += details->recv_partials[i];
     }
-    /* A rank that keeps nothing may not see all that the result is made of. */
+    /* A rank that keeps nothing may not receive all inputs of the result. */
     if (phase->keep.count > 0) {
-        LK_TRY_GOTO(add_roots(in, bounds, phase->level_out, in->rank, outputs, MAX_SUBTREES, &stage->out), free_inputs);
-        status =
-            lk__fold_plan_create(bounds[in->topology->size], inputs, stage->inputs, outputs, stage->out, &stage->plan);
+        LK_TRY_GOTO(add_subtrees(in, bounds, phase->level_out, in->rank, outputs, MAX_SUBTREES, &details->out),
+                    free_inputs);
+        status = lk__fold_plan_create(bounds[in->topology->size], inputs, details->inputs, outputs, details->out,
+                                      &details->plan);
     }
 free_inputs:
     lk__mem_free(inputs);
     return status;
 }
 
-static bool gives_kept(const lk_schedule_phase *phase)
+static bool sends_kept(const lk_schedule_phase *phase)
 {
-    bool gives = false;
+    bool sends = false;
     for (int i = 0; i < phase->send_count; i++) {
         lk_span span = phase->sends[i].span;
-        gives |= span.first < phase->keep.first + phase->keep.count && phase->keep.first < span.first + span.count;
+        sends |= span.first < phase->keep.first + phase->keep.count && phase->keep.first < span.first + span.count;
     }
-    return gives;
+    return sends;
 }
 
-/* Most vectors that any rank sends to another in a phase to be folded. */
-static lk_status most_roots(const lk_program_input *in, const int *bounds, int levels, int *out)
+/* The largest number of vectors that a rank sends to another rank in a FOLD phase. */
+static lk_status most_partials(const lk_program_input *in, const int *bounds, int levels, int *out)
 {
     lk_schedule_subtree list[MAX_SUBTREES];
     int most = 1;
     for (int level = 0; level < levels; level++) {
         for (int r = 0; r < in->topology->size; r++) {
             int count = 0;
-            LK_TRY(add_roots(in, bounds, level, r, list, MAX_SUBTREES, &count));
+            LK_TRY(add_subtrees(in, bounds, level, r, list, MAX_SUBTREES, &count));
             most = count > most ? count : most;
         }
     }
@@ -198,21 +197,21 @@ static int max_int(int a, int b)
     return a > b ? a : b;
 }
 
-static lk_status make_stages(lk_program *program, const lk_program_input *in, const int *bounds)
+static lk_status make_phases(lk_program *program, const lk_program_input *in, const int *bounds)
 {
     for (int p = 0; p < program->schedule.phase_count; p++) {
         const lk_schedule_phase *phase = &program->schedule.phases[p];
-        lk_program_stage *stage = &program->stages[p];
-        LK_TRY(make_casts(phase, stage));
-        program->max_casts = max_int(program->max_casts, stage->cast_count);
+        lk_program_phase *details = &program->phases[p];
+        LK_TRY(make_multicasts(phase, details));
+        program->max_multicasts = max_int(program->max_multicasts, details->multicast_count);
         program->max_recvs = max_int(program->max_recvs, phase->recv_count);
         if (phase->kind != LK_PHASE_FOLD)
             continue;
-        LK_TRY(make_fold(in, bounds, phase, stage));
-        stage->gives_kept = gives_kept(phase);
-        program->max_inputs = max_int(program->max_inputs, stage->inputs);
+        LK_TRY(make_fold(in, bounds, phase, details));
+        details->sends_kept = sends_kept(phase);
+        program->max_inputs = max_int(program->max_inputs, details->inputs);
         if (phase->level_out < 2)
-            program->host_vectors = phase->keep.count * (size_t)stage->out;
+            program->host_vectors = phase->keep.count * (size_t)details->out;
     }
     return LK_OK;
 }
@@ -222,9 +221,9 @@ static lk_status fill(lk_program *program, const lk_program_input *in, const int
     int size = in->topology->size;
     int most = 1;
     LK_TRY(make_schedule(&program->key, in, &program->schedule));
-    LK_TRY(make_stages(program, in, bounds));
+    LK_TRY(make_phases(program, in, bounds));
     if (program->max_inputs > 0)
-        LK_TRY(most_roots(in, bounds, in->topology->hosts == 1 ? 1 : 2, &most));
+        LK_TRY(most_partials(in, bounds, in->topology->hosts == 1 ? 1 : 2, &most));
     size_t bytes = FOLD_SCRATCH / (size_t)(size * most);
     bytes = lk__size_min(lk__size_max(bytes, FOLD_FRAME_MIN), FOLD_FRAME_MAX);
     program->fold_frame = bytes / program->key.element;
@@ -267,13 +266,13 @@ void lk__program_release(lk_program *program)
     if (!program || --program->users > 0)
         return;
     for (int p = 0; p < program->schedule.phase_count; p++) {
-        lk_program_stage *stage = &program->stages[p];
-        for (int c = 0; c < stage->cast_count; c++)
-            lk__mem_free(stage->casts[c].peers);
-        lk__mem_free(stage->casts);
-        lk__mem_free(stage->recv_roots);
-        lk__mem_free(stage->recv_first);
-        lk__fold_plan_destroy(stage->plan);
+        lk_program_phase *details = &program->phases[p];
+        for (int c = 0; c < details->multicast_count; c++)
+            lk__mem_free(details->multicasts[c].peers);
+        lk__mem_free(details->multicasts);
+        lk__mem_free(details->recv_partials);
+        lk__mem_free(details->recv_first);
+        lk__fold_plan_destroy(details->plan);
     }
     lk__schedule_fini(&program->schedule);
     lk__mem_free(program);

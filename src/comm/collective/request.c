@@ -1,11 +1,11 @@
-/* request.c - requests: made, finished, used again. */
+/* request.c - creates, finishes and reuses requests. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "comm/collective/group_impl.h"
 
-/* Room for a program, at least what the request has already. */
+/* Grows the request's arrays to what the program needs. */
 static lk_status make_room(lk_request *request, const lk_program *program)
 {
     if (program->max_recvs > request->recv_room) {
@@ -15,18 +15,18 @@ static lk_status make_room(lk_request *request, const lk_program *program)
         LK_TRY(LK_ALLOC((size_t)program->max_recvs, "a call's receives", &request->inflow));
         request->recv_room = program->max_recvs;
     }
-    if (program->max_casts > request->cast_room) {
+    if (program->max_multicasts > request->multicast_room) {
         lk__mem_free(request->outflow);
         request->outflow = NULL;
-        request->cast_room = 0;
-        LK_TRY(LK_ALLOC((size_t)program->max_casts, "a call's sends", &request->outflow));
-        request->cast_room = program->max_casts;
+        request->multicast_room = 0;
+        LK_TRY(LK_ALLOC((size_t)program->max_multicasts, "a call's sends", &request->outflow));
+        request->multicast_room = program->max_multicasts;
     }
     if (program->max_inputs > request->input_room) {
         lk__mem_free((void *)request->inputs);
         request->inputs = NULL;
         request->input_room = 0;
-        /* Twice: as they came, and as far as they are folded. */
+        /* Two halves: as received, and advanced to the elements to be folded. */
         LK_TRY(lk__mem_alloc(2 * (size_t)program->max_inputs, sizeof *request->inputs, "a call's partial sums",
                              (void **)&request->inputs));
         request->input_room = program->max_inputs;
@@ -34,7 +34,7 @@ static lk_status make_room(lk_request *request, const lk_program *program)
     return LK_OK;
 }
 
-/* Blank but for the memory that it owns. */
+/* Clears everything except the memory that the request owns. */
 static void reset(lk_request *request, lk_group *group, lk_program *program)
 {
     *request = (lk_request){
@@ -46,7 +46,7 @@ static void reset(lk_request *request, lk_group *group, lk_program *program)
         .outflow = request->outflow,
         .inputs = request->inputs,
         .recv_room = request->recv_room,
-        .cast_room = request->cast_room,
+        .multicast_room = request->multicast_room,
         .input_room = request->input_room,
         .tickets = request->tickets,
         .ticket_room = request->ticket_room,
@@ -108,9 +108,9 @@ void lk__request_finish(lk_request *request)
 {
     lk_group *group = request->group;
     request->done = true;
-    if (group->past_count - request->past <= LK_HISTORY) {
-        lk_call_record *past = &group->past[request->past % LK_HISTORY];
-        past->end = lk__clock();
-        past->failed = request->status != LK_OK;
+    if (group->history_count - request->record <= LK_HISTORY) {
+        lk_call_record *record = &group->history[request->record % LK_HISTORY];
+        record->end = lk__clock();
+        record->failed = request->status != LK_OK;
     }
 }

@@ -1,5 +1,5 @@
-/* schedule.c - the parts that all schedules are made of: segments, phases and
- * their moves, and the subtrees that ranks hold at each level. */
+/* schedule.c - the building blocks of all schedules: segments, phases, moves, and the subtrees that ranks
+ * hold at each level. */
 #include "comm/collective/schedule.h"
 
 #include <assert.h>
@@ -9,8 +9,8 @@
 #include "base/tree.h"
 #include "comm/collective/schedule_build.h"
 
-/* Elements that segments begin at multiples of: whole cache lines of most
- * types, so that neighbours do not write to the same one. */
+/* Segments begin at multiples of this many elements: whole cache lines for most types, so that two ranks do
+ * not write to the same line. */
 enum { GRAIN = 32 };
 
 lk_span lk__span_segment(size_t count, int parts, int i)
@@ -21,7 +21,7 @@ lk_span lk__span_segment(size_t count, int parts, int i)
     return (lk_span){begin, end - begin};
 }
 
-/* A grain more than an even part may come from rounding, and less than a grain is the rest. */
+/* Rounding adds at most one grain to an even part, and the remainder is less than one grain. */
 size_t lk__schedule_segment_most(size_t count, int parts)
 {
     return lk__size_round_up(count / (size_t)parts, GRAIN) + 2 * GRAIN;
@@ -58,7 +58,7 @@ void lk__builder_hosts(lk_builder *build)
         least = ranks < least ? ranks : least;
         most = ranks > most ? ranks : most;
     }
-    build->channels = least;
+    build->rails = least;
     build->flat = topology->hosts == 1 || most == 1;
 }
 
@@ -79,9 +79,9 @@ static void begin_phase(lk_builder *build, lk_schedule_phase phase)
     *build->phase = phase;
 }
 
-void lk__builder_place(lk_builder *build)
+void lk__builder_copy(lk_builder *build)
 {
-    begin_phase(build, (lk_schedule_phase){.kind = LK_PHASE_PLACE});
+    begin_phase(build, (lk_schedule_phase){.kind = LK_PHASE_COPY});
 }
 
 void lk__builder_fold(lk_builder *build, int level, int level_out, lk_span keep)
@@ -90,7 +90,7 @@ void lk__builder_fold(lk_builder *build, int level, int level_out, lk_span keep)
                 (lk_schedule_phase){.kind = LK_PHASE_FOLD, .level = level, .level_out = level_out, .keep = keep});
 }
 
-/* Room doubles whenever the count is a power of two, from four on. */
+/* The capacity is 4, and doubles whenever the count is a larger power of two. */
 static lk_status push(lk_schedule_move **moves, int *count, lk_schedule_move move)
 {
     int used = *count;
@@ -127,8 +127,9 @@ int lk_shard_roots(int shards, int first, int last, int *begin)
     return lk__tree_roots(shards, first, last, begin);
 }
 
-/* Adds the roots of [first,last) after the `count` that are there. */
-static int add_roots(int shards, int first, int last, lk_schedule_subtree *out, int count, int room)
+/* Appends the maximal subtrees of [first,last) after `count` entries. Returns the new count, or -1 if there
+ * is no room. */
+static int add_subtrees(int shards, int first, int last, lk_schedule_subtree *out, int count, int room)
 {
     int begin[LK_TREE_MAX_DEPTH];
     int roots = lk__tree_roots(shards, first, last, begin);
@@ -139,24 +140,24 @@ static int add_roots(int shards, int first, int last, lk_schedule_subtree *out, 
     return count + roots;
 }
 
-int lk__schedule_roots(const lk_schedule_topology *topology, const int *bounds, int level, int rank,
-                       lk_schedule_subtree *out, int room)
+int lk__schedule_subtrees(const lk_schedule_topology *topology, const int *bounds, int level, int rank,
+                          lk_schedule_subtree *out, int room)
 {
     int shards = bounds[topology->size];
     if (level == 2)
-        return add_roots(shards, 0, shards, out, 0, room);
+        return add_subtrees(shards, 0, shards, out, 0, room);
     if (level == 0)
-        return add_roots(shards, bounds[rank], bounds[rank + 1], out, 0, room);
-    /* Ranges that touch make one; a subtree inside the union is inside one of these. */
+        return add_subtrees(shards, bounds[rank], bounds[rank + 1], out, 0, room);
+    /* Adjacent ranges are joined. Every subtree inside the union is inside one of the joined ranges. */
     int count = 0, first = 0, last = 0;
     for (int r = 0; r < topology->size && count >= 0; r++) {
         if (topology->host[r] != topology->host[rank] || bounds[r] == bounds[r + 1])
             continue;
         if (bounds[r] > last) {
-            count = add_roots(shards, first, last, out, count, room);
+            count = add_subtrees(shards, first, last, out, count, room);
             first = bounds[r];
         }
         last = bounds[r + 1];
     }
-    return count < 0 ? -1 : add_roots(shards, first, last, out, count, room);
+    return count < 0 ? -1 : add_subtrees(shards, first, last, out, count, room);
 }

@@ -1,16 +1,15 @@
-/* schedule.h - who sends what to whom: pure functions of numbers, no transport.
+/* schedule.h - which rank sends which range to which rank. Pure functions of numbers; no transport.
  *
- * A call is a list of phases. In a phase a rank sends spans of its vector to
- * peers and takes spans from peers; what it takes is either put in place or
- * folded with what it holds itself, over the canonical tree. Spans for one peer
- * are listed in the same order on both sides; a fold has at most one. A phase
- * may start as soon as the rank's own part of the one before is done.
+ * A call is a list of phases. In a phase a rank sends spans of its vector to peers and receives spans from
+ * peers. A received span is either copied to its offset in the output, or folded with this rank's own partial
+ * sums over the tree of shards. The spans for one peer have the same order at both ranks; a FOLD phase has at
+ * most one span for each peer. A rank may start a phase as soon as its own part of the previous phase is
+ * done.
  *
- * Sums between hosts take two levels: ranks fold inside their host first, then
- * rank j of every host folds with the ranks j of the other hosts, so that only
- * one host's sum crosses a link. With one host, or with one rank a host, a level
- * is empty, and what remains is one exchange: every rank owns a segment, gets
- * everybody's part of it, folds, and hands out the result. */
+ * Sums between hosts have two levels. Ranks first fold inside their host. Then rank j of every host folds
+ * with the ranks j of the other hosts, so that each link between hosts carries one sum of a host. With one
+ * host, or with one rank on each host, one level is empty. Then every rank owns a segment of the vector,
+ * receives the partial sums of that segment from all ranks, folds them and sends the result to all ranks. */
 #ifndef LK_COMM_COLLECTIVE_SCHEDULE_H
 #define LK_COMM_COLLECTIVE_SCHEDULE_H
 
@@ -21,7 +20,8 @@
 
 #include "base/status.h"
 
-/* Where the ranks are. host[r] counts hosts from 0 in order of their first rank. */
+/* The hosts of the ranks. host[r] is the number of rank r's host; hosts are numbered from 0 in the order of
+ * their first rank. */
 typedef struct lk_schedule_topology {
     int size;
     int hosts;
@@ -39,17 +39,17 @@ typedef struct lk_schedule_move {
 } lk_schedule_move;
 
 typedef enum lk_schedule_phase_kind {
-    LK_PHASE_PLACE, /* what arrives goes to its place in the output */
-    LK_PHASE_FOLD   /* what arrives is folded with this rank's own */
+    LK_PHASE_COPY, /* received spans are copied to the output */
+    LK_PHASE_FOLD  /* received partial sums are folded with this rank's own */
 } lk_schedule_phase_kind;
 
-/* One rank's part in a phase. Moves with an empty span are left out, unless the
- * schedule is made for a barrier. Moves are in order of their peers, beginning
- * after this rank and wrapping around, so that not all talk to rank 0 first. */
+/* One rank's part in a phase. Moves with an empty span are left out, except in a schedule for a barrier.
+ * Moves are in the order of their peers, beginning after this rank and wrapping around, so that not all ranks
+ * send to rank 0 first. */
 typedef struct lk_schedule_phase {
     lk_schedule_phase_kind kind;
-    int level;     /* of FOLD: whose shards the sums cover so far: 0 each rank its own, 1 each its host's */
-    int level_out; /* after it: 1 its host's, 2 all */
+    int level;     /* of FOLD: what an input sum covers: 0 the shards of one rank, 1 those of one host */
+    int level_out; /* what an output sum covers: 1 the shards of one host, 2 all shards */
     lk_span keep;  /* of FOLD: the span that this rank folds */
     int send_count, recv_count;
     lk_schedule_move *sends; /* (send_count) */
@@ -65,59 +65,58 @@ typedef struct lk_schedule {
 
 void lk__schedule_fini(lk_schedule *schedule);
 
-/* As even as can be: segment i of count elements cut in parts. Where there are
- * 32 elements a part, segments begin at multiples of 32, and the last one takes
- * the rest. */
+/* Returns segment i of `count` elements that are divided evenly into `parts`. If every part has at least 32
+ * elements, segments begin at multiples of 32, and the last segment has the remainder. */
 lk_span lk__span_segment(size_t count, int parts, int i);
-/* Elements that a segment of at most so many has at most, a multiple of 32. */
+/* Returns an upper bound for the elements of any segment of a vector of at most `count` elements; a multiple
+ * of 32. */
 size_t lk__schedule_segment_most(size_t count, int parts);
 
-/* Every rank sends all to all and folds all: one hop, for small vectors. */
+/* Allreduce in one phase: every rank sends its whole vector to all ranks and folds all of them. For small
+ * vectors. */
 lk_status lk__schedule_exchange(const lk_schedule_topology *topology, int rank, size_t count,
                                 lk_schedule *out) LK_CHECKED;
-/* Sum to all in two levels: fold in the host, fold between hosts, place between
- * hosts, place in the host. */
+/* Allreduce in two levels: fold in the host, fold between hosts, allgather between hosts, allgather in the
+ * host. */
 lk_status lk__schedule_allreduce(const lk_schedule_topology *topology, int rank, size_t count,
                                  lk_schedule *out) LK_CHECKED;
-/* Rank r ends with spans[r] of the sum; spans lie side by side in rank order
- * (an empty one is legal). One exchange where one level is empty; else the
- * levels of allreduce, then a move to the right places. */
+/* Rank r ends with spans[r] of the sum. The spans follow each other in rank order; an empty span is legal.
+ * One phase if one level is empty; otherwise the two folds of allreduce, then a copy to the ranks that want
+ * the parts. */
 lk_status lk__schedule_reduce_scatter(const lk_schedule_topology *topology, int rank, const lk_span *spans,
                                       lk_schedule *out) LK_CHECKED;
-/* Every rank ends with all spans; between hosts each span crosses once to each
- * other host, to one of its ranks, which hands it on. `empty` keeps moves with
- * nothing in them (barrier), one a peer and phase. */
+/* Every rank ends with all spans. Each span is sent once to each other host, to one rank there, which
+ * forwards it inside its host. `empty` keeps moves of empty spans (for a barrier), one for each peer and
+ * phase. */
 lk_status lk__schedule_allgather(const lk_schedule_topology *topology, int rank, const lk_span *spans, bool empty,
                                  lk_schedule *out) LK_CHECKED;
-/* Sum at root: for small vectors all send to root; for large ones a
- * reduce-scatter, then a gather. `large` chooses. */
+/* The sum at root. If `large`, a reduce-scatter and then a gather; otherwise all ranks send their vectors to
+ * root. */
 lk_status lk__schedule_reduce(const lk_schedule_topology *topology, int rank, size_t count, int root, bool large,
                               lk_schedule *out) LK_CHECKED;
-/* root's vector to all: for small ones (and inside a host) an allgather with one
- * span; for large ones root hands out segments to the ranks of other hosts, and
- * those gather; its own host gets all from root. Nothing is sent to root. */
+/* Root's vector to all ranks. If `large` and there are several hosts, root sends segments to the ranks of the
+ * other hosts, which allgather them, and the whole vector to the ranks of its own host. Otherwise an
+ * allgather with one span. Nothing is sent to root. */
 lk_status lk__schedule_broadcast(const lk_schedule_topology *topology, int rank, size_t count, int root, bool large,
                                  lk_schedule *out) LK_CHECKED;
-/* One phase of PLACE, straight from rank to rank. spans: (size) of root's
- * vector. */
+/* One COPY phase, directly from rank to rank. spans: (size) of root's vector. */
 lk_status lk__schedule_gather(const lk_schedule_topology *topology, int rank, const lk_span *spans, int root,
                               lk_schedule *out) LK_CHECKED;
 lk_status lk__schedule_scatter(const lk_schedule_topology *topology, int rank, const lk_span *spans, int root,
                                lk_schedule *out) LK_CHECKED;
-/* sends of the phase are spans of the input, recvs spans of the output; empty ones
- * are kept, since the counts of each pair are checked when they meet. */
+/* The sends are spans of the input, the receives are spans of the output. Empty spans are kept, because
+ * sender and receiver compare the counts of each pair. */
 lk_status lk__schedule_alltoall(const lk_schedule_topology *topology, int rank, const lk_span *send,
                                 const lk_span *recv, lk_schedule *out) LK_CHECKED;
 
-/* Which subtrees the ranks hold at a level: the maximal subtrees of the tree over
- * bounds[size] shards inside rank's own range (level 0), inside the union of the
- * ranges of its host's ranks (level 1), or the whole tree (level 2). */
+/* A subtree of the tree over bounds[size] shards. */
 typedef struct lk_schedule_subtree {
     int first, last; /* shards */
 } lk_schedule_subtree;
-/* Returns how many there are; out has room for `room`. -1 when that is too
- * little. */
-int lk__schedule_roots(const lk_schedule_topology *topology, const int *bounds, int level, int rank,
-                       lk_schedule_subtree *out, int room);
+/* Writes the subtrees whose sums `rank` holds at a level: the maximal subtrees inside its own range of shards
+ * (level 0), inside the ranges of all ranks of its host (level 1), or the whole tree (level 2). Returns the
+ * count, or -1 if it is larger than `room`. */
+int lk__schedule_subtrees(const lk_schedule_topology *topology, const int *bounds, int level, int rank,
+                          lk_schedule_subtree *out, int room);
 
 #endif

@@ -1,16 +1,14 @@
-/* schedule_sum.c - schedules of sums: exchange, allreduce, reduce-scatter and
- * reduce.
+/* schedule_sum.c - schedules with sums: exchange, allreduce, reduce-scatter and reduce.
  *
- * In two levels the vector is cut in channels, as many as the smallest host has
- * ranks. Rank j of each host folds channel j for its host; the ranks j of all
- * hosts then share channel j out, and each folds its part for all. Ranks beyond
- * the channels only give and get. */
+ * In two levels the vector is divided into rails, as many as the smallest host has ranks. Rank j of each host
+ * folds rail j for its host. Then the ranks j of all hosts divide rail j among them, and each folds its part
+ * over all hosts. The other ranks only send their partial sums and receive results. */
 #include "comm/collective/schedule_build.h"
 
-/* The span that a rank folds, or should end with. */
+/* Returns the span that a rank folds, or should end with. */
 typedef lk_span (*owned_fn)(const void *arg, int rank);
 
-/* One exchange: every owner gets everybody's part of its span. */
+/* Every rank receives the partial sums of its span from all ranks, and folds them. */
 static void fold_at_owners(lk_builder *build, owned_fn owned, const void *arg)
 {
     lk_span mine = owned(arg, build->rank);
@@ -24,8 +22,8 @@ static void fold_at_owners(lk_builder *build, owned_fn owned, const void *arg)
 
 typedef struct whole {
     size_t count;
-    int parts; /* that `even` cuts */
-    int root;  /* of `at_root` */
+    int parts; /* for `even` */
+    int root;  /* for `at_root` */
 } whole;
 
 static lk_span everything(const void *arg, int rank)
@@ -52,32 +50,32 @@ static lk_span given(const void *arg, int rank)
     return ((const lk_span *)arg)[rank];
 }
 
-static lk_span channel(const lk_builder *build, size_t count, int rank)
+static lk_span rail_span(const lk_builder *build, size_t count, int rank)
 {
     int j = build->local[rank];
-    return j < build->channels ? lk__span_segment(count, build->channels, j) : (lk_span){0};
+    return j < build->rails ? lk__span_segment(count, build->rails, j) : (lk_span){0};
 }
 
 lk_span lk__builder_part(const lk_builder *build, size_t count, int rank)
 {
-    return lk__span_sub(channel(build, count, rank), build->topology->hosts, build->topology->host[rank]);
+    return lk__span_sub(rail_span(build, count, rank), build->topology->hosts, build->topology->host[rank]);
 }
 
-/* Whether two ranks fold the same channel for different hosts. */
-static bool on_one_rail(const lk_builder *build, int a, int b)
+/* Whether two ranks fold the same rail for different hosts. */
+static bool on_same_rail(const lk_builder *build, int a, int b)
 {
-    return build->local[a] == build->local[b] && build->local[a] < build->channels;
+    return build->local[a] == build->local[b] && build->local[a] < build->rails;
 }
 
 static void fold_in_host(lk_builder *build, size_t count)
 {
-    lk_span mine = channel(build, count, build->rank);
+    lk_span mine = rail_span(build, count, build->rank);
     lk__builder_fold(build, 0, 1, mine);
     for (int i = 1; i < build->topology->size; i++) {
         int peer = lk__builder_peer(build, i);
         if (!lk__builder_same_host(build, peer, build->rank))
             continue;
-        lk__builder_send(build, peer, channel(build, count, peer), false);
+        lk__builder_send(build, peer, rail_span(build, count, peer), false);
         lk__builder_recv(build, peer, mine, false);
     }
 }
@@ -89,7 +87,7 @@ lk_span lk__builder_folds(lk_builder *build, size_t count)
     lk__builder_fold(build, 1, 2, mine);
     for (int i = 1; i < build->topology->size; i++) {
         int peer = lk__builder_peer(build, i);
-        if (!on_one_rail(build, peer, build->rank))
+        if (!on_same_rail(build, peer, build->rank))
             continue;
         lk__builder_send(build, peer, lk__builder_part(build, count, peer), false);
         lk__builder_recv(build, peer, mine, false);
@@ -97,35 +95,35 @@ lk_span lk__builder_folds(lk_builder *build, size_t count)
     return mine;
 }
 
-static void place_between_hosts(lk_builder *build, size_t count)
+static void allgather_between_hosts(lk_builder *build, size_t count)
 {
-    lk__builder_place(build);
+    lk__builder_copy(build);
     for (int i = 1; i < build->topology->size; i++) {
         int peer = lk__builder_peer(build, i);
-        if (!on_one_rail(build, peer, build->rank))
+        if (!on_same_rail(build, peer, build->rank))
             continue;
         lk__builder_send(build, peer, lk__builder_part(build, count, build->rank), false);
         lk__builder_recv(build, peer, lk__builder_part(build, count, peer), false);
     }
 }
 
-static void place_in_host(lk_builder *build, size_t count)
+static void allgather_in_host(lk_builder *build, size_t count)
 {
-    lk__builder_place(build);
+    lk__builder_copy(build);
     for (int i = 1; i < build->topology->size; i++) {
         int peer = lk__builder_peer(build, i);
         if (!lk__builder_same_host(build, peer, build->rank))
             continue;
-        lk__builder_send(build, peer, channel(build, count, build->rank), false);
-        lk__builder_recv(build, peer, channel(build, count, peer), false);
+        lk__builder_send(build, peer, rail_span(build, count, build->rank), false);
+        lk__builder_recv(build, peer, rail_span(build, count, peer), false);
     }
 }
 
-static void place_segments(lk_builder *build, const whole *all)
+static void allgather_segments(lk_builder *build, const whole *all)
 {
     if (build->topology->size == 1)
         return;
-    lk__builder_place(build);
+    lk__builder_copy(build);
     for (int i = 1; i < build->topology->size; i++) {
         int peer = lk__builder_peer(build, i);
         lk__builder_send(build, peer, even(all, build->rank), false);
@@ -149,11 +147,11 @@ lk_status lk__schedule_allreduce(const lk_schedule_topology *topology, int rank,
     lk__builder_hosts(&build);
     if (build.status == LK_OK && build.flat) {
         fold_at_owners(&build, even, &all);
-        place_segments(&build, &all);
+        allgather_segments(&build, &all);
     } else if (build.status == LK_OK) {
         lk__builder_folds(&build, count);
-        place_between_hosts(&build, count);
-        place_in_host(&build, count);
+        allgather_between_hosts(&build, count);
+        allgather_in_host(&build, count);
     }
     return lk__builder_finish(&build, out);
 }
@@ -166,12 +164,12 @@ static lk_span intersection(lk_span a, lk_span b)
     return end > first ? (lk_span){first, end - first} : (lk_span){0};
 }
 
-/* From the parts of a sum in two levels to the spans where they should be. */
-static void place_parts(lk_builder *build, size_t count, owned_fn owned, const void *arg)
+/* Copies the parts of a sum in two levels to the ranks that should have them. */
+static void redistribute_parts(lk_builder *build, size_t count, owned_fn owned, const void *arg)
 {
     lk_span part = lk__builder_part(build, count, build->rank);
     lk_span mine = owned(arg, build->rank);
-    lk__builder_place(build);
+    lk__builder_copy(build);
     for (int i = 1; i < build->topology->size; i++) {
         int peer = lk__builder_peer(build, i);
         lk__builder_send(build, peer, intersection(part, owned(arg, peer)), false);
@@ -190,14 +188,14 @@ lk_status lk__schedule_reduce_scatter(const lk_schedule_topology *topology, int 
     } else if (build.status == LK_OK) {
         lk_span last = spans[topology->size - 1];
         lk__builder_folds(&build, last.first + last.count);
-        place_parts(&build, last.first + last.count, given, spans);
+        redistribute_parts(&build, last.first + last.count, given, spans);
     }
     return lk__builder_finish(&build, out);
 }
 
-static void gather_segments(lk_builder *build, const whole *all)
+static void gather_at_root(lk_builder *build, const whole *all)
 {
-    lk__builder_place(build);
+    lk__builder_copy(build);
     if (build->rank != all->root)
         lk__builder_send(build, all->root, even(all, build->rank), false);
     for (int i = 1; i < build->topology->size && build->rank == all->root; i++) {
@@ -210,10 +208,10 @@ static void reduce_large(lk_builder *build, const whole *all)
 {
     if (build->flat) {
         fold_at_owners(build, even, all);
-        gather_segments(build, all);
+        gather_at_root(build, all);
     } else {
         lk__builder_folds(build, all->count);
-        place_parts(build, all->count, at_root, all);
+        redistribute_parts(build, all->count, at_root, all);
     }
 }
 

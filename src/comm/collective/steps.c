@@ -1,6 +1,5 @@
-/* steps.c - moves one call on, phase by phase, over a transport: sends what
- * there is room for, takes what has arrived, folds where all parts are there.
- * Nothing here blocks. */
+/* steps.c - advances one request, phase by phase, over a transport: sends while there is room, receives what
+ * has arrived, folds what is complete. Nothing here blocks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +7,7 @@
 #include "comm/collective/group_impl.h"
 #include "tensor/device.h"
 
-/* Of a frame: while peers read it in place they look at nothing else. */
+/* Most bytes of a frame. Peers that read a frame in place see no other frame meanwhile. */
 #define MAX_FRAME ((size_t)4 << 20)
 
 static const lk_schedule_phase *phase_of(const lk_request *request)
@@ -16,9 +15,9 @@ static const lk_schedule_phase *phase_of(const lk_request *request)
     return &request->program->schedule.phases[request->phase];
 }
 
-static const lk_program_stage *stage_of(const lk_request *request)
+static const lk_program_phase *details_of(const lk_request *request)
 {
-    return &request->program->stages[request->phase];
+    return &request->program->phases[request->phase];
 }
 
 static size_t element_of(const lk_request *request)
@@ -32,7 +31,7 @@ static bool holds(const lk_request_window *window, lk_span span)
            span.first - window->first <= window->count - span.count;
 }
 
-/* A span of the piece under way, in the whole vector. */
+/* Converts a span of the current piece to a span of the whole vector. */
 static lk_span in_vector(const lk_request *request, lk_span span)
 {
     return (lk_span){request->base + span.first, span.count};
@@ -43,7 +42,7 @@ static char *window_at(const lk_request_window *window, size_t first, size_t ele
     return window->at + (first - window->first) * element;
 }
 
-/* Where a span of the vector is that this rank sends in a PLACE phase. */
+/* Returns the address of a span that this rank sends in a COPY phase. */
 static const char *source(const lk_request *request, lk_span span)
 {
     const lk_request_window *windows[] = {&request->mine, &request->result, &request->out};
@@ -60,7 +59,7 @@ static void copy(const lk_request *request, void *to, const void *from, size_t b
         device->kernels->copy_bytes(device, bytes, from, to);
 }
 
-static lk_status keep_ticket(lk_request *request, uint64_t ticket, const lk_multicast *cast)
+static lk_status keep_ticket(lk_request *request, uint64_t ticket, const lk_multicast *multicast)
 {
     lk_transport *transport = request->group->transport;
     if (transport->type->sent(transport, ticket))
@@ -73,7 +72,7 @@ static lk_status keep_ticket(lk_request *request, uint64_t ticket, const lk_mult
         request->tickets = more;
         request->ticket_room = room;
     }
-    request->tickets[request->ticket_count++] = (lk_request_sending){ticket, cast};
+    request->tickets[request->ticket_count++] = (lk_request_sending){ticket, multicast};
     return LK_OK;
 }
 
@@ -88,8 +87,8 @@ bool lk__steps_sent(lk_request *request)
     return left == 0;
 }
 
-/* The call as it stands in frames between this rank and a peer. In an alltoall
- * each pair has a count of its own to agree on. */
+/* Returns the call as frames between this rank and a peer carry it. In an alltoall, each pair agrees on a
+ * count of its own. */
 static lk_call call_between(const lk_request *request, lk_span span)
 {
     lk_call call = request->call;
@@ -98,16 +97,17 @@ static lk_call call_between(const lk_request *request, lk_span span)
     return call;
 }
 
-static lk_status send_frame(lk_request *request, const lk_multicast *cast, const char *data, size_t count, bool *sent)
+static lk_status send_frame(lk_request *request, const lk_multicast *multicast, const char *data, size_t count,
+                            bool *sent)
 {
     lk_transport *transport = request->group->transport;
-    lk_frame frame = {.call = call_between(request, cast->span),
+    lk_frame frame = {.call = call_between(request, multicast->span),
                       .part = (uint32_t)request->phase,
                       .bytes = count * element_of(request)};
     uint64_t ticket = 0;
-    LK_TRY(transport->type->send(transport, cast->peers, cast->count, &frame, data, &ticket));
+    LK_TRY(transport->type->send(transport, multicast->peers, multicast->count, &frame, data, &ticket));
     *sent = ticket != 0;
-    return *sent ? keep_ticket(request, ticket, cast) : LK_OK;
+    return *sent ? keep_ticket(request, ticket, multicast) : LK_OK;
 }
 
 static size_t frame_limit(const lk_request *request, const char *data, size_t count)
@@ -119,88 +119,91 @@ static size_t frame_limit(const lk_request *request, const char *data, size_t co
     return lk__size_min(count, lk__size_max(bytes / element, 1));
 }
 
-/* Vector `root` of this rank's own, at element first. */
-static const char *own_vector(const lk_request *request, int root, size_t first)
+/* Returns partial sum number `partial` of this rank, at element first. */
+static const char *own_vector(const lk_request *request, int partial, size_t first)
 {
     const lk_schedule_phase *phase = phase_of(request);
     size_t element = element_of(request);
     if (phase->level == 0)
-        return request->roots[root] + (request->base + first) * element;
-    /* Sums over the host cover what the phase before kept. */
+        return request->partials[partial] + (request->base + first) * element;
+    /* The sums of the host cover what the previous phase kept. */
     const lk_schedule_phase *before = phase - 1;
-    size_t offset = before->keep.count * (size_t)root + (first - before->keep.first);
+    size_t offset = before->keep.count * (size_t)partial + (first - before->keep.first);
     return request->group->sums + offset * element;
 }
 
-/* The next chunk of all vectors of a span that peers fold. */
-static lk_status give_fold(lk_request *request, const lk_multicast *cast, lk_request_outflow *flow, bool *moved)
+/* Sends the next chunk of all partial sums of a span. */
+static lk_status send_partials(lk_request *request, const lk_multicast *multicast, lk_request_outflow *flow,
+                               bool *moved)
 {
-    const lk_program_stage *stage = stage_of(request);
-    size_t first = cast->span.first + flow->given;
-    size_t count = lk__size_min(cast->span.count - flow->given, request->program->fold_frame);
-    for (int root = 0; root < stage->own; root++)
-        count = frame_limit(request, own_vector(request, root, first), count);
-    while (flow->root < stage->own) {
+    const lk_program_phase *details = details_of(request);
+    size_t first = multicast->span.first + flow->given;
+    size_t count = lk__size_min(multicast->span.count - flow->given, request->program->fold_frame);
+    for (int partial = 0; partial < details->own; partial++)
+        count = frame_limit(request, own_vector(request, partial, first), count);
+    while (flow->partial < details->own) {
         bool sent = false;
-        LK_TRY(send_frame(request, cast, own_vector(request, flow->root, first), count, &sent));
+        LK_TRY(send_frame(request, multicast, own_vector(request, flow->partial, first), count, &sent));
         if (!sent)
             return LK_OK;
         *moved = true;
-        flow->root++;
+        flow->partial++;
     }
-    flow->root = 0;
+    flow->partial = 0;
     flow->given += count;
-    flow->done = flow->given == cast->span.count || stage->own == 0;
+    flow->done = flow->given == multicast->span.count || details->own == 0;
     return LK_OK;
 }
 
-static lk_status give_place(lk_request *request, const lk_multicast *cast, lk_request_outflow *flow, bool *moved)
+static lk_status send_span(lk_request *request, const lk_multicast *multicast, lk_request_outflow *flow, bool *moved)
 {
-    lk_span rest = {cast->span.first + flow->given, cast->span.count - flow->given};
+    lk_span rest = {multicast->span.first + flow->given, multicast->span.count - flow->given};
     const char *data = rest.count ? source(request, in_vector(request, rest)) : NULL;
     size_t count = rest.count ? frame_limit(request, data, rest.count) : 0;
     bool sent = false;
-    LK_TRY(send_frame(request, cast, data, count, &sent));
+    LK_TRY(send_frame(request, multicast, data, count, &sent));
     if (!sent)
         return LK_OK;
     *moved = true;
     flow->given += count;
-    flow->done = flow->given == cast->span.count;
+    flow->done = flow->given == multicast->span.count;
     return LK_OK;
 }
 
-/* Whether a peer of the cast has an earlier cast before it; marks them all. */
-static bool claim_peers(lk_group *group, const lk_multicast *cast, bool mark)
+/* Whether a peer of the multicast is marked as busy. Marks all its peers if `mark`. */
+static bool claim_peers(lk_group *group, const lk_multicast *multicast, bool mark)
 {
     bool busy = false;
-    for (int i = 0; i < cast->count; i++) {
-        busy |= group->busy[cast->peers[i]];
-        group->busy[cast->peers[i]] |= mark;
+    for (int i = 0; i < multicast->count; i++) {
+        busy |= group->busy[multicast->peers[i]];
+        group->busy[multicast->peers[i]] |= mark;
     }
     return busy;
 }
 
-/* One chunk of every cast whose turn it is, round and round until none moves. */
-static lk_status give(lk_request *request, bool *done, bool *moved)
+/* Sends chunks of all multicasts in turn until none advances. A multicast waits while an earlier one to the
+ * same peer is unfinished. */
+static lk_status send_phase(lk_request *request, bool *done, bool *moved)
 {
     lk_group *group = request->group;
-    const lk_program_stage *stage = stage_of(request);
+    const lk_program_phase *details = details_of(request);
     bool fold = phase_of(request)->kind == LK_PHASE_FOLD;
-    bool again = stage->cast_count > 0;
+    bool again = details->multicast_count > 0;
     *done = true;
     while (again) {
         again = false;
         *done = true;
         memset(group->busy, 0, (size_t)group->size);
-        for (int c = 0; c < stage->cast_count; c++) {
+        for (int c = 0; c < details->multicast_count; c++) {
             lk_request_outflow *flow = &request->outflow[c];
-            const lk_multicast *cast = &stage->casts[c];
+            const lk_multicast *multicast = &details->multicasts[c];
             if (flow->done)
                 continue;
             bool one = false;
-            if (!claim_peers(group, cast, false))
-                LK_TRY(fold ? give_fold(request, cast, flow, &one) : give_place(request, cast, flow, &one));
-            claim_peers(group, cast, !flow->done);
+            if (!claim_peers(group, multicast, false))
+                LK_TRY(fold ? send_partials(request, multicast, flow, &one)
+                            : send_span(request, multicast, flow, &one));
+            claim_peers(group, multicast, !flow->done);
             *done &= flow->done;
             again |= one && !flow->done;
             *moved |= one;
@@ -209,16 +212,15 @@ static lk_status give(lk_request *request, bool *done, bool *moved)
     return LK_OK;
 }
 
-/* What this rank has called where peer called that, in case it has gone on
- * since; else what it is calling now. */
+/* Returns this rank's call with the group and number of the peer's call, or else its current call. */
 static const lk_call *counterpart(const lk_request *request, const lk_call *theirs)
 {
     const lk_group *group = request->group;
-    size_t begin = group->past_count > LK_HISTORY ? group->past_count - LK_HISTORY : 0;
-    for (size_t i = begin; i < group->past_count && theirs->kind != LK_CALL_MESSAGE; i++) {
-        const lk_call *past = &group->past[i % LK_HISTORY].call;
-        if (past->kind != LK_CALL_MESSAGE && past->group == theirs->group && past->number == theirs->number)
-            return past;
+    size_t begin = group->history_count > LK_HISTORY ? group->history_count - LK_HISTORY : 0;
+    for (size_t i = begin; i < group->history_count && theirs->kind != LK_CALL_MESSAGE; i++) {
+        const lk_call *own = &group->history[i % LK_HISTORY].call;
+        if (own->kind != LK_CALL_MESSAGE && own->group == theirs->group && own->number == theirs->number)
+            return own;
     }
     return &request->call;
 }
@@ -241,8 +243,8 @@ static lk_status wrong_size(const lk_request *request, int peer, const char *wha
                     lk__group_job_rank(group, group->rank), ours);
 }
 
-/* The frame that a peer has sent for a move of this phase, or NULL; at most limit
- * elements. */
+/* *out is the frame that has arrived for a move of this phase, or NULL. Fails if the frame belongs to another
+ * call or has more than `limit` elements. */
 static lk_status next_frame(const lk_request *request, const lk_schedule_move *move, size_t limit, const lk_frame **out)
 {
     lk_transport *transport = request->group->transport;
@@ -264,7 +266,7 @@ static lk_status next_frame(const lk_request *request, const lk_schedule_move *m
     return LK_OK;
 }
 
-static lk_status take_place(lk_request *request, int index, bool *moved)
+static lk_status receive_span(lk_request *request, int index, bool *moved)
 {
     lk_transport *transport = request->group->transport;
     const lk_schedule_move *move = &phase_of(request)->recvs[index];
@@ -292,7 +294,7 @@ static lk_status take_place(lk_request *request, int index, bool *moved)
     return LK_OK;
 }
 
-static lk_status take_all_places(lk_request *request, bool *done, bool *moved)
+static lk_status receive_spans(lk_request *request, bool *done, bool *moved)
 {
     const lk_schedule_phase *phase = phase_of(request);
     int blocked = -1;
@@ -301,7 +303,7 @@ static lk_status take_all_places(lk_request *request, bool *done, bool *moved)
         lk_request_inflow *flow = &request->inflow[i];
         int peer = phase->recvs[i].peer;
         if (!flow->done && peer != blocked)
-            LK_TRY(take_place(request, i, moved));
+            LK_TRY(receive_span(request, i, moved));
         if (!flow->done)
             blocked = peer;
         *done &= flow->done;
@@ -314,23 +316,23 @@ static char *scratch_of(const lk_request *request, int input)
     return request->group->scratch + (size_t)input * request->program->fold_frame * element_of(request);
 }
 
-/* The chunk of one peer's vectors. All but the last are taken out of the
- * transport to get at the next one; the last stays until it is folded. */
-static lk_status take_chunk(lk_request *request, int index, bool *moved)
+/* Receives the chunk of each of a peer's vectors. All but the last are copied out of the transport, so that
+ * the next frame can be seen; the last stays there until it is folded. */
+static lk_status receive_chunk(lk_request *request, int index, bool *moved)
 {
     lk_transport *transport = request->group->transport;
-    const lk_program_stage *stage = stage_of(request);
+    const lk_program_phase *details = details_of(request);
     lk_request_inflow *flow = &request->inflow[index];
     const lk_schedule_move *move = &phase_of(request)->recvs[index];
     int peer = move->peer;
-    while (flow->have < stage->recv_roots[index]) {
+    while (flow->have < details->recv_partials[index]) {
         const lk_frame *frame = NULL;
-        int input = stage->recv_first[index] + flow->have;
+        int input = details->recv_first[index] + flow->have;
         size_t limit = lk__size_min(phase_of(request)->keep.count - flow->taken, request->program->fold_frame);
         LK_TRY(next_frame(request, move, limit, &frame));
         if (!frame)
             return LK_OK;
-        /* The vectors of a peer come in equal chunks, side by side. */
+        /* Chunks of a peer's vectors have equal sizes and follow each other. */
         size_t bytes = (size_t)frame->bytes, count = bytes / element_of(request);
         if (count == 0 || (flow->have > 0 && count != flow->chunk))
             return wrong_size(request, peer, "a frame of", count, flow->have > 0 ? flow->chunk : limit);
@@ -341,7 +343,7 @@ static lk_status take_chunk(lk_request *request, int index, bool *moved)
         *moved = true;
         flow->chunk = count;
         flow->have++;
-        if (flow->have < stage->recv_roots[index]) {
+        if (flow->have < details->recv_partials[index]) {
             copy(request, scratch_of(request, input), at, bytes);
             at = scratch_of(request, input);
             transport->type->release(transport, peer);
@@ -351,82 +353,83 @@ static lk_status take_chunk(lk_request *request, int index, bool *moved)
     return LK_OK;
 }
 
-/* Elements that can be folded now: what all peers have brought. */
+/* *out is the number of elements that have arrived from all peers and can be folded. */
 static lk_status ready_elements(lk_request *request, size_t *out, bool *moved)
 {
     const lk_schedule_phase *phase = phase_of(request);
-    const lk_program_stage *stage = stage_of(request);
+    const lk_program_phase *details = details_of(request);
     size_t ready = phase->keep.count - request->folded;
     for (int i = 0; i < phase->recv_count; i++) {
         lk_request_inflow *flow = &request->inflow[i];
-        if (stage->recv_roots[i] == 0)
+        if (details->recv_partials[i] == 0)
             continue;
-        if (flow->have < stage->recv_roots[i])
-            LK_TRY(take_chunk(request, i, moved));
-        bool whole = flow->have == stage->recv_roots[i];
+        if (flow->have < details->recv_partials[i])
+            LK_TRY(receive_chunk(request, i, moved));
+        bool whole = flow->have == details->recv_partials[i];
         ready = whole ? lk__size_min(ready, flow->chunk - flow->used) : 0;
     }
     *out = ready;
     return LK_OK;
 }
 
-/* Whether the fold of a phase ends in a window of its own: out has no place for
- * it, or may be what peers are still reading. */
-static bool folds_aside(const lk_request *request, int phase)
+/* Whether the result of a phase needs a buffer of its own: out does not contain its span, or peers may still
+ * read the memory there. */
+static bool needs_result_buffer(const lk_request *request, int phase)
 {
     const lk_schedule_phase *p = &request->program->schedule.phases[phase];
     return p->kind == LK_PHASE_FOLD && p->level_out == 2 &&
-           (!holds(&request->out, in_vector(request, p->keep)) || request->program->stages[phase].gives_kept ||
-            request->aside);
+           (!holds(&request->out, in_vector(request, p->keep)) || request->program->phases[phase].sends_kept ||
+            request->out_overlaps);
 }
 
-/* Where the fold of the phase puts vector `root`, at element first. */
-static void *fold_target(const lk_request *request, int root, size_t first)
+/* Returns where the fold writes output `partial`, at element first. */
+static void *fold_target(const lk_request *request, int partial, size_t first)
 {
     const lk_schedule_phase *phase = phase_of(request);
     size_t element = element_of(request);
     if (phase->level_out == 2) {
-        const lk_request_window *window = folds_aside(request, request->phase) ? &request->result : &request->out;
+        const lk_request_window *window =
+            needs_result_buffer(request, request->phase) ? &request->result : &request->out;
         return window_at(window, request->base + first, element);
     }
-    return request->group->sums + (phase->keep.count * (size_t)root + (first - phase->keep.first)) * element;
+    return request->group->sums + (phase->keep.count * (size_t)partial + (first - phase->keep.first)) * element;
 }
 
 static void fold_elements(lk_request *request, size_t count)
 {
     const lk_schedule_phase *phase = phase_of(request);
-    const lk_program_stage *stage = stage_of(request);
+    const lk_program_phase *details = details_of(request);
     size_t element = element_of(request);
     size_t first = phase->keep.first + request->folded;
     const void *inputs[64];
     void *outputs[4 * LK_MAX_ROOTS];
-    const void **in = stage->inputs <= 64 ? inputs : request->inputs + stage->inputs;
-    for (int root = 0; root < stage->own; root++)
-        in[root] = own_vector(request, root, first);
+    const void **in = details->inputs <= 64 ? inputs : request->inputs + details->inputs;
+    for (int partial = 0; partial < details->own; partial++)
+        in[partial] = own_vector(request, partial, first);
     for (int i = 0; i < phase->recv_count; i++)
-        for (int root = 0; root < stage->recv_roots[i]; root++) {
-            int at = stage->recv_first[i] + root;
+        for (int partial = 0; partial < details->recv_partials[i]; partial++) {
+            int at = details->recv_first[i] + partial;
             in[at] = (const char *)request->inputs[at] + request->inflow[i].used * element;
         }
-    for (int root = 0; root < stage->out; root++)
-        outputs[root] = fold_target(request, root, first);
-    lk__fold_run(stage->plan, &(lk_fold){
-                                  .device = request->group->device,
-                                  .dtype = (lk_dtype)request->call.dtype,
-                                  .op = request->op,
-                                  .last = phase->level_out == 2,
-                                  .divisor = request->program->shards,
-                                  .count = count,
-                                  .inputs = in,
-                                  .outputs = outputs,
-                              });
+    for (int partial = 0; partial < details->out; partial++)
+        outputs[partial] = fold_target(request, partial, first);
+    lk__fold_run(details->plan, &(lk_fold){
+                                    .device = request->group->device,
+                                    .dtype = (lk_dtype)request->call.dtype,
+                                    .op = request->op,
+                                    .last = phase->level_out == 2,
+                                    .divisor = request->program->shards,
+                                    .count = count,
+                                    .inputs = in,
+                                    .outputs = outputs,
+                                });
 }
 
-static lk_status take_folds(lk_request *request, bool *done, bool *moved)
+static lk_status receive_and_fold(lk_request *request, bool *done, bool *moved)
 {
     lk_transport *transport = request->group->transport;
     const lk_schedule_phase *phase = phase_of(request);
-    const lk_program_stage *stage = stage_of(request);
+    const lk_program_phase *details = details_of(request);
     while (request->folded < phase->keep.count) {
         size_t count = 0;
         LK_TRY(ready_elements(request, &count, moved));
@@ -437,7 +440,7 @@ static lk_status take_folds(lk_request *request, bool *done, bool *moved)
         *moved = true;
         for (int i = 0; i < phase->recv_count; i++) {
             lk_request_inflow *flow = &request->inflow[i];
-            if (stage->recv_roots[i] == 0)
+            if (details->recv_partials[i] == 0)
                 continue;
             flow->used += count;
             flow->taken += count;
@@ -464,7 +467,7 @@ static lk_status grow(lk_device *device, char **block, size_t *bytes, size_t wan
     return LK_OK;
 }
 
-/* Memory that the call needs of the group; there is one collective at a time. */
+/* Grows the group's buffers for this request. They are shared, since one collective runs at a time. */
 static lk_status reserve(lk_request *request)
 {
     lk_group *group = request->group;
@@ -473,7 +476,7 @@ static lk_status reserve(lk_request *request)
     size_t frames = (size_t)program->max_inputs * program->fold_frame;
     size_t sums = program->host_vectors;
     for (int p = 0; p < program->schedule.phase_count; p++)
-        if (folds_aside(request, p))
+        if (needs_result_buffer(request, p))
             sums += program->schedule.phases[p].keep.count;
     if (program->max_inputs > 0 && group->size > 1)
         LK_TRY(grow(group->device, &group->scratch, &group->scratch_bytes, frames * element, "partial sums of peers"));
@@ -488,10 +491,10 @@ static lk_status enter_phase(lk_request *request)
         LK_TRY(reserve(request));
     if (program->max_recvs > 0)
         memset(request->inflow, 0, (size_t)program->max_recvs * sizeof *request->inflow);
-    if (program->max_casts > 0)
-        memset(request->outflow, 0, (size_t)program->max_casts * sizeof *request->outflow);
+    if (program->max_multicasts > 0)
+        memset(request->outflow, 0, (size_t)program->max_multicasts * sizeof *request->outflow);
     request->folded = 0;
-    if (folds_aside(request, request->phase)) {
+    if (needs_result_buffer(request, request->phase)) {
         char *at = request->group->sums + program->host_vectors * program->key.element;
         request->result = (lk_request_window){at, request->base + phase->keep.first, phase->keep.count};
     }
@@ -499,7 +502,7 @@ static lk_status enter_phase(lk_request *request)
     return LK_OK;
 }
 
-/* What a fold left in a window of its own, and this rank wants. */
+/* Copies the result of a fold from its buffer to out, as far as out wants it. */
 static void keep_own_part(lk_request *request)
 {
     const lk_request_window *from = &request->result;
@@ -511,20 +514,20 @@ static void keep_own_part(lk_request *request)
         copy(request, window_at(to, first, element), window_at(from, first, element), (last - first) * element);
 }
 
-/* Runs the phase as far as it goes; *done when its end was reached. */
+/* Runs the phase as far as possible. Sets *done at its end. */
 static lk_status run_phase(lk_request *request, bool *done, bool *moved)
 {
     bool given = false, taken = false;
     if (!request->entered)
         LK_TRY(enter_phase(request));
-    LK_TRY(give(request, &given, moved));
+    LK_TRY(send_phase(request, &given, moved));
     if (phase_of(request)->kind == LK_PHASE_FOLD)
-        LK_TRY(take_folds(request, &taken, moved));
+        LK_TRY(receive_and_fold(request, &taken, moved));
     else
-        LK_TRY(take_all_places(request, &taken, moved));
+        LK_TRY(receive_spans(request, &taken, moved));
     if (taken && !given)
-        LK_TRY(give(request, &given, moved));
-    if (!taken || !given || ((stage_of(request)->gives_kept || request->aside) && !lk__steps_sent(request)))
+        LK_TRY(send_phase(request, &given, moved));
+    if (!taken || !given || ((details_of(request)->sends_kept || request->out_overlaps) && !lk__steps_sent(request)))
         return LK_OK;
     if (phase_of(request)->kind == LK_PHASE_FOLD)
         keep_own_part(request);
@@ -533,7 +536,7 @@ static lk_status run_phase(lk_request *request, bool *done, bool *moved)
     return LK_OK;
 }
 
-/* Goes to the piece after the one under way, if there is one. */
+/* Starts the next piece, if there is one. */
 static bool next_piece(lk_request *request)
 {
     size_t piece = request->program->key.count;
@@ -565,29 +568,29 @@ lk_status lk__steps_run(lk_request *request, bool *moved)
     return LK_OK;
 }
 
-/* Marks the peers of a cast that have not taken all that was sent to them: one ticket
- * is for all of its peers, and some may be done with it. */
-static void mark_late(lk_group *group, const lk_multicast *cast)
+/* Marks the peers that have not received everything. A ticket is shared by all peers of a multicast, of which
+ * some may be done. */
+static void mark_late(lk_group *group, const lk_multicast *multicast)
 {
-    for (int i = 0; i < cast->count; i++)
-        group->busy[cast->peers[i]] |= !group->transport->type->taken(group->transport, cast->peers[i]);
+    for (int i = 0; i < multicast->count; i++)
+        group->busy[multicast->peers[i]] |= !group->transport->type->taken(group->transport, multicast->peers[i]);
 }
 
-void lk__steps_mark_takers(const lk_request *request)
+void lk__steps_mark_receivers(const lk_request *request)
 {
     lk_group *group = request->group;
     for (size_t i = 0; i < request->ticket_count; i++)
-        mark_late(group, request->tickets[i].cast);
-    for (int c = 0; request->entered && c < stage_of(request)->cast_count; c++)
-        claim_peers(group, &stage_of(request)->casts[c], !request->outflow[c].done);
+        mark_late(group, request->tickets[i].multicast);
+    for (int c = 0; request->entered && c < details_of(request)->multicast_count; c++)
+        claim_peers(group, &details_of(request)->multicasts[c], !request->outflow[c].done);
 }
 
 bool lk__steps_await(const lk_request *request, int index)
 {
     const lk_schedule_phase *phase = phase_of(request);
     const lk_request_inflow *flow = &request->inflow[index];
-    if (phase->kind == LK_PHASE_PLACE)
+    if (phase->kind == LK_PHASE_COPY)
         return !flow->done;
-    int roots = stage_of(request)->recv_roots[index];
-    return request->folded < phase->keep.count && flow->have < roots;
+    int partials = details_of(request)->recv_partials[index];
+    return request->folded < phase->keep.count && flow->have < partials;
 }

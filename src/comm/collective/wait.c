@@ -1,4 +1,4 @@
-/* wait.c - ending a request: lk_request_wait and lk_request_test. */
+/* wait.c - lk_request_wait and lk_request_test. */
 #include "comm/collective/argument.h"
 #include "comm/collective/group_impl.h"
 

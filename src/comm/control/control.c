@@ -1,4 +1,4 @@
-/* control.c - dispatch to the kind of control at hand. */
+/* control.c - calls the functions of the control's kind. */
 #include "comm/control/control.h"
 
 #include "comm/control/control_type.h"
@@ -66,9 +66,9 @@ void lk__control_abort(lk_control *control, lk_status status, const char *text)
     control->type->abort(control, status, text);
 }
 
-bool lk__control_unheard(const lk_control *control)
+bool lk__control_unacknowledged(const lk_control *control)
 {
-    return control->type->unheard && control->type->unheard(control);
+    return control->type->unacknowledged && control->type->unacknowledged(control);
 }
 
 void lk__control_absent(const lk_control *control, uint8_t *absent)

@@ -1,7 +1,7 @@
-/* control_job.c - a rank's end of its connection to the server of the job.
+/* control_job.c - a rank's end of the connection to the job's server.
  *
- * Rank 0 starts the server and talks to it over a socket pair, so that all ranks
- * run the same code. Nothing but join, exchange and destroy waits. */
+ * Rank 0 starts the server and uses a socket pair, so that all ranks run the same code. Only join, exchange
+ * and destroy block. */
 #define _GNU_SOURCE /* SOCK_CLOEXEC, SOCK_NONBLOCK */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -23,34 +23,34 @@
 #include "net/host.h"
 #include "net/socket.h"
 
-/* Seconds for a message to leave, and for a goodbye to be taken. */
+/* Seconds for a message to be sent, and for a goodbye to be received. */
 static const double send_seconds = 2, goodbye_seconds = 1;
-/* For a report to be answered. */
+/* Seconds for the server to answer a report. */
 static const double answer_seconds = 1;
-/* How much later than the kernel should a server that does not answer is given up
- * here: it forgets to while the address of a host cannot be resolved. */
+/* Seconds after the kernel's own timeout before a silent server counts as lost. The kernel's timeout does not
+ * work while the address of a host cannot be resolved. */
 static const double late_seconds = 0.5;
-/* Between two looks at what else is under way, while an exchange waits. */
+/* Seconds between two runs of the idle function while an exchange waits. */
 static const double idle_slice = 0.001;
 
 typedef struct job {
     lk_control base;
     lk_meeting meeting;
     int fd;
-    lk_server *server; /* of rank 0 */
+    lk_server *server; /* at rank 0 only */
     uint8_t *in;       /* (in_room) */
     size_t in_bytes, in_room;
-    uint8_t *left;        /* (size) */
-    uint8_t *awaited;     /* (size) as the server told last */
-    uint8_t *absent;      /* (size) from the last report's call */
-    double asked_at;      /* on lk__clock(): the first report without an answer; 0: all have one */
-    double unheard_since; /* on lk__clock(); 0: all was heard */
+    uint8_t *left;               /* (size) */
+    uint8_t *awaited;            /* (size) from the server's last WAITING */
+    uint8_t *absent;             /* (size) from the server's last ABSENT */
+    double asked_at;             /* lk__clock() time of the first unanswered report; 0: none */
+    double unacknowledged_since; /* lk__clock() time; 0: the server's host has acknowledged everything */
     bool welcome;
     uint32_t number; /* of the next exchange */
-    bool exchanged;  /* its parts have come */
-    uint8_t *all;    /* where to; (size, part_bytes) */
+    bool exchanged;  /* its parts have arrived */
+    uint8_t *all;    /* (size, part_bytes) receives the parts */
     size_t part_bytes;
-    char hint[LK_WIRE_TEXT / 4]; /* who was refused while ranks were missing; "" */
+    char hint[LK_WIRE_TEXT / 4]; /* the server's last notice before all had joined; "" */
     lk_status verdict;
     char text[LK_WIRE_TEXT + 1];
 } job;
@@ -63,7 +63,7 @@ static void set_verdict(job *self, lk_status status, const char *text)
     snprintf(self->text, sizeof self->text, "%s", text);
 }
 
-static void hear_welcome(job *self, const lk_wire *message)
+static void handle_welcome(job *self, const lk_wire *message)
 {
     for (int r = 0; r < self->base.size; r++)
         lk__wire_get_member(message->data + (size_t)r * LK_WIRE_MEMBER, &self->base.members[r]);
@@ -71,25 +71,25 @@ static void hear_welcome(job *self, const lk_wire *message)
     self->hint[0] = '\0';
 }
 
-static void hear_end(job *self, const lk_wire *message)
+static void handle_end(job *self, const lk_wire *message)
 {
     char text[LK_WIRE_TEXT + 1];
     lk__wire_text(message, text);
     set_verdict(self, message->status, text);
 }
 
-static void hear_waiting(job *self, const lk_wire *message)
+static void handle_waiting(job *self, const lk_wire *message)
 {
     memcpy(self->awaited, message->data, message->bytes);
 }
 
-static void hear_absent(job *self, const lk_wire *message)
+static void handle_absent(job *self, const lk_wire *message)
 {
     memcpy(self->absent, message->data, message->bytes);
     self->asked_at = 0;
 }
 
-static void hear_exchanged(job *self, const lk_wire *message)
+static void handle_exchanged(job *self, const lk_wire *message)
 {
     if (message->number != self->number || !self->all || message->bytes != self->part_bytes * (size_t)self->base.size) {
         set_verdict(self, LK_STATUS_PEER, "the job's server answered an exchange that was not asked for");
@@ -100,7 +100,7 @@ static void hear_exchanged(job *self, const lk_wire *message)
     self->exchanged = true;
 }
 
-static void hear_notice(job *self, const lk_wire *message)
+static void handle_notice(job *self, const lk_wire *message)
 {
     char text[LK_WIRE_TEXT + 1];
     lk__wire_text(message, text);
@@ -108,26 +108,26 @@ static void hear_notice(job *self, const lk_wire *message)
     lk__control_notice(&self->base, text);
 }
 
-static void hear_left(job *self, const lk_wire *message)
+static void handle_left(job *self, const lk_wire *message)
 {
     if (message->rank >= 0 && message->rank < self->base.size)
         self->left[message->rank] = 1;
 }
 
-static void hear(job *self, const lk_wire *message)
+static void handle(job *self, const lk_wire *message)
 {
-    static void (*const hearers[LK_WIRE_COUNT])(struct job *, const lk_wire *) = {
-        [LK_WIRE_WELCOME] = hear_welcome, [LK_WIRE_REFUSED] = hear_end,         [LK_WIRE_WAITING] = hear_waiting,
-        [LK_WIRE_ABSENT] = hear_absent,   [LK_WIRE_EXCHANGED] = hear_exchanged, [LK_WIRE_BROKEN] = hear_end,
-        [LK_WIRE_LEFT] = hear_left,       [LK_WIRE_NOTICE] = hear_notice,
+    static void (*const handlers[LK_WIRE_COUNT])(struct job *, const lk_wire *) = {
+        [LK_WIRE_WELCOME] = handle_welcome, [LK_WIRE_REFUSED] = handle_end,         [LK_WIRE_WAITING] = handle_waiting,
+        [LK_WIRE_ABSENT] = handle_absent,   [LK_WIRE_EXCHANGED] = handle_exchanged, [LK_WIRE_BROKEN] = handle_end,
+        [LK_WIRE_LEFT] = handle_left,       [LK_WIRE_NOTICE] = handle_notice,
     };
     if (message->size == self->base.size)
-        hearers[message->kind](self, message);
+        handlers[message->kind](self, message);
     else
         set_verdict(self, LK_STATUS_PEER, "the job's server speaks of another world size");
 }
 
-/* The server is gone without a verdict, and so is rank 0. */
+/* Sets the verdict after the server has ended without one, and with it rank 0. */
 static void lose_server(job *self, bool vanished)
 {
     char who[LK_MEMBER_TEXT] = "rank 0", text[LK_MEMBER_TEXT + 96];
@@ -141,14 +141,14 @@ static void lose_server(job *self, bool vanished)
     set_verdict(self, LK_STATUS_PEER, text);
 }
 
-static void hear_all(job *self)
+static void handle_all(job *self)
 {
     lk_wire message;
     size_t used, done = 0;
     lk_wire_result result;
     while ((result = lk__wire_decode(self->in + done, self->in_bytes - done, self->in_room, true, &message, &used)) ==
            LK_WIRE_WHOLE) {
-        hear(self, &message);
+        handle(self, &message);
         done += used;
     }
     if (result == LK_WIRE_BAD)
@@ -157,14 +157,14 @@ static void hear_all(job *self)
     memmove(self->in, self->in + done, self->in_bytes);
 }
 
-/* Takes what has come. A verdict is the last thing worth hearing. */
-static void listen_now(job *self)
+/* Reads and handles all messages that have arrived, up to a verdict. */
+static void receive_now(job *self)
 {
     while (self->verdict == LK_OK) {
         ssize_t got = recv(self->fd, self->in + self->in_bytes, self->in_room - self->in_bytes, MSG_DONTWAIT);
         if (got > 0) {
             self->in_bytes += (size_t)got;
-            hear_all(self);
+            handle_all(self);
         } else if (got == 0) {
             lose_server(self, false);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -175,21 +175,21 @@ static void listen_now(job *self)
     }
 }
 
-/* The kernel counts what was not acknowledged yet. */
-static bool job_unheard(const lk_control *control)
+/* SIOCOUTQ counts the bytes that were not acknowledged. */
+static bool job_unacknowledged(const lk_control *control)
 {
     int bytes = 0;
     return ioctl(((const job *)control)->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
-/* Rank 0 reaches its own server. */
+/* Rank 0 always reaches its own server. */
 static void watch_server(job *self)
 {
-    if (self->server || !job_unheard(&self->base))
-        self->unheard_since = 0;
-    else if (self->unheard_since == 0)
-        self->unheard_since = lk__clock();
-    else if (lk__clock() - self->unheard_since > lk__net_vanish(self->base.timeout) + late_seconds)
+    if (self->server || !job_unacknowledged(&self->base))
+        self->unacknowledged_since = 0;
+    else if (self->unacknowledged_since == 0)
+        self->unacknowledged_since = lk__clock();
+    else if (lk__clock() - self->unacknowledged_since > lk__net_vanish(self->base.timeout) + late_seconds)
         lose_server(self, true);
 }
 
@@ -197,21 +197,21 @@ static lk_status job_check(lk_control *control)
 {
     job *self = (job *)control;
     if (self->verdict == LK_OK)
-        listen_now(self);
+        receive_now(self);
     if (self->verdict == LK_OK)
         watch_server(self);
     return self->verdict == LK_OK ? LK_OK : lk__fail(self->verdict, "%s", self->text);
 }
 
-/* A failure to send is not one by itself: why will be heard. */
-static void say(job *self, lk_wire message)
+/* A failed send is no failure of its own: the reason is read from the connection. */
+static void send_message(job *self, lk_wire message)
 {
     uint8_t bytes[LK_WIRE_TO_SERVER];
     message.size = self->base.size;
     message.rank = self->base.rank;
     size_t length = lk__wire_encode(&message, bytes);
     if (lk__net_send_all(self->fd, bytes, length, lk__clock() + send_seconds) != LK_OK)
-        listen_now(self);
+        receive_now(self);
 }
 
 static void job_abort(lk_control *control, lk_status status, const char *text)
@@ -219,10 +219,10 @@ static void job_abort(lk_control *control, lk_status status, const char *text)
     job *self = (job *)control;
     if (self->verdict != LK_OK)
         return;
-    say(self, (lk_wire){.kind = LK_WIRE_ABORT,
-                        .status = status,
-                        .data = (const uint8_t *)text,
-                        .bytes = lk__size_min(strlen(text), LK_WIRE_TEXT)});
+    send_message(self, (lk_wire){.kind = LK_WIRE_ABORT,
+                                 .status = status,
+                                 .data = (const uint8_t *)text,
+                                 .bytes = lk__size_min(strlen(text), LK_WIRE_TEXT)});
     set_verdict(self, status, text);
 }
 
@@ -239,10 +239,10 @@ static void job_report(lk_control *control, const lk_call *calls, int count)
     if (self->asked_at == 0)
         self->asked_at = lk__clock();
     if (self->verdict == LK_OK)
-        say(self, (lk_wire){.kind = LK_WIRE_REPORT, .data = data, .bytes = (size_t)count * LK_CALL_BYTES});
+        send_message(self, (lk_wire){.kind = LK_WIRE_REPORT, .data = data, .bytes = (size_t)count * LK_CALL_BYTES});
 }
 
-/* A server that does not answer is in a rank 0 that is stopped, say. */
+/* If the server does not answer, rank 0 is stopped or busy. */
 static void job_absent(const lk_control *control, uint8_t *absent)
 {
     const job *self = (const job *)control;
@@ -258,13 +258,13 @@ static bool job_left(const lk_control *control, int rank)
     return ((const job *)control)->left[rank] != 0;
 }
 
-/* Until *there, with notices. At the end all learn whom this rank waited for. */
+/* Blocks until *there, with notices. At the timeout it aborts the job and names the ranks that it waited for. */
 static lk_status wait_until(job *self, const bool *there, lk_deadline *deadline, const char *what)
 {
     char missing[LK_WIRE_TEXT / 2], text[LK_WIRE_TEXT];
     for (;;) {
         bool busy = self->base.idle && self->base.idle(self->base.idle_arg);
-        /* What came before the job broke has come. */
+        /* A part that arrived before the job failed still counts. */
         lk_status status = job_check(&self->base);
         if (*there)
             return LK_OK;
@@ -279,7 +279,7 @@ static lk_status wait_until(job *self, const bool *there, lk_deadline *deadline,
             job_abort(&self->base, LK_STATUS_PEER, text);
             return lk__fail(LK_STATUS_PEER, "%s", text);
         }
-        lk__deadline_tell(deadline, missing);
+        lk__deadline_notice(deadline, missing);
         double wake = lk__deadline_wake(deadline), slice = lk__clock() + idle_slice;
         lk__net_wait(self->fd, POLLIN, busy && slice < wake ? slice : wake);
     }
@@ -297,20 +297,20 @@ static lk_status job_exchange(lk_control *control, const void *mine, size_t byte
     self->all = all;
     self->part_bytes = bytes;
     memset(self->awaited, 0, (size_t)control->size);
-    say(self, (lk_wire){.kind = LK_WIRE_EXCHANGE, .number = self->number, .data = mine, .bytes = bytes});
+    send_message(self, (lk_wire){.kind = LK_WIRE_EXCHANGE, .number = self->number, .data = mine, .bytes = bytes});
     lk_status status = wait_until(self, &self->exchanged, &deadline, "not come to exchange addresses");
     self->all = NULL;
     self->number++;
     return status;
 }
 
-/* The goodbye has been taken when the server hangs up. Until then its messages
- * are read, or closing would tear the connection down before it. */
-static void say_goodbye(job *self)
+/* The server closes the connection when it has received the goodbye. Until then its messages are read,
+ * because closing a socket with unread data would reset the connection. */
+static void send_goodbye(job *self)
 {
     uint8_t rest[4096];
     double deadline = lk__clock() + goodbye_seconds;
-    say(self, (lk_wire){.kind = LK_WIRE_LEAVE});
+    send_message(self, (lk_wire){.kind = LK_WIRE_LEAVE});
     shutdown(self->fd, SHUT_WR);
     for (;;) {
         ssize_t got = recv(self->fd, rest, sizeof rest, MSG_DONTWAIT);
@@ -325,10 +325,10 @@ static void job_destroy(lk_control *control)
 {
     job *self = (job *)control;
     if (self->fd >= 0) {
-        say_goodbye(self);
+        send_goodbye(self);
         close(self->fd);
     }
-    /* Rank 0's address is no longer given out before its server goes. */
+    /* Removes rank 0's address before its server ends. */
     lk__meeting_over(&self->meeting);
     lk__server_join(self->server, &self->base);
     lk__meeting_close(&self->meeting);
@@ -346,16 +346,16 @@ static const lk_control_type job_type = {
     .report = job_report,
     .abort = job_abort,
     .absent = job_absent,
-    .unheard = job_unheard,
+    .unacknowledged = job_unacknowledged,
     .left = job_left,
     .destroy = job_destroy,
 };
 
-static void say_hello(job *self, const lk_member *member)
+static void send_hello(job *self, const lk_member *member)
 {
     uint8_t data[LK_WIRE_MEMBER];
     lk__wire_put_member(member, data);
-    say(self, (lk_wire){.kind = LK_WIRE_HELLO, .data = data, .bytes = sizeof data});
+    send_message(self, (lk_wire){.kind = LK_WIRE_HELLO, .data = data, .bytes = sizeof data});
 }
 
 static bool is_any(const char *address)
@@ -363,7 +363,7 @@ static bool is_any(const char *address)
     return strcmp(address, "0.0.0.0") == 0 || strcmp(address, "::") == 0;
 }
 
-/* A job of one needs no socket, but takes the same way. */
+/* A job of one rank uses the same code, although it needs no socket. */
 static lk_status start_server(job *self, lk_member *member)
 {
     int pair[2];
@@ -373,21 +373,21 @@ static lk_status start_server(job *self, lk_member *member)
     if (is_any(member->address))
         member->address[0] = '\0';
     self->fd = pair[0];
-    say_hello(self, member);
+    send_hello(self, member);
     lk_server_opts opts = {.size = self->base.size, .own = pair[1], .timeout = self->base.timeout};
     lk_status status;
-    LK_TRY_GOTO(lk__meeting_door(&self->meeting, LK_SERVER_HELLO, &opts.acceptor), close_own);
-    LK_TRY_GOTO(lk__server_start(&opts, &self->server), destroy_door);
+    LK_TRY_GOTO(lk__meeting_acceptor(&self->meeting, LK_SERVER_HELLO, &opts.acceptor), close_own);
+    LK_TRY_GOTO(lk__server_start(&opts, &self->server), destroy_acceptor);
     return LK_OK;
 
-destroy_door:
+destroy_acceptor:
     lk__acceptor_destroy(opts.acceptor);
 close_own:
     close(opts.own);
     return status;
 }
 
-static lk_status meet_server(job *self)
+static lk_status connect_server(job *self)
 {
     lk_member member = lk__host_member();
     if (self->base.rank == 0 && !self->meeting.twin)
@@ -396,7 +396,7 @@ static lk_status meet_server(job *self)
     self->meeting.fd = -1;
     LK_TRY(lk__net_prepare(self->fd, lk__net_vanish(self->base.timeout)));
     lk__net_local_address(self->fd, member.address, sizeof member.address);
-    say_hello(self, &member);
+    send_hello(self, &member);
     return LK_OK;
 }
 
@@ -423,7 +423,7 @@ static void fill_base(job *self)
                               .notice_arg = meeting->deadline.arg};
 }
 
-/* Leaving may fail as well, but why the rank could not join is what counts. */
+/* Keeps the reason why the rank could not join, since leaving may set another detail. */
 static void destroy_keeping_detail(job *self, lk_status status)
 {
     char detail[2 * LK_WIRE_TEXT];
@@ -434,7 +434,7 @@ static void destroy_keeping_detail(job *self, lk_status status)
 
 lk_status lk__control_join(const lk_group_opts *opts, lk_control **out)
 {
-    static const lk_meeting_crowd ranks = {.noun = "rank", .greeting = "lockstep control 1", .once = true};
+    static const lk_meeting_kind ranks = {.noun = "rank", .greeting = "lockstep control 1", .once_per_process = true};
     job *self;
     lk_status status;
     LK_TRY(LK_ALLOC(1, "the job's control", &self));
@@ -442,7 +442,7 @@ lk_status lk__control_join(const lk_group_opts *opts, lk_control **out)
     LK_TRY_GOTO(lk__meeting_open(opts, &ranks, &self->meeting), free_self);
     fill_base(self);
     LK_TRY_GOTO(job_alloc(self), destroy_job);
-    LK_TRY_GOTO(meet_server(self), destroy_job);
+    LK_TRY_GOTO(connect_server(self), destroy_job);
     LK_TRY_GOTO(wait_until(self, &self->welcome, &self->meeting.deadline, "not joined"), destroy_job);
     lk__meeting_over(&self->meeting);
     *out = &self->base;

@@ -1,6 +1,5 @@
-/* control_threads.c - the control of ranks that are threads of one process: one
- * roster under one lock. A thread that ends without leaving is not noticed; the
- * timeout is for that. */
+/* control_threads.c - the control of ranks that are threads of one process: one roster with one lock. A
+ * thread that ends without leaving is noticed only by the timeout of others. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -16,17 +15,17 @@
 #include "net/deadline.h"
 #include "net/host.h"
 
-/* Between two looks at what else is under way, while an exchange waits. */
+/* Seconds between two runs of the idle function while an exchange waits. */
 static const double idle_slice = 0.001;
 
-/* Shared by all ranks; freed by the last. */
+/* Shared by all ranks; freed by the last one. */
 typedef struct hub {
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* an exchange is complete, or the job broken */
+    pthread_cond_t changed; /* signalled when an exchange is complete or the job has failed */
     lk_roster *roster;
-    uint32_t exchanges; /* complete */
+    uint32_t exchanges; /* number of complete exchanges */
     int users;
-    atomic_bool broken; /* so that looking costs no lock */
+    atomic_bool broken; /* so that a check needs no lock */
 } hub;
 
 typedef struct thread {
@@ -36,7 +35,7 @@ typedef struct thread {
     uint8_t *awaited; /* (size) */
 } thread;
 
-/* Call it with the lock held, after anything that may have broken the job. */
+/* Call it with the lock held, after anything that may have failed the job. */
 static lk_status look(hub *shared)
 {
     const char *text;
@@ -94,7 +93,7 @@ static bool thread_left(const lk_control *control, int rank)
     return left;
 }
 
-/* With the lock held; until a moment on lk__clock(), which is CLOCK_MONOTONIC. */
+/* Call it with the lock held. `moment` is an lk__clock() time, which is CLOCK_MONOTONIC. */
 static void sleep_until(hub *shared, double moment)
 {
     struct timespec at = {.tv_sec = (time_t)moment};
@@ -102,13 +101,13 @@ static void sleep_until(hub *shared, double moment)
     pthread_cond_timedwait(&shared->changed, &shared->lock, &at);
 }
 
-/* The lock is not held while the user's function runs. */
-static void tell(thread *self, lk_deadline *deadline)
+/* Releases the lock while the user's function runs. */
+static void give_notice(thread *self, lk_deadline *deadline)
 {
     char text[LK_WIRE_TEXT / 2];
     lk__text_awaited("rank", self->awaited, self->base.size, "not come to an exchange", text, sizeof text);
     pthread_mutex_unlock(&self->hub->lock);
-    lk__deadline_tell(deadline, text);
+    lk__deadline_notice(deadline, text);
     pthread_mutex_lock(&self->hub->lock);
 }
 
@@ -121,7 +120,7 @@ static lk_status give_up(thread *self, const lk_deadline *deadline)
     return look(self->hub);
 }
 
-/* The lock is not held meanwhile; whether something else is under way. */
+/* Releases the lock while the idle function runs. Returns whether other work is under way. */
 static bool move_others(thread *self)
 {
     if (!self->base.idle)
@@ -132,7 +131,7 @@ static bool move_others(thread *self)
     return busy;
 }
 
-/* With the lock held. */
+/* Call it with the lock held. */
 static lk_status wait_for_parts(thread *self)
 {
     hub *shared = self->hub;
@@ -147,7 +146,7 @@ static lk_status wait_for_parts(thread *self)
         if (lk__deadline_over(&deadline))
             return give_up(self, &deadline);
         if (lk__clock() >= deadline.next)
-            tell(self, &deadline);
+            give_notice(self, &deadline);
         else
             sleep_until(shared, busy ? lk__clock() + idle_slice : lk__deadline_wake(&deadline));
     }

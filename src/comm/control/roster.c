@@ -20,8 +20,7 @@ struct lk_roster {
     int size, here, joined;
     entry *entries;     /* (size) */
     lk_member *members; /* (size) */
-    /* The exchange under way. Parts of the one before stay in the other half
-     * for readers that are late. */
+    /* The current exchange. The parts of the previous one stay in the other half for ranks that read late. */
     uint32_t number;
     int given;
     size_t part_bytes;
@@ -71,7 +70,7 @@ __attribute__((format(printf, 3, 4))) static void break_job(lk_roster *roster, l
     va_end(args);
 }
 
-/* Sets the detail for the newcomer; a job that is not complete yet ends by it. */
+/* The detail is set already. Fails the job if it is not complete. */
 static lk_status refuse(lk_roster *roster, lk_status status)
 {
     if (!lk__roster_complete(roster))
@@ -92,12 +91,12 @@ lk_status lk__roster_join(lk_roster *roster, int rank, int size, const lk_member
     char mine[LK_MEMBER_TEXT], theirs[LK_MEMBER_TEXT];
     if (roster->verdict != LK_OK)
         return lk__fail(roster->verdict, "%s", roster->text);
-    /* It found rank 0's port taken and asks by whom: it may belong to another job,
-     * which must not end this one. */
+    /* It found rank 0's port in use and asks who has it. It may belong to another job, which must not end
+     * this one. */
     if (rank == 0 && roster->entries[0].presence != LK_PRESENCE_MISSING)
         return fail_twin(roster, 0, member);
     if (size != roster->size) {
-        /* The server runs in rank 0, which joins before anybody else can. */
+        /* Rank 0 has joined: the server runs there. */
         lk__member_text(0, &roster->members[0], theirs);
         return refuse(roster, lk__fail(LK_STATUS_MISMATCH,
                                        "%s was started for a world of %d, but %s for a world of %d: give all ranks "
@@ -168,7 +167,7 @@ void lk__roster_abort(lk_roster *roster, lk_status status, const char *text)
     break_job(roster, status == LK_OK ? LK_STATUS_PEER : status, "%s", text);
 }
 
-/* The call in theirs that should equal `call`, or NULL. */
+/* Returns the call of theirs with the group and number of `call`, or NULL. */
 static const lk_call *counterpart(const entry *theirs, const lk_call *call)
 {
     for (int i = 0; i < theirs->call_count; i++) {
@@ -179,7 +178,7 @@ static const lk_call *counterpart(const entry *theirs, const lk_call *call)
     return NULL;
 }
 
-/* Names the first call, in a's order, in which a and b disagree. */
+/* Whether a and b disagree. The verdict names the first such call in a's order. */
 static bool disagree(lk_roster *roster, int a, int b)
 {
     const entry *mine = &roster->entries[a];
@@ -221,7 +220,7 @@ void lk__roster_absent(const lk_roster *roster, int rank, uint8_t *absent)
         absent[r] = absent[r] && roster->entries[r].call_count == 0;
 }
 
-/* Whether a part fits the exchange under way; breaks the job if not. */
+/* Whether a part fits the current exchange. Fails the job if it does not. */
 static bool part_fits(lk_roster *roster, int rank, uint32_t number, size_t bytes)
 {
     char text[LK_MEMBER_TEXT];

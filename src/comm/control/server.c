@@ -1,8 +1,7 @@
 /* server.c - the poll loop of a job's server.
  *
- * One thread, no locks: rank 0 talks to it over a socket as the others do. A
- * connection that comes through the acceptor with a good HELLO is the line of its
- * rank. */
+ * One thread and no locks: rank 0 uses a socket as the other ranks do. A connection from the acceptor with a
+ * valid HELLO becomes the line of its rank. */
 #define _GNU_SOURCE /* pthread_timedjoin_np */
 #include "comm/control/server.h"
 
@@ -22,15 +21,15 @@
 #include "net/deadline.h"
 #include "net/socket.h"
 
-enum { TICK_MS = LK_ACCEPTOR_TICK };       /* while something has a deadline */
-static const double moment = 1;            /* for a broken job to hear why */
-static const double waiting_seconds = 0.2; /* between two messages about who is awaited */
+enum { TICK_MS = LK_ACCEPTOR_TICK };       /* poll timeout while something has a deadline */
+static const double moment = 1;            /* seconds for the ranks of a failed job to read the reason */
+static const double waiting_seconds = 0.2; /* seconds between two WAITING messages */
 
 typedef struct line {
     int fd; /* -1: none */
     size_t in_bytes;
     uint8_t in[LK_WIRE_TO_SERVER];
-    uint8_t *out; /* [out_first, out_last) is to be sent */
+    uint8_t *out; /* [out_first, out_last) waits to be sent */
     size_t out_first, out_last, out_room;
 } line;
 
@@ -40,12 +39,12 @@ struct lk_server {
     lk_roster *roster;
     line *lines;          /* (size) */
     struct pollfd *polls; /* (LK_ACCEPTOR_POLLS + size) */
-    uint8_t *message;     /* scratch: the longest message */
-    uint8_t *data;        /* scratch: its data */
-    uint8_t *awaited;     /* (size) as told last */
+    uint8_t *message;     /* scratch for a message */
+    uint8_t *data;        /* scratch for its data */
+    uint8_t *awaited;     /* (size) as sent last */
     double awaited_at;
-    double end; /* of the thread, once rank 0 has gone from a broken job; 0 before */
-    bool welcomed, told;
+    double end; /* lk__clock() time at which the thread ends, after rank 0 has left a failed job; 0: not set */
+    bool welcomed, verdict_sent;
 };
 
 static void line_close(line *at)
@@ -63,7 +62,7 @@ static void line_flush(line *at)
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0) {
-            /* A broken connection is noticed by reading. */
+            /* A broken connection is noticed when reading. */
             if (errno != EAGAIN && errno != EWOULDBLOCK)
                 at->out_first = at->out_last;
             return;
@@ -91,7 +90,7 @@ static lk_status line_reserve(line *at, size_t bytes)
     return LK_OK;
 }
 
-/* Without memory for a message its rank is cut off: it must not miss one. */
+/* Without memory for a message the rank is disconnected, because it must not miss one. */
 static void line_send(line *at, const uint8_t *message, size_t bytes)
 {
     if (at->fd < 0)
@@ -105,8 +104,7 @@ static void line_send(line *at, const uint8_t *message, size_t bytes)
     line_flush(at);
 }
 
-/* Rank 0 last: when it goes on, perhaps to its end, and this thread with it, the
- * others have theirs. */
+/* Rank 0 is last: after its message it may end, and this thread with it. */
 static void send_to_all(lk_server *server, lk_wire message)
 {
     message.size = server->opts.size;
@@ -117,7 +115,7 @@ static void send_to_all(lk_server *server, lk_wire message)
 
 typedef enum intake { INTAKE_OPEN, INTAKE_CLOSED, INTAKE_VANISHED } intake;
 
-/* Reads what is there, as far as the buffer has room. */
+/* Reads what has arrived, as far as the buffer has room. */
 static intake line_read(line *at)
 {
     while (at->in_bytes < sizeof at->in) {
@@ -140,7 +138,7 @@ static void line_consume(line *at, size_t bytes)
     memmove(at->in, at->in + bytes, at->in_bytes);
 }
 
-static void hear_exchange(lk_server *server, int rank, const lk_wire *message)
+static void handle_exchange(lk_server *server, int rank, const lk_wire *message)
 {
     if (!lk__roster_give(server->roster, rank, message->number, message->data, message->bytes))
         return;
@@ -151,7 +149,7 @@ static void hear_exchange(lk_server *server, int rank, const lk_wire *message)
                                   .bytes = message->bytes * (size_t)server->opts.size});
 }
 
-static void hear_report(lk_server *server, int rank, const lk_wire *message)
+static void handle_report(lk_server *server, int rank, const lk_wire *message)
 {
     lk_call calls[LK_HISTORY];
     int count = lk__wire_calls(message, calls);
@@ -169,7 +167,7 @@ static void hear_report(lk_server *server, int rank, const lk_wire *message)
     line_send(&server->lines[rank], server->message, lk__wire_encode(&answer, server->message));
 }
 
-static void hear_abort(lk_server *server, int rank, const lk_wire *message)
+static void handle_abort(lk_server *server, int rank, const lk_wire *message)
 {
     (void)rank;
     char text[LK_WIRE_TEXT + 1];
@@ -177,41 +175,41 @@ static void hear_abort(lk_server *server, int rank, const lk_wire *message)
     lk__roster_abort(server->roster, message->status, text);
 }
 
-static void hear_leave(lk_server *server, int rank, const lk_wire *message)
+static void handle_leave(lk_server *server, int rank, const lk_wire *message)
 {
     (void)message;
     lk__roster_leave(server->roster, rank);
-    /* The job is coming to its end: who calls from now on means the next one, and
-     * must find nobody here. Before the goodbye is answered, since who left may
-     * come again at once. */
+    /* The job is ending. A process that connects from now on belongs to the next job and must not find this
+     * server. The acceptor is closed before the goodbye is answered, because the rank that left may join
+     * again at once. */
     lk__acceptor_destroy(server->opts.acceptor);
     server->opts.acceptor = NULL;
     line_close(&server->lines[rank]);
     send_to_all(server, (lk_wire){.kind = LK_WIRE_LEFT, .rank = rank});
 }
 
-static void hear(lk_server *server, int rank, const lk_wire *message)
+static void handle(lk_server *server, int rank, const lk_wire *message)
 {
-    static void (*const hearers[LK_WIRE_COUNT])(lk_server *, int, const lk_wire *) = {
-        [LK_WIRE_EXCHANGE] = hear_exchange,
-        [LK_WIRE_REPORT] = hear_report,
-        [LK_WIRE_ABORT] = hear_abort,
-        [LK_WIRE_LEAVE] = hear_leave,
+    static void (*const handlers[LK_WIRE_COUNT])(lk_server *, int, const lk_wire *) = {
+        [LK_WIRE_EXCHANGE] = handle_exchange,
+        [LK_WIRE_REPORT] = handle_report,
+        [LK_WIRE_ABORT] = handle_abort,
+        [LK_WIRE_LEAVE] = handle_leave,
     };
-    if (hearers[message->kind] && message->size == server->opts.size)
-        hearers[message->kind](server, rank, message);
+    if (handlers[message->kind] && message->size == server->opts.size)
+        handlers[message->kind](server, rank, message);
     else
         lk__roster_lose(server->roster, rank, "sent a message that makes no sense");
 }
 
-/* Takes what rank's line has to say; a lost rank's line is closed. */
+/* Handles the messages of a rank, and closes the line of a lost rank. */
 static void serve_line(lk_server *server, int rank)
 {
     line *at = &server->lines[rank];
     intake state = INTAKE_OPEN;
     lk_wire message;
     size_t used;
-    /* A full buffer ends a read: go on until it is not full any more. */
+    /* A full buffer ends a read, so read again until it is not full. */
     bool full = true;
     while (full && at->fd >= 0) {
         state = line_read(at);
@@ -220,7 +218,7 @@ static void serve_line(lk_server *server, int rank)
         while (at->fd >= 0 && result == LK_WIRE_WHOLE) {
             result = lk__wire_decode(at->in, at->in_bytes, sizeof at->in, false, &message, &used);
             if (result == LK_WIRE_WHOLE) {
-                hear(server, rank, &message);
+                handle(server, rank, &message);
                 if (at->fd >= 0)
                     line_consume(at, used);
             }
@@ -249,7 +247,7 @@ static void refuse(line *at, int size, lk_status status)
     line_send(at, message, lk__wire_encode(&refusal, message));
 }
 
-/* Rank 0's user hears of it, while ranks are missing: it may be why. */
+/* Gives rank 0's user a notice while ranks are missing: it may be the reason. */
 static void notify(lk_server *server, const char *text)
 {
     uint8_t message[LK_WIRE_HEAD + LK_WIRE_TEXT];
@@ -262,9 +260,9 @@ static void notify(lk_server *server, const char *text)
         line_send(&server->lines[0], message, lk__wire_encode(&notice, message));
 }
 
-/* A host that vanishes is noticed within the timeout. Where rank 0 listens at all
- * addresses, it has the one that others came by. */
-static void settle(lk_server *server, int fd)
+/* Sets the timeout for a vanished host. If rank 0 listens at all addresses, its address becomes the one that
+ * this rank connected to. */
+static void prepare_line(lk_server *server, int fd)
 {
     if (lk__net_prepare(fd, lk__net_vanish(server->opts.timeout)) != LK_OK)
         shutdown(fd, SHUT_RDWR);
@@ -274,8 +272,8 @@ static void settle(lk_server *server, int fd)
         lk__roster_set_address(server->roster, 0, address);
 }
 
-/* Others hear of changes now and then; who comes learns at once how it stands. */
-static void tell_newcomer(lk_server *server, int rank)
+/* Sends a new rank the list of awaited ranks at once; the others get changes at intervals. */
+static void send_awaited(lk_server *server, int rank)
 {
     uint8_t *message = server->message;
     lk_wire waiting = {.kind = LK_WIRE_WAITING,
@@ -287,7 +285,7 @@ static void tell_newcomer(lk_server *server, int rank)
         line_send(&server->lines[rank], message, lk__wire_encode(&waiting, message));
 }
 
-/* The first message must be HELLO. Returns whether the line has found its rank. */
+/* Admits a connection whose first message is a HELLO. Returns whether it became the line of a rank. */
 static bool admit(lk_server *server, line *at)
 {
     lk_wire message;
@@ -306,9 +304,9 @@ static bool admit(lk_server *server, line *at)
     }
     line_consume(at, used);
     if (message.rank > 0)
-        settle(server, at->fd);
+        prepare_line(server, at->fd);
     server->lines[message.rank] = *at;
-    tell_newcomer(server, message.rank);
+    send_awaited(server, message.rank);
     return true;
 }
 
@@ -337,9 +335,9 @@ static void welcome(lk_server *server)
     server->welcomed = true;
 }
 
-/* Once waiting has lasted for a while, and then when it changed; not faster than
- * the ranks read. */
-static void tell_awaited(lk_server *server)
+/* Sends the list of awaited ranks after some time of waiting and when it changes, but not faster than the
+ * ranks read. */
+static void announce_awaited(lk_server *server)
 {
     double now = lk__clock();
     size_t size = (size_t)server->opts.size;
@@ -359,32 +357,31 @@ static void tell_awaited(lk_server *server)
     send_to_all(server, (lk_wire){.kind = LK_WIRE_WAITING, .rank = -1, .data = server->data, .bytes = size});
 }
 
-static void tell(lk_server *server)
+static void announce(lk_server *server)
 {
     const char *text;
     lk_status verdict = lk__roster_verdict(server->roster, &text);
-    if (verdict != LK_OK && !server->told) {
+    if (verdict != LK_OK && !server->verdict_sent) {
         send_to_all(server, (lk_wire){.kind = LK_WIRE_BROKEN,
                                       .rank = -1,
                                       .status = verdict,
                                       .data = (const uint8_t *)text,
                                       .bytes = lk__size_min(strlen(text), LK_WIRE_TEXT)});
-        server->told = true;
+        server->verdict_sent = true;
     }
     if (verdict != LK_OK)
         return;
     if (!server->welcomed && lk__roster_complete(server->roster))
         welcome(server);
-    tell_awaited(server);
+    announce_awaited(server);
 }
 
-/* After rank 0 has gone the rest get all the time they need; in a broken job a
- * moment. */
+/* After rank 0 has left, the server waits for all other ranks; in a failed job only for a moment. */
 static bool finished(lk_server *server)
 {
     if (server->lines[0].fd >= 0)
         return false;
-    if (server->told && server->end == 0)
+    if (server->verdict_sent && server->end == 0)
         server->end = lk__clock() + moment;
     return lk__roster_here(server->roster) == 0 || (server->end > 0 && lk__clock() >= server->end);
 }
@@ -401,7 +398,7 @@ static size_t fill_polls(lk_server *server)
     return count;
 }
 
-/* A job at work sleeps until somebody speaks. */
+/* Without a deadline the server sleeps until a socket is ready. */
 static int sleep_ms(const lk_server *server)
 {
     bool timed = (server->opts.acceptor && lk__acceptor_timed(server->opts.acceptor)) || server->end > 0 ||
@@ -412,13 +409,12 @@ static int sleep_ms(const lk_server *server)
 static void *serve(void *arg)
 {
     lk_server *server = arg;
-    /* Rank 0 is there before anybody else is listened to: it is what others are
-     * compared with. */
+    /* Rank 0 joins before all others, because other ranks are compared with it. */
     if (line_read(&server->lines[0]) == INTAKE_OPEN) {
         line own = server->lines[0];
         admit(server, &own);
     }
-    tell(server);
+    announce(server);
     while (!finished(server)) {
         poll(server->polls, fill_polls(server), sleep_ms(server));
         for (int r = 0; r < server->opts.size; r++) {
@@ -427,7 +423,7 @@ static void *serve(void *arg)
                 serve_line(server, r);
         }
         admit_newcomers(server);
-        tell(server);
+        announce(server);
     }
     return NULL;
 }
@@ -458,7 +454,7 @@ static lk_status server_alloc(lk_server *server)
     return lk__roster_create(server->opts.size, &server->roster);
 }
 
-/* Signals are for the threads of the program that knows of them. */
+/* Blocks all signals in the new thread: they are for the program's own threads. */
 static int start_thread(lk_server *server)
 {
     sigset_t all, before;

@@ -1,4 +1,4 @@
-/* wire.c - encoding and decoding control messages. */
+/* wire.c - encodes and decodes control messages. */
 #include "comm/control/wire.h"
 
 #include <string.h>
@@ -7,8 +7,8 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-/* Data of a kind: a multiple of `unit` bytes, at most `most` units (for each
- * rank where per_rank), or exactly that many. */
+/* Data of a kind: a multiple of `unit` bytes; at most `most` units (times the ranks if per_rank), or exactly
+ * that many. */
 typedef struct row {
     bool from_server;
     size_t unit, most;
@@ -37,8 +37,7 @@ size_t lk__wire_from_server(int size)
     return LK_WIRE_HEAD + lk__size_max(each * (size_t)size, LK_WIRE_TEXT);
 }
 
-/* Head: kind, length of the data, rank + 1, size, number, status; four bytes
- * each. */
+/* Header: kind, length of the data, rank + 1, size, number, status; four bytes each. */
 size_t lk__wire_encode(const lk_wire *message, uint8_t *out)
 {
     lk__bytes_put_le(out, (uint64_t)message->kind, 4);
@@ -84,7 +83,7 @@ lk_wire_result lk__wire_decode(const uint8_t *in, size_t bytes, size_t room, boo
     return LK_WIRE_WHOLE;
 }
 
-/* Bytes up to the first zero, printable; the rest of out is zero. */
+/* Copies bytes up to the first zero and makes them printable. The rest of out is zero. */
 static void get_text(const uint8_t *in, size_t bytes, lk_text_kind kind, char *out, size_t room)
 {
     memset(out, 0, room);

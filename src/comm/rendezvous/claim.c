@@ -1,4 +1,4 @@
-/* claim.c - a list of places and ranks under a lock. */
+/* claim.c - a list of jobs and ranks with a lock. */
 #include "comm/rendezvous/claim.h"
 
 #include <pthread.h>
@@ -11,9 +11,9 @@
 
 struct lk_claim {
     lk_claim *next;
-    char *place;
+    char *job;
     int rank;
-    unsigned forks; /* a child does not inherit its parent's ranks */
+    unsigned forks; /* a forked child does not inherit its parent's ranks */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -22,25 +22,25 @@ static lk_claim *claims;
 static bool is_taken(const lk_claim *wanted)
 {
     for (const lk_claim *at = claims; at; at = at->next)
-        if (at->rank == wanted->rank && at->forks == wanted->forks && strcmp(at->place, wanted->place) == 0)
+        if (at->rank == wanted->rank && at->forks == wanted->forks && strcmp(at->job, wanted->job) == 0)
             return true;
     return false;
 }
 
 static void claim_free(lk_claim *claim)
 {
-    free(claim->place);
+    free(claim->job);
     lk__mem_free(claim);
 }
 
-lk_status lk__claim_take(const char *place, int rank, lk_claim **out)
+lk_status lk__claim_take(const char *job, int rank, lk_claim **out)
 {
     lk_claim *claim;
-    LK_TRY(LK_ALLOC(1, "a place in a job", &claim));
-    claim->place = strdup(place);
-    if (!claim->place) {
+    LK_TRY(LK_ALLOC(1, "a claim to a rank", &claim));
+    claim->job = strdup(job);
+    if (!claim->job) {
         lk__mem_free(claim);
-        return lk__fail_memory(strlen(place) + 1, "a place in a job");
+        return lk__fail_memory(strlen(job) + 1, "a claim to a rank");
     }
     claim->rank = rank;
     claim->forks = lk__forks();
@@ -56,7 +56,7 @@ lk_status lk__claim_take(const char *place, int rank, lk_claim **out)
         return lk__fail(LK_STATUS_USAGE,
                         "this process has joined this job (%s) as rank %d already; destroy that group first, or use "
                         "lk_group_split for a second group",
-                        place, rank);
+                        job, rank);
     }
     *out = claim;
     return LK_OK;

@@ -1,7 +1,7 @@
-/* claim.h - the ranks as which this process is in a job, or on its way into one.
+/* claim.h - the ranks that this process has, or is about to have, in a job.
  *
- * Joining again at the same place would be refused by the server, or wait in vain
- * for a port that this process has itself: it is seen here before. */
+ * A second join with the same rank would be refused by the server, or would wait for a port that this process
+ * has itself. A claim detects it earlier. */
 #ifndef LK_COMM_RENDEZVOUS_CLAIM_H
 #define LK_COMM_RENDEZVOUS_CLAIM_H
 
@@ -9,9 +9,9 @@
 
 typedef struct lk_claim lk_claim;
 
-/* place: text that is the same for all ranks of a job. USAGE while another claim
- * of this process to place and rank lives. Any thread may call it. */
-lk_status lk__claim_take(const char *place, int rank, lk_claim **out) LK_CHECKED;
+/* job: a text that is equal for all ranks of a job. USAGE while this process has a claim to the same job and
+ * rank. Any thread may call it. */
+lk_status lk__claim_take(const char *job, int rank, lk_claim **out) LK_CHECKED;
 void lk__claim_drop(lk_claim *claim);
 
 #endif

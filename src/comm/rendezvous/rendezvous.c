@@ -1,5 +1,5 @@
-/* rendezvous.c - the table of methods, and what they share: tries that go on
- * until the timeout, calls that are proved, listening at host and port. */
+/* rendezvous.c - the table of methods and what they share: attempts until the timeout, authenticated
+ * connections, listening at host and port. */
 #include "comm/rendezvous/rendezvous.h"
 
 #include <math.h>
@@ -16,14 +16,16 @@
 
 static const char timeout_variable[] = "LOCKSTEP_TIMEOUT";
 static const double default_timeout = 300;
-static const double call_seconds = 5, scan_seconds = 1; /* an attempt at one port; at one of several */
-static const double holder_seconds = 2;                 /* to learn who has the port */
-static const double connect_most = 2; /* its share before somebody answers: nothing can interrupt that */
+static const double connect_seconds = 5,
+                    scan_seconds = 1;   /* seconds of an attempt at the only port; at one of several */
+static const double holder_seconds = 2; /* seconds to learn who has the port */
+static const double connect_most =
+    2; /* most seconds of an attempt before the peer answers; this wait cannot be interrupted */
 static const double attempt_least = 0.25;
-static const double slice = 0.2; /* between two looks at whether to go on */
+static const double slice = 0.2; /* seconds between two checks for an interruption */
 static const double pause_least = 0.01, pause_most = 0.25;
 
-static const lk_rendezvous_method *const methods[] = {&lk__method_env, &lk__method_tcp, &lk__rendezvous_file};
+static const lk_rendezvous_method *const methods[] = {&lk__rendezvous_env, &lk__rendezvous_tcp, &lk__rendezvous_file};
 
 const lk_rendezvous_method *lk__rendezvous_list(size_t index)
 {
@@ -68,15 +70,16 @@ lk_status lk__meeting_rank(lk_meeting *meeting, const lk_group_opts *opts, long 
     return LK_OK;
 }
 
-lk_status lk__meeting_token(lk_meeting *meeting, const char *given, const char *place)
+lk_status lk__meeting_token(lk_meeting *meeting, const char *given, const char *job)
 {
     LK_TRY(lk__token_find(given, &meeting->token, &meeting->secret));
-    return meeting->secret ? LK_OK : lk__token_from_text(place, &meeting->token);
+    return meeting->secret ? LK_OK : lk__token_from_text(job, &meeting->token);
 }
 
 static void warn_open(const lk_meeting *meeting, int port)
 {
-    if (meeting->secret || !meeting->deadline.notice || (!meeting->crowd.wary && lk__net_is_loopback(meeting->host)))
+    if (meeting->secret || !meeting->deadline.notice ||
+        (!meeting->kind.warn_on_loopback && lk__net_is_loopback(meeting->host)))
         return;
     char text[LK_MEETING_HOST + 160];
     snprintf(text, sizeof text,
@@ -87,7 +90,7 @@ static void warn_open(const lk_meeting *meeting, int port)
 
 static bool interrupted(const lk_meeting *meeting)
 {
-    return meeting->crowd.interrupted && *meeting->crowd.interrupted;
+    return meeting->kind.interrupted && *meeting->kind.interrupted;
 }
 
 static lk_status prove(const lk_meeting *meeting, lk_handshake *shake, int fd, double deadline)
@@ -100,18 +103,18 @@ static lk_status prove(const lk_meeting *meeting, lk_handshake *shake, int fd, d
     return status;
 }
 
-/* Whom a failure to meet is about. */
+/* Adds to a failure whom it is about. */
 static lk_status name_first(const lk_meeting *meeting, lk_status status)
 {
     if (status == LK_OK)
         return LK_OK;
-    return lk__fail(status, "%s 0 of %d: %s", meeting->crowd.noun, meeting->size, lk_error_detail());
+    return lk__fail(status, "%s 0 of %d: %s", meeting->kind.noun, meeting->size, lk_error_detail());
 }
 
-/* Connected and proved, or why not. */
+/* Connects and authenticates; sets meeting->fd. */
 static lk_status connect_proved(lk_meeting *meeting, const char *host, int port, double seconds)
 {
-    const lk_meeting_crowd *crowd = &meeting->crowd;
+    const lk_meeting_kind *kind = &meeting->kind;
     uint8_t greeting[LK_GREETING_BYTES];
     lk_handshake shake;
     int fd = -1;
@@ -120,14 +123,14 @@ static lk_status connect_proved(lk_meeting *meeting, const char *host, int port,
     lk_status status =
         lk__net_connect(host, port, now + (seconds < connect_most ? seconds : connect_most), &fd, &refused);
     if (refused)
-        return lk__fail(status, "%s 0 of %d at %s:%d does not answer", crowd->noun, meeting->size, host, port);
+        return lk__fail(status, "%s 0 of %d at %s:%d does not answer", kind->noun, meeting->size, host, port);
     if (status != LK_OK)
         return name_first(meeting, status);
-    lk__acceptor_greeting(crowd->greeting, greeting);
+    lk__acceptor_greeting(kind->greeting, greeting);
     lk__handshake_init(&shake, &meeting->token, false, greeting);
     LK_TRY_GOTO(name_first(meeting, prove(meeting, &shake, fd, now + seconds)), close_fd);
     if (memcmp(lk__handshake_greeting(&shake), greeting, sizeof greeting) != 0) {
-        status = lk__fail(LK_STATUS_PEER, "what answers at %s:%d is not %s 0 of a job", host, port, crowd->noun);
+        status = lk__fail(LK_STATUS_PEER, "what answers at %s:%d is not %s 0 of a job", host, port, kind->noun);
         goto close_fd;
     }
     meeting->fd = fd;
@@ -135,17 +138,17 @@ static lk_status connect_proved(lk_meeting *meeting, const char *host, int port,
 
 close_fd:
     close(fd);
-    /* A peer that just ends must not hide what one that answered has said. */
-    if (shake.got_bytes > 0 || !*meeting->heard)
-        snprintf(meeting->heard, sizeof meeting->heard, "%s", lk_error_detail());
+    /* The answer of a peer that only closed the connection does not replace an earlier answer. */
+    if (shake.got_bytes > 0 || !*meeting->last_answer)
+        snprintf(meeting->last_answer, sizeof meeting->last_answer, "%s", lk_error_detail());
     return status;
 }
 
-/* Who has the port that this rank 0 cannot have, if it answers at all. */
+/* Asks the process that has rank 0's port who it is. If it is a rank 0 with the same token, sets twin. */
 static lk_status ask_holder(lk_meeting *meeting, lk_status status)
 {
     char why[512], answer[512];
-    const char *noun = meeting->crowd.noun;
+    const char *noun = meeting->kind.noun;
     snprintf(why, sizeof why, "%s", lk_error_detail());
     lk_status asked = connect_proved(meeting, meeting->host, meeting->port, holder_seconds);
     if (asked == LK_OK) {
@@ -153,7 +156,7 @@ static lk_status ask_holder(lk_meeting *meeting, lk_status status)
         return LK_OK;
     }
     snprintf(answer, sizeof answer, "%s", lk_error_detail());
-    if (!*meeting->heard)
+    if (!*meeting->last_answer)
         return lk__fail(status, "%s", why);
     return lk__fail(status,
                     "%s; or another process of this job came as %s 0, and this one needs another number (what answers "
@@ -177,16 +180,16 @@ lk_status lk__meeting_listen_ports(lk_meeting *meeting)
     return LK_OK;
 }
 
-/* Only what another attempt cannot cure is final. */
+/* Whether another attempt cannot succeed either. */
 static bool is_final(lk_status status)
 {
     return status == LK_STATUS_USAGE || status == LK_STATUS_MEMORY || status == LK_STATUS_UNSUPPORTED;
 }
 
-lk_status lk__meeting_call_at(lk_meeting *meeting, const char *host, int port, double seconds)
+lk_status lk__meeting_connect_at(lk_meeting *meeting, const char *host, int port, double seconds)
 {
-    /* The last attempt gets a moment, too: why it fails shall be the reason, not
-     * that it was cut short. */
+    /* The last attempt also gets some time, so that the reported reason is its failure and not the lack of
+     * time. */
     double left = meeting->deadline.end - lk__clock();
     if (seconds > left)
         seconds = left > attempt_least ? left : attempt_least;
@@ -194,14 +197,14 @@ lk_status lk__meeting_call_at(lk_meeting *meeting, const char *host, int port, d
     return is_final(status) ? status : LK_OK;
 }
 
-lk_status lk__meeting_call_ports(lk_meeting *meeting)
+lk_status lk__meeting_connect_ports(lk_meeting *meeting)
 {
     if (meeting->ports == 1)
-        return lk__meeting_call_at(meeting, meeting->host, meeting->port, call_seconds);
+        return lk__meeting_connect_at(meeting, meeting->host, meeting->port, connect_seconds);
     for (int i = 0; i < meeting->ports && meeting->fd < 0 && !lk__deadline_over(&meeting->deadline); i++)
-        LK_TRY(lk__meeting_call_at(meeting, meeting->host, meeting->port + i, scan_seconds));
+        LK_TRY(lk__meeting_connect_at(meeting, meeting->host, meeting->port + i, scan_seconds));
     if (meeting->fd < 0)
-        (void)lk__fail(LK_STATUS_PEER, "%s 0 of %d does not answer at %s, ports %d to %d", meeting->crowd.noun,
+        (void)lk__fail(LK_STATUS_PEER, "%s 0 of %d does not answer at %s, ports %d to %d", meeting->kind.noun,
                        meeting->size, meeting->host, meeting->port, meeting->port + meeting->ports - 1);
     return LK_OK;
 }
@@ -212,23 +215,23 @@ static void pause_for(double seconds)
     nanosleep(&pause, NULL);
 }
 
-static lk_status call_until_heard(lk_meeting *meeting)
+static lk_status connect_until_deadline(lk_meeting *meeting)
 {
     char reason[1024];
     for (double pause = pause_least;; pause = pause * 1.5 < pause_most ? pause * 1.5 : pause_most) {
-        LK_TRY(meeting->method->call(meeting));
+        LK_TRY(meeting->method->connect(meeting));
         if (meeting->fd >= 0)
             return LK_OK;
         if (interrupted(meeting))
-            return lk__fail(LK_STATUS_PEER, "interrupted while waiting for %s 0", meeting->crowd.noun);
+            return lk__fail(LK_STATUS_PEER, "interrupted while waiting for %s 0", meeting->kind.noun);
         snprintf(reason, sizeof reason, "%s", lk_error_detail());
-        lk__deadline_tell(&meeting->deadline, reason);
+        lk__deadline_notice(&meeting->deadline, reason);
         double left = meeting->deadline.end - lk__clock();
         pause_for(left < 0 ? 0 : left < pause ? left : pause);
         if (lk__deadline_over(&meeting->deadline))
             return lk__fail(LK_STATUS_PEER, "%s; %s %d gave up after %g s",
-                            *meeting->heard && meeting->ports <= 1 ? meeting->heard : reason, meeting->crowd.noun,
-                            meeting->rank, meeting->deadline.timeout);
+                            *meeting->last_answer && meeting->ports <= 1 ? meeting->last_answer : reason,
+                            meeting->kind.noun, meeting->rank, meeting->deadline.timeout);
     }
 }
 
@@ -259,19 +262,19 @@ static lk_status fill_in(lk_meeting *meeting, const lk_group_opts *opts)
 
 static lk_status claim_rank(lk_meeting *meeting)
 {
-    char place[LK_MEETING_HOST + 16];
-    if (!meeting->crowd.once)
+    char job[LK_MEETING_HOST + 16];
+    if (!meeting->kind.once_per_process)
         return LK_OK;
-    snprintf(place, sizeof place, "%s:%d", meeting->host, meeting->port);
-    return lk__claim_take(meeting->path[0] ? meeting->path : place, meeting->rank, &meeting->claim);
+    snprintf(job, sizeof job, "%s:%d", meeting->host, meeting->port);
+    return lk__claim_take(meeting->path[0] ? meeting->path : job, meeting->rank, &meeting->claim);
 }
 
-lk_status lk__meeting_open(const lk_group_opts *opts, const lk_meeting_crowd *crowd, lk_meeting *out)
+lk_status lk__meeting_open(const lk_group_opts *opts, const lk_meeting_kind *kind, lk_meeting *out)
 {
-    lk_meeting meeting = {.crowd = *crowd, .fd = -1};
+    lk_meeting meeting = {.kind = *kind, .fd = -1};
     LK_TRY(fill_in(&meeting, opts));
     LK_TRY(claim_rank(&meeting));
-    lk_status status = meeting.rank == 0 ? meeting.method->listen(&meeting) : call_until_heard(&meeting);
+    lk_status status = meeting.rank == 0 ? meeting.method->listen(&meeting) : connect_until_deadline(&meeting);
     if (status == LK_OK)
         *out = meeting;
     else
@@ -279,11 +282,11 @@ lk_status lk__meeting_open(const lk_group_opts *opts, const lk_meeting_crowd *cr
     return status;
 }
 
-lk_status lk__meeting_door(lk_meeting *meeting, size_t hello_bytes, lk_acceptor **out)
+lk_status lk__meeting_acceptor(lk_meeting *meeting, size_t hello_bytes, lk_acceptor **out)
 {
     lk_acceptor_opts opts = {.listener = meeting->fd,
                              .token = meeting->token,
-                             .greeting = meeting->crowd.greeting,
+                             .greeting = meeting->kind.greeting,
                              .hello_bytes = hello_bytes};
     LK_TRY(lk__acceptor_create(&opts, out));
     meeting->fd = -1;

@@ -1,9 +1,8 @@
-/* rendezvous_env.c - env://: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as
- * torchrun and `lockstep run` set them.
+/* rendezvous_env.c - env://: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun and `lockstep run`
+ * set them.
  *
- * An agent of torchrun that shares its store listens at MASTER_PORT itself. Then
- * rank 0 takes the first free port of those that follow, and the others try them
- * in turn: only the right server passes the handshake. */
+ * A torchrun agent that shares its store listens at MASTER_PORT itself. Then rank 0 takes the first free one
+ * of the ports that follow, and the others try them in turn: only the right server passes the handshake. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +48,7 @@ static lk_status read_address(lk_meeting *meeting)
     return LK_OK;
 }
 
-/* Torchrun says whether its store is at MASTER_PORT; older ones say nothing. */
+/* torchrun says whether its store is at MASTER_PORT; older versions say nothing. */
 static bool agent_listens(void)
 {
     const char *shared = getenv("TORCHELASTIC_USE_AGENT_STORE");
@@ -65,22 +64,22 @@ static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char
     LK_TRY(read_number("RANK", 0, size - 1, &rank));
     LK_TRY(lk__meeting_rank(meeting, opts, rank, size));
     LK_TRY(read_address(meeting));
-    /* Run id and port tell jobs apart; the address may be spelt in many ways. */
+    /* Run id and port distinguish jobs. The address is not used, because it may be written in several ways. */
     const char *run = getenv("TORCHELASTIC_RUN_ID");
-    char place[512];
-    snprintf(place, sizeof place, "lockstep env %d %s", meeting->port, run ? run : "");
+    char job[512];
+    snprintf(job, sizeof job, "lockstep env %d %s", meeting->port, run ? run : "");
     meeting->ports = 1;
     if (agent_listens()) {
         meeting->ports = AGENT_PORTS;
         meeting->port = meeting->port + AGENT_PORTS <= LAST_PORT ? meeting->port + 1 : meeting->port - AGENT_PORTS;
     }
-    return lk__meeting_token(meeting, opts->token, place);
+    return lk__meeting_token(meeting, opts->token, job);
 }
 
-const lk_rendezvous_method lk__method_env = {
+const lk_rendezvous_method lk__rendezvous_env = {
     .scheme = "env://",
     .summary = "env://",
     .find = find,
     .listen = lk__meeting_listen_ports,
-    .call = lk__meeting_call_ports,
+    .connect = lk__meeting_connect_ports,
 };

@@ -1,10 +1,9 @@
 /* rendezvous_file.c - file://PATH in a folder that all ranks see, NFS included.
  *
- * Rank 0 listens at a free port and writes address, port and a random token to
- * a file of its own, which becomes PATH by link(2): whole at once, and never in
- * place of another. No lock is used. As soon as all have come the file is
- * removed, so that a job that is killed later leaves none; one that is killed
- * before does, and the next rank 0 refuses it by name. */
+ * Rank 0 listens at a free port and writes address, port and a random token to a temporary file, which
+ * becomes PATH by link(2): PATH is complete at once and never replaces another file. There are no locks. The
+ * file is removed as soon as all ranks have joined, so a job that is killed later leaves none. A job that is
+ * killed before leaves its file, and the next rank 0 refuses it with a message that names it. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,9 +22,9 @@
 #include "net/socket.h"
 
 enum { FILE_BYTES = 1024 };
-static const double call_seconds = 2;
+static const double connect_seconds = 2;
 
-/* What the file says. */
+/* The content of the file. */
 typedef struct note {
     char nonce[LK_NONCE_TEXT];
     char token[LK_TOKEN_TEXT];
@@ -59,8 +58,7 @@ static bool note_parse(const char *text, note *out)
     return fields == 9 && end > 0 && text[end] == '\n' && out->port > 0 && out->port <= 65535;
 }
 
-/* NFS remembers for a while that a name was not there, but looks again when its
- * folder is opened. */
+/* NFS caches for some time that a name does not exist, but asks again after its folder was opened. */
 static void refresh_folder(const char *path)
 {
     char folder[PATH_MAX];
@@ -73,7 +71,7 @@ static void refresh_folder(const char *path)
         closedir(opened);
 }
 
-/* A file that somebody else could have written may lead anywhere. */
+/* A file that another user could have written is not trusted. */
 static bool is_ours(int fd)
 {
     struct stat info;
@@ -81,7 +79,7 @@ static bool is_ours(int fd)
            (info.st_uid == geteuid() || geteuid() == 0);
 }
 
-/* NOT_FOUND: there is none; FORMAT: it is not one of ours, or not whole yet. */
+/* NOT_FOUND: there is no file. FORMAT: it is not a trusted rendezvous file, or not complete. */
 static lk_status note_read(const char *path, note *out)
 {
     char text[FILE_BYTES] = "";
@@ -116,7 +114,7 @@ static const char *age_text(const note *it, char text[32])
     return text;
 }
 
-/* Whether the process that wrote it is known to be dead. */
+/* Whether the process that wrote the file is known to be dead. */
 static bool is_stale(const note *it)
 {
     char host[LK_HOST_BYTES], boot[LK_BOOT_ID];
@@ -153,7 +151,7 @@ static lk_status fail_write(const char *path, int error)
                     path, strerror(error));
 }
 
-/* Writes a new file, on the disk when it returns. */
+/* Writes a new file; it is on the disk when the function returns. */
 static lk_status write_new(const char *path, const char *text, size_t bytes)
 {
     int fd = lk__fd_open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
@@ -170,8 +168,7 @@ static lk_status write_new(const char *path, const char *text, size_t bytes)
     return fail_write(path, error);
 }
 
-/* link(2) over NFS may have worked although it says no: the count of names
- * tells. */
+/* link(2) over NFS may report a failure although it succeeded: the link count shows it. */
 static bool link_worked(const char *path, const char *temporary)
 {
     struct stat info;
@@ -197,12 +194,12 @@ static lk_status publish(const char *path, const note *it)
         return LK_OK;
     if (error == EEXIST)
         return fail_exists(path);
-    /* File systems without links: readers wait for the last line instead. */
+    /* On file systems without links, readers wait for the last line instead. */
     return error == EPERM || error == EOPNOTSUPP || error == ENOSYS ? write_new(path, text, bytes)
                                                                     : fail_write(path, error);
 }
 
-/* What is proved is the file's secret, and the user's too if there is one. */
+/* The token combines the file's secret and the user's token, if there is one. */
 static lk_status combine(lk_meeting *meeting, const char *token)
 {
     char text[LK_TOKEN_TEXT + 2 * LK_TOKEN_BYTES + 2];
@@ -223,11 +220,11 @@ static lk_status listen_and_publish(lk_meeting *meeting)
     LK_TRY(combine(meeting, mine.token));
     lk__host_name(mine.host);
     lk__host_boot_id(mine.boot);
-    if (meeting->crowd.host)
-        snprintf(mine.address, sizeof mine.address, "%s", meeting->crowd.host);
+    if (meeting->kind.host)
+        snprintf(mine.address, sizeof mine.address, "%s", meeting->kind.host);
     else
         lk__host_address(mine.address);
-    LK_TRY(lk__net_listen(mine.address, meeting->crowd.port, &meeting->fd, &mine.port));
+    LK_TRY(lk__net_listen(mine.address, meeting->kind.port, &meeting->fd, &mine.port));
     LK_TRY(publish(meeting->path, &mine));
     memcpy(meeting->host, mine.address, sizeof meeting->host);
     meeting->port = mine.port;
@@ -235,7 +232,7 @@ static lk_status listen_and_publish(lk_meeting *meeting)
     return LK_OK;
 }
 
-/* Only the file that this job wrote. */
+/* Removes the file only if this job wrote it. */
 static void remove_file(lk_meeting *meeting)
 {
     note there;
@@ -244,23 +241,23 @@ static void remove_file(lk_meeting *meeting)
     meeting->nonce[0] = '\0';
 }
 
-static lk_status call(lk_meeting *meeting)
+static lk_status connect_once(lk_meeting *meeting)
 {
     note there;
     char age[32];
     lk_status status = note_read(meeting->path, &there);
     if (status == LK_STATUS_NOT_FOUND)
-        (void)lk__fail(LK_STATUS_PEER, "%s 0 of %d has not joined: there is no %s", meeting->crowd.noun, meeting->size,
+        (void)lk__fail(LK_STATUS_PEER, "%s 0 of %d has not joined: there is no %s", meeting->kind.noun, meeting->size,
                        meeting->path);
     if (status != LK_OK)
         return LK_OK;
     LK_TRY(combine(meeting, there.token));
-    LK_TRY(lk__meeting_call_at(meeting, there.address, there.port, call_seconds));
+    LK_TRY(lk__meeting_connect_at(meeting, there.address, there.port, connect_seconds));
     if (meeting->fd < 0)
         (void)lk__fail(LK_STATUS_PEER,
                        "%s 0 of %d has not joined: %s is of an earlier job (written %s by pid %d on host %s) and "
                        "should be removed, or its host cannot be reached (%s)",
-                       meeting->crowd.noun, meeting->size, meeting->path, age_text(&there, age), there.pid, there.host,
+                       meeting->kind.noun, meeting->size, meeting->path, age_text(&there, age), there.pid, there.host,
                        lk_error_detail());
     return LK_OK;
 }
@@ -269,7 +266,7 @@ static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char
 {
     if (!rest[0])
         return lk__fail(LK_STATUS_USAGE, "file:// names no file: give one that all %ss see, as in file:///home/me/job",
-                        meeting->crowd.noun);
+                        meeting->kind.noun);
     if (strlen(rest) >= sizeof meeting->path)
         return lk__fail(LK_STATUS_USAGE, "the path of file:// is longer than %zu characters", sizeof meeting->path - 1);
     snprintf(meeting->path, sizeof meeting->path, "%s", rest);
@@ -282,6 +279,6 @@ const lk_rendezvous_method lk__rendezvous_file = {
     .summary = "file://PATH",
     .find = find,
     .listen = listen_and_publish,
-    .call = call,
+    .connect = connect_once,
     .over = remove_file,
 };

@@ -1,9 +1,8 @@
-/* auto.c - shared memory inside a host, tcp between hosts, as one transport.
+/* auto.c - one transport with shared memory inside a host and tcp between hosts.
  *
- * Where all ranks are on one host, or each is alone on its own, open gives shm
- * or tcp itself. Else every host's ranks form a part with a shm transport of its
- * own, and tcp connects ranks of different hosts. A rank sleeps at the doorbell
- * of its shared memory; a watcher thread sleeps at the sockets and rings. */
+ * If all ranks are on one host, or each on its own host, open returns the shm or the tcp transport itself.
+ * Otherwise the ranks of each host have a shm transport, and tcp connects ranks of different hosts. A rank
+ * sleeps at the doorbell of its shared memory; a watcher thread sleeps at the sockets and rings it. */
 #define _GNU_SOURCE /* epoll, eventfd */
 #include <pthread.h>
 #include <sched.h>
@@ -22,31 +21,31 @@
 
 enum {
     TICKETS = 4096,    /* sends that may be under way */
-    BLOB_BYTES = 256,  /* of an exchange among all */
-    PIECE_BYTES = 240, /* of an exchange inside a host, in a blob */
+    BLOB_BYTES = 256,  /* bytes of an exchange among all ranks */
+    PIECE_BYTES = 240, /* bytes of a blob for an exchange inside a host */
     EVENTS = 16,
     DETAIL_BYTES = 512,
 };
 
-/* A rank that waits more often than this is still spinning. */
+/* Seconds. Calls of wait that follow each other more quickly count as one spin. */
 static const double pause_seconds = 20e-6;
 
-/* What a rank says in a round of exchanges: ranks of other hosts may need more
- * rounds, so all go on until all are through. */
-typedef enum stage { STAGE_EXCHANGING, STAGE_DONE, STAGE_FAILED } stage;
+/* What a rank sends in a round of exchanges. The ranks of other hosts may need more rounds, so all ranks
+ * continue until none is exchanging. */
+typedef enum round_state { ROUND_EXCHANGING, ROUND_DONE, ROUND_FAILED } round_state;
 typedef struct blob {
-    uint8_t stage;
+    uint8_t state;
     uint8_t unused[BLOB_BYTES - PIECE_BYTES - 1];
     uint8_t piece[PIECE_BYTES];
 } blob;
 _Static_assert(sizeof(blob) == BLOB_BYTES, "an exchange takes no more");
 
-/* Both parts' tickets of one send; 0 where a part had nothing to send. */
+/* The tickets of one send; 0: nothing was sent over that transport. */
 typedef struct ticket_pair {
     uint64_t shm, tcp;
 } ticket_pair;
 
-/* A block of plain memory; what the caller gets begins LK_ALIGN bytes later. */
+/* A block of plain memory. The caller's memory begins LK_ALIGN bytes later. */
 typedef struct plain {
     struct plain *next;
 } plain;
@@ -54,14 +53,14 @@ typedef struct plain {
 typedef struct mixed {
     lk_transport base;
     lk_boot boot;
-    lk_boot local;      /* of the ranks on this host */
-    int *local_of;      /* (size) a rank's place among them, -1 on other hosts */
-    int *ranks;         /* (local.size) the reverse */
+    lk_boot local;      /* for the ranks of this host */
+    int *local_of;      /* (size) index among the ranks of this host; -1: on another host */
+    int *ranks;         /* (local.size) rank of each index */
     lk_member *members; /* (local.size) */
-    blob *blobs;        /* (size) of a round */
-    int *near, *far;    /* (size) peers of a send, in terms of shm and of tcp */
+    blob *blobs;        /* (size) received in a round */
+    int *near, *far;    /* (size) peers of a send, numbered as in shm and as in tcp */
     struct pollfd *fds; /* (size) */
-    lk_transport *shm;  /* NULL where this rank is alone on its host */
+    lk_transport *shm;  /* NULL: this rank is alone on its host */
     lk_transport *tcp;
     plain *blocks;
     uint64_t next; /* ticket */
@@ -69,28 +68,28 @@ typedef struct mixed {
     double spin_begin, last_wait;
     pthread_t watcher;
     bool watching;
-    int epoll, stop; /* -1: none; stop is an eventfd in epoll */
+    int epoll, stop; /* -1: none; stop is an eventfd that epoll watches */
 } mixed;
 
-static lk_status take_round(mixed *m, stage s, const void *piece, size_t bytes)
+static lk_status take_round(mixed *m, round_state s, const void *piece, size_t bytes)
 {
-    blob mine = {.stage = (uint8_t)s};
+    blob mine = {.state = (uint8_t)s};
     if (bytes > 0)
         memcpy(mine.piece, piece, bytes);
     return m->boot.exchange(m->boot.arg, &mine, sizeof mine, m->blobs);
 }
 
-/* lk_boot.exchange of the part: pieces travel among all, and those of this
- * host's ranks are picked out. */
+/* lk_boot.exchange of the ranks of this host: pieces are exchanged among all ranks, and those of this host
+ * are used. */
 static lk_status exchange_local(void *arg, const void *mine, size_t bytes, void *all)
 {
     mixed *m = arg;
     for (size_t at = 0; at == 0 || at < bytes; at += PIECE_BYTES) {
         size_t piece = lk__size_min(bytes - at, PIECE_BYTES);
-        LK_TRY(take_round(m, STAGE_EXCHANGING, (const uint8_t *)mine + at, piece));
+        LK_TRY(take_round(m, ROUND_EXCHANGING, (const uint8_t *)mine + at, piece));
         for (int i = 0; i < m->local.size; i++) {
             const blob *b = &m->blobs[m->ranks[i]];
-            if (b->stage != STAGE_EXCHANGING)
+            if (b->state != ROUND_EXCHANGING)
                 return lk__fail(LK_STATUS_PEER, "rank %d on host %s gave up sharing memory", m->ranks[i],
                                 m->members[i].host);
             memcpy((uint8_t *)all + (size_t)i * bytes + at, b->piece, piece);
@@ -105,24 +104,24 @@ static lk_status check_local(void *arg)
     return m->boot.check(m->boot.arg);
 }
 
-/* Takes part in rounds until no host needs more. LK_OK where all were well. */
-static lk_status settle(mixed *m, lk_status mine)
+/* Collective. Takes part in rounds until no rank is exchanging. LK_OK if mine is LK_OK at all ranks. */
+static lk_status finish_rounds(mixed *m, lk_status mine)
 {
     char detail[DETAIL_BYTES];
     snprintf(detail, sizeof detail, "%s", lk_error_detail());
     bool busy = true;
     lk_status status = LK_OK;
     while (busy && status == LK_OK) {
-        status = take_round(m, mine == LK_OK ? STAGE_DONE : STAGE_FAILED, NULL, 0);
+        status = take_round(m, mine == LK_OK ? ROUND_DONE : ROUND_FAILED, NULL, 0);
         busy = false;
         for (int r = 0; r < m->boot.size; r++)
-            busy = busy || m->blobs[r].stage == STAGE_EXCHANGING;
+            busy = busy || m->blobs[r].state == ROUND_EXCHANGING;
     }
     if (mine != LK_OK)
         return lk__fail(mine, "%s", detail);
     LK_TRY(status);
     for (int r = 0; r < m->boot.size; r++)
-        if (m->blobs[r].stage == STAGE_FAILED)
+        if (m->blobs[r].state == ROUND_FAILED)
             return lk__fail(LK_STATUS_PEER, "rank %d on host %s could not share memory; its own message says why", r,
                             m->boot.members[r].host);
     return LK_OK;
@@ -142,7 +141,7 @@ static void *watch(void *arg)
     }
 }
 
-/* Sockets are armed for one event at a time, when this rank goes to sleep. */
+/* Adds the sockets to epoll. Each is armed for one event at a time, when this rank goes to sleep. */
 static bool add_sockets(const mixed *m)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.fd = m->stop};
@@ -156,7 +155,7 @@ static bool add_sockets(const mixed *m)
     return fine;
 }
 
-/* Signals are for the threads of the program. */
+/* Blocks all signals in the new thread: they are for the program's own threads. */
 static bool start_thread(mixed *m)
 {
     sigset_t all, before;
@@ -221,7 +220,7 @@ static bool pair_sent(const mixed *m, ticket_pair pair)
            (pair.tcp == 0 || m->tcp->type->sent(m->tcp, pair.tcp));
 }
 
-/* A place that a later ticket has taken was free, so this one was done. */
+/* If a later ticket uses the same entry, this ticket was done before. */
 static bool sent(const lk_transport *transport, uint64_t ticket)
 {
     const mixed *m = (const mixed *)transport;
@@ -289,7 +288,7 @@ static lk_status progress(lk_transport *transport)
     return m->tcp->type->progress(m->tcp);
 }
 
-/* Spinning is returning early: the caller then looks at both parts. */
+/* To spin, wait returns early; the caller then polls both transports. */
 static bool still_spins(mixed *m)
 {
     double now = lk__clock();
@@ -360,7 +359,7 @@ static lk_status alloc_block(lk_transport *transport, size_t bytes, void **out)
     mixed *m = (mixed *)transport;
     void *block = NULL;
     lk_status mine = m->shm ? m->shm->type->alloc(m->shm, bytes, &block) : alloc_plain(m, bytes, &block);
-    lk_status status = settle(m, mine);
+    lk_status status = finish_rounds(m, mine);
     if (status == LK_OK)
         *out = block;
     else if (mine == LK_OK)
@@ -462,7 +461,7 @@ static lk_status open_mixed(const lk_boot *boot, lk_transport **out)
     mixed *m = NULL;
     lk_status status = LK_OK;
     LK_TRY_GOTO(lk__tcp_boot_agree(boot, make(boot, &m), "get memory for its connections"), close_transport);
-    LK_TRY_GOTO(settle(m, open_shm(m)), close_transport);
+    LK_TRY_GOTO(finish_rounds(m, open_shm(m)), close_transport);
     LK_TRY_GOTO(open_tcp(m), close_transport);
     LK_TRY_GOTO(lk__tcp_boot_agree(boot, m->shm ? start_watcher(m) : LK_OK, "watch its connections"), close_transport);
     *out = &m->base;

@@ -1,4 +1,4 @@
-/* doorbell.c - doorbells over futexes, and counting the CPUs of several ranks. */
+/* doorbell.c - doorbells on futexes; counts the CPUs of several ranks. */
 #define _GNU_SOURCE /* sched_getaffinity, syscall */
 #include "comm/transport/doorbell.h"
 
@@ -13,7 +13,7 @@
 
 _Static_assert(sizeof(_Atomic uint32_t) == 4 && ATOMIC_INT_LOCK_FREE == 2, "a futex is a plain 32-bit word");
 
-/* Only the owner sleeps on a bell. */
+/* Wakes one thread: only the owner sleeps on a bell. */
 static void futex_wake(_Atomic uint32_t *word, bool shared)
 {
     syscall(SYS_futex, word, shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);

@@ -1,7 +1,7 @@
-/* frame.c - headers of frames to bytes and back.
+/* frame.c - encodes and decodes headers of frames.
  *
- * Little-endian: magic (4), part (4), bytes of the payload (8), the call
- * (LK_CALL_BYTES), checksum of the payload (8), of the header up to here (8). */
+ * Little-endian: magic (4), part (4), bytes of the payload (8), the call (LK_CALL_BYTES), checksum of the
+ * payload (8), checksum of the header up to here (8). */
 #include "comm/transport/frame.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* frame.h - the header of a frame as bytes on a wire. Pure: no socket. */
+/* frame.h - the header of a frame as bytes. Pure: no socket. */
 #ifndef LK_COMM_TRANSPORT_FRAME_H
 #define LK_COMM_TRANSPORT_FRAME_H
 
@@ -7,24 +7,23 @@
 
 #include "comm/transport/transport.h"
 
-/* A multiple of LK_ALIGN, so that the payload after an aligned header is
- * aligned. */
+/* A multiple of LK_ALIGN, so that a payload that follows an aligned header is aligned. */
 enum { LK_FRAME_BYTES = 64 };
-/* No frame is longer: what claims to be is not a frame. */
+/* Most bytes of a payload; a header with more is invalid. */
 #define LK_FRAME_MAX ((uint64_t)1 << 40)
 
 /* The checksum of a payload, never 0. */
 uint64_t lk__frame_sum(const void *payload, size_t bytes);
-/* The same bytes on every machine. sum: of the payload, 0 for none; the header has
- * a checksum of its own. */
+/* Encodes a header, with the same bytes on every machine. sum: checksum of the payload; 0: none. The header
+ * also has a checksum of itself. */
 void lk__frame_encode(const lk_frame *frame, uint64_t sum, uint8_t out[LK_FRAME_BYTES]);
 
 typedef enum lk_frame_result {
     LK_FRAME_WHOLE,
-    LK_FRAME_DAMAGED,   /* its bytes are not those that were sent */
-    LK_FRAME_IMPOSSIBLE /* they are, and no rank sends such a header */
+    LK_FRAME_DAMAGED,   /* the header's checksum is wrong */
+    LK_FRAME_IMPOSSIBLE /* the checksum is right, but no rank sends such a header */
 } lk_frame_result;
-/* Writes only where the header is WHOLE. */
+/* Writes *out and *sum only if the header is WHOLE. */
 lk_frame_result lk__frame_decode(const uint8_t in[LK_FRAME_BYTES], lk_frame *out, uint64_t *sum);
 
 #endif

@@ -1,17 +1,17 @@
 /* inproc.c - the transport of ranks that are threads of one process.
  *
- * Segments are ordinary memory, and they live until the last rank has closed:
- * ranks leave in any order. */
+ * Segments are ordinary memory. They live until the last rank has closed the transport, because ranks leave
+ * in any order. */
 #include <string.h>
 
 #include "base/mem.h"
 #include "comm/transport/shared.h"
 
-/* What all ranks hold together. */
+/* Memory of all ranks. */
 typedef struct world {
     atomic_int users;
     int size;
-    void *block[]; /* (size) what the segments lie in */
+    void *block[]; /* (size) contain the segments */
 } world;
 
 typedef struct inproc {
@@ -54,7 +54,7 @@ static unsigned char *aligned(void *block)
 }
 
 /* From here on the blocks belong to the world, and every rank is a user of it. */
-static void meet(inproc *t, const offer *all)
+static void attach_segments(inproc *t, const offer *all)
 {
     lk_shared *s = &t->shared;
     uint64_t cpus[LK_CPU_WORDS] = {0};
@@ -94,7 +94,7 @@ static lk_status inproc_open(const lk_boot *boot, lk_transport **out)
     LK_TRY_GOTO(lk__shared_init(&t->shared, boot, true), free_transport);
     LK_TRY_GOTO(LK_ALLOC((size_t)boot->size, "thread ranks", &all), fini_shared);
     LK_TRY_GOTO(exchange_offers(t, boot, all), free_offers);
-    meet(t, all);
+    attach_segments(t, all);
     lk__mem_free(all);
     t->shared.base.type = &lk__transport_inproc;
     *out = &t->shared.base;

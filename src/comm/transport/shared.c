@@ -1,9 +1,8 @@
-/* shared.c - lanes, chunks and doorbells in memory that ranks share.
+/* shared.c - lanes, chunks and doorbells in shared memory.
  *
- * A lane has one producer and one consumer. The stamp of a slot says that its
- * frame is there, the lane's `released` that its slots may be used again; both
- * count frames from 1 and never wrap. They are written sequentially consistent,
- * as the doorbells want it. */
+ * A lane has one producer and one consumer. The stamp of a slot says that its frame is complete; the lane's
+ * `released` says which slots may be used again. Both count frames from 1 and never wrap. They are written
+ * sequentially consistent, as the doorbells need it. */
 #include "comm/transport/shared.h"
 
 #include <sched.h>
@@ -20,16 +19,16 @@ enum { SMALL, LARGE };
 enum { SMALL_BYTES = 4096, LEND_BYTES = 32 * 1024, SPARE_SMALL = 32, SPARE_LARGE = 16 };
 enum { NONE = UINT32_MAX };
 
-/* Why a rank sleeps. */
+/* Events that a sleeping rank waits for. */
 enum { FOR_FRAMES = 1, FOR_RELEASES = 2 };
 
 /* Where a payload is. */
-enum { PLACE_INSIDE, PLACE_STAGED, PLACE_REGION, PLACE_RAW };
+enum { IN_SLOT, IN_CHUNK, IN_REGION, AT_ADDRESS };
 
 typedef struct slot {
     _Alignas(LINE) _Atomic uint64_t stamp;
     lk_frame frame;
-    uint32_t place;
+    uint32_t where;
     uint32_t region;
     union {
         uint64_t at; /* offset in the segment or region, or an address */
@@ -39,27 +38,27 @@ typedef struct slot {
 _Static_assert(sizeof(slot) == LINE, "a slot is one pair of cache lines");
 
 typedef struct lane {
-    _Alignas(LINE) _Atomic uint64_t released; /* by the receiver */
+    _Alignas(LINE) _Atomic uint64_t released; /* number of frames that the receiver has released */
     slot slots[];
 } lane;
 
-/* This rank's own view of a peer. */
+/* This rank's own state about a peer. */
 struct lk_shared_lane {
-    uint64_t posted, reaped, releases_seen; /* to the peer */
+    uint64_t posted, reaped, releases_seen; /* of frames to the peer */
     int held[LK_SHARED_CLASSES];            /* chunks that the peer has not released */
-    uint64_t taken;                         /* from the peer, and released */
+    uint64_t taken;                         /* frames from the peer that were released */
     uint64_t frames_seen;
-    bool looked; /* the oldest frame is decoded below */
+    bool looked; /* the oldest frame is decoded in the next two fields */
     lk_frame frame;
     const void *payload;
 };
 
-/* A send that waits for its peers: what to free when the last one releases. */
+/* A send under way: what to free when the last peer releases it. */
 struct lk_shared_record {
-    uint32_t generation; /* counts the uses: a ticket of an earlier one is done */
+    uint32_t generation; /* counts the uses: a ticket of an earlier use is done */
     uint32_t next;       /* free list */
-    int pending;         /* peers; 0 while free */
-    int class;           /* of the chunk, -1 for data that are lent */
+    int pending;         /* number of peers; 0: free */
+    int class;           /* of the chunk; -1: the data are read in place */
     uint32_t chunk;
 };
 
@@ -86,8 +85,8 @@ static size_t floor_power(size_t value)
     return power;
 }
 
-/* All segments together stay near 32 MB, so that the 64 MB of /dev/shm that
- * containers have by default hold sixteen ranks. */
+/* All segments together stay near 32 MB, because containers have 64 MB of /dev/shm by default, which must be
+ * enough for sixteen ranks. */
 static size_t large_bytes(int size, uint32_t chunks)
 {
     const size_t mb = 1024 * 1024;
@@ -184,7 +183,7 @@ static void free_chunk(lk_shared *s, int class, uint32_t chunk)
     s->chunks_free[class]++;
 }
 
-/* One peer has let go of what the record keeps. */
+/* One peer has released the record's payload. */
 static void drop_record(lk_shared *s, lk_shared_lane *l, uint32_t index)
 {
     lk_shared_record *record = &s->records[index];
@@ -238,7 +237,7 @@ static bool have_slots(lk_shared *s, const int *peers, int count)
     return true;
 }
 
-/* Leaves a chunk for every lane that holds none. */
+/* Whether a chunk is free beyond one for every lane that has none. */
 static bool may_take(const lk_shared *s, int class, const int *peers, int count)
 {
     int idle = s->lanes_idle[class];
@@ -263,7 +262,7 @@ static bool take_chunk(lk_shared *s, int class, const int *peers, int count, uin
     return true;
 }
 
-/* A record is there whenever a slot is. */
+/* There is always a free record if there is a free slot. */
 static uint32_t take_record(lk_shared *s, int class, uint32_t chunk, int count)
 {
     uint32_t index = s->free_record;
@@ -276,23 +275,23 @@ static uint32_t take_record(lk_shared *s, int class, uint32_t chunk, int count)
     return index;
 }
 
-/* Where a payload is put, and who keeps it. */
-typedef struct placing {
-    uint32_t place, region, record;
+/* Where the payload of a send is, and its record. */
+typedef struct location {
+    uint32_t where, region, record;
     uint64_t at;
-} placing;
+} location;
 
-static bool lendable(const lk_shared *s, const void *data, size_t bytes, placing *p)
+static bool lendable(const lk_shared *s, const void *data, size_t bytes, location *p)
 {
     if (s->raw) {
-        p->place = PLACE_RAW;
+        p->where = AT_ADDRESS;
         p->at = (uint64_t)(uintptr_t)data;
         return true;
     }
     for (const lk_shared_region *region = s->regions; region != NULL; region = region->next) {
         uintptr_t offset = (uintptr_t)data - (uintptr_t)region->base[s->rank];
         if (offset <= region->bytes[s->rank] && bytes <= region->bytes[s->rank] - offset) {
-            p->place = PLACE_REGION;
+            p->where = IN_REGION;
             p->region = region->id;
             p->at = offset;
             return true;
@@ -304,20 +303,20 @@ static bool lendable(const lk_shared *s, const void *data, size_t bytes, placing
 size_t lk__shared_max_frame(const lk_transport *transport, const void *data, size_t bytes)
 {
     const lk_shared *s = (const lk_shared *)transport;
-    placing p;
+    location p;
     return lendable(s, data, bytes, &p) ? SIZE_MAX : s->layout.chunk_bytes[LARGE];
 }
 
-/* Up to LEND_BYTES payloads are copied even where they could be lent: the sender
- * is done with them at once. False when there is no room. */
-static bool place_payload(lk_shared *s, const int *peers, int count, const void *data, size_t bytes, placing *p)
+/* Payloads of up to LEND_BYTES are copied even if peers could read them in place, so that the sender may
+ * change them at once. Returns false if there is no room. */
+static bool store_payload(lk_shared *s, const int *peers, int count, const void *data, size_t bytes, location *p)
 {
     int class = bytes <= SMALL_BYTES ? SMALL : LARGE;
     bool lend = lendable(s, data, bytes, p);
     uint32_t chunk;
     bool stage = bytes <= s->layout.chunk_bytes[class] && (bytes <= LEND_BYTES || !lend);
     if (stage && take_chunk(s, class, peers, count, &chunk)) {
-        p->place = PLACE_STAGED;
+        p->where = IN_CHUNK;
         p->at = s->layout.chunk_at[class] + chunk * s->layout.chunk_bytes[class];
         p->record = take_record(s, class, chunk, count);
         memcpy(s->segment[s->rank] + p->at, data, bytes);
@@ -328,14 +327,14 @@ static bool place_payload(lk_shared *s, const int *peers, int count, const void 
     return lend;
 }
 
-static void post(lk_shared *s, int peer, const lk_frame *frame, const void *data, const placing *p)
+static void post(lk_shared *s, int peer, const lk_frame *frame, const void *data, const location *p)
 {
     lk_shared_lane *l = &s->lanes[peer];
     slot *to = slot_of(s, s->rank, peer, l->posted);
     to->frame = *frame;
-    to->place = p->place;
+    to->where = p->where;
     to->region = p->region;
-    if (p->place != PLACE_INSIDE)
+    if (p->where != IN_SLOT)
         to->at = p->at;
     else if (frame->bytes > 0)
         memcpy(to->inside, data, (size_t)frame->bytes);
@@ -345,8 +344,8 @@ static void post(lk_shared *s, int peer, const lk_frame *frame, const void *data
     lk__bell_post(bell_of(s, peer), FOR_FRAMES, !s->raw);
 }
 
-/* 1 is the ticket of all sends whose data were copied. */
-static uint64_t ticket_of(const lk_shared *s, const placing *p)
+/* All sends whose data were copied have ticket 1. */
+static uint64_t ticket_of(const lk_shared *s, const location *p)
 {
     if (p->record == NONE || s->records[p->record].class >= 0)
         return 1;
@@ -357,7 +356,7 @@ lk_status lk__shared_send(lk_transport *transport, const int *peers, int count, 
                           uint64_t *ticket)
 {
     lk_shared *s = (lk_shared *)transport;
-    placing p = {.place = PLACE_INSIDE, .region = 0, .record = NONE, .at = 0};
+    location p = {.where = IN_SLOT, .region = 0, .record = NONE, .at = 0};
     *ticket = 1;
     if (count == 0)
         return LK_OK;
@@ -368,10 +367,10 @@ lk_status lk__shared_send(lk_transport *transport, const int *peers, int count, 
     s->refused = true;
     if (!have_slots(s, peers, count))
         return lk__shared_progress(transport);
-    if (frame->bytes > LK_SHARED_INLINE && !place_payload(s, peers, count, data, (size_t)frame->bytes, &p))
+    if (frame->bytes > LK_SHARED_INLINE && !store_payload(s, peers, count, data, (size_t)frame->bytes, &p))
         return lk__shared_progress(transport);
     s->refused = false;
-    /* Asked for before the peers can release it. */
+    /* The ticket is made before the peers can release the record. */
     uint64_t mark = ticket_of(s, &p);
     for (int i = 0; i < count; i++)
         post(s, peers[i], frame, data, &p);
@@ -383,8 +382,7 @@ bool lk__shared_sent(const lk_transport *transport, uint64_t ticket)
 {
     if (ticket == 1)
         return true;
-    /* What it learns is a cache of the peers' words: it changes nothing that
-     * the caller can see but the answer. */
+    /* This function changes only cached copies of the peers' words, which callers cannot see. */
     lk_shared *s = (lk_shared *)(uintptr_t)transport;
     uint32_t generation = (uint32_t)(ticket >> 32);
     const lk_shared_record *record = &s->records[(uint32_t)ticket - 2];
@@ -395,7 +393,7 @@ bool lk__shared_sent(const lk_transport *transport, uint64_t ticket)
 
 bool lk__shared_taken(const lk_transport *transport, int peer)
 {
-    lk_shared *s = (lk_shared *)(uintptr_t)transport; /* as in lk__shared_sent */
+    lk_shared *s = (lk_shared *)(uintptr_t)transport; /* see lk__shared_sent */
     reap_lane(s, peer);
     return s->lanes[peer].posted == s->lanes[peer].reaped;
 }
@@ -408,18 +406,18 @@ static const void *in_region(const lk_shared *s, int peer, uint32_t id, uint64_t
     return NULL;
 }
 
-/* Where the payload is, NULL when that is nowhere. */
+/* Returns the address of the payload, or NULL if the slot is invalid. */
 static const void *locate(const lk_shared *s, int peer, const slot *from, uint64_t bytes)
 {
-    uint32_t where = from->place;
-    if (where == PLACE_INSIDE)
+    uint32_t where = from->where;
+    if (where == IN_SLOT)
         return bytes <= LK_SHARED_INLINE ? from->inside : NULL;
     uint64_t at = from->at;
-    if (where == PLACE_STAGED && at <= s->layout.bytes && bytes <= s->layout.bytes - at)
+    if (where == IN_CHUNK && at <= s->layout.bytes && bytes <= s->layout.bytes - at)
         return s->segment[peer] + at;
-    if (where == PLACE_REGION)
+    if (where == IN_REGION)
         return in_region(s, peer, from->region, at, bytes);
-    return where == PLACE_RAW && s->raw ? (const void *)(uintptr_t)at : NULL;
+    return where == AT_ADDRESS && s->raw ? (const void *)(uintptr_t)at : NULL;
 }
 
 static bool possible(const lk_call *call)
@@ -479,8 +477,7 @@ static bool wants_releases(const lk_shared *s)
     return s->lent > 0 || s->refused;
 }
 
-/* A frame is news once, even if the caller does not take it: it may be waiting
- * for another peer. */
+/* A frame counts as a change once, even if the caller does not take it: the caller may wait for another peer. */
 static bool lane_changed(lk_shared *s, int peer, bool releases)
 {
     lk_shared_lane *l = &s->lanes[peer];
@@ -509,9 +506,9 @@ static bool something_changed(lk_shared *s)
     return changed;
 }
 
-/* Looks hard at first, since an answer often takes less than a microsecond;
- * then it offers its core between looks, even where ranks are not more than
- * cores: the rank that is waited for may have lost its own to another program. */
+/* Polls without pause at first, because an answer often takes less than a microsecond. Then it yields its
+ * core between polls, also if there are enough cores: the awaited rank may have lost its core to another
+ * program. */
 enum { LOOKS = 200, LOOKS_CROWDED = 10, LOOKS_A_CLOCK = 8 };
 static const double SPIN_SECONDS = 50e-6, SPIN_SECONDS_CROWDED = 100e-6;
 

@@ -1,17 +1,15 @@
-/* shared.h - the engine of the transports whose ranks share memory.
+/* shared.h - the common part of the transports whose ranks share memory.
  *
- * Every rank has a segment that all the others see. In it are its doorbell, one
- * lane of slots to each peer, and chunks in which it stages payloads. A slot
- * says where its payload is: inside the slot, staged in a chunk, or where the
- * sender's data are anyway, in memory that the peer sees. The receiver reads it
- * in place in each case.
+ * Every rank has a segment that all other ranks can access. It contains the rank's doorbell, one lane of
+ * slots to each peer, and chunks for copies of payloads. A slot says where its payload is: in the slot, in a
+ * chunk, or at the sender's own address in memory that the peer can access. The receiver reads the payload in
+ * place in all cases.
  *
- * The engine does not get or map memory: inproc.c and shm.c do. Nothing that
- * a peer wrote is believed before it was checked against the sizes of what is
- * mapped here; addresses of threads (`raw`) are the exception.
+ * Allocating and mapping memory is the job of inproc.c and shm.c. Everything that a peer wrote is checked
+ * against the sizes of the mapped memory before it is used, except addresses from threads (`raw`).
  *
- * No lane can starve another: a lane without a staged frame always finds a
- * chunk, and there are as many records as slots. */
+ * No lane can starve another: a lane without a chunk always finds one, and there are as many records as
+ * slots. */
 #ifndef LK_COMM_TRANSPORT_SHARED_H
 #define LK_COMM_TRANSPORT_SHARED_H
 
@@ -21,12 +19,12 @@
 #include "comm/transport/transport.h"
 
 enum {
-    LK_SHARED_ALIGN = 128, /* of a segment, and of words with different writers: caches fetch lines in pairs */
-    LK_SHARED_INLINE = 64, /* bytes of a payload that fit into a slot */
+    LK_SHARED_ALIGN = 128, /* alignment of segments and of words with different writers: caches fetch lines in pairs */
+    LK_SHARED_INLINE = 64, /* largest payload that is stored in a slot */
     LK_SHARED_CLASSES = 2  /* sizes of chunks: small, large */
 };
 
-/* Where things are in a segment; the same for all ranks of a group. */
+/* The layout of a segment; the same for all ranks of a group. */
 typedef struct lk_shared_layout {
     int size;
     uint32_t slots; /* of a lane, a power of two */
@@ -37,7 +35,7 @@ typedef struct lk_shared_layout {
     size_t bytes; /* of the segment */
 } lk_shared_layout;
 
-/* What lk_group_alloc gave: a block of each rank, all seen from here. */
+/* Memory of lk_group_alloc: one block of each rank, all mapped here. */
 typedef struct lk_shared_region {
     uint32_t id;   /* the same at every rank */
     void **base;   /* (size) */
@@ -51,39 +49,38 @@ typedef struct lk_shared_record lk_shared_record;
 typedef struct lk_shared {
     lk_transport base;
     int rank, size;
-    bool raw;     /* threads: any address may be read by all */
+    bool raw;     /* thread ranks: all can read any address */
     bool crowded; /* more ranks than cores */
     lk_shared_layout layout;
-    unsigned char **segment; /* (size), of each rank */
-    lk_shared_lane *lanes;   /* (size), one for each peer, both directions */
+    unsigned char **segment; /* (size) one of each rank */
+    lk_shared_lane *lanes;   /* (size) one for each peer, both directions */
     lk_shared_record *records;
-    uint32_t *lane_records; /* (size, slots) the record of each slot that was posted */
+    uint32_t *lane_records; /* (size, slots) the record of each posted slot */
     uint32_t free_record;
     uint32_t *chunk_next[LK_SHARED_CLASSES]; /* the free lists */
     uint32_t free_chunk[LK_SHARED_CLASSES];
     uint32_t chunks_free[LK_SHARED_CLASSES];
     int lanes_idle[LK_SHARED_CLASSES]; /* lanes that hold no chunk */
-    size_t lent;                       /* records of data read in place, under way */
+    size_t lent;                       /* number of sends under way that are read in place */
     bool refused;                      /* the last send found no room */
     uint32_t bell_seen;
     lk_shared_region *regions;
-    int broken; /* the peer that wrote nonsense, -1 while there is none */
-    int *names; /* (size) how messages call the ranks */
+    int broken; /* a peer that wrote invalid data; -1: none */
+    int *names; /* (size) ranks in messages */
 } lk_shared;
 
-/* raw: no large chunks, since data are read where they are. */
+/* raw: no large chunks, because large payloads are read in place. */
 lk_shared_layout lk__shared_layout(int size, bool raw);
 
-/* Sets up all but the segments, which the caller puts into s->segment, zeroed,
- * before use; fini leaves those alone. fini of a zeroed struct is safe. */
+/* Sets up everything except the segments. The caller puts zeroed segments into s->segment before use, and
+ * frees them. fini of a zeroed struct is safe. */
 lk_status lk__shared_init(lk_shared *s, const lk_boot *boot, bool raw) LK_CHECKED;
 void lk__shared_fini(lk_shared *s);
 
-/* Wakes this rank's `wait`, or makes the next one return at once. Any thread of
- * the process may call it until close. */
+/* Wakes this rank's `wait`, or makes the next one return at once. Any thread of the process may call it until
+ * close. */
 void lk__shared_ring(lk_transport *transport);
-/* What messages call the ranks, when they are a part of a larger group:
- * ranks (size) is copied. */
+/* Sets the ranks that messages use, for a part of a larger group. ranks (size) is copied. */
 void lk__shared_name(lk_transport *transport, const int *ranks);
 
 /* The slots of the vtable. */

@@ -1,10 +1,9 @@
 /* shm.c - the transport of processes on one host.
  *
- * A segment is a file in /dev/shm without a name, which the peers open through
- * /proc: whatever is killed whenever, nothing is left. Where that is not possible
- * (another PID namespace, an old kernel), it has an unguessable name until all
- * have mapped it. Its pages are reserved when it is made: a full /dev/shm is an
- * error then, not a SIGBUS later. */
+ * A segment is a file in /dev/shm without a name, which peers open through /proc, so that nothing is left
+ * when processes are killed. If that is impossible (another PID namespace, an old kernel), the file has an
+ * unguessable name until all ranks have mapped it. Its pages are reserved when it is made: a full /dev/shm is
+ * then an error, not a SIGBUS later. */
 #define _GNU_SOURCE /* O_TMPFILE, getrandom */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,21 +28,21 @@ enum { NAME_BYTES = 56, TEXT_BYTES = 240 };
 typedef struct shm {
     lk_shared shared;
     lk_boot boot;
-    size_t segment_bytes; /* as mapped */
+    size_t segment_bytes; /* mapped bytes of a segment */
     uint32_t next_region;
 } shm;
 
 /* A segment that this rank made. */
 typedef struct segment {
     int fd;
-    char name[NAME_BYTES]; /* "" without */
+    char name[NAME_BYTES]; /* "": it has no name */
 } segment;
 
-/* What a rank tells about it. */
+/* What a rank tells the others about its segment. */
 typedef struct offer {
     int32_t status; /* lk_status */
     union {
-        char text[TEXT_BYTES]; /* why it failed */
+        char text[TEXT_BYTES]; /* why this rank failed */
         struct {
             int32_t pid, fd;
             uint64_t device, inode, bytes;
@@ -54,9 +53,9 @@ typedef struct offer {
 } offer;
 _Static_assert(sizeof(offer) <= 256, "an exchange takes no more");
 
-/* All ranks' blocks as seen from here. */
+/* The blocks of all ranks as they are mapped here. */
 typedef struct views {
-    void **base;   /* (size), NULL while not mapped */
+    void **base;   /* (size) NULL: not mapped */
     size_t *bytes; /* (size) */
 } views;
 
@@ -80,8 +79,8 @@ static lk_status fail_full(size_t bytes)
                     (bytes + mb - 1) / mb, SHM_FOLDER, left / mb);
 }
 
-/* Asked for first: where there is too little, reserving would take all there is
- * for a moment. f_blocks is 0 on a tmpfs without a limit. */
+/* Checked before reserving, because a reservation that fails would use all free memory for a moment. f_blocks
+ * is 0 on a tmpfs without a limit. */
 static bool fits(size_t bytes)
 {
     struct statvfs info;
@@ -115,7 +114,7 @@ static lk_status create_named(segment *out)
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
         return lk__fail(LK_STATUS_IO, "the system gives no random numbers: %s", strerror(errno));
     char name[NAME_BYTES];
-    /* The process, for people; the rest, so that nobody can guess it. */
+    /* The process id is for people; the random part makes the name unguessable. */
     snprintf(name, sizeof name, "/lockstep-%ld-%016llx%016llx", (long)getpid(), (unsigned long long)random[0],
              (unsigned long long)random[1]);
     int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -162,15 +161,14 @@ static lk_status describe(const segment *seg, size_t bytes, offer *out)
     return LK_OK;
 }
 
-static void tell_failure(offer *out, lk_status status)
+static void write_failure(offer *out, lk_status status)
 {
     memset(out, 0, sizeof *out);
     out->status = (int32_t)status;
     snprintf(out->text, sizeof out->text, "%s", lk_error_detail());
 }
 
-/* The very file that was offered, with all its bytes; -1 where it is out of
- * reach. */
+/* Opens the offered file and checks that it is the same one with all its bytes. -1: it cannot be opened here. */
 static int open_offered(const offer *from)
 {
     int fd;
@@ -212,7 +210,7 @@ static lk_status map_one(int fd, int rank, size_t bytes, views *v)
     return LK_OK;
 }
 
-/* *missing is a rank whose segment is out of reach, or stays as it is. */
+/* *missing becomes a rank whose segment cannot be opened here, or does not change. */
 static lk_status map_all(const lk_boot *boot, const segment *own, const offer *all, views *v, int *missing)
 {
     for (int r = 0; r < boot->size; r++) {
@@ -245,11 +243,11 @@ static lk_status exchange_offers(const lk_boot *boot, const offer *mine, offer *
     return LK_OK;
 }
 
-/* One attempt. *complete: every rank sees every segment. */
+/* One attempt. *complete: every rank has mapped every segment. */
 static lk_status share_once(const lk_boot *boot, size_t bytes, bool named, offer *all, views *v, bool *complete)
 {
     segment own = {.fd = -1};
-    /* All bytes are sent, those between the members as well. */
+    /* All bytes are sent, including the padding, so they must be set. */
     offer mine;
     memset(&mine, 0, sizeof mine);
     int missing = -1;
@@ -257,13 +255,13 @@ static lk_status share_once(const lk_boot *boot, size_t bytes, bool named, offer
     if (status == LK_OK)
         status = describe(&own, bytes, &mine);
     if (status != LK_OK)
-        tell_failure(&mine, status);
+        write_failure(&mine, status);
     LK_TRY_GOTO(exchange_offers(boot, &mine, all), fini_segment);
     status = map_all(boot, &own, all, v, &missing);
     offer verdict = {.status = LK_OK};
     verdict.fd = missing;
     if (status != LK_OK)
-        tell_failure(&verdict, status);
+        write_failure(&verdict, status);
     offer *verdicts;
     LK_TRY_GOTO(LK_ALLOC((size_t)boot->size, "shared memory", &verdicts), unmap);
     LK_TRY_GOTO(exchange_offers(boot, &verdict, verdicts), free_verdicts);
@@ -286,8 +284,7 @@ fini_segment:
     return status;
 }
 
-/* Every rank gives a segment of its size, and sees all. all (size) gets what
- * the ranks offered. */
+/* Collective. Every rank makes a segment of its size and maps all. all (size) gets the offers of the ranks. */
 static lk_status share(const lk_boot *boot, size_t bytes, offer *all, views *v)
 {
     bool complete = true;
@@ -317,8 +314,7 @@ static void fill_crowded(lk_shared *s, const offer *all)
     s->crowded = lk__bell_cpus_crowded(cpus, s->size);
 }
 
-/* All segments have the size that this rank's has, or the ranks run different
- * programs. */
+/* Segments of another size than this rank's mean that the ranks run different versions. */
 static lk_status check_sizes(const shm *t, const views *v)
 {
     for (int r = 0; r < t->boot.size; r++)

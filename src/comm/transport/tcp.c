@@ -1,19 +1,16 @@
 /* tcp.c - frames over one connection for each pair of ranks.
  *
- * A frame is a header and its payload, one after the other. Writing takes the
- * caller's data where they are; reading puts a large payload where the caller
- * wants it, and small ones are handed out from a buffer that is read ahead, so
- * that a small frame costs one system call on each side. Nothing more is read
- * from a peer than was asked for: the rest waits in the kernel, and its sender
- * in turn.
+ * A frame is a header followed by its payload. Writing sends the caller's data from where they are. Reading
+ * puts a large payload directly into the caller's memory; small payloads are used in a buffer that is read
+ * ahead, so that a small frame costs one system call at each end. Nothing is read from a peer beyond what was
+ * requested: the rest waits in the kernel, and so does its sender.
  *
- * Frames carry checksums: those of TCP itself are weak, and a bit that changed on
- * the way would be summed into the weights of all ranks. Headers and small payloads
- * always have one, large payloads where they go to another host: inside a host no
- * wire is on the way, and the checksum would cost half as much as the copies.
+ * Frames have checksums, because those of TCP are weak and a changed bit would be summed into the weights of
+ * all ranks. Headers and small payloads always have one, large payloads only if they go to another host:
+ * inside a host there is no network, and a checksum would cost half as much as the copies.
  *
- * A connection that ended is a failure only once something is wanted from it:
- * ranks leave at different times. Why a rank is gone is told elsewhere. */
+ * A closed connection is a failure only when something is needed from it, because ranks leave at different
+ * times. The control says why a rank is gone. */
 #include "comm/transport/tcp.h"
 
 #include <assert.h>
@@ -30,17 +27,16 @@
 #include "base/mem.h"
 
 enum {
-    /* Bytes in one call of the kernel, and of a frame that has a checksum: sending,
-     * receiving and checksums take turns. */
+    /* Most bytes in one system call, and of a frame with a checksum, so that sending, receiving and computing
+     * checksums alternate. */
     CHUNK = 512 * 1024,
-    GATHER = 16,  /* pieces in one call */
-    DRAIN = 64,   /* chunks that close reads and drops */
-    SMALL = 1024, /* bytes of a payload whose checksum is lost in the time of a frame */
+    GATHER = 16,  /* pieces in one system call */
+    DRAIN = 64,   /* reads of 4 KB by which close discards data */
+    SMALL = 1024, /* largest payload whose checksum costs little compared to its frame */
 };
 
-/* How long ranks with a core of their own spin before they sleep: the time that
- * falling asleep and waking up take. They yield all the same: the system may have
- * put two ranks on one core, and each would spin while the other should run. */
+/* Seconds that a rank with its own core spins before it sleeps: about the time of falling asleep and waking
+ * up. It yields between polls, because the system may have put two ranks on one core. */
 static const double spin_seconds = 50e-6;
 
 double lk__tcp_spin(const lk_tcp *tcp)
@@ -48,7 +44,7 @@ double lk__tcp_spin(const lk_tcp *tcp)
     return tcp->crowded ? 0 : spin_seconds;
 }
 
-/* Adds what an entry has left to iov; returns the bytes. */
+/* Adds the unsent part of an entry to iov; returns its bytes. */
 static size_t gather_entry(const lk_tcp_entry *entry, size_t room, struct iovec *iov, int *count)
 {
     size_t header = entry->done < LK_FRAME_BYTES ? LK_FRAME_BYTES - entry->done : 0;
@@ -70,7 +66,7 @@ static int gather(const lk_tcp_peer *peer, struct iovec *iov)
     return count;
 }
 
-/* `bytes` more bytes of the queue are in the kernel. */
+/* `bytes` more bytes of the queue were given to the kernel. */
 static void retire(lk_tcp *tcp, lk_tcp_peer *peer, size_t bytes)
 {
     while (bytes > 0) {
@@ -112,7 +108,7 @@ static bool write_some(lk_tcp *tcp, lk_tcp_peer *peer)
     return true;
 }
 
-/* Whether what the caller asked for is not there yet. */
+/* Whether something that the caller requested has not arrived. */
 static bool lacks(const lk_tcp_peer *peer)
 {
     if (peer->has_frame)
@@ -125,8 +121,8 @@ static bool wants_read(const lk_tcp_peer *peer)
     return peer->fd >= 0 && !peer->read_ended && lacks(peer);
 }
 
-/* Where the next bytes go. Behind the last of a payload only a header is read:
- * the next payload may have a place of its own, too. */
+/* Fills iov with the memory for the next bytes. After the end of a payload only a header is read, because the
+ * next payload may go into the caller's memory. */
 static int make_room(lk_tcp_peer *peer, struct iovec iov[2])
 {
     if (peer->has_frame) {
@@ -136,7 +132,7 @@ static int make_room(lk_tcp_peer *peer, struct iovec iov[2])
         peer->head = peer->tail = 0;
         return rest <= CHUNK ? 2 : 1;
     }
-    /* A part of a header moves to the front, where its payload is aligned. */
+    /* A part of a header moves to the front, so that its payload will be aligned. */
     memmove(peer->buffer, peer->buffer + peer->head, peer->tail - peer->head);
     peer->tail -= peer->head;
     peer->head = 0;
@@ -205,7 +201,7 @@ static lk_status lost(const lk_tcp *tcp, int rank)
                     strerror(peer->error));
 }
 
-/* Once for each payload. */
+/* Verifies the checksum of a payload once. */
 static lk_status check_sum(const lk_tcp *tcp, int rank, const void *data)
 {
     lk_tcp_peer *peer = &tcp->peers[rank];
@@ -287,7 +283,7 @@ static bool is_far(const lk_tcp *tcp, int rank)
     return tcp->members[rank].host_key != tcp->members[tcp->rank].host_key;
 }
 
-/* Whether one of the peers checks a payload of that size. */
+/* Whether a payload of that size to these peers has a checksum. */
 static bool wants_sum(const lk_tcp *tcp, const int *peers, int count, size_t bytes)
 {
     bool wants = bytes > 0 && (bytes <= SMALL || tcp->checksum == LK_CHECKSUM_ALL);
@@ -321,7 +317,7 @@ static lk_status send_frame(lk_transport *transport, const int *peers, int count
     return LK_OK;
 }
 
-/* A place that a later ticket has taken was free, so this one was done. */
+/* If a later ticket uses the same entry, this ticket was done before. */
 static bool sent(const lk_transport *transport, uint64_t ticket)
 {
     const lk_tcp *tcp = (const lk_tcp *)transport;
@@ -346,7 +342,7 @@ bool lk__tcp_move(lk_tcp *tcp)
     return moved;
 }
 
-/* Something is wanted of a connection that ended. */
+/* Whether something is needed from a connection that has ended. */
 static bool failed(const lk_tcp_peer *peer)
 {
     if (peer->pending > 0 && peer->write_ended)
@@ -395,8 +391,8 @@ static void wait_some(lk_transport *transport, double seconds)
         poll(tcp->polls, (nfds_t)count, (int)ceil(fmin(fmax(seconds, 0), 3600) * 1e3));
 }
 
-/* What the peer has sent and nobody took is read, or closing would tell it to
- * throw away what this rank sent last. */
+/* Unread data are discarded first, because closing a socket with unread data resets the connection, and the
+ * peer would lose the last frames of this rank. */
 static void close_peer(lk_tcp_peer *peer)
 {
     uint8_t dropped[4096];

@@ -1,5 +1,5 @@
-/* tcp.h - the tcp transport from inside: its state, shared by the file that
- * connects and the one that moves frames, and what auto needs beyond the vtable. */
+/* tcp.h - the state of the tcp transport, shared by tcp_open.c, which connects, tcp.c, which moves frames,
+ * and auto.c. */
 #ifndef LK_COMM_TRANSPORT_TCP_H
 #define LK_COMM_TRANSPORT_TCP_H
 
@@ -12,34 +12,34 @@
 #include "comm/transport/transport.h"
 
 enum {
-    LK_TCP_QUEUE = 64,         /* frames that may wait for one peer's socket */
-    LK_TCP_TICKETS = 1024,     /* sends that may be under way in all */
+    LK_TCP_QUEUE = 64,         /* frames that may wait for the socket of one peer */
+    LK_TCP_TICKETS = 1024,     /* sends that may be under way to all peers */
     LK_TCP_BUFFER = 32 * 1024, /* bytes read ahead from a peer */
-    LK_TCP_OFFER_BYTES = 131   /* what a rank tells the others before they connect */
+    LK_TCP_OFFER_BYTES = 131   /* bytes that a rank sends to the others before they connect */
 };
 
-/* Which payloads have a checksum, besides small ones; $LOCKSTEP_CHECKSUM. */
+/* Which payloads have a checksum, in addition to small ones ($LOCKSTEP_CHECKSUM). */
 typedef enum lk_tcp_checksum {
-    LK_CHECKSUM_HOSTS, /* those to another host: the default */
+    LK_CHECKSUM_HOSTS, /* payloads to another host: the default */
     LK_CHECKSUM_ALL,
-    LK_CHECKSUM_SMALL /* no others */
+    LK_CHECKSUM_SMALL /* small payloads only */
 } lk_tcp_checksum;
 
-/* What the variable says; USAGE for another word. */
+/* Reads the variable; USAGE for an unknown word. */
 lk_status lk__tcp_checksum(lk_tcp_checksum *out) LK_CHECKED;
 
-/* A frame on its way to one peer. */
+/* A frame that is being sent to one peer. */
 typedef struct lk_tcp_entry {
     uint8_t header[LK_FRAME_BYTES];
     const uint8_t *data; /* the caller's */
     size_t bytes;        /* of data */
-    size_t done;         /* of header and data, in that order */
+    size_t done;         /* bytes of header and data that are sent */
     uint64_t ticket;
 } lk_tcp_entry;
 
-/* Receiving: buffer[head, tail) was read and not yet taken. It begins with a
- * header, or, while has_frame is set, with what was read of the payload, until
- * that is moved to `into`; the rest of the payload is then read to its place. */
+/* A connection. buffer[head, tail) is received and not yet used. It begins with a header, or, if has_frame,
+ * with the first part of the payload until that is copied to `into`. The rest of such a payload is read
+ * directly into `into`. */
 typedef struct lk_tcp_peer {
     int fd;              /* -1: no connection to this rank */
     lk_tcp_entry *queue; /* (LK_TCP_QUEUE) ring */
@@ -47,17 +47,17 @@ typedef struct lk_tcp_peer {
     uint8_t *buffer; /* (LK_TCP_BUFFER) aligned */
     size_t head, tail;
     lk_frame frame;
-    uint64_t sum; /* checksum of its payload, 0: none, or found right */
+    uint64_t sum; /* checksum of its payload; 0: none, or verified */
     bool has_frame;
     uint8_t *into;
     size_t got;   /* bytes in `into` */
-    bool awaited; /* a frame was asked for and has not come */
-    bool asked;   /* so since the last progress */
-    /* How the connection ended. Reading may go on after writing failed. */
+    bool awaited; /* a frame was requested and has not arrived */
+    bool asked;   /* it was requested since the last progress */
+    /* How the connection ended. Reading may still work after writing has failed. */
     bool read_ended, write_ended;
-    bool garbage;        /* it sent what is not a frame */
-    const char *damaged; /* what changed on the way; NULL: nothing */
-    int error;           /* errno, 0 when it was closed */
+    bool garbage;        /* the peer sent something that is not a frame */
+    const char *damaged; /* the part with a wrong checksum; NULL: none */
+    int error;           /* errno; 0: the peer closed the connection */
 } lk_tcp_peer;
 
 typedef struct lk_tcp {
@@ -67,31 +67,31 @@ typedef struct lk_tcp {
     lk_tcp_peer *peers;            /* (size) */
     struct pollfd *polls;          /* (size) for wait */
     uint64_t next;                 /* ticket */
-    uint16_t left[LK_TCP_TICKETS]; /* peers that a ticket still waits for, at ticket % LK_TCP_TICKETS */
+    uint16_t left[LK_TCP_TICKETS]; /* peers that a ticket's data are not sent to yet, at ticket % LK_TCP_TICKETS */
     lk_tcp_checksum checksum;      /* of frames that this rank sends */
-    bool sums_large;               /* some of its large payloads have one */
-    bool crowded;                  /* more ranks on this host than cores */
+    bool sums_large;               /* some of this rank's large payloads have a checksum */
+    bool crowded;                  /* more ranks than cores on this host */
     uint8_t *offers;               /* (size, LK_TCP_OFFER_BYTES) used while connecting */
 } lk_tcp;
 
-/* The transport's open, without connections to the ranks r with skip[r]; skip
- * may be NULL. It must be symmetric. */
+/* Opens the transport without connections to the ranks r with skip[r]. skip may be NULL; two ranks must agree
+ * about each other. */
 lk_status lk__tcp_open(const lk_boot *boot, const bool *skip, lk_transport **out) LK_CHECKED;
-/* Connects to all peers; fails at all ranks or at none. Sets their fd. */
+/* Collective. Connects to all peers and sets their fd. Fails at all ranks or at none. */
 lk_status lk__tcp_connect(lk_tcp *tcp, const lk_boot *boot, const bool *skip) LK_CHECKED;
 
-/* How long to spin before sleeping. */
+/* Seconds to spin before sleeping. */
 double lk__tcp_spin(const lk_tcp *tcp);
-/* Tries to move bytes; whether something happened. */
+/* Tries to move bytes; returns whether something happened. */
 bool lk__tcp_move(lk_tcp *tcp);
 /* Whether a send to these peers would get a ticket. */
 bool lk__tcp_has_room(const lk_tcp *tcp, const int *peers, int count);
-/* The sockets that something is awaited from, and the events; fds has room for
- * size. *now tells that a failure is known already and sleep would be in vain. */
+/* Writes the sockets and events to wait for; fds has room for size. Returns their count. *now: a failure is
+ * known already, so do not sleep. */
 int lk__tcp_wanted(const lk_tcp *tcp, struct pollfd *fds, bool *now);
 
-/* LK_OK where all members said so, else a failure at every one. mine is this
- * rank's status, whose detail is kept; what it failed at is told to the others. */
+/* Collective. LK_OK if mine is LK_OK at all members; otherwise it fails at all. The detail of this rank's own
+ * failure is kept; the other ranks' detail names what it failed at. */
 lk_status lk__tcp_boot_agree(const lk_boot *boot, lk_status mine, const char *what) LK_CHECKED;
 
 #endif

@@ -1,10 +1,9 @@
-/* tcp_open.c - one proved connection to each peer.
+/* tcp_open.c - makes one authenticated connection to each peer.
  *
- * Every rank listens, tells the others its port, connects to the ranks before
- * it and is called by those after it. All handshakes run side by side: whoever
- * else calls is dropped when it fails, is too slow, or when too many wait, and
- * a peer that was dropped with them calls again. The end that called is proved
- * last: once it is content, the other has adopted it. */
+ * Every rank listens, sends its port to the others, connects to the ranks before it and accepts those after
+ * it. All handshakes run at the same time. A connection from elsewhere is closed when it fails, is too slow,
+ * or too many wait; a peer whose connection was closed with them connects again. The connecting end finishes
+ * its handshake last: then the other end has accepted the connection. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,25 +18,25 @@
 #include "net/socket.h"
 
 enum {
-    STRANGERS = 64,     /* unproved callers that are listened to, beyond the peers */
-    PURPOSE_BYTES = 16, /* of a greeting; then group and rank, four bytes each */
+    CANDIDATES = 64,    /* unauthenticated connections at a time, in addition to the peers */
+    PURPOSE_BYTES = 16, /* of a greeting; group and rank follow, four bytes each */
     DETAIL_BYTES = 512,
 };
 
-/* What a rank tells about itself: whether it listens, its port, its CPUs. */
+/* Offsets in an offer: whether the rank listens, its port, its CPUs. */
 enum { AT_LISTENS = 0, AT_PORT = 1, AT_CPUS = 3 };
 _Static_assert((int)AT_CPUS + LK_CPU_WORDS * 8 == (int)LK_TCP_OFFER_BYTES, "an offer holds a mask of CPUs");
 
 static const char purpose[PURPOSE_BYTES] = "lockstep data";
 static const double handshake_seconds = 10;
-static const double attempt_seconds = 1;  /* one try to connect */
-static const double again_seconds = 0.05; /* until the next */
-static const double check_seconds = 0.05; /* between looks at the job */
+static const double attempt_seconds = 1;  /* seconds of one attempt to connect */
+static const double again_seconds = 0.05; /* seconds until the next attempt */
+static const double check_seconds = 0.05; /* seconds between checks of the job */
 
-/* A connection that is not yet proved. */
+/* A connection that is not authenticated yet. */
 typedef struct caller {
     int fd;
-    int peer; /* the rank that was called; -1: it called, and has not said */
+    int peer; /* the rank that this rank connected to; -1: accepted, rank not known yet */
     double deadline;
     lk_handshake shake;
 } caller;
@@ -50,11 +49,11 @@ typedef struct opening {
     int listener;
     double deadline;
     int missing;          /* peers without a connection */
-    double *again;        /* (size) when to call a peer; NEVER while a call is under way */
-    caller *callers;      /* (room) in the order in which they came */
+    double *again;        /* (size) lk__clock() time to connect to a peer; NEVER while an attempt is under way */
+    caller *callers;      /* (room) in the order of arrival */
     struct pollfd *polls; /* (room + 1) */
     int count, room;
-    char reason[DETAIL_BYTES]; /* why the last call came to nothing */
+    char reason[DETAIL_BYTES]; /* why the last attempt failed */
 } opening;
 
 #define NEVER 1e300
@@ -72,7 +71,7 @@ static void write_greeting(uint8_t out[LK_GREETING_BYTES], uint32_t group, int r
     lk__bytes_put_le(out + PURPOSE_BYTES + 4, (uint32_t)rank, 4);
 }
 
-/* The peer that greets so, or -1. */
+/* Returns the peer with that greeting, or -1. */
 static int read_greeting(const opening *o, const uint8_t *greeting)
 {
     uint8_t expected[LK_GREETING_BYTES];
@@ -108,8 +107,7 @@ static void drop_caller(opening *o, int i)
         o->again[peer] = lk__clock() + again_seconds;
 }
 
-/* The oldest that called by itself: whoever is honest was proved by now, or calls
- * again. */
+/* Closes the oldest accepted connection: a peer is authenticated quickly, or connects again. */
 static void make_room(opening *o)
 {
     for (int i = 0; i < o->count; i++) {
@@ -122,7 +120,7 @@ static void make_room(opening *o)
 
 static void accept_all(opening *o)
 {
-    for (int n = 0; n < STRANGERS; n++) {
+    for (int n = 0; n < CANDIDATES; n++) {
         int fd = lk__net_accept(o->listener);
         if (fd < 0)
             return;
@@ -132,8 +130,8 @@ static void accept_all(opening *o)
     }
 }
 
-/* A proved connection takes the place of an older one: the peer has given that
- * up, or it would not have called again. */
+/* Makes an authenticated connection the one of its peer. It replaces an older one, which the peer has given
+ * up. */
 static void adopt(opening *o, int i)
 {
     caller *c = &o->callers[i];
@@ -175,8 +173,8 @@ static int port_of(const opening *o, int rank)
     return (int)lk__bytes_get_le(at + AT_PORT, 2);
 }
 
-/* Calls the ranks whose time has come, up to the first that is not there: the
- * wait for it must not keep the others. */
+/* Connects to the ranks whose time has come, up to the first failure, so that waiting for one rank does not
+ * delay the others. */
 static void call_peers(opening *o)
 {
     for (int r = 0; r < o->boot->rank; r++) {
@@ -222,7 +220,7 @@ static lk_status fail_missing(const opening *o)
                     called && o->reason[0] ? o->reason : "is a firewall between the hosts?");
 }
 
-static lk_status meet(opening *o)
+static lk_status connect_peers(opening *o)
 {
     while (o->missing > 0) {
         LK_TRY(o->boot->check(o->boot->arg));
@@ -252,8 +250,7 @@ lk_status lk__tcp_boot_agree(const lk_boot *boot, lk_status mine, const char *wh
     return LK_OK;
 }
 
-/* Whether the ranks of this host are more than their cores. With a core bound to
- * each, a rank does not see that by itself. */
+/* Whether this host has more ranks than cores. A rank that is bound to one core cannot see this alone. */
 static bool is_crowded(const lk_boot *boot, const uint8_t *offers)
 {
     uint64_t cpus[LK_CPU_WORDS], all[LK_CPU_WORDS] = {0};
@@ -289,7 +286,7 @@ static lk_status exchange_offers(const lk_boot *boot, lk_status listening, int p
     return LK_OK;
 }
 
-/* Room for what meet needs, and a listener where somebody will call. */
+/* Allocates the arrays, and opens a listener if some rank will connect. */
 static lk_status prepare(opening *o, int *port)
 {
     int callers = 0;
@@ -297,7 +294,7 @@ static lk_status prepare(opening *o, int *port)
         o->missing += is_peer(o, r);
         callers += is_peer(o, r) && r > o->boot->rank;
     }
-    o->room = o->boot->size + STRANGERS;
+    o->room = o->boot->size + CANDIDATES;
     LK_TRY(LK_ALLOC((size_t)o->boot->size, "calls", &o->again));
     LK_TRY(LK_ALLOC((size_t)o->room, "callers", &o->callers));
     LK_TRY(LK_ALLOC((size_t)o->room + 1, "polled sockets", &o->polls));
@@ -323,7 +320,7 @@ lk_status lk__tcp_connect(lk_tcp *tcp, const lk_boot *boot, const bool *skip)
     lk_status status = prepare(&o, &port);
     LK_TRY_GOTO(exchange_offers(boot, status, port, tcp->offers), close_callers);
     tcp->crowded = is_crowded(boot, tcp->offers);
-    status = lk__tcp_boot_agree(boot, meet(&o), "connect to all its peers");
+    status = lk__tcp_boot_agree(boot, connect_peers(&o), "connect to all its peers");
 close_callers:
     fini(&o);
     return status;

@@ -1,15 +1,13 @@
-/* transport.h - what moves frames between the ranks of one group.
+/* transport.h - moves frames between the ranks of one group.
  *
- * A transport is a set of ordered pairs: frames from one rank to another arrive
- * whole, once, in the order in which they were sent, or the transport fails. It
- * does not know what a collective is.
+ * For each ordered pair of ranks, frames arrive complete, once, and in the order in which they were sent, or
+ * the transport fails. A transport knows nothing about collectives.
  *
- * It need not have threads: progress is made by polling alone. Payloads are in the
- * host's memory; those in the memory of devices take another way (device_sums.h).
- * Headers are small and may take another way than payloads: a library that must be
- * told of a receive beforehand learns its size and place from `payload`.
+ * It needs no threads: polling alone makes progress. Payloads are in host memory; payloads in the memory of
+ * devices use a channel (device_sums.h). Headers may be transferred separately from payloads: a library that
+ * must know size and address before it receives gets them from `payload`.
  *
- * No slot but open, close, alloc, free and wait may block. */
+ * Only the slots open, close, alloc, free and wait may block. */
 #ifndef LK_COMM_TRANSPORT_TRANSPORT_H
 #define LK_COMM_TRANSPORT_TRANSPORT_H
 
@@ -22,24 +20,24 @@
 #include "net/auth.h"
 #include "net/host.h"
 
-/* How the members of a group that is being made talk to each other. */
+/* How the members of a group that is being created reach each other. */
 typedef struct lk_boot {
     int rank, size;
     const lk_member *members; /* (size) */
     uint32_t group;
     lk_token token;
     double timeout; /* seconds for all of open */
-    /* Every member gives `bytes` bytes and gets all of them in rank order.
-     * Fails at every member when one has failed or died. */
+    /* Every member gives `bytes` bytes and gets those of all in rank order. Fails at every member when one
+     * has failed or died. Blocks. */
     lk_status (*exchange)(void *arg, const void *mine, size_t bytes, void *all);
-    /* LK_OK while the job is whole; open calls it while it waits. */
+    /* LK_OK until the job fails. open calls it while it waits. */
     lk_status (*check)(void *arg);
     void *arg;
 } lk_boot;
 
 typedef struct lk_frame {
     lk_call call;
-    uint32_t part;  /* phase of the call that it belongs to */
+    uint32_t part;  /* phase of the call that the frame belongs to */
     uint64_t bytes; /* of the payload */
 } lk_frame;
 
@@ -48,58 +46,55 @@ typedef struct lk_transport lk_transport;
 typedef struct lk_transport_type {
     const char *name;
     const char *summary;
-    /* Every member of the group calls it; when it fails for one, it fails for
-     * all, within the timeout. */
+    /* Collective. When it fails at one rank, it fails at all, within the timeout. */
     lk_status (*open)(const lk_boot *boot, lk_transport **out);
-    /* Frees at once, whatever the others do. */
+    /* Frees without waiting for other ranks. */
     void (*close)(lk_transport *transport);
 
-    /* Optional: memory that peers read in place. Collective, as open. Without
-     * it, plain memory is given. */
+    /* Optional: memory that peers read in place. Collective, as open. Without these slots the group uses
+     * plain memory. */
     lk_status (*alloc)(lk_transport *transport, size_t bytes, void **out);
     void (*free)(lk_transport *transport, void *block);
 
-    /* Most bytes at `data` that one frame may carry; SIZE_MAX where there is no
-     * limit (for memory that is read in place, too). */
+    /* Most bytes at `data` that one frame may carry; SIZE_MAX: no limit, also for memory that is read in
+     * place. */
     size_t (*max_frame)(const lk_transport *transport, const void *data, size_t bytes);
-    /* Sends one frame to each of `count` distinct peers, none of them this rank.
-     * frame is copied; data must not change until `sent` says so. *ticket is 0
-     * when there was no room, and nothing was sent: try again after progress. */
+    /* Sends one frame to each of `count` different peers, not to this rank. frame is copied. data must not
+     * change until `sent` returns true. *ticket 0: there was no room and nothing was sent; try again after
+     * progress. */
     lk_status (*send)(lk_transport *transport, const int *peers, int count, const lk_frame *frame, const void *data,
                       uint64_t *ticket);
-    /* Whether the data of that send may change: they were taken by all its
-     * peers, or copied. */
+    /* Whether the data of that send may change: all its peers have received them, or they were copied. */
     bool (*sent)(const lk_transport *transport, uint64_t ticket);
-    /* Whether peer has taken every frame that was sent to it, or the kernel has. */
+    /* Whether the peer, or the kernel, has received every frame that was sent to the peer. */
     bool (*taken)(const lk_transport *transport, int peer);
 
-    /* The oldest frame from peer that was not released, or NULL. */
+    /* The oldest frame from peer that was not released, or NULL. Borrowed until release. */
     const lk_frame *(*arrived)(lk_transport *transport, int peer);
-    /* Its payload: *at is set to where it is, in place if it can be read there,
-     * else in `into` (room for frame->bytes), once it is all there; until then
-     * to NULL, and the next call must name the same `into`. A frame without
-     * bytes has no payload. */
+    /* The payload of that frame. *at is its address when it is complete: in place if possible, otherwise
+     * `into` (room for frame->bytes). Until then *at is NULL, and the next call must give the same `into`. A
+     * frame without bytes has no payload. */
     lk_status (*payload)(lk_transport *transport, int peer, void *into, const void **at);
-    /* Lets go of the oldest frame from peer, whose payload was taken. */
+    /* Releases the oldest frame from peer, after its payload was used. */
     void (*release)(lk_transport *transport, int peer);
 
-    /* Moves bytes. PEER, naming the rank, when a peer cannot be reached any
-     * more and its frames were all taken. */
+    /* Moves bytes. PEER, with the rank in the detail, when a peer cannot be reached any more and all its
+     * frames were received. */
     lk_status (*progress)(lk_transport *transport);
-    /* Sleeps until something may have changed since the last progress, at most
-     * for `seconds`; it may return early. Spins a little first. */
+    /* Sleeps until something may have changed since the last progress, at most `seconds`. It may return
+     * early. Spins for a short time first. */
     void (*wait)(lk_transport *transport, double seconds);
 } lk_transport_type;
 
-/* Every implementation starts with this. */
+/* Every implementation begins with this struct. */
 struct lk_transport {
     const lk_transport_type *type;
 };
 
-/* Rows of the table, NULL after the last. */
+/* Rows of the table of transports; NULL after the last. */
 const lk_transport_type *lk__transport_list(size_t index);
-/* An unknown name lists the known ones. inproc has no name here: it is for
- * lk_group_create_threads alone. */
+/* An unknown name is USAGE with the list of names. inproc has no name here: only lk_group_create_threads uses
+ * it. */
 lk_status lk__transport_find(const char *name, const lk_transport_type **out) LK_CHECKED;
 
 extern const lk_transport_type lk__transport_inproc; /* threads of one process */

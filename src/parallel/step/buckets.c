@@ -105,7 +105,7 @@ static lk_status check_own(lk_buckets *buckets, const lk_bucket *bucket)
     const lk_params *params = buckets->params;
     /* The search waits for the device, and that for what is being gathered. */
     if (buckets->check && buckets->direct)
-        LK_TRY(lk__device_sums_settle_gather(buckets->direct));
+        LK_TRY(lk__device_sums_wait_gather(buckets->direct));
     for (int root = 0; buckets->check && root < buckets->roots && buckets->bad == params->count; root++) {
         const float *grads = params->grads + (size_t)root * params->count;
         size_t first;
@@ -202,7 +202,7 @@ lk_status lk__buckets_wait(lk_buckets *buckets, int index)
 
 lk_status lk__buckets_settle(lk_buckets *buckets)
 {
-    return buckets->direct && !buckets->recorded ? lk__device_sums_settle(buckets->direct) : LK_OK;
+    return buckets->direct && !buckets->recorded ? lk__device_sums_wait(buckets->direct) : LK_OK;
 }
 
 lk_status lk__buckets_wait_all(lk_buckets *buckets)

@@ -183,7 +183,7 @@ lk_status lk__recorded_learn(lk_engine *engine, size_t total)
         return LK_OK;
     LK_TRY(lk__device_sums_share(engine->direct, total, engine->losses));
     LK_TRY(lk__device_sums_lead_share(engine->direct));
-    return lk__device_sums_settle(engine->direct);
+    return lk__device_sums_wait(engine->direct);
 }
 
 void lk__recorded_post(lk_engine *engine)

@@ -42,7 +42,7 @@ static lk_status send(lk_engine *engine, parcel p, lk_request **request)
         return LK_OK;
     lk_buffer data = as_data(&p);
     if (engine->direct)
-        LK_TRY(lk__device_sums_settle_gather(engine->direct));
+        LK_TRY(lk__device_sums_wait_gather(engine->direct));
     LK_TRY(lk__staging_fetch(engine->dev, p.tensor.data, data.count, data.at));
     return lk_send(engine->grid.pipeline, data, p.stage, request);
 }
@@ -119,7 +119,7 @@ static lk_status download_results(lk_engine *engine, const float *losses, size_t
     if (!lk__engine_has_losses(engine))
         return LK_OK;
     if (engine->direct)
-        LK_TRY(lk__device_sums_settle_gather(engine->direct));
+        LK_TRY(lk__device_sums_wait_gather(engine->direct));
     LK_TRY(dev->type->download(dev, losses, n * sizeof *losses, engine->loss + begin));
     return dev->type->download(dev, engine->places, n * sizeof *engine->places, engine->place + begin);
 }

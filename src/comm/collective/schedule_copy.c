@@ -1,12 +1,11 @@
-/* schedule_place.c - schedules that only move: allgather, broadcast, gather,
- * scatter and all-to-all.
+/* schedule_copy.c - schedules without sums: allgather, broadcast, gather, scatter and all-to-all.
  *
- * Between hosts a span goes once to each other host, to the rank whose local
- * place is the sender's (modulo the ranks there), which hands it on. */
+ * Between hosts, a span is sent once to each other host. The receiver is the rank with the sender's local
+ * rank (modulo the ranks on that host), which forwards the span inside its host. */
 #include "base/mem.h"
 #include "comm/collective/schedule_build.h"
 
-/* Whether rank `to` of another host gets the span of `from` for its host. */
+/* Whether rank `to` receives the span of `from`, a rank of another host, for its host. */
 static bool crosses(const lk_builder *build, int from, int to)
 {
     return build->local[to] == build->local[from] % build->local_size[build->topology->host[to]];
@@ -16,7 +15,7 @@ static void allgather_first(lk_builder *build, const lk_span *spans, bool empty,
 {
     const int *host = build->topology->host;
     int rank = build->rank;
-    lk__builder_place(build);
+    lk__builder_copy(build);
     for (int i = 1; i < build->topology->size; i++) {
         int peer = lk__builder_peer(build, i);
         bool direct = build->flat || host[peer] == host[rank];
@@ -27,17 +26,17 @@ static void allgather_first(lk_builder *build, const lk_span *spans, bool empty,
     }
 }
 
-/* Spans of other hosts that came to `from` go to `to`, in rank order of their
- * owners; one that has nothing in it is enough. */
-static void hand_on(lk_builder *build, const lk_span *spans, bool empty, int from, int to)
+/* Adds the moves by which `from` forwards spans of other hosts to `to`, in the rank order of their owners. At
+ * most one move is empty. */
+static void forward_spans(lk_builder *build, const lk_span *spans, bool empty, int from, int to)
 {
     const int *host = build->topology->host;
-    bool told = false;
+    bool has_empty = false;
     for (int owner = 0; owner < build->topology->size; owner++) {
         if (host[owner] == host[from] || !crosses(build, owner, from))
             continue;
-        bool keep = empty && !told;
-        told = told || spans[owner].count == 0;
+        bool keep = empty && !has_empty;
+        has_empty = has_empty || spans[owner].count == 0;
         if (build->rank == from)
             lk__builder_send(build, to, spans[owner], keep);
         else
@@ -51,13 +50,13 @@ void lk__builder_allgather(lk_builder *build, const lk_span *spans, bool empty, 
     allgather_first(build, spans, empty, without);
     if (build->flat)
         return;
-    lk__builder_place(build);
+    lk__builder_copy(build);
     for (int i = 1; i < build->topology->size; i++) {
         int peer = lk__builder_peer(build, i);
         if (!lk__builder_same_host(build, peer, rank) || build->topology->host[rank] == without)
             continue;
-        hand_on(build, spans, empty, rank, peer);
-        hand_on(build, spans, empty, peer, rank);
+        forward_spans(build, spans, empty, rank, peer);
+        forward_spans(build, spans, empty, peer, rank);
     }
 }
 
@@ -72,8 +71,7 @@ lk_status lk__schedule_allgather(const lk_schedule_topology *topology, int rank,
     return lk__builder_finish(&build, out);
 }
 
-/* What the ranks of other hosts than root's get of it: a part a host, and a
- * segment of that a rank. */
+/* Divides root's vector among the other hosts, and the part of each host among its ranks. */
 static void remote_segments(const lk_builder *build, size_t count, int root, lk_span *spans)
 {
     const lk_schedule_topology *topology = build->topology;
@@ -87,10 +85,10 @@ static void remote_segments(const lk_builder *build, size_t count, int root, lk_
     }
 }
 
-/* Root sends `whole` to its own host, and to others their spans. */
-static void hand_out(lk_builder *build, const lk_span *spans, lk_span whole, int root)
+/* Root sends `whole` to the ranks of its host, and to the other ranks their spans. */
+static void send_segments(lk_builder *build, const lk_span *spans, lk_span whole, int root)
 {
-    lk__builder_place(build);
+    lk__builder_copy(build);
     if (build->rank != root) {
         bool home = lk__builder_same_host(build, build->rank, root);
         lk__builder_recv(build, root, home ? whole : spans[build->rank], false);
@@ -113,7 +111,7 @@ lk_status lk__schedule_broadcast(const lk_schedule_topology *topology, int rank,
         build.status = LK_ALLOC((size_t)topology->size, "a schedule", &spans);
     if (build.status == LK_OK && large && topology->hosts > 1) {
         remote_segments(&build, count, root, spans);
-        hand_out(&build, spans, whole, root);
+        send_segments(&build, spans, whole, root);
         lk__builder_allgather(&build, spans, false, topology->host[root]);
     } else if (build.status == LK_OK) {
         spans[root] = whole;
@@ -128,7 +126,7 @@ lk_status lk__schedule_gather(const lk_schedule_topology *topology, int rank, co
 {
     lk_builder build;
     lk__builder_init(&build, topology, rank);
-    lk__builder_place(&build);
+    lk__builder_copy(&build);
     if (rank != root)
         lk__builder_send(&build, root, spans[rank], false);
     for (int i = 1; i < topology->size && rank == root; i++) {
@@ -143,7 +141,7 @@ lk_status lk__schedule_scatter(const lk_schedule_topology *topology, int rank, c
 {
     lk_builder build;
     lk__builder_init(&build, topology, rank);
-    lk__builder_place(&build);
+    lk__builder_copy(&build);
     if (rank != root)
         lk__builder_recv(&build, root, spans[rank], false);
     for (int i = 1; i < topology->size && rank == root; i++) {
@@ -158,7 +156,7 @@ lk_status lk__schedule_alltoall(const lk_schedule_topology *topology, int rank, 
 {
     lk_builder build;
     lk__builder_init(&build, topology, rank);
-    lk__builder_place(&build);
+    lk__builder_copy(&build);
     for (int i = 1; i < topology->size; i++) {
         int peer = lk__builder_peer(&build, i);
         lk__builder_send(&build, peer, send[peer], true);

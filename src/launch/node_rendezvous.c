@@ -1,8 +1,7 @@
-/* meet.c - who of a job's nodes has come to node 0, and who is missing.
+/* node_rendezvous.c - which nodes of a job have connected to node 0, and which are missing.
  *
- * How they find each other and prove that they belong together is comm's
- * business (rendezvous.h, acceptor.h). */
-#include "launch/meet.h"
+ * Finding and authenticating each other is done by comm/rendezvous and net/acceptor. */
+#include "launch/node_rendezvous.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -16,7 +15,7 @@
 
 enum { TWIN_SECONDS = 5 };
 
-static lk_status open_meeting(const lk_launch_meet_opts *opts, lk_notice_fn notice, void *arg, lk_meeting *out)
+static lk_status open_meeting(const lk_launch_rendezvous_opts *opts, lk_notice_fn notice, void *arg, lk_meeting *out)
 {
     const lk_group_opts group = {.init_method = opts->init_method,
                                  .rank = opts->node_rank,
@@ -24,22 +23,22 @@ static lk_status open_meeting(const lk_launch_meet_opts *opts, lk_notice_fn noti
                                  .timeout = opts->timeout,
                                  .notice = notice,
                                  .notice_arg = arg};
-    const lk_meeting_crowd nodes = {.noun = "node",
-                                    .greeting = "lockstep agents 2",
-                                    .wary = true,
-                                    .host = opts->address,
-                                    .port = opts->port,
-                                    .interrupted = opts->interrupted};
+    const lk_meeting_kind nodes = {.noun = "node",
+                                   .greeting = "lockstep agents 2",
+                                   .warn_on_loopback = true,
+                                   .host = opts->address,
+                                   .port = opts->port,
+                                   .interrupted = opts->interrupted};
     return lk__meeting_open(&group, &nodes, out);
 }
 
-/* Nodes learn that one has vanished before its ranks' peers do, and name it. */
-static double vanish(const lk_launch_meet_opts *opts)
+/* Launchers notice a vanished host before its ranks' peers do, so that they can name it. */
+static double vanish(const lk_launch_rendezvous_opts *opts)
 {
     return lk__net_vanish(opts->timeout) * 2 / 3;
 }
 
-static void send_hello(const lk_launch_meet_opts *opts, lk_link *link)
+static void send_hello(const lk_launch_rendezvous_opts *opts, lk_link *link)
 {
     lk_message hello = {.kind = LK_MESSAGE_HELLO, .numbers = {opts->node_rank, opts->nnodes, opts->nproc, getpid()}};
     snprintf(hello.name, sizeof hello.name, "%s", opts->hostname);
@@ -47,12 +46,12 @@ static void send_hello(const lk_launch_meet_opts *opts, lk_link *link)
 }
 
 typedef struct gathering {
-    const lk_launch_meet_opts *opts;
+    const lk_launch_rendezvous_opts *opts;
     lk_meeting meeting;
     lk_acceptor *acceptor;
     lk_link *links;  /* (nnodes); [0] stays closed */
-    char hint[320];  /* who was refused at the acceptor last; "" */
-    char wrong[320]; /* why this job cannot come about; "" */
+    char hint[320];  /* last refusal of the acceptor; "" */
+    char wrong[320]; /* why this job cannot start; "" */
 } gathering;
 
 static int missing(const gathering *g)
@@ -71,7 +70,7 @@ static void describe_missing(const gathering *g, char *text, size_t bytes)
     lk__text_awaited("node", awaited, g->opts->nnodes, "not joined", text, bytes);
 }
 
-static void tell_all(const gathering *g, lk_message_kind kind, const char *text)
+static void send_to_all(const gathering *g, lk_message_kind kind, const char *text)
 {
     lk_message message = {.kind = kind};
     snprintf(message.text, sizeof message.text, "%s", text);
@@ -79,17 +78,16 @@ static void tell_all(const gathering *g, lk_message_kind kind, const char *text)
         lk__link_send(&g->links[node], &message);
 }
 
-/* The user hears at every node why it waits. */
+/* Gives a notice at every node. */
 static void notify(void *arg, const char *text)
 {
     const gathering *g = arg;
     if (g->opts->notice)
         g->opts->notice(g->opts->notice_arg, text);
-    tell_all(g, LK_MESSAGE_NOTICE, text);
+    send_to_all(g, LK_MESSAGE_NOTICE, text);
 }
 
-/* Why a node cannot take part; "" when it can. Where the numbers of nodes differ,
- * the job of neither can come about. */
+/* Writes why a node cannot take part; "": it can. If the numbers of nodes differ, neither job can start. */
 static void judge(gathering *g, const lk_message *hello, char *why, size_t bytes)
 {
     long long node = hello->numbers[0], nnodes = hello->numbers[1], nproc = hello->numbers[2];
@@ -106,15 +104,17 @@ static void judge(gathering *g, const lk_message *hello, char *why, size_t bytes
                  node, hello->name, nnodes, g->opts->hostname, g->opts->nnodes);
         snprintf(why, bytes, "%s", g->wrong);
     } else if (node < 1 || node >= nnodes || nproc < 1 || nproc > LK_MAX_NPROC)
-        snprintf(why, bytes, "there is no place for `node_rank` %lld with %lld ranks", node, nproc);
+        snprintf(why, bytes,
+                 "`node_rank` %lld with %lld ranks is impossible: nodes are 1 to %d, ranks of a node 1 to %d", node,
+                 nproc, g->opts->nnodes - 1, LK_MAX_NPROC);
     else if (g->links[node].fd >= 0)
         snprintf(why, bytes,
                  "node %lld has joined already, from %s (pid %ld); each node needs a `node_rank` of its own", node,
                  g->links[node].host, g->links[node].pid);
 }
 
-/* The user of node 0 waits for a node that will not come like this. */
-static void tell_refused(gathering *g, const char *host, const char *why)
+/* Gives a notice about a refused node, since the job waits for it. */
+static void notice_refused(gathering *g, const char *host, const char *why)
 {
     char text[512];
     snprintf(text, sizeof text, "refused a node on host %s: %s", host, why);
@@ -122,7 +122,7 @@ static void tell_refused(gathering *g, const char *host, const char *why)
         notify(g, text);
 }
 
-/* A newcomer takes its node's place; it owns fd. */
+/* Admits a node or refuses it. Owns fd. */
 static void admit(gathering *g, int fd, const uint8_t *bytes)
 {
     lk_message hello, refusal = {.kind = LK_MESSAGE_REFUSED};
@@ -137,7 +137,7 @@ static void admit(gathering *g, int fd, const uint8_t *bytes)
     if (refusal.text[0]) {
         lk__link_send(&link, &refusal);
         lk__link_close(&link);
-        tell_refused(g, hello.name, refusal.text);
+        notice_refused(g, hello.name, refusal.text);
         return;
     }
     link.nproc = (int)hello.numbers[2];
@@ -146,7 +146,7 @@ static void admit(gathering *g, int fd, const uint8_t *bytes)
     g->links[hello.numbers[0]] = link;
 }
 
-/* A node that goes away before all are there is missing again. */
+/* A node that disconnects before all have joined is missing again. */
 static void read_links(gathering *g)
 {
     lk_message message;
@@ -157,14 +157,13 @@ static void read_links(gathering *g)
     }
 }
 
-/* Links are looked at when the tick is over: a job waits for its last node longer
- * than that. */
+/* Links are only checked after each tick of the acceptor, which is soon enough. */
 static void await_newcomers(gathering *g)
 {
     struct pollfd polls[LK_ACCEPTOR_POLLS];
     uint8_t hello[LK_MESSAGE_BYTES];
     (void)poll(polls, lk__acceptor_polls(g->acceptor, polls), LK_ACCEPTOR_TICK);
-    /* First, for nodes that were started again. */
+    /* Before new nodes, because a node may have been started again. */
     read_links(g);
     for (int fd; (fd = lk__acceptor_next(g->acceptor, hello)) >= 0;)
         admit(g, fd, hello);
@@ -174,10 +173,10 @@ static void await_newcomers(gathering *g)
 
 static lk_status fail_missing(const gathering *g, const char *who)
 {
-    char text[LK_MEET_HOST + 704];
+    char text[LK_LAUNCH_HOST + 704];
     snprintf(text, sizeof text, "%s within %g s at %s port %d; start it there or raise `timeout`%s%s", who,
              g->meeting.deadline.timeout, g->meeting.host, g->meeting.port, g->hint[0] ? "; " : "", g->hint);
-    tell_all(g, LK_MESSAGE_REFUSED, text);
+    send_to_all(g, LK_MESSAGE_REFUSED, text);
     return lk__fail(LK_STATUS_PEER, "%s", text);
 }
 
@@ -190,17 +189,17 @@ static lk_status gather(gathering *g)
             return lk__fail(LK_STATUS_PEER, "interrupted: %s", who);
         if (lk__deadline_over(&g->meeting.deadline))
             return fail_missing(g, who);
-        lk__deadline_tell(&g->meeting.deadline, who);
+        lk__deadline_notice(&g->meeting.deadline, who);
         await_newcomers(g);
         if (g->wrong[0]) {
-            tell_all(g, LK_MESSAGE_REFUSED, g->wrong);
+            send_to_all(g, LK_MESSAGE_REFUSED, g->wrong);
             return lk__fail(LK_STATUS_MISMATCH, "%s", g->wrong);
         }
     }
     return LK_OK;
 }
 
-/* Another node 0 has this one's port, and says who it is. */
+/* Another node 0 has this node's port; asks it who it is. */
 static lk_status fail_twin(gathering *g)
 {
     lk_link link = {.fd = g->meeting.fd};
@@ -220,14 +219,14 @@ static lk_status fail_twin(gathering *g)
     return lk__fail(LK_STATUS_MISMATCH, "%s", state == LK_LINK_MESSAGE ? message.text : "node 0 has joined already");
 }
 
-/* Afterwards nobody can join any more, and nothing is left that says so. */
-static lk_status receive(gathering *g)
+/* Node 0: accepts all nodes. Afterwards the listener is closed and a published address is removed. */
+static lk_status accept_nodes(gathering *g)
 {
     lk_status status;
     LK_TRY(open_meeting(g->opts, notify, g, &g->meeting));
     if (g->meeting.twin)
         return fail_twin(g);
-    LK_TRY_GOTO(lk__meeting_door(&g->meeting, LK_MESSAGE_BYTES, &g->acceptor), close_meeting);
+    LK_TRY_GOTO(lk__meeting_acceptor(&g->meeting, LK_MESSAGE_BYTES, &g->acceptor), close_meeting);
     status = gather(g);
     lk__acceptor_destroy(g->acceptor);
 close_meeting:
@@ -235,8 +234,8 @@ close_meeting:
     return status;
 }
 
-/* link owns the connection, whatever comes of it. */
-static lk_status call(const lk_launch_meet_opts *opts, lk_meeting *meeting, lk_link *link)
+/* The other nodes: connect to node 0. link owns the connection, also after a failure. */
+static lk_status connect_to_first(const lk_launch_rendezvous_opts *opts, lk_meeting *meeting, lk_link *link)
 {
     LK_TRY(open_meeting(opts, opts->notice, opts->notice_arg, meeting));
     *link = (lk_link){.fd = meeting->fd};
@@ -247,19 +246,19 @@ static lk_status call(const lk_launch_meet_opts *opts, lk_meeting *meeting, lk_l
     return LK_OK;
 }
 
-lk_status lk__launch_meet(const lk_launch_meet_opts *opts, lk_link *links, lk_launch_place *place)
+lk_status lk__launch_rendezvous(const lk_launch_rendezvous_opts *opts, lk_link *links, lk_launch_address *address)
 {
     gathering g = {.opts = opts, .links = links};
     bool leads = opts->node_rank == 0;
-    lk_status status = leads ? receive(&g) : call(opts, &g.meeting, &links[0]);
+    lk_status status = leads ? accept_nodes(&g) : connect_to_first(opts, &g.meeting, &links[0]);
     for (int i = 0; status != LK_OK && i < (leads ? opts->nnodes : 1); i++)
         lk__link_close(&links[i]);
     LK_TRY(status);
     if (leads) {
-        memcpy(place->host, g.meeting.host, sizeof place->host);
-        place->port = g.meeting.port;
+        memcpy(address->host, g.meeting.host, sizeof address->host);
+        address->port = g.meeting.port;
     }
-    place->token = g.meeting.token;
-    place->secret = g.meeting.secret;
+    address->token = g.meeting.token;
+    address->secret = g.meeting.secret;
     return LK_OK;
 }
