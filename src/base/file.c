@@ -31,6 +31,14 @@ bool lk__path_ends_with(const char *text, const char *end)
     return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
+size_t lk__path_length(const char *path)
+{
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    return length;
+}
+
 bool lk__path_join(const char *folder, const char *name, char *out, size_t room)
 {
     const char *slash = *folder && folder[strlen(folder) - 1] != '/' ? "/" : "";

@@ -11,6 +11,9 @@
 /* Whether text, such as a file's name, ends in `end`. */
 bool lk__path_ends_with(const char *text, const char *end);
 
+/* Length of path without trailing slashes; at least 1 unless path is empty. */
+size_t lk__path_length(const char *path);
+
 /* Writes folder/name with one slash between; false if it does not fit. */
 bool lk__path_join(const char *folder, const char *name, char *out, size_t room);
 

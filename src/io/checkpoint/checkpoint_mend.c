@@ -17,17 +17,9 @@
 static const char before[] = ".lk-was-", after[] = ".tmp";
 enum { AROUND = sizeof before - 1 + sizeof after - 1 };
 
-static size_t length_of(const char *path)
-{
-    size_t length = strlen(path);
-    while (length > 1 && path[length - 1] == '/')
-        length--;
-    return length;
-}
-
 bool lk__checkpoint_was(const char *path, char out[LK_CHECKPOINT_PATH])
 {
-    int end = (int)length_of(path), begin = end;
+    int end = (int)lk__path_length(path), begin = end;
     while (begin > 0 && path[begin - 1] != '/')
         begin--;
     if (end - begin + AROUND >= LK_CHECKPOINT_NAME)

@@ -220,9 +220,7 @@ static lk_status check_target(const char *target, bool *exists)
 
 static lk_status fill_paths(const char *folder, paths *out)
 {
-    size_t length = strlen(folder);
-    while (length > 1 && folder[length - 1] == '/')
-        length--;
+    size_t length = lk__path_length(folder);
     /* The temporary name replaces the last name and may be longer. */
     if (length == 0 || length + 64 >= sizeof out->target)
         return lk__fail(LK_STATUS_USAGE, "its path has %zu bytes; 1 to %d can be", length, LK_CHECKPOINT_PATH - 65);
