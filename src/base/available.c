@@ -1,7 +1,7 @@
-/* available.c - reads the limits of memory from /proc, the cgroup and ulimit.
+/* available.c - reads the memory limits from /proc, the cgroup and ulimit.
  *
- * In doubt there is more rather than less: who asks refuses to begin when there
- * is too little. Files that are missing or not understood are no limit. */
+ * Callers refuse to start a run when memory is too small, so unclear cases count as more memory: a
+ * file that is missing or not understood means no limit. */
 #include "base/available.h"
 
 #include <stdbool.h>
@@ -21,12 +21,12 @@ static size_t add(size_t a, size_t b)
     return a > SIZE_MAX - b ? SIZE_MAX : a + b;
 }
 
-static size_t less(size_t a, size_t b)
+static size_t subtract(size_t a, size_t b)
 {
     return a > b ? a - b : 0;
 }
 
-/* The number after `key` at the start of a line, times unit. */
+/* Reads the number after `key` at the start of a line, times unit; false if no line has it. */
 static bool find_value(const char *path, const char *key, size_t unit, size_t *out)
 {
     FILE *file = fopen(path, "re");
@@ -53,10 +53,10 @@ static size_t value_or(const char *path, const char *key, size_t unit, size_t ot
     return find_value(path, key, unit, &value) ? value : otherwise;
 }
 
-/* How a version of cgroups calls things. */
+/* File and line names of one cgroup version. */
 typedef struct cgroup_names {
-    const char *max, *used; /* files of a group: bytes */
-    const char *cached[3];  /* lines of its memory.stat that could be given back, subgroups included */
+    const char *max, *used; /* files of a group; each holds a number of bytes */
+    const char *cached[3];  /* lines of memory.stat that count memory which can be freed, subgroups included */
 } cgroup_names;
 
 static const cgroup_names names_of[] = {
@@ -66,8 +66,9 @@ static const cgroup_names names_of[] = {
     [2] = {"memory.max", "memory.current", {"inactive_file ", "active_file ", "slab_reclaimable "}},
 };
 
-/* To what a group has left, where it has a limit: "max" is none. */
-static void lower(void *arg, const char *folder, int version)
+/* Lowers *arg to the memory that this group has left. Without a limit the file says "max", which is
+ * no number. */
+static void lower_to_group(void *arg, const char *folder, int version)
 {
     const cgroup_names *names = &names_of[version];
     char path[LK_CGROUP_PATH + 64];
@@ -81,13 +82,13 @@ static void lower(void *arg, const char *folder, int version)
     snprintf(path, sizeof path, "%s/memory.stat", folder);
     for (size_t i = 0; i < sizeof names->cached / sizeof *names->cached; i++)
         cached += value_or(path, names->cached[i], 1, 0);
-    *least = lk__size_min(*least, add(less(max, used), cached < used ? cached : used));
+    *least = lk__size_min(*least, add(subtract(max, used), cached < used ? cached : used));
 }
 
 static size_t cgroup_left(const char *root)
 {
     size_t least = SIZE_MAX;
-    lk__cgroup_visit(root, "memory", lower, &least);
+    lk__cgroup_visit(root, "memory", lower_to_group, &least);
     return least;
 }
 
@@ -100,20 +101,21 @@ lk_available_room lk__available_below(const char *root)
     size_t swap = value_or(path, "SwapFree:", 1024, 0);
     if (find_value(path, "MemAvailable:", 1024, &memory))
         room = (lk_available_room){add(memory, swap), "the free memory of this host"};
-    /* How much of the swap a group may use is taken for all of it. */
+    /* The limit on the group's own swap is not read: a group may use all of it. */
     size_t group = add(cgroup_left(root), swap);
     if (group < room.bytes)
         room = (lk_available_room){group, "the memory limit of the cgroup"};
     return room;
 }
 
-/* What a limit leaves of the bytes that /proc/self/status has on this line. */
+/* Lowers room to what the resource limit `which` leaves. `used` is the line of /proc/self/status
+ * with the usage. */
 static void limit_process(lk_available_room *room, int which, const char *used, const char *name)
 {
     struct rlimit limit;
     if (getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > SIZE_MAX)
         return;
-    size_t left = less((size_t)limit.rlim_cur, value_or("/proc/self/status", used, 1024, 0));
+    size_t left = subtract((size_t)limit.rlim_cur, value_or("/proc/self/status", used, 1024, 0));
     if (left < room->bytes)
         *room = (lk_available_room){left, name};
 }

@@ -1,10 +1,10 @@
-/* bytes.h - numbers as bytes, the lowest first, whatever the machine's order. */
+/* bytes.h - numbers as little-endian bytes, on every machine. */
 #ifndef LK_BASE_BYTES_H
 #define LK_BASE_BYTES_H
 
 #include <stdint.h>
 
-/* The lowest `bytes` (at most 8) bytes of value. */
+/* Writes the lowest `bytes` (at most 8) bytes of value. */
 static inline void lk__bytes_put_le(uint8_t *out, uint64_t value, int bytes)
 {
     for (int i = 0; i < bytes; i++)

@@ -1,4 +1,4 @@
-/* cgroup.c - finds the folders of control groups by /proc/self/cgroup. */
+/* cgroup.c - finds the folders of this process's control groups with /proc/self/cgroup. */
 #include "base/cgroup.h"
 
 #include <stdbool.h>
@@ -7,7 +7,7 @@
 
 enum { PATH = LK_CGROUP_PATH / 2 };
 
-/* Whether a list as "cpu,cpuacct", which it takes apart, has this name. */
+/* Whether a list such as "cpu,cpuacct" has this name; changes the list. */
 static bool has_name(char *list, const char *name)
 {
     char *rest = NULL;
@@ -17,8 +17,8 @@ static bool has_name(char *list, const char *name)
     return false;
 }
 
-/* In a container the path may be that of the host, and not be found: then the
- * folder at the top is the container's. */
+/* Visits the group and its parents. In a container the path may be the host's and not exist here;
+ * the top folder is then the container's group. */
 static void visit_upwards(const char *mount, char *group, int version, lk_cgroup_fn visit, void *arg)
 {
     char folder[LK_CGROUP_PATH];

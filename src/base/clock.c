@@ -1,4 +1,4 @@
-/* clock.c - the clocks, and the age of the process. */
+/* clock.c - reads the clocks and the age of the process. */
 #include "base/clock.h"
 
 #include <stdio.h>
@@ -27,8 +27,8 @@ double lk__clock_since_exec(void)
     size_t length = fread(line, 1, sizeof line - 1, file);
     fclose(file);
     line[length] = 0;
-    /* The command name may hold spaces; fields are counted from its ')'. The
-     * start time is field 22, the 20th after it. */
+    /* The command name may contain spaces, so fields are counted from its ')'. The start time is
+     * field 22, the 20th after ')'. */
     const char *cursor = strrchr(line, ')');
     for (int field = 0; cursor && field < 20; field++)
         cursor = strchr(cursor + 1, ' ');

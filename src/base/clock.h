@@ -4,8 +4,8 @@
 
 double lk__clock(void); /* monotonic */
 
-/* Seconds since this process was started, to the kernel's clock tick; used to
- * tell how long the start took. 0 where it cannot be known. */
+/* Seconds since this process was started, in the kernel's clock ticks; measures how long the start
+ * took. 0 if unknown. */
 double lk__clock_since_exec(void);
 
 #endif

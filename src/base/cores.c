@@ -1,4 +1,4 @@
-/* cores.c - affinity, and the quota of control groups, as containers have it. */
+/* cores.c - counts cores by affinity and by the CPU quota of control groups, as containers set it. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "base/cores.h"
 
@@ -11,7 +11,7 @@
 #include "base/cgroup.h"
 #include "base/hash.h"
 
-enum { SETS = 8 }; /* one is too small for the largest hosts */
+enum { SETS = 8 }; /* one cpu_set_t is too small for the largest hosts */
 
 static bool get_affinity(cpu_set_t sets[SETS])
 {
@@ -19,7 +19,7 @@ static bool get_affinity(cpu_set_t sets[SETS])
     return sched_getaffinity(0, SETS * sizeof *sets, sets) == 0;
 }
 
-/* Whether a file begins with `count` numbers. */
+/* Reads `count` numbers from the start of a file; false if it has fewer. */
 static bool read_numbers(const char *folder, const char *name, int count, long long *out)
 {
     char path[LK_CGROUP_PATH + 64];
@@ -33,15 +33,16 @@ static bool read_numbers(const char *folder, const char *name, int count, long l
     return got == count;
 }
 
-/* By microseconds that the group may run, of a period: "max" or -1 is no limit. */
-static void lower(void *arg, const char *folder, int version)
+/* Lowers *arg to the cores that the group's quota allows: microseconds of CPU time per period.
+ * "max" or -1 means no limit. */
+static void lower_to_group(void *arg, const char *folder, int version)
 {
     int *least = arg;
     long long quota[2];
-    bool told = version == 2 ? read_numbers(folder, "cpu.max", 2, quota)
-                             : read_numbers(folder, "cpu.cfs_quota_us", 1, &quota[0]) &&
-                                   read_numbers(folder, "cpu.cfs_period_us", 1, &quota[1]);
-    if (!told || quota[0] <= 0 || quota[1] <= 0)
+    bool limited = version == 2 ? read_numbers(folder, "cpu.max", 2, quota)
+                                : read_numbers(folder, "cpu.cfs_quota_us", 1, &quota[0]) &&
+                                      read_numbers(folder, "cpu.cfs_period_us", 1, &quota[1]);
+    if (!limited || quota[0] <= 0 || quota[1] <= 0)
         return;
     if (quota[0] / quota[1] < *least)
         *least = (int)(quota[0] / quota[1]);
@@ -50,7 +51,7 @@ static void lower(void *arg, const char *folder, int version)
 int lk__cores_quota(const char *root)
 {
     int least = INT_MAX;
-    lk__cgroup_visit(root, "cpu", lower, &least);
+    lk__cgroup_visit(root, "cpu", lower_to_group, &least);
     return least;
 }
 

@@ -4,17 +4,17 @@
 
 #include <stdint.h>
 
-/* Those of its affinity, or as many as the quota of its control group keeps busy
- * if that is fewer; at least 1. */
+/* The cores of this process's affinity, or those that its control group's quota keeps busy if they
+ * are fewer; at least 1. */
 int lk__cores(void);
-/* The same for each of several processes: `sharers` have this affinity, and
- * `neighbours` this quota, this one among them. 0: less than one. */
+/* The cores for each process when several share: `sharers` processes have this affinity and
+ * `neighbours` have this quota; both counts include this process. 0: less than one core each. */
 int lk__cores_part(int sharers, int neighbours);
-/* A hash of which cores the affinity has. */
+/* A hash of the set of cores in the affinity. */
 uint64_t lk__cores_set(void);
 
-/* The quota alone, rounded down; INT_MAX without one. The system's files are read
- * below root: "" is this system. */
+/* The cores that the quota alone allows, rounded down; INT_MAX without a quota. The system's files
+ * are read below root; "" is this system. */
 int lk__cores_quota(const char *root);
 
 #endif

@@ -1,8 +1,7 @@
-/* fault.c - reads $LOCKSTEP_FAULT, and tells where each fault strikes.
+/* fault.c - reads $LOCKSTEP_FAULT and decides when each fault strikes.
  *
- * The faults are read once and never change after; what counts is atomic, so that
- * the Kth time is one time, whichever threads come by. Memory is static: nothing
- * here allocates, which an allocation that shall fail may ask. */
+ * The faults are read once and do not change. Their counters are atomic, so that only one thread
+ * gets the Kth time. Memory is static, because allocations ask this file whether they shall fail. */
 #include "base/fault.h"
 
 #include <assert.h>
@@ -22,13 +21,13 @@
 enum { MAX_FAULTS = 16, MAX_TEXT = 1024, MAX_WORD = 64, MAX_INSIDE = 8 };
 #define MAX_SECONDS 1e6
 
-/* What the program may be doing when a fault strikes. The calls of a group are
- * those of comm/call.h, which is above this module. */
+/* Operations in which a fault can strike. The calls of a group are listed in comm/call.h, which is
+ * above this module. */
 static const char *const operations[] = {
     "step",   "eval",    "save",     "load",    "allreduce", "reduce", "reduce_scatter", "broadcast", "allgather",
     "gather", "scatter", "alltoall", "barrier", "message",   NULL,
 };
-/* Those in which bits are inverted. */
+/* Operations in which bits are inverted. */
 static const char *const flip_operations[] = {"step", "save", NULL};
 
 typedef struct fault fault;
@@ -37,9 +36,9 @@ typedef enum moment { AT_POINT = 1, AT_WRITE = 2, AT_ALLOC = 4, AT_FLIP = 8 } mo
 
 typedef struct action {
     const char *name;
-    unsigned moments;           /* of enum moment, at which it may strike */
-    void (*act)(const fault *); /* NULL: who asked does it */
-    const char *own_key;        /* beside those that say where it strikes; NULL: none */
+    unsigned moments;           /* bits of enum moment: when it can strike */
+    void (*act)(const fault *); /* NULL: the caller carries it out */
+    const char *own_key;        /* a key beside those that say where it strikes; NULL: none */
     bool needs_key;
     const char *const *operations;
 } action;
@@ -52,8 +51,8 @@ struct fault {
     long long nth;
     long long restart; /* -1: any */
     double seconds;
-    long long bit;         /* -1: none was given */
-    _Atomic uint64_t seen; /* how often it could have struck */
+    long long bit;         /* -1: not given */
+    _Atomic uint64_t seen; /* how often its conditions have held */
 };
 
 static void kill_process(const fault *f)
@@ -98,7 +97,7 @@ atomic_bool lk__fault_on;
 static atomic_int process_rank;
 static _Thread_local int thread_rank = -1;
 static _Thread_local uint64_t thread_step;
-/* The operations that it is inside, outermost first; deeper ones are only counted. */
+/* The operations that this thread is inside, outermost first; deeper ones are only counted. */
 static _Thread_local const char *inside[MAX_INSIDE];
 static _Thread_local size_t depth;
 
@@ -127,11 +126,11 @@ lk_fault_site lk__fault_site(void)
     return (lk_fault_site){.rank = rank, .step = thread_step, .op = innermost()};
 }
 
-void lk__fault_set_site(lk_fault_site place)
+void lk__fault_set_site(lk_fault_site site)
 {
-    thread_rank = place.rank;
-    thread_step = place.step;
-    set_inside(place.op);
+    thread_rank = site.rank;
+    thread_step = site.step;
+    set_inside(site.op);
 }
 
 const char *lk__fault_enter(const char *op)
@@ -146,7 +145,7 @@ const char *lk__fault_enter(const char *op)
 void lk__fault_leave(const char *before)
 {
     depth -= depth > 0;
-    /* Its place may have been set anew in between. */
+    /* lk__fault_set_site may have been called since lk__fault_enter. */
     if (depth <= MAX_INSIDE && innermost() != before)
         set_inside(before);
 }
@@ -159,7 +158,7 @@ static bool is_inside(const char *op)
     return false;
 }
 
-/* How often the job was started again before, by a launcher that says so. */
+/* Whether the job was restarted `wanted` times, by what the launcher says; -1: any number. */
 static bool is_restart(long long wanted)
 {
     const char *text = getenv("TORCHELASTIC_RESTART_COUNT");
@@ -168,14 +167,13 @@ static bool is_restart(long long wanted)
     return wanted < 0 || count == wanted;
 }
 
-/* Whether f strikes now. `begins` is the operation at whose begin this is, NULL
- * where something happens inside one. */
+/* Whether f strikes now. begins: the operation that begins now; NULL inside an operation. */
 static bool strikes(fault *f, moment now, const char *begins)
 {
-    lk_fault_site place = lk__fault_site();
-    if (!(f->action->moments & now) || place.rank < 0)
+    lk_fault_site site = lk__fault_site();
+    if (!(f->action->moments & now) || site.rank < 0)
         return false;
-    if ((f->rank >= 0 && f->rank != place.rank) || (f->step > 0 && (uint64_t)f->step != place.step) ||
+    if ((f->rank >= 0 && f->rank != site.rank) || (f->step > 0 && (uint64_t)f->step != site.step) ||
         !is_restart(f->restart))
         return false;
     if (f->op && !(begins ? strcmp(begins, f->op) == 0 : is_inside(f->op)))
@@ -183,12 +181,12 @@ static bool strikes(fault *f, moment now, const char *begins)
     return atomic_fetch_add(&f->seen, 1) + 1 == (uint64_t)f->nth;
 }
 
-/* The first fault that strikes now and is the caller's to carry out. All of them
- * count this time. */
+/* Lets every fault count this moment and carries out those with an act. Returns the first of the
+ * others that strikes: its caller carries it out. */
 static const fault *strike(moment now, const char *begins)
 {
     const fault *found = NULL;
-    /* Pairs with the release in load: the faults are there. */
+    /* Pairs with the release in lk__fault_load: the faults are written. */
     if (!atomic_load_explicit(&lk__fault_on, memory_order_acquire))
         return NULL;
     for (size_t i = 0; i < fault_count; i++) {
@@ -226,18 +224,18 @@ bool lk__fault_flips(const char *op, size_t bits, size_t *bit)
     const fault *f = strike(AT_FLIP, op);
     if (!f)
         return false;
-    /* The lowest bit of a float may be rounded away before anyone looks. */
+    /* A sign bit: the lowest bit of a float could be rounded away before anything reads it. */
     size_t sign = bits / 2 | 31;
     *bit = f->bit >= 0 ? (size_t)f->bit % bits : sign < bits ? sign : bits / 2;
     return true;
 }
 
-/* Says where in the text a word is. */
-typedef char spot[sizeof VARIABLE + 32];
+/* The position of a word in the variable, for messages. */
+typedef char location[sizeof VARIABLE + 32];
 
-static const char *spot_of(const char *at, spot text)
+static const char *location_of(const char *at, location text)
 {
-    snprintf(text, sizeof(spot), VARIABLE ", character %td", at - fault_text + 1);
+    snprintf(text, sizeof(location), VARIABLE ", character %td", at - fault_text + 1);
     return text;
 }
 
@@ -255,10 +253,10 @@ static const char *next_operation(const void *arg, size_t index)
 
 typedef struct key {
     const char *name;
-    /* What reads it; NULL for a whole number, of these. */
+    /* Reads the value; NULL: a whole number from min to max. */
     lk_status (*read)(const char *what, const char *value, fault *f);
     long long min, max;
-    size_t offset; /* of a long long in fault */
+    size_t offset; /* of a long long in struct fault */
 } key;
 
 static lk_status read_whole(const char *what, const key *k, const char *value, fault *f)
@@ -290,7 +288,7 @@ static lk_status read_seconds(const char *what, const char *value, fault *f)
     return LK_OK;
 }
 
-/* Those that every action has, then those of single ones. */
+/* Keys of every action, then keys of single actions. */
 static const key keys[] = {
     {"rank", NULL, 0, INT_MAX, offsetof(fault, rank)},
     {"step", NULL, 1, LLONG_MAX, offsetof(fault, step)},
@@ -302,7 +300,7 @@ static const key keys[] = {
 };
 enum { COMMON_KEYS = 5, KEYS = sizeof keys / sizeof *keys };
 
-/* The names that an action's key may have. */
+/* Lists the keys of an action. */
 static const char *next_key(const void *arg, size_t index)
 {
     const action *a = arg;
@@ -311,7 +309,7 @@ static const char *next_key(const void *arg, size_t index)
     return index == COMMON_KEYS ? a->own_key : NULL;
 }
 
-/* The row of a key that the action has. */
+/* Finds the row of a key of this action. */
 static lk_status find_key(const char *what, const action *a, const char *name, size_t *row)
 {
     const lk_names names = {.what = what, .kind = "key", .next = next_key, .arg = a};
@@ -323,29 +321,29 @@ static lk_status find_key(const char *what, const action *a, const char *name, s
     return LK_OK;
 }
 
-/* Copies length characters at `at`, which are the text's up to a separator. */
+/* Copies a word of length characters that starts at `at`. */
 static lk_status take_word(const char *at, size_t length, const char *kind, char word[MAX_WORD])
 {
-    spot where;
+    location where;
     if (length == 0)
         return lk__fail(LK_STATUS_USAGE, "%s: %s is missing (write action:key=value,key=value;action...)",
-                        spot_of(at, where), kind);
+                        location_of(at, where), kind);
     if (length >= MAX_WORD)
-        return lk__fail(LK_STATUS_USAGE, "%s: %s of %zu characters is too long (at most %d)", spot_of(at, where), kind,
-                        length, MAX_WORD - 1);
+        return lk__fail(LK_STATUS_USAGE, "%s: %s of %zu characters is too long (at most %d)", location_of(at, where),
+                        kind, length, MAX_WORD - 1);
     memcpy(word, at, length);
     word[length] = '\0';
     return LK_OK;
 }
 
-/* Reads the "key=value" at `at`; *end is what comes after it. */
+/* Reads the "key=value" at `at`; *end becomes the character after it. */
 static lk_status read_key(const char *at, fault *f, unsigned *seen, const char **end)
 {
     char name[MAX_WORD], value[MAX_WORD];
-    spot where;
+    location where;
     size_t row, length = strcspn(at, "=,;");
     LK_TRY(take_word(at, length, "a key", name));
-    LK_TRY(find_key(spot_of(at, where), f->action, name, &row));
+    LK_TRY(find_key(location_of(at, where), f->action, name, &row));
     if (*seen >> row & 1)
         return lk__fail(LK_STATUS_USAGE, "%s: '%s' is given twice", where, name);
     *seen |= 1u << row;
@@ -355,21 +353,21 @@ static lk_status read_key(const char *at, fault *f, unsigned *seen, const char *
     length = strcspn(at, ",;");
     LK_TRY(take_word(at, length, "a value", value));
     const key *k = &keys[row];
-    spot_of(at, where);
+    location_of(at, where);
     LK_TRY(k->read ? k->read(where, value, f) : read_whole(where, k, value, f));
     *end = at + length;
     return LK_OK;
 }
 
-/* Reads the fault at `at`; *end is the ';' after it, or the text's end. */
+/* Reads the fault at `at`; *end becomes the ';' after it, or the end of the text. */
 static lk_status read_fault(const char *at, fault *f, const char **end)
 {
     char name[MAX_WORD];
-    spot where;
+    location where;
     size_t index, length = strcspn(at, ":;");
     unsigned seen = 0;
     LK_TRY(take_word(at, length, "an action", name));
-    const lk_names names = {.what = spot_of(at, where), .kind = "action", .next = next_action};
+    const lk_names names = {.what = location_of(at, where), .kind = "action", .next = next_action};
     LK_TRY(lk__names_find(&names, name, &index));
     f->action = &actions[index];
     f->rank = f->restart = f->bit = -1;
@@ -388,10 +386,10 @@ static lk_status read_fault(const char *at, fault *f, const char **end)
 
 static lk_status read_faults(void)
 {
-    spot where;
+    location where;
     for (const char *at = fault_text;; at++) {
         if (fault_count == MAX_FAULTS)
-            return lk__fail(LK_STATUS_USAGE, "%s: there may be %d faults at most", spot_of(at, where), MAX_FAULTS);
+            return lk__fail(LK_STATUS_USAGE, "%s: there may be %d faults at most", location_of(at, where), MAX_FAULTS);
         LK_TRY(read_fault(at, &faults[fault_count++], &at));
         if (*at == '\0')
             return LK_OK;
@@ -417,7 +415,7 @@ static void load(void)
     long long number;
     if (!text)
         return;
-    /* What a launcher says, until the group does. */
+    /* The launcher's $RANK holds until the group sets the rank. */
     if (rank && lk__number_parse_int(rank, 0, INT_MAX, &number))
         lk__fault_set_process((int)number);
     load_status = read_variable(text);

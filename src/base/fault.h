@@ -1,22 +1,21 @@
 /* fault.h - faults on request, for tests and drills: $LOCKSTEP_FAULT.
  *
- * The variable has faults with ';' between them, each "action:key=value,...":
- *   kill, stop     SIGKILL or SIGSTOP to this process
- *   delay          seconds=S: sleeps
- *   write          a write (create, write, sync, rename ...) fails as on a full disk
- *   alloc          an allocation fails
- *   flip           a bit is inverted: of a parameter (op=step, the default), or of a byte
- *                  on its way into a file (op=save)
- * and where it strikes, all of which must hold:
- *   rank=R         at this rank; at any
- *   step=N         in this step of the run, from 1; in any
- *   op=NAME        where this operation begins, or at a write or an allocation inside it:
- *                  step, eval, save, load, or a call of the group (allreduce, broadcast
- *                  ...); in any
- *   restart=K      in a job that was started again K times (--max-restarts); in any
- *   nth=K          the Kth time that the rest holds; the first. Faults strike once.
- * A rank is a thread: its place is thread-local, and its process's rank and step 0
- * until it is set. */
+ * The variable has faults separated by ';', each "action:key=value,...". The actions:
+ *   kill, stop     sends SIGKILL or SIGSTOP to this process
+ *   delay          sleeps; seconds=S
+ *   write          makes a write (create, write, sync, rename ...) fail as on a full disk
+ *   alloc          makes an allocation fail
+ *   flip           inverts a bit of a parameter (op=step, the default), or of a byte that is written
+ *                  to a file (op=save)
+ * These keys say where a fault strikes. All must hold; a missing key allows any:
+ *   rank=R         this rank
+ *   step=N         this step of the run, from 1
+ *   op=NAME        the start of this operation, or a write or an allocation inside it: step, eval,
+ *                  save, load, or a call of the group (allreduce, broadcast ...)
+ *   restart=K      a job that was restarted K times (--max-restarts)
+ *   nth=K          the Kth time that the other keys hold; default 1. A fault strikes once.
+ * A rank may be a thread, so the site is thread-local. Until it is set, it has the process's rank
+ * and step 0. */
 #ifndef LK_BASE_FAULT_H
 #define LK_BASE_FAULT_H
 
@@ -27,53 +26,51 @@
 
 #include "base/status.h"
 
-/* Reads the variable, once for the process. USAGE, with the place in the text,
- * where it is malformed: a fault that never strikes would make a test that cannot
- * fail. */
+/* Reads the variable once for the process. USAGE, with the position in the text, if it is
+ * malformed: a test with a fault that never strikes could not fail. */
 lk_status lk__fault_load(void) LK_CHECKED;
-/* What was asked for, "" for nothing: the program says so. */
+/* The text of the variable, "" without faults; the program prints it. */
 const char *lk__fault_text(void);
 
 extern atomic_bool lk__fault_on;
 
-/* One load, where faults are off. */
+/* Costs one load while faults are off. */
 static inline bool lk__fault_is_on(void)
 {
     return atomic_load_explicit(&lk__fault_on, memory_order_relaxed);
 }
 
-/* This thread's place. A thread that works for another takes over that one's.
- * enter returns the operation that it was inside, for leave; it still is, unless
- * set_place comes in between. Names are not copied. */
+/* The site of this thread: where its faults can strike. A thread that works for another one copies
+ * that thread's site. lk__fault_enter returns the operation that the thread was inside, for
+ * lk__fault_leave. `op` is not copied. */
 typedef struct lk_fault_site {
-    int rank; /* -1: the process's */
+    int rank; /* -1: the rank of the process */
     uint64_t step;
     const char *op; /* NULL: none */
 } lk_fault_site;
 lk_fault_site lk__fault_site(void);
-void lk__fault_set_site(lk_fault_site place);
-/* The rank of threads that have none: at first $RANK, or 0. -1 where the process is
- * no rank, as a launcher: then nothing strikes. What a launcher forks becomes a rank
- * by this call, and counts anew. */
+void lk__fault_set_site(lk_fault_site site);
+/* Sets the rank of threads without one; at first it is $RANK, or 0. -1: the process is no rank (a
+ * launcher), so nothing strikes. A process that a launcher forks becomes a rank by this call, and
+ * its counts start again. */
 void lk__fault_set_process(int rank);
 const char *lk__fault_enter(const char *op);
 void lk__fault_leave(const char *before);
 
-/* Out of line, where faults are on. */
+/* Called only while faults are on. */
 void lk__fault_strike(const char *op);
 bool lk__fault_fails_write(void);
 bool lk__fault_fails_alloc(void);
 bool lk__fault_flips(const char *op, size_t bits, size_t *bit);
 
-/* A point at which kill, stop and delay may strike: the operation `op` begins. */
+/* The operation `op` begins: kill, stop and delay can strike. */
 static inline void lk__fault_point(const char *op)
 {
     if (lk__fault_is_on())
         lk__fault_strike(op);
 }
 
-/* Whether the write at hand shall fail, with errno set to ENOSPC; kill, stop and
- * delay may strike here, too. */
+/* Whether this write shall fail, with errno set to ENOSPC; kill, stop and delay can strike, too. */
 static inline bool lk__fault_write(void)
 {
     return lk__fault_is_on() && lk__fault_fails_write();
@@ -84,8 +81,8 @@ static inline bool lk__fault_alloc(void)
     return lk__fault_is_on() && lk__fault_fails_alloc();
 }
 
-/* Whether a bit shall be inverted here, of `bits` there are, and which: the fault's
- * bit=B modulo bits, else one in the middle: of floats, a sign. */
+/* Whether one of `bits` bits shall be inverted, and which one: the fault's bit=B modulo bits, else
+ * one in the middle, for floats a sign bit. */
 static inline bool lk__fault_flip(const char *op, size_t bits, size_t *bit)
 {
     return lk__fault_is_on() && bits > 0 && lk__fault_flips(op, bits, bit);

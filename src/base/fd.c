@@ -1,4 +1,4 @@
-/* fd.c - calls on descriptors that a signal may interrupt: they are made again. */
+/* fd.c - system calls on file descriptors, repeated when a signal interrupts them. */
 #include "base/fd.h"
 
 #include <errno.h>

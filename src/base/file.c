@@ -1,7 +1,7 @@
-/* file.c - reading whole files, plain or gzipped, and writing them untorn.
+/* file.c - reads whole files, plain or gzipped, and writes files atomically.
  *
- * Content lands in its final block at once: the block is sized from the file's
- * size or gzip's trailer and grows only when that was wrong. */
+ * Content is read into its final block: the block is sized by the file's size or by gzip's trailer,
+ * and grows only if that size was wrong. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/bytes.h"
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/hash.h"
@@ -28,6 +29,14 @@ bool lk__path_ends_with(const char *text, const char *end)
 {
     size_t length = strlen(text), tail = strlen(end);
     return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+size_t lk__path_length(const char *path)
+{
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    return length;
 }
 
 bool lk__path_join(const char *folder, const char *name, char *out, size_t room)
@@ -53,7 +62,7 @@ static lk_status check_regular(int fd, const char *path, size_t *bytes)
     return LK_OK;
 }
 
-/* Opening a pipe would wait for its other end, were it not for O_NONBLOCK. */
+/* O_NONBLOCK: opening a pipe would wait for its other end. */
 lk_status lk__file_open(const char *path, int *fd, size_t *bytes)
 {
     int opened = lk__fd_open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
@@ -67,7 +76,7 @@ lk_status lk__file_open(const char *path, int *fd, size_t *bytes)
     return status;
 }
 
-/* zlib puts a name before its reasons; that of a descriptor says nothing. */
+/* zlib puts the file's name before the reason; the name of a descriptor is useless. */
 static const char *reason(const char *why)
 {
     const char *colon = strncmp(why, "<fd:", 4) == 0 ? strstr(why, ">: ") : NULL;
@@ -89,7 +98,7 @@ lk_status lk__gzip_read(gzFile gzip, const char *path, void *into, size_t room, 
     return LK_OK;
 }
 
-/* The content under construction; data has room for capacity bytes. */
+/* Content that is being read; data has room for capacity bytes. */
 typedef struct content {
     const char *path;
     uint8_t *data;
@@ -109,8 +118,8 @@ static lk_status reserve(content *c, size_t capacity)
     return LK_OK;
 }
 
-/* Called when the block is full: makes room for one byte at least. One byte
- * beyond max is allowed for, to see whether the file has it. */
+/* Called when the block is full: makes room for at least one byte. The block may have one byte more
+ * than max, to find out whether the file is longer. */
 static lk_status grow(content *c)
 {
     if (c->size > c->max)
@@ -121,7 +130,7 @@ static lk_status grow(content *c)
     return reserve(c, lk__size_min(doubled, limit));
 }
 
-/* Up to room bytes of fd, retried when interrupted; 0 at the end. */
+/* Reads up to room bytes; *got is 0 at the end of the file. */
 static lk_status read_some(int fd, const char *path, uint8_t *into, size_t room, size_t *got)
 {
     ssize_t n;
@@ -150,11 +159,11 @@ static lk_status read_plain(int fd, content *c)
     return LK_OK;
 }
 
-/* A gzip file being inflated; input is a window of CHUNK bytes into it. */
+/* A gzip file that is being inflated; input is a window of CHUNK bytes of it. */
 typedef struct gunzip {
     int fd;
     z_stream z;
-    size_t offset; /* of the byte after those in input */
+    size_t offset; /* in the file, of the byte after input */
     uint8_t *input;
 } gunzip;
 
@@ -235,13 +244,13 @@ free_input:
 static lk_file_outline outline_of(int fd, size_t bytes)
 {
     lk_file_outline out = {.bytes = bytes, .most = bytes};
-    uint8_t magic[2] = {0}, t[4];
+    uint8_t magic[2] = {0}, tail[4];
     if (lk__fd_read_at(fd, magic, 2, 0) != 2 || magic[0] != 0x1f || magic[1] != 0x8b)
         return out;
     out.gzip = true;
     out.most = bytes > SIZE_MAX / MAX_RATIO ? SIZE_MAX : bytes * MAX_RATIO;
-    if (bytes >= GZIP_MIN && lk__fd_read_at(fd, t, 4, (off_t)bytes - 4) == 4)
-        out.tail = (uint32_t)t[0] | (uint32_t)t[1] << 8 | (uint32_t)t[2] << 16 | (uint32_t)t[3] << 24;
+    if (bytes >= GZIP_MIN && lk__fd_read_at(fd, tail, 4, (off_t)bytes - 4) == 4)
+        out.tail = (uint32_t)lk__bytes_get_le(tail, 4);
     return out;
 }
 
@@ -251,13 +260,13 @@ static lk_status read_content(int fd, size_t bytes, content *c)
     size_t expected = file.gzip ? lk__size_min(file.tail, file.most) : file.bytes;
     if (c->max != SIZE_MAX)
         expected = lk__size_min(expected, c->max);
-    /* The byte to spare lets the end be seen without growing. */
+    /* One spare byte: the end of the file is found without growing. */
     LK_TRY(reserve(c, expected == SIZE_MAX ? expected : expected + 1));
     c->gzip = file.gzip;
     return file.gzip ? read_gzip(fd, c) : read_plain(fd, c);
 }
 
-/* A folder in a file's place is as good as no file. */
+/* A folder at path counts as no file. */
 static lk_status open_content(const char *path, int *fd, size_t *bytes)
 {
     struct stat info;
@@ -307,7 +316,7 @@ bool lk__file_is_aside(const char *name)
     return strncmp(name, ".lk-", 4) == 0 && lk__path_ends_with(name, ".tmp");
 }
 
-/* 0, or what went wrong. */
+/* Returns 0 or an errno. */
 static int sync_folder(const char *folder)
 {
     int fd = lk__fd_open(folder, O_RDONLY | O_DIRECTORY, 0);
@@ -320,7 +329,7 @@ static int sync_folder(const char *folder)
 
 lk_status lk__folder_sync(const char *folder)
 {
-    /* What says that it cannot be done here, not that it failed. */
+    /* Errors that mean that this folder cannot be synced, not that syncing failed. */
     static const int unable[] = {0, EACCES, EPERM, EROFS, EINVAL, EBADF, ENOSYS, EOPNOTSUPP};
     int error = sync_folder(folder);
     for (size_t i = 0; i < sizeof unable / sizeof *unable; i++)
@@ -343,8 +352,7 @@ lk_status lk__folder_sync_around(const char *path)
     return lk__folder_sync(folder);
 }
 
-/* Where a file is written in place, temporary is path itself. Small pieces are held
- * until there are CHUNK bytes of them. */
+/* in_place: temporary equals path. Small pieces are collected until there are CHUNK bytes. */
 struct lk_writer {
     int fd;        /* -1: closed */
     uint8_t *held; /* (CHUNK) */
@@ -384,7 +392,7 @@ static lk_status open_file(lk_writer *w, size_t room)
                     strerror(errno));
 }
 
-/* Puts what the link at path says into next, seen from where path is seen. */
+/* Writes the target of the link at path into next, relative to the same folder as path. */
 static lk_status follow(const char *path, char next[MAX_PATH])
 {
     char target[MAX_PATH];
@@ -399,7 +407,7 @@ static lk_status follow(const char *path, char next[MAX_PATH])
     return LK_OK;
 }
 
-/* Where writing to path would write: renaming replaces a link, not its target. */
+/* Follows links: the rename at the end would replace a link, not its target. */
 static lk_status resolve(const char *path, char out[MAX_PATH])
 {
     char next[MAX_PATH];
@@ -415,8 +423,8 @@ static lk_status resolve(const char *path, char out[MAX_PATH])
     return LK_OK;
 }
 
-/* Renaming over a device or folder would replace it, or fail late; so would
- * renaming to a name that is too long. */
+/* Renaming over a device or a folder would replace it or fail late, and renaming to a name that is
+ * too long would fail late. */
 static lk_status check_target(const char *path)
 {
     struct stat info;
@@ -489,8 +497,8 @@ static lk_status put(lk_writer *w, const void *data, size_t bytes)
     return LK_OK;
 }
 
-/* As a bad disk or memory would have it: the caller's bytes and their hash are
- * right, and one bit of the file is not. */
+/* Imitates a bad disk or bad memory: the caller's bytes and their hash are right, one bit of the
+ * file is wrong. */
 static lk_status put_flipped(lk_writer *w, const uint8_t *data, size_t bytes, size_t bit)
 {
     size_t at = bit / 8;
@@ -522,7 +530,7 @@ uint64_t lk__writer_hash(const lk_writer *writer)
     return lk__hasher_value(writer->hasher);
 }
 
-/* What cannot be closed may not have been written. */
+/* If the close fails, data may be lost: the file is not renamed. */
 static lk_status finish_file(lk_writer *w)
 {
     if (lk__fault_write() || !put_held(w) || !lk__fd_sync(w->fd))

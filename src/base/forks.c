@@ -1,4 +1,4 @@
-/* forks.c - counts forks on the way to this process. */
+/* forks.c - counts the forks that led to this process. */
 #include "base/forks.h"
 
 #include <pthread.h>
@@ -11,7 +11,7 @@ static void count_fork(void)
     atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
 }
 
-/* Without memory for the handler a child is not told apart: nothing else fails. */
+/* Without memory for the handler, a child counts as its parent; nothing else fails. */
 static void watch_forks(void)
 {
     (void)pthread_atfork(NULL, NULL, count_fork);

@@ -1,10 +1,10 @@
-/* forks.h - which process of a line of forks this one is. What threads, sockets
- * and shared memory belong to is of no use in a process that was forked later. */
+/* forks.h - distinguishes a process from the one that forked it. Threads, sockets and shared memory of
+ * the parent do not work in a forked child. */
 #ifndef LK_BASE_FORKS_H
 #define LK_BASE_FORKS_H
 
-/* Differs between a process and one that was forked from it after the first call;
- * the same in all threads. A few nanoseconds. */
+/* A number that differs between a process and a child that it forked after the first call; equal in
+ * all threads. Costs a few nanoseconds. */
 unsigned lk__forks(void);
 
 #endif

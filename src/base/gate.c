@@ -1,4 +1,4 @@
-/* gate.c - a flag a call, and the count of forks. */
+/* gate.c - checks a busy flag and the number of forks. */
 #include "base/gate.h"
 
 #include "base/forks.h"

@@ -1,11 +1,11 @@
-/* hash.c - the one place that knows xxHash. */
+/* hash.c - the only file that uses xxHash. */
 #include "base/hash.h"
 
 #include <xxhash.h>
 
 #include "base/fault.h"
 
-/* xxHash makes its state itself: how large it is, is the library's affair. */
+/* xxHash allocates the state itself: its size belongs to the library. */
 static XXH3_state_t *state_of(lk_hasher *hasher)
 {
     return (XXH3_state_t *)(void *)hasher;

@@ -1,5 +1,5 @@
-/* libraries.c - the table of optional libraries. What a missing one means is
- * told by the code that would have used it. */
+/* libraries.c - the table of optional libraries. The code that needs a missing library says so
+ * itself. */
 #include "base/libraries.h"
 
 #ifdef LK_HAVE_HWLOC

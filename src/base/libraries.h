@@ -1,4 +1,4 @@
-/* libraries.h - the libraries that this build was made with or without. */
+/* libraries.h - the optional libraries, and whether this build has them. */
 #ifndef LK_BASE_LIBRARIES_H
 #define LK_BASE_LIBRARIES_H
 
@@ -7,11 +7,11 @@
 
 typedef struct lk_library {
     const char *name;
-    const char *use; /* what needs it */
+    const char *use; /* what uses it */
     bool present;
 } lk_library;
 
-/* Rows of the table, NULL after the last. */
+/* Row `index` of the table; NULL after the last. */
 const lk_library *lk__library_list(size_t index);
 
 #endif

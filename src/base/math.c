@@ -1,8 +1,8 @@
-/* math.c - own normal numbers, which only initialisation draws.
+/* math.c - own normal numbers; only initialisation draws them.
  *
- * In double with separate multiplications and additions: results are rounded to
- * float in the end, and machines without an fma instruction are not slowed down by
- * calls. Polynomials are those of math.h, good for a float. */
+ * Computed in double with separate multiplications and additions: results are rounded to float at
+ * the end, and machines without an fma instruction need no slow calls. The polynomials are those of
+ * math.h, exact enough for a float. */
 #include "base/math.h"
 
 #include <math.h>
@@ -50,10 +50,10 @@ static double cos_eighth(double r)
 
 void lk__math_normal_pair(uint32_t word0, uint32_t word1, float out[2])
 {
-    /* In (0,1], so that the logarithm is finite. */
+    /* In (0,1]: the logarithm is finite. */
     float unit = (float)((word0 >> 8) + 1) * 0x1p-24f;
     double radius = sqrt(-2.0 * log_of(unit));
-    /* The turn is quarter / 4 + r. */
+    /* The angle is quarter / 4 + r of a full turn. */
     uint32_t turn = word1 >> 8, quarter = (turn + (1u << 21)) >> 22;
     double r = (double)((int32_t)turn - (int32_t)(quarter << 22)) * 0x1p-24;
     double s = radius * sin_eighth(r), c = radius * cos_eighth(r);

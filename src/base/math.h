@@ -1,10 +1,9 @@
-/* math.h - own elementary functions in float, the same bits on every machine.
+/* math.h - own elementary functions in float, with the same bits on every machine.
  *
- * libm's results differ between machines and versions; whatever can reach a
- * weight uses these. They are built from +, *, fma and integer operations only,
- * each correctly rounded everywhere; fma is an instruction or an exact call. exp
- * and log are inline, so that kernels get their own instruction set's, and err
- * by at most 2 units in the last place. */
+ * libm's results differ between machines and versions, so whatever can reach a weight uses these
+ * functions. They use only +, *, fma and integer operations, which are correctly rounded on every
+ * machine; fma is an instruction or an exact call. exp and log are inline, so that kernels get code
+ * for their own instruction set. Their error is at most 2 units in the last place. */
 #ifndef LK_BASE_MATH_H
 #define LK_BASE_MATH_H
 
@@ -25,7 +24,7 @@ static inline uint32_t lk__math_float_to_bits(float value)
     return bits;
 }
 
-/* exp(x): 0 below -104, infinity above 88.73; a NaN stays one.
+/* exp(x): 0 below -104, infinity above 88.73, NaN for NaN.
  * x = n ln 2 + r with |r| <= ln 2 / 2; the polynomial gives (e^r - 1 - r) / r^2. */
 static inline float lk__math_expf(float x)
 {
@@ -33,7 +32,7 @@ static inline float lk__math_expf(float x)
         return x != x ? x : 0.0f;
     if (x > 88.73f)
         return lk__math_bits_to_float(0x7f800000u);
-    /* Adding 1.5 * 2^23 rounds to a whole number, left in the low bits. */
+    /* Adding 1.5 * 2^23 rounds to a whole number, which is then in the low bits. */
     float shifted = __builtin_fmaf(x, 0x1.715476p+0f, 0x1.8p+23f);
     int32_t n = (int32_t)(lk__math_float_to_bits(shifted) - 0x4b400000u);
     float whole = shifted - 0x1.8p+23f;
@@ -46,18 +45,18 @@ static inline float lk__math_expf(float x)
     p = __builtin_fmaf(p, r, 0x1.555556p-3f);
     p = __builtin_fmaf(p, r, 0x1p-1f);
     float value = __builtin_fmaf(r * r, p, r) + 1.0f;
-    /* 2^n in two factors: one alone may not be a normal number. Only the second
-     * product can round. */
+    /* 2^n in two factors, because 2^n itself may not be a normal number. Only the second product
+     * can round. */
     int32_t half = n / 2;
     float first = lk__math_bits_to_float((uint32_t)(half + 127) << 23);
     float second = lk__math_bits_to_float((uint32_t)(n - half + 127) << 23);
     return value * first * second;
 }
 
-/* Natural logarithm of a positive x, subnormals included; -infinity for 0, NaN
- * for less, and infinity and NaN stay what they are.
- * x = 2^k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); the polynomial gives
- * (log(1 + f) - f + f^2 / 2) / f^3. */
+/* Natural logarithm of a positive x, subnormals included; -infinity for 0, NaN for less, infinity
+ * for infinity, NaN for NaN.
+ * x = 2^k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); the polynomial gives (log(1 + f) - f + f^2 /
+ * 2) / f^3. */
 static inline float lk__math_logf(float x)
 {
     if (!(x > 0.0f))
@@ -70,7 +69,7 @@ static inline float lk__math_logf(float x)
         k = -23;
     }
     uint32_t above = lk__math_float_to_bits(x) - 0x3f3504f3u; /* sqrt(1/2) */
-    /* Exponents of the octaves below 1 wrapped; 128 octaves more make both whole. */
+    /* Below 1 the subtraction wrapped; adding 128 octaves makes the shift right for all x. */
     k += (int32_t)((above + 0x40000000u) >> 23) - 128;
     float f = lk__math_bits_to_float((above & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
     float p = -0x1.fc06e2p-5f;
@@ -89,8 +88,8 @@ static inline float lk__math_logf(float x)
     return __builtin_fmaf((float)k, 0x1.62e4p-1f, f + y);
 }
 
-/* Two independent standard normal numbers out of two random words (Box and
- * Muller), to 1e-6; none is beyond 5.8. */
+/* Makes two independent standard normal numbers from two random words (Box and Muller), exact to
+ * 1e-6; none is beyond 5.8. */
 void lk__math_normal_pair(uint32_t word0, uint32_t word1, float out[2]);
 
 #endif

@@ -1,8 +1,8 @@
-/* math64.h - own elementary functions in double, the same bits on every machine.
+/* math64.h - own elementary functions in double, with the same bits on every machine.
  *
- * For what reaches a weight and needs more than a float, such as a learning rate or
- * the softmax of many classes. Built from +, *, /, fma and integer operations only,
- * like those of math.h; they err by at most 1.25 units in the last place. */
+ * For values that reach a weight and need more than a float, such as a learning rate or the softmax
+ * of many classes. They use only +, *, /, fma and integer operations, like math.h. Their error is
+ * at most 1.25 units in the last place. */
 #ifndef LK_BASE_MATH64_H
 #define LK_BASE_MATH64_H
 
@@ -28,9 +28,9 @@ static inline double lk__math_pow2_64(int n)
     return value;
 }
 
-/* exp(x): 0 below -745.2, infinity above 709.79; a NaN stays one.
- * x = n ln 2 + r with |r| <= ln 2 / 2; Taylor's polynomial gives
- * (e^r - 1 - r) / r^2, what it leaves out is below 2^-57. */
+/* exp(x): 0 below -745.2, infinity above 709.79, NaN for NaN.
+ * x = n ln 2 + r with |r| <= ln 2 / 2; Taylor's polynomial gives (e^r - 1 - r) / r^2 with an error
+ * below 2^-57. */
 static inline double lk__math_exp64(double x)
 {
     static const double taylor[] = {
@@ -56,18 +56,17 @@ static inline double lk__math_exp64(double x)
     double r = __builtin_fma(whole, -0x1.62e42fefa39efp-1, x);
     r = __builtin_fma(whole, -0x1.abc9e3b39803fp-56, r);
     double value = __builtin_fma(r * r, lk__math_poly64(taylor, sizeof taylor / sizeof *taylor, r), r) + 1.0;
-    /* 2^n in two factors: one alone may not be a normal number. Only the second
-     * product can round. */
+    /* 2^n in two factors, because 2^n itself may not be a normal number. Only the second product
+     * can round. */
     int n = (int)whole, half = n / 2;
     return value * lk__math_pow2_64(half) * lk__math_pow2_64(n - half);
 }
 
-/* Natural logarithm of a positive x, subnormals included; -infinity for 0, NaN for
- * less, and infinity and NaN stay what they are.
- * x = 2^k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), and log(1 + f) = 2 atanh(s) with
- * s = f / (2 + f). As 2 s = f - (f^2 / 2 - s f^2 / 2), most of it is f, which is exact;
- * Taylor's polynomial gives (2 atanh(s) - 2 s) / s^3, what it leaves out is below
- * 2^-62 of the result. */
+/* Natural logarithm of a positive x, subnormals included; -infinity for 0, NaN for less, infinity
+ * for infinity, NaN for NaN.
+ * x = 2^k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), and log(1 + f) = 2 atanh(s) with s = f / (2 +
+ * f). 2 s = f - (f^2 / 2 - s f^2 / 2), so the largest term is f, which is exact. Taylor's
+ * polynomial gives (2 atanh(s) - 2 s) / s^3 with an error below 2^-62 of the result. */
 static inline double lk__math_log64(double x)
 {
     static const double taylor[] = {
@@ -87,7 +86,7 @@ static inline double lk__math_log64(double x)
     }
     memcpy(&bits, &x, sizeof bits);
     uint64_t above = bits - 0x3fe6a09e667f3bcdu; /* sqrt(1/2) */
-    /* Exponents of the octaves below 1 wrapped; 1024 octaves more make both whole. */
+    /* Below 1 the subtraction wrapped; adding 1024 octaves makes the shift right for all x. */
     k += (double)((int)((above + 0x4000000000000000u) >> 52) - 1024);
     bits = (above & 0xfffffffffffffu) + 0x3fe6a09e667f3bcdu;
     double f;
@@ -124,7 +123,7 @@ static inline double lk__math_cospi_near(double x)
     return __builtin_fma(square, lk__math_poly64(taylor, sizeof taylor / sizeof *taylor, square), 1.0);
 }
 
-/* cos(pi x) for |x| < 2^50: 0 where it is, since no pi is rounded before. */
+/* cos(pi x) for |x| < 2^50. Zeros are exact, because x is reduced before it is multiplied with pi. */
 static inline double lk__math_cospi64(double x)
 {
     double twice = x + x;

@@ -1,8 +1,7 @@
 /* mem.c - aligned host memory.
  *
- * Small blocks come from malloc, large ones straight from the kernel: those are
- * zero already, and huge pages spare them thousands of page faults. A header
- * before each block tells which it is. */
+ * Small blocks come from malloc. Large blocks come from mmap: they are zero already, and huge pages
+ * save thousands of page faults. A header before each block says which kind it is. */
 #define _GNU_SOURCE
 #include "base/mem.h"
 
@@ -13,7 +12,7 @@
 
 #include "base/fault.h"
 
-/* Under AddressSanitizer all blocks are malloc's, so that it sees their ends. */
+/* With AddressSanitizer all blocks come from malloc, so that it checks their ends. */
 #if defined(__SANITIZE_ADDRESS__)
 enum { LARGE_IS_MAPPED = 0 };
 #else
@@ -22,7 +21,7 @@ enum { LARGE_IS_MAPPED = 1 };
 
 enum { LARGE = 1 << 20 };
 
-/* LK_ALIGN bytes, so that the block after it is aligned as well. */
+/* LK_ALIGN bytes long, so that the block after it is aligned. */
 typedef struct header {
     _Alignas(LK_ALIGN) size_t mapped; /* bytes from mmap, 0 for malloc */
 } header;
@@ -32,7 +31,7 @@ static header *map_large(size_t bytes)
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return NULL;
-    /* Advice: a kernel without huge pages may refuse it. */
+    /* Only advice: a kernel without huge pages may refuse it. */
     (void)madvise(memory, bytes, MADV_HUGEPAGE);
     header *head = memory;
     head->mapped = bytes;

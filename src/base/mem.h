@@ -1,4 +1,4 @@
-/* mem.h - host memory: checked sizes, alignment for the widest vector. */
+/* mem.h - host memory: sizes checked for overflow, alignment for the widest vector. */
 #ifndef LK_BASE_MEM_H
 #define LK_BASE_MEM_H
 
@@ -7,16 +7,16 @@
 
 #include "base/status.h"
 
-/* Alignment of every block: a cache line, and the widest vector. */
+/* Alignment of every block in bytes: a cache line and the widest vector. */
 #define LK_ALIGN 64
 
-/* Zeroed, aligned to LK_ALIGN, at least one byte; `what` goes into the error.
- * count * size is checked for overflow. Pages of a large block that are never
- * touched cost nothing. Free with lk__mem_free. */
+/* Allocates count * size bytes, at least one: zeroed, aligned to LK_ALIGN, checked for overflow.
+ * `what` names the memory in the error. Untouched pages of a large block cost nothing. Free with
+ * lk__mem_free. */
 lk_status lk__mem_alloc(size_t count, size_t size, const char *what, void **out) LK_CHECKED;
 void lk__mem_free(void *block);
 
-/* Megabytes (2^20 bytes) that this process had in memory at most. */
+/* The most memory that this process has used so far, in megabytes (2^20 bytes). */
 double lk__mem_peak_mb(void);
 
 /* Typed form: LK_ALLOC(n, "labels", &labels) for an n-element array. */

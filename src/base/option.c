@@ -17,7 +17,7 @@ const char *lk__option_field(const lk_option *row)
     return dot ? dot + 1 : row->field;
 }
 
-/* 0 stands for an option that was not given, unless the option has a default. */
+/* 0 means that the option was not given, unless the option has a default. */
 static const char *whole_text(const lk_option *row, uint64_t value, char *text)
 {
     if (value == 0 && !row->initial)

@@ -1,15 +1,15 @@
 /* option.h - the description of one option: a row of a table.
  *
- * Rows feed the command line, files of options and the help (src/cli), the notes of a
- * checkpoint and the comparison of ranks (src/train), and the names of options in
- * messages: the library writes `field`, the program prints "--name". */
+ * Rows feed the command line, option files and the help (src/cli), the notes of a checkpoint and
+ * the comparison of ranks (src/train), and the names of options in messages: the library writes
+ * `field`, the program prints "--name". */
 #ifndef LK_BASE_OPTION_H
 #define LK_BASE_OPTION_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What follows the option, and the type of the field that it fills. */
+/* The value that follows the option, and the type of the field that it fills. */
 typedef enum lk_option_kind {
     LK_OPTION_FLAG,     /* nothing, or after '=' true or false; bool */
     LK_OPTION_TEXT,     /* any text; const char * */
@@ -21,16 +21,16 @@ typedef enum lk_option_kind {
     LK_OPTION_INT,      /* whole number in [min,max]; int */
     LK_OPTION_SEED,     /* whole number below 2^63; uint64_t */
     LK_OPTION_REAL,     /* number in [min,max]; double */
-    LK_OPTION_CHOICE,   /* one of choices; int or an enum, its place there */
+    LK_OPTION_CHOICE,   /* one of choices; int or an enum: the index in choices */
     LK_OPTION_LIST,     /* "0,1" or the words "0 1"; char[LK_LIST_BYTES], always "0,1", "" when not given */
     LK_OPTION_ALIAS     /* nothing; stands for the option in initial, "bn=batch" */
 } lk_option_kind;
 
-/* What an option is to a run. */
+/* Properties of an option in a run. */
 enum {
-    LK_OPTION_KEPT = 1 << 0,   /* a checkpoint has a note of it, which a resumed run takes its value from */
-    LK_OPTION_BOUND = 1 << 1,  /* it belongs to the result: a resumed run must not have another value */
-    LK_OPTION_AGREED = 1 << 2, /* training compares it between ranks; the engine compares its own */
+    LK_OPTION_KEPT = 1 << 0,   /* a checkpoint stores it as a note; a resumed run takes its value from there */
+    LK_OPTION_BOUND = 1 << 1,  /* it determines the result: a resumed run must have the same value */
+    LK_OPTION_AGREED = 1 << 2, /* training compares it between ranks; the engine compares its own options */
 };
 
 typedef struct lk_option {
@@ -40,21 +40,20 @@ typedef struct lk_option {
     unsigned commands;   /* bits of the commands that have it */
     unsigned properties; /* LK_OPTION_KEPT ... */
     lk_option_kind kind;
-    size_t offset;     /* of the field; rows of one field are spellings of one option */
-    const char *field; /* its name in messages of the library; what stands before a last '.' is not part of it */
-    const char *arg;   /* what the help calls the value */
-    double min, max;   /* of numbers */
-    const char *const *choices; /* of LK_OPTION_CHOICE, NULL after the last; of others NULL */
-    const char *initial;        /* default as one would type it; NULL leaves the field alone */
+    size_t offset;              /* of the field; rows with the same field are spellings of one option */
+    const char *field;          /* its name in the library's messages; text up to the last '.' is not printed */
+    const char *arg;            /* what the help calls the value */
+    double min, max;            /* of numbers */
+    const char *const *choices; /* of LK_OPTION_CHOICE, NULL after the last; NULL for other kinds */
+    const char *initial;        /* default as one would type it; NULL: the field is not set */
     const char *help;
 } lk_option;
 
 /* The option's name in messages. */
 const char *lk__option_field(const lk_option *row);
 
-/* The value in a struct as one would type it, "true" for a flag; NULL where it was not
- * given: no text, a flag that is off, and 0 where the option has no default. text has
- * room for numbers. */
+/* The value in the struct `values` as one would type it, "true" for a flag. NULL if the option was
+ * not given: no text, a flag that is off, or 0 without a default. `text` is room for numbers. */
 enum { LK_OPTION_TEXT_BYTES = 40 };
 const char *lk__option_value(const lk_option *row, const void *values, char text[LK_OPTION_TEXT_BYTES]);
 

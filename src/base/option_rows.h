@@ -1,4 +1,4 @@
-/* option_rows.h - short forms for tables of options; only files with such a table include it. */
+/* option_rows.h - short forms for rows of option tables; only files with such a table include it. */
 #ifndef LK_BASE_OPTION_ROWS_H
 #define LK_BASE_OPTION_ROWS_H
 

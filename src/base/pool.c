@@ -1,10 +1,9 @@
-/* pool.c - the thread pool: one generation counter, spin briefly, then sleep.
+/* pool.c - the thread pool.
  *
- * A run publishes its task and bumps `generation`; workers that see it grab
- * indices from `next` until none is left, then count themselves out. The caller
- * works too and waits for the count. Waiting spins for some microseconds, as the
- * gap between two kernels usually is, then sleeps on a condition variable, so
- * that more threads than cores do not starve each other. */
+ * A run publishes its task and increments `generation`. Workers that see the new generation take
+ * indices from `next` until none is left, then decrement `busy`. The caller works too, then waits
+ * until busy is 0. A waiting thread spins for some microseconds, the usual gap between two kernels,
+ * then sleeps on a condition variable, so that more threads than cores do not starve each other. */
 #include "base/pool.h"
 
 #include <assert.h>
@@ -26,17 +25,17 @@ typedef struct worker {
 
 struct lk_pool {
     int threads;
-    int spins; /* 0 where threads outnumber cores */
+    int spins; /* 0 if there are more threads than cores */
     worker *workers;
 
-    /* The current run; written before generation is bumped. */
+    /* The current run; written before generation is incremented. */
     lk_pool_fn task;
     void *arg;
     size_t tasks;
 
     _Alignas(LK_ALIGN) atomic_size_t next;
     _Alignas(LK_ALIGN) atomic_uint generation;
-    _Alignas(LK_ALIGN) atomic_int busy; /* workers not yet done with this generation */
+    _Alignas(LK_ALIGN) atomic_int busy; /* workers that have not finished this generation */
     atomic_bool stop;
 
     pthread_mutex_t lock;
@@ -63,7 +62,7 @@ static void work(lk_pool *pool, int thread)
     }
 }
 
-/* Waits for a generation other than seen. */
+/* Waits for a generation other than `seen`. */
 static unsigned await_generation(lk_pool *pool, unsigned seen)
 {
     for (int spin = 0; spin < pool->spins; spin++) {

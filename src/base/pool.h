@@ -1,7 +1,7 @@
-/* pool.h - a fixed set of threads that run index ranges together.
+/* pool.h - a fixed set of threads that run the tasks of an index range together.
  *
- * Which thread runs which task is left to chance; kernels therefore split
- * outputs among tasks, never the terms of one sum. */
+ * Which thread runs which task is not determined; kernels therefore split outputs among tasks,
+ * never the terms of one sum. */
 #ifndef LK_BASE_POOL_H
 #define LK_BASE_POOL_H
 
@@ -12,19 +12,17 @@
 
 typedef struct lk_pool lk_pool;
 
-/* threads counts the caller: 1 starts none. crowded: with those of other ranks they
- * outnumber the cores. */
+/* threads includes the caller: 1 starts none. crowded: the threads of all ranks here outnumber the
+ * cores. */
 lk_status lk__pool_create(int threads, bool crowded, lk_pool **out) LK_CHECKED;
 void lk__pool_destroy(lk_pool *pool);
 int lk__pool_threads(const lk_pool *pool);
-/* Whether waiting threads spin for a while before they sleep: only where each finds
- * a core. */
+/* Whether waiting threads spin before they sleep: only if every thread has a core. */
 bool lk__pool_spins(const lk_pool *pool);
 
-/* Runs task(arg, index, thread) for every index in [0,tasks), each once, on all
- * threads and the caller, and returns when all are done. thread is in
- * [0,threads) and no two tasks running at once share it, so it may index
- * scratch memory. Tasks must not call lk__pool_run of the same pool. */
+/* Runs task(arg, index, thread) once for every index in [0,tasks), on all threads and the caller,
+ * and returns when all are done. thread is in [0,threads); no two running tasks share it, so it may
+ * index scratch memory. Tasks must not call lk__pool_run of the same pool. */
 typedef void (*lk_pool_fn)(void *arg, size_t index, int thread);
 void lk__pool_run(lk_pool *pool, size_t tasks, lk_pool_fn task, void *arg);
 

@@ -1,15 +1,15 @@
 /* rng.h - random numbers that have an address.
  *
- * Every number is philox4x32-10 of (seed; purpose, layer, time, sample,
- * element): who asks, and when, does not matter. The counter's words:
+ * Every number is philox4x32-10 of (seed; purpose, layer, time, sample, element). It does not
+ * depend on who draws it or when. The key is the seed. The words of the counter:
  *
- *   word 0  element / 4; element % 4 picks one of the four outputs
+ *   word 0  element / 4; element % 4 selects one of the four outputs
  *   word 1  sample id, or the parameter's slot in its layer
- *   word 2  epoch or step, 0 where time plays no role
- *   word 3  purpose in the top 8 bits, layer's index in the graph in the rest
+ *   word 2  epoch or step; 0 if time does not matter
+ *   word 3  purpose in the top 8 bits, the layer's index in the graph in the others
  *
- * The key is the seed. Limits are checked where plans and runs are made:
- * LK_RNG_MAX_LAYER, and 2^32 for samples, steps and elements / 4. */
+ * The creators of plans and runs check the limits: LK_RNG_MAX_LAYER, and 2^32 for samples, steps
+ * and elements / 4. */
 #ifndef LK_BASE_RNG_H
 #define LK_BASE_RNG_H
 
@@ -29,7 +29,7 @@ typedef enum lk_rng_purpose {
 
 typedef struct lk_rng {
     uint32_t key[2];
-    uint32_t counter[4]; /* word 0 is set per draw */
+    uint32_t counter[4]; /* word 0 is set for each draw */
 } lk_rng;
 
 static inline lk_rng lk__rng(uint64_t seed, lk_rng_purpose purpose, uint32_t layer, uint32_t time, uint32_t sample)

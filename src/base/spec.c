@@ -1,7 +1,6 @@
-/* spec.c - reads "name:key=value,key=value" strings and single numbers.
+/* spec.c - parses "name:key=value,key=value" strings and single numbers.
  *
- * All values are checked before the first is stored, so a refused spec leaves
- * the defaults as they were. */
+ * All values are checked before the first is stored: a refused spec leaves the defaults unchanged. */
 #include "base/spec.h"
 
 #include <assert.h>
@@ -51,7 +50,7 @@ const char *lk__number_text(double value, char text[LK_NUMBER_TEXT])
     return memcpy(text, shortest, sizeof shortest);
 }
 
-/* Whether two values, of these many characters, are the same number or text. */
+/* Whether two values of these lengths are the same number or text. */
 static bool same_value(const char *a, size_t a_length, const char *b, size_t b_length)
 {
     char x[64], y[64];
@@ -65,7 +64,7 @@ static bool same_value(const char *a, size_t a_length, const char *b, size_t b_l
     return lk__number_parse_double(x, &u) && lk__number_parse_double(y, &v) && u == v;
 }
 
-/* "key=value" or a word, of these many characters. */
+/* Whether two items, "key=value" or a word, of these lengths are the same. */
 static bool same_item(const char *a, size_t a_length, const char *b, size_t b_length)
 {
     size_t key = strcspn(a, "=,");
@@ -82,7 +81,7 @@ static const char *next_item(const char *item)
     return item + (*item == ',');
 }
 
-/* Whether each item of a is in b. */
+/* Whether b has every item of a. */
 static bool has_items(const char *a, const char *b)
 {
     for (; *a; a = next_item(a)) {
@@ -163,7 +162,7 @@ lk_status lk__spec_find(const char *text, const lk_names *names, size_t *index)
     return lk__names_find(names, name, index);
 }
 
-/* What a spec may set: keys, and behind them a list where there is one. */
+/* What a spec may set: keys, and after them a list if there is one. */
 typedef struct key_list {
     const lk_spec_key *keys;
     size_t count;
@@ -178,7 +177,7 @@ static const char *key_name(const void *arg, size_t index)
     return index < list->count ? list->keys[index].name : NULL;
 }
 
-/* Same word of the given length, '-' and '_' alike. */
+/* Whether a word of this length equals b; '-' and '_' are equal. */
 static bool same_word(const char *a, size_t length, const char *b)
 {
     for (size_t i = 0; i < length; i++) {
@@ -198,7 +197,7 @@ static lk_status unknown_key(const char *what, const char *word, size_t length, 
     return unknown_word(&(lk_names){.what = what, .kind = "parameter", .next = key_name, .arg = list}, key);
 }
 
-/* The number that fills `length` characters of digits, within the key's range. */
+/* Reads `length` characters as a number within the key's range. */
 static lk_status read_number(const char *what, const lk_spec_key *key, const char *digits, size_t length, double *out)
 {
     char number[MAX_NUMBER];
@@ -221,7 +220,7 @@ static lk_status read_number(const char *what, const lk_spec_key *key, const cha
     return LK_OK;
 }
 
-/* The value of "key=value" or "key"; item is length characters. */
+/* Reads the value of "key=value" or "key"; item has length characters. */
 static lk_status item_value(const char *what, const lk_spec_key *key, const char *item, size_t length, double *out)
 {
     const char *equals = memchr(item, '=', length);
@@ -235,7 +234,7 @@ static lk_status item_value(const char *what, const lk_spec_key *key, const char
     return LK_OK;
 }
 
-/* The values of "key=value/value"; item is length characters. */
+/* Reads the values of "key=value/value"; item has length characters. */
 static lk_status item_values(const char *what, lk_spec_list *list, const char *item, size_t length)
 {
     const lk_spec_key key = {.name = list->name, .min = list->min, .max = list->max, .whole = list->whole};
@@ -258,8 +257,7 @@ static lk_status item_values(const char *what, lk_spec_list *list, const char *i
     return LK_OK;
 }
 
-/* Reads the item of key k, of length characters; store says whether the result
- * is kept. */
+/* Reads the item of key k, which has length characters; stores the result if `store`. */
 static lk_status read_item(const char *what, const key_list *list, size_t k, const char *item, size_t length,
                            bool store)
 {
@@ -277,7 +275,7 @@ static lk_status read_item(const char *what, const key_list *list, size_t k, con
     return LK_OK;
 }
 
-/* One pass over the items; store says whether values are kept. */
+/* Goes through the items once; stores values if `store`. */
 static lk_status walk(const char *items, const char *what, const key_list *list, bool store)
 {
     uint64_t seen = 0;
@@ -351,7 +349,7 @@ bool lk__spec_has_switch(const char *text, const char *name)
     return false;
 }
 
-/* A letter as typing mistakes are counted: small, and '-' for '_'. */
+/* Normalises a letter for the edit distance: small, '-' for '_'. */
 static char plain(char c)
 {
     if (c >= 'A' && c <= 'Z')
@@ -359,8 +357,8 @@ static char plain(char c)
     return c == '_' ? '-' : c;
 }
 
-/* Edit distance of two words, transposed neighbours counting as one edit; only
- * the first MAX_WORD - 1 characters are looked at. */
+/* Edit distance of two words; swapped neighbours are one edit. Only the first MAX_WORD - 1
+ * characters count. */
 static size_t distance(const char *a, const char *b)
 {
     size_t na = strnlen(a, MAX_WORD - 1), nb = strnlen(b, MAX_WORD - 1);
@@ -387,7 +385,7 @@ static size_t distance(const char *a, const char *b)
 
 const char *lk__names_nearest(const char *word, const char *(*next)(const void *arg, size_t index), const void *arg)
 {
-    /* Beyond a third of the word, "did you mean" misleads more than it helps. */
+    /* With more edits, "did you mean" would mislead more than help. */
     size_t limit = strlen(word) < 3 ? 1 : strlen(word) / 3;
     const char *best = NULL;
     const char *candidate;

@@ -28,14 +28,14 @@ const char *lk_error_detail(void)
 
 lk_status lk__fail(lk_status status, const char *format, ...)
 {
-    /* Formatted aside, so that the old detail may be one of the arguments. */
+    /* A separate buffer: the old detail may be one of the arguments. */
     char text[DETAIL_BYTES];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    /* Names and paths come from outside; a detail is one line that cannot steer
-     * a terminal. */
+    /* Names and paths may come from outside: a detail is one line without control characters, which
+     * could steer a terminal. */
     for (char *c = text; *c != '\0'; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             *c = '?';

@@ -1,4 +1,4 @@
-/* text.h - text for people: cleaned where it comes from strangers, and lists of numbers. */
+/* text.h - text for people: removes unprintable characters from untrusted text; lists numbers. */
 #ifndef LK_BASE_TEXT_H
 #define LK_BASE_TEXT_H
 
@@ -7,18 +7,21 @@
 
 typedef enum lk_text_kind {
     LK_TEXT_NAME, /* of a host: letters, digits, '.', '-' and '_' */
-    LK_TEXT_LINE, /* anything that prints */
-    LK_TEXT_LINES /* with newlines and tabs */
+    LK_TEXT_LINE, /* anything printable */
+    LK_TEXT_LINES /* anything printable, newlines and tabs */
 } lk_text_kind;
 
-/* Writes '?' over what does not belong there: control characters, and with them
- * escape sequences; bytes that are not UTF-8; characters that reorder or hide
- * text. The text gets no longer. */
+/* Replaces by '?' what the kind does not allow: control characters and so escape sequences, bytes
+ * that are not UTF-8, characters that reorder or hide text. The text never becomes longer. */
 void lk__text_clean(char *text, lk_text_kind kind);
 
-/* "rank 2", "ranks 1, 3 and 5"; returns the characters it needs. */
+/* Writes "[2, 3]", or "[]" without dims. The macro is the room that ndim dims need. */
+#define LK_TEXT_DIMS_BYTES(ndim) (22 * (ndim) + 4)
+void lk__text_dims(const size_t *dims, int ndim, char *text, size_t bytes);
+
+/* Writes "rank 2" or "ranks 1, 3 and 5"; returns the number of characters needed. */
 size_t lk__text_list(const char *noun, const uint8_t *marked, int size, char *text, size_t bytes);
-/* "rank 2 of 4 has WHAT", "ranks 1, 3 and 5 of 8 have WHAT". */
+/* Writes "rank 2 of 4 has WHAT" or "ranks 1, 3 and 5 of 8 have WHAT". */
 void lk__text_awaited(const char *noun, const uint8_t *awaited, int size, const char *what, char *text, size_t bytes);
 
 #endif

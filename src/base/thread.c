@@ -1,4 +1,4 @@
-/* thread.c - stacks of threads, and what the limit leaves of the first one's. */
+/* thread.c - sets the stack size of threads and checks the first thread's. */
 #include "base/thread.h"
 
 #include <sys/resource.h>

@@ -1,8 +1,7 @@
 /* tree.c - the canonical sum tree over shards.
  *
- * Left subtrees always hold a power of two of leaves, so while leaves arrive
- * the stack mirrors the binary digits of their count, as a counter does. Only
- * the last leaf differs: it closes every open node. */
+ * A left subtree always has a power of two of leaves. So the stack mirrors the binary digits of the
+ * number of leaves pushed, like a counter. The last leaf is different: it closes all open nodes. */
 #include "base/tree.h"
 
 #include <assert.h>
@@ -54,8 +53,8 @@ int lk__tree_roots(int shards, int first, int last, int *begin)
     assert(0 <= first && first <= last && last <= shards && shards <= LK_MAX_SHARDS);
     int count = 0;
     while (first < last) {
-        /* Down from the whole tree, to the largest node that begins at first
-         * and ends by last. */
+        /* Goes down from the root to the largest node that begins at first and ends at or before
+         * last. */
         int lo = 0, hi = shards;
         while (lo != first || hi > last) {
             int middle = lk__tree_middle(lo, hi);
@@ -74,7 +73,7 @@ int lk__tree_roots(int shards, int first, int last, int *begin)
 
 size_t lk__shard_begin(size_t batch, int shards, int s)
 {
-    /* Split so that batch * s cannot overflow. */
+    /* Written so that batch * s cannot overflow. */
     size_t count = (size_t)shards;
     size_t index = (size_t)s;
     return batch / count * index + batch % count * index / count;

@@ -1,5 +1,5 @@
-/* compare.c - what differs between two state dicts, by bits, one sentence a
- * key. It does not judge: there is no tolerance. */
+/* compare.c - compares two state dicts bit by bit and describes each difference in one sentence.
+ * There is no tolerance. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
@@ -8,7 +8,9 @@
 
 #include <lockstep/state.h>
 
-enum { SHAPE_BYTES = 22 * LK_MAX_DIMS + 4, VALUE_BYTES = 64, SENTENCE_BYTES = 1024 };
+#include "base/text.h"
+
+enum { SHAPE_BYTES = LK_TEXT_DIMS_BYTES(LK_MAX_DIMS), VALUE_BYTES = 64, SENTENCE_BYTES = 1024 };
 
 static double f64_value(uint64_t bits)
 {
@@ -40,7 +42,7 @@ static double f16_value(uint64_t bits)
     return bits >> 15 ? -size : size;
 }
 
-/* value is NULL for integers; digits are those that tell two floats apart. */
+/* value is NULL for integers; so many digits distinguish any two floats. */
 static const struct {
     double (*value)(uint64_t bits);
     int digits;
@@ -63,9 +65,9 @@ static int64_t integer_value(lk_dtype dtype, uint64_t bits)
     return dtype == LK_DTYPE_I32 ? (int64_t)(int32_t)(uint32_t)bits : (int64_t)bits;
 }
 
-/* Place of a float among all of its type, both zeros at 0: the difference of
- * two counts the steps between them. */
-static int64_t float_place(lk_dtype dtype, uint64_t bits)
+/* Index of a float among all floats of its type in ascending order, 0 for both zeros: the
+ * difference of two indices is their distance in units in the last place. */
+static int64_t float_index(lk_dtype dtype, uint64_t bits)
 {
     uint64_t sign = (uint64_t)1 << (8 * lk_dtype_size(dtype) - 1);
     int64_t size = (int64_t)(bits & (sign - 1));
@@ -77,14 +79,14 @@ static uint64_t distance(int64_t x, int64_t y)
     return x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
 }
 
-/* What the differing elements of two tensors of one layout add up to. */
+/* The differing elements of two tensors with the same layout. */
 typedef struct summary {
     size_t elements, differing, nans;
-    size_t first;       /* index of the first that differs */
-    double largest;     /* absolute difference of floats, NaNs left out; less than 0: none yet */
-    size_t largest_at;  /* index of the first that differs so much */
-    uint64_t steps;     /* largest difference in integers, or in units in the last place */
-    uint64_t first_ulp; /* the same of the first that differs */
+    size_t first;       /* index of the first differing element */
+    double largest;     /* largest absolute difference of floats without NaNs; below 0: none yet */
+    size_t largest_at;  /* index of the first element with the largest difference */
+    uint64_t steps;     /* largest difference of integers, or in units in the last place */
+    uint64_t first_ulp; /* the same for the first differing element */
 } summary;
 
 static void count_difference(summary *sum, const lk_state_entry *a, const lk_state_entry *b, size_t index)
@@ -99,7 +101,7 @@ static void count_difference(summary *sum, const lk_state_entry *a, const lk_sta
             sum->largest = fabs(u - v);
             sum->largest_at = index;
         }
-        steps = nan ? 0 : distance(float_place(dtype, x), float_place(dtype, y));
+        steps = nan ? 0 : distance(float_index(dtype, x), float_index(dtype, y));
     } else {
         steps = distance(integer_value(dtype, x), integer_value(dtype, y));
         sum->largest_at = steps > sum->steps ? index : sum->largest_at;
@@ -125,26 +127,17 @@ static summary compare_data(const lk_state_entry *a, const lk_state_entry *b)
     return sum;
 }
 
-/* "[2, 3]"; "[]" for a scalar. */
-static void format_dims(const size_t *dims, int ndim, char out[SHAPE_BYTES])
-{
-    size_t at = (size_t)snprintf(out, SHAPE_BYTES, "[");
-    for (int i = 0; i < ndim; i++)
-        at += (size_t)snprintf(out + at, SHAPE_BYTES - at, "%s%zu", i ? ", " : "", dims[i]);
-    snprintf(out + at, SHAPE_BYTES - at, "]");
-}
-
 static void format_index(const lk_state_entry *entry, size_t index, char out[SHAPE_BYTES])
 {
-    size_t place[LK_MAX_DIMS];
+    size_t indices[LK_MAX_DIMS];
     for (int i = entry->ndim - 1; i >= 0; i--) {
-        place[i] = index % entry->dims[i];
+        indices[i] = index % entry->dims[i];
         index /= entry->dims[i];
     }
-    format_dims(place, entry->ndim, out);
+    lk__text_dims(indices, entry->ndim, out, SHAPE_BYTES);
 }
 
-/* NaNs are told apart by their bits, so these are shown. */
+/* A NaN is printed with its bits, because NaNs can differ. */
 static void format_value(lk_dtype dtype, uint64_t bits, char out[VALUE_BYTES])
 {
     if (!kinds[dtype].value) {
@@ -207,13 +200,13 @@ static bool same_layout(const lk_state_entry *a, const lk_state_entry *b)
            memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof *a->dims) == 0;
 }
 
-/* Whether a and b differ; if so, out says how. */
+/* Whether a and b differ; out then says how. */
 static bool describe(const lk_state_entry *a, const lk_state_entry *b, char out[SENTENCE_BYTES])
 {
     if (!same_layout(a, b)) {
         char x[SHAPE_BYTES], y[SHAPE_BYTES];
-        format_dims(a->dims, a->ndim, x);
-        format_dims(b->dims, b->ndim, y);
+        lk__text_dims(a->dims, a->ndim, x, sizeof x);
+        lk__text_dims(b->dims, b->ndim, y, sizeof y);
         snprintf(out, SENTENCE_BYTES, "%s: %s %s against %s %s",
                  a->dtype == b->dtype ? "shape differs"
                  : strcmp(x, y) == 0  ? "type differs"
@@ -231,7 +224,7 @@ static bool describe(const lk_state_entry *a, const lk_state_entry *b, char out[
 static void describe_alone(const lk_state_entry *entry, const char *side, char out[SENTENCE_BYTES])
 {
     char shape[SHAPE_BYTES];
-    format_dims(entry->dims, entry->ndim, shape);
+    lk__text_dims(entry->dims, entry->ndim, shape, sizeof shape);
     snprintf(out, SENTENCE_BYTES, "only in the %s: %s %s", side, lk_dtype_name(entry->dtype), shape);
 }
 

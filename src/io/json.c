@@ -1,12 +1,13 @@
-/* json.c - the checks and the quoting around cJSON, which does the parsing. */
-#include "io/io.h"
+/* json.c - checks and quotes JSON texts; cJSON parses them. */
+#include "io/json.h"
 
 #include <cjson/cJSON.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-/* JSON numbers are doubles; above this they skip integers. */
+#include "base/utf8.h"
+
+/* JSON numbers are doubles; above this value they cannot hold every integer. */
 #define MAX_INTEGER 9007199254740991.0
 
 bool lk__json_integer(const struct cJSON *item, uint64_t *out)
@@ -17,47 +18,7 @@ bool lk__json_integer(const struct cJSON *item, uint64_t *out)
     return (double)*out == item->valuedouble;
 }
 
-/* First bytes of multi-byte characters, with the range of their second byte
- * that leaves out overlong forms, surrogates and what lies past U+10FFFF. */
-static const struct {
-    unsigned char first, last;
-    unsigned char low, high;
-    size_t length;
-} leads[] = {
-    {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3}, {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3},
-    {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
-};
-
-size_t lk__utf8_length(const char *text, size_t bytes)
-{
-    const unsigned char *c = (const unsigned char *)text;
-    if (bytes && c[0] < 0x80)
-        return 1;
-    for (size_t i = 0; i < sizeof leads / sizeof *leads; i++) {
-        size_t length = leads[i].length;
-        if (bytes < length || c[0] < leads[i].first || c[0] > leads[i].last)
-            continue;
-        bool good = c[1] >= leads[i].low && c[1] <= leads[i].high;
-        for (size_t k = 2; k < length; k++)
-            good &= (c[k] & 0xc0) == 0x80;
-        return good ? length : 0;
-    }
-    return 0;
-}
-
-bool lk__utf8_is_valid(const char *text)
-{
-    size_t bytes = strlen(text);
-    for (size_t i = 0, length; i < bytes; i += length) {
-        length = lk__utf8_length(text + i, bytes - i);
-        if (!length)
-            return false;
-    }
-    return true;
-}
-
-/* Checks the string whose opening quote is at *at and moves *at to its closing
- * one, or to what is wrong. */
+/* Checks the string whose opening quote is at *at. Moves *at to the closing quote, or to the error. */
 static const char *check_string(const char *text, size_t bytes, size_t *at)
 {
     for (size_t i = *at + 1; i < bytes;) {
@@ -72,7 +33,7 @@ static const char *check_string(const char *text, size_t bytes, size_t *at)
             i += 2;
             continue;
         }
-        size_t length = lk__utf8_length(text + i, bytes - i);
+        size_t length = lk__utf8_read(text + i, bytes - i, NULL);
         if (!length)
             return "a character that is not UTF-8";
         i += length;
@@ -117,8 +78,8 @@ const char *lk__json_check(const char *text, size_t bytes, lk_json_limits limits
     return NULL;
 }
 
-/* A text that is looked at from `at` on; each function below moves it past what its
- * name says, or returns false. */
+/* A text and a position. Each take_ function moves the position past what its name says, or returns
+ * false. */
 typedef struct cursor {
     const char *text;
     size_t bytes, at;
@@ -145,7 +106,7 @@ static bool take_digits(cursor *c)
     return c->at > start;
 }
 
-/* cJSON reads 63 characters of a number at most. */
+/* cJSON reads at most 63 characters of a number. */
 static bool take_number(cursor *c)
 {
     size_t start = c->at;
@@ -163,7 +124,7 @@ static bool take_number(cursor *c)
     return c->at - start < 64;
 }
 
-/* "\uXXXX", of which the backslash was taken. */
+/* Takes "uXXXX"; the backslash was taken before. */
 static bool take_unit(cursor *c, unsigned *unit)
 {
     *unit = 0;
@@ -180,7 +141,7 @@ static bool take_unit(cursor *c, unsigned *unit)
     return true;
 }
 
-/* Above U+FFFF a character is two units, of two ranges. */
+/* A character above U+FFFF is two units, a high and a low surrogate. */
 static bool take_escape(cursor *c)
 {
     unsigned unit, second;
@@ -218,7 +179,7 @@ static bool take_word(cursor *c, const char *word)
 
 static bool take_value(cursor *c, int depth);
 
-/* What is between the brackets, and the closing one. */
+/* Takes everything up to and including the closing bracket. */
 static bool take_members(cursor *c, char close, int depth)
 {
     take_spaces(c);
@@ -239,7 +200,7 @@ static bool take_members(cursor *c, char close, int depth)
     return take(c, close);
 }
 
-/* A value and the spaces around it. */
+/* Takes a value and the spaces around it. */
 static bool take_value(cursor *c, int depth)
 {
     bool good = false;
@@ -277,8 +238,8 @@ bool lk__json_is_valid(const char *text, size_t bytes)
     return take_value(&c, LK_JSON_MAX_DEPTH + 2);
 }
 
-/* The control character that text starts with, its length in *bytes; -1 if it
- * starts with another. Those from U+0080 on take two bytes. */
+/* The control character at the start of text, with its length in *bytes; -1 for another character.
+ * Control characters from U+0080 on have two bytes. */
 static int control(const char *text, size_t *bytes)
 {
     const unsigned char *c = (const unsigned char *)text;

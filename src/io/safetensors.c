@@ -1,25 +1,25 @@
-/* safetensors.c - state dicts as .safetensors files.
+/* safetensors.c - reads and writes .safetensors files.
  *
- * A file is the header's length (8 bytes, little-endian), the header (a JSON
- * object of name -> dtype, shape and data_offsets, and "__metadata__") and the
- * data, which the offsets must cover without hole or overlap. A file that is
- * read may come from anywhere: nothing it says is used before it was checked,
- * and no tensor is allocated before all of them were found to fit the file. */
+ * A file is the header's length (8 bytes, little-endian), the header (a JSON object of name ->
+ * dtype, shape and data_offsets, and "__metadata__") and the data, which the offsets must cover
+ * without holes or overlaps. A file may come from anywhere: every value is checked before it is
+ * used, and memory is allocated only after all tensors are known to fit the file. */
+#include "io/safetensors.h"
+
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <lockstep/state.h>
-
-#include "base/file.h"
 #include "base/mem.h"
-#include "io/io.h"
+#include "base/utf8.h"
+#include "io/json.h"
+#include "io/state_format.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file's numbers are little-endian");
 
-/* The format's own limit, and the start of the header. */
+/* The format's limit of the header's bytes, and the offset of the header. */
 #define MAX_HEADER 100000000u
 #define HEADER_AT 8u
 #define METADATA "__metadata__"
@@ -34,13 +34,13 @@ typedef struct source {
     const lk_state_source *file;
     const char *path;
     uint64_t size;
-    uint64_t header; /* bytes of it */
+    uint64_t header; /* bytes of the header */
 } source;
 
-/* What the header says of one tensor; offsets count from the data's start. */
+/* One tensor, as the header describes it; offsets count from the start of the data. */
 typedef struct record {
     const char *name; /* borrowed from the parsed header */
-    size_t order;     /* in the header */
+    size_t order;     /* index in the header */
     lk_dtype dtype;
     int ndim;
     size_t dims[LK_MAX_DIMS];
@@ -52,7 +52,7 @@ static uint64_t data_at(const source *in)
     return HEADER_AT + in->header;
 }
 
-/* Reads the length and the header, which gets a 0 behind it. */
+/* Reads the length and the header; a 0 follows the text. */
 static lk_status read_header(source *in, char **out)
 {
     if (in->size < HEADER_AT + 2)
@@ -175,7 +175,7 @@ static lk_status parse_offsets(const source *in, const cJSON *item, record *rec)
     return LK_OK;
 }
 
-/* The fields of a tensor; others are skipped, as the format's own reader does. */
+/* The fields of a tensor. Others are ignored, as the format's own reader does. */
 static const struct {
     const char *name;
     lk_status (*parse)(const source *in, const cJSON *item, record *rec);
@@ -235,7 +235,7 @@ static int by_offset(const void *a, const void *b)
     return x->order < y->order ? -1 : 1;
 }
 
-/* Every byte of the data belongs to one tensor. records are sorted. */
+/* Every byte of the data must belong to exactly one tensor. records are sorted. */
 static lk_status check_cover(const source *in, const record *records, size_t count)
 {
     uint64_t at = 0;
@@ -290,7 +290,7 @@ static lk_status parse_records(const source *in, const cJSON *root, record *reco
     return LK_OK;
 }
 
-/* The tensors follow each other in the file, so reading is one pass. */
+/* Tensors follow each other in the file, so the data are read in one pass. */
 static lk_status read_tensors(const source *in, const record *records, size_t count, lk_state *state)
 {
     for (size_t i = 0; i < count; i++) {
@@ -305,8 +305,7 @@ static lk_status read_tensors(const source *in, const record *records, size_t co
     return LK_OK;
 }
 
-/* What is done with the tensors of a file, once all that its header says of them
- * was found to be sound. */
+/* Called with the tensors of a file when the whole header is known to be valid. */
 typedef lk_status (*use_records)(const source *in, const record *records, size_t count, void *arg);
 
 static lk_status use_tensors(const source *in, const cJSON *root, use_records use, void *arg)
@@ -356,7 +355,7 @@ static lk_status load_safetensors(const lk_state_source *file, lk_state **out)
 }
 
 typedef struct listing {
-    lk_state_source_fn seen;
+    lk_safetensors_fn visit;
     void *arg;
 } listing;
 
@@ -370,14 +369,14 @@ static lk_status list_records(const source *in, const record *records, size_t co
                                 .ndim = records[i].ndim,
                                 .bytes = (size_t)(records[i].end - records[i].begin)};
         memcpy(entry.dims, records[i].dims, sizeof entry.dims);
-        list->seen(list->arg, &entry);
+        list->visit(list->arg, &entry);
     }
     return LK_OK;
 }
 
-lk_status lk__safetensors_list(const lk_state_source *file, lk_state_source_fn seen, void *arg)
+lk_status lk__safetensors_list(const lk_state_source *file, lk_safetensors_fn visit, void *arg)
 {
-    listing list = {.seen = seen, .arg = arg};
+    listing list = {.visit = visit, .arg = arg};
     return read_file(file, list_records, &list);
 }
 
@@ -385,18 +384,15 @@ static lk_status check_name(const char *path, const char *name)
 {
     if (strcmp(name, METADATA) == 0)
         return lk__fail(LK_STATUS_USAGE, "cannot save %s: a tensor may not be called \"" METADATA "\"", path);
-    size_t bytes = strlen(name);
-    for (size_t i = 0, length; i < bytes; i += length) {
-        length = lk__utf8_length(name + i, bytes - i);
-        if (!length)
-            return lk__fail(LK_STATUS_USAGE, "cannot save %s: the name of a tensor is not UTF-8 at its byte %zu", path,
-                            i);
-    }
+    size_t bytes = strlen(name), valid = lk__utf8_valid_bytes(name, bytes);
+    if (valid < bytes)
+        return lk__fail(LK_STATUS_USAGE, "cannot save %s: the name of a tensor is not UTF-8 at its byte %zu", path,
+                        valid);
     return LK_OK;
 }
 
-/* Larger elements first, else in the state's order: every tensor is aligned to
- * its element as long as the data's start is aligned to the largest. */
+/* Sorts by element size, largest first, then in the state's order: every tensor is then aligned to
+ * its elements, because the start of the data is aligned to the largest. */
 void lk__safetensors_order(const lk_state *state, const lk_state_entry **sorted)
 {
     size_t at = 0;
@@ -411,7 +407,7 @@ static size_t put(char *out, size_t room, const char *before, uint64_t value)
     return (size_t)snprintf(out, room, "%s%" PRIu64, before, value);
 }
 
-/* Everything about an entry but its name: at most this many bytes. */
+/* The most bytes of an entry without its name. */
 enum { ENTRY_BYTES = 80 + 21 * (LK_MAX_DIMS + 2) };
 
 static size_t put_entry(char *out, const lk_state_entry *entry, uint64_t begin)
@@ -429,7 +425,7 @@ static size_t put_entry(char *out, const lk_state_entry *entry, uint64_t begin)
     return at;
 }
 
-/* The length and the header as they go into the file. */
+/* Makes the length and the header. */
 static lk_status make_header(const char *path, const lk_state_entry *const *sorted, size_t count, char **out,
                              size_t *bytes)
 {

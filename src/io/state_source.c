@@ -1,22 +1,20 @@
-/* state_source.c - reading parts of a state file that is open. */
+/* state_source.c - reads from an open state file. */
+#include "io/state_source.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "io/io.h"
 
 lk_status lk__state_source_read(const lk_state_source *in, uint64_t at, void *out, size_t bytes)
 {
     /* Some systems refuse reads of 2 GiB and more. */
     const size_t most = (size_t)1 << 30;
     for (size_t done = 0; done < bytes;) {
-        ssize_t got = pread(in->fd, (char *)out + done, lk__size_min(bytes - done, most), (off_t)(at + done));
-        if (got < 0 && errno == EINTR)
-            continue;
+        ssize_t got = lk__fd_read_at(in->fd, (char *)out + done, lk__size_min(bytes - done, most), (off_t)(at + done));
         if (got < 0)
             return lk__fail(LK_STATUS_IO, "cannot read %s: %s", in->path, strerror(errno));
         if (got == 0)

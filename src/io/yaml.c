@@ -1,7 +1,7 @@
-/* yaml.c - libyaml's events into a flat list of items.
+/* yaml.c - converts libyaml's events to a flat list of items.
  *
- * libyaml checks the syntax; what is left out of YAML, and the limits, are
- * checked here, event by event, so that nothing large is ever built. */
+ * libyaml checks the syntax. This file refuses the unsupported parts of YAML and checks the limits
+ * at every event, so that nothing large is built. */
 #include "io/yaml.h"
 
 #include <stdint.h>
@@ -48,11 +48,11 @@ lk_status lk__yaml_parse(const char *name, const void *data, size_t bytes, lk_ya
 
 #include <yaml.h>
 
-/* A mapping or list that is open. */
+/* An open mapping or list. */
 typedef struct level {
-    size_t first; /* of its items */
+    size_t first; /* index of its first item */
     bool list;
-    char *key; /* of the next value; NULL: a key comes next */
+    char *key; /* of the next value; NULL: a key is next */
     size_t key_line;
 } level;
 
@@ -61,7 +61,7 @@ typedef struct reading {
     yaml_parser_t parser;
     lk_yaml *yaml;
     level levels[LK_YAML_MAX_DEPTH];
-    int depth; /* levels that are open */
+    int depth; /* number of open levels */
     int documents;
 } reading;
 
@@ -75,7 +75,7 @@ static lk_status fail_at(const reading *r, size_t line, const char *what)
     return lk__fail(LK_STATUS_FORMAT, "%s:%zu: %s", r->name, line, what);
 }
 
-/* The line of a byte: libyaml gives offsets where it could not read characters. */
+/* The line of a byte: for bytes that are no characters libyaml only gives the offset. */
 static size_t line_at(const uint8_t *data, size_t bytes, size_t offset)
 {
     size_t line = 1;
@@ -119,7 +119,7 @@ static lk_status copy_text(const reading *r, const yaml_event_t *event, char **o
     return *out ? LK_OK : lk__fail_memory(length + 1, r->name);
 }
 
-/* Keys of one mapping differ. */
+/* The keys of one mapping must differ. */
 static lk_status check_key(const reading *r, const level *top, const char *key, size_t line)
 {
     for (size_t i = top->first; i < r->yaml->count; i++) {
@@ -146,7 +146,7 @@ static lk_status take_key(reading *r, const yaml_event_t *event)
     return LK_OK;
 }
 
-/* Appends a value of the level that is open; text goes over to it. */
+/* Appends a value to the innermost open level; takes ownership of text. */
 static lk_status add_item(reading *r, const yaml_event_t *event, lk_yaml_kind kind, char *text)
 {
     lk_yaml *yaml = r->yaml;
@@ -259,7 +259,7 @@ static lk_status take_all(reading *r, const uint8_t *data, size_t bytes)
 
 static lk_status parse_into(const char *name, const uint8_t *data, size_t bytes, lk_yaml *yaml)
 {
-    static const char mark[] = "\xef\xbb\xbf"; /* that some editors put before UTF-8 */
+    static const char mark[] = "\xef\xbb\xbf"; /* some editors write it before UTF-8 */
     size_t skipped = bytes >= strlen(mark) && memcmp(data, mark, strlen(mark)) == 0 ? strlen(mark) : 0;
     reading r = {.name = name, .yaml = yaml};
     data += skipped;

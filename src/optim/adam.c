@@ -1,5 +1,5 @@
-/* adam.c - Adam, whose weight decay is added to the gradient, and AdamW, whose
- * weight decay shrinks the parameter; both as in PyTorch. */
+/* adam.c - Adam and AdamW as in PyTorch. Adam adds the weight decay to the gradient, AdamW shrinks
+ * the parameter by it. */
 #include "optim/rule.h"
 
 #include <math.h>
@@ -12,14 +12,14 @@ static size_t states(const double *values)
     return 2;
 }
 
-/* Powers by multiplication: libm's pow differs between machines. */
+/* Multiplies, because libm's pow differs between machines. */
 static void raise_powers(lk_optim *optim)
 {
     optim->powers[0] *= optim->values[BETA1];
     optim->powers[1] *= optim->values[BETA2];
 }
 
-/* What both have in common: no weight decay yet. */
+/* The scalars that Adam and AdamW share, without weight decay. */
 static lk_adam settings(const lk_optim *optim)
 {
     const double *values = optim->values;

@@ -1,4 +1,4 @@
-/* optim.c - the table of optimisers, and what all of them share. */
+/* optim.c - the table of optimisers, and the code that all of them share. */
 #include "optim/optim.h"
 
 #include <assert.h>
@@ -33,7 +33,7 @@ static const char *rule_name(const void *arg, size_t index)
 
 static const lk_names names = {.what = option, .kind = "optimiser", .next = rule_name};
 
-/* Kernels use a float. */
+/* Kernels take the rate as a float. */
 static lk_status check_lr(double lr)
 {
     if (!(lr >= 0 && lr <= FLT_MAX))
@@ -75,7 +75,7 @@ void lk__optim_destroy(lk_optim *optim)
     for (size_t i = 0; i < LK_RULE_MAX_STATES; i++)
         if (optim->state[i])
             optim->dev->type->free(optim->dev, optim->state[i]);
-    if (!optim->placed)
+    if (!optim->borrowed)
         optim->dev->type->free(optim->dev, optim->scalars);
     lk__mem_free(optim);
 }
@@ -131,11 +131,11 @@ void lk__optim_set_numbers(lk_optim *optim, const lk_optim_numbers *numbers)
     memcpy(optim->powers, numbers->powers, sizeof optim->powers);
 }
 
-void lk__optim_place(lk_optim *optim, void *place)
+void lk__optim_set_scalars(lk_optim *optim, void *scalars)
 {
     optim->dev->type->free(optim->dev, optim->scalars);
-    optim->scalars = place;
-    optim->placed = true;
+    optim->scalars = scalars;
+    optim->borrowed = true;
 }
 
 void lk__optim_count(lk_optim *optim)

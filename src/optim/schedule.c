@@ -1,8 +1,8 @@
-/* schedule.c - learning-rate schedules: a warm-up, which all of them can have,
- * and after it one of the courses of the table, which begins at its own 0.
+/* schedule.c - learning-rate schedules: an optional warm-up, then a curve from the table that
+ * starts at its own step 0.
  *
- * A rate reaches the weights, so it is the same double on every machine: no libm
- * here. Places in the run are whole numbers of steps up to one last division. */
+ * A rate reaches the weights, so it must be the same double on every machine: no libm here.
+ * Positions in the run are whole numbers of steps until one last division. */
 #include <string.h>
 
 #include "base/math64.h"
@@ -10,23 +10,23 @@
 #include "base/spec.h"
 #include "optim/optim.h"
 
-/* The first parameters of every row; a row's own follow. */
+/* The first parameters of every row; the row's own parameters follow. */
 enum { WARMUP, WARMUP_STEPS, OWN, MAX_PARAMS = OWN + 4 };
 
 #define WARMUP_PARAMS [WARMUP] = {"warmup", 0, 0, 1e9, true}, [WARMUP_STEPS] = {"warmup_steps", 0, 0, 1e15, true}
 
-/* A place in the course that follows the warm-up. Its epochs have as many steps as
- * the run's, and begin where the warm-up has ended. */
-typedef struct place {
+/* A position after the warm-up. Epochs here start at the end of the warm-up and have as many steps
+ * as the run's. */
+typedef struct position {
     size_t epoch, batch;            /* from 0; from 0, in the epoch */
     size_t batches, epochs, warmup; /* of an epoch; of the run; steps of the warm-up */
-} place;
+} position;
 
 typedef struct row {
     lk_optim_info info;
-    /* The rate after the warm-up. It only rises or only falls, never both. */
-    double (*lr)(const lk_lr_schedule *schedule, double base_lr, place at);
-    /* Optional: refuses what does not fit the run, of which `at` gives the length. */
+    /* The rate after the warm-up. It never falls or never rises. */
+    double (*lr)(const lk_lr_schedule *schedule, double base_lr, position at);
+    /* Optional: refuses parameters that do not fit the run, whose length is in `at`. */
     lk_status (*check)(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at);
     lk_spec_param params[MAX_PARAMS];
     lk_spec_list list;
@@ -45,13 +45,13 @@ size_t lk__lr_schedule_warmup(const lk_lr_schedule *schedule, size_t batches)
     return (size_t)schedule->values[WARMUP] * batches + (size_t)schedule->values[WARMUP_STEPS];
 }
 
-static double constant_lr(const lk_lr_schedule *schedule, double base_lr, place at)
+static double constant_lr(const lk_lr_schedule *schedule, double base_lr, position at)
 {
     (void)schedule, (void)at;
     return base_lr;
 }
 
-/* One product after the other, as PyTorch's schedulers round them. */
+/* Multiplies one by one, to round as PyTorch's schedulers do. */
 static double times(double lr, double gamma, size_t count)
 {
     for (; count > 0 && lr != 0; count--)
@@ -61,14 +61,14 @@ static double times(double lr, double gamma, size_t count)
 
 enum { STEP_SIZE = OWN, STEP_GAMMA };
 
-static double step_lr(const lk_lr_schedule *schedule, double base_lr, place at)
+static double step_lr(const lk_lr_schedule *schedule, double base_lr, position at)
 {
     return times(base_lr, schedule->values[STEP_GAMMA], at.epoch / (size_t)schedule->values[STEP_SIZE]);
 }
 
 enum { GAMMA = OWN };
 
-static double multistep_lr(const lk_lr_schedule *schedule, double base_lr, place at)
+static double multistep_lr(const lk_lr_schedule *schedule, double base_lr, position at)
 {
     size_t passed = 0;
     while (passed < schedule->list.count && schedule->list.values[passed] <= (double)at.epoch)
@@ -76,27 +76,27 @@ static double multistep_lr(const lk_lr_schedule *schedule, double base_lr, place
     return times(base_lr, schedule->values[GAMMA], passed);
 }
 
-static double exponential_lr(const lk_lr_schedule *schedule, double base_lr, place at)
+static double exponential_lr(const lk_lr_schedule *schedule, double base_lr, position at)
 {
     return times(base_lr, schedule->values[GAMMA], at.epoch);
 }
 
-/* Cosine and gaussian fall over the rest of the run. */
+/* Parameters of cosine and gaussian, which fall over the rest of the run. */
 enum { FALL_MIN = OWN, FALL_EPOCHS, FALL_BY_STEP, FALL_SIGMA };
 
 #define FALL_PARAMS                                                                      \
     [FALL_MIN] = {"min", 0, 0, 1e9, false}, [FALL_EPOCHS] = {"epochs", 0, 0, 1e9, true}, \
     [FALL_BY_STEP] = {"by_step", 0, 0, 1, true}
 
-/* Steps of the run, the warm-up included, after which the rate has fallen. */
+/* Steps of the run, including the warm-up, until the fall ends. */
 static size_t fall_end(const lk_lr_schedule *schedule, size_t epochs, size_t batches)
 {
     double given = schedule->values[FALL_EPOCHS];
     return (given != 0 ? (size_t)given : epochs) * batches;
 }
 
-/* The part of the fall that lies behind, in [0,1]. */
-static double fallen(const lk_lr_schedule *schedule, place at)
+/* The fraction of the fall that is done, in [0,1]. */
+static double fallen(const lk_lr_schedule *schedule, position at)
 {
     size_t now = at.epoch * at.batches + (schedule->values[FALL_BY_STEP] != 0 ? at.batch : 0);
     size_t end = fall_end(schedule, at.epochs, at.batches);
@@ -109,14 +109,14 @@ static double fall_to(const lk_lr_schedule *schedule, double base_lr, double hei
     return min + (base_lr - min) * height;
 }
 
-/* (1 + cos(pi x)) / 2 is the square of cos(pi x / 2), which cancels nothing. */
-static double cosine_lr(const lk_lr_schedule *schedule, double base_lr, place at)
+/* Uses the square of cos(pi x / 2), which equals (1 + cos(pi x)) / 2 without cancellation. */
+static double cosine_lr(const lk_lr_schedule *schedule, double base_lr, position at)
 {
     double root = lk__math_cospi64(fallen(schedule, at) / 2);
     return fall_to(schedule, base_lr, root * root);
 }
 
-static double gaussian_lr(const lk_lr_schedule *schedule, double base_lr, place at)
+static double gaussian_lr(const lk_lr_schedule *schedule, double base_lr, position at)
 {
     double deviations = fallen(schedule, at) / schedule->values[FALL_SIGMA];
     return fall_to(schedule, base_lr, lk__math_exp64(-0.5 * deviations * deviations));
@@ -209,14 +209,14 @@ lk_status lk__lr_schedule_check(const lk_lr_schedule *schedule, double base_lr, 
     return schedule->row->check ? schedule->row->check(schedule, base_lr, at) : LK_OK;
 }
 
-static place after_warmup(lk_lr_schedule_at at, size_t warmup)
+static position after_warmup(lk_lr_schedule_at at, size_t warmup)
 {
     size_t step = at.epoch * at.batches + at.batch - warmup;
-    return (place){.epoch = step / at.batches,
-                   .batch = step % at.batches,
-                   .batches = at.batches,
-                   .epochs = at.epochs,
-                   .warmup = warmup};
+    return (position){.epoch = step / at.batches,
+                      .batch = step % at.batches,
+                      .batches = at.batches,
+                      .epochs = at.epochs,
+                      .warmup = warmup};
 }
 
 double lk__lr_schedule_lr(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at)
@@ -234,7 +234,7 @@ static double rate_of_step(const lk_lr_schedule *schedule, double base_lr, lk_lr
     return lk__lr_schedule_lr(schedule, base_lr, at);
 }
 
-/* The warm-up rises and a course only rises or only falls, so that the highest rate is at an end of one of them. */
+/* The warm-up rises and a curve is monotonic, so the highest rate is at an end of one of them. */
 lk_lr_schedule_rates lk__lr_schedule_rates(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at,
                                            size_t begin, size_t end)
 {

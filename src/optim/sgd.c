@@ -15,8 +15,8 @@ static size_t states(const double *values)
     return values[MOMENTUM] != 0 ? 1 : 0;
 }
 
-/* powers[0] is 0 while steps were counted and none was updated by: the first update
- * takes the gradient as its momentum. It is 1 else. */
+/* powers[0] is 0 after the first counted step until the first update, which takes the gradient as
+ * its momentum; else it is 1. */
 static void count(lk_optim *optim)
 {
     if (optim->steps == 1)

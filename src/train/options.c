@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/spec.h"
-#include "io/io.h"
+#include "base/utf8.h"
 #include "train/parts.h"
 
 enum { NUMBER = 40, NAME = 64 };

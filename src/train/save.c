@@ -7,7 +7,8 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
-#include "io/io.h"
+#include "io/json.h"
+#include "io/state/state_file.h"
 #include "train/parts.h"
 
 static bool all_finite(const lk_state_entry *entry)

@@ -9,8 +9,9 @@
 
 #include <lockstep/state.h>
 
+#include "base/utf8.h"
 #include "check.h"
-#include "io/io.h"
+#include "io/json.h"
 #include "state_files.h"
 
 static size_t count_files(const char *path)
@@ -358,15 +359,15 @@ static void test_missing_folder(void **ctx)
 
 static void test_utf8(void **ctx)
 {
-    assert_int_equal(lk__utf8_length("", 0), 0);
-    assert_int_equal(lk__utf8_length("a", 1), 1);
-    assert_int_equal(lk__utf8_length("\xc3\xa9", 2), 2);
-    assert_int_equal(lk__utf8_length("\xc3\xa9", 1), 0);
-    assert_int_equal(lk__utf8_length("\xe6\x97\xa5", 3), 3);
-    assert_int_equal(lk__utf8_length("\xe6\x97z", 3), 0);
-    assert_int_equal(lk__utf8_length("\xf4\x8f\xbf\xbf", 4), 4);
-    assert_int_equal(lk__utf8_length("\x80", 1), 0);
-    assert_int_equal(lk__utf8_length("\xf8\x88\x80\x80\x80", 5), 0);
+    assert_int_equal(lk__utf8_read("", 0, NULL), 0);
+    assert_int_equal(lk__utf8_read("a", 1, NULL), 1);
+    assert_int_equal(lk__utf8_read("\xc3\xa9", 2, NULL), 2);
+    assert_int_equal(lk__utf8_read("\xc3\xa9", 1, NULL), 0);
+    assert_int_equal(lk__utf8_read("\xe6\x97\xa5", 3, NULL), 3);
+    assert_int_equal(lk__utf8_read("\xe6\x97z", 3, NULL), 0);
+    assert_int_equal(lk__utf8_read("\xf4\x8f\xbf\xbf", 4, NULL), 4);
+    assert_int_equal(lk__utf8_read("\x80", 1, NULL), 0);
+    assert_int_equal(lk__utf8_read("\xf8\x88\x80\x80\x80", 5, NULL), 0);
 }
 
 static void test_quote(void **ctx)

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "cli/cli.h"
-#include "io/io.h"
+#include "io/state/state_file.h"
 
 /* A checkpoint that is replaced by its tensors cannot be trained on. */
 static lk_status check_apart(const char *from, const char *to)

@@ -6,6 +6,7 @@
 
 #include "base/libraries.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/commands/info_model.h"
 #include "cli/report/json.h"
@@ -117,12 +118,10 @@ static void print_libraries(void)
 
 static size_t print_entry(const lk_state_entry *entry)
 {
-    char shape[128] = "[";
-    size_t used = 1;
-    for (int d = 0; d < entry->ndim && used < sizeof shape; d++)
-        used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%zu", d ? ", " : "", entry->dims[d]);
+    char shape[LK_TEXT_DIMS_BYTES(LK_MAX_DIMS)];
+    lk__text_dims(entry->dims, entry->ndim, shape, sizeof shape);
     int gap = KEY_COLUMN - (int)lk__size_min(lk__cli_json_key(entry->name), KEY_COLUMN);
-    printf("%*s %-5s %s]\n", gap, "", lk_dtype_name(entry->dtype), shape);
+    printf("%*s %-5s %s\n", gap, "", lk_dtype_name(entry->dtype), shape);
     return entry->bytes / lk_dtype_size(entry->dtype);
 }
 

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "io/io.h"
+#include "io/json.h"
 
 void lk__cli_json_line(cJSON *object)
 {

@@ -1,4 +1,4 @@
-/* codec.c - the table of image codecs, and what they share. */
+/* codec.c - the table of image codecs, and the code that they share. */
 #include "data/codec/codec.h"
 
 #include <ctype.h>

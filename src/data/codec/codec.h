@@ -1,7 +1,7 @@
-/* codec.h - files of images, decoded to red, green and blue.
+/* codec.h - decodes image files to red, green and blue.
  *
- * What comes out depends on the file's bytes alone: the exact integer transform
- * of JPEG, no colour management. A file may come from anywhere. */
+ * The result depends only on the file's bytes: JPEG uses the exact integer transform, and there is
+ * no colour management. A file may come from anywhere. */
 #ifndef LK_DATA_CODEC_CODEC_H
 #define LK_DATA_CODEC_CODEC_H
 
@@ -14,46 +14,45 @@ typedef struct lk_image_file {
     size_t count;
 } lk_image_file;
 
-/* An image file that is open. */
+/* An open image file. */
 typedef struct lk_image_source {
     const char *path; /* for messages */
     int fd;
-    size_t count; /* bytes that it had when it was opened */
+    size_t count; /* bytes of the file when it was opened */
 } lk_image_source;
 
 typedef struct lk_codec {
-    const char *name, *package; /* "JPEG"; what to install where this build lacks it */
-    const char *endings;        /* of file names, as in " .jpg .jpeg " */
+    const char *name, *package; /* "JPEG"; the package to install if this build lacks it */
+    const char *endings;        /* of file names: " .jpg .jpeg " */
     bool (*probe)(const lk_image_file *file);
-    /* Three channels. FORMAT for what is damaged or cut off, with what the library
-     * says of it; the image is garbage then. NULL: this build lacks the library. */
+    /* Decodes to three channels. FORMAT, with the library's reason, for damaged or truncated files;
+     * the image is then undefined. NULL: this build lacks the library. */
     lk_status (*decode)(const lk_image_file *file, lk_image *out);
-    /* Height and width by the file's header alone: needs no library. FORMAT where it
-     * has none. */
+    /* Reads height and width from the file's header, without a library. FORMAT if there is none. */
     lk_status (*size)(const lk_image_source *source, size_t *height, size_t *width);
 } lk_codec;
 
 extern const lk_codec lk__codec_jpeg, lk__codec_png;
 
-/* The codec of a file by its content, NULL where it is none's. */
+/* The codec for a file's content; NULL if there is none. */
 const lk_codec *lk__codec_find(const lk_image_file *file);
 
-/* Whether a file of this name is taken for an image. */
+/* Whether a file with this name counts as an image. */
 bool lk__image_named(const char *name);
-/* Decodes by content, whatever the name. */
+/* Chooses the codec by the content, not by the name. */
 lk_status lk__image_decode(const lk_image_file *file, lk_image *out) LK_CHECKED;
 
-/* Height and width of the image in a file, by content; reads a few bytes of it. */
+/* Height and width of the image in a file, by its content; reads only a few bytes. */
 lk_status lk__image_size(const char *path, size_t *height, size_t *width) LK_CHECKED;
-/* Reads `count` bytes from byte `at` on; FORMAT where the file ends before. */
+/* Reads `count` bytes from byte `at` on; FORMAT if the file ends before. */
 lk_status lk__image_read_at(const lk_image_source *source, size_t at, uint8_t *into, size_t count) LK_CHECKED;
 
-/* Makes room for an image that a file's header speaks of, of three channels. FORMAT
- * where the file has fewer bytes than `least`, into which no such image can be
- * packed: memory and time are spent on what the file holds, not on what it says. */
+/* Makes room for an image of three channels whose size is from the file's header. FORMAT if the
+ * file has fewer than `least` bytes, the minimum for such an image: memory and time depend on the
+ * file's real size, not on what its header claims. */
 lk_status lk__image_expect(const lk_image_file *file, size_t height, size_t width, size_t least,
                            lk_image *out) LK_CHECKED;
-/* Splits a row of interleaved colours over the planes. */
+/* Splits a row of interleaved colours into the planes. */
 void lk__image_set_row(lk_image *image, size_t y, const uint8_t *rgb);
 
 #endif

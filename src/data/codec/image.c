@@ -1,5 +1,4 @@
-/* image.c - an image's memory, which grows and is kept, and what its bytes
- * become for a model. */
+/* image.c - an image's memory, which grows and is reused; normalises bytes to floats for a model. */
 #include <assert.h>
 
 #include "base/mem.h"
@@ -13,7 +12,7 @@ lk_status lk__image_resize(lk_image *image, size_t channels, size_t height, size
         return lk__fail(LK_STATUS_MEMORY, "an image of %zux%zu is more than can be addressed", width, height);
     if (bytes > image->room) {
         uint8_t *pixels = NULL;
-        /* A quarter more, so that images a little larger find their room. */
+        /* A quarter more room, for slightly larger images. */
         LK_TRY(LK_ALLOC(room, "an image", &pixels));
         lk__mem_free(image->pixels);
         image->pixels = pixels;

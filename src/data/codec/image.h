@@ -1,4 +1,4 @@
-/* image.h - an image of any size in memory, and the floats that its bytes become. */
+/* image.h - an image of any size in memory, and its conversion to floats. */
 #ifndef LK_DATA_CODEC_IMAGE_H
 #define LK_DATA_CODEC_IMAGE_H
 
@@ -10,7 +10,7 @@
 
 enum { LK_DATASET_MAX_CHANNELS = 3 };
 
-/* Pixels that an image may have; more is taken for an attack on memory. */
+/* The most pixels of an image; more counts as an attack on memory. */
 #define LK_IMAGE_MAX_PIXELS ((size_t)1 << 27)
 
 /* An image of any size, in memory that grows with it. */
@@ -19,17 +19,17 @@ typedef struct lk_image {
     uint8_t *pixels; // (C, H, W)
     size_t room;     /* bytes of pixels */
 } lk_image;
-/* Makes room for an image of this shape; the old pixels are gone. MEMORY, and the
- * image is as before, when there is none. */
+/* Makes room for an image of this shape; the old pixels are lost. MEMORY, with the image unchanged,
+ * if there is none. */
 lk_status lk__image_resize(lk_image *image, size_t channels, size_t height, size_t width) LK_CHECKED;
 void lk__image_fini(lk_image *image);
 
-/* The float that each byte of each channel becomes. */
+/* The float for each byte of each channel. */
 typedef struct lk_normalise {
     float table[LK_DATASET_MAX_CHANNELS][256];
 } lk_normalise;
 void lk__normalise_init(lk_normalise *normalise, const float *mean, const float *std, size_t channels);
-/* An image to x (H, W, C). */
+/* Converts an image to x (H, W, C). */
 void lk__normalise_apply(const lk_normalise *normalise, const lk_image *image, float *x);
 
 #endif

@@ -1,8 +1,8 @@
-/* jpeg.c - JPEG images through libjpeg-turbo, and no other libjpeg: those have
- * other pixels.
+/* jpeg.c - JPEG images by libjpeg-turbo. Other versions of libjpeg are not used, because their
+ * pixels differ.
  *
- * The slow integer transform and fancy upsampling are exact: the same bytes on
- * every machine. Print images in four colours become RGB as Pillow makes them. */
+ * The slow integer transform and fancy upsampling are exact: the same bytes on every machine. Print
+ * images with four colours become RGB as in Pillow. */
 #include "data/codec/codec.h"
 
 #ifdef LK_HAVE_JPEG
@@ -16,18 +16,18 @@ static bool probe(const lk_image_file *file)
     return file->count >= 3 && file->bytes[0] == 0xff && file->bytes[1] == 0xd8 && file->bytes[2] == 0xff;
 }
 
-/* Segments before the one with the size; real files have about ten, and many more
- * where a colour profile or a preview takes several. */
+/* The most segments before the one with the size. Real files have about ten, or many more with a
+ * large colour profile or preview. */
 enum { MAX_SEGMENTS = 4096 };
 
-/* Markers 0xc0 to 0xcf begin a frame, but for those of tables and one that is reserved. */
+/* Markers 0xc0 to 0xcf start a frame, except those of tables and a reserved one. */
 static bool begins_frame(uint8_t marker)
 {
     return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
 }
 
-/* From segment to segment, each a marker and its length, to the frame's: length,
- * bits, height and width. Markers may have 0xff before them to fill up. */
+/* Goes through the segments, each a marker and its length, to the frame: length, bits, height,
+ * width. Fill bytes 0xff may come before a marker. */
 static lk_status size(const lk_image_source *source, size_t *height, size_t *width)
 {
     size_t at = 2;
@@ -60,12 +60,11 @@ static lk_status size(const lk_image_source *source, size_t *height, size_t *wid
 
 #include "base/mem.h"
 
-/* Passes over an image that a file may ask for, and those over the largest; real
- * ones have about ten. */
+/* The most passes over an image, and over the largest image; real files have about ten. */
 enum { MAX_SCANS = 200, MAX_LARGE_SCANS = 24, ROWS = 8 };
 
-/* Pixels that a byte can hold: a block of 8 by 8 takes a bit at least. (With
- * arithmetic coding an image of one colour could do with less; there are none.) */
+/* The most pixels in one byte: a block of 8 by 8 takes at least one bit. (Arithmetic coding could
+ * need less for an image of one colour; such files do not exist.) */
 enum { MAX_RATIO = 8 * 64 };
 
 typedef struct decoder {
@@ -92,8 +91,8 @@ _Noreturn static void on_error(j_common_ptr common)
     longjmp(d->give_up, 1);
 }
 
-/* Of what is merely odd, as bytes behind the last row, nothing is said. These mean
- * that pixels are lost: the library would make some up. */
+/* These warnings mean lost pixels, which the library would invent: they are errors. Other warnings,
+ * as for bytes after the last row, are ignored. */
 static void on_message(j_common_ptr common, int level)
 {
     static const int damage[] = {JWRN_JPEG_EOF, JWRN_HIT_MARKER, JWRN_HUFF_BAD_CODE, JWRN_ARITH_BAD_CODE,
@@ -120,8 +119,8 @@ static uint8_t times(unsigned a, unsigned b)
     return (uint8_t)(((product >> 8) + product) >> 8);
 }
 
-/* Four colours to three in place. All are taken for inverted, as Adobe stores
- * them, whether the file says so or not. */
+/* Converts a row of four colours to three, in the same memory. All files count as inverted, as
+ * Adobe stores them, whatever the file says. */
 static void from_cmyk(uint8_t *row, size_t width)
 {
     for (size_t x = 0; x < width; x++) {

@@ -1,6 +1,6 @@
-/* png.c - PNG images through libpng. Palettes and grey become RGB and transparency
- * is dropped, as Pillow's convert("RGB") does. Of 16 bits the upper 8 are kept, in
- * grey images too, where Pillow clips to 255 instead. Gamma is left alone. */
+/* png.c - PNG images by libpng. Palettes and grey become RGB and transparency is dropped, as in
+ * Pillow's convert("RGB"). Of 16 bits the upper 8 are kept, also in grey images, which Pillow clips
+ * to 255. Gamma is ignored. */
 #include "data/codec/codec.h"
 
 #include <string.h>
@@ -46,8 +46,8 @@ typedef struct decoder {
     const lk_image_file *file;
     size_t at; /* bytes read */
     lk_status status;
-    size_t lacked; /* bytes that were asked for and not there; 0: none */
-    uint8_t *rgb;  /* (H, W, 3), of an interlaced image; else one row */
+    size_t lacked; /* bytes that were requested but missing; 0: none */
+    uint8_t *rgb;  /* (H, W, 3) for an interlaced image; else one row */
 } decoder;
 
 _Noreturn static void on_error(png_structp png, png_const_charp why)
@@ -60,8 +60,8 @@ _Noreturn static void on_error(png_structp png, png_const_charp why)
     png_longjmp(png, 1);
 }
 
-/* libpng passes over some chunks that it has no memory for, and its errors do not tell
- * a lack of memory from damage. */
+/* Notes a lack of memory: libpng skips some chunks without memory, and its errors do not
+ * distinguish a lack of memory from damage. */
 static png_voidp take_memory(png_structp png, png_alloc_size_t bytes)
 {
     decoder *d = png_get_mem_ptr(png);
@@ -102,7 +102,7 @@ static void ask_for_rgb(png_structp png)
     png_set_gray_to_rgb(png);
 }
 
-/* Interlaced images come in passes over all rows. */
+/* Interlaced images need passes over all rows. */
 static lk_status read_rows(decoder *d, png_structp png, lk_image *out)
 {
     size_t row = 3 * out->width;
@@ -132,7 +132,7 @@ static lk_status read_image(decoder *d, png_structp png, png_infop info, lk_imag
         return d->status;
     png_set_user_limits(png, MAX_SIDE, MAX_SIDE);
     png_set_chunk_malloc_max(png, MAX_CHUNK);
-    /* Texts and profiles, which may inflate to gigabytes, are passed over. */
+    /* Texts and profiles may inflate to gigabytes: they are skipped. */
     png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_set_read_fn(png, d, read_bytes);
     png_read_info(png, info);

@@ -1,9 +1,8 @@
-/* archive.c - tar by way of gunzip, read once from front to end.
+/* archive.c - reads a gzipped tar file once, from start to end.
  *
- * A tar file is a chain of headers of 512 bytes, each followed by its member's
- * bytes, filled up to a multiple of 512; a header of zeros ends it. Long names
- * and extended attributes come as members of their own kind and are passed over:
- * the members that are wanted have short names. */
+ * A tar file is a chain of headers of 512 bytes, each followed by its member's bytes, padded to a
+ * multiple of 512. A header of zeros ends it. Long names and extended attributes are members of
+ * special types and are skipped: the wanted members have short names. */
 #include "data/download/archive.h"
 
 #include <stdbool.h>
@@ -16,10 +15,10 @@
 #include "base/mem.h"
 
 enum { BLOCK = 512, CHUNK = 1 << 18 };
-/* Bytes of members that are not wanted, at most: small texts in all archives that are known. */
+/* The most bytes of unwanted members; known archives only have small texts. */
 enum { MOST_OTHER = 64 << 20 };
 
-/* Places in a header. */
+/* Offsets in a header. */
 enum { NAME = 0, NAME_BYTES = 100, SIZE = 124, SIZE_BYTES = 12, SUM = 148, SUM_BYTES = 8, TYPE = 156 };
 enum { MAGIC = 257, PREFIX = 345, PREFIX_BYTES = 155, FULL_NAME = PREFIX_BYTES + NAME_BYTES + 2 };
 
@@ -27,7 +26,7 @@ typedef struct archive {
     const char *path;
     gzFile gzip;
     size_t offset; /* of the next byte, in the inflated archive */
-    size_t other;  /* bytes of members that are not wanted */
+    size_t other;  /* bytes of unwanted members so far */
     const lk_archive_member *members;
     size_t count;
     bool seen[LK_ARCHIVE_MAX_MEMBERS];
@@ -41,7 +40,7 @@ typedef struct header {
     uint64_t bytes;
 } header;
 
-/* Reads up to bytes; less at the end of the archive only. */
+/* Reads up to `bytes` bytes; fewer only at the end of the archive. */
 static lk_status read_bytes(archive *a, uint8_t *into, size_t bytes, size_t *got)
 {
     LK_TRY(lk__gzip_read(a->gzip, a->path, into, bytes, got));
@@ -64,7 +63,7 @@ static bool all_zero(const uint8_t *block)
     return true;
 }
 
-/* Octal digits with spaces before, ended by a space, a zero or the field. */
+/* Octal digits after optional spaces; a space, a zero or the end of the field ends them. */
 static bool parse_octal(const uint8_t *field, size_t bytes, uint64_t *out)
 {
     size_t i = 0, digits = 0;
@@ -77,7 +76,7 @@ static bool parse_octal(const uint8_t *field, size_t bytes, uint64_t *out)
     return digits > 0 && (i == bytes || field[i] == ' ' || field[i] == 0);
 }
 
-/* The sum of all bytes, those of the sum itself taken for spaces. */
+/* The checksum is the sum of all bytes, with spaces in place of the checksum itself. */
 static bool sum_is_right(const uint8_t *block)
 {
     uint64_t stated = 0, sum = 0;
@@ -88,7 +87,7 @@ static bool sum_is_right(const uint8_t *block)
     return sum == stated;
 }
 
-/* Only POSIX headers, with a zero after "ustar", have a prefix to the name. */
+/* Only POSIX headers, with a zero after "ustar", have a prefix of the name. */
 static void read_name(const uint8_t *block, char out[FULL_NAME])
 {
     char name[NAME_BYTES + 1] = "", prefix[PREFIX_BYTES + 1] = "";
@@ -119,8 +118,8 @@ static lk_status read_header(archive *a, header *out, bool *end)
     return LK_OK;
 }
 
-/* Passes on bytes of the current member, or drops them without a sink, and then
- * what fills the last block. */
+/* Passes the current member's bytes to the sink, or drops them without a sink; then skips the
+ * padding. */
 static lk_status read_body(archive *a, uint64_t bytes, const lk_archive_sink *sink)
 {
     uint64_t left = (bytes + BLOCK - 1) / BLOCK * BLOCK;
@@ -176,7 +175,7 @@ static lk_status read_member(archive *a, const header *h)
     return read_other(a, h);
 }
 
-/* What follows the end is filling; reading it lets zlib check the whole file. */
+/* Reads the padding after the end, so that zlib checks the whole file. */
 static lk_status read_filling(archive *a)
 {
     size_t got = 0, total = 0;

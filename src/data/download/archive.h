@@ -1,7 +1,7 @@
-/* archive.h - known members out of a .tar.gz.
+/* archive.h - extracts known members from a .tar.gz.
  *
- * Names in an archive are compared with those that are wanted and used for
- * nothing else: no path from a file is ever written to. */
+ * Names in the archive are only compared with the wanted names: no path from a file is ever written
+ * to. */
 #ifndef LK_DATA_DOWNLOAD_ARCHIVE_H
 #define LK_DATA_DOWNLOAD_ARCHIVE_H
 
@@ -11,15 +11,15 @@
 #include "base/status.h"
 
 typedef struct lk_archive_member {
-    const char *name; /* as it is in the archive: "cifar-100-binary/test.bin" */
-    size_t bytes;     /* what it must have */
+    const char *name; /* its name in the archive: "cifar-100-binary/test.bin" */
+    size_t bytes;     /* its expected size */
 } lk_archive_member;
 
 enum { LK_ARCHIVE_MAX_MEMBERS = 16 };
 
-/* Takes the members in the order in which they come; any failure ends the
- * reading and is passed on. For each member begin, then write for its bytes in
- * pieces, then end, which is called for whole members only. */
+/* Receives the members in the order of the archive. A failure ends the reading and is returned.
+ * begin is called for each member, then write for its bytes in pieces, then end, but only for
+ * complete members. */
 typedef struct lk_archive_sink {
     void *arg;
     lk_status (*begin)(void *arg, size_t member);
@@ -27,9 +27,9 @@ typedef struct lk_archive_sink {
     lk_status (*end)(void *arg, size_t member);
 } lk_archive_sink;
 
-/* Reads the archive to its end. FORMAT, with file and byte, where gzip or tar is
- * damaged, where a wanted member is missing, is there twice, has another size or
- * is no regular file, and where far more is in it than is wanted. */
+/* Reads the archive to its end. FORMAT, with file and byte, if gzip or tar is damaged, if a wanted
+ * member is missing, repeated, of another size or no regular file, or if the archive has far more
+ * than the wanted members. */
 lk_status lk__archive_read(const char *path, const lk_archive_member *members, size_t count,
                            const lk_archive_sink *sink) LK_CHECKED;
 

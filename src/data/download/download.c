@@ -1,4 +1,4 @@
-/* download.c - resuming, retries, servers in turn, and the check at the end. */
+/* download.c - resumes, retries, tries servers in turn, and checks the result. */
 #include "data/download/download.h"
 
 #include <errno.h>
@@ -14,11 +14,12 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "data/download/transfer.h"
 
 enum { PATH_BYTES = 4096, NOTE_BYTES = 1024, MOST_TRIES = 64 };
-/* Attempts that bring at least this part of the file do not count as failures. */
+/* An attempt that brings at least 1/100 of the file does not count as a failure. */
 enum { PART_OF_PROGRESS = 100 };
 
 bool lk__download_watch_progress(const lk_download_watch *watch, const char *file, size_t have, size_t total)
@@ -38,18 +39,17 @@ void lk__download_watch_note(const lk_download_watch *watch, const char *format,
     watch->note(watch->arg, text);
 }
 
-/* A download under way. The first `have` bytes of the part are good as far as is
- * known. */
+/* A download under way. The first `have` bytes of the part are correct as far as known. */
 typedef struct job {
     const lk_download *what;
     const char *name; /* of the file, without its folder */
-    const char *url;  /* that was asked last */
+    const char *url;  /* the last one requested */
     char part[PATH_BYTES];
     int fd;
     size_t have;
-    bool pieced;                     /* some of it was there before the last request */
+    bool pieced;                     /* the last request continued an existing part */
     bool wrong;                      /* this server has another file */
-    bool dead[LK_DOWNLOAD_MAX_URLS]; /* servers that need not be asked again */
+    bool dead[LK_DOWNLOAD_MAX_URLS]; /* servers that are not asked again */
     lk_status status;                /* why the last attempt failed */
     char why[NOTE_BYTES];
 } job;
@@ -64,10 +64,9 @@ static lk_status local_failure(const job *j, const char *doing)
                              : "");
 }
 
-/* Two downloads of one file would write into each other. A file system without
- * locks goes without. The size is looked at under the lock: until then another
- * download may write. *current: the part still has its name, which that download
- * takes away when it publishes or removes it. */
+/* Locks the part, because two downloads of one file would overwrite each other; works without locks
+ * if the file system has none. Reads the size under the lock: before it another download may write.
+ * *current: the part still has its name; another download may have renamed or removed it. */
 static lk_status lock_part(job *j, struct stat *info, bool *current)
 {
     struct stat named;
@@ -95,7 +94,7 @@ static lk_status open_part(job *j)
 {
     struct stat info;
     bool current = false;
-    /* Some file systems number a file anew each time: those go without the check. */
+    /* Some file systems give a file a new inode number each time: they do without the check. */
     for (int tries = 0; !current && tries < MOST_TRIES; tries++) {
         lk__fd_close(&j->fd);
         LK_TRY(lock_part(j, &info, &current));
@@ -161,7 +160,7 @@ static lk_status stopped(const job *j)
                     j->have, j->what->published.bytes, j->part);
 }
 
-/* Remembers why an attempt failed; the job goes on. */
+/* Stores why an attempt failed; the job continues. */
 static lk_status remember(job *j, lk_status status, const char *why)
 {
     j->status = status;
@@ -169,7 +168,7 @@ static lk_status remember(job *j, lk_status status, const char *why)
     return LK_OK;
 }
 
-/* Asks one server once, for what is missing. Fails where no server could help. */
+/* Asks one server once for the missing bytes. Fails only if no server could help. */
 static lk_status request(job *j, size_t server)
 {
     const lk_download *what = j->what;
@@ -204,7 +203,7 @@ static lk_status ended_early(job *j)
     return remember(j, LK_STATUS_IO, why);
 }
 
-/* The part is whole: is it the file? Another one is thrown away. */
+/* Checks the sums of the complete part; a wrong one is emptied. */
 static lk_status check(job *j, bool *right)
 {
     lk_checksum_pair sums;
@@ -217,8 +216,8 @@ static lk_status check(job *j, bool *right)
     return empty_part(j);
 }
 
-/* Asks one server until it fails. What was pieced together and turned out wrong
- * is asked for once more as a whole: the first pieces may be another file's. */
+/* Asks one server until it fails. A continued part with wrong sums is fetched once more from its
+ * start: its first bytes may be from another file. */
 static lk_status try_server(job *j, size_t server, bool *done)
 {
     size_t bytes = j->what->published.bytes;
@@ -263,7 +262,7 @@ static lk_status try_servers(job *j, bool *done)
     return LK_OK;
 }
 
-/* Sleeps, but wakes to ask whether to go on. */
+/* Sleeps, and asks often whether to continue. */
 static lk_status pause_for(const job *j, double seconds)
 {
     double end = lk__clock() + seconds, left;
@@ -310,25 +309,13 @@ static lk_status gather(job *j)
     }
 }
 
-/* Makes the rename durable; a file system that cannot sync folders is fine. */
-static void sync_folder(const char *path)
-{
-    char folder[PATH_BYTES];
-    const char *slash = strrchr(path, '/');
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + (slash == path)) : 1, slash ? path : ".");
-    int fd = lk__fd_open(folder, O_RDONLY | O_DIRECTORY, 0);
-    if (fd >= 0)
-        (void)lk__fd_sync(fd);
-    lk__fd_close(&fd);
-}
-
 static lk_status publish(job *j)
 {
     if (!lk__fd_sync(j->fd))
         return local_failure(j, "write");
     if (rename(j->part, j->what->path) != 0)
         return local_failure(j, "rename");
-    sync_folder(j->what->path);
+    (void)!lk__folder_sync_around(j->what->path);
     return LK_OK;
 }
 

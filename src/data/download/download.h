@@ -1,7 +1,7 @@
-/* download.h - a published file from one of several servers into a folder.
+/* download.h - downloads a published file from one of several servers.
  *
- * Bytes are gathered in PATH.part, which outlives failures and interruptions and
- * is gone on with; PATH itself appears when it is whole and its sums are right. */
+ * Bytes are collected in PATH.part, which stays after failures and interruptions and is continued
+ * later. PATH itself appears only when it is complete and its sums are right. */
 #ifndef LK_DATA_DOWNLOAD_DOWNLOAD_H
 #define LK_DATA_DOWNLOAD_DOWNLOAD_H
 
@@ -11,13 +11,13 @@
 #include "base/status.h"
 #include "data/sets/checksum.h"
 
-/* Who is told how it goes. Both are optional. */
+/* Callbacks that follow a download. Both are optional. */
 typedef struct lk_download_watch {
     void *arg;
-    /* So much of a file is there. Called at least every second; false stops the
-     * work, which then fails with IO. */
+    /* `have` bytes of a file are there. Called at least every second; false stops the download with
+     * IO. */
     bool (*progress)(void *arg, const char *file, size_t have, size_t total);
-    /* A sentence about what was just found or will be done. */
+    /* A sentence for the user about what was found or comes next. */
     void (*note)(void *arg, const char *text);
 } lk_download_watch;
 bool lk__download_watch_progress(const lk_download_watch *watch, const char *file, size_t have, size_t total);
@@ -26,8 +26,8 @@ void lk__download_watch_note(const lk_download_watch *watch, const char *format,
 
 typedef struct lk_download_limits {
     double connect_timeout, stall_timeout; /* seconds */
-    double backoff;                        /* seconds before the first retry; doubled for each after it */
-    int retries;                           /* of all servers, one after another; anew whenever it gets on */
+    double backoff;                        /* seconds before the first retry; doubled for each further retry */
+    int retries;                           /* rounds over all servers; counted again after progress */
 } lk_download_limits;
 #define LK_DOWNLOAD_LIMITS_INIT                                                \
     {                                                                          \
@@ -44,8 +44,8 @@ typedef struct lk_download {
     lk_download_watch watch;
 } lk_download;
 
-/* MISMATCH where servers have something else, UNSUPPORTED without libcurl or
- * libcrypto, IO for the rest; the detail says whether it can be gone on with. */
+/* MISMATCH if the servers have another file, UNSUPPORTED without libcurl or libcrypto, else IO; the
+ * detail says whether the download can be continued. */
 lk_status lk__download(const lk_download *download) LK_CHECKED;
 
 #endif

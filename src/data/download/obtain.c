@@ -1,5 +1,4 @@
-/* obtain.c - fetches a data set's files and unpacks its archives. What is there
- * and right is left alone. */
+/* obtain.c - downloads a data set's files and unpacks its archives. Correct files stay. */
 #include "data/download/obtain.h"
 
 #include <errno.h>
@@ -22,7 +21,7 @@ static lk_status make_one(const char *path)
                     strerror(errno));
 }
 
-/* With all folders above it that are missing. */
+/* Creates a folder and its missing parents. */
 static lk_status make_folder(const char *folder)
 {
     char path[LK_MAX_PATH];
@@ -47,10 +46,10 @@ static lk_status join_path(const char *folder, const char *name, char path[LK_MA
     return LK_OK;
 }
 
-/* What verifying one file, or several, came to. */
+/* The result of verifying files. */
 typedef struct tally {
     size_t right, wrong;
-    char path[LK_MAX_PATH], why[LK_MAX_PATH]; /* of the first that is there and wrong */
+    char path[LK_MAX_PATH], why[LK_MAX_PATH]; /* of the first wrong file */
 } tally;
 
 static void count_verdict(void *arg, const lk_obtain_verdict *verdict)
@@ -68,9 +67,8 @@ static bool is_archive(const lk_source_file *file)
     return file->parts[0].member != NULL;
 }
 
-/* Are all parts of the file in the folder, and right? One that is wrong will be
- * replaced; but a plain file would be read in place of the gzipped one that is
- * about to be fetched. */
+/* Whether all parts of the file are in the folder and correct. Wrong ones are replaced, except a
+ * plain file: it would be read instead of the gzipped one that is about to be fetched. */
 static lk_status look(const lk_source *source, const lk_source_file *file, const lk_obtain_opts *opts, bool *there)
 {
     lk_source one = *source;
@@ -88,7 +86,7 @@ static lk_status look(const lk_source *source, const lk_source_file *file, const
     return LK_OK;
 }
 
-/* The files' URLs, a server each. */
+/* The URLs of one file, one for each server. */
 typedef struct url_list {
     char text[LK_DOWNLOAD_MAX_URLS][URL_BYTES];
     const char *at[LK_DOWNLOAD_MAX_URLS];
@@ -114,8 +112,8 @@ static lk_status list_urls(const lk_source *source, const lk_obtain_opts *opts, 
     return LK_OK;
 }
 
-/* Without libcurl there is still the browser: files that are found in the folder
- * are checked, and unpacked, as if they had been fetched. */
+/* Without libcurl the user can download with a browser: files found in the folder are checked and
+ * unpacked as well. */
 static lk_status can_download(const lk_source *source, const lk_obtain_opts *opts)
 {
     char names[512] = "";
@@ -144,7 +142,7 @@ static lk_status fetch(const lk_source *source, const lk_source_file *file, cons
     return lk__download(&download);
 }
 
-/* An archive being unpacked; writer is that of the member under way. */
+/* An archive that is being unpacked; writer is the current member's. */
 typedef struct unpacking {
     const lk_source_file *file;
     const lk_obtain_opts *opts;
@@ -196,7 +194,7 @@ static lk_status unpack(const lk_source_file *file, const lk_obtain_opts *opts, 
     return status;
 }
 
-/* An archive that is there already, whole or not. */
+/* Whether the archive is there already, complete and correct. */
 static bool archive_is_right(const lk_source_file *file, const char *path)
 {
     lk_checksum_pair sums;

@@ -1,4 +1,4 @@
-/* obtain.h - a data set as a whole: fetched into a folder, unpacked, verified. */
+/* obtain.h - obtains a whole data set: downloads, unpacks and verifies its files. */
 #ifndef LK_DATA_DOWNLOAD_OBTAIN_H
 #define LK_DATA_DOWNLOAD_OBTAIN_H
 
@@ -6,43 +6,42 @@
 #include "data/sets/dataset.h"
 #include "data/sets/sources.h"
 
-/* Where the files of a source go: below dir or, when that is NULL, the user's
- * cache, in the folder that opening the data set looks for there. */
+/* The folder for a source's files: below dir, or below the user's cache if dir is NULL, where
+ * opening the data set looks for it. */
 lk_status lk__source_folder(const lk_source *source, const char *dir, char folder[LK_MAX_PATH]) LK_CHECKED;
 
-/* Where training finds the data set, "" for one that is built in. NOT_FOUND lists
- * where it looked. */
+/* Where training finds the data set; "" for a built-in one. NOT_FOUND lists where it looked. */
 lk_status lk__source_locate(const char *name, const char *dir, char folder[LK_MAX_PATH]) LK_CHECKED;
 
-/* What verifying one file has found: status is LK_OK, or the thread's error
- * detail says what is wrong with it. */
+/* The result of verifying one file: status is LK_OK, or the thread's error detail says what is
+ * wrong. */
 typedef struct lk_obtain_verdict {
     const char *path;
     lk_status status;
-    const char *remark; /* on a file that is right: how it differs from the published one, or "" */
+    const char *remark; /* for a correct file: how it differs from the published one, or "" */
 } lk_obtain_verdict;
 typedef void (*lk_obtain_verdict_fn)(void *arg, const lk_obtain_verdict *verdict);
 
-/* Checks each file that training would read from the folder. *right: all are what
- * was published. Fails only where nothing can be checked. */
-lk_status lk__source_verify(const lk_source *source, const char *folder, lk_obtain_verdict_fn tell, void *arg,
+/* Checks each file that training would read from the folder and reports it. *right: all are as
+ * published. Fails only if nothing can be checked. */
+lk_status lk__source_verify(const lk_source *source, const char *folder, lk_obtain_verdict_fn report, void *arg,
                             bool *right) LK_CHECKED;
 
 typedef struct lk_obtain_opts {
-    const char *folder; /* made where it is missing */
-    const char *server; /* URL of a folder to fetch from, instead of the source's own; or NULL */
+    const char *folder; /* created if it is missing */
+    const char *server; /* URL of a folder to fetch from, instead of the source's servers; or NULL */
     lk_download_limits limits;
     lk_download_watch watch;
 } lk_obtain_opts;
 
-/* What was needed: nothing at all where all files were there already. */
+/* What was done; zeros if all files were there already. */
 typedef struct lk_obtain_result {
-    size_t fetched;  /* files */
-    size_t bytes;    /* of those */
-    size_t unpacked; /* files out of archives, which are removed afterwards */
+    size_t fetched;  /* files downloaded */
+    size_t bytes;    /* bytes downloaded */
+    size_t unpacked; /* files from archives, which are removed afterwards */
 } lk_obtain_result;
 
-/* Fetches what of the source is not in the folder yet, or is wrong there. */
+/* Downloads the files of the source that are missing or wrong in the folder. */
 lk_status lk__obtain(const lk_source *source, const lk_obtain_opts *opts, lk_obtain_result *out) LK_CHECKED;
 
 #endif

@@ -1,5 +1,4 @@
-/* transfer.c - libcurl, loaded by hand: linked, it would cost every start of the
- * program more than anything else does. */
+/* transfer.c - libcurl, loaded with dlopen: linking it would dominate the program's start-up time. */
 #include "data/download/transfer.h"
 
 #include <stdint.h>
@@ -55,7 +54,7 @@ static bool load_symbol(void *library, const char *name, void *function, size_t 
 
 #define LOAD(function) load_symbol(library, "curl_" #function, &api.function, sizeof api.function)
 
-/* Never unloaded: libcurl and its TLS library keep state of the process. */
+/* Never unloaded: libcurl and its TLS library keep state in the process. */
 static void load(void)
 {
     static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4"};
@@ -81,9 +80,9 @@ typedef struct request {
     const lk_transfer *transfer;
     CURL *curl;
     bool ranged, begun, stopped, stalled, elsewhere;
-    size_t first, total; /* what Content-Range says; first SIZE_MAX: nothing */
+    size_t first, total; /* from Content-Range; first SIZE_MAX: unknown */
     curl_off_t arrived;
-    double heard; /* when the last byte came */
+    double heard; /* time of the last byte */
     lk_status status;
 } request;
 
@@ -105,7 +104,7 @@ static bool parse_number(const char **at, size_t *out)
     return value <= SIZE_MAX;
 }
 
-/* " bytes 100-199/200", or an asterisk where the whole is not known. */
+/* Parses " bytes 100-199/200"; an asterisk stands for an unknown total. */
 static void parse_range(request *r, const char *text)
 {
     size_t first, last, total = 0;
@@ -121,7 +120,7 @@ static void parse_range(request *r, const char *text)
     r->total = total;
 }
 
-/* Headers of redirects come first; each answer begins with its status line. */
+/* Headers of redirects come first; each answer starts with its status line. */
 static size_t on_header(char *data, size_t size, size_t count, void *arg)
 {
     static const char name[] = "content-range:";
@@ -138,7 +137,7 @@ static size_t on_header(char *data, size_t size, size_t count, void *arg)
     return bytes;
 }
 
-/* What the answer is, known before its first byte. */
+/* Called before the first byte of the answer. */
 static lk_status begin(request *r)
 {
     r->begun = true;
@@ -180,8 +179,7 @@ static int on_progress(void *arg, curl_off_t total, curl_off_t now, curl_off_t u
 
 #define SET(option, value) api.easy_setopt(r->curl, CURLOPT_##option, value) == CURLE_OK
 
-/* Nothing but HTTP, also after redirects: the files' sums are known, but a
- * server must not be able to name a file of this host. */
+/* Allows only HTTP, also after redirects: a server must not be able to name a file of this host. */
 static bool set_protocols(request *r)
 {
 #if LIBCURL_VERSION_NUM >= 0x075500
@@ -192,8 +190,8 @@ static bool set_protocols(request *r)
 #endif
 }
 
-/* Files come as they are: no encoding is asked for, and a range is asked for by
- * header alone, as libcurl's own resuming gives up where a server knows none. */
+/* Files are transferred as they are: no encoding is requested. A range is requested by a header
+ * only, because libcurl's own resuming fails if a server does not support ranges. */
 static bool set_up(request *r, char error[CURL_ERROR_SIZE])
 {
     const lk_transfer *t = r->transfer;
@@ -215,7 +213,7 @@ static lk_transfer_end end_of_http(long code)
     return code >= HTTP_SERVER || code == HTTP_BUSY || code == HTTP_TIMEOUT ? LK_TRANSFER_AGAIN : LK_TRANSFER_REFUSED;
 }
 
-/* Which failures of libcurl cannot be the network's mood. */
+/* Failures of libcurl that a retry cannot cure. */
 static lk_transfer_end end_of_curl(CURLcode code)
 {
     static const CURLcode final[] = {CURLE_UNSUPPORTED_PROTOCOL,     CURLE_URL_MALFORMAT,      CURLE_TOO_MANY_REDIRECTS,
@@ -266,7 +264,7 @@ lk_status lk__transfer_run(const lk_transfer *transfer, lk_transfer_result *resu
         return lk__fail(LK_STATUS_UNSUPPORTED, "libcurl.so.4 is too old, or lacks HTTP; update Debian's libcurl4");
     }
     CURLcode code = api.easy_perform(r->curl);
-    /* An empty file has no byte to begin with. */
+    /* An empty file has no first byte. */
     if (code == CURLE_OK && !r->begun)
         r->status = begin(r);
     *result = (lk_transfer_result){.status = r->status};

@@ -1,5 +1,4 @@
-/* verify.c - the files of a data set beside what was published of them, and
- * where a data set is. */
+/* verify.c - compares the files of a data set with what was published; finds a data set's folder. */
 #include <stdio.h>
 
 #include "base/file.h"
@@ -38,8 +37,7 @@ static lk_status check_file(const char *path, bool content, const lk_checksum_pu
     return lk__checksum_check(path, &sums, expected);
 }
 
-/* A gzipped file is right as published, or when its content is: distributions
- * compress files anew. */
+/* A gzipped file is correct as published, or if its content is: distributions compress files again. */
 static lk_status check_part(const lk_source_file *file, const lk_source_part *part, const char *path,
                             const char **remark)
 {
@@ -54,7 +52,7 @@ static lk_status check_part(const lk_source_file *file, const lk_source_part *pa
     return LK_OK;
 }
 
-lk_status lk__source_verify(const lk_source *source, const char *folder, lk_obtain_verdict_fn tell, void *arg,
+lk_status lk__source_verify(const lk_source *source, const char *folder, lk_obtain_verdict_fn report, void *arg,
                             bool *right)
 {
     bool all = true;
@@ -71,7 +69,7 @@ lk_status lk__source_verify(const lk_source *source, const char *folder, lk_obta
                 verdict.status = lk__fail(LK_STATUS_NOT_FOUND, "%s is missing", path);
             }
             all = all && verdict.status == LK_OK;
-            tell(arg, &verdict);
+            report(arg, &verdict);
         }
     }
     *right = all;

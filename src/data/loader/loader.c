@@ -1,10 +1,9 @@
 /* loader.c - batches, prepared ahead by worker threads.
  *
- * Batch b of an epoch is always made in slot b % depth of a ring, by whichever
- * worker comes first; its content depends on b, the epoch and the seed alone.
- * One lock guards all counters. Slots are filled without it: a slot belongs to
- * the worker that took its batch until that is marked ready, then to the
- * consumer until the batch after it is asked for. */
+ * Batch b of an epoch is made in slot b % depth of a ring, by any worker; its content depends only
+ * on b, the epoch and the seed. One lock guards all counters. Slots are filled without the lock: a
+ * slot belongs to the worker that took its batch until it is ready, then to the consumer until the
+ * next batch is requested. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,10 +17,10 @@ enum { MAX_WORKERS = 256, SPARE_SLOTS = 2, DETAIL = 2048 };
 
 typedef struct slot {
     lk_batch batch;
-    float *x;                // (N, H, W, C); NULL where the share is labels_only, or with source
+    float *x;                // (N, H, W, C); NULL if only labels and ids are loaded
     int32_t *labels;         // (N)
     uint32_t *ids;           // (N)
-    lk_image image, scratch; /* the sample at hand, and what changing it needs */
+    lk_image image, scratch; /* the current sample, and scratch memory for its transforms */
     bool ready;
     lk_status status;
     char detail[DETAIL]; /* of a status that is not LK_OK */
@@ -35,22 +34,22 @@ struct lk_loader {
     bool shuffle;
     uint64_t seed;
     lk_transforms transforms;
-    lk_sample_shape shape; /* of each sample, after the transforms */
+    lk_sample_shape shape; /* of each sample after the transforms */
     lk_normalise normalise;
-    const void *named; /* what lk__loader_names_only was given */
+    const void *named; /* the argument of lk__loader_names_only */
 
     /* Changed only while no worker is busy. */
     bool started;
     uint32_t epoch;
     uint32_t *order;    // (count)
-    const void *source; /* `named`, when batches began to be names only */
+    const void *source; /* `named` at the last start; not NULL: batches have no samples */
 
     pthread_mutex_t lock;
     pthread_cond_t work, done;
-    size_t taken;    /* batches below it have been taken by a worker */
-    size_t consumed; /* batches below it have been given out */
-    size_t held;     /* batches below it are no longer looked at by the consumer */
-    size_t busy;     /* workers inside fill_slot */
+    size_t taken;    /* batches before it were taken by workers */
+    size_t consumed; /* batches before it were given to the consumer */
+    size_t held;     /* batches before it are no longer used by the consumer */
+    size_t busy;     /* workers that fill a slot */
     bool paused, stop;
 
     size_t depth;
@@ -64,21 +63,21 @@ static size_t sample_size(const lk_loader *l)
     return l->shape.channels * l->shape.height * l->shape.width;
 }
 
-/* A transform's failure, with the sample that it failed on. */
+/* Adds the sample to the error detail of a transform. */
 static lk_status blame_sample(const lk_loader *l, uint32_t id, lk_status status)
 {
-    char place[LK_MAX_PATH], why[DETAIL];
+    char sample[LK_MAX_PATH], why[DETAIL];
     if (status == LK_OK)
         return LK_OK;
     snprintf(why, sizeof why, "%s", lk_error_detail());
-    if (l->data->ops->place != NULL)
-        l->data->ops->place(l->data, id, place, sizeof place);
+    if (l->data->ops->path != NULL)
+        l->data->ops->path(l->data, id, sample, sizeof sample);
     else
-        snprintf(place, sizeof place, "sample %u of %s", id, l->data->info.name);
-    return lk__fail(status, "%s: %s", place, why);
+        snprintf(sample, sizeof sample, "sample %u of %s", id, l->data->info.name);
+    return lk__fail(status, "%s: %s", sample, why);
 }
 
-/* Where no transform fixes a size, that of a file may have changed since all were compared. */
+/* Without a transform that fixes the size, a file may have changed since all sizes were compared. */
 static lk_status check_shape(const lk_loader *l, const lk_image *image)
 {
     const lk_sample_shape *want = &l->shape;
@@ -88,7 +87,7 @@ static lk_status check_shape(const lk_loader *l, const lk_image *image)
                     image->width, image->height, want->width, want->height);
 }
 
-/* Sample id of the data set, as number i of the slot. */
+/* Loads sample `id` of the data set as sample i of the slot. */
 static lk_status fill_sample(const lk_loader *l, uint32_t id, slot *s, size_t i)
 {
     s->ids[i] = id;
@@ -123,7 +122,7 @@ static lk_status fill_slot(const lk_loader *l, size_t index, slot *s)
     return LK_OK;
 }
 
-/* Errors are kept with the batch, for the thread that will ask for it. */
+/* Errors are stored with the batch, for the thread that requests it. */
 static void prepare(const lk_loader *l, size_t index, slot *s)
 {
     s->status = fill_slot(l, index, s);
@@ -160,8 +159,8 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* Returns with the lock held and no worker in a slot; none takes a batch until
- * paused is cleared. */
+/* Returns with the lock held and no worker in a slot. No worker takes a batch until paused is
+ * cleared. */
 static void pause_workers(lk_loader *l)
 {
     pthread_mutex_lock(&l->lock);
@@ -262,8 +261,7 @@ static void destroy_slots(lk_loader *l)
 
 void lk_loader_destroy(lk_loader *loader)
 {
-    /* The workers of a loader cannot be joined in a forked process: the memory stays until
-     * that process ends. */
+    /* A forked process cannot join the loader's workers: the memory stays until that process ends. */
     if (loader == NULL || lk__gate_inherited(&loader->gate))
         return;
     pthread_mutex_lock(&loader->lock);
@@ -312,7 +310,7 @@ void lk__loader_names_only(lk_loader *loader, const void *source)
     loader->named = source;
 }
 
-/* No sample will be asked for any more. */
+/* Frees the memory for samples, which are no longer loaded. */
 static void drop_samples(lk_loader *l)
 {
     for (size_t i = 0; i < l->depth; i++) {
@@ -350,8 +348,8 @@ lk_status lk_loader_start(lk_loader *loader, size_t epoch, size_t first_batch)
     return status;
 }
 
-/* Waits for the slot of batch `consumed`, or fills it here without workers; the
- * batch given out before it is released first. */
+/* Waits for the slot of batch `consumed`, or fills it here without workers. Releases the batch that
+ * was given out before. */
 static slot *await_slot(lk_loader *l)
 {
     size_t index = l->consumed;

@@ -1,5 +1,5 @@
-/* sampler.c - the order of an epoch: a Fisher-Yates shuffle whose draw for
- * element i is number i of the epoch's stream. */
+/* sampler.c - the order of an epoch: a Fisher-Yates shuffle. The draw for element i is number i of
+ * the epoch's random stream. */
 #include "base/rng.h"
 #include "data/loader/loader.h"
 #include "data/sets/dataset.h"

@@ -1,4 +1,4 @@
-/* checksum.c - sums by libcrypto, over memory and over files, plain or gzipped. */
+/* checksum.c - MD5 and SHA-256 by libcrypto, of memory and of files, plain or gzipped. */
 #include "data/sets/checksum.h"
 
 #include <errno.h>
@@ -50,7 +50,7 @@ lk_status lk__checksum_add(lk_checksum *sum, const void *data, size_t bytes)
     return LK_OK;
 }
 
-/* The digest as text; it has bytes / 2 bytes. */
+/* Writes the digest as text; the digest has bytes / 2 bytes. */
 static bool finish_one(EVP_MD_CTX *context, char *text, size_t bytes)
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
@@ -110,11 +110,11 @@ void lk__checksum_destroy(lk_checksum *sum)
 }
 #endif
 
-/* A file that is read as it is, or through gunzip. */
+/* A file that is read plain or through gunzip. */
 typedef struct reader {
     const char *path;
     int fd;
-    gzFile gzip; /* NULL: as it is */
+    gzFile gzip; /* NULL: plain */
     uint8_t *chunk;
 } reader;
 
@@ -142,7 +142,7 @@ static lk_status reader_open(reader *r, const char *path, bool content)
     return LK_ALLOC(CHUNK, "a part of a file", &r->chunk);
 }
 
-/* gzclose closes the descriptor too. */
+/* gzclose also closes the descriptor. */
 static void reader_close(reader *r)
 {
     if (r->gzip != NULL)

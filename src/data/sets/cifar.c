@@ -1,7 +1,6 @@
-/* cifar.c - the binary files of CIFAR-10 and CIFAR-100: records of a label byte
- * (CIFAR-100: two, the coarse class and the fine one, which is the label) and 3072
- * pixel bytes (red, green, blue planes of 32 by 32). Files may hold any number of
- * whole records. */
+/* cifar.c - the binary files of CIFAR-10 and CIFAR-100: records of a label byte (CIFAR-100: two,
+ * the coarse class and the fine one, which is the label) and 3072 pixel bytes (red, green, blue
+ * planes of 32 by 32). Files may have any number of whole records. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,14 +10,13 @@
 
 enum { SIDE = 32, CHANNELS = 3, PIXELS = CHANNELS * SIDE * SIDE };
 
-/* Bounds what a gzipped file may swell to; CIFAR-10 has 10,000 a file, CIFAR-100
- * 50,000. */
+/* Bounds the content of a gzipped file. CIFAR-10 has 10,000 records in a file, CIFAR-100 50,000. */
 enum { MAX_RECORDS = 1 << 20 };
 
 typedef struct layout {
-    size_t label_bytes; /* before the pixels; the last of them is the label */
+    size_t label_bytes; /* before the pixels; the last one is the label */
     size_t least_classes;
-    const char *files[2][LK_DATASET_MAX_FILES + 1]; /* by split, NULL after the last */
+    const char *files[2][LK_DATASET_MAX_FILES + 1]; /* for each split, NULL after the last */
 } layout;
 
 static const layout cifar10 = {
@@ -63,7 +61,7 @@ static lk_status check_records(const layout *l, const char *path, const uint8_t 
     return LK_OK;
 }
 
-/* From its pixels on. */
+/* The pixels of a sample; its label is the byte before them. */
 static const uint8_t *pixels_of(const lk_dataset *data, size_t index)
 {
     const layout *l = data->own;

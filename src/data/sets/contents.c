@@ -1,6 +1,5 @@
-/* contents.c - what the files of images hold, where each image is a file: hashes by
- * which a resumed run knows that they are what they were, and ranks that theirs are
- * alike. */
+/* contents.c - hashes of image files, for data sets with one file for each image. A resumed run
+ * uses them to check that the files are unchanged, ranks that their files are equal. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,18 +12,18 @@
 #include "data/sets/dataset.h"
 
 enum { CHUNK = 256 * 1024, SAMPLED_FILES = 1024 };
-/* Of what ranks compare: files, and bytes of one that is read whole, else of each end. */
+/* For the comparison of ranks: the number of files; the most bytes of a file that is read whole;
+ * else the bytes read at each end. */
 enum { COMPARED_FILES = 64, WHOLE_BYTES = 1 << 20, END_BYTES = 64 * 1024 };
 
 uint64_t lk__dataset_contents_limit = (uint64_t)1 << 30;
 
-/* What looking at all files gives; times are whole seconds, since not all copies keep
- * more. */
+/* From stat of all files. Times are in whole seconds, because some copies keep no more. */
 typedef struct survey {
     uint64_t bytes, sizes, times;
 } survey;
 
-/* No other command line would help. */
+/* IO, not NOT_FOUND: another command line would not help. */
 static lk_status fail_gone(const char *path, int error)
 {
     return lk__fail(LK_STATUS_IO, "%s: %s; it was there when the folder was listed", path, strerror(error));
@@ -36,7 +35,7 @@ static lk_status survey_files(const lk_dataset *data, survey *out)
     for (size_t i = 0; i < data->info.count; i++) {
         char path[LK_MAX_PATH];
         struct stat info;
-        data->ops->place(data, i, path, sizeof path);
+        data->ops->path(data, i, path, sizeof path);
         if (stat(path, &info) != 0)
             return fail_gone(path, errno);
         const uint64_t size = (uint64_t)info.st_size;
@@ -49,14 +48,14 @@ static lk_status survey_files(const lk_dataset *data, survey *out)
     return LK_OK;
 }
 
-/* An image file, open. */
+/* An open image file. */
 typedef struct image_file {
     const char *path;
     int fd;
     size_t bytes;
 } image_file;
 
-/* Bytes from `at` to `end`, or to the end of the file if that comes first. */
+/* Hashes bytes from `at` to `end`, or to the end of the file if it comes first. */
 static lk_status hash_range(const image_file *file, size_t at, size_t end, uint8_t *chunk, uint64_t *hash)
 {
     while (at < end) {
@@ -91,7 +90,7 @@ static lk_status hash_file(const lk_dataset *data, size_t index, hash_fn fn, uin
 {
     char path[LK_MAX_PATH];
     image_file file = {.path = path};
-    data->ops->place(data, index, path, sizeof path);
+    data->ops->path(data, index, path, sizeof path);
     lk_status status = lk__file_open(path, &file.fd, &file.bytes);
     if (status == LK_STATUS_NOT_FOUND)
         return fail_gone(path, ENOENT);
@@ -101,8 +100,7 @@ static lk_status hash_file(const lk_dataset *data, size_t index, hash_fn fn, uin
     return status;
 }
 
-/* Of `read` files, evenly spread. Where `strict` is false, one that cannot be read is
- * passed over. */
+/* Hashes `read` files, evenly spread. Without `strict`, unreadable files are skipped. */
 static lk_status hash_files(const lk_dataset *data, size_t read, hash_fn fn, bool strict, uint64_t *hash)
 {
     uint8_t *chunk;
@@ -118,7 +116,7 @@ static lk_status hash_files(const lk_dataset *data, size_t read, hash_fn fn, boo
 
 static bool has_files(const lk_dataset *data)
 {
-    return data->ops->load != NULL && data->ops->place != NULL;
+    return data->ops->load != NULL && data->ops->path != NULL;
 }
 
 lk_status lk__dataset_contents(const lk_dataset *data, lk_dataset_contents *out)

@@ -1,7 +1,6 @@
-/* dataset.c - the table of data sets, where they are looked for, and opening.
+/* dataset.c - the table of data sets; finds and opens them.
  *
- * How bytes lie in files is the formats' business (idx.c, cifar.c); digits.c
- * draws its own. */
+ * The formats (idx.c, cifar.c, folder.c) know the files; digits.c draws its own samples. */
 #include "data/sets/dataset.h"
 #include "data/sets/sources.h"
 
@@ -33,7 +32,7 @@ static const statistics cifar_statistics = {.mean = {.4914f, .4822f, .4465f}, .s
 typedef struct dataset_row {
     lk_dataset_row row;
     const lk_dataset_format *format;  /* NULL: built in */
-    const char *folders[MAX_FOLDERS]; /* spellings below a place of search, then NULL */
+    const char *folders[MAX_FOLDERS]; /* spellings below a search folder, then NULL */
     const statistics *statistics;
     const char *augment, *test_augment;
 } dataset_row;
@@ -128,8 +127,8 @@ static bool complete(const lk_inventory *inventory)
     return !*inventory->missing;
 }
 
-/* True for a folder that holds some files of the format, not all of the split's;
- * then text says which is missing. */
+/* Whether a folder has some files of the format but not all of the split's; text then says which is
+ * missing. */
 static bool explain(const lk_dataset_format *format, const char *folder, lk_split split, char *text, size_t bytes)
 {
     lk_split other = split == LK_SPLIT_TRAIN ? LK_SPLIT_TEST : LK_SPLIT_TRAIN;
@@ -143,7 +142,7 @@ static bool explain(const lk_dataset_format *format, const char *folder, lk_spli
     return true;
 }
 
-/* Places to search, in order, each with what to call it in a message. */
+/* Search folders in order, each with its name for messages. */
 typedef struct base_list {
     size_t count;
     struct {
@@ -171,7 +170,7 @@ bool lk__dataset_cache_folder(char folder[LK_MAX_PATH])
     return cache != NULL && *cache != '\0' && snprintf(folder, LK_MAX_PATH, "%s%s", cache, below) < LK_MAX_PATH;
 }
 
-/* A folder that was given is the only place: another copy may differ. */
+/* A given folder is the only search folder: another copy may differ. */
 static void list_bases(base_list *list, const char *dir)
 {
     list->count = 0;
@@ -185,12 +184,10 @@ static void list_bases(base_list *list, const char *dir)
     add_base(list, "the system's", SYSTEM_FOLDER, "");
 }
 
-/* True when path ends in one of the row's folders, as in ".../FashionMNIST/raw". */
+/* Whether path ends in one of the row's folders, as ".../FashionMNIST/raw" does. */
 static bool named_after(const char *path, const dataset_row *row)
 {
-    size_t length = strlen(path);
-    while (length > 1 && path[length - 1] == '/')
-        length--;
+    size_t length = lk__path_length(path);
     for (size_t i = 0; i < MAX_FOLDERS && row->folders[i] != NULL; i++) {
         size_t tail = strlen(row->folders[i]);
         if (tail <= length && memcmp(path + length - tail, row->folders[i], tail) == 0 &&
@@ -200,8 +197,8 @@ static bool named_after(const char *path, const dataset_row *row)
     return false;
 }
 
-/* Files of MNIST and Fashion-MNIST have the same names: a folder that is called
- * like another data set is not taken for this one. */
+/* Files of MNIST and Fashion-MNIST have the same names: a folder with the name of another data set
+ * is not accepted for this one. */
 static bool named_after_another(const char *path, const dataset_row *row)
 {
     if (named_after(path, row))
@@ -212,44 +209,44 @@ static bool named_after_another(const char *path, const dataset_row *row)
     return false;
 }
 
-/* A search under way. */
-typedef struct hunt {
+/* A search for a data set. */
+typedef struct finder {
     const dataset_row *row;
     lk_split split;
-    char *folder;      /* (LK_MAX_PATH), the one that is looked at */
-    char trouble[512]; /* of the first folder that holds a part only, or "" */
-} hunt;
+    char *folder;      /* (LK_MAX_PATH) the folder that is checked now */
+    char problem[512]; /* of the first incomplete folder, or "" */
+} finder;
 
-static bool look(hunt *h)
+static bool probe_folder(finder *f)
 {
-    lk_inventory inventory = h->row->format->probe(h->folder, h->split);
+    lk_inventory inventory = f->row->format->probe(f->folder, f->split);
     if (complete(&inventory))
         return true;
-    if (!*h->trouble)
-        explain(h->row->format, h->folder, h->split, h->trouble, sizeof h->trouble);
+    if (!*f->problem)
+        explain(f->row->format, f->folder, f->split, f->problem, sizeof f->problem);
     return false;
 }
 
-/* Looks below base, then in base itself. */
-static bool search_base(hunt *h, const char *base)
+/* Searches below base, then base itself. */
+static bool search_base(finder *f, const char *base)
 {
-    for (size_t i = 0; i < MAX_FOLDERS && h->row->folders[i] != NULL; i++) {
-        int length = snprintf(h->folder, LK_MAX_PATH, "%s/%s", base, h->row->folders[i]);
-        if (length < LK_MAX_PATH && look(h))
+    for (size_t i = 0; i < MAX_FOLDERS && f->row->folders[i] != NULL; i++) {
+        int length = snprintf(f->folder, LK_MAX_PATH, "%s/%s", base, f->row->folders[i]);
+        if (length < LK_MAX_PATH && probe_folder(f))
             return true;
     }
-    snprintf(h->folder, LK_MAX_PATH, "%s", base);
-    return !named_after_another(base, h->row) && look(h);
+    snprintf(f->folder, LK_MAX_PATH, "%s", base);
+    return !named_after_another(base, f->row) && probe_folder(f);
 }
 
-/* Appends to text, which has size bytes; what does not fit is cut. */
+/* Appends to text, which has size bytes; cuts what does not fit. */
 static void append(char *text, size_t size, const char *more)
 {
     size_t used = strlen(text);
     snprintf(text + used, size - used, "%s", more);
 }
 
-/* errno says why not, where it is not 0. */
+/* If not, errno is the reason or 0. */
 static bool is_folder(const char *path)
 {
     struct stat info;
@@ -257,8 +254,8 @@ static bool is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* The places that were looked at, with what each is called. */
-static void list_places(const base_list *bases, bool given, char *text, size_t size)
+/* Lists the searched folders and their names. */
+static void list_searched(const base_list *bases, bool given, char *text, size_t size)
 {
     for (size_t i = 0; i < bases->count; i++) {
         append(text, size, i > 0 ? ", " : "");
@@ -271,13 +268,13 @@ static void list_places(const base_list *bases, bool given, char *text, size_t s
         append(text, size, errno ? ", which is not there" : ", which is not a folder");
 }
 
-/* dir: the folder that was given, or NULL. */
-static lk_status not_found(const hunt *h, const base_list *bases, const char *dir)
+/* dir: the given folder, or NULL. */
+static lk_status not_found(const finder *f, const base_list *bases, const char *dir)
 {
-    const dataset_row *row = h->row;
+    const dataset_row *row = f->row;
     bool fetch = lk__source_find(row->row.name) != NULL;
-    char places[1024] = "", folders[256] = "";
-    list_places(bases, dir != NULL, places, sizeof places);
+    char searched[1024] = "", folders[256] = "";
+    list_searched(bases, dir != NULL, searched, sizeof searched);
     for (size_t i = 0; i < MAX_FOLDERS && row->folders[i] != NULL; i++) {
         append(folders, sizeof folders, row->folders[i]);
         append(folders, sizeof folders, "/, ");
@@ -285,9 +282,9 @@ static lk_status not_found(const hunt *h, const base_list *bases, const char *di
     return lk__fail(LK_STATUS_NOT_FOUND,
                     "data set '%s' was not found%s%s; looked in %s, %sfor %sand the files themselves (%s). "
                     "%s%s%s%s%s%s, or use the built-in 'digits' as `data`",
-                    row->row.name, *h->trouble ? ": " : "", h->trouble, places, dir ? "" : "in each ", folders,
+                    row->row.name, *f->problem ? ": " : "", f->problem, searched, dir ? "" : "in each ", folders,
                     row->format->expects,
-                    dir ? "Give another `data_dir`, leave `data_dir` out to look in the usual places"
+                    dir ? "Give another `data_dir`, leave `data_dir` out to look in the usual searched"
                         : "Say where it is with `data_dir` or LOCKSTEP_DATA",
                     fetch ? ", fetch it with 'lockstep data get " : " (it cannot be fetched)",
                     fetch ? row->row.name : "", fetch && dir ? " --data-dir " : "", fetch && dir ? dir : "",
@@ -301,11 +298,11 @@ static lk_status search(const dataset_row *row, const char *dir, lk_split split,
         return lk__fail(LK_STATUS_USAGE, "`data_dir`: a path has %d bytes at most", LK_MAX_PATH - 1);
     LK_TRY(LK_ALLOC(1, "folder names", &bases));
     list_bases(bases, dir);
-    hunt h = {.row = row, .split = split, .folder = folder};
+    finder f = {.row = row, .split = split, .folder = folder};
     size_t i = 0;
-    while (i < bases->count && !search_base(&h, bases->at[i].path))
+    while (i < bases->count && !search_base(&f, bases->at[i].path))
         i++;
-    lk_status status = i < bases->count ? LK_OK : not_found(&h, bases, dir != NULL && *dir ? dir : NULL);
+    lk_status status = i < bases->count ? LK_OK : not_found(&f, bases, dir != NULL && *dir ? dir : NULL);
     lk__mem_free(bases);
     return status;
 }
@@ -318,20 +315,6 @@ static lk_status copy_string(const char *text, char **out)
     return LK_OK;
 }
 
-/* A user's folder: which format it holds decides how it is normalised. */
-typedef struct folder_row {
-    const lk_dataset_format *format;
-    const statistics *statistics;
-    const char *augment, *test_augment;
-} folder_row;
-
-static const folder_row folder_rows[] = {
-    {&lk__dataset_format_idx, &mnist_statistics, "none", "none"},
-    {&lk__dataset_format_cifar, &cifar_statistics, "crop=4,flip", "none"},
-    {&lk__dataset_format_cifar100, &cifar100_statistics, "crop=4,flip", "none"},
-    {&lk__dataset_format_folder, &imagenet_statistics, FOLDER_AUGMENT, FOLDER_TEST_AUGMENT},
-};
-
 static lk_status no_such_name(const char *name)
 {
     char known[256];
@@ -343,15 +326,15 @@ static lk_status no_such_name(const char *name)
         name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "", known);
 }
 
-/* None of the formats has all its files of the split in the folder. */
+/* No format has all its files of the split in the folder. */
 static lk_status no_split(const char *name, lk_split split)
 {
-    char trouble[LK_MAX_PATH + 128];
+    char problem[LK_MAX_PATH + 128];
     const char *which = split == LK_SPLIT_TRAIN ? "training" : "test";
-    for (size_t i = 0; i < sizeof folder_rows / sizeof *folder_rows; i++) {
-        const lk_dataset_format *format = folder_rows[i].format;
-        if (explain(format, name, split, trouble, sizeof trouble))
-            return lk__fail(LK_STATUS_NOT_FOUND, "no %s split: folder %s; expected are %s", which, trouble,
+    for (size_t i = 0; i < ROW_COUNT; i++) {
+        const lk_dataset_format *format = rows[i].format;
+        if (format && explain(format, name, split, problem, sizeof problem))
+            return lk__fail(LK_STATUS_NOT_FOUND, "no %s split: folder %s; expected are %s", which, problem,
                             format->expects);
     }
     return lk__fail(LK_STATUS_NOT_FOUND,
@@ -360,6 +343,15 @@ static lk_status no_split(const char *name, lk_split split)
                     lk__dataset_format_cifar100.expects, lk__dataset_format_folder.expects);
 }
 
+static void set_defaults(lk_dataset *data, const dataset_row *row)
+{
+    data->mean = row->statistics->mean;
+    data->std = row->statistics->std;
+    data->augment = row->augment;
+    data->test_augment = row->test_augment;
+}
+
+/* A user's folder gets the defaults of the first data set with its format. */
 static lk_status open_folder(lk_dataset *data, const char *name)
 {
     if (!is_folder(name)) {
@@ -367,15 +359,14 @@ static lk_status open_folder(lk_dataset *data, const char *name)
             return lk__fail(LK_STATUS_NOT_FOUND, "cannot look at folder %s: %s", name, strerror(errno));
         return no_such_name(name);
     }
-    for (size_t i = 0; i < sizeof folder_rows / sizeof *folder_rows; i++) {
-        const folder_row *row = &folder_rows[i];
+    for (size_t i = 0; i < ROW_COUNT; i++) {
+        const dataset_row *row = &rows[i];
+        if (!row->format)
+            continue;
         lk_inventory inventory = row->format->probe(name, data->split);
         if (!complete(&inventory))
             continue;
-        data->mean = row->statistics->mean;
-        data->std = row->statistics->std;
-        data->augment = row->augment;
-        data->test_augment = row->test_augment;
+        set_defaults(data, row);
         LK_TRY(copy_string(name, &data->path));
         return row->format->open(data, name);
     }
@@ -385,10 +376,7 @@ static lk_status open_folder(lk_dataset *data, const char *name)
 static lk_status open_row(lk_dataset *data, const dataset_row *row, const char *dir)
 {
     data->known = true;
-    data->mean = row->statistics->mean;
-    data->std = row->statistics->std;
-    data->augment = row->augment;
-    data->test_augment = row->test_augment;
+    set_defaults(data, row);
     if (row->format == NULL) {
         data->ops = &lk__digits_ops;
         data->info = lk__digits_info[data->split];
@@ -500,7 +488,7 @@ free_image:
     return status;
 }
 
-/* Built-in data are what the program draws. */
+/* Built-in data are not hashed: the program draws them. */
 lk_status lk__dataset_content(const lk_dataset *data, uint64_t *out)
 {
     uint64_t hash = lk__dataset_fingerprint(data);

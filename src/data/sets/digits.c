@@ -1,10 +1,9 @@
 /* digits.c - the built-in data set: digits drawn by code.
  *
- * A sample is a pure function of (split, index): strokes through control points
- * that are jittered, warped by a random affine map, drawn with a random pen and
- * dirtied by stray strokes and noise. Only +, -, *, / and sqrt on floats and
- * integer operations are used, each rounded alike on every machine, so the bytes
- * are the same everywhere. Changing anything here changes the data set. */
+ * A sample is a pure function of (split, index): strokes through jittered control points, warped by
+ * a random affine map, drawn with a random pen, with stray strokes and noise. Only +, -, *, / and
+ * sqrt on floats and integer operations are used, which round equally on every machine, so the
+ * bytes are the same everywhere. Any change here changes the data set. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -22,13 +21,13 @@ enum {
     LANES = 4         /* pixels drawn together, a divisor of SIDE */
 };
 
-/* "lockstep" in ASCII: the data set's own seed, apart from any run's. */
+/* "lockstep" in ASCII: the data set's own seed, independent of any run's. */
 static const uint64_t digits_seed = 0x6c6f636b73746570;
 
 typedef enum stroke_kind { STROKE_END, STROKE_LINE, STROKE_CURVE, STROKE_LOOP } stroke_kind;
 
-/* Points in a box of 60 by 100, y downwards. A line has corners at its points, a
- * curve is smooth, a loop is a closed curve. */
+/* Points in a box of 60 by 100, y downwards. A line has corners at its points, a curve is smooth, a
+ * loop is a closed curve. */
 typedef struct stroke {
     stroke_kind kind;
     int count;
@@ -77,7 +76,7 @@ static const glyph glyphs[CLASSES] = {
 };
 /* clang-format on */
 
-/* Numbers drawn one after the other from a sample's stream. */
+/* Random numbers, drawn in sequence from a sample's stream. */
 typedef struct draws {
     lk_rng rng;
     uint32_t words[4];
@@ -103,13 +102,13 @@ typedef struct point {
 
 typedef struct pen {
     float radius, ink;
-    float xx, xy, yx, yy; /* glyph box, from its centre, to pixels */
+    float xx, xy, yx, yy; /* maps the glyph's box, from its centre, to pixels */
     point centre;
 } pen;
 
 static pen random_pen(draws *d)
 {
-    /* The rotation by 2 atan(t): no sine needed, up to 21 degrees. */
+    /* Rotation by 2 atan(t), up to 21 degrees: needs no sine. */
     float t = between(d, -.18f, .18f), norm = 1 + t * t;
     float c = (1 - t * t) / norm, s = 2 * t / norm;
     float height = between(d, .135f, .215f), width = height * between(d, .7f, 1.25f);
@@ -132,8 +131,8 @@ static int clamp_pixel(float at)
     return at < 0 ? 0 : at > SIDE - 1 ? SIDE - 1 : (int)at;
 }
 
-/* One row of draw_piece: count pixels, the first at offset `from` the start of a
- * piece that goes by `way`. Pixels out of reach stay as they are. */
+/* One row of draw_piece: count pixels. `from` is the offset of the first pixel from the start of
+ * the piece, `way` the vector from the start to the end. Pixels out of reach are unchanged. */
 static void draw_row(float *restrict ink, int count, pen p, point from, point way)
 {
     float length2 = way.x * way.x + way.y * way.y;
@@ -151,8 +150,7 @@ static void draw_row(float *restrict ink, int count, pen p, point from, point wa
     }
 }
 
-/* Darkens every pixel by how far it lies within the pen's reach of the piece
- * from a to b. */
+/* Darkens every pixel by its distance inside the pen's reach around the piece from a to b. */
 static void draw_piece(canvas *image, const pen *p, point a, point b)
 {
     float reach = p->radius + .5f;
@@ -165,7 +163,7 @@ static void draw_piece(canvas *image, const pen *p, point a, point b)
                  (point){b.x - a.x, b.y - a.y});
 }
 
-/* Catmull-Rom: through b and c, with tangents from their neighbours. */
+/* Catmull-Rom curve through b and c, with tangents from their neighbours. */
 static point on_curve(point a, point b, point c, point e, float t)
 {
     float t2 = t * t, t3 = t2 * t;
@@ -179,7 +177,7 @@ static void draw_stroke(canvas *image, const pen *p, stroke_kind kind, const poi
     int spans = kind == STROKE_LOOP ? count : count - 1;
     point last = points[0];
     for (int i = 0; i < spans; i++) {
-        /* Beyond an open curve's ends, the end counts twice. */
+        /* The ends of an open curve count twice. */
         int before = i > 0 ? i - 1 : kind == STROKE_LOOP ? count - 1 : 0;
         int next = (i + 1) % count;
         int after = kind == STROKE_LOOP ? (i + 2) % count : (i + 2 < count ? i + 2 : count - 1);
@@ -210,7 +208,7 @@ static void draw_glyph(canvas *image, draws *d, const glyph *g)
     }
 }
 
-/* Up to two short stray strokes, fainter than the digit's. */
+/* Draws up to two short stray strokes, fainter than the digit. */
 static void draw_clutter(canvas *image, draws *d)
 {
     uint32_t count = lk__rng_below(draw(d), 3);
@@ -222,8 +220,8 @@ static void draw_clutter(canvas *image, draws *d)
     }
 }
 
-/* Bytes of the ink with noise, a quarter of a random word for each pixel. In
- * 256ths of a grey level and without branches, which noise would mispredict. */
+/* Converts ink with noise to bytes; each pixel uses a quarter of a random word. Computes in 1/256
+ * of a grey level, without branches, which noise would make unpredictable. */
 static void develop(const canvas *image, draws *d, uint8_t *pixels)
 {
     int noise = (int)lk__rng_below(draw(d), 33);
@@ -246,7 +244,7 @@ static draws draws_of(const lk_dataset *data, size_t index)
     return (draws){.rng = lk__rng(digits_seed, LK_RNG_DIGITS, 0, (uint32_t)data->split, (uint32_t)index)};
 }
 
-/* A sample's first draw. */
+/* The first draw of a sample. */
 static uint32_t draw_digit(draws *d)
 {
     return lk__rng_below(draw(d), CLASSES);

@@ -1,9 +1,8 @@
 /* fetch.c - reads one file on a thread of its own.
  *
- * Inflating MNIST's images takes longer than all else at start-up; here it runs
- * beside the making of the plan. Files are read in turn, as they were asked for:
- * what is wanted first, the training split, does not share a core with the rest,
- * of which ranks of one host have none to spare. */
+ * Inflating MNIST's images takes longer than the rest of the start-up, so it runs while the plan is
+ * made. Files are read one after another in the order of the requests: the training split, which is
+ * needed first, does not share a core with the others. Ranks of one host have no spare cores. */
 #include "data/sets/dataset.h"
 
 #include <assert.h>
@@ -18,7 +17,7 @@
 
 enum { DETAIL = 2048 };
 
-/* Of all fetches of the process. */
+/* Shared by all fetches of the process. */
 static pthread_mutex_t turn_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t turn_passed = PTHREAD_COND_INITIALIZER;
 static unsigned long long tickets, served;
@@ -30,7 +29,7 @@ struct lk_fetch {
     atomic_bool joined; /* status, detail and content are final */
     lk_status status;
     char detail[DETAIL];
-    lk_fetch_opts opts; /* its path is the one below */
+    lk_fetch_opts opts; /* its path is `path` below */
     uint8_t *content;
     char path[];
 };
@@ -52,7 +51,7 @@ lk_status lk__dataset_read_steady(const char *path, size_t size, size_t max_byte
     lk_status status = lk__file_read(path, max_bytes, &content, &got);
     snprintf(why, sizeof why, "%s", lk_error_detail());
     bool there = lk__file_outline(path, &now) == LK_OK;
-    /* A plain file may have shrunk and grown again meanwhile. */
+    /* A plain file may have shrunk and grown again in between. */
     if (there && now.bytes == size && !now.gzip && status == LK_OK)
         now.bytes = got;
     if (there && now.bytes != size) {
@@ -129,7 +128,7 @@ lk_status lk__fetch_start(const lk_fetch_opts *opts, lk_fetch **out)
     f->opts.path = f->path;
     f->ticket = take_ticket();
     pthread_mutex_init(&f->lock, NULL);
-    /* Without a thread the file is read here and now. */
+    /* Without a thread the file is read now. */
     if (lk__thread_create(&f->thread, fetch_main, f) != 0) {
         fetch_main(f);
         atomic_store(&f->joined, true);

@@ -1,10 +1,9 @@
-/* folder.c - a folder of images in ImageNet's layout: train/CLASS/FILE and, for
- * the test split, val/CLASS/FILE or test/CLASS/FILE.
+/* folder.c - a folder of images in ImageNet's layout: train/CLASS/FILE and, for the test split,
+ * val/CLASS/FILE or test/CLASS/FILE.
  *
- * Classes are numbered by the sorted names of the folders in train, whichever
- * split is opened; images come class by class, sorted by path. Files are decoded
- * when they are asked for, by the loader's workers. */
-#define _DEFAULT_SOURCE /* d_type, which saves a look at every file */
+ * Classes are numbered by the sorted names of the folders in train, for both splits. Images are
+ * ordered by class, then by path. The loader's workers decode files when they need them. */
+#define _DEFAULT_SOURCE /* d_type, which saves a stat of every file */
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
@@ -20,29 +19,29 @@
 #include "data/codec/codec.h"
 #include "data/sets/dataset.h"
 
-/* Folders below a class, and the bytes that a file may have. */
+/* The deepest folders below a class, and the most bytes of a file. */
 enum { MAX_DEPTH = 8 };
 #define MAX_FILE_BYTES ((size_t)1 << 28)
 
-/* Names one after the other, each with its 0. */
+/* Names in one block, each with its 0. */
 typedef struct names {
     char *text;
     size_t used, room;
-    size_t *at; /* where each begins */
-    size_t count, places;
+    size_t *at; /* offset of each name */
+    size_t count, capacity;
 } names;
 
 typedef struct folder {
     char *root;     /* DIR/train or DIR/val */
     names classes;  /* of train, sorted */
-    names files;    /* paths below root */
+    names files;    /* paths relative to root */
     int32_t *label; /* (files.count) */
-    /* (files.count) bytes of each when it was first read, 0 before; they are below
-     * MAX_FILE_BYTES. What an epoch has seen, the next ones must see. */
+    /* (files.count) bytes of each file when it was first read, below MAX_FILE_BYTES; 0: not read
+     * yet. Later epochs must find the same size. */
     atomic_uint_least32_t *seen;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     bool sized;
-    lk_transforms_common_size size; /* where sized */
+    lk_transforms_common_size size; /* valid if sized */
 } folder;
 
 static const char *name_at(const names *list, size_t index)
@@ -68,8 +67,8 @@ static lk_status add_name(names *list, const char *text)
     size_t length = strlen(text) + 1;
     while (list->room - list->used < length)
         LK_TRY(grow((void **)&list->text, list->used, 1, &list->room));
-    if (list->count == list->places)
-        LK_TRY(grow((void **)&list->at, list->count, sizeof *list->at, &list->places));
+    if (list->count == list->capacity)
+        LK_TRY(grow((void **)&list->at, list->count, sizeof *list->at, &list->capacity));
     memcpy(list->text + list->used, text, length);
     list->at[list->count++] = list->used;
     list->used += length;
@@ -82,7 +81,7 @@ static void names_fini(names *list)
     lk__mem_free(list->text);
 }
 
-/* What a folder holds, sorted; names that begin with a dot are left out. */
+/* The sorted names in a folder, without those that start with a dot. */
 typedef struct listing {
     struct dirent **at;
     int count;
@@ -93,7 +92,7 @@ static int keep_visible(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
-/* By bytes, whatever the user's language. */
+/* By bytes, independent of the locale. */
 static int by_name(const struct dirent **a, const struct dirent **b)
 {
     return strcmp((*a)->d_name, (*b)->d_name);
@@ -121,7 +120,7 @@ static lk_status join(const char *folder_path, const char *name, char path[LK_MA
     return LK_OK;
 }
 
-/* The entry tells on most file systems; elsewhere, and for links, a look does. */
+/* d_type says it on most file systems; otherwise, and for links, stat is needed. */
 static bool is_folder(const char *parent, const struct dirent *entry)
 {
     char path[LK_MAX_PATH];
@@ -132,7 +131,7 @@ static bool is_folder(const char *parent, const struct dirent *entry)
            S_ISDIR(info.st_mode);
 }
 
-/* Adds the images of root/below, and of folders in it, to the list. */
+/* Adds the images of root/below and its subfolders to the list. */
 static lk_status add_images(folder *f, const char *below, int depth)
 {
     char path[LK_MAX_PATH], inner[LK_MAX_PATH];
@@ -166,8 +165,7 @@ static lk_status set_labels(folder *f, size_t first, size_t number, size_t *room
     return LK_OK;
 }
 
-/* A class without images in the test split is legal, in the training split it is
- * a mistake. */
+/* In the test split a class may have no images; in the training split this is an error. */
 static lk_status scan(folder *f, lk_split split)
 {
     size_t room = 0;
@@ -207,7 +205,7 @@ static bool has_class(const names *classes, const char *name)
     return false;
 }
 
-/* A class that training does not know has no number. */
+/* Every class of the test split must be in the training split, which gives the numbers. */
 static lk_status check_classes(const folder *f)
 {
     names own = {0};
@@ -277,7 +275,7 @@ static lk_status load(const lk_dataset *data, size_t index, lk_image *image, int
     size_t count;
     LK_TRY(join(f->root, name_at(&f->files, index), path));
     lk_status found = lk__file_read(path, MAX_FILE_BYTES, &bytes, &count);
-    /* No other command line would help. */
+    /* IO: another command line would not help. */
     if (found == LK_STATUS_NOT_FOUND)
         return lk__fail(LK_STATUS_IO, "%s; it was there when the folder was listed", lk_error_detail());
     LK_TRY(found);
@@ -319,13 +317,13 @@ static lk_status common_size(const lk_dataset *data, lk_transforms_common_size *
     return status;
 }
 
-static void place(const lk_dataset *data, size_t index, char *text, size_t bytes)
+static void path_of(const lk_dataset *data, size_t index, char *text, size_t bytes)
 {
     const folder *f = data->own;
     snprintf(text, bytes, "%s/%s", f->root, name_at(&f->files, index));
 }
 
-/* Classes too: one may have no file in this split. */
+/* Hashes the classes too: a class may have no file in this split. */
 static uint64_t hash_names(const lk_dataset *data, uint64_t seed)
 {
     const folder *f = data->own;
@@ -369,7 +367,7 @@ static lk_status open_folder(lk_dataset *data, const char *parent)
     static const lk_dataset_ops ops = {.load = load,
                                        .common_size = common_size,
                                        .label = label_of,
-                                       .place = place,
+                                       .path = path_of,
                                        .hash_names = hash_names,
                                        .close = close_folder};
     char root[LK_MAX_PATH];

@@ -1,9 +1,8 @@
 /* idx.c - MNIST's IDX files, plain or gzipped.
  *
- * An images file is magic 0x00000803, count, height, width (big-endian words),
- * then one byte a pixel; a labels file is 0x00000801, count, one byte each. The
- * headers and all labels are checked on opening, the pixels are read on a
- * thread. */
+ * A file of images is magic 0x00000803, count, height, width (big-endian words), then one byte for
+ * each pixel; a file of labels is 0x00000801, count, one byte each. The headers and all labels are
+ * checked when the data set is opened; a thread reads the pixels. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,11 +56,11 @@ static lk_status check_magic(const char *path, uint32_t got, uint32_t expected, 
     return lk__fail(LK_STATUS_FORMAT, "%s: byte 0 begins 0x%08x, but IDX %s begin 0x%08x", path, got, kind, expected);
 }
 
-/* The first bytes of the content, without reading the rest. */
+/* Reads the first bytes of the content only. */
 static lk_status read_header(const char *path, const char *kind, uint8_t *header, unsigned bytes)
 {
-    /* Finds out what zlib does not tell: why a file cannot be opened, and that
-     * it is a pipe, which would be waited for. */
+    /* Reports what zlib cannot: why a file cannot be opened, and that it is a pipe, which would
+     * block. */
     lk_file_outline outline;
     LK_TRY(lk__file_outline(path, &outline));
     gzFile file = gzopen(path, "rb");
@@ -73,7 +72,7 @@ static lk_status read_header(const char *path, const char *kind, uint8_t *header
     if (got < 0 && error == Z_MEM_ERROR)
         status = lk__fail_memory(bytes, path);
     else if (got < 0 && error == Z_ERRNO)
-        status = lk__fail(LK_STATUS_IO, "cannot read %s", why); /* which begins with the path */
+        status = lk__fail(LK_STATUS_IO, "cannot read %s", why); /* `why` starts with the path */
     else if (got < 0)
         status = lk__fail(LK_STATUS_FORMAT, "%s: damaged gzip data (%s); fetch the file anew", path, why);
     gzclose(file);
@@ -84,8 +83,7 @@ static lk_status read_header(const char *path, const char *kind, uint8_t *header
     return LK_OK;
 }
 
-/* Compares what the header calls for with what the file can hold, so that a lie
- * is found before memory is asked for. */
+/* Compares the size in the header with the file's, before memory is allocated for it. */
 static lk_status check_size(const char *path, const lk_file_outline *file, size_t bytes)
 {
     if (file->gzip && bytes > file->most)
@@ -124,8 +122,8 @@ static lk_status open_images(lk_dataset *data, const char *path)
     static_assert(sizeof fetch.header == sizeof header, "what is read is compared with the header");
     memcpy(fetch.header, header, sizeof header);
     LK_TRY(lk__fetch_start(&fetch, &data->images));
-    /* A gzip trailer that disagrees: cut off, wrong, or in several members. The
-     * content decides, and its error belongs to this call. */
+    /* The gzip trailer differs: the file is truncated, wrong, or has several members. The content
+     * decides, and this call returns its error. */
     const uint8_t *content;
     return file.gzip && file.tail != (uint32_t)bytes ? lk__fetch_wait(data->images, &content) : LK_OK;
 }
@@ -143,7 +141,7 @@ static lk_status check_labels(const char *path, const uint8_t *content, size_t b
     return LK_OK;
 }
 
-/* Largest label, with its index. */
+/* The largest label, with its index. */
 static uint8_t largest(const uint8_t *labels, size_t count, size_t *index)
 {
     *index = 0;
@@ -153,7 +151,7 @@ static uint8_t largest(const uint8_t *labels, size_t count, size_t *index)
     return labels[*index];
 }
 
-/* Raises classes to hold the labels; a known data set's number is fixed. */
+/* Raises the number of classes to cover the labels; it is fixed for a known data set. */
 static lk_status count_classes(lk_dataset *data, const char *path, const uint8_t *content, size_t bytes)
 {
     if (bytes == LABELS_HEADER)
@@ -182,8 +180,8 @@ static lk_status open_labels(lk_dataset *data, const char *path, const char *ima
     return count_classes(data, path, data->files[0], bytes);
 }
 
-/* Both splits of a user's folder must get the same number of classes, so the
- * other one's labels count too, where they are there. */
+/* Both splits of a user's folder must have the same number of classes, so the other split's labels
+ * count too, if they exist. */
 static lk_status count_other_classes(lk_dataset *data, const char *folder)
 {
     char path[LK_MAX_PATH];

@@ -1,7 +1,7 @@
-/* sources.c - the tables of what is published, and where.
+/* sources.c - the tables of published files and servers.
  *
- * Sums of downloads are their publishers' MD5, and SHA-256 of the same files;
- * sums of contents are SHA-256. */
+ * The sums of downloads are their publishers' MD5, and SHA-256 of the same files; the sums of
+ * contents are SHA-256. */
 #include "data/sets/sources.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* sources.h - what is published of each data set: files, servers, sizes and
- * sums. Rows are joined with the data table (lk_dataset_list) by name. */
+/* sources.h - the published files of each data set: servers, sizes and sums. A row belongs to the
+ * row of lk_dataset_list with the same name. */
 #ifndef LK_DATA_SETS_SOURCES_H
 #define LK_DATA_SETS_SOURCES_H
 
@@ -9,13 +9,13 @@
 
 /* A file as training reads it. */
 typedef struct lk_source_part {
-    const char *member; /* where it is in an archive; NULL: the download is this file, gzipped */
-    const char *file;   /* its name in the folder, plain; with ".gz" it may be gzipped */
-    const char *alias;  /* another name that is as good, or NULL */
+    const char *member; /* its name in the archive; NULL: the download is this file, gzipped */
+    const char *file;   /* its plain name in the folder; with ".gz" it may be gzipped */
+    const char *alias;  /* another accepted name, or NULL */
     lk_checksum_published content;
 } lk_source_part;
 
-/* A file as servers have it. */
+/* A file as servers provide it. */
 typedef struct lk_source_file {
     const char *name;
     lk_checksum_published published;
@@ -27,15 +27,15 @@ enum { LK_SOURCE_MAX_SERVERS = 4 };
 
 typedef struct lk_source {
     const char *name;                           /* of the data set */
-    const char *folder;                         /* below a place of search */
+    const char *folder;                         /* below a search folder */
     const char *servers[LK_SOURCE_MAX_SERVERS]; /* folders as URLs, each ending in '/'; NULL after the last */
     const lk_source_file *files;
     size_t file_count;
 } lk_source;
 
-/* NULL where the data set cannot be downloaded. */
+/* NULL if the data set cannot be downloaded. */
 const lk_source *lk__source_find(const char *name);
-/* What to do about a data set that cannot be downloaded. */
+/* Advice for a data set that cannot be downloaded. */
 const char *lk__source_hint(const char *name);
 /* Bytes of all downloads. */
 size_t lk__source_bytes(const lk_source *source);

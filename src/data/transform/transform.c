@@ -1,8 +1,8 @@
-/* transform.c - the table of transforms: reading a list of them, what it does to
- * an image's shape, and applying it.
+/* transform.c - the table of transforms: parses a list of them, computes the shape of its results,
+ * applies it.
  *
- * Changes work on bytes, as PyTorch's do on PIL images; normalising comes after
- * them. What each does is in the files transform_*.c. */
+ * Transforms work on bytes, as PyTorch's do on PIL images; normalising comes after them. The files
+ * transform_*.c implement them. */
 #include "data/transform/transform.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ bool lk__transform_always_random(const double *values)
     return true;
 }
 
-/* The rows, then what stands for a whole list. */
+/* The names of the rows, then the words that stand for a whole list. */
 static const char *word_at(const void *arg, size_t index)
 {
     static const char *const lists[] = {"none", "auto", NULL};
@@ -52,7 +52,7 @@ static size_t value_count(const lk_transform_row *row)
     return count;
 }
 
-/* How a transform is written: "resize=N[/W]". */
+/* Writes how a transform is given: "resize=N[/W]". */
 static void write_form(const lk_transform_row *row, char text[MAX_FORM])
 {
     size_t used = (size_t)snprintf(text, MAX_FORM, "%s", row->info.name), count = value_count(row);
@@ -78,7 +78,7 @@ static lk_status parse_value(const lk_transform_row *row, size_t i, const char *
     return LK_OK;
 }
 
-/* The values of an item, text being what follows '='. */
+/* Parses the values of an item; text is the part after '='. */
 static lk_status parse_values(const lk_transform_row *row, const char *item, const char *text, double *out)
 {
     size_t count = value_count(row);
@@ -118,10 +118,10 @@ static lk_status parse_step(const char *item, const char *what, lk_transform_ste
     return LK_OK;
 }
 
-/* No row comes twice, so that a list and the step that may be one too many fit. */
+/* No row can be repeated, so a list fits, with one more step until the repetition is found. */
 _Static_assert((size_t)ROW_COUNT < (size_t)LK_MAX_TRANSFORMS, "lk_transforms has no room for all transforms");
 
-/* what is the option that the text is of. */
+/* what: the option that the text belongs to. */
 static lk_status parse(const char *text, const char *what, lk_transforms *out)
 {
     lk_transforms list = {0};
@@ -196,8 +196,8 @@ bool lk__transforms_fix_size(const lk_transforms *list)
     return shape.height > 0 && shape.width > 0;
 }
 
-/* The shape of all images before any transform; height and width 0 where they differ.
- * size is filled where the images were asked. */
+/* The shape of all images before any transform; height and width are 0 if they differ. size is
+ * filled if the images' headers were read. */
 static lk_status common_shape(const lk_dataset *data, lk_transforms_common_size *size, lk_sample_shape *out)
 {
     lk_sample_shape own = shape_of(data);
@@ -212,15 +212,15 @@ static lk_status common_shape(const lk_dataset *data, lk_transforms_common_size 
 
 enum { EXAMPLE_NAME = 512, EXAMPLE_TEXT = 2 * EXAMPLE_NAME + 128 };
 
-/* "; a.png has 37 by 29 pixels, b.png 11 by 16", or nothing where that is not known. */
+/* Writes "; a.png has 37 by 29 pixels, b.png 11 by 16", or "" if unknown. */
 static void write_example(const lk_dataset *data, const lk_transforms_common_size *size, char text[EXAMPLE_TEXT])
 {
     char first[EXAMPLE_NAME], second[EXAMPLE_NAME];
     *text = '\0';
     if (size->other == 0)
         return;
-    data->ops->place(data, 0, first, sizeof first);
-    data->ops->place(data, size->other, second, sizeof second);
+    data->ops->path(data, 0, first, sizeof first);
+    data->ops->path(data, size->other, second, sizeof second);
     snprintf(text, EXAMPLE_TEXT, "; %s has %zu by %zu pixels, %s %zu by %zu", first, size->width, size->height, second,
              size->other_width, size->other_height);
 }
@@ -263,10 +263,10 @@ lk_status lk__transforms_apply(const lk_transforms *list, lk_transforms_address 
     return LK_OK;
 }
 
-/* The share of a resized image's side that ImageNet's recipe cuts out. */
+/* ImageNet's recipe crops 224 of 256 pixels. */
 enum { RESIZED = 256, CUT = 224 };
 
-/* What the shorter side is brought to before the cut. */
+/* The length of the shorter side before the crop. */
 static size_t first_side(lk_sample_shape shape)
 {
     size_t side = (lk__size_max(shape.height, shape.width) * RESIZED + CUT / 2) / CUT;

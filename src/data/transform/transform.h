@@ -1,8 +1,7 @@
-/* transform.h - what the table of transforms has of each, and what the files of
- * transforms share.
+/* transform.h - a row of the table of transforms, and what the files of transforms share.
  *
- * Each transform is a function of given parameters, and a thin part that draws
- * them from the sample's stream; the elements drawn are told beside each. */
+ * A transform is a function of given parameters; a small second function draws them from the
+ * sample's random stream. Comments there list the elements that it draws. */
 #ifndef LK_DATA_TRANSFORM_TRANSFORM_H
 #define LK_DATA_TRANSFORM_TRANSFORM_H
 
@@ -14,15 +13,15 @@
 
 typedef struct lk_transform_row {
     lk_transform_info info;
-    lk_spec_param values[LK_TRANSFORM_VALUES]; /* what may follow '=', NULL names after the last */
-    size_t needed;                             /* of the values, the first so many must be written */
-    /* Whether two samples, or epochs, may get different changes. NULL: never. */
+    lk_spec_param values[LK_TRANSFORM_VALUES]; /* the values after '='; the name is NULL after the last */
+    size_t needed;                             /* the first values, which must be given */
+    /* Whether two samples or epochs may get different changes. NULL: never. */
     bool (*random)(const double *values);
-    /* What this cannot check by ranges. Optional; item is the text as written. */
+    /* Checks what ranges cannot check. Optional; item is the text as written. */
     lk_status (*check)(const double *values, const char *item);
-    /* What an image becomes; height and width 0 stand for any. NULL: as it was. */
+    /* The shape of the result; height and width 0 mean any. NULL: unchanged. */
     lk_sample_shape (*shape)(const double *values, lk_sample_shape shape);
-    /* Changes image; may swap it with scratch, whose pixels mean nothing. */
+    /* Changes image; may swap it with scratch, whose pixels are undefined. */
     lk_status (*apply)(const double *values, const lk_rng *rng, lk_image *image, lk_image *scratch);
 } lk_transform_row;
 
@@ -30,7 +29,7 @@ extern const lk_transform_row lk__transform_crop, lk__transform_flip, lk__transf
     lk__transform_center_crop, lk__transform_resized_crop, lk__transform_jitter, lk__transform_affine,
     lk__transform_grayscale;
 
-/* Largest side that an image may be brought to. */
+/* The largest side that an image can be resized to. */
 enum { LK_MAX_SIDE = 8192 };
 
 /* A part of an image. */
@@ -38,18 +37,18 @@ typedef struct lk_image_region {
     size_t top, left, height, width;
 } lk_image_region;
 
-/* Makes the box, which lies in the image and has pixels, the whole image, of the
- * size given. */
+/* Resizes the box, which is inside the image and not empty, to the given size, and makes it the
+ * whole image. */
 lk_status lk__image_resample(lk_image *image, const lk_image_region *box, size_t height, size_t width,
                              lk_image *scratch) LK_CHECKED;
 lk_image_region lk__draw_resized_crop(const double *values, const lk_rng *rng, const lk_image *image);
 
-/* A factor of 0 is black, one grey, or greys; 1 leaves all as it was. Saturation,
- * hue and grayscale leave images of one channel alone. */
+/* Factor 0 gives black, one grey, or greys; factor 1 changes nothing. Saturation, hue and grayscale
+ * do not change images of one channel. */
 void lk__image_brightness(lk_image *image, double factor);
 void lk__image_contrast(lk_image *image, double factor);
 void lk__image_saturation(lk_image *image, double factor);
-/* turn is a part of the circle of hues, from -.5 to .5. */
+/* turn is a fraction of the circle of hues, from -.5 to .5. */
 void lk__image_hue(lk_image *image, double turn);
 void lk__image_grayscale(lk_image *image);
 
@@ -63,7 +62,7 @@ typedef struct lk_image_jitter {
 void lk__image_jitter(lk_image *image, const lk_image_jitter *jitter);
 lk_image_jitter lk__draw_jitter(const double *values, const lk_rng *rng);
 
-/* About the middle of the image; positive angles turn clockwise. */
+/* About the centre of the image; positive angles turn clockwise. */
 typedef struct lk_image_affine {
     double angle, shear; /* degrees */
     double scale;
@@ -90,14 +89,14 @@ static inline double lk__draw_between(const lk_rng *rng, uint64_t element, doubl
     return low + lk__draw_unit(rng, element) * (high - low);
 }
 
-/* Its logarithm is uniform. */
+/* A number whose logarithm is uniform. */
 static inline double lk__draw_ratio(const lk_rng *rng, uint64_t element, double low, double high)
 {
     double span = (double)lk__math_logf((float)(high / low));
     return low * lk__math_exp64(lk__draw_unit(rng, element) * span);
 }
 
-/* Whether something of this probability comes about, by the given element. */
+/* Draws an event of this probability with the given element. */
 static inline bool lk__draw_chance(const lk_rng *rng, uint64_t element, double probability)
 {
     return lk__draw_unit(rng, element) >= 1 - probability;
@@ -105,7 +104,7 @@ static inline bool lk__draw_chance(const lk_rng *rng, uint64_t element, double p
 
 /* For transforms whose first value is their probability. */
 bool lk__transform_uncertain(const double *values);
-/* For transforms that draw whatever their values are. */
+/* For transforms that are random for all values. */
 bool lk__transform_always_random(const double *values);
 
 #endif

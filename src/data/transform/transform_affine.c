@@ -1,9 +1,8 @@
-/* transform_affine.c - rotation, shift, scale and shear in one, each output pixel
- * being the input pixel that it falls on, or 0.
+/* transform_affine.c - rotation, shift, scale and shear in one step. Each output pixel is a copy of
+ * the input pixel at its source position, or 0.
  *
- * Positions are counted as Pillow counts them, so that its result for the same
- * parameters is equal to the byte: in 16 bits of fraction, or, where nothing is
- * turned, by adding up steps in double. */
+ * Positions are computed like Pillow's, so that the result is equal to the byte: with 16 fractional
+ * bits, or, without rotation and shear, by adding steps in double. */
 #include <math.h>
 #include <string.h>
 
@@ -12,10 +11,10 @@
 
 enum { X, Y };
 
-/* Where the output's pixel (x, y) comes from: x * across + y * down + offset. */
-typedef struct placing {
+/* The source of output pixel (x, y): x * across + y * down + offset. */
+typedef struct source_map {
     double across[2], down[2], offset[2];
-} placing;
+} source_map;
 
 static double cos_degrees(double degrees)
 {
@@ -27,14 +26,14 @@ static double sin_degrees(double degrees)
     return lk__math_cospi64(degrees / 180 - .5);
 }
 
-/* The inverse of: shear, turn and scale about the middle, then shift. */
-static placing invert(const lk_image_affine *p, const lk_image *image)
+/* The inverse of: shear, rotate and scale about the centre, then shift. */
+static source_map invert(const lk_image_affine *p, const lk_image *image)
 {
     double middle[2] = {(double)image->width * .5, (double)image->height * .5};
     double cosine = cos_degrees(p->angle), sine = sin_degrees(p->angle);
     double slant = sin_degrees(p->shear) / cos_degrees(p->shear);
-    placing m = {.across = {(-sine * slant + cosine) / p->scale, -sine / p->scale},
-                 .down = {-(-cosine * slant - sine) / p->scale, cosine / p->scale}};
+    source_map m = {.across = {(-sine * slant + cosine) / p->scale, -sine / p->scale},
+                    .down = {-(-cosine * slant - sine) / p->scale, cosine / p->scale}};
     for (int i = X; i <= Y; i++) {
         double shifted = m.across[i] * (-middle[X] - (double)p->shift[X]);
         m.offset[i] = shifted + m.down[i] * (-middle[Y] - (double)p->shift[Y]) + middle[i];
@@ -49,28 +48,28 @@ static void copy_pixel(const lk_image *in, size_t from, lk_image *out, size_t to
         out->pixels[c * area + to] = in->pixels[c * area + from];
 }
 
-/* A position as a pixel's number, -1 for what lies before the first. */
-static int64_t number_of(double position)
+/* The index of the pixel at a position; -1 before the first. */
+static int64_t index_of(double position)
 {
     return position < 0 ? -1 : (int64_t)position;
 }
 
-static bool inside(int64_t number, size_t count)
+static bool inside(int64_t index, size_t count)
 {
-    return number >= 0 && (uint64_t)number < count;
+    return index >= 0 && (uint64_t)index < count;
 }
 
-/* Rows and columns stay rows and columns. */
-static void place_straight(const placing *m, const lk_image *in, lk_image *out)
+/* For maps that keep rows and columns. */
+static void copy_straight(const source_map *m, const lk_image *in, lk_image *out)
 {
     double y = m->offset[Y] + m->down[Y] * .5;
     for (size_t r = 0; r < out->height; r++, y += m->down[Y]) {
-        int64_t row = number_of(y);
+        int64_t row = index_of(y);
         if (!inside(row, in->height))
             continue;
         double x = m->offset[X] + m->across[X] * .5;
         for (size_t i = 0; i < out->width; i++, x += m->across[X]) {
-            int64_t column = number_of(x);
+            int64_t column = index_of(x);
             if (inside(column, in->width))
                 copy_pixel(in, (size_t)row * in->width + (size_t)column, out, r * out->width + i);
         }
@@ -82,7 +81,7 @@ static int64_t fixed(double value)
     return (int64_t)floor(value * 65536.0 + .5);
 }
 
-static void place_turned(const placing *m, const lk_image *in, lk_image *out)
+static void copy_turned(const source_map *m, const lk_image *in, lk_image *out)
 {
     int64_t across[2], down[2], start[2];
     for (int i = X; i <= Y; i++) {
@@ -100,21 +99,20 @@ static void place_turned(const placing *m, const lk_image *in, lk_image *out)
 
 lk_status lk__image_affine(lk_image *image, const lk_image_affine *affine, lk_image *scratch)
 {
-    placing m = invert(affine, image);
+    source_map m = invert(affine, image);
     LK_TRY(lk__image_resize(scratch, image->channels, image->height, image->width));
     memset(scratch->pixels, 0, image->channels * image->height * image->width);
     if (m.down[X] == 0 && m.across[Y] == 0)
-        place_straight(&m, image, scratch);
+        copy_straight(&m, image, scratch);
     else
-        place_turned(&m, image, scratch);
+        copy_turned(&m, image, scratch);
     lk__image_swap(image, scratch);
     return LK_OK;
 }
 
 enum { DEGREES, TRANSLATE, SCALE_MIN, SCALE_MAX, SHEAR };
 
-/* Elements: 0 the angle, 1 and 2 the shift to the right and down, 3 the scale, 4
- * the shear. */
+/* Elements: 0 angle, 1 and 2 shift to the right and down, 3 scale, 4 shear. */
 lk_image_affine lk__draw_affine(const double *values, const lk_rng *rng, const lk_image *image)
 {
     double right = values[TRANSLATE] * (double)image->width, down = values[TRANSLATE] * (double)image->height;

@@ -1,7 +1,7 @@
-/* transform_color.c - changes of colours: jitter and grayscale.
+/* transform_color.c - transforms of colours: jitter and grayscale.
  *
- * Each follows Pillow's arithmetic on bytes, in float where Pillow's is, and is
- * equal to it to the byte. */
+ * Each follows Pillow's arithmetic on bytes, in float where Pillow uses float, and gives the same
+ * bytes. */
 #include <math.h>
 #include <string.h>
 
@@ -13,13 +13,13 @@ static size_t area_of(const lk_image *image)
     return image->height * image->width;
 }
 
-/* The grey of a colour in 16 bits of fraction; the weights' sum is 1. */
+/* The grey of a colour, with 16 fractional bits; the weights add up to 1. */
 static inline uint8_t luma(uint8_t r, uint8_t g, uint8_t b)
 {
     return (uint8_t)((r * 19595u + g * 38470u + b * 7471u + 0x8000u) >> 16);
 }
 
-/* From base to value and as far beyond as factor says. */
+/* Interpolates from base to value; a factor above 1 extrapolates. */
 static inline uint8_t blend(int base, int value, float factor)
 {
     float t = (float)base + factor * (float)(value - base);
@@ -27,7 +27,7 @@ static inline uint8_t blend(int base, int value, float factor)
     return (uint8_t)(int)t;
 }
 
-/* Every byte blended with one and the same. */
+/* Blends every byte with the same base. */
 static void blend_all(lk_image *image, int base, float factor)
 {
     uint8_t table[256];
@@ -87,13 +87,12 @@ void lk__image_grayscale(lk_image *image)
         r[i] = g[i] = b[i] = luma(r[i], g[i], b[i]);
 }
 
-/* Hue, of which 255 is the whole circle, saturation, and the largest of r, g, b. */
+/* Hue (255 is the whole circle), saturation, and the largest of r, g, b. */
 typedef struct hsv {
     uint8_t hue, saturation, value;
 } hsv;
 
-/* Branches would be mispredicted, so there are none. A grey has hue and saturation
- * 0. */
+/* Without branches, which would be unpredictable. A grey has hue and saturation 0. */
 static inline hsv to_hsv(int r, int g, int b)
 {
     int most = r > g ? r : g, least = r < g ? r : g;
@@ -115,8 +114,8 @@ static inline uint8_t rounded(double level)
     return (uint8_t)(int)(level + .5);
 }
 
-/* What of a colour depends on its hue alone: which of its levels are red, green
- * and blue, and how far it is from one of the six pure hues to the next. */
+/* The properties of a hue: which levels red, green and blue have, and the distance from the last of
+ * the six pure hues. */
 enum { MOST, LEAST, FALLING, RISING };
 typedef struct spoke {
     const uint8_t *levels; // (3)
@@ -169,8 +168,7 @@ void lk__image_jitter(lk_image *image, const lk_image_jitter *jitter)
     }
 }
 
-/* Elements: 0 to 3 the factors, 4 to 6 the order, by Fisher and Yates's shuffle
- * from its end. */
+/* Elements: 0 to 3 the factors, 4 to 6 the order, by a Fisher-Yates shuffle from its end. */
 lk_image_jitter lk__draw_jitter(const double *values, const lk_rng *rng)
 {
     lk_image_jitter jitter = {.order = {0, 1, 2, 3}};
@@ -213,7 +211,7 @@ const lk_transform_row lk__transform_jitter = {
     .apply = jitter_colours,
 };
 
-/* Element: 0 whether. */
+/* Element: 0 decides whether. */
 static lk_status grayscale(const double *values, const lk_rng *rng, lk_image *image, lk_image *scratch)
 {
     (void)scratch;

@@ -1,12 +1,10 @@
-/* transform_crop.c - changes that move pixels and leave each as it is: crops and
- * flips. */
+/* transform_crop.c - transforms that move pixels without changing them: crops and flips. */
 #include <math.h>
 #include <string.h>
 
 #include "data/transform/transform.h"
 
-/* What is cut out of an image. It may lie partly or wholly outside; what it shows
- * there is byte 0. */
+/* The part that a crop keeps. It may be partly or wholly outside of the image; pixels there are 0. */
 typedef struct window {
     long top, left;
     size_t height, width;
@@ -16,7 +14,7 @@ static lk_status cut(const window *w, lk_image *image, lk_image *scratch)
 {
     size_t h = image->height, wide = image->width;
     LK_TRY(lk__image_resize(scratch, image->channels, w->height, w->width));
-    /* Output column x shows input column x + left. */
+    /* Output column x is input column x + left. */
     size_t begin = w->left < 0 ? (size_t)-w->left : 0, skip = w->left > 0 ? (size_t)w->left : 0;
     size_t end = skip < wide ? begin + wide - skip : 0;
     end = end < w->width ? end : w->width;
@@ -59,8 +57,8 @@ static lk_sample_shape cropped(const double *values, lk_sample_shape shape)
     return (lk_sample_shape){shape.channels, (size_t)values[0], (size_t)width};
 }
 
-/* Where a window of `out` pixels begins so that it is in the middle of `in`: as
- * torchvision has it, halves go to the even number inside, and down outside. */
+/* The start of a window of `out` pixels in the middle of `in`. Rounds like torchvision: halves to
+ * even inside of the image, down outside. */
 static long middle(size_t in, size_t out)
 {
     return in >= out ? (long)rint((double)(in - out) / 2) : -(long)((out - in) / 2);
@@ -86,7 +84,7 @@ const lk_transform_row lk__transform_center_crop = {
     .apply = center_crop,
 };
 
-/* Element: 0 whether. */
+/* Element: 0 decides whether. */
 static lk_status flip(const double *values, const lk_rng *rng, lk_image *image, lk_image *scratch)
 {
     size_t w = image->width, rows = image->channels * image->height;
@@ -107,7 +105,7 @@ const lk_transform_row lk__transform_flip = {
     .apply = flip,
 };
 
-/* Element: 0 whether. */
+/* Element: 0 decides whether. */
 static lk_status vflip(const double *values, const lk_rng *rng, lk_image *image, lk_image *scratch)
 {
     size_t h = image->height, w = image->width;

@@ -1,26 +1,25 @@
-/* transform_resize.c - images of another size: bilinear, with the triangle as
- * wide as the step between output pixels, equal to Pillow's resize to the byte.
+/* transform_resize.c - resizes images with a bilinear filter as wide as the step between output
+ * pixels; gives the same bytes as Pillow's resize.
  *
- * A pass along rows and one along columns, rounded to bytes in between. Weights
- * are computed once per image, in double; pixels see whole numbers only. */
+ * One pass along rows and one along columns, with rounding to bytes in between. Weights are
+ * computed once for an image, in double; pixels are computed with integers only. */
 #include <assert.h>
 #include <math.h>
 
 #include "base/mem.h"
 #include "data/transform/transform.h"
 
-/* A weight of 1 is 2^22, as in Pillow: bytes times all weights fit 31 bits. */
+/* A weight of 1 is 2^22, as in Pillow: the sum of bytes times weights fits 31 bits. */
 enum { FRACTION = 22 };
 
-/* What the output pixels of one axis are made of: pixel i of the `taps` input
- * pixels from first[i] on. */
+/* The weights of one axis: output pixel i is a sum of the `taps` input pixels from first[i] on. */
 typedef struct axis {
     size_t in, out, taps;
     uint32_t *first;  // (out)
     int32_t *weights; // (out, taps)
 } axis;
 
-/* The input pixels below the triangle of output pixel i. */
+/* The input pixels under the filter's triangle for output pixel i. */
 typedef struct reach {
     double centre, slope; /* of the triangle, in input pixels */
     size_t begin, end;
@@ -29,7 +28,7 @@ typedef struct reach {
 static reach reach_of(const axis *a, size_t i)
 {
     double step = (double)a->in / (double)a->out;
-    double width = step < 1 ? 1 : step; /* half the triangle's base */
+    double width = step < 1 ? 1 : step; /* half the base of the triangle */
     reach r = {.centre = ((double)i + .5) * step, .slope = 1 / width};
     double begin = r.centre - width + .5, end = r.centre + width + .5;
     r.begin = begin > 0 ? (size_t)begin : 0;
@@ -54,7 +53,7 @@ static double triangle(const reach *r, size_t x)
     return t < 1 ? 1 - t : 0;
 }
 
-/* Weights beside the triangle are 0, so that all pixels have as many. */
+/* Weights outside of the triangle are 0: all output pixels have the same number of weights. */
 static void set_weights(axis *a)
 {
     for (size_t i = 0; i < a->out; i++) {
@@ -78,7 +77,7 @@ static inline uint8_t to_byte(int32_t sum)
     return (uint8_t)(sum > 255 ? 255 : sum);
 }
 
-/* Rows of a plane to rows of x->out pixels; four at a time share the weights. */
+/* Resizes rows to x->out pixels; four rows at a time share the weights. */
 static void pass_along_rows(const axis *x, const uint8_t *in, size_t stride, size_t rows, uint8_t *out)
 {
     const int32_t half = 1 << (FRACTION - 1);
@@ -109,7 +108,7 @@ static void pass_along_rows(const axis *x, const uint8_t *in, size_t stride, siz
         }
 }
 
-/* One output row of width pixels, out of the rows that its weights are of. */
+/* Computes output row i, of width pixels, from the input rows under its weights. */
 static void sum_rows(const axis *y, size_t i, const uint8_t *in, size_t stride, size_t width, int32_t *restrict sums,
                      uint8_t *restrict out)
 {
@@ -127,16 +126,16 @@ static void sum_rows(const axis *y, size_t i, const uint8_t *in, size_t stride, 
         out[x] = to_byte(sums[x]);
 }
 
-/* What a resize keeps in scratch, one after the other. */
+/* The memory of a resize, in blocks of scratch. */
 typedef struct workspace {
     uint8_t *out; // (C, y.out, x.out)
     axis x, y;
     bool columns_first;
     int32_t *sums;  // (max(x.in, x.out))
-    uint8_t *plane; // (y.in, x.out), or (y.out, x.in): after the first pass
+    uint8_t *plane; // after the first pass: (y.in, x.out), or (y.out, x.in)
 } workspace;
 
-/* The next block of scratch; counts only while base is NULL. */
+/* The next block of scratch; only counts bytes if base is NULL. */
 static void *carve(uint8_t *base, size_t *used, size_t bytes)
 {
     void *block = base != NULL ? base + *used : NULL;
@@ -144,7 +143,7 @@ static void *carve(uint8_t *base, size_t *used, size_t bytes)
     return block;
 }
 
-/* The result comes first: with the rest forgotten, scratch is the image. */
+/* The result is the first block: scratch becomes the image afterwards. */
 static size_t lay_out(workspace *ws, size_t channels, uint8_t *base)
 {
     size_t used = 0;
@@ -159,7 +158,7 @@ static size_t lay_out(workspace *ws, size_t channels, uint8_t *base)
     return used;
 }
 
-/* One plane of pixels (y.in, x.in), which lie stride apart, to out (y.out, x.out). */
+/* Resizes one plane (y.in, x.in), whose rows are stride apart, to out (y.out, x.out). */
 static void resample_plane(const workspace *ws, const uint8_t *in, size_t stride, uint8_t *out)
 {
     const axis *x = &ws->x, *y = &ws->y;
@@ -183,7 +182,7 @@ lk_status lk__image_resample(lk_image *image, const lk_image_region *box, size_t
     if (image->height == height && image->width == width && box->height == height && box->width == width)
         return LK_OK;
     workspace ws = {.x = {.in = box->width, .out = width}, .y = {.in = box->height, .out = height}};
-    /* As Pillow 13 decides: each order rounds in between, but other numbers. */
+    /* Pillow 13's rule. The order matters, because each pass rounds. */
     ws.columns_first = height < box->height && (width >= box->width || box->height - height > 2 * (box->width - width));
     ws.x.taps = count_taps(&ws.x);
     ws.y.taps = count_taps(&ws.y);
@@ -200,7 +199,7 @@ lk_status lk__image_resample(lk_image *image, const lk_image_region *box, size_t
     return LK_OK;
 }
 
-/* The shorter side becomes values[0], unless values[1] says that there are two. */
+/* The shorter side becomes values[0], unless values[1] gives the width. */
 static lk_sample_shape resized(const double *values, lk_sample_shape shape)
 {
     size_t n = (size_t)values[0], h = shape.height, w = shape.width;
@@ -234,7 +233,7 @@ const lk_transform_row lk__transform_resize = {
 
 enum { SIZE, AREA_MIN, AREA_MAX, RATIO_MIN, RATIO_MAX, TRIES = 10, DRAWS = 4 };
 
-/* A box that lies in the image, of the area and ratio drawn, by try `number`. */
+/* Draws a box of random area and ratio; false if it does not fit into the image. */
 static bool draw_box(const double *values, const lk_rng *rng, const lk_image *image, uint64_t number,
                      lk_image_region *out)
 {
@@ -251,7 +250,7 @@ static bool draw_box(const double *values, const lk_rng *rng, const lk_image *im
     return true;
 }
 
-/* The largest box in the middle whose ratio is allowed. */
+/* The largest box in the middle with a legal ratio. */
 static lk_image_region middle_box(const double *values, const lk_image *image)
 {
     double h = (double)image->height, w = (double)image->width;
@@ -276,7 +275,7 @@ lk_image_region lk__draw_resized_crop(const double *values, const lk_rng *rng, c
     return middle_box(values, image);
 }
 
-/* Elements: of try t, 4t the area, 4t+1 the ratio, 4t+2 the row, 4t+3 the column. */
+/* Elements of try t: 4t area, 4t+1 ratio, 4t+2 row, 4t+3 column. */
 static lk_status resized_crop(const double *values, const lk_rng *rng, lk_image *image, lk_image *scratch)
 {
     lk_image_region box = lk__draw_resized_crop(values, rng, image);

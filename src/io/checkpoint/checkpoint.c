@@ -1,12 +1,12 @@
-/* checkpoint.c - a checkpoint in memory: two states, and notes in their order.
- * Files are the business of the others: checkpoint_json.c, checkpoint_save.c,
- * checkpoint_load.c. */
+/* checkpoint.c - a checkpoint in memory: two states, and notes in their order. checkpoint_json.c,
+ * checkpoint_save.c and checkpoint_load.c read and write files. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "io/checkpoint/checkpoint_impl.h"
 
 const char lk__checkpoint_model[] = "model.safetensors";

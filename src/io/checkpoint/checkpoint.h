@@ -1,5 +1,5 @@
-/* checkpoint.h - more of checkpoints: what differs between two, and checkpoints in
- * their folder: names, by step, and what is left of saves that a crash cut short. */
+/* checkpoint.h - compares and verifies checkpoints, and manages a folder of checkpoints: names by
+ * step, removal, repair after a save that was killed. */
 #ifndef LK_IO_CHECKPOINT_CHECKPOINT_H
 #define LK_IO_CHECKPOINT_CHECKPOINT_H
 
@@ -14,76 +14,76 @@ enum { LK_CHECKPOINT_PATH = 4096 };
 /* Names of the files of a checkpoint. */
 extern const char lk__checkpoint_model[], lk__checkpoint_optimizer[], lk__checkpoint_notes[];
 
-/* Whether path is a folder that has the notes of a checkpoint, sound or not. */
+/* Whether path is a folder with the notes file of a checkpoint, valid or not. */
 bool lk__checkpoint_is(const char *path);
 
-/* What a checkpoint that is whole consists of. */
+/* The size of a complete checkpoint. */
 typedef struct lk_checkpoint_size {
-    size_t model, optimizer; /* tensors */
+    size_t model, optimizer; /* numbers of tensors */
     uint64_t bytes;          /* of all three files */
 } lk_checkpoint_size;
-/* lk_checkpoint_verify, which also tells that. */
+/* lk_checkpoint_verify that also returns the size. */
 lk_status lk__checkpoint_verify(const char *folder, lk_checkpoint_size *out) LK_CHECKED;
 
-/* Verifies and loads the model alone. */
+/* Verifies and loads the model only. */
 lk_status lk__checkpoint_load_model(const char *folder, lk_state **out) LK_CHECKED;
 
-/* A note's text for people: real numbers are noted in hexadecimal. */
+/* Writes a note's text for people: decimal instead of hexadecimal real numbers. */
 void lk__checkpoint_note_readable(const char *text, char *out, size_t bytes);
 
-/* What a difference is of. Options are told, but are none of the result's. */
+/* What differs. Differing options are reported, but do not belong to the result. */
 typedef enum lk_difference_kind {
     LK_DIFFERENCE_PARAMETER,
     LK_DIFFERENCE_BUFFER, /* running statistics */
     LK_DIFFERENCE_OPTIMIZER,
-    LK_DIFFERENCE_POSITION, /* notes that are no option: step, epoch ... */
-    LK_DIFFERENCE_OPTION,   /* notes that are named like one: "--model" */
+    LK_DIFFERENCE_POSITION, /* notes that are not options: step, epoch ... */
+    LK_DIFFERENCE_OPTION,   /* notes that are named like options: "--model" */
     LK_DIFFERENCE_KINDS
 } lk_difference_kind;
 
-/* Called once per difference, with one sentence without a newline. */
+/* Called once for each difference, with one sentence without a newline. */
 typedef void (*lk_difference_kind_fn)(void *arg, lk_difference_kind kind, const char *key, const char *what);
 
-/* Each counts differences by kind, from what counts has; report may be NULL. */
+/* Each function adds the number of differences of each kind to counts; report may be NULL. */
 void lk__checkpoint_compare_models(const lk_state *a, const lk_state *b, lk_difference_kind_fn report, void *arg,
                                    size_t counts[LK_DIFFERENCE_KINDS]);
 void lk__checkpoint_compare(const lk_checkpoint *a, const lk_checkpoint *b, lk_difference_kind_fn report, void *arg,
                             size_t counts[LK_DIFFERENCE_KINDS]);
 
-/* dir/step-000000500; USAGE where it does not fit. */
+/* Writes dir/step-000000500; USAGE if it does not fit. */
 lk_status lk__checkpoint_path(const char *dir, uint64_t step, char *out, size_t bytes) LK_CHECKED;
 
-/* The steps that dir has checkpoints of, by name alone, ascending; freed by
- * lk__mem_free. A folder that is not there has none. */
+/* Lists the steps of dir's checkpoints by their names, ascending; free with lk__mem_free. A missing
+ * folder has none. */
 lk_status lk__checkpoint_list(const char *dir, uint64_t **steps, size_t *count) LK_CHECKED;
 
-/* Where a file system cannot exchange two names, a save that replaces a checkpoint
- * and is killed between two moves leaves that one aside, with nothing in its place.
- * Gives such ones, if they are whole, their names back: to be called before a list.
- * Any number of processes may call it at once, and while another one saves. */
+/* Repairs dir after a killed save; call before lk__checkpoint_list. If a file system cannot
+ * exchange two names, a save replaces a checkpoint by two renames. Killed between them, it leaves
+ * the old checkpoint under a temporary name and nothing under its own. Renames such checkpoints
+ * back if they are complete. Several processes may call this at once, also during a save. */
 lk_status lk__checkpoint_mend(const char *dir) LK_CHECKED;
-/* Whether `name`, in dir, is one of those; own gets the name that it had, or "". */
+/* Whether `name` in dir is such a checkpoint: own becomes the name that it had, or "". */
 enum { LK_CHECKPOINT_NAME = 256 };
 lk_status lk__checkpoint_waiting(const char *dir, const char *name, char own[LK_CHECKPOINT_NAME]) LK_CHECKED;
 
-/* Checkpoints that may hold what a rank computed wrongly are set aside: step-N becomes
- * suspect-step-N, which no list has and no run resumes from. Sets those of later steps
- * than `last` aside, and removes the link `best` where it leads to one. *count tells
- * how many; example is the new path of the first. */
+/* Marks the checkpoints of steps after `last` as suspect, because a rank may have computed wrongly:
+ * step-N becomes suspect-step-N, which is not listed and not resumed from. Removes the link `best`
+ * if it points to one of them. *count becomes their number; example becomes the first new path. */
 lk_status lk__checkpoint_distrust(const char *dir, uint64_t last, size_t *count,
                                   char example[LK_CHECKPOINT_PATH]) LK_CHECKED;
-/* Whether path, or what it links to, is named as one of those. */
+/* Whether path, or the target of the link at path, is named suspect-step-N. */
 bool lk__checkpoint_is_suspect(const char *path);
 
-/* Removes dir/step-... : first renamed aside, so that a crash leaves no half of it. */
+/* Removes dir/step-...: renames it to a temporary name first, so that a crash leaves no partial
+ * checkpoint. */
 lk_status lk__checkpoint_remove(const char *dir, uint64_t step) LK_CHECKED;
-/* Mends, and removes what else saves and removals left aside when they were cut
- * short; nobody else may be saving in dir. */
+/* Repairs dir, then removes everything else that interrupted saves and removals have left. No other
+ * process may save in dir. */
 lk_status lk__checkpoint_sweep(const char *dir) LK_CHECKED;
 
-/* dir/best becomes a link to the checkpoint of that step, in one move. */
+/* Makes dir/best a link to the checkpoint of this step, atomically. */
 lk_status lk__checkpoint_set_best(const char *dir, uint64_t step) LK_CHECKED;
-/* The step that dir/best leads to; false where there is none. */
+/* The step that dir/best points to; false without one. */
 bool lk__checkpoint_best(const char *dir, uint64_t *step);
 
 #endif

@@ -1,13 +1,14 @@
-/* checkpoint_check.c - whether a file of a checkpoint is what was saved, bit by bit,
- * and if not, in what it differs. Reads it piece by piece: a checkpoint may be larger
- * than memory. */
+/* checkpoint_check.c - checks that a file of a checkpoint has the saved bits, and says what
+ * differs. Reads in pieces, because a checkpoint may be larger than memory. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "io/checkpoint/checkpoint_impl.h"
+#include "io/safetensors.h"
 
 enum { CHUNK = 256 * 1024, LAYOUT_TEXT = sizeof(lk_json_quoted) + 32 + 22 * LK_MAX_DIMS };
 
@@ -16,13 +17,12 @@ typedef struct check {
     const lk_manifest_part *sum;
     uint8_t *chunk;
     lk_hasher *file, *tensor;
-    size_t filled;  /* tensors that have bytes */
-    size_t wrong;   /* of those, how many differ */
-    size_t example; /* the first of these */
+    size_t filled;  /* tensors with at least one byte */
+    size_t wrong;   /* tensors that differ */
+    size_t example; /* index of the first tensor that differs */
 } check;
 
-/* Adds bytes [at, at + bytes) to the hash of the file, and to another one unless
- * that is NULL. */
+/* Adds bytes [at, at + bytes) to the hash of the file, and to `other` unless it is NULL. */
 static lk_status add_range(check *c, uint64_t at, uint64_t bytes, lk_hasher *other)
 {
     while (bytes > 0) {
@@ -53,21 +53,19 @@ static lk_status add_tensors(check *c)
     return LK_OK;
 }
 
-/* Beside what was saved, the tensors that a file says it has. */
+/* Compares the saved tensors with those in a file's header. */
 typedef struct layout {
     const lk_manifest_part *sum;
     size_t count;
     bool same;
-    char first[LAYOUT_TEXT]; /* the first that was not saved */
+    char first[LAYOUT_TEXT]; /* the first tensor that was not saved */
 } layout;
 
 static void describe(const lk_state_entry *entry, char out[LAYOUT_TEXT])
 {
-    size_t used = (size_t)snprintf(out, LAYOUT_TEXT, "%s %s [", lk__json_quote_short(entry->name).text,
+    size_t used = (size_t)snprintf(out, LAYOUT_TEXT, "%s %s ", lk__json_quote_short(entry->name).text,
                                    lk_dtype_name(entry->dtype));
-    for (int d = 0; d < entry->ndim; d++)
-        used += (size_t)snprintf(out + used, LAYOUT_TEXT - used, "%s%zu", d ? ", " : "", entry->dims[d]);
-    snprintf(out + used, LAYOUT_TEXT - used, "]");
+    lk__text_dims(entry->dims, entry->ndim, out + used, LAYOUT_TEXT - used);
 }
 
 static bool same_layout(const lk_state_entry *a, const lk_state_entry *b)
@@ -82,7 +80,7 @@ static void ignore(void *arg, const lk_state_entry *entry)
     (void)entry;
 }
 
-static void see(void *arg, const lk_state_entry *entry)
+static void compare_entry(void *arg, const lk_state_entry *entry)
 {
     layout *l = arg;
     size_t i = l->count++;
@@ -92,12 +90,12 @@ static void see(void *arg, const lk_state_entry *entry)
     }
 }
 
-/* FORMAT unless the file has the tensors that were saved, by its header. */
+/* FORMAT unless the file's header has exactly the saved tensors. */
 static lk_status check_layout(const lk_state_source *in, const lk_manifest_part *sum)
 {
     layout l = {.sum = sum, .same = true};
     char saved[LAYOUT_TEXT] = "none";
-    LK_TRY(lk__safetensors_list(in, see, &l));
+    LK_TRY(lk__safetensors_list(in, compare_entry, &l));
     if (l.same && l.count == sum->count)
         return LK_OK;
     if (sum->count)
@@ -107,13 +105,13 @@ static lk_status check_layout(const lk_state_source *in, const lk_manifest_part 
                     in->path, l.count, *l.first ? " with " : "", l.first, sum->count, saved);
 }
 
-/* Of a file that is known to be wrong: whether it is sound in itself, and another. */
+/* For a file that is known to be wrong: whether it is a valid file with other tensors. */
 static bool is_other(const lk_state_source *in, const lk_manifest_part *sum)
 {
     return lk__safetensors_list(in, ignore, NULL) == LK_OK && check_layout(in, sum) != LK_OK;
 }
 
-static lk_status tell_size(const lk_state_source *in, const lk_manifest_part *sum)
+static lk_status size_error(const lk_state_source *in, const lk_manifest_part *sum)
 {
     if (is_other(in, sum))
         return LK_STATUS_FORMAT;
@@ -124,7 +122,7 @@ static lk_status tell_size(const lk_state_source *in, const lk_manifest_part *su
                     in->path, in->size, sum->bytes);
 }
 
-static lk_status tell_difference(const check *c)
+static lk_status difference_error(const check *c)
 {
     const char *path = c->in->path;
     if (c->wrong == 0)
@@ -148,13 +146,13 @@ lk_status lk__manifest_part_check(const lk_state_source *in, const lk_manifest_p
     check c = {.in = in, .sum = sum};
     lk_status status;
     if (in->size != sum->bytes)
-        return tell_size(in, sum);
+        return size_error(in, sum);
     LK_TRY(lk__hasher_create(&c.file));
     LK_TRY_GOTO(lk__hasher_create(&c.tensor), destroy_file);
     LK_TRY_GOTO(LK_ALLOC(CHUNK, "a piece of a checkpoint", &c.chunk), destroy_tensor);
     LK_TRY_GOTO(add_tensors(&c), free_chunk);
     bool same = lk__hasher_value(c.file) == sum->hash && c.wrong == 0;
-    status = same ? check_layout(in, sum) : tell_difference(&c);
+    status = same ? check_layout(in, sum) : difference_error(&c);
 free_chunk:
     lk__mem_free(c.chunk);
 destroy_tensor:

@@ -1,5 +1,5 @@
-/* checkpoint_compare.c - what differs between two models or checkpoints, and whether
- * it is a parameter, a running statistic, the optimiser's or the position. */
+/* checkpoint_compare.c - reports the differences between two models or checkpoints, each with its
+ * kind: parameter, running statistic, optimiser, position or option. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,14 +14,14 @@ typedef struct listener {
     size_t *counts; /* (LK_DIFFERENCE_KINDS) */
 } listener;
 
-static void tell(const listener *to, lk_difference_kind kind, const char *key, const char *what)
+static void report_difference(const listener *to, lk_difference_kind kind, const char *key, const char *what)
 {
     to->counts[kind]++;
     if (to->report)
         to->report(to->arg, kind, key, what);
 }
 
-/* By PyTorch's names: files do not tell buffers from parameters. */
+/* Decides by PyTorch's names: files do not distinguish buffers from parameters. */
 static lk_difference_kind kind_of(const char *key)
 {
     static const char *const buffers[] = {"running_mean", "running_var", "num_batches_tracked"};
@@ -32,21 +32,21 @@ static lk_difference_kind kind_of(const char *key)
     return LK_DIFFERENCE_PARAMETER;
 }
 
-static void tell_of_model(void *arg, const char *key, const char *what)
+static void report_model(void *arg, const char *key, const char *what)
 {
-    tell(arg, kind_of(key), key, what);
+    report_difference(arg, kind_of(key), key, what);
 }
 
-static void tell_of_optimizer(void *arg, const char *key, const char *what)
+static void report_optimizer(void *arg, const char *key, const char *what)
 {
-    tell(arg, LK_DIFFERENCE_OPTIMIZER, key, what);
+    report_difference(arg, LK_DIFFERENCE_OPTIMIZER, key, what);
 }
 
 void lk__checkpoint_compare_models(const lk_state *a, const lk_state *b, lk_difference_kind_fn report, void *arg,
                                    size_t counts[LK_DIFFERENCE_KINDS])
 {
     listener to = {.report = report, .arg = arg, .counts = counts};
-    (void)lk_state_compare(a, b, tell_of_model, &to);
+    (void)lk_state_compare(a, b, report_model, &to);
 }
 
 void lk__checkpoint_note_readable(const char *text, char *out, size_t bytes)
@@ -60,13 +60,13 @@ void lk__checkpoint_note_readable(const char *text, char *out, size_t bytes)
         snprintf(out, bytes, "%s", text);
 }
 
-/* Notes that say how a checkpoint came about, and not what it holds: when replicas were
- * compared, what the files of the data were. Earlier versions have none. */
-static bool is_beside(const char *name)
+/* Notes about how a checkpoint was made, not about what it contains: when replicas were compared,
+ * what the data files were. Earlier versions do not write them. */
+static bool is_history(const char *name)
 {
-    static const char *const beside[] = {"agreed", "data-contents", "data-times"};
-    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
-        if (strcmp(name, beside[i]) == 0)
+    static const char *const history[] = {"agreed", "data-contents", "data-times"};
+    for (size_t i = 0; i < sizeof history / sizeof *history; i++)
+        if (strcmp(name, history[i]) == 0)
             return true;
     return false;
 }
@@ -74,7 +74,7 @@ static bool is_beside(const char *name)
 static void compare_note(const listener *to, const char *name, const char *a, const char *b)
 {
     char x[TEXT_BYTES] = "", y[TEXT_BYTES] = "", what[SENTENCE_BYTES];
-    if (is_beside(name) || (a && b && strcmp(a, b) == 0))
+    if (is_history(name) || (a && b && strcmp(a, b) == 0))
         return;
     if (a)
         lk__checkpoint_note_readable(a, x, sizeof x);
@@ -84,7 +84,7 @@ static void compare_note(const listener *to, const char *name, const char *a, co
         snprintf(what, sizeof what, "%s against %s", x, y);
     else
         snprintf(what, sizeof what, "only in the %s: %s", a ? "first" : "second", a ? x : y);
-    tell(to, strncmp(name, "--", 2) == 0 ? LK_DIFFERENCE_OPTION : LK_DIFFERENCE_POSITION, name, what);
+    report_difference(to, strncmp(name, "--", 2) == 0 ? LK_DIFFERENCE_OPTION : LK_DIFFERENCE_POSITION, name, what);
 }
 
 static void compare_notes(const listener *to, const lk_checkpoint *a, const lk_checkpoint *b)
@@ -101,7 +101,7 @@ void lk__checkpoint_compare(const lk_checkpoint *a, const lk_checkpoint *b, lk_d
                             size_t counts[LK_DIFFERENCE_KINDS])
 {
     listener to = {.report = report, .arg = arg, .counts = counts};
-    (void)lk_state_compare(lk_checkpoint_model(a), lk_checkpoint_model(b), tell_of_model, &to);
-    (void)lk_state_compare(lk_checkpoint_optimizer(a), lk_checkpoint_optimizer(b), tell_of_optimizer, &to);
+    (void)lk_state_compare(lk_checkpoint_model(a), lk_checkpoint_model(b), report_model, &to);
+    (void)lk_state_compare(lk_checkpoint_optimizer(a), lk_checkpoint_optimizer(b), report_optimizer, &to);
     compare_notes(&to, a, b);
 }

@@ -1,4 +1,4 @@
-/* checkpoint_folder.c - the files in a checkpoint's folder: visiting, checking, removing them. */
+/* checkpoint_folder.c - visits, checks and removes the files in a checkpoint's folder. */
 #include <dirent.h>
 #include <errno.h>
 #include <string.h>

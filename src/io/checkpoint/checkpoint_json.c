@@ -1,9 +1,10 @@
-/* checkpoint_json.c - checkpoint.json: notes, and what the two files beside it are.
+/* checkpoint_json.c - reads and writes checkpoint.json: notes, and the description of the two other
+ * files.
  *
- * One line a note and a tensor. The first lines name format and version, and stay
- * so in every version; the last member is the hash of all bytes before it, so that
- * any altered bit is seen. What is read may come from anywhere, a file whose hash
- * is right as well: nothing it says is used before it was checked. */
+ * Each note and each tensor is one line. The first lines, with format and version, are the same in
+ * every version. The last member is the hash of all bytes before it, which detects any changed bit.
+ * The file may come from anywhere, also with a correct hash: every value is checked before it is
+ * used. */
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,12 +14,13 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "io/checkpoint/checkpoint_impl.h"
 
 #define START "{\n\"format\": \"lockstep checkpoint\",\n\"version\": "
 enum { VERSION = 1, MAX_BYTES = 64 << 20, HASH_DIGITS = 16 };
 
-/* What ends the file, with the hash of what is before it. */
+/* The end of the file, with the hash of everything before it. */
 #define TAIL "\"checksum\": \"%016" PRIx64 "\"\n}\n"
 enum { TAIL_BYTES = 13 + HASH_DIGITS + 4 };
 
@@ -30,7 +32,7 @@ void lk__manifest_fini(lk_manifest *manifest)
     *manifest = (lk_manifest){0};
 }
 
-/* All but names and texts: at most this many bytes a line. */
+/* The most bytes of a line without names and texts. */
 enum { LINE_BYTES = 128 + 22 * LK_MAX_DIMS };
 
 static size_t room_for(const lk_checkpoint *checkpoint, const lk_manifest_part parts[LK_PARTS])
@@ -66,13 +68,11 @@ static char *put_notes(char *at, const lk_checkpoint *checkpoint)
 static char *put_tensor(char *at, const lk_manifest_tensor *tensor)
 {
     const lk_state_entry *entry = &tensor->entry;
-    char text[LINE_BYTES];
+    char text[LINE_BYTES], dims[LK_TEXT_DIMS_BYTES(LK_MAX_DIMS)];
     at += lk__json_quote(entry->name, at);
-    size_t used =
-        (size_t)snprintf(text, sizeof text, ": {\"dtype\": \"%s\", \"shape\": [", lk_dtype_name(entry->dtype));
-    for (int d = 0; d < entry->ndim; d++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%zu", d ? ", " : "", entry->dims[d]);
-    snprintf(text + used, sizeof text - used, "], \"hash\": \"%016" PRIx64 "\"}", tensor->hash);
+    lk__text_dims(entry->dims, entry->ndim, dims, sizeof dims);
+    snprintf(text, sizeof text, ": {\"dtype\": \"%s\", \"shape\": %s, \"hash\": \"%016" PRIx64 "\"}",
+             lk_dtype_name(entry->dtype), dims, tensor->hash);
     return put(at, text);
 }
 
@@ -135,8 +135,8 @@ static bool sum_fits(const input *in)
     return memcmp(in->text + before, tail, TAIL_BYTES) == 0;
 }
 
-/* The beginning up to the version and the checksum at the end are the same in every
- * version, so that a sound file of a later one is told from a damaged one. */
+/* The start up to the version and the checksum at the end are the same in every version, so that a
+ * valid file of a later version differs from a damaged one. */
 static lk_status fail_later(const input *in, unsigned long version)
 {
     if (sum_fits(in))
@@ -194,7 +194,7 @@ static lk_status parse(const input *in, cJSON **out)
     return LK_OK;
 }
 
-/* The member of that name; NULL if there is none, or if object is none. */
+/* The member with this name; NULL if there is none or object is not an object. */
 static const cJSON *member(const cJSON *object, const char *name)
 {
     return cJSON_IsObject(object) ? cJSON_GetObjectItemCaseSensitive(object, name) : NULL;
@@ -288,7 +288,7 @@ static lk_status read_notes(const input *in, const cJSON *notes, lk_checkpoint *
     return LK_OK;
 }
 
-/* Where nobody wants the notes, they must be sound all the same. */
+/* Checks notes that the caller does not want: they must be valid, too. */
 static lk_status check_notes(const input *in, const cJSON *notes)
 {
     lk_checkpoint *unused;

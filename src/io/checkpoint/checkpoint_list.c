@@ -1,5 +1,5 @@
-/* checkpoint_list.c - the folder of a run's checkpoints: which there are, which is the best,
- * which are suspect, and removing old ones. */
+/* checkpoint_list.c - the folder of a run's checkpoints: lists them, finds the best, marks suspect
+ * ones, removes old ones. */
 #define _DEFAULT_SOURCE /* realpath */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@ static void step_name(uint64_t step, char out[NAME_BYTES])
     snprintf(out, NAME_BYTES, "step-%09" PRIu64, step);
 }
 
-/* Names are as step_name has them, to the letter. */
+/* Accepts exactly the names that step_name makes. */
 static bool read_name(const char *name, uint64_t *step)
 {
     char again[NAME_BYTES];
@@ -105,7 +105,7 @@ lk_status lk__checkpoint_remove(const char *dir, uint64_t step)
     return lk__checkpoint_folder_remove(aside);
 }
 
-/* An older one of that name, of a run that came to the same step, makes way. */
+/* Replaces an older suspect checkpoint of the same step. */
 static lk_status set_aside(const char *dir, uint64_t step, char aside[LK_CHECKPOINT_PATH])
 {
     char path[LK_CHECKPOINT_PATH], name[NAME_BYTES], own[NAME_BYTES + sizeof suspect];

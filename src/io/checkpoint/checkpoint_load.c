@@ -1,4 +1,4 @@
-/* checkpoint_load.c - reading checkpoints back, none of it before it was verified. */
+/* checkpoint_load.c - loads checkpoints; everything is verified before it is used. */
 #include "base/fault.h"
 #include "io/checkpoint/checkpoint_impl.h"
 

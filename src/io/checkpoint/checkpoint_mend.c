@@ -1,10 +1,9 @@
-/* checkpoint_mend.c - checkpoints that wait: a save makes the old one go aside for
- * the new one in two moves where the file system cannot exchange names, and was
- * killed between these.
+/* checkpoint_mend.c - repairs checkpoints that a killed save has left under a temporary name.
  *
- * No lock is needed. Going aside and coming back are renames, which replace no
- * checkpoint: of several processes that mend one succeeds, and a save that finds its
- * old one back begins its two moves again. */
+ * If the file system cannot exchange names, a save replaces a checkpoint by two renames. No lock is
+ * needed, because these renames and the repair's rename never replace a checkpoint: of several
+ * processes that repair, one succeeds, and a save whose old checkpoint is back starts its two
+ * renames again. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,21 +13,13 @@
 #include "base/file.h"
 #include "io/checkpoint/checkpoint_impl.h"
 
-/* Around the name that it had; what comes of it is of lk__file_is_aside. */
+/* Prefix and suffix of the temporary name; lk__file_is_aside accepts it. */
 static const char before[] = ".lk-was-", after[] = ".tmp";
 enum { AROUND = sizeof before - 1 + sizeof after - 1 };
 
-static size_t length_of(const char *path)
-{
-    size_t length = strlen(path);
-    while (length > 1 && path[length - 1] == '/')
-        length--;
-    return length;
-}
-
 bool lk__checkpoint_was(const char *path, char out[LK_CHECKPOINT_PATH])
 {
-    int end = (int)length_of(path), begin = end;
+    int end = (int)lk__path_length(path), begin = end;
     while (begin > 0 && path[begin - 1] != '/')
         begin--;
     if (end - begin + AROUND >= LK_CHECKPOINT_NAME)
@@ -43,7 +34,8 @@ static bool is_there(const char *path)
     return lstat(path, &info) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
-/* What is not whole is no loss; what cannot be read now may be whole. */
+/* Whether a complete checkpoint waits under `was`. A damaged one is no loss. An unreadable one may
+ * be complete: its error is returned. */
 static lk_status is_waiting(const char *was, const char *path, bool *waiting)
 {
     *waiting = false;
@@ -56,7 +48,7 @@ static lk_status is_waiting(const char *was, const char *path, bool *waiting)
     return status;
 }
 
-/* Somebody else may have done it, or have saved a new one. */
+/* Another process may have renamed it, or have saved a new one. */
 static lk_status put_back(const char *was, const char *path)
 {
     if (!lk__fault_write() && rename(was, path) == 0)
@@ -77,7 +69,7 @@ lk_status lk__checkpoint_put_back(const char *path)
     return waiting ? put_back(was, path) : LK_OK;
 }
 
-/* Whether a name is one of those; own gets the one before. */
+/* Whether name is such a temporary name; own becomes the name inside it. */
 static bool read_own(const char *name, char own[LK_CHECKPOINT_NAME])
 {
     size_t length = strlen(name);

@@ -1,9 +1,9 @@
-/* checkpoint_save.c - writing a checkpoint so that it is there whole or not at all.
+/* checkpoint_save.c - writes a checkpoint atomically.
  *
- * A folder is made aside, with three files, each synced; it is synced itself, read
- * back and verified; then one rename puts it in place, and syncing the folder around
- * makes that last. What fails on the way takes all of it back, as far as that can
- * be done; the rest has a name of those that are swept. */
+ * The three files are written and synced in a folder with a temporary name. The folder is synced,
+ * read back and verified. Then one rename gives it its final name, and a sync of the parent folder
+ * makes the rename durable. A failure undoes everything as far as possible; what remains has a
+ * temporary name, which lk__checkpoint_sweep removes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -17,14 +17,15 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "io/checkpoint/checkpoint_impl.h"
+#include "io/safetensors.h"
 
-/* More than processes that mend in one moment. */
+/* More than the processes that repair at the same moment. */
 enum { TRIES = 100 };
 
-/* The checkpoint's own path, without slashes at its end, and where it is made. */
-typedef struct place {
+/* The checkpoint's path without trailing slashes, and the temporary path. */
+typedef struct paths {
     char target[LK_CHECKPOINT_PATH], aside[LK_CHECKPOINT_PATH];
-} place;
+} paths;
 
 static lk_status sum_tensors(const lk_state *state, lk_manifest_part *out)
 {
@@ -45,7 +46,7 @@ free_sorted:
     return status;
 }
 
-/* The hashes are of what is in memory, not of what has reached the disk. */
+/* The hashes are of the data in memory, not of the data on the disk. */
 static lk_status write_part(const char *aside, const char *name, const lk_state *state, lk_manifest_part *out)
 {
     char path[LK_CHECKPOINT_PATH];
@@ -96,7 +97,7 @@ fini_manifest:
     return status;
 }
 
-/* Asks for the next reader to get what the disk has; it is advice. */
+/* Asks the kernel to let the next reader read from the disk; only advice. */
 static void drop_cache(const char *path)
 {
     int fd = lk__fd_open(path, O_RDONLY, 0);
@@ -121,7 +122,7 @@ static lk_status read_back(const char *aside)
     return status;
 }
 
-static lk_status make_aside(place *at)
+static lk_status make_aside(paths *at)
 {
     int made;
     do {
@@ -139,8 +140,7 @@ static int move(const char *from, const char *to)
     return lk__fault_write() ? -1 : rename(from, to);
 }
 
-/* Both names stay taken all the time. False where the file system cannot do it,
- * with errno 0. */
+/* Exchanges two names atomically. Returns false with errno 0 if the file system cannot do this. */
 static bool exchange(const char *a, const char *b)
 {
     if (!lk__fault_write() && renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0)
@@ -150,8 +150,8 @@ static bool exchange(const char *a, const char *b)
     return false;
 }
 
-/* Without an exchange: what has the target's name makes way first, to a third one. */
-static bool move_in_turn(place *at, const char third[LK_CHECKPOINT_PATH])
+/* Replaces without an exchange: the old checkpoint is renamed to `third` first. */
+static bool move_in_two_steps(paths *at, const char third[LK_CHECKPOINT_PATH])
 {
     if (move(at->target, third) != 0)
         return false;
@@ -165,48 +165,48 @@ static bool move_in_turn(place *at, const char third[LK_CHECKPOINT_PATH])
     return true;
 }
 
-/* The third name tells what the old one was, so that nothing is lost where this is
- * killed between the moves. Whoever mends in that moment puts the old one back, and
- * then it makes way again: a lock is not needed, and between hosts there is none. */
-static bool replace_in_turn(place *at)
+/* The third name contains the old one, so that nothing is lost if this process is killed between
+ * the renames. A process that repairs at this moment renames the old checkpoint back; then the two
+ * renames are tried again. This needs no lock, and hosts could not share one. */
+static bool replace_in_two_steps(paths *at)
 {
     char was[LK_CHECKPOINT_PATH];
     if (!lk__checkpoint_was(at->target, was))
         lk__file_aside(at->target, was, sizeof was);
-    /* Left where it could not be removed after the last time. */
+    /* The last removal may have failed. */
     (void)!lk__checkpoint_folder_remove(was);
     bool done = false;
     for (int i = 0; i < TRIES && !done; i++) {
-        done = move_in_turn(at, was);
+        done = move_in_two_steps(at, was);
         if (!done && errno != ENOTEMPTY && errno != EEXIST)
             break;
     }
     return done;
 }
 
-/* Puts the new one in place; where one was there, `aside` is its name now. */
-static lk_status put_in_place(place *at, bool replace)
+/* Renames the new checkpoint to its path. If it replaced one, `aside` is then the old one's name. */
+static lk_status publish(paths *at, bool replace)
 {
-    bool done = replace ? exchange(at->aside, at->target) || (errno == 0 && replace_in_turn(at))
+    bool done = replace ? exchange(at->aside, at->target) || (errno == 0 && replace_in_two_steps(at))
                         : move(at->aside, at->target) == 0;
     if (!done)
         return lk__fail(LK_STATUS_IO, "cannot rename %s: %s", at->aside, strerror(errno));
     return LK_OK;
 }
 
-/* The way back, where it is not known whether the way there would last. */
-static void take_back(place *at, bool replace)
+/* Undoes publish(), which may not be durable. */
+static void unpublish(paths *at, bool replace)
 {
     char third[LK_CHECKPOINT_PATH];
     lk__file_aside(at->target, third, sizeof third);
     if (!replace)
         (void)rename(at->target, at->aside);
     else if (renameat2(AT_FDCWD, at->aside, AT_FDCWD, at->target, RENAME_EXCHANGE) != 0)
-        (void)move_in_turn(at, third);
+        (void)move_in_two_steps(at, third);
 }
 
-/* Whether something of that name is there that is a checkpoint, or what is left of
- * one; anything else must not be removed. */
+/* Whether target exists. USAGE unless it is a checkpoint or the remains of one: anything else must
+ * not be removed. */
 static lk_status check_target(const char *target, bool *exists)
 {
     struct stat info;
@@ -218,12 +218,10 @@ static lk_status check_target(const char *target, bool *exists)
     return lk__checkpoint_check_remains(target);
 }
 
-static lk_status fill_place(const char *folder, place *out)
+static lk_status fill_paths(const char *folder, paths *out)
 {
-    size_t length = strlen(folder);
-    while (length > 1 && folder[length - 1] == '/')
-        length--;
-    /* The name aside takes the place of the last one, and may be longer. */
+    size_t length = lk__path_length(folder);
+    /* The temporary name replaces the last name and may be longer. */
     if (length == 0 || length + 64 >= sizeof out->target)
         return lk__fail(LK_STATUS_USAGE, "its path has %zu bytes; 1 to %d can be", length, LK_CHECKPOINT_PATH - 65);
     memcpy(out->target, folder, length);
@@ -231,7 +229,7 @@ static lk_status fill_place(const char *folder, place *out)
     return LK_OK;
 }
 
-/* Removes what was written, and keeps the sentence that says why. */
+/* Removes what was written and keeps the error detail. */
 static lk_status undo(lk_status status, const char *aside)
 {
     char why[2048];
@@ -242,25 +240,25 @@ static lk_status undo(lk_status status, const char *aside)
 
 static lk_status save(const lk_checkpoint *checkpoint, const char *folder)
 {
-    place at = {.aside = ""};
+    paths at = {.aside = ""};
     bool replace = false;
     lk_status status;
     if (!checkpoint->states[LK_PART_MODEL] || !checkpoint->states[LK_PART_OPTIMIZER])
         return lk__fail(LK_STATUS_USAGE, "it has notes, but no states");
-    LK_TRY(fill_place(folder, &at));
+    LK_TRY(fill_paths(folder, &at));
     LK_TRY(lk__checkpoint_put_back(at.target));
     LK_TRY(check_target(at.target, &replace));
     LK_TRY(make_aside(&at));
     LK_TRY_GOTO(write_all(checkpoint, at.aside), remove_aside);
     LK_TRY_GOTO(read_back(at.aside), remove_aside);
-    LK_TRY_GOTO(put_in_place(&at, replace), remove_aside);
-    LK_TRY_GOTO(lk__folder_sync_around(at.target), take_back);
-    /* What is left of the one before does no harm: it is swept later. */
+    LK_TRY_GOTO(publish(&at, replace), remove_aside);
+    LK_TRY_GOTO(lk__folder_sync_around(at.target), unpublish);
+    /* What remains of the old checkpoint is harmless: lk__checkpoint_sweep removes it. */
     if (replace)
         (void)!lk__checkpoint_folder_remove(at.aside);
     return LK_OK;
-take_back:
-    take_back(&at, replace);
+unpublish:
+    unpublish(&at, replace);
 remove_aside:
     return undo(status, at.aside);
 }

@@ -1,10 +1,11 @@
-/* checkpoint_verify.c - comparing a checkpoint with its own notes, and reading its parts. */
+/* checkpoint_verify.c - compares a checkpoint with its manifest, and loads its parts. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/file.h"
 #include "io/checkpoint/checkpoint_impl.h"
+#include "io/state_format.h"
 
 bool lk__checkpoint_is(const char *path)
 {
@@ -13,7 +14,7 @@ bool lk__checkpoint_is(const char *path)
     return lk__path_join(path, lk__checkpoint_notes, notes, sizeof notes) && stat(notes, &info) == 0;
 }
 
-/* The notes say that the part is there. */
+/* The manifest lists the part, so a missing file is FORMAT. */
 static lk_status open_part(const char *folder, int part, char path[LK_CHECKPOINT_PATH], lk_state_source *out)
 {
     LK_TRY(lk__checkpoint_join(folder, lk__checkpoint_parts[part], path));
@@ -23,7 +24,7 @@ static lk_status open_part(const char *folder, int part, char path[LK_CHECKPOINT
     return status;
 }
 
-/* What was loaded is what was saved: in memory, where it counts. */
+/* Checks the loaded state in memory: the file was read twice. */
 static lk_status check_state(const char *path, const lk_manifest_part *sum, const lk_state *state)
 {
     bool same = lk_state_count(state) == sum->count;

@@ -1,6 +1,5 @@
-/* pickle.c - the pickle machine: a stack, marks and a memo, driven by a table of
- * opcodes. It knows the binary opcodes of protocols 2 to 5, which is what
- * torch.save writes, and what of them data is made of; it imports nothing and
+/* pickle.c - the pickle machine: a stack, marks and a memo, driven by a table of opcodes. It knows
+ * the binary opcodes for data of protocols 2 to 5, which torch.save writes. It imports nothing and
  * calls nothing. */
 #include "io/pth/pickle.h"
 
@@ -20,13 +19,13 @@ typedef struct array {
 typedef struct machine {
     lk_pickle_stream in;
     const lk_pickle_global *globals;
-    size_t at, op_at; /* the next byte; the opcode in hand */
+    size_t at, op_at; /* the next byte; the current opcode */
     bool stopped;
     array values; /* lk_pickle_value */
-    array cells;  /* struct lk_pickle_cell; the first stays free */
+    array cells;  /* struct lk_pickle_cell; cell 0 is unused */
     array stack;  /* lk_pickle_ref */
     array marks;  /* size_t: heights of the stack */
-    array memo;   /* lk_pickle_ref plus one; 0: free */
+    array memo;   /* lk_pickle_ref plus one; 0: unused */
     size_t memoized;
 } machine;
 
@@ -69,7 +68,7 @@ static lk_status push(machine *m, lk_pickle_value value)
     return push_ref(m, (lk_pickle_ref)m->values.count++);
 }
 
-/* Height of the stack below which the opcode in hand may not reach. */
+/* Height of the stack that the current opcode may not go below. */
 static size_t floor_of(const machine *m)
 {
     return m->marks.count ? ((size_t *)m->marks.items)[m->marks.count - 1] : 0;
@@ -82,7 +81,7 @@ static lk_status want(const machine *m, size_t count)
     return LK_OK;
 }
 
-/* The value `depth` below the top; want() has seen that it is there. */
+/* The value `depth` below the top; want() has checked that it exists. */
 static lk_pickle_ref peek(const machine *m, size_t depth)
 {
     return ((lk_pickle_ref *)m->stack.items)[m->stack.count - 1 - depth];
@@ -106,11 +105,11 @@ static lk_status take_number(machine *m, int bytes, uint64_t *out)
     return LK_OK;
 }
 
-/* What the table says of an opcode: who does it, and two numbers for him. */
+/* A row of the table: the function for an opcode and its arguments. */
 typedef struct opcode {
     lk_status (*run)(machine *m, const struct opcode *op);
     int number;          /* bytes of a length or number, or a count */
-    lk_pickle_kind kind; /* of the value it makes */
+    lk_pickle_kind kind; /* of the value that it creates */
 } opcode;
 
 static lk_status op_proto(machine *m, const opcode *op)
@@ -122,7 +121,7 @@ static lk_status op_proto(machine *m, const opcode *op)
                                         : FAIL(m, "protocol %u of pickles; 2 to 5 can be read", (unsigned)version);
 }
 
-/* Frames only tell readers how much to fetch at once. */
+/* Frames only say how much to read at once. */
 static lk_status op_frame(machine *m, const opcode *op)
 {
     (void)op;
@@ -214,7 +213,7 @@ static lk_status op_long(machine *m, const opcode *op)
     return push(m, (lk_pickle_value){.kind = LK_PICKLE_INT, .as.integer = (int64_t)number});
 }
 
-/* The one number of a pickle whose highest byte comes first. */
+/* The only big-endian number in a pickle. */
 static lk_status op_float(machine *m, const opcode *op)
 {
     (void)op;
@@ -252,7 +251,7 @@ static lk_status append(machine *m, lk_pickle_ref container, lk_pickle_ref item)
     return LK_OK;
 }
 
-/* Moves the values from floor on into the container. */
+/* Moves the stack's values from floor on into the container. */
 static lk_status append_from(machine *m, lk_pickle_ref container, size_t floor)
 {
     if (value_of(m, container)->kind == LK_PICKLE_DICT && (m->stack.count - floor) % 2)
@@ -263,7 +262,7 @@ static lk_status append_from(machine *m, lk_pickle_ref container, size_t floor)
     return LK_OK;
 }
 
-/* A container of what lies from floor on. */
+/* Replaces the stack's values from floor on by a container of them. */
 static lk_status collect(machine *m, size_t floor, lk_pickle_kind kind)
 {
     LK_TRY(push(m, (lk_pickle_value){.kind = kind}));
@@ -286,7 +285,7 @@ static lk_status op_tuple(machine *m, const opcode *op)
     return collect(m, m->stack.count - (size_t)op->number, LK_PICKLE_TUPLE);
 }
 
-/* Puts what lies from floor on into the container below it. */
+/* Moves the stack's values from floor on into the container below floor. */
 static lk_status extend(machine *m, size_t floor, lk_pickle_kind kind)
 {
     if (floor <= floor_of(m))
@@ -310,7 +309,7 @@ static lk_status op_add(machine *m, const opcode *op)
     return extend(m, m->stack.count - (size_t)op->number, op->kind);
 }
 
-/* A name from the file as a message can have it. */
+/* Copies a name from the file for a message. */
 static void show(const char *text, size_t length, char out[64])
 {
     size_t used = 0;
@@ -415,7 +414,7 @@ static lk_status op_call(machine *m, const opcode *op)
     return push(m, (lk_pickle_value){.kind = LK_PICKLE_CALL, .as.call = {global, args_ref}});
 }
 
-/* An object's attributes say nothing about its data: they are dropped. */
+/* An object's attributes are not part of its data: they are dropped. */
 static lk_status op_build(machine *m, const opcode *op)
 {
     (void)op;
@@ -545,8 +544,8 @@ static lk_status run(machine *m)
     return LK_OK;
 }
 
-/* Each opcode takes a byte and makes a value at most. Pickles number the places of
- * their memo from 0 on. Items of pairs that become a dict's are counted twice. */
+/* An opcode has at least one byte and creates at most one value. Pickles number their memo from 0
+ * on. Items of pairs that go into a dict count twice. */
 static machine make_machine(const lk_pickle_stream *stream, const lk_pickle_global *globals)
 {
     size_t values = lk__size_min(LK_PICKLE_MAX_VALUES, stream->size);

@@ -1,12 +1,11 @@
-/* pickle.h - Python pickles as data: a stream of opcodes becomes a tree of
- * values. Nothing is executed: a call is recorded with its arguments, and only
- * of globals that the caller lists.
+/* pickle.h - Python pickles as data: a stream of opcodes becomes a tree of values. Nothing is
+ * executed: a call is only recorded with its arguments, and only calls of globals that the caller
+ * lists are accepted.
  *
- * A stream makes as many values as it has bytes at most, and twice as many items,
- * so memory (less than 80 bytes a byte) and work are bounded by its size; the limits
- * below bound them once more. The memo gives a value again for two bytes: who walks
- * the tree bounds its depth, for values may refer to each other in circles, and what
- * is done with each value. */
+ * A stream makes at most one value for each of its bytes, and twice as many items. So its size
+ * bounds memory (less than 80 bytes for each byte) and work; the limits below are additional
+ * bounds. The memo repeats a value for two bytes, and values may refer to each other in circles:
+ * code that walks the tree must bound its depth and its work for each value. */
 #ifndef LK_IO_PTH_PICKLE_H
 #define LK_IO_PTH_PICKLE_H
 
@@ -36,30 +35,30 @@ typedef enum lk_pickle_kind {
     LK_PICKLE_DICT, /* items are keys and values in turn */
     LK_PICKLE_SET,
     LK_PICKLE_GLOBAL,
-    LK_PICKLE_CALL,      /* of a global */
-    LK_PICKLE_PERSISTENT /* something that lies outside of the stream, by its id */
+    LK_PICKLE_CALL,      /* a call of a global */
+    LK_PICKLE_PERSISTENT /* an object outside of the stream, given by its id */
 } lk_pickle_kind;
 
-/* What may be done with a global. */
+/* What a pickle may do with a global. */
 typedef enum lk_pickle_use {
-    LK_PICKLE_NAMED,     /* it stands for itself */
-    LK_PICKLE_CALLED,    /* it may be called as well: a LK_PICKLE_CALL */
-    LK_PICKLE_MAKES_DICT /* a call gives a LK_PICKLE_DICT, of the pairs in its argument */
+    LK_PICKLE_NAMED,     /* refer to it */
+    LK_PICKLE_CALLED,    /* also call it, which makes a LK_PICKLE_CALL */
+    LK_PICKLE_MAKES_DICT /* call it, which makes a LK_PICKLE_DICT of the pairs in its argument */
 } lk_pickle_use;
 
 typedef struct lk_pickle_global {
     const char *module, *name;
     lk_pickle_use use;
-    int role; /* the caller's */
+    int role; /* for the caller's use */
 } lk_pickle_global;
 
-typedef uint32_t lk_pickle_ref; /* of a value */
+typedef uint32_t lk_pickle_ref; /* index of a value */
 
 typedef struct lk_pickle_value {
     lk_pickle_kind kind;
-    uint32_t at; /* byte of the stream that made it */
+    uint32_t at; /* byte of the stream that created it */
     union {
-        int64_t integer; /* of a bool 0 or 1 */
+        int64_t integer; /* 0 or 1 for a bool */
         double real;
         struct {
             const char *bytes; /* in the stream */
@@ -76,17 +75,17 @@ typedef struct lk_pickle_value {
     } as;
 } lk_pickle_value;
 
-/* A stream, and what to call it in messages. */
+/* A stream, and its name in messages. */
 typedef struct lk_pickle_stream {
     const char *path;
-    const char *member; /* of an archive, as a message can have it; NULL: the file itself */
+    const char *member; /* of an archive, quoted for messages; NULL: the file itself */
     const uint8_t *bytes;
     size_t size;
-    size_t base; /* byte of the file or member at which it starts */
+    size_t base; /* byte of the file or member at which the stream starts */
 } lk_pickle_stream;
 
 typedef struct lk_pickle {
-    lk_pickle_stream stream; /* must outlive it: texts point into it */
+    lk_pickle_stream stream; /* must outlive the pickle: texts point into it */
     lk_pickle_value *values; /* (count) */
     size_t count;
     struct lk_pickle_cell {
@@ -97,8 +96,8 @@ typedef struct lk_pickle {
     size_t used; /* bytes of the stream, its last opcode included */
 } lk_pickle;
 
-/* globals ends with a row whose module is NULL. A stream that is not a pickle,
- * or uses another global, is FORMAT. */
+/* globals ends with a row whose module is NULL. FORMAT if the stream is no pickle or uses another
+ * global. */
 lk_status lk__pickle_read(const lk_pickle_stream *stream, const lk_pickle_global *globals, lk_pickle **out) LK_CHECKED;
 void lk__pickle_destroy(lk_pickle *pickle);
 
@@ -112,17 +111,16 @@ static inline const lk_pickle_value *lk__pickle_root(const lk_pickle *pickle)
     return &pickle->values[pickle->root];
 }
 
-/* The items of a tuple, list, set or dict: start with its items.first, and go
- * on until NULL. */
+/* Iterates over the items of a tuple, list, set or dict: start with items.first, stop at NULL. */
 const lk_pickle_value *lk__pickle_next(const lk_pickle *pickle, uint32_t *cell);
 
-/* The index-th item; NULL where the value has none. Takes as many steps. */
+/* The item at index; NULL if there is none. Takes index steps. */
 const lk_pickle_value *lk__pickle_item(const lk_pickle *pickle, const lk_pickle_value *value, size_t index);
-/* What a dict has under a text; NULL where there is none. */
+/* The value of a text key in a dict; NULL if there is none. */
 const lk_pickle_value *lk__pickle_find(const lk_pickle *pickle, const lk_pickle_value *dict, const char *key);
 bool lk__pickle_is_text(const lk_pickle_value *value, const char *text);
 
-/* FORMAT, with the place of byte `at` of the stream before the message. */
+/* Fails with FORMAT; the message starts with the position of byte `at` of the stream. */
 lk_status lk__pickle_fail(const lk_pickle_stream *stream, size_t at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

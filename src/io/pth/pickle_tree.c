@@ -1,5 +1,4 @@
-/* pickle_tree.c - walking what pickle.c has read, and telling where in the file
- * something is wrong. */
+/* pickle_tree.c - walks the values that pickle.c has read; errors with their position in the file. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

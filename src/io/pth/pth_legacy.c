@@ -1,7 +1,6 @@
-/* pth_legacy.c - what torch.save wrote up to PyTorch 1.5, and still writes when
- * asked to: five pickles (a magic number, the version, facts of the machine, the
- * object, the keys of its storages) and the storages in the order of the keys,
- * each as its number of elements and their bytes. */
+/* pth_legacy.c - reads the format of torch.save up to PyTorch 1.5, which later versions still write
+ * on request: five pickles (magic number, version, machine, object, keys of the storages), then the
+ * storages in the order of the keys, each as its number of elements and their bytes. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,18 +10,18 @@
 #include "base/mem.h"
 #include "io/pth/pth.h"
 
-/* 0x1950a86a20f9469cfc6c as a pickle has it. */
+/* 0x1950a86a20f9469cfc6c as a pickle contains it. */
 static const uint8_t magic[] = {0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
 
 enum { VERSION = 1001, COUNT_BYTES = 8 };
 
 typedef struct stream {
     const lk_state_source *file;
-    uint8_t *head; /* (head_bytes): the first of the file, in which the pickles must end */
+    uint8_t *head; /* (head_bytes) the start of the file; the pickles must end in it */
     size_t head_bytes;
     uint64_t at;
     const lk_pickle *object;
-    lk_pth_storage *storages; /* (count), sorted by key, at their places; NULL: not looked for yet */
+    lk_pth_storage *storages; /* (count) sorted by key, with positions; NULL: not read yet */
     size_t count;
 } stream;
 
@@ -59,7 +58,7 @@ static lk_status check_nothing(const lk_pickle *pickle)
     return LK_OK;
 }
 
-/* What comes before the object. */
+/* Reads the pickles before the object. */
 static lk_status read_preamble(stream *s)
 {
     static lk_status (*const checks[])(const lk_pickle *) = {check_nothing, check_version, check_machine};
@@ -75,13 +74,11 @@ static lk_status read_preamble(stream *s)
 
 static int by_key(const void *a, const void *b)
 {
-    const lk_pth_storage *x = a, *y = b;
-    int order = memcmp(x->key, y->key, lk__size_min(x->key_bytes, y->key_bytes));
-    return order ? order : (x->key_bytes > y->key_bytes) - (x->key_bytes < y->key_bytes);
+    return lk__pth_storage_compare(a, b);
 }
 
-/* All storages of the object, also those that are not the state's: whoever comes
- * after them is found by their sizes. */
+/* Collects all storages of the object, also those outside of the state: the sizes of all of them
+ * are needed to find the next one. */
 static lk_status collect_storages(stream *s)
 {
     const lk_pickle *object = s->object;
@@ -106,7 +103,7 @@ static lk_pth_storage *find_storage(const stream *s, const lk_pth_storage *key)
     return s->count ? bsearch(key, s->storages, s->count, sizeof *s->storages, by_key) : NULL;
 }
 
-static lk_status place_storage(stream *s, const lk_pickle *keys, const lk_pickle_value *key)
+static lk_status read_position(stream *s, const lk_pickle *keys, const lk_pickle_value *key)
 {
     lk_pth_storage wanted = {0}, *storage = NULL;
     if (key->kind == LK_PICKLE_TEXT) {
@@ -114,7 +111,7 @@ static lk_status place_storage(stream *s, const lk_pickle *keys, const lk_pickle
         wanted.key_bytes = key->as.text.length;
         storage = find_storage(s, &wanted);
     }
-    if (!storage || storage->place)
+    if (!storage || storage->position)
         return lk__pickle_fail(&keys->stream, key->at, "the key of a storage that does not exist, or was named before");
     uint64_t left = s->file->size - s->at, count;
     if (left < COUNT_BYTES || storage->bytes > left - COUNT_BYTES)
@@ -128,12 +125,12 @@ static lk_status place_storage(stream *s, const lk_pickle *keys, const lk_pickle
     if (count != storage->bytes / storage->type->size)
         return lk__fail(LK_STATUS_FORMAT, "%s: byte %" PRIu64 ": a storage of %" PRIu64 " elements, expected %" PRIu64,
                         s->file->path, s->at, count, storage->bytes / storage->type->size);
-    storage->place = s->at + COUNT_BYTES;
+    storage->position = s->at + COUNT_BYTES;
     s->at += COUNT_BYTES + storage->bytes;
     return LK_OK;
 }
 
-static lk_status place_storages(stream *s)
+static lk_status read_positions(stream *s)
 {
     lk_pickle *keys = NULL;
     LK_TRY(next_pickle(s, &keys));
@@ -143,32 +140,32 @@ static lk_status place_storages(stream *s)
         status = lk__pickle_fail(&keys->stream, root->at, "the keys of the storages are no list");
     uint32_t cell = status == LK_OK ? root->as.items.first : 0;
     for (const lk_pickle_value *key; status == LK_OK && (key = lk__pickle_next(keys, &cell));)
-        status = place_storage(s, keys, key);
+        status = read_position(s, keys, key);
     lk__pickle_destroy(keys);
     return status;
 }
 
-/* The first tensor has the storages looked for: a file without any has other
- * things to be told about. */
+/* The storages are read when the first is needed: a file without tensors has other errors to
+ * report. */
 static lk_status locate_storage(void *self, lk_pth_storage *storage)
 {
     stream *s = self;
     if (!s->storages) {
         LK_TRY(collect_storages(s));
-        LK_TRY(place_storages(s));
+        LK_TRY(read_positions(s));
     }
     const lk_pth_storage *found = find_storage(s, storage);
-    if (!found || !found->place || found->bytes != storage->bytes)
+    if (!found || !found->position || found->bytes != storage->bytes)
         return lk__fail(LK_STATUS_FORMAT, "%s: a storage of %" PRIu64 " bytes that a tensor uses is not in the file",
                         s->file->path, storage->bytes);
-    storage->place = found->place;
+    storage->position = found->position;
     return LK_OK;
 }
 
 static lk_status read_storage(void *self, const lk_pth_storage *storage, void *out)
 {
     const stream *s = self;
-    return lk__state_source_read(s->file, storage->place, out, (size_t)storage->bytes);
+    return lk__state_source_read(s->file, storage->position, out, (size_t)storage->bytes);
 }
 
 static lk_status load_stream(stream *s, lk_state **out)
@@ -197,7 +194,7 @@ static lk_status load_legacy(const lk_state_source *file, lk_state **out)
     return status;
 }
 
-/* Protocols differ in what comes before the number. */
+/* The bytes before the magic number depend on the pickle protocol. */
 static bool probe_legacy(const uint8_t *start, size_t bytes)
 {
     enum { MOST = 16 };

@@ -1,6 +1,5 @@
-/* pth_load.c - the data of a PyTorch file's tensors: each storage that they use
- * is read once, and what lies in it with holes, transposed or repeated becomes
- * contiguous. */
+/* pth_load.c - loads the data of a PyTorch file's tensors. Each storage is read once; tensors with
+ * holes, transposed or repeated elements become contiguous. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,31 +10,20 @@
 static int by_storage(const void *a, const void *b)
 {
     const lk_pth_tensor *x = *(lk_pth_tensor *const *)a, *y = *(lk_pth_tensor *const *)b;
-    size_t common = lk__size_min(x->storage.key_bytes, y->storage.key_bytes);
-    int order = memcmp(x->storage.key, y->storage.key, common);
-    if (order)
-        return order;
-    if (x->storage.key_bytes != y->storage.key_bytes)
-        return x->storage.key_bytes < y->storage.key_bytes ? -1 : 1;
-    return x->order < y->order ? -1 : 1;
+    int order = lk__pth_storage_compare(&x->storage, &y->storage);
+    return order ? order : x->order < y->order ? -1 : 1;
 }
 
-static bool same_storage(const lk_pth_tensor *a, const lk_pth_tensor *b)
-{
-    return a->storage.key_bytes == b->storage.key_bytes &&
-           memcmp(a->storage.key, b->storage.key, a->storage.key_bytes) == 0;
-}
-
-/* How many of the sorted tensors from the first on share its storage. */
+/* How many of the sorted tensors, from the first on, share its storage. */
 static size_t sharing(lk_pth_tensor *const *sorted, size_t count)
 {
     size_t shared = 1;
-    while (shared < count && same_storage(sorted[0], sorted[shared]))
+    while (shared < count && lk__pth_storage_compare(&sorted[0]->storage, &sorted[shared]->storage) == 0)
         shared++;
     return shared;
 }
 
-/* Before anything is allocated for them. */
+/* Finds all storages and checks the sizes, before memory is allocated for tensors. */
 static lk_status locate_all(const lk_pth_reader *in, lk_pth_tensor *const *sorted, size_t count)
 {
     uint64_t stored = 0, wanted = 0;
@@ -72,7 +60,7 @@ static bool is_contiguous(const lk_pth_tensor *t)
     return true;
 }
 
-/* Row-major order of the tensor's elements; at is where the counter stands. */
+/* Copies the tensor's elements in row-major order; at counts the outer dimensions. */
 static void gather(const lk_pth_tensor *t, const uint8_t *storage, uint8_t *out)
 {
     size_t size = lk_dtype_size(t->dtype), at[LK_MAX_DIMS] = {0};
@@ -108,8 +96,8 @@ static lk_status add_entries(const lk_pth_tensor *tensors, size_t count, lk_stat
     return LK_OK;
 }
 
-/* One storage into the tensors that share it. A tensor that is its whole storage
- * is read in place. */
+/* Reads one storage into the tensors that share it. A tensor that is its whole storage is read
+ * without a copy. */
 static lk_status fill_shared(const lk_pth_reader *in, lk_pth_tensor *const *sorted, size_t shared, lk_state *state)
 {
     const lk_pth_tensor *first = sorted[0];

@@ -1,11 +1,9 @@
-/* pth_save.c - state dicts as torch.save writes them: a zip archive of
- * archive/data.pkl, archive/byteorder, archive/data/N and archive/version, all
- * uncompressed and aligned. The pickle is the one that Python makes of an
- * OrderedDict of tensors, opcode by opcode.
+/* pth_save.c - writes state dicts like torch.save: a zip archive of archive/data.pkl,
+ * archive/byteorder, archive/data/N and archive/version, all uncompressed and aligned. The pickle
+ * has the opcodes that Python writes for an OrderedDict of tensors.
  *
- * The archive goes to the file in one pass: zlib has its checksums, the rest of
- * the format is a few numbers. The same state gives the same bytes: no times,
- * no random ids. */
+ * The archive is written in one pass; zlib computes its checksums. The same state gives the same
+ * bytes: no times, no random ids. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,18 +12,19 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "io/pth/pth.h"
 
 #define ROOT "archive/"
 
 enum { ALIGNMENT = 64, NAME_BYTES = 40 };
 enum { LOCAL_BYTES = 30, CENTRAL_BYTES = 46, END64_BYTES = 56, LOCATOR_BYTES = 20, END_BYTES = 22, ZIP64_BYTES = 28 };
-/* 1980-01-01, the first day that a zip archive knows. */
+/* 1980-01-01, the earliest date of a zip archive. */
 enum { DOS_DATE = 1 << 5 | 1, NEEDS_ZIP64 = 45, STORED = 0, UTF8 = 1 << 11 };
 
 #define LARGE UINT32_MAX
 
-/* Bytes under construction; whoever puts some has seen to the room. */
+/* Bytes that are being written; the caller has checked the room. */
 typedef struct bytes {
     uint8_t *data;
     size_t size;
@@ -49,12 +48,12 @@ static void put_op(bytes *b, char op)
     put(b, &op, 1);
 }
 
-/* The pickle being made, with places in the memo of what comes again; 0: not
- * there yet, which no such thing's place is. */
+/* The pickle that is being written, with the memo slots of repeated values; 0: not written yet.
+ * Slot 0 is the OrderedDict's, which is written first. */
 typedef struct pickler {
     bytes out;
-    uint32_t next;                        /* free place in the memo */
-    uint32_t dict, rebuild, storage, cpu; /* the texts and globals of every tensor */
+    uint32_t next;                        /* next free memo slot */
+    uint32_t dict, rebuild, storage, cpu; /* slots of the texts and globals of every tensor */
     uint32_t types[LK_DTYPE_COUNT];
 } pickler;
 
@@ -65,10 +64,10 @@ static uint32_t memoize(pickler *p)
     return p->next++;
 }
 
-static void put_memo(pickler *p, uint32_t place)
+static void put_memo(pickler *p, uint32_t slot)
 {
-    put_op(&p->out, place < 256 ? 'h' : 'j');
-    put_number(&p->out, place, place < 256 ? 1 : 4);
+    put_op(&p->out, slot < 256 ? 'h' : 'j');
+    put_number(&p->out, slot, slot < 256 ? 1 : 4);
 }
 
 static void put_text(pickler *p, const char *text)
@@ -80,14 +79,14 @@ static void put_text(pickler *p, const char *text)
     (void)memoize(p);
 }
 
-/* A text, or a global's two lines, that is written once. */
-static void put_once(pickler *p, uint32_t *place, const char *global, const char *text)
+/* Writes a text or a global's two lines at the first call, its memo slot later. */
+static void put_once(pickler *p, uint32_t *slot, const char *global, const char *text)
 {
-    if (*place) {
-        put_memo(p, *place);
+    if (*slot) {
+        put_memo(p, *slot);
         return;
     }
-    *place = p->next;
+    *slot = p->next;
     if (!global) {
         put_text(p, text);
         return;
@@ -99,7 +98,7 @@ static void put_once(pickler *p, uint32_t *place, const char *global, const char
     (void)memoize(p);
 }
 
-/* In the fewest bytes, as Python does. */
+/* Writes an integer in the fewest bytes, as Python does. */
 static void put_integer(pickler *p, uint64_t value)
 {
     if (value <= INT32_MAX) {
@@ -128,8 +127,8 @@ static void put_tuple(pickler *p, const size_t *values, int count)
         (void)memoize(p);
 }
 
-/* As PyTorch has them: of an empty dimension as if it had one element. Where that
- * is beyond all memory, any number does. */
+/* PyTorch's strides: an empty dimension counts as one element. If a stride overflows, its value
+ * does not matter. */
 static void row_major(const lk_state_entry *entry, size_t strides[LK_MAX_DIMS])
 {
     size_t stride = 1;
@@ -140,7 +139,7 @@ static void row_major(const lk_state_entry *entry, size_t strides[LK_MAX_DIMS])
     }
 }
 
-/* A call of _rebuild_tensor_v2(storage, 0, sizes, strides, False, OrderedDict()). */
+/* Writes a call of _rebuild_tensor_v2(storage, 0, sizes, strides, False, OrderedDict()). */
 static void put_tensor(pickler *p, const lk_state_entry *entry, size_t index)
 {
     char key[24];
@@ -172,7 +171,7 @@ static void put_tensor(pickler *p, const lk_state_entry *entry, size_t index)
     (void)memoize(p);
 }
 
-/* Python hands the items of a dict on in parts. */
+/* Python writes the items of a dict in parts of this size. */
 enum { DICT_PART = 1000 };
 
 static void put_items(pickler *p, const lk_state *state)
@@ -189,18 +188,15 @@ static void put_items(pickler *p, const lk_state *state)
     }
 }
 
-/* Bytes of a tensor's part of the pickle without its name, at most. */
+/* The most bytes of one tensor in the pickle, without its name. */
 enum { TENSOR_BYTES = 320 + 24 * LK_MAX_DIMS };
 
 static lk_status check_name(const char *path, const char *name)
 {
-    size_t length = strlen(name);
-    for (size_t i = 0, step; i < length; i += step) {
-        step = lk__utf8_length(name + i, length - i);
-        if (!step)
-            return lk__fail(LK_STATUS_USAGE, "cannot save %s: the name of a tensor is not UTF-8 at its byte %zu", path,
-                            i);
-    }
+    size_t length = strlen(name), valid = lk__utf8_valid_bytes(name, length);
+    if (valid < length)
+        return lk__fail(LK_STATUS_USAGE, "cannot save %s: the name of a tensor is not UTF-8 at its byte %zu", path,
+                        valid);
     if (length > LARGE)
         return lk__fail(LK_STATUS_USAGE, "cannot save %s: the name of a tensor has %zu bytes", path, length);
     return LK_OK;
@@ -228,7 +224,7 @@ static lk_status make_pickle(const lk_state *state, const char *path, bytes *out
     return LK_OK;
 }
 
-/* The archive being written; the directory grows beside it. */
+/* The archive that is being written; its directory is collected in memory. */
 typedef struct zip {
     lk_writer *writer;
     uint64_t at;
@@ -247,8 +243,8 @@ static uint32_t checksum(const void *data, size_t size)
     return (uint32_t)crc32_z(0, data, size);
 }
 
-/* What the member's two headers have in common; sizes and offsets that do not
- * fit are in a field behind the name. */
+/* Writes the fields that both headers of a member have. Larger sizes and offsets are in a field
+ * after the name. */
 static void put_facts(bytes *b, uint32_t crc, uint64_t size)
 {
     uint32_t shown = size < LARGE ? (uint32_t)size : LARGE;
@@ -261,7 +257,7 @@ static void put_facts(bytes *b, uint32_t crc, uint64_t size)
     put_number(b, shown, 4);
 }
 
-/* The large numbers among these; nothing where there are none. */
+/* Writes the numbers that need 64 bits; returns the bytes written, 0 if none does. */
 static size_t put_zip64(bytes *b, uint64_t size, uint64_t offset)
 {
     size_t start = b->size;
@@ -279,7 +275,7 @@ static size_t put_zip64(bytes *b, uint64_t size, uint64_t offset)
     return b->size - start;
 }
 
-/* torch aligns data by a field "FB" of the right length before them. */
+/* torch aligns data with a field "FB" of the right length before them. */
 static void put_padding(bytes *b, uint64_t at)
 {
     enum { FIELD = 4 };
@@ -337,7 +333,7 @@ static lk_status write_member(zip *z, const char *name, const void *data, size_t
     return write_bytes(z, data, size);
 }
 
-/* The directory and the three records that lead to it from the file's end. */
+/* Writes the directory and the three records at the end of the file that lead to it. */
 static lk_status write_end(zip *z)
 {
     uint8_t room[END64_BYTES + LOCATOR_BYTES + END_BYTES];

@@ -1,12 +1,13 @@
-/* pth_state.c - what a pickle of torch.save means: which of its dicts is the
- * state, and what its tensors are. Nothing is executed; a tensor is a recorded
- * call of one of the functions of PyTorch that make them. */
+/* pth_state.c - interprets a pickle of torch.save: finds the dict that is the state, and its
+ * tensors. Nothing is executed; a tensor is a recorded call of a PyTorch function that makes
+ * tensors. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "io/pth/pth.h"
 
 #define NO_DTYPE LK_DTYPE_COUNT
@@ -29,10 +30,10 @@ const lk_pth_type lk__pth_types[] = {
 
 enum { TYPES = sizeof lk__pth_types / sizeof *lk__pth_types, UNTYPED = TYPES - 1 };
 
-/* What a global means here; from TYPE on, an index of lk__pth_types more. */
+/* The meaning of a global; from TYPE on, plus an index of lk__pth_types. */
 enum role { OTHER, TENSOR, TENSOR_OF_DTYPE, PARAMETER, OF_CLASS, TYPE };
 
-/* The storage's global and the dtype's mean the same. */
+/* The globals of a storage and of its dtype have the same meaning. */
 #define TYPE_ROWS(storage, dtype, index)                 \
     {"torch", storage, LK_PICKLE_NAMED, TYPE + (index)}, \
     {                                                    \
@@ -111,7 +112,13 @@ static bool get_count(const lk_pickle_value *value, uint64_t *out)
     return true;
 }
 
-/* Up to PyTorch 0.3 a storage could be a part of another: (key, first, count). */
+int lk__pth_storage_compare(const lk_pth_storage *a, const lk_pth_storage *b)
+{
+    int order = memcmp(a->key, b->key, lk__size_min(a->key_bytes, b->key_bytes));
+    return order ? order : (a->key_bytes > b->key_bytes) - (a->key_bytes < b->key_bytes);
+}
+
+/* Up to PyTorch 0.3 a storage could be a part of another one: (key, first, count). */
 static bool get_view(const lk_pickle *pickle, const lk_pickle_value *view, lk_pth_storage *storage)
 {
     uint64_t first, count, end;
@@ -145,7 +152,7 @@ lk_status lk__pth_storage(const lk_pickle *pickle, const lk_pickle_value *value,
     return LK_OK;
 }
 
-/* A tensor under construction, and where its name came from. */
+/* The tensor that is being read, and its name for messages. */
 typedef struct decoder {
     const lk_pickle *pickle;
     lk_pth_tensor tensor;
@@ -157,9 +164,9 @@ static lk_status wrong(const decoder *d, const char *what)
     return lk__pickle_fail(&d->pickle->stream, d->tensor.at, "tensor %s %s", d->name.text, what);
 }
 
-/* The names so far, by their hash: a slot is a tensor's position plus one, or 0. More
- * than half of the slots are free. The first name that is there already ends the
- * search, so all bytes that are looked at lie in the pickle once. */
+/* A hash table of the names so far: a slot is a tensor's index plus one, or 0. More than half of
+ * the slots are free. The first repeated name is an error, so no bytes of the pickle are compared
+ * as a name twice. */
 typedef struct name_set {
     uint32_t *slots;
     size_t mask;
@@ -190,13 +197,11 @@ static lk_status get_name(decoder *d, const lk_pickle_value *key)
         snprintf(cut, sizeof cut, "has a name of %zu bytes; names have %d at most", bytes, LK_MAX_TENSOR_NAME);
         return wrong(d, cut);
     }
-    for (size_t i = 0, length; i < bytes; i += length) {
-        length = lk__utf8_length(text + i, bytes - i);
-        if (!length)
-            return wrong(d, "has a name that is not UTF-8");
-        if (text[i] == '\0')
-            return wrong(d, "has a zero character in its name");
-    }
+    size_t valid = lk__utf8_valid_bytes(text, bytes);
+    if (memchr(text, '\0', valid))
+        return wrong(d, "has a zero character in its name");
+    if (valid < bytes)
+        return wrong(d, "has a name that is not UTF-8");
     d->tensor.name = text;
     d->tensor.name_bytes = bytes;
     return LK_OK;
@@ -219,7 +224,7 @@ static lk_status get_numbers(const decoder *d, const lk_pickle_value *value, siz
     return LK_OK;
 }
 
-/* Elements of the tensor into bytes, its last element into the storage's bounds. */
+/* Computes the tensor's bytes and checks that its last element is inside the storage. */
 static lk_status check_bounds(decoder *d)
 {
     lk_pth_tensor *t = &d->tensor;
@@ -242,8 +247,8 @@ static lk_status check_bounds(decoder *d)
     return wrong(d, text);
 }
 
-/* The call that makes a tensor is inside those that make it a parameter, or one
- * of a class of its own. Returns NULL where there is none. */
+/* Returns the arguments of the call that makes a tensor, inside calls that make it a parameter or a
+ * subclass; NULL if there is none. */
 static const lk_pickle_value *unwrap(const lk_pickle *pickle, const lk_pickle_value *value, int *role)
 {
     for (int depth = 0; depth < 8 && value && value->kind == LK_PICKLE_CALL; depth++) {
@@ -283,7 +288,7 @@ static lk_status get_dtype(decoder *d, const lk_pickle_value *args, int role)
     return LK_OK;
 }
 
-/* (storage, offset, sizes, strides, ...) */
+/* The arguments are (storage, offset, sizes, strides, ...). */
 static lk_status get_tensor(decoder *d, const lk_pickle_value *value)
 {
     const lk_pickle *pickle = d->pickle;
@@ -299,7 +304,7 @@ static lk_status get_tensor(decoder *d, const lk_pickle_value *value)
     LK_TRY(get_numbers(d, lk__pickle_item(pickle, args, 3), d->tensor.strides, &strides));
     if (strides != d->tensor.ndim)
         return wrong(d, "has more or fewer strides than dimensions");
-    /* Marks of work that was put off: its elements are not what the storage says. */
+    /* Pending operations: the tensor's elements are not those in the storage. */
     const lk_pickle_value *marks = lk__pickle_item(pickle, args, role == TENSOR_OF_DTYPE ? 7 : 6);
     if (marks && marks->kind == LK_PICKLE_DICT && marks->as.items.count > 0)
         return wrong(d, "is still to be negated or conjugated; save what its resolve_neg().resolve_conj() gives");
@@ -339,8 +344,8 @@ static lk_status no_state(const lk_pickle *pickle, const lk_pickle_value *dict)
                            keys, cell ? ", ..." : "");
 }
 
-/* A checkpoint holds the state beside other things, tensors among them (a best
- * accuracy, a random state), so its keys come before the dict itself. */
+/* A training checkpoint has the state beside other values, also tensors (a best accuracy, a random
+ * state), so its keys are tried before the dict itself. */
 static lk_status find_state(const lk_pickle *pickle, const lk_pickle_value **out)
 {
     static const char *const keys[] = {"state_dict", "model_state_dict", "model", "net"};
@@ -379,7 +384,7 @@ static lk_status get_tensors(const lk_pickle *pickle, const lk_pickle_value *dic
     return LK_OK;
 }
 
-/* Before anything is allocated for the tensors: in files of torch.save each takes a
+/* Called before memory is allocated for the tensors. In files of torch.save each tensor takes a
  * hundred bytes of the pickle, and most take an entry of the archive's directory. */
 static lk_status check_count(const lk_pth_reader *reader, const lk_pickle_value *dict, size_t count)
 {

@@ -1,7 +1,6 @@
-/* pth_zip.c - the zip archive of torch.save, since PyTorch 1.6: ROOT/data.pkl,
- * ROOT/byteorder and a member ROOT/data/KEY for each storage. Read by libzip,
- * which has compressed members as well; without it such files are UNSUPPORTED.
- * Writing needs no library (pth_save.c). */
+/* pth_zip.c - reads the zip archive of torch.save since PyTorch 1.6: ROOT/data.pkl, ROOT/byteorder
+ * and a member ROOT/data/KEY for each storage. Needs libzip, which also reads compressed members;
+ * UNSUPPORTED without it. pth_save.c writes without a library. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,27 +15,27 @@
 #include <zlib.h>
 
 enum { NAME_BYTES = 1024 };
-/* The directory may name the same bytes again and again: what is used of the file
- * has no more bytes than it (and inflates to lk__pth_most at most; weights hardly
- * shrink at all). Reading a pickle takes many times its size, so it is held to
- * less: uncompressed, as torch.save writes it, it is smaller than the file. */
+/* The directory may list the same bytes many times. So all members that are used may together have
+ * at most the file's bytes, and inflate to at most lk__pth_most; weights hardly compress. A pickle
+ * needs many times its size in memory, so its limit is smaller: uncompressed, as torch.save writes
+ * it, it is smaller than the file. */
 enum { PICKLE_TIMES = 4, PICKLE_MORE = 1 << 12 };
 
 typedef struct archive {
     const lk_state_source *file;
     zip_t *zip;
     char root[NAME_BYTES / 2];
-    uint64_t stored, inflated; /* bytes of all members that were found */
+    uint64_t stored, inflated; /* bytes of all members found so far */
 } archive;
 
-/* A member that is there: its size can be had from the file. */
+/* A member that exists and has a size. */
 typedef struct member {
     char name[NAME_BYTES];
     zip_uint64_t index, bytes;
 } member;
 
-/* libzip calls a file that it had no memory to read "not a zip archive", and other
- * things: what tells is errno, which load_zip has cleared. */
+/* After a lack of memory libzip may report "not a zip archive" or other errors. errno, which
+ * load_zip has cleared, shows the real reason. */
 static bool is_memory(const zip_error_t *error)
 {
     int code = zip_error_code_zip(error), system = zip_error_code_system(error);
@@ -73,7 +72,7 @@ static lk_status open_archive(const lk_state_source *file, archive *out)
     return LK_OK;
 }
 
-/* The folder that all members are in, after the first one's. */
+/* Finds the folder that contains all members: the folder of the first one. */
 static lk_status find_root(archive *a)
 {
     const char *name = zip_get_name(a->zip, 0, 0);
@@ -87,7 +86,7 @@ static lk_status find_root(archive *a)
     return LK_OK;
 }
 
-/* index is negative where there is none. */
+/* Finds a member; *index is negative if there is none. */
 static lk_status find_index(const archive *a, const char *name, zip_int64_t *index)
 {
     *index = zip_name_locate(a->zip, name, 0);
@@ -99,7 +98,7 @@ static lk_status bad_member(const archive *a, const char *name, const char *why)
     return lk__fail(LK_STATUS_FORMAT, "%s: member %s %s", a->file->path, lk__json_quote_short(name).text, why);
 }
 
-/* Before memory is taken for a member. */
+/* Checks the limits before memory is allocated for a member. */
 static lk_status count_member(archive *a, const char *name, uint64_t stored, uint64_t inflated)
 {
     const uint64_t size = a->file->size;
@@ -136,7 +135,7 @@ static lk_status read_failed(const archive *a, const member *m, zip_file_t *file
     return is_memory(zip_file_get_error(file)) ? no_memory(a) : bad_member(a, m->name, zip_file_strerror(file));
 }
 
-/* libzip compares the checksum when reading comes to the end. */
+/* libzip checks the checksum when the end is read. */
 static lk_status read_open(const archive *a, const member *m, zip_file_t *file, uint8_t *out)
 {
     uint8_t more;
@@ -164,8 +163,8 @@ static lk_status read_member(const archive *a, const member *m, void *out)
     return status;
 }
 
-/* A file without the member is from a PyTorch that wrote the machine's order,
- * which is this one on all that are in use. */
+/* A file without the member comes from a PyTorch that wrote in the machine's byte order. All
+ * machines in use are little-endian. */
 static lk_status check_byteorder(archive *a)
 {
     char name[NAME_BYTES], order[16] = "";
@@ -202,13 +201,13 @@ static lk_status locate_storage(void *self, lk_pth_storage *storage)
                  storage->bytes);
         return bad_member(a, name, why);
     }
-    storage->place = m.index;
+    storage->position = m.index;
     return LK_OK;
 }
 
 static lk_status read_storage(void *self, const lk_pth_storage *storage, void *out)
 {
-    member m = {.index = storage->place, .bytes = storage->bytes};
+    member m = {.index = storage->position, .bytes = storage->bytes};
     LK_TRY(storage_name(self, storage, m.name));
     return read_member(self, &m, out);
 }

@@ -1,5 +1,7 @@
-/* state_file.c - files of state dicts: which format a file has, by its content,
- * and which one it gets, by its name's ending. A checkpoint is read as its model. */
+/* state_file.c - loads and saves state dicts. A file's content decides in which format it is read,
+ * the ending of its name in which format it is written. A checkpoint is read as its model. */
+#include "io/state/state_file.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -7,15 +9,15 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "io/checkpoint/checkpoint.h"
-#include "io/io.h"
+#include "io/state_format.h"
 
-/* The first is what a file without an ending is written in. */
+/* The first is the format of a file without an ending. */
 static const lk_state_format *const formats[] = {&lk__state_format_safetensors, &lk__state_format_pth,
                                                  &lk__state_format_pth_legacy};
 
 enum { FORMATS = sizeof formats / sizeof *formats };
 
-/* NULL for an ending that no format has. */
+/* NULL if no format has this ending. */
 static const lk_state_format *format_by_ending(const char *path)
 {
     for (size_t i = 0; i < FORMATS; i++)
@@ -25,7 +27,7 @@ static const lk_state_format *format_by_ending(const char *path)
     return NULL;
 }
 
-/* A dot in the last part of a path begins an ending, unless it is the first letter. */
+/* An ending starts at a dot in the last part of the path, unless the dot is its first letter. */
 static bool has_ending(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -45,8 +47,8 @@ lk_status lk__state_file_check_ending(const char *path, bool needed)
     return lk__fail(LK_STATUS_USAGE, "'%s': the ending of its name chooses the format: one of %s", path, known);
 }
 
-/* By content; a file that has no format goes to the one that it is most likely
- * damaged in, which says what is wrong with it. */
+/* Chooses the format by the content. A file of unknown format is read as the format that it most
+ * likely has, which reports what is wrong. */
 static lk_status load_source(const lk_state_source *in, lk_state **out)
 {
     uint8_t start[64];
@@ -74,7 +76,7 @@ static lk_status load_file(const char *path, lk_state **out)
     return status;
 }
 
-/* A folder around checkpoints is likely given for one of them. */
+/* The user probably means one of the checkpoints in the folder. */
 static lk_status refuse_folder(const char *path)
 {
     char newest[4096];

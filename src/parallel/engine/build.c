@@ -14,14 +14,13 @@
 #include "parallel/layout/defaults.h"
 #include "parallel/layout/replicas.h"
 #include "parallel/memory/fit.h"
-#include "parallel/step/recorded.h"
 #include "parallel/step/engine_impl.h"
+#include "parallel/step/recorded.h"
 #include "parallel/step/resident.h"
 #include "parallel/step/run_waves.h"
 #include "parallel/step/staging.h"
 
 enum { MAX_THREADS = 1024 };
-
 
 const char *const lk__agree_bn_names[] = {"batch", "shard", NULL};
 const char *const lk__agree_reduce_names[] = {"tree", "engine", NULL};
@@ -41,9 +40,11 @@ static lk_status check_opts(const lk_engine_opts *opts)
                         opts->label_smoothing);
     if (opts->reduce != LK_REDUCE_ORDER_TREE && opts->reduce != LK_REDUCE_ORDER_BACKEND)
         return lk__fail(LK_STATUS_USAGE, "there is no order of sums %d", (int)opts->reduce);
-    if (opts->reduce == LK_REDUCE_ORDER_BACKEND && opts->gradient_backend && strcmp(opts->gradient_backend, "host") == 0)
-        return lk__fail(LK_STATUS_USAGE,
-                        "`reduce` engine has NCCL sum gradients, and `gradient_backend` says that the host does: give one");
+    if (opts->reduce == LK_REDUCE_ORDER_BACKEND && opts->gradient_backend &&
+        strcmp(opts->gradient_backend, "host") == 0)
+        return lk__fail(
+            LK_STATUS_USAGE,
+            "`reduce` engine has NCCL sum gradients, and `gradient_backend` says that the host does: give one");
     if (!isfinite(opts->clip_norm) || opts->clip_norm < 0)
         return lk__fail(LK_STATUS_USAGE, "`clip_norm` %g must be a number not below 0", opts->clip_norm);
     if (opts->check_every < -1)
@@ -165,11 +166,11 @@ static lk_status choose_channel(lk_engine *engine)
 static lk_engine_rank_model model_of(lk_engine *engine)
 {
     return (lk_engine_rank_model){.graph = engine->graph,
-                           .dev = engine->dev,
-                           .opts = engine->opts,
-                           .grid = engine->grid,
-                           .hooks = lk__engine_pass_hooks(engine),
-                           .direct = engine->channel};
+                                  .dev = engine->dev,
+                                  .opts = engine->opts,
+                                  .grid = engine->grid,
+                                  .hooks = lk__engine_pass_hooks(engine),
+                                  .direct = engine->channel};
 }
 
 static lk_status plan_waves(lk_engine *engine)
@@ -332,7 +333,7 @@ static lk_status alloc_step(lk_engine *engine)
     LK_TRY(dev->type->alloc(dev, batch * sizeof *engine->losses, "losses", (void **)&engine->losses));
     LK_TRY(dev->type->alloc(dev, most * sizeof *engine->places, "results", (void **)&engine->places));
     LK_TRY(dev->type->alloc(dev, sizeof *engine->inputs + names, "the step", (void **)&engine->inputs));
-    lk__optim_place(engine->optim, engine->inputs->scalars);
+    lk__optim_set_scalars(engine->optim, engine->inputs->scalars);
     return LK_OK;
 }
 

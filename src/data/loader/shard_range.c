@@ -1,4 +1,4 @@
-/* share.c - which samples of a batch a rank's share holds, as pure arithmetic. */
+/* shard_range.c - the samples of a batch that a shard range has: pure arithmetic. */
 #include "base/tree.h"
 #include "data/loader/loader.h"
 #include "data/sets/dataset.h"
