@@ -27,7 +27,7 @@ typedef struct lk_op_wave {
     const uint32_t *ids;   /* (n), device */
     const int32_t *labels; /* (n), device */
     float *loss;           /* (n), device */
-    int32_t *place;        /* (n), device: of the label among the classes by score */
+    int32_t *label_rank;        /* (n), device: of the label among the classes by score */
     float smoothing;       /* of labels; 0 in evaluation */
     const lk_flag *flag;   /* device; where it is bad when the step is finished, nothing changes. NULL: it never is */
 } lk_op_wave;

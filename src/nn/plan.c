@@ -148,7 +148,7 @@ static void add_grad_blocks(lk_plan *plan, bool *written)
     }
 }
 
-static lk_status place_memory(lk_plan *plan)
+static lk_status assign_memory(lk_plan *plan)
 {
     size_t layers = (size_t)plan->graph->count;
     bool *written;
@@ -305,7 +305,7 @@ static lk_status choose(lk_plan *plan)
     LK_TRY(LK_ALLOC((size_t)plan->graph->count, "plan", &plan->choices));
     lk_fuse_opts fuse = {plan->graph, plan->dev->type, plan->opts.first, plan->opts.last};
     lk__fuse(&fuse, plan->choices);
-    LK_TRY(place_memory(plan));
+    LK_TRY(assign_memory(plan));
     size_scratch(plan);
     return LK_OK;
 }
@@ -433,7 +433,7 @@ static lk_status run_sums(lk_plan *plan, const lk_op_call *call, lk_op_sum which
     return total_sums(plan, call, which);
 }
 
-static lk_status tell_done(const lk_plan *plan, const lk_op_wave *wave, size_t done)
+static lk_status report_done(const lk_plan *plan, const lk_op_wave *wave, size_t done)
 {
     const lk_plan_hooks *hooks = &plan->opts.hooks;
     return hooks->layer_done ? hooks->layer_done(hooks->arg, wave, done) : LK_OK;
@@ -447,7 +447,7 @@ lk_status lk__plan_forward(lk_plan *plan, const lk_op_wave *wave)
         lk_op_call call = call_for(plan, plan->choices[i].forward, wave);
         LK_TRY(run_sums(plan, &call, LK_SUM_FORWARD));
         call.layer->op->forward(&call);
-        LK_TRY(tell_done(plan, wave, 0));
+        LK_TRY(report_done(plan, wave, 0));
     }
     return LK_OK;
 }
@@ -483,7 +483,7 @@ lk_status lk__plan_backward(lk_plan *plan, const lk_op_wave *wave)
             call.layer->op->backward(&call);
         add_inputs(plan, i, &call);
         done = grads_end(plan, call.layer, done);
-        LK_TRY(tell_done(plan, wave, done));
+        LK_TRY(report_done(plan, wave, done));
     }
     return LK_OK;
 }

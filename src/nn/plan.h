@@ -60,7 +60,7 @@ lk_tensor lk__plan_input_grad(const lk_plan *plan, int lane);
 lk_tensor lk__plan_output(const lk_plan *plan, int lane);
 lk_tensor lk__plan_output_grad(const lk_plan *plan, int lane);
 
-/* Forward through all layers; the loss fills wave->loss and wave->place.
+/* Forward through all layers; the loss fills wave->loss and wave->label_rank.
  * Failures are the hooks'. */
 lk_status lk__plan_forward(lk_plan *plan, const lk_op_wave *wave) LK_CHECKED;
 /* Backward through all layers; the wave's forward must have been the last in its

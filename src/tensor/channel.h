@@ -15,7 +15,7 @@
 
 typedef struct lk_channel lk_channel;
 
-enum { LK_CHANNEL_KEY = 128, LK_CHANNEL_PLACE = 128 };
+enum { LK_CHANNEL_KEY = 128, LK_CHANNEL_DEVICE_ID = 128 };
 
 /* Elements to a peer, or from it. */
 typedef struct lk_channel_move {
@@ -35,7 +35,7 @@ typedef struct lk_channel_type {
     const char *name;
     /* Where the device is. Ranks can have a channel where all of them give the same
      * text, if it is for ranks on one device, and else where no two do. */
-    lk_status (*place)(lk_device *dev, char place[LK_CHANNEL_PLACE]);
+    lk_status (*device_id)(lk_device *dev, char id[LK_CHANNEL_DEVICE_ID]);
     bool one_device;
     /* UNSUPPORTED, with what is missing, where there can be no channel. */
     lk_status (*load)(lk_device *dev);

@@ -38,7 +38,7 @@ typedef struct lk_pool2d_desc {
     size_t kernel, stride, pad;
 } lk_pool2d_desc;
 
-enum { LK_NO_PLACE = 255 };
+enum { LK_POOL2D_NO_GRADIENT = 255 };
 
 /* Elements of a block of sum_squares; part of the result of clipping. */
 enum { LK_NORM_BLOCK = 4096 };
@@ -97,12 +97,12 @@ typedef struct lk_batchnorm_grad {
     bool add;           /* dx has a part of a gradient, and gets the sum of that and this one, of the value type */
 } lk_batchnorm_grad;
 
-/* What flag_above found, in device memory. Nothing: {LK_NOWHERE, 0}. */
+/* What flag_above found, in device memory. Nothing: {LK_FLAG_NONE, 0}. */
 typedef struct lk_flag {
     uint64_t first; /* the lowest place */
     uint32_t bad;   /* 1 where there is one */
 } lk_flag;
-#define LK_NOWHERE UINT64_MAX
+#define LK_FLAG_NONE UINT64_MAX
 
 /* A step's results on their way to the host, which reads them while the device goes
  * on: `number` is written last, and all else is there when it is. */
@@ -115,7 +115,7 @@ typedef struct lk_results {
 typedef struct lk_post {
     size_t n;
     const float *loss;    /* (n) */
-    const int32_t *place; /* (n) */
+    const int32_t *label_rank; /* (n) */
     const lk_flag *flag;
     const uint32_t *step; /* its number, in device memory like all before */
     char *ring;           /* of lk_results in memory of alloc_host; step s goes to s % slots */
@@ -251,9 +251,9 @@ typedef struct lk_kernels {
     /* index: (n, h, w, pitch) of y, the winner's place in its window, ky*kernel+kx;
      * the first of equal values wins, and the first NaN wins over all. Padding never
      * wins. With mask, x being the result of a ReLU whose gradient is taken here as
-     * well, a winner <= 0 has place LK_NO_PLACE and gets no gradient. With dropout,
+     * well, a winner <= 0 has place LK_POOL2D_NO_GRADIENT and gets no gradient. With dropout,
      * which may be NULL, y and dy are those of a dropout behind the pooling; what it
-     * drops has place LK_NO_PLACE. */
+     * drops has place LK_POOL2D_NO_GRADIENT. */
     void (*maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
                             const lk_tensor *x, bool mask, lk_tensor *y, uint8_t *index);
     void (*maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
@@ -272,9 +272,9 @@ typedef struct lk_kernels {
      * sample: its loss; the place of its label among the classes, 0 for the largest
      * score, of equals the first comes first; and dx = scale * d(loss)/dx, unless dx
      * is NULL. */
-    void (*nll)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
+    void (*nll)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *label_rank,
                 lk_tensor *dx);
-    void (*cross_entropy)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
+    void (*cross_entropy)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *label_rank,
                           lk_tensor *dx);
 
     /* PyTorch's update rules over count elements; state arrays are updated in

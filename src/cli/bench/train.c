@@ -105,9 +105,9 @@ static lk_status fill_store(bench_rank *r)
                              .share = lk_engine_shard_range(r->engine)};
     size_t whole = lk_dataset_get_info(r->data)->count / r->batch;
     size_t wanted = lk__size_min(lk__size_min(args->steps, MAX_BATCHES), whole);
-    bool placed;
+    bool cached;
     LK_TRY(lk_loader_create(r->data, &loader, &r->loader));
-    LK_TRY(lk_engine_cache_dataset(r->engine, r->loader, &placed));
+    LK_TRY(lk_engine_cache_dataset(r->engine, r->loader, &cached));
     LK_TRY(lk_loader_start(r->loader, 0, 0));
     while (r->store.count < wanted) {
         const lk_batch *batch;
@@ -340,13 +340,13 @@ static void print_json(const bench *b, const figures *f)
  * others say of it. */
 static lk_status explain(const bench *b, lk_status status)
 {
-    const outcome *telling = NULL;
+    const outcome *cause = NULL;
     for (int rank = 0; rank < b->ranks; rank++) {
         const outcome *out = &b->outcomes[rank];
-        if (out->status != LK_OK && (!telling || telling->status == LK_STATUS_PEER))
-            telling = out;
+        if (out->status != LK_OK && (!cause || cause->status == LK_STATUS_PEER))
+            cause = out;
     }
-    return telling ? lk__fail(telling->status, "%s", telling->detail) : status;
+    return cause ? lk__fail(cause->status, "%s", cause->detail) : status;
 }
 
 static lk_status run_all(bench *b)

@@ -65,7 +65,7 @@ static void compare(const pair *p, lk_difference_kind_fn report, size_t counts[L
 }
 
 /* Most pairs are equal: what is printed is looked for again. */
-static bool tell(const pair *p, bool quiet)
+static bool print_result(const pair *p, bool quiet)
 {
     size_t counts[LK_DIFFERENCE_KINDS] = {0}, again[LK_DIFFERENCE_KINDS] = {0};
     compare(p, NULL, counts);
@@ -95,7 +95,7 @@ int lk__cmd_compare(lk_args *args)
 {
     pair p = {0};
     lk_status status = load_pair(args->words, &p);
-    bool different = status == LK_OK && tell(&p, args->quiet);
+    bool different = status == LK_OK && print_result(&p, args->quiet);
     for (int i = 0; i < 2; i++) {
         lk_checkpoint_destroy(p.checkpoints[i]);
         lk_state_destroy(p.models[i]);

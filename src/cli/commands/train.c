@@ -92,7 +92,7 @@ static void print_failure(void *arg, const lk_train_failure *failure)
 {
     train_command *t = arg;
     bool alike = failure->fault == LK_FAULT_SETUP || failure->fault == LK_FAULT_COMMON;
-    lk__wishes_end(); /* a launcher that ends this rank means it */
+    lk__job_signals_end(); /* a launcher that ends this rank means it */
     if (t->screen)
         lk__report_screen_clear(t->screen);
     if (is_launched(t) && alike && t->join.rank > 0)
@@ -134,7 +134,7 @@ static int end_stopped(const train_command *t, const lk_train_result *result)
     bool mine = result->stop_rank >= first && result->stop_rank < first + count;
     if (is_launched(t) && mine)
         end_by(number);
-    if (is_launched(t) && !lk__wishes_stop())
+    if (is_launched(t) && !lk__job_signals_stop())
         linger(STOPPED_LINGER_NS);
     return 128 + number;
 }
@@ -195,9 +195,9 @@ static int run_ranks(train_command *t)
     lk_train_result result;
     lk_train_failure failure;
     t->screen = &screen;
-    lk__wishes_prepare();
+    lk__job_signals_prepare();
     lk_status status = run_plans(t, &result, &failure);
-    lk__wishes_end();
+    lk__job_signals_end();
     t->screen = NULL;
     lk__report_screen_clear(&screen);
     if (status == LK_OK)

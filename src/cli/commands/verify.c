@@ -65,7 +65,7 @@ static lk_status verify_one(verdict *v, const char *path, const char *mark)
     return LK_OK;
 }
 
-static void tell_unfinished(const verdict *v, const char *name)
+static void print_unfinished(const verdict *v, const char *name)
 {
     if (v->args->json) {
         cJSON *line = cJSON_CreateObject();
@@ -82,7 +82,7 @@ static lk_status verify_aside(verdict *v, const char *dir, const char *name)
     char own[LK_CHECKPOINT_NAME], path[LK_PATH_BYTES], mark[LK_CHECKPOINT_NAME + 128];
     LK_TRY(lk__checkpoint_waiting(dir, name, own));
     if (!*own) {
-        tell_unfinished(v, name);
+        print_unfinished(v, name);
         return LK_OK;
     }
     if (!lk__path_join(dir, name, path, sizeof path))
@@ -93,7 +93,7 @@ static lk_status verify_aside(verdict *v, const char *dir, const char *name)
     return verify_one(v, path, mark);
 }
 
-static void tell_suspect(const verdict *v, const char *name)
+static void print_suspect(const verdict *v, const char *name)
 {
     if (v->args->json) {
         cJSON *line = cJSON_CreateObject();
@@ -116,7 +116,7 @@ static lk_status verify_asides(verdict *v, const char *dir)
         if (lk__file_is_aside(entry->d_name))
             status = verify_aside(v, dir, entry->d_name);
         else if (lk__checkpoint_is_suspect(entry->d_name))
-            tell_suspect(v, entry->d_name);
+            print_suspect(v, entry->d_name);
     if (names)
         closedir(names);
     return status;

@@ -123,7 +123,7 @@ static lk_status find_hand(const lk_args_run *run, lk_join *join)
 
 static lk_status find_way(const lk_args_run *run, lk_join *join)
 {
-    join->told = true;
+    join->size_known = true;
     if (run->nproc || run->nnodes_given) {
         LK_TRY(check_launch(run));
         join->way = LK_JOIN_LAUNCH;
@@ -136,7 +136,7 @@ static lk_status find_way(const lk_args_run *run, lk_join *join)
         return find_hand(run, join);
     if (in_job())
         return find_env(run, join);
-    join->told = false;
+    join->size_known = false;
     return lk__scheduler_check_alone("train");
 }
 
@@ -148,7 +148,7 @@ static lk_join one_process(const lk_args *args)
 lk_status lk__join_launched(const lk_args *args, lk_join *out)
 {
     lk_join join = one_process(args);
-    join.told = true;
+    join.size_known = true;
     LK_TRY(find_env(&args->run, &join));
     *out = join;
     return LK_OK;

@@ -16,7 +16,7 @@ typedef enum lk_join_way {
 
 typedef struct lk_join {
     lk_join_way way;
-    bool told;                  /* options or a launcher say how many processes there are */
+    bool size_known;                  /* options or a launcher say how many processes there are */
     int rank, processes;        /* of ENV and HAND; ALONE: 0 of 1; LAUNCH: 0 of those that it starts */
     int local_rank, local_size; /* of the processes that a launcher started here; 0 of 0: it does not say */
     lk_group_opts group;        /* of ENV and HAND; else its timeout */

@@ -83,7 +83,7 @@ static lk_status count_ranks(const char *command, const char *text, int *out)
 }
 
 /* Several ways to say where nodes meet, of which one may be used. */
-static lk_status check_place(const char *command, const lk_args_run *run)
+static lk_status check_rendezvous(const char *command, const lk_args_run *run)
 {
     bool address = run->master_addr || run->master_port;
     const char *other = run->init_method ? "`init_method`" : "`rdzv_endpoint`";
@@ -128,7 +128,7 @@ lk_status lk__cli_launch_options(const char *command, const lk_args *args, lk_la
         .backend = args->backend,
     };
     const char *rank = getenv("RANK");
-    LK_TRY(check_place(command, run));
+    LK_TRY(check_rendezvous(command, run));
     LK_TRY(check_nodes(command, run));
     /* A rank of a job may start another; a task that knows of no other must not. */
     if (run->nnodes == 1 && !(rank && *rank))

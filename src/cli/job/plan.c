@@ -46,7 +46,7 @@ static lk_status choose_mode(const lk_args *args, const lk_join *join, int devic
 {
     lk_mode_facts facts = {.asked = (lk_args_parallel)args->parallel,
                            .processes = join->processes,
-                           .alone = !join->told,
+                           .alone = !join->size_known,
                            .devices = devices,
                            .stages = args->train.stages,
                            .pipelined = args->train.pipelined};

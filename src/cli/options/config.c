@@ -61,7 +61,7 @@ static void __attribute__((format(printf, 2, 3))) put(config *c, const char *for
 }
 
 /* Room for each item's key and text with a sign before, between and behind them,
- * and for its place. */
+ * and for its source. */
 static lk_status reserve_texts(config *c)
 {
     enum { SIGNS = 8, LINE_DIGITS = 24 };
@@ -261,7 +261,7 @@ static lk_status add_entry(config *c, const lk_option *row, size_t index)
     } else {
         LK_TRY(put_nested(c, row, index, &entry->value));
     }
-    entry->place = c->texts + c->used;
+    entry->source = c->texts + c->used;
     put(c, "%s:%zu", c->path, item->line);
     c->used++;
     c->count++;

@@ -57,7 +57,7 @@ typedef struct lk_options_parsed {
 typedef struct lk_options_entry {
     const lk_option *row;
     const char *value; /* NULL: the option is there without one */
-    const char *place; /* for messages, "r1.yaml:7" */
+    const char *source; /* for messages, "r1.yaml:7" */
 } lk_options_entry;
 
 /* Fills values with the defaults, then with what argv says. Texts in values

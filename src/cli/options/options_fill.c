@@ -77,11 +77,11 @@ static lk_status check_entries(const lk_options_set *set, const lk_options_entry
     for (size_t i = 0; i < index; i++) {
         lk_options_entry other = resolve(set, &entries[i]);
         if (entries[i].row == entries[index].row)
-            return lk__fail(LK_STATUS_USAGE, "%s: %s is at %s already; give it once", entry.place, entries[i].row->name,
-                            other.place);
+            return lk__fail(LK_STATUS_USAGE, "%s: %s is at %s already; give it once", entry.source, entries[i].row->name,
+                            other.source);
         if (lk__options_same(other.row, entry.row) && strcmp(other.value, entry.value) != 0)
-            return lk__fail(LK_STATUS_USAGE, "%s: %s and %s, at %s, contradict each other; give one", entry.place,
-                            entries[index].row->name, entries[i].row->name, other.place);
+            return lk__fail(LK_STATUS_USAGE, "%s: %s and %s, at %s, contradict each other; give one", entry.source,
+                            entries[index].row->name, entries[i].row->name, other.source);
     }
     return LK_OK;
 }
@@ -108,7 +108,7 @@ lk_status lk__options_fill(const lk_options_set *set, const lk_options_entry *en
     const command_line line = {.set = set, .parsed = parsed, .values = values};
     for (size_t i = 0; i < count; i++) {
         lk_options_set here = *set;
-        here.command = entries[i].place;
+        here.command = entries[i].source;
         lk_options_entry entry = resolve(set, &entries[i]);
         LK_TRY(check_entries(set, entries, i));
         if (entries[i].value)
@@ -118,7 +118,7 @@ lk_status lk__options_fill(const lk_options_set *set, const lk_options_entry *en
         LK_TRY(lk__options_set_value(&here, entry.row, entry.value, values));
         size_t index = (size_t)(entry.row - set->rows);
         parsed->given[index] = true;
-        parsed->from[index] = entry.place;
+        parsed->from[index] = entry.source;
     }
     return LK_OK;
 }

@@ -1,6 +1,6 @@
 /* options_spell.c - names of options in messages. Texts write an option as the field
  * that it sets, in backquotes; users read what they would type, and where a file gave
- * the option, its place there. */
+ * the option, its source there. */
 #include <stdarg.h>
 #include <string.h>
 
@@ -58,16 +58,16 @@ static const lk_option *find_word(const lk_options_set *set, const char *word, s
     return found;
 }
 
-/* Adds the place in a file that gave the row's option, unless it was added before. */
+/* Adds the source in a file that gave the row's option, unless it was added before. */
 static void add_origin(const lk_options_set *set, const lk_options_parsed *parsed, const lk_option *row,
                        buffer *origins)
 {
     for (size_t i = 0; parsed && i < set->count; i++) {
         char text[sizeof(origins_text)];
-        const char *place = parsed->from[i];
-        if (!place || !lk__options_same(&set->rows[i], row))
+        const char *source = parsed->from[i];
+        if (!source || !lk__options_same(&set->rows[i], row))
             continue;
-        snprintf(text, sizeof text, "--%s is from %s", set->rows[i].name, place);
+        snprintf(text, sizeof text, "--%s is from %s", set->rows[i].name, source);
         if (!strstr(origins->at, text))
             put(origins, "%s%s", origins->used ? ", " : " (", text);
     }

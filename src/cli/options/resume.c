@@ -10,7 +10,7 @@
 /* The checkpoint whose notes are in use, and where its folder is. */
 static struct {
     lk_resume found;
-    char dir[LK_PATH_BYTES], place[LK_PATH_BYTES];
+    char dir[LK_PATH_BYTES], source[LK_PATH_BYTES];
 } loaded;
 
 const lk_resume *lk__cli_resume_found(void)
@@ -40,7 +40,7 @@ static size_t take_entries(const lk_options_set *set, const lk_options_parsed *p
         const lk_option *row = strncmp(name, "--", 2) == 0 ? lk__options_find(set, name + 2) : NULL;
         if (row && !is_said(set, parsed, row->name))
             entries[count++] =
-                (lk_options_entry){.row = row, .value = lk_checkpoint_note(notes, name), .place = loaded.place};
+                (lk_options_entry){.row = row, .value = lk_checkpoint_note(notes, name), .source = loaded.source};
     }
     return count;
 }
@@ -48,7 +48,7 @@ static size_t take_entries(const lk_options_set *set, const lk_options_parsed *p
 static lk_status fill(const lk_options_set *set, lk_args *args, lk_options_parsed *parsed)
 {
     lk_options_entry entries[LK_OPTIONS_MAX];
-    snprintf(loaded.place, sizeof loaded.place, "%s", loaded.found.path);
+    snprintf(loaded.source, sizeof loaded.source, "%s", loaded.found.path);
     size_t count = take_entries(set, parsed, entries);
     return lk__options_fill(set, entries, count, args, parsed);
 }

@@ -217,7 +217,7 @@ static void on_start(void *arg, const lk_train_start *start)
     report->stage = start->place.layout.stage;
     report->share = start->place.share;
     if (report->wish)
-        lk__wishes_watch(report->wish);
+        lk__job_signals_watch(report->wish);
     if (!begin_lines(report))
         return;
     if (report->rank == 0)

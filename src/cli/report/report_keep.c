@@ -197,7 +197,7 @@ void lk__report_stopped(const lk_report *report, const lk_train_result *result)
         json_stopped(result, signal);
     fflush(stdout);
     fputs("lockstep train: ", stderr);
-    if (*result->stop_host && !lk__wishes_stop())
+    if (*result->stop_host && !lk__job_signals_stop())
         fprintf(stderr, "rank %d on host %s got ", result->stop_rank, result->stop_host);
     fprintf(stderr, "%s after step %zu; ", signal, result->steps);
     if (report->rank == 0)

@@ -25,7 +25,7 @@ typedef struct lk_device_sums_choice {
     bool own_order;                 /* only those that sum in an order of their own */
     bool tried;                     /* set: there was one to be tried */
     const lk_channel_type *channel; /* set: the first that can join the devices of all ranks, or NULL */
-    char obstacle[LK_DIRECT_TEXT + 2 * LK_CHANNEL_PLACE]; /* set: why the last one that was tried cannot */
+    char obstacle[LK_DIRECT_TEXT + 2 * LK_CHANNEL_DEVICE_ID]; /* set: why the last one that was tried cannot */
 } lk_device_sums_choice;
 
 /* Together, all with one kind of device; all ranks get the same choice. group NULL: a

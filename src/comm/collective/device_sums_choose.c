@@ -7,7 +7,7 @@
 
 /* What a rank says of its device. */
 typedef struct card {
-    char place[LK_CHANNEL_PLACE];
+    char place[LK_CHANNEL_DEVICE_ID];
     char reason[LK_DIRECT_TEXT]; /* why it can have no channel; "": it can */
 } card;
 
@@ -62,7 +62,7 @@ static lk_status exchange_cards(trial *t, lk_status found)
 
 static lk_status try_channel(trial *t)
 {
-    LK_TRY(exchange_cards(t, t->type->place(t->dev, t->mine.place)));
+    LK_TRY(exchange_cards(t, t->type->device_id(t->dev, t->mine.place)));
     /* A library is not loaded in vain. */
     if (!t->obstacle[0])
         LK_TRY(exchange_cards(t, t->type->load(t->dev)));

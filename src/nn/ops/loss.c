@@ -20,7 +20,7 @@ static void run_loss(const lk_op_call *call, loss_fn loss)
     const lk_op_wave *wave = call->wave;
     lk_loss_desc desc = {.labels = wave->labels, .smoothing = wave->smoothing, .scale = wave->grad_scale};
     lk_tensor dx = call->dx[0];
-    loss(call->dev, &desc, &call->x[0], wave->loss, wave->place, wave->train && dx.data ? &dx : NULL);
+    loss(call->dev, &desc, &call->x[0], wave->loss, wave->label_rank, wave->train && dx.data ? &dx : NULL);
 }
 
 static void forward_cross_entropy(const lk_op_call *call)

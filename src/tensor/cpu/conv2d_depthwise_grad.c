@@ -33,7 +33,7 @@ typedef struct lane_band {
     size_t ny, nx;
 } lane_band;
 
-static size_t place(leaf_job *job, size_t leaves, size_t threads)
+static size_t lay_out(leaf_job *job, size_t leaves, size_t threads)
 {
     const lk_conv2d_desc *conv = job->conv;
     size_t taps = conv->kernel * conv->kernel, blocks = (job->x.c + V - 1) / V;
@@ -56,7 +56,7 @@ size_t lk__depthwise_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_sh
     leaf_job job = {.conv = conv, .x = x, .y = y};
     size_t most = 0;
     for (size_t leaves = 1; leaves <= MAX_LEAVES; leaves++)
-        most = lk__size_max(most, place(&job, leaves, threads));
+        most = lk__size_max(most, lay_out(&job, leaves, threads));
     return (STACK + MAX_LEAVES) * job.row + most;
 }
 
@@ -183,7 +183,7 @@ void lk__depthwise_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const
     size_t width = (conv->kernel * conv->kernel + 1) * job.x.c;
     job.input = lk__tensor_f32(x);
     job.dy = lk__tensor_f32(dy);
-    place(&job, 1, (size_t)lk__pool_threads(pool));
+    lay_out(&job, 1, (size_t)lk__pool_threads(pool));
     job.leaves = job.stack + STACK * job.row;
     job.scratch = job.leaves + MAX_LEAVES * job.row;
     move(&job, fold.low, shards->depth, dw, db, false);
@@ -192,7 +192,7 @@ void lk__depthwise_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const
         some.begin = shards->begin + s;
         some.merges = shards->merges + s;
         job.begin = some.begin;
-        place(&job, (size_t)some.count, (size_t)lk__pool_threads(pool));
+        lay_out(&job, (size_t)some.count, (size_t)lk__pool_threads(pool));
         lk__pool_run(pool, (size_t)some.count * job.parts, leaf_task, &job);
         LK_KERNEL(rows_fold)(dev, width, job.leaves, job.row, &some, (lk_partials){job.stack, job.row});
         for (int i = 0; i < some.count; i++)

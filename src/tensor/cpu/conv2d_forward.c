@@ -32,7 +32,7 @@ static size_t window(const forward_job *job)
 }
 
 /* Sets the sizes in job for wanted bands a sample; returns the scratch floats. */
-static size_t place(forward_job *job, size_t wanted, size_t threads)
+static size_t lay_out(forward_job *job, size_t wanted, size_t threads)
 {
     const lk_conv2d_desc *conv = job->conv;
     job->in = job->x.c / conv->groups;
@@ -50,7 +50,7 @@ static size_t place(forward_job *job, size_t wanted, size_t threads)
 size_t lk__conv_forward_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
 {
     forward_job job = {.conv = conv, .x = x, .y = y};
-    return place(&job, 1, threads);
+    return lay_out(&job, 1, threads);
 }
 
 static void pack_task(void *arg, size_t index, int thread)
@@ -108,7 +108,7 @@ void LK_KERNEL(conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const
     if (n == 0)
         return;
     size_t groups = conv->groups, images = n * groups;
-    place(&job, threads == 1 ? 1 : (threads * TASKS_A_THREAD + images - 1) / images, threads);
+    lay_out(&job, threads == 1 ? 1 : (threads * TASKS_A_THREAD + images - 1) / images, threads);
     size_t cols = job.cols * groups;
     job.start = scratch;
     job.panels = job.start + lk__size_round_up(cols, LK_ALIGN);

@@ -39,7 +39,7 @@ static lk_box input_box(const lk_conv2d_desc *conv, lk_shape x, size_t y0, size_
                     .w = right - left + 1 + reach};
 }
 
-static size_t place(input_job *job, size_t wanted, size_t threads)
+static size_t lay_out(input_job *job, size_t wanted, size_t threads)
 {
     const lk_conv2d_desc *conv = job->conv;
     job->in = job->x.c / conv->groups;
@@ -59,7 +59,7 @@ static size_t place(input_job *job, size_t wanted, size_t threads)
 size_t lk__conv_input_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
 {
     input_job job = {.conv = conv, .x = x, .y = y};
-    return place(&job, 1, threads);
+    return lay_out(&job, 1, threads);
 }
 
 /* The panel row of output channel `channel` of the tap (ky, kx), in each panel of
@@ -180,7 +180,7 @@ void LK_KERNEL(conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, co
     if (n == 0)
         return;
     size_t images = n * conv->groups;
-    place(&job, threads == 1 ? 1 : (threads * TASKS_A_THREAD + images - 1) / images, threads);
+    lay_out(&job, threads == 1 ? 1 : (threads * TASKS_A_THREAD + images - 1) / images, threads);
     size_t cols = lk__panel_count(job.in) * LK_NR;
     job.start = scratch;
     job.panels = job.start + lk__size_round_up(cols, LK_ALIGN);

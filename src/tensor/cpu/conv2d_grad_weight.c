@@ -44,7 +44,7 @@ typedef struct unit_range {
     float *top;        /* where the leaf goes */
 } unit_range;
 
-static size_t place(weight_job *job, bool bias, size_t threads)
+static size_t lay_out(weight_job *job, bool bias, size_t threads)
 {
     const lk_conv2d_desc *conv = job->conv;
     job->in = job->x.c / conv->groups;
@@ -72,7 +72,7 @@ static size_t place(weight_job *job, bool bias, size_t threads)
 size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
 {
     weight_job job = {.conv = conv, .x = x, .y = y};
-    return place(&job, true, threads);
+    return lay_out(&job, true, threads);
 }
 
 /* Moves a unit between an entry of the chunk and its slot. */
@@ -204,6 +204,6 @@ void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, c
     job.dy = lk__tensor_f32(dy);
     job.fold = lk__lanes_fold(shards);
     job.scratch = scratch;
-    place(&job, db.slot0 != NULL, (size_t)lk__pool_threads(pool));
+    lay_out(&job, db.slot0 != NULL, (size_t)lk__pool_threads(pool));
     lk__pool_run(pool, job.chunks * conv->groups, weight_task, &job);
 }

@@ -19,7 +19,7 @@ typedef struct work {
     float scale;
     const float *x; // (samples, pixels, channels)
     float *y;       // (samples, pixels, channels)
-    uint8_t *index; // the same, or NULL: LK_NO_PLACE is written for what is dropped
+    uint8_t *index; // the same, or NULL: LK_POOL2D_NO_GRADIENT is written for what is dropped
 } work;
 
 typedef struct keys {
@@ -77,7 +77,7 @@ static inline void mark(const work *job, const uint32_t *words, size_t n, const 
 {
     uint8_t *index = job->index + (y - job->y);
     for (size_t i = 0; i < n; i++)
-        index[i] = words[i] < job->threshold ? LK_NO_PLACE : index[i];
+        index[i] = words[i] < job->threshold ? LK_POOL2D_NO_GRADIENT : index[i];
 }
 
 static inline void keep_vector(const work *job, v_u32 words, size_t n, const float *x, float *y)
@@ -259,7 +259,7 @@ void LK_KERNEL(dropout)(lk_device *dev, const lk_dropout_desc *dropout, const lk
     run(dev, dropout, x, y, NULL);
 }
 
-void LK_KERNEL(dropout_places)(lk_device *dev, const lk_dropout_desc *dropout, lk_tensor *y, uint8_t *index)
+void LK_KERNEL(dropout_indexed)(lk_device *dev, const lk_dropout_desc *dropout, lk_tensor *y, uint8_t *index)
 {
     run(dev, dropout, y, y, index);
 }

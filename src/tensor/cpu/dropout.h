@@ -5,7 +5,7 @@
 #include "tensor/cpu/vec.h"
 #include "tensor/kernels.h"
 
-/* Drops elements of y, in place; those that are have index LK_NO_PLACE. */
-void LK_KERNEL(dropout_places)(lk_device *dev, const lk_dropout_desc *dropout, lk_tensor *y, uint8_t *index);
+/* Drops elements of y, in place; those that are have index LK_POOL2D_NO_GRADIENT. */
+void LK_KERNEL(dropout_indexed)(lk_device *dev, const lk_dropout_desc *dropout, lk_tensor *y, uint8_t *index);
 
 #endif

@@ -56,9 +56,9 @@ static void run(lk_device *dev, pooling p, size_t rows, size_t cost, void (*row)
     lk__chunk_run_rows(dev, rows, cost, rows_task, &p);
 }
 
-/* The part of a window that is inside the input, in one dimension: places
- * [begin, end) of the window, place 0 at input coordinate `at` (it wraps where
- * negative; at + place does not). */
+/* The part of a window that is inside the input, in one dimension: taps
+ * [begin, end) of the window, tap 0 at input coordinate `at` (it wraps where
+ * negative; at + tap does not). */
 typedef struct window {
     size_t at, begin, end;
 } window;
@@ -75,15 +75,15 @@ static window window_of(const pooling *p, size_t out, size_t size)
 }
 
 /* Stores n channels of one output pixel. */
-LK_INLINE void max_store(const pooling *p, v_f32 best, v_f32 place, size_t n, float *y, uint8_t *index)
+LK_INLINE void max_store(const pooling *p, v_f32 best, v_f32 tap, size_t n, float *y, uint8_t *index)
 {
-    float places[V];
+    float taps[V];
     if (p->mask)
-        place = v_select(v_le(best, v_zero()), v_set1(LK_NO_PLACE), place);
-    v_store(places, place);
+        tap = v_select(v_le(best, v_zero()), v_set1(LK_POOL2D_NO_GRADIENT), tap);
+    v_store(taps, tap);
     v_store_some(y, best, n);
     for (size_t i = 0; i < n; i++)
-        index[i] = (uint8_t)(int32_t)places[i];
+        index[i] = (uint8_t)(int32_t)taps[i];
 }
 
 /* Channels of one output pixel: nv vectors, the last of n channels; more than one
@@ -94,11 +94,11 @@ LK_INLINE void max_lanes(const pooling *p, const float *x, window wy, window wx,
 {
     size_t c = p->in.c, row = p->in.w * c, last = (size_t)(nv - 1);
     const float *from = x + (wy.at + wy.begin) * row + (wx.at + wx.begin) * c;
-    v_f32 best[MAX_VECTORS], place[MAX_VECTORS], one = v_set1(1.0f);
+    v_f32 best[MAX_VECTORS], tap[MAX_VECTORS], one = v_set1(1.0f);
     LK_UNROLL for (int v = 0; v < nv; v++)
     {
         best[v] = v_load_some(from + v * V, (size_t)v == last ? n : V);
-        place[v] = v_set1((float)(wy.begin * p->kernel + wx.begin));
+        tap[v] = v_set1((float)(wy.begin * p->kernel + wx.begin));
     }
     for (size_t ky = wy.begin; ky < wy.end; ky++) {
         size_t first = ky == wy.begin ? wx.begin + 1 : wx.begin;
@@ -110,12 +110,12 @@ LK_INLINE void max_lanes(const pooling *p, const float *x, window wy, window wx,
                 v_f32 value = v_load_some(from + v * V, (size_t)v == last ? n : V);
                 v_mask tops = v_tops(value, best[v]);
                 best[v] = v_select(tops, value, best[v]);
-                place[v] = v_select(tops, here, place[v]);
+                tap[v] = v_select(tops, here, tap[v]);
             }
         }
     }
     LK_UNROLL for (int v = 0; v < nv; v++)
-        max_store(p, best[v], place[v], (size_t)v == last ? n : V, y + v * V, index + v * V);
+        max_store(p, best[v], tap[v], (size_t)v == last ? n : V, y + v * V, index + v * V);
 }
 
 /* Output rows are counted over all samples. */
@@ -149,7 +149,7 @@ void LK_KERNEL(maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, cons
     p.index = index;
     run(dev, p, p.out.n * p.out.h, row_cost(&p), max_row);
     if (dropout)
-        LK_KERNEL(dropout_places)(dev, dropout, y, index);
+        LK_KERNEL(dropout_indexed)(dev, dropout, y, index);
 }
 
 /* Windows that overlap or leave the input: zero a sample, then add output by
@@ -163,18 +163,18 @@ static void scatter_sample(const pooling *p, size_t sample)
         size_t at = (sample * p->out.h * p->out.w + o) * c;
         size_t y = o / p->out.w * p->stride - p->pad, x = o % p->out.w * p->stride - p->pad;
         for (size_t i = 0; i < c; i++) {
-            size_t place = p->index_src[at + i];
-            if (place != LK_NO_PLACE)
-                dx[((y + place / p->kernel) * p->in.w + x + place % p->kernel) * c + i] += p->src[at + i] * p->scale;
+            size_t tap = p->index_src[at + i];
+            if (tap != LK_POOL2D_NO_GRADIENT)
+                dx[((y + tap / p->kernel) * p->in.w + x + tap % p->kernel) * c + i] += p->src[at + i] * p->scale;
         }
     }
 }
 
-static void place_pixel(size_t c, uint8_t place, const uint8_t *restrict index, const float *restrict dy, float scale,
+static void grad_pixel(size_t c, uint8_t tap, const uint8_t *restrict index, const float *restrict dy, float scale,
                         float *restrict dx)
 {
     for (size_t i = 0; i < c; i++)
-        dx[i] = index[i] == place ? dy[i] * scale : 0.0f;
+        dx[i] = index[i] == tap ? dy[i] * scale : 0.0f;
 }
 
 static void zero(float *p, size_t count)
@@ -182,7 +182,7 @@ static void zero(float *p, size_t count)
     memset(p, 0, count * sizeof *p);
 }
 
-/* Windows that tile the input: every place is written once, row by row. What
+/* Windows that tile the input: every tap is written once, row by row. What
  * lies right of and below the last windows is zero. */
 static void tile_row(const pooling *p, size_t row)
 {
@@ -193,7 +193,7 @@ static void tile_row(const pooling *p, size_t row)
         for (size_t ox = 0; ox < p->out.w; ox++) {
             size_t at = (row * p->out.w + ox) * c;
             for (size_t kx = 0; kx < k; kx++)
-                place_pixel(c, (uint8_t)(ky * k + kx), p->index_src + at, p->src + at, p->scale,
+                grad_pixel(c, (uint8_t)(ky * k + kx), p->index_src + at, p->src + at, p->scale,
                             dx + (ox * k + kx) * c);
         }
         zero(dx + p->out.w * k * c, width - p->out.w * k * c);

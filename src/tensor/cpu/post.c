@@ -10,7 +10,7 @@ void LK_KERNEL(post)(lk_device *dev, const lk_post *post)
     lk_results *results = (lk_results *)(void *)(post->ring + *post->step % post->slots * post->stride);
     float *loss = (float *)(results + 1);
     memcpy(loss, post->loss, post->n * sizeof *loss);
-    memcpy(loss + post->n, post->place, post->n * sizeof *post->place);
+    memcpy(loss + post->n, post->label_rank, post->n * sizeof *post->label_rank);
     results->flag = *post->flag;
     __atomic_store_n(&results->number, *post->step + 1, __ATOMIC_RELEASE);
 }

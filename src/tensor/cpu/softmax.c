@@ -22,7 +22,7 @@ struct rows {
     const lk_loss_desc *desc;
     float *y; // (n, classes), result or dx; a loss may have none
     float *loss;
-    int32_t *place;
+    int32_t *label_rank;
     row_fn row;
 };
 
@@ -160,7 +160,7 @@ void LK_KERNEL(log_softmax_grad_input)(lk_device *dev, const lk_tensor *y, const
 
 /* How many classes come before the label's by score. A NaN, the label's own or
  * another's, counts as before it: where there is one the label never wins. */
-static int32_t place_of(const float *x, size_t classes, size_t label)
+static int32_t label_rank_of(const float *x, size_t classes, size_t label)
 {
     int32_t before = 0;
     for (size_t k = 0; k < classes; k++)
@@ -201,15 +201,15 @@ static void nll_row(const rows *r, size_t n)
     for (size_t k = 0; r->desc->smoothing > 0 && k < r->classes; k++)
         all -= (double)x[k];
     r->loss[n] = r->desc->smoothing > 0 ? smooth(r, loss, all) : loss;
-    r->place[n] = place_of(x, r->classes, label);
+    r->label_rank[n] = label_rank_of(x, r->classes, label);
     for (size_t k = 0; r->y && k < r->classes; k++)
         r->y[n * r->classes + k] = 0.0f - r->desc->scale * target(r, n, k);
 }
 
-void LK_KERNEL(nll)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
+void LK_KERNEL(nll)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *label_rank,
                     lk_tensor *dx)
 {
-    run_loss(dev, (rows){.desc = desc, .loss = loss, .place = place, .row = nll_row}, x, dx);
+    run_loss(dev, (rows){.desc = desc, .loss = loss, .label_rank = label_rank, .row = nll_row}, x, dx);
 }
 
 static void cross_entropy_row(const rows *r, size_t n)
@@ -222,7 +222,7 @@ static void cross_entropy_row(const rows *r, size_t n)
     for (size_t k = 0; r->desc->smoothing > 0 && k < r->classes; k++)
         all += (double)(log_sum - (x[k] - max));
     r->loss[n] = r->desc->smoothing > 0 ? smooth(r, loss, all) : loss;
-    r->place[n] = place_of(x, r->classes, label);
+    r->label_rank[n] = label_rank_of(x, r->classes, label);
     for (size_t k = 0; r->y && k < r->classes; k++)
         r->y[n * r->classes + k] = r->desc->scale * (lk__math_expf(x[k] - max) / sum - target(r, n, k));
 }
@@ -251,15 +251,15 @@ static void cross_entropy_many_row(const rows *r, size_t n)
     if (smoothing > 0)
         loss = (1.0 - smoothing) * loss + smoothing * (all / (double)r->classes);
     r->loss[n] = (float)loss;
-    r->place[n] = place_of(x, r->classes, label);
+    r->label_rank[n] = label_rank_of(x, r->classes, label);
     if (dx)
         cross_entropy_grad_many(r, label, sum, dx);
 }
 
-void LK_KERNEL(cross_entropy)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
+void LK_KERNEL(cross_entropy)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *label_rank,
                               lk_tensor *dx)
 {
-    rows r = {.desc = desc, .loss = loss, .place = place};
+    rows r = {.desc = desc, .loss = loss, .label_rank = label_rank};
     r.row = row_of(lk__shape_sample(x->shape), cross_entropy_row, cross_entropy_many_row);
     run_loss(dev, r, x, dx);
 }

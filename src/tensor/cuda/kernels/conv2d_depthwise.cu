@@ -32,7 +32,7 @@ static depthwise_shape shape_of(const lk_cuda_problem *problem, bool turned)
 
 /* What tap row r of a strip sees. */
 template <class T, int STRIDE>
-static __device__ __forceinline__ void load_row(const depthwise_shape &s, const T *x, strip_place at, int r,
+static __device__ __forceinline__ void load_row(const depthwise_shape &s, const T *x, strip_position at, int r,
                                                 int channel, float4 v[STRIDE * (STRIP - 1) + 3])
 {
     int h = at.p * STRIDE + r - s.pad;
@@ -69,7 +69,7 @@ static __global__ void __launch_bounds__(LK_THREADS)
     int channel = (int)(id - strip * quads) * 4;
     if (strip >= s.strips)
         return;
-    strip_place at = place_of<STRIP>(s, strip);
+    strip_position at = strip_at<STRIP>(s, strip);
     float f[4 * TAPS];
     load_weights(w, channel, f);
     float4 acc[STRIP];
@@ -125,7 +125,7 @@ static __global__ void __launch_bounds__(LK_THREADS)
 
 /* Adds a strip to the sums of four channels: of each tap, then of dy itself. */
 template <class T, int STRIDE>
-static __device__ __forceinline__ void add_strip(const depthwise_shape &s, const T *x, const T *dy, strip_place at,
+static __device__ __forceinline__ void add_strip(const depthwise_shape &s, const T *x, const T *dy, strip_position at,
                                                  int channel, float4 acc[TAPS + 1])
 {
     const T *row = dy + (((size_t)at.n * s.p + at.p) * s.q + at.q) * (size_t)s.pitch + channel;
@@ -178,7 +178,7 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS)
         unsigned strip = first + i * (unsigned)lanes;
         if (strip >= s.strips)
             break;
-        add_strip<T, STRIDE>(s, x, dy, place_of<STRIP>(s, strip), channel, acc);
+        add_strip<T, STRIDE>(s, x, dy, strip_at<STRIP>(s, strip), channel, acc);
     }
     float *mine = sums + (int)threadIdx.x * ROW; // (4 channels, 10)
 #pragma unroll

@@ -35,7 +35,7 @@ static first_shape shape_of(const lk_cuda_problem *problem)
 
 /* The six values of channel c under tap row r of a strip. */
 template <class T>
-static __device__ __forceinline__ void load_row(const first_shape &s, const T *x, strip_place at, int r, int c,
+static __device__ __forceinline__ void load_row(const first_shape &s, const T *x, strip_position at, int r, int c,
                                                 float v[STRIP + 2])
 {
     int h = at.p + r - s.pad;
@@ -69,7 +69,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS)
     unsigned strip = id / quads, quad = id - strip * quads;
     if (strip >= s.strips)
         return;
-    strip_place at = place_of<STRIP>(s, strip);
+    strip_position at = strip_at<STRIP>(s, strip);
     float4 acc[STRIP];
 #pragma unroll
     for (int j = 0; j < STRIP; j++)
@@ -100,7 +100,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS)
 
 /* V channels of dy of each pixel of a strip; 0 beyond the row's end. */
 template <int V, class T>
-static __device__ __forceinline__ void load_strip(const first_shape &s, const T *dy, strip_place at, int channel,
+static __device__ __forceinline__ void load_strip(const first_shape &s, const T *dy, strip_position at, int channel,
                                                   float d[STRIP][V])
 {
     const T *row = dy + (((size_t)at.n * s.p + at.p) * s.q + at.q) * (size_t)s.y_pitch + channel;
@@ -119,7 +119,7 @@ static __device__ __forceinline__ void load_strip(const first_shape &s, const T 
 
 /* Adds a strip to the sums of V channels: of each (tap, c), then of dy itself. */
 template <class T, int C, int V>
-static __device__ __forceinline__ void add_strip(const first_shape &s, const T *x, const T *dy, strip_place at,
+static __device__ __forceinline__ void add_strip(const first_shape &s, const T *x, const T *dy, strip_position at,
                                                  int channel, float acc[V][TAPS * C + 1])
 {
     float d[STRIP][V];
@@ -187,7 +187,7 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS)
         unsigned strip = first + i * (unsigned)lanes;
         if (strip >= s.strips)
             break;
-        add_strip<T, C, V>(s, x, dy, place_of<STRIP>(s, strip), V * t, acc);
+        add_strip<T, C, V>(s, x, dy, strip_at<STRIP>(s, strip), V * t, acc);
     }
 #pragma unroll
     for (int v = 0; v < V; v++)

@@ -115,15 +115,15 @@ void lk__cuda_adadelta_step(lk_device *dev, const lk_adadelta *adadelta, const l
 }
 
 /* The lowest place is the same whatever the order of the atomics. */
-static __device__ void raise(lk_flag *flag, uint64_t place)
+static __device__ void raise(lk_flag *flag, uint64_t position)
 {
     static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
-    atomicMin((unsigned long long *)&flag->first, (unsigned long long)place);
+    atomicMin((unsigned long long *)&flag->first, (unsigned long long)position);
     flag->bad = 1;
 }
 
 template <int V>
-static __device__ void check(const float *x, float limit, uint64_t place, lk_flag *flag)
+static __device__ void check(const float *x, float limit, uint64_t position, lk_flag *flag)
 {
     float v[V];
     lk__cuda_load(x, v);
@@ -132,7 +132,7 @@ static __device__ void check(const float *x, float limit, uint64_t place, lk_fla
     for (int k = V - 1; k >= 0; k--)
         found = fabsf(v[k]) <= limit ? found : k;
     if (found < V)
-        raise(flag, place + (uint64_t)found);
+        raise(flag, position + (uint64_t)found);
 }
 
 template <int V>

@@ -32,14 +32,14 @@ static pooling pooling_of(const lk_pool2d_desc *pool, const lk_tensor *in, const
 }
 
 /* A thread's vector: V channels of pixel (y, x) of a sample. */
-struct place {
+struct position {
     unsigned sample;
     int y, x;
     unsigned channel;
 };
 
 template <int V>
-static __device__ place place_of(unsigned index, unsigned pitch, unsigned height, unsigned width)
+static __device__ position position_of(unsigned index, unsigned pitch, unsigned height, unsigned width)
 {
     unsigned columns = pitch / V, pixel = index / columns, row = pixel / width;
     return {.sample = row / height,
@@ -48,7 +48,7 @@ static __device__ place place_of(unsigned index, unsigned pitch, unsigned height
             .channel = (index - pixel * columns) * V};
 }
 
-/* Places [begin, end) of a window that are inside the input, in one dimension; place 0
+/* Places [begin, end) of a window that are inside the input, in one dimension; tap 0
  * is at input coordinate `at`. */
 struct window {
     int at, begin, end;
@@ -62,13 +62,13 @@ static __device__ window window_of(const pooling &p, int out, int size)
 
 /* Row y of the sample, from the thread's channels on. */
 template <class T>
-static __device__ const T *row_of(const pooling &p, const T *x, const place &at, int y)
+static __device__ const T *row_of(const pooling &p, const T *x, const position &at, int y)
 {
     return x + (((size_t)at.sample * p.h + y) * p.w) * p.pitch + at.channel;
 }
 
 template <int V, class T>
-static __device__ void take(const T *x, int place, float (&best)[V], int (&won)[V])
+static __device__ void take(const T *x, int tap, float (&best)[V], int (&won)[V])
 {
     float v[V];
     lk__cuda_load(x, v);
@@ -76,15 +76,15 @@ static __device__ void take(const T *x, int place, float (&best)[V], int (&won)[
     for (int i = 0; i < V; i++) {
         /* v is larger, or the first NaN. */
         bool tops = !(v[i] <= best[i]) && best[i] == best[i];
-        won[i] = tops ? place : won[i];
+        won[i] = tops ? tap : won[i];
         best[i] = tops ? v[i] : best[i];
     }
 }
 
-/* The largest of V channels of one output pixel, and their places. K is the kernel where
+/* The largest of V channels of one output pixel, and their taps. K is the kernel where
  * windows tile the input without padding, or 0. */
 template <int K, int V, class T>
-static __device__ void largest(const pooling &p, const place &at, const T *x, float (&best)[V], int (&won)[V])
+static __device__ void largest(const pooling &p, const position &at, const T *x, float (&best)[V], int (&won)[V])
 {
     window wy = {at.y * K, 0, K}, wx = {at.x * K, 0, K};
     if (K == 0)
@@ -101,7 +101,7 @@ static __device__ void largest(const pooling &p, const place &at, const T *x, fl
     }
 #pragma unroll
     for (int i = 0; i < V; i++)
-        won[i] = p.mask && best[i] <= 0 ? LK_NO_PLACE : won[i];
+        won[i] = p.mask && best[i] <= 0 ? LK_POOL2D_NO_GRADIENT : won[i];
 }
 
 /* A thread has V channels of one output pixel. */
@@ -112,7 +112,7 @@ static __global__ void maxpool(pooling p, const T *__restrict__ x, T *__restrict
         return;
     float best[V];
     int won[V];
-    largest<K>(p, place_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow), x, best, won);
+    largest<K>(p, position_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow), x, best, won);
     lk__cuda_store(y + lk__cuda_thread() * V, best);
     lk__cuda_store_bytes(index + lk__cuda_thread() * V, won);
 }
@@ -137,7 +137,7 @@ static __global__ void maxpool_drop(pooling p, lk_drop d, const T *__restrict__ 
 #pragma unroll
         for (int i = 0; i < V; i++) {
             best[i] = lk__cuda_dropped(d, keep[q][i], best[i]);
-            won[i] = keep[q][i] ? won[i] : LK_NO_PLACE;
+            won[i] = keep[q][i] ? won[i] : LK_POOL2D_NO_GRADIENT;
         }
         lk__cuda_store(y + to, best);
         lk__cuda_store_bytes(index + to, won);
@@ -208,7 +208,7 @@ static __device__ windows windows_over(const pooling &p, int at, int outs)
 }
 
 /* The thread's channels of output pixel (oy, ox). */
-static __device__ size_t output_of(const pooling &p, const place &at, int oy, int ox)
+static __device__ size_t output_of(const pooling &p, const position &at, int oy, int ox)
 {
     return (((size_t)at.sample * p.oh + oy) * p.ow + ox) * p.pitch + at.channel;
 }
@@ -230,20 +230,20 @@ static __global__ void maxpool_grad(pooling p, const T *__restrict__ dy, const u
 {
     if (lk__cuda_thread() >= p.threads)
         return;
-    place at = place_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.h, p.w);
+    position at = position_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.h, p.w);
     windows over_y = windows_over(p, at.y, p.oh), over_x = windows_over(p, at.x, p.ow);
     float sum[V] = {};
     for (int oy = over_y.begin; oy < over_y.end; oy++)
         for (int ox = over_x.begin; ox < over_x.end; ox++) {
             size_t from = output_of(p, at, oy, ox);
-            int place = (at.y + p.pad - oy * p.stride) * p.kernel + at.x + p.pad - ox * p.stride;
+            int tap = (at.y + p.pad - oy * p.stride) * p.kernel + at.x + p.pad - ox * p.stride;
             int won[V];
             float v[V];
             lk__cuda_load_bytes(index + from, won);
             load_scaled(p, dy + from, v);
 #pragma unroll
             for (int i = 0; i < V; i++)
-                sum[i] = won[i] == place ? sum[i] + v[i] : sum[i];
+                sum[i] = won[i] == tap ? sum[i] + v[i] : sum[i];
         }
     lk__cuda_store(dx + lk__cuda_thread() * V, sum);
 }
@@ -255,7 +255,7 @@ static __global__ void maxpool_grad_tiles(pooling p, const T *__restrict__ dy, c
 {
     if (lk__cuda_thread() >= p.threads)
         return;
-    place at = place_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow);
+    position at = position_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow);
     float v[V];
     int won[V];
     load_scaled(p, dy + lk__cuda_thread() * V, v);
@@ -308,7 +308,7 @@ static __global__ void avgpool(pooling p, const T *__restrict__ x, T *__restrict
 {
     if (lk__cuda_thread() >= p.threads)
         return;
-    place at = place_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow);
+    position at = position_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow);
     window wy = window_of(p, at.y, p.h), wx = window_of(p, at.x, p.w);
     float sum[V] = {}, size = (float)(counted(p, at.y, p.h) * counted(p, at.x, p.w));
     for (int ky = wy.begin; ky < wy.end; ky++) {
@@ -333,7 +333,7 @@ static __global__ void avgpool_grad(pooling p, const T *__restrict__ dy, T *__re
 {
     if (lk__cuda_thread() >= p.threads)
         return;
-    place at = place_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.h, p.w);
+    position at = position_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.h, p.w);
     windows over_y = windows_over(p, at.y, p.oh), over_x = windows_over(p, at.x, p.ow);
     float sum[V] = {};
     for (int oy = over_y.begin; oy < over_y.end; oy++)
@@ -444,7 +444,7 @@ static __global__ void spread(size_t threads, unsigned pixels, unsigned pitch, c
 {
     if (lk__cuda_thread() >= threads)
         return;
-    place at = place_of<V>((unsigned)lk__cuda_thread(), pitch, 1, pixels);
+    position at = position_of<V>((unsigned)lk__cuda_thread(), pitch, 1, pixels);
     float v[V];
     lk__cuda_load(dy + (size_t)at.sample * pitch + at.channel, v);
 #pragma unroll

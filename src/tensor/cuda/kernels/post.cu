@@ -10,10 +10,10 @@ static __global__ void post_results(lk_post post)
     uint32_t step = *post.step;
     lk_results *results = (lk_results *)(post.ring + (size_t)(step % post.slots) * post.stride);
     float *loss = (float *)(results + 1);
-    int32_t *place = (int32_t *)(loss + post.n);
+    int32_t *label_rank = (int32_t *)(loss + post.n);
     for (size_t i = threadIdx.x; i < post.n; i += THREADS) {
         loss[i] = post.loss[i];
-        place[i] = post.place[i];
+        label_rank[i] = post.label_rank[i];
     }
     if (threadIdx.x == 0)
         results->flag = *post.flag;

@@ -12,7 +12,7 @@ struct lk_channel {
     lk_channel_opts opts;
     bool lost; /* it failed, or was given up */
     cudaStream_t stream;
-    cudaEvent_t place;  /* in one of the two streams */
+    cudaEvent_t order;  /* in one of the two streams */
     cudaEvent_t *marks; /* (opts.marks) */
 };
 
@@ -21,7 +21,7 @@ extern const lk_channel_type *const lk__cuda_channels[];
 extern const lk_channel_type lk__cuda_channel_ipc, lk__cuda_channel_nccl;
 
 /* "GPU <its id>", which is the same on all ranks that have this GPU. */
-lk_status lk__cuda_channel_place(lk_device *dev, char place[LK_CHANNEL_PLACE]) LK_CHECKED;
+lk_status lk__cuda_channel_device_id(lk_device *dev, char device_id[LK_CHANNEL_DEVICE_ID]) LK_CHECKED;
 
 /* After a failure of init, fini. */
 lk_status lk__cuda_channel_init(lk_device *dev, const lk_channel_opts *opts, lk_channel *channel) LK_CHECKED;

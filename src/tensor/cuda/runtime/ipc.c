@@ -52,11 +52,11 @@ static uint64_t process_space(void)
 }
 
 /* A GPU's id is its own in all the world, so that ranks of two hosts differ. */
-static lk_status ipc_place(lk_device *dev, char place[LK_CHANNEL_PLACE])
+static lk_status ipc_device_id(lk_device *dev, char id[LK_CHANNEL_DEVICE_ID])
 {
-    LK_TRY(lk__cuda_channel_place(dev, place));
-    size_t length = strlen(place);
-    snprintf(place + length, LK_CHANNEL_PLACE - length, ", processes %llu", (unsigned long long)process_space());
+    LK_TRY(lk__cuda_channel_device_id(dev, id));
+    size_t length = strlen(id);
+    snprintf(id + length, LK_CHANNEL_DEVICE_ID - length, ", processes %llu", (unsigned long long)process_space());
     return LK_OK;
 }
 
@@ -207,7 +207,7 @@ static void ipc_give_up(lk_channel *channel)
 const lk_channel_type lk__cuda_channel_ipc = {
     .name = "ipc",
     .one_device = true,
-    .place = ipc_place,
+    .device_id = ipc_device_id,
     .load = ipc_load,
     .open = ipc_open,
     .join = ipc_join,

@@ -59,13 +59,13 @@ static const double LEAVE_WITHIN = 5;
 
 static_assert(LK_CHANNEL_KEY == sizeof(ncclUniqueId), "a key is NCCL's id");
 
-static lk_status nccl_place(lk_device *dev, char place[LK_CHANNEL_PLACE])
+static lk_status nccl_device_id(lk_device *dev, char id[LK_CHANNEL_DEVICE_ID])
 {
     const char *host = getenv("NCCL_HOSTID");
-    LK_TRY(lk__cuda_channel_place(dev, place));
-    size_t length = strlen(place);
+    LK_TRY(lk__cuda_channel_device_id(dev, id));
+    size_t length = strlen(id);
     if (host)
-        snprintf(place + length, LK_CHANNEL_PLACE - length, ", NCCL_HOSTID %s", host);
+        snprintf(id + length, LK_CHANNEL_DEVICE_ID - length, ", NCCL_HOSTID %s", host);
     return LK_OK;
 }
 
@@ -158,8 +158,8 @@ static lk_status nccl_join(lk_channel *base, const void *keys)
     ncclResult_t result =
         channel->nccl->ncclCommInitRankConfig(&channel->comm, base->opts.size, id, base->opts.rank, &config);
     if (result != ncclSuccess && result != ncclInProgress)
-        return fail_nccl(base->cuda, NULL, result, "meeting other ranks");
-    return begin_call(channel, ncclInProgress, "meeting other ranks");
+        return fail_nccl(base->cuda, NULL, result, "joining the other ranks");
+    return begin_call(channel, ncclInProgress, "joining the other ranks");
 }
 
 /* Leaves the others in order, as far as they still answer. */
@@ -206,7 +206,7 @@ static lk_status nccl_open(lk_device *dev, const lk_channel_opts *opts, void *ke
     LK_TRY_GOTO(lk__cuda_channel_init(dev, opts, &channel->base), close_channel);
     ncclResult_t result = opts->rank == 0 ? cuda->nccl->ncclGetUniqueId(key) : ncclSuccess;
     if (result != ncclSuccess)
-        LK_TRY_GOTO(fail_nccl(cuda, NULL, result, "meeting other ranks"), close_channel);
+        LK_TRY_GOTO(fail_nccl(cuda, NULL, result, "joining the other ranks"), close_channel);
     *out = &channel->base;
     return LK_OK;
 
@@ -246,7 +246,7 @@ static void nccl_give_up(lk_channel *base)
 
 const lk_channel_type lk__cuda_channel_nccl = {
     .name = "nccl",
-    .place = nccl_place,
+    .device_id = nccl_device_id,
     .load = nccl_load,
     .open = nccl_open,
     .join = nccl_join,

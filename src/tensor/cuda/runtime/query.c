@@ -196,7 +196,7 @@ static void add_gpu(int index, char *text, size_t bytes)
  * for it; 91300 is 9.13.0 with all of them. */
 static const struct library {
     const char *name, *file, *function;
-    bool takes_place;
+    bool takes_pointer;
 } libraries[] = {
     {"cuDNN", "libcudnn.so." MAJOR(CUDNN_MAJOR), "cudnnGetVersion", false},
     {"cuBLASLt", "libcublasLt.so." MAJOR(CUBLAS_VER_MAJOR), "cublasLtGetVersion", false},
@@ -210,7 +210,7 @@ static int version_of(const struct library *library, void *symbol)
     size_t (*give)(void);
     int (*fill)(int *version);
     int version = 0;
-    if (!library->takes_place) {
+    if (!library->takes_pointer) {
         memcpy(&give, &symbol, sizeof give);
         return (int)give();
     }

@@ -50,7 +50,7 @@ lk_status lk__cuda_use(lk_device *dev)
 /* Makes `after` wait for all that `before` has been given. */
 static void order(lk_device *dev, cudaStream_t before, cudaEvent_t event, cudaStream_t after)
 {
-    if (lk__cuda_keep(dev, cudaEventRecord(event, before), "marking a place in a stream"))
+    if (lk__cuda_keep(dev, cudaEventRecord(event, before), "recording an event"))
         (void)lk__cuda_keep(dev, cudaStreamWaitEvent(after, event, 0), "ordering two streams");
 }
 
