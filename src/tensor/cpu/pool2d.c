@@ -1,33 +1,32 @@
 /* pool2d.c - max pooling, average pooling, and global average pooling.
  *
- * Channels are lanes. A maximum is the first NaN of its window, or else the first
- * of the largest values: v_tops. A mean is one chain of
- * additions over the window in (ky, kx) order, then divided by its size. Its
- * gradient divides first: one chain over the windows that a pixel is in, in
- * (oy, ox) order, of dy / size. */
+ * Lanes are channels. A maximum is the first NaN of its window, otherwise the first of the largest values
+ * (v_tops). A mean is one chain of additions over the window in the order (ky, kx), then divided by the
+ * window's size. Its gradient divides first: one chain of dy / size over the windows that contain a pixel, in
+ * the order (oy, ox). */
 #include <string.h>
 
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/dropout.h"
 
-/* Vectors of channels whose maxima are found side by side. */
+/* Vectors of channels whose maxima are computed together. */
 enum { MAX_VECTORS = 4 };
 
 typedef struct pooling {
     size_t kernel, stride, pad;
     bool mask;
-    float scale; /* of dy */
+    float scale; /* factor of dy */
     lk_shape in, out;
     const float *src;
     float *dst;
     uint8_t *index;           // (n, h, w, c) of out
-    const uint8_t *index_src; // the same, when it is an input
-    size_t rows, cost;        /* parts of the work, none of which meets another, and floats of one */
+    const uint8_t *index_src; // the same as an input
+    size_t rows, cost;        /* independent parts of the work, and the floats of one part */
     void (*row)(const struct pooling *p, size_t row);
 } pooling;
 
-/* From x to y, or from dy back to dx; in and out are of the forward pass. */
+/* From x to y, or from dy to dx; in and out are the shapes of the forward pass. */
 static pooling pooling_of(const lk_pool2d_desc *pool, lk_shape in, lk_shape out, const lk_tensor *src, lk_tensor *dst)
 {
     return (pooling){.kernel = pool->kernel,
@@ -56,9 +55,8 @@ static void run(lk_device *dev, pooling p, size_t rows, size_t cost, void (*row)
     lk__chunk_run_rows(dev, rows, cost, rows_task, &p);
 }
 
-/* The part of a window that is inside the input, in one dimension: taps
- * [begin, end) of the window, tap 0 at input coordinate `at` (it wraps where
- * negative; at + tap does not). */
+/* The part of a window inside the input, in one dimension: taps [begin, end). Tap 0 is at input coordinate
+ * `at`, which wraps if it is negative; at + tap is correct. */
 typedef struct window {
     size_t at, begin, end;
 } window;
@@ -86,9 +84,8 @@ LK_INLINE void max_store(const pooling *p, v_f32 best, v_f32 tap, size_t n, floa
         index[i] = (uint8_t)(int32_t)taps[i];
 }
 
-/* Channels of one output pixel: nv vectors, the last of n channels; more than one
- * hide how long a comparison takes. x is its sample from the first channel on.
- * Places are small whole numbers, exact as floats. */
+/* Channels of one output pixel: nv vectors, of which the last has n channels. Several vectors hide the latency
+ * of comparisons. x is the pixel's sample from the first channel on. Taps are small integers, exact as floats. */
 LK_INLINE void max_lanes(const pooling *p, const float *x, window wy, window wx, int nv, size_t n, float *y,
                          uint8_t *index)
 {
@@ -152,8 +149,8 @@ void LK_KERNEL(maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, cons
         LK_KERNEL(dropout_indexed)(dev, dropout, y, index);
 }
 
-/* Windows that overlap or leave the input: zero a sample, then add output by
- * output in memory order. */
+/* For windows that overlap or extend beyond the input: sets a sample to zero, then adds each output element, in
+ * memory order. */
 static void scatter_sample(const pooling *p, size_t sample)
 {
     size_t c = p->in.c, size = lk__shape_sample(p->in);
@@ -171,7 +168,7 @@ static void scatter_sample(const pooling *p, size_t sample)
 }
 
 static void grad_pixel(size_t c, uint8_t tap, const uint8_t *restrict index, const float *restrict dy, float scale,
-                        float *restrict dx)
+                       float *restrict dx)
 {
     for (size_t i = 0; i < c; i++)
         dx[i] = index[i] == tap ? dy[i] * scale : 0.0f;
@@ -182,8 +179,8 @@ static void zero(float *p, size_t count)
     memset(p, 0, count * sizeof *p);
 }
 
-/* Windows that tile the input: every tap is written once, row by row. What
- * lies right of and below the last windows is zero. */
+/* For windows that tile the input: writes every pixel once, row by row. Pixels right of and below the last
+ * windows are zero. */
 static void tile_row(const pooling *p, size_t row)
 {
     size_t c = p->in.c, width = p->in.w * c, k = p->kernel;
@@ -193,8 +190,7 @@ static void tile_row(const pooling *p, size_t row)
         for (size_t ox = 0; ox < p->out.w; ox++) {
             size_t at = (row * p->out.w + ox) * c;
             for (size_t kx = 0; kx < k; kx++)
-                grad_pixel(c, (uint8_t)(ky * k + kx), p->index_src + at, p->src + at, p->scale,
-                            dx + (ox * k + kx) * c);
+                grad_pixel(c, (uint8_t)(ky * k + kx), p->index_src + at, p->src + at, p->scale, dx + (ox * k + kx) * c);
         }
         zero(dx + p->out.w * k * c, width - p->out.w * k * c);
     }
@@ -214,8 +210,7 @@ void LK_KERNEL(maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, c
         run(dev, p, p.out.n, lk__shape_sample(p.in), scatter_sample);
 }
 
-/* Places of a window that count in a mean, in one dimension: those in the input
- * and its padding. */
+/* Taps of a window that count in a mean, in one dimension: those in the input and its padding. */
 static size_t counted(const pooling *p, size_t out, size_t size)
 {
     return lk__size_min(p->kernel, size + 2 * p->pad - out * p->stride);
@@ -255,7 +250,7 @@ void LK_KERNEL(avgpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, cons
     run(dev, p, p.out.n * p.out.h, row_cost(&p), mean_row);
 }
 
-/* The windows that an input coordinate is in, in one dimension. */
+/* The windows that contain an input coordinate, in one dimension. */
 static lk_chunk_range windows_over(const pooling *p, size_t at, size_t outs)
 {
     size_t padded = at + p->pad;

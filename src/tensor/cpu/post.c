@@ -1,5 +1,4 @@
-/* post.c - what a step needs from where the host left it, and its results to where the
- * host looks for them. */
+/* post.c - reads a step's data from the host's ring, and writes its results to the ring that the host reads. */
 #include <string.h>
 
 #include "tensor/cpu/decls.h"

@@ -1,9 +1,9 @@
-/* pack.c - parameters between PyTorch's order and the device's, on the host.
+/* pack.c - copies parameters between PyTorch's order and the device's, on the host.
  *
- * A convolution's weights are (pitch of out, kernel, kernel, depth), depth being the
- * pitch of in, or `in` itself with groups; a linear layer's (pitch of out, pixels,
- * pitch of channels). Either way a row of the plain order is (channels, positions) and
- * one of the packed order (positions, depth), where positions are taps or pixels. */
+ * Weights of a convolution are (pitch of out, kernel, kernel, depth); depth is the pitch of in, or `in` itself
+ * with groups. Weights of a linear layer are (pitch of out, pixels, pitch of channels). In both cases a row is
+ * (channels, positions) in PyTorch's order and (positions, depth) in the packed order; positions are taps or
+ * pixels. */
 #include <assert.h>
 #include <string.h>
 

@@ -1,9 +1,8 @@
 /* pool2d.cu - max pooling, average pooling, and global average pooling.
  *
- * A maximum is the first NaN of its window, or else the first of the largest values. Sums are chains in the
- * order of the CPU's kernels, but for global averages: pixel p is in chain p % 8, and
- * chains are folded as a balanced tree. Gradients gather, each from the windows that
- * its pixel is in. */
+ * A maximum is the first NaN of its window, otherwise the first of the largest values. Sums are chains in the
+ * order of the CPU's kernels. In global averages pixel p belongs to chain p % 8, and the chains are added as a
+ * balanced tree. A gradient collects from all windows that contain its pixel. */
 #include "tensor/cuda/kernels/dropout.cuh"
 #include "tensor/cuda/kernels/vec.cuh"
 
@@ -12,7 +11,7 @@ struct pooling {
     unsigned pitch;   /* of all tensors */
     int kernel, stride, pad;
     bool mask;
-    float scale; /* of dy */
+    float scale; /* factor of dy */
     size_t threads;
 };
 
@@ -48,8 +47,7 @@ static __device__ position position_of(unsigned index, unsigned pitch, unsigned 
             .channel = (index - pixel * columns) * V};
 }
 
-/* Places [begin, end) of a window that are inside the input, in one dimension; tap 0
- * is at input coordinate `at`. */
+/* Taps [begin, end) of a window that are inside the input, in one dimension; tap 0 is at input coordinate `at`. */
 struct window {
     int at, begin, end;
 };
@@ -81,8 +79,8 @@ static __device__ void take(const T *x, int tap, float (&best)[V], int (&won)[V]
     }
 }
 
-/* The largest of V channels of one output pixel, and their taps. K is the kernel where
- * windows tile the input without padding, or 0. */
+/* The largest values of V channels of one output pixel, and their taps. K is the kernel if windows tile the
+ * input without padding, otherwise 0. */
 template <int K, int V, class T>
 static __device__ void largest(const pooling &p, const position &at, const T *x, float (&best)[V], int (&won)[V])
 {
@@ -104,7 +102,7 @@ static __device__ void largest(const pooling &p, const position &at, const T *x,
         won[i] = p.mask && best[i] <= 0 ? LK_POOL2D_NO_GRADIENT : won[i];
 }
 
-/* A thread has V channels of one output pixel. */
+/* A thread computes V channels of one output pixel. */
 template <int K, int V, class T>
 static __global__ void maxpool(pooling p, const T *__restrict__ x, T *__restrict__ y, uint8_t *__restrict__ index)
 {
@@ -117,7 +115,7 @@ static __global__ void maxpool(pooling p, const T *__restrict__ x, T *__restrict
     lk__cuda_store_bytes(index + lk__cuda_thread() * V, won);
 }
 
-/* With a dropout behind it: a thread has V channels of as many output pixels as it draws for. */
+/* With a dropout after the pooling: a thread computes V channels of as many output pixels as it draws for. */
 template <lk_drawing D, int K, int V, class T>
 static __global__ void maxpool_drop(pooling p, lk_drop d, const T *__restrict__ x, T *__restrict__ y,
                                     uint8_t *__restrict__ index)
@@ -144,7 +142,7 @@ static __global__ void maxpool_drop(pooling p, lk_drop d, const T *__restrict__ 
     }
 }
 
-/* Every window of the forward pass is inside the input, and none meets another. */
+/* Every window of the forward pass is inside the input, and no two windows overlap. */
 static bool tiles_by_2(const pooling &p)
 {
     return p.kernel == 2 && p.stride == 2 && p.pad == 0 && 2 * p.oh <= p.h && 2 * p.ow <= p.w;
@@ -196,7 +194,7 @@ extern "C" void lk__cuda_maxpool_forward(lk_device *dev, const lk_pool2d_desc *p
     lk__cuda_launched(dev, "maxpool_forward");
 }
 
-/* Windows [begin, end) that an input coordinate is in, in one dimension. */
+/* Windows [begin, end) that contain an input coordinate, in one dimension. */
 struct windows {
     int begin, end;
 };
@@ -213,7 +211,7 @@ static __device__ size_t output_of(const pooling &p, const position &at, int oy,
     return (((size_t)at.sample * p.oh + oy) * p.ow + ox) * p.pitch + at.channel;
 }
 
-/* V values of dy, as a dropout behind the pooling hands them on: rounded as if stored. */
+/* V values of dy after the gradient of a dropout that follows the pooling, rounded to the value type. */
 template <int V, class T>
 static __device__ void load_scaled(const pooling &p, const T *dy, float (&v)[V])
 {
@@ -223,7 +221,7 @@ static __device__ void load_scaled(const pooling &p, const T *dy, float (&v)[V])
         v[i] = (float)(T)(v[i] * p.scale);
 }
 
-/* A thread has V channels of one input pixel. */
+/* A thread computes V channels of one input pixel. */
 template <int V, class T>
 static __global__ void maxpool_grad(pooling p, const T *__restrict__ dy, const uint8_t *__restrict__ index,
                                     T *__restrict__ dx)
@@ -248,7 +246,7 @@ static __global__ void maxpool_grad(pooling p, const T *__restrict__ dy, const u
     lk__cuda_store(dx + lk__cuda_thread() * V, sum);
 }
 
-/* Where 2x2 windows tile the whole input: a thread has V channels of one window. */
+/* If 2x2 windows tile the whole input: a thread computes V channels of one window. */
 template <int V, class T>
 static __global__ void maxpool_grad_tiles(pooling p, const T *__restrict__ dy, const uint8_t *__restrict__ index,
                                           T *__restrict__ dx)
@@ -294,15 +292,14 @@ extern "C" void lk__cuda_maxpool_grad_input(lk_device *dev, const lk_pool2d_desc
     lk__cuda_launched(dev, "maxpool_grad_input");
 }
 
-/* Places of a window that count in a mean, in one dimension: those in the input and
- * its padding. */
+/* Taps of a window that count in a mean, in one dimension: those in the input and its padding. */
 static __device__ int counted(const pooling &p, int out, int size)
 {
     int rest = size + 2 * p.pad - out * p.stride;
     return rest < p.kernel ? rest : p.kernel;
 }
 
-/* A thread has V channels of one output pixel. */
+/* A thread computes V channels of one output pixel. */
 template <int V, class T>
 static __global__ void avgpool(pooling p, const T *__restrict__ x, T *__restrict__ y)
 {
@@ -327,7 +324,7 @@ static __global__ void avgpool(pooling p, const T *__restrict__ x, T *__restrict
     lk__cuda_store(y + lk__cuda_thread() * V, sum);
 }
 
-/* A thread has V channels of one input pixel. */
+/* A thread computes V channels of one input pixel. */
 template <int V, class T>
 static __global__ void avgpool_grad(pooling p, const T *__restrict__ dy, T *__restrict__ dx)
 {
@@ -380,7 +377,7 @@ extern "C" void lk__cuda_avgpool_grad_input(lk_device *dev, const lk_pool2d_desc
 
 enum { CHAINS = 8, COLUMNS = 32 };
 
-/* The sum over the chains of a column, for chain 0. */
+/* The sum over the chains of a column; only chain 0 gets it. */
 template <int V>
 static __device__ void fold_chains(float (&sum)[V])
 {
@@ -398,7 +395,7 @@ static __device__ void fold_chains(float (&sum)[V])
     }
 }
 
-/* A block has COLUMNS vectors of channels of one sample. */
+/* A block computes COLUMNS vectors of channels of one sample. */
 template <int V, class T>
 static __global__ void global_avgpool(unsigned pixels, unsigned pitch, const T *__restrict__ x, T *__restrict__ y)
 {
@@ -437,7 +434,7 @@ extern "C" void lk__cuda_global_avgpool_forward(lk_device *dev, const lk_tensor 
     lk__cuda_launched(dev, "global_avgpool_forward");
 }
 
-/* A thread has V channels of one input pixel. */
+/* A thread computes V channels of one input pixel. */
 template <int V, class T>
 static __global__ void spread(size_t threads, unsigned pixels, unsigned pitch, const T *__restrict__ dy,
                               T *__restrict__ dx)

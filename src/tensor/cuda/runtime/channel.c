@@ -1,4 +1,4 @@
-/* channel.c - the stream of a channel, and its order against the device's. */
+/* channel.c - the stream of a channel, and its order against the device's stream. */
 #include "tensor/cuda/runtime/channel.h"
 
 #include <stdio.h>
@@ -96,8 +96,8 @@ lk_status lk__cuda_channel_lead(lk_channel *channel, int mark)
                            "ordering two streams");
 }
 
-/* The event of a mark that was set while the device records is captured: it stands for
- * nothing outside of the recording. */
+/* A mark that was recorded while the device records is captured: its event has no meaning outside of the
+ * recording. */
 lk_status lk__cuda_channel_reached(lk_channel *channel, int mark, bool *done)
 {
     LK_TRY(lk__cuda_channel_use(channel));
