@@ -1,4 +1,4 @@
-/* arena.c - greedy placement of blocks, largest first. */
+/* arena.c - greedy assignment of offsets to blocks, largest block first. */
 #include "nn/arena.h"
 
 #include <stdbool.h>

@@ -1,6 +1,6 @@
-/* plan.c - compiling a graph and running the calls.
+/* plan.c - compiles a graph and runs its calls.
  *
- * Time, for lifetimes: layer i of L runs forward at i and backward at 2L-1-i. */
+ * Lifetimes are in units of layers: layer i of L runs forward at time i and backward at time 2L-1-i. */
 #include "nn/plan.h"
 
 #include <string.h>
@@ -12,11 +12,11 @@
 /* The largest activation, in bytes. */
 static const size_t MAX_BLOCK = (size_t)1 << 46;
 
-/* What compilation knows of one layer. Tables of layers are indexed alike. */
+/* Compilation's data for one layer. All tables of layers have the same indexes. */
 typedef struct layer_plan {
     bool add;                 /* the layer adds to dx[0] itself */
-    bool adds[LK_MAX_INPUTS]; /* dx goes to a temporary and is added */
-    /* Blocks in the placed list, or -1. */
+    bool adds[LK_MAX_INPUTS]; /* dx is written to a temporary, which is then added */
+    /* Indexes of blocks, or -1. */
     int value_block, grad_block, saved_block;
     int temp_block[LK_MAX_INPUTS];
 } layer_plan;
@@ -28,12 +28,12 @@ struct lk_plan {
     lk_plan_opts opts;
     lk_fuse_choice *choices;
     layer_plan *layers;
-    lk_op_call *calls;                /* (lanes, layers) templates; n is set per wave */
-    lk_tensor (*adds)[LK_MAX_INPUTS]; /* (lanes, layers) where a temporary dx is added */
+    lk_op_call *calls;                /* (lanes, layers) templates; n is set for each wave */
+    lk_tensor (*adds)[LK_MAX_INPUTS]; /* (lanes, layers) the gradient to which a temporary dx is added */
     lk_arena_block *blocks;
     size_t block_count;
     size_t arena_bytes, sum_floats, scratch_bytes;
-    size_t widest;   /* floats of the widest entry of sums */
+    size_t widest;   /* floats of the largest entry of sums */
     char *arena;     /* (lanes, arena_bytes), device */
     float *sums;     /* device */
     float *gathered; /* (all_roots, widest), device */
@@ -109,13 +109,13 @@ static void add_value_blocks(lk_plan *plan)
                    layer->op->flags & LK_OP_READS_X ? backward_time(plan, i) : i);
         add_saved_block(plan, i);
     }
-    /* It is on its way to the next stage until that sends a gradient back. */
+    /* The output is needed until the next stage has sent its gradient back. */
     if (plan->layers[output].value_block >= 0)
         extend(plan, plan->layers[output].value_block, output, backward_time(plan, output));
 }
 
-/* Walks backward; the first layer to write an input's gradient writes it
- * directly, later ones add to it. */
+/* Goes backward through the layers. The first layer that writes an input's gradient writes it directly; later
+ * ones add to it. */
 static void add_grad_blocks(lk_plan *plan, bool *written)
 {
     int output = plan->opts.last - 1, end = backward_time(plan, output);
@@ -211,7 +211,7 @@ static void bind_params(const lk_plan *plan, const lk_layer *layer, lk_op_call *
         call->buffer[slot] = params->buffers + params->buffer_offset[layer->index][slot];
 }
 
-/* The sums of a layer follow each other in memory; returns what is behind them. */
+/* The sums of a layer are consecutive in memory; returns the end of them. */
 static float *bind_sums(const lk_plan *plan, const lk_layer *layer, float *at, lk_op_call *call)
 {
     size_t width = layer->op->sum_width(layer);
@@ -252,7 +252,7 @@ static void bind_layer(lk_plan *plan, int lane, int i)
     }
 }
 
-/* The input's call has its value and its gradient only. */
+/* The call of the input has only a value and a gradient. */
 static void bind_calls(lk_plan *plan)
 {
     for (int lane = 0; lane < plan->opts.lanes; lane++) {
@@ -269,7 +269,7 @@ static void bind_calls(lk_plan *plan)
     }
 }
 
-/* Keeps every later product and sum of sizes far from overflow. */
+/* Limits sizes so that no later product or sum of sizes overflows. */
 static lk_status check_sizes(const lk_plan *plan)
 {
     for (int i = plan->opts.first - 1; i < plan->opts.last; i++) {
@@ -297,7 +297,7 @@ static lk_status alloc_memory(lk_plan *plan)
     return type->alloc(plan->dev, plan->scratch_bytes, "kernel scratch", &plan->scratch);
 }
 
-/* All that is decided before memory is there. */
+/* All choices that do not need memory. */
 static lk_status choose(lk_plan *plan)
 {
     LK_TRY(check_sizes(plan));
@@ -408,7 +408,7 @@ static lk_op_call call_for(const lk_plan *plan, int layer, const lk_op_wave *wav
     return call;
 }
 
-/* Brings the partial sums of all ranks to the layer's total. */
+/* Computes the layer's total from the partial sums of all ranks. */
 static lk_status total_sums(lk_plan *plan, const lk_op_call *call, lk_op_sum which)
 {
     const lk_op *op = call->layer->op;
@@ -422,7 +422,7 @@ static lk_status total_sums(lk_plan *plan, const lk_op_call *call, lk_op_sum whi
     return LK_OK;
 }
 
-/* In a search the totals of the step that is searched are still there. */
+/* A search uses the totals of the step that it repeats. */
 static lk_status run_sums(lk_plan *plan, const lk_op_call *call, lk_op_sum which)
 {
     if (!call->layer->op->sum_width || !call->wave->train)

@@ -95,7 +95,7 @@ static bool is_nan(lk_dtype type, const char *at)
     return type == LK_DTYPE_BF16 ? (narrow & 0x7fffu) > 0x7f80u : (wide & 0x7fffffffu) > 0x7f800000u;
 }
 
-/* Reads y's last row, whose end a kernel's tile never fills completely. */
+/* Reads the last row of y, which lies in an incomplete tile of the kernel. */
 lk_status lk__cuda_passed_nan(const lk_cuda_problem *problem, const lk_cuda_io *io, bool *out)
 {
     size_t size = lk_dtype_size((lk_dtype)problem->values), bytes = (size_t)problem->y_pitch * size;
