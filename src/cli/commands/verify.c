@@ -1,5 +1,5 @@
-/* verify.c - `lockstep verify DIR`: whether checkpoints are what was saved, one
- * line each. It repairs nothing. */
+/* verify.c - `lockstep verify DIR`: checks that checkpoints are as they were saved; prints one line for each.
+ * Repairs nothing. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -49,7 +49,7 @@ static void print_text(const char *path, lk_status status, const lk_checkpoint_s
                lk__args_spell(lk_error_detail()));
 }
 
-/* Fails where that says nothing about the checkpoint. */
+/* Fails only if the error says nothing about the checkpoint. */
 static lk_status verify_one(verdict *v, const char *path, const char *mark)
 {
     lk_checkpoint_size size;
@@ -76,7 +76,7 @@ static void print_unfinished(const verdict *v, const char *name)
     }
 }
 
-/* A whole checkpoint may wait under such a name. */
+/* A complete checkpoint may have such a name after a crash. */
 static lk_status verify_aside(verdict *v, const char *dir, const char *name)
 {
     char own[LK_CHECKPOINT_NAME], path[LK_PATH_BYTES], mark[LK_CHECKPOINT_NAME + 128];
@@ -104,7 +104,7 @@ static void print_suspect(const verdict *v, const char *name)
     }
 }
 
-/* What a crash left, and what was set aside, is told, so that nobody wonders what it is. */
+/* Prints what a crash left behind and what was set aside, so that the user knows what it is. */
 static lk_status verify_asides(verdict *v, const char *dir)
 {
     DIR *names = opendir(dir);

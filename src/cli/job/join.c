@@ -1,4 +1,4 @@
-/* join.c - finds out how this process was started, and what it lacks. */
+/* join.c - determines how this process was started, and which options are missing. */
 #include "cli/job/join.h"
 
 #include <stdlib.h>
@@ -15,8 +15,8 @@ static bool is_set(const char *name)
     return text && *text;
 }
 
-/* A launcher has put this process into a job. A world of several without a rank
- * is half of one, which is told: training alone there is not what was meant. */
+/* Whether a launcher has made this process part of a job. WORLD_SIZE above 1 without RANK counts too, and is
+ * reported as an error later: training alone is not what the user wants then. */
 static bool in_job(void)
 {
     const char *size = getenv("WORLD_SIZE");
@@ -28,7 +28,7 @@ static bool is_env(const char *method)
     return method && strncmp(method, "env://", 6) == 0;
 }
 
-/* Options of one way beside another. */
+/* Refuses options of other ways to start beside those of a launcher. */
 static lk_status check_launch(const lk_args_run *run)
 {
     const char *rank = getenv("RANK");
@@ -46,7 +46,7 @@ static lk_status check_launch(const lk_args_run *run)
     return LK_OK;
 }
 
-/* What only a launcher can use. */
+/* Refuses options that only a launcher uses. */
 static lk_status check_not_launch(const lk_args_run *run)
 {
     const char *flag = run->node_rank_given ? "`node_rank`"
@@ -73,7 +73,7 @@ static lk_status check_hand(const lk_args_run *run)
                     "train: %s is missing; a rank that is started by hand needs all three: " LK_HAND_LINE, missing);
 }
 
-/* env:// and a rank of the command line: two answers to one question. */
+/* env:// takes the rank from the environment, so a rank on the command line is refused. */
 static lk_status check_env(const lk_args_run *run)
 {
     if (run->rank_given || run->world_size)

@@ -1,5 +1,5 @@
-/* signals.c - signal handlers that raise a wish, and no more. They may run in any
- * thread, and in several at once: all they share is atomic. */
+/* signals.c - signal handlers, which only raise the signal level. They may run in any thread, and in several at
+ * once: all shared data are atomic. */
 #include "cli/job/signals.h"
 
 #include <errno.h>
@@ -12,15 +12,15 @@
 
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_POINTER_LOCK_FREE == 2, "handlers must not lock");
 
-/* Milliseconds within which a second signal is the first one told twice. */
+/* Milliseconds within which further signals count as the same request. */
 static const unsigned SAME = 200;
 
 static const int watched[] = {SIGUSR1, SIGINT, SIGTERM, SIGHUP};
 enum { WATCHED = sizeof watched / sizeof *watched };
 
 static struct {
-    atomic_int *_Atomic level; /* NULL: nobody would see it */
-    atomic_uint first_at;     /* of the stop signals, in odd milliseconds; 0: none came */
+    atomic_int *_Atomic level; /* NULL: nobody reads it */
+    atomic_uint first_at;      /* time of the first stop signal in milliseconds, made odd; 0: none came */
     bool terminal;
     struct sigaction before[WATCHED];
     bool taken[WATCHED];
@@ -43,7 +43,7 @@ static void raise_level(int wanted)
         ;
 }
 
-/* Below the line on which a terminal shows ^C, or progress. */
+/* Starts on a new line, below the ^C or the progress line of a terminal. */
 static void print_notice(void)
 {
     static const char text[] = "\nlockstep train: finishing this step; again ends at once\n";
