@@ -88,7 +88,7 @@ static void choose_overwriting(fusing *f, const lk_layer *layer)
     if (drops && layer_at(f, maker)->op->flags & LK_OP_FUSES_DROPOUT) {
         f->of[maker].dropout = layer->index;
         f->of[layer->index].forward = -1;
-        f->of[layer->index].passes = true;
+        f->of[layer->index].backward_elsewhere = true;
     }
 }
 
@@ -179,7 +179,7 @@ static void choose_masks(fusing *f)
             relu->consumers != 1)
             continue;
         if (relu->needs_grad && f->of[before->inputs[0]].grad == relu->grad)
-            relu->passes = f->of[i].mask = true;
+            relu->backward_elsewhere = f->of[i].mask = true;
     }
 }
 

@@ -8,16 +8,16 @@
 /* The choices for one layer. Layers are referred to by their index. */
 typedef struct lk_fuse_choice {
     int consumers;
-    bool needs_grad; /* this layer or one before it has a parameter */
-    int value;       /* layer whose block holds y */
-    int grad;        /* layer whose block holds dy */
-    int forward;     /* layer whose forward runs at this layer's turn; -1: none */
-    int other;       /* layer whose value it adds to y, in place of the addition that follows; -1: none */
-    int dropout;     /* dropout layer that follows and whose passes this layer computes; -1: none */
-    bool relu;       /* applies the ReLU that follows */
-    bool mask;       /* computes the gradient of the ReLU before it */
-    bool passes;     /* a neighbour computes its backward: for a ReLU the next layer, for a dropout the previous one */
-    bool view;       /* its value and gradient are its input's: both passes do nothing */
+    bool needs_grad;         /* this layer or one before it has a parameter */
+    int value;               /* layer whose block holds y */
+    int grad;                /* layer whose block holds dy */
+    int forward;             /* layer whose forward runs at this layer's turn; -1: none */
+    int other;               /* layer whose value it adds to y, in place of the addition that follows; -1: none */
+    int dropout;             /* dropout layer that follows and whose passes this layer computes; -1: none */
+    bool relu;               /* applies the ReLU that follows */
+    bool mask;               /* computes the gradient of the ReLU before it */
+    bool backward_elsewhere; /* a neighbour computes it: for a ReLU the next layer, for a dropout the previous one */
+    bool view;               /* its value and gradient are its input's: both passes do nothing */
 } lk_fuse_choice;
 
 /* Layers [first,last) of a graph on a device, as in plan.h. */

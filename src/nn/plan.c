@@ -102,7 +102,7 @@ static void add_value_blocks(lk_plan *plan)
             this->value_block = plan->layers[chosen->value].value_block;
         else if (!layer->op->is_loss)
             this->value_block = add_block(plan, value_bytes(plan, i), i, i);
-        if (layer->op->flags & LK_OP_READS_Y && !chosen->passes)
+        if (layer->op->flags & LK_OP_READS_Y && !chosen->backward_elsewhere)
             extend(plan, this->value_block, i, backward_time(plan, i));
         for (int j = 0; j < layer->input_count; j++)
             extend(plan, plan->layers[layer->inputs[j]].value_block, i,
@@ -475,7 +475,7 @@ lk_status lk__plan_backward(lk_plan *plan, const lk_op_wave *wave)
 {
     size_t done = 0;
     for (int i = plan->opts.last - 1; i >= plan->opts.first; i--) {
-        if (!plan->choices[i].needs_grad || plan->choices[i].passes || plan->choices[i].view)
+        if (!plan->choices[i].needs_grad || plan->choices[i].backward_elsewhere || plan->choices[i].view)
             continue;
         lk_op_call call = call_for(plan, i, wave);
         LK_TRY(run_sums(plan, &call, LK_SUM_BACKWARD));

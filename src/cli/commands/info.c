@@ -179,7 +179,7 @@ static lk_status check_options(const lk_args *args)
 {
     bool model = args->train.model != NULL;
     if (model && args->word_count > 0)
-        return lk__fail(LK_STATUS_USAGE, "info tells of a file or of a --model, not of both at once");
+        return lk__fail(LK_STATUS_USAGE, "info describes a file or a --model, not both at once");
     if (!model && args->options_given > 0)
         return lk__fail(LK_STATUS_USAGE, "the options of info belong to --model: lockstep info --model NAME [options]");
     return lk__args_check_data(args);

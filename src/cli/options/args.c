@@ -179,7 +179,7 @@ static const lk_options_foreign run_foreign[] = {
     {"--use-env", "LOCAL_RANK is always in the environment: leave it out"},
     {"--rdzv-backend", "leave it out and give each node its rank: lockstep run --nnodes 2 --node-rank 1 "
                        "--rdzv-endpoint HOST:PORT -n 4 PROGRAM"},
-    {"--rdzv-id", "leave it out; LOCKSTEP_TOKEN, the same on all nodes, tells jobs apart"},
+    {"--rdzv-id", "leave it out; LOCKSTEP_TOKEN, the same on all nodes, distinguishes jobs"},
     {NULL, NULL},
 };
 

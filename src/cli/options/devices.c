@@ -73,7 +73,7 @@ static lk_status check_present(const reading *r, const lk_device_type *type, int
         return LK_OK;
     if (count <= 0)
         return lk__fail(LK_STATUS_UNSUPPORTED,
-                        "%s '%s': this machine has no %s device ('lockstep info' tells why); write '`devices` cpu'",
+                        "%s '%s': this machine has no %s device ('lockstep info' says why); write '`devices` cpu'",
                         r->flag, r->text, type->name);
     char names[4 * LK_DEVICE_NAME_BYTES * SHOWN_NAMES];
     device_names(type->name, count, names, sizeof names);
