@@ -82,7 +82,7 @@ static inline size_t lk__cuda_weights(const lk_cuda_problem *problem)
     return (size_t)problem->y_pitch * taps * (size_t)lk__cuda_depth(problem);
 }
 
-/* Device memory for this run; NULL for 0 bytes. */
+/* Memory of the device for this run; NULL for no bytes. */
 static inline lk_status lk__cuda_workspace(const lk_cuda_io *io, size_t bytes, void **out)
 {
     void *memory = bytes ? io->scratch(io->dev, bytes) : NULL;
