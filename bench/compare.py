@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""`make bench`: the cnn at batch 64 by Lockstep and by PyTorch in alternating runs, their medians beside the targets;
-then several ranks (bench/ranks.py), what checkpoints cost (bench/keep.py) and the kernels.
+"""`make bench`: the cnn at batch 64, by Lockstep and by PyTorch in alternating runs; prints medians and targets.
+Then several ranks (bench/ranks.py), the cost of checkpoints (bench/keep.py) and the kernels.
 
-PyTorch runs in its fastest setting on this machine, which is looked for first: each Python that tools/torch_python
-finds, each setting of bench/peer_torch.py, for each number of threads. Timings never fail the run: machines are noisy,
-and the table is for a reader.
+PyTorch runs in its fastest setting on this machine, which is searched first: each Python that tools/torch_python
+finds, each setting of bench/peer_torch.py, for each number of threads. A slow result never fails the run, because
+machines are noisy: the table is for a reader.
 """
 import argparse
 import json
@@ -32,18 +32,18 @@ class Ours:
         self.program = program
 
     def train(self, threads, steps):
-        """Steps with data in memory."""
+        """Measures steps with data in memory."""
         command = [self.program, "bench", "train", "--model", "cnn", "--batch-size", str(BATCH), "--json"]
         return lines_of(command + ["--threads", str(threads), "--steps", str(steps)])[-1]
 
     def has(self, data):
-        """Whether a data set is on this machine; exit status 2 says that it was not found."""
+        """Whether a data set is on this machine; exit status 2 means that it was not found."""
         command = [self.program, "train", "--data", data, "--epochs", "0", "--no-test"]
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         return done.returncode == 0
 
     def whole_run(self, data, threads, steps):
-        """The last line of `lockstep train`: the start from exec, and the memory of a run."""
+        """The last line of `lockstep train`: the time from exec to the first step, and the memory of the run."""
         command = [self.program, "train", "--model", "cnn", "--batch-size", str(BATCH), "--data", data, "--json"]
         return lines_of(command + ["--threads", str(threads), "--max-steps", str(steps), "--no-test"])[-1]
 
@@ -82,7 +82,7 @@ def median(results, key):
 
 
 def alternate(ours, peer, args):
-    """{(who, threads): results}; the order turns over every round."""
+    """{(who, threads): results}; the order is reversed in every round."""
     results = {}
     for number in range(args.rounds):
         for threads in args.threads:
@@ -117,7 +117,7 @@ def show_speed(results, args):
 
 
 def show_start(ours, args):
-    """From exec to the end of the first step."""
+    """Seconds from exec to the end of the first step."""
     for data, target in (("mnist", 0.3), ("digits", 0.1)):
         if not ours.has(data):
             print(f"{data} is not on this machine (LOCKSTEP_DATA names the folder of data sets): no time to first step")
@@ -127,7 +127,7 @@ def show_start(ours, args):
 
 
 def show_memory(ours, peer, results, args):
-    """The peak of a run, both with as much data in memory: MNIST's where it is, else a few batches."""
+    """Peak memory of a run. Both have the same data in memory: MNIST if it is there, otherwise a few batches."""
     threads = max(args.threads)
     if ours.has("mnist"):
         what, mine = "MNIST in memory", ours.whole_run("mnist", threads, 20)["peak_rss_mb"]

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""`make gpubench`: milliseconds a step on a GPU, by Lockstep and by PyTorch in alternating runs, beside the ratios
-that are its goals; then the start of a run and a whole one. Under five minutes.
+"""`make gpubench`: milliseconds of a step on a GPU, by Lockstep and by PyTorch in alternating runs, with the ratios and
+their goals; then the start of a run and a whole run. Takes under five minutes.
 
-PyTorch's step is measured as Python runs it (eager) and captured in a CUDA graph (bench/peer_torch_gpu.py), in the
-layout of images, channels last or not, whose captured step is faster. Both use the first GPU, of several that of
-CUDA_VISIBLE_DEVICES. What a machine does not have is said, and the rest is measured. Timings never fail the run.
+PyTorch's step is measured as Python runs it (eager) and captured in a CUDA graph (bench/peer_torch_gpu.py), with the
+image layout (channels last or not) whose captured step is faster. Both use the first visible GPU (see
+CUDA_VISIBLE_DEVICES). If something is missing, a line says so and the rest is measured. A slow result never fails.
 """
 import argparse
 import collections
@@ -23,7 +23,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PEER = os.path.join(ROOT, "bench", "peer_torch_gpu.py")
 DEVICE = "cuda:0"
 
-# goal: how many times as fast as PyTorch's captured step. runs: of ours, each of `steps`; the median counts.
+# goal: speed divided by that of PyTorch's captured step. runs: number of our runs, each of `steps`; the median counts.
 Row = collections.namedtuple("Row", "model batch precision goal steps runs")
 # Rows with goals come first, in case time runs out.
 ROWS = (
@@ -45,7 +45,7 @@ LEARNING = {
 RECORDS = 512  # in each of the five files of colour images, which are drawn at random
 
 START_S, WHOLE_S = 1.5, 6  # goals: from exec to the end of the first step, and of 14 epochs of MNIST
-KEPT_S = 25  # of the time, for those two
+KEPT_S = 25  # seconds reserved for these two
 STEP_TIMEOUT_S, PEER_TIMEOUT_S, RUN_TIMEOUT_S = 60, 90, 60
 
 
@@ -54,7 +54,7 @@ class Failed(Exception):
 
 
 class Clock:
-    """What is left of the time for everything, less what is kept for the end."""
+    """Seconds that are left for everything, without the reserve for the end."""
 
     def __init__(self, seconds, kept):
         self.end = time.monotonic() + seconds
@@ -68,7 +68,7 @@ class Clock:
 
 
 def draw_colours(folder):
-    """A folder that Lockstep takes for CIFAR-10: no files are needed for images of 3x32x32."""
+    """Makes a folder that Lockstep reads as CIFAR-10, so that images of 3x32x32 need no download."""
     draw = random.Random(1)
     for number in range(1, 6):
         with open(os.path.join(folder, f"data_batch_{number}.bin"), "wb") as file:
@@ -101,7 +101,7 @@ class Ours:
         return self.lines_of(words, STEP_TIMEOUT_S)[-1]["ms_per_step"]
 
     def try_out(self):
-        """Fails where there is no such GPU, or a build without CUDA."""
+        """Fails if there is no such GPU, or if the build is without CUDA."""
         self.step(Row("mlp", 128, "fp32", None, 1, 1))
 
     def has(self, data):
@@ -114,7 +114,7 @@ class Ours:
         return done.returncode == 0
 
     def train(self, data, *more):
-        """All lines of a run of the cnn, and its seconds from exec to exit."""
+        """All JSON lines of a run of the cnn, and its seconds from exec to exit."""
         words = ["train", "--devices", DEVICE, "--precision", "tf32", "--model", "cnn", "--data", data, "--quiet"]
         began = time.monotonic()
         lines = self.lines_of([*words, "--json", *more], RUN_TIMEOUT_S)
@@ -122,7 +122,7 @@ class Ours:
 
 
 class Peer:
-    """PyTorch in a process of its own, which stays: importing it takes seconds."""
+    """PyTorch in a process that is kept, because importing it takes seconds."""
 
     def __init__(self, python, clock):
         self.python, self.clock = python, clock
@@ -131,7 +131,7 @@ class Peer:
         self.name, self.gpu = self.start()
 
     def start(self):
-        """PyTorch and the GPU by name."""
+        """Names of PyTorch and the GPU."""
         self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen([self.python, PEER, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.errors, universal_newlines=True)
@@ -185,7 +185,7 @@ class Peer:
         return ["--channels-last"] if self.layouts.get(row) else []
 
     def choose_layout(self, row):
-        """Both are tried, where there are images to lay out."""
+        """Tries both layouts, for models of images."""
         steps = max(5, row.steps // 5)
         times = [self.run(row, steps, "--captured", *layout)
                  for layout in (["--channels-last"], []) if not layout or row.model != "mlp"]
@@ -200,7 +200,7 @@ class Peer:
 
 
 def find_peer(clock):
-    """The first PyTorch that has a GPU; None, and it says why, where there is none."""
+    """The first PyTorch that has a GPU; None, with the reason printed, if there is none."""
     try:
         found = subprocess.run([os.path.join(ROOT, "tools", "torch_python"), "--all"], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, universal_newlines=True, timeout=clock.bound(60), check=False)
@@ -231,8 +231,8 @@ def find_ours(args, colours, clock):
 
 
 def measure(row, ours, peer, rounds):
-    """{"ours": ms, "eager": ms, "captured": ms}, medians; the order turns over every round. A side that fails says so
-    and is left out."""
+    """{"ours": ms, "eager": ms, "captured": ms}, medians; the order is reversed in every round. A side that fails
+    prints the reason and is left out."""
     sides = {"ours": ours.step} if ours else {}
     if peer:
         sides.update(eager=peer.eager, captured=peer.captured)

@@ -3,9 +3,9 @@
 
     python bench/images.py [FOLDER]
 
-Without FOLDER (train/CLASS/*.jpg) it draws 2,000 images of 500x375 pixels in a temporary one. Both decode, take a
-random part at 224x224, flip at random, normalise and make batches of 64. Needs torchvision; prints the medians and
-their ratio.
+Without FOLDER (train/CLASS/*.jpg) it draws 2,000 images of 500x375 pixels in a temporary folder. Both programs decode,
+resize a random part to 224x224, flip at random, normalise and make batches of 64. Needs torchvision; prints the medians
+and their ratio.
 """
 import json
 import os
@@ -25,7 +25,7 @@ PROGRAM = os.environ.get("LOCKSTEP", os.path.join(os.path.dirname(__file__), "..
 
 
 def draw_folder(folder):
-    """Smooth shapes and grain: about 45 KB a file, as photographs of that size have."""
+    """Smooth shapes with grain: about 45 KB in each file, like photographs of that size."""
     random = np.random.default_rng(0)
     for i in range(COUNT):
         coarse = Image.fromarray(random.integers(0, 256, (24, 32, 3), dtype=np.uint8))

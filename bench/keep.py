@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What keeping a run costs it: checkpoints every 50 steps, and checkpoints, replica check and logging together.
+"""The cost of checkpoints every 50 steps, and of checkpoints, replica check and logging together.
 
-`bench/keep.py` trains the cnn at batch 64, on MNIST where it is and else on the built-in digits, in alternating runs:
-one process without and with checkpoints, two ranks with nothing and with all of it. The medians of the ratios stand
-beside the targets. A save's own cost is found inside the runs, where a machine's ups and downs matter less: the steps
-right after a save beside the others of the same period; plain runs are counted the same way, and tell how much of that
-is noise. Timings never fail the run.
+`bench/keep.py` trains the cnn at batch 64, on MNIST if it is there, otherwise on the built-in digits, in alternating
+runs: one process without and with checkpoints, two ranks with none and with all of these. Prints the medians of the
+ratios and the targets. The cost of one save is found inside the runs, where varying load matters less: the steps right
+after a save are compared with the others of the same period. Plain runs are evaluated in the same way, which shows how
+much of the result is noise. A slow result never fails the run.
 """
 import argparse
 import collections
@@ -19,9 +19,9 @@ import tempfile
 from compare import BATCH, ROOT, Ours, verdict
 
 EVERY = 50  # steps between two saves
-BUSY = 10   # of those, the steps in which a save may be at work
-FIRST = 2 * EVERY  # steps that do not count: caches fill, memory is touched for the first time
-EPOCH = 938        # steps of both data sets; the events of a run tell the step, and must not begin again
+BUSY = 10   # of those, the steps during which a save may be written
+FIRST = 2 * EVERY  # steps that do not count: caches are filled, memory is touched for the first time
+EPOCH = 938        # steps of both data sets; events have the step within the epoch, which must not start again
 
 SAVING = ["--save-every", str(EVERY)]
 Side = collections.namedtuple("Side", "saves options")
@@ -32,22 +32,22 @@ SIDES = {
     "2 ranks, all": Side(True, ["-n", "2", "--check-every", "100", "--log-ranks", "all", "--log-interval", "10"]
                          + SAVING),
 }
-# Which side is compared with which, and by how many percent it may be slower.
+# The sides that are compared, and by how many percent the first may be slower.
 CASES = (("saving", "plain", 2), ("2 ranks, all", "2 ranks, bare", 3))
 
 Result = collections.namedtuple("Result", "ms cpu_ms times writes bytes")
 
 
 def folder_bytes(folder):
-    """Of the newest checkpoint."""
+    """Bytes of the newest checkpoint."""
     newest = os.path.join(folder, max(name for name in os.listdir(folder) if name.startswith("step-")))
     return sum(os.path.getsize(os.path.join(newest, name)) for name in os.listdir(newest))
 
 
 def run_program(command, log):
-    """The events, and the CPU seconds of the program and of all that it started and waited for."""
+    """The events, and the CPU seconds of the program and of all processes that it started and waited for."""
     with open(log, "w+", encoding="utf-8") as out, open(log + ".err", "w+", encoding="utf-8") as err:
-        # The process is waited for here: Popen would forget what it used.
+        # Waits for the process here, because Popen would drop its resource usage.
         process = subprocess.Popen(command, stdout=out, stderr=err)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
@@ -62,7 +62,7 @@ class Runner:
     def __init__(self, args):
         self.args = args
         self.data = "mnist" if Ours(args.program).has("mnist") else "digits"
-        # An event comes with the first step after each interval.
+        # An event is printed at the first step after each interval.
         self.last = FIRST + args.steps + 1
         self.common = [args.program, "train", "--model", "cnn", "--batch-size", str(BATCH), "--data", self.data,
                        "--no-test", "--quiet", "--json", "--max-steps", str(self.last)]
@@ -82,7 +82,7 @@ class Runner:
 
 
 def alternate(runner):
-    """{side: results}; the order turns over every round."""
+    """{side: results}; the order is reversed in every round."""
     results = {name: [] for name in SIDES}
     for number in range(runner.args.rounds):
         for name in list(SIDES) if number % 2 == 0 else reversed(list(SIDES)):
@@ -96,7 +96,7 @@ def spread(values, form):
 
 
 def excess(results, busy):
-    """Milliseconds that the first `busy` steps of a period took beyond as many of its others, one for each period."""
+    """For each period: by how many milliseconds its first `busy` steps took longer than as many of its other steps."""
     found = []
     for times in (result.times for result in results):
         last = max(times)
@@ -120,7 +120,7 @@ def show_ratios(results):
 
 
 def show_saves(results):
-    """What one save costs."""
+    """The cost of one save."""
     step = statistics.median(run.ms for run in results["plain"])
     after, noise = (statistics.median(excess(results[name], BUSY)) for name in ("saving", "plain"))
     percent = 100 / (EVERY * step)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The peer: PyTorch trains the models of `lockstep bench train` on data in memory, with --ranks N by DDP over gloo.
+"""PyTorch for comparison: trains the models of `lockstep bench train` on data in memory; --ranks N: by DDP over gloo.
 
-With --probe it tries the settings known to matter, each in processes of their own because some are read only at start,
-and prints them, the fastest first: one process tries all of oneDNN, channels-last and malloc's tunables; DDP starts at
---setting and flips one switch after the other, keeping what is faster in alternating runs. With --setting it runs one
-of them. A run prints one JSON object: img_per_s (of all ranks), ms_per_step, first_step_s (from exec), peak_rss_mb (of
-rank 0), the setting.
+With --probe it tries the settings that are known to matter and prints them, the fastest first. Each setting has its
+own processes, because some settings are read only at the start. One process: all combinations of oneDNN,
+channels-last and malloc's tunables. DDP: starts with --setting, changes one switch after the other and keeps what is
+faster in alternating runs. With --setting alone it runs one setting. A run prints one JSON object: img_per_s (of all
+ranks), ms_per_step, first_step_s (from exec), peak_rss_mb (of rank 0), the setting.
 """
 import argparse
 import itertools
@@ -24,13 +24,13 @@ MALLOC = {
     "MALLOC_TOP_PAD_": "268435456",
 }
 SWITCHES = ("onednn", "channels_last", "malloc")
-# DDP's: gradients that live in the buckets, a graph that does not change, buckets of 1 MB in place of 25, and the
-# optimiser's quicker form where this PyTorch has one for the CPU.
+# Switches of DDP: gradients as views of the buckets, a static graph, buckets of 1 MB instead of 25 MB, and the fused
+# optimiser if this PyTorch has one for the CPU.
 RANK_SWITCHES = ("bucket_view", "static_graph", "small_buckets", "quick_optimizer")
 
 
 def settings():
-    """Every combination, as "onednn=0,channels_last=0,malloc=1"."""
+    """All combinations, as "onednn=0,channels_last=0,malloc=1"."""
     for values in itertools.product((0, 1), repeat=len(SWITCHES)):
         yield format_setting(dict(zip(SWITCHES, values)))
 
@@ -141,7 +141,7 @@ def train(args, chosen):
         optimizer.step()
         return loss.item()
 
-    def meet():
+    def synchronise():
         if args.ranks > 1:
             torch.distributed.barrier()
 
@@ -150,11 +150,11 @@ def train(args, chosen):
         first = since_exec()
         for i in range(args.warmup):
             step(i)
-        meet()
+        synchronise()
         start = time.perf_counter()
         for i in range(args.steps):
             step(i)
-        meet()
+        synchronise()
         seconds = time.perf_counter() - start
     return {
         "peer": f"PyTorch {torch.__version__}",
@@ -171,7 +171,7 @@ def train(args, chosen):
 
 
 def rank_variables(args):
-    """Those of env:// for each rank; none for one process."""
+    """The variables of env:// for each rank; none for a single process."""
     if args.ranks == 1:
         return [{}]
     with socket.socket() as taken:
@@ -183,7 +183,7 @@ def rank_variables(args):
 
 
 def run_child(args, setting, steps):
-    """One setting in processes of its own, with the variables that are read at their start."""
+    """Runs one setting in its own processes, with the variables that are read at their start."""
     chosen = parse_setting(setting)
     env = dict(os.environ, OMP_NUM_THREADS=str(args.threads), OPENBLAS_NUM_THREADS=str(args.threads))
     if chosen["malloc"]:
@@ -199,7 +199,7 @@ def run_child(args, setting, steps):
 
 
 def probe(args):
-    """Each setting `rounds` times in turn; its best run counts, so that a busy moment does not choose."""
+    """Runs each setting `rounds` times in turn; its best run counts, so that a moment of load does not decide."""
     best = {}
     for _ in range(args.rounds):
         for setting in settings():
@@ -210,8 +210,8 @@ def probe(args):
 
 
 def climb(args):
-    """One switch after the other, against what was best in runs that alternate: what was faster at another moment
-    proves nothing on a busy machine. The winner's last result comes first."""
+    """Tries one switch after the other against the best setting so far, in alternating runs, because timings from
+    another moment prove nothing on a busy machine. The last result of the best setting comes first."""
     best, lost = args.setting, []
     for switch in SWITCHES + RANK_SWITCHES:
         if switch == "channels_last" and args.model != "cnn":

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""The peer on a GPU: PyTorch trains the models of `lockstep bench train` on one batch that lies on the GPU.
+"""PyTorch on a GPU for comparison: trains the models of `lockstep bench train` on one batch that is on the GPU.
 
     python bench/peer_torch_gpu.py cnn 64 tf32 --captured --channels-last
 
 A step is the forward pass, the loss, which stays on the GPU, the backward pass and the update. --captured replays it as
-one CUDA graph. Prints one JSON object: ms_per_step and what it is of, or error.
+one CUDA graph. Prints one JSON object: ms_per_step and the settings, or error.
 
---serve reads such words, a run a line, from standard input and answers each with a line, after one that names PyTorch
-and the GPU. What was built is kept as long as model, batch and precision stay, so that runs can alternate with others.
+--serve first prints a line with the names of PyTorch and the GPU. Then it reads such words from standard input, one run
+on each line, and answers each with a line. Steps are kept while model, batch and precision stay the same, so that runs
+can alternate with those of other programs.
 """
 import argparse
 import gc
@@ -24,7 +25,7 @@ CLASSES = 10
 
 
 def pyramid_widths(blocks=17, alpha=270, first=16):
-    """Channels of each block, three stages of them."""
+    """The channels of each block, in three stages."""
     growth = alpha / (3 * (blocks + 1))
     return [int(round(first + growth * (i + 1))) for i in range(3 * blocks)]
 
@@ -82,13 +83,13 @@ def make_pyramidnet(torch, blocks=17):
     return net
 
 
-# What makes it, and a sample.
+# By name: the function that makes the model, and the shape of a sample.
 MODELS = {"cnn": (make_cnn, (1, 28, 28)), "mlp": (make_mlp, (1, 28, 28)), "pyramidnet": (make_pyramidnet, (3, 32, 32))}
 
 
 def make_optimizer(torch, args, parameters):
-    """Each model's own, in its fastest form: Adadelta's is the default, the others have a fused one. A step that is
-    captured must keep its count of steps on the GPU; SGD has none."""
+    """The optimiser of each model, in its fastest form: the default for Adadelta, fused for the others. A captured step
+    must have its step counter on the GPU; SGD has none."""
     if args.model == "cnn":
         return torch.optim.Adadelta(parameters, lr=1.0, capturable=args.captured)
     if args.model == "mlp":
@@ -117,7 +118,7 @@ def make_step(torch, args):
 
 
 def capture(torch, step):
-    """The step as a graph, which is replayed; steps before it went to another stream, as capturing wants."""
+    """Captures the step as a graph, to be replayed. Earlier steps run on another stream, as capturing requires."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -133,12 +134,12 @@ def capture(torch, step):
         graph.replay()
         return loss
 
-    replay.step = step  # keeps the batch and the weights, which the graph knows by address alone
+    replay.step = step  # keeps the batch and the weights alive: the graph has only their addresses
     return replay
 
 
 class Bench:
-    """Steps that were built, for one model, batch and precision at a time."""
+    """The steps built so far, for one model, batch and precision at a time."""
 
     def __init__(self, torch):
         self.torch = torch
@@ -190,12 +191,12 @@ def make_parser():
 def answer(bench, words):
     try:
         return bench.run(make_parser().parse_args(words))
-    except Exception as error:  # the next line may do better
+    except Exception as error:  # the next line may succeed
         bench.steps.clear()
         return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
 
 
-def tell(line):
+def print_line(line):
     print(json.dumps(line), flush=True)
 
 
@@ -207,17 +208,17 @@ def main():
     import torch
 
     if not torch.cuda.is_available():
-        tell({"error": f"PyTorch {torch.__version__} of {sys.executable} finds no GPU"})
+        print_line({"error": f"PyTorch {torch.__version__} of {sys.executable} finds no GPU"})
         return 1
     bench = Bench(torch)
     if not serve:
         result = answer(bench, sys.argv[1:])
-        tell(result)
+        print_line(result)
         return 1 if "error" in result else 0
-    tell({"peer": f"PyTorch {torch.__version__}", "cudnn": torch.backends.cudnn.version(),
+    print_line({"peer": f"PyTorch {torch.__version__}", "cudnn": torch.backends.cudnn.version(),
           "gpu": torch.cuda.get_device_name(0)})
     for line in sys.stdin:
-        tell(answer(bench, line.split()))
+        print_line(answer(bench, line.split()))
     return 0
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Several ranks on this host: Lockstep, PyTorch DDP and Lockstep's independent processes in alternating runs, their
-medians beside the targets; then what the replica check costs, and the time to the first step.
+"""Several ranks on this host: Lockstep, PyTorch DDP and Lockstep's independent processes in alternating runs; prints
+medians and targets. Then the cost of the replica check, and the time to the first step.
 
-`bench/ranks.py` measures 2 ranks, and 16 where there are as many cores; `bench/ranks.py --ranks 16` those alone. It
-needs the built program and, for DDP, a Python with PyTorch, whose fastest setting is looked for first (--setting spares
-that). Timings never fail the run.
+`bench/ranks.py` measures 2 ranks, and 16 if there are as many cores; `bench/ranks.py --ranks 16` only those. It
+needs the built program and, for DDP, a Python with PyTorch, whose fastest setting is searched first (not with
+--setting). A slow result never fails the run.
 """
 import argparse
 import collections
@@ -14,8 +14,8 @@ import sys
 
 from compare import PEER, ROOT, lines_of, median, verdict
 
-# Targets: times DDP's rate, part of the independent rate, percent of a step spent waiting for gradients; None: there is
-# no such target, and for the first two no such run.
+# Targets: rate divided by DDP's, rate divided by that of independent processes, percent of a step spent waiting for
+# gradients. None: no such target; for the first two also no such run.
 Case = collections.namedtuple("Case", "model ranks samples peer independent wait")
 CASES = (
     Case("cnn", 2, 32, 1.6, None, None),
@@ -24,7 +24,7 @@ CASES = (
     Case("cnn", 16, 64, 2.5, 0.92, None),
 )
 OPTIMIZERS = {"cnn": "adadelta", "mlp": "adam"}
-MLP_STEPS = 20  # times the steps of the cnn, which take so much longer
+MLP_STEPS = 20  # factor for the number of steps: those of the cnn take that much longer
 SETTING = "onednn=1,channels_last=0,malloc=1"
 
 
@@ -33,7 +33,7 @@ class Runner:
 
     def __init__(self, args):
         self.args = args
-        self.best = {}  # of PyTorch: (Python, setting) by model and ranks
+        self.best = {}  # PyTorch's fastest (Python, setting), by model and ranks
         self.pythons = []
         if not args.no_torch:
             found = subprocess.run([os.path.join(ROOT, "tools", "torch_python"), "--all"], stdout=subprocess.PIPE,
@@ -46,7 +46,7 @@ class Runner:
         return self.args.steps * (MLP_STEPS if case.model == "mlp" else 1)
 
     def few_steps(self, case):
-        """To look for a setting."""
+        """The command that searches a setting."""
         return max(5, self.steps(case) // 5)
 
     def ours(self, case, *more):
@@ -71,8 +71,8 @@ class Runner:
         return tried[0]["setting"]
 
     def find_setting(self, case):
-        """PyTorch's fastest for this model and number of ranks; several that are given, or those of several Pythons,
-        run in turn."""
+        """PyTorch's fastest setting for this model and number of ranks; several given settings, or those of several
+        Pythons, are run in turn."""
         if (case.model, case.ranks) in self.best:
             return
         print(f"looking for PyTorch's fastest setting, {case.model}, {case.ranks} ranks ...", flush=True)
@@ -88,7 +88,7 @@ class Runner:
 
 
 def alternate(sides, rounds):
-    """{name: results}; the order turns over every round."""
+    """{name: results}; the order is reversed in every round."""
     results = {name: [] for name in sides}
     for number in range(rounds):
         for name in sorted(sides, reverse=number % 2 == 1):
@@ -136,8 +136,8 @@ def run_case(runner, case):
 
 
 def show_check(runner, case):
-    """The replica check at its default of 100 steps: measured so, and a hundredth of what it costs at every step, which
-    noise hides less."""
+    """The cost of the replica check every 100 steps, the default: measured directly, and as a hundredth of the cost of
+    a check at every step, which is less affected by noise."""
     sides = {every: lambda every=every: runner.ours(case, "--check-every", every) for every in ("0", "1", "100")}
     results = alternate(sides, runner.args.rounds)
     never, always, default = (median(results[every], "ms_per_step") for every in ("0", "1", "100"))
@@ -147,7 +147,7 @@ def show_check(runner, case):
 
 
 def show_start(args):
-    """From the launcher's exec to the end of the first step; exit status 2 says that there is no MNIST."""
+    """Seconds from the launcher's exec to the end of the first step; exit status 2 means that there is no MNIST."""
     command = [args.program, "train", "-n", "2", "--data", "mnist", "--max-steps", "1", "--no-test", "--json"]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     if done.returncode != 0:

@@ -1,5 +1,5 @@
-# Toolchain: arm64 on a Debian of another architecture, run under qemu. Needs
-# what `tools/setup cross` installs.
+# Toolchain for arm64 on a Debian of another architecture; programs run under qemu.
+# `tools/setup cross` installs what it needs.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)

@@ -2,14 +2,14 @@
 # LK_CUDA_FOUND, LK_CUDA_SOURCES, LK_CUDA_OBJECTS, LK_CUDA_INCLUDE_DIRS and
 # LK_CUDA_LIBRARY.
 #
-# nvcc is called as a tool and CUDA is no language of the project: then C stays C
-# for linking, the C flags are not nvcc's, and an nvcc that does not work is a
-# message and not the end of configuring.
+# nvcc is called as a tool; CUDA is not a language of the CMake project. So linking
+# stays C, nvcc does not get the C flags, and a broken nvcc gives a message instead of
+# ending the configuration.
 set(LK_CUDA AUTO CACHE STRING "GPUs: AUTO (where the CUDA toolkit is found), ON or OFF")
 set_property(CACHE LK_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(LK_CUDA_ARCHS 90 CACHE STRING "Compute capabilities to compile for, as in 80;90; others compile at first use")
 
-# Why there is none; ON insists.
+# Prints why CUDA is off; an error with LK_CUDA=ON.
 function(lk_cuda_missing why)
   if(NOT LK_CUDA STREQUAL AUTO)
     message(FATAL_ERROR "LK_CUDA=${LK_CUDA}: ${why}")
@@ -17,7 +17,7 @@ function(lk_cuda_missing why)
   message(STATUS "CUDA: off, ${why}")
 endfunction()
 
-# The toolkit around nvcc, and cuDNN beside it or in the usual places.
+# Finds the toolkit of nvcc, and cuDNN in the toolkit or in the usual folders.
 function(lk_cuda_find)
   find_program(LK_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda /opt/cuda PATH_SUFFIXES bin)
   if(NOT LK_NVCC)
@@ -27,12 +27,12 @@ function(lk_cuda_find)
   get_filename_component(nvcc ${LK_NVCC} REALPATH)
   get_filename_component(bin ${nvcc} DIRECTORY)
   get_filename_component(root ${bin} DIRECTORY)
-  set(places ${root} ${root}/targets/${CMAKE_SYSTEM_PROCESSOR}-linux ${root}/targets/sbsa-linux)
-  find_path(LK_CUDART_INCLUDE cuda_runtime_api.h HINTS ${places} PATH_SUFFIXES include)
-  find_path(LK_CUBLASLT_INCLUDE cublasLt.h HINTS ${places} PATH_SUFFIXES include)
-  find_path(LK_CUDNN_INCLUDE cudnn.h HINTS ENV CUDNN_HOME ENV CUDNN_PATH ${places} PATH_SUFFIXES include)
-  find_path(LK_NCCL_INCLUDE nccl.h HINTS ENV NCCL_HOME ${places} PATH_SUFFIXES include)
-  find_library(LK_CUDART cudart_static HINTS ${places} PATH_SUFFIXES lib64 lib)
+  set(folders ${root} ${root}/targets/${CMAKE_SYSTEM_PROCESSOR}-linux ${root}/targets/sbsa-linux)
+  find_path(LK_CUDART_INCLUDE cuda_runtime_api.h HINTS ${folders} PATH_SUFFIXES include)
+  find_path(LK_CUBLASLT_INCLUDE cublasLt.h HINTS ${folders} PATH_SUFFIXES include)
+  find_path(LK_CUDNN_INCLUDE cudnn.h HINTS ENV CUDNN_HOME ENV CUDNN_PATH ${folders} PATH_SUFFIXES include)
+  find_path(LK_NCCL_INCLUDE nccl.h HINTS ENV NCCL_HOME ${folders} PATH_SUFFIXES include)
+  find_library(LK_CUDART cudart_static HINTS ${folders} PATH_SUFFIXES lib64 lib)
   foreach(part CUDART_INCLUDE:cuda_runtime_api.h CUBLASLT_INCLUDE:cublasLt.h CUDNN_INCLUDE:cudnn.h
       CUDART:libcudart_static.a)
     string(REPLACE ":" ";" part ${part})
@@ -53,9 +53,9 @@ function(lk_cuda_find)
   set(LK_CUDA_FOUND ON PARENT_SCOPE)
 endfunction()
 
-# No contraction, as everywhere; division and roots are IEEE's by default. PTX of the
-# oldest GPU serves all that no architecture is listed for. The C++ library is not
-# needed: launches of the newer kind would initialise a static variable, with locks.
+# No contraction, as in C; division and square roots follow IEEE by default. GPUs
+# without an entry in LK_CUDA_ARCHS use the PTX of the oldest one. Legacy launches do not
+# need the C++ library: newer ones initialise a static variable, with locks.
 function(lk_cuda_flags)
   set(host -D__NV_LEGACY_LAUNCH,-fPIC,-fno-exceptions,-fno-rtti,-Wall,-Wextra)
   set(flags -std=c++17 -O3 -fmad=false -gencode arch=compute_80,code=compute_80)
@@ -67,7 +67,7 @@ function(lk_cuda_flags)
     string(APPEND host ,-Werror)
   endif()
   list(APPEND flags -Xcompiler ${host} -I${CMAKE_CURRENT_SOURCE_DIR}/include -I${CMAKE_CURRENT_SOURCE_DIR}/src)
-  # What the compilers look into anyway must not come earlier in their order.
+  # Folders that the compilers search by default must keep their position in the search order.
   foreach(directory ${LK_CUDA_INCLUDE_DIRS})
     if(NOT directory IN_LIST CMAKE_C_IMPLICIT_INCLUDE_DIRECTORIES)
       list(APPEND flags -isystem ${directory})
@@ -76,8 +76,8 @@ function(lk_cuda_flags)
   set(LK_CUDA_FLAGS ${flags} PARENT_SCOPE)
 endfunction()
 
-# Whether this nvcc and its C++ compiler work with these flags, and what they make can
-# be linked as C: once for each choice.
+# Checks that this nvcc and its C++ compiler work with these flags, and that the result
+# can be linked as C; once for each combination.
 function(lk_cuda_try)
   set(tried "${LK_NVCC} ${LK_CUDA_FLAGS}")
   if(NOT LK_CUDA_TRIED STREQUAL tried)
@@ -101,7 +101,7 @@ function(lk_cuda_try)
   endif()
 endfunction()
 
-# One object a file.
+# One object for each file.
 function(lk_cuda_objects)
   file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/tensor/cuda/kernels/*.cu)
   set(objects)
@@ -141,6 +141,6 @@ if(LK_CUDA_FOUND)
     list(FILTER LK_CUDA_SOURCES EXCLUDE REGEX "/nccl.c$")
   endif()
   lk_cuda_objects()
-  # A target of their own: nvcc takes longest, and should not wait for the others.
+  # A separate target, because nvcc takes longest and should start at once.
   add_custom_target(kernels_cuda DEPENDS ${LK_CUDA_OBJECTS})
 endif()

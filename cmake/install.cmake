@@ -1,6 +1,6 @@
-# What `make install` installs. The pkg-config file finds its prefix from where
-# it lies, so a build can be installed, packaged or moved anywhere. The library
-# is static, hence its own libraries are in Requires and not in Requires.private.
+# The files of `make install`. The pkg-config file finds its prefix from its own
+# location, so an installation can be packaged or moved. The library is static, so its
+# dependencies are in Requires, not in Requires.private.
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH LK_PC_TO_PREFIX /prefix/${pc_dir} /prefix)
 string(REGEX REPLACE "/$" "" LK_PC_TO_PREFIX "${LK_PC_TO_PREFIX}")
@@ -10,7 +10,7 @@ foreach(library ${LK_OPTIONAL})
     string(APPEND LK_PC_OPTIONAL " ${${library}_MODULE_NAME}")
   endif()
 endforeach()
-# The CUDA runtime is static, too, and is the toolkit's.
+# The CUDA runtime of the toolkit is linked statically, too.
 set(LK_PC_CUDA)
 if(LK_CUDA_FOUND)
   get_filename_component(cuda_folder ${LK_CUDA_LIBRARY} DIRECTORY)

@@ -1,5 +1,5 @@
-# The CPU kernels: each source in src/tensor/cpu (but for the device itself) is
-# compiled once per instruction set. Sets LK_KERNEL_SOURCES and
+# The CPU kernels: each source in src/tensor/cpu, except the device itself, is
+# compiled once for each instruction set. Sets LK_KERNEL_SOURCES and
 # LK_KERNEL_OBJECTS.
 file(GLOB LK_KERNEL_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/tensor/cpu/*.c)
 list(REMOVE_ITEM LK_KERNEL_SOURCES

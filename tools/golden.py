@@ -2,11 +2,11 @@
 """Makes the golden values that tests/golden compares with: PyTorch in float64 on inputs exact in float32.
 
     python tools/golden.py --out tests/golden/data    the small ones, which are committed
-    python tools/golden.py --large build/golden       whole states of resnet20, remade where PyTorch is installed
+    python tools/golden.py --large build/golden       whole states of resnet20, made again if PyTorch is installed
     python tools/golden_models.py --out tests/golden/data    a step of every model, committed too
 
-Inputs, labels and first states too large to commit come from noise(), integer arithmetic that tests/golden/golden.h
-repeats. Needs numpy and any PyTorch from 1.13 on, for the transforms torchvision too; writes .safetensors by itself.
+Inputs, labels and initial states that are too large to commit come from noise(): integer arithmetic that
+tests/golden/golden.h repeats. Needs numpy and PyTorch 1.13 or newer, for the transforms also torchvision.
 """
 import argparse
 import copy
@@ -77,7 +77,7 @@ def labels(name, count, classes):
 
 
 def first_value(key, shape):
-    """What noise_state gives an entry: weights like PyTorch's default with a power of two for 1/sqrt(fan_in)."""
+    """Values of noise_state for an entry: weights like PyTorch's default, a power of two for 1/sqrt(fan_in)."""
     if key.endswith("num_batches_tracked"):
         return torch.tensor(3)
     value = noise(key, *shape)
@@ -97,7 +97,7 @@ def noise_state(model):
     return model
 
 
-# ---- single ops, as kernels see them ----
+# ---- single ops, for the kernels ----
 
 CONVS = [  # name, x (n, c, h, w), out, kernel, stride, pad, bias
     ("conv_3x3", (5, 3, 8, 7), 6, 3, 1, 0, True),
@@ -121,7 +121,7 @@ def leaf(name, *shape):
 
 
 def record(out, name, y, inputs, **given):
-    """y, a gradient for it from noise(), and the gradients of inputs that it gives."""
+    """y, a gradient of y from noise(), and the resulting gradients of the inputs."""
     dy = noise(f"{name}/dy", *y.shape)
     grads = torch.autograd.grad(y, list(inputs.values()), dy.double())
     for key, value in inputs.items():
@@ -254,7 +254,7 @@ def make_conv_groups():
 # ---- small graphs, through the engine ----
 
 class ShardBatchNorm2d(nn.BatchNorm2d):
-    """Normalises each of 3 equal shards alone; running statistics are the whole batch's."""
+    """Normalises each of 3 equal shards alone; running statistics are those of the whole batch."""
 
     def forward(self, x):
         if not self.training:
@@ -297,7 +297,7 @@ GRAPH_BATCH, GRAPH_STEPS = 12, 3
 
 
 def make_graphs():
-    """Losses of three steps, the first step's gradients, the last state, the loss in evaluation mode then."""
+    """Losses of three steps, the gradients of the first, the last state, and its loss in evaluation mode."""
     out = File()
     for name, (build, criterion) in GRAPHS.items():
         model = noise_state(build()).double()
@@ -374,12 +374,12 @@ SCHEDULE_STEPS = SCHEDULE_EPOCHS * SCHEDULE_BATCHES
 
 
 def factors(function):
-    """A schedule by its factor at each epoch or step, for what PyTorch has no name for."""
+    """A schedule given by its factor at each epoch or step, for schedules that PyTorch does not have."""
     return lambda optimizer: lr_scheduler.LambdaLR(optimizer, function)
 
 
 def warmed(length, rest):
-    """A linear warm-up, then another schedule that begins to count there; stepped after each batch."""
+    """A linear warm-up, then another schedule that counts from its end; stepped after each batch."""
     def make(optimizer):
         rise = lr_scheduler.LinearLR(optimizer, 1 / length, 1, length - 1)
         return lr_scheduler.SequentialLR(optimizer, [rise, rest(optimizer)], [length])
@@ -395,7 +395,7 @@ def bell(x, sigma=0.3):
 
 
 def above(low, factor):
-    """The factor that takes the first rate where `factor` takes what of it lies above `low`."""
+    """The factor of the whole initial rate if `factor` applies only to its part above `low`."""
     return (low + (SCHEDULE_LR - low) * factor) / SCHEDULE_LR
 
 
@@ -439,7 +439,7 @@ BY_STEP = {  # the same, stepped after each batch
 
 
 def make_schedules():
-    """The rate of every step, a row an epoch. SGD's own steps are of no account."""
+    """The rate of every step, one row for each epoch. The updates of SGD do not matter."""
     out = File()
     for table, by_step in ((BY_EPOCH, False), (BY_STEP, True)):
         for spec, make in table.items():
@@ -455,7 +455,7 @@ def make_schedules():
     return out
 
 
-# ---- transforms, as Pillow and torchvision apply them ----
+# ---- transforms by Pillow and torchvision ----
 
 RESIZES = [  # x (c, h, w), box (top, left, height, width), out (h, w)
     ((3, 23, 31), (0, 0, 23, 31), (32, 32)),
@@ -608,7 +608,7 @@ LARGE_STEPS, SMOOTH_BATCH, SMOOTH_TRIES = (0, 1, 10, 29), 8, 60
 
 
 def model_batch(name, which, count=MODEL_BATCH):
-    """A pattern for each class under noise, so that a model can learn it: pure noise makes training chaotic."""
+    """A pattern for each class plus noise, so that a model can learn it: pure noise makes training chaotic."""
     shape = MODELS[name][1]
     y = labels(f"{name}/labels{which}", count, 10)
     patterns = torch.stack([noise(f"{name}/pattern{i}", *shape) for i in range(10)])
@@ -616,7 +616,7 @@ def model_batch(name, which, count=MODEL_BATCH):
 
 
 class Kinks:
-    """Follows every ReLU while it is active and keeps the smallest distance of an input from 0."""
+    """While active, records the smallest distance of any ReLU's input from 0."""
 
     def __enter__(self):
         self.nearest, self.relu = float("inf"), F.relu
@@ -632,8 +632,8 @@ class Kinks:
 
 
 def smooth_batch(model, tries, name="resnet20"):
-    """Of many batches, the number of the one whose ReLU inputs all stay farthest from 0 in this model, and how far. An
-    input that rounding carries over 0 switches a term of a gradient on or off, so near a kink no float32 is right."""
+    """Of many batches, the number of the one whose ReLU inputs stay farthest from 0 in this model, and the distance.
+    An input that rounding moves across 0 switches a term of a gradient on or off, so no float32 is right near 0."""
     model = copy.deepcopy(model)
     model.train()
 
@@ -658,7 +658,7 @@ def model_curve(name, make_optimizer, dtype):
 
 
 def one_step(model, x, y, dtype):
-    """Loss, gradients and new state of one step of SGD .1/.9 without a past."""
+    """Loss, gradients and new state of the first step of SGD with rate .1 and momentum .9."""
     model = copy.deepcopy(model).to(dtype)
     model.train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -667,7 +667,7 @@ def one_step(model, x, y, dtype):
 
 
 def worst(ours, truth):
-    """The largest difference as a part of its tensor's largest value, and where."""
+    """The largest difference relative to the largest value of its tensor, and the tensor."""
     def error(key):
         return float((ours[key].double() - truth[key].double()).abs().max() / truth[key].abs().max().clamp(min=1e-30))
     key = max(truth, key=error)
@@ -681,7 +681,7 @@ def report_float32(what, model, x, y, truth):
 
 
 def add_samples(out, name, value):
-    """Largest absolute value, Euclidean norm, and elements at even distances."""
+    """The largest absolute value, the Euclidean norm, and evenly spaced elements."""
     flat = value.double().flatten()
     out.add(name + "/max", flat.abs().max().reshape(1))
     out.add(name + "/norm", flat.norm().reshape(1))
@@ -713,7 +713,7 @@ def make_models():
 # ---- several ranks ----
 
 RANKS_WORLDS = (2, 4)
-RANKS_CLIP = 0.5  # of a gradient's norm
+RANKS_CLIP = 0.5  # limit of the gradient's norm
 
 
 class SumOverRanks(torch.autograd.Function):
@@ -731,7 +731,7 @@ class SumOverRanks(torch.autograd.Function):
 
 
 class SyncBatchNorm2d(nn.BatchNorm2d):
-    """What nn.SyncBatchNorm computes, which runs on GPUs only: BatchNorm over the samples of all ranks."""
+    """The same as nn.SyncBatchNorm, which runs on GPUs only: BatchNorm over the samples of all ranks."""
 
     def forward(self, x):
         count = torch.tensor(float(x.numel() // x.shape[1]), dtype=x.dtype)
@@ -748,7 +748,7 @@ class SyncBatchNorm2d(nn.BatchNorm2d):
 
 
 def synced(model):
-    """Puts SyncBatchNorm2d in the place of every BatchNorm2d."""
+    """Replaces every BatchNorm2d by SyncBatchNorm2d."""
     for key, child in model.named_children():
         if isinstance(child, nn.BatchNorm2d):
             sync = SyncBatchNorm2d(child.num_features)
@@ -788,7 +788,7 @@ def be_rank(rank, world, folder, cases):
 
 
 def ddp_steps(world, cases):
-    """Steps by real DDP processes, which must end alike."""
+    """Runs a step in real DDP processes, which must end with equal states."""
     with tempfile.TemporaryDirectory() as folder:
         mp.spawn(be_rank, (world, folder, cases), world)
         results = [torch.load(os.path.join(folder, f"rank{rank}")) for rank in range(world)]
@@ -889,7 +889,7 @@ def main():
     args = parser.parse_args()
     if not args.out and not args.large:
         parser.error("nothing to do: give --out or --large")
-    torch.set_num_threads(1)  # tests run beside others, and waiting threads would spin
+    torch.set_num_threads(1)  # tests run in parallel with others, and waiting threads would spin
     for folder, write in ((args.out, write_small), (args.large, write_large)):
         if folder:
             os.makedirs(folder, exist_ok=True)

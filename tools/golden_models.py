@@ -3,9 +3,9 @@
 
     python tools/golden_models.py --out tests/golden/data
 
-The models are those of tools/models.py; noise and labels are those of tools/golden.py. A first state is noise too, so
-only a few figures of each tensor are kept: see figures(). Every row has the batch, of many, whose inputs of ReLU and
-max pooling stay farthest from where their gradients jump; what PyTorch's own float32 then differs by is printed.
+The models are those of tools/models.py; noise and labels are those of tools/golden.py. An initial state is noise too,
+so only a few figures of each tensor are kept: see figures(). Every row uses the batch, of many, whose inputs of ReLU
+and max pooling stay farthest from points where their gradients jump; prints the error of PyTorch's own float32 on it.
 Needs numpy, PyTorch 1.13 or newer and torchvision.
 """
 import argparse
@@ -22,7 +22,7 @@ from golden import File, labels, noise, train_step, words
 BATCH, SHARDS, CLASSES, SAMPLES = 4, 2, 20, 5
 TRIES, BEST, WELL = 8, 3, 4e-6  # the tests' tolerance is 1e-5
 
-ROWS = [  # name, parameters, sample (c, h, w), BatchNorm over shards, bias and end as first_value has them
+ROWS = [  # name, parameters, sample (c, h, w), BatchNorm over shards, bias and end as in first_value
     ("cnn", dict(dropout=0), (1, 28, 28), False, 1, 1 / 4),
     ("cnn", dict(dropout=0, dropout2d=1), (1, 28, 28), False, 1, 1 / 4),
     ("mlp", {}, (1, 28, 28), False, 1, 1 / 4),
@@ -61,14 +61,14 @@ ROWS = [  # name, parameters, sample (c, h, w), BatchNorm over shards, bias and 
 
 
 def stream(count):
-    """The numbers of noise() that first states and weighted sums are made of."""
+    """The numbers of noise() for initial states and weighted sums."""
     return ((words("z", count) >> np.uint32(16)).astype(np.float32) - 32768) / 32768
 
 
 def first_value(key, values, after_norm_weight, bias, end):
-    """Weights have about the inverse root of their fan in. BatchNorm's biases keep most inputs of a ReLU away from 0,
-    the more the larger their mean is; at the end of a residual block it is scaled down to a part, which keeps what the
-    block computes, and its rounding, from growing with depth."""
+    """Weights are about the inverse square root of their fan-in. BatchNorm's biases, of mean `bias`, keep most inputs
+    of a ReLU away from 0. At the end of a residual block BatchNorm is scaled down by `end`, so that values and
+    rounding errors do not grow with depth."""
     if values.dim() >= 2:
         scale, reach = 2.0, 1
         while reach < values[0].numel():
@@ -99,7 +99,7 @@ def first_state(model, bias, end):
 
 
 class ShardBatchNorm2d(nn.BatchNorm2d):
-    """Normalises each shard alone; running statistics are the whole batch's."""
+    """Normalises each shard alone; running statistics are those of the whole batch."""
 
     def forward(self, x):
         super().forward(x)
@@ -116,15 +116,15 @@ def build(name, params, shape, shard, bias, end):
 
 
 def batch(spec, which, shape):
-    """As model_batch in golden.py: a pattern for each class under noise."""
+    """As model_batch in golden.py: a pattern for each class plus noise."""
     y = labels(f"{spec}/labels{which}", BATCH, CLASSES)
     patterns = torch.stack([noise(f"{spec}/pattern{i}", *shape) for i in range(CLASSES)])
     return patterns[y] + noise(f"{spec}/x{which}", BATCH, *shape) / 4, y
 
 
 class Kinks:
-    """Follows ReLU, ReLU6 and max pooling while it is active and keeps the smallest distance of an input from a place
-    where the gradient jumps, as a part of the tensor's root mean square."""
+    """While active, records the smallest distance of an input of ReLU, ReLU6 or max pooling from a point where the
+    gradient jumps, relative to the tensor's root mean square."""
 
     NAMES = ("relu", "relu6", "hardtanh", "max_pool2d")
 
@@ -150,7 +150,7 @@ class Kinks:
         return x.clamp(0, 6)
 
     def max_pool2d(self, x, kernel_size, stride=None, padding=0, *_, **__):
-        """A tie of zeros is none: they come from a ReLU that passes no gradient on."""
+        """Equal zeros do not count: they come from a ReLU, which passes no gradient there."""
         padded = F.pad(x, [padding] * 4, value=0)
         stride = stride or kernel_size
         windows = padded.unfold(2, kernel_size, stride).unfold(3, kernel_size, stride).flatten(4)
@@ -161,7 +161,7 @@ class Kinks:
 
 
 def smooth_batches(model, spec, shape):
-    """Of many batches, the numbers of those whose kinks are farthest, and how far they are."""
+    """Of many batches, the numbers of those with the largest such distances, and the distances."""
     def nearest(which):
         with Kinks() as kinks, torch.no_grad():
             model(batch(spec, which, shape)[0])
@@ -179,9 +179,10 @@ def one_step(row, x, y, dtype):
 
 
 def measures(tensors):
-    """What a tensor's errors are parts of: its largest value, but of a bias its layer's. Both gradients of a layer are
-    sums over the same terms; where the next layers are nearly linear up to a BatchNorm, which takes any constant away,
-    those of the bias all but cancel, and in front of a BatchNorm nothing but rounding is left."""
+    """By key, the value to which a tensor's errors are relative: its largest value, for a bias the largest of its
+    layer. Both gradients of a layer are sums over the same terms. If the next layers are nearly linear up to a
+    BatchNorm, which removes any constant, the terms of the bias almost cancel; directly before a BatchNorm only
+    rounding is left."""
     largest = {key: float(value.abs().max()) for key, value in tensors.items()}
     for key in [key for key in largest if key.endswith(".bias")]:
         largest[key] = max(largest[key], largest[key[:-len("bias")] + "weight"])
@@ -189,12 +190,12 @@ def measures(tensors):
 
 
 def figures(index, value, measure):
-    """Of a tensor, the index-th: what its errors are parts of, the Euclidean norm, a sum weighted by noise, and
-    elements at random places, which together no misplaced or missing part leaves unchanged."""
+    """Figures of tensor number `index`: its measure, the Euclidean norm, a sum weighted by noise, and elements at
+    random positions. Together they change if any part of the tensor is missing or misplaced."""
     flat = value.double().flatten().numpy()
     weights = stream(len(flat))
-    places = words("places", (index + 1) * SAMPLES)[index * SAMPLES:] % np.uint32(len(flat))
-    return np.array([measure, np.linalg.norm(flat), weights @ flat, *flat[places]], np.float32)
+    positions = words("places", (index + 1) * SAMPLES)[index * SAMPLES:] % np.uint32(len(flat))
+    return np.array([measure, np.linalg.norm(flat), weights @ flat, *flat[positions]], np.float32)
 
 
 def add(out, name, tensors):
@@ -204,14 +205,14 @@ def add(out, name, tensors):
 
 
 def worst(ours, truth):
-    """The largest difference as a part of its tensor's measure, and where."""
+    """The largest difference relative to its tensor's measure, and the tensor."""
     return max((float((ours[key].double() - truth[key].double()).abs().max()) / measure, key)
                for key, measure in measures(truth).items())
 
 
 def best_step(row, spec):
-    """A step in float64 on the smoothest batch where float32 stays well within the tolerance, or on the one where it
-    is best; the batch's number, and what was chosen in words."""
+    """A step in float64 on the first of the best batches where float32 stays well within the tolerance, otherwise on
+    the one where float32 is best; the batch's number, and a text about the choice."""
     shape, steps = row[2], []
     for which, distance in smooth_batches(build(*row), spec, shape):
         x, y = batch(spec, which, shape)

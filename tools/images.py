@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes the small image files of tests/data/images, and what Pillow reads out of them.
+"""Makes the small image files of tests/data/images, and the pixels that Pillow reads from them.
 
     python tools/images.py tests/data/images
 
-Needs numpy and Pillow. Each image is drawn by formula, but for those that Pillow cannot write, which stay as they are.
-pixels.safetensors has one uint8 tensor (3, H, W) a file.
+Needs numpy and Pillow. Each image is computed by a formula. Images that Pillow cannot write are not changed.
+pixels.safetensors has one uint8 tensor (3, H, W) for each file.
 """
 import json
 import os

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The models of src/nn/zoo.c as PyTorch has them, and the table of their keys that tests/nn/test_models.c compares with.
+"""The models of src/nn/models/zoo.c in PyTorch, and the table of their keys that tests/nn/test_models.c compares with.
 
     python tools/models.py --out tests/nn/data/models.txt
 
-build() makes a model, criterion() its loss. The families that torchvision has are torchvision's own; the others are
-written down here from their definitions. Needs PyTorch; torchvision (0.13 or newer) for vgg, resnet and mobilenet_v2.
+build() makes a model, criterion() its loss. Models that torchvision has are torchvision's own; the others are written
+here from their definitions. Needs PyTorch; torchvision (0.13 or newer) for vgg, resnet and mobilenet_v2.
 """
 import argparse
 import re
@@ -24,7 +24,7 @@ class Cnn(nn.Module):
         self.conv1 = nn.Conv2d(shape[0], 32, 3)
         self.conv2 = nn.Conv2d(32, 64, 3)
         self.dropout1 = (nn.Dropout2d if dropout2d else nn.Dropout)(0.25 * dropout)
-        self.dropout2 = nn.Dropout(0.5 * dropout)  # what Dropout2d is, too, on a vector
+        self.dropout2 = nn.Dropout(0.5 * dropout)  # on a vector Dropout2d is the same
         self.fc1 = nn.Linear(64 * side[0] * side[1], 128)
         self.fc2 = nn.Linear(128, classes)
 
@@ -46,7 +46,7 @@ class Mlp(nn.Module):
 
 
 class Linears(nn.Module):
-    """Linear layers under the names given, ReLU between them."""
+    """Linear layers with the given names and ReLU between them."""
 
     def __init__(self, names, widths):
         super().__init__()
@@ -114,7 +114,7 @@ class SmallVgg(nn.Module):
 
 
 class Block(nn.Module):
-    """Two convolutions and a shortcut, which has a convolution where the stride is not 1."""
+    """Two convolutions and a shortcut, which has a convolution if the stride is not 1."""
 
     def __init__(self, i, o, stride):
         super().__init__()
@@ -166,7 +166,7 @@ class PyramidBlock(nn.Module):
 
 
 class PyramidNet(nn.Module):
-    """The additive one; alpha is spread over one block a stage more than there are."""
+    """The additive PyramidNet; alpha is divided by one block more in each stage than there are."""
 
     def __init__(self, shape, classes, blocks, alpha):
         super().__init__()
@@ -198,7 +198,7 @@ def torchvision_model(name, classes, **params):
 
 
 def replace_first(model, path, channels, **changes):
-    """The first convolution for another number of channels, or with other sizes."""
+    """Replaces the first convolution by one with another number of channels or other sizes."""
     *folders, last = path.split(".")
     owner = model.get_submodule(".".join(folders))
     old = getattr(owner, last)
@@ -256,11 +256,11 @@ def build(name, shape, classes, **params):
 
 
 def criterion(name):
-    """The loss of what a model returns: log-probabilities of cnn, scores of all others."""
+    """The loss of a model's output: log-probabilities for cnn, scores for all others."""
     return F.nll_loss if name == "cnn" else F.cross_entropy
 
 
-# What the table has: every model as it was made for, and the parameters that change keys or shapes.
+# Rows of the table: every model for its usual data, and with the parameters that change keys or shapes.
 ROWS = [
     ("cnn", MNIST, 10, {}),
     ("cnn", MNIST, 10, {"dropout2d": 1}),
@@ -307,7 +307,7 @@ DTYPES = {torch.float32: "F32", torch.int64: "I64"}
 
 
 def output_shape(model, shape):
-    """Runs nothing: shapes alone say whether the layers fit."""
+    """Computes shapes only, to check that the layers fit."""
     with torch.no_grad():
         return tuple(model.eval()(torch.empty(1, *shape, device="meta")).shape)
 

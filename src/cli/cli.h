@@ -11,26 +11,26 @@ enum { LK_EXIT_DONE = 0, LK_EXIT_FAILED = 1, LK_EXIT_USAGE = 2 };
 
 typedef struct lk_command {
     const char *name;
-    const char *synopsis; /* what follows the name */
+    const char *synopsis; /* arguments, as in the usage line */
     const char *summary;
-    const char *about; /* more for its help, or "" */
-    unsigned bit;      /* its options in the table */
+    const char *about; /* more text for its help, or "" */
+    unsigned bit;      /* selects its options in the table */
     size_t min_words, max_words;
-    const char *words_wanted;  /* what is missing with fewer words */
+    const char *words_wanted;  /* what is missing if there are fewer words */
     int (*run)(lk_args *args); /* returns the exit status */
 } lk_command;
 
 /* Rows of the command table, NULL after the last. */
 const lk_command *lk__command_list(size_t index);
-/* NULL when there is none; then the error detail names the nearest. */
+/* NULL if there is no such command; then the error detail suggests the nearest name. */
 const lk_command *lk__command_find(const char *name);
-/* Usage, options and defaults of a command, on stdout. */
+/* Prints usage, options and defaults of a command on stdout. */
 void lk__command_help(const lk_command *command);
-/* The list of commands. */
+/* Prints the list of commands. */
 void lk__command_program_help(FILE *out);
 
-/* Prints the thread's error detail and returns the exit status that belongs to
- * status: 2 where another command line would help, 1 where the job failed. */
+/* Prints the thread's error detail and returns the exit status: 2 if another command line would help, 1 if the
+ * job failed. */
 int lk__cli_fail(lk_status status);
 /* The same for a failed group (may be NULL), with its last calls. */
 int lk__cli_group_fail(lk_status status, const lk_group *group);

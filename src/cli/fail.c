@@ -1,4 +1,4 @@
-/* fail.c - how the program prints errors, and the exit status that each has. */
+/* fail.c - prints errors, and maps each status to an exit status. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -27,6 +27,6 @@ int lk__cli_group_fail(lk_status status, const lk_group *group)
         fprintf(stderr, "the last calls of rank %d:\n%s", lk_group_rank(group), text);
         free(text);
     }
-    /* The reason last: a launcher keeps the end of what a rank has said. */
+    /* The reason comes last, because a launcher keeps the end of a rank's output. */
     return lk__cli_fail(status);
 }

@@ -1,5 +1,4 @@
-/* main.c - the program: finds the command, reads its options, runs it, and
- * makes sure that what was printed has arrived. */
+/* main.c - the program: finds the command, reads its options, runs it, and checks that its output was written. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -48,8 +47,8 @@ static int dispatch(int argc, char *const *argv)
     return run_command(command, argc - 2, argv + 2);
 }
 
-/* A file must not take the place of a closed standard stream, or it would be
- * written into. What stands in for stdout cannot be written to. */
+/* Opens closed standard streams, so that no file gets their descriptor and output is not written into it. The
+ * substitute for stdout cannot be written to. */
 static void hold_streams(void)
 {
     static const int modes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
@@ -69,17 +68,18 @@ static const char *output_trouble(int error)
 static int program(int argc, char *const *argv)
 {
     hold_streams();
-    /* A write past the limit of file sizes then fails, and is cleaned up after. */
+    /* A write beyond the limit of file sizes then fails instead of ending the process, and its file is cleaned
+     * up. */
     signal(SIGXFSZ, SIG_IGN);
     if (lk__fault_load() != LK_OK)
         return lk__cli_fail(LK_STATUS_USAGE);
-    /* Whoever reads the log through a pipe sees each line when it is made. */
+    /* A reader of a pipe sees each line at once. */
     setvbuf(stdout, NULL, _IOLBF, 0);
     int code = dispatch(argc, argv);
     lk__args_release();
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        /* A reader that closed its end has seen enough. */
+        /* A reader that closed its end wants no more output; this is no error. */
         if (errno != EPIPE)
             fprintf(stderr, "lockstep: the output could not be written: %s\n", output_trouble(errno));
         return code ? code : LK_EXIT_FAILED;
@@ -102,8 +102,8 @@ static void *run_program(void *arg)
     return NULL;
 }
 
-/* Where `ulimit -s` leaves the first thread little, all is done in another one, which
- * takes the signals, too. */
+/* If `ulimit -s` gives the first thread a small stack, another thread does all the work and handles the
+ * signals. */
 int main(int argc, char **argv)
 {
     invocation call = {.argc = argc, .argv = argv};

@@ -1,4 +1,4 @@
-/* arena.c - greedy placement of blocks, largest first. */
+/* arena.c - greedy assignment of offsets to blocks, largest block first. */
 #include "nn/arena.h"
 
 #include <stdbool.h>
@@ -20,41 +20,41 @@ static bool live_together(const lk_arena_block *a, const lk_arena_block *b)
     return a->first <= b->last && b->first <= a->last;
 }
 
-/* placed is sorted by offset. */
-static size_t lowest_gap(const lk_arena_block *block, lk_arena_block *const *placed, size_t count)
+/* assigned is sorted by offset. */
+static size_t lowest_gap(const lk_arena_block *block, lk_arena_block *const *assigned, size_t count)
 {
     size_t offset = 0;
     for (size_t i = 0; i < count; i++) {
-        if (!live_together(block, placed[i]))
+        if (!live_together(block, assigned[i]))
             continue;
-        if (offset + block->bytes <= placed[i]->offset)
+        if (offset + block->bytes <= assigned[i]->offset)
             break;
-        offset = lk__size_max(offset, lk__size_round_up(placed[i]->offset + placed[i]->bytes, LK_ALIGN));
+        offset = lk__size_max(offset, lk__size_round_up(assigned[i]->offset + assigned[i]->bytes, LK_ALIGN));
     }
     return offset;
 }
 
-static void insert_by_offset(lk_arena_block **placed, size_t count, lk_arena_block *block)
+static void insert_by_offset(lk_arena_block **assigned, size_t count, lk_arena_block *block)
 {
     size_t i = count;
-    for (; i > 0 && placed[i - 1]->offset > block->offset; i--)
-        placed[i] = placed[i - 1];
-    placed[i] = block;
+    for (; i > 0 && assigned[i - 1]->offset > block->offset; i--)
+        assigned[i] = assigned[i - 1];
+    assigned[i] = block;
 }
 
 lk_status lk__arena_pack(lk_arena_block *blocks, size_t count, size_t *total)
 {
     lk_arena_block **order;
     LK_TRY(LK_ALLOC(2 * count + 1, "memory plan", &order));
-    lk_arena_block **placed = order + count;
+    lk_arena_block **assigned = order + count;
     for (size_t i = 0; i < count; i++)
         order[i] = &blocks[i];
     qsort(order, count, sizeof(lk_arena_block *), larger_first);
     size_t end = 0;
     for (size_t i = 0; i < count; i++) {
-        order[i]->offset = lowest_gap(order[i], placed, i);
+        order[i]->offset = lowest_gap(order[i], assigned, i);
         end = lk__size_max(end, order[i]->offset + order[i]->bytes);
-        insert_by_offset(placed, i, order[i]);
+        insert_by_offset(assigned, i, order[i]);
     }
     lk__mem_free(order);
     *total = end;

@@ -1,4 +1,4 @@
-/* arena.h - placing blocks of memory by their lifetimes. */
+/* arena.h - assigns offsets in one memory to blocks, by their lifetimes. */
 #ifndef LK_NN_ARENA_H
 #define LK_NN_ARENA_H
 
@@ -13,9 +13,8 @@ typedef struct lk_arena_block {
     size_t offset; /* the result, a multiple of LK_ALIGN */
 } lk_arena_block;
 
-/* Gives each block an offset such that blocks in use at the same time do not
- * overlap; *total is the end of the highest. Large blocks are placed first, each
- * at the lowest place that is free throughout its life. */
+/* Gives each block an offset such that blocks in use at the same time do not overlap; *total is the end of the
+ * highest block. Larger blocks are assigned first, each to the lowest offset that is free throughout its life. */
 lk_status lk__arena_pack(lk_arena_block *blocks, size_t count, size_t *total) LK_CHECKED;
 
 #endif

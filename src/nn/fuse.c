@@ -1,7 +1,7 @@
-/* fuse.c - choosing what layers do for each other. */
+/* fuse.c - chooses which layers compute parts of other layers, and which share memory. */
 #include "nn/fuse.h"
 
-/* The choices under way. */
+/* The choices made so far. */
 typedef struct fusing {
     const lk_graph *graph;
     const lk_device_type *type;
@@ -14,7 +14,7 @@ static const lk_layer *layer_at(const fusing *f, int index)
     return &f->graph->layers[index];
 }
 
-/* Of the whole graph: a stage must know whether parameters come before it. */
+/* Counts in the whole graph: a stage must know whether parameters come before it. */
 static void count_consumers(fusing *f)
 {
     for (int i = 0; i < f->graph->count; i++) {
@@ -27,9 +27,8 @@ static void count_consumers(fusing *f)
     }
 }
 
-/* A layer may overwrite its input when nobody else reads it: no other
- * consumer, and not the backward pass of the layer that made it, which must be
- * one of the plan's. */
+/* A layer may overwrite its input if nothing else reads it: it has no other consumer, the backward pass of the
+ * layer that made it does not read it, and that layer belongs to the plan. */
 static bool may_overwrite(const fusing *f, const lk_layer *layer)
 {
     if (!layer->in_place)
@@ -38,7 +37,7 @@ static bool may_overwrite(const fusing *f, const lk_layer *layer)
     return maker->index >= f->first && f->of[maker->index].consumers == 1 && !(maker->op->flags & LK_OP_READS_Y);
 }
 
-/* Of the whole graph: a stage may begin behind one. */
+/* Chooses in the whole graph: a stage may begin after a view. */
 static void choose_views(fusing *f)
 {
     for (int i = 0; i < f->graph->count; i++) {
@@ -48,14 +47,14 @@ static void choose_views(fusing *f)
     }
 }
 
-/* Whether this layer of the plan is of use to one other alone. */
+/* Whether this layer of the plan has exactly one consumer. */
 static bool only_used_once(const fusing *f, int index)
 {
     return index >= f->first && f->of[index].consumers == 1;
 }
 
-/* An addition is done by a layer that it reads and that can, when the addition's turn
- * comes: then what that one adds is there. Channels of zeros are not made for it. */
+/* An addition is computed by one of its input layers, if that layer can, at the time of the addition: then the
+ * other input is complete. If the other input is pad_channels, its unpadded input is added directly. */
 static void choose_addition(fusing *f, const lk_layer *add)
 {
     int by = add->inputs[0], other = add->inputs[1];
@@ -89,7 +88,7 @@ static void choose_overwriting(fusing *f, const lk_layer *layer)
     if (drops && layer_at(f, maker)->op->flags & LK_OP_FUSES_DROPOUT) {
         f->of[maker].dropout = layer->index;
         f->of[layer->index].forward = -1;
-        f->of[layer->index].passes = true;
+        f->of[layer->index].backward_elsewhere = true;
     }
 }
 
@@ -113,15 +112,15 @@ static void choose_values(fusing *f)
     }
 }
 
-/* Whether its backward leaves dy as it is. */
+/* Whether the layer's backward does not change dy. */
 static bool only_reads(const fusing *f, int index)
 {
     const lk_layer *layer = layer_at(f, index);
     return !layer->in_place && !(layer->op->flags & LK_OP_PASSES_GRAD) && !f->of[index].view;
 }
 
-/* Whether this input's gradient may begin as a layer's dy, which is another's, too: who
- * writes to it comes later than that one's backward. */
+/* Whether the gradient of `input` may use the memory of layer's dy although `reader` reads dy too: all layers
+ * that add to this gradient must run their backward after the reader's. */
 static bool may_share(const fusing *f, const lk_layer *layer, int input, int reader)
 {
     if (!f->of[input].needs_grad || (input > reader && !only_reads(f, input)))
@@ -135,7 +134,8 @@ static bool may_share(const fusing *f, const lk_layer *layer, int input, int rea
     return true;
 }
 
-/* One input has its layer's dy for itself; so have others that do not disturb it. */
+/* Gives the memory of layer's dy to the gradient of input `owner`, and also to the gradients of the other
+ * inputs that do not disturb it. */
 static void share_grad(fusing *f, const lk_layer *layer, int owner)
 {
     f->of[owner].grad = f->of[layer->index].grad;
@@ -148,8 +148,8 @@ static void share_grad(fusing *f, const lk_layer *layer, int owner)
     }
 }
 
-/* Gradients of inputs share their layer's dy where backward works in place, or
- * hands dy on as it is. */
+/* The gradient of an input uses the memory of its layer's dy if backward works in place or passes dy on
+ * unchanged. */
 static void choose_grads(fusing *f)
 {
     for (int i = f->first - 1; i < f->last; i++)
@@ -168,8 +168,8 @@ static void choose_grads(fusing *f)
     }
 }
 
-/* A ReLU that works in place leaves its gradient to its only consumer where that
- * one can zero dx by its x. */
+/* The gradient of an in-place ReLU is computed by its only consumer, if that layer can set dx to zero where its
+ * x is <= 0. */
 static void choose_masks(fusing *f)
 {
     for (int i = f->first; i < f->last; i++) {
@@ -179,7 +179,7 @@ static void choose_masks(fusing *f)
             relu->consumers != 1)
             continue;
         if (relu->needs_grad && f->of[before->inputs[0]].grad == relu->grad)
-            relu->passes = f->of[i].mask = true;
+            relu->backward_elsewhere = f->of[i].mask = true;
     }
 }
 

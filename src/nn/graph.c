@@ -1,4 +1,4 @@
-/* graph.c - building a graph, and keeping its first mistake. */
+/* graph.c - builds a graph, and keeps its first mistake. */
 #include "nn/graph.h"
 
 #include <stdio.h>
@@ -94,7 +94,7 @@ static bool too_many(const size_t *dims, int count)
     return false;
 }
 
-/* Whatever is counted in elements must stay addressable (base/rng.h). */
+/* The index of every element must be addressable (base/rng.h). */
 static lk_status check_sizes(const lk_layer *layer)
 {
     const size_t shape[] = {layer->shape.c, layer->shape.h, layer->shape.w};
@@ -166,8 +166,7 @@ static lk_node add_layer(lk_graph *graph, lk_layer layer, const char *name, cons
     return (lk_node){.index = layer.index, .graph = graph->id};
 }
 
-/* The first node whose result nobody uses; count - 1, the loss, when all is
- * well. */
+/* The first node whose result no layer reads; if the graph is correct, this is count - 1, the loss. */
 static int first_unused(const lk_graph *graph)
 {
     for (int i = 0; i < graph->count; i++) {
@@ -360,7 +359,7 @@ static const lk_layer *only_reader(const lk_graph *graph, int index)
     return found;
 }
 
-/* Whether a layer of this op is alone between its input and a layer of the other. */
+/* Whether this layer, of type op, is the only consumer of its input and has one consumer, of type next. */
 static bool stands_between(const lk_graph *graph, const lk_layer *layer, const lk_op *op, const lk_op *next)
 {
     if (layer->op != op || only_reader(graph, layer->inputs[0]) != layer)

@@ -1,8 +1,7 @@
-/* graph.h - the graph as nn sees it: layers in order of building, which is also
- * an order of execution.
+/* graph.h - the graph inside the module nn: layers in the order of building, which is also an order of
+ * execution.
  *
- * A layer's index in the graph is its address for random numbers; nothing that
- * compilation does may change it. */
+ * A layer's index in the graph is part of the address of its random numbers; compilation must not change it. */
 #ifndef LK_NN_GRAPH_H
 #define LK_NN_GRAPH_H
 
@@ -29,10 +28,10 @@ typedef struct lk_op_slot {
     const char *suffix; /* "weight"; the key is "<layer name>.weight" */
     int ndim;
     size_t dims[4];
-    lk_op_fill fill;         /* LK_FILL_FAN where nothing is said */
+    lk_op_fill fill;         /* the default is LK_FILL_FAN */
     size_t fan_in;           /* for LK_FILL_FAN */
     double spread;           /* for LK_FILL_UNIFORM and LK_FILL_NORMAL */
-    lk_device_weight weight; /* of weights: how a device may order them; pixels is filled in for it */
+    lk_device_weight weight; /* for weights: their shape, by which a device may reorder them; pixels is set later */
 } lk_op_slot;
 
 typedef struct lk_layer {
@@ -48,7 +47,7 @@ typedef struct lk_layer {
     int buffer_count;
     bool counts_batches; /* has num_batches_tracked */
     bool in_place;       /* y may be x, and dx may be dy */
-    /* What the layer was built with; each op reads its own. */
+    /* Attributes of the layer; each op reads its own. */
     struct {
         size_t out;
         bool no_bias;
@@ -61,19 +60,17 @@ typedef struct lk_layer {
 } lk_layer;
 
 struct lk_graph {
-    unsigned id; /* of no other graph of the process; from 1 */
+    unsigned id; /* unique in the process, from 1 */
     lk_layer *layers;
     int count, room;
     lk_status status; /* of the first mistake */
     char detail[512];
 };
 
-/* Keeps lk__fail's last detail as the graph's mistake; it had none. Returns no
- * node. */
+/* Keeps lk__fail's last detail as the mistake of a graph that had none. Returns an invalid node. */
 lk_node lk__graph_reject(lk_graph *graph, lk_status status);
 
-/* USAGE where a node that was given as `role` ("layer 3 (add): input 0") is not one of
- * the graph. */
+/* USAGE if a node, given as `role` ("layer 3 (add): input 0"), does not belong to the graph. */
 lk_status lk__graph_check_node(const lk_graph *graph, lk_node node, const char *role) LK_CHECKED;
 
 static inline size_t lk__op_slot_count(const lk_op_slot *def)
@@ -88,17 +85,17 @@ static inline size_t lk__op_slot_count(const lk_op_slot *def)
 enum { LK_MAX_KEY = LK_MAX_NAME + 32 };
 void lk__op_slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_KEY]);
 
-/* Whether this layer flattens for one linear layer alone, and is the only one to
- * read its input: a device may then leave the tensor as it is. */
+/* Whether this layer flattens for one linear layer only, and is the only reader of its input: a device may then
+ * leave the tensor unflattened. */
 bool lk__graph_flat_view(const lk_graph *graph, const lk_layer *layer);
-/* The same of a log_softmax for one nll_loss. */
+/* The same for a log_softmax before one nll_loss. */
 bool lk__graph_loss_view(const lk_graph *graph, const lk_layer *layer);
 
-/* Whether a layer needs sums over all samples in mid-pass. */
+/* Whether a layer needs sums over all samples during a pass. */
 bool lk__graph_has_sums(const lk_graph *graph);
 
-/* Of layers, their order, names, shapes, attributes and how their parameters begin:
- * equal for equal models. */
+/* Hash of layers, their order, names, shapes, attributes and initial values of parameters: equal for equal
+ * models. */
 uint64_t lk__graph_hash(const lk_graph *graph);
 
 /* A deep copy. */

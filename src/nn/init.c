@@ -1,5 +1,4 @@
-/* init.c - how the weights of convolutions and linear layers begin: policies by
- * name. Drawing the numbers is params.c's. */
+/* init.c - the initialisation policies of convolutions and linear layers, by name. params.c draws the numbers. */
 #include "nn/init.h"
 
 #include <math.h>
@@ -11,7 +10,7 @@
 
 enum { FAN_OUT, ZERO_BIAS, STD, VALUES };
 
-/* What a policy's text says. */
+/* A parsed policy. */
 typedef struct policy {
     const struct row *row;
     double values[VALUES];
@@ -24,7 +23,7 @@ typedef struct fans {
 typedef struct row {
     lk_init_info info;
     lk_op_fill fill;
-    /* Variance of the weights. NULL: the default, which knows its bound. */
+    /* Variance of the weights. NULL: the default policy, which has a bound instead. */
     double (*variance)(const policy *p, fans fan);
     bool takes[VALUES];
 } row;
@@ -103,7 +102,7 @@ static bool has_weights(const lk_layer *layer)
     return layer->op->flags & LK_OP_HAS_WEIGHTS;
 }
 
-/* The fan out of a convolution counts all groups, as PyTorch's does. */
+/* The fan-out of a convolution counts all groups, as in PyTorch. */
 static fans fans_of(const lk_op_slot *weight)
 {
     size_t out = weight->dims[0];

@@ -7,7 +7,7 @@
 /* Rows of the table, NULL after the last. */
 typedef struct lk_init_info {
     const char *name;
-    const char *summary; /* and its parameters */
+    const char *summary; /* includes the policy's parameters */
 } lk_init_info;
 const lk_init_info *lk__init_list(size_t index);
 

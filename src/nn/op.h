@@ -1,24 +1,24 @@
-/* op.h - what an operation is: one row of functions, called by the plan.
+/* op.h - an operation: one row of functions, called by the plan.
  *
- * A row's functions see one layer and one wave of samples. They only enqueue
- * kernels of the device; they own no memory. */
+ * The functions process one layer and one wave of samples. They only enqueue kernels of the device, and own no
+ * memory. */
 #ifndef LK_NN_OP_H
 #define LK_NN_OP_H
 
 #include "nn/graph.h"
 #include "tensor/device.h"
 
-/* One wave of samples on its way through the plan. */
+/* One wave of samples in the plan. */
 typedef struct lk_op_wave {
     lk_shards shards;
-    lk_shards leaves; /* those whose parameter gradients are wanted: all, or one in a search */
-    int search;       /* the index of that one in shards; -1: no search */
-    int own_roots;    /* partial sums that this rank's last wave leaves */
-    lk_shards roots;  /* the partial sums that all ranks leave, as if each were a shard */
+    lk_shards leaves; /* shards whose parameter gradients are wanted: all, or one in a search */
+    int search;       /* the index of that shard; -1: no search */
+    int own_roots;    /* partial sums that this rank has after its last wave */
+    lk_shards roots;  /* the partial sums of all ranks, each described as a shard */
     int lane;         /* which of the plan's copies of activations it uses */
     size_t n;         /* samples */
-    bool train;       /* or evaluation */
-    bool last;        /* of this rank's step */
+    bool train;       /* false: evaluation */
+    bool last;        /* the last wave of this rank's step */
     lk_bn_mode bn;
     uint64_t seed;
     const uint32_t *step;  /* device */
@@ -27,12 +27,12 @@ typedef struct lk_op_wave {
     const uint32_t *ids;   /* (n), device */
     const int32_t *labels; /* (n), device */
     float *loss;           /* (n), device */
-    int32_t *place;        /* (n), device: of the label among the classes by score */
-    float smoothing;       /* of labels; 0 in evaluation */
-    const lk_flag *flag;   /* device; where it is bad when the step is finished, nothing changes. NULL: it never is */
+    int32_t *label_rank;   /* (n), device */
+    float smoothing;       /* label smoothing; 0 in evaluation */
+    const lk_flag *flag;   /* device; `finish` changes nothing if it is bad. NULL: never bad */
 } lk_op_wave;
 
-/* The two sums over samples that a layer may need in mid-pass. */
+/* The two sums over samples that a layer may need during a pass. */
 typedef enum lk_op_sum { LK_SUM_FORWARD, LK_SUM_BACKWARD, LK_SUM_COUNT } lk_op_sum;
 
 typedef struct lk_op_call {
@@ -40,36 +40,36 @@ typedef struct lk_op_call {
     const lk_kernels *k;
     const lk_layer *layer;
     const lk_op_wave *wave;
-    bool relu;               /* a following ReLU is done by this layer */
-    bool mask;               /* dx[0] is 0 where x[0], a ReLU's result, is <= 0 */
-    bool add;                /* dx[0] has another layer's part of the gradient, and gets the sum */
-    const lk_layer *dropout; /* NULL, or the one that follows, which is done by this layer */
-    bool scores;             /* x[0] is the input of the layer before, which was left to this one */
+    bool relu;               /* this layer computes the ReLU that follows */
+    bool mask;               /* x[0] is the result of a ReLU: dx[0] is 0 where x[0] <= 0 */
+    bool add;                /* dx[0] contains a part of the gradient; this layer adds to it */
+    const lk_layer *dropout; /* NULL, or the dropout layer that follows, which this layer computes */
+    bool scores;             /* x[0] is the previous layer's input: this layer computes both */
     lk_tensor x[LK_MAX_INPUTS], y;
-    lk_tensor other; /* data NULL, or what is added to y, before the ReLU: y's channels, or the first of them */
+    lk_tensor other; /* data NULL, or a tensor that is added to y before the ReLU: it has y's channels or fewer */
     lk_tensor dy;
-    lk_tensor dx[LK_MAX_INPUTS]; /* data NULL where no gradient is wanted */
+    lk_tensor dx[LK_MAX_INPUTS]; /* data NULL if no gradient is wanted */
     float *param[LK_MAX_PARAMS];
     const void *value[LK_MAX_PARAMS]; /* the same in the device's value type */
     lk_partials grad[LK_MAX_PARAMS];
     float *buffer[LK_MAX_BUFFERS];
-    void *saved; /* kept from a wave's forward to its backward */
-    /* Entries of op->sum_width floats: this rank's partial sums, kept from the
-     * step's first wave to its last, and the sum over all ranks in slot 0. */
+    void *saved; /* kept from the forward pass of a wave to its backward pass */
+    /* Entries of op->sum_width floats: this rank's partial sums, kept from the first wave of the step to the
+     * last, and in slot 0 of total the sum over all ranks. */
     lk_partials partial[LK_SUM_COUNT], total[LK_SUM_COUNT];
-    int shards; /* of this rank: the room of per-shard arrays */
+    int shards; /* of this rank: the size of per-shard arrays */
     void *scratch;
 } lk_op_call;
 
-/* What compilation may assume of a row's backward, and lk_init of its parameters. */
+/* Properties of an op that compilation (fuse.c) and lk_init use. */
 enum {
     LK_OP_READS_X = 1,         /* backward reads x */
     LK_OP_READS_Y = 2,         /* backward reads y */
     LK_OP_FUSES_RELU = 4,      /* forward can apply a following ReLU */
-    LK_OP_IS_RELU = 8,         /* what that one is */
-    LK_OP_PASSES_GRAD = 16,    /* an input's gradient is dy itself */
-    LK_OP_MASKS_DX = 32,       /* backward can take the gradient of a ReLU before it */
-    LK_OP_HAS_WEIGHTS = 64,    /* parameter 0 is weights to initialise, 1 a bias */
+    LK_OP_IS_RELU = 8,         /* is a ReLU that a layer before it may apply */
+    LK_OP_PASSES_GRAD = 16,    /* the gradient of an input is dy itself */
+    LK_OP_MASKS_DX = 32,       /* backward can apply the gradient of a ReLU before the layer */
+    LK_OP_HAS_WEIGHTS = 64,    /* parameter 0 is weights, parameter 1 a bias */
     LK_OP_FUSES_ADD = 128,     /* forward can apply a following addition */
     LK_OP_FUSES_DROPOUT = 256, /* both passes can apply a following dropout */
     LK_OP_ADDS_DX = 512        /* backward can add to dx[0] */
@@ -78,30 +78,26 @@ enum {
 struct lk_op {
     const char *name;
     unsigned flags;
-    /* Checks the inputs' shapes and the attributes; sets shape, params,
-     * buffers and in_place of the layer. */
+    /* Checks the shapes of the inputs and the attributes; sets the layer's shape, params, buffers and in_place. */
     lk_status (*infer)(const lk_graph *graph, lk_layer *layer);
     /* Floats in call->saved for n samples and `shards` shards. NULL: none. */
     size_t (*saved)(lk_device *dev, const lk_layer *layer, size_t n, int shards);
     /* Bytes of scratch for n samples. NULL: none. */
     size_t (*scratch)(lk_device *dev, const lk_layer *layer, lk_shape x, lk_shape y);
-    /* Sums over samples that forward (backward) needs before it can start: floats
-     * of an entry, how the wave's shards are added to call->partial, and how the
-     * partial sums of all ranks, (wave->roots.count, width), fold to call->total.
-     * NULL: none, the usual case. Under LK_BN_BATCH a row that has these is a sync
-     * point: every sample must have come this far. Under LK_BN_SHARD the total of
-     * the forward sums is there by `finish`, that of the backward sums never. */
+    /* Sums over samples that forward (backward) needs before it can start. sum_width: floats of an entry.
+     * add_sums adds the wave's shards to call->partial. fold_sums folds the partial sums of all ranks,
+     * (wave->roots.count, width), into call->total. NULL: the op needs none. With LK_BN_BATCH such a layer is a
+     * synchronisation point: all samples of the step must have arrived. With LK_BN_SHARD the total of the
+     * forward sums is available in `finish`, the total of the backward sums never. */
     size_t (*sum_width)(const lk_layer *layer);
     void (*add_sums)(const lk_op_call *call, lk_op_sum which);
     void (*fold_sums)(const lk_op_call *call, lk_op_sum which, const float *entries);
     void (*forward)(const lk_op_call *call);
-    /* NULL: nothing is left to do, for an input, and for a loss, whose forward has
-     * written dx where the wave trains. */
+    /* NULL for an input and for a loss: the forward pass of a loss writes dx if the wave trains. */
     void (*backward)(const lk_op_call *call);
-    /* After a step whose losses and gradients are finite: running statistics. */
+    /* Called after a step whose losses and gradients are finite: updates running statistics. */
     void (*finish)(const lk_op_call *call);
-    /* Multiplications of one sample's forward pass, each with its addition. NULL:
-     * none worth counting. */
+    /* Multiply-adds of one sample's forward pass. NULL: too few to count. */
     double (*macs)(const lk_layer *layer, lk_shape x);
     bool is_loss; /* the last layer */
 };
@@ -110,8 +106,8 @@ extern const lk_op lk__op_input, lk__op_conv2d, lk__op_linear, lk__op_batchnorm2
     lk__op_maxpool2d, lk__op_avgpool2d, lk__op_global_avgpool, lk__op_dropout, lk__op_dropout2d, lk__op_pad_channels,
     lk__op_flatten, lk__op_add, lk__op_log_softmax, lk__op_nll_loss, lk__op_cross_entropy;
 
-/* Runs rows over the wave's samples: all at once, or shard by shard where the
- * device's bits depend on how many there are. */
+/* Runs `rows` over the wave's samples: all together, or shard by shard if the device's bits depend on the
+ * number of samples. */
 static inline void lk__op_by_shard(const lk_op_call *call, void (*rows)(const lk_op_call *call, size_t begin, size_t n))
 {
     const lk_shards *shards = &call->wave->shards;
@@ -123,7 +119,7 @@ static inline void lk__op_by_shard(const lk_op_call *call, void (*rows)(const lk
         rows(call, shards->begin[i], shards->begin[i + 1] - shards->begin[i]);
 }
 
-/* What a dropout layer draws in the call's wave; NULL where it does nothing, else desc. */
+/* The draws of a dropout layer in this wave, in *desc; NULL if it drops nothing. */
 const lk_dropout_desc *lk__op_dropout_draws(const lk_op_call *call, const lk_layer *dropout, lk_dropout_desc *desc);
 
 /* The shape of a layer's input number i. */

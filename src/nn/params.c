@@ -1,4 +1,4 @@
-/* params.c - laying out, initialising and exchanging parameters. */
+/* params.c - layout, initialisation, export and import of parameters. */
 #include "nn/params.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ enum { ALIGN_ELEMENTS = LK_ALIGN / sizeof(float) };
 static const char batches_suffix[] = "num_batches_tracked";
 static const lk_device_weight no_weight = {0};
 
-/* As this device may order them. */
+/* The shape by which this device may reorder the parameter. */
 static lk_device_weight weight_of(const lk_graph *graph, const lk_device *dev, const lk_layer *layer, int slot)
 {
     lk_device_weight weight = layer->params[slot].weight;
@@ -36,7 +36,7 @@ size_t lk__params_elements(const lk_graph *graph, const lk_device *dev, const lk
     return lk__op_slot_count(&layer->params[slot]);
 }
 
-/* With the gap behind it. */
+/* Elements including the gap after the parameter. */
 static size_t param_room(const lk_graph *graph, const lk_device *dev, const lk_layer *layer, int slot)
 {
     return lk__size_round_up(lk__params_elements(graph, dev, layer, slot), ALIGN_ELEMENTS);
@@ -87,7 +87,7 @@ lk_params_size lk__params_measure(const lk_graph *graph, const lk_device *dev, i
     return size;
 }
 
-/* Where values are f32 the parameters are these themselves. */
+/* If the value type is f32, values and params are the same array. */
 static lk_status alloc_values(lk_params *params)
 {
     lk_device *dev = params->dev;
@@ -183,7 +183,7 @@ static void fill_normal(size_t count, float deviation, const lk_rng *rng, float 
     }
 }
 
-/* Element i is a function of the slot's address and of i alone. */
+/* Element i depends only on the slot's address and i. */
 static void fill(const lk_op_slot *def, const lk_rng *rng, float *values)
 {
     size_t count = lk__op_slot_count(def);
@@ -206,7 +206,7 @@ static void fill(const lk_op_slot *def, const lk_rng *rng, float *values)
     }
 }
 
-/* From PyTorch's order to the device's. */
+/* Uploads from PyTorch's order to the device's. */
 static lk_status put(lk_device *dev, const lk_device_weight *weight, size_t count, const float *values, float *dst)
 {
     if (weight->out == 0 || !dev->type->pack)
@@ -220,7 +220,7 @@ static lk_status put(lk_device *dev, const lk_device_weight *weight, size_t coun
     return status;
 }
 
-/* And back. */
+/* Downloads from the device's order to PyTorch's. */
 static lk_status take(lk_device *dev, const lk_device_weight *weight, const float *src, size_t count, float *values)
 {
     if (weight->out == 0 || !dev->type->unpack)
@@ -269,18 +269,17 @@ lk_status lk__params_init(lk_params *params, uint64_t seed)
     return LK_OK;
 }
 
-/* What a walk over keys of a graph meets, in PyTorch's order. */
+/* One key of the graph. A walk visits the keys in PyTorch's order. */
 typedef struct slot_visit {
     lk_params_key key;
-    lk_device_weight weight; /* of a parameter that is one */
-    float *data;             /* device; NULL for a counter, and where the layer is elsewhere */
-    int64_t *counter;        /* host; the same */
+    lk_device_weight weight; /* of a parameter; otherwise all zero */
+    float *data;             /* device; NULL for a counter, and for a layer of another stage */
+    int64_t *counter;        /* host; NULL for other keys, and for a layer of another stage */
 } slot_visit;
 
 typedef lk_status (*visit_fn)(const lk_params *params, const slot_visit *visit, void *arg);
 
-/* How a walk is made: fn sees every key, with `prefix` and a dot before it unless
- * that is NULL. */
+/* A walk calls fn for every key; the key begins with `prefix` and a dot unless prefix is NULL. */
 typedef struct walk {
     const lk_params *params;
     const char *prefix;
@@ -300,8 +299,7 @@ static void name_key(const walk *w, const lk_layer *layer, const char *suffix, c
     snprintf(name, LK_MAX_ARRAY_KEY, "%s%s%s", w->prefix ? w->prefix : "", w->prefix ? "." : "", key);
 }
 
-/* array is the flat one that has the slot at `offset`; it may be NULL where no
- * data are asked for. */
+/* array is the flat array that has the slot at `offset`; NULL if no data are wanted. */
 static lk_status visit_slot(const walk *w, const lk_layer *layer, const lk_op_slot *def, const lk_device_weight *weight,
                             float *array, size_t offset)
 {
@@ -346,7 +344,7 @@ static lk_status visit_all(const walk *w)
     return LK_OK;
 }
 
-/* The parameters alone, in an array that is laid out like theirs. */
+/* Visits the parameters only, in an array with their offsets. */
 static lk_status visit_array(const walk *w, float *array)
 {
     for (int i = 0; i < w->params->graph->count; i++)
@@ -366,7 +364,7 @@ static lk_status export_slot(const lk_params *params, const slot_visit *visit, v
     return take(params->dev, &visit->weight, visit->data, entry->bytes / sizeof(float), entry->data);
 }
 
-/* Puts out a state that was filled; one that was not is destroyed. */
+/* Writes the state to *out on success; otherwise destroys it. */
 static lk_status hand_over(lk_status status, lk_state *state, lk_state **out)
 {
     if (status == LK_OK)
@@ -426,14 +424,14 @@ lk_status lk__params_key_check(const lk_params_key *key, const lk_state *state, 
 typedef struct check_arg {
     const lk_state *state;
     const char *owner;
-    size_t known; /* keys of the state that were met */
+    size_t known; /* keys of the state that the graph has */
 } check_arg;
 
 static lk_status check_slot(const lk_params *params, const slot_visit *visit, void *arg)
 {
     (void)params;
     check_arg *check = arg;
-    /* PyTorch before 0.4.1 saved none. */
+    /* PyTorch before 0.4.1 did not save counters. */
     if (visit->key.dtype == LK_DTYPE_I64 && !lk_state_find(check->state, visit->key.name))
         return LK_OK;
     LK_TRY(lk__params_key_check(&visit->key, check->state, check->owner));
@@ -507,7 +505,7 @@ lk_status lk__params_import_array(const lk_params *params, const lk_state *state
 
 void lk__params_key_at(const lk_params *params, size_t offset, char key[LK_MAX_KEY])
 {
-    /* Offsets fall as the layer and slot rise: the first at or below it. */
+    /* Offsets fall from layer to layer: this finds the first parameter at or below the offset. */
     for (int i = params->first; i < params->last; i++) {
         const lk_layer *layer = &params->graph->layers[i];
         for (int slot = 0; slot < layer->param_count; slot++) {

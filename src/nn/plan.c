@@ -1,6 +1,6 @@
-/* plan.c - compiling a graph and running the calls.
+/* plan.c - compiles a graph and runs its calls.
  *
- * Time, for lifetimes: layer i of L runs forward at i and backward at 2L-1-i. */
+ * Lifetimes are in units of layers: layer i of L runs forward at time i and backward at time 2L-1-i. */
 #include "nn/plan.h"
 
 #include <string.h>
@@ -12,11 +12,11 @@
 /* The largest activation, in bytes. */
 static const size_t MAX_BLOCK = (size_t)1 << 46;
 
-/* What compilation knows of one layer. Tables of layers are indexed alike. */
+/* Compilation's data for one layer. All tables of layers have the same indexes. */
 typedef struct layer_plan {
     bool add;                 /* the layer adds to dx[0] itself */
-    bool adds[LK_MAX_INPUTS]; /* dx goes to a temporary and is added */
-    /* Blocks in the placed list, or -1. */
+    bool adds[LK_MAX_INPUTS]; /* dx is written to a temporary, which is then added */
+    /* Indexes of blocks, or -1. */
     int value_block, grad_block, saved_block;
     int temp_block[LK_MAX_INPUTS];
 } layer_plan;
@@ -28,12 +28,12 @@ struct lk_plan {
     lk_plan_opts opts;
     lk_fuse_choice *choices;
     layer_plan *layers;
-    lk_op_call *calls;                /* (lanes, layers) templates; n is set per wave */
-    lk_tensor (*adds)[LK_MAX_INPUTS]; /* (lanes, layers) where a temporary dx is added */
+    lk_op_call *calls;                /* (lanes, layers) templates; n is set for each wave */
+    lk_tensor (*adds)[LK_MAX_INPUTS]; /* (lanes, layers) the gradient to which a temporary dx is added */
     lk_arena_block *blocks;
     size_t block_count;
     size_t arena_bytes, sum_floats, scratch_bytes;
-    size_t widest;   /* floats of the widest entry of sums */
+    size_t widest;   /* floats of the largest entry of sums */
     char *arena;     /* (lanes, arena_bytes), device */
     float *sums;     /* device */
     float *gathered; /* (all_roots, widest), device */
@@ -102,20 +102,20 @@ static void add_value_blocks(lk_plan *plan)
             this->value_block = plan->layers[chosen->value].value_block;
         else if (!layer->op->is_loss)
             this->value_block = add_block(plan, value_bytes(plan, i), i, i);
-        if (layer->op->flags & LK_OP_READS_Y && !chosen->passes)
+        if (layer->op->flags & LK_OP_READS_Y && !chosen->backward_elsewhere)
             extend(plan, this->value_block, i, backward_time(plan, i));
         for (int j = 0; j < layer->input_count; j++)
             extend(plan, plan->layers[layer->inputs[j]].value_block, i,
                    layer->op->flags & LK_OP_READS_X ? backward_time(plan, i) : i);
         add_saved_block(plan, i);
     }
-    /* It is on its way to the next stage until that sends a gradient back. */
+    /* The output is needed until the next stage has sent its gradient back. */
     if (plan->layers[output].value_block >= 0)
         extend(plan, plan->layers[output].value_block, output, backward_time(plan, output));
 }
 
-/* Walks backward; the first layer to write an input's gradient writes it
- * directly, later ones add to it. */
+/* Goes backward through the layers. The first layer that writes an input's gradient writes it directly; later
+ * ones add to it. */
 static void add_grad_blocks(lk_plan *plan, bool *written)
 {
     int output = plan->opts.last - 1, end = backward_time(plan, output);
@@ -148,7 +148,7 @@ static void add_grad_blocks(lk_plan *plan, bool *written)
     }
 }
 
-static lk_status place_memory(lk_plan *plan)
+static lk_status assign_memory(lk_plan *plan)
 {
     size_t layers = (size_t)plan->graph->count;
     bool *written;
@@ -211,7 +211,7 @@ static void bind_params(const lk_plan *plan, const lk_layer *layer, lk_op_call *
         call->buffer[slot] = params->buffers + params->buffer_offset[layer->index][slot];
 }
 
-/* The sums of a layer follow each other in memory; returns what is behind them. */
+/* The sums of a layer are consecutive in memory; returns the end of them. */
 static float *bind_sums(const lk_plan *plan, const lk_layer *layer, float *at, lk_op_call *call)
 {
     size_t width = layer->op->sum_width(layer);
@@ -252,7 +252,7 @@ static void bind_layer(lk_plan *plan, int lane, int i)
     }
 }
 
-/* The input's call has its value and its gradient only. */
+/* The call of the input has only a value and a gradient. */
 static void bind_calls(lk_plan *plan)
 {
     for (int lane = 0; lane < plan->opts.lanes; lane++) {
@@ -269,7 +269,7 @@ static void bind_calls(lk_plan *plan)
     }
 }
 
-/* Keeps every later product and sum of sizes far from overflow. */
+/* Limits sizes so that no later product or sum of sizes overflows. */
 static lk_status check_sizes(const lk_plan *plan)
 {
     for (int i = plan->opts.first - 1; i < plan->opts.last; i++) {
@@ -297,7 +297,7 @@ static lk_status alloc_memory(lk_plan *plan)
     return type->alloc(plan->dev, plan->scratch_bytes, "kernel scratch", &plan->scratch);
 }
 
-/* All that is decided before memory is there. */
+/* All choices that do not need memory. */
 static lk_status choose(lk_plan *plan)
 {
     LK_TRY(check_sizes(plan));
@@ -305,7 +305,7 @@ static lk_status choose(lk_plan *plan)
     LK_TRY(LK_ALLOC((size_t)plan->graph->count, "plan", &plan->choices));
     lk_fuse_opts fuse = {plan->graph, plan->dev->type, plan->opts.first, plan->opts.last};
     lk__fuse(&fuse, plan->choices);
-    LK_TRY(place_memory(plan));
+    LK_TRY(assign_memory(plan));
     size_scratch(plan);
     return LK_OK;
 }
@@ -408,7 +408,7 @@ static lk_op_call call_for(const lk_plan *plan, int layer, const lk_op_wave *wav
     return call;
 }
 
-/* Brings the partial sums of all ranks to the layer's total. */
+/* Computes the layer's total from the partial sums of all ranks. */
 static lk_status total_sums(lk_plan *plan, const lk_op_call *call, lk_op_sum which)
 {
     const lk_op *op = call->layer->op;
@@ -422,7 +422,7 @@ static lk_status total_sums(lk_plan *plan, const lk_op_call *call, lk_op_sum whi
     return LK_OK;
 }
 
-/* In a search the totals of the step that is searched are still there. */
+/* A search uses the totals of the step that it repeats. */
 static lk_status run_sums(lk_plan *plan, const lk_op_call *call, lk_op_sum which)
 {
     if (!call->layer->op->sum_width || !call->wave->train)
@@ -433,7 +433,7 @@ static lk_status run_sums(lk_plan *plan, const lk_op_call *call, lk_op_sum which
     return total_sums(plan, call, which);
 }
 
-static lk_status tell_done(const lk_plan *plan, const lk_op_wave *wave, size_t done)
+static lk_status report_done(const lk_plan *plan, const lk_op_wave *wave, size_t done)
 {
     const lk_plan_hooks *hooks = &plan->opts.hooks;
     return hooks->layer_done ? hooks->layer_done(hooks->arg, wave, done) : LK_OK;
@@ -447,7 +447,7 @@ lk_status lk__plan_forward(lk_plan *plan, const lk_op_wave *wave)
         lk_op_call call = call_for(plan, plan->choices[i].forward, wave);
         LK_TRY(run_sums(plan, &call, LK_SUM_FORWARD));
         call.layer->op->forward(&call);
-        LK_TRY(tell_done(plan, wave, 0));
+        LK_TRY(report_done(plan, wave, 0));
     }
     return LK_OK;
 }
@@ -475,7 +475,7 @@ lk_status lk__plan_backward(lk_plan *plan, const lk_op_wave *wave)
 {
     size_t done = 0;
     for (int i = plan->opts.last - 1; i >= plan->opts.first; i--) {
-        if (!plan->choices[i].needs_grad || plan->choices[i].passes || plan->choices[i].view)
+        if (!plan->choices[i].needs_grad || plan->choices[i].backward_elsewhere || plan->choices[i].view)
             continue;
         lk_op_call call = call_for(plan, i, wave);
         LK_TRY(run_sums(plan, &call, LK_SUM_BACKWARD));
@@ -483,7 +483,7 @@ lk_status lk__plan_backward(lk_plan *plan, const lk_op_wave *wave)
             call.layer->op->backward(&call);
         add_inputs(plan, i, &call);
         done = grads_end(plan, call.layer, done);
-        LK_TRY(tell_done(plan, wave, done));
+        LK_TRY(report_done(plan, wave, done));
     }
     return LK_OK;
 }

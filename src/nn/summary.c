@@ -1,4 +1,4 @@
-/* summary.c - counting layers, parameters and multiplications. */
+/* summary.c - counts layers, parameters and multiply-adds. */
 #include "nn/summary.h"
 
 #include "nn/op.h"

@@ -1,10 +1,10 @@
 /* channel.h - work between the devices of several ranks, enqueued on a stream.
  *
- * An optional part of a device type. A channel joins one device of each rank. Its work
- * runs in the order of the calls, beside the device's own work; all ranks make matching
- * calls in the same order. A channel knows no group and waits for no other rank:
- * comm/device_sums.c exchanges the keys, waits, and gives a channel up when a rank is lost or
- * the timeout has passed. After a failure only give_up, leave and close may be called. */
+ * A channel is an optional part of a device type and joins one device of each rank. Its work runs in the order
+ * of the calls, on a stream beside the device's own. All ranks make matching calls in the same order. A channel
+ * knows no group and never waits for another rank: comm/collective/device_sums.c exchanges the keys, waits, and
+ * calls give_up when a rank is lost or the timeout has passed. After a failure only give_up, leave and close
+ * may be called. */
 #ifndef LK_TENSOR_CHANNEL_H
 #define LK_TENSOR_CHANNEL_H
 
@@ -15,9 +15,9 @@
 
 typedef struct lk_channel lk_channel;
 
-enum { LK_CHANNEL_KEY = 128, LK_CHANNEL_PLACE = 128 };
+enum { LK_CHANNEL_KEY = 128, LK_CHANNEL_DEVICE_ID = 128 };
 
-/* Elements to a peer, or from it. */
+/* One vector sent to a peer or received from it. */
 typedef struct lk_channel_move {
     int peer;
     bool send;
@@ -27,55 +27,55 @@ typedef struct lk_channel_move {
 
 typedef struct lk_channel_opts {
     int rank, size;
-    int marks;   /* places in its work that the device can wait for */
-    size_t most; /* elements for one peer in a move, from this rank */
+    int marks;   /* events in the channel's stream that the device can wait for */
+    size_t most; /* the most elements that this rank sends to one peer in one move */
 } lk_channel_opts;
 
 typedef struct lk_channel_type {
     const char *name;
-    /* Where the device is. Ranks can have a channel where all of them give the same
-     * text, if it is for ranks on one device, and else where no two do. */
-    lk_status (*place)(lk_device *dev, char place[LK_CHANNEL_PLACE]);
+    /* Writes a text that identifies the device. one_device: the channel joins ranks whose texts are all equal.
+     * Otherwise it joins ranks whose texts all differ. */
+    lk_status (*device_id)(lk_device *dev, char id[LK_CHANNEL_DEVICE_ID]);
     bool one_device;
-    /* UNSUPPORTED, with what is missing, where there can be no channel. */
+    /* UNSUPPORTED, with what is missing, if this machine cannot have such a channel. */
     lk_status (*load)(lk_device *dev);
-    /* After load: this rank's part of it, and a key for the others. */
+    /* Called after load. Creates this rank's end of the channel and a key of LK_CHANNEL_KEY bytes for the other
+     * ranks. */
     lk_status (*open)(lk_device *dev, const lk_channel_opts *opts, void *key, lk_channel **out);
-    /* keys: (size, LK_CHANNEL_KEY), those of all ranks. */
+    /* keys: (size, LK_CHANNEL_KEY), the keys of all ranks. */
     lk_status (*join)(lk_channel *channel, const void *keys);
-    /* Whether join, move, sum and lead, which may return before, have done what they
-     * do; fails where the channel has failed. Called again and again after each of
-     * them, until it says so. Optional: they have when they return. */
+    /* Says whether the last join, move, sum or lead is complete, since these may return earlier; fails if the
+     * channel has failed. The caller repeats it after each of them until *done. Optional: they are complete
+     * when they return. */
     lk_status (*poll)(lk_channel *channel, bool *done);
-    /* Work under way is done, and this rank uses no memory of others any more; their
-     * memory may be gone after all ranks have left. Nothing but close comes after it.
-     * Optional: close does it. */
+    /* Completes the work under way; afterwards this rank uses no memory of other ranks. A rank may free its
+     * memory when all ranks have left. Only close may follow. Optional: close does it. */
     void (*leave)(lk_channel *channel);
-    /* NULL is ignored. Work under way ends or is given up. */
+    /* NULL is ignored. Completes or abandons the work under way. */
     void (*close)(lk_channel *channel);
-    /* What follows on the channel waits for all that the device was given so far. */
+    /* Later work of the channel waits for all work that the device was given so far. */
     lk_status (*follow)(lk_channel *channel);
-    /* All at once; each send meets a recv of its count, in order per pair of ranks.
-     * count may be 0. */
+    /* Performs all moves together. Each send has a matching receive of the same count at its peer; between two
+     * ranks they match in order. count may be 0. */
     lk_status (*move)(lk_channel *channel, const lk_channel_move *moves, int count);
-    /* The second half of a move, with the same list: called when all ranks have called
-     * move. Optional: move does all of it. */
+    /* The second half of a move, with the same list, called after all ranks have called move. Optional: move
+     * does everything. */
     lk_status (*take)(lk_channel *channel, const lk_channel_move *moves, int count);
-    /* out = a + b, with the bits of the kernels' reduce; out may be a or b. */
+    /* out = a + b, the same bits as the kernel `reduce`; out may be a or b. */
     lk_status (*add)(lk_channel *channel, size_t count, const float *a, const float *b, float *out);
-    /* x = the sum over all ranks, in an order of the channel's own. Optional. */
+    /* x = the sum over all ranks, in an order that the channel chooses. Optional. */
     lk_status (*sum)(lk_channel *channel, size_t count, float *x);
-    /* A place after all that the channel was given so far. */
+    /* Records event `mark` after all work that the channel was given so far. */
     lk_status (*mark)(lk_channel *channel, int mark);
-    /* What follows on the device waits for the mark. */
+    /* Later work of the device waits for the mark. */
     lk_status (*lead)(lk_channel *channel, int mark);
-    /* Whether all before the mark is done; true where the mark was never set. */
+    /* Says whether all work before the mark is complete; true if the mark was never recorded. */
     lk_status (*reached)(lk_channel *channel, int mark, bool *done);
-    /* All but reached may be called while the device records, and are done again with
-     * each play. Marks of a recording are for what it records alone: reached takes them
-     * to be done. Recordings must be forgotten before the channel is closed. */
+    /* All slots but `reached` may be called while the device records; every play repeats them. Marks made in a
+     * recording order the recorded work only: `reached` reports them as complete. Recordings must be forgotten
+     * before the channel is closed. */
     bool records;
-    /* Work under way will end, whatever becomes of other ranks. */
+    /* Makes the work under way end, even if other ranks never answer. */
     void (*give_up)(lk_channel *channel);
 } lk_channel_type;
 

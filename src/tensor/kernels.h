@@ -1,23 +1,20 @@
-/* kernels.h - the operations a device can do: one struct of function pointers.
+/* kernels.h - the kernels of a device: one struct of function pointers.
  *
- * Contract of every slot, unless it says otherwise:
- * - It enqueues work on the device's stream and may return before it is done;
- *   slots run in the order of the calls. Faults surface at lk_device sync.
- * - Host arguments (descriptions, lk_shards, rows) are read before it returns.
- * - It allocates nothing. Scratch comes in as `scratch`, of at least the bytes
- *   that the family's *_scratch slot returned for the same problem with the
- *   largest n that will be used. Its content does not survive the call.
+ * Contract of every slot, unless its comment says otherwise:
+ * - A slot enqueues work on the device's stream and may return before the work is complete. Work runs in the
+ *   order of the calls. Faults are returned by the device's sync.
+ * - Host arguments (descriptions, lk_shards, rows) are read before the slot returns.
+ * - A slot allocates nothing. `scratch` has at least the bytes that the family's *_scratch slot returned for
+ *   the same problem with the largest n that is used. Its content is lost after the call.
  * - Outputs do not overlap inputs unless the comment says "in place".
- * - Each output element is one sum in a fixed order that depends on the
- *   problem's shape per sample alone, never on n, threads or vector width.
- * - Sums over samples go leaf by leaf into partial sums (shards.h).
- * - A NaN passes: max(y, 0) of a NaN is a NaN, wherever it is done, and the
- *   gradient of a ReLU passes where its result is a NaN.
- * Tensors of activations are (n, h, w, c) in memory, of the device's value type
- * and pitch unless the comment says otherwise; all other arrays are f32 without
- * pads. "w" and "b" of convolutions and linear layers are of the value type, and
- * weights and their gradients in the device's own order (device.h). All slots are
- * required. */
+ * - Each output element is one sum in a fixed order. The order depends on the shape of a sample only, never on
+ *   n, threads or vector width.
+ * - Sums over samples are added to partial sums, one leaf for each shard (shards.h).
+ * - NaN propagates: max(NaN, 0) is NaN, and the gradient of a ReLU passes where its result is NaN.
+ * - Activations are (n, h, w, c) in memory, in the device's value type and pitch; all other arrays are f32
+ *   without pads. "w" and "b" of convolutions and linear layers have the value type; weights and their
+ *   gradients are in the device's own order (device.h).
+ * - All slots are required. */
 #ifndef LK_TENSOR_KERNELS_H
 #define LK_TENSOR_KERNELS_H
 
@@ -31,128 +28,134 @@
 
 typedef struct lk_conv2d_desc {
     size_t kernel, stride, pad;
-    size_t groups; /* divides the channels of both sides */
+    size_t groups; /* divides the input channels and the output channels */
 } lk_conv2d_desc;
 
 typedef struct lk_pool2d_desc {
     size_t kernel, stride, pad;
 } lk_pool2d_desc;
 
-enum { LK_NO_PLACE = 255 };
+/* In the index of max pooling: this output element passes no gradient back. */
+enum { LK_POOL2D_NO_GRADIENT = 255 };
 
-/* Elements of a block of sum_squares; part of the result of clipping. */
+/* Elements of a block of sum_squares. The clipped gradient depends on this number. */
 enum { LK_NORM_BLOCK = 4096 };
 
-/* Where the random numbers of a dropout layer are: base/rng.h, LK_RNG_DROPOUT. */
+/* The address of a dropout layer's random numbers: base/rng.h, LK_RNG_DROPOUT. */
 typedef struct lk_dropout_desc {
-    float p; /* chance of a zero, in [0,1) */
+    float p; /* probability of dropping an element, in [0,1) */
     uint64_t seed;
     uint32_t layer;
     const uint32_t *step; /* device memory, so that a recorded step can be run again */
     const uint32_t *ids;  /* (n) sample ids, device memory */
-    bool channels;        /* a draw is for a whole channel, which is its element */
+    bool channels;        /* drops whole channels: element numbers of the draws are channels */
 } lk_dropout_desc;
 
-/* Words below it drop their element. */
+/* An element is dropped if its random word is below this threshold. */
 static inline uint32_t lk__dropout_desc_threshold(const lk_dropout_desc *dropout)
 {
     return (uint32_t)((double)dropout->p * 0x1p32);
 }
 
-/* What those that stay are multiplied by. */
+/* Factor for the elements that are not dropped. */
 static inline float lk__dropout_desc_scale(const lk_dropout_desc *dropout)
 {
     return (float)(1.0 / (1.0 - (double)dropout->p));
 }
 
-/* What a loss compares scores with: the label, of weight 1 - smoothing, and all
- * classes alike, of weight smoothing / classes each. */
+/* The target of a loss: weight 1 - smoothing for the label, plus smoothing / classes for every class. */
 typedef struct lk_loss_desc {
     const int32_t *labels; /* (n), device memory */
     float smoothing;       /* in [0,1) */
-    float scale;           /* of the gradient */
+    float scale;           /* factor of the gradient */
 } lk_loss_desc;
 
-/* Mean and 1/sqrt(variance + eps) per channel, in one group for all samples or
- * in one group a shard. */
+/* Mean and 1/sqrt(variance + eps) of each channel: one group for all samples, or one group for each shard. */
 typedef struct lk_moments {
-    int groups;   /* 1, or the wave's shard count */
+    int groups;   /* 1, or the number of shards of the wave */
     float *mean;  /* (groups, c) */
     float *scale; /* (groups, c) */
 } lk_moments;
 
-/* What becomes of a normalised value: xhat * gamma + beta, of the value type, then the
- * sum of that and other, then max(y, 0). */
+/* What follows the normalisation: y = xhat * gamma + beta, rounded to the value type, then y + other, then
+ * max(y, 0). */
 typedef struct lk_batchnorm_desc {
     const float *gamma, *beta; // (c)
-    const lk_tensor *other;    /* y's channels or the first of them, the rest being 0; NULL: nothing is added */
+    const lk_tensor *other;    /* has y's channels, or fewer: then the missing channels are 0; NULL: nothing is added */
     bool relu;
 } lk_batchnorm_desc;
 
-/* What the gradient of a normalisation needs of each group. */
+/* Inputs of the normalisation's gradient, for each group. */
 typedef struct lk_batchnorm_grad {
     const float *gamma; // (c)
-    const float *sums;  // (groups, 2, c), of dy and of dy * xhat
+    const float *sums;  // (groups, 2, c): sums of dy and of dy * xhat
     const size_t *rows; // (groups) samples
-    bool add;           /* dx has a part of a gradient, and gets the sum of that and this one, of the value type */
+    bool add;           /* adds the gradient to dx, in the value type, instead of overwriting dx */
 } lk_batchnorm_grad;
 
-/* What flag_above found, in device memory. Nothing: {LK_NOWHERE, 0}. */
+/* Result of flag_above, in device memory. {LK_FLAG_NONE, 0}: nothing was found. */
 typedef struct lk_flag {
-    uint64_t first; /* the lowest place */
-    uint32_t bad;   /* 1 where there is one */
+    uint64_t first; /* the lowest position found */
+    uint32_t bad;   /* 1 if a position was found */
 } lk_flag;
-#define LK_NOWHERE UINT64_MAX
+#define LK_FLAG_NONE UINT64_MAX
 
-/* A step's results on their way to the host, which reads them while the device goes
- * on: `number` is written last, and all else is there when it is. */
+/* Results of a step in a ring that the host reads while the device computes on. `number` is written last: when
+ * the host sees it, everything else is complete. */
 typedef struct lk_results {
     lk_flag flag;
     uint32_t number; /* of the step, plus 1 */
-    /* Behind it: (n) losses, then (n) places. */
+    /* Followed by (n) losses, then (n) label ranks. */
 } lk_results;
 
 typedef struct lk_post {
     size_t n;
-    const float *loss;    /* (n) */
-    const int32_t *place; /* (n) */
+    const float *loss;         /* (n) */
+    const int32_t *label_rank; /* (n) */
     const lk_flag *flag;
-    const uint32_t *step; /* its number, in device memory like all before */
-    char *ring;           /* of lk_results in memory of alloc_host; step s goes to s % slots */
+    const uint32_t *step; /* the step's number, device memory like the pointers above */
+    char *ring;           /* slots of lk_results, in memory of alloc_host; step s uses slot s % slots */
     uint32_t slots;
-    size_t stride; /* bytes from one to the next */
+    size_t stride; /* bytes from one slot to the next */
 } lk_post;
 
-/* A data set of bytes, and what becomes of a sample that is taken from it. All that
- * is random is drawn as in data/transform_crop.c: base/rng.h, LK_RNG_AUGMENT. */
+/* A data set of bytes on the device, and the change to each sample that is read from it.
+ *
+ * The sample with id i is record i of pixels. Its random numbers are those of lk__rng(seed, LK_RNG_AUGMENT,
+ * layer, *epoch, i), where layer is crop_layer or flip_layer:
+ * - crop = p > 0: the image gets p rows and columns of byte 0 on each side; then a window of the image's size
+ *   begins at row below(word 0, 2p + 1) and column below(word 1, 2p + 1) of the larger image, with below() =
+ *   lk__rng_below.
+ * - flip > 0: columns are reversed if lk__rng_unit(word 0) >= 1 - flip.
+ * The one with the lower layer is applied first. At last byte v of channel k becomes table[k][v]. */
 typedef struct lk_gather_desc {
-    const uint8_t *pixels; /* (samples, c, h, w), device memory like all pointers here */
+    const uint8_t *pixels; /* (samples, c, h, w); device memory like all pointers here */
     size_t record;         /* bytes of a sample */
-    const float *table;    /* (c, 256): what a byte of a channel becomes */
+    const float *table;    /* (c, 256): the value of each byte in each channel */
     const uint32_t *epoch;
     uint64_t seed;
-    uint32_t crop; /* zeros around the image that a window of its size is taken from; 0: no crop */
-    double flip;   /* chance of left and right being exchanged; 0: never */
-    /* Places in the list of transforms: the lower one is done first. */
+    uint32_t crop; /* pixels of padding on each side; 0: no crop */
+    double flip;   /* probability of reversing the columns; 0: never */
+    /* Positions in the list of transforms. */
     uint32_t crop_layer, flip_layer;
 } lk_gather_desc;
 
-/* What a step needs on its way from the host, which writes it into a ring in memory
- * of alloc_host and enqueues the step: the device counts the turns. */
+/* A ring of slots in memory of alloc_host, through which the host hands data to recorded steps. The host fills
+ * a slot and enqueues the step; the device counts the slots that it has read. */
 typedef struct lk_fetch_desc {
     const char *ring;
     uint32_t slots;
-    size_t stride;  /* bytes from one to the next */
+    size_t stride;  /* bytes from one slot to the next */
     size_t bytes;   /* a multiple of 4 */
-    uint32_t *turn; /* device memory: slot *turn % slots is next; one more afterwards */
+    uint32_t *turn; /* device memory: the kernel reads slot *turn % slots, then adds 1 to *turn */
 } lk_fetch_desc;
 
-/* One optimiser step over flat arrays. Scalars are already what the element
- * update needs; the struct is in device memory. */
+/* Scalars of one optimiser step over flat arrays, in the form that the update of an element uses. In device
+ * memory. */
 typedef struct lk_sgd {
     float lr, momentum, dampening, weight_decay;
     bool nesterov;
-    bool first; /* momentum buffer starts as the gradient */
+    bool first; /* the momentum buffer starts as the gradient */
 } lk_sgd;
 
 typedef struct lk_adam {
@@ -160,7 +163,7 @@ typedef struct lk_adam {
     float step_size;       /* lr / (1 - beta1^t) */
     float root_correction; /* sqrt(1 - beta2^t) */
     float eps, weight_decay;
-    float shrink; /* what the parameter is multiplied by first: 1, or AdamW's 1 - lr * decay */
+    float shrink; /* factor of the parameter before the update: 1, or AdamW's 1 - lr * decay */
 } lk_adam;
 
 typedef struct lk_adadelta {
@@ -168,16 +171,16 @@ typedef struct lk_adadelta {
 } lk_adadelta;
 
 typedef struct lk_kernels {
-    /* conv2d: w is (o, i / groups, kh, kw) row-major as in PyTorch. y = conv(x, w) + b,
-     * then max(y, 0) if relu; b may be NULL. */
+    /* conv2d: w is (o, i / groups, kh, kw), row-major as in PyTorch. y = conv(x, w) + b, then max(y, 0) if
+     * relu; b may be NULL. */
     size_t (*conv2d_scratch)(lk_device *dev, const lk_conv2d_desc *conv, lk_shape x, lk_shape y);
     void (*conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const void *w, const void *b,
                            bool relu, lk_tensor *y, void *scratch);
-    /* mask is NULL, or x where it is the result of a ReLU whose gradient is taken
-     * here as well: dx is 0 where x <= 0. */
+    /* mask is NULL, or x if x is the result of a ReLU: then dx is 0 where x <= 0, which applies the ReLU's
+     * gradient too. */
     void (*conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const void *w,
                               const lk_tensor *mask, lk_tensor *dx, void *scratch);
-    /* dw in the order of w; db may have slot0 NULL when there is no bias. */
+    /* dw is in the order of w; db.slot0 is NULL if there is no bias. */
     void (*conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
                                const lk_shards *shards, lk_partials dw, lk_partials db, void *scratch);
 
@@ -190,36 +193,33 @@ typedef struct lk_kernels {
     void (*linear_grad_weight)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
                                lk_partials dw, lk_partials db, void *scratch);
 
-    /* batchnorm2d. stats: per shard the mean and M2 (sum of squared deviations)
-     * of each channel over its samples and pixels: (count, 2, c). An empty shard
-     * gives zeros. */
+    /* batchnorm2d. stats is (count, 2, c): for each shard the mean and M2 (sum of squared deviations) of each
+     * channel over its samples and pixels. An empty shard gives zeros. */
     void (*batchnorm_stats)(lk_device *dev, const lk_tensor *x, const lk_shards *shards, float *stats);
-    /* Folds per-shard stats into partial (mean, M2) entries of 2*c floats, left
-     * child then right child, weighted by rows * pixels (Chan's formula). */
+    /* Folds the stats of shards into partial (mean, M2) entries of 2*c floats: left child, then right child,
+     * weighted by rows * pixels (Chan's formula). */
     void (*batchnorm_fold)(lk_device *dev, size_t c, size_t pixels, const lk_shards *shards, const float *stats,
                            lk_partials moments);
-    /* From (mean, M2) of `groups` groups with rows[g] samples: moments->mean and
-     * moments->scale. stats is (groups, 2, c); a group without samples gives 0. */
+    /* Computes moments->mean and moments->scale from stats (groups, 2, c): mean and M2 of groups with rows[g]
+     * samples. A group without samples gives 0. */
     void (*batchnorm_moments)(lk_device *dev, size_t c, size_t pixels, const float *stats, const size_t *rows,
                               float eps, lk_moments *moments);
-    /* The same from running statistics: mean and variance per channel. */
+    /* The same from running statistics: the mean and the variance of each channel. */
     void (*batchnorm_running_moments)(lk_device *dev, size_t c, const float *mean, const float *variance, float eps,
                                       lk_moments *moments);
-    /* running = (1 - momentum) * running + momentum * (mean, unbiased variance
-     * of `elements` values), from a (mean, M2) entry. One element leaves the
-     * variance alone. Nothing changes where flag->bad; flag may be NULL. */
+    /* running = (1 - momentum) * running + momentum * (mean, unbiased variance of `elements` values), from a
+     * (mean, M2) entry. If elements is 1, the variance does not change. Nothing changes if flag->bad; flag may
+     * be NULL. */
     void (*batchnorm_running_update)(lk_device *dev, size_t c, const float *entry, size_t elements, float momentum,
                                      const lk_flag *flag, float *mean, float *variance);
     void (*batchnorm_forward)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x,
                               const lk_shards *shards, const lk_moments *moments, lk_tensor *y);
-    /* Per shard the sums of dy and of dy * xhat: (count, 2, c), xhat being
-     * (x - mean) * scale. */
+    /* sums is (count, 2, c): for each shard the sums of dy and of dy * xhat, with xhat = (x - mean) * scale. */
     void (*batchnorm_sums)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
                            const lk_moments *moments, float *sums);
     void (*batchnorm_grad_input)(lk_device *dev, const lk_batchnorm_grad *grad, const lk_tensor *x, const lk_tensor *dy,
                                  const lk_shards *shards, const lk_moments *moments, lk_tensor *dx);
-    /* Folds (count, width) rows, one a shard and `row` floats apart, by plain
-     * addition into partials of width floats. */
+    /* Adds (count, width) rows, one for each shard and `row` floats apart, to partial sums of width floats. */
     void (*rows_fold)(lk_device *dev, size_t width, const float *leaves, size_t row, const lk_shards *shards,
                       lk_partials sums);
 
@@ -233,33 +233,30 @@ typedef struct lk_kernels {
     void (*relu6_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx);
     /* y = a + b, then max(y, 0) if relu; y may be a or b. */
     void (*add)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, bool relu, lk_tensor *y);
-    /* Of one shape. Types (f32 and bf16) and pitches may differ, and be any. */
+    /* Both have the same shape. Types (f32, bf16) and pitches are arbitrary and may differ. */
     void (*copy)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
-    /* Samples ids[0..n) of a data set, n and the shape being x's; ids is device memory.
-     * The loader's values, rounded to x's type. */
+    /* x = samples ids[0..n) of a data set, rounded to x's type; x has the samples' shape. ids is device memory. */
     void (*gather)(lk_device *dev, const lk_gather_desc *gather, const uint32_t *ids, lk_tensor *x);
-    /* The first channels of x; where y has more, the rest are 0. */
+    /* y gets the first channels of x; if y has more channels than x, the rest are 0. */
     void (*fit_channels)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
-    /* y = x / (1 - p), or where that is dropped x - x: 0, or NaN where x is not finite.
-     * By the logical (c, h, w) element index of each sample, or by its channel; the
-     * gradient is the same function. In place allowed. */
+    /* y = x / (1 - p), or x - x for dropped elements: 0, or NaN if x is non-finite. Draws are addressed by each
+     * sample's logical (c, h, w) element index, or by its channel. The gradient is the same function. In place
+     * is allowed. */
     void (*dropout)(lk_device *dev, const lk_dropout_desc *dropout, const lk_tensor *x, lk_tensor *y);
-    /* (n, h, w, c) to (n, c*h*w) in c, h, w order, and back. */
+    /* (n, h, w, c) to (n, c*h*w) in the order c, h, w, and back. */
     void (*flatten_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     void (*flatten_grad_input)(lk_device *dev, const lk_tensor *dy, lk_tensor *dx);
 
-    /* index: (n, h, w, pitch) of y, the winner's place in its window, ky*kernel+kx;
-     * the first of equal values wins, and the first NaN wins over all. Padding never
-     * wins. With mask, x being the result of a ReLU whose gradient is taken here as
-     * well, a winner <= 0 has place LK_NO_PLACE and gets no gradient. With dropout,
-     * which may be NULL, y and dy are those of a dropout behind the pooling; what it
-     * drops has place LK_NO_PLACE. */
+    /* index has y's shape and pitch: the tap of the maximum in its window, ky*kernel + kx. The first of equal
+     * values is taken, and the first NaN before all numbers; padding is never taken. mask: x is the result of a
+     * ReLU whose gradient is applied too. dropout, if not NULL, is a dropout layer after the pooling: y and dy
+     * are its result and gradient. Index is LK_POOL2D_NO_GRADIENT where mask is set and the maximum is <= 0,
+     * and where the element is dropped. */
     void (*maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
                             const lk_tensor *x, bool mask, lk_tensor *y, uint8_t *index);
     void (*maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
                                const lk_tensor *dy, const uint8_t *index, lk_tensor *dx);
-    /* Means over windows, as many as y has; padding counts as zeros, what lies
-     * beyond it does not count. */
+    /* Means over windows. Padding counts as zeros; what lies beyond the padding does not count. */
     void (*avgpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *x, lk_tensor *y);
     void (*avgpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_tensor *dy, lk_tensor *dx);
     void (*global_avgpool_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
@@ -268,18 +265,16 @@ typedef struct lk_kernels {
     void (*log_softmax_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     /* y is the forward result. */
     void (*log_softmax_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx);
-    /* x (n, classes): log-probabilities for nll, scores for cross_entropy. Per
-     * sample: its loss; the place of its label among the classes, 0 for the largest
-     * score, of equals the first comes first; and dx = scale * d(loss)/dx, unless dx
-     * is NULL. */
-    void (*nll)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
+    /* x is (n, classes): log-probabilities for nll, scores for cross_entropy. Writes for each sample its loss,
+     * its label rank (of equal scores the first class ranks higher) and, unless dx is NULL, dx = scale *
+     * d(loss)/dx. */
+    void (*nll)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *label_rank,
                 lk_tensor *dx);
-    void (*cross_entropy)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
-                          lk_tensor *dx);
+    void (*cross_entropy)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss,
+                          int32_t *label_rank, lk_tensor *dx);
 
-    /* PyTorch's update rules over count elements; state arrays are updated in
-     * place. sgd's momentum buffer is NULL when momentum is 0. Nothing changes
-     * where flag->bad; flag may be NULL. */
+    /* PyTorch's update rules over count elements; parameters and state arrays are updated in place. sgd's
+     * buffer is NULL if momentum is 0. Nothing changes if flag->bad; flag may be NULL. */
     void (*sgd_step)(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag, size_t count, const float *grad,
                      float *param, float *buffer);
     void (*adam_step)(lk_device *dev, const lk_adam *adam, const lk_flag *flag, size_t count, const float *grad,
@@ -287,28 +282,26 @@ typedef struct lk_kernels {
     void (*adadelta_step)(lk_device *dev, const lk_adadelta *adadelta, const lk_flag *flag, size_t count,
                           const float *grad, float *param, float *square, float *delta);
 
-    /* Adds to *flag, which is device memory, the first element whose magnitude is
-     * above limit or that is a NaN, as place base + its index. FLT_MAX finds what
-     * is not finite. */
+    /* Looks for the first element that is NaN or whose magnitude is above limit; lowers flag->first to base +
+     * its index and sets flag->bad. With limit FLT_MAX it finds non-finite values. flag is device memory. */
     void (*flag_above)(lk_device *dev, size_t count, float limit, const float *x, uint64_t base, lk_flag *flag);
 
     void (*post)(lk_device *dev, const lk_post *post);
-    /* To dst, device memory. */
+    /* dst is device memory. */
     void (*fetch)(lk_device *dev, const lk_fetch_desc *fetch, void *dst);
 
-    /* sums[b] = the sum of the squares of block b of x, LK_NORM_BLOCK elements or
-     * what the last one has. */
+    /* sums[b] = the sum of the squares of block b of x. Blocks have LK_NORM_BLOCK elements; the last one may
+     * have fewer. */
     void (*sum_squares)(lk_device *dev, size_t count, const float *x, double *sums);
     /* x = x * factor. */
     void (*scale)(lk_device *dev, size_t count, float factor, float *x);
 
-    /* Vectors of any type but f16, for sums between ranks. out = a op b, where
-     * MEAN adds as SUM does; out may be a or b. Integers wrap around; a bf16 is
-     * added as a float and rounded to the nearest, ties to even. MIN and MAX
-     * take b only where it is below or above a. */
+    /* out = a op b for vectors of any type but f16; MEAN adds as SUM does; out may be a or b. Integers wrap
+     * around. bf16 is added as float and rounded to nearest, ties to even. MIN and MAX take b only if b is
+     * below or above a. */
     void (*reduce)(lk_device *dev, lk_dtype dtype, lk_reduction op, size_t count, const void *a, const void *b,
                    void *out);
-    /* x = x / divisor, which is above 0; integers round towards zero. */
+    /* x = x / divisor, divisor > 0; integers round towards zero. */
     void (*divide)(lk_device *dev, lk_dtype dtype, size_t count, int divisor, void *x);
     void (*copy_bytes)(lk_device *dev, size_t bytes, const void *src, void *dst);
 } lk_kernels;

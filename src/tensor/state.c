@@ -1,6 +1,6 @@
-/* state.c - the state dict: an array of named tensors in the order they were
- * added, with an open-addressing index over the names. Files are not its
- * business (io/state_file.c), nor is comparing (io/compare.c). */
+/* state.c - the state dict: an array of named tensors in the order in which they were added, with an
+ * open-addressing index over the names. io/state reads and writes files; io/compare.c
+ * compares states. */
 #include <lockstep/state.h>
 
 #include <string.h>
@@ -8,11 +8,11 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-/* Hash and files take tensor bytes as they lie in memory. */
+/* Hashes and files use tensor bytes as they are in memory. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "only little-endian machines are supported");
 
-/* index has a power of two of slots, at least twice the entries; a slot is an
- * entry's position plus one, or 0 when free. Nothing is ever removed. */
+/* index has a power of two of slots, at least twice the number of entries. A slot is an entry's position plus
+ * one, or 0 if it is free. Entries are never removed. */
 struct lk_state {
     lk_state_entry *entries; /* (capacity) */
     size_t count, capacity;
@@ -56,8 +56,8 @@ void lk_state_destroy(lk_state *state)
     lk__mem_free(state);
 }
 
-/* The slot that holds name, or the free one where it belongs. The index has
- * free slots, so the walk ends. */
+/* The slot that holds name, or the free slot where name belongs. The index always has free slots, so the loop
+ * ends. */
 static size_t *find_slot(const lk_state_entry *entries, size_t *index, size_t slots, const char *name)
 {
     size_t at = (size_t)lk__hash(name, strlen(name), 0) & (slots - 1);
@@ -89,8 +89,8 @@ free_entries:
     return status;
 }
 
-/* Checks type and shape and computes bytes; an empty dimension makes the
- * tensor empty however large the others are. */
+/* Checks type and shape and computes bytes. One dimension of 0 makes the tensor empty, however large the others
+ * are. */
 static lk_status fill_layout(lk_state_entry *entry, const char *name, int ndim, const size_t *dims)
 {
     if ((unsigned)entry->dtype >= LK_DTYPE_COUNT)
@@ -185,9 +185,8 @@ static uint64_t hash_entry(const lk_state_entry *entry)
     return lk__hash(entry->data, entry->bytes, hash);
 }
 
-/* The entries' hashes are added up, which does not see their order: a file may
- * hold them in another one than the state that was saved. Each hash includes
- * the name, so data that change places change the sum. */
+/* Adds the entries' hashes, so their order does not matter: a file may hold them in another order. Each hash
+ * includes the name, so exchanging the data of two entries changes the sum. */
 uint64_t lk_state_hash(const lk_state *state)
 {
     uint64_t parts[2] = {state->count, 0};

@@ -1,12 +1,11 @@
-/* tensor.h - what kernels are given: a view of memory with a shape.
+/* tensor.h - the argument of kernels: a view of memory with a shape.
  *
- * A tensor has samples n, channels c, height h and width w. Memory order is
- * n, h, w, c (channels last) on every device; the logical order, which state
- * dicts, random numbers and flatten use, is PyTorch's n, c, h, w. A vector of
- * features is c with h = w = 1, where both orders agree.
+ * A tensor has n samples, c channels, height h and width w. The memory order is n, h, w, c (channels last) on
+ * every device. State dicts, random numbers and flatten use the logical order, PyTorch's n, c, h, w. A vector
+ * of features has c elements and h = w = 1; there both orders agree.
  *
- * A device may keep pixels further apart than their channels need (pitch). What
- * lies between is zero in every input of a kernel and in every output. */
+ * A device may store pixels further apart than their channels need (pitch). The pads between them are zero in
+ * every input and output of a kernel. */
 #ifndef LK_TENSOR_TENSOR_H
 #define LK_TENSOR_TENSOR_H
 
@@ -14,7 +13,7 @@
 
 #include <lockstep/state.h>
 
-/* A device, whose memory tensors are in (device.h). */
+/* The device that owns the memory of tensors (device.h). */
 typedef struct lk_device lk_device;
 
 typedef struct lk_shape {
@@ -23,9 +22,9 @@ typedef struct lk_shape {
 
 typedef struct lk_tensor {
     void *data;     /* in the device's memory */
-    lk_dtype dtype; /* f32, or bf16 on a device that computes in it */
+    lk_dtype dtype; /* f32, or bf16 if the device computes in bf16 */
     lk_shape shape;
-    size_t pitch; /* elements from a pixel to the next; 0: shape.c */
+    size_t pitch; /* elements from one pixel to the next; 0: shape.c */
 } lk_tensor;
 
 static inline size_t lk__shape_sample(lk_shape shape)
@@ -58,8 +57,7 @@ static inline lk_tensor lk__tensor_rows(const lk_tensor *tensor, size_t begin, s
     return rows;
 }
 
-/* Float elements of a tensor; only kernels of devices whose memory the host
- * can address may dereference it. */
+/* The elements as floats. Only kernels of devices with host memory may dereference the result. */
 static inline float *lk__tensor_f32(const lk_tensor *tensor)
 {
     return (float *)tensor->data;

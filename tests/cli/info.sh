@@ -50,6 +50,6 @@ refused "--data and --input" -- --model cnn --input 1x28x28 --data digits
 refused "vgg16:cifar" -- --model vgg16 --input 3x32x32
 refused "no optimiser 'adm'" "'adam'" -- --model cnn --optimizer adm
 refused "--model NAME" -- --json
-refused "not of both" -- --model cnn file.safetensors
+refused "not both" -- --model cnn file.safetensors
 
 conclude

@@ -153,7 +153,7 @@ static lk_status fill(const lk_options_set *options, const char *line, const cha
         entries[count].row = lk__options_find(options, words[3 * count]);
         assert_non_null(entries[count].row);
         entries[count].value = words[3 * count + 1];
-        entries[count].place = words[3 * count + 2];
+        entries[count].source = words[3 * count + 2];
     }
     return lk__options_fill(options, entries, count, out, &parsed);
 }

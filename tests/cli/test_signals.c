@@ -15,13 +15,13 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    lk__wishes_end();
+    lk__job_signals_end();
     return 0;
 }
 
 static void test_stop_and_which(void **state)
 {
-    lk__wishes_watch(&wish);
+    lk__job_signals_watch(&wish);
     raise(SIGINT);
     assert_int_equal(atomic_load(&wish), LK_WISH_STOP + SIGINT);
     /* Told twice at one moment it is one wish, and the first is the reason. */
@@ -33,7 +33,7 @@ static void test_stop_and_which(void **state)
 
 static void test_save(void **state)
 {
-    lk__wishes_watch(&wish);
+    lk__job_signals_watch(&wish);
     raise(SIGUSR1);
     assert_int_equal(atomic_load(&wish), LK_WISH_SAVE);
     raise(SIGINT);
@@ -42,20 +42,20 @@ static void test_save(void **state)
 
 static void test_a_new_watch_begins_anew(void **state)
 {
-    lk__wishes_watch(&wish);
+    lk__job_signals_watch(&wish);
     raise(SIGTERM);
-    lk__wishes_end();
+    lk__job_signals_end();
     atomic_store(&wish, LK_WISH_NONE);
-    lk__wishes_watch(&wish);
+    lk__job_signals_watch(&wish);
     raise(SIGHUP);
     assert_int_equal(atomic_load(&wish), LK_WISH_STOP + SIGHUP);
 }
 
 static void test_too_early_to_save(void **state)
 {
-    lk__wishes_prepare();
+    lk__job_signals_prepare();
     raise(SIGUSR1);
-    lk__wishes_watch(&wish);
+    lk__job_signals_watch(&wish);
     assert_int_equal(atomic_load(&wish), LK_WISH_NONE);
     raise(SIGUSR1);
     assert_int_equal(atomic_load(&wish), LK_WISH_SAVE);
@@ -71,14 +71,14 @@ static void test_actions_are_given_back(void **state)
     for (int i = 0; i < 3; i++) {
         struct sigaction mine = {.sa_handler = i == 2 ? SIG_IGN : own}, before, now;
         sigaction(numbers[i], &mine, &before);
-        lk__wishes_prepare();
-        lk__wishes_watch(&wish);
+        lk__job_signals_prepare();
+        lk__job_signals_watch(&wish);
         sigaction(numbers[i], NULL, &now);
         /* What was ignored stays so. */
         assert_true((now.sa_handler == SIG_IGN) == (i == 2));
         assert_true(now.sa_handler != own);
-        lk__wishes_end();
-        lk__wishes_end();
+        lk__job_signals_end();
+        lk__job_signals_end();
         sigaction(numbers[i], &before, &now);
         assert_true(now.sa_handler == mine.sa_handler);
     }
@@ -100,7 +100,7 @@ static void signal_twice(int number, void *arg)
     static unsigned counter;
     const int *signals = arg;
     pthread_t thread;
-    lk__wishes_watch(&wish);
+    lk__job_signals_watch(&wish);
     CHECK(pthread_create(&thread, NULL, count_up, &counter) == 0);
     kill(getpid(), signals[0]);
     while (atomic_load(&wish) < LK_WISH_STOP)

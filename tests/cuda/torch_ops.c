@@ -392,7 +392,7 @@ static void describe_wave(ops_run *run)
     run->wave.ids = fx_put(run->d, job->ids, job->n * sizeof *job->ids);
     run->wave.labels = fx_put(run->d, job->labels, job->n * sizeof *job->labels);
     run->wave.loss = fx_no_floats(run->d, job->n);
-    run->wave.place = fx_blank(run->d, job->n * sizeof *run->wave.place);
+    run->wave.label_rank = fx_blank(run->d, job->n * sizeof *run->wave.label_rank);
 }
 
 /* To where the plan has its input, or the gradient of its output. */
@@ -420,7 +420,7 @@ static void keep_losses(const ops_run *run)
     lk_state_entry *loss = new_entry(run->job, run->whose, "loss", LK_DTYPE_F32, 1, &n);
     fx_get(run->d, run->wave.loss, loss->bytes, loss->data);
     lk_state_entry *place = new_entry(run->job, run->whose, "place", LK_DTYPE_I32, 1, &n);
-    fx_get(run->d, run->wave.place, place->bytes, place->data);
+    fx_get(run->d, run->wave.label_rank, place->bytes, place->data);
 }
 
 static void run_backward(ops_run *run)

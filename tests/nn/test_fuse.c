@@ -167,10 +167,10 @@ static void test_dropout(void **state)
     fuse(fx, 1, 0);
     const lk_fuse_choice *of = fx->choices;
     assert_int_equal(of[3].dropout, 4);
-    assert_true(of[4].forward == -1 && of[4].passes && of[3].grad == of[4].grad);
-    assert_true(of[5].forward == 5 && !of[5].passes && of[4].dropout == -1);
+    assert_true(of[4].forward == -1 && of[4].backward_elsewhere && of[3].grad == of[4].grad);
+    assert_true(of[5].forward == 5 && !of[5].backward_elsewhere && of[4].dropout == -1);
     fuse(fx, 4, 0);
-    assert_true(of[4].forward == 4 && !of[4].passes);
+    assert_true(of[4].forward == 4 && !of[4].backward_elsewhere);
     fuse(fx, 1, 4);
     assert_int_equal(of[3].dropout, -1);
 }
@@ -184,7 +184,7 @@ static void test_dropout_apart(void **state)
     finish(g, lk_add(g, lk_dropout(g, x, 0.5), x));
     fuse(fx, 1, 0);
     assert_int_equal(fx->choices[1].dropout, -1);
-    assert_true(fx->choices[2].forward == 2 && !fx->choices[2].passes);
+    assert_true(fx->choices[2].forward == 2 && !fx->choices[2].backward_elsewhere);
 }
 
 int main(void)

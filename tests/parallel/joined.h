@@ -53,11 +53,11 @@ static atomic_bool joined_missing;
 static atomic_int joined_refuses;  /* a rank that opens no channel, plus 1 */
 static atomic_int joined_given_up; /* channels */
 
-static inline lk_status joined_place(lk_device *dev, char place[LK_CHANNEL_PLACE])
+static inline lk_status joined_place(lk_device *dev, char place[LK_CHANNEL_DEVICE_ID])
 {
     static atomic_int next;
     int number = next++;
-    snprintf(place, LK_CHANNEL_PLACE, "far %d", joined_places ? number % joined_places : number);
+    snprintf(place, LK_CHANNEL_DEVICE_ID, "far %d", joined_places ? number % joined_places : number);
     return LK_OK;
 }
 
@@ -282,7 +282,7 @@ static inline void joined_give_up(lk_channel *channel)
 
 static const lk_channel_type joined_type = {
     .name = "joined",
-    .place = joined_place,
+    .device_id = joined_place,
     .load = joined_load,
     .open = joined_open,
     .join = joined_join,

@@ -437,7 +437,7 @@ static void run_running_update(lk_device *d, const void *arg, float *out)
 {
     const formula_case *f = arg;
     size_t c = f->c;
-    lk_flag flag = {.first = f->flag > 0 ? 3 : LK_NOWHERE, .bad = f->flag > 0};
+    lk_flag flag = {.first = f->flag > 0 ? 3 : LK_FLAG_NONE, .bad = f->flag > 0};
     lk_flag *at = f->flag >= 0 ? fx_put(d, &flag, sizeof flag) : NULL;
     float *entry = fx_floats(d, f->stats, 2 * c), *running = fx_floats(d, f->running, 2 * c);
     d->kernels->batchnorm_running_update(d, c, entry, f->batch, momentum, at, running, running + c);

@@ -155,7 +155,7 @@ static void check_search(const array_case *a)
 static void check_searches(size_t count, size_t skip, float bad)
 {
     float *x = random_floats(count + skip, 4);
-    array_case a = {.count = count, .skip = skip, .x = x, .flag = {.first = LK_NOWHERE}, .base = 77, .limit = FLT_MAX};
+    array_case a = {.count = count, .skip = skip, .x = x, .flag = {.first = LK_FLAG_NONE}, .base = 77, .limit = FLT_MAX};
     check_search(&a);
     for (size_t i = 0; i < 4 && count; i++) {
         x[skip + count - 1 - count * i / 4] = bad;
@@ -163,7 +163,7 @@ static void check_searches(size_t count, size_t skip, float bad)
         check_search(&a);
         a.flag = (lk_flag){.first = 500, .bad = 1};
         check_search(&a);
-        a.flag = (lk_flag){.first = LK_NOWHERE};
+        a.flag = (lk_flag){.first = LK_FLAG_NONE};
     }
     a.limit = 0.75f;
     check_search(&a);
@@ -201,7 +201,7 @@ static void test_limits(void **state)
         array_case a = {.count = late ? COUNT - 6 : COUNT, .skip = late ? 6 : 0, .x = x, .base = BASE};
         x[steps[i].at] = steps[i].value;
         a.limit = steps[i].limit;
-        a.flag = (lk_flag){.first = LK_NOWHERE};
+        a.flag = (lk_flag){.first = LK_FLAG_NONE};
         check_search(&a);
         a.flag = (lk_flag){.first = BASE - 1, .bad = 1};
         check_search(&a);

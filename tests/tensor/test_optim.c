@@ -79,7 +79,7 @@ static const rule adadelta = {"adadelta", adadelta_step, adadelta_element};
 static void run_step(lk_device *d, const void *arg, float *out)
 {
     const step_case *s = arg;
-    lk_flag flag = {.first = s->flag > 0 ? 3 : LK_NOWHERE, .bad = s->flag > 0};
+    lk_flag flag = {.first = s->flag > 0 ? 3 : LK_FLAG_NONE, .bad = s->flag > 0};
     size_t whole = s->count + s->skip;
     float *grad = fx_floats(d, s->grad, whole) + s->skip, *array[ARRAYS];
     for (size_t i = 0; i < ARRAYS; i++)

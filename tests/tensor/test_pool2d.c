@@ -116,7 +116,7 @@ static void expect_maxpool(const pool_case *p, float *want)
         size_t place = 0, at = find_winner(p, i, &place);
         bool masked = p->mask && p->x[at] <= 0;
         want[i] = p->x[at];
-        want[outs + i] = masked ? LK_NO_PLACE : (float)place;
+        want[outs + i] = masked ? LK_POOL2D_NO_GRADIENT : (float)place;
         want[2 * outs + at] += masked ? 0.0f : p->dy[i];
     }
 }

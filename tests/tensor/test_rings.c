@@ -38,7 +38,7 @@ static void run_post(lk_device *d, const void *arg, float *out)
     char *ring = open_ring(d);
     lk_post post = {.n = p->n, .ring = ring, .slots = SLOTS, .stride = STRIDE};
     post.loss = fx_floats(d, p->loss, p->n);
-    post.place = fx_put(d, p->place, p->n * sizeof *p->place);
+    post.label_rank = fx_put(d, p->place, p->n * sizeof *p->place);
     post.flag = fx_put(d, &p->flag, sizeof p->flag);
     post.step = fx_put(d, &p->step, sizeof p->step);
     d->kernels->post(d, &post);
@@ -83,7 +83,7 @@ static void test_post(void **state)
     for (size_t i = 0; i < COUNT_OF(counts); i++) {
         float *loss = random_floats(counts[i], 5);
         post_case p = {.n = counts[i], .step = (uint32_t)i, .loss = loss, .place = place};
-        p.flag = (lk_flag){.first = LK_NOWHERE};
+        p.flag = (lk_flag){.first = LK_FLAG_NONE};
         check_post(&p);
         p.flag = (lk_flag){.first = 7 + i, .bad = 1};
         check_post(&p);

@@ -1,12 +1,10 @@
-/* allreduce.c - `lockstep bench allreduce`: sums of float vectors between
- * ranks of this host, from 4 bytes to 100 MB, and Open MPI beside them in the
- * same run where mpirun is installed.
+/* allreduce.c - `lockstep bench allreduce`: sums of float vectors between ranks of this host, from 4 bytes to
+ * 100 MB, with Open MPI measured in the same run if mpirun is installed.
  *
- * Columns as nccl-tests defines them: algorithm bandwidth is bytes over time,
- * bus bandwidth is that times 2(n-1)/n, which compares with the hardware's limit
- * whatever the number of ranks. Runs of the peers alternate; a time is the
- * median of the runs, and a run's time the median of batches of calls. Before a
- * size is timed one sum is compared with what it must be. */
+ * Columns are defined as in nccl-tests: algorithm bandwidth is bytes over time; bus bandwidth is that times
+ * 2(n-1)/n, which can be compared with the hardware's limit for any number of ranks. Runs of the peers
+ * alternate. A time is the median over the runs; the time of a run is the median over batches of calls. Before
+ * a size is timed, one sum is checked. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <lockstep/group.h>
 #include <lockstep/launch.h>
@@ -35,7 +33,7 @@ enum { SIZES = sizeof sizes / sizeof *sizes, MAX_RUNS = 99, BATCHES = 9, DEFAULT
 /* Set for the ranks that mpirun starts. */
 #define PEER_VARIABLE "LOCKSTEP_BENCH_OPENMPI"
 
-/* Who is measured. */
+/* The programs that are measured. */
 enum { GROUP_MEMORY, PLAIN_MEMORY, OPEN_MPI, PEERS };
 static const char *const peer_names[] = {"lockstep", "lockstep, plain memory", "Open MPI"};
 
@@ -46,10 +44,10 @@ typedef struct bench {
     int runs;
     bool present[PEERS];
     double (*seconds)[PEERS][SIZES]; /* (runs), shared with the ranks */
-    int run;                         /* under way */
+    int run;                         /* number of the current run */
 } bench;
 
-/* What a rank sums with. */
+/* How a rank sums. */
 typedef struct summer {
     lk_group *group; /* NULL: Open MPI */
     int rank, ranks;
@@ -64,13 +62,13 @@ static lk_status sum(const summer *with, size_t count)
     return LK_OK;
 }
 
-/* Whole numbers that floats hold exactly, another one at each of some neighbours. */
+/* Integers that floats represent exactly; neighbouring elements differ. */
 static float addend(int rank, size_t element)
 {
     return (float)((rank + 1) * (int)(1 + element % 13));
 }
 
-/* The data are zeros afterwards, which stay so however often they are summed. */
+/* Leaves zeros in the data, which stay zeros after any number of sums. */
 static lk_status check_sum(const summer *with, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -86,7 +84,7 @@ static lk_status check_sum(const summer *with, size_t count)
     return LK_OK;
 }
 
-/* Calls in a batch: the same at all ranks, a few milliseconds each. */
+/* Calls in a batch: the same at all ranks; a batch takes a few milliseconds. */
 static int batch_calls(size_t bytes)
 {
     size_t calls = ((size_t)4 << 20) / (bytes + 4096);
@@ -162,15 +160,15 @@ static lk_status time_openmpi(const lk_args *args)
     return status;
 }
 
-/* What mpirun's ranks run: rank 0 prints a line of bytes and seconds a size. Who
- * fails prints the status and why. */
+/* The program of mpirun's ranks: rank 0 prints bytes and seconds of each size, one line each. A rank that fails
+ * prints the status and the reason. */
 static lk_status run_openmpi_rank(const lk_args *args)
 {
     lk_status status = time_openmpi(args);
     if (status != LK_OK)
         printf("%s %d %s\n", failed_word, (int)status, lk_error_detail());
     fflush(stdout);
-    /* A rank that failed just ends: the others may wait in a sum. */
+    /* A rank that failed ends without MPI_Finalize, because the others may be waiting in a sum. */
     if (status == LK_OK)
         lk__openmpi_stop();
     return status;
@@ -208,7 +206,7 @@ static FILE *start_mpirun(const bench *b, pid_t *pid)
     if (*pid == 0) {
         setenv(PEER_VARIABLE, "1", 1);
         dup2(ends[1], STDOUT_FILENO);
-        /* What mpirun has to say about its surroundings is not ours. */
+        /* Messages of mpirun about the machine are not shown. */
         if (!freopen("/dev/null", "w", stderr))
             _exit(LK_EXIT_FAILED);
         close(ends[0]);
@@ -224,9 +222,9 @@ static FILE *start_mpirun(const bench *b, pid_t *pid)
     return fdopen(ends[0], "r");
 }
 
-/* What the ranks of Open MPI say: their times, or why there are none. */
+/* Output of the ranks of Open MPI: their times, or why there are none. */
 typedef struct answer {
-    size_t found; /* sizes */
+    size_t found; /* number of sizes */
     int status;
     char reason[512];
 } answer;
@@ -255,7 +253,7 @@ static size_t size_count(const bench *b)
     return count;
 }
 
-/* Open MPI that does not work is told and left out; wrong sums are an error. */
+/* If Open MPI does not work, a line says so and it is left out; wrong sums are an error. */
 static lk_status run_openmpi(bench *b)
 {
     pid_t pid = -1;
@@ -265,7 +263,7 @@ static lk_status run_openmpi(bench *b)
     if (lines) {
         read_answer(lines, b->seconds[b->run][OPEN_MPI], &got);
         fclose(lines);
-        /* Where SIGCHLD is ignored nobody knows the code: then the lines count. */
+        /* If SIGCHLD is ignored, the exit status is unknown; then the printed lines decide. */
         while (waitpid(pid, &code, 0) < 0 && errno == EINTR)
             continue;
         if (got.status == LK_OK)

@@ -1,4 +1,4 @@
-/* blas.c - OpenBLAS loaded by hand: not a dependency, only a peer. */
+/* blas.c - OpenBLAS, loaded at run time: a peer for comparison, not a dependency. */
 #include "cli/bench/blas.h"
 
 #include <dlfcn.h>

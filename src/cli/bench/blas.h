@@ -1,16 +1,16 @@
-/* blas.h - OpenBLAS as a peer in benchmarks, taken at run time if it is there.
- * Nothing else of the program uses it. */
+/* blas.h - OpenBLAS as a peer in benchmarks, loaded at run time if it is installed. Nothing else in the program
+ * uses it. */
 #ifndef LK_CLI_BENCH_BLAS_H
 #define LK_CLI_BENCH_BLAS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Whether OpenBLAS could be loaded; sets its number of threads. */
+/* Loads OpenBLAS and sets its number of threads; false if that is impossible. */
 bool lk__blas_open(int threads);
 
-/* c (m, n) = op(a) (m, k) op(b) (k, n), row-major, without gaps; op transposes
- * what is stored as (k, m) or (n, k). Only after lk__blas_open said yes. */
+/* c (m, n) = op(a) (m, k) op(b) (k, n), row-major, without gaps; op transposes a matrix that is stored as (k,
+ * m) or (n, k). Only after lk__blas_open returned true. */
 typedef struct lk_blas_product {
     size_t m, n, k;
     bool a_transposed, b_transposed;

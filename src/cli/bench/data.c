@@ -1,5 +1,5 @@
-/* data.c - `lockstep bench data`: whole epochs of batches out of the loader,
- * decoded, augmented and normalised, with nothing trained on them. */
+/* data.c - `lockstep bench data`: whole epochs of batches from the loader, decoded, transformed and normalised,
+ * without training. */
 #include <stdio.h>
 
 #include "base/clock.h"

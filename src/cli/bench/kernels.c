@@ -1,8 +1,7 @@
-/* kernels.c - `lockstep bench kernels`: the matrix and convolution
- * kernels in GF/s, beside the core's peak of fused multiply-adds and OpenBLAS's
- * sgemm on the product of the same size (for convolutions without the cost of
- * im2col). All three are measured in turn, and medians compared: on a shared
- * machine the peak moves as much as the rest. */
+/* kernels.c - `lockstep bench kernels`: the matrix and convolution kernels in GF/s, with the core's peak of
+ * fused multiply-adds and OpenBLAS's sgemm on a product of the same size (for convolutions without the cost of
+ * im2col). All three are measured in turn and medians are compared, because on a shared machine the peak varies
+ * as much as the rest. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -17,7 +16,7 @@
 /* A convolution, or with kernel 0 a linear layer. */
 typedef struct kernel_case {
     const char *name;
-    size_t n, in, size, out; /* samples, channels, height and width, channels */
+    size_t n, in, size, out; /* samples, input channels, height and width, output channels */
     lk_conv2d_desc conv;
 } kernel_case;
 
@@ -88,7 +87,7 @@ static const struct {
 
 enum { DIRECTIONS = sizeof directions / sizeof *directions };
 
-/* Values in [-1,1): zeros and subnormals would flatter or spoil the figures. */
+/* Values in [-1,1): zeros and subnormals would distort the speed. */
 static void fill(float *values, size_t count, uint32_t stream)
 {
     lk_rng rng = lk__rng(1, LK_RNG_INIT, stream, 0, 0);
@@ -168,7 +167,7 @@ static void call_kernel(void *arg)
 {
     kernel_call *call = arg;
     directions[call->direction].run(call->problem);
-    /* Kernels may only have been enqueued; a fault would be the CPU's own. */
+    /* Kernels may only be enqueued, so wait for them. The CPU device has no faults. */
     (void)call->problem->dev->type->sync(call->problem->dev);
 }
 
@@ -183,7 +182,7 @@ static void call_blas(void *arg)
     lk__blas_multiply(&call->product, call->a, call->b, call->c);
 }
 
-/* One core at the peak. */
+/* One core at its peak. */
 typedef struct peak_call {
     const lk_cpu_build *build;
     double work; /* FLOPs of a call */
@@ -195,7 +194,7 @@ static void call_peak(void *arg)
     call->work = call->build->peak(PEAK_ROUNDS);
 }
 
-/* Something to time. */
+/* A function to time. */
 typedef struct contender {
     void (*run)(void *arg);
     void *arg;
@@ -203,8 +202,7 @@ typedef struct contender {
     double median;
 } contender;
 
-/* The contenders take turns, so that a busy machine is equally busy for all;
- * the first turn warms up. */
+/* The contenders alternate, so that a busy machine is equally busy for all; the first round warms up. */
 static void time_turns(contender *contenders, size_t count, size_t repeat)
 {
     for (size_t turn = 0; turn <= repeat; turn++) {
@@ -231,7 +229,7 @@ static lk_blas_product product_of(const problem *p, size_t direction)
     return products[direction];
 }
 
-/* What all cases are held against. */
+/* What all cases are compared with. */
 typedef struct setting {
     lk_device *dev;
     int threads, shards;
@@ -251,7 +249,7 @@ static void print_header(const setting *set)
     printf("%-20s %-12s %9s %9s %7s %9s\n", "case", "direction", "GF/s", "peak", "% peak", "OpenBLAS");
 }
 
-/* Rates in GF/s; blas is 0 when there is none. */
+/* Rates in GF/s; blas is 0 if there is none. */
 static void print_case(const setting *set, const char *name, const char *direction, double rate, double peak,
                        double blas)
 {

@@ -1,4 +1,4 @@
-/* median.c - the middle of sorted values. */
+/* median.c - the median of timings. */
 #include "cli/bench/median.h"
 
 #include <stdlib.h>

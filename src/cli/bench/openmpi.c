@@ -1,5 +1,5 @@
-/* openmpi.c - Open MPI loaded by hand: not a dependency, only a peer. The names
- * and MPI_IN_PLACE are those of the ABI of Open MPI 4 and 5 (libmpi.so.40). */
+/* openmpi.c - Open MPI, loaded at run time: a peer for comparison, not a dependency. The names and MPI_IN_PLACE
+ * belong to the ABI of Open MPI 4 and 5 (libmpi.so.40). */
 #include "cli/bench/openmpi.h"
 
 #include <dlfcn.h>

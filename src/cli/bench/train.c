@@ -1,11 +1,9 @@
-/* train.c - `lockstep bench train`: steps of training with the data
- * already in memory, so that the step alone is timed, by one process or by
- * several ranks of this host.
+/* train.c - `lockstep bench train`: training steps with the data already in memory, so that only the step is
+ * timed, in one process or in several ranks of this host.
  *
- * With --independent the ranks start together but each trains alone on its part
- * of the batch: what the cores could do if ranks never had to wait. With --in-step
- * they wait for the slowest after each step, as all that train together must: what
- * the sums cost is the rest. */
+ * With --independent the ranks start together, but each trains alone on its part of the batch: what the cores
+ * can do if ranks never wait. With --in-step they wait for the slowest rank after each step, as ranks that
+ * train together must; the remaining difference is the cost of the sums. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <lockstep/group.h>
 #include <lockstep/launch.h>
@@ -24,17 +22,17 @@
 
 enum { WARM_UP = 3, MAX_BATCHES = 32, MAX_RUNS = 99 };
 
-/* What a rank measured in one run. */
+/* A rank's measurements in one run. */
 typedef struct timing {
     double seconds;
     lk_waits waits;
 } timing;
 
-/* What a rank leaves for the process that started it. */
+/* Results of a rank for the process that started it. */
 typedef struct outcome {
     timing runs[MAX_RUNS];
     double peak_rss_mb;
-    size_t samples; /* a step, of this rank's engine */
+    size_t samples; /* of a step of this rank's engine */
     lk_status status;
     char detail[1024]; /* of a failure */
 } outcome;
@@ -43,10 +41,10 @@ typedef struct bench {
     const lk_args *args;
     int ranks;
     size_t runs;
-    outcome *outcomes; /* (ranks), shared with them */
+    outcome *outcomes; /* (ranks), memory shared with them */
 } bench;
 
-/* Batches copied out of a loader. */
+/* Batches copied from a loader. */
 typedef struct batch_store {
     lk_batch batches[MAX_BATCHES];
     size_t count;
@@ -55,7 +53,7 @@ typedef struct batch_store {
 typedef struct bench_rank {
     const bench *bench;
     lk_group *group; /* NULL: the only rank */
-    size_t batch;    /* samples a step of its engine, and their shards */
+    size_t batch;    /* samples of a step of its engine, and their shards */
     int shards;
     lk_dataset *data;
     lk_loader *loader;
@@ -78,7 +76,7 @@ static lk_status keep_batch(const lk_batch *from, lk_batch *out)
     lk_status status;
     if (from->x)
         LK_TRY(copy_array(from->x, from->count * from->sample_floats * sizeof *from->x, "a batch", &block));
-    copy.x = block; /* NULL where samples are on the device */
+    copy.x = block; /* NULL if samples are on the device */
     LK_TRY_GOTO(copy_array(from->labels, from->count * sizeof *from->labels, "labels", &block), free_x);
     copy.labels = block;
     LK_TRY_GOTO(copy_array(from->ids, from->count * sizeof *from->ids, "sample ids", &block), free_labels);
@@ -93,7 +91,7 @@ free_x:
     return status;
 }
 
-/* Whole batches only: a smaller last one would blur the time of a step. */
+/* Whole batches only: a smaller last batch would distort the time of a step. */
 static lk_status fill_store(bench_rank *r)
 {
     const lk_args *args = r->bench->args;
@@ -105,9 +103,9 @@ static lk_status fill_store(bench_rank *r)
                              .share = lk_engine_shard_range(r->engine)};
     size_t whole = lk_dataset_get_info(r->data)->count / r->batch;
     size_t wanted = lk__size_min(lk__size_min(args->steps, MAX_BATCHES), whole);
-    bool placed;
+    bool cached;
     LK_TRY(lk_loader_create(r->data, &loader, &r->loader));
-    LK_TRY(lk_engine_cache_dataset(r->engine, r->loader, &placed));
+    LK_TRY(lk_engine_cache_dataset(r->engine, r->loader, &cached));
     LK_TRY(lk_loader_start(r->loader, 0, 0));
     while (r->store.count < wanted) {
         const lk_batch *batch;
@@ -118,7 +116,7 @@ static lk_status fill_store(bench_rank *r)
     return LK_OK;
 }
 
-/* Where ranks are independent, the work of each is what it would be in a group. */
+/* An independent rank does the same work as in a group. */
 static lk_status choose_batch(bench_rank *r)
 {
     const lk_args *args = r->bench->args;
@@ -177,7 +175,7 @@ static void close_rank(bench_rank *r)
     lk_dataset_destroy(r->data);
 }
 
-/* As many steps are under way as the engine takes. */
+/* Keeps as many steps under way as the engine allows. */
 static lk_status run_steps(bench_rank *r, size_t steps)
 {
     lk_metrics metrics;
@@ -240,7 +238,7 @@ static int rank_main(int rank, void *arg)
     return status == LK_OK ? LK_EXIT_DONE : LK_EXIT_FAILED;
 }
 
-/* Of one run; medians of all. Percent of a step, over the ranks. */
+/* Of one run, or medians over all runs. Percentages of a step, over the ranks. */
 typedef struct figures {
     double img_per_s, ms_per_step;
     double gradients, gradients_most, other, other_most;
@@ -291,7 +289,7 @@ static double most_memory(const bench *b)
     return most;
 }
 
-/* Samples a step, of all ranks together. */
+/* Samples of a step of all ranks together. */
 static size_t batch_of(const bench *b)
 {
     return b->outcomes[0].samples * (b->args->independent ? (size_t)b->ranks : 1);
@@ -336,17 +334,16 @@ static void print_json(const bench *b, const figures *f)
     lk__cli_json_line(line);
 }
 
-/* A rank's own reason says more than the end of its process, or than what
- * others say of it. */
+/* A rank's own reason says more than the exit of its process, or than the reports of other ranks about it. */
 static lk_status explain(const bench *b, lk_status status)
 {
-    const outcome *telling = NULL;
+    const outcome *cause = NULL;
     for (int rank = 0; rank < b->ranks; rank++) {
         const outcome *out = &b->outcomes[rank];
-        if (out->status != LK_OK && (!telling || telling->status == LK_STATUS_PEER))
-            telling = out;
+        if (out->status != LK_OK && (!cause || cause->status == LK_STATUS_PEER))
+            cause = out;
     }
-    return telling ? lk__fail(telling->status, "%s", telling->detail) : status;
+    return cause ? lk__fail(cause->status, "%s", cause->detail) : status;
 }
 
 static lk_status run_all(bench *b)

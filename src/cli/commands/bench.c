@@ -1,4 +1,4 @@
-/* bench.c - `lockstep bench`: which case to run. */
+/* bench.c - `lockstep bench`: chooses the case to run. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 static const struct {
     const char *name;
     lk_status (*run)(const lk_args *args);
-    bool gpus; /* it can use them */
+    bool gpus; /* it can use GPUs */
 } cases[] = {
     {"allreduce", lk__bench_allreduce, false},
     {"data", lk__bench_data, false},
@@ -27,13 +27,12 @@ static const char *next_case(const void *arg, size_t index)
     return index < CASES ? cases[index].name : NULL;
 }
 
-/* In a process of its own, as ranks are forked and a driver must not be started
- * before that. */
+/* Checks in a process of its own, because ranks are forked later and the driver must not be started before. */
 static bool is_usable(const char *device, char *why, size_t bytes)
 {
     int ends[2], status = 0;
     if (pipe(ends) != 0)
-        return true; /* the bench will tell */
+        return true; /* the benchmark will report the failure */
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
@@ -53,7 +52,7 @@ static bool is_usable(const char *device, char *why, size_t bytes)
     return !*why;
 }
 
-/* Whether the case runs on the plan's GPU; where it does not, it runs on the CPU. */
+/* Whether the case runs on the plan's GPU; otherwise it runs on the CPU. */
 static lk_status check_device(const lk_job_plan *plan, size_t bench, bool *usable)
 {
     char why[LK_PATH_BYTES];

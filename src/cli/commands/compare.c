@@ -1,15 +1,14 @@
-/* compare.c - `lockstep compare A B`: silence means the same bits.
+/* compare.c - `lockstep compare A B`: prints nothing if the bits are the same.
  *
- * Two checkpoints are compared in their tensors and their position; else the models
- * are. Options are none of that: they are told where something differs, to help find
- * out why. */
+ * Of two checkpoints tensors and position are compared, otherwise the models. Options are not compared; they
+ * are printed if something differs, to help to find the reason. */
 #include <stdio.h>
 
 #include "cli/cli.h"
 #include "cli/report/json.h"
 #include "io/checkpoint/checkpoint.h"
 
-/* How each kind begins its lines, and is counted at the end. */
+/* How the lines of each kind begin, and how it is counted at the end. */
 static const struct {
     const char *label, *one, *many;
 } kinds[LK_DIFFERENCE_KINDS] = {
@@ -64,8 +63,8 @@ static void compare(const pair *p, lk_difference_kind_fn report, size_t counts[L
         lk__checkpoint_compare_models(p->models[0], p->models[1], report, NULL, counts);
 }
 
-/* Most pairs are equal: what is printed is looked for again. */
-static bool tell(const pair *p, bool quiet)
+/* Most pairs are equal, so differences are searched again for printing. */
+static bool print_result(const pair *p, bool quiet)
 {
     size_t counts[LK_DIFFERENCE_KINDS] = {0}, again[LK_DIFFERENCE_KINDS] = {0};
     compare(p, NULL, counts);
@@ -84,7 +83,7 @@ static lk_status load_pair(const char *const *paths, pair *out)
     for (int i = 0; i < 2; i++) {
         LK_TRY(checkpoints ? lk_checkpoint_load(paths[i], &out->checkpoints[i])
                            : lk_state_load(paths[i], &out->models[i]));
-        /* A model is the same with the names that DistributedDataParallel gives it. */
+        /* A model with the names that DistributedDataParallel gives it is the same model. */
         if (out->models[i])
             (void)lk_state_strip(out->models[i], "module.");
     }
@@ -95,17 +94,17 @@ int lk__cmd_compare(lk_args *args)
 {
     pair p = {0};
     lk_status status = load_pair(args->words, &p);
-    bool different = status == LK_OK && tell(&p, args->quiet);
+    bool different = status == LK_OK && print_result(&p, args->quiet);
     for (int i = 0; i < 2; i++) {
         lk_checkpoint_destroy(p.checkpoints[i]);
         lk_state_destroy(p.models[i]);
     }
     if (status != LK_OK) {
-        /* 1 would say that the models differ. */
+        /* Exit status 1 would mean that the models differ. */
         (void)lk__cli_fail(status);
         return LK_EXIT_USAGE;
     }
-    /* main() says why. */
+    /* main() prints the reason. */
     if (fflush(stdout) != 0 || ferror(stdout))
         return LK_EXIT_USAGE;
     return different ? LK_EXIT_FAILED : LK_EXIT_DONE;

@@ -1,6 +1,5 @@
-/* convert.c - `lockstep convert A B`: a model file in another format, which
- * the ending of B chooses. The tensors stay the same bits; what a checkpoint of
- * PyTorch has beside them is left out. */
+/* convert.c - `lockstep convert A B`: a model file in another format, chosen by the ending of B. The tensors
+ * keep their bits; everything else in a PyTorch checkpoint is left out. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -8,7 +7,7 @@
 #include "cli/cli.h"
 #include "io/state/state_file.h"
 
-/* A checkpoint that is replaced by its tensors cannot be trained on. */
+/* Refuses to replace a checkpoint by its tensors, because training could not be resumed from them. */
 static lk_status check_apart(const char *from, const char *to)
 {
     struct stat a, b;

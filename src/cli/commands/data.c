@@ -1,5 +1,4 @@
-/* data.c - `lockstep data`: which data sets there are, fetching them and
- * checking them. */
+/* data.c - `lockstep data`: lists, fetches and verifies data sets. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +14,7 @@
 #include "cli/report/json.h"
 #include "data/download/obtain.h"
 
-/* Seconds between two progress lines: redrawn in place, or one under another. */
+/* Seconds between two progress lines: redrawn on a terminal, or as separate lines. */
 static const double redraw_every = 0.1, line_every = 10;
 
 enum { NAME_COLUMN = 14, SIGNAL_STATUS = 128 };
@@ -27,8 +26,8 @@ static void on_signal(int signal)
     caught = signal;
 }
 
-/* The first signal ends the work in order; a second one ends the process. One
- * that whoever started the program ignores (nohup) stays ignored. */
+/* The first signal ends the work in order; a second one ends the process. A signal that was ignored at the
+ * start (nohup) stays ignored. */
 static void catch_signals(void)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -44,12 +43,12 @@ static double megabytes(size_t bytes)
     return (double)bytes / 1e6;
 }
 
-/* What the user sees of a download. */
+/* State of the progress display of a download. */
 typedef struct screen {
     bool quiet, json, terminal, drawn;
-    char file[LK_MAX_FILE_NAME]; /* that the figures are of */
+    char file[LK_MAX_FILE_NAME]; /* the file that the figures belong to */
     double began, printed;       /* by lk__clock */
-    size_t first;                /* bytes that were there at the beginning */
+    size_t first;                /* bytes that existed at the beginning */
 } screen;
 
 static void clear_line(screen *s)
@@ -148,8 +147,7 @@ static int run_list(lk_args *args, const char *name)
     return LK_EXIT_DONE;
 }
 
-/* A data set of the table for which nothing is published: what to do instead.
- * Built-in data need nothing. */
+/* For a data set of the table that is not published: prints what to do instead. Built-in data need nothing. */
 static int no_source(const lk_args *args, const char *name)
 {
     char folder[LK_MAX_PATH] = "";
@@ -229,7 +227,7 @@ static lk_status choose_server(const lk_args *args, const char **out)
     return LK_OK;
 }
 
-/* Without a folder to put it in, a set that is found anywhere, and right, will do. */
+/* If no folder was given, any verified copy that is found is enough. */
 static bool is_there(const lk_source *source, const lk_args *args, char folder[LK_MAX_PATH])
 {
     bool right = false;
@@ -258,7 +256,7 @@ static void print_obtained(const lk_args *args, const char *name, const char *fo
     }
 }
 
-/* Another place that is searched earlier may hold a copy that is damaged. */
+/* A folder that is searched earlier may contain a damaged copy. */
 static void warn_of_others(const lk_source *source, const lk_args *args, const char *folder)
 {
     char found[LK_MAX_PATH];

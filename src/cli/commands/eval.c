@@ -1,8 +1,8 @@
-/* eval.c - `lockstep eval FILE`: a saved model on the test split. */
+/* eval.c - `lockstep eval FILE`: evaluates a saved model on the test split. */
 #include "cli/cli.h"
 #include "cli/report/report.h"
 
-/* A GPU that was not named and cannot be used means the CPU. */
+/* Uses the CPU if a GPU was not named and cannot be used. */
 static lk_status evaluate(const lk_args *args, lk_metrics *metrics, size_t *classes)
 {
     lk_job_plan plan, cpu;

@@ -1,4 +1,4 @@
-/* help.c - `lockstep help`: commands and options, out of their tables. */
+/* help.c - `lockstep help`: commands and options, from their tables. */
 #include <stdio.h>
 
 #include "cli/cli.h"

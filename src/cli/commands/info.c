@@ -1,5 +1,4 @@
-/* info.c - `lockstep info`: the tables of this build, what a file or a
- * checkpoint has, or a network. */
+/* info.c - `lockstep info`: the tables of this build, the content of a file or a checkpoint, or a model. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +18,7 @@
 
 enum { KEY_COLUMN = 40, NOTE_COLUMN = 18 };
 
-/* What a family's models have in common is told once, after the last of them. */
+/* The text that the models of a family share is printed once, after the last of them. */
 static void print_models(void)
 {
     const lk_model_info *model;
@@ -64,7 +63,7 @@ static void print_transforms(void)
         printf("  %-20s %s\n", row->name, row->summary);
 }
 
-/* The first line stands beside the name, those after it below. */
+/* The first line is beside the name, the others below. */
 static void print_device(const char *name, const char *text)
 {
     printf("  %-10s ", name);
@@ -102,7 +101,7 @@ static void print_group(void)
     printf("transports:\n");
     for (size_t i = 0; (type = lk__transport_list(i)); i++)
         printf("  %-10s %s\n", type->name, type->summary);
-    printf("ways to meet:\n");
+    printf("rendezvous:\n");
     for (size_t i = 0; (method = lk__rendezvous_list(i)); i++)
         printf("  %s\n", method->summary);
 }
@@ -142,7 +141,7 @@ static lk_status print_file(const char *path)
     return LK_OK;
 }
 
-/* Notes that are options, or those that are not. */
+/* Prints the notes that are options, or those that are not. */
 static void print_notes(const lk_checkpoint *checkpoint, const char *title, bool options)
 {
     const char *name;
@@ -174,12 +173,12 @@ static lk_status print_checkpoint(const char *path)
     return LK_OK;
 }
 
-/* Options that say nothing without a model. */
+/* Refuses options that have no effect without a model. */
 static lk_status check_options(const lk_args *args)
 {
     bool model = args->train.model != NULL;
     if (model && args->word_count > 0)
-        return lk__fail(LK_STATUS_USAGE, "info tells of a file or of a --model, not of both at once");
+        return lk__fail(LK_STATUS_USAGE, "info describes a file or a --model, not both at once");
     if (!model && args->options_given > 0)
         return lk__fail(LK_STATUS_USAGE, "the options of info belong to --model: lockstep info --model NAME [options]");
     return lk__args_check_data(args);

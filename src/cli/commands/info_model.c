@@ -1,5 +1,5 @@
-/* info_model.c - `lockstep info --model`: a model's layers, its size, and what a
- * step of training takes. Nothing is trained and no weight is made. */
+/* info_model.c - `lockstep info --model`: a model's layers, its size, and the cost of a training step. Creates
+ * no weights. */
 #include "cli/commands/info_model.h"
 
 #include <stdio.h>
@@ -13,9 +13,9 @@
 
 enum { NUMBER = 32, SHAPE = 64, PARTS = 6 };
 
-/* A multiplication and its addition are two operations. */
+/* A multiply-add is two operations. */
 static const double flops_a_mac = 2;
-/* Forward, gradients of the inputs, gradients of the weights: as much each. */
+/* Forward, gradients of the inputs, gradients of the weights: each takes the same number of operations. */
 static const double passes_a_step = 3;
 
 typedef struct report {
@@ -102,7 +102,7 @@ static const char *grouped(double value, char text[NUMBER])
     return text;
 }
 
-/* Three digits and a factor: "1.82 G". */
+/* Three digits and a unit: "1.82 G". */
 static const char *scaled(double value, char text[NUMBER])
 {
     static const char *const units[] = {"", "k", "M", "G", "T", "P"};

@@ -4,7 +4,7 @@
 
 #include "cli/options/args.h"
 
-/* Prints a model's layers, and what it costs to compute and in memory. */
+/* Prints a model's layers, and its cost in operations and memory. */
 lk_status lk__cmd_info_model(const lk_args *args) LK_CHECKED;
 
 #endif

@@ -1,4 +1,4 @@
-/* run.c - `lockstep run`: any program as the ranks of a job. */
+/* run.c - `lockstep run`: runs any program as the ranks of a job. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include "cli/job/launch.h"
 #include "launch/executable.h"
 
-/* torchrun puts python before a script; here the line is what is run. */
+/* torchrun adds python before a script; here the line is run as it is. */
 static lk_status check_script(const char *program)
 {
     size_t length = strlen(program);
@@ -18,7 +18,7 @@ static lk_status check_script(const char *program)
     return LK_OK;
 }
 
-/* Somebody means a command of this program, and has left its name out. */
+/* Refuses a command of this program without the program's name. */
 static lk_status check_command(const lk_args *args)
 {
     char path[LK_EXECUTABLE_BYTES];
@@ -43,7 +43,7 @@ static lk_status read_options(const lk_args *args, char *method, size_t bytes, l
     LK_TRY(check_script(args->run.program[0]));
     LK_TRY(check_command(args));
     out->argv = args->run.program;
-    /* torchrun's endpoint may go without a port. */
+    /* torchrun's endpoint may have no port. */
     if (endpoint && !strchr(endpoint, ':')) {
         out->master_addr = endpoint;
     } else if (endpoint) {

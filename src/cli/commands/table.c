@@ -24,8 +24,8 @@ static const lk_command commands[] = {
     {"eval", "FILE [options]", "test a saved model, or a checkpoint",
      "A checkpoint knows its model and data; options that are given win.", LK_CMD_EVAL, 0, 1, "", lk__cmd_eval},
     {"compare", "A B", "print what differs between two saved models, or two checkpoints",
-     "Exit status: 0 when they are the same bits, 1 when they differ, 2 when that could not be told.", LK_CMD_COMPARE,
-     2, 2, "two models (.safetensors, .pth) or checkpoints", lk__cmd_compare},
+     "Exit status: 0 when they are the same bits, 1 when they differ, 2 when they could not be compared.",
+     LK_CMD_COMPARE, 2, 2, "two models (.safetensors, .pth) or checkpoints", lk__cmd_compare},
     {"verify", "DIR", "check that checkpoints are whole",
      "DIR is one checkpoint, or a folder of them as --checkpoint makes it.\n"
      "Exit status: 0 when all are whole, 1 when one is not, 2 when there is nothing to check.",

@@ -1,4 +1,4 @@
-/* train.c - `lockstep train`: starts ranks, or is one or several of them. */
+/* train.c - `lockstep train`: starts ranks, or runs as one or several of them. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -15,30 +15,30 @@
 #include "cli/job/signals.h"
 #include "cli/report/report.h"
 
-/* How long a rank with nothing new to say waits, so that its launcher hears the one
- * that failed first and ends this one meanwhile. */
+/* Nanoseconds that a rank waits at the end if it has nothing new to print, so that its launcher reads the
+ * output of the rank that failed first and ends this one. */
 static const long LINGER_NS = 500 * 1000 * 1000;
-/* The same for a rank that ends because another one got a signal: all ranks end by
- * agreement, so this one is ended within a moment, unless the machine is very busy. */
+/* The same for a rank that ends because another one received a signal. All ranks end by agreement, so the
+ * launcher ends this one soon, unless the machine is very busy. */
 static const long STOPPED_LINGER_NS = 5000 * 1000 * 1000L;
-/* The same for a rank that could only repeat the reason of another. */
+/* The same for a rank that could only repeat the reason of another rank. */
 static const long REPEATED_LINGER_NS = 5000 * 1000 * 1000L;
 
-/* What a launcher gives ranks that were told to stop for their last checkpoint; a
- * second signal ends them at once. */
+/* Seconds for the last checkpoint that a launcher grants to ranks after a stop signal; a second signal ends
+ * them at once. */
 static const double SAVE_SECONDS = 600;
 
 enum { SHOWN_CALLS = 5 };
 
-/* A run as this process sees it. */
+/* The command, with the state of this process. */
 typedef struct train_command {
     const lk_args *args;
     lk_join join;
     lk_job_plan plan; /* made once, before there are ranks */
     bool data_given;
     double exec_at;
-    lk_report_screen *screen; /* while ranks run */
-    int code;                 /* the exit status of a failure that was printed */
+    lk_report_screen *screen; /* NULL unless ranks run */
+    int code;                 /* the exit status after print_failure */
 } train_command;
 
 static void print_notice(void *arg, const char *text)
@@ -53,8 +53,8 @@ static void linger(long nanoseconds)
     nanosleep(&(struct timespec){.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000}, NULL);
 }
 
-/* The end of the group's history: here the engine makes the calls, hundreds a
- * second, and those that matter are the last. */
+/* Prints the end of the group's history: the engine makes hundreds of calls in a second, and the last ones
+ * matter. */
 static void print_calls(const lk_train_failure *failure)
 {
     const char *from = failure->history + strlen(failure->history);
@@ -70,14 +70,14 @@ static bool is_launched(const train_command *t)
     return t->join.way == LK_JOIN_ENV;
 }
 
-/* Whether `lockstep run` or -n started this rank: it prints what the ranks say, and
- * names the one that failed. */
+/* Whether `lockstep run` or -n started this rank. Such a launcher prints the output of the ranks and names the
+ * one that failed. */
 static bool is_watched(const train_command *t)
 {
     return is_launched(t) && getenv("LOCKSTEP_RUN_ID") != NULL;
 }
 
-/* Another rank's own failure, which that rank tells: lk_group_abort. */
+/* Whether the failure is another rank's, which that rank prints itself: lk_group_abort. */
 static bool is_repeated(const lk_train_failure *failure)
 {
     int rank, end = 0;
@@ -85,14 +85,14 @@ static bool is_repeated(const lk_train_failure *failure)
            end > 0;
 }
 
-/* Of what all ranks fail at alike, rank 0 tells first; a launcher then ends the
- * others before they repeat it. The same for a rank that could only repeat what
- * another one tells: it speaks only if the launcher has not ended it for seconds. */
+/* If all ranks fail in the same way, rank 0 prints first, and a launcher ends the others before they repeat it.
+ * A rank that could only repeat the failure of another rank prints only if the launcher has not ended it within
+ * seconds. */
 static void print_failure(void *arg, const lk_train_failure *failure)
 {
     train_command *t = arg;
     bool alike = failure->fault == LK_FAULT_SETUP || failure->fault == LK_FAULT_COMMON;
-    lk__wishes_end(); /* a launcher that ends this rank means it */
+    lk__job_signals_end(); /* a signal from the launcher must end this rank */
     if (t->screen)
         lk__report_screen_clear(t->screen);
     if (is_launched(t) && alike && t->join.rank > 0)
@@ -122,19 +122,18 @@ static _Noreturn void end_by(int number)
     fflush(NULL);
     signal(number, SIG_DFL);
     raise(number);
-    _exit(128 + number); /* where the signal is blocked */
+    _exit(128 + number); /* if the signal is blocked */
 }
 
-/* A run that was stopped ends as its signal would have ended it, at every rank. For a
- * launcher the rank that got the signal dies by it, and the others leave it time to
- * be the first that ends: so it is the one that the launcher names. */
+/* A stopped run ends at every rank as its signal would have ended it. Under a launcher the rank that received
+ * the signal dies by it. The other ranks wait, so that this rank ends first and the launcher names it. */
 static int end_stopped(const train_command *t, const lk_train_result *result)
 {
     int count = t->plan.devices.count, first = t->join.rank * count, number = result->stop_signal;
     bool mine = result->stop_rank >= first && result->stop_rank < first + count;
     if (is_launched(t) && mine)
         end_by(number);
-    if (is_launched(t) && !lk__wishes_stop())
+    if (is_launched(t) && !lk__job_signals_stop())
         linger(STOPPED_LINGER_NS);
     return 128 + number;
 }
@@ -143,7 +142,7 @@ static int end_stopped(const train_command *t, const lk_train_result *result)
 static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_crew **joined, lk_train_result *out,
                           lk_train_failure *failure)
 {
-    static atomic_int wish;
+    static atomic_int level;
     lk_report reports[LK_DEVICES_MAX];
     lk_train_events events[LK_DEVICES_MAX];
     const char *devices[LK_DEVICES_MAX];
@@ -156,7 +155,7 @@ static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_cr
                                  .by_hand = i == 0 && plan->join.way == LK_JOIN_HAND,
                                  .exec_at = t->exec_at,
                                  .screen = t->screen,
-                                 .wish = i == 0 ? &wish : NULL};
+                                 .level = i == 0 ? &level : NULL};
         events[i] = lk__report_events(&reports[i]);
         devices[i] = plan->devices.name[i];
     }
@@ -167,15 +166,15 @@ static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_cr
                             .group = &group,
                             .alone = plan->join.way == LK_JOIN_ALONE,
                             .events = events,
-                            .wish = &wish,
+                            .wish = &level,
                             .failed = print_failure,
                             .arg = t,
                             .joined = plan->devices.named ? NULL : joined};
     return lk__train(&ranks, out, failure);
 }
 
-/* Where the ranks of the job find that a GPU cannot be used, they go on with a second
- * plan; one process tells why. */
+/* If the ranks of the job find that a GPU cannot be used, they continue with a second plan; one process prints
+ * the reason. */
 static lk_status run_plans(train_command *t, lk_train_result *out, lk_train_failure *failure)
 {
     lk_train_crew *joined = NULL;
@@ -195,9 +194,9 @@ static int run_ranks(train_command *t)
     lk_train_result result;
     lk_train_failure failure;
     t->screen = &screen;
-    lk__wishes_prepare();
+    lk__job_signals_prepare();
     lk_status status = run_plans(t, &result, &failure);
-    lk__wishes_end();
+    lk__job_signals_end();
     t->screen = NULL;
     lk__report_screen_clear(&screen);
     if (status == LK_OK)
@@ -214,7 +213,7 @@ static int rank_main(int rank, void *arg)
     train_command *t = arg;
     lk_job_plan launcher = t->plan;
     lk__fault_set_process(rank);
-    /* As in main: a write past the limit of file sizes fails, and is told. */
+    /* As in main: a write beyond the limit of file sizes fails and is reported. */
     signal(SIGXFSZ, SIG_IGN);
     lk_status status = lk__join_launched(t->args, &t->join);
     if (status == LK_OK)
@@ -222,8 +221,8 @@ static int rank_main(int rank, void *arg)
     return status == LK_OK ? run_ranks(t) : fail_setup(t, status);
 }
 
-/* The devices of nproc ranks. GPUs that "auto" found are left out where they are too
- * few: ranks that share one are far slower than one rank on it. */
+/* The devices of nproc ranks. GPUs that "auto" found are not used if there are too few: ranks that share a GPU
+ * are far slower than one rank on it. */
 static lk_devices host_devices(const lk_args *args, int nproc)
 {
     lk_devices devices = args->devices;
@@ -235,21 +234,20 @@ static lk_devices host_devices(const lk_args *args, int nproc)
              devices.count == 1 ? "" : "s");
     lk__job_plan_print_cpu("train", why);
     if (!dp)
-        devices.count = 1; /* every rank's */
+        devices.count = 1; /* shared by all ranks */
     lk__devices_use_cpu(&devices);
     return devices;
 }
 
-/* One rank needs no launcher, unless there is something that only a launcher
- * does or checks. */
+/* One rank needs no launcher, except for things that only a launcher does or checks. */
 static bool needs_launcher(const train_command *t, const lk_launch_opts *opts)
 {
     return opts->nproc > 1 || opts->nnodes > 1 || opts->init_method || opts->master_addr || opts->master_port ||
            t->args->run.bind_given;
 }
 
-/* What would fail at every rank is told before there are any. Of several nodes,
- * only the ranks know how many they are. */
+/* Reports what would fail at every rank before there are ranks. With several nodes only the ranks know their
+ * number. */
 static lk_status plan_ranks(train_command *t, const lk_launch_opts *opts)
 {
     lk_devices host = host_devices(t->args, opts->nproc);

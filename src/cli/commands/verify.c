@@ -1,5 +1,5 @@
-/* verify.c - `lockstep verify DIR`: whether checkpoints are what was saved, one
- * line each. It repairs nothing. */
+/* verify.c - `lockstep verify DIR`: checks that checkpoints are as they were saved; prints one line for each.
+ * Repairs nothing. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -49,7 +49,7 @@ static void print_text(const char *path, lk_status status, const lk_checkpoint_s
                lk__args_spell(lk_error_detail()));
 }
 
-/* Fails where that says nothing about the checkpoint. */
+/* Fails only if the error says nothing about the checkpoint. */
 static lk_status verify_one(verdict *v, const char *path, const char *mark)
 {
     lk_checkpoint_size size;
@@ -65,7 +65,7 @@ static lk_status verify_one(verdict *v, const char *path, const char *mark)
     return LK_OK;
 }
 
-static void tell_unfinished(const verdict *v, const char *name)
+static void print_unfinished(const verdict *v, const char *name)
 {
     if (v->args->json) {
         cJSON *line = cJSON_CreateObject();
@@ -76,13 +76,13 @@ static void tell_unfinished(const verdict *v, const char *name)
     }
 }
 
-/* A whole checkpoint may wait under such a name. */
+/* A complete checkpoint may have such a name after a crash. */
 static lk_status verify_aside(verdict *v, const char *dir, const char *name)
 {
     char own[LK_CHECKPOINT_NAME], path[LK_PATH_BYTES], mark[LK_CHECKPOINT_NAME + 128];
     LK_TRY(lk__checkpoint_waiting(dir, name, own));
     if (!*own) {
-        tell_unfinished(v, name);
+        print_unfinished(v, name);
         return LK_OK;
     }
     if (!lk__path_join(dir, name, path, sizeof path))
@@ -93,7 +93,7 @@ static lk_status verify_aside(verdict *v, const char *dir, const char *name)
     return verify_one(v, path, mark);
 }
 
-static void tell_suspect(const verdict *v, const char *name)
+static void print_suspect(const verdict *v, const char *name)
 {
     if (v->args->json) {
         cJSON *line = cJSON_CreateObject();
@@ -104,7 +104,7 @@ static void tell_suspect(const verdict *v, const char *name)
     }
 }
 
-/* What a crash left, and what was set aside, is told, so that nobody wonders what it is. */
+/* Prints what a crash left behind and what was set aside, so that the user knows what it is. */
 static lk_status verify_asides(verdict *v, const char *dir)
 {
     DIR *names = opendir(dir);
@@ -116,7 +116,7 @@ static lk_status verify_asides(verdict *v, const char *dir)
         if (lk__file_is_aside(entry->d_name))
             status = verify_aside(v, dir, entry->d_name);
         else if (lk__checkpoint_is_suspect(entry->d_name))
-            tell_suspect(v, entry->d_name);
+            print_suspect(v, entry->d_name);
     if (names)
         closedir(names);
     return status;

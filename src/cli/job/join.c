@@ -1,4 +1,4 @@
-/* join.c - finds out how this process was started, and what it lacks. */
+/* join.c - determines how this process was started, and which options are missing. */
 #include "cli/job/join.h"
 
 #include <stdlib.h>
@@ -15,8 +15,8 @@ static bool is_set(const char *name)
     return text && *text;
 }
 
-/* A launcher has put this process into a job. A world of several without a rank
- * is half of one, which is told: training alone there is not what was meant. */
+/* Whether a launcher has made this process part of a job. WORLD_SIZE above 1 without RANK counts too, and is
+ * reported as an error later: training alone is not what the user wants then. */
 static bool in_job(void)
 {
     const char *size = getenv("WORLD_SIZE");
@@ -28,7 +28,7 @@ static bool is_env(const char *method)
     return method && strncmp(method, "env://", 6) == 0;
 }
 
-/* Options of one way beside another. */
+/* Refuses options of other ways to start beside those of a launcher. */
 static lk_status check_launch(const lk_args_run *run)
 {
     const char *rank = getenv("RANK");
@@ -46,7 +46,7 @@ static lk_status check_launch(const lk_args_run *run)
     return LK_OK;
 }
 
-/* What only a launcher can use. */
+/* Refuses options that only a launcher uses. */
 static lk_status check_not_launch(const lk_args_run *run)
 {
     const char *flag = run->node_rank_given ? "`node_rank`"
@@ -73,7 +73,7 @@ static lk_status check_hand(const lk_args_run *run)
                     "train: %s is missing; a rank that is started by hand needs all three: " LK_HAND_LINE, missing);
 }
 
-/* env:// and a rank of the command line: two answers to one question. */
+/* env:// takes the rank from the environment, so a rank on the command line is refused. */
 static lk_status check_env(const lk_args_run *run)
 {
     if (run->rank_given || run->world_size)
@@ -123,7 +123,7 @@ static lk_status find_hand(const lk_args_run *run, lk_join *join)
 
 static lk_status find_way(const lk_args_run *run, lk_join *join)
 {
-    join->told = true;
+    join->size_known = true;
     if (run->nproc || run->nnodes_given) {
         LK_TRY(check_launch(run));
         join->way = LK_JOIN_LAUNCH;
@@ -136,7 +136,7 @@ static lk_status find_way(const lk_args_run *run, lk_join *join)
         return find_hand(run, join);
     if (in_job())
         return find_env(run, join);
-    join->told = false;
+    join->size_known = false;
     return lk__scheduler_check_alone("train");
 }
 
@@ -148,7 +148,7 @@ static lk_join one_process(const lk_args *args)
 lk_status lk__join_launched(const lk_args *args, lk_join *out)
 {
     lk_join join = one_process(args);
-    join.told = true;
+    join.size_known = true;
     LK_TRY(find_env(&args->run, &join));
     *out = join;
     return LK_OK;

@@ -1,5 +1,4 @@
-/* join.h - how this process becomes a part of a job: out of options and the
- * environment. */
+/* join.h - how this process joins a job, from its options and the environment. */
 #ifndef LK_CLI_JOB_JOIN_H
 #define LK_CLI_JOB_JOIN_H
 
@@ -9,24 +8,24 @@
 
 typedef enum lk_join_way {
     LK_JOIN_ALONE,  /* the only process */
-    LK_JOIN_LAUNCH, /* it starts the ranks of this node, and watches them */
-    LK_JOIN_ENV,    /* a launcher started it, and ends it when another fails */
+    LK_JOIN_LAUNCH, /* it starts the ranks of this node and watches them */
+    LK_JOIN_ENV,    /* a launcher started it, and ends it if another rank fails */
     LK_JOIN_HAND    /* --init-method, --rank, --world-size */
 } lk_join_way;
 
 typedef struct lk_join {
     lk_join_way way;
-    bool told;                  /* options or a launcher say how many processes there are */
-    int rank, processes;        /* of ENV and HAND; ALONE: 0 of 1; LAUNCH: 0 of those that it starts */
-    int local_rank, local_size; /* of the processes that a launcher started here; 0 of 0: it does not say */
-    lk_group_opts group;        /* of ENV and HAND; else its timeout */
+    bool size_known;            /* options or a launcher say how many processes there are */
+    int rank, processes;        /* for ENV and HAND; ALONE: 0 of 1; LAUNCH: 0 of the number that it starts */
+    int local_rank, local_size; /* among the processes that a launcher started here; 0 of 0: unknown */
+    lk_group_opts group;        /* for ENV and HAND; otherwise only its timeout is set */
 } lk_join;
 
-/* USAGE for options that contradict each other or the environment, or that lack
- * others, with the whole line. The pointers are args' and the environment's. */
+/* USAGE, with a complete command line, for options that contradict each other or the environment, or that need
+ * others. Pointers in *out belong to args and the environment. */
 lk_status lk__join_find(const lk_args *args, lk_join *out) LK_CHECKED;
-/* The same of a rank that `train -n` has started: its launcher has read the options of
- * ranks and nodes, and the environment has the rest. */
+/* The same for a rank that `train -n` has started: its launcher has read the options of ranks and nodes; the
+ * environment has the rest. */
 lk_status lk__join_launched(const lk_args *args, lk_join *out) LK_CHECKED;
 
 #endif

@@ -1,5 +1,4 @@
-/* launch.c - reads the options of ranks and nodes, runs the job, says how it
- * ended. */
+/* launch.c - reads the options of ranks and nodes, runs the job, and prints how it ended. */
 #include "cli/job/launch.h"
 
 #include <signal.h>
@@ -20,7 +19,7 @@ typedef struct job {
     int max_restarts;
 } job;
 
-/* A line on stderr. */
+/* Prints a line on stderr. */
 static void print_notice(void *arg, const char *text)
 {
     const job *j = arg;
@@ -82,8 +81,8 @@ static lk_status count_ranks(const char *command, const char *text, int *out)
     return LK_OK;
 }
 
-/* Several ways to say where nodes meet, of which one may be used. */
-static lk_status check_place(const char *command, const lk_args_run *run)
+/* There are several options for the rendezvous of nodes; only one may be given. */
+static lk_status check_rendezvous(const char *command, const lk_args_run *run)
 {
     bool address = run->master_addr || run->master_port;
     const char *other = run->init_method ? "`init_method`" : "`rdzv_endpoint`";
@@ -128,9 +127,9 @@ lk_status lk__cli_launch_options(const char *command, const lk_args *args, lk_la
         .backend = args->backend,
     };
     const char *rank = getenv("RANK");
-    LK_TRY(check_place(command, run));
+    LK_TRY(check_rendezvous(command, run));
     LK_TRY(check_nodes(command, run));
-    /* A rank of a job may start another; a task that knows of no other must not. */
+    /* A rank of a job may start another job; a task of a scheduler that was started alone must not. */
     if (run->nnodes == 1 && !(rank && *rank))
         LK_TRY(lk__scheduler_check_alone(command));
     LK_TRY(lk__args_check_backend(args->backend));
@@ -144,14 +143,14 @@ int lk__cli_launch(const char *command, lk_launch_opts *opts)
 {
     job j = {.command = command, .max_restarts = opts->max_restarts};
     lk_launch_verdict verdict;
-    lk__fault_set_process(-1); /* a launcher is no rank */
+    lk__fault_set_process(-1); /* a launcher is not a rank */
     opts->notice = print_notice;
     opts->failed = print_failed;
     opts->arg = &j;
     lk_status status = lk__launch_run(opts, &verdict);
     if (status != LK_OK)
         return lk__cli_fail(status);
-    /* A reader that closed its end has seen enough. */
+    /* A reader that closed its end wants no more output; this is no error. */
     bool unread = verdict.outcome == LK_OUTCOME_INTERRUPTED && verdict.signal == SIGPIPE;
     if (verdict.outcome != LK_OUTCOME_DONE && !unread)
         print_verdict(&j, &verdict);

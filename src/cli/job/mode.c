@@ -1,4 +1,4 @@
-/* mode.c - the parallel mode out of what was asked for and what there is. */
+/* mode.c - chooses the parallel mode. */
 #include "cli/job/mode.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ static lk_status check_dp(const lk_mode_facts *facts)
                                      "for several processes write `parallel` ddp -n 2");
 }
 
-/* One rank that was asked for, by -n 1 say, is a job like others. */
+/* A single rank that was asked for, such as by -n 1, is a valid job. */
 static lk_status check_ddp(const lk_mode_facts *facts)
 {
     if (!facts->alone || facts->devices > 1)

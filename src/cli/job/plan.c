@@ -1,5 +1,4 @@
-/* plan.c - one place that turns options, devices and the way in which this process
- * was started into the plan of a job. */
+/* plan.c - makes the plan of a job from the options, the devices and the way in which this process was started. */
 #include "cli/job/plan.h"
 
 #include <stdio.h>
@@ -8,8 +7,8 @@
 #include "base/mem.h"
 #include "base/tree.h"
 
-/* Shards on GPUs where none were asked for: one a replica, for speed. A wave has whole
- * shards, so that --micro-batch and --accumulate need several. */
+/* Number of shards on GPUs if none was given: one for each replica, which is fastest. A wave has whole shards,
+ * so --micro-batch and --accumulate need more. */
 static int few_shards(const lk_train_opts *opts, int ranks)
 {
     int stages = lk__partition_count(opts->stages), replicas = stages > 0 ? ranks / stages : 1;
@@ -20,7 +19,7 @@ static int few_shards(const lk_train_opts *opts, int ranks)
     return waves < (size_t)(LK_MAX_SHARDS / replicas) ? replicas * (int)waves : LK_MAX_SHARDS;
 }
 
-/* Points options at texts of the plan that they are in. */
+/* Makes options point to texts inside this plan. */
 static void bind_texts(lk_job_plan *plan)
 {
     plan->train.device = plan->devices.name[0];
@@ -28,7 +27,7 @@ static void bind_texts(lk_job_plan *plan)
         plan->train.stages = plan->mode.whole;
 }
 
-/* Options as they are on the plan's devices; lk__args_complete left those of the CPU. */
+/* Sets the options that depend on the plan's devices; lk__args_complete has set those of the CPU. */
 static void fill_options(const lk_args *args, lk_job_plan *plan)
 {
     lk_train_opts *opts = &plan->train;
@@ -37,7 +36,7 @@ static void fill_options(const lk_args *args, lk_job_plan *plan)
     bind_texts(plan);
     if (few && !args->shards_given)
         opts->shards = few_shards(opts, plan->join.processes * plan->devices.count);
-    /* A checkpoint's precision is one for GPUs; on the CPU the run goes on all the same. */
+    /* A checkpoint's precision is meant for GPUs; on the CPU the run continues in fp32. */
     if (!few && !args->precision_given)
         opts->precision = LK_PRECISION_FP32;
 }
@@ -46,7 +45,7 @@ static lk_status choose_mode(const lk_args *args, const lk_join *join, int devic
 {
     lk_mode_facts facts = {.asked = (lk_args_parallel)args->parallel,
                            .processes = join->processes,
-                           .alone = !join->told,
+                           .alone = !join->size_known,
                            .devices = devices,
                            .stages = args->train.stages,
                            .pipelined = args->train.pipelined};
@@ -56,12 +55,12 @@ static lk_status choose_mode(const lk_args *args, const lk_join *join, int devic
     return LK_OK;
 }
 
-/* What would be ignored is refused. */
+/* Refuses options that would have no effect. */
 static lk_status check_backend(const lk_args *args, const lk_join *join, const lk_devices *devices)
 {
     bool threads = join->way == LK_JOIN_ALONE && devices->count > 1;
     const lk_device_type *type = lk__device_find(devices->name[0]);
-    /* Where gradients could be summed on the devices, it says that the host does it. */
+    /* If the devices could sum gradients, the option makes the host do it, so it has an effect. */
     if (!args->backend || !threads || strcmp(args->backend, "auto") == 0 || (type && type->channels))
         return LK_OK;
     return lk__fail(LK_STATUS_USAGE,

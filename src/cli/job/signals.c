@@ -1,5 +1,5 @@
-/* signals.c - signal handlers that raise a wish, and no more. They may run in any
- * thread, and in several at once: all they share is atomic. */
+/* signals.c - signal handlers, which only raise the signal level. They may run in any thread, and in several at
+ * once: all shared data are atomic. */
 #include "cli/job/signals.h"
 
 #include <errno.h>
@@ -12,15 +12,15 @@
 
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_POINTER_LOCK_FREE == 2, "handlers must not lock");
 
-/* Milliseconds within which a second signal is the first one told twice. */
+/* Milliseconds within which further signals count as the same request. */
 static const unsigned SAME = 200;
 
 static const int watched[] = {SIGUSR1, SIGINT, SIGTERM, SIGHUP};
 enum { WATCHED = sizeof watched / sizeof *watched };
 
 static struct {
-    atomic_int *_Atomic wish; /* NULL: nobody would see it */
-    atomic_uint first_at;     /* of the stop signals, in odd milliseconds; 0: none came */
+    atomic_int *_Atomic level; /* NULL: nobody reads it */
+    atomic_uint first_at;      /* time of the first stop signal in milliseconds, made odd; 0: none came */
     bool terminal;
     struct sigaction before[WATCHED];
     bool taken[WATCHED];
@@ -33,18 +33,18 @@ static unsigned milliseconds(void)
     return (unsigned)now.tv_sec * 1000u + (unsigned)(now.tv_nsec / 1000000);
 }
 
-static void raise_wish(int wanted)
+static void raise_level(int wanted)
 {
-    atomic_int *wish = atomic_load(&state.wish);
-    if (!wish)
+    atomic_int *level = atomic_load(&state.level);
+    if (!level)
         return;
-    int now = atomic_load(wish);
-    while (now < wanted && !atomic_compare_exchange_weak(wish, &now, wanted))
+    int now = atomic_load(level);
+    while (now < wanted && !atomic_compare_exchange_weak(level, &now, wanted))
         ;
 }
 
-/* Below the line on which a terminal shows ^C, or progress. */
-static void tell(void)
+/* Starts on a new line, below the ^C or the progress line of a terminal. */
+static void print_notice(void)
 {
     static const char text[] = "\nlockstep train: finishing this step; again ends at once\n";
     ssize_t n = state.terminal ? write(STDERR_FILENO, text, sizeof text - 1) : 0;
@@ -56,8 +56,8 @@ static void on_stop(int number)
     int error = errno;
     unsigned now = milliseconds(), first = 0;
     if (atomic_compare_exchange_strong(&state.first_at, &first, now | 1)) {
-        raise_wish(LK_WISH_STOP + number);
-        tell();
+        raise_level(LK_WISH_STOP + number);
+        print_notice();
     } else if ((int)(now - first) >= (int)SAME) {
         /* Delivered when this handler returns. */
         signal(number, SIG_DFL);
@@ -69,7 +69,7 @@ static void on_stop(int number)
 static void on_save(int number)
 {
     (void)number;
-    raise_wish(LK_WISH_SAVE);
+    raise_level(LK_WISH_SAVE);
 }
 
 static void take(int index, void (*handler)(int))
@@ -81,32 +81,32 @@ static void take(int index, void (*handler)(int))
     state.taken[index] = sigaction(watched[index], &action, &state.before[index]) == 0;
 }
 
-void lk__wishes_prepare(void)
+void lk__job_signals_prepare(void)
 {
     take(0, on_save);
 }
 
-void lk__wishes_watch(atomic_int *wish)
+void lk__job_signals_watch(atomic_int *level)
 {
     state.terminal = isatty(STDERR_FILENO) == 1;
     atomic_store(&state.first_at, 0);
-    atomic_store(&state.wish, wish);
+    atomic_store(&state.level, level);
     take(0, on_save);
     for (int i = 1; i < WATCHED; i++)
         take(i, on_stop);
 }
 
-bool lk__wishes_stop(void)
+bool lk__job_signals_stop(void)
 {
     return atomic_load(&state.first_at) != 0;
 }
 
-void lk__wishes_end(void)
+void lk__job_signals_end(void)
 {
     for (int i = 0; i < WATCHED; i++)
         if (state.taken[i])
             sigaction(watched[i], &state.before[i], NULL);
     for (int i = 0; i < WATCHED; i++)
         state.taken[i] = false;
-    atomic_store(&state.wish, NULL);
+    atomic_store(&state.level, NULL);
 }

@@ -1,5 +1,5 @@
-/* args.c - the table of all options: those of training, which train/table.c has, and
- * those of the program alone. What depends on several options is filled in here. */
+/* args.c - the table of all options: those of training, from train/table.c, and those of the program itself.
+ * Also sets values that depend on several options. */
 #include "cli/options/args.h"
 
 #include <assert.h>
@@ -14,7 +14,7 @@
 #include "cli/options/resume.h"
 
 #define FIELD(name) LK_FIELD(lk_args, name)
-/* In place of a row: here stand the rows that lk__train_option has of this group. */
+/* Stands for the rows of lk__train_option in this group. */
 #define TRAINING(group)                         \
     {                                           \
         group, NULL, 0, 0, 0, ALIAS, NULL, NULL \
@@ -142,7 +142,7 @@ static const lk_option table[] = {
     {"output", "help", 'h', ALL, 0, FLAG(help), NULL, "show this text"},
 };
 
-/* The table with the options of training in their places. */
+/* The table, with the options of training inserted. */
 static lk_option rows[LK_OPTIONS_MAX];
 static size_t row_count;
 
@@ -165,7 +165,7 @@ static void build_rows(void)
     }
 }
 
-/* What torchrun, torch.distributed.launch and well-known scripts call things. */
+/* Names that torchrun, torch.distributed.launch and well-known scripts use. */
 static const lk_options_foreign run_foreign[] = {
     {"-nr", "write --node-rank: lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
     {"--nr", "write --node-rank: lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
@@ -179,7 +179,7 @@ static const lk_options_foreign run_foreign[] = {
     {"--use-env", "LOCAL_RANK is always in the environment: leave it out"},
     {"--rdzv-backend", "leave it out and give each node its rank: lockstep run --nnodes 2 --node-rank 1 "
                        "--rdzv-endpoint HOST:PORT -n 4 PROGRAM"},
-    {"--rdzv-id", "leave it out; LOCKSTEP_TOKEN, the same on all nodes, tells jobs apart"},
+    {"--rdzv-id", "leave it out; LOCKSTEP_TOKEN, the same on all nodes, distinguishes jobs"},
     {NULL, NULL},
 };
 
@@ -199,14 +199,14 @@ static const lk_options_foreign train_foreign[] = {
     {NULL, NULL},
 };
 
-/* What a config file says gives way to more than its own option: to all that
- * answers the same question. --gamma beside a schedule of the file is refused
- * instead: it is not clear which schedule it should be of. */
+/* An option of a file is overridden not only by the same option on the command line, but also by others with
+ * the same purpose. --gamma beside a schedule of the file is an error instead: it would not be clear which
+ * schedule it belongs to. */
 static const lk_options_rival rivals[] = {
     {{"devices", "gpu-ids", "no-cuda"}, {"devices", "gpu-ids", "no-cuda"}},
     {{"gamma"}, {"schedule"}},
     {{"init-from"}, {""}}, /* eval FILE */
-    /* Ranks that this command starts, that are started by hand, or by a launcher. */
+    /* Ranks started by this command, by hand, or by a launcher. */
     {{"nproc", "nnodes", "node-rank", "bind", "master-addr", "master-port"}, {"rank", "world-size", "$RANK"}},
     {{"rank", "world-size"}, {"nproc", "nnodes"}},
     {{"rank", "world-size", "init-method"}, {"$RANK"}},
@@ -215,7 +215,7 @@ static const lk_options_rival rivals[] = {
     {{NULL}, {NULL}},
 };
 
-/* Fields of the library's structs whose options set another field. */
+/* Fields of the library whose options have another name. */
 static const lk_options_field fields[] = {
     {"device", "devices"}, {"gradient_backend", "backend"}, {"bucket_bytes", "bucket_mb"}, {NULL, NULL}};
 
@@ -239,7 +239,7 @@ lk_options_set lk__args_options(const char *command, unsigned bit, size_t max_wo
                             .fields = fields};
 }
 
-/* What messages know of the command line and the file of options. */
+/* The last command line and file of options, for messages. */
 static struct {
     lk_options_set set;
     lk_options_parsed parsed;
@@ -253,7 +253,7 @@ const char *lk__args_spell(const char *text)
     return lk__options_spell(&learned.set, &learned.parsed, text, spelt, sizeof spelt);
 }
 
-/* --gamma is another way to say --schedule. */
+/* --gamma is another way to write --schedule. */
 static void learn(const lk_options_set *set, const lk_options_parsed *parsed)
 {
     const lk_option *schedule = lk__options_find(set, "schedule");
@@ -344,8 +344,8 @@ static void complete_save_path(lk_args *args)
     args->train.save_model = args->save_path;
 }
 
-/* A step of K batches is a batch of K times the samples in K times the shards. The
- * shards are those of the CPU: a plan on GPUs has its own where none were given. */
+/* A step of K batches is one batch with K times the samples in K times the shards. This is the number of shards
+ * on the CPU; a plan on GPUs chooses its own if none was given. */
 static lk_status complete_batch(lk_args *args)
 {
     lk_train_opts *opts = &args->train;
@@ -362,7 +362,7 @@ static lk_status complete_batch(lk_args *args)
     return LK_OK;
 }
 
-/* What would have no effect is refused. */
+/* Refuses options that would have no effect. */
 static lk_status complete_checkpoints(lk_args *args)
 {
     lk_train_opts *opts = &args->train;
@@ -388,8 +388,7 @@ lk_status lk__args_check_backend(const char *name)
     return name ? lk__names_find(&names, name, &found) : LK_OK;
 }
 
-/* NCCL moves gradients alone: all else goes as under auto. Another backend is meant
- * for gradients, too. */
+/* NCCL moves gradients only; everything else uses auto. Any other backend moves gradients too. */
 static lk_status complete_backend(lk_args *args)
 {
     const char *backend = args->backend ? args->backend : getenv("LOCKSTEP_BACKEND");

@@ -6,7 +6,7 @@
 #include "cli/options/options.h"
 #include "train/train.h"
 
-/* One bit a command; a row of the option table names those that have it. */
+/* One bit for each command; a row of the option table lists the commands that have it. */
 enum {
     LK_CMD_TRAIN = LK_FOR_TRAIN,
     LK_CMD_EVAL = LK_FOR_EVAL,
@@ -35,11 +35,11 @@ typedef struct lk_args_run {
     bool nnodes_given, node_rank_given, bind_given, rank_given;
 } lk_args_run;
 
-/* Whole lines for messages: ranks of two nodes, and ranks started by hand. */
+/* Complete command lines for messages: ranks of two nodes, and ranks started by hand. */
 #define LK_NODE_LINE "lockstep train --nnodes 2 --node-rank 1 --master-addr HOST -n 4"
 #define LK_HAND_LINE "lockstep train --init-method tcp://HOST:PORT --rank 0 --world-size 2"
 
-/* Places in the choices of --parallel. */
+/* Indexes of the choices of --parallel. */
 typedef enum lk_args_parallel {
     LK_PARALLEL_AUTO,
     LK_PARALLEL_SINGLE,
@@ -49,15 +49,15 @@ typedef enum lk_args_parallel {
 } lk_args_parallel;
 extern const char *const lk__args_parallel_names[];
 
-/* Places in the choices of --log-ranks. */
+/* Indexes of the choices of --log-ranks. */
 typedef enum lk_args_log_ranks { LK_LOG_RANKS_ONE, LK_LOG_RANKS_ALL } lk_args_log_ranks;
 
 typedef struct lk_args {
-    const char *config;  /* the file that options are from, or NULL; lk__args_release */
-    lk_train_opts train; /* data is NULL when --data was not given */
+    const char *config;  /* the file of options, or NULL; freed by lk__args_release */
+    lk_train_opts train; /* data is NULL if --data was not given */
     char device_names[LK_LIST_BYTES], gpu_ids[LK_LIST_BYTES];
     bool no_cuda;
-    lk_devices devices; /* what those come to; filled by lk__args_complete */
+    lk_devices devices; /* the resulting devices; set by lk__args_complete */
     int parallel;       /* an lk_args_parallel */
     int log_ranks;      /* an lk_args_log_ranks */
     double gamma;
@@ -70,15 +70,15 @@ typedef struct lk_args {
     bool independent, in_step;
     bool quiet, json, help;
     const char *data_url; /* of data; NULL: not given */
-    const char *resume;   /* what --resume says; NULL: not given, "": without a value */
+    const char *resume;   /* value of --resume; NULL: not given, "": without a value */
     const char *input;    /* of info: "3x32x32"; NULL: not given */
     size_t classes;       /* of info; 0: not given */
     const char *words[LK_WORDS_MAX];
     size_t word_count;
     bool schedule_given, gamma_given, shards_given, save_every_given;
-    bool precision_given; /* not by a checkpoint */
-    size_t options_given; /* how many there were */
-    /* Texts that are put together from several options. */
+    bool precision_given; /* by the user, not by a checkpoint */
+    size_t options_given; /* number of options that were given */
+    /* Texts composed of several options. */
     char schedule[LK_SCHEDULE_BYTES];
     char save_path[LK_PATH_BYTES];
 } lk_args;
@@ -86,21 +86,19 @@ typedef struct lk_args {
 /* The options of a command. */
 lk_options_set lk__args_options(const char *command, unsigned bit, size_t max_words);
 
-/* Texts in out point into argv, and into the file of --config, which is kept
- * until lk__args_release. */
+/* Texts in out point into argv, and into the file of --config, which is kept until lk__args_release. */
 lk_status lk__args_parse(const lk_options_set *set, int argc, char *const *argv, lk_args *out) LK_CHECKED;
 void lk__args_release(void);
-/* A text of the library, or of another rank, as it is printed: lk__options_spell for
- * the options that were parsed last. Every such text goes through it. The
- * result is valid until the thread calls again. */
+/* A text of the library, or of another rank, in the form for printing: lk__options_spell with the options that
+ * were parsed last. Every such text is printed through it. The result is valid until the thread's next call. */
 const char *lk__args_spell(const char *text);
 
-/* Whether there is such a backend; NULL is none, and well. */
+/* USAGE if there is no such backend; NULL is valid. */
 lk_status lk__args_check_backend(const char *name) LK_CHECKED;
-/* USAGE for --data-dir without --data, which would be ignored. */
+/* USAGE for --data-dir without --data, which would have no effect. */
 lk_status lk__args_check_data(const lk_args *args) LK_CHECKED;
-/* Fills the fields of args->train that depend on several options; args must stay where
- * it is. What depends on the devices that are used, a plan fills: job_plan.h. */
+/* Sets the fields of args->train that depend on several options; args must not be moved afterwards. A plan
+ * (cli/job/plan.h) sets what depends on the devices. */
 lk_status lk__args_complete(lk_args *args) LK_CHECKED;
 
 #endif

@@ -1,5 +1,5 @@
-/* config.c - keys and values of a YAML file, as they would stand on the command
- * line. What values may be is left to the table of options. */
+/* config.c - turns keys and values of a YAML file into the texts of a command line. The table of options checks
+ * the values. */
 #include "cli/options/config.h"
 
 #include <assert.h>
@@ -10,11 +10,11 @@
 #include "base/mem.h"
 #include "io/yaml.h"
 
-/* A file that was read. Its memory is what options point to. */
+/* A file that was read. Options point into its memory. */
 typedef struct config {
     const char *path;
     lk_yaml *yaml;
-    char *texts; /* put together from the items, one after the other */
+    char *texts; /* composed from the items, one after the other */
     size_t used, room;
     lk_options_entry *entries;
     size_t count;
@@ -49,7 +49,7 @@ fail_at(const config *c, const lk_yaml_item *item, const char *format, ...)
     return lk__fail(LK_STATUS_USAGE, "%s:%zu: %s", c->path, item->line, text);
 }
 
-/* Appends to the text under way; reserve_texts has made room for all. */
+/* Appends to the current text; reserve_texts has allocated enough. */
 static void __attribute__((format(printf, 2, 3))) put(config *c, const char *format, ...)
 {
     va_list args;
@@ -60,8 +60,8 @@ static void __attribute__((format(printf, 2, 3))) put(config *c, const char *for
     c->used += (size_t)length;
 }
 
-/* Room for each item's key and text with a sign before, between and behind them,
- * and for its place. */
+/* Allocates memory for each item's key and text, with a separator before, between and after them, and for its
+ * source. */
 static lk_status reserve_texts(config *c)
 {
     enum { SIGNS = 8, LINE_DIGITS = 24 };
@@ -86,7 +86,7 @@ static bool is_word(const lk_yaml_item *item, const char *word)
     return true;
 }
 
-/* Words that YAML 1.1 takes for true and false, and YAML 1.2 for texts. */
+/* Refuses words that are true or false in YAML 1.1 but texts in YAML 1.2. */
 static lk_status check_words(const config *c)
 {
     static const struct {
@@ -104,7 +104,7 @@ static lk_status check_words(const config *c)
     return LK_OK;
 }
 
-/* The item after this one and all that is in it. */
+/* The item after this one and all its children. */
 static size_t skip(const config *c, size_t index)
 {
     int depth = c->yaml->items[index].depth;
@@ -114,7 +114,7 @@ static size_t skip(const config *c, size_t index)
     return index;
 }
 
-/* Part of a text that has signs of its own between its parts. */
+/* Appends a part of a text; the part must not contain the text's separators. */
 static lk_status put_part(config *c, const lk_yaml_item *item, const char *part)
 {
     if (!*part || part[strcspn(part, ",:= ")])
@@ -123,7 +123,7 @@ static lk_status put_part(config *c, const lk_yaml_item *item, const char *part)
     return LK_OK;
 }
 
-/* "[1, 2]" as "1/2". */
+/* [1, 2] becomes "1/2". */
 static lk_status put_values(config *c, size_t list)
 {
     const lk_yaml_item *items = c->yaml->items;
@@ -138,8 +138,8 @@ static lk_status put_values(config *c, size_t list)
     return LK_OK;
 }
 
-/* A pair of a mapping as "key=value". Of an option that is a list of terms, true
- * and nothing stand for the bare term. */
+/* A pair of a mapping becomes "key=value". If the option is a list of terms, true and an empty value give the
+ * bare term. */
 static lk_status put_pair(config *c, const lk_option *row, size_t index)
 {
     const lk_yaml_item *item = &c->yaml->items[index];
@@ -155,7 +155,7 @@ static lk_status put_pair(config *c, const lk_option *row, size_t index)
     return put_part(c, item, on ? "1" : is_word(item, "false") ? "0" : item->text);
 }
 
-/* {name: sgd, momentum: .9} as "sgd:momentum=.9". */
+/* {name: sgd, momentum: .9} becomes "sgd:momentum=.9". */
 static lk_status put_spec(config *c, const lk_option *row, size_t map)
 {
     const lk_yaml_item *items = c->yaml->items;
@@ -176,7 +176,7 @@ static lk_status put_spec(config *c, const lk_option *row, size_t map)
     return LK_OK;
 }
 
-/* {crop: 4, flip: true} as "crop=4,flip"; what is false is left out. */
+/* {crop: 4, flip: true} becomes "crop=4,flip"; false terms are left out. */
 static lk_status put_terms(config *c, const lk_option *row, size_t map, const char **sign)
 {
     size_t end = skip(c, map);
@@ -190,7 +190,7 @@ static lk_status put_terms(config *c, const lk_option *row, size_t map, const ch
     return LK_OK;
 }
 
-/* [a, b] as "a,b"; elements of a list of terms may be mappings. */
+/* [a, b] becomes "a,b"; elements of a list of terms may be mappings. */
 static lk_status put_list(config *c, const lk_option *row, size_t list)
 {
     const lk_yaml_item *items = c->yaml->items;
@@ -209,7 +209,7 @@ static lk_status put_list(config *c, const lk_option *row, size_t list)
     return LK_OK;
 }
 
-/* A list or a mapping as one text, where the option has such values. */
+/* A list or a mapping becomes one text, if the option has such values. */
 static lk_status put_nested(config *c, const lk_option *row, size_t index, const char **out)
 {
     const lk_yaml_item *item = &c->yaml->items[index];
@@ -229,8 +229,7 @@ static lk_status put_nested(config *c, const lk_option *row, size_t index, const
     return LK_OK;
 }
 
-/* What true and false mean, and where they mean nothing. *absent: the option is
- * not given. */
+/* Checks that true or false is allowed for the option. *absent: the option counts as not given. */
 static lk_status take_truth(const config *c, const lk_option *row, const lk_yaml_item *item, bool *absent)
 {
     bool flag = row->kind == LK_OPTION_FLAG || row->kind == LK_OPTION_ALIAS;
@@ -243,7 +242,7 @@ static lk_status take_truth(const config *c, const lk_option *row, const lk_yaml
     return LK_OK;
 }
 
-/* Adds the entry of an item at the top, unless it says that there is none. */
+/* Adds the entry of an item at the top level, unless the option counts as not given. */
 static lk_status add_entry(config *c, const lk_option *row, size_t index)
 {
     const lk_yaml_item *item = &c->yaml->items[index];
@@ -261,7 +260,7 @@ static lk_status add_entry(config *c, const lk_option *row, size_t index)
     } else {
         LK_TRY(put_nested(c, row, index, &entry->value));
     }
-    entry->place = c->texts + c->used;
+    entry->source = c->texts + c->used;
     put(c, "%s:%zu", c->path, item->line);
     c->used++;
     c->count++;
@@ -278,8 +277,7 @@ static lk_status fail_unknown(const config *c, const lk_options_set *set, const 
     return fail_at(c, item, "no option '%s'; 'lockstep %s --help' lists those there are", item->key, set->command);
 }
 
-/* Entries of the options of a set, from all items at the top; options of `other`
- * are passed over. */
+/* Makes entries from all items at the top level that are options of the set; options of `other` are skipped. */
 static lk_status take_items(config *c, const lk_options_set *set, const lk_options_set *other)
 {
     c->count = 0;
@@ -296,7 +294,7 @@ static lk_status take_items(config *c, const lk_options_set *set, const lk_optio
     return LK_OK;
 }
 
-/* What the set does not have is read as the recipe's, for its mistakes. */
+/* Options that the set does not have are checked as those of the recipe. */
 static lk_status check_others(config *c, const lk_options_set *set, const lk_options_set *recipe, void *values)
 {
     lk_options_parsed all = {0};
@@ -309,7 +307,7 @@ static lk_status check_others(config *c, const lk_options_set *set, const lk_opt
 static lk_status read_file(config *c)
 {
     lk_status status = lk__yaml_read(c->path, &c->yaml);
-    /* A file of options is a command line of another kind. */
+    /* A file of options is a kind of command line, so its errors are USAGE. */
     if (status == LK_STATUS_FORMAT)
         return lk__fail(LK_STATUS_USAGE, "%s", lk_error_detail());
     if (status != LK_OK)

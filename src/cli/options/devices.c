@@ -1,7 +1,7 @@
 /* devices.c - reads lists of devices and checks them against a device table.
  *
- * A list is read item by item into a kind and an index; the names in the result
- * are written anew from those, so that "cuda:07" and "cuda:7" are one device. */
+ * An item is read as a kind and an index, from which the names in the result are written: "cuda:07" and
+ * "cuda:7" are the same device. */
 #include "cli/options/devices.h"
 
 #include <assert.h>
@@ -14,7 +14,7 @@ enum { ITEM_BYTES = 64, MAX_INDEX = 65535, SHOWN_NAMES = 4 };
 
 static const char CPU[] = "cpu", GPU[] = "cuda", AUTO[] = "auto";
 
-/* A list under way. */
+/* A list that is being read. */
 typedef struct reading {
     const char *flag; /* for messages */
     const char *text; /* all of the list */
@@ -31,7 +31,7 @@ static const lk_device_type *find_type(lk_devices_table table, const char *kind)
     return type;
 }
 
-/* All kinds that a user may mean, in this build or not. */
+/* All kinds that a user may write, whether this build has them or not. */
 static const char *next_kind(const void *arg, size_t index)
 {
     static const char *const kinds[] = {AUTO, CPU, GPU};
@@ -43,7 +43,7 @@ static lk_status fail_kind(const reading *r, const char *kind)
 {
     size_t known;
     lk_names names = {.what = r->flag, .kind = "device", .next = next_kind};
-    /* Not its nearest word, which is "cpu". */
+    /* Handled here because the nearest known word is "cpu". */
     bool gpu = strcmp(kind, "gpu") == 0;
     if (gpu && find_type(r->table, GPU))
         return lk__fail(LK_STATUS_USAGE, "%s '%s': write %s:0, %s:1, ... for GPUs, or '`gpu_ids` 0,1'", r->flag,
@@ -73,7 +73,7 @@ static lk_status check_present(const reading *r, const lk_device_type *type, int
         return LK_OK;
     if (count <= 0)
         return lk__fail(LK_STATUS_UNSUPPORTED,
-                        "%s '%s': this machine has no %s device ('lockstep info' tells why); write '`devices` cpu'",
+                        "%s '%s': this machine has no %s device ('lockstep info' says why); write '`devices` cpu'",
                         r->flag, r->text, type->name);
     char names[4 * LK_DEVICE_NAME_BYTES * SHOWN_NAMES];
     device_names(type->name, count, names, sizeof names);
@@ -81,7 +81,7 @@ static lk_status check_present(const reading *r, const lk_device_type *type, int
                     index, count, names);
 }
 
-/* Another one; bare says that the name was written without an index. */
+/* Adds a device; bare: its name was written without an index. */
 static lk_status add_device(reading *r, const char *kind, int index, bool bare)
 {
     lk_devices *list = &r->list;
@@ -104,7 +104,7 @@ static lk_status add_device(reading *r, const char *kind, int index, bool bare)
     return LK_OK;
 }
 
-/* One of "cpu:0,cpu:1". */
+/* Adds one item of "cpu:0,cpu:1". */
 static lk_status add_named(reading *r, const char *item)
 {
     char kind[ITEM_BYTES];
@@ -113,7 +113,7 @@ static lk_status add_named(reading *r, const char *item)
     snprintf(kind, sizeof kind, "%.*s", (int)length, item);
     if (strcmp(kind, AUTO) == 0)
         return lk__fail(LK_STATUS_USAGE, "%s '%s': auto stands alone, or leave it out", r->flag, r->text);
-    /* A word that is no kind at all is told so before its number is looked at. */
+    /* An unknown kind is reported before its number is checked. */
     if (!find_type(r->table, kind))
         return fail_kind(r, kind);
     if (item[length] && !lk__number_parse_int(item + length + 1, 0, MAX_INDEX, &index))
@@ -122,7 +122,7 @@ static lk_status add_named(reading *r, const char *item)
     return add_device(r, kind, (int)index, !item[length]);
 }
 
-/* One of "1,6,3". */
+/* Adds one item of "1,6,3". */
 static lk_status add_id(reading *r, const char *item)
 {
     long long index;

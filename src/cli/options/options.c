@@ -1,5 +1,4 @@
-/* options.c - the table-driven parser and the help that comes from the same
- * rows. */
+/* options.c - the table-driven parser of the command line. */
 #include "cli/options/options.h"
 
 #include <assert.h>
@@ -36,7 +35,7 @@ static bool same_name(const char *a, const char *b, size_t length)
     return b[length] == 0;
 }
 
-/* The row of a long name that ends at length, or count. */
+/* The row whose long name is the first `length` bytes of name, or count. */
 static size_t find_row(const lk_options_set *set, const char *name, size_t length)
 {
     for (size_t i = 0; i < set->count; i++) {
@@ -145,7 +144,7 @@ static lk_status fail_long(const lk_options_set *set, const lk_option *row)
                     row->name, LK_LIST_BYTES - 1);
 }
 
-/* text is values with commas between them, none of them empty. */
+/* text is a list of values separated by commas, none of them empty. */
 static lk_status set_list(const lk_options_set *set, const lk_option *row, const char *text, char *field)
 {
     if (!*text)
@@ -207,7 +206,7 @@ lk_status lk__options_set_value(const lk_options_set *set, const lk_option *row,
     return LK_OK;
 }
 
-/* A command line under way. */
+/* A command line that is being parsed. */
 typedef struct command_line {
     const lk_options_set *set;
     void *values;
@@ -215,7 +214,7 @@ typedef struct command_line {
     const char *own[LK_OPTIONS_MAX]; /* by row: the value given under its own name, or NULL */
     char *const *after;              /* the words after the option */
     int after_count;
-    int used; /* of them: the option's values */
+    int used; /* how many of them are the option's values */
 } command_line;
 
 bool lk__options_same(const lk_option *a, const lk_option *b)
@@ -223,7 +222,7 @@ bool lk__options_same(const lk_option *a, const lk_option *b)
     return a == b || (a->kind != LK_OPTION_ALIAS && b->kind != LK_OPTION_ALIAS && a->offset == b->offset);
 }
 
-/* The option that an alias stands for is in its row as "name=value". */
+/* The row of an alias contains "name=value" for the option that it stands for. */
 const lk_option *lk__options_alias(const lk_options_set *set, const lk_option *alias, const char **value)
 {
     size_t length = strcspn(alias->initial, "=");
@@ -252,7 +251,7 @@ static lk_status fail_missing(const lk_options_set *set, const lk_option *row)
     return lk__fail(LK_STATUS_USAGE, "%s: --%s needs a value (%s)", set->command, row->name, arg);
 }
 
-/* The value is not what another spelling of the option has said. */
+/* Refuses a value that differs from the value under another spelling of the option. */
 static lk_status check_spellings(const command_line *line, size_t index, const char *value)
 {
     const lk_options_set *set = line->set;
@@ -267,7 +266,7 @@ static lk_status check_spellings(const command_line *line, size_t index, const c
     return LK_OK;
 }
 
-/* Sets an option to a value that was written out. */
+/* Sets an option to an explicit value. */
 static lk_status set_own(command_line *line, size_t index, const char *value)
 {
     const lk_option *row = &line->set->rows[index];
@@ -278,13 +277,12 @@ static lk_status set_own(command_line *line, size_t index, const char *value)
                         row->name, line->own[index], value);
     LK_TRY(check_spellings(line, index, value));
     LK_TRY(lk__options_set_value(line->set, row, value, line->values));
-    /* A list was put together for this call; what stays is the field. */
+    /* The text of a list is temporary, so the field is kept instead. */
     line->own[index] = row->kind == LK_OPTION_LIST ? (const char *)line->values + row->offset : value;
     return LK_OK;
 }
 
-/* Whether a word goes on with a list that has count values. "-1" is a bad
- * value, not an option. */
+/* Whether a word continues a list that has count values. "-1" is a bad value, not an option. */
 static bool goes_on(const lk_options_set *set, const char *word, int count)
 {
     if (word[0] == '-')
@@ -292,7 +290,7 @@ static bool goes_on(const lk_options_set *set, const char *word, int count)
     return count == 0 || set->max_words == 0 || !word[strspn(word, "0123456789,")];
 }
 
-/* The words of a list, one string. */
+/* Joins the words of a list into one string. */
 static lk_status take_list(command_line *line, size_t index)
 {
     const lk_options_set *set = line->set;
@@ -341,7 +339,7 @@ static lk_status apply(command_line *line, size_t index, const char *value)
     return line->used ? set_own(line, index, next) : lk__options_set_value(set, row, "", line->values);
 }
 
-/* A word that users bring along from another program. */
+/* Refuses an option of another program, with what to write instead. */
 static lk_status check_foreign(const lk_options_set *set, const char *word)
 {
     size_t length = strcspn(word, "=");
@@ -361,7 +359,7 @@ static lk_status parse_long(command_line *line, const char *word)
     return apply(line, row, word[2 + length] ? word + 2 + length + 1 : NULL);
 }
 
-/* "-n 4" and "-n4"; letters are not joined, and a flag takes nothing. */
+/* "-n 4" and "-n4". Several letters cannot be joined, and a flag has no value. */
 static lk_status parse_short(command_line *line, const char *word)
 {
     const lk_options_set *set = line->set;
@@ -376,8 +374,8 @@ static lk_status parse_short(command_line *line, const char *word)
     return lk__fail(LK_STATUS_USAGE, "%s: -%c takes no value; leave '%s' out", set->command, word[1], word + 2);
 }
 
-/* An alias beside a value of its option that says something else; the default,
- * written out, gives way. */
+/* Refuses an alias beside a different explicit value of its option. The default, written explicitly, is
+ * overridden by the alias. */
 static lk_status check_aliases(const command_line *line)
 {
     const lk_options_set *set = line->set;
@@ -395,7 +393,7 @@ static lk_status check_aliases(const command_line *line)
     return LK_OK;
 }
 
-/* Takes a word that is no option. */
+/* Takes a word that is not an option. */
 static lk_status take_word(command_line *line, char *const *at)
 {
     const lk_options_set *set = line->set;

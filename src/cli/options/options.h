@@ -1,8 +1,8 @@
-/* options.h - command-line options out of a table.
+/* options.h - command-line options from a table.
  *
- * One row per option feeds the parser, the defaults and --help. In long names
- * dash and underscore are the same; "--x v" and "--x=v" are too. This file
- * knows no option of the program: those are in train/table.c and args.c. */
+ * One row for each option is used by the parser, the defaults and --help. In long names dash and underscore are
+ * equal; so are "--x v" and "--x=v". This file knows no option of the program: those are in train/table.c and
+ * args.c. */
 #ifndef LK_CLI_OPTIONS_OPTIONS_H
 #define LK_CLI_OPTIONS_OPTIONS_H
 
@@ -15,31 +15,31 @@
 
 enum { LK_OPTIONS_MAX = 128, LK_WORDS_MAX = 4, LK_LIST_BYTES = 1024 };
 
-/* A spelling of another program that this one does not have. */
+/* An option of another program that this program does not have. */
 typedef struct lk_options_foreign {
     const char *word; /* with its dashes; NULL after the last */
     const char *instead;
 } lk_options_foreign;
 
-/* A field that messages name and that is set by an option of another name. */
+/* A field that messages name and that an option of another name sets. */
 typedef struct lk_options_field {
     const char *field; /* NULL after the last */
     const char *name;  /* of the option, with underscores */
 } lk_options_field;
 
-/* Options that give way, when a file has them, to others on the command line. */
+/* Options of a file that are overridden by other options on the command line. */
 typedef struct lk_options_rival {
     const char *yields[8]; /* names, NULL after the last; none: the end of the table */
-    const char *to[5];     /* names; "" for any word that is no option, "$X" for the environment's X */
+    const char *to[5];     /* names; "" for any word that is not an option, "$X" for the environment variable X */
 } lk_options_rival;
 
 typedef struct lk_options_set {
     const lk_option *rows;
     size_t count;                      /* at most LK_OPTIONS_MAX */
-    unsigned commands;                 /* rows that share a bit with it exist */
+    unsigned commands;                 /* only rows that share a bit with it exist */
     const char *command;               /* for messages */
-    size_t max_words;                  /* words that are no options, at most LK_WORDS_MAX */
-    bool ends_at_word;                 /* the first word and all after it are a line of its own */
+    size_t max_words;                  /* words that are not options, at most LK_WORDS_MAX */
+    bool ends_at_word;                 /* the first word and everything after it is a command line of its own */
     const lk_options_foreign *foreign; /* or NULL */
     const lk_options_rival *rivals;    /* or NULL */
     const lk_options_field *fields;    /* or NULL */
@@ -49,63 +49,58 @@ typedef struct lk_options_parsed {
     const char *words[LK_WORDS_MAX];
     size_t word_count;
     bool given[LK_OPTIONS_MAX];       /* by row */
-    const char *from[LK_OPTIONS_MAX]; /* by row: the place in a file that gave it; NULL: the command line */
+    const char *from[LK_OPTIONS_MAX]; /* by row: where a file gave it ("r1.yaml:7"); NULL: the command line */
     char *const *rest;                /* with ends_at_word: the first word in argv, or NULL */
 } lk_options_parsed;
 
 /* An option in a file. */
 typedef struct lk_options_entry {
     const lk_option *row;
-    const char *value; /* NULL: the option is there without one */
-    const char *place; /* for messages, "r1.yaml:7" */
+    const char *value;  /* NULL: the option has no value */
+    const char *source; /* for messages, "r1.yaml:7" */
 } lk_options_entry;
 
-/* Fills values with the defaults, then with what argv says. Texts in values
- * point into argv or the table; lists are copies. Of one option given twice the
- * last counts, but two spellings of it must agree. A list given as words ends
- * before the next option and, where the command takes words, before one that is
- * no number; sets that end at a word have no lists. Any failure is USAGE. */
+/* Sets values to the defaults, then to the options in argv. Texts in values point into argv or the table; lists
+ * are copies. If an option is given twice, the last one counts, but two spellings of it must agree. A list
+ * given as words ends before the next option and, if the command takes words, before a word that is not a
+ * number; sets that end at a word have no lists. Every failure is USAGE. */
 lk_status lk__options_parse(const lk_options_set *set, int argc, char *const *argv, void *values,
                             lk_options_parsed *out) LK_CHECKED;
 
-/* Adds what a file says: values of options that the command line has given, in
- * any spelling or by a rival, are checked and passed over. Two entries that
- * contradict each other are USAGE, and so is a bad value; both name the place.
- * Texts in values and parsed are the entries' own. */
+/* Adds the options of a file. Options that the command line has given, in any spelling or by a rival, are
+ * checked and skipped. Contradicting entries and bad values are USAGE, with the position in the file. Texts in
+ * values and parsed belong to the entries. */
 lk_status lk__options_fill(const lk_options_set *set, const lk_options_entry *entries, size_t count, void *values,
                            lk_options_parsed *parsed) LK_CHECKED;
 
-/* The row of a long name, or of a letter; NULL when there is none. */
+/* The row of a long name, or of a letter; NULL if there is none. */
 const lk_option *lk__options_find(const lk_options_set *set, const char *name);
-/* The name of an option that is nearest to another name, or NULL. */
+/* The option's name that is nearest to `name`, or NULL. */
 const char *lk__options_nearest(const lk_options_set *set, const char *name);
 /* Whether both rows are spellings of one option. */
 bool lk__options_same(const lk_option *a, const lk_option *b);
 
-/* Whether the option of this name, or another spelling of it, was on the
- * command line or in a file. */
+/* Whether this option, in any spelling, was on the command line or in a file. */
 bool lk__options_given(const lk_options_set *set, const lk_options_parsed *parsed, const char *name);
-/* The name under which the command line or a file gave the option, `name` itself where
- * neither did. */
+/* The name under which the command line or a file gave the option; `name` itself if neither did. */
 const char *lk__options_spelling(const lk_options_set *set, const lk_options_parsed *parsed, const char *name);
 
-/* The text with every `field` that an option sets replaced by the option as it was
- * given ("--max-steps", "-n"), and with the places in a file that gave them at the end:
- * " (--lr is from r1.yaml:7)". Other words in backquotes stay. parsed may be NULL.
- * Returns out, cut where it does not fit. */
+/* The text with every `field` replaced by the option that sets it, as it was given ("--max-steps", "-n");
+ * positions of options in files follow at the end: " (--lr is from r1.yaml:7)". Other words in backquotes do
+ * not change. parsed may be NULL. Returns out, cut off if it does not fit. */
 const char *lk__options_spell(const lk_options_set *set, const lk_options_parsed *parsed, const char *text, char *out,
                               size_t bytes);
 
-/* Parts of the parser. The value of a row into its field, NULL for a flag; the
- * row that an alias stands for, and its value; an empty value is USAGE. */
+/* Parts of the parser: sets the field of a row from a value, NULL for a flag; finds the row that an alias
+ * stands for, and its value; refuses an empty value with USAGE. */
 lk_status lk__options_set_value(const lk_options_set *set, const lk_option *row, const char *value,
                                 void *values) LK_CHECKED;
 const lk_option *lk__options_alias(const lk_options_set *set, const lk_option *alias, const char **value);
 lk_status lk__options_fail_empty(const lk_options_set *set, const lk_option *row) LK_CHECKED;
 
-/* What the help calls the value: "N", or the choices as "a|b". */
+/* The name of the value in the help: "N", or the choices as "a|b". */
 const char *lk__options_value_name(const lk_option *row, char *text, size_t bytes);
-/* All options of the set with their defaults, by group. */
+/* Prints all options of the set with their defaults, by group. */
 void lk__options_help(const lk_options_set *set, FILE *out);
 
 #endif

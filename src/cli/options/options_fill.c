@@ -1,18 +1,18 @@
-/* options_fill.c - options that a file gives, below those of the command line. */
+/* options_fill.c - adds the options of a file; the command line has precedence. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/options/options.h"
 
-/* A command line that was read. */
+/* A command line that was parsed. */
 typedef struct command_line {
     const lk_options_set *set;
     const lk_options_parsed *parsed;
     const void *values;
 } command_line;
 
-/* The command line alone, and any spelling or alias of the row's option. */
+/* Whether the row's option was on the command line, in any spelling or as an alias. */
 static bool typed(const command_line *line, const lk_option *row)
 {
     const lk_options_parsed *parsed = line->parsed;
@@ -23,7 +23,7 @@ static bool typed(const command_line *line, const lk_option *row)
     return false;
 }
 
-/* A flag that was typed to be false is no rival. */
+/* A flag that was set to false is not a rival. */
 static bool rival_typed(const command_line *line, const char *name)
 {
     if (!*name)
@@ -48,7 +48,7 @@ static bool yields(const lk_options_set *set, const lk_options_rival *rival, con
     return false;
 }
 
-/* Whether the command line leaves nothing to say about the row's option. */
+/* Whether the command line overrides the row's option. */
 static bool overridden(const command_line *line, const lk_option *row)
 {
     bool over = typed(line, row);
@@ -59,7 +59,7 @@ static bool overridden(const command_line *line, const lk_option *row)
     return over;
 }
 
-/* What an entry comes to: an alias is the option that it stands for. */
+/* Replaces an alias by the option that it stands for. */
 static lk_options_entry resolve(const lk_options_set *set, const lk_options_entry *entry)
 {
     lk_options_entry out = *entry;
@@ -70,23 +70,23 @@ static lk_options_entry resolve(const lk_options_set *set, const lk_options_entr
     return out;
 }
 
-/* entries[index] beside those before it. */
+/* Compares entries[index] with those before it. */
 static lk_status check_entries(const lk_options_set *set, const lk_options_entry *entries, size_t index)
 {
     lk_options_entry entry = resolve(set, &entries[index]);
     for (size_t i = 0; i < index; i++) {
         lk_options_entry other = resolve(set, &entries[i]);
         if (entries[i].row == entries[index].row)
-            return lk__fail(LK_STATUS_USAGE, "%s: %s is at %s already; give it once", entry.place, entries[i].row->name,
-                            other.place);
+            return lk__fail(LK_STATUS_USAGE, "%s: %s is at %s already; give it once", entry.source,
+                            entries[i].row->name, other.source);
         if (lk__options_same(other.row, entry.row) && strcmp(other.value, entry.value) != 0)
-            return lk__fail(LK_STATUS_USAGE, "%s: %s and %s, at %s, contradict each other; give one", entry.place,
-                            entries[index].row->name, entries[i].row->name, other.place);
+            return lk__fail(LK_STATUS_USAGE, "%s: %s and %s, at %s, contradict each other; give one", entry.source,
+                            entries[index].row->name, entries[i].row->name, other.source);
     }
     return LK_OK;
 }
 
-/* The value, as the row reads it, but into nothing. */
+/* Checks the value as the row reads it, but sets nothing. */
 static lk_status check_value(const lk_options_set *set, const lk_options_entry *entry)
 {
     union {
@@ -108,7 +108,7 @@ lk_status lk__options_fill(const lk_options_set *set, const lk_options_entry *en
     const command_line line = {.set = set, .parsed = parsed, .values = values};
     for (size_t i = 0; i < count; i++) {
         lk_options_set here = *set;
-        here.command = entries[i].place;
+        here.command = entries[i].source;
         lk_options_entry entry = resolve(set, &entries[i]);
         LK_TRY(check_entries(set, entries, i));
         if (entries[i].value)
@@ -118,7 +118,7 @@ lk_status lk__options_fill(const lk_options_set *set, const lk_options_entry *en
         LK_TRY(lk__options_set_value(&here, entry.row, entry.value, values));
         size_t index = (size_t)(entry.row - set->rows);
         parsed->given[index] = true;
-        parsed->from[index] = entry.place;
+        parsed->from[index] = entry.source;
     }
     return LK_OK;
 }

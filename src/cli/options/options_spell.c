@@ -1,15 +1,15 @@
-/* options_spell.c - names of options in messages. Texts write an option as the field
- * that it sets, in backquotes; users read what they would type, and where a file gave
- * the option, its place there. */
+/* options_spell.c - names of options in messages. Texts of the library write an option as the field that it
+ * sets, in backquotes; users read the option as they would write it and, if a file gave it, its position in the
+ * file. */
 #include <stdarg.h>
 #include <string.h>
 
 #include "cli/options/options.h"
 
-/* Places in files, as a message ends with them. */
+/* Positions in files, which end a message. */
 typedef char origins_text[1024];
 
-/* Text under construction; what does not fit is cut. */
+/* Text under construction; what does not fit is cut off. */
 typedef struct buffer {
     char *at;
     size_t used, bytes;
@@ -30,7 +30,7 @@ static bool is_word(const char *word, size_t length, const char *name)
     return strncmp(word, name, length) == 0 && !name[length];
 }
 
-/* The option's name with underscores is known, too: `num_workers`. */
+/* The option's name with underscores matches too: `num_workers`. */
 static bool is_named(const lk_option *row, const char *word, size_t length)
 {
     char name[64];
@@ -40,7 +40,7 @@ static bool is_named(const lk_option *row, const char *word, size_t length)
     return is_word(word, length, lk__option_field(row)) || is_word(word, length, name);
 }
 
-/* The row of a word, of the set's commands where they have it; NULL for any other word. */
+/* The row of a word, preferably one of the set's commands; NULL for any other word. */
 static const lk_option *find_word(const lk_options_set *set, const char *word, size_t length)
 {
     const lk_option *found = NULL;
@@ -58,16 +58,16 @@ static const lk_option *find_word(const lk_options_set *set, const char *word, s
     return found;
 }
 
-/* Adds the place in a file that gave the row's option, unless it was added before. */
+/* Adds the position in a file that gave the row's option, unless it was added before. */
 static void add_origin(const lk_options_set *set, const lk_options_parsed *parsed, const lk_option *row,
                        buffer *origins)
 {
     for (size_t i = 0; parsed && i < set->count; i++) {
         char text[sizeof(origins_text)];
-        const char *place = parsed->from[i];
-        if (!place || !lk__options_same(&set->rows[i], row))
+        const char *source = parsed->from[i];
+        if (!source || !lk__options_same(&set->rows[i], row))
             continue;
-        snprintf(text, sizeof text, "--%s is from %s", set->rows[i].name, place);
+        snprintf(text, sizeof text, "--%s is from %s", set->rows[i].name, source);
         if (!strstr(origins->at, text))
             put(origins, "%s%s", origins->used ? ", " : " (", text);
     }

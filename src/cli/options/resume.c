@@ -1,5 +1,5 @@
-/* resume.c - options that come from a checkpoint, below those of the command line
- * and of a file of options. Whether those contradict it is for train to say. */
+/* resume.c - options from a checkpoint; the command line and a file of options have precedence. train checks
+ * whether they contradict the checkpoint. */
 #include "cli/options/resume.h"
 
 #include <stdio.h>
@@ -7,10 +7,10 @@
 
 #include "io/checkpoint/checkpoint.h"
 
-/* The checkpoint whose notes are in use, and where its folder is. */
+/* The checkpoint whose notes are in use, and its folder. */
 static struct {
     lk_resume found;
-    char dir[LK_PATH_BYTES], place[LK_PATH_BYTES];
+    char dir[LK_PATH_BYTES], source[LK_PATH_BYTES];
 } loaded;
 
 const lk_resume *lk__cli_resume_found(void)
@@ -23,14 +23,14 @@ void lk__cli_resume_unload(void)
     lk__resume_fini(&loaded.found);
 }
 
-/* --gamma is another way to say --schedule. */
+/* --gamma is another way to write --schedule. */
 static bool is_said(const lk_options_set *set, const lk_options_parsed *parsed, const char *name)
 {
     return lk__options_given(set, parsed, name) ||
            (strcmp(name, "schedule") == 0 && lk__options_given(set, parsed, "gamma"));
 }
 
-/* Entries of the notes that are options of the set and not said; returns how many. */
+/* Makes entries from the notes that are options of the set and were not given; returns their number. */
 static size_t take_entries(const lk_options_set *set, const lk_options_parsed *parsed, lk_options_entry *entries)
 {
     const lk_checkpoint *notes = loaded.found.notes;
@@ -40,7 +40,7 @@ static size_t take_entries(const lk_options_set *set, const lk_options_parsed *p
         const lk_option *row = strncmp(name, "--", 2) == 0 ? lk__options_find(set, name + 2) : NULL;
         if (row && !is_said(set, parsed, row->name))
             entries[count++] =
-                (lk_options_entry){.row = row, .value = lk_checkpoint_note(notes, name), .place = loaded.place};
+                (lk_options_entry){.row = row, .value = lk_checkpoint_note(notes, name), .source = loaded.source};
     }
     return count;
 }
@@ -48,12 +48,12 @@ static size_t take_entries(const lk_options_set *set, const lk_options_parsed *p
 static lk_status fill(const lk_options_set *set, lk_args *args, lk_options_parsed *parsed)
 {
     lk_options_entry entries[LK_OPTIONS_MAX];
-    snprintf(loaded.place, sizeof loaded.place, "%s", loaded.found.path);
+    snprintf(loaded.source, sizeof loaded.source, "%s", loaded.found.path);
     size_t count = take_entries(set, parsed, entries);
     return lk__options_fill(set, entries, count, args, parsed);
 }
 
-/* The folder that holds path, or path itself where it is a folder of checkpoints. */
+/* The folder that contains path, or path itself if it is a folder of checkpoints. */
 static void folder_of(const char *path)
 {
     size_t length = strlen(path);

@@ -1,4 +1,4 @@
-/* json.c - JSON objects, one a line of stdout, and keys as JSON spells them. */
+/* json.c - JSON objects, one on each line of stdout, and keys written as in JSON. */
 #include "cli/report/json.h"
 
 #include <stdio.h>

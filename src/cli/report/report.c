@@ -1,5 +1,5 @@
-/* report.c - log lines, JSON lines and progress of a training run, printed by
- * rank 0 for all. What ranks print of themselves is in report_rank.c. */
+/* report.c - log lines, JSON lines and progress of a training run, printed by rank 0 for all. report_rank.c has
+ * the lines that each rank prints about itself. */
 #include "cli/report/report.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 #include "cli/job/signals.h"
 #include "cli/report/json.h"
 
-/* Seconds between two progress lines: redrawn in place, or one under another. */
+/* Seconds between two progress lines: redrawn on a terminal, or as separate lines. */
 static const double redraw_every = 0.1, line_every = 10;
 
 enum { FEW_CLASSES = 10 };
@@ -35,7 +35,7 @@ static bool prints_own(const lk_report *report)
     return report->args->log_ranks == LK_LOG_RANKS_ALL;
 }
 
-/* Before and after the lines of a rank; false when it has none to print. */
+/* Called before and after the lines of a rank; false if the rank prints none. */
 static bool begin_lines(lk_report *report)
 {
     if (report->rank != 0 && !prints_own(report))
@@ -113,8 +113,7 @@ static void print_grid(const lk_train_start *start)
     printf("), ");
 }
 
-/* Where it is computed: "cpu with 2 threads", "ddp, 4 ranks over shm with 1
- * thread each". */
+/* Devices and ranks: "cpu with 2 threads", "ddp, 4 ranks over shm with 1 thread each". */
 static void print_ranks(const lk_report *report, const lk_train_start *start)
 {
     const lk_train_place *place = &start->place;
@@ -130,7 +129,7 @@ static void print_ranks(const lk_report *report, const lk_train_start *start)
            place->layout.gradient_backend ? " and " : "", place->transport, start->place.layout.threads, plural);
 }
 
-/* What a user may not expect of these options together. */
+/* Effects of combined options that a user may not expect. */
 static void print_hints(const lk_report *report, const lk_train_start *start)
 {
     const lk_train_opts *opts = &report->plan->train;
@@ -155,7 +154,7 @@ static void print_hints(const lk_report *report, const lk_train_start *start)
                opts->shards, layout->replicas, start->better_shards / (int)opts->accumulate);
 }
 
-/* Nothing for images that are taken as they are. */
+/* Prints nothing if images are used as they are. */
 static void print_transforms(const lk_train_start *start)
 {
     bool changed = strcmp(start->augment, "none") != 0, tests_changed = strcmp(start->test_augment, "none") != 0;
@@ -164,7 +163,7 @@ static void print_transforms(const lk_train_start *start)
                tests_changed ? start->test_augment : "as they are");
 }
 
-/* Of the steps that this process does. Six digits tell rates apart that people choose. */
+/* Learning rates of the steps of this process. Six digits distinguish all rates in common use. */
 static void print_rates(const lk_train_start *start)
 {
     const lk_lr_schedule_rates *rates = &start->rates;
@@ -216,8 +215,8 @@ static void on_start(void *arg, const lk_train_start *start)
     report->ranks = start->place.ranks;
     report->stage = start->place.layout.stage;
     report->share = start->place.share;
-    if (report->wish)
-        lk__wishes_watch(report->wish);
+    if (report->level)
+        lk__job_signals_watch(report->level);
     if (!begin_lines(report))
         return;
     if (report->rank == 0)
@@ -253,7 +252,7 @@ static void text_step(const lk_report *report, const lk_train_step *step)
            lk__report_percent(step->batch, report->batches), step->metrics.loss);
 }
 
-/* Redrawn in place on a terminal; elsewhere a plain line now and then. */
+/* Redrawn on a terminal; elsewhere a plain line from time to time. */
 static void progress(lk_report *report, const lk_train_step *step)
 {
     lk_report_screen *screen = report->screen;
@@ -290,7 +289,7 @@ static void on_step(void *arg, const lk_train_step *step)
         progress(report, step);
 }
 
-/* With few classes the top five say nothing. */
+/* With few classes the top-5 accuracy has no meaning. */
 static void text_metrics(const lk_metrics *metrics, size_t classes)
 {
     printf("Test set: Average loss: %.4f, Accuracy: %zu/%zu (%.0f%%)", metrics->loss, metrics->correct, metrics->count,

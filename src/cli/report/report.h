@@ -1,7 +1,7 @@
-/* report.h - what `train` and `eval` print.
+/* report.h - the output of `train` and `eval`.
  *
- * Results go to stdout, as the lines that people's scripts already read or as
- * one JSON object a line; progress goes to stderr. */
+ * Results go to stdout, as lines in the format that scripts already read or as one JSON object on each line;
+ * progress goes to stderr. */
 #ifndef LK_CLI_REPORT_REPORT_H
 #define LK_CLI_REPORT_REPORT_H
 
@@ -10,55 +10,55 @@
 
 #include "cli/job/plan.h"
 
-/* Where the ranks of a process print: one at a time, since a line of any of them
- * must first remove the progress line. */
+/* The terminal of the ranks of a process. One rank prints at a time, since every line must first remove the
+ * progress line. */
 typedef struct lk_report_screen {
     pthread_mutex_t lock;
-    bool terminal; /* stderr is one: progress is redrawn in place */
-    bool drawn;    /* a progress line is on the terminal's last line */
+    bool terminal; /* stderr is a terminal: the progress line is redrawn */
+    bool drawn;    /* the last line of the terminal is a progress line */
 } lk_report_screen;
 
-/* Of one rank. */
+/* The report of one rank. */
 typedef struct lk_report {
     const lk_args *args;
     const lk_job_plan *plan;
     bool data_given;
-    bool by_hand;   /* started without a launcher beside others, and the first of its process: tells why it ends */
-    double exec_at; /* when the program was started, on lk__clock() */
+    bool by_hand; /* started without a launcher, with other ranks, and the first rank of its process: prints why it ends
+                   */
+    double exec_at; /* start of the program, on lk__clock() */
     lk_report_screen *screen;
-    atomic_int *wish;    /* signals are watched from the start on; NULL: another rank sees to it */
-    double drawn_at;     /* run seconds of the last progress */
-    double first_step_s; /* from the program's start to the end of the first step */
+    atomic_int *level;   /* raised by signals after the run has started; NULL: another rank watches signals */
+    double drawn_at;     /* seconds of the run at the last progress line */
+    double first_step_s; /* from the start of the program to the end of the first step */
     size_t train_count, classes;
-    size_t batches, steps, done; /* done: before this process began */
-    /* Known from the start on. */
+    size_t batches, steps, done; /* done: before this process started */
+    /* Set when the run starts. */
     int rank, ranks, stage;
     lk_shard_range share;
 } lk_report;
 
-/* What rank 0 prints for all; nothing but its own lines at the others, and those
- * with --log-ranks all only. report must stay where it is. */
+/* Events of a rank: rank 0 prints for all; the others print only lines about themselves, and only with
+ * --log-ranks all. report must not be moved. */
 lk_train_events lk__report_events(lk_report *report);
-/* Removes the progress line from the terminal; the caller has the lock, or is the
- * only one. */
+/* Removes the progress line from the terminal; the caller has the lock, or no other rank prints. */
 void lk__report_screen_clear(lk_report_screen *screen);
 
-/* Lines about checkpoints: which the run goes on from, as text or in the JSON of
- * its start (a cJSON object), and one that was saved. */
+/* Lines about checkpoints: the one that the run resumes from, as text or in the JSON of its start (a cJSON
+ * object), and one that was saved. */
 struct cJSON;
 void lk__report_resumed(const lk_report *report, const lk_train_start *start);
 void lk__report_resumed_json(struct cJSON *line, const lk_train_start *start);
 void lk__report_saved(const lk_report *report, const lk_train_saved *saved);
-/* A line on stderr where the model that --init-from or eval names is one of a checkpoint
- * that was set aside; none for NULL. */
+/* Prints a line on stderr if the model that --init-from or eval names belongs to a checkpoint that was set
+ * aside; nothing for NULL. */
 void lk__report_suspect(const char *command, const char *path);
-/* After a failure, where rank 0 is here: the checkpoint to go on from. */
+/* After a failure, if rank 0 is in this process: prints the checkpoint to resume from. */
 void lk__report_last(const lk_args *args, const lk_train_failure *failure);
-/* The line of a run that was stopped, by which rank's signal, and at rank 0 how to go
- * on with it. Ranks other than 0 print it where nobody else speaks for them. */
+/* The line of a stopped run: which rank received the signal and, at rank 0, how to resume. Other ranks print it
+ * if nobody else prints for them. */
 void lk__report_stopped(const lk_report *report, const lk_train_result *result);
 
-/* Lines of a rank's own. */
+/* Lines of a rank about itself. */
 void lk__report_rank_start(const lk_report *report, const lk_train_start *start);
 void lk__report_rank_step(const lk_report *report, const lk_train_step *step);
 void lk__report_rank_end(const lk_report *report, const lk_train_result *result);
@@ -69,7 +69,7 @@ static inline double lk__report_percent(size_t part, size_t whole)
     return whole ? 100.0 * (double)part / (double)whole : 0;
 }
 
-/* The line of an evaluation on its own. */
+/* The line of a separate evaluation. */
 void lk__report_metrics(const lk_metrics *metrics, size_t classes, bool json);
 
 #endif

@@ -1,5 +1,5 @@
-/* report_keep.c - what is printed of checkpoints: the one that a run goes on from,
- * those that it saves, and how to go on with one that was stopped. */
+/* report_keep.c - the output about checkpoints: the one that a run resumes from, those that it saves, and how
+ * to resume a stopped run. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "cli/report/report.h"
 #include "io/checkpoint/checkpoint.h"
 
-/* The lines of text, one by one. */
+/* Returns the lines of text, one with each call. */
 static const char *next_line(const char **text, int *length)
 {
     const char *line = *text;
@@ -19,7 +19,7 @@ static const char *next_line(const char **text, int *length)
     return *length ? line : NULL;
 }
 
-/* Not every checkpoint is of a step at which replicas were compared. */
+/* Not every checkpoint belongs to a step at which replicas were compared. */
 static void print_doubt(const char *path, size_t agreed)
 {
     if (agreed)
@@ -76,7 +76,7 @@ void lk__report_resumed_json(cJSON *line, const lk_train_start *start)
     }
 }
 
-/* A file in the folder of such a checkpoint, as in suspect-step-000000080/model.safetensors. */
+/* Whether a path is a file of such a checkpoint: suspect-step-000000080/model.safetensors. */
 static bool is_in_suspect(const char *path)
 {
     char folder[4096];
@@ -116,13 +116,13 @@ void lk__report_saved(const lk_report *report, const lk_train_saved *saved)
                saved->best ? ", the best so far" : "");
 }
 
-/* Another command line is what helps, not going on. */
+/* Another command line helps, and resuming does not. */
 static bool is_refused(const lk_train_failure *failure)
 {
     return !failure->begun && (failure->status == LK_STATUS_USAGE || failure->status == LK_STATUS_MISMATCH);
 }
 
-/* What is being written may come to its end or not: its name is not promised. */
+/* A checkpoint that is still being written may not be completed, so it is not named. */
 void lk__report_last(const lk_args *args, const lk_train_failure *failure)
 {
     const char *last = failure->checkpoint;
@@ -146,7 +146,7 @@ void lk__report_last(const lk_args *args, const lk_train_failure *failure)
                 args->train.checkpoint);
 }
 
-/* As a shell reads it. */
+/* Prints a word as a shell reads it. */
 static void print_word(const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:,@%";
@@ -176,7 +176,7 @@ static const char *signal_name(int number)
     return number == SIGINT ? "SIGINT" : number == SIGHUP ? "SIGHUP" : "SIGTERM";
 }
 
-/* How rank 0 ends the line. */
+/* The end of the line at rank 0. */
 static void print_kept(const lk_args *args, const lk_train_result *result)
 {
     if (!*result->checkpoint) {
@@ -188,8 +188,7 @@ static void print_kept(const lk_args *args, const lk_train_result *result)
     fputc('\n', stderr);
 }
 
-/* A signal that this process got as well needs no name: a launcher passes on what it
- * gets to all ranks. */
+/* The signal is not named if this process received it too: a launcher passes its signals on to all ranks. */
 void lk__report_stopped(const lk_report *report, const lk_train_result *result)
 {
     const char *signal = signal_name(result->stop_signal);
@@ -197,7 +196,7 @@ void lk__report_stopped(const lk_report *report, const lk_train_result *result)
         json_stopped(result, signal);
     fflush(stdout);
     fputs("lockstep train: ", stderr);
-    if (*result->stop_host && !lk__wishes_stop())
+    if (*result->stop_host && !lk__job_signals_stop())
         fprintf(stderr, "rank %d on host %s got ", result->stop_rank, result->stop_host);
     fprintf(stderr, "%s after step %zu; ", signal, result->steps);
     if (report->rank == 0)

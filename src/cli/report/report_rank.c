@@ -1,5 +1,5 @@
-/* report_rank.c - what every rank prints of itself under --log-ranks all: where
- * it is and what it was given, its own loss, accuracy and time, its end. */
+/* report_rank.c - the lines that every rank prints about itself with --log-ranks all: host and device, its
+ * samples, its own loss, accuracy and time, its end. */
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ static cJSON *json_begin(const lk_report *report, const char *event)
     return line;
 }
 
-/* A rank that is alone has no group to know its host by. */
+/* A single rank has no group that knows its host. */
 static const char *host_name(const lk_train_place *place, char own[HOST_BYTES])
 {
     if (*place->host)
@@ -36,7 +36,7 @@ static const char *host_name(const lk_train_place *place, char own[HOST_BYTES])
     return own;
 }
 
-/* Samples of a batch that this rank works on; all where it has no share. */
+/* Samples of a batch that this rank computes; all if it has no shard range. */
 static size_t share_of(lk_shard_range share, size_t batch)
 {
     return share.shards > 0 ? lk_shard_range_count(share, batch) : batch;

@@ -7,7 +7,7 @@
 
 /* What a rank tells the others about its device. */
 typedef struct device_info {
-    char location[LK_CHANNEL_PLACE];
+    char location[LK_CHANNEL_DEVICE_ID];
     char reason[LK_DEVICE_SUMS_TEXT]; /* why the rank cannot use the channel; "": it can */
 } device_info;
 
@@ -62,7 +62,7 @@ static lk_status exchange_infos(trial *t, lk_status found)
 
 static lk_status try_channel(trial *t)
 {
-    LK_TRY(exchange_infos(t, t->type->place(t->dev, t->mine.location)));
+    LK_TRY(exchange_infos(t, t->type->device_id(t->dev, t->mine.location)));
     /* The library is loaded only if the devices fit. */
     if (!t->obstacle[0])
         LK_TRY(exchange_infos(t, t->type->load(t->dev)));

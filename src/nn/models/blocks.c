@@ -1,4 +1,4 @@
-/* blocks.c - what several models are made of. */
+/* blocks.c - parts that several models have in common. */
 #include <stdio.h>
 
 #include "nn/models/models.h"

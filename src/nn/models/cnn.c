@@ -1,8 +1,8 @@
-/* cnn.c - the MNIST network of the PyTorch examples: two convolutions, two
- * linear layers; 1,199,882 parameters on 1x28x28.
+/* cnn.c - the MNIST network of the PyTorch examples: two convolutions, two linear layers; 1,199,882 parameters
+ * on 1x28x28.
  *
- * dropout2d is the older form of it, both of whose dropouts are Dropout2d: the
- * first drops channels, the second, over a vector, elements as ever. */
+ * "dropout2d" selects the older form, where both dropouts are Dropout2d: the first drops channels; the second
+ * is applied to a vector, where a channel is an element. */
 #include "base/spec.h"
 #include "nn/models/models.h"
 

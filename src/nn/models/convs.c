@@ -1,10 +1,8 @@
-/* convs.c - the small networks of the lottery-ticket experiments: conv2, conv4
- * and conv6, whose pairs of 3x3 convolutions of 64, 128 and 256 channels each end
- * in max pooling.
+/* convs.c - the small networks of the lottery-ticket experiments: conv2, conv4 and conv6. They have pairs of
+ * 3x3 convolutions with 64, 128 and 256 channels; each pair ends with max pooling.
  *
- * Three linear layers follow; in the "a" variants a mean over the pixels and one
- * linear layer. conv2a's convolutions have no bias, unlike all others here: files
- * of the original's weights have none. */
+ * Three linear layers follow; in the "a" variants a mean over the pixels and one linear layer. Only the
+ * convolutions of conv2a have no bias, because the original's weight files have none. */
 #include <stdio.h>
 
 #include "base/spec.h"

@@ -1,9 +1,8 @@
-/* mlp.c - networks of linear layers alone: mlp, fc and debug. */
+/* mlp.c - networks of linear layers only: mlp, fc and debug. */
 #include "base/spec.h"
 #include "nn/models/models.h"
 
-/* Four linear layers in two chunks, as a model that is cut in two wants them;
- * 59,210 parameters on 1x28x28. */
+/* Four linear layers in two parts, suited for two stages; 59,210 parameters on 1x28x28. */
 lk_status lk__model_mlp(const lk_model_args *args, lk_graph *graph)
 {
     double hidden = 64;
@@ -30,7 +29,7 @@ lk_status lk__model_fc(const lk_model_args *args, lk_graph *graph)
     return LK_OK;
 }
 
-/* The smallest there is, for trying out how ranks meet. */
+/* The smallest model, for trying how ranks start and connect. */
 lk_status lk__model_debug(const lk_model_args *args, lk_graph *graph)
 {
     LK_TRY(lk__spec_params(args->spec, "`model`", NULL, 0));

@@ -1,9 +1,8 @@
-/* mobilenet_v2.c - torchvision's MobileNetV2: inverted residuals with depthwise
- * convolutions; 3,504,872 parameters for 1000 classes.
+/* mobilenet_v2.c - torchvision's MobileNetV2: inverted residuals with depthwise convolutions; 3,504,872
+ * parameters for 1000 classes.
  *
- * "width" multiplies all channels, rounded to multiples of 8; the last ones are
- * never fewer than 1280. "cifar" is for small images: the first convolution and
- * the second stage keep their size. */
+ * "width" multiplies all numbers of channels, rounded to multiples of 8; the last layer has at least 1280.
+ * "cifar" is for small images: the first convolution and the second stage do not reduce the image. */
 #include <stdio.h>
 
 #include "base/spec.h"
@@ -11,8 +10,8 @@
 
 enum { KEY = 64, FIRST = 32, LAST = 1280 };
 
-/* Blocks in a row: what they widen their input by inside, channels, how many,
- * and the stride of the first. */
+/* A sequence of blocks: factor by which a block widens its input, channels, number of blocks, stride of the
+ * first. */
 static const struct stage {
     size_t expand, channels;
     int blocks;
@@ -21,7 +20,7 @@ static const struct stage {
     {1, 16, 1, 1}, {6, 24, 2, 2}, {6, 32, 3, 2}, {6, 64, 4, 2}, {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1},
 };
 
-/* To the nearest multiple of 8, but not below nine tenths. */
+/* The nearest multiple of 8, but not below nine tenths of the channels. */
 static size_t scale(size_t channels, double width)
 {
     double wanted = (double)channels * width;

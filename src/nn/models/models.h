@@ -1,4 +1,4 @@
-/* models.h - one builder a family of models; zoo.c has the table.
+/* models.h - one builder for each family of models; zoo.c has the table.
  *
  * Layers are built in the order in which PyTorch lists their keys. */
 #ifndef LK_NN_MODELS_MODELS_H
@@ -7,10 +7,10 @@
 #include <lockstep/graph.h>
 
 typedef struct lk_model_args {
-    const char *spec; /* the whole "name:key=value" text; parameters are the model's own */
+    const char *spec; /* the whole "name:key=value" text; the model reads its own parameters */
     lk_model_shape shape;
-    int size;  /* which of its family: 18 of resnet18 */
-    bool mean; /* of its family the one that ends in a mean over the pixels */
+    int size;  /* the member of the family: 18 for resnet18 */
+    bool mean; /* the variant that ends with a mean over the pixels */
 } lk_model_args;
 
 typedef lk_status (*lk_model_fn)(const lk_model_args *args, lk_graph *graph);
@@ -26,11 +26,10 @@ lk_status lk__model_resnet(const lk_model_args *args, lk_graph *graph) LK_CHECKE
 lk_status lk__model_resnet20(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
 lk_status lk__model_vgg(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
 
-/* The sample that all models begin with. */
+/* The sample: the first node of every model. */
 lk_node lk__model_input(const lk_model_args *args, lk_graph *graph);
 
-/* Names of a convolution and of the BatchNorm behind it: prefix and one more
- * part each. */
+/* Names of a convolution and of the BatchNorm after it: the prefix and one more part each. */
 typedef struct lk_model_conv_bn_keys {
     const char *prefix, *conv, *bn;
 } lk_model_conv_bn_keys;

@@ -1,11 +1,9 @@
-/* pyramidnet.c - the additive pyramidal residual network for CIFAR: every block
- * is a little wider than the one before. 24,253,410 parameters and 880 entries on
- * 3x32x32.
+/* pyramidnet.c - the additive pyramidal residual network for CIFAR: every block is a little wider than the one
+ * before. 24,253,410 parameters and 880 entries on 3x32x32.
  *
- * Channels grow by alpha / (3 (blocks + 1)) a block, so that the 17 blocks a
- * stage of the 108 layers end at 271 channels, not at 16 + alpha. A shortcut has
- * no parameters: a mean of 2x2 pixels where the block has stride 2, and channels
- * of zeros. */
+ * Channels grow by alpha / (3 (blocks + 1)) in each block, so the 108 layers, with 17 blocks in each stage, end
+ * at 271 channels, not at 16 + alpha. A shortcut has no parameters: a mean of 2x2 pixels if the block has
+ * stride 2, and channels of zeros. */
 #include <math.h>
 #include <stdio.h>
 
@@ -47,7 +45,7 @@ static lk_node stages(lk_graph *graph, lk_node x, int blocks, double growth)
             char prefix[KEY / 2];
             snprintf(prefix, sizeof prefix, "layer%d.%d.", stage + 1, i);
             width += growth;
-            /* Half goes to even, as Python's round. */
+            /* Halves are rounded to even, as by Python's round. */
             b = (block){prefix, b.out, (size_t)rint(width), stage > 0 && i == 0 ? 2 : 1};
             x = residual(graph, x, &b);
         }

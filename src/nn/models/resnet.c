@@ -1,8 +1,8 @@
-/* resnet.c - torchvision's residual networks: resnet18, 34, 50, 101 and 152. The
- * stride of a bottleneck is at its 3x3 convolution.
+/* resnet.c - torchvision's residual networks: resnet18, 34, 50, 101 and 152. In a bottleneck the 3x3
+ * convolution has the stride.
  *
- * "cifar" gives them a stem for small images: a 3x3 convolution of stride 1, and
- * no pooling. Keys are the same, and so are all shapes but conv1's. */
+ * "cifar" selects a first layer for small images: a 3x3 convolution of stride 1, and no pooling. The keys are
+ * the same, and so are all shapes but conv1's. */
 #include <assert.h>
 #include <stdio.h>
 
@@ -22,8 +22,8 @@ static const struct variant {
 
 typedef struct block {
     const char *prefix;
-    size_t width;   /* of its 3x3 convolutions */
-    size_t stride;  /* of the first of them */
+    size_t width;   /* channels of its 3x3 convolutions */
+    size_t stride;  /* of the first of these convolutions */
     bool projected; /* the shortcut has a convolution */
 } block;
 

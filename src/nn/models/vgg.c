@@ -1,9 +1,7 @@
-/* vgg.c - VGG networks with BatchNorm: vgg11, 13, 16 and 19, which torchvision
- * calls vgg11_bn and so on.
+/* vgg.c - VGG networks with BatchNorm: vgg11, 13, 16 and 19, called vgg11_bn and so on in torchvision.
  *
- * "cifar" is the form for small images: a mean over the pixels and one linear
- * layer instead of three, keys conv.N and fc instead of features.N and
- * classifier.N, PyTorch's default initialisation. */
+ * "cifar" selects the form for small images: a mean over the pixels and one linear layer instead of three, keys
+ * conv.N and fc instead of features.N and classifier.N, and PyTorch's default initialisation. */
 #include <assert.h>
 #include <stdio.h>
 
@@ -48,8 +46,8 @@ static lk_node linear(lk_graph *graph, lk_node x, const char *name, size_t out)
     return lk_init(graph, lk_linear(graph, x, name, out), "normal:std=.01,zero_bias");
 }
 
-/* torchvision's adaptive pooling to 7x7, where its windows are all of one size:
- * images of a multiple of 224. */
+/* torchvision's adaptive pooling to 7x7, for images whose sides are multiples of 224: there all windows have
+ * one size. */
 static lk_status pool(lk_graph *graph, const lk_model_args *args, lk_node *x)
 {
     size_t side = args->shape.height / 32;

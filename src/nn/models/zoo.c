@@ -8,8 +8,8 @@
 typedef struct row {
     lk_model_info info;
     lk_model_fn build;
-    const lk_model_shape *usual; /* what it was made for */
-    const lk_model_shape *small; /* the same with the switch "cifar"; NULL: it has none */
+    const lk_model_shape *usual; /* the data set's shape that it was made for */
+    const lk_model_shape *small; /* the same with the switch "cifar"; NULL: it has no such switch */
     int size;                    /* as in lk_model_args */
     bool mean;
 } row;

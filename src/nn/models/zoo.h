@@ -1,10 +1,10 @@
-/* zoo.h - what the library itself asks of the table of models. */
+/* zoo.h - functions on the table of models that are not public. */
 #ifndef LK_NN_MODELS_ZOO_H
 #define LK_NN_MODELS_ZOO_H
 
 #include <lockstep/graph.h>
 
-/* The samples and classes that a model was made for. */
+/* The shape of samples and the number of classes that a model was made for. */
 lk_status lk__model_usual_shape(const char *spec, lk_model_shape *out) LK_CHECKED;
 
 #endif

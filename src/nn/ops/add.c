@@ -1,4 +1,4 @@
-/* add.c - the sum of two tensors, as residual connections need it. */
+/* add.c - the sum of two tensors, for residual connections. */
 #include "nn/op.h"
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)

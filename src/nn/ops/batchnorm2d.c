@@ -1,12 +1,9 @@
-/* batchnorm2d.c - batch normalisation, over the global batch or per shard.
+/* batchnorm2d.c - batch normalisation, over the global batch or over each shard.
  *
- * saved: stats (shards, 2, c), sums (shards, 2, c), mean (shards, c),
- *        scale (shards, c)
- * Entries of sums have (2, c) floats: forward the mean and M2, backward the sums
- * of dy and of dy * xhat.
+ * saved: stats (shards, 2, c), sums (shards, 2, c), mean (shards, c), scale (shards, c)
  *
- * Gradients of weight and bias are the backward sums; they are complete with the
- * last wave. */
+ * Entries of sums have (2, c) floats: forward the mean and M2, backward the sums of dy and of dy * xhat. The
+ * backward sums are the gradients of weight and bias; they are complete after the last wave. */
 #include "nn/op.h"
 
 static const float epsilon = 1e-5f;
@@ -109,7 +106,7 @@ static void forward(const lk_op_call *call)
     call->k->batchnorm_forward(call->dev, &desc, &call->x[0], &call->wave->shards, &v.moments, &y);
 }
 
-/* Into slot `slot` of the gradients. */
+/* Writes the sums to slot `slot` of the gradients. */
 static void write_grads(const lk_op_call *call, float *sums, int slot)
 {
     size_t c = call->layer->shape.c, bytes = c * sizeof *sums;

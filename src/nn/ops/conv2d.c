@@ -1,5 +1,4 @@
-/* conv2d.c - 2-D convolution with a square kernel, over all channels or in groups
- * of them. */
+/* conv2d.c - 2-D convolution with a square kernel, optionally in groups of channels. */
 #include "nn/op.h"
 
 enum { MAX_SIDE = 1 << 16 };

@@ -1,5 +1,5 @@
-/* dropout.c - zeroes elements, or whole channels, at random in training; the mask
- * is drawn anew in backward from its address instead of being kept. */
+/* dropout.c - sets random elements or whole channels to zero in training. Backward draws the mask again from
+ * its address; the mask is not stored. */
 #include "base/rng.h"
 #include "nn/op.h"
 
@@ -29,7 +29,7 @@ const lk_dropout_desc *lk__op_dropout_draws(const lk_op_call *call, const lk_lay
     return desc;
 }
 
-/* Either pass: the gradient is the same function. */
+/* Both passes: the gradient is the same function. */
 static void drop(const lk_op_call *call, const lk_tensor *from, lk_tensor to)
 {
     lk_dropout_desc desc;

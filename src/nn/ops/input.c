@@ -1,4 +1,4 @@
-/* input.c - where a sample enters the graph. */
+/* input.c - the input of a graph: one sample. */
 #include "nn/op.h"
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)

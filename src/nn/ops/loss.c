@@ -1,6 +1,5 @@
-/* loss.c - the losses that end a graph. Their gradient is scaled by one over
- * the global batch, so a sum over samples is already the mean, and is written in
- * the forward pass of training. */
+/* loss.c - the losses that end a graph. Training writes their gradient in the forward pass. It is scaled by one
+ * over the global batch, so the sum over samples is the gradient of the mean. */
 #include "nn/op.h"
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
@@ -12,7 +11,7 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
     return LK_OK;
 }
 
-/* The slot of either loss. */
+/* The kernel of either loss. */
 typedef void (*loss_fn)(lk_device *, const lk_loss_desc *, const lk_tensor *, float *, int32_t *, lk_tensor *);
 
 static void run_loss(const lk_op_call *call, loss_fn loss)
@@ -20,7 +19,7 @@ static void run_loss(const lk_op_call *call, loss_fn loss)
     const lk_op_wave *wave = call->wave;
     lk_loss_desc desc = {.labels = wave->labels, .smoothing = wave->smoothing, .scale = wave->grad_scale};
     lk_tensor dx = call->dx[0];
-    loss(call->dev, &desc, &call->x[0], wave->loss, wave->place, wave->train && dx.data ? &dx : NULL);
+    loss(call->dev, &desc, &call->x[0], wave->loss, wave->label_rank, wave->train && dx.data ? &dx : NULL);
 }
 
 static void forward_cross_entropy(const lk_op_call *call)
@@ -28,7 +27,7 @@ static void forward_cross_entropy(const lk_op_call *call)
     run_loss(call, call->k->cross_entropy);
 }
 
-/* Of log-probabilities; of scores the log-softmax before it is done here as well. */
+/* From log-probabilities. From scores, the log-softmax before the loss is computed here too. */
 static void forward_nll(const lk_op_call *call)
 {
     run_loss(call, call->scores ? call->k->cross_entropy : call->k->nll);

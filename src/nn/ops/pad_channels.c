@@ -1,5 +1,5 @@
-/* pad_channels.c - channels of zeros behind those of x, for shortcuts around
- * layers that widen. Its gradient drops what they get. */
+/* pad_channels.c - appends channels of zeros to x, for shortcuts around layers that widen. The gradient of the
+ * appended channels is dropped. */
 #include "nn/op.h"
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)

@@ -1,7 +1,7 @@
 /* pool2d.c - max pooling, average pooling, and global average pooling. */
 #include "nn/op.h"
 
-/* `largest` is the largest window's side. */
+/* `largest` is the largest allowed side of a window. */
 static lk_status check_window(const lk_layer *layer, size_t largest)
 {
     const lk_pool2d_desc *pool = &layer->attr.pool;
@@ -14,8 +14,8 @@ static lk_status check_window(const lk_layer *layer, size_t largest)
     return LK_OK;
 }
 
-/* Windows along x pixels; 0 where not even one fits. In ceil mode the last may
- * stick out, but must begin in the input or its left padding: PyTorch's rule. */
+/* Number of windows along x pixels; 0 if not even one fits. In ceil mode the last window may extend beyond the
+ * padding, but must begin in the input or its left padding: PyTorch's rule. */
 static size_t count_windows(const lk_layer *layer, size_t x)
 {
     const lk_pool2d_desc *pool = &layer->attr.pool;
@@ -41,11 +41,11 @@ static lk_status infer_windows(const lk_graph *graph, lk_layer *layer)
 
 static lk_status infer_maxpool(const lk_graph *graph, lk_layer *layer)
 {
-    LK_TRY(check_window(layer, 15)); /* a place in it is a byte */
+    LK_TRY(check_window(layer, 15)); /* a tap's index fits into a byte */
     return infer_windows(graph, layer);
 }
 
-/* One byte of index an output element, pads included. */
+/* One byte of index for each output element, pads included. */
 static size_t saved_maxpool(lk_device *dev, const lk_layer *layer, size_t n, int shards)
 {
     (void)shards;
@@ -81,7 +81,7 @@ const lk_op lk__op_maxpool2d = {
 
 static lk_status infer_avgpool(const lk_graph *graph, lk_layer *layer)
 {
-    LK_TRY(check_window(layer, 4096)); /* its size is exact as a float */
+    LK_TRY(check_window(layer, 4096)); /* the window's size is exact as a float */
     return infer_windows(graph, layer);
 }
 

@@ -1,8 +1,7 @@
 /* relu.c - max(x, 0), and min(max(x, 0), 6).
  *
- * Where its input's layer can do it, the plan leaves the forward pass of the
- * former to that layer. No layer before ReLU6 does it, and none after it takes
- * its gradient. */
+ * The forward pass of a ReLU is computed by the layer before it, if that layer can. ReLU6 is never fused with
+ * other layers. */
 #include "nn/op.h"
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)

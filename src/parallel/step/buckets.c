@@ -13,7 +13,7 @@ lk_status lk__buckets_first_above(const lk_params *params, const float *array, s
                                   size_t *out)
 {
     lk_device *dev = params->dev;
-    lk_flag flag = {.first = LK_NOWHERE};
+    lk_flag flag = {.first = LK_FLAG_NONE};
     LK_TRY(dev->type->upload(dev, &flag, sizeof flag, params->flag));
     dev->kernels->flag_above(dev, end - begin, limit, array + begin, begin, params->flag);
     LK_TRY(dev->type->download(dev, params->flag, sizeof flag, &flag));

@@ -73,7 +73,7 @@ static lk_status can_record(const lk_engine *engine, bool *out)
 
 static lk_status clear_flag(lk_engine *engine, lk_recorded *ahead)
 {
-    lk_flag flag = {.first = LK_NOWHERE};
+    lk_flag flag = {.first = LK_FLAG_NONE};
     return engine->dev->type->upload(engine->dev, &flag, sizeof flag, ahead->flag);
 }
 
@@ -191,7 +191,7 @@ void lk__recorded_post(lk_engine *engine)
     const lk_recorded *ahead = engine->ahead;
     lk_post post = {.n = ahead->sending.count,
                     .loss = engine->losses + lk__waves_sample(engine->waves, engine->waves->first),
-                    .place = engine->places,
+                    .label_rank = engine->places,
                     .flag = ahead->flag,
                     .step = &engine->inputs->numbers.step,
                     .ring = ahead->ring,

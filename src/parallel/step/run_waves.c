@@ -109,7 +109,7 @@ static void point_wave(const lk_engine *engine, float *losses, size_t begin, siz
     wave->ids = ids + begin;
     wave->labels = (const int32_t *)(ids + count) + begin;
     wave->loss = losses + begin;
-    wave->place = engine->places + begin;
+    wave->label_rank = engine->places + begin;
 }
 
 /* The results of samples [begin, begin + n) of the part, which losses and the places begin with. */

@@ -1,9 +1,9 @@
-/* batchnorm.c - batch normalisation: statistics per shard, their merging over
- * the sum tree, and the two passes that apply them.
+/* batchnorm.c - batch normalisation: the statistics of each shard, their merging over the sum tree, and the
+ * forward and backward passes.
  *
- * Sums over a shard's pixels run in LANES chains, pixel p (counted over samples
- * and pixels of the shard) in chain p % LANES, folded as a balanced tree. The
- * chains are part of the result; tiles and vectors are not. */
+ * A sum over a shard's pixels runs in LANES chains: pixel p (counted over all samples of the shard) belongs to
+ * chain p % LANES. The chains are then added as a balanced tree. The result depends on LANES, but not on tiles
+ * or vectors. */
 #include <string.h>
 
 #include "tensor/cpu/chunks.h"
@@ -12,13 +12,13 @@
 enum {
     LANES = 8,  /* chains of a sum */
     BLOCK = 16, /* channels of a task, a multiple of every V */
-    TILE = 64   /* pixels that stay in cache while vectors of a block pass; a multiple of LANES */
+    TILE = 64   /* pixels that stay in cache while all vectors of a block are processed; a multiple of LANES */
 };
 
 typedef float chains[LANES][BLOCK];
 
-/* Runs body with l = 0 .. LANES-1 for pixels p + l of a tile; l is a constant
- * in each copy, so the chains stay in registers. */
+/* Runs body with l = 0 .. LANES-1 for pixels p + l of a tile. l is a constant in each copy, so the chains stay
+ * in registers. */
 #define FOR_PIXELS(p, pixels, body)                                                           \
     do {                                                                                      \
         size_t p = 0;                                                                         \
@@ -28,7 +28,7 @@ typedef float chains[LANES][BLOCK];
         _Pragma("GCC unroll 8") for (size_t l = 0; l < LANES; l++) if (p + l < (pixels)) body \
     } while (0)
 
-/* n channels (at most V) of a tile. */
+/* Adds n channels (at most V) of a tile. */
 static inline void add_values(const float *x, size_t c, size_t pixels, size_t n, size_t at, chains sums)
 {
     v_f32 sum[LANES];
@@ -104,13 +104,13 @@ static void block_squares(const block *b, const float means[BLOCK], float out[BL
     fold_chains(sums, out);
 }
 
-/* A sum per shard and channel, over x alone or over x and dy. */
+/* One sum for each shard and channel, over x alone or over x and dy. */
 typedef struct reduction {
     lk_shape shape;
     const float *x, *dy; // (n, h, w, c)
     const lk_shards *shards;
     const lk_moments *moments;
-    size_t blocks; /* of channels */
+    size_t blocks; /* blocks of channels */
     float *out;    // (count, 2, c)
 } reduction;
 
@@ -226,7 +226,7 @@ void LK_KERNEL(batchnorm_sums)(lk_device *dev, const lk_tensor *x, const lk_tens
     lk__pool_run(lk__cpu_pool(dev), (size_t)shards->count * r.blocks, sums_task, &r);
 }
 
-/* left = left and right together, (mean, M2) entries over so many elements. */
+/* Merges two (mean, M2) entries over so many elements each into left. */
 static void merge_moments(size_t c, size_t left_count, size_t right_count, float *left, const float *right)
 {
     size_t count = left_count + right_count;
@@ -316,7 +316,7 @@ void LK_KERNEL(batchnorm_running_update)(lk_device *dev, size_t c, const float *
     }
 }
 
-/* A pass over all pixels; dy, sums and rows for the gradient alone. */
+/* A pass over all pixels. dy, sums and rows are used by the gradient only. */
 typedef struct pass {
     lk_shape shape;
     const float *x, *dy; // (n, h, w, c)
@@ -329,11 +329,11 @@ typedef struct pass {
     const float *sums;  // (groups, 2, c)
     const size_t *rows; // (groups)
     bool relu, add;
-    /* Pixels [p, p + pixels) of one group, n channels from i on. */
+    /* Processes pixels [p, p + pixels) of one group, from channel i on. */
     void (*tile)(const struct pass *s, size_t group, size_t p, size_t pixels, size_t i);
 } pass;
 
-/* The first m of the lanes are others', too. */
+/* The first m of the n lanes exist in `other` too. */
 static inline void forward_lanes(const pass *s, size_t group, size_t p, size_t pixels, size_t i, size_t n, size_t m)
 {
     size_t c = s->shape.c, others = s->others;
@@ -387,7 +387,7 @@ static void grad_tile(const pass *s, size_t group, size_t p, size_t pixels, size
         grad_lanes(s, group, p, pixels, i, s->shape.c - i);
 }
 
-/* Pixels of all samples are cut into runs that share a group, runs into tiles. */
+/* Splits the pixels of all samples into runs of the same group, and runs into tiles. */
 static void pass_task(void *arg, size_t index, int thread)
 {
     (void)thread;

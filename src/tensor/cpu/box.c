@@ -1,4 +1,4 @@
-/* box.c - a box of an image with its padding, as it is or copied. */
+/* box.c - a box of an image with its padding: a view where possible, otherwise a copy. */
 #include <string.h>
 
 #include "tensor/cpu/conv2d.h"
@@ -8,8 +8,7 @@ bool lk__box_inside(lk_shape image, lk_box box)
     return box.y >= 0 && box.x >= 0 && (size_t)box.y + box.h <= image.h && (size_t)box.x + box.w <= image.w;
 }
 
-/* The part [first, last) of an interval of `count` from `begin` that lies in
- * [0, size). */
+/* The part [first, last) of `count` positions from `begin` on that lies in [0, size). */
 static void clip(ptrdiff_t begin, size_t count, size_t size, size_t *first, size_t *last)
 {
     ptrdiff_t end = (ptrdiff_t)count, low = begin < 0 ? -begin : 0, high = (ptrdiff_t)size - begin;

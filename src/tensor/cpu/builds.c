@@ -1,4 +1,4 @@
-/* builds.c - which builds of the kernels this machine can run. */
+/* builds.c - the builds of the kernels that this machine can run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
-/* conv2d.h - what the sources of the convolution share: boxes of an image that
- * may stick out of it, and bands of rows that tasks work on.
+/* conv2d.h - shared by the sources of the convolution: boxes, which are parts of an image and may extend beyond
+ * it, and bands of rows, on which tasks work.
  *
- * Groups of channels are convolved one by one, each as if it were all there is,
- * but for the strides of what is written. Where every group has one channel on
- * both sides, kernels of their own work on all channels at once. */
+ * Groups of channels are convolved one after the other like separate convolutions; only the output strides
+ * differ. If every group has one input and one output channel, the depthwise kernels process all channels
+ * together. */
 #ifndef LK_TENSOR_CPU_CONV2D_H
 #define LK_TENSOR_CPU_CONV2D_H
 
@@ -11,8 +11,8 @@
 #include "tensor/cpu/vec.h"
 #include "tensor/kernels.h"
 
-/* A part of an image in its own coordinates; outside the image are zeros. It has
- * channels [first, first + channels), which all exist. */
+/* A part of an image, in the image's coordinates. Positions outside the image are zeros. Its channels are
+ * [first, first + channels), which all exist. */
 typedef struct lk_box {
     ptrdiff_t y, x;
     size_t h, w;
@@ -27,14 +27,14 @@ typedef struct lk_box_window {
 #define lk__box_inside LK_KERNEL(box_inside)
 bool lk__box_inside(lk_shape image, lk_box box);
 
-/* The box in place when it lies inside the image and has all its channels, whose
- * number `lanes` divides, else a copy in buffer, with channels rounded up to a
- * multiple of lanes and zeros for what does not exist. */
+/* A view of the box if the box lies inside the image, has all its channels, and `lanes` divides their number.
+ * Otherwise a copy in buffer: channels are rounded up to a multiple of lanes, and everything outside the image
+ * is zero. */
 #define lk__box_view LK_KERNEL(box_view)
 lk_box_window lk__box_view(const float *image, lk_shape shape, lk_box box, size_t lanes, float *buffer);
 
-/* Rows of a band when `rows` rows are cut evenly into at least `wanted` bands
- * that each fit into a budget of floats. At least 1. */
+/* Rows of a band if `rows` rows are divided evenly into at least `wanted` bands that each fit into `budget`
+ * floats. At least 1. */
 static inline size_t lk__box_band_rows(size_t rows, size_t row_floats, size_t budget, size_t wanted)
 {
     size_t fit = lk__size_max(budget / row_floats, 1);
@@ -42,7 +42,7 @@ static inline size_t lk__box_band_rows(size_t rows, size_t row_floats, size_t bu
     return (rows + bands - 1) / bands;
 }
 
-/* The box of x that output rows [y0, y1) see: all columns, no channels yet. */
+/* The box of x that output rows [y0, y1) read: all columns; channels are not set. */
 static inline lk_box lk__conv_box(const lk_conv2d_desc *conv, lk_shape y, size_t y0, size_t y1)
 {
     ptrdiff_t pad = (ptrdiff_t)conv->pad;
@@ -52,7 +52,7 @@ static inline lk_box lk__conv_box(const lk_conv2d_desc *conv, lk_shape y, size_t
                     .w = (y.w - 1) * conv->stride + conv->kernel};
 }
 
-/* The same with the channels of a group, of which each has `channels`. */
+/* The same box with the channels of one group; every group has `channels`. */
 static inline lk_box lk__box_group(lk_box box, size_t group, size_t channels)
 {
     box.first = group * channels;
@@ -60,14 +60,14 @@ static inline lk_box lk__box_group(lk_box box, size_t group, size_t channels)
     return box;
 }
 
-/* Taps of the kernel, in one direction, that an input pixel sees whose padded
- * coordinate leaves rest r modulo the stride. */
+/* Taps of the kernel, in one dimension, that read an input pixel whose padded coordinate is r modulo the
+ * stride. */
 static inline size_t lk__taps_of(const lk_conv2d_desc *conv, size_t r)
 {
     return r < conv->kernel ? (conv->kernel - r + conv->stride - 1) / conv->stride : 0;
 }
 
-/* Taps of all phases (conv2d_grad_input.c) before (ry, rx). */
+/* Taps of all phases (conv2d_grad_input.c) before phase (ry, rx). */
 static inline size_t lk__taps_before(const lk_conv2d_desc *conv, size_t ry, size_t rx)
 {
     size_t taps = 0;
@@ -86,7 +86,7 @@ size_t lk__conv_input_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y,
 #define lk__conv_weight_floats LK_KERNEL(conv_weight_floats)
 size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads);
 
-/* Whether every group has one channel on both sides, and the kernels for that. */
+/* Whether every group has one input and one output channel, so that the depthwise kernels apply. */
 static inline bool lk__depthwise_fits(const lk_conv2d_desc *conv, lk_shape x, lk_shape y)
 {
     return conv->groups > 1 && x.c == conv->groups && y.c == conv->groups;

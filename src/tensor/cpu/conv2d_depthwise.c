@@ -1,10 +1,8 @@
-/* conv2d_depthwise.c - the convolution of each channel with a kernel of its own,
- * and its input gradient.
+/* conv2d_depthwise.c - the convolution where each channel has its own kernel, and its input gradient.
  *
- * Channels are lanes, and a few neighbours in a row share the loads of a tap. A
- * sum goes over the taps that lie inside the image, row by row. The input
- * gradient is the same sum over dy with the taps of a phase in reverse (see
- * conv2d_grad_input.c), so both are made of the same rows. */
+ * Lanes are channels, and a few neighbouring pixels of a row share the loads of a tap. A sum runs over the taps
+ * inside the image, row by row. The input gradient is the same sum over dy with the taps of a phase in reverse
+ * (see conv2d_grad_input.c), so both passes use the same code for rows. */
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/decls.h"
 
@@ -17,24 +15,24 @@ typedef struct lane_job {
     const float *mask;  // (n, h, w, c) of dst, or NULL
     float *output;      // (n, h, w, c) of dst
     bool relu;
-    size_t band;  /* rows of dst, over all samples, that a task does */
+    size_t band;  /* rows of dst, counted over all samples, of one task */
     size_t lanes; /* c rounded up to V */
     float *start; // (lanes)
     float *taps;  // (kh * kw, lanes): in order, or phase by phase in reverse
 } lane_job;
 
-/* Output pixels of one row, and the taps that they see. */
+/* Output pixels of one row, and the taps that they read. */
 typedef struct lane_row {
     const float *image; // (h, w, c)
-    ptrdiff_t y, x;     /* place in the image of the first pixel's first tap */
-    size_t step;        /* columns of the image from pixel to pixel */
+    ptrdiff_t y, x;     /* image coordinates of the first pixel's first tap */
+    size_t step;        /* columns of the image from one pixel to the next */
     size_t taps_y, taps_x;
     const float *taps; // (taps_y, taps_x, lanes)
-    size_t first;      /* of the pixels, an element of output */
+    size_t first;      /* element of output where the first pixel begins */
     size_t count, pitch;
 } lane_row;
 
-/* The part of an interval of `count` from `at` that lies in [0, size). */
+/* The part of `count` positions from `at` on that lies in [0, size). */
 typedef struct span {
     size_t begin, end;
 } span;
@@ -47,7 +45,7 @@ static span clip(ptrdiff_t at, size_t count, size_t size)
     return (span){(size_t)low, (size_t)(high > low ? high : low)};
 }
 
-/* Pixels of the row all of whose columns of taps lie inside. */
+/* The pixels of the row for which all columns of taps lie inside the image. */
 static span inner(const lane_row *row, size_t width)
 {
     ptrdiff_t step = (ptrdiff_t)row->step, room = (ptrdiff_t)width - (ptrdiff_t)row->taps_x - row->x;
@@ -56,17 +54,17 @@ static span inner(const lane_row *row, size_t width)
     return (span){begin, end};
 }
 
-/* Neighbours in a row of which all see the same taps. */
+/* Neighbouring pixels of a row that all read the same taps. */
 typedef struct run_at {
-    const float *src, *taps;     /* of the first one's first tap */
-    size_t ny, nx;               /* taps */
-    size_t src_y, src_x, taps_y; /* floats from tap to tap */
-    size_t src_step, out_step;   /* floats from pixel to pixel */
-    size_t out;                  /* the first one's place in output */
+    const float *src, *taps;     /* of the first pixel's first tap */
+    size_t ny, nx;               /* numbers of taps */
+    size_t src_y, src_x, taps_y; /* floats from one tap to the next */
+    size_t src_step, out_step;   /* floats from one pixel to the next */
+    size_t out;                  /* offset of the first pixel in output */
 } run_at;
 
-/* One row of taps, `nx` of them, for pixels `step` columns apart, all known when
- * this is compiled: columns are loaded once for all pixels that see them. */
+/* Adds one row of `nx` taps for pixels that are `step` columns apart. All three numbers are compile-time
+ * constants, so a column is loaded once for all pixels that read it. */
 LK_INLINE void sum_columns(const run_at *at, const float *src, const float *taps, size_t lanes, size_t n, v_f32 *acc,
                            int nx, int step, int pixels)
 {
@@ -80,7 +78,8 @@ LK_INLINE void sum_columns(const run_at *at, const float *src, const float *taps
     }
 }
 
-/* n channels from channel c on of `pixels` neighbours; nx 0: known at run time. */
+/* n channels from channel c on of `pixels` neighbouring pixels. nx 0: the number of taps is known at run time
+ * only. */
 LK_INLINE void tile(const lane_job *job, const run_at *at, size_t c, size_t n, int nx, int step, int pixels)
 {
     v_f32 acc[TILE];
@@ -97,16 +96,16 @@ LK_INLINE void tile(const lane_job *job, const run_at *at, size_t c, size_t n, i
     }
     LK_UNROLL for (int i = 0; i < pixels; i++)
     {
-        size_t place = at->out + (size_t)i * at->out_step + c;
+        size_t offset = at->out + (size_t)i * at->out_step + c;
         if (job->relu)
             acc[i] = v_relu(acc[i]);
         if (job->mask)
-            acc[i] = v_relu_grad(v_load_some(job->mask + place, n), acc[i]);
-        v_store_some(job->output + place, acc[i], n);
+            acc[i] = v_relu_grad(v_load_some(job->mask + offset, n), acc[i]);
+        v_store_some(job->output + offset, acc[i], n);
     }
 }
 
-/* Whole tiles; at moves behind them. */
+/* As many whole tiles as fit; advances `at` past them. */
 LK_INLINE void tiles(const lane_job *job, run_at *at, size_t count, int nx, int step, int pixels)
 {
     for (; count > 0; count--) {
@@ -136,8 +135,7 @@ static void run_pixels(const lane_job *job, run_at *at, size_t count)
     tiles(job, at, count % TILE, 0, 0, 1);
 }
 
-/* `count` pixels of the row from number `index` on, all of which see the same
- * columns of taps. */
+/* `count` pixels of the row from pixel `index` on, which all read the same columns of taps. */
 static void do_run(const lane_job *job, const lane_row *row, span ky, size_t index, size_t count)
 {
     size_t c = job->src.c, line = job->src.w * c;
@@ -183,7 +181,7 @@ static void forward_task(void *arg, size_t index, int thread)
     }
 }
 
-/* Row y of an image of dx, phase by phase. */
+/* Row y of one image of dx, phase by phase. */
 static void input_row(const lane_job *job, lane_row row, size_t y)
 {
     const lk_conv2d_desc *conv = job->conv;
@@ -219,7 +217,7 @@ size_t lk__depthwise_floats(const lk_conv2d_desc *conv, lk_shape x)
     return (conv->kernel * conv->kernel + 1) * lk__size_round_up(x.c, V);
 }
 
-static void place(lane_job *job, lk_device *dev, float *scratch)
+static void lay_out(lane_job *job, lk_device *dev, float *scratch)
 {
     size_t rows = job->dst.n * job->dst.h, threads = (size_t)lk__pool_threads(lk__cpu_pool(dev));
     job->lanes = lk__size_round_up(job->src.c, V);
@@ -236,7 +234,7 @@ static void run(lane_job *job, lk_device *dev, lk_pool_fn task)
     lk__pool_run(lk__cpu_pool(dev), (rows + job->band - 1) / job->band, task, job);
 }
 
-/* One tap of each channel; to is its row in the order of use. */
+/* Packs one tap of each channel into row `to` of job->taps. */
 static void pack_tap(lane_job *job, const float *w, size_t tap, size_t to)
 {
     size_t taps = job->conv->kernel * job->conv->kernel;
@@ -252,7 +250,7 @@ void lk__depthwise_forward(lk_device *dev, const lk_conv2d_desc *conv, const lk_
     lane_job job = {.conv = conv, .src = x->shape, .dst = y->shape, .relu = relu};
     job.input = lk__tensor_f32(x);
     job.output = lk__tensor_f32(y);
-    place(&job, dev, scratch);
+    lay_out(&job, dev, scratch);
     if (b)
         memcpy(job.start, b, job.dst.c * sizeof *job.start);
     for (size_t tap = 0; tap < conv->kernel * conv->kernel; tap++)
@@ -269,7 +267,7 @@ void lk__depthwise_grad_input(lk_device *dev, const lk_conv2d_desc *conv, const 
     job.input = lk__tensor_f32(dy);
     job.mask = mask ? lk__tensor_f32(mask) : NULL;
     job.output = lk__tensor_f32(dx);
-    place(&job, dev, scratch);
+    lay_out(&job, dev, scratch);
     for (size_t ky = 0; ky < conv->kernel; ky++) {
         for (size_t kx = 0; kx < conv->kernel; kx++) {
             size_t s = conv->stride, ny = lk__taps_of(conv, ky % s), nx = lk__taps_of(conv, kx % s);

@@ -1,8 +1,8 @@
-/* conv2d_depthwise_grad.c - dw and db where each channel has a kernel of its own.
+/* conv2d_depthwise_grad.c - dw and db where each channel has its own kernel.
  *
- * Channels are lanes: a block of taps stays in registers while it goes through a
- * band of pixels, in rising order. A task makes the leaf of one shard for some of
- * the channels; leaves are small, so they are folded when they are all there. */
+ * Lanes are channels. The sums of a block of taps stay in registers while the pixels of a band are added in
+ * rising order. A task computes the leaf of one shard for a part of the channels. Leaves are small, so they are
+ * folded after all of them are complete. */
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/fold.h"
@@ -14,13 +14,13 @@ typedef struct leaf_job {
     lk_shape x, y;
     const float *input;  // (n, h, w, c)
     const float *dy;     // (n, h, w, c)
-    const size_t *begin; /* samples of the leaves */
-    size_t parts, part;  /* of the channels; channels of a part, a multiple of V */
-    size_t band;         /* output rows at a time */
+    const size_t *begin; /* first samples of the leaves */
+    size_t parts, part;  /* number of parts of the channels; channels of a part, a multiple of V */
+    size_t band;         /* output rows of a band */
     size_t box_floats, thread_floats;
     size_t row; /* floats of a leaf */
     bool bias;
-    float *stack;  // (STACK, row): the partial sums at hand
+    float *stack;  // (STACK, row): a copy of the partial sums
     float *leaves; // (leaves, row): (c, kh, kw), (c)
     float *scratch;
 } leaf_job;
@@ -28,12 +28,12 @@ typedef struct leaf_job {
 /* A band of pixels of some channels. */
 typedef struct lane_band {
     const float *x, *dy;
-    size_t x_y, x_x, dy_y, dy_x; /* floats from an output pixel to the next */
-    size_t row, column;          /* floats of x from tap to tap */
+    size_t x_y, x_x, dy_y, dy_x; /* floats from one output pixel to the next */
+    size_t row, column;          /* floats of x from one tap to the next */
     size_t ny, nx;
 } lane_band;
 
-static size_t place(leaf_job *job, size_t leaves, size_t threads)
+static size_t lay_out(leaf_job *job, size_t leaves, size_t threads)
 {
     const lk_conv2d_desc *conv = job->conv;
     size_t taps = conv->kernel * conv->kernel, blocks = (job->x.c + V - 1) / V;
@@ -49,19 +49,19 @@ static size_t place(leaf_job *job, size_t leaves, size_t threads)
     return threads * job->thread_floats;
 }
 
-/* Fewer leaves make more and smaller parts, so that the buffers are largest for
- * the most leaves, but for what rounding does to a band of rows. */
+/* The largest scratch over all numbers of leaves: fewer leaves give more and smaller parts, but rounding of
+ * bands can make a smaller number need more. */
 size_t lk__depthwise_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
 {
     leaf_job job = {.conv = conv, .x = x, .y = y};
     size_t most = 0;
     for (size_t leaves = 1; leaves <= MAX_LEAVES; leaves++)
-        most = lk__size_max(most, place(&job, leaves, threads));
+        most = lk__size_max(most, lay_out(&job, leaves, threads));
     return (STACK + MAX_LEAVES) * job.row + most;
 }
 
-/* Adds the band to a block of ny by nx taps, whose sums are `lanes` floats apart
- * and rows of them sum_y. */
+/* Adds the band to a block of ny by nx taps. The sums of neighbouring taps are `lanes` floats apart, rows of
+ * taps sum_y floats. */
 LK_INLINE void add_taps(const lane_band *band, size_t n, float *sums, size_t sum_y, size_t lanes, int ny, int nx)
 {
     v_f32 acc[SIDE][SIDE];
@@ -159,7 +159,7 @@ static void leaf_task(void *arg, size_t index, int thread)
     memcpy(db + first, sums + taps * job->part, channels * sizeof *db);
 }
 
-/* Moves partial sums [first, last) from their slots to the stack, or back. */
+/* Copies partial sums [first, last) from their slots to the stack, or back. */
 static void move(const leaf_job *job, int first, int last, lk_partials dw, lk_partials db, bool back)
 {
     size_t width = job->x.c * job->conv->kernel * job->conv->kernel;
@@ -183,7 +183,7 @@ void lk__depthwise_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const
     size_t width = (conv->kernel * conv->kernel + 1) * job.x.c;
     job.input = lk__tensor_f32(x);
     job.dy = lk__tensor_f32(dy);
-    place(&job, 1, (size_t)lk__pool_threads(pool));
+    lay_out(&job, 1, (size_t)lk__pool_threads(pool));
     job.leaves = job.stack + STACK * job.row;
     job.scratch = job.leaves + MAX_LEAVES * job.row;
     move(&job, fold.low, shards->depth, dw, db, false);
@@ -192,7 +192,7 @@ void lk__depthwise_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const
         some.begin = shards->begin + s;
         some.merges = shards->merges + s;
         job.begin = some.begin;
-        place(&job, (size_t)some.count, (size_t)lk__pool_threads(pool));
+        lay_out(&job, (size_t)some.count, (size_t)lk__pool_threads(pool));
         lk__pool_run(pool, (size_t)some.count * job.parts, leaf_task, &job);
         LK_KERNEL(rows_fold)(dev, width, job.leaves, job.row, &some, (lk_partials){job.stack, job.row});
         for (int i = 0; i < some.count; i++)

@@ -1,9 +1,8 @@
-/* conv2d_forward.c - the convolution as a product without an im2col copy.
+/* conv2d_forward.c - the convolution as a matrix product without an im2col copy.
  *
- * With channels last, a window is `kernel` runs of kernel*c consecutive floats
- * of the padded image, so the matrix kernel reads windows where they are. A
- * sum goes over ky, kx, channel. A task is a band of output rows of a sample and
- * a group of channels; of several groups each is copied out first. */
+ * With channels last, a window is `kernel` runs of kernel*c consecutive floats of the padded image, so the
+ * matrix kernel reads windows directly. A sum runs over ky, kx, channel. A task computes a band of output rows
+ * of one sample and one group of channels; if there are several groups, the group's channels are copied first. */
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/pack.h"
@@ -21,8 +20,8 @@ typedef struct forward_job {
     size_t band, bands;
     size_t cols;    /* out rounded up to LK_NR */
     float *start;   // (groups, cols)
-    float *panels;  // of each group; see lk__panel_width, sum over (kh, kw, in)
-    float *buffers; // one a thread
+    float *panels;  // for each group, in the form of lk__panel_width; the sum runs over (kh, kw, in)
+    float *buffers; // one for each thread
     size_t buffer_floats;
 } forward_job;
 
@@ -31,8 +30,8 @@ static size_t window(const forward_job *job)
     return job->in * job->conv->kernel * job->conv->kernel;
 }
 
-/* Sets the sizes in job for wanted bands a sample; returns the scratch floats. */
-static size_t place(forward_job *job, size_t wanted, size_t threads)
+/* Sets the sizes in job for at least `wanted` bands of each sample; returns the floats of scratch. */
+static size_t lay_out(forward_job *job, size_t wanted, size_t threads)
 {
     const lk_conv2d_desc *conv = job->conv;
     job->in = job->x.c / conv->groups;
@@ -50,7 +49,7 @@ static size_t place(forward_job *job, size_t wanted, size_t threads)
 size_t lk__conv_forward_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
 {
     forward_job job = {.conv = conv, .x = x, .y = y};
-    return place(&job, 1, threads);
+    return lay_out(&job, 1, threads);
 }
 
 static void pack_task(void *arg, size_t index, int thread)
@@ -108,7 +107,7 @@ void LK_KERNEL(conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const
     if (n == 0)
         return;
     size_t groups = conv->groups, images = n * groups;
-    place(&job, threads == 1 ? 1 : (threads * TASKS_A_THREAD + images - 1) / images, threads);
+    lay_out(&job, threads == 1 ? 1 : (threads * TASKS_A_THREAD + images - 1) / images, threads);
     size_t cols = job.cols * groups;
     job.start = scratch;
     job.panels = job.start + lk__size_round_up(cols, LK_ALIGN);

@@ -1,11 +1,9 @@
 /* conv2d_grad_input.c - the gradient of the convolution's input.
  *
- * dx is a correlation of dy, with zeros around it, with the flipped weights.
- * With stride s, input pixels whose padded coordinates leave the same rests
- * modulo s form a phase: they see the same taps, and the dy under these taps
- * are neighbours. So each phase is a product like the forward one, whose sums
- * go over dy's rows, columns and channels in rising order. Groups of channels
- * are as in conv2d_forward.c. */
+ * dx is a correlation of zero-padded dy with the flipped weights. With stride s, the input pixels whose padded
+ * coordinates are equal modulo s form a phase: the same taps read them, and the elements of dy under these taps
+ * are neighbours. So each phase is a matrix product as in the forward pass; its sums run over dy's rows,
+ * columns and channels in rising order. Groups of channels are treated as in conv2d_forward.c. */
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/pack.h"
@@ -22,13 +20,13 @@ typedef struct input_job {
     float *dx;           // (n, h, w, groups, in)
     size_t band, bands;
     float *start;        // zeros
-    float *panels;       // of each group, phase by phase
-    size_t panel_floats; /* of a group */
-    float *buffers;      // one a thread
+    float *panels;       // for each group, phase by phase
+    size_t panel_floats; /* of one group */
+    float *buffers;      // one for each thread
     size_t buffer_floats;
 } input_job;
 
-/* The box of dy that input rows [y0, y1) see: all columns, no channels yet. */
+/* The box of dy that reads input rows [y0, y1): all columns; channels are not set. */
 static lk_box input_box(const lk_conv2d_desc *conv, lk_shape x, size_t y0, size_t y1)
 {
     size_t s = conv->stride, p = conv->pad, reach = lk__taps_of(conv, 0) - 1;
@@ -39,14 +37,14 @@ static lk_box input_box(const lk_conv2d_desc *conv, lk_shape x, size_t y0, size_
                     .w = right - left + 1 + reach};
 }
 
-static size_t place(input_job *job, size_t wanted, size_t threads)
+static size_t lay_out(input_job *job, size_t wanted, size_t threads)
 {
     const lk_conv2d_desc *conv = job->conv;
     job->in = job->x.c / conv->groups;
     job->out = job->y.c / conv->groups;
     size_t width = input_box(conv, job->x, 0, 1).w * job->out, cols = lk__panel_count(job->in) * LK_NR;
     job->panel_floats = cols * conv->kernel * conv->kernel * job->out;
-    /* A band of whole strides starts each phase at the same place. */
+    /* Bands consist of whole strides, so every band starts with the same phase. */
     size_t steps = (job->x.h + conv->stride - 1) / conv->stride;
     job->band = lk__box_band_rows(steps, width, BAND_FLOATS, wanted) * conv->stride;
     job->bands = (job->x.h + job->band - 1) / job->band;
@@ -59,11 +57,10 @@ static size_t place(input_job *job, size_t wanted, size_t threads)
 size_t lk__conv_input_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
 {
     input_job job = {.conv = conv, .x = x, .y = y};
-    return place(&job, 1, threads);
+    return lay_out(&job, 1, threads);
 }
 
-/* The panel row of output channel `channel` of the tap (ky, kx), in each panel of
- * its group and phase. */
+/* Packs output channel `channel` of tap (ky, kx) into its row of each panel of its group and phase. */
 static void pack_tap(const input_job *job, size_t channel, size_t ky, size_t kx)
 {
     const lk_conv2d_desc *conv = job->conv;
@@ -105,14 +102,14 @@ static void zero_phase(const lk_gemm *gemm)
     }
 }
 
-/* First coordinate at or after `from` whose padded value leaves rest r. */
+/* The first coordinate at or after `from` whose padded value is r modulo the stride. */
 static size_t first_of(const lk_conv2d_desc *conv, size_t from, size_t r)
 {
     return from + (r + conv->stride - (from + conv->pad) % conv->stride) % conv->stride;
 }
 
-/* Input pixels of rows [y0, y1) in phase (ry, rx) of the image that begins at
- * element `image` of dx. */
+/* Computes the input pixels of rows [y0, y1) in phase (ry, rx) of the image that begins at element `image` of
+ * dx. */
 static void phase(const input_job *job, lk_box_window view, lk_box box, size_t y0, size_t y1, size_t ry, size_t rx,
                   size_t image)
 {
@@ -180,7 +177,7 @@ void LK_KERNEL(conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, co
     if (n == 0)
         return;
     size_t images = n * conv->groups;
-    place(&job, threads == 1 ? 1 : (threads * TASKS_A_THREAD + images - 1) / images, threads);
+    lay_out(&job, threads == 1 ? 1 : (threads * TASKS_A_THREAD + images - 1) / images, threads);
     size_t cols = lk__panel_count(job.in) * LK_NR;
     job.start = scratch;
     job.panels = job.start + lk__size_round_up(cols, LK_ALIGN);

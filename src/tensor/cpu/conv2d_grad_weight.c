@@ -1,13 +1,10 @@
-/* conv2d_grad_weight.c - dw and db, summed over samples and pixels and folded
- * over shards.
+/* conv2d_grad_weight.c - dw and db, summed over samples and pixels and folded over shards.
  *
- * dw, for each group of channels, is a matrix of (kh, kw, in) rows by out
- * columns; each pixel of dy adds the outer product of its window of x and its
- * channels. It is cut into units of
- * LK_MR rows by LK_NR columns, and db is one more row of windows that are all 1.
- * A task owns a chunk of units, small enough that its partial sums stay in
- * cache, and goes through the samples band by band, the chains carried in
- * memory. Slots have PyTorch's order: units are turned when they move. */
+ * For each group of channels dw is a matrix of (kh, kw, in) rows by out columns. Each pixel of dy adds the
+ * outer product of its window of x and its channels. The matrix is divided into units of LK_MR rows by LK_NR
+ * columns; db is one more row, whose windows are all 1. A task owns a chunk of units, small enough that its
+ * partial sums stay in cache. It processes the samples band by band and keeps the chains in memory in between.
+ * Slots are in PyTorch's order: units are transposed when they are copied. */
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/fold.h"
@@ -25,26 +22,26 @@ typedef struct weight_job {
     lk_partials dw; // (groups, out, in, kh, kw)
     lk_partials db; // (groups, out)
     lk_lanes fold;
-    size_t rows;  /* of the matrix, without db */
-    size_t units; /* of a panel of columns */
+    size_t rows;  /* rows of the matrix, without db */
+    size_t units; /* units of one panel of columns */
     size_t total; /* units of a group */
     size_t chunk, chunks;
-    size_t band;  /* output rows at a time */
-    size_t block; /* samples at a time; 1 unless the band is all rows */
+    size_t band;  /* output rows of a band */
+    size_t block; /* samples processed together; 1 unless the band is all rows */
     size_t box_floats, dy_floats, thread_floats;
     float *scratch;
 } weight_job;
 
-/* A chunk of a group and its partial sums. */
+/* A chunk of one group's units, and its partial sums. */
 typedef struct unit_range {
     size_t group;
     size_t begin, end; /* units */
     size_t entry;      /* floats of a partial sum */
     float *buffer;     /* copies of bands */
-    float *top;        /* where the leaf goes */
+    float *top;        /* where the leaf is summed */
 } unit_range;
 
-static size_t place(weight_job *job, bool bias, size_t threads)
+static size_t lay_out(weight_job *job, bool bias, size_t threads)
 {
     const lk_conv2d_desc *conv = job->conv;
     job->in = job->x.c / conv->groups;
@@ -72,10 +69,10 @@ static size_t place(weight_job *job, bool bias, size_t threads)
 size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
 {
     weight_job job = {.conv = conv, .x = x, .y = y};
-    return place(&job, true, threads);
+    return lay_out(&job, true, threads);
 }
 
-/* Moves a unit between an entry of the chunk and its slot. */
+/* Copies a unit between an entry of the chunk and its slot. */
 static void move_unit(const weight_job *job, size_t group, size_t unit, int entry, bool store, float *tile)
 {
     size_t col = unit / job->units * LK_NR, row = unit % job->units * LK_MR;
@@ -95,7 +92,7 @@ static void move_unit(const weight_job *job, size_t group, size_t unit, int entr
     }
 }
 
-/* Adds the positions of outer to one unit; x and dy are their first bands. */
+/* Adds the positions of outer to one unit; x and dy are the bands of the first sample. */
 static void sum_unit(const weight_job *job, lk_box_window x, lk_box_window dy, size_t unit, lk_gemm_outer *outer)
 {
     static const float one = 1.0f;
@@ -147,7 +144,7 @@ static void sum_band(const weight_job *job, const unit_range *chunk, size_t firs
     }
 }
 
-/* The leaf of samples [first, last); merges are folded in with the last band. */
+/* Sums the leaf of samples [first, last); the merges are done together with the last band. */
 static void sum_shard(const weight_job *job, const unit_range *chunk, size_t first, size_t last, int merges)
 {
     if (first == last)
@@ -162,7 +159,7 @@ static void sum_shard(const weight_job *job, const unit_range *chunk, size_t fir
     }
 }
 
-/* Entry e of the chunk from or to its slot; base holds entry fold.low. */
+/* Copies entry e of the chunk from or to its slot; base holds entry fold.low. */
 static void move_chunk(const weight_job *job, const unit_range *chunk, int e, bool store, float *base)
 {
     float *tile = base + (size_t)(e - job->fold.low) * chunk->entry;
@@ -204,6 +201,6 @@ void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, c
     job.dy = lk__tensor_f32(dy);
     job.fold = lk__lanes_fold(shards);
     job.scratch = scratch;
-    place(&job, db.slot0 != NULL, (size_t)lk__pool_threads(pool));
+    lay_out(&job, db.slot0 != NULL, (size_t)lk__pool_threads(pool));
     lk__pool_run(pool, job.chunks * conv->groups, weight_task, &job);
 }

@@ -10,7 +10,7 @@ typedef struct lk_cpu_build {
     const char *name;
     size_t width; /* floats in a vector */
     const lk_kernels *kernels;
-    /* Runs rounds of independent fused multiply-adds; returns their FLOPs. */
+    /* Runs `rounds` of independent fused multiply-adds; returns the number of FLOPs. */
     double (*peak)(size_t rounds);
 } lk_cpu_build;
 
@@ -27,8 +27,8 @@ static inline lk_pool *lk__cpu_pool(lk_device *dev)
 
 /* Builds that this machine can run, the fastest first, NULL after the last. */
 const lk_cpu_build *lk__cpu_build_list(size_t index);
-/* The first of the list, or the one named by `name` or else by the variable
- * LOCKSTEP_ISA. USAGE lists the builds there are. */
+/* Selects the build called `name`. NULL: the one that the variable LOCKSTEP_ISA names, otherwise the fastest.
+ * The detail of USAGE lists the builds. */
 lk_status lk__cpu_build_select(const char *name, const lk_cpu_build **out) LK_CHECKED;
 
 #endif

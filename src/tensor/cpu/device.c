@@ -1,5 +1,4 @@
-/* device.c - the CPU as a device: host memory, a thread pool, work done at
- * once. */
+/* device.c - the CPU as a device: host memory and a thread pool. Work is complete when a call returns. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,10 +1,9 @@
 /* dropout.c - dropout by the address of each element (base/rng.h).
  *
- * Numbers are counted in c, h, w order, memory is in h, w, c order. A block of
- * philox gives four consecutive elements, so with channels as lanes its four
- * words are the same channels at four consecutive pixels: vectors of memory as
- * they stand, provided that every channel begins at a whole block. Where whole
- * channels are dropped, elements are channels. */
+ * Random numbers are counted in the order c, h, w; memory is in the order h, w, c. A block of philox gives the
+ * words of four consecutive elements. With channels as lanes the four words of V blocks are the same channels
+ * at four consecutive pixels, which are vectors of memory, if every channel begins at a whole block. If whole
+ * channels are dropped, an element is a channel. */
 #include "tensor/cpu/dropout.h"
 #include "base/math.h"
 #include "base/rng.h"
@@ -14,12 +13,12 @@
 typedef struct work {
     const lk_dropout_desc *dropout;
     size_t samples, channels, pixels;
-    size_t units;       /* of work in a sample: see the *_unit functions */
-    uint32_t threshold; /* words below it drop their element */
+    size_t units;       /* units of work in a sample: see the *_unit functions */
+    uint32_t threshold; /* an element is dropped if its word is below */
     float scale;
     const float *x; // (samples, pixels, channels)
     float *y;       // (samples, pixels, channels)
-    uint8_t *index; // the same, or NULL: LK_NO_PLACE is written for what is dropped
+    uint8_t *index; // (n, h, w, c) or NULL: gets LK_POOL2D_NO_GRADIENT for dropped elements
 } work;
 
 typedef struct keys {
@@ -58,8 +57,8 @@ static inline void philox(const keys *k, v_u32 blocks, v_u32 out[4])
     out[3] = c3;
 }
 
-/* Without a branch, which could not be predicted. What is dropped is x - x: 0, or
- * NaN where x is not finite, as it is where x is multiplied by 0. */
+/* Has no branch, since a branch could not be predicted. A dropped element becomes x - x: 0, or NaN if x is
+ * non-finite, as x * 0 would be. */
 static inline float keep(const work *job, uint32_t word, float x)
 {
     uint32_t mask = 0u - (uint32_t)(word >= job->threshold);
@@ -72,12 +71,12 @@ static inline v_f32 dropped(v_mask drop, v_f32 scale, v_f32 x)
     return v_select(drop, v_sub(x, x), v_mul(x, scale));
 }
 
-/* n elements of y. */
+/* Marks dropped elements among n elements of y. */
 static inline void mark(const work *job, const uint32_t *words, size_t n, const float *y)
 {
     uint8_t *index = job->index + (y - job->y);
     for (size_t i = 0; i < n; i++)
-        index[i] = words[i] < job->threshold ? LK_NO_PLACE : index[i];
+        index[i] = words[i] < job->threshold ? LK_POOL2D_NO_GRADIENT : index[i];
 }
 
 static inline void keep_vector(const work *job, v_u32 words, size_t n, const float *x, float *y)
@@ -120,7 +119,7 @@ static void flat_unit(const work *job, const keys *k, size_t begin, const float 
         keep_vector(job, vu_load(ordered + (i - begin)), lk__size_min(V, end - i), x + i, y + i);
 }
 
-/* Pixels 4 * unit .. 4 * unit + 3 of all channels, which begin at whole blocks. */
+/* Pixels 4 * unit .. 4 * unit + 3 of all channels, if every channel begins at a whole block. */
 static void aligned_unit(const work *job, const keys *k, size_t unit, const float *x, float *y)
 {
     size_t c = job->channels, blocks = job->pixels / 4;
@@ -139,8 +138,8 @@ static void aligned_unit(const work *job, const keys *k, size_t unit, const floa
     }
 }
 
-/* The same where channels begin inside a block: block `unit` of each channel,
- * counted from the one its first pixel is in. */
+/* The same if channels begin inside a block: block `unit` of each channel, counted from the block of its first
+ * pixel. */
 static void ragged_unit(const work *job, const keys *k, size_t unit, const float *x, float *y)
 {
     size_t c = job->channels, pixels = job->pixels;
@@ -155,7 +154,7 @@ static void ragged_unit(const work *job, const keys *k, size_t unit, const float
         for (size_t lane = 0; lane < lk__size_min(V, c - i); lane++) {
             size_t skip = (i + lane) * pixels % 4;
             for (size_t j = 0; j < 4; j++) {
-                size_t pixel = 4 * unit + j - skip; /* wraps, and fails the test, before the first */
+                size_t pixel = 4 * unit + j - skip; /* wraps before the first pixel: skipped below */
                 size_t at = pixel * c + i + lane;
                 if (pixel >= pixels)
                     continue;
@@ -259,7 +258,7 @@ void LK_KERNEL(dropout)(lk_device *dev, const lk_dropout_desc *dropout, const lk
     run(dev, dropout, x, y, NULL);
 }
 
-void LK_KERNEL(dropout_places)(lk_device *dev, const lk_dropout_desc *dropout, lk_tensor *y, uint8_t *index)
+void LK_KERNEL(dropout_indexed)(lk_device *dev, const lk_dropout_desc *dropout, lk_tensor *y, uint8_t *index)
 {
     run(dev, dropout, y, y, index);
 }

@@ -1,13 +1,12 @@
-/* eltwise.c - kernels that treat each element alone: ReLU, ReLU6, addition,
- * copies, with more or fewer channels or with flatten's change of order, and the
- * search for what is not finite. */
+/* eltwise.c - kernels that process each element alone: ReLU, ReLU6, addition, copies (also with more or fewer
+ * channels, or in flatten's order), and the search for non-finite values. */
 #include <stdatomic.h>
 #include <string.h>
 
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
 
-/* Operands of one elementwise call; b is unused where there is one input. */
+/* Operands of one elementwise call; b is unused if there is one input. */
 typedef struct operands {
     size_t count;
     const float *a, *b;
@@ -189,7 +188,7 @@ void LK_KERNEL(fit_channels)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
     lk__chunk_run_rows(dev, f.pixels, fitting_cost(&f), fit_task, &f);
 }
 
-/* One (rows, cols) matrix a sample, to be transposed. */
+/* One (rows, cols) matrix for each sample, to be transposed. */
 typedef struct matrices {
     size_t count, rows, cols;
     const float *src; // (count, rows, cols)
@@ -252,8 +251,8 @@ typedef struct search {
     atomic_size_t first;
 } search;
 
-/* By bits, which order magnitudes as whole numbers do, NaNs last; without an
- * early exit, so that it vectorises. */
+/* Compares bit patterns, whose order as integers is the order of magnitudes, with NaN last. Has no early exit,
+ * so that the compiler can vectorise it. */
 static bool any_above(const float *x, size_t count, uint32_t limit)
 {
     uint32_t found = 0;

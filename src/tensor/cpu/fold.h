@@ -1,9 +1,8 @@
-/* fold.h - which partial sums a wave of shards touches.
+/* fold.h - the partial sums that a wave of shards changes.
  *
- * A weight gradient keeps the entries of the stack that the wave pushes or
- * merges in its thread's memory and moves them from and to their slots once a
- * wave: entries [low, depth) come in, [low, end) go out, those below low stay
- * as they are. */
+ * A weight gradient copies the stack entries that the wave pushes or merges into its thread's memory, and back
+ * to their slots once for each wave: entries [low, depth) are read, [low, end) are written, and those below low
+ * do not change. */
 #ifndef LK_TENSOR_CPU_FOLD_H
 #define LK_TENSOR_CPU_FOLD_H
 
@@ -11,7 +10,7 @@
 
 typedef struct lk_lanes {
     int low; /* lowest entry that the wave changes */
-    int end; /* entries alive after the wave */
+    int end; /* entries on the stack after the wave */
 } lk_lanes;
 
 static inline lk_lanes lk__lanes_fold(const lk_shards *shards)

@@ -1,5 +1,4 @@
-/* gather.c - a batch from a data set of bytes: samples by their ids, cropped and
- * flipped by their addresses, as floats. */
+/* gather.c - samples of a data set of bytes, selected by id, cropped, flipped and converted to floats. */
 #include "base/rng.h"
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
@@ -11,7 +10,7 @@ typedef struct gathering {
     lk_shape shape;
 } gathering;
 
-/* What became of a sample: pixel (y, x) of the crop shows (y + top, x + left). */
+/* The crop and flip of one sample: pixel (y, x) of the crop is pixel (y + top, x + left) of the image. */
 typedef struct view {
     ptrdiff_t top, left;
     bool flip, flip_last;
@@ -37,8 +36,8 @@ static view view_of(const lk_gather_desc *g, uint32_t id)
     return v;
 }
 
-/* Column of the image that column x shows in a row of `width`; one outside of it shows
- * zeros. What was done last is undone first. */
+/* The column of the image that column x of the result shows; outside of [0, width) it is padding. Undoes the
+ * transforms in reverse order. */
 static ptrdiff_t column_of(const view *v, ptrdiff_t x, ptrdiff_t width)
 {
     if (v->flip && v->flip_last)
@@ -47,7 +46,7 @@ static ptrdiff_t column_of(const view *v, ptrdiff_t x, ptrdiff_t width)
     return v->flip && !v->flip_last ? width - 1 - x : x;
 }
 
-/* Byte 0 is what zeros around the image are, too. */
+/* Padding is byte 0. */
 static void gather_sample(const gathering *op, size_t n)
 {
     const lk_gather_desc *g = op->from;

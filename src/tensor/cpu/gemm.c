@@ -1,7 +1,5 @@
-/* gemm.c - register tiles of the two matrix kernels, one instance for each
- * number of rows and vectors so that all accumulators stay in registers.
- *
- * Rows that do not fill a tile are done by the next smaller ones. */
+/* gemm.c - register tiles of the two matrix kernels: one instance for each number of rows and vectors, so that
+ * all accumulators stay in registers. Rows that do not fill a tile use the next smaller one. */
 #include "tensor/cpu/gemm.h"
 
 #include "tensor/cpu/decls.h"
@@ -21,7 +19,7 @@ typedef void (*rows_fn)(const lk_gemm *gemm, const row_tile *tile);
 typedef void (*outer_fn)(const lk_gemm_outer *outer, const float *const *a);
 
 /* clang-format off */
-/* Instances: the number of rows, in falling order. */
+/* Instances, by number of rows, in falling order. */
 #if defined(LK_VEC_AVX512)
 #define SIZES(X, nv) X(12, nv) X(8, nv) X(4, nv) X(2, nv) X(1, nv)
 #elif defined(LK_VEC_NEON)
@@ -38,7 +36,7 @@ LK_INLINE void rows_begin(const row_tile *tile, v_f32 (*acc)[2], int mr, int nv)
         if (tile->start) {
             acc[i][0] = v_load(tile->start);
             acc[i][nv - 1] = v_load(tile->start + (nv - 1) * V);
-            /* So that the stores at the end find their lines. */
+            /* Brings the cache lines of the stores at the end. */
             __builtin_prefetch(tile->c[i], 1);
             if (nv * V > LINE)
                 __builtin_prefetch(tile->c[i] + V, 1);
@@ -79,7 +77,7 @@ LK_INLINE void rows_tile(const lk_gemm *gemm, const row_tile *tile, int mr, int 
     for (size_t run = 0; run < gemm->runs; run++) {
         const float *a[LK_MR];
         LK_UNROLL for (int i = 0; i < mr; i++) a[i] = tile->a[i] + run * gemm->run;
-        /* One index for all rows; the panel's end ends the loop. */
+        /* One index for all rows; the loop ends at the end of the panel. */
         size_t k = 0;
         const float *b_end = b + gemm->len / V_REP * (size_t)(V_REP * nv * V);
         for (; b != b_end; k += V_REP) {
@@ -133,8 +131,7 @@ static const struct {
 #undef ENTRY
 };
 
-/* Fetches a part of the next panel while this one is at work: tiles read their
- * panel too fast for it to come from far away. */
+/* Prefetches a part of the next panel during this one: tiles read a panel faster than it can come from memory. */
 static void prefetch_panel(const lk_gemm *gemm, size_t panel, size_t done, size_t rows)
 {
     if ((panel + 1) * LK_NR >= gemm->cols)
@@ -146,7 +143,7 @@ static void prefetch_panel(const lk_gemm *gemm, size_t panel, size_t done, size_
         __builtin_prefetch(next + i, 0, 2);
 }
 
-/* One panel of columns over the whole grid of rows. */
+/* One panel of columns for the whole grid of rows. */
 static void gemm_panel(const lk_gemm *gemm, size_t panel)
 {
     size_t col = panel * LK_NR;
@@ -167,7 +164,7 @@ static void gemm_panel(const lk_gemm *gemm, size_t panel)
             tile.a[i] = gemm->a + y * gemm->a_y + x * gemm->a_x;
             tile.c[i] = gemm->c + y * gemm->c_y + x * gemm->c_x + col;
             if (!gemm->start && x + rows < gemm->nx) {
-                /* The next tile's sums go on from C. */
+                /* The sums of the next tile continue from C. */
                 __builtin_prefetch(tile.c[i] + rows * gemm->c_x, 1);
                 __builtin_prefetch(tile.c[i] + rows * gemm->c_x + width - 1, 1);
             }
@@ -216,8 +213,8 @@ LK_INLINE void store_tile(float *to, v_f32 (*acc)[2], int mr, int nv)
     }
 }
 
-/* One run of count positions along x. packed: the rows' elements are
- * neighbours, so that one pointer will do. */
+/* One run of count positions along x. packed: the elements of the rows are neighbours in memory, so one pointer
+ * is enough. */
 LK_INLINE void outer_run(const lk_gemm_outer *outer, const float *const *rows, size_t at, const float *b, size_t count,
                          v_f32 (*acc)[2], bool packed, int mr, int nv)
 {

@@ -1,10 +1,9 @@
-/* gemm.h - the two matrix kernels under convolution and linear layers.
+/* gemm.h - the two matrix kernels of convolutions and linear layers.
  *
- * Every output is one chain of fused multiply-adds in the order of its sum;
- * vectors run across outputs. lk__gemm multiplies rows that lie in memory as
- * they are by packed panels (forward, input gradients). lk__gemm_outer sums outer
- * products over positions (weight gradients) and folds the leaf of a shard into
- * the partial sums while it is in registers. */
+ * Every output is one chain of fused multiply-adds in the order of its sum; a vector holds several outputs.
+ * lk__gemm multiplies rows, read directly from memory, by packed panels (forward, input gradients).
+ * lk__gemm_outer sums outer products over positions (weight gradients) and adds the leaf of a shard to the
+ * partial sums while the leaf is in registers. */
 #ifndef LK_TENSOR_CPU_GEMM_H
 #define LK_TENSOR_CPU_GEMM_H
 
@@ -32,19 +31,19 @@ typedef struct lk_gemm {
     size_t a_y, a_x;
     size_t runs, len, run;
     const float *panels; /* see lk__panel_width */
-    const float *start;  /* (cols rounded up to LK_NR) first term of each sum; NULL goes on from C */
+    const float *start;  /* (cols rounded up to LK_NR) first term of each sum; NULL: the value in C */
     float *c;
     size_t c_y, c_x;
     size_t cols;
     bool relu;
-    const float *mask; /* NULL, or laid out as C: the result is 0 where this is <= 0 */
+    const float *mask; /* NULL, or in the layout of C: the result is 0 where mask <= 0 */
 } lk_gemm;
 
 #define lk__gemm LK_KERNEL(gemm)
 void lk__gemm(const lk_gemm *gemm);
 
-/* B is packed in panels of LK_NR columns, each (runs*len, width) with the width
- * given here, missing columns zero; panel p begins at p * runs*len * LK_NR. */
+/* B is packed in panels of LK_NR columns. A panel is (runs*len, width) with this width; missing columns are
+ * zero. Panel p begins at p * runs*len * LK_NR. */
 static inline size_t lk__panel_width(size_t cols, size_t panel)
 {
     return cols - panel * LK_NR > V ? LK_NR : V;
@@ -55,10 +54,9 @@ static inline size_t lk__panel_count(size_t cols)
     return (cols + LK_NR - 1) / LK_NR;
 }
 
-/* Sums of outer products: row i of a tile of any number of rows, and one panel
- * of columns, get the sum over positions (z, y, x) of
- * a[i][z*a_z + y*a_y + x*a_x] * b[z*b_z + y*b_y + x*b_x + column]. The range of x is
- * cut into leaves that are folded as shards.h says. */
+/* Sums of outer products. Row i of a tile (any number of rows) and one panel of columns get the sum over
+ * positions (z, y, x) of a[i][z*a_z + y*a_y + x*a_x] * b[z*b_z + y*b_y + x*b_x + column]. The range of x is
+ * divided into leaves, which are folded as shards.h says. */
 typedef struct lk_gemm_outer {
     size_t nz, ny;
     size_t a_z, a_y, a_x;
@@ -68,9 +66,9 @@ typedef struct lk_gemm_outer {
     int leaves;
     const size_t *begin; /* (leaves + 1) leaf l is the positions with x in [begin[l], begin[l+1]) */
     const int *merges;   /* (leaves) */
-    float *top;          /* (rows, LK_NR) where leaf 0 goes */
-    size_t entry;        /* floats from a partial sum to the next above it */
-    bool fresh;          /* leaves start at zero; else leaf 0 goes on from top */
+    float *top;          /* (rows, LK_NR) where leaf 0 is summed */
+    size_t entry;        /* floats from one partial sum to the next above it */
+    bool fresh;          /* leaves start at zero; otherwise leaf 0 continues from top */
 } lk_gemm_outer;
 
 #define lk__gemm_outer LK_KERNEL(outer)

@@ -1,8 +1,7 @@
 /* linear.c - y = x w^T + b and its input gradient: one blocked product.
  *
- * A task owns a block of rows and a group of panels. It walks the sum in blocks
- * that keep packed panels in the second-level cache; the chain of each output
- * goes on from y. */
+ * A task owns a block of rows and a group of panels. It processes the sum in blocks whose packed panels fit
+ * into the second-level cache; the chain of each output continues from y. */
 #include "tensor/cpu/linear.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/pack.h"
@@ -11,7 +10,7 @@ enum {
     BLOCK_K = 1024,         /* terms of the sum packed at once */
     BLOCK_ROWS = 5 * LK_MR, /* rows copied at once */
     GROUP_PANELS = 128 / V, /* panels packed at once */
-    LONG_ROW = 1024         /* floats from row to row that make copying them worth it */
+    LONG_ROW = 1024         /* from this many floats between rows on, copying rows pays */
 };
 
 typedef struct product {
@@ -44,7 +43,7 @@ static void pack_block(const product *p, size_t col, size_t cols, size_t k0, siz
                             lk__panel_width(cols, j / LK_NR), panels + len * j);
 }
 
-/* A block of rows of A, side by side when they are far apart in memory. */
+/* A block of rows of A; copied side by side if the rows are far apart in memory. */
 static const float *rows_block(const product *p, size_t row, size_t rows, size_t k0, size_t len, size_t *stride,
                                float *copy)
 {

@@ -1,4 +1,4 @@
-/* linear.h - what linear's sources share. */
+/* linear.h - shared by the sources of the linear layer. */
 #ifndef LK_TENSOR_CPU_LINEAR_H
 #define LK_TENSOR_CPU_LINEAR_H
 

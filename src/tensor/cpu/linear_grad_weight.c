@@ -1,8 +1,8 @@
 /* linear_grad_weight.c - dw = dy^T x and db, folded over shards tile by tile.
  *
- * A shard often has few samples, so a tile of dw goes through all shards before
- * the next one starts: its partial sums never leave the first-level cache. The
- * bias gradient is the same sum with a dy of ones and dy as x. */
+ * A shard often has few samples, so a tile of dw is summed over all shards before the next tile starts: its
+ * partial sums stay in the first-level cache. The bias gradient is the same sum with a dy of ones and with dy
+ * in the role of x. */
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/fold.h"
 #include "tensor/cpu/gemm.h"
@@ -22,13 +22,13 @@ typedef struct outer_sum {
 
 typedef struct weight_job {
     outer_sum sum[2]; /* dw, db */
-    size_t group;     /* panels a task */
-    size_t split;     /* tasks below are of dw, the others of db */
+    size_t group;     /* panels of a task */
+    size_t split;     /* tasks below this index compute dw, the others db */
     size_t n;
     const lk_shards *shards;
     lk_lanes fold;
     const float *dy; // (n, rows of dw)
-    float *strips;   // (rows / LK_MR rounded up, n, LK_MR), dy in the order of tiles
+    float *strips;   // (rows / LK_MR rounded up, n, LK_MR): dy in the order of tiles
     float *scratch;
     size_t thread_floats;
 } weight_job;
@@ -60,14 +60,14 @@ static void copy_rows(const float *from, size_t from_step, size_t rows, size_t c
     }
 }
 
-/* The tile of rows from `row` on, all shards of the wave. */
+/* The tile of rows from `row` on, over all shards of the wave. */
 static void fold_tile(const weight_job *job, const outer_sum *sum, size_t row, size_t col, const lk_gemm_outer *outer,
                       float *stack)
 {
     size_t rows = lk__size_min(LK_MR, sum->rows - row), cols = lk__size_min(LK_NR, sum->cols - col);
     size_t at = row * sum->cols + col;
     int low = job->fold.low;
-    /* So that the stores at the end find their lines. */
+    /* Brings the cache lines of the stores at the end. */
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < cols; j += LK_ALIGN / sizeof(float))
             __builtin_prefetch(lk__partials_slot(sum->out, low) + at + i * sum->cols + j, 1);

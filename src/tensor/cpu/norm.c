@@ -1,11 +1,9 @@
-/* norm.c - the norm of a gradient: sums of squares by blocks, and scaling.
+/* norm.c - sums of squares by blocks, and scaling, for clipping gradients by their norm.
  *
- * A block's sum runs in LANES chains of doubles, element i of the block in chain
- * i % LANES, folded as a balanced tree; blocks and chains are part of the
- * result. The square of a float is exact in double, so it does not matter
- * whether the compiler multiplies and adds or fuses, and a chain overflows for
- * no finite gradient. The loops are plain, and the compiler makes vectors of
- * them. */
+ * The sum of a block runs in LANES chains of doubles: element i of the block belongs to chain i % LANES. The
+ * chains are added as a balanced tree. The result depends on block size and LANES. The square of a float is
+ * exact in double, so fusing multiply and add changes nothing, and no finite gradient overflows a chain. The
+ * compiler vectorises these loops. */
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
 

@@ -1,7 +1,7 @@
 /* optim.c - one optimiser step over flat arrays, by PyTorch's rules.
  *
- * Elements do not meet, so any range may be stepped by itself. The products and
- * sums below are fused exactly where v_fma says so. */
+ * Elements are independent, so any range may be updated alone. Multiply and add are fused only where v_fma is
+ * called. */
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
 
@@ -13,8 +13,8 @@ typedef struct step {
     float *state[2];
 } step;
 
-/* The *_vector functions step the n <= V elements from i on; `full` is a
- * constant where they are called, so that whole vectors do without masks. */
+/* The *_vector functions update the n <= V elements from i on. `full` is a constant at each call, so whole
+ * vectors need no mask. */
 #define LOAD(p) (full ? v_load((p) + i) : v_load_n((p) + i, n))
 #define STORE(p, x) (full ? v_store((p) + i, (x)) : v_store_n((p) + i, (x), n))
 
@@ -35,7 +35,7 @@ static inline void sgd_vector(const step *s, const lk_sgd *sgd, size_t i, size_t
 static inline void adam_vector(const step *s, const lk_adam *adam, size_t i, size_t n, bool full)
 {
     v_f32 p = LOAD(s->param), m = LOAD(s->state[0]), v = LOAD(s->state[1]);
-    p = v_mul(v_set1(adam->shrink), p); /* exact where it is 1 */
+    p = v_mul(v_set1(adam->shrink), p); /* exact if shrink is 1 */
     v_f32 g = v_fma(v_set1(adam->weight_decay), p, LOAD(s->grad));
     m = v_fma(v_set1(adam->one_minus_beta1), v_sub(g, m), m);
     v = v_fma(v_mul(v_set1(adam->one_minus_beta2), g), g, v_mul(v_set1(adam->beta2), v));

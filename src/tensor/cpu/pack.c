@@ -4,7 +4,7 @@
 #include "tensor/cpu/decls.h"
 
 /* The panel row of element e. */
-static size_t place(size_t e, size_t len, size_t taps)
+static size_t panel_row(size_t e, size_t len, size_t taps)
 {
     return taps == 1 ? e : e % taps * (len / taps) + e / taps;
 }
@@ -18,10 +18,10 @@ static void pack_vector(const float *src, size_t stride, size_t cols, size_t len
     for (; cols == V && e + V <= len; e += V) {
         v_transpose(src + e, stride, block, V);
         for (size_t i = 0; i < V; i++)
-            v_store(panel + place(e + i, len, taps) * width, v_load(block + i * V));
+            v_store(panel + panel_row(e + i, len, taps) * width, v_load(block + i * V));
     }
     for (; e < len; e++) {
-        float *row = panel + place(e, len, taps) * width;
+        float *row = panel + panel_row(e, len, taps) * width;
         for (size_t j = 0; j < V; j++)
             row[j] = j < cols ? src[j * stride + e] : 0.0f;
     }

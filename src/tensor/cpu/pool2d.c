@@ -1,33 +1,32 @@
 /* pool2d.c - max pooling, average pooling, and global average pooling.
  *
- * Channels are lanes. A maximum is the first NaN of its window, or else the first
- * of the largest values: v_tops. A mean is one chain of
- * additions over the window in (ky, kx) order, then divided by its size. Its
- * gradient divides first: one chain over the windows that a pixel is in, in
- * (oy, ox) order, of dy / size. */
+ * Lanes are channels. A maximum is the first NaN of its window, otherwise the first of the largest values
+ * (v_tops). A mean is one chain of additions over the window in the order (ky, kx), then divided by the
+ * window's size. Its gradient divides first: one chain of dy / size over the windows that contain a pixel, in
+ * the order (oy, ox). */
 #include <string.h>
 
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/dropout.h"
 
-/* Vectors of channels whose maxima are found side by side. */
+/* Vectors of channels whose maxima are computed together. */
 enum { MAX_VECTORS = 4 };
 
 typedef struct pooling {
     size_t kernel, stride, pad;
     bool mask;
-    float scale; /* of dy */
+    float scale; /* factor of dy */
     lk_shape in, out;
     const float *src;
     float *dst;
     uint8_t *index;           // (n, h, w, c) of out
-    const uint8_t *index_src; // the same, when it is an input
-    size_t rows, cost;        /* parts of the work, none of which meets another, and floats of one */
+    const uint8_t *index_src; // the same as an input
+    size_t rows, cost;        /* independent parts of the work, and the floats of one part */
     void (*row)(const struct pooling *p, size_t row);
 } pooling;
 
-/* From x to y, or from dy back to dx; in and out are of the forward pass. */
+/* From x to y, or from dy to dx; in and out are the shapes of the forward pass. */
 static pooling pooling_of(const lk_pool2d_desc *pool, lk_shape in, lk_shape out, const lk_tensor *src, lk_tensor *dst)
 {
     return (pooling){.kernel = pool->kernel,
@@ -56,9 +55,8 @@ static void run(lk_device *dev, pooling p, size_t rows, size_t cost, void (*row)
     lk__chunk_run_rows(dev, rows, cost, rows_task, &p);
 }
 
-/* The part of a window that is inside the input, in one dimension: places
- * [begin, end) of the window, place 0 at input coordinate `at` (it wraps where
- * negative; at + place does not). */
+/* The part of a window inside the input, in one dimension: taps [begin, end). Tap 0 is at input coordinate
+ * `at`, which wraps if it is negative; at + tap is correct. */
 typedef struct window {
     size_t at, begin, end;
 } window;
@@ -75,30 +73,29 @@ static window window_of(const pooling *p, size_t out, size_t size)
 }
 
 /* Stores n channels of one output pixel. */
-LK_INLINE void max_store(const pooling *p, v_f32 best, v_f32 place, size_t n, float *y, uint8_t *index)
+LK_INLINE void max_store(const pooling *p, v_f32 best, v_f32 tap, size_t n, float *y, uint8_t *index)
 {
-    float places[V];
+    float taps[V];
     if (p->mask)
-        place = v_select(v_le(best, v_zero()), v_set1(LK_NO_PLACE), place);
-    v_store(places, place);
+        tap = v_select(v_le(best, v_zero()), v_set1(LK_POOL2D_NO_GRADIENT), tap);
+    v_store(taps, tap);
     v_store_some(y, best, n);
     for (size_t i = 0; i < n; i++)
-        index[i] = (uint8_t)(int32_t)places[i];
+        index[i] = (uint8_t)(int32_t)taps[i];
 }
 
-/* Channels of one output pixel: nv vectors, the last of n channels; more than one
- * hide how long a comparison takes. x is its sample from the first channel on.
- * Places are small whole numbers, exact as floats. */
+/* Channels of one output pixel: nv vectors, of which the last has n channels. Several vectors hide the latency
+ * of comparisons. x is the pixel's sample from the first channel on. Taps are small integers, exact as floats. */
 LK_INLINE void max_lanes(const pooling *p, const float *x, window wy, window wx, int nv, size_t n, float *y,
                          uint8_t *index)
 {
     size_t c = p->in.c, row = p->in.w * c, last = (size_t)(nv - 1);
     const float *from = x + (wy.at + wy.begin) * row + (wx.at + wx.begin) * c;
-    v_f32 best[MAX_VECTORS], place[MAX_VECTORS], one = v_set1(1.0f);
+    v_f32 best[MAX_VECTORS], tap[MAX_VECTORS], one = v_set1(1.0f);
     LK_UNROLL for (int v = 0; v < nv; v++)
     {
         best[v] = v_load_some(from + v * V, (size_t)v == last ? n : V);
-        place[v] = v_set1((float)(wy.begin * p->kernel + wx.begin));
+        tap[v] = v_set1((float)(wy.begin * p->kernel + wx.begin));
     }
     for (size_t ky = wy.begin; ky < wy.end; ky++) {
         size_t first = ky == wy.begin ? wx.begin + 1 : wx.begin;
@@ -110,12 +107,12 @@ LK_INLINE void max_lanes(const pooling *p, const float *x, window wy, window wx,
                 v_f32 value = v_load_some(from + v * V, (size_t)v == last ? n : V);
                 v_mask tops = v_tops(value, best[v]);
                 best[v] = v_select(tops, value, best[v]);
-                place[v] = v_select(tops, here, place[v]);
+                tap[v] = v_select(tops, here, tap[v]);
             }
         }
     }
     LK_UNROLL for (int v = 0; v < nv; v++)
-        max_store(p, best[v], place[v], (size_t)v == last ? n : V, y + v * V, index + v * V);
+        max_store(p, best[v], tap[v], (size_t)v == last ? n : V, y + v * V, index + v * V);
 }
 
 /* Output rows are counted over all samples. */
@@ -149,11 +146,11 @@ void LK_KERNEL(maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, cons
     p.index = index;
     run(dev, p, p.out.n * p.out.h, row_cost(&p), max_row);
     if (dropout)
-        LK_KERNEL(dropout_places)(dev, dropout, y, index);
+        LK_KERNEL(dropout_indexed)(dev, dropout, y, index);
 }
 
-/* Windows that overlap or leave the input: zero a sample, then add output by
- * output in memory order. */
+/* For windows that overlap or extend beyond the input: sets a sample to zero, then adds each output element, in
+ * memory order. */
 static void scatter_sample(const pooling *p, size_t sample)
 {
     size_t c = p->in.c, size = lk__shape_sample(p->in);
@@ -163,18 +160,18 @@ static void scatter_sample(const pooling *p, size_t sample)
         size_t at = (sample * p->out.h * p->out.w + o) * c;
         size_t y = o / p->out.w * p->stride - p->pad, x = o % p->out.w * p->stride - p->pad;
         for (size_t i = 0; i < c; i++) {
-            size_t place = p->index_src[at + i];
-            if (place != LK_NO_PLACE)
-                dx[((y + place / p->kernel) * p->in.w + x + place % p->kernel) * c + i] += p->src[at + i] * p->scale;
+            size_t tap = p->index_src[at + i];
+            if (tap != LK_POOL2D_NO_GRADIENT)
+                dx[((y + tap / p->kernel) * p->in.w + x + tap % p->kernel) * c + i] += p->src[at + i] * p->scale;
         }
     }
 }
 
-static void place_pixel(size_t c, uint8_t place, const uint8_t *restrict index, const float *restrict dy, float scale,
-                        float *restrict dx)
+static void grad_pixel(size_t c, uint8_t tap, const uint8_t *restrict index, const float *restrict dy, float scale,
+                       float *restrict dx)
 {
     for (size_t i = 0; i < c; i++)
-        dx[i] = index[i] == place ? dy[i] * scale : 0.0f;
+        dx[i] = index[i] == tap ? dy[i] * scale : 0.0f;
 }
 
 static void zero(float *p, size_t count)
@@ -182,8 +179,8 @@ static void zero(float *p, size_t count)
     memset(p, 0, count * sizeof *p);
 }
 
-/* Windows that tile the input: every place is written once, row by row. What
- * lies right of and below the last windows is zero. */
+/* For windows that tile the input: writes every pixel once, row by row. Pixels right of and below the last
+ * windows are zero. */
 static void tile_row(const pooling *p, size_t row)
 {
     size_t c = p->in.c, width = p->in.w * c, k = p->kernel;
@@ -193,8 +190,7 @@ static void tile_row(const pooling *p, size_t row)
         for (size_t ox = 0; ox < p->out.w; ox++) {
             size_t at = (row * p->out.w + ox) * c;
             for (size_t kx = 0; kx < k; kx++)
-                place_pixel(c, (uint8_t)(ky * k + kx), p->index_src + at, p->src + at, p->scale,
-                            dx + (ox * k + kx) * c);
+                grad_pixel(c, (uint8_t)(ky * k + kx), p->index_src + at, p->src + at, p->scale, dx + (ox * k + kx) * c);
         }
         zero(dx + p->out.w * k * c, width - p->out.w * k * c);
     }
@@ -214,8 +210,7 @@ void LK_KERNEL(maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, c
         run(dev, p, p.out.n, lk__shape_sample(p.in), scatter_sample);
 }
 
-/* Places of a window that count in a mean, in one dimension: those in the input
- * and its padding. */
+/* Taps of a window that count in a mean, in one dimension: those in the input and its padding. */
 static size_t counted(const pooling *p, size_t out, size_t size)
 {
     return lk__size_min(p->kernel, size + 2 * p->pad - out * p->stride);
@@ -255,7 +250,7 @@ void LK_KERNEL(avgpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, cons
     run(dev, p, p.out.n * p.out.h, row_cost(&p), mean_row);
 }
 
-/* The windows that an input coordinate is in, in one dimension. */
+/* The windows that contain an input coordinate, in one dimension. */
 static lk_chunk_range windows_over(const pooling *p, size_t at, size_t outs)
 {
     size_t padded = at + p->pad;

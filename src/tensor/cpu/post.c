@@ -1,5 +1,4 @@
-/* post.c - what a step needs from where the host left it, and its results to where the
- * host looks for them. */
+/* post.c - reads a step's data from the host's ring, and writes its results to the ring that the host reads. */
 #include <string.h>
 
 #include "tensor/cpu/decls.h"
@@ -10,7 +9,7 @@ void LK_KERNEL(post)(lk_device *dev, const lk_post *post)
     lk_results *results = (lk_results *)(void *)(post->ring + *post->step % post->slots * post->stride);
     float *loss = (float *)(results + 1);
     memcpy(loss, post->loss, post->n * sizeof *loss);
-    memcpy(loss + post->n, post->place, post->n * sizeof *post->place);
+    memcpy(loss + post->n, post->label_rank, post->n * sizeof *post->label_rank);
     results->flag = *post->flag;
     __atomic_store_n(&results->number, *post->step + 1, __ATOMIC_RELEASE);
 }

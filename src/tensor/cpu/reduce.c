@@ -1,17 +1,14 @@
-/* reduce.c - merging two vectors of any type, element by element, for sums
- * between ranks.
+/* reduce.c - combines two vectors of any type, element by element, for sums between ranks.
  *
- * On the calling thread alone: a rank's vectors come in blocks, while its pool
- * may be busy. The loops are plain, and the compiler makes vectors of them; the
- * element functions below are exact or correctly rounded, so builds agree. */
+ * It runs on the calling thread only: vectors come in small blocks, while the rank's pool may be busy. The
+ * compiler vectorises these loops. The element functions are exact or correctly rounded, so all builds agree. */
 #include <assert.h>
 #include <string.h>
 
 #include "base/math.h"
 #include "tensor/cpu/decls.h"
 
-/* Out may be an input, but then element by element: no iteration needs what
- * another one wrote. */
+/* out may be an input, but only at the same index: no iteration reads what another one wrote. */
 #if defined(__clang__)
 #define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -23,8 +20,8 @@ static inline float bf16_to_float(uint16_t x)
     return lk__math_bits_to_float((uint32_t)x << 16);
 }
 
-/* Nearest, ties to even. All NaNs become one: cutting the low half off might
- * make an infinity of them. */
+/* Rounds to nearest, ties to even. All NaNs become the same NaN: cutting off the low half could turn a NaN into
+ * infinity. */
 static inline uint16_t float_to_bf16(float x)
 {
     uint32_t bits = lk__math_float_to_bits(x);
@@ -33,7 +30,7 @@ static inline uint16_t float_to_bf16(float x)
 }
 
 /* clang-format off */
-/* Least and largest: of equals a, and a NaN rather than a number. */
+/* Minimum and maximum: a if both are equal, and NaN rather than a number. */
 static inline bool f32_keeps_min(float a, float b) { return a <= b || a != a; }
 static inline bool f32_keeps_max(float a, float b) { return a >= b || a != a; }
 static inline float f32_sum(float a, float b) { return a + b; }

@@ -1,7 +1,5 @@
-/* rows.c - adding up short rows, one a shard, over the sum tree.
- *
- * Large gradients are folded by their own kernels while in cache; this is for
- * what is small: sums of a BatchNorm, losses. */
+/* rows.c - adds short rows, one for each shard, over the sum tree: sums of BatchNorm, losses. Large gradients
+ * are folded by their own kernels while they are in cache. */
 #include <string.h>
 
 #include "tensor/cpu/chunks.h"

@@ -1,10 +1,9 @@
 /* softmax.c - log-softmax and the losses, sample by sample.
  *
- * Sums run over the classes in order: of FEW classes in float, of more in double,
- * from the differences of the scores to the rounding of the results. So they are
- * right to a float's precision where one class has all but a millionth of the
- * probability, and the label's place leaves no trace. exp and log are our own
- * (base/math.h, base/math64.h). Labels are in [0, classes): the loader checks them. */
+ * Sums run over the classes in order: in float for up to FEW classes, otherwise in double, from the differences
+ * of the scores up to the rounding of the results. In double the result is right to a float's precision even if
+ * one class has all but a millionth of the probability, and it does not depend on the label's index. exp and
+ * log are our own (base/math.h, base/math64.h). Labels are in [0, classes): the loader checks them. */
 #include "base/math.h"
 #include "base/math64.h"
 #include "tensor/cpu/chunks.h"
@@ -15,14 +14,14 @@ enum { FEW = 16, BLOCK = 64 };
 typedef struct rows rows;
 typedef void (*row_fn)(const rows *r, size_t n);
 
-/* What any of the kernels below may use of n rows of `classes` values. */
+/* Arguments of all kernels below: n rows of `classes` values. */
 struct rows {
     size_t n, classes;
     const float *x, *dy; // (n, classes)
     const lk_loss_desc *desc;
-    float *y; // (n, classes), result or dx; a loss may have none
+    float *y; // (n, classes): the result, or dx, which a loss may not have
     float *loss;
-    int32_t *place;
+    int32_t *label_rank;
     row_fn row;
 };
 
@@ -30,7 +29,7 @@ static void rows_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const rows *r = arg;
-    /* exp costs some ten plain operations. */
+    /* exp costs about ten plain operations. */
     lk_chunk_range range = lk__chunk(r->n, lk__chunk_rows(r->classes * 10), index);
     for (size_t n = range.begin; n < range.end; n++)
         r->row(r, n);
@@ -50,7 +49,7 @@ static size_t largest(const float *x, size_t classes)
     return best;
 }
 
-/* Of FEW classes. */
+/* For at most FEW classes. */
 static float sum_exp(const float *x, size_t classes, float max)
 {
     float sum = 0;
@@ -59,10 +58,10 @@ static float sum_exp(const float *x, size_t classes, float max)
     return sum;
 }
 
-/* sum + exp(x[0] - max) + exp(x[1] - max) ..., of n <= BLOCK; e, where it is not NULL,
- * gets what is added, rounded. A difference is rounded to a float, what that took off,
- * at most 2^-18 where exp is not 0, comes in as a factor: so a term has the 2 units of
- * lk__math_expf. One loop a step, so that the compiler makes vectors of all but the sum. */
+/* Returns sum + exp(x[0] - max) + exp(x[1] - max) ... of n <= BLOCK values; e, if not NULL, gets the rounded
+ * terms. exp is computed of the difference rounded to float. The rounding error, at most 2^-18 where exp is not
+ * 0, is multiplied in, so a term is as precise as lk__math_expf, 2 units in the last place. The loops are
+ * separate so that the compiler vectorises all but the sum. */
 static double add_exp(const float *x, size_t n, double max, double sum, float *e)
 {
     float near[BLOCK], rest[BLOCK], value[BLOCK];
@@ -82,7 +81,7 @@ static double add_exp(const float *x, size_t n, double max, double sum, float *e
     return sum;
 }
 
-/* The same of many classes. */
+/* The same sum for many classes. */
 static double sum_exp_many(const float *x, size_t classes, double max, float *e)
 {
     double sum = 0;
@@ -111,7 +110,7 @@ static void log_softmax_many_row(const rows *r, size_t n)
         y[k] = (float)(((double)x[k] - max) - log_sum);
 }
 
-/* The function for so many classes. */
+/* The row function for this number of classes. */
 static row_fn row_of(size_t classes, row_fn few, row_fn many)
 {
     return classes <= FEW ? few : many;
@@ -158,9 +157,9 @@ void LK_KERNEL(log_softmax_grad_input)(lk_device *dev, const lk_tensor *y, const
                     .row = row_of(lk__shape_sample(y->shape), log_softmax_grad_row, log_softmax_grad_many_row)});
 }
 
-/* How many classes come before the label's by score. A NaN, the label's own or
- * another's, counts as before it: where there is one the label never wins. */
-static int32_t place_of(const float *x, size_t classes, size_t label)
+/* Counts the classes that rank before the label. NaN, as the label's score or another one, ranks before the
+ * label, so rank 0 is impossible then. */
+static int32_t label_rank_of(const float *x, size_t classes, size_t label)
 {
     int32_t before = 0;
     for (size_t k = 0; k < classes; k++)
@@ -168,15 +167,15 @@ static int32_t place_of(const float *x, size_t classes, size_t label)
     return before;
 }
 
-/* From the label's own loss to that of the smoothed label; `all` is the sum of
- * every class's loss, of which there may be thousands. */
+/* Turns the label's own loss into the loss of the smoothed label; `all` is the sum of the losses of all
+ * classes, of which there may be thousands. */
 static float smooth(const rows *r, float own, double all)
 {
     float smoothing = r->desc->smoothing;
     return (1.0f - smoothing) * own + smoothing * (float)(all / (double)r->classes);
 }
 
-/* What is wanted of class k. */
+/* The target probability of class k. */
 static float target(const rows *r, size_t n, size_t k)
 {
     float even = r->desc->smoothing / (float)r->classes;
@@ -201,15 +200,15 @@ static void nll_row(const rows *r, size_t n)
     for (size_t k = 0; r->desc->smoothing > 0 && k < r->classes; k++)
         all -= (double)x[k];
     r->loss[n] = r->desc->smoothing > 0 ? smooth(r, loss, all) : loss;
-    r->place[n] = place_of(x, r->classes, label);
+    r->label_rank[n] = label_rank_of(x, r->classes, label);
     for (size_t k = 0; r->y && k < r->classes; k++)
         r->y[n * r->classes + k] = 0.0f - r->desc->scale * target(r, n, k);
 }
 
-void LK_KERNEL(nll)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
+void LK_KERNEL(nll)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *label_rank,
                     lk_tensor *dx)
 {
-    run_loss(dev, (rows){.desc = desc, .loss = loss, .place = place, .row = nll_row}, x, dx);
+    run_loss(dev, (rows){.desc = desc, .loss = loss, .label_rank = label_rank, .row = nll_row}, x, dx);
 }
 
 static void cross_entropy_row(const rows *r, size_t n)
@@ -222,13 +221,13 @@ static void cross_entropy_row(const rows *r, size_t n)
     for (size_t k = 0; r->desc->smoothing > 0 && k < r->classes; k++)
         all += (double)(log_sum - (x[k] - max));
     r->loss[n] = r->desc->smoothing > 0 ? smooth(r, loss, all) : loss;
-    r->place[n] = place_of(x, r->classes, label);
+    r->label_rank[n] = label_rank_of(x, r->classes, label);
     for (size_t k = 0; r->y && k < r->classes; k++)
         r->y[n * r->classes + k] = r->desc->scale * (lk__math_expf(x[k] - max) / sum - target(r, n, k));
 }
 
-/* scale * (e / sum - what is wanted of the class). Where e was rounded it is at most
- * half of the sum, or 1: nothing is lost in the difference. */
+/* e = scale * (e / sum - target). A rounded e is at most half of the sum, or it is 1, so the difference loses
+ * no precision. */
 static void cross_entropy_grad_many(const rows *r, size_t label, double sum, float *e)
 {
     double scale = (double)r->desc->scale, even = (double)r->desc->smoothing / (double)r->classes;
@@ -251,15 +250,15 @@ static void cross_entropy_many_row(const rows *r, size_t n)
     if (smoothing > 0)
         loss = (1.0 - smoothing) * loss + smoothing * (all / (double)r->classes);
     r->loss[n] = (float)loss;
-    r->place[n] = place_of(x, r->classes, label);
+    r->label_rank[n] = label_rank_of(x, r->classes, label);
     if (dx)
         cross_entropy_grad_many(r, label, sum, dx);
 }
 
-void LK_KERNEL(cross_entropy)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
-                              lk_tensor *dx)
+void LK_KERNEL(cross_entropy)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss,
+                              int32_t *label_rank, lk_tensor *dx)
 {
-    rows r = {.desc = desc, .loss = loss, .place = place};
+    rows r = {.desc = desc, .loss = loss, .label_rank = label_rank};
     r.row = row_of(lk__shape_sample(x->shape), cross_entropy_row, cross_entropy_many_row);
     run_loss(dev, r, x, dx);
 }

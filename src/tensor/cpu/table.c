@@ -1,4 +1,4 @@
-/* table.c - this build's row of the instruction set table. */
+/* table.c - the table row of this build. */
 #include "tensor/cpu/decls.h"
 
 #define LK_ISA_STRING2(isa) #isa
@@ -10,8 +10,8 @@ static const lk_kernels kernels = {
 #undef ENTRY
 };
 
-/* As many independent chains as hide the latency of fma, and no more than there
- * are registers for: AVX2 and scalar x86-64 have sixteen. */
+/* Enough independent chains to hide the latency of fma, but not more than there are registers: AVX2 and scalar
+ * x86-64 have sixteen. */
 #if defined(__x86_64__) && !defined(LK_VEC_AVX512)
 enum { CHAINS = 12 };
 #else
@@ -34,7 +34,8 @@ static double peak(size_t rounds)
         sum = v_add(sum, chain[i]);
     float lanes[V];
     v_store(lanes, sum);
-    /* The sum is finite, so the test holds; the compiler cannot know that. */
+    /* The sum is finite, so the test is always true. The compiler cannot know that, so it keeps the
+     * computation. */
     return lanes[0] < 1e30f ? 2.0 * CHAINS * V * (double)rounds : 0;
 }
 

@@ -1,14 +1,12 @@
-/* vec.h - the vector operations that CPU kernels are written in.
+/* vec.h - the vector operations of CPU kernels.
  *
- * Each kernel source is compiled once per instruction set, with LK_ISA naming
- * it (scalar, neon, avx2, avx512). A vector has V lanes; lanes never interact
- * except in v_transpose. Every operation is correctly rounded or exact, so all
- * builds give the same bits as long as each output has one lane of its own.
+ * Each kernel source is compiled once for each instruction set, named by LK_ISA (scalar, neon, avx2, avx512). A
+ * vector has V lanes; lanes interact only in v_transpose. Every operation is exact or correctly rounded, so all
+ * builds give the same bits as long as each output is computed in one lane.
  *
- * v_fma(a, b, c) is a * b + c with one rounding. Comparisons and v_select stand
- * in for min and max, whose hardware forms disagree on -0.0 and NaN. v_le(a, b),
- * a <= b, is false where either is a NaN. v_tops(a, b) tells whether a takes the
- * place of b, the largest value so far: a > b, or a is the first NaN. */
+ * v_fma(a, b, c) is a * b + c with one rounding. Comparisons and v_select replace min and max, whose hardware
+ * forms differ for -0.0 and NaN. v_le(a, b), a <= b, is false if either is NaN. v_tops(a, b) says whether a
+ * replaces b as the largest value so far: a > b, or a is the first NaN. */
 #ifndef LK_TENSOR_CPU_VEC_H
 #define LK_TENSOR_CPU_VEC_H
 
@@ -21,7 +19,7 @@
 /* The name of an exported symbol in this build: LK_KERNEL(conv2d_forward). */
 #define LK_KERNEL(name) LK_ISA_PASTE(name, LK_ISA)
 
-/* Before a loop with a small constant count whose arrays must become registers. */
+/* For loops with a small constant count whose arrays must become registers. */
 #if defined(__clang__)
 #define LK_UNROLL _Pragma("unroll")
 #else
@@ -39,7 +37,7 @@
 #include "tensor/cpu/vec_scalar.h"
 #endif
 
-/* The first n <= V lanes, the others 0; whole vectors do without a mask. */
+/* The first n <= V lanes, the others 0; a whole vector needs no mask. */
 LK_INLINE v_f32 v_load_some(const float *p, size_t n)
 {
     return n == V ? v_load(p) : v_load_n(p, n);
@@ -53,13 +51,13 @@ LK_INLINE void v_store_some(float *p, v_f32 x, size_t n)
         v_store_n(p, x, n);
 }
 
-/* x <= 0 ? 0 : x, lane by lane: -0.0 becomes 0, and a NaN stays. */
+/* x <= 0 ? 0 : x, lane by lane: -0.0 becomes 0, NaN stays NaN. */
 static inline v_f32 v_relu(v_f32 x)
 {
     return v_select(v_le(x, v_zero()), v_zero(), x);
 }
 
-/* The gradient dy of a ReLU whose result was y: a NaN in y lets it pass. */
+/* The gradient dy of a ReLU whose result was y; dy passes if y is NaN. */
 static inline v_f32 v_relu_grad(v_f32 y, v_f32 dy)
 {
     return v_select(v_le(y, v_zero()), v_zero(), dy);

@@ -10,7 +10,7 @@ typedef __m256 v_f32;
 typedef __m256i v_u32;
 typedef __m256 v_mask; /* all bits of a lane set or clear */
 
-/* One line an operation, to be read as a table. */
+/* One operation on each line, as a table. */
 /* clang-format off */
 static inline v_f32 v_zero(void) { return _mm256_setzero_ps(); }
 static inline v_f32 v_set1(float x) { return _mm256_set1_ps(x); }

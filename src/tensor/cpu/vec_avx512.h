@@ -10,7 +10,7 @@ typedef __m512 v_f32;
 typedef __m512i v_u32;
 typedef __mmask16 v_mask;
 
-/* One line an operation, to be read as a table. */
+/* One operation on each line, as a table. */
 /* clang-format off */
 static inline v_f32 v_zero(void) { return _mm512_setzero_ps(); }
 static inline v_f32 v_set1(float x) { return _mm512_set1_ps(x); }
@@ -51,8 +51,7 @@ static inline v_u32 vu_mulhi(v_u32 a, v_u32 b)
 /* Lanes where a < b, unsigned. */
 static inline v_mask vu_lt(v_u32 a, v_u32 b) { return _mm512_cmplt_epu32_mask(a, b); }
 
-/* A few consecutive scalars that multiply whole vectors one by one: V_REP of
- * them are loaded at p, and v_fma_rep uses number `lane`. */
+/* v_rep: V_REP consecutive scalars loaded at p; v_fma_rep multiplies a whole vector by scalar number `lane`. */
 enum { V_REP = 1 };
 typedef __m512 v_rep;
 static inline v_rep v_rep_load(const float *p) { return _mm512_set1_ps(*p); }

@@ -10,7 +10,7 @@ typedef float32x4_t v_f32;
 typedef uint32x4_t v_u32;
 typedef uint32x4_t v_mask; /* all bits of a lane set or clear */
 
-/* One line an operation, to be read as a table. */
+/* One operation on each line, as a table. */
 /* clang-format off */
 static inline v_f32 v_zero(void) { return vdupq_n_f32(0); }
 static inline v_f32 v_set1(float x) { return vdupq_n_f32(x); }
@@ -55,7 +55,7 @@ static inline v_u32 vu_mulhi(v_u32 a, v_u32 b)
 }
 static inline v_mask vu_lt(v_u32 a, v_u32 b) { return vcltq_u32(a, b); }
 
-/* One load brings four scalars, and fmla takes its multiplier from a lane. */
+/* One load reads four scalars, and fmla multiplies by one lane of a vector. */
 enum { V_REP = 4 };
 typedef float32x4_t v_rep;
 static inline v_rep v_rep_load(const float *p) { return vld1q_f32(p); }

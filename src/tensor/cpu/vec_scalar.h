@@ -1,6 +1,6 @@
-/* vec_scalar.h - vec.h with one lane: the plain C twin of the others.
+/* vec_scalar.h - vec.h with one lane, in plain C.
  *
- * On x86-64 it is compiled with FMA3 so that fma is an instruction. */
+ * On x86-64 it is compiled with FMA3, so that fma is one instruction. */
 #ifndef LK_TENSOR_CPU_VEC_SCALAR_H
 #define LK_TENSOR_CPU_VEC_SCALAR_H
 
@@ -13,7 +13,7 @@ typedef float v_f32;
 typedef uint32_t v_u32;
 typedef bool v_mask;
 
-/* One line an operation, to be read as a table. */
+/* One operation on each line, as a table. */
 /* clang-format off */
 static inline v_f32 v_zero(void) { return 0; }
 static inline v_f32 v_set1(float x) { return x; }

@@ -1,7 +1,7 @@
-/* device.c - the CUDA device: opening and closing, and the table of its functions.
+/* device.c - the CUDA device: open, close, and the table of its functions.
  *
- * Nothing happens before open: ranks are forked, and a process that has started
- * CUDA cannot hand it to its children. */
+ * Nothing starts CUDA before open, because ranks are forked and a process that has started CUDA cannot pass it
+ * on to its children. */
 #include <stdio.h>
 
 #include "base/mem.h"
@@ -11,9 +11,9 @@
 #include "tensor/cuda/runtime/query.h"
 #include "tensor/cuda/runtime/record.h"
 
-/* Waiting spins while there is a core for every thread, since being woken takes as long
- * as a short step does (so no cudaDeviceScheduleBlockingSync); otherwise it gives the
- * core away. CUDA's own choice knows the threads of this process alone. */
+/* Waiting spins while there is a core for every thread, because waking a thread takes as long as a short step
+ * (so cudaDeviceScheduleBlockingSync is not used). Otherwise waiting yields the core. CUDA's own choice knows
+ * the threads of this process only. */
 static unsigned how_to_wait(const lk_device_opts *opts)
 {
     return opts->crowded ? cudaDeviceScheduleYield : cudaDeviceScheduleSpin;
@@ -43,8 +43,8 @@ static lk_status start(lk_cuda_device *cuda, const lk_device_opts *opts)
     return lk__cuda_plans_create(&cuda->plans);
 }
 
-/* Of a device that was opened in part, too. Other ranks of this process may use the
- * same GPU, so what was made is given back one by one. */
+/* Also closes a device that was opened in part. Other ranks of this process may use the same GPU, so everything
+ * is freed one by one. */
 static void cuda_close(lk_device *dev)
 {
     lk_cuda_device *cuda = (lk_cuda_device *)dev;

@@ -1,11 +1,11 @@
-/* batchnorm.cu - batch normalisation: statistics per shard, their merging over the
- * sum tree, and what is made of them. batchnorm_pass.cu has the passes over pixels.
+/* batchnorm.cu - batch normalisation: the statistics of each shard, their merging over the sum tree, and the
+ * moments. batchnorm_pass.cu has the passes over pixels.
  *
- * A thread's squares are taken from its first value, one of its own: with m values they
- * err by about m roundings at worst, whatever the mean is. */
+ * A thread sums squared deviations from its own first value. Over m values their error is at most about m
+ * roundings, whatever the mean is. */
 #include "tensor/cuda/kernels/batchnorm.cuh"
 
-/* What a thread makes of its pixels: sums of deviations from its first value. */
+/* A thread's result for its pixels: sums of deviations from its first value. */
 template <int V>
 struct deviations {
     float from[V], sum[V], squares[V];
@@ -24,7 +24,7 @@ static __device__ void add_deviation(const lk_packed<T, V> &x, deviations<V> &d)
     }
 }
 
-/* AT_ONCE loads go out together. A pixel beyond the end is the first once more, which deviates by 0. */
+/* AT_ONCE loads are issued together. A pixel beyond the end repeats the first one, whose deviation is 0. */
 template <class T, int V>
 static __device__ void add_deviations(const lk_bn_tiling &t, const lk_bn_spot &s, const T *x, deviations<V> &d)
 {
@@ -44,7 +44,7 @@ static __device__ void add_deviations(const lk_bn_tiling &t, const lk_bn_spot &s
     }
 }
 
-/* A block's mean, and in d.squares its M2, of its pixels, from its threads'. */
+/* Combines the threads' sums into the block's mean and, in d.squares, its M2. */
 template <int V>
 static __device__ void merge_rows(const lk_bn_tiling &t, const lk_bn_spot &s, uint32_t pixels, float *shared,
                                   deviations<V> &d, float (&mean)[V])
@@ -88,12 +88,12 @@ static __global__ void __launch_bounds__(LK_THREADS, LK_BN_RESIDENT)
     lk__cuda_store(part + t.pitch, d.squares);
 }
 
-/* The blocks of a shard, and of them a thread's channel. */
+/* The blocks of a shard, for one thread's channel. */
 struct shard_parts {
     uint32_t pixels, span, blocks;
-    const float *row; /* of block 0, from the channel on */
+    const float *row; /* row of block 0, from the channel on */
 
-    /* Elements of a block, or 0 beyond the last one. */
+    /* Elements of a block; 0 beyond the last one. */
     __device__ double count(uint32_t b) const
     {
         return b >= blocks ? 0.0 : (double)(pixels - b * span < span ? pixels - b * span : span);
@@ -129,7 +129,7 @@ static __device__ double sum_squares(const lk_bn_tiling &t, const shard_parts &p
     return sum;
 }
 
-/* Blocks of a shard into its mean and M2; the mean first, then what is around it. */
+/* Combines the blocks of a shard into its mean and M2: first the mean, then the squares around it. */
 static __global__ void __launch_bounds__(LK_BN_FOLD_THREADS, 1)
     stats_fold(lk_bn_tiling t, lk_bn_runs r, uint32_t spans, float *parts, float *stats)
 {
@@ -179,7 +179,7 @@ void lk__cuda_batchnorm_stats(lk_device *dev, const lk_tensor *x, const lk_shard
 
 enum { MERGES = (int)LK_BN_RUNS + LK_TREE_MAX_DEPTH };
 
-/* The merges of some shards: of entry d-1 with entry d, in the order they are made. */
+/* The merges of some shards: entry d-1 with entry d, in the order of execution. */
 struct merges {
     int depth, count;
     uint8_t after[LK_BN_RUNS]; /* shard i */
@@ -187,7 +187,7 @@ struct merges {
     bool empty[MERGES];
 };
 
-/* A thread has one channel; the slots are its stack. */
+/* A thread processes one channel; the slots are its stack. */
 static __global__ void fold_stats(merges m, size_t c, const float *stats, lk_partials partials)
 {
     size_t i = lk__cuda_thread();
@@ -218,8 +218,8 @@ static void weigh(merges *m, int merge, size_t left, size_t right)
     m->empty[merge] = left + right == 0;
 }
 
-/* Of shards [first, first + LK_BN_RUNS). rows is the stack of samples, of *depth entries; both become what they are
- * after these shards. */
+/* The merges of shards [first, first + LK_BN_RUNS). rows is the stack of sample counts with *depth entries;
+ * both are updated to the state after these shards. */
 static merges merges_of(const lk_shards *shards, int first, size_t pixels, int *depth, size_t *rows)
 {
     merges m = {};
@@ -301,7 +301,7 @@ void lk__cuda_batchnorm_running_moments(lk_device *dev, size_t c, const float *m
     lk__cuda_launched(dev, "batchnorm_running_moments");
 }
 
-/* entry is (mean, M2) of so many elements. */
+/* entry is (mean, M2) of `elements` elements. */
 static __global__ void running_update(size_t c, const float *entry, size_t elements, float momentum,
                                       const lk_flag *flag, float *mean, float *variance)
 {

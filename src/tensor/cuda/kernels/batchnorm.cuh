@@ -1,9 +1,8 @@
 /* batchnorm.cuh - how the kernels of batch normalisation divide a tensor. For nvcc only.
  *
- * A sum over a shard's pixels has three levels: a chain in each thread, a tree over the
- * threads of a block that have the same channels, and the blocks in double. How many
- * pixels each has follows from the shard's pixels and the pitch alone. Pixels are
- * counted over all samples, in 32 bits. */
+ * A sum over a shard's pixels has three levels: a chain in each thread, a tree over the threads of a block that
+ * have the same channels, and a sum of the blocks in double. How many pixels each level has depends only on the
+ * shard's pixels and the pitch. Pixels are counted over all samples, in 32 bits. */
 #ifndef LK_TENSOR_CUDA_KERNELS_BATCHNORM_CUH
 #define LK_TENSOR_CUDA_KERNELS_BATCHNORM_CUH
 
@@ -11,19 +10,19 @@
 
 enum {
     LK_BN_RUNS = 64,    /* shards of a launch */
-    LK_BN_COLUMNS = 64, /* vectors of channels of a block, at most */
+    LK_BN_COLUMNS = 64, /* most vectors of channels of a block */
     LK_BN_BLOCKS = 264, /* blocks of a shard to aim at: two for each multiprocessor */
-    LK_BN_LEAST = 4,    /* pixels of a thread that sums */
+    LK_BN_LEAST = 4,    /* least pixels of a thread that sums */
     LK_BN_MOST = 64,
-    LK_BN_RESIDENT = 3, /* blocks that sum on a multiprocessor: with more, loads would wait for registers */
+    LK_BN_RESIDENT = 3, /* summing blocks on a multiprocessor: with more, loads would wait for registers */
     LK_BN_FOLD_CHANNELS = 32,
     LK_BN_FOLD_ROWS = 16,
     LK_BN_FOLD_THREADS = LK_BN_FOLD_CHANNELS * LK_BN_FOLD_ROWS,
     LK_BN_FOLD_AT_ONCE = 8
 };
 
-/* V values as they lie in memory, so that many can be asked for before the first is
- * needed: a bf16 takes half a register until then. N are taken out or put in at a time. */
+/* V values as they are in memory, so that many loads can be issued before the first value is needed: until then
+ * a bf16 takes half a register. N values are read or written at a time. */
 template <class T, int V>
 struct lk_packed {
     static constexpr int N = 4;
@@ -104,13 +103,13 @@ struct lk_packed<T, 1> {
     }
 };
 
-/* Run i is pixels [begin[i], begin[i+1]): those of a shard, or all. */
+/* Run i is pixels [begin[i], begin[i+1]): those of one shard, or all. */
 struct lk_bn_runs {
     int count;
     uint32_t begin[LK_BN_RUNS + 1];
 };
 
-/* How blocks lie on (pixels, vectors of channels). */
+/* How blocks cover (pixels, vectors of channels). */
 struct lk_bn_tiling {
     int columns, rows; /* of a block */
     int all;           /* columns of the tensor */
@@ -138,7 +137,7 @@ static inline unsigned lk__bn_column_tiles(const lk_bn_tiling &t)
     return (unsigned)((t.all + t.columns - 1) / t.columns);
 }
 
-/* Pixels of a block that sums. */
+/* Pixels of a summing block. */
 static inline __host__ __device__ uint32_t lk__bn_span(const lk_bn_tiling &t, uint32_t pixels)
 {
     uint32_t each = pixels / (uint32_t)(t.rows * LK_BN_BLOCKS);
@@ -151,7 +150,7 @@ static inline __host__ __device__ uint32_t lk__bn_spans(const lk_bn_tiling &t, u
     return (pixels + lk__bn_span(t, pixels) - 1) / lk__bn_span(t, pixels);
 }
 
-/* Shards [first, first + LK_BN_RUNS) of a wave, of so many pixels a sample. */
+/* Shards [first, first + LK_BN_RUNS) of a wave; a sample has `pixels` pixels. */
 static inline lk_bn_runs lk__bn_runs(const lk_shards *shards, int first, size_t pixels)
 {
     lk_bn_runs r = {};
@@ -161,7 +160,7 @@ static inline lk_bn_runs lk__bn_runs(const lk_shards *shards, int first, size_t 
     return r;
 }
 
-/* Blocks of the run that has most; more pixels may mean fewer blocks. */
+/* The largest number of blocks of a run; a run with more pixels may have fewer blocks. */
 static inline uint32_t lk__bn_most_spans(const lk_bn_tiling &t, const lk_bn_runs &r)
 {
     uint32_t most = 0;
@@ -172,7 +171,7 @@ static inline uint32_t lk__bn_most_spans(const lk_bn_tiling &t, const lk_bn_runs
     return most;
 }
 
-/* Bytes for what the blocks of one launch leave, of a wave's launches the most. */
+/* Bytes for the results of all blocks of one launch; the maximum over a wave's launches. */
 static inline size_t lk__bn_parts_bytes(const lk_bn_tiling &t, const lk_shards *shards, size_t pixels)
 {
     size_t most = 1;
@@ -184,7 +183,7 @@ static inline size_t lk__bn_parts_bytes(const lk_bn_tiling &t, const lk_shards *
     return most * 2 * (size_t)t.pitch * sizeof(float);
 }
 
-/* Where block b of a run leaves its two rows of pitch floats. */
+/* Where block b of a run writes its two rows of pitch floats. */
 static inline __device__ float *lk__bn_part(float *parts, const lk_bn_tiling &t, uint32_t run, uint32_t spans,
                                             uint32_t b)
 {
@@ -193,12 +192,12 @@ static inline __device__ float *lk__bn_part(float *parts, const lk_bn_tiling &t,
 
 /* A thread's part of a block. */
 struct lk_bn_spot {
-    int row, column;     /* in the block */
-    int channel;         /* its first; -1 where the thread has none */
-    uint32_t pixel, end; /* its first, and the block's end; equal where it has none */
+    int row, column;     /* position in the block */
+    int channel;         /* its first channel; -1 if the thread has none */
+    uint32_t pixel, end; /* its first pixel, and the block's end; equal if the thread has none */
 };
 
-/* Of a block that has pixels [begin, end). */
+/* The part for a block with pixels [begin, end). */
 template <int V>
 static __device__ lk_bn_spot lk__bn_spot(const lk_bn_tiling &t, uint32_t begin, uint32_t end)
 {
@@ -207,7 +206,7 @@ static __device__ lk_bn_spot lk__bn_spot(const lk_bn_tiling &t, uint32_t begin, 
     return {row, column, at < t.all ? at * V : -1, at < t.all ? begin + row : end, end};
 }
 
-/* Every thread gets the sum of all rows of its column. */
+/* Gives every thread the sum of all rows of its column. */
 template <int V>
 static __device__ void lk__bn_sum_rows(const lk_bn_tiling &t, const lk_bn_spot &s, float *shared, float (&v)[V])
 {
@@ -233,8 +232,8 @@ static __device__ void lk__bn_sum_rows(const lk_bn_tiling &t, const lk_bn_spot &
     __syncthreads();
 }
 
-/* A thread's blocks of a run are b, b + LK_BN_FOLD_ROWS and so on: LK_BN_FOLD_AT_ONCE of them
- * are asked for together. row is block 0's; beyond the last block it is b's once more. */
+/* A thread reads blocks b, b + LK_BN_FOLD_ROWS and so on of a run; LK_BN_FOLD_AT_ONCE loads are issued
+ * together. row belongs to block 0. Beyond the last block, block b is read again. */
 static inline __device__ void lk__bn_load_parts(const lk_bn_tiling &t, const float *row, uint32_t b, uint32_t blocks,
                                                 float (&v)[LK_BN_FOLD_AT_ONCE])
 {
@@ -245,7 +244,7 @@ static inline __device__ void lk__bn_load_parts(const lk_bn_tiling &t, const flo
     }
 }
 
-/* The sum over the rows of a block of LK_BN_FOLD_CHANNELS x LK_BN_FOLD_ROWS threads, for all. */
+/* Gives every thread the sum over the rows of a block of LK_BN_FOLD_CHANNELS x LK_BN_FOLD_ROWS threads. */
 static inline __device__ double lk__bn_sum_fold_rows(double v)
 {
     __shared__ double rows[LK_BN_FOLD_ROWS][LK_BN_FOLD_CHANNELS];
@@ -272,12 +271,12 @@ static inline dim3 lk__bn_fold_grid(const lk_bn_tiling &t, const lk_bn_runs &r)
     return dim3((unsigned)((t.c + LK_BN_FOLD_CHANNELS - 1) / LK_BN_FOLD_CHANNELS), (unsigned)r.count);
 }
 
-/* Elements of each group, 0 where it has none. */
+/* Elements of each group; 0 for an empty group. */
 struct lk_bn_counts {
     float of[LK_BN_RUNS];
 };
 
-/* Of groups [first, first + LK_BN_RUNS). */
+/* The elements of groups [first, first + LK_BN_RUNS). */
 static inline lk_bn_counts lk__bn_counts(const size_t *rows, int first, int groups, size_t pixels)
 {
     lk_bn_counts k = {};

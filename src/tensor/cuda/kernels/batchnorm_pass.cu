@@ -1,11 +1,11 @@
-/* batchnorm_pass.cu - batch normalisation: the passes over pixels. The forward pass, the
- * sums of the backward pass, and the gradient.
+/* batchnorm_pass.cu - batch normalisation: the passes over pixels, which are the forward pass, the sums of the
+ * backward pass, and the gradient.
  *
- * What a pass that sums nothing needs of its channels (a division each, in the backward
- * pass) is worked out once a block, in shared memory, and not by every thread. */
+ * The values of each channel that a pass needs (in the backward pass they take a division) are computed once
+ * for each block in shared memory, unless the pass sums. */
 #include "tensor/cuda/kernels/batchnorm.cuh"
 
-enum { PIXELS = 4 }; /* of a thread that sums nothing: it loads them all before it stores any */
+enum { PIXELS = 4 }; /* of a thread in a pass without sums: it loads all of them before it stores any */
 
 struct sources {
     const float *mean, *scale; // (groups, c)
@@ -20,25 +20,24 @@ static sources sources_of(const lk_moments *moments, int group, size_t c)
     return {moments->mean + at, moments->scale + at, nullptr, nullptr, nullptr, moments->groups == 1};
 }
 
-/* The first pixel of a block of a pass; it has none where that is not below the run's end. */
+/* The first pixel of a block. The block has no pixels if this is not below the run's end. */
 static __device__ uint32_t pass_begin(const lk_bn_tiling &t, const lk_bn_runs &r)
 {
     return r.begin[blockIdx.z] + blockIdx.x * (uint32_t)(t.rows * PIXELS);
 }
 
-/* What is added to the forward pass's result, of one pixel to the next as many elements
- * as its pitch. */
+/* The tensor that is added to the forward pass's result; pixels are `pitch` elements apart. */
 template <class T>
 struct addend {
     const T *data;
     int pitch;
 };
 
-/* Pixels of a thread, the block's being [begin, begin + rows * PIXELS) of those below end. */
+/* A thread's pixels; the block's pixels are [begin, begin + rows * PIXELS), as far as they are below end. */
 template <int V>
 struct own_pixels {
     lk_bn_spot spot;
-    size_t at[PIXELS]; /* of the block's first where the thread has none */
+    size_t at[PIXELS]; /* offsets; those of the block's first pixel if the thread has none */
     bool has[PIXELS];
 
     __device__ own_pixels(const lk_bn_tiling &t, uint32_t begin, uint32_t end) : spot(lk__bn_spot<V>(t, begin, end))
@@ -58,7 +57,7 @@ struct own_pixels {
             v[k].load(x + at[k]);
     }
 
-    /* Zeros where the other tensor has no such channels; its pads are zeros. */
+    /* Zeros for channels that the other tensor does not have; its pads are zeros. */
     template <class T>
     __device__ void load(const lk_bn_tiling &t, uint32_t begin, const addend<T> &other,
                          lk_packed<T, V> (&v)[PIXELS]) const
@@ -84,7 +83,7 @@ struct own_pixels {
     }
 };
 
-/* Calls f with the place of each channel in its block and in the tensor, and waits for all. */
+/* Calls f with the index of each channel in its block and in the tensor, then synchronises the block. */
 template <int V, class F>
 static __device__ void for_channels(const lk_bn_tiling &t, F f)
 {
@@ -136,7 +135,7 @@ static __device__ void normalise(const float *own, int width, int at, bool relu,
     }
 }
 
-/* N channels from `at` on: x becomes the sum, of values that were rounded as if stored. */
+/* N channels from `at` on: x becomes the sum; both terms are rounded to the value type first. */
 template <class P>
 static __device__ void add_other(int at, bool relu, const P (&other)[PIXELS], P (&x)[PIXELS])
 {
@@ -176,7 +175,7 @@ static __global__ void forward(lk_bn_tiling t, lk_bn_runs r, sources from, const
     own.store(v, y);
 }
 
-/* Calls f with runs of pixels that share a group each, and the group of the first. */
+/* Calls f with runs of pixels that belong to one group each, and the group of the first run. */
 template <class F>
 static void by_groups(const lk_tensor *x, const lk_shards *shards, const lk_moments *moments, F f)
 {
@@ -233,7 +232,7 @@ void lk__cuda_batchnorm_forward(lk_device *dev, const lk_batchnorm_desc *desc, c
     lk__cuda_launched(dev, "batchnorm_forward");
 }
 
-/* V floats of a row of c, zeros beyond it. */
+/* V floats of a row of c; zeros beyond it. */
 template <int V>
 static __device__ void load_row(const float *row, int c, int channel, float (&v)[V])
 {
@@ -242,11 +241,11 @@ static __device__ void load_row(const float *row, int c, int channel, float (&v)
         v[i] = channel + i < c ? row[channel + i] : 0.0f;
 }
 
-/* What a thread makes of its pixels. */
+/* A thread's sums over its pixels. */
 template <int V>
 struct products {
     float mean[V], scale[V];
-    float sum[V], product[V]; /* of dy, and of dy * xhat */
+    float sum[V], product[V]; /* sums of dy, and of dy * xhat */
 };
 
 template <class T, int V>
@@ -264,7 +263,8 @@ static __device__ void add_product(const lk_packed<T, V> &x, const lk_packed<T, 
     }
 }
 
-/* AT_ONCE loads of each tensor go out together. A pixel beyond the end is the first once more, with a dy of 0. */
+/* AT_ONCE loads of each tensor are issued together. A pixel beyond the end repeats the first one, with a dy of
+ * 0. */
 template <class T, int V>
 static __device__ void add_products(const lk_bn_tiling &t, const lk_bn_spot &s, const T *x, const T *dy,
                                     products<V> &sums)

@@ -1,7 +1,7 @@
 /* bias.cu - bias, ReLU, widening, sums of columns and merges of partial sums.
  *
- * Sums of columns have two levels: each block sums its rows into a row of parts, and
- * fold adds these. How many there are depends on the shape alone. */
+ * Sums of columns have two levels: each block sums its rows into one row of parts, and fold adds the parts.
+ * Their number depends on the shape only. */
 #include "tensor/cuda/kernels/bias.h"
 #include "tensor/cuda/kernels/vec4.cuh"
 
@@ -50,7 +50,7 @@ static __global__ void widen(size_t count, const lk_bf16 *in, float *out)
             out[i] = lk__cuda_get1(in + i);
 }
 
-/* A block: `wide` threads across channels, V each, and as many lanes of rows as fit. */
+/* A block has `wide` threads across channels, with V channels each, and as many lanes of rows as fit. */
 template <class T, int V>
 static __global__ void column_sums(size_t rows, size_t rows_a_block, int pitch, int wide, const T *dy, float *out)
 {
@@ -105,7 +105,7 @@ static __global__ void fold(const float *parts, int rows, int width, float *out,
         rest[column - split] = sum;
 }
 
-/* The sum stays in a register from slot to slot: those in between are not alive after it. */
+/* The sum stays in a register from slot to slot: the slots in between are not used afterwards. */
 static __global__ void merge_slots(size_t weights, size_t count, lk_partials dw, lk_partials db, int merges)
 {
     size_t i = lk__cuda_thread();
@@ -135,7 +135,7 @@ static column_split split_columns(size_t rows, int vectors)
     size_t lanes = (size_t)(LK_THREADS / s.wide);
     size_t most = MOST_BLOCKS / s.parts > 0 ? MOST_BLOCKS / s.parts : 1;
     size_t blocks = lk__cuda_parts(rows, lanes * ROWS_A_LANE);
-    /* One block is worth more rows than another kernel that folds. */
+    /* More rows in one block cost less than a second kernel that folds. */
     if (blocks <= 4)
         blocks = 1;
     if (blocks > most)

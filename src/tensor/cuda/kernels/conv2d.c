@@ -1,4 +1,4 @@
-/* conv2d.c - convolutions of the CUDA device: which engine does each pass. */
+/* conv2d.c - convolutions of the CUDA device: chooses the engine of each pass. */
 #include "tensor/cuda/kernels/conv2d.h"
 
 #include <assert.h>
@@ -12,7 +12,7 @@ typedef enum engine { ENGINE_FIRST, ENGINE_DEPTHWISE, ENGINE_DIRECT, ENGINE_CUDN
 typedef struct own_engine {
     size_t (*bytes)(const lk_cuda_problem *problem);
     void (*run)(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace);
-    bool sums_bias; /* leaves db with dw */
+    bool sums_bias; /* computes db together with dw */
 } own_engine;
 
 static const own_engine own_engines[] = {
@@ -24,7 +24,7 @@ static const own_engine own_engines[] = {
 typedef struct conv2d_plan {
     lk_cuda_plan base;
     engine engine;
-    lk_cuda_cudnn *cudnn; /* NULL for the others */
+    lk_cuda_cudnn *cudnn; /* NULL for other engines */
 } conv2d_plan;
 
 static bool is_first(const lk_cuda_problem *problem)
@@ -40,8 +40,8 @@ static bool is_depthwise(const lk_cuda_problem *problem)
            problem->x_pitch % 8 == 0 && problem->kernel == 3 && problem->stride <= 2 && problem->pad <= 1;
 }
 
-/* cuDNN wants the samples of a shard to begin at multiples of 16 bytes, and knows
- * nothing of pads: channels are given to it with theirs, which groups cannot have. */
+/* cuDNN needs the samples of a shard to begin at multiples of 16 bytes. It does not know pads, so it computes
+ * them as channels, which is impossible with groups. */
 static bool suits_cudnn(const lk_cuda_problem *problem)
 {
     size_t sample = (size_t)problem->h * (size_t)problem->w * (size_t)problem->x_pitch;
@@ -126,7 +126,7 @@ static lk_cuda_problem problem_of(lk_device *dev, lk_cuda_pass pass, const lk_co
     };
 }
 
-/* Workspaces are the device's own. */
+/* Scratch is memory of the device itself (lk__cuda_scratch). */
 size_t lk__cuda_conv2d_scratch(lk_device *dev, const lk_conv2d_desc *conv, lk_shape x, lk_shape y)
 {
     (void)dev, (void)conv, (void)x, (void)y;

@@ -1,19 +1,18 @@
 /* conv2d_cudnn.c - convolutions by cuDNN.
  *
- * cuDNN's own order of preference is kept; what it calls non-deterministic is left
- * out. Channels are given to it with their pads, which are zero: unpadded counts cost
- * up to 2.5 times as much. */
+ * Algorithms are tried in cuDNN's order of preference, without those that it calls non-deterministic. Pads,
+ * which are zero, are passed as channels: unpadded numbers of channels take up to 2.5 times as long. */
 #include "base/mem.h"
 #include "tensor/cuda/kernels/bias.h"
 #include "tensor/cuda/kernels/conv2d.h"
 
 enum { MOST_CANDIDATES = 16, WORKSPACE_ALIGN = 256 };
 
-/* A fixed limit, and not what is free: the choice must not depend on it. */
+/* A fixed limit, because the choice must not depend on how much memory is free. */
 static const size_t most_workspace = (size_t)1 << 30;
 
 typedef struct candidate {
-    int algo; /* of the pass's enum of algorithms */
+    int algo; /* a value of the pass's algorithm enum */
     cudnnMathType_t math;
     size_t workspace;
 } candidate;
@@ -23,14 +22,14 @@ struct lk_cuda_cudnn {
     lk_cuda_problem problem;
     cudnnTensorDescriptor_t x, y, bias;
     cudnnFilterDescriptor_t w;
-    cudnnActivationDescriptor_t activation; /* of the forward with bias: ReLU or identity */
+    cudnnActivationDescriptor_t activation; /* of the forward pass with bias: ReLU or identity */
     cudnnConvolutionDescriptor_t conv;
     candidate list[MOST_CANDIDATES]; /* the deterministic ones, in cuDNN's order */
     int count, at;
     bool proven;   /* list[at] has run */
-    bool fused;    /* bias and ReLU by cuDNN; off once it refused */
-    bool asked;    /* whether its ReLU lets a NaN pass, of list[at] */
-    bool own_relu; /* it does not: cuDNN adds the bias, if that */
+    bool fused;    /* cuDNN adds bias and ReLU; false after it has refused */
+    bool asked;    /* list[at] was tested: does its ReLU pass NaN? */
+    bool own_relu; /* it does not: cuDNN adds at most the bias */
 };
 
 static const float one = 1.0f, zero = 0.0f;
@@ -112,7 +111,7 @@ static cudnnStatus_t workspace_of(const lk_cuda_cudnn *cudnn, int algo, size_t *
     }
 }
 
-/* Appends an algorithm that is deterministic, of the precision and within the limit. */
+/* Appends an algorithm if it is deterministic, has the right precision and stays within the limit. */
 static void consider(lk_cuda_cudnn *cudnn, int algo, cudnnStatus_t offered, cudnnDeterminism_t determinism,
                      cudnnMathType_t math)
 {
@@ -166,7 +165,7 @@ static void list_grad_weight(lk_cuda_cudnn *cudnn)
             consider(cudnn, (int)list[i].algo, list[i].status, list[i].determinism, list[i].mathType);
 }
 
-/* Takes the first of the list, from `first` on, that cuDNN lets be set. */
+/* Chooses the first algorithm of the list, from `first` on, that cuDNN accepts. */
 static void take(lk_cuda_cudnn *cudnn, int first)
 {
     cudnn->at = first;
@@ -230,23 +229,24 @@ void lk__cuda_cudnn_destroy(lk_cuda_cudnn *cudnn)
     lk__mem_free(cudnn);
 }
 
-/* What may be different the next time, and so must not change the choice. */
+/* Errors that may be gone the next time and so must not change the choice. */
 static bool is_passing(cudnnStatus_t s)
 {
     return s == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
            s == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
 }
 
-/* Whether s says that cuDNN does not do this at all; later on it would be a fault. */
+/* Whether s means that cuDNN does not support this at all. After the algorithm has run once, every error is a
+ * fault. */
 static bool is_refusal(const lk_cuda_cudnn *cudnn, cudnnStatus_t s)
 {
     if (s == CUDNN_STATUS_SUCCESS || cudnn->proven || is_passing(s))
         return false;
-    (void)cudaGetLastError(); /* of the attempt */
+    (void)cudaGetLastError(); /* clears the error of the attempt */
     return true;
 }
 
-/* The forward with bias and ReLU in one call. */
+/* The forward pass with bias and ReLU in one call. */
 static cudnnStatus_t forward_fused(lk_cuda_cudnn *cudnn, const lk_cuda_io *io, void *workspace)
 {
     lk_cuda_libraries *libs = cudnn->libs;
@@ -261,7 +261,7 @@ static cudnnStatus_t set_activation(const lk_cuda_cudnn *cudnn, cudnnActivationM
     return cudnn->libs->cudnnSetActivationDescriptor(cudnn->activation, mode, nan, 0.0);
 }
 
-/* Sets cuDNN's ReLU in this form; whether it runs and lets a NaN pass. */
+/* Sets this form of cuDNN's ReLU; *passes: it runs and passes NaN. */
 static lk_status try_relu(lk_cuda_cudnn *cudnn, const lk_cuda_io *io, cudnnNanPropagation_t form, bool *passes)
 {
     lk_cuda_io nan;
@@ -273,12 +273,12 @@ static lk_status try_relu(lk_cuda_cudnn *cudnn, const lk_cuda_io *io, cudnnNanPr
         s = forward_fused(cudnn, &nan, workspace);
     if (s == CUDNN_STATUS_SUCCESS)
         return lk__cuda_passed_nan(&cudnn->problem, io, passes);
-    (void)cudaGetLastError(); /* of the attempt */
+    (void)cudaGetLastError(); /* clears the error of the attempt */
     return LK_OK;
 }
 
-/* cuDNN says of one form of its ReLU that it drops NaNs, and refuses the other at
- * times. Where neither lets them pass the ReLU is a kernel of our own. */
+/* cuDNN documents that one form of its ReLU drops NaN, and sometimes refuses the other. If neither passes NaN,
+ * an own kernel computes the ReLU. */
 static lk_status choose_relu(lk_cuda_cudnn *cudnn, const lk_cuda_io *io)
 {
     bool passes;
@@ -293,7 +293,7 @@ static lk_status choose_relu(lk_cuda_cudnn *cudnn, const lk_cuda_io *io)
     return s == CUDNN_STATUS_SUCCESS ? LK_OK : failure(cudnn, "description of a convolution", s);
 }
 
-/* Bias by cuDNN, and the ReLU by it or by a kernel of our own. */
+/* The bias by cuDNN, the ReLU by cuDNN or by an own kernel. */
 static cudnnStatus_t forward_in_one(lk_cuda_cudnn *cudnn, const lk_cuda_io *io, void *workspace)
 {
     cudnnStatus_t s = forward_fused(cudnn, io, workspace);
@@ -310,7 +310,7 @@ static cudnnStatus_t forward(lk_cuda_cudnn *cudnn, const lk_cuda_io *io, void *w
     const candidate *c = &cudnn->list[cudnn->at];
     bool identity = !cudnn->problem.relu || cudnn->own_relu;
     cudnnStatus_t s;
-    /* Identity is taken by one algorithm only. */
+    /* Only one algorithm accepts the identity. */
     if (cudnn->fused && (!identity || c->algo == (int)CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM)) {
         s = forward_in_one(cudnn, io, workspace);
         if (!is_refusal(cudnn, s))
@@ -334,8 +334,8 @@ static cudnnStatus_t grad_input(lk_cuda_cudnn *cudnn, const lk_cuda_io *io, void
                                               cudnn->x, io->dx);
 }
 
-/* Bytes of the gradient of the weights in bf16, before the algorithm's workspace: it
- * is widened here, as cuDNN's f32 result of bf16 inputs is 7 to 10 times slower. */
+/* Bytes of the weight gradient in bf16, which comes before the algorithm's workspace. The gradient is widened
+ * here, because cuDNN takes 7 to 10 times as long for an f32 result of bf16 inputs. */
 static size_t narrow_bytes(const lk_cuda_problem *problem)
 {
     if (problem->pass != LK_CUDA_PASS_GRAD_WEIGHT || problem->values != LK_DTYPE_BF16)

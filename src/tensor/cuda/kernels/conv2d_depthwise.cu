@@ -1,7 +1,6 @@
-/* conv2d_depthwise.cu - 3x3 convolutions of each channel alone, stride 1 or 2. A
- * thread has four channels, and a strip of four pixels of a row of the output; weights
- * are (k, 3, 3), so that a thread's 36 are neighbours. The gradient of the input at
- * stride 1 is the forward with the taps turned round. */
+/* conv2d_depthwise.cu - 3x3 convolutions where each channel has its own kernel, stride 1 or 2. A thread
+ * computes four channels of a strip of four pixels in a row of the output. Weights are (k, 3, 3), so the 36 of
+ * a thread are neighbours. At stride 1 the gradient of the input is the forward pass with reversed taps. */
 #include "tensor/cuda/kernels/bias.h"
 #include "tensor/cuda/kernels/conv2d.h"
 #include "tensor/cuda/kernels/strips.cuh"
@@ -15,7 +14,7 @@ typedef struct depthwise_shape {
     unsigned strips;
 } depthwise_shape;
 
-/* Turned: of the forward from dy to dx. */
+/* turned: the shape of the forward pass from dy to dx. */
 static depthwise_shape shape_of(const lk_cuda_problem *problem, bool turned)
 {
     depthwise_shape s;
@@ -30,9 +29,9 @@ static depthwise_shape shape_of(const lk_cuda_problem *problem, bool turned)
     return s;
 }
 
-/* What tap row r of a strip sees. */
+/* The values that tap row r of a strip reads. */
 template <class T, int STRIDE>
-static __device__ __forceinline__ void load_row(const depthwise_shape &s, const T *x, strip_place at, int r,
+static __device__ __forceinline__ void load_row(const depthwise_shape &s, const T *x, strip_position at, int r,
                                                 int channel, float4 v[STRIDE * (STRIP - 1) + 3])
 {
     int h = at.p * STRIDE + r - s.pad;
@@ -69,7 +68,7 @@ static __global__ void __launch_bounds__(LK_THREADS)
     int channel = (int)(id - strip * quads) * 4;
     if (strip >= s.strips)
         return;
-    strip_place at = place_of<STRIP>(s, strip);
+    strip_position at = strip_at<STRIP>(s, strip);
     float f[4 * TAPS];
     load_weights(w, channel, f);
     float4 acc[STRIP];
@@ -96,7 +95,7 @@ static __global__ void __launch_bounds__(LK_THREADS)
         }
 }
 
-/* Any stride: each pixel of dx looks for the outputs that used it. */
+/* For any stride: each pixel of dx collects from the outputs that read it. */
 template <class T>
 static __global__ void __launch_bounds__(LK_THREADS)
     depthwise_gather(depthwise_shape s, int n, int stride, const T *dy, const T *w, T *dx)
@@ -123,9 +122,9 @@ static __global__ void __launch_bounds__(LK_THREADS)
     lk__cuda_put4(dx + pixel * (size_t)s.pitch + channel, acc);
 }
 
-/* Adds a strip to the sums of four channels: of each tap, then of dy itself. */
+/* Adds a strip to the sums of four channels: those of each tap, then that of dy itself. */
 template <class T, int STRIDE>
-static __device__ __forceinline__ void add_strip(const depthwise_shape &s, const T *x, const T *dy, strip_place at,
+static __device__ __forceinline__ void add_strip(const depthwise_shape &s, const T *x, const T *dy, strip_position at,
                                                  int channel, float4 acc[TAPS + 1])
 {
     const T *row = dy + (((size_t)at.n * s.p + at.p) * s.q + at.q) * (size_t)s.pitch + channel;
@@ -147,7 +146,7 @@ static __device__ __forceinline__ void add_strip(const depthwise_shape &s, const
     }
 }
 
-/* The block's sums over its lanes: those of the weights, (pitch, 9), then of the bias. */
+/* Writes the block's sums over its lanes: those of the weights, (pitch, 9), then those of the bias. */
 static __device__ __forceinline__ void write_sums(const depthwise_shape &s, const float *sums, int wide, float *out)
 {
     int lanes = WEIGHT_THREADS / wide;
@@ -178,7 +177,7 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS)
         unsigned strip = first + i * (unsigned)lanes;
         if (strip >= s.strips)
             break;
-        add_strip<T, STRIDE>(s, x, dy, place_of<STRIP>(s, strip), channel, acc);
+        add_strip<T, STRIDE>(s, x, dy, strip_at<STRIP>(s, strip), channel, acc);
     }
     float *mine = sums + (int)threadIdx.x * ROW; // (4 channels, 10)
 #pragma unroll

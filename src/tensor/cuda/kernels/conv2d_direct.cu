@@ -1,6 +1,6 @@
-/* conv2d_direct.cu - any convolution, by plain loops: the way out where the libraries
- * have no deterministic algorithm (fp32 gradients of weights of few channels) or do
- * not take the layout (groups with padded channels, fewer than 4 channels). */
+/* conv2d_direct.cu - any convolution, by plain loops. Used if the libraries have no deterministic algorithm
+ * (fp32 weight gradients of few channels) or do not support the layout (groups with padded channels, fewer than
+ * 4 channels). */
 #include "tensor/cuda/kernels/bias.h"
 #include "tensor/cuda/kernels/conv2d.h"
 #include "tensor/cuda/kernels/vec4.cuh"
@@ -9,7 +9,7 @@ enum { TILE = 32, PIXELS = 32, MOST_CHUNKS = 64, PIXELS_A_CHUNK = 2048, PARTS_FL
 
 typedef struct direct_shape {
     int n, h, w, c, k, p, q, r, stride, pad, x_pitch, y_pitch;
-    int groups, group_c, group_k; /* channels of a group; with one group the pads belong to it */
+    int groups, group_c, group_k; /* channels of a group; a single group includes the pads */
 } direct_shape;
 
 static direct_shape shape_of(const lk_cuda_problem *problem)
@@ -72,7 +72,7 @@ static __global__ void __launch_bounds__(LK_THREADS)
     lk__cuda_put1(y + id, sum);
 }
 
-/* The sum of an input channel at a pixel of x, over the outputs that used it. */
+/* The sum of an input channel at a pixel of x, over the outputs that read it. */
 template <class T>
 static __device__ __forceinline__ float sum_users(const direct_shape &s, const T *dy, const T *w, size_t pixel, int c)
 {
@@ -123,7 +123,7 @@ static __device__ __forceinline__ weight_tile tile_of(const direct_shape &s, siz
     return tile;
 }
 
-/* One channel of dy and of x at 32 pixels; 0 where there is none. */
+/* One channel of dy and of x at 32 pixels; 0 beyond the end. */
 template <class T>
 static __device__ __forceinline__ void load_pixels(const direct_shape &s, const weight_tile &tile, size_t first,
                                                    const T *x, const T *dy, float ys[PIXELS][TILE],
@@ -148,7 +148,7 @@ static __device__ __forceinline__ void load_pixels(const direct_shape &s, const 
     }
 }
 
-/* A thread has two channels of y by two of x. */
+/* A thread computes two channels of y by two channels of x. */
 template <class T>
 static __global__ void __launch_bounds__(LK_THREADS)
     direct_grad_weight(direct_shape s, size_t pixels_a_chunk, const T *x, const T *dy, float *parts)

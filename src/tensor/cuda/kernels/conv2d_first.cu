@@ -1,10 +1,9 @@
-/* conv2d_first.cu - the first convolution of a model of small images: few channels
- * in, 3x3, stride 1. Bound by memory (y, dy), where cuDNN takes several times as long.
+/* conv2d_first.cu - the first convolution of a model for small images: few input channels, 3x3, stride 1. It is
+ * bound by memory (y, dy); cuDNN takes several times as long.
  *
- * A strip is four neighbouring pixels of a row of y. Forward: a thread has one strip
- * and four channels, with the weights in shared memory as (tap, c, k). Gradient of the
- * weights: a thread has V channels and walks strips with V * (9 C + 1) sums in
- * registers; the sums of a block's lanes are added in order, then fold adds the
+ * A strip is four neighbouring pixels of a row of y. Forward: a thread computes one strip of four channels,
+ * with the weights in shared memory as (tap, c, k). Weight gradient: a thread processes strips of V channels
+ * with V * (9 C + 1) sums in registers; the sums of a block's lanes are added in order, then fold adds the
  * blocks. */
 #include "tensor/cuda/kernels/bias.h"
 #include "tensor/cuda/kernels/conv2d.h"
@@ -33,9 +32,9 @@ static first_shape shape_of(const lk_cuda_problem *problem)
     return s;
 }
 
-/* The six values of channel c under tap row r of a strip. */
+/* The six values of channel c that tap row r of a strip reads. */
 template <class T>
-static __device__ __forceinline__ void load_row(const first_shape &s, const T *x, strip_place at, int r, int c,
+static __device__ __forceinline__ void load_row(const first_shape &s, const T *x, strip_position at, int r, int c,
                                                 float v[STRIP + 2])
 {
     int h = at.p + r - s.pad;
@@ -48,7 +47,7 @@ static __device__ __forceinline__ void load_row(const first_shape &s, const T *x
     }
 }
 
-/* The weights of (k, tap, c) as (tap, c, k). */
+/* Copies the weights from (k, tap, c) to (tap, c, k). */
 template <class T, int C>
 static __device__ __forceinline__ void share_weights(const first_shape &s, const T *w, float *shared)
 {
@@ -69,7 +68,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS)
     unsigned strip = id / quads, quad = id - strip * quads;
     if (strip >= s.strips)
         return;
-    strip_place at = place_of<STRIP>(s, strip);
+    strip_position at = strip_at<STRIP>(s, strip);
     float4 acc[STRIP];
 #pragma unroll
     for (int j = 0; j < STRIP; j++)
@@ -98,9 +97,9 @@ static __global__ void __launch_bounds__(FORWARD_THREADS)
         }
 }
 
-/* V channels of dy of each pixel of a strip; 0 beyond the row's end. */
+/* V channels of dy for each pixel of a strip; 0 beyond the end of the row. */
 template <int V, class T>
-static __device__ __forceinline__ void load_strip(const first_shape &s, const T *dy, strip_place at, int channel,
+static __device__ __forceinline__ void load_strip(const first_shape &s, const T *dy, strip_position at, int channel,
                                                   float d[STRIP][V])
 {
     const T *row = dy + (((size_t)at.n * s.p + at.p) * s.q + at.q) * (size_t)s.y_pitch + channel;
@@ -117,9 +116,9 @@ static __device__ __forceinline__ void load_strip(const first_shape &s, const T 
     }
 }
 
-/* Adds a strip to the sums of V channels: of each (tap, c), then of dy itself. */
+/* Adds a strip to the sums of V channels: those of each (tap, c), then that of dy itself. */
 template <class T, int C, int V>
-static __device__ __forceinline__ void add_strip(const first_shape &s, const T *x, const T *dy, strip_place at,
+static __device__ __forceinline__ void add_strip(const first_shape &s, const T *x, const T *dy, strip_position at,
                                                  int channel, float acc[V][TAPS * C + 1])
 {
     float d[STRIP][V];
@@ -145,7 +144,7 @@ static __device__ __forceinline__ void add_strip(const first_shape &s, const T *
         }
 }
 
-/* The block's sums over its lanes, in the order of the weights, then those of the bias. */
+/* Writes the block's sums over its lanes, in the order of the weights, then those of the bias. */
 template <int C, int V>
 static __device__ __forceinline__ void write_sums(const first_shape &s, const float *sums, int row, float *out)
 {
@@ -187,7 +186,7 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS)
         unsigned strip = first + i * (unsigned)lanes;
         if (strip >= s.strips)
             break;
-        add_strip<T, C, V>(s, x, dy, place_of<STRIP>(s, strip), V * t, acc);
+        add_strip<T, C, V>(s, x, dy, strip_at<STRIP>(s, strip), V * t, acc);
     }
 #pragma unroll
     for (int v = 0; v < V; v++)
@@ -199,7 +198,7 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS)
     write_sums<C, V>(s, sums, ROW, parts + (size_t)blockIdx.x * width);
 }
 
-/* Channels of a thread of first_grad_weight: as many as the registers bear. */
+/* Channels of a thread of first_grad_weight: as many as fit into registers. */
 static constexpr int channels_a_thread(int c)
 {
     return c == 1 ? 4 : 2;

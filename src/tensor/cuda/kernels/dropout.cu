@@ -1,4 +1,4 @@
-/* dropout.cu - dropout by the address of each element (base/rng.h), the CPU's masks. */
+/* dropout.cu - dropout by the address of each element (base/rng.h), with the same masks as on the CPU. */
 #include "tensor/cuda/kernels/dropout.cuh"
 
 template <lk_drawing D, int V, class T>

@@ -1,18 +1,17 @@
-/* dropout.cuh - which elements stay: for dropout, and for pooling with a dropout behind
- * it. For nvcc only.
+/* dropout.cuh - which elements are kept, for dropout and for pooling with a dropout after it. For nvcc only.
  *
- * Numbers are counted in c, h, w order, memory is in h, w, c order. A block of philox
- * gives four consecutive elements: the same channel at four consecutive pixels,
- * provided that every channel begins at a whole block. Where whole channels are
- * dropped, elements are channels. Pads draw, too, and stay zero. */
+ * Random numbers are counted in the order c, h, w; memory is in the order h, w, c. A block of philox gives four
+ * consecutive elements, which are the same channel at four consecutive pixels if every channel begins at a
+ * whole block. If whole channels are dropped, an element is a channel. Pads are drawn for too, and stay zero. */
 #ifndef LK_TENSOR_CUDA_KERNELS_DROPOUT_CUH
 #define LK_TENSOR_CUDA_KERNELS_DROPOUT_CUH
 
 #include "tensor/cuda/kernels/random.cuh"
 #include "tensor/cuda/kernels/vec.cuh"
 
-/* What a thread does: V channels of one pixel with a draw a channel; of four pixels at
- * once, where channels begin at whole blocks; or of one pixel with a block an element. */
+/* The work of a thread. CHANNELS: V channels of one pixel, one draw for each channel. QUADS: V channels of four
+ * pixels, if channels begin at whole blocks. SINGLES: V channels of one pixel, one philox block for each
+ * element. */
 enum lk_drawing { LK_DRAW_CHANNELS, LK_DRAW_QUADS, LK_DRAW_SINGLES };
 
 /* Pixels of a thread. */
@@ -21,7 +20,7 @@ constexpr int lk__quad = D == LK_DRAW_QUADS ? 4 : 1;
 
 struct lk_drop {
     lk_rng rng;         /* of sample 0 at time 0 */
-    uint32_t threshold; /* words below it drop their element */
+    uint32_t threshold; /* an element is dropped if its word is below */
     float scale;
     const uint32_t *ids, *step; /* device memory */
     unsigned pixels, pitch;
@@ -43,7 +42,7 @@ struct lk_drawing_kind {
     static constexpr lk_drawing D = D_;
 };
 
-/* Calls f with the lk_drawing_kind that fits. */
+/* Calls f with the matching lk_drawing_kind. */
 template <class F>
 static void lk__cuda_by_drawing(const lk_dropout_desc *dropout, unsigned pixels, F f)
 {
@@ -55,7 +54,7 @@ static void lk__cuda_by_drawing(const lk_dropout_desc *dropout, unsigned pixels,
         f(lk_drawing_kind<LK_DRAW_SINGLES>());
 }
 
-/* A thread's part: V channels of one pixel, or of four that follow each other. */
+/* A thread's part: V channels of one pixel, or of four consecutive pixels. */
 struct lk_drop_spot {
     unsigned sample, channel, pixel;
 };
@@ -74,13 +73,13 @@ static __device__ __forceinline__ uint32_t lk__cuda_pick(uint4 words, uint32_t i
     return i & 2 ? high : low;
 }
 
-/* What becomes of v: what is dropped is 0, or NaN where v is not finite. */
+/* The result for v: a dropped element is 0, or NaN if v is non-finite. */
 static __device__ __forceinline__ float lk__cuda_dropped(const lk_drop &d, bool keep, float v)
 {
     return keep ? v * d.scale : v - v;
 }
 
-/* keep[q][i]: whether channel + i of pixel + q stays. */
+/* keep[q][i]: channel + i of pixel + q is kept. */
 template <lk_drawing D, int V>
 static __device__ __forceinline__ void lk__cuda_draw(const lk_drop &d, const lk_drop_spot &at,
                                                      bool (&keep)[lk__quad<D>][V])

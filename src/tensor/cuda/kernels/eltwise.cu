@@ -1,5 +1,5 @@
-/* eltwise.cu - kernels that treat each element alone: ReLU, ReLU6, addition, copies,
- * of another type or with more or fewer channels, and flatten's change of order. */
+/* eltwise.cu - kernels that process each element alone: ReLU, ReLU6, addition, copies (also to another type, or
+ * with more or fewer channels), and flatten's change of order. */
 #include "tensor/cuda/kernels/vec.cuh"
 
 struct relu_op {
@@ -62,7 +62,7 @@ static __device__ void map_at(const TX *x, TY *y, F f)
     lk__cuda_store(y, v);
 }
 
-/* Pads go through as elements: every operation makes 0 of zeros. */
+/* Pads are processed as elements: every operation turns zeros into 0. */
 template <int V, class TX, class TY, class F>
 static __global__ void map(size_t count, const TX *x, TY *y, F f)
 {
@@ -97,7 +97,7 @@ static __global__ void map2(size_t count, const T *a, const T *b, T *y, F f)
             map2_at<1>(a + i, b + i, y + i, f);
 }
 
-/* Samples of images, whose pitch is their channels, may begin anywhere. */
+/* Samples of images, whose pitch is their number of channels, may begin at any address. */
 template <int V, class TX, class TY, class F>
 static void launch_map(cudaStream_t stream, size_t count, const TX *x, TY *y, F f)
 {
@@ -172,17 +172,17 @@ extern "C" void lk__cuda_add(lk_device *dev, const lk_tensor *a, const lk_tensor
 
 struct fitting {
     size_t count;          /* elements of y */
-    size_t channels;       /* of x that y has, too */
+    size_t channels;       /* channels that both x and y have */
     size_t xpitch, ypitch; /* multiples of V */
 };
 
-/* Division of 64 bits costs several times that of 32. */
+/* A 64-bit division takes several times as long as a 32-bit one. */
 static __device__ __forceinline__ size_t quotient(size_t a, size_t b)
 {
     return (a | b) >> 32 ? a / b : (size_t)((uint32_t)a / (uint32_t)b);
 }
 
-/* A thread has V channels of one pixel of y. */
+/* A thread copies V channels of one pixel of y. */
 template <int V, class TX, class TY>
 static __global__ void fit(fitting f, const TX *x, TY *y)
 {
@@ -244,8 +244,8 @@ extern "C" void lk__cuda_fit_channels(lk_device *dev, const lk_tensor *x, lk_ten
 
 enum { TILE = 32, TILE_ROWS = 8 };
 
-/* to (columns, padded) = from (rows, columns) transposed, for each sample. Columns
- * beyond `columns` are neither read nor written; rows from `rows` to `padded` are zeros. */
+/* For each sample: to (columns, padded) = from (rows, columns), transposed. Columns beyond `columns` are
+ * neither read nor written; rows from `rows` to `padded` are zeros. */
 struct transposition {
     size_t rows, padded, columns;
     size_t from_pitch, to_pitch, from_sample, to_sample;
@@ -276,7 +276,7 @@ static void launch_transpose(cudaStream_t stream, const transposition &t, const 
     transpose<<<grid, dim3(TILE, TILE_ROWS), 0, stream>>>(t, (const T *)x->data, (T *)y->data);
 }
 
-/* Zeros from element c of each row to its pitch. */
+/* Sets elements from c to the pitch of each row to zero. */
 template <class T>
 static __global__ void clear_pads(size_t c, size_t pitch, T *y)
 {
@@ -284,7 +284,7 @@ static __global__ void clear_pads(size_t c, size_t pitch, T *y)
         y[blockIdx.x * pitch + i] = (T)0.0f;
 }
 
-/* Pixels are rows, channels columns. */
+/* Rows are pixels, columns are channels. */
 extern "C" void lk__cuda_flatten_forward(lk_device *dev, const lk_tensor *x, lk_tensor *y)
 {
     size_t pixels = x->shape.h * x->shape.w, pitch = lk__tensor_pitch(y), n = y->shape.n;
@@ -311,7 +311,7 @@ extern "C" void lk__cuda_flatten_forward(lk_device *dev, const lk_tensor *x, lk_
     lk__cuda_launched(dev, "flatten_forward");
 }
 
-/* Channels are rows, those of the pads zeros; pixels are columns. */
+/* Rows are channels, those of the pads zeros; columns are pixels. */
 extern "C" void lk__cuda_flatten_grad_input(lk_device *dev, const lk_tensor *dy, lk_tensor *dx)
 {
     size_t pixels = dx->shape.h * dx->shape.w;

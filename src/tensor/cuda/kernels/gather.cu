@@ -1,5 +1,5 @@
-/* gather.cu - a batch from a data set of bytes on the GPU: samples by their ids, cropped
- * and flipped by their addresses (data/transform_crop.c), as values. */
+/* gather.cu - samples of a data set of bytes on the GPU, selected by id, cropped, flipped and converted to
+ * values (lk_gather_desc). */
 #include <cmath>
 
 #include "tensor/cuda/kernels/random.cuh"
@@ -13,11 +13,11 @@ struct gathering {
     lk_rng crop_rng, flip_rng; /* of sample 0 in epoch 0 */
     int crop;
     bool flips, flip_last;
-    uint32_t flip_from; /* draws of 24 bits that flip */
+    uint32_t flip_from; /* 24-bit draws from this one on flip */
     int h, w, c, pitch;
 };
 
-/* What became of a sample: pixel (y, x) of the crop shows (y + top, x + left). */
+/* The crop and flip of one sample: pixel (y, x) of the crop is pixel (y + top, x + left) of the image. */
 struct view {
     int top, left;
     bool flip;
@@ -43,8 +43,8 @@ static __device__ view view_of(const gathering &g, uint32_t id)
     return v;
 }
 
-/* Offset of the byte that output pixel (y, x) shows, from the channel's first; -1 in the
- * zeros around the image. What was done last is undone first. */
+/* Offset of the byte that output pixel (y, x) shows, from the first byte of the channel; -1 for padding. Undoes
+ * the transforms in reverse order. */
 static __device__ int source_of(const gathering &g, const view &v, int y, int x)
 {
     if (v.flip && g.flip_last)
@@ -58,7 +58,7 @@ static __device__ int source_of(const gathering &g, const view &v, int y, int x)
     return y * g.w + x;
 }
 
-/* A thread has one pixel, a row of blocks one sample. */
+/* A thread computes one pixel, a row of blocks one sample. */
 template <class T>
 static __global__ void gather(gathering g, T *out)
 {

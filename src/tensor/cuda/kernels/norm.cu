@@ -1,18 +1,18 @@
-/* norm.cu - the norm of a gradient: sums of squares by blocks, and scaling.
+/* norm.cu - sums of squares by blocks, and scaling, for clipping gradients by their norm.
  *
- * A block of sum_squares is one warp, lane l having chain l of the CPU's 32; the same
- * bits. Few warps in a block, so that a small gradient reaches all multiprocessors. */
+ * One warp computes a block of sum_squares; lane l is chain l of the CPU's 32, with the same bits. A thread
+ * block has few warps, so that a small gradient uses all multiprocessors. */
 #include "tensor/cuda/kernels/vec.cuh"
 
 enum {
-    WARPS = 2, /* of a block of threads */
+    WARPS = 2, /* of a thread block */
     TURNS = LK_NORM_BLOCK / LK_WARP,
-    AT_ONCE = 32 /* loads of a lane that go out together */
+    AT_ONCE = 32 /* loads of a lane issued together */
 };
 static_assert(LK_NORM_BLOCK % LK_WARP == 0 && TURNS % AT_ONCE == 0, "blocks are whole turns");
 
-/* What is beyond the end counts as 0, which changes no sum of squares. The square of a
- * float is exact in double, so it does not matter that it is fused. */
+/* Elements beyond the end count as 0, which changes no sum of squares. The square of a float is exact in
+ * double, so fusing changes nothing. */
 static __global__ void block_sums(size_t count, const float *x, double *sums)
 {
     size_t block = lk__cuda_thread() / LK_WARP, begin = block * LK_NORM_BLOCK;

@@ -1,9 +1,7 @@
-/* optim.cu - one optimiser step over flat arrays, by PyTorch's rules, and the search for
- * gradients that are not finite.
+/* optim.cu - one optimiser step over flat arrays, by PyTorch's rules, and the search for non-finite gradients.
  *
- * The arithmetic is that of the CPU's kernels, fused where they say so. Rules and flag
- * are read from the device's memory. Ranges may begin anywhere; those that begin where
- * a vector may are faster. */
+ * The arithmetic is that of the CPU's kernels, fused in the same operations. Scalars and flag are read from
+ * device memory. A range may begin at any element; ranges aligned to a vector are faster. */
 #include "tensor/cuda/kernels/vec.cuh"
 
 struct arrays {
@@ -14,7 +12,7 @@ struct arrays {
     float *state[2];
 };
 
-/* One element; returns the parameter. `kept` is whether there is a momentum buffer. */
+/* Updates one element; returns the parameter. `kept`: there is a momentum buffer. */
 static __device__ float update(const lk_sgd &sgd, float g, float p, float &buffer, float &, bool kept)
 {
     float d = fmaf(sgd.weight_decay, p, g);
@@ -27,7 +25,7 @@ static __device__ float update(const lk_sgd &sgd, float g, float p, float &buffe
 
 static __device__ float update(const lk_adam &adam, float g, float p, float &m, float &v, bool)
 {
-    p = adam.shrink * p; /* exact where it is 1 */
+    p = adam.shrink * p; /* exact if shrink is 1 */
     g = fmaf(adam.weight_decay, p, g);
     m = fmaf(adam.one_minus_beta1, g - m, m);
     v = fmaf(adam.one_minus_beta2 * g, g, adam.beta2 * v);
@@ -43,7 +41,7 @@ static __device__ float update(const lk_adadelta &rule, float g, float p, float 
     return fmaf(-rule.lr, change, p);
 }
 
-/* Elements [i, i + V). STATES arrays of state are read and written. */
+/* Elements [i, i + V). Reads and writes STATES arrays of state. */
 template <int V, int STATES, class R>
 static __device__ void step_at(const arrays &a, const R &rule, size_t i)
 {
@@ -114,16 +112,16 @@ void lk__cuda_adadelta_step(lk_device *dev, const lk_adadelta *adadelta, const l
     run_step<2>(dev, arrays{count, flag, grad, param, {square, delta}}, adadelta, "adadelta_step");
 }
 
-/* The lowest place is the same whatever the order of the atomics. */
-static __device__ void raise(lk_flag *flag, uint64_t place)
+/* The lowest position does not depend on the order of the atomics. */
+static __device__ void raise(lk_flag *flag, uint64_t position)
 {
     static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
-    atomicMin((unsigned long long *)&flag->first, (unsigned long long)place);
+    atomicMin((unsigned long long *)&flag->first, (unsigned long long)position);
     flag->bad = 1;
 }
 
 template <int V>
-static __device__ void check(const float *x, float limit, uint64_t place, lk_flag *flag)
+static __device__ void check(const float *x, float limit, uint64_t position, lk_flag *flag)
 {
     float v[V];
     lk__cuda_load(x, v);
@@ -132,7 +130,7 @@ static __device__ void check(const float *x, float limit, uint64_t place, lk_fla
     for (int k = V - 1; k >= 0; k--)
         found = fabsf(v[k]) <= limit ? found : k;
     if (found < V)
-        raise(flag, place + (uint64_t)found);
+        raise(flag, position + (uint64_t)found);
 }
 
 template <int V>

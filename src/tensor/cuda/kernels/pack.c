@@ -1,9 +1,9 @@
-/* pack.c - parameters between PyTorch's order and the device's, on the host.
+/* pack.c - copies parameters between PyTorch's order and the device's, on the host.
  *
- * A convolution's weights are (pitch of out, kernel, kernel, depth), depth being the
- * pitch of in, or `in` itself with groups; a linear layer's (pitch of out, pixels,
- * pitch of channels). Either way a row of the plain order is (channels, places) and
- * one of the packed order (places, depth), where places are taps or pixels. */
+ * Weights of a convolution are (pitch of out, kernel, kernel, depth); depth is the pitch of in, or `in` itself
+ * with groups. Weights of a linear layer are (pitch of out, pixels, pitch of channels). In both cases a row is
+ * (channels, positions) in PyTorch's order and (positions, depth) in the packed order; positions are taps or
+ * pixels. */
 #include <assert.h>
 #include <string.h>
 
@@ -13,8 +13,8 @@
 enum { CHANNELS_A_VECTOR = 8, LEAST_PADDED = 4 };
 
 typedef struct row_order {
-    size_t channels, places;
-    size_t depth; /* of a place in the packed order */
+    size_t channels, positions;
+    size_t depth; /* of a position in the packed order */
 } row_order;
 
 size_t lk__cuda_pitch(size_t channels)
@@ -24,11 +24,11 @@ size_t lk__cuda_pitch(size_t channels)
 
 static row_order order_of(const lk_device_weight *weight)
 {
-    row_order order = {.channels = weight->in, .places = weight->kernel * weight->kernel};
+    row_order order = {.channels = weight->in, .positions = weight->kernel * weight->kernel};
     if (!weight->kernel) {
         assert(weight->pixels && weight->in % weight->pixels == 0);
         order.channels = weight->in / weight->pixels;
-        order.places = weight->pixels;
+        order.positions = weight->pixels;
     }
     bool grouped = weight->kernel && weight->groups > 1;
     order.depth = grouped ? order.channels : lk__cuda_pitch(order.channels);
@@ -38,7 +38,7 @@ static row_order order_of(const lk_device_weight *weight)
 size_t lk__cuda_weight_count(const lk_device_weight *weight)
 {
     row_order order = order_of(weight);
-    return lk__cuda_pitch(weight->out) * order.places * order.depth;
+    return lk__cuda_pitch(weight->out) * order.positions * order.depth;
 }
 
 void lk__cuda_pack(const lk_device_weight *weight, const float *plain, float *packed)
@@ -47,10 +47,10 @@ void lk__cuda_pack(const lk_device_weight *weight, const float *plain, float *pa
     memset(packed, 0, lk__cuda_weight_count(weight) * sizeof *packed);
     for (size_t row = 0; row < weight->out; row++) {
         for (size_t c = 0; c < order.channels; c++)
-            for (size_t i = 0; i < order.places; i++)
-                packed[i * order.depth + c] = plain[c * order.places + i];
-        plain += order.channels * order.places;
-        packed += order.depth * order.places;
+            for (size_t i = 0; i < order.positions; i++)
+                packed[i * order.depth + c] = plain[c * order.positions + i];
+        plain += order.channels * order.positions;
+        packed += order.depth * order.positions;
     }
 }
 
@@ -59,9 +59,9 @@ void lk__cuda_unpack(const lk_device_weight *weight, const float *packed, float 
     row_order order = order_of(weight);
     for (size_t row = 0; row < weight->out; row++) {
         for (size_t c = 0; c < order.channels; c++)
-            for (size_t i = 0; i < order.places; i++)
-                plain[c * order.places + i] = packed[i * order.depth + c];
-        plain += order.channels * order.places;
-        packed += order.depth * order.places;
+            for (size_t i = 0; i < order.positions; i++)
+                plain[c * order.positions + i] = packed[i * order.depth + c];
+        plain += order.channels * order.positions;
+        packed += order.depth * order.positions;
     }
 }

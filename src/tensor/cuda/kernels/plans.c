@@ -1,4 +1,4 @@
-/* plans.c - the device's plans by problem, and running them: once, or leaf by leaf. */
+/* plans.c - the device's table of plans, and running them: once, or leaf by leaf. */
 #include "tensor/cuda/kernels/plans.h"
 
 #include <limits.h>
@@ -8,7 +8,7 @@
 #include "tensor/cuda/kernels/bias.h"
 #include "tensor/cuda/runtime/memory.h"
 
-/* A run has some hundreds of problems: layers, times passes, times sizes of shards. */
+/* A run has some hundreds of problems: layers times passes times shard sizes. */
 enum { BIAS_ALIGN = 256, BUCKETS = 1024, WORDS = sizeof(lk_cuda_problem) / sizeof(int) };
 
 struct lk_cuda_plans {
@@ -82,7 +82,7 @@ lk_status lk__cuda_nan_bias(const lk_cuda_problem *problem, const lk_cuda_io *io
     LK_TRY(lk__cuda_workspace(io, at + size, workspace));
     *out = *io;
     out->b = (char *)*workspace + at;
-    /* All bits set are a NaN of every type. */
+    /* All bits set are NaN in every type. */
     return lk__cuda_status(io->dev, cudaMemsetAsync((char *)*workspace + at, 0xff, size, io->stream), "a bias of NaNs");
 }
 
@@ -95,7 +95,7 @@ static bool is_nan(lk_dtype type, const char *at)
     return type == LK_DTYPE_BF16 ? (narrow & 0x7fffu) > 0x7f80u : (wide & 0x7fffffffu) > 0x7f800000u;
 }
 
-/* Of y's last row, whose end no tile of a kernel fills. */
+/* Reads the last row of y, which lies in an incomplete tile of the kernel. */
 lk_status lk__cuda_passed_nan(const lk_cuda_problem *problem, const lk_cuda_io *io, bool *out)
 {
     size_t size = lk_dtype_size((lk_dtype)problem->values), bytes = (size_t)problem->y_pitch * size;
@@ -126,7 +126,7 @@ static lk_status run(const lk_cuda_problem *problem, lk_cuda_planner planner, co
 
 void lk__cuda_run(const lk_cuda_problem *problem, lk_cuda_planner planner, const lk_cuda_io *io)
 {
-    /* What has failed once would do so in every layer, after a long search. */
+    /* A failure would repeat in every layer, after a long search. */
     if (((lk_cuda_device *)io->dev)->failed == LK_OK)
         (void)lk__cuda_keep_status(io->dev, run(problem, planner, io));
 }

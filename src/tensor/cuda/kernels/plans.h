@@ -1,13 +1,12 @@
-/* plans.h - how convolutions and linear layers are done, found out once a problem.
+/* plans.h - how each convolution and linear layer is computed; decided once for each problem.
  *
- * A problem is one pass of a layer over the rows of one call. Its plan, an algorithm
- * of a library or own kernels, follows from the problem alone, so that the same
- * problem has the same bits in every run on one kind of GPU with one version of the
- * libraries. The first run of a plan loads kernels and may find that an algorithm
- * that was offered is refused, so it must be outside of a capture.
+ * A problem is one pass of a layer over the rows of one call. Its plan, which is an algorithm of a library or
+ * own kernels, depends on the problem only, so the same problem gives the same bits in every run on the same
+ * kind of GPU with the same versions of the libraries. The first run of a plan loads kernels and may find that
+ * an offered algorithm is refused, so it must be outside of a capture.
  *
- * Memory is as cuda.h says. What is not a tensor of fewer than 4 channels is aligned
- * to 16 bytes. Gradients of weights and biases are f32, with pads that come out zero. */
+ * Memory is as in cuda.h. All tensors but those with fewer than 4 channels are aligned to 16 bytes. Gradients
+ * of weights and biases are f32; their pads are written as zero. */
 #ifndef LK_TENSOR_CUDA_KERNELS_PLANS_H
 #define LK_TENSOR_CUDA_KERNELS_PLANS_H
 
@@ -19,7 +18,7 @@ extern "C" {
 
 typedef enum lk_cuda_pass { LK_CUDA_PASS_FORWARD, LK_CUDA_PASS_GRAD_INPUT, LK_CUDA_PASS_GRAD_WEIGHT } lk_cuda_pass;
 
-/* Compared and hashed as bytes, so all are ints; INT_MAX stands for what is larger. */
+/* Compared and hashed as bytes, so all fields are ints; INT_MAX stands for larger values. */
 typedef struct lk_cuda_problem {
     int linear;            /* 1: a linear layer; its rows are pixels, and h, w, p, q, kernel, stride and groups are 1 */
     int pass;              /* lk_cuda_pass */
@@ -28,49 +27,49 @@ typedef struct lk_cuda_problem {
     int h, w, c, x_pitch; /* of x and dx */
     int p, q, k, y_pitch; /* of y and dy: height, width and channels */
     int kernel, stride, pad, groups;
-    int bias; /* forward: b is given; gradient of the weights: db is asked for */
-    int relu; /* of the forward */
+    int bias; /* forward: b is given; weight gradient: db is wanted */
+    int relu; /* of the forward pass */
 } lk_cuda_problem;
 
-/* What a run reads and writes; what its pass does not use is NULL. */
+/* Arguments of a run; those that its pass does not use are NULL. */
 typedef struct lk_cuda_io {
     lk_device *dev;
     cudaStream_t stream;
-    void *(*scratch)(lk_device *dev, size_t bytes); /* of the stream: lk__cuda_scratch or lk__cuda_side_scratch */
+    void *(*scratch)(lk_device *dev, size_t bytes); /* the stream's lk__cuda_scratch or lk__cuda_side_scratch */
     const void *x, *w, *b;
     void *y;
     const void *dy;
-    const void *mask; /* NULL, or x where it is the result of a ReLU: dx is 0 where it is <= 0 */
+    const void *mask; /* NULL, or x if x is the result of a ReLU: then dx is 0 where x <= 0 */
     void *dx;
     float *dw, *db;
 } lk_cuda_io;
 
-/* Plans of a kind begin with this. */
+/* The first member of every kind of plan. */
 typedef struct lk_cuda_plan lk_cuda_plan;
 struct lk_cuda_plan {
     lk_cuda_problem problem;
-    /* All of the pass but the mask. Own kernels keep their faults with the device. */
+    /* The whole pass but the mask. Own kernels keep their faults with the device. */
     lk_status (*run)(lk_cuda_plan *plan, const lk_cuda_io *io);
     void (*destroy)(lk_cuda_plan *plan);
-    lk_cuda_plan *next; /* of the cache's */
+    lk_cuda_plan *next; /* in the table's bucket */
 };
 
-/* Makes the plan of a problem that has none yet. */
+/* Creates the plan of a new problem. */
 typedef lk_status (*lk_cuda_planner)(lk_cuda_device *dev, const lk_cuda_problem *problem, lk_cuda_plan **out);
 
 lk_status lk__cuda_plans_create(lk_cuda_plans **out) LK_CHECKED;
-/* Before lk__cuda_libraries_fini, as plans hold objects of the libraries. */
+/* Call before lk__cuda_libraries_fini, because plans hold objects of the libraries. */
 void lk__cuda_plans_destroy(lk_cuda_plans *plans);
 
 int lk__cuda_int(size_t value);
 
-/* Pixels of dy, which are the rows of y as a matrix. */
+/* Pixels of y, which are its rows as a matrix. */
 static inline size_t lk__cuda_rows(const lk_cuda_problem *problem)
 {
     return (size_t)problem->n * (size_t)problem->p * (size_t)problem->q;
 }
 
-/* Channels of x that an output channel sees, with the pads that weights have. */
+/* Channels of x that an output channel reads, with the pads of the weights. */
 static inline int lk__cuda_depth(const lk_cuda_problem *problem)
 {
     return problem->groups == 1 ? problem->x_pitch : problem->c / problem->groups;
@@ -86,18 +85,17 @@ static inline size_t lk__cuda_weights(const lk_cuda_problem *problem)
 /* Memory of the device for this run; NULL for no bytes. */
 lk_status lk__cuda_workspace(const lk_cuda_io *io, size_t bytes, void **out) LK_CHECKED;
 
-/* Whether a library's ReLU lets a NaN pass, which none promises: a plan asks before its
- * first run, by a run with *out for io, whose bias is NaN, and with *workspace, of
- * `bytes`; then lk__cuda_passed_nan looks at y, and waits for it. Where the ReLU drops
- * NaNs it is left to lk__cuda_bias_relu. */
+/* Tests whether a library's ReLU passes NaN, which no library promises. Before its first run a plan runs with
+ * *out instead of io, whose bias is NaN, and with *workspace, of `bytes`; then lk__cuda_passed_nan waits for y
+ * and looks at it. If the ReLU drops NaN, lk__cuda_bias_relu computes the ReLU instead. */
 lk_status lk__cuda_nan_bias(const lk_cuda_problem *problem, const lk_cuda_io *io, size_t bytes, lk_cuda_io *out,
                             void **workspace) LK_CHECKED;
 lk_status lk__cuda_passed_nan(const lk_cuda_problem *problem, const lk_cuda_io *io, bool *out) LK_CHECKED;
 
-/* Runs the problem, n rows being there. Failures are kept with the device. */
+/* Runs the problem for n rows. Failures are kept with the device. */
 void lk__cuda_run(const lk_cuda_problem *problem, lk_cuda_planner planner, const lk_cuda_io *io);
-/* The gradients of the weights: a leaf a shard on the side stream, and their merges.
- * The problem's n is set here. */
+/* The gradients of the weights: one leaf for each shard on the side stream, and their merges. Sets the
+ * problem's n. */
 void lk__cuda_run_leaves(lk_device *dev, lk_cuda_problem problem, lk_cuda_planner planner, const lk_tensor *x,
                          const lk_tensor *dy, const lk_shards *shards, lk_partials dw, lk_partials db);
 

@@ -1,9 +1,8 @@
 /* pool2d.cu - max pooling, average pooling, and global average pooling.
  *
- * A maximum is the first NaN of its window, or else the first of the largest values. Sums are chains in the
- * order of the CPU's kernels, but for global averages: pixel p is in chain p % 8, and
- * chains are folded as a balanced tree. Gradients gather, each from the windows that
- * its pixel is in. */
+ * A maximum is the first NaN of its window, otherwise the first of the largest values. Sums are chains in the
+ * order of the CPU's kernels. In global averages pixel p belongs to chain p % 8, and the chains are added as a
+ * balanced tree. A gradient collects from all windows that contain its pixel. */
 #include "tensor/cuda/kernels/dropout.cuh"
 #include "tensor/cuda/kernels/vec.cuh"
 
@@ -12,7 +11,7 @@ struct pooling {
     unsigned pitch;   /* of all tensors */
     int kernel, stride, pad;
     bool mask;
-    float scale; /* of dy */
+    float scale; /* factor of dy */
     size_t threads;
 };
 
@@ -32,14 +31,14 @@ static pooling pooling_of(const lk_pool2d_desc *pool, const lk_tensor *in, const
 }
 
 /* A thread's vector: V channels of pixel (y, x) of a sample. */
-struct place {
+struct position {
     unsigned sample;
     int y, x;
     unsigned channel;
 };
 
 template <int V>
-static __device__ place place_of(unsigned index, unsigned pitch, unsigned height, unsigned width)
+static __device__ position position_of(unsigned index, unsigned pitch, unsigned height, unsigned width)
 {
     unsigned columns = pitch / V, pixel = index / columns, row = pixel / width;
     return {.sample = row / height,
@@ -48,8 +47,7 @@ static __device__ place place_of(unsigned index, unsigned pitch, unsigned height
             .channel = (index - pixel * columns) * V};
 }
 
-/* Places [begin, end) of a window that are inside the input, in one dimension; place 0
- * is at input coordinate `at`. */
+/* Taps [begin, end) of a window that are inside the input, in one dimension; tap 0 is at input coordinate `at`. */
 struct window {
     int at, begin, end;
 };
@@ -62,13 +60,13 @@ static __device__ window window_of(const pooling &p, int out, int size)
 
 /* Row y of the sample, from the thread's channels on. */
 template <class T>
-static __device__ const T *row_of(const pooling &p, const T *x, const place &at, int y)
+static __device__ const T *row_of(const pooling &p, const T *x, const position &at, int y)
 {
     return x + (((size_t)at.sample * p.h + y) * p.w) * p.pitch + at.channel;
 }
 
 template <int V, class T>
-static __device__ void take(const T *x, int place, float (&best)[V], int (&won)[V])
+static __device__ void take(const T *x, int tap, float (&best)[V], int (&won)[V])
 {
     float v[V];
     lk__cuda_load(x, v);
@@ -76,15 +74,15 @@ static __device__ void take(const T *x, int place, float (&best)[V], int (&won)[
     for (int i = 0; i < V; i++) {
         /* v is larger, or the first NaN. */
         bool tops = !(v[i] <= best[i]) && best[i] == best[i];
-        won[i] = tops ? place : won[i];
+        won[i] = tops ? tap : won[i];
         best[i] = tops ? v[i] : best[i];
     }
 }
 
-/* The largest of V channels of one output pixel, and their places. K is the kernel where
- * windows tile the input without padding, or 0. */
+/* The largest values of V channels of one output pixel, and their taps. K is the kernel if windows tile the
+ * input without padding, otherwise 0. */
 template <int K, int V, class T>
-static __device__ void largest(const pooling &p, const place &at, const T *x, float (&best)[V], int (&won)[V])
+static __device__ void largest(const pooling &p, const position &at, const T *x, float (&best)[V], int (&won)[V])
 {
     window wy = {at.y * K, 0, K}, wx = {at.x * K, 0, K};
     if (K == 0)
@@ -101,10 +99,10 @@ static __device__ void largest(const pooling &p, const place &at, const T *x, fl
     }
 #pragma unroll
     for (int i = 0; i < V; i++)
-        won[i] = p.mask && best[i] <= 0 ? LK_NO_PLACE : won[i];
+        won[i] = p.mask && best[i] <= 0 ? LK_POOL2D_NO_GRADIENT : won[i];
 }
 
-/* A thread has V channels of one output pixel. */
+/* A thread computes V channels of one output pixel. */
 template <int K, int V, class T>
 static __global__ void maxpool(pooling p, const T *__restrict__ x, T *__restrict__ y, uint8_t *__restrict__ index)
 {
@@ -112,12 +110,12 @@ static __global__ void maxpool(pooling p, const T *__restrict__ x, T *__restrict
         return;
     float best[V];
     int won[V];
-    largest<K>(p, place_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow), x, best, won);
+    largest<K>(p, position_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow), x, best, won);
     lk__cuda_store(y + lk__cuda_thread() * V, best);
     lk__cuda_store_bytes(index + lk__cuda_thread() * V, won);
 }
 
-/* With a dropout behind it: a thread has V channels of as many output pixels as it draws for. */
+/* With a dropout after the pooling: a thread computes V channels of as many output pixels as it draws for. */
 template <lk_drawing D, int K, int V, class T>
 static __global__ void maxpool_drop(pooling p, lk_drop d, const T *__restrict__ x, T *__restrict__ y,
                                     uint8_t *__restrict__ index)
@@ -137,14 +135,14 @@ static __global__ void maxpool_drop(pooling p, lk_drop d, const T *__restrict__ 
 #pragma unroll
         for (int i = 0; i < V; i++) {
             best[i] = lk__cuda_dropped(d, keep[q][i], best[i]);
-            won[i] = keep[q][i] ? won[i] : LK_NO_PLACE;
+            won[i] = keep[q][i] ? won[i] : LK_POOL2D_NO_GRADIENT;
         }
         lk__cuda_store(y + to, best);
         lk__cuda_store_bytes(index + to, won);
     }
 }
 
-/* Every window of the forward pass is inside the input, and none meets another. */
+/* Every window of the forward pass is inside the input, and no two windows overlap. */
 static bool tiles_by_2(const pooling &p)
 {
     return p.kernel == 2 && p.stride == 2 && p.pad == 0 && 2 * p.oh <= p.h && 2 * p.ow <= p.w;
@@ -196,7 +194,7 @@ extern "C" void lk__cuda_maxpool_forward(lk_device *dev, const lk_pool2d_desc *p
     lk__cuda_launched(dev, "maxpool_forward");
 }
 
-/* Windows [begin, end) that an input coordinate is in, in one dimension. */
+/* Windows [begin, end) that contain an input coordinate, in one dimension. */
 struct windows {
     int begin, end;
 };
@@ -208,12 +206,12 @@ static __device__ windows windows_over(const pooling &p, int at, int outs)
 }
 
 /* The thread's channels of output pixel (oy, ox). */
-static __device__ size_t output_of(const pooling &p, const place &at, int oy, int ox)
+static __device__ size_t output_of(const pooling &p, const position &at, int oy, int ox)
 {
     return (((size_t)at.sample * p.oh + oy) * p.ow + ox) * p.pitch + at.channel;
 }
 
-/* V values of dy, as a dropout behind the pooling hands them on: rounded as if stored. */
+/* V values of dy after the gradient of a dropout that follows the pooling, rounded to the value type. */
 template <int V, class T>
 static __device__ void load_scaled(const pooling &p, const T *dy, float (&v)[V])
 {
@@ -223,39 +221,39 @@ static __device__ void load_scaled(const pooling &p, const T *dy, float (&v)[V])
         v[i] = (float)(T)(v[i] * p.scale);
 }
 
-/* A thread has V channels of one input pixel. */
+/* A thread computes V channels of one input pixel. */
 template <int V, class T>
 static __global__ void maxpool_grad(pooling p, const T *__restrict__ dy, const uint8_t *__restrict__ index,
                                     T *__restrict__ dx)
 {
     if (lk__cuda_thread() >= p.threads)
         return;
-    place at = place_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.h, p.w);
+    position at = position_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.h, p.w);
     windows over_y = windows_over(p, at.y, p.oh), over_x = windows_over(p, at.x, p.ow);
     float sum[V] = {};
     for (int oy = over_y.begin; oy < over_y.end; oy++)
         for (int ox = over_x.begin; ox < over_x.end; ox++) {
             size_t from = output_of(p, at, oy, ox);
-            int place = (at.y + p.pad - oy * p.stride) * p.kernel + at.x + p.pad - ox * p.stride;
+            int tap = (at.y + p.pad - oy * p.stride) * p.kernel + at.x + p.pad - ox * p.stride;
             int won[V];
             float v[V];
             lk__cuda_load_bytes(index + from, won);
             load_scaled(p, dy + from, v);
 #pragma unroll
             for (int i = 0; i < V; i++)
-                sum[i] = won[i] == place ? sum[i] + v[i] : sum[i];
+                sum[i] = won[i] == tap ? sum[i] + v[i] : sum[i];
         }
     lk__cuda_store(dx + lk__cuda_thread() * V, sum);
 }
 
-/* Where 2x2 windows tile the whole input: a thread has V channels of one window. */
+/* If 2x2 windows tile the whole input: a thread computes V channels of one window. */
 template <int V, class T>
 static __global__ void maxpool_grad_tiles(pooling p, const T *__restrict__ dy, const uint8_t *__restrict__ index,
                                           T *__restrict__ dx)
 {
     if (lk__cuda_thread() >= p.threads)
         return;
-    place at = place_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow);
+    position at = position_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow);
     float v[V];
     int won[V];
     load_scaled(p, dy + lk__cuda_thread() * V, v);
@@ -294,21 +292,20 @@ extern "C" void lk__cuda_maxpool_grad_input(lk_device *dev, const lk_pool2d_desc
     lk__cuda_launched(dev, "maxpool_grad_input");
 }
 
-/* Places of a window that count in a mean, in one dimension: those in the input and
- * its padding. */
+/* Taps of a window that count in a mean, in one dimension: those in the input and its padding. */
 static __device__ int counted(const pooling &p, int out, int size)
 {
     int rest = size + 2 * p.pad - out * p.stride;
     return rest < p.kernel ? rest : p.kernel;
 }
 
-/* A thread has V channels of one output pixel. */
+/* A thread computes V channels of one output pixel. */
 template <int V, class T>
 static __global__ void avgpool(pooling p, const T *__restrict__ x, T *__restrict__ y)
 {
     if (lk__cuda_thread() >= p.threads)
         return;
-    place at = place_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow);
+    position at = position_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow);
     window wy = window_of(p, at.y, p.h), wx = window_of(p, at.x, p.w);
     float sum[V] = {}, size = (float)(counted(p, at.y, p.h) * counted(p, at.x, p.w));
     for (int ky = wy.begin; ky < wy.end; ky++) {
@@ -327,13 +324,13 @@ static __global__ void avgpool(pooling p, const T *__restrict__ x, T *__restrict
     lk__cuda_store(y + lk__cuda_thread() * V, sum);
 }
 
-/* A thread has V channels of one input pixel. */
+/* A thread computes V channels of one input pixel. */
 template <int V, class T>
 static __global__ void avgpool_grad(pooling p, const T *__restrict__ dy, T *__restrict__ dx)
 {
     if (lk__cuda_thread() >= p.threads)
         return;
-    place at = place_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.h, p.w);
+    position at = position_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.h, p.w);
     windows over_y = windows_over(p, at.y, p.oh), over_x = windows_over(p, at.x, p.ow);
     float sum[V] = {};
     for (int oy = over_y.begin; oy < over_y.end; oy++)
@@ -380,7 +377,7 @@ extern "C" void lk__cuda_avgpool_grad_input(lk_device *dev, const lk_pool2d_desc
 
 enum { CHAINS = 8, COLUMNS = 32 };
 
-/* The sum over the chains of a column, for chain 0. */
+/* The sum over the chains of a column; only chain 0 gets it. */
 template <int V>
 static __device__ void fold_chains(float (&sum)[V])
 {
@@ -398,7 +395,7 @@ static __device__ void fold_chains(float (&sum)[V])
     }
 }
 
-/* A block has COLUMNS vectors of channels of one sample. */
+/* A block computes COLUMNS vectors of channels of one sample. */
 template <int V, class T>
 static __global__ void global_avgpool(unsigned pixels, unsigned pitch, const T *__restrict__ x, T *__restrict__ y)
 {
@@ -437,14 +434,14 @@ extern "C" void lk__cuda_global_avgpool_forward(lk_device *dev, const lk_tensor 
     lk__cuda_launched(dev, "global_avgpool_forward");
 }
 
-/* A thread has V channels of one input pixel. */
+/* A thread computes V channels of one input pixel. */
 template <int V, class T>
 static __global__ void spread(size_t threads, unsigned pixels, unsigned pitch, const T *__restrict__ dy,
                               T *__restrict__ dx)
 {
     if (lk__cuda_thread() >= threads)
         return;
-    place at = place_of<V>((unsigned)lk__cuda_thread(), pitch, 1, pixels);
+    position at = position_of<V>((unsigned)lk__cuda_thread(), pitch, 1, pixels);
     float v[V];
     lk__cuda_load(dy + (size_t)at.sample * pitch + at.channel, v);
 #pragma unroll

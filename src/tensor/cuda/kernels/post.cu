@@ -1,19 +1,19 @@
-// post.cu - what a step needs from memory of the host, and its results to there, where
-// the host looks at it meanwhile.
+// post.cu - reads a step's data from the host's ring, and writes its results to the ring that the host reads
+// meanwhile.
 #include "tensor/cuda/runtime/cuda.h"
 
 enum { THREADS = 256, FETCH_THREADS = 1024 };
 
-/* One block: the number must come after all else. */
+/* One block, because the number must be written after everything else. */
 static __global__ void post_results(lk_post post)
 {
     uint32_t step = *post.step;
     lk_results *results = (lk_results *)(post.ring + (size_t)(step % post.slots) * post.stride);
     float *loss = (float *)(results + 1);
-    int32_t *place = (int32_t *)(loss + post.n);
+    int32_t *label_rank = (int32_t *)(loss + post.n);
     for (size_t i = threadIdx.x; i < post.n; i += THREADS) {
         loss[i] = post.loss[i];
-        place[i] = post.place[i];
+        label_rank[i] = post.label_rank[i];
     }
     if (threadIdx.x == 0)
         results->flag = *post.flag;
@@ -29,7 +29,7 @@ void lk__cuda_post(lk_device *dev, const lk_post *post)
     lk__cuda_launched(dev, "results of a step");
 }
 
-/* One block, as the turn counts when all have read it. */
+/* One block, because the turn may advance only after all threads have read it. */
 static __global__ void fetch_words(lk_fetch_desc fetch, uint32_t *dst)
 {
     uint32_t turn = *fetch.turn;

@@ -6,7 +6,7 @@
 
 #include "base/rng.h"
 
-/* lk__rng_block of the stream, at another sample and time. */
+/* lk__rng_block of the stream for another sample and time. */
 static __device__ __forceinline__ uint4 lk__cuda_philox(const lk_rng &rng, uint32_t sample, uint32_t time,
                                                         uint32_t block)
 {

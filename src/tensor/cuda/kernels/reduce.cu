@@ -1,11 +1,10 @@
-/* reduce.cu - merging two vectors of any type, element by element, for sums between
- * ranks. The element functions are the CPU's (tensor/cpu/reduce.c), bit by bit but for
- * the bits of a NaN. */
+/* reduce.cu - combines two vectors of any type, element by element, for sums between ranks. The element
+ * functions give the bits of the CPU's (tensor/cpu/reduce.c), except the bits of NaN. */
 #include <assert.h>
 
 #include "tensor/cuda/kernels/vec.cuh"
 
-/* A bf16 whose NaNs are one, as on the CPU. */
+/* A bf16; all its NaNs become the same, as on the CPU. */
 struct half_float {
     uint16_t bits;
 };
@@ -36,7 +35,7 @@ static __device__ int64_t quotient(int64_t x, int divisor) { return x / divisor;
 static __device__ int32_t quotient(int32_t x, int divisor) { return x / divisor; }
 static __device__ uint8_t quotient(uint8_t x, int divisor) { return (uint8_t)(x / divisor); }
 
-/* Whether a is the least of both, or a NaN. */
+/* Whether a is the smaller one, or NaN. */
 template <class T> static __device__ bool least(T a, T b) { return a <= b || a != a; }
 static __device__ bool least(half_float a, half_float b) { return least(widened(a), widened(b)); }
 template <class T> static __device__ bool largest(T a, T b) { return a >= b || a != a; }
@@ -73,7 +72,7 @@ static __device__ void merge_sixteen(const T *a, const T *b, T *out)
     *(uint4 *)out = left.whole;
 }
 
-/* V is lk__width<T>, or 1 where the arrays are not aligned. */
+/* V is lk__width<T>, or 1 if the arrays are not aligned. */
 template <lk_reduction OP, int V, class T>
 static __global__ void merge_all(size_t count, const T *a, const T *b, T *out)
 {

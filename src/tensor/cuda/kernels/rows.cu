@@ -1,4 +1,4 @@
-/* rows.cu - adding up short rows, one a shard, over the sum tree. */
+/* rows.cu - adds short rows, one for each shard, over the sum tree. */
 #include "tensor/cuda/kernels/vec.cuh"
 
 enum { LEAVES = 1024 }; /* of a launch */
@@ -8,7 +8,7 @@ struct leaf_merges {
     uint8_t after[LEAVES]; /* leaf i */
 };
 
-/* A thread has one column; the slots are its stack. */
+/* A thread processes one column; the slots are its stack. */
 static __global__ void fold(leaf_merges m, size_t width, const float *leaves, size_t row, lk_partials sums)
 {
     size_t i = lk__cuda_thread();
@@ -26,7 +26,7 @@ static __global__ void fold(leaf_merges m, size_t width, const float *leaves, si
     }
 }
 
-/* Of leaves [first, first + LEAVES), before which there are `depth` entries. */
+/* The merges of leaves [first, first + LEAVES); `depth` entries are on the stack before them. */
 static leaf_merges merges_of(const lk_shards *shards, int first, int depth)
 {
     leaf_merges m = {};

@@ -1,8 +1,8 @@
-/* softmax.cu - log-softmax and the losses, a warp a sample.
+/* softmax.cu - log-softmax and the losses; one warp for each sample.
  *
- * Lane l has classes l, l + 32, ...; sums over the classes are a chain in each lane,
- * folded by a butterfly. N is float for FEW classes and double for more, as in the
- * CPU's kernels. Labels are in [0, classes): the loader checks them. */
+ * Lane l has classes l, l + 32, ...; a sum over the classes is a chain in each lane, then a butterfly. N is
+ * float for up to FEW classes, otherwise double, as in the CPU's kernels. Labels are in [0, classes): the
+ * loader checks them. */
 #include "tensor/cuda/kernels/vec.cuh"
 
 enum { ROWS = LK_THREADS / LK_WARP, FEW = 16 };
@@ -16,13 +16,13 @@ static __device__ float fma_of(float a, float b, float c) { return __fmaf_rn(a, 
 static __device__ double fma_of(double a, double b, double c) { return __fma_rn(a, b, c); }
 /* clang-format on */
 
-/* What any of the kernels below may use of n rows of `classes` values. */
+/* Arguments of all kernels below: n rows of `classes` values. */
 struct rows {
     int n, classes, pitch;
     const int32_t *labels;
     float smoothing, scale;
     float *losses;
-    int32_t *places;
+    int32_t *label_ranks;
 };
 
 static rows rows_of(const lk_loss_desc *desc, const lk_tensor *x)
@@ -34,7 +34,7 @@ static rows rows_of(const lk_loss_desc *desc, const lk_tensor *x)
             .smoothing = desc ? desc->smoothing : 0.0f,
             .scale = desc ? desc->scale : 0.0f,
             .losses = nullptr,
-            .places = nullptr};
+            .label_ranks = nullptr};
 }
 
 static __device__ int row_of_warp()
@@ -132,10 +132,10 @@ extern "C" void lk__cuda_log_softmax_grad_input(lk_device *dev, const lk_tensor 
     });
 }
 
-/* How many classes come before the label's by score. A NaN, the label's own or
- * another's, counts as before it: where there is one the label never wins. */
+/* Counts the classes that rank before the label. NaN, as the label's score or another one, ranks before the
+ * label, so rank 0 is impossible then. */
 template <class T>
-static __device__ int row_place(const rows &r, const T *x, int label)
+static __device__ int label_rank_of(const rows &r, const T *x, int label)
 {
     int before = 0;
     float own = (float)x[label];
@@ -144,7 +144,7 @@ static __device__ int row_place(const rows &r, const T *x, int label)
     return lk__cuda_warp_sum(before);
 }
 
-/* What is wanted of class k. */
+/* The target probability of class k. */
 template <class N>
 static __device__ N target(const rows &r, int label, int k)
 {
@@ -152,7 +152,7 @@ static __device__ N target(const rows &r, int label, int k)
     return k == label ? ((N)1 - smoothing) + even : even;
 }
 
-/* Class k's loss is log_sum - (x[k] - max): nll has both of them 0. */
+/* The loss of class k is log_sum - (x[k] - max); for nll log_sum and max are 0. */
 template <class N, class T>
 static __device__ void row_loss(const rows &r, const T *x, int row, N max, N log_sum)
 {
@@ -163,10 +163,10 @@ static __device__ void row_loss(const rows &r, const T *x, int row, N max, N log
         all += (double)(log_sum - ((N)(float)x[k] - max));
     if (r.smoothing > 0)
         loss = ((N)1 - smoothing) * loss + smoothing * (N)(lk__cuda_warp_sum(all) / (double)r.classes);
-    int place = row_place(r, x, label);
+    int label_rank = label_rank_of(r, x, label);
     if (lk__cuda_lane() == 0) {
         r.losses[row] = (float)loss;
-        r.places[row] = place;
+        r.label_ranks[row] = label_rank;
     }
 }
 
@@ -202,11 +202,11 @@ static __global__ void cross_entropy(rows r, const T *x, T *dx)
     clear_pads(r, dx + at);
 }
 
-extern "C" void lk__cuda_nll(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *place,
-                             lk_tensor *dx)
+extern "C" void lk__cuda_nll(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss,
+                             int32_t *label_rank, lk_tensor *dx)
 {
     rows r = rows_of(desc, x);
-    r.losses = loss, r.places = place;
+    r.losses = loss, r.label_ranks = label_rank;
     run(dev, "nll", x, [&](cudaStream_t stream, unsigned blocks, auto kind) {
         using T = typename decltype(kind)::T;
         nll<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)x->data, dx ? (T *)dx->data : nullptr);
@@ -214,10 +214,10 @@ extern "C" void lk__cuda_nll(lk_device *dev, const lk_loss_desc *desc, const lk_
 }
 
 extern "C" void lk__cuda_cross_entropy(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss,
-                                       int32_t *place, lk_tensor *dx)
+                                       int32_t *label_rank, lk_tensor *dx)
 {
     rows r = rows_of(desc, x);
-    r.losses = loss, r.places = place;
+    r.losses = loss, r.label_ranks = label_rank;
     run(dev, "cross_entropy", x, [&](cudaStream_t stream, unsigned blocks, auto kind) {
         using T = typename decltype(kind)::T;
         auto kernel = r.classes <= FEW ? cross_entropy<float, T> : cross_entropy<double, T>;

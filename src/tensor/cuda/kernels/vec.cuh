@@ -1,9 +1,9 @@
-/* vec.cuh - what CUDA kernels are written in: V values of f32 or bf16 in memory as
- * floats in registers, and how threads are counted. For nvcc only.
+/* vec.cuh - the basis of CUDA kernels: V values of f32 or bf16 in memory as floats in registers, and indexes of
+ * threads. For nvcc only.
  *
- * A bf16 is rounded to the nearest, ties to even, when it is stored. A thread has 16
- * bytes of a tensor where its pitch allows (a multiple of 8), else one value. Kernels
- * count a tensor's vectors in 32 bits: it has fewer than 2^32 of them. */
+ * A stored bf16 is rounded to nearest, ties to even. A thread has 16 bytes of a tensor if the pitch allows (a
+ * multiple of 8), otherwise one value. Kernels count the vectors of a tensor in 32 bits: a tensor has fewer
+ * than 2^32 of them. */
 #ifndef LK_TENSOR_CUDA_KERNELS_VEC_CUH
 #define LK_TENSOR_CUDA_KERNELS_VEC_CUH
 
@@ -119,19 +119,19 @@ static __device__ __forceinline__ void lk__cuda_store_bytes(uint8_t *p, const in
     }
 }
 
-/* max(v, 0): -0.0 becomes 0, and a NaN stays, which fmaxf would drop. */
+/* max(v, 0): -0.0 becomes 0, NaN stays NaN (fmaxf would drop it). */
 static __device__ __forceinline__ float lk__cuda_relu1(float v)
 {
     return v <= 0.0f ? 0.0f : v;
 }
 
-/* The gradient dy of a ReLU whose result was y: a NaN in y lets it pass. */
+/* The gradient dy of a ReLU whose result was y; dy passes if y is NaN. */
 static __device__ __forceinline__ float lk__cuda_relu_grad1(float y, float dy)
 {
     return y <= 0.0f ? 0.0f : dy;
 }
 
-/* This thread in its grid, where both have one dimension. */
+/* The index of this thread in a one-dimensional grid. */
 static __device__ __forceinline__ size_t lk__cuda_thread()
 {
     return (size_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -142,7 +142,7 @@ static __device__ __forceinline__ int lk__cuda_lane()
     return (int)(threadIdx.x % LK_WARP);
 }
 
-/* Over the lanes of a warp, all of which take part, by a butterfly: every lane gets it. */
+/* The sum over the lanes of a warp, by a butterfly: all lanes take part, and all get the sum. */
 template <class N>
 static __device__ __forceinline__ N lk__cuda_warp_sum(N v)
 {
@@ -152,7 +152,7 @@ static __device__ __forceinline__ N lk__cuda_warp_sum(N v)
     return v;
 }
 
-/* Blocks of LK_THREADS. */
+/* Number of blocks of LK_THREADS threads. */
 static inline unsigned lk__cuda_blocks(size_t threads)
 {
     return (unsigned)((threads + LK_THREADS - 1) / LK_THREADS);
@@ -163,13 +163,13 @@ static inline size_t lk__cuda_pixels(const lk_tensor *tensor)
     return tensor->shape.n * tensor->shape.h * tensor->shape.w;
 }
 
-/* Elements of its memory, pads included. */
+/* Elements of the tensor's memory, pads included. */
 static inline size_t lk__cuda_elements(const lk_tensor *tensor)
 {
     return lk__cuda_pixels(tensor) * lk__tensor_pitch(tensor);
 }
 
-/* Vectors of 16 bytes may begin there. */
+/* Whether vectors of 16 bytes may begin at p. */
 static inline bool lk__cuda_aligned(const void *p)
 {
     return (uintptr_t)p % 16 == 0;
@@ -192,7 +192,7 @@ static void lk__cuda_by_kind(const lk_tensor *tensor, F f)
         whole ? f(lk_kind<lk_bf16, 8>()) : f(lk_kind<lk_bf16, 1>());
 }
 
-/* The same where pixels are of no interest: a flat array, aligned as a vector is. */
+/* The same for a flat array that is aligned to a vector; pixels do not matter. */
 template <class F>
 static void lk__cuda_by_dtype(lk_dtype dtype, F f)
 {

@@ -73,7 +73,7 @@ static __device__ __forceinline__ void lk__cuda_fma4(float4 &acc, float a, float
     lk__cuda_fma4(acc, make_float4(a, a, a, a), b);
 }
 
-/* Blocks of so many threads, or parts of so many items. */
+/* Number of blocks of this many threads, or of parts of this many items. */
 static inline unsigned lk__cuda_parts(size_t items, size_t each)
 {
     return (unsigned)((items + each - 1) / each);

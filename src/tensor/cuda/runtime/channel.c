@@ -1,4 +1,4 @@
-/* channel.c - the stream of a channel, and its order against the device's. */
+/* channel.c - the stream of a channel, and its order against the device's stream. */
 #include "tensor/cuda/runtime/channel.h"
 
 #include <stdio.h>
@@ -14,14 +14,14 @@ const lk_channel_type *const lk__cuda_channels[] = {
     NULL,
 };
 
-lk_status lk__cuda_channel_place(lk_device *dev, char place[LK_CHANNEL_PLACE])
+lk_status lk__cuda_channel_device_id(lk_device *dev, char device_id[LK_CHANNEL_DEVICE_ID])
 {
     struct cudaDeviceProp props;
     char id[2 * sizeof props.uuid.bytes + 1];
     LK_TRY(lk__cuda_status(dev, cudaGetDeviceProperties(&props, ((lk_cuda_device *)dev)->index), "asking for its id"));
     for (size_t i = 0; i < sizeof props.uuid.bytes; i++)
         snprintf(id + 2 * i, 3, "%02x", (unsigned char)props.uuid.bytes[i]);
-    snprintf(place, LK_CHANNEL_PLACE, "GPU %s", id);
+    snprintf(device_id, LK_CHANNEL_DEVICE_ID, "GPU %s", id);
     return LK_OK;
 }
 
@@ -29,7 +29,7 @@ static cudaError_t create_events(lk_channel *channel)
 {
     cudaError_t error = cudaStreamCreateWithFlags(&channel->stream, cudaStreamNonBlocking);
     if (error == cudaSuccess)
-        error = cudaEventCreateWithFlags(&channel->place, cudaEventDisableTiming);
+        error = cudaEventCreateWithFlags(&channel->order, cudaEventDisableTiming);
     for (int i = 0; error == cudaSuccess && i < channel->opts.marks; i++)
         error = cudaEventCreateWithFlags(&channel->marks[i], cudaEventDisableTiming);
     return error;
@@ -49,8 +49,8 @@ void lk__cuda_channel_fini(lk_channel *channel)
         if (channel->marks[i])
             (void)cudaEventDestroy(channel->marks[i]);
     }
-    if (channel->place)
-        (void)cudaEventDestroy(channel->place);
+    if (channel->order)
+        (void)cudaEventDestroy(channel->order);
     if (channel->stream)
         (void)cudaStreamDestroy(channel->stream);
     (void)cudaGetLastError();
@@ -69,8 +69,8 @@ lk_status lk__cuda_channel_follow(lk_channel *channel)
     lk_device *dev = &channel->cuda->base;
     LK_TRY(lk__cuda_channel_use(channel));
     cudaStream_t before = lk__cuda_stream(dev);
-    LK_TRY(lk__cuda_status(dev, cudaEventRecord(channel->place, before), "marking a place in a stream"));
-    return lk__cuda_status(dev, cudaStreamWaitEvent(channel->stream, channel->place, 0), "ordering two streams");
+    LK_TRY(lk__cuda_status(dev, cudaEventRecord(channel->order, before), "recording an event"));
+    return lk__cuda_status(dev, cudaStreamWaitEvent(channel->stream, channel->order, 0), "ordering two streams");
 }
 
 lk_status lk__cuda_channel_add(lk_channel *channel, size_t count, const float *a, const float *b, float *out)
@@ -85,7 +85,7 @@ lk_status lk__cuda_channel_mark(lk_channel *channel, int mark)
 {
     LK_TRY(lk__cuda_channel_use(channel));
     return lk__cuda_status(&channel->cuda->base, cudaEventRecord(channel->marks[mark], channel->stream),
-                           "marking a place in a stream");
+                           "recording an event");
 }
 
 lk_status lk__cuda_channel_lead(lk_channel *channel, int mark)
@@ -96,8 +96,8 @@ lk_status lk__cuda_channel_lead(lk_channel *channel, int mark)
                            "ordering two streams");
 }
 
-/* The event of a mark that was set while the device records is captured: it stands for
- * nothing outside of the recording. */
+/* A mark that was recorded while the device records is captured: its event has no meaning outside of the
+ * recording. */
 lk_status lk__cuda_channel_reached(lk_channel *channel, int mark, bool *done)
 {
     LK_TRY(lk__cuda_channel_use(channel));

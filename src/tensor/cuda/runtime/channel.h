@@ -1,5 +1,5 @@
-/* channel.h - what channels of CUDA devices have in common: a stream of their own,
- * ordered against the device's by events. The functions are slots of lk_channel_type. */
+/* channel.h - common to the channels of CUDA devices: a stream of their own, ordered against the device's
+ * stream by events. The functions are slots of lk_channel_type. */
 #ifndef LK_TENSOR_CUDA_RUNTIME_CHANNEL_H
 #define LK_TENSOR_CUDA_RUNTIME_CHANNEL_H
 
@@ -10,23 +10,23 @@
 struct lk_channel {
     lk_cuda_device *cuda;
     lk_channel_opts opts;
-    bool lost; /* it failed, or was given up */
+    bool lost; /* it failed, or give_up was called */
     cudaStream_t stream;
-    cudaEvent_t place;  /* in one of the two streams */
+    cudaEvent_t order;  /* event that orders the two streams */
     cudaEvent_t *marks; /* (opts.marks) */
 };
 
-/* NULL-terminated, the one to be preferred first. */
+/* The preferred channel first, NULL after the last. */
 extern const lk_channel_type *const lk__cuda_channels[];
 extern const lk_channel_type lk__cuda_channel_ipc, lk__cuda_channel_nccl;
 
-/* "GPU <its id>", which is the same on all ranks that have this GPU. */
-lk_status lk__cuda_channel_place(lk_device *dev, char place[LK_CHANNEL_PLACE]) LK_CHECKED;
+/* "GPU <its id>", equal for all ranks that use this GPU. */
+lk_status lk__cuda_channel_device_id(lk_device *dev, char device_id[LK_CHANNEL_DEVICE_ID]) LK_CHECKED;
 
-/* After a failure of init, fini. */
+/* The caller calls fini also if init fails. */
 lk_status lk__cuda_channel_init(lk_device *dev, const lk_channel_opts *opts, lk_channel *channel) LK_CHECKED;
 void lk__cuda_channel_fini(lk_channel *channel);
-/* Whether it is not lost; the device is current then. */
+/* Fails if the channel is lost; otherwise makes the device current. */
 lk_status lk__cuda_channel_use(const lk_channel *channel) LK_CHECKED;
 
 lk_status lk__cuda_channel_follow(lk_channel *channel) LK_CHECKED;

@@ -1,9 +1,8 @@
-/* count.c - how many GPUs CUDA would find, from files and a variable alone.
+/* count.c - the number of GPUs that CUDA would find, from files and one environment variable only.
  *
- * The driver's files are /dev/nvidia0, /dev/nvidia1, ..., and a folder a GPU in
- * /proc/driver/nvidia/gpus. What the variable means is as the driver reads it: its
- * list ends before the first item that is no GPU; a GPU that is listed twice makes
- * it invalid, and nothing is seen. */
+ * The driver's files are /dev/nvidia0, /dev/nvidia1, ..., and one folder for each GPU in
+ * /proc/driver/nvidia/gpus. The variable is read as the driver reads it: its list ends before the first item
+ * that is not a GPU, and a GPU that is listed twice makes the whole list invalid, so that no GPU is visible. */
 #include <ctype.h>
 #include <dirent.h>
 #include <stdbool.h>
@@ -18,11 +17,11 @@ enum { MAX_GPUS = 64, UUID_BYTES = 64, PATH_BYTES = 512 };
 
 typedef struct gpus {
     int count;
-    int uuids; /* that are known: all, or none */
+    int uuids; /* number of known UUIDs: of all GPUs, or 0 */
     char uuid[MAX_GPUS][UUID_BYTES];
 } gpus;
 
-/* "nvidia0" and so on, but not "nvidiactl" and "nvidia-uvm". */
+/* True for "nvidia0" and so on, not for "nvidiactl" and "nvidia-uvm". */
 static bool is_node(const char *name)
 {
     static const char prefix[] = "nvidia";
@@ -49,7 +48,7 @@ static int count_nodes(const char *root)
     return count;
 }
 
-/* The "GPU-..." of a GPU's file; the driver may not know it yet, and writes '?'. */
+/* Reads "GPU-..." from a GPU's file. The file contains '?' while the driver does not know the UUID. */
 static bool read_uuid(const char *path, char uuid[UUID_BYTES])
 {
     static const char key[] = "GPU UUID:";
@@ -89,7 +88,7 @@ static void read_uuids(const char *root, gpus *have)
         have->uuids = 0;
 }
 
-/* Which GPU an item is, -1 for none; `before` items came before it. */
+/* The GPU of an item, -1 for none; `before` is the number of earlier items. */
 static int find_number(const gpus *have, const char *item, int before)
 {
     (void)before;
@@ -99,7 +98,7 @@ static int find_number(const gpus *have, const char *item, int before)
     return number < (unsigned long)have->count ? (int)number : -1;
 }
 
-/* An item may be the beginning of a UUID, where no other begins with it. */
+/* An item may be the beginning of a UUID if no other UUID begins with it. */
 static int find_uuid(const gpus *have, const char *item, int before)
 {
     size_t length = strcspn(item, ", ");
@@ -143,7 +142,7 @@ int lk__cuda_count_below(const char *root, const char *visible)
     gpus have = {.count = count_nodes(root)};
     if (!visible || have.count == 0)
         return have.count;
-    /* A part of a GPU: CUDA shows one at most. */
+    /* A part of a GPU: CUDA shows at most one. */
     if (strncmp(visible, "MIG-", 4) == 0)
         return 1;
     read_uuids(root, &have);

@@ -1,10 +1,9 @@
-/* ipc.c - channels of ranks on one GPU: they read each other's memory.
+/* ipc.c - channels between ranks on one GPU: they read each other's memory.
  *
- * In move a rank puts what it sends into an outbox of its own, which the others have
- * mapped, and waits until it is there; in take, when all ranks have come so far, each
- * takes what is for it.
- * There are two outboxes in turn: when all have met over one, all have read the other.
- * Ranks of one process read it where it is; those of others by CUDA IPC. */
+ * In move a rank copies what it sends into an outbox of its own, which the other ranks have mapped, and waits
+ * for the copy. In take, when all ranks have finished move, each rank copies what is addressed to it. Two
+ * outboxes are used in turn: when all ranks have finished a move through one, all have read the other. Ranks of
+ * the same process read an outbox directly, other processes by CUDA IPC. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,21 +15,21 @@
 
 enum { BOXES = 2 };
 
-/* What a rank tells the others of its outboxes. */
+/* How other ranks find a rank's outboxes. */
 typedef struct lent {
     cudaIpcMemHandle_t handle;
     uint64_t process;
-    uint64_t at;     /* there */
+    uint64_t at;     /* address in that process */
     uint64_t stride; /* elements for each rank */
 } lent;
 
 static_assert(sizeof(lent) <= LK_CHANNEL_KEY, "a key has room for it");
 
 typedef struct peer {
-    const float *boxes; /* (BOXES, size, stride); the own ones at the own rank */
+    const float *boxes; /* (BOXES, size, stride); this rank's own outboxes at its own index */
     size_t stride;
-    bool mapped; /* to be closed */
-    size_t used; /* elements of the move at hand */
+    bool mapped; /* must be unmapped */
+    size_t used; /* elements of the current move */
 } peer;
 
 typedef struct ipc_channel {
@@ -40,7 +39,7 @@ typedef struct ipc_channel {
     unsigned turn;
 } ipc_channel;
 
-/* A namespace in which processes know each other by number. */
+/* Identifies the namespace in which process numbers are unique. */
 static uint64_t process_space(void)
 {
     char text[64] = "";
@@ -51,16 +50,16 @@ static uint64_t process_space(void)
     return number;
 }
 
-/* A GPU's id is its own in all the world, so that ranks of two hosts differ. */
-static lk_status ipc_place(lk_device *dev, char place[LK_CHANNEL_PLACE])
+/* A GPU's id is unique in the world, so ranks of two hosts differ. */
+static lk_status ipc_device_id(lk_device *dev, char id[LK_CHANNEL_DEVICE_ID])
 {
-    LK_TRY(lk__cuda_channel_place(dev, place));
-    size_t length = strlen(place);
-    snprintf(place + length, LK_CHANNEL_PLACE - length, ", processes %llu", (unsigned long long)process_space());
+    LK_TRY(lk__cuda_channel_device_id(dev, id));
+    size_t length = strlen(id);
+    snprintf(id + length, LK_CHANNEL_DEVICE_ID - length, ", processes %llu", (unsigned long long)process_space());
     return LK_OK;
 }
 
-/* Not every driver can lend memory to other processes. */
+/* Not every driver can share memory between processes. */
 static lk_status ipc_load(lk_device *dev)
 {
     cudaIpcMemHandle_t handle;
@@ -152,7 +151,7 @@ static lk_status ipc_join(lk_channel *channel, const void *keys)
     return LK_OK;
 }
 
-/* Where the next elements from one rank to another lie. */
+/* Address of the next elements from one rank to another. */
 static const float *next_in_box(const ipc_channel *ipc, int from, int to, size_t used)
 {
     const peer *p = &ipc->peers[from];
@@ -160,7 +159,7 @@ static const float *next_in_box(const ipc_channel *ipc, int from, int to, size_t
     return p->boxes + box * p->stride + used;
 }
 
-/* The sends of a list of moves into the own outbox, or the others out of their peers'. */
+/* Copies the sends of a list of moves into this rank's outbox, or the receives out of the peers' outboxes. */
 static cudaError_t copy_moves(ipc_channel *ipc, const lk_channel_move *moves, int count, bool sends)
 {
     cudaError_t error = cudaSuccess;
@@ -198,7 +197,7 @@ static lk_status ipc_take(lk_channel *channel, const lk_channel_move *moves, int
     return lk__cuda_status(&channel->cuda->base, error, "taking gradients in");
 }
 
-/* All that is under way is this rank's own work, which ends by itself. */
+/* All work under way is this rank's own and ends by itself. */
 static void ipc_give_up(lk_channel *channel)
 {
     channel->lost = true;
@@ -207,7 +206,7 @@ static void ipc_give_up(lk_channel *channel)
 const lk_channel_type lk__cuda_channel_ipc = {
     .name = "ipc",
     .one_device = true,
-    .place = ipc_place,
+    .device_id = ipc_device_id,
     .load = ipc_load,
     .open = ipc_open,
     .join = ipc_join,

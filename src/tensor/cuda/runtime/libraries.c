@@ -1,5 +1,5 @@
-/* libraries.c - opening cuDNN and cuBLASLt by name. cuDNN's own parts (libcudnn_cnn,
- * _ops, _engines_...) are opened by libcudnn itself, beside it, at its first use. */
+/* libraries.c - opens cuDNN and cuBLASLt by name. libcudnn itself opens its parts (libcudnn_cnn, _ops,
+ * _engines_...) in the same folder at its first use. */
 #include "tensor/cuda/runtime/libraries.h"
 
 #include <dlfcn.h>

@@ -1,9 +1,8 @@
 /* libraries.h - cuDNN and cuBLASLt, found at run time.
  *
- * Nothing is linked: a build runs where there is no GPU, and a run that needs no
- * convolution does not pay for cuDNN (80 ms for linking both, 62 ms for a handle).
- * Each library is opened by the first plan that needs it. One lk_cuda_libraries belongs
- * to one device; its calls are made by one thread at a time, with that device
+ * Nothing is linked: a build runs on machines without a GPU, and a run without convolutions does not pay for
+ * cuDNN (80 ms for linking both libraries, 62 ms for a handle). The first plan that needs a library opens it.
+ * An lk_cuda_libraries belongs to one device. One thread at a time may call these functions, with that device
  * current. */
 #ifndef LK_TENSOR_CUDA_RUNTIME_LIBRARIES_H
 #define LK_TENSOR_CUDA_RUNTIME_LIBRARIES_H
@@ -63,7 +62,7 @@ extern "C" {
     X(cublasLtMatmulAlgoGetHeuristic)       \
     X(cublasLtMatmul)
 
-/* A library as messages tell of it. */
+/* A library, described for messages. */
 typedef struct lk_cuda_library {
     const char *what;    /* name and version */
     const char *need;    /* who needs it */
@@ -73,11 +72,11 @@ typedef struct lk_cuda_library {
 
 typedef struct lk_cuda_symbol {
     const char *name;
-    void *at; /* the address of its field */
+    void *at; /* address of the field that it fills */
 } lk_cuda_symbol;
 
 typedef struct lk_cuda_libraries {
-    void *cudnn_file, *lt_file; /* of dlopen; NULL until needed */
+    void *cudnn_file, *lt_file; /* handles of dlopen; NULL until needed */
     cudnnHandle_t cudnn;        /* NULL until lk__cuda_libraries_cudnn */
     cublasLtHandle_t lt;        /* NULL until lk__cuda_libraries_lt */
 #define LK_LIBRARY_FIELD(name) __typeof__(name) *name;
@@ -86,18 +85,17 @@ typedef struct lk_cuda_libraries {
 #undef LK_LIBRARY_FIELD
 } lk_cuda_libraries;
 
-/* A zeroed lk_cuda_libraries is ready for these; they do nothing the second time. A
- * missing library or function is UNSUPPORTED, and the detail says which, where it was
- * looked for and what to do. */
+/* A zeroed lk_cuda_libraries is ready for these; a second call does nothing. A missing library or function is
+ * UNSUPPORTED: the detail says which, where it was searched and what to do. */
 lk_status lk__cuda_libraries_cudnn(lk_cuda_libraries *libs) LK_CHECKED;
 lk_status lk__cuda_libraries_lt(lk_cuda_libraries *libs) LK_CHECKED;
-/* Whether both files can be loaded, which they then are: it costs nothing twice. */
+/* Loads both files, to check that they can be loaded; a second call costs nothing. */
 lk_status lk__cuda_libraries_find(void) LK_CHECKED;
-/* Opens a library wherever it is, and finds its functions; as above where they are missing. */
+/* Opens a library and finds its functions; fails as above. */
 lk_status lk__cuda_library_open(const lk_cuda_library *lib, void **out) LK_CHECKED;
 lk_status lk__cuda_library_find(void *handle, const lk_cuda_library *lib, const lk_cuda_symbol *symbols,
                                 size_t count) LK_CHECKED;
-/* Gives the handles back; the files stay mapped until the process ends. */
+/* Destroys the handles; the files stay mapped until the process ends. */
 void lk__cuda_libraries_fini(lk_cuda_libraries *libs);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-/* memory.c - the memory of a CUDA device; uploads go through a ring of pinned
- * memory, so that the host does not wait for work that was enqueued before. */
+/* memory.c - the memory of a CUDA device. Uploads go through a ring of pinned memory, so the host does not wait
+ * for work enqueued before. */
 #include "tensor/cuda/runtime/memory.h"
 
 #include <assert.h>
@@ -15,7 +15,7 @@ static_assert(4 * (LK_CUDA_PROMPT_UPLOAD / PIECE_BYTES) <= PIECES, "four of them
 
 struct lk_cuda_staging {
     char *memory;               /* (PIECES, PIECE_BYTES), pinned */
-    cudaEvent_t copied[PIECES]; /* the piece may be written again */
+    cudaEvent_t copied[PIECES]; /* after it the piece may be overwritten */
     int next;
 };
 
@@ -45,7 +45,7 @@ lk_status lk__cuda_alloc(lk_device *dev, size_t bytes, const char *what, void **
     void *block;
     LK_TRY(lk__cuda_alloc_raw(dev, bytes, what, &block));
     cudaError_t error = cudaMemsetAsync(block, 0, lk__size_max(bytes, 1), stream);
-    /* Waits, for other ranks may look at it next, who do not know the stream. */
+    /* Waits, because other ranks, which do not know this stream, may read the memory next. */
     if (error == cudaSuccess)
         error = cudaStreamSynchronize(stream);
     if (error != cudaSuccess) {
@@ -101,7 +101,7 @@ static cudaError_t upload_piece(lk_cuda_staging *staging, const void *host, size
 {
     int piece = staging->next;
     char *pinned = staging->memory + (size_t)piece * PIECE_BYTES;
-    /* An event that was never recorded counts as done. */
+    /* An event that was never recorded counts as complete. */
     cudaError_t error = cudaEventSynchronize(staging->copied[piece]);
     if (error != cudaSuccess)
         return error;

@@ -1,13 +1,11 @@
 /* nccl.c - a communicator of NCCL with a stream of its own.
  *
- * It does not block: `poll` asks after a call that NCCL has not finished. A communicator
- * that is given up is aborted: its work on the GPUs ends then. Aborting waits until no
- * recorded step uses the communicator, and those can be forgotten only when their work
- * has ended: so a thread does it.
+ * The communicator is nonblocking: `poll` asks whether NCCL has finished a call. give_up aborts the
+ * communicator, which ends its work on the GPUs. Aborting waits until no recorded step uses the communicator,
+ * and a recording can be forgotten only when its work has ended. Therefore a thread of its own aborts.
  *
- * NCCL is opened at run time, by the first channel. Two ranks may have one GPU where
- * each has an NCCL_HOSTID of its own in its environment, by which NCCL takes them to be
- * on two hosts. */
+ * The first channel opens NCCL at run time. Two ranks may use the same GPU if each has its own NCCL_HOSTID in
+ * the environment: NCCL then treats them as two hosts. */
 #include <assert.h>
 #include <nccl.h>
 #include <pthread.h>
@@ -47,25 +45,25 @@ struct lk_cuda_nccl {
 typedef struct nccl_channel {
     lk_channel base;
     const lk_cuda_nccl *nccl;
-    const char *doing; /* the call at hand, for messages */
-    ncclComm_t comm;   /* NULL: none, or being aborted: */
+    const char *doing; /* the current call, for messages */
+    ncclComm_t comm;   /* NULL: none, or it is being aborted */
     pthread_t aborter;
     bool aborts;
     ncclComm_t aborted;
 } nccl_channel;
 
-/* Seconds for the ranks to take leave of each other. */
+/* Seconds that a rank waits for the others when it leaves. */
 static const double LEAVE_WITHIN = 5;
 
 static_assert(LK_CHANNEL_KEY == sizeof(ncclUniqueId), "a key is NCCL's id");
 
-static lk_status nccl_place(lk_device *dev, char place[LK_CHANNEL_PLACE])
+static lk_status nccl_device_id(lk_device *dev, char id[LK_CHANNEL_DEVICE_ID])
 {
     const char *host = getenv("NCCL_HOSTID");
-    LK_TRY(lk__cuda_channel_place(dev, place));
-    size_t length = strlen(place);
+    LK_TRY(lk__cuda_channel_device_id(dev, id));
+    size_t length = strlen(id);
     if (host)
-        snprintf(place + length, LK_CHANNEL_PLACE - length, ", NCCL_HOSTID %s", host);
+        snprintf(id + length, LK_CHANNEL_DEVICE_ID - length, ", NCCL_HOSTID %s", host);
     return LK_OK;
 }
 
@@ -125,7 +123,7 @@ static void give_up(nccl_channel *channel)
         (void)abort_comm(channel);
 }
 
-/* A call that gave this result is under way, or done, or has failed. */
+/* Handles the result of a call, which may be complete, in progress or failed. */
 static lk_status begin_call(nccl_channel *channel, ncclResult_t result, const char *what)
 {
     channel->doing = what;
@@ -134,7 +132,7 @@ static lk_status begin_call(nccl_channel *channel, ncclResult_t result, const ch
     return fail_nccl(channel->base.cuda, channel->comm, result, what);
 }
 
-/* When a call is done, its work is in the stream. */
+/* When a call is complete, its work is in the stream. */
 static lk_status nccl_poll(lk_channel *base, bool *done)
 {
     nccl_channel *channel = (nccl_channel *)base;
@@ -146,7 +144,7 @@ static lk_status nccl_poll(lk_channel *base, bool *done)
     return begin_call(channel, state, channel->doing);
 }
 
-/* The first rank's key is NCCL's. */
+/* The key of rank 0 is NCCL's id. */
 static lk_status nccl_join(lk_channel *base, const void *keys)
 {
     nccl_channel *channel = (nccl_channel *)base;
@@ -158,11 +156,11 @@ static lk_status nccl_join(lk_channel *base, const void *keys)
     ncclResult_t result =
         channel->nccl->ncclCommInitRankConfig(&channel->comm, base->opts.size, id, base->opts.rank, &config);
     if (result != ncclSuccess && result != ncclInProgress)
-        return fail_nccl(base->cuda, NULL, result, "meeting other ranks");
-    return begin_call(channel, ncclInProgress, "meeting other ranks");
+        return fail_nccl(base->cuda, NULL, result, "joining the other ranks");
+    return begin_call(channel, ncclInProgress, "joining the other ranks");
 }
 
-/* Leaves the others in order, as far as they still answer. */
+/* Leaves the communicator in order if the other ranks still answer. */
 static void leave(nccl_channel *channel)
 {
     ncclResult_t result = channel->nccl->ncclCommFinalize(channel->comm);
@@ -184,7 +182,7 @@ static void nccl_close(lk_channel *base)
     if (!channel)
         return;
     (void)cudaSetDevice(base->cuda->index);
-    /* Work that is not done waits for ranks that may never come. */
+    /* Unfinished work waits for ranks that may never come. */
     if (channel->comm && base->stream && cudaStreamQuery(base->stream) == cudaSuccess)
         leave(channel);
     give_up(channel);
@@ -206,7 +204,7 @@ static lk_status nccl_open(lk_device *dev, const lk_channel_opts *opts, void *ke
     LK_TRY_GOTO(lk__cuda_channel_init(dev, opts, &channel->base), close_channel);
     ncclResult_t result = opts->rank == 0 ? cuda->nccl->ncclGetUniqueId(key) : ncclSuccess;
     if (result != ncclSuccess)
-        LK_TRY_GOTO(fail_nccl(cuda, NULL, result, "meeting other ranks"), close_channel);
+        LK_TRY_GOTO(fail_nccl(cuda, NULL, result, "joining the other ranks"), close_channel);
     *out = &channel->base;
     return LK_OK;
 
@@ -246,7 +244,7 @@ static void nccl_give_up(lk_channel *base)
 
 const lk_channel_type lk__cuda_channel_nccl = {
     .name = "nccl",
-    .place = nccl_place,
+    .device_id = nccl_device_id,
     .load = nccl_load,
     .open = nccl_open,
     .join = nccl_join,

@@ -1,4 +1,4 @@
-/* open.c - finding CUDA's libraries, and texts about a GPU for messages. */
+/* open.c - finds CUDA's libraries, and describes a GPU for messages. */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 
 enum { LIBRARY_BYTES = 4096 };
 
-/* The folders of libraries of a toolkit, where the dynamic linker may not look. */
+/* Library folders of a toolkit, which the dynamic linker may not search. */
 static void *open_below(const char *root, const char *file)
 {
     static const char *const folders[] = {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"};

@@ -1,4 +1,4 @@
-/* query.c - asks the driver for its GPUs, and the linker for libraries. */
+/* query.c - asks the driver for its GPUs, and the dynamic linker for libraries. */
 #include "tensor/cuda/runtime/query.h"
 
 #include <cublasLt.h>
@@ -13,13 +13,13 @@
 
 #include "tensor/cuda/runtime/libraries.h"
 
-/* The oldest GPUs whose kernels are built: those of compute_80. */
+/* The oldest GPUs that kernels are built for: compute_80. */
 enum { LEAST_MAJOR = 8, REASON_BYTES = 256, VERSION_BYTES = 32, PATH_BYTES = 4096, SHOWN_GPUS = 4 };
 
-/* What libraries and their kernels take, beside all that is allocated. */
+/* Memory that libraries and their kernels take besides all allocations. */
 static const size_t LEAST_FREE = (size_t)256 << 20;
 
-/* CUDA's numbers for versions: 13020 is 13.2. */
+/* CUDA's version numbers: 13020 is 13.2. */
 static int major_of(int version)
 {
     return version / 1000;
@@ -30,7 +30,7 @@ static int minor_of(int version)
     return version % 1000 / 10;
 }
 
-/* Why cudaGetDeviceCount found nothing. */
+/* Explains why cudaGetDeviceCount found nothing. */
 static void explain(cudaError_t error, int driver, char *why, size_t bytes)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -48,7 +48,7 @@ static void explain(cudaError_t error, int driver, char *why, size_t bytes)
         snprintf(why, bytes, "the driver finds no device");
 }
 
-/* Appends to text; what does not fit is cut. */
+/* Appends to text; what does not fit is cut off. */
 __attribute__((format(printf, 3, 4))) static void add(char *text, size_t bytes, const char *format, ...)
 {
     size_t used = strlen(text);
@@ -58,7 +58,7 @@ __attribute__((format(printf, 3, 4))) static void add(char *text, size_t bytes, 
     va_end(args);
 }
 
-/* GPUs that can be opened; 0, and why, where there are none. */
+/* Number of GPUs that can be opened; if it is 0, why. */
 static int count_gpus(int *driver, char *why, size_t bytes)
 {
     int count = 0;
@@ -107,8 +107,8 @@ lk_status lk__cuda_check(int index)
                     major, minor, LEAST_MAJOR);
 }
 
-/* The first thing that needs the GPU's context, which takes memory and may be for one
- * process alone. */
+/* The first call that needs the GPU's context failed. A context takes memory and may be reserved for one
+ * process. */
 static lk_status fail_open(int index, cudaError_t error)
 {
     char title[LK_CUDA_TITLE];
@@ -139,14 +139,14 @@ lk_status lk__cuda_probe(int index, size_t need)
         error = cudaMemGetInfo(&available, &total);
     if (error != cudaSuccess)
         return fail_open(index, error);
-    /* What an empty GPU could not hold either is for the engine to tell, with advice. */
+    /* If even an empty GPU is too small, the engine fails later, with advice. */
     if (available >= want || want > total)
         return LK_OK;
     return lk__fail(LK_STATUS_MEMORY, "%s is full: about %.1f MB are needed, %.1f of its %.1f MB are free",
                     lk__cuda_title(index, title), (double)want / 1e6, (double)available / 1e6, (double)total / 1e6);
 }
 
-/* The driver's own version, which is not CUDA's; "" where the system has it nowhere. */
+/* The driver's own version, which is not CUDA's; "" if the system does not show it. */
 static void read_driver(char version[VERSION_BYTES])
 {
     FILE *file = fopen("/sys/module/nvidia/version", "r");
@@ -192,11 +192,11 @@ static void add_gpu(int index, char *text, size_t bytes)
 #define TEXT(x) #x
 #define MAJOR(x) TEXT(x)
 
-/* What is loaded when it is needed. The functions give a version or take a place
- * for it; 91300 is 9.13.0 with all of them. */
+/* Libraries that are loaded when they are needed. Their functions return the version or write it to a pointer;
+ * 91300 is 9.13.0 in all of them. */
 static const struct library {
     const char *name, *file, *function;
-    bool takes_place;
+    bool takes_pointer;
 } libraries[] = {
     {"cuDNN", "libcudnn.so." MAJOR(CUDNN_MAJOR), "cudnnGetVersion", false},
     {"cuBLASLt", "libcublasLt.so." MAJOR(CUBLAS_VER_MAJOR), "cublasLtGetVersion", false},
@@ -210,7 +210,7 @@ static int version_of(const struct library *library, void *symbol)
     size_t (*give)(void);
     int (*fill)(int *version);
     int version = 0;
-    if (!library->takes_place) {
+    if (!library->takes_pointer) {
         memcpy(&give, &symbol, sizeof give);
         return (int)give();
     }

@@ -1,4 +1,4 @@
-/* record.c - whole steps as CUDA graphs. */
+/* record.c - recorded steps as CUDA graphs. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -9,13 +9,13 @@ struct lk_device_recording {
     cudaGraphExec_t graph;
 };
 
-/* Ends the capture in any case. A slot that failed has left its work out of it. */
+/* Always ends the capture. A slot that failed has not enqueued its work. */
 static lk_status capture(lk_device *dev, lk_status (*work)(void *arg), void *arg, cudaGraph_t *out)
 {
     cudaStream_t stream = lk__cuda_stream(dev);
     LK_TRY(lk__cuda_status(dev, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "recording a step"));
     (void)lk__cuda_keep_status(dev, work(arg));
-    (void)lk__cuda_stream(dev); /* the side stream is a part of it */
+    (void)lk__cuda_stream(dev); /* joins the side stream */
     (void)lk__cuda_keep(dev, cudaStreamEndCapture(stream, out), "recording a step");
     return lk__cuda_fault(dev);
 }
@@ -49,7 +49,7 @@ void lk__cuda_forget(lk_device *dev, lk_device_recording *recording)
 {
     if (!recording)
         return;
-    /* It may be under way; a fault stays kept. */
+    /* The recording may be in progress; a fault stays kept. */
     (void)lk__cuda_keep(dev, cudaStreamSynchronize(lk__cuda_stream(dev)), "work that was enqueued");
     (void)cudaGraphExecDestroy(recording->graph);
     lk__mem_free(recording);

@@ -1,5 +1,4 @@
-/* record.h - the slots of device.h that keep work, and memory that host and GPU
- * share. */
+/* record.h - the slots of device.h for recorded steps and for memory that host and GPU share. */
 #ifndef LK_TENSOR_CUDA_RUNTIME_RECORD_H
 #define LK_TENSOR_CUDA_RUNTIME_RECORD_H
 

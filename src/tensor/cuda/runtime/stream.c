@@ -4,7 +4,7 @@
 #include "tensor/cuda/runtime/memory.h"
 #include "tensor/cuda/runtime/query.h"
 
-/* What to do about it. */
+/* Advice to the user for an error. */
 static const char *hint(cudaError_t error)
 {
     return error == cudaErrorMemoryAllocation         ? "; 'nvidia-smi' shows who uses its memory"
@@ -47,10 +47,10 @@ lk_status lk__cuda_use(lk_device *dev)
     return lk__cuda_status(dev, cudaSetDevice(((lk_cuda_device *)dev)->index), "choosing the device");
 }
 
-/* Makes `after` wait for all that `before` has been given. */
+/* Makes `after` wait for all work enqueued on `before`. */
 static void order(lk_device *dev, cudaStream_t before, cudaEvent_t event, cudaStream_t after)
 {
-    if (lk__cuda_keep(dev, cudaEventRecord(event, before), "marking a place in a stream"))
+    if (lk__cuda_keep(dev, cudaEventRecord(event, before), "recording an event"))
         (void)lk__cuda_keep(dev, cudaStreamWaitEvent(after, event, 0), "ordering two streams");
 }
 
@@ -74,8 +74,8 @@ cudaStream_t lk__cuda_stream(lk_device *dev)
 cudaStream_t lk__cuda_fork(lk_device *dev)
 {
     lk_cuda_device *cuda = (lk_cuda_device *)dev;
-    /* The main stream does not go on beside work of two layers: what the first one
-     * reads may have been given away by then. */
+    /* Only one layer's work may run beside the main stream: later, memory that the layer reads may have been
+     * reused. */
     order(dev, lk__cuda_stream(dev), cuda->forked, cuda->side);
     cuda->side_busy = true;
     return cuda->side;

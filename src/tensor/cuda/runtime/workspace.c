@@ -1,12 +1,12 @@
-/* workspace.c - scratch memory that grows with the largest call. */
+/* workspace.c - scratch memory that grows to the size of the largest call. */
 #include <assert.h>
 #include <stdio.h>
 
 #include "base/mem.h"
 #include "tensor/cuda/runtime/memory.h"
 
-/* A block is at least half as large again as the one before: 40 of them reach
- * terabytes, and all together are at most three times the last. */
+/* Each block is at least 1.5 times as large as the one before: 40 blocks reach terabytes, and all blocks
+ * together have at most three times the bytes of the last. */
 enum { FIRST_BYTES = 4 << 20, STEP_BYTES = 2 << 20, MAX_BLOCKS = 40 };
 
 struct lk_cuda_workspace {
@@ -29,7 +29,8 @@ void lk__cuda_workspace_destroy(lk_device *dev, lk_cuda_workspace *workspace)
     lk__mem_free(workspace);
 }
 
-/* Scratch grows in steps, when the engine can no longer say what would need less. */
+/* Adds advice to the failure: scratch grows during steps, when the engine can no longer advise what would need
+ * less memory. */
 static lk_status advise(lk_status status)
 {
     char detail[512];
