@@ -1,15 +1,14 @@
-/* 01_single.c - a network of one's own, trained by one process.
+/* 01_single.c - your own network, trained by one process.
  *
- * Build the graph, give it to an engine, feed the engine batches. 02 to 05 train
- * the same network with several ranks and save the same bits. */
+ * The program builds a graph, creates an engine for it and gives batches to the engine. 02 to 05 train the
+ * same network with several ranks and save the same bits. */
 #include <stdio.h>
 
 #include <lockstep/lockstep.h>
 
 enum { BATCH = 256, TEST_BATCH = 1000, EPOCHS = 2 };
 
-/* Two convolutions and a classifier, read top to bottom. A mistake in a layer
- * is reported when the engine is created. */
+/* Two convolutions and a classifier. lk_engine_create returns a mistake in a layer. */
 static void build_network(lk_graph *graph, const lk_dataset_info *data)
 {
     lk_node x = lk_input(graph, data->channels, data->height, data->width);
@@ -18,7 +17,7 @@ static void build_network(lk_graph *graph, const lk_dataset_info *data)
     lk_cross_entropy(graph, lk_linear(graph, lk_flatten(graph, x), "fc", data->classes));
 }
 
-/* One pass over the data, with lk_engine_step or lk_engine_eval; the loss is a sum here. */
+/* One pass over the data; step is lk_engine_step or lk_engine_eval. sum->loss is the sum over the samples. */
 typedef lk_status (*step_fn)(lk_engine *engine, const lk_batch *batch, lk_metrics *metrics);
 static lk_status pass(lk_engine *engine, lk_loader *loader, size_t epoch, step_fn step, lk_metrics *sum)
 {
@@ -37,7 +36,7 @@ static lk_status pass(lk_engine *engine, lk_loader *loader, size_t epoch, step_f
     }
 }
 
-/* The process ends after a failure, so what was created is left to it. */
+/* After a failure the process ends, so this function then frees nothing. */
 static lk_status run(void)
 {
     lk_dataset *train_data, *test_data;

@@ -1,15 +1,14 @@
-/* 02_ddp.c - 01_single.c trained by several processes, in six steps.
+/* 02_ddp.c - 01_single.c trained by several processes; the six numbered steps are the difference.
  *
- * Two ranks: lockstep run -n 2 examples/02_ddp
- * However many they are, and on however many hosts, they save the bits of 01. */
+ * Start two ranks: lockstep run -n 2 examples/02_ddp
+ * With any number of ranks and hosts, the saved model has the same bits as that of 01. */
 #include <stdio.h>
 
 #include <lockstep/lockstep.h>
 
 enum { BATCH = 256, TEST_BATCH = 1000, EPOCHS = 2 };
 
-/* Two convolutions and a classifier, read top to bottom. A mistake in a layer
- * is reported when the engine is created. */
+/* Two convolutions and a classifier. lk_engine_create returns a mistake in a layer. */
 static void build_network(lk_graph *graph, const lk_dataset_info *data)
 {
     lk_node x = lk_input(graph, data->channels, data->height, data->width);
@@ -18,7 +17,7 @@ static void build_network(lk_graph *graph, const lk_dataset_info *data)
     lk_cross_entropy(graph, lk_linear(graph, lk_flatten(graph, x), "fc", data->classes));
 }
 
-/* One pass over the data, with lk_engine_step or lk_engine_eval; the loss is a sum here. */
+/* One pass over the data; step is lk_engine_step or lk_engine_eval. sum->loss is the sum over the samples. */
 typedef lk_status (*step_fn)(lk_engine *engine, const lk_batch *batch, lk_metrics *metrics);
 static lk_status pass(lk_engine *engine, lk_loader *loader, size_t epoch, step_fn step, lk_metrics *sum)
 {
@@ -37,7 +36,7 @@ static lk_status pass(lk_engine *engine, lk_loader *loader, size_t epoch, step_f
     }
 }
 
-/* The process ends after a failure, so what was created is left to it. */
+/* After a failure the process ends, so this function then frees nothing. */
 static lk_status run(void)
 {
     lk_group *group; /* 1. join the other ranks */
@@ -53,13 +52,13 @@ static lk_status run(void)
 
     lk_engine *engine;
     lk_engine_opts engine_opts = {.batch = BATCH, .optimizer = "adam", .lr = .004, .seed = 1};
-    engine_opts.group = group; /* 2. give them to the engine: BATCH is shared among them */
+    engine_opts.group = group; /* 2. give the group to the engine: the ranks share each batch */
     LK_TRY(lk_engine_create(graph, &engine_opts, &engine));
 
     lk_loader *train_loader, *test_loader;
     lk_loader_opts train_opts = {.batch = BATCH, .shuffle = true, .seed = 1, .workers = 1};
     lk_loader_opts test_opts = {.batch = TEST_BATCH};
-    train_opts.share = test_opts.share = lk_engine_shard_range(engine); /* 3. load only what is this rank's */
+    train_opts.share = test_opts.share = lk_engine_shard_range(engine); /* 3. load only this rank's share */
     LK_TRY(lk_loader_create(train_data, &train_opts, &train_loader));
     LK_TRY(lk_loader_create(test_data, &test_opts, &test_loader));
 
@@ -67,14 +66,14 @@ static lk_status run(void)
         lk_metrics trained, tested;
         LK_TRY(pass(engine, train_loader, epoch, lk_engine_step, &trained));
         LK_TRY(pass(engine, test_loader, 0, lk_engine_eval, &tested));
-        if (lk_group_rank(group) == 0) /* 4. all know the same figures, one prints them */
+        if (lk_group_rank(group) == 0) /* 4. all ranks have the same metrics, one prints them */
             printf("epoch %zu: loss %.4f, accuracy %.2f %%\n", epoch + 1, trained.loss / (double)trained.count,
                    100.0 * (double)tested.correct / (double)tested.count);
     }
 
     lk_state *state;
     LK_TRY(lk_engine_state(engine, &state));
-    if (lk_group_rank(group) == 0) { /* 5. all have the same model, one saves it */
+    if (lk_group_rank(group) == 0) { /* 5. all ranks have the same model, one saves it */
         LK_TRY(lk_state_save(state, "02_ddp.safetensors"));
         printf("saved 02_ddp.safetensors\n");
     }
@@ -86,7 +85,7 @@ static lk_status run(void)
     lk_graph_destroy(graph);
     lk_dataset_destroy(test_data);
     lk_dataset_destroy(train_data);
-    lk_group_destroy(group); /* 6. leave */
+    lk_group_destroy(group); /* 6. leave the group */
     return LK_OK;
 }
 

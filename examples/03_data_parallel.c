@@ -1,7 +1,6 @@
 /* 03_data_parallel.c - 01_single.c trained by one process whose threads are ranks.
  *
- * A rank does what it does in 02; the group comes from elsewhere. The bits are
- * those of 01. */
+ * Each rank works as in 02, but its group comes from lk_group_create_threads. The bits are those of 01. */
 #include <pthread.h>
 #include <stdio.h>
 
@@ -9,7 +8,7 @@
 
 enum { RANKS = 2, BATCH = 256, EPOCHS = 2 };
 
-/* As in 01_single.c. */
+/* The same network as in 01_single.c. */
 static void build_network(lk_graph *graph, const lk_dataset_info *data)
 {
     lk_node x = lk_input(graph, data->channels, data->height, data->width);
@@ -30,7 +29,7 @@ static lk_status train_epoch(lk_engine *engine, lk_loader *loader, size_t epoch,
     return LK_OK;
 }
 
-/* The process ends after a failure, so what was created is left to it. */
+/* After a failure the process ends, so this function then frees nothing. */
 static lk_status train(lk_group *group)
 {
     lk_dataset *data;
@@ -67,7 +66,7 @@ static lk_status train(lk_group *group)
     return LK_OK;
 }
 
-/* A rank that leaves early is an error for those that still wait for it. */
+/* If a rank fails and leaves, the ranks that wait for it get an error. */
 static lk_status results[RANKS];
 static void *work(void *arg)
 {

@@ -1,6 +1,6 @@
-/* 04_model_parallel.c - 01_single.c cut in two: each rank has some of the layers.
+/* 04_model_parallel.c - 01_single.c cut into two stages: each rank has some of the layers.
  *
- * It is 03 with two steps, which are numbered. The bits are those of 01. */
+ * The two numbered steps are the difference from 03. The bits are those of 01. */
 #include <pthread.h>
 #include <stdio.h>
 
@@ -8,7 +8,7 @@
 
 enum { RANKS = 2, BATCH = 256, EPOCHS = 2 };
 
-/* As in 01_single.c. */
+/* The same network as in 01_single.c. */
 static void build_network(lk_graph *graph, const lk_dataset_info *data)
 {
     lk_node x = lk_input(graph, data->channels, data->height, data->width);
@@ -29,7 +29,7 @@ static lk_status train_epoch(lk_engine *engine, lk_loader *loader, size_t epoch,
     return LK_OK;
 }
 
-/* The process ends after a failure, so what was created is left to it. */
+/* After a failure the process ends, so this function then frees nothing. */
 static lk_status train(lk_group *group)
 {
     lk_dataset *data;
@@ -40,9 +40,9 @@ static lk_status train(lk_group *group)
 
     lk_engine *engine;
     lk_engine_opts engine_opts = {.batch = BATCH, .optimizer = "adam", .lr = .004, .seed = 1, .group = group};
-    engine_opts.stages = "conv2"; /* 1. the model is cut where this layer begins */
+    engine_opts.stages = "conv2"; /* 1. cut the model before this layer */
     LK_TRY(lk_engine_create(graph, &engine_opts, &engine));
-    lk_layout layout = lk_engine_layout(engine); /* 2. to see what became of it */
+    lk_layout layout = lk_engine_layout(engine); /* 2. print the layers of each stage */
     printf("stage %d of %d: layers %d to %d\n", layout.stage, layout.stages, layout.first_layer, layout.last_layer - 1);
 
     lk_loader *loader;
@@ -69,7 +69,7 @@ static lk_status train(lk_group *group)
     return LK_OK;
 }
 
-/* A rank that leaves early is an error for those that still wait for it. */
+/* If a rank fails and leaves, the ranks that wait for it get an error. */
 static lk_status results[RANKS];
 static void *work(void *arg)
 {

@@ -1,14 +1,14 @@
-/* 05_pipeline.c - the two stages of 04_model_parallel.c as processes, in turn and as a pipeline.
+/* 05_pipeline.c - the two stages of 04_model_parallel.c as processes, first in turn, then as a pipeline.
  *
- * In turn, a stage waits while the other works. In a pipeline a batch passes in
- * waves, so that both work. The bits are those of 01. */
+ * In turn, one stage waits while the other one computes. In a pipeline, a batch is divided into waves, so that
+ * both stages compute at the same time. The bits are those of 01. */
 #include <stdio.h>
 
 #include <lockstep/lockstep.h>
 
 enum { RANKS = 2, BATCH = 256, MICRO_BATCH = 64, EPOCHS = 2 };
 
-/* As in 01_single.c. */
+/* The same network as in 01_single.c. */
 static void build_network(lk_graph *graph, const lk_dataset_info *data)
 {
     lk_node x = lk_input(graph, data->channels, data->height, data->width);
@@ -59,7 +59,7 @@ static lk_status train(lk_group *group, const lk_dataset *data, bool pipelined, 
     return LK_OK;
 }
 
-/* What each process does. It ends after a failure, so what was created is left to it. */
+/* Each process runs this. After a failure the process ends, so this function then frees nothing. */
 static lk_status run(void)
 {
     lk_group *group;

@@ -1,8 +1,8 @@
-/* 06_debug_group.c - do the ranks of a job find each other?
+/* 06_debug_group.c - checks whether the ranks of a job can join and communicate.
  *
- * Run it where a training job is to run, the same way, before the job:
+ * Start it before a training job, on the same hosts and in the same way:
  * lockstep run -n 4 examples/06_debug_group
- * Each rank says where it is and what it got from the others. */
+ * Each rank prints its host, its numbers and the result of an allreduce. */
 #include <stdio.h>
 
 #include <lockstep/lockstep.h>
@@ -26,7 +26,7 @@ static lk_status debug(lk_group *group)
 int main(void)
 {
     lk_group *group = NULL;
-    lk_group_opts opts = {.timeout = 60, .notice = notice}; /* who is missing is told while it is awaited */
+    lk_group_opts opts = {.timeout = 60, .notice = notice}; /* notices name missing ranks */
     lk_status status = lk_group_join(&opts, &group);
     if (status == LK_OK)
         status = debug(group);

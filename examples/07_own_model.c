@@ -1,7 +1,7 @@
-/* 07_own_model.c - a network, data and a loop of one's own.
+/* 07_own_model.c - your own network, data and training loop.
  *
- * A residual network learns to tell the direction of stripes. Alone, or as ranks:
- * lockstep run -n 4 examples/07_own_model; the bits are the same. */
+ * A residual network learns to recognise the direction of stripes. Start it as one process, or as several
+ * ranks (lockstep run -n 4 examples/07_own_model); the bits are the same. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,20 +20,20 @@ static void build_network(lk_graph *graph)
     lk_cross_entropy(graph, lk_linear(graph, lk_dropout(graph, x, .1), "head", CLASSES));
 }
 
-/* Stripes and noise, of the sample's id alone: it does not matter which rank draws it. */
+/* Draws stripes and noise. They depend only on the sample's id, not on the rank that draws them. */
 static int32_t draw(uint32_t id, float *x /* (SIDE, SIDE, 1) */)
 {
     int32_t label = (int32_t)(id % CLASSES);
     uint32_t shift = id / CLASSES % 6, noise = id * 2654435761u + 1;
     for (uint32_t i = 0; i < SAMPLE; i++) {
-        uint32_t row = i / SIDE, column = i % SIDE, place[CLASSES] = {column, row, row + column, row + SIDE - column};
+        uint32_t row = i / SIDE, column = i % SIDE, along[CLASSES] = {column, row, row + column, row + SIDE - column};
         noise = noise * 1664525u + 1013904223u;
-        x[i] = ((place[label] + shift) % 6 < 3 ? 1.f : -1.f) + (float)(noise >> 16) / 8192.f - 4.f;
+        x[i] = ((along[label] + shift) % 6 < 3 ? 1.f : -1.f) + (float)(noise >> 16) / 8192.f - 4.f;
     }
     return label;
 }
 
-/* The share that this rank works on, of a batch of `total` samples from `first`. */
+/* This rank's share of a batch of `total` samples, whose ids begin at `first`. */
 static lk_batch make_batch(lk_engine *engine, uint32_t first, size_t total)
 {
     static float x[TEST * SAMPLE];
@@ -62,7 +62,7 @@ static lk_status train(lk_engine *engine, bool speaker)
     lk_batch test = make_batch(engine, STEPS * BATCH, TEST);
     LK_TRY(lk_engine_eval(engine, &test, &metrics));
     if (speaker)
-        printf("%zu of %zu new samples are told right\n", metrics.correct, metrics.count);
+        printf("%zu of %zu new samples are classified correctly\n", metrics.correct, metrics.count);
     return LK_OK;
 }
 
@@ -88,7 +88,7 @@ static lk_status run(lk_group *group)
 
 int main(void)
 {
-    lk_group *group = NULL; /* of one process alone */
+    lk_group *group = NULL; /* NULL: one process */
     lk_status status = getenv("RANK") ? lk_group_join(NULL, &group) : LK_OK;
     if (status == LK_OK)
         status = run(group);

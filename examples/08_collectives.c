@@ -1,7 +1,7 @@
-/* 08_collectives.c - ranks that work together, without a network to train.
+/* 08_collectives.c - collective calls of a group, without a network.
  *
- * Run it as four ranks: lockstep run -n 4 examples/08_collectives
- * Without a launcher it starts four itself. */
+ * Start it as four ranks: lockstep run -n 4 examples/08_collectives
+ * Without a launcher, the program starts four processes itself. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,7 +9,7 @@
 
 enum { RANKS = 4, COUNT = 1 << 20 };
 
-/* Each rank brings its number; all get the sum. */
+/* Each rank gives a number; all ranks get the sum. */
 static lk_status sum(lk_group *group)
 {
     int32_t value = lk_group_rank(group) + 1;
@@ -19,8 +19,8 @@ static lk_status sum(lk_group *group)
     return LK_OK;
 }
 
-/* A request lets the rank work while a vector is on its way. Memory of the group
- * is read in place by the ranks of one host. */
+/* With a request, the rank can compute while the vector is being summed. The ranks of a host read memory of
+ * lk_group_alloc directly. */
 static lk_status sum_beside_work(lk_group *group)
 {
     float *vector;
@@ -38,7 +38,7 @@ static lk_status sum_beside_work(lk_group *group)
     return LK_OK;
 }
 
-/* Pieces of differing sizes, from all to the first. */
+/* Rank 0 gathers pieces of different sizes. */
 static lk_status gather(lk_group *group)
 {
     int rank = lk_group_rank(group), size = lk_group_size(group);
@@ -61,7 +61,7 @@ static lk_status gather(lk_group *group)
     return status;
 }
 
-/* Even and odd ranks go separate ways. */
+/* Even and odd ranks form separate groups. */
 static lk_status split(lk_group *group)
 {
     lk_group *part;

@@ -1,8 +1,8 @@
-/* 09_checkpoints.c - a loop of one's own that may be cut short at any moment, and goes on to the same bits.
+/* 09_checkpoints.c - your own loop that can be interrupted at any moment and resumes to the same bits.
  *
- * What checkpoints add to a loop is numbered. Alone, or as ranks:
- * lockstep run -n 3 examples/09_checkpoints; the bits are the same. Started again,
- * it goes on from the checkpoint that it has left. */
+ * The numbered steps are what checkpoints add to a loop. Start it as one process, or as several ranks
+ * (lockstep run -n 3 examples/09_checkpoints); the bits are the same. If it is started again, it resumes from
+ * its last checkpoint. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@
 enum { BATCH = 1000, STEPS = 90, EVERY = 20, BREAK = 75 };
 static const char FOLDER[] = "09_checkpoints.checkpoint";
 
-/* 1. Model, optimiser and place are saved. The checkpoint before is there until this one is whole. */
+/* 1. Saves model, optimiser and step. The previous checkpoint stays until the new one is complete. */
 static lk_status save(const lk_engine *engine, size_t step, bool writer)
 {
     lk_state *model, *optimizer;
@@ -28,7 +28,7 @@ static lk_status save(const lk_engine *engine, size_t step, bool writer)
     return LK_OK;
 }
 
-/* 2. Every rank reads them again. Where there is no checkpoint the run begins; a damaged one is an error. */
+/* 2. Every rank loads the checkpoint. If there is none, the run starts at step 0; a damaged one is an error. */
 static lk_status resume(lk_engine *engine, size_t *step)
 {
     lk_checkpoint *checkpoint;
@@ -43,7 +43,7 @@ static lk_status resume(lk_engine *engine, size_t *step)
     return LK_OK;
 }
 
-/* The process ends after a failure, so what was created is left to it. */
+/* After a failure the process ends, so this function then frees nothing. */
 static lk_status train(lk_group *group, const lk_dataset *data, bool durable, size_t end, lk_state **state)
 {
     const lk_dataset_info *info = lk_dataset_get_info(data);
@@ -63,7 +63,7 @@ static lk_status train(lk_group *group, const lk_dataset *data, bool durable, si
     for (size_t batches = lk_loader_batches(loader); step < end;) {
         const lk_batch *batch;
         lk_metrics metrics;
-        LK_TRY(lk_loader_start(loader, step / batches, step % batches)); /* 3. that is, anywhere in an epoch */
+        LK_TRY(lk_loader_start(loader, step / batches, step % batches)); /* 3. may start within an epoch */
         LK_TRY(lk_loader_next(loader, &batch));
         while (batch && step < end) {
             LK_TRY(lk_engine_step(engine, batch, &metrics));
@@ -80,13 +80,13 @@ static lk_status train(lk_group *group, const lk_dataset *data, bool durable, si
 
 int main(void)
 {
-    lk_group *group = NULL; /* of one process alone */
+    lk_group *group = NULL; /* NULL: one process */
     lk_dataset *data = NULL;
     lk_state *whole = NULL, *broken = NULL, *resumed = NULL;
     if ((getenv("RANK") && lk_group_join(NULL, &group) != LK_OK) ||
         lk_dataset_open("digits", NULL, LK_SPLIT_TRAIN, &data) != LK_OK ||
         train(group, data, false, STEPS, &whole) != LK_OK ||
-        train(group, data, true, BREAK, &broken) != LK_OK || /* as if the power failed here */
+        train(group, data, true, BREAK, &broken) != LK_OK || /* as if the power failed at step BREAK */
         train(group, data, true, STEPS, &resumed) != LK_OK) {
         fprintf(stderr, "09_checkpoints: %s\n", lk_error_detail());
         return 1;

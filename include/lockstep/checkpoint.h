@@ -1,14 +1,14 @@
-/* checkpoint.h - all that a run needs to go on, in a folder that cannot tear.
+/* checkpoint.h - checkpoints: folders from which a run continues to the same bits.
  *
- * A checkpoint is a folder of three files: model.safetensors with parameters and
- * buffers under PyTorch's names, optimizer.safetensors with what the optimiser
- * keeps, and checkpoint.json with notes (names and texts), a hash of each tensor,
- * size and hash of both files, and a hash over all of that.
+ * A checkpoint is a folder of three files. model.safetensors has parameters and buffers
+ * under PyTorch's names. optimizer.safetensors has the optimiser's state. checkpoint.json
+ * has the notes (names and texts), a hash of each tensor, the size and the hash of both
+ * other files, and a hash of its own content.
  *
- * Threads: several threads may read or save one lk_checkpoint at the same time as long
- * as none sets a note or destroys it. Several threads and processes may load or verify
- * one folder at the same time, but while one saves that folder no other call on it may
- * run: it might read files of the old checkpoint and of the new one, which is FORMAT.
+ * Threads: several threads may read or save one lk_checkpoint at the same time, as long as
+ * no thread sets a note or destroys it. Several threads and processes may load or verify one
+ * folder at the same time. While a folder is being saved, no other call may use that folder:
+ * a reader might find files of the old and of the new checkpoint, and fails with FORMAT.
  * Different folders are independent. */
 #ifndef LOCKSTEP_CHECKPOINT_H
 #define LOCKSTEP_CHECKPOINT_H
@@ -25,38 +25,40 @@ extern "C" {
 
 typedef struct lk_checkpoint lk_checkpoint;
 
-/* Takes both states over, on failure too. */
+/* Creates a checkpoint in memory. Takes ownership of both states, also on failure. */
 lk_status lk_checkpoint_create(lk_state *model, lk_state *optimizer, lk_checkpoint **out) LK_CHECKED;
 void lk_checkpoint_destroy(lk_checkpoint *checkpoint);
 
-/* NULL where only the notes were loaded. */
+/* The two states, borrowed from the checkpoint; NULL after lk_checkpoint_load_notes. */
 const lk_state *lk_checkpoint_model(const lk_checkpoint *checkpoint);
 const lk_state *lk_checkpoint_optimizer(const lk_checkpoint *checkpoint);
 
-/* Notes are in the order in which they were first set; setting one again
- * replaces its text. Names are not empty; both are UTF-8. */
+/* Sets the text of a note; both strings are copied. A note keeps the position at which it was
+ * first set. Name and text are UTF-8, and the name is not empty (else USAGE). */
 lk_status lk_checkpoint_set_note(lk_checkpoint *checkpoint, const char *name, const char *text) LK_CHECKED;
-/* NULL when there is none. */
+/* The text of a note, borrowed until the note is set again; NULL when there is no such note. */
 const char *lk_checkpoint_note(const lk_checkpoint *checkpoint, const char *name);
-/* The names by place, NULL after the last. */
+/* The name of note `index`, counted from 0; NULL after the last note. */
 const char *lk_checkpoint_note_name(const lk_checkpoint *checkpoint, size_t index);
 
-/* Writes a folder beside `folder` under a name that starts with ".lk-", syncs it,
- * reads it back, renames it and syncs the folder around: `folder` is there whole
- * or not at all. One that is there already is replaced, and in no moment is
- * neither there, as long as the file system can exchange two names; where it cannot
- * and the process is killed in such a moment, the old one is put back by the next
- * save or load of `folder`. A failure leaves what was there, and removes what was
- * written, unless that fails as well: then it stays under that name. */
+/* Saves the checkpoint as `folder`. Blocks until the files are synced to the disk.
+ *
+ * The files are written to a temporary folder beside `folder` (its name starts with ".lk-"),
+ * synced, read back and verified; a rename then gives that folder its name. So `folder` is
+ * either complete or does not exist. An existing checkpoint is replaced by an exchange of the
+ * two names. Where the file system cannot exchange names and the process is killed between the
+ * two renames, the next save or load of `folder` restores the old checkpoint.
+ *
+ * A failure keeps the old checkpoint and removes the temporary folder, if it can be removed. */
 lk_status lk_checkpoint_save(const lk_checkpoint *checkpoint, const char *folder) LK_CHECKED;
 
-/* Reads and verifies. NOT_FOUND where folder is no checkpoint; FORMAT, naming file
- * and tensor, where anything differs from what was saved, in one bit say;
- * UNSUPPORTED where a later version has made it. */
+/* Reads and verifies a checkpoint. NOT_FOUND: folder is not a checkpoint. FORMAT: at least one
+ * bit differs from what was saved; the detail names the file and the tensor. UNSUPPORTED: a
+ * later version of Lockstep has saved it. */
 lk_status lk_checkpoint_load(const char *folder, lk_checkpoint **out) LK_CHECKED;
-/* The same for the notes alone: the two large files are not looked at. */
+/* Reads and verifies the notes only; does not read the two large files. */
 lk_status lk_checkpoint_load_notes(const char *folder, lk_checkpoint **out) LK_CHECKED;
-/* Verifies without keeping anything. */
+/* Verifies a checkpoint as lk_checkpoint_load does, and returns nothing but the status. */
 lk_status lk_checkpoint_verify(const char *folder) LK_CHECKED;
 
 #ifdef __cplusplus

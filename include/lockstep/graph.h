@@ -1,14 +1,13 @@
 /* graph.h - describing a network as a static graph of layers.
  *
- * Builders return a node to feed into the next one. They do not return a
- * status: the first mistake (a kernel larger than its input, say) is kept in
- * the graph, later calls do nothing, and lk_graph_check or lk_engine_create
- * reports it. So a network reads top to bottom. A node of another graph is such a
- * mistake.
+ * A builder adds a layer and returns its node, which is an input of later builders. Builders
+ * return no status: the graph keeps the first mistake (for example a kernel larger than its
+ * input, or a node of another graph), later builders do nothing, and lk_graph_check and
+ * lk_engine_create return the mistake.
  *
- * Threads: a graph may be built by one thread at a time; a graph that is not being
- * built may be read (lk_graph_check, lk_graph_parameters, lk_engine_create) by several
- * at the same time. Different graphs are independent. */
+ * Threads: one thread at a time may build a graph. While no thread builds it, several threads
+ * may read it at the same time (lk_graph_check, lk_graph_parameters, lk_engine_create).
+ * Different graphs are independent. */
 #ifndef LOCKSTEP_GRAPH_H
 #define LOCKSTEP_GRAPH_H
 
@@ -23,48 +22,48 @@ extern "C" {
 
 typedef struct lk_graph lk_graph;
 typedef struct lk_node {
-    int index;      /* position in the graph; negative after a mistake */
-    unsigned graph; /* which graph that is; 0: none */
+    int index;      /* index of the layer in the graph; negative after a mistake */
+    unsigned graph; /* identifies the graph; 0: none */
 } lk_node;
 
 lk_status lk_graph_create(lk_graph **out) LK_CHECKED;
 void lk_graph_destroy(lk_graph *graph);
 
-/* The first mistake made while building, or LK_OK for a whole graph: one
- * input, one loss as its last node, and no node whose result nobody uses. */
+/* Returns the first mistake of the builders. LK_OK if there was none and the graph is complete:
+ * it has one input, a loss as its last node, and every other node is an input of a later one. */
 lk_status lk_graph_check(const lk_graph *graph) LK_CHECKED;
 
 /* What BatchNorm layers normalise over in training. */
 typedef enum lk_bn_mode {
-    LK_BN_BATCH, /* normalise over the global batch */
-    LK_BN_SHARD  /* normalise each shard alone */
+    LK_BN_BATCH, /* over the whole batch of all ranks */
+    LK_BN_SHARD  /* over each shard separately */
 } lk_bn_mode;
 
-/* Zero means the default in all option structs. */
+/* In all option structs, zero means the default. Sizes are in pixels. */
 typedef struct lk_conv2d_opts {
     size_t out;    /* output channels, required */
     size_t kernel; /* square kernel, required */
     size_t stride; /* default 1 */
     size_t pad;    /* zeros on each side, default 0 */
     bool no_bias;
-    size_t groups; /* parts that the channels are cut into, each convolved alone; default 1 */
+    size_t groups; /* groups of channels, as in PyTorch; each is convolved separately; default 1 */
 } lk_conv2d_opts;
 
 typedef struct lk_maxpool2d_opts {
     size_t kernel; /* required */
     size_t stride; /* default: kernel */
-    size_t pad;
+    size_t pad;    /* on each side, default 0; padded pixels are never the maximum */
 } lk_maxpool2d_opts;
 
 typedef struct lk_avgpool2d_opts {
     size_t kernel; /* required */
     size_t stride; /* default: kernel */
-    size_t pad;    /* zeros, which count */
-    bool ceil;     /* a last window may stick out; what sticks out does not count */
+    size_t pad;    /* zeros on each side, default 0; the mean includes them */
+    bool ceil;     /* the last window may reach beyond the padded input; the mean leaves that part out */
 } lk_avgpool2d_opts;
 
-/* name is the prefix of the layer's keys in a state dict: "conv1" gives
- * conv1.weight and conv1.bias. */
+/* Builders. `name` is the prefix of the layer's keys in a state dict: "conv1" gives conv1.weight
+ * and conv1.bias. The name is copied. */
 lk_node lk_input(lk_graph *graph, size_t channels, size_t height, size_t width);
 lk_node lk_conv2d(lk_graph *graph, lk_node x, const char *name, lk_conv2d_opts opts);
 lk_node lk_linear(lk_graph *graph, lk_node x, const char *name, size_t out);
@@ -75,42 +74,42 @@ lk_node lk_relu6(lk_graph *graph, lk_node x);
 lk_node lk_maxpool2d(lk_graph *graph, lk_node x, lk_maxpool2d_opts opts);
 lk_node lk_avgpool2d(lk_graph *graph, lk_node x, lk_avgpool2d_opts opts);
 lk_node lk_global_avgpool(lk_graph *graph, lk_node x);
+/* p, in [0,1), is the probability that an element, or for dropout2d a whole channel, is set to 0. */
 lk_node lk_dropout(lk_graph *graph, lk_node x, double p);
-/* Drops whole channels. */
 lk_node lk_dropout2d(lk_graph *graph, lk_node x, double p);
-/* x with channels of zeros behind its own, `channels` in all. */
+/* Appends channels of zeros to x, so that the result has `channels` channels. */
 lk_node lk_pad_channels(lk_graph *graph, lk_node x, size_t channels);
 lk_node lk_flatten(lk_graph *graph, lk_node x);
 lk_node lk_add(lk_graph *graph, lk_node a, lk_node b);
 lk_node lk_log_softmax(lk_graph *graph, lk_node x);
-/* Losses: means over the batch. nll takes log-probabilities, cross_entropy
- * takes scores. */
+/* Losses: the mean over the batch. The input of nll_loss is log-probabilities, that of
+ * cross_entropy is scores. */
 lk_node lk_nll_loss(lk_graph *graph, lk_node x);
 lk_node lk_cross_entropy(lk_graph *graph, lk_node x);
 
-/* How the weights of convolutions and linear layers begin; what BatchNorm has
- * begins as ones and zeros. A policy is one of
- *   "default"          PyTorch's for such a layer: uniform in +-1/sqrt(fan in), its bias too
+/* Sets the initial weights of the convolution or linear layer x. (The weights of a BatchNorm are
+ * initially 1, its biases 0.) A policy is one of
+ *   "default"          PyTorch's: weights and biases uniform in +-1/sqrt(fan in)
  *   "kaiming_normal"   "kaiming_uniform": variance 2 / fan, for ReLU
  *   "xavier_normal"    "xavier_uniform": variance 2 / (fan in + fan out)
  *   "normal:std=.01"
- * kaiming takes "fan_out" for the other fan; all but default take "zero_bias", else
- * biases begin as the default's. Each returns x, so that it can stand around a
- * builder: lk_init(g, lk_conv2d(...), "kaiming_normal:fan_out"). */
+ * kaiming uses fan in, or with "fan_out" the fan out. All policies but "default" accept
+ * "zero_bias"; without it, biases are those of "default". Returns x, so that a call can enclose
+ * a builder: lk_init(g, lk_conv2d(...), "kaiming_normal:fan_out"). */
 lk_node lk_init(lk_graph *graph, lk_node x, const char *policy);
-/* The same for every convolution and linear layer of the graph so far. */
+/* Sets the policy of every convolution and linear layer that the graph has now. */
 void lk_init_all(lk_graph *graph, const char *policy);
 
-/* What a named model must fit: one sample's shape and the number of classes. */
+/* The shape of one sample, and the number of classes. */
 typedef struct lk_model_shape {
     size_t channels, height, width, classes;
 } lk_model_shape;
 
-/* Builds a model of the zoo by its name in lk_model_list, with parameters as in
- * "cnn:dropout=0". */
+/* Builds a named model. `spec` is a name of lk_model_list, with parameters if wanted:
+ * "cnn:dropout=0". The caller owns *out (lk_graph_destroy). */
 lk_status lk_model_build(const char *spec, lk_model_shape shape, lk_graph **out) LK_CHECKED;
 
-/* Rows of the model table, NULL after the last. */
+/* The named models: row `index`, counted from 0; NULL after the last. */
 typedef struct lk_model_info {
     const char *name;
     const char *summary;
@@ -118,7 +117,7 @@ typedef struct lk_model_info {
 } lk_model_info;
 const lk_model_info *lk_model_list(size_t index);
 
-/* Trainable parameters of a graph, counted in elements. */
+/* Trainable parameters of a graph, in elements. */
 size_t lk_graph_parameters(const lk_graph *graph);
 
 #ifdef __cplusplus

@@ -1,29 +1,29 @@
-/* group.h - ranks that work together: joining, collectives, leaving.
+/* group.h - groups of ranks: joining, collective calls, leaving.
  *
- * A group is a fixed number of ranks: threads of one process, processes of one
- * host, or processes of several. Every rank makes the same collective calls in
- * the same order. A call that disagrees with a peer's, a peer that died, left
- * or stayed away past the timeout is an error that names it, at every rank, in
- * this call or in the next one; after it the job is broken, and all calls of its
- * groups return that error again.
+ * A group is a fixed number of ranks: threads of one process, processes of one host, or processes
+ * of several hosts. Every rank makes the same collective calls in the same order. If a rank makes
+ * a different call, dies, leaves or exceeds the timeout, every rank gets an error that names this
+ * rank, in the current call or in the next one. After such an error the job is broken: all calls
+ * of all its groups return this error again.
  *
- * Sums run over the canonical tree of shards, so their bits do not depend on
- * the number of ranks, on the transport or on the hosts: see lk_shard_sums.
+ * Sums follow a fixed tree over the shards, so their bits do not depend on the number of ranks,
+ * on the transport or on the hosts: see lk_shard_sums.
  *
- * Threads: a group, all parts of it (lk_group_split) and their requests belong to one
- * thread at a time; no call notices a second thread. While that thread waits in one of
- * them, calls under way in the others move on. Groups of different jobs, and the ranks
- * that lk_group_create_threads gives out, are independent: each may be in a thread of its own.
- * lk_group_rank, lk_group_size, lk_group_local_rank, lk_group_local_size, lk_group_host,
- * lk_group_is_local, lk_group_timeout and lk_group_transport read what never changes and
- * may be called by any thread; lk_shard_roots and lk_even_count are pure functions.
+ * Threads: only one thread at a time may use a group, the groups split from it (lk_group_split)
+ * and their requests; the calls do not detect a second thread. While the thread waits in one of
+ * these groups, the requests of all of them make progress. Groups of different jobs, and the ranks
+ * of lk_group_create_threads, are independent and may be used by different threads.
+ * Any thread may call lk_group_rank, lk_group_size, lk_group_local_rank, lk_group_local_size,
+ * lk_group_host, lk_group_is_local, lk_group_timeout and lk_group_transport at any time: their
+ * results never change. lk_shard_roots and lk_even_count are pure functions.
  *
- * Processes: a group works in the process that joined. In one that was forked later
- * (lk_spawn) its calls are USAGE, and lk_group_abort, lk_group_destroy and lk_group_free do nothing.
+ * Processes: a group works only in the process that joined it. In a process that was forked later
+ * (lk_spawn), its calls return USAGE, and lk_group_abort, lk_group_destroy and lk_group_free do
+ * nothing.
  *
- * A call with impossible arguments is USAGE and leaves the group whole, but the
- * other ranks may be waiting in that call already: put it right, or abort. Data
- * of no elements need no memory: their pointer may be NULL. */
+ * Invalid arguments are USAGE, and the group can still be used. The other ranks may already wait
+ * in this call, so the rank must make the call with valid arguments, or abort the job. The pointer
+ * to data of 0 elements may be NULL. */
 #ifndef LOCKSTEP_GROUP_H
 #define LOCKSTEP_GROUP_H
 
@@ -40,156 +40,158 @@ extern "C" {
 
 typedef struct lk_group lk_group;
 
-/* A sentence for the user while something is awaited ("rank 2 of 4 has not
- * joined, 35 s left"); without newline. Called by the thread that waits. */
+/* Receives a notice: a sentence for the user during a wait ("rank 2 of 4 has not joined, 35 s
+ * left"), without a newline. The waiting thread calls it. */
 typedef void (*lk_notice_fn)(void *arg, const char *text);
 
 /* Zero and NULL mean the default. */
 typedef struct lk_group_opts {
     const char *init_method; /* "env://" (default), "tcp://HOST:PORT", "file://PATH" */
-    int rank;                /* of tcp:// and file://; env:// has RANK and WORLD_SIZE */
-    int world_size;
-    int threads; /* ranks in each process, one a thread; default 1. rank, world_size, RANK and WORLD_SIZE then */
-    int thread;  /* count processes, and the thread that joins with `thread` is rank * threads + thread */
-    const char *backend; /* "auto", "shm", "tcp"; default $LOCKSTEP_BACKEND, or auto */
-    double timeout;      /* seconds that a peer is waited for; default 300 */
-    const char *token;   /* the job's secret; default $LOCKSTEP_TOKEN, or the file $LOCKSTEP_TOKEN_FILE */
-    lk_notice_fn notice; /* default: silent */
+    int rank, world_size;    /* for tcp:// and file://; env:// uses RANK and WORLD_SIZE instead */
+    /* Threads of each process that are ranks; default 1. Above 1, every such thread joins with its own
+     * `thread` (from 0); rank, world_size, RANK and WORLD_SIZE then count processes, and the thread
+     * becomes rank `rank * threads + thread` of the group. */
+    int threads, thread;
+    const char *backend; /* "auto", "shm", "tcp"; default: $LOCKSTEP_BACKEND, else "auto" */
+    double timeout;      /* seconds that a rank waits for another one; default 300 */
+    const char *token;   /* the job's secret; default: $LOCKSTEP_TOKEN, else the content of $LOCKSTEP_TOKEN_FILE */
+    lk_notice_fn notice; /* default: no notices */
     void *notice_arg;
 } lk_group_opts;
 
-/* Meets the other ranks and connects to them; opts may be NULL. Blocks until
- * all are there or the timeout has passed. USAGE while this process is that rank
- * of that job already. */
+/* Joins the job and connects to the other ranks; opts may be NULL (all defaults). Blocks until all
+ * ranks have joined or the timeout has passed. USAGE if this process has already joined this job as
+ * this rank and has not left. */
 lk_status lk_group_join(const lk_group_opts *opts, lk_group **out) LK_CHECKED;
-/* A group of count ranks inside this process: out[r] is for the thread that is
- * rank r. Of opts, the timeout and the notice count. */
+/* Creates a group of `count` ranks that are threads of this process: out (count) gets one handle for
+ * each rank, and the thread that is rank r uses out[r]. Only timeout and notice of opts are used;
+ * opts may be NULL. Does not block. */
 lk_status lk_group_create_threads(int count, const lk_group_opts *opts, lk_group **out) LK_CHECKED;
-/* Tells the others that this rank is done, and frees, its requests included. A
- * peer that still waits for this rank gets an error that says so. Afterwards a
- * process may join again, at the same place too. Rank 0, which
- * serves the others, comes back from it when they have all left or died; every
- * five seconds a notice says that it waits. */
+/* Leaves the group and frees it, with its requests. A rank that still waits for this rank gets an
+ * error. Afterwards the process may join again, also as the same rank. Rank 0 runs the server of the
+ * job: its call blocks until all other ranks have left or died, with a notice every five seconds. */
 void lk_group_destroy(lk_group *group);
 
-/* Ranks of one colour become a group of their own, in the order of key, then of
- * rank; every rank of the parent calls it. colour < 0: *out is NULL. A part is
- * of no use after its parent, but may be destroyed then. */
+/* Splits a group: the ranks that give the same colour form a new group, ordered by key, then by
+ * rank. Collective: blocks until all ranks of the parent have called it. With colour < 0 the rank
+ * is in no new group and *out is NULL. After the parent is destroyed, a new group can only be
+ * destroyed. */
 lk_status lk_group_split(lk_group *parent, int colour, int key, lk_group **out) LK_CHECKED;
 
 int lk_group_rank(const lk_group *group);
 int lk_group_size(const lk_group *group);
-/* Among the ranks on this rank's host, in rank order. */
+/* The rank among the ranks of its host, in rank order, and the number of ranks of this host. */
 int lk_group_local_rank(const lk_group *group);
 int lk_group_local_size(const lk_group *group);
-/* Name of the host that a rank runs on, and whether that is this rank's host;
- * two hosts may have one name. "" and false where there is no such rank. */
+/* The name of the host of `rank`, and whether `rank` is on the caller's host: two hosts may have the
+ * same name. "" and false if there is no such rank. The name is borrowed from the group. */
 const char *lk_group_host(const lk_group *group, int rank);
 bool lk_group_is_local(const lk_group *group, int rank);
-/* Seconds that a peer is waited for. */
+/* Seconds that a rank waits for another one. */
 double lk_group_timeout(const lk_group *group);
 /* "inproc", "shm", "tcp" or "auto". */
 const char *lk_group_transport(const lk_group *group);
 
-/* Memory that the ranks of this host can read in place, so that collectives on
- * it move fewer bytes. Zeroed; every rank calls it, with sizes of its own. */
+/* Allocates zeroed memory that the other ranks of the host can read directly, so that collective
+ * calls on it copy less. Collective; each rank gives its own size. The group owns the memory. */
 lk_status lk_group_alloc(lk_group *group, size_t bytes, void **out) LK_CHECKED;
-/* Every rank calls it; what is left is freed with the group. */
+/* Frees such memory before the group is destroyed. Collective. */
 void lk_group_free(lk_group *group, void *block);
 
-/* Breaks the job at every rank, with all its groups: their calls fail with this
- * reason. */
+/* Aborts the job for all ranks: all calls of all its groups fail with this reason. Does not block. */
 void lk_group_abort(lk_group *group, const char *reason);
-/* Moves pending requests on and looks for failures. Does not block, but for a
- * moment when a peer was lost, to learn why. */
+/* Makes progress on the requests under way and checks for failures. Does not block, except that it
+ * waits a moment for the reason if the connection to a peer was lost. */
 lk_status lk_group_poll(lk_group *group) LK_CHECKED;
-/* The last 64 calls, oldest first, a line each; returns the bytes that the
- * whole text needs with its end, as snprintf does. */
+/* Writes the last 64 calls of the group, oldest first, one a line. Writes at most `bytes` bytes,
+ * including the final '\0', and returns the bytes that the complete text needs. */
 size_t lk_group_history(const lk_group *group, char *text, size_t bytes);
 
-/* What a call works on. */
+/* The data of a call, owned by the caller. */
 typedef struct lk_buffer {
-    void *at;       /* memory of the host */
+    void *at;       /* host memory */
     size_t count;   /* elements */
-    lk_dtype dtype; /* all but f16 */
+    lk_dtype dtype; /* any but f16 */
 } lk_buffer;
 
 typedef enum lk_reduction {
     LK_REDUCTION_SUM,
-    LK_REDUCTION_MEAN, /* the sum divided by the number of shards; sums of integers wrap, quotients round to zero */
-    LK_REDUCTION_MIN,  /* of floating-point values, here and below: NaN where a rank has one */
+    LK_REDUCTION_MEAN, /* the sum divided by the number of shards; integer sums wrap, quotients round to zero */
+    LK_REDUCTION_MIN,  /* for floating-point values, MIN and MAX are NaN where any rank has NaN */
     LK_REDUCTION_MAX,
     LK_REDUCTION_COUNT
 } lk_reduction;
 
-/* Partial sums over shards. Rank r holds shards [bounds[r], bounds[r+1]) of
- * bounds[size], one vector for each maximal subtree of the canonical tree
- * inside its range (lk_shard_roots). All ranks give the same bounds. */
+/* Partial sums over shards. Of bounds[size] shards, rank r has shards [bounds[r], bounds[r+1]); it
+ * gives one vector for each largest subtree of the tree inside this range (see lk_shard_roots). All
+ * ranks give the same bounds. */
 typedef struct lk_shard_sums {
-    const int *bounds;        /* (size + 1) from 0, not falling */
-    const void *const *roots; /* vectors of this rank, left to right */
+    const int *bounds;        /* (size + 1) bounds[0] is 0, and no bound is below the one before it */
+    const void *const *roots; /* this rank's vectors, in the order of the shards */
 } lk_shard_sums;
 
 enum { LK_MAX_ROOTS = 26 };
-/* How many maximal subtrees of the tree over [0,shards) cover [first,last), and
- * the first shard of each in begin (room for LK_MAX_ROOTS; may be NULL). -1 when
- * there is no such range. */
+/* Returns the number of largest subtrees of the tree over [0,shards) that cover [first,last), at
+ * most LK_MAX_ROOTS, and writes the first shard of each to begin (LK_MAX_ROOTS), unless that is
+ * NULL. -1 if the range is invalid. */
 int lk_shard_roots(int shards, int first, int last, int *begin);
 
-/* A call under way. Where a function takes `lk_request **request`, NULL makes
- * it block until the call is done here; else it returns at once, and the data
- * belong to the call until lk_request_wait or lk_request_test says that it is done. Counts and
+/* A call under way. With `request` NULL, a collective call blocks until its result is complete at
+ * this rank. Otherwise it does not block and returns a request, and the caller must not touch the
+ * data until lk_request_wait or lk_request_test has returned that the call is done. Counts and
  * bounds are copied. */
 typedef struct lk_request lk_request;
-/* Ends and frees the request, with the call's status. */
+/* Blocks until the call is done, frees the request and returns the status of the call. */
 lk_status lk_request_wait(lk_request *request) LK_CHECKED;
-/* Sets *done; a request that is done, or failed, is ended and freed. */
+/* Sets *done; does not block. If the call is done or has failed, frees the request and returns the
+ * status of the call. */
 lk_status lk_request_test(lk_request *request, bool *done) LK_CHECKED;
 
-/* Buffers of a call must not overlap where a comment does not say so. */
+/* Buffers of a call must not overlap unless a comment allows it. */
 
-/* Sum in place; each rank is one shard. */
+/* Combines the data of all ranks in place; each rank is one shard. */
 lk_status lk_allreduce(lk_group *group, lk_buffer data, lk_reduction op, lk_request **request) LK_CHECKED;
-/* The result lands in data.at of root only; others' data stay as they are. */
+/* As lk_allreduce, but only root gets the result; the data of the other ranks stay unchanged. */
 lk_status lk_reduce(lk_group *group, lk_buffer data, lk_reduction op, int root, lk_request **request) LK_CHECKED;
-/* `in` is the whole vector; rank r gets counts[r] elements of the result at
- * out, which may lie in `in`. counts (size) add up to in.count; NULL: as even as
- * can be, lk_even_count(in.count, size, r) for rank r. */
+/* Combines the vectors `in` of all ranks; rank r gets the counts[r] elements of the result that
+ * follow those of rank r-1. out may point into `in`. The sum of counts (size) is in.count; with NULL,
+ * rank r gets lk_even_count(in.count, size, r) elements. */
 lk_status lk_reduce_scatter(lk_group *group, lk_buffer in, const size_t *counts, void *out, lk_reduction op,
                             lk_request **request) LK_CHECKED;
-/* The count of a rank when count elements are shared evenly among ranks. */
+/* The elements of a rank if `count` elements are divided as evenly as possible. */
 size_t lk_even_count(size_t count, int ranks, int rank);
 
-/* The same over shards; out.at may be one of the roots. */
+/* The same for partial sums over shards; out.at may be one of this rank's roots. */
 lk_status lk_allreduce_shards(lk_group *group, const lk_shard_sums *sums, lk_buffer out, lk_reduction op,
                               lk_request **request) LK_CHECKED;
 lk_status lk_reduce_shards(lk_group *group, const lk_shard_sums *sums, lk_buffer out, lk_reduction op, int root,
                            lk_request **request) LK_CHECKED;
-/* counts (size) must be given; out.count is counts[rank]. */
+/* counts (size) must not be NULL; out.count is counts[rank]. */
 lk_status lk_reduce_scatter_shards(lk_group *group, const lk_shard_sums *sums, const size_t *counts, lk_buffer out,
                                    lk_reduction op, lk_request **request) LK_CHECKED;
 
+/* Copies root's data to all ranks. */
 lk_status lk_broadcast(lk_group *group, lk_buffer data, int root, lk_request **request) LK_CHECKED;
-/* Rank r gives mine.count = counts[r] elements; out gets all, in rank order.
- * counts NULL: all give the same number. mine.at may lie in its place in out. */
+/* Gathers mine.count = counts[r] elements of each rank r; out gets the elements of all ranks in rank
+ * order. counts NULL: all ranks give the same number. mine.at may be this rank's own range of out. */
 lk_status lk_allgather(lk_group *group, lk_buffer mine, const size_t *counts, void *out,
                        lk_request **request) LK_CHECKED;
-/* As allgather, at root only; elsewhere out is not looked at. */
+/* As lk_allgather, but only root gets the result; at other ranks `out` is ignored. */
 lk_status lk_gather(lk_group *group, lk_buffer mine, const size_t *counts, void *out, int root,
                     lk_request **request) LK_CHECKED;
-/* The reverse: root's `in` is cut into counts[r] elements, mine.count of them
- * for this rank; elsewhere in is not looked at. */
+/* The reverse of lk_gather: rank r gets counts[r] elements of root's `in`, into mine. mine.count is
+ * counts[rank]; at other ranks than root `in` is ignored. */
 lk_status lk_scatter(lk_group *group, const void *in, const size_t *counts, lk_buffer mine, int root,
                      lk_request **request) LK_CHECKED;
-/* Rank r gets send[r] elements of in.at, and recv[r] from rank r land in
- * out.at, both in rank order. NULL counts: in.count / size for each. */
+/* Sends send[r] elements of `in` to each rank r and receives recv[r] elements of rank r into `out`,
+ * both in rank order. NULL counts: in.count / size elements for each rank. */
 lk_status lk_alltoall(lk_group *group, lk_buffer in, const size_t *send, lk_buffer out, const size_t *recv,
                       lk_request **request) LK_CHECKED;
-/* Returns when every rank has called it. */
+/* Is done when every rank has called it. */
 lk_status lk_barrier(lk_group *group, lk_request **request) LK_CHECKED;
 
-/* From one rank to another. Between two ranks of a group, messages and
- * collectives are matched in the order of the calls on both sides. */
+/* Sends data to one rank; receives data from one rank. Between two ranks of a group, these calls and
+ * the collective calls are matched in the order in which both ranks make them. */
 lk_status lk_send(lk_group *group, lk_buffer data, int to, lk_request **request) LK_CHECKED;
 lk_status lk_recv(lk_group *group, lk_buffer data, int from, lk_request **request) LK_CHECKED;
 

@@ -1,4 +1,4 @@
-/* launch.h - starting ranks as processes of this host, and watching them. */
+/* launch.h - starting ranks as processes of this host. */
 #ifndef LOCKSTEP_LAUNCH_H
 #define LOCKSTEP_LAUNCH_H
 
@@ -8,16 +8,15 @@
 extern "C" {
 #endif
 
-/* What a spawned process runs; its return value is the process's exit status.
- * RANK, WORLD_SIZE and the other variables of env:// are set, so that
- * lk_group_join(NULL, &group) meets the others. */
+/* The function that a spawned process runs; its return value is the exit status of the process.
+ * RANK, WORLD_SIZE and the other variables of env:// are set, so that lk_group_join(NULL, &group)
+ * joins the other processes. */
 typedef int (*lk_spawn_fn)(int rank, void *arg);
 
-/* Runs fn in nprocs processes made by fork and returns when all have ended.
- * When one ends with another status than 0 or by a signal, the rest are stopped
- * within a second and the detail tells which was first and why (PEER). No
- * process is left behind, not even when the caller is killed. The caller should
- * have no other threads. */
+/* Runs fn in nprocs forked processes. Blocks until all of them have ended. If a process ends with
+ * an exit status other than 0 or by a signal, the other processes are ended within a second, and
+ * the call returns PEER; the detail says which process failed first, and how. All processes end
+ * even if the caller is killed. The calling process should have no other threads. */
 lk_status lk_spawn(int nprocs, lk_spawn_fn fn, void *arg) LK_CHECKED;
 
 #ifdef __cplusplus

@@ -1,11 +1,12 @@
-/* status.h - how every fallible Lockstep call reports.
+/* status.h - the status that every function which can fail returns.
  *
- * A call returns an lk_status; the first code that detects a failure also
- * writes one sentence for a person (what, where, what to do next), which
- * lk_error_detail() returns on the same thread until the next failure.
+ * The code that first detects a failure also writes its detail: a sentence that says what failed,
+ * where, and what to do. lk_error_detail() returns that sentence to the same thread until the
+ * thread's next failure.
  *
- * In all headers: pointers must not be NULL unless a comment says what NULL
- * means; outputs are written on success only; destroy functions take NULL. */
+ * In all headers: a pointer must not be NULL unless a comment says what NULL means; outputs are
+ * written on success only; destroy functions accept NULL; a status is named without its prefix, so
+ * USAGE is LK_STATUS_USAGE. */
 #ifndef LOCKSTEP_STATUS_H
 #define LOCKSTEP_STATUS_H
 
@@ -14,16 +15,16 @@ extern "C" {
 #endif
 
 /* X(name, meaning) */
-#define LK_STATUS_LIST(X)                                 \
-    X(OK, "success")                                      \
-    X(USAGE, "impossible argument or option")             \
-    X(NOT_FOUND, "no such file, name or key")             \
-    X(IO, "the operating system failed a file operation") \
-    X(FORMAT, "malformed or unsupported file")            \
-    X(MISMATCH, "two things that must agree do not")      \
-    X(MEMORY, "out of memory")                            \
-    X(NONFINITE, "a loss or gradient is not finite")      \
-    X(PEER, "another rank failed, left or stayed away")   \
+#define LK_STATUS_LIST(X)                                        \
+    X(OK, "success")                                             \
+    X(USAGE, "impossible argument or option")                    \
+    X(NOT_FOUND, "no such file, name or key")                    \
+    X(IO, "the operating system failed a file operation")        \
+    X(FORMAT, "malformed or unsupported file")                   \
+    X(MISMATCH, "two things that must agree do not")             \
+    X(MEMORY, "out of memory")                                   \
+    X(NONFINITE, "a loss or gradient is not finite")             \
+    X(PEER, "another rank failed, left or exceeded the timeout") \
     X(UNSUPPORTED, "not available on this machine or build")
 
 typedef enum lk_status {
@@ -41,11 +42,11 @@ typedef enum lk_status {
 #define LK_CHECKED
 #endif
 
-/* The meaning of a status, never NULL. */
+/* The meaning of a status; never NULL. */
 const char *lk_status_string(lk_status status);
 
-/* The sentence left by this thread's last failure; "" if there was none. A field of
- * the options that it is about stands in backquotes: `max_steps`. */
+/* The detail of the calling thread's last failure; "" if there was none. Fields of option structs
+ * are written in backquotes in it: `max_steps`. */
 const char *lk_error_detail(void);
 
 /* Returns the status of expr to the caller unless it is LK_OK. */

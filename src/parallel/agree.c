@@ -1,4 +1,4 @@
-/* agree.c - ranks settle on one failure, so that each can tell the whole story. */
+/* agree.c - ranks agree on one failure, so that all of them return the same detail. */
 #include "parallel/agree.h"
 
 #include <assert.h>
@@ -12,11 +12,11 @@
 #include "base/mem.h"
 #include "base/status.h"
 
-/* The winner's rank, or -1. */
-static lk_status find_first(lk_group *group, int place, int *out)
+/* The rank with the lowest precedence, or -1. */
+static lk_status find_first(lk_group *group, int precedence, int *out)
 {
     int size = lk_group_size(group), best = INT_MAX;
-    int32_t mine = place >= 0 ? place : INT_MAX, *all;
+    int32_t mine = precedence >= 0 ? precedence : INT_MAX, *all;
     LK_TRY(LK_ALLOC((size_t)size, "ranks", &all));
     lk_status status = lk_allgather(group, (lk_buffer){&mine, 1, LK_DTYPE_I32}, NULL, all, NULL);
     int winner = -1;
@@ -31,11 +31,11 @@ static lk_status find_first(lk_group *group, int place, int *out)
     return status;
 }
 
-lk_status lk__agree_failure(lk_group *group, int place, const char *text, lk_status failure, bool *agreed)
+lk_status lk__agree_failure(lk_group *group, int precedence, const char *text, lk_status failure, bool *agreed)
 {
     int winner = -1;
     char message[LK_AGREED_TEXT] = "";
-    LK_TRY(find_first(group, place, &winner));
+    LK_TRY(find_first(group, precedence, &winner));
     if (winner < 0)
         return LK_OK;
     if (winner == lk_group_rank(group))
@@ -46,7 +46,7 @@ lk_status lk__agree_failure(lk_group *group, int place, const char *text, lk_sta
     return lk__fail(failure, "%s", message);
 }
 
-/* A line of a text: what is shown alone, and what is compared. */
+/* A line of a text: the part that is only shown, and the part that is compared and shown. */
 typedef struct agreed_line {
     const char *shown, *compared;
     int shown_bytes, bytes;
@@ -65,7 +65,7 @@ static agreed_line next_line(const char **text)
     return line;
 }
 
-/* The first line that differs, of both texts, without its end. */
+/* Writes the first line in which the texts differ; false if they are equal. */
 static bool find_difference(const char *mine, const char *theirs, char *text, size_t bytes)
 {
     while (*mine || *theirs) {

@@ -1,5 +1,5 @@
-/* agree.c - what all ranks must have alike, beside the engine's own options: the
- * options that table.c says so of, the data, and files. Where files lie may differ. */
+/* agree.c - compares between ranks what the engine does not compare: the options that table.c marks with
+ * AGREED, the data, and the content of files. Paths of files may differ. */
 #include "parallel/agree.h"
 
 #include <inttypes.h>
@@ -21,8 +21,8 @@ void lk__train_data_text(const lk_dataset *data, const char *split, uint64_t has
              info->classes, hash);
 }
 
-/* What a user typed, for a message alone: on other hosts the same may lie elsewhere.
- * A path may hold anything, lines and tabs among it. */
+/* Adds a path that is shown in messages but not compared, because paths may differ between hosts. Newlines
+ * and tabs in it are replaced. */
 static void add_shown(lk_agree_text *lines, const char *option, const char *typed)
 {
     char shown[LK_AGREED_VALUE];
@@ -31,7 +31,7 @@ static void add_shown(lk_agree_text *lines, const char *option, const char *type
     lk__agree_add(lines, "%s %s\t", option, shown);
 }
 
-/* Names and labels first, so that a difference in the line behind them is of contents. */
+/* The first line has names and labels; if only the second one differs, the content of images differs. */
 static lk_status add_data(lk_agree_text *lines, const char *split, const lk_dataset *data)
 {
     char what[LK_DATA_TEXT];
@@ -52,7 +52,7 @@ static lk_status add_data(lk_agree_text *lines, const char *split, const lk_data
     return LK_OK;
 }
 
-/* Ranks that chose for themselves may have chosen differently. */
+/* Each rank has chosen the checkpoint by itself, so the choices may differ. */
 static void add_resume(lk_agree_text *lines, const char *path, const lk_checkpoint *resume)
 {
     if (!resume) {
@@ -89,7 +89,7 @@ lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed)
     const lk_option *row;
     char shown[LK_AGREED_VALUE];
     lk_agree_text lines = {.at = ""};
-    /* First: options that were not given come from there. */
+    /* The checkpoint first: options that were not given come from it. */
     add_resume(&lines, opts->resume, shared->resume);
     for (size_t i = 0; (row = lk__train_option(i)) != NULL; i++)
         if (row->properties & LK_OPTION_AGREED)

@@ -1,6 +1,5 @@
-/* data_notes.c - what the training data were, as notes of a checkpoint, and whether
- * they still are. Reading them may take long: it is done once a process, when it is
- * first asked for. */
+/* data_notes.c - notes in a checkpoint that identify the training data, and their comparison at a resume.
+ * Reading the data may take long: each process does it once, when the notes are first needed. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -11,9 +10,9 @@
 
 enum { CONTENTS_TEXT = 96, TIMES_TEXT = 32 };
 
-/* The data by what is in memory, or by names and labels; the option may name them
- * differently elsewhere. Then, of images that are files, what was read of these, and
- * their times where not all were read. */
+/* "data": a hash of data in memory, or of names and labels of image files (not the path, which may differ
+ * between hosts). "data-contents": for image files, a hash of the contents that were read. "data-times": a
+ * hash of the files' times, if not all contents were read. */
 static const char DATA_NOTE[] = "data", CONTENTS_NOTE[] = "data-contents", TIMES_NOTE[] = "data-times";
 
 struct lk_data_notes {
@@ -21,7 +20,7 @@ struct lk_data_notes {
     pthread_mutex_t lock;
     bool known;
     char text[LK_DATA_TEXT];
-    char contents[CONTENTS_TEXT], times[TIMES_TEXT]; /* or "" */
+    char contents[CONTENTS_TEXT], times[TIMES_TEXT]; /* "" if there is no such note */
 };
 
 lk_status lk__data_notes_create(lk_data_notes **out)
@@ -80,7 +79,7 @@ lk_status lk__data_notes_add(void *arg, lk_checkpoint *checkpoint)
     return *notes->times ? lk_checkpoint_set_note(checkpoint, TIMES_NOTE, notes->times) : LK_OK;
 }
 
-/* Checkpoints of earlier versions do not note contents. */
+/* Checkpoints of earlier versions do not have the note. */
 static bool same_note(const char *here, const char *there)
 {
     return !there || strcmp(here, there) == 0;

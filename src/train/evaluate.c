@@ -1,12 +1,11 @@
-/* evaluate.c - testing a model: each sample once, none padded or repeated. */
+/* evaluate.c - testing a model: each sample is evaluated exactly once. */
 #include <math.h>
 
 #include "base/mem.h"
 #include "train/parts.h"
 
-/* Samples in memory at once where opts leave it open, and the floats that they
- * may have: large images come in smaller waves, since the plan keeps room for a
- * backward pass that never comes. */
+/* The largest number of samples in a wave, and of their floats. Large images need smaller waves, because the
+ * plan reserves memory for a backward pass, which an evaluation does not use. */
 enum { WAVE = 64, WAVE_FLOATS = 1 << 20 };
 
 lk_status lk__train_test_loader(const lk_train_opts *opts, const lk_dataset *data, const char *augment,
@@ -24,8 +23,8 @@ lk_status lk__train_test_loader(const lk_train_opts *opts, const lk_dataset *dat
 
 lk_status lk__train_cache_samples(lk_engine *engine, lk_loader *loader)
 {
-    bool placed;
-    return lk_engine_cache_dataset(engine, loader, &placed);
+    bool cached;
+    return lk_engine_cache_dataset(engine, loader, &cached);
 }
 
 static void add_metrics(lk_metrics *total, const lk_metrics *part)
@@ -76,7 +75,7 @@ static lk_status load_engine(const lk_train_opts *opts, const lk_graph *graph, s
         .batch = wave,
         .shards = opts->shards,
         .precision = opts->precision,
-        .optimizer = "sgd", /* keeps no state */
+        .optimizer = "sgd", /* has no state */
         .seed = opts->seed,
         .eval_only = true,
     };

@@ -1,5 +1,4 @@
-/* initial.c - weights that a run starts from: a file's, brought to the types that
- * the model has, less the layers that are left out. */
+/* initial.c - initial weights from a file: converted to the model's types, without the layers of init_skip. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +14,7 @@ lk_status lk__train_load_weights(const char *path, lk_state **out)
     return LK_OK;
 }
 
-/* Whether the key is of a layer in the list "fc,layer4.0". */
+/* Whether the key belongs to a layer in a list such as "fc,layer4.0". */
 static bool is_skipped(const char *list, const char *key)
 {
     while (list && *list) {
@@ -27,7 +26,7 @@ static bool is_skipped(const char *list, const char *key)
     return false;
 }
 
-/* Each name of the list must be there to be left out. */
+/* USAGE if a name of the list is not in the model. */
 static lk_status check_skip(const char *list, const lk_state *model)
 {
     for (const char *name = list; name && *name;) {
@@ -49,12 +48,12 @@ static float from_half(uint16_t half)
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16, rest = half & 0x7fffu;
     if (rest >= 0x7c00u)
         return lk__math_bits_to_float(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
-    /* Subnormals too: 2^112 makes up for the difference of the exponents. */
+    /* 2^112 corrects the difference of the exponent biases; this is right for subnormals, too. */
     float value = lk__math_bits_to_float(rest << 13) * 0x1p+112f;
     return sign ? -value : value;
 }
 
-/* Element i as a float. */
+/* Element i, converted to float. */
 static float as_float(const lk_state_entry *entry, size_t i)
 {
     uint16_t half;
@@ -79,7 +78,7 @@ static bool is_float(lk_dtype dtype)
     return dtype == LK_DTYPE_F32 || dtype == LK_DTYPE_F64 || dtype == LK_DTYPE_F16 || dtype == LK_DTYPE_BF16;
 }
 
-/* A copy in another state, as floats where the model has floats. */
+/* Adds a copy of an entry to a state, converted to f32 if the model has f32. */
 static lk_status add_entry(const lk_state_entry *from, lk_dtype wanted, lk_state *to)
 {
     lk_state_entry *entry;
@@ -94,8 +93,8 @@ static lk_status add_entry(const lk_state_entry *from, lk_dtype wanted, lk_state
     return LK_OK;
 }
 
-/* What the engine is given: of each key of the model the file's or, left out, its
- * own; then what the file has beside, for the engine to refuse. */
+/* The state for the engine: for each key of the model the file's tensor or, if skipped, the model's own. Keys
+ * that only the file has are added as well, so that the engine refuses them. */
 static lk_status merge(const lk_state *model, const lk_state *file, const char *skip, lk_state *out)
 {
     for (size_t i = 0; i < lk_state_count(model); i++) {
@@ -120,7 +119,7 @@ static lk_status take(lk_engine *engine, const lk_train_opts *opts, const lk_sta
     LK_TRY_GOTO(check_skip(opts->init_skip, model), destroy_states);
     LK_TRY_GOTO(lk_state_create(&merged), destroy_states);
     LK_TRY_GOTO(merge(model, file, opts->init_skip, merged), destroy_states);
-    /* Each rank finds by itself what is wrong with the file that all have. */
+    /* All ranks have the same file, so each finds the same error without communication. */
     LK_TRY_GOTO(lk__engine_check_state(engine, merged), destroy_states);
     status = lk_engine_set_state(engine, merged);
 

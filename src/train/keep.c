@@ -1,5 +1,5 @@
-/* keep.c - checkpoints of a run: rank 0 copies the engine's states between two
- * steps, and the saver's thread writes them while training goes on. */
+/* keep.c - checkpoints of a run: rank 0 copies the engine's states between two steps, and the saver's thread
+ * writes them while training continues. */
 #include <stdio.h>
 #include <time.h>
 
@@ -21,12 +21,12 @@ destroy_checkpoint:
     return status;
 }
 
-/* The stages of replica 0 bring their parts together; rank 0 is one of them. */
+/* Collective over the stages of replica 0, which exchange their parts; rank 0 is one of them. */
 static lk_status copy_states(lk_train_run *run, lk_state **model, lk_state **optimizer)
 {
     lk_state *first;
-    LK_TRY(lk__run_together(run, lk_engine_state(run->engine, &first)));
-    lk_status status = lk__run_together(run, lk_engine_optimizer_state(run->engine, optimizer));
+    LK_TRY(lk__run_collective_result(run, lk_engine_state(run->engine, &first)));
+    lk_status status = lk__run_collective_result(run, lk_engine_optimizer_state(run->engine, optimizer));
     if (status == LK_OK)
         *model = first;
     else
@@ -41,25 +41,25 @@ static lk_status put(lk_train_run *run, lk_state *model, lk_state *optimizer, bo
     return lk__saver_put(run->shared->saver, checkpoint, run->at.step, best);
 }
 
-static bool same_place(const lk_position *a, const lk_position *b)
+static bool same_position(const lk_position *a, const lk_position *b)
 {
     return a->step == b->step && a->tested == b->tested;
 }
 
-/* NULL but at rank 0. */
+/* NULL except at rank 0. */
 static lk_saver *saver_of(const lk_train_run *run)
 {
-    return run->place.rank == 0 ? run->shared->saver : NULL;
+    return run->self.rank == 0 ? run->shared->saver : NULL;
 }
 
-static lk_status tell_saved(lk_train_run *run, bool wait)
+static lk_status emit_saved(lk_train_run *run, bool wait)
 {
     lk_saver *saver = saver_of(run);
     lk_saver_saved saved;
     bool done = false;
     if (!saver)
         return LK_OK;
-    LK_TRY(lk__run_alone(run, (wait ? lk__saver_wait : lk__saver_poll)(saver, &done, &saved)));
+    LK_TRY(lk__run_own_result(run, (wait ? lk__saver_wait : lk__saver_poll)(saver, &done, &saved)));
     snprintf(run->result.checkpoint, sizeof run->result.checkpoint, "%s", lk__saver_last(saver));
     if (!done || !run->events->saved)
         return LK_OK;
@@ -74,21 +74,21 @@ static lk_status tell_saved(lk_train_run *run, bool wait)
 
 lk_status lk__run_saved(lk_train_run *run)
 {
-    return tell_saved(run, false);
+    return emit_saved(run, false);
 }
 
-/* A disk may take longer than ranks wait for each other: they ask again and again,
- * and a rank that dies meanwhile is noticed. */
+/* Writing may take longer than the timeout of a collective call. So the ranks poll with short collective
+ * calls, which also notice a rank that dies. */
 lk_status lk__run_await_saved(lk_train_run *run)
 {
     static const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
     if (!run->opts->checkpoint || !run->rank->group)
-        return tell_saved(run, true);
+        return emit_saved(run, true);
     for (;;) {
         lk_saver *saver = saver_of(run);
         int64_t busy = saver && lk__saver_writing(saver) > 0;
-        LK_TRY(tell_saved(run, false));
-        LK_TRY(lk__run_together(
+        LK_TRY(emit_saved(run, false));
+        LK_TRY(lk__run_collective_result(
             run, lk_allreduce(run->rank->group, (lk_buffer){&busy, 1, LK_DTYPE_I64}, LK_REDUCTION_MAX, NULL)));
         if (!busy)
             return LK_OK;
@@ -98,25 +98,25 @@ lk_status lk__run_await_saved(lk_train_run *run)
 
 lk_status lk__run_check(lk_train_run *run)
 {
-    LK_TRY(lk__run_together(run, lk_engine_check(run->engine)));
+    LK_TRY(lk__run_collective_result(run, lk_engine_check(run->engine)));
     run->at.agreed = (size_t)lk__engine_equal_at(run->engine);
     return LK_OK;
 }
 
-/* Ranks other than the first of replica 0 only help with the copy. The comparison
- * comes after it: a bit that changes in between is found. */
+/* Copies the states, then compares the replicas, so that a bit that changes in between is found. Only rank 0
+ * writes; the other ranks of replica 0 take part in the copy. */
 static lk_status save(lk_train_run *run, bool best, bool together)
 {
     lk_state *model = NULL, *optimizer = NULL;
-    lk_status status = run->place.layout.replica > 0 ? LK_OK : copy_states(run, &model, &optimizer);
+    lk_status status = run->self.layout.replica > 0 ? LK_OK : copy_states(run, &model, &optimizer);
     if (status == LK_STATUS_MEMORY)
         return lk__fail(status, "cannot save a checkpoint of step %zu, which takes a copy of all that is learned: %s",
                         run->at.step, lk_error_detail());
     LK_TRY(status);
     if (together)
         status = lk__run_check(run);
-    if (status == LK_OK && run->place.rank == 0)
-        return lk__run_alone(run, put(run, model, optimizer, best));
+    if (status == LK_OK && run->self.rank == 0)
+        return lk__run_own_result(run, put(run, model, optimizer, best));
     lk_state_destroy(model);
     lk_state_destroy(optimizer);
     return status;
@@ -124,29 +124,29 @@ static lk_status save(lk_train_run *run, bool best, bool together)
 
 static bool is_new(const lk_train_run *run)
 {
-    return run->opts->checkpoint && run->at.step > 0 && !same_place(&run->at, &run->saved);
+    return run->opts->checkpoint && run->at.step > 0 && !same_position(&run->at, &run->saved);
 }
 
 lk_status lk__run_save(lk_train_run *run, bool best)
 {
     if (!is_new(run))
         return LK_OK;
-    LK_TRY(lk__run_await_saved(run)); /* the one before */
+    LK_TRY(lk__run_await_saved(run)); /* the previous checkpoint */
     LK_TRY(save(run, best, true));
     run->saved = run->at;
     return LK_OK;
 }
 
-lk_status lk__run_save_alone(lk_train_run *run)
+lk_status lk__run_save_without_peers(lk_train_run *run)
 {
     if (!is_new(run))
         return LK_OK;
     LK_TRY(save(run, false, false));
     run->saved = run->at;
-    return tell_saved(run, true);
+    return emit_saved(run, true);
 }
 
-/* What has become of later checkpoints, for the end of a sentence. */
+/* Sets later checkpoints aside, and writes what was done, for the end of a sentence. */
 static void describe_distrust(lk_saver *saver, uint64_t last, char text[LK_CHECKPOINT_PATH + 128])
 {
     const size_t bytes = LK_CHECKPOINT_PATH + 128;

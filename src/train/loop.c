@@ -1,6 +1,5 @@
-/* loop.c - one rank of a training run: epochs of steps, an evaluation after
- * each, the model saved at the end. All ranks make the same calls of the engine
- * in the same order; what one of them fails at alone, it tells the others. */
+/* loop.c - the loop of one rank: epochs of steps, an evaluation after each, and saving the model at the end.
+ * All ranks make the same calls of the engine in the same order; a rank that fails alone aborts the job. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +18,7 @@ static lk_lr_schedule_rates rates_left(const lk_train_run *run)
                                  run->total_steps);
 }
 
-/* The steps of the warm-up where the whole run has fewer; --dry-run shortens no run. */
+/* The steps of the warm-up if the run has fewer steps, else 0. --dry-run does not count as a shorter run. */
 static size_t unfinished_warmup(const lk_train_run *run)
 {
     const lk_train_opts *opts = run->opts;
@@ -30,7 +29,7 @@ static size_t unfinished_warmup(const lk_train_run *run)
     return warmup > steps ? warmup : 0;
 }
 
-static void tell_start(const lk_train_run *run)
+static void emit_start(const lk_train_run *run)
 {
     const lk_train_shared *shared = run->shared;
     if (!run->events->start)
@@ -44,9 +43,9 @@ static void tell_start(const lk_train_run *run)
         .batches = run->effective.batches,
         .steps = run->total_steps,
         .batch = lk__run_batch(run),
-        .place = run->place,
+        .self = run->self,
         .cuts = (const char(*)[LK_LAYER_TEXT])shared->cuts,
-        .better_shards = lk__train_better_shards(run->opts->shards, run->place.layout.replicas),
+        .better_shards = lk__train_better_shards(run->opts->shards, run->self.layout.replicas),
         .done = run->at.step,
         .rates = rates_left(run),
         .warmup = unfinished_warmup(run),
@@ -66,7 +65,7 @@ static lk_metrics running_mean(const lk_train_run *run)
     return mean;
 }
 
-static void tell_step(const lk_train_run *run, const lk_metrics *metrics, double lr)
+static void emit_step(const lk_train_run *run, const lk_metrics *metrics, double lr)
 {
     if (!run->events->step)
         return;
@@ -88,8 +87,8 @@ static void tell_step(const lk_train_run *run, const lk_metrics *metrics, double
     run->events->step(run->events->arg, &step);
 }
 
-/* After a call of the engine: what was asked of one rank has become known to all. */
-static void hear_wish(lk_train_run *run)
+/* After a step or evaluation: takes the request that all ranks have agreed on. */
+static void update_wish(lk_train_run *run)
 {
     int wish = lk_engine_agreed_signal(run->engine);
     if (wish <= run->wish)
@@ -121,23 +120,23 @@ static void count_batch(lk_train_run *run, const lk_metrics *metrics)
 
 static double rate_at(const lk_train_run *run, size_t batch)
 {
-    lk_lr_schedule_at place = lk__run_schedule_at(run, run->at.epoch, batch);
-    return lk__lr_schedule_lr(run->shared->schedule, run->effective.lr, place);
+    lk_lr_schedule_at at = lk__run_schedule_at(run, run->at.epoch, batch);
+    return lk__lr_schedule_lr(run->shared->schedule, run->effective.lr, at);
 }
 
 static lk_status send_batch(lk_train_run *run)
 {
     const lk_batch *batch;
-    LK_TRY(lk__run_alone(run, lk_loader_next(run->loader, &batch)));
-    LK_TRY(lk__run_alone(run, lk_engine_set_lr(run->engine, rate_at(run, run->at.batch + run->under_way))));
-    LK_TRY(lk__run_together(run, lk_engine_send(run->engine, batch)));
+    LK_TRY(lk__run_own_result(run, lk_loader_next(run->loader, &batch)));
+    LK_TRY(lk__run_own_result(run, lk_engine_set_lr(run->engine, rate_at(run, run->at.batch + run->under_way))));
+    LK_TRY(lk__run_collective_result(run, lk_engine_send(run->engine, batch)));
     run->under_way++;
     return LK_OK;
 }
 
-/* Whether to send another step before the results of the last are there. Nothing is
- * sent past a place where something is to be done between two steps. */
-static bool goes_ahead(const lk_train_run *run)
+/* Whether to send another step before the last one is received. Steps after a save, an evaluation or the end
+ * are not sent. */
+static bool can_send_next(const lk_train_run *run)
 {
     size_t every = run->opts->save_every, step = run->at.step + run->under_way, at = run->at.batch + run->under_way;
     size_t count = lk_dataset_get_info(run->shared->train)->count, batch = lk__run_batch(run);
@@ -147,18 +146,18 @@ static bool goes_ahead(const lk_train_run *run)
     return lk_engine_can_send(run->engine, lk__size_min(batch, count - at * batch));
 }
 
-/* The next step's results; others may be under way behind it. */
+/* Receives the next step; later steps may be under way. */
 static lk_status train_batch(lk_train_run *run)
 {
     lk_metrics metrics;
-    while (run->under_way == 0 || goes_ahead(run))
+    while (run->under_way == 0 || can_send_next(run))
         LK_TRY(send_batch(run));
-    LK_TRY(lk__run_together(run, lk_engine_receive(run->engine, &metrics)));
+    LK_TRY(lk__run_collective_result(run, lk_engine_receive(run->engine, &metrics)));
     run->under_way--;
-    hear_wish(run);
+    update_wish(run);
     double lr = rate_at(run, run->at.batch);
     count_batch(run, &metrics);
-    tell_step(run, &metrics, lr);
+    emit_step(run, &metrics, lr);
     return LK_OK;
 }
 
@@ -168,7 +167,7 @@ static bool save_is_due(const lk_train_run *run)
     return run->wish != LK_WISH_NONE || (every ? run->at.step % every == 0 : run->at.batch == run->effective.batches);
 }
 
-/* Between two steps. */
+/* Called after each step: saves a checkpoint if one is due and no step is under way. */
 static lk_status keep_step(lk_train_run *run)
 {
     LK_TRY(lk__run_saved(run));
@@ -192,16 +191,15 @@ static lk_status train_epoch(lk_train_run *run)
     bool first = run->result.samples == 0;
     run->epoch_began = lk__clock();
     run->running = (lk_metrics){0};
-    LK_TRY(lk__run_alone(run, lk_loader_start(run->loader, run->at.epoch, run->at.batch)));
+    LK_TRY(lk__run_own_result(run, lk_loader_start(run->loader, run->at.epoch, run->at.batch)));
     while (run->under_way > 0 || (!epoch_is_over(run) && !is_stopped(run))) {
         run->step_began = lk__clock();
         LK_TRY(train_batch(run));
         LK_TRY(keep_step(run));
-        /* Waiting for the test files now does not delay the first step, and
-         * finding them damaged does not come at the end of an epoch. Where
-         * training ends here, the evaluation is what waits. */
+        /* The test files are checked after the first step: they do not delay it, and damage is found before
+         * the end of the epoch. If training ends here, the evaluation checks them. */
         if (first && test && run->at.step < run->total_steps)
-            LK_TRY(lk__run_alone(run, lk__train_check_readable(test)));
+            LK_TRY(lk__run_own_result(run, lk__train_check_readable(test)));
         first = false;
     }
     run->earlier_epochs = run->result.train_seconds;
@@ -211,7 +209,7 @@ static lk_status train_epoch(lk_train_run *run)
 static bool goes_on(void *arg)
 {
     lk_train_run *run = arg;
-    hear_wish(run);
+    update_wish(run);
     return !is_stopped(run);
 }
 
@@ -219,16 +217,16 @@ static lk_status evaluate(lk_train_run *run, lk_metrics *out)
 {
     bool own = true;
     if (!run->test_loader) {
-        LK_TRY(lk__run_alone(run, lk__train_test_loader(run->opts, run->shared->test, run->shared->test_augment,
-                                                        run->place.share, &run->test_loader)));
-        LK_TRY(lk__run_alone(run, lk__train_cache_samples(run->engine, run->test_loader)));
+        LK_TRY(lk__run_own_result(run, lk__train_test_loader(run->opts, run->shared->test, run->shared->test_augment,
+                                                             run->self.share, &run->test_loader)));
+        LK_TRY(lk__run_own_result(run, lk__train_cache_samples(run->engine, run->test_loader)));
     }
     lk_status status = lk__train_evaluate_batches(run->engine, run->test_loader, run->opts->dry_run ? 1 : 0,
                                                   &(lk_train_watch){goes_on, run}, out, &own);
-    return own ? lk__run_alone(run, status) : lk__run_together(run, status);
+    return own ? lk__run_own_result(run, status) : lk__run_collective_result(run, status);
 }
 
-static void tell_test(const lk_train_run *run)
+static void emit_test(const lk_train_run *run)
 {
     if (!run->events->test)
         return;
@@ -241,14 +239,14 @@ static void tell_test(const lk_train_run *run)
     run->events->test(run->events->arg, &test);
 }
 
-/* Not where there are no test data, or they were tested here before. */
+/* Whether there are test data, and this step has not been tested. */
 static bool test_is_due(const lk_train_run *run)
 {
     const lk_position *at = &run->at;
     return !is_stopped(run) && run->shared->test && at->step > 0 && at->tested != at->step;
 }
 
-/* One that was stopped leaves the position as it was. */
+/* An evaluation that was stopped does not change the position. */
 static lk_status test_epoch(lk_train_run *run)
 {
     lk_metrics metrics;
@@ -256,9 +254,9 @@ static lk_status test_epoch(lk_train_run *run)
     LK_TRY(evaluate(run, &metrics));
     if (is_stopped(run))
         return LK_OK;
-    /* The last step may have broken the weights, and no later step tells. */
+    /* The last step may have made weights non-finite, and no later step would find it. */
     if (!isfinite(metrics.loss))
-        return lk__run_equal_batches(
+        return lk__run_common_result(
             run, lk__fail(LK_STATUS_NONFINITE, "the test loss after epoch %zu is not finite; a smaller `lr` may help",
                           at->epoch + 1));
     at->tested = at->step;
@@ -267,11 +265,11 @@ static lk_status test_epoch(lk_train_run *run)
         at->best_step = at->step;
         at->best_correct = metrics.correct;
     }
-    tell_test(run);
+    emit_test(run);
     return LK_OK;
 }
 
-/* The best so far is kept, and so is the end. */
+/* Saves a checkpoint if this is the best test result so far, or the end of the run. */
 static lk_status keep_epoch(lk_train_run *run)
 {
     bool best = run->at.tested == run->at.step && run->at.best_step == run->at.step;
@@ -279,22 +277,22 @@ static lk_status keep_epoch(lk_train_run *run)
     return best || last ? lk__run_save(run, best) : LK_OK;
 }
 
-/* Every rank has the whole model then; those that are to save do. */
+/* Copies, checks and hashes the whole model at every rank; saves it at ranks that save the model. */
 static lk_status finish(lk_train_run *run)
 {
     lk_state *state;
     lk_status status;
-    LK_TRY(lk__run_together(run, lk_engine_state(run->engine, &state)));
-    LK_TRY_GOTO(lk__run_check(run), destroy_state); /* after the copy, as in a save */
+    LK_TRY(lk__run_collective_result(run, lk_engine_state(run->engine, &state)));
+    LK_TRY_GOTO(lk__run_check(run), destroy_state); /* after the copy, as in keep.c */
     run->result.hash = lk_state_hash(state);
-    LK_TRY_GOTO(lk__run_equal_batches(run, lk__train_check_finite(state, "the trained model")), destroy_state);
-    status = *run->result.saved ? lk__run_alone(run, lk_state_save(state, run->result.saved)) : LK_OK;
+    LK_TRY_GOTO(lk__run_common_result(run, lk__train_check_finite(state, "the trained model")), destroy_state);
+    status = *run->result.saved ? lk__run_own_result(run, lk_state_save(state, run->result.saved)) : LK_OK;
 destroy_state:
     lk_state_destroy(state);
     return status;
 }
 
-/* Adds what became of something that was to be saved to the reason of a failure. */
+/* Adds to a failure's detail whether `what` was saved, and where. */
 static void add_saved(char why[LK_DETAIL_BYTES], const char *what, lk_status saved, const char *path)
 {
     char failure[LK_DETAIL_BYTES];
@@ -304,25 +302,24 @@ static void add_saved(char why[LK_DETAIL_BYTES], const char *what, lk_status sav
              saved == LK_OK ? " to" : ":", LK_DETAIL_BYTES / 4, saved == LK_OK ? path : failure);
 }
 
-/* What was learned before the evaluation failed is not lost with it; what came
- * to nothing does not replace an older model. */
-static lk_status save_anyway(lk_train_run *run, lk_status failure)
+/* After a failed evaluation: saves the trained model anyway, unless it has become non-finite. */
+static lk_status save_after_failure(lk_train_run *run, lk_status failure)
 {
     char why[LK_DETAIL_BYTES];
     lk_train_fault fault = run->fault;
     if (failure == LK_STATUS_NONFINITE)
         return failure;
     snprintf(why, sizeof why, "%s", lk_error_detail());
-    if (run->opts->checkpoint && run->place.rank == 0 && run->place.layout.stages == 1)
-        add_saved(why, "a checkpoint", lk__run_save_alone(run), run->result.checkpoint);
+    if (run->opts->checkpoint && run->self.rank == 0 && run->self.layout.stages == 1)
+        add_saved(why, "a checkpoint", lk__run_save_without_peers(run), run->result.checkpoint);
     if (*run->result.saved)
         add_saved(why, "the model", finish(run), run->result.saved);
     run->fault = fault;
     return lk__fail(failure, "%s", why);
 }
 
-/* A run that ends before its time: what it has is on the disk and told, and no rank
- * leaves before that, or who started them would end them all. */
+/* Stops the run by request: saves a checkpoint, waits until it is written, and emits the event. No rank leaves
+ * before that, because a launcher ends all ranks when one has left. */
 static lk_status stop(lk_train_run *run)
 {
     LK_TRY(lk__run_save(run, false));
@@ -335,12 +332,11 @@ static lk_status stop(lk_train_run *run)
         snprintf(run->result.stop_host, sizeof run->result.stop_host, "%s", lk_group_host(group, run->wisher));
     if (run->events->stopped)
         run->events->stopped(run->events->arg, &run->result);
-    return group ? lk__run_together(run, lk_barrier(group, NULL)) : LK_OK;
+    return group ? lk__run_collective_result(run, lk_barrier(group, NULL)) : LK_OK;
 }
 
-/* Replicas are compared first: a test of ranks that differ is of no model, and a
- * checkpoint that rank 0 saves alone, where the evaluation fails, is of a step at
- * which they were equal. */
+/* Compares the replicas before the evaluation: so all ranks test the same model, and a checkpoint that rank 0
+ * saves without the others, if the evaluation fails, is of a step at which the replicas were equal. */
 static lk_status test(lk_train_run *run)
 {
     if (!test_is_due(run))
@@ -348,7 +344,7 @@ static lk_status test(lk_train_run *run)
     if (lk__engine_equal_at(run->engine) != run->at.step)
         LK_TRY(lk__run_check(run));
     lk_status status = test_epoch(run);
-    return status == LK_OK ? LK_OK : save_anyway(run, status);
+    return status == LK_OK ? LK_OK : save_after_failure(run, status);
 }
 
 static void next_epoch(lk_train_run *run)
@@ -390,7 +386,7 @@ static lk_status run_steps(lk_train_run *run)
 static lk_status run_to_end(lk_train_run *run)
 {
     LK_TRY(lk__run_open(run));
-    tell_start(run);
+    emit_start(run);
     lk_status status = run_steps(run);
     if (status != LK_OK && lk__engine_replicas_differ(run->engine))
         return lk__run_distrust(run, status);

@@ -1,5 +1,4 @@
-/* open.c - what a run needs before it can begin: its data, the model that fits
- * them, its first weights, and a place for the last ones. */
+/* open.c - opens what the ranks of a process share: data, model, initial weights, and the saver. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +6,7 @@
 #include "train/parts.h"
 #include "train/start.h"
 
-/* A folder of a user's own may hold two splits that do not belong together. */
+/* The two splits of a user's folder may not belong together. */
 static lk_status check_splits(const lk_dataset *train, const lk_dataset *test)
 {
     const lk_dataset_info *a = lk_dataset_get_info(train), *b = lk_dataset_get_info(test);
@@ -72,8 +71,8 @@ lk_status lk__train_evaluation_shape(const lk_train_opts *opts, const lk_dataset
     return lk_augmented_shape(data, text, out);
 }
 
-/* The transforms that bring samples of the test split to the shape of training: those of
- * opts, or what "auto" comes to. */
+/* The transforms that give test samples the shape of training samples: those of opts, or for "auto" chosen by
+ * the shape. */
 static lk_status choose_test_augment(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
                                      char text[LK_AUGMENT_TEXT])
 {
@@ -98,7 +97,7 @@ static lk_status check_saving(const lk_train_opts *opts, int rank)
     return lk__train_save_check(path);
 }
 
-/* What would have no effect is refused. */
+/* Refuses options that would have no effect. */
 static lk_status check_initial(const lk_train_opts *opts)
 {
     if (opts->init_skip && !opts->init_from)
@@ -108,7 +107,7 @@ static lk_status check_initial(const lk_train_opts *opts)
     return LK_OK;
 }
 
-/* Where this process has rank 0. */
+/* Opens the saver if this process has rank 0 and checkpoints are saved. */
 static lk_status open_saver(const lk_train_ranks *ranks, lk_train_shared *shared)
 {
     const lk_train_opts *opts = ranks->opts;
@@ -128,7 +127,7 @@ static lk_status open_saver(const lk_train_ranks *ranks, lk_train_shared *shared
     return lk__saver_open(&saver, &shared->saver);
 }
 
-/* First weights are a checkpoint's where there is one, or a file's. */
+/* Loads the checkpoint to resume from, or the file of initial weights. */
 static lk_status open_weights(const lk_train_opts *opts, lk_train_shared *shared)
 {
     LK_TRY(check_initial(opts));
@@ -144,7 +143,7 @@ static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared
 {
     const lk_train_opts *opts = ranks->opts;
     lk_sample_shape shape;
-    /* What needs no data comes first: the sooner a mistake is told, the better. */
+    /* Parts that need no data come first, so that mistakes in them are found early. */
     LK_TRY(lk__lr_schedule_create(opts->schedule, &shared->schedule));
     LK_TRY(open_weights(opts, shared));
     LK_TRY(lk__data_notes_create(&shared->data_notes));
@@ -173,7 +172,7 @@ lk_status lk__train_shared_open(const lk_train_ranks *ranks, lk_train_shared *ou
 
 void lk__train_shared_close(lk_train_shared *shared)
 {
-    lk__saver_close(shared->saver); /* it may be reading the data, for their notes */
+    lk__saver_close(shared->saver); /* first: its thread may read the data for their notes */
     lk__data_notes_destroy(shared->data_notes);
     lk__mem_free(shared->cuts);
     lk_graph_destroy(shared->graph);

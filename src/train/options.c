@@ -1,7 +1,6 @@
-/* options.c - the options that a checkpoint keeps as notes, and whether a run that
- * resumes from it has the same. table.c says which are kept, and which belong to the
- * result and must be the same. The batch, the shards and the epochs are checked by
- * functions of their own. */
+/* options.c - writes options as notes of a checkpoint, and compares them at a resume. table.c marks the options
+ * that are kept (KEPT), and those that change the result and must be equal (BOUND). Batch, shards and epochs
+ * have their own checks here. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,8 +17,8 @@ static const char *note_name(const lk_option *row, char text[NAME])
     return text;
 }
 
-/* The options as a user would give them again: one batch of several, what "auto" came
- * to, the rate that 0 stands for. */
+/* The options as a user would give them: batch and shards divided by accumulate, with "auto" and the rate 0
+ * resolved. */
 static lk_train_opts given_options(const lk_train_rank *rank, const lk_train_effective *effective)
 {
     lk_train_opts opts = *rank->opts;
@@ -31,7 +30,7 @@ static lk_train_opts given_options(const lk_train_rank *rank, const lk_train_eff
     return opts;
 }
 
-/* A path that is not UTF-8 cannot be a note: it must be given again. */
+/* A path that is not UTF-8 cannot be a note; it is left out and must be given again. */
 lk_status lk__train_options_note(const lk_train_rank *rank, const lk_train_effective *effective,
                                  lk_checkpoint *checkpoint)
 {
@@ -60,7 +59,7 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && lk__spec_same(a, b));
 }
 
-/* Options that belong to the result. */
+/* Compares the options that change the result. */
 static lk_status check_bound(const lk_train_rank *rank, const lk_train_effective *effective)
 {
     lk_train_opts opts = given_options(rank, effective);
@@ -129,7 +128,7 @@ bool lk__train_rates_stay(const lk_train_rank *rank, const lk_train_effective *e
     return stay;
 }
 
-/* A run may become longer or shorter where the rates of its past stay. */
+/* The number of epochs may differ if the learning rates of all steps that are done stay the same. */
 static lk_status check_epochs(const lk_train_rank *rank, const lk_train_effective *effective,
                               const lk_position *position)
 {

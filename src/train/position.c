@@ -1,5 +1,5 @@
-/* position.c - how far a run is, as notes of a checkpoint: one table for writing
- * and reading. Floats are hexadecimal, and come back as they were. */
+/* position.c - writes the position of a run as notes of a checkpoint, and reads it; one table for both. Real
+ * numbers are hexadecimal, so that no bit is lost. */
 #include <stdint.h>
 #include <stdio.h>
 
@@ -11,8 +11,8 @@ enum { TEXT = 64 };
 typedef struct field {
     const char *name;
     size_t offset;
-    bool real;     /* double; else size_t */
-    bool optional; /* checkpoints of earlier versions have none: 0 */
+    bool real;     /* double; false: size_t */
+    bool optional; /* 0 if the note is missing, as in checkpoints of earlier versions */
 } field;
 
 #define FIELD(name, member, ...)                         \

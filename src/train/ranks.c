@@ -1,5 +1,5 @@
-/* ranks.c - the ranks of a process: what they share is opened once, each joins
- * and runs in a thread of its own, and of their failures one is kept. */
+/* ranks.c - the ranks of a process: opens what they share, starts a thread for each, and keeps the most
+ * informative of their failures. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 typedef struct member {
     lk_train_crew *crew;
     int index;
-    lk_group *group; /* NULL: it joins by itself, or is alone */
+    lk_group *group; /* NULL until it has joined, or if there is one rank */
     pthread_t thread;
     lk_train_result result;
 } member;
@@ -19,10 +19,10 @@ typedef struct member {
 struct lk_train_crew {
     const lk_train_ranks *ranks;
     lk_train_shared shared;
-    bool joined;               /* by an earlier call, which has also tried the devices */
+    bool joined;               /* an earlier call has joined the ranks and checked the devices */
     lk_train_failure *failure; /* of this call */
-    bool begin;                /* all threads of this call could be started */
-    pthread_mutex_t lock;      /* of failure and begin */
+    bool begin;                /* all threads of this call were started */
+    pthread_mutex_t lock;      /* protects failure and begin */
     member members[];          /* (ranks->count) */
 };
 
@@ -36,15 +36,14 @@ static char *copy_history(const lk_group *group)
     return text;
 }
 
-/* Whether the last calls tell more than the failure itself: of a timeout and of ranks
- * that made different calls, not of a rank that died or failed by itself. */
+/* Whether the group's last calls help to explain the failure: only after a timeout or different calls. */
 static bool calls_help(void)
 {
     const char *detail = lk_error_detail();
     return strstr(detail, "that is its timeout") || strstr(detail, "the ranks disagree: ");
 }
 
-/* Keeps the most telling failure; of equals the first. */
+/* Keeps the most informative failure; of equally informative ones the first. */
 static void keep_failure(lk_train_failure *kept, lk_status status, lk_train_rank_failure failure, const lk_group *group)
 {
     if (kept->status != LK_OK && failure.fault >= kept->fault)
@@ -53,7 +52,7 @@ static void keep_failure(lk_train_failure *kept, lk_status status, lk_train_rank
     kept->status = status;
     kept->fault = failure.fault;
     kept->begun = failure.begun;
-    kept->teller = failure.teller;
+    kept->speaker = failure.speaker;
     kept->rank = group ? lk_group_rank(group) : -1;
     snprintf(kept->detail, sizeof kept->detail, "%s", lk_error_detail());
     kept->history = calls_help() ? copy_history(group) : NULL;
@@ -67,13 +66,13 @@ static void keep_setup(lk_train_failure *kept, lk_status status)
 static lk_status join(member *m)
 {
     const lk_train_ranks *ranks = m->crew->ranks;
-    if (m->group || ranks->alone)
+    if (m->group || ranks->one_process)
         return LK_OK;
     lk_group_opts opts = *ranks->group;
     opts.threads = ranks->count;
     opts.thread = m->index;
     if (m->index > 0)
-        opts.notice = NULL; /* one of a process tells what is awaited */
+        opts.notice = NULL; /* only the first rank of a process emits notices */
     return lk_group_join(&opts, &m->group);
 }
 
@@ -88,16 +87,16 @@ static lk_train_rank rank_of(const member *m)
                            .wish = ranks->wish};
 }
 
-/* All ranks of the job use GPUs, or none does, as far as devices were not named. */
-static lk_status settle(const member *m, lk_train_rank_failure *failure)
+/* Among ranks whose devices were not named, either all use GPUs or none does. */
+static lk_status check_devices(const member *m, lk_train_rank_failure *failure)
 {
     const lk_train_ranks *ranks = m->crew->ranks;
     lk_train_rank rank = rank_of(m);
-    int teller;
-    lk_status status = lk__train_settle(&rank, !ranks->joined, &teller);
-    if (teller >= 0)
+    int speaker;
+    lk_status status = lk__train_check_devices(&rank, !ranks->joined, &speaker);
+    if (speaker >= 0)
         failure->fault = LK_FAULT_DEVICE;
-    failure->teller = teller >= ranks->first && teller < ranks->first + ranks->count;
+    failure->speaker = speaker >= ranks->first && speaker < ranks->first + ranks->count;
     return status;
 }
 
@@ -107,7 +106,7 @@ static lk_status enter_job(member *m, lk_train_rank_failure *failure)
         return LK_OK;
     lk_status status = join(m);
     if (status == LK_OK)
-        status = settle(m, failure);
+        status = check_devices(m, failure);
     if (status == LK_STATUS_PEER)
         failure->fault = LK_FAULT_PEER;
     return status;
@@ -128,7 +127,7 @@ static void run_member(member *m)
         pthread_mutex_unlock(&c->lock);
     }
     if (failure.fault == LK_FAULT_DEVICE)
-        return; /* its group is for the next call */
+        return; /* the next call of lk__train uses its group */
     lk_group_destroy(m->group);
     m->group = NULL;
 }
@@ -144,11 +143,11 @@ static void *member_main(void *arg)
     return NULL;
 }
 
-/* A rank that cannot be started must not be waited for: all begin, or none. The lock
- * stops those that were started until that is known. */
+/* Starts a thread for each rank but the first. Either all ranks run or none, so that no rank waits for one that
+ * could not be started; the lock holds the started threads until that is known. */
 static void run_threads(lk_train_crew *c)
 {
-    int started = 1, error = 0; /* the first rank is this thread's */
+    int started = 1, error = 0; /* the first rank runs in this thread */
     pthread_mutex_lock(&c->lock);
     while (started < c->ranks->count && !error) {
         error = lk__thread_create(&c->members[started].thread, member_main, &c->members[started]);
@@ -169,7 +168,7 @@ static lk_status make_groups(lk_train_crew *c)
 {
     const lk_train_ranks *ranks = c->ranks;
     lk_group **groups;
-    if (c->joined || !ranks->alone || ranks->count == 1)
+    if (c->joined || !ranks->one_process || ranks->count == 1)
         return LK_OK;
     LK_TRY(LK_ALLOC((size_t)ranks->count, "the ranks", &groups));
     lk_status status = lk_group_create_threads(ranks->count, ranks->group, groups);
@@ -197,7 +196,7 @@ static lk_status open_crew(const lk_train_ranks *ranks, lk_train_crew **out)
     return LK_OK;
 }
 
-/* The crew that an earlier call has left, or a new one. */
+/* Takes the crew that an earlier call has left, or creates one. */
 static lk_status take_crew(const lk_train_ranks *ranks, lk_train_crew **out)
 {
     if (!ranks->joined || !*ranks->joined)
@@ -210,7 +209,7 @@ static lk_status take_crew(const lk_train_ranks *ranks, lk_train_crew **out)
 
 static void close_crew(lk_train_crew *c)
 {
-    /* Rank 0 waits for the others to leave. */
+    /* Rank 0 last: leaving blocks it until the others have left. */
     for (int i = c->ranks->count; i-- > 0;)
         lk_group_destroy(c->members[i].group);
     lk__train_shared_close(&c->shared);
@@ -218,7 +217,7 @@ static void close_crew(lk_train_crew *c)
     lk__mem_free(c);
 }
 
-static void tell_failure(const lk_train_ranks *ranks, lk_train_failure *failure, lk_saver *saver)
+static void emit_failure(const lk_train_ranks *ranks, lk_train_failure *failure, lk_saver *saver)
 {
     failure->saves = saver;
     if (saver) {
@@ -243,7 +242,7 @@ static void run_crew(lk_train_crew *c, lk_train_result *out)
     if (c->failure->status == LK_OK)
         *out = c->members[0].result;
     else
-        tell_failure(c->ranks, c->failure, c->shared.saver);
+        emit_failure(c->ranks, c->failure, c->shared.saver);
     close_crew(c);
 }
 
@@ -258,7 +257,7 @@ lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_
         run_crew(c, out);
     } else {
         keep_setup(&found, status);
-        tell_failure(ranks, &found, NULL);
+        emit_failure(ranks, &found, NULL);
     }
     if (found.status == LK_OK)
         return LK_OK;

@@ -1,5 +1,5 @@
-/* resume.c - which checkpoint a run goes on from: one that was named, or the newest
- * of a folder that verifies. */
+/* resume.c - chooses the checkpoint to resume from: the one that the user names, or the newest undamaged one of
+ * a folder. */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,14 +20,14 @@ static lk_status take(lk_resume *resume)
     return lk_checkpoint_load_notes(resume->path, &resume->notes);
 }
 
-/* A checkpoint that cannot be read now, for lack of memory say, is not passed over:
- * it may be sound. */
+/* Only damaged checkpoints are skipped. One that cannot be read for another reason, for example a lack of
+ * memory, may be complete. */
 static bool is_damage(lk_status status)
 {
     return status == LK_STATUS_FORMAT || status == LK_STATUS_NOT_FOUND;
 }
 
-/* One that was renamed by hand would be taken for another. */
+/* FORMAT if the checkpoint's step is not that of its name: somebody may have renamed the folder. */
 static lk_status check_name(lk_resume *resume, uint64_t step)
 {
     lk_position position;
@@ -56,7 +56,7 @@ static lk_status take_newest(const char *dir, const uint64_t *steps, size_t coun
                     (int)strcspn(resume->why, "\n"), resume->why);
 }
 
-/* named: by the user, so that there must be one. */
+/* named: the user has named the folder, so it must have a checkpoint. */
 static lk_status find_newest(const char *dir, bool named, lk_resume *resume)
 {
     uint64_t *steps = NULL;

@@ -1,5 +1,5 @@
-/* run.c - a rank of a run is brought to the place where it begins, or goes on
- * from a checkpoint; and whose failures are whose. */
+/* run.c - prepares a rank for its first step, from initial weights or from a checkpoint; and records who has
+ * failed. */
 #include "train/run.h"
 
 #include <stdio.h>
@@ -9,8 +9,8 @@
 #include "parallel/engine/engine.h"
 #include "train/start.h"
 
-/* A failure that the others have heard of already is not told again. */
-static lk_status tell_others(const lk_train_run *run, lk_status status)
+/* Aborts the job with this rank's detail. If the job is aborted already, its first reason stays. */
+static lk_status abort_job(const lk_train_run *run, lk_status status)
 {
     char why[LK_DETAIL_BYTES];
     if (!run->rank->group)
@@ -20,29 +20,29 @@ static lk_status tell_others(const lk_train_run *run, lk_status status)
     return lk__fail(status, "%s", why);
 }
 
-lk_status lk__run_alone(lk_train_run *run, lk_status status)
+lk_status lk__run_own_result(lk_train_run *run, lk_status status)
 {
     if (status == LK_OK)
         return LK_OK;
     run->fault = LK_FAULT_OWN;
-    return tell_others(run, status);
+    return abort_job(run, status);
 }
 
-lk_status lk__run_equal_batches(lk_train_run *run, lk_status status)
+lk_status lk__run_common_result(lk_train_run *run, lk_status status)
 {
     run->fault = LK_FAULT_COMMON;
     return status;
 }
 
-lk_status lk__run_together(lk_train_run *run, lk_status status)
+lk_status lk__run_collective_result(lk_train_run *run, lk_status status)
 {
     bool agreed =
         run->engine ? lk__engine_agreed(run->engine) : status == LK_STATUS_USAGE || status == LK_STATUS_MISMATCH;
     run->fault = status == LK_STATUS_PEER ? LK_FAULT_PEER : agreed ? LK_FAULT_COMMON : LK_FAULT_OWN;
-    return status != LK_OK && run->fault == LK_FAULT_OWN ? tell_others(run, status) : status;
+    return status != LK_OK && run->fault == LK_FAULT_OWN ? abort_job(run, status) : status;
 }
 
-/* How many ranks have failed. */
+/* Collective: counts the ranks that have failed. */
 static lk_status count_failed(const lk_train_run *run, bool mine, int64_t *failed)
 {
     *failed = mine;
@@ -53,28 +53,28 @@ lk_status lk__run_vote(lk_train_run *run, lk_status status)
 {
     char why[LK_DETAIL_BYTES];
     int64_t failed = 0;
-    if (run->place.ranks == 1)
-        return lk__run_equal_batches(run, status);
+    if (run->self.ranks == 1)
+        return lk__run_common_result(run, status);
     snprintf(why, sizeof why, "%s", status == LK_OK ? "" : lk_error_detail());
     run->fault = LK_FAULT_PEER;
     LK_TRY(count_failed(run, status != LK_OK, &failed));
     if (failed == 0)
         return LK_OK;
     if (status == LK_OK)
-        return lk_barrier(run->rank->group, NULL); /* who failed does not come, and says why */
+        return lk_barrier(run->rank->group, NULL); /* fails with the reason of a rank that aborts the job */
     status = lk__fail(status, "%s", why);
-    return failed == run->place.ranks ? lk__run_equal_batches(run, status) : lk__run_alone(run, status);
+    return failed == run->self.ranks ? lk__run_common_result(run, status) : lk__run_own_result(run, status);
 }
 
-/* What the engine is not given is compared before it compares the rest. */
+/* Compares the options and data that the engine does not compare. */
 static lk_status compare_options(lk_train_run *run)
 {
     bool agreed = false;
-    if (run->place.ranks == 1)
+    if (run->self.ranks == 1)
         return LK_OK;
     lk_status status = lk__train_agree(run->rank, &agreed);
     if (status != LK_OK && status != LK_STATUS_PEER && !agreed)
-        return lk__run_alone(run, status);
+        return lk__run_own_result(run, status);
     run->fault = agreed ? LK_FAULT_COMMON : LK_FAULT_PEER;
     return status;
 }
@@ -84,14 +84,14 @@ static size_t divide_up(size_t count, size_t parts)
     return (count + parts - 1) / parts;
 }
 
-/* Samples of this rank in a wave: --accumulate K promises the memory of a batch
- * that is K times smaller. */
+/* Samples of this rank in a wave. With --accumulate K, a step needs only the memory of a batch that is K times
+ * smaller. */
 static size_t wave_samples(const lk_train_run *run)
 {
     const lk_train_opts *opts = run->opts;
     if (opts->micro_batch || opts->accumulate < 2)
         return opts->micro_batch;
-    int replicas = run->place.ranks / lk__partition_count(opts->stages);
+    int replicas = run->self.ranks / lk__partition_count(opts->stages);
     return divide_up(divide_up(opts->batch, opts->accumulate), replicas > 0 ? (size_t)replicas : 1);
 }
 
@@ -100,8 +100,8 @@ size_t lk__run_batch(const lk_train_run *run)
     return lk__size_min(run->opts->batch, lk_dataset_get_info(run->shared->train)->count);
 }
 
-/* One rank of a process takes it, and tells all. A signal to save that reached the
- * ranks in two steps is one. */
+/* The engine's signal source: one rank of a process takes the request. A request to save that reaches two ranks
+ * in consecutive steps is carried out once. */
 static int take_wish(void *arg)
 {
     const lk_train_run *run = arg;
@@ -123,19 +123,19 @@ static lk_status create_engine(lk_train_run *run)
     return LK_OK;
 }
 
-/* All ranks have the same file: what is wrong with it, each finds. */
-static lk_status all_find(lk_train_run *run, lk_status status)
+/* The result of loading a file that is equal at all ranks: each finds the same error in it. */
+static lk_status file_result(lk_train_run *run, lk_status status)
 {
     bool every = status == LK_STATUS_MISMATCH || status == LK_STATUS_USAGE;
-    return every ? lk__run_equal_batches(run, status) : lk__run_together(run, status);
+    return every ? lk__run_common_result(run, status) : lk__run_collective_result(run, status);
 }
 
 static lk_status load_initial(lk_train_run *run)
 {
     if (!run->shared->initial)
         return LK_OK;
-    return all_find(run, lk__train_init_engine(run->engine, run->opts, run->shared->initial,
-                                               "; `init_skip` NAME leaves a layer out"));
+    return file_result(run, lk__train_init_engine(run->engine, run->opts, run->shared->initial,
+                                                  "; `init_skip` NAME leaves a layer out"));
 }
 
 static lk_status create_loader(lk_train_run *run)
@@ -170,7 +170,7 @@ lk_lr_schedule_at lk__run_schedule_at(const lk_train_run *run, size_t epoch, siz
         .epoch = epoch, .epochs = run->opts->epochs, .batch = batch, .batches = run->effective.batches};
 }
 
-/* The engine has the checkpoint's rate, that of its last step. */
+/* Checks that the schedule gives the rate with which the checkpoint's last step was taken. */
 static lk_status check_last_rate(const lk_train_run *run)
 {
     size_t batches = run->effective.batches, last = run->at.step - 1;
@@ -188,21 +188,21 @@ static lk_status check_last_rate(const lk_train_run *run)
                     lk__checkpoint_model);
 }
 
-/* Puts engine and position where the checkpoint has them. */
-static lk_status go_on(lk_train_run *run)
+/* Restores engine and position from the checkpoint. */
+static lk_status resume_run(lk_train_run *run)
 {
     const lk_checkpoint *resume = run->shared->resume;
     int shards = 0;
     if (!resume)
         return LK_OK;
     LK_TRY(lk__run_vote(run, lk__position_read(resume, run->opts->resume, &run->at)));
-    LK_TRY(lk__run_alone(run, lk__data_notes_read(run->shared->data_notes)));
+    LK_TRY(lk__run_own_result(run, lk__data_notes_read(run->shared->data_notes)));
     LK_TRY(lk__run_vote(run, lk__train_options_check(run->rank, &run->effective, &run->at, &shards, &run->touched)));
-    LK_TRY(all_find(run, lk_engine_set_state(run->engine, lk_checkpoint_model(resume))));
-    LK_TRY(all_find(run, lk_engine_set_optimizer_state(run->engine, lk_checkpoint_optimizer(resume))));
-    LK_TRY(lk__run_equal_batches(run, check_last_rate(run)));
+    LK_TRY(file_result(run, lk_engine_set_state(run->engine, lk_checkpoint_model(resume))));
+    LK_TRY(file_result(run, lk_engine_set_optimizer_state(run->engine, lk_checkpoint_optimizer(resume))));
+    LK_TRY(lk__run_common_result(run, check_last_rate(run)));
     if (lk_engine_steps(run->engine) != run->at.step)
-        return lk__run_equal_batches(
+        return lk__run_common_result(
             run, lk__fail(LK_STATUS_FORMAT, "%s: the optimiser has taken %llu steps, the run %zu", run->opts->resume,
                           (unsigned long long)lk_engine_steps(run->engine), run->at.step));
     run->saved = run->at;
@@ -215,22 +215,22 @@ static lk_status go_on(lk_train_run *run)
 lk_status lk__run_open(lk_train_run *run)
 {
     const lk_train_opts *opts = run->opts;
-    run->place = lk__train_place(run->rank);
-    run->result.ranks = run->place.ranks;
-    if (lk__train_saves(opts, run->place.rank))
-        LK_TRY(lk__run_alone(
-            run, lk__train_save_path(opts->save_model, run->place.rank, run->result.saved, sizeof run->result.saved)));
+    run->self = lk__train_rank_info(run->rank);
+    run->result.ranks = run->self.ranks;
+    if (lk__train_saves(opts, run->self.rank))
+        LK_TRY(lk__run_own_result(
+            run, lk__train_save_path(opts->save_model, run->self.rank, run->result.saved, sizeof run->result.saved)));
     LK_TRY(compare_options(run));
-    LK_TRY(lk__run_together(run, create_engine(run)));
+    LK_TRY(lk__run_collective_result(run, create_engine(run)));
     LK_TRY(load_initial(run));
-    LK_TRY(lk__run_alone(run, create_loader(run)));
-    LK_TRY(lk__run_equal_batches(
+    LK_TRY(lk__run_own_result(run, create_loader(run)));
+    LK_TRY(lk__run_common_result(
         run, lk__lr_schedule_check(run->shared->schedule, run->effective.lr, lk__run_schedule_at(run, 0, 0))));
-    LK_TRY(go_on(run));
-    LK_TRY(lk__run_alone(run, lk__train_cache_samples(run->engine, run->loader)));
+    LK_TRY(resume_run(run));
+    LK_TRY(lk__run_own_result(run, lk__train_cache_samples(run->engine, run->loader)));
     count_steps(run);
-    run->place.layout = lk_engine_layout(run->engine);
-    run->place.share = lk_engine_shard_range(run->engine);
+    run->self.layout = lk_engine_layout(run->engine);
+    run->self.share = lk_engine_shard_range(run->engine);
     return LK_OK;
 }
 

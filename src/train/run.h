@@ -1,4 +1,4 @@
-/* run.h - one rank of a run under way, as the files that make it go see it. */
+/* run.h - one rank of a run under way, for run.c, loop.c and keep.c. */
 #ifndef LK_TRAIN_RUN_H
 #define LK_TRAIN_RUN_H
 
@@ -6,7 +6,7 @@
 
 enum { LK_DETAIL_BYTES = 2048 };
 
-/* Everything a rank owns, and how far it is. */
+/* Everything that a rank owns, and its progress. */
 typedef struct lk_train_run {
     const lk_train_rank *rank;
     const lk_train_opts *opts;
@@ -14,58 +14,59 @@ typedef struct lk_train_run {
     const lk_train_events *events;
     lk_train_fault fault;
     lk_train_result result;
-    lk_train_place place;
+    lk_train_rank_info self;
     lk_engine *engine;
     lk_loader *loader, *test_loader;
     lk_train_effective effective;
     size_t total_steps;
     lk_position at;
-    lk_position saved; /* what the newest checkpoint has */
-    int saved_shards;  /* of the checkpoint that the run goes on from, where they differ; else 0 */
-    bool touched;      /* files of the data have other times than when that was saved */
-    int wish;          /* what all ranks agreed on, an LK_WISH */
-    int wisher;        /* the rank that it was asked of */
-    size_t wished;     /* the last step after which that was to save */
-    size_t under_way;  /* steps that were sent and not received */
+    lk_position saved; /* the position of the newest checkpoint */
+    int saved_shards;  /* shards of the checkpoint that the run resumed from, if they differ; else 0 */
+    bool touched;      /* data files have other times than when that checkpoint was saved */
+    int wish;          /* the request that all ranks agreed on, an LK_WISH */
+    int wisher;        /* the rank that got it */
+    size_t wished;     /* the step after which the last request to save was carried out */
+    size_t under_way;  /* steps that were sent and not yet received */
     double began, epoch_began, step_began;
-    double earlier_epochs; /* seconds of training steps */
+    double earlier_epochs; /* seconds of training steps in earlier epochs */
     lk_metrics running;    /* of this rank's samples in this epoch; loss is a sum */
 } lk_train_run;
 
-/* run.c: brings a rank to the place where it begins or goes on. */
+/* run.c: creates the engine and the loader, and loads the initial weights or the checkpoint. */
 lk_status lk__run_open(lk_train_run *run) LK_CHECKED;
 void lk__run_close(lk_train_run *run);
-/* Samples a step. */
+/* Samples of a step. */
 size_t lk__run_batch(const lk_train_run *run);
-/* The place of a batch in the schedule. */
+/* The position of a batch in the schedule. */
 lk_lr_schedule_at lk__run_schedule_at(const lk_train_run *run, size_t epoch, size_t batch);
 
-/* Whose failure it is. That the others have no part in: they must not wait. */
-lk_status lk__run_alone(lk_train_run *run, lk_status status) LK_CHECKED;
-/* That every rank finds by itself, since it follows from what the ranks have compared. */
-lk_status lk__run_equal_batches(lk_train_run *run, lk_status status) LK_CHECKED;
-/* Together: of what each rank finds in files that may differ between hosts. Fails at
- * every rank where one has failed: where not all have, those that have tell the others. */
+/* The next functions take the status of an operation, record who has failed (lk_train_fault) and return the
+ * status. This one: only this rank did the operation; a failure aborts the job, so that no rank waits. */
+lk_status lk__run_own_result(lk_train_run *run, lk_status status) LK_CHECKED;
+/* Every rank did the operation and got the same status, because its inputs have been compared. */
+lk_status lk__run_common_result(lk_train_run *run, lk_status status) LK_CHECKED;
+/* Collective: every rank did the operation, on files that may differ between hosts. If any rank has failed,
+ * all fail: if not all have failed themselves, those that have abort the job. */
 lk_status lk__run_vote(lk_train_run *run, lk_status status) LK_CHECKED;
-/* Of the engine. One that could not be created has compared its options with theirs.
- * What is this rank's own, the others are told, unless the engine has told them. */
-lk_status lk__run_together(lk_train_run *run, lk_status status) LK_CHECKED;
+/* The operation is a collective call of the engine or the group. A failure that only this rank knows aborts
+ * the job. */
+lk_status lk__run_collective_result(lk_train_run *run, lk_status status) LK_CHECKED;
 
-/* keep.c. Together: saves a checkpoint of where the run is, unless the newest one
- * is that; the writing goes on behind. Replicas are compared between the copy and the
- * writing: what differs between ranks is never saved. */
+/* keep.c. Collective: saves a checkpoint of the current position, unless the newest one has this position. The
+ * saver's thread writes it. The replicas are compared between copying and writing: a state in which they
+ * differ is never saved. */
 lk_status lk__run_save(lk_train_run *run, bool best) LK_CHECKED;
-/* Together: MISMATCH unless all replicas are equal. */
+/* Collective: MISMATCH unless all replicas are equal. */
 lk_status lk__run_check(lk_train_run *run) LK_CHECKED;
-/* After replicas were found to differ: at rank 0, checkpoints of later steps than the last at which
- * replicas were equal are set aside, and the detail says so; returns the failure. */
+/* After a difference between replicas: rank 0 sets aside all checkpoints after the last step at which they
+ * were equal, and adds this to the detail. Returns the failure. */
 lk_status lk__run_distrust(lk_train_run *run, lk_status failure) LK_CHECKED;
-/* Tells what has been saved, and fails as a save did. */
+/* Emits the event of a checkpoint that has been written; fails if writing has failed. Does not block. */
 lk_status lk__run_saved(lk_train_run *run) LK_CHECKED;
-/* Together: the same when nothing is being written any more. */
+/* Collective: blocks until nothing is being written, then the same. */
 lk_status lk__run_await_saved(lk_train_run *run) LK_CHECKED;
-/* After a failure, at rank 0 of a model in one stage: saves without the others, and
- * waits for it. */
-lk_status lk__run_save_alone(lk_train_run *run) LK_CHECKED;
+/* After a failure, at rank 0 of a model with one stage: saves without the other ranks, and blocks until the
+ * checkpoint is written. */
+lk_status lk__run_save_without_peers(lk_train_run *run) LK_CHECKED;
 
 #endif

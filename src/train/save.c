@@ -1,5 +1,4 @@
-/* save.c - where a model goes, checked before hours are spent on it, and whether
- * it is worth keeping. */
+/* save.c - the path of the final model, checked before training starts; and the check for non-finite weights. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -26,7 +25,7 @@ lk_status lk__train_check_finite(const lk_state *state, const char *what)
         const lk_state_entry *entry = lk_state_at(state, i);
         if (entry->dtype != LK_DTYPE_F32 || all_finite(entry))
             continue;
-        /* A file's keys may hold anything: cut and escaped. */
+        /* A key from a file may have any bytes: it is cut and escaped. */
         char cut[80], quoted[6 * sizeof cut + 3];
         snprintf(cut, sizeof cut, "%s", entry->name);
         quoted[lk__json_quote(cut, quoted)] = '\0';
@@ -58,7 +57,7 @@ lk_status lk__train_save_path(const char *path, int rank, char *out, size_t byte
     return LK_OK;
 }
 
-/* The folder of path must exist: creating it would hide a typing error. */
+/* The folder of path must exist. It is not created, because the path may be mistyped. */
 static lk_status check_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -83,7 +82,7 @@ lk_status lk__train_save_check(const char *path)
     LK_TRY(check_folder(path));
     if (lk__state_file_check_ending(path, false) != LK_OK)
         return lk__fail(LK_STATUS_USAGE, "`save_model` %s", lk_error_detail());
-    /* Permissions do not tell all (read-only mounts, quotas): try it. */
+    /* Permissions are not sufficient (read-only mounts, quotas), so this opens a file for writing. */
     lk_writer *probe;
     lk_status status = lk__writer_open(path, &probe);
     if (status != LK_OK)

@@ -1,8 +1,8 @@
-/* saver.c - writing checkpoints beside training: a folder that is this run's own,
- * and a thread that saves one checkpoint after the other and removes old ones.
+/* saver.c - writing checkpoints during training: a locked folder, and a thread that writes one checkpoint
+ * after another and removes old ones.
  *
- * All fields that tell of a put belong to the caller's thread, and to the saver's
- * while phase is WRITING: only phase and closing are looked at by both at once. */
+ * The caller's thread uses the fields of a checkpoint while phase is not PHASE_WRITING, the saver's thread
+ * while it is. The mutex protects phase and closing. */
 #include "train/saver.h"
 
 #include <assert.h>
@@ -27,8 +27,8 @@
 #include "io/checkpoint/checkpoint.h"
 #include "train/parts.h"
 
-/* DIR_BYTES leave room for names below it, those aside too; WHY_BYTES of what went
- * wrong for the path that is named after it. */
+/* DIR_BYTES leaves room for names in the folder, also temporary ones. WHY_BYTES leaves room in the detail for
+ * the path after the reason. YIELDS is added to the nice value of the thread. */
 enum { PATH_BYTES = 4096, DIR_BYTES = PATH_BYTES - 128, DETAIL_BYTES = 2048, WHY_BYTES = 1200, YIELDS = 5 };
 
 static const char PROBE[] = ".lk-probe.tmp";
@@ -41,22 +41,22 @@ struct lk_saver {
     size_t keep;
     lk_status (*complete)(void *arg, lk_checkpoint *checkpoint); /* or NULL */
     void *arg;
-    int folder;    /* dir, locked */
-    size_t made;   /* bytes of dir that name the first folder that was not there before; 0: all were */
-    uint64_t best; /* the step that tested best; 0: none was tested */
-    bool threaded;
+    int folder;    /* file descriptor of dir, locked */
+    size_t made;   /* length of the part of dir that names the first folder created here; 0: all existed */
+    uint64_t best; /* the step with the best test result; 0: none */
+    bool threaded; /* the thread was started */
     pthread_t thread;
     pthread_mutex_t mutex;
-    pthread_cond_t turned; /* phase or closing */
+    pthread_cond_t turned; /* phase or closing has changed */
     phase phase;
     bool closing;
     lk_checkpoint *checkpoint;
-    lk_fault_site place; /* of who put it */
+    lk_fault_site site; /* of the thread that called lk__saver_put */
     lk_saver_saved saved;
-    lk_status status; /* a failure stays: nothing is saved after it */
+    lk_status status; /* after a failure nothing more is saved */
     char detail[DETAIL_BYTES];
-    char good[PATH_BYTES]; /* the last that is known to be whole, or "" */
-    char last[PATH_BYTES]; /* the same, as far as the caller was told */
+    char good[PATH_BYTES]; /* the last checkpoint that is known to be complete, or "" */
+    char last[PATH_BYTES]; /* the same, for the caller's thread */
 };
 
 static lk_status set_dir(lk_saver *s, const char *dir)
@@ -81,7 +81,7 @@ static lk_status fail_folder(const lk_saver *s, const char *part, int error)
                     s->dir, part, strerror(error));
 }
 
-/* One folder of the path; what is in it lasts only if it does. */
+/* Creates one folder of the path, and syncs its parent so that it survives a crash. */
 static lk_status make_folder(lk_saver *s, size_t length)
 {
     char part[DIR_BYTES];
@@ -93,7 +93,7 @@ static lk_status make_folder(lk_saver *s, size_t length)
         return lk__folder_sync_around(part);
     }
     int error = errno;
-    /* What is wrong with the folder itself is told when it is opened. */
+    /* Errors of dir itself are found when it is opened. */
     if (error == EEXIST && !s->dir[length])
         return LK_OK;
     if (stat(part, &info) == 0)
@@ -109,7 +109,7 @@ static lk_status make_folders(lk_saver *s)
     return LK_OK;
 }
 
-/* A run that saved nothing leaves nothing: a folder is removed as long as it is empty. */
+/* Removes the folders that this saver has created, as long as they are empty. */
 static void remove_folders(lk_saver *s)
 {
     for (size_t i = strlen(s->dir); s->made && i >= s->made; i--) {
@@ -136,8 +136,8 @@ static lk_status open_folder(lk_saver *s)
     return LK_OK;
 }
 
-/* Two runs would sweep and remove each other's checkpoints. One that was just killed
- * may still be dying. A file system that cannot lock folders goes without. */
+/* Locks the folder, because two runs would remove each other's checkpoints. Waits a few seconds, because a run
+ * that was just killed may not have ended. If the file system cannot lock folders, there is no lock. */
 static lk_status lock_folder(const lk_saver *s)
 {
     static const struct timespec pause = {.tv_nsec = 50 * 1000 * 1000};
@@ -153,7 +153,7 @@ static lk_status lock_folder(const lk_saver *s)
     return LK_OK;
 }
 
-/* What is not a link would be in the way of the one that is made later. */
+/* A file or folder named "best" would prevent creating the link of this name. */
 static lk_status check_best(const lk_saver *s)
 {
     struct stat info;
@@ -165,8 +165,7 @@ static lk_status check_best(const lk_saver *s)
                     s->dir);
 }
 
-/* Permissions do not tell all (read-only mounts, quotas): tries what a save
- * begins with. */
+/* Creates a folder and removes it. Permissions are not sufficient (read-only mounts, quotas). */
 static lk_status probe(const lk_saver *s)
 {
     bool created = !lk__fault_write() && mkdirat(s->folder, PROBE, 0777) == 0;
@@ -176,7 +175,7 @@ static lk_status probe(const lk_saver *s)
                     strerror(errno));
 }
 
-/* Whether a checkpoint, a link to it too, is in our folder. */
+/* Whether a checkpoint, or a link to one, is in the saver's folder. */
 static bool is_here(const lk_saver *s, const char *from)
 {
     char around[PATH_BYTES + 4];
@@ -206,7 +205,8 @@ static lk_status check_steps(const lk_saver_opts *opts, bool here, const char *d
     return LK_OK;
 }
 
-/* A crash may have come between the best one and the link to it. */
+/* Repairs the link `best`: a crash may have happened after the best checkpoint was saved and before the link
+ * was changed. */
 static lk_status mend_best(const lk_saver *s, uint64_t step)
 {
     uint64_t now = 0;
@@ -215,9 +215,9 @@ static lk_status mend_best(const lk_saver *s, uint64_t step)
     return lk__checkpoint_set_best(s->dir, step);
 }
 
-/* The one that the run goes on from, where it is in this folder, has been
- * verified; of older ones nothing is known. */
-static lk_status take_stock(lk_saver *s, const lk_saver_opts *opts)
+/* Checks the checkpoints in the folder. The one that the run resumes from has been verified, so it is the last
+ * good one; the others may be damaged. */
+static lk_status scan_folder(lk_saver *s, const lk_saver_opts *opts)
 {
     uint64_t *steps = NULL;
     size_t count = 0;
@@ -254,7 +254,7 @@ lk_status lk__saver_open(const lk_saver_opts *opts, lk_saver **out)
     LK_TRY_GOTO(check_best(s), close_saver);
     LK_TRY_GOTO(probe(s), close_saver);
     LK_TRY_GOTO(lk__checkpoint_sweep(s->dir), close_saver);
-    LK_TRY_GOTO(take_stock(s, opts), close_saver);
+    LK_TRY_GOTO(scan_folder(s, opts), close_saver);
     *out = s;
     return LK_OK;
 close_saver:
@@ -262,8 +262,8 @@ close_saver:
     return status;
 }
 
-/* Newer ones than the one just saved were found damaged, and do not count. The
- * oldest goes first: wherever this is cut short, the newest are there. */
+/* Removes all but the newest `keep` checkpoints and the best one. Those newer than the one just saved are
+ * damaged and do not count. The oldest is removed first, so that a crash leaves the newest. */
 static lk_status remove_old(const lk_saver *s, const uint64_t *steps, size_t count)
 {
     uint64_t linked = 0;
@@ -274,7 +274,7 @@ static lk_status remove_old(const lk_saver *s, const uint64_t *steps, size_t cou
         if ((has_best && steps[i] == linked) || steps[i] == s->best)
             continue;
         lk_status status = lk__checkpoint_remove(s->dir, steps[i]);
-        /* Somebody else may have removed it. */
+        /* NOT_FOUND: a user has removed it. */
         if (status != LK_OK && status != LK_STATUS_NOT_FOUND)
             return status;
     }
@@ -312,14 +312,14 @@ static void note_failure(lk_saver *s)
     snprintf(s->detail + used, sizeof s->detail - (size_t)used, *s->good ? good : none, *s->good ? s->good : s->dir);
 }
 
-/* The checkpoint's memory is free before the next one can be put. */
+/* Writes the checkpoint and frees it, so that only one is in memory. */
 static void serve(lk_saver *s)
 {
     double began = lk__clock();
     const char *before = lk__fault_enter("save");
     s->status = write_checkpoint(s);
     lk__fault_leave(before);
-    /* Whatever it is, another command line does not help. */
+    /* Not USAGE: changing the command line does not help. */
     if (s->status == LK_STATUS_USAGE || s->status == LK_STATUS_NOT_FOUND)
         s->status = LK_STATUS_IO;
     if (s->status != LK_OK)
@@ -329,16 +329,15 @@ static void serve(lk_saver *s)
     s->checkpoint = NULL;
 }
 
-/* On Linux a thread has a priority of its own. A little below the others', so that
- * it lives on what training leaves, but is not starved by programs beside it: the
- * last save of a run that was told to stop must not take long. Where this fails it
- * costs a little time. */
+/* Lowers the priority of this thread (on Linux, not of the process) a little below that of training. Not more,
+ * because the last save of a run that must stop must not be delayed by other programs. A failure only costs
+ * training a little time. */
 static void yield_to_training(void)
 {
     (void)setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + YIELDS);
 }
 
-/* What was put is written, even where the saver is being closed. */
+/* A checkpoint that was put is written even if the saver is being closed. */
 static void *saver_main(void *arg)
 {
     lk_saver *s = arg;
@@ -350,7 +349,7 @@ static void *saver_main(void *arg)
             continue;
         }
         pthread_mutex_unlock(&s->mutex);
-        lk__fault_set_site(s->place);
+        lk__fault_set_site(s->site);
         serve(s);
         pthread_mutex_lock(&s->mutex);
         s->phase = PHASE_WRITTEN;
@@ -360,7 +359,7 @@ static void *saver_main(void *arg)
     return NULL;
 }
 
-/* Signals are for the threads of the program that knows of them. */
+/* Starts the thread with all signals blocked: the threads of the program handle them. */
 static bool start_thread(lk_saver *s)
 {
     sigset_t all, before;
@@ -381,8 +380,7 @@ static void set_phase(lk_saver *s, phase next)
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* The phase, which is not WRITING where it may wait: then all fields are the
- * caller's. */
+/* The phase. With may_wait, blocks until it is not PHASE_WRITING; then the caller may use all fields. */
 static phase get_phase(lk_saver *s, bool may_wait)
 {
     pthread_mutex_lock(&s->mutex);
@@ -403,7 +401,7 @@ static lk_status prepare(lk_saver *s, uint64_t step, bool best)
         return lk__fail(s->status, "%s", s->detail);
     LK_TRY(lk__checkpoint_path(s->dir, step, next.path, sizeof next.path));
     s->saved = next;
-    s->place = lk__fault_site();
+    s->site = lk__fault_site();
     return LK_OK;
 }
 
@@ -415,7 +413,7 @@ lk_status lk__saver_put(lk_saver *saver, lk_checkpoint *checkpoint, uint64_t ste
         return status;
     }
     saver->checkpoint = checkpoint;
-    /* Without a thread it is written here and now. */
+    /* If the thread cannot be started, the caller's thread writes. */
     if (start_thread(saver)) {
         set_phase(saver, PHASE_WRITING);
     } else {
@@ -425,7 +423,7 @@ lk_status lk__saver_put(lk_saver *saver, lk_checkpoint *checkpoint, uint64_t ste
     return LK_OK;
 }
 
-static lk_status tell(lk_saver *s, bool may_wait, bool *done, lk_saver_saved *out)
+static lk_status get_result(lk_saver *s, bool may_wait, bool *done, lk_saver_saved *out)
 {
     phase now = get_phase(s, may_wait);
     if (now == PHASE_WRITTEN && s->status != LK_OK)
@@ -440,12 +438,12 @@ static lk_status tell(lk_saver *s, bool may_wait, bool *done, lk_saver_saved *ou
 
 lk_status lk__saver_poll(lk_saver *saver, bool *done, lk_saver_saved *out)
 {
-    return tell(saver, false, done, out);
+    return get_result(saver, false, done, out);
 }
 
 lk_status lk__saver_wait(lk_saver *saver, bool *done, lk_saver_saved *out)
 {
-    return tell(saver, true, done, out);
+    return get_result(saver, true, done, out);
 }
 
 uint64_t lk__saver_writing(lk_saver *saver)

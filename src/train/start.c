@@ -1,17 +1,17 @@
-/* start.c - what is told of a rank before its first step: its place among the
- * others, where stages begin, and a better number of shards. */
+/* start.c - information about a rank for the start event: rank and host, cuts of the stages, and a better
+ * number of shards. */
 #include "train/start.h"
 
 #include "base/mem.h"
 #include "base/tree.h"
 
-lk_train_place lk__train_place(const lk_train_rank *rank)
+lk_train_rank_info lk__train_rank_info(const lk_train_rank *rank)
 {
     lk_group *group = rank->group;
     if (!group)
-        return (lk_train_place){.ranks = 1, .host = "", .transport = "", .device = rank->device};
+        return (lk_train_rank_info){.ranks = 1, .host = "", .transport = "", .device = rank->device};
     int number = lk_group_rank(group);
-    return (lk_train_place){
+    return (lk_train_rank_info){
         .rank = number,
         .ranks = lk_group_size(group),
         .local_rank = lk_group_local_rank(group),

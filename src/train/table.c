@@ -1,6 +1,5 @@
-/* table.c - the options of training: one row each. The command line, files of options
- * and the help read these rows, as do the notes of checkpoints (options.c) and the
- * comparison of ranks (agree.c). */
+/* table.c - the options of training, one row each. The rows are used by the command line, files of options,
+ * --help, the notes of checkpoints (options.c) and the comparison of ranks (agree.c). */
 #include "base/option_rows.h"
 #include "base/tree.h"
 #include "parallel/agree.h"

@@ -1,8 +1,7 @@
-/* train.h - the training loop: epochs, evaluation, what is reported and saved.
+/* train.h - the training loop: epochs, evaluations, checkpoints.
  *
- * A process runs one rank or several, a thread each; every rank runs the same
- * loop over its share of the batches. It prints nothing: events go to the
- * caller, which is the program. */
+ * A process runs one or more ranks, each in its own thread; every rank runs the same loop over its share of
+ * the batches. The loop prints nothing: it calls the caller's event functions. */
 #ifndef LK_TRAIN_TRAIN_H
 #define LK_TRAIN_TRAIN_H
 
@@ -17,75 +16,76 @@
 #include "optim/optim.h"
 #include "parallel/layout/partition.h"
 
-/* Values of the options; lk__train_option has their rows, with the defaults. */
+/* The values of the options; lk__train_option has their rows, with the defaults. */
 typedef struct lk_train_opts {
     const char *model, *data, *data_dir;
     const char *augment, *test_augment;          /* lists of transforms, or "auto" */
-    const char *init;                            /* NULL: the model's own, else a policy for all layers */
+    const char *init;                            /* a policy for all layers; NULL: the model's own */
     size_t batch, test_batch, epochs, max_steps; /* max_steps 0: no limit */
     double lr;                                   /* 0: the optimiser's default */
     const char *optimizer, *schedule;
     uint64_t seed;
     int threads, workers, shards; /* threads 0: this rank's part of the cores that its process may use */
-    size_t micro_batch;           /* samples of a rank in one wave; 0: its part of batch / accumulate */
-    size_t accumulate;            /* waves that a step was asked to have; batch and shards are of the whole step */
+    size_t micro_batch;           /* largest number of samples of a rank in a wave; 0: its part of batch / accumulate */
+    size_t accumulate;            /* batches that make a step; batch and shards are those of the whole step */
     lk_bn_mode bn;
     lk_precision precision;
     double clip_norm; /* 0: never */
     double label_smoothing;
-    double bucket_mb; /* of 2^20 bytes; 0: the engine's default */
+    double bucket_mb; /* in units of 2^20 bytes; 0: the engine's default */
     lk_reduce_order reduce;
     const char *gradient_backend; /* as in lk_engine_opts */
-    int check_every;              /* steps; 0: only before saves and tests */
+    int check_every;              /* steps; 0: compare replicas only before saves and tests */
     const char *stages;           /* as in lk_engine_opts; NULL: one */
     bool pipelined;
-    const char *device;     /* of lk__train_evaluate; ranks have their own */
-    const char *init_from;  /* NULL or a file to start from */
-    const char *init_skip;  /* NULL or the layers, with commas between them, that are not taken from it */
-    const char *save_model; /* NULL or where to save; {rank} stands for the rank, and then each saves */
-    bool dry_run;           /* one batch of training and of testing */
+    const char *device;     /* for lk__train_evaluate; lk_train_ranks has the devices of ranks */
+    const char *init_from;  /* a file of initial weights, or NULL */
+    const char *init_skip;  /* layers, separated by commas, that are not taken from that file; or NULL */
+    const char *save_model; /* the path of the final model, or NULL; with "{rank}" in it every rank saves */
+    bool dry_run;           /* train and test one batch each */
     bool no_test;
-    const char *checkpoint; /* NULL or the folder to save checkpoints in */
-    size_t save_every;      /* steps; 0: after each epoch */
-    size_t keep;            /* checkpoints */
-    const char *resume;     /* NULL or the checkpoint to go on from, as lk__resume_find chose it */
-    bool resume_exact;      /* it was named, not chosen as the newest */
-    bool reshard;           /* its number of shards may differ */
+    const char *checkpoint; /* the folder for checkpoints, or NULL */
+    size_t save_every;      /* steps between checkpoints; 0: after each epoch */
+    size_t keep;            /* number of checkpoints that are kept */
+    const char *resume;     /* the checkpoint to resume from, as lk__resume_find chose it; or NULL */
+    bool resume_exact;      /* the user has named this checkpoint; false: it is the newest of a folder */
+    bool reshard;           /* the checkpoint may have another number of shards */
 } lk_train_opts;
 
-/* What reads an option: a bit each in lk_option.commands. */
+/* The commands that have an option: bits of lk_option.commands. */
 enum { LK_FOR_TRAIN = 1 << 0, LK_FOR_EVAL = 1 << 1, LK_FOR_BENCH = 1 << 2, LK_FOR_INFO = 1 << 3 };
 /* The row of an option of lk_train_opts; NULL after the last. */
 const lk_option *lk__train_option(size_t index);
 
-/* What may be asked of a run under way, the stronger the larger: LK_WISH_STOP plus the
- * number of the signal that asks for it. */
+/* Requests to a run under way, by signal level (lk_engine_set_signal_source). A request to stop is
+ * LK_WISH_STOP plus the number of the signal that asks for it. */
 enum { LK_WISH_NONE, LK_WISH_SAVE, LK_WISH_STOP };
 
-/* A rank and where it stands; alone it is rank 0 of 1. */
-typedef struct lk_train_place {
+/* A rank of the job; without a group it is rank 0 of 1. */
+typedef struct lk_train_rank_info {
     int rank, ranks, local_rank;
-    const char *host, *transport, *device; /* transport "" when alone */
+    const char *host, *transport, *device; /* host and transport are "" without a group */
     lk_layout layout;
     lk_shard_range share;
-} lk_train_place;
+} lk_train_rank_info;
 
-/* Once, before the first step. What is pointed to is borrowed for the run. */
+/* Before the first step, once. Pointers are borrowed and valid until the run ends. */
 typedef struct lk_train_start {
     const lk_dataset_info *train, *test; /* test is NULL with no_test */
-    const char *augment, *test_augment;  /* what "auto" came to; "none" for nothing */
-    size_t parameters, batches, steps;   /* batches an epoch; steps in all */
-    size_t batch;                        /* samples a step */
-    lk_train_place place;
-    const char (*cuts)[LK_LAYER_TEXT]; /* (stages - 1) the layers that stages 1, 2 ... begin with */
-    int better_shards;                 /* the next number that is replicas times a power of two; 0: the run's is */
-    size_t done;                       /* steps that were done before: those of opts->resume */
-    lk_lr_schedule_rates rates;        /* of the steps that are left; all 0 where there are none */
-    size_t warmup;                     /* steps of a warm-up that the run is too short for; 0: it is not */
-    bool extends;                      /* a larger --epochs leaves the rates of `done` steps as they are */
-    int saved_shards;                  /* of the checkpoint, where they differ; else 0 */
-    size_t agreed; /* at `done` or before: when replicas were last known to be equal; 0: not known */
-    bool touched;  /* files of the data have other times than when it was saved, and not all are compared by content */
+    const char *augment, *test_augment;  /* the transforms, with "auto" resolved; "none" if there are none */
+    size_t parameters, batches, steps;   /* batches of an epoch; steps of the whole run */
+    size_t batch;                        /* samples of a step */
+    lk_train_rank_info self;
+    const char (*cuts)[LK_LAYER_TEXT]; /* (stages - 1) the first layers of stages 1, 2 ... */
+    int better_shards;                 /* the next number that is replicas times a power of two; 0: shards is one */
+    size_t done;                       /* steps of the checkpoint that the run resumes from, else 0 */
+    lk_lr_schedule_rates rates;        /* of the steps that are left; all 0 if none are left */
+    size_t warmup;                     /* steps of the warm-up, if the run is too short for it; else 0 */
+    bool extends;                      /* a larger --epochs does not change the rates of the `done` steps */
+    int saved_shards;                  /* shards of the checkpoint, if they differ; else 0 */
+    size_t agreed; /* the last step, up to `done`, after which the replicas were known to be equal; 0: unknown */
+    bool touched;  /* data files have other times than when the checkpoint was saved, and only some contents are
+                    * compared */
 } lk_train_start;
 
 /* After each step. */
@@ -95,13 +95,13 @@ typedef struct lk_train_step {
     size_t seen;        /* samples of this epoch before this batch */
     size_t step;        /* from 1, in the run */
     lk_metrics metrics; /* of the whole batch */
-    lk_metrics own;     /* of this rank's samples; count 0 but at the last stage */
-    lk_metrics running; /* the same of all its samples in this epoch, since the run began or was resumed */
+    lk_metrics own;     /* of this rank's samples; count is 0 except at the last stage */
+    lk_metrics running; /* of this rank's samples so far in this epoch, since the run started or resumed */
     double lr;
-    size_t samples;       /* since this process began, this batch included */
+    size_t samples;       /* since this process started, including this batch */
     double seconds;       /* since the first step began */
     double train_seconds; /* the same without evaluations */
-    double batch_seconds; /* of this step, its batch's preparation included */
+    double batch_seconds; /* of this step, including the preparation of its batch */
 } lk_train_step;
 
 /* After each epoch's evaluation. */
@@ -112,51 +112,50 @@ typedef struct lk_train_test {
     double seconds;    /* since the first step began */
 } lk_train_test;
 
-/* A checkpoint that is on the disk, told by rank 0. */
+/* A checkpoint that has been written; only rank 0 gets this event. */
 typedef struct lk_train_saved {
     const char *path;
     size_t step;
-    bool best;      /* of all tests so far */
-    bool again;     /* it was told before: now it has its test */
-    double seconds; /* that writing took, while training went on */
+    bool best;      /* it has the best test result so far */
+    bool again;     /* this step was saved before; the checkpoint now has its test result */
+    double seconds; /* of writing, during which training continued */
 } lk_train_saved;
 
 typedef struct lk_train_result {
     int ranks;
-    bool stopped;          /* before the end, as was wished */
-    int stop_signal;       /* by which; 0: none */
+    bool stopped;          /* the run was stopped by a request, before its end */
+    int stop_signal;       /* the number of the signal; 0: none */
     int stop_rank;         /* the rank that got it, the lowest of several */
     char stop_host[64];    /* of that rank; "" for a run of one rank */
-    char checkpoint[4096]; /* rank 0: the last that was saved, or "" */
-    size_t steps, samples; /* steps of the run; samples of this process's life */
+    char checkpoint[4096]; /* rank 0: the last checkpoint that was saved, or "" */
+    size_t steps, samples; /* steps of the run; samples since this process started */
     double seconds;        /* of training and evaluation */
     double train_seconds;  /* of training steps alone */
     lk_waits waits;        /* of this rank */
-    lk_metrics test;       /* the last evaluation; count 0 if there was none */
+    lk_metrics test;       /* of the last evaluation; count is 0 if there was none */
     uint64_t hash;         /* of the final state */
-    char saved[4096];      /* where this rank saved the model, or "" */
+    char saved[4096];      /* the path of the model that this rank saved, or "" */
 } lk_train_result;
 
-/* What a rank tells, in its own thread; each may be NULL. */
+/* Event functions of a rank; each may be NULL. The thread of the rank calls them. */
 typedef struct lk_train_events {
     void *arg;
     void (*start)(void *arg, const lk_train_start *start);
     void (*step)(void *arg, const lk_train_step *step);
     void (*test)(void *arg, const lk_train_test *test);
     void (*end)(void *arg, const lk_train_result *result);
-    /* In place of end, of a run that is stopped. No rank of the job leaves before it
-     * has returned at all of them. */
+    /* Called instead of end if the run was stopped. Every rank waits until it has returned at all ranks. */
     void (*stopped)(void *arg, const lk_train_result *result);
     void (*saved)(void *arg, const lk_train_saved *saved);
 } lk_train_events;
 
-/* Whose failure it is, the most telling first. */
+/* Who has failed; the most informative failure first. */
 typedef enum lk_train_fault {
-    LK_FAULT_SETUP,  /* this process's, before it joined */
-    LK_FAULT_OWN,    /* this rank's; the others were told */
-    LK_FAULT_COMMON, /* every rank has the same */
-    LK_FAULT_PEER,   /* another rank's */
-    LK_FAULT_DEVICE  /* nobody's: a GPU that was not named cannot be used, and no rank has begun */
+    LK_FAULT_SETUP,  /* this process, before it joined */
+    LK_FAULT_OWN,    /* this rank; it has aborted the job */
+    LK_FAULT_COMMON, /* every rank, with the same detail */
+    LK_FAULT_PEER,   /* another rank */
+    LK_FAULT_DEVICE  /* no rank: a GPU that the user has not named cannot be used, and no rank has started */
 } lk_train_fault;
 
 typedef struct lk_train_failure {
@@ -164,77 +163,70 @@ typedef struct lk_train_failure {
     lk_train_fault fault;
     int rank; /* -1: it had not joined */
     char detail[2048];
-    bool teller;           /* of LK_FAULT_DEVICE: of all processes this one tells the user */
+    bool speaker;          /* for LK_FAULT_DEVICE: this process, of all, prints the reason for the user */
     bool begun;            /* the first step had begun */
-    bool saves;            /* rank 0 is here, and saves checkpoints */
-    char checkpoint[4096]; /* the last that it saved, or "" */
-    size_t writing;        /* the step of a later one that is being written; 0: none is */
-    char *history; /* the group's last calls, of a timeout or calls that differ; or NULL. lk__train_failure_fini frees
-                      it */
+    bool saves;            /* this process has rank 0, which saves checkpoints */
+    char checkpoint[4096]; /* the last checkpoint that was saved, or "" */
+    size_t writing;        /* the step of a later checkpoint that is being written; 0: none */
+    char *history;         /* after a timeout or different calls: the group's last calls, owned; else NULL */
 } lk_train_failure;
 
-/* Ranks of a process that have joined their job, with all that they share open. */
+/* The ranks of a process that have joined their job, with everything that they share. */
 typedef struct lk_train_crew lk_train_crew;
 
 /* The ranks of a process. */
 typedef struct lk_train_ranks {
     const lk_train_opts *opts;
-    int count;                     /* ranks here */
-    int first;                     /* rank of the first */
+    int count;                     /* ranks of this process */
+    int first;                     /* the number of its first rank in the job */
     const char *const *devices;    /* (count) */
     const lk_group_opts *group;    /* how to join the other processes; threads and thread are filled in */
-    bool alone;                    /* there are no others: of group the timeout and the notice count */
+    bool one_process;              /* the job has no other processes; only timeout and notice of `group` are used */
     const lk_train_events *events; /* (count) */
-    atomic_int *wish;              /* an LK_WISH, taken by a rank that sees it; NULL: there are none */
-    /* Told of a failure before a checkpoint that is being written is waited for, or
-     * NULL. */
+    atomic_int *wish;              /* an LK_WISH; the rank that reads it resets it. NULL: there are no requests */
+    /* Called with a failure, before lk__train waits for a checkpoint that is being written; or NULL. */
     void (*failed)(void *arg, const lk_train_failure *failure);
     void *arg;
-    /* NULL: the devices were named. Otherwise a GPU that some rank of the job cannot use
-     * is LK_FAULT_DEVICE at every process whose devices were not named, and their ranks
-     * are left in *joined, joined and waiting. The caller must then call lk__train again,
-     * with opts and devices of the CPU and all else the same, which takes *joined over.
-     * *joined is NULL before the first call. */
+    /* NULL: the user has named the devices. Otherwise, if some rank of the job cannot use its GPU, lk__train
+     * returns LK_FAULT_DEVICE at every process whose devices were not named, and leaves its ranks in *joined,
+     * still joined. The caller must then call lk__train again, with opts and devices for the CPU and
+     * everything else the same; that call takes *joined over. *joined is NULL before the first call. */
     lk_train_crew **joined;
 } lk_train_ranks;
 
-/* Runs them to the end, each but the first in a thread of its own. out is of
- * the first; on failure *failure tells the most telling one, once. LK_FAULT_DEVICE is
- * not passed to ranks->failed.
+/* Runs the ranks to the end: the first in the calling thread, each other one in its own thread. *out is the
+ * first rank's result; on failure *failure is the most informative failure. ranks->failed is called with
+ * every failure but LK_FAULT_DEVICE.
  *
- * What can be known to be wrong (a folder that cannot be written to, a
- * malformed init_from) is reported before the first step, damaged test files
- * after it. A model whose evaluation fails is saved all the same, unless it is
- * the loss that is not finite; weights that are not finite are NONFINITE, too,
- * and never saved. */
+ * Errors that can be found in advance (a folder that cannot be written, a malformed init_from) are returned
+ * before the first step, damaged test files after it. If the evaluation fails, the model is saved anyway,
+ * unless the test loss is not finite. Non-finite weights are NONFINITE and are never saved. */
 lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_failure *failure) LK_CHECKED;
 void lk__train_failure_fini(lk_train_failure *failure);
 
-/* What --resume comes to. */
+/* The checkpoint that --resume chooses. */
 typedef struct lk_resume {
-    char path[4096]; /* of the checkpoint; "": there is none, and the run begins */
-    bool exact;      /* it was named */
+    char path[4096]; /* of the checkpoint; "": there is none, and a new run starts */
+    bool exact;      /* the user has named this checkpoint */
     lk_checkpoint *notes;
-    char why[2048]; /* a line for each newer one that does not verify, without the last newline */
+    char why[2048]; /* a line for each newer checkpoint that is damaged, without the last newline */
 } lk_resume;
-/* where: a checkpoint, a folder of them, or NULL for `dir`, a folder that may not be
- * there yet. Verifies what it chooses. */
+/* where: a checkpoint or a folder of checkpoints; NULL: the folder `dir`, which may not exist yet. Verifies the
+ * checkpoint that it chooses. */
 lk_status lk__resume_find(const char *where, const char *dir, lk_resume *out) LK_CHECKED;
 void lk__resume_fini(lk_resume *resume);
 
-/* What samples of either split are brought to for training with this `augment`. */
+/* The shape of the samples, of either split, after the transforms `augment` of training. */
 lk_status lk__train_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out) LK_CHECKED;
-/* The model of opts for the classes of data and samples of this shape. */
+/* Builds the model of opts for samples of this shape and the classes of data. */
 lk_status lk__train_build_model(const lk_train_opts *opts, const lk_dataset *data, lk_sample_shape shape,
                                 lk_graph **out) LK_CHECKED;
-/* What opts say of an engine. Batch and group are left 0: they depend on the data
- * and the job. */
+/* The engine's options from opts. Batch and group are left 0: they depend on the data and the job. */
 lk_engine_opts lk__train_engine_opts(const lk_train_opts *opts);
 
-/* Loads a model file into the named model and evaluates it on the test split of
- * the data, whose number of classes is told as well. Uses model, data, data_dir,
- * augment, test_augment, test_batch, threads, workers, shards, device and init_from
- * of opts. */
+/* Loads a model file into the named model and evaluates it on the test split. *classes is the number of classes
+ * of the data. Uses model, data, data_dir, augment, test_augment, test_batch, threads, workers, shards, device
+ * and init_from of opts. */
 lk_status lk__train_evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *classes) LK_CHECKED;
 
 #endif

@@ -72,7 +72,7 @@ case $name in
     ;;
 07_own_model)
     said 'step (0|50|100|150): loss [0-9.]+$' 4
-    said '9[5-9][0-9] of 1000 new samples are told right$' 1
+    said '9[5-9][0-9] of 1000 new samples are classified correctly$' 1
     [ "$way" = alone ] && leave || same_bits "$saved"
     ;;
 08_collectives)

@@ -93,7 +93,7 @@ static void check_copies(const lk_engine *engine)
     CHECK(is_copy(engine->buckets->copy, grid->replicas > 1));
     CHECK(is_copy(engine->sums_copy, grid->replicas > 1));
     for (int i = 0; i < engine->lane_count; i++) {
-        CHECK(is_copy(engine->lanes[i].before_copy, grid->stage > 0));
+        CHECK(is_copy(engine->lanes[i].previous_copy, grid->stage > 0));
         CHECK(is_copy(engine->lanes[i].next_copy, grid->stage < grid->stages - 1));
     }
 }
@@ -112,7 +112,7 @@ static void check_measured(lk_engine *engine, const lk_engine_opts *opts)
     CHECK_OK(lk__engine_measure_rank(&rank, &size));
     size_t lane = 0, sums = engine->params->count * (size_t)engine->waves->own_roots * sizeof(float);
     lk_tensor input = lk__plan_input(engine->plan, 0), output = lk__plan_output(engine->plan, 0);
-    lane += engine->lanes[0].before_copy ? lk__tensor_stride(&input) : 0;
+    lane += engine->lanes[0].previous_copy ? lk__tensor_stride(&input) : 0;
     lane += engine->lanes[0].next_copy ? lk__tensor_stride(&output) : 0;
     CHECK(size.copies == sums + lane * engine->waves->capacity * (size_t)engine->lane_count);
     CHECK(lk__engine_size_total(&size) == size.copies && lk__engine_size_shared(&size) == size.copies);

@@ -34,7 +34,7 @@ static void ranks_leave_no_trace(void **state)
         for (int r = 0; r < count; r++) {
             assert_true(told[r].end.hash == single.hash);
             assert_int_equal(told[r].end.ranks, count);
-            assert_int_equal(told[r].start.place.rank, r);
+            assert_int_equal(told[r].start.self.rank, r);
             assert_memory_equal(&told[r].test[1].metrics, &alone.test[1].metrics, sizeof(lk_metrics));
         }
     }
@@ -52,7 +52,7 @@ static void accumulation_is_a_larger_batch(void **state)
     opts.accumulate = 3;
     assert_int_equal(train_ranks(&opts, 2, told, &result, &failure), LK_OK);
     assert_true(result.hash == single.hash);
-    assert_int_equal(told[0].start.place.layout.capacity, 10);
+    assert_int_equal(told[0].start.self.layout.capacity, 10);
 }
 
 static void stages_are_told(void **state)
@@ -67,8 +67,8 @@ static void stages_are_told(void **state)
     assert_int_equal(train_ranks(&opts, 4, told, &result, &failure), LK_OK);
     assert_true(result.hash == single.hash);
     for (int r = 0; r < 4; r++) {
-        assert_int_equal(told[r].start.place.layout.stage, r % 2);
-        assert_int_equal(told[r].start.place.layout.replica, r / 2);
+        assert_int_equal(told[r].start.self.layout.stage, r % 2);
+        assert_int_equal(told[r].start.self.layout.replica, r / 2);
         assert_true((told[r].step[0].own.count == 0) == (r % 2 == 0));
     }
 }

@@ -54,7 +54,7 @@ static lk_status run(const lk_train_opts *opts, int count, size_t after, int wis
                             .count = count,
                             .devices = devices,
                             .group = &group,
-                            .alone = true,
+                            .one_process = true,
                             .events = events,
                             .wish = &to};
     lk_train_failure failure;

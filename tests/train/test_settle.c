@@ -70,7 +70,7 @@ static void switch_to_cpu(job *j, lk_train_ranks ranks, const lk_train_failure *
         assert_int_equal(j->told[i].starts, 0);
     assert_int_equal(j->status, LK_STATUS_UNSUPPORTED);
     assert_non_null(*ranks.joined);
-    assert_true(failure->teller);
+    assert_true(failure->speaker);
     assert_string_equal(failure->detail, lk_error_detail());
     snprintf(j->why, sizeof j->why, "%s", failure->detail);
     j->switches++;
@@ -89,7 +89,7 @@ static void run_process(job *j, int count, const lk_group_opts *group)
                             .first = j->first,
                             .devices = j->devices,
                             .group = group,
-                            .alone = !group->init_method,
+                            .one_process = !group->init_method,
                             .events = events,
                             .failed = fail_told,
                             .joined = j->named ? NULL : &joined};
@@ -129,7 +129,7 @@ static void computed_on(const job *j, int count, const char *device, int switche
 {
     assert_int_equal(j->switches, switches);
     for (int i = 0; i < count; i++)
-        assert_memory_equal(j->told[i].start.place.device, device, strlen(device));
+        assert_memory_equal(j->told[i].start.self.device, device, strlen(device));
 }
 
 static uint64_t hash_of(int shards)
@@ -213,7 +213,7 @@ typedef struct process {
     lk_group *group;
     const char *device;
     bool named;
-    int teller;
+    int speaker;
     lk_status status;
     char detail[2048];
 } process;
@@ -225,7 +225,7 @@ static void settle_process(int number, void *arg)
     lk_train_shared shared;
     lk_train_rank rank = {.opts = &p->opts, .shared = &shared, .group = p->group, .device = p->device};
     assert_int_equal(lk__train_shared_open(&ranks, &shared), LK_OK);
-    p->status = lk__train_settle(&rank, p->named, &p->teller);
+    p->status = lk__train_check_devices(&rank, p->named, &p->speaker);
     snprintf(p->detail, sizeof p->detail, "%s", lk_error_detail());
     lk_group_destroy(p->group);
     lk__train_shared_close(&shared);
@@ -259,7 +259,7 @@ static void processes_that_were_told_differently(void **state)
     settle_two(both);
     assert_int_equal(both[0].status, LK_OK);
     assert_int_equal(both[1].status, LK_STATUS_UNSUPPORTED);
-    assert_int_equal(both[1].teller, 1);
+    assert_int_equal(both[1].speaker, 1);
     assert_non_null(strstr(both[1].detail, "rank 0 on "));
 }
 

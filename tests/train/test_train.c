@@ -12,7 +12,7 @@ static void events_tell_the_run(void **state)
     assert_int_equal(told.starts, 1);
     assert_int_equal(told.start.batches, 3);
     assert_int_equal(told.start.steps, 6);
-    assert_int_equal(told.start.place.layout.threads, 2);
+    assert_int_equal(told.start.self.layout.threads, 2);
     assert_true(told.has_test);
     assert_int_equal(told.steps, 6);
     for (size_t i = 0; i < 6; i++) {
@@ -31,7 +31,7 @@ static void events_tell_the_run(void **state)
     assert_string_equal(result.saved, "");
     assert_int_equal(told.ends, 1);
     assert_true(told.end.hash == result.hash);
-    assert_int_equal(told.start.place.ranks, 1);
+    assert_int_equal(told.start.self.ranks, 1);
     assert_int_equal(told.step[0].own.count, 32);
 }
 

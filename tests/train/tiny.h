@@ -189,7 +189,7 @@ static lk_status train_ranks(const lk_train_opts *opts, int count, record *told,
     }
     lk_group_opts group = {.timeout = 60};
     lk_train_ranks ranks = {
-        .opts = opts, .count = count, .devices = devices, .group = &group, .alone = true, .events = events};
+        .opts = opts, .count = count, .devices = devices, .group = &group, .one_process = true, .events = events};
     return lk__train(&ranks, result, failure);
 }
 

@@ -164,7 +164,7 @@ static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_cr
                             .first = plan->join.rank * plan->devices.count,
                             .devices = devices,
                             .group = &group,
-                            .alone = plan->join.way == LK_JOIN_ALONE,
+                            .one_process = plan->join.way == LK_JOIN_ALONE,
                             .events = events,
                             .wish = &level,
                             .failed = print_failure,
@@ -182,7 +182,7 @@ static lk_status run_plans(train_command *t, lk_train_result *out, lk_train_fail
     lk_status status = run_plan(t, &t->plan, &joined, out, failure);
     if (status == LK_OK || failure->fault != LK_FAULT_DEVICE)
         return status;
-    if (failure->teller)
+    if (failure->speaker)
         lk__job_plan_print_cpu("train", failure->detail);
     lk__job_plan_on_cpu(t->args, &t->plan, &cpu);
     return run_plan(t, &cpu, &joined, out, failure);

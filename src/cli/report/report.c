@@ -52,18 +52,18 @@ static void end_lines(lk_report *report)
 
 static void json_layout(cJSON *line, const lk_report *report, const lk_train_start *start)
 {
-    const lk_train_place *place = &start->place;
+    const lk_train_rank_info *self = &start->self;
     cJSON_AddStringToObject(line, "parallel", lk__args_parallel_names[report->plan->mode.parallel]);
-    cJSON_AddNumberToObject(line, "ranks", place->ranks);
-    cJSON_AddNumberToObject(line, "replicas", place->layout.replicas);
-    cJSON_AddNumberToObject(line, "stages", place->layout.stages);
+    cJSON_AddNumberToObject(line, "ranks", self->ranks);
+    cJSON_AddNumberToObject(line, "replicas", self->layout.replicas);
+    cJSON_AddNumberToObject(line, "stages", self->layout.stages);
     cJSON *names = cJSON_AddArrayToObject(line, "stages_begin");
-    for (int i = 1; i < place->layout.stages; i++)
+    for (int i = 1; i < self->layout.stages; i++)
         cJSON_AddItemToArray(names, cJSON_CreateString(start->cuts[i - 1]));
-    cJSON_AddBoolToObject(line, "one_wave", place->layout.one_wave);
-    cJSON_AddStringToObject(line, "transport", place->transport);
+    cJSON_AddBoolToObject(line, "one_wave", self->layout.one_wave);
+    cJSON_AddStringToObject(line, "transport", self->transport);
     cJSON_AddStringToObject(line, "sums",
-                            place->layout.gradient_backend ? place->layout.gradient_backend : place->transport);
+                            self->layout.gradient_backend ? self->layout.gradient_backend : self->transport);
     cJSON_AddNumberToObject(line, "better_shards", start->better_shards);
 }
 
@@ -85,8 +85,8 @@ static void json_start(const lk_report *report, const lk_train_start *start)
     cJSON_AddStringToObject(line, "test_augment", start->test_augment);
     cJSON_AddStringToObject(line, "model", opts->model);
     cJSON_AddNumberToObject(line, "parameters", (double)start->parameters);
-    cJSON_AddStringToObject(line, "device", start->place.device);
-    cJSON_AddNumberToObject(line, "threads", start->place.layout.threads);
+    cJSON_AddStringToObject(line, "device", start->self.device);
+    cJSON_AddNumberToObject(line, "threads", start->self.layout.threads);
     cJSON_AddNumberToObject(line, "shards", opts->shards);
     cJSON_AddRawToObject(line, "seed", seed);
     cJSON_AddStringToObject(line, "optimizer", opts->optimizer);
@@ -104,7 +104,7 @@ static void json_start(const lk_report *report, const lk_train_start *start)
 /* "2 stages x 2 replicas (stage 1 begins with fc1), " */
 static void print_grid(const lk_train_start *start)
 {
-    const lk_layout *layout = &start->place.layout;
+    const lk_layout *layout = &start->self.layout;
     if (layout->stages < 2)
         return;
     printf("%d stages x %d replica%s (", layout->stages, layout->replicas, layout->replicas == 1 ? "" : "s");
@@ -116,24 +116,24 @@ static void print_grid(const lk_train_start *start)
 /* Devices and ranks: "cpu with 2 threads", "ddp, 4 ranks over shm with 1 thread each". */
 static void print_ranks(const lk_report *report, const lk_train_start *start)
 {
-    const lk_train_place *place = &start->place;
-    const char *plural = start->place.layout.threads == 1 ? "" : "s";
-    if (place->ranks == 1) {
-        printf("%s with %d thread%s", place->device, start->place.layout.threads, plural);
+    const lk_train_rank_info *self = &start->self;
+    const char *plural = start->self.layout.threads == 1 ? "" : "s";
+    if (self->ranks == 1) {
+        printf("%s with %d thread%s", self->device, start->self.layout.threads, plural);
         return;
     }
     printf("%s, ", lk__args_parallel_names[report->plan->mode.parallel]);
     print_grid(start);
-    printf("%d ranks over %s%s%s with %d thread%s each", place->ranks,
-           place->layout.gradient_backend ? place->layout.gradient_backend : "",
-           place->layout.gradient_backend ? " and " : "", place->transport, start->place.layout.threads, plural);
+    printf("%d ranks over %s%s%s with %d thread%s each", self->ranks,
+           self->layout.gradient_backend ? self->layout.gradient_backend : "",
+           self->layout.gradient_backend ? " and " : "", self->transport, start->self.layout.threads, plural);
 }
 
 /* Effects of combined options that a user may not expect. */
 static void print_hints(const lk_report *report, const lk_train_start *start)
 {
     const lk_train_opts *opts = &report->plan->train;
-    const lk_layout *layout = &start->place.layout;
+    const lk_layout *layout = &start->self.layout;
     bool stages = layout->stages > 1 && opts->pipelined;
     if (layout->gradient_backend && opts->reduce == LK_REDUCE_ORDER_BACKEND)
         printf("--reduce engine: %s adds gradients up in an order of its own, and the result is that of %d replicas "
@@ -145,7 +145,7 @@ static void print_hints(const lk_report *report, const lk_train_start *start)
     if (layout->one_wave && (opts->micro_batch || opts->accumulate > 1))
         printf("%s here: BatchNorm under --bn batch needs the whole batch at once\n",
                opts->micro_batch ? "--micro-batch has no effect" : "--accumulate saves no memory");
-    if (!report->args->shards_given && layout->replicas > 1 && lk__devices_few_shards(start->place.device))
+    if (!report->args->shards_given && layout->replicas > 1 && lk__devices_few_shards(start->self.device))
         printf("a shard a replica: the result is that of %d replicas; --shards 16 has one for any number of them\n",
                layout->replicas);
     if (start->better_shards % (int)opts->accumulate == 0 && start->better_shards)
@@ -211,10 +211,10 @@ static void on_start(void *arg, const lk_train_start *start)
     report->batches = start->batches;
     report->steps = start->steps;
     report->done = start->done;
-    report->rank = start->place.rank;
-    report->ranks = start->place.ranks;
-    report->stage = start->place.layout.stage;
-    report->share = start->place.share;
+    report->rank = start->self.rank;
+    report->ranks = start->self.ranks;
+    report->stage = start->self.layout.stage;
+    report->share = start->self.share;
     if (report->level)
         lk__job_signals_watch(report->level);
     if (!begin_lines(report))

@@ -25,11 +25,11 @@ static cJSON *json_begin(const lk_report *report, const char *event)
     return line;
 }
 
-/* A single rank has no group that knows its host. */
-static const char *host_name(const lk_train_place *place, char own[HOST_BYTES])
+/* A rank that is alone has no group to know its host by. */
+static const char *host_name(const lk_train_rank_info *self, char own[HOST_BYTES])
 {
-    if (*place->host)
-        return place->host;
+    if (*self->host)
+        return self->host;
     own[0] = '\0';
     gethostname(own, HOST_BYTES - 1);
     own[HOST_BYTES - 1] = '\0';
@@ -44,25 +44,25 @@ static size_t share_of(lk_shard_range share, size_t batch)
 
 void lk__report_rank_start(const lk_report *report, const lk_train_start *start)
 {
-    const lk_train_place *place = &start->place;
+    const lk_train_rank_info *self = &start->self;
     char when[TIME_BYTES], own[HOST_BYTES];
-    const char *host = host_name(place, own);
+    const char *host = host_name(self, own);
     now_text(when);
     if (!report->args->json) {
         printf("[rank %d] host %s, pid %ld, local rank %d, device %s, stage %d of %d, %zu of %zu samples a batch, "
                "begins at %s\n",
-               place->rank, host, (long)getpid(), place->local_rank, place->device, place->layout.stage,
-               place->layout.stages, share_of(place->share, start->batch), start->batch, when);
+               self->rank, host, (long)getpid(), self->local_rank, self->device, self->layout.stage,
+               self->layout.stages, share_of(self->share, start->batch), start->batch, when);
         return;
     }
     cJSON *line = json_begin(report, "rank_start");
     cJSON_AddStringToObject(line, "host", host);
     cJSON_AddNumberToObject(line, "pid", (double)getpid());
-    cJSON_AddNumberToObject(line, "local_rank", place->local_rank);
-    cJSON_AddStringToObject(line, "device", place->device);
-    cJSON_AddNumberToObject(line, "replica", place->layout.replica);
-    cJSON_AddNumberToObject(line, "stage", place->layout.stage);
-    cJSON_AddNumberToObject(line, "samples", (double)share_of(place->share, start->batch));
+    cJSON_AddNumberToObject(line, "local_rank", self->local_rank);
+    cJSON_AddStringToObject(line, "device", self->device);
+    cJSON_AddNumberToObject(line, "replica", self->layout.replica);
+    cJSON_AddNumberToObject(line, "stage", self->layout.stage);
+    cJSON_AddNumberToObject(line, "samples", (double)share_of(self->share, start->batch));
     cJSON_AddNumberToObject(line, "batch_size", (double)start->batch);
     cJSON_AddStringToObject(line, "time", when);
     lk__cli_json_line(line);

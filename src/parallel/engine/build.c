@@ -1,4 +1,4 @@
-/* build.c - putting an engine together: options, ranks, memory. */
+/* build.c - creating and destroying an engine: options, grid, memory. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,8 +53,8 @@ static lk_status check_opts(const lk_engine_opts *opts)
     return LK_OK;
 }
 
-/* BatchNorm over one value has its bias for an output, whatever the input: nothing
- * before it learns. Where the largest batch is so, all are. */
+/* A BatchNorm over one value always outputs its bias, so the layers before it would not learn. Checks the
+ * largest batch; smaller ones have even fewer values. */
 static lk_status check_batchnorm(const lk_engine *engine)
 {
     const lk_engine_opts *opts = &engine->opts;
@@ -79,7 +79,7 @@ static lk_status check_batchnorm(const lk_engine *engine)
         "", "", 0, 0, 0, __VA_ARGS__, NULL, "" \
     }
 
-/* What must be the same at all ranks: the result's, and the order of calls. */
+/* The options that must be equal at all ranks: they decide the result or the order of collective calls. */
 static const lk_option compared[] = {
     COMPARED(COUNT(batch, 0, 0)),
     COMPARED(INTEGER(shards, 0, 0)),
@@ -116,7 +116,7 @@ static lk_status agree_options(lk_engine *engine)
     return lk__agree_lines(opts.group, lines.at, &engine->agreed);
 }
 
-/* Devices of two kinds, or of one at two precisions, would not agree on a bit. */
+/* Compares kind and precision of the devices: different ones give different bits. */
 static lk_status agree_device(lk_engine *engine)
 {
     char line[LK_AGREED_VALUE];
@@ -139,8 +139,8 @@ static lk_status open_device(lk_engine *engine)
     return lk__device_open(opts->device, &device, &engine->dev);
 }
 
-/* The first channel that can join the devices of all ranks, if one can and the options
- * allow it. What is in the way of one that is asked for is so at all ranks. */
+/* Chooses the first channel that can connect the devices of all ranks and that the options allow; NULL
+ * if there is none. If the options require a channel, all ranks fail with the same obstacle. */
 static lk_status choose_channel(lk_engine *engine)
 {
     const lk_engine_opts *opts = &engine->opts;
@@ -162,7 +162,7 @@ static lk_status choose_channel(lk_engine *engine)
                     name ? "`gradient_backend` " : "`reduce` engine", name ? name : "", choice.obstacle);
 }
 
-/* As memory.c measures it. */
+/* This rank in the form that memory.h measures. */
 static lk_engine_rank_model model_of(lk_engine *engine)
 {
     return (lk_engine_rank_model){.graph = engine->graph,
@@ -170,7 +170,7 @@ static lk_engine_rank_model model_of(lk_engine *engine)
                                   .opts = engine->opts,
                                   .grid = engine->grid,
                                   .hooks = lk__engine_pass_hooks(engine),
-                                  .direct = engine->channel};
+                                  .device_sums = engine->channel};
 }
 
 static lk_status plan_waves(lk_engine *engine)
@@ -186,7 +186,7 @@ static lk_status plan_waves(lk_engine *engine)
     return LK_ALLOC((size_t)(engine->waves->last - engine->waves->first), "results", &engine->leaves);
 }
 
-/* What a device of its own has left is for that device to say. */
+/* Checks the host's memory. A device with its own memory fails by itself when that is short. */
 static lk_status check_memory(lk_engine *engine)
 {
     if (engine->opts.eval_only)
@@ -197,8 +197,8 @@ static lk_status check_memory(lk_engine *engine)
     return lk__fit_check(&model, &available);
 }
 
-/* In the group's memory, where ranks of a host read each other's in place: the
- * gradients, or a copy of those that the rank's last wave leaves. */
+/* Allocates the gradients. The partial sums that the group adds are in the group's memory, which the ranks
+ * of a host read directly: the gradients themselves, or their staging buffer. */
 static lk_status alloc_grads(lk_engine *engine)
 {
     const lk_waves *waves = engine->waves;
@@ -214,7 +214,7 @@ static lk_status alloc_grads(lk_engine *engine)
     return LK_OK;
 }
 
-/* The widest sums that a layer of this rank needs in mid-pass. */
+/* The largest width, in floats, of the sums that a layer of this rank gathers during a pass. */
 static size_t widest_sums(const lk_engine *engine)
 {
     size_t widest = 0;
@@ -226,8 +226,8 @@ static size_t widest_sums(const lk_engine *engine)
     return widest;
 }
 
-/* The buckets must be cut. */
-static lk_status open_direct(lk_engine *engine)
+/* Needs the buckets. */
+static lk_status open_device_sums(lk_engine *engine)
 {
     lk_buckets *buckets = engine->buckets;
     if (!engine->channel)
@@ -242,8 +242,8 @@ static lk_status open_direct(lk_engine *engine)
                                 .samples = engine->channel->records ? engine->waves->capacity : 0};
     for (int i = 0; i < buckets->count; i++)
         opts.most = lk__size_max(opts.most, buckets->list[i].end - buckets->list[i].begin);
-    LK_TRY(lk__device_sums_create(&opts, &engine->direct));
-    buckets->direct = engine->direct;
+    LK_TRY(lk__device_sums_create(&opts, &engine->device_sums));
+    buckets->device_sums = engine->device_sums;
     return LK_OK;
 }
 
@@ -261,7 +261,7 @@ static lk_status build_params(lk_engine *engine)
                                .bytes = engine->opts.bucket_bytes,
                                .check = !engine->opts.allow_nonfinite};
     LK_TRY(lk__buckets_create(&buckets, &engine->buckets));
-    LK_TRY(open_direct(engine));
+    LK_TRY(open_device_sums(engine));
     return lk__optim_create(engine->opts.optimizer, engine->opts.lr, engine->dev, engine->params->count,
                             &engine->optim);
 }
@@ -290,7 +290,7 @@ static lk_status alloc_samples(lk_engine *engine, lk_tensor input, lk_engine_lan
     return dev->type->alloc(dev, engine->waves->capacity * sample, "samples", (void **)&lane->samples);
 }
 
-/* For what a lane exchanges with the stages around. */
+/* Staging buffers for the tensors that a lane exchanges with the previous and the next stage. */
 static lk_status alloc_copies(lk_engine *engine, int index)
 {
     lk_engine_lane *lane = &engine->lanes[index];
@@ -298,14 +298,14 @@ static lk_status alloc_copies(lk_engine *engine, int index)
     size_t capacity = engine->waves->capacity;
     if (engine->grid.stage > 0)
         LK_TRY(lk__staging_alloc(engine->dev, capacity * lk__tensor_stride(&input), "a copy of activations",
-                                 &lane->before_copy));
+                                 &lane->previous_copy));
     if (lk__engine_has_losses(engine))
         return LK_OK;
     return lk__staging_alloc(engine->dev, capacity * lk__tensor_stride(&output), "a copy of activations",
                              &lane->next_copy);
 }
 
-/* For what is gathered in mid-pass. */
+/* Staging buffer for sums that are gathered during a pass. */
 static lk_status alloc_sums_copy(lk_engine *engine)
 {
     size_t widest = engine->grid.moments && !engine->channel ? widest_sums(engine) : 0;
@@ -331,13 +331,14 @@ static lk_status alloc_step(lk_engine *engine)
     size_t names = most * (sizeof(uint32_t) + sizeof(int32_t));
     engine->most = most;
     LK_TRY(dev->type->alloc(dev, batch * sizeof *engine->losses, "losses", (void **)&engine->losses));
-    LK_TRY(dev->type->alloc(dev, most * sizeof *engine->places, "results", (void **)&engine->places));
+    LK_TRY(dev->type->alloc(dev, most * sizeof *engine->label_ranks, "results", (void **)&engine->label_ranks));
     LK_TRY(dev->type->alloc(dev, sizeof *engine->inputs + names, "the step", (void **)&engine->inputs));
     lk__optim_set_scalars(engine->optim, engine->inputs->scalars);
     return LK_OK;
 }
 
-/* All that is large. Where a group's memory is short, the group says what to do. */
+/* Allocates everything large. If memory is short, the detail says what the rank needs; the group's own
+ * detail is kept if the group's memory is short. */
 static lk_status allocate(lk_engine *engine)
 {
     lk_status status;
@@ -346,7 +347,7 @@ static lk_status allocate(lk_engine *engine)
     LK_TRY_GOTO(alloc_lanes(engine), explain);
     LK_TRY_GOTO(alloc_step(engine), explain);
     LK_TRY_GOTO(alloc_sums_copy(engine), explain);
-    LK_TRY_GOTO(lk__recorded_create(engine, &engine->ahead), explain);
+    LK_TRY_GOTO(lk__recorded_create(engine, &engine->recorded), explain);
     return LK_OK;
 
 explain:
@@ -373,13 +374,12 @@ static lk_status build(lk_engine *engine, const lk_graph *graph)
     LK_TRY(allocate(engine));
     if (engine->grid.sums)
         LK_TRY(lk__replicas_start(engine->grid.sums, engine->params));
-    /* No rank has an engine unless all have. */
+    /* If one rank fails, no rank gets an engine. */
     return engine->grid.world ? lk_barrier(engine->grid.world, NULL) : LK_OK;
 }
 
-/* A failure of this rank's own must not leave the others waiting. What the
- * options say is wrong, before the ranks have a grid, is wrong at every rank. */
-lk_status lk__engine_tell(const lk_engine *engine, lk_status status)
+/* USAGE before there is a grid is found by every rank: the options have been compared. */
+lk_status lk__engine_abort_on_failure(const lk_engine *engine, lk_status status)
 {
     char detail[LK_AGREED_TEXT];
     lk_group *world = engine->grid.world;
@@ -409,7 +409,7 @@ lk_status lk_engine_create(const lk_graph *graph, const lk_engine_opts *opts, lk
     lk_status status = build(engine, graph);
     if (status != LK_OK) {
         if (!engine->agreed)
-            status = lk__engine_tell(engine, status);
+            status = lk__engine_abort_on_failure(engine, status);
         lk_engine_destroy(engine);
         return status;
     }
@@ -422,7 +422,7 @@ static void destroy_lanes(lk_engine *engine)
     const lk_device_type *type = engine->dev->type;
     for (int i = 0; engine->lanes && i < engine->lane_count; i++) {
         lk__mem_free(engine->lanes[i].next_copy);
-        lk__mem_free(engine->lanes[i].before_copy);
+        lk__mem_free(engine->lanes[i].previous_copy);
         type->free(engine->dev, engine->lanes[i].samples);
     }
     lk__mem_free(engine->lanes);
@@ -430,18 +430,18 @@ static void destroy_lanes(lk_engine *engine)
 
 void lk_engine_destroy(lk_engine *engine)
 {
-    /* In a forked process the threads of an engine cannot be joined, and leaving its group
-     * would end the parent's: the memory stays until this process ends. */
+    /* A forked process cannot join the engine's threads, and leaving the group would end the parent's
+     * group: the memory stays allocated until this process ends. */
     if (!engine || lk__gate_inherited(&engine->gate))
         return;
-    lk__mem_free(engine->place);
-    lk__mem_free(engine->loss);
+    lk__mem_free(engine->host_label_ranks);
+    lk__mem_free(engine->host_losses);
     lk__mem_free(engine->leaves);
-    lk__device_sums_leave(engine->direct);
-    /* First the groups: other ranks may be reading what this one lends them. */
+    lk__device_sums_leave(engine->device_sums);
+    /* The groups first: other ranks may still read this rank's memory. */
     lk__grid_fini(&engine->grid);
-    lk__recorded_destroy(engine, engine->ahead);
-    lk__device_sums_destroy(engine->direct);
+    lk__recorded_destroy(engine, engine->recorded);
+    lk__device_sums_destroy(engine->device_sums);
     lk__plan_destroy(engine->plan);
     lk__optim_destroy(engine->optim);
     lk__buckets_destroy(engine->buckets);
@@ -452,7 +452,7 @@ void lk_engine_destroy(lk_engine *engine)
         lk__mem_free(engine->sums_copy);
         lk__residents_destroy(engine);
         engine->dev->type->free(engine->dev, engine->inputs);
-        engine->dev->type->free(engine->dev, engine->places);
+        engine->dev->type->free(engine->dev, engine->label_ranks);
         engine->dev->type->free(engine->dev, engine->losses);
         engine->dev->type->free(engine->dev, engine->grads);
     }

@@ -1,5 +1,5 @@
-/* engine.c - the public functions of an engine: arguments, the gate and the status of each
- * call. What a step is says step.c. */
+/* engine.c - the public functions of an engine: checks of arguments, the gate against concurrent
+ * calls, the status. The steps themselves are in step.c. */
 #include "parallel/engine/engine.h"
 
 #include "base/fault.h"
@@ -32,8 +32,8 @@ static lk_status check_samples(const lk_engine *engine, const lk_batch *batch, c
     return LK_OK;
 }
 
-/* Points the part at its samples, which begin at `begin` in the batch. A share without
- * samples may come without memory, and is given some that nobody reads. */
+/* Sets the pointers of the part to its samples, from index `begin` of the batch. The pointers of an
+ * empty batch may be NULL; the part then gets valid pointers that are never read. */
 static void point_at(const lk_batch *batch, size_t begin, bool with_x, lk_engine_part *part)
 {
     static const float no_x[1];
@@ -46,7 +46,7 @@ static void point_at(const lk_batch *batch, size_t begin, bool with_x, lk_engine
         part->x = empty ? no_x : batch->x + begin * batch->sample_floats;
 }
 
-/* This rank's samples of a batch, which holds all of it or just those. */
+/* Takes this rank's samples from a batch, which is either the whole batch or just these samples. */
 static lk_status take_part(const lk_engine *engine, const lk_batch *batch, lk_engine_part *out)
 {
     bool first = engine->grid.stage == 0;
@@ -98,13 +98,13 @@ bool lk__engine_replicas_differ(const lk_engine *engine)
     return engine->replicas_differ;
 }
 
-static lk_status conclude(lk_engine *engine, lk_status status)
+static lk_status end_collective(lk_engine *engine, lk_status status)
 {
     if (lk__fault_is_on())
         lk__fault_leave(NULL);
     if (status != LK_OK)
-        engine->raised = 0;
-    return engine->agreed ? status : lk__engine_tell(engine, status);
+        engine->agreed_signal = 0;
+    return engine->agreed ? status : lk__engine_abort_on_failure(engine, status);
 }
 
 lk_status lk__engine_enter(const lk_engine *engine)
@@ -128,13 +128,13 @@ lk_status lk__engine_enter_idle(const lk_engine *engine)
                          engine->pending));
 }
 
-lk_status lk_engine_cache_dataset(lk_engine *engine, lk_loader *loader, bool *placed)
+lk_status lk_engine_cache_dataset(lk_engine *engine, lk_loader *loader, bool *cached)
 {
     LK_TRY(lk__engine_enter_idle(engine));
-    return lk__engine_leave(engine, lk__resident_add(engine, loader, placed));
+    return lk__engine_leave(engine, lk__resident_add(engine, loader, cached));
 }
 
-/* This rank's part of a batch to train with; earlier gradients are dropped. */
+/* Takes this rank's part of a training batch; earlier gradients become invalid. */
 static lk_status prepare_step(lk_engine *engine, const lk_batch *batch, lk_engine_part *out)
 {
     engine->has_grads = engine->ready = engine->agreed = false;
@@ -152,19 +152,19 @@ static lk_status gradients(lk_engine *engine, const lk_batch *batch, lk_metrics 
 lk_status lk_engine_gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
 {
     LK_TRY(lk__engine_enter_idle(engine));
-    return lk__engine_leave(engine, conclude(engine, gradients(engine, batch, out)));
+    return lk__engine_leave(engine, end_collective(engine, gradients(engine, batch, out)));
 }
 
 lk_status lk_engine_update(lk_engine *engine)
 {
     LK_TRY(lk__engine_enter_idle(engine));
     engine->agreed = false;
-    return lk__engine_leave(engine, conclude(engine, lk__step_update(engine)));
+    return lk__engine_leave(engine, end_collective(engine, lk__step_update(engine)));
 }
 
 int lk_engine_depth(const lk_engine *engine)
 {
-    return engine->ahead ? LK_AHEAD_DEPTH : 1;
+    return engine->recorded ? LK_RECORDED_DEPTH : 1;
 }
 
 bool lk_engine_can_send(const lk_engine *engine, size_t total)
@@ -182,14 +182,14 @@ static lk_status send(lk_engine *engine, const lk_batch *batch)
 lk_status lk_engine_send(lk_engine *engine, const lk_batch *batch)
 {
     LK_TRY(lk__engine_enter(engine));
-    return lk__engine_leave(engine, conclude(engine, send(engine, batch)));
+    return lk__engine_leave(engine, end_collective(engine, send(engine, batch)));
 }
 
 lk_status lk_engine_receive(lk_engine *engine, lk_metrics *out)
 {
     LK_TRY(lk__engine_enter(engine));
     engine->agreed = false;
-    return lk__engine_leave(engine, conclude(engine, lk__step_receive(engine, out)));
+    return lk__engine_leave(engine, end_collective(engine, lk__step_receive(engine, out)));
 }
 
 lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
@@ -198,7 +198,7 @@ lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *o
     lk_status status = send(engine, batch);
     if (status == LK_OK)
         status = lk__step_receive(engine, out);
-    return lk__engine_leave(engine, conclude(engine, status));
+    return lk__engine_leave(engine, end_collective(engine, status));
 }
 
 static lk_status evaluate(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
@@ -214,7 +214,7 @@ static lk_status evaluate(lk_engine *engine, const lk_batch *batch, lk_metrics *
 lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
 {
     LK_TRY(lk__engine_enter_idle(engine));
-    return lk__engine_leave(engine, conclude(engine, evaluate(engine, batch, out)));
+    return lk__engine_leave(engine, end_collective(engine, evaluate(engine, batch, out)));
 }
 
 lk_layout lk_engine_layout(const lk_engine *engine)
@@ -247,7 +247,7 @@ lk_waits lk_engine_waits(const lk_engine *engine)
 lk_status lk_engine_check(lk_engine *engine)
 {
     LK_TRY(lk__engine_enter_idle(engine));
-    return lk__engine_leave(engine, conclude(engine, lk__step_compare(engine)));
+    return lk__engine_leave(engine, end_collective(engine, lk__step_compare(engine)));
 }
 
 double lk_engine_lr(const lk_engine *engine)
@@ -268,16 +268,16 @@ uint64_t lk_engine_steps(const lk_engine *engine)
 
 void lk_engine_set_signal_source(lk_engine *engine, int (*level)(void *arg), void *arg)
 {
-    engine->level = level;
-    engine->level_arg = arg;
+    engine->signal_source = level;
+    engine->signal_arg = arg;
 }
 
 int lk_engine_agreed_signal(const lk_engine *engine)
 {
-    return engine->raised;
+    return engine->agreed_signal;
 }
 
 int lk_engine_agreed_signal_rank(const lk_engine *engine)
 {
-    return engine->raised > 0 ? engine->raised_by : -1;
+    return engine->agreed_signal > 0 ? engine->agreed_signal_rank : -1;
 }

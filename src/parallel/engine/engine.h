@@ -1,4 +1,4 @@
-/* engine.h - what other files and modules may ask of an engine beside its public functions. */
+/* engine.h - functions of an engine that are not public, for other files and modules. */
 #ifndef LK_PARALLEL_ENGINE_ENGINE_H
 #define LK_PARALLEL_ENGINE_ENGINE_H
 
@@ -6,25 +6,25 @@
 
 #include "base/status.h"
 
-/* Begins a public call that works on the engine's memory, and ends it; leave returns
- * status. enter_idle is for what reads or changes the state: USAGE while steps are
- * under way. A call that was not begun has touched nothing, and no other rank is told. */
+/* lk__engine_enter begins a public call that uses the engine's memory, lk__engine_leave ends it and
+ * returns status. lk__engine_enter_idle is for calls that read or change the state: USAGE while steps
+ * are under way. If enter fails, the call has changed nothing and the job is not aborted. */
 lk_status lk__engine_enter(const lk_engine *engine) LK_CHECKED;
 lk_status lk__engine_enter_idle(const lk_engine *engine) LK_CHECKED;
 lk_status lk__engine_leave(const lk_engine *engine, lk_status status) LK_CHECKED;
-/* Ends a call that ranks make together. A failure that the others cannot
- * know of breaks the job, with this rank's reason; returns status. */
-lk_status lk__engine_tell(const lk_engine *engine, lk_status status) LK_CHECKED;
-/* Whether every rank has the failure of the engine's last call. */
+/* Ends a collective call: aborts the job with this rank's detail if status is a failure that the other
+ * ranks do not know; returns status. */
+lk_status lk__engine_abort_on_failure(const lk_engine *engine, lk_status status) LK_CHECKED;
+/* Whether the last call failed at every rank with the same detail. */
 bool lk__engine_agreed(const lk_engine *engine);
 
-/* As lk_engine_set_state finds it, MISMATCH where it does not fit; but this rank's alone,
- * and the others are not told. */
+/* Checks a state as lk_engine_set_state does (MISMATCH), but not collectively: does not communicate
+ * and does not abort the job. */
 lk_status lk__engine_check_state(const lk_engine *engine, const lk_state *state) LK_CHECKED;
-/* Steps taken when replicas were last known to be equal, by comparison or because all took
- * over one state. A replica alone is equal to all there are. */
+/* The number of steps when the replicas were last known to be equal: they were compared, or all got
+ * one state. With one replica, the current number of steps. */
 uint64_t lk__engine_equal_at(const lk_engine *engine);
-/* Whether the last comparison of the replicas found that they differ. */
+/* Whether the last comparison of the replicas found a difference. */
 bool lk__engine_replicas_differ(const lk_engine *engine);
 
 #endif

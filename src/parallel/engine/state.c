@@ -1,5 +1,4 @@
-/* state.c - what an engine holds, in and out: parameters, buffers, gradients and
- * the optimiser's state. */
+/* state.c - exporting and importing an engine's parameters, buffers, gradients and optimiser state. */
 #include <float.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,8 +7,8 @@
 #include "parallel/layout/replicas.h"
 #include "parallel/step/engine_impl.h"
 
-/* Each key's bytes are zero at all stages but one, so adding them up as integers
- * brings every bit to every stage. */
+/* Gives every stage the tensors of all stages. The bytes of a key are zero at all stages but one, so
+ * their sum as integers has the bytes of that stage. */
 static lk_status gather_stages(const lk_engine *engine, lk_state *state)
 {
     for (size_t i = 0; engine->grid.pipeline && i < lk_state_count(state); i++) {
@@ -20,7 +19,7 @@ static lk_status gather_stages(const lk_engine *engine, lk_state *state)
     return LK_OK;
 }
 
-/* Puts out a state that was filled; one that was not is destroyed. */
+/* Returns a filled state in *out, or destroys it on failure. */
 static lk_status hand_over(lk_status status, lk_state *state, lk_state **out)
 {
     if (status == LK_OK)
@@ -43,7 +42,7 @@ static lk_status export_whole(const lk_engine *engine, export_fn export, lk_stat
 lk_status lk_engine_state(const lk_engine *engine, lk_state **out)
 {
     LK_TRY(lk__engine_enter_idle(engine));
-    return lk__engine_leave(engine, lk__engine_tell(engine, export_whole(engine, lk__params_export, out)));
+    return lk__engine_leave(engine, lk__engine_abort_on_failure(engine, export_whole(engine, lk__params_export, out)));
 }
 
 lk_status lk_engine_grads(const lk_engine *engine, lk_state **out)
@@ -54,7 +53,8 @@ lk_status lk_engine_grads(const lk_engine *engine, lk_state **out)
             engine,
             lk__fail(LK_STATUS_USAGE,
                      "no gradients are there; lk_engine_gradients or lk_engine_step must have succeeded before"));
-    return lk__engine_leave(engine, lk__engine_tell(engine, export_whole(engine, lk__params_export_grads, out)));
+    return lk__engine_leave(engine,
+                            lk__engine_abort_on_failure(engine, export_whole(engine, lk__params_export_grads, out)));
 }
 
 static lk_status set_state(lk_engine *engine, const lk_state *state)
@@ -71,10 +71,10 @@ lk_status lk__engine_check_state(const lk_engine *engine, const lk_state *state)
 lk_status lk_engine_set_state(lk_engine *engine, const lk_state *state)
 {
     LK_TRY(lk__engine_enter_idle(engine));
-    return lk__engine_leave(engine, lk__engine_tell(engine, set_state(engine, state)));
+    return lk__engine_leave(engine, lk__engine_abort_on_failure(engine, set_state(engine, state)));
 }
 
-/* The optimiser's numbers, which every stage has alike. */
+/* The optimiser's numbers, which are equal at all stages. */
 static const size_t two = 2;
 static const struct number {
     lk_params_key key;
@@ -122,7 +122,7 @@ static lk_status optimizer_state(const lk_engine *engine, lk_state **out)
 lk_status lk_engine_optimizer_state(const lk_engine *engine, lk_state **out)
 {
     LK_TRY(lk__engine_enter_idle(engine));
-    return lk__engine_leave(engine, lk__engine_tell(engine, optimizer_state(engine, out)));
+    return lk__engine_leave(engine, lk__engine_abort_on_failure(engine, optimizer_state(engine, out)));
 }
 
 static bool is_known(const lk_engine *engine, const char *key)
@@ -174,7 +174,7 @@ static lk_status check_numbers(const lk_optim_numbers *values)
     return LK_OK;
 }
 
-/* All that can be wrong is found before anything is replaced. */
+/* Finishes all checks before it replaces anything. */
 static lk_status import_optim(lk_engine *engine, const lk_state *state)
 {
     lk_optim_numbers values;
@@ -187,7 +187,7 @@ static lk_status import_optim(lk_engine *engine, const lk_state *state)
     for (size_t i = 0; i < lk__optim_states(engine->optim); i++)
         LK_TRY(lk__params_import_array(engine->params, state, array_at(engine->optim, i)));
     lk__optim_set_numbers(engine->optim, &values);
-    /* The gradients that are there belong to another count of steps. */
+    /* The present gradients belong to another number of steps. */
     engine->ready = false;
     if (engine->grid.sums)
         LK_TRY(lk__replicas_start_optim(engine->grid.sums, engine->params, engine->optim));
@@ -198,5 +198,5 @@ static lk_status import_optim(lk_engine *engine, const lk_state *state)
 lk_status lk_engine_set_optimizer_state(lk_engine *engine, const lk_state *state)
 {
     LK_TRY(lk__engine_enter_idle(engine));
-    return lk__engine_leave(engine, lk__engine_tell(engine, import_optim(engine, state)));
+    return lk__engine_leave(engine, lk__engine_abort_on_failure(engine, import_optim(engine, state)));
 }

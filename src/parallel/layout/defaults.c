@@ -7,7 +7,7 @@
 enum { DEFAULT_SHARDS = 16, DEFAULT_CHECK_EVERY = 100 };
 static const size_t DEFAULT_BUCKET = (size_t)4 << 20;
 
-/* Where bits depend on how many samples a kernel gets at once, few shards are fast. */
+/* A device that computes shard by shard (by_shard) is faster with few shards. */
 static int default_shards(const lk_engine_opts *opts)
 {
     const lk_device_type *type = lk__device_find(opts->device);

@@ -1,4 +1,4 @@
-/* grid.c - who does what. */
+/* grid.c - dividing layers, shards and groups among the ranks. */
 #include "parallel/layout/grid.h"
 
 #include "base/cores.h"
@@ -39,7 +39,7 @@ static lk_status share_shards(lk_grid *grid, int shards, int ranks)
     return LK_OK;
 }
 
-/* Ranks of this host that may use the same cores. */
+/* Counts the ranks of this host that may use the same cores. */
 static lk_status count_sharers(lk_grid *grid)
 {
     int ranks = lk_group_size(grid->world);
@@ -53,7 +53,7 @@ static lk_status count_sharers(lk_grid *grid)
     return status;
 }
 
-/* Every rank takes part in each split, also where its part is one rank. */
+/* Splitting is collective: every rank makes each call. */
 static lk_status split_groups(lk_grid *grid, bool has_moments)
 {
     if (grid->replicas > 1) {

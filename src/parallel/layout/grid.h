@@ -1,8 +1,7 @@
-/* grid.h - the ranks of a job as replicas times stages, and the groups that the
- * parts of a step talk in.
+/* grid.h - the ranks of a job as replicas times stages, and the groups of a step.
  *
- * Calls of one group run in their order, so what must not wait for each other
- * has groups of its own. */
+ * The calls of one group run one after another, so calls that must not wait for each other use
+ * different groups. */
 #ifndef LK_PARALLEL_LAYOUT_GRID_H
 #define LK_PARALLEL_LAYOUT_GRID_H
 
@@ -12,14 +11,14 @@
 typedef struct lk_grid {
     int replicas, replica, stages, stage;
     int first_layer, last_layer; /* of this stage */
-    int *bounds;                 /* (replicas + 1) shards of each replica */
-    int *metric_bounds;          /* (ranks + 1) the same by rank: the last stage has the losses */
-    int sharers;                 /* ranks that compute on this rank's cores, itself included */
-    lk_group *world;             /* all ranks, borrowed; NULL: this rank alone */
-    /* Owned; NULL where there would be one rank only. */
-    lk_group *sums;     /* this stage's ranks: gradients */
-    lk_group *moments;  /* the same ranks: sums in mid-pass */
-    lk_group *pipeline; /* this replica's ranks */
+    int *bounds;                 /* (replicas + 1) replica r has shards [bounds[r], bounds[r+1]) */
+    int *metric_bounds;          /* (ranks + 1) shards whose losses a rank has: none but at the last stage */
+    int sharers;                 /* ranks of the host that may use this rank's cores, including itself */
+    lk_group *world;             /* all ranks, borrowed; NULL: one rank */
+    /* Owned; NULL if the group would have one rank. */
+    lk_group *sums;     /* the ranks of this stage: sums of gradients */
+    lk_group *moments;  /* the same ranks: sums gathered during a pass */
+    lk_group *pipeline; /* the ranks of this replica */
 } lk_grid;
 
 typedef struct lk_grid_opts {
@@ -28,10 +27,10 @@ typedef struct lk_grid_opts {
     int shards;
 } lk_grid_opts;
 
-/* Together. */
+/* Collective. */
 lk_status lk__grid_init(lk_grid *grid, const lk_graph *graph, const lk_grid_opts *opts) LK_CHECKED;
 void lk__grid_fini(lk_grid *grid);
-/* Ranks of this host, itself included. */
+/* The number of ranks of this host, including this one. */
 int lk__grid_neighbours(const lk_grid *grid);
 
 #endif

@@ -1,7 +1,6 @@
-/* partition.c - where a graph may be cut, where it is cut best, and what users are told
- * when it cannot be cut where they want.
+/* partition.c - finding legal cuts of a graph and the best of them, and messages about illegal ones.
  *
- * "Cut a" is the one directly before layer a, 1 < a < count. */
+ * "Cut a" is the cut directly before layer a, 1 < a < count. */
 #include "parallel/layout/partition.h"
 
 #include <float.h>
@@ -15,7 +14,7 @@
 
 enum { TEXT_BYTES = LK_LAYER_TEXT };
 
-/* Convolutions and linear layers: each weight meets each place of the output. */
+/* Convolutions and linear layers: each weight is used once for each pixel of the output. */
 static bool multiplies(const lk_layer *layer)
 {
     return layer->param_count > 0 && layer->params[0].ndim >= 2;
@@ -29,9 +28,8 @@ static bool has_parameters_before(const lk_graph *graph, int index)
     return i < index;
 }
 
-/* FLOPs of forward and backward for one sample; other layers cost an operation
- * for each element that they read. The first layer with parameters passes no
- * gradient on. */
+/* The cost of forward and backward for one sample: FLOPs of convolutions and linear layers, else one
+ * operation for each element read. The first layer with parameters computes no input gradient. */
 static double layer_cost(const lk_graph *graph, const lk_layer *layer)
 {
     double passes = has_parameters_before(graph, layer->index) ? 3 : 2;
@@ -43,8 +41,8 @@ static double layer_cost(const lk_graph *graph, const lk_layer *layer)
     return 2 * elements;
 }
 
-/* An edge that crosses cut a beside the result of layer a-1, or NULL: the reading
- * layer, and in *from the one that is read. */
+/* Finds an edge, other than from layer a-1, that crosses cut a. Returns the layer that reads, and in *from
+ * the layer that is read; NULL if there is no such edge. */
 static const lk_layer *find_crossing(const lk_graph *graph, int a, int *from)
 {
     for (int j = a; j < graph->count; j++) {
@@ -65,8 +63,8 @@ static bool is_legal(const lk_graph *graph, int a)
     return a > 1 && a < graph->count && find_crossing(graph, a, &from) == NULL;
 }
 
-/* Leaves parameters on both sides and tears nothing apart that belongs together:
- * a layer and its ReLU, pooling or BatchNorm. */
+/* A clean cut has parameters on both sides and does not separate a layer from its ReLU, pooling or
+ * BatchNorm. */
 static bool is_clean(const lk_graph *graph, int a)
 {
     const lk_layer *layer = &graph->layers[a];
@@ -74,8 +72,8 @@ static bool is_clean(const lk_graph *graph, int a)
     return layer->param_count > 0 && (multiplies(layer) || !follows) && has_parameters_before(graph, a);
 }
 
-/* How good a way to cut is: fewer cuts that are not clean, then a lower cost of the
- * most costly stage. */
+/* The quality of a partition: first the number of cuts that are not clean, then the cost of the most
+ * expensive stage. Less is better. */
 typedef struct grade {
     int unclean;
     double most;
@@ -91,11 +89,11 @@ static const grade impossible = {LK_MAX_STAGES, DBL_MAX};
 typedef struct search {
     const lk_graph *graph;
     int stages;
-    int points; /* legal places to begin a stage, layer 1 included, and the end */
-    int *at;    /* (points) */
+    int points; /* layers at which a stage may begin, layer 1 included, and the end of the graph */
+    int *at;    /* (points) the layer */
     bool *clean;
     double *before; /* (points) cost of all layers before it */
-    grade *best;    /* (stages + 1, points) of cutting all from a point on into so many stages */
+    grade *best;    /* (stages + 1, points) the best grade of cutting the layers from a point into so many stages */
 } search;
 
 static grade *best_of(const search *s, int stages, int point)
@@ -103,7 +101,7 @@ static grade *best_of(const search *s, int stages, int point)
     return &s->best[stages * s->points + point];
 }
 
-/* A stage from one point to another, and the best that can follow it. */
+/* The grade of a stage between two points, with the best stages after it. */
 static grade extend(const search *s, int stages, int from, int to)
 {
     grade rest = *best_of(s, stages - 1, to);
@@ -131,7 +129,7 @@ static void grade_all(search *s)
         }
 }
 
-/* Of all ways as good as the best, the one whose cuts come first. */
+/* Of the best partitions, chooses the one with the earliest cuts. */
 static void choose(const search *s, int *first)
 {
     grade left = *best_of(s, s->stages, 0);
@@ -164,9 +162,9 @@ static void find_points(search *s)
 static lk_status run_search(search *s, int *first)
 {
     size_t room = (size_t)s->graph->count + 1;
-    LK_TRY(LK_ALLOC(room, "places to cut a model", &s->at));
-    LK_TRY(LK_ALLOC(room, "places to cut a model", &s->clean));
-    LK_TRY(LK_ALLOC(room, "places to cut a model", &s->before));
+    LK_TRY(LK_ALLOC(room, "cuts of a model", &s->at));
+    LK_TRY(LK_ALLOC(room, "cuts of a model", &s->clean));
+    LK_TRY(LK_ALLOC(room, "cuts of a model", &s->before));
     find_points(s);
     if (s->stages > s->points - 1)
         return lk__fail(LK_STATUS_USAGE,
@@ -203,7 +201,7 @@ const char *lk__partition_layer_text(const lk_graph *graph, int index, char text
     return text;
 }
 
-/* The nearest clean cuts around cut a, as "'x' or 'y'"; "" where there is none. */
+/* The nearest clean cuts before and after cut a, as "'x' or 'y'"; "" if there is none. */
 static const char *near_text(const lk_graph *graph, int a, char text[2 * TEXT_BYTES])
 {
     const char *found[2];
@@ -242,11 +240,11 @@ static lk_status check_legal(const lk_graph *graph, const char *word, int a)
                     lk__partition_layer_text(graph, crossing->index, reader), text);
 }
 
-/* Names that are accepted, as deep as a word is: with as many dots. */
+/* The valid names for a message, cut to as many dots as the user's word has. */
 typedef struct name_list {
     size_t count;
     char (*at)[LK_MAX_NAME];
-    char last[LK_MAX_NAME]; /* the name of the layer before, cut alike */
+    char last[LK_MAX_NAME]; /* the name of the previous layer, cut in the same way */
 } name_list;
 
 static const char *name_at(const void *arg, size_t index)
@@ -288,7 +286,7 @@ static lk_status fail_unknown(const lk_graph *graph, const char *word)
     return status;
 }
 
-/* The layer of that name, else the first one below it. */
+/* The layer of this name, else the first layer whose name begins with "word.". */
 static lk_status find_layer(const lk_graph *graph, const char *word, int *out)
 {
     size_t length = strlen(word);
@@ -344,7 +342,7 @@ static lk_status cut_at_names(const lk_graph *graph, const char *spec, int *stag
     return LK_OK;
 }
 
-/* A number of stages; false for names. */
+/* Whether spec is a number, not names. */
 static bool is_number(const char *spec, long long *out)
 {
     return lk__number_parse_int(spec, INT64_MIN, INT64_MAX, out);

@@ -1,4 +1,4 @@
-/* partition.h - cutting a graph into stages, as pure arithmetic over its layers. */
+/* partition.h - cutting a graph into stages: pure arithmetic over its layers. */
 #ifndef LK_PARALLEL_LAYOUT_PARTITION_H
 #define LK_PARALLEL_LAYOUT_PARTITION_H
 
@@ -6,24 +6,22 @@
 
 enum { LK_MAX_STAGES = 256, LK_LAYER_TEXT = 2 * LK_MAX_NAME };
 
-/* Where the stages of a graph begin: stage s is layers [first[s], first[s+1]).
- * first[0] is 1 (layer 0 is the input), first[stages] the layer count. spec is
- * a number, or the names "fc1,fc2" of the layers at which stages 1, 2 ... begin.
- * A name is a layer's, or what comes before a dot in it: "layer2" is the first
- * layer of "layer2.".
+/* Cuts a graph into stages: stage s is layers [first[s], first[s+1]). first[0] is 1 (layer 0 is the
+ * input), first[stages] is the number of layers. spec is a number of stages, or the names of the layers
+ * at which stages 1, 2 ... begin: "fc1,fc2". A name is that of a layer or a prefix before a dot: "layer2"
+ * is the first layer whose name begins with "layer2.".
  *
- * At a cut one tensor crosses, the result of the layer before it. A number of
- * stages is cut so that the most costly one costs least, the earliest of equal
- * ways; but as long as there are enough such places, only directly before layers
- * that have parameters, with parameters in every stage, and not between a
- * convolution and its BatchNorm. */
+ * Exactly one tensor crosses a cut: the result of the layer before it. For a number of stages, the most
+ * expensive stage is made as cheap as possible; of equally good partitions the earliest cuts are used. As
+ * long as there are enough of them, only clean cuts are used: directly before a layer with parameters,
+ * with parameters in every stage, and not between a convolution and its BatchNorm. */
 lk_status lk__partition(const lk_graph *graph, const char *spec, int *stages, int first[LK_MAX_STAGES + 1]) LK_CHECKED;
 
-/* Stages that a spec asks for, without a look at the graph; NULL: 1. 0 for a
- * number that is out of range, and where a name is missing. */
+/* The number of stages of a spec, without the graph; NULL: 1. 0 if the number is out of range or a name is
+ * missing. */
 int lk__partition_count(const char *spec);
 
-/* A layer as users know it: "fc1", or "relu after fc1". Returns text. */
+/* Writes a layer's name for messages: "fc1", or "relu after fc1". Returns text. */
 const char *lk__partition_layer_text(const lk_graph *graph, int index, char text[LK_LAYER_TEXT]);
 
 #endif

@@ -1,8 +1,7 @@
-/* replicas.c - comparing replicas by hashes.
+/* replicas.c - broadcasting the state of replica 0, and comparing replicas by hashes.
  *
- * A rank hashes each tensor, then the hashes. While all agree the ranks exchange
- * those eight bytes alone; else they exchange the hashes of all tensors, and
- * every rank comes to the same verdict. */
+ * A rank hashes each tensor, then these hashes. The ranks exchange the last hash, eight bytes. Only if
+ * these differ do they exchange the hashes of all tensors; then every rank finds the same difference. */
 #include "parallel/layout/replicas.h"
 
 #include <stdio.h>
@@ -12,7 +11,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-/* By way of host memory, where groups are at home. */
+/* Broadcasts an array of the device through host memory. */
 static lk_status start_array(lk_group *group, lk_device *dev, float *array, size_t count)
 {
     enum { FLOATS = 1 << 20 };
@@ -50,17 +49,17 @@ lk_status lk__replicas_start_optim(lk_group *group, const lk_params *params, lk_
     return LK_OK;
 }
 
-/* One tensor of a replica, or a number that it keeps. */
+/* One tensor or number of a replica. */
 typedef struct item {
     const lk_layer *layer; /* NULL: suffix is the whole name */
     const char *suffix;
-    const char *state; /* the optimiser's array, NULL: not its */
-    const void *data;  /* on the device, or NULL */
-    uint64_t value;    /* else */
-    size_t bytes;      /* of data */
+    const char *state; /* the name of an array of the optimiser; NULL: not an array of the optimiser */
+    const void *data;  /* device memory; NULL: the item is `value` */
+    uint64_t value;
+    size_t bytes; /* of data */
 } item;
 
-/* Where items are put; at NULL they are only counted. */
+/* If `at` is NULL, items are only counted. */
 typedef struct item_list {
     item *at;
     size_t count;
@@ -124,8 +123,8 @@ static void name_item(const item *it, char *text, size_t bytes)
         snprintf(text, bytes, "%s", key);
 }
 
-/* Bytes that are read from a device at a time: they stay in cache. Memory that
- * the host can read is hashed where it is, in the same pieces. */
+/* Bytes that are downloaded and hashed at a time, so that they stay in the cache. Host memory is hashed
+ * directly, in the same pieces, so that the hashes are equal. */
 enum { PIECE = 64 * 1024 };
 
 static lk_status hash_item(lk_device *dev, const item *it, uint8_t *piece, uint64_t *out)
@@ -156,7 +155,7 @@ free_piece:
     return status;
 }
 
-/* What a difference is described from. */
+/* Everything that the description of a difference needs. */
 typedef struct findings {
     const item_list *list;
     int size, stage, stages;
@@ -173,8 +172,7 @@ static int count_equal(const findings *f, int rank)
     return count;
 }
 
-/* The state that most ranks have, and true; false where several are as frequent
- * as any. */
+/* Finds the state that most ranks have; false if several states are equally frequent. */
 static bool find_most(const findings *f, uint64_t *out)
 {
     int best = 0;
@@ -263,8 +261,7 @@ static lk_status exchange(lk_group *group, uint64_t *mine, size_t count, uint64_
     return lk_allgather(group, (lk_buffer){mine, count, LK_DTYPE_I64}, NULL, all, NULL);
 }
 
-/* Hashes of this rank are at the head of `hashes`, which has room for those of
- * all ranks behind it. */
+/* `hashes` begins with the hashes of this rank; after them is room for the hashes of all ranks. */
 static lk_status compare(lk_group *group, findings f, uint64_t *hashes)
 {
     uint64_t *totals;

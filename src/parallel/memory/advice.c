@@ -1,5 +1,4 @@
-/* advice.c - what a rank that lacks memory could do with less of: each change of
- * options is measured before it is named. */
+/* advice.c - finds options with which a rank that lacks memory fits; each is measured before it is named. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +7,7 @@
 #include "base/tree.h"
 #include "parallel/memory/fit.h"
 
-/* Batches that a loader holds, MOST_STAGES and MOST_TIMES what is tried at most. */
+/* LOADED_BATCHES: batches that a loader holds. MOST_STAGES, MOST_TIMES: the largest values that are tried. */
 enum { LOADED_BATCHES = 4, MOST_STAGES = 16, MOST_TIMES = 64, SPARE_BYTES = 16 << 20 };
 
 const char *lk__fit_amount(size_t bytes, char text[LK_AMOUNT_TEXT])
@@ -51,9 +50,9 @@ void lk__fit_parts(const lk_engine_size *size, char text[LK_FIT_TEXT])
     }
 }
 
-/* What a run takes beside its engine, roughly: batches in the loader, and copies
- * of all that is saved. */
-static size_t beside(const lk_engine_rank_model *rank, const lk_engine_size *size, const lk_fit_shortage *shortage)
+/* The approximate memory of a run apart from its engine: batches in the loader, and copies of the states
+ * that are saved. */
+static size_t other_bytes(const lk_engine_rank_model *rank, const lk_engine_size *size, const lk_fit_shortage *shortage)
 {
     const lk_grid *grid = &rank->grid;
     int shards = grid->bounds[grid->replica + 1] - grid->bounds[grid->replica];
@@ -62,18 +61,18 @@ static size_t beside(const lk_engine_rank_model *rank, const lk_engine_size *siz
            LOADED_BATCHES * sample * lk__shard_most(rank->opts.batch, rank->opts.shards, shards);
 }
 
-/* Whether it surely fits; what it takes. */
+/* Whether the rank certainly fits, and its size. */
 static bool fits(const lk_engine_rank_model *rank, const lk_fit_shortage *shortage, lk_engine_size *size)
 {
     if (lk__engine_measure_rank(rank, size) != LK_OK)
         return false;
     size_t one = (shortage->room - shortage->room / 16) / (size_t)shortage->ranks;
-    size_t spare = beside(rank, size, shortage), total = lk__engine_size_total(size);
+    size_t spare = other_bytes(rank, size, shortage), total = lk__engine_size_total(size);
     return total <= one && spare <= one - total;
 }
 
-/* The largest value in [least,most] of an option with which the rank fits, 0
- * where none does; of those that are about as good, one that is easy to read. */
+/* The largest value in [least,most] of an option with which the rank fits, rounded down to two or three
+ * digits; 0 if there is none. */
 static size_t largest_fit(lk_engine_rank_model *rank, size_t *option, size_t least, size_t most,
                           const lk_fit_shortage *shortage)
 {
@@ -97,7 +96,7 @@ static size_t largest_fit(lk_engine_rank_model *rank, size_t *option, size_t lea
     return lk__size_max(low / unit * unit, least);
 }
 
-/* Waves have a whole shard at least. */
+/* A wave has at least one whole shard. */
 static size_t least_wave(const lk_engine_rank_model *rank)
 {
     return lk__shard_most(rank->opts.batch, rank->opts.shards, 1);
@@ -108,7 +107,7 @@ static bool one_wave(const lk_engine_rank_model *rank)
     return lk__graph_takes_one_wave(rank->graph, rank->opts.bn);
 }
 
-/* Appends one more way to the text, with what it takes. */
+/* Appends an option to the text, with the memory that a rank then needs. */
 static void add_way(const lk_engine_rank_model *rank, const char *way, char text[LK_FIT_TEXT])
 {
     lk_engine_size size;
@@ -119,8 +118,7 @@ static void add_way(const lk_engine_rank_model *rank, const char *way, char text
                  lk__fit_amount(lk__engine_size_total(&size), number));
 }
 
-/* Smaller waves, which change nothing in the result. `also` names what was
- * changed before. */
+/* Smaller waves, which do not change the result. `also` names the options that were changed before. */
 static bool try_micro_batch(lk_engine_rank_model rank, const lk_fit_shortage *shortage, const char *also,
                             char text[LK_FIT_TEXT])
 {
@@ -154,7 +152,7 @@ static bool try_batch(lk_engine_rank_model rank, const lk_fit_shortage *shortage
     if (!batch)
         return false;
     rank.opts.batch = batch;
-    /* Not "`batch` %zu": with --accumulate the user gives a part of the batch. */
+    /* Not "`batch` %zu": with --accumulate the user's option is a part of the batch. */
     snprintf(way, sizeof way, "%sbatches of %zu samples by `batch`", one_wave(&rank) ? "" : "`micro_batch` 1 and ",
              batch);
     add_way(&rank, way, text);
@@ -179,7 +177,7 @@ static bool try_optimizer(lk_engine_rank_model rank, const lk_fit_shortage *shor
     return false;
 }
 
-/* The largest stage of a number of stages, which goes into rank. */
+/* Cuts the model into stages and makes rank the largest of them. */
 static bool largest_stage(lk_engine_rank_model *rank, int stages)
 {
     int count, first[LK_MAX_STAGES + 1], largest = 0;
@@ -204,7 +202,7 @@ static bool largest_stage(lk_engine_rank_model *rank, int stages)
     return true;
 }
 
-/* Fewer layers a rank: the ranks of this host stay as many. */
+/* Fewer layers for each rank; the number of ranks on this host stays. */
 static bool try_stages(lk_engine_rank_model rank, const lk_fit_shortage *shortage, char text[LK_FIT_TEXT])
 {
     char way[128];
@@ -223,14 +221,14 @@ static bool try_stages(lk_engine_rank_model rank, const lk_fit_shortage *shortag
     return false;
 }
 
-/* The rank that has most of that many replicas and shards; bounds has room. */
-static void share_anew(lk_engine_rank_model *rank, int replicas, int shards, int *bounds)
+/* Makes rank the largest of that many replicas, sharing that many shards; bounds (replicas + 1). */
+static void set_shares(lk_engine_rank_model *rank, int replicas, int shards, int *bounds)
 {
     for (int r = 0; r <= replicas; r++)
         bounds[r] = (int)lk__shard_begin((size_t)shards, replicas, r);
     rank->opts.shards = shards;
     rank->grid.replicas = replicas;
-    rank->grid.replica = replicas - 1; /* none has more shards */
+    rank->grid.replica = replicas - 1; /* no replica has more shards */
     rank->grid.bounds = bounds;
 }
 
@@ -240,7 +238,7 @@ static bool try_shards(lk_engine_rank_model rank, const lk_fit_shortage *shortag
     int bounds[LK_MAX_SHARDS + 1];
     char also[64];
     for (int shards = 2 * rank.opts.shards; shards <= LK_MAX_SHARDS && !one_wave(&rank); shards *= 2) {
-        share_anew(&rank, rank.grid.replicas, shards, bounds);
+        set_shares(&rank, rank.grid.replicas, shards, bounds);
         snprintf(also, sizeof also, "`shards` %d ", shards);
         if (try_micro_batch(rank, shortage, also, text))
             return true;
@@ -248,14 +246,14 @@ static bool try_shards(lk_engine_rank_model rank, const lk_fit_shortage *shortag
     return false;
 }
 
-/* Fewer samples a rank. */
+/* Fewer samples for each rank. */
 static bool try_hosts(lk_engine_rank_model rank, const lk_fit_shortage *shortage, char text[LK_FIT_TEXT])
 {
     int bounds[LK_MAX_SHARDS + 1], replicas = rank.grid.replicas;
     char way[128];
     lk_engine_size size;
     for (int times = 2; !shortage->process && times <= MOST_TIMES && times * replicas <= rank.opts.shards; times++) {
-        share_anew(&rank, times * replicas, rank.opts.shards, bounds);
+        set_shares(&rank, times * replicas, rank.opts.shards, bounds);
         if (!fits(&rank, shortage, &size))
             continue;
         snprintf(way, sizeof way, "%d times as many hosts and ranks", times);

@@ -1,5 +1,4 @@
-/* fit.c - compares what the ranks of a host and of a process will take with what
- * there is. */
+/* fit.c - compares the needs of the ranks of a host and of a process with the available memory. */
 #include "parallel/memory/fit.h"
 
 #include <stdint.h>
@@ -10,23 +9,22 @@
 
 enum { DETAIL = 2048 };
 
-/* What a rank tells the others: numbers, as they go through a collective. */
+/* The numbers that each rank gives to an allgather. */
 typedef struct facts {
-    uint64_t process; /* which one it is part of */
-    int64_t host;     /* bytes that it takes of its host's memory */
-    int64_t own;      /* of its process's limit */
+    uint64_t process; /* identifies the process of the rank */
+    int64_t host;     /* bytes of host memory that the rank needs */
+    int64_t own;      /* bytes that count against the limit of its process */
 } facts;
 
 enum { FACTS = sizeof(facts) / sizeof(int64_t) };
 
-/* What ranks take together of something that they share. */
+/* The total need of the ranks that share a limit. */
 typedef struct demand {
     size_t bytes;
     int ranks;
 } demand;
 
-/* Two containers of one host may have processes of the same number, but hardly
- * code at the same address as well. */
+/* Two containers of a host may have processes with the same id; the address makes a collision unlikely. */
 static uint64_t this_process(void)
 {
     static const char anchor;
@@ -58,13 +56,13 @@ static lk_status gather(lk_group *world, const facts *mine, demand *host, demand
     return status;
 }
 
-/* Clearly more than there is: what the system tells is an estimate. */
+/* Whether the need exceeds the room by more than 1/16: the room is an estimate. */
 static bool exceeds(const demand *d, lk_available_room room)
 {
     return d->bytes - d->bytes / 16 > room.bytes;
 }
 
-/* What a run takes at its end at the latest, for its hash. */
+/* A run copies the parameters, at its end at the latest, to hash them. */
 static size_t copy_bytes(const lk_engine_size *size)
 {
     return size->parameters;
@@ -89,13 +87,13 @@ static void describe(const lk_engine_rank_model *rank, const lk_engine_size *siz
              shortage->process ? "; or raise the limit" : "");
 }
 
-/* Writes this rank's complaint into text, unless there is one. */
-static lk_status complain(const lk_engine_rank_model *rank, const lk_available *available, const lk_engine_size *size,
-                          char text[DETAIL])
+/* Collective: describes this rank's shortage in text, if there is one; keeps a text that is not empty. */
+static lk_status find_shortage(const lk_engine_rank_model *rank, const lk_available *available,
+                               const lk_engine_size *size, char text[DETAIL])
 {
     demand host, process;
     lk_group *world = rank->grid.world;
-    /* Gradients in a group's memory are not counted by every limit on processes. */
+    /* Some limits on processes do not count shared memory, where the group's gradients are. */
     size_t whole = lk__engine_size_total(size) + copy_bytes(size);
     facts mine = {.process = this_process(),
                   .host = (int64_t)whole,
@@ -116,8 +114,8 @@ static lk_status complain(const lk_engine_rank_model *rank, const lk_available *
     return LK_OK;
 }
 
-/* One rank fails, of all that have something to say; the others wait to be told. */
-static lk_status settle(lk_group *world, const char *text)
+/* Collective: the lowest rank with a text fails with it; the others wait for that rank to abort the job. */
+static lk_status fail_at_first_rank(lk_group *world, const char *text)
 {
     int64_t first = INT64_MAX;
     if (!world)
@@ -130,7 +128,7 @@ static lk_status settle(lk_group *world, const char *text)
     return first == INT64_MAX ? LK_OK : lk_barrier(world, NULL);
 }
 
-/* Appends what the rank needs and what to change to `why`. */
+/* Writes `why`, the rank's needs and advice. */
 static void explain(const lk_engine_rank_model *rank, const char *why, size_t room, char text[DETAIL])
 {
     char parts[LK_FIT_TEXT], advice[LK_FIT_TEXT], whole[LK_AMOUNT_TEXT], needs[LK_FIT_TEXT + 64] = "";
@@ -140,7 +138,7 @@ static void explain(const lk_engine_rank_model *rank, const char *why, size_t ro
         lk__fit_parts(&size, parts);
         snprintf(needs, sizeof needs, ". This rank needs %s in all: %s",
                  lk__fit_amount(lk__engine_size_total(&size), whole), parts);
-        /* How much there is, nobody knows for sure; half of it is worth a try. */
+        /* The room is not known exactly: advise options that need half as much. */
         shortage.room = lk__size_min(room, lk__engine_size_total(&size) / 2);
     }
     bool helps = lk__fit_advice(rank, &shortage, advice);
@@ -155,14 +153,14 @@ lk_status lk__fit_check(const lk_engine_rank_model *rank, const lk_available *av
     char text[DETAIL] = "", why[DETAIL];
     lk_engine_size size = {0};
     lk_status status = lk__engine_measure_rank(rank, &size);
-    if (status == LK_STATUS_MEMORY) { /* more than can be addressed */
+    if (status == LK_STATUS_MEMORY) { /* the size overflows */
         snprintf(why, sizeof why, "%s", lk_error_detail());
         explain(rank, why, lk__size_min(available->host.bytes, available->process.bytes), text);
     } else {
         LK_TRY(status);
     }
-    LK_TRY(complain(rank, available, &size, text));
-    return settle(rank->grid.world, text);
+    LK_TRY(find_shortage(rank, available, &size, text));
+    return fail_at_first_rank(rank->grid.world, text);
 }
 
 lk_status lk__fit_explain(const lk_engine_rank_model *rank)

@@ -1,4 +1,4 @@
-/* memory.c - the sizes that build.c allocates, for one rank. */
+/* memory.c - the sizes that engine/build.c allocates for one rank. */
 #include "parallel/memory/memory.h"
 
 #include "base/cores.h"
@@ -9,8 +9,8 @@
 
 enum { WAVES_A_STAGE = 4 };
 
-/* Enough waves to keep all stages busy most of the time, where the user does not
- * say. */
+/* The samples of a wave. The default for a pipeline has enough waves to keep all stages busy most of the
+ * time. */
 static size_t choose_micro_batch(const lk_engine_rank_model *rank)
 {
     const lk_engine_opts *opts = &rank->opts;
@@ -68,7 +68,7 @@ static lk_status measure_optimizer(const char *spec, lk_device *dev, size_t para
     return LK_OK;
 }
 
-/* Of a wave's samples, as a layer leaves them. */
+/* Bytes of a layer's result for a wave of `capacity` samples. */
 static size_t wave_bytes(const lk_engine_rank_model *rank, size_t capacity, int layer)
 {
     lk_tensor value = {.dtype = rank->dev->values, .shape = rank->graph->layers[layer].shape};
@@ -76,7 +76,7 @@ static size_t wave_bytes(const lk_engine_rank_model *rank, size_t capacity, int 
     return capacity * lk__tensor_stride(&value);
 }
 
-/* What is large of them. */
+/* The large staging buffers. */
 static size_t measure_copies(const lk_engine_rank_model *rank, const lk_waves *waves, int lanes, size_t parameters)
 {
     const lk_grid *grid = &rank->grid;
@@ -87,7 +87,8 @@ static size_t measure_copies(const lk_engine_rank_model *rank, const lk_waves *w
         lane += wave_bytes(rank, waves->capacity, grid->first_layer - 1);
     if (grid->stage < grid->stages - 1)
         lane += wave_bytes(rank, waves->capacity, grid->last_layer - 1);
-    return (size_t)lanes * lane + (grid->replicas > 1 && !rank->direct ? parameters * (size_t)waves->own_roots : 0);
+    return (size_t)lanes * lane +
+           (grid->replicas > 1 && !rank->device_sums ? parameters * (size_t)waves->own_roots : 0);
 }
 
 lk_status lk__engine_measure_rank(const lk_engine_rank_model *rank, lk_engine_size *out)
@@ -102,7 +103,7 @@ lk_status lk__engine_measure_rank(const lk_engine_rank_model *rank, lk_engine_si
     LK_TRY(lk__engine_rank_waves(rank, &waves, &lanes));
     size.gradients = size.parameters * (size_t)lk__waves_slots(waves, rank->dev->type->by_shard);
     lk_status status = measure_plan(rank, waves, lanes, &size);
-    if (status == LK_OK) /* sizes are then known not to overflow */
+    if (status == LK_OK) /* measure_plan has checked that the sizes do not overflow */
         size.copies = measure_copies(rank, waves, lanes, size.parameters);
     lk__waves_destroy(waves);
     if (status == LK_OK)

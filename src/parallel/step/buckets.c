@@ -1,4 +1,4 @@
-/* buckets.c - cutting the gradient array, and its sums under way. */
+/* buckets.c - cutting the gradient array into buckets, and summing them over the ranks. */
 #include "parallel/step/buckets.h"
 
 #include <float.h>
@@ -21,8 +21,8 @@ lk_status lk__buckets_first_above(const lk_params *params, const float *array, s
     return LK_OK;
 }
 
-/* Where the tensor that begins at an element ends; tensors follow each other
- * from the last layer to the first. */
+/* The end of the tensor that begins at an element. Tensors are in the order of their layers, the last layer
+ * first. */
 static size_t tensor_end(const lk_params *params, size_t begin)
 {
     size_t end = params->count;
@@ -99,13 +99,13 @@ void lk__buckets_reset(lk_buckets *buckets, bool recorded)
     buckets->bad = buckets->params->count;
 }
 
-/* This rank's own partial sums of a bucket, before others see them. */
+/* Checks this rank's own partial sums of a bucket, before they are added to those of other ranks. */
 static lk_status check_own(lk_buckets *buckets, const lk_bucket *bucket)
 {
     const lk_params *params = buckets->params;
-    /* The search waits for the device, and that for what is being gathered. */
-    if (buckets->check && buckets->direct)
-        LK_TRY(lk__device_sums_wait_gather(buckets->direct));
+    /* The check waits for the device, and the device for sums that are being gathered. */
+    if (buckets->check && buckets->device_sums)
+        LK_TRY(lk__device_sums_wait_gather(buckets->device_sums));
     for (int root = 0; buckets->check && root < buckets->roots && buckets->bad == params->count; root++) {
         const float *grads = params->grads + (size_t)root * params->count;
         size_t first;
@@ -120,7 +120,7 @@ static lk_status check_own(lk_buckets *buckets, const lk_bucket *bucket)
     return LK_OK;
 }
 
-/* A bucket's range of a slot, where the group reaches it. */
+/* A bucket's range of a slot, in memory that the group can access. */
 static float *root_at(const lk_buckets *buckets, const lk_bucket *bucket, int root)
 {
     float *slots = lk__staging_at(buckets->copy, buckets->params->grads);
@@ -164,10 +164,11 @@ static lk_status start(lk_buckets *buckets, lk_bucket *bucket)
         LK_TRY(check_own(buckets, bucket));
     if (!buckets->group)
         return LK_OK;
-    if (buckets->direct) {
+    if (buckets->device_sums) {
         const lk_params *params = buckets->params;
         lk_partials sums = {params->grads + bucket->begin, params->count};
-        return lk__device_sums_sum(buckets->direct, (int)(bucket - buckets->list), bucket->end - bucket->begin, sums);
+        return lk__device_sums_sum(buckets->device_sums, (int)(bucket - buckets->list), bucket->end - bucket->begin,
+                                   sums);
     }
     LK_TRY(fetch(buckets, bucket));
     return sum(buckets, bucket);
@@ -183,7 +184,7 @@ lk_status lk__buckets_start(lk_buckets *buckets, size_t done)
 lk_status lk__buckets_poll(lk_buckets *buckets)
 {
     bool under_way =
-        buckets->group && buckets->started > 0 && (buckets->direct || buckets->list[buckets->started - 1].request);
+        buckets->group && buckets->started > 0 && (buckets->device_sums || buckets->list[buckets->started - 1].request);
     return under_way ? lk_group_poll(buckets->group) : LK_OK;
 }
 
@@ -192,22 +193,22 @@ lk_status lk__buckets_wait(lk_buckets *buckets, int index)
     lk_bucket *bucket = &buckets->list[index];
     lk_request *request = bucket->request;
     bucket->request = NULL;
-    if (buckets->direct)
-        return lk__device_sums_lead(buckets->direct, index);
+    if (buckets->device_sums)
+        return lk__device_sums_lead(buckets->device_sums, index);
     if (!request)
         return LK_OK;
     LK_TRY(lk_request_wait(request));
     return store(buckets, bucket);
 }
 
-lk_status lk__buckets_settle(lk_buckets *buckets)
+lk_status lk__buckets_finish(lk_buckets *buckets)
 {
-    return buckets->direct && !buckets->recorded ? lk__device_sums_wait(buckets->direct) : LK_OK;
+    return buckets->device_sums && !buckets->recorded ? lk__device_sums_wait(buckets->device_sums) : LK_OK;
 }
 
 lk_status lk__buckets_wait_all(lk_buckets *buckets)
 {
     for (int i = 0; i < buckets->started; i++)
         LK_TRY(lk__buckets_wait(buckets, i));
-    return lk__buckets_settle(buckets);
+    return lk__buckets_finish(buckets);
 }

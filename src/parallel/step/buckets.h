@@ -1,9 +1,8 @@
-/* buckets.h - ranges of the flat gradient array, summed over the ranks while the
- * backward pass still runs.
+/* buckets.h - buckets: ranges of the flat gradient array, summed over the ranks during the backward pass.
  *
- * A bucket's sums are fetched to where the group reaches them, summed there, and
- * the result is stored on the device when it is awaited (staging.h); or they are
- * summed on the devices (comm/device_sums.h). */
+ * Either the group sums a bucket in host memory: its partial sums are fetched to a staging buffer when they
+ * are final, and the result is stored on the device when it is waited for (staging.h). Or the devices sum
+ * it (comm/device_sums.h). */
 #ifndef LK_PARALLEL_STEP_BUCKETS_H
 #define LK_PARALLEL_STEP_BUCKETS_H
 
@@ -18,21 +17,21 @@ typedef struct lk_bucket {
 } lk_bucket;
 
 typedef struct lk_buckets {
-    lk_group *group;   /* borrowed; NULL: this rank's sums are the whole */
-    const int *bounds; /* borrowed, (ranks + 1) shards of each */
-    lk_params *params; /* borrowed; the gradients of bucket i are its range of each slot */
-    float *copy;       /* borrowed, (roots, params->count) of the gradients for the group; NULL: it reaches those */
-    lk_device_sums *direct; /* borrowed; NULL: the group sums */
-    int roots;              /* slots that hold this rank's partial sums */
-    bool check;             /* looks for values that are not finite, but in recorded steps */
-    float limit;            /* where all ranks' sums are within it, their total is finite */
+    lk_group *group;   /* borrowed; NULL: one replica, nothing to sum */
+    const int *bounds; /* borrowed, (ranks + 1) rank r has shards [bounds[r], bounds[r+1]) */
+    lk_params *params; /* borrowed; a bucket is the same range of each slot of gradients */
+    float *copy;       /* borrowed staging buffer (roots, params->count); NULL: the group reads the gradients */
+    lk_device_sums *device_sums; /* borrowed; NULL: the group sums */
+    int roots;                   /* slots with this rank's partial sums */
+    bool check;                  /* check this rank's partial sums for non-finite values, except in recorded steps */
+    float limit;                 /* if no partial sum of any rank is above it, the total is finite */
     lk_bucket *list;
     int count;
-    /* The step at hand. */
+    /* The current step. */
     bool recorded;
     int started;
-    bool large; /* this rank has sums above the limit */
-    size_t bad; /* the first element of them that is not finite; params->count: none */
+    bool large; /* this rank has partial sums above the limit */
+    size_t bad; /* the first element with a non-finite partial sum; params->count: none */
 } lk_buckets;
 
 typedef struct lk_buckets_opts {
@@ -45,28 +44,28 @@ typedef struct lk_buckets_opts {
     bool check;
 } lk_buckets_opts;
 
-/* Buckets end where a tensor does; one that is larger than a bucket is cut. */
+/* A bucket ends at the end of a tensor; a tensor larger than a bucket is cut. */
 lk_status lk__buckets_create(const lk_buckets_opts *opts, lk_buckets **out) LK_CHECKED;
 void lk__buckets_destroy(lk_buckets *buckets);
 
-/* Before a step. In one that is recorded, sums are only enqueued, which takes a channel
- * that records: the host looks at none, and settle does nothing. */
+/* Prepares the buckets for a step. In a recorded step, sums are only enqueued (the channel must be able to
+ * record): the host checks no values, and lk__buckets_finish does nothing. */
 void lk__buckets_reset(lk_buckets *buckets, bool recorded);
-/* The first `done` elements are final at this rank: gives those buckets that end
- * there to the group. */
+/* The first `done` elements are final at this rank: starts the sums of the buckets that end there. */
 lk_status lk__buckets_start(lk_buckets *buckets, size_t done) LK_CHECKED;
-/* Moves those under way on; does not block. */
+/* Makes progress on the sums under way; does not block. */
 lk_status lk__buckets_poll(lk_buckets *buckets) LK_CHECKED;
-/* Until the device's further work finds the sum over all ranks in slot 0. */
+/* Orders later work of the device after the sum of this bucket, which is then in slot 0. Blocks only if
+ * the group sums. */
 lk_status lk__buckets_wait(lk_buckets *buckets, int index) LK_CHECKED;
-/* After those, before the host waits for such work: until the sums are done, or a
- * peer is lost. */
-lk_status lk__buckets_settle(lk_buckets *buckets) LK_CHECKED;
-/* Both, for all that were started. */
+/* After lk__buckets_wait, before the host waits for the device: blocks until the devices have finished all
+ * sums, or a peer is lost. */
+lk_status lk__buckets_finish(lk_buckets *buckets) LK_CHECKED;
+/* Both, for all buckets that were started. */
 lk_status lk__buckets_wait_all(lk_buckets *buckets) LK_CHECKED;
 
-/* The first element in [begin,end) whose magnitude is above limit (FLT_MAX: that is not
- * finite), or end; of a flat array as long as the parameters, on their device. */
+/* Finds the first element in [begin,end) whose magnitude is above limit (FLT_MAX: the first non-finite one),
+ * or end. array is device memory, as long as the parameters. Blocks. */
 lk_status lk__buckets_first_above(const lk_params *params, const float *array, size_t begin, size_t end, float limit,
                                   size_t *out) LK_CHECKED;
 

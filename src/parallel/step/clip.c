@@ -1,5 +1,5 @@
-/* clip.c - sums of squares of all blocks at their place in the whole model,
- * wherever its layers are, then one sum over the tree. */
+/* clip.c - the sum of squares of each block of the whole model, whichever rank has it, then one sum over
+ * the tree. */
 #include "parallel/step/clip.h"
 
 #include <math.h>
@@ -8,9 +8,8 @@
 
 double lk__clip_tree_sum(const double *values, size_t count)
 {
-    /* Left subtrees hold a power of two of leaves, so the stack mirrors the
-     * binary digits of the leaves so far; what is open at the end is closed from
-     * the right. */
+    /* A left subtree has a power of two of leaves, so the stack has one entry for each 1 in the binary number
+     * of leaves so far. At the end the remaining entries are added from the right. */
     double stack[8 * sizeof count + 1];
     size_t depth = 0;
     for (size_t i = 0; i < count; i++) {
@@ -40,7 +39,7 @@ static size_t count_blocks(const lk_params *params)
     return count;
 }
 
-/* Fills the places of the layers that are here; sums is device memory. */
+/* Fills the blocks of this rank's layers; sums is device memory. */
 static void sum_blocks(const lk_params *params, double *sums)
 {
     lk_device *dev = params->dev;
@@ -55,7 +54,7 @@ static void sum_blocks(const lk_params *params, double *sums)
     }
 }
 
-/* The device's copy is made by the first step that clips. */
+/* The first call allocates the device's array. */
 static lk_status download_blocks(lk_params *params, size_t count, double *out)
 {
     lk_device *dev = params->dev;
@@ -73,8 +72,7 @@ lk_status lk__clip_norm(lk_params *params, lk_group *pipe, double *out)
     LK_TRY(LK_ALLOC(count, "sums of squares", &sums));
     lk_status status;
     LK_TRY_GOTO(download_blocks(params, count, sums), free_sums);
-    /* Each block is one rank's and zero at the others, and x + 0 is x: this
-     * gathers, and rounds nothing. */
+    /* A block is zero at all ranks but one, and x + 0 is x: this sum gathers without rounding. */
     if (pipe)
         LK_TRY_GOTO(lk_allreduce(pipe, (lk_buffer){sums, count, LK_DTYPE_F64}, LK_REDUCTION_SUM, NULL), free_sums);
     *out = sqrt(lk__clip_tree_sum(sums, count));
@@ -87,7 +85,7 @@ free_sums:
 void lk__clip_gradient(lk_params *params, double norm, double limit)
 {
     double factor = limit / (norm + 1e-6);
-    /* A norm that is not a number makes the gradient so, as in PyTorch. */
+    /* If the norm is NaN, the gradient becomes NaN, as in PyTorch. */
     if (!(factor >= 1))
         params->dev->kernels->scale(params->dev, params->count, (float)factor, params->grads);
 }

@@ -1,9 +1,8 @@
-/* clip.h - the norm of a model's gradient, and scaling it down.
+/* clip.h - the norm of a model's gradient, and scaling the gradient down.
  *
- * The norm's bits depend on the gradient alone: every parameter is cut into
- * blocks of LK_NORM_BLOCK elements, and the blocks' sums are added over the
- * canonical tree (base/tree.h) on their place in the whole model's flat order,
- * the last layer first. Neither threads nor stages show. */
+ * The bits of the norm depend only on the gradient, not on threads or stages: every parameter is cut into
+ * blocks of LK_NORM_BLOCK elements, and the sums of the blocks are added over the tree (base/tree.h) in
+ * the order of the whole model's flat array, the last layer first. */
 #ifndef LK_PARALLEL_STEP_CLIP_H
 #define LK_PARALLEL_STEP_CLIP_H
 
@@ -11,15 +10,15 @@
 
 #include "nn/params.h"
 
-/* The 2-norm of the gradient (slot 0) of the whole model. pipe: the ranks that
- * hold its stages, in order; NULL: this one holds all. Together among them. */
+/* The 2-norm of the gradient (slot 0) of the whole model. Collective over pipe, the ranks of the model's
+ * stages; NULL: one stage. */
 lk_status lk__clip_norm(lk_params *params, lk_group *pipe, double *out) LK_CHECKED;
 
-/* Scales the gradient (slot 0) so that a norm of `norm` becomes at most `limit`,
- * as PyTorch's clip_grad_norm_ does: by limit / (norm + 1e-6), at most 1. */
+/* Scales the gradient (slot 0), whose norm is `norm`, as PyTorch's clip_grad_norm_ does: by
+ * limit / (norm + 1e-6), at most 1. */
 void lk__clip_gradient(lk_params *params, double norm, double limit);
 
-/* The sum of values over the canonical tree on their indices; 0 of none. */
+/* The sum of values over the tree on their indices; 0 if count is 0. */
 double lk__clip_tree_sum(const double *values, size_t count);
 
 #endif

@@ -1,4 +1,4 @@
-/* engine_impl.h - the engine's memory, as the files of parallel/ see it. */
+/* engine_impl.h - the fields of an engine, for the files of parallel/. */
 #ifndef LK_PARALLEL_STEP_ENGINE_IMPL_H
 #define LK_PARALLEL_STEP_ENGINE_IMPL_H
 
@@ -11,49 +11,49 @@
 #include "parallel/step/buckets.h"
 #include "parallel/step/waves.h"
 
-/* Numbers that a leaf of the metrics' tree has: loss, correct, top5. */
+/* Numbers in a leaf of the metrics' tree: loss, correct, top5. */
 enum { LK_METRIC_SUMS = 3 };
 
-/* What a wave needs beside the plan's memory, from its forward to its backward. */
+/* The memory of a wave under way, from its forward to its backward pass, apart from the plan's. */
 typedef struct lk_engine_lane {
-    float *samples; /* device, (capacity, h, w, c) as they come; NULL where the plan's input is just that */
-    /* To the next stage and to the one before. */
+    float *samples; /* device, (capacity, h, w, c) f32; NULL if the plan's input has this layout */
+    /* Activations sent to the next stage, and gradients sent to the previous one. */
     lk_request *sent_value, *sent_grad;
-    /* Copies of what goes there and of what comes from there (staging.h). */
-    void *next_copy, *before_copy;
+    /* Staging buffers for what is exchanged with these stages, both ways (staging.h). */
+    void *next_copy, *previous_copy;
 } lk_engine_lane;
 
-/* A data set on the device (resident.h). */
+/* A cached data set (resident.h). */
 typedef struct lk_resident lk_resident;
 enum { LK_MAX_RESIDENTS = 2 };
 
 /* Numbers of a step that its kernels read from device memory. */
 typedef struct lk_engine_step_numbers {
-    uint32_t step;  /* training steps counted before it, by which random numbers are found */
-    uint32_t epoch; /* of its batch, by which transforms of placed samples are drawn */
+    uint32_t step;  /* training steps before this one; random numbers are a function of it */
+    uint32_t epoch; /* of the batch; transforms of cached samples are a function of it */
 } lk_engine_step_numbers;
 
-/* What a step gets from the host beside its samples, in device memory: these, then the
- * ids and the labels of this rank's samples. */
+/* The inputs of a step apart from its samples, in device memory. After the struct are the ids, then the
+ * labels of this rank's samples. */
 typedef struct lk_engine_step_inputs {
     lk_engine_step_numbers numbers;
-    uint64_t unused;                /* scalars begin at a multiple of 16 */
-    char scalars[LK_SCALARS_BYTES]; /* the optimiser's */
+    uint64_t unused;                /* aligns scalars to 16 bytes */
+    char scalars[LK_SCALARS_BYTES]; /* of the optimiser */
 } lk_engine_step_inputs;
 
-/* The samples of a batch that are this rank's, and how the step is done with them. */
+/* This rank's samples of a batch, and how their step is done. */
 typedef struct lk_engine_part {
-    const float *x; /* (count, h, w, c); NULL but in the first stage, and there with resident. With flag on the
-                     * device, or NULL where the only wave has them in its lane */
-    const lk_resident *resident;
+    const float *x; /* (count, h, w, c); NULL except at stage 0, and if resident is set. Host memory; in a recorded
+                     * step device memory, or NULL if the step's only wave has the samples in its lane */
+    const lk_resident *resident; /* the cached data set of the samples, or NULL */
     const int32_t *labels;
     const uint32_t *ids;
-    size_t count; /* of this rank */
-    size_t total; /* of all */
+    size_t count; /* samples of this rank */
+    size_t total; /* samples of all ranks */
     uint32_t epoch;
-    /* NULL: the step is done now, and the host looks at its results on the way. Else the
-     * step is recorded: it is only enqueued, its samples and inputs are on the device, and
-     * where the flag, device memory, is bad, it changes nothing. */
+    /* NULL: the step is done at once, and the host checks its results during the step. Otherwise the step is
+     * recorded: it is only enqueued, its samples and inputs are in device memory, and it changes nothing if
+     * the flag (device memory) is bad. */
     const lk_flag *flag;
 } lk_engine_part;
 
@@ -61,46 +61,46 @@ typedef struct lk_recorded lk_recorded;
 
 struct lk_engine {
     lk_gate gate;
-    lk_engine_opts opts; /* its texts are gone after creation */
+    lk_engine_opts opts; /* its strings are invalid after creation */
     lk_graph *graph;
     lk_grid grid;
     lk_device *dev;
     lk_params *params;
-    float *grads;     /* device: of params, where they are not the group's memory */
-    float *shared;    /* the group's memory: gradients, or a copy of this rank's sums (staging.h); NULL: no group */
-    float *sums_copy; /* of partial sums that are gathered in mid-pass (staging.h) */
+    float *grads;     /* device: the gradients; NULL if they are in `shared` */
+    float *shared;    /* the group's memory: gradients, or a staging buffer for this rank's sums; NULL: no group */
+    float *sums_copy; /* staging buffer for sums that are gathered during a pass */
     lk_plan *plan;
     lk_optim *optim;
     lk_waves *waves;
     lk_buckets *buckets;
     const lk_channel_type *channel; /* between the devices; NULL: the group sums gradients */
-    lk_device_sums *direct;         /* where there is a channel */
+    lk_device_sums *device_sums;    /* NULL: no channel */
     lk_engine_lane *lanes;
     int lane_count;
-    size_t most;                   /* samples of this rank in a step */
-    lk_engine_step_inputs *inputs; /* device, with ids and labels for that many */
-    float *losses;   /* device, (batch): of a step's samples of all ranks, of which this one fills in its own */
-    int32_t *places; /* device, (most): of their labels among the classes by score */
+    size_t most;                   /* the largest number of samples of this rank in a step */
+    lk_engine_step_inputs *inputs; /* device, with ids and labels of `most` samples */
+    float *losses;                 /* device, (batch): losses of all ranks' samples; this rank computes its own */
+    int32_t *label_ranks;          /* device, (most): label ranks of this rank's samples */
     lk_resident *residents[LK_MAX_RESIDENTS];
-    lk_recorded *ahead;      /* NULL where steps are done one by one */
-    int pending;             /* steps that were sent and whose results were not received */
-    bool at_once;            /* the only one of them is done: */
-    lk_metrics finished;     /* its results */
-    uint64_t equal_at;       /* steps counted when replicas were last known to be equal */
-    bool replicas_differ;    /* the last comparison found it */
-    bool has_grads;          /* gradients of the last step are there: */
-    bool ready;              /* and no update was made by them */
-    bool agreed;             /* every rank has the failure at hand */
-    bool doubtful;           /* some rank has gradients so large that their sum may not be finite */
-    int (*level)(void *arg); /* what this rank raises; NULL: nothing */
-    void *level_arg;
-    int raised;    /* the largest of all ranks, in the last step or evaluation */
-    int raised_by; /* the rank that raised it, where it is above 0 */
+    lk_recorded *recorded; /* NULL: steps cannot be recorded */
+    int pending;           /* steps that were sent and not yet received */
+    bool at_once;          /* the only pending step was done at once; its metrics are in `finished` */
+    lk_metrics finished;
+    uint64_t equal_at;    /* number of steps when the replicas were last known to be equal */
+    bool replicas_differ; /* the last comparison found a difference */
+    bool has_grads;       /* the gradients of the last step are valid */
+    bool ready;           /* and no update has used them */
+    bool agreed;          /* every rank has the failure of this call, with the same detail */
+    bool may_overflow;    /* some rank has such large gradients that their sum over the ranks may not be finite */
+    int (*signal_source)(void *arg); /* or NULL */
+    void *signal_arg;
+    int agreed_signal;      /* the largest level of all ranks, in the last step or evaluation */
+    int agreed_signal_rank; /* the rank that gave it, if it is above 0 */
 
-    /* Of the step or evaluation at hand; host. */
-    float *loss;                      /* (samples of this rank) */
-    int32_t *place;                   /* the same, as places */
-    size_t results;                   /* room in both */
+    /* Results of the current step or evaluation, in host memory. */
+    float *host_losses;               /* (results) of this rank's samples */
+    int32_t *host_label_ranks;        /* (results) */
+    size_t results;                   /* samples that there is room for */
     double (*leaves)[LK_METRIC_SUMS]; /* (shards of this rank) */
     lk_metrics own;                   /* of this rank's samples in the last step */
     lk_waits waits;

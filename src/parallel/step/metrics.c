@@ -1,6 +1,5 @@
-/* metrics.c - losses and hits of a batch, summed in double over the same tree as
- * gradients, so that every world prints the same numbers. They never reach a
- * weight. */
+/* metrics.c - sums of losses and hits in double, over the same tree as gradients, so that they do not depend
+ * on the number of ranks. Weights never depend on them. */
 #include "parallel/step/metrics.h"
 
 #include <string.h>
@@ -17,9 +16,9 @@ lk_metrics lk__metrics_leaves(lk_engine *engine, size_t total)
         size_t begin = lk__shard_begin(total, waves->shards, s), end = lk__shard_begin(total, waves->shards, s + 1);
         leaf[LOSS] = leaf[CORRECT] = leaf[TOP5] = 0;
         for (size_t i = begin - start; i < end - start; i++) {
-            leaf[LOSS] += (double)engine->loss[i];
-            leaf[CORRECT] += engine->place[i] == 0;
-            leaf[TOP5] += engine->place[i] < 5;
+            leaf[LOSS] += (double)engine->host_losses[i];
+            leaf[CORRECT] += engine->host_label_ranks[i] == 0;
+            leaf[TOP5] += engine->host_label_ranks[i] < 5;
         }
         own.count += end - begin;
         own.correct += (size_t)leaf[CORRECT];
@@ -30,7 +29,7 @@ lk_metrics lk__metrics_leaves(lk_engine *engine, size_t total)
     return own;
 }
 
-/* Folds the leaves to the roots of this rank's range; returns how many. */
+/* Folds the leaves to the partial sums of this rank's range; returns their number. */
 static int fold_leaves(const lk_engine *engine, double (*roots)[LK_METRIC_SUMS])
 {
     const lk_waves *waves = engine->waves;

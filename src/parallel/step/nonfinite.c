@@ -1,8 +1,8 @@
-/* nonfinite.c - looking for values that are not finite, and finding out whose they are.
+/* nonfinite.c - checking a step for non-finite values, and finding the parameter, sample or shard.
  *
- * Ranks look at their own sums before these are mixed with others'; in a recorded step
- * the devices look at the losses and sums of all. When something was found, nothing has
- * been updated, and each rank computes the gradients of its shards again, one by one. */
+ * A rank checks its own partial sums before they are added to those of other ranks; in a recorded step the
+ * devices check the losses and sums of all ranks. If a value is non-finite, nothing has been updated yet,
+ * and each rank computes the gradients of its shards again, one by one. */
 #include "parallel/step/nonfinite.h"
 
 #include <float.h>
@@ -13,36 +13,36 @@
 #include "parallel/agree.h"
 #include "parallel/step/run_waves.h"
 
-/* What a rank finds in its own sums. LARGE ones may have a total that is not
+/* The result of a rank's check of its own partial sums. If they are LARGE, the sum over the ranks may not be
  * finite. */
-enum { SOUND, LARGE, NONFINITE };
+enum { FINITE, LARGE, NONFINITE };
 
 static const char advice[] = "if the weights and the data are sound, a smaller learning rate may help";
 
-/* Of the step at hand, which is not yet counted, or not any more. */
+/* The number of the current step, which the optimiser has not counted. */
 static unsigned long long step_number(const lk_engine *engine)
 {
     return (unsigned long long)lk__optim_steps(engine->optim) + 1;
 }
 
-/* The first shard of this rank with such a loss, or -1. */
+/* The first shard of this rank with a non-finite loss, or -1. */
 static int find_loss(const lk_engine *engine, const lk_engine_part *part, char *text, size_t bytes)
 {
     const lk_waves *waves = engine->waves;
     for (int s = waves->first; lk__engine_has_losses(engine) && s < waves->last; s++) {
         for (size_t i = lk__waves_own(waves, s); i < lk__waves_own(waves, s + 1); i++) {
-            if (isfinite(engine->loss[i]))
+            if (isfinite(engine->host_losses[i]))
                 continue;
             snprintf(text, bytes, "step %llu: the loss of sample %u (shard %d) is %g; %s", step_number(engine),
-                     part->ids[i], s, (double)engine->loss[i], advice);
+                     part->ids[i], s, (double)engine->host_losses[i], advice);
             return s;
         }
     }
     return -1;
 }
 
-/* Which shard made the element that buckets found non-finite; -1 when only their
- * sum is. Ranks of a pipeline take part in each other's search. */
+/* Finds the shard whose gradient has the non-finite element that the buckets found; -1 if only the sum of the
+ * shards is non-finite. Collective over the stages of a replica. */
 static lk_status find_shard(lk_engine *engine, const lk_engine_part *part, int *out)
 {
     size_t element = engine->buckets->bad;
@@ -67,7 +67,7 @@ static lk_status find_shard(lk_engine *engine, const lk_engine_part *part, int *
     return LK_OK;
 }
 
-/* What to say of a gradient beside its shard. */
+/* In place of a shard: only the sum over the shards is non-finite, or the shard is not known. */
 enum { THE_SUM = -1, UNKNOWN = -2 };
 
 static void describe_grad(const lk_engine *engine, size_t element, int shard, char *text, size_t bytes)
@@ -81,16 +81,16 @@ static void describe_grad(const lk_engine *engine, size_t element, int shard, ch
     snprintf(text, bytes, "step %llu: the gradient of %s is not finite%s; %s", step_number(engine), key, where, advice);
 }
 
-/* Together: NONFINITE with the text of the rank whose place is lowest; those with none
- * have -1, and a rank alone fails by its own. */
-static lk_status fail_nonfinite(lk_engine *engine, int place, const char *text)
+/* Collective: NONFINITE with the text of the rank with the lowest precedence; ranks that have found nothing
+ * give -1 (see lk__agree_failure). */
+static lk_status fail_nonfinite(lk_engine *engine, int precedence, const char *text)
 {
     if (engine->grid.world)
-        return lk__agree_failure(engine->grid.world, place, text, LK_STATUS_NONFINITE, &engine->agreed);
-    return place >= 0 ? lk__fail(LK_STATUS_NONFINITE, "%s", text) : LK_OK;
+        return lk__agree_failure(engine->grid.world, precedence, text, LK_STATUS_NONFINITE, &engine->agreed);
+    return precedence >= 0 ? lk__fail(LK_STATUS_NONFINITE, "%s", text) : LK_OK;
 }
 
-/* Together: NONFINITE with the key of a parameter that is not finite, if any rank has one. */
+/* Collective: NONFINITE with the key of a non-finite parameter, if any rank has one. */
 static lk_status fail_parameters(lk_engine *engine)
 {
     const lk_params *params = engine->params;
@@ -110,7 +110,7 @@ static lk_status fail_parameters(lk_engine *engine)
     return fail_nonfinite(engine, first < params->count ? engine->grid.stage : -1, text);
 }
 
-/* Together: NONFINITE where a rank's own sums are not, with parameter and shard. */
+/* Collective: NONFINITE with parameter and shard, if a rank's own partial sums are non-finite. */
 static lk_status fail_own_sums(lk_engine *engine, const lk_engine_part *part)
 {
     char text[LK_AGREED_TEXT] = "";
@@ -120,11 +120,11 @@ static lk_status fail_own_sums(lk_engine *engine, const lk_engine_part *part)
     LK_TRY(find_shard(engine, part, &shard));
     if (mine)
         describe_grad(engine, element, shard >= 0 ? shard : THE_SUM, text, sizeof text);
-    int place = shard >= 0 ? shard : engine->waves->last;
-    return fail_nonfinite(engine, mine ? place : -1, text);
+    int precedence = shard >= 0 ? shard : engine->waves->last;
+    return fail_nonfinite(engine, mine ? precedence : -1, text);
 }
 
-/* Together: does the passes of a recorded step again, where all ranks still have its samples. */
+/* Collective: repeats the passes of a recorded step if all ranks have kept its samples; *out says whether. */
 static lk_status run_again(lk_engine *engine, const lk_engine_part *part, bool *out)
 {
     int64_t can = part->x || part->resident;
@@ -137,7 +137,8 @@ static lk_status run_again(lk_engine *engine, const lk_engine_part *part, bool *
     return lk__buckets_wait_all(engine->buckets);
 }
 
-/* Together, after losses and own sums: an element of the sum over all ranks, or their count. */
+/* Collective, after the checks of losses and own sums: NONFINITE if any rank gives an element of the gradient
+ * summed over the ranks; a rank that has none gives an index out of range. */
 static lk_status fail_sum(lk_engine *engine, size_t element, int shard)
 {
     char text[LK_AGREED_TEXT] = "";
@@ -166,7 +167,7 @@ lk_status lk__nonfinite_explain(lk_engine *engine, const lk_engine_part *part, c
                     step_number(engine), advice);
 }
 
-/* All ranks must have been given parts of one batch. */
+/* MISMATCH if the ranks have parts of batches of different sizes. */
 static lk_status check_total(lk_engine *engine, size_t least, size_t most, size_t total)
 {
     char text[LK_AGREED_TEXT];
@@ -179,67 +180,67 @@ static lk_status check_total(lk_engine *engine, size_t least, size_t most, size_
     return lk__agree_failure(engine->grid.world, total == least ? 0 : -1, text, LK_STATUS_MISMATCH, &engine->agreed);
 }
 
-/* The largest of these words has the largest level and, of several ranks, the
- * lowest. 0 is for level 0. */
+/* A word of a signal level and a rank. The largest word of all ranks has the largest level and, of the ranks
+ * with this level, the lowest. Level 0 is the word 0. */
 enum { RANK_BITS = 32 };
 
-static int64_t raised_word(const lk_engine *engine)
+static int64_t signal_word(const lk_engine *engine)
 {
-    int level = engine->level ? engine->level(engine->level_arg) : 0;
+    int level = engine->signal_source ? engine->signal_source(engine->signal_arg) : 0;
     int rank = engine->grid.world ? lk_group_rank(engine->grid.world) : 0;
     return level > 0 ? ((int64_t)level << RANK_BITS) + (INT32_MAX - rank) : 0;
 }
 
-/* What the ranks tell each other in one message: the largest of each. */
-enum { MOST, MINUS_LEAST, RAISED, WORST, ROUND };
+/* The words that the ranks exchange; each gets the maximum over the ranks. */
+enum { MOST, MINUS_LEAST, RAISED, WORST, WORDS };
 
-static lk_status go_round(lk_engine *engine, size_t total, int64_t worst, int64_t all[ROUND])
+static lk_status exchange_words(lk_engine *engine, size_t total, int64_t worst, int64_t all[WORDS])
 {
     all[MOST] = (int64_t)total;
     all[MINUS_LEAST] = -(int64_t)total;
-    all[RAISED] = raised_word(engine);
+    all[RAISED] = signal_word(engine);
     all[WORST] = worst;
     if (engine->grid.world)
-        LK_TRY(lk_allreduce(engine->grid.world, (lk_buffer){all, ROUND, LK_DTYPE_I64}, LK_REDUCTION_MAX, NULL));
-    engine->raised = (int)(all[RAISED] >> RANK_BITS);
-    engine->raised_by = (int)(INT32_MAX - (all[RAISED] & UINT32_MAX));
+        LK_TRY(lk_allreduce(engine->grid.world, (lk_buffer){all, WORDS, LK_DTYPE_I64}, LK_REDUCTION_MAX, NULL));
+    engine->agreed_signal = (int)(all[RAISED] >> RANK_BITS);
+    engine->agreed_signal_rank = (int)(INT32_MAX - (all[RAISED] & UINT32_MAX));
     return check_total(engine, (size_t)-all[MINUS_LEAST], (size_t)all[MOST], total);
 }
 
 lk_status lk__nonfinite_check_total(lk_engine *engine, size_t total)
 {
-    int64_t all[ROUND];
-    return go_round(engine, total, SOUND, all);
+    int64_t all[WORDS];
+    return exchange_words(engine, total, FINITE, all);
 }
 
-/* What this rank knows of a step that was done now. */
-static int64_t look_at_own(const lk_engine *engine, const lk_engine_part *part)
+/* The check of this rank's losses and partial sums, in a step that is done at once. */
+static int64_t check_own_values(const lk_engine *engine, const lk_engine_part *part)
 {
     if (engine->opts.allow_nonfinite)
-        return SOUND;
+        return FINITE;
     if (engine->buckets->bad < engine->params->count || find_loss(engine, part, NULL, 0) >= 0)
         return NONFINITE;
-    return engine->buckets->large ? LARGE : SOUND;
+    return engine->buckets->large ? LARGE : FINITE;
 }
 
 lk_status lk__nonfinite_check_step(lk_engine *engine, const lk_engine_part *part, const lk_flag *found, bool *bad)
 {
-    int64_t all[ROUND], worst = !found ? look_at_own(engine, part) : found->bad ? NONFINITE : SOUND;
-    LK_TRY(go_round(engine, part->total, worst, all));
-    engine->doubtful = all[WORST] == LARGE;
+    int64_t all[WORDS], worst = !found ? check_own_values(engine, part) : found->bad ? NONFINITE : FINITE;
+    LK_TRY(exchange_words(engine, part->total, worst, all));
+    engine->may_overflow = all[WORST] == LARGE;
     *bad = all[WORST] == NONFINITE;
     return LK_OK;
 }
 
-/* Losses are the first places of the flag, the gradients those behind. All ranks look at
- * the losses of all, and at the sums over all. */
+/* Enqueues the check of the losses of all ranks and of the summed gradients. The flag's index counts the
+ * losses first, then the gradients. */
 static lk_status flag_nonfinite(lk_engine *engine, const lk_engine_part *part)
 {
     lk_device *dev = engine->dev;
     const lk_params *params = engine->params;
     lk_flag *flag = (lk_flag *)(uintptr_t)part->flag;
-    if (engine->direct)
-        LK_TRY(lk__device_sums_lead_share(engine->direct));
+    if (engine->device_sums)
+        LK_TRY(lk__device_sums_lead_share(engine->device_sums));
     if (engine->opts.allow_nonfinite)
         return LK_OK;
     dev->kernels->flag_above(dev, part->total, FLT_MAX, engine->losses, 0, flag);
@@ -253,7 +254,7 @@ lk_status lk__nonfinite_check_sums(lk_engine *engine, const lk_engine_part *part
     size_t first = params->count;
     if (part->flag)
         return flag_nonfinite(engine, part);
-    if (!engine->doubtful)
+    if (!engine->may_overflow)
         return LK_OK;
     LK_TRY(lk__buckets_first_above(params, params->grads, 0, params->count, FLT_MAX, &first));
     return fail_sum(engine, first, THE_SUM);

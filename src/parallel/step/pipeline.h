@@ -1,10 +1,10 @@
-/* pipeline.h - the order in which a stage works on the waves of a step: pure.
+/* pipeline.h - the order in which a stage computes the waves of a step: pure arithmetic.
  *
- * One forward, one backward: a stage starts as many waves ahead as there are
- * stages behind it, then takes turns. So it holds at most stages - stage waves,
- * and the last stage gives a gradient back as soon as it has a wave. Without
- * pipelining a wave goes forward and backward before the next. Either way the
- * waves go backward in their order, as the sums over shards need it. */
+ * The schedule is "one forward, one backward": a stage first computes the forward pass of as many waves as
+ * there are stages after it, then alternates forward and backward. So a stage holds at most
+ * stages - stage waves, and the last stage computes the backward pass of each wave directly after its
+ * forward pass. Without pipelining, a wave is finished before the next one begins. The backward passes are
+ * always in the order of the waves, because the sums over shards require it. */
 #ifndef LK_PARALLEL_STEP_PIPELINE_H
 #define LK_PARALLEL_STEP_PIPELINE_H
 
@@ -15,7 +15,7 @@ typedef struct lk_pipeline_action {
     int wave;
 } lk_pipeline_action;
 
-/* Waves that a stage starts before its first backward, beyond that one. */
+/* The number of waves that are under way at a stage in addition to the one whose backward pass is next. */
 static inline int lk__pipeline_ahead(int stages, int stage, int waves, bool pipelined)
 {
     int ahead = pipelined ? stages - 1 - stage : 0;

@@ -11,43 +11,42 @@
 #include "base/mem.h"
 #include "parallel/step/staging.h"
 
-/* Sizes of batches that are remembered: all but the last of an epoch are alike. */
+/* Batch sizes whose recordings are kept. Only the last batch of an epoch has another size. */
 enum { SIZES = 4 };
 
-/* Looks at a result before the host sleeps between two, and asks whether the device
- * still works; and how long. */
+/* After LOOKS checks of a result, the host sleeps SLEEP_NS nanoseconds between checks and polls the device. */
 enum { LOOKS = 1 << 14, SLEEP_NS = 20000 };
 
-/* Seconds for steps to end that no one waits for any more. */
+/* Seconds that destroying waits for steps under way. */
 static const double END_WITHIN = 1;
 
 typedef struct known_size {
-    size_t total;                   /* 0: unused */
-    lk_device_recording *recording; /* NULL until it is sent for the first time */
-    const lk_resident *from;        /* whose samples that takes; NULL: those that come with the batch */
+    size_t total;                   /* samples of all ranks; 0: unused */
+    lk_device_recording *recording; /* NULL until a step of this size is sent */
+    const lk_resident *from;        /* the cached data set that the recording reads; NULL: samples are uploaded */
 } known_size;
 
-/* A step under way, with what doing it again takes. */
-typedef struct flight {
-    lk_engine_part part;     /* of these copies: */
+/* A step under way, with copies of everything that repeating it needs. */
+typedef struct sent_step {
+    lk_engine_part part;     /* its pointers are ids, labels and x */
     uint32_t *ids;           /* (most) */
     int32_t *labels;         /* (most) */
-    float *x;                /* a copy of samples; NULL until some are kept */
-    lk_optim_numbers before; /* it: what the optimiser goes back to */
-} flight;
+    float *x;                /* samples; NULL until some are kept */
+    lk_optim_numbers before; /* the optimiser's numbers before the step */
+} sent_step;
 
 struct lk_recorded {
     known_size sizes[SIZES];
-    flight flights[LK_AHEAD_DEPTH];
-    lk_engine_part sending; /* as the device does it */
+    sent_step sent[LK_RECORDED_DEPTH];
+    lk_engine_part sending; /* the part of the step being sent, as the device computes it */
     size_t stride;
-    char *ring;     /* (LK_AHEAD_DEPTH, stride) results */
+    char *ring;     /* (LK_RECORDED_DEPTH, stride) results of steps: lk_results */
     lk_flag *flag;  /* device */
-    float *samples; /* device, (most, h, w, c) of all waves of a step; NULL where there is one */
+    float *samples; /* device, (most, h, w, c) of all waves of a step; NULL if there is one wave */
     size_t in_stride;
-    char *in_ring;  /* (LK_AHEAD_DEPTH, in_stride) what steps need: lk_engine_step_inputs */
-    uint32_t *turn; /* device: steps that were played */
-    uint32_t turns; /* the same, as far as they were enqueued */
+    char *in_ring;  /* (LK_RECORDED_DEPTH, in_stride) inputs of steps: lk_engine_step_inputs */
+    uint32_t *turn; /* device: number of steps whose inputs were fetched */
+    uint32_t turns; /* number of steps that were enqueued */
 };
 
 static size_t sample_bytes(const lk_engine *engine, size_t count)
@@ -55,12 +54,12 @@ static size_t sample_bytes(const lk_engine *engine, size_t count)
     return count * lk__shape_sample(engine->graph->layers[0].shape) * sizeof(float);
 }
 
-/* Together: steps of one are steps of all. Faults meet none that are recorded. */
+/* Collective: either all ranks record or none. Faults are injected only into steps that are not recorded. */
 static lk_status can_record(const lk_engine *engine, bool *out)
 {
     lk_group *world = engine->grid.world;
     bool joined = engine->channel && engine->channel->records && engine->grid.stages == 1;
-    /* What all ranks know of each other, and what only this one knows. */
+    /* `may` is equal at all ranks, `can` is this rank's. */
     bool may =
         engine->dev->type->record && (!world || joined) && engine->opts.clip_norm == 0 && !engine->opts.eval_only;
     bool fits = !world && sample_bytes(engine, engine->most) <= engine->dev->type->prompt_upload;
@@ -71,160 +70,160 @@ static lk_status can_record(const lk_engine *engine, bool *out)
     return LK_OK;
 }
 
-static lk_status clear_flag(lk_engine *engine, lk_recorded *ahead)
+static lk_status clear_flag(lk_engine *engine, lk_recorded *recorded)
 {
     lk_flag flag = {.first = LK_FLAG_NONE};
-    return engine->dev->type->upload(engine->dev, &flag, sizeof flag, ahead->flag);
+    return engine->dev->type->upload(engine->dev, &flag, sizeof flag, recorded->flag);
 }
 
-/* Of a step of n samples. */
+/* Bytes of the inputs of a step of n samples. */
 static size_t input_bytes(size_t n)
 {
     return sizeof(lk_engine_step_inputs) + n * (sizeof(uint32_t) + sizeof(int32_t));
 }
 
-static lk_status alloc_parts(lk_engine *engine, lk_recorded *ahead)
+static lk_status alloc_parts(lk_engine *engine, lk_recorded *recorded)
 {
     lk_device *dev = engine->dev;
     size_t most = engine->most;
-    ahead->stride = lk__size_round_up(sizeof(lk_results) + most * (sizeof(float) + sizeof(int32_t)), LK_ALIGN);
-    for (int i = 0; i < LK_AHEAD_DEPTH; i++) {
-        LK_TRY(LK_ALLOC(most, "sample ids", &ahead->flights[i].ids));
-        LK_TRY(LK_ALLOC(most, "labels", &ahead->flights[i].labels));
+    recorded->stride = lk__size_round_up(sizeof(lk_results) + most * (sizeof(float) + sizeof(int32_t)), LK_ALIGN);
+    for (int i = 0; i < LK_RECORDED_DEPTH; i++) {
+        LK_TRY(LK_ALLOC(most, "sample ids", &recorded->sent[i].ids));
+        LK_TRY(LK_ALLOC(most, "labels", &recorded->sent[i].labels));
     }
-    LK_TRY(dev->type->alloc_host(dev, ahead->stride * LK_AHEAD_DEPTH, "results", (void **)&ahead->ring));
-    LK_TRY(dev->type->alloc(dev, sizeof *ahead->flag, "results", (void **)&ahead->flag));
-    ahead->in_stride = lk__size_round_up(input_bytes(most), LK_ALIGN);
-    LK_TRY(dev->type->alloc_host(dev, ahead->in_stride * LK_AHEAD_DEPTH, "steps", (void **)&ahead->in_ring));
-    LK_TRY(dev->type->alloc(dev, sizeof *ahead->turn, "steps", (void **)&ahead->turn));
+    LK_TRY(dev->type->alloc_host(dev, recorded->stride * LK_RECORDED_DEPTH, "results", (void **)&recorded->ring));
+    LK_TRY(dev->type->alloc(dev, sizeof *recorded->flag, "results", (void **)&recorded->flag));
+    recorded->in_stride = lk__size_round_up(input_bytes(most), LK_ALIGN);
+    LK_TRY(dev->type->alloc_host(dev, recorded->in_stride * LK_RECORDED_DEPTH, "steps", (void **)&recorded->in_ring));
+    LK_TRY(dev->type->alloc(dev, sizeof *recorded->turn, "steps", (void **)&recorded->turn));
     if (!engine->waves->single)
-        LK_TRY(dev->type->alloc(dev, sample_bytes(engine, most), "samples", (void **)&ahead->samples));
-    return clear_flag(engine, ahead);
+        LK_TRY(dev->type->alloc(dev, sample_bytes(engine, most), "samples", (void **)&recorded->samples));
+    return clear_flag(engine, recorded);
 }
 
 lk_status lk__recorded_create(lk_engine *engine, lk_recorded **out)
 {
-    lk_recorded *ahead;
+    lk_recorded *recorded;
     bool can;
     LK_TRY(can_record(engine, &can));
     if (!can)
         return LK_OK;
-    LK_TRY(LK_ALLOC(1, "steps under way", &ahead));
-    *out = ahead;
-    return alloc_parts(engine, ahead);
+    LK_TRY(LK_ALLOC(1, "steps under way", &recorded));
+    *out = recorded;
+    return alloc_parts(engine, recorded);
 }
 
-/* What is under way may wait for ranks that will never come. */
+/* Waits a moment for the steps under way; gives the sums up if they do not end, because other ranks may have
+ * left. */
 static void end_steps(lk_engine *engine)
 {
     bool idle = false;
     double began = lk__clock();
     while (!idle) {
         if (engine->dev->type->poll(engine->dev, &idle) != LK_OK || lk__clock() - began > END_WITHIN) {
-            lk__device_sums_give_up(engine->direct);
+            lk__device_sums_give_up(engine->device_sums);
             return;
         }
         sched_yield();
     }
 }
 
-void lk__recorded_destroy(lk_engine *engine, lk_recorded *ahead)
+void lk__recorded_destroy(lk_engine *engine, lk_recorded *recorded)
 {
-    if (!ahead)
+    if (!recorded)
         return;
     const lk_device_type *type = engine->dev->type;
-    if (engine->direct)
+    if (engine->device_sums)
         end_steps(engine);
     for (int i = 0; i < SIZES; i++)
-        if (ahead->sizes[i].recording)
-            type->forget(engine->dev, ahead->sizes[i].recording);
-    type->free(engine->dev, ahead->samples);
-    type->free(engine->dev, ahead->turn);
-    type->free_host(engine->dev, ahead->in_ring);
-    type->free(engine->dev, ahead->flag);
-    type->free_host(engine->dev, ahead->ring);
-    for (int i = 0; i < LK_AHEAD_DEPTH; i++) {
-        lk__mem_free(ahead->flights[i].x);
-        lk__mem_free(ahead->flights[i].labels);
-        lk__mem_free(ahead->flights[i].ids);
+        if (recorded->sizes[i].recording)
+            type->forget(engine->dev, recorded->sizes[i].recording);
+    type->free(engine->dev, recorded->samples);
+    type->free(engine->dev, recorded->turn);
+    type->free_host(engine->dev, recorded->in_ring);
+    type->free(engine->dev, recorded->flag);
+    type->free_host(engine->dev, recorded->ring);
+    for (int i = 0; i < LK_RECORDED_DEPTH; i++) {
+        lk__mem_free(recorded->sent[i].x);
+        lk__mem_free(recorded->sent[i].labels);
+        lk__mem_free(recorded->sent[i].ids);
     }
-    lk__mem_free(ahead);
+    lk__mem_free(recorded);
 }
 
-static known_size *find_size(const lk_recorded *ahead, size_t total)
+static known_size *find_size(const lk_recorded *recorded, size_t total)
 {
     for (int i = 0; i < SIZES; i++)
-        if (ahead->sizes[i].total == total)
-            return (known_size *)(uintptr_t)&ahead->sizes[i];
+        if (recorded->sizes[i].total == total)
+            return (known_size *)(uintptr_t)&recorded->sizes[i];
     return NULL;
 }
 
 bool lk__recorded_knows(const lk_engine *engine, size_t total)
 {
-    return engine->ahead && find_size(engine->ahead, total);
+    return engine->recorded && find_size(engine->recorded, total);
 }
 
-/* Where ranks or waves have no samples, kernels would be given nothing to do. */
+/* Whether every rank and wave has samples in a step of this size: kernels of no samples cannot be recorded. */
 static bool suits_all(const lk_engine *engine, size_t total)
 {
     return (!engine->grid.world && engine->waves->single) || total >= (size_t)engine->waves->shards;
 }
 
-/* Ranks share losses here, once without recording, so that the channel has met all
- * that will be recorded. */
+/* Shares losses once without recording, so that the channel has run every call that will be recorded. */
 lk_status lk__recorded_learn(lk_engine *engine, size_t total)
 {
-    lk_recorded *ahead = engine->ahead;
-    known_size *place = find_size(ahead, 0);
-    if (find_size(ahead, total) || !place || !suits_all(engine, total))
+    lk_recorded *recorded = engine->recorded;
+    known_size *slot = find_size(recorded, 0);
+    if (find_size(recorded, total) || !slot || !suits_all(engine, total))
         return LK_OK;
-    place->total = total;
-    if (!engine->direct)
+    slot->total = total;
+    if (!engine->device_sums)
         return LK_OK;
-    LK_TRY(lk__device_sums_share(engine->direct, total, engine->losses));
-    LK_TRY(lk__device_sums_lead_share(engine->direct));
-    return lk__device_sums_wait(engine->direct);
+    LK_TRY(lk__device_sums_share(engine->device_sums, total, engine->losses));
+    LK_TRY(lk__device_sums_lead_share(engine->device_sums));
+    return lk__device_sums_wait(engine->device_sums);
 }
 
 void lk__recorded_post(lk_engine *engine)
 {
-    const lk_recorded *ahead = engine->ahead;
-    lk_post post = {.n = ahead->sending.count,
+    const lk_recorded *recorded = engine->recorded;
+    lk_post post = {.n = recorded->sending.count,
                     .loss = engine->losses + lk__waves_sample(engine->waves, engine->waves->first),
-                    .label_rank = engine->places,
-                    .flag = ahead->flag,
+                    .label_rank = engine->label_ranks,
+                    .flag = recorded->flag,
                     .step = &engine->inputs->numbers.step,
-                    .ring = ahead->ring,
-                    .slots = LK_AHEAD_DEPTH,
-                    .stride = ahead->stride};
+                    .ring = recorded->ring,
+                    .slots = LK_RECORDED_DEPTH,
+                    .stride = recorded->stride};
     engine->dev->kernels->post(engine->dev, &post);
 }
 
 const lk_engine_part *lk__recorded_fetch(lk_engine *engine)
 {
-    const lk_recorded *ahead = engine->ahead;
-    lk_fetch_desc fetch = {.ring = ahead->in_ring,
-                           .slots = LK_AHEAD_DEPTH,
-                           .stride = ahead->in_stride,
-                           .bytes = input_bytes(ahead->sending.count),
-                           .turn = ahead->turn};
+    const lk_recorded *recorded = engine->recorded;
+    lk_fetch_desc fetch = {.ring = recorded->in_ring,
+                           .slots = LK_RECORDED_DEPTH,
+                           .stride = recorded->in_stride,
+                           .bytes = input_bytes(recorded->sending.count),
+                           .turn = recorded->turn};
     engine->dev->kernels->fetch(engine->dev, &fetch, engine->inputs);
-    return &ahead->sending;
+    return &recorded->sending;
 }
 
-/* Between two looks at the device. */
+/* Sleeps between two checks of the device; fails if a peer is lost. */
 static lk_status pause_wait(lk_engine *engine, double since)
 {
-    if (engine->direct)
-        LK_TRY(lk__device_sums_watch(engine->direct, since));
+    if (engine->device_sums)
+        LK_TRY(lk__device_sums_watch(engine->device_sums, since));
     nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
     return LK_OK;
 }
 
-/* Until all steps that were sent are done, or a peer is lost. */
+/* Blocks until all sent steps are done, or a peer is lost. */
 static lk_status await_idle(lk_engine *engine)
 {
-    bool idle = !engine->direct;
+    bool idle = !engine->device_sums;
     double since = lk__clock();
     while (!idle) {
         LK_TRY(engine->dev->type->poll(engine->dev, &idle));
@@ -237,7 +236,7 @@ static lk_status await_idle(lk_engine *engine)
 static lk_status play(lk_engine *engine, known_size *size, lk_status (*enqueue)(void *engine))
 {
     lk_device *dev = engine->dev;
-    const lk_resident *from = engine->ahead->sending.resident;
+    const lk_resident *from = engine->recorded->sending.resident;
     if (!size->recording || size->from != from)
         LK_TRY(await_idle(engine));
     if (size->recording && size->from != from) {
@@ -250,18 +249,17 @@ static lk_status play(lk_engine *engine, known_size *size, lk_status (*enqueue)(
     return dev->type->play(dev, size->recording);
 }
 
-/* Where a step's results go. */
-static lk_results *results_of(const lk_recorded *ahead, uint64_t step)
+/* The slot of the ring for a step's results. */
+static lk_results *results_of(const lk_recorded *recorded, uint64_t step)
 {
-    return (lk_results *)(void *)(ahead->ring + step % LK_AHEAD_DEPTH * ahead->stride);
+    return (lk_results *)(void *)(recorded->ring + step % LK_RECORDED_DEPTH * recorded->stride);
 }
 
-/* What the step at hand needs, to the place in which the device will look for it; the
- * optimiser goes on to it. */
+/* Writes the step's inputs to the ring from which the device fetches them, and advances the optimiser. */
 static void write_inputs(lk_engine *engine, const lk_engine_part *part)
 {
-    lk_recorded *ahead = engine->ahead;
-    char *slot = ahead->in_ring + ahead->turns % LK_AHEAD_DEPTH * ahead->in_stride;
+    lk_recorded *recorded = engine->recorded;
+    char *slot = recorded->in_ring + recorded->turns % LK_RECORDED_DEPTH * recorded->in_stride;
     lk_engine_step_inputs *inputs = (lk_engine_step_inputs *)(void *)slot;
     uint32_t *ids = (uint32_t *)(inputs + 1);
     inputs->numbers = (lk_engine_step_numbers){(uint32_t)lk__optim_steps(engine->optim), part->epoch};
@@ -271,16 +269,16 @@ static void write_inputs(lk_engine *engine, const lk_engine_part *part)
     memcpy(ids + part->count, part->labels, part->count * sizeof *part->labels);
 }
 
-/* Whether the upload of samples may wait for earlier ones, and so for other ranks. */
+/* Whether the upload of the samples may wait for earlier uploads, and so for other ranks. */
 static bool upload_waits(const lk_engine *engine, const lk_engine_part *part)
 {
-    static_assert(LK_AHEAD_DEPTH <= 4, "the fourth step before is done");
+    static_assert(LK_RECORDED_DEPTH <= 4, "the fourth step before is done");
     return part->x && sample_bytes(engine, part->count) > engine->dev->type->prompt_upload;
 }
 
-/* Keeps what doing the step again would take. Samples are kept where a copy of them takes
- * no more than an upload that does not wait. */
-static lk_status keep_part(lk_engine *engine, const lk_engine_part *part, flight *f)
+/* Copies everything that repeating the step needs. Samples are copied only if they are small enough for an
+ * upload that does not wait. */
+static lk_status keep_part(lk_engine *engine, const lk_engine_part *part, sent_step *f)
 {
     size_t room = lk__size_min(engine->dev->type->prompt_upload, sample_bytes(engine, engine->most));
     f->part = *part;
@@ -298,39 +296,39 @@ static lk_status keep_part(lk_engine *engine, const lk_engine_part *part, flight
     return LK_OK;
 }
 
-/* To where the waves look for them: the only one in its lane. */
+/* Uploads to the memory that the waves read: a single wave reads its lane. */
 static lk_status upload_samples(lk_engine *engine, const lk_engine_part *part)
 {
     lk_device *dev = engine->dev;
     void *lane = lk__staging_at(engine->lanes[0].samples, lk__plan_input(engine->plan, 0).data);
-    void *to = lk__staging_at(engine->ahead->samples, lane);
+    void *to = lk__staging_at(engine->recorded->samples, lane);
     return part->x ? dev->type->upload(dev, part->x, sample_bytes(engine, part->count), to) : LK_OK;
 }
 
 lk_status lk__recorded_send(lk_engine *engine, const lk_engine_part *part, lk_status (*enqueue)(void *engine))
 {
-    lk_recorded *ahead = engine->ahead;
-    flight *f = &ahead->flights[lk__optim_steps(engine->optim) % LK_AHEAD_DEPTH];
-    if (engine->direct && upload_waits(engine, part))
+    lk_recorded *recorded = engine->recorded;
+    sent_step *f = &recorded->sent[lk__optim_steps(engine->optim) % LK_RECORDED_DEPTH];
+    if (engine->device_sums && upload_waits(engine, part))
         LK_TRY(await_idle(engine));
     LK_TRY(keep_part(engine, part, f));
     f->before = lk__optim_numbers(engine->optim);
-    ahead->sending = (lk_engine_part){.x = ahead->samples,
-                                      .resident = part->resident,
-                                      .count = part->count,
-                                      .total = part->total,
-                                      .flag = ahead->flag};
+    recorded->sending = (lk_engine_part){.x = recorded->samples,
+                                         .resident = part->resident,
+                                         .count = part->count,
+                                         .total = part->total,
+                                         .flag = recorded->flag};
     LK_TRY(upload_samples(engine, part));
-    /* A step of this number may have been there before: numbers can be set back. */
-    results_of(ahead, f->before.steps)->number = 0;
+    /* The slot may have the results of an earlier step with this number: numbers can be set back. */
+    results_of(recorded, f->before.steps)->number = 0;
     write_inputs(engine, part);
-    lk_status status = play(engine, find_size(ahead, part->total), enqueue);
+    lk_status status = play(engine, find_size(recorded, part->total), enqueue);
     if (status != LK_OK) {
         lk__optim_set_numbers(engine->optim, &f->before);
         return status;
     }
     lk__plan_count(engine->plan, 1);
-    ahead->turns++;
+    recorded->turns++;
     engine->pending++;
     return LK_OK;
 }
@@ -340,7 +338,7 @@ static bool are_there(const lk_results *results, uint64_t step)
     return __atomic_load_n(&results->number, __ATOMIC_ACQUIRE) == (uint32_t)step + 1;
 }
 
-/* A device that is done must have left the results. */
+/* Polls the device: fails if it is idle but has not written the results. */
 static lk_status ask_device(lk_engine *engine, uint64_t step, const lk_results *results, double since)
 {
     bool idle = false;
@@ -353,7 +351,7 @@ static lk_status ask_device(lk_engine *engine, uint64_t step, const lk_results *
 
 static lk_status await_results(lk_engine *engine, uint64_t step, lk_results **out)
 {
-    lk_results *results = results_of(engine->ahead, step);
+    lk_results *results = results_of(engine->recorded, step);
     double since = lk__clock();
     for (int looks = 0; !are_there(results, step); looks += looks < LOOKS) {
         if (looks == LOOKS)
@@ -367,28 +365,28 @@ static lk_status await_results(lk_engine *engine, uint64_t step, lk_results **ou
 
 lk_status lk__recorded_receive(lk_engine *engine, lk_engine_part *part, lk_flag *found)
 {
-    lk_recorded *ahead = engine->ahead;
+    lk_recorded *recorded = engine->recorded;
     uint64_t step = lk__optim_steps(engine->optim) - (uint64_t)engine->pending;
-    const flight *f = &ahead->flights[step % LK_AHEAD_DEPTH];
+    const sent_step *f = &recorded->sent[step % LK_RECORDED_DEPTH];
     lk_results *results = NULL;
     LK_TRY(await_results(engine, step, &results));
     const float *loss = (const float *)(results + 1);
-    memcpy(engine->loss, loss, f->part.count * sizeof *loss);
-    memcpy(engine->place, loss + f->part.count, f->part.count * sizeof *engine->place);
+    memcpy(engine->host_losses, loss, f->part.count * sizeof *loss);
+    memcpy(engine->host_label_ranks, loss + f->part.count, f->part.count * sizeof *engine->host_label_ranks);
     *part = f->part;
     *found = results->flag;
     engine->pending--;
     return LK_OK;
 }
 
-lk_status lk__recorded_go_back(lk_engine *engine)
+lk_status lk__recorded_roll_back(lk_engine *engine)
 {
-    lk_recorded *ahead = engine->ahead;
+    lk_recorded *recorded = engine->recorded;
     int undone = engine->pending + 1;
     uint64_t step = lk__optim_steps(engine->optim) - (uint64_t)undone;
     LK_TRY(await_idle(engine));
-    LK_TRY(clear_flag(engine, ahead));
-    lk__optim_set_numbers(engine->optim, &ahead->flights[step % LK_AHEAD_DEPTH].before);
+    LK_TRY(clear_flag(engine, recorded));
+    lk__optim_set_numbers(engine->optim, &recorded->sent[step % LK_RECORDED_DEPTH].before);
     lk__plan_count(engine->plan, -undone);
     engine->pending = 0;
     return LK_OK;

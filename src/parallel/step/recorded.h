@@ -1,50 +1,48 @@
-/* recorded.h - recorded steps, which are sent before the results of earlier ones are there.
+/* recorded.h - recorded steps, of which several can be under way.
  *
- * A device that records does a whole step (step.c says what it is) as one piece of work
- * that is enqueued again and again. Nothing of it waits for the host, so several steps
- * can be under way. A step whose loss or gradients are not finite changes nothing, and
- * neither do those behind it.
+ * A device that can record runs a whole step (step.c) as one unit of work, which is enqueued for every step.
+ * No part of it waits for the host, so a step can be sent before the results of earlier ones are known. A
+ * step with a non-finite loss or gradient changes nothing, and neither do the steps after it.
  *
- * Steps of several ranks are recorded where a channel between the devices can be
- * (comm/device_sums.h): gradients are summed beside the backward pass, and each rank looks at
- * the losses of all and at the sums, so that all find the same. The host adds up
- * metrics when it receives, while the devices go on. All ranks must send and receive
- * the same steps in the same order. */
+ * Steps of several ranks are recorded if the channel between the devices can be recorded
+ * (comm/device_sums.h). Gradients are summed during the backward pass, and each device checks the losses of
+ * all ranks and the sums, so that all find the same. The host computes metrics when it receives a step,
+ * while the devices continue. All ranks must send and receive the same steps in the same order. */
 #ifndef LK_PARALLEL_STEP_RECORDED_H
 #define LK_PARALLEL_STEP_RECORDED_H
 
 #include "parallel/step/engine_impl.h"
 
-/* Steps under way at most. */
-enum { LK_AHEAD_DEPTH = 4 };
+/* The largest number of steps under way. */
+enum { LK_RECORDED_DEPTH = 4 };
 
-/* Together. *out stays NULL where the engine's steps cannot be recorded: the device cannot,
- * the host has a part in the sums over ranks, there are stages, a step has several waves and
- * there are several ranks or the samples of all waves are too large to be brought at once,
- * or the host must know the norm of the gradients on the way, as clipping does. */
+/* Collective. *out stays NULL if the engine's steps cannot be recorded: the device cannot record; the host
+ * sums gradients; there are several stages; the host needs the gradient's norm (clipping); or a step has
+ * several waves, and there are several ranks or the samples are too large to upload at once. */
 lk_status lk__recorded_create(lk_engine *engine, lk_recorded **out) LK_CHECKED;
-void lk__recorded_destroy(lk_engine *engine, lk_recorded *ahead);
+void lk__recorded_destroy(lk_engine *engine, lk_recorded *recorded);
 
-/* Whether the step of these samples can be sent. The first one of each size is done
- * now: the device learns its shapes. */
+/* Whether a step of `total` samples can be sent. The first step of each size is done at once, so that the
+ * device can prepare its shapes. */
 bool lk__recorded_knows(const lk_engine *engine, size_t total);
-/* Together, after that step. */
+/* Collective, after that first step: later steps of this size can be recorded. */
 lk_status lk__recorded_learn(lk_engine *engine, size_t total) LK_CHECKED;
 
-/* Sends the step, which the optimiser then counts, and engine->pending; there must be room. enqueue, given the
- * engine, enqueues a step when it has to be recorded, of the part that lk__recorded_fetch
- * gives: fetch first enqueues what brings the step's inputs, post last its results. */
+/* Sends a step and counts it (the optimiser's steps, engine->pending); fewer than LK_RECORDED_DEPTH steps
+ * may be under way. If the step must be recorded, calls enqueue(engine). That function enqueues the step:
+ * lk__recorded_fetch first, which enqueues the transfer of the inputs and returns the part to compute;
+ * lk__recorded_post last, which enqueues the transfer of the results. */
 lk_status lk__recorded_send(lk_engine *engine, const lk_engine_part *part,
                             lk_status (*enqueue)(void *engine)) LK_CHECKED;
 const lk_engine_part *lk__recorded_fetch(lk_engine *engine);
 void lk__recorded_post(lk_engine *engine);
 
-/* Waits for the oldest step: its part, which lasts until it is sent over, what the device
- * found not finite, and in the engine loss and place. part->x is NULL where the samples
- * were not kept. */
+/* Blocks until the oldest step is done. Sets *found to the result of the device's check, host_losses and
+ * host_label_ranks of the engine, and *part to the step's part, which is valid until LK_RECORDED_DEPTH more
+ * steps are sent. part->x is NULL if the samples were not kept. */
 lk_status lk__recorded_receive(lk_engine *engine, lk_engine_part *part, lk_flag *found) LK_CHECKED;
-/* The step that was received last failed: state and numbers are again those from before
- * it, and none is under way. */
-lk_status lk__recorded_go_back(lk_engine *engine) LK_CHECKED;
+/* After a received step that is bad: waits for the steps under way and restores the numbers from before the
+ * bad step. (The device has not changed parameters since.) Then no step is under way. */
+lk_status lk__recorded_roll_back(lk_engine *engine) LK_CHECKED;
 
 #endif

@@ -1,29 +1,29 @@
-/* resident.c - bringing data sets to the device. */
+/* resident.c - copying data sets to the device. */
 #include "parallel/step/resident.h"
 
 #include "base/mem.h"
 #include "data/loader/loader.h"
 #include "data/transform/transform.h"
 
-/* Bytes that are brought there at once, where a sample has no more. */
+/* Bytes that are uploaded at once; at least one sample. */
 static const size_t PIECE = (size_t)4 << 20;
 
 struct lk_resident {
-    const void *name; /* by which batches say that their samples are here */
+    const void *name; /* lk_batch.source of its batches */
     size_t count;     /* samples */
-    uint8_t *pixels;
-    float *table;
-    lk_gather_desc gather; /* all but the epoch, which is the engine's */
+    uint8_t *pixels;  /* device, (count, record) */
+    float *table;     /* device: normalisation */
+    lk_gather_desc gather;
 };
 
-/* Of no other data set of the process, before or after: an address would be used again. */
+/* A value that no other data set of the process gets. An address would be used again after free. */
 static const void *new_name(void)
 {
     static uintptr_t last;
     return (const void *)__atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
 }
 
-/* Whether gather can do these transforms; puts them into it. */
+/* Adds the transforms to the gather kernel's description; false if the kernel cannot do them. */
 static bool take_transforms(const lk_transforms *list, lk_gather_desc *out)
 {
     for (size_t i = 0; i < list->count; i++) {
@@ -42,7 +42,7 @@ static bool take_transforms(const lk_transforms *list, lk_gather_desc *out)
     return true;
 }
 
-/* Whether samples are bytes of the model's own shape. */
+/* Whether samples are bytes in the shape of the model's input. */
 static bool fits_model(const lk_engine *engine, const lk_loader_source *source)
 {
     lk_shape input = engine->graph->layers[0].shape;
@@ -50,9 +50,9 @@ static bool fits_model(const lk_engine *engine, const lk_loader_source *source)
            source->shape.width == input.w;
 }
 
-/* In half of what the device has left. Ranks that share it look at the same time, so
- * that each takes its part of that; which of this host's do is known where a channel
- * joins devices of their own. */
+/* Whether the data set takes at most half of the device's free memory, divided by the ranks that may share
+ * the device: they all measure at the same time. Each rank has its own device if the channel requires it;
+ * otherwise all ranks of the host may share one. */
 static bool has_room(const lk_engine *engine, size_t count, size_t record)
 {
     bool own = engine->channel && !engine->channel->one_device;
@@ -62,7 +62,7 @@ static bool has_room(const lk_engine *engine, size_t count, size_t record)
            bytes <= dev->type->room(dev) / parts;
 }
 
-/* Samples of the data set, `most` at a time by way of piece. */
+/* Uploads all samples, `most` at a time, through the host buffer `piece`. */
 static lk_status upload_pixels(lk_device *dev, const lk_dataset *data, const lk_resident *resident, size_t most,
                                uint8_t *piece)
 {
@@ -116,9 +116,8 @@ static lk_status create(lk_device *dev, const lk_loader_source *source, const lk
     return LK_OK;
 }
 
-/* The index of the engine's data set of this name, or of a free place for NULL; -1 where
- * there is none. */
-static int find_place(const lk_engine *engine, const void *name)
+/* The index of the engine's cached data set of this name, or for NULL of a free slot; -1 if there is none. */
+static int find_slot(const lk_engine *engine, const void *name)
 {
     for (int i = 0; i < LK_MAX_RESIDENTS; i++) {
         const lk_resident *resident = engine->residents[i];
@@ -128,26 +127,26 @@ static int find_place(const lk_engine *engine, const void *name)
     return -1;
 }
 
-lk_status lk__resident_add(lk_engine *engine, lk_loader *loader, bool *placed)
+lk_status lk__resident_add(lk_engine *engine, lk_loader *loader, bool *cached)
 {
     lk_loader_source source = lk__loader_source(loader);
     size_t count = lk_dataset_get_info(source.data)->count;
     lk_gather_desc gather = {.record = source.shape.channels * source.shape.height * source.shape.width,
                              .seed = source.seed,
                              .epoch = &engine->inputs->numbers.epoch};
-    int place = find_place(engine, source.named);
-    if (source.named && place < 0)
+    int slot = find_slot(engine, source.named);
+    if (source.named && slot < 0)
         return lk__fail(LK_STATUS_USAGE, "another engine's device has the samples of this loader");
     bool named = source.named != NULL;
-    *placed = named;
-    if (named || place < 0 || engine->grid.stage > 0 || !fits_model(engine, &source) ||
+    *cached = named;
+    if (named || slot < 0 || engine->grid.stage > 0 || !fits_model(engine, &source) ||
         !take_transforms(source.transforms, &gather) || !has_room(engine, count, gather.record))
         return LK_OK;
-    lk_status status = create(engine->dev, &source, &gather, &engine->residents[place]);
+    lk_status status = create(engine->dev, &source, &gather, &engine->residents[slot]);
     if (status != LK_OK)
         return status == LK_STATUS_MEMORY ? LK_OK : status;
-    lk__loader_names_only(loader, engine->residents[place]->name);
-    *placed = true;
+    lk__loader_names_only(loader, engine->residents[slot]->name);
+    *cached = true;
     return LK_OK;
 }
 
@@ -159,10 +158,10 @@ void lk__residents_destroy(lk_engine *engine)
 
 lk_status lk__resident_find(const lk_engine *engine, const lk_batch *batch, const lk_resident **out)
 {
-    int place = find_place(engine, batch->source);
-    if (place < 0)
+    int slot = find_slot(engine, batch->source);
+    if (slot < 0)
         return lk__fail(LK_STATUS_USAGE, "another engine's device has the samples of this batch");
-    const lk_resident *found = engine->residents[place];
+    const lk_resident *found = engine->residents[slot];
     if (batch->epoch > UINT32_MAX)
         return lk__fail(LK_STATUS_USAGE, "epoch %zu is out of range (0 to %u)", batch->epoch, UINT32_MAX);
     for (size_t i = 0; batch->ids && i < batch->count; i++)

@@ -1,22 +1,21 @@
-/* resident.h - data sets that are on the device, as bytes.
+/* resident.h - cached data sets: the bytes of all samples in device memory.
  *
- * The samples of a batch are then gathered, cropped, flipped and normalised there,
- * by their ids and the epoch: the bits of the loader's batches, without its work and
- * without their way to the device. */
+ * A kernel gathers, crops, flips and normalises the samples of a batch, given their ids and the epoch. The
+ * result has the bits of the loader's batches. */
 #ifndef LK_PARALLEL_STEP_RESIDENT_H
 #define LK_PARALLEL_STEP_RESIDENT_H
 
 #include "parallel/step/engine_impl.h"
 
-/* As lk_engine_cache_dataset. */
-lk_status lk__resident_add(lk_engine *engine, lk_loader *loader, bool *placed) LK_CHECKED;
+/* See lk_engine_cache_dataset. */
+lk_status lk__resident_add(lk_engine *engine, lk_loader *loader, bool *cached) LK_CHECKED;
 void lk__residents_destroy(lk_engine *engine);
 
-/* The data set that is the batch's source. USAGE where it is not this engine's, or
- * lacks a sample. */
+/* The cached data set that is the batch's source. USAGE if this engine does not have it, or an id is out of
+ * range. */
 lk_status lk__resident_find(const lk_engine *engine, const lk_batch *batch, const lk_resident **out) LK_CHECKED;
 
-/* Samples ids[0..n) of the engine's epoch to x, of shape.n samples; ids is device
+/* Enqueues the gathering of samples ids[0..n), in the current epoch, to x; n is x->shape.n. ids is device
  * memory. */
 void lk__resident_gather(lk_engine *engine, const lk_resident *resident, const uint32_t *ids, lk_tensor *x);
 

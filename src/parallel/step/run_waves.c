@@ -1,7 +1,7 @@
-/* run_waves.c - waves on their way through this rank's layers.
+/* run_waves.c - running waves through this rank's layers.
  *
- * A wave comes from the batch or from the stage before, goes forward, on to the
- * next stage, and back the same way. What is sent is on its way while the next
+ * A wave's input comes from the batch or from the previous stage. Its activations are sent to the next stage,
+ * and its gradients come back from there and go to the previous stage. Sends are under way while the next
  * wave is computed. */
 #include "parallel/step/run_waves.h"
 
@@ -11,15 +11,15 @@
 #include "parallel/step/resident.h"
 #include "parallel/step/staging.h"
 
-/* What goes to another stage, or comes from it. */
-typedef struct parcel {
-    lk_tensor tensor; /* data NULL where there is nothing to move */
-    size_t n;
-    void *copy; /* of a lane */
-    int stage;  /* the other one */
-} parcel;
+/* A tensor that is sent to another stage or received from it. */
+typedef struct message {
+    lk_tensor tensor; /* data NULL: there is nothing to move */
+    size_t n;         /* samples */
+    void *copy;       /* staging buffer of the lane, or NULL */
+    int stage;        /* the other stage */
+} message;
 
-static lk_buffer as_data(const parcel *p)
+static lk_buffer as_data(const message *p)
 {
     return (lk_buffer){lk__staging_at(p->copy, p->tensor.data), p->n * lk__tensor_stride(&p->tensor), LK_DTYPE_U8};
 }
@@ -36,18 +36,18 @@ static lk_status await(lk_engine *engine, lk_request **request)
     return LK_OK;
 }
 
-static lk_status send(lk_engine *engine, parcel p, lk_request **request)
+static lk_status send(lk_engine *engine, message p, lk_request **request)
 {
     if (!p.tensor.data || p.n == 0)
         return LK_OK;
     lk_buffer data = as_data(&p);
-    if (engine->direct)
-        LK_TRY(lk__device_sums_wait_gather(engine->direct));
+    if (engine->device_sums)
+        LK_TRY(lk__device_sums_wait_gather(engine->device_sums));
     LK_TRY(lk__staging_fetch(engine->dev, p.tensor.data, data.count, data.at));
     return lk_send(engine->grid.pipeline, data, p.stage, request);
 }
 
-static lk_status receive(lk_engine *engine, parcel p)
+static lk_status receive(lk_engine *engine, message p)
 {
     if (!p.tensor.data || p.n == 0)
         return LK_OK;
@@ -59,8 +59,7 @@ static lk_status receive(lk_engine *engine, parcel p)
     return lk__staging_store(engine->dev, data.at, data.count, p.tensor.data);
 }
 
-/* Samples [begin, begin + n) of the part from the host, f32 and without pads, where they
- * are not on the device. */
+/* Uploads samples [begin, begin + n) of the part, f32 and without padding, unless they are on the device. */
 static lk_status upload_samples(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t n, int lane)
 {
     lk_device *dev = engine->dev;
@@ -72,7 +71,7 @@ static lk_status upload_samples(lk_engine *engine, const lk_engine_part *part, s
                              lk__staging_at(engine->lanes[lane].samples, input.data));
 }
 
-/* Brings the wave's samples, from `begin` on, to the plan's input, where they are not there already. */
+/* Copies the wave's samples, from index `begin` of the part, to the plan's input, unless they are there. */
 static void take_samples(lk_engine *engine, const lk_engine_part *part, size_t begin, const lk_op_wave *wave)
 {
     lk_device *dev = engine->dev;
@@ -87,8 +86,8 @@ static void take_samples(lk_engine *engine, const lk_engine_part *part, size_t b
         dev->kernels->copy(dev, &samples, &input);
 }
 
-/* The numbers of the step, and ids and labels of samples [begin, begin + n) of the part;
- * a recorded step fetches them itself. */
+/* Uploads the numbers of the step, and ids and labels of samples [begin, begin + n) of the part. A recorded
+ * step fetches them itself. */
 static lk_status upload_inputs(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t n)
 {
     lk_device *dev = engine->dev;
@@ -101,40 +100,41 @@ static lk_status upload_inputs(lk_engine *engine, const lk_engine_part *part, si
     return dev->type->upload(dev, part->ids + begin, n * sizeof *part->ids, ids);
 }
 
-/* Where the inputs and the results of a wave are on the device: those of `count` samples
- * are there, and the wave's begin at `begin`; losses are those of the samples. */
+/* Sets the wave's pointers to inputs and results in device memory, which are of `count` samples; the wave
+ * begins at index `begin` of these. */
 static void point_wave(const lk_engine *engine, float *losses, size_t begin, size_t count, lk_op_wave *wave)
 {
     const uint32_t *ids = (const uint32_t *)(engine->inputs + 1);
     wave->ids = ids + begin;
     wave->labels = (const int32_t *)(ids + count) + begin;
     wave->loss = losses + begin;
-    wave->label_rank = engine->places + begin;
+    wave->label_rank = engine->label_ranks + begin;
 }
 
-/* The results of samples [begin, begin + n) of the part, which losses and the places begin with. */
+/* Downloads the n results at the beginning of losses and label_ranks; they are of samples [begin, begin + n)
+ * of the part. */
 static lk_status download_results(lk_engine *engine, const float *losses, size_t begin, size_t n)
 {
     lk_device *dev = engine->dev;
     if (!lk__engine_has_losses(engine))
         return LK_OK;
-    if (engine->direct)
-        LK_TRY(lk__device_sums_wait_gather(engine->direct));
-    LK_TRY(dev->type->download(dev, losses, n * sizeof *losses, engine->loss + begin));
-    return dev->type->download(dev, engine->places, n * sizeof *engine->places, engine->place + begin);
+    if (engine->device_sums)
+        LK_TRY(lk__device_sums_wait_gather(engine->device_sums));
+    LK_TRY(dev->type->download(dev, losses, n * sizeof *losses, engine->host_losses + begin));
+    return dev->type->download(dev, engine->label_ranks, n * sizeof *engine->label_ranks,
+                               engine->host_label_ranks + begin);
 }
 
-/* Brings samples [begin, begin + wave->n) of the part, or what the stage before
- * made of them, to the wave's lane. */
+/* Fills the wave's input: samples [begin, begin + wave->n) of the part, or the previous stage's activations. */
 static lk_status load_wave(lk_engine *engine, const lk_engine_part *part, size_t begin, const lk_op_wave *wave)
 {
     lk_engine_lane *lane = &engine->lanes[wave->lane];
     lk_tensor input = lk__plan_input(engine->plan, wave->lane);
-    /* The lane's last wave may still be on its way. */
+    /* The sends of the lane's previous wave may still be under way. */
     LK_TRY(await(engine, &lane->sent_value));
     LK_TRY(await(engine, &lane->sent_grad));
     if (engine->grid.stage > 0)
-        return receive(engine, (parcel){input, wave->n, lane->before_copy, engine->grid.stage - 1});
+        return receive(engine, (message){input, wave->n, lane->previous_copy, engine->grid.stage - 1});
     LK_TRY(upload_samples(engine, part, begin, wave->n, wave->lane));
     take_samples(engine, part, begin, wave);
     return LK_OK;
@@ -148,7 +148,7 @@ static lk_status forward(lk_engine *engine, const lk_engine_part *part, size_t b
     if (lk__engine_has_losses(engine))
         return LK_OK;
     lk_tensor output = lk__plan_output(engine->plan, wave->lane);
-    return send(engine, (parcel){output, wave->n, lane->next_copy, engine->grid.stage + 1}, &lane->sent_value);
+    return send(engine, (message){output, wave->n, lane->next_copy, engine->grid.stage + 1}, &lane->sent_value);
 }
 
 static lk_status backward(lk_engine *engine, const lk_op_wave *wave)
@@ -156,18 +156,18 @@ static lk_status backward(lk_engine *engine, const lk_op_wave *wave)
     lk_engine_lane *lane = &engine->lanes[wave->lane];
     if (!lk__engine_has_losses(engine)) {
         lk_tensor grad = lk__plan_output_grad(engine->plan, wave->lane);
-        /* It is there before its gradient comes back, and their copies are one. */
+        /* The activation has arrived before its gradient is received: both use the same staging buffer. */
         LK_TRY(await(engine, &lane->sent_value));
-        LK_TRY(receive(engine, (parcel){grad, wave->n, lane->next_copy, engine->grid.stage + 1}));
+        LK_TRY(receive(engine, (message){grad, wave->n, lane->next_copy, engine->grid.stage + 1}));
     }
     LK_TRY(lk__plan_backward(engine->plan, wave));
     if (engine->grid.stage == 0)
         return LK_OK;
     lk_tensor grad = lk__plan_input_grad(engine->plan, wave->lane);
-    return send(engine, (parcel){grad, wave->n, lane->before_copy, engine->grid.stage - 1}, &lane->sent_grad);
+    return send(engine, (message){grad, wave->n, lane->previous_copy, engine->grid.stage - 1}, &lane->sent_grad);
 }
 
-/* Where the losses of this rank's samples are, among those of all. */
+/* The losses of this rank's samples, among those of all ranks. */
 static float *own_losses(const lk_engine *engine)
 {
     return engine->losses + lk__waves_sample(engine->waves, engine->waves->first);
@@ -204,15 +204,15 @@ static lk_status await_sent(lk_engine *engine)
     return LK_OK;
 }
 
-/* In a recorded step the devices of all ranks look at the losses of all. */
+/* In a recorded step every device checks the losses of all ranks, so they are shared after the last forward. */
 static lk_status act(lk_engine *engine, const lk_engine_part *part, lk_pipeline_action action)
 {
     lk_op_wave wave = wave_at(engine, part, action.wave);
     if (!action.forward)
         return backward(engine, &wave);
     LK_TRY(forward(engine, part, lk__waves_begin(engine->waves, action.wave), &wave));
-    bool shares = wave.last && part->flag && engine->direct;
-    return shares ? lk__device_sums_share(engine->direct, part->total, engine->losses) : LK_OK;
+    bool shares = wave.last && part->flag && engine->device_sums;
+    return shares ? lk__device_sums_share(engine->device_sums, part->total, engine->losses) : LK_OK;
 }
 
 lk_status lk__engine_run_waves(lk_engine *engine, const lk_engine_part *part)
@@ -247,7 +247,7 @@ lk_status lk__engine_run_leaf(lk_engine *engine, const lk_engine_part *part, int
     return await_sent(engine);
 }
 
-/* One shard of all: evaluation adds nothing up. */
+/* The samples are one shard: an evaluation has no sums over samples. */
 lk_status lk__engine_run_eval(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t n)
 {
     lk_op_wave wave = {.shards = {.count = 1, .begin = (const size_t[]){0, n}, .merges = (const int[]){0}}, .n = n};
@@ -258,23 +258,24 @@ lk_status lk__engine_run_eval(lk_engine *engine, const lk_engine_part *part, siz
     return download_results(engine, engine->losses, begin, n);
 }
 
+/* The plan's hook: gathers the partial sums, `width` floats each, of all replicas. */
 static lk_status gather(void *arg, const float *mine, size_t width, float *all)
 {
     lk_engine *engine = arg;
     const lk_grid *grid = &engine->grid;
-    if (engine->direct)
-        return lk__device_sums_gather(engine->direct, mine, width, all);
-    size_t counts[LK_MAX_SHARDS], total = 0, place = 0;
+    if (engine->device_sums)
+        return lk__device_sums_gather(engine->device_sums, mine, width, all);
+    size_t counts[LK_MAX_SHARDS], total = 0, offset = 0;
     for (int r = 0; r < grid->replicas; r++) {
         int roots = lk_shard_roots(engine->opts.shards, grid->bounds[r], grid->bounds[r + 1], NULL);
         counts[r] = (size_t)roots * width;
-        place = r == grid->replica ? total : place;
+        offset = r == grid->replica ? total : offset;
         total += counts[r];
     }
     float *out = lk__staging_at(engine->sums_copy, all);
     lk_buffer data = {(void *)(uintptr_t)mine, counts[grid->replica], LK_DTYPE_F32};
     if (engine->sums_copy)
-        data.at = engine->sums_copy + place;
+        data.at = engine->sums_copy + offset;
     LK_TRY(lk__staging_fetch(engine->dev, mine, data.count * sizeof *mine, data.at));
     double began = lk__clock();
     LK_TRY(lk_allgather(grid->moments, data, counts, out, NULL));
@@ -282,8 +283,8 @@ static lk_status gather(void *arg, const float *mine, size_t width, float *all)
     return lk__staging_store(engine->dev, out, total * sizeof *all, all);
 }
 
-/* Buckets start in the wave that completes the sums; in all others, and in
- * forward, what is under way is moved on. In a recorded step the devices do that. */
+/* The plan's hook after each layer. Starts buckets in the last wave's backward pass, and makes progress on
+ * sums and sends under way; in a recorded step the devices do this by themselves. */
 static lk_status layer_done(void *arg, const lk_op_wave *wave, size_t done)
 {
     lk_engine *engine = arg;

@@ -1,4 +1,4 @@
-/* staging.c - copies between a device's memory and the host's, where they differ. */
+/* staging.c - copies between device memory and staging buffers. */
 #include "parallel/step/staging.h"
 
 #include "base/mem.h"

@@ -1,9 +1,9 @@
-/* step.c - what a training step is.
+/* step.c - the parts of a training step, in order.
  *
- * A step runs this rank's waves through the plan (passes.c), sums gradients over the ranks
- * in buckets while it does (buckets.c), makes sure that all is finite (blame.c), clips and
- * updates. run_step says so once, for steps that are done now and for those that a device
- * records (ahead.c); lk_engine_part.flag tells which of the two it is. */
+ * A step runs this rank's waves through the plan (run_waves.c), meanwhile sums gradients over the ranks in
+ * buckets (buckets.c), checks that all values are finite (nonfinite.c), clips and updates. The same code,
+ * run_step, runs steps that are done at once and steps that a device records (recorded.c);
+ * lk_engine_part.flag distinguishes them. */
 #include "parallel/step/step.h"
 
 #include <stdio.h>
@@ -27,15 +27,15 @@ static lk_status await_bucket(lk_engine *engine, int index)
     return LK_OK;
 }
 
-static lk_status settle_buckets(lk_engine *engine)
+static lk_status finish_buckets(lk_engine *engine)
 {
     double began = lk__clock();
-    LK_TRY(lk__buckets_settle(engine->buckets));
+    LK_TRY(lk__buckets_finish(engine->buckets));
     engine->waits.gradients += lk__clock() - began;
     return LK_OK;
 }
 
-/* Adds from where to go on. */
+/* Adds to the detail from which step to resume. */
 static lk_status fail_replicas(const lk_engine *engine)
 {
     char why[LK_AGREED_TEXT];
@@ -47,8 +47,8 @@ static lk_status fail_replicas(const lk_engine *engine)
                     why, (unsigned long long)engine->equal_at);
 }
 
-/* All replicas of a stage find the same; where there are other stages, those
- * hear of it. */
+/* Collective. All replicas of a stage find the same difference; if there are other stages, these get the
+ * same failure. */
 static lk_status compare_replicas(lk_engine *engine)
 {
     const lk_grid *grid = &engine->grid;
@@ -79,8 +79,8 @@ lk_status lk__step_compare(lk_engine *engine)
     return LK_OK;
 }
 
-/* Whether replicas are compared after the last step that was begun: the count of steps
- * has come to a multiple of check_every, or has passed one without an update. */
+/* Whether the replicas must be compared: since they were last equal, the number of steps has reached or
+ * passed a multiple of check_every. */
 static bool check_is_due(const lk_engine *engine)
 {
     int every = engine->opts.check_every;
@@ -99,9 +99,8 @@ static lk_status flip_bit(lk_engine *engine, size_t bit)
     return LK_OK;
 }
 
-/* Where faults are asked for: this rank's place in the run, and a bit of its
- * parameters. */
-static lk_status meet_faults(lk_engine *engine, const char *op, uint64_t step)
+/* If faults are requested: sets the site (rank, step, operation), and may flip a bit of the parameters. */
+static lk_status inject_faults(lk_engine *engine, const char *op, uint64_t step)
 {
     size_t bit, count = engine->params->count;
     if (!lk__fault_is_on())
@@ -112,15 +111,15 @@ static lk_status meet_faults(lk_engine *engine, const char *op, uint64_t step)
     return lk__fault_flip(op, count * 8 * sizeof(float), &bit) ? flip_bit(engine, bit) : LK_OK;
 }
 
-/* Together, when losses and places are there: the metrics of a step that is finite at all
- * ranks. Else NONFINITE, and the state is that from before it. found is as in blame.h. */
-static lk_status judge(lk_engine *engine, const lk_engine_part *part, const lk_flag *found, lk_metrics *out)
+/* Collective, when losses and label ranks are in host memory: the metrics of a step that is finite at all
+ * ranks. Otherwise NONFINITE, and the engine is in its state before the step. found as in nonfinite.h. */
+static lk_status check_results(lk_engine *engine, const lk_engine_part *part, const lk_flag *found, lk_metrics *out)
 {
     double began = lk__clock();
     bool bad = false;
     LK_TRY(lk__nonfinite_check_step(engine, part, found, &bad));
     if (bad && found)
-        LK_TRY(lk__recorded_go_back(engine));
+        LK_TRY(lk__recorded_roll_back(engine));
     if (bad)
         return lk__nonfinite_explain(engine, part, found);
     engine->own = lk__metrics_leaves(engine, part->total);
@@ -130,12 +129,12 @@ static lk_status judge(lk_engine *engine, const lk_engine_part *part, const lk_f
     return LK_OK;
 }
 
-/* All gradients at once: summed and found finite. */
+/* Waits until all gradients are summed, and checks the sums. */
 static lk_status await_gradients(lk_engine *engine, const lk_engine_part *part)
 {
     for (int i = 0; i < engine->buckets->count; i++)
         LK_TRY(await_bucket(engine, i));
-    LK_TRY(settle_buckets(engine));
+    LK_TRY(finish_buckets(engine));
     return lk__nonfinite_check_sums(engine, part);
 }
 
@@ -149,7 +148,7 @@ static lk_status clip(lk_engine *engine)
     return LK_OK;
 }
 
-/* Enqueues the optimiser's step over these elements. */
+/* Enqueues the optimiser's update of these elements. */
 static void update_range(lk_engine *engine, size_t begin, size_t end, const lk_flag *flag)
 {
     lk_optim_range range = {
@@ -158,7 +157,8 @@ static void update_range(lk_engine *engine, size_t begin, size_t end, const lk_f
     lk__params_round(engine->params, begin, end);
 }
 
-/* By all gradients at once, which are there, or by each bucket when its sum is. */
+/* Updates the parameters. all: all gradients are summed, so one update does; otherwise each bucket is updated
+ * as soon as it is summed. */
 static lk_status update(lk_engine *engine, const lk_flag *flag, bool all)
 {
     const lk_buckets *buckets = engine->buckets;
@@ -172,40 +172,39 @@ static lk_status update(lk_engine *engine, const lk_flag *flag, bool all)
     }
     if (flag)
         return LK_OK;
-    LK_TRY(settle_buckets(engine));
+    LK_TRY(finish_buckets(engine));
     LK_TRY(engine->dev->type->sync(engine->dev));
     return check_is_due(engine) ? lk__step_compare(engine) : LK_OK;
 }
 
-/* Up to gradients that are finite at every rank. Where they are needed all at once, they are
- * summed and clipped; else their sums may be under way. A recorded step is judged when its
- * results are received. */
+/* The first half of a step. all: returns when all gradients are summed, finite and clipped; otherwise their
+ * sums may still be under way. A recorded step is checked when its results are received. */
 static lk_status run_gradients(lk_engine *engine, const lk_engine_part *part, bool all, lk_metrics *out)
 {
     LK_TRY(lk__engine_run_waves(engine, part));
     if (!part->flag)
-        LK_TRY(judge(engine, part, NULL, out));
-    all = all || engine->doubtful;
+        LK_TRY(check_results(engine, part, NULL, out));
+    all = all || engine->may_overflow;
     if (all)
         LK_TRY(await_gradients(engine, part));
     LK_TRY(lk__engine_finish_waves(engine, part));
-    /* That gathers again, and the norm waits for the device. */
+    /* lk__engine_finish_waves gathers sums again, and computing the norm waits for the device. */
     if (all)
-        LK_TRY(settle_buckets(engine));
+        LK_TRY(finish_buckets(engine));
     LK_TRY(clip(engine));
     if (part->flag)
-        return LK_OK; /* it is counted when it is sent */
+        return LK_OK; /* a recorded step is counted when it is sent */
     lk__plan_count(engine->plan, 1);
     lk__optim_count(engine->optim);
     return LK_OK;
 }
 
-/* A step, done now or enqueued for a device that records. */
+/* A whole step, done at once or enqueued to be recorded. */
 static lk_status run_step(lk_engine *engine, const lk_engine_part *part, lk_metrics *out)
 {
     bool all = part->flag || engine->opts.clip_norm > 0;
     LK_TRY(run_gradients(engine, part, all, out));
-    return update(engine, part->flag, all || engine->doubtful);
+    return update(engine, part->flag, all || engine->may_overflow);
 }
 
 static lk_status enqueue_step(void *arg)
@@ -217,29 +216,29 @@ static lk_status enqueue_step(void *arg)
     return LK_OK;
 }
 
-/* Room for the results of n samples. */
+/* Makes room for the results of n samples. */
 static lk_status ensure_results(lk_engine *engine, size_t n)
 {
     n = lk__size_max(n, 1);
     if (n <= engine->results)
         return LK_OK;
-    lk__mem_free(engine->loss);
-    lk__mem_free(engine->place);
-    engine->loss = NULL;
-    engine->place = NULL;
+    lk__mem_free(engine->host_losses);
+    lk__mem_free(engine->host_label_ranks);
+    engine->host_losses = NULL;
+    engine->host_label_ranks = NULL;
     engine->results = 0;
-    LK_TRY(LK_ALLOC(n, "losses", &engine->loss));
-    LK_TRY(LK_ALLOC(n, "results", &engine->place));
+    LK_TRY(LK_ALLOC(n, "losses", &engine->host_losses));
+    LK_TRY(LK_ALLOC(n, "results", &engine->host_label_ranks));
     engine->results = n;
     return LK_OK;
 }
 
-/* Before a step that is done now. */
+/* Prepares a step that is done at once. */
 static lk_status begin_step(lk_engine *engine, const lk_engine_part *part)
 {
-    engine->doubtful = false;
+    engine->may_overflow = false;
     engine->own = (lk_metrics){0};
-    LK_TRY(meet_faults(engine, "step", lk__optim_steps(engine->optim) + 1));
+    LK_TRY(inject_faults(engine, "step", lk__optim_steps(engine->optim) + 1));
     return ensure_results(engine, part->count);
 }
 
@@ -261,10 +260,10 @@ lk_status lk__step_update(lk_engine *engine)
     return update(engine, NULL, true);
 }
 
-/* Behind those under way. */
+/* Whether another recorded step may follow the steps under way. */
 static bool takes_more(const lk_engine *engine)
 {
-    return !engine->at_once && engine->pending < LK_AHEAD_DEPTH && !check_is_due(engine);
+    return !engine->at_once && engine->pending < LK_RECORDED_DEPTH && !check_is_due(engine);
 }
 
 bool lk__step_can_send(const lk_engine *engine, size_t total)
@@ -272,14 +271,14 @@ bool lk__step_can_send(const lk_engine *engine, size_t total)
     return engine->pending == 0 || (lk__recorded_knows(engine, total) && takes_more(engine));
 }
 
-/* A step of a size that the device has not met, and all where it cannot record: the
- * results wait in the engine. */
+/* Does a step at once, because its size is new or the device cannot record; lk__step_receive returns its
+ * metrics. */
 static lk_status step_at_once(lk_engine *engine, const lk_engine_part *part)
 {
     LK_TRY(begin_step(engine, part));
     LK_TRY(run_step(engine, part, &engine->finished));
     engine->has_grads = true;
-    if (engine->ahead)
+    if (engine->recorded)
         LK_TRY(lk__recorded_learn(engine, part->total));
     engine->pending = 1;
     engine->at_once = true;
@@ -294,7 +293,7 @@ lk_status lk__step_send(lk_engine *engine, const lk_engine_part *part)
                         engine->pending);
     if (!recorded)
         return step_at_once(engine, part);
-    engine->doubtful = false;
+    engine->may_overflow = false;
     LK_TRY(ensure_results(engine, part->count));
     return lk__recorded_send(engine, part, enqueue_step);
 }
@@ -304,7 +303,7 @@ static lk_status receive_recorded(lk_engine *engine, lk_metrics *out)
     lk_engine_part part;
     lk_flag found;
     LK_TRY(lk__recorded_receive(engine, &part, &found));
-    return judge(engine, &part, &found, out);
+    return check_results(engine, &part, &found, out);
 }
 
 lk_status lk__step_receive(lk_engine *engine, lk_metrics *out)
@@ -324,8 +323,8 @@ lk_status lk__step_receive(lk_engine *engine, lk_metrics *out)
     return lk__step_compare(engine);
 }
 
-/* Results are per sample, so the cut into pieces does not show, or it is the same
- * for all ranks: pieces of shards. */
+/* Evaluates the part in pieces. Where a device's bits depend on the number of samples (by_shard), the pieces
+ * are shards, whatever the number of ranks; elsewhere the size of the pieces makes no difference. */
 static lk_status run_part(lk_engine *engine, const lk_engine_part *part)
 {
     const lk_waves *waves = engine->waves;
@@ -344,7 +343,7 @@ static lk_status run_part(lk_engine *engine, const lk_engine_part *part)
 
 lk_status lk__step_evaluate(lk_engine *engine, const lk_engine_part *part, lk_metrics *out)
 {
-    LK_TRY(meet_faults(engine, "eval", lk__optim_steps(engine->optim)));
+    LK_TRY(inject_faults(engine, "eval", lk__optim_steps(engine->optim)));
     LK_TRY(ensure_results(engine, part->count));
     LK_TRY(lk__nonfinite_check_total(engine, part->total));
     LK_TRY(run_part(engine, part));

@@ -1,26 +1,25 @@
-/* step.h - training steps and evaluations of an engine: what they are, and whether a step is
- * done now or sent to a device that has recorded it. Together, all of them. */
+/* step.h - training steps and evaluations of an engine. All functions except lk__step_can_send are
+ * collective. */
 #ifndef LK_PARALLEL_STEP_STEP_H
 #define LK_PARALLEL_STEP_STEP_H
 
 #include "parallel/step/engine_impl.h"
 
-/* The step of this part, whose results lk__step_receive then has. Where the device has
- * recorded steps of this size it is enqueued and may follow others; else it is done now, and
- * must be the only one (USAGE). */
+/* Starts a step. If steps of this size can be recorded, it is enqueued and may follow other steps.
+ * Otherwise it is done at once, and no other step may be under way (USAGE). */
 lk_status lk__step_send(lk_engine *engine, const lk_engine_part *part) LK_CHECKED;
-/* Whether a step of `total` samples can follow those under way. */
+/* Whether a step of `total` samples can be sent now. */
 bool lk__step_can_send(const lk_engine *engine, size_t total);
-/* Waits for the oldest step; replicas are compared where that is due. */
+/* Blocks until the oldest step is done and returns its metrics; compares the replicas if that is due. */
 lk_status lk__step_receive(lk_engine *engine, lk_metrics *out) LK_CHECKED;
 
-/* A step in two halves: gradients that are summed, finite and clipped; the update by them. */
+/* The two halves of a step: computing gradients that are summed, finite and clipped; updating by them. */
 lk_status lk__step_gradients(lk_engine *engine, const lk_engine_part *part, lk_metrics *out) LK_CHECKED;
 lk_status lk__step_update(lk_engine *engine) LK_CHECKED;
 
 lk_status lk__step_evaluate(lk_engine *engine, const lk_engine_part *part, lk_metrics *out) LK_CHECKED;
 
-/* Compares the replicas: MISMATCH, the same at every rank, where they differ. */
+/* Compares the replicas: MISMATCH with the same detail at every rank if they differ. */
 lk_status lk__step_compare(lk_engine *engine) LK_CHECKED;
 
 #endif

@@ -1,12 +1,12 @@
-/* waves.c - waves of whole shards, and the stack of partial sums between them. */
+/* waves.c - waves of whole shards, and the stack of partial sums across waves. */
 #include "parallel/step/waves.h"
 
 #include "base/mem.h"
 #include "base/tree.h"
 
-/* Merges after each of `count` entries of a stack, where entry i covers shards
- * [begin[i], begin[i+1]); returns the entries alive at once, the one that is
- * being pushed included. */
+/* Computes the merges after each of `count` entries that are pushed on a stack; entry i covers shards
+ * [begin[i], begin[i+1]). Returns the largest number of entries on the stack, including the one being
+ * pushed. */
 static int plan_merges(int shards, int count, const int *begin, int *merges)
 {
     int depth = 0, most = 0;
@@ -115,7 +115,7 @@ size_t lk__waves_own(const lk_waves *waves, int s)
     return lk__waves_sample(waves, s) - lk__waves_sample(waves, waves->first);
 }
 
-/* The shard after the last that fits into a wave starting at `first`. */
+/* The end of the wave that begins at shard `first`. */
 static int wave_end(const lk_waves *waves, int first)
 {
     int last = first + 1;
@@ -125,8 +125,8 @@ static int wave_end(const lk_waves *waves, int first)
     return last;
 }
 
-/* Wave i has one more entry in begin than it has shards, so that those of shard s
- * in wave i start at s - first + i. */
+/* The entries of a wave in waves->begin. A wave has one entry more than it has shards, so the entry of shard
+ * s in wave i is s - first + i. */
 static size_t *wave_begin(const lk_waves *waves, int index)
 {
     return waves->begin + (waves->wave_shard[index] - waves->first) + index;
@@ -194,8 +194,8 @@ lk_op_wave lk__waves_leaf(const lk_waves *waves, int index, int s)
 {
     static const int no_merge = 0;
     lk_op_wave wave = lk__waves_at(waves, index);
-    int place = s - waves->wave_shard[index];
-    wave.leaves = (lk_shards){.count = 1, .begin = wave.shards.begin + place, .merges = &no_merge};
-    wave.search = place;
+    int leaf = s - waves->wave_shard[index];
+    wave.leaves = (lk_shards){.count = 1, .begin = wave.shards.begin + leaf, .merges = &no_merge};
+    wave.search = leaf;
     return wave;
 }

@@ -1,12 +1,12 @@
-/* settle.c - whether every rank of a job can use the GPU that "auto" gave it: all
- * compute on GPUs, or all on the CPU. */
+/* devices_check.c - checks whether every rank of a job can use the GPU that "auto" has chosen for it: either all
+ * ranks compute on GPUs or all on the CPU. */
 #include <stdio.h>
 
 #include "base/mem.h"
 #include "parallel/memory/memory.h"
 #include "train/parts.h"
 
-/* What a rank can say of its device. */
+/* The device of a rank. */
 enum { ON_CPU, ON_GPU, UNUSABLE };
 
 enum { WHY_BYTES = 1024 };
@@ -16,8 +16,7 @@ static size_t at_least_one(size_t count)
     return lk__size_max(count, 1);
 }
 
-/* Bytes that a rank is sure to want, roughly: those of the CPU, where the same model
- * can be measured before a GPU is open. */
+/* Estimates the device memory of a rank, in bytes, by measuring the model on the CPU: a GPU is not open yet. */
 static size_t estimate_need(const lk_train_rank *rank)
 {
     const lk_train_opts *opts = rank->opts;
@@ -51,7 +50,7 @@ static int probe(const lk_train_rank *rank, bool named, char why[WHY_BYTES])
     return UNUSABLE;
 }
 
-/* Its own devices were named, and others have to do without theirs. */
+/* This rank's GPU was named, but other ranks cannot use theirs. */
 static lk_status fail_named(const lk_train_rank *rank, const char *why)
 {
     char text[WHY_BYTES];
@@ -61,9 +60,9 @@ static lk_status fail_named(const lk_train_rank *rank, const char *why)
     return lk__fail(LK_STATUS_MISMATCH, "%s", text);
 }
 
-/* Nobody uses a GPU where one rank cannot, though some could: the first such rank says
- * why, and the first whose devices were not named tells the user. */
-static lk_status settle_together(const lk_train_rank *rank, bool named, int mine, const char *why, int *teller)
+/* Collective. If some ranks can use GPUs and one cannot, no rank uses one: the first rank that cannot gives the
+ * reason, and the first rank whose devices were not named prints it (*speaker). */
+static lk_status agree_on_devices(const lk_train_rank *rank, bool named, int mine, const char *why, int *speaker)
 {
     lk_group *group = rank->group;
     int own = lk_group_rank(group);
@@ -79,19 +78,19 @@ static lk_status settle_together(const lk_train_rank *rank, bool named, int mine
     reason[sizeof reason - 1] = '\0';
     if (named)
         return mine == ON_GPU ? fail_named(rank, reason) : LK_OK;
-    *teller = (int)first[2];
+    *speaker = (int)first[2];
     return lk__fail(LK_STATUS_UNSUPPORTED, "%s", reason);
 }
 
-lk_status lk__train_settle(const lk_train_rank *rank, bool named, int *teller)
+lk_status lk__train_check_devices(const lk_train_rank *rank, bool named, int *speaker)
 {
     char why[WHY_BYTES] = "";
     int mine = probe(rank, named, why);
-    *teller = -1;
+    *speaker = -1;
     if (rank->group)
-        return settle_together(rank, named, mine, why, teller);
+        return agree_on_devices(rank, named, mine, why, speaker);
     if (mine != UNUSABLE)
         return LK_OK;
-    *teller = 0;
+    *speaker = 0;
     return lk__fail(LK_STATUS_UNSUPPORTED, "%s", why);
 }
