@@ -490,9 +490,14 @@ static void test_placed_samples(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models),        cmocka_unit_test(test_optimisers),       cmocka_unit_test(test_waves),
-        cmocka_unit_test(test_small_batches), cmocka_unit_test(test_steps_sent_ahead), cmocka_unit_test(test_states),
-        cmocka_unit_test(test_nonfinite),     cmocka_unit_test(test_placed_samples),
+        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_optimisers),
+        cmocka_unit_test(test_waves),
+        cmocka_unit_test(test_small_batches),
+        cmocka_unit_test(test_steps_sent_ahead),
+        cmocka_unit_test(test_states),
+        cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_placed_samples),
         cmocka_unit_test(test_waves_sent_ahead),
     };
     return fx_main(tests, sizeof tests / sizeof *tests, FX_FP32 | FX_TF32 | FX_BF16);

@@ -24,7 +24,8 @@ typedef struct lk_device_sums_choice {
     bool own_order;                 /* only channels that sum in an order of their own */
     bool tried;                     /* output: there was a channel to try */
     const lk_channel_type *channel; /* output: the first channel that can join the devices of all ranks, or NULL */
-    char obstacle[LK_DEVICE_SUMS_TEXT + 2 * LK_CHANNEL_DEVICE_ID]; /* output: why the last channel that was tried cannot */
+    char obstacle[LK_DEVICE_SUMS_TEXT +
+                  2 * LK_CHANNEL_DEVICE_ID]; /* output: why the last channel that was tried cannot */
 } lk_device_sums_choice;
 
 /* Collective. All ranks have the same kind of device and get the same choice. group NULL: one rank alone,
