@@ -440,14 +440,13 @@ static lk_status open_writer(const char *path, bool in_place, lk_writer **out)
 {
     lk_writer *w;
     lk_status status;
-    size_t length = strlen(path), room = length + 64;
+    size_t room = strlen(path) + 64;
     LK_TRY(LK_ALLOC(1, "a file writer", &w));
     w->in_place = in_place;
-    LK_TRY_GOTO(LK_ALLOC(length + 1, "a file name", &w->path), free_writer);
+    LK_TRY_GOTO(lk__mem_copy_text(path, "a file name", &w->path), free_writer);
     LK_TRY_GOTO(LK_ALLOC(room, "a file name", &w->temporary), free_writer);
     LK_TRY_GOTO(LK_ALLOC(CHUNK, "a piece of a file", &w->held), free_writer);
     LK_TRY_GOTO(lk__hasher_create(&w->hasher), free_writer);
-    memcpy(w->path, path, length + 1);
     LK_TRY_GOTO(open_file(w, room), free_writer);
     *out = w;
     return LK_OK;

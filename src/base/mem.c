@@ -73,6 +73,14 @@ void lk__mem_free(void *block)
         free(head);
 }
 
+lk_status lk__mem_copy_text(const char *text, const char *what, char **out)
+{
+    size_t bytes = strlen(text) + 1;
+    LK_TRY(LK_ALLOC(bytes, what, out));
+    memcpy(*out, text, bytes);
+    return LK_OK;
+}
+
 double lk__mem_peak_mb(void)
 {
     struct rusage usage;

@@ -15,6 +15,8 @@
  * lk__mem_free. */
 lk_status lk__mem_alloc(size_t count, size_t size, const char *what, void **out) LK_CHECKED;
 void lk__mem_free(void *block);
+/* Copies a text; free with lk__mem_free. */
+lk_status lk__mem_copy_text(const char *text, const char *what, char **out) LK_CHECKED;
 
 /* The most memory that this process has used so far, in megabytes (2^20 bytes). */
 double lk__mem_peak_mb(void);

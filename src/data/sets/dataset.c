@@ -307,14 +307,6 @@ static lk_status search(const dataset_row *row, const char *dir, lk_split split,
     return status;
 }
 
-static lk_status copy_string(const char *text, char **out)
-{
-    size_t length = strlen(text);
-    LK_TRY(LK_ALLOC(length + 1, "a name", out));
-    memcpy(*out, text, length + 1);
-    return LK_OK;
-}
-
 static lk_status no_such_name(const char *name)
 {
     char known[256];
@@ -367,7 +359,7 @@ static lk_status open_folder(lk_dataset *data, const char *name)
         if (!complete(&inventory))
             continue;
         set_defaults(data, row);
-        LK_TRY(copy_string(name, &data->path));
+        LK_TRY(lk__mem_copy_text(name, "a name", &data->path));
         return row->format->open(data, name);
     }
     return no_split(name, data->split);
@@ -380,11 +372,11 @@ static lk_status open_row(lk_dataset *data, const dataset_row *row, const char *
     if (row->format == NULL) {
         data->ops = &lk__digits_ops;
         data->info = lk__digits_info[data->split];
-        return copy_string("", &data->path);
+        return lk__mem_copy_text("", "a name", &data->path);
     }
     char folder[LK_MAX_PATH];
     LK_TRY(search(row, dir, data->split, folder));
-    LK_TRY(copy_string(folder, &data->path));
+    LK_TRY(lk__mem_copy_text(folder, "a name", &data->path));
     return row->format->open(data, folder);
 }
 
@@ -406,7 +398,7 @@ lk_status lk_dataset_open(const char *name, const char *dir, lk_split split, lk_
     LK_TRY(LK_ALLOC(1, "a data set", &data));
     data->split = split;
     data->info.classes = LEAST_CLASSES;
-    LK_TRY_GOTO(copy_string(name, &data->name), destroy_data);
+    LK_TRY_GOTO(lk__mem_copy_text(name, "a name", &data->name), destroy_data);
     data->info.name = data->name;
     const dataset_row *row = find_row(name);
     LK_TRY_GOTO(row != NULL ? open_row(data, row, dir) : open_folder(data, name), destroy_data);

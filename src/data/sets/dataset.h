@@ -74,9 +74,9 @@ typedef struct lk_inventory {
     bool denied;                    /* the folder cannot be read */
 } lk_inventory;
 
-/* The same for all labels and, if images are in memory, all pixels; blocks until they are loaded.
- * With one file for each image, the pixels of the first one; one that cannot be decoded is skipped:
- * the loader reports it. */
+/* Like lk__dataset_fingerprint, but of all labels and, if images are in memory, all pixels; blocks until they are
+ * loaded. With one file for each image, the pixels of the first one; one that cannot be decoded is skipped: the loader
+ * reports it. */
 lk_status lk__dataset_content(const lk_dataset *data, uint64_t *out) LK_CHECKED;
 
 /* Hashes of image files, for data sets with one file for each image; files is 0 for others. All

@@ -350,9 +350,7 @@ static void close_folder(lk_dataset *data)
 static lk_status fill(folder *f, const char *parent, const char *root, lk_split split)
 {
     char train[LK_MAX_PATH];
-    size_t length = strlen(root) + 1;
-    LK_TRY(LK_ALLOC(length, "a name", &f->root));
-    memcpy(f->root, root, length);
+    LK_TRY(lk__mem_copy_text(root, "a name", &f->root));
     LK_TRY(list_classes(find_split(parent, LK_SPLIT_TRAIN, train) ? train : root, &f->classes));
     if (split == LK_SPLIT_TEST)
         LK_TRY(check_classes(f));

@@ -65,14 +65,6 @@ static lk_checkpoint_note_pair *find_note(const lk_checkpoint *checkpoint, const
     return NULL;
 }
 
-static lk_status copy_text(const char *text, char **out)
-{
-    size_t bytes = strlen(text) + 1;
-    LK_TRY(LK_ALLOC(bytes, "a note of a checkpoint", out));
-    memcpy(*out, text, bytes);
-    return LK_OK;
-}
-
 static lk_status grow(lk_checkpoint *checkpoint)
 {
     size_t capacity = checkpoint->capacity ? 2 * checkpoint->capacity : 32;
@@ -94,7 +86,7 @@ static lk_status add_note(lk_checkpoint *checkpoint, const char *name, char *tex
                         lk__json_quote_short(name).text);
     if (checkpoint->count == checkpoint->capacity)
         LK_TRY(grow(checkpoint));
-    LK_TRY(copy_text(name, &note.name));
+    LK_TRY(lk__mem_copy_text(name, "a note of a checkpoint", &note.name));
     checkpoint->notes[checkpoint->count++] = note;
     return LK_OK;
 }
@@ -105,7 +97,7 @@ lk_status lk_checkpoint_set_note(lk_checkpoint *checkpoint, const char *name, co
         return lk__fail(LK_STATUS_USAGE, "the note %s of a checkpoint must have a name, and both must be UTF-8",
                         lk__json_quote_short(name).text);
     char *copy;
-    LK_TRY(copy_text(text, &copy));
+    LK_TRY(lk__mem_copy_text(text, "a note of a checkpoint", &copy));
     lk_checkpoint_note_pair *note = find_note(checkpoint, name);
     if (note) {
         lk__mem_free(note->text);
