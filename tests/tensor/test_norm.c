@@ -155,7 +155,8 @@ static void check_search(const array_case *a)
 static void check_searches(size_t count, size_t skip, float bad)
 {
     float *x = random_floats(count + skip, 4);
-    array_case a = {.count = count, .skip = skip, .x = x, .flag = {.first = LK_FLAG_NONE}, .base = 77, .limit = FLT_MAX};
+    array_case a = {
+        .count = count, .skip = skip, .x = x, .flag = {.first = LK_FLAG_NONE}, .base = 77, .limit = FLT_MAX};
     check_search(&a);
     for (size_t i = 0; i < 4 && count; i++) {
         x[skip + count - 1 - count * i / 4] = bad;
