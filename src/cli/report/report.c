@@ -146,8 +146,7 @@ static void print_hints(const lk_report *report, const lk_train_start *start)
         printf("%s here: BatchNorm under --bn batch needs the whole batch at once\n",
                opts->micro_batch ? "--micro-batch has no effect" : "--accumulate saves no memory");
     if (!report->args->shards_given && layout->replicas > 1 && lk__devices_few_shards(start->place.device))
-        printf("one shard for each replica: the result depends on the number of replicas, %d; with --shards 16 it does "
-               "not\n",
+        printf("a shard a replica: the result is that of %d replicas; --shards 16 has one for any number of them\n",
                layout->replicas);
     if (start->better_shards % (int)opts->accumulate == 0 && start->better_shards)
         printf("%d shards are not %d replicas times a power of two, so that replicas exchange several partial sums: "
