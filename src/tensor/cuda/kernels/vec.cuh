@@ -89,7 +89,7 @@ static __device__ __forceinline__ void lk__cuda_store(lk_bf16 *p, const float (&
                                  lk__cuda_pack_pair(v + 6));
 }
 
-/* V bytes, one a value. */
+/* V bytes, one for each value. */
 template <int V>
 static __device__ __forceinline__ void lk__cuda_load_bytes(const uint8_t *p, int (&v)[V])
 {
