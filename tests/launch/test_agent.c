@@ -491,15 +491,10 @@ static void verdicts_read_plainly(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cause_survives_the_wire),        cmocka_unit_test(what_cannot_be_is_refused),
-        cmocka_unit_test(hostile_texts_are_defused),        cmocka_unit_test(a_link_gives_whole_messages_only),
-        cmocka_unit_test(three_nodes_meet_among_strangers), cmocka_unit_test(a_place_is_taken_once_and_given_back),
-        cmocka_unit_test(the_number_of_nodes_is_compared),  cmocka_unit_test(a_second_node_0_is_told_of_the_first),
-        cmocka_unit_test(another_token_does_not_join),      cmocka_unit_test(ranks_do_not_join_nodes),
-        cmocka_unit_test(who_waits_hears_who_is_missing),   cmocka_unit_test(without_node_0_the_wait_ends),
-        cmocka_unit_test(a_signal_ends_the_wait),           cmocka_unit_test(nodes_meet_by_a_file),
-        cmocka_unit_test(a_file_of_another_job_is_refused), cmocka_unit_test(verdicts_read_plainly),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(a_cause_survives_the_wire, what_cannot_be_is_refused, hostile_texts_are_defused,
+                     a_link_gives_whole_messages_only, three_nodes_meet_among_strangers,
+                     a_place_is_taken_once_and_given_back, the_number_of_nodes_is_compared,
+                     a_second_node_0_is_told_of_the_first, another_token_does_not_join, ranks_do_not_join_nodes,
+                     who_waits_hears_who_is_missing, without_node_0_the_wait_ends, a_signal_ends_the_wait,
+                     nodes_meet_by_a_file, a_file_of_another_job_is_refused, verdicts_read_plainly);
 }

@@ -26,7 +26,7 @@ static void test_text_and_exit(void **state)
         {-1, "stayed stopped for 300 s", 1},
         {0, "exited with status 0", 1},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
         char text[128];
         lk_cause cause = {.status = rows[i].status, .stopped_for = 300.01};
         lk__cause_text(&cause, text, sizeof text);
@@ -104,7 +104,7 @@ static void test_environment(void **state)
         "LOCKSTEP_TOKEN=secret",
         "LOCKSTEP_TIMEOUT=12.5",
     };
-    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
         char line[64];
         snprintf(line, sizeof line, "[5] %s\n", lines[i]);
         assert_contains(out_text, line);

@@ -210,7 +210,7 @@ static void test_guard_killed(void **state)
 static void test_launcher_signalled(void **state)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+    for (size_t i = 0; i < COUNT_OF(signals); i++) {
         pid_t launcher = start_launcher(FAMILY);
         WAIT_UNTIL(count_left() >= 6);
         kill(launcher, signals[i]);

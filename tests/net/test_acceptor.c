@@ -154,10 +154,5 @@ static void a_crowd_of_silent_ones_is_in_nobodys_way(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_hello_may_come_in_pieces),
-        cmocka_unit_test(others_stay_outside),
-        cmocka_unit_test(a_crowd_of_silent_ones_is_in_nobodys_way),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(a_hello_may_come_in_pieces, others_stay_outside, a_crowd_of_silent_ones_is_in_nobodys_way);
 }

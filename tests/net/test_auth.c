@@ -257,7 +257,7 @@ static void test_replay(void **state)
 static void test_foreign_protocol(void **state)
 {
     static const char *const openings[] = {"G", "GET / HTTP/1.1\r\n\r\n", "SSH-2.0-x\r\n", "LKSTEQ", "LKSTEP ", "\n"};
-    for (size_t i = 0; i < sizeof openings / sizeof *openings; i++)
+    for (size_t i = 0; i < COUNT_OF(openings); i++)
         for (int end = 0; end < 2; end++) {
             pair p;
             pair_open(&p, "secret", "secret");
@@ -437,7 +437,7 @@ static void test_token_file(void **state)
     token_file("one line\r\n\n", 11, 0600);
     assert_finds(NULL, "one line");
     static const mode_t open_modes[] = {0640, 0604, 0620, 0602, 0610, 0644, 0666};
-    for (size_t i = 0; i < sizeof open_modes / sizeof *open_modes; i++)
+    for (size_t i = 0; i < COUNT_OF(open_modes); i++)
         assert_not_usable(LK_STATUS_USAGE, token_file("secret", 6, open_modes[i]), "chmod 600");
     assert_not_usable(LK_STATUS_FORMAT, token_file("", 0, 0600), "empty");
     assert_not_usable(LK_STATUS_FORMAT, token_file("\n", 1, 0600), "empty");
@@ -463,27 +463,10 @@ static void test_token_file_of_another_kind(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_token),
-        cmocka_unit_test(test_other_token),
-        cmocka_unit_test(test_false_server),
-        cmocka_unit_test(test_frames_behind_stay),
-        cmocka_unit_test(test_byte_by_byte),
-        cmocka_unit_test(test_every_changed_byte_is_found),
-        cmocka_unit_test(test_reflected_to_client),
-        cmocka_unit_test(test_reflected_proof),
-        cmocka_unit_test(test_reflected_to_server),
-        cmocka_unit_test(test_replay),
-        cmocka_unit_test(test_foreign_protocol),
-        cmocka_unit_test(test_other_version),
-        cmocka_unit_test(test_scanner_learns_nothing),
-        cmocka_unit_test(test_truncated_anywhere),
-        cmocka_unit_test(test_events),
-        cmocka_unit_test(test_run_has_a_deadline),
-        cmocka_unit_test(test_token_text),
-        cmocka_unit_test(test_token_find),
-        cmocka_unit_test(test_token_file),
-        cmocka_unit_test(test_token_file_of_another_kind),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_set_up, temp_folder_tear_down);
+    return RUN_TESTS_WITH(temp_folder_set_up, temp_folder_tear_down, test_same_token, test_other_token,
+                          test_false_server, test_frames_behind_stay, test_byte_by_byte,
+                          test_every_changed_byte_is_found, test_reflected_to_client, test_reflected_proof,
+                          test_reflected_to_server, test_replay, test_foreign_protocol, test_other_version,
+                          test_scanner_learns_nothing, test_truncated_anywhere, test_events, test_run_has_a_deadline,
+                          test_token_text, test_token_find, test_token_file, test_token_file_of_another_kind);
 }

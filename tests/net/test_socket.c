@@ -72,7 +72,7 @@ static void test_split(void **state)
     };
     char host[32];
     int port;
-    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+    for (size_t i = 0; i < COUNT_OF(good); i++) {
         assert_int_equal(lk__net_split(good[i].text, host, sizeof host, &port), LK_OK);
         assert_string_equal(host, good[i].host);
         assert_int_equal(port, good[i].port);
@@ -81,7 +81,7 @@ static void test_split(void **state)
         "",        "localhost", ":80",     "a:",     "a:0",     "a:65536", "a:-1",
         "a:+1",    "a: 1",      "a:1x",    "::1:80", "[::1]",   "[]:80",   "[::1:80",
         "::1]:80", "[::1]80",   "[a]b:80", "[:80",   "[[a]]:8", ":",       "a:99999999999999999999"};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
         port = 77;
         assert_fails(lk__net_split(bad[i], host, sizeof host, &port), LK_STATUS_USAGE, bad[i]);
         assert_int_equal(port, 77);
@@ -134,7 +134,7 @@ static void test_options(void **state)
     } cases[] = {{0, 2}, {-1, 2}, {2, 2}, {3.7, 3}, {5, 5}, {7, 7}, {11, 11}, {13, 13}, {300, 300}, {1e12, 30000}};
     int ends[2];
     connect_pair(local, ends);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         assert_int_equal(lk__net_prepare(ends[0], cases[i].asked), LK_OK);
         assert_prepared(ends[0], cases[i].set);
     }
@@ -432,26 +432,8 @@ static void test_connect_deadline(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_connect),
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_ipv6),
-        cmocka_unit_test(test_mapped_address),
-        cmocka_unit_test(test_address_unknown),
-        cmocka_unit_test(test_loopback),
-        cmocka_unit_test(test_localhost_needs_no_resolver),
-        cmocka_unit_test(test_busy_port),
-        cmocka_unit_test(test_listens_at_one_address),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_unknown_host),
-        cmocka_unit_test(test_never_its_own_peer),
-        cmocka_unit_test(test_reserve),
-        cmocka_unit_test(test_accept_nobody),
-        cmocka_unit_test(test_whole_buffers),
-        cmocka_unit_test(test_closed),
-        cmocka_unit_test(test_deadlines),
-        cmocka_unit_test(test_connect_deadline),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_split, test_connect, test_options, test_ipv6, test_mapped_address, test_address_unknown,
+                     test_loopback, test_localhost_needs_no_resolver, test_busy_port, test_listens_at_one_address,
+                     test_refused, test_unknown_host, test_never_its_own_peer, test_reserve, test_accept_nobody,
+                     test_whole_buffers, test_closed, test_deadlines, test_connect_deadline);
 }

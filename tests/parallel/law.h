@@ -149,7 +149,7 @@ static inline lk_status law_build(const char *model, lk_model_shape shape, lk_gr
         const char *name;
         void (*build)(lk_model_shape shape, lk_graph *g);
     } own[] = {{"ops", law_build_ops}, {"line", law_build_line}, {"steep", law_build_steep}};
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+    for (size_t i = 0; i < COUNT_OF(own); i++) {
         if (strcmp(model, own[i].name) != 0)
             continue;
         LK_TRY(lk_graph_create(out));

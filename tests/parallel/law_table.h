@@ -22,6 +22,6 @@ static const law_case law_table[] = {
      .hash = 0xc2eefecce372a4ae},
 };
 
-enum { LAW_TABLE = sizeof law_table / sizeof *law_table };
+enum { LAW_TABLE = COUNT_OF(law_table) };
 
 #endif

@@ -239,11 +239,5 @@ static void test_odd_norms(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tree_sum),
-        cmocka_unit_test(test_stages_do_not_show),
-        cmocka_unit_test(test_clip),
-        cmocka_unit_test(test_odd_norms),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_tree_sum, test_stages_do_not_show, test_clip, test_odd_norms);
 }

@@ -35,7 +35,7 @@ static const ranks_row rows[] = {
     {"grid, bn batch", RES_BATCH, {.ranks = 4, .threads = 1, .stages = "2", .bucket_bytes = 16 * KB, .share = true}},
     {"grid, pipelined: ops", OPS, {.ranks = 6, .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 1}},
 };
-enum { ROWS = sizeof rows / sizeof *rows };
+enum { ROWS = COUNT_OF(rows) };
 
 static void test_row(void **arg)
 {

@@ -116,11 +116,6 @@ static void test_test_loss_is_plain(void **arg)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_running_statistics_are_pooled),
-        cmocka_unit_test(test_samples_weigh_alike),
-        cmocka_unit_test(test_one_value_in_the_last_batch),
-        cmocka_unit_test(test_test_loss_is_plain),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_running_statistics_are_pooled, test_samples_weigh_alike, test_one_value_in_the_last_batch,
+                     test_test_loss_is_plain);
 }

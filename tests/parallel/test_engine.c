@@ -280,24 +280,15 @@ static void test_bad_options(void **arg)
         {{.batch = 8, .optimizer = "adamm"}, "adam"},
         {{.batch = 8, .optimizer = "sgd:momentum=x"}, "momentum"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
         assert_fails(lk_engine_create(graph, &rows[i].opts, &engine), LK_STATUS_USAGE, rows[i].words);
     lk_graph_destroy(graph);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_state_moves_between_engines),
-        cmocka_unit_test(test_states_without_counters),
-        cmocka_unit_test(test_foreign_states_are_refused),
-        cmocka_unit_test(test_eval_counts_each_sample),
-        cmocka_unit_test(test_bad_batches),
-        cmocka_unit_test(test_an_engine_for_evaluation_takes_no_step),
-        cmocka_unit_test(test_nonfinite_names_tensor_sample_and_shard),
-        cmocka_unit_test(test_nonfinite_step_changes_nothing),
-        cmocka_unit_test(test_batchnorm_of_one_value),
-        cmocka_unit_test(test_bad_options),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_state_moves_between_engines, test_states_without_counters, test_foreign_states_are_refused,
+                     test_eval_counts_each_sample, test_bad_batches, test_an_engine_for_evaluation_takes_no_step,
+                     test_nonfinite_names_tensor_sample_and_shard, test_nonfinite_step_changes_nothing,
+                     test_batchnorm_of_one_value, test_bad_options);
 }

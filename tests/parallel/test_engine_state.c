@@ -19,7 +19,7 @@ static const law_case cases[] = {
     OPS(LK_BN_BATCH, "adam", 1e-3),    OPS(LK_BN_SHARD, "adamw", 2e-3),
     OPS(LK_BN_BATCH, "adadelta", 1.0), OPS(LK_BN_SHARD, "adadelta", 0.7),
 };
-enum { CASES = sizeof cases / sizeof *cases };
+enum { CASES = COUNT_OF(cases) };
 
 static const law_way ways[] = {
     {.ranks = 1, .transport = "inproc", .threads = 3, .micro_batch = 4},
@@ -29,7 +29,7 @@ static const law_way ways[] = {
     {.ranks = 3, .transport = "inproc", .threads = 1, .stages = "3"},
     {.ranks = 4, .transport = "inproc", .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 2},
 };
-enum { WAYS = sizeof ways / sizeof *ways };
+enum { WAYS = COUNT_OF(ways) };
 
 /* Both states of a run at some step. */
 typedef struct moment {
@@ -172,8 +172,8 @@ static void test_names(void **arg)
     };
     static const char *const params[] = {"one.weight", "one.bias", "bn.weight", "bn.bias",
                                          "two.weight", "two.bias", "fc.weight", "fc.bias"};
-    enum { PARAMS = sizeof params / sizeof *params };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    enum { PARAMS = COUNT_OF(params) };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
         law_case c = OPS(LK_BN_BATCH, rows[i].optimizer, 0.5);
         lk_engine *engine = law_engine(&c, (law_way){.threads = 1});
         moment m = take(engine);
@@ -275,7 +275,7 @@ static void test_refused(void **arg)
     run_part(&job, engine, 0, 1);
     moment other = take(engine);
     run_part(&job, engine, 1, 2);
-    for (size_t i = 0; i < sizeof wrongs / sizeof *wrongs; i++) {
+    for (size_t i = 0; i < COUNT_OF(wrongs); i++) {
         lk_state *state = copy_wrong(other.optimizer, &wrongs[i]);
         expect_refused(engine, state, wrongs[i].words);
         lk_state_destroy(state);
@@ -414,13 +414,6 @@ static void test_raise(void **arg)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_left_and_taken_up),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_other_optimisers),
-        cmocka_unit_test(test_refused_at_one_rank),
-        cmocka_unit_test(test_raise),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_left_and_taken_up, test_names, test_refused, test_other_optimisers, test_refused_at_one_rank,
+                     test_raise);
 }

@@ -61,7 +61,7 @@ static const ranks_row rows[] = {
      RES_SHARD,
      {.ranks = 4, .devices = 2, .transport = "auto", .threads = 1, .stages = "2", .pipelined = true, .share = true}},
 };
-enum { ROWS = sizeof rows / sizeof *rows };
+enum { ROWS = COUNT_OF(rows) };
 
 static void test_row(void **arg)
 {
@@ -148,7 +148,7 @@ static void test_copies(void **arg)
         {.device = "far", .ranks = 4, .transport = "inproc", .threads = 1, .stages = "2", .pipelined = true},
         {.device = "far", .ranks = 6, .transport = "inproc", .threads = 1, .stages = "3"},
     };
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    for (size_t i = 0; i < COUNT_OF(ways); i++) {
         if (!team_run(ranks_team(&ways[i]), look_inside, &ways[i]))
             fail_msg("way %zu: what goes to other ranks is not where it should be", i);
     }

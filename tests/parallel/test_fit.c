@@ -61,7 +61,7 @@ static void test_enough(void **arg)
     assert_int_equal(lk__engine_measure_rank(&a.rank, &size), LK_OK);
     size_t need = need_of(&a.rank) + size.parameters; /* and a copy of those */
     const size_t rooms[] = {SIZE_MAX, 2 * need, need, need - need / 20};
-    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
+    for (size_t i = 0; i < COUNT_OF(rooms); i++) {
         lk_available host = room_of(rooms[i], SIZE_MAX), process = room_of(SIZE_MAX, rooms[i]);
         assert_int_equal(lk__fit_check(&a.rank, &host), LK_OK);
         assert_int_equal(lk__fit_check(&a.rank, &process), LK_OK);
@@ -261,11 +261,6 @@ static void test_ranks(void **arg)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_enough),        cmocka_unit_test(test_micro_batch), cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_one_wave),      cmocka_unit_test(test_parameters),  cmocka_unit_test(test_stages),
-        cmocka_unit_test(test_nothing_helps), cmocka_unit_test(test_no_measure),  cmocka_unit_test(test_explain),
-        cmocka_unit_test(test_ranks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_enough, test_micro_batch, test_shards, test_one_wave, test_parameters, test_stages,
+                     test_nothing_helps, test_no_measure, test_explain, test_ranks);
 }

@@ -27,7 +27,7 @@ static const law_case cases[] = {
 static void for_each_case(void (*check)(const law_case *c, uint64_t want))
 {
     const char *steps = getenv("LAW_STEPS");
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         law_case c = cases[i];
         if (steps && strtol(steps, NULL, 10) < c.steps)
             c.steps = (int)strtol(steps, NULL, 10);
@@ -81,11 +81,5 @@ static void test_shards_matter(void **arg)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_waves),
-        cmocka_unit_test(test_builds),
-        cmocka_unit_test(test_shards_matter),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_threads, test_waves, test_builds, test_shards_matter);
 }

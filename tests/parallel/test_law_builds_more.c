@@ -14,6 +14,5 @@ static void test_builds(void **arg)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_builds)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_builds);
 }

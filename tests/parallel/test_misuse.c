@@ -23,7 +23,7 @@ static void test_learning_rates(void **arg)
     law_batch(&small, 0, x, labels, ids, &batch);
     law_require(lk_engine_step(engine, &batch, &metrics));
     uint64_t before = law_hash_all(engine);
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
         assert_fails(lk_engine_set_lr(engine, bad[i]), LK_STATUS_USAGE, "learning rate");
         assert_true(lk_engine_lr(engine) == small.lr);
     }
@@ -48,7 +48,7 @@ static void expect_option(lk_engine_opts opts, const char *words)
 static void test_numbers_of_options(void **arg)
 {
     static const double bad[] = {NAN, -1, INFINITY, -INFINITY};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
         lk_engine_opts opts = law_opts(&small, &(law_way){.threads = 1});
         opts.lr = bad[i];
         expect_option(opts, "learning rate");
@@ -308,14 +308,7 @@ static void test_empty_shares(void **arg)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_learning_rates),
-        cmocka_unit_test(test_numbers_of_options),
-        cmocka_unit_test(test_negative_counts_of_options),
-        cmocka_unit_test(test_one_thread_at_a_time),
-        cmocka_unit_test(test_send_and_receive_in_two_threads),
-        cmocka_unit_test(test_an_engine_made_before_a_spawn),
-        cmocka_unit_test(test_empty_shares),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_learning_rates, test_numbers_of_options, test_negative_counts_of_options,
+                     test_one_thread_at_a_time, test_send_and_receive_in_two_threads,
+                     test_an_engine_made_before_a_spawn, test_empty_shares);
 }

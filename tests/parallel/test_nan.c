@@ -109,10 +109,5 @@ static void test_pools(void **arg)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cnn),
-        cmocka_unit_test(test_relu6),
-        cmocka_unit_test(test_pools),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_cnn, test_relu6, test_pools);
 }

@@ -290,14 +290,7 @@ static void test_comparisons_are_not_skipped(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_masks_follow_gradients),
-        cmocka_unit_test(test_what_is_counted),
-        cmocka_unit_test(test_the_count_is_saved),
-        cmocka_unit_test(test_first_update),
-        cmocka_unit_test(test_a_restored_optimiser_wants_new_gradients),
-        cmocka_unit_test(test_grads_need_a_step),
-        cmocka_unit_test(test_comparisons_are_not_skipped),
-    };
-    return cmocka_run_group_tests(tests, prepare, NULL);
+    return RUN_TESTS_WITH(prepare, NULL, test_masks_follow_gradients, test_what_is_counted, test_the_count_is_saved,
+                          test_first_update, test_a_restored_optimiser_wants_new_gradients, test_grads_need_a_step,
+                          test_comparisons_are_not_skipped);
 }

@@ -214,7 +214,7 @@ static int find_places(const lk_graph *graph, int *places)
 static void no_cut_is_better(void **state)
 {
     static const char *const models[] = {"mlp", "mlp:hidden=1000", "cnn", "resnet20", "resnet20:width=64"};
-    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+    for (size_t m = 0; m < COUNT_OF(models); m++) {
         lk_graph *graph = build(models[m]);
         int places[64], best[LK_MAX_STAGES + 1] = {0}, got[LK_MAX_STAGES + 1] = {0}, stages = 0;
         int count = find_places(graph, places);
@@ -255,10 +255,5 @@ static void ties(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers),     cmocka_unit_test(torn_apart),       cmocka_unit_test(names),
-        cmocka_unit_test(bad_numbers), cmocka_unit_test(bad_names),        cmocka_unit_test(crossed),
-        cmocka_unit_test(ties),        cmocka_unit_test(no_cut_is_better),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(numbers, torn_apart, names, bad_numbers, bad_names, crossed, ties, no_cut_is_better);
 }

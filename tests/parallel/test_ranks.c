@@ -191,7 +191,7 @@ static const ranks_row rows[] = {
      RES_SHARD,
      {.ranks = 4, .devices = 2, .transport = "auto", .threads = 1, .stages = "2", .pipelined = true, .share = true}},
 };
-enum { ROWS = sizeof rows / sizeof *rows };
+enum { ROWS = COUNT_OF(rows) };
 
 static void test_row(void **arg)
 {

@@ -138,7 +138,7 @@ static bool create_oddly(lk_group *group, const team_spec *team, const void *arg
 
 static void test_options_must_agree(void **arg)
 {
-    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+    for (size_t i = 0; i < COUNT_OF(odd); i++) {
         team_spec team = {.size = 2 + (int)(i % 2), .transport = i == 0 ? "tcp" : "inproc"};
         if (!team_run(team, create_oddly, &odd[i]))
             fail_msg("another %s at rank 1 was not reported at every rank", odd[i].word);
@@ -168,7 +168,7 @@ static void test_a_rank_has_no_device(void **arg)
         {.ranks = 3, .transport = "shm", .threads = 1},
         {.ranks = 4, .transport = "tcp", .threads = 1, .stages = "2"},
     };
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    for (size_t i = 0; i < COUNT_OF(ways); i++) {
         if (!team_run(ranks_team(&ways[i]), open_no_device, &ways[i]))
             fail_msg("way %zu: a device that one rank does not have was not told to every rank", i);
     }
@@ -206,7 +206,7 @@ static void test_worlds_must_fit(void **arg)
         {"`stages`", {.shards = 8, .stages = "0"}, 2},
         {"chunk2.1", {.shards = 8, .stages = "chunk2.1"}, 2},
     };
-    for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
+    for (size_t i = 0; i < COUNT_OF(worlds); i++) {
         team_spec team = {.size = worlds[i].ranks, .transport = "inproc"};
         if (!team_run(team, create_badly, &worlds[i]))
             fail_msg("row %zu: no message about %s at every rank", i, worlds[i].word);
@@ -248,7 +248,7 @@ static void test_state_is_replica_0s(void **arg)
         {.ranks = 3, .transport = "inproc", .threads = 1},
         {.ranks = 4, .transport = "tcp", .threads = 1, .stages = "2"},
     };
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+    for (size_t i = 0; i < COUNT_OF(ways); i++)
         assert_true(team_run(ranks_team(&ways[i]), set_states, &ways[i]));
 }
 
@@ -306,7 +306,7 @@ static void test_a_rank_goes(void **arg)
         {{.ranks = 4, .transport = "auto", .hosts = "aabb", .threads = 1, .stages = "2"}, 3},
         {{.ranks = 2, .transport = "shm", .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 2}, 1},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
         team_spec team = ranks_team(&rows[i].way);
         team.timeout = 10 * PROCESS_SECONDS;
         if (!team_run(team, lose_a_rank, &rows[i]))
@@ -380,7 +380,7 @@ static void test_a_bit_flips(void **arg)
         {{.ranks = 3, .transport = "tcp", .threads = 1}, 1, "rank 1 differs", false, 0.2, true},
         {{.ranks = 3, .transport = "shm", .threads = 1}, 2, "rank 2 differs", true, 0.9, false},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
         if (!team_run(ranks_team(&rows[i].way), find_a_flip, &rows[i]))
             fail_msg("row %zu: a bit flipped at rank %d was not found at every rank", i, rows[i].rank);
     }
@@ -420,17 +420,12 @@ static void test_batches_must_agree(void **arg)
         {.ranks = 2, .transport = "inproc", .threads = 1},
         {.ranks = 3, .transport = "shm", .threads = 1, .bucket_bytes = 64 << 10},
     };
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+    for (size_t i = 0; i < COUNT_OF(ways); i++)
         assert_true(team_run(ranks_team(&ways[i]), bring_too_few, &ways[i]));
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batches_must_agree),   cmocka_unit_test(test_options_must_agree),
-        cmocka_unit_test(test_a_rank_has_no_device), cmocka_unit_test(test_worlds_must_fit),
-        cmocka_unit_test(test_state_is_replica_0s),  cmocka_unit_test(test_a_rank_goes),
-        cmocka_unit_test(test_a_bit_flips),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_batches_must_agree, test_options_must_agree, test_a_rank_has_no_device, test_worlds_must_fit,
+                     test_state_is_replica_0s, test_a_rank_goes, test_a_bit_flips);
 }

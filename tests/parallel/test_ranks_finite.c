@@ -61,7 +61,7 @@ static const law_way fault_ways[] = {
     {.device = "far", .ranks = 3, .transport = "inproc", .threads = 1},
     {.device = "far", .ranks = 4, .transport = "inproc", .threads = 1, .stages = "2"},
 };
-enum { FAULT_WAYS = sizeof fault_ways / sizeof *fault_ways };
+enum { FAULT_WAYS = COUNT_OF(fault_ways) };
 
 static void test_nan_in_a_sample(void **arg)
 {
@@ -226,7 +226,7 @@ static void test_values_that_overflow(void **arg)
         {{4e9f, 0, 0, 0, 0, 0, 0, 4e9f}, "first.weight", "sum over shards", "second", 2, .hash = 0},
         {{4e9f, 0, 0, 0, 0, 0, 0, 4e9f}, "first.weight", "sum over shards", "second", 200, 64 << 10, .hash = 0},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
         overflow row = rows[i];
         int step = row.stages ? 2 : 1;
         row.hash = hash_without_overflow(&row);
@@ -243,11 +243,6 @@ static void test_values_that_overflow(void **arg)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nan_in_a_sample),
-        cmocka_unit_test(test_nan_in_a_weight),
-        cmocka_unit_test(test_values_that_overflow),
-    };
     law_require(far_add());
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_nan_in_a_sample, test_nan_in_a_weight, test_values_that_overflow);
 }

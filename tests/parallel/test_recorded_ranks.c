@@ -63,7 +63,7 @@ static const row rows[] = {
     {"3 ranks in waves", MLP, {.ranks = 3, .threads = 1, .micro_batch = 4}, .recordings = 0},
     {"2 stages", MLP, {.ranks = 4, .threads = 1, .stages = "2"}, .recordings = 0},
 };
-enum { ROWS = sizeof rows / sizeof *rows };
+enum { ROWS = COUNT_OF(rows) };
 
 /* Batches of a case, all in memory at once. */
 typedef struct history {
@@ -331,7 +331,7 @@ int main(void)
         cmocka_unit_test(test_order_of_calls),
         cmocka_unit_test(test_stuck),
     };
-    enum { OTHERS = sizeof others / sizeof *others };
+    enum { OTHERS = COUNT_OF(others) };
     struct CMUnitTest tests[ROWS + OTHERS];
     for (size_t i = 0; i < ROWS; i++)
         tests[i] = (struct CMUnitTest){

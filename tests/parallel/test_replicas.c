@@ -281,7 +281,7 @@ static void test_odd_one_is_named(void **state)
         {spoil_rate, 1, "the learning rate"},
         {spoil_steps, 1, "the optimiser's count of steps"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         for (int size = 3; size <= 5; size += 2) {
             char words[256];
             int odd = cases[i].rank < 0 ? size - 1 : cases[i].rank;
@@ -352,11 +352,6 @@ static void test_start(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_replicas), cmocka_unit_test(test_far_memory),
-        cmocka_unit_test(test_two_differ),     cmocka_unit_test(test_odd_one_is_named),
-        cmocka_unit_test(test_several_differ), cmocka_unit_test(test_ranks_of_a_grid),
-        cmocka_unit_test(test_start),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_equal_replicas, test_far_memory, test_two_differ, test_odd_one_is_named, test_several_differ,
+                     test_ranks_of_a_grid, test_start);
 }

@@ -179,11 +179,5 @@ static void test_gone(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_are_read),
-        cmocka_unit_test(test_a_part_is_read),
-        cmocka_unit_test(test_old_notes),
-        cmocka_unit_test(test_gone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_all_are_read, test_a_part_is_read, test_old_notes, test_gone);
 }

@@ -70,8 +70,5 @@ static void a_linear_model_does_not_get_far(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_linear_model_does_not_get_far),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(a_linear_model_does_not_get_far);
 }

@@ -62,7 +62,7 @@ static void test_types(void **state)
         float value;
     } halves[] = {{0x3c00, 1.0f}, {0xc100, -2.5f}, {0x0001, 0x1p-24f}, {0x83ff, -0x3ffp-24f},
                   {0x0000, 0.0f}, {0x8000, -0.0f}, {0x7bff, 65504.0f}, {0x0400, 0x1p-14f}};
-    for (size_t i = 0; i < sizeof halves / sizeof *halves; i++)
+    for (size_t i = 0; i < COUNT_OF(halves); i++)
         expect_all("debug", LK_DTYPE_F16, &halves[i].half, halves[i].value);
     expect_all("debug", LK_DTYPE_BF16, &(uint16_t){0xbfc0}, -1.5f);
     expect_all("debug", LK_DTYPE_F64, &(double){0.1}, 0.1f);
@@ -131,10 +131,5 @@ static void test_prefix(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_skip),
-        cmocka_unit_test(test_prefix),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_types, test_skip, test_prefix);
 }

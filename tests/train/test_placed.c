@@ -71,9 +71,5 @@ static void an_evaluation_is_the_same(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_is_the_same),
-        cmocka_unit_test(an_evaluation_is_the_same),
-    };
-    return cmocka_run_group_tests(tests, prepare, temp_folder_tear_down);
+    return RUN_TESTS_WITH(prepare, temp_folder_tear_down, a_run_is_the_same, an_evaluation_is_the_same);
 }

@@ -281,16 +281,8 @@ static void shards_that_suit_the_ranks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_leave_no_trace),
-        cmocka_unit_test(accumulation_is_a_larger_batch),
-        cmocka_unit_test(stages_are_told),
-        cmocka_unit_test(each_rank_may_save_its_own),
-        cmocka_unit_test(the_first_reason_is_told_once),
-        cmocka_unit_test(ranks_must_be_told_alike),
-        cmocka_unit_test(hosts_may_differ),
-        cmocka_unit_test(failures_have_an_owner),
-        cmocka_unit_test(shards_that_suit_the_ranks),
-    };
-    return cmocka_run_group_tests(tests, make_data, temp_folder_tear_down);
+    return RUN_TESTS_WITH(make_data, temp_folder_tear_down, ranks_leave_no_trace, accumulation_is_a_larger_batch,
+                          stages_are_told, each_rank_may_save_its_own, the_first_reason_is_told_once,
+                          ranks_must_be_told_alike, hosts_may_differ, failures_have_an_owner,
+                          shards_that_suit_the_ranks);
 }

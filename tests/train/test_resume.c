@@ -98,7 +98,7 @@ static void any_step_and_any_layout_go_on_to_the_same_bits(void **state)
         bool pipelined;
     } layouts[] = {{1, NULL, false}, {2, NULL, false}, {3, NULL, false},
                    {2, "2", false},  {4, "2", true},   {5, NULL, false}};
-    enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+    enum { LAYOUTS = COUNT_OF(layouts) };
     char name[32], dir[PATH];
     lk_train_opts opts = options();
     uint64_t hash = uninterrupted(&opts);
@@ -137,7 +137,7 @@ static void every_optimiser_goes_on(void **state)
 {
     static const char *const optimizers[] = {"sgd:momentum=.9,weight_decay=.01", "adam", "adamw", "adadelta"};
     char name[32], dir[PATH];
-    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+    for (size_t i = 0; i < COUNT_OF(optimizers); i++) {
         snprintf(name, sizeof name, "optim%zu", i);
         lk_train_opts opts = options_in(name, dir);
         opts.optimizer = optimizers[i];
@@ -531,23 +531,12 @@ static void when_replicas_were_equal_is_noted_and_told(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_step_and_any_layout_go_on_to_the_same_bits),
-        cmocka_unit_test(every_optimiser_goes_on),
-        cmocka_unit_test(what_is_told_goes_on),
-        cmocka_unit_test(a_wish_saves_and_the_run_goes_on),
-        cmocka_unit_test(the_newest_and_the_best_stay),
-        cmocka_unit_test(contradictions_name_both_values),
-        cmocka_unit_test(the_same_data_may_lie_elsewhere),
-        cmocka_unit_test(other_shards_only_when_asked_for),
-        cmocka_unit_test(a_run_may_become_longer_where_its_past_stays),
-        cmocka_unit_test(a_warm_up_goes_on),
-        cmocka_unit_test(another_last_rate_is_refused),
-        cmocka_unit_test(a_finished_run_has_nothing_left_to_do),
-        cmocka_unit_test(a_stopped_evaluation_is_repeated),
-        cmocka_unit_test(checkpoints_are_the_same_bytes_in_any_layout),
-        cmocka_unit_test(damaged_ones_are_passed_over),
-        cmocka_unit_test(when_replicas_were_equal_is_noted_and_told),
-    };
-    return cmocka_run_group_tests_name("resume", tests, make_data, temp_folder_tear_down);
+    return RUN_TESTS_WITH(make_data, temp_folder_tear_down, any_step_and_any_layout_go_on_to_the_same_bits,
+                          every_optimiser_goes_on, what_is_told_goes_on, a_wish_saves_and_the_run_goes_on,
+                          the_newest_and_the_best_stay, contradictions_name_both_values,
+                          the_same_data_may_lie_elsewhere, other_shards_only_when_asked_for,
+                          a_run_may_become_longer_where_its_past_stays, a_warm_up_goes_on, another_last_rate_is_refused,
+                          a_finished_run_has_nothing_left_to_do, a_stopped_evaluation_is_repeated,
+                          checkpoints_are_the_same_bytes_in_any_layout, damaged_ones_are_passed_over,
+                          when_replicas_were_equal_is_noted_and_told);
 }

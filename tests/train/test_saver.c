@@ -528,28 +528,12 @@ static void test_close(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_keep),
-        cmocka_unit_test(test_best),
-        cmocka_unit_test(test_lock),
-        cmocka_unit_test(test_other_run),
-        cmocka_unit_test(test_best_is_found_again),
-        cmocka_unit_test(test_what_is_not_finite_is_not_saved),
-        cmocka_unit_test(test_passed_over),
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_unwritable),
-        cmocka_unit_test(test_failing_save),
-        cmocka_unit_test(test_folder_gone),
-        cmocka_unit_test(test_failing_link),
-        cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_distrust),
-        cmocka_unit_test(test_close),
-    };
     if (setenv("LOCKSTEP_FAULT", faults, 1) != 0 || lk__fault_load() != LK_OK) {
         fprintf(stderr, "%s\n", lk_error_detail());
         return 1;
     }
-    return cmocka_run_group_tests(tests, temp_folder_set_up, temp_folder_tear_down);
+    return RUN_TESTS_WITH(temp_folder_set_up, temp_folder_tear_down, test_order, test_overlap, test_keep, test_best,
+                          test_lock, test_other_run, test_best_is_found_again, test_what_is_not_finite_is_not_saved,
+                          test_passed_over, test_places, test_unwritable, test_failing_save, test_folder_gone,
+                          test_failing_link, test_sweep, test_distrust, test_close);
 }

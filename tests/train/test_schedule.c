@@ -29,7 +29,7 @@ static lk_train_opts scheduled(const char *spec)
 static void every_step_has_its_rate(void **state)
 {
     const char *specs[] = {"cosine:by_step,warmup_steps=4", "gaussian:warmup=2", "multistep:milestones=1/3"};
-    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+    for (size_t i = 0; i < COUNT_OF(specs); i++) {
         lk_train_opts opts = scheduled(specs[i]);
         record told;
         lk_train_result result;
@@ -88,11 +88,6 @@ static void misfits_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_step_has_its_rate),
-        cmocka_unit_test(max_steps_bends_nothing),
-        cmocka_unit_test(ranks_agree_with_one),
-        cmocka_unit_test(misfits_are_refused),
-    };
-    return cmocka_run_group_tests(tests, make_data, temp_folder_tear_down);
+    return RUN_TESTS_WITH(make_data, temp_folder_tear_down, every_step_has_its_rate, max_steps_bends_nothing,
+                          ranks_agree_with_one, misfits_are_refused);
 }

@@ -186,7 +186,7 @@ static void test_resume(void **ctx)
 static void test_states(void **ctx)
 {
     static const char *const names[] = {"torch_2.15.pth", "torch_2.15_legacy.pth", "compressed.pth"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
         char path[512];
         snprintf(path, sizeof path, "%s/io/data/%s", LK_TESTS_DIR, names[i]);
         if (read_state(path) != LK_STATUS_UNSUPPORTED)
@@ -208,7 +208,7 @@ static void test_images(void **ctx)
 {
     static const char *const names[] = {"palette.png", "interlaced.png", "rgba.png",        "bits.png",
                                         "rgb.jpg",     "cmyk.jpg",       "progressive.jpg", "grey.jpg"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
         char path[512];
         snprintf(path, sizeof path, "%s/data/images/%s", LK_TESTS_DIR, names[i]);
         if (read_image(path) != LK_STATUS_UNSUPPORTED)
@@ -242,14 +242,10 @@ static void test_data(void **ctx)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_checkpoints), cmocka_unit_test(test_resume), cmocka_unit_test(test_states),
-        cmocka_unit_test(test_options),     cmocka_unit_test(test_images), cmocka_unit_test(test_gzip),
-        cmocka_unit_test(test_data),
-    };
     if (!HEAP_REPLACED) {
         puts("skipped: allocations cannot be made to fail in this build");
         return 77;
     }
-    return cmocka_run_group_tests(tests, make_folder, temp_folder_tear_down);
+    return RUN_TESTS_WITH(make_folder, temp_folder_tear_down, test_checkpoints, test_resume, test_states, test_options,
+                          test_images, test_gzip, test_data);
 }

@@ -39,7 +39,7 @@ static void each_test_sample_counts_once(void **state)
 {
     const size_t batches[] = {1, 7, 16, TEST_COUNT, 1000};
     lk_train_result first = {0};
-    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+    for (size_t i = 0; i < COUNT_OF(batches); i++) {
         lk_train_opts opts = options();
         opts.test_batch = batches[i];
         record told;
@@ -249,19 +249,9 @@ static void rank_in_a_path(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(events_tell_the_run),
-        cmocka_unit_test(each_test_sample_counts_once),
-        cmocka_unit_test(train_loss_is_the_mean_over_samples),
-        cmocka_unit_test(a_model_learns),
-        cmocka_unit_test(the_division_of_work_leaves_no_trace),
-        cmocka_unit_test(short_runs_end_in_time),
-        cmocka_unit_test(a_batch_larger_than_the_data_is_the_data),
-        cmocka_unit_test(saved_models_come_back),
-        cmocka_unit_test(mistakes_are_found_before_the_first_step),
-        cmocka_unit_test(a_run_that_diverges_saves_nothing),
-        cmocka_unit_test(weights_that_are_not_finite_are_not_saved),
-        cmocka_unit_test(rank_in_a_path),
-    };
-    return cmocka_run_group_tests(tests, make_data, temp_folder_tear_down);
+    return RUN_TESTS_WITH(make_data, temp_folder_tear_down, events_tell_the_run, each_test_sample_counts_once,
+                          train_loss_is_the_mean_over_samples, a_model_learns, the_division_of_work_leaves_no_trace,
+                          short_runs_end_in_time, a_batch_larger_than_the_data_is_the_data, saved_models_come_back,
+                          mistakes_are_found_before_the_first_step, a_run_that_diverges_saves_nothing,
+                          weights_that_are_not_finite_are_not_saved, rank_in_a_path);
 }
