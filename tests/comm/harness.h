@@ -179,6 +179,16 @@ static inline bool team_run_over(int count, team_spec team, team_fn fn, const vo
     return fine;
 }
 
+/* Returns when every rank of the team has called it, without using the group; only once in a team_run.
+ * A rank that then makes the job fail does not disturb the calls of other ranks before this one. */
+static inline void team_await_all(const team_spec *team)
+{
+    team->page->begun++;
+    for (int i = 0; i < 100000 && team->page->begun < team->size; i++)
+        sleep_ms(1);
+    CHECK(team->page->begun == team->size);
+}
+
 /* A collective call; zeros mean an allreduce of f32 with LK_REDUCTION_SUM. */
 typedef struct team_call {
     lk_call_kind kind;

@@ -1,4 +1,4 @@
-/* test_memory.c - the sizes that are told of an engine are those of the engine. */
+/* test_memory.c - the measured sizes of an engine are those of a real engine. */
 #include <lockstep/lockstep.h>
 
 #include "parallel/memory/memory.h"
@@ -80,7 +80,7 @@ static void be_member(int number, void *arg)
                                      .opts = engine->opts,
                                      .grid = engine->grid,
                                      .hooks = lk__engine_pass_hooks(engine)};
-        rank.opts.optimizer = m->opts.optimizer; /* the engine's own texts are gone */
+        rank.opts.optimizer = m->opts.optimizer; /* the engine's own texts are freed */
         rank.opts.stages = m->opts.stages;
         m->right =
             lk__engine_measure_rank(&rank, &size) == LK_OK && same_size(engine, &size) && engine->lane_count >= 1;
@@ -133,7 +133,7 @@ static void test_mistakes(void **arg)
                      LK_STATUS_USAGE);
     assert_int_equal(lk__engine_measure(graph, &(lk_engine_opts){.batch = 64, .device = "abacus"}, &size),
                      LK_STATUS_USAGE);
-    /* More than any machine has: the sizes still do not overflow. */
+    /* More memory than any machine has: the sizes do not overflow. */
     assert_int_equal(lk__engine_measure(graph, &(lk_engine_opts){.batch = (size_t)1 << 50}, &size), LK_STATUS_MEMORY);
     lk_graph_destroy(graph);
 }

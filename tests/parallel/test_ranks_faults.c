@@ -1,6 +1,5 @@
-/* test_ranks_faults.c - what goes wrong between ranks is known at every rank:
- * options that disagree, ranks that die or leave, and weights that are no longer
- * the same. Values that are not finite are in test_ranks_finite.c. */
+/* test_ranks_faults.c - every rank gets the error for options that disagree, for ranks that die or
+ * leave, and for replicas that differ. Non-finite values are in test_ranks_finite.c. */
 #include <math.h>
 #include <sys/time.h>
 
@@ -12,7 +11,7 @@ static const law_case mlp = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 4, 12,
 static const law_case resnet = {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 4, 12, 6,
                                 .hash = 0};
 
-/* Steps until a step fails. */
+/* Makes steps until one fails; returns the status of the last. */
 static lk_status step_on(lk_engine *engine, const law_case *c, int steps)
 {
     law_samples s = law_samples_make(c);
@@ -27,109 +26,49 @@ static lk_status step_on(lk_engine *engine, const law_case *c, int steps)
     return status;
 }
 
-/* One rank's options are not the others'. */
+/* Options that differ at one rank. */
 typedef struct odd_options {
-    const char *word; /* that every rank's message must have */
-    void (*spoil)(law_case *c, lk_engine_opts *opts);
+    const char *word; /* in the message of every rank */
+    lk_engine_opts opts;
+    const char *model;
 } odd_options;
 
-static void other_seed(law_case *c, lk_engine_opts *opts)
-{
-    opts->seed++;
-}
+enum { ODD_MOST = 16 };
 
-static void other_batch(law_case *c, lk_engine_opts *opts)
+static size_t make_odd(odd_options odd[ODD_MOST])
 {
-    opts->batch++;
+    const lk_engine_opts usual = law_opts(&mlp, &(law_way){.threads = 1});
+    size_t count = 0;
+#define ODD(text, field, value) (odd[count] = (odd_options){text, usual, mlp.model}, odd[count++].opts.field = (value))
+    ODD("seed", seed, usual.seed + 1);
+    ODD("batch", batch, usual.batch + 1);
+    ODD("lr", lr, nextafter(usual.lr, 1));
+    ODD("shards", shards, usual.shards + 1);
+    ODD("bn", bn, LK_BN_SHARD);
+    ODD("optimizer", optimizer, "adam:beta1=.8");
+    ODD("clip", clip_norm, 1);
+    ODD("bucket", bucket_bytes, 64 << 10);
+    ODD("check", check_every, 7);
+    odd[count++] = (odd_options){"model", usual, "mlp:hidden=65"};
+    ODD("`stages`", stages, "2");
+    ODD("`pipelined`", pipelined, true);
+    ODD("`micro_batch`", micro_batch, 3);
+    ODD("allow_nonfinite", allow_nonfinite, true);
+#undef ODD
+    return count;
 }
-
-static void other_lr(law_case *c, lk_engine_opts *opts)
-{
-    opts->lr = nextafter(opts->lr, 1);
-}
-
-static void other_shards(law_case *c, lk_engine_opts *opts)
-{
-    opts->shards++;
-}
-
-static void other_bn(law_case *c, lk_engine_opts *opts)
-{
-    opts->bn = LK_BN_SHARD;
-}
-
-static void other_optimizer(law_case *c, lk_engine_opts *opts)
-{
-    opts->optimizer = "adam:beta1=.8";
-}
-
-static void other_clip(law_case *c, lk_engine_opts *opts)
-{
-    opts->clip_norm = 1;
-}
-
-static void other_buckets(law_case *c, lk_engine_opts *opts)
-{
-    opts->bucket_bytes = 64 << 10;
-}
-
-static void other_check(law_case *c, lk_engine_opts *opts)
-{
-    opts->check_every = 7;
-}
-
-static void other_model(law_case *c, lk_engine_opts *opts)
-{
-    c->model = "mlp:hidden=65";
-}
-
-static void other_stages(law_case *c, lk_engine_opts *opts)
-{
-    opts->stages = "2";
-}
-
-static void other_order(law_case *c, lk_engine_opts *opts)
-{
-    opts->pipelined = true;
-}
-
-static void other_waves(law_case *c, lk_engine_opts *opts)
-{
-    opts->micro_batch = 3;
-}
-
-static void other_care(law_case *c, lk_engine_opts *opts)
-{
-    opts->allow_nonfinite = true;
-}
-
-static const odd_options odd[] = {
-    {"seed", other_seed},
-    {"batch", other_batch},
-    {"lr", other_lr},
-    {"shards", other_shards},
-    {"bn", other_bn},
-    {"optimizer", other_optimizer},
-    {"clip", other_clip},
-    {"bucket", other_buckets},
-    {"check", other_check},
-    {"model", other_model},
-    {"`stages`", other_stages},
-    {"`pipelined`", other_order},
-    {"`micro_batch`", other_waves},
-    {"allow_nonfinite", other_care},
-};
 
 static bool create_oddly(lk_group *group, const team_spec *team, const void *arg)
 {
     const odd_options *how = arg;
     law_case c = mlp;
-    law_way way = {.threads = 1};
-    lk_engine_opts opts = law_opts(&c, &way);
+    lk_engine_opts opts = law_opts(&c, &(law_way){.threads = 1});
     lk_engine *engine;
+    if (lk_group_rank(group) == 1) {
+        opts = how->opts;
+        c.model = how->model;
+    }
     opts.group = group;
-    if (lk_group_rank(group) == 1)
-        how->spoil(&c, &opts);
     lk_status status = law_create(&c, &opts, &engine);
     CHECK_FAILS(status, LK_STATUS_MISMATCH, how->word);
     CHECK_TEXT(lk_error_detail(), "rank 1");
@@ -138,15 +77,16 @@ static bool create_oddly(lk_group *group, const team_spec *team, const void *arg
 
 static void test_options_must_agree(void **arg)
 {
-    for (size_t i = 0; i < COUNT_OF(odd); i++) {
+    odd_options odd[ODD_MOST];
+    size_t count = make_odd(odd);
+    for (size_t i = 0; i < count; i++) {
         team_spec team = {.size = 2 + (int)(i % 2), .transport = i == 0 ? "tcp" : "inproc"};
         if (!team_run(team, create_oddly, &odd[i]))
             fail_msg("another %s at rank 1 was not reported at every rank", odd[i].word);
     }
 }
 
-/* What a rank asks of its own machine need not agree, but no rank has an engine
- * when it is not to be had. */
+/* Devices may differ between ranks, but if one rank cannot open its device, no rank gets an engine. */
 static bool open_no_device(lk_group *group, const team_spec *team, const void *arg)
 {
     const law_way *way = arg;
@@ -174,7 +114,7 @@ static void test_a_rank_has_no_device(void **arg)
     }
 }
 
-/* Options that all agree on, but that are no good for this many ranks. */
+/* Equal options that are impossible for this number of ranks. */
 typedef struct bad_world {
     const char *word;
     lk_engine_opts opts;
@@ -213,15 +153,11 @@ static void test_worlds_must_fit(void **arg)
     }
 }
 
-/* All take replica 0's state, whatever they give. */
+/* Every rank takes the state of replica 0. */
 static bool set_states(lk_group *group, const team_spec *team, const void *arg)
 {
-    const law_way *way = arg;
-    lk_engine_opts opts = law_opts(&resnet, way);
-    lk_engine *engine;
+    lk_engine *engine = ranks_engine(&resnet, arg, group);
     lk_state *state;
-    opts.group = group;
-    CHECK_OK(law_create(&resnet, &opts, &engine));
     CHECK_OK(lk_engine_state(engine, &state));
     int replica = lk_engine_layout(engine).replica;
     for (size_t i = 0; i < lk_state_count(state); i++) {
@@ -262,7 +198,7 @@ static void die(int signal)
     kill(getpid(), SIGKILL);
 }
 
-/* Kills this process after some of its own time: in the middle of anything. */
+/* Kills this process after some CPU time, wherever it is then. */
 static void die_soon(int microseconds)
 {
     struct sigaction action = {.sa_handler = die};
@@ -274,12 +210,9 @@ static void die_soon(int microseconds)
 static bool lose_a_rank(lk_group *group, const team_spec *team, const void *arg)
 {
     const going *how = arg;
-    lk_engine_opts opts = law_opts(&resnet, &how->way);
-    lk_engine *engine;
+    lk_engine *engine = ranks_engine(&resnet, &how->way, group);
     char who[32];
     bool goes = lk_group_rank(group) == how->rank;
-    opts.group = group;
-    CHECK_OK(law_create(&resnet, &opts, &engine));
     CHECK_OK(step_on(engine, &resnet, 2));
     if (goes && team->killed)
         die_soon(20000 + 3000 * how->rank);
@@ -294,8 +227,7 @@ static bool lose_a_rank(lk_group *group, const team_spec *team, const void *arg)
     return false;
 }
 
-/* The timeout is longer than the life of a team: only the loss itself can end
- * the others in time. */
+/* The timeout is longer than the test: only the loss of the rank can end the others in time. */
 static void test_a_rank_goes(void **arg)
 {
     static const going rows[] = {
@@ -320,19 +252,19 @@ static void test_a_rank_goes(void **arg)
 typedef struct flip {
     law_way way;
     int rank;        /* whose bit flips */
-    const char *who; /* that is named: of two none is known to be right */
-    bool buffer;     /* in BatchNorm's statistics, else in a weight */
-    double place;    /* 0 to 1, in the flat array */
-    bool in_a_step;  /* found by a step, else by lk_engine_check */
+    const char *who; /* in the message; of two ranks both are named */
+    bool buffer;     /* in BatchNorm's statistics; else in a weight */
+    double position; /* 0 to 1, in the flat array */
+    bool in_a_step;  /* found by a step; else by lk_engine_check */
 } flip;
 
-/* Turns a middle bit of a value that is not zero; its key. */
+/* Flips a middle bit of a value that is not zero; key is the name of its tensor. */
 static void turn_a_bit(lk_engine *engine, const flip *how, char key[LK_MAX_KEY])
 {
     lk_params *params = engine->params;
     size_t count = how->buffer ? params->buffer_count : params->count;
     float *values = how->buffer ? params->buffers : params->params;
-    size_t at = (size_t)(how->place * (double)(count - 1));
+    size_t at = (size_t)(how->position * (double)(count - 1));
     while (values[at] == 0)
         at = at > 0 ? at - 1 : count - 1;
     uint32_t bits;
@@ -348,11 +280,9 @@ static void turn_a_bit(lk_engine *engine, const flip *how, char key[LK_MAX_KEY])
 static bool find_a_flip(lk_group *group, const team_spec *team, const void *arg)
 {
     const flip *how = arg;
-    lk_engine_opts opts = law_opts(&resnet, &how->way);
-    lk_engine *engine;
-    opts.group = group;
-    opts.check_every = 3;
-    CHECK_OK(law_create(&resnet, &opts, &engine));
+    law_way way = how->way;
+    way.check_every = 3;
+    lk_engine *engine = ranks_engine(&resnet, &way, group);
     CHECK_OK(step_on(engine, &resnet, 4));
     CHECK_OK(lk_engine_check(engine));
     char key[LK_MAX_KEY] = "";
@@ -386,20 +316,15 @@ static void test_a_bit_flips(void **arg)
     }
 }
 
-/* Rank 1 is given one sample less than the others; that is told by all, and by
- * whom. */
+/* Rank 1 gets one sample less than the others: all ranks name rank 1. */
 static bool bring_too_few(lk_group *group, const team_spec *team, const void *arg)
 {
-    const law_way *way = arg;
-    lk_engine_opts opts = law_opts(&mlp, way);
-    lk_engine *engine;
+    lk_engine *engine = ranks_engine(&mlp, arg, group);
     lk_metrics metrics;
     law_samples s = law_samples_make(&mlp);
     lk_batch batch;
-    opts.group = group;
-    CHECK_OK(law_create(&mlp, &opts, &engine));
     law_batch(&mlp, 0, s.x, s.labels, s.ids, &batch);
-    /* A whole batch may say its size twice. */
+    /* total may be set for a whole batch. */
     batch.total = batch.count;
     CHECK_OK(lk_engine_step(engine, &batch, &metrics));
     batch.total = 0;

@@ -1,5 +1,5 @@
-/* test_ranks_more.c - the law across ranks for all combinations of models,
- * worlds and ways to run, and the committed hashes reached by many ranks. */
+/* test_ranks_more.c - the law across ranks for all combinations of models, worlds and ways to run;
+ * many ranks reach the hashes of law_table.h. */
 #include "law_table.h"
 #include "ranks.h"
 
@@ -31,8 +31,7 @@ static int find_truths(void **arg)
     return 0;
 }
 
-/* What is not of the world turns with the count of runs, so that neighbours
- * differ in all of it. */
+/* Sets the options that do not belong to the world; they change from run to run. */
 static law_way varied(law_way way, size_t turn)
 {
     static const size_t buckets[] = {64 << 10, 256 << 10, 0, 1 << 30};
@@ -109,7 +108,7 @@ static void test_grids(void **arg)
     run_all(ways, COUNT_OF(ways));
 }
 
-/* The committed hashes. The metrics are compared among the runs here. */
+/* The hashes of law_table.h; metrics are compared with those of one rank. */
 static void test_table(void **arg)
 {
     static const law_way ways[] = {

@@ -1,7 +1,6 @@
-/* test_short_memory.c - a lack of memory is never called damage: every allocation of
- * reading a checkpoint, a state, a file of options, an image or a data set fails once,
- * those of the libraries underneath as well, and the status is MEMORY, or the failure
- * made no difference. */
+/* test_short_memory.c - a lack of memory is not reported as a damaged file. Every allocation during the
+ * reading of a checkpoint, a state, options, an image or a data set fails once, also in other
+ * libraries: the status is LK_STATUS_MEMORY, or the reading succeeds. */
 #include "heap.h"
 
 #include <sys/stat.h>
@@ -22,10 +21,10 @@
 
 enum { MOST = 100000 };
 
-/* What is tried: reads the file, and gives up all that it was given. */
+/* Reads the file and frees the result. */
 typedef lk_status (*trial)(const char *path);
 
-/* The number of allocations, each of which has failed once. */
+/* Lets each allocation fail once; returns the number of allocations. */
 static size_t fail_each(trial read, const char *path)
 {
     for (size_t n = 1; n < MOST; n++) {
@@ -66,7 +65,7 @@ static lk_status read_yaml(const char *path)
     return status;
 }
 
-/* Two are whole: the newer one must not be passed over. */
+/* Both checkpoints are complete: the newer one must be found. */
 static lk_status find_newest(const char *path)
 {
     lk_resume resume = {0};
@@ -134,7 +133,7 @@ static void fill(lk_state *state, size_t tensors)
     }
 }
 
-/* With the notes of a run's position. */
+/* The checkpoint has the notes of a run's position. */
 static void save_checkpoint(uint64_t step)
 {
     lk_state *states[2];
